@@ -1,0 +1,21 @@
+// Canonical Cap'n Proto encodings of plan values (schema/layout.capnp). Encoding twice gives the same bytes; decoding
+// validates everything, with bounded memory, and never throws. Bytes need no alignment.
+#pragma once
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "plan/layout.h"
+#include "plan/roster.h"
+#include "plan/save_plan.h"
+
+namespace shoal {
+
+inline constexpr size_t kMaxEncodedLayoutBytes = size_t{64} << 20;
+inline constexpr size_t kMaxEncodedRosterBytes = size_t{256} << 20;
+
+Bytes encode_layout(const Layout& layout);
+Result<LayoutPtr> decode_layout(ByteView bytes);  // its id is recomputed; Code::corrupt if not canonical
+Bytes encode_roster(const Roster& roster);
+Result<Roster> decode_roster(ByteView bytes);
+
+}  // namespace shoal

@@ -1,0 +1,110 @@
+// Layout: name, type, global shape and sharding of every value that a rank holds. It names no rank as its owner, so
+// that the ranks of one SPMD group share one; its LayoutId is the hash of its canonical encoding.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "plan/box.h"
+#include "plan/dtype.h"
+#include "plan/mesh.h"
+
+namespace shoal {
+
+inline constexpr size_t kMaxFqnBytes = 4096;
+inline constexpr size_t kMaxEntries = size_t{1} << 22;  // of one layout
+
+// An fqn is 1 to kMaxFqnBytes of clean UTF-8 without control characters, not "__metadata__" (safetensors' own key).
+// It never becomes part of a path, so that "../x" is an ordinary, if odd, name; NUL is refused.
+Status validate_fqn(std::string_view fqn);
+
+struct MeshSharding {  // placements prove which ranks hold equal bytes
+  uint32_t mesh = 0;   // into Layout::meshes
+  std::vector<Placement> placements;
+  friend auto operator<=>(const MeshSharding&, const MeshSharding&) = default;
+};
+struct GroupSharding {  // the whole value on every rank of a mesh; equality is proven by nothing
+  uint32_t mesh = 0;
+  friend auto operator<=>(const GroupSharding&, const GroupSharding&) = default;
+};
+struct RankBoxes {
+  Rank rank = 0;
+  std::vector<Box> boxes;
+  friend auto operator<=>(const RankBoxes&, const RankBoxes&) = default;
+};
+struct BoxSharding {  // explicit boxes, by ascending rank; a layout may list only some of the tensor's ranks
+  std::vector<RankBoxes> ranks;
+  friend auto operator<=>(const BoxSharding&, const BoxSharding&) = default;
+};
+using Sharding = std::variant<MeshSharding, GroupSharding, BoxSharding>;
+
+struct LayoutEntry {
+  enum class Kind : uint8_t { tensor = 0, object = 1 };
+  std::string fqn;
+  Kind kind = Kind::tensor;
+  DType dtype = DType::u8;  // u8 for an object
+  Dims shape;               // global; empty for a scalar, and for an object, whose length is in no layout
+  bool replicated = false;  // the caller declares holders of the same box to hold the same bytes
+  Sharding sharding;
+  friend auto operator<=>(const LayoutEntry&, const LayoutEntry&) = default;
+};
+
+class Layout {
+ public:
+  const std::vector<Mesh>& meshes() const { return meshes_; }
+  const std::vector<LayoutEntry>& entries() const { return entries_; }  // ascending by fqn
+  const LayoutId& id() const { return id_; }
+  std::optional<uint32_t> find(std::string_view fqn) const;
+
+  // What `rank` holds of an entry: boxes in global coordinates in the rank's local order, and their place in the
+  // local tensor. A rank that holds nothing gets no boxes. For an object: one box without dimensions, if held.
+  // Explicit boxes: `local` is left empty, each box being its own buffer.
+  LocalShards shards_of(const LayoutEntry& entry, Rank rank) const;
+
+ private:
+  friend class LayoutBuilder;
+  friend Result<std::shared_ptr<const Layout>> make_layout(std::vector<Mesh>, std::vector<LayoutEntry>);
+  std::vector<Mesh> meshes_;
+  std::vector<LayoutEntry> entries_;
+  LayoutId id_;
+};
+using LayoutPtr = std::shared_ptr<const Layout>;
+
+// Brings meshes and entries into canonical order (unused meshes dropped, equal ones joined), validates all of it and
+// computes the id. Code::invalid_argument names the entry.
+Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry> entries);
+
+// Collects what one rank holds, in any order, then builds the Layout.
+class LayoutBuilder {
+ public:
+  // Every add refuses (at build) a name given twice.
+  void add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh, std::vector<Placement> placements);
+  void add_tensor_boxes(std::string fqn, DType dtype, Dims shape, std::vector<RankBoxes> boxes, bool replicated = false);
+  // A value held whole by every rank of `group`. Without a group it belongs to the mesh of its siblings: the entries
+  // that share its longest dotted prefix, if these agree on one mesh; otherwise build() fails and says so.
+  void add_value(std::string fqn, DType dtype, Dims shape, std::optional<Mesh> group, bool replicated = false);
+  void add_object(std::string fqn, std::optional<Mesh> group, bool replicated = false);
+  // One object for each rank, under its own name: "fqn@rank7".
+  void add_rank_object(std::string fqn, Rank rank);
+  Result<LayoutPtr> build() &&;
+
+ private:
+  struct Pending {
+    LayoutEntry entry;
+    std::optional<Mesh> mesh;  // of a mesh or group sharding
+    bool wants_siblings = false;
+  };
+  std::vector<Pending> pending_;
+};
+
+std::string rank_fqn(std::string_view fqn, Rank rank);  // "fqn@rank7"
+
+}  // namespace shoal

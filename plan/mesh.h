@@ -1,0 +1,89 @@
+// Mesh and Placement: PyTorch's DeviceMesh and DTensor placements, as values.
+//
+// Semantics: torch.distributed.tensor (2.13), placement_types.py. Placements are applied to mesh dimensions from
+// left to right; Shard(d) splits as torch.chunk does (ceil-sized chunks, the last ones short or empty);
+// _StridedShard(d, split_factor) first splits into split_factor chunks, then each of these over the mesh
+// dimension, and a coordinate holds its chunk of each, concatenated.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/box.h"
+
+namespace shoal {
+
+using Rank = uint32_t;
+
+// An n-dimensional array of distinct ranks. Immutable; equal meshes compare equal however they were made.
+class Mesh {
+ public:
+  // Row-major list of ranks; the affine form is found where it exists. Code::invalid_argument: empty or
+  // overflowing shape, wrong count, a rank twice.
+  static Result<Mesh> from_ranks(Dims shape, std::vector<Rank> ranks);
+  // rank = base + sum(coordinate[i] * strides[i]). Code::invalid_argument: two coordinates share a rank.
+  static Result<Mesh> affine(Dims shape, Rank base, Dims strides);
+  static Mesh contiguous(Dims shape, Rank base = 0);  // row-major ranks from `base` on
+  static Mesh single(Rank rank);                      // one dimension of size 1
+
+  const Dims& shape() const { return shape_; }
+  size_t dims() const { return shape_.size(); }
+  uint64_t size() const { return size_; }
+  bool is_affine() const { return listed_.empty(); }
+  Rank base() const { return base_; }
+  const Dims& strides() const { return strides_; }             // affine only
+  const std::vector<Rank>& listed() const { return listed_; }  // empty if affine
+
+  Rank rank_at(std::span<const uint64_t> coordinate) const;
+  // The coordinate of a rank; nullopt if it is not in the mesh. O(dims) if affine, else O(log size).
+  std::optional<Dims> coordinate_of(Rank rank) const;
+  bool contains(Rank rank) const { return coordinate_of(rank).has_value(); }
+  // The sub-mesh through `coordinate` along the mesh dimensions flagged in `free`; its dimensions are those alone
+  // (one dimension of size 1 if none is free).
+  Mesh slice(std::span<const uint64_t> coordinate, const std::vector<bool>& free) const;
+  std::vector<Rank> ranks() const;  // row-major
+
+  friend auto operator<=>(const Mesh&, const Mesh&) = default;
+
+ private:
+  Dims shape_;
+  uint64_t size_ = 1;
+  Rank base_ = 0;
+  Dims strides_;
+  std::vector<Rank> listed_;
+  std::vector<uint32_t> by_rank_;  // listed only: row-major positions by ascending rank
+};
+
+struct Placement {
+  enum class Kind : uint8_t { replicate = 0, shard = 1, strided_shard = 2 };
+  Kind kind = Kind::replicate;
+  uint32_t dim = 0;           // tensor dimension; 0 for replicate
+  uint64_t split_factor = 0;  // strided_shard only
+
+  static Placement replicate() { return {}; }
+  static Placement shard(uint32_t dim) { return {Kind::shard, dim, 0}; }
+  static Placement strided_shard(uint32_t dim, uint64_t split_factor) {
+    return {Kind::strided_shard, dim, split_factor};
+  }
+  friend auto operator<=>(const Placement&, const Placement&) = default;
+};
+
+// The part of a tensor at one mesh coordinate. `boxes` are in global coordinates; `local` says where each lies in the
+// local tensor of shape `local_shape` (a DTensor's to_local()). Row-major over the boxes' order in each dimension.
+// Empty shards: no boxes, and a local_shape with a 0.
+struct LocalShards {
+  Dims local_shape;
+  std::vector<Box> boxes;
+  std::vector<Box> local;  // parallel to boxes; same sizes, offsets in the local tensor
+};
+
+// Code::invalid_argument: as many placements as mesh dimensions are needed, with dims inside the shape and a
+// split_factor of at least 1.
+Status validate_placements(std::span<const Placement> placements, const Mesh& mesh, std::span<const uint64_t> shape);
+LocalShards shards_at(std::span<const uint64_t> shape, const Mesh& mesh, std::span<const Placement> placements,
+                      std::span<const uint64_t> coordinate);
+
+}  // namespace shoal

@@ -1,0 +1,37 @@
+// Metadata: what a checkpoint holds, as `wait_committed`, `load` and `latest` return it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/layout.h"
+
+namespace shoal {
+
+// One attempt at saving one step, in one incarnation of the job. Ordered as `latest` orders: generation, step, attempt.
+struct AttemptKey {
+  uint32_t generation = 0;
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  friend auto operator<=>(const AttemptKey&, const AttemptKey&) = default;
+};
+std::string to_string(const AttemptKey& key);  // "step 1000 (g3a1)"
+
+struct TensorMetadata {
+  std::string fqn;
+  LayoutEntry::Kind kind = LayoutEntry::Kind::tensor;
+  DType dtype = DType::u8;
+  Dims shape;
+};
+
+struct Metadata {
+  AttemptKey key;
+  uint32_t world_size = 0;
+  uint64_t payload_bytes = 0;
+  uint32_t files = 0;
+  std::vector<TensorMetadata> state_dict_metadata;  // ascending by fqn
+};
+
+}  // namespace shoal

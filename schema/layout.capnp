@@ -1,0 +1,76 @@
+@0xb1f4c7a3d1e05a01;
+# What a rank holds (Layout) and which rank holds which (Roster). Both are hashed in canonical form:
+# LayoutId and RosterId are XXH3-128 over the canonical single-segment encoding of these structs, so lists must
+# be in the order stated here. docs/format.md has the rules. Ordinals are only ever appended.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("shoal::schema");
+
+struct Box {
+  offsets @0 :List(UInt64);  # one per dimension; empty for a scalar
+  sizes @1 :List(UInt64);
+}
+
+struct Placement {
+  # As in PyTorch DTensor; applied to mesh dimensions from left to right.
+  enum Kind { replicate @0; shard @1; stridedShard @2; }
+  kind @0 :Kind;
+  dim @1 :UInt32;          # tensor dimension; 0 for replicate
+  splitFactor @2 :UInt64;  # stridedShard only, else 0
+}
+
+struct Mesh {
+  shape @0 :List(UInt64);
+  ranks :union {           # rank of each coordinate, row-major
+    affine :group {        # base + sum(coordinate[i] * strides[i]); the canonical form whenever it applies
+      base @1 :UInt32;
+      strides @2 :List(UInt64);   # 0 where the mesh dimension has size 1
+    }
+    listed @3 :List(UInt32);
+  }
+}
+
+struct RankBoxes {
+  rank @0 :UInt32;
+  boxes @1 :List(Box);     # in the rank's local order
+}
+
+struct LayoutEntry {
+  enum Kind { tensor @0; object @1; }
+  fqn @0 :Text;
+  kind @1 :Kind;
+  dtype @2 :UInt8;         # plan/dtype.h; U8 for an object
+  shape @3 :List(UInt64);  # global shape; empty for a scalar and for an object
+  replicated @4 :Bool;     # the caller declares that holders of the same box hold the same bytes
+  sharding :union {
+    mesh :group {          # placements prove who holds equal bytes
+      index @5 :UInt32;    # into Layout.meshes
+      placements @6 :List(Placement);
+    }
+    group @7 :UInt32;      # the whole value on every rank of this mesh, nothing proven
+    boxes @8 :List(RankBoxes);  # by ascending rank
+  }
+}
+
+struct Layout {
+  meshes @0 :List(Mesh);          # distinct, ascending by canonical bytes, each used by some entry
+  entries @1 :List(LayoutEntry);  # distinct, ascending by fqn bytes
+}
+
+struct Run {
+  count @0 :UInt32;
+  value @1 :UInt32;
+}
+
+struct Roster {
+  worldSize @0 :UInt32;
+  layoutIds @1 :List(Data);       # 16 bytes each, in order of the first rank that has it
+  layoutRuns @2 :List(Run);       # run-length coded over ranks: index into layoutIds; neighbours differ
+  hostRuns @3 :List(Run);         # run-length coded over ranks: host index, numbered by first rank
+}
+
+struct SaveOptions {
+  enum Dedupe { balanced @0; lowestRank @1; none @2; }
+  dedupe @0 :Dedupe;
+  unitBytes @1 :UInt64;
+}

@@ -1,0 +1,139 @@
+@0xb1f4c7a3d1e05a04;
+# Between a trainer's client and the node on its host, over a unix stream socket. Each frame is a UInt32 length
+# (little endian), then one LocalMessage in standard framing. A frame that names a memory file carries its
+# descriptor as SCM_RIGHTS. docs/protocol.md, "Client and node".
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("shoal::schema");
+using Layout = import "/schema/layout.capnp";
+# Rosters and layouts travel as Data: the canonical bytes whose XXH3-128 is their id.
+using Wire = import "/schema/wire.capnp";
+
+struct StagedPiece {
+  entry @0 :UInt32;        # index into the layout's entries
+  localBox @1 :UInt32;     # index into the rank's boxes of that entry; 0 for an object
+  localOffset @2 :UInt64;  # first byte staged, counted in the row-major bytes of that box
+  bytes @3 :UInt64;
+  slabOffset @4 :UInt64;
+}
+
+struct LoadTarget {
+  fqn @0 :Text;
+  kind @1 :Layout.LayoutEntry.Kind;
+  dtype @2 :UInt8;
+  shape @3 :List(UInt64);
+  boxes @4 :List(Layout.Box);   # what this rank wants of it; empty with kind object
+}
+
+struct LoadedPiece {
+  target @0 :UInt32;       # index into the request's targets
+  box @1 :Layout.Box;      # the stored piece, in global coordinates; its bytes lie row-major
+  pieceOffset @2 :UInt64;  # where in the stored piece this range begins
+  bytes @3 :UInt64;
+  slabOffset @4 :UInt64;   # where in the load window it lies
+}
+
+struct TensorInfo {
+  fqn @0 :Text;
+  kind @1 :Layout.LayoutEntry.Kind;
+  dtype @2 :UInt8;
+  shape @3 :List(UInt64);
+  bytes @4 :UInt64;        # an object's length where known, else 0
+}
+
+struct CheckpointInfo {
+  key @0 :Wire.AttemptKey;
+  worldSize @1 :UInt32;
+  payloadBytes @2 :UInt64;
+  files @3 :UInt32;
+  tensors @4 :List(TensorInfo);
+}
+
+struct LocalMessage {
+  union {
+    attach :group {              # client -> node, first on every connection
+      schemaVersion @0 :UInt32;
+      rank @1 :UInt32;
+      worldSize @2 :UInt32;
+      jobId @3 :Text;
+      pid @4 :Int32;
+    }
+    attached :group {            # node -> client
+      generation @5 :UInt32;
+      nodePid @6 :Int32;
+    }
+    failed :group {              # node -> client: the connection is of no more use
+      code @7 :UInt16;
+      cause @8 :Text;
+    }
+    layout :group {              # client -> node: what this rank holds, before the first save with it
+      layoutId @9 :Data;
+      layout @10 :Data;
+      options @11 :Layout.SaveOptions;
+    }
+    roster :group {              # node -> client: plan from now on
+      roster @12 :Data;
+      layouts @13 :List(Data);
+      ruleVersion @14 :UInt32;
+      options @15 :Layout.SaveOptions;
+    }
+    slab :group {                # client -> node, with one descriptor: a sealed memfd
+      slabId @16 :UInt32;
+      bytes @17 :UInt64;
+    }
+    staged :group {              # client -> node: the save's bytes lie in the slab
+      step @18 :UInt64;
+      attempt @19 :UInt32;
+      layoutId @20 :Data;
+      rosterId @21 :Data;        # empty: no roster yet, everything held is staged
+      planId @22 :Data;
+      slabId @23 :UInt32;
+      pieces @24 :List(StagedPiece);
+    }
+    slabFree @25 :UInt32;        # node -> client: written, the slab may be reused
+    decided :group {             # node -> client
+      step @26 :UInt64;
+      attempt @27 :UInt32;
+      committed @28 :Bool;
+      code @29 :UInt16;
+      cause @30 :Text;
+      checkpoint @31 :CheckpointInfo;
+    }
+    latest @32 :UInt32;          # client -> node: request id
+    load :group {                # client -> node, after its window slab
+      requestId @33 :UInt32;
+      latest @34 :Bool;
+      step @35 :UInt64;          # where not latest
+      ordinal @36 :UInt32;       # the how-manieth load(latest) of this generation, counted alike by all ranks
+      slabId @37 :UInt32;        # the load window
+      targets @38 :List(LoadTarget);
+    }
+    found :group {               # node -> client: answer to latest, and first answer to load
+      requestId @39 :UInt32;
+      code @40 :UInt16;
+      cause @41 :Text;
+      checkpoint @42 :CheckpointInfo;
+    }
+    loaded :group {              # node -> client: these bytes lie verified in the window
+      requestId @43 :UInt32;
+      batch @44 :UInt32;
+      pieces @45 :List(LoadedPiece);
+    }
+    placed :group {              # client -> node: the batch's part of the window may be overwritten
+      requestId @46 :UInt32;
+      batch @47 :UInt32;
+    }
+    loadDone :group {            # node -> client
+      requestId @48 :UInt32;
+      code @49 :UInt16;
+      cause @50 :Text;
+    }
+    refused :group {             # node -> client: this one save failed before it began
+      step @51 :UInt64;
+      attempt @52 :UInt32;
+      code @53 :UInt16;
+      cause @54 :Text;
+    }
+    detach @55 :Void;            # client -> node: a clean end; without it the trainer died
+  }
+}

@@ -1,0 +1,55 @@
+@0xb1f4c7a3d1e05a02;
+# The decision of one attempt: a manifest (committed) or a tombstone (aborted or deleted).
+# File = magic "SHOALDEC", UInt32 format version, UInt32 zero, UInt64 body bytes, body (this struct, standard
+# framing, one segment), XXH3-128 of all before it. docs/format.md.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("shoal::schema");
+using Layout = import "/schema/layout.capnp";
+# Rosters and layouts travel as Data: the canonical bytes whose XXH3-128 is their id.
+
+struct FilePiece {
+  fqn @0 :Text;
+  key @1 :Text;            # its name in the safetensors file
+  box @2 :Layout.Box;
+}
+
+struct FileEntry {
+  name @0 :Text;           # relative to the attempt's folder, no separators
+  size @1 :UInt64;
+  headerDigest @2 :Data;   # XXH3-128 of the file's first 8 + N bytes
+  rank @3 :UInt32;
+  contents :union {
+    derived @4 :UInt32;    # file index of this rank's plan under the manifest's roster, options and rule version
+    listed @5 :List(FilePiece);
+  }
+}
+
+struct Manifest {
+  roster @0 :Data;
+  layouts @1 :List(Data);   # in the order of roster.layoutIds
+  ruleVersion @2 :UInt32;
+  options @3 :Layout.SaveOptions;
+  files @4 :List(FileEntry);         # ascending by (rank, file index)
+  payloadBytes @5 :UInt64;           # tensor and object bytes of all files
+  nextRoster @6 :Data;               # RosterId in force from save i + K on; empty while it stays
+}
+
+struct Tombstone {
+  enum Reason { aborted @0; deleted @1; }
+  reason @0 :Reason;
+  cause @1 :Text;                    # the first cause, with rank and file
+}
+
+struct Decision {
+  generation @0 :UInt32;
+  step @1 :UInt64;
+  attempt @2 :UInt32;
+  nonce @3 :Data;                    # 16 bytes: who wrote this file
+  rootId @4 :Data;                   # 16 bytes
+  unixTimeNs @5 :Int64;              # informative only; orders nothing
+  body :union {
+    manifest @6 :Manifest;
+    tombstone @7 :Tombstone;
+  }
+}

@@ -1,0 +1,108 @@
+@0xb1f4c7a3d1e05a03;
+# Everything that crosses between nodes. Transport frames carry one Handshake, Heartbeat or Message each.
+# docs/protocol.md says who sends what and when.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("shoal::schema");
+using Layout = import "/schema/layout.capnp";
+# Rosters and layouts travel as Data: the canonical bytes whose XXH3-128 is their id.
+
+const schemaVersion :UInt32 = 1;
+
+struct Identity {
+  schemaVersion @0 :UInt32;
+  rootId @1 :Data;         # 16 bytes; proves that both sides see the same root
+  jobId @2 :Text;          # token of the generation: one incarnation of the job
+  generation @3 :UInt32;   # 0 = not known yet
+  epoch @4 :UInt32;        # highest coordinator epoch heard of; 0 = none
+  incarnation @5 :Data;    # 16 random bytes, new for every process
+  name @6 :Text;           # for people: host:pid
+}
+
+struct Handshake {
+  union {
+    hello :group {         # connector -> listener
+      identity @0 :Identity;
+      nonce @1 :Data;      # 32 random bytes
+    }
+    challenge :group {     # listener -> connector
+      identity @2 :Identity;
+      nonce @3 :Data;
+      mac @4 :Data;        # HMAC-SHA256(token, "shoal-listener" + both nonces + both identities)
+    }
+    proof @5 :Data;        # connector -> listener: HMAC-SHA256(token, "shoal-connector" + the same)
+    welcome @6 :Identity;  # listener -> connector: the peer is in
+    refused :group {
+      code @7 :UInt16;     # base/status.h
+      reason @8 :Text;
+    }
+  }
+}
+
+struct AttemptKey {
+  generation @0 :UInt32;
+  step @1 :UInt64;
+  attempt @2 :UInt32;
+}
+
+struct WrittenFile {
+  rank @0 :UInt32;
+  index @1 :UInt32;
+  size @2 :UInt64;
+  headerDigest @3 :Data;
+  payloadBytes @4 :UInt64;
+}
+
+struct RankLayout {
+  rank @0 :UInt32;
+  layoutId @1 :Data;
+}
+
+struct RankPlan {
+  rank @0 :UInt32;
+  planId @1 :Data;
+}
+
+struct Message {
+  fromRole @0 :UInt8;      # actors/address.h
+  toRole @1 :UInt8;
+  union {
+    joinRanks :group {     # Planner -> Coordinator: what the ranks of this host hold
+      host @2 :Text;
+      worldSize @3 :UInt32;
+      ranks @4 :List(RankLayout);
+      options @5 :Layout.SaveOptions;
+    }
+    layoutsWanted @6 :List(Data);      # Coordinator -> Planner
+    layouts @7 :List(Data);   # Planner -> Coordinator
+    rosterIs :group {                  # Coordinator -> Planner
+      roster @8 :Data;
+      layouts @9 :List(Data); # in the order of roster.layoutIds
+      options @10 :Layout.SaveOptions;
+      ruleVersion @11 :UInt32;
+    }
+    joinRefused @12 :Text;             # Coordinator -> Planner: why no roster can come of this
+    shardsWritten :group {             # ShardWriter -> Coordinator
+      key @13 :AttemptKey;
+      rosterId @14 :Data;
+      plans @15 :List(RankPlan);       # the ranks this message answers for
+      files @16 :List(WrittenFile);
+    }
+    saveFailed :group {                # ShardWriter -> Coordinator: abort, and why
+      key @17 :AttemptKey;
+      rank @18 :UInt32;
+      code @19 :UInt16;
+      cause @20 :Text;
+    }
+    pending @21 :AttemptKey;           # Coordinator -> ShardWriter: heard, not decided; slow down
+    decided :group {                   # Coordinator -> ShardWriter
+      key @22 :AttemptKey;
+      committed @23 :Bool;
+      cause @24 :Text;                 # of an abort
+    }
+    superseded :group {                # Coordinator -> anyone: I am an old epoch
+      epoch @25 :UInt32;
+      address @26 :Text;
+    }
+  }
+}

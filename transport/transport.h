@@ -1,0 +1,100 @@
+// Transport: carries messages between nodes. Read this first; transport/ucx/ is the implementation that runs live.
+//
+// A message is an opaque byte string (a schema::Message, encoded). The transport adds the connection, the handshake
+// (transport/handshake.h), heartbeats, bounds and back-pressure; it neither retries nor reorders: a message is delivered
+// at most once and in order within one session, and a lost session loses what was under way. Roles resend.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/status.h"
+
+namespace shoal {
+
+inline constexpr size_t kMaxMessageBytes = size_t{256} << 20;        // larger ones are refused on both sides
+inline constexpr size_t kMaxEagerBytes = size_t{32} << 10;           // above it: rendezvous
+inline constexpr size_t kMaxQueuedBytesPerPeer = size_t{512} << 20;  // then send answers Code::busy
+inline constexpr size_t kMaxQueuedMessagesPerPeer = 4096;
+inline constexpr size_t kMaxInboundBytes = size_t{1} << 30;          // being received at once, all peers together
+inline constexpr uint32_t kHeartbeatIntervalMs = 500;
+inline constexpr uint32_t kPeerLostAfterMs = 2500;  // silence; a dead or stopped peer is reported within 3 s
+inline constexpr uint32_t kHandshakeTimeoutMs = 5000;
+inline constexpr size_t kMaxPeers = 16384;
+static_assert(kMaxMessageBytes <= kMaxQueuedBytesPerPeer);
+static_assert(kPeerLostAfterMs > 4 * kHeartbeatIntervalMs);
+
+// One session with one incarnation of a peer. Never used twice in a process; a reconnect gets a new one.
+using PeerId = uint64_t;
+
+// What a node says of itself in the handshake (schema: Identity).
+struct Identity {
+  RootId root_id;
+  std::string job_id;        // the generation's token; both sides must have the same
+  uint32_t generation = 0;   // 0: not known yet. Two known ones must be equal
+  uint32_t epoch = 0;        // highest coordinator epoch heard of
+  Nonce incarnation;         // of this process
+  std::string name;          // for people: "host:pid"
+};
+
+// Called from the transport's one thread, never concurrently; must not block. The handler may call send and connect.
+class TransportHandler {
+ public:
+  virtual ~TransportHandler() = default;
+  virtual void on_peer_up(PeerId peer, const Identity& identity) = 0;
+  virtual void on_message(PeerId peer, Bytes message) = 0;
+  // Once a session, also when it never came up: connection refused, handshake refused (its reason and code), dead, silent,
+  // malformed frame. Nothing of this peer follows.
+  virtual void on_peer_lost(PeerId peer, const Status& why) = 0;
+};
+
+struct TransportStats {
+  struct Counter {
+    uint64_t frames = 0;
+    uint64_t bytes = 0;  // payload, both control and bulk, without headers
+  };
+  Counter sent, received;
+  Counter sent_eager, sent_rendezvous;
+  std::map<std::string, Counter> by_transport;  // sent + received, by the lanes in use: "tcp", "posix+tcp", ...
+  uint64_t peers_up = 0, peers_lost = 0, handshakes_refused = 0, malformed_frames = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;  // stops
+
+  // Listens (if configured to) and begins to serve; `handler` must outlive stop().
+  virtual Status start(TransportHandler& handler) = 0;
+  // Closes all sessions after trying for `drain_ms` to send what is queued; no callback follows its return.
+  virtual void stop(uint32_t drain_ms) = 0;
+
+  // "HOST:PORT" as listened on, with the real port where 0 was asked for; "" if it does not listen.
+  virtual std::string listen_address() const = 0;
+
+  // Any thread. Answers at once; on_peer_up or on_peer_lost follows. An address that is connected or being connected
+  // gives the same PeerId again. Messages may be sent at once; they leave after the handshake.
+  virtual PeerId connect(const std::string& address) = 0;
+  // Any thread; never blocks. Code::busy: the peer's queue is full. Code::unavailable: lost. Code::too_large.
+  virtual Status send(PeerId peer, Bytes message) = 0;
+  // Any thread: ends a session, e.g. after it sent what it must not.
+  virtual void disconnect(PeerId peer, const Status& why) = 0;
+
+  // Any thread: later handshakes carry these (0 leaves a value as it is).
+  virtual void set_generation(uint32_t generation, uint32_t epoch) = 0;
+  virtual TransportStats stats() const = 0;
+};
+
+// "HOST:PORT", "[v6]:PORT"; Code::invalid_argument otherwise. Port 0 is allowed for listening.
+struct HostPort {
+  std::string host;
+  uint16_t port = 0;
+};
+Result<HostPort> parse_host_port(const std::string& text);
+std::string to_string(const HostPort& address);
+
+}  // namespace shoal
