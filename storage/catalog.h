@@ -1,0 +1,44 @@
+// Catalog: the checkpoints of a run in a transactional index. It can be rebuilt from the files at any time, and `load` and
+// `latest` never trust it: they read the root. docs/format.md, "Catalog".
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/metadata.h"
+#include "storage/decision.h"
+#include "storage/run_root.h"
+
+namespace shoal {
+
+struct CatalogEntry {
+  AttemptKey key;
+  AttemptInfo::State state = AttemptInfo::State::undecided;
+  uint64_t payload_bytes = 0;
+  uint32_t files = 0;
+  uint32_t world_size = 0;
+  int64_t unix_time_ns = 0;
+  std::string cause;  // of an abort
+};
+
+// All methods: any thread. A failed write fences the catalog: later calls answer with the first cause.
+class Catalog {
+ public:
+  virtual ~Catalog() = default;
+  virtual Status record(const Decision& decision) = 0;   // one synchronous write batch: checkpoint, layouts, files
+  virtual Result<std::optional<CatalogEntry>> find(const AttemptKey& key) = 0;
+  virtual Result<std::vector<CatalogEntry>> list() = 0;  // ascending by key
+  virtual Result<std::vector<FileEntry>> files(const AttemptKey& key) = 0;
+};
+
+// RocksDB at `path` (made if absent) for the run `root_id`; Code::refused if it belongs to another run.
+Result<std::unique_ptr<Catalog>> open_rocksdb_catalog(const std::string& path, const RootId& root_id);
+std::unique_ptr<Catalog> make_memory_catalog();  // the same contract, for simulation and tests
+
+// Brings the catalog up to date with the root: records every decision that it lacks. Returns how many.
+Result<uint64_t> catch_up(Catalog& catalog, Storage& storage);
+
+}  // namespace shoal
