@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <cstring>
+
+#include "schema/checked_reader_internal.h"
+
+namespace shoal {
+
+namespace {
+constexpr size_t kWordBytes = sizeof(capnp::word);
+constexpr uint64_t kLeastTraversalWords = 1024;
+
+Status bad_frame(const std::string& what) {
+  return Status(Code::corrupt, "malformed message: " + what);
+}
+}  // namespace
+
+Result<std::unique_ptr<CheckedMessage>> CheckedMessage::open(ByteView bytes, const ReadLimits& limits) {
+  if (bytes.size() > limits.bytes_max) {
+    return Status(Code::too_large, "a message of " + std::to_string(bytes.size()) + " bytes, at most " +
+                                       std::to_string(limits.bytes_max) + " are allowed");
+  }
+  if (bytes.size() % kWordBytes != 0 || bytes.size() < kWordBytes) {
+    return bad_frame(std::to_string(bytes.size()) + " bytes are no whole number of words");
+  }
+  uint64_t segments = uint64_t{load_le32(bytes.data())} + 1;
+  if (segments > limits.segments_max) return bad_frame(std::to_string(segments) + " segments claimed");
+  uint64_t table_bytes = (4 * (segments + 1) + kWordBytes - 1) / kWordBytes * kWordBytes;
+  if (table_bytes > bytes.size()) return bad_frame("the segment table is cut short");
+  uint64_t words = (bytes.size() - table_bytes) / kWordBytes;
+  uint64_t claimed = 0;
+  for (uint64_t i = 0; i < segments; ++i) claimed += load_le32(bytes.data() + 4 * (i + 1));
+  if (claimed != words) {
+    return bad_frame("segments of " + std::to_string(claimed) + " words claimed, " + std::to_string(words) +
+                     " are there");
+  }
+
+  std::unique_ptr<CheckedMessage> message(new CheckedMessage());
+  ByteView body = bytes.subspan(table_bytes);
+  const capnp::word* first = reinterpret_cast<const capnp::word*>(body.data());
+  if (reinterpret_cast<uintptr_t>(body.data()) % alignof(uint64_t) != 0) {
+    message->copy_.resize(words);
+    if (words != 0) std::memcpy(static_cast<void*>(message->copy_.data()), body.data(), body.size());
+    first = message->copy_.data();
+  }
+  message->segments_.reserve(segments);
+  for (uint64_t i = 0; i < segments; ++i) {
+    size_t size = load_le32(bytes.data() + 4 * (i + 1));
+    message->segments_.emplace_back(first, size);
+    first += size;
+  }
+  capnp::ReaderOptions options;
+  options.traversalLimitInWords = std::max(words * kTraversalPerWord, kLeastTraversalWords);
+  options.nestingLimit = kMaxNesting;
+  message->reader_ = std::make_unique<capnp::SegmentArrayMessageReader>(
+      kj::arrayPtr(message->segments_.data(), message->segments_.size()), options);
+  return message;
+}
+
+Status status_of(const kj::Exception& exception) {
+  std::string description(exception.getDescription().cStr());
+  std::replace(description.begin(), description.end(), '\n', ' ');
+  return bad_frame(description);
+}
+
+Bytes framed_bytes(capnp::MessageBuilder& message) {
+  kj::Array<capnp::word> words = capnp::messageToFlatArray(message);
+  kj::ArrayPtr<capnp::byte> flat = words.asBytes();
+  Bytes out(flat.size());
+  std::memcpy(out.data(), flat.begin(), flat.size());
+  return out;
+}
+
+}  // namespace shoal

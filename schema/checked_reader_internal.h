@@ -1,0 +1,93 @@
+// Reading Cap'n Proto that a stranger may have written: from a frame, a file or another process.
+//
+// Cap'n Proto 0.9 accepts absurd segment tables, throws, and needs aligned bytes; here the table is checked
+// first, the bytes are aligned, traversal and nesting are limited, and nothing is thrown past read_checked.
+// Sizes of lists still deserve a bound of their own before memory is reserved for what they hold
+// (bounded_size). Third-party types: include from .cpp files and *_internal.h headers only.
+#pragma once
+
+#include <capnp/common.h>
+#include <capnp/message.h>
+#include <capnp/serialize.h>
+#include <kj/exception.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/status.h"
+
+namespace shoal {
+
+inline constexpr uint32_t kMaxSegments = 512;  // of one message; ours have one
+inline constexpr int kMaxNesting = 32;
+inline constexpr uint64_t kTraversalPerWord = 8;  // how often each word of a message may be visited
+
+struct ReadLimits {
+  size_t bytes_max = 0;  // Code::too_large beyond
+  uint32_t segments_max = kMaxSegments;
+};
+
+// One message in standard framing, checked: segments lie exactly in the bytes. Borrows them where they are
+// aligned.
+class CheckedMessage {
+ public:
+  static Result<std::unique_ptr<CheckedMessage>> open(ByteView bytes, const ReadLimits& limits);
+  capnp::MessageReader& reader() { return *reader_; }
+
+ private:
+  CheckedMessage() = default;
+  std::vector<capnp::word> copy_;  // where the given bytes were not aligned
+  std::vector<kj::ArrayPtr<const capnp::word>> segments_;
+  std::unique_ptr<capnp::SegmentArrayMessageReader> reader_;
+};
+
+Status status_of(const kj::Exception& exception);  // Code::corrupt, one line
+
+// Calls body(Root::Reader), which returns a Status or a Result and may let kj::Exception pass: that becomes
+// Code::corrupt. `bytes` must outlive what body keeps of the reader, which should be nothing.
+template <class Root, class Body>
+auto read_checked(ByteView bytes, const ReadLimits& limits, Body&& body)
+    -> decltype(body(std::declval<typename Root::Reader>())) {
+  auto message = CheckedMessage::open(bytes, limits);
+  if (!message.ok()) return message.status();
+  try {
+    return body((*message)->reader().template getRoot<Root>());
+  } catch (const kj::Exception& exception) {
+    return status_of(exception);
+  }
+}
+
+// The size of a list, Text or Data, or Code::too_large naming `what` beyond `most`.
+template <class List>
+Result<size_t> bounded_size(const List& list, size_t most, std::string_view what) {
+  size_t size = list.size();
+  if (size > most) {
+    return Status(Code::too_large, std::string(what) + ": " + std::to_string(size) + " items, at most " +
+                                       std::to_string(most) + " are allowed");
+  }
+  return size;
+}
+
+inline ByteView view_of(capnp::Data::Reader data) {
+  return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
+}
+inline std::string_view view_of(capnp::Text::Reader text) {
+  return {text.begin(), text.size()};
+}
+inline capnp::Data::Reader data_of(ByteView bytes) {
+  return {reinterpret_cast<const capnp::byte*>(bytes.data()), bytes.size()};
+}
+inline capnp::Data::Reader data_of(const Hash128& hash) {
+  return data_of(ByteView(hash.bytes));
+}
+inline capnp::Text::Reader text_of(const std::string& text) {
+  return {text.c_str(), text.size()};
+}
+
+Bytes framed_bytes(capnp::MessageBuilder& message);  // standard framing
+
+}  // namespace shoal
