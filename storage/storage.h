@@ -18,9 +18,12 @@
 
 namespace shoal {
 
-// 1 to 200 bytes of [A-Za-z0-9._-], not starting with a dot. Code::invalid_argument.
+inline constexpr size_t kMaxComponentBytes = 200;
+
+// 1 to kMaxComponentBytes of [A-Za-z0-9._-], not starting with a dot. Code::invalid_argument.
 Status validate_component(std::string_view component);
-Status validate_path(std::string_view path);  // "" (the root itself) is a path
+// Components, or names of partial objects, joined by '/'. "" (the root itself) is a path.
+Status validate_path(std::string_view path);
 
 struct ObjectInfo {
   std::string name;  // one component
@@ -65,13 +68,17 @@ class Storage {
   // `nonce` names the partial object, which nobody else shares. bytes_expected: a hint (space is checked: Code::no_space).
   virtual Result<std::unique_ptr<WriteFile>> create(const std::string& path, const Nonce& nonce,
                                                     uint64_t bytes_expected) = 0;
-  // By ascending name; partial objects (see is_partial) included; Code::not_found without the folder.
+  // By ascending name; partial objects (see is_partial) included; Code::not_found without the folder. Names that are no
+  // component are left out: they are not ours.
   virtual Result<std::vector<ObjectInfo>> list(const std::string& folder) = 0;
   virtual Status remove(const std::string& path) = 0;         // OK if it is not there
   virtual Status remove_folder(const std::string& path) = 0;  // an empty one; OK if it is not there
   virtual Status sync_folder(const std::string& folder) = 0;
 };
 
-bool is_partial(std::string_view name);  // what an unfinished write may leave in a folder listing
+// What an unfinished write may leave in a folder listing: "NAME.<32 hex digits>.partial". No object is published under such
+// a name.
+bool is_partial(std::string_view name);
+std::string partial_name(std::string_view name, const Nonce& nonce);
 
 }  // namespace shoal

@@ -1,0 +1,75 @@
+// MemoryFileSystem: the fake of storage/file_system.h.
+//
+// Fault model. The machine may lose power (crash): bytes written since a file's last sync, and entries made
+// or removed since a folder's last sync, are each kept or lost, independently, by a chosen seed. The process
+// may die (die_at): every later call fails and nothing is cleaned up. One call may fail with a chosen errno
+// value, or be cut short (a write that takes fewer bytes). The disk may be full (set_capacity). Not modelled,
+// because nothing survives it: synced bytes that are lost, or a sync that lies.
+//
+// Calls are counted, so that a test can repeat a scenario with a fault at each of them. Deterministic; any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "storage/file_system.h"
+
+namespace shoal {
+
+class MemoryFileSystem final : public FileSystem {
+ public:
+  MemoryFileSystem();  // one folder, "/root"
+  ~MemoryFileSystem() override;
+
+  int open_root(const std::string& path, std::unique_ptr<OpenFolder>* folder) override;
+
+  // Faults. Calls are numbered from 0 in the order they were made; number n - operations() is the n-th from
+  // now.
+  uint64_t operations() const;
+  void fail_at(uint64_t operation, int error_number);   // that call does nothing and returns the error
+  void cut_short_at(uint64_t operation, size_t bytes);  // that write takes at most so many bytes
+  void die_at(uint64_t operation);    // that call and all later ones return EIO and do nothing
+  void set_capacity(uint64_t bytes);  // of all files together; beyond it, ENOSPC
+
+  // What a crash makes of the things that were not synced.
+  struct Unsynced {
+    enum class Fate { lost, kept, mixed } fate = Fate::lost;
+    uint64_t seed = 0;  // of mixed
+  };
+  // The machine goes down and comes up again: faults are forgotten, handles from before return ESTALE.
+  void crash(const Unsynced& unsynced);
+
+  // Changes bytes under a file's name, as a failing disk would. The file must be there. Path from the root,
+  // "a/b/c".
+  void flip_bit(const std::string& path, uint64_t bit);
+  void resize(const std::string& path, uint64_t bytes);  // durably cut, or padded with zeros
+
+ private:
+  struct Node;
+  class File;
+  class Folder;
+  using NodePtr = std::shared_ptr<Node>;
+
+  // Begins one counted call: 0, or the error with which it fails. Holds mutex_.
+  int begin_call(uint64_t incarnation);
+  NodePtr find(const std::string& path);
+  void recount(Node& folder, std::set<Node*>& seen);  // used_bytes_ and links, after a crash
+
+  mutable std::mutex mutex_;
+  NodePtr root_;
+  uint64_t incarnation_ = 0;
+  uint64_t operations_ = 0;
+  uint64_t used_bytes_ = 0;
+  std::optional<uint64_t> capacity_bytes_;
+  std::optional<uint64_t> dies_at_;
+  std::map<uint64_t, int> failures_;
+  std::map<uint64_t, size_t> cuts_;
+};
+
+}  // namespace shoal

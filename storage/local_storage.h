@@ -1,0 +1,62 @@
+// LocalStorage: Storage on a file system (a local disk, Lustre, CephFS, NFSv4 without attribute caching).
+//
+// An object gets its name by link(2) from a temporary name "NAME.<32 hex digits>.partial" in the same folder,
+// after its bytes are synced; then the folder is synced, and every parent folder whose entry this process has
+// not yet synced.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "storage/file_system.h"
+#include "storage/storage.h"
+
+namespace shoal {
+
+class LocalStorage final : public Storage {
+ public:
+  // Opens the root, which must exist: Code::not_found "root /x is not there", Code::refused without
+  // permission. `file_system` outlives the storage and all that it opened. `nonce`, drawn anew for every
+  // process, names the temporaries of create_exclusive.
+  static Result<std::unique_ptr<LocalStorage>> open(FileSystem& file_system, const std::string& root,
+                                                    const Nonce& nonce);
+
+  std::string describe() const override { return root_path_; }
+  Result<bool> create_exclusive(const std::string& path, ByteView data) override;
+  Result<Bytes> read(const std::string& path, uint64_t bytes_max) override;
+  Result<std::unique_ptr<ReadFile>> open(const std::string& path) override;
+  Result<std::unique_ptr<WriteFile>> create(const std::string& path, const Nonce& nonce,
+                                            uint64_t bytes_expected) override;
+  Result<std::vector<ObjectInfo>> list(const std::string& folder) override;
+  Status remove(const std::string& path) override;
+  Status remove_folder(const std::string& path) override;
+  Status sync_folder(const std::string& folder) override;
+
+ private:
+  friend class LocalWriteFile;
+  LocalStorage(std::string root_path, std::unique_ptr<OpenFolder> root, const Nonce& nonce)
+      : root_path_(std::move(root_path)), root_(std::move(root)), nonce_(nonce) {}
+
+  std::string full(const std::string& path) const;
+  Status error(int number, const std::string& path, std::string_view action) const;
+  // A walk down from the root: the folders on the way to `folder`, the root not among them.
+  using Chain = std::vector<std::unique_ptr<OpenFolder>>;
+  Result<Chain> walk(const std::string& folder, bool make_missing);
+  OpenFolder& last(const Chain& chain) { return chain.empty() ? *root_ : *chain.back(); }
+  // Syncs the last folder of the chain, and its parents as far as their entries are not known to be durable.
+  Status sync_chain(const Chain& chain, const std::string& folder);
+
+  const std::string root_path_;
+  const std::unique_ptr<OpenFolder> root_;
+  const Nonce nonce_;
+  std::atomic<uint64_t> temporaries_{0};
+  std::mutex mutex_;
+  std::set<std::string> durable_folders_;  // their entry in the parent was synced by this process
+};
+
+}  // namespace shoal

@@ -1,0 +1,78 @@
+// Shared by the tests of storage/: temporary folders, and the two file systems behind one face.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "sim/memory_file_system.h"
+#include "storage/local_storage.h"
+#include "storage/posix_file_system.h"
+
+namespace shoal {
+
+inline testing::AssertionResult status_is_ok(const char* expression, const Status& status) {
+  if (status.ok()) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << expression << " is " << status.to_string();
+}
+#define ASSERT_OK(expression) ASSERT_PRED_FORMAT1(::shoal::status_is_ok, expression)
+#define EXPECT_OK(expression) EXPECT_PRED_FORMAT1(::shoal::status_is_ok, expression)
+
+inline Nonce nonce_of(uint64_t number) {
+  Nonce nonce;
+  store_le64(nonce.bytes.data(), number);
+  return nonce;
+}
+inline Bytes bytes_of(std::string_view text) {
+  ByteView view = as_view(text);
+  return Bytes(view.begin(), view.end());
+}
+inline Bytes random_bytes(size_t size, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Bytes out(size);
+  for (std::byte& b : out) b = static_cast<std::byte>(random());
+  return out;
+}
+
+// A folder of its own, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    const char* base = std::getenv("TMPDIR");
+    std::string pattern = std::string(base == nullptr ? "/tmp" : base) + "/shoal-test-XXXXXX";
+    SHOAL_CHECK(mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// LocalStorage on memory: what most tests need.
+struct MemoryStorage {
+  MemoryFileSystem files;
+  std::unique_ptr<LocalStorage> storage = opened(1);
+
+  std::unique_ptr<LocalStorage> opened(uint64_t process) {
+    auto result = LocalStorage::open(files, "/root", nonce_of(process << 32));
+    SHOAL_CHECK(result.ok());
+    return std::move(result).value();
+  }
+  Storage& operator*() { return *storage; }
+  Storage* operator->() { return storage.get(); }
+};
+
+}  // namespace shoal
