@@ -1,8 +1,11 @@
-// Transport: carries messages between nodes. Read this first; transport/ucx/ is the implementation that runs live.
+// Transport: carries messages between nodes. Read this first; transport/ucx/ is the implementation that runs
+// live.
 //
-// A message is an opaque byte string (a schema::Message, encoded). The transport adds the connection, the handshake
-// (transport/handshake.h), heartbeats, bounds and back-pressure; it neither retries nor reorders: a message is delivered
-// at most once and in order within one session, and a lost session loses what was under way. Roles resend.
+// A message is a byte string in Cap'n Proto's standard framing (a schema::Message, encoded); its segment
+// table is checked by both sides, its contents are the receiver's business. The transport adds the
+// connection, the handshake (transport/handshake.h), heartbeats, bounds and back-pressure; it neither retries
+// nor reorders: a message is delivered at most once and in order within one session, and a lost session loses
+// what was under way. Roles resend.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +24,7 @@ inline constexpr size_t kMaxMessageBytes = size_t{256} << 20;        // larger o
 inline constexpr size_t kMaxEagerBytes = size_t{32} << 10;           // above it: rendezvous
 inline constexpr size_t kMaxQueuedBytesPerPeer = size_t{512} << 20;  // then send answers Code::busy
 inline constexpr size_t kMaxQueuedMessagesPerPeer = 4096;
-inline constexpr size_t kMaxInboundBytes = size_t{1} << 30;          // being received at once, all peers together
+inline constexpr size_t kMaxInboundBytes = size_t{1} << 30;  // being received at once, all peers together
 inline constexpr uint32_t kHeartbeatIntervalMs = 500;
 inline constexpr uint32_t kPeerLostAfterMs = 2500;  // silence; a dead or stopped peer is reported within 3 s
 inline constexpr uint32_t kHandshakeTimeoutMs = 5000;
@@ -35,21 +38,22 @@ using PeerId = uint64_t;
 // What a node says of itself in the handshake (schema: Identity).
 struct Identity {
   RootId root_id;
-  std::string job_id;        // the generation's token; both sides must have the same
-  uint32_t generation = 0;   // 0: not known yet. Two known ones must be equal
-  uint32_t epoch = 0;        // highest coordinator epoch heard of
-  Nonce incarnation;         // of this process
-  std::string name;          // for people: "host:pid"
+  std::string job_id;       // the generation's token; both sides must have the same
+  uint32_t generation = 0;  // 0: not known yet. Two known ones must be equal
+  uint32_t epoch = 0;       // highest coordinator epoch heard of
+  Nonce incarnation;        // of this process
+  std::string name;         // for people: "host:pid"
 };
 
-// Called from the transport's one thread, never concurrently; must not block. The handler may call send and connect.
+// Called from the transport's one thread, never concurrently; must not block. The handler may call send and
+// connect.
 class TransportHandler {
  public:
   virtual ~TransportHandler() = default;
   virtual void on_peer_up(PeerId peer, const Identity& identity) = 0;
   virtual void on_message(PeerId peer, Bytes message) = 0;
-  // Once a session, also when it never came up: connection refused, handshake refused (its reason and code), dead, silent,
-  // malformed frame. Nothing of this peer follows.
+  // Once a session, also when it never came up: connection refused, handshake refused (its reason and code),
+  // dead, silent, malformed frame. Nothing of this peer follows.
   virtual void on_peer_lost(PeerId peer, const Status& why) = 0;
 };
 
@@ -58,9 +62,12 @@ struct TransportStats {
     uint64_t frames = 0;
     uint64_t bytes = 0;  // payload, both control and bulk, without headers
   };
+  // Frames that carry messages: a message of at most kMaxEagerBytes is one, a larger one several
+  // (transport/frame.h). Handshakes and heartbeats are not counted.
   Counter sent, received;
   Counter sent_eager, sent_rendezvous;
-  std::map<std::string, Counter> by_transport;  // sent + received, by the lanes in use: "tcp", "posix+tcp", ...
+  std::map<std::string, Counter>
+      by_transport;  // sent + received, by the lanes in use: "tcp", "posix+tcp", ...
   uint64_t peers_up = 0, peers_lost = 0, handshakes_refused = 0, malformed_frames = 0;
 };
 
@@ -71,15 +78,17 @@ class Transport {
   // Listens (if configured to) and begins to serve; `handler` must outlive stop().
   virtual Status start(TransportHandler& handler) = 0;
   // Closes all sessions after trying for `drain_ms` to send what is queued; no callback follows its return.
+  // Not from within a callback.
   virtual void stop(uint32_t drain_ms) = 0;
 
   // "HOST:PORT" as listened on, with the real port where 0 was asked for; "" if it does not listen.
   virtual std::string listen_address() const = 0;
 
-  // Any thread. Answers at once; on_peer_up or on_peer_lost follows. An address that is connected or being connected
-  // gives the same PeerId again. Messages may be sent at once; they leave after the handshake.
+  // Any thread. Answers at once; on_peer_up or on_peer_lost follows. An address that is connected or being
+  // connected gives the same PeerId again. Messages may be sent at once; they leave after the handshake.
   virtual PeerId connect(const std::string& address) = 0;
   // Any thread; never blocks. Code::busy: the peer's queue is full. Code::unavailable: lost. Code::too_large.
+  // Code::invalid_argument: not framed as a message.
   virtual Status send(PeerId peer, Bytes message) = 0;
   // Any thread: ends a session, e.g. after it sent what it must not.
   virtual void disconnect(PeerId peer, const Status& why) = 0;

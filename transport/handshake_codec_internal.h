@@ -1,0 +1,36 @@
+// schema::Handshake to and from bytes. Every reader checks sizes and characters, never throws, and leaves its
+// results untouched on failure.
+#pragma once
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "transport/handshake.h"
+
+namespace shoal {
+
+enum class HandshakeKind { hello, challenge, proof, welcome, refused };
+
+using Mac = std::array<std::byte, 32>;
+
+struct HandshakeFrame {
+  HandshakeKind kind = HandshakeKind::refused;
+  Identity identity;         // hello, challenge, welcome
+  Bytes canonical_identity;  // the same as the sender encoded it, fields unknown to this program included
+  HandshakeNonce nonce{};    // hello, challenge
+  Mac mac{};                 // challenge, proof
+  Status refusal;            // refused
+};
+
+// Code::version where the sender's schema version is not `schema_version`, Code::corrupt for anything
+// malformed.
+Result<HandshakeFrame> decode_handshake(ByteView payload, uint32_t schema_version);
+
+Bytes encode_hello(const Identity& identity, uint32_t schema_version, const HandshakeNonce& nonce);
+Bytes encode_challenge(const Identity& identity, uint32_t schema_version, const HandshakeNonce& nonce,
+                       const Mac& mac);
+Bytes encode_proof(const Mac& mac);
+Bytes encode_welcome(const Identity& identity, uint32_t schema_version);
+
+Bytes canonical_identity(const Identity& identity, uint32_t schema_version);
+
+}  // namespace shoal

@@ -1,0 +1,13 @@
+// What the transport knows of a message's contents: that it is framed as Cap'n Proto frames it.
+#pragma once
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace shoal {
+
+// OK if the segment table is sane and its segments fill the bytes exactly; else Code::corrupt. What the
+// segments say is for whoever reads them. `message` needs no alignment.
+Status check_segment_table(ByteView message);
+
+}  // namespace shoal

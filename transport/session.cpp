@@ -1,0 +1,229 @@
+#include "transport/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "transport/message_check.h"
+
+namespace shoal {
+
+Session::Session(HandshakeRole role, const SessionSettings& settings, const HandshakeNonce& nonce,
+                 std::string remote, uint64_t now_ms)
+    : role_(role),
+      limits_(settings.limits),
+      handshake_(role, settings.self, settings.token, nonce),
+      remote_(std::move(remote)),
+      began_ms_(now_ms),
+      last_heard_ms_(now_ms),
+      last_sent_ms_(now_ms) {
+  if (role_ == HandshakeRole::connector) push_frame(FrameKind::handshake, handshake_.hello());
+}
+
+bool Session::on_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms) {
+  if (phase_ == Phase::ended) return false;
+  auto header = decode_frame_header(header_bytes);
+  // While the session is up, only its peer knows the tag: what lacks it may come from anybody and harms
+  // nobody.
+  if (phase_ == Phase::up && (!header.ok() || header->tag != incoming_tag_)) {
+    ++malformed_frames_;
+    return false;
+  }
+  if (!header.ok()) {
+    ++malformed_frames_;
+    end(header.status());
+    return false;
+  }
+  last_heard_ms_ = now_ms;
+  Status fits = check_frame(*header, payload.size(), false);
+  if (fits.ok() && phase_ == Phase::handshaking &&
+      (header->kind != FrameKind::handshake || header->tag != 0)) {
+    fits = Status(Code::refused, "a frame before the handshake was done");
+  }
+  if (fits.ok() && phase_ == Phase::up && header->kind == FrameKind::handshake) {
+    fits = Status(Code::corrupt, "a second handshake");
+  }
+  if (fits.ok() && header->kind == FrameKind::message) fits = check_order(*header);
+  if (fits.ok() && header->kind == FrameKind::message) fits = check_segment_table(payload);
+  if (!fits.ok()) {
+    ++malformed_frames_;
+    end(fits);
+    return false;
+  }
+  switch (header->kind) {
+    case FrameKind::handshake:
+      on_handshake(payload);
+      break;
+    case FrameKind::closing:
+      finish(decode_refusal(payload).with_context("closed by the peer"));
+      break;
+    case FrameKind::message:
+      ++next_in_;
+      messages_.emplace_back(payload.begin(), payload.end());
+      return true;
+    case FrameKind::heartbeat:
+    case FrameKind::chunk:
+      break;
+  }
+  return false;
+}
+
+void Session::on_handshake(ByteView payload) {
+  Handshake::Answer answer = handshake_.on_frame(payload);
+  if (!answer.reply.empty()) push_frame(FrameKind::handshake, std::move(answer.reply));
+  if (!answer.failure.ok()) {
+    was_refused_ = true;
+    finish(answer.failure.with_context("the handshake was refused"));
+    return;
+  }
+  if (!answer.up) return;
+  phase_ = Phase::up;
+  const FrameTags& tags = handshake_.tags();
+  bool is_connector = role_ == HandshakeRole::connector;
+  outgoing_tag_ = is_connector ? tags.connector : tags.listener;
+  incoming_tag_ = is_connector ? tags.listener : tags.connector;
+  if (!peer().name.empty()) remote_ = fmt::format("{} ({})", peer().name, remote_);
+}
+
+bool Session::on_announced(ByteView header_bytes, uint64_t payload_bytes, uint64_t now_ms) {
+  if (phase_ == Phase::ended) return false;
+  auto header = decode_frame_header(header_bytes);
+  if (phase_ == Phase::up && (!header.ok() || header->tag != incoming_tag_)) {
+    ++malformed_frames_;
+    return false;
+  }
+  Status fits = header.status();
+  if (fits.ok() && phase_ == Phase::handshaking) {
+    fits = Status(Code::refused, "a rendezvous before the handshake was done");
+  }
+  if (fits.ok()) fits = check_frame(*header, payload_bytes, true);
+  if (fits.ok()) fits = check_order(*header);
+  if (!fits.ok()) {
+    ++malformed_frames_;
+    end(fits);
+    return false;
+  }
+  last_heard_ms_ = now_ms;
+  announced_ = *header;
+  is_fetching_ = true;
+  return true;
+}
+
+// A message begins where the one before has ended, and a chunk where the chunk before has ended.
+Status Session::check_order(const FrameHeader& header) const {
+  bool is_next = header.sequence == next_in_ && header.offset == incoming_.size() && !is_fetching_;
+  if (is_next && header.offset != 0) is_next = header.message_bytes == announced_.message_bytes;
+  if (is_next) return ok_status();
+  return Status(Code::corrupt,
+                fmt::format("a frame out of order: message {} at {}, expected message {} at {}",
+                            header.sequence, header.offset, next_in_, incoming_.size()));
+}
+
+MutableByteView Session::fetch_buffer() {
+  SHOAL_CHECK(is_fetching_);
+  try {
+    incoming_.reserve(announced_message_bytes());
+    incoming_.resize(announced_.offset + announced_.payload_bytes);
+  } catch (const std::bad_alloc&) {
+    is_fetching_ = false;
+    end(Status(Code::too_large,
+               fmt::format("no memory for a message of {} bytes", announced_message_bytes())));
+    return {};
+  }
+  return MutableByteView(incoming_).subspan(announced_.offset);
+}
+
+void Session::on_fetched(uint64_t now_ms) {
+  SHOAL_CHECK(is_fetching_);
+  is_fetching_ = false;
+  if (phase_ != Phase::up) return;
+  last_heard_ms_ = now_ms;
+  if (incoming_.size() < announced_.message_bytes) return;
+  if (Status fits = check_segment_table(incoming_); !fits.ok()) {
+    ++malformed_frames_;
+    end(fits);
+    return;
+  }
+  ++next_in_;
+  messages_.push_back(std::exchange(incoming_, Bytes()));
+}
+
+void Session::on_link_lost(const Status& why) {
+  if (phase_ == Phase::ended) return;
+  finish(why);
+  frames_.clear();
+}
+
+void Session::end(const Status& why) {
+  if (phase_ == Phase::ended) return;
+  FrameKind kind = phase_ == Phase::up ? FrameKind::closing : FrameKind::handshake;
+  was_refused_ = phase_ == Phase::handshaking && why.code() != Code::unavailable;
+  push_frame(kind, encode_refusal(why));
+  finish(why);
+}
+
+void Session::finish(const Status& why) {
+  phase_ = Phase::ended;
+  end_reason_ = why.with_context(remote_);
+}
+
+void Session::tick(uint64_t now_ms) {
+  if (phase_ == Phase::handshaking && now_ms - began_ms_ >= limits_.handshake_timeout_ms) {
+    end(Status(Code::unavailable, fmt::format("no answer within {} ms", limits_.handshake_timeout_ms)));
+  }
+  if (phase_ != Phase::up) return;
+  if (now_ms - last_heard_ms_ >= limits_.peer_lost_after_ms) {
+    end(Status(Code::unavailable, fmt::format("lost: silent for {} ms", now_ms - last_heard_ms_)));
+  } else if (now_ms - last_sent_ms_ >= limits_.heartbeat_interval_ms) {
+    push_frame(FrameKind::heartbeat, Bytes());
+    last_sent_ms_ = now_ms;
+  }
+}
+
+uint64_t Session::next_due_ms() const {
+  switch (phase_) {
+    case Phase::handshaking:
+      return began_ms_ + limits_.handshake_timeout_ms;
+    case Phase::up:
+      return std::min(last_heard_ms_ + limits_.peer_lost_after_ms,
+                      last_sent_ms_ + limits_.heartbeat_interval_ms);
+    case Phase::ended:
+      break;
+  }
+  return UINT64_MAX;
+}
+
+void Session::push_frame(FrameKind kind, Bytes payload) {
+  FrameHeader header;
+  header.kind = kind;
+  header.payload_bytes = static_cast<uint32_t>(payload.size());
+  header.tag = kind == FrameKind::handshake ? 0 : outgoing_tag_;
+  frames_.push_back({encode_frame_header(header), std::move(payload)});
+}
+
+FrameHeaderBytes Session::seal(size_t message_bytes, size_t offset, size_t bytes, bool chunk) {
+  SHOAL_CHECK(phase_ == Phase::up && offset + bytes <= message_bytes);
+  FrameHeader header;
+  header.kind = chunk ? FrameKind::chunk : FrameKind::message;
+  header.payload_bytes = static_cast<uint32_t>(bytes);
+  header.tag = outgoing_tag_;
+  header.sequence = next_out_;
+  header.message_bytes = message_bytes;
+  header.offset = static_cast<uint32_t>(offset);
+  if (offset + bytes == message_bytes) ++next_out_;
+  return encode_frame_header(header);
+}
+
+std::vector<OutgoingFrame> Session::take_frames() {
+  return std::exchange(frames_, {});
+}
+std::vector<Bytes> Session::take_messages() {
+  return std::exchange(messages_, {});
+}
+uint64_t Session::take_malformed_frames() {
+  return std::exchange(malformed_frames_, 0);
+}
+
+}  // namespace shoal

@@ -1,0 +1,111 @@
+// One session with one peer: handshake, frames, order, heartbeats and silence, as a state machine without
+// I/O. The engine (transport/ucx/) feeds it what arrived and the time, and sends what it asks for.
+//
+// Times are milliseconds of a LivedClock (transport/lived_clock.h). Nothing here throws but std::bad_alloc.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "transport/frame.h"
+#include "transport/handshake.h"
+#include "transport/limits.h"
+
+namespace shoal {
+
+struct SessionSettings {
+  Identity self;
+  std::shared_ptr<const Bytes> token;
+  TransportLimits limits;
+};
+
+struct OutgoingFrame {
+  FrameHeaderBytes header;
+  Bytes payload;
+};
+
+class Session {
+ public:
+  enum class Phase { handshaking, up, ended };
+
+  // `remote` names the peer in errors: the address that was connected to, or that it came from. A connector's
+  // hello is ready to be taken at once.
+  Session(HandshakeRole role, const SessionSettings& settings, const HandshakeNonce& nonce,
+          std::string remote, uint64_t now_ms);
+
+  Phase phase() const { return phase_; }
+  bool was_up() const { return outgoing_tag_ != 0; }
+  bool has_frames() const { return !frames_.empty(); }
+  bool is_receiving() const { return is_fetching_ || !incoming_.empty(); }  // a message in chunks
+  const Identity& peer() const { return handshake_.peer(); }                // once it was up
+  const std::string& remote() const { return remote_; }
+  const Status& end_reason() const { return end_reason_; }  // not OK once ended
+  bool was_refused() const { return was_refused_; }         // ended in the handshake, by either side
+
+  // A frame arrived whole. True if it carried a message that the session accepted.
+  bool on_frame(ByteView header, ByteView payload, uint64_t now_ms);
+
+  // A chunk is announced by rendezvous. True: fetch `payload_bytes` of it into fetch_buffer(), then call
+  // on_fetched. False: drop it; the session may have ended. Nothing is allocated before fetch_buffer.
+  bool on_announced(ByteView header, uint64_t payload_bytes, uint64_t now_ms);
+  // Of the message whose chunk was announced last: all of it is to be reserved before its first chunk is
+  // fetched.
+  size_t announced_message_bytes() const { return static_cast<size_t>(announced_.message_bytes); }
+  bool announced_first_chunk() const { return announced_.offset == 0; }
+  // Empty if there is no memory for it; then the session has ended.
+  MutableByteView fetch_buffer();
+  void on_fetched(uint64_t now_ms);
+
+  // The connection broke, was refused or cannot be made. No frame can be sent any more.
+  void on_link_lost(const Status& why);
+  // Ends the session and tells the peer. Nothing happens if it has ended.
+  void end(const Status& why);
+
+  // Heartbeats, silence and the handshake's deadline; due when next_due_ms() has come.
+  void tick(uint64_t now_ms);
+  uint64_t next_due_ms() const;
+
+  // What is to be sent now, in this order, before any message. Frames that follow the session's end say why
+  // it ended.
+  std::vector<OutgoingFrame> take_frames();
+  // Messages received since, in order.
+  std::vector<Bytes> take_messages();
+  uint64_t take_malformed_frames();
+
+  // The header of the next frame of the message being sent; `offset + bytes == message_bytes` ends it. Only
+  // while up.
+  FrameHeaderBytes seal(size_t message_bytes, size_t offset, size_t bytes, bool chunk);
+  void on_sent(uint64_t now_ms) { last_sent_ms_ = now_ms; }
+
+ private:
+  void on_handshake(ByteView payload);
+  Status check_order(const FrameHeader& header) const;
+  void push_frame(FrameKind kind, Bytes payload);
+  void finish(const Status& why);
+
+  HandshakeRole role_;
+  TransportLimits limits_;
+  Handshake handshake_;
+  std::string remote_;
+  Phase phase_ = Phase::handshaking;
+  Status end_reason_;
+  bool was_refused_ = false;
+  uint64_t malformed_frames_ = 0;
+
+  uint64_t began_ms_, last_heard_ms_, last_sent_ms_;
+  uint64_t outgoing_tag_ = 0, incoming_tag_ = 0;
+  uint64_t next_out_ = 0, next_in_ = 0;
+
+  FrameHeader announced_;
+  bool is_fetching_ = false;
+  Bytes incoming_;  // the message that arrives in chunks, as far as it is there
+
+  std::vector<OutgoingFrame> frames_;
+  std::vector<Bytes> messages_;
+};
+
+}  // namespace shoal

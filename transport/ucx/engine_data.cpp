@@ -1,0 +1,178 @@
+#include <algorithm>
+
+#include "transport/ucx/engine_internal.h"
+
+namespace shoal {
+
+namespace {
+constexpr size_t kMaxEagerUnderWay = 64;  // frames of one peer that UCX holds
+}  // namespace
+
+void Engine::on_frame(ucp_ep_h endpoint, ByteView header, ByteView payload) noexcept {
+  auto found = by_endpoint_.find(endpoint);
+  if (found == by_endpoint_.end()) {
+    shared_.count([](TransportStats& stats) { ++stats.malformed_frames; });
+    return;
+  }
+  Peer& peer = *found->second;
+  if (peer.session->on_frame(header, payload, now_ms_)) {
+    shared_.count([&](TransportStats& stats) {
+      for (auto* counter : {&stats.received, &stats.by_transport[peer.lanes]}) {
+        counter->frames += 1;
+        counter->bytes += payload.size();
+      }
+    });
+  }
+  mark(peer);
+}
+
+bool Engine::on_announced(ucp_ep_h endpoint, ByteView header, void* descriptor, size_t bytes) noexcept {
+  auto found = by_endpoint_.find(endpoint);
+  if (found == by_endpoint_.end()) {
+    shared_.count([](TransportStats& stats) { ++stats.malformed_frames; });
+    return false;
+  }
+  Peer& peer = *found->second;
+  bool is_wanted = peer.session->on_announced(header, bytes, now_ms_);
+  mark(peer);
+  if (!is_wanted) return false;
+  peer.announced = descriptor;
+  peer.announced_bytes = bytes;
+  if (peer.session->announced_first_chunk()) {
+    turns_.ask(peer.peer, peer.session->announced_message_bytes());
+  }
+  return true;
+}
+
+void Engine::on_done(UcxOperation& operation, ucs_status_t status) noexcept {
+  done(static_cast<Operation&>(operation),
+       status == UCS_OK ? Status() : Status(Code::unavailable, "the connection broke"));
+}
+
+void Engine::done(Operation& operation, const Status& status) {
+  Peer& peer = *operation.peer;
+  peer.operations_under_way -= 1;
+  if (!status.ok()) {
+    break_link(peer, status);
+  } else if (operation.kind == Operation::Kind::fetch) {
+    fetched(peer);
+  }
+  if (operation.kind == Operation::Kind::eager) {
+    peer.eager_under_way -= 1;
+    shared_.sent(peer.peer, operation.bytes);
+  } else if (operation.kind == Operation::Kind::chunk) {
+    peer.chunk_under_way = false;
+    peer.bulk_offset += operation.bytes;
+    if (peer.bulk_offset == peer.bulk.size())
+      shared_.sent(peer.peer, std::exchange(peer.bulk, Bytes()).size());
+  }
+  mark(peer);
+  operations_.erase(operation.self);
+}
+
+bool Engine::submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& header, Bytes payload,
+                    ByteView chunk) {
+  Operation& operation = operations_.emplace_back();
+  operation.self = std::prev(operations_.end());
+  operation.kind = kind;
+  operation.peer = &peer;
+  operation.header = header;
+  operation.payload = std::move(payload);
+  bool is_chunk = kind == Operation::Kind::chunk;
+  ByteView data = is_chunk ? chunk : ByteView(operation.payload);
+  operation.bytes = data.size();
+  peer.operations_under_way += 1;
+  peer.session->on_sent(now_ms_);
+  auto sent = worker_->send(peer.endpoint, operation.header, data, is_chunk, operation);
+  if (sent.ok() && *sent == UcxWorker::Progress::later) return true;
+  done(operation, sent.status());
+  return sent.ok();
+}
+
+bool Engine::is_idle(const Peer& peer) const {
+  return peer.is_over || (peer.outbox.empty() && peer.bulk.empty() && peer.operations_under_way == 0);
+}
+
+void Engine::pump(Peer& peer) {
+  while (peer.session->phase() == Session::Phase::up && peer.link_error.ok() && !peer.chunk_under_way) {
+    if (!peer.bulk.empty()) {
+      send_chunk(peer);
+      continue;
+    }
+    if (peer.outbox.empty() || peer.eager_under_way >= kMaxEagerUnderWay) return;
+    Bytes message = std::move(peer.outbox.front());
+    peer.outbox.pop_front();
+    if (message.size() <= kMaxEagerBytes) {
+      send_eager(peer, std::move(message));
+    } else {
+      peer.bulk = std::move(message);
+      peer.bulk_offset = 0;
+    }
+  }
+}
+
+void Engine::send_eager(Peer& peer, Bytes message) {
+  size_t bytes = message.size();
+  FrameHeaderBytes header = peer.session->seal(bytes, 0, bytes, false);
+  peer.eager_under_way += 1;
+  shared_.count([&](TransportStats& stats) {
+    for (auto* counter : {&stats.sent, &stats.sent_eager, &stats.by_transport[peer.lanes]}) {
+      counter->frames += 1;
+      counter->bytes += bytes;
+    }
+  });
+  submit(Operation::Kind::eager, peer, header, std::move(message), {});
+}
+
+void Engine::send_chunk(Peer& peer) {
+  size_t bytes = std::min(kRendezvousChunkBytes, peer.bulk.size() - peer.bulk_offset);
+  FrameHeaderBytes header = peer.session->seal(peer.bulk.size(), peer.bulk_offset, bytes, true);
+  peer.chunk_under_way = true;
+  shared_.count([&](TransportStats& stats) {
+    for (auto* counter : {&stats.sent, &stats.sent_rendezvous, &stats.by_transport[peer.lanes]}) {
+      counter->frames += 1;
+      counter->bytes += bytes;
+    }
+  });
+  submit(Operation::Kind::chunk, peer, header, Bytes(), ByteView(peer.bulk).subspan(peer.bulk_offset, bytes));
+}
+
+// The first chunk of a message waits until all of the message has room; later ones have it.
+void Engine::start_fetches() {
+  while (std::optional<PeerId> turn = turns_.next()) {
+    Peer& peer = *find(*turn);
+    peer.reserved_bytes = peer.session->announced_message_bytes();
+    mark(peer);
+  }
+  for (size_t i = 0; i < marked_.size(); ++i) {  // by index: a fetch that is done at once marks its peer
+    Peer* peer = find(marked_[i]);
+    if (peer != nullptr && peer->announced != nullptr && peer->reserved_bytes != 0) fetch(*peer);
+  }
+}
+
+void Engine::fetch(Peer& peer) {
+  MutableByteView room = peer.session->fetch_buffer();
+  void* descriptor = std::exchange(peer.announced, nullptr);
+  if (room.empty()) return worker_->drop(descriptor);
+  Operation& operation = operations_.emplace_back();
+  operation.self = std::prev(operations_.end());
+  operation.kind = Operation::Kind::fetch;
+  operation.peer = &peer;
+  operation.bytes = room.size();
+  peer.operations_under_way += 1;
+  auto fetched_now = worker_->fetch(descriptor, room, operation);
+  if (fetched_now.ok() && *fetched_now == UcxWorker::Progress::later) return;
+  done(operation, fetched_now.status());
+}
+
+void Engine::fetched(Peer& peer) {
+  peer.session->on_fetched(now_ms_);
+  shared_.count([&](TransportStats& stats) {
+    for (auto* counter : {&stats.received, &stats.by_transport[peer.lanes]}) {
+      counter->frames += 1;
+      counter->bytes += peer.announced_bytes;
+    }
+  });
+}
+
+}  // namespace shoal

@@ -1,0 +1,138 @@
+// Engine: what the transport's one thread does. It owns the worker and all sessions, feeds sessions with what
+// arrives, sends what they and the users want sent, and calls the handler.
+//
+// UCX's callbacks only note what happened and mark the peer; everything else happens in the round after:
+// service() brings one marked peer up to date.
+#pragma once
+
+#include <deque>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/inbound_turns.h"
+#include "transport/lived_clock.h"
+#include "transport/session.h"
+#include "transport/ucx/shared_internal.h"
+#include "transport/ucx/ucx_transport.h"
+#include "transport/ucx/worker_internal.h"
+
+namespace shoal {
+
+class Engine final : private UcxEvents {
+ public:
+  Engine(const UcxTransportOptions& options, Shared& shared, TransportHandler& handler);
+  ~Engine() override;
+
+  // On the thread that will call run(). Returns the address listened on, or "".
+  Result<std::string> open();
+  void run();  // until a stop command has been carried out
+
+ private:
+  struct Peer : UcxLink {
+    std::unique_ptr<Session> session;
+    bool is_connector = false;
+    std::string address;  // as connect() was given it
+    ucp_ep_h endpoint = nullptr;
+    Status link_error;  // not OK: nothing can be sent
+    std::string lanes;
+
+    std::deque<Bytes> outbox;
+    Bytes bulk;  // the message that goes in chunks
+    size_t bulk_offset = 0;
+    bool chunk_under_way = false;
+    size_t eager_under_way = 0;
+    size_t operations_under_way = 0;  // of any kind
+
+    void* announced = nullptr;  // chunk that waits to be fetched
+    size_t announced_bytes = 0;
+    size_t reserved_bytes = 0;  // of the inbound bound
+
+    bool was_reported_up = false;
+    bool is_over = false;     // reported lost
+    uint64_t cut_at_ms = 0;   // when over: wait so long for the peer to have read why
+    bool is_closing = false;  // the endpoint is being closed
+    ucs_status_ptr_t closing = nullptr;
+    bool is_marked = false;
+  };
+
+  struct Operation : UcxOperation {
+    enum class Kind { control, eager, chunk, fetch };
+    Kind kind = Kind::control;
+    Peer* peer = nullptr;
+    FrameHeaderBytes header{};
+    Bytes payload;  // of control and eager
+    size_t bytes = 0;
+    std::list<Operation>::iterator self;
+  };
+
+  void on_connection_request(ucp_conn_request_h request) noexcept override;
+  void on_frame(ucp_ep_h endpoint, ByteView header, ByteView payload) noexcept override;
+  bool on_announced(ucp_ep_h endpoint, ByteView header, void* descriptor, size_t bytes) noexcept override;
+  void on_endpoint_error(PeerId peer, ucs_status_t status) noexcept override;
+  void on_done(UcxOperation& operation, ucs_status_t status) noexcept override;
+
+  // The loop (engine.cpp).
+  bool take_work();
+  void carry_out(Command& command);
+  void accept_requests();
+  void tick();
+  void sleep();
+  bool has_stopped();
+  void end_all(const Status& why);
+
+  // Peers (engine_peers.cpp).
+  Peer* find(PeerId peer);
+  Peer& add(PeerId id, bool is_connector, const std::string& remote);
+  void begin_connect(PeerId id, const std::string& address);
+  void link(Peer& peer, Result<ucp_ep_h> endpoint);
+  void mark(Peer& peer);
+  void break_link(Peer& peer, const Status& why);
+  void service(Peer& peer);
+  void send_control(Peer& peer);
+  void report(Peer& peer);
+  void report_up(Peer& peer);
+  void end_peer(Peer& peer, bool said_why);
+  void cut(Peer& peer);
+  void reap();
+
+  // Data (engine_data.cpp).
+  void pump(Peer& peer);
+  void send_eager(Peer& peer, Bytes message);
+  void send_chunk(Peer& peer);
+  void start_fetches();
+  void fetch(Peer& peer);
+  void fetched(Peer& peer);
+  bool submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& header, Bytes payload,
+              ByteView chunk);
+  void done(Operation& operation, const Status& status);
+  bool is_idle(const Peer& peer) const;
+
+  UcxTransportOptions options_;
+  Shared& shared_;
+  TransportHandler& handler_;
+  std::shared_ptr<const Bytes> token_;
+  LivedClock clock_;
+  InboundTurns turns_;
+  uint64_t now_ms_ = 0, next_due_ms_ = 0, next_tick_ms_ = 0;
+
+  std::unordered_map<PeerId, std::unique_ptr<Peer>> peers_;
+  std::unordered_map<ucp_ep_h, Peer*> by_endpoint_;
+  std::vector<PeerId> marked_;
+  std::vector<PeerId> closing_;
+  std::vector<ucp_conn_request_h> requests_;
+  size_t unproven_ = 0;  // listener's sessions in the handshake
+
+  enum class Stage { serving, draining, parting, stopped };
+  Stage stage_ = Stage::serving;
+  uint64_t stop_at_ms_ = 0;  // of the monotonic clock: the end of the stage
+  uint32_t parting_ms_ = 0;
+
+  std::list<Operation> operations_;  // outlives the worker: UCX may still know them
+  std::unique_ptr<UcxWorker> worker_;
+  std::unique_ptr<Resolver> resolver_;  // first to go: its answers come through shared_
+};
+
+}  // namespace shoal

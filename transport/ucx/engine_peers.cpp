@@ -1,0 +1,179 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "transport/ucx/engine_internal.h"
+
+namespace shoal {
+
+namespace {
+Status describe(ucs_status_t status) {
+  switch (status) {
+    case UCS_ERR_REJECTED:
+      return Status(Code::unavailable, "turned away: it has no room or is stopping");
+    case UCS_ERR_UNREACHABLE:
+    case UCS_ERR_NOT_CONNECTED:
+      return Status(Code::unavailable, "nobody answers there");
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+      return Status(Code::unavailable, "the connection broke");
+    default:
+      return Status(Code::unavailable, fmt::format("the connection broke: {}", ucs_status_string(status)));
+  }
+}
+}  // namespace
+
+void Engine::on_connection_request(ucp_conn_request_h request) noexcept {
+  requests_.push_back(request);
+}
+
+void Engine::on_endpoint_error(PeerId id, ucs_status_t status) noexcept {
+  if (Peer* peer = find(id)) break_link(*peer, describe(status));
+}
+
+Engine::Peer* Engine::find(PeerId id) {
+  auto found = peers_.find(id);
+  return found == peers_.end() ? nullptr : found->second.get();
+}
+
+void Engine::mark(Peer& peer) {
+  if (std::exchange(peer.is_marked, true)) return;
+  marked_.push_back(peer.peer);
+}
+
+void Engine::break_link(Peer& peer, const Status& why) {
+  if (peer.link_error.ok()) peer.link_error = why;
+  mark(peer);
+}
+
+Engine::Peer& Engine::add(PeerId id, bool is_connector, const std::string& remote) {
+  auto peer = std::make_unique<Peer>();
+  peer->peer = id;
+  peer->is_connector = is_connector;
+  if (is_connector) peer->address = remote;
+  SessionSettings settings{shared_.identity(), token_, options_.limits};
+  peer->session = std::make_unique<Session>(is_connector ? HandshakeRole::connector : HandshakeRole::listener,
+                                            settings, random_handshake_nonce(), remote, now_ms_);
+  next_due_ms_ = std::min(next_due_ms_, peer->session->next_due_ms());
+  return *peers_.emplace(id, std::move(peer)).first->second;
+}
+
+void Engine::begin_connect(PeerId id, const std::string& address) {
+  Peer& peer = add(id, true, address);
+  auto parsed = parse_host_port(address);
+  if (!parsed.ok()) return break_link(peer, parsed.status());
+  if (parsed->port == 0)
+    return break_link(peer, Status(Code::invalid_argument, "port 0 cannot be connected to"));
+  if (peers_.size() > options_.limits.peers) {
+    return break_link(peer, Status(Code::busy, fmt::format("{} peers are the most", options_.limits.peers)));
+  }
+  if (auto socket = resolve(*parsed, true); socket.ok()) {
+    return link(peer, worker_->connect(socket->get(), socket->bytes, peer));
+  }
+  resolver_->ask(*parsed, [shared = &shared_, id](Result<SocketAddress> answer) {
+    Command command;
+    command.kind = Command::Kind::resolved;
+    command.peer = id;
+    command.status = answer.status();
+    if (answer.ok()) command.socket = *answer;
+    shared->post(std::move(command));
+  });
+}
+
+void Engine::link(Peer& peer, Result<ucp_ep_h> endpoint) {
+  if (!endpoint.ok()) return break_link(peer, endpoint.status());
+  peer.endpoint = *endpoint;
+  by_endpoint_[peer.endpoint] = &peer;
+  mark(peer);
+}
+
+// Brings a peer up to date with what happened to it: frames to send, news for the handler, its end, messages
+// to send.
+void Engine::service(Peer& peer) {
+  if (peer.is_closing) return;
+  Session& session = *peer.session;
+  if (!peer.link_error.ok()) session.on_link_lost(peer.link_error);
+  if (uint64_t malformed = session.take_malformed_frames(); malformed != 0) {
+    shared_.count([&](TransportStats& stats) { stats.malformed_frames += malformed; });
+  }
+  bool has_ended = session.phase() == Session::Phase::ended;
+  bool said_why = has_ended && peer.endpoint != nullptr && peer.link_error.ok() && session.has_frames();
+  send_control(peer);
+  report(peer);
+  if (has_ended && !peer.is_over) end_peer(peer, said_why);
+  if (!peer.is_over) {
+    pump(peer);
+    next_due_ms_ = std::min(next_due_ms_, session.next_due_ms());
+  } else if (!peer.link_error.ok() || now_ms_ >= peer.cut_at_ms) {
+    cut(peer);
+  }
+}
+
+void Engine::send_control(Peer& peer) {
+  if (peer.endpoint == nullptr) return;
+  for (OutgoingFrame& frame : peer.session->take_frames()) {
+    if (!peer.link_error.ok()) return;
+    submit(Operation::Kind::control, peer, frame.header, std::move(frame.payload), {});
+  }
+}
+
+void Engine::report(Peer& peer) {
+  if (stage_ == Stage::parting || peer.is_over) return;
+  if (peer.session->was_up() && !peer.was_reported_up) report_up(peer);
+  for (Bytes& message : peer.session->take_messages()) handler_.on_message(peer.peer, std::move(message));
+  if (!peer.session->is_receiving()) turns_.give_back(std::exchange(peer.reserved_bytes, 0));
+}
+
+void Engine::report_up(Peer& peer) {
+  peer.was_reported_up = true;
+  if (!peer.is_connector) --unproven_;
+  if (peer.endpoint != nullptr) peer.lanes = UcxWorker::lanes(peer.endpoint);
+  shared_.count([](TransportStats& stats) { ++stats.peers_up; });
+  handler_.on_peer_up(peer.peer, peer.session->peer());
+}
+
+// A listener's session that never came up is a stranger's: it is counted, and nobody else hears of it.
+void Engine::end_peer(Peer& peer, bool said_why) {
+  peer.is_over = true;
+  if (!peer.is_connector && !peer.was_reported_up) --unproven_;
+  shared_.remove_peer(peer.peer, peer.address);
+  peer.outbox.clear();
+  turns_.forget(peer.peer);
+  if (peer.announced != nullptr) worker_->drop(std::exchange(peer.announced, nullptr));
+  peer.cut_at_ms = said_why ? now_ms_ + options_.limits.farewell_ms : now_ms_;
+  next_due_ms_ = std::min(next_due_ms_, peer.cut_at_ms);
+  bool was_up = peer.was_reported_up;
+  bool was_refused = peer.session->was_refused();
+  shared_.count([&](TransportStats& stats) {
+    stats.peers_lost += was_up ? 1 : 0;
+    stats.handshakes_refused += was_refused ? 1 : 0;
+  });
+  if (stage_ == Stage::parting || (!peer.is_connector && !was_up)) return;
+  handler_.on_peer_lost(peer.peer, peer.session->end_reason());
+}
+
+void Engine::cut(Peer& peer) {
+  peer.is_closing = true;
+  closing_.push_back(peer.peer);
+  if (peer.announced != nullptr) worker_->drop(std::exchange(peer.announced, nullptr));
+  if (peer.endpoint == nullptr) return;
+  by_endpoint_.erase(peer.endpoint);
+  peer.closing = worker_->close(std::exchange(peer.endpoint, nullptr));
+}
+
+// A peer goes when UCX knows neither its endpoint nor its memory any more.
+void Engine::reap() {
+  std::erase_if(closing_, [&](PeerId id) {
+    Peer& peer = *find(id);
+    if (peer.closing != nullptr) {
+      if (!UcxWorker::is_closed(peer.closing)) return false;
+      peer.closing = nullptr;
+    }
+    if (peer.operations_under_way != 0) return false;
+    turns_.give_back(peer.reserved_bytes);
+    peers_.erase(id);
+    return true;
+  });
+}
+
+}  // namespace shoal

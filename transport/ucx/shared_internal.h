@@ -1,0 +1,72 @@
+// What the transport's thread and its users share, behind one lock: commands, the peers by address, counters.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/limits.h"
+#include "transport/outgoing_queues.h"
+#include "transport/transport.h"
+#include "transport/ucx/resolver_internal.h"
+
+namespace shoal {
+
+struct Command {
+  enum class Kind { connect, resolved, disconnect, stop };
+  Kind kind = Kind::stop;
+  PeerId peer = 0;
+  std::string address;    // connect
+  Status status;          // resolved: not OK if it failed; disconnect: why
+  SocketAddress socket;   // resolved
+  uint32_t drain_ms = 0;  // stop
+};
+
+class Shared {
+ public:
+  Shared(Identity identity, const TransportLimits& limits)
+      : queues_(limits), identity_(std::move(identity)) {}
+
+  // Users, any thread.
+  PeerId connect(const std::string& address);
+  Status send(PeerId peer, Bytes message);
+  void post(Command command);
+  void set_generation(uint32_t generation, uint32_t epoch);
+  TransportStats stats() const;
+
+  // The transport's thread.
+  void set_wake(std::function<void()> wake);  // empty: nobody is there to be woken
+  std::vector<Command> take_commands();
+  std::vector<OutgoingQueues::Batch> take_messages() { return queues_.take(); }
+  PeerId add_peer();
+  void remove_peer(PeerId peer, const std::string& address);
+  void refuse_new();  // no new messages and connections; what is queued stays
+  void refuse_all();  // what is queued is dropped, too
+  void sent(PeerId peer, size_t bytes) { queues_.sent(peer, bytes); }
+  Identity identity() const;
+  template <class Change>
+  void count(Change&& change) {
+    std::lock_guard lock(mutex_);
+    change(stats_);
+  }
+
+ private:
+  void wake_locked() {
+    if (wake_) wake_();
+  }
+
+  OutgoingQueues queues_;
+  mutable std::mutex mutex_;
+  std::function<void()> wake_;
+  std::vector<Command> commands_;
+  std::unordered_map<std::string, PeerId> by_address_;
+  PeerId last_peer_ = 0;
+  std::atomic<bool> refuses_ = false;
+  Identity identity_;
+  TransportStats stats_;
+};
+
+}  // namespace shoal

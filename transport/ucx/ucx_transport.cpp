@@ -1,0 +1,101 @@
+#include "transport/ucx/ucx_transport.h"
+
+#include <fmt/format.h>
+
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "transport/handshake.h"
+#include "transport/ucx/engine_internal.h"
+
+namespace shoal {
+
+namespace {
+
+Status check_options(const UcxTransportOptions& options) {
+  auto bad = [](std::string why) { return Status(Code::invalid_argument, std::move(why)); };
+  const TransportLimits& limits = options.limits;
+  if (options.token.empty()) return bad("the job's token is empty");
+  if (options.token.size() > kMaxTokenBytes)
+    return bad(fmt::format("a token has at most {} bytes", kMaxTokenBytes));
+  if (options.identity.job_id.size() > kMaxJobIdBytes || !is_clean_utf8(options.identity.job_id)) {
+    return bad(fmt::format("a job's id is clean UTF-8 of at most {} bytes", kMaxJobIdBytes));
+  }
+  if (options.identity.name.size() > kMaxPeerNameBytes || !is_clean_utf8(options.identity.name)) {
+    return bad(fmt::format("a node's name is clean UTF-8 of at most {} bytes", kMaxPeerNameBytes));
+  }
+  if (limits.heartbeat_interval_ms == 0 || limits.peer_lost_after_ms <= 2 * limits.heartbeat_interval_ms) {
+    return bad("a peer is lost only after more than two heartbeat intervals");
+  }
+  return ok_status();
+}
+
+class UcxTransport final : public Transport {
+ public:
+  explicit UcxTransport(UcxTransportOptions options)
+      : options_(std::move(options)), shared_(options_.identity, options_.limits) {}
+  ~UcxTransport() override { stop(0); }
+
+  Status start(TransportHandler& handler) override {
+    SHOAL_RETURN_IF_ERROR(check_options(options_));
+    SHOAL_CHECK(!thread_.joinable());
+    std::promise<Result<std::string>> opened;
+    auto address = opened.get_future();
+    thread_ = std::thread([this, &handler, &opened] {
+      Engine engine(options_, shared_, handler);
+      auto result = engine.open();
+      bool is_open = result.ok();
+      opened.set_value(std::move(result));
+      if (is_open) engine.run();
+    });
+    auto result = address.get();
+    if (!result.ok()) {
+      thread_.join();
+      return result.status();
+    }
+    listen_address_ = *result;
+    return ok_status();
+  }
+
+  void stop(uint32_t drain_ms) override {
+    if (!thread_.joinable()) return;
+    SHOAL_CHECK(thread_.get_id() != std::this_thread::get_id());
+    Command command;
+    command.kind = Command::Kind::stop;
+    command.drain_ms = drain_ms;
+    shared_.post(std::move(command));
+    thread_.join();
+  }
+
+  std::string listen_address() const override { return listen_address_; }
+  PeerId connect(const std::string& address) override { return shared_.connect(address); }
+  Status send(PeerId peer, Bytes message) override { return shared_.send(peer, std::move(message)); }
+
+  void disconnect(PeerId peer, const Status& why) override {
+    Command command;
+    command.kind = Command::Kind::disconnect;
+    command.peer = peer;
+    command.status = why.ok() ? Status(Code::unavailable, "disconnected") : why;
+    shared_.post(std::move(command));
+  }
+
+  void set_generation(uint32_t generation, uint32_t epoch) override {
+    shared_.set_generation(generation, epoch);
+  }
+  TransportStats stats() const override { return shared_.stats(); }
+
+ private:
+  UcxTransportOptions options_;
+  Shared shared_;
+  std::string listen_address_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_ucx_transport(UcxTransportOptions options) {
+  return std::make_unique<UcxTransport>(std::move(options));
+}
+
+}  // namespace shoal

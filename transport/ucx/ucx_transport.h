@@ -1,0 +1,29 @@
+// The Transport that runs live: UCX active messages over whatever UCX finds (RDMA, shared memory, TCP).
+//
+// UCX is told what it needs through its own configuration, and the environment's UCX_* variables win: UCX_TLS
+// chooses the transports, UCX_NET_DEVICES the networks, UCX_LOG_LEVEL brings back UCX's own messages.
+// docs/transport.md says what is set and why. One thread of ours a transport, and UCX's own for asynchronous
+// events.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/bytes.h"
+#include "transport/limits.h"
+#include "transport/transport.h"
+
+namespace shoal {
+
+struct UcxTransportOptions {
+  std::string listen;  // HOST:PORT, port 0 for any free one; empty: connect only
+  Identity identity;
+  Bytes token;  // the job's secret, 1 to kMaxTokenBytes bytes
+  TransportLimits limits;
+};
+
+// Nothing is opened before start(), which answers Code::invalid_argument for options that make no sense,
+// Code::unavailable where the address cannot be listened on, and Code::io where UCX finds no transport.
+std::unique_ptr<Transport> make_ucx_transport(UcxTransportOptions options);
+
+}  // namespace shoal

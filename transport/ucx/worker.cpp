@@ -1,0 +1,274 @@
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <ucs/config/global_opts.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "transport/ucx/worker_internal.h"
+
+// Exported by libucs, but not in its installed headers.
+extern "C" void ucs_debug_disable_signals(void);
+
+namespace shoal {
+
+namespace {
+constexpr unsigned kActiveMessageId = 0;
+constexpr int kProgressSteps = 256;
+// UCX chooses transports by what a worker expects; TCP offers itself for at most 256 endpoints
+// (UCX_TCP_MAX_NUM_EPS), and serves any number.
+constexpr size_t kExpectedEndpoints = 8;
+
+// All that UCX finds but for CMA, which containers forbid and UCX then dies of, and System V memory, which
+// posix memory serves as well without leaving segments behind.
+constexpr const char* kTransports = "^cma,sysv";
+constexpr const char* kTransportsWithoutMemory = "tcp,self";
+
+// When the library is loaded it takes SIGSEGV and its like for backtraces of its own, and SIGHUP for a
+// debugger: those signals belong to the program. It also writes to standard output; its errors reach us as
+// statuses.
+[[maybe_unused]] const bool is_quiet = [] {
+  ucs_debug_disable_signals();
+  if (std::getenv("UCX_LOG_LEVEL") == nullptr) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+  return true;
+}();
+
+Status ucx_error(Code code, const std::string& what, ucs_status_t status) {
+  return Status(code, what + ": " + ucs_status_string(status));
+}
+
+void set_unless_in_environment(ucp_config_t* config, const char* name, const char* value) {
+  if (std::getenv((std::string("UCX_") + name).c_str()) != nullptr) return;
+  ucp_config_modify(config, name, value);
+}
+}  // namespace
+
+Result<std::unique_ptr<UcxWorker>> UcxWorker::create(UcxEvents& events) {
+  std::unique_ptr<UcxWorker> worker(new UcxWorker(events));
+  Status opened = worker->open(kTransports);
+  if (!opened.ok() && std::getenv("UCX_TLS") == nullptr) {
+    // A /dev/shm that is missing, full or not ours makes shared memory fail as a whole.
+    worker.reset(new UcxWorker(events));
+    opened = worker->open(kTransportsWithoutMemory);
+  }
+  if (!opened.ok()) return opened;
+  return worker;
+}
+
+Status UcxWorker::open(const char* transports) {
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return ucx_error(Code::io, "UCX's configuration", status);
+  set_unless_in_environment(config, "TLS", transports);
+  // Without it shared memory is left out where a peer's death must be noticed.
+  set_unless_in_environment(config, "MM_ERROR_HANDLING", "y");
+  // Bulk data is read by RDMA where there is any, else sent as active messages; UCX's own choice, put over
+  // TCP, is several times slower.
+  set_unless_in_environment(config, "RNDV_SCHEME", "get_zcopy");
+
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.estimated_num_eps = kExpectedEndpoints;
+  params.name = "shoal";
+  status = ucp_init(&params, config, &context_);
+  ucp_config_release(config);
+  if (status != UCS_OK) return ucx_error(Code::io, "UCX finds no transport", status);
+
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  status = ucp_worker_create(context_, &worker_params, &worker_);
+  if (status != UCS_OK) return ucx_error(Code::io, "UCX cannot open its transports", status);
+  status = ucp_worker_get_efd(worker_, &event_fd_);
+  if (status != UCS_OK) return ucx_error(Code::io, "UCX has no descriptor to wait on", status);
+  return set_handler();
+}
+
+Status UcxWorker::set_handler() {
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kActiveMessageId;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  handler.cb = &UcxWorker::on_active_message;
+  handler.arg = this;
+  ucs_status_t status = ucp_worker_set_am_recv_handler(worker_, &handler);
+  if (status != UCS_OK) return ucx_error(Code::io, "UCX takes no active messages", status);
+  return ok_status();
+}
+
+UcxWorker::~UcxWorker() {
+  stop_listening();
+  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  if (context_ != nullptr) ucp_cleanup(context_);
+}
+
+Result<uint16_t> UcxWorker::listen(const sockaddr* address, unsigned address_bytes) {
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr.addr = address;
+  params.sockaddr.addrlen = address_bytes;
+  params.conn_handler.arg = this;
+  params.conn_handler.cb = [](ucp_conn_request_h request, void* self) {
+    static_cast<UcxWorker*>(self)->events_.on_connection_request(request);
+  };
+  ucs_status_t status = ucp_listener_create(worker_, &params, &listener_);
+  if (status != UCS_OK) return ucx_error(Code::unavailable, "cannot be listened on", status);
+  ucp_listener_attr_t attributes{};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  status = ucp_listener_query(listener_, &attributes);
+  if (status != UCS_OK) return ucx_error(Code::io, "UCX does not name its port", status);
+  const sockaddr_storage& bound = attributes.sockaddr;
+  if (bound.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(bound).sin6_port);
+  return ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+}
+
+void UcxWorker::stop_listening() {
+  if (listener_ != nullptr) ucp_listener_destroy(listener_);
+  listener_ = nullptr;
+}
+
+Result<ucp_ep_h> UcxWorker::make_endpoint(ucp_ep_params_t params, UcxLink& link) {
+  link.events = &events_;
+  params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.arg = &link;
+  params.err_handler.cb = [](void* argument, ucp_ep_h, ucs_status_t why) {
+    UcxLink& failed = *static_cast<UcxLink*>(argument);
+    failed.events->on_endpoint_error(failed.peer, why);
+  };
+  ucp_ep_h endpoint = nullptr;
+  ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
+  if (status != UCS_OK) return ucx_error(Code::unavailable, "cannot be connected to", status);
+  return endpoint;
+}
+
+Result<ucp_ep_h> UcxWorker::connect(const sockaddr* address, unsigned address_bytes, UcxLink& link) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr.addr = address;
+  params.sockaddr.addrlen = address_bytes;
+  return make_endpoint(params, link);
+}
+
+Result<ucp_ep_h> UcxWorker::accept(ucp_conn_request_h request, UcxLink& link) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = request;
+  return make_endpoint(params, link);
+}
+
+void UcxWorker::reject(ucp_conn_request_h request) {
+  ucp_listener_reject(listener_, request);
+}
+
+std::string UcxWorker::remote_address(ucp_conn_request_h request) {
+  ucp_conn_request_attr_t attributes{};
+  attributes.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
+  if (ucp_conn_request_query(request, &attributes) != UCS_OK) return "?";
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&attributes.client_address),
+                  sizeof attributes.client_address, host, sizeof host, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "?";
+  }
+  return to_string(HostPort{host, static_cast<uint16_t>(std::atoi(port))});
+}
+
+namespace {
+void prepare(UcxOperation& operation, UcxEvents& events, ucp_request_param_t& param) {
+  operation.events = &events;
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.user_data = &operation;
+}
+
+void finish(void* request, ucs_status_t status, void* user_data) {
+  ucp_request_free(request);
+  UcxOperation& operation = *static_cast<UcxOperation*>(user_data);
+  operation.events->on_done(operation, status);
+}
+
+Result<UcxWorker::Progress> outcome(ucs_status_ptr_t request) {
+  if (request == nullptr) return UcxWorker::Progress::done;
+  if (UCS_PTR_IS_ERR(request))
+    return ucx_error(Code::unavailable, "the connection broke", UCS_PTR_STATUS(request));
+  return UcxWorker::Progress::later;
+}
+}  // namespace
+
+Result<UcxWorker::Progress> UcxWorker::send(ucp_ep_h endpoint, ByteView header, ByteView payload,
+                                            bool rendezvous, UcxOperation& operation) {
+  ucp_request_param_t param{};
+  prepare(operation, events_, param);
+  param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_REPLY | (rendezvous ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
+  param.cb.send = finish;
+  return outcome(ucp_am_send_nbx(endpoint, kActiveMessageId, header.data(), header.size(), payload.data(),
+                                 payload.size(), &param));
+}
+
+Result<UcxWorker::Progress> UcxWorker::fetch(void* descriptor, MutableByteView into,
+                                             UcxOperation& operation) {
+  ucp_request_param_t param{};
+  prepare(operation, events_, param);
+  param.cb.recv_am = [](void* request, ucs_status_t status, size_t, void* user_data) {
+    finish(request, status, user_data);
+  };
+  return outcome(ucp_am_recv_data_nbx(worker_, descriptor, into.data(), into.size(), &param));
+}
+
+void UcxWorker::drop(void* descriptor) {
+  ucp_am_data_release(worker_, descriptor);
+}
+
+ucs_status_t UcxWorker::on_active_message(void* self, const void* header, size_t header_bytes, void* data,
+                                          size_t bytes, const ucp_am_recv_param_t* param) {
+  UcxEvents& events = static_cast<UcxWorker*>(self)->events_;
+  ByteView header_view(static_cast<const std::byte*>(header), header == nullptr ? 0 : header_bytes);
+  ucp_ep_h endpoint = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0 ? param->reply_ep : nullptr;
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    // OK drops the data, and tells the sender that it has arrived: whoever refuses it also ends the session.
+    return events.on_announced(endpoint, header_view, data, bytes) ? UCS_INPROGRESS : UCS_OK;
+  }
+  // With or without UCP_AM_RECV_ATTR_FLAG_DATA the data is there until we return, unaligned, and is copied.
+  events.on_frame(endpoint, header_view, ByteView(static_cast<const std::byte*>(data), bytes));
+  return UCS_OK;
+}
+
+ucs_status_ptr_t UcxWorker::close(ucp_ep_h endpoint) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  ucs_status_ptr_t closing = ucp_ep_close_nbx(endpoint, &param);
+  return UCS_PTR_IS_ERR(closing) ? nullptr : closing;
+}
+
+bool UcxWorker::is_closed(ucs_status_ptr_t closing) {
+  if (closing == nullptr) return true;
+  if (ucp_request_check_status(closing) == UCS_INPROGRESS) return false;
+  ucp_request_free(closing);
+  return true;
+}
+
+bool UcxWorker::progress() {
+  bool any = false;
+  for (int step = 0; step < kProgressSteps; ++step) {
+    if (ucp_worker_progress(worker_) == 0) break;
+    any = true;
+  }
+  return any;
+}
+
+void UcxWorker::wait(int timeout_ms) {
+  // UCX_ERR_BUSY: something arrived since the last progress.
+  if (ucp_worker_arm(worker_) != UCS_OK) return;
+  pollfd waiting{.fd = event_fd_, .events = POLLIN, .revents = 0};
+  poll(&waiting, 1, timeout_ms);
+}
+
+}  // namespace shoal

@@ -1,0 +1,102 @@
+// UcxWorker: one UCP context, worker and listener, owned and driven by one thread. It hides how UCX 1.13
+// wants to be configured and called; policy is the engine's.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "transport/transport.h"
+
+struct sockaddr;
+
+namespace shoal {
+
+class UcxEvents;
+
+// What an endpoint's errors refer to; lives until the endpoint is closed.
+struct UcxLink {
+  UcxEvents* events = nullptr;
+  PeerId peer = 0;
+};
+
+// A send or fetch that is under way; lives until on_done.
+struct UcxOperation {
+  UcxEvents* events = nullptr;  // set by UcxWorker
+};
+
+// Called from within UcxWorker::progress. None may close endpoints; all of them note what happened and
+// return. None may throw: the caller is C.
+class UcxEvents {
+ public:
+  virtual ~UcxEvents() = default;
+  // To be answered by accept or reject, later.
+  virtual void on_connection_request(ucp_conn_request_h request) noexcept = 0;
+  // Header and payload are gone when it returns. `endpoint` is null where the sender did not name itself.
+  virtual void on_frame(ucp_ep_h endpoint, ByteView header, ByteView payload) noexcept = 0;
+  // True: `descriptor` is kept, to be given to fetch or drop.
+  virtual bool on_announced(ucp_ep_h endpoint, ByteView header, void* descriptor, size_t bytes) noexcept = 0;
+  virtual void on_endpoint_error(PeerId peer, ucs_status_t status) noexcept = 0;
+  virtual void on_done(UcxOperation& operation, ucs_status_t status) noexcept = 0;
+};
+
+class UcxWorker {
+ public:
+  // Created, used and destroyed by one thread, but for wake().
+  static Result<std::unique_ptr<UcxWorker>> create(UcxEvents& events);
+  ~UcxWorker();
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  // Returns the port that is listened on.
+  Result<uint16_t> listen(const sockaddr* address, unsigned address_bytes);
+  void stop_listening();
+
+  Result<ucp_ep_h> connect(const sockaddr* address, unsigned address_bytes, UcxLink& link);
+  Result<ucp_ep_h> accept(ucp_conn_request_h request, UcxLink& link);
+  void reject(ucp_conn_request_h request);
+  static std::string remote_address(ucp_conn_request_h request);  // "HOST:PORT"
+
+  enum class Progress { done, later };  // later: on_done follows
+  // Header and payload stay valid until done. `rendezvous`: announce and wait until the other side has
+  // fetched it.
+  Result<Progress> send(ucp_ep_h endpoint, ByteView header, ByteView payload, bool rendezvous,
+                        UcxOperation& operation);
+  Result<Progress> fetch(void* descriptor, MutableByteView into, UcxOperation& operation);
+  void drop(void* descriptor);
+
+  // Cuts the connection; what is under way ends with an error. Null: done at once. Else ask is_closed, which
+  // may be asked until it has said true.
+  ucs_status_ptr_t close(ucp_ep_h endpoint);
+  static bool is_closed(ucs_status_ptr_t closing);
+
+  // The transports of a connected endpoint's lanes: "posix+tcp". "?" if UCX will not say.
+  static std::string lanes(ucp_ep_h endpoint);
+
+  // At most kProgressSteps steps; true if anything happened.
+  bool progress();
+  // Returns when there is something to progress, after wake(), or at the latest after `timeout_ms`.
+  void wait(int timeout_ms);
+  // Any thread.
+  void wake() { ucp_worker_signal(worker_); }
+
+ private:
+  explicit UcxWorker(UcxEvents& events) : events_(events) {}
+  Status open(const char* transports);
+  Status set_handler();
+  Result<ucp_ep_h> make_endpoint(ucp_ep_params_t params, UcxLink& link);
+  static ucs_status_t on_active_message(void* self, const void* header, size_t header_bytes, void* data,
+                                        size_t bytes, const ucp_am_recv_param_t* param);
+
+  UcxEvents& events_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  ucp_listener_h listener_ = nullptr;
+  int event_fd_ = -1;
+};
+
+}  // namespace shoal
