@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/hash.h"
@@ -21,7 +22,9 @@
 namespace shoal {
 
 inline constexpr uint64_t kMaxShardHeaderBytes = 100'000'000;  // safetensors' own limit
-inline constexpr uint64_t kShardDataAlignment = 4096;          // file offset of the first data byte
+inline constexpr uint64_t kShardDataAlignment = 4096;          // of the first data byte's file offset
+inline constexpr uint32_t kShardFormatVersion = 1;
+inline constexpr size_t kMaxShardKeyBytes = 4096 + 32;  // an fqn, and a number where one file has several of its pieces
 
 struct ShardPiece {
   std::string key;   // in the file
@@ -39,7 +42,12 @@ struct WrittenShard {
   uint64_t payload_bytes = 0;
 };
 
-// The header's exact size is known from the pieces alone. Code::too_large beyond safetensors' limit.
+// A key is 1 to kMaxShardKeyBytes of clean UTF-8, not "__metadata__". Code::invalid_argument.
+Status validate_shard_key(std::string_view key);
+
+// The header's exact size is known from the pieces alone. Code::too_large beyond safetensors' limit; Code::invalid_argument
+// where a piece does not fit its box, is not aligned to its element size (larger element types go first) or has a key
+// that another has.
 Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces);
 
 // Streams the pieces (data[i] has pieces[i].bytes bytes) into `path`, digesting as it goes, one pass; patches the digests
@@ -67,10 +75,12 @@ class ShardReader {
 
  private:
   ShardReader() = default;
-  std::string path_;
+  std::string path_;       // under the root
+  std::string full_path_;  // for errors
   std::unique_ptr<ReadFile> file_;
   std::vector<ShardPiece> pieces_;
-  std::vector<uint64_t> offsets_;       // of each piece, from the start of the file
+  uint64_t data_begin_ = 0;             // file offset of the first data byte
+  std::vector<uint64_t> offsets_;       // of each piece, from there
   std::vector<uint64_t> first_digest_;  // index of each piece's first digest
   std::vector<uint64_t> digests_;
   std::vector<uint32_t> by_key_;

@@ -1,0 +1,178 @@
+#include "storage/shard_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gpu/digest.h"
+#include "storage/shard_header.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr size_t kLengthPrefixBytes = 8;
+constexpr uint64_t kVerifyWindowBytes = 4 * kDigestBlockBytes;  // read at a time to verify an existing file
+
+Status write_pieces(WriteFile& file, const std::vector<ByteView>& data, BuiltShardHeader* header) {
+  uint64_t digest = 0;
+  for (ByteView piece : data) {
+    while (!piece.empty()) {
+      // Block by block, so that the write finds in cache what the digest has read.
+      ByteView block = piece.first(std::min(piece.size(), kDigestBlockBytes));
+      put_digest(header, digest++, block_digest(block));
+      SHOAL_RETURN_IF_ERROR(file.append(block));
+      piece = piece.subspan(block.size());
+    }
+  }
+  SHOAL_CHECK(digest == header->digests);
+  return ok_status();
+}
+
+// OK if the file under this name is, byte for byte of its header and block for block of its data, the one
+// described.
+Status verify_existing(Storage& storage, const std::string& path, const WrittenShard& expected) {
+  SHOAL_ASSIGN_OR_RETURN(auto reader,
+                         ShardReader::open(storage, path, &expected.header_digest, &expected.size));
+  Bytes window(kVerifyWindowBytes);
+  for (size_t i = 0; i < reader->pieces().size(); ++i) {
+    uint64_t bytes = reader->pieces()[i].bytes;
+    for (uint64_t begin = 0; begin < bytes; begin += kVerifyWindowBytes) {
+      uint64_t end = std::min(bytes, begin + kVerifyWindowBytes), first = 0;
+      SHOAL_RETURN_IF_ERROR(reader->read_verified(i, begin, end, window, &first));
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces) {
+  SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(pieces));
+  return header.bytes.size() + header.payload_bytes;
+}
+
+Result<WrittenShard> write_shard(Storage& storage, const std::string& path, const Nonce& nonce,
+                                 const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data) {
+  SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(pieces));
+  if (data.size() != pieces.size()) {
+    return Status(Code::invalid_argument,
+                  fmt::format("{} buffers for {} shard pieces", data.size(), pieces.size()));
+  }
+  for (size_t i = 0; i < data.size(); ++i) {
+    if (data[i].size() == pieces[i].bytes) continue;
+    return Status(Code::invalid_argument, fmt::format("shard piece '{}': {} bytes given, {} announced",
+                                                      pieces[i].key, data[i].size(), pieces[i].bytes));
+  }
+  WrittenShard written;
+  written.size = header.bytes.size() + header.payload_bytes;
+  written.payload_bytes = header.payload_bytes;
+  SHOAL_ASSIGN_OR_RETURN(auto file, storage.create(path, nonce, written.size));
+  SHOAL_RETURN_IF_ERROR(file->append(header.bytes));
+  SHOAL_RETURN_IF_ERROR(write_pieces(*file, data, &header));
+  SHOAL_RETURN_IF_ERROR(file->patch(0, header.bytes));
+  written.header_digest = xxh3_128(header.bytes);
+  SHOAL_ASSIGN_OR_RETURN(bool ours, file->publish());
+  if (ours) return written;
+  Status same = verify_existing(storage, path, written);
+  if (same.ok()) return written;
+  if (same.code() != Code::corrupt) return same;
+  return Status(Code::already_exists, "another file has this name: " + same.message());
+}
+
+Result<std::unique_ptr<ShardReader>> ShardReader::open(Storage& storage, const std::string& path,
+                                                       const Hash128* expected_header_digest,
+                                                       const uint64_t* expected_size) {
+  std::unique_ptr<ShardReader> reader(new ShardReader());
+  reader->path_ = path;
+  SHOAL_ASSIGN_OR_RETURN(reader->file_, storage.open(path));
+  std::string full_path = storage.describe() + "/" + path;
+  auto corrupt = [&](std::string_view what) {
+    return Status(Code::corrupt, fmt::format("{}: {}", full_path, what));
+  };
+  uint64_t size = reader->file_->size();
+  if (expected_size != nullptr && size != *expected_size) {
+    return corrupt(fmt::format("has {} bytes, {} are expected", size, *expected_size));
+  }
+  if (size < kLengthPrefixBytes) return corrupt(fmt::format("{} bytes are no shard", size));
+  std::byte prefix[kLengthPrefixBytes];
+  SHOAL_RETURN_IF_ERROR(reader->file_->read_at(0, prefix));
+  uint64_t json_bytes = load_le64(prefix);
+  if (json_bytes > kMaxShardHeaderBytes || json_bytes > size - kLengthPrefixBytes) {
+    return corrupt(fmt::format("a header of {} bytes is claimed; the file has {}, the limit is {}",
+                               json_bytes, size, kMaxShardHeaderBytes));
+  }
+  reader->data_begin_ = kLengthPrefixBytes + json_bytes;
+  Bytes header(reader->data_begin_);
+  SHOAL_RETURN_IF_ERROR(reader->file_->read_at(0, header));
+  reader->header_digest_ = xxh3_128(header);
+  if (expected_header_digest != nullptr && reader->header_digest_ != *expected_header_digest) {
+    return corrupt("the header differs from its digest");
+  }
+  if (reader->data_begin_ % kShardDataAlignment != 0) {
+    return corrupt(fmt::format("the data begins at byte {}, no multiple of {}", reader->data_begin_,
+                               kShardDataAlignment));
+  }
+  std::string_view json = as_text(header).substr(kLengthPrefixBytes);
+  auto parsed = parse_shard_header(json, size - reader->data_begin_);
+  if (!parsed.ok()) return parsed.status().with_context(full_path + ": header");
+  reader->pieces_ = std::move(parsed->pieces);
+  reader->offsets_ = std::move(parsed->offsets);
+  reader->first_digest_ = std::move(parsed->first_digest);
+  reader->digests_ = std::move(parsed->digests);
+  reader->by_key_ = std::move(parsed->by_key);
+  reader->full_path_ = std::move(full_path);
+  return reader;
+}
+
+uint64_t ShardReader::file_size() const {
+  return file_->size();
+}
+
+std::optional<size_t> ShardReader::find(std::string_view key) const {
+  auto found = std::lower_bound(by_key_.begin(), by_key_.end(), key,
+                                [&](uint32_t a, std::string_view b) { return pieces_[a].key < b; });
+  if (found == by_key_.end() || pieces_[*found].key != key) return std::nullopt;
+  return *found;
+}
+
+namespace {
+struct Cover {
+  uint64_t begin, end;
+};
+// The blocks that hold bytes [begin, end) of a piece.
+Cover cover_of(uint64_t begin, uint64_t end, uint64_t piece_bytes) {
+  if (begin == end)
+    return {begin / kDigestBlockBytes * kDigestBlockBytes, begin / kDigestBlockBytes * kDigestBlockBytes};
+  return {begin / kDigestBlockBytes * kDigestBlockBytes,
+          std::min(digest_count(end) * kDigestBlockBytes, piece_bytes)};
+}
+}  // namespace
+
+uint64_t ShardReader::covering_bytes(size_t piece, uint64_t begin, uint64_t end) const {
+  SHOAL_CHECK(piece < pieces_.size() && begin <= end && end <= pieces_[piece].bytes);
+  Cover cover = cover_of(begin, end, pieces_[piece].bytes);
+  return cover.end - cover.begin;
+}
+
+Status ShardReader::read_verified(size_t piece, uint64_t begin, uint64_t end, MutableByteView out,
+                                  uint64_t* first) const {
+  SHOAL_CHECK(piece < pieces_.size() && begin <= end && end <= pieces_[piece].bytes);
+  Cover cover = cover_of(begin, end, pieces_[piece].bytes);
+  SHOAL_CHECK(out.size() >= cover.end - cover.begin);
+  out = out.first(cover.end - cover.begin);
+  *first = cover.begin;
+  // In windows that stay in cache between the read and the digest.
+  for (uint64_t at = cover.begin; at < cover.end; at += kDigestBlockBytes) {
+    MutableByteView block =
+        out.subspan(at - cover.begin, std::min<uint64_t>(kDigestBlockBytes, cover.end - at));
+    SHOAL_RETURN_IF_ERROR(file_->read_at(data_begin_ + offsets_[piece] + at, block));
+    uint64_t index = at / kDigestBlockBytes;
+    if (block_digest(block) == digests_[first_digest_[piece] + index]) continue;
+    return Status(Code::corrupt, fmt::format("{}: block {} of '{}' differs from its digest", full_path_,
+                                             index, pieces_[piece].key));
+  }
+  return ok_status();
+}
+
+}  // namespace shoal
