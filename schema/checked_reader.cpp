@@ -70,4 +70,12 @@ Bytes framed_bytes(capnp::MessageBuilder& message) {
   return out;
 }
 
+Bytes framed_segment(kj::ArrayPtr<const capnp::word> segment) {
+  kj::ArrayPtr<const capnp::byte> body = segment.asBytes();
+  Bytes out(kWordBytes + body.size());
+  store_le32(out.data() + 4, static_cast<uint32_t>(segment.size()));  // the count of segments, less one, is 0
+  if (body.size() != 0) std::memcpy(out.data() + kWordBytes, body.begin(), body.size());
+  return out;
+}
+
 }  // namespace shoal

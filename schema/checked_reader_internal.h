@@ -90,4 +90,12 @@ inline capnp::Text::Reader text_of(const std::string& text) {
 
 Bytes framed_bytes(capnp::MessageBuilder& message);  // standard framing
 
+// Standard framing around one segment in canonical form: equal values give equal bytes.
+Bytes framed_segment(kj::ArrayPtr<const capnp::word> segment);
+template <class Builder>
+Bytes canonical_framed_bytes(Builder builder) {
+  kj::Array<capnp::word> words = capnp::canonicalize(builder.asReader());
+  return framed_segment(words);
+}
+
 }  // namespace shoal

@@ -1,7 +1,7 @@
 @0xb1f4c7a3d1e05a02;
 # The decision of one attempt: a manifest (committed) or a tombstone (aborted or deleted).
-# File = magic "SHOALDEC", UInt32 format version, UInt32 zero, UInt64 body bytes, body (this struct, standard
-# framing, one segment), XXH3-128 of all before it. docs/format.md.
+# The file is one record (docs/format.md, "Records") with magic "SHOALDEC", whose head says which of the three it is and
+# whose body is this struct.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");
@@ -30,7 +30,7 @@ struct Manifest {
   layouts @1 :List(Data);   # in the order of roster.layoutIds
   ruleVersion @2 :UInt32;
   options @3 :Layout.SaveOptions;
-  files @4 :List(FileEntry);         # ascending by (rank, file index)
+  files @4 :List(FileEntry);         # ascending by rank; of a rank derived ones by file index, then listed ones by name
   payloadBytes @5 :UInt64;           # tensor and object bytes of all files
   nextRoster @6 :Data;               # RosterId in force from save i + K on; empty while it stays
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct FilePiece {  // of a listed file
   Box box;
 };
 struct FileEntry {
-  std::string name;  // in the attempt's folder
+  std::string name;  // in the attempt's folder; shard_file_name(rank, index) where derived
   uint64_t size = 0;
   Hash128 header_digest;
   Rank rank = 0;
@@ -39,7 +40,7 @@ struct Manifest {
   std::shared_ptr<const World> world;
   uint32_t rule_version = kRuleVersion;
   SaveOptions options;
-  std::vector<FileEntry> files;  // ascending by (rank, file index)
+  std::vector<FileEntry> files;  // ascending by rank; of a rank derived ones by file index, then listed ones by name
   uint64_t payload_bytes = 0;
 };
 struct Tombstone {
@@ -59,13 +60,21 @@ struct Decision {
   const Tombstone& tombstone() const { return std::get<Tombstone>(body); }
 };
 
+inline constexpr std::string_view kDecisionName = "manifest.shoal";
+
+// Code::invalid_argument where decode_decision would refuse it. A cause is cut and cleaned of control characters.
 Result<Bytes> encode_decision(const Decision& decision);
 // Checks magic, version (Code::version names both), lengths, digest, and every value. `path` is for errors.
 Result<Decision> decode_decision(ByteView bytes, const std::string& path);
 
+// Whether it was committed, aborted or deleted, from the first kRecordHeadBytes alone (storage/record.h), which have a digest
+// of their own.
+enum class DecisionState : uint8_t { committed = 1, aborted = 2, deleted = 3 };
+Result<DecisionState> read_decision_state(ByteView first, uint64_t file_bytes, const std::string& path);
+
 // Publishes, and returns the decision that stands: ours, or whoever was first (its folder synced).
 Result<Decision> publish_decision(Storage& storage, const Decision& decision);
-// Code::not_found while undecided.
+// Code::not_found while undecided. The folder is synced first, so that what is told lasts.
 Result<Decision> read_decision(Storage& storage, const AttemptKey& key);
 
 Metadata metadata_of(const Decision& decision);  // precondition: committed

@@ -28,6 +28,9 @@ Result<RootId> open_root(Storage& storage, bool create, const RootId& fresh);
 // Proves exclusive create and list-after-create on this storage: creates a scratch name twice, the second must fail.
 Status probe_storage(Storage& storage, const Nonce& nonce);
 
+inline constexpr size_t kMaxAddressBytes = 512;
+inline constexpr size_t kMaxJobIdBytes = 512;
+
 struct EpochRecord {
   uint32_t epoch = 0;
   std::string address;  // where this coordinator listens
@@ -64,7 +67,8 @@ struct AttemptInfo {
   uint64_t fingerprint = 0;        // hash of the folder's listing: changes while somebody writes
   uint32_t leftover_files = 0;     // files other than the decision
 };
-// Every attempt that has a folder, ascending. Reads each decision's head only (state), not whole manifests.
+// Every attempt that has a folder, ascending. Reads each decision's head only (state), not whole manifests. A state that is
+// to be told to anybody is read with read_decision first, which makes sure that it lasts.
 // A damaged decision makes that attempt an error entry: listed in `damaged` with its status, and not in the result.
 struct AttemptList {
   std::vector<AttemptInfo> attempts;

@@ -19,6 +19,7 @@
 namespace shoal {
 
 inline constexpr size_t kMaxComponentBytes = 200;
+inline constexpr uint64_t kMaxObjectBytes = uint64_t{1} << 62;  // no storage holds more
 
 // 1 to kMaxComponentBytes of [A-Za-z0-9._-], not starting with a dot. Code::invalid_argument.
 Status validate_component(std::string_view component);

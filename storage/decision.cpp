@@ -1,0 +1,51 @@
+#include "storage/decision.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "storage/record.h"
+#include "storage/run_root.h"
+
+namespace shoal {
+
+Result<Decision> read_decision(Storage& storage, const AttemptKey& key) {
+  std::string path = decision_path(key), full_path = storage.describe() + "/" + path;
+  SHOAL_ASSIGN_OR_RETURN(Bytes bytes,
+                         storage.read(path, kRecordHeadBytes + kMaxDecisionBytes + kRecordTailBytes));
+  SHOAL_ASSIGN_OR_RETURN(Decision decision, decode_decision(bytes, full_path));
+  if (decision.key != key) {
+    return Status(Code::corrupt,
+                  fmt::format("{}: holds the decision of {}", full_path, to_string(decision.key)));
+  }
+  SHOAL_RETURN_IF_ERROR(storage.sync_folder(attempt_folder(key)));
+  return decision;
+}
+
+Result<Decision> publish_decision(Storage& storage, const Decision& decision) {
+  SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_decision(decision));
+  SHOAL_ASSIGN_OR_RETURN(bool ours, storage.create_exclusive(decision_path(decision.key), bytes));
+  if (ours) return decision;
+  return read_decision(storage, decision.key);
+}
+
+Metadata metadata_of(const Decision& decision) {
+  const Manifest& manifest = decision.manifest();
+  Metadata metadata;
+  metadata.key = decision.key;
+  metadata.world_size = manifest.world->roster.world_size();
+  metadata.payload_bytes = manifest.payload_bytes;
+  metadata.files = static_cast<uint32_t>(manifest.files.size());
+  auto& values = metadata.state_dict_metadata;
+  for (const LayoutPtr& layout : manifest.world->layouts) {
+    for (const LayoutEntry& entry : layout->entries())
+      values.push_back({entry.fqn, entry.kind, entry.dtype, entry.shape});
+  }
+  auto by_fqn = [](const TensorMetadata& a, const TensorMetadata& b) { return a.fqn < b.fqn; };
+  std::sort(values.begin(), values.end(), by_fqn);
+  auto same_fqn = [](const TensorMetadata& a, const TensorMetadata& b) { return a.fqn == b.fqn; };
+  values.erase(std::unique(values.begin(), values.end(), same_fqn), values.end());
+  return metadata;
+}
+
+}  // namespace shoal

@@ -1,0 +1,284 @@
+#include <capnp/message.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "schema/manifest.capnp.h"
+#include "storage/decision.h"
+#include "storage/record.h"
+#include "storage/shard_file.h"
+#include "storage/world_record_internal.h"
+
+namespace shoal {
+
+namespace {
+
+const RecordKind kDecisionRecord = {"SHOALDEC", "decision", kDecisionFormatVersion, kMaxDecisionBytes};
+// The least that an entry takes in a message: bounds what is reserved on a stranger's word.
+constexpr size_t kLeastFileEntryBytes = 64;
+
+DecisionState state_of(const Decision& decision) {
+  if (decision.committed()) return DecisionState::committed;
+  return decision.tombstone().reason == Tombstone::Reason::aborted ? DecisionState::aborted
+                                                                   : DecisionState::deleted;
+}
+
+// One line of clean UTF-8 of at most kMaxCauseBytes.
+std::string cleaned_cause(std::string_view cause) {
+  std::string out(cause.substr(0, kMaxCauseBytes));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  if (cause.size() > kMaxCauseBytes) {  // a character cut in two goes altogether
+    for (int i = 0; i < 3 && !is_clean_utf8(out); ++i) out.pop_back();
+  }
+  if (is_clean_utf8(out)) return out;
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) >= 0x80) c = '?';
+  }
+  return out;
+}
+
+Status invalid(const FileEntry& file, std::string_view what) {
+  return Status(Code::invalid_argument, fmt::format("file '{}': {}", file.name, what));
+}
+
+const LayoutEntry* find_entry(const World& world, std::string_view fqn) {
+  for (const LayoutPtr& layout : world.layouts) {
+    if (std::optional<uint32_t> index = layout->find(fqn)) return &layout->entries()[*index];
+  }
+  return nullptr;
+}
+
+Status validate_listed(const World& world, const FileEntry& file, const std::vector<FilePiece>& pieces) {
+  for (const FilePiece& piece : pieces) {
+    SHOAL_RETURN_IF_ERROR(validate_shard_key(piece.key).with_context(file.name));
+    const LayoutEntry* entry = find_entry(world, piece.fqn);
+    if (entry == nullptr) return invalid(file, "a piece of what no layout knows");
+    if (entry->kind == LayoutEntry::Kind::object) {
+      if (piece.box.dims() != 0 || !piece.box.offsets.empty()) return invalid(file, "an object with a box");
+    } else {
+      SHOAL_RETURN_IF_ERROR(
+          validate_box(piece.box, entry->shape).with_context(piece.fqn).with_context(file.name));
+    }
+  }
+  return ok_status();
+}
+
+// Whether `after` may follow `before`: by rank, of a rank derived ones by index, then listed ones by name.
+bool ascends(const FileEntry& before, const FileEntry& after) {
+  if (before.rank != after.rank) return before.rank < after.rank;
+  if (before.contents.index() != after.contents.index())
+    return before.contents.index() < after.contents.index();
+  if (const uint32_t* index = std::get_if<uint32_t>(&before.contents))
+    return *index < std::get<uint32_t>(after.contents);
+  return before.name < after.name;
+}
+
+Status validate_files(const Manifest& manifest) {
+  const World& world = *manifest.world;
+  const FileEntry* before = nullptr;
+  uint64_t bytes = 0;
+  std::vector<std::string_view> names;
+  names.reserve(manifest.files.size());
+  for (const FileEntry& file : manifest.files) {
+    SHOAL_RETURN_IF_ERROR(validate_component(file.name));
+    if (file.name == kDecisionName || is_partial(file.name)) return invalid(file, "no name for a shard");
+    if (file.rank >= world.roster.world_size())
+      return invalid(file, fmt::format("rank {} is not in the world", file.rank));
+    if (before != nullptr && !ascends(*before, file)) return invalid(file, "out of order");
+    if (const uint32_t* index = std::get_if<uint32_t>(&file.contents)) {
+      if (*index >= kMaxFilesPerRank) return invalid(file, fmt::format("file index {}", *index));
+      if (file.name != shard_file_name(file.rank, *index))
+        return invalid(file, "not the name of that rank's file");
+    } else {
+      SHOAL_RETURN_IF_ERROR(validate_listed(world, file, std::get<std::vector<FilePiece>>(file.contents)));
+    }
+    if (file.size > kMaxObjectBytes - bytes) return invalid(file, "larger than any file");
+    bytes += file.size;
+    names.push_back(file.name);
+    before = &file;
+  }
+  std::sort(names.begin(), names.end());
+  auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end())
+    return Status(Code::invalid_argument, fmt::format("file '{}' is given twice", *twice));
+  if (manifest.payload_bytes > bytes)
+    return Status(Code::invalid_argument, "more payload than the files have bytes");
+  return ok_status();
+}
+
+Status validate_manifest(const Manifest& manifest) {
+  if (manifest.world == nullptr) return Status(Code::invalid_argument, "a manifest without a world");
+  SHOAL_RETURN_IF_ERROR(validate_world_record({manifest.world, manifest.rule_version, manifest.options}));
+  return validate_files(manifest);
+}
+
+void write_box(schema::Box::Builder builder, const Box& box) {
+  auto offsets = builder.initOffsets(static_cast<unsigned>(box.offsets.size()));
+  auto sizes = builder.initSizes(static_cast<unsigned>(box.sizes.size()));
+  for (unsigned i = 0; i < offsets.size(); ++i) offsets.set(i, box.offsets[i]);
+  for (unsigned i = 0; i < sizes.size(); ++i) sizes.set(i, box.sizes[i]);
+}
+
+void write_file(schema::FileEntry::Builder builder, const FileEntry& file) {
+  builder.setName(text_of(file.name));
+  builder.setSize(file.size);
+  builder.setHeaderDigest(data_of(file.header_digest));
+  builder.setRank(file.rank);
+  if (const uint32_t* index = std::get_if<uint32_t>(&file.contents)) {
+    builder.getContents().setDerived(*index);
+    return;
+  }
+  const auto& pieces = std::get<std::vector<FilePiece>>(file.contents);
+  auto listed = builder.getContents().initListed(static_cast<unsigned>(pieces.size()));
+  for (unsigned i = 0; i < listed.size(); ++i) {
+    listed[i].setFqn(text_of(pieces[i].fqn));
+    listed[i].setKey(text_of(pieces[i].key));
+    write_box(listed[i].initBox(), pieces[i].box);
+  }
+}
+
+Result<Dims> read_dims(capnp::List<uint64_t>::Reader list) {
+  SHOAL_RETURN_IF_ERROR(bounded_size(list, kMaxDims, "dimensions").status());
+  Dims dims;
+  for (uint64_t number : list) dims.push_back(number);
+  return dims;
+}
+
+Result<std::vector<FilePiece>> read_pieces(capnp::List<schema::FilePiece>::Reader listed) {
+  std::vector<FilePiece> pieces;
+  for (auto read : listed) {
+    FilePiece piece;
+    piece.fqn = view_of(read.getFqn());
+    piece.key = view_of(read.getKey());
+    SHOAL_ASSIGN_OR_RETURN(piece.box.offsets, read_dims(read.getBox().getOffsets()));
+    SHOAL_ASSIGN_OR_RETURN(piece.box.sizes, read_dims(read.getBox().getSizes()));
+    if (piece.key.empty()) return Status(Code::invalid_argument, "a piece without a key");
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+Result<FileEntry> read_file(schema::FileEntry::Reader reader) {
+  FileEntry file;
+  file.name = view_of(reader.getName());
+  if (file.name.empty()) return Status(Code::invalid_argument, "a file without a name");
+  file.size = reader.getSize();
+  SHOAL_ASSIGN_OR_RETURN(file.header_digest, Hash128::from_bytes(view_of(reader.getHeaderDigest())));
+  file.rank = reader.getRank();
+  auto contents = reader.getContents();
+  if (contents.isDerived()) {
+    file.contents = contents.getDerived();
+    return file;
+  }
+  if (!contents.isListed()) return Status(Code::invalid_argument, "a file of unknown contents");
+  SHOAL_ASSIGN_OR_RETURN(auto pieces, read_pieces(contents.getListed()));
+  file.contents = std::move(pieces);
+  return file;
+}
+
+Result<Manifest> read_manifest(schema::Manifest::Reader reader, size_t message_bytes) {
+  Manifest manifest;
+  SHOAL_ASSIGN_OR_RETURN(WorldRecord world, read_world_record(reader));
+  manifest.world = world.world;
+  manifest.rule_version = world.rule_version;
+  manifest.options = world.options;
+  manifest.payload_bytes = reader.getPayloadBytes();
+  if (size_t size = reader.getNextRoster().size(); size != 0 && size != sizeof(Hash128::bytes)) {
+    return Status(Code::invalid_argument, "a next roster that is no id");
+  }
+  auto files = reader.getFiles();
+  manifest.files.reserve(std::min<size_t>(files.size(), message_bytes / kLeastFileEntryBytes));
+  for (auto file : files) {
+    SHOAL_ASSIGN_OR_RETURN(FileEntry entry, read_file(file));
+    manifest.files.push_back(std::move(entry));
+  }
+  SHOAL_RETURN_IF_ERROR(validate_manifest(manifest));
+  return manifest;
+}
+
+Result<Tombstone> read_tombstone(schema::Tombstone::Reader reader) {
+  Tombstone tombstone;
+  auto reason = static_cast<uint16_t>(reader.getReason());
+  if (reason > static_cast<uint16_t>(Tombstone::Reason::deleted)) {
+    return Status(Code::invalid_argument, fmt::format("reason {} is not known", reason));
+  }
+  tombstone.reason = static_cast<Tombstone::Reason>(reason);
+  SHOAL_RETURN_IF_ERROR(bounded_size(reader.getCause(), kMaxCauseBytes, "cause").status());
+  tombstone.cause = view_of(reader.getCause());
+  if (!is_clean_utf8(tombstone.cause)) return Status(Code::invalid_argument, "a cause that is no clean text");
+  return tombstone;
+}
+
+Result<Decision> read_body(schema::Decision::Reader reader, size_t message_bytes) {
+  Decision decision;
+  decision.key = {reader.getGeneration(), reader.getStep(), reader.getAttempt()};
+  SHOAL_ASSIGN_OR_RETURN(decision.nonce, Hash128::from_bytes(view_of(reader.getNonce())));
+  SHOAL_ASSIGN_OR_RETURN(decision.root_id, Hash128::from_bytes(view_of(reader.getRootId())));
+  decision.unix_time_ns = reader.getUnixTimeNs();
+  auto body = reader.getBody();
+  if (body.isManifest()) {
+    SHOAL_ASSIGN_OR_RETURN(decision.body, read_manifest(body.getManifest(), message_bytes));
+  } else if (body.isTombstone()) {
+    SHOAL_ASSIGN_OR_RETURN(decision.body, read_tombstone(body.getTombstone()));
+  } else {
+    return Status(Code::invalid_argument, "neither a manifest nor a tombstone");
+  }
+  return decision;
+}
+
+}  // namespace
+
+Result<Bytes> encode_decision(const Decision& decision) {
+  capnp::MallocMessageBuilder message;
+  auto root = message.initRoot<schema::Decision>();
+  root.setGeneration(decision.key.generation);
+  root.setStep(decision.key.step);
+  root.setAttempt(decision.key.attempt);
+  root.setNonce(data_of(decision.nonce));
+  root.setRootId(data_of(decision.root_id));
+  root.setUnixTimeNs(decision.unix_time_ns);
+  if (decision.committed()) {
+    const Manifest& manifest = decision.manifest();
+    SHOAL_RETURN_IF_ERROR(validate_manifest(manifest).with_context("manifest"));
+    auto builder = root.getBody().initManifest();
+    write_world_record(builder, *manifest.world, manifest.rule_version, manifest.options);
+    auto files = builder.initFiles(static_cast<unsigned>(manifest.files.size()));
+    for (unsigned i = 0; i < files.size(); ++i) write_file(files[i], manifest.files[i]);
+    builder.setPayloadBytes(manifest.payload_bytes);
+  } else {
+    auto builder = root.getBody().initTombstone();
+    builder.setReason(static_cast<schema::Tombstone::Reason>(decision.tombstone().reason));
+    builder.setCause(text_of(cleaned_cause(decision.tombstone().cause)));
+  }
+  return seal_record(kDecisionRecord, static_cast<uint32_t>(state_of(decision)),
+                     canonical_framed_bytes(root));
+}
+
+Result<Decision> decode_decision(ByteView bytes, const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(OpenedRecord record, open_record(kDecisionRecord, bytes, path));
+  ReadLimits limits;
+  limits.bytes_max = kMaxDecisionBytes;
+  limits.segments_max = 1;
+  auto decision = read_checked<schema::Decision>(record.body, limits, [&](schema::Decision::Reader reader) {
+    return read_body(reader, record.body.size());
+  });
+  if (!decision.ok()) return record_error(kDecisionRecord, decision.status(), path);
+  if (record.head.state != static_cast<uint32_t>(state_of(*decision))) {
+    return record_error(kDecisionRecord, Status(Code::corrupt, "head and body disagree"), path);
+  }
+  return decision;
+}
+
+Result<DecisionState> read_decision_state(ByteView first, uint64_t file_bytes, const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(RecordHead head, read_record_head(kDecisionRecord, first, file_bytes, path));
+  if (head.state < static_cast<uint32_t>(DecisionState::committed) ||
+      head.state > static_cast<uint32_t>(DecisionState::deleted)) {
+    return record_error(kDecisionRecord, Status(Code::corrupt, fmt::format("state {}", head.state)), path);
+  }
+  return static_cast<DecisionState>(head.state);
+}
+
+}  // namespace shoal

@@ -1,0 +1,43 @@
+#include <fmt/format.h>
+
+#include "storage/world_record_internal.h"
+
+namespace shoal {
+
+Status validate_world_record(const WorldRecord& record) {
+  if (record.rule_version > kRuleVersion) {
+    return Status(Code::version,
+                  fmt::format("this file follows planning rule {}, this program knows up to {}",
+                              record.rule_version, kRuleVersion));
+  }
+  if (record.rule_version == 0) return Status(Code::invalid_argument, "planning rule 0");
+  SHOAL_RETURN_IF_ERROR(validate_options(record.options));
+  return validate_world(*record.world);
+}
+
+Result<std::shared_ptr<const World>> decode_world(ByteView roster, const std::vector<ByteView>& layouts) {
+  SHOAL_ASSIGN_OR_RETURN(Roster decoded, decode_roster(roster));
+  auto world = std::make_shared<World>(World{std::move(decoded), {}});
+  if (layouts.size() != world->roster.layout_ids().size()) {
+    return Status(Code::corrupt, fmt::format("{} layouts for a roster of {}", layouts.size(),
+                                             world->roster.layout_ids().size()));
+  }
+  for (ByteView layout : layouts) {
+    SHOAL_ASSIGN_OR_RETURN(LayoutPtr added, decode_layout(layout));
+    world->layouts.push_back(std::move(added));
+  }
+  return std::shared_ptr<const World>(std::move(world));
+}
+
+Result<SaveOptions> decode_options(schema::SaveOptions::Reader reader) {
+  SaveOptions options;
+  auto dedupe = static_cast<uint16_t>(reader.getDedupe());
+  if (dedupe > static_cast<uint16_t>(Dedupe::none)) {
+    return Status(Code::corrupt, fmt::format("dedupe {} is not known", dedupe));
+  }
+  options.dedupe = static_cast<Dedupe>(dedupe);
+  options.unit_bytes = reader.getUnitBytes();
+  return options;
+}
+
+}  // namespace shoal

@@ -1,0 +1,55 @@
+// The world, rule version and options as manifests and roster records hold them: two structs with the same
+// four fields.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "plan/codec.h"
+#include "plan/roster.h"
+#include "plan/save_plan.h"
+#include "schema/checked_reader_internal.h"
+#include "schema/layout.capnp.h"
+
+namespace shoal {
+
+struct WorldRecord {
+  std::shared_ptr<const World> world;
+  uint32_t rule_version = 0;
+  SaveOptions options;
+};
+
+// Code::invalid_argument, or Code::version for a rule that this program does not know.
+Status validate_world_record(const WorldRecord& record);
+Result<std::shared_ptr<const World>> decode_world(ByteView roster, const std::vector<ByteView>& layouts);
+Result<SaveOptions> decode_options(schema::SaveOptions::Reader reader);
+
+template <class Builder>
+void write_world_record(Builder builder, const World& world, uint32_t rule_version,
+                        const SaveOptions& options) {
+  builder.setRoster(data_of(encode_roster(world.roster)));
+  auto layouts = builder.initLayouts(static_cast<unsigned>(world.layouts.size()));
+  for (unsigned i = 0; i < layouts.size(); ++i) layouts.set(i, data_of(encode_layout(*world.layouts[i])));
+  builder.setRuleVersion(rule_version);
+  auto written = builder.initOptions();
+  written.setDedupe(static_cast<schema::SaveOptions::Dedupe>(options.dedupe));
+  written.setUnitBytes(options.unit_bytes);
+}
+
+// Validates all of it.
+template <class Reader>
+Result<WorldRecord> read_world_record(Reader reader) {
+  WorldRecord record;
+  record.rule_version = reader.getRuleVersion();
+  SHOAL_ASSIGN_OR_RETURN(record.options, decode_options(reader.getOptions()));
+  std::vector<ByteView> layouts;
+  auto list = reader.getLayouts();
+  SHOAL_RETURN_IF_ERROR(bounded_size(list, kMaxWorldSize, "layouts").status());
+  for (auto layout : list) layouts.push_back(view_of(layout));
+  SHOAL_ASSIGN_OR_RETURN(record.world, decode_world(view_of(reader.getRoster()), layouts));
+  SHOAL_RETURN_IF_ERROR(validate_world_record(record));
+  return record;
+}
+
+}  // namespace shoal

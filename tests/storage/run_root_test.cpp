@@ -1,0 +1,306 @@
+#include "storage/run_root.h"
+
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "tests/storage/decision_samples.h"
+#include "tests/storage/shard_samples.h"
+
+namespace shoal {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(RootNames, AreFixedWidthAndReadBack) {
+  AttemptKey key = {3, 1000, 1};
+  EXPECT_EQ(attempt_folder(key), "step-00001000/g3a1");
+  EXPECT_EQ(decision_path(key), "step-00001000/g3a1/manifest.shoal");
+  EXPECT_EQ(shard_path(key, 7, 0), "step-00001000/g3a1/rank-00007.safetensors");
+  EXPECT_EQ(parse_step_folder("step-00001000"), 1000u);
+  EXPECT_EQ(parse_step_folder("step-00000000"), 0u);
+  EXPECT_EQ(parse_step_folder("step-18446744073709551615"), ~uint64_t{0});
+  EXPECT_EQ(parse_attempt_folder(1000, "g3a1"), key);
+  for (const char* bad : {"", "step", "step-", "step-1", "step-0001000", "step-000001000", "step-0000100x",
+                          "step-18446744073709551616", "step--0000001", "Step-00001000", "step-+0001000"}) {
+    EXPECT_EQ(parse_step_folder(bad), std::nullopt) << bad;
+  }
+  for (const char* bad : {"", "g", "a", "ga", "g3", "g3a", "ga1", "g03a1", "g3a01", "g3a1 ", "g-3a1", "h3a1",
+                          "g4294967296a1"}) {
+    EXPECT_EQ(parse_attempt_folder(1000, bad), std::nullopt) << bad;
+  }
+  for (uint64_t step : {uint64_t{0}, uint64_t{99'999'999}, uint64_t{100'000'000}, ~uint64_t{0}}) {
+    std::string folder = attempt_folder({1, step, 2});
+    EXPECT_EQ(parse_step_folder(folder.substr(0, folder.find('/'))), step);
+  }
+}
+
+TEST(Root, IsMadeOnceAndThenFound) {
+  MemoryStorage memory;
+  Status missing = open_root(*memory, false, {}).status();
+  EXPECT_EQ(missing.code(), Code::not_found);
+  EXPECT_EQ(missing.message(), "root /root holds no run: ROOT_ID is not there");
+  auto made = open_root(*memory, true, nonce_of(5));
+  ASSERT_OK(made.status());
+  EXPECT_EQ(*made, nonce_of(5));
+  EXPECT_EQ(*open_root(*memory, true, nonce_of(6)), nonce_of(5));
+  EXPECT_EQ(*open_root(*memory, false, nonce_of(6)), nonce_of(5));
+}
+
+TEST(Root, WithADamagedIdIsRefusedAndNotReplaced) {
+  MemoryStorage memory;
+  ASSERT_OK(open_root(*memory, true, nonce_of(5)).status());
+  memory.files.flip_bit("ROOT_ID", 400);
+  Status status = open_root(*memory, true, nonce_of(6)).status();
+  EXPECT_EQ(status.code(), Code::corrupt);
+  EXPECT_THAT(status.message(), HasSubstr("/root/ROOT_ID: damaged root id"));
+}
+
+TEST(Root, OnStorageWithExclusiveCreatePassesTheProbe) {
+  MemoryStorage memory;
+  EXPECT_OK(probe_storage(*memory, nonce_of(5)));
+  EXPECT_TRUE(memory->list("probes")->empty()) << "the probe leaves nothing";
+}
+
+// A storage that lets everybody create, as a mount without exclusive create would.
+class LyingStorage final : public Storage {
+ public:
+  explicit LyingStorage(Storage& honest) : honest_(honest) {}
+  std::string describe() const override { return honest_.describe(); }
+  Result<bool> create_exclusive(const std::string& path, ByteView data) override {
+    SHOAL_RETURN_IF_ERROR(honest_.create_exclusive(path, data).status());
+    return true;
+  }
+  Result<Bytes> read(const std::string& path, uint64_t bytes_max) override {
+    return honest_.read(path, bytes_max);
+  }
+  Result<std::unique_ptr<ReadFile>> open(const std::string& path) override { return honest_.open(path); }
+  Result<std::unique_ptr<WriteFile>> create(const std::string& path, const Nonce& nonce,
+                                            uint64_t bytes) override {
+    return honest_.create(path, nonce, bytes);
+  }
+  Result<std::vector<ObjectInfo>> list(const std::string& folder) override { return honest_.list(folder); }
+  Status remove(const std::string& path) override { return honest_.remove(path); }
+  Status remove_folder(const std::string& path) override { return honest_.remove_folder(path); }
+  Status sync_folder(const std::string& folder) override { return honest_.sync_folder(folder); }
+
+ private:
+  Storage& honest_;
+};
+
+TEST(Root, OnStorageWithoutExclusiveCreateIsRefusedByName) {
+  MemoryStorage memory;
+  LyingStorage lying(*memory);
+  Status status = probe_storage(lying, nonce_of(5));
+  EXPECT_EQ(status.code(), Code::refused);
+  EXPECT_EQ(status.message(), "root /root cannot hold checkpoints: it creates the same name twice");
+}
+
+TEST(Epochs, AreClaimedOnce) {
+  MemoryStorage memory;
+  EXPECT_FALSE(highest_epoch(*memory)->has_value());
+  EXPECT_TRUE(*claim_epoch(*memory, {1, "host:1", "job", nonce_of(1)}));
+  EXPECT_FALSE(*claim_epoch(*memory, {1, "host:2", "job", nonce_of(2)}));
+  EXPECT_TRUE(*claim_epoch(*memory, {1, "host:1", "job", nonce_of(1)})) << "one's own earlier success";
+  for (uint32_t epoch = 2; epoch <= 11; ++epoch) {
+    EXPECT_TRUE(*claim_epoch(*memory, {epoch, "host:2", "job2", nonce_of(2)}));
+  }
+  auto highest = highest_epoch(*memory);
+  ASSERT_OK(highest.status());
+  EXPECT_EQ((*highest)->epoch, 11u) << "numbers, not names, are compared";
+  EXPECT_EQ((*highest)->address, "host:2");
+  EXPECT_EQ((*highest)->job_id, "job2");
+  EXPECT_EQ((*highest)->nonce, nonce_of(2));
+  EXPECT_EQ(claim_epoch(*memory, {0, "host:2", "job2", nonce_of(2)}).status().code(), Code::invalid_argument);
+  EXPECT_EQ(claim_epoch(*memory, {12, "host\n", "job2", nonce_of(2)}).status().code(),
+            Code::invalid_argument);
+}
+
+TEST(Epochs, PassOverNamesThatAreNoNumbers) {
+  MemoryStorage memory;
+  ASSERT_OK(claim_epoch(*memory, {2, "host:1", "job", nonce_of(1)}).status());
+  for (const char* name : {"epochs/notes", "epochs/007", "epochs/99999999999", "epochs/3x"}) {
+    ASSERT_OK(memory->create_exclusive(name, as_view("x")).status());
+  }
+  auto unfinished = memory->create("epochs/5", nonce_of(9), 0);
+  EXPECT_EQ((*highest_epoch(*memory))->epoch, 2u);
+}
+
+TEST(Epochs, ThatAreDamagedAreNamed) {
+  MemoryStorage memory;
+  ASSERT_OK(memory->create_exclusive("epochs/4", as_view("garbage")).status());
+  Status status = highest_epoch(*memory).status();
+  EXPECT_EQ(status.code(), Code::corrupt);
+  EXPECT_EQ(status.message(), "/root/epochs/4: damaged epoch: 7 bytes are too few");
+}
+
+TEST(Records, CatchEveryFlippedBit) {
+  MemoryStorage memory;
+  ASSERT_OK(claim_epoch(*memory, {1, "host:1", "job", nonce_of(1)}).status());
+  uint64_t bits = memory->list("epochs")->front().size * 8;
+  for (uint64_t bit = 0; bit < bits; ++bit) {
+    memory.files.flip_bit("epochs/1", bit);
+    Status status = highest_epoch(*memory).status();
+    ASSERT_EQ(status.code(), Code::corrupt) << bit;
+    ASSERT_THAT(status.message(), HasSubstr("/root/epochs/1: damaged epoch"));
+    memory.files.flip_bit("epochs/1", bit);
+  }
+  EXPECT_OK(highest_epoch(*memory).status());
+}
+
+TEST(Records, UnderAnotherNumbersNameAreRefused) {
+  MemoryStorage memory;
+  ASSERT_OK(claim_epoch(*memory, {1, "host:1", "job", nonce_of(1)}).status());
+  ASSERT_OK(memory->create_exclusive("epochs/2", *memory->read("epochs/1", 10'000)).status());
+  EXPECT_THAT(highest_epoch(*memory).status().message(),
+              HasSubstr("it holds number 1, not that of its name"));
+}
+
+TEST(Generations, BelongToOneJobEach) {
+  MemoryStorage memory;
+  auto first = claim_generation(*memory, "job-a", nonce_of(1));
+  ASSERT_OK(first.status());
+  EXPECT_EQ(first->generation, 1u);
+  auto same = claim_generation(*memory, "job-a", nonce_of(2));
+  EXPECT_EQ(same->generation, 1u);
+  EXPECT_EQ(same->nonce, nonce_of(1)) << "the claim that stands";
+  EXPECT_EQ(claim_generation(*memory, "job-b", nonce_of(3))->generation, 2u);
+  Status old = claim_generation(*memory, "job-a", nonce_of(4)).status();
+  EXPECT_EQ(old.code(), Code::refused);
+  EXPECT_EQ(old.message(), "/root: generation 1 of this job was superseded by generation 2 of job job-b");
+  auto listed = list_generations(*memory);
+  ASSERT_EQ(listed->size(), 2u);
+  EXPECT_EQ((*listed)[1].job_id, "job-b");
+}
+
+TEST(Generations, AreTheSameForAllThreadsOfAJob) {
+  MemoryStorage memory;
+  std::vector<std::thread> threads;
+  std::vector<uint32_t> claimed(8);
+  for (uint64_t i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      auto record = claim_generation(*memory, "job", nonce_of(i));
+      claimed[i] = record.ok() ? record->generation : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(claimed, testing::Each(1u));
+}
+
+TEST(FirstRosters, AreThoseOfWhoeverWasFirst) {
+  MemoryStorage memory;
+  ASSERT_OK(claim_generation(*memory, "job", nonce_of(1)).status());
+  EXPECT_EQ(read_roster(*memory, 1).status().code(), Code::not_found);
+  RosterRecord record{sample_world(), {}, kRuleVersion};
+  auto first = publish_roster(*memory, 1, record, nonce_of(1));
+  ASSERT_OK(first.status());
+  RosterRecord other = record;
+  other.options.dedupe = Dedupe::none;
+  auto second = publish_roster(*memory, 1, other, nonce_of(2));
+  ASSERT_OK(second.status());
+  EXPECT_EQ(second->options.dedupe, Dedupe::balanced);
+  EXPECT_EQ(second->world->roster.id(), record.world->roster.id());
+  EXPECT_EQ(list_generations(*memory)->size(), 1u) << "a roster is no generation";
+}
+
+TEST(LoadChoices, AreThoseOfWhoeverWasFirst) {
+  MemoryStorage memory;
+  EXPECT_EQ(read_load_choice(*memory, 2, 0).status().code(), Code::not_found);
+  auto first = publish_load_choice(*memory, 2, 0, {true, {1, 500, 2}, nonce_of(1)});
+  ASSERT_OK(first.status());
+  auto second = publish_load_choice(*memory, 2, 0, {true, {1, 400, 1}, nonce_of(2)});
+  ASSERT_OK(second.status());
+  EXPECT_TRUE(second->found);
+  EXPECT_EQ(second->key, (AttemptKey{1, 500, 2}));
+  EXPECT_EQ(second->nonce, nonce_of(1));
+  EXPECT_FALSE(publish_load_choice(*memory, 2, 1, {false, {}, nonce_of(1)})->found);
+  EXPECT_FALSE(read_load_choice(*memory, 2, 1)->found);
+}
+
+TEST(Attempts, AreListedAscendingWithTheirState) {
+  MemoryStorage memory;
+  ASSERT_OK(publish_decision(*memory, sample_manifest({2, 10, 1})).status());
+  ASSERT_OK(publish_decision(*memory, sample_tombstone({1, 30, 1})).status());
+  ASSERT_OK(publish_decision(*memory, sample_tombstone({1, 20, 1}, 1, Tombstone::Reason::deleted)).status());
+  ASSERT_OK(memory->create_exclusive("step-00000030/g1a2/rank-00000.safetensors", Bytes(100)).status());
+  auto partial = memory->create("step-00000030/g1a2/rank-00001.safetensors", nonce_of(1), 0);
+  ASSERT_OK((*partial)->append(Bytes(300'000)));
+  ASSERT_OK(memory->create_exclusive("step-00000030/notes", as_view("x")).status());
+  ASSERT_OK(memory->create_exclusive("epochs/1", as_view("x")).status());
+  ASSERT_OK(memory->create_exclusive("step-7/g1a1/x", as_view("not ours")).status());
+  auto listed = list_attempts(*memory);
+  ASSERT_OK(listed.status());
+  EXPECT_TRUE(listed->damaged.empty());
+  std::vector<std::string> seen;
+  for (const AttemptInfo& info : listed->attempts) {
+    seen.push_back(to_string(info.key) + " " + std::to_string(static_cast<int>(info.state)) + " " +
+                   std::to_string(info.leftover_files));
+  }
+  EXPECT_THAT(seen, ElementsAre("step 20 (g1a1) 3 0", "step 30 (g1a1) 2 0", "step 30 (g1a2) 0 2",
+                                "step 10 (g2a1) 1 0"));
+  EXPECT_EQ(listed->attempts[2].files_bytes, 300'100u);
+}
+
+TEST(Attempts, ShowWhetherSomebodyWrites) {
+  MemoryStorage memory;
+  auto file = memory->create("step-00000030/g1a2/rank-00001.safetensors", nonce_of(1), 0);
+  auto before = inspect_attempt(*memory, {1, 30, 2}), same = inspect_attempt(*memory, {1, 30, 2});
+  EXPECT_EQ(before->fingerprint, same->fingerprint);
+  ASSERT_OK((*file)->append(Bytes(300'000)));
+  EXPECT_NE(inspect_attempt(*memory, {1, 30, 2})->fingerprint, before->fingerprint);
+}
+
+TEST(Attempts, WithADamagedDecisionAreListedApart) {
+  MemoryStorage memory;
+  ASSERT_OK(publish_decision(*memory, sample_manifest({2, 10, 1})).status());
+  ASSERT_OK(publish_decision(*memory, sample_manifest({2, 20, 1})).status());
+  memory.files.flip_bit(decision_path({2, 20, 1}), 13 * 8);
+  auto listed = list_attempts(*memory);
+  ASSERT_OK(listed.status());
+  ASSERT_EQ(listed->attempts.size(), 1u);
+  ASSERT_EQ(listed->damaged.size(), 1u);
+  EXPECT_EQ(listed->damaged[0].first, (AttemptKey{2, 20, 1}));
+  EXPECT_THAT(listed->damaged[0].second.message(),
+              HasSubstr("step-00000020/g2a1/manifest.shoal: damaged decision"));
+}
+
+TEST(Sweep, RemovesOnlyUnderATombstone) {
+  MemoryStorage memory;
+  AttemptKey key = {1, 30, 2};
+  ASSERT_OK(memory->create_exclusive(shard_path(key, 0, 0), Bytes(100)).status());
+  auto partial = memory->create(shard_path(key, 1, 0), nonce_of(1), 0);
+  ASSERT_OK((*partial)->append(Bytes(300'000)));
+  EXPECT_EQ(sweep_attempt(*memory, key).status().code(), Code::refused);
+  EXPECT_EQ(inspect_attempt(*memory, key)->leftover_files, 2u);
+  ASSERT_OK(publish_decision(*memory, sample_tombstone(key)).status());
+  EXPECT_EQ(*sweep_attempt(*memory, key), 300'100u);
+  auto info = inspect_attempt(*memory, key);
+  EXPECT_EQ(info->leftover_files, 0u);
+  EXPECT_EQ(info->state, AttemptInfo::State::aborted) << "the tombstone stays";
+
+  ASSERT_OK(publish_decision(*memory, sample_manifest({1, 40, 1})).status());
+  Status status = sweep_attempt(*memory, {1, 40, 1}).status();
+  EXPECT_EQ(status.code(), Code::refused);
+  EXPECT_THAT(status.message(), HasSubstr("/root/step-00000040/g1a1: nothing may be removed"));
+}
+
+TEST(ReportedFiles, AreComparedWithTheFolder) {
+  MemoryStorage memory;
+  AttemptKey key = {3, 1000, 1};
+  std::vector<FileEntry> files;
+  for (Rank rank : {0u, 1u}) {
+    ASSERT_OK(memory->create_exclusive(shard_path(key, rank, 0), Bytes(100 + rank)).status());
+    files.push_back({shard_file_name(rank, 0), 100 + rank, {}, rank, 0u});
+  }
+  EXPECT_OK(check_files_present(*memory, key, files));
+  files[1].size = 7;
+  EXPECT_EQ(check_files_present(*memory, key, files).message(),
+            "/root/step-00001000/g3a1/rank-00001.safetensors has 101 bytes, 7 were reported");
+  files[1] = {shard_file_name(2, 0), 100, {}, 2, 0u};
+  EXPECT_EQ(check_files_present(*memory, key, files).message(),
+            "/root/step-00001000/g3a1/rank-00002.safetensors is not there");
+}
+
+}  // namespace
+}  // namespace shoal
