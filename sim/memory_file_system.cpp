@@ -284,6 +284,7 @@ void MemoryFileSystem::recount(Node& folder, std::set<Node*>& seen) {
 }
 
 void MemoryFileSystem::crash(const Unsynced& unsynced) {
+  restart();
   std::lock_guard lock(mutex_);
   Coin coin(unsynced);
   std::set<Node*> done;
@@ -291,6 +292,10 @@ void MemoryFileSystem::crash(const Unsynced& unsynced) {
   used_bytes_ = 0;
   std::set<Node*> seen;
   recount(*root_, seen);
+}
+
+void MemoryFileSystem::restart() {
+  std::lock_guard lock(mutex_);
   ++incarnation_;
   dies_at_.reset();
   failures_.clear();

@@ -37,12 +37,16 @@ class MemoryFileSystem final : public FileSystem {
   void die_at(uint64_t operation);    // that call and all later ones return EIO and do nothing
   void set_capacity(uint64_t bytes);  // of all files together; beyond it, ENOSPC
 
+  // The process is gone and another one comes, on the same machine: faults are forgotten, handles from before
+  // return ESTALE, and what was not synced is still there, and still not synced.
+  void restart();
+
   // What a crash makes of the things that were not synced.
   struct Unsynced {
     enum class Fate { lost, kept, mixed } fate = Fate::lost;
     uint64_t seed = 0;  // of mixed
   };
-  // The machine goes down and comes up again: faults are forgotten, handles from before return ESTALE.
+  // The machine goes down and comes up again. As restart, besides.
   void crash(const Unsynced& unsynced);
 
   // Changes bytes under a file's name, as a failing disk would. The file must be there. Path from the root,
