@@ -1,5 +1,5 @@
-// Canonical Cap'n Proto encodings of plan values (schema/layout.capnp). Encoding twice gives the same bytes; decoding
-// validates everything, with bounded memory, and never throws. Bytes need no alignment.
+// Canonical Cap'n Proto encodings of plan values (schema/layout.capnp). Encoding twice gives the same bytes;
+// decoding validates everything, with bounded memory, and never throws. Bytes need no alignment.
 #pragma once
 
 #include "base/bytes.h"

@@ -1,4 +1,5 @@
-// DType: the element types of the safetensors format (safetensors 0.6, `Dtype` in tensor.rs), under its names.
+// DType: the element types of the safetensors format (safetensors 0.6, `Dtype` in tensor.rs), under its
+// names.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,28 @@ namespace shoal {
 
 // Numbers stand in layouts and are hashed: only append.
 enum class DType : uint8_t {
-  boolean = 0, u8 = 1, i8 = 2, i16 = 3, u16 = 4, f16 = 5, bf16 = 6, i32 = 7, u32 = 8, f32 = 9, f64 = 10, i64 = 11,
-  u64 = 12, f8_e4m3 = 13, f8_e5m2 = 14, f8_e8m0 = 15, f8_e4m3fnuz = 16, f8_e5m2fnuz = 17, c64 = 18,
-  f4 = 19, f6_e2m3 = 20, f6_e3m2 = 21,
+  boolean = 0,
+  u8 = 1,
+  i8 = 2,
+  i16 = 3,
+  u16 = 4,
+  f16 = 5,
+  bf16 = 6,
+  i32 = 7,
+  u32 = 8,
+  f32 = 9,
+  f64 = 10,
+  i64 = 11,
+  u64 = 12,
+  f8_e4m3 = 13,
+  f8_e5m2 = 14,
+  f8_e8m0 = 15,
+  f8_e4m3fnuz = 16,
+  f8_e5m2fnuz = 17,
+  c64 = 18,
+  f4 = 19,
+  f6_e2m3 = 20,
+  f6_e3m2 = 21,
 };
 inline constexpr uint8_t kDTypeCount = 22;
 
@@ -21,7 +41,8 @@ std::string_view dtype_name(DType dtype);              // "BF16", as in a safete
 Result<DType> dtype_from_name(std::string_view name);  // Code::invalid_argument
 Result<DType> dtype_from_number(uint8_t number);       // Code::corrupt
 unsigned dtype_bits(DType dtype);
-// Bytes per element. Sub-byte types (F4, F6_*) are Code::invalid_argument by name: a cut need not fall on a byte.
+// Bytes per element. Sub-byte types (F4, F6_*) are Code::invalid_argument by name: a cut need not fall on a
+// byte.
 Result<uint64_t> dtype_bytes(DType dtype);
 
 }  // namespace shoal

@@ -1,5 +1,5 @@
-// Layout: name, type, global shape and sharding of every value that a rank holds. It names no rank as its owner, so
-// that the ranks of one SPMD group share one; its LayoutId is the hash of its canonical encoding.
+// Layout: name, type, global shape and sharding of every value that a rank holds. It names no rank as its
+// owner, so that the ranks of one SPMD group share one; its LayoutId is the hash of its canonical encoding.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace shoal {
 inline constexpr size_t kMaxFqnBytes = 4096;
 inline constexpr size_t kMaxEntries = size_t{1} << 22;  // of one layout
 
-// An fqn is 1 to kMaxFqnBytes of clean UTF-8 without control characters, not "__metadata__" (safetensors' own key).
-// It never becomes part of a path, so that "../x" is an ordinary, if odd, name; NUL is refused.
+// An fqn is 1 to kMaxFqnBytes of clean UTF-8 without control characters, not "__metadata__" (safetensors' own
+// key). It never becomes part of a path, so that "../x" is an ordinary, if odd, name; NUL is refused.
 Status validate_fqn(std::string_view fqn);
 
 struct MeshSharding {  // placements prove which ranks hold equal bytes
@@ -52,7 +52,8 @@ struct LayoutEntry {
   Kind kind = Kind::tensor;
   DType dtype = DType::u8;  // u8 for an object
   Dims shape;               // global; empty for a scalar, and for an object, whose length is in no layout
-  bool replicated = false;  // the caller declares holders of the same box to hold the same bytes
+  bool replicated =
+      false;  // the caller declares holders of the same box to hold the same bytes; not with a mesh
   Sharding sharding;
   friend auto operator<=>(const LayoutEntry&, const LayoutEntry&) = default;
 };
@@ -64,13 +65,15 @@ class Layout {
   const LayoutId& id() const { return id_; }
   std::optional<uint32_t> find(std::string_view fqn) const;
 
-  // What `rank` holds of an entry: boxes in global coordinates in the rank's local order, and their place in the
-  // local tensor. A rank that holds nothing gets no boxes. For an object: one box without dimensions, if held.
-  // Explicit boxes: `local` is left empty, each box being its own buffer.
+  // What `rank` holds of an entry: boxes in global coordinates in the rank's local order, and their place in
+  // the local tensor. A rank that holds nothing gets no boxes. For an object: one box without dimensions, if
+  // held. Explicit boxes: `local` and `local_shape` are left empty, each box being its own buffer. A tensor
+  // without elements has no boxes on a mesh.
   LocalShards shards_of(const LayoutEntry& entry, Rank rank) const;
+  // Whether the rank is in the entry's mesh, or listed with a box. It may still hold no element.
+  bool holds(const LayoutEntry& entry, Rank rank) const;
 
  private:
-  friend class LayoutBuilder;
   friend Result<std::shared_ptr<const Layout>> make_layout(std::vector<Mesh>, std::vector<LayoutEntry>);
   std::vector<Mesh> meshes_;
   std::vector<LayoutEntry> entries_;
@@ -78,19 +81,25 @@ class Layout {
 };
 using LayoutPtr = std::shared_ptr<const Layout>;
 
-// Brings meshes and entries into canonical order (unused meshes dropped, equal ones joined), validates all of it and
-// computes the id. Code::invalid_argument names the entry.
+// Brings meshes and entries into canonical order (unused meshes dropped, equal ones joined, RankBoxes without
+// boxes dropped), validates all of it and computes the id. Code::invalid_argument names the entry;
+// Code::too_large beyond kMaxEntries or the bytes that decode_layout takes. An object is held whole: its
+// sharding is a GroupSharding. No rank lists a box with elements twice.
 Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry> entries);
 
 // Collects what one rank holds, in any order, then builds the Layout.
 class LayoutBuilder {
  public:
-  // Every add refuses (at build) a name given twice.
-  void add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh, std::vector<Placement> placements);
-  void add_tensor_boxes(std::string fqn, DType dtype, Dims shape, std::vector<RankBoxes> boxes, bool replicated = false);
-  // A value held whole by every rank of `group`. Without a group it belongs to the mesh of its siblings: the entries
-  // that share its longest dotted prefix, if these agree on one mesh; otherwise build() fails and says so.
-  void add_value(std::string fqn, DType dtype, Dims shape, std::optional<Mesh> group, bool replicated = false);
+  // A name given twice is refused by build().
+  void add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
+                  std::vector<Placement> placements);
+  void add_tensor_boxes(std::string fqn, DType dtype, Dims shape, std::vector<RankBoxes> boxes,
+                        bool replicated = false);
+  // A value held whole by every rank of `group`. Without a group it belongs to the mesh of its siblings: the
+  // entries that share its longest dotted prefix, if these agree on one mesh; otherwise build() fails and
+  // says so.
+  void add_value(std::string fqn, DType dtype, Dims shape, std::optional<Mesh> group,
+                 bool replicated = false);
   void add_object(std::string fqn, std::optional<Mesh> group, bool replicated = false);
   // One object for each rank, under its own name: "fqn@rank7".
   void add_rank_object(std::string fqn, Rank rank);

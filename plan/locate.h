@@ -17,7 +17,8 @@ struct StoredPiece {
   friend auto operator<=>(const StoredPiece&, const StoredPiece&) = default;
 };
 
-// Finds stored pieces under one (world, options). Not thread-safe: it caches what it derived per replica group.
+// Finds stored pieces under one (world, options). Not thread-safe: it caches what it derived per replica
+// group.
 class Locator {
  public:
   Locator(std::shared_ptr<const World> world, SaveOptions options);
@@ -33,8 +34,9 @@ class Locator {
   // Code::not_found if no layout has the fqn.
   Result<Value> value(std::string_view fqn) const;
   std::vector<std::string> fqns() const;  // ascending, each once
-  // The canonical pieces that share at least one element with `target`, ascending by box; all of an object or of an
-  // empty tensor. Never walks all ranks for a mesh sharding: ranks are found from the target's coordinates.
+  // The canonical pieces that share at least one element with `target`, ascending by box; all of an object or
+  // of an empty tensor. Never walks all ranks for a mesh sharding: ranks are found from the target's
+  // coordinates.
   Result<std::vector<StoredPiece>> pieces(std::string_view fqn, const Box& target);
   // The whole plan of one rank (cached).
   Result<SavePlanPtr> plan_of(Rank rank);

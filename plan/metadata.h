@@ -10,7 +10,8 @@
 
 namespace shoal {
 
-// One attempt at saving one step, in one incarnation of the job. Ordered as `latest` orders: generation, step, attempt.
+// One attempt at saving one step, in one incarnation of the job. Ordered as `latest` orders: generation,
+// step, attempt.
 struct AttemptKey {
   uint32_t generation = 0;
   uint64_t step = 0;

@@ -1,4 +1,5 @@
-// Roster: which layout and which host every rank has. World: a roster with its layouts, all that planning knows.
+// Roster: which layout and which host every rank has. World: a roster with its layouts, all that planning
+// knows.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +23,20 @@ struct Run {
 // Immutable. Canonical: layouts and hosts are numbered by the first rank that has them.
 class Roster {
  public:
-  // layout[r], host[r] for every rank r; hosts by any distinct numbers. Code::invalid_argument if the sizes differ or
-  // are 0 or beyond kMaxWorldSize.
+  // layout[r], host[r] for every rank r; hosts by any distinct numbers. Code::invalid_argument if the sizes
+  // differ or are 0 or beyond kMaxWorldSize.
   static Result<Roster> make(std::span<const LayoutId> layout, std::span<const uint32_t> host);
   // From its encoded parts; validates that they are canonical (Code::corrupt).
-  static Result<Roster> from_runs(uint32_t world_size, std::vector<LayoutId> layout_ids, std::vector<Run> layout_runs,
-                                  std::vector<Run> host_runs);
+  static Result<Roster> from_runs(uint32_t world_size, std::vector<LayoutId> layout_ids,
+                                  std::vector<Run> layout_runs, std::vector<Run> host_runs);
 
   uint32_t world_size() const { return world_size_; }
   const std::vector<LayoutId>& layout_ids() const { return layout_ids_; }
   const std::vector<Run>& layout_runs() const { return layout_runs_; }
   const std::vector<Run>& host_runs() const { return host_runs_; }
+  // The first rank of each run.
+  const std::vector<uint32_t>& layout_starts() const { return layout_starts_; }
+  const std::vector<uint32_t>& host_starts() const { return host_starts_; }
   uint32_t layout_of(Rank rank) const;  // index into layout_ids(); O(log runs)
   uint32_t host_of(Rank rank) const;
   const RosterId& id() const { return id_; }
@@ -52,8 +56,9 @@ struct World {
   const Layout& layout_of(Rank rank) const { return *layouts[roster.layout_of(rank)]; }
 };
 
-// Code::invalid_argument unless every layout is there, in order, with its id, and no fqn has two kinds, dtypes or
-// shapes, or mixes explicit boxes with a mesh; and every rank named by a layout lies in the world. Names the fqn.
+// Code::invalid_argument unless every layout is there, in order, with its id, and no fqn has two kinds,
+// dtypes or shapes, or mixes explicit boxes with a mesh; and every rank named by a layout lies in the world.
+// Names the fqn.
 Status validate_world(const World& world);
 
 }  // namespace shoal

@@ -1,14 +1,18 @@
 // The rule by which every rank works out its own share of a save: rule version 1.
 //
-// plan_save is a pure function of (roster, rank, rule version, options); docs/format.md, "Rule version 1", states it
-// so that another program can recompute it. In short:
-//  1. A *replica group* is the set of ranks that provably hold the same box list of a value: the ranks of its mesh that
-//     agree with this one on all sharded mesh dimensions and whose layout has the identical entry; or, with declared
-//     replication, the ranks that hold the same box. A value that several meshes hold is taken from one mesh, chosen by
-//     hash(fqn). A value whose equality nothing proves is written whole by one holder, chosen by hash(fqn).
-//  2. What a replica group holds is cut into units of at most unit_bytes: a larger box at the outermost dimension whose
+// plan_save is a pure function of (roster, rank, rule version, options); docs/format.md, "Rule version 1",
+// states it so that another program can recompute it. In short:
+//  1. A *replica group* is the set of ranks that provably hold the same box list of a value: the ranks of its
+//  mesh that
+//     agree with this one on all sharded mesh dimensions and whose layout has the identical entry; or, with
+//     declared replication, the ranks that hold the same box. A value that several meshes hold is taken from
+//     one mesh, chosen by hash(fqn). A value whose equality nothing proves is written whole by one holder,
+//     chosen by hash(fqn).
+//  2. What a replica group holds is cut into units of at most unit_bytes: a larger box at the outermost
+//  dimension whose
 //     slice fits, smaller tensors packed whole, in canonical order (fqn, then box).
-//  3. Units go to the least loaded member (ties: members ordered host by host in turn, rotated by the hash of the group).
+//  3. Units go to the least loaded member (ties: members ordered host by host in turn, rotated by the hash of
+//  the group).
 //     The units of one box go out as contiguous runs, so that a member writes at most a few pieces of it.
 // The largest share of a group is at most one unit above the mean.
 #pragma once
@@ -40,13 +44,13 @@ Status validate_options(const SaveOptions& options);  // unit_bytes in [1 KiB, 1
 
 // One piece that a rank writes. It is contiguous in the row-major bytes of one of the rank's local boxes.
 struct WriteItem {
-  uint32_t entry = 0;      // into the layout's entries
-  Box box;                 // global coordinates; no dimensions for an object
-  uint32_t local_box = 0;  // into shards_of(entry, rank).boxes; 0 for an object
+  uint32_t entry = 0;         // into the layout's entries
+  Box box;                    // global coordinates; no dimensions for an object
+  uint32_t local_box = 0;     // into shards_of(entry, rank).boxes; 0 for an object
   uint64_t local_offset = 0;  // bytes from the start of that box, row-major
   uint64_t bytes = 0;         // 0 for an object: its length is known only when staged
-  uint32_t file = 0;          // the n-th piece of a tensor on this rank lies in file min(n, kMaxFilesPerRank - 1)
-  bool canonical = true;      // false: an alternate copy (dedupe none)
+  uint32_t file = 0;      // the n-th piece of a tensor on this rank lies in file min(n, kMaxFilesPerRank - 1)
+  bool canonical = true;  // false: an alternate copy (dedupe none)
   friend auto operator<=>(const WriteItem&, const WriteItem&) = default;
 };
 
@@ -55,8 +59,8 @@ struct SavePlan {
   LayoutId layout_id;
   RosterId roster_id;
   SaveOptions options;
-  // By file; within a file tensors by descending element size, then fqn, then box; objects last, by fqn. This is the
-  // order of the bytes in the file.
+  // By file; within a file tensors by descending element size, then fqn, then box; objects last, by fqn. This
+  // is the order of the bytes in the file.
   std::vector<WriteItem> items;
   uint64_t tensor_bytes = 0;
   uint32_t files = 0;  // file indices are 0 .. files - 1; a rank that writes nothing has none
@@ -67,19 +71,20 @@ using SavePlanPtr = std::shared_ptr<const SavePlan>;
 // Precondition: validate_world(world) and validate_options(options) are OK, rank < world_size.
 Result<SavePlan> plan_save(const World& world, Rank rank, const SaveOptions& options);
 
-// Everything a rank holds, as it is staged before any roster is known: one item a local box or object, in canonical
-// order, all in file 0. Its id is that of (layout, rank).
+// Everything a rank holds, as it is staged before any roster is known: one item a local box or object, in
+// canonical order, all in file 0. Its id is that of (layout, rank).
 SavePlan plan_all_held(const Layout& layout, Rank rank);
 
 // What the file of (rank, index) is called within the attempt's folder: "rank-00007.safetensors",
 // "rank-00007-2.safetensors" for index 2.
 std::string shard_file_name(Rank rank, uint32_t file);
-// Its key in the file: the fqn; from the last allowed file on, where pieces of one tensor may share a file, "fqn#n" with
-// n counted from 1 for the second and further pieces.
+// Its key in the file: the fqn; from the last allowed file on, where pieces of one tensor may share a file,
+// "fqn#n" with n counted from 1 for the second and further pieces.
 std::vector<std::string> item_keys(const Layout& layout, const SavePlan& plan);  // parallel to plan.items
 
-// OK iff the canonical pieces of all ranks tile every value of the world exactly once. Analytic for meshes, a sweep
-// for explicit boxes. The message names fqn and box. Cost independent of the number of ranks for mesh shardings.
+// OK iff the canonical pieces of all ranks tile every value of the world exactly once. Analytic for meshes, a
+// sweep for explicit boxes. The message names fqn and box. Cost independent of the number of ranks for mesh
+// shardings.
 Status check_coverage(const World& world, const SaveOptions& options);
 
 }  // namespace shoal

@@ -53,7 +53,8 @@ struct LayoutEntry {
 }
 
 struct Layout {
-  meshes @0 :List(Mesh);          # distinct, ascending by canonical bytes, each used by some entry
+  meshes @0 :List(Mesh);          # distinct, each used by some entry; ascending by (shape, base, strides,
+                                  # listed ranks), where base is 0 and what is absent is empty
   entries @1 :List(LayoutEntry);  # distinct, ascending by fqn bytes
 }
 

@@ -1,0 +1,212 @@
+#include "plan/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/bytes.h"
+#include "plan/codec.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr std::string_view kMetadataKey = "__metadata__";
+constexpr uint64_t kMaxSize = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+
+Status bad(std::string what) {
+  return Status(Code::invalid_argument, std::move(what));
+}
+
+Status validate_shape(const LayoutEntry& entry) {
+  if (entry.shape.size() > kMaxDims) {
+    return bad(fmt::format("{} dimensions, at most {} are allowed", entry.shape.size(), kMaxDims));
+  }
+  for (uint64_t size : entry.shape) {
+    if (size > kMaxSize) return bad(fmt::format("a dimension of {}", size));
+  }
+  SHOAL_ASSIGN_OR_RETURN(uint64_t element_bytes, dtype_bytes(entry.dtype));
+  std::optional<uint64_t> count = element_count(entry.shape);
+  if (!count || *count > kMaxSize / element_bytes) return bad("2^63 bytes or more");
+  return ok_status();
+}
+
+Status validate_rank_boxes(const RankBoxes& held, const LayoutEntry& entry) {
+  std::vector<const Box*> sorted;
+  for (const Box& box : held.boxes) {
+    if (Status status = validate_box(box, entry.shape); !status.ok()) {
+      return status.with_context(fmt::format("rank {}", held.rank));
+    }
+    if (!box.empty()) sorted.push_back(&box);
+  }
+  std::sort(sorted.begin(), sorted.end(), [](const Box* a, const Box* b) { return *a < *b; });
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    if (*sorted[i] == *sorted[i - 1]) {
+      return bad(fmt::format("rank {} lists box {} twice", held.rank, to_string(*sorted[i])));
+    }
+  }
+  return ok_status();
+}
+
+// Everything but the name. Explicit boxes come sorted by rank.
+Status validate_entry(const LayoutEntry& entry, const std::vector<Mesh>& meshes) {
+  auto mesh_exists = [&](uint32_t index) {
+    return index < meshes.size() ? ok_status() : bad(fmt::format("mesh {} of {}", index, meshes.size()));
+  };
+  const auto* mesh = std::get_if<MeshSharding>(&entry.sharding);
+  const auto* group = std::get_if<GroupSharding>(&entry.sharding);
+  if (entry.kind == LayoutEntry::Kind::object) {
+    if (!group) return bad("an object is held whole by the ranks of a group");
+    if (!entry.shape.empty() || entry.dtype != DType::u8) return bad("an object has no shape, and dtype U8");
+  }
+  SHOAL_RETURN_IF_ERROR(validate_shape(entry));
+  if (group) return mesh_exists(group->mesh);
+  if (mesh) {
+    SHOAL_RETURN_IF_ERROR(mesh_exists(mesh->mesh));
+    if (entry.replicated) return bad("placements already say what is replicated");
+    return validate_placements(mesh->placements, meshes[mesh->mesh], entry.shape);
+  }
+  const auto& ranks = std::get<BoxSharding>(entry.sharding).ranks;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0 && ranks[i].rank == ranks[i - 1].rank)
+      return bad(fmt::format("rank {} is listed twice", ranks[i].rank));
+    SHOAL_RETURN_IF_ERROR(validate_rank_boxes(ranks[i], entry));
+  }
+  return ok_status();
+}
+
+// All values of a layout together have fewer than 2^63 bytes, so that no load adds up beyond.
+Status validate_total(const std::vector<LayoutEntry>& entries) {
+  uint64_t total = 0;
+  for (const LayoutEntry& entry : entries) {
+    const uint64_t bytes = *element_count(entry.shape) * *dtype_bytes(entry.dtype);
+    if (bytes > kMaxSize - total)
+      return bad(fmt::format("'{}': 2^63 bytes or more with those before it", entry.fqn));
+    total += bytes;
+  }
+  return ok_status();
+}
+
+void sort_rank_boxes(LayoutEntry& entry) {
+  auto* boxes = std::get_if<BoxSharding>(&entry.sharding);
+  if (!boxes) return;
+  std::erase_if(boxes->ranks, [](const RankBoxes& held) { return held.boxes.empty(); });
+  std::sort(boxes->ranks.begin(), boxes->ranks.end(),
+            [](const RankBoxes& a, const RankBoxes& b) { return a.rank < b.rank; });
+}
+
+uint32_t* mesh_index(LayoutEntry& entry) {
+  if (auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) return &mesh->mesh;
+  if (auto* group = std::get_if<GroupSharding>(&entry.sharding)) return &group->mesh;
+  return nullptr;
+}
+
+const RankBoxes* find_rank(const BoxSharding& sharding, Rank rank) {
+  auto held = std::lower_bound(sharding.ranks.begin(), sharding.ranks.end(), rank,
+                               [](const RankBoxes& boxes, Rank wanted) { return boxes.rank < wanted; });
+  return held != sharding.ranks.end() && held->rank == rank ? &*held : nullptr;
+}
+
+// Sorts the meshes that entries use, joins equal ones and renumbers the entries.
+std::vector<Mesh> canonical_meshes(const std::vector<Mesh>& meshes, std::vector<LayoutEntry>& entries) {
+  std::vector<bool> used(meshes.size(), false);
+  for (LayoutEntry& entry : entries) {
+    if (uint32_t* index = mesh_index(entry)) used[*index] = true;
+  }
+  std::vector<uint32_t> order;
+  for (uint32_t i = 0; i < meshes.size(); ++i) {
+    if (used[i]) order.push_back(i);
+  }
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return meshes[a] < meshes[b]; });
+  std::vector<Mesh> sorted;
+  std::vector<uint32_t> renumbered(meshes.size(), 0);
+  for (uint32_t i : order) {
+    if (sorted.empty() || sorted.back() != meshes[i]) sorted.push_back(meshes[i]);
+    renumbered[i] = static_cast<uint32_t>(sorted.size() - 1);
+  }
+  for (LayoutEntry& entry : entries) {
+    if (uint32_t* index = mesh_index(entry)) *index = renumbered[*index];
+  }
+  return sorted;
+}
+
+}  // namespace
+
+Status validate_fqn(std::string_view fqn) {
+  if (fqn.empty()) return bad("an fqn is empty");
+  if (fqn.size() > kMaxFqnBytes) {
+    return bad(fmt::format("an fqn of {} bytes, at most {} are allowed", fqn.size(), kMaxFqnBytes));
+  }
+  if (!is_clean_utf8(fqn)) return bad("an fqn is no valid UTF-8, or has control characters");
+  if (fqn == kMetadataKey) return bad("the fqn '__metadata__' belongs to the safetensors format");
+  return ok_status();
+}
+
+Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry> entries) {
+  if (entries.size() > kMaxEntries) {
+    return Status(Code::too_large,
+                  fmt::format("a layout of {} entries, at most {} are allowed", entries.size(), kMaxEntries));
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const LayoutEntry& a, const LayoutEntry& b) { return a.fqn < b.fqn; });
+  for (size_t i = 0; i < entries.size(); ++i) {
+    SHOAL_RETURN_IF_ERROR(validate_fqn(entries[i].fqn));
+    if (i > 0 && entries[i].fqn == entries[i - 1].fqn) {
+      return bad(fmt::format("'{}' is given twice", entries[i].fqn));
+    }
+    sort_rank_boxes(entries[i]);
+    if (Status status = validate_entry(entries[i], meshes); !status.ok()) {
+      return status.with_context(fmt::format("'{}'", entries[i].fqn));
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(validate_total(entries));
+  auto layout = std::make_shared<Layout>();
+  layout->meshes_ = canonical_meshes(meshes, entries);
+  layout->entries_ = std::move(entries);
+  Bytes encoded = encode_layout(*layout);
+  if (encoded.size() > kMaxEncodedLayoutBytes) {
+    return Status(Code::too_large, fmt::format("a layout of {} encoded bytes, at most {} are allowed",
+                                               encoded.size(), kMaxEncodedLayoutBytes));
+  }
+  layout->id_ = xxh3_128(encoded);
+  return LayoutPtr(std::move(layout));
+}
+
+std::optional<uint32_t> Layout::find(std::string_view fqn) const {
+  auto found =
+      std::lower_bound(entries_.begin(), entries_.end(), fqn,
+                       [](const LayoutEntry& entry, std::string_view name) { return entry.fqn < name; });
+  if (found == entries_.end() || found->fqn != fqn) return std::nullopt;
+  return static_cast<uint32_t>(found - entries_.begin());
+}
+
+LocalShards Layout::shards_of(const LayoutEntry& entry, Rank rank) const {
+  if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) {
+    std::optional<Dims> coordinate = meshes_[mesh->mesh].coordinate_of(rank);
+    if (!coordinate) return {};
+    return shards_at(entry.shape, meshes_[mesh->mesh], mesh->placements, *coordinate);
+  }
+  LocalShards out;
+  if (const auto* group = std::get_if<GroupSharding>(&entry.sharding)) {
+    if (!meshes_[group->mesh].contains(rank)) return {};
+    out.local_shape = entry.shape;
+    if (Box box = whole(entry.shape); !box.empty()) {
+      out.boxes = {box};
+      out.local = {std::move(box)};
+    }
+    return out;
+  }
+  if (const RankBoxes* held = find_rank(std::get<BoxSharding>(entry.sharding), rank)) out.boxes = held->boxes;
+  return out;
+}
+
+bool Layout::holds(const LayoutEntry& entry, Rank rank) const {
+  if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding))
+    return meshes_[mesh->mesh].contains(rank);
+  if (const auto* group = std::get_if<GroupSharding>(&entry.sharding))
+    return meshes_[group->mesh].contains(rank);
+  return find_rank(std::get<BoxSharding>(entry.sharding), rank) != nullptr;
+}
+
+}  // namespace shoal

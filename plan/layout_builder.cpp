@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "plan/layout.h"
+
+namespace shoal {
+
+namespace {
+
+// For every dotted prefix, the mesh of the entries below it; nullptr where they disagree.
+using MeshOfPrefix = std::map<std::string_view, const Mesh*>;
+
+void add_prefixes(std::string_view fqn, const Mesh& mesh, MeshOfPrefix& prefixes) {
+  for (size_t dot = fqn.rfind('.'); dot != std::string_view::npos && dot > 0; dot = fqn.rfind('.', dot - 1)) {
+    auto [found, is_new] = prefixes.emplace(fqn.substr(0, dot), &mesh);
+    if (!is_new && found->second && *found->second != mesh) found->second = nullptr;
+  }
+}
+
+Result<const Mesh*> mesh_of_siblings(std::string_view fqn, const MeshOfPrefix& prefixes) {
+  for (size_t dot = fqn.rfind('.'); dot != std::string_view::npos && dot > 0; dot = fqn.rfind('.', dot - 1)) {
+    auto found = prefixes.find(fqn.substr(0, dot));
+    if (found == prefixes.end()) continue;
+    if (found->second) return found->second;
+    return Status(
+        Code::invalid_argument,
+        fmt::format("'{}' has no group, and the values under '{}' lie on different meshes: name its group",
+                    fqn, found->first));
+  }
+  return Status(
+      Code::invalid_argument,
+      fmt::format("'{}' has no group, and no sibling on a mesh to take it from: name its group", fqn));
+}
+
+}  // namespace
+
+void LayoutBuilder::add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
+                               std::vector<Placement> placements) {
+  Pending pending;
+  pending.entry.fqn = std::move(fqn);
+  pending.entry.dtype = dtype;
+  pending.entry.shape = std::move(shape);
+  pending.entry.sharding = MeshSharding{0, std::move(placements)};
+  pending.mesh = mesh;
+  pending_.push_back(std::move(pending));
+}
+
+void LayoutBuilder::add_tensor_boxes(std::string fqn, DType dtype, Dims shape, std::vector<RankBoxes> boxes,
+                                     bool replicated) {
+  Pending pending;
+  pending.entry.fqn = std::move(fqn);
+  pending.entry.dtype = dtype;
+  pending.entry.shape = std::move(shape);
+  pending.entry.replicated = replicated;
+  pending.entry.sharding = BoxSharding{std::move(boxes)};
+  pending_.push_back(std::move(pending));
+}
+
+void LayoutBuilder::add_value(std::string fqn, DType dtype, Dims shape, std::optional<Mesh> group,
+                              bool replicated) {
+  Pending pending;
+  pending.entry.fqn = std::move(fqn);
+  pending.entry.dtype = dtype;
+  pending.entry.shape = std::move(shape);
+  pending.entry.replicated = replicated;
+  pending.entry.sharding = GroupSharding{0};
+  pending.wants_siblings = !group.has_value();
+  pending.mesh = std::move(group);
+  pending_.push_back(std::move(pending));
+}
+
+void LayoutBuilder::add_object(std::string fqn, std::optional<Mesh> group, bool replicated) {
+  add_value(std::move(fqn), DType::u8, {}, std::move(group), replicated);
+  pending_.back().entry.kind = LayoutEntry::Kind::object;
+}
+
+void LayoutBuilder::add_rank_object(std::string fqn, Rank rank) {
+  add_object(rank_fqn(fqn, rank), Mesh::single(rank));
+}
+
+Result<LayoutPtr> LayoutBuilder::build() && {
+  MeshOfPrefix prefixes;
+  for (const Pending& pending : pending_) {
+    if (pending.mesh) add_prefixes(pending.entry.fqn, *pending.mesh, prefixes);
+  }
+  std::map<Mesh, uint32_t> numbers;
+  std::vector<Mesh> meshes;
+  std::vector<LayoutEntry> entries;
+  entries.reserve(pending_.size());
+  for (Pending& pending : pending_) {
+    const Mesh* mesh = pending.mesh ? &*pending.mesh : nullptr;
+    if (pending.wants_siblings) {
+      SHOAL_ASSIGN_OR_RETURN(mesh, mesh_of_siblings(pending.entry.fqn, prefixes));
+    }
+    if (mesh) {
+      auto [number, is_new] = numbers.emplace(*mesh, static_cast<uint32_t>(meshes.size()));
+      if (is_new) meshes.push_back(*mesh);
+      if (auto* sharding = std::get_if<MeshSharding>(&pending.entry.sharding))
+        sharding->mesh = number->second;
+      if (auto* group = std::get_if<GroupSharding>(&pending.entry.sharding)) group->mesh = number->second;
+    }
+    entries.push_back(pending.entry);  // a copy: the prefixes refer to the names
+  }
+  return make_layout(std::move(meshes), std::move(entries));
+}
+
+std::string rank_fqn(std::string_view fqn, Rank rank) {
+  return fmt::format("{}@rank{}", fqn, rank);
+}
+
+}  // namespace shoal

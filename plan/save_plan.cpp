@@ -1,0 +1,174 @@
+#include "plan/save_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "plan/canonical_bytes.h"
+#include "plan/share_rule.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint64_t kMinUnitBytes = uint64_t{1} << 10;
+constexpr uint64_t kMaxUnitBytes = uint64_t{1} << 40;
+
+PlanId hash_plan(const SavePlan& plan) {
+  CanonicalBytes bytes;
+  bytes.reserve(64 + plan.items.size() * 96);
+  bytes.hash(plan.roster_id);
+  bytes.u32(plan.rank);
+  bytes.u32(kRuleVersion);
+  bytes.u8(static_cast<uint8_t>(plan.options.dedupe));
+  bytes.u64(plan.options.unit_bytes);
+  bytes.u64(plan.items.size());
+  for (const WriteItem& item : plan.items) {
+    bytes.u32(item.entry);
+    bytes.u32(item.file);
+    bytes.u8(item.canonical ? 1 : 0);
+    bytes.u32(item.local_box);
+    bytes.u64(item.local_offset);
+    bytes.u64(item.bytes);
+    bytes.u32(static_cast<uint32_t>(item.box.dims()));
+    for (uint64_t offset : item.box.offsets) bytes.u64(offset);
+    for (uint64_t size : item.box.sizes) bytes.u64(size);
+  }
+  return bytes.hash_128();
+}
+
+// From pieces that carry their file to items in the order of the bytes.
+void fill_items(const Layout& layout, std::vector<Piece> pieces, const std::vector<uint32_t>& files,
+                SavePlan& plan) {
+  plan.items.reserve(pieces.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    Piece& piece = pieces[i];
+    const LayoutEntry& entry = layout.entries()[piece.entry];
+    const bool is_object = entry.kind == LayoutEntry::Kind::object;
+    const uint64_t element_bytes = *dtype_bytes(entry.dtype);
+    WriteItem item;
+    item.entry = piece.entry;
+    item.local_box = piece.local_box;
+    item.local_offset = piece.local_offset * element_bytes;
+    item.bytes = is_object ? 0 : piece.box.elements() * element_bytes;
+    item.box = std::move(piece.box);
+    item.file = files[i];
+    item.canonical = piece.canonical;
+    plan.tensor_bytes += item.bytes;
+    plan.files = std::max(plan.files, item.file + 1);
+    plan.items.push_back(std::move(item));
+  }
+  auto rank_of = [&](const WriteItem& item) {
+    const LayoutEntry& entry = layout.entries()[item.entry];
+    const bool is_object = entry.kind == LayoutEntry::Kind::object;
+    // Wide elements first, so that no gap is needed to align them.
+    return std::tuple(item.file, is_object, is_object ? 0u : 64 - dtype_bits(entry.dtype), item.entry);
+  };
+  // Pieces come by (entry, box), which the sort keeps.
+  std::stable_sort(plan.items.begin(), plan.items.end(),
+                   [&](const WriteItem& a, const WriteItem& b) { return rank_of(a) < rank_of(b); });
+}
+
+}  // namespace
+
+Status validate_options(const SaveOptions& options) {
+  if (options.unit_bytes < kMinUnitBytes || options.unit_bytes > kMaxUnitBytes) {
+    return Status(Code::invalid_argument,
+                  fmt::format("unit_bytes is {}, from 1 KiB to 1 TiB is allowed", options.unit_bytes));
+  }
+  if (options.dedupe != Dedupe::balanced && options.dedupe != Dedupe::lowest_rank &&
+      options.dedupe != Dedupe::none) {
+    return Status(Code::invalid_argument, "dedupe is none of balanced, lowest_rank and none");
+  }
+  return ok_status();
+}
+
+SavePlan plan_with(ShareRule& rule, Rank rank) {
+  ShareRule::Gathered gathered = rule.gather(rank);
+  for (auto& [group, bucket] : gathered.buckets) {
+    rule.divide_bucket(group, bucket);
+    append_pieces_of(bucket, rank, gathered.pieces);
+  }
+  std::vector<uint32_t> files = sort_into_files(gathered.pieces);
+  const Layout& layout = rule.world().layout_of(rank);
+  SavePlan plan;
+  plan.rank = rank;
+  plan.layout_id = layout.id();
+  plan.roster_id = rule.world().roster.id();
+  plan.options = rule.options();
+  fill_items(layout, std::move(gathered.pieces), files, plan);
+  plan.id = hash_plan(plan);
+  return plan;
+}
+
+Result<SavePlan> plan_save(const World& world, Rank rank, const SaveOptions& options) {
+  SHOAL_RETURN_IF_ERROR(validate_options(options));
+  if (rank >= world.roster.world_size()) {
+    return Status(Code::invalid_argument, fmt::format("rank {} of {}", rank, world.roster.world_size()));
+  }
+  ShareRule rule(world, options, FqnIndex::of_layout(world, world.roster.layout_of(rank)));
+  return plan_with(rule, rank);
+}
+
+SavePlan plan_all_held(const Layout& layout, Rank rank) {
+  std::vector<Piece> pieces;
+  for (uint32_t i = 0; i < layout.entries().size(); ++i) {
+    const LayoutEntry& entry = layout.entries()[i];
+    if (entry.kind == LayoutEntry::Kind::tensor && whole(entry.shape).empty()) {
+      if (layout.holds(entry, rank)) pieces.push_back({i, i, 0, 0, whole(entry.shape), true});
+      continue;
+    }
+    std::vector<Box> boxes = layout.shards_of(entry, rank).boxes;
+    for (uint32_t k = 0; k < boxes.size(); ++k) {
+      if (!boxes[k].empty()) pieces.push_back({i, i, k, 0, std::move(boxes[k]), true});
+    }
+  }
+  sort_into_files(pieces);
+  SavePlan plan;
+  plan.rank = rank;
+  plan.layout_id = layout.id();
+  const std::vector<uint32_t> files(pieces.size(), 0);
+  fill_items(layout, std::move(pieces), files, plan);
+  CanonicalBytes bytes;
+  bytes.hash(layout.id());
+  bytes.u32(rank);
+  plan.id = bytes.hash_128();
+  return plan;
+}
+
+std::string shard_file_name(Rank rank, uint32_t file) {
+  return file == 0 ? fmt::format("rank-{:05}.safetensors", rank)
+                   : fmt::format("rank-{:05}-{}.safetensors", rank, file);
+}
+
+std::vector<std::string> item_keys(const Layout& layout, const SavePlan& plan) {
+  std::vector<std::string> keys;
+  keys.reserve(plan.items.size());
+  std::set<std::pair<uint32_t, std::string_view>> names;  // fqns by file, needed once one of them is numbered
+  auto is_name = [&](uint32_t file, std::string_view key) {
+    if (names.empty()) {
+      for (const WriteItem& item : plan.items) names.emplace(item.file, layout.entries()[item.entry].fqn);
+    }
+    return names.contains({file, key});
+  };
+  uint32_t number = 0;
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const WriteItem& item = plan.items[i];
+    const std::string& fqn = layout.entries()[item.entry].fqn;
+    if (i == 0 || plan.items[i - 1].entry != item.entry || plan.items[i - 1].file != item.file) {
+      number = 0;
+      keys.push_back(fqn);
+      continue;
+    }
+    std::string key;
+    do {
+      key = fmt::format("{}#{}", fqn, ++number);
+    } while (is_name(item.file, key));
+    keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+}  // namespace shoal

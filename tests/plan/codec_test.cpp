@@ -1,0 +1,108 @@
+#include "plan/codec.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+namespace shoal {
+namespace {
+
+LayoutPtr sample_layout() {
+  LayoutBuilder builder;
+  const Mesh mesh = Mesh::contiguous({2, 2}), listed = *Mesh::from_ranks({4}, {3, 0, 2, 1});
+  builder.add_tensor("model.w", DType::bf16, {8, 6}, mesh,
+                     {Placement::replicate(), Placement::strided_shard(1, 3)});
+  builder.add_tensor("model.v", DType::f32, {8}, listed, {Placement::shard(0)});
+  builder.add_value("model.step", DType::i64, {}, mesh, true);
+  builder.add_object("model.extra", mesh);
+  builder.add_tensor_boxes("flat", DType::f32, {10}, {{0, {{{0}, {4}}}}, {3, {{{4}, {5}}, {{9}, {1}}}}},
+                           true);
+  builder.add_tensor_boxes("scalar", DType::f32, {}, {{0, {Box{}}}});
+  return *std::move(builder).build();
+}
+
+Roster sample_roster() {
+  LayoutId a = xxh3_128(as_view("a")), b = xxh3_128(as_view("b"));
+  return *Roster::make(std::vector<LayoutId>{a, a, b, a}, std::vector<uint32_t>{0, 1, 1, 2});
+}
+
+TEST(Codec, LayoutsAndRostersComeBackWhole) {
+  LayoutPtr layout = sample_layout();
+  LayoutPtr again = *decode_layout(encode_layout(*layout));
+  EXPECT_EQ(again->entries(), layout->entries());
+  EXPECT_EQ(again->meshes(), layout->meshes());
+  EXPECT_EQ(again->id(), layout->id());
+  EXPECT_EQ(layout->id(), xxh3_128(encode_layout(*layout)));
+  Roster roster = sample_roster();
+  Roster back = *decode_roster(encode_roster(roster));
+  EXPECT_EQ(back.id(), roster.id());
+  EXPECT_EQ(back.id(), xxh3_128(encode_roster(roster)));
+  EXPECT_EQ(back.layout_runs(), roster.layout_runs());
+  EXPECT_EQ(back.host_runs(), roster.host_runs());
+}
+
+TEST(Codec, ReadsBytesAtAnyAddress) {
+  Bytes bytes = encode_layout(*sample_layout());
+  bytes.insert(bytes.begin(), std::byte{0});
+  EXPECT_TRUE(decode_layout(ByteView(bytes).subspan(1)).ok());
+}
+
+TEST(Codec, RefusesAllThatIsNotCanonical) {
+  Bytes bytes = encode_layout(*sample_layout());
+  Bytes longer = bytes;
+  longer.resize(longer.size() + 8);
+  EXPECT_EQ(decode_layout(longer).status().code(), Code::corrupt);
+  EXPECT_EQ(decode_layout(ByteView(bytes).first(bytes.size() - 8)).status().code(), Code::corrupt);
+  EXPECT_EQ(decode_layout(ByteView(bytes).first(bytes.size() - 1)).status().code(), Code::corrupt);
+  EXPECT_EQ(decode_layout({}).status().code(), Code::corrupt);
+}
+
+// Whatever decodes must be canonical; nothing may crash, throw or take long.
+template <class Decode, class Encode>
+void mutate(const Bytes& good, uint64_t seed, Decode&& decode, Encode&& encode) {
+  std::mt19937_64 random(seed);
+  int decoded = 0;
+  for (int round = 0; round < 20000; ++round) {
+    Bytes bytes = good;
+    for (uint64_t edits = 1 + random() % 3; edits > 0; --edits) {
+      switch (random() % 4) {
+        case 0:
+          bytes[random() % bytes.size()] ^= std::byte(1u << random() % 8);
+          break;
+        case 1:
+          bytes[random() % bytes.size()] = std::byte(random());
+          break;
+        case 2:
+          store_le64(&bytes[random() % (bytes.size() / 8) * 8],
+                     load_le64(&bytes[random() % (bytes.size() / 8) * 8]));
+          break;
+        default:
+          bytes.resize(std::max<size_t>(8, random() % (bytes.size() + 16)));
+          break;
+      }
+    }
+    auto result = decode(bytes);
+    if (result.ok()) {
+      ++decoded;
+      ASSERT_EQ(encode(*result), bytes);
+    } else {
+      ASSERT_EQ(result.status().message().find('\n'), std::string::npos);
+    }
+  }
+  EXPECT_GT(decoded, 0);  // such as another digit of an id or a name
+}
+
+TEST(Codec, MutatedLayoutsAreRefusedOrCanonical) {
+  mutate(
+      encode_layout(*sample_layout()), 6, [](const Bytes& b) { return decode_layout(b); },
+      [](const LayoutPtr& layout) { return encode_layout(*layout); });
+}
+
+TEST(Codec, MutatedRostersAreRefusedOrCanonical) {
+  mutate(
+      encode_roster(sample_roster()), 7, [](const Bytes& b) { return decode_roster(b); },
+      [](const Roster& roster) { return encode_roster(roster); });
+}
+
+}  // namespace
+}  // namespace shoal
