@@ -6,6 +6,7 @@
 
 #include "schema/manifest.capnp.h"
 #include "storage/decision.h"
+#include "storage/file_entry_internal.h"
 #include "storage/record.h"
 #include "storage/shard_file.h"
 #include "storage/world_record_internal.h"
@@ -115,70 +116,6 @@ Status validate_manifest(const Manifest& manifest) {
   return validate_files(manifest);
 }
 
-void write_box(schema::Box::Builder builder, const Box& box) {
-  auto offsets = builder.initOffsets(static_cast<unsigned>(box.offsets.size()));
-  auto sizes = builder.initSizes(static_cast<unsigned>(box.sizes.size()));
-  for (unsigned i = 0; i < offsets.size(); ++i) offsets.set(i, box.offsets[i]);
-  for (unsigned i = 0; i < sizes.size(); ++i) sizes.set(i, box.sizes[i]);
-}
-
-void write_file(schema::FileEntry::Builder builder, const FileEntry& file) {
-  builder.setName(text_of(file.name));
-  builder.setSize(file.size);
-  builder.setHeaderDigest(data_of(file.header_digest));
-  builder.setRank(file.rank);
-  if (const uint32_t* index = std::get_if<uint32_t>(&file.contents)) {
-    builder.getContents().setDerived(*index);
-    return;
-  }
-  const auto& pieces = std::get<std::vector<FilePiece>>(file.contents);
-  auto listed = builder.getContents().initListed(static_cast<unsigned>(pieces.size()));
-  for (unsigned i = 0; i < listed.size(); ++i) {
-    listed[i].setFqn(text_of(pieces[i].fqn));
-    listed[i].setKey(text_of(pieces[i].key));
-    write_box(listed[i].initBox(), pieces[i].box);
-  }
-}
-
-Result<Dims> read_dims(capnp::List<uint64_t>::Reader list) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(list, kMaxDims, "dimensions").status());
-  Dims dims;
-  for (uint64_t number : list) dims.push_back(number);
-  return dims;
-}
-
-Result<std::vector<FilePiece>> read_pieces(capnp::List<schema::FilePiece>::Reader listed) {
-  std::vector<FilePiece> pieces;
-  for (auto read : listed) {
-    FilePiece piece;
-    piece.fqn = view_of(read.getFqn());
-    piece.key = view_of(read.getKey());
-    SHOAL_ASSIGN_OR_RETURN(piece.box.offsets, read_dims(read.getBox().getOffsets()));
-    SHOAL_ASSIGN_OR_RETURN(piece.box.sizes, read_dims(read.getBox().getSizes()));
-    if (piece.key.empty()) return Status(Code::invalid_argument, "a piece without a key");
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
-}
-
-Result<FileEntry> read_file(schema::FileEntry::Reader reader) {
-  FileEntry file;
-  file.name = view_of(reader.getName());
-  if (file.name.empty()) return Status(Code::invalid_argument, "a file without a name");
-  file.size = reader.getSize();
-  SHOAL_ASSIGN_OR_RETURN(file.header_digest, Hash128::from_bytes(view_of(reader.getHeaderDigest())));
-  file.rank = reader.getRank();
-  auto contents = reader.getContents();
-  if (contents.isDerived()) {
-    file.contents = contents.getDerived();
-    return file;
-  }
-  if (!contents.isListed()) return Status(Code::invalid_argument, "a file of unknown contents");
-  SHOAL_ASSIGN_OR_RETURN(auto pieces, read_pieces(contents.getListed()));
-  file.contents = std::move(pieces);
-  return file;
-}
-
 Result<Manifest> read_manifest(schema::Manifest::Reader reader, size_t message_bytes) {
   Manifest manifest;
   SHOAL_ASSIGN_OR_RETURN(WorldRecord world, read_world_record(reader));
@@ -192,7 +129,7 @@ Result<Manifest> read_manifest(schema::Manifest::Reader reader, size_t message_b
   auto files = reader.getFiles();
   manifest.files.reserve(std::min<size_t>(files.size(), message_bytes / kLeastFileEntryBytes));
   for (auto file : files) {
-    SHOAL_ASSIGN_OR_RETURN(FileEntry entry, read_file(file));
+    SHOAL_ASSIGN_OR_RETURN(FileEntry entry, read_file_entry(file));
     manifest.files.push_back(std::move(entry));
   }
   SHOAL_RETURN_IF_ERROR(validate_manifest(manifest));
@@ -246,7 +183,7 @@ Result<Bytes> encode_decision(const Decision& decision) {
     auto builder = root.getBody().initManifest();
     write_world_record(builder, *manifest.world, manifest.rule_version, manifest.options);
     auto files = builder.initFiles(static_cast<unsigned>(manifest.files.size()));
-    for (unsigned i = 0; i < files.size(); ++i) write_file(files[i], manifest.files[i]);
+    for (unsigned i = 0; i < files.size(); ++i) write_file_entry(files[i], manifest.files[i]);
     builder.setPayloadBytes(manifest.payload_bytes);
   } else {
     auto builder = root.getBody().initTombstone();

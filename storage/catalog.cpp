@@ -1,0 +1,103 @@
+#include "storage/catalog.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+
+namespace shoal {
+
+CatalogEntry catalog_entry_of(const Decision& decision) {
+  CatalogEntry entry;
+  entry.key = decision.key;
+  entry.unix_time_ns = decision.unix_time_ns;
+  if (decision.committed()) {
+    const Manifest& manifest = decision.manifest();
+    entry.state = AttemptInfo::State::committed;
+    entry.payload_bytes = manifest.payload_bytes;
+    entry.files = static_cast<uint32_t>(manifest.files.size());
+    entry.world_size = manifest.world->roster.world_size();
+    return entry;
+  }
+  bool aborted = decision.tombstone().reason == Tombstone::Reason::aborted;
+  entry.state = aborted ? AttemptInfo::State::aborted : AttemptInfo::State::deleted;
+  entry.cause = decision.tombstone().cause;
+  return entry;
+}
+
+Result<bool> is_catalog_news(const std::optional<CatalogEntry>& before, const CatalogEntry& after) {
+  if (!before) return true;
+  if (before->state == after.state) return false;
+  if (after.state == AttemptInfo::State::deleted) return true;
+  return Status(Code::refused, fmt::format("{} was decided otherwise before", to_string(after.key)));
+}
+
+Result<uint64_t> catch_up(Catalog& catalog, Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(AttemptList listed, list_attempts(storage));
+  uint64_t recorded = 0;
+  for (const AttemptInfo& info : listed.attempts) {
+    if (info.state == AttemptInfo::State::undecided) continue;
+    SHOAL_ASSIGN_OR_RETURN(std::optional<CatalogEntry> known, catalog.find(info.key));
+    if (known && known->state == info.state) continue;
+    auto decision = read_decision(storage, info.key);
+    Code code = decision.status().code();
+    if (code == Code::not_found || code == Code::corrupt || code == Code::version) continue;
+    if (!decision.ok()) return decision.status();
+    SHOAL_RETURN_IF_ERROR(catalog.record(*decision));
+    ++recorded;
+  }
+  return recorded;
+}
+
+namespace {
+
+class MemoryCatalog final : public Catalog {
+ public:
+  Status record(const Decision& decision) override {
+    std::lock_guard lock(mutex_);
+    CatalogEntry entry = catalog_entry_of(decision);
+    SHOAL_ASSIGN_OR_RETURN(bool news, is_catalog_news(find_locked(entry.key), entry));
+    if (!news) return ok_status();
+    Known& known = known_[entry.key];
+    known.entry = std::move(entry);
+    known.files = decision.committed() ? decision.manifest().files : std::vector<FileEntry>();
+    return ok_status();
+  }
+  Result<std::optional<CatalogEntry>> find(const AttemptKey& key) override {
+    std::lock_guard lock(mutex_);
+    return find_locked(key);
+  }
+  Result<std::vector<CatalogEntry>> list() override {
+    std::lock_guard lock(mutex_);
+    std::vector<CatalogEntry> out;
+    for (const auto& [key, known] : known_) out.push_back(known.entry);
+    return out;
+  }
+  Result<std::vector<FileEntry>> files(const AttemptKey& key) override {
+    std::lock_guard lock(mutex_);
+    auto found = known_.find(key);
+    return found == known_.end() ? std::vector<FileEntry>() : found->second.files;
+  }
+
+ private:
+  struct Known {
+    CatalogEntry entry;
+    std::vector<FileEntry> files;
+  };
+  std::optional<CatalogEntry> find_locked(const AttemptKey& key) const {
+    auto found = known_.find(key);
+    if (found == known_.end()) return std::nullopt;
+    return found->second.entry;
+  }
+
+  std::mutex mutex_;
+  std::map<AttemptKey, Known> known_;
+};
+
+}  // namespace
+
+std::unique_ptr<Catalog> make_memory_catalog() {
+  return std::make_unique<MemoryCatalog>();
+}
+
+}  // namespace shoal
