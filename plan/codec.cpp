@@ -34,15 +34,13 @@ Bytes canonical_bytes(Builder builder) {
 
 // Calls body(Root::Reader) over canonical bytes: one segment without a table.
 template <class Root, class Body>
-auto read_canonical(ByteView bytes, size_t bytes_max, const char* what, Body&& body)
+auto read_canonical(ByteView bytes, size_t bytes_max, Body&& body)
     -> decltype(body(std::declval<typename Root::Reader>())) {
   if (bytes.size() > bytes_max) {
-    return Status(Code::too_large,
-                  fmt::format("{} of {} bytes, at most {} are allowed", what, bytes.size(), bytes_max));
+    return Status(Code::too_large, fmt::format("{} bytes, at most {} are allowed", bytes.size(), bytes_max));
   }
   if (bytes.empty() || bytes.size() % sizeof(capnp::word) != 0) {
-    return Status(Code::corrupt,
-                  fmt::format("{} of {} bytes is no whole number of words", what, bytes.size()));
+    return Status(Code::corrupt, fmt::format("{} bytes are no whole number of words", bytes.size()));
   }
   std::vector<uint64_t> aligned(bytes.size() / sizeof(capnp::word));
   std::memcpy(aligned.data(), bytes.data(), bytes.size());
@@ -55,7 +53,7 @@ auto read_canonical(ByteView bytes, size_t bytes_max, const char* what, Body&& b
     capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1), options);
     return body(reader.template getRoot<Root>());
   } catch (const kj::Exception& exception) {
-    return status_of(exception).with_context(what);
+    return status_of(exception);
   }
 }
 
@@ -125,6 +123,8 @@ Result<Mesh> read_mesh(schema::Mesh::Reader in) {
   if (ranks.isAffine()) {
     SHOAL_ASSIGN_OR_RETURN(Dims strides,
                            read_numbers(ranks.getAffine().getStrides(), kMaxDims, "mesh strides"));
+    // Not canonical; and to find out whether they make a mesh at all could take seconds.
+    if (!Mesh::strides_nest(shape, strides)) return malformed("mesh: its strides do not nest");
     return Mesh::affine(std::move(shape), ranks.getAffine().getBase(), std::move(strides));
   }
   if (!ranks.isListed()) return malformed("mesh");
@@ -255,7 +255,7 @@ Bytes encode_layout(const Layout& layout) {
 
 Result<LayoutPtr> decode_layout(ByteView bytes) {
   static constexpr const char* what = "layout";
-  Result<LayoutPtr> layout = read_canonical<schema::Layout>(bytes, kMaxEncodedLayoutBytes, what, read_layout);
+  Result<LayoutPtr> layout = read_canonical<schema::Layout>(bytes, kMaxEncodedLayoutBytes, read_layout);
   if (!layout.ok()) return as_corrupt(layout.status(), what);
   Bytes again = encode_layout(**layout);
   if (!std::equal(again.begin(), again.end(), bytes.begin(), bytes.end())) return not_canonical(what);
@@ -275,7 +275,7 @@ Bytes encode_roster(const Roster& roster) {
 
 Result<Roster> decode_roster(ByteView bytes) {
   static constexpr const char* what = "roster";
-  Result<Roster> roster = read_canonical<schema::Roster>(bytes, kMaxEncodedRosterBytes, what, read_roster);
+  Result<Roster> roster = read_canonical<schema::Roster>(bytes, kMaxEncodedRosterBytes, read_roster);
   if (!roster.ok()) return as_corrupt(roster.status(), what);
   Bytes again = encode_roster(*roster);
   if (!std::equal(again.begin(), again.end(), bytes.begin(), bytes.end())) return not_canonical(what);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -122,7 +123,7 @@ class Holdings {
   FqnIndex index_;
   std::vector<std::unique_ptr<ValueHoldings>> values_;
   std::map<uint32_t, BoxHoldings> boxes_;
-  std::vector<MeshFacts> meshes_;
+  std::deque<MeshFacts> meshes_;  // references to it stay good
   std::map<const Mesh*, uint32_t, MeshLess> mesh_numbers_;
   std::vector<std::vector<uint32_t>> mesh_numbers_by_layout_;
   std::vector<std::vector<uint32_t>> layout_sets_;

@@ -37,17 +37,6 @@ std::vector<uint8_t> order_by_stride(std::span<const uint64_t> shape, std::span<
   return order;
 }
 
-// Every stride exceeds what all smaller ones reach together, so that digits can be read off greedily.
-bool strides_nest(std::span<const uint64_t> shape, std::span<const uint64_t> strides) {
-  std::vector<uint8_t> order = order_by_stride(shape, strides);
-  uint64_t reach = 0;
-  for (size_t k = order.size(); k-- > 0;) {
-    if (strides[order[k]] <= reach) return false;
-    reach += (shape[order[k]] - 1) * strides[order[k]];
-  }
-  return true;
-}
-
 // Steps through all coordinates of a shape in row-major order; false after the last.
 bool next_coordinate(Dims& coordinate, std::span<const uint64_t> shape) {
   for (size_t i = shape.size(); i-- > 0;) {
@@ -58,6 +47,18 @@ bool next_coordinate(Dims& coordinate, std::span<const uint64_t> shape) {
 }
 
 }  // namespace
+
+// Every stride exceeds what all smaller ones reach together, so that digits can be read off greedily.
+bool Mesh::strides_nest(std::span<const uint64_t> shape, std::span<const uint64_t> strides) {
+  if (shape.size() != strides.size() || shape.size() > kMaxDims) return false;
+  std::vector<uint8_t> order = order_by_stride(shape, strides);
+  uint64_t reach = 0;
+  for (size_t k = order.size(); k-- > 0;) {
+    if (strides[order[k]] <= reach) return false;
+    reach += (shape[order[k]] - 1) * strides[order[k]];
+  }
+  return true;
+}
 
 Mesh Mesh::affine_unchecked(Dims shape, Rank base, Dims strides) {
   Mesh mesh;

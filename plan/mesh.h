@@ -37,6 +37,8 @@ class Mesh {
   // rank = base + sum(coordinate[i] * strides[i]); costs O(dims) where the strides nest.
   // Code::invalid_argument: two coordinates share a rank, or one passes 32 bits.
   static Result<Mesh> affine(Dims shape, Rank base, Dims strides);
+  // Whether an affine mesh of these strides, as many as there are sizes, is canonical (above).
+  static bool strides_nest(std::span<const uint64_t> shape, std::span<const uint64_t> strides);
   static Mesh contiguous(Dims shape, Rank base = 0);  // row-major ranks from `base` on
   static Mesh single(Rank rank);                      // one dimension of size 1
 

@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "test_worlds.h"
+
 namespace shoal {
 namespace {
 
@@ -13,31 +15,6 @@ using testing::SizeIs;
 
 const Placement kReplicate = Placement::replicate();
 const Placement kShard0 = Placement::shard(0);
-
-World world_of(std::vector<LayoutPtr> by_rank, uint32_t ranks_a_host = 2) {
-  std::vector<LayoutId> ids;
-  std::vector<uint32_t> hosts;
-  World world;
-  for (const LayoutPtr& layout : by_rank) {
-    hosts.push_back(static_cast<uint32_t>(ids.size()) / ranks_a_host);
-    ids.push_back(layout->id());
-  }
-  world.roster = *Roster::make(ids, hosts);
-  for (const LayoutId& id : world.roster.layout_ids()) {
-    for (const LayoutPtr& layout : by_rank) {
-      if (layout->id() == id) {
-        world.layouts.push_back(layout);
-        break;
-      }
-    }
-  }
-  EXPECT_TRUE(validate_world(world).ok()) << validate_world(world).to_string();
-  return world;
-}
-
-World uniform_world(LayoutBuilder builder, uint32_t size) {
-  return world_of(std::vector<LayoutPtr>(size, *std::move(builder).build()));
-}
 
 TEST(SavePlan, AShardedTensorIsWrittenByThoseThatHoldIt) {
   LayoutBuilder builder;

@@ -1,0 +1,302 @@
+#include "plan/locate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <span>
+
+#include "plan/shard_intervals.h"
+#include "plan/share_rule.h"
+
+namespace shoal {
+
+namespace {
+// What is kept between calls; when it grows beyond, all of it is dropped and derived anew.
+constexpr size_t kMaxCachedBoxes = size_t{1} << 21;
+constexpr size_t kMaxCachedPlans = 4096;
+}  // namespace
+
+struct Locator::Impl {
+  std::shared_ptr<const World> world;
+  ShareRule rule;
+  Buckets buckets;
+  size_t cached_boxes = 0;
+  std::map<Rank, SavePlanPtr> plans;
+
+  // One rank's part of a value: all its pieces, of which the files follow.
+  struct Stored {
+    Rank rank;
+    Box box;
+    bool canonical = true;
+  };
+
+  Impl(std::shared_ptr<const World> given, const SaveOptions& options)
+      : world(std::move(given)), rule(*world, options, FqnIndex::of_world(*world)) {}
+
+  Holdings& holdings() { return rule.holdings(); }
+  const Bucket& bucket_of(const RankSet& group);
+  void add_group_pieces(uint32_t value, const RankSet& group, const std::vector<Box>& boxes,
+                        const Box& target, std::vector<StoredPiece>& out);
+  void add_mesh_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out);
+  void add_box_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out);
+  std::vector<Stored> box_pieces_of(uint32_t value, Rank rank);
+  std::vector<Rank> box_writers(uint32_t value, const BoxHoldings& all, const BoxHoldings::Held& held);
+};
+
+namespace {
+
+// Numbers the pieces of one value, given in any order, rank by rank in box order; keeps the canonical ones
+// that meet the target.
+template <class Stored>
+void number_pieces(std::vector<Stored> stored, const Box& target, std::vector<StoredPiece>& out) {
+  std::sort(stored.begin(), stored.end(), [](const Stored& a, const Stored& b) {
+    return a.rank != b.rank ? a.rank < b.rank : a.box < b.box;
+  });
+  uint32_t file = 0;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    const bool same_rank = i > 0 && stored[i].rank == stored[i - 1].rank;
+    file = same_rank ? std::min(file + 1, kMaxFilesPerRank - 1) : 0;
+    if (!stored[i].canonical || !intersect(stored[i].box, target)) continue;
+    out.push_back({stored[i].rank, file, stored[i].box});
+  }
+}
+
+// The shares of a value's boxes; of one box alone where that is given.
+std::span<const Share> shares_in(const Bucket& bucket, uint32_t value, const Box* box = nullptr) {
+  auto order = [&](const Share& share) {
+    const Bucket::Held& held = bucket.boxes[share.box];
+    if (held.value != value) return held.value < value ? -1 : 1;
+    if (!box || held.box == *box) return 0;
+    return held.box < *box ? -1 : 1;
+  };
+  auto begin = bucket.shares.begin(), end = bucket.shares.end();
+  auto first = std::partition_point(begin, end, [&](const Share& share) { return order(share) < 0; });
+  auto last = std::partition_point(first, end, [&](const Share& share) { return order(share) == 0; });
+  return std::span(bucket.shares)
+      .subspan(static_cast<size_t>(first - begin), static_cast<size_t>(last - first));
+}
+
+// One choice of coordinates on the mesh dimensions that shard one tensor dimension, and what it holds there.
+struct Branch {
+  std::vector<uint64_t> coordinates;
+  Intervals held;
+};
+
+// All choices for tensor dimension `dim` whose intervals meet `range`.
+std::vector<Branch> branches_of(const Instance& instance, const MeshSharding& sharding, size_t dim,
+                                Interval range) {
+  std::vector<Branch> branches{{{}, whole_interval(instance.entry->shape[dim])}};
+  for (size_t i = 0; i < sharding.placements.size(); ++i) {
+    const Placement& placement = sharding.placements[i];
+    if (placement.kind == Placement::Kind::replicate || placement.dim != dim) continue;
+    const uint64_t count = instance.mesh->shape()[i];
+    std::vector<Branch> next;
+    for (const Branch& branch : branches) {
+      for (uint64_t coordinate : shards_meeting(branch.held, placement, count, range)) {
+        next.push_back({branch.coordinates, shard_of(branch.held, placement, count, coordinate)});
+        next.back().coordinates.push_back(coordinate);
+      }
+    }
+    branches = std::move(next);
+  }
+  return branches;
+}
+
+// Calls visit(coordinate, boxes) for every coordinate of the sharded mesh dimensions whose shard meets the
+// target.
+template <class Visit>
+void for_each_shard(const Instance& instance, const MeshSharding& sharding, const Box& target,
+                    Visit&& visit) {
+  const size_t dims = instance.entry->shape.size();
+  std::vector<std::vector<Branch>> by_dim;
+  for (size_t d = 0; d < dims; ++d) {
+    by_dim.push_back(
+        branches_of(instance, sharding, d, {target.offsets[d], target.offsets[d] + target.sizes[d]}));
+    if (by_dim.back().empty()) return;
+  }
+  std::vector<size_t> choice(dims, 0);
+  Dims coordinate(instance.mesh->dims(), 0);
+  std::vector<Intervals> held(dims);
+  while (true) {
+    std::vector<size_t> used(dims, 0);
+    for (size_t d = 0; d < dims; ++d) held[d] = by_dim[d][choice[d]].held;
+    for (size_t i = 0; i < sharding.placements.size(); ++i) {
+      if (sharding.placements[i].kind == Placement::Kind::replicate) continue;
+      const size_t d = sharding.placements[i].dim;
+      coordinate[i] = by_dim[d][choice[d]].coordinates[used[d]++];
+    }
+    visit(coordinate, boxes_of(held));
+    size_t d = dims;
+    while (d-- > 0) {
+      if (++choice[d] < by_dim[d].size()) break;
+      choice[d] = 0;
+    }
+    if (d == size_t(-1)) return;
+  }
+}
+
+}  // namespace
+
+// The divided bucket of a group of two or more. Every member holds all of it, so that any may be asked for
+// it.
+const Bucket& Locator::Impl::bucket_of(const RankSet& group) {
+  auto found = buckets.find(group);
+  if (found == buckets.end()) {
+    if (cached_boxes > kMaxCachedBoxes) {
+      buckets.clear();
+      cached_boxes = 0;
+    }
+    ShareRule::Gathered gathered = rule.gather(group.lowest());
+    for (auto& [ranks, bucket] : gathered.buckets) {
+      const size_t boxes = bucket.boxes.size();
+      if (buckets.emplace(ranks, std::move(bucket)).second) cached_boxes += boxes;
+    }
+    found = buckets.find(group);
+    SHOAL_CHECK(found != buckets.end());
+  }
+  if (!found->second.divided) rule.divide_bucket(group, found->second);
+  return found->second;
+}
+
+// Pieces of a value whose `boxes` every member of `group` holds.
+void Locator::Impl::add_group_pieces(uint32_t value, const RankSet& group, const std::vector<Box>& boxes,
+                                     const Box& target, std::vector<StoredPiece>& out) {
+  std::vector<Stored> stored;
+  if (rule.options().dedupe != Dedupe::balanced || group.size() == 1) {
+    for (const Box& box : boxes) stored.push_back({group.lowest(), box});
+    return number_pieces(std::move(stored), target, out);
+  }
+  const Bucket& bucket = bucket_of(group);
+  for (const Share& share : shares_in(bucket, value)) {
+    for (Box& box : boxes_of_range(bucket.boxes[share.box].box, share.begin, share.end)) {
+      stored.push_back({bucket.members[share.member], std::move(box)});
+    }
+  }
+  number_pieces(std::move(stored), target, out);
+}
+
+void Locator::Impl::add_mesh_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out) {
+  const ValueHoldings& held = holdings().value(value);
+  const Instance& instance = held.instance();
+  if (const auto* sharding = std::get_if<MeshSharding>(&instance.entry->sharding)) {
+    for_each_shard(instance, *sharding, target, [&](const Dims& coordinate, const std::vector<Box>& boxes) {
+      const RankSet group = holdings().replicas(instance, coordinate);
+      if (!group.empty()) add_group_pieces(value, group, boxes, target, out);
+    });
+    return;
+  }
+  if (!instance.entry->replicated && rule.options().dedupe == Dedupe::balanced) {
+    if (std::optional<Rank> writer = rule.whole_writer(value))
+      out.push_back({*writer, 0, whole(held.entry->shape)});
+    return;
+  }
+  const RankSet& group = holdings().holders(instance);
+  if (!group.empty()) add_group_pieces(value, group, {whole(held.entry->shape)}, target, out);
+}
+
+std::vector<Rank> Locator::Impl::box_writers(uint32_t value, const BoxHoldings& all,
+                                             const BoxHoldings::Held& held) {
+  if (!rule.divides(held)) return {rule.box_writer(holdings().value(value), all, held)};
+  std::span<const Rank> holders = all.holders(held);
+  const Bucket& bucket = bucket_of(RankSet::from_ascending({holders.begin(), holders.end()}));
+  std::vector<Rank> writers;
+  for (const Share& share : shares_in(bucket, value, held.box))
+    writers.push_back(bucket.members[share.member]);
+  return writers;
+}
+
+// All that `rank` writes of a value with explicit boxes.
+std::vector<Locator::Impl::Stored> Locator::Impl::box_pieces_of(uint32_t value, Rank rank) {
+  const BoxHoldings& all = holdings().boxes(value);
+  const Layout& layout = world->layout_of(rank);
+  const LayoutEntry& entry = layout.entries()[layout.find(holdings().index().fqn(value)).value()];
+  std::vector<Stored> stored;
+  for (const Box& box : layout.shards_of(entry, rank).boxes) {
+    if (box.empty()) continue;
+    const BoxHoldings::Held& held = *all.find(box);
+    if (rule.divides(held)) {
+      std::span<const Rank> holders = all.holders(held);
+      const Bucket& bucket = bucket_of(RankSet::from_ascending({holders.begin(), holders.end()}));
+      for (const Share& share : shares_in(bucket, value, &box)) {
+        if (bucket.members[share.member] != rank) continue;
+        for (Box& piece : boxes_of_range(box, share.begin, share.end))
+          stored.push_back({rank, std::move(piece)});
+      }
+      continue;
+    }
+    const bool is_writer = rule.box_writer(holdings().value(value), all, held) == rank;
+    if (is_writer || rule.options().dedupe == Dedupe::none) stored.push_back({rank, box, is_writer});
+  }
+  return stored;
+}
+
+void Locator::Impl::add_box_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out) {
+  const BoxHoldings& all = holdings().boxes(value);
+  std::vector<Rank> writers;
+  for (const BoxHoldings::Held& held : all.boxes) {
+    if (!intersect(*held.box, target)) continue;
+    for (Rank rank : box_writers(value, all, held)) writers.push_back(rank);
+  }
+  std::sort(writers.begin(), writers.end());
+  writers.erase(std::unique(writers.begin(), writers.end()), writers.end());
+  for (Rank rank : writers) number_pieces(box_pieces_of(value, rank), target, out);
+}
+
+Locator::Locator(std::shared_ptr<const World> world, SaveOptions options)
+    : impl_(std::make_unique<Impl>(std::move(world), options)) {}
+
+Locator::~Locator() = default;
+
+Result<Locator::Value> Locator::value(std::string_view fqn) const {
+  std::optional<uint32_t> number = impl_->holdings().index().find(fqn);
+  if (!number) return Status(Code::not_found, fmt::format("'{}' is not in the checkpoint", fqn));
+  const LayoutEntry& entry = *impl_->holdings().value(*number).entry;
+  return Value{entry.kind, entry.dtype, entry.shape};
+}
+
+std::vector<std::string> Locator::fqns() const {
+  const FqnIndex& index = impl_->holdings().index();
+  std::vector<std::string> out;
+  out.reserve(index.size());
+  for (uint32_t i = 0; i < index.size(); ++i) out.emplace_back(index.fqn(i));
+  return out;
+}
+
+Result<std::vector<StoredPiece>> Locator::pieces(std::string_view fqn, const Box& target) {
+  std::optional<uint32_t> number = impl_->holdings().index().find(fqn);
+  if (!number) return Status(Code::not_found, fmt::format("'{}' is not in the checkpoint", fqn));
+  const ValueHoldings& held = impl_->holdings().value(*number);
+  std::vector<StoredPiece> out;
+  if (held.whole_writer) {
+    const bool is_object = held.entry->kind == LayoutEntry::Kind::object;
+    std::optional<Rank> writer = impl_->rule.whole_writer(*number);
+    if (writer) out.push_back({*writer, 0, is_object ? Box{} : whole(held.entry->shape)});
+    return out;
+  }
+  if (Status status = validate_box(target, held.entry->shape); !status.ok()) {
+    return status.with_context(fmt::format("'{}'", fqn));
+  }
+  if (target.empty()) return out;
+  if (held.instance().mesh) {
+    impl_->add_mesh_pieces(*number, target, out);
+  } else {
+    impl_->add_box_pieces(*number, target, out);
+  }
+  std::sort(out.begin(), out.end(), [](const StoredPiece& a, const StoredPiece& b) { return a.box < b.box; });
+  return out;
+}
+
+Result<SavePlanPtr> Locator::plan_of(Rank rank) {
+  if (rank >= impl_->world->roster.world_size()) {
+    return Status(Code::invalid_argument,
+                  fmt::format("rank {} of {}", rank, impl_->world->roster.world_size()));
+  }
+  if (auto found = impl_->plans.find(rank); found != impl_->plans.end()) return found->second;
+  if (impl_->plans.size() >= kMaxCachedPlans) impl_->plans.clear();
+  auto plan = std::make_shared<const SavePlan>(plan_with(impl_->rule, rank));
+  impl_->plans.emplace(rank, plan);
+  return SavePlanPtr(std::move(plan));
+}
+
+}  // namespace shoal

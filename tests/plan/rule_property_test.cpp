@@ -1,0 +1,273 @@
+// Random worlds against definitions written out element by element and rank by rank.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "plan/codec.h"
+#include "plan/locate.h"
+#include "plan/save_plan.h"
+#include "test_worlds.h"
+
+namespace shoal {
+namespace {
+
+constexpr int kWorlds = 400;
+
+const LayoutEntry* entry_of(const World& world, Rank rank, const std::string& fqn) {
+  const Layout& layout = world.layout_of(rank);
+  auto found = layout.find(fqn);
+  return found ? &layout.entries()[*found] : nullptr;
+}
+
+std::set<std::string> fqns_of(const World& world) {
+  std::set<std::string> fqns;
+  for (const LayoutPtr& layout : world.layouts) {
+    for (const LayoutEntry& entry : layout->entries()) fqns.insert(entry.fqn);
+  }
+  return fqns;
+}
+
+struct Written {
+  std::string fqn;
+  const LayoutEntry* entry;
+  StoredPiece piece;
+  bool canonical;
+};
+
+class RuleWorlds : public testing::Test {
+ protected:
+  template <class Body>
+  void for_each_world(uint64_t seed, Dedupe dedupe, Body&& body) {
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < kWorlds; ++i) {
+      SCOPED_TRACE("world " + std::to_string(i));
+      auto world = std::make_shared<World>(random_world(random));
+      SaveOptions options{dedupe, uint64_t{1024} << (random() % 3)};
+      plans_.clear();
+      written_.clear();
+      for (Rank rank = 0; rank < world->roster.world_size(); ++rank) {
+        plans_.push_back(*plan_save(*world, rank, options));
+        for (const WriteItem& item : plans_.back().items) {
+          const LayoutEntry& entry = world->layout_of(rank).entries()[item.entry];
+          written_.push_back({entry.fqn, &entry, {rank, item.file, item.box}, item.canonical});
+        }
+      }
+      body(random, world, options);
+      if (HasFatalFailure()) return;
+    }
+  }
+
+  std::vector<SavePlan> plans_;   // by rank
+  std::vector<Written> written_;  // by all ranks
+};
+
+class RuleProperty : public RuleWorlds, public testing::WithParamInterface<Dedupe> {};
+class BalancedRule : public RuleWorlds {};
+class RuleWithoutDedupe : public RuleWorlds {};
+
+std::string mode_name(const testing::TestParamInfo<Dedupe>& mode) {
+  static const char* const names[] = {"Balanced", "LowestRank", "None"};
+  return names[static_cast<size_t>(mode.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, RuleProperty,
+                         testing::Values(Dedupe::balanced, Dedupe::lowest_rank, Dedupe::none), mode_name);
+
+TEST_P(RuleProperty, CanonicalPiecesTileEveryValueExactlyWhereCoverageSaysSo) {
+  int covered = 0;
+  for_each_world(11, GetParam(), [&](auto&, const auto& world, const SaveOptions& options) {
+    bool all_tiled = true;
+    for (const std::string& fqn : fqns_of(*world)) {
+      const LayoutEntry* entry = nullptr;
+      for (Rank rank = 0; !entry; ++rank) entry = entry_of(*world, rank, fqn);
+      const uint64_t count = *element_count(entry->shape);
+      std::vector<int> times(count, 0);
+      int pieces = 0;
+      for (const Written& written : written_) {
+        if (written.fqn != fqn || !written.canonical) continue;
+        ++pieces;
+        for (uint64_t number : element_numbers(written.piece.box, entry->shape)) ++times[number];
+      }
+      all_tiled = all_tiled && std::all_of(times.begin(), times.end(), [](int t) { return t == 1; });
+      all_tiled = all_tiled && (count != 0 || pieces == 1);
+    }
+    Status status = check_coverage(*world, options);
+    ASSERT_EQ(status.ok(), all_tiled) << status.to_string();
+    covered += all_tiled;
+  });
+  EXPECT_GT(covered, kWorlds / 3);
+  EXPECT_LT(covered, kWorlds);
+}
+
+TEST_P(RuleProperty, EveryItemLiesInOneRunOfABoxThatItsRankHolds) {
+  for_each_world(12, GetParam(), [&](auto&, const auto& world, const SaveOptions&) {
+    for (const SavePlan& plan : plans_) {
+      const Layout& layout = world->layout_of(plan.rank);
+      uint64_t bytes = 0;
+      for (const WriteItem& item : plan.items) {
+        const LayoutEntry& entry = layout.entries()[item.entry];
+        ASSERT_LT(item.file, plan.files);
+        if (entry.kind == LayoutEntry::Kind::object || *element_count(entry.shape) == 0) {
+          ASSERT_TRUE(layout.holds(entry, plan.rank));
+          ASSERT_EQ(item.bytes, 0u);
+          continue;
+        }
+        ASSERT_FALSE(item.box.empty());
+        std::vector<Box> boxes = layout.shards_of(entry, plan.rank).boxes;
+        ASSERT_LT(item.local_box, boxes.size());
+        ASSERT_TRUE(contains(boxes[item.local_box], item.box));
+        const uint64_t element_bytes = *dtype_bytes(entry.dtype);
+        ASSERT_EQ(*contiguous_offset(boxes[item.local_box], item.box) * element_bytes, item.local_offset);
+        ASSERT_EQ(item.box.elements() * element_bytes, item.bytes);
+        bytes += item.bytes;
+      }
+      ASSERT_EQ(bytes, plan.tensor_bytes);
+    }
+  });
+}
+
+TEST_P(RuleProperty, FilesFillInOrderAndKeysAreUniqueInEach) {
+  for_each_world(13, GetParam(), [&](auto&, const auto& world, const SaveOptions&) {
+    for (const SavePlan& plan : plans_) {
+      const Layout& layout = world->layout_of(plan.rank);
+      std::map<uint32_t, std::map<Box, uint32_t>> files;  // by entry
+      std::set<std::pair<uint32_t, std::string>> keys;
+      std::vector<std::string> names = item_keys(layout, plan);
+      for (size_t i = 0; i < plan.items.size(); ++i) {
+        files[plan.items[i].entry][plan.items[i].box] = plan.items[i].file;
+        ASSERT_TRUE(keys.emplace(plan.items[i].file, names[i]).second);
+        ASSERT_EQ(i > 0 && plan.items[i].file < plan.items[i - 1].file, false);
+      }
+      for (const auto& [entry, by_box] : files) {
+        uint32_t n = 0;
+        for (const auto& [box, file] : by_box) ASSERT_EQ(file, std::min(n++, kMaxFilesPerRank - 1));
+      }
+    }
+  });
+}
+
+TEST_P(RuleProperty, TheLocatorFindsExactlyThePiecesThatRanksWrite) {
+  size_t found = 0;
+  for_each_world(14, GetParam(), [&](auto& random, const auto& world, const SaveOptions& options) {
+    Locator locator(world, options);
+    const std::set<std::string> fqns = fqns_of(*world);
+    ASSERT_EQ(locator.fqns(), std::vector<std::string>(fqns.begin(), fqns.end()));
+    for (const std::string& fqn : fqns) {
+      const Locator::Value value = *locator.value(fqn);
+      for (int round = 0; round < 4; ++round) {
+        const Box target = round == 0 ? whole(value.shape) : random_box(random, value.shape);
+        const bool all = value.kind == LayoutEntry::Kind::object || *element_count(value.shape) == 0;
+        std::vector<StoredPiece> expected;
+        for (const Written& written : written_) {
+          if (written.fqn != fqn || !written.canonical) continue;
+          if (all || intersect(written.piece.box, target)) expected.push_back(written.piece);
+        }
+        std::vector<StoredPiece> pieces = *locator.pieces(fqn, target);
+        ASSERT_TRUE(std::is_sorted(pieces.begin(), pieces.end(),
+                                   [](const StoredPiece& a, const StoredPiece& b) { return a.box < b.box; }));
+        found += pieces.size();
+        ASSERT_THAT(pieces, testing::UnorderedElementsAreArray(expected)) << fqn << " " << to_string(target);
+      }
+    }
+    for (const SavePlan& plan : plans_) ASSERT_EQ((*locator.plan_of(plan.rank))->id, plan.id);
+  });
+  EXPECT_GT(found, 1000u);
+}
+
+TEST_F(RuleWithoutDedupe, EveryRankWritesAllThatItHolds) {
+  for_each_world(15, Dedupe::none, [&](auto&, const auto& world, const SaveOptions&) {
+    for (const SavePlan& plan : plans_) {
+      SavePlan held = plan_all_held(world->layout_of(plan.rank), plan.rank);
+      std::multiset<std::pair<uint32_t, Box>> wrote, holds;
+      for (const WriteItem& item : plan.items) wrote.emplace(item.entry, item.box);
+      for (const WriteItem& item : held.items) holds.emplace(item.entry, item.box);
+      ASSERT_EQ(wrote, holds);
+      ASSERT_EQ(held.tensor_bytes, plan.tensor_bytes);
+    }
+  });
+}
+
+// Who provably holds the same bytes of `entry` as `rank`, by looking at every rank.
+std::set<Rank> replicas_by_hand(const World& world, const LayoutEntry& entry, Rank rank, const Box& box) {
+  std::set<Rank> group;
+  const Layout& layout = world.layout_of(rank);
+  const Mesh* mesh = nullptr;
+  const auto* sharding = std::get_if<MeshSharding>(&entry.sharding);
+  if (sharding) mesh = &layout.meshes()[sharding->mesh];
+  if (const auto* g = std::get_if<GroupSharding>(&entry.sharding)) mesh = &layout.meshes()[g->mesh];
+  bool all_declare = true;
+  for (Rank other = 0; other < world.roster.world_size(); ++other) {
+    const LayoutEntry* theirs = entry_of(world, other, entry.fqn);
+    if (!theirs) continue;
+    if (!mesh) {
+      std::vector<Box> boxes = world.layout_of(other).shards_of(*theirs, other).boxes;
+      if (std::find(boxes.begin(), boxes.end(), box) == boxes.end()) continue;
+      all_declare = all_declare && theirs->replicated;
+      group.insert(other);
+      continue;
+    }
+    if (theirs->sharding.index() != entry.sharding.index() || theirs->replicated != entry.replicated)
+      continue;
+    const auto* their_sharding = std::get_if<MeshSharding>(&theirs->sharding);
+    const Mesh& their_mesh =
+        world.layout_of(other)
+            .meshes()[their_sharding ? their_sharding->mesh : std::get<GroupSharding>(theirs->sharding).mesh];
+    if (their_mesh != *mesh || !mesh->contains(other)) continue;
+    if (their_sharding && their_sharding->placements != sharding->placements) continue;
+    bool same = true;
+    for (size_t i = 0; sharding && i < mesh->dims(); ++i) {
+      same = same && (sharding->placements[i].kind == Placement::Kind::replicate ||
+                      (*mesh->coordinate_of(rank))[i] == (*mesh->coordinate_of(other))[i]);
+    }
+    if (same) group.insert(other);
+  }
+  const bool proven = sharding || (mesh ? entry.replicated : all_declare);
+  return proven ? group : std::set<Rank>{};
+}
+
+TEST_F(BalancedRule, NoMemberOfAReplicaGroupWritesMoreThanTheMeanAndOneUnit) {
+  size_t groups_of_several = 0;
+  for_each_world(16, Dedupe::balanced, [&](auto&, const auto& world, const SaveOptions& options) {
+    std::map<std::set<Rank>, std::map<Rank, uint64_t>> loads;
+    for (const SavePlan& plan : plans_) {
+      const Layout& layout = world->layout_of(plan.rank);
+      for (const WriteItem& item : plan.items) {
+        const LayoutEntry& entry = layout.entries()[item.entry];
+        if (item.bytes == 0) continue;
+        const Box& held = layout.shards_of(entry, plan.rank).boxes[item.local_box];
+        std::set<Rank> group = replicas_by_hand(*world, entry, plan.rank, held);
+        if (!group.empty()) loads[group][plan.rank] += item.bytes;
+      }
+    }
+    for (const auto& [group, by_rank] : loads) {
+      uint64_t total = 0, most = 0;
+      for (const auto& [rank, bytes] : by_rank) {
+        ASSERT_TRUE(group.contains(rank));
+        total += bytes;
+        most = std::max(most, bytes);
+      }
+      ASSERT_LE(most * group.size(), total + options.unit_bytes * group.size());
+      groups_of_several += by_rank.size() > 1;
+    }
+  });
+  EXPECT_GT(groups_of_several, 100u);
+}
+
+TEST(RuleProperties, LayoutsAndRostersOfAllWorldsSurviveTheirEncoding) {
+  std::mt19937_64 random(17);
+  for (int i = 0; i < kWorlds; ++i) {
+    World world = random_world(random);
+    ASSERT_EQ(decode_roster(encode_roster(world.roster))->id(), world.roster.id());
+    for (const LayoutPtr& layout : world.layouts) {
+      Result<LayoutPtr> again = decode_layout(encode_layout(*layout));
+      ASSERT_TRUE(again.ok()) << again.status().to_string();
+      ASSERT_EQ((*again)->entries(), layout->entries());
+      ASSERT_EQ((*again)->meshes(), layout->meshes());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal

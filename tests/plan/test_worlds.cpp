@@ -1,0 +1,202 @@
+#include "test_worlds.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+namespace shoal {
+
+namespace {
+
+uint64_t up_to(std::mt19937_64& random, uint64_t most) {
+  return random() % (most + 1);
+}
+bool chance(std::mt19937_64& random, uint64_t percent) {
+  return random() % 100 < percent;
+}
+template <class T>
+const T& one_of(std::mt19937_64& random, const std::vector<T>& items) {
+  return items[random() % items.size()];
+}
+
+std::vector<Rank> some_ranks(std::mt19937_64& random, uint32_t world_size, uint64_t count) {
+  std::vector<Rank> ranks(world_size);
+  for (Rank rank = 0; rank < world_size; ++rank) ranks[rank] = rank;
+  const bool in_order = chance(random, 70);
+  if (!in_order) std::shuffle(ranks.begin(), ranks.end(), random);
+  const auto first = static_cast<std::ptrdiff_t>(in_order ? up_to(random, world_size - count) : 0);
+  return {ranks.begin() + first, ranks.begin() + first + static_cast<std::ptrdiff_t>(count)};
+}
+
+Mesh random_mesh(std::mt19937_64& random, uint32_t world_size) {
+  Dims shape(1 + up_to(random, 3), 1);
+  uint64_t size = 1;
+  for (uint64_t& s : shape) {
+    uint64_t wanted = 1 + up_to(random, 3);
+    if (size * wanted <= world_size) s = wanted, size *= wanted;
+  }
+  return *Mesh::from_ranks(shape, some_ranks(random, world_size, size));
+}
+
+Dims random_shape(std::mt19937_64& random) {
+  static const std::vector<uint64_t> sizes{1, 2, 3, 5, 8, 13, 31};
+  Dims shape(up_to(random, 3));
+  for (uint64_t& size : shape) size = chance(random, 4) ? 0 : one_of(random, sizes);
+  if (shape.size() == 3) shape[up_to(random, 2)] = 2;
+  return shape;
+}
+
+std::vector<Placement> random_placements(std::mt19937_64& random, const Mesh& mesh, const Dims& shape) {
+  std::vector<Placement> placements(mesh.dims());
+  for (Placement& placement : placements) {
+    if (shape.empty() || chance(random, 40)) continue;
+    auto dim = static_cast<uint32_t>(random() % shape.size());
+    placement =
+        chance(random, 70) ? Placement::shard(dim) : Placement::strided_shard(dim, 1 + up_to(random, 4));
+  }
+  return placements;
+}
+
+std::vector<Box> random_tiling(std::mt19937_64& random, const Dims& shape) {
+  std::vector<Box> boxes{whole(shape)};
+  for (uint64_t cuts = up_to(random, 9); cuts > 0 && !shape.empty(); --cuts) {
+    size_t i = random() % boxes.size(), dim = random() % shape.size();
+    if (boxes[i].sizes[dim] < 2) continue;
+    auto parts = split(boxes[i], dim, 1 + random() % (boxes[i].sizes[dim] - 1));
+    boxes[i] = parts.first;
+    boxes.push_back(parts.second);
+  }
+  if (chance(random, 8) && boxes.size() > 1) boxes.pop_back();
+  if (chance(random, 8)) boxes.push_back(random_box(random, shape));
+  std::shuffle(boxes.begin(), boxes.end(), random);
+  return boxes;
+}
+
+// What will become one layout for each rank.
+struct Draft {
+  explicit Draft(uint32_t world_size) : builders(world_size) {}
+  std::vector<LayoutBuilder> builders;
+  uint32_t size() const { return static_cast<uint32_t>(builders.size()); }
+};
+
+struct Tensor {
+  std::string fqn;
+  DType dtype;
+  Dims shape;
+};
+
+void add_on_meshes(std::mt19937_64& random, Draft& draft, const Tensor& tensor) {
+  std::vector<bool> taken(draft.size(), false);
+  const bool everybody = chance(random, 20), lazily = chance(random, 20), replicated = chance(random, 50);
+  for (uint64_t meshes = 1 + (chance(random, 40) ? 1 : 0); meshes > 0; --meshes) {
+    const Mesh mesh = random_mesh(random, draft.size());
+    const bool is_group = chance(random, 25);
+    const std::vector<Placement> placements = random_placements(random, mesh, tensor.shape);
+    for (Rank rank = 0; rank < draft.size(); ++rank) {
+      if (taken[rank] || (!everybody && !mesh.contains(rank)) || (lazily && chance(random, 30))) continue;
+      taken[rank] = true;
+      if (is_group) {
+        draft.builders[rank].add_value(tensor.fqn, tensor.dtype, tensor.shape, mesh, replicated);
+      } else {
+        draft.builders[rank].add_tensor(tensor.fqn, tensor.dtype, tensor.shape, mesh, placements);
+      }
+    }
+  }
+}
+
+void add_boxes(std::mt19937_64& random, Draft& draft, const Tensor& tensor) {
+  std::map<Rank, std::vector<Box>> held;
+  const uint64_t copies_max = up_to(random, 2);
+  for (const Box& box : random_tiling(random, tensor.shape)) {
+    for (uint64_t copies = 1 + up_to(random, copies_max); copies > 0; --copies) {
+      std::vector<Box>& boxes = held[static_cast<Rank>(random() % draft.size())];
+      if (std::find(boxes.begin(), boxes.end(), box) == boxes.end()) boxes.push_back(box);
+    }
+  }
+  std::vector<RankBoxes> all;
+  for (auto& [rank, boxes] : held) all.push_back({rank, boxes});
+  const bool replicated = chance(random, 60), all_listed = chance(random, 50);
+  for (const RankBoxes& each : all) {
+    const bool declares = replicated && !chance(random, 10);
+    draft.builders[each.rank].add_tensor_boxes(tensor.fqn, tensor.dtype, tensor.shape,
+                                               all_listed ? all : std::vector<RankBoxes>{each}, declares);
+  }
+}
+
+void add_object(std::mt19937_64& random, Draft& draft, const Tensor& tensor) {
+  const Mesh mesh = random_mesh(random, draft.size());
+  for (Rank rank = 0; rank < draft.size(); ++rank) {
+    if (mesh.contains(rank)) draft.builders[rank].add_object(tensor.fqn, mesh, chance(random, 50));
+  }
+}
+
+}  // namespace
+
+World world_of(const std::vector<LayoutPtr>& by_rank, uint32_t ranks_a_host) {
+  std::vector<LayoutId> ids;
+  std::vector<uint32_t> hosts;
+  std::map<LayoutId, LayoutPtr> layouts;
+  for (const LayoutPtr& layout : by_rank) {
+    hosts.push_back(static_cast<uint32_t>(ids.size()) / ranks_a_host);
+    ids.push_back(layout->id());
+    layouts.emplace(layout->id(), layout);
+  }
+  World world;
+  world.roster = *Roster::make(ids, hosts);
+  for (const LayoutId& id : world.roster.layout_ids()) world.layouts.push_back(layouts.at(id));
+  EXPECT_TRUE(validate_world(world).ok()) << validate_world(world).to_string();
+  return world;
+}
+
+World uniform_world(LayoutBuilder builder, uint32_t size, uint32_t ranks_a_host) {
+  return world_of(std::vector<LayoutPtr>(size, *std::move(builder).build()), ranks_a_host);
+}
+
+World random_world(std::mt19937_64& random) {
+  Draft draft(static_cast<uint32_t>(1 + up_to(random, 11)));
+  static const std::vector<DType> dtypes{DType::u8, DType::bf16, DType::f32, DType::f64, DType::f8_e4m3};
+  for (uint64_t count = 1 + up_to(random, 7); count > 0; --count) {
+    Tensor tensor{"model." + std::to_string(random() % 1000) + ".p" + std::to_string(count),
+                  one_of(random, dtypes), random_shape(random)};
+    uint64_t kind = random() % 100;
+    if (kind < 60) {
+      add_on_meshes(random, draft, tensor);
+    } else if (kind < 90) {
+      add_boxes(random, draft, tensor);
+    } else {
+      add_object(random, draft, tensor);
+    }
+  }
+  std::vector<LayoutPtr> layouts;
+  for (LayoutBuilder& builder : draft.builders) layouts.push_back(*std::move(builder).build());
+  World world = world_of(layouts, 1);
+  std::vector<LayoutId> ids;
+  std::vector<uint32_t> hosts;
+  const uint64_t ranks_a_host = 1 + up_to(random, 3);
+  for (Rank rank = 0; rank < layouts.size(); ++rank) {
+    ids.push_back(layouts[rank]->id());
+    hosts.push_back(static_cast<uint32_t>(chance(random, 10) ? random() % 4 : rank / ranks_a_host));
+  }
+  world.roster = *Roster::make(ids, hosts);
+  return world;
+}
+
+Box random_box(std::mt19937_64& random, const Dims& shape) {
+  Box box = whole(shape);
+  for (size_t i = 0; i < shape.size(); ++i) {
+    box.offsets[i] = up_to(random, shape[i]);
+    box.sizes[i] = up_to(random, shape[i] - box.offsets[i]);
+  }
+  return box;
+}
+
+std::vector<uint64_t> element_numbers(const Box& box, const Dims& shape) {
+  std::vector<uint64_t> numbers;
+  for_each_run(whole(shape), box, [&](uint64_t in_tensor, uint64_t, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) numbers.push_back(in_tensor + i);
+  });
+  return numbers;
+}
+
+}  // namespace shoal
