@@ -1,5 +1,5 @@
-// Catalog: the checkpoints of a run in a transactional index. It can be rebuilt from the files at any time, and `load` and
-// `latest` never trust it: they read the root. docs/format.md, "Catalog".
+// Catalog: the checkpoints of a run in a transactional index. It can be rebuilt from the files at any time,
+// and `load` and `latest` never trust it: they read the root. docs/format.md, "Catalog".
 #pragma once
 
 #include <memory>
@@ -25,8 +25,8 @@ struct CatalogEntry {
 };
 
 CatalogEntry catalog_entry_of(const Decision& decision);
-// Whether `after` is news to a catalog that holds `before`. A checkpoint or an abort may become deleted; any other change of
-// what was decided is Code::refused, since the first decision stands for ever.
+// Whether `after` is news to a catalog that holds `before`. A checkpoint or an abort may become deleted; any
+// other change of what was decided is Code::refused, since the first decision stands for ever.
 Result<bool> is_catalog_news(const std::optional<CatalogEntry>& before, const CatalogEntry& after);
 
 // All methods: any thread. A failed write fences the catalog: later calls answer with the first cause.
@@ -37,16 +37,17 @@ class Catalog {
   virtual Status record(const Decision& decision) = 0;
   virtual Result<std::optional<CatalogEntry>> find(const AttemptKey& key) = 0;
   virtual Result<std::vector<CatalogEntry>> list() = 0;  // ascending by key
-  virtual Result<std::vector<FileEntry>> files(const AttemptKey& key) = 0;  // as in the manifest; none of what is deleted
+  virtual Result<std::vector<FileEntry>> files(
+      const AttemptKey& key) = 0;  // as in the manifest; none of what is deleted
 };
 
-// RocksDB at `path` (made if absent) for the run `root_id`; Code::refused if it belongs to another run, Code::busy while
-// another process has it open, Code::version if a newer program wrote it.
+// RocksDB at `path` (made if absent) for the run `root_id`; Code::refused if it belongs to another run,
+// Code::busy while another process has it open, Code::version if a newer program wrote it.
 Result<std::unique_ptr<Catalog>> open_rocksdb_catalog(const std::string& path, const RootId& root_id);
 std::unique_ptr<Catalog> make_memory_catalog();  // the same contract, for simulation and tests
 
-// Brings the catalog up to date with the root: records every decision that it lacks, but for damaged ones (list_attempts
-// names these). Returns how many.
+// Brings the catalog up to date with the root: records every decision that it lacks, but for damaged ones
+// (list_attempts names these). Returns how many.
 Result<uint64_t> catch_up(Catalog& catalog, Storage& storage);
 
 }  // namespace shoal

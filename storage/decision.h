@@ -34,13 +34,15 @@ struct FileEntry {
   uint64_t size = 0;
   Hash128 header_digest;
   Rank rank = 0;
-  std::variant<uint32_t, std::vector<FilePiece>> contents;  // derived: file index of the rank's plan; or listed
+  std::variant<uint32_t, std::vector<FilePiece>>
+      contents;  // derived: file index of the rank's plan; or listed
 };
 struct Manifest {
   std::shared_ptr<const World> world;
   uint32_t rule_version = kRuleVersion;
   SaveOptions options;
-  std::vector<FileEntry> files;  // ascending by rank; of a rank derived ones by file index, then listed ones by name
+  std::vector<FileEntry>
+      files;  // ascending by rank; of a rank derived ones by file index, then listed ones by name
   uint64_t payload_bytes = 0;
 };
 struct Tombstone {
@@ -62,13 +64,14 @@ struct Decision {
 
 inline constexpr std::string_view kDecisionName = "manifest.shoal";
 
-// Code::invalid_argument where decode_decision would refuse it. A cause is cut and cleaned of control characters.
+// Code::invalid_argument where decode_decision would refuse it. A cause is cut and cleaned of control
+// characters.
 Result<Bytes> encode_decision(const Decision& decision);
 // Checks magic, version (Code::version names both), lengths, digest, and every value. `path` is for errors.
 Result<Decision> decode_decision(ByteView bytes, const std::string& path);
 
-// Whether it was committed, aborted or deleted, from the first kRecordHeadBytes alone (storage/record.h), which have a digest
-// of their own.
+// Whether it was committed, aborted or deleted, from the first kRecordHeadBytes alone (storage/record.h),
+// which have a digest of their own.
 enum class DecisionState : uint8_t { committed = 1, aborted = 2, deleted = 3 };
 Result<DecisionState> read_decision_state(ByteView first, uint64_t file_bytes, const std::string& path);
 

@@ -1,4 +1,5 @@
-// The root of a run: its id, claims of epochs and generations, attempts, and the choice of `latest`. docs/format.md, "Root".
+// The root of a run: its id, claims of epochs and generations, attempts, and the choice of `latest`.
+// docs/format.md, "Root".
 #pragma once
 
 #include <cstdint>
@@ -17,15 +18,16 @@
 namespace shoal {
 
 // Names under the root.
-std::string attempt_folder(const AttemptKey& key);            // "step-00001000/g3a1"
-std::string decision_path(const AttemptKey& key);             // attempt_folder + "/manifest.shoal"
+std::string attempt_folder(const AttemptKey& key);  // "step-00001000/g3a1"
+std::string decision_path(const AttemptKey& key);   // attempt_folder + "/manifest.shoal"
 std::string shard_path(const AttemptKey& key, Rank rank, uint32_t file);
-std::optional<uint64_t> parse_step_folder(std::string_view name);                          // "step-00001000"
-std::optional<AttemptKey> parse_attempt_folder(uint64_t step, std::string_view name);      // "g3a1"
+std::optional<uint64_t> parse_step_folder(std::string_view name);                      // "step-00001000"
+std::optional<AttemptKey> parse_attempt_folder(uint64_t step, std::string_view name);  // "g3a1"
 
 // Reads ROOT_ID, or makes it (exclusively) with `fresh` when `create` is set. Code::not_found otherwise.
 Result<RootId> open_root(Storage& storage, bool create, const RootId& fresh);
-// Proves exclusive create and list-after-create on this storage: creates a scratch name twice, the second must fail.
+// Proves exclusive create and list-after-create on this storage: creates a scratch name twice, the second
+// must fail.
 Status probe_storage(Storage& storage, const Nonce& nonce);
 
 inline constexpr size_t kMaxAddressBytes = 512;
@@ -35,7 +37,7 @@ struct EpochRecord {
   uint32_t epoch = 0;
   std::string address;  // where this coordinator listens
   std::string job_id;
-  Nonce nonce;          // of the process
+  Nonce nonce;  // of the process
 };
 Result<std::optional<EpochRecord>> highest_epoch(Storage& storage);
 // Creates epochs/N exclusively; false: somebody else has that number.
@@ -46,30 +48,33 @@ struct GenerationRecord {
   std::string job_id;
   Nonce nonce;
 };
-// The generation of this job: the highest one if its job_id is ours, a new one if ours stands nowhere. Code::refused when
-// ours stands below the highest (a later incarnation has begun), naming it.
+// The generation of this job: the highest one if its job_id is ours, a new one if ours stands nowhere.
+// Code::refused when ours stands below the highest (a later incarnation has begun), naming it.
 Result<GenerationRecord> claim_generation(Storage& storage, const std::string& job_id, const Nonce& nonce);
 Result<std::vector<GenerationRecord>> list_generations(Storage& storage);  // ascending
 
-// The first roster of a generation: generations/N.roster holds world and options. Returns what stands (ours or the first).
+// The first roster of a generation: generations/N.roster holds world and options. Returns what stands (ours
+// or the first).
 struct RosterRecord {
   std::shared_ptr<const World> world;
   SaveOptions options;
   uint32_t rule_version = kRuleVersion;
 };
-Result<RosterRecord> publish_roster(Storage& storage, uint32_t generation, const RosterRecord& record, const Nonce& nonce);
+Result<RosterRecord> publish_roster(Storage& storage, uint32_t generation, const RosterRecord& record,
+                                    const Nonce& nonce);
 Result<RosterRecord> read_roster(Storage& storage, uint32_t generation);  // Code::not_found
 
 struct AttemptInfo {
   AttemptKey key;
   enum class State : uint8_t { undecided, committed, aborted, deleted } state = State::undecided;
-  uint64_t files_bytes = 0;        // what lies in the folder now, partial files included
-  uint64_t fingerprint = 0;        // hash of the folder's listing: changes while somebody writes
-  uint32_t leftover_files = 0;     // files other than the decision
+  uint64_t files_bytes = 0;     // what lies in the folder now, partial files included
+  uint64_t fingerprint = 0;     // hash of the folder's listing: changes while somebody writes
+  uint32_t leftover_files = 0;  // files other than the decision
 };
-// Every attempt that has a folder, ascending. Reads each decision's head only (state), not whole manifests. A state that is
-// to be told to anybody is read with read_decision first, which makes sure that it lasts.
-// A damaged decision makes that attempt an error entry: listed in `damaged` with its status, and not in the result.
+// Every attempt that has a folder, ascending. Reads each decision's head only (state), not whole manifests. A
+// state that is to be told to anybody is read with read_decision first, which makes sure that it lasts. A
+// damaged decision makes that attempt an error entry: listed in `damaged` with its status, and not in the
+// result.
 struct AttemptList {
   std::vector<AttemptInfo> attempts;
   std::vector<std::pair<AttemptKey, Status>> damaged;
@@ -83,14 +88,17 @@ struct LoadChoice {
   AttemptKey key;
   Nonce nonce;
 };
-Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, uint32_t ordinal, const LoadChoice& choice);
-Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation, uint32_t ordinal);  // Code::not_found
+Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, uint32_t ordinal,
+                                       const LoadChoice& choice);
+Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation,
+                                    uint32_t ordinal);  // Code::not_found
 
-// Removes shards and partial files of an attempt over which a tombstone stands (Code::refused otherwise); the tombstone stays.
-// Returns the bytes removed.
+// Removes shards and partial files of an attempt over which a tombstone stands (Code::refused otherwise); the
+// tombstone stays. Returns the bytes removed.
 Result<uint64_t> sweep_attempt(Storage& storage, const AttemptKey& key);
 
-// Compares the folder of an attempt with what was reported: each file there, with its size. Names the first that is not.
+// Compares the folder of an attempt with what was reported: each file there, with its size. Names the first
+// that is not.
 Status check_files_present(Storage& storage, const AttemptKey& key, const std::vector<FileEntry>& files);
 
 }  // namespace shoal

@@ -1,9 +1,10 @@
 // Shard files: plain safetensors, with digests of every block in the header. docs/format.md, "Shards".
 //
-// Format: safetensors (https://github.com/huggingface/safetensors, README "Format"). Ours puts into __metadata__:
-// "format": "pt"; "DCP_SHARDING_INFO": PyTorch's key (torch 2.13, distributed/checkpoint/_hf_utils.py), a JSON text with
-// saved_offsets (and our global_shape and logical_fqn) of every key; "shoal": a JSON text {"version":1, "objects":[keys]};
-// "shoal_digests": 16 hex digits a digest block, pieces in file order, blocks of 1 MiB cut inside pieces.
+// Format: safetensors (https://github.com/huggingface/safetensors, README "Format"). Ours puts into
+// __metadata__: "format": "pt"; "DCP_SHARDING_INFO": PyTorch's key (torch 2.13,
+// distributed/checkpoint/_hf_utils.py), a JSON text with saved_offsets (and our global_shape and logical_fqn)
+// of every key; "shoal": a JSON text {"version":1, "objects":[keys]}; "shoal_digests": 16 hex digits a digest
+// block, pieces in file order, blocks of 1 MiB cut inside pieces.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +25,17 @@ namespace shoal {
 inline constexpr uint64_t kMaxShardHeaderBytes = 100'000'000;  // safetensors' own limit
 inline constexpr uint64_t kShardDataAlignment = 4096;          // of the first data byte's file offset
 inline constexpr uint32_t kShardFormatVersion = 1;
-inline constexpr size_t kMaxShardKeyBytes = 4096 + 32;  // an fqn, and a number where one file has several of its pieces
+inline constexpr size_t kMaxShardKeyBytes =
+    4096 + 32;  // an fqn, and a number where one file has several of its pieces
 
 struct ShardPiece {
-  std::string key;   // in the file
-  std::string fqn;   // the value it belongs to; equal to key but where a file holds several pieces of one tensor
+  std::string key;  // in the file
+  std::string
+      fqn;  // the value it belongs to; equal to key but where a file holds several pieces of one tensor
   DType dtype = DType::u8;
   bool is_object = false;
-  Dims global_shape; // empty for an object
-  Box box;           // in global coordinates; its sizes are the shape in the file; an object: no dimensions
+  Dims global_shape;  // empty for an object
+  Box box;            // in global coordinates; its sizes are the shape in the file; an object: no dimensions
   uint64_t bytes = 0;
 };
 
@@ -45,33 +48,37 @@ struct WrittenShard {
 // A key is 1 to kMaxShardKeyBytes of clean UTF-8, not "__metadata__". Code::invalid_argument.
 Status validate_shard_key(std::string_view key);
 
-// The header's exact size is known from the pieces alone. Code::too_large beyond safetensors' limit; Code::invalid_argument
-// where a piece does not fit its box, is not aligned to its element size (larger element types go first) or has a key
-// that another has.
+// The header's exact size is known from the pieces alone. Code::too_large beyond safetensors' limit;
+// Code::invalid_argument where a piece does not fit its box, is not aligned to its element size (larger
+// element types go first) or has a key that another has.
 Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces);
 
-// Streams the pieces (data[i] has pieces[i].bytes bytes) into `path`, digesting as it goes, one pass; patches the digests
-// into the header; publishes. If the name is taken, the existing file is verified fully and reported instead when it equals
-// what would have been written; otherwise Code::already_exists.
+// Streams the pieces (data[i] has pieces[i].bytes bytes) into `path`, digesting as it goes, one pass; patches
+// the digests into the header; publishes. If the name is taken, the existing file is verified fully and
+// reported instead when it equals what would have been written; otherwise Code::already_exists.
 Result<WrittenShard> write_shard(Storage& storage, const std::string& path, const Nonce& nonce,
                                  const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data);
 
-// A shard opened for reading: header parsed with bounded memory and, if a digest is given, checked against it.
+// A shard opened for reading: header parsed with bounded memory and, if a digest is given, checked against
+// it.
 class ShardReader {
  public:
   // Code::corrupt names the file and what is wrong. Files without Shoal's keys are refused too.
   static Result<std::unique_ptr<ShardReader>> open(Storage& storage, const std::string& path,
-                                                   const Hash128* expected_header_digest, const uint64_t* expected_size);
+                                                   const Hash128* expected_header_digest,
+                                                   const uint64_t* expected_size);
   const std::vector<ShardPiece>& pieces() const { return pieces_; }  // in file order
   std::optional<size_t> find(std::string_view key) const;
   const Hash128& header_digest() const { return header_digest_; }
   uint64_t file_size() const;
   const std::string& path() const { return path_; }
 
-  // Reads the digest blocks that cover bytes [begin, end) of a piece into `out`, verified. On return out[0] is byte
+  // Reads the digest blocks that cover bytes [begin, end) of a piece into `out`, verified. On return out[0]
+  // is byte
   // `*first` of the piece (a block boundary). `out` must hold covering_bytes(). Any thread.
   uint64_t covering_bytes(size_t piece, uint64_t begin, uint64_t end) const;
-  Status read_verified(size_t piece, uint64_t begin, uint64_t end, MutableByteView out, uint64_t* first) const;
+  Status read_verified(size_t piece, uint64_t begin, uint64_t end, MutableByteView out,
+                       uint64_t* first) const;
 
  private:
   ShardReader() = default;
