@@ -19,7 +19,7 @@ try:
     from safetensors import safe_open
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 except ImportError as error:
-    print(f"skipped: {error}: needs the Python packages torch (2.9 or later) and safetensors")
+    print(f"skipped: {error}: needs the Python packages torch (2.13 is known to do) and safetensors")
     sys.exit(SKIPPED)
 
 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
