@@ -31,7 +31,10 @@ struct Handshake {
       mac @4 :Data;        # HMAC-SHA256(token, "shoal-listener" + both nonces + both identities)
     }
     proof @5 :Data;        # connector -> listener: HMAC-SHA256(token, "shoal-connector" + the same)
-    welcome @6 :Identity;  # listener -> connector: the peer is in
+    welcome :group {       # listener -> connector: the peer is in
+      identity @6 :Identity;
+      dataPort @9 :UInt16; # where UCX listens for it
+    }
     refused :group {
       code @7 :UInt16;     # base/status.h
       reason @8 :Text;
