@@ -90,8 +90,9 @@ Status check_frame(const FrameHeader& header, uint64_t payload_bytes, bool annou
     SHOAL_RETURN_IF_ERROR(check_message_frame(header));
   } else if (header.sequence != 0 || header.message_bytes != 0 || header.offset != 0) {
     return malformed("a position in a message where there is none");
-  } else if (header.kind == FrameKind::heartbeat && header.payload_bytes != 0) {
-    return malformed("a heartbeat with a payload");
+  } else if ((header.kind == FrameKind::heartbeat || header.kind == FrameKind::attach) &&
+             header.payload_bytes != 0) {
+    return malformed("a payload where there is none");
   } else if (header.payload_bytes > kMaxHandshakeBytes) {
     return Status(Code::too_large, fmt::format("a handshake of {} bytes, at most {} are allowed",
                                                header.payload_bytes, kMaxHandshakeBytes));

@@ -24,11 +24,12 @@ static_assert(kMaxHandshakeBytes <= kMaxEagerBytes);
 static_assert(kMaxMessageBytes <= UINT32_MAX, "offsets in a message are 32 bits");
 
 enum class FrameKind : uint8_t {
-  handshake = 1,  // payload: schema::Handshake; the only kind before the session is up
-  heartbeat = 2,  // no payload
-  message = 3,    // payload: one whole message
-  chunk = 4,      // payload: a part of a message, by rendezvous
-  closing = 5,    // payload: schema::Handshake, refused: why the sender ends the session
+  handshake = 1,  // payload: schema::Handshake; the only kind at the door
+  attach = 2,     // no payload; the first over UCX, each way: this connection carries the session
+  heartbeat = 3,  // no payload
+  message = 4,    // payload: one whole message
+  chunk = 5,      // payload: a part of a message, by rendezvous
+  closing = 6,    // payload: schema::Handshake, refused: why the sender ends the session
 };
 
 struct FrameHeader {
@@ -43,6 +44,11 @@ struct FrameHeader {
 };
 
 using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
+
+struct OutgoingFrame {
+  FrameHeaderBytes header;
+  Bytes payload;
+};
 
 FrameHeaderBytes encode_frame_header(const FrameHeader& header);
 

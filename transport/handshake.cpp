@@ -111,7 +111,7 @@ Handshake::Answer Handshake::on_proof(const HandshakeFrame& frame) {
   }
   state_ = State::done;
   derive_tags();
-  return Answer{.reply = encode_welcome(self_, schema_version_), .up = true};
+  return Answer{.proven = true};
 }
 
 Handshake::Answer Handshake::on_welcome(const HandshakeFrame& frame) {
@@ -119,8 +119,14 @@ Handshake::Answer Handshake::on_welcome(const HandshakeFrame& frame) {
     return refuse(Status(Code::corrupt, "the listener changed its identity within the handshake"));
   }
   state_ = State::done;
+  data_port_ = frame.data_port;
   derive_tags();
-  return Answer{.up = true};
+  return Answer{.proven = true};
+}
+
+Bytes Handshake::welcome(uint16_t data_port) const {
+  SHOAL_CHECK(role_ == HandshakeRole::listener && state_ == State::done && tags_.connector != 0);
+  return encode_welcome(self_, schema_version_, data_port);
 }
 
 Status Handshake::check_peer() const {

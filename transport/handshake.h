@@ -6,11 +6,11 @@
 //   hello{identity, nonce}                ->
 //                                         <-        challenge{identity, nonce, mac}
 //   proof                                 ->
-//                                         <-        welcome{identity}
+//                                         <-        welcome{identity, data port}
 //
 // mac and proof are HMAC-SHA256 under the token, over a label of the role, both nonces and both identities in
 // canonical encoding, each with its length before it: neither can be replayed, reflected or moved to another
-// pair of identities. Either side may answer refused{code, reason} instead. The connection is neither
+// pair of identities. Either side may answer refused{code, reason} instead. The data are neither
 // encrypted nor signed frame by frame; frames carry a tag that only the two sides know, so that nobody else
 // can speak into a session blindly. docs/transport.md has the transcript. Challenge and response with mutual
 // authentication: ISO/IEC 9798-4, three pass.
@@ -59,12 +59,16 @@ class Handshake {
   Bytes hello();
 
   struct Answer {
-    Bytes reply;      // payload of a handshake frame to send; empty: nothing to send
-    bool up = false;  // both sides have proven themselves: peer() and tags() hold. The reply goes out first
-    Status failure;   // not OK: the session is over; the reply, if any, tells the other side why
+    Bytes reply;          // payload of a handshake frame to send; empty: nothing to send
+    bool proven = false;  // both sides are proven: peer() and tags() hold. A listener goes on with welcome()
+    Status failure;       // not OK: the session is over; the reply, if any, tells the other side why
   };
-  // Feeds the payload of one handshake frame (at most kMaxHandshakeBytes). Not after `up` or a failure.
+  // Feeds the payload of one handshake frame (at most kMaxHandshakeBytes). Not after `proven` or a failure.
   Answer on_frame(ByteView payload);
+
+  // The listener's last frame, once it has a port for the connector's data.
+  Bytes welcome(uint16_t data_port) const;
+  uint16_t data_port() const { return data_port_; }  // the connector's, from the welcome
 
   const Identity& peer() const { return peer_; }
   const FrameTags& tags() const { return tags_; }
@@ -93,6 +97,7 @@ class Handshake {
   std::shared_ptr<const Bytes> token_;
   Side mine_, theirs_;
   FrameTags tags_;
+  uint16_t data_port_ = 0;
 };
 
 // A refusal or a closing as payload, and back. The reason is cut and cleaned: it is shown to people.

@@ -86,7 +86,9 @@ Status read_frame(HandshakeFrame& out, schema::Handshake::Reader in, uint32_t sc
       return read_array(out.mac, in.getProof(), "a proof");
     case schema::Handshake::WELCOME:
       out.kind = HandshakeKind::welcome;
-      return read_identity(out, in.getWelcome(), schema_version);
+      out.data_port = in.getWelcome().getDataPort();
+      if (out.data_port == 0) return Status(Code::corrupt, "a welcome without a port");
+      return read_identity(out, in.getWelcome().getIdentity(), schema_version);
     case schema::Handshake::REFUSED:
       out.kind = HandshakeKind::refused;
       out.refusal = read_refusal(in.getRefused().getCode(), in.getRefused().getReason());
@@ -129,9 +131,11 @@ Bytes encode_proof(const Mac& mac) {
   return framed_bytes(message);
 }
 
-Bytes encode_welcome(const Identity& identity, uint32_t schema_version) {
+Bytes encode_welcome(const Identity& identity, uint32_t schema_version, uint16_t data_port) {
   capnp::MallocMessageBuilder message;
-  write_identity(message.initRoot<schema::Handshake>().initWelcome(), identity, schema_version);
+  auto welcome = message.initRoot<schema::Handshake>().initWelcome();
+  write_identity(welcome.initIdentity(), identity, schema_version);
+  welcome.setDataPort(data_port);
   return framed_bytes(message);
 }
 

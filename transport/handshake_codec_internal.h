@@ -18,6 +18,7 @@ struct HandshakeFrame {
   Bytes canonical_identity;  // the same as the sender encoded it, fields unknown to this program included
   HandshakeNonce nonce{};    // hello, challenge
   Mac mac{};                 // challenge, proof
+  uint16_t data_port = 0;    // welcome
   Status refusal;            // refused
 };
 
@@ -29,7 +30,7 @@ Bytes encode_hello(const Identity& identity, uint32_t schema_version, const Hand
 Bytes encode_challenge(const Identity& identity, uint32_t schema_version, const HandshakeNonce& nonce,
                        const Mac& mac);
 Bytes encode_proof(const Mac& mac);
-Bytes encode_welcome(const Identity& identity, uint32_t schema_version);
+Bytes encode_welcome(const Identity& identity, uint32_t schema_version, uint16_t data_port);
 
 Bytes canonical_identity(const Identity& identity, uint32_t schema_version);
 

@@ -22,39 +22,74 @@ Session::Session(HandshakeRole role, const SessionSettings& settings, const Hand
   if (role_ == HandshakeRole::connector) push_frame(FrameKind::handshake, handshake_.hello());
 }
 
+void Session::on_door_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms) {
+  if (phase_ != Phase::handshaking && phase_ != Phase::attaching) return;
+  auto header = decode_frame_header(header_bytes);
+  Status fits = header.status();
+  if (fits.ok() && (header->kind != FrameKind::handshake || header->tag != 0)) {
+    fits = Status(Code::refused, "a frame before the handshake was done");
+  }
+  if (fits.ok()) fits = check_frame(*header, payload.size(), false);
+  if (!fits.ok()) {
+    ++malformed_frames_;
+    end(fits);
+    return;
+  }
+  last_heard_ms_ = now_ms;
+  if (phase_ == Phase::handshaking) return on_handshake(payload);
+  was_refused_ = true;  // nothing else is to be said any more
+  finish(decode_refusal(payload).with_context("the handshake was refused"));
+}
+
+void Session::on_handshake(ByteView payload) {
+  Handshake::Answer answer = handshake_.on_frame(payload);
+  if (!answer.reply.empty()) push_frame(FrameKind::handshake, std::move(answer.reply));
+  if (!answer.failure.ok()) {
+    was_refused_ = true;
+    finish(answer.failure.with_context("the handshake was refused"));
+  } else if (answer.proven) {
+    on_proven();
+  }
+}
+
+void Session::on_proven() {
+  phase_ = Phase::attaching;
+  const FrameTags& tags = handshake_.tags();
+  bool is_connector = role_ == HandshakeRole::connector;
+  outgoing_tag_ = is_connector ? tags.connector : tags.listener;
+  incoming_tag_ = is_connector ? tags.listener : tags.connector;
+  if (!peer().name.empty()) remote_ = fmt::format("{} ({})", peer().name, remote_);
+  if (is_connector) {
+    push_frame(FrameKind::attach, Bytes());
+  } else {
+    wants_data_port_ = true;
+  }
+}
+
+void Session::offer_data_port(uint16_t port) {
+  SHOAL_CHECK(std::exchange(wants_data_port_, false));
+  push_frame(FrameKind::handshake, handshake_.welcome(port));
+}
+
 bool Session::on_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms) {
   if (phase_ == Phase::ended) return false;
   auto header = decode_frame_header(header_bytes);
-  // While the session is up, only its peer knows the tag: what lacks it may come from anybody and harms
-  // nobody.
-  if (phase_ == Phase::up && (!header.ok() || header->tag != incoming_tag_)) {
+  // Only the peer knows the tag: what lacks it may come from anybody, and harms nobody.
+  if (!header.ok() || incoming_tag_ == 0 || header->tag != incoming_tag_) {
     ++malformed_frames_;
-    return false;
-  }
-  if (!header.ok()) {
-    ++malformed_frames_;
-    end(header.status());
     return false;
   }
   last_heard_ms_ = now_ms;
-  Status fits = check_frame(*header, payload.size(), false);
-  if (fits.ok() && phase_ == Phase::handshaking &&
-      (header->kind != FrameKind::handshake || header->tag != 0)) {
-    fits = Status(Code::refused, "a frame before the handshake was done");
-  }
-  if (fits.ok() && phase_ == Phase::up && header->kind == FrameKind::handshake) {
-    fits = Status(Code::corrupt, "a second handshake");
-  }
-  if (fits.ok() && header->kind == FrameKind::message) fits = check_order(*header);
-  if (fits.ok() && header->kind == FrameKind::message) fits = check_segment_table(payload);
-  if (!fits.ok()) {
+  if (Status fits = accept_frame(*header, payload); !fits.ok()) {
     ++malformed_frames_;
     end(fits);
     return false;
   }
   switch (header->kind) {
-    case FrameKind::handshake:
-      on_handshake(payload);
+    case FrameKind::attach:
+      phase_ = Phase::up;
+      was_up_ = true;
+      if (role_ == HandshakeRole::listener) push_frame(FrameKind::attach, Bytes());
       break;
     case FrameKind::closing:
       finish(decode_refusal(payload).with_context("closed by the peer"));
@@ -64,40 +99,34 @@ bool Session::on_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms)
       messages_.emplace_back(payload.begin(), payload.end());
       return true;
     case FrameKind::heartbeat:
+    case FrameKind::handshake:
     case FrameKind::chunk:
       break;
   }
   return false;
 }
 
-void Session::on_handshake(ByteView payload) {
-  Handshake::Answer answer = handshake_.on_frame(payload);
-  if (!answer.reply.empty()) push_frame(FrameKind::handshake, std::move(answer.reply));
-  if (!answer.failure.ok()) {
-    was_refused_ = true;
-    finish(answer.failure.with_context("the handshake was refused"));
-    return;
+Status Session::accept_frame(const FrameHeader& header, ByteView payload) const {
+  SHOAL_RETURN_IF_ERROR(check_frame(header, payload.size(), false));
+  if (header.kind == FrameKind::handshake) return Status(Code::corrupt, "a handshake away from the door");
+  bool attaches = header.kind == FrameKind::attach;
+  if (attaches != (phase_ == Phase::attaching)) {
+    return Status(Code::corrupt, attaches ? "a second attach" : "a frame before the connection was attached");
   }
-  if (!answer.up) return;
-  phase_ = Phase::up;
-  const FrameTags& tags = handshake_.tags();
-  bool is_connector = role_ == HandshakeRole::connector;
-  outgoing_tag_ = is_connector ? tags.connector : tags.listener;
-  incoming_tag_ = is_connector ? tags.listener : tags.connector;
-  if (!peer().name.empty()) remote_ = fmt::format("{} ({})", peer().name, remote_);
+  if (header.kind != FrameKind::message) return ok_status();
+  SHOAL_RETURN_IF_ERROR(check_order(header));
+  return check_segment_table(payload);
 }
 
 bool Session::on_announced(ByteView header_bytes, uint64_t payload_bytes, uint64_t now_ms) {
   if (phase_ == Phase::ended) return false;
   auto header = decode_frame_header(header_bytes);
-  if (phase_ == Phase::up && (!header.ok() || header->tag != incoming_tag_)) {
+  if (!header.ok() || incoming_tag_ == 0 || header->tag != incoming_tag_) {
     ++malformed_frames_;
     return false;
   }
-  Status fits = header.status();
-  if (fits.ok() && phase_ == Phase::handshaking) {
-    fits = Status(Code::refused, "a rendezvous before the handshake was done");
-  }
+  Status fits;
+  if (phase_ != Phase::up) fits = Status(Code::corrupt, "a rendezvous before the connection was attached");
   if (fits.ok()) fits = check_frame(*header, payload_bytes, true);
   if (fits.ok()) fits = check_order(*header);
   if (!fits.ok()) {
@@ -153,25 +182,28 @@ void Session::on_fetched(uint64_t now_ms) {
 void Session::on_link_lost(const Status& why) {
   if (phase_ == Phase::ended) return;
   finish(why);
+  door_frames_.clear();
   frames_.clear();
 }
 
 void Session::end(const Status& why) {
   if (phase_ == Phase::ended) return;
-  FrameKind kind = phase_ == Phase::up ? FrameKind::closing : FrameKind::handshake;
-  was_refused_ = phase_ == Phase::handshaking && why.code() != Code::unavailable;
-  push_frame(kind, encode_refusal(why));
+  was_refused_ = phase_ != Phase::up && why.code() != Code::unavailable;
+  push_frame(phase_ == Phase::up ? FrameKind::closing : FrameKind::handshake, encode_refusal(why));
   finish(why);
 }
 
 void Session::finish(const Status& why) {
   phase_ = Phase::ended;
+  wants_data_port_ = false;
   end_reason_ = why.with_context(remote_);
 }
 
 void Session::tick(uint64_t now_ms) {
-  if (phase_ == Phase::handshaking && now_ms - began_ms_ >= limits_.handshake_timeout_ms) {
-    end(Status(Code::unavailable, fmt::format("no answer within {} ms", limits_.handshake_timeout_ms)));
+  bool is_beginning = phase_ == Phase::handshaking || phase_ == Phase::attaching;
+  if (is_beginning && now_ms - began_ms_ >= limits_.handshake_timeout_ms) {
+    const char* what = phase_ == Phase::handshaking ? "no answer" : "no data connection";
+    end(Status(Code::unavailable, fmt::format("{} within {} ms", what, limits_.handshake_timeout_ms)));
   }
   if (phase_ != Phase::up) return;
   if (now_ms - last_heard_ms_ >= limits_.peer_lost_after_ms) {
@@ -185,6 +217,7 @@ void Session::tick(uint64_t now_ms) {
 uint64_t Session::next_due_ms() const {
   switch (phase_) {
     case Phase::handshaking:
+    case Phase::attaching:
       return began_ms_ + limits_.handshake_timeout_ms;
     case Phase::up:
       return std::min(last_heard_ms_ + limits_.peer_lost_after_ms,
@@ -200,7 +233,8 @@ void Session::push_frame(FrameKind kind, Bytes payload) {
   header.kind = kind;
   header.payload_bytes = static_cast<uint32_t>(payload.size());
   header.tag = kind == FrameKind::handshake ? 0 : outgoing_tag_;
-  frames_.push_back({encode_frame_header(header), std::move(payload)});
+  auto& frames = kind == FrameKind::handshake ? door_frames_ : frames_;
+  frames.push_back({encode_frame_header(header), std::move(payload)});
 }
 
 FrameHeaderBytes Session::seal(size_t message_bytes, size_t offset, size_t bytes, bool chunk) {
@@ -216,6 +250,9 @@ FrameHeaderBytes Session::seal(size_t message_bytes, size_t offset, size_t bytes
   return encode_frame_header(header);
 }
 
+std::vector<OutgoingFrame> Session::take_door_frames() {
+  return std::exchange(door_frames_, {});
+}
 std::vector<OutgoingFrame> Session::take_frames() {
   return std::exchange(frames_, {});
 }

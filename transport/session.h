@@ -1,6 +1,10 @@
 // One session with one peer: handshake, frames, order, heartbeats and silence, as a state machine without
 // I/O. The engine (transport/ucx/) feeds it what arrived and the time, and sends what it asks for.
 //
+// A session has two ways to its peer, one after the other. At the door, a plain TCP connection, only small
+// handshake frames pass, and strangers get no further. Once both sides are proven, the connector attaches:
+// it connects to the data port that the listener has told it, and all later frames pass there.
+//
 // Times are milliseconds of a LivedClock (transport/lived_clock.h). Nothing here throws but std::bad_alloc.
 #pragma once
 
@@ -23,30 +27,34 @@ struct SessionSettings {
   TransportLimits limits;
 };
 
-struct OutgoingFrame {
-  FrameHeaderBytes header;
-  Bytes payload;
-};
-
 class Session {
  public:
-  enum class Phase { handshaking, up, ended };
+  enum class Phase { handshaking, attaching, up, ended };
 
   // `remote` names the peer in errors: the address that was connected to, or that it came from. A connector's
-  // hello is ready to be taken at once.
+  // hello is ready to be taken for the door at once.
   Session(HandshakeRole role, const SessionSettings& settings, const HandshakeNonce& nonce,
           std::string remote, uint64_t now_ms);
 
   Phase phase() const { return phase_; }
-  bool was_up() const { return outgoing_tag_ != 0; }
-  bool has_frames() const { return !frames_.empty(); }
+  bool was_up() const { return was_up_; }
   bool is_receiving() const { return is_fetching_ || !incoming_.empty(); }  // a message in chunks
   const Identity& peer() const { return handshake_.peer(); }                // once it was up
   const std::string& remote() const { return remote_; }
   const Status& end_reason() const { return end_reason_; }  // not OK once ended
   bool was_refused() const { return was_refused_; }         // ended in the handshake, by either side
 
-  // A frame arrived whole. True if it carried a message that the session accepted.
+  // A handshake frame arrived at the door; a payload over kMaxHandshakeBytes may be left out.
+  void on_door_frame(ByteView header, ByteView payload, uint64_t now_ms);
+  // A listener's, proven and waiting for a port to tell the connector.
+  bool wants_data_port() const { return wants_data_port_; }
+  void offer_data_port(uint16_t port);
+  // A connector's, once it is welcome: where to connect to, and attach.
+  uint16_t data_port() const { return handshake_.data_port(); }
+  // What tells frames of this session's peer from anybody else's; 0 before attaching.
+  uint64_t incoming_tag() const { return incoming_tag_; }
+
+  // A frame arrived whole by the data connection. True if it carried a message that the session accepted.
   bool on_frame(ByteView header, ByteView payload, uint64_t now_ms);
 
   // A chunk is announced by rendezvous. True: fetch `payload_bytes` of it into fetch_buffer(), then call
@@ -69,9 +77,12 @@ class Session {
   void tick(uint64_t now_ms);
   uint64_t next_due_ms() const;
 
-  // What is to be sent now, in this order, before any message. Frames that follow the session's end say why
-  // it ended.
+  // What is to be sent now, in this order: at the door, and by the data connection before any message. What
+  // is left when the session has ended says why it ended.
+  std::vector<OutgoingFrame> take_door_frames();
   std::vector<OutgoingFrame> take_frames();
+  bool has_door_frames() const { return !door_frames_.empty(); }
+  bool has_frames() const { return !frames_.empty(); }
   // Messages received since, in order.
   std::vector<Bytes> take_messages();
   uint64_t take_malformed_frames();
@@ -83,6 +94,8 @@ class Session {
 
  private:
   void on_handshake(ByteView payload);
+  void on_proven();
+  Status accept_frame(const FrameHeader& header, ByteView payload) const;
   Status check_order(const FrameHeader& header) const;
   void push_frame(FrameKind kind, Bytes payload);
   void finish(const Status& why);
@@ -93,7 +106,9 @@ class Session {
   std::string remote_;
   Phase phase_ = Phase::handshaking;
   Status end_reason_;
+  bool was_up_ = false;
   bool was_refused_ = false;
+  bool wants_data_port_ = false;
   uint64_t malformed_frames_ = 0;
 
   uint64_t began_ms_, last_heard_ms_, last_sent_ms_;
@@ -104,7 +119,7 @@ class Session {
   bool is_fetching_ = false;
   Bytes incoming_;  // the message that arrives in chunks, as far as it is there
 
-  std::vector<OutgoingFrame> frames_;
+  std::vector<OutgoingFrame> door_frames_, frames_;
   std::vector<Bytes> messages_;
 };
 

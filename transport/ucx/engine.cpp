@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/epoll.h>
 #include <time.h>
 
 #include <algorithm>
@@ -35,15 +36,21 @@ Engine::~Engine() {
 }
 
 Result<std::string> Engine::open() {
-  SHOAL_ASSIGN_OR_RETURN(worker_, UcxWorker::create(*this));
   std::string listening;
   if (!options_.listen.empty()) {
     SHOAL_ASSIGN_OR_RETURN(HostPort address, parse_host_port(options_.listen));
-    SHOAL_ASSIGN_OR_RETURN(SocketAddress socket, resolve(address, false));
-    auto port = worker_->listen(socket.get(), socket.bytes);
-    if (!port.ok()) return port.status().with_context(options_.listen);
-    address.port = *port;
+    SHOAL_ASSIGN_OR_RETURN(listen_address_, resolve(address, false));
+    auto listener = DoorListener::listen(listen_address_);
+    if (!listener.ok()) return listener.status().with_context(options_.listen);
+    door_listener_ = std::move(*listener);
+    address.port = door_listener_->port();
     listening = to_string(address);
+  }
+  SHOAL_ASSIGN_OR_RETURN(worker_, UcxWorker::create(*this));
+  poll_fd_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 0}};
+  if (poll_fd_.get() < 0 || epoll_ctl(poll_fd_.get(), EPOLL_CTL_ADD, worker_->event_fd(), &event) != 0) {
+    return Status(Code::io, "no epoll descriptor can be had");
   }
   resolver_ = std::make_unique<Resolver>();
   shared_.set_wake([worker = worker_.get()] { worker->wake(); });
@@ -52,23 +59,29 @@ Result<std::string> Engine::open() {
 }
 
 void Engine::run() {
-  while (stage_ != Stage::stopped) {
+  while (true) {
     now_ms_ = clock_.advance(monotonic_ms());
     bool busy = take_work();
     busy |= worker_->progress();
+    poll_door(0);
     accept_requests();
     start_fetches();
     busy |= !marked_.empty();
-    for (PeerId id : std::exchange(marked_, {})) {
-      Peer* peer = find(id);
-      if (peer == nullptr) continue;
-      peer->is_marked = false;
-      service(*peer);
-    }
+    service_marked();
+    tidy_links();
     reap();
     if (now_ms_ >= next_due_ms_) tick();
-    if (has_stopped()) break;
+    if (has_stopped()) return;
     if (!busy && marked_.empty()) sleep();
+  }
+}
+
+void Engine::service_marked() {
+  for (PeerId id : std::exchange(marked_, {})) {
+    Peer* peer = find(id);
+    if (peer == nullptr) continue;
+    peer->is_marked = false;
+    service(*peer);
   }
 }
 
@@ -86,52 +99,29 @@ bool Engine::take_work() {
 }
 
 void Engine::carry_out(Command& command) {
-  switch (command.kind) {
-    case Command::Kind::connect:
-      begin_connect(command.peer, command.address);
-      break;
-    case Command::Kind::resolved: {
-      Peer* peer = find(command.peer);
-      if (peer == nullptr || peer->is_over) break;
-      if (command.status.ok()) {
-        link(*peer, worker_->connect(command.socket.get(), command.socket.bytes, *peer));
-      } else {
-        break_link(*peer, command.status);
-      }
-      break;
-    }
-    case Command::Kind::disconnect: {
-      Peer* peer = find(command.peer);
-      if (peer == nullptr || peer->is_over) break;
-      peer->session->end(command.status);
-      mark(*peer);
-      break;
-    }
-    case Command::Kind::stop:
-      stage_ = Stage::draining;
-      stop_at_ms_ = monotonic_ms() + command.drain_ms;
-      parting_ms_ = std::min(command.drain_ms, options_.limits.farewell_ms);
-      shared_.refuse_new();
-      break;
+  if (command.kind == Command::Kind::connect) return begin_connect(command.peer, command.address);
+  if (command.kind == Command::Kind::stop) {
+    stage_ = Stage::draining;
+    stop_at_ms_ = monotonic_ms() + command.drain_ms;
+    parting_ms_ = std::min(command.drain_ms, options_.limits.farewell_ms);
+    shared_.refuse_new();
+    door_listener_.reset();
+    return;
   }
-}
-
-void Engine::accept_requests() {
-  for (ucp_conn_request_h request : std::exchange(requests_, {})) {
-    bool has_room = unproven_ < options_.limits.unproven_sessions && peers_.size() < options_.limits.peers;
-    if (stage_ != Stage::serving || !has_room) {
-      worker_->reject(request);
-      continue;
-    }
-    Peer& peer = add(shared_.add_peer(), false, UcxWorker::remote_address(request));
-    ++unproven_;
-    link(peer, worker_->accept(request, peer));
+  Peer* peer = find(command.peer);
+  if (peer == nullptr || peer->is_over) return;
+  if (command.kind == Command::Kind::disconnect) {
+    peer->session->end(command.status);
+    mark(*peer);
+  } else if (command.status.ok()) {
+    connect_door(*peer, command.socket);
+  } else {
+    break_link(*peer, command.status);
   }
-  if (stage_ != Stage::serving) worker_->stop_listening();
 }
 
 void Engine::tick() {
-  uint64_t due = UINT64_MAX;
+  uint64_t due = door_shut_until_ms_ > now_ms_ ? door_shut_until_ms_ : UINT64_MAX;
   for (auto& [id, peer] : peers_) {
     if (peer->is_closing) continue;
     if (peer->is_over) {
@@ -145,21 +135,23 @@ void Engine::tick() {
     }
     due = std::min(due, peer->session->next_due_ms());
   }
+  for (const Endpoint* endpoint : unattached_) due = std::min(due, endpoint->attach_by_ms);
   next_due_ms_ = std::max(due, now_ms_ + kShortestTickMs);
 }
 
 void Engine::sleep() {
-  uint64_t wait_ms = options_.limits.heartbeat_interval_ms;
-  if (next_due_ms_ <= now_ms_) return;
-  wait_ms = std::min(wait_ms, next_due_ms_ - now_ms_);
+  if (next_due_ms_ <= now_ms_ || !worker_->arm()) return;
+  uint64_t wait_ms = std::min<uint64_t>(options_.limits.heartbeat_interval_ms, next_due_ms_ - now_ms_);
   if (stage_ != Stage::serving) {
     uint64_t now = monotonic_ms();
     wait_ms = std::min(wait_ms, stop_at_ms_ > now ? stop_at_ms_ - now : 0);
   }
+  bool is_closing = !closing_.empty() || !closing_endpoints_.empty();
   int timeout_ms = static_cast<int>(wait_ms);
-  if (peers_.empty() && stage_ == Stage::serving) timeout_ms = -1;
-  if (!closing_.empty()) timeout_ms = std::min(timeout_ms, kClosingPollMs);
-  worker_->wait(timeout_ms);
+  if (is_closing) timeout_ms = std::min(timeout_ms, kClosingPollMs);
+  if (peers_.empty() && next_due_ms_ > now_ms_ + 60000 && stage_ == Stage::serving && !is_closing)
+    timeout_ms = -1;
+  poll_door(timeout_ms);
 }
 
 // Draining: what is queued goes out. Parting: every peer is told, and given time to have read it. Stopped:
@@ -173,15 +165,18 @@ bool Engine::has_stopped() {
     stage_ = Stage::parting;
     stop_at_ms_ = monotonic_ms() + parting_ms_;
     end_all(Status(Code::unavailable, "the node stops"));
+    service_marked();
     return false;
   }
   if (in_time && !peers_.empty()) return false;
   for (auto& [id, peer] : peers_) {
     if (!peer->is_closing) cut(*peer);
   }
+  while (!unattached_.empty()) close_endpoint(*unattached_.back());
+  accept_requests();
   stop_at_ms_ = monotonic_ms() + kCloseTimeoutMs;
-  while (!peers_.empty() && monotonic_ms() < stop_at_ms_) {
-    if (!worker_->progress()) worker_->wait(kClosingPollMs);
+  while (!(peers_.empty() && closing_endpoints_.empty()) && monotonic_ms() < stop_at_ms_) {
+    if (!worker_->progress() && worker_->arm()) poll_door(kClosingPollMs);
     reap();
   }
   stage_ = Stage::stopped;

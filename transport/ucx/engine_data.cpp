@@ -8,38 +8,41 @@ namespace {
 constexpr size_t kMaxEagerUnderWay = 64;  // frames of one peer that UCX holds
 }  // namespace
 
-void Engine::on_frame(ucp_ep_h endpoint, ByteView header, ByteView payload) noexcept {
-  auto found = by_endpoint_.find(endpoint);
-  if (found == by_endpoint_.end()) {
+void Engine::on_frame(ucp_ep_h handle, ByteView header, ByteView payload) noexcept {
+  auto found = endpoints_.find(handle);
+  Peer* peer = nullptr;
+  if (found != endpoints_.end()) {
+    peer = found->second->peer != nullptr ? found->second->peer : attach(*found->second, header);
+  }
+  if (peer == nullptr) {
     shared_.count([](TransportStats& stats) { ++stats.malformed_frames; });
     return;
   }
-  Peer& peer = *found->second;
-  if (peer.session->on_frame(header, payload, now_ms_)) {
+  if (peer->session->on_frame(header, payload, now_ms_)) {
     shared_.count([&](TransportStats& stats) {
-      for (auto* counter : {&stats.received, &stats.by_transport[peer.lanes]}) {
+      for (auto* counter : {&stats.received, &stats.by_transport[peer->lanes]}) {
         counter->frames += 1;
         counter->bytes += payload.size();
       }
     });
   }
-  mark(peer);
+  mark(*peer);
 }
 
-bool Engine::on_announced(ucp_ep_h endpoint, ByteView header, void* descriptor, size_t bytes) noexcept {
-  auto found = by_endpoint_.find(endpoint);
-  if (found == by_endpoint_.end()) {
+bool Engine::on_announced(ucp_ep_h handle, ByteView header, void* descriptor, size_t bytes) noexcept {
+  auto found = endpoints_.find(handle);
+  if (found == endpoints_.end() || found->second->peer == nullptr) {
     shared_.count([](TransportStats& stats) { ++stats.malformed_frames; });
     return false;
   }
-  Peer& peer = *found->second;
+  Peer& peer = *found->second->peer;
   bool is_wanted = peer.session->on_announced(header, bytes, now_ms_);
   mark(peer);
   if (!is_wanted) return false;
   peer.announced = descriptor;
   peer.announced_bytes = bytes;
   if (peer.session->announced_first_chunk()) {
-    turns_.ask(peer.peer, peer.session->announced_message_bytes());
+    turns_.ask(peer.id, peer.session->announced_message_bytes());
   }
   return true;
 }
@@ -59,18 +62,17 @@ void Engine::done(Operation& operation, const Status& status) {
   }
   if (operation.kind == Operation::Kind::eager) {
     peer.eager_under_way -= 1;
-    shared_.sent(peer.peer, operation.bytes);
+    shared_.sent(peer.id, operation.bytes);
   } else if (operation.kind == Operation::Kind::chunk) {
     peer.chunk_under_way = false;
     peer.bulk_offset += operation.bytes;
-    if (peer.bulk_offset == peer.bulk.size())
-      shared_.sent(peer.peer, std::exchange(peer.bulk, Bytes()).size());
+    if (peer.bulk_offset == peer.bulk.size()) shared_.sent(peer.id, std::exchange(peer.bulk, Bytes()).size());
   }
   mark(peer);
   operations_.erase(operation.self);
 }
 
-bool Engine::submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& header, Bytes payload,
+void Engine::submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& header, Bytes payload,
                     ByteView chunk) {
   Operation& operation = operations_.emplace_back();
   operation.self = std::prev(operations_.end());
@@ -83,10 +85,8 @@ bool Engine::submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& he
   operation.bytes = data.size();
   peer.operations_under_way += 1;
   peer.session->on_sent(now_ms_);
-  auto sent = worker_->send(peer.endpoint, operation.header, data, is_chunk, operation);
-  if (sent.ok() && *sent == UcxWorker::Progress::later) return true;
-  done(operation, sent.status());
-  return sent.ok();
+  auto sent = worker_->send(peer.endpoint->handle, operation.header, data, is_chunk, operation);
+  if (!sent.ok() || *sent == UcxWorker::Progress::done) done(operation, sent.status());
 }
 
 bool Engine::is_idle(const Peer& peer) const {

@@ -1,5 +1,5 @@
-// Engine: what the transport's one thread does. It owns the worker and all sessions, feeds sessions with what
-// arrives, sends what they and the users want sent, and calls the handler.
+// Engine: what the transport's one thread does. It owns the door, the worker and all sessions, feeds sessions
+// with what arrives, sends what they and the users want sent, and calls the handler.
 //
 // UCX's callbacks only note what happened and mark the peer; everything else happens in the round after:
 // service() brings one marked peer up to date.
@@ -8,6 +8,7 @@
 #include <deque>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "transport/inbound_turns.h"
 #include "transport/lived_clock.h"
 #include "transport/session.h"
+#include "transport/ucx/door_internal.h"
 #include "transport/ucx/shared_internal.h"
 #include "transport/ucx/ucx_transport.h"
 #include "transport/ucx/worker_internal.h"
@@ -31,11 +33,26 @@ class Engine final : private UcxEvents {
   void run();  // until a stop command has been carried out
 
  private:
-  struct Peer : UcxLink {
+  struct Peer;
+
+  // A data connection. One that was accepted belongs to nobody until its first frame tells whose it is.
+  struct Endpoint : UcxLink {
+    ucp_ep_h handle = nullptr;
+    Peer* peer = nullptr;
+    bool is_broken = false;
+    uint64_t attach_by_ms = 0;  // while it belongs to nobody
+    ucs_status_ptr_t closing = nullptr;
+  };
+
+  struct Peer {
+    PeerId id = 0;
     std::unique_ptr<Session> session;
     bool is_connector = false;
-    std::string address;  // as connect() was given it
-    ucp_ep_h endpoint = nullptr;
+    std::string address;         // as connect() was given it
+    SocketAddress door_address;  // of a connector
+    std::optional<DoorConnection> door;
+    uint32_t door_interest = 0;  // epoll's events
+    Endpoint* endpoint = nullptr;
     Status link_error;  // not OK: nothing can be sent
     std::string lanes;
 
@@ -50,11 +67,11 @@ class Engine final : private UcxEvents {
     size_t announced_bytes = 0;
     size_t reserved_bytes = 0;  // of the inbound bound
 
+    bool is_expected = false;  // a listener's, proven and not yet attached
     bool was_reported_up = false;
     bool is_over = false;     // reported lost
     uint64_t cut_at_ms = 0;   // when over: wait so long for the peer to have read why
-    bool is_closing = false;  // the endpoint is being closed
-    ucs_status_ptr_t closing = nullptr;
+    bool is_closing = false;  // its connections are being closed
     bool is_marked = false;
   };
 
@@ -69,29 +86,45 @@ class Engine final : private UcxEvents {
   };
 
   void on_connection_request(ucp_conn_request_h request) noexcept override;
-  void on_frame(ucp_ep_h endpoint, ByteView header, ByteView payload) noexcept override;
-  bool on_announced(ucp_ep_h endpoint, ByteView header, void* descriptor, size_t bytes) noexcept override;
-  void on_endpoint_error(PeerId peer, ucs_status_t status) noexcept override;
+  void on_frame(ucp_ep_h handle, ByteView header, ByteView payload) noexcept override;
+  bool on_announced(ucp_ep_h handle, ByteView header, void* descriptor, size_t bytes) noexcept override;
+  void on_endpoint_error(UcxLink& link, ucs_status_t status) noexcept override;
   void on_done(UcxOperation& operation, ucs_status_t status) noexcept override;
 
   // The loop (engine.cpp).
   bool take_work();
   void carry_out(Command& command);
-  void accept_requests();
+  void service_marked();
   void tick();
   void sleep();
   bool has_stopped();
   void end_all(const Status& why);
 
+  // Connections: the door and data connections (engine_links.cpp).
+  void poll_door(int timeout_ms);
+  void accept_visitors();
+  void update_door_interest();
+  void watch(Peer& peer, DoorConnection door);
+  void progress_door(Peer& peer);
+  void close_door(Peer& peer);
+  void offer_data_port(Peer& peer);
+  void connect_data(Peer& peer);
+  void adopt(Result<ucp_ep_h> handle, std::unique_ptr<Endpoint> endpoint);
+  void accept_requests();
+  Peer* attach(Endpoint& endpoint, ByteView header);
+  void close_endpoint(Endpoint& endpoint);
+  void stop_waiting_for(Peer& peer);
+  void tidy_links();
+
   // Peers (engine_peers.cpp).
   Peer* find(PeerId peer);
   Peer& add(PeerId id, bool is_connector, const std::string& remote);
   void begin_connect(PeerId id, const std::string& address);
-  void link(Peer& peer, Result<ucp_ep_h> endpoint);
+  void connect_door(Peer& peer, const SocketAddress& address);
   void mark(Peer& peer);
   void break_link(Peer& peer, const Status& why);
   void service(Peer& peer);
-  void send_control(Peer& peer);
+  bool send_control(Peer& peer);
   void report(Peer& peer);
   void report_up(Peer& peer);
   void end_peer(Peer& peer, bool said_why);
@@ -105,7 +138,7 @@ class Engine final : private UcxEvents {
   void start_fetches();
   void fetch(Peer& peer);
   void fetched(Peer& peer);
-  bool submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& header, Bytes payload,
+  void submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& header, Bytes payload,
               ByteView chunk);
   void done(Operation& operation, const Status& status);
   bool is_idle(const Peer& peer) const;
@@ -116,14 +149,25 @@ class Engine final : private UcxEvents {
   std::shared_ptr<const Bytes> token_;
   LivedClock clock_;
   InboundTurns turns_;
-  uint64_t now_ms_ = 0, next_due_ms_ = 0, next_tick_ms_ = 0;
+  uint64_t now_ms_ = 0, next_due_ms_ = 0;
+
+  FileDescriptor poll_fd_;
+  std::optional<DoorListener> door_listener_;
+  SocketAddress listen_address_;
+  bool is_door_open_ = false;        // the listener is watched
+  uint64_t door_shut_until_ms_ = 0;  // no descriptor was left
 
   std::unordered_map<PeerId, std::unique_ptr<Peer>> peers_;
-  std::unordered_map<ucp_ep_h, Peer*> by_endpoint_;
+  std::unordered_map<uint64_t, Peer*> by_tag_;  // proven listener's sessions that wait to be attached
   std::vector<PeerId> marked_;
   std::vector<PeerId> closing_;
+  size_t unproven_ = 0;  // listener's sessions that are not up
+
+  std::unordered_map<ucp_ep_h, std::unique_ptr<Endpoint>> endpoints_;
+  std::vector<std::unique_ptr<Endpoint>> closing_endpoints_;
+  std::vector<Endpoint*> unattached_;
   std::vector<ucp_conn_request_h> requests_;
-  size_t unproven_ = 0;  // listener's sessions in the handshake
+  uint16_t data_port_ = 0;
 
   enum class Stage { serving, draining, parting, stopped };
   Stage stage_ = Stage::serving;
@@ -132,7 +176,7 @@ class Engine final : private UcxEvents {
 
   std::list<Operation> operations_;  // outlives the worker: UCX may still know them
   std::unique_ptr<UcxWorker> worker_;
-  std::unique_ptr<Resolver> resolver_;  // first to go: its answers come through shared_
+  std::unique_ptr<Resolver> resolver_;  // its answers come through shared_
 };
 
 }  // namespace shoal

@@ -1,35 +1,11 @@
 #include <fmt/format.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
 
 #include "transport/ucx/engine_internal.h"
 
 namespace shoal {
-
-namespace {
-Status describe(ucs_status_t status) {
-  switch (status) {
-    case UCS_ERR_REJECTED:
-      return Status(Code::unavailable, "turned away: it has no room or is stopping");
-    case UCS_ERR_UNREACHABLE:
-    case UCS_ERR_NOT_CONNECTED:
-      return Status(Code::unavailable, "nobody answers there");
-    case UCS_ERR_CONNECTION_RESET:
-    case UCS_ERR_ENDPOINT_TIMEOUT:
-      return Status(Code::unavailable, "the connection broke");
-    default:
-      return Status(Code::unavailable, fmt::format("the connection broke: {}", ucs_status_string(status)));
-  }
-}
-}  // namespace
-
-void Engine::on_connection_request(ucp_conn_request_h request) noexcept {
-  requests_.push_back(request);
-}
-
-void Engine::on_endpoint_error(PeerId id, ucs_status_t status) noexcept {
-  if (Peer* peer = find(id)) break_link(*peer, describe(status));
-}
 
 Engine::Peer* Engine::find(PeerId id) {
   auto found = peers_.find(id);
@@ -38,7 +14,7 @@ Engine::Peer* Engine::find(PeerId id) {
 
 void Engine::mark(Peer& peer) {
   if (std::exchange(peer.is_marked, true)) return;
-  marked_.push_back(peer.peer);
+  marked_.push_back(peer.id);
 }
 
 void Engine::break_link(Peer& peer, const Status& why) {
@@ -48,7 +24,7 @@ void Engine::break_link(Peer& peer, const Status& why) {
 
 Engine::Peer& Engine::add(PeerId id, bool is_connector, const std::string& remote) {
   auto peer = std::make_unique<Peer>();
-  peer->peer = id;
+  peer->id = id;
   peer->is_connector = is_connector;
   if (is_connector) peer->address = remote;
   SessionSettings settings{shared_.identity(), token_, options_.limits};
@@ -67,9 +43,7 @@ void Engine::begin_connect(PeerId id, const std::string& address) {
   if (peers_.size() > options_.limits.peers) {
     return break_link(peer, Status(Code::busy, fmt::format("{} peers are the most", options_.limits.peers)));
   }
-  if (auto socket = resolve(*parsed, true); socket.ok()) {
-    return link(peer, worker_->connect(socket->get(), socket->bytes, peer));
-  }
+  if (auto socket = resolve(*parsed, true); socket.ok()) return connect_door(peer, *socket);
   resolver_->ask(*parsed, [shared = &shared_, id](Result<SocketAddress> answer) {
     Command command;
     command.kind = Command::Kind::resolved;
@@ -80,11 +54,11 @@ void Engine::begin_connect(PeerId id, const std::string& address) {
   });
 }
 
-void Engine::link(Peer& peer, Result<ucp_ep_h> endpoint) {
-  if (!endpoint.ok()) return break_link(peer, endpoint.status());
-  peer.endpoint = *endpoint;
-  by_endpoint_[peer.endpoint] = &peer;
-  mark(peer);
+void Engine::connect_door(Peer& peer, const SocketAddress& address) {
+  peer.door_address = address;
+  auto door = DoorConnection::connect(address);
+  if (!door.ok()) return break_link(peer, door.status());
+  watch(peer, std::move(*door));
 }
 
 // Brings a peer up to date with what happened to it: frames to send, news for the handler, its end, messages
@@ -96,11 +70,14 @@ void Engine::service(Peer& peer) {
   if (uint64_t malformed = session.take_malformed_frames(); malformed != 0) {
     shared_.count([&](TransportStats& stats) { stats.malformed_frames += malformed; });
   }
+  if (session.wants_data_port()) offer_data_port(peer);
+  if (session.phase() == Session::Phase::attaching && session.data_port() != 0 && peer.endpoint == nullptr) {
+    connect_data(peer);
+  }
   bool has_ended = session.phase() == Session::Phase::ended;
-  bool said_why = has_ended && peer.endpoint != nullptr && peer.link_error.ok() && session.has_frames();
-  send_control(peer);
+  bool has_sent = send_control(peer);
   report(peer);
-  if (has_ended && !peer.is_over) end_peer(peer, said_why);
+  if (has_ended && !peer.is_over) end_peer(peer, has_sent);
   if (!peer.is_over) {
     pump(peer);
     next_due_ms_ = std::min(next_due_ms_, session.next_due_ms());
@@ -109,36 +86,53 @@ void Engine::service(Peer& peer) {
   }
 }
 
-void Engine::send_control(Peer& peer) {
-  if (peer.endpoint == nullptr) return;
-  for (OutgoingFrame& frame : peer.session->take_frames()) {
-    if (!peer.link_error.ok()) return;
-    submit(Operation::Kind::control, peer, frame.header, std::move(frame.payload), {});
+// True if anything was sent.
+bool Engine::send_control(Peer& peer) {
+  bool any = false;
+  if (peer.door && peer.link_error.ok()) {
+    std::vector<OutgoingFrame> frames = peer.session->take_door_frames();
+    for (const OutgoingFrame& frame : frames) peer.door->write(frame);
+    bool has_ended = peer.session->phase() == Session::Phase::ended;
+    if (has_ended) peer.door->end_writing();
+    any = !frames.empty();
+    if (any) progress_door(peer);
   }
+  if (peer.endpoint == nullptr) return any;
+  for (OutgoingFrame& frame : peer.session->take_frames()) {
+    if (!peer.link_error.ok()) return any;
+    submit(Operation::Kind::control, peer, frame.header, std::move(frame.payload), {});
+    any = true;
+  }
+  return any;
 }
 
 void Engine::report(Peer& peer) {
   if (stage_ == Stage::parting || peer.is_over) return;
   if (peer.session->was_up() && !peer.was_reported_up) report_up(peer);
-  for (Bytes& message : peer.session->take_messages()) handler_.on_message(peer.peer, std::move(message));
+  for (Bytes& message : peer.session->take_messages()) handler_.on_message(peer.id, std::move(message));
   if (!peer.session->is_receiving()) turns_.give_back(std::exchange(peer.reserved_bytes, 0));
 }
 
 void Engine::report_up(Peer& peer) {
   peer.was_reported_up = true;
-  if (!peer.is_connector) --unproven_;
-  if (peer.endpoint != nullptr) peer.lanes = UcxWorker::lanes(peer.endpoint);
+  if (peer.is_connector) {
+    close_door(peer);
+  } else {
+    --unproven_;
+  }
+  if (peer.endpoint != nullptr) peer.lanes = UcxWorker::lanes(peer.endpoint->handle);
   shared_.count([](TransportStats& stats) { ++stats.peers_up; });
-  handler_.on_peer_up(peer.peer, peer.session->peer());
+  handler_.on_peer_up(peer.id, peer.session->peer());
 }
 
 // A listener's session that never came up is a stranger's: it is counted, and nobody else hears of it.
 void Engine::end_peer(Peer& peer, bool said_why) {
   peer.is_over = true;
   if (!peer.is_connector && !peer.was_reported_up) --unproven_;
-  shared_.remove_peer(peer.peer, peer.address);
+  stop_waiting_for(peer);
+  shared_.remove_peer(peer.id, peer.address);
   peer.outbox.clear();
-  turns_.forget(peer.peer);
+  turns_.forget(peer.id);
   if (peer.announced != nullptr) worker_->drop(std::exchange(peer.announced, nullptr));
   peer.cut_at_ms = said_why ? now_ms_ + options_.limits.farewell_ms : now_ms_;
   next_due_ms_ = std::min(next_due_ms_, peer.cut_at_ms);
@@ -149,27 +143,27 @@ void Engine::end_peer(Peer& peer, bool said_why) {
     stats.handshakes_refused += was_refused ? 1 : 0;
   });
   if (stage_ == Stage::parting || (!peer.is_connector && !was_up)) return;
-  handler_.on_peer_lost(peer.peer, peer.session->end_reason());
+  handler_.on_peer_lost(peer.id, peer.session->end_reason());
 }
 
 void Engine::cut(Peer& peer) {
   peer.is_closing = true;
-  closing_.push_back(peer.peer);
+  closing_.push_back(peer.id);
+  close_door(peer);
   if (peer.announced != nullptr) worker_->drop(std::exchange(peer.announced, nullptr));
-  if (peer.endpoint == nullptr) return;
-  by_endpoint_.erase(peer.endpoint);
-  peer.closing = worker_->close(std::exchange(peer.endpoint, nullptr));
+  if (peer.endpoint != nullptr) close_endpoint(*peer.endpoint);
 }
 
 // A peer goes when UCX knows neither its endpoint nor its memory any more.
 void Engine::reap() {
+  std::erase_if(closing_endpoints_, [&](std::unique_ptr<Endpoint>& endpoint) {
+    if (!UcxWorker::is_closed(endpoint->closing)) return false;
+    if (endpoint->peer != nullptr) endpoint->peer->endpoint = nullptr;
+    return true;
+  });
   std::erase_if(closing_, [&](PeerId id) {
     Peer& peer = *find(id);
-    if (peer.closing != nullptr) {
-      if (!UcxWorker::is_closed(peer.closing)) return false;
-      peer.closing = nullptr;
-    }
-    if (peer.operations_under_way != 0) return false;
+    if (peer.endpoint != nullptr || peer.operations_under_way != 0) return false;
     turns_.give_back(peer.reserved_bytes);
     peers_.erase(id);
     return true;

@@ -1,6 +1,4 @@
-#include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <ucs/config/global_opts.h>
 
@@ -139,7 +137,7 @@ Result<ucp_ep_h> UcxWorker::make_endpoint(ucp_ep_params_t params, UcxLink& link)
   params.err_handler.arg = &link;
   params.err_handler.cb = [](void* argument, ucp_ep_h, ucs_status_t why) {
     UcxLink& failed = *static_cast<UcxLink*>(argument);
-    failed.events->on_endpoint_error(failed.peer, why);
+    failed.events->on_endpoint_error(failed, why);
   };
   ucp_ep_h endpoint = nullptr;
   ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
@@ -165,19 +163,6 @@ Result<ucp_ep_h> UcxWorker::accept(ucp_conn_request_h request, UcxLink& link) {
 
 void UcxWorker::reject(ucp_conn_request_h request) {
   ucp_listener_reject(listener_, request);
-}
-
-std::string UcxWorker::remote_address(ucp_conn_request_h request) {
-  ucp_conn_request_attr_t attributes{};
-  attributes.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
-  if (ucp_conn_request_query(request, &attributes) != UCS_OK) return "?";
-  char host[NI_MAXHOST], port[NI_MAXSERV];
-  if (getnameinfo(reinterpret_cast<const sockaddr*>(&attributes.client_address),
-                  sizeof attributes.client_address, host, sizeof host, port, sizeof port,
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "?";
-  }
-  return to_string(HostPort{host, static_cast<uint16_t>(std::atoi(port))});
 }
 
 namespace {
@@ -262,13 +247,6 @@ bool UcxWorker::progress() {
     any = true;
   }
   return any;
-}
-
-void UcxWorker::wait(int timeout_ms) {
-  // UCX_ERR_BUSY: something arrived since the last progress.
-  if (ucp_worker_arm(worker_) != UCS_OK) return;
-  pollfd waiting{.fd = event_fd_, .events = POLLIN, .revents = 0};
-  poll(&waiting, 1, timeout_ms);
 }
 
 }  // namespace shoal

@@ -10,7 +10,6 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "transport/transport.h"
 
 struct sockaddr;
 
@@ -20,8 +19,7 @@ class UcxEvents;
 
 // What an endpoint's errors refer to; lives until the endpoint is closed.
 struct UcxLink {
-  UcxEvents* events = nullptr;
-  PeerId peer = 0;
+  UcxEvents* events = nullptr;  // set by UcxWorker
 };
 
 // A send or fetch that is under way; lives until on_done.
@@ -40,7 +38,7 @@ class UcxEvents {
   virtual void on_frame(ucp_ep_h endpoint, ByteView header, ByteView payload) noexcept = 0;
   // True: `descriptor` is kept, to be given to fetch or drop.
   virtual bool on_announced(ucp_ep_h endpoint, ByteView header, void* descriptor, size_t bytes) noexcept = 0;
-  virtual void on_endpoint_error(PeerId peer, ucs_status_t status) noexcept = 0;
+  virtual void on_endpoint_error(UcxLink& link, ucs_status_t status) noexcept = 0;
   virtual void on_done(UcxOperation& operation, ucs_status_t status) noexcept = 0;
 };
 
@@ -55,11 +53,11 @@ class UcxWorker {
   // Returns the port that is listened on.
   Result<uint16_t> listen(const sockaddr* address, unsigned address_bytes);
   void stop_listening();
+  bool is_listening() const { return listener_ != nullptr; }
 
   Result<ucp_ep_h> connect(const sockaddr* address, unsigned address_bytes, UcxLink& link);
   Result<ucp_ep_h> accept(ucp_conn_request_h request, UcxLink& link);
   void reject(ucp_conn_request_h request);
-  static std::string remote_address(ucp_conn_request_h request);  // "HOST:PORT"
 
   enum class Progress { done, later };  // later: on_done follows
   // Header and payload stay valid until done. `rendezvous`: announce and wait until the other side has
@@ -79,9 +77,10 @@ class UcxWorker {
 
   // At most kProgressSteps steps; true if anything happened.
   bool progress();
-  // Returns when there is something to progress, after wake(), or at the latest after `timeout_ms`.
-  void wait(int timeout_ms);
-  // Any thread.
+  // Before waiting on event_fd(): false if there is something to progress first.
+  bool arm() { return ucp_worker_arm(worker_) == UCS_OK; }
+  int event_fd() const { return event_fd_; }
+  // Any thread: makes event_fd() readable.
   void wake() { ucp_worker_signal(worker_); }
 
  private:

@@ -1,0 +1,89 @@
+// Nodes that do not belong together, live: the connector learns why, the listener counts it, a good peer
+// notices nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/recording_handler.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Case {
+  const char* name;
+  void (*change)(UcxTransportOptions&);
+  const char* words;
+};
+
+class Refusal : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Refusal, IsToldToTheConnectorAndCountedByTheListener) {
+  Node listener(make_options(true, "listener")), good(make_options(false, "good"));
+  UcxTransportOptions options = make_options(false, "bad");
+  GetParam().change(options);
+  Node bad(std::move(options));
+  ASSERT_TRUE(listener.start().ok() && good.start().ok() && bad.start().ok());
+  PeerId good_peer = good.transport->connect(listener.address());
+  ASSERT_TRUE(good.handler.wait_up(good_peer));
+
+  PeerId peer = bad.transport->connect(listener.address());
+  Status why = bad.handler.wait_lost(peer);
+  EXPECT_EQ(why.code(), Code::refused);
+  EXPECT_THAT(why.message(), AllOf(StartsWith(listener.address() + ": "), HasSubstr(GetParam().words)));
+  EXPECT_FALSE(bad.handler.record(peer).up.has_value());
+  EXPECT_EQ(bad.transport->send(peer, make_message(8, 0)).code(), Code::unavailable);
+
+  ASSERT_TRUE(good.transport->send(good_peer, make_message(64, 1)).ok());
+  PeerId from = listener.handler.wait_nth_up(1);
+  EXPECT_TRUE(listener.handler.wait_messages(from, 1));
+  EXPECT_EQ(listener.transport->stats().handshakes_refused, 1u);
+  EXPECT_EQ(listener.transport->stats().peers_up, 1u);
+  EXPECT_TRUE(listener.handler.wait([](auto& self) { return self.records().size() == 1; }))
+      << "the listener's user never hears of the refused one";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, Refusal,
+    ::testing::Values(
+        Case{"AnotherToken", [](UcxTransportOptions& o) { o.token.back() ^= std::byte{1}; }, "token"},
+        Case{"AnotherRoot", [](UcxTransportOptions& o) { o.identity.root_id = {}; }, "roots differ"},
+        Case{"AnotherJob", [](UcxTransportOptions& o) { o.identity.job_id = "job-2"; },
+             "jobs differ: 'job-2' was offered, this side is 'job-1'"},
+        Case{"AnotherGeneration", [](UcxTransportOptions& o) { o.identity.generation = 4; },
+             "generations differ: 4 was offered, this side is in 3"}),
+    [](const auto& tested) { return tested.param.name; });
+
+TEST(Refusals, EndOnceTheGenerationIsSetRight) {
+  UcxTransportOptions options = make_options(false, "late");
+  options.identity.generation = 2;
+  Node listener(make_options(true, "listener")), late(std::move(options));
+  ASSERT_TRUE(listener.start().ok() && late.start().ok());
+  EXPECT_EQ(late.handler.wait_lost(late.transport->connect(listener.address())).code(), Code::refused);
+  late.transport->set_generation(3, 9);
+  EXPECT_TRUE(late.handler.wait_up(late.transport->connect(listener.address())));
+  PeerId peer = listener.handler.wait_nth_up(1);
+  EXPECT_EQ(listener.handler.record(peer).up->epoch, 9u);
+}
+
+TEST(Refusals, OfOptionsThatMakeNoSense) {
+  RecordingHandler handler;
+  auto start = [&](void (*change)(UcxTransportOptions&)) {
+    UcxTransportOptions options = make_options(true, "node");
+    change(options);
+    return make_ucx_transport(std::move(options))->start(handler).code();
+  };
+  EXPECT_EQ(start([](UcxTransportOptions& o) { o.token.clear(); }), Code::invalid_argument);
+  EXPECT_EQ(start([](UcxTransportOptions& o) { o.token.resize(5000); }), Code::invalid_argument);
+  EXPECT_EQ(start([](UcxTransportOptions& o) { o.identity.name = "a\nb"; }), Code::invalid_argument);
+  EXPECT_EQ(start([](UcxTransportOptions& o) { o.identity.job_id.assign(1000, 'x'); }),
+            Code::invalid_argument);
+  EXPECT_EQ(start([](UcxTransportOptions& o) { o.listen = "nowhere"; }), Code::invalid_argument);
+  EXPECT_EQ(start([](UcxTransportOptions& o) { o.listen = "192.0.2.77:1"; }), Code::unavailable);
+  EXPECT_EQ(start([](UcxTransportOptions& o) { o.limits.peer_lost_after_ms = 500; }), Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace shoal::testing
