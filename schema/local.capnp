@@ -31,6 +31,7 @@ struct LoadedPiece {
   pieceOffset @2 :UInt64;  # where in the stored piece this range begins
   bytes @3 :UInt64;
   slabOffset @4 :UInt64;   # where in the load window it lies
+  pieceBytes @5 :UInt64;   # of the whole stored piece
 }
 
 struct TensorInfo {

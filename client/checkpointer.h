@@ -1,0 +1,148 @@
+// Checkpointer: what a trainer links. Save costs a memory copy; load works on any number of ranks and any
+// sharding.
+//
+//   auto checkpointer = Checkpointer::open(CheckpointerOptions::from_environment());
+//   StateDict state;                                   // names, shardings, and pointers to this rank's bytes
+//   state.add_tensor("wte.weight", DType::f32, {50257, 768}, mesh, {Placement::shard(0)}, local_bytes);
+//   SaveHandle saved = (*checkpointer)->save(step, state).value();   // returns when staged
+//   ... train ...                                                    // the node persists, digests, commits
+//   Metadata metadata = saved.wait_committed().value();
+//
+// Links neither CAF nor UCX nor RocksDB. A Checkpointer is used by one trainer thread; a SaveHandle by any.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/layout.h"
+#include "plan/metadata.h"
+#include "plan/save_plan.h"
+
+namespace shoal {
+
+// The values of one rank: what LayoutBuilder knows, with pointers. Pointers are read during save (until it
+// returns) and written during load. Tensors are row-major and contiguous in their local shape.
+class StateDict {
+ public:
+  // `data`: the local tensor, shards_at(shape, mesh, placements, coordinate).local_shape elements (a
+  // DTensor's to_local()).
+  void add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
+                  std::vector<Placement> placements, void* data);
+  struct BoxData {
+    Box box;     // global coordinates
+    void* data;  // row-major
+  };
+  void add_tensor_boxes(std::string fqn, DType dtype, Dims shape, std::vector<BoxData> boxes,
+                        bool replicated = false);
+  void add_value(std::string fqn, DType dtype, Dims shape, void* data, std::optional<Mesh> group,
+                 bool replicated = false);
+  // Objects are bytes of any length, which may change from save to save; load replaces *bytes.
+  void add_object(std::string fqn, std::string* bytes, std::optional<Mesh> group, bool replicated = false);
+  void add_rank_object(std::string fqn, std::string* bytes);  // stored as "fqn@rank7"
+
+  struct Entry;  // client/state_dict_internal.h
+  const std::vector<std::shared_ptr<const Entry>>& entries() const { return entries_; }
+
+ private:
+  std::vector<std::shared_ptr<const Entry>> entries_;
+};
+
+enum class OnBusy { wait, decline };  // what save does when max_in_flight saves are in flight
+
+struct CheckpointerOptions {
+  std::string root;  // folder of the run, on storage that every host sees
+  Rank rank = 0;
+  uint32_t world_size = 1;
+  std::string job_id;  // the generation's token: the same on all ranks of one incarnation, never used again
+  std::string
+      coordinator;  // HOST:PORT for a node that has to be started; empty: that node coordinates by itself
+  std::string node_program;  // `shoal` to start a node with; default: $SHOAL_NODE_PROGRAM, else beside this
+                             // program, else PATH
+  bool start_node = true;    // where none is on this host
+  uint32_t max_in_flight = 2;
+  OnBusy on_busy = OnBusy::wait;
+  SaveOptions save;
+  uint64_t load_window_bytes = uint64_t{64} << 20;
+  uint64_t staging_bytes_max = 0;  // of all slabs; 0: what the cgroup's memory limit leaves
+  std::chrono::milliseconds attach_timeout{30000};
+
+  // ROOT from SHOAL_ROOT; RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_*, else SLURM_PROCID /
+  // SLURM_NTASKS; job id from SHOAL_JOB_ID, else Slurm's job, step and restart. Code::invalid_argument names
+  // the variable that is missing or wrong.
+  static Result<CheckpointerOptions> from_environment();
+};
+
+struct SaveStats {
+  uint64_t bytes_staged = 0;
+  double seconds_blocked = 0;  // in save, all of it
+  double seconds_waited = 0;   // of that, for a slab (more than max_in_flight saves)
+  double seconds_copying = 0;  // of that, copying
+  bool with_plan = false;      // false: no roster yet, everything held was staged
+};
+
+// One save in flight. Copies share it. Destroying it does not cancel the save.
+class SaveHandle {
+ public:
+  AttemptKey key() const;
+  const SaveStats& stats() const;
+  bool done() const;  // decided, or known to have failed
+  // Blocks until committed or failed. Code::aborted carries the first cause; Code::deadline_exceeded: not
+  // yet.
+  Result<Metadata> wait_committed(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  Status error() const;                // OK while in flight and when committed
+  double seconds_to_decision() const;  // from the call of save; 0 while in flight
+
+  struct State;
+  explicit SaveHandle(std::shared_ptr<State> state);
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+struct LoadOptions {
+  std::optional<uint64_t> step;  // nullopt: latest
+  // Values of the state that the checkpoint lacks: an error that lists all of them (and all of other shape or
+  // type), unless allowed here; allowed ones are left untouched.
+  bool allow_missing = false;
+};
+
+struct LoadResult {
+  Metadata metadata;
+  uint64_t bytes_loaded = 0;
+  double seconds = 0;
+};
+
+class Checkpointer {
+ public:
+  // Finds the node of this host and run, or starts one; attaches. Code::unavailable names the socket and the
+  // node's log.
+  static Result<std::unique_ptr<Checkpointer>> open(CheckpointerOptions options);
+  // Waits for the saves in flight to be written by the node (not committed), then detaches.
+  ~Checkpointer();
+
+  uint32_t generation() const;
+  // Optional: registers the layout and faults in the slabs, so that the first save costs what later ones do.
+  Status prepare(const StateDict& state);
+  // Returns when staged. The attempt is counted here: how often this generation saved this step on this rank.
+  // Code::busy: K saves in flight and on_busy = decline. Code::no_space: over the memory budget. The layout
+  // must not change within a generation (Code::invalid_argument says what changed).
+  Result<SaveHandle> save(uint64_t step, const StateDict& state);
+  // Fills the state. Every byte is verified against its digest before it is placed. Collective in meaning,
+  // not in mechanism: all ranks of the job call it equally often. Code::not_found: there is no checkpoint.
+  Result<LoadResult> load(const StateDict& state, const LoadOptions& options = {});
+  Result<Metadata> latest();
+
+ private:
+  struct Impl;
+  explicit Checkpointer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shoal

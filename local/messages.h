@@ -1,0 +1,140 @@
+// What a trainer's client and the node on its host say to each other over a unix socket (schema/local.capnp).
+// Plain values here; encode_local and decode_local cross the boundary. docs/protocol.md, "Client and node".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "plan/metadata.h"
+#include "plan/roster.h"
+#include "plan/save_plan.h"
+
+namespace shoal {
+
+inline constexpr uint32_t kLocalSchemaVersion = 1;
+inline constexpr size_t kMaxLocalMessageBytes = size_t{256} << 20;
+inline constexpr uint32_t kMaxSlabsPerClient = 64;
+inline constexpr uint64_t kMaxSlabBytes = uint64_t{1} << 44;
+
+namespace local {
+
+struct Attach {  // client -> node, first on every connection
+  uint32_t schema_version = kLocalSchemaVersion;
+  Rank rank = 0;
+  uint32_t world_size = 0;
+  std::string job_id;
+  int32_t pid = 0;
+};
+struct Attached {  // node -> client
+  uint32_t generation = 0;
+  int32_t node_pid = 0;
+};
+struct Failed {  // node -> client: this connection is of no more use
+  Status why;
+};
+struct LayoutIs {  // client -> node, before the first save with it
+  LayoutPtr layout;
+  SaveOptions options;
+};
+struct RosterIs {  // node -> client: plan with this from now on
+  std::shared_ptr<const World> world;
+  uint32_t rule_version = kRuleVersion;
+  SaveOptions options;
+};
+struct Slab {  // client -> node, with one descriptor: a memfd sealed against growing and shrinking
+  uint32_t slab_id = 0;
+  uint64_t bytes = 0;
+};
+struct StagedPiece {
+  uint32_t entry = 0;         // into the layout's entries
+  uint32_t local_box = 0;     // into shards_of(entry, rank).boxes; 0 for an object
+  uint64_t local_offset = 0;  // first byte staged, in the row-major bytes of that box
+  uint64_t bytes = 0;
+  uint64_t slab_offset = 0;
+};
+struct Staged {  // client -> node: a save's bytes lie in the slab
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  LayoutId layout_id;
+  RosterId roster_id;  // zero: no roster yet, everything held is staged
+  PlanId plan_id;      // of the plan staged; zero without a roster
+  uint32_t slab_id = 0;
+  std::vector<StagedPiece> pieces;  // ascending by (entry, local_box, local_offset)
+};
+struct SlabFree {  // node -> client: its bytes are durable or dropped, the slab may be reused
+  uint32_t slab_id = 0;
+};
+struct Decided {  // node -> client
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  Status outcome;       // OK: committed; else the first cause
+  Metadata checkpoint;  // if committed
+};
+struct Latest {  // client -> node: what load(latest) would choose, deciding nothing
+  uint32_t request_id = 0;
+};
+struct LoadTarget {
+  std::string fqn;
+  LayoutEntry::Kind kind = LayoutEntry::Kind::tensor;
+  DType dtype = DType::u8;
+  Dims shape;
+  std::vector<Box> boxes;  // what this rank wants of it; empty for an object
+};
+struct Load {  // client -> node, after its window slab
+  uint32_t request_id = 0;
+  bool latest = true;
+  uint64_t step = 0;     // where not latest: the newest committed attempt at this step
+  uint32_t ordinal = 0;  // the how-manieth load(latest) of this generation, counted alike by all ranks
+  uint32_t slab_id = 0;  // the load window
+  std::vector<LoadTarget> targets;
+};
+struct Found {  // node -> client: answer to Latest, and the first answer to Load
+  uint32_t request_id = 0;
+  Status outcome;
+  Metadata checkpoint;
+};
+struct LoadedPiece {
+  uint32_t target = 0;  // into the request's targets
+  Box box;              // the stored piece in global coordinates, row-major; no dimensions for an object
+  uint64_t piece_offset = 0;  // where in the stored piece these bytes begin
+  uint64_t bytes = 0;
+  uint64_t slab_offset = 0;  // where in the window they lie, verified
+  uint64_t piece_bytes = 0;  // of the whole stored piece: an object's length
+};
+struct Loaded {  // node -> client
+  uint32_t request_id = 0;
+  uint32_t batch = 0;
+  std::vector<LoadedPiece> pieces;
+};
+struct Placed {  // client -> node: the batch's part of the window may be overwritten
+  uint32_t request_id = 0;
+  uint32_t batch = 0;
+};
+struct LoadDone {  // node -> client
+  uint32_t request_id = 0;
+  Status outcome;
+};
+struct Refused {  // node -> client: this one save failed before it began; its slab is free
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  Status why;
+};
+struct Detach {};  // client -> node: a clean end; without it the trainer died
+
+}  // namespace local
+
+using LocalMessage =
+    std::variant<local::Attach, local::Attached, local::Failed, local::LayoutIs, local::RosterIs, local::Slab,
+                 local::Staged, local::SlabFree, local::Decided, local::Latest, local::Load, local::Found,
+                 local::Loaded, local::Placed, local::LoadDone, local::Refused, local::Detach>;
+
+Bytes encode_local(const LocalMessage& message);
+// Untrusted bytes: bounded memory, no crash; one-line errors.
+Result<LocalMessage> decode_local(ByteView bytes);
+
+}  // namespace shoal

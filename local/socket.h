@@ -1,0 +1,82 @@
+// The unix stream socket between client and node: framed LocalMessages with at most one descriptor each, and
+// where it lies.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "local/messages.h"
+
+namespace shoal {
+
+// Owns a file descriptor.
+class OwnedFd {
+ public:
+  OwnedFd() = default;
+  explicit OwnedFd(int fd) : fd_(fd) {}
+  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept;
+  ~OwnedFd();
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_ = -1;
+};
+
+struct ReceivedLocal {
+  LocalMessage message;
+  OwnedFd fd;  // of a Slab
+};
+
+// One end of a connection. send: any thread, whole messages, blocks at most send_timeout_ms. receive: one
+// thread.
+class LocalSocket {
+ public:
+  explicit LocalSocket(OwnedFd fd);
+  static Result<std::unique_ptr<LocalSocket>> connect(
+      const std::string& path);  // Code::unavailable: nobody listens
+
+  Status send(const LocalMessage& message, int fd_to_pass = -1);
+  // Blocks up to timeout_ms (-1: for ever); nullopt on timeout. Code::unavailable: the other side closed.
+  // Code::corrupt or too_large: it sent what it must not.
+  Result<std::optional<ReceivedLocal>> receive(int timeout_ms);
+  void shutdown();  // any thread: receive and send end with Code::unavailable
+  int fd() const { return fd_.get(); }
+
+ private:
+  struct State;
+  OwnedFd fd_;
+  std::shared_ptr<State> state_;
+};
+
+class LocalListener {
+ public:
+  // Takes over a stale socket file at `path` (the caller holds the host's lock). Mode 0600.
+  static Result<std::unique_ptr<LocalListener>> listen(const std::string& path);
+  ~LocalListener();  // removes the socket file
+  // nullopt on timeout. Only peers of the same user (SO_PEERCRED) are accepted, others closed.
+  Result<std::optional<OwnedFd>> accept(int timeout_ms);
+  int fd() const { return fd_.get(); }
+
+ private:
+  LocalListener() = default;
+  OwnedFd fd_;
+  std::string path_;
+};
+
+// One node a user, host and root. The runtime directory is $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal,
+// else /tmp/shoal-<uid>; made with mode 0700, refused if it belongs to somebody else.
+struct NodePaths {
+  std::string lock_file;  // held by the node for its life, never unlinked; holds its pid as text
+  std::string socket_file;
+  std::string log_file;     // of a node that a client started
+  std::string catalog_dir;  // default place of the coordinator's catalog
+};
+Result<NodePaths> node_paths(const std::string& root);
+
+}  // namespace shoal
