@@ -58,7 +58,9 @@ std::string human_seconds(double seconds) {
 }
 
 Result<uint64_t> parse_bytes(std::string_view text) {
-  auto bad = [&] { return Status(Code::invalid_argument, fmt::format("'{}' is not a number of bytes", text)); };
+  auto bad = [&] {
+    return Status(Code::invalid_argument, fmt::format("'{}' is not a number of bytes", text));
+  };
   uint64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return bad();

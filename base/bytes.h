@@ -18,7 +18,9 @@ using Bytes = std::vector<std::byte>;
 using ByteView = std::span<const std::byte>;
 using MutableByteView = std::span<std::byte>;
 
-inline ByteView as_view(std::string_view text) { return std::as_bytes(std::span(text)); }
+inline ByteView as_view(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 inline std::string_view as_text(ByteView bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -40,15 +42,16 @@ inline void store_le32(std::byte* p, uint32_t v) {
   for (int i = 0; i < 4; ++i) p[i] = static_cast<std::byte>(v >> (8 * i));
 }
 
-std::string hex_encode(ByteView bytes);                  // lower case
-Result<std::string> hex_decode(std::string_view hex);    // Code::corrupt on anything but pairs of hex digits
+std::string hex_encode(ByteView bytes);                // lower case
+Result<std::string> hex_decode(std::string_view hex);  // Code::corrupt on anything but pairs of hex digits
 
-std::string human_bytes(uint64_t bytes);                 // "1.5 GiB"
-std::string human_seconds(double seconds);               // "12.3 ms"
+std::string human_bytes(uint64_t bytes);    // "1.5 GiB"
+std::string human_seconds(double seconds);  // "12.3 ms"
 // "64MiB", "1 GiB", "4096", "2k": a count of bytes; suffixes are powers of 1024. Code::invalid_argument.
 Result<uint64_t> parse_bytes(std::string_view text);
 
-// True for bytes that may stand in a name shown to people or put in a path: no control characters, valid UTF-8.
+// True for bytes that may stand in a name shown to people or put in a path: no control characters,
+//, valid UTF-8.
 bool is_clean_utf8(std::string_view text);
 
 }  // namespace shoal

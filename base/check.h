@@ -6,7 +6,8 @@ namespace shoal {
 [[noreturn]] void check_failed(const char* file, int line, const char* condition);
 }
 
-#define SHOAL_CHECK(condition)                                                 \
-  do {                                                                         \
-    if (!(condition)) [[unlikely]] ::shoal::check_failed(__FILE__, __LINE__, #condition); \
+#define SHOAL_CHECK(condition)                               \
+  do {                                                       \
+    if (!(condition)) [[unlikely]]                           \
+      ::shoal::check_failed(__FILE__, __LINE__, #condition); \
   } while (false)

@@ -13,8 +13,12 @@
 
 namespace shoal {
 
-std::string Hash128::to_hex() const { return hex_encode(bytes); }
-std::string Hash128::short_hex() const { return to_hex().substr(0, 8); }
+std::string Hash128::to_hex() const {
+  return hex_encode(bytes);
+}
+std::string Hash128::short_hex() const {
+  return to_hex().substr(0, 8);
+}
 
 Result<Hash128> Hash128::from_hex(std::string_view hex) {
   SHOAL_ASSIGN_OR_RETURN(std::string raw, hex_decode(hex));
@@ -30,7 +34,9 @@ Result<Hash128> Hash128::from_bytes(std::span<const std::byte> data) {
   return h;
 }
 
-uint64_t Hash128::low64() const { return load_le64(bytes.data()); }
+uint64_t Hash128::low64() const {
+  return load_le64(bytes.data());
+}
 
 Hash128 xxh3_128(std::span<const std::byte> data) {
   XXH128_canonical_t canonical;
@@ -40,8 +46,12 @@ Hash128 xxh3_128(std::span<const std::byte> data) {
   return h;
 }
 
-uint64_t xxh3_64(std::span<const std::byte> data) { return XXH3_64bits(data.data(), data.size()); }
-uint64_t xxh3_64(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
+uint64_t xxh3_64(std::span<const std::byte> data) {
+  return XXH3_64bits(data.data(), data.size());
+}
+uint64_t xxh3_64(std::string_view text) {
+  return XXH3_64bits(text.data(), text.size());
+}
 
 Hash128 random_128() {
   Hash128 h;

@@ -20,8 +20,8 @@ struct Hash128 {
 
   friend auto operator<=>(const Hash128&, const Hash128&) = default;
   bool is_zero() const { return *this == Hash128{}; }
-  std::string to_hex() const;    // 32 lower-case digits
-  std::string short_hex() const; // the first 8, for people
+  std::string to_hex() const;     // 32 lower-case digits
+  std::string short_hex() const;  // the first 8, for people
   static Result<Hash128> from_hex(std::string_view hex);
   // Wrong length (not 16) is Code::corrupt.
   static Result<Hash128> from_bytes(std::span<const std::byte> bytes);

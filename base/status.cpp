@@ -12,21 +12,36 @@ void check_failed(const char* file, int line, const char* condition) {
 
 std::string_view code_name(Code code) {
   switch (code) {
-    case Code::ok: return "ok";
-    case Code::invalid_argument: return "invalid argument";
-    case Code::not_found: return "not found";
-    case Code::already_exists: return "already exists";
-    case Code::refused: return "refused";
-    case Code::unavailable: return "unavailable";
-    case Code::deadline_exceeded: return "deadline exceeded";
-    case Code::corrupt: return "corrupt";
-    case Code::version: return "version";
-    case Code::io: return "I/O error";
-    case Code::no_space: return "no space";
-    case Code::aborted: return "aborted";
-    case Code::busy: return "busy";
-    case Code::too_large: return "too large";
-    case Code::internal: return "internal error";
+    case Code::ok:
+      return "ok";
+    case Code::invalid_argument:
+      return "invalid argument";
+    case Code::not_found:
+      return "not found";
+    case Code::already_exists:
+      return "already exists";
+    case Code::refused:
+      return "refused";
+    case Code::unavailable:
+      return "unavailable";
+    case Code::deadline_exceeded:
+      return "deadline exceeded";
+    case Code::corrupt:
+      return "corrupt";
+    case Code::version:
+      return "version";
+    case Code::io:
+      return "I/O error";
+    case Code::no_space:
+      return "no space";
+    case Code::aborted:
+      return "aborted";
+    case Code::busy:
+      return "busy";
+    case Code::too_large:
+      return "too large";
+    case Code::internal:
+      return "internal error";
   }
   return "unknown code";
 }

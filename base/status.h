@@ -21,16 +21,16 @@ enum class Code : unsigned short {
   invalid_argument = 1,
   not_found = 2,
   already_exists = 3,
-  refused = 4,            // a stranger, a wrong token, a superseded incarnation
-  unavailable = 5,        // nobody answers (now)
+  refused = 4,      // a stranger, a wrong token, a superseded incarnation
+  unavailable = 5,  // nobody answers (now)
   deadline_exceeded = 6,
-  corrupt = 7,            // bytes that do not say what they should
-  version = 8,            // a format or protocol newer than this program
+  corrupt = 7,  // bytes that do not say what they should
+  version = 8,  // a format or protocol newer than this program
   io = 9,
   no_space = 10,
-  aborted = 11,           // the attempt was decided: it will not be committed
+  aborted = 11,  // the attempt was decided: it will not be committed
   busy = 12,
-  too_large = 13,         // over a stated bound
+  too_large = 13,  // over a stated bound
   internal = 14,
 };
 
@@ -61,22 +61,33 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Rep> rep_;
 };
 
-inline Status ok_status() { return Status(); }
+inline Status ok_status() {
+  return Status();
+}
 
 // A value or the Status that prevented it.
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}        // NOLINT(google-explicit-constructor)
   Result(Status status) : state_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     SHOAL_CHECK(!std::get<Status>(state_).ok());
   }
 
   bool ok() const { return std::holds_alternative<T>(state_); }
   Status status() const { return ok() ? Status() : std::get<Status>(state_); }
-  T& value() & { SHOAL_CHECK(ok()); return std::get<T>(state_); }
-  const T& value() const& { SHOAL_CHECK(ok()); return std::get<T>(state_); }
-  T&& value() && { SHOAL_CHECK(ok()); return std::get<T>(std::move(state_)); }
+  T& value() & {
+    SHOAL_CHECK(ok());
+    return std::get<T>(state_);
+  }
+  const T& value() const& {
+    SHOAL_CHECK(ok());
+    return std::get<T>(state_);
+  }
+  T&& value() && {
+    SHOAL_CHECK(ok());
+    return std::get<T>(std::move(state_));
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T&& operator*() && { return std::move(*this).value(); }
@@ -90,8 +101,8 @@ class [[nodiscard]] Result {
 }  // namespace shoal
 
 // Returns the Status from the enclosing function unless it is OK.
-#define SHOAL_RETURN_IF_ERROR(expression)              \
-  do {                                                 \
+#define SHOAL_RETURN_IF_ERROR(expression)                                                        \
+  do {                                                                                           \
     if (::shoal::Status shoal_status_ = (expression); !shoal_status_.ok()) return shoal_status_; \
   } while (false)
 

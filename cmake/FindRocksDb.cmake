@@ -1,16 +1,8 @@
-# Finds RocksDb as Debian packages it, for which no CMake configuration is relied on; defines RocksDb::RocksDb.
-include(FindPackageHandleStandardArgs)
-find_path(RocksDb_INCLUDE_DIR rocksdb/db.h)
-set(RocksDb_LIBRARIES)
-set(RocksDb_REQUIRED RocksDb_INCLUDE_DIR)
-foreach(library IN ITEMS rocksdb)
-  find_library(RocksDb_${library}_LIBRARY ${library})
-  list(APPEND RocksDb_REQUIRED RocksDb_${library}_LIBRARY)
-  list(APPEND RocksDb_LIBRARIES "${RocksDb_${library}_LIBRARY}")
-endforeach()
-find_package_handle_standard_args(RocksDb REQUIRED_VARS ${RocksDb_REQUIRED})
-if(RocksDb_FOUND AND NOT TARGET RocksDb::RocksDb)
-  add_library(RocksDb::RocksDb INTERFACE IMPORTED)
-  target_include_directories(RocksDb::RocksDb SYSTEM INTERFACE "${RocksDb_INCLUDE_DIR}")
-  target_link_libraries(RocksDb::RocksDb INTERFACE ${RocksDb_LIBRARIES})
-endif()
+# RocksDB: RocksDb::RocksDb. Debian's own CMake configuration asks for every compressor's development files.
+include(ShoalFindLibrary)
+shoal_find_library(
+  RocksDb
+  TARGET RocksDb::RocksDb
+  HEADER rocksdb/db.h
+  LIBRARIES rocksdb
+  STATIC_NEEDS snappy lz4 zstd bz2 z gflags numa tbb uring)

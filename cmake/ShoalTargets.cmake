@@ -1,5 +1,9 @@
-# shoal_library(NAME SOURCES... [PUBLIC libs...] [PRIVATE libs...]): one static library a folder, warnings on.
-# shoal_test(NAME SOURCES... [LIBS libs...] [LABELS labels...]): one GoogleTest program, each case a ctest test.
+# shoal_library(NAME SOURCES... [PUBLIC libs...] [PRIVATE libs...]): a static library a folder, warnings on.
+# shoal_test(NAME SOURCES... [LIBS libs...] [LABELS unit|process]): a GoogleTest program, each case a ctest
+# test.
+#
+# A test is labelled `unit` (the default: within one process; runs under the sanitizers too) or `process`
+# (starts real nodes and trainers). The target unit_tests builds the programs of the first kind.
 
 add_library(shoal_flags INTERFACE)
 target_compile_options(shoal_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
@@ -19,11 +23,25 @@ function(shoal_library name)
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} "$<BUILD_INTERFACE:shoal_flags>")
 endfunction()
 
+if(SHOAL_TESTS)
+  include(GoogleTest)
+  add_custom_target(unit_tests)
+endif()
+
 function(shoal_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_LABELS MATCHES "^(unit|process)$")
+    message(FATAL_ERROR "${name}: a test is labelled unit or process, not '${ARG_LABELS}'")
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock GTest::gtest_main shoal_flags)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
-  include(GoogleTest)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  # Discovered by ctest, not by the build: a build without a test program still configures and tests the rest.
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${ARG_LABELS} TIMEOUT 300)
+  if(ARG_LABELS STREQUAL "unit")
+    add_dependencies(unit_tests ${name})
+  endif()
 endfunction()

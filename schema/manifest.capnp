@@ -1,7 +1,7 @@
 @0xb1f4c7a3d1e05a02;
 # The decision of one attempt: a manifest (committed) or a tombstone (aborted or deleted).
-# The file is one record (docs/format.md, "Records") with magic "SHOALDEC", whose head says which of the three it is and
-# whose body is this struct.
+# The file is one record (docs/format.md, "Records") with magic "SHOALDEC", whose head says which of the three
+# it is and whose body is this struct.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");
@@ -20,7 +20,7 @@ struct FileEntry {
   headerDigest @2 :Data;   # XXH3-128 of the file's first 8 + N bytes
   rank @3 :UInt32;
   contents :union {
-    derived @4 :UInt32;    # file index of this rank's plan under the manifest's roster, options and rule version
+    derived @4 :UInt32;    # file index of this rank's plan under the manifest's roster, options, rule version
     listed @5 :List(FilePiece);
   }
 }
@@ -30,7 +30,8 @@ struct Manifest {
   layouts @1 :List(Data);   # in the order of roster.layoutIds
   ruleVersion @2 :UInt32;
   options @3 :Layout.SaveOptions;
-  files @4 :List(FileEntry);         # ascending by rank; of a rank derived ones by file index, then listed ones by name
+  # Ascending by rank; of a rank derived ones by file index, then listed ones by name.
+  files @4 :List(FileEntry);
   payloadBytes @5 :UInt64;           # tensor and object bytes of all files
   nextRoster @6 :Data;               # RosterId in force from save i + K on; empty while it stays
 }

@@ -1,0 +1,67 @@
+# The commands of the tree; `make` alone lists them. Each does all that it needs on a bare Debian 12 or 13.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help deps build demo test asan tsan format format-check lint clean
+SHELL := /bin/bash
+
+# Compile and test jobs at once.
+JOBS ?= $(shell nproc)
+# Warnings stop the build where CI is set.
+WERROR ?= $(if $(CI),ON,OFF)
+# Further arguments to CMake's configuration, e.g. CMAKE_ARGS=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache.
+CMAKE_ARGS ?=
+
+CONFIGURE = cmake -DSHOAL_WERROR=$(WERROR) $(CMAKE_ARGS) --preset
+COMPILE = cmake --build -j $(JOBS) --preset
+
+help:
+	@echo 'make demo          two nodes, four trainers: save, kill, commit, load on other ranks'
+	@echo 'make test          build and run every test'
+	@echo 'make build         build everything into build/release'
+	@echo 'make deps          install the Debian packages that are missing'
+	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers'
+	@echo 'make tsan          unit tests under the thread sanitizer'
+	@echo 'make format        format the C++ files; format-check only says which differ'
+	@echo 'make lint          check the house rules: who includes whom, sizes of files and lines'
+	@echo 'make clean         remove build/'
+	@echo
+	@echo 'Variables: JOBS=$(JOBS) WERROR=$(WERROR) CMAKE_ARGS=$(CMAKE_ARGS)'
+
+deps:
+	@tools/timed --begin
+	@tools/timed set-up tools/install_deps
+
+build: deps
+	@tools/timed configure $(CONFIGURE) release
+	@tools/timed build $(COMPILE) release
+
+# Builds only what the demo runs.
+demo: deps
+	@tools/timed configure $(CONFIGURE) release
+	@tools/timed build $(COMPILE) release --target cli/all examples/all
+	@tools/timed demo examples/demo.sh build/release
+	@tools/timed --summary
+
+# ctest's own lines close it.
+test: build
+	@tools/timed --summary
+	@ctest --preset release -j $(JOBS)
+
+asan tsan: deps
+	@tools/timed 'configure $@' $(CONFIGURE) $@
+	@tools/timed 'build $@' $(COMPILE) $@
+	@tools/timed --summary
+	@ctest --preset $@ -j $(JOBS)
+
+format:
+	@tools/format
+
+format-check:
+	@tools/format --check
+
+lint:
+	@tools/check_style
+	@tools/check_style_test
+
+clean:
+	rm -rf build
