@@ -2,7 +2,7 @@
 
 #include "plan/locate.h"
 #include "plan/save_plan.h"
-#include "test_worlds.h"
+#include "tests/plan/test_worlds.h"
 
 namespace shoal {
 namespace {

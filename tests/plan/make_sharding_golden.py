@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Regenerates golden/sharding.txt with PyTorch's own splitting (torch 2.13). Needs torch; the tests do not.
 
-Each line: shape ; mesh shape ; placements ; coordinate ; local shape ; global row-major element numbers of the local
-tensor in its own row-major order, as ranges. R = Replicate, S1 = Shard(1), T1/3 = _StridedShard(1, split_factor=3).
+Each line: shape ; mesh shape ; placements ; coordinate ; local shape ; global row-major element numbers of
+the local tensor in its own row-major order, as ranges. R = Replicate, S1 = Shard(1), T1/3 = _StridedShard(1,
+split_factor=3).
 """
 import itertools
 import random
@@ -72,13 +73,15 @@ def cases():
 def main(path):
     rng = random.Random(21)
     with open(path, "w") as out:
-        out.write("# Made by make_sharding_golden.py with torch " + torch.__version__.split("+")[0] + "; see there.\n")
+        version = torch.__version__.split("+")[0]
+        out.write(f"# Made by make_sharding_golden.py with torch {version}; see there.\n")
         for shape, mesh_shape, placements in cases():
             coordinates = list(itertools.product(*[range(n) for n in mesh_shape]))
             for coordinate in sorted(rng.sample(coordinates, min(MAX_COORDINATES, len(coordinates)))):
                 local_shape, elements = local_elements(shape, mesh_shape, placements, coordinate)
                 fields = [shape, mesh_shape, placements, coordinate, local_shape]
-                out.write(";".join(" ".join(map(str, field)) for field in fields) + ";" + ranges(elements) + "\n")
+                line = [" ".join(map(str, field)) for field in fields] + [ranges(elements)]
+                out.write(";".join(line) + "\n")
 
 
 if __name__ == "__main__":

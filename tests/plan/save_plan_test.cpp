@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "test_worlds.h"
+#include "tests/plan/test_worlds.h"
 
 namespace shoal {
 namespace {

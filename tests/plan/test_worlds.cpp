@@ -1,4 +1,4 @@
-#include "test_worlds.h"
+#include "tests/plan/test_worlds.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/bytes.h"
-#include "test_worlds.h"
+#include "tests/plan/test_worlds.h"
 
 namespace shoal {
 namespace {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The safetensors package opens every shard, and PyTorch's HuggingFaceStorageReader loads a folder of them.
 
-peers_read_us.py WRITE_GOLDEN_ROOT: writes the golden root (tests/storage/golden_root.h) with that program, then reads it with
-both packages and checks every byte. Exit status 77 (skipped) where a package is not installed.
+peers_read_us.py WRITE_GOLDEN_ROOT: writes the golden root (tests/storage/golden_root.h) with that program,
+then reads it with both packages and checks every byte. Exit status 77 (skipped) where
+a package is not installed.
 """
 import json
 import pathlib
@@ -45,7 +46,8 @@ def bytes_of(tensor):
 def check_with_safetensors(root):
     """Opens each file by itself: keys, offsets, shapes and bytes."""
     shards = sorted(root.glob("step-*/g*a*/rank-*.safetensors"))
-    shards = [shard for shard in shards if shard.stat().st_size > 8]  # the leftover of an aborted attempt is no shard
+    # The leftover of an aborted attempt is no shard.
+    shards = [shard for shard in shards if shard.stat().st_size > 8]
     keys = 0
     rare = 0
     for shard in shards:
@@ -94,9 +96,11 @@ def check_with_pytorch(folder):
             expected = ((sum(fqn.encode()) + 3 * torch.arange(tensor.numel())) % 251).to(torch.uint8)
         assert torch.equal(bytes_of(tensor), expected), fqn
         dtypes.add(tensor.dtype)
-    assert state["replicated"].shape == (40, 20) and state["empty"].shape == (0, 4) and state["step"].shape == ()
+    assert state["replicated"].shape == (40, 20)
+    assert state["empty"].shape == (0, 4) and state["step"].shape == ()
     assert len(dtypes) >= 18 and split >= 15, (dtypes, split)
-    print(f"PyTorch {torch.__version__} loaded {len(state)} values of {len(dtypes)} types, {split} from several files")
+    print(f"PyTorch {torch.__version__} loaded {len(state)} values of {len(dtypes)} types, "
+          f"{split} from several files")
 
 
 def main():
