@@ -1,0 +1,108 @@
+// What roles on different nodes say to each other (schema/wire.capnp), as plain values. docs/protocol.md says
+// when.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "plan/metadata.h"
+#include "plan/roster.h"
+#include "plan/save_plan.h"
+
+namespace shoal {
+
+namespace wire {
+
+struct RankLayout {
+  Rank rank = 0;
+  LayoutId layout_id;
+  friend bool operator==(const RankLayout&, const RankLayout&) = default;
+};
+struct JoinRanks {  // Planner -> Coordinator: what the ranks of this host hold
+  std::string host;
+  uint32_t world_size = 0;
+  std::vector<RankLayout> ranks;  // ascending
+  SaveOptions options;
+};
+struct LayoutsWanted {  // Coordinator -> Planner
+  std::vector<LayoutId> ids;
+};
+struct Layouts {  // Planner -> Coordinator
+  std::vector<LayoutPtr> layouts;
+};
+struct RosterIs {  // Coordinator -> Planner: in force from now on
+  std::shared_ptr<const World> world;
+  SaveOptions options;
+  uint32_t rule_version = kRuleVersion;
+};
+struct JoinRefused {  // Coordinator -> Planner: no roster can come of this
+  std::string cause;
+};
+struct RankPlan {
+  Rank rank = 0;
+  PlanId plan_id;
+};
+struct WrittenFile {
+  Rank rank = 0;
+  uint32_t index = 0;
+  uint64_t size = 0;
+  Hash128 header_digest;
+  uint64_t payload_bytes = 0;
+};
+struct ShardsWritten {  // ShardWriter -> Coordinator; the same again changes nothing
+  AttemptKey key;
+  RosterId roster_id;
+  std::vector<RankPlan> plans;     // the ranks this message answers for, ascending
+  std::vector<WrittenFile> files;  // ascending by (rank, index)
+};
+struct SaveFailed {  // ShardWriter -> Coordinator: this attempt cannot be committed
+  AttemptKey key;
+  Rank rank = 0;
+  Status why;
+};
+struct Pending {  // Coordinator -> ShardWriter: heard, undecided; resend slower
+  AttemptKey key;
+};
+struct Decided {  // Coordinator -> ShardWriter: a decision stands, durably
+  AttemptKey key;
+  bool committed = false;
+  std::string cause;  // of an abort
+};
+struct Superseded {  // an old epoch's coordinator -> anyone
+  uint32_t epoch = 0;
+  std::string address;
+};
+
+}  // namespace wire
+
+using WireBody =
+    std::variant<wire::JoinRanks, wire::LayoutsWanted, wire::Layouts, wire::RosterIs, wire::JoinRefused,
+                 wire::ShardsWritten, wire::SaveFailed, wire::Pending, wire::Decided, wire::Superseded>;
+
+// The four roles. Numbers are on the wire: only append.
+enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };
+inline constexpr size_t kRoleCount = 4;
+std::string_view role_name(RoleKind role);
+
+struct WireMessage {
+  RoleKind from = RoleKind::planner;
+  RoleKind to = RoleKind::coordinator;
+  std::shared_ptr<const WireBody> body;
+};
+
+inline constexpr size_t kMaxRanksPerNode = 4096;
+
+Bytes encode_wire(const WireMessage& message);
+Result<WireMessage> decode_wire(ByteView bytes);  // untrusted bytes: bounded memory, no crash
+
+std::string describe(
+    const WireBody& body);  // one line for transcripts and logs: names, keys, counts; no times, no ids
+
+}  // namespace shoal

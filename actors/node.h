@@ -1,0 +1,42 @@
+// The node: the process that hosts the roles beside the trainers of one host. `shoal node` and `shoal launch`
+// start it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "actors/role.h"
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace shoal {
+
+struct NodeOptions {
+  std::string root;                  // an existing folder; becomes a root (ROOT_ID) if it is none yet
+  std::string job_id;                // the generation's token
+  std::string name;                  // of this host, distinct in the job; default: host name
+  bool coordinate = false;           // host the Coordinator here
+  std::string coordinator;           // HOST:PORT of the coordinator; unused if coordinate
+  std::string listen;                // HOST:PORT; used if coordinate; port 0: any
+  Bytes token;                       // the job's secret
+  uint32_t world_size = 0;           // 0: from the first client
+  std::vector<Rank> expected_ranks;  // of this host; empty: those that attach
+  std::string catalog_dir;           // of the coordinator; default: node_paths(root).catalog_dir
+  std::string socket_file;           // default: $SHOAL_SOCKET, else node_paths(root).socket_file
+  bool idle_exit = false;            // end by itself some time after the last client left and all is decided
+  uint32_t idle_exit_after_ms = 5'000;
+  std::string stats_file;  // key=value lines written at the end, if set
+  RoleTimes times;
+};
+
+// Runs until *stop becomes 1 (a clean stop: what is staged is written and decided first, bounded by
+// node_deadline_ms) or 2 (at once); *stop is polled. Holds the host's lock for its life: Code::already_exists
+// names the pid of the node that has it. `on_ready` is called once clients can attach, with the address
+// listened on ("" if it does not coordinate).
+Status run_node(const NodeOptions& options, const std::atomic<int>& stop,
+                const std::function<void(const std::string& address)>& on_ready = {});
+
+}  // namespace shoal

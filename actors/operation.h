@@ -1,0 +1,149 @@
+// Operation: storage work that a role starts by an effect and hears of by an event. OperationRunner carries
+// it out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "storage/catalog.h"
+#include "storage/decision.h"
+#include "storage/run_root.h"
+#include "storage/shard_file.h"
+#include "storage/storage.h"
+
+namespace shoal {
+
+using ClientId = uint64_t;  // one connection of a trainer to its node; never used twice
+
+struct SlabRange {
+  ClientId client = 0;
+  uint32_t slab_id = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+namespace operation {
+struct WriteShard {  // -> WrittenShard
+  AttemptKey key;
+  Rank rank = 0;
+  uint32_t file = 0;
+  std::vector<ShardPiece> pieces;
+  std::vector<SlabRange> data;  // parallel to pieces
+};
+struct PublishDecision {  // -> Decision, the one that stands. nonce, root_id and unix_time_ns are filled in
+  AttemptKey key;
+  std::variant<Manifest, Tombstone> body;
+};
+struct ReadDecision {  // -> Decision; Code::not_found while undecided
+  AttemptKey key;
+};
+struct CheckFiles {  // -> Done
+  AttemptKey key;
+  std::vector<FileEntry> files;
+};
+struct RecordDecision {  // -> Done: into the catalog
+  std::shared_ptr<const Decision> decision;
+};
+struct PublishRoster {  // -> RosterRecord, the one that stands
+  uint32_t generation = 0;
+  RosterRecord record;
+};
+struct ReadRoster {  // -> RosterRecord; Code::not_found
+  uint32_t generation = 0;
+};
+struct ListAttempts {};  // -> AttemptList
+struct InspectAttempt {  // -> AttemptInfo
+  AttemptKey key;
+};
+struct SweepAttempt {  // -> uint64_t, the bytes removed
+  AttemptKey key;
+};
+struct PublishLoadChoice {  // -> LoadChoice, the one that stands
+  uint32_t generation = 0;
+  uint32_t ordinal = 0;
+  LoadChoice choice;
+};
+struct ReadLoadChoice {  // -> LoadChoice; Code::not_found
+  uint32_t generation = 0;
+  uint32_t ordinal = 0;
+};
+// A piece by what the manifest and the rule say of it. Where the file's own header disagrees: Code::corrupt
+// by name.
+struct PieceRef {
+  AttemptKey key;
+  std::string file_name;
+  uint64_t file_size = 0;
+  Hash128 header_digest;
+  std::string piece_key;  // in the file
+  LayoutEntry::Kind kind = LayoutEntry::Kind::tensor;
+  DType dtype = DType::u8;
+  Box box;  // no dimensions for an object
+};
+struct MeasureObjects {  // -> std::vector<uint64_t>, the length of each
+  std::vector<std::shared_ptr<const PieceRef>> pieces;
+};
+// Reads whole digest blocks: bytes [begin, end) of the piece, begin on a block's start, end on one or at the
+// piece's end, verified, to the slab.
+struct ReadRange {
+  std::shared_ptr<const PieceRef> piece;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  uint64_t slab_offset = 0;
+};
+struct ReadBatch {  // -> Done
+  ClientId client = 0;
+  uint32_t slab_id = 0;
+  std::vector<ReadRange> ranges;
+};
+struct Done {};
+}  // namespace operation
+
+using Operation = std::variant<operation::WriteShard, operation::PublishDecision, operation::ReadDecision,
+                               operation::CheckFiles, operation::RecordDecision, operation::PublishRoster,
+                               operation::ReadRoster, operation::ListAttempts, operation::InspectAttempt,
+                               operation::SweepAttempt, operation::PublishLoadChoice,
+                               operation::ReadLoadChoice, operation::MeasureObjects, operation::ReadBatch>;
+using OperationResult =
+    std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,
+                 AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>>;
+
+std::string_view operation_name(const Operation& operation);
+
+// Slabs of the clients of one node. Any thread.
+class Slabs {
+ public:
+  virtual ~Slabs() = default;
+  struct View {
+    std::shared_ptr<void> keep;  // the mapping lives as long as this
+    MutableByteView bytes;
+  };
+  virtual Result<View> find(ClientId client, uint32_t slab_id) = 0;  // Code::not_found
+};
+
+// Carries out operations, each to its end before run returns. Any thread, concurrently.
+class OperationRunner {
+ public:
+  struct Surroundings {
+    std::function<Nonce()> nonce;  // live: random_128
+    std::function<int64_t()> unix_time_ns;
+  };
+  // catalog may be null (a node without a coordinator): RecordDecision is then Code::unavailable.
+  OperationRunner(Storage& storage, Catalog* catalog, Slabs& slabs, RootId root_id,
+                  Surroundings surroundings);
+  ~OperationRunner();
+  Result<OperationResult> run(const Operation& operation);
+
+ private:
+  struct Impl;  // holds a bounded number of open shards
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shoal

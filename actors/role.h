@@ -1,0 +1,146 @@
+// Role: a state machine that takes an event and the time and returns effects. Read this first.
+//
+// A role does no I/O, reads no clock, draws no random number and iterates no unordered container, so that the
+// same objects run live under CAF (actors/caf/) and on virtual time (sim/). Effects of one list are
+// independent: what must follow an operation is returned in answer to its completion event. Effects are
+// carried out in the order given; each may fail, and the failure comes back as an event (operations) or not
+// at all (sends: roles resend).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "actors/messages.h"
+#include "actors/operation.h"
+#include "local/messages.h"
+
+namespace shoal {
+
+using TimeNs = int64_t;  // monotonic, from an arbitrary start
+inline constexpr TimeNs kMillisecond = 1'000'000;
+
+// A node as roles see it: a session. 0 is this node; the coordinator's node has a name of its own, wherever
+// it is.
+using NodeId = uint64_t;
+inline constexpr NodeId kThisNode = 0;
+inline constexpr NodeId kCoordinatorNode = 1;
+inline constexpr NodeId kFirstPeerNode = 16;  // hosts map sessions to ids from here on, never used twice
+
+using TimerId = uint64_t;      // chosen by the role; setting one again moves it
+using OperationId = uint64_t;  // chosen by the role, never used twice
+
+namespace event {
+struct Started {};  // once, before any other
+struct Received {   // from another node, or from a role of this one
+  NodeId from = kThisNode;
+  WireMessage message;
+};
+struct FromClient {
+  ClientId client = 0;
+  std::shared_ptr<const LocalMessage> message;
+};
+struct ClientLost {  // its connection ended; after local::Detach, cleanly
+  ClientId client = 0;
+};
+struct WorldKnown {  // Planner -> ShardWriter and Loader, on this node
+  std::shared_ptr<const World> world;
+  SaveOptions options;
+};
+struct PlanningFailed {  // Planner -> ShardWriter, on this node: no roster will come
+  Status why;
+};
+struct TimerFired {
+  TimerId timer = 0;
+};
+struct OperationDone {
+  OperationId operation = 0;
+  Result<OperationResult> result;
+};
+struct PeerLost {
+  NodeId node = kThisNode;
+  Status why;
+};
+struct Drain {};  // finish what is staged, then answer effect::Drained
+}  // namespace event
+using Event = std::variant<event::Started, event::Received, event::FromClient, event::ClientLost,
+                           event::WorldKnown, event::PlanningFailed, event::TimerFired, event::OperationDone,
+                           event::PeerLost, event::Drain>;
+
+namespace effect {
+struct Send {  // to a role of another node, or of this one (kThisNode, or kCoordinatorNode if that is here)
+  NodeId to = kThisNode;
+  WireMessage message;
+};
+struct Tell {  // to a role of this node, what never leaves it
+  RoleKind to = RoleKind::shard_writer;
+  Event event;
+};
+struct ToClient {
+  ClientId client = 0;
+  std::shared_ptr<const LocalMessage> message;
+};
+struct ForgetClient {  // its slabs are needed no more
+  ClientId client = 0;
+};
+struct SetTimer {
+  TimerId timer = 0;
+  TimeNs at = 0;
+};
+struct CancelTimer {
+  TimerId timer = 0;
+};
+struct Start {
+  OperationId id = 0;
+  Operation operation;
+};
+struct Drained {};
+struct Log {  // for people: one line
+  enum class Level : uint8_t { info, warning } level = Level::info;
+  std::string line;
+};
+}  // namespace effect
+using Effect =
+    std::variant<effect::Send, effect::Tell, effect::ToClient, effect::ForgetClient, effect::SetTimer,
+                 effect::CancelTimer, effect::Start, effect::Drained, effect::Log>;
+using Effects = std::vector<Effect>;
+
+class Role {
+ public:
+  virtual ~Role() = default;
+  virtual RoleKind kind() const = 0;
+  virtual void handle(TimeNs now, const Event& event, Effects& effects) = 0;
+};
+
+// Deadlines and intervals of all roles; one set a run.
+struct RoleTimes {
+  uint32_t join_gather_ms = 5;               // local ranks that attach together are reported together
+  uint32_t resend_first_ms = 500;            // doubled after each resend ...
+  uint32_t resend_most_ms = 10'000;          // ... up to this; at once that long after a Pending
+  uint32_t report_partial_after_ms = 2'000;  // after the first local rank has written
+  uint32_t attempt_deadline_ms = 120'000;    // coordinator: from the first report of an attempt to its abort
+  uint32_t node_deadline_ms =
+      300'000;  // node: from staged to its own tombstone, without a coordinator's word
+  uint32_t abandoned_after_ms =
+      10'000;              // an undecided attempt of an earlier generation, unchanged for that long
+  uint32_t poll_ms = 100;  // how often an undecided attempt is looked at
+};
+
+struct NodeFacts {  // what a node's roles know from the start
+  uint32_t generation = 0;
+  uint32_t epoch = 0;
+  std::string host;                  // of this node, distinct in the job
+  int32_t pid = 0;                   // told to clients
+  uint32_t world_size = 0;           // 0: from the first client
+  std::vector<Rank> expected_ranks;  // of this host, where known; else those that attach
+  RoleTimes times;
+};
+
+std::unique_ptr<Role> make_planner(const NodeFacts& facts);
+std::unique_ptr<Role> make_shard_writer(const NodeFacts& facts);
+std::unique_ptr<Role> make_loader(const NodeFacts& facts);
+std::unique_ptr<Role> make_coordinator(const NodeFacts& facts);
+
+}  // namespace shoal
