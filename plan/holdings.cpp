@@ -69,7 +69,7 @@ uint32_t Holdings::mesh_number(uint32_t layout, uint32_t mesh) {
   if (numbers.empty()) numbers.assign(meshes.size(), kUnset);
   if (numbers[mesh] == kUnset) {
     auto [found, is_new] = mesh_numbers_.emplace(&meshes[mesh], static_cast<uint32_t>(meshes_.size()));
-    if (is_new) meshes_.push_back({&meshes[mesh], RankSet::of_mesh(meshes[mesh]), hash_mesh(meshes[mesh])});
+    if (is_new) meshes_.push_back({&meshes[mesh], RankSet::of_mesh(meshes[mesh])});
     numbers[mesh] = found->second;
   }
   return numbers[mesh];
@@ -101,12 +101,14 @@ Instance Holdings::make_instance(Site site) {
   return instance;
 }
 
-Hash128 Holdings::hash_of(const Instance& instance) const {
+Hash128 Holdings::hash_of(const Instance& instance) {
+  auto [mesh_hash, is_new] = mesh_hashes_.try_emplace(instance.mesh_number);
+  if (is_new) mesh_hash->second = hash_mesh(*instance.mesh);
   CanonicalBytes bytes;
   const auto* mesh = std::get_if<MeshSharding>(&instance.entry->sharding);
   bytes.u8(mesh ? 0 : 1);
   bytes.u8(instance.entry->replicated ? 1 : 0);
-  bytes.hash(meshes_[instance.mesh_number].hash);
+  bytes.hash(mesh_hash->second);
   if (mesh) {
     for (const Placement& placement : mesh->placements) {
       bytes.u8(static_cast<uint8_t>(placement.kind));

@@ -108,11 +108,10 @@ class Holdings {
   struct MeshFacts {
     const Mesh* mesh;
     RankSet ranks;
-    Hash128 hash;
   };
   ValueHoldings derive_value(uint32_t number);
   Instance make_instance(Site site);
-  Hash128 hash_of(const Instance& instance) const;
+  Hash128 hash_of(const Instance& instance);
   void choose(ValueHoldings& value);
   uint32_t mesh_number(uint32_t layout, uint32_t mesh);
   uint32_t layouts_number(std::vector<uint32_t> layouts);
@@ -125,6 +124,7 @@ class Holdings {
   std::map<uint32_t, BoxHoldings> boxes_;
   std::deque<MeshFacts> meshes_;  // references to it stay good
   std::map<const Mesh*, uint32_t, MeshLess> mesh_numbers_;
+  std::map<uint32_t, Hash128> mesh_hashes_;  // by mesh number
   std::vector<std::vector<uint32_t>> mesh_numbers_by_layout_;
   std::vector<std::vector<uint32_t>> layout_sets_;
   std::map<std::vector<uint32_t>, uint32_t> layout_set_numbers_;

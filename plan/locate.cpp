@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <span>
+#include <unordered_map>
 
 #include "plan/shard_intervals.h"
 #include "plan/share_rule.h"
@@ -12,16 +13,41 @@
 namespace shoal {
 
 namespace {
-// What is kept between calls; when it grows beyond, all of it is dropped and derived anew.
+// What is kept; when it grows beyond, all of it is dropped and derived anew.
 constexpr size_t kMaxCachedBoxes = size_t{1} << 21;
+constexpr size_t kMaxCachedGroups = size_t{1} << 18;  // between calls
 constexpr size_t kMaxCachedPlans = 4096;
+
+// A replica group by where it is: the cell of a mesh that shares all sharded coordinates.
+struct CellKey {
+  uint32_t mesh_number, layouts_number;
+  uint32_t sharded_dims;  // one bit a mesh dimension
+  uint64_t cell;          // row-major over those
+  friend bool operator==(const CellKey&, const CellKey&) = default;
+};
+struct CellHash {
+  size_t operator()(const CellKey& key) const noexcept {
+    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+    uint64_t hash = (uint64_t{key.mesh_number} << 32 | key.layouts_number) * kOdd;
+    hash = (hash ^ hash >> 32 ^ key.sharded_dims) * kOdd;
+    return (hash ^ hash >> 32 ^ key.cell) * kOdd >> 8;
+  }
+};
+static_assert(kMaxDims <= 32, "sharded_dims has a bit for each mesh dimension");
 }  // namespace
 
 struct Locator::Impl {
   std::shared_ptr<const World> world;
   ShareRule rule;
+  struct Group {
+    RankSet ranks;
+    const Bucket* bucket = nullptr;
+    uint64_t bucket_round = 0;  // the bucket is there while no clearing has come since
+  };
   Buckets buckets;
   size_t cached_boxes = 0;
+  uint64_t round = 1;
+  std::unordered_map<CellKey, Group, CellHash> groups;  // looked up only
   std::map<Rank, SavePlanPtr> plans;
 
   // One rank's part of a value: all its pieces, of which the files follow.
@@ -36,8 +62,9 @@ struct Locator::Impl {
 
   Holdings& holdings() { return rule.holdings(); }
   const Bucket& bucket_of(const RankSet& group);
-  void add_group_pieces(uint32_t value, const RankSet& group, const std::vector<Box>& boxes,
-                        const Box& target, std::vector<StoredPiece>& out);
+  Group& group_at(const Instance& instance, const Dims& coordinate);
+  void add_group_pieces(uint32_t value, Group& group, const std::vector<Box>& boxes, const Box& target,
+                        std::vector<StoredPiece>& out);
   void add_mesh_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out);
   void add_box_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out);
   std::vector<Stored> box_pieces_of(uint32_t value, Rank rank);
@@ -146,6 +173,7 @@ const Bucket& Locator::Impl::bucket_of(const RankSet& group) {
     if (cached_boxes > kMaxCachedBoxes) {
       buckets.clear();
       cached_boxes = 0;
+      ++round;
     }
     ShareRule::Gathered gathered = rule.gather(group.lowest());
     for (auto& [ranks, bucket] : gathered.buckets) {
@@ -159,15 +187,35 @@ const Bucket& Locator::Impl::bucket_of(const RankSet& group) {
   return found->second;
 }
 
+// The replica group at a coordinate, of which only the sharded mesh dimensions matter.
+Locator::Impl::Group& Locator::Impl::group_at(const Instance& instance, const Dims& coordinate) {
+  CellKey key{instance.mesh_number, instance.layouts_number, 0, 0};
+  if (const auto* sharding = std::get_if<MeshSharding>(&instance.entry->sharding)) {
+    for (size_t i = 0; i < coordinate.size(); ++i) {
+      if (sharding->placements[i].kind == Placement::Kind::replicate) continue;
+      key.sharded_dims |= uint32_t{1} << i;
+      key.cell = key.cell * instance.mesh->shape()[i] + coordinate[i];
+    }
+  }
+  auto [found, is_new] = groups.try_emplace(key);
+  if (is_new) found->second.ranks = holdings().replicas(instance, coordinate);
+  return found->second;
+}
+
 // Pieces of a value whose `boxes` every member of `group` holds.
-void Locator::Impl::add_group_pieces(uint32_t value, const RankSet& group, const std::vector<Box>& boxes,
+void Locator::Impl::add_group_pieces(uint32_t value, Group& group, const std::vector<Box>& boxes,
                                      const Box& target, std::vector<StoredPiece>& out) {
+  if (group.ranks.empty()) return;
   std::vector<Stored> stored;
-  if (rule.options().dedupe != Dedupe::balanced || group.size() == 1) {
-    for (const Box& box : boxes) stored.push_back({group.lowest(), box});
+  if (rule.options().dedupe != Dedupe::balanced || group.ranks.size() == 1) {
+    for (const Box& box : boxes) stored.push_back({group.ranks.lowest(), box});
     return number_pieces(std::move(stored), target, out);
   }
-  const Bucket& bucket = bucket_of(group);
+  if (group.bucket_round != round) {
+    group.bucket = &bucket_of(group.ranks);
+    group.bucket_round = round;
+  }
+  const Bucket& bucket = *group.bucket;
   for (const Share& share : shares_in(bucket, value)) {
     for (Box& box : boxes_of_range(bucket.boxes[share.box].box, share.begin, share.end)) {
       stored.push_back({bucket.members[share.member], std::move(box)});
@@ -181,18 +229,17 @@ void Locator::Impl::add_mesh_pieces(uint32_t value, const Box& target, std::vect
   const Instance& instance = held.instance();
   if (const auto* sharding = std::get_if<MeshSharding>(&instance.entry->sharding)) {
     for_each_shard(instance, *sharding, target, [&](const Dims& coordinate, const std::vector<Box>& boxes) {
-      const RankSet group = holdings().replicas(instance, coordinate);
-      if (!group.empty()) add_group_pieces(value, group, boxes, target, out);
+      add_group_pieces(value, group_at(instance, coordinate), boxes, target, out);
     });
     return;
   }
   if (!instance.entry->replicated && rule.options().dedupe == Dedupe::balanced) {
-    if (std::optional<Rank> writer = rule.whole_writer(value))
-      out.push_back({*writer, 0, whole(held.entry->shape)});
+    std::optional<Rank> writer = rule.whole_writer(value);
+    if (writer) out.push_back({*writer, 0, whole(held.entry->shape)});
     return;
   }
-  const RankSet& group = holdings().holders(instance);
-  if (!group.empty()) add_group_pieces(value, group, {whole(held.entry->shape)}, target, out);
+  Group& group = group_at(instance, Dims(instance.mesh->dims(), 0));
+  add_group_pieces(value, group, {whole(held.entry->shape)}, target, out);
 }
 
 std::vector<Rank> Locator::Impl::box_writers(uint32_t value, const BoxHoldings& all,
@@ -278,6 +325,7 @@ Result<std::vector<StoredPiece>> Locator::pieces(std::string_view fqn, const Box
     return status.with_context(fmt::format("'{}'", fqn));
   }
   if (target.empty()) return out;
+  if (impl_->groups.size() > kMaxCachedGroups) impl_->groups.clear();
   if (held.instance().mesh) {
     impl_->add_mesh_pieces(*number, target, out);
   } else {

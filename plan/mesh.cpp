@@ -97,19 +97,35 @@ Result<Mesh> Mesh::from_ranks(Dims shape, std::vector<Rank> ranks) {
     } while (is_affine && next_coordinate(coordinate, shape));
     if (is_affine) return mesh;
   }
-  Mesh mesh;
-  mesh.by_rank_.resize(size);
-  std::iota(mesh.by_rank_.begin(), mesh.by_rank_.end(), 0u);
-  std::sort(mesh.by_rank_.begin(), mesh.by_rank_.end(),
+  auto listed = std::make_shared<Listed>();
+  listed->by_rank.resize(size);
+  std::iota(listed->by_rank.begin(), listed->by_rank.end(), 0u);
+  std::sort(listed->by_rank.begin(), listed->by_rank.end(),
             [&](uint32_t a, uint32_t b) { return ranks[a] < ranks[b]; });
   for (size_t i = 1; i < size; ++i) {
-    Rank rank = ranks[mesh.by_rank_[i]];
-    if (rank == ranks[mesh.by_rank_[i - 1]]) return bad_mesh(fmt::format("rank {} stands in it twice", rank));
+    Rank rank = ranks[listed->by_rank[i]];
+    if (rank == ranks[listed->by_rank[i - 1]])
+      return bad_mesh(fmt::format("rank {} stands in it twice", rank));
   }
+  listed->ranks = std::move(ranks);
+  Mesh mesh;
   mesh.shape_ = std::move(shape);
   mesh.size_ = size;
-  mesh.listed_ = std::move(ranks);
+  mesh.listed_ = std::move(listed);
   return mesh;
+}
+
+const std::vector<Rank>& Mesh::listed() const {
+  static const std::vector<Rank> none;
+  return listed_ ? listed_->ranks : none;
+}
+
+std::strong_ordering operator<=>(const Mesh& a, const Mesh& b) {
+  if (auto order = a.shape_ <=> b.shape_; order != 0) return order;
+  if (auto order = a.base_ <=> b.base_; order != 0) return order;
+  if (auto order = a.strides_ <=> b.strides_; order != 0) return order;
+  if (a.listed_ == b.listed_) return std::strong_ordering::equal;
+  return a.listed() <=> b.listed();
 }
 
 Result<Mesh> Mesh::affine(Dims shape, Rank base, Dims strides) {
@@ -154,7 +170,7 @@ Rank Mesh::rank_at(std::span<const uint64_t> coordinate) const {
   }
   uint64_t position = 0;
   for (size_t i = 0; i < coordinate.size(); ++i) position = position * shape_[i] + coordinate[i];
-  return listed_[position];
+  return listed_->ranks[position];
 }
 
 std::optional<Dims> Mesh::coordinate_of(Rank rank) const {
@@ -170,9 +186,10 @@ std::optional<Dims> Mesh::coordinate_of(Rank rank) const {
     if (left != 0) return std::nullopt;
     return coordinate;
   }
-  auto found = std::lower_bound(by_rank_.begin(), by_rank_.end(), rank,
-                                [&](uint32_t position, Rank wanted) { return listed_[position] < wanted; });
-  if (found == by_rank_.end() || listed_[*found] != rank) return std::nullopt;
+  const std::vector<Rank>& ranks = listed_->ranks;
+  auto found = std::lower_bound(listed_->by_rank.begin(), listed_->by_rank.end(), rank,
+                                [&](uint32_t position, Rank wanted) { return ranks[position] < wanted; });
+  if (found == listed_->by_rank.end() || ranks[*found] != rank) return std::nullopt;
   uint64_t position = *found;
   for (size_t i = dims(); i-- > 0;) {
     coordinate[i] = position % shape_[i];
@@ -209,7 +226,7 @@ Mesh Mesh::slice(std::span<const uint64_t> coordinate, const std::vector<bool>& 
 }
 
 std::vector<Rank> Mesh::ranks() const {
-  if (!is_affine()) return listed_;
+  if (!is_affine()) return listed_->ranks;
   std::vector<Rank> ranks;
   ranks.reserve(size_);
   Dims coordinate(dims(), 0);
@@ -217,6 +234,18 @@ std::vector<Rank> Mesh::ranks() const {
     ranks.push_back(rank_at(coordinate));
   } while (next_coordinate(coordinate, shape_));
   return ranks;
+}
+
+std::vector<Rank> Mesh::ascending_ranks() const {
+  std::vector<Rank> out;
+  if (is_affine()) {
+    out = ranks();
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+  out.reserve(size_);
+  for (uint32_t position : listed_->by_rank) out.push_back(listed_->ranks[position]);
+  return out;
 }
 
 }  // namespace shoal

@@ -8,6 +8,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -45,10 +46,10 @@ class Mesh {
   const Dims& shape() const { return shape_; }
   size_t dims() const { return shape_.size(); }
   uint64_t size() const { return size_; }
-  bool is_affine() const { return listed_.empty(); }
+  bool is_affine() const { return !listed_; }
   Rank base() const { return base_; }
-  const Dims& strides() const { return strides_; }             // affine only
-  const std::vector<Rank>& listed() const { return listed_; }  // row-major; empty if affine
+  const Dims& strides() const { return strides_; }  // affine only
+  const std::vector<Rank>& listed() const;          // row-major; empty if affine
 
   Rank rank_at(std::span<const uint64_t> coordinate) const;
   // The coordinate of a rank; nullopt if it is not in the mesh. O(dims) if affine, else O(log size).
@@ -58,20 +59,27 @@ class Mesh {
   // alone (one dimension of size 1 if none is free).
   Mesh slice(std::span<const uint64_t> coordinate, const std::vector<bool>& free) const;
   std::vector<Rank> ranks() const;  // row-major
+  std::vector<Rank> ascending_ranks() const;
 
   // Lexicographic in (shape, base, strides, listed ranks), a listed mesh having base 0 and no strides.
-  friend auto operator<=>(const Mesh&, const Mesh&) = default;
+  friend std::strong_ordering operator<=>(const Mesh& a, const Mesh& b);
+  friend bool operator==(const Mesh& a, const Mesh& b) { return (a <=> b) == 0; }
 
  private:
   static Mesh affine_unchecked(Dims shape, Rank base, Dims strides);
 
+  struct Listed {
+    std::vector<Rank> ranks;        // row-major
+    std::vector<uint32_t> by_rank;  // row-major positions by ascending rank
+  };
+
   Dims shape_;
   Rank base_ = 0;
   Dims strides_;
-  std::vector<Rank> listed_;
+  std::shared_ptr<const Listed>
+      listed_;  // nullptr if affine; shared, as meshes of a million ranks are copied
   // What follows is derived.
   uint64_t size_ = 1;
-  std::vector<uint32_t> by_rank_;   // listed only: row-major positions by ascending rank
   std::vector<uint8_t> by_stride_;  // affine only: dimensions of size > 1 by descending stride
 };
 

@@ -6,11 +6,7 @@
 namespace shoal {
 
 RankSet RankSet::of_mesh(const Mesh& mesh) {
-  if (!mesh.is_affine()) {
-    std::vector<Rank> ranks = mesh.listed();
-    std::sort(ranks.begin(), ranks.end());
-    return from_ascending(std::move(ranks));
-  }
+  if (!mesh.is_affine()) return from_ascending(mesh.ascending_ranks());
   RankSet set;
   set.size_ = mesh.size();
   set.base_ = mesh.base();

@@ -94,13 +94,14 @@ Result<Roster> Roster::from_runs(uint32_t world_size, std::vector<LayoutId> layo
   if (Status status = validate_world_size(world_size); !status.ok())
     return Status(Code::corrupt, status.message());
   SHOAL_ASSIGN_OR_RETURN(uint32_t layouts, check_runs(layout_runs, world_size, "layouts"));
-  SHOAL_RETURN_IF_ERROR(check_runs(host_runs, world_size, "hosts").status());
+  SHOAL_ASSIGN_OR_RETURN(uint32_t hosts, check_runs(host_runs, world_size, "hosts"));
   if (layouts != layout_ids.size()) return Status(Code::corrupt, "roster: a layout that no rank has");
   if (std::set<LayoutId>(layout_ids.begin(), layout_ids.end()).size() != layout_ids.size()) {
     return Status(Code::corrupt, "roster: a layout stands in it twice");
   }
   Roster roster;
   roster.world_size_ = world_size;
+  roster.hosts_ = hosts;
   roster.layout_starts_ = starts_of(layout_runs);
   roster.host_starts_ = starts_of(host_runs);
   roster.layout_ids_ = std::move(layout_ids);

@@ -39,10 +39,12 @@ class Roster {
   const std::vector<uint32_t>& host_starts() const { return host_starts_; }
   uint32_t layout_of(Rank rank) const;  // index into layout_ids(); O(log runs)
   uint32_t host_of(Rank rank) const;
+  uint32_t hosts() const { return hosts_; }
   const RosterId& id() const { return id_; }
 
  private:
   uint32_t world_size_ = 0;
+  uint32_t hosts_ = 0;
   std::vector<LayoutId> layout_ids_;
   std::vector<Run> layout_runs_, host_runs_;
   std::vector<uint32_t> layout_starts_, host_starts_;

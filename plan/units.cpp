@@ -157,6 +157,35 @@ void deal_runs(uint32_t box, uint64_t element_bytes, uint64_t elements, const Cu
   shares.push_back({box, last_member, begin, elements});
 }
 
+// Of each member, by ascending rank: how many members on the same host come before it.
+std::vector<uint32_t> turns_on_host(const std::vector<Rank>& ranks, const Roster& roster) {
+  const std::vector<Run>& runs = roster.host_runs();
+  const std::vector<uint32_t>& starts = roster.host_starts();
+  std::vector<uint32_t> turns(ranks.size());
+  // Counters by host: an array costs as much as there are hosts, a map as there are members.
+  const bool use_array = ranks.size() >= roster.hosts() / 8;
+  std::vector<uint32_t> met_array(use_array ? roster.hosts() : 0);
+  std::map<uint32_t, uint32_t> met_map;
+  uint32_t* met = nullptr;
+  size_t run = 0;
+  uint64_t run_end = 0;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] >= run_end) {
+      // Mostly the next one; otherwise found by halving.
+      if (i == 0 || run + 1 == runs.size() || ranks[i] >= uint64_t{starts[run + 1]} + runs[run + 1].count) {
+        run = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), ranks[i]) - starts.begin()) -
+              1;
+      } else {
+        ++run;
+      }
+      run_end = uint64_t{starts[run]} + runs[run].count;
+      met = use_array ? &met_array[runs[run].value] : &met_map[runs[run].value];
+    }
+    turns[i] = (*met)++;
+  }
+  return turns;
+}
+
 }  // namespace
 
 std::vector<Share> divide(std::span<const SharedBox> boxes, uint64_t members, uint64_t unit_bytes) {
@@ -189,41 +218,23 @@ uint64_t count_units(std::span<const SharedBox> boxes, uint64_t unit_bytes) {
 
 std::vector<Rank> first_members(const RankSet& group, const Roster& roster, uint64_t count) {
   const std::vector<Rank> ranks = group.ranks();
-  const std::vector<uint32_t>& starts = roster.host_starts();
-  // turn[i]: how many members of the same host come before member i.
-  std::vector<uint32_t> turn(ranks.size());
-  std::map<uint32_t, uint32_t> met;  // by host, of runs that are closed
-  uint32_t turns = 0;
-  size_t run = 0;
-  uint32_t* here = nullptr;
-  uint64_t run_end = 0;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (here == nullptr || ranks[i] >= run_end) {
-      run = static_cast<size_t>(
-                std::upper_bound(starts.begin() + static_cast<std::ptrdiff_t>(run), starts.end(), ranks[i]) -
-                starts.begin()) -
-            1;
-      run_end = uint64_t{starts[run]} + roster.host_runs()[run].count;
-      here = &met[roster.host_runs()[run].value];
-    }
-    turn[i] = (*here)++;
-    turns = std::max(turns, *here);
-  }
+  count = std::min<uint64_t>(count, ranks.size());
+  const std::vector<uint32_t> turns = turns_on_host(ranks, roster);
   // Where the members of each turn begin.
-  std::vector<uint64_t> next(turns + 1, 0);
-  for (uint32_t t : turn) ++next[t + 1];
-  for (uint32_t t = 0; t < turns; ++t) next[t + 1] += next[t];
+  std::vector<uint64_t> next(*std::max_element(turns.begin(), turns.end()) + 2, 0);
+  for (uint32_t turn : turns) ++next[turn + 1];
+  for (size_t turn = 1; turn < next.size(); ++turn) next[turn] += next[turn - 1];
 
   CanonicalBytes bytes;
   bytes.u32(group.lowest());
   bytes.u32(group.highest());
   bytes.u32(static_cast<uint32_t>(group.size()));
   const uint64_t rotation = bytes.hash_64() % ranks.size();
-  std::vector<Rank> out(std::min<uint64_t>(count, ranks.size()));
+  std::vector<Rank> out(count);
   for (size_t i = 0; i < ranks.size(); ++i) {
-    uint64_t place = next[turn[i]]++;
+    uint64_t place = next[turns[i]]++;
     place = place >= rotation ? place - rotation : place + ranks.size() - rotation;
-    if (place < out.size()) out[place] = ranks[i];
+    if (place < count) out[place] = ranks[i];
   }
   return out;
 }

@@ -40,10 +40,10 @@ Mesh random_mesh(std::mt19937_64& random, uint32_t world_size) {
 }
 
 Dims random_shape(std::mt19937_64& random) {
-  static const std::vector<uint64_t> sizes{1, 2, 3, 5, 8, 13, 31};
-  Dims shape(up_to(random, 3));
+  static const std::vector<uint64_t> sizes{1, 2, 3, 5, 8, 13, 31, 97};
+  Dims shape(3 - std::min(up_to(random, 3), up_to(random, 3)));
   for (uint64_t& size : shape) size = chance(random, 4) ? 0 : one_of(random, sizes);
-  if (shape.size() == 3) shape[up_to(random, 2)] = 2;
+  if (shape.size() == 3) shape[up_to(random, 2)] = 1 + up_to(random, 3);
   return shape;
 }
 
@@ -77,6 +77,7 @@ std::vector<Box> random_tiling(std::mt19937_64& random, const Dims& shape) {
 struct Draft {
   explicit Draft(uint32_t world_size) : builders(world_size) {}
   std::vector<LayoutBuilder> builders;
+  std::vector<Mesh> meshes;  // drawn so far: values that share one fall into the same replica groups
   uint32_t size() const { return static_cast<uint32_t>(builders.size()); }
 };
 
@@ -86,11 +87,17 @@ struct Tensor {
   Dims shape;
 };
 
+Mesh draw_mesh(std::mt19937_64& random, Draft& draft) {
+  if (draft.meshes.size() < 2 || chance(random, 20))
+    draft.meshes.push_back(random_mesh(random, draft.size()));
+  return one_of(random, draft.meshes);
+}
+
 void add_on_meshes(std::mt19937_64& random, Draft& draft, const Tensor& tensor) {
   std::vector<bool> taken(draft.size(), false);
   const bool everybody = chance(random, 20), lazily = chance(random, 20), replicated = chance(random, 50);
   for (uint64_t meshes = 1 + (chance(random, 40) ? 1 : 0); meshes > 0; --meshes) {
-    const Mesh mesh = random_mesh(random, draft.size());
+    const Mesh mesh = draw_mesh(random, draft);
     const bool is_group = chance(random, 25);
     const std::vector<Placement> placements = random_placements(random, mesh, tensor.shape);
     for (Rank rank = 0; rank < draft.size(); ++rank) {
@@ -125,7 +132,7 @@ void add_boxes(std::mt19937_64& random, Draft& draft, const Tensor& tensor) {
 }
 
 void add_object(std::mt19937_64& random, Draft& draft, const Tensor& tensor) {
-  const Mesh mesh = random_mesh(random, draft.size());
+  const Mesh mesh = draw_mesh(random, draft);
   for (Rank rank = 0; rank < draft.size(); ++rank) {
     if (mesh.contains(rank)) draft.builders[rank].add_object(tensor.fqn, mesh, chance(random, 50));
   }
