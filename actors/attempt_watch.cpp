@@ -1,0 +1,59 @@
+#include "actors/attempt_watch.h"
+
+namespace shoal {
+
+AttemptInfo::State state_of(const Decision& decision) {
+  if (decision.committed()) return AttemptInfo::State::committed;
+  return decision.tombstone().reason == Tombstone::Reason::deleted ? AttemptInfo::State::deleted
+                                                                   : AttemptInfo::State::aborted;
+}
+
+void AttemptWatch::watch(TimeNs now, const AttemptKey& key, TimeNs unchanged_for, std::string cause,
+                         EffectWriter& out, Then then) {
+  auto [found, fresh] = watched_.try_emplace(key);
+  found->second.then.push_back(std::move(then));
+  if (!fresh) return;
+  found->second.unchanged_for = unchanged_for;
+  found->second.since = now;
+  found->second.cause = std::move(cause);
+  look(key, out);
+}
+
+void AttemptWatch::look(const AttemptKey& key, EffectWriter& out) {
+  operations_.start(operation::InspectAttempt{key}, out,
+                    [this, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      looked(now, key, result_as<AttemptInfo>(std::move(result)), then_out);
+                    });
+}
+
+void AttemptWatch::looked(TimeNs now, const AttemptKey& key, Result<AttemptInfo> info, EffectWriter& out) {
+  if (!info.ok()) return finish(now, key, info.status(), out);
+  if (info->state != AttemptInfo::State::undecided) return finish(now, key, info->state, out);
+  Watched& watched = watched_.at(key);
+  if (!watched.seen || watched.fingerprint != info->fingerprint) {
+    watched.seen = true;
+    watched.fingerprint = info->fingerprint;
+    watched.since = now;
+  }
+  if (now - watched.since < watched.unchanged_for) {
+    timers_.set(now + poll_, out, [this, key](TimeNs, EffectWriter& then_out) { look(key, then_out); });
+    return;
+  }
+  operations_.start(operation::PublishDecision{key, Tombstone{Tombstone::Reason::aborted, watched.cause}},
+                    out,
+                    [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      if (!decision.ok()) return finish(then_now, key, decision.status(), then_out);
+                      finish(then_now, key, state_of(**decision), then_out);
+                    });
+}
+
+void AttemptWatch::finish(TimeNs now, const AttemptKey& key, Result<AttemptInfo::State> state,
+                          EffectWriter& out) {
+  auto found = watched_.find(key);
+  std::vector<Then> then = std::move(found->second.then);
+  watched_.erase(found);
+  for (Then& each : then) each(now, state, out);
+}
+
+}  // namespace shoal

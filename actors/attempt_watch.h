@@ -1,0 +1,47 @@
+// Sees undecided attempts decided: waits while somebody still writes, then puts a tombstone over what nobody
+// finishes.
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "actors/continuations.h"
+
+namespace shoal {
+
+class AttemptWatch {
+ public:
+  // state: what became of it. An error: the root could not be read or written.
+  using Then = std::function<void(TimeNs now, Result<AttemptInfo::State> state, EffectWriter& out)>;
+
+  AttemptWatch(PendingOperations& operations, PendingTimers& timers, TimeNs poll)
+      : operations_(operations), timers_(timers), poll_(poll) {}
+
+  // Polls until a decision stands, or until the listing of the attempt's folder has not changed for
+  // `unchanged_for` by this observer's clock; then publishes a tombstone with `cause` and reports what
+  // stands.
+  void watch(TimeNs now, const AttemptKey& key, TimeNs unchanged_for, std::string cause, EffectWriter& out,
+             Then then);
+
+ private:
+  struct Watched {
+    TimeNs unchanged_for = 0;
+    TimeNs since = 0;
+    uint64_t fingerprint = 0;
+    bool seen = false;
+    std::string cause;
+    std::vector<Then> then;
+  };
+  void look(const AttemptKey& key, EffectWriter& out);
+  void looked(TimeNs now, const AttemptKey& key, Result<AttemptInfo> info, EffectWriter& out);
+  void finish(TimeNs now, const AttemptKey& key, Result<AttemptInfo::State> state, EffectWriter& out);
+
+  PendingOperations& operations_;
+  PendingTimers& timers_;
+  const TimeNs poll_;
+  std::map<AttemptKey, Watched> watched_;
+};
+
+AttemptInfo::State state_of(const Decision& decision);
+
+}  // namespace shoal

@@ -1,0 +1,72 @@
+// What a role does when an operation of its is done or a timer fires, kept beside the request. Ids count up
+// from 1, so that the same events give the same ids on every host.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "actors/effect_writer.h"
+
+namespace shoal {
+
+class PendingOperations {
+ public:
+  using Then = std::function<void(TimeNs now, Result<OperationResult> result, EffectWriter& out)>;
+
+  void start(Operation operation, EffectWriter& out, Then then) {
+    const OperationId id = ++last_;
+    pending_.emplace(id, std::move(then));
+    out.start(id, std::move(operation));
+  }
+  void done(TimeNs now, const event::OperationDone& event, EffectWriter& out) {
+    auto found = pending_.find(event.operation);
+    if (found == pending_.end()) return;
+    Then then = std::move(found->second);
+    pending_.erase(found);
+    then(now, event.result, out);
+  }
+  bool empty() const { return pending_.empty(); }
+
+ private:
+  OperationId last_ = 0;
+  std::map<OperationId, Then> pending_;
+};
+
+class PendingTimers {
+ public:
+  using Then = std::function<void(TimeNs now, EffectWriter& out)>;
+
+  TimerId set(TimeNs at, EffectWriter& out, Then then) {
+    const TimerId id = ++last_;
+    pending_.emplace(id, std::move(then));
+    out.set_timer(id, at);
+    return id;
+  }
+  // 0 is no timer: nothing happens. Sets *timer to 0.
+  void cancel(TimerId* timer, EffectWriter& out) {
+    if (*timer != 0 && pending_.erase(*timer) != 0) out.cancel_timer(*timer);
+    *timer = 0;
+  }
+  void fired(TimeNs now, const event::TimerFired& event, EffectWriter& out) {
+    auto found = pending_.find(event.timer);
+    if (found == pending_.end()) return;
+    Then then = std::move(found->second);
+    pending_.erase(found);
+    then(now, out);
+  }
+
+ private:
+  TimerId last_ = 0;
+  std::map<TimerId, Then> pending_;
+};
+
+// The value of an operation's result, or what prevented it. An answer of another kind is the host's fault.
+template <class T>
+Result<T> result_as(Result<OperationResult> result) {
+  if (!result.ok()) return result.status();
+  SHOAL_CHECK(std::holds_alternative<T>(*result));
+  return std::get<T>(std::move(*result));
+}
+
+}  // namespace shoal

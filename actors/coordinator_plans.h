@@ -1,0 +1,40 @@
+// What the coordinator checks reports against: the plan of every rank under the roster in force, worked out
+// when first asked and kept as ids and counts only.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "actors/messages.h"
+#include "storage/decision.h"
+
+namespace shoal {
+
+class ExpectedPlans {
+ public:
+  ExpectedPlans(std::shared_ptr<const World> world, SaveOptions options)
+      : world_(std::move(world)), options_(options), ranks_(world_->roster.world_size()) {}
+
+  const World& world() const { return *world_; }
+  const std::shared_ptr<const World>& world_ptr() const { return world_; }
+  const SaveOptions& options() const { return options_; }
+
+  // OK iff the report's ranks, plan ids, files and byte sums are those of the rule. The message names the
+  // rank.
+  Status check(const wire::ShardsWritten& report);
+
+ private:
+  struct Expected {
+    bool known = false;
+    PlanId id;
+    uint32_t files = 0;
+    uint64_t tensor_bytes = 0;
+  };
+  Result<const Expected*> expected(Rank rank);
+
+  std::shared_ptr<const World> world_;
+  SaveOptions options_;
+  std::vector<Expected> ranks_;
+};
+
+}  // namespace shoal

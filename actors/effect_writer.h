@@ -1,0 +1,65 @@
+// EffectWriter: how a role writes down its effects, so that its code reads as what it does.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "actors/role.h"
+
+namespace shoal {
+
+class EffectWriter {
+ public:
+  EffectWriter(RoleKind self, Effects& out) : self_(self), out_(out) {}
+
+  void send(NodeId to, RoleKind role, WireBody body) {
+    out_.push_back(effect::Send{to, {self_, role, std::make_shared<const WireBody>(std::move(body))}});
+  }
+  void tell(RoleKind role, Event event) { out_.push_back(effect::Tell{role, std::move(event)}); }
+  void to_client(ClientId client, LocalMessage message) {
+    out_.push_back(effect::ToClient{client, std::make_shared<const LocalMessage>(std::move(message))});
+  }
+  void forget_client(ClientId client) { out_.push_back(effect::ForgetClient{client}); }
+  void set_timer(TimerId timer, TimeNs at) { out_.push_back(effect::SetTimer{timer, at}); }
+  void cancel_timer(TimerId timer) { out_.push_back(effect::CancelTimer{timer}); }
+  void start(OperationId id, Operation operation) { out_.push_back(effect::Start{id, std::move(operation)}); }
+  void drained() { out_.push_back(effect::Drained{}); }
+  void info(std::string line) { out_.push_back(effect::Log{effect::Log::Level::info, std::move(line)}); }
+  void warning(std::string line) {
+    out_.push_back(effect::Log{effect::Log::Level::warning, std::move(line)});
+  }
+
+ private:
+  RoleKind self_;
+  Effects& out_;
+};
+
+// Waiting times between resends: doubled each time, up to a bound.
+class Backoff {
+ public:
+  explicit Backoff(const RoleTimes& times)
+      : first_(times.resend_first_ms * kMillisecond), most_(times.resend_most_ms * kMillisecond) {}
+  TimeNs next() {
+    TimeNs wait = next_ == 0 ? first_ : next_;
+    next_ = wait * 2 < most_ ? wait * 2 : most_;
+    return wait;
+  }
+  void reset() { next_ = 0; }
+  void slow_down() { next_ = most_; }
+
+ private:
+  TimeNs first_;
+  TimeNs most_;
+  TimeNs next_ = 0;
+};
+
+// Calls the overload of `visitor` for the alternative held.
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+
+}  // namespace shoal

@@ -1,0 +1,363 @@
+// Loader: one a node. Chooses a checkpoint, works out what to read of it, and passes verified bytes to the
+// clients through their windows. docs/protocol.md, "A load".
+#include <algorithm>
+#include <map>
+
+#include "actors/attempt_watch.h"
+#include "actors/read_plan.h"
+#include "gpu/digest.h"
+
+namespace shoal {
+namespace {
+
+class Loader final : public Role {
+ public:
+  explicit Loader(const NodeFacts& facts)
+      : facts_(facts), watch_(operations_, timers_, facts.times.poll_ms * kMillisecond) {}
+
+  RoleKind kind() const override { return RoleKind::loader; }
+
+  void handle(TimeNs now, const Event& event, Effects& effects) override {
+    EffectWriter out(kind(), effects);
+    if (const auto* from_client = std::get_if<event::FromClient>(&event)) {
+      on_client(now, from_client->client, *from_client->message, out);
+    } else if (const auto* done = std::get_if<event::OperationDone>(&event)) {
+      operations_.done(now, *done, out);
+    } else if (const auto* timer = std::get_if<event::TimerFired>(&event)) {
+      timers_.fired(now, *timer, out);
+    } else if (const auto* lost = std::get_if<event::ClientLost>(&event)) {
+      slabs_.erase(slabs_.lower_bound({lost->client, 0}), slabs_.lower_bound({lost->client + 1, 0}));
+      loads_.erase(loads_.lower_bound({lost->client, 0}), loads_.lower_bound({lost->client + 1, 0}));
+    } else if (std::get_if<event::Drain>(&event)) {
+      out.drained();
+    }
+  }
+
+ private:
+  using LoadKey = std::pair<ClientId, uint32_t>;  // client and its request id
+  struct Load {
+    local::Load request;
+    uint64_t part_bytes = 0;
+    std::shared_ptr<const Decision> decision;
+    std::vector<ReadBatchPlan> batches;
+    size_t next_batch = 0;
+    size_t unplaced = 0;                 // batches being read, or loaded and not yet placed
+    std::map<uint32_t, uint32_t> parts;  // batch under way -> its part of the window
+    std::vector<uint32_t> free_parts;
+  };
+
+  void on_client(TimeNs now, ClientId client, const LocalMessage& message, EffectWriter& out) {
+    if (const auto* slab = std::get_if<local::Slab>(&message)) {
+      slabs_[{client, slab->slab_id}] = slab->bytes;
+    } else if (const auto* latest = std::get_if<local::Latest>(&message)) {
+      on_latest(client, latest->request_id, out);
+    } else if (const auto* load = std::get_if<local::Load>(&message)) {
+      on_load(now, client, *load, out);
+    } else if (const auto* placed = std::get_if<local::Placed>(&message)) {
+      on_placed({client, placed->request_id}, placed->batch, out);
+    }
+  }
+
+  // --- which checkpoint ---
+
+  // The greatest committed attempt; nullopt if there is none. An attempt above it whose decision is damaged
+  // is an error: going back silently is for nobody but the user to choose, by naming a step.
+  static Result<std::optional<AttemptKey>> newest(const AttemptList& list) {
+    std::optional<AttemptKey> best;
+    for (const AttemptInfo& info : list.attempts) {
+      if (info.state == AttemptInfo::State::committed && (!best || *best < info.key)) best = info.key;
+    }
+    for (const auto& [key, why] : list.damaged) {
+      if (!best || *best < key) {
+        return why.with_context("the newest checkpoint, " + to_string(key) +
+                                ", cannot be read; name a step to load another");
+      }
+    }
+    return best;
+  }
+
+  void on_latest(ClientId client, uint32_t request_id, EffectWriter& out) {
+    operations_.start(
+        operation::ListAttempts{}, out,
+        [this, client, request_id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+          auto list = result_as<AttemptList>(std::move(result));
+          if (!list.ok()) return not_found(client, request_id, list.status(), then_out);
+          auto best = newest(*list);
+          if (!best.ok()) return not_found(client, request_id, best.status(), then_out);
+          if (!*best) return not_found(client, request_id, no_checkpoint(), then_out);
+          read_metadata(client, request_id, **best, then_out);
+        });
+  }
+
+  static Status no_checkpoint() {
+    return Status(Code::not_found, "there is no committed checkpoint in this root");
+  }
+
+  void not_found(ClientId client, uint32_t request_id, Status why, EffectWriter& out) {
+    out.to_client(client, local::Found{request_id, std::move(why), {}});
+  }
+
+  void read_metadata(ClientId client, uint32_t request_id, const AttemptKey& key, EffectWriter& out) {
+    operations_.start(
+        operation::ReadDecision{key}, out,
+        [this, client, request_id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+          auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+          if (!decision.ok()) return not_found(client, request_id, decision.status(), then_out);
+          out_found(client, request_id, **decision, then_out);
+        });
+  }
+
+  static void out_found(ClientId client, uint32_t request_id, const Decision& decision, EffectWriter& out) {
+    out.to_client(client, local::Found{request_id, ok_status(), metadata_of(decision)});
+  }
+
+  void on_load(TimeNs now, ClientId client, const local::Load& request, EffectWriter& out) {
+    const LoadKey id{client, request.request_id};
+    auto slab = slabs_.find({client, request.slab_id});
+    if (slab == slabs_.end() || slab->second < kMinWindowBytes) {
+      return not_found(
+          client, request.request_id,
+          Status(Code::invalid_argument,
+                 "a load window of at least " + human_bytes(kMinWindowBytes) + " must be given first"),
+          out);
+    }
+    auto [found, fresh] = loads_.try_emplace(id);
+    if (!fresh) return;
+    found->second.request = request;
+    found->second.part_bytes = slab->second / kWindowParts / kDigestBlockBytes * kDigestBlockBytes;
+    for (uint32_t part = kWindowParts; part-- > 0;) found->second.free_parts.push_back(part);
+    (void)now;
+    if (!request.latest) return choose_step(id, out);
+    operations_.start(operation::ReadLoadChoice{facts_.generation, request.ordinal}, out,
+                      [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                        auto choice = result_as<LoadChoice>(std::move(result));
+                        if (choice.ok()) return chosen(id, *choice, then_out);
+                        if (choice.status().code() != Code::not_found)
+                          return fail(id, choice.status(), then_out);
+                        decide_earlier(then_now, id, then_out);
+                      });
+  }
+
+  void choose_step(const LoadKey& id, EffectWriter& out) {
+    operations_.start(
+        operation::ListAttempts{}, out,
+        [this, id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+          auto found = loads_.find(id);
+          if (found == loads_.end()) return;
+          const uint64_t step = found->second.request.step;
+          auto list = result_as<AttemptList>(std::move(result));
+          if (!list.ok()) return fail(id, list.status(), then_out);
+          std::optional<AttemptKey> best;
+          for (const AttemptInfo& info : list->attempts) {
+            if (info.key.step == step && info.state == AttemptInfo::State::committed &&
+                (!best || *best < info.key)) {
+              best = info.key;
+            }
+          }
+          for (const auto& [key, why] : list->damaged) {
+            if (key.step == step && !best) return fail(id, why, then_out);
+          }
+          if (!best) {
+            return fail(id,
+                        Status(Code::not_found,
+                               "step " + std::to_string(step) + " has no committed checkpoint in this root"),
+                        then_out);
+          }
+          read_decision(id, *best, then_out);
+        });
+  }
+
+  // load(latest): every attempt above the newest committed one is decided first, so that the choice cannot be
+  // overtaken by what had begun before it.
+  void decide_earlier(TimeNs now, const LoadKey& id, EffectWriter& out) {
+    (void)now;
+    operations_.start(operation::ListAttempts{}, out,
+                      [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                        if (!loads_.contains(id)) return;
+                        auto list = result_as<AttemptList>(std::move(result));
+                        if (!list.ok()) return fail(id, list.status(), then_out);
+                        auto best = newest(*list);
+                        if (!best.ok()) return fail(id, best.status(), then_out);
+                        for (const AttemptInfo& info : list->attempts) {
+                          if (info.state != AttemptInfo::State::undecided || (*best && info.key < **best))
+                            continue;
+                          return await_decision(then_now, id, info.key, then_out);
+                        }
+                        publish_choice(id, *best, then_out);
+                      });
+  }
+
+  void await_decision(TimeNs now, const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
+    // An attempt of this generation has its own deadlines; one of an earlier generation is abandoned once
+    // nobody writes it.
+    const uint32_t patience_ms =
+        key.generation < facts_.generation ? facts_.times.abandoned_after_ms : facts_.times.node_deadline_ms;
+    watch_.watch(now, key, patience_ms * kMillisecond, "left undecided until a later load", out,
+                 [this, id](TimeNs then_now, Result<AttemptInfo::State> state, EffectWriter& then_out) {
+                   if (!state.ok()) return fail(id, state.status(), then_out);
+                   decide_earlier(then_now, id, then_out);
+                 });
+  }
+
+  void publish_choice(const LoadKey& id, const std::optional<AttemptKey>& key, EffectWriter& out) {
+    LoadChoice choice;
+    choice.found = key.has_value();
+    if (key) choice.key = *key;
+    const uint32_t ordinal = loads_.at(id).request.ordinal;
+    operations_.start(operation::PublishLoadChoice{facts_.generation, ordinal, choice}, out,
+                      [this, id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                        auto stands = result_as<LoadChoice>(std::move(result));
+                        if (!stands.ok()) return fail(id, stands.status(), then_out);
+                        chosen(id, *stands, then_out);
+                      });
+  }
+
+  void chosen(const LoadKey& id, const LoadChoice& choice, EffectWriter& out) {
+    if (!choice.found) return fail(id, no_checkpoint(), out);
+    read_decision(id, choice.key, out);
+  }
+
+  // --- what to read ---
+
+  void read_decision(const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
+    operations_.start(
+        operation::ReadDecision{key}, out,
+        [this, id, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+          auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+          if (!decision.ok()) return fail(id, decision.status(), then_out);
+          if (!(*decision)->committed()) {
+            return fail(
+                id, Status(Code::not_found, to_string(key) + " is gone: " + (*decision)->tombstone().cause),
+                then_out);
+          }
+          begin(id, *decision, then_out);
+        });
+  }
+
+  void begin(const LoadKey& id, std::shared_ptr<const Decision> decision, EffectWriter& out) {
+    auto found = loads_.find(id);
+    if (found == loads_.end()) return;
+    Load& load = found->second;
+    load.decision = std::move(decision);
+    out_found(id.first, id.second, *load.decision, out);
+    const Manifest& manifest = load.decision->manifest();
+    if (manifest.rule_version != kRuleVersion) {
+      return fail(id,
+                  Status(Code::version, to_string(load.decision->key) + " was planned by rule version " +
+                                            std::to_string(manifest.rule_version) + ", this program knows " +
+                                            std::to_string(kRuleVersion)),
+                  out);
+    }
+    Locator locator(manifest.world, manifest.options);
+    if (Status status = compare_targets(locator, load.request.targets); !status.ok())
+      return fail(id, status, out);
+    auto plan = plan_reads(locator, *load.decision, load.request.targets);
+    if (!plan.ok()) return fail(id, plan.status(), out);
+    if (plan->objects.empty()) return read_all(id, std::move(plan->reads), out);
+    operation::MeasureObjects measure;
+    for (const PlannedObject& object : plan->objects) measure.pieces.push_back(object.piece);
+    operations_.start(std::move(measure), out,
+                      [this, id, shared = std::make_shared<ReadPlan>(std::move(*plan))](
+                          TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                        auto lengths = result_as<std::vector<uint64_t>>(std::move(result));
+                        if (!lengths.ok()) return fail(id, lengths.status(), then_out);
+                        std::vector<PlannedRead> reads = std::move(shared->reads);
+                        for (PlannedRead& read : object_reads(shared->objects, *lengths)) {
+                          reads.push_back(std::move(read));
+                        }
+                        read_all(id, std::move(reads), then_out);
+                      });
+  }
+
+  // --- reading ---
+
+  void read_all(const LoadKey& id, std::vector<PlannedRead> reads, EffectWriter& out) {
+    auto found = loads_.find(id);
+    if (found == loads_.end()) return;
+    found->second.batches = make_batches(reads, found->second.part_bytes);
+    proceed(id, out);
+  }
+
+  void proceed(const LoadKey& id, EffectWriter& out) {
+    auto found = loads_.find(id);
+    if (found == loads_.end()) return;
+    Load& load = found->second;
+    while (load.next_batch < load.batches.size() && !load.free_parts.empty()) {
+      const uint32_t batch = static_cast<uint32_t>(load.next_batch++);
+      const uint32_t part = load.free_parts.back();
+      load.free_parts.pop_back();
+      load.parts[batch] = part;
+      ++load.unplaced;
+      operation::ReadBatch read{id.first, load.request.slab_id, {}};
+      for (size_t i = 0; i < load.batches[batch].reads.size(); ++i) {
+        const PlannedRead& planned = load.batches[batch].reads[i];
+        read.ranges.push_back({planned.piece, planned.begin, planned.end,
+                               part * load.part_bytes + load.batches[batch].offsets[i]});
+      }
+      operations_.start(std::move(read), out,
+                        [this, id, batch](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                          if (!result.ok()) return fail(id, result.status(), then_out);
+                          loaded(id, batch, then_out);
+                        });
+    }
+    if (load.next_batch == load.batches.size() && load.unplaced == 0) {
+      loads_.erase(found);
+      out.to_client(id.first, local::LoadDone{id.second, ok_status()});
+    }
+  }
+
+  void loaded(const LoadKey& id, uint32_t batch, EffectWriter& out) {
+    auto found = loads_.find(id);
+    if (found == loads_.end()) return;
+    Load& load = found->second;
+    local::Loaded message{id.second, batch, {}};
+    const uint64_t part_offset = load.parts.at(batch) * load.part_bytes;
+    for (size_t i = 0; i < load.batches[batch].reads.size(); ++i) {
+      const PlannedRead& read = load.batches[batch].reads[i];
+      message.pieces.push_back({read.target, read.piece->box, read.begin, read.end - read.begin,
+                                part_offset + load.batches[batch].offsets[i], read.piece_bytes});
+    }
+    load.batches[batch] = {};
+    out.to_client(id.first, std::move(message));
+  }
+
+  void on_placed(const LoadKey& id, uint32_t batch, EffectWriter& out) {
+    auto found = loads_.find(id);
+    if (found == loads_.end()) return;
+    auto part = found->second.parts.find(batch);
+    if (part == found->second.parts.end()) return;
+    found->second.free_parts.push_back(part->second);
+    found->second.parts.erase(part);
+    --found->second.unplaced;
+    proceed(id, out);
+  }
+
+  // Before the checkpoint was found: Found carries the error; after: LoadDone does.
+  void fail(const LoadKey& id, Status why, EffectWriter& out) {
+    auto found = loads_.find(id);
+    if (found == loads_.end()) return;
+    const bool was_found = found->second.decision != nullptr;
+    loads_.erase(found);
+    out.warning("load for client " + std::to_string(id.first) + ": " + why.to_string());
+    if (was_found) {
+      out.to_client(id.first, local::LoadDone{id.second, std::move(why)});
+    } else {
+      not_found(id.first, id.second, std::move(why), out);
+    }
+  }
+
+  const NodeFacts facts_;
+  PendingOperations operations_;
+  PendingTimers timers_;
+  AttemptWatch watch_;
+  std::map<std::pair<ClientId, uint32_t>, uint64_t> slabs_;  // bytes of each slab
+  std::map<LoadKey, Load> loads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Role> make_loader(const NodeFacts& facts) {
+  return std::make_unique<Loader>(facts);
+}
+
+}  // namespace shoal

@@ -1,0 +1,200 @@
+// Planner: one a node. Collects what the ranks of this host hold, has the coordinator make a roster of all
+// ranks, and hands the world to the clients and to the other roles of the node. docs/protocol.md, "Joining".
+#include <map>
+
+#include "actors/effect_writer.h"
+
+namespace shoal {
+namespace {
+
+constexpr TimerId kJoinTimer = 1;
+
+class Planner final : public Role {
+ public:
+  explicit Planner(const NodeFacts& facts)
+      : facts_(facts), world_size_(facts.world_size), backoff_(facts.times) {}
+
+  RoleKind kind() const override { return RoleKind::planner; }
+
+  void handle(TimeNs now, const Event& event, Effects& effects) override {
+    EffectWriter out(kind(), effects);
+    if (const auto* from_client = std::get_if<event::FromClient>(&event)) {
+      on_client(now, from_client->client, *from_client->message, out);
+    } else if (const auto* lost = std::get_if<event::ClientLost>(&event)) {
+      on_client_lost(lost->client);
+    } else if (const auto* received = std::get_if<event::Received>(&event)) {
+      on_message(received->from, *received->message.body, out);
+    } else if (const auto* timer = std::get_if<event::TimerFired>(&event)) {
+      if (timer->timer == kJoinTimer) join(now, out);
+    } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
+      if (peer->node == kCoordinatorNode && waiting()) {
+        backoff_.reset();
+        out.set_timer(kJoinTimer, now + backoff_.next());
+      }
+    }
+  }
+
+ private:
+  struct LocalRank {
+    ClientId client = 0;  // 0: gone; what it held stays part of the job
+    LayoutPtr layout;
+    SaveOptions options;
+  };
+
+  // Ranks have said what they hold and no answer has come yet.
+  bool waiting() const { return !world_ && refused_.ok() && joined_any_; }
+
+  void on_client(TimeNs now, ClientId client, const LocalMessage& message, EffectWriter& out) {
+    if (const auto* attach = std::get_if<local::Attach>(&message)) {
+      clients_[client] = attach->rank;
+      ranks_[attach->rank].client = client;
+      if (world_size_ == 0) world_size_ = attach->world_size;
+      out.to_client(client, local::Attached{facts_.generation, facts_.pid});
+    } else if (const auto* layout = std::get_if<local::LayoutIs>(&message)) {
+      on_layout(now, client, *layout, out);
+    }
+  }
+
+  void on_layout(TimeNs now, ClientId client, const local::LayoutIs& said, EffectWriter& out) {
+    auto attached = clients_.find(client);
+    if (attached == clients_.end()) return;
+    const Rank rank = attached->second;
+    LocalRank& local = ranks_[rank];
+    local.layout = said.layout;
+    local.options = said.options;
+    joined_any_ = true;
+    if (!refused_.ok()) {
+      out.to_client(client, local::Failed{refused_});
+    } else if (world_) {
+      answer(rank, local, out);
+    } else {
+      out.set_timer(kJoinTimer, all_local_known() ? now : now + facts_.times.join_gather_ms * kMillisecond);
+    }
+  }
+
+  bool all_local_known() const {
+    for (Rank rank : facts_.expected_ranks) {
+      auto found = ranks_.find(rank);
+      if (found == ranks_.end() || !found->second.layout) return false;
+    }
+    return !facts_.expected_ranks.empty();
+  }
+
+  void on_client_lost(ClientId client) {
+    auto found = clients_.find(client);
+    if (found == clients_.end()) return;
+    LocalRank& local = ranks_[found->second];
+    if (local.client == client) local.client = 0;
+    clients_.erase(found);
+  }
+
+  void on_message(NodeId from, const WireBody& body, EffectWriter& out) {
+    if (const auto* roster = std::get_if<wire::RosterIs>(&body)) {
+      on_roster(*roster, out);
+    } else if (const auto* wanted = std::get_if<wire::LayoutsWanted>(&body)) {
+      wire::Layouts layouts;
+      for (const LayoutId& id : wanted->ids) {
+        if (LayoutPtr layout = find_layout(id)) layouts.layouts.push_back(std::move(layout));
+      }
+      if (!layouts.layouts.empty()) out.send(from, RoleKind::coordinator, std::move(layouts));
+    } else if (const auto* refused = std::get_if<wire::JoinRefused>(&body)) {
+      if (!world_) refuse(Status(Code::refused, refused->cause), out);
+    }
+  }
+
+  LayoutPtr find_layout(const LayoutId& id) const {
+    for (const auto& [rank, local] : ranks_) {
+      if (local.layout && local.layout->id() == id) return local.layout;
+    }
+    return nullptr;
+  }
+
+  void on_roster(const wire::RosterIs& said, EffectWriter& out) {
+    if (world_) return;  // the same again: the first roster of a generation stays in force
+    if (said.rule_version != kRuleVersion) {
+      refuse(
+          Status(Code::version, "the coordinator plans by rule version " + std::to_string(said.rule_version) +
+                                    ", this node by " + std::to_string(kRuleVersion)),
+          out);
+      return;
+    }
+    world_ = said.world;
+    options_ = said.options;
+    out.cancel_timer(kJoinTimer);
+    out.tell(RoleKind::shard_writer, event::WorldKnown{world_, options_});
+    out.tell(RoleKind::loader, event::WorldKnown{world_, options_});
+    for (const auto& [rank, local] : ranks_) {
+      if (local.layout && local.client != 0) answer(rank, local, out);
+    }
+  }
+
+  void answer(Rank rank, const LocalRank& local, EffectWriter& out) {
+    if (local.client == 0) return;
+    if (rank >= world_->roster.world_size() || world_->layout_of(rank).id() != local.layout->id()) {
+      out.to_client(local.client,
+                    local::Failed{Status(
+                        Code::invalid_argument,
+                        "rank " + std::to_string(rank) + " holds layout " + local.layout->id().short_hex() +
+                            ", the roster of this generation has another; a layout that changes "
+                            "needs a new generation")});
+    } else if (local.options != options_) {
+      out.to_client(local.client,
+                    local::Failed{Status(Code::invalid_argument,
+                                         "rank " + std::to_string(rank) +
+                                             " saves with other options than the rest of the job")});
+    } else {
+      out.to_client(local.client, local::RosterIs{world_, kRuleVersion, options_});
+    }
+  }
+
+  void refuse(Status why, EffectWriter& out) {
+    if (!refused_.ok()) return;
+    refused_ = std::move(why);
+    out.cancel_timer(kJoinTimer);
+    out.warning("no roster: " + refused_.to_string());
+    out.tell(RoleKind::shard_writer, event::PlanningFailed{refused_});
+    for (const auto& [client, rank] : clients_) out.to_client(client, local::Failed{refused_});
+  }
+
+  void join(TimeNs now, EffectWriter& out) {
+    if (!waiting()) return;
+    wire::JoinRanks body;
+    body.host = facts_.host;
+    body.world_size = world_size_;
+    bool first = true;
+    for (const auto& [rank, local] : ranks_) {
+      if (!local.layout) continue;
+      if (first) {
+        body.options = local.options;
+        first = false;
+      } else if (local.options != body.options) {
+        refuse(Status(Code::invalid_argument, "rank " + std::to_string(rank) +
+                                                  " saves with other options than rank " +
+                                                  std::to_string(body.ranks.front().rank)),
+               out);
+        return;
+      }
+      body.ranks.push_back({rank, local.layout->id()});
+    }
+    out.send(kCoordinatorNode, RoleKind::coordinator, std::move(body));
+    out.set_timer(kJoinTimer, now + backoff_.next());
+  }
+
+  const NodeFacts facts_;
+  uint32_t world_size_;
+  Backoff backoff_;
+  std::map<Rank, LocalRank> ranks_;
+  std::map<ClientId, Rank> clients_;
+  bool joined_any_ = false;
+  std::shared_ptr<const World> world_;
+  SaveOptions options_;
+  Status refused_;
+};
+
+}  // namespace
+
+std::unique_ptr<Role> make_planner(const NodeFacts& facts) {
+  return std::make_unique<Planner>(facts);
+}
+
+}  // namespace shoal

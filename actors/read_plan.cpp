@@ -1,0 +1,209 @@
+#include "actors/read_plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "gpu/digest.h"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kDifferencesNamed = 20;
+
+std::string describe_value(LayoutEntry::Kind kind, DType dtype, const Dims& shape) {
+  if (kind == LayoutEntry::Kind::object) return "an object";
+  std::string text = std::string(dtype_name(dtype)) + "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+struct FileIndex {
+  std::map<std::pair<Rank, uint32_t>, const FileEntry*> by_rank;
+
+  explicit FileIndex(const Manifest& manifest) {
+    for (const FileEntry& file : manifest.files) {
+      if (const uint32_t* index = std::get_if<uint32_t>(&file.contents)) by_rank[{file.rank, *index}] = &file;
+    }
+  }
+};
+
+// The key of each piece of a rank's plan, by (fqn, box).
+class PieceKeys {
+ public:
+  PieceKeys(Locator& locator, const World& world) : locator_(locator), world_(world) {}
+
+  Result<std::string> find(const StoredPiece& piece, const std::string& fqn) {
+    if (piece.file + 1 < kMaxFilesPerRank)
+      return fqn;  // only the last file may hold several pieces of one value
+    auto known = ranks_.find(piece.rank);
+    if (known == ranks_.end()) {
+      SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, locator_.plan_of(piece.rank));
+      const Layout& layout = world_.layout_of(piece.rank);
+      std::vector<std::string> keys = item_keys(layout, *plan);
+      auto& by_box = ranks_[piece.rank];
+      for (size_t i = 0; i < keys.size(); ++i) {
+        by_box[{layout.entries()[plan->items[i].entry].fqn, plan->items[i].box}] = keys[i];
+      }
+      known = ranks_.find(piece.rank);
+    }
+    auto found = known->second.find({fqn, piece.box});
+    if (found == known->second.end()) return fqn;
+    return found->second;
+  }
+
+ private:
+  Locator& locator_;
+  const World& world_;
+  std::map<Rank, std::map<std::pair<std::string, Box>, std::string>> ranks_;
+};
+
+// Adds the blocks that [begin, end) touches to ascending, disjoint runs; calls come in ascending order.
+void add_blocks(std::vector<std::pair<uint64_t, uint64_t>>& runs, uint64_t begin, uint64_t end,
+                uint64_t piece_bytes) {
+  begin = begin / kDigestBlockBytes * kDigestBlockBytes;
+  end = std::min(piece_bytes, (end + kDigestBlockBytes - 1) / kDigestBlockBytes * kDigestBlockBytes);
+  if (!runs.empty() && begin <= runs.back().second) {
+    runs.back().second = std::max(runs.back().second, end);
+  } else {
+    runs.emplace_back(begin, end);
+  }
+}
+
+std::vector<std::pair<uint64_t, uint64_t>> merge(std::vector<std::pair<uint64_t, uint64_t>> runs) {
+  std::sort(runs.begin(), runs.end());
+  std::vector<std::pair<uint64_t, uint64_t>> merged;
+  for (const auto& run : runs) {
+    if (!merged.empty() && run.first <= merged.back().second) {
+      merged.back().second = std::max(merged.back().second, run.second);
+    } else {
+      merged.push_back(run);
+    }
+  }
+  return merged;
+}
+
+}  // namespace
+
+Status compare_targets(const Locator& locator, const std::vector<local::LoadTarget>& targets) {
+  std::string report;
+  size_t missing = 0, different = 0;
+  auto name = [&](const std::string& line) {
+    if (missing + different <= kDifferencesNamed) report += (report.empty() ? "" : "; ") + line;
+  };
+  for (const local::LoadTarget& target : targets) {
+    auto stored = locator.value(target.fqn);
+    if (!stored.ok()) {
+      ++missing;
+      name("missing '" + target.fqn + "'");
+    } else if (stored->kind != target.kind ||
+               (target.kind == LayoutEntry::Kind::tensor &&
+                (stored->dtype != target.dtype || stored->shape != target.shape))) {
+      ++different;
+      name("'" + target.fqn + "' is " + describe_value(stored->kind, stored->dtype, stored->shape) +
+           " in the checkpoint, " + describe_value(target.kind, target.dtype, target.shape) + " here");
+    }
+  }
+  if (missing + different == 0) return ok_status();
+  if (missing + different > kDifferencesNamed) {
+    report += "; and " + std::to_string(missing + different - kDifferencesNamed) + " more";
+  }
+  return Status(different == 0 ? Code::not_found : Code::invalid_argument, report);
+}
+
+Result<ReadPlan> plan_reads(Locator& locator, const Decision& decision,
+                            const std::vector<local::LoadTarget>& targets) {
+  const Manifest& manifest = decision.manifest();
+  const FileIndex files(manifest);
+  PieceKeys keys(locator, *manifest.world);
+  ReadPlan plan;
+  for (uint32_t t = 0; t < targets.size(); ++t) {
+    const local::LoadTarget& target = targets[t];
+    const bool is_object = target.kind == LayoutEntry::Kind::object;
+    std::vector<Box> boxes = is_object ? std::vector<Box>{Box{}} : target.boxes;
+    struct Touched {
+      std::vector<std::pair<uint64_t, uint64_t>> runs;
+    };
+    std::map<StoredPiece, Touched> touched;
+    uint64_t element_bytes = 1;
+    if (!is_object) {
+      SHOAL_ASSIGN_OR_RETURN(element_bytes, dtype_bytes(target.dtype));
+    }
+    for (const Box& box : boxes) {
+      SHOAL_RETURN_IF_ERROR(validate_box(box, is_object ? Dims{} : target.shape).with_context(target.fqn));
+      SHOAL_ASSIGN_OR_RETURN(std::vector<StoredPiece> pieces, locator.pieces(target.fqn, box));
+      for (const StoredPiece& piece : pieces) {
+        Touched& here = touched[piece];
+        if (is_object || piece.box.empty()) continue;
+        const uint64_t piece_bytes = piece.box.elements() * element_bytes;
+        std::vector<std::pair<uint64_t, uint64_t>> runs;
+        for_each_run(piece.box, box, [&](uint64_t at, uint64_t, uint64_t count) {
+          add_blocks(runs, at * element_bytes, (at + count) * element_bytes, piece_bytes);
+        });
+        here.runs.insert(here.runs.end(), runs.begin(), runs.end());
+      }
+    }
+    for (auto& [piece, what] : touched) {
+      auto file = files.by_rank.find({piece.rank, piece.file});
+      if (file == files.by_rank.end()) {
+        return Status(Code::corrupt, to_string(decision.key) + ": the manifest lists no " +
+                                         shard_file_name(piece.rank, piece.file) + ", which holds '" +
+                                         target.fqn + "' " + to_string(piece.box));
+      }
+      SHOAL_ASSIGN_OR_RETURN(std::string key, keys.find(piece, target.fqn));
+      auto ref = std::make_shared<operation::PieceRef>();
+      *ref = {decision.key,   file->second->name, file->second->size, file->second->header_digest,
+              std::move(key), target.kind,        target.dtype,       piece.box};
+      if (is_object) {
+        plan.objects.push_back({t, std::move(ref)});
+        continue;
+      }
+      const uint64_t piece_bytes = piece.box.elements() * element_bytes;
+      for (const auto& [begin, end] : merge(std::move(what.runs))) {
+        plan.reads.push_back({t, ref, piece_bytes, begin, end});
+      }
+    }
+  }
+  std::stable_sort(plan.reads.begin(), plan.reads.end(), [](const PlannedRead& a, const PlannedRead& b) {
+    return a.piece->file_name < b.piece->file_name;
+  });
+  return plan;
+}
+
+std::vector<PlannedRead> object_reads(const std::vector<PlannedObject>& objects,
+                                      const std::vector<uint64_t>& lengths) {
+  SHOAL_CHECK(objects.size() == lengths.size());
+  std::vector<PlannedRead> reads;
+  for (size_t i = 0; i < objects.size(); ++i) {
+    reads.push_back({objects[i].target, objects[i].piece, lengths[i], 0, lengths[i]});
+  }
+  return reads;
+}
+
+std::vector<ReadBatchPlan> make_batches(const std::vector<PlannedRead>& reads, uint64_t part_bytes) {
+  SHOAL_CHECK(part_bytes >= kDigestBlockBytes && part_bytes % kDigestBlockBytes == 0);
+  std::vector<ReadBatchPlan> batches;
+  uint64_t used = part_bytes;
+  for (const PlannedRead& read : reads) {
+    uint64_t begin = read.begin;
+    do {
+      if (batches.empty() || batches.back().reads.size() >= kMaxRangesPerBatch ||
+          (read.end > begin && part_bytes - used < std::min<uint64_t>(read.end - begin, kDigestBlockBytes))) {
+        batches.emplace_back();
+        used = 0;
+      }
+      uint64_t room = part_bytes - used;
+      if (room < read.end - begin) room = room / kDigestBlockBytes * kDigestBlockBytes;
+      const uint64_t end = std::min(read.end, begin + room);
+      PlannedRead part = read;
+      part.begin = begin;
+      part.end = end;
+      batches.back().reads.push_back(std::move(part));
+      batches.back().offsets.push_back(used);
+      used += end - begin;
+      begin = end;
+    } while (begin < read.end);
+  }
+  return batches;
+}
+
+}  // namespace shoal

@@ -1,0 +1,84 @@
+#include "actors/roster_gathering.h"
+
+namespace shoal {
+
+Status RosterGathering::add(const wire::JoinRanks& said) {
+  if (world_size_ == 0) {
+    if (said.world_size == 0 || said.world_size > kMaxWorldSize) {
+      return Status(Code::refused, "host " + said.host + " says that the job has " +
+                                       std::to_string(said.world_size) + " ranks");
+    }
+    world_size_ = said.world_size;
+    options_ = said.options;
+    first_host_ = said.host;
+  }
+  if (said.world_size != world_size_) {
+    return Status(Code::refused, "host " + said.host + " says that the job has " +
+                                     std::to_string(said.world_size) + " ranks, host " + first_host_ +
+                                     " says " + std::to_string(world_size_));
+  }
+  if (said.options != *options_) {
+    return Status(Code::refused,
+                  "hosts " + said.host + " and " + first_host_ + " save with different options");
+  }
+  for (const wire::RankLayout& rank : said.ranks) {
+    const std::string name = "rank " + std::to_string(rank.rank);
+    if (rank.rank >= world_size_) {
+      return Status(Code::refused, name + " on host " + said.host + " is beyond a job of " +
+                                       std::to_string(world_size_) + " ranks");
+    }
+    auto [known, fresh] = ranks_.try_emplace(rank.rank, Known{rank.layout_id, said.host});
+    if (fresh) continue;
+    if (known->second.host != said.host) {
+      return Status(Code::refused, name + " is on host " + known->second.host + " and on host " + said.host);
+    }
+    if (known->second.layout_id != rank.layout_id) {
+      return Status(Code::refused, name + " on host " + said.host + " changed its layout from " +
+                                       known->second.layout_id.short_hex() + " to " +
+                                       rank.layout_id.short_hex() + " before the roster was made");
+    }
+  }
+  return ok_status();
+}
+
+void RosterGathering::add_layout(LayoutPtr layout) {
+  const LayoutId id = layout->id();
+  layouts_.try_emplace(id, std::move(layout));
+}
+
+std::vector<LayoutId> RosterGathering::missing_layouts(const wire::JoinRanks& said) const {
+  std::map<LayoutId, bool> missing;
+  for (const wire::RankLayout& rank : said.ranks) {
+    if (!layouts_.contains(rank.layout_id)) missing[rank.layout_id] = true;
+  }
+  std::vector<LayoutId> ids;
+  for (const auto& [id, ignored] : missing) ids.push_back(id);
+  return ids;
+}
+
+bool RosterGathering::complete() const {
+  if (world_size_ == 0 || ranks_.size() != world_size_) return false;
+  for (const auto& [rank, known] : ranks_) {
+    if (!layouts_.contains(known.layout_id)) return false;
+  }
+  return true;
+}
+
+Result<std::shared_ptr<const World>> RosterGathering::make_world() const {
+  std::vector<LayoutId> layout_ids;
+  std::vector<uint32_t> hosts;
+  std::map<std::string, uint32_t> host_numbers;
+  for (const auto& [rank, known] : ranks_) {
+    layout_ids.push_back(known.layout_id);
+    hosts.push_back(
+        host_numbers.try_emplace(known.host, static_cast<uint32_t>(host_numbers.size())).first->second);
+  }
+  auto world = std::make_shared<World>();
+  SHOAL_ASSIGN_OR_RETURN(world->roster, Roster::make(layout_ids, hosts));
+  for (const LayoutId& id : world->roster.layout_ids()) world->layouts.push_back(layouts_.at(id));
+  SHOAL_RETURN_IF_ERROR(validate_world(*world));
+  SHOAL_RETURN_IF_ERROR(check_coverage(*world, *options_));
+  return std::shared_ptr<const World>(std::move(world));
+}
+
+}  // namespace shoal
