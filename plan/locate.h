@@ -17,8 +17,8 @@ struct StoredPiece {
   friend auto operator<=>(const StoredPiece&, const StoredPiece&) = default;
 };
 
-// Finds stored pieces under one (world, options). Not thread-safe: it caches what it derived per replica
-// group.
+// Finds stored pieces under one (world, options), which have passed validate_world and validate_options. Not
+// thread-safe: it keeps what it derived, within bounds.
 class Locator {
  public:
   Locator(std::shared_ptr<const World> world, SaveOptions options);
@@ -38,7 +38,7 @@ class Locator {
   // of an empty tensor. Never walks all ranks for a mesh sharding: ranks are found from the target's
   // coordinates.
   Result<std::vector<StoredPiece>> pieces(std::string_view fqn, const Box& target);
-  // The whole plan of one rank (cached).
+  // The whole plan of one rank, as plan_save gives it (kept).
   Result<SavePlanPtr> plan_of(Rank rank);
 
  private:

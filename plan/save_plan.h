@@ -1,20 +1,19 @@
 // The rule by which every rank works out its own share of a save: rule version 1.
 //
-// plan_save is a pure function of (roster, rank, rule version, options); docs/format.md, "Rule version 1",
-// states it so that another program can recompute it. In short:
-//  1. A *replica group* is the set of ranks that provably hold the same box list of a value: the ranks of its
-//  mesh that
-//     agree with this one on all sharded mesh dimensions and whose layout has the identical entry; or, with
-//     declared replication, the ranks that hold the same box. A value that several meshes hold is taken from
-//     one mesh, chosen by hash(fqn). A value whose equality nothing proves is written whole by one holder,
-//     chosen by hash(fqn).
-//  2. What a replica group holds is cut into units of at most unit_bytes: a larger box at the outermost
-//  dimension whose
-//     slice fits, smaller tensors packed whole, in canonical order (fqn, then box).
-//  3. Units go to the least loaded member (ties: members ordered host by host in turn, rotated by the hash of
-//  the group).
-//     The units of one box go out as contiguous runs, so that a member writes at most a few pieces of it.
-// The largest share of a group is at most one unit above the mean.
+// plan_save is a pure function of (roster, rank, rule version, options). docs/planning.md states it so that
+// another program can recompute it; tests/plan/golden/plans.txt holds it still. In short:
+//
+// A replica group is the set of ranks that provably hold the same boxes of a value: the ranks of its mesh
+// that agree on all sharded mesh dimensions and whose layout has the identical entry; or, with declared
+// replication, the ranks that hold the same box. A value that several meshes hold is taken from one mesh,
+// chosen by hash(fqn). A value whose equality nothing proves is written whole by one holder, by hash(fqn).
+//
+// What one set of ranks holds as replicas is cut into units of at most unit_bytes: a larger box by slices of
+// the outermost dimension whose slice fits, smaller tensors packed whole, in canonical order (fqn, then box).
+//
+// Units go to the least loaded member; ties to the first, members being ordered host by host in turn and
+// rotated by the hash of the group. The units of one box go out as contiguous runs, so that a member writes
+// a few pieces of it at most. The largest share of a group is at most one unit above the mean.
 #pragma once
 
 #include <cstdint>
@@ -44,9 +43,11 @@ Status validate_options(const SaveOptions& options);  // unit_bytes in [1 KiB, 1
 
 // One piece that a rank writes. It is contiguous in the row-major bytes of one of the rank's local boxes.
 struct WriteItem {
-  uint32_t entry = 0;         // into the layout's entries
-  Box box;                    // global coordinates; no dimensions for an object
-  uint32_t local_box = 0;     // into shards_of(entry, rank).boxes; 0 for an object
+  uint32_t entry = 0;  // into the layout's entries
+  Box box;             // global coordinates; no dimensions for an object
+  // Into shards_of(entry, rank).boxes; 0 for an object, and for a tensor without elements, which has no boxes
+  // there.
+  uint32_t local_box = 0;
   uint64_t local_offset = 0;  // bytes from the start of that box, row-major
   uint64_t bytes = 0;         // 0 for an object: its length is known only when staged
   uint32_t file = 0;      // the n-th piece of a tensor on this rank lies in file min(n, kMaxFilesPerRank - 1)
@@ -72,15 +73,16 @@ using SavePlanPtr = std::shared_ptr<const SavePlan>;
 Result<SavePlan> plan_save(const World& world, Rank rank, const SaveOptions& options);
 
 // Everything a rank holds, as it is staged before any roster is known: one item a local box or object, in
-// canonical order, all in file 0. Its id is that of (layout, rank).
+// canonical order, all in file 0; also a box of no elements for a tensor that has none. Its id is that of
+// (layout, rank), its roster_id zero.
 SavePlan plan_all_held(const Layout& layout, Rank rank);
 
 // What the file of (rank, index) is called within the attempt's folder: "rank-00007.safetensors",
 // "rank-00007-2.safetensors" for index 2.
 std::string shard_file_name(Rank rank, uint32_t file);
-// Its key in the file: the fqn; from the last allowed file on, where pieces of one tensor may share a file,
-// "fqn#n" with n counted from 1 for the second and further pieces.
-std::vector<std::string> item_keys(const Layout& layout, const SavePlan& plan);  // parallel to plan.items
+// The key of each item in its file: the fqn; where pieces of one tensor share a file, "fqn#n" for the second
+// and further ones, n counted from 1, passing over keys that are another value's fqn. Parallel to plan.items.
+std::vector<std::string> item_keys(const Layout& layout, const SavePlan& plan);
 
 // OK iff the canonical pieces of all ranks tile every value of the world exactly once. Analytic for meshes, a
 // sweep for explicit boxes. The message names fqn and box. Cost independent of the number of ranks for mesh

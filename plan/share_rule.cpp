@@ -28,7 +28,9 @@ struct ShareRule::Context {
 };
 
 ShareRule::ShareRule(const World& world, const SaveOptions& options, FqnIndex index)
-    : options_(options), holdings_(world, std::move(index)) {}
+    : options_(options), holdings_(world, std::move(index)) {
+  SHOAL_CHECK(validate_options(options).ok());
+}
 
 Rank ShareRule::box_writer(const ValueHoldings& value, const BoxHoldings& boxes,
                            const BoxHoldings::Held& held) const {
