@@ -1,5 +1,5 @@
 // What a trainer's client and the node on its host say to each other over a unix socket (schema/local.capnp).
-// Plain values here; encode_local and decode_local cross the boundary. docs/protocol.md, "Client and node".
+// Plain values here; encode_local and decode_local cross the boundary. docs/client-node.md.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,10 @@ inline constexpr uint32_t kLocalSchemaVersion = 1;
 inline constexpr size_t kMaxLocalMessageBytes = size_t{256} << 20;
 inline constexpr uint32_t kMaxSlabsPerClient = 64;
 inline constexpr uint64_t kMaxSlabBytes = uint64_t{1} << 44;
+inline constexpr size_t kMaxLocalPieces = size_t{1} << 23;  // of one Staged or Loaded
+inline constexpr size_t kMaxBoxesPerTarget = size_t{1} << 20;
+inline constexpr size_t kMaxJobIdBytes = 1024;
+inline constexpr size_t kMaxCauseBytes = size_t{1} << 20;  // longer causes of errors are cut when encoded
 
 namespace local {
 

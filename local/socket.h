@@ -33,17 +33,23 @@ struct ReceivedLocal {
   OwnedFd fd;  // of a Slab
 };
 
-// One end of a connection. send: any thread, whole messages, blocks at most send_timeout_ms. receive: one
-// thread.
+// How long send waits for a peer that does not read.
+inline constexpr int kLocalSendTimeoutMs = 30000;
+
+// One end of a connection. send: any thread, whole messages. receive: one thread. Neither raises SIGPIPE.
 class LocalSocket {
  public:
   explicit LocalSocket(OwnedFd fd);
-  static Result<std::unique_ptr<LocalSocket>> connect(
-      const std::string& path);  // Code::unavailable: nobody listens
+  // Code::unavailable: nobody listens. Code::refused: a process of another user (neither ours nor root) does.
+  static Result<std::unique_ptr<LocalSocket>> connect(const std::string& path);
 
+  // fd_to_pass is borrowed. Code::too_large: beyond kMaxLocalMessageBytes, nothing was sent. Any other error
+  // ends the connection. Code::unavailable: the other side closed. Code::deadline_exceeded: it did not read
+  // for kLocalSendTimeoutMs.
   Status send(const LocalMessage& message, int fd_to_pass = -1);
-  // Blocks up to timeout_ms (-1: for ever); nullopt on timeout. Code::unavailable: the other side closed.
-  // Code::corrupt or too_large: it sent what it must not.
+  // Blocks up to timeout_ms (-1: for ever); nullopt on timeout, and what had come of a message is kept.
+  // Code::unavailable: the other side closed. Code::corrupt, too_large or version: it sent what it must not;
+  // every later receive says the same, and no descriptor stays open.
   Result<std::optional<ReceivedLocal>> receive(int timeout_ms);
   void shutdown();  // any thread: receive and send end with Code::unavailable
   int fd() const { return fd_.get(); }
@@ -54,12 +60,16 @@ class LocalSocket {
   std::shared_ptr<State> state_;
 };
 
+// What passes as a slab: a memfd of exactly `bytes`, sealed against growing and shrinking, so that mapping it
+// can raise no SIGBUS. Code::refused says what is wrong.
+Status check_slab(int fd, uint64_t bytes);
+
 class LocalListener {
  public:
   // Takes over a stale socket file at `path` (the caller holds the host's lock). Mode 0600.
   static Result<std::unique_ptr<LocalListener>> listen(const std::string& path);
   ~LocalListener();  // removes the socket file
-  // nullopt on timeout. Only peers of the same user (SO_PEERCRED) are accepted, others closed.
+  // nullopt on timeout. Only peers of the same user, or root (SO_PEERCRED), are accepted, others closed.
   Result<std::optional<OwnedFd>> accept(int timeout_ms);
   int fd() const { return fd_.get(); }
 
@@ -70,13 +80,15 @@ class LocalListener {
 };
 
 // One node a user, host and root. The runtime directory is $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal,
-// else /tmp/shoal-<uid>; made with mode 0700, refused if it belongs to somebody else.
+// else /tmp/shoal-<uid>; made with mode 0700, refused if it belongs to somebody else or others may write in
+// it. File names carry a hash of the root's real path, so that all names of one root mean one node.
 struct NodePaths {
   std::string lock_file;  // held by the node for its life, never unlinked; holds its pid as text
   std::string socket_file;
   std::string log_file;     // of a node that a client started
   std::string catalog_dir;  // default place of the coordinator's catalog
 };
+// Code::not_found: there is no folder `root`.
 Result<NodePaths> node_paths(const std::string& root);
 
 }  // namespace shoal

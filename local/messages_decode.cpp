@@ -1,0 +1,332 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "local/messages.h"
+#include "plan/codec.h"
+#include "schema/checked_reader_internal.h"
+#include "schema/local.capnp.h"
+
+namespace shoal {
+
+namespace {
+
+Status malformed(std::string_view what) {
+  return Status(Code::corrupt, fmt::format("malformed {}", what));
+}
+
+// What bytes say is never our caller's fault.
+Status as_corrupt(const Status& status, std::string_view what) {
+  Code code = status.code() == Code::invalid_argument ? Code::corrupt : status.code();
+  return Status(code, status.message()).with_context(what);
+}
+
+Result<Dims> read_numbers(capnp::List<uint64_t>::Reader in, std::string_view what) {
+  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxDims, what).status());
+  Dims out;
+  out.reserve(in.size());
+  for (uint64_t number : in) out.push_back(number);
+  return out;
+}
+
+Result<Box> read_box(schema::Box::Reader in) {
+  Box box;
+  SHOAL_ASSIGN_OR_RETURN(box.offsets, read_numbers(in.getOffsets(), "offsets of a box"));
+  SHOAL_ASSIGN_OR_RETURN(box.sizes, read_numbers(in.getSizes(), "sizes of a box"));
+  if (box.offsets.size() != box.sizes.size()) return malformed("box: as many offsets as sizes are needed");
+  return box;
+}
+
+Result<SaveOptions> read_options(schema::SaveOptions::Reader in) {
+  auto dedupe = static_cast<uint16_t>(in.getDedupe());
+  if (dedupe > static_cast<uint16_t>(Dedupe::none)) return malformed("save options: unknown dedupe");
+  SaveOptions options;
+  options.dedupe = static_cast<Dedupe>(dedupe);
+  options.unit_bytes = in.getUnitBytes();
+  Status status = validate_options(options);
+  if (!status.ok()) return as_corrupt(status, "save options");
+  return options;
+}
+
+Result<Hash128> read_hash_or_zero(capnp::Data::Reader in) {
+  if (in.size() == 0) return Hash128{};
+  return Hash128::from_bytes(view_of(in));
+}
+
+// For every message with `code` and `cause`. Codes of a newer program become Code::internal; the text is made
+// fit to print.
+template <class Reader>
+Status read_status(Reader in, Status& out) {
+  auto cause = in.getCause();
+  SHOAL_RETURN_IF_ERROR(bounded_size(cause, kMaxCauseBytes, "cause of an error").status());
+  uint16_t code = in.getCode();
+  out = Status();
+  if (code == 0) return ok_status();
+  if (code > static_cast<uint16_t>(Code::internal)) code = static_cast<uint16_t>(Code::internal);
+  std::string text(view_of(cause));
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  out = Status(static_cast<Code>(code), std::move(text));
+  return ok_status();
+}
+
+// The status of a message that exists only to report an error.
+template <class Reader>
+Status read_error(Reader in, std::string_view what, Status& out) {
+  SHOAL_RETURN_IF_ERROR(read_status(in, out));
+  if (out.ok()) return malformed(fmt::format("{}: it names no error", what));
+  return ok_status();
+}
+
+Result<LayoutEntry::Kind> read_kind(schema::LayoutEntry::Kind in) {
+  if (static_cast<uint16_t>(in) > static_cast<uint16_t>(LayoutEntry::Kind::object)) {
+    return malformed("kind of a value");
+  }
+  return static_cast<LayoutEntry::Kind>(in);
+}
+
+// For TensorInfo and LoadTarget: fqn, kind, dtype and shape, each valid by itself.
+template <class Reader, class Value>
+Status read_value(Reader in, Value& out) {
+  auto fqn = in.getFqn();
+  SHOAL_RETURN_IF_ERROR(bounded_size(fqn, kMaxFqnBytes, "fqn").status());
+  out.fqn = view_of(fqn);
+  if (Status status = validate_fqn(out.fqn); !status.ok()) return as_corrupt(status, "fqn");
+  SHOAL_ASSIGN_OR_RETURN(out.kind, read_kind(in.getKind()));
+  SHOAL_ASSIGN_OR_RETURN(out.dtype, dtype_from_number(in.getDtype()));
+  SHOAL_ASSIGN_OR_RETURN(out.shape, read_numbers(in.getShape(), "shape"));
+  if (!element_count(out.shape)) return malformed(fmt::format("shape of '{}': it overflows", out.fqn));
+  return ok_status();
+}
+
+Result<Metadata> read_metadata(schema::CheckpointInfo::Reader in) {
+  Metadata metadata;
+  metadata.key = {in.getKey().getGeneration(), in.getKey().getStep(), in.getKey().getAttempt()};
+  metadata.world_size = in.getWorldSize();
+  metadata.payload_bytes = in.getPayloadBytes();
+  metadata.files = in.getFiles();
+  auto tensors = in.getTensors();
+  SHOAL_RETURN_IF_ERROR(bounded_size(tensors, kMaxEntries, "tensors of a checkpoint").status());
+  for (auto tensor_in : tensors) {
+    TensorMetadata tensor;
+    SHOAL_RETURN_IF_ERROR(read_value(tensor_in, tensor));
+    metadata.state_dict_metadata.push_back(std::move(tensor));
+  }
+  return metadata;
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Attach::Reader in) {
+  auto job_id = in.getJobId();
+  SHOAL_RETURN_IF_ERROR(bounded_size(job_id, kMaxJobIdBytes, "job id").status());
+  local::Attach out{in.getSchemaVersion(), in.getRank(), in.getWorldSize(), std::string(view_of(job_id)),
+                    in.getPid()};
+  if (!is_clean_utf8(out.job_id)) return malformed("job id");
+  if (out.world_size == 0 || out.world_size > kMaxWorldSize || out.rank >= out.world_size) {
+    return malformed(fmt::format("attach: rank {} of a world of {}", out.rank, out.world_size));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Layout::Reader in) {
+  local::LayoutIs out;
+  SHOAL_ASSIGN_OR_RETURN(LayoutId id, Hash128::from_bytes(view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(out.layout, decode_layout(view_of(in.getLayout())));
+  if (out.layout->id() != id) return malformed("layout: it has another id than was said");
+  SHOAL_ASSIGN_OR_RETURN(out.options, read_options(in.getOptions()));
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Roster::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(Roster roster, decode_roster(view_of(in.getRoster())));
+  auto layouts = in.getLayouts();
+  if (layouts.size() != roster.layout_ids().size()) {
+    return malformed(fmt::format("roster: {} layouts come with it, it names {}", layouts.size(),
+                                 roster.layout_ids().size()));
+  }
+  auto world = std::make_shared<World>(World{std::move(roster), {}});
+  for (auto layout_in : layouts) {
+    SHOAL_ASSIGN_OR_RETURN(LayoutPtr layout, decode_layout(view_of(layout_in)));
+    world->layouts.push_back(std::move(layout));
+  }
+  if (Status status = validate_world(*world); !status.ok()) return as_corrupt(status, "roster");
+  SHOAL_ASSIGN_OR_RETURN(SaveOptions options, read_options(in.getOptions()));
+  return LocalMessage(local::RosterIs{std::move(world), in.getRuleVersion(), options});
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Slab::Reader in) {
+  if (in.getBytes() == 0 || in.getBytes() > kMaxSlabBytes) {
+    return Status(Code::too_large,
+                  fmt::format("slab of {} bytes: from 1 to {} are allowed", in.getBytes(), kMaxSlabBytes));
+  }
+  return LocalMessage(local::Slab{in.getSlabId(), in.getBytes()});
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Staged::Reader in) {
+  local::Staged out;
+  out.step = in.getStep();
+  out.attempt = in.getAttempt();
+  SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(out.roster_id, read_hash_or_zero(in.getRosterId()));
+  SHOAL_ASSIGN_OR_RETURN(out.plan_id, read_hash_or_zero(in.getPlanId()));
+  out.slab_id = in.getSlabId();
+  auto pieces = in.getPieces();
+  SHOAL_ASSIGN_OR_RETURN(size_t count, bounded_size(pieces, kMaxLocalPieces, "staged pieces"));
+  out.pieces.reserve(count);
+  for (auto piece : pieces) {
+    out.pieces.push_back({piece.getEntry(), piece.getLocalBox(), piece.getLocalOffset(), piece.getBytes(),
+                          piece.getSlabOffset()});
+    const local::StagedPiece& last = out.pieces.back();
+    if (last.bytes > kMaxSlabBytes || last.slab_offset > kMaxSlabBytes - last.bytes ||
+        last.local_offset > UINT64_MAX - last.bytes) {
+      return malformed("staged piece: its bytes lie beyond every slab");
+    }
+    if (out.pieces.size() < 2) continue;
+    const local::StagedPiece& before = out.pieces[out.pieces.size() - 2];
+    if (std::tie(before.entry, before.local_box, before.local_offset) >=
+        std::tie(last.entry, last.local_box, last.local_offset)) {
+      return malformed("staged pieces: they do not ascend");
+    }
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Decided::Reader in) {
+  local::Decided out;
+  out.step = in.getStep();
+  out.attempt = in.getAttempt();
+  SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
+  if (out.outcome.ok() != in.getCommitted()) return malformed("decision: committed, and with an error");
+  if (out.outcome.ok()) {
+    SHOAL_ASSIGN_OR_RETURN(out.checkpoint, read_metadata(in.getCheckpoint()));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<local::LoadTarget> read_target(schema::LoadTarget::Reader in) {
+  local::LoadTarget target;
+  SHOAL_RETURN_IF_ERROR(read_value(in, target));
+  if (Result<uint64_t> bytes = dtype_bytes(target.dtype); !bytes.ok()) {
+    return as_corrupt(bytes.status(), target.fqn);
+  }
+  auto boxes = in.getBoxes();
+  SHOAL_RETURN_IF_ERROR(bounded_size(boxes, kMaxBoxesPerTarget, "boxes of a load target").status());
+  if (target.kind == LayoutEntry::Kind::object && boxes.size() != 0) {
+    return malformed(fmt::format("load target '{}': an object has no boxes", target.fqn));
+  }
+  for (auto box_in : boxes) {
+    SHOAL_ASSIGN_OR_RETURN(Box box, read_box(box_in));
+    if (Status status = validate_box(box, target.shape); !status.ok()) return as_corrupt(status, target.fqn);
+    target.boxes.push_back(std::move(box));
+  }
+  return target;
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Load::Reader in) {
+  local::Load out;
+  out.request_id = in.getRequestId();
+  out.latest = in.getLatest();
+  out.step = in.getStep();
+  out.ordinal = in.getOrdinal();
+  out.slab_id = in.getSlabId();
+  auto targets = in.getTargets();
+  SHOAL_RETURN_IF_ERROR(bounded_size(targets, kMaxEntries, "load targets").status());
+  for (auto target_in : targets) {
+    SHOAL_ASSIGN_OR_RETURN(local::LoadTarget target, read_target(target_in));
+    out.targets.push_back(std::move(target));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Found::Reader in) {
+  local::Found out;
+  out.request_id = in.getRequestId();
+  SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
+  if (out.outcome.ok()) {
+    SHOAL_ASSIGN_OR_RETURN(out.checkpoint, read_metadata(in.getCheckpoint()));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Loaded::Reader in) {
+  local::Loaded out;
+  out.request_id = in.getRequestId();
+  out.batch = in.getBatch();
+  auto pieces = in.getPieces();
+  SHOAL_RETURN_IF_ERROR(bounded_size(pieces, kMaxLocalPieces, "loaded pieces").status());
+  for (auto piece_in : pieces) {
+    local::LoadedPiece piece;
+    piece.target = piece_in.getTarget();
+    SHOAL_ASSIGN_OR_RETURN(piece.box, read_box(piece_in.getBox()));
+    piece.piece_offset = piece_in.getPieceOffset();
+    piece.bytes = piece_in.getBytes();
+    piece.slab_offset = piece_in.getSlabOffset();
+    piece.piece_bytes = piece_in.getPieceBytes();
+    if (piece.piece_offset > piece.piece_bytes || piece.bytes > piece.piece_bytes - piece.piece_offset) {
+      return malformed("loaded piece: its bytes lie beyond the stored piece");
+    }
+    if (piece.bytes > kMaxSlabBytes || piece.slab_offset > kMaxSlabBytes - piece.bytes) {
+      return malformed("loaded piece: its bytes lie beyond every slab");
+    }
+    out.pieces.push_back(std::move(piece));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
+  switch (in.which()) {
+    case schema::LocalMessage::ATTACH:
+      return read_message(in.getAttach());
+    case schema::LocalMessage::ATTACHED:
+      return LocalMessage(local::Attached{in.getAttached().getGeneration(), in.getAttached().getNodePid()});
+    case schema::LocalMessage::FAILED: {
+      Status why;
+      SHOAL_RETURN_IF_ERROR(read_error(in.getFailed(), "failure", why));
+      return LocalMessage(local::Failed{std::move(why)});
+    }
+    case schema::LocalMessage::LAYOUT:
+      return read_message(in.getLayout());
+    case schema::LocalMessage::ROSTER:
+      return read_message(in.getRoster());
+    case schema::LocalMessage::SLAB:
+      return read_message(in.getSlab());
+    case schema::LocalMessage::STAGED:
+      return read_message(in.getStaged());
+    case schema::LocalMessage::SLAB_FREE:
+      return LocalMessage(local::SlabFree{in.getSlabFree()});
+    case schema::LocalMessage::DECIDED:
+      return read_message(in.getDecided());
+    case schema::LocalMessage::LATEST:
+      return LocalMessage(local::Latest{in.getLatest()});
+    case schema::LocalMessage::LOAD:
+      return read_message(in.getLoad());
+    case schema::LocalMessage::FOUND:
+      return read_message(in.getFound());
+    case schema::LocalMessage::LOADED:
+      return read_message(in.getLoaded());
+    case schema::LocalMessage::PLACED:
+      return LocalMessage(local::Placed{in.getPlaced().getRequestId(), in.getPlaced().getBatch()});
+    case schema::LocalMessage::LOAD_DONE: {
+      Status outcome;
+      SHOAL_RETURN_IF_ERROR(read_status(in.getLoadDone(), outcome));
+      return LocalMessage(local::LoadDone{in.getLoadDone().getRequestId(), std::move(outcome)});
+    }
+    case schema::LocalMessage::REFUSED: {
+      Status why;
+      SHOAL_RETURN_IF_ERROR(read_error(in.getRefused(), "refusal", why));
+      return LocalMessage(
+          local::Refused{in.getRefused().getStep(), in.getRefused().getAttempt(), std::move(why)});
+    }
+    case schema::LocalMessage::DETACH:
+      return LocalMessage(local::Detach{});
+  }
+  return Status(Code::version, "a local message that only a newer program knows");
+}
+
+}  // namespace
+
+Result<LocalMessage> decode_local(ByteView bytes) {
+  return read_checked<schema::LocalMessage>(bytes, {kMaxLocalMessageBytes}, read_any);
+}
+
+}  // namespace shoal

@@ -1,0 +1,196 @@
+#include <capnp/message.h>
+
+#include <algorithm>
+
+#include "local/messages.h"
+#include "plan/codec.h"
+#include "schema/checked_reader_internal.h"
+#include "schema/local.capnp.h"
+
+namespace shoal {
+
+namespace {
+
+uint32_t list_size(size_t size) {
+  return static_cast<uint32_t>(size);
+}
+
+void set_numbers(capnp::List<uint64_t>::Builder out, const Dims& numbers) {
+  for (uint32_t i = 0; i < numbers.size(); ++i) out.set(i, numbers[i]);
+}
+
+void write_box(schema::Box::Builder out, const Box& box) {
+  set_numbers(out.initOffsets(list_size(box.offsets.size())), box.offsets);
+  set_numbers(out.initSizes(list_size(box.sizes.size())), box.sizes);
+}
+
+void write_options(schema::SaveOptions::Builder out, const SaveOptions& options) {
+  out.setDedupe(static_cast<schema::SaveOptions::Dedupe>(options.dedupe));
+  out.setUnitBytes(options.unit_bytes);
+}
+
+// For every message with `code` and `cause`.
+template <class Builder>
+void write_status(Builder out, const Status& status) {
+  out.setCode(static_cast<uint16_t>(status.code()));
+  const std::string& text = status.message();
+  out.setCause(text_of(text.size() <= kMaxCauseBytes ? text : text.substr(0, kMaxCauseBytes)));
+}
+
+void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadata) {
+  auto key = out.initKey();
+  key.setGeneration(metadata.key.generation);
+  key.setStep(metadata.key.step);
+  key.setAttempt(metadata.key.attempt);
+  out.setWorldSize(metadata.world_size);
+  out.setPayloadBytes(metadata.payload_bytes);
+  out.setFiles(metadata.files);
+  auto tensors = out.initTensors(list_size(metadata.state_dict_metadata.size()));
+  for (uint32_t i = 0; i < tensors.size(); ++i) {
+    const TensorMetadata& tensor = metadata.state_dict_metadata[i];
+    tensors[i].setFqn(text_of(tensor.fqn));
+    tensors[i].setKind(static_cast<schema::LayoutEntry::Kind>(tensor.kind));
+    tensors[i].setDtype(static_cast<uint8_t>(tensor.dtype));
+    set_numbers(tensors[i].initShape(list_size(tensor.shape.size())), tensor.shape);
+  }
+}
+
+// One overload a message.
+class Writer {
+ public:
+  explicit Writer(schema::LocalMessage::Builder out) : out_(out) {}
+
+  void operator()(const local::Attach& in) {
+    auto out = out_.initAttach();
+    out.setSchemaVersion(in.schema_version);
+    out.setRank(in.rank);
+    out.setWorldSize(in.world_size);
+    out.setJobId(text_of(in.job_id));
+    out.setPid(in.pid);
+  }
+  void operator()(const local::Attached& in) {
+    auto out = out_.initAttached();
+    out.setGeneration(in.generation);
+    out.setNodePid(in.node_pid);
+  }
+  void operator()(const local::Failed& in) { write_status(out_.initFailed(), in.why); }
+  void operator()(const local::LayoutIs& in) {
+    auto out = out_.initLayout();
+    out.setLayoutId(data_of(in.layout->id()));
+    out.setLayout(data_of(encode_layout(*in.layout)));
+    write_options(out.initOptions(), in.options);
+  }
+  void operator()(const local::RosterIs& in) {
+    auto out = out_.initRoster();
+    out.setRoster(data_of(encode_roster(in.world->roster)));
+    auto layouts = out.initLayouts(list_size(in.world->layouts.size()));
+    for (uint32_t i = 0; i < layouts.size(); ++i) {
+      layouts.set(i, data_of(encode_layout(*in.world->layouts[i])));
+    }
+    out.setRuleVersion(in.rule_version);
+    write_options(out.initOptions(), in.options);
+  }
+  void operator()(const local::Slab& in) {
+    auto out = out_.initSlab();
+    out.setSlabId(in.slab_id);
+    out.setBytes(in.bytes);
+  }
+  void operator()(const local::Staged& in) {
+    auto out = out_.initStaged();
+    out.setStep(in.step);
+    out.setAttempt(in.attempt);
+    out.setLayoutId(data_of(in.layout_id));
+    if (!in.roster_id.is_zero()) out.setRosterId(data_of(in.roster_id));
+    if (!in.plan_id.is_zero()) out.setPlanId(data_of(in.plan_id));
+    out.setSlabId(in.slab_id);
+    auto pieces = out.initPieces(list_size(in.pieces.size()));
+    for (uint32_t i = 0; i < pieces.size(); ++i) {
+      auto piece = pieces[i];
+      piece.setEntry(in.pieces[i].entry);
+      piece.setLocalBox(in.pieces[i].local_box);
+      piece.setLocalOffset(in.pieces[i].local_offset);
+      piece.setBytes(in.pieces[i].bytes);
+      piece.setSlabOffset(in.pieces[i].slab_offset);
+    }
+  }
+  void operator()(const local::SlabFree& in) { out_.setSlabFree(in.slab_id); }
+  void operator()(const local::Decided& in) {
+    auto out = out_.initDecided();
+    out.setStep(in.step);
+    out.setAttempt(in.attempt);
+    out.setCommitted(in.outcome.ok());
+    write_status(out, in.outcome);
+    if (in.outcome.ok()) write_metadata(out.initCheckpoint(), in.checkpoint);
+  }
+  void operator()(const local::Latest& in) { out_.setLatest(in.request_id); }
+  void operator()(const local::Load& in) {
+    auto out = out_.initLoad();
+    out.setRequestId(in.request_id);
+    out.setLatest(in.latest);
+    out.setStep(in.step);
+    out.setOrdinal(in.ordinal);
+    out.setSlabId(in.slab_id);
+    auto targets = out.initTargets(list_size(in.targets.size()));
+    for (uint32_t i = 0; i < targets.size(); ++i) write_target(targets[i], in.targets[i]);
+  }
+  void operator()(const local::Found& in) {
+    auto out = out_.initFound();
+    out.setRequestId(in.request_id);
+    write_status(out, in.outcome);
+    if (in.outcome.ok()) write_metadata(out.initCheckpoint(), in.checkpoint);
+  }
+  void operator()(const local::Loaded& in) {
+    auto out = out_.initLoaded();
+    out.setRequestId(in.request_id);
+    out.setBatch(in.batch);
+    auto pieces = out.initPieces(list_size(in.pieces.size()));
+    for (uint32_t i = 0; i < pieces.size(); ++i) {
+      auto piece = pieces[i];
+      piece.setTarget(in.pieces[i].target);
+      write_box(piece.initBox(), in.pieces[i].box);
+      piece.setPieceOffset(in.pieces[i].piece_offset);
+      piece.setBytes(in.pieces[i].bytes);
+      piece.setSlabOffset(in.pieces[i].slab_offset);
+      piece.setPieceBytes(in.pieces[i].piece_bytes);
+    }
+  }
+  void operator()(const local::Placed& in) {
+    auto out = out_.initPlaced();
+    out.setRequestId(in.request_id);
+    out.setBatch(in.batch);
+  }
+  void operator()(const local::LoadDone& in) {
+    auto out = out_.initLoadDone();
+    out.setRequestId(in.request_id);
+    write_status(out, in.outcome);
+  }
+  void operator()(const local::Refused& in) {
+    auto out = out_.initRefused();
+    out.setStep(in.step);
+    out.setAttempt(in.attempt);
+    write_status(out, in.why);
+  }
+  void operator()(const local::Detach&) { out_.setDetach(); }
+
+ private:
+  static void write_target(schema::LoadTarget::Builder out, const local::LoadTarget& in) {
+    out.setFqn(text_of(in.fqn));
+    out.setKind(static_cast<schema::LayoutEntry::Kind>(in.kind));
+    out.setDtype(static_cast<uint8_t>(in.dtype));
+    set_numbers(out.initShape(list_size(in.shape.size())), in.shape);
+    auto boxes = out.initBoxes(list_size(in.boxes.size()));
+    for (uint32_t i = 0; i < boxes.size(); ++i) write_box(boxes[i], in.boxes[i]);
+  }
+
+  schema::LocalMessage::Builder out_;
+};
+
+}  // namespace
+
+Bytes encode_local(const LocalMessage& message) {
+  capnp::MallocMessageBuilder builder;
+  std::visit(Writer(builder.initRoot<schema::LocalMessage>()), message);
+  return framed_bytes(builder);
+}
+
+}  // namespace shoal
