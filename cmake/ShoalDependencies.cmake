@@ -22,6 +22,7 @@ endmacro()
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 shoal_find(Threads libc6-dev)
+shoal_find(PkgConfig pkgconf WHAT "pkg-config, for Cap'n Proto's configuration")
 shoal_find(CapnProto libcapnp-dev WHAT "Cap'n Proto")
 if(CapnProto_FOUND AND NOT TARGET CapnProto::capnp_tool)
   shoal_missing("The Cap'n Proto compiler" capnproto)
