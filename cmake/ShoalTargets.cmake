@@ -8,6 +8,10 @@
 add_library(shoal_flags INTERFACE)
 target_compile_options(shoal_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
                                              -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  # It takes a reference to an element of a std::span for one into the span itself.
+  target_compile_options(shoal_flags INTERFACE -Wno-dangling-reference)
+endif()
 if(SHOAL_WERROR)
   target_compile_options(shoal_flags INTERFACE -Werror)
 endif()
