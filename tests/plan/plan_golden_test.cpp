@@ -10,7 +10,7 @@
 
 #include "plan/codec.h"
 #include "plan/save_plan.h"
-#include "test_worlds.h"
+#include "tests/plan/test_worlds.h"
 
 namespace shoal {
 namespace {
