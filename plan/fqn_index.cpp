@@ -4,59 +4,72 @@
 
 namespace shoal {
 
+namespace {
+
+// Calls found(position in names, entry) for every entry whose name is among `names`, and missing(entry) for
+// every other. Both are ascending; layouts of one job share nearly all of their names, so that this is one
+// walk.
+template <class Found, class Missing>
+void match(const std::vector<std::string_view>& names, const std::vector<LayoutEntry>& entries, Found&& found,
+           Missing&& missing) {
+  uint32_t name = 0;
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    int order = 1;
+    while (name < names.size() && (order = names[name].compare(entries[i].fqn)) < 0) ++name;
+    if (name < names.size() && order == 0) {
+      found(name++, i);
+    } else {
+      missing(i);
+    }
+  }
+}
+
+}  // namespace
+
 FqnIndex FqnIndex::of_world(const World& world) {
-  if (world.layouts.size() == 1) return of_layout(world, 0);
-  std::vector<Site> sites;
-  for (uint32_t layout = 0; layout < world.layouts.size(); ++layout) {
-    for (uint32_t entry = 0; entry < world.layouts[layout]->entries().size(); ++entry)
-      sites.push_back({layout, entry});
+  std::vector<std::string_view> names;
+  for (const LayoutPtr& layout : world.layouts) {
+    std::vector<std::string_view> added;
+    match(
+        names, layout->entries(), [](uint32_t, uint32_t) {},
+        [&](uint32_t entry) { added.push_back(layout->entries()[entry].fqn); });
+    if (added.empty()) continue;
+    const auto middle = static_cast<std::ptrdiff_t>(names.size());
+    names.insert(names.end(), added.begin(), added.end());
+    std::inplace_merge(names.begin(), names.begin() + middle, names.end());
   }
-  auto name_of = [&](const Site& site) -> std::string_view {
-    return world.layouts[site.layout]->entries()[site.entry].fqn;
-  };
-  std::sort(sites.begin(), sites.end(), [&](const Site& a, const Site& b) {
-    int order = name_of(a).compare(name_of(b));
-    return order != 0 ? order < 0 : a.layout < b.layout;
-  });
-  FqnIndex index;
-  for (uint32_t i = 0; i < sites.size(); ++i) {
-    if (i > 0 && name_of(sites[i]) == index.fqns_.back()) continue;
-    index.fqns_.push_back(name_of(sites[i]));
-    index.starts_.push_back(i);
-  }
-  index.starts_.push_back(static_cast<uint32_t>(sites.size()));
-  index.sites_ = std::move(sites);
-  return index;
+  return with_sites(world, std::move(names));
 }
 
 FqnIndex FqnIndex::of_layout(const World& world, uint32_t layout) {
-  const std::vector<LayoutEntry>& own = world.layouts[layout]->entries();
-  FqnIndex index;
-  index.fqns_.reserve(own.size());
-  for (const LayoutEntry& entry : own) index.fqns_.push_back(entry.fqn);
+  std::vector<std::string_view> names;
+  for (const LayoutEntry& entry : world.layouts[layout]->entries()) names.emplace_back(entry.fqn);
+  return with_sites(world, std::move(names));
+}
+
+FqnIndex FqnIndex::with_sites(const World& world, std::vector<std::string_view> names) {
   struct Found {
     uint32_t value;
     Site site;
   };
-  std::vector<Found> found;
-  found.reserve(own.size());
-  for (uint32_t other = 0; other < world.layouts.size(); ++other) {
-    const std::vector<LayoutEntry>& entries = world.layouts[other]->entries();
-    for (uint32_t i = 0, k = 0; i < own.size() && k < entries.size();) {
-      int order = other == layout ? 0 : index.fqns_[i].compare(entries[k].fqn);
-      if (order == 0) found.push_back({i, {other, k}});
-      if (order <= 0) ++i;
-      if (order >= 0) ++k;
-    }
+  std::vector<Found> found;  // by layout, then by value
+  for (uint32_t layout = 0; layout < world.layouts.size(); ++layout) {
+    match(
+        names, world.layouts[layout]->entries(),
+        [&](uint32_t name, uint32_t entry) {
+          found.push_back({name, {layout, entry}});
+        },
+        [](uint32_t) {});
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Found& a, const Found& b) { return a.value < b.value; });
-  index.starts_.assign(1, 0);
-  for (const Found& each : found) {
-    index.sites_.push_back(each.site);
-    index.starts_.resize(each.value + 2, static_cast<uint32_t>(index.sites_.size()) - 1);
-    index.starts_[each.value + 1] = static_cast<uint32_t>(index.sites_.size());
-  }
+  FqnIndex index;
+  index.starts_.assign(names.size() + 1, 0);
+  for (const Found& each : found) ++index.starts_[each.value + 1];
+  for (size_t value = 1; value < index.starts_.size(); ++value)
+    index.starts_[value] += index.starts_[value - 1];
+  index.sites_.resize(found.size());
+  std::vector<uint32_t> next(index.starts_.begin(), index.starts_.end() - 1);
+  for (const Found& each : found) index.sites_[next[each.value]++] = each.site;
+  index.fqns_ = std::move(names);
   return index;
 }
 

@@ -39,6 +39,8 @@ class FqnIndex {
   std::optional<uint32_t> find(std::string_view fqn) const;
 
  private:
+  static FqnIndex with_sites(const World& world, std::vector<std::string_view> names);
+
   std::vector<std::string_view> fqns_;  // into the layouts
   std::vector<uint32_t> starts_;        // into sites_, one more than values
   std::vector<Site> sites_;
