@@ -39,8 +39,8 @@ Result<std::unique_ptr<CheckedMessage>> CheckedMessage::open(ByteView bytes, con
   const capnp::word* first = reinterpret_cast<const capnp::word*>(body.data());
   if (reinterpret_cast<uintptr_t>(body.data()) % alignof(uint64_t) != 0) {
     message->copy_.resize(words);
-    if (words != 0) std::memcpy(static_cast<void*>(message->copy_.data()), body.data(), body.size());
-    first = message->copy_.data();
+    if (words != 0) std::memcpy(message->copy_.data(), body.data(), body.size());
+    first = reinterpret_cast<const capnp::word*>(message->copy_.data());
   }
   message->segments_.reserve(segments);
   for (uint64_t i = 0; i < segments; ++i) {

@@ -40,7 +40,7 @@ class CheckedMessage {
 
  private:
   CheckedMessage() = default;
-  std::vector<capnp::word> copy_;  // where the given bytes were not aligned
+  std::vector<uint64_t> copy_;  // words, where the given bytes were not aligned
   std::vector<kj::ArrayPtr<const capnp::word>> segments_;
   std::unique_ptr<capnp::SegmentArrayMessageReader> reader_;
 };
