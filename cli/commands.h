@@ -1,0 +1,28 @@
+// The subcommands of `shoal`. Each adds itself to the parser; what it is to do is run after parsing.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace shoal {
+
+// Exit statuses of every subcommand but `launch`, whose status is the worst of its trainers'.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitDamaged = 1;   // verify, ls, show: something committed does not read back
+inline constexpr int kExitUnusable = 2;  // bad arguments, no such root or step, a newer format, no permission
+inline constexpr int kExitFailed = 1;    // node: it could not run, or not end cleanly
+
+using Command = std::function<int()>;  // returns the exit status
+
+void add_ls_command(CLI::App& app, Command* chosen);
+void add_show_command(CLI::App& app, Command* chosen);
+void add_verify_command(CLI::App& app, Command* chosen);
+
+// "shoal: not found: ...", one line on stderr. Returns kExitUnusable.
+int report_unusable(const Status& status);
+
+}  // namespace shoal

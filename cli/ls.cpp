@@ -1,0 +1,132 @@
+// shoal ls: every attempt that a root holds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/root_reader.h"
+#include "cli/table.h"
+
+namespace shoal {
+
+namespace {
+
+struct LsOptions {
+  std::string root;
+  bool json = false;
+};
+
+constexpr const char* kFooter =
+    "Reads the root's files, never a catalog. STATE is one of\n"
+    "  committed  a checkpoint: load and latest see it (the latest is marked with *)\n"
+    "  undecided  being written, or left by a job that ended; invisible to load\n"
+    "  aborted    never became a checkpoint; CAUSE says why\n"
+    "  deleted    was a checkpoint\n"
+    "  damaged    its decision does not read back\n"
+    "SIZE of a checkpoint is that of its shards; of anything else, what still lies in its folder.\n"
+    "TIME is UTC, by the clock of whoever decided.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal ls /checkpoints/run7\n"
+    "  shoal ls /checkpoints/run7 --json | jq '.attempts[] | select(.latest)'\n"
+    "\n"
+    "Exit status: 0; 1 if a decision is damaged; 2 if the root cannot be read.";
+
+std::string cause_of(const AttemptView& view) {
+  if (!view.damage.ok()) return view.damage.message();
+  return view.decision && !view.committed() ? view.decision->tombstone().cause : "";
+}
+
+const AttemptView* latest_of(const std::vector<AttemptView>& views) {
+  for (auto view = views.rbegin(); view != views.rend(); ++view) {
+    if (view->committed()) return &*view;
+  }
+  return nullptr;
+}
+
+std::string as_table(const std::vector<AttemptView>& views) {
+  using Align = Table::Align;
+  Table table({{"STEP", Align::right},
+               {"GENERATION", Align::right},
+               {"ATTEMPT", Align::right},
+               {"STATE"},
+               {"SIZE", Align::right},
+               {"FILES", Align::right},
+               {"RANKS", Align::right},
+               {"TIME"},
+               {"CAUSE"}});
+  const AttemptView* latest = latest_of(views);
+  for (const AttemptView& view : views) {
+    std::string size = human_bytes(view.info.files_bytes);
+    std::string files = fmt::to_string(view.info.leftover_files), ranks = "-";
+    if (view.committed()) {
+      const Manifest& manifest = view.decision->manifest();
+      size = human_bytes(file_bytes_of(manifest));
+      files = fmt::to_string(manifest.files.size());
+      ranks = fmt::to_string(manifest.world->roster.world_size());
+    }
+    table.add_row({fmt::to_string(view.key.step), fmt::to_string(view.key.generation),
+                   fmt::to_string(view.key.attempt),
+                   std::string(view.state_name()) + (&view == latest ? " *" : ""), size, files, ranks,
+                   utc_time(view.decision ? view.decision->unix_time_ns : 0), cause_of(view)});
+  }
+  return table.to_string();
+}
+
+nlohmann::ordered_json as_json(const OpenRoot& root, const std::vector<AttemptView>& views) {
+  nlohmann::ordered_json out;
+  out["root"] = root.storage->describe();
+  out["root_id"] = root.id.to_hex();
+  out["attempts"] = nlohmann::ordered_json::array();
+  const AttemptView* latest = latest_of(views);
+  for (const AttemptView& view : views) {
+    nlohmann::ordered_json one;
+    one["step"] = view.key.step;
+    one["generation"] = view.key.generation;
+    one["attempt"] = view.key.attempt;
+    one["state"] = view.state_name();
+    one["latest"] = &view == latest;
+    one["folder"] = attempt_folder(view.key);
+    one["folder_bytes"] = view.info.files_bytes;
+    if (view.committed()) {
+      const Manifest& manifest = view.decision->manifest();
+      one["file_bytes"] = file_bytes_of(manifest);
+      one["payload_bytes"] = manifest.payload_bytes;
+      one["files"] = manifest.files.size();
+      one["world_size"] = manifest.world->roster.world_size();
+    } else {
+      one["leftover_files"] = view.info.leftover_files;
+    }
+    if (view.decision) one["unix_time_ns"] = view.decision->unix_time_ns;
+    if (std::string cause = cause_of(view); !cause.empty()) one["cause"] = cause;
+    out["attempts"].push_back(std::move(one));
+  }
+  return out;
+}
+
+int run_ls(const LsOptions& options) {
+  auto root = open_root_for_reading(options.root);
+  if (!root.ok()) return report_unusable(root.status());
+  auto views = view_attempts(*root->storage);
+  if (!views.ok()) return report_unusable(views.status());
+  fmt::print("{}", options.json ? as_json(*root, *views).dump(2) + "\n" : as_table(*views));
+  bool damaged =
+      std::any_of(views->begin(), views->end(), [](const auto& view) { return !view.damage.ok(); });
+  return damaged ? kExitDamaged : kExitOk;
+}
+
+}  // namespace
+
+void add_ls_command(CLI::App& app, Command* chosen) {
+  CLI::App* command = app.add_subcommand("ls", "List the attempts at saving that a root holds");
+  auto options = std::make_shared<LsOptions>();
+  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  command->add_flag("--json", options->json, "One JSON object instead of a table");
+  command->footer(kFooter);
+  command->callback([=] { *chosen = [=] { return run_ls(*options); }; });
+}
+
+}  // namespace shoal

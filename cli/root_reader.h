@@ -1,0 +1,56 @@
+// What ls, show and verify read of a root: from its files, never from a catalog, and nothing is written.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "storage/decision.h"
+#include "storage/local_storage.h"
+#include "storage/posix_file_system.h"
+#include "storage/run_root.h"
+
+namespace shoal {
+
+struct OpenRoot {
+  std::unique_ptr<PosixFileSystem> file_system;
+  std::unique_ptr<LocalStorage> storage;
+  RootId id;
+};
+// Code::not_found where the folder is missing or holds no run.
+Result<OpenRoot> open_root_for_reading(const std::string& path);
+
+// One attempt, with its decision where there is one that reads back.
+struct AttemptView {
+  AttemptKey key;
+  AttemptInfo info;                  // default where `damage` is set
+  std::optional<Decision> decision;  // nullopt: undecided or damaged
+  Status damage;
+
+  bool committed() const { return decision && decision->committed(); }
+  std::string_view state_name() const;  // "committed", "aborted", "deleted", "undecided", "damaged"
+};
+// Ascending, as `latest` orders; the last committed one is the latest.
+Result<std::vector<AttemptView>> view_attempts(Storage& storage);
+// A decision that does not read back is `damage` of the view. A version newer than this program is an error.
+Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info);
+
+// Which attempts a command is about.
+struct AttemptChoice {
+  std::optional<uint64_t> step;
+  std::string attempt;  // "g3a1"; empty: any
+};
+// Code::invalid_argument for an attempt without a step, or one that is no name of an attempt.
+Status validate_choice(const AttemptChoice& choice);
+// Those that match, ascending; Code::not_found names what is not there.
+Result<std::vector<AttemptView>> choose_attempts(const OpenRoot& root, const AttemptChoice& choice);
+
+uint64_t file_bytes_of(const Manifest& manifest);
+std::string attempt_name(const AttemptKey& key);  // "g3a1"
+std::string utc_time(int64_t unix_time_ns);       // "2026-11-21 04:56:44"; "-" for 0
+std::string_view dedupe_name(Dedupe dedupe);
+
+}  // namespace shoal

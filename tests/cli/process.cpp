@@ -1,0 +1,135 @@
+#include "tests/cli/process.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <map>
+
+#include "base/check.h"
+
+extern char** environ;
+
+namespace shoal {
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+constexpr uid_t kNobody = 65534;
+
+std::vector<std::string> environment_of(const ProcessOptions& options) {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    std::string text = *entry, name = text.substr(0, text.find('='));
+    if (name.starts_with("SHOAL_") || name.starts_with("SLURM_")) continue;
+    variables[name] = text.substr(name.size() + 1);
+  }
+  for (const auto& [name, value] : options.environment) variables[name] = value;
+  std::vector<std::string> out;
+  for (const auto& [name, value] : variables) out.push_back(name + "=" + value);
+  return out;
+}
+
+std::vector<char*> pointers_of(const std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (const std::string& text : texts) out.push_back(const_cast<char*>(text.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+}  // namespace
+
+Process::Process(const std::vector<std::string>& arguments, const ProcessOptions& options) {
+  std::vector<std::string> environment = environment_of(options);
+  std::vector<char*> argv = pointers_of(arguments), envp = pointers_of(environment);
+  // Opened here: nobody may not be allowed to walk to it.
+  int program = open(argv[0], O_RDONLY | O_CLOEXEC);
+  SHOAL_CHECK(program >= 0);
+  int out[2], err[2];
+  SHOAL_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
+  pid_ = fork();
+  SHOAL_CHECK(pid_ >= 0);
+  if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(out[1], STDOUT_FILENO);
+    dup2(err[1], STDERR_FILENO);
+    if (options.unprivileged && geteuid() == 0) {
+      if (setgroups(0, nullptr) != 0 || setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(126);
+    }
+    fexecve(program, argv.data(), envp.data());
+    _exit(127);
+  }
+  close(program);
+  close(out[1]);
+  close(err[1]);
+  out_fd_ = out[0];
+  err_fd_ = err[0];
+}
+
+Process::~Process() {
+  if (pid_ > 0) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  close(out_fd_);
+  close(err_fd_);
+}
+
+bool Process::read_some(std::chrono::steady_clock::time_point deadline) {
+  auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  if (left.count() <= 0) return false;
+  pollfd fds[2] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}};
+  if (poll(fds, 2, static_cast<int>(left.count())) <= 0) return false;
+  char buffer[65536];
+  for (auto [index, text, fd] : {std::tuple{0, &out_, &out_fd_}, std::tuple{1, &err_, &err_fd_}}) {
+    if (fds[index].revents == 0) continue;
+    ssize_t size = read(*fd, buffer, sizeof buffer);
+    if (size > 0) {
+      text->append(buffer, static_cast<size_t>(size));
+    } else {
+      close(*fd);
+      *fd = -1;  // poll leaves it out
+    }
+  }
+  return out_fd_ >= 0 || err_fd_ >= 0;
+}
+
+bool Process::wait_for_output(const std::string& text) {
+  auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (out_.find(text) == std::string::npos) {
+    if (!read_some(deadline)) return out_.find(text) != std::string::npos;
+  }
+  return true;
+}
+
+void Process::send_signal(int number) const {
+  kill(pid_, number);
+}
+
+ProcessEnd Process::wait() {
+  auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (read_some(deadline)) {
+  }
+  if (std::chrono::steady_clock::now() >= deadline) kill(pid_, SIGKILL);
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  pid_ = -1;
+  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), out_, err_};
+}
+
+ProcessEnd run_process(const std::vector<std::string>& arguments, const ProcessOptions& options) {
+  return Process(arguments, options).wait();
+}
+
+ProcessEnd run_shoal(std::vector<std::string> arguments, const ProcessOptions& options) {
+  arguments.insert(arguments.begin(), SHOAL_PROGRAM);
+  return run_process(arguments, options);
+}
+
+}  // namespace shoal

@@ -1,0 +1,50 @@
+// Runs programs as a user would: arguments in, status and output back.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shoal {
+
+struct ProcessOptions {
+  // Set in the environment, which is the test's own otherwise, without any SHOAL_ or SLURM_ variable.
+  std::vector<std::pair<std::string, std::string>> environment;
+  bool unprivileged = false;  // where the test runs as root, the program runs as nobody
+};
+
+struct ProcessEnd {
+  int status = 0;  // 128 + n where signal n ended it
+  std::string out, err;
+};
+
+// A program that runs. Killed when destroyed.
+class Process {
+ public:
+  Process(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
+  ~Process();
+  Process(const Process&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // Waits until what it has written to stdout holds `text`; false when it ended or 60 s passed without.
+  bool wait_for_output(const std::string& text);
+  void send_signal(int number) const;
+  ProcessEnd wait();  // for its end; after 60 s it is killed
+
+ private:
+  bool read_some(std::chrono::steady_clock::time_point deadline);  // false: both pipes ended, or the deadline
+
+  pid_t pid_ = -1;
+  int out_fd_ = -1, err_fd_ = -1;
+  std::string out_, err_;
+};
+
+ProcessEnd run_process(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
+// The same with the `shoal` of this build as the program.
+ProcessEnd run_shoal(std::vector<std::string> arguments, const ProcessOptions& options = {});
+
+}  // namespace shoal

@@ -1,0 +1,236 @@
+// shoal ls, show and verify on the golden root, on damaged copies of it, and on what is no root.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/process.h"
+#include "tests/cli/temporary_folder.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kGolden = SHOAL_GOLDEN_ROOT;
+
+// A copy of the golden root that a test may damage.
+class GoldenCopy {
+ public:
+  GoldenCopy() { fs::copy(kGolden, root(), fs::copy_options::recursive); }
+  std::string root() const { return folder_.path() + "/root"; }
+  std::string path(const std::string& name) const { return root() + "/" + name; }
+
+  void flip_bit_from_end(const std::string& name, int64_t offset) {
+    std::fstream file(path(name), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-offset, std::ios::end);
+    std::streampos at = file.tellg();
+    char byte = static_cast<char>(file.get());
+    file.seekp(at);
+    file.put(static_cast<char>(byte ^ 1));
+    ASSERT_TRUE(file.good());
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+size_t count_lines(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+void expect_one_line_error(const ProcessEnd& end, const std::string& cause) {
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr(cause));
+  EXPECT_EQ(count_lines(end.err), 1u) << end.err;
+  EXPECT_EQ(end.out, "");
+}
+
+TEST(Ls, ShowsEveryAttemptWithWhatBecameOfIt) {
+  ProcessEnd end = run_shoal({"ls", kGolden});
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_EQ(count_lines(end.out), 6u);
+  for (const char* text :
+       {"committed *", "aborted", "deleted", "undecided", "rank 2: host-2 was not heard for 60 s"}) {
+    EXPECT_THAT(end.out, HasSubstr(text));
+  }
+  EXPECT_THAT(end.out, Not(HasSubstr(" \n"))) << "a line ends in a space";
+  EXPECT_THAT(end.out, Not(HasSubstr("\x1b"))) << "control characters go into a pipe";
+}
+
+TEST(Ls, SaysTheSameInJson) {
+  ProcessEnd end = run_shoal({"ls", kGolden, "--json"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  json out = json::parse(end.out);
+  ASSERT_EQ(out["attempts"].size(), 5u);
+  EXPECT_EQ(out["attempts"][0]["state"], "committed");
+  EXPECT_EQ(out["attempts"][0]["world_size"], 4);
+  EXPECT_EQ(out["attempts"][0]["files"], 5);
+  EXPECT_EQ(out["attempts"][1]["cause"], "rank 2: host-2 was not heard for 60 s");
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(out["attempts"][i]["latest"], i == 3);
+}
+
+TEST(Ls, ListsADamagedDecisionAndTheOthers) {
+  GoldenCopy copy;
+  copy.flip_bit_from_end("step-00000001/g1a1/manifest.shoal", 1);
+  ProcessEnd end = run_shoal({"ls", copy.root()});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.out, HasSubstr("damaged"));
+  EXPECT_THAT(end.out, HasSubstr("step-00000001/g1a1/manifest.shoal"));
+  EXPECT_EQ(count_lines(end.out), 6u);
+}
+
+TEST(Ls, WritesNothingIntoTheRoot) {
+  GoldenCopy copy;
+  auto listing = [&] {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator(copy.root())) names.push_back(entry.path());
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  auto before = listing();
+  for (const char* command : {"ls", "show", "verify"}) EXPECT_EQ(run_shoal({command, copy.root()}).status, 0);
+  EXPECT_EQ(listing(), before);
+}
+
+TEST(Show, DescribesTheLatestCheckpointByDefault) {
+  ProcessEnd end = run_shoal({"show", kGolden});
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(end.out, HasSubstr("step 4 (g2a1)"));
+  EXPECT_THAT(end.out, HasSubstr("F8_E8M0"));
+}
+
+TEST(Show, DescribesShardingAndFilesOfAStep) {
+  ProcessEnd end = run_shoal({"show", kGolden, "--step", "1", "--json"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  json out = json::parse(end.out);
+  EXPECT_EQ(out["state"], "committed");
+  EXPECT_EQ(out["options"]["unit_bytes"], 1024);
+  EXPECT_EQ(out["files"].size(), 5u);
+  EXPECT_EQ(out["files"][0]["header_digest"].get<std::string>().size(), 32u);
+  auto strided = std::find_if(out["values"].begin(), out["values"].end(),
+                              [](const json& value) { return value["fqn"] == "strided"; });
+  ASSERT_NE(strided, out["values"].end());
+  EXPECT_EQ((*strided)["shape"], json({11, 2}));
+  EXPECT_EQ((*strided)["sharding"][0], "[_StridedShard(0, sf=2), Shard(0)] on 2x2 ranks 0-3");
+}
+
+TEST(Show, TellsTheCauseOfAnAbort) {
+  ProcessEnd end = run_shoal({"show", kGolden, "--step", "2", "--attempt", "g1a1"});
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(end.out, HasSubstr("aborted"));
+  EXPECT_THAT(end.out, HasSubstr("host-2 was not heard"));
+}
+
+TEST(Verify, FindsTheGoldenRootSound) {
+  ProcessEnd end = run_shoal({"verify", kGolden, "--all", "--json"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  json out = json::parse(end.out);
+  EXPECT_EQ(out["ok"], true);
+  ASSERT_EQ(out["checkpoints"].size(), 2u);
+  uint64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(kGolden + "/step-00000001/g1a1")) {
+    if (entry.path().extension() == ".safetensors") bytes += entry.file_size();
+  }
+  EXPECT_EQ(out["checkpoints"][0]["bytes"], bytes) << "every byte is read";
+  EXPECT_EQ(end.err, "") << "progress belongs on a terminal";
+}
+
+TEST(Verify, NamesFileTensorAndBlockThatDiffer) {
+  GoldenCopy copy;
+  copy.flip_bit_from_end("step-00000001/g1a1/rank-00002.safetensors", 1);
+  ProcessEnd end = run_shoal({"verify", copy.root(), "--step", "1", "--json"});
+  EXPECT_EQ(end.status, 1);
+  json out = json::parse(end.out);
+  EXPECT_EQ(out["ok"], false);
+  ASSERT_EQ(out["checkpoints"][0]["damage"].size(), 1u);
+  json damage = out["checkpoints"][0]["damage"][0];
+  EXPECT_EQ(damage["file"], "rank-00002.safetensors");
+  EXPECT_EQ(damage["tensor"], "rng@rank2");
+  EXPECT_EQ(damage["block"], 0);
+  EXPECT_THAT(damage["what"].get<std::string>(), HasSubstr("differs from its digest"));
+
+  ProcessEnd text = run_shoal({"verify", copy.root(), "--step", "1"});
+  EXPECT_EQ(text.status, 1);
+  EXPECT_THAT(text.out, HasSubstr("rank-00002.safetensors: block 0 of 'rng@rank2' differs"));
+}
+
+TEST(Verify, FindsEveryDamagedFileOfACheckpoint) {
+  GoldenCopy copy;
+  const std::string folder = "step-00000001/g1a1/";
+  copy.flip_bit_from_end(folder + "rank-00000.safetensors", 5000);  // in its header
+  fs::resize_file(copy.path(folder + "rank-00001.safetensors"), 5000);
+  fs::remove(copy.path(folder + "rank-00003.safetensors"));
+  ProcessEnd end = run_shoal({"verify", copy.root(), "--all"});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.out, HasSubstr("rank-00000.safetensors: the header differs"));
+  EXPECT_THAT(end.out, HasSubstr("rank-00001.safetensors: has 5000 bytes"));
+  EXPECT_THAT(end.out, HasSubstr("rank-00003.safetensors: "));
+  EXPECT_THAT(end.out, HasSubstr("step 4 (g2a1): ok"));
+}
+
+TEST(Verify, CountsADamagedManifest) {
+  GoldenCopy copy;
+  copy.flip_bit_from_end("step-00000004/g2a1/manifest.shoal", 40);
+  EXPECT_EQ(run_shoal({"verify", copy.root(), "--all"}).status, 1);
+  EXPECT_EQ(run_shoal({"verify", copy.root()}).status, 1) << "it might be the latest";
+  EXPECT_EQ(run_shoal({"verify", copy.root(), "--step", "1"}).status, 0);
+}
+
+TEST(BadInput, IsAOneLineErrorWithItsCause) {
+  TemporaryFolder empty;
+  for (const char* command : {"ls", "show", "verify"}) {
+    expect_one_line_error(run_shoal({command, empty.path() + "/none"}), "none is not there");
+    expect_one_line_error(run_shoal({command, empty.path()}), "holds no run");
+    expect_one_line_error(run_shoal({command, kGolden + "/ROOT_ID"}), "ROOT_ID");
+  }
+  expect_one_line_error(run_shoal({"show", kGolden, "--step", "77"}), "no attempt at step 77");
+  expect_one_line_error(run_shoal({"show", kGolden, "--step", "1", "--attempt", "g9a9"}),
+                        "no attempt g9a9 at step 1");
+  expect_one_line_error(run_shoal({"show", kGolden, "--step", "1", "--attempt", "../x"}),
+                        "'../x' is no attempt");
+  expect_one_line_error(run_shoal({"show", kGolden, "--step", "-1"}), "--step");
+  expect_one_line_error(run_shoal({"verify", kGolden, "--step", "2"}), "no checkpoint at step 2");
+  expect_one_line_error(run_shoal({"frobnicate"}), "frobnicate");
+  expect_one_line_error(run_shoal({}), "subcommand");
+}
+
+TEST(BadInput, ANewerFormatIsRefusedByBothVersions) {
+  GoldenCopy copy;
+  {
+    std::fstream file(copy.path("ROOT_ID"), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(8);
+    file.put(99);
+  }
+  ProcessEnd end = run_shoal({"ls", copy.root()});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_EQ(count_lines(end.err), 1u);
+}
+
+TEST(BadInput, ARootThatMayNotBeReadIsRefusedByName) {
+  GoldenCopy copy;
+  fs::permissions(copy.root(), fs::perms::none);
+  ProcessEnd end = run_shoal({"ls", copy.root()}, {.unprivileged = true});
+  fs::permissions(copy.root(), fs::perms::owner_all);
+  expect_one_line_error(end, copy.root());
+  EXPECT_THAT(end.err, HasSubstr("ermission"));
+}
+
+TEST(Help, NamesEveryCommandWithExamples) {
+  ProcessEnd end = run_shoal({"--help"});
+  EXPECT_EQ(end.status, 0);
+  for (const char* text : {"ls", "show", "verify", "Examples:", "Exit status:"}) {
+    EXPECT_THAT(end.out, HasSubstr(text));
+  }
+  EXPECT_EQ(run_shoal({"verify", "--help"}).status, 0);
+  EXPECT_THAT(run_shoal({"--version"}).out, testing::StartsWith("shoal "));
+}
+
+}  // namespace
+}  // namespace shoal
