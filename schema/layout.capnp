@@ -1,7 +1,7 @@
 @0xb1f4c7a3d1e05a01;
 # What a rank holds (Layout) and which rank holds which (Roster). Both are hashed in canonical form:
 # LayoutId and RosterId are XXH3-128 over the canonical single-segment encoding of these structs, so lists
-# must be in the order stated here. docs/format.md has the rules. Ordinals are only ever appended.
+# must be in the order stated here. docs/planning.md has the rules. Ordinals are only ever appended.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");
