@@ -96,4 +96,23 @@ bool is_clean_utf8(std::string_view text) {
   return true;
 }
 
+std::string clean_line(std::string_view text, size_t bytes_max) {
+  std::string out(text.substr(0, bytes_max));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  if (is_clean_utf8(out)) return out;
+  if (text.size() > bytes_max) {  // a character cut in two goes altogether
+    std::string shorter = out;
+    for (int i = 0; i < 3 && !shorter.empty(); ++i) {
+      shorter.pop_back();
+      if (is_clean_utf8(shorter)) return shorter;
+    }
+  }
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) >= 0x80) c = '?';
+  }
+  return out;
+}
+
 }  // namespace shoal

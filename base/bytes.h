@@ -53,5 +53,8 @@ Result<uint64_t> parse_bytes(std::string_view text);
 // True for bytes that may stand in a name shown to people or put in a path: no control characters,
 //, valid UTF-8.
 bool is_clean_utf8(std::string_view text);
+// The text as one line of clean UTF-8 of at most bytes_max bytes, for causes that travel or are kept: cut
+// between characters, control characters made spaces; what is no UTF-8 loses its bytes beyond ASCII to '?'.
+std::string clean_line(std::string_view text, size_t bytes_max);
 
 }  // namespace shoal

@@ -25,22 +25,6 @@ DecisionState state_of(const Decision& decision) {
                                                                    : DecisionState::deleted;
 }
 
-// One line of clean UTF-8 of at most kMaxCauseBytes.
-std::string cleaned_cause(std::string_view cause) {
-  std::string out(cause.substr(0, kMaxCauseBytes));
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  if (cause.size() > kMaxCauseBytes) {  // a character cut in two goes altogether
-    for (int i = 0; i < 3 && !is_clean_utf8(out); ++i) out.pop_back();
-  }
-  if (is_clean_utf8(out)) return out;
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) >= 0x80) c = '?';
-  }
-  return out;
-}
-
 Status invalid(const FileEntry& file, std::string_view what) {
   return Status(Code::invalid_argument, fmt::format("file '{}': {}", file.name, what));
 }
@@ -188,7 +172,7 @@ Result<Bytes> encode_decision(const Decision& decision) {
   } else {
     auto builder = root.getBody().initTombstone();
     builder.setReason(static_cast<schema::Tombstone::Reason>(decision.tombstone().reason));
-    builder.setCause(text_of(cleaned_cause(decision.tombstone().cause)));
+    builder.setCause(text_of(clean_line(decision.tombstone().cause, kMaxCauseBytes)));
   }
   return seal_record(kDecisionRecord, static_cast<uint32_t>(state_of(decision)),
                      canonical_framed_bytes(root));

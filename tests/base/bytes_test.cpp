@@ -97,5 +97,16 @@ TEST(Utf8, TakesEveryCodePointButControlsAndSurrogates) {
   }
 }
 
+TEST(Utf8, CleanLinesAreCutBetweenCharacters) {
+  EXPECT_EQ(clean_line("as it is", 100), "as it is");
+  EXPECT_EQ(clean_line("two\nlines\t\x7f", 100), "two lines  ");
+  EXPECT_EQ(clean_line("caf\xc3\xa9", 100), "caf\xc3\xa9");
+  EXPECT_EQ(clean_line("caf\xc3\xa9", 4), "caf");
+  EXPECT_EQ(clean_line("\xf0\x9f\x90\x9f", 3), "");
+  EXPECT_EQ(clean_line("a\xff b", 100), "a? b");
+  EXPECT_EQ(clean_line("a\xff b\xc3\xa9", 5), "a? b?");
+  EXPECT_EQ(clean_line("", 0), "");
+}
+
 }  // namespace
 }  // namespace shoal
