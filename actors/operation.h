@@ -66,7 +66,7 @@ struct InspectAttempt {  // -> AttemptInfo
 struct SweepAttempt {  // -> uint64_t, the bytes removed
   AttemptKey key;
 };
-struct PublishLoadChoice {  // -> LoadChoice, the one that stands
+struct PublishLoadChoice {  // -> LoadChoice, the one that stands. nonce is filled in
   uint32_t generation = 0;
   uint32_t ordinal = 0;
   LoadChoice choice;

@@ -1,0 +1,71 @@
+// role_name and describe: messages for people and transcripts.
+#include <fmt/format.h>
+
+#include "actors/messages.h"
+
+namespace shoal {
+
+namespace {
+
+std::string counted(size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+struct Describer {
+  std::string operator()(const wire::JoinRanks& body) const {
+    return fmt::format("JoinRanks {}: {} of {}", body.host, counted(body.ranks.size(), "rank"),
+                       body.world_size);
+  }
+  std::string operator()(const wire::LayoutsWanted& body) const {
+    return fmt::format("LayoutsWanted: {}", counted(body.ids.size(), "layout"));
+  }
+  std::string operator()(const wire::Layouts& body) const {
+    return fmt::format("Layouts: {}", counted(body.layouts.size(), "layout"));
+  }
+  std::string operator()(const wire::RosterIs& body) const {
+    return fmt::format("RosterIs: {}, {}", counted(body.world->roster.world_size(), "rank"),
+                       counted(body.world->layouts.size(), "layout"));
+  }
+  std::string operator()(const wire::JoinRefused& body) const {
+    return fmt::format("JoinRefused: {}", body.cause);
+  }
+  std::string operator()(const wire::ShardsWritten& body) const {
+    return fmt::format("ShardsWritten {}: {}, {}", to_string(body.key), counted(body.plans.size(), "rank"),
+                       counted(body.files.size(), "file"));
+  }
+  std::string operator()(const wire::SaveFailed& body) const {
+    return fmt::format("SaveFailed {}: rank {}: {}", to_string(body.key), body.rank, body.why.to_string());
+  }
+  std::string operator()(const wire::Pending& body) const {
+    return fmt::format("Pending {}", to_string(body.key));
+  }
+  std::string operator()(const wire::Decided& body) const {
+    return fmt::format("Decided {}: {}", to_string(body.key),
+                       body.committed ? std::string("committed") : "aborted: " + body.cause);
+  }
+  std::string operator()(const wire::Superseded& body) const {
+    return fmt::format("Superseded: epoch {}", body.epoch);  // an address differs from run to run
+  }
+};
+
+}  // namespace
+
+std::string_view role_name(RoleKind role) {
+  switch (role) {
+    case RoleKind::coordinator:
+      return "coordinator";
+    case RoleKind::planner:
+      return "planner";
+    case RoleKind::shard_writer:
+      return "shard_writer";
+    case RoleKind::loader:
+      return "loader";
+  }
+  return "unknown role";
+}
+
+std::string describe(const WireBody& body) {
+  return std::visit(Describer{}, body);
+}
+
+}  // namespace shoal

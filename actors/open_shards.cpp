@@ -1,0 +1,78 @@
+#include "actors/open_shards.h"
+
+#include <fmt/format.h>
+
+namespace shoal {
+
+namespace {
+
+std::string meaning(bool is_object, DType dtype, const Box& box) {
+  if (is_object) return "an object";
+  return fmt::format("{} {}", dtype_name(dtype), to_string(box));
+}
+
+bool agree(const operation::PieceRef& rule, const ShardPiece& header) {
+  bool is_object = rule.kind == LayoutEntry::Kind::object;
+  if (is_object != header.is_object) return false;
+  return is_object || (rule.dtype == header.dtype && rule.box == header.box);
+}
+
+}  // namespace
+
+Result<OpenShards::Found> OpenShards::find(const operation::PieceRef& piece) {
+  SHOAL_ASSIGN_OR_RETURN(ShardPtr shard, open(piece));
+  auto corrupt = [&](std::string_view what) {
+    return Status(Code::corrupt,
+                  fmt::format("{}/{}: '{}': {}", storage_.describe(), shard->path(), piece.piece_key, what));
+  };
+  std::optional<size_t> index = shard->find(piece.piece_key);
+  if (!index) return corrupt("the header has no such key, by the rule it is there");
+  const ShardPiece& header = shard->pieces()[*index];
+  if (!agree(piece, header)) {
+    return corrupt(fmt::format("the rule says {}, the header {}",
+                               meaning(piece.kind == LayoutEntry::Kind::object, piece.dtype, piece.box),
+                               meaning(header.is_object, header.dtype, header.box)));
+  }
+  return Found{std::move(shard), *index};
+}
+
+Result<OpenShards::ShardPtr> OpenShards::open(const operation::PieceRef& piece) {
+  SHOAL_RETURN_IF_ERROR(validate_component(piece.file_name));
+  const std::string path = attempt_folder(piece.key) + "/" + piece.file_name;
+  ShardPtr kept = cached(path);
+  if (kept != nullptr && kept->header_digest() == piece.header_digest &&
+      kept->file_size() == piece.file_size) {
+    return kept;
+  }
+  // Outside of the lock: two threads may both open one file.
+  SHOAL_ASSIGN_OR_RETURN(auto opened,
+                         ShardReader::open(storage_, path, &piece.header_digest, &piece.file_size));
+  ShardPtr shard = std::move(opened);
+  keep(path, shard);
+  return shard;
+}
+
+OpenShards::ShardPtr OpenShards::cached(const std::string& path) {
+  std::lock_guard lock(mutex_);
+  auto found = by_path_.find(path);
+  if (found == by_path_.end()) return nullptr;
+  by_use_.splice(by_use_.begin(), by_use_, found->second);
+  return found->second->shard;
+}
+
+void OpenShards::keep(const std::string& path, const ShardPtr& shard) {
+  std::lock_guard lock(mutex_);
+  auto found = by_path_.find(path);
+  if (found != by_path_.end()) {
+    found->second->shard = shard;
+    return;
+  }
+  by_use_.push_front({path, shard});
+  by_path_[path] = by_use_.begin();
+  if (by_use_.size() > kMaxOpenShards) {
+    by_path_.erase(by_use_.back().path);
+    by_use_.pop_back();
+  }
+}
+
+}  // namespace shoal

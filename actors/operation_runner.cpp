@@ -1,0 +1,199 @@
+#include <fmt/format.h>
+
+#include "actors/open_shards.h"
+#include "actors/operation.h"
+#include "gpu/digest.h"
+
+namespace shoal {
+
+namespace {
+
+template <class T>
+Result<OperationResult> as_result(Result<T> result) {
+  if (!result.ok()) return result.status();
+  return OperationResult(std::move(result).value());
+}
+Result<OperationResult> as_result(Result<Decision> result) {
+  if (!result.ok()) return result.status();
+  return OperationResult(std::make_shared<const Decision>(std::move(result).value()));
+}
+Result<OperationResult> as_result(const Status& status) {
+  if (!status.ok()) return status;
+  return OperationResult(operation::Done{});
+}
+
+bool lies_within(uint64_t offset, uint64_t bytes, uint64_t size) {
+  return offset <= size && bytes <= size - offset;
+}
+
+}  // namespace
+
+struct OperationRunner::Impl {
+  Storage& storage;
+  Catalog* catalog;
+  Slabs& slabs;
+  RootId root_id;
+  Surroundings surroundings;
+  OpenShards shards;
+
+  Result<OperationResult> operator()(const operation::WriteShard& write) {
+    std::string name = shard_file_name(write.rank, write.file);
+    auto named = [&](const Status& status) {
+      return status.with_context(
+          fmt::format("rank {} writing {} of {}", write.rank, name, to_string(write.key)));
+    };
+    std::vector<Slabs::View> views;
+    Result<std::vector<ByteView>> data = resolve(write, &views);
+    if (!data.ok()) return named(data.status());
+    Result<WrittenShard> written = write_shard(storage, shard_path(write.key, write.rank, write.file),
+                                               surroundings.nonce(), write.pieces, *data);
+    if (!written.ok()) return named(written.status());
+    return OperationResult(*written);
+  }
+
+  Result<OperationResult> operator()(const operation::PublishDecision& publish) {
+    Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(), publish.body};
+    return as_result(publish_decision(storage, decision));
+  }
+  Result<OperationResult> operator()(const operation::ReadDecision& read) {
+    return as_result(read_decision(storage, read.key));
+  }
+  Result<OperationResult> operator()(const operation::CheckFiles& check) {
+    return as_result(check_files_present(storage, check.key, check.files));
+  }
+  Result<OperationResult> operator()(const operation::RecordDecision& record) {
+    if (catalog == nullptr) return Status(Code::unavailable, "this node has no catalog");
+    return as_result(catalog->record(*record.decision));
+  }
+  Result<OperationResult> operator()(const operation::PublishRoster& publish) {
+    return as_result(publish_roster(storage, publish.generation, publish.record, surroundings.nonce()));
+  }
+  Result<OperationResult> operator()(const operation::ReadRoster& read) {
+    return as_result(read_roster(storage, read.generation));
+  }
+  Result<OperationResult> operator()(const operation::ListAttempts&) {
+    return as_result(list_attempts(storage));
+  }
+  Result<OperationResult> operator()(const operation::InspectAttempt& inspect) {
+    return as_result(inspect_attempt(storage, inspect.key));
+  }
+  Result<OperationResult> operator()(const operation::SweepAttempt& sweep) {
+    return as_result(sweep_attempt(storage, sweep.key));
+  }
+  Result<OperationResult> operator()(const operation::PublishLoadChoice& publish) {
+    LoadChoice choice = publish.choice;
+    choice.nonce = surroundings.nonce();
+    return as_result(publish_load_choice(storage, publish.generation, publish.ordinal, choice));
+  }
+  Result<OperationResult> operator()(const operation::ReadLoadChoice& read) {
+    return as_result(read_load_choice(storage, read.generation, read.ordinal));
+  }
+
+  Result<OperationResult> operator()(const operation::MeasureObjects& measure) {
+    std::vector<uint64_t> lengths;
+    lengths.reserve(measure.pieces.size());
+    for (const auto& piece : measure.pieces) {
+      SHOAL_ASSIGN_OR_RETURN(OpenShards::Found found, shards.find(*piece));
+      lengths.push_back(found.shard->pieces()[found.piece].bytes);
+    }
+    return OperationResult(std::move(lengths));
+  }
+
+  Result<OperationResult> operator()(const operation::ReadBatch& batch) {
+    SHOAL_ASSIGN_OR_RETURN(Slabs::View slab, slabs.find(batch.client, batch.slab_id));
+    for (const operation::ReadRange& range : batch.ranges) {
+      SHOAL_RETURN_IF_ERROR(read_range(range, slab.bytes));
+    }
+    return OperationResult(operation::Done{});
+  }
+
+  // The bytes of each piece; `views` keep them mapped.
+  Result<std::vector<ByteView>> resolve(const operation::WriteShard& write, std::vector<Slabs::View>* views);
+  Status read_range(const operation::ReadRange& range, MutableByteView slab);
+};
+
+Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::WriteShard& write,
+                                                             std::vector<Slabs::View>* views) {
+  if (write.data.size() != write.pieces.size()) {
+    return Status(Code::invalid_argument,
+                  fmt::format("{} ranges for {} pieces", write.data.size(), write.pieces.size()));
+  }
+  std::vector<ByteView> data;
+  data.reserve(write.data.size());
+  const SlabRange* before = nullptr;  // most often all ranges lie in one slab
+  for (size_t i = 0; i < write.data.size(); ++i) {
+    const SlabRange& range = write.data[i];
+    if (before == nullptr || before->client != range.client || before->slab_id != range.slab_id) {
+      SHOAL_ASSIGN_OR_RETURN(Slabs::View view, slabs.find(range.client, range.slab_id));
+      views->push_back(std::move(view));
+      before = &range;
+    }
+    MutableByteView slab = views->back().bytes;
+    if (!lies_within(range.offset, range.bytes, slab.size())) {
+      return Status(Code::invalid_argument,
+                    fmt::format("'{}': {} bytes at {} do not lie in slab {} of {} bytes", write.pieces[i].key,
+                                range.bytes, range.offset, range.slab_id, slab.size()));
+    }
+    data.push_back(slab.subspan(range.offset, range.bytes));
+  }
+  return data;
+}
+
+Status OperationRunner::Impl::read_range(const operation::ReadRange& range, MutableByteView slab) {
+  SHOAL_ASSIGN_OR_RETURN(OpenShards::Found found, shards.find(*range.piece));
+  uint64_t piece_bytes = found.shard->pieces()[found.piece].bytes;
+  auto invalid = [&](std::string_view what) {
+    return Status(Code::invalid_argument,
+                  fmt::format("{}/{}: '{}': bytes {} to {} {}", storage.describe(), found.shard->path(),
+                              range.piece->piece_key, range.begin, range.end, what));
+  };
+  if (range.begin > range.end || range.end > piece_bytes) {
+    return invalid(fmt::format("of a piece of {}", piece_bytes));
+  }
+  if (range.begin % kDigestBlockBytes != 0 ||
+      (range.end % kDigestBlockBytes != 0 && range.end != piece_bytes)) {
+    return invalid("are not whole digest blocks");
+  }
+  uint64_t bytes = range.end - range.begin, first = 0;
+  if (!lies_within(range.slab_offset, bytes, slab.size())) {
+    return invalid(fmt::format("do not fit at {} of a slab of {} bytes", range.slab_offset, slab.size()));
+  }
+  SHOAL_RETURN_IF_ERROR(found.shard->read_verified(found.piece, range.begin, range.end,
+                                                   slab.subspan(range.slab_offset, bytes), &first));
+  SHOAL_CHECK(first == range.begin);
+  return ok_status();
+}
+
+OperationRunner::OperationRunner(Storage& storage, Catalog* catalog, Slabs& slabs, RootId root_id,
+                                 Surroundings surroundings)
+    : impl_(new Impl{storage, catalog, slabs, root_id, std::move(surroundings), OpenShards(storage)}) {}
+OperationRunner::~OperationRunner() = default;
+
+Result<OperationResult> OperationRunner::run(const Operation& operation) {
+  return std::visit(*impl_, operation);
+}
+
+namespace {
+struct OperationNames {
+  std::string_view operator()(const operation::WriteShard&) const { return "WriteShard"; }
+  std::string_view operator()(const operation::PublishDecision&) const { return "PublishDecision"; }
+  std::string_view operator()(const operation::ReadDecision&) const { return "ReadDecision"; }
+  std::string_view operator()(const operation::CheckFiles&) const { return "CheckFiles"; }
+  std::string_view operator()(const operation::RecordDecision&) const { return "RecordDecision"; }
+  std::string_view operator()(const operation::PublishRoster&) const { return "PublishRoster"; }
+  std::string_view operator()(const operation::ReadRoster&) const { return "ReadRoster"; }
+  std::string_view operator()(const operation::ListAttempts&) const { return "ListAttempts"; }
+  std::string_view operator()(const operation::InspectAttempt&) const { return "InspectAttempt"; }
+  std::string_view operator()(const operation::SweepAttempt&) const { return "SweepAttempt"; }
+  std::string_view operator()(const operation::PublishLoadChoice&) const { return "PublishLoadChoice"; }
+  std::string_view operator()(const operation::ReadLoadChoice&) const { return "ReadLoadChoice"; }
+  std::string_view operator()(const operation::MeasureObjects&) const { return "MeasureObjects"; }
+  std::string_view operator()(const operation::ReadBatch&) const { return "ReadBatch"; }
+};
+}  // namespace
+
+std::string_view operation_name(const Operation& operation) {
+  return std::visit(OperationNames{}, operation);
+}
+
+}  // namespace shoal

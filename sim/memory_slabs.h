@@ -1,0 +1,44 @@
+// MemorySlabs: the fake of Slabs (actors/operation.h), over plain memory.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "actors/operation.h"
+
+namespace shoal {
+
+// Any thread. A view keeps its memory after the slab is gone, as a mapping does.
+class MemorySlabs final : public Slabs {
+ public:
+  // A slab of zeros; replaces one of that id.
+  MutableByteView add(ClientId client, uint32_t slab_id, uint64_t bytes) {
+    auto memory = std::make_shared<Bytes>(bytes);
+    std::lock_guard lock(mutex_);
+    slabs_[{client, slab_id}] = memory;
+    return *memory;
+  }
+  void forget(ClientId client) {
+    std::lock_guard lock(mutex_);
+    slabs_.erase(slabs_.lower_bound({client, 0}), slabs_.lower_bound({client + 1, 0}));
+  }
+
+  Result<View> find(ClientId client, uint32_t slab_id) override {
+    std::lock_guard lock(mutex_);
+    auto found = slabs_.find({client, slab_id});
+    if (found == slabs_.end()) {
+      return Status(Code::not_found,
+                    "client " + std::to_string(client) + " has no slab " + std::to_string(slab_id));
+    }
+    return View{found->second, *found->second};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<ClientId, uint32_t>, std::shared_ptr<Bytes>> slabs_;
+};
+
+}  // namespace shoal
