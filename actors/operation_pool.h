@@ -1,0 +1,33 @@
+// OperationPool: a few threads for work that blocks (storage), with a bounded queue.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace shoal {
+
+class OperationPool {
+ public:
+  OperationPool(size_t threads, size_t queued_max);
+  ~OperationPool();  // what runs is finished, what is queued is dropped
+
+  // Any thread; never blocks. False: the queue is full. Jobs begin in the order given.
+  bool start(std::function<void()> job);
+
+ private:
+  void run();
+
+  const size_t queued_max_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool is_stopping_ = false;
+  std::vector<std::thread> threads_;  // last: they use the rest
+};
+
+}  // namespace shoal
