@@ -1,0 +1,142 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "actors/local_connection_internal.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr int kReadTickMs = 100;  // how often a reader looks whether the server stops
+
+}  // namespace
+
+LocalServer::Connection::Connection(LocalServer& server, ClientId id, OwnedFd fd)
+    : server_(server), id_(id), socket_(std::move(fd)) {}
+
+LocalServer::Connection::~Connection() {
+  close();
+  join();
+}
+
+void LocalServer::Connection::join() {
+  if (reader_.joinable()) reader_.join();
+}
+
+void LocalServer::Connection::start() {
+  writer_ = std::thread([this] { write_loop(); });
+  reader_ = std::thread([this] { read_loop(); });
+}
+
+void LocalServer::Connection::send(std::shared_ptr<const LocalMessage> message) {
+  bool is_full = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (is_last_queued_) return;
+    is_last_queued_ = std::holds_alternative<local::Failed>(*message);
+    is_full = outgoing_.size() >= server_.options_.outgoing_max;
+    if (is_full) is_last_queued_ = true;
+    if (!is_full) outgoing_.push_back(std::move(message));
+  }
+  changed_.notify_one();
+  if (is_full) close();
+}
+
+void LocalServer::Connection::close() {
+  socket_.shutdown();
+  std::lock_guard lock(mutex_);
+  outgoing_.clear();
+  is_last_queued_ = true;
+  changed_.notify_one();
+}
+
+void LocalServer::Connection::finish_writing() {
+  {
+    std::lock_guard lock(mutex_);
+    is_last_queued_ = true;
+  }
+  changed_.notify_one();
+}
+
+void LocalServer::Connection::write_loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return is_last_queued_ || !outgoing_.empty(); });
+    if (outgoing_.empty()) break;
+    std::shared_ptr<const LocalMessage> message = std::move(outgoing_.front());
+    outgoing_.pop_front();
+    lock.unlock();
+    bool is_sent = socket_.send(*message).ok();
+    lock.lock();
+    if (!is_sent) {
+      outgoing_.clear();
+      is_last_queued_ = true;
+    }
+  }
+  lock.unlock();
+  socket_.shutdown();
+}
+
+void LocalServer::Connection::fail(const Status& why) {
+  send(std::make_shared<const LocalMessage>(local::Failed{.why = why}));
+}
+
+void LocalServer::Connection::read_loop() {
+  Status status = attach();
+  while (status.ok()) {
+    auto received = socket_.receive(kReadTickMs);
+    if (!received.ok()) {
+      status = received.status();
+    } else if (received->has_value()) {
+      bool is_detach = std::holds_alternative<local::Detach>((*received)->message);
+      if (is_detach) break;
+      status = handle(std::move(**received));
+    } else if (!server_.is_accepting_.load()) {
+      is_silent_ = true;
+      server_.connection_ended();
+    }
+  }
+  if (!status.ok() && status.code() != Code::unavailable) fail(status);
+  finish_writing();
+  if (rank_) {
+    server_.events_.client_lost(id_);
+    server_.release_rank(*rank_);
+  } else {
+    server_.slabs_.forget(id_);
+  }
+  writer_.join();  // so that the last word, why, reaches the client
+  has_ended_ = true;
+  server_.connection_ended();
+}
+
+Status LocalServer::Connection::attach() {
+  SHOAL_ASSIGN_OR_RETURN(auto first, socket_.receive(static_cast<int>(server_.options_.attach_timeout_ms)));
+  if (!first) return Status(Code::deadline_exceeded, "no Attach came in time");
+  const auto* attach = std::get_if<local::Attach>(&first->message);
+  if (attach == nullptr) return Status(Code::refused, "the first message must be Attach");
+  SHOAL_RETURN_IF_ERROR(server_.check_attach(*attach));
+  SHOAL_RETURN_IF_ERROR(server_.take_rank(attach->rank, id_));
+  rank_ = attach->rank;
+  server_.events_.from_client(id_, std::make_shared<const LocalMessage>(std::move(first->message)));
+  return ok_status();
+}
+
+Status LocalServer::Connection::handle(ReceivedLocal received) {
+  if (const auto* slab = std::get_if<local::Slab>(&received.message)) {
+    return server_.slabs_.add(id_, *slab, std::move(received.fd));
+  }
+  bool is_ours = std::visit(
+      [](const auto& message) {
+        using Message = std::decay_t<decltype(message)>;
+        return std::is_same_v<Message, local::LayoutIs> || std::is_same_v<Message, local::Staged> ||
+               std::is_same_v<Message, local::Latest> || std::is_same_v<Message, local::Load> ||
+               std::is_same_v<Message, local::Placed>;
+      },
+      received.message);
+  if (!is_ours) return Status(Code::invalid_argument, "a message that no client sends here");
+  server_.events_.from_client(id_, std::make_shared<const LocalMessage>(std::move(received.message)));
+  return ok_status();
+}
+
+}  // namespace shoal

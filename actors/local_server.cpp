@@ -1,0 +1,164 @@
+#include "actors/local_server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "actors/local_connection_internal.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr int kAcceptTickMs = 100;
+
+}  // namespace
+
+Result<std::unique_ptr<LocalServer>> LocalServer::listen(LocalServerOptions options, SlabTable& slabs,
+                                                         LocalEvents& events) {
+  SHOAL_ASSIGN_OR_RETURN(auto listener, LocalListener::listen(options.socket_file));
+  return std::unique_ptr<LocalServer>(
+      new LocalServer(std::move(options), std::move(listener), slabs, events));
+}
+
+LocalServer::LocalServer(LocalServerOptions options, std::unique_ptr<LocalListener> listener,
+                         SlabTable& slabs, LocalEvents& events)
+    : options_(std::move(options)),
+      slabs_(slabs),
+      events_(events),
+      listener_(std::move(listener)),
+      world_size_(options_.world_size) {}
+
+LocalServer::~LocalServer() {
+  close_all(0);
+}
+
+void LocalServer::serve() {
+  accepting_ = std::thread([this] { accept_loop(); });
+}
+
+void LocalServer::close_all(uint32_t flush_ms) {
+  stop_accepting();
+  std::map<ClientId, std::shared_ptr<Connection>> connections;
+  {
+    std::unique_lock lock(mutex_);
+    is_closed_ = true;
+    connections.swap(connections_);
+    for (auto& [id, connection] : connections) connection->finish_writing();
+    changed_.wait_for(lock, std::chrono::milliseconds(flush_ms), [&] {
+      return std::all_of(connections.begin(), connections.end(),
+                         [](const auto& each) { return each.second->has_ended(); });
+    });
+  }
+  for (auto& [id, connection] : connections) connection->close();
+  for (auto& [id, connection] : connections) connection->join();
+}
+
+void LocalServer::accept_loop() {
+  while (is_accepting_.load()) {
+    auto accepted = listener_->accept(kAcceptTickMs);
+    join_ended();
+    if (!accepted.ok() || !accepted->has_value()) continue;
+    std::lock_guard lock(mutex_);
+    if (connections_.size() >= options_.clients_max) continue;  // closed
+    if (is_closed_) continue;
+    ClientId id = next_client_++;
+    auto connection = std::make_shared<Connection>(*this, id, std::move(**accepted));
+    connections_.emplace(id, connection);
+    connection->start();
+  }
+}
+
+void LocalServer::join_ended() {
+  std::vector<std::shared_ptr<Connection>> ended;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto it = connections_.begin(); it != connections_.end();) {
+      bool has_ended = it->second->has_ended();
+      if (has_ended) ended.push_back(std::move(it->second));
+      it = has_ended ? connections_.erase(it) : std::next(it);
+    }
+  }
+}
+
+void LocalServer::send(ClientId client, std::shared_ptr<const LocalMessage> message) {
+  std::shared_ptr<Connection> connection;
+  {
+    std::lock_guard lock(mutex_);
+    auto it = connections_.find(client);
+    if (it == connections_.end()) return;
+    connection = it->second;
+  }
+  connection->send(std::move(message));
+}
+
+size_t LocalServer::clients() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(),
+                                           [](const auto& each) { return !each.second->has_ended(); }));
+}
+
+void LocalServer::stop_accepting() {
+  is_accepting_ = false;
+  if (accepting_.joinable()) accepting_.join();
+}
+
+bool LocalServer::settle(uint32_t timeout_ms) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] {
+    return std::all_of(connections_.begin(), connections_.end(),
+                       [](const auto& each) { return each.second->has_ended() || each.second->is_silent(); });
+  });
+}
+
+Status LocalServer::check_attach(const local::Attach& attach) {
+  if (attach.schema_version != kLocalSchemaVersion) {
+    return Status(Code::version, fmt::format("the client speaks local schema {}, this node {}",
+                                             attach.schema_version, kLocalSchemaVersion));
+  }
+  if (attach.job_id != options_.job_id) {
+    return Status(Code::refused, fmt::format("this node serves job '{}', the client is of job '{}'",
+                                             options_.job_id, attach.job_id));
+  }
+  if (attach.world_size == 0 || attach.rank >= attach.world_size) {
+    return Status(Code::invalid_argument,
+                  fmt::format("rank {} of world size {}", attach.rank, attach.world_size));
+  }
+  const auto& expected = options_.expected_ranks;
+  if (!expected.empty() && std::find(expected.begin(), expected.end(), attach.rank) == expected.end()) {
+    return Status(Code::refused, fmt::format("rank {} is not one of this host", attach.rank));
+  }
+  std::lock_guard lock(mutex_);
+  if (world_size_ == 0) world_size_ = attach.world_size;
+  if (attach.world_size != world_size_) {
+    return Status(Code::refused, fmt::format("the world size of this job is {}, rank {} says {}", world_size_,
+                                             attach.rank, attach.world_size));
+  }
+  return ok_status();
+}
+
+Status LocalServer::take_rank(Rank rank, ClientId client) {
+  std::unique_lock lock(mutex_);
+  bool is_free = changed_.wait_for(lock, std::chrono::milliseconds(options_.same_rank_patience_ms),
+                                   [&] { return ranks_.find(rank) == ranks_.end(); });
+  if (!is_free) return Status(Code::already_exists, fmt::format("rank {} is attached already", rank));
+  ranks_[rank] = client;
+  return ok_status();
+}
+
+void LocalServer::release_rank(Rank rank) {
+  {
+    std::lock_guard lock(mutex_);
+    ranks_.erase(rank);
+  }
+  changed_.notify_all();
+}
+
+void LocalServer::connection_ended() {
+  { std::lock_guard lock(mutex_); }
+  changed_.notify_all();
+}
+
+}  // namespace shoal

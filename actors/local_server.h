@@ -1,0 +1,99 @@
+// LocalServer: the node's side of the unix socket. Takes clients in, checks what they must be before a role
+// hears of them, maps their slabs, and carries messages both ways. A client that sends garbage, never reads
+// or dies harms nobody else.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "actors/operation.h"
+#include "actors/slab_table.h"
+#include "base/status.h"
+#include "local/messages.h"
+#include "local/socket.h"
+#include "plan/roster.h"
+
+namespace shoal {
+
+inline constexpr size_t kMaxLocalClients = 1024;        // attached or not; further ones are turned away
+inline constexpr size_t kMaxOutgoingPerClient = 4096;   // messages; one that does not read them is closed
+inline constexpr uint32_t kAttachTimeoutMs = 10'000;    // from the connection to its Attach
+inline constexpr uint32_t kSameRankPatienceMs = 2'000;  // for the end of an earlier client of the same rank
+
+// Called on a client's own reading thread, in the order of what it said.
+class LocalEvents {
+ public:
+  virtual ~LocalEvents() = default;
+  // Attach comes first, checked; then LayoutIs, Staged, Latest, Load, Placed. May block: the client waits
+  // then.
+  virtual void from_client(ClientId client, std::shared_ptr<const LocalMessage> message) = 0;
+  virtual void client_lost(ClientId client) = 0;  // last of a client that attached
+};
+
+struct LocalServerOptions {
+  std::string socket_file;
+  std::string job_id;
+  uint32_t world_size = 0;           // 0: that of the first client
+  std::vector<Rank> expected_ranks;  // empty: any
+  size_t clients_max = kMaxLocalClients;
+  size_t outgoing_max = kMaxOutgoingPerClient;
+  uint32_t attach_timeout_ms = kAttachTimeoutMs;
+  uint32_t same_rank_patience_ms = kSameRankPatienceMs;
+};
+
+class LocalServer {
+ public:
+  // Listens; nobody is taken in before serve. `slabs` and `events` outlive the server.
+  static Result<std::unique_ptr<LocalServer>> listen(LocalServerOptions options, SlabTable& slabs,
+                                                     LocalEvents& events);
+  ~LocalServer();  // closes every connection; removes the socket file
+
+  void serve();  // once
+
+  // Any thread; never blocks. After local::Failed the connection is closed. Ignored if the client is gone.
+  void send(ClientId client, std::shared_ptr<const LocalMessage> message);
+  size_t clients() const;  // connected now
+
+  // No more clients from now on; those that are here stay.
+  void stop_accepting();
+  // After stop_accepting: waits until all that clients have sent so far was handed on, at most that long.
+  bool settle(uint32_t timeout_ms);
+  // Ends every connection, after trying that long to send what is queued. No event follows its return, and
+  // send does nothing from then on.
+  void close_all(uint32_t flush_ms);
+
+ private:
+  class Connection;
+  LocalServer(LocalServerOptions options, std::unique_ptr<LocalListener> listener, SlabTable& slabs,
+              LocalEvents& events);
+  void accept_loop();
+  void join_ended();
+  Status check_attach(const local::Attach& attach);
+  Status take_rank(Rank rank, ClientId client);
+  void release_rank(Rank rank);
+  void connection_ended();
+
+  const LocalServerOptions options_;
+  SlabTable& slabs_;
+  LocalEvents& events_;
+  std::unique_ptr<LocalListener> listener_;  // of the accepting thread, which ends it
+  std::atomic<bool> is_accepting_{true};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // a connection ended, or fell silent
+  std::map<ClientId, std::shared_ptr<Connection>> connections_;
+  bool is_closed_ = false;
+  std::map<Rank, ClientId> ranks_;
+  uint32_t world_size_;
+  ClientId next_client_ = 1;
+  std::thread accepting_;
+};
+
+}  // namespace shoal

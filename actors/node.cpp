@@ -1,0 +1,260 @@
+#include "actors/node.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "actors/caf/caf_host.h"
+#include "actors/local_server.h"
+#include "actors/node_bootstrap.h"
+#include "actors/node_lock.h"
+#include "actors/node_log.h"
+#include "actors/node_stats.h"
+#include "actors/node_wiring.h"
+#include "actors/peer_links.h"
+#include "actors/slab_table.h"
+#include "storage/run_root.h"
+#include "transport/ucx/ucx_transport.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr std::chrono::milliseconds kStopTick{20};
+constexpr uint32_t kSettleMs = 2'000;          // for what clients have sent already
+constexpr uint32_t kFlushClientsMs = 2'000;    // for what they are still to hear
+constexpr uint32_t kDrainTransportMs = 2'000;  // for what other nodes are still to hear
+
+class Node {
+ public:
+  Node(const NodeOptions& options, const std::atomic<int>& stop)
+      : options_(options),
+        stop_(stop),
+        process_(random_128()),
+        name_(options.name.empty() ? own_host_name() : options.name),
+        log_(name_) {}
+
+  Status run(const std::function<void(const std::string&)>& on_ready);
+
+ private:
+  bool must_stop() const { return stop_.load() != 0; }
+  bool must_stop_at_once() const { return stop_.load() == 2; }
+  Status open();
+  Status take_place();
+  Status start_coordinating();
+  Status follow_coordinator();
+  Status open_door();
+  void serve();
+  void wait_until_stopped();
+  void stop();
+  void drain(RoleKind role, std::chrono::steady_clock::time_point deadline);
+  void close();
+
+  const NodeOptions options_;
+  const std::atomic<int>& stop_;
+  const Nonce process_;
+  const std::string name_;
+  NodeLog log_;
+  NodePaths paths_;
+  std::optional<NodeLock> lock_;
+  OpenedRoot root_;
+  Identity identity_;
+  SlabTable slabs_;
+  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<PeerLinks> links_;
+  std::unique_ptr<OperationRunner> runner_;
+  std::unique_ptr<NodeWiring> wiring_;
+  std::unique_ptr<LocalServer> server_;
+  std::unique_ptr<CafHost> host_;
+};
+
+// Root and lock: what no other node of this host may have.
+Status Node::open() {
+  SHOAL_ASSIGN_OR_RETURN(paths_, node_paths(options_.root));
+  SHOAL_ASSIGN_OR_RETURN(NodeLock lock, NodeLock::take(paths_.lock_file, options_.root));
+  lock_.emplace(std::move(lock));
+  SHOAL_ASSIGN_OR_RETURN(root_, open_node_root(options_.root, process_));
+  identity_.root_id = root_.root_id;
+  identity_.job_id = options_.job_id;
+  identity_.incarnation = process_;
+  identity_.name = fmt::format("{}:{}", name_, getpid());
+  return ok_status();
+}
+
+Status Node::take_place() {
+  if (options_.coordinate) {
+    SHOAL_RETURN_IF_ERROR(check_no_other_job(*root_.storage, identity_, options_.token));
+    SHOAL_ASSIGN_OR_RETURN(GenerationRecord generation,
+                           claim_generation(*root_.storage, options_.job_id, process_));
+    identity_.generation = generation.generation;
+  }
+  UcxTransportOptions transport;
+  transport.listen = options_.coordinate ? options_.listen : "";
+  transport.identity = identity_;
+  transport.token = options_.token;
+  transport_ = make_ucx_transport(std::move(transport));
+  links_ = std::make_unique<PeerLinks>(*transport_, options_.coordinate ? "" : options_.coordinator);
+  SHOAL_RETURN_IF_ERROR(transport_->start(*links_));
+  SHOAL_RETURN_IF_ERROR(options_.coordinate ? start_coordinating() : follow_coordinator());
+  log_.info(fmt::format("job {}, generation {}, epoch {}, root {}", options_.job_id, identity_.generation,
+                        identity_.epoch, root_.storage->describe()));
+  return ok_status();
+}
+
+Status Node::start_coordinating() {
+  bool is_default = options_.catalog_dir.empty();
+  SHOAL_ASSIGN_OR_RETURN(
+      catalog_,
+      open_node_catalog(is_default ? paths_.catalog_dir : options_.catalog_dir, is_default, root_.root_id,
+                        *root_.storage, [this](const std::string& line) { log_.warning(line); }));
+  std::string address = reachable_address(transport_->listen_address(), own_host_name());
+  SHOAL_ASSIGN_OR_RETURN(identity_.epoch,
+                         claim_next_epoch(*root_.storage, address, options_.job_id, process_));
+  return ok_status();
+}
+
+Status Node::follow_coordinator() {
+  SHOAL_ASSIGN_OR_RETURN(Identity coordinator,
+                         links_->find_coordinator(kFindCoordinatorTimeoutMs, [this] { return must_stop(); }));
+  identity_.generation = coordinator.generation;
+  identity_.epoch = coordinator.epoch;
+  return ok_status();
+}
+
+Status Node::open_door() {
+  const char* from_environment = std::getenv("SHOAL_SOCKET");
+  LocalServerOptions options;
+  options.socket_file = !options_.socket_file.empty()                              ? options_.socket_file
+                        : from_environment != nullptr && *from_environment != '\0' ? from_environment
+                                                                                   : paths_.socket_file;
+  options.job_id = options_.job_id;
+  options.world_size = options_.world_size;
+  options.expected_ranks = options_.expected_ranks;
+  SHOAL_ASSIGN_OR_RETURN(server_, LocalServer::listen(std::move(options), slabs_, *wiring_));
+  return ok_status();
+}
+
+void Node::serve() {
+  NodeFacts facts;
+  facts.generation = identity_.generation;
+  facts.epoch = identity_.epoch;
+  facts.host = name_;
+  facts.pid = getpid();
+  facts.world_size = options_.world_size;
+  facts.expected_ranks = options_.expected_ranks;
+  facts.times = options_.times;
+  std::vector<std::unique_ptr<Role>> roles;
+  if (options_.coordinate) roles.push_back(make_coordinator(facts));
+  roles.push_back(make_planner(facts));
+  roles.push_back(make_shard_writer(facts));
+  roles.push_back(make_loader(facts));
+  host_ = std::make_unique<CafHost>(CafHostOptions{.coordinator_is_here = options_.coordinate},
+                                    std::move(roles), *wiring_);
+  wiring_->connect(*host_, *server_);
+  links_->serve(*wiring_);
+  transport_->set_generation(identity_.generation, identity_.epoch);
+  server_->serve();
+}
+
+Status Node::run(const std::function<void(const std::string&)>& on_ready) {
+  SHOAL_RETURN_IF_ERROR(open());
+  Status placed = take_place();
+  if (placed.ok()) {
+    runner_ = std::make_unique<OperationRunner>(
+        *root_.storage, catalog_.get(), slabs_, root_.root_id,
+        OperationRunner::Surroundings{[] { return random_128(); },
+                                      [] {
+                                        return std::chrono::system_clock::now().time_since_epoch() /
+                                               std::chrono::nanoseconds(1);
+                                      }});
+    wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_);
+    placed = open_door();
+  }
+  if (!placed.ok()) {
+    if (transport_) transport_->stop(0);
+    return placed;
+  }
+  serve();
+  std::string address = transport_->listen_address();
+  log_.info(options_.coordinate ? fmt::format("ready, coordinating at {}", address)
+                                : fmt::format("ready, coordinator at {}", options_.coordinator));
+  if (on_ready) on_ready(address);
+  wait_until_stopped();
+  stop();
+  close();
+  return ok_status();
+}
+
+void Node::wait_until_stopped() {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point busy_at = Clock::now();
+  while (!must_stop()) {
+    std::this_thread::sleep_for(kStopTick);
+    if (!options_.idle_exit) continue;
+    bool has_followers = options_.coordinate && links_->peers_up() > 0;
+    bool is_idle = server_->clients() == 0 && slabs_.empty() && !has_followers;
+    if (!is_idle) busy_at = Clock::now();
+    if (Clock::now() - busy_at >= std::chrono::milliseconds(options_.idle_exit_after_ms)) {
+      log_.info("idle");
+      return;
+    }
+  }
+}
+
+void Node::stop() {
+  server_->stop_accepting();
+  if (must_stop_at_once()) return;
+  log_.info("stopping: what is staged is written first");
+  server_->settle(kSettleMs);
+  auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.times.node_deadline_ms);
+  // First what was staged here is decided, then what the other nodes have under way.
+  drain(RoleKind::shard_writer, deadline);
+  if (options_.coordinate) drain(RoleKind::coordinator, deadline);
+}
+
+void Node::drain(RoleKind role, std::chrono::steady_clock::time_point deadline) {
+  host_->post(role, event::Drain{});
+  while (!wiring_->wait_drained(role, kStopTick)) {
+    if (must_stop_at_once()) return;
+    if (std::chrono::steady_clock::now() < deadline) continue;
+    log_.warning(fmt::format("the {} had work left when the time was over", role_name(role)));
+    return;
+  }
+}
+
+void Node::close() {
+  bool is_hurried = must_stop_at_once();
+  wiring_->refuse_clients();
+  server_->close_all(is_hurried ? 0 : kFlushClientsMs);
+  transport_->stop(is_hurried ? 0 : kDrainTransportMs);
+  NodeStats stats = wiring_->stats();
+  stats.host = host_->stats();
+  stats.transport = transport_->stats();
+  stats.sends_dropped = links_->sends_dropped();
+  host_.reset();
+  runner_.reset();
+  catalog_.reset();
+  server_.reset();
+  if (!options_.stats_file.empty()) {
+    Status written = write_stats_file(options_.stats_file, stats);
+    if (!written.ok()) log_.warning(written.to_string());
+  }
+  log_.info("stopped");
+}
+
+}  // namespace
+
+Status run_node(const NodeOptions& options, const std::atomic<int>& stop,
+                const std::function<void(const std::string& address)>& on_ready) {
+  std::signal(SIGPIPE, SIG_IGN);
+  return Node(options, stop).run(on_ready);
+}
+
+}  // namespace shoal

@@ -1,0 +1,136 @@
+#include "actors/node_bootstrap.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "storage/posix_file_system.h"
+#include "storage/run_root.h"
+#include "transport/ucx/ucx_transport.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr int kMaxCatalogsAside = 1000;
+
+// Waits for what becomes of one connection.
+class Probe final : public TransportHandler {
+ public:
+  void on_peer_up(PeerId, const Identity&) override { end(ok_status()); }
+  void on_message(PeerId, Bytes) override {}
+  void on_peer_lost(PeerId, const Status& why) override { end(why); }
+
+  // OK: let in. Code::deadline_exceeded: nothing in time.
+  Status wait(uint32_t timeout_ms) {
+    std::unique_lock lock(mutex_);
+    bool ended =
+        changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] { return has_ended_; });
+    return ended ? status_ : Status(Code::deadline_exceeded, "no answer");
+  }
+
+ private:
+  void end(const Status& status) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!has_ended_) status_ = status;
+      has_ended_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_ended_ = false;
+  Status status_;
+};
+
+// OK: moved, `*aside` is where.
+Status move_aside(const std::string& path, std::string* aside) {
+  for (int i = 1; i <= kMaxCatalogsAside; ++i) {
+    *aside = fmt::format("{}.aside-{}", path, i);
+    std::error_code error;
+    if (std::filesystem::exists(*aside, error)) continue;
+    std::filesystem::rename(path, *aside, error);
+    return error ? Status(Code::io, fmt::format("{}: {}", path, error.message())) : ok_status();
+  }
+  return Status(Code::no_space, fmt::format("{}: {} catalogs stand aside", path, kMaxCatalogsAside));
+}
+
+}  // namespace
+
+std::string own_host_name() {
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
+  return name;
+}
+
+Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process) {
+  OpenedRoot opened;
+  opened.file_system = std::make_unique<PosixFileSystem>();
+  SHOAL_ASSIGN_OR_RETURN(opened.storage, LocalStorage::open(*opened.file_system, root, process));
+  SHOAL_ASSIGN_OR_RETURN(opened.root_id, open_root(*opened.storage, true, random_128()));
+  SHOAL_RETURN_IF_ERROR(probe_storage(*opened.storage, random_128()));
+  return opened;
+}
+
+Status check_no_other_job(Storage& storage, const Identity& self, const Bytes& token) {
+  SHOAL_ASSIGN_OR_RETURN(auto last, highest_epoch(storage));
+  if (!last || last->job_id == self.job_id || !parse_host_port(last->address).ok()) return ok_status();
+  UcxTransportOptions options;
+  options.identity = self;
+  options.identity.incarnation = random_128();
+  options.token = token;
+  Probe probe;
+  auto transport = make_ucx_transport(std::move(options));
+  SHOAL_RETURN_IF_ERROR(transport->start(probe));
+  transport->connect(last->address);
+  Status answer = probe.wait(kProbeCoordinatorTimeoutMs);
+  transport->stop(0);
+  // Whoever refuses us is a node. One of another root has the address of a coordinator that is gone.
+  bool is_node = answer.code() == Code::refused || answer.code() == Code::version;
+  if (!is_node || answer.message().find("roots differ") != std::string::npos) return ok_status();
+  return Status(Code::refused, fmt::format("job '{}' is live on {}: its coordinator (epoch {}) answers at {}",
+                                           last->job_id, storage.describe(), last->epoch, last->address));
+}
+
+Result<uint32_t> claim_next_epoch(Storage& storage, const std::string& address, const std::string& job_id,
+                                  const Nonce& process) {
+  SHOAL_ASSIGN_OR_RETURN(auto last, highest_epoch(storage));
+  EpochRecord record{last ? last->epoch : 0, address, job_id, process};
+  for (int i = 0; i < kMaxEpochClaims; ++i) {
+    ++record.epoch;
+    SHOAL_ASSIGN_OR_RETURN(bool is_ours, claim_epoch(storage, record));
+    if (is_ours) return record.epoch;
+  }
+  return Status(Code::busy, fmt::format("{}: others claimed {} epochs in the meantime", storage.describe(),
+                                        kMaxEpochClaims));
+}
+
+Result<std::unique_ptr<Catalog>> open_node_catalog(const std::string& path, bool may_replace_others,
+                                                   const RootId& root_id, Storage& storage,
+                                                   const std::function<void(const std::string&)>& log) {
+  auto opened = [&]() -> Result<std::unique_ptr<Catalog>> {
+    SHOAL_ASSIGN_OR_RETURN(auto catalog, open_rocksdb_catalog(path, root_id));
+    SHOAL_RETURN_IF_ERROR(catch_up(*catalog, storage).status());
+    return catalog;
+  };
+  auto catalog = opened();
+  if (catalog.ok()) return catalog;
+  Code code = catalog.status().code();
+  bool is_damaged = code == Code::corrupt || code == Code::io;
+  bool is_of_another_run = code == Code::refused && may_replace_others;
+  if (!is_damaged && !is_of_another_run) return catalog;
+  std::string aside;
+  SHOAL_RETURN_IF_ERROR(move_aside(path, &aside).with_context(catalog.status().message()));
+  log(fmt::format("catalog moved to {} and begun afresh: {}", aside, catalog.status().message()));
+  return opened();
+}
+
+}  // namespace shoal

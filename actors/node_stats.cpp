@@ -1,0 +1,53 @@
+#include "actors/node_stats.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+namespace shoal {
+
+std::string format_node_stats(const NodeStats& stats) {
+  const TransportStats& ucx = stats.transport;
+  std::string text;
+  auto line = [&text](std::string_view key, uint64_t value) { text += fmt::format("{}={}\n", key, value); };
+  auto counter = [&](std::string_view what, const TransportStats::Counter& value) {
+    line(fmt::format("ucx_frames_{}", what), value.frames);
+    line(fmt::format("ucx_bytes_{}", what), value.bytes);
+  };
+  counter("sent", ucx.sent);
+  counter("received", ucx.received);
+  counter("sent_eager", ucx.sent_eager);
+  counter("sent_rendezvous", ucx.sent_rendezvous);
+  for (const auto& [name, value] : ucx.by_transport) {
+    line(fmt::format("ucx_transport.{}.frames", name), value.frames);
+    line(fmt::format("ucx_transport.{}.bytes", name), value.bytes);
+  }
+  line("peers_up", ucx.peers_up);
+  line("peers_lost", ucx.peers_lost);
+  line("handshakes_refused", ucx.handshakes_refused);
+  line("malformed_frames", ucx.malformed_frames);
+  line("sends_dropped", stats.sends_dropped);
+  line("events_handled", stats.host.events);
+  line("messages_dropped", stats.host.wire_dropped);
+  line("saves_committed", stats.saves_committed);
+  line("saves_aborted", stats.saves_aborted);
+  return text;
+}
+
+Status write_stats_file(const std::string& path, const NodeStats& stats) {
+  std::string text = format_node_stats(stats);
+  std::string temporary = path + ".partial";
+  std::FILE* file = std::fopen(temporary.c_str(), "w");
+  if (file == nullptr) return Status(Code::io, fmt::format("{}: {}", temporary, std::strerror(errno)));
+  bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  is_written = std::fclose(file) == 0 && is_written;
+  if (!is_written || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    return Status(Code::io, fmt::format("{}: {}", path, std::strerror(errno)));
+  }
+  return ok_status();
+}
+
+}  // namespace shoal

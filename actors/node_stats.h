@@ -1,0 +1,24 @@
+// What a node writes to its stats file at the end: key=value lines.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "actors/caf/caf_host.h"
+#include "base/status.h"
+#include "transport/transport.h"
+
+namespace shoal {
+
+struct NodeStats {
+  TransportStats transport;
+  CafHostStats host;
+  uint64_t saves_committed = 0;  // as coordinator
+  uint64_t saves_aborted = 0;
+  uint64_t sends_dropped = 0;
+};
+
+std::string format_node_stats(const NodeStats& stats);
+Status write_stats_file(const std::string& path, const NodeStats& stats);
+
+}  // namespace shoal

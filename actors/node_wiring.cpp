@@ -1,0 +1,119 @@
+#include "actors/node_wiring.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+constexpr int kRoomTickMs = 100;
+
+}  // namespace
+
+NodeWiring::NodeWiring(OperationRunner& runner, PeerLinks& links, SlabTable& slabs, NodeLog& log)
+    : runner_(runner), links_(links), slabs_(slabs), log_(log) {}
+
+void NodeWiring::connect(CafHost& host, LocalServer& server) {
+  host_ = &host;
+  server_ = &server;
+}
+
+bool NodeWiring::wait_drained(RoleKind role, std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, timeout, [&] { return drained_.count(role) > 0; });
+}
+
+void NodeWiring::refuse_clients() {
+  refuses_clients_ = true;
+}
+
+NodeStats NodeWiring::stats() const {
+  NodeStats stats;
+  stats.saves_committed = committed_.load();
+  stats.saves_aborted = aborted_.load();
+  return stats;
+}
+
+TimeNs NodeWiring::now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+void NodeWiring::send(NodeId to, const WireMessage& message) {
+  links_.send(to, message);
+}
+
+void NodeWiring::to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) {
+  if (LocalServer* server = server_.load()) server->send(client, message);
+}
+
+void NodeWiring::forget_client(ClientId client) {
+  slabs_.forget(client);
+}
+
+Result<OperationResult> NodeWiring::run(const Operation& operation) {
+  auto result = runner_.run(operation);
+  const auto* record = std::get_if<operation::RecordDecision>(&operation);
+  if (record != nullptr && result.ok()) ++(record->decision->committed() ? committed_ : aborted_);
+  return result;
+}
+
+void NodeWiring::drained(RoleKind role) {
+  {
+    std::lock_guard lock(mutex_);
+    drained_.insert(role);
+  }
+  changed_.notify_all();
+}
+
+void NodeWiring::log(RoleKind role, const effect::Log& log) {
+  std::string line = fmt::format("{}: {}", role_name(role), log.line);
+  if (log.level == effect::Log::Level::info) return log_.info(line);
+  log_.warning(line);
+}
+
+void NodeWiring::post_from_client(RoleKind role, ClientId client,
+                                  const std::shared_ptr<const LocalMessage>& message) {
+  CafHost& host = *host_.load();
+  while (!refuses_clients_.load() && !host.wait_for_room(role, kRoomTickMs)) {
+  }
+  host.post(role, event::FromClient{client, message});
+}
+
+void NodeWiring::from_client(ClientId client, std::shared_ptr<const LocalMessage> message) {
+  bool is_attach = std::holds_alternative<local::Attach>(*message);
+  bool is_layout = std::holds_alternative<local::LayoutIs>(*message);
+  bool is_staged = std::holds_alternative<local::Staged>(*message);
+  if (is_attach || is_layout) post_from_client(RoleKind::planner, client, message);
+  if (is_attach || is_layout || is_staged) return post_from_client(RoleKind::shard_writer, client, message);
+  post_from_client(RoleKind::loader, client, message);
+}
+
+void NodeWiring::client_lost(ClientId client) {
+  for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
+    host_.load()->post(role, event::ClientLost{client});
+  }
+}
+
+bool NodeWiring::received(NodeId from, WireMessage message, size_t encoded_bytes) {
+  return host_.load()->post_received(from, std::move(message), encoded_bytes);
+}
+
+void NodeWiring::peer_up(NodeId node, const Identity& identity) {
+  log_.info(fmt::format("{} {} is up", node == kCoordinatorNode ? "coordinator" : "node", identity.name));
+}
+
+void NodeWiring::peer_lost(NodeId node, const Status& why) {
+  log_.warning(
+      fmt::format("{} lost: {}", node == kCoordinatorNode ? "coordinator" : "node", why.to_string()));
+  host_.load()->post_all(event::PeerLost{node, why});
+}
+
+std::string reachable_address(const std::string& listen_address, const std::string& host_name) {
+  auto address = parse_host_port(listen_address);
+  if (!address.ok() || (address->host != "0.0.0.0" && address->host != "::")) return listen_address;
+  return to_string(HostPort{host_name, address->port});
+}
+
+}  // namespace shoal

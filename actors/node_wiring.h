@@ -1,0 +1,66 @@
+// NodeWiring: who hears what in a live node. Clients and peers come in as events of roles; effects of roles
+// go out.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "actors/caf/caf_host.h"
+#include "actors/local_server.h"
+#include "actors/node_log.h"
+#include "actors/node_stats.h"
+#include "actors/peer_links.h"
+#include "actors/slab_table.h"
+
+namespace shoal {
+
+class NodeWiring final : public HostServices, public LocalEvents, public PeerEvents {
+ public:
+  // All outlive the wiring.
+  NodeWiring(OperationRunner& runner, PeerLinks& links, SlabTable& slabs, NodeLog& log);
+  // Once, before clients or peers are served; both live until nothing calls in any more.
+  void connect(CafHost& host, LocalServer& server);
+
+  bool wait_drained(RoleKind role, std::chrono::milliseconds timeout);
+  void refuse_clients();    // readers of clients no longer wait for a full mailbox
+  NodeStats stats() const;  // the counts of saves
+
+  TimeNs now() override;
+  void send(NodeId to, const WireMessage& message) override;
+  void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override;
+  void forget_client(ClientId client) override;
+  Result<OperationResult> run(const Operation& operation) override;
+  void drained(RoleKind role) override;
+  void log(RoleKind role, const effect::Log& log) override;
+
+  void from_client(ClientId client, std::shared_ptr<const LocalMessage> message) override;
+  void client_lost(ClientId client) override;
+
+  bool received(NodeId from, WireMessage message, size_t encoded_bytes) override;
+  void peer_up(NodeId node, const Identity& identity) override;
+  void peer_lost(NodeId node, const Status& why) override;
+
+ private:
+  void post_from_client(RoleKind role, ClientId client, const std::shared_ptr<const LocalMessage>& message);
+
+  OperationRunner& runner_;
+  PeerLinks& links_;
+  SlabTable& slabs_;
+  NodeLog& log_;
+  std::atomic<CafHost*> host_{nullptr};
+  std::atomic<LocalServer*> server_{nullptr};
+  std::atomic<bool> refuses_clients_{false};
+  std::atomic<uint64_t> committed_{0}, aborted_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<RoleKind> drained_;
+};
+
+// Where others reach a listener: its own address, with this host's name in place of "any address".
+std::string reachable_address(const std::string& listen_address, const std::string& host_name);
+
+}  // namespace shoal

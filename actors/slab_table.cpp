@@ -1,0 +1,60 @@
+#include "actors/slab_table.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+namespace shoal {
+
+namespace {
+
+Status bad_slab(const local::Slab& slab, std::string_view why) {
+  return Status(Code::invalid_argument, fmt::format("slab {}: {}", slab.slab_id, why));
+}
+
+}  // namespace
+
+Status SlabTable::add(ClientId client, const local::Slab& slab, OwnedFd fd) {
+  if (!fd.valid()) return bad_slab(slab, "no descriptor came with it");
+  SHOAL_RETURN_IF_ERROR(check_slab(fd.get(), slab.bytes).with_context(fmt::format("slab {}", slab.slab_id)));
+  View view;
+  if (size_t size = slab.bytes; size > 0) {
+    void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    if (address == MAP_FAILED) return bad_slab(slab, fmt::format("mmap: {}", std::strerror(errno)));
+    view.keep = std::shared_ptr<void>(address, [size](void* mapped) { munmap(mapped, size); });
+    view.bytes = MutableByteView(static_cast<std::byte*>(address), slab.bytes);
+  }
+
+  std::lock_guard lock(mutex_);
+  auto first = slabs_.lower_bound({client, 0});
+  auto last = slabs_.upper_bound({client, std::numeric_limits<uint32_t>::max()});
+  bool is_new = slabs_.find({client, slab.slab_id}) == slabs_.end();
+  if (is_new && static_cast<size_t>(std::distance(first, last)) >= kMaxSlabsPerClient) {
+    return bad_slab(slab, fmt::format("over {} slabs", kMaxSlabsPerClient));
+  }
+  slabs_[{client, slab.slab_id}] = std::move(view);
+  return ok_status();
+}
+
+Result<Slabs::View> SlabTable::find(ClientId client, uint32_t slab_id) {
+  std::lock_guard lock(mutex_);
+  auto it = slabs_.find({client, slab_id});
+  if (it == slabs_.end()) return Status(Code::not_found, fmt::format("slab {} was never offered", slab_id));
+  return it->second;
+}
+
+void SlabTable::forget(ClientId client) {
+  std::lock_guard lock(mutex_);
+  slabs_.erase(slabs_.lower_bound({client, 0}),
+               slabs_.upper_bound({client, std::numeric_limits<uint32_t>::max()}));
+}
+
+bool SlabTable::empty() const {
+  std::lock_guard lock(mutex_);
+  return slabs_.empty();
+}
+
+}  // namespace shoal

@@ -1,0 +1,30 @@
+// SlabTable: the sealed memory of the clients of one node, mapped.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "actors/operation.h"
+#include "local/messages.h"
+#include "local/socket.h"
+
+namespace shoal {
+
+class SlabTable final : public Slabs {
+ public:
+  // Maps what a client offers; the descriptor is closed. An id that stands is replaced: views of the old
+  // mapping stay good. Code::refused or invalid_argument: what check_slab says of it, or one slab too many.
+  // Any thread.
+  Status add(ClientId client, const local::Slab& slab, OwnedFd fd);
+  Result<View> find(ClientId client, uint32_t slab_id) override;
+  void forget(ClientId client);  // its mappings go with the last view
+  bool empty() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<ClientId, uint32_t>, View> slabs_;
+};
+
+}  // namespace shoal
