@@ -58,7 +58,7 @@ Result<Hash128> read_hash_or_zero(capnp::Data::Reader in) {
 template <class Reader>
 Status read_status(Reader in, Status& out) {
   auto cause = in.getCause();
-  SHOAL_RETURN_IF_ERROR(bounded_size(cause, kMaxCauseBytes, "cause of an error").status());
+  SHOAL_RETURN_IF_ERROR(bounded_size(cause, kMaxLocalCauseBytes, "cause of an error").status());
   uint16_t code = in.getCode();
   out = Status();
   if (code == 0) return ok_status();

@@ -34,7 +34,7 @@ template <class Builder>
 void write_status(Builder out, const Status& status) {
   out.setCode(static_cast<uint16_t>(status.code()));
   const std::string& text = status.message();
-  out.setCause(text_of(text.size() <= kMaxCauseBytes ? text : text.substr(0, kMaxCauseBytes)));
+  out.setCause(text_of(text.size() <= kMaxLocalCauseBytes ? text : text.substr(0, kMaxLocalCauseBytes)));
 }
 
 void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadata) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/status.h"
 #include "plan/metadata.h"
 #include "plan/roster.h"
@@ -31,7 +32,6 @@ Result<RootId> open_root(Storage& storage, bool create, const RootId& fresh);
 Status probe_storage(Storage& storage, const Nonce& nonce);
 
 inline constexpr size_t kMaxAddressBytes = 512;
-inline constexpr size_t kMaxJobIdBytes = 512;
 
 struct EpochRecord {
   uint32_t epoch = 0;

@@ -21,6 +21,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/limits.h"
 #include "base/status.h"
 #include "transport/frame.h"
 #include "transport/transport.h"
@@ -29,7 +30,6 @@ namespace shoal {
 
 inline constexpr size_t kHandshakeNonceBytes = 32;
 inline constexpr size_t kMaxTokenBytes = 4096;
-inline constexpr size_t kMaxJobIdBytes = 512;
 inline constexpr size_t kMaxPeerNameBytes = 256;
 inline constexpr size_t kMaxReasonBytes = 512;  // longer ones are cut
 static_assert(kMaxJobIdBytes + kMaxPeerNameBytes + kMaxReasonBytes < kMaxHandshakeBytes / 2);

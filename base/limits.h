@@ -1,0 +1,10 @@
+// Bounds that several folders have in common.
+#pragma once
+
+#include <cstddef>
+
+namespace shoal {
+
+inline constexpr size_t kMaxJobIdBytes = 512;  // of a job id: on disk, on the wire and on the local socket
+
+}  // namespace shoal
