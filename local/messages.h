@@ -23,7 +23,7 @@ inline constexpr uint32_t kMaxSlabsPerClient = 64;
 inline constexpr uint64_t kMaxSlabBytes = uint64_t{1} << 44;
 inline constexpr size_t kMaxLocalPieces = size_t{1} << 23;  // of one Staged or Loaded
 inline constexpr size_t kMaxBoxesPerTarget = size_t{1} << 20;
-inline constexpr size_t kMaxLocalCauseBytes = size_t{1} << 20;  // longer causes of errors are cut when encoded
+inline constexpr size_t kMaxLocalCauseBytes = size_t{1} << 20;  // longer causes are cut when encoded
 
 namespace local {
 
