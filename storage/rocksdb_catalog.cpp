@@ -151,6 +151,7 @@ class RocksDbCatalog final : public Catalog {
     options.compression = rocksdb::kNoCompression;
     options.keep_log_file_num = 4;
     options.max_log_file_size = 1 << 20;
+    options.max_bgerror_resume_count = 0;  // after an error the fence stays shut
     options.stats_dump_period_sec = 0;
     options.stats_persist_period_sec = 0;
     options.listeners.push_back(catalog->fence_);

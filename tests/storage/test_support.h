@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -41,12 +42,14 @@ inline Bytes random_bytes(size_t size, uint64_t seed) {
   return out;
 }
 
-// A folder of its own, removed at the end.
+// A folder of its own, removed at the end. In memory where the machine has a place for that: syncs cost
+// nothing there.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
     const char* base = std::getenv("TMPDIR");
-    std::string pattern = std::string(base == nullptr ? "/tmp" : base) + "/shoal-test-XXXXXX";
+    if (base == nullptr) base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    std::string pattern = std::string(base) + "/shoal-test-XXXXXX";
     SHOAL_CHECK(mkdtemp(pattern.data()) != nullptr);
     path_ = pattern;
   }
