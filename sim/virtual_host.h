@@ -1,0 +1,135 @@
+// VirtualHost: runs the production roles of many nodes on virtual time, in one thread, over a file system in
+// memory.
+//
+// The minimal form of the simulator: fixed delays, no losses; one event heap in nanoseconds, ties broken by
+// sequence number, so that the same calls give the same transcript. Trainers are scripted by the caller, who
+// plays the clients.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "actors/operation.h"
+#include "actors/role.h"
+#include "sim/memory_file_system.h"
+#include "sim/memory_slabs.h"
+#include "storage/local_storage.h"
+
+namespace shoal {
+
+struct VirtualDelays {
+  TimeNs network_ns = 20'000;
+  TimeNs local_ns = 1'000;  // between roles of a node, and between client and node
+  TimeNs operation_ns = 200'000;
+};
+
+// What a node's engine sees of the virtual world. One thread.
+class VirtualWorld {
+ public:
+  virtual ~VirtualWorld() = default;
+  virtual TimeNs now() const = 0;
+  virtual void schedule(TimeNs at, std::function<void()> action) = 0;
+  virtual void send(NodeId to, const WireMessage& message) = 0;  // also to this node
+  virtual void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) = 0;
+  virtual void forget_client(ClientId client) = 0;
+  virtual Result<OperationResult> run(const Operation& operation) = 0;
+  virtual void drained(RoleKind role) = 0;
+};
+
+// Hosts the roles of one node in that world. The default carries effects out directly; a test puts the CAF
+// host here.
+class NodeEngine {
+ public:
+  virtual ~NodeEngine() = default;
+  virtual void deliver(RoleKind role, Event event) = 0;  // to a role that may be absent
+};
+using NodeEngineFactory =
+    std::function<std::unique_ptr<NodeEngine>(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
+                                              const VirtualDelays& delays, bool coordinates)>;
+std::unique_ptr<NodeEngine> make_direct_engine(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
+                                               const VirtualDelays& delays, bool coordinates);
+
+class VirtualHost {
+ public:
+  explicit VirtualHost(VirtualDelays delays = {}, NodeEngineFactory engines = make_direct_engine);
+  ~VirtualHost();
+
+  // The first node added that coordinates is where kCoordinatorNode leads. Nodes are numbered from 0.
+  size_t add_node(const NodeFacts& facts, bool coordinates);
+  // The trainer of a rank connects and attaches; its slabs and messages go by the id returned.
+  ClientId attach(size_t node, Rank rank, uint32_t world_size);
+  MutableByteView add_slab(ClientId client, uint32_t slab_id, uint64_t bytes);
+  void from_client(ClientId client, LocalMessage message);
+  void lose_client(ClientId client);
+  // What the node said to a client since the last call, in order.
+  std::vector<std::shared_ptr<const LocalMessage>> take(ClientId client);
+
+  void kill_node(size_t node);  // its roles, timers and operations under way are gone; nobody else is told
+  void cut(size_t node, bool cut_off);  // its messages to and from other nodes are lost while cut off
+  void drain(size_t node);
+  bool drained(size_t node) const;
+
+  TimeNs now() const { return now_; }
+  void run_for(TimeNs duration);
+  // Runs while something happens within `patience` of the last thing that did.
+  void run_until_quiet(TimeNs patience);
+
+  MemoryFileSystem& file_system() { return file_system_; }
+  Storage& storage() { return *storage_; }
+  Catalog& catalog() { return *catalog_; }
+  const RootId& root_id() const { return root_id_; }
+  // One line a message between nodes or to a client, as sent: "node1.shard_writer -> node0.coordinator: ...".
+  const std::vector<std::string>& transcript() const { return transcript_; }
+  uint64_t wire_bytes() const { return wire_bytes_; }
+  uint64_t wire_messages() const { return wire_messages_; }
+
+ private:
+  class Node;
+  struct Occurrence {
+    TimeNs at = 0;
+    uint64_t sequence = 0;
+    std::function<void()> action;
+  };
+  struct Later {
+    bool operator()(const Occurrence& a, const Occurrence& b) const {
+      return a.at != b.at ? a.at > b.at : a.sequence > b.sequence;
+    }
+  };
+  struct Client {
+    size_t node = 0;
+    Rank rank = 0;
+    bool connected = true;
+    std::vector<std::shared_ptr<const LocalMessage>> inbox;
+  };
+
+  void schedule(TimeNs at, std::function<void()> action);
+  void step();
+  void deliver_local(size_t node, Event event);  // to planner, shard writer and loader
+  void send(size_t from, NodeId to, const WireMessage& message);
+  Nonce next_nonce();
+
+  const VirtualDelays delays_;
+  const NodeEngineFactory engines_;
+  TimeNs now_ = 0;
+  uint64_t sequence_ = 0;
+  std::priority_queue<Occurrence, std::vector<Occurrence>, Later> heap_;
+  size_t coordinator_node_ = 0;
+  std::map<ClientId, Client> clients_;
+  ClientId last_client_ = 0;
+  uint64_t nonces_ = 0;
+  MemoryFileSystem file_system_;
+  std::unique_ptr<LocalStorage> storage_;
+  std::unique_ptr<Catalog> catalog_;
+  RootId root_id_;
+  std::vector<std::string> transcript_;
+  uint64_t wire_bytes_ = 0;
+  uint64_t wire_messages_ = 0;
+  std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+}  // namespace shoal
