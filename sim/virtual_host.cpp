@@ -10,7 +10,8 @@ namespace shoal {
 // One node and its view of the world. What a dead one had scheduled does nothing.
 class VirtualHost::Node final : public VirtualWorld {
  public:
-  Node(VirtualHost& host, size_t index, bool coordinates) : host_(host), index_(index) {
+  Node(VirtualHost& host, size_t index, bool is_coordinator)
+      : coordinates(is_coordinator), host_(host), index_(index) {
     OperationRunner::Surroundings surroundings;
     surroundings.nonce = [&host] { return host.next_nonce(); };
     surroundings.unix_time_ns = [&host] { return host.now(); };
@@ -43,7 +44,7 @@ class VirtualHost::Node final : public VirtualWorld {
   bool cut_off = false;
   bool draining = false;
   size_t drains_awaited = 0;
-  bool coordinates = false;
+  const bool coordinates;
   MemorySlabs slabs;
   std::unique_ptr<NodeEngine> engine;  // null while it is being made
 
@@ -75,7 +76,7 @@ size_t VirtualHost::add_node(const NodeFacts& facts, bool coordinates) {
   const size_t index = nodes_.size();
   nodes_.push_back(std::make_unique<Node>(*this, index, coordinates));
   Node& node = *nodes_.back();
-  node.coordinates = coordinates;
+
   std::vector<std::unique_ptr<Role>> roles;
   roles.push_back(make_planner(facts));
   roles.push_back(make_shard_writer(facts));

@@ -236,7 +236,12 @@ TEST_F(SixtyFourRanks, SeeAFlippedBitNamedByTheLoad) {
   auto decision = read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok());
   const FileEntry& file = decision->manifest().files.front();
-  host_.file_system().flip_bit("step-00000001/g1a1/" + file.name, (file.size - 1) * 8);
+  const std::string path = "step-00000001/g1a1/" + file.name;
+  std::byte length[8];
+  auto opened = host_.storage().open(path);
+  ASSERT_TRUE(opened.ok());
+  ASSERT_TRUE((*opened)->read_at(0, length).ok());
+  host_.file_system().flip_bit(path, (8 + load_le64(length)) * 8);  // the first byte of its first tensor
   VirtualJob next = VirtualJob::start(host_, facts_of(2), 1, 1, flat_job(1));
   next.trainers[0]->load(std::nullopt);
   next.run(kPatience);

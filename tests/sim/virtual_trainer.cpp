@@ -77,8 +77,9 @@ void VirtualTrainer::save(uint64_t step, uint32_t attempt) {
   for (const WriteItem& item : plan.items) {
     const LayoutEntry& entry = layout_->entries()[item.entry];
     const bool is_object = entry.kind == LayoutEntry::Kind::object;
+    if (!is_object && item.bytes == 0) continue;
     const LocalShards shards = layout_->shards_of(entry, rank_);
-    const Bytes whole = local_bytes(entry, shards.boxes[item.local_box], step);
+    const Bytes whole = local_bytes(entry, is_object ? Box{} : shards.boxes[item.local_box], step);
     const uint64_t bytes = is_object ? whole.size() : item.bytes;
     staged.pieces.push_back({item.entry, item.local_box, item.local_offset, bytes, slab.size()});
     slab.insert(slab.end(), whole.begin() + static_cast<ptrdiff_t>(item.local_offset),
