@@ -1,0 +1,317 @@
+#include "client/checkpointer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "client/memory_budget_internal.h"
+#include "client/placing_internal.h"
+#include "client/session_internal.h"
+#include "client/slab_internal.h"
+#include "client/staging_internal.h"
+
+namespace shoal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::minutes kLongestClose{10};  // for the node to write what is staged
+constexpr uint64_t kMinWindowBytes = uint64_t{1} << 20;
+
+double seconds_since(Clock::time_point begun) {
+  return std::chrono::duration<double>(Clock::now() - begun).count();
+}
+
+Status validate_checkpointer_options(CheckpointerOptions& options) {
+  auto bad = [](std::string what) { return Status(Code::invalid_argument, std::move(what)); };
+  if (options.root.empty()) return bad("the Checkpointer's root is not named");
+  if (options.world_size == 0 || options.world_size > kMaxWorldSize || options.rank >= options.world_size) {
+    return bad(fmt::format("rank {} of a world of {}", options.rank, options.world_size));
+  }
+  if (options.max_in_flight == 0 || options.max_in_flight >= kMaxSlabsPerClient) {
+    return bad(fmt::format("max_in_flight is {}, from 1 to {} are allowed", options.max_in_flight,
+                           kMaxSlabsPerClient - 1));
+  }
+  if (options.load_window_bytes < kMinWindowBytes || options.load_window_bytes > kMaxSlabBytes) {
+    return bad(fmt::format("load_window_bytes is {}, from {} to {} are allowed", options.load_window_bytes,
+                           kMinWindowBytes, kMaxSlabBytes));
+  }
+  if (options.job_id.size() > kMaxJobIdBytes || !is_clean_utf8(options.job_id)) {
+    return bad(fmt::format("a job id is at most {} bytes of clean text", kMaxJobIdBytes));
+  }
+  if (options.job_id.empty()) {
+    if (options.world_size != 1) {
+      return bad(
+          "job_id (SHOAL_JOB_ID) is empty: all ranks of one incarnation need the same, never used again");
+    }
+    options.job_id = "single-" + random_128().to_hex();
+  }
+  return validate_options(options.save);
+}
+
+// A request's answers are dropped however it ends.
+class RequestScope {
+ public:
+  explicit RequestScope(Session& session) : session_(session), id_(session.begin_request()) {}
+  ~RequestScope() { session_.end_request(); }
+  RequestScope(const RequestScope&) = delete;
+  RequestScope& operator=(const RequestScope&) = delete;
+  uint32_t id() const { return id_; }
+
+ private:
+  Session& session_;
+  const uint32_t id_;
+};
+
+Result<Metadata> found_in(LocalMessage& answer) {
+  auto* found = std::get_if<local::Found>(&answer);
+  if (!found) return Status(Code::corrupt, "the node answered with something else than it was asked");
+  if (!found->outcome.ok()) return found->outcome;
+  return std::move(found->checkpoint);
+}
+
+}  // namespace
+
+struct Checkpointer::Impl {
+  Impl(CheckpointerOptions given, std::unique_ptr<Session> attached)
+      : options(std::move(given)),
+        session(std::move(attached)),
+        stager(make_host_stager()),
+        slabs(options.max_in_flight) {}
+
+  Status bind(const StateDict& state);
+  Status refresh_recipe();
+  uint64_t held_bytes() const;
+  Status replace_slab(uint32_t slot, uint64_t bytes);
+  Result<uint32_t> slot_for(uint64_t bytes, bool wait);
+  Result<Metadata> load_targets(Placer& placer, const LoadOptions& load_options, bool is_counted);
+  Status receive_pieces(uint32_t request_id, Placer& placer, ByteView window);
+
+  CheckpointerOptions options;
+  std::unique_ptr<Session> session;
+  std::unique_ptr<Stager> stager;
+  std::optional<BoundState> bound;  // of the layout that this generation saves
+  SavePlanPtr planned;              // what `recipe` was made from; nullptr: everything held
+  std::optional<StageRecipe> recipe;
+  std::vector<MemorySlab> slabs;  // by slot
+  std::vector<CopyTask> tasks;
+  std::map<uint64_t, uint32_t> attempts;  // by step
+  uint32_t loads_of_latest = 0;
+};
+
+// Makes `bound` be of this state; the first time, tells the node.
+Status Checkpointer::Impl::bind(const StateDict& state) {
+  if (bound && same_structure(bound->entries(), state.entries())) {
+    bound->rebind(state);
+    return ok_status();
+  }
+  SHOAL_ASSIGN_OR_RETURN(BoundState fresh, BoundState::bind(state, options.rank));
+  if (bound) {
+    if (fresh.layout()->id() != bound->layout()->id()) {
+      return Status(Code::invalid_argument, fmt::format("the layout changed within a generation: {}",
+                                                        first_difference(*bound->layout(), *fresh.layout())));
+    }
+    recipe.reset();
+    bound = std::move(fresh);
+    return ok_status();
+  }
+  SHOAL_RETURN_IF_ERROR(session->send(local::LayoutIs{fresh.layout(), options.save}));
+  session->set_layout(fresh.layout());
+  bound = std::move(fresh);
+  return ok_status();
+}
+
+Status Checkpointer::Impl::refresh_recipe() {
+  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, session->plan());
+  if (recipe && plan == planned) return ok_status();
+  recipe =
+      plan ? StageRecipe(*bound, *plan) : StageRecipe(*bound, plan_all_held(*bound->layout(), options.rank));
+  planned = std::move(plan);
+  return ok_status();
+}
+
+uint64_t Checkpointer::Impl::held_bytes() const {
+  uint64_t held = 0;
+  for (const MemorySlab& slab : slabs) held += slab.bytes();
+  return held;
+}
+
+// A new slab under the slot's number takes the place of the one that the node knew.
+Status Checkpointer::Impl::replace_slab(uint32_t slot, uint64_t bytes) {
+  const uint64_t wanted = slab_bytes_for(bytes);
+  slabs[slot] = MemorySlab();
+  SHOAL_RETURN_IF_ERROR(check_budget(wanted, held_bytes(), options.staging_bytes_max));
+  SHOAL_ASSIGN_OR_RETURN(slabs[slot], MemorySlab::make(wanted));
+  Status sent = session->send(local::Slab{slot, wanted}, slabs[slot].fd());
+  if (!sent.ok()) slabs[slot] = MemorySlab();
+  return sent;
+}
+
+// A free slot whose slab has room: the smallest that has; else a new slab where there is none; else in place
+// of a free one that is too small. The slot is not taken yet.
+Result<uint32_t> Checkpointer::Impl::slot_for(uint64_t bytes, bool wait) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<uint32_t> free, session->free_slots(wait));
+  auto rank_of = [&](uint32_t slot) {
+    const uint64_t has = slabs[slot].bytes();
+    const int group = has >= std::max<uint64_t>(bytes, 1) ? 0 : has == 0 ? 1 : 2;
+    return std::pair(group, has);
+  };
+  const uint32_t best = *std::min_element(free.begin(), free.end(),
+                                          [&](uint32_t a, uint32_t b) { return rank_of(a) < rank_of(b); });
+  if (rank_of(best).first != 0) SHOAL_RETURN_IF_ERROR(replace_slab(best, bytes));
+  return best;
+}
+
+Result<std::unique_ptr<Checkpointer>> Checkpointer::open(CheckpointerOptions options) {
+  SHOAL_RETURN_IF_ERROR(validate_checkpointer_options(options));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::open(options));
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(session));
+  return std::unique_ptr<Checkpointer>(new Checkpointer(std::move(impl)));
+}
+
+Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Checkpointer::~Checkpointer() {
+  impl_->session->wait_all_free(kLongestClose);
+  if (impl_->session->status().ok()) (void)impl_->session->send(local::Detach{});
+}
+
+uint32_t Checkpointer::generation() const {
+  return impl_->session->generation();
+}
+
+Status Checkpointer::prepare(const StateDict& state) {
+  SHOAL_RETURN_IF_ERROR(impl_->bind(state));
+  SHOAL_RETURN_IF_ERROR(impl_->refresh_recipe());
+  SHOAL_ASSIGN_OR_RETURN(StageRecipe::Staging staging, impl_->recipe->lay_out(*impl_->bound));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<uint32_t> free, impl_->session->free_slots(true));
+  for (uint32_t slot : free) {
+    if (impl_->slabs[slot].bytes() >= std::max<uint64_t>(staging.slab_bytes, 1)) continue;
+    SHOAL_RETURN_IF_ERROR(impl_->replace_slab(slot, staging.slab_bytes));
+  }
+  return ok_status();
+}
+
+Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& state) {
+  auto save = std::make_shared<SaveHandle::State>();
+  Session& session = *impl_->session;
+  save->key = {session.generation(), step, ++impl_->attempts[step]};
+  SHOAL_RETURN_IF_ERROR(session.status());
+  SHOAL_RETURN_IF_ERROR(impl_->bind(state));
+  const Clock::time_point slot_wanted = Clock::now();
+  if (impl_->options.on_busy == OnBusy::decline) SHOAL_RETURN_IF_ERROR(session.free_slots(false).status());
+  SHOAL_RETURN_IF_ERROR(session.free_slots(true).status());
+  save->stats.seconds_waited = seconds_since(slot_wanted);
+
+  SHOAL_RETURN_IF_ERROR(impl_->refresh_recipe());
+  SHOAL_ASSIGN_OR_RETURN(StageRecipe::Staging staging, impl_->recipe->lay_out(*impl_->bound));
+  SHOAL_ASSIGN_OR_RETURN(save->slot, impl_->slot_for(staging.slab_bytes, true));
+  const Clock::time_point copy_begun = Clock::now();
+  impl_->recipe->make_tasks(*impl_->bound, staging, impl_->slabs[save->slot].data(), impl_->tasks);
+  SHOAL_RETURN_IF_ERROR(impl_->stager->wait(impl_->stager->submit(impl_->tasks)));
+  save->stats.seconds_copying = seconds_since(copy_begun);
+  save->stats.bytes_staged = staging.payload_bytes;
+  save->stats.with_plan = impl_->planned != nullptr;
+
+  local::Staged staged;
+  staged.step = step;
+  staged.attempt = save->key.attempt;
+  staged.layout_id = impl_->bound->layout()->id();
+  if (impl_->planned) {
+    staged.roster_id = impl_->planned->roster_id;
+    staged.plan_id = impl_->planned->id;
+  }
+  staged.slab_id = save->slot;
+  staged.pieces = std::move(staging.pieces);
+  SHOAL_RETURN_IF_ERROR(session.expect_decision(save));
+  session.take_slot(save->slot);
+  if (Status sent = session.send(staged); !sent.ok()) {
+    session.give_up(save, sent);
+    return sent;
+  }
+  save->stats.seconds_blocked = seconds_since(save->begun);
+  return SaveHandle(std::move(save));
+}
+
+Result<Metadata> Checkpointer::latest() {
+  RequestScope request(*impl_->session);
+  SHOAL_RETURN_IF_ERROR(impl_->session->send(local::Latest{request.id()}));
+  SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, impl_->session->next_answer());
+  return found_in(answer);
+}
+
+// Asks for the placer's targets and places all that comes.
+Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, const LoadOptions& load_options,
+                                                  bool is_counted) {
+  const uint32_t window_id = options.max_in_flight;  // slots have the numbers before it
+  SHOAL_RETURN_IF_ERROR(check_budget(options.load_window_bytes, held_bytes(), options.staging_bytes_max));
+  SHOAL_ASSIGN_OR_RETURN(MemorySlab window, MemorySlab::make(options.load_window_bytes));
+  SHOAL_RETURN_IF_ERROR(session->send(local::Slab{window_id, window.bytes()}, window.fd()));
+
+  RequestScope request(*session);
+  local::Load load;
+  load.request_id = request.id();
+  load.latest = !load_options.step;
+  load.step = load_options.step.value_or(0);
+  load.ordinal = is_counted ? ++loads_of_latest : 0;
+  load.slab_id = window_id;
+  load.targets = placer.targets();
+  SHOAL_RETURN_IF_ERROR(session->send(load));
+  SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
+  SHOAL_ASSIGN_OR_RETURN(Metadata metadata, found_in(answer));
+  SHOAL_RETURN_IF_ERROR(receive_pieces(load.request_id, placer, ByteView(window.data(), window.bytes())));
+  return metadata;
+}
+
+Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, ByteView window) {
+  Status broken;  // what came was wrong: the rest is let by, so that the next request starts clean
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
+    if (const auto* done = std::get_if<local::LoadDone>(&answer)) {
+      SHOAL_RETURN_IF_ERROR(done->outcome);
+      SHOAL_RETURN_IF_ERROR(broken);
+      return placer.finish();
+    }
+    const auto* loaded = std::get_if<local::Loaded>(&answer);
+    if (!loaded) return Status(Code::corrupt, "the node answered a load twice");
+    for (const local::LoadedPiece& piece : loaded->pieces) {
+      if (broken.ok()) broken = placer.place(piece, window);
+    }
+    SHOAL_RETURN_IF_ERROR(session->send(local::Placed{request_id, loaded->batch}));
+  }
+}
+
+Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions& load_options) {
+  const Clock::time_point begun = Clock::now();
+  SHOAL_RETURN_IF_ERROR(impl_->session->status());
+  SHOAL_ASSIGN_OR_RETURN(BoundState target, BoundState::bind(state, impl_->options.rank));
+  std::vector<uint32_t> wanted(target.layout()->entries().size());
+  for (uint32_t i = 0; i < wanted.size(); ++i) wanted[i] = i;
+  const bool is_latest = !load_options.step;
+  LoadOptions chosen = load_options;
+  std::optional<AttemptKey> chosen_key;
+  if (load_options.allow_missing) {
+    // First which checkpoint it is and what it has; then the values that it has.
+    Placer nothing(target, {});
+    SHOAL_ASSIGN_OR_RETURN(Metadata metadata, impl_->load_targets(nothing, load_options, is_latest));
+    chosen.step = metadata.key.step;
+    chosen_key = metadata.key;
+    std::erase_if(wanted, [&](uint32_t entry) {
+      const std::string& fqn = target.layout()->entries()[entry].fqn;
+      const auto& stored = metadata.state_dict_metadata;
+      auto found = std::lower_bound(stored.begin(), stored.end(), fqn,
+                                    [](const TensorMetadata& a, const std::string& b) { return a.fqn < b; });
+      return found == stored.end() || found->fqn != fqn;
+    });
+  }
+  Placer placer(target, std::move(wanted));
+  SHOAL_ASSIGN_OR_RETURN(Metadata metadata, impl_->load_targets(placer, chosen, is_latest && !chosen_key));
+  if (chosen_key && metadata.key != *chosen_key) {
+    return Status(Code::aborted, fmt::format("{} was committed while {} was loaded; load again",
+                                             to_string(metadata.key), to_string(*chosen_key)));
+  }
+  return LoadResult{std::move(metadata), placer.bytes_placed(), seconds_since(begun)};
+}
+
+}  // namespace shoal

@@ -1,0 +1,173 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "client/node_process_internal.h"
+
+namespace shoal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kFirstRetry{5}, kLastRetry{100};
+constexpr std::chrono::seconds kNextCandidate{5};  // one that died before it could serve is replaced
+constexpr int kLastClosedFd = 1 << 16;             // where close_range is missing
+
+bool is_program(const std::string& path) {
+  return ::access(path.c_str(), X_OK) == 0;
+}
+
+// What the kernel does not close by itself: the trainer's descriptors must not live on in the node.
+void close_others(int keep) {
+  for (int fd = 3; fd < kLastClosedFd; ++fd) {
+    if (fd != keep) ::close(fd);
+  }
+}
+
+// In the grandchild: only calls that are safe after fork in a program with threads.
+[[noreturn]] void become_node(char* const* arguments, int log_fd, int null_fd, int error_fd) {
+  ::dup2(null_fd, 0);
+  ::dup2(log_fd, 1);
+  ::dup2(log_fd, 2);
+  close_others(error_fd);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGINT, SIG_DFL);
+  ::signal(SIGTERM, SIG_DFL);
+  ::signal(SIGPIPE, SIG_DFL);
+  ::execv(arguments[0], arguments);
+  const int error = errno;
+  if (::write(error_fd, &error, sizeof error) < 0) ::_exit(126);
+  ::_exit(127);
+}
+
+// The pid in the lock file, if that process lives.
+std::optional<long> living_lock_holder(const std::string& lock_file) {
+  std::ifstream file(lock_file);
+  long pid = 0;
+  if (!(file >> pid) || pid <= 0 || pid > INT_MAX) return std::nullopt;
+  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno != EPERM) return std::nullopt;
+  return pid;
+}
+
+}  // namespace
+
+Result<std::string> socket_of(const CheckpointerOptions& options, const NodePaths& paths) {
+  if (const char* given = std::getenv("SHOAL_SOCKET"); given && *given) return std::string(given);
+  if (paths.socket_file.empty()) return Status(Code::invalid_argument, options.root + ": no socket");
+  return paths.socket_file;
+}
+
+Result<std::vector<std::string>> node_command(const CheckpointerOptions& options) {
+  std::string program = options.node_program;
+  if (program.empty()) {
+    if (const char* given = std::getenv("SHOAL_NODE_PROGRAM"); given && *given) program = given;
+  }
+  if (program.empty()) {
+    std::array<char, PATH_MAX> self{};
+    const ssize_t size = ::readlink("/proc/self/exe", self.data(), self.size() - 1);
+    std::string beside(self.data(), static_cast<size_t>(std::max<ssize_t>(size, 0)));
+    beside = beside.substr(0, beside.rfind('/') + 1) + "shoal";
+    if (is_program(beside)) program = beside;
+  }
+  if (program.empty()) {
+    const char* path = std::getenv("PATH");
+    std::string_view folders = path ? path : "";
+    while (!folders.empty() && program.empty()) {
+      const size_t colon = std::min(folders.find(':'), folders.size());
+      const std::string candidate = std::string(folders.substr(0, colon)) + "/shoal";
+      if (colon > 0 && is_program(candidate)) program = candidate;
+      folders.remove_prefix(std::min(colon + 1, folders.size()));
+    }
+  }
+  if (program.empty()) {
+    return Status(
+        Code::not_found,
+        "no program `shoal` to start a node with: neither SHOAL_NODE_PROGRAM, nor beside this program, "
+        "nor in PATH");
+  }
+  std::vector<std::string> command{
+      program,    "node",         "--root",       options.root,
+      "--job-id", options.job_id, "--world-size", std::to_string(options.world_size)};
+  if (!options.coordinator.empty()) command.insert(command.end(), {"--coordinator", options.coordinator});
+  command.push_back("--idle-exit");
+  return command;
+}
+
+Status start_node(const CheckpointerOptions& options, const std::string& log_file) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> command, node_command(options));
+  OwnedFd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log.valid()) return Status(Code::io, fmt::format("{}: {}", log_file, std::strerror(errno)));
+  OwnedFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  int ends[2];
+  if (!null.valid() || ::pipe2(ends, O_CLOEXEC) != 0) {
+    return Status(Code::io, fmt::format("starting a node: {}", std::strerror(errno)));
+  }
+  OwnedFd read_end(ends[0]), write_end(ends[1]);
+  std::vector<char*> arguments;
+  for (std::string& argument : command) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+
+  const pid_t child = ::fork();
+  if (child < 0) return Status(Code::io, fmt::format("starting a node: fork: {}", std::strerror(errno)));
+  if (child == 0) {
+    ::setsid();
+    const pid_t grandchild = ::fork();
+    if (grandchild == 0) become_node(arguments.data(), log.get(), null.get(), write_end.get());
+    ::_exit(grandchild < 0 ? 1 : 0);
+  }
+  int child_status = 0;
+  while (::waitpid(child, &child_status, 0) < 0 && errno == EINTR) {
+  }
+  write_end = OwnedFd();
+  int error = 0;
+  ssize_t got = 0;
+  while ((got = ::read(read_end.get(), &error, sizeof error)) < 0 && errno == EINTR) {
+  }
+  if (got == static_cast<ssize_t>(sizeof error)) {
+    return Status(Code::unavailable, fmt::format("{}: {}", command[0], std::strerror(error)));
+  }
+  return ok_status();
+}
+
+Result<std::unique_ptr<LocalSocket>> reach_node(const CheckpointerOptions& options,
+                                                Clock::time_point deadline) {
+  SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(options.root));
+  SHOAL_ASSIGN_OR_RETURN(std::string socket_file, socket_of(options, paths));
+  std::chrono::milliseconds pause = kFirstRetry;
+  Clock::time_point next_candidate = Clock::now();
+  while (true) {
+    Result<std::unique_ptr<LocalSocket>> socket = LocalSocket::connect(socket_file);
+    if (socket.ok() || socket.status().code() != Code::unavailable) return socket;
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline || !options.start_node) {
+      std::string who = "no process holds " + paths.lock_file;
+      if (auto pid = living_lock_holder(paths.lock_file)) {
+        who = fmt::format("the node is pid {} by {}, and does not answer", *pid, paths.lock_file);
+      }
+      return Status(Code::unavailable, fmt::format("no node on this host: {}; {}; its log is {}",
+                                                   socket.status().message(), who, paths.log_file));
+    }
+    if (now >= next_candidate) {
+      SHOAL_RETURN_IF_ERROR(start_node(options, paths.log_file));
+      next_candidate = now + kNextCandidate;
+    }
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - now));
+    pause = std::min(2 * pause, kLastRetry);
+  }
+}
+
+}  // namespace shoal

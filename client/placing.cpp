@@ -1,0 +1,157 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "client/placing_internal.h"
+
+namespace shoal {
+
+namespace {
+
+Status corrupt(const std::string& fqn, const char* what) {
+  return Status(Code::corrupt, fmt::format("the node sent a piece of '{}' {}", fqn, what));
+}
+
+struct RowRun {
+  uint64_t at, count;  // in elements
+};
+
+// Where the row-major elements of `inner` lie in `outer`, as runs in that order.
+std::vector<RowRun> runs_in(const Box& outer, const Box& inner) {
+  std::vector<RowRun> runs;
+  for_each_run(inner, outer, [&](uint64_t, uint64_t at, uint64_t count) { runs.push_back({at, count}); });
+  return runs;
+}
+
+}  // namespace
+
+Placer::Placer(const BoundState& state, std::vector<uint32_t> wanted) : state_(state) {
+  for (uint32_t entry : wanted) {
+    Target target;
+    target.entry = entry;
+    if (!state.entry_of(entry).object) {
+      for (const Box& box : state.values()[entry].shards.boxes) target.wanted_elements += box.elements();
+    }
+    targets_.push_back(std::move(target));
+  }
+}
+
+std::vector<local::LoadTarget> Placer::targets() const {
+  std::vector<local::LoadTarget> out;
+  out.reserve(targets_.size());
+  for (const Target& target : targets_) {
+    const LayoutEntry& entry = state_.layout()->entries()[target.entry];
+    local::LoadTarget wanted{entry.fqn, entry.kind, entry.dtype, entry.shape, {}};
+    if (entry.kind == LayoutEntry::Kind::tensor) wanted.boxes = state_.values()[target.entry].shards.boxes;
+    out.push_back(std::move(wanted));
+  }
+  return out;
+}
+
+Status Placer::place(const local::LoadedPiece& piece, ByteView window) {
+  if (piece.target >= targets_.size()) return Status(Code::corrupt, "the node sent a piece of no target");
+  Target& target = targets_[piece.target];
+  const std::string& fqn = state_.layout()->entries()[target.entry].fqn;
+  if (piece.slab_offset > window.size() || piece.bytes > window.size() - piece.slab_offset) {
+    return corrupt(fqn, "beyond the window");
+  }
+  if (piece.piece_offset > piece.piece_bytes || piece.bytes > piece.piece_bytes - piece.piece_offset) {
+    return corrupt(fqn, "beyond its own length");
+  }
+  const ByteView bytes = window.subspan(piece.slab_offset, piece.bytes);
+  if (state_.entry_of(target.entry).object) return place_object(target, piece, bytes);
+  return place_tensor(target, piece, bytes);
+}
+
+Status Placer::place_object(Target& target, const local::LoadedPiece& piece, ByteView bytes) {
+  const std::string& fqn = state_.layout()->entries()[target.entry].fqn;
+  if (!target.seen) {
+    if (piece.piece_bytes > kMaxSlabBytes) return corrupt(fqn, "of an absurd length");
+    try {
+      target.object.resize(piece.piece_bytes);
+    } catch (const std::bad_alloc&) {
+      return Status(Code::no_space, fmt::format("'{}': no memory for {} bytes", fqn, piece.piece_bytes));
+    }
+    target.seen = true;
+  }
+  if (target.object.size() != piece.piece_bytes) return corrupt(fqn, "with another length than before");
+  if (!bytes.empty()) std::memcpy(target.object.data() + piece.piece_offset, bytes.data(), bytes.size());
+  target.arrived_elements += bytes.size();
+  bytes_placed_ += bytes.size();
+  return ok_status();
+}
+
+Status Placer::place_tensor(Target& target, const local::LoadedPiece& piece, ByteView bytes) {
+  const LayoutEntry& entry = state_.layout()->entries()[target.entry];
+  const uint64_t element_bytes = state_.values()[target.entry].element_bytes;
+  if (!validate_box(piece.box, entry.shape).ok()) return corrupt(entry.fqn, "outside its shape");
+  const uint64_t elements = piece.box.elements();
+  if (piece.piece_bytes % element_bytes != 0 || elements != piece.piece_bytes / element_bytes) {
+    return corrupt(entry.fqn, "whose length does not fit its box");
+  }
+  if (piece.piece_offset % element_bytes != 0 || piece.bytes % element_bytes != 0) {
+    return corrupt(entry.fqn, "that cuts an element");
+  }
+  const uint64_t begin = piece.piece_offset / element_bytes;
+  const uint64_t end = begin + piece.bytes / element_bytes;
+  if (begin == end) return ok_status();
+  const std::vector<Box>& held = state_.values()[target.entry].shards.boxes;
+  for (const Box& part : boxes_of_range(piece.box, begin, end)) {
+    // The part is contiguous in the stored piece.
+    const std::byte* source = bytes.data() + (*contiguous_offset(piece.box, part) - begin) * element_bytes;
+    for (uint32_t i = 0; i < held.size(); ++i) place_part(target, i, held[i], part, source);
+  }
+  return ok_status();
+}
+
+// `part` lies row-major at `source`; what it shares with the local box goes there.
+void Placer::place_part(Target& target, uint32_t local_box, const Box& held, const Box& part,
+                        const std::byte* source) {
+  const std::optional<Box> shared = intersect(held, part);
+  if (!shared) return;
+  const uint64_t element_bytes = state_.values()[target.entry].element_bytes;
+  const BoundState::Home home = state_.home_of(target.entry, local_box);
+  const uint64_t elements = shared->elements();
+  target.arrived_elements += elements;
+  bytes_placed_ += elements * element_bytes;
+  auto copy = [&](uint64_t from, uint64_t to, uint64_t count) {
+    std::memcpy(home.data + to * element_bytes, source + from * element_bytes, count * element_bytes);
+  };
+  if (home.box == home.whole) return for_each_run(part, held, copy);
+  // The local box is a part of a larger local tensor: both sides have runs of their own.
+  Box in_buffer = *shared;
+  for (size_t d = 0; d < in_buffer.dims(); ++d) {
+    in_buffer.offsets[d] = in_buffer.offsets[d] - held.offsets[d] + home.box.offsets[d];
+  }
+  const std::vector<RowRun> from_runs = runs_in(part, *shared);
+  size_t from = 0;
+  uint64_t from_done = 0;
+  for_each_run(in_buffer, home.whole, [&](uint64_t, uint64_t to, uint64_t count) {
+    while (count > 0) {
+      const uint64_t step = std::min(count, from_runs[from].count - from_done);
+      copy(from_runs[from].at + from_done, to, step);
+      to += step, count -= step, from_done += step;
+      if (from_done == from_runs[from].count) ++from, from_done = 0;
+    }
+  });
+}
+
+Status Placer::finish() {
+  for (const Target& target : targets_) {
+    const std::string& fqn = state_.layout()->entries()[target.entry].fqn;
+    const bool is_object = state_.entry_of(target.entry).object != nullptr;
+    const uint64_t wanted = is_object ? target.object.size() : target.wanted_elements;
+    if (target.arrived_elements != wanted || (is_object && !target.seen)) {
+      return Status(Code::internal, fmt::format("'{}': {} of {} {} arrived", fqn, target.arrived_elements,
+                                                wanted, is_object ? "bytes" : "elements"));
+    }
+  }
+  for (Target& target : targets_) {
+    std::string* object = state_.entry_of(target.entry).object;
+    if (object) *object = std::move(target.object);
+  }
+  return ok_status();
+}
+
+}  // namespace shoal

@@ -1,0 +1,46 @@
+// Places what a load brings: ranges of stored pieces into the caller's tensors and objects.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "client/state_dict_internal.h"
+#include "local/messages.h"
+
+namespace shoal {
+
+class Placer {
+ public:
+  // Targets of all values of `state` whose layout entries are in `wanted`, ascending. `state` outlives it.
+  Placer(const BoundState& state, std::vector<uint32_t> wanted);
+
+  std::vector<local::LoadTarget> targets() const;
+  // Copies one range out of the window into every local box that it touches. Tensors are written in place,
+  // objects when finish() says so. Code::corrupt: the node says what cannot be.
+  Status place(const local::LoadedPiece& piece, ByteView window);
+  // OK if every element of every target has arrived exactly once; then objects get their new bytes.
+  // Code::internal names the value.
+  Status finish();
+  uint64_t bytes_placed() const { return bytes_placed_; }
+
+ private:
+  struct Target {
+    uint32_t entry = 0;
+    uint64_t wanted_elements = 0;   // of a tensor
+    uint64_t arrived_elements = 0;  // of a tensor; bytes of an object
+    bool seen = false;              // of an object: a piece came, though it may be empty
+    std::string object;
+  };
+  Status place_tensor(Target& target, const local::LoadedPiece& piece, ByteView bytes);
+  Status place_object(Target& target, const local::LoadedPiece& piece, ByteView bytes);
+  void place_part(Target& target, uint32_t local_box, const Box& stored, const Box& part,
+                  const std::byte* source);
+
+  const BoundState& state_;
+  std::vector<Target> targets_;
+  uint64_t bytes_placed_ = 0;
+};
+
+}  // namespace shoal

@@ -1,0 +1,42 @@
+#include "client/session_internal.h"
+
+namespace shoal {
+
+SaveHandle::SaveHandle(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+AttemptKey SaveHandle::key() const {
+  return state_->key;
+}
+
+const SaveStats& SaveHandle::stats() const {
+  return state_->stats;
+}
+
+bool SaveHandle::done() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->is_done;
+}
+
+Result<Metadata> SaveHandle::wait_committed(std::optional<std::chrono::milliseconds> timeout) {
+  std::unique_lock lock(state_->mutex);
+  auto is_done = [&] { return state_->is_done; };
+  if (!timeout) {
+    state_->changed.wait(lock, is_done);
+  } else if (!state_->changed.wait_for(lock, *timeout, is_done)) {
+    return Status(Code::deadline_exceeded, to_string(state_->key) + " is not decided yet");
+  }
+  if (!state_->outcome.ok()) return state_->outcome;
+  return state_->metadata;
+}
+
+Status SaveHandle::error() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->outcome;
+}
+
+double SaveHandle::seconds_to_decision() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->seconds_to_decision;
+}
+
+}  // namespace shoal

@@ -1,0 +1,71 @@
+// What a StateDict holds of a value, and what it amounts to on one rank: a layout, and where each local box
+// of it lies in the caller's memory.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/checkpointer.h"
+
+namespace shoal {
+
+struct StateDict::Entry {
+  enum class Form { mesh, boxes, value, object, rank_object };
+  Form form = Form::mesh;
+  std::string fqn;
+  DType dtype = DType::u8;
+  Dims shape;
+  std::optional<Mesh> mesh;  // of form mesh; or the group
+  std::vector<Placement> placements;
+  std::vector<BoxData> boxes;
+  bool replicated = false;
+  void* data = nullptr;           // of forms mesh and value
+  std::string* object = nullptr;  // of forms object and rank_object
+};
+
+using StateEntries = std::vector<std::shared_ptr<const StateDict::Entry>>;
+
+// Whether both mean the same layout, wherever their data lie. Equal pointers cost next to nothing.
+bool same_structure(const StateEntries& a, const StateEntries& b);
+
+// A StateDict's structure on one rank.
+class BoundState {
+ public:
+  // Code::invalid_argument names the fqn: what LayoutBuilder refuses, a sub-byte type, a rank that a mesh
+  // does not hold, or no memory where bytes belong.
+  static Result<BoundState> bind(const StateDict& state, Rank rank);
+
+  const LayoutPtr& layout() const { return layout_; }
+  const StateEntries& entries() const { return entries_; }
+  // By the layout's entries: the position in the StateDict, and what this rank holds.
+  struct Value {
+    uint32_t position = 0;
+    uint64_t element_bytes = 1;
+    LocalShards shards;
+  };
+  const std::vector<Value>& values() const { return values_; }
+  // Takes data pointers from `state`, whose structure is the same.
+  void rebind(const StateDict& state) { entries_ = state.entries(); }
+
+  const StateDict::Entry& entry_of(uint32_t layout_entry) const {
+    return *entries_[values_[layout_entry].position];
+  }
+  // Row-major bytes that a local box lies in, and its box there.
+  struct Home {
+    std::byte* data = nullptr;
+    Box whole;  // of the buffer
+    Box box;    // within `whole`
+  };
+  Home home_of(uint32_t layout_entry, uint32_t local_box) const;
+
+ private:
+  StateEntries entries_;
+  LayoutPtr layout_;
+  std::vector<Value> values_;
+};
+
+// "'x' has another shape than before": the first fqn, by name, in which two layouts differ.
+std::string first_difference(const Layout& before, const Layout& now);
+
+}  // namespace shoal

@@ -1,0 +1,140 @@
+#include "local/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "plan/roster.h"
+
+namespace shoal {
+namespace {
+
+LayoutPtr some_layout() {
+  LayoutBuilder builder;
+  builder.add_tensor("w", DType::f32, {8, 6}, Mesh::contiguous({2}), {Placement::shard(0)});
+  builder.add_object("o", Mesh::contiguous({2}), true);
+  return std::move(builder).build().value();
+}
+
+std::shared_ptr<const World> some_world() {
+  LayoutPtr layout = some_layout();
+  const std::vector<LayoutId> ids{layout->id(), layout->id()};
+  const std::vector<uint32_t> hosts{0, 0};
+  return std::make_shared<World>(World{Roster::make(ids, hosts).value(), {layout}});
+}
+
+Metadata some_metadata() {
+  Metadata metadata;
+  metadata.key = {3, 1000, 2};
+  metadata.world_size = 2;
+  metadata.payload_bytes = uint64_t{1} << 50;
+  metadata.files = 7;
+  metadata.state_dict_metadata = {{"o", LayoutEntry::Kind::object, DType::u8, {}},
+                                  {"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}}};
+  return metadata;
+}
+
+std::vector<LocalMessage> one_of_each() {
+  local::Staged staged;
+  staged.step = 9;
+  staged.attempt = 1;
+  staged.layout_id = some_layout()->id();
+  staged.pieces = {{0, 0, 0, 48, 0}, {0, 0, 48, 48, 64}, {1, 0, 0, 0, 128}};
+  local::Load load;
+  load.request_id = 4;
+  load.ordinal = 1;
+  load.slab_id = 2;
+  load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}, {Box{{4, 0}, {4, 6}}}},
+                  {"o", LayoutEntry::Kind::object, DType::u8, {}, {}}};
+  return {local::Attach{kLocalSchemaVersion, 1, 2, "job", 77},
+          local::Attached{3, 78},
+          local::Failed{Status(Code::refused, "another job")},
+          local::LayoutIs{some_layout(), SaveOptions{Dedupe::lowest_rank, 1 << 20}},
+          local::RosterIs{some_world(), kRuleVersion, SaveOptions{}},
+          local::Slab{1, 4096},
+          staged,
+          local::SlabFree{1},
+          local::Decided{9, 1, ok_status(), some_metadata()},
+          local::Decided{9, 2, Status(Code::aborted, "rank 1 is late"), {}},
+          local::Latest{5},
+          load,
+          local::Found{4, ok_status(), some_metadata()},
+          local::Loaded{4, 0, {{0, Box{{0, 0}, {8, 6}}, 12, 24, 1024, 192}}},
+          local::Placed{4, 0},
+          local::LoadDone{4, Status(Code::corrupt, "block 3 differs")},
+          local::Refused{9, 1, Status(Code::no_space, "the disk is full")},
+          local::Detach{}};
+}
+
+TEST(LocalMessages, SurviveEncodingAndDecoding) {
+  for (const LocalMessage& message : one_of_each()) {
+    const Bytes bytes = encode_local(message);
+    Result<LocalMessage> again = decode_local(bytes);
+    ASSERT_TRUE(again.ok()) << again.status().to_string();
+    EXPECT_EQ(again->index(), message.index());
+    EXPECT_EQ(encode_local(*again), bytes) << "message " << message.index();
+  }
+}
+
+TEST(LocalMessages, CarryAStatusAsItIs) {
+  auto failed = decode_local(encode_local(local::Failed{Status(Code::refused, "another job")}));
+  EXPECT_EQ(std::get<local::Failed>(*failed).why, Status(Code::refused, "another job"));
+  const std::string endless(2 * kMaxCauseBytes, 'x');
+  auto cut = decode_local(encode_local(local::Failed{Status(Code::io, endless)}));
+  EXPECT_EQ(std::get<local::Failed>(*cut).why.message().size(), kMaxCauseBytes);
+}
+
+TEST(LocalMessages, BringAWholeWorld) {
+  auto message = decode_local(encode_local(local::RosterIs{some_world(), kRuleVersion, SaveOptions{}}));
+  const auto& roster = std::get<local::RosterIs>(*message);
+  EXPECT_EQ(roster.world->roster.id(), some_world()->roster.id());
+  EXPECT_EQ(roster.world->layout_of(1).id(), some_layout()->id());
+}
+
+void expect_refused(const LocalMessage& message, std::string_view part_of_why) {
+  Result<LocalMessage> decoded = decode_local(encode_local(message));
+  ASSERT_FALSE(decoded.ok());
+  EXPECT_NE(decoded.status().message().find(part_of_why), std::string::npos) << decoded.status().to_string();
+}
+
+TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
+  expect_refused(local::Attach{1, 2, 2, "job", 1}, "rank 2 of a world of 2");
+  expect_refused(local::Slab{0, kMaxSlabBytes + 1}, "slab");
+  expect_refused(local::Failed{ok_status()}, "names no error");
+  expect_refused(local::LayoutIs{some_layout(), SaveOptions{Dedupe::none, 1}}, "unit_bytes");
+  local::Staged staged;
+  staged.pieces = {{1, 0, 0, 8, 0}, {0, 0, 0, 8, 8}};
+  expect_refused(staged, "do not ascend");
+  staged.pieces = {{0, 0, 0, 8, kMaxSlabBytes}};
+  expect_refused(staged, "beyond every slab");
+  local::Load load;
+  load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}, {Box{{5, 0}, {4, 6}}}}};
+  expect_refused(load, "w");
+  load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {uint64_t{1} << 60, 1 << 20}, {}}};
+  expect_refused(load, "overflows");
+  load.targets = {{"a\n", LayoutEntry::Kind::tensor, DType::f32, {1}, {}}};
+  expect_refused(load, "fqn");
+  expect_refused(local::Loaded{1, 0, {{0, Box{}, 5, 4, 0, 8}}}, "beyond the stored piece");
+  expect_refused(local::Loaded{1, 0, {{0, Box{{0}, {}}, 0, 4, 0, 8}}}, "as many offsets as sizes");
+}
+
+TEST(LocalMessages, SurviveNoFlipOfABitBadly) {
+  std::mt19937_64 random(7);
+  for (const LocalMessage& message : one_of_each()) {
+    const Bytes bytes = encode_local(message);
+    for (int round = 0; round < 400; ++round) {
+      Bytes bad = bytes;
+      for (uint64_t flips = 1 + random() % 3; flips > 0; --flips) {
+        bad[random() % bad.size()] ^= std::byte{1} << (random() % 8);
+      }
+      if (random() % 4 == 0) bad.resize(random() % bad.size());
+      Result<LocalMessage> decoded = decode_local(bad);
+      if (!decoded.ok()) {
+        EXPECT_EQ(decoded.status().message().find('\n'), std::string::npos);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal
