@@ -95,5 +95,22 @@ TEST(UcxTransport, HoldsBackThoseWhoSendFasterThanThePeerReceives) {
   for (size_t i = 0; i < kCount; ++i) ASSERT_TRUE(messages[i] == make_message(8 + 8 * (i % 100), i)) << i;
 }
 
+// Regression: room that a message had taken was lost when the next one was announced before it was delivered.
+TEST(UcxTransport, ReceivesFarMoreThanItsInboundBoundOneAfterTheOther) {
+  UcxTransportOptions options = make_options(true, "listener");
+  options.limits.inbound_bytes = 300 << 10;
+  Node listener(std::move(options)), one(make_options(false, "one")), two(make_options(false, "two"));
+  ASSERT_TRUE(listener.start().ok() && one.start().ok() && two.start().ok());
+  constexpr size_t kCount = 300;
+  for (Node* node : {&one, &two}) {
+    PeerId peer = node->transport->connect(listener.address());
+    for (size_t i = 0; i < kCount; ++i) {
+      ASSERT_TRUE(send_patiently(*node->transport, peer, make_message(64 << 10, i)).ok());
+    }
+    ASSERT_TRUE(node->transport->send(peer, make_message(1 << 20, 7)).ok()) << "over the bound, it goes alone";
+  }
+  EXPECT_TRUE(listener.handler.wait([](auto& self) { return self.messages() == 2 * (kCount + 1); }));
+}
+
 }  // namespace
 }  // namespace shoal::testing

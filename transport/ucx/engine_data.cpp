@@ -167,6 +167,7 @@ void Engine::fetch(Peer& peer) {
 
 void Engine::fetched(Peer& peer) {
   peer.session->on_fetched(now_ms_);
+  if (!peer.session->is_receiving()) turns_.give_back(std::exchange(peer.reserved_bytes, 0));
   shared_.count([&](TransportStats& stats) {
     for (auto* counter : {&stats.received, &stats.by_transport[peer.lanes]}) {
       counter->frames += 1;

@@ -110,7 +110,6 @@ void Engine::report(Peer& peer) {
   if (stage_ == Stage::parting || peer.is_over) return;
   if (peer.session->was_up() && !peer.was_reported_up) report_up(peer);
   for (Bytes& message : peer.session->take_messages()) handler_.on_message(peer.id, std::move(message));
-  if (!peer.session->is_receiving()) turns_.give_back(std::exchange(peer.reserved_bytes, 0));
 }
 
 void Engine::report_up(Peer& peer) {

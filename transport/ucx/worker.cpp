@@ -63,9 +63,6 @@ Status UcxWorker::open(const char* transports) {
   set_unless_in_environment(config, "TLS", transports);
   // Without it shared memory is left out where a peer's death must be noticed.
   set_unless_in_environment(config, "MM_ERROR_HANDLING", "y");
-  // Bulk data is read by RDMA where there is any, else sent as active messages; UCX's own choice, put over
-  // TCP, is several times slower.
-  set_unless_in_environment(config, "RNDV_SCHEME", "get_zcopy");
 
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME;

@@ -1,0 +1,28 @@
+// A peer in a process of its own (peer_main.cpp).
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "transport/transport.h"
+
+namespace shoal::testing {
+
+class Child {
+ public:
+  explicit Child(const std::string& address, uint32_t peer_lost_after_ms = kPeerLostAfterMs);
+  ~Child();  // kills it
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  void signal(int number) const;
+  void stop();  // returns when it is stopped
+  // Its exit status if it has ended, -1 while it runs.
+  int status() const;
+
+ private:
+  pid_t pid_ = -1;
+};
+
+}  // namespace shoal::testing

@@ -1,0 +1,38 @@
+// A node in a process of its own, to be stopped and killed by tests: connects to ADDRESS and sends every
+// message back. Ends with status 3 when it has lost its peer.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "tests/transport/recording_handler.h"
+
+namespace {
+
+class Echo : public shoal::TransportHandler {
+ public:
+  void on_peer_up(shoal::PeerId, const shoal::Identity&) override {}
+  void on_message(shoal::PeerId peer, shoal::Bytes message) override {
+    (void)transport->send(peer, std::move(message));
+  }
+  void on_peer_lost(shoal::PeerId, const shoal::Status&) override { _exit(3); }
+
+  shoal::Transport* transport = nullptr;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  shoal::UcxTransportOptions options = shoal::testing::make_options(false, "child");
+  options.limits.peer_lost_after_ms = static_cast<uint32_t>(std::atoi(argv[2]));
+  options.limits.heartbeat_interval_ms = options.limits.peer_lost_after_ms / 5;
+  auto transport = shoal::make_ucx_transport(std::move(options));
+  Echo echo;
+  echo.transport = transport.get();
+  if (!transport->start(echo).ok()) return 2;
+  transport->connect(argv[1]);
+  while (true) pause();
+}
