@@ -70,12 +70,13 @@ TEST_F(Loss, OfAStoppedPeerIsReported) {
 }
 
 TEST_F(Loss, OfAPeerWithFullQueuesIsReported) {
+  Bytes small = make_message(4096, 1), large = make_message(4 << 20, 2);
   for (int number : {SIGKILL, SIGSTOP}) {
     Child child(node_.address());
     PeerId peer = node_.handler.wait_nth_up(number == SIGKILL ? 2 : 3);
     child.stop();
-    for (int i = 0; i < 2000; ++i) ASSERT_TRUE(node_.transport->send(peer, make_message(4096, i)).ok());
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(node_.transport->send(peer, make_message(16 << 20, i)).ok());
+    for (int i = 0; i < 1000; ++i) ASSERT_TRUE(node_.transport->send(peer, small).ok());
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(node_.transport->send(peer, large).ok());
     auto since = steady_clock::now();
     if (number == SIGKILL) child.signal(SIGKILL);
     expect_reported_once(peer, since);

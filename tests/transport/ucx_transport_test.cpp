@@ -1,9 +1,14 @@
 // The live transport between two nodes of one process, over the loopback.
 #include "transport/ucx/ucx_transport.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <list>
 #include <thread>
 
 #include "tests/transport/recording_handler.h"
@@ -13,6 +18,8 @@ namespace shoal::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 struct Pair {
   Pair() : listener(make_options(true, "listener")), connector(make_options(false, "connector")) {
@@ -107,9 +114,189 @@ TEST(UcxTransport, ReceivesFarMoreThanItsInboundBoundOneAfterTheOther) {
     for (size_t i = 0; i < kCount; ++i) {
       ASSERT_TRUE(send_patiently(*node->transport, peer, make_message(64 << 10, i)).ok());
     }
-    ASSERT_TRUE(node->transport->send(peer, make_message(1 << 20, 7)).ok()) << "over the bound, it goes alone";
+    ASSERT_TRUE(node->transport->send(peer, make_message(1 << 20, 7)).ok())
+        << "over the bound, it goes alone";
   }
   EXPECT_TRUE(listener.handler.wait([](auto& self) { return self.messages() == 2 * (kCount + 1); }));
+}
+
+TEST(UcxTransport, GivesTheSamePeerForAnAddressThatItIsConnectedTo) {
+  Pair pair;
+  EXPECT_EQ(pair.connector.transport->connect(pair.listener.address()), pair.to_listener);
+  pair.connector.transport->disconnect(pair.to_listener, Status(Code::aborted, "enough"));
+  EXPECT_EQ(pair.connector.handler.wait_lost(pair.to_listener).code(), Code::aborted);
+  PeerId next = pair.connector.transport->connect(pair.listener.address());
+  EXPECT_NE(next, pair.to_listener);
+  EXPECT_TRUE(pair.connector.handler.wait_up(next));
+}
+
+TEST(UcxTransport, KeepsSessionsInBothDirectionsApart) {
+  Node a(make_options(true, "a")), b(make_options(true, "b"));
+  ASSERT_TRUE(a.start().ok() && b.start().ok());
+  PeerId a_to_b = a.transport->connect(b.address());
+  PeerId b_to_a = b.transport->connect(a.address());
+  ASSERT_TRUE(a.handler.wait_up(a_to_b) && b.handler.wait_up(b_to_a));
+  ASSERT_TRUE(a.transport->send(a_to_b, make_message(64, 1)).ok());
+  ASSERT_TRUE(a.transport->send(a_to_b, make_message(1 << 20, 2)).ok());
+  ASSERT_TRUE(b.transport->send(b_to_a, make_message(64, 3)).ok());
+  ASSERT_TRUE(b.handler.wait([](auto& self) { return self.messages() == 2; }));
+  ASSERT_TRUE(a.handler.wait([](auto& self) { return self.messages() == 1; }));
+  EXPECT_TRUE(b.handler.record(b_to_a).messages.empty());
+  EXPECT_TRUE(a.handler.record(a_to_b).messages.empty());
+}
+
+TEST(UcxTransport, TalksToItself) {
+  Node node(make_options(true, "node"));
+  ASSERT_TRUE(node.start().ok());
+  PeerId there = node.transport->connect(node.address());
+  ASSERT_TRUE(node.handler.wait([](auto& self) { return self.ups() == 2; }));
+  ASSERT_TRUE(node.transport->send(there, make_message(64, 1)).ok());
+  ASSERT_TRUE(node.transport->send(there, make_message(9 << 20, 2)).ok());
+  EXPECT_TRUE(node.handler.wait([](auto& self) { return self.messages() == 2; }));
+}
+
+TEST(UcxTransport, ServesManyPeersAtOnce) {
+  constexpr size_t kPeers = 8, kMessages = 200;
+  Node listener(make_options(true, "listener"));
+  ASSERT_TRUE(listener.start().ok());
+  std::list<Node> nodes;
+  for (size_t n = 0; n < kPeers; ++n) {
+    Node& node = nodes.emplace_back(make_options(false, "node-" + std::to_string(n)));
+    ASSERT_TRUE(node.start().ok());
+    PeerId peer = node.transport->connect(listener.address());
+    for (size_t i = 0; i < kMessages; ++i) {
+      size_t bytes = i % 50 == 49 ? size_t{256} << 10 : 8 * (1 + i);
+      ASSERT_TRUE(node.transport->send(peer, make_message(bytes, i)).ok());
+    }
+  }
+  ASSERT_TRUE(listener.handler.wait([](auto& self) { return self.messages() == kPeers * kMessages; }));
+  std::vector<PeerId> peers;
+  listener.handler.wait([&](auto& self) {
+    for (auto& [id, record] : self.records()) peers.push_back(id);
+    return true;
+  });
+  EXPECT_EQ(peers.size(), kPeers);
+  for (PeerId peer : peers) {
+    auto messages = listener.handler.record(peer).messages;
+    ASSERT_EQ(messages.size(), kMessages);
+    EXPECT_TRUE(messages[149] == make_message(256 << 10, 149));
+    EXPECT_TRUE(messages[150] == make_message(8 * 151, 150));
+  }
+}
+
+TEST(UcxTransport, LetsTheHandlerSendAndConnect) {
+  Node target(make_options(true, "target")), listener(make_options(true, "listener"));
+  Node connector(make_options(false, "connector"));
+  ASSERT_TRUE(target.start().ok());
+  std::atomic<PeerId> further = 0;
+  connector.handler.react = [&](PeerId peer) {
+    EXPECT_TRUE(connector.transport->send(peer, make_message(64, 1)).ok());
+    if (further == 0) further = connector.transport->connect(target.address());
+  };
+  ASSERT_TRUE(listener.start().ok() && connector.start().ok());
+  connector.transport->connect(listener.address());
+  EXPECT_TRUE(listener.handler.wait([](auto& self) { return self.messages() == 1; }));
+  EXPECT_TRUE(target.handler.wait([](auto& self) { return self.messages() == 1; }));
+  connector.transport->stop(0);
+}
+
+TEST(UcxTransport, SendsNothingThatThePeerWouldEndTheSessionFor) {
+  Pair pair;
+  Bytes unframed(64, std::byte{0xff});
+  EXPECT_EQ(pair.connector.transport->send(pair.to_listener, unframed).code(), Code::invalid_argument);
+  EXPECT_EQ(pair.connector.transport->send(pair.to_listener, Bytes()).code(), Code::invalid_argument);
+  EXPECT_EQ(pair.connector.transport->send(pair.to_listener, Bytes(kMaxMessageBytes + 8)).code(),
+            Code::too_large);
+  EXPECT_EQ(pair.connector.transport->send(999, make_message(8, 0)).code(), Code::unavailable);
+}
+
+TEST(UcxTransport, CountsWhatCrossesEachTransport) {
+  Pair pair;
+  for (uint64_t i = 0; i < 10; ++i) {
+    ASSERT_TRUE(pair.connector.transport->send(pair.to_listener, make_message(1000, i)).ok());
+  }
+  ASSERT_TRUE(
+      pair.connector.transport->send(pair.to_listener, make_message(2 * kRendezvousChunkBytes, 1)).ok());
+  ASSERT_TRUE(pair.listener.handler.wait_messages(pair.to_connector, 11));
+  TransportStats sent = pair.connector.transport->stats(), received = pair.listener.transport->stats();
+  uint64_t bytes = 10 * 1000 + 2 * kRendezvousChunkBytes;
+  EXPECT_EQ(sent.sent_eager.frames, 10u);
+  EXPECT_EQ(sent.sent_rendezvous.frames, 2u);
+  EXPECT_EQ(sent.sent.bytes, bytes);
+  EXPECT_EQ(received.received.frames, 12u);
+  EXPECT_EQ(received.received.bytes, bytes);
+  for (const TransportStats& stats : {sent, received}) {
+    ASSERT_EQ(stats.by_transport.size(), 1u);
+    EXPECT_EQ(stats.by_transport.begin()->second.bytes, bytes);
+    EXPECT_THAT(stats.by_transport.begin()->first, HasSubstr("tcp"));
+    EXPECT_EQ(stats.peers_up, 1u);
+    EXPECT_EQ(stats.malformed_frames, 0u);
+  }
+}
+
+TEST(UcxTransport, UsesSharedMemoryOnOneHostUnlessToldOtherwise) {
+  auto lanes = [] {
+    Pair pair;
+    EXPECT_TRUE(pair.connector.transport->send(pair.to_listener, make_message(64, 1)).ok());
+    EXPECT_TRUE(pair.listener.handler.wait_messages(pair.to_connector, 1));
+    return pair.connector.transport->stats().by_transport.begin()->first;
+  };
+  EXPECT_EQ(lanes(), "posix+tcp");
+  setenv("UCX_TLS", "tcp,self", 1);
+  EXPECT_EQ(lanes(), "tcp");
+  unsetenv("UCX_TLS");
+}
+
+TEST(UcxTransport, LeavesSignalsToTheProgram) {
+  Pair pair;
+  for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGHUP}) {
+    struct sigaction action {};
+    ASSERT_EQ(sigaction(number, nullptr, &action), 0);
+    Dl_info owner{};
+    bool is_default = action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN;
+    bool is_known = !is_default && dladdr(reinterpret_cast<void*>(action.sa_handler), &owner) != 0;
+    std::string library = is_known ? owner.dli_fname : "";
+    EXPECT_THAT(library, Not(HasSubstr("libucs"))) << "signal " << number;
+  }
+}
+
+TEST(UcxTransport, StopsAfterSendingWhatIsQueued) {
+  Pair pair;
+  for (uint64_t i = 0; i < 100; ++i) {
+    ASSERT_TRUE(pair.connector.transport->send(pair.to_listener, make_message(8000, i)).ok());
+    Bytes next = i % 20 == 0 ? make_message(5 << 20, i) : make_message(16, i);
+    ASSERT_TRUE(pair.connector.transport->send(pair.to_listener, next).ok());
+  }
+  pair.connector.transport->stop(20000);
+  EXPECT_TRUE(pair.listener.handler.wait_messages(pair.to_connector, 200));
+  Status why = pair.listener.handler.wait_lost(pair.to_connector);
+  EXPECT_EQ(why.code(), Code::unavailable);
+  EXPECT_THAT(why.message(), HasSubstr("closed by the peer: the node stops"));
+  EXPECT_TRUE(pair.connector.handler.record(pair.to_listener).lost.empty())
+      << "no callback for what stop ends";
+  EXPECT_EQ(pair.connector.transport->send(pair.to_listener, make_message(8, 0)).code(), Code::unavailable);
+}
+
+TEST(UcxTransport, StopsAtOnceWhenNothingIsToBeDrained) {
+  auto pair = std::make_unique<Pair>();
+  for (uint64_t i = 0; i < 20; ++i) {
+    ASSERT_TRUE(pair->connector.transport->send(pair->to_listener, make_message(5 << 20, i)).ok());
+    ASSERT_TRUE(pair->listener.transport->send(pair->to_connector, make_message(5 << 20, i)).ok());
+  }
+  auto since = std::chrono::steady_clock::now();
+  pair->connector.transport->stop(0);
+  EXPECT_LT(std::chrono::steady_clock::now() - since, std::chrono::seconds(2));
+  EXPECT_EQ(pair->listener.handler.wait_lost(pair->to_connector).code(), Code::unavailable);
+}
+
+TEST(UcxTransport, StartsWithoutAnyoneThereAndStops) {
+  Node node(make_options(true, "node"));
+  EXPECT_EQ(node.transport->listen_address(), "");
+  ASSERT_TRUE(node.start().ok());
+  EXPECT_THAT(node.address(), StartsWith("127.0.0.1:"));
+  node.transport->connect("192.0.2.1:9");  // answers nobody
+  node.transport->stop(0);
+  node.transport->stop(0);
 }
 
 }  // namespace
