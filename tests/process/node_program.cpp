@@ -1,0 +1,56 @@
+// A node for tests: run_node with what the command line says, as KEY=VALUE. Says "ready ADDRESS" on standard
+// output.
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "actors/node.h"
+
+namespace {
+
+std::atomic<int> stops{0};
+
+void on_signal(int) {
+  stops.store(stops.load() + 1);
+}
+
+shoal::NodeOptions parse(int count, char** arguments) {
+  shoal::NodeOptions options;
+  shoal::ByteView token = shoal::as_view("secret");
+  options.token.assign(token.begin(), token.end());
+  options.listen = "127.0.0.1:0";
+  for (int i = 1; i < count; ++i) {
+    std::string text = arguments[i], key = text.substr(0, text.find('=')),
+                value = text.substr(key.size() + 1);
+    if (key == "root") options.root = value;
+    if (key == "job") options.job_id = value;
+    if (key == "name") options.name = value;
+    if (key == "world") options.world_size = static_cast<uint32_t>(std::stoul(value));
+    if (key == "coordinator") options.coordinator = value;
+    if (key == "stats") options.stats_file = value;
+    if (key == "idle_ms") {
+      options.idle_exit = true;
+      options.idle_exit_after_ms = static_cast<uint32_t>(std::stoul(value));
+    }
+    if (key == "attempt_deadline_ms") {
+      options.times.attempt_deadline_ms = static_cast<uint32_t>(std::stoul(value));
+    }
+  }
+  options.coordinate = options.coordinator.empty();
+  return options;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  std::signal(SIGTERM, on_signal);
+  shoal::Status status = shoal::run_node(parse(count, arguments), stops, [](const std::string& address) {
+    std::printf("ready %s\n", address.c_str());
+    std::fflush(stdout);
+  });
+  if (status.ok()) return 0;
+  std::printf("%s\n", status.to_string().c_str());
+  return 1;
+}

@@ -1,0 +1,227 @@
+// Real nodes in processes of their own, real clients: one job's saves and loads, and how nodes come and go.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+
+#include "client/checkpointer.h"
+#include "storage/local_storage.h"
+#include "storage/posix_file_system.h"
+#include "storage/run_root.h"
+#include "tests/process/node_child.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr std::chrono::seconds kPatience{60};
+constexpr uint64_t kRows = 64, kColumns = 33;
+
+// Element i of "w" at a step, on whatever rank it lies.
+float value_at(uint64_t i, uint64_t step) {
+  return static_cast<float>(i) + 10'000.0f * static_cast<float>(step);
+}
+
+// One trainer: "w" sharded by rows over the world, "b" replicated, an object of its own.
+struct Trainer {
+  Trainer(const Scratch& scratch, const std::string& host, Rank rank_in, uint32_t world_in,
+          const std::string& job = "job-1")
+      : rank(rank_in), world(world_in), rows(kRows / world_in) {
+    setenv("SHOAL_RUNTIME_DIR", scratch.host(host).c_str(), 1);
+    CheckpointerOptions options;
+    options.root = scratch.root();
+    options.rank = rank;
+    options.world_size = world;
+    options.job_id = job;
+    options.start_node = false;
+    opened = Checkpointer::open(options);
+    w.resize(rows * kColumns);
+    b.resize(kColumns);
+    Mesh mesh = Mesh::contiguous({world});
+    state.add_tensor("w", DType::f32, {kRows, kColumns}, mesh, {Placement::shard(0)}, w.data());
+    state.add_tensor("b", DType::f32, {kColumns}, mesh, {Placement::replicate()}, b.data());
+    state.add_rank_object("rng", &rng);
+  }
+  Checkpointer& checkpointer() { return **opened; }
+  void fill(uint64_t step) {
+    for (uint64_t i = 0; i < w.size(); ++i) w[i] = value_at(rank * rows * kColumns + i, step);
+    for (uint64_t i = 0; i < b.size(); ++i) b[i] = -value_at(i, step);
+    rng = fmt::format("rng of {} at {}", rank, step);
+  }
+  bool holds(uint64_t step) const {
+    for (uint64_t i = 0; i < w.size(); ++i) {
+      if (w[i] != value_at(rank * rows * kColumns + i, step)) return false;
+    }
+    for (uint64_t i = 0; i < b.size(); ++i) {
+      if (b[i] != -value_at(i, step)) return false;
+    }
+    return rng == fmt::format("rng of {} at {}", rank, step);
+  }
+  void forget() {
+    std::fill(w.begin(), w.end(), 0.0f);
+    std::fill(b.begin(), b.end(), 0.0f);
+    rng.clear();
+  }
+  Result<SaveHandle> save(uint64_t step) {
+    fill(step);
+    return checkpointer().save(step, state);
+  }
+
+  const Rank rank;
+  const uint32_t world;
+  const uint64_t rows;
+  std::vector<float> w, b;
+  std::string rng;
+  StateDict state;
+  Result<std::unique_ptr<Checkpointer>> opened = Status(Code::internal, "not opened");
+};
+
+Result<Decision> decision_of(const std::string& root, const AttemptKey& key) {
+  PosixFileSystem file_system;
+  SHOAL_ASSIGN_OR_RETURN(auto storage, LocalStorage::open(file_system, root, random_128()));
+  return read_decision(*storage, key);
+}
+
+TEST(NodeProcess, SavesAndLoadsForTheTrainersOfOneHost) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=2"});
+  ASSERT_NE(node.address(), "");
+  Trainer first(scratch, "a", 0, 2), second(scratch, "a", 1, 2);
+  ASSERT_TRUE(first.opened.ok()) << first.opened.status().to_string();
+  ASSERT_TRUE(second.opened.ok()) << second.opened.status().to_string();
+  for (uint64_t step = 1; step <= 3; ++step) {
+    auto one = first.save(step), other = second.save(step);
+    ASSERT_TRUE(one.ok() && other.ok()) << one.status().to_string() << other.status().to_string();
+    auto committed = one->wait_committed(kPatience);
+    ASSERT_TRUE(committed.ok()) << committed.status().to_string();
+    EXPECT_EQ(committed->key.step, step);
+    EXPECT_TRUE(other->wait_committed(kPatience).ok());
+  }
+  first.forget();
+  second.forget();
+  std::thread elsewhere([&] { EXPECT_TRUE(second.checkpointer().load(second.state).ok()); });
+  auto loaded = first.checkpointer().load(first.state);
+  elsewhere.join();
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->metadata.key.step, 3u);
+  EXPECT_TRUE(first.holds(3) && second.holds(3));
+}
+
+TEST(NodeProcess, CommitsASaveOfTwoNodesAndCountsWhatCrossed) {
+  Scratch scratch;
+  NodeChild coordinator(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=2", "name=a",
+                                            "stats=" + scratch.file("a.stats")});
+  std::string address = coordinator.address();
+  ASSERT_NE(address, "");
+  NodeChild other(scratch.host("b"), {"root=" + scratch.root(), "job=job-1", "world=2", "name=b",
+                                      "coordinator=" + address, "stats=" + scratch.file("b.stats")});
+  ASSERT_THAT(other.first_line(), StartsWith("ready"));
+  Trainer first(scratch, "a", 0, 2), second(scratch, "b", 1, 2);
+  ASSERT_TRUE(first.opened.ok() && second.opened.ok());
+  for (uint64_t step = 1; step <= 2; ++step) {
+    auto one = first.save(step), two = second.save(step);
+    ASSERT_TRUE(one.ok() && two.ok());
+    auto committed = two->wait_committed(kPatience);
+    ASSERT_TRUE(committed.ok()) << committed.status().to_string();
+    EXPECT_TRUE(one->wait_committed(kPatience).ok());
+  }
+  other.signal(SIGTERM);
+  EXPECT_EQ(other.wait(), 0);
+  coordinator.signal(SIGTERM);
+  EXPECT_EQ(coordinator.wait(), 0);
+  std::string stats = read_file(scratch.file("a.stats"));
+  EXPECT_THAT(stats, HasSubstr("saves_committed=2\n"));
+  EXPECT_THAT(stats, HasSubstr("ucx_transport."));
+  EXPECT_THAT(stats, Not(HasSubstr("ucx_frames_received=0\n")));
+  EXPECT_THAT(read_file(scratch.file("b.stats")), Not(HasSubstr("ucx_frames_sent=0\n")));
+}
+
+TEST(NodeProcess, RefusesToBeTheSecondOneOfItsHostAndNamesTheFirst) {
+  Scratch scratch;
+  std::vector<std::string> arguments = {"root=" + scratch.root(), "job=job-1"};
+  NodeChild first(scratch.host("a"), arguments);
+  ASSERT_NE(first.address(), "");
+  NodeChild second(scratch.host("a"), arguments);
+  EXPECT_THAT(second.first_line(), HasSubstr(fmt::format("pid {}", first.pid())));
+  EXPECT_EQ(second.wait(), 1);
+}
+
+TEST(NodeProcess, RefusesARootWhereAnotherJobIsLiveUntilThatOneIsGone) {
+  Scratch scratch;
+  NodeChild live(scratch.host("a"), {"root=" + scratch.root(), "job=job-1"});
+  ASSERT_NE(live.address(), "");
+  NodeChild another(scratch.host("b"), {"root=" + scratch.root(), "job=job-2"});
+  EXPECT_THAT(another.first_line(), HasSubstr("job 'job-1' is live"));
+  live.signal(SIGKILL);
+  live.wait();
+  NodeChild later(scratch.host("b"), {"root=" + scratch.root(), "job=job-2"});
+  EXPECT_NE(later.address(), "");
+}
+
+TEST(NodeProcess, FinishesWhatIsStagedBeforeItStops) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=1"});
+  ASSERT_NE(node.address(), "");
+  Trainer trainer(scratch, "a", 0, 1);
+  ASSERT_TRUE(trainer.opened.ok());
+  auto saved = trainer.save(5);
+  ASSERT_TRUE(saved.ok());
+  node.signal(SIGTERM);
+  EXPECT_EQ(node.wait(), 0);
+  auto decision = decision_of(scratch.root(), saved->key());
+  ASSERT_TRUE(decision.ok()) << decision.status().to_string();
+  EXPECT_TRUE(decision->committed());
+}
+
+TEST(NodeProcess, LosesNothingOfATrainerThatDiedAfterStaging) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=1"});
+  ASSERT_NE(node.address(), "");
+  pid_t child = fork();
+  if (child == 0) {
+    Trainer trainer(scratch, "a", 0, 1);
+    if (!trainer.opened.ok() || !trainer.save(7).ok()) _exit(1);
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  node.signal(SIGTERM);
+  EXPECT_EQ(node.wait(), 0);
+  auto decision = decision_of(scratch.root(), {1, 7, 1});
+  ASSERT_TRUE(decision.ok()) << decision.status().to_string();
+  EXPECT_TRUE(decision->committed());
+}
+
+TEST(NodeProcess, EndsByItselfOnceNobodyNeedsIt) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=1", "idle_ms=300"});
+  ASSERT_NE(node.address(), "");
+  {
+    Trainer trainer(scratch, "a", 0, 1);
+    ASSERT_TRUE(trainer.opened.ok());
+    auto saved = trainer.save(1);
+    ASSERT_TRUE(saved.ok());
+    EXPECT_TRUE(saved->wait_committed(kPatience).ok());
+  }
+  EXPECT_EQ(node.wait(), 0);
+}
+
+TEST(NodeProcess, SaysWhyItCannotRun) {
+  Scratch scratch;
+  NodeChild absent(scratch.host("a"), {"root=" + scratch.file("absent"), "job=job-1"});
+  EXPECT_THAT(absent.first_line(), HasSubstr("absent"));
+  EXPECT_EQ(absent.wait(), 1);
+}
+
+}  // namespace
+}  // namespace shoal::testing
