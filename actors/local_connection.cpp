@@ -124,14 +124,14 @@ Status LocalServer::Connection::attach() {
 
 Status LocalServer::Connection::handle(ReceivedLocal received) {
   if (const auto* slab = std::get_if<local::Slab>(&received.message)) {
-    return server_.slabs_.add(id_, *slab, std::move(received.fd));
+    SHOAL_RETURN_IF_ERROR(server_.slabs_.add(id_, *slab, std::move(received.fd)));
   }
   bool is_ours = std::visit(
       [](const auto& message) {
         using Message = std::decay_t<decltype(message)>;
-        return std::is_same_v<Message, local::LayoutIs> || std::is_same_v<Message, local::Staged> ||
-               std::is_same_v<Message, local::Latest> || std::is_same_v<Message, local::Load> ||
-               std::is_same_v<Message, local::Placed>;
+        return std::is_same_v<Message, local::Slab> || std::is_same_v<Message, local::LayoutIs> ||
+               std::is_same_v<Message, local::Staged> || std::is_same_v<Message, local::Latest> ||
+               std::is_same_v<Message, local::Load> || std::is_same_v<Message, local::Placed>;
       },
       received.message);
   if (!is_ours) return Status(Code::invalid_argument, "a message that no client sends here");

@@ -32,8 +32,8 @@ inline constexpr uint32_t kSameRankPatienceMs = 2'000;  // for the end of an ear
 class LocalEvents {
  public:
   virtual ~LocalEvents() = default;
-  // Attach comes first, checked; then LayoutIs, Staged, Latest, Load, Placed. May block: the client waits
-  // then.
+  // Attach comes first, checked; then LayoutIs, Slab (mapped), Staged, Latest, Load, Placed. May block: the
+  // client waits then.
   virtual void from_client(ClientId client, std::shared_ptr<const LocalMessage> message) = 0;
   virtual void client_lost(ClientId client) = 0;  // last of a client that attached
 };
