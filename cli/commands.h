@@ -4,13 +4,14 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
-#include <string_view>
+#include <string>
+#include <vector>
 
 #include "base/status.h"
 
 namespace shoal {
 
-// Exit statuses of every subcommand but `launch`, whose status is the worst of its trainers'.
+// Exit statuses. Of `launch`: the worst of its trainers', or 1 where the node failed, 2 for bad arguments.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitDamaged = 1;   // verify, ls, show: something committed does not read back
 inline constexpr int kExitUnusable = 2;  // bad arguments, no such root or step, a newer format, no permission
@@ -18,6 +19,9 @@ inline constexpr int kExitFailed = 1;    // node: it could not run, or not end c
 
 using Command = std::function<int()>;  // returns the exit status
 
+void add_node_command(CLI::App& app, Command* chosen);
+// `command_line`: what follows the first "--" of the arguments.
+void add_launch_command(CLI::App& app, const std::vector<std::string>& command_line, Command* chosen);
 void add_ls_command(CLI::App& app, Command* chosen);
 void add_show_command(CLI::App& app, Command* chosen);
 void add_verify_command(CLI::App& app, Command* chosen);

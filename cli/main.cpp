@@ -1,8 +1,11 @@
 // shoal: the command. Subcommands stand in files of their own names.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "plan/save_plan.h"
@@ -15,11 +18,14 @@ namespace {
 
 constexpr const char* kFooter =
     "Examples:\n"
+    "  shoal launch -n 4 --root /checkpoints/run7 -- ./trainer   a node and four trainers\n"
     "  shoal ls /checkpoints/run7                 what this root holds\n"
     "  shoal show /checkpoints/run7 --step 1000   tensors and files of one checkpoint\n"
     "  shoal verify /checkpoints/run7 --all       re-read every byte of every checkpoint\n"
     "\n"
-    "Exit status: 0 all is well; 1 a checkpoint is damaged; 2 the command could not do its work.\n"
+    "Exit status: 0 all is well; 1 a checkpoint is damaged, or a node failed; 2 the command could not "
+    "begin;\n"
+    "of launch, the worst of its trainers'.\n"
     "'shoal COMMAND --help' says more.";
 
 std::string version_text() {
@@ -43,12 +49,18 @@ int main(int argc, char** argv) {
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("shoal: {} (see shoal --help)\n", error.what());
   });
+  // What follows "--" is a trainer's own command line.
+  char** command_line =
+      std::find_if(argv, argv + argc, [](const char* text) { return std::strcmp(text, "--") == 0; });
+  std::vector<std::string> trainer(std::min(command_line + 1, argv + argc), argv + argc);
   shoal::Command chosen;
+  shoal::add_node_command(app, &chosen);
+  shoal::add_launch_command(app, trainer, &chosen);
   shoal::add_ls_command(app, &chosen);
   shoal::add_show_command(app, &chosen);
   shoal::add_verify_command(app, &chosen);
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(command_line - argv), argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? shoal::kExitOk : shoal::kExitUnusable;
   }

@@ -1,0 +1,35 @@
+// Child processes of `shoal launch`: started so that they do not outlive it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace shoal {
+
+using Environment = std::map<std::string, std::string>;
+Environment own_environment();
+
+struct SpawnOptions {
+  std::vector<std::string> arguments;  // the first is looked for in PATH
+  Environment environment;
+  int death_signal = 0;  // what the child gets when this process dies
+  int stdout_fd = -1;    // -1: ours
+  int stderr_fd = -1;
+  int keep_fd = -1;  // stays open in the child under its own number
+};
+
+// Starts a process in a process group of its own (so that a terminal's Ctrl-C reaches it once, through us),
+// with /dev/null as input and no signal blocked. Call from the main thread: death_signal follows the thread.
+// Code::not_found or refused where the program cannot be run.
+Result<pid_t> spawn(const SpawnOptions& options);
+
+// As a shell has it: 128 + n where signal n ended it.
+int exit_status_of(int wait_status);
+std::string describe_end(int wait_status);  // "exit status 3", "signal 9 (Killed)"
+
+}  // namespace shoal

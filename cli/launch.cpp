@@ -1,0 +1,278 @@
+// shoal launch: works out who is who in the job, then hands over to Launcher.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/hash.h"
+#include "cli/commands.h"
+#include "cli/job_token.h"
+#include "cli/launcher.h"
+#include "cli/node_times.h"
+#include "local/socket.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint32_t kMaxLocalTrainers = 4096;
+constexpr uint16_t kDefaultMasterPort = 29500;  // torchrun's
+
+struct LaunchFlags {
+  uint32_t trainers = 1;
+  uint32_t nodes = 1, node_rank = 0;
+  std::optional<uint32_t> world_size, first_rank;
+  std::string coordinator, root, job_id, token_file, catalog_dir, stats_file;
+  uint16_t master_port = 0;
+  bool kill_on_failure = false, tag_output = false;
+  RoleTimes times;
+  std::vector<std::string> command;
+};
+
+constexpr const char* kFooter =
+    "Each trainer gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR,\n"
+    "MASTER_PORT, SHOAL_ROOT, SHOAL_JOB_ID, SHOAL_SOCKET, SHOAL_NODE_PROGRAM and, on several hosts,\n"
+    "SHOAL_COORDINATOR; its input is /dev/null.\n"
+    "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the trainers; the third request "
+    "to\n"
+    "stop kills them. When the last trainer has ended, the node is stopped: it first finishes what is "
+    "staged.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal launch -n 4 --root /checkpoints/run7 -- ./trainer --layers 12\n"
+    "  shoal launch -n 8 --nnodes 2 --node-rank 0 --coordinator 10.0.0.1:7070 --job-id job-1 \\\n"
+    "               --token-file ~/.job-token --root /checkpoints/run7 -- ./trainer     on 10.0.0.1\n"
+    "  the same with --node-rank 1                                                      on the other host\n"
+    "\n"
+    "Exit status: the worst of the trainers' (128 + n for one that signal n ended); at least 1 where the "
+    "node\n"
+    "failed; 2 for bad arguments.";
+
+Status invalid(std::string message) {
+  return Status(Code::invalid_argument, std::move(message));
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The job's id: given, from Slurm (as a trainer works it out), or minted where nobody else needs to know it.
+Result<std::string> find_job_id(const LaunchFlags& flags) {
+  if (!flags.job_id.empty()) return flags.job_id;
+  if (std::string job = variable("SLURM_JOB_ID"); !job.empty()) {
+    auto part = [](const char* name) { return variable(name).empty() ? "0" : variable(name); };
+    return fmt::format("slurm-{}-{}-{}", job, part("SLURM_STEP_ID"), part("SLURM_RESTART_COUNT"));
+  }
+  if (flags.nodes == 1) return "launch-" + random_128().to_hex();
+  return invalid(
+      "--nnodes needs --job-id (or SHOAL_JOB_ID, or Slurm's variables): the same on all hosts, never used "
+      "again");
+}
+
+Status validate(const LaunchFlags& flags) {
+  if (flags.command.empty()) return invalid("a command is needed after --, such as -- ./trainer");
+  if (flags.node_rank >= flags.nodes) {
+    return invalid(fmt::format("--node-rank {} is not below --nnodes {}", flags.node_rank, flags.nodes));
+  }
+  if (flags.nodes > 1 && flags.coordinator.empty()) return invalid("--nnodes needs --coordinator HOST:PORT");
+  if (!flags.coordinator.empty() && flags.coordinator.rfind(':') == std::string::npos) {
+    return invalid(fmt::format("--coordinator {}: HOST:PORT is needed", flags.coordinator));
+  }
+  return ok_status();
+}
+
+Status make_root(const std::string& root) {
+  if (mkdir(root.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
+  return Status(errno == ENOENT ? Code::not_found : Code::refused,
+                fmt::format("root {} cannot be made: {}", root, std::strerror(errno)));
+}
+
+// A port that is free now, for MASTER_PORT of a job on this host alone.
+uint16_t free_port() {
+  OwnedFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (bind(socket_fd.get(), generic, size) != 0 || getsockname(socket_fd.get(), generic, &size) != 0) {
+    return kDefaultMasterPort;
+  }
+  return ntohs(address.sin_port);
+}
+
+std::string host_of(const std::string& address) {
+  std::string host = address.substr(0, address.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) return host.substr(1, host.size() - 2);
+  return host;
+}
+
+std::string own_program() {
+  std::error_code error;
+  auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "shoal" : path.string();
+}
+
+class PlanMaker {
+ public:
+  explicit PlanMaker(const LaunchFlags& flags) : flags_(flags) {}
+
+  Result<LaunchPlan> make() {
+    SHOAL_RETURN_IF_ERROR(validate(flags_));
+    SHOAL_ASSIGN_OR_RETURN(job_id_, find_job_id(flags_));
+    SHOAL_RETURN_IF_ERROR(find_ranks());
+    SHOAL_ASSIGN_OR_RETURN(Bytes token, find_token(flags_.token_file));
+    if (token.empty() && flags_.nodes > 1) {
+      return invalid(fmt::format("--nnodes needs the job's token: --token-file or {}", kTokenVariable));
+    }
+    SHOAL_RETURN_IF_ERROR(make_root(flags_.root));
+    std::error_code error;
+    root_ = std::filesystem::canonical(flags_.root, error).string();
+    if (error) return Status(Code::not_found, fmt::format("root {}: {}", flags_.root, error.message()));
+    SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(root_));
+    if (socket_ = variable("SHOAL_SOCKET"); socket_.empty()) socket_ = paths.socket_file;
+
+    LaunchPlan plan;
+    plan.node = node_command();
+    plan.node_environment = own_environment();
+    plan.node_environment["SHOAL_SOCKET"] = socket_;
+    if (token.empty()) plan.node_environment[kTokenVariable] = mint_token();
+    plan.trainer = flags_.command;
+    uint16_t port = flags_.master_port;
+    if (port == 0) port = flags_.nodes == 1 ? free_port() : kDefaultMasterPort;
+    for (uint32_t i = 0; i < flags_.trainers; ++i)
+      plan.trainer_environments.push_back(trainer_environment(i, port));
+    plan.first_rank = first_rank_;
+    plan.kill_on_failure = flags_.kill_on_failure;
+    plan.tag_output = flags_.tag_output;
+    return plan;
+  }
+
+ private:
+  Status find_ranks() {
+    uint64_t first = flags_.first_rank.value_or(flags_.node_rank * flags_.trainers);
+    uint64_t world = flags_.world_size.value_or(flags_.nodes * flags_.trainers);
+    if (first + flags_.trainers > world || world > kMaxWorldSize) {
+      return invalid(fmt::format("ranks {} to {} do not lie in a world of {}", first,
+                                 first + flags_.trainers - 1, world));
+    }
+    first_rank_ = static_cast<uint32_t>(first);
+    world_size_ = static_cast<uint32_t>(world);
+    return ok_status();
+  }
+
+  bool hosts_coordinator() const { return flags_.coordinator.empty() || flags_.node_rank == 0; }
+
+  std::vector<std::string> node_command() const {
+    char host[HOST_NAME_MAX + 1] = {};
+    if (gethostname(host, sizeof host - 1) != 0) std::strcpy(host, "host");
+    std::vector<std::string> out = {
+        own_program(), "node",
+        "--root",      root_,
+        "--job-id",    job_id_,
+        "--name",      flags_.nodes > 1 ? fmt::format("{}-{}", host, flags_.node_rank) : host};
+    auto add = [&](const char* name, const std::string& value) {
+      if (value.empty()) return;
+      out.push_back(name);
+      out.push_back(value);
+    };
+    if (!flags_.coordinator.empty()) {
+      if (hosts_coordinator()) out.push_back("--coordinate");
+      add(hosts_coordinator() ? "--listen" : "--coordinator", flags_.coordinator);
+    }
+    add("--token-file", flags_.token_file);
+    add("--world-size", std::to_string(world_size_));
+    add("--ranks", fmt::format("{}-{}", first_rank_, first_rank_ + flags_.trainers - 1));
+    add("--socket", socket_);
+    add("--catalog", flags_.catalog_dir);
+    add("--stats-file", flags_.stats_file);
+    for (std::string& argument : time_arguments(flags_.times)) out.push_back(std::move(argument));
+    return out;
+  }
+
+  Environment trainer_environment(uint32_t local_rank, uint16_t master_port) const {
+    Environment out = own_environment();
+    out["RANK"] = std::to_string(first_rank_ + local_rank);
+    out["WORLD_SIZE"] = std::to_string(world_size_);
+    out["LOCAL_RANK"] = std::to_string(local_rank);
+    out["LOCAL_WORLD_SIZE"] = std::to_string(flags_.trainers);
+    out["NODE_RANK"] = out["GROUP_RANK"] = std::to_string(flags_.node_rank);
+    out["MASTER_ADDR"] = flags_.coordinator.empty() ? "127.0.0.1" : host_of(flags_.coordinator);
+    out["MASTER_PORT"] = std::to_string(master_port);
+    out["SHOAL_ROOT"] = root_;
+    out["SHOAL_JOB_ID"] = job_id_;
+    out["SHOAL_SOCKET"] = socket_;
+    out["SHOAL_NODE_PROGRAM"] = own_program();
+    if (!flags_.coordinator.empty()) out["SHOAL_COORDINATOR"] = flags_.coordinator;
+    return out;
+  }
+
+  const LaunchFlags& flags_;
+  std::string job_id_, root_, socket_;
+  uint32_t first_rank_ = 0, world_size_ = 0;
+};
+
+int run_launch(const LaunchFlags& flags) {
+  auto plan = PlanMaker(flags).make();
+  if (!plan.ok()) return report_unusable(plan.status());
+  auto status = Launcher(std::move(*plan)).run();
+  if (status.ok()) return *status;
+  fmt::print(stderr, "shoal launch: {}\n", status.status().to_string());
+  return status.status().code() == Code::not_found ? 127 : 1;
+}
+
+void add_options(CLI::App* command, LaunchFlags* flags) {
+  command->add_option("-n,--nproc-per-node", flags->trainers, "Trainers on this host")
+      ->check(CLI::Range(1u, kMaxLocalTrainers))
+      ->capture_default_str();
+  command->add_option("--root", flags->root, "Folder of the run; made, if the folder it lies in exists")
+      ->envname("SHOAL_ROOT")
+      ->required();
+  command->add_option("--nnodes", flags->nodes, "Hosts of the job")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  command->add_option("--node-rank", flags->node_rank, "Which of them this is")->capture_default_str();
+  command->add_option("--coordinator", flags->coordinator,
+                      "HOST:PORT where the first host's node listens for the others");
+  command
+      ->add_option("--job-id", flags->job_id,
+                   "The same on all hosts of one incarnation of the job, never used again")
+      ->envname("SHOAL_JOB_ID");
+  command->add_option("--token-file", flags->token_file,
+                      "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN");
+  command->add_option("--world-size", flags->world_size, "Ranks of the job; default: N on every host");
+  command->add_option("--first-rank", flags->first_rank, "Of this host; default: N times the node rank");
+  command->add_option("--master-port", flags->master_port,
+                      "MASTER_PORT; default: 29500, on one host any free one");
+  command->add_flag("--kill-on-failure", flags->kill_on_failure, "When a trainer fails, end the others");
+  command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
+  command->add_option("--catalog", flags->catalog_dir, "Folder of the coordinator's catalog");
+  command->add_option("--stats-file", flags->stats_file, "Where the node writes its counts at the end");
+  add_time_options(*command, &flags->times);
+}
+
+}  // namespace
+
+void add_launch_command(CLI::App& app, const std::vector<std::string>& command_line, Command* chosen) {
+  CLI::App* command = app.add_subcommand(
+      "launch",
+      "Start a node and N trainers on this host: shoal launch -n N --root ROOT [OPTIONS] -- COMMAND");
+  auto flags = std::make_shared<LaunchFlags>();
+  flags->command = command_line;
+  add_options(command, flags.get());
+  command->footer(kFooter);
+  command->callback([=] { *chosen = [=] { return run_launch(*flags); }; });
+}
+
+}  // namespace shoal

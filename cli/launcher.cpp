@@ -1,0 +1,292 @@
+#include "cli/launcher.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace shoal {
+
+namespace {
+
+constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr uint32_t kStopSignalsToKill = 3;            // the third one does not wait for the trainers any more
+constexpr std::chrono::seconds kTrainerGrace{10};     // from our SIGTERM to SIGKILL
+constexpr std::chrono::seconds kNodeReadyWithin{90};  // it may have to wait for the coordinator
+constexpr size_t kMaxLineBytes = size_t{64} << 10;    // a longer line is tagged in parts
+
+template <class... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  std::string line = "shoal launch: " + fmt::format(format, std::forward<Args>(args)...) + "\n";
+  if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // nobody to tell
+}
+
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    ssize_t done = write(fd, text.data(), text.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return;  // our reader is gone; the trainer goes on
+    text.remove_prefix(static_cast<size_t>(done));
+  }
+}
+
+bool asks_to_stop(int number) {
+  return number == SIGTERM || number == SIGINT || number == SIGHUP;
+}
+
+struct Pipe {
+  OwnedFd read, write;
+};
+Result<Pipe> make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return Status(Code::io, fmt::format("pipe: {}", std::strerror(errno)));
+  return Pipe{OwnedFd(ends[0]), OwnedFd(ends[1])};
+}
+
+}  // namespace
+
+Launcher::Launcher(LaunchPlan plan) : plan_(std::move(plan)) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int number : kForwarded) sigaddset(&set, number);
+  sigaddset(&set, SIGCHLD);
+  SHOAL_CHECK(sigprocmask(SIG_BLOCK, &set, nullptr) == 0);
+  signal(SIGPIPE, SIG_IGN);
+  signals_ = OwnedFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  SHOAL_CHECK(signals_.valid());
+}
+
+Launcher::~Launcher() {
+  kill_trainers();
+  if (node_.pid > 0 && !node_.wait_status) kill(node_.pid, SIGTERM);
+}
+
+Result<int> Launcher::run() {
+  SHOAL_RETURN_IF_ERROR(start_node());
+  Status ready = wait_for_node();
+  if (ready.ok() && stop_signal_ == 0) ready = start_trainers();
+  if (!ready.ok()) end_trainers();
+  while (any_trainer()) handle_events(-1, std::nullopt);
+  for (Output& output : outputs_) read_output(&output);
+  for (Output& output : outputs_) flush_output(&output, true);
+  bool node_died = node_.wait_status.has_value();
+  stop_node();
+  if (!ready.ok()) return ready;
+  int worst = 0;
+  for (const Child& trainer : trainers_) {
+    if (!trainer.ended_by_us) worst = std::max(worst, exit_status_of(*trainer.wait_status));
+  }
+  if (trainers_.empty() && stop_signal_ != 0) worst = 128 + stop_signal_;
+  if (node_died || exit_status_of(*node_.wait_status) != 0) {
+    if (!node_died) say("the node did not end cleanly: {}", describe_end(*node_.wait_status));
+    worst = std::max(worst, 1);
+  }
+  return worst;
+}
+
+Status Launcher::start_node() {
+  SHOAL_ASSIGN_OR_RETURN(Pipe ready, make_pipe());
+  SpawnOptions options;
+  options.arguments = plan_.node;
+  options.arguments.push_back("--ready-fd");
+  options.arguments.push_back(std::to_string(ready.write.get()));
+  options.environment = plan_.node_environment;
+  options.death_signal = SIGTERM;
+  options.keep_fd = ready.write.get();
+  SHOAL_ASSIGN_OR_RETURN(node_.pid, spawn(options));
+  node_ready_ = std::move(ready.read);
+  return ok_status();
+}
+
+Status Launcher::wait_for_node() {
+  Clock::time_point deadline = Clock::now() + kNodeReadyWithin;
+  while (stop_signal_ == 0) {
+    if (handle_events(node_ready_.get(), deadline)) {
+      char buffer[256];
+      ssize_t size = read(node_ready_.get(), buffer, sizeof buffer);
+      if (size > 0) node_line_.append(buffer, static_cast<size_t>(size));
+      if (node_line_.find('\n') != std::string::npos) return ok_status();
+      if (size == 0) return Status(Code::unavailable, "the node ended before it was ready; it has said why");
+    }
+    if (Clock::now() >= deadline) {
+      return Status(Code::deadline_exceeded,
+                    fmt::format("the node was not ready within {} s", kNodeReadyWithin.count()));
+    }
+  }
+  return ok_status();
+}
+
+Status Launcher::start_trainers() {
+  for (uint32_t i = 0; i < plan_.trainer_environments.size(); ++i) SHOAL_RETURN_IF_ERROR(start_trainer(i));
+  return ok_status();
+}
+
+Status Launcher::start_trainer(uint32_t local_rank) {
+  SpawnOptions options;
+  options.arguments = plan_.trainer;
+  options.environment = plan_.trainer_environments[local_rank];
+  options.death_signal = SIGKILL;
+  Pipe out, err;
+  uint32_t rank = plan_.first_rank + local_rank;
+  if (plan_.tag_output) {
+    SHOAL_ASSIGN_OR_RETURN(out, make_pipe());
+    SHOAL_ASSIGN_OR_RETURN(err, make_pipe());
+    options.stdout_fd = out.write.get();
+    options.stderr_fd = err.write.get();
+  }
+  SHOAL_ASSIGN_OR_RETURN(pid_t pid, spawn(options));
+  trainers_.push_back({pid, rank, std::nullopt, false});
+  if (!plan_.tag_output) return ok_status();
+  std::string tag = fmt::format("[{}] ", rank);
+  for (auto [from, to] : {std::pair{&out, STDOUT_FILENO}, std::pair{&err, STDERR_FILENO}}) {
+    fcntl(from->read.get(), F_SETFL, O_NONBLOCK);
+    outputs_.push_back({std::move(from->read), to, tag, ""});
+  }
+  return ok_status();
+}
+
+void Launcher::stop_node() {
+  node_is_stopping_ = true;
+  if (!node_.wait_status) kill(node_.pid, SIGTERM);
+  while (!node_.wait_status) handle_events(-1, std::nullopt);
+}
+
+bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> deadline) {
+  std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}, {extra_fd, POLLIN, 0}};
+  for (const Output& output : outputs_) fds.push_back({output.from.get(), POLLIN, 0});
+  if (kill_at_ && (!deadline || *kill_at_ < *deadline)) deadline = kill_at_;
+  int timeout_ms = -1;
+  if (deadline) {
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+    timeout_ms = static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+  }
+  if (poll(fds.data(), fds.size(), timeout_ms) < 0) return false;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (fds[i + 2].revents != 0) read_output(&outputs_[i]);
+  }
+  if (fds[0].revents != 0) handle_signals();
+  if (kill_at_ && Clock::now() >= *kill_at_) {
+    say("trainers did not end within {} s of SIGTERM: killing them", kTrainerGrace.count());
+    kill_at_.reset();
+    kill_trainers();
+  }
+  return fds[1].revents != 0;
+}
+
+void Launcher::handle_signals() {
+  signalfd_siginfo info;
+  while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    if (info.ssi_signo == SIGCHLD) {
+      reap();
+    } else {
+      handle_signal(static_cast<int>(info.ssi_signo));
+    }
+  }
+}
+
+void Launcher::handle_signal(int number) {
+  if (asks_to_stop(number)) {
+    if (stop_signal_ == 0) stop_signal_ = number;
+    ++stop_signals_;
+  }
+  if (node_is_stopping_) {
+    if (asks_to_stop(number) && !node_.wait_status) kill(node_.pid, SIGTERM);  // its second: it ends at once
+    return;
+  }
+  if (stop_signals_ >= kStopSignalsToKill) {
+    say("signal {} for the {}th time: killing the trainers", number, stop_signals_);
+    kill_trainers();
+    return;
+  }
+  for (const Child& trainer : trainers_) {
+    if (!trainer.wait_status) kill(trainer.pid, number);
+  }
+}
+
+void Launcher::reap() {
+  int wait_status = 0;
+  for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+    if (pid == node_.pid) {
+      node_.wait_status = wait_status;
+      if (node_is_stopping_) continue;
+      say("the node ended early: {}{}", describe_end(wait_status),
+          any_trainer() ? "; ending the trainers" : "");
+      end_trainers();
+      continue;
+    }
+    for (Child& trainer : trainers_) {
+      if (trainer.pid != pid) continue;
+      trainer.wait_status = wait_status;
+      trainer.ended_by_us = is_ending_;
+      on_trainer_end(trainer);
+    }
+  }
+}
+
+void Launcher::on_trainer_end(const Child& trainer) {
+  if (exit_status_of(*trainer.wait_status) == 0) return;
+  bool ends_others = plan_.kill_on_failure && !is_ending_ && any_trainer();
+  say("rank {} ended: {}{}", trainer.rank, describe_end(*trainer.wait_status),
+      ends_others ? "; ending the others" : "");
+  if (ends_others) end_trainers();
+}
+
+void Launcher::end_trainers() {
+  if (is_ending_ || !any_trainer()) return;
+  is_ending_ = true;
+  for (const Child& trainer : trainers_) {
+    if (!trainer.wait_status) kill(trainer.pid, SIGTERM);
+  }
+  kill_at_ = Clock::now() + kTrainerGrace;
+}
+
+void Launcher::kill_trainers() {
+  for (const Child& trainer : trainers_) {
+    if (!trainer.wait_status) kill(-trainer.pid, SIGKILL);  // with all of its own processes
+  }
+}
+
+void Launcher::read_output(Output* output) {
+  char buffer[16384];
+  while (output->from.valid()) {
+    ssize_t size = read(output->from.get(), buffer, sizeof buffer);
+    if (size > 0) {
+      output->line.append(buffer, static_cast<size_t>(size));
+      flush_output(output, false);
+    } else if (size < 0 && errno == EINTR) {
+      continue;
+    } else if (size < 0 && errno == EAGAIN) {
+      return;
+    } else {
+      output->from = OwnedFd();
+    }
+  }
+}
+
+// Writes whole lines, tagged; the rest of a line only at the end, or where it is too long.
+void Launcher::flush_output(Output* output, bool at_end) {
+  std::string& text = output->line;
+  std::string tagged;
+  for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
+    tagged += output->tag + text.substr(0, end + 1);
+  }
+  if (!text.empty() && (at_end || text.size() > kMaxLineBytes)) {
+    tagged += output->tag + text + "\n";
+    text.clear();
+  }
+  write_all(output->to, tagged);
+}
+
+bool Launcher::any_trainer() const {
+  return std::any_of(trainers_.begin(), trainers_.end(),
+                     [](const Child& trainer) { return !trainer.wait_status; });
+}
+
+}  // namespace shoal

@@ -1,0 +1,89 @@
+// Launcher: a node and the trainers of one host, from start to end.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cli/child_process.h"
+#include "local/socket.h"
+
+namespace shoal {
+
+struct LaunchPlan {
+  std::vector<std::string> node;  // command line; --ready-fd is added
+  Environment node_environment;
+  std::vector<std::string> trainer;               // command line of each
+  std::vector<Environment> trainer_environments;  // one a local rank
+  uint32_t first_rank = 0;                        // of the local ones
+  bool kill_on_failure = false;
+  bool tag_output = false;
+};
+
+// One thread. Trainers die (SIGKILL) when this process does, the node then stops cleanly (SIGTERM).
+class Launcher {
+ public:
+  // Blocks the signals that it forwards, for the rest of the process.
+  explicit Launcher(LaunchPlan plan);
+  ~Launcher();
+  Launcher(const Launcher&) = delete;
+
+  // Starts the node, waits until it is ready, starts the trainers, forwards signals to them until the last
+  // has ended, then stops the node and waits for it. The worst status of the trainers; 1 where the node
+  // failed.
+  Result<int> run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Output {  // of a trainer, with --tag-output
+    OwnedFd from;
+    int to = 1;
+    std::string tag, line;
+  };
+  struct Child {
+    pid_t pid = 0;
+    uint32_t rank = 0;
+    std::optional<int> wait_status;  // once it has ended
+    bool ended_by_us = false;        // because of another's failure, which is the one that counts
+  };
+
+  Status start_node();
+  Status wait_for_node();
+  Status start_trainers();
+  Status start_trainer(uint32_t local_rank);
+  void stop_node();
+
+  // Waits for signals, output and `extra_fd`, at most until the earlier of `deadline` and the time to kill.
+  // Returns whether extra_fd can be read.
+  bool handle_events(int extra_fd, std::optional<Clock::time_point> deadline);
+  void handle_signals();
+  void handle_signal(int number);
+  void reap();
+  void on_trainer_end(const Child& trainer);
+  void end_trainers();  // SIGTERM now, SIGKILL after a while
+  void kill_trainers();
+  void read_output(Output* output);
+  void flush_output(Output* output, bool at_end);
+  bool any_trainer() const;
+
+  const LaunchPlan plan_;
+  OwnedFd signals_;
+  OwnedFd node_ready_;
+  std::string node_line_;
+  Child node_;
+  std::vector<Child> trainers_;
+  std::vector<Output> outputs_;
+  std::optional<Clock::time_point> kill_at_;
+  int stop_signal_ = 0;        // the first SIGTERM, SIGINT or SIGHUP that came
+  uint32_t stop_signals_ = 0;  // how many
+  bool is_ending_ = false;     // trainers were told to end
+  bool node_is_stopping_ = false;
+};
+
+}  // namespace shoal

@@ -1,0 +1,47 @@
+#include "cli/node_times.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint32_t kMaxTimeMs = 24u * 3600 * 1000;
+
+struct TimeFlag {
+  const char* name;
+  uint32_t RoleTimes::*member;
+  const char* help;
+};
+constexpr TimeFlag kTimeFlags[] = {
+    {"--report-partial-after-ms", &RoleTimes::report_partial_after_ms,
+     "Report the ranks that have written, when others here have not"},
+    {"--attempt-deadline-ms", &RoleTimes::attempt_deadline_ms,
+     "Abort a save of which not every rank was reported, this long after the first report"},
+    {"--node-deadline-ms", &RoleTimes::node_deadline_ms,
+     "Abort a staged save of which the coordinator has said nothing; longer than the former"},
+    {"--abandoned-after-ms", &RoleTimes::abandoned_after_ms,
+     "Before a load: abort what an earlier job left undecided and nobody has touched this long"},
+};
+
+}  // namespace
+
+void add_time_options(CLI::App& command, RoleTimes* times) {
+  for (const TimeFlag& flag : kTimeFlags) {
+    command.add_option(flag.name, times->*flag.member, flag.help)
+        ->check(CLI::Range(1u, kMaxTimeMs))
+        ->capture_default_str()
+        ->group("Deadlines");
+  }
+}
+
+std::vector<std::string> time_arguments(const RoleTimes& times) {
+  const RoleTimes defaults;
+  std::vector<std::string> arguments;
+  for (const TimeFlag& flag : kTimeFlags) {
+    if (times.*flag.member == defaults.*flag.member) continue;
+    arguments.push_back(flag.name);
+    arguments.push_back(std::to_string(times.*flag.member));
+  }
+  return arguments;
+}
+
+}  // namespace shoal

@@ -1,0 +1,37 @@
+// The least a trainer does: save a sharded tensor, train on, load the latest checkpoint.
+// Run it on two ranks: shoal launch -n 2 --root /tmp/run -- ./minimal
+#include <cstdio>
+#include <vector>
+
+#include "client/checkpointer.h"
+
+int main() {
+  using namespace shoal;
+  auto options = CheckpointerOptions::from_environment();  // SHOAL_ROOT, RANK, WORLD_SIZE, SHOAL_JOB_ID
+  if (!options.ok()) return std::fprintf(stderr, "%s\n", options.status().to_string().c_str()), 2;
+  auto checkpointer = Checkpointer::open(*options);  // finds the node on this host, or starts one
+  if (!checkpointer.ok()) return std::fprintf(stderr, "%s\n", checkpointer.status().to_string().c_str()), 1;
+
+  // A tensor of 1000 rows over all ranks, as FSDP shards it: rank r holds rows [r * ceil, (r + 1) * ceil).
+  Mesh mesh = Mesh::contiguous({options->world_size});
+  std::vector<Placement> placements = {Placement::shard(0)};
+  uint64_t coordinate[] = {options->rank};
+  LocalShards mine = shards_at(std::vector<uint64_t>{1000, 64}, mesh, placements, coordinate);
+  std::vector<float> weight(mine.local_shape[0] * mine.local_shape[1], 0.5f);
+
+  StateDict state;
+  state.add_tensor("weight", DType::f32, {1000, 64}, mesh, placements, weight.data());
+
+  auto saved = (*checkpointer)->save(1, state);  // returns when the bytes are in shared memory
+  if (!saved.ok()) return std::fprintf(stderr, "%s\n", saved.status().to_string().c_str()), 1;
+  for (float& value : weight) value += 1;  // training goes on while the node writes
+
+  auto committed = saved->wait_committed();  // now it exists: durable, digested, complete
+  if (!committed.ok()) return std::fprintf(stderr, "%s\n", committed.status().to_string().c_str()), 1;
+
+  auto loaded = (*checkpointer)->load(state);  // the latest; any number of ranks, any sharding
+  if (!loaded.ok()) return std::fprintf(stderr, "%s\n", loaded.status().to_string().c_str()), 1;
+  std::printf("rank %u: step %llu is back: weight[0] = %g\n", options->rank,
+              static_cast<unsigned long long>(loaded->metadata.key.step), static_cast<double>(weight[0]));
+  return weight[0] == 0.5f ? 0 : 1;
+}

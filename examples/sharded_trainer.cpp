@@ -1,0 +1,259 @@
+// A trainer whose state is checked bit for bit. Started once a rank, by `shoal launch`, torchrun, mpirun or
+// srun.
+//
+//   shoal launch -n 4 --root /tmp/run -- sharded_trainer --save-steps 1-3
+//   shoal launch -n 2 --root /tmp/run -- sharded_trainer --sharding tp --load latest
+//
+// Exit status: 0; 1 when a save or load failed or an element differs, naming the first; 2 for bad arguments.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/bytes.h"
+#include "client/checkpointer.h"
+#include "examples/synthetic_state.h"
+
+namespace shoal::example {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::minutes kCommitPatience{5};
+
+struct TrainerOptions {
+  ModelOptions model;
+  std::string sharding = "fsdp", dtype = "f32";
+  std::string save_steps, load;
+  uint64_t first_step = 0, last_step = 0;  // of save_steps
+  uint32_t train_ms = 0;
+  std::optional<uint64_t> kill_after_stage;
+  uint32_t kill_rank = 0;
+  bool wait = false;
+  std::string json_file;
+};
+
+struct SavedStep {
+  uint64_t step = 0;
+  bool first = false;
+  double memcpy_seconds = 0;
+  SaveHandle handle;
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class Trainer {
+ public:
+  Trainer(const TrainerOptions& options, CheckpointerOptions checkpointer_options)
+      : options_(options), checkpointer_options_(std::move(checkpointer_options)) {}
+
+  Status run() {
+    SHOAL_ASSIGN_OR_RETURN(state_, SyntheticState::make(options_.model, checkpointer_options_.rank,
+                                                        checkpointer_options_.world_size));
+    SHOAL_ASSIGN_OR_RETURN(checkpointer_, Checkpointer::open(checkpointer_options_));
+    if (!options_.load.empty()) SHOAL_RETURN_IF_ERROR(load());
+    if (options_.save_steps.empty()) return ok_status();
+    warm_.assign(state_->held_bytes(), std::byte{1});
+    state_->fill(options_.first_step);
+    SHOAL_RETURN_IF_ERROR(checkpointer_->prepare(state_->state_dict()));
+    for (uint64_t step = options_.first_step; step <= options_.last_step; ++step) {
+      SHOAL_RETURN_IF_ERROR(save(step));
+      if (options_.wait) SHOAL_RETURN_IF_ERROR(report_committed(saved_.back()));
+    }
+    for (const SavedStep& one : saved_) {
+      if (!options_.wait) SHOAL_RETURN_IF_ERROR(report_committed(one));
+    }
+    return ok_status();
+  }
+
+ private:
+  template <class... Args>
+  void say(fmt::format_string<Args...> format, Args&&... args) const {
+    std::string line = fmt::format("rank {}: {}\n", checkpointer_options_.rank,
+                                   fmt::format(format, std::forward<Args>(args)...));
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    std::fflush(stdout);
+  }
+
+  Status load() {
+    state_->clear();
+    LoadOptions load_options;
+    if (options_.load != "latest") load_options.step = std::stoull(options_.load);
+    load_options.allow_missing =
+        true;  // objects of ranks that the saving job did not have; check() sees the rest
+    SHOAL_ASSIGN_OR_RETURN(LoadResult loaded, checkpointer_->load(state_->state_dict(), load_options));
+    uint64_t step = loaded.metadata.key.step;
+    SyntheticState::Check check = state_->check(step, loaded.metadata.world_size);
+    if (check.first_difference) {
+      return Status(Code::corrupt,
+                    fmt::format("{} differs from what step {} saved", *check.first_difference, step));
+    }
+    say("loaded {}: {} in {}; all {} elements checked, all right", to_string(loaded.metadata.key),
+        human_bytes(loaded.bytes_loaded), human_seconds(loaded.seconds), check.elements);
+    append_json(
+        fmt::format(R"({{"event":"load","rank":{},"step":{},"bytes":{},"seconds":{:.6f},"elements":{}}})",
+                    checkpointer_options_.rank, step, loaded.bytes_loaded, loaded.seconds, check.elements));
+    return ok_status();
+  }
+
+  Status save(uint64_t step) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(options_.train_ms));  // stands for training
+    state_->fill(step);
+    // Measured before the save, while nothing is being written, for as many bytes as the last save staged.
+    uint64_t copied = saved_.empty() ? state_->held_bytes() : saved_.back().handle.stats().bytes_staged;
+    copied = std::min<uint64_t>(copied, warm_.size());
+    Clock::time_point start = Clock::now();
+    state_->copy_tensors(warm_, copied);
+    double memcpy_seconds = seconds_since(start);
+    SHOAL_ASSIGN_OR_RETURN(SaveHandle handle, checkpointer_->save(step, state_->state_dict()));
+    const SaveStats& stats = handle.stats();
+    if (copied > 0) memcpy_seconds *= static_cast<double>(stats.bytes_staged) / static_cast<double>(copied);
+    saved_.push_back({step, saved_.empty(), memcpy_seconds, handle});
+    say("step {}{}: staged {}, blocked {}, a memcpy of the same {} (x{:.2f}){}", step,
+        saved_.size() == 1 ? " (first)" : "", human_bytes(stats.bytes_staged),
+        human_seconds(stats.seconds_blocked), human_seconds(memcpy_seconds),
+        stats.seconds_blocked / memcpy_seconds,
+        stats.seconds_waited > 0 ? ", of that waiting " + human_seconds(stats.seconds_waited) : "");
+    if (options_.kill_after_stage == step && options_.kill_rank == checkpointer_options_.rank) {
+      say("step {}: staged; now this trainer is killed", step);
+      raise(SIGKILL);
+    }
+    return ok_status();
+  }
+
+  Status report_committed(const SavedStep& one) {
+    SaveHandle handle = one.handle;
+    auto metadata = handle.wait_committed(kCommitPatience);
+    if (!metadata.ok()) return metadata.status().with_context(fmt::format("step {}", one.step));
+    say("step {}: committed after {}: {} in {} files", one.step, human_seconds(handle.seconds_to_decision()),
+        human_bytes(metadata->payload_bytes), metadata->files);
+    const SaveStats& stats = handle.stats();
+    append_json(fmt::format(
+        R"({{"event":"save","rank":{},"step":{},"first":{},"bytes":{},"blocked_s":{:.6f},"waited_s":{:.6f},)"
+        R"("memcpy_s":{:.6f},"ratio":{:.3f},"commit_s":{:.6f}}})",
+        checkpointer_options_.rank, one.step, one.first, stats.bytes_staged, stats.seconds_blocked,
+        stats.seconds_waited, one.memcpy_seconds, stats.seconds_blocked / one.memcpy_seconds,
+        handle.seconds_to_decision()));
+    return ok_status();
+  }
+
+  // One line a write, so that ranks may share the file.
+  void append_json(std::string line) const {
+    if (options_.json_file.empty()) return;
+    line += '\n';
+    int fd = open(options_.json_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0 || write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+      std::perror(options_.json_file.c_str());
+    }
+    if (fd >= 0) close(fd);
+  }
+
+  const TrainerOptions& options_;
+  const CheckpointerOptions checkpointer_options_;
+  std::unique_ptr<SyntheticState> state_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+  Bytes warm_;
+  std::vector<SavedStep> saved_;
+};
+
+std::optional<uint64_t> parse_step(const std::string& text) {
+  uint64_t value = 0;
+  if (text.empty() || text.size() > 18) return std::nullopt;
+  for (char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    value = value * 10 + static_cast<uint64_t>(c - '0');
+  }
+  return value;
+}
+
+// What the parser has not checked. nullopt, or what is wrong.
+std::optional<std::string> finish(TrainerOptions* options) {
+  options->model.sharding = *sharding_kind_from_name(options->sharding);
+  options->model.dtype = options->dtype == "bf16" ? DType::bf16 : DType::f32;
+  if (!options->load.empty() && options->load != "latest" && !parse_step(options->load)) {
+    return "--load takes 'latest' or a step";
+  }
+  if (options->save_steps.empty()) return std::nullopt;
+  size_t dash = options->save_steps.find('-');
+  auto first = parse_step(options->save_steps.substr(0, dash));
+  auto last = dash == std::string::npos ? first : parse_step(options->save_steps.substr(dash + 1));
+  if (!first || !last || *first > *last) return "--save-steps takes a step or a range such as 1-3";
+  options->first_step = *first;
+  options->last_step = *last;
+  return std::nullopt;
+}
+
+void add_options(CLI::App& app, TrainerOptions* options, std::string* root) {
+  app.add_option("--root", *root, "Folder of the run; default: $SHOAL_ROOT");
+  app.add_option("--save-steps", options->save_steps, "Save these steps, such as 1-3");
+  app.add_option("--load", options->load, "First load 'latest' or a step, and check every element");
+  app.add_option("--sharding", options->sharding, "How the state is sharded")
+      ->check(CLI::IsMember({"fsdp", "tp", "fsdp+tp", "replicas", "hsdp", "pipeline"}))
+      ->capture_default_str();
+  app.add_option("--inner", options->model.inner, "Size of the inner mesh dimension of fsdp+tp and hsdp")
+      ->capture_default_str();
+  app.add_option("--layers", options->model.layers, "Transformer blocks")->capture_default_str();
+  app.add_option("--hidden", options->model.hidden, "Width")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--vocab", options->model.vocab, "Vocabulary")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  app.add_option("--context", options->model.context, "Positions")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  app.add_option("--dtype", options->dtype, "Of the weights")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+  app.add_option("--train-ms", options->train_ms, "Time between saves")->capture_default_str();
+  app.add_flag("--wait", options->wait, "Wait for each save to be committed before the next");
+  app.add_option("--kill-after-stage", options->kill_after_stage,
+                 "SIGKILL right after the save of this step returned");
+  app.add_option("--kill-rank", options->kill_rank, "Which rank that is")->capture_default_str();
+  app.add_option("--json", options->json_file, "Append a line for each save and load to this file");
+}
+
+int run(int argc, char** argv) {
+  TrainerOptions options;
+  std::string root;
+  CLI::App app("Saves and loads a GPT-2-shaped sharded state whose every element can be checked.");
+  add_options(app, &options, &root);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (std::optional<std::string> wrong = finish(&options)) {
+    fmt::print(stderr, "sharded_trainer: {}\n", *wrong);
+    return 2;
+  }
+  if (!root.empty()) setenv("SHOAL_ROOT", root.c_str(), 1);
+  auto checkpointer_options = CheckpointerOptions::from_environment();
+  if (!checkpointer_options.ok()) {
+    fmt::print(stderr, "sharded_trainer: {}\n", checkpointer_options.status().to_string());
+    return 2;
+  }
+  Status status = Trainer(options, *checkpointer_options).run();
+  if (status.ok()) return 0;
+  fmt::print(stderr, "rank {}: {}\n", checkpointer_options->rank, status.to_string());
+  return status.code() == Code::invalid_argument ? 2 : 1;
+}
+
+}  // namespace
+
+}  // namespace shoal::example
+
+int main(int argc, char** argv) {
+  return shoal::example::run(argc, argv);
+}

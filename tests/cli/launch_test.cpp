@@ -1,0 +1,235 @@
+// shoal launch and node: what trainers are given, whose status counts, who hears which signal, what is
+// refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "tests/cli/process.h"
+#include "tests/cli/temporary_folder.h"
+
+namespace shoal {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class LaunchTest : public testing::Test {
+ protected:
+  std::string root() const { return folder_.path() + "/root"; }
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+  ProcessOptions options() const {
+    return {.environment = {{"SHOAL_RUNTIME_DIR", folder_.path() + "/runtime"}, {"FOLDER", folder_.path()}}};
+  }
+  // `shoal launch FLAGS --root ROOT -- sh -c SCRIPT`
+  std::vector<std::string> command(std::vector<std::string> flags, const std::string& script) const {
+    flags.insert(flags.begin(), {SHOAL_PROGRAM, "launch", "--root", root()});
+    flags.insert(flags.end(), {"--", "/bin/sh", "-c", script});
+    return flags;
+  }
+  ProcessEnd launch(std::vector<std::string> flags, const std::string& script) const {
+    return run_process(command(std::move(flags), script), options());
+  }
+  std::string write_token(mode_t mode) const {
+    std::string name = path("token");
+    std::ofstream(name) << "a secret\n";
+    chmod(name.c_str(), mode);
+    return name;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+std::map<std::string, std::string> variables_of(const std::string& file) {
+  std::ifstream in(file);
+  std::map<std::string, std::string> out;
+  for (std::string line; std::getline(in, line);) {
+    size_t equals = line.find('=');
+    if (equals != std::string::npos) out[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return out;
+}
+
+void expect_refusal(const ProcessEnd& end, const std::string& cause) {
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr(cause));
+  EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
+}
+
+TEST_F(LaunchTest, EachTrainerKnowsItsPlaceInTheJob) {
+  ProcessEnd end = launch({"-n", "3"}, "env > $FOLDER/env-$RANK");
+  ASSERT_EQ(end.status, 0) << end.err;
+  std::string job_id;
+  for (int rank = 0; rank < 3; ++rank) {
+    auto env = variables_of(path("env-" + std::to_string(rank)));
+    EXPECT_EQ(env["RANK"], std::to_string(rank));
+    EXPECT_EQ(env["LOCAL_RANK"], std::to_string(rank));
+    EXPECT_EQ(env["WORLD_SIZE"], "3");
+    EXPECT_EQ(env["LOCAL_WORLD_SIZE"], "3");
+    EXPECT_EQ(env["NODE_RANK"], "0");
+    EXPECT_EQ(env["MASTER_ADDR"], "127.0.0.1");
+    EXPECT_GT(std::stoi(env["MASTER_PORT"]), 0);
+    EXPECT_EQ(env["SHOAL_ROOT"], std::filesystem::canonical(root()));
+    EXPECT_THAT(env["SHOAL_SOCKET"], HasSubstr(path("runtime")));
+    EXPECT_EQ(std::filesystem::path(env["SHOAL_NODE_PROGRAM"]).filename(), "shoal");
+    if (rank == 0) job_id = env["SHOAL_JOB_ID"];
+    EXPECT_EQ(env["SHOAL_JOB_ID"], job_id);
+    EXPECT_EQ(env.count("SHOAL_TOKEN"), 0u) << "a minted token is the node's alone";
+  }
+  EXPECT_NE(job_id, "");
+  launch({"-n", "1"}, "env > $FOLDER/env-again");
+  EXPECT_NE(variables_of(path("env-again"))["SHOAL_JOB_ID"], job_id) << "a job id is never used again";
+}
+
+TEST_F(LaunchTest, RanksMayStartAnywhereInTheWorld) {
+  ProcessEnd end = launch({"-n", "2", "--world-size", "10", "--first-rank", "7", "--job-id", "mine"},
+                          "echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, $SHOAL_JOB_ID");
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(end.out, HasSubstr("7 of 10, 0 of 2, mine\n"));
+  EXPECT_THAT(end.out, HasSubstr("8 of 10, 1 of 2, mine\n"));
+}
+
+TEST_F(LaunchTest, TheWorstStatusIsItsOwn) {
+  EXPECT_EQ(launch({"-n", "3"}, "exit $((RANK * 20))").status, 40);
+}
+
+TEST_F(LaunchTest, ATrainerThatDiesByASignalDoesNotEndTheOthers) {
+  ProcessEnd end = launch({"-n", "2"}, "[ $RANK = 1 ] && kill -9 $$; sleep 0.2; echo survived");
+  EXPECT_EQ(end.status, 128 + SIGKILL);
+  EXPECT_EQ(end.out, "survived\n");
+  EXPECT_THAT(end.err, HasSubstr("rank 1 ended: signal 9"));
+}
+
+TEST_F(LaunchTest, OnRequestAFailureEndsTheOthersAndItsStatusCounts) {
+  ProcessEnd end = launch({"-n", "2", "--kill-on-failure"}, "[ $RANK = 1 ] && exit 3; exec sleep 50");
+  EXPECT_EQ(end.status, 3);
+  EXPECT_THAT(end.err, HasSubstr("rank 1 ended: exit status 3; ending the others"));
+}
+
+TEST_F(LaunchTest, SignalsReachTheTrainers) {
+  for (auto [number, name] :
+       {std::pair{SIGTERM, "TERM"}, {SIGINT, "INT"}, {SIGHUP, "HUP"}, {SIGUSR1, "USR1"}}) {
+    Process process(command({"-n", "2"}, std::string("trap 'echo heard; exit 7' ") + name +
+                                             "; echo up $RANK; while :; do sleep 0.05; done"),
+                    options());
+    ASSERT_TRUE(process.wait_for_output("up 0"));
+    ASSERT_TRUE(process.wait_for_output("up 1"));
+    process.send_signal(number);
+    ProcessEnd end = process.wait();
+    EXPECT_EQ(end.status, 7) << name << ": " << end.err;
+    EXPECT_THAT(end.out, HasSubstr("heard\nheard\n"));
+  }
+}
+
+TEST_F(LaunchTest, TrainersDoNotOutliveIt) {
+  Process process(command({"-n", "1"}, "echo pid $$ up; exec sleep 50"), options());
+  ASSERT_TRUE(process.wait_for_output(" up"));
+  process.send_signal(SIGKILL);
+  // The pipes of `process` end when the last who holds them has: trainer and node too.
+  ProcessEnd end = process.wait();
+  EXPECT_EQ(end.status, 128 + SIGKILL);
+  int pid = std::stoi(end.out.substr(4));
+  std::string stat;
+  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat") >> std::ws, stat);
+  EXPECT_TRUE(stat.empty() || stat.find(") Z") != std::string::npos) << "the trainer lives on: " << stat;
+}
+
+TEST_F(LaunchTest, ANodeThatDiesEarlyEndsTheTrainersAndIsNamed) {
+  Process process(command({"-n", "1"}, "echo up; exec sleep 50"), options());
+  ASSERT_TRUE(process.wait_for_output("up"));
+  std::string children =
+      "/proc/" + std::to_string(process.pid()) + "/task/" + std::to_string(process.pid()) + "/children";
+  std::ifstream in(children);
+  pid_t node = 0;
+  ASSERT_TRUE(in >> node) << "the node is its first child";
+  ASSERT_EQ(kill(node, SIGKILL), 0);
+  ProcessEnd end = process.wait();
+  EXPECT_EQ(end.status, 1) << "trainers that were ended because of it do not count";
+  EXPECT_THAT(end.err, HasSubstr("the node ended early: signal 9"));
+}
+
+TEST_F(LaunchTest, OutputMayBeTaggedLineByLine) {
+  ProcessEnd end = launch({"-n", "2", "--tag-output"}, "echo one; printf 'two'; echo three >&2");
+  EXPECT_EQ(end.status, 0);
+  for (const char* line : {"[0] one\n", "[1] one\n", "[0] two\n", "[1] two\n"})
+    EXPECT_THAT(end.out, HasSubstr(line));
+  EXPECT_THAT(end.err, HasSubstr("[1] three\n"));
+}
+
+TEST_F(LaunchTest, TheRootIsMadeInAFolderThatExistsOnly) {
+  EXPECT_EQ(launch({"-n", "1"}, "true").status, 0);
+  EXPECT_TRUE(std::filesystem::exists(root() + "/ROOT_ID"));
+  ProcessEnd end =
+      run_process({SHOAL_PROGRAM, "launch", "--root", root() + "/none/run", "--", "/bin/true"}, options());
+  expect_refusal(end, "none/run");
+}
+
+TEST_F(LaunchTest, AProgramThatIsNotThereIsNamed) {
+  ProcessEnd end =
+      run_process({SHOAL_PROGRAM, "launch", "--root", root(), "--", "/no/such/program"}, options());
+  EXPECT_EQ(end.status, 127);
+  EXPECT_THAT(end.err, HasSubstr("/no/such/program"));
+}
+
+TEST_F(LaunchTest, WhatSeveralHostsNeedIsAskedForByName) {
+  std::vector<std::string> flags = {"-n", "1", "--nnodes", "2"};
+  expect_refusal(launch(flags, "true"), "--coordinator");
+  flags.insert(flags.end(), {"--coordinator", "127.0.0.1:1"});
+  expect_refusal(launch(flags, "true"), "--job-id");
+  flags.insert(flags.end(), {"--job-id", "j"});
+  expect_refusal(launch(flags, "true"), "--token-file");
+  flags.insert(flags.end(), {"--token-file", path("none")});
+  expect_refusal(launch(flags, "true"), "none: No such file");
+  expect_refusal(launch({"-n", "2", "--world-size", "3", "--first-rank", "2"}, "true"), "ranks 2 to 3");
+  expect_refusal(launch({"-n", "1", "--node-rank", "1"}, "true"), "--node-rank 1");
+  expect_refusal(run_shoal({"launch", "--root", root()}, options()), "-- ./trainer");
+}
+
+TEST_F(LaunchTest, ATokenFileThatOthersMayReadIsRefusedByName) {
+  for (mode_t mode : {0644, 0640, 0606, 0660}) {
+    ProcessEnd end = launch({"-n", "1", "--token-file", write_token(mode)}, "true");
+    expect_refusal(end, path("token") + " has mode");
+  }
+  EXPECT_EQ(launch({"-n", "1", "--token-file", write_token(0600)}, "true").status, 0);
+}
+
+TEST_F(LaunchTest, ANodeWithACoordinatorNeedsAToken) {
+  std::filesystem::create_directory(root());
+  expect_refusal(
+      run_shoal({"node", "--root", root(), "--job-id", "j", "--coordinator", "127.0.0.1:1"}, options()),
+      "--token-file or SHOAL_TOKEN");
+  expect_refusal(run_shoal({"node", "--root", root()}, options()), "SHOAL_JOB_ID");
+  expect_refusal(run_shoal({"node", "--root", root(), "--job-id", "j", "--ranks", "5-3"}, options()),
+                 "--ranks 5-3");
+}
+
+TEST_F(LaunchTest, ANodeOfARootThatIsNotThereSaysSo) {
+  ProcessEnd end = run_shoal({"node", "--root", root(), "--job-id", "j"}, options());
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.err, HasSubstr(root()));
+}
+
+TEST_F(LaunchTest, ANodeStopsCleanlyOnSigterm) {
+  std::filesystem::create_directory(root());
+  Process process({SHOAL_PROGRAM, "node", "--root", root(), "--job-id", "j", "--ready-fd", "1",
+                   "--stats-file", path("stats")},
+                  options());
+  ASSERT_TRUE(process.wait_for_output("ready 127.0.0.1:"));
+  process.send_signal(SIGTERM);
+  ProcessEnd end = process.wait();
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_EQ(variables_of(path("stats")).count("saves_committed"), 1u);
+}
+
+}  // namespace
+}  // namespace shoal
