@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <system_error>
 #include <utility>
 
 #include "actors/local_connection_internal.h"
@@ -24,9 +25,16 @@ void LocalServer::Connection::join() {
   if (reader_.joinable()) reader_.join();
 }
 
-void LocalServer::Connection::start() {
-  writer_ = std::thread([this] { write_loop(); });
-  reader_ = std::thread([this] { read_loop(); });
+bool LocalServer::Connection::start() {
+  try {
+    writer_ = std::thread([this] { write_loop(); });
+    reader_ = std::thread([this] { read_loop(); });
+    return true;
+  } catch (const std::system_error&) {  // no more threads to be had
+    close();
+    if (writer_.joinable()) writer_.join();
+    return false;
+  }
 }
 
 void LocalServer::Connection::send(std::shared_ptr<const LocalMessage> message) {

@@ -18,7 +18,7 @@ class LocalServer::Connection {
   Connection(LocalServer& server, ClientId id, OwnedFd fd);
   ~Connection();  // closes and joins
 
-  void start();
+  bool start();  // false: the connection cannot be served
   void send(std::shared_ptr<const LocalMessage> message);
   void finish_writing();  // what is queued is sent, then the connection ends
   void close();           // both threads end soon

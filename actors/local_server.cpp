@@ -66,8 +66,7 @@ void LocalServer::accept_loop() {
     if (is_closed_) continue;
     ClientId id = next_client_++;
     auto connection = std::make_shared<Connection>(*this, id, std::move(**accepted));
-    connections_.emplace(id, connection);
-    connection->start();
+    if (connection->start()) connections_.emplace(id, connection);
   }
 }
 

@@ -33,7 +33,7 @@ void PeerLinks::serve(PeerEvents& events) {
 }
 
 Result<Identity> PeerLinks::find_coordinator(uint32_t timeout_ms, const std::function<bool()>& give_up) {
-  TimeNs deadline = steady_now() + TimeNs{timeout_ms} * kMillisecond;
+  TimeNs begun = steady_now(), deadline = begun + TimeNs{timeout_ms} * kMillisecond;
   std::unique_lock lock(mutex_);
   while (true) {
     auto up = up_.find(kCoordinatorNode);
@@ -46,11 +46,18 @@ Result<Identity> PeerLinks::find_coordinator(uint32_t timeout_ms, const std::fun
       on_peer_lost(peer, not_ready);
       lock.lock();
     }
-    if (steady_now() >= deadline || give_up()) {
+    // A refusal mostly stays one; a coordinator of an earlier job that is about to end does not.
+    bool is_refused = coordinator_lost_.code() == Code::refused || coordinator_lost_.code() == Code::version;
+    bool is_over = steady_now() >= deadline ||
+                   (is_refused && steady_now() >= begun + TimeNs{kRefusedPatienceMs} * kMillisecond);
+    lock.unlock();
+    is_over = give_up() || is_over;
+    lock.lock();
+    if (is_over) {
       std::string cause = coordinator_lost_.ok() ? "no answer" : coordinator_lost_.message();
-      Code code = coordinator_lost_.code() == Code::refused ? Code::refused : Code::unavailable;
-      return Status(code,
-                    fmt::format("no coordinator at {} within {} ms: {}", coordinator_, timeout_ms, cause));
+      return Status(is_refused ? coordinator_lost_.code() : Code::unavailable,
+                    fmt::format("no coordinator at {} within {} ms: {}", coordinator_,
+                                (steady_now() - begun) / kMillisecond, cause));
     }
     session_to(kCoordinatorNode);
     changed_.wait_for(lock, kWaitTick);
@@ -137,7 +144,7 @@ void PeerLinks::on_peer_lost(PeerId peer, const Status& why) {
     connect_not_before_ = steady_now() + back_off(failures_++);
   }
   changed_.notify_all();
-  if (events_ != nullptr && (was_up || node == kCoordinatorNode)) events_->peer_lost(node, why);
+  if (events_ != nullptr && was_up) events_->peer_lost(node, why);
 }
 
 }  // namespace shoal

@@ -14,8 +14,9 @@
 
 namespace shoal {
 
-inline constexpr uint32_t kReconnectFirstMs = 200;   // doubled after each failure ...
-inline constexpr uint32_t kReconnectMostMs = 5'000;  // ... up to this
+inline constexpr uint32_t kReconnectFirstMs = 200;     // doubled after each failure ...
+inline constexpr uint32_t kReconnectMostMs = 5'000;    // ... up to this
+inline constexpr uint32_t kRefusedPatienceMs = 3'000;  // with a coordinator that refuses this node
 
 // Called from the transport's thread, never concurrently.
 class PeerEvents {
@@ -38,7 +39,8 @@ class PeerLinks final : public TransportHandler {
   void serve(PeerEvents& events);
 
   // Connects to the coordinator, again and again until the deadline. Its identity, with a known generation
-  // and epoch, or Code::unavailable naming address and last cause. `give_up` is asked now and then.
+  // and epoch, or Code::unavailable, refused or version, naming address and last cause. `give_up` is asked
+  // now and then.
   Result<Identity> find_coordinator(uint32_t timeout_ms, const std::function<bool()>& give_up);
 
   // Any thread; never blocks. What cannot be sent is dropped: roles resend. To a coordinator whose session

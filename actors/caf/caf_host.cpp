@@ -12,6 +12,7 @@
 #include <caf/send.hpp>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -110,6 +111,14 @@ struct CafHost::Impl {
   void run_jobs();
   void schedule(TimeNs at, std::function<void()> action);
   void start_operation(RoleKind role, OperationId id, Operation operation);
+  // What a library below throws must not end the node.
+  Result<OperationResult> run_guarded(const Operation& operation) {
+    try {
+      return services.run(operation);
+    } catch (const std::exception& error) {
+      return Status(Code::internal, fmt::format("{}: {}", operation_name(operation), error.what()));
+    }
+  }
   void stop();
 
   const CafHostOptions options;
@@ -205,7 +214,7 @@ void CafHost::Impl::start_operation(RoleKind role, OperationId id, Operation ope
   if (options.virtual_time != nullptr) return finish(services.run(operation));
   OperationPool& pool = moves_bulk(operation) ? *bulk : *duty;
   auto job = [this, finish, shared = std::make_shared<Operation>(std::move(operation))] {
-    finish(services.run(*shared));
+    finish(run_guarded(*shared));
   };
   if (!pool.start(std::move(job))) {
     finish(Status(Code::busy, fmt::format("{} operations are queued", kMaxQueuedOperations)));

@@ -29,6 +29,11 @@ shoal::NodeOptions parse(int count, char** arguments) {
     if (key == "name") options.name = value;
     if (key == "world") options.world_size = static_cast<uint32_t>(std::stoul(value));
     if (key == "coordinator") options.coordinator = value;
+    if (key == "listen") options.listen = value;
+    if (key == "token") {
+      token = shoal::as_view(value);
+      options.token.assign(token.begin(), token.end());
+    }
     if (key == "stats") options.stats_file = value;
     if (key == "idle_ms") {
       options.idle_exit = true;

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <numeric>
+#include <filesystem>
+#include <fstream>
+#include <memory>
 #include <thread>
 
 #include "client/checkpointer.h"
@@ -214,6 +216,66 @@ TEST(NodeProcess, EndsByItselfOnceNobodyNeedsIt) {
     EXPECT_TRUE(saved->wait_committed(kPatience).ok());
   }
   EXPECT_EQ(node.wait(), 0);
+}
+
+TEST(NodeProcess, FindsACoordinatorThatCameBackAndCommitsWhatWasStagedMeanwhile) {
+  Scratch scratch;
+  std::vector<std::string> arguments = {"root=" + scratch.root(), "job=job-1", "world=1", "name=a"};
+  auto coordinator = std::make_unique<NodeChild>(scratch.host("a"), arguments);
+  std::string address = coordinator->address();
+  NodeChild node(scratch.host("b"),
+                 {"root=" + scratch.root(), "job=job-1", "world=1", "name=b", "coordinator=" + address});
+  ASSERT_THAT(node.first_line(), StartsWith("ready"));
+  Trainer trainer(scratch, "b", 0, 1);
+  ASSERT_TRUE(trainer.opened.ok());
+  auto first = trainer.save(1);
+  ASSERT_TRUE(first.ok() && first->wait_committed(kPatience).ok());
+  coordinator->signal(SIGKILL);
+  EXPECT_EQ(coordinator->wait(), 128 + SIGKILL);
+  auto second = trainer.save(2);
+  ASSERT_TRUE(second.ok());
+  arguments.push_back("listen=" + address);
+  coordinator = std::make_unique<NodeChild>(scratch.host("a"), arguments);
+  ASSERT_EQ(coordinator->address(), address);
+  auto committed = second->wait_committed(kPatience);
+  EXPECT_TRUE(committed.ok()) << committed.status().to_string();
+}
+
+TEST(NodeProcess, BeginsItsCatalogAfreshWhereThatIsDamaged) {
+  Scratch scratch;
+  std::vector<std::string> arguments = {"root=" + scratch.root(), "job=job-1", "world=1"};
+  {
+    NodeChild node(scratch.host("a"), arguments);
+    ASSERT_NE(node.address(), "");
+    Trainer trainer(scratch, "a", 0, 1);
+    auto saved = trainer.save(1);
+    ASSERT_TRUE(saved.ok() && saved->wait_committed(kPatience).ok());
+    node.signal(SIGTERM);
+    EXPECT_EQ(node.wait(), 0);
+  }
+  int damaged = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(scratch.host("a"))) {
+    bool is_manifest = entry.path().filename().string().rfind("MANIFEST-", 0) == 0;
+    if (!is_manifest) continue;
+    std::ofstream(entry.path(), std::ios::trunc) << "no manifest at all";
+    ++damaged;
+  }
+  ASSERT_GT(damaged, 0);
+  NodeChild again(scratch.host("a"), arguments);
+  EXPECT_NE(again.address(), "");
+  Trainer trainer(scratch, "a", 0, 1);
+  ASSERT_TRUE(trainer.opened.ok());
+  auto saved = trainer.save(2);
+  EXPECT_TRUE(saved.ok() && saved->wait_committed(kPatience).ok());
+}
+
+TEST(NodeProcess, RefusesAFollowerWithoutTheToken) {
+  Scratch scratch;
+  NodeChild coordinator(scratch.host("a"), {"root=" + scratch.root(), "job=job-1"});
+  NodeChild stranger(scratch.host("b"), {"root=" + scratch.root(), "job=job-1", "token=guess",
+                                         "coordinator=" + coordinator.address()});
+  EXPECT_THAT(stranger.first_line(), HasSubstr("token"));
+  EXPECT_EQ(stranger.wait(), 1);
 }
 
 TEST(NodeProcess, SaysWhyItCannotRun) {
