@@ -141,8 +141,11 @@ Status Placer::finish() {
   for (const Target& target : targets_) {
     const std::string& fqn = state_.layout()->entries()[target.entry].fqn;
     const bool is_object = state_.entry_of(target.entry).object != nullptr;
+    if (is_object && !target.seen) {
+      return Status(Code::internal, fmt::format("'{}': nothing of it arrived", fqn));
+    }
     const uint64_t wanted = is_object ? target.object.size() : target.wanted_elements;
-    if (target.arrived_elements != wanted || (is_object && !target.seen)) {
+    if (target.arrived_elements != wanted) {
       return Status(Code::internal, fmt::format("'{}': {} of {} {} arrived", fqn, target.arrived_elements,
                                                 wanted, is_object ? "bytes" : "elements"));
     }

@@ -1,0 +1,99 @@
+// FakeNode: the other end of a Checkpointer's socket, played by the test itself. save never waits for a node,
+// so that one thread can do both; what blocks (open, load, latest) runs in a std::async of the test.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "client/checkpointer.h"
+#include "local/socket.h"
+
+namespace shoal {
+
+class TemporaryRoot {
+ public:
+  TemporaryRoot() {
+    char name[] = "/tmp/shoal-client-XXXXXX";
+    path_ = ::mkdtemp(name);
+    std::filesystem::create_directory(path_ + "/root");
+    ::setenv("SHOAL_RUNTIME_DIR", (path_ + "/run").c_str(), 1);
+    ::unsetenv("SHOAL_SOCKET");
+  }
+  ~TemporaryRoot() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_ + "/root"; }
+  std::string folder() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class FakeNode {
+ public:
+  static constexpr int32_t kPid = 4242;
+  static constexpr int kPatienceMs = 20'000;
+
+  explicit FakeNode(const std::string& root)
+      : listener_(LocalListener::listen(node_paths(root).value().socket_file).value()) {}
+  ~FakeNode() {
+    for (auto& [id, slab] : slabs_) ::munmap(slab.first, slab.second);
+  }
+
+  void accept() { socket_ = std::make_unique<LocalSocket>(std::move(**listener_->accept(kPatienceMs))); }
+  void die() { socket_.reset(); }
+  void send(const LocalMessage& message) { ASSERT_TRUE(socket_->send(message).ok()); }
+
+  // The next message, which must be this; slabs that come before it are mapped.
+  template <class Message>
+  Message expect() {
+    while (true) {
+      auto received = socket_->receive(kPatienceMs);
+      SHOAL_CHECK(received.ok() && received->has_value());
+      LocalMessage& message = (**received).message;
+      if (auto* wanted = std::get_if<Message>(&message)) return std::move(*wanted);
+      auto* slab = std::get_if<local::Slab>(&message);
+      SHOAL_CHECK(slab != nullptr);
+      map(*slab, (**received).fd);
+    }
+  }
+
+  const std::byte* slab(uint32_t id) const { return static_cast<const std::byte*>(slabs_.at(id).first); }
+  std::byte* writable_slab(uint32_t id) { return static_cast<std::byte*>(slabs_.at(id).first); }
+  size_t slabs_received() const { return slabs_received_; }
+  uint64_t slab_bytes(uint32_t id) const { return slabs_.at(id).second; }
+
+ private:
+  void map(const local::Slab& slab, const OwnedFd& fd) {
+    SHOAL_CHECK(check_slab(fd.get(), slab.bytes).ok());
+    if (auto old = slabs_.find(slab.slab_id); old != slabs_.end())
+      ::munmap(old->second.first, old->second.second);
+    void* mapped = ::mmap(nullptr, slab.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    SHOAL_CHECK(mapped != MAP_FAILED);
+    slabs_[slab.slab_id] = {mapped, slab.bytes};
+    ++slabs_received_;
+  }
+
+  std::unique_ptr<LocalListener> listener_;
+  std::unique_ptr<LocalSocket> socket_;
+  std::map<uint32_t, std::pair<void*, uint64_t>> slabs_;
+  size_t slabs_received_ = 0;
+};
+
+inline std::unique_ptr<Checkpointer> attach(FakeNode& node, const CheckpointerOptions& options) {
+  auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options); });
+  node.accept();
+  EXPECT_EQ(node.expect<local::Attach>().rank, options.rank);
+  node.send(local::Attached{3, FakeNode::kPid});
+  return std::move(opening.get()).value();
+}
+
+}  // namespace shoal

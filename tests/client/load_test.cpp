@@ -1,0 +1,248 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "client/placing_internal.h"
+#include "tests/client/fake_node.h"
+
+namespace shoal {
+namespace {
+
+using testing::HasSubstr;
+
+// The value of an element is its row-major number in the tensor.
+std::vector<uint32_t> elements_of(const Box& box, const Dims& shape) {
+  std::vector<uint32_t> out;
+  for_each_run(box, whole(shape), [&](uint64_t, uint64_t at, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) out.push_back(static_cast<uint32_t>(at + i));
+  });
+  return out;
+}
+
+std::vector<uint32_t> local_tensor(const LocalShards& shards, const Dims& shape) {
+  std::vector<uint32_t> out(*element_count(shards.local_shape));
+  for (size_t i = 0; i < shards.boxes.size(); ++i) {
+    const std::vector<uint32_t> values = elements_of(shards.boxes[i], shape);
+    for_each_run(shards.local[i], whole(shards.local_shape), [&](uint64_t from, uint64_t to, uint64_t count) {
+      std::copy_n(values.begin() + static_cast<ptrdiff_t>(from), count,
+                  out.begin() + static_cast<ptrdiff_t>(to));
+    });
+  }
+  return out;
+}
+
+Placement random_placement(std::mt19937_64& random, size_t dims) {
+  const auto dim = static_cast<uint32_t>(random() % dims);
+  const uint64_t kind = random() % 3;
+  if (kind == 0) return Placement::replicate();
+  return kind == 1 ? Placement::shard(dim) : Placement::strided_shard(dim, 2 + random() % 3);
+}
+
+// Ranges of one stored piece, cut anywhere, so that most begin and end in the middle of a row.
+Status place_in_ranges(Placer& placer, std::mt19937_64& random, const Box& stored, const Dims& shape) {
+  const std::vector<uint32_t> values = elements_of(stored, shape);
+  for (uint64_t begin = 0; begin < values.size();) {
+    const uint64_t end = begin + 1 + random() % (values.size() - begin);
+    Bytes window((end - begin) * 4 + 8);
+    std::memcpy(window.data() + 8, values.data() + begin, (end - begin) * 4);
+    SHOAL_RETURN_IF_ERROR(
+        placer.place({0, stored, begin * 4, (end - begin) * 4, 8, values.size() * 4}, window));
+    begin = end;
+  }
+  return ok_status();
+}
+
+TEST(Placer, PutsRangesOfAnyStoredShardingIntoAnyOther) {
+  std::mt19937_64 random(5);
+  const Mesh mesh = Mesh::contiguous({2, 3});
+  for (int round = 0; round < 600; ++round) {
+    Dims shape(1 + random() % 4);
+    for (uint64_t& size : shape) size = 1 + random() % 9;
+    std::vector<Placement> stored_as, wanted_as;
+    for (int d = 0; d < 2; ++d) {
+      stored_as.push_back(random_placement(random, shape.size()));
+      wanted_as.push_back(random_placement(random, shape.size()));
+    }
+    const auto rank = static_cast<Rank>(random() % 6);
+    const LocalShards wanted = shards_at(shape, mesh, wanted_as, *mesh.coordinate_of(rank));
+    std::vector<uint32_t> memory(*element_count(wanted.local_shape) + 1, 0xdeadbeef);
+    StateDict state;
+    state.add_tensor("x", DType::u32, shape, mesh, wanted_as, memory.data());
+    BoundState bound = BoundState::bind(state, rank).value();
+    Placer placer(bound, {0});
+    std::vector<Box> placed;  // replicas of a stored box come once
+    for (Rank writer = 0; writer < 6; ++writer) {
+      for (const Box& box : shards_at(shape, mesh, stored_as, *mesh.coordinate_of(writer)).boxes) {
+        if (box.empty() || std::count(placed.begin(), placed.end(), box) > 0) continue;
+        placed.push_back(box);
+        ASSERT_TRUE(place_in_ranges(placer, random, box, shape).ok());
+      }
+    }
+    ASSERT_TRUE(placer.finish().ok()) << placer.finish().to_string();
+    EXPECT_EQ(memory.back(), 0xdeadbeef);
+    memory.pop_back();
+    ASSERT_EQ(memory, local_tensor(wanted, shape)) << "round " << round;
+  }
+}
+
+TEST(Placer, RefusesWhatNoNodeMaySay) {
+  std::vector<uint32_t> memory(8);
+  std::string object;
+  StateDict state;
+  state.add_tensor("x", DType::u32, {8}, Mesh::single(0), {Placement::shard(0)}, memory.data());
+  state.add_object("o", &object, Mesh::single(0));
+  BoundState bound = BoundState::bind(state, 0).value();
+  Placer placer(bound, {0, 1});  // o, x
+  Bytes window(64);
+  const Box box{{0}, {8}};
+  auto expect_corrupt = [&](local::LoadedPiece piece) {
+    EXPECT_EQ(placer.place(piece, window).code(), Code::corrupt) << placer.place(piece, window).to_string();
+  };
+  expect_corrupt({2, box, 0, 32, 0, 32});                  // no such target
+  expect_corrupt({1, box, 0, 32, 40, 32});                 // beyond the window
+  expect_corrupt({1, box, 0, 32, UINT64_MAX, 32});         //
+  expect_corrupt({1, box, 16, 32, 0, 32});                 // beyond the piece
+  expect_corrupt({1, box, 2, 4, 0, 32});                   // cuts an element
+  expect_corrupt({1, box, 0, 16, 0, 16});                  // its box is longer
+  expect_corrupt({1, Box{{1}, {8}}, 0, 32, 0, 32});        // outside the shape
+  expect_corrupt({1, Box{{0, 0}, {8, 1}}, 0, 32, 0, 32});  // of other dimensions
+  expect_corrupt({0, Box{}, 0, 8, 0, kMaxSlabBytes + 1});  // absurdly long
+  ASSERT_TRUE(placer.place({0, Box{}, 0, 4, 0, 8}, window).ok());
+  expect_corrupt({0, Box{}, 4, 4, 0, 9});  // another length than before
+  EXPECT_EQ(placer.finish().code(), Code::internal);
+}
+
+TEST(Placer, CountsWhatArrives) {
+  std::vector<uint32_t> memory(8);
+  StateDict state;
+  state.add_tensor("x", DType::u32, {8}, Mesh::single(0), {Placement::shard(0)}, memory.data());
+  BoundState bound = BoundState::bind(state, 0).value();
+  Placer placer(bound, {0});
+  Bytes window(64);
+  ASSERT_TRUE(placer.place({0, Box{{0}, {8}}, 0, 28, 0, 32}, window).ok());
+  EXPECT_THAT(placer.finish().message(), HasSubstr("'x': 7 of 8 elements arrived"));
+  ASSERT_TRUE(placer.place({0, Box{{0}, {8}}, 24, 8, 0, 32}, window).ok());
+  EXPECT_THAT(placer.finish().message(), HasSubstr("9 of 8"));
+}
+
+class Load : public testing::Test {
+ protected:
+  Load() {
+    options_.root = root_.path();
+    options_.job_id = "job";
+    options_.start_node = false;
+    options_.load_window_bytes = 1 << 20;
+    checkpointer_ = attach(node_, options_);
+    state_.add_tensor("x", DType::u32, {2, 2}, Mesh::single(0), {Placement::shard(0)}, memory_.data());
+    state_.add_object("o", &object_, Mesh::single(0));
+  }
+  auto start(LoadOptions options = {}) {
+    return std::async(std::launch::async, [this, options] { return checkpointer_->load(state_, options); });
+  }
+  Metadata stored(std::vector<TensorMetadata> tensors) {
+    Metadata metadata;
+    metadata.key = {2, 40, 1};
+    metadata.state_dict_metadata = std::move(tensors);
+    return metadata;
+  }
+  // One batch of both targets, or of x alone.
+  void send_batch(const local::Load& load, uint32_t x, bool with_object) {
+    const std::vector<uint32_t> values{1, 2, 3, 4};
+    std::memcpy(node_.writable_slab(load.slab_id), values.data(), 16);
+    std::memcpy(node_.writable_slab(load.slab_id) + 16, "hello", 5);
+    local::Loaded loaded{load.request_id, 0, {{x, Box{{0, 0}, {2, 2}}, 0, 16, 0, 16}}};
+    if (with_object) loaded.pieces.push_back({0, Box{}, 0, 5, 16, 5});
+    node_.send(loaded);
+    EXPECT_EQ(node_.expect<local::Placed>().batch, 0u);
+  }
+  const TensorMetadata kX{"x", LayoutEntry::Kind::tensor, DType::u32, {2, 2}};
+  const TensorMetadata kO{"o", LayoutEntry::Kind::object, DType::u8, {}};
+
+  TemporaryRoot root_;
+  FakeNode node_{root_.path()};
+  CheckpointerOptions options_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+  std::vector<uint32_t> memory_ = std::vector<uint32_t>(4);
+  std::string object_ = "a longer one than what is stored";
+  StateDict state_;
+};
+
+TEST_F(Load, FillsTheState) {
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  EXPECT_TRUE(load.latest);
+  EXPECT_EQ(load.ordinal, 1u);
+  EXPECT_EQ(node_.slab_bytes(load.slab_id), options_.load_window_bytes);
+  ASSERT_EQ(load.targets.size(), 2u);
+  EXPECT_EQ(load.targets[1].boxes, std::vector<Box>{whole(Dims{2, 2})});
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  send_batch(load, 1, true);
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  LoadResult result = loading.get().value();
+  EXPECT_EQ(result.metadata.key.step, 40u);
+  EXPECT_EQ(result.bytes_loaded, 21u);
+  EXPECT_EQ(memory_, (std::vector<uint32_t>{1, 2, 3, 4}));
+  EXPECT_EQ(object_, "hello");
+
+  auto again = start();
+  load = node_.expect<local::Load>();
+  EXPECT_EQ(load.ordinal, 2u);
+  node_.send(local::Found{load.request_id, Status(Code::not_found, "there is no checkpoint"), {}});
+  EXPECT_EQ(again.get().status().code(), Code::not_found);
+}
+
+TEST_F(Load, OfANamedStepCountsNotAsOneOfTheLatest) {
+  LoadOptions options;
+  options.step = 40;
+  auto loading = start(options);
+  auto load = node_.expect<local::Load>();
+  EXPECT_FALSE(load.latest);
+  EXPECT_EQ(load.step, 40u);
+  EXPECT_EQ(load.ordinal, 0u);
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  send_batch(load, 1, false);
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  EXPECT_THAT(loading.get().status().to_string(), HasSubstr("'o': nothing of it arrived"));
+}
+
+TEST_F(Load, LeavesWhatTheCheckpointLacksWhereThatIsAllowed) {
+  LoadOptions options;
+  options.allow_missing = true;
+  const std::string before = object_;
+  auto loading = start(options);
+  auto first = node_.expect<local::Load>();
+  EXPECT_TRUE(first.targets.empty());
+  EXPECT_EQ(first.ordinal, 1u);
+  node_.send(local::Found{first.request_id, ok_status(), stored({kX})});
+  node_.send(local::LoadDone{first.request_id, ok_status()});
+  auto second = node_.expect<local::Load>();
+  EXPECT_EQ(second.step, 40u);
+  ASSERT_EQ(second.targets.size(), 1u);
+  node_.send(local::Found{second.request_id, ok_status(), stored({kX})});
+  send_batch(second, 0, false);
+  node_.send(local::LoadDone{second.request_id, ok_status()});
+  EXPECT_TRUE(loading.get().ok());
+  EXPECT_EQ(memory_[3], 4u);
+  EXPECT_EQ(object_, before);
+}
+
+TEST_F(Load, PassesOnTheFirstCause) {
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  node_.send(local::LoadDone{load.request_id, Status(Code::corrupt, "rank-00001.safetensors: block 3")});
+  EXPECT_EQ(loading.get().status(), Status(Code::corrupt, "rank-00001.safetensors: block 3"));
+}
+
+TEST_F(Load, FailsByNameWhereTheNodeDies) {
+  auto loading = start();
+  (void)node_.expect<local::Load>();
+  node_.die();
+  EXPECT_THAT(loading.get().status().message(), HasSubstr("gone (pid 4242)"));
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,357 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "tests/client/fake_node.h"
+
+namespace shoal {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+std::vector<uint16_t> numbers(size_t count, uint16_t first = 0) {
+  std::vector<uint16_t> out(count);
+  std::iota(out.begin(), out.end(), first);
+  return out;
+}
+
+class Save : public testing::Test {
+ protected:
+  void open() { checkpointer_ = attach(node_, options_); }
+  static CheckpointerOptions options_in(const std::string& root) {
+    CheckpointerOptions options;
+    options.root = root;
+    options.world_size = 2;
+    options.job_id = "job";
+    options.start_node = false;
+    return options;
+  }
+  void TearDown() override {
+    node_.die();  // else closing would wait for slabs that nobody frees
+    checkpointer_.reset();
+  }
+  template <class T>
+  std::vector<T> staged_values(const local::Staged& staged, size_t piece) {
+    const local::StagedPiece& at = staged.pieces[piece];
+    std::vector<T> out(at.bytes / sizeof(T));
+    std::memcpy(out.data(), node_.slab(staged.slab_id) + at.slab_offset, at.bytes);
+    return out;
+  }
+
+  TemporaryRoot root_;
+  FakeNode node_{root_.path()};
+  CheckpointerOptions options_ = options_in(root_.path());
+  std::unique_ptr<Checkpointer> checkpointer_;
+};
+
+TEST_F(Save, StagesEverythingHeldWhereNoRosterIsKnown) {
+  open();
+  const Mesh world = Mesh::contiguous({2});
+  std::vector<uint16_t> weights = numbers(12), counter = numbers(1, 77);
+  std::string object = "any bytes";
+  StateDict state;
+  state.add_tensor("weights", DType::u16, {6, 4}, world, {Placement::shard(0)}, weights.data());
+  state.add_value("counter", DType::u16, {}, counter.data(), world, true);
+  state.add_tensor("empty", DType::u16, {0, 4}, world, {Placement::shard(0)}, nullptr);
+  state.add_rank_object("rng", &object);
+
+  SaveHandle saved = checkpointer_->save(10, state).value();
+  EXPECT_EQ(saved.key(), (AttemptKey{3, 10, 1}));
+  EXPECT_FALSE(saved.stats().with_plan);
+  EXPECT_EQ(saved.stats().bytes_staged, 24u + 2 + 9);
+  auto layout = node_.expect<local::LayoutIs>();
+  auto staged = node_.expect<local::Staged>();
+  EXPECT_EQ(staged.layout_id, layout.layout->id());
+  EXPECT_TRUE(staged.roster_id.is_zero());
+  ASSERT_EQ(staged.pieces.size(), 4u);  // counter, empty, rng@rank0, weights
+  EXPECT_EQ(staged_values<uint16_t>(staged, 0), counter);
+  EXPECT_EQ(staged.pieces[1].bytes, 0u);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(node_.slab(0)) + staged.pieces[2].slab_offset, 9),
+            object);
+  EXPECT_EQ(staged_values<uint16_t>(staged, 3), weights);
+
+  // What the trainer does next changes nothing that was staged.
+  std::fill(weights.begin(), weights.end(), uint16_t{0});
+  EXPECT_EQ(staged_values<uint16_t>(staged, 3), numbers(12));
+}
+
+TEST_F(Save, StagesTheShareOfThePlanOnceARosterCame) {
+  options_.save.unit_bytes = 1024;
+  open();
+  const Mesh world = Mesh::contiguous({2});
+  std::vector<uint16_t> values = numbers(4096);
+  StateDict state;
+  state.add_tensor("x", DType::u16, {64, 64}, world, {Placement::replicate()}, values.data());
+  ASSERT_TRUE(checkpointer_->prepare(state).ok());
+  auto layout = node_.expect<local::LayoutIs>();
+  const std::vector<LayoutId> ids(2, layout.layout->id());
+  auto world_known =
+      std::make_shared<World>(World{Roster::make(ids, std::vector<uint32_t>{0, 0}).value(), {layout.layout}});
+  node_.send(local::RosterIs{world_known, kRuleVersion, layout.options});
+  // latest() is answered after the roster: then the plan is made.
+  auto asked = std::async(std::launch::async, [&] { return checkpointer_->latest(); });
+  node_.send(local::Found{node_.expect<local::Latest>().request_id, ok_status(), {}});
+  ASSERT_TRUE(asked.get().ok());
+
+  SaveHandle saved = checkpointer_->save(1, state).value();
+  EXPECT_TRUE(saved.stats().with_plan);
+  auto staged = node_.expect<local::Staged>();
+  SavePlan plan = plan_save(*world_known, 0, layout.options).value();
+  EXPECT_EQ(staged.plan_id, plan.id);
+  EXPECT_EQ(staged.roster_id, world_known->roster.id());
+  EXPECT_EQ(saved.stats().bytes_staged, plan.tensor_bytes);
+  EXPECT_EQ(plan.tensor_bytes, 4096u);
+  ASSERT_EQ(staged.pieces.size(), plan.items.size());
+  const local::StagedPiece& piece = staged.pieces[0];
+  EXPECT_EQ(staged_values<uint16_t>(staged, 0),
+            numbers(piece.bytes / 2, static_cast<uint16_t>(piece.local_offset / 2)));
+}
+
+TEST_F(Save, RefusesToPlanByAnotherRule) {
+  open();
+  std::vector<uint16_t> values = numbers(4);
+  StateDict state;
+  state.add_tensor("x", DType::u16, {4}, Mesh::contiguous({2}), {Placement::replicate()}, values.data());
+  ASSERT_TRUE(checkpointer_->prepare(state).ok());
+  auto layout = node_.expect<local::LayoutIs>();
+  auto world = std::make_shared<World>(
+      World{Roster::make(std::vector<LayoutId>(2, layout.layout->id()), std::vector<uint32_t>{0, 0}).value(),
+            {layout.layout}});
+  node_.send(local::RosterIs{world, kRuleVersion + 1, layout.options});
+  auto asked = std::async(std::launch::async, [&] { return checkpointer_->latest(); });
+  node_.send(local::Found{node_.expect<local::Latest>().request_id, ok_status(), {}});
+  ASSERT_TRUE(asked.get().ok());
+  EXPECT_EQ(checkpointer_->save(1, state).status().code(), Code::version);
+}
+
+// Strided shards lie in pieces in the local tensor and are gathered row by row.
+TEST_F(Save, GathersEachLocalBoxOfAnyShardingAsItsOwnRowMajorBytes) {
+  open();
+  std::mt19937_64 random(11);
+  const Mesh mesh = Mesh::contiguous({2, 2});
+  const Dims shape{5, 12, 6};
+  std::vector<std::vector<uint16_t>> memory;
+  std::vector<std::pair<std::string, LocalShards>> expected;
+  StateDict state;
+  for (int i = 0; i < 40; ++i) {
+    std::vector<Placement> placements;
+    for (int d = 0; d < 2; ++d) {
+      const auto dim = static_cast<uint32_t>(random() % 3);
+      const uint64_t kind = random() % 3;
+      placements.push_back(kind == 0   ? Placement::replicate()
+                           : kind == 1 ? Placement::shard(dim)
+                                       : Placement::strided_shard(dim, 2 + random() % 2));
+    }
+    LocalShards shards = shards_at(shape, mesh, placements, Dims{0, 0});
+    memory.push_back(numbers(*element_count(shards.local_shape), static_cast<uint16_t>(i * 100)));
+    const std::string fqn = fmt::format("t{}", 100 + i);
+    state.add_tensor(fqn, DType::u16, shape, mesh, placements, memory.back().data());
+    expected.emplace_back(fqn, std::move(shards));
+  }
+  ASSERT_TRUE(checkpointer_->save(1, state).ok());
+  (void)node_.expect<local::LayoutIs>();
+  auto staged = node_.expect<local::Staged>();
+  size_t several = 0;
+  for (size_t p = 0; p < staged.pieces.size(); ++p) {
+    const LocalShards& shards = expected[staged.pieces[p].entry].second;
+    const Box& local = shards.local[staged.pieces[p].local_box];
+    several += shards.boxes.size() > 1;
+    std::vector<uint16_t> wanted;
+    for (uint64_t a = 0; a < local.sizes[0]; ++a) {
+      for (uint64_t b = 0; b < local.sizes[1]; ++b) {
+        for (uint64_t c = 0; c < local.sizes[2]; ++c) {
+          const uint64_t at = ((local.offsets[0] + a) * shards.local_shape[1] + local.offsets[1] + b) *
+                                  shards.local_shape[2] +
+                              local.offsets[2] + c;
+          wanted.push_back(memory[staged.pieces[p].entry][at]);
+        }
+      }
+    }
+    EXPECT_EQ(staged_values<uint16_t>(staged, p), wanted) << expected[staged.pieces[p].entry].first;
+  }
+  EXPECT_GT(several, 0u);
+}
+
+TEST_F(Save, ReusesASlabThatIsFreeAndWaitsForOneWhereNoneIs) {
+  options_.max_in_flight = 2;
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  ASSERT_TRUE(checkpointer_->save(1, state).ok());
+  (void)node_.expect<local::LayoutIs>();
+  EXPECT_EQ(node_.expect<local::Staged>().slab_id, 0u);
+  ASSERT_TRUE(checkpointer_->save(2, state).ok());
+  EXPECT_EQ(node_.expect<local::Staged>().slab_id, 1u);
+  auto third = std::async(std::launch::async, [&] { return checkpointer_->save(3, state); });
+  EXPECT_EQ(third.wait_for(milliseconds(30)), std::future_status::timeout);
+  node_.send(local::SlabFree{1});
+  EXPECT_TRUE(third.get().ok());
+  EXPECT_EQ(node_.expect<local::Staged>().slab_id, 1u);
+  EXPECT_EQ(node_.slabs_received(), 2u);
+}
+
+TEST_F(Save, DeclinesWhereItMayNotWait) {
+  options_.max_in_flight = 1;
+  options_.on_busy = OnBusy::decline;
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  ASSERT_TRUE(checkpointer_->save(1, state).ok());
+  EXPECT_EQ(checkpointer_->save(2, state).status().code(), Code::busy);
+  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::Staged>();
+  node_.send(local::Refused{1, 1, Status(Code::no_space, "the disk is full")});  // frees the slab too
+  auto asked = std::async(std::launch::async, [&] { return checkpointer_->latest(); });
+  node_.send(local::Found{node_.expect<local::Latest>().request_id, Status(Code::not_found, "none"), {}});
+  EXPECT_EQ(asked.get().status().code(), Code::not_found);
+  // A call that was declined counts, as it does on the other ranks.
+  EXPECT_EQ(checkpointer_->save(2, state).value().key().attempt, 2u);
+}
+
+TEST_F(Save, ReplacesASlabThatBecameTooSmall) {
+  options_.max_in_flight = 1;
+  open();
+  std::string object(1000, 'a');
+  StateDict state;
+  state.add_object("o", &object, Mesh::contiguous({2}));
+  ASSERT_TRUE(checkpointer_->save(1, state).ok());
+  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::Staged>();
+  node_.send(local::SlabFree{0});
+  object.assign(size_t{5} << 20, 'b');
+  ASSERT_TRUE(checkpointer_->save(2, state).ok());
+  auto staged = node_.expect<local::Staged>();
+  EXPECT_EQ(staged.slab_id, 0u);
+  EXPECT_EQ(node_.slabs_received(), 2u);
+  EXPECT_EQ(staged.pieces[0].bytes, object.size());
+  EXPECT_EQ(node_.slab(0)[object.size() - 1], std::byte{'b'});
+}
+
+TEST_F(Save, TellsWhatWasDecided) {
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  SaveHandle first = checkpointer_->save(5, state).value();
+  SaveHandle second = checkpointer_->save(5, state).value();
+  EXPECT_EQ(second.key().attempt, 2u);
+  EXPECT_FALSE(first.done());
+  EXPECT_EQ(first.wait_committed(milliseconds(0)).status().code(), Code::deadline_exceeded);
+  Metadata metadata;
+  metadata.key = first.key();
+  node_.send(local::Decided{5, 1, ok_status(), metadata});
+  node_.send(local::Decided{5, 2, Status(Code::aborted, "rank 1 did not report"), {}});
+  EXPECT_EQ(first.wait_committed().value().key, first.key());
+  EXPECT_EQ(second.wait_committed().status(), Status(Code::aborted, "rank 1 did not report"));
+  EXPECT_GT(first.seconds_to_decision(), 0);
+}
+
+TEST_F(Save, FailsByNameOnceTheNodeIsGone) {
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  SaveHandle saved = checkpointer_->save(5, state).value();
+  node_.die();
+  EXPECT_EQ(saved.wait_committed().status(),
+            Status(Code::unavailable, "the node of this host is gone (pid 4242)"));
+  EXPECT_EQ(checkpointer_->save(6, state).status(), saved.error());
+  EXPECT_EQ(checkpointer_->latest().status(), saved.error());
+}
+
+TEST_F(Save, PassesOnWhyTheNodeGaveUp) {
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  SaveHandle saved = checkpointer_->save(5, state).value();
+  node_.send(local::Failed{Status(Code::refused, "another job runs here")});
+  EXPECT_THAT(saved.wait_committed().status().to_string(), HasSubstr("another job runs here"));
+}
+
+TEST_F(Save, NamesTheValueWhoseLayoutChanged) {
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  auto state_of = [&](Dims shape, const char* last) {
+    StateDict state;
+    state.add_value("a", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+    state.add_value(last, DType::u16, std::move(shape), values.data(), Mesh::contiguous({2}));
+    return state;
+  };
+  ASSERT_TRUE(checkpointer_->save(1, state_of({8}, "b")).ok());
+  ASSERT_TRUE(checkpointer_->save(2, state_of({8}, "b")).ok());  // another StateDict of the same structure
+  EXPECT_THAT(checkpointer_->save(3, state_of({4}, "b")).status().message(),
+              HasSubstr("'b' has another shape"));
+  EXPECT_THAT(checkpointer_->save(3, state_of({8}, "c")).status().message(), HasSubstr("'b' is gone"));
+}
+
+TEST_F(Save, RefusesWhatCannotBeAState) {
+  open();
+  const Mesh world = Mesh::contiguous({2});
+  std::vector<uint16_t> values = numbers(8);
+  StateDict twice, sub_byte, absent, elsewhere;
+  twice.add_value("a", DType::u16, {8}, values.data(), world);
+  twice.add_value("a", DType::u16, {8}, values.data(), world);
+  sub_byte.add_value("a", DType::f4, {8}, values.data(), world);
+  absent.add_value("a", DType::u16, {8}, nullptr, world);
+  elsewhere.add_value("a", DType::u16, {8}, values.data(), Mesh::single(1));
+  for (const StateDict* state : {&twice, &sub_byte, &absent, &elsewhere}) {
+    Status status = checkpointer_->save(1, *state).status();
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    EXPECT_THAT(status.message(), HasSubstr("'a'"));
+  }
+}
+
+TEST_F(Save, StopsAtItsBudget) {
+  options_.staging_bytes_max = 3 << 20;
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  ASSERT_TRUE(checkpointer_->save(1, state).ok());
+  Status second = checkpointer_->save(2, state).status();
+  EXPECT_EQ(second.code(), Code::no_space);
+  EXPECT_THAT(second.message(), HasSubstr("staging_bytes_max is 3.00 MiB"));
+}
+
+TEST_F(Save, IsWaitedForWhenTheCheckpointerCloses) {
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  SaveHandle saved = checkpointer_->save(1, state).value();
+  (void)node_.expect<local::LayoutIs>();
+  auto staged = node_.expect<local::Staged>();
+  auto closing = std::async(std::launch::async, [&] { checkpointer_.reset(); });
+  EXPECT_EQ(closing.wait_for(milliseconds(30)), std::future_status::timeout);
+  node_.send(local::SlabFree{staged.slab_id});
+  (void)node_.expect<local::Detach>();
+  closing.get();
+  EXPECT_EQ(saved.wait_committed().status().code(), Code::unavailable);
+}
+
+TEST_F(Save, OfManyTensorsIsOneShortMessage) {
+  open();
+  constexpr uint32_t kTensors = 20'000;
+  std::vector<uint16_t> values = numbers(kTensors);
+  StateDict state;
+  for (uint32_t i = 0; i < kTensors; ++i) {
+    state.add_value(fmt::format("t{}", i), DType::u16, {1}, &values[i], Mesh::contiguous({2}));
+  }
+  auto reading = std::async(std::launch::async, [&] {
+    (void)node_.expect<local::LayoutIs>();
+    return node_.expect<local::Staged>();
+  });
+  ASSERT_TRUE(checkpointer_->save(1, state).ok());
+  EXPECT_EQ(reading.get().pieces.size(), kTensors);
+}
+
+}  // namespace
+}  // namespace shoal
