@@ -44,7 +44,8 @@ function(shoal_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock GTest::gtest_main shoal_flags)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   # Discovered by ctest, not by the build: a build without a test program still configures and tests the rest.
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${ARG_LABELS} TIMEOUT 300)
+  gtest_discover_tests(
+    ${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES LABELS ${ARG_LABELS} TIMEOUT 300)
   if(ARG_LABELS STREQUAL "unit")
     add_dependencies(unit_tests ${name})
   endif()
