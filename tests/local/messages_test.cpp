@@ -79,9 +79,9 @@ TEST(LocalMessages, SurviveEncodingAndDecoding) {
 TEST(LocalMessages, CarryAStatusAsItIs) {
   auto failed = decode_local(encode_local(local::Failed{Status(Code::refused, "another job")}));
   EXPECT_EQ(std::get<local::Failed>(*failed).why, Status(Code::refused, "another job"));
-  const std::string endless(2 * kMaxCauseBytes, 'x');
+  const std::string endless(2 * kMaxLocalCauseBytes, 'x');
   auto cut = decode_local(encode_local(local::Failed{Status(Code::io, endless)}));
-  EXPECT_EQ(std::get<local::Failed>(*cut).why.message().size(), kMaxCauseBytes);
+  EXPECT_EQ(std::get<local::Failed>(*cut).why.message().size(), kMaxLocalCauseBytes);
 }
 
 TEST(LocalMessages, BringAWholeWorld) {
