@@ -1,0 +1,101 @@
+// How long save holds a trainer, beside a memcpy of the same bytes in the same run. The node is a thread that
+// frees each slab at once, so that what is measured is the client alone, in its steady state.
+//
+//   save_blocked_bench [MIB_TOTAL [TENSORS [ROUNDS]]]      default: 512 2000 15
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "client/checkpointer.h"
+#include "local/socket.h"
+
+namespace shoal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_of(Clock::time_point begun) {
+  return std::chrono::duration<double>(Clock::now() - begun).count();
+}
+
+void serve(LocalListener& listener) {
+  LocalSocket socket(std::move(**listener.accept(-1)));
+  while (true) {
+    auto received = socket.receive(-1);
+    if (!received.ok()) return;
+    const LocalMessage& message = (**received).message;
+    if (std::holds_alternative<local::Attach>(message)) (void)socket.send(local::Attached{1, 1});
+    if (const auto* staged = std::get_if<local::Staged>(&message)) {
+      (void)socket.send(local::SlabFree{staged->slab_id});
+      (void)socket.send(local::Decided{staged->step, staged->attempt, ok_status(), {}});
+    }
+  }
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+int run(size_t total_bytes, size_t tensors, size_t rounds) {
+  char folder[] = "/tmp/shoal-bench-XXXXXX";
+  if (!::mkdtemp(folder)) return 1;
+  ::setenv("SHOAL_RUNTIME_DIR", (std::string(folder) + "/run").c_str(), 1);
+  auto listener = LocalListener::listen(node_paths(folder).value().socket_file).value();
+  std::thread node([&] { serve(*listener); });
+
+  const size_t each = total_bytes / tensors / 64 * 64;
+  std::vector<std::vector<std::byte>> memory(tensors, std::vector<std::byte>(each, std::byte{1}));
+  std::vector<std::vector<std::byte>> copies[2];  // as many as slabs, faulted in and reused as they are
+  for (auto& copy : copies) copy.assign(tensors, std::vector<std::byte>(each, std::byte{2}));
+  StateDict state;
+  for (size_t i = 0; i < tensors; ++i) {
+    state.add_value(fmt::format("t{}", i), DType::u8, {each}, memory[i].data(), Mesh::single(0));
+  }
+  CheckpointerOptions options;
+  options.root = folder;
+  options.start_node = false;
+  {
+    auto checkpointer = Checkpointer::open(options).value();
+    if (Status status = checkpointer->prepare(state); !status.ok()) {
+      fmt::print(stderr, "{}\n", status.to_string());
+      std::exit(1);
+    }
+    std::vector<double> blocked, overhead, plain;
+    for (size_t round = 0; round < rounds + 2; ++round) {
+      SaveHandle saved = checkpointer->save(round, state).value();
+      (void)saved.wait_committed();
+      const Clock::time_point begun = Clock::now();
+      for (size_t i = 0; i < tensors; ++i) std::memcpy(copies[round % 2][i].data(), memory[i].data(), each);
+      if (round < 2) continue;  // each slab once
+      plain.push_back(seconds_of(begun));
+      const SaveStats& stats = saved.stats();
+      blocked.push_back(stats.seconds_blocked);
+      overhead.push_back(stats.seconds_blocked - stats.seconds_copying - stats.seconds_waited);
+    }
+    fmt::print(
+        "{} tensors, {:.0f} MiB: save {:.2f} ms (of which {:.3f} ms do not copy), memcpy {:.2f} ms, ratio "
+        "{:.3f}\n",
+        tensors, static_cast<double>(each * tensors) / (1 << 20), median(blocked) * 1e3,
+        median(overhead) * 1e3, median(plain) * 1e3, median(blocked) / median(plain));
+  }
+  node.join();
+  listener.reset();
+  std::filesystem::remove_all(folder);
+  return 0;
+}
+
+}  // namespace
+}  // namespace shoal
+
+int main(int argc, char** argv) {
+  const auto number = [&](int at, size_t otherwise) {
+    return argc > at ? static_cast<size_t>(std::max(1L, std::atol(argv[at]))) : otherwise;
+  };
+  return shoal::run(number(1, 512) << 20, number(2, 2000), number(3, 15));
+}
