@@ -16,8 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::minutes kLongestClose{10};  // for the node to write what is staged
-constexpr uint64_t kMinWindowBytes = uint64_t{1} << 20;
+constexpr std::chrono::minutes kLongestClose{10};        // for the node to write what is staged
+constexpr uint64_t kMinWindowBytes = uint64_t{4} << 20;  // what a node asks for
 
 double seconds_since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();

@@ -69,13 +69,13 @@ struct CheckpointerOptions {
   uint32_t max_in_flight = 2;
   OnBusy on_busy = OnBusy::wait;
   SaveOptions save;
-  uint64_t load_window_bytes = uint64_t{64} << 20;
-  uint64_t staging_bytes_max = 0;  // of all slabs; 0: what the cgroup's memory limit leaves
+  uint64_t load_window_bytes = uint64_t{64} << 20;  // at least 4 MiB
+  uint64_t staging_bytes_max = 0;                   // of all slabs; 0: what the cgroup's memory limit leaves
   std::chrono::milliseconds attach_timeout{30000};
 
   // ROOT from SHOAL_ROOT; RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_*, else SLURM_PROCID /
-  // SLURM_NTASKS; job id from SHOAL_JOB_ID, else Slurm's job, step and restart. Code::invalid_argument names
-  // the variable that is missing or wrong.
+  // SLURM_NTASKS; job id from SHOAL_JOB_ID, else Slurm's job, step and restart; SHOAL_COORDINATOR.
+  // Code::invalid_argument names the variable that is missing or wrong.
   static Result<CheckpointerOptions> from_environment();
 };
 
@@ -134,8 +134,9 @@ class Checkpointer {
   // Code::busy: K saves in flight and on_busy = decline. Code::no_space: over the memory budget. The layout
   // must not change within a generation (Code::invalid_argument says what changed).
   Result<SaveHandle> save(uint64_t step, const StateDict& state);
-  // Fills the state. Every byte is verified against its digest before it is placed. Collective in meaning,
-  // not in mechanism: all ranks of the job call it equally often. Code::not_found: there is no checkpoint.
+  // Fills the state; after an error, tensors may hold some of it, objects are untouched. Every byte is
+  // verified against its digest before it is placed. Collective in meaning, not in mechanism: all ranks of
+  // the job call it equally often. Code::not_found: there is no checkpoint.
   Result<LoadResult> load(const StateDict& state, const LoadOptions& options = {});
   Result<Metadata> latest();
 

@@ -134,7 +134,7 @@ class Load : public testing::Test {
     options_.root = root_.path();
     options_.job_id = "job";
     options_.start_node = false;
-    options_.load_window_bytes = 1 << 20;
+    options_.load_window_bytes = 4 << 20;
     checkpointer_ = attach(node_, options_);
     state_.add_tensor("x", DType::u32, {2, 2}, Mesh::single(0), {Placement::shard(0)}, memory_.data());
     state_.add_object("o", &object_, Mesh::single(0));
