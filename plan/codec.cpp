@@ -14,7 +14,9 @@ namespace shoal {
 namespace {
 
 constexpr int kLayoutNesting = 8;  // Layout, entries, rank boxes, box, list: with a little to spare
-// Decoding reads every word once; the slack is for the root and for rounding.
+// Decoding reads every word once, but a struct of zeros takes no word and is counted as one: an entry of a
+// handful of words can have a replicate placement for each of kMaxDims mesh dimensions. The slack is for
+// small layouts.
 constexpr uint64_t kTraversalSlackWords = 64;
 
 Status not_canonical(const char* what) {
@@ -47,7 +49,7 @@ auto read_canonical(ByteView bytes, size_t bytes_max, Body&& body)
   const kj::ArrayPtr<const capnp::word> segment(reinterpret_cast<const capnp::word*>(aligned.data()),
                                                 aligned.size());
   capnp::ReaderOptions options;
-  options.traversalLimitInWords = aligned.size() + kTraversalSlackWords;
+  options.traversalLimitInWords = aligned.size() * kTraversalPerWord + kTraversalSlackWords;
   options.nestingLimit = kLayoutNesting;
   try {
     capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1), options);
