@@ -29,6 +29,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kCommitPatience{5};
+constexpr double kWaitWorthTelling = 1e-3;  // seconds
 
 struct TrainerOptions {
   ModelOptions model;
@@ -124,7 +125,8 @@ class Trainer {
         saved_.size() == 1 ? " (first)" : "", human_bytes(stats.bytes_staged),
         human_seconds(stats.seconds_blocked), human_seconds(memcpy_seconds),
         stats.seconds_blocked / memcpy_seconds,
-        stats.seconds_waited > 0 ? ", of that waiting " + human_seconds(stats.seconds_waited) : "");
+        stats.seconds_waited > kWaitWorthTelling ? ", of that waiting " + human_seconds(stats.seconds_waited)
+                                                 : "");
     if (options_.kill_after_stage == step && options_.kill_rank == checkpointer_options_.rank) {
       say("step {}: staged; now this trainer is killed", step);
       raise(SIGKILL);
