@@ -4,8 +4,9 @@
 #
 #   examples/demo.sh BUILD_DIR [--ports]     status 0 only if every promise held; less than a minute
 #
-# The nodes are network namespaces where that is permitted, else (or with --ports) two ports of this host. Everything lies in a
-# temporary folder that is removed at the end, as are the namespaces. Only processes started here are killed.
+# The nodes are network namespaces where that is permitted, else (or with --ports) two ports of this host.
+# Everything lies in a temporary folder that is removed at the end, as are the namespaces. Only processes
+# started here are killed.
 set -euo pipefail
 
 build=$(cd "${1:?usage: examples/demo.sh BUILD_DIR [--ports]}" && pwd)
