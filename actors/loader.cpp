@@ -2,6 +2,7 @@
 // clients through their windows. docs/protocol.md, "A load".
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "actors/attempt_watch.h"
 #include "actors/read_plan.h"
@@ -41,9 +42,10 @@ class Loader final : public Role {
     std::shared_ptr<const Decision> decision;
     std::vector<ReadBatchPlan> batches;
     size_t next_batch = 0;
-    size_t unplaced = 0;                 // batches being read, or loaded and not yet placed
-    std::map<uint32_t, uint32_t> parts;  // batch under way -> its part of the window
+    std::set<uint32_t> reading;          // batches whose bytes are still on their way into the window
+    std::map<uint32_t, uint32_t> parts;  // batch being read, or loaded and not yet placed -> its part
     std::vector<uint32_t> free_parts;
+    Status failure;  // the first; told once nothing is being read
   };
 
   void on_client(TimeNs now, ClientId client, const LocalMessage& message, EffectWriter& out) {
@@ -282,12 +284,13 @@ class Loader final : public Role {
     auto found = loads_.find(id);
     if (found == loads_.end()) return;
     Load& load = found->second;
+    if (!load.failure.ok()) return;
     while (load.next_batch < load.batches.size() && !load.free_parts.empty()) {
       const uint32_t batch = static_cast<uint32_t>(load.next_batch++);
       const uint32_t part = load.free_parts.back();
       load.free_parts.pop_back();
       load.parts[batch] = part;
-      ++load.unplaced;
+      load.reading.insert(batch);
       operation::ReadBatch read{id.first, load.request.slab_id, {}};
       for (size_t i = 0; i < load.batches[batch].reads.size(); ++i) {
         const PlannedRead& planned = load.batches[batch].reads[i];
@@ -296,20 +299,26 @@ class Loader final : public Role {
       }
       operations_.start(std::move(read), out,
                         [this, id, batch](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-                          if (!result.ok()) return fail(id, result.status(), then_out);
-                          loaded(id, batch, then_out);
+                          batch_read(id, batch, result.status(), then_out);
                         });
     }
-    if (load.next_batch == load.batches.size() && load.unplaced == 0) {
+    if (load.next_batch == load.batches.size() && load.parts.empty()) {
       loads_.erase(found);
       out.to_client(id.first, local::LoadDone{id.second, ok_status()});
     }
   }
 
-  void loaded(const LoadKey& id, uint32_t batch, EffectWriter& out) {
+  void batch_read(const LoadKey& id, uint32_t batch, const Status& outcome, EffectWriter& out) {
     auto found = loads_.find(id);
     if (found == loads_.end()) return;
     Load& load = found->second;
+    load.reading.erase(batch);
+    if (!outcome.ok()) return fail(id, outcome, out);
+    if (!load.failure.ok()) return fail(id, load.failure, out);
+    loaded(id, batch, load, out);
+  }
+
+  void loaded(const LoadKey& id, uint32_t batch, Load& load, EffectWriter& out) {
     local::Loaded message{id.second, batch, {}};
     const uint64_t part_offset = load.parts.at(batch) * load.part_bytes;
     for (size_t i = 0; i < load.batches[batch].reads.size(); ++i) {
@@ -325,17 +334,20 @@ class Loader final : public Role {
     auto found = loads_.find(id);
     if (found == loads_.end()) return;
     auto part = found->second.parts.find(batch);
-    if (part == found->second.parts.end()) return;
+    if (part == found->second.parts.end() || found->second.reading.contains(batch)) return;
     found->second.free_parts.push_back(part->second);
     found->second.parts.erase(part);
-    --found->second.unplaced;
     proceed(id, out);
   }
 
-  // Before the checkpoint was found: Found carries the error; after: LoadDone does.
+  // Before the checkpoint was found: Found carries the error; after: LoadDone does, and only once no read is
+  // under way, for the client's next load has a window of the same number.
   void fail(const LoadKey& id, Status why, EffectWriter& out) {
     auto found = loads_.find(id);
     if (found == loads_.end()) return;
+    if (found->second.failure.ok()) found->second.failure = why;
+    if (!found->second.reading.empty()) return;
+    why = found->second.failure;
     const bool was_found = found->second.decision != nullptr;
     loads_.erase(found);
     out.warning("load for client " + std::to_string(id.first) + ": " + why.to_string());
