@@ -1,0 +1,76 @@
+// The example trainer under shoal launch: what one sharding saved, another loads, every element checked.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/cli/process.h"
+#include "tests/cli/temporary_folder.h"
+
+namespace shoal {
+namespace {
+
+using testing::HasSubstr;
+
+class TrainerTest : public testing::Test {
+ protected:
+  ProcessEnd train(int ranks, std::vector<std::string> arguments) const {
+    std::vector<std::string> command = {
+        SHOAL_PROGRAM, "launch",      "--root",    root(), "-n",       std::to_string(ranks),
+        "--",          SHOAL_TRAINER, "--layers",  "3",    "--hidden", "64",
+        "--vocab",     "1000",        "--context", "33"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run_process(command, {.environment = {{"SHOAL_RUNTIME_DIR", folder_.path() + "/runtime"}}});
+  }
+  std::string root() const { return folder_.path() + "/root"; }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(TrainerTest, WhatAnyShardingSavedAnyOtherLoadsBitForBit) {
+  const std::vector<std::pair<std::string, int>> loads = {{"tp", 1}, {"pipeline", 4}, {"fsdp+tp", 6}};
+  for (const char* saved : {"fsdp+tp", "hsdp", "pipeline"}) {
+    ProcessEnd end = train(4, {"--sharding", saved, "--dtype", "bf16", "--save-steps", "1-2"});
+    ASSERT_EQ(end.status, 0) << end.err;
+    for (const auto& [loaded, ranks] : loads) {
+      end = train(ranks, {"--sharding", loaded, "--dtype", "bf16", "--load", "latest"});
+      EXPECT_EQ(end.status, 0) << saved << " to " << loaded << ": " << end.err;
+      EXPECT_THAT(end.out, HasSubstr("loaded step 2"));
+    }
+  }
+}
+
+TEST_F(TrainerTest, ADamagedBlockIsNeverLoaded) {
+  ASSERT_EQ(train(2, {"--save-steps", "1"}).status, 0);
+  std::string file = root() + "/step-00000001/g1a1/rank-00001.safetensors";
+  {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekg(-1, std::ios::end);
+    std::streampos at = stream.tellg();
+    char byte = static_cast<char>(stream.get());
+    stream.seekp(at);
+    stream.put(static_cast<char>(byte ^ 4));
+  }
+  ProcessEnd end = train(2, {"--load", "latest"});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.err, HasSubstr("rank-00001.safetensors"));
+  EXPECT_EQ(run_shoal({"verify", root()}).status, 1);
+}
+
+TEST_F(TrainerTest, ATrainerKilledAfterStagingLosesNothing) {
+  ProcessEnd end = train(2, {"--save-steps", "1-2", "--wait", "--kill-after-stage", "2", "--kill-rank", "1"});
+  EXPECT_EQ(end.status, 137) << end.err;
+  end = train(3, {"--load", "2"});
+  EXPECT_EQ(end.status, 0) << end.err;
+}
+
+TEST_F(TrainerTest, ALoadWithoutACheckpointSaysSo) {
+  ProcessEnd end = train(1, {"--load", "latest"});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.err, HasSubstr("not found"));
+}
+
+}  // namespace
+}  // namespace shoal
