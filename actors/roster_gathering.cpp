@@ -1,5 +1,7 @@
 #include "actors/roster_gathering.h"
 
+#include <algorithm>
+
 namespace shoal {
 
 Status RosterGathering::add(const wire::JoinRanks& said) {
@@ -28,7 +30,10 @@ Status RosterGathering::add(const wire::JoinRanks& said) {
                                        std::to_string(world_size_) + " ranks");
     }
     auto [known, fresh] = ranks_.try_emplace(rank.rank, Known{rank.layout_id, said.host});
-    if (fresh) continue;
+    if (fresh) {
+      layouts_.try_emplace(rank.layout_id);
+      continue;
+    }
     if (known->second.host != said.host) {
       return Status(Code::refused, name + " is on host " + known->second.host + " and on host " + said.host);
     }
@@ -42,14 +47,15 @@ Status RosterGathering::add(const wire::JoinRanks& said) {
 }
 
 void RosterGathering::add_layout(LayoutPtr layout) {
-  const LayoutId id = layout->id();
-  layouts_.try_emplace(id, std::move(layout));
+  auto named = layouts_.find(layout->id());
+  if (named != layouts_.end() && !named->second) named->second = std::move(layout);
 }
 
 std::vector<LayoutId> RosterGathering::missing_layouts(const wire::JoinRanks& said) const {
   std::map<LayoutId, bool> missing;
   for (const wire::RankLayout& rank : said.ranks) {
-    if (!layouts_.contains(rank.layout_id)) missing[rank.layout_id] = true;
+    auto named = layouts_.find(rank.layout_id);
+    if (named == layouts_.end() || !named->second) missing[rank.layout_id] = true;
   }
   std::vector<LayoutId> ids;
   for (const auto& [id, ignored] : missing) ids.push_back(id);
@@ -58,10 +64,8 @@ std::vector<LayoutId> RosterGathering::missing_layouts(const wire::JoinRanks& sa
 
 bool RosterGathering::complete() const {
   if (world_size_ == 0 || ranks_.size() != world_size_) return false;
-  for (const auto& [rank, known] : ranks_) {
-    if (!layouts_.contains(known.layout_id)) return false;
-  }
-  return true;
+  return std::all_of(layouts_.begin(), layouts_.end(),
+                     [](const auto& layout) { return layout.second != nullptr; });
 }
 
 Result<std::shared_ptr<const World>> RosterGathering::make_world() const {

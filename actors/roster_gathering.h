@@ -16,7 +16,7 @@ class RosterGathering {
   // Takes what a host says of its ranks; the same again changes nothing. Code::refused names the two that
   // disagree.
   Status add(const wire::JoinRanks& said);
-  void add_layout(LayoutPtr layout);
+  void add_layout(LayoutPtr layout);  // one that no rank has named is not kept
   // Layouts that ranks of this message have and nobody has sent yet.
   std::vector<LayoutId> missing_layouts(const wire::JoinRanks& said) const;
 
@@ -36,7 +36,7 @@ class RosterGathering {
   std::optional<SaveOptions> options_;
   std::string first_host_;
   std::map<Rank, Known> ranks_;
-  std::map<LayoutId, LayoutPtr> layouts_;
+  std::map<LayoutId, LayoutPtr> layouts_;  // of those that ranks named; null until somebody has sent it
 };
 
 }  // namespace shoal

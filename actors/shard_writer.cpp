@@ -106,14 +106,20 @@ class ShardWriter final : public Role {
         out.to_client(client, local::Refused{staged.step, staged.attempt,
                                              Status(Code::busy, std::to_string(kMaxSavesInFlight) +
                                                                     " saves are in flight on this node")});
-        out.to_client(client, local::SlabFree{staged.slab_id});
         return;
       }
       found = open_save(now, key, out);
     }
     Save& save = found->second;
     auto [share, fresh] = save.shares.try_emplace(rank);
-    if (!fresh) return;  // the same save again from the same rank: its attempt is counted by the client
+    if (!fresh) {
+      // By an earlier client of this rank: what it staged is what is saved.
+      out.to_client(client,
+                    local::Refused{staged.step, staged.attempt,
+                                   Status(Code::already_exists, "rank " + std::to_string(rank) + " staged " +
+                                                                    to_string(key) + " before")});
+      return;
+    }
     share->second.client = client;
     share->second.message = std::move(message);
     share->second.slab_id = staged.slab_id;
@@ -143,16 +149,16 @@ class ShardWriter final : public Role {
     if (found == clients_.end()) return;
     const Rank rank = found->second;
     clients_.erase(found);
-    if (attached_[rank] == client) {
+    gone_.insert(client);
+    if (attached_[rank] == client) {  // else another client of this rank has come, and may still stage
       attached_.erase(rank);
       lost_.insert(rank);
+      std::vector<AttemptKey> without;
+      for (auto& [key, save] : saves_) {
+        if (!save.shares.contains(rank)) without.push_back(key);
+      }
+      for (const AttemptKey& key : without) fail(now, key, rank, trainer_ended(), out);
     }
-    gone_.insert(client);
-    std::vector<AttemptKey> without;
-    for (auto& [key, save] : saves_) {
-      if (!save.shares.contains(rank)) without.push_back(key);
-    }
-    for (const AttemptKey& key : without) fail(now, key, rank, trainer_ended(), out);
     forget_if_unused(client, out);
   }
 
@@ -416,7 +422,8 @@ class ShardWriter final : public Role {
     timers_.cancel(&save.resend, out);
     timers_.cancel(&save.partial, out);
     timers_.cancel(&save.deadline, out);
-    decided_.emplace(key, Outcome{committed, committed ? "it was committed without this rank" : cause});
+    decided_.emplace(key,
+                     Outcome{committed, committed ? "what this rank had staged before is committed" : cause});
     if (decided_.size() > kMaxDecisionsRemembered) decided_.erase(decided_.begin());
     std::vector<ClientId> told;
     for (auto& [rank, share] : save.shares) {

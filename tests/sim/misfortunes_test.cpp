@@ -109,5 +109,72 @@ TEST_F(ALoaderByItself, IgnoresPlacedOfABatchThatIsStillBeingRead) {
   EXPECT_TRUE(std::get<local::LoadDone>(*said_.back()).outcome.ok());
 }
 
+// Four ranks on two hosts, with a roster.
+class FourRanks : public ::testing::Test {
+ protected:
+  explicit FourRanks(const SaveOptions& options = {})
+      : job_(VirtualJob::start(host_, facts_of(1), 2, 4, pipeline_job(4, 1, 2))) {
+    for (auto& trainer : job_.trainers) trainer->declare(options);
+    job_.run(kPatience);
+  }
+
+  // A trainer of this rank, beside what is left of the one before.
+  VirtualTrainer& another(Rank rank) {
+    job_.trainers.push_back(
+        std::make_unique<VirtualTrainer>(host_, rank / 2, rank, 4, pipeline_job(4, 1, 2)[rank]));
+    job_.trainers.back()->declare();
+    return *job_.trainers.back();
+  }
+
+  VirtualHost host_;
+  VirtualJob job_;
+};
+
+TEST_F(FourRanks, TellATrainerThatStagesWhatItsPredecessorHadStaged) {
+  for (Rank rank : {0u, 1u, 2u}) job_.trainers[rank]->save(1);
+  job_.trainers[2]->end();
+  job_.run(kPatience);
+  VirtualTrainer& again = another(2);
+  job_.run(kPatience);
+  again.save(1);
+  job_.run(kPatience);
+  ASSERT_TRUE(again.refused().has_value());
+  EXPECT_EQ(again.refused()->why.code(), Code::already_exists);
+  EXPECT_EQ(again.slabs_free(),
+            0u);  // Refused says that already: said twice, it would free the slab's next use
+  job_.trainers[3]->save(1);
+  job_.run(kPatience);
+  EXPECT_TRUE(job_.trainers[0]->decided().at({1, 1}).outcome.ok());
+  another(2).save(1);  // now it is committed
+  job_.run(kPatience);
+  EXPECT_THAT(job_.trainers.back()->decided().at({1, 1}).outcome.message(), HasSubstr("is committed"));
+}
+
+TEST_F(FourRanks, GoOnWhenARankComesBackBeforeItsOldConnectionIsLost) {
+  job_.trainers[0]->save(1);
+  job_.trainers[1]->save(1);
+  job_.trainers[2]->save(1);
+  VirtualTrainer& again = another(3);
+  job_.run(kPatience);
+  job_.trainers[3]->end();
+  job_.run(kPatience);
+  again.save(1);
+  job_.run(kPatience);
+  EXPECT_TRUE(again.decided().at({1, 1}).outcome.ok());
+}
+
+TEST(ACoordinator, KeepsNoLayoutThatNobodyNamed) {
+  auto coordinator = make_coordinator(facts_of(1));
+  LayoutPtr layout = pipeline_job(1, 1, 1)[0];
+  std::weak_ptr<const Layout> kept = layout;
+  Effects effects;
+  coordinator->handle(0, event::Started{}, effects);
+  auto body = std::make_shared<const WireBody>(wire::Layouts{{std::move(layout)}});
+  coordinator->handle(0, event::Received{kFirstPeerNode, {RoleKind::planner, RoleKind::coordinator, body}},
+                      effects);
+  body.reset();
+  EXPECT_TRUE(kept.expired());
+}
+
 }  // namespace
 }  // namespace shoal

@@ -130,6 +130,8 @@ bool VirtualTrainer::listen() {
       ++slabs_freed_;
     } else if (const auto* failed = std::get_if<local::Failed>(message.get())) {
       failed_ = *failed;
+    } else if (const auto* refused = std::get_if<local::Refused>(message.get())) {
+      refused_ = *refused;
     } else if (const auto* found = std::get_if<local::Found>(message.get())) {
       found_ = *found;
     } else if (const auto* done = std::get_if<local::LoadDone>(message.get())) {

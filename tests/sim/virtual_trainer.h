@@ -34,6 +34,7 @@ class VirtualTrainer {
   const std::map<std::pair<uint64_t, uint32_t>, local::Decided>& decided() const { return decided_; }
   size_t slabs_free() const { return slabs_freed_; }
   const std::optional<local::Failed>& failed() const { return failed_; }
+  const std::optional<local::Refused>& refused() const { return refused_; }
   const std::optional<local::Found>& found() const { return found_; }
   const std::optional<local::LoadDone>& load_done() const { return load_done_; }
   uint64_t bytes_staged() const { return bytes_staged_; }
@@ -59,6 +60,7 @@ class VirtualTrainer {
   size_t slabs_freed_ = 0;
   uint64_t bytes_staged_ = 0;
   std::optional<local::Failed> failed_;
+  std::optional<local::Refused> refused_;
   std::optional<local::Found> found_;
   std::optional<local::LoadDone> load_done_;
 };
