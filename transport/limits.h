@@ -13,12 +13,17 @@ inline constexpr size_t kMaxUnprovenSessions = 256;
 // How long an ended session waits for the other side to have read why, before the connection is cut.
 inline constexpr uint32_t kFarewellMs = 500;
 static_assert(kFarewellMs < kHandshakeTimeoutMs);
+// A large message that has its turn must go on: a chunk that does not arrive in this time ends the session.
+// Heartbeats do not tell, they may take another way than bulk data.
+inline constexpr uint32_t kMessageStallMs = 10000;
+static_assert(kMessageStallMs > kPeerLostAfterMs);
 
 struct TransportLimits {
   uint32_t heartbeat_interval_ms = kHeartbeatIntervalMs;
   uint32_t peer_lost_after_ms = kPeerLostAfterMs;
   uint32_t handshake_timeout_ms = kHandshakeTimeoutMs;
   uint32_t farewell_ms = kFarewellMs;
+  uint32_t message_stall_ms = kMessageStallMs;
   size_t queued_bytes_per_peer = kMaxQueuedBytesPerPeer;
   size_t queued_messages_per_peer = kMaxQueuedMessagesPerPeer;
   size_t inbound_bytes = kMaxInboundBytes;

@@ -150,8 +150,10 @@ Status Session::check_order(const FrameHeader& header) const {
                             header.sequence, header.offset, next_in_, incoming_.size()));
 }
 
-MutableByteView Session::fetch_buffer() {
+MutableByteView Session::fetch_buffer(uint64_t now_ms) {
   SHOAL_CHECK(is_fetching_);
+  has_turn_ = true;
+  progressed_ms_ = now_ms;
   try {
     incoming_.reserve(announced_message_bytes());
     incoming_.resize(announced_.offset + announced_.payload_bytes);
@@ -168,8 +170,9 @@ void Session::on_fetched(uint64_t now_ms) {
   SHOAL_CHECK(is_fetching_);
   is_fetching_ = false;
   if (phase_ != Phase::up) return;
-  last_heard_ms_ = now_ms;
+  last_heard_ms_ = progressed_ms_ = now_ms;
   if (incoming_.size() < announced_.message_bytes) return;
+  has_turn_ = false;
   if (Status fits = check_segment_table(incoming_); !fits.ok()) {
     ++malformed_frames_;
     end(fits);
@@ -181,7 +184,7 @@ void Session::on_fetched(uint64_t now_ms) {
 
 void Session::on_link_lost(const Status& why) {
   if (phase_ == Phase::ended) return;
-  finish(why);
+  finish(phase_ == Phase::attaching ? why.with_context("no data connection by UCX") : why);
   door_frames_.clear();
   frames_.clear();
 }
@@ -208,10 +211,17 @@ void Session::tick(uint64_t now_ms) {
   if (phase_ != Phase::up) return;
   if (now_ms - last_heard_ms_ >= limits_.peer_lost_after_ms) {
     end(Status(Code::unavailable, fmt::format("lost: silent for {} ms", now_ms - last_heard_ms_)));
+  } else if (is_stalled(now_ms)) {
+    end(Status(Code::unavailable, fmt::format("lost: a message of {} bytes stalled at {}",
+                                              announced_.message_bytes, announced_.offset)));
   } else if (now_ms - last_sent_ms_ >= limits_.heartbeat_interval_ms) {
     push_frame(FrameKind::heartbeat, Bytes());
     last_sent_ms_ = now_ms;
   }
+}
+
+bool Session::is_stalled(uint64_t now_ms) const {
+  return has_turn_ && now_ms - progressed_ms_ >= limits_.message_stall_ms;
 }
 
 uint64_t Session::next_due_ms() const {

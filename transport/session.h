@@ -65,7 +65,7 @@ class Session {
   size_t announced_message_bytes() const { return static_cast<size_t>(announced_.message_bytes); }
   bool announced_first_chunk() const { return announced_.offset == 0; }
   // Empty if there is no memory for it; then the session has ended.
-  MutableByteView fetch_buffer();
+  MutableByteView fetch_buffer(uint64_t now_ms);
   void on_fetched(uint64_t now_ms);
 
   // The connection broke, was refused or cannot be made. No frame can be sent any more.
@@ -95,6 +95,7 @@ class Session {
  private:
   void on_handshake(ByteView payload);
   void on_proven();
+  bool is_stalled(uint64_t now_ms) const;
   Status accept_frame(const FrameHeader& header, ByteView payload) const;
   Status check_order(const FrameHeader& header) const;
   void push_frame(FrameKind kind, Bytes payload);
@@ -117,7 +118,9 @@ class Session {
 
   FrameHeader announced_;
   bool is_fetching_ = false;
-  Bytes incoming_;  // the message that arrives in chunks, as far as it is there
+  bool has_turn_ = false;       // the incoming message has its memory
+  uint64_t progressed_ms_ = 0;  // when it last went on
+  Bytes incoming_;              // the message that arrives in chunks, as far as it is there
 
   std::vector<OutgoingFrame> door_frames_, frames_;
   std::vector<Bytes> messages_;

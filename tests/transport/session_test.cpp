@@ -82,7 +82,7 @@ TEST(Session, PutsALargeMessageTogetherFromItsChunks) {
     ByteView part = ByteView(message).subspan(at, std::min(kRendezvousChunkBytes, message.size() - at));
     ASSERT_TRUE(wire.listener.on_announced(wire.connector.seal(message.size(), at, part.size(), true),
                                            part.size(), 0));
-    MutableByteView room = wire.listener.fetch_buffer();
+    MutableByteView room = wire.listener.fetch_buffer(0);
     ASSERT_EQ(room.size(), part.size());
     std::copy(part.begin(), part.end(), room.begin());
     wire.listener.on_fetched(0);
@@ -135,7 +135,7 @@ TEST(Session, EndsForAMessageBetweenTheChunksOfAnother) {
   UpWire wire;
   FrameHeaderBytes chunk = wire.connector.seal(2 * kRendezvousChunkBytes, 0, kRendezvousChunkBytes, true);
   ASSERT_TRUE(wire.listener.on_announced(chunk, kRendezvousChunkBytes, 0));
-  ASSERT_FALSE(wire.listener.fetch_buffer().empty());
+  ASSERT_FALSE(wire.listener.fetch_buffer(0).empty());
   wire.listener.on_fetched(0);
   Bytes message = make_message(64, 1);
   wire.listener.on_frame(wire.connector.seal(64, 0, 64, false), message, 0);
@@ -247,6 +247,26 @@ TEST(Session, IsLostWhenThePeerIsSilent) {
   EXPECT_EQ(wire.listener.phase(), Session::Phase::up);
   wire.listener.tick(kPeerLostAfterMs);
   expect_ended(wire.listener, Code::unavailable, "silent for 2500 ms");
+}
+
+TEST(Session, EndsWhenAMessageStalls) {
+  UpWire wire;
+  FrameHeaderBytes chunk = wire.connector.seal(2 * kRendezvousChunkBytes, 0, kRendezvousChunkBytes, true);
+  ASSERT_TRUE(wire.listener.on_announced(chunk, kRendezvousChunkBytes, 0));
+  auto pass_heartbeats = [&](uint64_t from_ms, uint64_t until_ms) {
+    for (uint64_t now = from_ms; now < until_ms; now += kHeartbeatIntervalMs) {
+      wire.connector.tick(now);
+      wire.listener.tick(now);
+      wire.exchange(now);
+    }
+  };
+  pass_heartbeats(0, 2 * kMessageStallMs);
+  EXPECT_EQ(wire.listener.phase(), Session::Phase::up) << "it waits for its turn";
+  ASSERT_FALSE(wire.listener.fetch_buffer(2 * kMessageStallMs).empty());
+  pass_heartbeats(2 * kMessageStallMs, 3 * kMessageStallMs);
+  EXPECT_EQ(wire.listener.phase(), Session::Phase::up);
+  wire.listener.tick(3 * kMessageStallMs);
+  expect_ended(wire.listener, Code::unavailable, "a message of 8388608 bytes stalled at 0");
 }
 
 TEST(Session, EndsWhenTheHandshakeTakesTooLong) {

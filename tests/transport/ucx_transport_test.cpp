@@ -155,6 +155,30 @@ TEST(UcxTransport, TalksToItself) {
   EXPECT_TRUE(node.handler.wait([](auto& self) { return self.messages() == 2; }));
 }
 
+TEST(UcxTransport, ListensOnAllAddressesAndFindsHostsByName) {
+  UcxTransportOptions options = make_options(true, "listener");
+  options.listen = "0.0.0.0:0";
+  Node listener(std::move(options)), connector(make_options(false, "connector"));
+  ASSERT_TRUE(listener.start().ok() && connector.start().ok());
+  HostPort address = *parse_host_port(listener.address());
+  PeerId peer = connector.transport->connect("localhost:" + std::to_string(address.port));
+  EXPECT_TRUE(connector.handler.wait_up(peer)) << connector.handler.wait_lost(peer).to_string();
+}
+
+// Regression: UCX 1.13 wrote past the end of memory when it listened on an IPv6 address.
+TEST(UcxTransport, RefusesAddressesOfIpv6) {
+  UcxTransportOptions options = make_options(true, "listener");
+  options.listen = "[::1]:0";
+  RecordingHandler handler;
+  Status started = make_ucx_transport(std::move(options))->start(handler);
+  EXPECT_EQ(started.code(), Code::invalid_argument);
+  EXPECT_THAT(started.message(), HasSubstr("IPv6"));
+  Node connector(make_options(false, "connector"));
+  ASSERT_TRUE(connector.start().ok());
+  Status why = connector.handler.wait_lost(connector.transport->connect("[::1]:1"));
+  EXPECT_EQ(why.code(), Code::invalid_argument);
+}
+
 TEST(UcxTransport, ServesManyPeersAtOnce) {
   constexpr size_t kPeers = 8, kMessages = 200;
   Node listener(make_options(true, "listener"));

@@ -151,7 +151,7 @@ void Engine::start_fetches() {
 }
 
 void Engine::fetch(Peer& peer) {
-  MutableByteView room = peer.session->fetch_buffer();
+  MutableByteView room = peer.session->fetch_buffer(now_ms_);
   void* descriptor = std::exchange(peer.announced, nullptr);
   if (room.empty()) return worker_->drop(descriptor);
   Operation& operation = operations_.emplace_back();

@@ -17,12 +17,14 @@ Result<SocketAddress> resolve(const HostPort& address, bool numeric_only) {
   if (error != 0) {
     return Status(Code::unavailable, "the host " + address.host + " is not known: " + gai_strerror(error));
   }
-  // UCX's TCP speaks IPv4 by preference: so does the choice among a name's addresses.
+  // A listener on an IPv6 address makes UCX 1.13 write past the end of memory where its TCP speaks IPv4, and
+  // that is what it speaks by default.
   const addrinfo* chosen = found;
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    if (each->ai_family != AF_INET) continue;
-    chosen = each;
-    break;
+  while (chosen != nullptr && chosen->ai_family != AF_INET) chosen = chosen->ai_next;
+  if (chosen == nullptr) {
+    freeaddrinfo(found);
+    return Status(Code::invalid_argument,
+                  address.host + " has only IPv6 addresses, which UCX 1.13 cannot serve");
   }
   SocketAddress out;
   out.bytes = chosen->ai_addrlen;

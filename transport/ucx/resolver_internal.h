@@ -22,7 +22,8 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// Blocks if the host is a name and `numeric_only` is false. Code::unavailable if there is no such host.
+// Blocks if the host is a name and `numeric_only` is false. Code::unavailable if there is no such host,
+// Code::invalid_argument if it has no IPv4 address.
 Result<SocketAddress> resolve(const HostPort& address, bool numeric_only);
 
 class Resolver {
