@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "actors/attempt_watch.h"
 #include "actors/coordinator_plans.h"
@@ -35,6 +36,7 @@ class Coordinator final : public Role {
       timers_.fired(now, *timer, out);
     } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
       nodes_.erase(peer->node);
+      early_joins_.erase(peer->node);
     } else if (std::get_if<event::Started>(&event)) {
       recover(out);
     } else if (std::get_if<event::Drain>(&event)) {
@@ -67,7 +69,9 @@ class Coordinator final : public Role {
                         auto record = result_as<RosterRecord>(std::move(result));
                         if (record.ok()) roster_stands(now, *record, then_out);
                         roster_asked_ = true;
-                        consider_roster(then_out);
+                        for (const auto& [node, join] : std::exchange(early_joins_, {})) {
+                          if (!plans_) on_join(node, join, then_out);
+                        }
                       });
     operations_.start(operation::ListAttempts{}, out,
                       [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
@@ -138,6 +142,10 @@ class Coordinator final : public Role {
       return out.send(from, RoleKind::planner,
                       wire::RosterIs{plans_->world_ptr(), plans_->options(), kRuleVersion});
     }
+    if (!roster_asked_) {  // what a host says is judged by the roster of the root, where there is one
+      early_joins_.insert_or_assign(from, join);
+      return;
+    }
     if (Status status = gathering_.add(join); !status.ok()) return refuse_all(status, out);
     if (auto missing = gathering_.missing_layouts(join); !missing.empty()) {
       out.send(from, RoleKind::planner, wire::LayoutsWanted{std::move(missing)});
@@ -146,7 +154,7 @@ class Coordinator final : public Role {
   }
 
   void consider_roster(EffectWriter& out) {
-    if (!roster_asked_ || plans_ || publishing_roster_ || !refused_.ok() || !gathering_.complete()) return;
+    if (plans_ || publishing_roster_ || !refused_.ok() || !gathering_.complete()) return;
     auto world = gathering_.make_world();
     if (!world.ok()) return refuse_all(world.status(), out);
     publish_roster(RosterRecord{*world, gathering_.options(), kRuleVersion}, out);
@@ -371,6 +379,7 @@ class Coordinator final : public Role {
   std::set<NodeId> nodes_;  // that have spoken in this epoch and are not lost
   RosterGathering gathering_;
   bool roster_asked_ = false;
+  std::map<NodeId, wire::JoinRanks> early_joins_;  // came before the root had been asked for its roster
   bool publishing_roster_ = false;
   Status refused_;
   std::unique_ptr<ExpectedPlans> plans_;

@@ -37,7 +37,7 @@ std::vector<LayoutPtr> pipeline_job(uint32_t world_size, uint32_t stages, uint64
   return layouts;
 }
 
-std::vector<LayoutPtr> flat_job(uint32_t world_size) {
+std::vector<LayoutPtr> flat_job(uint32_t world_size, Rank rng_of) {
   const Mesh mesh = Mesh::contiguous({world_size});
   LayoutBuilder builder;
   for (uint32_t layer = 0; layer < 4; ++layer) {
@@ -47,7 +47,7 @@ std::vector<LayoutPtr> flat_job(uint32_t world_size) {
     builder.add_tensor(name + ".norm.weight", DType::f32, {50}, mesh, {Placement::replicate()});
     builder.add_value(name + ".mlp.weight.step", DType::f32, {}, mesh, true);
   }
-  builder.add_object("rng@rank63", mesh, true);
+  builder.add_object(rank_fqn("rng", rng_of), mesh, true);
   auto layout = std::move(builder).build();
   SHOAL_CHECK(layout.ok());
   return std::vector<LayoutPtr>(world_size, *layout);

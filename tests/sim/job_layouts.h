@@ -12,6 +12,6 @@ namespace shoal {
 std::vector<LayoutPtr> pipeline_job(uint32_t world_size, uint32_t stages, uint64_t tp);
 
 // What a job of other ranks wants of that state of 64 ranks: every tensor, over one flat mesh.
-std::vector<LayoutPtr> flat_job(uint32_t world_size);
+std::vector<LayoutPtr> flat_job(uint32_t world_size, Rank rng_of = 63);
 
 }  // namespace shoal

@@ -176,5 +176,134 @@ TEST(ACoordinator, KeepsNoLayoutThatNobodyNamed) {
   EXPECT_TRUE(kept.expired());
 }
 
+class EveryDedupe : public ::testing::TestWithParam<Dedupe> {};
+
+TEST_P(EveryDedupe, LoadsTheSameOnOtherRanks) {
+  VirtualHost host;
+  SaveOptions options;
+  options.dedupe = GetParam();
+  options.unit_bytes = 1024;
+  VirtualJob job = VirtualJob::start(host, facts_of(1), 4, 8, pipeline_job(8, 2, 2));
+  for (auto& trainer : job.trainers) trainer->declare(options);
+  for (auto& trainer : job.trainers) trainer->save(1);
+  job.run(kPatience);
+  for (auto& trainer : job.trainers) trainer->save(2);
+  job.run(kPatience);
+  for (uint64_t step : {1, 2}) {
+    for (uint32_t world_size : {1u, 3u}) {
+      VirtualJob next = VirtualJob::start(host, facts_of(2), 1, world_size, flat_job(world_size, 7));
+      for (auto& trainer : next.trainers) trainer->load(step);
+      next.run(kPatience);
+      for (auto& trainer : next.trainers) {
+        ASSERT_TRUE(trainer->load_done().has_value());
+        EXPECT_EQ(trainer->load_done()->outcome, ok_status());
+        EXPECT_EQ(trainer->check_loaded(step), "");
+      }
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, EveryDedupe,
+                         ::testing::Values(Dedupe::balanced, Dedupe::lowest_rank, Dedupe::none));
+
+TEST_F(FourRanks, CommitUnderACoordinatorThatComesAfterTheyReported) {
+  for (Rank rank : {2u, 3u}) job_.trainers[rank]->save(1);
+  job_.run(kPatience);
+  host_.kill_node(0);
+  NodeFacts facts = facts_of(1);
+  facts.epoch = 2;
+  facts.host = "host0";
+  const size_t node = host_.add_node(facts, true);
+  const auto layouts = pipeline_job(4, 1, 2);
+  for (Rank rank : {0u, 1u}) {
+    job_.trainers[rank] = std::make_unique<VirtualTrainer>(host_, node, rank, 4, layouts[rank]);
+    job_.trainers[rank]->declare();
+  }
+  job_.run(kPatience);
+  EXPECT_TRUE(job_.trainers[0]->has_roster());
+  for (Rank rank : {0u, 1u}) job_.trainers[rank]->save(1);
+  host_.run_for(15'000 * kMillisecond);
+  job_.run(kPatience);
+  for (auto& trainer : job_.trainers) {
+    ASSERT_TRUE(trainer->decided().contains({1, 1}));
+    EXPECT_EQ(trainer->decided().at({1, 1}).outcome, ok_status());
+  }
+}
+
+TEST_F(FourRanks, LoadTheOlderAttemptOfAStepWhoseNewestWasAborted) {
+  for (auto& trainer : job_.trainers) trainer->save(5);
+  job_.run(kPatience);
+  for (auto& trainer : job_.trainers) trainer->save(3);  // rolled back
+  job_.run(kPatience);
+  for (Rank rank : {0u, 1u, 2u}) job_.trainers[rank]->save(5, 2);
+  job_.run(kPatience);
+  job_.trainers[3]->end();
+  job_.run(kPatience);
+  EXPECT_EQ(job_.trainers[0]->decided().at({5, 2}).outcome.code(), Code::aborted);
+  EXPECT_EQ(job_.trainers[0]->decided().at({5, 1}).outcome, ok_status());
+  EXPECT_EQ(job_.trainers[0]->decided().at({3, 1}).outcome, ok_status());
+  VirtualJob next = VirtualJob::start(host_, facts_of(2), 1, 1, flat_job(1, 3));
+  next.trainers[0]->load(5);
+  next.run(kPatience);
+  EXPECT_EQ(next.trainers[0]->found()->checkpoint.key, (AttemptKey{1, 5, 1}));
+  EXPECT_EQ(next.trainers[0]->check_loaded(5), "");
+  next.trainers[0]->load(std::nullopt);
+  next.run(kPatience);
+  EXPECT_EQ(next.trainers[0]->found()->checkpoint.key, (AttemptKey{1, 5, 1}));
+}
+
+TEST_F(FourRanks, DecideASaveThatWasAbortedWhileOthersWere) {
+  job_.trainers[0]->save(1);
+  job_.trainers[1]->save(1);
+  job_.trainers[3]->end();
+  job_.run(kPatience);
+  job_.trainers[2]->save(1);
+  job_.run(kPatience);
+  for (Rank rank : {0u, 1u, 2u}) {
+    ASSERT_TRUE(job_.trainers[rank]->decided().contains({1, 1})) << rank;
+    EXPECT_EQ(job_.trainers[rank]->decided().at({1, 1}).outcome.code(), Code::aborted);
+    EXPECT_THAT(job_.trainers[rank]->decided().at({1, 1}).outcome.message(), HasSubstr("rank 3"));
+    EXPECT_EQ(job_.trainers[rank]->slabs_free(), 1u);
+  }
+}
+
+TEST_F(FourRanks, LoadObjectsWithoutBytesAndOnesLargerThanTheWindow) {
+  const uint64_t many = 900'000;  // an object of this step has 7 bytes a step
+  for (uint64_t step : {uint64_t{0}, many}) {
+    for (auto& trainer : job_.trainers) trainer->save(step);
+    job_.run(kPatience);
+    EXPECT_EQ(job_.trainers[0]->decided().at({step, 1}).outcome, ok_status());
+  }
+  uint32_t generation = 2;
+  for (uint64_t tp : {1, 2, 4}) {
+    VirtualJob next = VirtualJob::start(host_, facts_of(generation++), 1, 4, pipeline_job(4, 1, tp));
+    for (uint64_t step : {uint64_t{0}, many}) {
+      for (auto& trainer : next.trainers) trainer->load(step, static_cast<uint32_t>(step) + 1);
+      next.run(kPatience);
+      for (auto& trainer : next.trainers) {
+        ASSERT_TRUE(trainer->load_done().has_value());
+        EXPECT_EQ(trainer->load_done()->outcome, ok_status());
+        EXPECT_EQ(trainer->check_loaded(step), "");
+      }
+    }
+  }
+}
+
+TEST(ARestartedCoordinator, HoldsToTheRosterOfTheRootWhateverAHostSaysFirst) {
+  VirtualHost host;
+  VirtualJob job = VirtualJob::start(host, facts_of(1), 1, 2, pipeline_job(2, 1, 1));
+  for (auto& trainer : job.trainers) trainer->declare();
+  job.run(kPatience);
+  host.kill_node(0);
+  VirtualJob again = VirtualJob::start(host, facts_of(1), 2, 2, pipeline_job(2, 1, 1));
+  SaveOptions other;
+  other.dedupe = Dedupe::none;
+  again.trainers[0]->declare();
+  again.trainers[1]->declare(other);
+  again.run(kPatience);
+  ASSERT_TRUE(again.trainers[1]->failed().has_value());
+  EXPECT_FALSE(again.trainers[0]->failed().has_value()) << again.trainers[0]->failed()->why.to_string();
+  EXPECT_TRUE(again.trainers[0]->has_roster());
+}
+
 }  // namespace
 }  // namespace shoal

@@ -34,6 +34,7 @@ uint32_t element_value(const std::string& fqn, uint64_t index, uint64_t step) {
 }
 
 std::string object_value(const std::string& fqn, uint64_t step) {
+  if (step == 0) return "";
   std::string value = fqn + " at step " + std::to_string(step);
   for (uint64_t i = 0; i < step; ++i) value += " and on";
   return value;
