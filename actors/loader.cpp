@@ -180,25 +180,32 @@ class Loader final : public Role {
                         if (!list.ok()) return fail(id, list.status(), then_out);
                         auto best = newest(*list);
                         if (!best.ok()) return fail(id, best.status(), then_out);
+                        std::vector<AttemptKey> undecided;
                         for (const AttemptInfo& info : list->attempts) {
-                          if (info.state != AttemptInfo::State::undecided || (*best && info.key < **best))
-                            continue;
-                          return await_decision(then_now, id, info.key, then_out);
+                          if (info.state != AttemptInfo::State::undecided) continue;
+                          if (!*best || **best < info.key) undecided.push_back(info.key);
                         }
+                        if (!undecided.empty()) return await_decisions(then_now, id, undecided, then_out);
                         publish_choice(id, *best, then_out);
                       });
   }
 
-  void await_decision(TimeNs now, const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
-    // An attempt of this generation has its own deadlines; one of an earlier generation is abandoned once
-    // nobody writes it.
-    const uint32_t patience_ms =
-        key.generation < facts_.generation ? facts_.times.abandoned_after_ms : facts_.times.node_deadline_ms;
-    watch_.watch(now, key, patience_ms * kMillisecond, "left undecided until a later load", out,
-                 [this, id](TimeNs then_now, Result<AttemptInfo::State> state, EffectWriter& then_out) {
-                   if (!state.ok()) return fail(id, state.status(), then_out);
-                   decide_earlier(then_now, id, then_out);
-                 });
+  // All at once, so that a load waits for the last of them, not for each in turn; then looks again.
+  void await_decisions(TimeNs now, const LoadKey& id, const std::vector<AttemptKey>& keys,
+                       EffectWriter& out) {
+    auto left = std::make_shared<size_t>(keys.size());
+    for (const AttemptKey& key : keys) {
+      // An attempt of this generation has its own deadlines; one of an earlier generation is abandoned once
+      // nobody writes it.
+      const uint32_t patience_ms = key.generation < facts_.generation ? facts_.times.abandoned_after_ms
+                                                                      : facts_.times.node_deadline_ms;
+      watch_.watch(
+          now, key, patience_ms * kMillisecond, "left undecided until a later load", out,
+          [this, id, left](TimeNs then_now, Result<AttemptInfo::State> state, EffectWriter& then_out) {
+            if (!state.ok()) return fail(id, state.status(), then_out);
+            if (--*left == 0) decide_earlier(then_now, id, then_out);
+          });
+    }
   }
 
   void publish_choice(const LoadKey& id, const std::optional<AttemptKey>& key, EffectWriter& out) {

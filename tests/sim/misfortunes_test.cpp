@@ -288,6 +288,31 @@ TEST_F(FourRanks, LoadObjectsWithoutBytesAndOnesLargerThanTheWindow) {
   }
 }
 
+TEST_F(FourRanks, LeaveSeveralAttemptsThatALoadSeesDecidedAtOnce) {
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  job_.run(kPatience);
+  for (uint64_t step : {2, 3, 4, 5}) {
+    for (Rank rank : {0u, 1u, 2u}) job_.trainers[rank]->save(step);
+  }
+  host_.run_for(100 * kMillisecond);
+  host_.kill_node(0);
+  host_.kill_node(1);
+  NodeFacts facts = facts_of(2);
+  facts.host = "host0";
+  const size_t node = host_.add_node(facts, false);  // no coordinator cleans up
+  VirtualTrainer trainer(host_, node, 0, 1, flat_job(1, 3)[0]);
+  trainer.load(std::nullopt);
+  host_.run_for(12'000 * kMillisecond);  // one attempt after the other would take four times ten seconds
+  trainer.listen();
+  ASSERT_TRUE(trainer.found().has_value());
+  while (trainer.listen()) host_.run_until_quiet(kPatience);
+  host_.run_until_quiet(kPatience);
+  trainer.listen();
+  ASSERT_TRUE(trainer.load_done().has_value());
+  EXPECT_EQ(trainer.found()->checkpoint.key, (AttemptKey{1, 1, 1}));
+  EXPECT_EQ(trainer.check_loaded(1), "");
+}
+
 TEST(ARestartedCoordinator, HoldsToTheRosterOfTheRootWhateverAHostSaysFirst) {
   VirtualHost host;
   VirtualJob job = VirtualJob::start(host, facts_of(1), 1, 2, pipeline_job(2, 1, 1));
