@@ -1,5 +1,5 @@
 // shoal node: the process beside the trainers of one host. Flags in, run_node out.
-#include "actors/node.h"
+#include "actors/node/node.h"
 
 #include <fmt/format.h>
 #include <signal.h>

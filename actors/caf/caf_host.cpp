@@ -18,8 +18,8 @@
 #include <optional>
 #include <utility>
 
-#include "actors/operation_pool.h"
-#include "actors/timer_thread.h"
+#include "actors/caf/operation_pool.h"
+#include "actors/caf/timer_thread.h"
 #include "base/check.h"
 
 namespace shoal {

@@ -1,6 +1,6 @@
 // The node's side of the unix socket, with real sockets: who is taken in, what is handed on in which order,
 // and that a client that misbehaves harms nobody else.
-#include "actors/local_server.h"
+#include "actors/node/local_server.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "actors/node_lock.h"
+#include "actors/node/lock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

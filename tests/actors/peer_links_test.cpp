@@ -1,6 +1,6 @@
 // Sessions as nodes: who is called what, what happens to messages, and how a lost coordinator is found again.
 // The transport is a fake that does what the test says.
-#include "actors/peer_links.h"
+#include "actors/node/peer_links.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

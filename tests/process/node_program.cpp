@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "actors/node.h"
+#include "actors/node/node.h"
 
 namespace {
 

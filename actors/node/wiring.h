@@ -10,11 +10,11 @@
 #include <string>
 
 #include "actors/caf/caf_host.h"
-#include "actors/local_server.h"
-#include "actors/node_log.h"
-#include "actors/node_stats.h"
-#include "actors/peer_links.h"
-#include "actors/slab_table.h"
+#include "actors/node/local_server.h"
+#include "actors/node/log.h"
+#include "actors/node/peer_links.h"
+#include "actors/node/slab_table.h"
+#include "actors/node/stats.h"
 
 namespace shoal {
 

@@ -1,4 +1,4 @@
-#include "actors/node_bootstrap.h"
+#include "actors/node/bootstrap.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

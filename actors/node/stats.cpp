@@ -1,4 +1,4 @@
-#include "actors/node_stats.h"
+#include "actors/node/stats.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "actors/node_wiring.h"
+#include "actors/node/wiring.h"
 
 #include <fmt/format.h>
 

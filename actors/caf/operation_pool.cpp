@@ -1,4 +1,4 @@
-#include "actors/operation_pool.h"
+#include "actors/caf/operation_pool.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "actors/timer_thread.h"
+#include "actors/caf/timer_thread.h"
 
 #include <chrono>
 #include <utility>

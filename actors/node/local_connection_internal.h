@@ -9,7 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include "actors/local_server.h"
+#include "actors/node/local_server.h"
 
 namespace shoal {
 

@@ -1,4 +1,4 @@
-#include "actors/peer_links.h"
+#include "actors/node/peer_links.h"
 
 #include <fmt/format.h>
 

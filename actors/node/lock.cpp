@@ -1,4 +1,4 @@
-#include "actors/node_lock.h"
+#include "actors/node/lock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "actors/node.h"
+#include "actors/node/node.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,14 +10,14 @@
 #include <utility>
 
 #include "actors/caf/caf_host.h"
-#include "actors/local_server.h"
-#include "actors/node_bootstrap.h"
-#include "actors/node_lock.h"
-#include "actors/node_log.h"
-#include "actors/node_stats.h"
-#include "actors/node_wiring.h"
-#include "actors/peer_links.h"
-#include "actors/slab_table.h"
+#include "actors/node/bootstrap.h"
+#include "actors/node/local_server.h"
+#include "actors/node/lock.h"
+#include "actors/node/log.h"
+#include "actors/node/peer_links.h"
+#include "actors/node/slab_table.h"
+#include "actors/node/stats.h"
+#include "actors/node/wiring.h"
 #include "storage/run_root.h"
 #include "transport/ucx/ucx_transport.h"
 

@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "actors/node/slab_table.h"
 #include "actors/operation.h"
-#include "actors/slab_table.h"
 #include "base/status.h"
 #include "local/messages.h"
 #include "local/socket.h"

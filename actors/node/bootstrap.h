@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "actors/node.h"
+#include "actors/node/node.h"
 #include "base/status.h"
 #include "storage/catalog.h"
 #include "storage/file_system.h"

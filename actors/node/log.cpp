@@ -1,4 +1,4 @@
-#include "actors/node_log.h"
+#include "actors/node/log.h"
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>

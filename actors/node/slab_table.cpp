@@ -1,4 +1,4 @@
-#include "actors/slab_table.h"
+#include "actors/node/slab_table.h"
 
 #include <fmt/format.h>
 #include <sys/mman.h>

@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "actors/local_connection_internal.h"
+#include "actors/node/local_connection_internal.h"
 
 namespace shoal {
 

@@ -1,4 +1,4 @@
-#include "actors/local_server.h"
+#include "actors/node/local_server.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "actors/local_connection_internal.h"
+#include "actors/node/local_connection_internal.h"
 
 namespace shoal {
 
