@@ -1,0 +1,124 @@
+// ShardWriter: one a node. Persists what local ranks staged, reports it, and tells the clients what was
+// decided. docs/protocol.md, "A save". What clients say and what is written: shard_writer.cpp; reports and
+// decisions: shard_report.cpp.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/continuations.h"
+#include "actors/role.h"
+
+namespace shoal {
+
+class ShardWriter final : public Role {
+ public:
+  explicit ShardWriter(const NodeFacts& facts) : facts_(facts) {}
+
+  RoleKind kind() const override { return RoleKind::shard_writer; }
+
+  void handle(TimeNs now, const Event& event, Effects& effects) override;
+
+ private:
+  struct Share {  // of one rank in one save
+    ClientId client = 0;
+    std::shared_ptr<const LocalMessage> message;  // the Staged, until it is planned
+    uint32_t slab_id = 0;
+    bool planned = false;
+    bool slab_in_use = true;
+    size_t files_writing = 0;
+    PlanId plan_id;
+    std::vector<wire::WrittenFile> files;
+    bool written = false;
+  };
+  struct Save {
+    std::map<Rank, Share> shares;
+    Status failure;  // the first here
+    Rank failed_rank = 0;
+    bool deciding = false;
+    size_t reported = 0;  // ranks in the last report
+    bool partial_due = false;
+    TimerId resend = 0, partial = 0, deadline = 0;
+    Backoff backoff;
+    explicit Save(const RoleTimes& times) : backoff(times) {}
+  };
+  struct Outcome {
+    bool committed = false;
+    std::string cause;
+  };
+
+  // --- clients ---
+  void on_client(TimeNs now, ClientId client, const std::shared_ptr<const LocalMessage>& message,
+                 EffectWriter& out);
+  void on_staged(TimeNs now, ClientId client, std::shared_ptr<const LocalMessage> message,
+                 const local::Staged& staged, EffectWriter& out);
+  std::map<AttemptKey, Save>::iterator open_save(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  static Status trainer_ended();
+  void on_client_lost(TimeNs now, ClientId client, EffectWriter& out);
+  // A client that is gone keeps its slabs until they are written or dropped.
+  void forget_if_unused(ClientId client, EffectWriter& out);
+  void free_slab(Share& share, EffectWriter& out);
+
+  // --- planning and writing ---
+  void on_world(TimeNs now, const event::WorldKnown& known, EffectWriter& out);
+  void fail_unplanned(TimeNs now, EffectWriter& out);
+  template <class Act>
+  void for_each_unplanned(Act&& act) {
+    std::vector<std::pair<AttemptKey, Rank>> unplanned;
+    for (const auto& [key, save] : saves_) {
+      for (const auto& [rank, share] : save.shares) {
+        if (!share.planned) unplanned.emplace_back(key, rank);
+      }
+    }
+    for (const auto& [key, rank] : unplanned) {
+      if (saves_.contains(key)) act(key, rank);
+    }
+  }
+
+  Result<SavePlanPtr> plan_of(Rank rank);
+  void plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
+  void file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file, Result<WrittenShard> written,
+                    EffectWriter& out);
+  // A write that ended after its save had been decided: only the slab is left to free.
+  void release_late(const AttemptKey& key, Rank rank, EffectWriter& out);
+  void share_written(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
+
+  // --- reporting ---
+  // Every rank of this host that may take part has written.
+  bool all_here_written(const Save& save) const;
+  void consider_report(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  void send_report(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out);
+  void resend_all(TimeNs now, EffectWriter& out);
+  void fail(TimeNs now, const AttemptKey& key, Rank rank, Status why, EffectWriter& out);
+
+  // --- the decision ---
+  void on_message(TimeNs now, const WireBody& body, EffectWriter& out);
+  // No word within this node's own deadline: it publishes the tombstone itself and obeys whatever stands.
+  void give_up(const AttemptKey& key, EffectWriter& out);
+  void settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out);
+  void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, Metadata metadata,
+                    EffectWriter& out);
+
+  const NodeFacts facts_;
+  PendingOperations operations_;
+  PendingTimers timers_;
+  std::map<ClientId, Rank> clients_;  // attached now
+  std::map<Rank, ClientId> attached_;
+  std::set<Rank> lost_;      // were attached and are gone
+  std::set<ClientId> gone_;  // lost clients whose slabs are still kept
+  std::shared_ptr<const World> world_;
+  SaveOptions options_;
+  Status planning_failed_;
+  std::map<Rank, SavePlanPtr> plans_;
+  std::map<AttemptKey, Save> saves_;                   // in flight
+  std::map<std::pair<AttemptKey, Rank>, Share> late_;  // decided while a file was still being written
+  std::map<AttemptKey, Outcome> decided_;              // the newest kMaxDecisionsRemembered
+  size_t reading_ = 0;                                 // manifests being read for clients
+  bool draining_ = false;
+};
+
+}  // namespace shoal
