@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "local/socket.h"
@@ -44,7 +46,41 @@ int become(const SpawnOptions& options, pid_t parent, char** argv, char** envp) 
   return errno;
 }
 
+constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // execvp's, without PATH
+
+// 0, or why this file cannot be run, as errno.
+int program_error(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) return errno;
+  if (!S_ISREG(info.st_mode)) return EACCES;
+  return access(path.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
+Status cannot_run(const std::string& program, int number) {
+  return Status(number == ENOENT || number == ENOTDIR ? Code::not_found : Code::refused,
+                fmt::format("cannot run {}: {}", program, std::strerror(number)));
+}
+
 }  // namespace
+
+Status check_program(const std::string& program) {
+  int number = ENOENT;
+  if (program.find('/') != std::string::npos) {
+    number = program_error(program);
+  } else if (!program.empty()) {
+    const char* variable = std::getenv("PATH");
+    std::string_view folders = variable == nullptr ? kDefaultPath : std::string_view(variable);
+    for (bool more = true; more && number != 0;) {
+      size_t colon = folders.find(':');
+      std::string folder(folders.substr(0, colon));
+      int here = program_error((folder.empty() ? "." : folder) + "/" + program);
+      if (here == 0 || here == EACCES) number = here;  // as execvp: a later one may do
+      more = colon != std::string_view::npos;
+      if (more) folders.remove_prefix(colon + 1);
+    }
+  }
+  return number == 0 ? ok_status() : cannot_run(program, number);
+}
 
 Environment own_environment() {
   Environment out;
@@ -79,8 +115,7 @@ Result<pid_t> spawn(const SpawnOptions& options) {
   } while (size < 0 && errno == EINTR);
   if (size == 0) return pid;  // exec closed it
   waitpid(pid, nullptr, 0);
-  return Status(number == ENOENT ? Code::not_found : Code::refused,
-                fmt::format("cannot run {}: {}", options.arguments.front(), std::strerror(number)));
+  return cannot_run(options.arguments.front(), number);
 }
 
 int exit_status_of(int wait_status) {

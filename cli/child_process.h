@@ -28,6 +28,9 @@ struct SpawnOptions {
 // Code::not_found or refused where the program cannot be run.
 Result<pid_t> spawn(const SpawnOptions& options);
 
+// Whether spawn would find the program, and may run it, by name or in PATH: Code::not_found or refused.
+Status check_program(const std::string& program);
+
 // As a shell has it: 128 + n where signal n ended it.
 int exit_status_of(int wait_status);
 std::string describe_end(int wait_status);  // "exit status 3", "signal 9 (Killed)"

@@ -27,6 +27,7 @@ namespace {
 
 constexpr uint32_t kMaxLocalTrainers = 4096;
 constexpr uint16_t kDefaultMasterPort = 29500;  // torchrun's
+constexpr int kExitNoProgram = 127;             // as a shell
 
 struct LaunchFlags {
   uint32_t trainers = 1;
@@ -56,7 +57,7 @@ constexpr const char* kFooter =
     "\n"
     "Exit status: the worst of the trainers' (128 + n for one that signal n ended); at least 1 where the "
     "node\n"
-    "failed; 2 for bad arguments.";
+    "failed; 127 where there is no such command; 2 for bad arguments.";
 
 Status invalid(std::string message) {
   return Status(Code::invalid_argument, std::move(message));
@@ -223,13 +224,20 @@ class PlanMaker {
   uint32_t first_rank_ = 0, world_size_ = 0;
 };
 
+int report_failed(const Status& status) {
+  fmt::print(stderr, "shoal launch: {}\n", status.to_string());
+  return status.code() == Code::not_found ? kExitNoProgram : kExitFailed;
+}
+
 int run_launch(const LaunchFlags& flags) {
+  // Before the node claims a generation for a job that will never be.
+  Status runnable = flags.command.empty() ? ok_status() : check_program(flags.command.front());
+  if (!runnable.ok()) return report_failed(runnable);
   auto plan = PlanMaker(flags).make();
   if (!plan.ok()) return report_unusable(plan.status());
   auto status = Launcher(std::move(*plan)).run();
   if (status.ok()) return *status;
-  fmt::print(stderr, "shoal launch: {}\n", status.status().to_string());
-  return status.status().code() == Code::not_found ? 127 : 1;
+  return report_failed(status.status());
 }
 
 void add_options(CLI::App* command, LaunchFlags* flags) {

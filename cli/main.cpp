@@ -59,6 +59,7 @@ int main(int argc, char** argv) {
   shoal::add_ls_command(app, &chosen);
   shoal::add_show_command(app, &chosen);
   shoal::add_verify_command(app, &chosen);
+  shoal::add_restore_id_command(app, &chosen);
   try {
     app.parse(static_cast<int>(command_line - argv), argv);
   } catch (const CLI::ParseError& error) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <ctime>
+#include <limits>
 
 namespace shoal {
 
@@ -38,11 +40,11 @@ Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info) {
   auto decision = read_decision(storage, info.key);
   if (decision.ok()) {
     view.decision = std::move(*decision);
-  } else if (decision.status().code() == Code::corrupt) {
-    view.damage = decision.status();
-  } else {
-    return decision.status();
+    return view;
   }
+  Code code = decision.status().code();
+  if (code == Code::version || code == Code::not_found) return decision.status();
+  view.damage = decision.status();
   return view;
 }
 
@@ -65,6 +67,31 @@ Result<std::vector<AttemptView>> view_attempts(Storage& storage) {
   std::sort(views.begin(), views.end(),
             [](const AttemptView& a, const AttemptView& b) { return a.key < b.key; });
   return views;
+}
+
+namespace {
+
+std::optional<uint64_t> parse_step(const std::string& text) {
+  uint64_t step = 0;
+  const char* last = text.data() + text.size();
+  auto [end, error] = std::from_chars(text.data(), last, step);
+  if (text.empty() || error != std::errc() || end != last) return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const std::string& step_help) {
+  auto take_step = [choice](const std::string& text) {
+    choice->step = parse_step(text);
+    if (choice->step) return;
+    throw CLI::ValidationError("--step", fmt::format("'{}' is no step: a number from 0 to {} is needed", text,
+                                                     std::numeric_limits<uint64_t>::max()));
+  };
+  CLI::Option* step = command.add_option_function<std::string>("--step", take_step, step_help);
+  step->type_name("N");
+  command.add_option("--attempt", choice->attempt, "This attempt at the step alone, such as g3a1");
+  return step;
 }
 
 Status validate_choice(const AttemptChoice& choice) {

@@ -1,6 +1,8 @@
 // What ls, show and verify read of a root: from its files, never from a catalog, and nothing is written.
 #pragma once
 
+#include <CLI/CLI.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,6 +45,8 @@ struct AttemptChoice {
   std::optional<uint64_t> step;
   std::string attempt;  // "g3a1"; empty: any
 };
+// --step and --attempt. A step that is no number from 0 to 2^64 - 1 is refused by name.
+CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const std::string& step_help);
 // Code::invalid_argument for an attempt without a step, or one that is no name of an attempt.
 Status validate_choice(const AttemptChoice& choice);
 // Those that match, ascending; Code::not_found names what is not there.

@@ -234,9 +234,7 @@ void add_show_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("show", "Show the tensors, files and options of one checkpoint");
   auto options = std::make_shared<ShowOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
-  command->add_option("--step", options->choice.step, "This step instead of the latest checkpoint")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--attempt", options->choice.attempt, "This attempt at the step, such as g3a1");
+  add_choice_options(*command, &options->choice, "This step instead of the latest checkpoint");
   command->add_flag("--json", options->json, "One JSON object instead of tables");
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_show(*options); }; });

@@ -194,9 +194,7 @@ void add_verify_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("verify", "Re-read every byte of a checkpoint against its digests");
   auto options = std::make_shared<VerifyOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
-  CLI::Option* step = command->add_option("--step", options->choice.step, "Checkpoints at this step")
-                          ->check(CLI::NonNegativeNumber);
-  command->add_option("--attempt", options->choice.attempt, "This attempt at the step alone, such as g3a1");
+  CLI::Option* step = add_choice_options(*command, &options->choice, "Checkpoints at this step");
   command->add_flag("--all", options->all, "Every checkpoint")->excludes(step);
   command->add_option("--threads", options->threads, "Files read at once")
       ->check(CLI::Range(1u, kMaxVerifyThreads))

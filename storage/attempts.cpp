@@ -84,10 +84,8 @@ Result<AttemptList> list_attempts(Storage& storage) {
     auto info = inspect_attempt(storage, key);
     if (info.ok()) {
       out.attempts.push_back(*info);
-    } else if (info.status().code() == Code::corrupt || info.status().code() == Code::version) {
+    } else if (info.status().code() != Code::not_found) {  // else it was removed meanwhile
       out.damaged.emplace_back(key, info.status());
-    } else if (info.status().code() != Code::not_found) {
-      return info.status();
     }
   }
   return out;

@@ -68,21 +68,28 @@ Result<bool> create_record(Storage& storage, const RecordKind& kind, const std::
   return storage.create_exclusive(path, bytes);
 }
 
-// The numbers N of the objects "N" in a folder, ascending; none where the folder is not there.
-Result<std::vector<uint32_t>> numbered(Storage& storage, const std::string& folder) {
+// The numbers that a folder of claims shows; none where the folder is not there.
+struct ClaimedNumbers {
+  std::vector<uint32_t> numbers;  // N of what is called "N", a folder too, ascending
+  uint32_t highest_used = 0;      // of these and of what is called "N.ANYTHING": not to be claimed again
+};
+Result<ClaimedNumbers> list_numbers(Storage& storage, const std::string& folder) {
+  ClaimedNumbers out;
   auto listed = storage.list(folder);
-  if (!listed.ok() && listed.status().code() == Code::not_found) return std::vector<uint32_t>();
+  if (!listed.ok() && listed.status().code() == Code::not_found) return out;
   if (!listed.ok()) return listed.status();
-  std::vector<uint32_t> numbers;
   for (const ObjectInfo& object : *listed) {
+    if (is_partial(object.name)) continue;
     uint32_t number = 0;
-    const char* last = object.name.data() + object.name.size();
-    auto [end, error] = std::from_chars(object.name.data(), last, number);
-    bool canonical = error == std::errc() && end == last && object.name == std::to_string(number);
-    if (canonical && !object.is_folder) numbers.push_back(number);
+    std::string digits = object.name.substr(0, object.name.find('.'));
+    const char* last = digits.data() + digits.size();
+    auto [end, error] = std::from_chars(digits.data(), last, number);
+    if (error != std::errc() || end != last || digits != std::to_string(number)) continue;
+    if (digits == object.name) out.numbers.push_back(number);
+    out.highest_used = std::max(out.highest_used, number);
   }
-  std::sort(numbers.begin(), numbers.end());
-  return numbers;
+  std::sort(out.numbers.begin(), out.numbers.end());
+  return out;
 }
 
 Status wrong_number(uint32_t number) {
@@ -125,23 +132,82 @@ Result<RootId> read_root_id(Storage& storage) {
       [](schema::RootIdentity::Reader reader) { return Hash128::from_bytes(view_of(reader.getId())); });
 }
 
+// Returns the id that stands: this one, or that of whoever was first.
+Result<RootId> create_root_id(Storage& storage, const RootId& id) {
+  capnp::MallocMessageBuilder message;
+  auto root = message.initRoot<schema::RootIdentity>();
+  root.setId(data_of(id));
+  SHOAL_RETURN_IF_ERROR(create_record(storage, kRootIdRecord, kRootIdPath, root).status());
+  return read_root_id(storage);
+}
+
+// A new id would make strangers of the checkpoints that lie in a root.
+Status refuse_lost_id(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(""));
+  bool has_id = false;  // made by somebody else since we looked
+  const ObjectInfo* step = nullptr;
+  for (const ObjectInfo& object : listed) {
+    has_id = has_id || object.name == kRootIdPath;
+    if (object.is_folder && parse_step_folder(object.name)) step = &object;
+  }
+  if (has_id || step == nullptr) return ok_status();
+  return Status(Code::refused,
+                fmt::format("root {} has lost its {}, for {} lies there: `shoal restore-id {}` puts it back "
+                            "from the checkpoints",
+                            storage.describe(), kRootIdPath, step->name, storage.describe()));
+}
+
+// An error in reading the highest claim of a folder, with the way out.
+Status highest_is_damaged(const Status& status, Storage& storage, const std::string& path) {
+  if (status.code() == Code::version) return status;
+  return Status(status.code(), fmt::format("{}; where it cannot be brought back, rename it to {}/{}.damaged "
+                                           "once no job uses this root",
+                                           status.message(), storage.describe(), path));
+}
+
 }  // namespace
 
 Result<RootId> open_root(Storage& storage, bool create, const RootId& fresh) {
   auto id = read_root_id(storage);
   if (!id.ok() && id.status().code() == Code::not_found) {
+    SHOAL_RETURN_IF_ERROR(refuse_lost_id(storage));
     if (!create) {
       return Status(Code::not_found,
                     fmt::format("root {} holds no run: {} is not there", storage.describe(), kRootIdPath));
     }
-    capnp::MallocMessageBuilder message;
-    auto root = message.initRoot<schema::RootIdentity>();
-    root.setId(data_of(fresh));
-    SHOAL_RETURN_IF_ERROR(create_record(storage, kRootIdRecord, kRootIdPath, root).status());
-    id = read_root_id(storage);
+    id = create_root_id(storage, fresh);
   }
   if (id.ok() && create) SHOAL_RETURN_IF_ERROR(storage.sync_folder(""));
   return id;
+}
+
+Result<RootId> restore_root_id(Storage& storage) {
+  auto stands = read_root_id(storage);
+  if (stands.ok()) {
+    return Status(Code::already_exists,
+                  fmt::format("root {} has its {}: {}", storage.describe(), kRootIdPath, stands->to_hex()));
+  }
+  if (stands.status().code() != Code::not_found) return stands.status();
+  SHOAL_ASSIGN_OR_RETURN(AttemptList list, list_attempts(storage));
+  std::optional<Decision> first;
+  for (const AttemptInfo& info : list.attempts) {
+    if (info.state == AttemptInfo::State::undecided) continue;
+    auto decision = read_decision(storage, info.key);
+    if (!decision.ok()) continue;  // another one says the same
+    if (!first)
+      first = std::move(*decision);
+    else if (decision->root_id != first->root_id) {
+      return Status(Code::refused,
+                    fmt::format("root {} holds checkpoints of two runs: {} of {} and {} of {}",
+                                storage.describe(), attempt_folder(first->key), first->root_id.to_hex(),
+                                attempt_folder(decision->key), decision->root_id.to_hex()));
+    }
+  }
+  if (!first) {
+    return Status(Code::not_found, fmt::format("root {} has no decision that could be read and names the run",
+                                               storage.describe()));
+  }
+  return create_root_id(storage, first->root_id);
 }
 
 Status probe_storage(Storage& storage, const Nonce& nonce) {
@@ -165,10 +231,11 @@ Status probe_storage(Storage& storage, const Nonce& nonce) {
 }
 
 Result<std::optional<EpochRecord>> highest_epoch(Storage& storage) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<uint32_t> epochs, numbered(storage, kEpochsFolder));
-  if (epochs.empty()) return std::optional<EpochRecord>();
-  SHOAL_ASSIGN_OR_RETURN(EpochRecord record, read_epoch(storage, epochs.back()));
-  return std::optional<EpochRecord>(std::move(record));
+  SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers epochs, list_numbers(storage, kEpochsFolder));
+  if (epochs.numbers.empty()) return std::optional<EpochRecord>();
+  auto record = read_epoch(storage, epochs.numbers.back());
+  if (!record.ok()) return highest_is_damaged(record.status(), storage, epoch_path(epochs.numbers.back()));
+  return std::optional<EpochRecord>(std::move(*record));
 }
 
 Result<bool> claim_epoch(Storage& storage, const EpochRecord& record) {
@@ -187,19 +254,34 @@ Result<bool> claim_epoch(Storage& storage, const EpochRecord& record) {
   return winner.nonce == record.nonce;
 }
 
-Result<std::vector<GenerationRecord>> list_generations(Storage& storage) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<uint32_t> numbers, numbered(storage, kGenerationsFolder));
+namespace {
+
+Result<std::vector<GenerationRecord>> read_generations(Storage& storage,
+                                                       const std::vector<uint32_t>& numbers) {
   std::vector<GenerationRecord> records;
   for (uint32_t number : numbers) {
-    SHOAL_ASSIGN_OR_RETURN(records.emplace_back(), read_generation(storage, number));
+    auto record = read_generation(storage, number);
+    if (record.ok()) {
+      records.push_back(std::move(*record));
+    } else if (number == numbers.back() || record.status().code() == Code::version) {
+      return highest_is_damaged(record.status(), storage, generation_path(number));
+    }
   }
   return records;
+}
+
+}  // namespace
+
+Result<std::vector<GenerationRecord>> list_generations(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
+  return read_generations(storage, claimed.numbers);
 }
 
 Result<GenerationRecord> claim_generation(Storage& storage, const std::string& job_id, const Nonce& nonce) {
   SHOAL_RETURN_IF_ERROR(validate_text(job_id, kMaxJobIdBytes, "job id"));
   for (int tries = 0; tries < kMaxClaimTries; ++tries) {
-    SHOAL_ASSIGN_OR_RETURN(std::vector<GenerationRecord> records, list_generations(storage));
+    SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
+    SHOAL_ASSIGN_OR_RETURN(std::vector<GenerationRecord> records, read_generations(storage, claimed.numbers));
     auto ours = std::find_if(records.rbegin(), records.rend(),
                              [&](const auto& record) { return record.job_id == job_id; });
     if (ours == records.rbegin() && ours != records.rend()) {
@@ -212,7 +294,10 @@ Result<GenerationRecord> claim_generation(Storage& storage, const std::string& j
                                 storage.describe(), ours->generation, records.back().generation,
                                 records.back().job_id));
     }
-    GenerationRecord next{records.empty() ? 1 : records.back().generation + 1, job_id, nonce};
+    if (claimed.highest_used == ~uint32_t{0}) {
+      return Status(Code::refused, fmt::format("{}: no number is left for a generation", storage.describe()));
+    }
+    GenerationRecord next{claimed.highest_used + 1, job_id, nonce};
     capnp::MallocMessageBuilder message;
     auto root = message.initRoot<schema::GenerationClaim>();
     root.setGeneration(next.generation);

@@ -25,8 +25,12 @@ std::string shard_path(const AttemptKey& key, Rank rank, uint32_t file);
 std::optional<uint64_t> parse_step_folder(std::string_view name);                      // "step-00001000"
 std::optional<AttemptKey> parse_attempt_folder(uint64_t step, std::string_view name);  // "g3a1"
 
-// Reads ROOT_ID, or makes it (exclusively) with `fresh` when `create` is set. Code::not_found otherwise.
+// Reads ROOT_ID, or makes it (exclusively) with `fresh` when `create` is set. Code::not_found otherwise. A
+// root that holds attempts and no ROOT_ID has lost it: Code::refused, with the way out.
 Result<RootId> open_root(Storage& storage, bool create, const RootId& fresh);
+// Puts a lost ROOT_ID back from the decisions of the root, which name it. Code::already_exists where it is
+// there; Code::refused where decisions of two runs lie there; Code::not_found where none can be read.
+Result<RootId> restore_root_id(Storage& storage);
 // Proves exclusive create and list-after-create on this storage: creates a scratch name twice, the second
 // must fail.
 Status probe_storage(Storage& storage, const Nonce& nonce);
@@ -49,9 +53,11 @@ struct GenerationRecord {
   Nonce nonce;
 };
 // The generation of this job: the highest one if its job_id is ours, a new one if ours stands nowhere.
-// Code::refused when ours stands below the highest (a later incarnation has begun), naming it.
+// Code::refused when ours stands below the highest (a later incarnation has begun), naming it. A number of
+// which anything stands (N.roster, N.damaged) is not claimed again.
 Result<GenerationRecord> claim_generation(Storage& storage, const std::string& job_id, const Nonce& nonce);
-Result<std::vector<GenerationRecord>> list_generations(Storage& storage);  // ascending
+// Ascending. The highest one that is damaged is an error; damaged ones below it are left out: they are over.
+Result<std::vector<GenerationRecord>> list_generations(Storage& storage);
 
 // The first roster of a generation: generations/N.roster holds world and options. Returns what stands (ours
 // or the first).
@@ -73,8 +79,8 @@ struct AttemptInfo {
 };
 // Every attempt that has a folder, ascending. Reads each decision's head only (state), not whole manifests. A
 // state that is to be told to anybody is read with read_decision first, which makes sure that it lasts. A
-// damaged decision makes that attempt an error entry: listed in `damaged` with its status, and not in the
-// result.
+// folder or decision that cannot be read, for whatever reason, makes that attempt an error entry: listed in
+// `damaged` with its status, and not in the result.
 struct AttemptList {
   std::vector<AttemptInfo> attempts;
   std::vector<std::pair<AttemptKey, Status>> damaged;

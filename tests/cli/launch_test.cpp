@@ -179,6 +179,10 @@ TEST_F(LaunchTest, AProgramThatIsNotThereIsNamed) {
       run_process({SHOAL_PROGRAM, "launch", "--root", root(), "--", "/no/such/program"}, options());
   EXPECT_EQ(end.status, 127);
   EXPECT_THAT(end.err, HasSubstr("/no/such/program"));
+  EXPECT_FALSE(std::filesystem::exists(root())) << "a job that will never be claims nothing";
+  end = run_process({SHOAL_PROGRAM, "launch", "--root", root(), "--", "no-such-program"}, options());
+  EXPECT_EQ(end.status, 127);
+  EXPECT_THAT(end.err, HasSubstr("cannot run no-such-program"));
 }
 
 TEST_F(LaunchTest, WhatSeveralHostsNeedIsAskedForByName) {

@@ -86,6 +86,37 @@ TEST(Ls, ListsADamagedDecisionAndTheOthers) {
   EXPECT_EQ(count_lines(end.out), 6u);
 }
 
+TEST(Ls, ListsWhatCannotBeReadAndTheOthers) {
+  GoldenCopy copy;
+  const std::string link = "step-00000001/g1a1/manifest.shoal";
+  fs::rename(copy.path(link), copy.path("elsewhere"));
+  fs::create_symlink(copy.path("elsewhere"), copy.path(link));
+  ProcessEnd end = run_shoal({"ls", copy.root()});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.out, HasSubstr(link + ": cannot open"));
+  EXPECT_EQ(count_lines(end.out), 6u);
+  EXPECT_EQ(run_shoal({"verify", copy.root(), "--step", "4"}).status, 0);
+
+  fs::remove(copy.path(link));
+  fs::rename(copy.path("elsewhere"), copy.path(link));
+  fs::permissions(copy.path(link), fs::perms::none);
+  fs::permissions(fs::path(copy.root()).parent_path(), fs::perms::others_exec, fs::perm_options::add);
+  end = run_shoal({"ls", copy.root()}, {.unprivileged = true});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.out, HasSubstr(link + ": cannot open: not readable"));
+  EXPECT_EQ(count_lines(end.out), 6u);
+}
+
+TEST(RestoreId, PutsBackALostRootId) {
+  GoldenCopy copy;
+  std::string before = run_shoal({"ls", copy.root()}).out;
+  EXPECT_EQ(run_shoal({"restore-id", copy.root()}).status, 2) << "nothing is lost yet";
+  fs::remove(copy.path("ROOT_ID"));
+  expect_one_line_error(run_shoal({"ls", copy.root()}), "shoal restore-id " + copy.root());
+  EXPECT_EQ(run_shoal({"restore-id", copy.root()}).status, 0);
+  EXPECT_EQ(run_shoal({"ls", copy.root()}).out, before);
+}
+
 TEST(Ls, WritesNothingIntoTheRoot) {
   GoldenCopy copy;
   auto listing = [&] {
@@ -195,7 +226,12 @@ TEST(BadInput, IsAOneLineErrorWithItsCause) {
                         "no attempt g9a9 at step 1");
   expect_one_line_error(run_shoal({"show", kGolden, "--step", "1", "--attempt", "../x"}),
                         "'../x' is no attempt");
-  expect_one_line_error(run_shoal({"show", kGolden, "--step", "-1"}), "--step");
+  for (const char* command : {"show", "verify"}) {
+    for (const char* step : {"-1", "18446744073709551616", "1e3", "0x1", "", " 1"}) {
+      expect_one_line_error(run_shoal({command, kGolden, "--step", step}),
+                            "--step: '" + std::string(step) + "'");
+    }
+  }
   expect_one_line_error(run_shoal({"verify", kGolden, "--step", "2"}), "no checkpoint at step 2");
   expect_one_line_error(run_shoal({"frobnicate"}), "frobnicate");
   expect_one_line_error(run_shoal({}), "subcommand");
