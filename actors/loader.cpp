@@ -123,8 +123,16 @@ class Loader final : public Role {
                  "a load window of at least " + human_bytes(kMinWindowBytes) + " must be given first"),
           out);
     }
+    for (auto other = loads_.lower_bound({client, 0}); other != loads_.end() && other->first.first == client;
+         ++other) {
+      if (other->first == id) return;
+      if (other->second.request.slab_id != request.slab_id) continue;
+      // Its reads would overwrite what this load has verified.
+      return not_found(client, request.request_id,
+                       Status(Code::busy, "an earlier load still fills that window"), out);
+    }
     auto [found, fresh] = loads_.try_emplace(id);
-    if (!fresh) return;
+    SHOAL_CHECK(fresh);
     found->second.request = request;
     found->second.part_bytes = slab->second / kWindowParts / kDigestBlockBytes * kDigestBlockBytes;
     for (uint32_t part = kWindowParts; part-- > 0;) found->second.free_parts.push_back(part);

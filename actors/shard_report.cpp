@@ -142,20 +142,21 @@ void ShardWriter::settle(const AttemptKey& key, bool committed, const std::strin
   decided_.emplace(key,
                    Outcome{committed, committed ? "what this rank had staged before is committed" : cause});
   if (decided_.size() > kMaxDecisionsRemembered) decided_.erase(decided_.begin());
-  std::vector<ClientId> told;
+  std::vector<ClientId> told(save.without_share.begin(), save.without_share.end());
   for (auto& [rank, share] : save.shares) {
-    told.push_back(share.client);
+    told.push_back(share.listener);
     if (share.files_writing != 0) {
       late_.emplace(std::pair(key, rank), std::move(share));
     } else {
-      free_slab(share, out);
+      free_slab(key, share, out);
       forget_if_unused(share.client, out);
     }
   }
-  if (!committed) {
-    for (ClientId client : told) tell_outcome(client, key, Status(Code::aborted, cause), {}, out);
-    return;
-  }
+  if (committed) return read_and_tell(key, std::move(told), out);
+  for (ClientId client : told) tell_outcome(client, key, Status(Code::aborted, cause), {}, out);
+}
+
+void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out) {
   ++reading_;
   operations_.start(operation::ReadDecision{key}, out,
                     [this, key, told](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
@@ -163,7 +164,11 @@ void ShardWriter::settle(const AttemptKey& key, bool committed, const std::strin
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
                       Status outcome = decision.status();
                       Metadata metadata;
-                      if (decision.ok()) metadata = metadata_of(**decision);
+                      if (decision.ok() && (*decision)->committed()) {
+                        metadata = metadata_of(**decision);
+                      } else if (decision.ok()) {
+                        outcome = Status(Code::aborted, (*decision)->tombstone().cause);
+                      }
                       for (ClientId client : told) tell_outcome(client, key, outcome, metadata, then_out);
                     });
 }

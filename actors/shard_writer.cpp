@@ -10,6 +10,10 @@ namespace {
 
 constexpr size_t kMaxSavesInFlight = 256;  // of this node, all ranks together
 
+Status too_many_saves() {
+  return Status(Code::busy, std::to_string(kMaxSavesInFlight) + " saves are in flight on this node");
+}
+
 }  // namespace
 
 void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
@@ -50,6 +54,19 @@ void ShardWriter::on_client(TimeNs now, ClientId client, const std::shared_ptr<c
     lost_.erase(attach->rank);
   } else if (const auto* staged = std::get_if<local::Staged>(message.get())) {
     on_staged(now, client, message, *staged, out);
+  } else if (const auto* written = std::get_if<local::Written>(message.get())) {
+    auto attached = clients_.find(client);
+    if (attached == clients_.end()) return;
+    Share share;
+    share.client = share.listener = client;
+    share.message = message;
+    share.slab_in_use = false;
+    on_offered_again(now, {facts_.generation, written->step, written->attempt}, attached->second,
+                     std::move(share), out);
+  } else if (const auto* not_staged = std::get_if<local::NotStaged>(message.get())) {
+    on_not_staged(now, client, *not_staged, out);
+  } else if (std::get_if<local::Ping>(message.get())) {
+    out.to_client(client, local::Pong{});
   }
 }
 
@@ -59,24 +76,25 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const L
   if (attached == clients_.end()) return;
   const Rank rank = attached->second;
   const AttemptKey key{facts_.generation, staged.step, staged.attempt};
+  Share share;
+  share.client = share.listener = client;
+  share.slab_id = share.listener_slab_id = staged.slab_id;
+  share.message = std::move(message);
+  if (staged.again) return on_offered_again(now, key, rank, std::move(share), out);
   if (auto decided = decided_.find(key); decided != decided_.end()) {
-    out.to_client(client, local::SlabFree{staged.slab_id});
+    free_slab(key, share, out);
     tell_outcome(client, key, Status(Code::aborted, decided->second.cause), {}, out);
     return;
   }
   auto found = saves_.find(key);
   if (found == saves_.end()) {
     if (saves_.size() >= kMaxSavesInFlight) {
-      out.to_client(client, local::Refused{staged.step, staged.attempt,
-                                           Status(Code::busy, std::to_string(kMaxSavesInFlight) +
-                                                                  " saves are in flight on this node")});
+      out.to_client(client, local::Refused{staged.step, staged.attempt, too_many_saves()});
       return;
     }
     found = open_save(now, key, out);
   }
-  Save& save = found->second;
-  auto [share, fresh] = save.shares.try_emplace(rank);
-  if (!fresh) {
+  if (!found->second.shares.try_emplace(rank, std::move(share)).second) {
     // By an earlier client of this rank: what it staged is what is saved.
     out.to_client(client,
                   local::Refused{staged.step, staged.attempt,
@@ -84,15 +102,75 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const L
                                                                   to_string(key) + " before")});
     return;
   }
-  share->second.client = client;
-  share->second.message = std::move(message);
-  share->second.slab_id = staged.slab_id;
-  if (world_) {
-    plan_share(now, key, rank, out);
-  } else if (!planning_failed_.ok()) {
-    fail(now, key, rank, planning_failed_, out);
+  take_share(now, key, rank, out);
+}
+
+// What an earlier connection of this rank had offered, mostly to an earlier node: a slab, or files that are
+// durable already. This node may have it under way; the attempt may be decided, its folder swept.
+void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank, Share offered,
+                                   EffectWriter& out) {
+  const ClientId client = offered.listener;
+  if (decided_.contains(key)) {
+    free_slab(key, offered, out);
+    return read_and_tell(key, {client}, out);
   }
-  consider_report(now, key, out);
+  auto found = saves_.find(key);
+  if (found == saves_.end()) {
+    if (saves_.size() >= kMaxSavesInFlight) {
+      out.to_client(client, local::Refused{key.step, key.attempt, too_many_saves()});
+      return;
+    }
+    found = open_save(now, key, out);
+  }
+  auto [share, fresh] = found->second.shares.try_emplace(rank, std::move(offered));
+  if (fresh) {
+    share->second.asking = true;
+    return ask_root(key, rank, out);
+  }
+  Share& standing = share->second;
+  standing.listener = client;
+  standing.listener_slab_id = offered.slab_id;
+  if (!standing.slab_in_use && offered.slab_in_use) tell_free(key, standing, offered.slab_id, out);
+}
+
+void ShardWriter::ask_root(const AttemptKey& key, Rank rank, EffectWriter& out) {
+  operations_.start(operation::ReadDecision{key}, out,
+                    [this, key, rank](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      auto found = saves_.find(key);
+                      if (found == saves_.end()) return;
+                      if (decision.ok()) {
+                        const bool committed = (*decision)->committed();
+                        return settle(key, committed, committed ? "" : (*decision)->tombstone().cause,
+                                      then_out);
+                      }
+                      auto share = found->second.shares.find(rank);
+                      if (share == found->second.shares.end() || !share->second.asking) return;
+                      share->second.asking = false;
+                      take_share(now, key, rank, then_out);
+                    });
+}
+
+void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotStaged& said,
+                                EffectWriter& out) {
+  auto attached = clients_.find(client);
+  if (attached == clients_.end()) return;
+  const Rank rank = attached->second;
+  const AttemptKey key{facts_.generation, said.step, said.attempt};
+  if (auto decided = decided_.find(key); decided != decided_.end()) {
+    return tell_outcome(client, key, Status(Code::aborted, decided->second.cause), {}, out);
+  }
+  auto found = saves_.find(key);
+  if (found == saves_.end()) {
+    if (saves_.size() >= kMaxSavesInFlight) {  // told once, without this node's care that it arrives
+      out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, rank, said.why});
+      return;
+    }
+    found = open_save(now, key, out);
+  }
+  if (found->second.shares.contains(rank)) return;  // an earlier connection staged it
+  found->second.without_share.insert(client);
+  fail(now, key, rank, said.why, out);
 }
 
 std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs now, const AttemptKey& key,
@@ -141,15 +219,25 @@ void ShardWriter::forget_if_unused(ClientId client, EffectWriter& out) {
   out.forget_client(client);
 }
 
-void ShardWriter::free_slab(Share& share, EffectWriter& out) {
+// Says what became of the bytes: of a share that is written, the files.
+void ShardWriter::free_slab(const AttemptKey& key, Share& share, EffectWriter& out) {
   if (!share.slab_in_use || share.files_writing != 0) return;
   share.slab_in_use = false;
   share.message.reset();
-  if (clients_.contains(share.client)) {
-    out.to_client(share.client, local::SlabFree{share.slab_id});
-  } else {
-    forget_if_unused(share.client, out);
+  tell_free(key, share, share.listener_slab_id, out);
+  if (!clients_.contains(share.client)) forget_if_unused(share.client, out);
+}
+
+void ShardWriter::tell_free(const AttemptKey& key, const Share& share, uint32_t slab_id, EffectWriter& out) {
+  if (!clients_.contains(share.listener)) return;
+  local::SlabFree said{slab_id, key.step, key.attempt, std::nullopt};
+  if (share.written) {
+    said.durable = local::DurableShare{world_->roster.id(), share.plan_id, {}};
+    for (const wire::WrittenFile& file : share.files) {
+      said.durable->files.push_back({file.index, file.size, file.header_digest, file.payload_bytes});
+    }
   }
+  out.to_client(share.listener, std::move(said));
 }
 
 // --- planning and writing ---
@@ -176,11 +264,23 @@ Result<SavePlanPtr> ShardWriter::plan_of(Rank rank) {
   return plans_.emplace(rank, std::make_shared<const SavePlan>(std::move(plan))).first->second;
 }
 
+void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
+  if (world_) {
+    plan_share(now, key, rank, out);
+  } else if (!planning_failed_.ok()) {
+    fail(now, key, rank, planning_failed_, out);
+  }
+  consider_report(now, key, out);
+}
+
 void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
   Share& share = saves_.at(key).shares.at(rank);
   share.planned = true;
   auto plan = plan_of(rank);
   if (!plan.ok()) return fail(now, key, rank, plan.status(), out);
+  if (std::holds_alternative<local::Written>(*share.message)) {
+    return take_written(now, key, rank, **plan, out);
+  }
   share.plan_id = (*plan)->id;
   auto writes = shard_writes(*world_, **plan, key, share.client, std::get<local::Staged>(*share.message));
   if (!writes.ok()) return fail(now, key, rank, writes.status(), out);
@@ -195,6 +295,26 @@ void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, Effec
         });
   }
   if (share.files_writing == 0) share_written(now, key, rank, out);
+}
+
+// The client's word for files that are durable is the node's own of before; the coordinator compares their
+// sizes with the folder when it commits.
+void ShardWriter::take_written(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan,
+                               EffectWriter& out) {
+  Share& share = saves_.at(key).shares.at(rank);
+  const local::DurableShare said = std::get<local::Written>(*share.message).share;
+  share.message.reset();
+  if (said.roster_id != plan.roster_id || said.plan_id != plan.id || said.files.size() != plan.files) {
+    return fail(now, key, rank,
+                Status(Code::invalid_argument,
+                       "rank " + std::to_string(rank) + " was written by another plan than that in force"),
+                out);
+  }
+  share.plan_id = plan.id;
+  for (const local::DurableFile& file : said.files) {
+    share.files.push_back({rank, file.index, file.size, file.header_digest, file.payload_bytes});
+  }
+  share_written(now, key, rank, out);
 }
 
 void ShardWriter::file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file,
@@ -218,7 +338,7 @@ void ShardWriter::release_late(const AttemptKey& key, Rank rank, EffectWriter& o
   if (late == late_.end() || --late->second.files_writing != 0) return;
   Share share = std::move(late->second);
   late_.erase(late);
-  free_slab(share, out);
+  free_slab(key, share, out);
   forget_if_unused(share.client, out);
 }
 
@@ -226,7 +346,7 @@ void ShardWriter::share_written(TimeNs now, const AttemptKey& key, Rank rank, Ef
   Save& save = saves_.at(key);
   Share& share = save.shares.at(rank);
   share.written = save.failure.ok();
-  free_slab(share, out);
+  free_slab(key, share, out);
   if (save.partial == 0 && !save.partial_due) {
     save.partial = timers_.set(now + facts_.times.report_partial_after_ms * kMillisecond, out,
                                [this, key](TimeNs then_now, EffectWriter& then_out) {

@@ -24,10 +24,13 @@ class ShardWriter final : public Role {
   void handle(TimeNs now, const Event& event, Effects& effects) override;
 
  private:
-  struct Share {  // of one rank in one save
-    ClientId client = 0;
-    std::shared_ptr<const LocalMessage> message;  // the Staged, until it is planned
+  struct Share {          // of one rank in one save
+    ClientId client = 0;  // whose slab holds the bytes
     uint32_t slab_id = 0;
+    ClientId listener = 0;  // who is told; a later connection of the rank, if it offered the same again
+    uint32_t listener_slab_id = 0;
+    std::shared_ptr<const LocalMessage> message;  // Staged or Written, until it is planned
+    bool asking = false;                          // the root is asked first whether the attempt is decided
     bool planned = false;
     bool slab_in_use = true;
     size_t files_writing = 0;
@@ -37,7 +40,8 @@ class ShardWriter final : public Role {
   };
   struct Save {
     std::map<Rank, Share> shares;
-    Status failure;  // the first here
+    std::set<ClientId> without_share;  // said NotStaged, and are told too
+    Status failure;                    // the first here
     Rank failed_rank = 0;
     bool deciding = false;
     size_t reported = 0;  // ranks in the last report
@@ -56,12 +60,16 @@ class ShardWriter final : public Role {
                  EffectWriter& out);
   void on_staged(TimeNs now, ClientId client, std::shared_ptr<const LocalMessage> message,
                  const local::Staged& staged, EffectWriter& out);
+  void on_offered_again(TimeNs now, const AttemptKey& key, Rank rank, Share offered, EffectWriter& out);
+  void on_not_staged(TimeNs now, ClientId client, const local::NotStaged& said, EffectWriter& out);
+  void ask_root(const AttemptKey& key, Rank rank, EffectWriter& out);
   std::map<AttemptKey, Save>::iterator open_save(TimeNs now, const AttemptKey& key, EffectWriter& out);
   static Status trainer_ended();
   void on_client_lost(TimeNs now, ClientId client, EffectWriter& out);
   // A client that is gone keeps its slabs until they are written or dropped.
   void forget_if_unused(ClientId client, EffectWriter& out);
-  void free_slab(Share& share, EffectWriter& out);
+  void free_slab(const AttemptKey& key, Share& share, EffectWriter& out);
+  void tell_free(const AttemptKey& key, const Share& share, uint32_t slab_id, EffectWriter& out);
 
   // --- planning and writing ---
   void on_world(TimeNs now, const event::WorldKnown& known, EffectWriter& out);
@@ -71,7 +79,7 @@ class ShardWriter final : public Role {
     std::vector<std::pair<AttemptKey, Rank>> unplanned;
     for (const auto& [key, save] : saves_) {
       for (const auto& [rank, share] : save.shares) {
-        if (!share.planned) unplanned.emplace_back(key, rank);
+        if (!share.planned && !share.asking) unplanned.emplace_back(key, rank);
       }
     }
     for (const auto& [key, rank] : unplanned) {
@@ -80,7 +88,9 @@ class ShardWriter final : public Role {
   }
 
   Result<SavePlanPtr> plan_of(Rank rank);
+  void take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
   void plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
+  void take_written(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan, EffectWriter& out);
   void file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file, Result<WrittenShard> written,
                     EffectWriter& out);
   // A write that ended after its save had been decided: only the slab is left to free.
@@ -100,6 +110,7 @@ class ShardWriter final : public Role {
   // No word within this node's own deadline: it publishes the tombstone itself and obeys whatever stands.
   void give_up(const AttemptKey& key, EffectWriter& out);
   void settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out);
+  void read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out);
   void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, Metadata metadata,
                     EffectWriter& out);
 

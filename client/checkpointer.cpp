@@ -85,8 +85,10 @@ struct Checkpointer::Impl {
   uint64_t held_bytes() const;
   Status replace_slab(uint32_t slot, uint64_t bytes);
   Result<uint32_t> slot_for(uint64_t bytes, bool wait);
-  Result<Metadata> load_targets(Placer& placer, const LoadOptions& load_options, bool is_counted);
-  Status receive_pieces(uint32_t request_id, Placer& placer, ByteView window);
+  Result<SaveHandle> save(uint64_t step, uint32_t attempt, const StateDict& state);
+  Result<Metadata> load_targets(Placer& placer, const LoadOptions& load_options);
+  Result<Metadata> receive_load(uint32_t request_id, Placer& placer, ByteView window, bool* ended);
+  Status receive_pieces(uint32_t request_id, Placer& placer, ByteView window, bool* ended);
 
   CheckpointerOptions options;
   std::unique_ptr<Session> session;
@@ -97,7 +99,7 @@ struct Checkpointer::Impl {
   std::vector<MemorySlab> slabs;  // by slot
   std::vector<CopyTask> tasks;
   std::map<uint64_t, uint32_t> attempts;  // by step
-  uint32_t loads_of_latest = 0;
+  uint32_t saves_called = 0;
 };
 
 // Makes `bound` be of this state; the first time, tells the node.
@@ -194,40 +196,48 @@ Status Checkpointer::prepare(const StateDict& state) {
 }
 
 Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& state) {
+  ++impl_->saves_called;
+  const uint32_t attempt = ++impl_->attempts[step];  // counted by every rank, whatever comes of it
+  SHOAL_RETURN_IF_ERROR(impl_->session->status());
+  Result<SaveHandle> saved = impl_->save(step, attempt, state);
+  // The other ranks' part of it is in vain: they hear so now, not at a deadline.
+  if (!saved.ok()) (void)impl_->session->send(local::NotStaged{step, attempt, saved.status()});
+  return saved;
+}
+
+Result<SaveHandle> Checkpointer::Impl::save(uint64_t step, uint32_t attempt, const StateDict& state) {
   auto save = std::make_shared<SaveHandle::State>();
-  Session& session = *impl_->session;
-  save->key = {session.generation(), step, ++impl_->attempts[step]};
-  SHOAL_RETURN_IF_ERROR(session.status());
-  SHOAL_RETURN_IF_ERROR(impl_->bind(state));
+  save->key = {session->generation(), step, attempt};
+  SHOAL_RETURN_IF_ERROR(bind(state));
   const Clock::time_point slot_wanted = Clock::now();
-  if (impl_->options.on_busy == OnBusy::decline) SHOAL_RETURN_IF_ERROR(session.free_slots(false).status());
-  SHOAL_RETURN_IF_ERROR(session.free_slots(true).status());
+  if (options.on_busy == OnBusy::decline) SHOAL_RETURN_IF_ERROR(session->free_slots(false).status());
+  SHOAL_RETURN_IF_ERROR(session->free_slots(true).status());
   save->stats.seconds_waited = seconds_since(slot_wanted);
 
-  SHOAL_RETURN_IF_ERROR(impl_->refresh_recipe());
-  SHOAL_ASSIGN_OR_RETURN(StageRecipe::Staging staging, impl_->recipe->lay_out(*impl_->bound));
-  SHOAL_ASSIGN_OR_RETURN(save->slot, impl_->slot_for(staging.slab_bytes, true));
+  SHOAL_RETURN_IF_ERROR(refresh_recipe());
+  SHOAL_ASSIGN_OR_RETURN(StageRecipe::Staging staging, recipe->lay_out(*bound));
+  SHOAL_ASSIGN_OR_RETURN(save->slot, slot_for(staging.slab_bytes, true));
   const Clock::time_point copy_begun = Clock::now();
-  impl_->recipe->make_tasks(*impl_->bound, staging, impl_->slabs[save->slot].data(), impl_->tasks);
-  SHOAL_RETURN_IF_ERROR(impl_->stager->wait(impl_->stager->submit(impl_->tasks)));
+  recipe->make_tasks(*bound, staging, slabs[save->slot].data(), tasks);
+  SHOAL_RETURN_IF_ERROR(stager->wait(stager->submit(tasks)));
   save->stats.seconds_copying = seconds_since(copy_begun);
   save->stats.bytes_staged = staging.payload_bytes;
-  save->stats.with_plan = impl_->planned != nullptr;
+  save->stats.with_plan = planned != nullptr;
 
   local::Staged staged;
   staged.step = step;
   staged.attempt = save->key.attempt;
-  staged.layout_id = impl_->bound->layout()->id();
-  if (impl_->planned) {
-    staged.roster_id = impl_->planned->roster_id;
-    staged.plan_id = impl_->planned->id;
+  staged.layout_id = bound->layout()->id();
+  if (planned) {
+    staged.roster_id = planned->roster_id;
+    staged.plan_id = planned->id;
   }
   staged.slab_id = save->slot;
   staged.pieces = std::move(staging.pieces);
-  SHOAL_RETURN_IF_ERROR(session.expect_decision(save));
-  session.take_slot(save->slot);
-  if (Status sent = session.send(staged); !sent.ok()) {
-    session.give_up(save, sent);
+  SHOAL_RETURN_IF_ERROR(session->expect_decision(save));
+  session->take_slot(save->slot);
+  if (Status sent = session->send(staged); !sent.ok()) {
+    session->give_up(save, sent);
     return sent;
   }
   save->stats.seconds_blocked = seconds_since(save->begun);
@@ -242,8 +252,7 @@ Result<Metadata> Checkpointer::latest() {
 }
 
 // Asks for the placer's targets and places all that comes.
-Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, const LoadOptions& load_options,
-                                                  bool is_counted) {
+Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, const LoadOptions& load_options) {
   const uint32_t window_id = options.max_in_flight;  // slots have the numbers before it
   SHOAL_RETURN_IF_ERROR(check_budget(options.load_window_bytes, held_bytes(), options.staging_bytes_max));
   SHOAL_ASSIGN_OR_RETURN(MemorySlab window, MemorySlab::make(options.load_window_bytes));
@@ -254,21 +263,37 @@ Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, const LoadOpti
   load.request_id = request.id();
   load.latest = !load_options.step;
   load.step = load_options.step.value_or(0);
-  load.ordinal = is_counted ? ++loads_of_latest : 0;
+  // Ranks call save alike: what they load after the same call of it is one choice, also where some of them
+  // try again.
+  load.ordinal = load.latest ? 1 + saves_called : 0;
   load.slab_id = window_id;
   load.targets = placer.targets();
   SHOAL_RETURN_IF_ERROR(session->send(load));
+  bool ended = false;
+  auto loaded = receive_load(load.request_id, placer, ByteView(window.data(), window.bytes()), &ended);
+  // A node that has not ended this load may fill the window of the next one under the same number.
+  if (!ended) session->abandon(loaded.status());
+  return loaded;
+}
+
+Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, Placer& placer, ByteView window,
+                                                  bool* ended) {
   SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
-  SHOAL_ASSIGN_OR_RETURN(Metadata metadata, found_in(answer));
-  SHOAL_RETURN_IF_ERROR(receive_pieces(load.request_id, placer, ByteView(window.data(), window.bytes())));
+  Result<Metadata> metadata = found_in(answer);
+  if (!metadata.ok()) {
+    *ended = std::holds_alternative<local::Found>(answer);
+    return metadata;
+  }
+  SHOAL_RETURN_IF_ERROR(receive_pieces(request_id, placer, window, ended));
   return metadata;
 }
 
-Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, ByteView window) {
+Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, ByteView window, bool* ended) {
   Status broken;  // what came was wrong: the rest is let by, so that the next request starts clean
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
     if (const auto* done = std::get_if<local::LoadDone>(&answer)) {
+      *ended = true;
       SHOAL_RETURN_IF_ERROR(done->outcome);
       SHOAL_RETURN_IF_ERROR(broken);
       return placer.finish();
@@ -288,13 +313,14 @@ Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions&
   SHOAL_ASSIGN_OR_RETURN(BoundState target, BoundState::bind(state, impl_->options.rank));
   std::vector<uint32_t> wanted(target.layout()->entries().size());
   for (uint32_t i = 0; i < wanted.size(); ++i) wanted[i] = i;
-  const bool is_latest = !load_options.step;
+  // Whatever this rank has saved is decided before the newest is chosen.
+  if (!load_options.step) SHOAL_RETURN_IF_ERROR(impl_->session->wait_all_decided());
   LoadOptions chosen = load_options;
   std::optional<AttemptKey> chosen_key;
   if (load_options.allow_missing) {
     // First which checkpoint it is and what it has; then the values that it has.
     Placer nothing(target, {});
-    SHOAL_ASSIGN_OR_RETURN(Metadata metadata, impl_->load_targets(nothing, load_options, is_latest));
+    SHOAL_ASSIGN_OR_RETURN(Metadata metadata, impl_->load_targets(nothing, load_options));
     chosen.step = metadata.key.step;
     chosen_key = metadata.key;
     std::erase_if(wanted, [&](uint32_t entry) {
@@ -306,7 +332,7 @@ Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions&
     });
   }
   Placer placer(target, std::move(wanted));
-  SHOAL_ASSIGN_OR_RETURN(Metadata metadata, impl_->load_targets(placer, chosen, is_latest && !chosen_key));
+  SHOAL_ASSIGN_OR_RETURN(Metadata metadata, impl_->load_targets(placer, chosen));
   if (chosen_key && metadata.key != *chosen_key) {
     return Status(Code::aborted, fmt::format("{} was committed while {} was loaded; load again",
                                              to_string(metadata.key), to_string(*chosen_key)));

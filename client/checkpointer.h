@@ -72,6 +72,9 @@ struct CheckpointerOptions {
   uint64_t load_window_bytes = uint64_t{64} << 20;  // at least 4 MiB
   uint64_t staging_bytes_max = 0;                   // of all slabs; 0: what the cgroup's memory limit leaves
   std::chrono::milliseconds attach_timeout{30000};
+  // A node that gives no sign of life for that long is reported by its pid: it is stopped, or hangs. A slow
+  // disk is neither: the node answers while it writes.
+  std::chrono::milliseconds node_silence{30000};
 
   // ROOT from SHOAL_ROOT; RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_*, else SLURM_PROCID /
   // SLURM_NTASKS; job id from SHOAL_JOB_ID, else Slurm's job, step and restart; SHOAL_COORDINATOR.
@@ -132,11 +135,13 @@ class Checkpointer {
   Status prepare(const StateDict& state);
   // Returns when staged. The attempt is counted here: how often this generation saved this step on this rank.
   // Code::busy: K saves in flight and on_busy = decline. Code::no_space: over the memory budget. The layout
-  // must not change within a generation (Code::invalid_argument says what changed).
+  // must not change within a generation (Code::invalid_argument says what changed). A save that fails here
+  // is reported, so that it aborts at once on the other ranks too, with this rank and cause.
   Result<SaveHandle> save(uint64_t step, const StateDict& state);
   // Fills the state; after an error, tensors may hold some of it, objects are untouched. Every byte is
-  // verified against its digest before it is placed. Collective in meaning, not in mechanism: all ranks of
-  // the job call it equally often. Code::not_found: there is no checkpoint.
+  // verified against its digest before it is placed. Code::not_found: there is no checkpoint.
+  // Without a step: waits until the saves of this rank are decided. All ranks that load between the same two
+  // calls of save get the same checkpoint, however often each of them loads or tries again.
   Result<LoadResult> load(const StateDict& state, const LoadOptions& options = {});
   Result<Metadata> latest();
 

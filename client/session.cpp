@@ -20,9 +20,9 @@ int milliseconds_until(Clock::time_point end) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, INT32_MAX));
 }
 
-// The node's answer to Attach on a fresh connection.
+// The node's answer to Attach on a fresh connection. `*is_refused`: it said why not.
 Result<local::Attached> attach(LocalSocket& socket, const CheckpointerOptions& options,
-                               Clock::time_point deadline) {
+                               Clock::time_point deadline, bool* is_refused) {
   local::Attach attach;
   attach.rank = options.rank;
   attach.world_size = options.world_size;
@@ -32,10 +32,15 @@ Result<local::Attached> attach(LocalSocket& socket, const CheckpointerOptions& o
   SHOAL_ASSIGN_OR_RETURN(std::optional<ReceivedLocal> answer, socket.receive(milliseconds_until(deadline)));
   if (!answer) {
     return Status(Code::deadline_exceeded,
-                  fmt::format("the node did not answer within {} ms", options.attach_timeout.count()));
+                  fmt::format("the node of this host (pid {}) did not answer within {} ms: it is stopped, or "
+                              "hangs",
+                              socket.peer_pid(), options.attach_timeout.count()));
   }
   if (const auto* attached = std::get_if<local::Attached>(&answer->message)) return *attached;
-  if (const auto* failed = std::get_if<local::Failed>(&answer->message)) return failed->why;
+  if (const auto* failed = std::get_if<local::Failed>(&answer->message)) {
+    *is_refused = true;
+    return failed->why;
+  }
   return Status(Code::corrupt, "the node answered with something else than it was asked");
 }
 
@@ -55,10 +60,13 @@ Result<std::unique_ptr<Session>> Session::open(const CheckpointerOptions& option
   const Clock::time_point deadline = Clock::now() + options.attach_timeout;
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<LocalSocket> socket, reach_node(options, deadline));
-    Result<local::Attached> attached = attach(*socket, options, deadline);
+    bool is_refused = false;
+    Result<local::Attached> attached = attach(*socket, options, deadline, &is_refused);
     if (attached.ok()) return std::unique_ptr<Session>(new Session(std::move(socket), options, *attached));
-    // A node that was about to end, for nobody needed it, closes the connection: the next one will serve.
-    if (attached.status().code() != Code::unavailable || Clock::now() >= deadline) {
+    // A node that is stopping says so, or closes the connection: when it has gone, the next one will serve.
+    const bool may_follow =
+        attached.status().code() == Code::unavailable && (options.start_node || !is_refused);
+    if (!may_follow || Clock::now() >= deadline) {
       return attached.status().with_context("attaching to the node of this host");
     }
     std::this_thread::sleep_for(kReattachPause);
@@ -71,7 +79,8 @@ Session::Session(std::unique_ptr<LocalSocket> socket, const CheckpointerOptions&
       rank_(options.rank),
       generation_(said.generation),
       node_pid_(said.node_pid),
-      last_heard_(Clock::now()),
+      node_deadline_(said.node_deadline_ms),
+      silence_most_(options.node_silence),
       slot_taken_(options.max_in_flight) {
   receiver_ = std::thread([this] { receive_all(); });
 }
@@ -100,15 +109,55 @@ Status Session::send(const LocalMessage& message, int fd_to_pass) {
 
 void Session::receive_all() {
   while (true) {
-    Result<std::optional<ReceivedLocal>> received = socket_->receive(-1);
-    Status status = received.ok() ? ok_status() : received.status();
-    if (status.ok() && *received) status = handle(std::move((**received).message));
+    Status status = receive_one();
     if (status.ok()) continue;
     socket_->shutdown();
     const bool is_gone = status.code() == Code::unavailable;
     return lose(
         is_gone ? Status(Code::unavailable, fmt::format("the node of this host is gone (pid {})", node_pid_))
                 : status.with_context(fmt::format("the node of this host (pid {})", node_pid_)));
+  }
+}
+
+// Silence is counted in ticks in which nothing came, not read off a clock: a trainer that was stopped itself
+// finds what its node has said meanwhile.
+Status Session::receive_one() {
+  const auto tick =
+      std::max<std::chrono::milliseconds>(silence_most_ / kPingsPerSilence, std::chrono::milliseconds(1));
+  SHOAL_ASSIGN_OR_RETURN(std::optional<ReceivedLocal> received,
+                         socket_->receive(static_cast<int>(tick.count())));
+  if (received) {
+    silent_ticks_ = 0;
+    return handle(std::move(received->message));
+  }
+  if (std::exchange(bytes_received_, socket_->bytes_received()) != socket_->bytes_received()) {
+    silent_ticks_ = 0;  // a long message is on its way
+  }
+  if (++silent_ticks_ > kPingsPerSilence) {
+    return Status(
+        Code::deadline_exceeded,
+        fmt::format("it gave no sign of life for {} ms: it is stopped, or hangs", silence_most_.count()));
+  }
+  look_for_overdue();
+  return socket_->try_send(local::Ping{}).status();
+}
+
+// A node ends every save by its deadline. One whose storage hangs cannot, though it answers.
+void Session::look_for_overdue() {
+  if (node_deadline_.count() == 0) return;
+  std::vector<std::shared_ptr<SaveHandle::State>> overdue;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [key, save] : undecided_) {
+      if (Clock::now() - save->begun > node_deadline_ + kLongestAnswer) overdue.push_back(save);
+    }
+  }
+  for (const auto& save : overdue) {
+    finish_save({save->key.step, save->key.attempt}, false,
+                Status(Code::deadline_exceeded,
+                       fmt::format("{}: the node of this host (pid {}) answers, but has not decided it",
+                                   to_string(save->key), node_pid_)),
+                {});
   }
 }
 
@@ -123,10 +172,6 @@ void Session::lose(Status why) {
 
 // An error ends the session.
 Status Session::handle(LocalMessage message) {
-  {
-    std::lock_guard lock(mutex_);
-    last_heard_ = Clock::now();
-  }
   if (auto* said = std::get_if<local::SlabFree>(&message)) {
     give_back_slot(said->slab_id);
   } else if (auto* decided = std::get_if<local::Decided>(&message)) {
@@ -142,6 +187,7 @@ Status Session::handle(LocalMessage message) {
     on_answer(loaded->request_id, std::move(message));
   } else if (auto* done = std::get_if<local::LoadDone>(&message)) {
     on_answer(done->request_id, std::move(message));
+  } else if (std::get_if<local::Pong>(&message)) {
   } else if (auto* failed = std::get_if<local::Failed>(&message)) {
     // Whatever the code, it is the node's own account; "unavailable" must not hide it.
     Status why = failed->why.with_context(fmt::format("the node of this host (pid {})", node_pid_));
@@ -212,20 +258,11 @@ Result<SavePlanPtr> Session::plan() const {
   return plan_;
 }
 
+// The receiving thread ends every wait: it notices a node that is gone or stopped.
 template <class Ready>
 Status Session::wait_until(std::unique_lock<std::mutex>& lock, Ready&& ready) {
-  const Clock::time_point begun = Clock::now();
-  while (!ready()) {
-    if (!lost_.ok()) return lost_;
-    const Clock::time_point until = std::max(begun, last_heard_) + kNodeSilence;
-    if (Clock::now() >= until) {
-      return Status(Code::deadline_exceeded,
-                    fmt::format("the node of this host (pid {}) has said nothing for {} minutes", node_pid_,
-                                kNodeSilence.count()));
-    }
-    changed_.wait_until(lock, until);
-  }
-  return ok_status();
+  changed_.wait(lock, [&] { return !lost_.ok() || ready(); });
+  return lost_;
 }
 
 Result<std::vector<uint32_t>> Session::free_slots(bool wait) {
@@ -240,7 +277,6 @@ Result<std::vector<uint32_t>> Session::free_slots(bool wait) {
   if (!lost_.ok()) return lost_;
   if (wait) {
     SHOAL_RETURN_IF_ERROR(wait_until(lock, find));
-    if (!lost_.ok()) return lost_;
   } else if (!find()) {
     return Status(Code::busy, fmt::format("{} saves are in flight, as many as may be", slot_taken_.size()));
   }
@@ -309,10 +345,28 @@ void Session::on_answer(uint32_t request_id, LocalMessage message) {
 
 Result<LocalMessage> Session::next_answer() {
   std::unique_lock lock(mutex_);
-  SHOAL_RETURN_IF_ERROR(wait_until(lock, [&] { return !answers_.empty(); }));
+  const bool is_ready = changed_.wait_until(lock, Clock::now() + kLongestAnswer,
+                                            [&] { return !answers_.empty() || !lost_.ok(); });
+  if (!lost_.ok()) return lost_;
+  if (!is_ready) {
+    return Status(Code::deadline_exceeded,
+                  fmt::format("the node of this host (pid {}) has left a request without an answer for {} "
+                              "minutes",
+                              node_pid_, kLongestAnswer.count()));
+  }
   LocalMessage message = std::move(answers_.front());
   answers_.pop_front();
   return message;
+}
+
+Status Session::wait_all_decided() {
+  std::unique_lock lock(mutex_);
+  return wait_until(lock, [&] { return undecided_.empty(); });
+}
+
+void Session::abandon(Status why) {
+  lose(std::move(why));
+  socket_->shutdown();
 }
 
 }  // namespace shoal

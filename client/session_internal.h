@@ -36,8 +36,11 @@ struct SaveHandle::State {
   void finish(Status with, Metadata checkpoint);  // the first call counts
 };
 
-// How long a node may say nothing while it is waited for; it is alive but stopped, or busy beyond reason.
-inline constexpr std::chrono::minutes kNodeSilence{10};
+// How long a node that is alive may leave a request without an answer, or, beyond its own deadline, a save
+// without a decision: its storage hangs.
+inline constexpr std::chrono::minutes kLongestAnswer{10};
+// Signs of life are asked for, and missed ones counted, that often within CheckpointerOptions::node_silence.
+inline constexpr int kPingsPerSilence = 6;
 inline constexpr size_t kMaxUndecidedSaves = 1024;
 inline constexpr size_t kMaxLoadMessagesQueued = 4096;
 
@@ -71,11 +74,16 @@ class Session {
   // Its Staged could not be sent: its slot is free again.
   void give_up(const std::shared_ptr<SaveHandle::State>& save, Status why);
 
+  // Until every save that was staged is decided, or failed.
+  Status wait_all_decided();
+
   // One request at a time. The next Found, Loaded or LoadDone that answers it; Code::deadline_exceeded after
-  // kNodeSilence.
+  // kLongestAnswer.
   uint32_t begin_request();
   Result<LocalMessage> next_answer();
   void end_request();
+  // Ends the session, whose node may still write to the window of a load that was given up.
+  void abandon(Status why);
 
  private:
   using SaveKey = std::pair<uint64_t, uint32_t>;  // step, attempt
@@ -83,6 +91,8 @@ class Session {
   Session(std::unique_ptr<LocalSocket> socket, const CheckpointerOptions& options,
           const local::Attached& said);
   void receive_all();
+  Status receive_one();
+  void look_for_overdue();
   Status handle(LocalMessage message);
   void on_roster(const local::RosterIs& said);
   void plan_if_possible(std::unique_lock<std::mutex>& lock);
@@ -96,11 +106,14 @@ class Session {
   const Rank rank_;
   const uint32_t generation_;
   const int32_t node_pid_;
+  const std::chrono::milliseconds node_deadline_;  // 0: not said
+  const std::chrono::milliseconds silence_most_;
+  int silent_ticks_ = 0;         // of the receiving thread
+  uint64_t bytes_received_ = 0;  // likewise
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Status lost_;
-  std::chrono::steady_clock::time_point last_heard_;
   std::vector<bool> slot_taken_;
   std::map<SaveKey, std::shared_ptr<SaveHandle::State>> undecided_;
   LayoutPtr layout_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -37,6 +38,7 @@ struct Attach {  // client -> node, first on every connection
 struct Attached {  // node -> client
   uint32_t generation = 0;
   int32_t node_pid = 0;
+  uint32_t node_deadline_ms = 0;  // within which the node ends each save that it can end; 0: not said
 };
 struct Failed {  // node -> client: this connection is of no more use
   Status why;
@@ -68,10 +70,35 @@ struct Staged {  // client -> node: a save's bytes lie in the slab
   RosterId roster_id;  // zero: no roster yet, everything held is staged
   PlanId plan_id;      // of the plan staged; zero without a roster
   uint32_t slab_id = 0;
+  bool again = false;               // it was offered to the node before, over an earlier connection
   std::vector<StagedPiece> pieces;  // ascending by (entry, local_box, local_offset)
+};
+struct DurableFile {
+  uint32_t index = 0;
+  uint64_t size = 0;
+  Hash128 header_digest;
+  uint64_t payload_bytes = 0;
+};
+struct DurableShare {  // what a rank's share of a save became; files ascend by index, none is left out
+  RosterId roster_id;
+  PlanId plan_id;
+  std::vector<DurableFile> files;
 };
 struct SlabFree {  // node -> client: its bytes are durable or dropped, the slab may be reused
   uint32_t slab_id = 0;
+  uint64_t step = 0;  // of the save that it was staged for
+  uint32_t attempt = 0;
+  std::optional<DurableShare> durable;  // nothing: dropped
+};
+struct Written {  // client -> node: an earlier node of this host made this share durable
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  DurableShare share;
+};
+struct NotStaged {  // client -> node: this rank takes no part in this save, which can therefore not be whole
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  Status why;
 };
 struct Decided {  // node -> client
   uint64_t step = 0;
@@ -93,7 +120,7 @@ struct Load {  // client -> node, after its window slab
   uint32_t request_id = 0;
   bool latest = true;
   uint64_t step = 0;     // where not latest: the newest committed attempt at this step
-  uint32_t ordinal = 0;  // the how-manieth load(latest) of this generation, counted alike by all ranks
+  uint32_t ordinal = 0;  // of load(latest): 1 + the calls of save before it, alike on all ranks
   uint32_t slab_id = 0;  // the load window
   std::vector<LoadTarget> targets;
 };
@@ -128,6 +155,8 @@ struct Refused {  // node -> client: this one save failed before it began; its s
   uint32_t attempt = 0;
   Status why;
 };
+struct Ping {};    // client -> node, answered by the role that writes; a node that is stopped does not
+struct Pong {};    // node -> client
 struct Detach {};  // client -> node: a clean end; without it the trainer died
 
 }  // namespace local
@@ -135,7 +164,8 @@ struct Detach {};  // client -> node: a clean end; without it the trainer died
 using LocalMessage =
     std::variant<local::Attach, local::Attached, local::Failed, local::LayoutIs, local::RosterIs, local::Slab,
                  local::Staged, local::SlabFree, local::Decided, local::Latest, local::Load, local::Found,
-                 local::Loaded, local::Placed, local::LoadDone, local::Refused, local::Detach>;
+                 local::Loaded, local::Placed, local::LoadDone, local::Refused, local::Detach, local::Written,
+                 local::NotStaged, local::Ping, local::Pong>;
 
 Bytes encode_local(const LocalMessage& message);
 // Untrusted bytes: bounded memory, no crash; one-line errors.

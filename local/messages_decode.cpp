@@ -170,6 +170,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Staged::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(out.roster_id, read_hash_or_zero(in.getRosterId()));
   SHOAL_ASSIGN_OR_RETURN(out.plan_id, read_hash_or_zero(in.getPlanId()));
   out.slab_id = in.getSlabId();
+  out.again = in.getAgain();
   auto pieces = in.getPieces();
   SHOAL_ASSIGN_OR_RETURN(size_t count, bounded_size(pieces, kMaxLocalPieces, "staged pieces"));
   out.pieces.reserve(count);
@@ -187,6 +188,30 @@ Result<LocalMessage> read_message(schema::LocalMessage::Staged::Reader in) {
         std::tie(last.entry, last.local_box, last.local_offset)) {
       return malformed("staged pieces: they do not ascend");
     }
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<local::DurableShare> read_durable(schema::DurableShare::Reader in) {
+  local::DurableShare out;
+  SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(view_of(in.getRosterId())));
+  SHOAL_ASSIGN_OR_RETURN(out.plan_id, Hash128::from_bytes(view_of(in.getPlanId())));
+  auto files = in.getFiles();
+  SHOAL_RETURN_IF_ERROR(bounded_size(files, kMaxFilesPerRank, "files of a share").status());
+  for (auto file_in : files) {
+    local::DurableFile file{file_in.getIndex(), file_in.getSize(), {}, file_in.getPayloadBytes()};
+    if (file.index != out.files.size()) return malformed("files of a share: they do not count up from 0");
+    if (file.payload_bytes > file.size) return malformed("file of a share: its payload is larger than it is");
+    SHOAL_ASSIGN_OR_RETURN(file.header_digest, Hash128::from_bytes(view_of(file_in.getHeaderDigest())));
+    out.files.push_back(file);
+  }
+  return out;
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::SlabFree::Reader in) {
+  local::SlabFree out{in.getSlabId(), in.getStep(), in.getAttempt(), std::nullopt};
+  if (in.hasDurable()) {
+    SHOAL_ASSIGN_OR_RETURN(out.durable, read_durable(in.getDurable()));
   }
   return LocalMessage(std::move(out));
 }
@@ -278,7 +303,8 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
     case schema::LocalMessage::ATTACH:
       return read_message(in.getAttach());
     case schema::LocalMessage::ATTACHED:
-      return LocalMessage(local::Attached{in.getAttached().getGeneration(), in.getAttached().getNodePid()});
+      return LocalMessage(local::Attached{in.getAttached().getGeneration(), in.getAttached().getNodePid(),
+                                          in.getAttached().getNodeDeadlineMs()});
     case schema::LocalMessage::FAILED: {
       Status why;
       SHOAL_RETURN_IF_ERROR(read_error(in.getFailed(), "failure", why));
@@ -293,7 +319,7 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
     case schema::LocalMessage::STAGED:
       return read_message(in.getStaged());
     case schema::LocalMessage::SLAB_FREE:
-      return LocalMessage(local::SlabFree{in.getSlabFree()});
+      return read_message(in.getSlabFree());
     case schema::LocalMessage::DECIDED:
       return read_message(in.getDecided());
     case schema::LocalMessage::LATEST:
@@ -319,6 +345,21 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
     }
     case schema::LocalMessage::DETACH:
       return LocalMessage(local::Detach{});
+    case schema::LocalMessage::WRITTEN: {
+      SHOAL_ASSIGN_OR_RETURN(local::DurableShare share, read_durable(in.getWritten().getShare()));
+      return LocalMessage(
+          local::Written{in.getWritten().getStep(), in.getWritten().getAttempt(), std::move(share)});
+    }
+    case schema::LocalMessage::NOT_STAGED: {
+      Status why;
+      SHOAL_RETURN_IF_ERROR(read_error(in.getNotStaged(), "a save that was not staged", why));
+      return LocalMessage(
+          local::NotStaged{in.getNotStaged().getStep(), in.getNotStaged().getAttempt(), std::move(why)});
+    }
+    case schema::LocalMessage::PING:
+      return LocalMessage(local::Ping{});
+    case schema::LocalMessage::PONG:
+      return LocalMessage(local::Pong{});
   }
   return Status(Code::version, "a local message that only a newer program knows");
 }

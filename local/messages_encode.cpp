@@ -72,6 +72,7 @@ class Writer {
     auto out = out_.initAttached();
     out.setGeneration(in.generation);
     out.setNodePid(in.node_pid);
+    out.setNodeDeadlineMs(in.node_deadline_ms);
   }
   void operator()(const local::Failed& in) { write_status(out_.initFailed(), in.why); }
   void operator()(const local::LayoutIs& in) {
@@ -103,6 +104,7 @@ class Writer {
     if (!in.roster_id.is_zero()) out.setRosterId(data_of(in.roster_id));
     if (!in.plan_id.is_zero()) out.setPlanId(data_of(in.plan_id));
     out.setSlabId(in.slab_id);
+    out.setAgain(in.again);
     auto pieces = out.initPieces(list_size(in.pieces.size()));
     for (uint32_t i = 0; i < pieces.size(); ++i) {
       auto piece = pieces[i];
@@ -113,7 +115,13 @@ class Writer {
       piece.setSlabOffset(in.pieces[i].slab_offset);
     }
   }
-  void operator()(const local::SlabFree& in) { out_.setSlabFree(in.slab_id); }
+  void operator()(const local::SlabFree& in) {
+    auto out = out_.initSlabFree();
+    out.setSlabId(in.slab_id);
+    out.setStep(in.step);
+    out.setAttempt(in.attempt);
+    if (in.durable) write_durable(out.initDurable(), *in.durable);
+  }
   void operator()(const local::Decided& in) {
     auto out = out_.initDecided();
     out.setStep(in.step);
@@ -171,8 +179,33 @@ class Writer {
     write_status(out, in.why);
   }
   void operator()(const local::Detach&) { out_.setDetach(); }
+  void operator()(const local::Written& in) {
+    auto out = out_.initWritten();
+    out.setStep(in.step);
+    out.setAttempt(in.attempt);
+    write_durable(out.initShare(), in.share);
+  }
+  void operator()(const local::NotStaged& in) {
+    auto out = out_.initNotStaged();
+    out.setStep(in.step);
+    out.setAttempt(in.attempt);
+    write_status(out, in.why);
+  }
+  void operator()(const local::Ping&) { out_.setPing(); }
+  void operator()(const local::Pong&) { out_.setPong(); }
 
  private:
+  static void write_durable(schema::DurableShare::Builder out, const local::DurableShare& in) {
+    out.setRosterId(data_of(in.roster_id));
+    out.setPlanId(data_of(in.plan_id));
+    auto files = out.initFiles(list_size(in.files.size()));
+    for (uint32_t i = 0; i < files.size(); ++i) {
+      files[i].setIndex(in.files[i].index);
+      files[i].setSize(in.files[i].size);
+      files[i].setHeaderDigest(data_of(in.files[i].header_digest));
+      files[i].setPayloadBytes(in.files[i].payload_bytes);
+    }
+  }
   static void write_target(schema::LoadTarget::Builder out, const local::LoadTarget& in) {
     out.setFqn(text_of(in.fqn));
     out.setKind(static_cast<schema::LayoutEntry::Kind>(in.kind));

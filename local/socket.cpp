@@ -111,6 +111,7 @@ struct LocalSocket::State {
   size_t expected_bytes = 0;
   Bytes body;
   size_t body_bytes = 0;
+  uint64_t total_bytes = 0;
   std::vector<OwnedFd> fds;
   Status broken;
 
@@ -143,6 +144,7 @@ Result<size_t> LocalSocket::State::read_some(int fd, MutableByteView into) {
     if (header_bytes == 0) return closed_by_peer();
     return Status(Code::unavailable, "the other side closed the connection in the middle of a message");
   }
+  total_bytes += static_cast<uint64_t>(got);
   return static_cast<size_t>(got);
 }
 
@@ -204,11 +206,22 @@ Status LocalSocket::send(const LocalMessage& message, int fd_to_pass) {
     return Status(Code::too_large, fmt::format("a local message of {} bytes, at most {} are allowed",
                                                body.size(), kMaxLocalMessageBytes));
   }
+  std::lock_guard lock(state_->send_mutex);
+  return send_frame(body, fd_to_pass, true).status();
+}
+
+Result<bool> LocalSocket::try_send(const LocalMessage& message) {
+  std::unique_lock lock(state_->send_mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  return send_frame(encode_local(message), -1, false);
+}
+
+// Holds the mutex for sending. False, where it may not wait: nothing was sent.
+Result<bool> LocalSocket::send_frame(const Bytes& body, int fd_to_pass, bool may_wait) {
   std::array<std::byte, kHeaderBytes> header;
   store_le32(header.data(), static_cast<uint32_t>(body.size()));
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
 
-  std::lock_guard lock(state_->send_mutex);
   if (state_->send_failed) return closed_by_peer();
   const Clock::time_point end = Clock::now() + std::chrono::milliseconds(kLocalSendTimeoutMs);
   const size_t total = kHeaderBytes + body.size();
@@ -237,6 +250,7 @@ Status LocalSocket::send(const LocalMessage& message, int fd_to_pass) {
     }
     Status failure;
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!may_wait && sent == 0) return false;
       if (wait_until_ready(fd_.get(), POLLOUT, remaining_ms(kLocalSendTimeoutMs, end))) continue;
       failure = Status(Code::deadline_exceeded,
                        fmt::format("the other side read nothing for {} ms", kLocalSendTimeoutMs));
@@ -251,7 +265,17 @@ Status LocalSocket::send(const LocalMessage& message, int fd_to_pass) {
     if (failure.code() != Code::unavailable) shutdown();
     return failure;
   }
-  return ok_status();
+  return true;
+}
+
+int32_t LocalSocket::peer_pid() const {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
+uint64_t LocalSocket::bytes_received() const {
+  return state_->total_bytes;
 }
 
 Result<std::optional<ReceivedLocal>> LocalSocket::receive(int timeout_ms) {

@@ -47,15 +47,21 @@ class LocalSocket {
   // ends the connection. Code::unavailable: the other side closed. Code::deadline_exceeded: it did not read
   // for kLocalSendTimeoutMs.
   Status send(const LocalMessage& message, int fd_to_pass = -1);
+  // A short message, if it can go without waiting. False: another thread is sending, or the peer has not read
+  // what came before; nothing was sent. Errors are those of send.
+  Result<bool> try_send(const LocalMessage& message);
   // Blocks up to timeout_ms (-1: for ever); nullopt on timeout, and what had come of a message is kept.
   // Code::unavailable: the other side closed. Code::corrupt, too_large or version: it sent what it must not;
   // every later receive says the same, and no descriptor stays open.
   Result<std::optional<ReceivedLocal>> receive(int timeout_ms);
-  void shutdown();  // any thread: receive and send end with Code::unavailable
+  int32_t peer_pid() const;         // 0: unknown, as where it lives in another PID namespace
+  uint64_t bytes_received() const;  // of the receiving thread: progress within a long message
+  void shutdown();                  // any thread: receive and send end with Code::unavailable
   int fd() const { return fd_.get(); }
 
  private:
   struct State;
+  Result<bool> send_frame(const Bytes& body, int fd_to_pass, bool may_wait);
   OwnedFd fd_;
   std::shared_ptr<State> state_;
 };

@@ -17,6 +17,19 @@ struct StagedPiece {
   slabOffset @4 :UInt64;
 }
 
+struct DurableFile {
+  index @0 :UInt32;
+  size @1 :UInt64;
+  headerDigest @2 :Data;
+  payloadBytes @3 :UInt64;
+}
+
+struct DurableShare {
+  rosterId @0 :Data;
+  planId @1 :Data;
+  files @2 :List(DurableFile);  # ascending by index, from 0
+}
+
 struct LoadTarget {
   fqn @0 :Text;
   kind @1 :Layout.LayoutEntry.Kind;
@@ -62,6 +75,7 @@ struct LocalMessage {
     attached :group {            # node -> client
       generation @5 :UInt32;
       nodePid @6 :Int32;
+      nodeDeadlineMs @56 :UInt32;
     }
     failed :group {              # node -> client: the connection is of no more use
       code @7 :UInt16;
@@ -90,8 +104,14 @@ struct LocalMessage {
       planId @22 :Data;
       slabId @23 :UInt32;
       pieces @24 :List(StagedPiece);
+      again @57 :Bool;           # offered to a node before
     }
-    slabFree @25 :UInt32;        # node -> client: written, the slab may be reused
+    slabFree :group {            # node -> client: written or dropped, the slab may be reused
+      slabId @25 :UInt32;
+      step @58 :UInt64;
+      attempt @59 :UInt32;
+      durable @60 :DurableShare; # null: dropped
+    }
     decided :group {             # node -> client
       step @26 :UInt64;
       attempt @27 :UInt32;
@@ -105,7 +125,7 @@ struct LocalMessage {
       requestId @33 :UInt32;
       latest @34 :Bool;
       step @35 :UInt64;          # where not latest
-      ordinal @36 :UInt32;       # the how-manieth load(latest) of this generation, counted alike by all ranks
+      ordinal @36 :UInt32;       # of load(latest): 1 + the calls of save before it, alike on all ranks
       slabId @37 :UInt32;        # the load window
       targets @38 :List(LoadTarget);
     }
@@ -136,5 +156,18 @@ struct LocalMessage {
       cause @54 :Text;
     }
     detach @55 :Void;            # client -> node: a clean end; without it the trainer died
+    written :group {             # client -> node: an earlier node made this share durable
+      step @61 :UInt64;
+      attempt @62 :UInt32;
+      share @63 :DurableShare;
+    }
+    notStaged :group {           # client -> node: this rank takes no part in this save
+      step @64 :UInt64;
+      attempt @65 :UInt32;
+      code @66 :UInt16;
+      cause @67 :Text;
+    }
+    ping @68 :Void;              # client -> node
+    pong @69 :Void;              # node -> client
   }
 }

@@ -100,7 +100,7 @@ void LocalServer::Connection::read_loop() {
       bool is_detach = std::holds_alternative<local::Detach>((*received)->message);
       if (is_detach) break;
       status = handle(std::move(**received));
-    } else if (!server_.is_accepting_.load()) {
+    } else if (!server_.takes_clients_.load()) {
       is_silent_ = true;
       server_.connection_ended();
     }
@@ -124,6 +124,10 @@ Status LocalServer::Connection::attach() {
   const auto* attach = std::get_if<local::Attach>(&first->message);
   if (attach == nullptr) return Status(Code::refused, "the first message must be Attach");
   SHOAL_RETURN_IF_ERROR(server_.check_attach(*attach));
+  if (Status why = server_.refusal(); !why.ok()) {
+    fail(why);
+    return why;
+  }
   SHOAL_RETURN_IF_ERROR(server_.take_rank(attach->rank, id_));
   rank_ = attach->rank;
   server_.events_.from_client(id_, std::make_shared<const LocalMessage>(std::move(first->message)));
@@ -139,7 +143,9 @@ Status LocalServer::Connection::handle(ReceivedLocal received) {
         using Message = std::decay_t<decltype(message)>;
         return std::is_same_v<Message, local::Slab> || std::is_same_v<Message, local::LayoutIs> ||
                std::is_same_v<Message, local::Staged> || std::is_same_v<Message, local::Latest> ||
-               std::is_same_v<Message, local::Load> || std::is_same_v<Message, local::Placed>;
+               std::is_same_v<Message, local::Load> || std::is_same_v<Message, local::Placed> ||
+               std::is_same_v<Message, local::Written> || std::is_same_v<Message, local::NotStaged> ||
+               std::is_same_v<Message, local::Ping>;
       },
       received.message);
   if (!is_ours) return Status(Code::invalid_argument, "a message that no client sends here");

@@ -24,7 +24,7 @@ class LocalServer::Connection {
   void close();           // both threads end soon
   void join();            // after close
   bool has_ended() const { return has_ended_.load(); }
-  // Read since is_accepting_ became false, and found nothing more to read.
+  // Read since takes_clients_ became false, and found nothing more to read.
   bool is_silent() const { return is_silent_.load(); }
 
  private:

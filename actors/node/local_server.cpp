@@ -40,7 +40,9 @@ void LocalServer::serve() {
 }
 
 void LocalServer::close_all(uint32_t flush_ms) {
-  stop_accepting();
+  is_listening_ = false;
+  if (accepting_.joinable()) accepting_.join();
+  listener_.reset();  // who is still in its queue finds the connection closed, and nobody comes any more
   std::map<ClientId, std::shared_ptr<Connection>> connections;
   {
     std::unique_lock lock(mutex_);
@@ -57,7 +59,7 @@ void LocalServer::close_all(uint32_t flush_ms) {
 }
 
 void LocalServer::accept_loop() {
-  while (is_accepting_.load()) {
+  while (is_listening_.load()) {
     auto accepted = listener_->accept(kAcceptTickMs);
     join_ended();
     if (!accepted.ok() || !accepted->has_value()) continue;
@@ -99,9 +101,15 @@ size_t LocalServer::clients() const {
                                            [](const auto& each) { return !each.second->has_ended(); }));
 }
 
-void LocalServer::stop_accepting() {
-  is_accepting_ = false;
-  if (accepting_.joinable()) accepting_.join();
+void LocalServer::refuse_new(Status why) {
+  std::lock_guard lock(mutex_);
+  refusal_ = std::move(why);
+  takes_clients_ = false;
+}
+
+Status LocalServer::refusal() const {
+  std::lock_guard lock(mutex_);
+  return refusal_;
 }
 
 bool LocalServer::settle(uint32_t timeout_ms) {

@@ -32,8 +32,8 @@ inline constexpr uint32_t kSameRankPatienceMs = 2'000;  // for the end of an ear
 class LocalEvents {
  public:
   virtual ~LocalEvents() = default;
-  // Attach comes first, checked; then LayoutIs, Slab (mapped), Staged, Latest, Load, Placed. May block: the
-  // client waits then.
+  // Attach comes first, checked; then whatever else a client may say, a Slab once it is mapped. May block:
+  // the client waits then.
   virtual void from_client(ClientId client, std::shared_ptr<const LocalMessage> message) = 0;
   virtual void client_lost(ClientId client) = 0;  // last of a client that attached
 };
@@ -62,9 +62,9 @@ class LocalServer {
   void send(ClientId client, std::shared_ptr<const LocalMessage> message);
   size_t clients() const;  // connected now
 
-  // No more clients from now on; those that are here stay.
-  void stop_accepting();
-  // After stop_accepting: waits until all that clients have sent so far was handed on, at most that long.
+  // No more clients from now on: who comes is told why, at once. Those that are here stay.
+  void refuse_new(Status why);
+  // After refuse_new: waits until all that clients have sent so far was handed on, at most that long.
   bool settle(uint32_t timeout_ms);
   // Ends every connection, after trying that long to send what is queued. No event follows its return, and
   // send does nothing from then on.
@@ -77,6 +77,7 @@ class LocalServer {
   void accept_loop();
   void join_ended();
   Status check_attach(const local::Attach& attach);
+  Status refusal() const;  // OK: clients are taken in
   Status take_rank(Rank rank, ClientId client);
   void release_rank(Rank rank);
   void connection_ended();
@@ -84,9 +85,10 @@ class LocalServer {
   const LocalServerOptions options_;
   SlabTable& slabs_;
   LocalEvents& events_;
-  std::unique_ptr<LocalListener> listener_;  // of the accepting thread, which ends it
-  std::atomic<bool> is_accepting_{true};
+  std::unique_ptr<LocalListener> listener_;  // of the accepting thread
+  std::atomic<bool> takes_clients_{true}, is_listening_{true};
   mutable std::mutex mutex_;
+  Status refusal_;
   std::condition_variable changed_;  // a connection ended, or fell silent
   std::map<ClientId, std::shared_ptr<Connection>> connections_;
   bool is_closed_ = false;

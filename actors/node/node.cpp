@@ -208,7 +208,8 @@ void Node::wait_until_stopped() {
 }
 
 void Node::stop() {
-  server_->stop_accepting();
+  server_->refuse_new(
+      Status(Code::unavailable, fmt::format("the node of this host is stopping (pid {})", getpid())));
   if (must_stop_at_once()) return;
   log_.info("stopping: what is staged is written first");
   server_->settle(kSettleMs);

@@ -84,9 +84,12 @@ void NodeWiring::post_from_client(RoleKind role, ClientId client,
 void NodeWiring::from_client(ClientId client, std::shared_ptr<const LocalMessage> message) {
   bool is_attach = std::holds_alternative<local::Attach>(*message);
   bool is_layout = std::holds_alternative<local::LayoutIs>(*message);
-  bool is_staged = std::holds_alternative<local::Staged>(*message);
+  bool is_of_a_save =
+      std::holds_alternative<local::Staged>(*message) || std::holds_alternative<local::Written>(*message) ||
+      std::holds_alternative<local::NotStaged>(*message) || std::holds_alternative<local::Ping>(*message);
   if (is_attach || is_layout) post_from_client(RoleKind::planner, client, message);
-  if (is_attach || is_layout || is_staged) return post_from_client(RoleKind::shard_writer, client, message);
+  if (is_attach || is_layout || is_of_a_save)
+    return post_from_client(RoleKind::shard_writer, client, message);
   post_from_client(RoleKind::loader, client, message);
 }
 

@@ -254,7 +254,7 @@ TEST_F(Server, HandsOnWhatWasSentBeforeItSettles) {
   auto socket = attached();
   for (int i = 0; i < 500; ++i) ASSERT_TRUE(socket->send(local::Latest{}).ok());
   ASSERT_TRUE(heard_.wait_for("1 " + kAttach));
-  server_->stop_accepting();
+  server_->refuse_new(Status(Code::unavailable, "stopping"));
   EXPECT_TRUE(server_->settle(kPatienceMs));
   EXPECT_EQ(heard_.lines().size(), 501u);
 }

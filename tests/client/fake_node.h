@@ -60,9 +60,22 @@ class FakeNode {
       SHOAL_CHECK(received.ok() && received->has_value());
       LocalMessage& message = (**received).message;
       if (auto* wanted = std::get_if<Message>(&message)) return std::move(*wanted);
+      if (std::get_if<local::Ping>(&message)) {
+        send(local::Pong{});
+        continue;
+      }
       auto* slab = std::get_if<local::Slab>(&message);
       SHOAL_CHECK(slab != nullptr);
       map(*slab, (**received).fd);
+    }
+  }
+
+  // False once the other side has closed.
+  bool is_connected() {
+    while (true) {
+      auto received = socket_->receive(0);
+      if (!received.ok()) return false;
+      if (!received->has_value()) return true;
     }
   }
 

@@ -135,6 +135,7 @@ class Load : public testing::Test {
     options_.job_id = "job";
     options_.start_node = false;
     options_.load_window_bytes = 4 << 20;
+    options_.node_silence = std::chrono::milliseconds(3000);
     checkpointer_ = attach(node_, options_);
     state_.add_tensor("x", DType::u32, {2, 2}, Mesh::single(0), {Placement::shard(0)}, memory_.data());
     state_.add_object("o", &object_, Mesh::single(0));
@@ -187,9 +188,10 @@ TEST_F(Load, FillsTheState) {
   EXPECT_EQ(memory_, (std::vector<uint32_t>{1, 2, 3, 4}));
   EXPECT_EQ(object_, "hello");
 
+  // Without a save between them, it is the same choice, whether this rank alone loads again or all do.
   auto again = start();
   load = node_.expect<local::Load>();
-  EXPECT_EQ(load.ordinal, 2u);
+  EXPECT_EQ(load.ordinal, 1u);
   node_.send(local::Found{load.request_id, Status(Code::not_found, "there is no checkpoint"), {}});
   EXPECT_EQ(again.get().status().code(), Code::not_found);
 }
@@ -227,6 +229,30 @@ TEST_F(Load, LeavesWhatTheCheckpointLacksWhereThatIsAllowed) {
   EXPECT_TRUE(loading.get().ok());
   EXPECT_EQ(memory_[3], 4u);
   EXPECT_EQ(object_, before);
+}
+
+TEST_F(Load, IsAnotherChoiceAfterASaveAndWaitsForItsDecision) {
+  SaveHandle saved = checkpointer_->save(7, state_).value();
+  (void)node_.expect<local::LayoutIs>();
+  auto staged = node_.expect<local::Staged>();
+  auto loading = start();
+  (void)node_.expect<local::Ping>();  // and no Load before it
+  node_.send(local::Decided{7, 1, Status(Code::aborted, "rank 1 did not report"), {}});
+  node_.send(local::SlabFree{staged.slab_id});
+  auto load = node_.expect<local::Load>();
+  EXPECT_EQ(load.ordinal, 2u);
+  node_.send(local::Found{load.request_id, Status(Code::not_found, "none"), {}});
+  EXPECT_EQ(loading.get().status().code(), Code::not_found);
+}
+
+// What its node still reads for it would land in the window of the next one.
+TEST_F(Load, ThatIsGivenUpEndsTheConnection) {
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  EXPECT_THAT(loading.get().status().message(), HasSubstr("answered a load twice"));
+  EXPECT_FALSE(node_.is_connected());
 }
 
 TEST_F(Load, PassesOnTheFirstCause) {

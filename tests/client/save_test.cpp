@@ -207,6 +207,10 @@ TEST_F(Save, DeclinesWhereItMayNotWait) {
   EXPECT_EQ(checkpointer_->save(2, state).status().code(), Code::busy);
   (void)node_.expect<local::LayoutIs>();
   (void)node_.expect<local::Staged>();
+  auto declined = node_.expect<local::NotStaged>();  // so that the other ranks need not wait for a deadline
+  EXPECT_EQ(declined.step, 2u);
+  EXPECT_EQ(declined.attempt, 1u);
+  EXPECT_EQ(declined.why.code(), Code::busy);
   node_.send(local::Refused{1, 1, Status(Code::no_space, "the disk is full")});  // frees the slab too
   auto asked = std::async(std::launch::async, [&] { return checkpointer_->latest(); });
   node_.send(local::Found{node_.expect<local::Latest>().request_id, Status(Code::not_found, "none"), {}});
@@ -264,6 +268,27 @@ TEST_F(Save, FailsByNameOnceTheNodeIsGone) {
             Status(Code::unavailable, "the node of this host is gone (pid 4242)"));
   EXPECT_EQ(checkpointer_->save(6, state).status(), saved.error());
   EXPECT_EQ(checkpointer_->latest().status(), saved.error());
+}
+
+TEST_F(Save, FailsWhereTheNodeGivesNoSignOfLife) {
+  options_.node_silence = milliseconds(300);
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  SaveHandle saved = checkpointer_->save(5, state).value();
+  // A node that answers may take its time with the disk.
+  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::Staged>();
+  for (int i = 0; i < 20; ++i) {
+    (void)node_.expect<local::Ping>();
+    node_.send(local::Pong{});
+  }
+  EXPECT_FALSE(saved.done());
+  Status stopped = saved.wait_committed().status();  // from here on it is silent
+  EXPECT_EQ(stopped.code(), Code::deadline_exceeded);
+  EXPECT_THAT(stopped.message(), HasSubstr("pid 4242"));
+  EXPECT_THAT(stopped.message(), HasSubstr("no sign of life"));
 }
 
 TEST_F(Save, PassesOnWhyTheNodeGaveUp) {

@@ -34,6 +34,12 @@ Metadata some_metadata() {
   return metadata;
 }
 
+local::DurableShare some_share() {
+  return {some_world()->roster.id(),
+          xxh3_128(as_view("a plan")),
+          {{0, 1000, xxh3_128(as_view("one")), 900}, {1, 500, xxh3_128(as_view("two")), 400}}};
+}
+
 std::vector<LocalMessage> one_of_each() {
   local::Staged staged;
   staged.step = 9;
@@ -53,7 +59,8 @@ std::vector<LocalMessage> one_of_each() {
           local::RosterIs{some_world(), kRuleVersion, SaveOptions{}},
           local::Slab{1, 4096},
           staged,
-          local::SlabFree{1},
+          local::SlabFree{1, 9, 1, std::nullopt},
+          local::SlabFree{1, 9, 2, some_share()},
           local::Decided{9, 1, ok_status(), some_metadata()},
           local::Decided{9, 2, Status(Code::aborted, "rank 1 is late"), {}},
           local::Latest{5},
@@ -63,7 +70,11 @@ std::vector<LocalMessage> one_of_each() {
           local::Placed{4, 0},
           local::LoadDone{4, Status(Code::corrupt, "block 3 differs")},
           local::Refused{9, 1, Status(Code::no_space, "the disk is full")},
-          local::Detach{}};
+          local::Detach{},
+          local::Written{9, 2, some_share()},
+          local::NotStaged{9, 3, Status(Code::busy, "2 saves are in flight")},
+          local::Ping{},
+          local::Pong{}};
 }
 
 TEST(LocalMessages, SurviveEncodingAndDecoding) {
@@ -107,6 +118,14 @@ TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
   expect_refused(staged, "do not ascend");
   staged.pieces = {{0, 0, 0, 8, kMaxSlabBytes}};
   expect_refused(staged, "beyond every slab");
+  local::Written written{9, 2, some_share()};
+  written.share.files[1].index = 0;
+  expect_refused(written, "count up");
+  written.share.files[1] = {1, 500, xxh3_128(as_view("two")), 501};
+  expect_refused(written, "payload");
+  written.share.files.resize(kMaxFilesPerRank + 1);
+  expect_refused(written, "files of a share");
+  expect_refused(local::NotStaged{9, 3, ok_status()}, "names no error");
   local::Load load;
   load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}, {Box{{5, 0}, {4, 6}}}}};
   expect_refused(load, "w");

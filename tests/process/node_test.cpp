@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -36,7 +37,7 @@ float value_at(uint64_t i, uint64_t step) {
 // One trainer: "w" sharded by rows over the world, "b" replicated, an object of its own.
 struct Trainer {
   Trainer(const Scratch& scratch, const std::string& host, Rank rank_in, uint32_t world_in,
-          const std::string& job = "job-1")
+          const std::string& job = "job-1", const std::function<void(CheckpointerOptions&)>& change = nullptr)
       : rank(rank_in), world(world_in), rows(kRows / world_in) {
     setenv("SHOAL_RUNTIME_DIR", scratch.host(host).c_str(), 1);
     CheckpointerOptions options;
@@ -45,6 +46,7 @@ struct Trainer {
     options.world_size = world;
     options.job_id = job;
     options.start_node = false;
+    if (change) change(options);
     opened = Checkpointer::open(options);
     w.resize(rows * kColumns);
     b.resize(kColumns);
@@ -182,6 +184,60 @@ TEST(NodeProcess, FinishesWhatIsStagedBeforeItStops) {
   auto decision = decision_of(scratch.root(), saved->key());
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   EXPECT_TRUE(decision->committed());
+}
+
+TEST(NodeProcess, RefusesWhoComesWhileItStops) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=2"});
+  ASSERT_NE(node.address(), "");
+  Trainer first(scratch, "a", 0, 2);
+  ASSERT_TRUE(first.opened.ok());
+  ASSERT_TRUE(first.save(1).ok());  // half of a save: the node waits for its decision
+  node.signal(SIGTERM);
+  auto begun = std::chrono::steady_clock::now();
+  Status refused;
+  for (int i = 0; i < 1000 && refused.ok(); ++i) {  // until the signal has arrived
+    refused = Trainer(scratch, "a", 1, 2).opened.status();
+  }
+  EXPECT_EQ(refused.code(), Code::unavailable);
+  EXPECT_THAT(refused.message(), HasSubstr(fmt::format("is stopping (pid {})", node.pid())));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(10));
+  node.signal(SIGTERM);
+  EXPECT_EQ(node.wait(), 0);
+}
+
+TEST(NodeProcess, NamesTheRankThatDidNotStageAtOnce) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=2"});
+  ASSERT_NE(node.address(), "");
+  Trainer first(scratch, "a", 0, 2);
+  Trainer second(scratch, "a", 1, 2, "job-1", [](CheckpointerOptions& options) {
+    options.staging_bytes_max = 1;  // it has no room for any save
+  });
+  ASSERT_TRUE(first.opened.ok() && second.opened.ok());
+  EXPECT_EQ(second.save(1).status().code(), Code::no_space);
+  auto saved = first.save(1);
+  ASSERT_TRUE(saved.ok());
+  Status aborted = saved->wait_committed(kPatience).status();  // well before the attempt's deadline
+  EXPECT_EQ(aborted.code(), Code::aborted);
+  EXPECT_THAT(aborted.message(), HasSubstr("rank 1: "));
+  EXPECT_THAT(aborted.message(), HasSubstr("staging_bytes_max"));
+}
+
+TEST(NodeProcess, IsNamedByTheClientWhereItIsStopped) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=2"});
+  ASSERT_NE(node.address(), "");
+  Trainer trainer(scratch, "a", 0, 2, "job-1", [](CheckpointerOptions& options) {
+    options.node_silence = std::chrono::milliseconds(600);
+  });
+  ASSERT_TRUE(trainer.opened.ok());
+  auto saved = trainer.save(1);
+  ASSERT_TRUE(saved.ok());
+  node.signal(SIGSTOP);
+  Status stopped = saved->wait_committed(kPatience).status();
+  EXPECT_THAT(stopped.message(), HasSubstr(fmt::format("pid {}", node.pid())));
+  EXPECT_THAT(stopped.message(), HasSubstr("no sign of life"));
 }
 
 TEST(NodeProcess, LosesNothingOfATrainerThatDiedAfterStaging) {
