@@ -66,8 +66,7 @@ struct TransportStats {
   // (transport/frame.h). Handshakes and heartbeats are not counted.
   Counter sent, received;
   Counter sent_eager, sent_rendezvous;
-  std::map<std::string, Counter>
-      by_transport;  // sent + received, by the lanes in use: "tcp", "posix+tcp", ...
+  std::map<std::string, Counter> by_transport;  // sent + received, by the lanes in use: "tcp", "rc_mlx5", ...
   uint64_t peers_up = 0, peers_lost = 0, handshakes_refused = 0, malformed_frames = 0;
 };
 

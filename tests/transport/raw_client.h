@@ -55,7 +55,7 @@ class RawClient final : private UcxEvents {
   Status refusal() const;
 
  private:
-  void on_connection_request(ucp_conn_request_h) noexcept override {}
+  void on_connection_request(UcxWorker&, ucp_conn_request_h) noexcept override {}
   void on_frame(ucp_ep_h, ByteView header, ByteView payload) noexcept override;
   bool on_announced(ucp_ep_h, ByteView, void*, size_t) noexcept override { return false; }
   void on_endpoint_error(UcxLink&, ucs_status_t) noexcept override { is_broken_ = true; }
@@ -68,7 +68,7 @@ class RawClient final : private UcxEvents {
   std::list<Sent> sent_;  // until the client goes
   SocketAddress address_;
   std::optional<DoorConnection> door_;
-  std::unique_ptr<UcxWorker> worker_;
+  std::shared_ptr<UcxWorker> worker_;
   UcxLink link_;
   ucp_ep_h endpoint_ = nullptr;
   bool is_broken_ = false;

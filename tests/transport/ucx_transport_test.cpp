@@ -258,17 +258,19 @@ TEST(UcxTransport, CountsWhatCrossesEachTransport) {
   }
 }
 
-TEST(UcxTransport, UsesSharedMemoryOnOneHostUnlessToldOtherwise) {
+TEST(UcxTransport, KeepsToTheNetworkOfTheConnectionUnlessToldOtherwise) {
   auto lanes = [] {
     Pair pair;
     EXPECT_TRUE(pair.connector.transport->send(pair.to_listener, make_message(64, 1)).ok());
     EXPECT_TRUE(pair.listener.handler.wait_messages(pair.to_connector, 1));
     return pair.connector.transport->stats().by_transport.begin()->first;
   };
-  EXPECT_EQ(lanes(), "posix+tcp");
-  setenv("UCX_TLS", "tcp,self", 1);
   EXPECT_EQ(lanes(), "tcp");
-  unsetenv("UCX_TLS");
+  const std::pair<const char*, const char*> told[] = {
+      {"UCX_TLS", "posix,tcp"}, {"UCX_MM_ERROR_HANDLING", "y"}, {"UCX_CM_USE_ALL_DEVICES", "y"}};
+  for (auto [name, value] : told) setenv(name, value, 1);
+  EXPECT_EQ(lanes(), "posix+tcp");
+  for (auto [name, value] : told) unsetenv(name);
 }
 
 TEST(UcxTransport, LeavesSignalsToTheProgram) {

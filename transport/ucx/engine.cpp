@@ -32,7 +32,8 @@ Engine::Engine(const UcxTransportOptions& options, Shared& shared, TransportHand
 Engine::~Engine() {
   resolver_.reset();
   shared_.set_wake(nullptr);
-  worker_.reset();
+  if (worker_ != nullptr) worker_->close_all();
+  for (RetiredWorker& retired : retired_workers_) retired.worker->close_all();
 }
 
 Result<std::string> Engine::open() {
@@ -46,14 +47,10 @@ Result<std::string> Engine::open() {
     address.port = door_listener_->port();
     listening = to_string(address);
   }
-  SHOAL_ASSIGN_OR_RETURN(worker_, UcxWorker::create(*this));
   poll_fd_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = 0}};
-  if (poll_fd_.get() < 0 || epoll_ctl(poll_fd_.get(), EPOLL_CTL_ADD, worker_->event_fd(), &event) != 0) {
-    return Status(Code::io, "no epoll descriptor can be had");
-  }
+  if (poll_fd_.get() < 0) return Status(Code::io, "no epoll descriptor can be had");
+  SHOAL_RETURN_IF_ERROR(open_worker());
   resolver_ = std::make_unique<Resolver>();
-  shared_.set_wake([worker = worker_.get()] { worker->wake(); });
   now_ms_ = clock_.advance(monotonic_ms());
   return listening;
 }
@@ -62,7 +59,7 @@ void Engine::run() {
   while (true) {
     now_ms_ = clock_.advance(monotonic_ms());
     bool busy = take_work();
-    busy |= worker_->progress();
+    busy |= progress_workers();
     poll_door(0);
     accept_requests();
     start_fetches();
@@ -70,6 +67,7 @@ void Engine::run() {
     service_marked();
     tidy_links();
     reap();
+    retire_idle_workers();
     if (now_ms_ >= next_due_ms_) tick();
     if (has_stopped()) return;
     if (!busy && marked_.empty()) sleep();
@@ -140,7 +138,7 @@ void Engine::tick() {
 }
 
 void Engine::sleep() {
-  if (next_due_ms_ <= now_ms_ || !worker_->arm()) return;
+  if (next_due_ms_ <= now_ms_ || !arm_workers()) return;
   uint64_t wait_ms = std::min<uint64_t>(options_.limits.heartbeat_interval_ms, next_due_ms_ - now_ms_);
   if (stage_ != Stage::serving) {
     uint64_t now = monotonic_ms();
@@ -176,7 +174,7 @@ bool Engine::has_stopped() {
   accept_requests();
   stop_at_ms_ = monotonic_ms() + kCloseTimeoutMs;
   while (!(peers_.empty() && closing_endpoints_.empty()) && monotonic_ms() < stop_at_ms_) {
-    if (!worker_->progress() && worker_->arm()) poll_door(kClosingPollMs);
+    if (!progress_workers() && arm_workers()) poll_door(kClosingPollMs);
     reap();
   }
   stage_ = Stage::stopped;

@@ -85,7 +85,7 @@ void Engine::submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& he
   operation.bytes = data.size();
   peer.operations_under_way += 1;
   peer.session->on_sent(now_ms_);
-  auto sent = worker_->send(peer.endpoint->handle, operation.header, data, is_chunk, operation);
+  auto sent = peer.worker->send(peer.endpoint->handle, operation.header, data, is_chunk, operation);
   if (!sent.ok() || *sent == UcxWorker::Progress::done) done(operation, sent.status());
 }
 
@@ -153,14 +153,14 @@ void Engine::start_fetches() {
 void Engine::fetch(Peer& peer) {
   MutableByteView room = peer.session->fetch_buffer(now_ms_);
   void* descriptor = std::exchange(peer.announced, nullptr);
-  if (room.empty()) return worker_->drop(descriptor);
+  if (room.empty()) return peer.worker->drop(descriptor);
   Operation& operation = operations_.emplace_back();
   operation.self = std::prev(operations_.end());
   operation.kind = Operation::Kind::fetch;
   operation.peer = &peer;
   operation.bytes = room.size();
   peer.operations_under_way += 1;
-  auto fetched_now = worker_->fetch(descriptor, room, operation);
+  auto fetched_now = peer.worker->fetch(descriptor, room, operation);
   if (fetched_now.ok() && *fetched_now == UcxWorker::Progress::later) return;
   done(operation, fetched_now.status());
 }

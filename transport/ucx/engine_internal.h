@@ -1,5 +1,5 @@
-// Engine: what the transport's one thread does. It owns the door, the worker and all sessions, feeds sessions
-// with what arrives, sends what they and the users want sent, and calls the handler.
+// Engine: what the transport's one thread does. It owns the door, the workers and all sessions, feeds
+// sessions with what arrives, sends what they and the users want sent, and calls the handler.
 //
 // UCX's callbacks only note what happened and mark the peer; everything else happens in the round after:
 // service() brings one marked peer up to date.
@@ -17,6 +17,7 @@
 #include "transport/lived_clock.h"
 #include "transport/session.h"
 #include "transport/ucx/door_internal.h"
+#include "transport/ucx/interfaces_internal.h"
 #include "transport/ucx/shared_internal.h"
 #include "transport/ucx/ucx_transport.h"
 #include "transport/ucx/worker_internal.h"
@@ -37,6 +38,7 @@ class Engine final : private UcxEvents {
 
   // A data connection. One that was accepted belongs to nobody until its first frame tells whose it is.
   struct Endpoint : UcxLink {
+    std::shared_ptr<UcxWorker> worker;
     ucp_ep_h handle = nullptr;
     Peer* peer = nullptr;
     bool is_broken = false;
@@ -53,7 +55,8 @@ class Engine final : private UcxEvents {
     std::optional<DoorConnection> door;
     uint32_t door_interest = 0;  // epoll's events
     Endpoint* endpoint = nullptr;
-    Status link_error;  // not OK: nothing can be sent
+    std::shared_ptr<UcxWorker> worker;  // of the endpoint, once there was one; operations may outlive that
+    Status link_error;                  // not OK: nothing can be sent
     std::string lanes;
 
     std::deque<Bytes> outbox;
@@ -85,7 +88,7 @@ class Engine final : private UcxEvents {
     std::list<Operation>::iterator self;
   };
 
-  void on_connection_request(ucp_conn_request_h request) noexcept override;
+  void on_connection_request(UcxWorker& worker, ucp_conn_request_h request) noexcept override;
   void on_frame(ucp_ep_h handle, ByteView header, ByteView payload) noexcept override;
   bool on_announced(ucp_ep_h handle, ByteView header, void* descriptor, size_t bytes) noexcept override;
   void on_endpoint_error(UcxLink& link, ucs_status_t status) noexcept override;
@@ -114,6 +117,13 @@ class Engine final : private UcxEvents {
   Peer* attach(Endpoint& endpoint, ByteView header);
   void close_endpoint(Endpoint& endpoint);
   void stop_waiting_for(Peer& peer);
+
+  // Workers (engine_workers.cpp).
+  Status open_worker();
+  void renew_worker();
+  void retire_idle_workers();
+  bool progress_workers();
+  bool arm_workers();
   void tidy_links();
 
   // Peers (engine_peers.cpp).
@@ -166,17 +176,28 @@ class Engine final : private UcxEvents {
   std::unordered_map<ucp_ep_h, std::unique_ptr<Endpoint>> endpoints_;
   std::vector<std::unique_ptr<Endpoint>> closing_endpoints_;
   std::vector<Endpoint*> unattached_;
-  std::vector<ucp_conn_request_h> requests_;
-  uint16_t data_port_ = 0;
+  struct ConnectionRequest {
+    std::shared_ptr<UcxWorker> worker;
+    ucp_conn_request_h handle = nullptr;
+  };
+  std::vector<ConnectionRequest> requests_;
+  uint16_t data_port_ = 0;  // of worker_, while it listens
 
   enum class Stage { serving, draining, parting, stopped };
   Stage stage_ = Stage::serving;
   uint64_t stop_at_ms_ = 0;  // of the monotonic clock: the end of the stage
   uint32_t parting_ms_ = 0;
 
-  std::list<Operation> operations_;  // outlives the worker: UCX may still know them
-  std::unique_ptr<UcxWorker> worker_;
-  std::unique_ptr<Resolver> resolver_;  // its answers come through shared_
+  std::list<Operation> operations_;  // outlives the workers: UCX may still know them
+  std::shared_ptr<UcxWorker> worker_;
+  InterfaceAddresses interfaces_;  // those that worker_ knows
+  uint64_t check_interfaces_at_ms_ = 0;
+  struct RetiredWorker {
+    std::shared_ptr<UcxWorker> worker;
+    uint64_t listens_until_ms = 0;
+  };
+  std::vector<RetiredWorker> retired_workers_;  // they have connections that were made before worker_ was
+  std::unique_ptr<Resolver> resolver_;          // its answers come through shared_
 };
 
 }  // namespace shoal

@@ -96,6 +96,7 @@ void Engine::close_door(Peer& peer) {
 }
 
 void Engine::offer_data_port(Peer& peer) {
+  renew_worker();
   if (!worker_->is_listening()) {
     SocketAddress address = listen_address_;
     set_port(address, 0);
@@ -115,7 +116,9 @@ void Engine::stop_waiting_for(Peer& peer) {
 void Engine::connect_data(Peer& peer) {
   SocketAddress address = peer.door_address;
   set_port(address, peer.session->data_port());
+  renew_worker();
   auto endpoint = std::make_unique<Endpoint>();
+  endpoint->worker = peer.worker = worker_;
   endpoint->peer = &peer;
   auto handle = worker_->connect(address.get(), address.bytes, *endpoint);
   adopt(std::move(handle), std::move(endpoint));
@@ -135,20 +138,21 @@ void Engine::adopt(Result<ucp_ep_h> handle, std::unique_ptr<Endpoint> endpoint) 
   endpoints_[*handle] = std::move(endpoint);
 }
 
-void Engine::on_connection_request(ucp_conn_request_h request) noexcept {
-  requests_.push_back(request);
+void Engine::on_connection_request(UcxWorker& worker, ucp_conn_request_h request) noexcept {
+  requests_.push_back({worker.shared_from_this(), request});
 }
 
 void Engine::accept_requests() {
-  for (ucp_conn_request_h request : std::exchange(requests_, {})) {
+  for (ConnectionRequest& request : std::exchange(requests_, {})) {
     if (by_tag_.empty() || unattached_.size() >= options_.limits.unproven_sessions) {
-      worker_->reject(request);
+      request.worker->reject(request.handle);
       continue;
     }
     auto endpoint = std::make_unique<Endpoint>();
     endpoint->attach_by_ms = now_ms_ + options_.limits.handshake_timeout_ms;
     next_due_ms_ = std::min(next_due_ms_, endpoint->attach_by_ms);
-    auto handle = worker_->accept(request, *endpoint);
+    endpoint->worker = request.worker;
+    auto handle = request.worker->accept(request.handle, *endpoint);
     adopt(std::move(handle), std::move(endpoint));
   }
 }
@@ -164,6 +168,7 @@ Engine::Peer* Engine::attach(Endpoint& endpoint, ByteView header) {
   std::erase(unattached_, &endpoint);
   endpoint.peer = &peer;
   peer.endpoint = &endpoint;
+  peer.worker = endpoint.worker;
   return &peer;
 }
 
@@ -176,7 +181,7 @@ void Engine::on_endpoint_error(UcxLink& link, ucs_status_t status) noexcept {
 void Engine::close_endpoint(Endpoint& endpoint) {
   std::erase(unattached_, &endpoint);
   auto found = endpoints_.find(endpoint.handle);
-  endpoint.closing = worker_->close(endpoint.handle);
+  endpoint.closing = endpoint.worker->close(endpoint.handle);
   closing_endpoints_.push_back(std::move(found->second));
   endpoints_.erase(found);
 }

@@ -132,7 +132,7 @@ void Engine::end_peer(Peer& peer, bool said_why) {
   shared_.remove_peer(peer.id, peer.address);
   peer.outbox.clear();
   turns_.forget(peer.id);
-  if (peer.announced != nullptr) worker_->drop(std::exchange(peer.announced, nullptr));
+  if (peer.announced != nullptr) peer.worker->drop(std::exchange(peer.announced, nullptr));
   peer.cut_at_ms = said_why ? now_ms_ + options_.limits.farewell_ms : now_ms_;
   next_due_ms_ = std::min(next_due_ms_, peer.cut_at_ms);
   bool was_up = peer.was_reported_up;
@@ -149,7 +149,7 @@ void Engine::cut(Peer& peer) {
   peer.is_closing = true;
   closing_.push_back(peer.id);
   close_door(peer);
-  if (peer.announced != nullptr) worker_->drop(std::exchange(peer.announced, nullptr));
+  if (peer.announced != nullptr) peer.worker->drop(std::exchange(peer.announced, nullptr));
   if (peer.endpoint != nullptr) close_endpoint(*peer.endpoint);
 }
 

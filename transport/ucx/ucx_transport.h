@@ -1,4 +1,4 @@
-// The Transport that runs live: UCX active messages over whatever UCX finds (RDMA, shared memory, TCP).
+// The Transport that runs live: UCX active messages over the networks that UCX finds (RDMA, TCP).
 //
 // UCX is told what it needs through its own configuration, and the environment's UCX_* variables win: UCX_TLS
 // chooses the transports, UCX_NET_DEVICES the networks, UCX_LOG_LEVEL brings back UCX's own messages.

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "transport/ucx/worker_internal.h"
 
@@ -20,10 +21,9 @@ constexpr int kProgressSteps = 256;
 // (UCX_TCP_MAX_NUM_EPS), and serves any number.
 constexpr size_t kExpectedEndpoints = 8;
 
-// All that UCX finds but for CMA, which containers forbid and UCX then dies of, and System V memory, which
-// posix memory serves as well without leaving segments behind.
-constexpr const char* kTransports = "^cma,sysv";
-constexpr const char* kTransportsWithoutMemory = "tcp,self";
+// All networks that UCX finds, and no memory between processes: nodes are on different hosts, containers
+// forbid CMA, and a /dev/shm that is small or not shared makes a worker or a connection fail.
+constexpr const char* kTransports = "^cma,knem,posix,sysv,xpmem";
 
 // When the library is loaded it takes SIGSEGV and its like for backtraces of its own, and SIGHUP for a
 // debugger: those signals belong to the program. It also writes to standard output; its errors reach us as
@@ -44,25 +44,20 @@ void set_unless_in_environment(ucp_config_t* config, const char* name, const cha
 }
 }  // namespace
 
-Result<std::unique_ptr<UcxWorker>> UcxWorker::create(UcxEvents& events) {
-  std::unique_ptr<UcxWorker> worker(new UcxWorker(events));
-  Status opened = worker->open(kTransports);
-  if (!opened.ok() && std::getenv("UCX_TLS") == nullptr) {
-    // A /dev/shm that is missing, full or not ours makes shared memory fail as a whole.
-    worker.reset(new UcxWorker(events));
-    opened = worker->open(kTransportsWithoutMemory);
-  }
-  if (!opened.ok()) return opened;
+Result<std::shared_ptr<UcxWorker>> UcxWorker::create(UcxEvents& events) {
+  std::shared_ptr<UcxWorker> worker(new UcxWorker(events));
+  SHOAL_RETURN_IF_ERROR(worker->open());
   return worker;
 }
 
-Status UcxWorker::open(const char* transports) {
+Status UcxWorker::open() {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return ucx_error(Code::io, "UCX's configuration", status);
-  set_unless_in_environment(config, "TLS", transports);
-  // Without it shared memory is left out where a peer's death must be noticed.
-  set_unless_in_environment(config, "MM_ERROR_HANDLING", "y");
+  set_unless_in_environment(config, "TLS", kTransports);
+  // Else a connection may take any device: UCX holds any two TCP interfaces for connected with each other,
+  // and sends into a network where the peer is not.
+  set_unless_in_environment(config, "CM_USE_ALL_DEVICES", "n");
 
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME;
@@ -96,10 +91,10 @@ Status UcxWorker::set_handler() {
   return ok_status();
 }
 
-UcxWorker::~UcxWorker() {
+void UcxWorker::close_all() {
   stop_listening();
-  if (worker_ != nullptr) ucp_worker_destroy(worker_);
-  if (context_ != nullptr) ucp_cleanup(context_);
+  if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
+  if (context_ != nullptr) ucp_cleanup(std::exchange(context_, nullptr));
 }
 
 Result<uint16_t> UcxWorker::listen(const sockaddr* address, unsigned address_bytes) {
@@ -109,7 +104,8 @@ Result<uint16_t> UcxWorker::listen(const sockaddr* address, unsigned address_byt
   params.sockaddr.addrlen = address_bytes;
   params.conn_handler.arg = this;
   params.conn_handler.cb = [](ucp_conn_request_h request, void* self) {
-    static_cast<UcxWorker*>(self)->events_.on_connection_request(request);
+    UcxWorker& worker = *static_cast<UcxWorker*>(self);
+    worker.events_.on_connection_request(worker, request);
   };
   ucs_status_t status = ucp_listener_create(worker_, &params, &listener_);
   if (status != UCS_OK) return ucx_error(Code::unavailable, "cannot be listened on", status);

@@ -1,5 +1,6 @@
 // UcxWorker: one UCP context, worker and listener, owned and driven by one thread. It hides how UCX 1.13
-// wants to be configured and called; policy is the engine's.
+// wants to be configured and called; policy is the engine's. UCX lists the network interfaces when a worker
+// is created, and never again.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -16,6 +17,7 @@ struct sockaddr;
 namespace shoal {
 
 class UcxEvents;
+class UcxWorker;
 
 // What an endpoint's errors refer to; lives until the endpoint is closed.
 struct UcxLink {
@@ -33,7 +35,7 @@ class UcxEvents {
  public:
   virtual ~UcxEvents() = default;
   // To be answered by accept or reject, later.
-  virtual void on_connection_request(ucp_conn_request_h request) noexcept = 0;
+  virtual void on_connection_request(UcxWorker& worker, ucp_conn_request_h request) noexcept = 0;
   // Header and payload are gone when it returns. `endpoint` is null where the sender did not name itself.
   virtual void on_frame(ucp_ep_h endpoint, ByteView header, ByteView payload) noexcept = 0;
   // True: `descriptor` is kept, to be given to fetch or drop.
@@ -42,13 +44,17 @@ class UcxEvents {
   virtual void on_done(UcxOperation& operation, ucs_status_t status) noexcept = 0;
 };
 
-class UcxWorker {
+class UcxWorker : public std::enable_shared_from_this<UcxWorker> {
  public:
   // Created, used and destroyed by one thread, but for wake().
-  static Result<std::unique_ptr<UcxWorker>> create(UcxEvents& events);
-  ~UcxWorker();
+  static Result<std::shared_ptr<UcxWorker>> create(UcxEvents& events);
+  ~UcxWorker() { close_all(); }
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
+
+  // Ends everything at once; what is under way may end with an error, before it returns. Nothing may be
+  // called after it.
+  void close_all();
 
   // Returns the port that is listened on.
   Result<uint16_t> listen(const sockaddr* address, unsigned address_bytes);
@@ -72,7 +78,7 @@ class UcxWorker {
   ucs_status_ptr_t close(ucp_ep_h endpoint);
   static bool is_closed(ucs_status_ptr_t closing);
 
-  // The transports of a connected endpoint's lanes: "posix+tcp". "?" if UCX will not say.
+  // The transports of a connected endpoint's lanes: "rc_mlx5", "posix+tcp". "?" if UCX will not say.
   static std::string lanes(ucp_ep_h endpoint);
 
   // At most kProgressSteps steps; true if anything happened.
@@ -85,7 +91,7 @@ class UcxWorker {
 
  private:
   explicit UcxWorker(UcxEvents& events) : events_(events) {}
-  Status open(const char* transports);
+  Status open();
   Status set_handler();
   Result<ucp_ep_h> make_endpoint(ucp_ep_params_t params, UcxLink& link);
   static ucs_status_t on_active_message(void* self, const void* header, size_t header_bytes, void* data,

@@ -1,0 +1,14 @@
+// The network interfaces of this machine, as far as UCX's choice of ways depends on them.
+#pragma once
+
+#include <set>
+#include <string>
+
+namespace shoal {
+
+// "eth0=10.0.0.1": of interfaces that are up, but for the loopback. IPv4, as the transport speaks.
+using InterfaceAddresses = std::set<std::string>;
+
+InterfaceAddresses interface_addresses();
+
+}  // namespace shoal
