@@ -26,6 +26,7 @@ void add_ls_command(CLI::App& app, Command* chosen);
 void add_show_command(CLI::App& app, Command* chosen);
 void add_verify_command(CLI::App& app, Command* chosen);
 void add_restore_id_command(CLI::App& app, Command* chosen);
+void add_rebuild_command(CLI::App& app, Command* chosen);
 
 // "shoal: not found: ...", one line on stderr. Returns kExitUnusable.
 int report_unusable(const Status& status);

@@ -1,17 +1,16 @@
 // shoal verify: re-reads checkpoints against their digests.
 #include <fmt/format.h>
-#include <unistd.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/progress.h"
 #include "cli/root_reader.h"
 #include "cli/verifier.h"
 
@@ -21,102 +20,122 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr unsigned kDefaultThreads = 4;
-constexpr std::chrono::milliseconds kProgressInterval{200};
+constexpr unsigned kDefaultJobs = 4;
 
 struct VerifyOptions {
   std::string root;
   AttemptChoice choice;
   bool all = false;
   bool json = false;
-  unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, kDefaultThreads);
+  bool progress = false;
+  unsigned jobs = std::clamp(std::thread::hardware_concurrency(), 1u, kDefaultJobs);
+  uint64_t bytes_per_second = 0;  // 0: as fast as it goes
 };
 
 constexpr const char* kFooter =
-    "Reads every byte of the latest checkpoint, or of those chosen: sizes, headers and every 1 MiB block\n"
-    "against their digests, and the contents of each file against the manifest. Each damaged file, tensor\n"
-    "and block is named. Progress is shown on a terminal only.\n"
+    "Reads every byte of the latest checkpoint, or of those chosen: the manifest against its own digest, "
+    "sizes,\n"
+    "headers and every 1 MiB block of the files against theirs, the contents of each file against the plan, "
+    "and\n"
+    "that they cover every tensor. What is damaged is named: file, tensor and block, with the bytes of the "
+    "file\n"
+    "and the elements of the tensor that it holds. Nothing is written. Memory: 1 MiB a job, and the headers "
+    "of\n"
+    "the files under way. Progress is shown on stderr, where that is a terminal.\n"
     "\n"
     "Examples:\n"
-    "  shoal verify /checkpoints/run7                the latest checkpoint\n"
-    "  shoal verify /checkpoints/run7 --step 1000    every checkpoint at this step\n"
-    "  shoal verify /checkpoints/run7 --all --json   all of them, for a program\n"
+    "  shoal verify /checkpoints/run7                  the latest checkpoint\n"
+    "  shoal verify /checkpoints/run7 --step 1000      every checkpoint at this step\n"
+    "  shoal verify /checkpoints/run7 --all --json     all of them, for a program\n"
+    "  shoal verify /checkpoints/run7 --jobs 16        a wide store: 16 reads at once\n"
+    "  shoal verify /checkpoints/run7 --rate 200MB/s   beside a running job\n"
     "\n"
     "Exit status: 0 all is well; 1 something is damaged; 2 no such checkpoint, or the root cannot be read.";
+
+// "200MB/s" or "200MB".
+Result<uint64_t> parse_rate(std::string_view text) {
+  std::string_view bytes = text.ends_with("/s") ? text.substr(0, text.size() - 2) : text;
+  auto rate = parse_bytes(bytes);
+  if (rate.ok() && *rate > 0) return rate;
+  return Status(Code::invalid_argument, fmt::format("'{}' is no rate; one is written as in 200MB/s", text));
+}
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Redraws one line on stderr while it lives, if that is a terminal.
-class ProgressLine {
- public:
-  ProgressLine(std::string title, uint64_t bytes_total, const std::atomic<uint64_t>& bytes_done)
-      : title_(std::move(title)), bytes_total_(bytes_total), bytes_done_(bytes_done), start_(Clock::now()) {
-    if (isatty(STDERR_FILENO)) thread_ = std::thread([this] { run(); });
-  }
-  ~ProgressLine() {
-    if (!thread_.joinable()) return;
-    {
-      std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    wake_.notify_all();
-    thread_.join();
-    fmt::print(stderr, "\r\x1b[K");
-  }
-  ProgressLine(const ProgressLine&) = delete;
-
- private:
-  void run() {
-    std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, kProgressInterval, [&] { return stop_; })) draw();
-  }
-  void draw() const {
-    uint64_t done = bytes_done_.load(std::memory_order_relaxed);
-    double rate = static_cast<double>(done) / seconds_since(start_);
-    uint64_t left = bytes_total_ - std::min(done, bytes_total_);
-    std::string time_left = rate > 0 ? human_seconds(static_cast<double>(left) / rate) + " left" : "";
-    fmt::print(stderr, "\r\x1b[K{}: {} of {}, {}/s, {}", title_, human_bytes(done), human_bytes(bytes_total_),
-               human_bytes(static_cast<uint64_t>(rate)), time_left);
-    std::fflush(stderr);
-  }
-
-  const std::string title_;
-  const uint64_t bytes_total_;
-  const std::atomic<uint64_t>& bytes_done_;
-  const Clock::time_point start_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stop_ = false;
-  std::thread thread_;
-};
-
 struct Verified {
   AttemptKey key;
   VerifyReport report;
   double seconds = 0;
+  bool deleted_meanwhile = false;
+
+  bool ok() const { return deleted_meanwhile || report.ok(); }
 };
 
-Verified verify_one(Storage& storage, const AttemptView& view, unsigned threads) {
-  Verified out;
-  out.key = view.key;
-  if (!view.damage.ok()) {
-    out.report.damage.push_back({std::string(kDecisionName), "", -1, view.damage.message()});
-    out.report.damage_count = 1;
+class Verifying {
+ public:
+  Verifying(Storage& storage, const VerifyOptions& options)
+      : storage_(storage), options_(options), rate_(options.bytes_per_second) {}
+
+  std::vector<Verified> run(const std::vector<AttemptView>& views) {
+    uint64_t total = 0;
+    for (const AttemptView& view : views) {
+      if (view.committed()) total += file_bytes_of(view.decision->manifest());
+    }
+    ProgressLine progress("verify", total, bytes_done_, options_.progress);
+    std::vector<Verified> out;
+    for (const AttemptView& view : views) out.push_back(verify_one(view));
     return out;
   }
-  std::atomic<uint64_t> bytes_done{0};
-  Clock::time_point start = Clock::now();
-  ProgressLine progress(to_string(view.key), file_bytes_of(view.decision->manifest()), bytes_done);
-  out.report = verify_checkpoint(storage, *view.decision, threads, &bytes_done);
-  out.seconds = seconds_since(start);
-  return out;
+
+ private:
+  Verified verify_one(const AttemptView& view) {
+    Verified out;
+    out.key = view.key;
+    if (!view.damage.ok()) {
+      out.report.damage.push_back({std::string(kDecisionName), "", "", {}, view.damage.message()});
+      out.report.damage_count = 1;
+      return out;
+    }
+    Clock::time_point start = Clock::now();
+    out.report = verify_checkpoint(storage_, *view.decision, options_.jobs, rate_, &bytes_done_);
+    out.seconds = seconds_since(start);
+    if (out.report.ok()) return out;
+    // Files that go while they are read may be on their way out rightly: their decision says so first.
+    auto now = inspect_attempt(storage_, view.key);
+    out.deleted_meanwhile =
+        now.ok() ? now->state == AttemptInfo::State::deleted : now.status().code() == Code::not_found;
+    return out;
+  }
+
+  Storage& storage_;
+  const VerifyOptions& options_;
+  RateLimit rate_;
+  std::atomic<uint64_t> bytes_done_{0};
+};
+
+std::string describe(const Damage& damage) {
+  if (!damage.block) return damage.what;
+  const DamagedBlock& block = *damage.block;
+  std::string where = fmt::format("bytes {} to {} of the file, elements {} to {} of the piece",
+                                  block.file_begin, block.file_end, block.element_begin, block.element_end);
+  if (!block.first_index.empty()) {
+    where += fmt::format(", [{}] to [{}] of '{}'", fmt::join(block.first_index, ", "),
+                         fmt::join(block.last_index, ", "), damage.tensor);
+  }
+  return fmt::format("{} ({})", damage.what, where);
 }
 
 void print_verified(const Verified& one) {
   const VerifyReport& report = one.report;
-  for (const Damage& damage : report.damage) fmt::print("{}: damaged: {}\n", to_string(one.key), damage.what);
+  if (one.deleted_meanwhile) {
+    fmt::print("{}: deleted while it was read\n", to_string(one.key));
+    return;
+  }
+  for (const Damage& damage : report.damage) {
+    fmt::print("{}: damaged: {}\n", to_string(one.key), describe(damage));
+  }
   if (report.damage_count > report.damage.size()) {
     fmt::print("{}: damaged: {} more\n", to_string(one.key), report.damage_count - report.damage.size());
   }
@@ -127,25 +146,39 @@ void print_verified(const Verified& one) {
              human_bytes(report.bytes), report.files, human_seconds(one.seconds), human_bytes(rate));
 }
 
+nlohmann::ordered_json damage_json(const Damage& damage) {
+  nlohmann::ordered_json item;
+  item["file"] = damage.file;
+  if (!damage.tensor.empty()) item["tensor"] = damage.tensor;
+  if (!damage.key.empty()) item["key"] = damage.key;
+  if (damage.block) {
+    const DamagedBlock& block = *damage.block;
+    item["block"] = block.number;
+    item["file_bytes"] = {block.file_begin, block.file_end};
+    item["piece_elements"] = {block.element_begin, block.element_end};
+    if (!block.first_index.empty()) {
+      item["first_index"] = block.first_index;
+      item["last_index"] = block.last_index;
+    }
+  }
+  item["what"] = damage.what;
+  return item;
+}
+
 nlohmann::ordered_json verified_json(const Verified& one) {
   nlohmann::ordered_json out;
   out["step"] = one.key.step;
   out["generation"] = one.key.generation;
   out["attempt"] = one.key.attempt;
-  out["ok"] = one.report.ok();
+  out["ok"] = one.ok();
+  if (one.deleted_meanwhile) out["deleted_meanwhile"] = true;
   out["files"] = one.report.files;
   out["bytes"] = one.report.bytes;
   out["seconds"] = one.seconds;
-  out["damage_count"] = one.report.damage_count;
+  out["damage_count"] = one.deleted_meanwhile ? 0 : one.report.damage_count;
   out["damage"] = nlohmann::ordered_json::array();
-  for (const Damage& damage : one.report.damage) {
-    nlohmann::ordered_json item;
-    item["file"] = damage.file;
-    if (!damage.tensor.empty()) item["tensor"] = damage.tensor;
-    if (damage.block >= 0) item["block"] = damage.block;
-    item["what"] = damage.what;
-    out["damage"].push_back(std::move(item));
-  }
+  if (one.deleted_meanwhile) return out;
+  for (const Damage& damage : one.report.damage) out["damage"].push_back(damage_json(damage));
   return out;
 }
 
@@ -169,13 +202,12 @@ int run_verify(const VerifyOptions& options) {
   if (!root.ok()) return report_unusable(root.status());
   auto views = pick(*root, options);
   if (!views.ok()) return report_unusable(views.status());
-  bool ok = true;
+  std::vector<Verified> verified = Verifying(*root->storage, options).run(*views);
+  bool ok = std::all_of(verified.begin(), verified.end(), [](const Verified& one) { return one.ok(); });
   nlohmann::ordered_json out;
   out["root"] = root->storage->describe();
   out["checkpoints"] = nlohmann::ordered_json::array();
-  for (const AttemptView& view : *views) {
-    Verified one = verify_one(*root->storage, view, options.threads);
-    ok = ok && one.report.ok();
+  for (const Verified& one : verified) {
     if (options.json) {
       out["checkpoints"].push_back(verified_json(one));
     } else {
@@ -196,9 +228,20 @@ void add_verify_command(CLI::App& app, Command* chosen) {
   command->add_option("ROOT", options->root, "Folder of the run")->required();
   CLI::Option* step = add_choice_options(*command, &options->choice, "Checkpoints at this step");
   command->add_flag("--all", options->all, "Every checkpoint")->excludes(step);
-  command->add_option("--threads", options->threads, "Files read at once")
-      ->check(CLI::Range(1u, kMaxVerifyThreads))
+  command->add_option("--jobs,-j", options->jobs, "Reads at once, of several files or of one large one")
+      ->check(CLI::Range(1u, kMaxVerifyJobs))
       ->capture_default_str();
+  command
+      ->add_option_function<std::string>(
+          "--rate",
+          [=](const std::string& text) {
+            auto rate = parse_rate(text);
+            if (!rate.ok()) throw CLI::ValidationError("--rate", rate.status().message());
+            options->bytes_per_second = *rate;
+          },
+          "Read no faster than this, all jobs together, as in 200MB/s; suffixes are powers of 1024")
+      ->type_name("BYTES/s");
+  command->add_flag("--progress", options->progress, "Progress on stderr, terminal or not, a line a second");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_verify(*options); }; });

@@ -162,6 +162,8 @@ class RocksDbCatalog final : public Catalog {
     if (!opened.ok()) return status_of(opened, path);
     catalog->db_.reset(db);
     SHOAL_RETURN_IF_ERROR(catalog->claim(root_id));
+    // Blocks are otherwise checked when something asks for them, which may be in the middle of a commit.
+    SHOAL_RETURN_IF_ERROR(status_of(db->VerifyChecksum(), path));
     return std::unique_ptr<Catalog>(std::move(catalog));
   }
 

@@ -5,9 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <filesystem>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 #include "storage/posix_file_system.h"
@@ -17,8 +15,6 @@
 namespace shoal {
 
 namespace {
-
-constexpr int kMaxCatalogsAside = 1000;
 
 // Waits for what becomes of one connection.
 class Probe final : public TransportHandler {
@@ -50,18 +46,6 @@ class Probe final : public TransportHandler {
   bool has_ended_ = false;
   Status status_;
 };
-
-// OK: moved, `*aside` is where.
-Status move_aside(const std::string& path, std::string* aside) {
-  for (int i = 1; i <= kMaxCatalogsAside; ++i) {
-    *aside = fmt::format("{}.aside-{}", path, i);
-    std::error_code error;
-    if (std::filesystem::exists(*aside, error)) continue;
-    std::filesystem::rename(path, *aside, error);
-    return error ? Status(Code::io, fmt::format("{}: {}", path, error.message())) : ok_status();
-  }
-  return Status(Code::no_space, fmt::format("{}: {} catalogs stand aside", path, kMaxCatalogsAside));
-}
 
 }  // namespace
 
@@ -111,26 +95,6 @@ Result<uint32_t> claim_next_epoch(Storage& storage, const std::string& address, 
   }
   return Status(Code::busy, fmt::format("{}: others claimed {} epochs in the meantime", storage.describe(),
                                         kMaxEpochClaims));
-}
-
-Result<std::unique_ptr<Catalog>> open_node_catalog(const std::string& path, bool may_replace_others,
-                                                   const RootId& root_id, Storage& storage,
-                                                   const std::function<void(const std::string&)>& log) {
-  auto opened = [&]() -> Result<std::unique_ptr<Catalog>> {
-    SHOAL_ASSIGN_OR_RETURN(auto catalog, open_rocksdb_catalog(path, root_id));
-    SHOAL_RETURN_IF_ERROR(catch_up(*catalog, storage).status());
-    return catalog;
-  };
-  auto catalog = opened();
-  if (catalog.ok()) return catalog;
-  Code code = catalog.status().code();
-  bool is_damaged = code == Code::corrupt || code == Code::io;
-  bool is_of_another_run = code == Code::refused && may_replace_others;
-  if (!is_damaged && !is_of_another_run) return catalog;
-  std::string aside;
-  SHOAL_RETURN_IF_ERROR(move_aside(path, &aside).with_context(catalog.status().message()));
-  log(fmt::format("catalog moved to {} and begun afresh: {}", aside, catalog.status().message()));
-  return opened();
 }
 
 }  // namespace shoal

@@ -2,13 +2,11 @@
 // it refuses.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "actors/node/node.h"
 #include "base/status.h"
-#include "storage/catalog.h"
 #include "storage/file_system.h"
 #include "storage/local_storage.h"
 #include "transport/transport.h"
@@ -34,12 +32,6 @@ Status check_no_other_job(Storage& storage, const Identity& self, const Bytes& t
 // The epoch claimed by a coordinator that listens at `address` already.
 Result<uint32_t> claim_next_epoch(Storage& storage, const std::string& address, const std::string& job_id,
                                   const Nonce& process);
-
-// The catalog at `path`, caught up with the root. A damaged one is moved aside, and so is one of another run
-// where `may_replace_others`; a line says so. It holds nothing that the root does not.
-Result<std::unique_ptr<Catalog>> open_node_catalog(const std::string& path, bool may_replace_others,
-                                                   const RootId& root_id, Storage& storage,
-                                                   const std::function<void(const std::string&)>& log);
 
 std::string own_host_name();
 

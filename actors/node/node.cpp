@@ -18,6 +18,7 @@
 #include "actors/node/slab_table.h"
 #include "actors/node/stats.h"
 #include "actors/node/wiring.h"
+#include "storage/catalog_recovery.h"
 #include "storage/run_root.h"
 #include "transport/ucx/ucx_transport.h"
 
@@ -111,7 +112,7 @@ Status Node::start_coordinating() {
   bool is_default = options_.catalog_dir.empty();
   SHOAL_ASSIGN_OR_RETURN(
       catalog_,
-      open_node_catalog(is_default ? paths_.catalog_dir : options_.catalog_dir, is_default, root_.root_id,
+      open_sound_catalog(is_default ? paths_.catalog_dir : options_.catalog_dir, is_default, root_.root_id,
                         *root_.storage, [this](const std::string& line) { log_.warning(line); }));
   std::string address = reachable_address(transport_->listen_address(), own_host_name());
   SHOAL_ASSIGN_OR_RETURN(identity_.epoch,

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
-#include "tests/cli/temporary_folder.h"
 
 namespace shoal {
 namespace {
@@ -19,27 +19,6 @@ using testing::HasSubstr;
 using testing::Not;
 
 const std::string kGolden = SHOAL_GOLDEN_ROOT;
-
-// A copy of the golden root that a test may damage.
-class GoldenCopy {
- public:
-  GoldenCopy() { fs::copy(kGolden, root(), fs::copy_options::recursive); }
-  std::string root() const { return folder_.path() + "/root"; }
-  std::string path(const std::string& name) const { return root() + "/" + name; }
-
-  void flip_bit_from_end(const std::string& name, int64_t offset) {
-    std::fstream file(path(name), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(-offset, std::ios::end);
-    std::streampos at = file.tellg();
-    char byte = static_cast<char>(file.get());
-    file.seekp(at);
-    file.put(static_cast<char>(byte ^ 1));
-    ASSERT_TRUE(file.good());
-  }
-
- private:
-  TemporaryFolder folder_;
-};
 
 size_t count_lines(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
@@ -261,7 +240,7 @@ TEST(BadInput, ARootThatMayNotBeReadIsRefusedByName) {
 TEST(Help, NamesEveryCommandWithExamples) {
   ProcessEnd end = run_shoal({"--help"});
   EXPECT_EQ(end.status, 0);
-  for (const char* text : {"ls", "show", "verify", "Examples:", "Exit status:"}) {
+  for (const char* text : {"ls", "show", "verify", "rebuild", "Examples:", "Exit status:"}) {
     EXPECT_THAT(end.out, HasSubstr(text));
   }
   EXPECT_EQ(run_shoal({"verify", "--help"}).status, 0);

@@ -1,0 +1,44 @@
+// ProgressLine: how far a long command has come, on stderr: one line redrawn on a terminal, plain lines
+// elsewhere.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace shoal {
+
+class ProgressLine {
+ public:
+  // A terminal is written to at once; anything else only where `always` is set, once a second and at the end.
+  // `bytes_done` outlives the line.
+  ProgressLine(std::string title, uint64_t bytes_total, const std::atomic<uint64_t>& bytes_done, bool always);
+  ~ProgressLine() { finish(); }
+  ProgressLine(const ProgressLine&) = delete;
+
+  // Takes the line off the terminal, or writes the last one. Once; the rest does nothing.
+  void finish();
+  // "verify: 1.5 GiB of 4 GiB (37 %), 512 MiB/s, 5.0 s left"
+  static std::string text(const std::string& title, uint64_t done, uint64_t total, double seconds);
+
+ private:
+  enum class Kind { silent, terminal, lines };
+  void run();
+  void draw() const;
+
+  const std::string title_;
+  const uint64_t bytes_total_;
+  const std::atomic<uint64_t>& bytes_done_;
+  const std::chrono::steady_clock::time_point start_;
+  const Kind kind_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace shoal
