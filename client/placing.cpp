@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "client/placing_internal.h"
+#include "gpu/host/stream_copy.h"
 
 namespace shoal {
 
@@ -116,7 +117,7 @@ void Placer::place_part(Target& target, uint32_t local_box, const Box& held, con
   target.arrived_elements += elements;
   bytes_placed_ += elements * element_bytes;
   auto copy = [&](uint64_t from, uint64_t to, uint64_t count) {
-    std::memcpy(home.data + to * element_bytes, source + from * element_bytes, count * element_bytes);
+    stream_copy(home.data + to * element_bytes, source + from * element_bytes, count * element_bytes);
   };
   if (home.box == home.whole) return for_each_run(part, held, copy);
   // The local box is a part of a larger local tensor: both sides have runs of their own.

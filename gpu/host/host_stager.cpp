@@ -1,5 +1,5 @@
-#include <cstring>
-
+#include "base/check.h"
+#include "gpu/host/stream_copy.h"
 #include "gpu/stager.h"
 
 namespace shoal {
@@ -23,7 +23,7 @@ class HostStager final : public Stager {
     const std::byte* source = task.source;
     std::byte* target = task.target;
     for (uint64_t row = 0; row < task.rows; ++row) {
-      std::memcpy(target, source, task.row_bytes);
+      stream_copy(target, source, task.row_bytes);
       source += task.source_stride;
       target += task.row_bytes;
     }
