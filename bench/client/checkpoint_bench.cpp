@@ -1,0 +1,343 @@
+// A whole save and a whole load by real ranks and a real node, each beside what the machine does with the
+// same bytes in the same round:
+//
+//   blocked     what `save` holds a trainer             against  memcpy of the bytes it stages
+//   save        from the call of `save` to the commit   against  memcpy and write(2) of the same bytes; with
+//                                                                --durable the faster of buffered write +
+//                                                                fsync and O_DIRECT + fsync, without the
+//                                                                memcpy
+//   load        `load` of the newest checkpoint         against  read(2) of the same bytes and one digest
+//   pass
+//
+//   checkpoint_bench --root FOLDER [--ranks 2] [--mib 256] [--tensors 200] [--rounds 5] [--durable] [--json]
+//
+// Ranks are processes that begin each phase together; a phase takes as long as its slowest rank. The first
+// rounds warm up (slabs, page tables) and do not count. Medians of times, and of each round's ratio.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "client/checkpointer.h"
+#include "gpu/digest.h"
+
+namespace shoal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kChunkBytes = size_t{4} << 20;
+constexpr size_t kDirectAlignment = 4096;
+constexpr uint32_t kWarmUpRounds = 2;  // as many as there are slabs
+constexpr uint32_t kMaxRanks = 64, kMaxRounds = 64;
+constexpr uint64_t kRowBytes = 4096;  // a tensor is rows of 1024 f32
+
+enum Phase { kMemcpy, kBlocked, kSave, kBuffered, kDirect, kLoad, kRead, kPhases };
+
+struct BenchOptions {
+  std::string root, node_program;
+  uint32_t ranks = 2, rounds = 5, tensors = 200;
+  uint64_t mib = 256;  // of a rank
+  bool durable = false, json = false;
+};
+
+// What the processes share. Times in seconds; negative: not measured.
+struct Shared {
+  pthread_barrier_t barrier;
+  double seconds[kMaxRounds][kMaxRanks][kPhases];
+  bool failed;
+};
+
+double seconds_since(Clock::time_point begun) {
+  return std::chrono::duration<double>(Clock::now() - begun).count();
+}
+
+[[noreturn]] void fail(const std::string& why) {
+  fmt::print(stderr, "checkpoint_bench: {}\n", why);
+  std::fflush(stderr);
+  ::_exit(1);  // the others are ended by the parent
+}
+
+class BenchRank {
+ public:
+  BenchRank(const BenchOptions& options, Rank rank, Shared& shared)
+      : options_(options), rank_(rank), shared_(shared) {
+    const uint64_t rows = std::max<uint64_t>(1, (options.mib << 20) / options.tensors / kRowBytes);
+    each_ = rows * kRowBytes;
+    // One allocation, aligned for O_DIRECT.
+    memory_ = allocate();
+    copy_ = allocate();
+    for (uint64_t i = 0; i < total(); i += 8) {
+      const uint64_t value = (i + rank_) * 0x9E3779B97F4A7C15u;
+      std::memcpy(memory_ + i, &value, sizeof value);
+    }
+    std::memset(copy_, 1, total());
+    const Mesh mesh = Mesh::contiguous({options.ranks});
+    for (uint32_t i = 0; i < options.tensors; ++i) {
+      state_.add_tensor(fmt::format("layers.{}.weight", i), DType::f32, {rows * options.ranks, kRowBytes / 4},
+                        mesh, {Placement::shard(0)}, memory_ + i * each_);
+    }
+  }
+
+  void run() {
+    CheckpointerOptions options;
+    options.root = options_.root;
+    options.rank = rank_;
+    options.world_size = options_.ranks;
+    options.job_id = fmt::format("checkpoint-bench-{}", ::getppid());
+    options.node_program = options_.node_program;
+    auto checkpointer = Checkpointer::open(options);
+    if (!checkpointer.ok()) fail(checkpointer.status().to_string());
+    if (Status status = (*checkpointer)->prepare(state_); !status.ok()) fail(status.to_string());
+    for (uint32_t round = 0; round < options_.rounds + kWarmUpRounds; ++round) {
+      auto seconds = round < kWarmUpRounds ? warm_up_ : shared_.seconds[round - kWarmUpRounds][rank_];
+      one_round(**checkpointer, round, seconds);
+    }
+  }
+
+  uint64_t total() const { return each_ * options_.tensors; }
+
+ private:
+  std::byte* allocate() const {
+    void* memory = std::aligned_alloc(kDirectAlignment, total());
+    if (!memory) fail("no memory");
+    return static_cast<std::byte*>(memory);
+  }
+
+  void together() { pthread_barrier_wait(&shared_.barrier); }
+
+  void one_round(Checkpointer& checkpointer, uint32_t round, double* seconds) {
+    together();
+    Clock::time_point begun = Clock::now();
+    std::memcpy(copy_, memory_, total());
+    seconds[kMemcpy] = seconds_since(begun);
+
+    together();
+    begun = Clock::now();
+    auto saved = checkpointer.save(round, state_);
+    if (!saved.ok()) fail(saved.status().to_string());
+    seconds[kBlocked] = seconds_since(begun);
+    auto committed = saved->wait_committed();
+    if (!committed.ok()) fail(committed.status().to_string());
+    seconds[kSave] = seconds_since(begun);
+
+    const std::string file = fmt::format("{}/plain-{}", options_.root, rank_);
+    together();
+    begun = Clock::now();
+    if (!options_.durable) std::memcpy(copy_, memory_, total());
+    write_plainly(file, O_WRONLY | O_CREAT | O_TRUNC);
+    seconds[kBuffered] = seconds_since(begun);
+    seconds[kDirect] = -1;
+    if (options_.durable) {
+      together();
+      begun = Clock::now();
+      if (write_plainly(file + "-direct", O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT)) {
+        seconds[kDirect] = seconds_since(begun);
+      }
+      ::unlink((file + "-direct").c_str());
+    }
+
+    together();
+    begun = Clock::now();
+    auto loaded = checkpointer.load(state_);
+    if (!loaded.ok()) fail(loaded.status().to_string());
+    if (loaded->metadata.key.step != round) fail("loaded another step");
+    seconds[kLoad] = seconds_since(begun);
+    if (round == 0 && std::memcmp(memory_, copy_, total()) != 0) fail("what was loaded differs");
+
+    together();
+    begun = Clock::now();
+    read_plainly(file);
+    seconds[kRead] = seconds_since(begun);
+    ::unlink(file.c_str());
+
+    together();
+    if (rank_ == 0) {  // a checkpoint a round is kept
+      std::error_code ignored;
+      if (round > 0) std::filesystem::remove_all(committed_, ignored);
+      committed_ = fmt::format("{}/step-{:08}", options_.root, round);
+    }
+  }
+
+  // False where the file system has no O_DIRECT.
+  bool write_plainly(const std::string& file, int flags) {
+    const int fd = ::open(file.c_str(), flags | O_CLOEXEC, 0644);
+    if (fd < 0 && (flags & O_DIRECT) && errno == EINVAL) return false;
+    if (fd < 0) fail(file + ": " + std::strerror(errno));
+    for (uint64_t at = 0; at < total();) {
+      const uint64_t bytes = std::min<uint64_t>(kChunkBytes, total() - at);
+      const ssize_t wrote = ::write(fd, copy_ + at, bytes);
+      if (wrote <= 0) fail(file + ": " + std::strerror(errno));
+      at += static_cast<uint64_t>(wrote);
+    }
+    if (options_.durable && ::fsync(fd) != 0) fail(file + ": fsync: " + std::strerror(errno));
+    ::close(fd);
+    return true;
+  }
+
+  void read_plainly(const std::string& file) {
+    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) fail(file + ": " + std::strerror(errno));
+    digests_.clear();
+    for (uint64_t at = 0; at < total();) {
+      const uint64_t bytes = std::min<uint64_t>(kChunkBytes, total() - at);
+      uint64_t got = 0;
+      while (got < bytes) {
+        const ssize_t read = ::read(fd, copy_ + at + got, bytes - got);
+        if (read <= 0) fail(file + ": read");
+        got += static_cast<uint64_t>(read);
+      }
+      digest_blocks(ByteView(copy_ + at, bytes), &digests_);
+      at += bytes;
+    }
+    ::close(fd);
+  }
+
+  const BenchOptions& options_;
+  const Rank rank_;
+  Shared& shared_;
+  uint64_t each_ = 0;  // bytes of this rank's shard of one tensor
+  std::byte *memory_ = nullptr, *copy_ = nullptr;
+  StateDict state_;
+  std::vector<uint64_t> digests_;
+  std::string committed_;
+  double warm_up_[kPhases] = {};
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+class Report {
+ public:
+  Report(const BenchOptions& options, const Shared& shared) : options_(options), shared_(shared) {}
+
+  void print() const {
+    const double bytes = static_cast<double>(options_.mib) * options_.ranks * (1 << 20);
+    const std::string against = options_.durable ? "write + fsync" : "memcpy + write";
+    line(
+        "blocked", "memcpy", bytes, [&](uint32_t r) { return slowest(r, kBlocked); },
+        [&](uint32_t r) { return slowest(r, kMemcpy); });
+    line(
+        "save", against, bytes, [&](uint32_t r) { return slowest(r, kSave); },
+        [&](uint32_t r) {
+          const double direct = slowest(r, kDirect), buffered = slowest(r, kBuffered);
+          return direct > 0 ? std::min(direct, buffered) : buffered;
+        });
+    line(
+        "load", "read + digest", bytes, [&](uint32_t r) { return slowest(r, kLoad); },
+        [&](uint32_t r) { return slowest(r, kRead); });
+  }
+
+ private:
+  double slowest(uint32_t round, Phase phase) const {
+    double most = 0;
+    for (Rank rank = 0; rank < options_.ranks; ++rank) {
+      if (shared_.seconds[round][rank][phase] < 0) return -1;
+      most = std::max(most, shared_.seconds[round][rank][phase]);
+    }
+    return most;
+  }
+
+  template <class Ours, class Theirs>
+  void line(const char* what, const std::string& against, double bytes, Ours ours, Theirs theirs) const {
+    std::vector<double> our_seconds, their_seconds, ratios;
+    for (uint32_t round = 0; round < options_.rounds; ++round) {
+      our_seconds.push_back(ours(round));
+      their_seconds.push_back(theirs(round));
+      ratios.push_back(our_seconds.back() / their_seconds.back());
+    }
+    const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
+    if (options_.json) {
+      fmt::print(
+          "{{\"what\":\"{}\",\"against\":\"{}\",\"durable\":{},\"ranks\":{},\"mib_per_rank\":{},\"tensors\":{"
+          "},"
+          "\"seconds\":{:.6f},\"against_seconds\":{:.6f},\"ratio\":{:.3f},\"ratio_min\":{:.3f},"
+          "\"ratio_max\":{:.3f}}}\n",
+          what, against, options_.durable, options_.ranks, options_.mib, options_.tensors,
+          median(our_seconds), median(their_seconds), median(ratios), *least, *most);
+      return;
+    }
+    fmt::print("{:8} {:>9.2f} ms {:>7.2f} GB/s   {:15} {:>9.2f} ms   x{:.2f}  ({:.2f} to {:.2f})\n", what,
+               median(our_seconds) * 1e3, bytes / median(our_seconds) / 1e9, against,
+               median(their_seconds) * 1e3, median(ratios), *least, *most);
+  }
+
+  const BenchOptions& options_;
+  const Shared& shared_;
+};
+
+// Before any thread: each rank is a process of its own, as trainers are.
+int run(const BenchOptions& options) {
+  void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) fail("mmap");
+  auto* shared = new (memory) Shared();
+  pthread_barrierattr_t attributes;
+  pthread_barrierattr_init(&attributes);
+  pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_barrier_init(&shared->barrier, &attributes, options.ranks);
+  std::vector<pid_t> children;
+  for (Rank rank = 0; rank < options.ranks; ++rank) {
+    const pid_t child = ::fork();
+    if (child < 0) fail("fork");
+    if (child == 0) {
+      {
+        BenchRank one(options, rank, *shared);
+        one.run();
+      }
+      ::_exit(0);
+    }
+    children.push_back(child);
+  }
+  int worst = 0;
+  for (size_t ended = 0; ended < children.size(); ++ended) {
+    int status = 0;
+    ::wait(&status);
+    if (status == 0 || worst != 0) continue;
+    worst = 1;
+    for (pid_t child : children) ::kill(child, SIGTERM);
+  }
+  if (worst == 0) Report(options, *shared).print();
+  return worst;
+}
+
+}  // namespace
+}  // namespace shoal
+
+int main(int argc, char** argv) {
+  shoal::BenchOptions options;
+  CLI::App app("A whole save and load, each beside what the machine does with the same bytes.");
+  app.add_option("--root", options.root, "A folder of the file system to measure; emptied afterwards")
+      ->required();
+  app.add_option("--node-program", options.node_program, "`shoal`; default: as a trainer finds it");
+  app.add_option("--ranks", options.ranks)->check(CLI::Range(1u, shoal::kMaxRanks))->capture_default_str();
+  app.add_option("--mib", options.mib, "Bytes of a rank, in MiB")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--tensors", options.tensors)->check(CLI::Range(1, 100000))->capture_default_str();
+  app.add_option("--rounds", options.rounds)->check(CLI::Range(1u, shoal::kMaxRounds))->capture_default_str();
+  app.add_flag("--durable", options.durable, "A disk: compare with what fsync costs");
+  app.add_flag("--json", options.json, "A line of JSON for each row");
+  CLI11_PARSE(app, argc, argv);
+  std::string folder = options.root + "/checkpoint-bench-XXXXXX";
+  if (!::mkdtemp(folder.data())) shoal::fail(folder + ": " + std::strerror(errno));
+  options.root = folder;
+  const int status = shoal::run(options);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+  return status;
+}

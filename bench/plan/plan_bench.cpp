@@ -1,0 +1,98 @@
+// Box algebra and planning. The world of the planning benchmarks: 2,000 tensors under FSDP over replicas,
+// ranks to 1,048,576; a rank's share is planned from the roster alone.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "plan/box.h"
+#include "plan/codec.h"
+#include "plan/save_plan.h"
+
+namespace shoal {
+namespace {
+
+constexpr uint32_t kTensors = 2000;
+constexpr uint32_t kRanksPerHost = 8;
+
+// A grid of side x side boxes of a square.
+std::vector<Box> grid(uint64_t side) {
+  std::vector<Box> boxes;
+  for (uint64_t row = 0; row < side; ++row) {
+    for (uint64_t column = 0; column < side; ++column) boxes.push_back({{row * 8, column * 8}, {8, 8}});
+  }
+  return boxes;
+}
+
+void check_tiling_of_a_grid(benchmark::State& state) {
+  const auto side = static_cast<uint64_t>(state.range(0));
+  const std::vector<Box> boxes = grid(side);
+  const Dims shape{side * 8, side * 8};
+  for (auto _ : state) benchmark::DoNotOptimize(check_tiling(boxes, shape).ok());
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(boxes.size()));
+}
+BENCHMARK(check_tiling_of_a_grid)->Arg(8)->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond);
+
+void intersect_boxes(benchmark::State& state) {
+  const Box a{{16, 0, 32}, {64, 128, 64}}, b{{0, 64, 48}, {48, 128, 128}};
+  for (auto _ : state) benchmark::DoNotOptimize(intersect(a, b));
+}
+BENCHMARK(intersect_boxes);
+
+void place_runs_of_columns(benchmark::State& state) {  // the loop by which bytes are placed
+  const Box a{{0, 0}, {1024, 1024}}, b{{0, 512}, {1024, 1024}};
+  for (auto _ : state) {
+    uint64_t sum = 0;
+    for_each_run(a, b, [&](uint64_t from, uint64_t to, uint64_t count) { sum += from + to + count; });
+    benchmark::DoNotOptimize(sum);
+  }
+  state.SetItemsProcessed(state.iterations() * 1024);
+}
+BENCHMARK(place_runs_of_columns);
+
+LayoutPtr layout_of(uint32_t ranks) {
+  const uint32_t shards = std::min(ranks, 1024u);
+  const Mesh mesh = Mesh::contiguous({ranks / shards, shards});
+  LayoutBuilder builder;
+  for (uint32_t i = 0; i < kTensors; ++i) {
+    builder.add_tensor(fmt::format("layers.{}.weight", i), DType::bf16, {8192, 1024}, mesh,
+                       {Placement::replicate(), Placement::shard(0)});
+  }
+  return std::move(builder).build().value();
+}
+
+World world_of(uint32_t ranks) {
+  World world;
+  world.layouts = {layout_of(ranks)};
+  std::vector<LayoutId> layouts(ranks, world.layouts[0]->id());
+  std::vector<uint32_t> hosts(ranks);
+  for (Rank rank = 0; rank < ranks; ++rank) hosts[rank] = rank / kRanksPerHost;
+  world.roster = Roster::make(layouts, hosts).value();
+  return world;
+}
+
+void plan_a_rank(benchmark::State& state) {
+  const auto ranks = static_cast<uint32_t>(state.range(0));
+  const World world = world_of(ranks);
+  Rank rank = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(plan_save(world, rank, SaveOptions{}).value().tensor_bytes);
+    rank = (rank + 7919) % ranks;
+  }
+}
+BENCHMARK(plan_a_rank)->RangeMultiplier(16)->Range(16, 1 << 20)->Unit(benchmark::kMicrosecond);
+
+void check_coverage_of_a_world(benchmark::State& state) {
+  const World world = world_of(static_cast<uint32_t>(state.range(0)));
+  for (auto _ : state) benchmark::DoNotOptimize(check_coverage(world, SaveOptions{}).ok());
+}
+BENCHMARK(check_coverage_of_a_world)->RangeMultiplier(16)->Range(16, 1 << 20)->Unit(benchmark::kMicrosecond);
+
+// What a save does in the steady state, when the plan is cached: prove that the layout is still the same.
+void build_a_layout_and_its_id(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(layout_of(16)->id());
+}
+BENCHMARK(build_a_layout_and_its_id)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace shoal
