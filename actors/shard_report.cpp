@@ -122,7 +122,7 @@ void ShardWriter::give_up(const AttemptKey& key, EffectWriter& out) {
         auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
         if (!saves_.contains(key)) return;
         if (!decision.ok()) {
-          then_out.warning(to_string(key) + ": " + decision.status().to_string());
+          undecidable(key, decision.status(), then_out);
           timers_.set(now + kPublishRetry, then_out,
                       [this, key](TimeNs, EffectWriter& retry_out) { give_up(key, retry_out); });
           return;
@@ -130,6 +130,22 @@ void ShardWriter::give_up(const AttemptKey& key, EffectWriter& out) {
         settle(key, (*decision)->committed(), (*decision)->committed() ? "" : (*decision)->tombstone().cause,
                then_out);
       });
+}
+
+void ShardWriter::undecidable(const AttemptKey& key, const Status& why, EffectWriter& out) {
+  Save& save = saves_.at(key);
+  if (!save.told_undecided.empty()) return;
+  const Status& first = save.failure.ok() ? why : save.failure;
+  const Status told(first.code(), "not decided: " + first.message());
+  out.warning(to_string(key) + ": " + told.to_string() + "; publishing: " + why.to_string());
+  save.told_undecided = save.without_share;
+  for (auto& [rank, share] : save.shares) {
+    save.told_undecided.insert(share.listener);
+    share.asking = false;
+    share.planned = true;  // what is not written yet never will be
+    free_slab(key, share, out);
+  }
+  for (ClientId client : save.told_undecided) tell_outcome(client, key, told, {}, out);
 }
 
 void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
@@ -152,6 +168,7 @@ void ShardWriter::settle(const AttemptKey& key, bool committed, const std::strin
       forget_if_unused(share.client, out);
     }
   }
+  std::erase_if(told, [&](ClientId client) { return save.told_undecided.contains(client); });
   if (committed) return read_and_tell(key, std::move(told), out);
   for (ClientId client : told) tell_outcome(client, key, Status(Code::aborted, cause), {}, out);
 }

@@ -44,7 +44,8 @@ class ShardWriter final : public Role {
     Status failure;                    // the first here
     Rank failed_rank = 0;
     bool deciding = false;
-    size_t reported = 0;  // ranks in the last report
+    std::set<ClientId> told_undecided;  // have heard that nothing can be decided, and hear nothing more
+    size_t reported = 0;                // ranks in the last report
     bool partial_due = false;
     TimerId resend = 0, partial = 0, deadline = 0;
     Backoff backoff;
@@ -109,6 +110,9 @@ class ShardWriter final : public Role {
   void on_message(TimeNs now, const WireBody& body, EffectWriter& out);
   // No word within this node's own deadline: it publishes the tombstone itself and obeys whatever stands.
   void give_up(const AttemptKey& key, EffectWriter& out);
+  // The root takes no decision: clients wait for one no longer, and hear nothing more of this attempt. What
+  // stands is unknown; the tombstone is tried again until something does.
+  void undecidable(const AttemptKey& key, const Status& why, EffectWriter& out);
   void settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out);
   void read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out);
   void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, Metadata metadata,

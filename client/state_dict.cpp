@@ -22,7 +22,14 @@ bool same_entry(const Entry& a, const Entry& b) {
          std::equal(a.boxes.begin(), a.boxes.end(), b.boxes.begin(), b.boxes.end(), same_box);
 }
 
+// The name under which this rank's layout has the entry.
+std::string fqn_on(const Entry& entry, Rank rank) {
+  return entry.form == Entry::Form::rank_object ? rank_fqn(entry.fqn, rank) : entry.fqn;
+}
+
 Status check_entry(const Entry& entry, Rank rank) {
+  SHOAL_RETURN_IF_ERROR(validate_fqn(entry.fqn));
+  SHOAL_RETURN_IF_ERROR(validate_fqn(fqn_on(entry, rank)));
   if (entry.form == Entry::Form::object || entry.form == Entry::Form::rank_object) {
     if (!entry.object) return bad(entry.fqn, "an object without a string");
   } else if (Result<uint64_t> bytes = dtype_bytes(entry.dtype); !bytes.ok()) {
@@ -139,7 +146,7 @@ Result<BoundState> BoundState::bind(const StateDict& state, Rank rank) {
     const Entry& entry = *out.entries_[i];
     SHOAL_RETURN_IF_ERROR(check_entry(entry, rank));
     add_to(builder, entry, rank);
-    positions[entry.form == Entry::Form::rank_object ? rank_fqn(entry.fqn, rank) : entry.fqn] = i;
+    positions[fqn_on(entry, rank)] = i;
   }
   SHOAL_ASSIGN_OR_RETURN(out.layout_, std::move(builder).build());
   for (const LayoutEntry& entry : out.layout_->entries()) {

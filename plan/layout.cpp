@@ -13,10 +13,22 @@ namespace shoal {
 namespace {
 
 constexpr std::string_view kMetadataKey = "__metadata__";
+constexpr size_t kShownFqnBytes = 100;  // of a name that is refused
 constexpr uint64_t kMaxSize = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 
 Status bad(std::string what) {
   return Status(Code::invalid_argument, std::move(what));
+}
+
+// A name that may be none, for people: printable ASCII as it is, all else escaped, its end left out.
+std::string shown(std::string_view fqn) {
+  std::string out = "'";
+  for (char letter : fqn.substr(0, kShownFqnBytes)) {
+    const auto byte = static_cast<unsigned char>(letter);
+    const bool is_plain = byte >= 0x20 && byte < 0x7f && byte != '\\';
+    out += is_plain ? std::string(1, letter) : fmt::format("\\x{:02x}", byte);
+  }
+  return out + (fqn.size() > kShownFqnBytes ? "…'" : "'");
 }
 
 Status validate_shape(const LayoutEntry& entry) {
@@ -134,12 +146,15 @@ std::vector<Mesh> canonical_meshes(const std::vector<Mesh>& meshes, std::vector<
 }  // namespace
 
 Status validate_fqn(std::string_view fqn) {
-  if (fqn.empty()) return bad("an fqn is empty");
+  if (fqn.empty()) return bad("'': an fqn is not empty");
   if (fqn.size() > kMaxFqnBytes) {
-    return bad(fmt::format("an fqn of {} bytes, at most {} are allowed", fqn.size(), kMaxFqnBytes));
+    return bad(
+        fmt::format("{}: an fqn of {} bytes, at most {} are allowed", shown(fqn), fqn.size(), kMaxFqnBytes));
   }
-  if (!is_clean_utf8(fqn)) return bad("an fqn is no valid UTF-8, or has control characters");
-  if (fqn == kMetadataKey) return bad("the fqn '__metadata__' belongs to the safetensors format");
+  if (!is_clean_utf8(fqn)) {
+    return bad(fmt::format("{}: an fqn is valid UTF-8 without control characters", shown(fqn)));
+  }
+  if (fqn == kMetadataKey) return bad("'__metadata__': this name belongs to the safetensors format");
   return ok_status();
 }
 

@@ -83,6 +83,7 @@ void LayoutBuilder::add_rank_object(std::string fqn, Rank rank) {
 Result<LayoutPtr> LayoutBuilder::build() && {
   MeshOfPrefix prefixes;
   for (const Pending& pending : pending_) {
+    SHOAL_RETURN_IF_ERROR(validate_fqn(pending.entry.fqn));
     if (pending.mesh) add_prefixes(pending.entry.fqn, *pending.mesh, prefixes);
   }
   std::map<Mesh, uint32_t> numbers;

@@ -131,6 +131,12 @@ class MemoryFileSystem::Folder final : public OpenFolder {
   Folder(MemoryFileSystem& owner, NodePtr node)
       : owner_(owner), node_(std::move(node)), born_(owner.incarnation_) {}
 
+  int is_same(OpenFolder& other, bool* same) override {
+    std::lock_guard lock(owner_.mutex_);
+    if (int error = owner_.begin_call(born_)) return error;
+    *same = static_cast<Folder&>(other).node_ == node_;
+    return 0;
+  }
   int open_folder(const std::string& name, std::unique_ptr<OpenFolder>* folder) override {
     std::lock_guard lock(owner_.mutex_);
     if (int error = owner_.begin_call(born_)) return error;

@@ -40,6 +40,8 @@ class OpenFile {
 class OpenFolder {
  public:
   virtual ~OpenFolder() = default;
+  // Whether both are one folder, whatever their names are by now. `other` is of the same file system object.
+  [[nodiscard]] virtual int is_same(OpenFolder& other, bool* same) = 0;
   // ENOTDIR or ELOOP where the name is no folder.
   [[nodiscard]] virtual int open_folder(const std::string& name, std::unique_ptr<OpenFolder>* folder) = 0;
   [[nodiscard]] virtual int make_folder(const std::string& name) = 0;  // EEXIST

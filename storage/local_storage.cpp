@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <system_error>
 
 namespace shoal {
@@ -126,6 +127,7 @@ class LocalWriteFile final : public WriteFile {
   static Result<std::unique_ptr<LocalWriteFile>> make(LocalStorage& storage, const std::string& path,
                                                       const Nonce& nonce) {
     SHOAL_RETURN_IF_ERROR(validate_object(path));
+    SHOAL_RETURN_IF_ERROR(storage.check_root());
     std::unique_ptr<LocalWriteFile> made(new LocalWriteFile(storage, path, nonce));
     SHOAL_ASSIGN_OR_RETURN(made->chain_, storage.walk(made->folder_path_, true));
     OpenFolder& folder = storage.last(made->chain_);
@@ -158,6 +160,7 @@ class LocalWriteFile final : public WriteFile {
     SHOAL_RETURN_IF_ERROR(flush());
     int number = file_->sync();
     if (number != 0) return io_error(number, full_path_, "sync", Access::writing);
+    SHOAL_RETURN_IF_ERROR(storage_.check_root().with_context(full_path_));
     number = storage_.last(chain_).link(temporary_, name_);
     file_.reset();
     remove_temporary();
@@ -208,7 +211,26 @@ Result<std::unique_ptr<LocalStorage>> LocalStorage::open(FileSystem& file_system
   if (number != 0) return io_error(number, "root " + root, "open", Access::reading);
   std::string shown = root;
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
-  return std::unique_ptr<LocalStorage>(new LocalStorage(std::move(shown), std::move(folder), nonce));
+  std::error_code error;
+  std::string absolute = std::filesystem::absolute(root, error).string();
+  return std::unique_ptr<LocalStorage>(new LocalStorage(
+      file_system, std::move(shown), error ? root : std::move(absolute), std::move(folder), nonce));
+}
+
+Status LocalStorage::check_root() {
+  std::unique_ptr<OpenFolder> found;
+  int number = file_system_.open_root(lookup_path_, &found);
+  if (number == ENOENT || number == ENOTDIR) {
+    return Status(Code::unavailable, fmt::format("root {} is not there any more", root_path_));
+  }
+  if (number != 0) return io_error(number, "root " + root_path_, "open", Access::reading);
+  bool same = false;
+  number = root_->is_same(*found, &same);
+  if (number != 0) return io_error(number, "root " + root_path_, "look it up", Access::reading);
+  if (same) return ok_status();
+  return Status(
+      Code::unavailable,
+      fmt::format("root {} is another folder than the one opened: moved, replaced or unmounted", root_path_));
 }
 
 std::string LocalStorage::full(const std::string& path) const {

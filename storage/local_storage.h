@@ -3,6 +3,10 @@
 // An object gets its name by link(2) from a temporary name "NAME.<32 hex digits>.partial" in the same folder,
 // after its bytes are synced; then the folder is synced, and every parent folder whose entry this process has
 // not yet synced.
+//
+// The root is opened once. Before anything is written, and again before it gets its name, the root's path is
+// looked up anew: where it names another folder by now, or none (moved, replaced, unmounted), that is
+// Code::unavailable, for nobody would look for a checkpoint in the folder that is still held open.
 #pragma once
 
 #include <atomic>
@@ -39,11 +43,17 @@ class LocalStorage final : public Storage {
 
  private:
   friend class LocalWriteFile;
-  LocalStorage(std::string root_path, std::unique_ptr<OpenFolder> root, const Nonce& nonce)
-      : root_path_(std::move(root_path)), root_(std::move(root)), nonce_(nonce) {}
+  LocalStorage(FileSystem& file_system, std::string root_path, std::string lookup_path,
+               std::unique_ptr<OpenFolder> root, const Nonce& nonce)
+      : file_system_(file_system),
+        root_path_(std::move(root_path)),
+        lookup_path_(std::move(lookup_path)),
+        root_(std::move(root)),
+        nonce_(nonce) {}
 
   std::string full(const std::string& path) const;
-  Status error(int number, const std::string& path, std::string_view action) const;
+  // Whether the root's path still names the folder that was opened.
+  Status check_root();
   // A walk down from the root: the folders on the way to `folder`, the root not among them.
   using Chain = std::vector<std::unique_ptr<OpenFolder>>;
   Result<Chain> walk(const std::string& folder, bool make_missing);
@@ -51,7 +61,9 @@ class LocalStorage final : public Storage {
   // Syncs the last folder of the chain, and its parents as far as their entries are not known to be durable.
   Status sync_chain(const Chain& chain, const std::string& folder);
 
-  const std::string root_path_;
+  FileSystem& file_system_;
+  const std::string root_path_;    // as given, for people
+  const std::string lookup_path_;  // absolute: a process may change its folder
   const std::unique_ptr<OpenFolder> root_;
   const Nonce nonce_;
   std::atomic<uint64_t> temporaries_{0};

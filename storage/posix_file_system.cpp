@@ -89,6 +89,13 @@ class PosixFolder final : public OpenFolder {
     return error;
   }
 
+  int is_same(OpenFolder& other, bool* same) override {
+    struct stat mine, theirs;
+    if (fstat(fd_.get(), &mine) < 0) return errno;
+    if (fstat(static_cast<PosixFolder&>(other).fd_.get(), &theirs) < 0) return errno;
+    *same = mine.st_dev == theirs.st_dev && mine.st_ino == theirs.st_ino;
+    return 0;
+  }
   int open_folder(const std::string& name, std::unique_ptr<OpenFolder>* folder) override {
     return open_at(fd_.get(), name.c_str(), O_NOFOLLOW, folder);
   }

@@ -82,8 +82,16 @@ TEST(Layout, NamesWhatItRefuses) {
 TEST(Layout, TakesOddNamesThatNeverBecomePaths) {
   EXPECT_TRUE(validate_fqn("../../etc/passwd").ok());
   EXPECT_TRUE(validate_fqn("größe").ok());
-  EXPECT_FALSE(validate_fqn("\xff").ok());
-  EXPECT_FALSE(validate_fqn(std::string(kMaxFqnBytes + 1, 'a')).ok());
+  EXPECT_TRUE(validate_fqn(std::string(kMaxFqnBytes, 'a')).ok());
+}
+
+TEST(Layout, NamesWhatItTakesForNoNameInOneLine) {
+  auto message = [](std::string_view fqn) { return validate_fqn(fqn).message(); };
+  EXPECT_THAT(message(""), HasSubstr("'': an fqn is not empty"));
+  EXPECT_THAT(message("a\xff"), HasSubstr("'a\\xff': "));
+  EXPECT_THAT(message(std::string_view("a\0b\n", 4)), HasSubstr("'a\\x00b\\x0a': "));
+  EXPECT_THAT(message(std::string(kMaxFqnBytes + 1, 'a')), HasSubstr("aaa…': an fqn of 4097 bytes"));
+  EXPECT_THAT(message("__metadata__"), HasSubstr("'__metadata__': "));
 }
 
 TEST(Layout, AValueWithoutGroupGoesWithItsSiblings) {

@@ -42,6 +42,9 @@ shoal::NodeOptions parse(int count, char** arguments) {
     if (key == "attempt_deadline_ms") {
       options.times.attempt_deadline_ms = static_cast<uint32_t>(std::stoul(value));
     }
+    if (key == "node_deadline_ms") {
+      options.times.node_deadline_ms = static_cast<uint32_t>(std::stoul(value));
+    }
   }
   options.coordinate = options.coordinator.empty();
   return options;

@@ -13,11 +13,8 @@
 #include <memory>
 #include <thread>
 
-#include "client/checkpointer.h"
-#include "storage/local_storage.h"
-#include "storage/posix_file_system.h"
-#include "storage/run_root.h"
 #include "tests/process/node_child.h"
+#include "tests/process/trainer.h"
 
 namespace shoal::testing {
 namespace {
@@ -25,75 +22,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-constexpr std::chrono::seconds kPatience{60};
-constexpr uint64_t kRows = 64, kColumns = 33;
-
-// Element i of "w" at a step, on whatever rank it lies.
-float value_at(uint64_t i, uint64_t step) {
-  return static_cast<float>(i) + 10'000.0f * static_cast<float>(step);
-}
-
-// One trainer: "w" sharded by rows over the world, "b" replicated, an object of its own.
-struct Trainer {
-  Trainer(const Scratch& scratch, const std::string& host, Rank rank_in, uint32_t world_in,
-          const std::string& job = "job-1", const std::function<void(CheckpointerOptions&)>& change = nullptr)
-      : rank(rank_in), world(world_in), rows(kRows / world_in) {
-    setenv("SHOAL_RUNTIME_DIR", scratch.host(host).c_str(), 1);
-    CheckpointerOptions options;
-    options.root = scratch.root();
-    options.rank = rank;
-    options.world_size = world;
-    options.job_id = job;
-    options.start_node = false;
-    if (change) change(options);
-    opened = Checkpointer::open(options);
-    w.resize(rows * kColumns);
-    b.resize(kColumns);
-    Mesh mesh = Mesh::contiguous({world});
-    state.add_tensor("w", DType::f32, {kRows, kColumns}, mesh, {Placement::shard(0)}, w.data());
-    state.add_tensor("b", DType::f32, {kColumns}, mesh, {Placement::replicate()}, b.data());
-    state.add_rank_object("rng", &rng);
-  }
-  Checkpointer& checkpointer() { return **opened; }
-  void fill(uint64_t step) {
-    for (uint64_t i = 0; i < w.size(); ++i) w[i] = value_at(rank * rows * kColumns + i, step);
-    for (uint64_t i = 0; i < b.size(); ++i) b[i] = -value_at(i, step);
-    rng = fmt::format("rng of {} at {}", rank, step);
-  }
-  bool holds(uint64_t step) const {
-    for (uint64_t i = 0; i < w.size(); ++i) {
-      if (w[i] != value_at(rank * rows * kColumns + i, step)) return false;
-    }
-    for (uint64_t i = 0; i < b.size(); ++i) {
-      if (b[i] != -value_at(i, step)) return false;
-    }
-    return rng == fmt::format("rng of {} at {}", rank, step);
-  }
-  void forget() {
-    std::fill(w.begin(), w.end(), 0.0f);
-    std::fill(b.begin(), b.end(), 0.0f);
-    rng.clear();
-  }
-  Result<SaveHandle> save(uint64_t step) {
-    fill(step);
-    return checkpointer().save(step, state);
-  }
-
-  const Rank rank;
-  const uint32_t world;
-  const uint64_t rows;
-  std::vector<float> w, b;
-  std::string rng;
-  StateDict state;
-  Result<std::unique_ptr<Checkpointer>> opened = Status(Code::internal, "not opened");
-};
-
-Result<Decision> decision_of(const std::string& root, const AttemptKey& key) {
-  PosixFileSystem file_system;
-  SHOAL_ASSIGN_OR_RETURN(auto storage, LocalStorage::open(file_system, root, random_128()));
-  return read_decision(*storage, key);
-}
 
 TEST(NodeProcess, SavesAndLoadsForTheTrainersOfOneHost) {
   Scratch scratch;

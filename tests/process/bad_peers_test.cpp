@@ -1,0 +1,168 @@
+// Strangers and zombies at a live node while others save: each is turned away by name, and no save is harmed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "local/socket.h"
+#include "schema/wire.capnp.h"
+#include "tests/process/stranger.h"
+#include "tests/process/trainer.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A coordinating node, a follower, and a trainer on each.
+class LiveJob : public ::testing::Test {
+ protected:
+  LiveJob()
+      : coordinator_(scratch_.host("a"), {"root=" + scratch_.root(), "job=job-1", "world=2", "name=a"}),
+        address_(coordinator_.address()),
+        follower_(scratch_.host("b"),
+                  {"root=" + scratch_.root(), "job=job-1", "world=2", "name=b", "coordinator=" + address_}) {
+    EXPECT_THAT(follower_.first_line(), StartsWith("ready"));
+    first_ = std::make_unique<Trainer>(scratch_, "a", 0, 2);
+    second_ = std::make_unique<Trainer>(scratch_, "b", 1, 2);
+    EXPECT_TRUE(first_->opened.ok() && second_->opened.ok());
+  }
+
+  void expect_saves_commit(uint64_t first_step, uint64_t last_step) {
+    for (uint64_t step = first_step; step <= last_step; ++step) {
+      auto one = first_->save(step), two = second_->save(step);
+      ASSERT_TRUE(one.ok() && two.ok()) << one.status().to_string() << two.status().to_string();
+      EXPECT_TRUE(one->wait_committed(kPatience).ok()) << one->error().to_string();
+      EXPECT_TRUE(two->wait_committed(kPatience).ok()) << two->error().to_string();
+    }
+  }
+
+  // What a node of this job would say of itself.
+  Identity member() const {
+    PosixFileSystem files;
+    auto storage = LocalStorage::open(files, scratch_.root(), random_128()).value();
+    Identity identity;
+    identity.root_id = open_root(*storage, false, {}).value();
+    identity.job_id = "job-1";
+    identity.generation = 1;
+    identity.incarnation = random_128();
+    identity.name = "stranger";
+    return identity;
+  }
+  std::string socket_of(const std::string& host) const {
+    setenv("SHOAL_RUNTIME_DIR", scratch_.host(host).c_str(), 1);
+    return node_paths(scratch_.root())->socket_file;
+  }
+
+  Scratch scratch_;
+  NodeChild coordinator_;
+  std::string address_;
+  NodeChild follower_;
+  std::unique_ptr<Trainer> first_, second_;
+};
+
+TEST_F(LiveJob, TurnsAwayNodesOfAnotherGenerationSchemaRootOrJob) {
+  expect_saves_commit(1, 1);
+  Identity past = member(), other_job = member(), other_root = member();
+  past.generation = 7;
+  other_job.job_id = "job-0";
+  other_root.root_id = random_128();
+  auto answer = [&](const Identity& identity, uint32_t schema_version) {
+    return Stranger::at_address(address_).say_hello(identity, schema_version);
+  };
+  EXPECT_TRUE(answer(member(), schema::SCHEMA_VERSION).ok()) << "the test speaks the protocol";
+  EXPECT_EQ(answer(past, schema::SCHEMA_VERSION).message(),
+            "the generations differ: 7 was offered, this side is in 1");
+  EXPECT_THAT(answer(other_job, schema::SCHEMA_VERSION).message(), HasSubstr("jobs differ: 'job-0'"));
+  EXPECT_THAT(answer(other_root, schema::SCHEMA_VERSION).message(), HasSubstr("roots differ"));
+  for (uint32_t version : {schema::SCHEMA_VERSION + 1, schema::SCHEMA_VERSION - 1, 0xffffffffu}) {
+    Status why = answer(member(), version);
+    EXPECT_EQ(why.code(), Code::version) << why.to_string();
+    EXPECT_THAT(why.message(), HasSubstr(std::to_string(version)));
+  }
+  expect_saves_commit(2, 3);
+}
+
+TEST_F(LiveJob, SavesOnWhileStrangersSendGarbageToAllItsDoors) {
+  expect_saves_commit(1, 1);
+  const std::vector<std::string> sockets = {socket_of("a"), socket_of("b")};
+  std::atomic<bool> stop{false};
+  std::atomic<int> rounds{0};
+  std::thread strangers([&] {
+    std::mt19937_64 random(7);
+    std::vector<Stranger> lingering;  // these say nothing, or half a message, and stay
+    while (!stop) {
+      Bytes garbage(1 + random() % 100'000);
+      for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
+      for (int door = 0; door < 3; ++door) {
+        auto here = static_cast<size_t>(door);
+        Stranger stranger = door == 2 ? Stranger::at_address(address_) : Stranger::at_socket(sockets[here]);
+        if (!stranger.connected()) continue;
+        // A length that is credible now and then, so that what follows is taken for a message.
+        if (random() % 2 == 0) store_le32(garbage.data(), static_cast<uint32_t>(garbage.size() & ~7ull));
+        stranger.send(garbage);
+        if (lingering.size() < 8) lingering.push_back(std::move(stranger));
+      }
+      ++rounds;
+    }
+  });
+  expect_saves_commit(2, 12);
+  while (rounds < 20) std::this_thread::yield();
+  stop = true;
+  strangers.join();
+  expect_saves_commit(13, 13);
+}
+
+TEST_F(LiveJob, EndsWithAClientThatAnnouncesMoreThanItMayAndWithNobodyElse) {
+  Stranger huge = Stranger::at_socket(socket_of("a")), empty = Stranger::at_socket(socket_of("a"));
+  ASSERT_TRUE(huge.connected() && empty.connected());
+  const Bytes all_ones(4, std::byte{0xff}), zeros(4, std::byte{0});
+  huge.send(all_ones);
+  empty.send(zeros);
+  EXPECT_TRUE(huge.wait_closed());
+  EXPECT_TRUE(empty.wait_closed());
+  expect_saves_commit(1, 2);
+}
+
+// The next incarnation of the job has begun at the same address; a node of the one before lives on. Its
+// trainer is told, within the node's own deadline, and nothing of it reaches the new generation.
+TEST(ZombieNode, OfAPastGenerationIsRefusedAndHarmsNobody) {
+  Scratch scratch;
+  auto past = std::make_unique<NodeChild>(
+      scratch.host("a"), std::vector<std::string>{"root=" + scratch.root(), "job=job-1", "world=1"});
+  std::string address = past->address();
+  NodeChild zombie(scratch.host("b"), {"root=" + scratch.root(), "job=job-1", "world=1", "name=b",
+                                       "coordinator=" + address, "node_deadline_ms=1500"});
+  ASSERT_THAT(zombie.first_line(), StartsWith("ready"));
+  Trainer old_trainer(scratch, "b", 0, 1, "job-1");
+  auto first = old_trainer.save(1);
+  ASSERT_TRUE(first.ok() && first->wait_committed(kPatience).ok());
+  past->signal(SIGKILL);
+  past->wait();
+  NodeChild present(scratch.host("a"),
+                    {"root=" + scratch.root(), "job=job-2", "world=1", "listen=" + address});
+  ASSERT_EQ(present.address(), address);
+  auto late = old_trainer.save(2);
+  ASSERT_TRUE(late.ok());
+  Trainer trainer(scratch, "a", 0, 1, "job-2");
+  ASSERT_TRUE(trainer.opened.ok()) << trainer.opened.status().to_string();
+  EXPECT_EQ(trainer.checkpointer().generation(), 2u);
+  auto saved = trainer.save(2);
+  ASSERT_TRUE(saved.ok() && saved->wait_committed(kPatience).ok());
+  Status told = late->wait_committed(kPatience).status();
+  EXPECT_EQ(told.code(), Code::aborted) << told.to_string();
+  EXPECT_FALSE(decision_of(scratch.root(), {1, 2, 1})->committed());
+  EXPECT_TRUE(decision_of(scratch.root(), {2, 2, 1})->committed());
+  trainer.forget();
+  auto loaded = trainer.checkpointer().load(trainer.state);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->metadata.key, (AttemptKey{2, 2, 1}));
+  EXPECT_TRUE(trainer.holds(2));
+}
+
+}  // namespace
+}  // namespace shoal::testing

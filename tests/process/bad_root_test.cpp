@@ -1,0 +1,171 @@
+// Roots that go bad under a running job: moved, replaced, removed, full, not writable. Each is an error that
+// names the root, no save is called committed that is not to be found there, and a root that comes back is
+// used again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/process/trainer.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+namespace fs = std::filesystem;
+
+class RootUnderAJob : public ::testing::Test {
+ protected:
+  void start(const std::string& job = "job-1") {
+    node_ = std::make_unique<NodeChild>(
+        scratch_.host("a"), std::vector<std::string>{"root=" + scratch_.root(), "job=" + job, "world=1",
+                                                     "attempt_deadline_ms=300", "node_deadline_ms=500"});
+    ASSERT_NE(node_->address(), "");
+    trainer_ = std::make_unique<Trainer>(scratch_, "a", 0, 1, job);
+    ASSERT_TRUE(trainer_->opened.ok()) << trainer_->opened.status().to_string();
+  }
+  // What became of one save: OK when committed.
+  Status outcome_of(uint64_t step) {
+    auto saved = trainer_->save(step);
+    return saved.ok() ? saved->wait_committed(kPatience).status() : saved.status();
+  }
+  void expect_error_naming_the_root(const Status& status) {
+    EXPECT_FALSE(status.ok());
+    EXPECT_NE(status.code(), Code::deadline_exceeded) << "nobody waits for ever: " << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr(scratch_.root()));
+    EXPECT_THAT(status.message(), Not(HasSubstr("\n")));
+  }
+  static size_t manifests_in(const std::string& root) {
+    size_t found = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(root)) {
+      if (entry.path().filename() == "manifest.shoal") ++found;
+    }
+    return found;
+  }
+
+  Scratch scratch_;
+  std::unique_ptr<NodeChild> node_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+TEST_F(RootUnderAJob, ThatIsMovedAwayFailsSavesByNameUntilItIsBack) {
+  start();
+  ASSERT_TRUE(outcome_of(1).ok());
+  const std::string away = scratch_.file("away");
+  fs::rename(scratch_.root(), away);
+  expect_error_naming_the_root(outcome_of(2));
+  EXPECT_EQ(manifests_in(away), 1u) << "nothing is committed where nobody looks for it";
+  fs::rename(away, scratch_.root());
+  EXPECT_TRUE(outcome_of(3).ok());
+}
+
+TEST_F(RootUnderAJob, ThatIsReplacedByAnotherFolderFailsSavesByName) {
+  start();
+  ASSERT_TRUE(outcome_of(1).ok());
+  const std::string away = scratch_.file("away");
+  fs::rename(scratch_.root(), away);
+  fs::create_directory(scratch_.root());  // as an empty mount point
+  Status status = outcome_of(2);
+  expect_error_naming_the_root(status);
+  EXPECT_TRUE(fs::is_empty(scratch_.root())) << "a stranger's folder stays as it is";
+  EXPECT_EQ(manifests_in(away), 1u);
+  fs::remove(scratch_.root());
+  fs::copy(away, scratch_.root(), fs::copy_options::recursive);  // with the same ROOT_ID
+  expect_error_naming_the_root(outcome_of(3));
+}
+
+TEST_F(RootUnderAJob, ThatIsRemovedFailsSavesByNameAndTheNodeLivesOn) {
+  start();
+  ASSERT_TRUE(outcome_of(1).ok());
+  fs::remove_all(scratch_.root());
+  expect_error_naming_the_root(outcome_of(2));
+  expect_error_naming_the_root(outcome_of(3));
+  EXPECT_FALSE(trainer_->checkpointer().load(trainer_->state).ok());
+  trainer_.reset();
+  node_->signal(SIGTERM);
+  EXPECT_TRUE(node_->wait().has_value());
+}
+
+TEST_F(RootUnderAJob, ThatIsFullFailsSavesByNameAndTakesThemAgainWhenThereIsRoom) {
+  if (mount("tmpfs", scratch_.root().c_str(), "tmpfs", 0, "size=512k") != 0) {
+    GTEST_SKIP() << "no permission to mount a small tmpfs";
+  }
+  start();
+  EXPECT_TRUE(outcome_of(1).ok());
+  const std::string filler = scratch_.root() + "/filler";
+  {
+    std::ofstream file(filler);
+    const std::string block(4096, 'f');
+    while (file.write(block.data(), 4096).flush()) {
+    }
+  }
+  Status status = outcome_of(2);
+  expect_error_naming_the_root(status);
+  EXPECT_THAT(status.message(), AnyOf(HasSubstr("no space"), HasSubstr("No space"), HasSubstr("left")));
+  fs::remove(filler);
+  EXPECT_TRUE(outcome_of(3).ok());
+  trainer_->forget();
+  auto loaded = trainer_->checkpointer().load(trainer_->state);
+  EXPECT_TRUE(loaded.ok() && trainer_->holds(3)) << loaded.status().to_string();
+  trainer_.reset();
+  node_.reset();
+  EXPECT_EQ(umount2(scratch_.root().c_str(), MNT_DETACH), 0);
+}
+
+TEST_F(RootUnderAJob, ThatIsUnmountedFailsSavesByName) {
+  if (mount("tmpfs", scratch_.root().c_str(), "tmpfs", 0, "size=4m") != 0) {
+    GTEST_SKIP() << "no permission to mount a tmpfs";
+  }
+  start();
+  ASSERT_TRUE(outcome_of(1).ok());
+  ASSERT_EQ(umount2(scratch_.root().c_str(), MNT_DETACH), 0);
+  expect_error_naming_the_root(outcome_of(2));
+  EXPECT_TRUE(fs::is_empty(scratch_.root()));
+}
+
+TEST(BadRoot, ThatIsAFileIsRefusedByName) {
+  Scratch scratch;
+  std::ofstream(scratch.file("file")) << "no folder";
+  NodeChild node(scratch.host("a"), {"root=" + scratch.file("file"), "job=job-1"});
+  EXPECT_THAT(node.first_line(), HasSubstr(scratch.file("file")));
+  EXPECT_EQ(node.wait(), 1);
+}
+
+TEST(BadRoot, ThatANodeMayNotWriteToIsRefusedByName) {
+  Scratch scratch;
+  if (geteuid() == 0) {
+    // NodeChild inherits the user: a child of ours becomes nobody first.
+    ASSERT_EQ(chmod(fs::path(scratch.root()).parent_path().c_str(), 0755), 0);
+    ASSERT_EQ(chmod(scratch.root().c_str(), 0755), 0);
+  } else {
+    ASSERT_EQ(chmod(scratch.root().c_str(), 0555), 0);
+  }
+  const std::string host = scratch.host("a");
+  ASSERT_TRUE(geteuid() != 0 || chown(host.c_str(), 65534, 65534) == 0);
+  pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(77);
+    NodeChild node(host, {"root=" + scratch.root(), "job=job-1"});
+    std::string line = node.first_line();
+    bool is_named = line.find(scratch.root()) != std::string::npos &&
+                    line.find("not writable") != std::string::npos && node.wait() == 1;
+    if (!is_named) fprintf(stderr, "%s\n", line.c_str());
+    _exit(is_named ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "cannot become another user";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+}  // namespace
+}  // namespace shoal::testing

@@ -1,0 +1,32 @@
+// A stranger: raw bytes at a node's doors, without any of the checks of client and transport.
+#pragma once
+
+#include <string>
+
+#include "base/bytes.h"
+#include "transport/transport.h"
+
+namespace shoal::testing {
+
+// One connection; blocking, with a bound on every wait.
+class Stranger {
+ public:
+  static Stranger at_address(const std::string& host_port);  // IPv4, as NodeChild::address says it
+  static Stranger at_socket(const std::string& path);
+  ~Stranger();
+  Stranger(Stranger&& other) noexcept;
+
+  bool connected() const { return fd_ >= 0; }
+  void send(ByteView bytes);  // as far as the other side takes them
+  bool wait_closed();         // reads and drops; false: still open after a long time
+  // The first frame of a handshake, as a node of this identity and schema version sends it; why it is
+  // refused, or OK where it is challenged to prove itself.
+  Status say_hello(const Identity& identity, uint32_t schema_version);
+
+ private:
+  explicit Stranger(int fd) : fd_(fd) {}
+  bool read_exactly(MutableByteView out);
+  int fd_;
+};
+
+}  // namespace shoal::testing
