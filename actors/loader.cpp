@@ -194,7 +194,38 @@ class Loader final : public Role {
                           if (!*best || **best < info.key) undecided.push_back(info.key);
                         }
                         if (!undecided.empty()) return await_decisions(then_now, id, undecided, then_out);
-                        publish_choice(id, *best, then_out);
+                        confirm(then_now, id, *best, decided_from(*list, *best), then_out);
+                      });
+  }
+
+  // The newest committed attempt, and what was decided above it.
+  static std::vector<AttemptInfo> decided_from(const AttemptList& list,
+                                               const std::optional<AttemptKey>& best) {
+    std::vector<AttemptInfo> decided;
+    for (const AttemptInfo& info : list.attempts) {
+      if (!best || *best <= info.key) decided.push_back(info);
+    }
+    return decided;
+  }
+
+  // A listing shows decisions that may not last yet. A choice rests on them: each is read again, which syncs
+  // it, one after another; if one is not what it was, the load looks again.
+  void confirm(TimeNs now, const LoadKey& id, const std::optional<AttemptKey>& best,
+               std::vector<AttemptInfo> decided, EffectWriter& out) {
+    if (!loads_.contains(id)) return;
+    if (decided.empty()) return publish_choice(id, best, out);
+    const AttemptInfo last = decided.back();
+    decided.pop_back();
+    (void)now;
+    operations_.start(operation::ReadDecision{last.key}, out,
+                      [this, id, best, last, decided = std::move(decided)](
+                          TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                        auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                        const bool vanished = decision.status().code() == Code::not_found;
+                        if (!decision.ok() && !vanished) return fail(id, decision.status(), then_out);
+                        if (vanished || state_of(**decision) != last.state)
+                          return decide_earlier(then_now, id, then_out);
+                        confirm(then_now, id, best, decided, then_out);
                       });
   }
 

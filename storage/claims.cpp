@@ -270,6 +270,19 @@ Result<std::vector<GenerationRecord>> read_generations(Storage& storage,
   return records;
 }
 
+// Whether what was listed is durable: a number may be taken only after numbers that last. Else a crash of the
+// storage could forget one of them, and another process of this job would claim the gap.
+Result<bool> generations_last(Storage& storage, const ClaimedNumbers& claimed,
+                              const std::vector<GenerationRecord>& records) {
+  if (claimed.highest_used == 0) return true;
+  SHOAL_RETURN_IF_ERROR(storage.sync_folder(kGenerationsFolder));
+  SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers again, list_numbers(storage, kGenerationsFolder));
+  if (again.numbers != claimed.numbers || again.highest_used != claimed.highest_used) return false;
+  SHOAL_ASSIGN_OR_RETURN(std::vector<GenerationRecord> stand, read_generations(storage, again.numbers));
+  return std::equal(stand.begin(), stand.end(), records.begin(), records.end(),
+                    [](const auto& a, const auto& b) { return a.nonce == b.nonce; });
+}
+
 }  // namespace
 
 Result<std::vector<GenerationRecord>> list_generations(Storage& storage) {
@@ -297,6 +310,8 @@ Result<GenerationRecord> claim_generation(Storage& storage, const std::string& j
     if (claimed.highest_used == ~uint32_t{0}) {
       return Status(Code::refused, fmt::format("{}: no number is left for a generation", storage.describe()));
     }
+    SHOAL_ASSIGN_OR_RETURN(bool lasts, generations_last(storage, claimed, records));
+    if (!lasts) continue;
     GenerationRecord next{claimed.highest_used + 1, job_id, nonce};
     capnp::MallocMessageBuilder message;
     auto root = message.initRoot<schema::GenerationClaim>();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <thread>
+#include <utility>
 
 #include "tests/storage/decision_samples.h"
 #include "tests/storage/shard_samples.h"
@@ -64,7 +65,7 @@ TEST(Root, OnStorageWithExclusiveCreatePassesTheProbe) {
 }
 
 // A storage that lets everybody create, as a mount without exclusive create would.
-class LyingStorage final : public Storage {
+class LyingStorage : public Storage {
  public:
   explicit LyingStorage(Storage& honest) : honest_(honest) {}
   std::string describe() const override { return honest_.describe(); }
@@ -172,6 +173,31 @@ TEST(Generations, BelongToOneJobEach) {
   auto listed = list_generations(*memory);
   ASSERT_EQ(listed->size(), 2u);
   EXPECT_EQ((*listed)[1].job_id, "job-b");
+}
+
+// Between a listing and the folder's sync, the storage crashes and forgets the first generation.
+class ForgettingStorage final : public LyingStorage {
+ public:
+  explicit ForgettingStorage(Storage& honest) : LyingStorage(honest), storage_(honest) {}
+  Status sync_folder(const std::string& folder) override {
+    if (folder == "generations" && !std::exchange(has_forgotten_, true)) {
+      SHOAL_RETURN_IF_ERROR(storage_.remove("generations/1"));
+    }
+    return storage_.sync_folder(folder);
+  }
+
+ private:
+  Storage& storage_;
+  bool has_forgotten_ = false;
+};
+
+TEST(Generations, AreNotClaimedAfterOneThatDidNotLast) {
+  MemoryStorage memory;
+  ASSERT_OK(claim_generation(*memory, "job-a", nonce_of(1)).status());
+  ForgettingStorage forgetting(*memory);
+  auto claimed = claim_generation(forgetting, "job-b", nonce_of(2));
+  ASSERT_OK(claimed.status());
+  EXPECT_EQ(claimed->generation, 1u);
 }
 
 TEST(Generations, AreTheSameForAllThreadsOfAJob) {

@@ -1,0 +1,64 @@
+// Checks the models, and shows what breaks when a rule is switched off.
+//
+//   model_check                       every model within small bounds: states, transitions, depth, seconds
+//   model_check --large               within larger ones: minutes, gigabytes
+//   model_check MODEL [MUTATION]      one model, or the shortest trace to what a mutation breaks
+//   model_check --mutations           every mutation of every model, with its trace
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "tests/model/models.h"
+
+using namespace shoal::model;
+
+namespace {
+
+int show(const NamedModel& model, const std::string& mutation) {
+  const Outcome outcome = model.check(mutation);
+  fmt::print("{}: {}{}{}: {} states, {} transitions, depth {}, {:.1f} s: {}\n", model.name, model.bounds,
+             mutation.empty() ? "" : ", ", mutation, outcome.states, outcome.transitions, outcome.depth,
+             outcome.seconds,
+             outcome.violation  ? "VIOLATED"
+             : outcome.complete ? "holds"
+                                : "not exhausted");
+  if (outcome.violation) {
+    fmt::print("  broken: {}\n", outcome.violation->property);
+    int number = 0;
+    for (const std::string& line : outcome.violation->trace) fmt::print("  {:3} {}\n", ++number, line);
+  }
+  std::fflush(stdout);
+  return !outcome.violation && outcome.complete ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<std::string> names;
+  Size size = Size::small;
+  bool mutations = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--large") {
+      size = Size::large;
+    } else if (argument == "--mutations") {
+      mutations = true;
+    } else {
+      names.push_back(argument);
+    }
+  }
+  int worst = names.empty() ? 0 : 2;
+  for (const NamedModel& model : all_models(size)) {
+    if (!names.empty() && names[0] != model.name) continue;
+    if (!mutations) {
+      worst = show(model, names.size() > 1 ? names[1] : "");
+      if (worst != 0) return worst;
+      continue;
+    }
+    worst = 0;
+    for (const Mutation& mutation : model.mutations) show(model, mutation.name);
+  }
+  return worst;
+}

@@ -1,0 +1,336 @@
+// Claims: processes that begin, claim a generation for their job and then an epoch for themselves, serve as
+// the coordinator, and find that another has come after them.
+//
+// What is modelled. Generations and epochs are numbers, each an entry that is created exclusively in a folder
+// of its own; an entry that was not synced is forgotten by a crash of the storage, or not, and the calls
+// under way fail: that process ends. Each process is one incarnation, never used again once it is over. It
+// may crash at any step, or pause for as long as it likes: a process that does not step is paused, and may or
+// may not answer who calls it. The answer to a successful create may be "taken".
+#include <fmt/format.h>
+
+#include <array>
+
+#include "tests/model/models.h"
+
+namespace shoal::model {
+namespace {
+
+constexpr int kMaxProcesses = 3;
+constexpr int kMaxNumber = 6;  // more than all processes together can claim
+
+constexpr const char* kOneHolder = "a number that somebody acts on is his, and nobody else's";
+constexpr const char* kOneEpoch = "an incarnation claims one epoch";
+constexpr const char* kNeverAgain = "a superseded coordinator never claims again";
+constexpr const char* kOneGeneration = "processes of one job act under one generation";
+constexpr const char* kOldJobEnds = "a job never begins under a generation that another has passed";
+
+const std::vector<Mutation> kMutations = {
+    {"epoch-not-exclusive", "an epoch's claim replaces the one that stands", kOneHolder},
+    {"serve-before-sync", "a coordinator serves before the folder of its claim is synced", kOneHolder},
+    {"nonce-not-compared", "a claim reported as taken counts as another's without a look", kOneEpoch},
+    {"superseded-claims-again", "a superseded coordinator begins anew instead of ending", kNeverAgain},
+    {"supersession-not-noticed", "a coordinator never looks whether a later epoch stands", kWayLost},
+    {"generation-not-exclusive", "a generation's claim replaces the one that stands", kOneHolder},
+    {"job-not-compared", "a process claims a generation without looking for its job's own", kOneGeneration},
+    {"claim-on-what-may-not-last", "a process claims the number after one that may not last", kOneGeneration},
+    {"old-job-continues", "a job whose generation was passed goes on under it", kOldJobEnds},
+};
+
+class Claims {
+ public:
+  enum Phase : uint8_t {
+    unborn,
+    listing,            // will list the generations
+    confirming,         // saw none of its job; will sync their folder and list them again
+    making_generation,  // will link number `target`
+    generation_linked,  // will sync their folder
+    looking,            // has a generation; will look at the highest epoch and call its holder
+    making_epoch,       // will link number `target`
+    epoch_taken,        // was told that the name was taken
+    epoch_linked,       // will sync their folder
+    serving,
+    over
+  };
+  enum Broken : uint8_t { nothing, claims_again, old_job };
+
+  struct Entry {
+    uint8_t owner, durable;  // 0: not there; else the process, or the job, + 1
+  };
+  struct Process {
+    uint8_t phase, target, generation, epoch, superseded;
+  };
+  struct State {
+    Entry generations[kMaxNumber];
+    Entry epochs[kMaxNumber];
+    Process processes[kMaxProcesses];
+    uint8_t broken;
+  };
+
+  Claims(int processes, const std::string& mutation)
+      : processes_(processes),
+        epoch_not_exclusive_(mutation == "epoch-not-exclusive"),
+        serve_unsynced_(mutation == "serve-before-sync"),
+        nonce_not_compared_(mutation == "nonce-not-compared"),
+        claims_again_(mutation == "superseded-claims-again"),
+        not_noticed_(mutation == "supersession-not-noticed"),
+        generation_not_exclusive_(mutation == "generation-not-exclusive"),
+        job_not_compared_(mutation == "job-not-compared"),
+        not_confirmed_(mutation == "claim-on-what-may-not-last"),
+        old_job_continues_(mutation == "old-job-continues") {}
+
+  State initial() const { return State{}; }
+  State canonical(const State& state) const { return state; }
+
+  const char* violated(const State& state) const {
+    if (state.broken == claims_again) return kNeverAgain;
+    if (state.broken == old_job) return kOldJobEnds;
+    for (int p = 0; p < processes_; ++p) {
+      const Process& self = state.processes[p];
+      if (self.epoch != 0 && state.epochs[self.epoch - 1].owner != p + 1) return kOneHolder;
+      if (self.generation != 0 && state.generations[self.generation - 1].owner != job_of(p) + 1)
+        return kOneHolder;
+      int epochs = 0;
+      for (const Entry& entry : state.epochs) epochs += entry.owner == p + 1;
+      if (epochs > 1) return kOneEpoch;
+      for (int other = 0; other < p; ++other) {
+        const uint8_t generation = state.processes[other].generation;
+        if (job_of(other) != job_of(p) || generation == 0 || self.generation == 0) continue;
+        if (generation != self.generation) return kOneGeneration;
+      }
+    }
+    return nullptr;
+  }
+
+  // Whoever began serves or is over, and only the holder of the highest epoch serves.
+  bool settled(const State& state) const {
+    for (int p = 0; p < processes_; ++p) {
+      const Process& self = state.processes[p];
+      if (self.phase == unborn || self.phase == over) continue;
+      if (self.phase != serving || self.epoch != highest(state.epochs)) return false;
+    }
+    return true;
+  }
+
+  template <class Sink>
+  void steps(const State& state, Sink&& sink) const {
+    for (int p = 0; p < processes_; ++p) {
+      auto step = [&](Kind kind, auto&& change, auto&& words) {
+        State next = state;
+        change(next, next.processes[p]);
+        if (next.processes[p].phase == over) next.processes[p].target = 0;
+        sink(next, kind,
+             [&] { return fmt::format("process {} of job {}: {}", p + 1, job_of(p) ? 'B' : 'A', words()); });
+      };
+      generation_steps(state, p, step);
+      epoch_steps(state, p, step);
+      const uint8_t phase = state.processes[p].phase;
+      if (phase == unborn || phase == over) continue;
+      step(
+          Kind::fault, [](State&, Process& self) { self.phase = over; }, [] { return "crashes"; });
+    }
+    storage_crashes(state, sink);
+  }
+
+ private:
+  static int job_of(int process) { return process == 2 ? 1 : 0; }  // two incarnations of one job, and another
+  static uint8_t highest(const Entry (&entries)[kMaxNumber]) {
+    for (int i = kMaxNumber; i > 0; --i) {
+      if (entries[i - 1].owner != 0) return static_cast<uint8_t>(i);
+    }
+    return 0;
+  }
+  static void sync(Entry (&entries)[kMaxNumber]) {
+    for (Entry& entry : entries) {
+      if (entry.owner != 0) entry.durable = 1;
+    }
+  }
+  static auto say(const char* words) {
+    return [words] { return words; };
+  }
+
+  template <class Step>
+  void generation_steps(const State& state, int p, Step& step) const {
+    const Process& self = state.processes[p];
+    const uint8_t job = static_cast<uint8_t>(job_of(p) + 1);
+    if (self.phase == unborn) {
+      step(
+          Kind::calm, [](State&, Process& me) { me.phase = listing; }, say("starts"));
+    } else if (self.phase == listing) {
+      step(
+          Kind::calm, [&](State& next, Process& me) { list_generations(next, me, job); },
+          say("lists the generations"));
+    } else if (self.phase == confirming) {
+      auto confirm = [&](State& next, Process& me) {
+        sync(next.generations);
+        bool as_before = highest(next.generations) + 1 == me.target;
+        for (const Entry& entry : next.generations) as_before = as_before && entry.owner != job;
+        me.phase = as_before || job_not_compared_ ? making_generation : listing;
+      };
+      step(Kind::calm, confirm, say("syncs the generations and lists them once more"));
+    } else if (self.phase == making_generation) {
+      const bool taken = state.generations[self.target - 1].owner != 0 && !generation_not_exclusive_;
+      auto number = [&] { return fmt::format("generation {}", self.target); };
+      if (taken) {
+        step(
+            Kind::calm, [](State&, Process& me) { me.phase = listing; },
+            [&] { return "finds taken " + number(); });
+        return;
+      }
+      for (const bool answer_lost : {false, true}) {
+        auto link = [&](State& next, Process& me) {
+          next.generations[me.target - 1] = {job, 0};
+          me.phase = answer_lost ? listing : generation_linked;
+        };
+        step(answer_lost ? Kind::fault : Kind::calm, link, [&] {
+          return "links " + number() + (answer_lost ? ", but is told that the name was taken" : "");
+        });
+      }
+    } else if (self.phase == generation_linked) {
+      auto sync_it = [&](State& next, Process& me) {
+        sync(next.generations);
+        me.generation = me.target;
+        me.phase = looking;
+      };
+      step(Kind::calm, sync_it, say("syncs the generations"));
+    }
+  }
+
+  // Its job's own if that is the highest; over if another has passed it; else the next number.
+  void list_generations(State& next, Process& me, uint8_t job) const {
+    const uint8_t last = highest(next.generations);
+    uint8_t own = 0;
+    for (int i = 0; i < kMaxNumber && !job_not_compared_; ++i) {
+      if (next.generations[i].owner == job) own = static_cast<uint8_t>(i + 1);
+    }
+    if (own != 0 && own != last && !old_job_continues_) {
+      me.phase = over;
+    } else if (own != 0) {
+      if (own != last) next.broken = old_job;
+      sync(next.generations);
+      me.generation = own;
+      me.phase = looking;
+    } else {
+      me.target = static_cast<uint8_t>(last + 1);
+      me.phase = me.target > kMaxNumber ? over : not_confirmed_ ? making_generation : confirming;
+    }
+  }
+
+  template <class Step>
+  void epoch_steps(const State& state, int p, Step& step) const {
+    const Process& self = state.processes[p];
+    if (self.phase == looking) {
+      look_steps(state, p, step);
+    } else if (self.phase == making_epoch) {
+      const bool taken = state.epochs[self.target - 1].owner != 0 && !epoch_not_exclusive_;
+      if (taken) {
+        step(
+            Kind::calm, [](State&, Process& me) { me.phase = epoch_taken; }, say("finds the epoch taken"));
+        return;
+      }
+      for (const bool answer_lost : {false, true}) {
+        auto link = [&](State& next, Process& me) {
+          if (me.superseded) next.broken = claims_again;
+          next.epochs[me.target - 1] = {static_cast<uint8_t>(p + 1), 0};
+          me.phase = answer_lost ? epoch_taken : epoch_linked;
+        };
+        step(answer_lost ? Kind::fault : Kind::calm, link, [&] {
+          return fmt::format("links epoch {}{}", self.target,
+                             answer_lost ? ", but is told that the name was taken" : "");
+        });
+      }
+    } else if (self.phase == epoch_taken) {
+      auto read = [&](State& next, Process& me) {
+        sync(next.epochs);
+        if (next.epochs[me.target - 1].owner == p + 1 && !nonce_not_compared_) {
+          me.epoch = me.target;
+          me.phase = serving;
+        } else {
+          ++me.target;
+          me.phase = me.target > kMaxNumber ? over : making_epoch;
+        }
+      };
+      step(Kind::calm, read, say("syncs the epochs and reads whose that one is"));
+    } else if (self.phase == epoch_linked) {
+      auto serve = [&](State& next, Process& me) {
+        if (!serve_unsynced_) sync(next.epochs);
+        me.epoch = me.target;
+        me.phase = serving;
+      };
+      step(Kind::calm, serve,
+           say(serve_unsynced_ ? "serves, nothing synced" : "syncs the epochs and serves"));
+    } else if (self.phase == serving && self.epoch < highest(state.epochs) && !not_noticed_) {
+      auto notice = [&](State&, Process& me) {
+        me.superseded = 1;
+        me.phase = claims_again_ ? looking : over;
+      };
+      step(Kind::calm, notice, say("finds that a later epoch stands"));
+    }
+  }
+
+  // It calls the holder of the highest epoch, which may be dead, or paused and silent, or answer.
+  template <class Step>
+  void look_steps(const State& state, int p, Step& step) const {
+    const uint8_t last = highest(state.epochs);
+    auto claim = [&](State&, Process& me) {
+      me.target = static_cast<uint8_t>(last + 1);
+      me.phase = me.target > kMaxNumber ? over : making_epoch;
+    };
+    step(Kind::calm, claim, say("sees nobody in its way"));
+    if (last == 0) return;
+    const int holder = state.epochs[last - 1].owner - 1;
+    if (job_of(holder) != job_of(p) && state.processes[holder].phase == serving)
+      step(
+          Kind::calm, [](State&, Process& me) { me.phase = over; },
+          say("is answered by another job, and ends"));
+  }
+
+  template <class Sink>
+  void storage_crashes(const State& state, Sink& sink) const {
+    std::array<int, 2 * kMaxNumber> unsynced{};
+    int count = 0;
+    for (int i = 0; i < kMaxNumber; ++i) {
+      if (state.generations[i].owner != 0 && !state.generations[i].durable) unsynced[count++] = i;
+      if (state.epochs[i].owner != 0 && !state.epochs[i].durable) unsynced[count++] = kMaxNumber + i;
+    }
+    if (count == 0) return;
+    for (int kept = 0; kept < 1 << count; ++kept) {
+      State next = state;
+      for (int i = 0; i < count; ++i) {
+        const int at = unsynced[i];
+        Entry& entry = at < kMaxNumber ? next.generations[at] : next.epochs[at - kMaxNumber];
+        entry = (kept >> i & 1) ? Entry{entry.owner, 1} : Entry{0, 0};
+      }
+      for (int p = 0; p < processes_; ++p) {
+        Process& self = next.processes[p];
+        const bool in_call =
+            self.phase == generation_linked || self.phase == epoch_taken || self.phase == epoch_linked;
+        if (in_call) self.phase = over, self.target = 0;
+      }
+      sink(next, Kind::fault, [&] {
+        std::string words = "the storage crashes";
+        for (int i = 0; i < count; ++i) {
+          words +=
+              fmt::format("; it {} {} {}", (kept >> i & 1) ? "kept" : "forgot",
+                          unsynced[i] < kMaxNumber ? "generation" : "epoch", unsynced[i] % kMaxNumber + 1);
+        }
+        return words;
+      });
+    }
+  }
+
+  const int processes_;
+  const bool epoch_not_exclusive_, serve_unsynced_, nonce_not_compared_, claims_again_, not_noticed_,
+      generation_not_exclusive_, job_not_compared_, not_confirmed_, old_job_continues_;
+};
+
+}  // namespace
+
+NamedModel claims_model(int processes) {
+  auto check = [=](const std::string& mutation) {
+    const Claims model(processes, mutation);
+    return Checker<Claims>(model).run(kStatesMax);
+  };
+  return {"claims", fmt::format("{} processes of two jobs", processes), kMutations, check};
+}
+
+}  // namespace shoal::model

@@ -1,0 +1,474 @@
+// Decisions: coordinators and nodes that race to say what became of an attempt, and the sweeping of its
+// files.
+//
+// What is modelled. An attempt's folder holds one shard a node and the decision's name. An entry that was
+// linked is seen at once and lasts only when the folder was synced; a crash of the storage forgets any subset
+// of what was not, and fails whatever call is under way. Coordinators are incarnations without memory: a
+// crash puts one back to idle, from where it is its own successor or stays dead, and one that pauses simply
+// does not step, so that each is also the zombie of an earlier epoch. Epochs do not restrain them here, and
+// neither do timers: any deadline may pass at any moment. Messages are never forgotten, so that loss, delay,
+// doubling and reordering are all in it. The answer to a successful create may be "taken".
+#include <fmt/format.h>
+
+#include <array>
+#include <tuple>
+
+#include "tests/model/models.h"
+
+namespace shoal::model {
+namespace {
+
+constexpr int kMaxAttempts = 2, kMaxNodes = 2, kMaxCoordinators = 3;
+
+constexpr const char* kOneAnswer = "all answers agree with the decision that stands";
+constexpr const char* kToldLasts = "what was told lasts";
+constexpr const char* kFilesStay = "of a committed attempt every shard is there";
+constexpr const char* kWhole = "a decision that stands is whole";
+
+const std::vector<Mutation> kMutations = {
+    {"create-not-exclusive", "a decision replaces the one that stands", kOneAnswer},
+    {"tell-before-folder-sync", "the writer tells its decision before the folder is synced", kToldLasts},
+    {"answer-without-sync", "who reads another's decision tells it without syncing the folder", kToldLasts},
+    {"link-before-file-sync", "the decision gets its name before its bytes are synced", kWhole},
+    {"winner-not-read", "a coordinator that finds the name taken tells what it meant to write", kOneAnswer},
+    {"node-does-not-read-winner", "a node past its deadline tells an abort, whoever won", kOneAnswer},
+    {"reports-not-awaited", "a manifest is published before every rank has reported", kFilesStay},
+    {"report-before-sync", "a node reports a shard whose folder is not synced", kFilesStay},
+    {"sweep-before-tombstone", "files are removed as soon as an abort is meant", kFilesStay},
+    {"sweep-unsynced-tombstone", "files are removed under a tombstone that is not synced", kFilesStay},
+    {"no-node-deadline", "a node waits for a coordinator's word however long it takes", kWayLost},
+};
+
+class Decisions {
+ public:
+  enum Value : uint8_t { none, commit, abort, torn };
+  enum Entry : uint8_t { absent, unsynced, durable };
+  // Of one publisher: `taken` was told that the name was taken; `holding` knows a decision, unsynced as far
+  // as it knows.
+  enum Phase : uint8_t { idle, wanting, taken, holding, sweeping, dead };
+  enum Progress : uint8_t { to_write, to_sync, reported };
+
+  struct NodeState {
+    uint8_t progress, shard, phase, held, told;
+  };
+  struct AttemptState {
+    uint8_t value, entry, bytes_lost_in_crash, said;  // said: bit 1 << value, by any coordinator, ever
+    NodeState nodes[kMaxNodes];
+  };
+  struct CoordinatorState {
+    uint8_t attempt, phase, intent, held;
+    auto key() const { return std::tuple(attempt, phase, intent, held); }
+  };
+  struct State {
+    AttemptState attempts[kMaxAttempts];
+    CoordinatorState coordinators[kMaxCoordinators];
+  };
+
+  Decisions(int coordinators, int attempts, int nodes, std::string mutation)
+      : coordinators_(coordinators),
+        attempts_(attempts),
+        nodes_(nodes),
+        not_exclusive_(mutation == "create-not-exclusive"),
+        tell_unsynced_(mutation == "tell-before-folder-sync"),
+        answer_unsynced_(mutation == "answer-without-sync"),
+        link_unsynced_(mutation == "link-before-file-sync"),
+        winner_not_read_(mutation == "winner-not-read"),
+        node_not_read_(mutation == "node-does-not-read-winner"),
+        not_awaited_(mutation == "reports-not-awaited"),
+        report_unsynced_(mutation == "report-before-sync"),
+        sweep_early_(mutation == "sweep-before-tombstone"),
+        sweep_unsynced_(mutation == "sweep-unsynced-tombstone"),
+        no_deadline_(mutation == "no-node-deadline") {}
+
+  State initial() const { return State{}; }
+
+  State canonical(const State& state) const {
+    State best = with_sorted_coordinators(state);
+    auto consider = [&](const State& other) {
+      const State sorted = with_sorted_coordinators(other);
+      if (std::memcmp(&sorted, &best, sizeof(State)) < 0) best = sorted;
+    };
+    if (nodes_ == 2) consider(with_nodes_swapped(state));
+    if (attempts_ == 2) {
+      const State swapped = with_attempts_swapped(state);
+      consider(swapped);
+      if (nodes_ == 2) consider(with_nodes_swapped(swapped));
+    }
+    return best;
+  }
+
+  const char* violated(const State& state) const {
+    for (int a = 0; a < attempts_; ++a) {
+      const AttemptState& attempt = state.attempts[a];
+      uint8_t answers = attempt.said;
+      for (int n = 0; n < nodes_; ++n) {
+        if (attempt.nodes[n].told != none) answers |= bit(attempt.nodes[n].told);
+      }
+      if (attempt.value == torn) return kWhole;
+      if (answers != 0 && attempt.value == none) return kToldLasts;
+      if (answers != 0 && answers != bit(attempt.value)) return kOneAnswer;
+      for (int n = 0; n < nodes_; ++n) {
+        if (attempt.value == commit && attempt.nodes[n].shard == absent) return kFilesStay;
+      }
+    }
+    return nullptr;
+  }
+
+  bool settled(const State& state) const {
+    for (int a = 0; a < attempts_; ++a) {
+      for (int n = 0; n < nodes_; ++n) {
+        if (state.attempts[a].nodes[n].told == none) return false;
+      }
+    }
+    return true;
+  }
+
+  template <class Sink>
+  void steps(const State& state, Sink&& sink) const {
+    for (int c = 0; c < coordinators_; ++c) coordinator_steps(state, c, sink);
+    for (int a = 0; a < attempts_; ++a) {
+      for (int n = 0; n < nodes_; ++n) node_steps(state, a, n, sink);
+    }
+    storage_crashes(state, sink);
+  }
+
+ private:
+  static uint8_t bit(uint8_t value) { return static_cast<uint8_t>(1 << value); }
+  static const char* name_of(uint8_t value) {
+    return value == commit ? "manifest" : value == abort ? "tombstone" : "nothing";
+  }
+
+  State with_sorted_coordinators(State state) const {
+    auto order = [&](int a, int b) {
+      if (b < coordinators_ && state.coordinators[b].key() < state.coordinators[a].key())
+        std::swap(state.coordinators[a], state.coordinators[b]);
+    };
+    order(0, 1);
+    order(1, 2);
+    order(0, 1);
+    return state;
+  }
+  State with_nodes_swapped(State state) const {
+    for (int a = 0; a < attempts_; ++a) std::swap(state.attempts[a].nodes[0], state.attempts[a].nodes[1]);
+    return state;
+  }
+  State with_attempts_swapped(State state) const {
+    std::swap(state.attempts[0], state.attempts[1]);
+    for (int c = 0; c < coordinators_; ++c) {
+      CoordinatorState& coordinator = state.coordinators[c];
+      if (coordinator.phase != idle && coordinator.phase != dead) coordinator.attempt ^= 1;
+    }
+    return state;
+  }
+
+  void sync(AttemptState& attempt) const {
+    if (attempt.entry == unsynced) attempt.entry = durable;
+    for (int n = 0; n < nodes_; ++n) {
+      if (attempt.nodes[n].shard == unsynced) attempt.nodes[n].shard = durable;
+    }
+  }
+
+  // Whether the name was free; where creation replaces, it always is.
+  bool link(AttemptState& attempt, uint8_t value) const {
+    if (attempt.value != none && !not_exclusive_) return false;
+    attempt.entry = attempt.value == none ? unsynced : durable;
+    attempt.value = value;
+    attempt.bytes_lost_in_crash = link_unsynced_;
+    return true;
+  }
+
+  bool may_commit(const AttemptState& attempt) const {
+    if (not_awaited_) return true;
+    for (int n = 0; n < nodes_; ++n) {
+      if (attempt.nodes[n].progress != reported || attempt.nodes[n].shard == absent) return false;
+    }
+    return true;
+  }
+
+  template <class Sink>
+  void coordinator_steps(const State& state, int c, Sink& sink) const {
+    const CoordinatorState& self = state.coordinators[c];
+    if (self.phase == dead) return;
+    if (self.phase == idle) {
+      State next = state;
+      next.coordinators[c].phase = dead;
+      sink(next, Kind::fault, [&] { return fmt::format("coordinator {} is gone for good", c + 1); });
+      for (int a = 0; a < attempts_; ++a) idle_coordinator_steps(state, c, a, sink);
+      return;
+    }
+    const int a = self.attempt;
+    auto step = [&](Kind kind, auto&& change, auto&& words) {
+      State next = state;
+      change(next.coordinators[c], next.attempts[a]);
+      if (next.coordinators[c].phase == idle) next.coordinators[c] = {};
+      sink(next, kind, [&] { return fmt::format("coordinator {}, attempt {}: {}", c + 1, a + 1, words()); });
+    };
+    step(
+        Kind::fault, [](auto& me, auto&) { me.phase = idle; }, [] { return "crashes"; });
+    if (self.phase == wanting) {
+      publish_steps(state.attempts[a], self, step);
+    } else if (self.phase == taken) {
+      step(
+          Kind::calm,
+          [&](auto& me, auto& attempt) {
+            me.phase = attempt.value == none ? wanting : holding;
+            me.held = winner_not_read_ ? me.intent : attempt.value;
+          },
+          [&] { return winner_not_read_ ? "takes its own for the winner" : "reads the winner"; });
+    } else if (self.phase == holding) {
+      answer_steps(state.attempts[a], self, step);
+    } else if (self.phase == sweeping) {
+      sweep_steps(state.attempts[a], step);
+      step(
+          Kind::calm, [](auto& me, auto&) { me.phase = idle; }, [] { return "ends its sweep"; });
+    }
+  }
+
+  template <class Sink>
+  void idle_coordinator_steps(const State& state, int c, int a, Sink& sink) const {
+    auto begin = [&](Phase phase, uint8_t intent, uint8_t held, const char* words) {
+      State next = state;
+      next.coordinators[c] = {static_cast<uint8_t>(a), phase, intent, held};
+      sink(next, Kind::calm,
+           [&] { return fmt::format("coordinator {}, attempt {}: {}", c + 1, a + 1, words); });
+    };
+    const AttemptState& attempt = state.attempts[a];
+    if (attempt.value != none) return begin(holding, none, attempt.value, "reads the decision that stands");
+    if (may_commit(attempt)) begin(wanting, commit, none, "finds all reported and all files there");
+    // Nothing is looked at before a tombstone, so that to mean it and to link it are one step.
+    if (sweep_early_) return begin(wanting, abort, none, "means to abort");
+    for (const bool answer_lost : {false, true}) {
+      State next = state;
+      link(next.attempts[a], abort);
+      next.coordinators[c] = {static_cast<uint8_t>(a), answer_lost ? taken : holding, abort,
+                              answer_lost ? none : abort};
+      sink(next, answer_lost ? Kind::fault : Kind::calm, [&] {
+        return fmt::format("coordinator {}, attempt {}: links a tombstone{}", c + 1, a + 1,
+                           answer_lost ? ", but is told that the name was taken" : "");
+      });
+    }
+  }
+
+  template <class Step>
+  void publish_steps(const AttemptState& attempt, const CoordinatorState& self, Step& step) const {
+    if (sweep_early_ && self.intent == abort) sweep_steps(attempt, step);
+    if (attempt.value != none && !not_exclusive_) {
+      step(
+          Kind::calm, [](auto& me, auto&) { me.phase = taken; }, [] { return "finds the name taken"; });
+      return;
+    }
+    for (const bool answer_lost : {false, true}) {
+      step(
+          answer_lost ? Kind::fault : Kind::calm,
+          [&](auto& me, auto& decided) {
+            link(decided, me.intent);
+            me.phase = answer_lost ? taken : holding;
+            me.held = answer_lost ? uint8_t{none} : me.intent;
+          },
+          [&] {
+            return fmt::format("links its {}{}", name_of(self.intent),
+                               answer_lost ? ", but is told that the name was taken" : "");
+          });
+    }
+  }
+
+  template <class Step>
+  void answer_steps(const AttemptState&, const CoordinatorState& self, Step& step) const {
+    const bool is_own = self.intent == self.held;
+    auto tell = [&](auto& me, auto& attempt) {
+      attempt.said |= bit(me.held);
+      me = {me.attempt, static_cast<uint8_t>(me.held == abort ? sweeping : idle), none, none};
+    };
+    if ((tell_unsynced_ && is_own) || (answer_unsynced_ && !is_own)) {
+      step(Kind::calm, tell, [&] { return fmt::format("tells the {}, nothing synced", name_of(self.held)); });
+      return;
+    }
+    if (sweep_unsynced_ && self.held == abort) {
+      step(
+          Kind::calm,
+          [](auto& me, auto&) {
+            me = {me.attempt, sweeping, none, none};
+          },
+          [] { return "begins to sweep under a tombstone that may not last"; });
+    }
+    step(
+        Kind::calm,
+        [&](auto& me, auto& attempt) {
+          sync(attempt);
+          tell(me, attempt);
+        },
+        [&] { return fmt::format("syncs the folder and tells the {}", name_of(self.held)); });
+  }
+
+  template <class Step>
+  void sweep_steps(const AttemptState& attempt, Step& step) const {
+    for (int n = 0; n < nodes_; ++n) {
+      if (attempt.nodes[n].shard == absent) continue;
+      step(
+          Kind::calm, [&](auto&, auto& swept) { swept.nodes[n].shard = absent; },
+          [&] { return fmt::format("removes the shard of node {}", n + 1); });
+    }
+  }
+
+  template <class Sink>
+  void node_steps(const State& state, int a, int n, Sink& sink) const {
+    const AttemptState& attempt = state.attempts[a];
+    const NodeState& self = attempt.nodes[n];
+    auto step = [&](Kind kind, auto&& change, auto&& words) {
+      State next = state;
+      change(next.attempts[a].nodes[n], next.attempts[a]);
+      sink(next, kind, [&] { return fmt::format("node {}, attempt {}: {}", n + 1, a + 1, words()); });
+    };
+    auto say = [](const char* words) { return [words] { return words; }; };
+    if (self.progress == to_write) {
+      auto write = [](auto& me, auto&) {
+        me.progress = to_sync;
+        if (me.shard == absent) me.shard = unsynced;
+      };
+      step(Kind::calm, write, say("links its shard"));
+    } else if (self.progress == to_sync) {
+      auto sync_it = [&](auto& me, auto& in) {
+        me.progress = reported;
+        if (!report_unsynced_) sync(in);
+      };
+      step(Kind::calm, sync_it,
+           say(report_unsynced_ ? "reports, nothing synced" : "syncs the folder and reports"));
+    }
+    if (self.told != none) return;
+    // A killed node comes back, and its client offers the slabs again.
+    auto restart = [](auto& me, auto&) { me = {to_write, me.shard, idle, none, none}; };
+    if (self.progress != to_write || self.phase != idle)
+      step(Kind::fault, restart, say("crashes and restarts"));
+    node_decision_steps(attempt, self, step);
+  }
+
+  template <class Step>
+  void node_decision_steps(const AttemptState& attempt, const NodeState& self, Step& step) const {
+    auto say = [](const char* words) { return [words] { return words; }; };
+    auto settle = [](auto& me, uint8_t value) {
+      me.told = value;
+      me.phase = idle;
+      me.held = none;
+    };
+    for (const uint8_t value : {commit, abort}) {
+      if (!(attempt.said & bit(value))) continue;
+      step(
+          Kind::calm, [&](auto& me, auto&) { settle(me, value); },
+          [&] { return fmt::format("hears of a {}", name_of(value)); });
+    }
+    if (self.phase == idle && !no_deadline_) {
+      if (attempt.value != none && !not_exclusive_) {
+        auto find = [](auto& me, auto&) { me.phase = taken; };
+        return step(Kind::calm, find, say("gives up waiting, and finds the name taken"));
+      }
+      auto publish = [&](auto& me, auto& decided) {
+        link(decided, abort);
+        me.phase = holding;
+        me.held = abort;
+      };
+      step(Kind::calm, publish, say("gives up waiting, and links its tombstone"));
+    } else if (self.phase == taken) {
+      auto read = [&](auto& me, auto& in) {
+        if (node_not_read_) {
+          sync(in);
+          return settle(me, abort);
+        }
+        me.phase = in.value == none ? idle : holding;
+        me.held = in.value;
+      };
+      step(Kind::calm, read, say(node_not_read_ ? "tells its clients of an abort" : "reads the winner"));
+    } else if (self.phase == holding) {
+      const bool skip_sync = answer_unsynced_ && self.held == commit;
+      auto answer = [&](auto& me, auto& in) {
+        if (!skip_sync) sync(in);
+        settle(me, me.held);
+      };
+      step(Kind::calm, answer, [&] {
+        return fmt::format("{} and tells its clients of the {}",
+                           skip_sync ? "does not sync the folder" : "syncs the folder", name_of(self.held));
+      });
+    }
+  }
+
+  // Any subset of what was not synced is forgotten; the rest lasts. Calls under way fail, and whoever lives
+  // through it begins them again.
+  template <class Sink>
+  void storage_crashes(const State& state, Sink& sink) const {
+    std::array<std::pair<int, int>, kMaxAttempts*(1 + kMaxNodes)> unsynced_entries;  // attempt; -1 or node
+    int count = 0;
+    for (int a = 0; a < attempts_; ++a) {
+      if (state.attempts[a].entry == unsynced) unsynced_entries[count++] = {a, -1};
+      for (int n = 0; n < nodes_; ++n) {
+        if (state.attempts[a].nodes[n].shard == unsynced) unsynced_entries[count++] = {a, n};
+      }
+    }
+    if (count == 0) return;
+    for (int kept = 0; kept < 1 << count; ++kept) {
+      State next = state;
+      for (int i = 0; i < count; ++i) {
+        auto [a, n] = unsynced_entries[i];
+        after_crash(next.attempts[a], n, (kept >> i & 1) != 0);
+      }
+      fail_calls(next);
+      sink(next, Kind::fault, [&] {
+        std::string words = "the storage crashes";
+        for (int i = 0; i < count; ++i) {
+          auto [a, n] = unsynced_entries[i];
+          words += fmt::format("; it {} {} of attempt {}", (kept >> i & 1) ? "kept" : "forgot",
+                               n < 0 ? std::string("the decision") : fmt::format("shard {}", n + 1), a + 1);
+        }
+        return words;
+      });
+    }
+  }
+
+  static void after_crash(AttemptState& attempt, int node, bool kept) {
+    if (node >= 0) {
+      attempt.nodes[node].shard = kept ? durable : absent;
+      return;
+    }
+    attempt.entry = kept ? durable : absent;
+    if (!kept) attempt.value = none;
+    if (kept && attempt.bytes_lost_in_crash) attempt.value = torn;
+    attempt.bytes_lost_in_crash = 0;
+  }
+
+  void fail_calls(State& state) const {
+    for (int c = 0; c < coordinators_; ++c) {
+      CoordinatorState& self = state.coordinators[c];
+      if (self.phase != taken && self.phase != holding) continue;
+      if (self.intent != commit) {
+        self = {};
+      } else {
+        self.phase = wanting;
+        self.held = none;
+      }
+    }
+    for (int a = 0; a < attempts_; ++a) {
+      for (int n = 0; n < nodes_; ++n) {
+        NodeState& self = state.attempts[a].nodes[n];
+        self.phase = idle;
+        self.held = none;
+        if (self.progress == to_sync) self.progress = to_write;
+      }
+    }
+  }
+
+  const int coordinators_, attempts_, nodes_;
+  const bool not_exclusive_, tell_unsynced_, answer_unsynced_, link_unsynced_, winner_not_read_,
+      node_not_read_, not_awaited_, report_unsynced_, sweep_early_, sweep_unsynced_, no_deadline_;
+};
+
+}  // namespace
+
+NamedModel decisions_model(int coordinators, int attempts, int nodes) {
+  auto check = [=](const std::string& mutation) {
+    const Decisions model(coordinators, attempts, nodes, mutation);
+    return Checker<Decisions>(model).run(kStatesMax);
+  };
+  return {fmt::format("decisions-{}a{}n", attempts, nodes),
+          fmt::format("{} coordinators, {} attempt(s), {} node(s)", coordinators, attempts, nodes),
+          kMutations, check};
+}
+
+}  // namespace shoal::model

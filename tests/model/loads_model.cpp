@@ -1,0 +1,445 @@
+// Loads: the ranks of a generation choose what load(latest) loads, while coordinators and nodes of this
+// generation and an earlier one still commit and abort.
+//
+// What is modelled. Three attempts, in the order of their keys: 1 and 2 of an earlier generation, 3 of the
+// live one, at a step that lies between theirs (the job was rolled back). An attempt has begun when its
+// folder is there; 2 may begin at any moment, 3 once the first load is over. Two writers, the coordinators of
+// the two generations, link, sync and tell decisions as the decisions model has it. Every rank loads twice:
+// it reads the load's choice, or sees the earlier attempts decided and publishes one. Somebody asks for
+// latest() all the time. A crash of the storage forgets any subset of what was not synced and fails the calls
+// under way.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "tests/model/models.h"
+
+namespace shoal::model {
+namespace {
+
+constexpr int kAttempts = 3, kLoads = 2, kMaxRanks = 3, kWriters = 2;
+constexpr uint8_t kNobody = 7;  // of a choice or floor: no checkpoint at all
+
+constexpr const char* kOneChoice = "all ranks of a load load the same checkpoint";
+constexpr const char* kChosenStays = "what a load chose is committed, and stays";
+constexpr const char* kInvisible = "what is not committed is invisible";
+constexpr const char* kNotOvertaken = "nothing that had begun before a choice is committed above it";
+constexpr const char* kNeverBack = "latest never goes back within a generation";
+
+const std::vector<Mutation> kMutations = {
+    {"choice-not-exclusive", "a load's choice replaces the one that stands", kOneChoice},
+    {"own-choice-kept", "a rank whose choice was not the first loads its own", kOneChoice},
+    {"choice-told-before-sync", "a choice is acted on before its folder is synced", kOneChoice},
+    {"choose-before-decided", "a load chooses while earlier attempts are undecided", kNotOvertaken},
+    {"choose-what-may-not-last", "a load chooses by decisions that it has seen, but not synced",
+     kChosenStays},
+    {"winner-not-read", "a load that puts a tombstone over an attempt takes it for aborted", kNotOvertaken},
+    {"uncommitted-chosen", "a load takes the newest attempt that has files", kInvisible},
+    {"latest-not-synced", "latest() tells what it has seen, but not synced", kNeverBack},
+    {"latest-by-step", "latest is the greatest step, whatever its generation", kNeverBack},
+};
+
+class Loads {
+ public:
+  enum Value : uint8_t { none, commit, abort };
+  enum WriterPhase : uint8_t { idle, holding };
+  enum RankPhase : uint8_t {
+    asking,      // will read the choice
+    listing,     // will list the attempts
+    burying,     // will sync and read what stands where it put a tombstone
+    confirming,  // has a candidate; will sync what that rests on
+    choosing,    // will link its choice
+    choice_taken,
+    choice_linked,
+    loaded
+  };
+  enum Broken : uint8_t { nothing, went_back, uncommitted_told };
+  struct Attempt {
+    uint8_t value, durable, begun;
+  };
+  struct Choice {
+    uint8_t made, durable, attempt, begun;  // begun: bits, when its writer had listed
+    uint8_t told, told_attempt;             // for the properties: what a rank acted on
+  };
+  struct Writer {
+    uint8_t phase, attempt, held;
+  };
+  struct Rank {
+    uint8_t load, phase, candidate, begun, burying;
+  };
+  struct State {
+    Attempt attempts[kAttempts];
+    Choice choices[kLoads];
+    Writer writers[kWriters];
+    Rank ranks[kMaxRanks];
+    uint8_t floor;  // the greatest attempt + 1 that anybody of the live generation was told is committed
+    uint8_t broken;
+  };
+
+  Loads(int ranks, const std::string& mutation)
+      : ranks_(ranks),
+        not_exclusive_(mutation == "choice-not-exclusive"),
+        own_kept_(mutation == "own-choice-kept"),
+        told_unsynced_(mutation == "choice-told-before-sync"),
+        undecided_(mutation == "choose-before-decided"),
+        unconfirmed_(mutation == "choose-what-may-not-last"),
+        winner_not_read_(mutation == "winner-not-read"),
+        uncommitted_(mutation == "uncommitted-chosen"),
+        latest_unsynced_(mutation == "latest-not-synced"),
+        by_step_(mutation == "latest-by-step") {}
+
+  State initial() const {
+    State state{};
+    state.attempts[0].begun = 1;
+    return state;
+  }
+
+  State canonical(State state) const {
+    for (int i = 0; i < ranks_; ++i) {
+      for (int j = i + 1; j < ranks_; ++j) {
+        if (std::memcmp(&state.ranks[j], &state.ranks[i], sizeof(Rank)) < 0)
+          std::swap(state.ranks[i], state.ranks[j]);
+      }
+    }
+    return state;
+  }
+
+  const char* violated(const State& state) const {
+    if (state.broken == uncommitted_told) return kInvisible;
+    if (state.broken == went_back) return kNeverBack;
+    for (const Choice& choice : state.choices) {
+      if (!choice.told) continue;
+      if (!choice.made || choice.told_attempt != choice.attempt || choice.told == 2) return kOneChoice;
+      if (choice.attempt != kNobody && state.attempts[choice.attempt].value != commit) return kChosenStays;
+      for (int a = 0; a < kAttempts; ++a) {
+        if (choice.attempt != kNobody && a <= choice.attempt) continue;
+        if ((choice.begun >> a & 1) && state.attempts[a].value == commit) return kNotOvertaken;
+      }
+    }
+    return nullptr;
+  }
+
+  bool settled(const State& state) const {
+    for (int r = 0; r < ranks_; ++r) {
+      if (state.ranks[r].phase != loaded || state.ranks[r].load != kLoads - 1) return false;
+    }
+    return true;
+  }
+
+  template <class Sink>
+  void steps(const State& state, Sink&& sink) const {
+    for (int r = 0; r < ranks_; ++r) rank_steps(state, r, sink);
+    for (int w = 0; w < kWriters; ++w) writer_steps(state, w, sink);
+    attempts_begin(state, sink);
+    somebody_asks_latest(state, sink);
+    storage_crashes(state, sink);
+  }
+
+ private:
+  static auto say(const char* words) {
+    return [words] { return words; };
+  }
+  static std::string name_of(uint8_t attempt) {
+    return attempt == kNobody ? std::string("no checkpoint") : fmt::format("attempt {}", attempt + 1);
+  }
+  static uint8_t begun_bits(const State& state) {
+    uint8_t bits = 0;
+    for (int a = 0; a < kAttempts; ++a) bits |= static_cast<uint8_t>(state.attempts[a].begun << a);
+    return bits;
+  }
+  static bool link(Attempt& attempt, uint8_t value) {
+    if (attempt.value != none) return false;
+    attempt.value = value;
+    attempt.durable = 0;
+    return true;
+  }
+  uint8_t newest(const State& state) const {
+    static constexpr uint8_t kByKey[] = {2, 1, 0}, kByStep[] = {1, 2, 0};
+    for (const uint8_t a : by_step_ ? kByStep : kByKey) {
+      const Attempt& attempt = state.attempts[a];
+      if (attempt.value == commit || (uncommitted_ && attempt.begun && attempt.value != abort)) return a;
+    }
+    return kNobody;
+  }
+
+  // Told within the live generation that this attempt is committed, or the newest.
+  static void tell_committed(State& state, uint8_t attempt, bool as_newest) {
+    const uint8_t height = attempt == kNobody ? 0 : static_cast<uint8_t>(attempt + 1);
+    if (attempt != kNobody && state.attempts[attempt].value != commit) state.broken = uncommitted_told;
+    if (as_newest && height < state.floor) state.broken = went_back;
+    state.floor = std::max(state.floor, height);
+  }
+
+  template <class Sink>
+  void rank_steps(const State& state, int r, Sink& sink) const {
+    const Rank& self = state.ranks[r];
+    const Choice& choice = state.choices[self.load];
+    auto step = [&](Kind kind, auto&& change, auto&& words) {
+      State next = state;
+      change(next, next.ranks[r], next.choices[self.load]);
+      sink(next, kind, [&] { return fmt::format("rank {}, load {}: {}", r + 1, self.load + 1, words()); });
+    };
+    auto again = [](State&, Rank& me, Choice&) { me = {me.load, asking, 0, 0, 0}; };
+    if (self.phase != asking && self.phase != loaded)
+      step(Kind::fault, again, say("its node crashes and asks once more"));
+    switch (self.phase) {
+      case asking:
+        if (!choice.made) {
+          step(
+              Kind::calm, [](State&, Rank& me, Choice&) { me.phase = listing; }, say("finds no choice"));
+        } else {
+          step(
+              Kind::calm, [&](State& next, Rank& me, Choice& it) { obey(next, me, it, it.attempt, true); },
+              [&] { return "reads the choice of " + name_of(choice.attempt) + " and syncs its folder"; });
+        }
+        break;
+      case listing:
+        list_steps(state, step);
+        break;
+      case burying:
+        step(
+            Kind::calm,
+            [&](State& next, Rank& me, Choice&) {
+              Attempt& buried = next.attempts[me.burying];
+              if (buried.value != none) buried.durable = 1;
+              me.phase = listing;
+              me.burying = 0;
+            },
+            [&] { return fmt::format("syncs the folder of attempt {}", self.burying + 1); });
+        break;
+      case confirming:
+        step(
+            Kind::calm, [&](State& next, Rank& me, Choice&) { confirm(next, me); },
+            [&] { return "reads once more, synced, what " + name_of(self.candidate) + " rests on"; });
+        break;
+      default:
+        choice_steps(state, self, choice, step);
+    }
+  }
+
+  template <class Step>
+  void list_steps(const State& state, Step& step) const {
+    const uint8_t best = newest(state);
+    bool all_decided = true;
+    for (uint8_t a = 0; a < kAttempts && !undecided_ && !uncommitted_; ++a) {
+      const Attempt& attempt = state.attempts[a];
+      if (!attempt.begun || attempt.value != none || (best != kNobody && a < best)) continue;
+      all_decided = false;
+      auto bury = [&](State& next, Rank& me, Choice&) {
+        link(next.attempts[a], abort);
+        me.phase = burying;
+        me.burying = a;
+      };
+      step(Kind::calm, bury, [&] { return fmt::format("puts a tombstone over attempt {}", a + 1); });
+      if (!winner_not_read_) continue;
+      auto assume = [&](State& next, Rank& me, Choice&) {
+        me.phase = choosing;
+        me.candidate = best;
+        me.begun = begun_bits(next);
+      };
+      step(Kind::calm, assume, [&] { return fmt::format("takes attempt {} for aborted", a + 1); });
+    }
+    if (!all_decided) return;
+    auto take = [&](State& next, Rank& me, Choice&) {
+      me.phase = unconfirmed_ || undecided_ || uncommitted_ ? choosing : confirming;
+      me.candidate = best;
+      me.begun = begun_bits(next);
+    };
+    step(Kind::calm, take, [&] { return "lists the attempts: " + name_of(best); });
+  }
+
+  // What it saw is read again and synced, so that it lasts: the candidate, and every tombstone above it.
+  void confirm(State& next, Rank& me) const {
+    bool as_seen = me.candidate == kNobody || next.attempts[me.candidate].value == commit;
+    for (uint8_t a = 0; a < kAttempts; ++a) {
+      if (!(me.begun >> a & 1) || (me.candidate != kNobody && a < me.candidate)) continue;
+      Attempt& attempt = next.attempts[a];
+      if (attempt.value == none || (attempt.value == commit && a != me.candidate)) as_seen = false;
+      if (attempt.value != none) attempt.durable = 1;
+    }
+    if (!as_seen) me = {me.load, listing, 0, 0, 0};
+    if (as_seen) me.phase = choosing;
+  }
+
+  template <class Step>
+  void choice_steps(const State&, const Rank& self, const Choice& choice, Step& step) const {
+    if (self.phase == choosing && choice.made && !not_exclusive_) {
+      step(
+          Kind::calm, [](State&, Rank& me, Choice&) { me.phase = choice_taken; }, say("finds a choice made"));
+    } else if (self.phase == choosing) {
+      for (const bool answer_lost : {false, true}) {
+        auto link_it = [&](State&, Rank& me, Choice& it) {
+          it.durable = it.made;  // a replaced one had its name before
+          it.made = 1;
+          it.attempt = me.candidate;
+          it.begun = me.begun;
+          me.phase = answer_lost ? choice_taken : choice_linked;
+        };
+        step(answer_lost ? Kind::fault : Kind::calm, link_it, [&] {
+          return fmt::format("links its choice of {}{}", name_of(self.candidate),
+                             answer_lost ? ", but is told that there is one" : "");
+        });
+      }
+    } else if (self.phase == choice_taken || self.phase == choice_linked) {
+      const uint8_t attempt = own_kept_ || self.phase == choice_linked ? self.candidate : choice.attempt;
+      step(
+          Kind::calm,
+          [&](State& next, Rank& me, Choice& it) { obey(next, me, it, attempt, !told_unsynced_); },
+          [&] {
+            return fmt::format("{} the choices and loads {}", told_unsynced_ ? "does not sync" : "syncs",
+                               name_of(attempt));
+          });
+    } else if (self.phase == loaded && self.load + 1 < kLoads) {
+      step(
+          Kind::calm,
+          [](State&, Rank& me, Choice&) {
+            me = {static_cast<uint8_t>(me.load + 1), asking, 0, 0, 0};
+          },
+          say("comes to its next load"));
+    }
+  }
+
+  static void obey(State& next, Rank& me, Choice& choice, uint8_t attempt, bool synced) {
+    if (synced) {
+      for (Choice& each : next.choices) each.durable = each.made;
+    }
+    if (choice.told && choice.told_attempt != attempt) choice.told = 2;  // two answers
+    if (!choice.told) choice.told = 1;
+    choice.told_attempt = attempt;
+    if (me.load > 0 && attempt != kNobody) tell_committed(next, attempt, false);
+    me = {me.load, loaded, 0, 0, 0};
+  }
+
+  // Writer 0 is of the earlier generation, writer 1 of the live one.
+  template <class Sink>
+  void writer_steps(const State& state, int w, Sink& sink) const {
+    const Writer& self = state.writers[w];
+    auto step = [&](Kind kind, auto&& change, auto&& words) {
+      State next = state;
+      change(next, next.writers[w]);
+      sink(next, kind, [&] {
+        return fmt::format("coordinator of the {} generation: {}", w == 0 ? "earlier" : "live", words());
+      });
+    };
+    if (self.phase == holding) {
+      step(
+          Kind::fault, [](State&, Writer& me) { me = {}; }, say("crashes"));
+      auto tell = [&](State& next, Writer& me) {
+        next.attempts[me.attempt].durable = 1;
+        if (me.held == commit && w == 1) tell_committed(next, me.attempt, false);
+        me = {};
+      };
+      return step(Kind::calm, tell, [&] {
+        return fmt::format("syncs and tells that attempt {} is {}", self.attempt + 1,
+                           self.held == commit ? "committed" : "aborted");
+      });
+    }
+    for (uint8_t a = w == 0 ? 0 : 2; a < (w == 0 ? 2 : kAttempts); ++a) {
+      if (!state.attempts[a].begun) continue;
+      if (state.attempts[a].value != none) continue;  // it would read it, sync and tell: the rank's part
+      for (const uint8_t value : {commit, abort}) {
+        if (value == commit && a == 2 && !all_loaded_once(state)) continue;
+        auto publish = [&](State& next, Writer& me) {
+          link(next.attempts[a], value);
+          me = {holding, a, value};
+        };
+        step(Kind::calm, publish, [&] {
+          return fmt::format("links a {} for attempt {}", value == commit ? "manifest" : "tombstone", a + 1);
+        });
+      }
+    }
+  }
+
+  bool all_loaded_once(const State& state) const {
+    for (int r = 0; r < ranks_; ++r) {
+      if (state.ranks[r].load == 0 && state.ranks[r].phase != loaded) return false;
+    }
+    return true;
+  }
+
+  template <class Sink>
+  void attempts_begin(const State& state, Sink& sink) const {
+    for (const int a : {1, 2}) {
+      if (state.attempts[a].begun) continue;
+      bool may = a == 1;
+      for (int r = 0; r < ranks_; ++r) may = may || state.ranks[r].load > 0 || state.ranks[r].phase == loaded;
+      if (!may) continue;
+      State next = state;
+      next.attempts[a].begun = 1;
+      sink(next, Kind::calm, [&] { return fmt::format("attempt {}: its first file is there", a + 1); });
+    }
+  }
+
+  template <class Sink>
+  void somebody_asks_latest(const State& state, Sink& sink) const {
+    const uint8_t best = newest(state);
+    if (best == kNobody && state.floor == 0) return;
+    State next = state;
+    if (!latest_unsynced_ && best != kNobody) next.attempts[best].durable = 1;
+    tell_committed(next, best, true);
+    sink(next, Kind::calm, [&] { return "somebody is told that latest is " + name_of(best); });
+  }
+
+  template <class Sink>
+  void storage_crashes(const State& state, Sink& sink) const {
+    std::array<int, kAttempts + kLoads> unsynced{};
+    int count = 0;
+    for (int a = 0; a < kAttempts; ++a) {
+      if (state.attempts[a].value != none && !state.attempts[a].durable) unsynced[count++] = a;
+    }
+    for (int k = 0; k < kLoads; ++k) {
+      if (state.choices[k].made && !state.choices[k].durable) unsynced[count++] = kAttempts + k;
+    }
+    if (count == 0) return;
+    for (int kept = 0; kept < 1 << count; ++kept) {
+      State next = state;
+      for (int i = 0; i < count; ++i) crash_entry(next, unsynced[i], (kept >> i & 1) != 0);
+      for (Writer& writer : next.writers) writer = {};
+      for (int r = 0; r < ranks_; ++r) {
+        Rank& rank = next.ranks[r];
+        const bool in_call =
+            rank.phase == burying || rank.phase == choice_taken || rank.phase == choice_linked;
+        if (in_call) rank = {rank.load, asking, 0, 0, 0};
+      }
+      sink(next, Kind::fault, [&] {
+        std::string words = "the storage crashes";
+        for (int i = 0; i < count; ++i) {
+          words += fmt::format("; it {} {} {}", (kept >> i & 1) ? "kept" : "forgot",
+                               unsynced[i] < kAttempts ? "the decision of attempt" : "the choice of load",
+                               unsynced[i] < kAttempts ? unsynced[i] + 1 : unsynced[i] - kAttempts + 1);
+        }
+        return words;
+      });
+    }
+  }
+
+  static void crash_entry(State& state, int which, bool kept) {
+    if (which < kAttempts) {
+      Attempt& attempt = state.attempts[which];
+      attempt.durable = kept;
+      if (!kept) attempt.value = none;
+      return;
+    }
+    Choice& choice = state.choices[which - kAttempts];
+    choice.durable = kept;
+    if (!kept) choice = {0, 0, 0, 0, choice.told, choice.told_attempt};
+  }
+
+  const int ranks_;
+  const bool not_exclusive_, own_kept_, told_unsynced_, undecided_, unconfirmed_, winner_not_read_,
+      uncommitted_, latest_unsynced_, by_step_;
+};
+
+}  // namespace
+
+NamedModel loads_model(int ranks) {
+  auto check = [=](const std::string& mutation) {
+    const Loads model(ranks, mutation);
+    return Checker<Loads>(model).run(kStatesMax);
+  };
+  return {"loads",
+          fmt::format("{} attempts of two generations, {} ranks, {} loads each", kAttempts, ranks, kLoads),
+          kMutations, check};
+}
+
+}  // namespace shoal::model
