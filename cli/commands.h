@@ -15,6 +15,7 @@ namespace shoal {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitDamaged = 1;   // verify, ls, show: something committed does not read back
 inline constexpr int kExitUnusable = 2;  // bad arguments, no such root or step, a newer format, no permission
+inline constexpr int kExitNoNode = 1;    // status, top: no node runs here
 inline constexpr int kExitFailed = 1;    // node: it could not run, or not end cleanly
 
 using Command = std::function<int()>;  // returns the exit status
@@ -27,6 +28,8 @@ void add_show_command(CLI::App& app, Command* chosen);
 void add_verify_command(CLI::App& app, Command* chosen);
 void add_restore_id_command(CLI::App& app, Command* chosen);
 void add_rebuild_command(CLI::App& app, Command* chosen);
+void add_status_command(CLI::App& app, Command* chosen);
+void add_top_command(CLI::App& app, Command* chosen);
 
 // "shoal: not found: ...", one line on stderr. Returns kExitUnusable.
 int report_unusable(const Status& status);

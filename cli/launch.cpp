@@ -33,7 +33,7 @@ struct LaunchFlags {
   uint32_t trainers = 1;
   uint32_t nodes = 1, node_rank = 0;
   std::optional<uint32_t> world_size, first_rank;
-  std::string coordinator, root, job_id, token_file, catalog_dir, stats_file;
+  std::string coordinator, root, job_id, token_file, catalog_dir, stats_file, metrics;
   uint16_t master_port = 0;
   bool kill_on_failure = false, tag_output = false;
   RoleTimes times;
@@ -198,6 +198,7 @@ class PlanMaker {
     add("--socket", socket_);
     add("--catalog", flags_.catalog_dir);
     add("--stats-file", flags_.stats_file);
+    add("--metrics", flags_.metrics);
     for (std::string& argument : time_arguments(flags_.times)) out.push_back(std::move(argument));
     return out;
   }
@@ -266,6 +267,7 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_flag("--kill-on-failure", flags->kill_on_failure, "When a trainer fails, end the others");
   command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
   command->add_option("--catalog", flags->catalog_dir, "Folder of the coordinator's catalog");
+  command->add_option("--metrics", flags->metrics, "HOST:PORT where the node serves Prometheus metrics");
   command->add_option("--stats-file", flags->stats_file, "Where the node writes its counts at the end");
   add_time_options(*command, &flags->times);
 }

@@ -22,6 +22,7 @@ constexpr const char* kFooter =
     "  shoal ls /checkpoints/run7                 what this root holds\n"
     "  shoal show /checkpoints/run7 --step 1000   tensors and files of one checkpoint\n"
     "  shoal verify /checkpoints/run7 --all       re-read every byte of every checkpoint\n"
+    "  shoal status /checkpoints/run7             what the job that runs here does\n"
     "  shoal rebuild /checkpoints/run7            make the catalog anew from the files\n"
     "\n"
     "Exit status: 0 all is well; 1 a checkpoint is damaged, or a node failed; 2 the command could not "
@@ -62,6 +63,8 @@ int main(int argc, char** argv) {
   shoal::add_verify_command(app, &chosen);
   shoal::add_restore_id_command(app, &chosen);
   shoal::add_rebuild_command(app, &chosen);
+  shoal::add_status_command(app, &chosen);
+  shoal::add_top_command(app, &chosen);
   try {
     app.parse(static_cast<int>(command_line - argv), argv);
   } catch (const CLI::ParseError& error) {

@@ -155,6 +155,11 @@ void add_node_command(CLI::App& app, Command* chosen) {
   command->add_flag("--idle-exit", node.idle_exit, "End some time after the last trainer has left");
   command->add_option("--stats-file", node.stats_file,
                       "Write counts as key=value lines to this file at the end");
+  command
+      ->add_option(
+          "--metrics", node.metrics,
+          "HOST:PORT to serve Prometheus metrics at, GET /metrics; default: nowhere. No access control")
+      ->type_name("HOST:PORT");
   command->add_option("--ready-fd", flags->ready_fd,
                       "Write 'ready ADDRESS' to this descriptor once trainers can attach");
   add_time_options(*command, &node.times);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -12,6 +13,7 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "local/node_status.h"
 #include "plan/metadata.h"
 #include "plan/roster.h"
 #include "plan/save_plan.h"
@@ -155,8 +157,13 @@ struct Refused {  // node -> client: this one save failed before it began; its s
   uint32_t attempt = 0;
   Status why;
 };
-struct Ping {};    // client -> node, answered by the role that writes; a node that is stopped does not
-struct Pong {};    // node -> client
+struct Ping {};  // client -> node, answered by the role that writes; a node that is stopped does not
+struct Pong {};  // node -> client
+// What a node is doing, asked in place of Attach by anybody of the same user; the node answers and closes.
+struct StatusWanted {};
+struct StatusIs {  // never null
+  std::shared_ptr<const NodeStatus> status;
+};
 struct Detach {};  // client -> node: a clean end; without it the trainer died
 
 }  // namespace local
@@ -165,7 +172,7 @@ using LocalMessage =
     std::variant<local::Attach, local::Attached, local::Failed, local::LayoutIs, local::RosterIs, local::Slab,
                  local::Staged, local::SlabFree, local::Decided, local::Latest, local::Load, local::Found,
                  local::Loaded, local::Placed, local::LoadDone, local::Refused, local::Detach, local::Written,
-                 local::NotStaged, local::Ping, local::Pong>;
+                 local::NotStaged, local::Ping, local::Pong, local::StatusWanted, local::StatusIs>;
 
 Bytes encode_local(const LocalMessage& message);
 // Untrusted bytes: bounded memory, no crash; one-line errors.

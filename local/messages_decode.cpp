@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "local/messages.h"
+#include "local/status_codec_internal.h"
 #include "plan/codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/local.capnp.h"
@@ -342,6 +343,12 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       SHOAL_RETURN_IF_ERROR(read_error(in.getRefused(), "refusal", why));
       return LocalMessage(
           local::Refused{in.getRefused().getStep(), in.getRefused().getAttempt(), std::move(why)});
+    }
+    case schema::LocalMessage::STATUS_WANTED:
+      return LocalMessage(local::StatusWanted{});
+    case schema::LocalMessage::STATUS: {
+      SHOAL_ASSIGN_OR_RETURN(NodeStatus status, read_node_status(in.getStatus()));
+      return LocalMessage(local::StatusIs{std::make_shared<const NodeStatus>(std::move(status))});
     }
     case schema::LocalMessage::DETACH:
       return LocalMessage(local::Detach{});

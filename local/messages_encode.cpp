@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "local/messages.h"
+#include "local/status_codec_internal.h"
 #include "plan/codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/local.capnp.h"
@@ -179,6 +180,8 @@ class Writer {
     write_status(out, in.why);
   }
   void operator()(const local::Detach&) { out_.setDetach(); }
+  void operator()(const local::StatusWanted&) { out_.setStatusWanted(); }
+  void operator()(const local::StatusIs& in) { write_node_status(out_.initStatus(), *in.status); }
   void operator()(const local::Written& in) {
     auto out = out_.initWritten();
     out.setStep(in.step);

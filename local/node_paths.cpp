@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "local/node_query.h"
 #include "local/socket.h"
 
 namespace shoal {
@@ -30,12 +31,6 @@ Result<std::string> real_folder(const std::string& root) {
   }
   if (!S_ISDIR(folder.st_mode)) return Status(Code::not_found, fmt::format("{}: not a folder", resolved));
   return std::string(resolved);
-}
-
-std::string runtime_dir_name() {
-  if (const char* own = std::getenv("SHOAL_RUNTIME_DIR"); own && *own) return own;
-  if (const char* user = std::getenv("XDG_RUNTIME_DIR"); user && *user) return std::string(user) + "/shoal";
-  return fmt::format("/tmp/shoal-{}", ::geteuid());
 }
 
 // In a folder that anybody may write to, somebody else may have made it first, or linked it elsewhere.
@@ -60,9 +55,15 @@ Status make_private_folder(const std::string& path) {
 
 }  // namespace
 
+std::string runtime_folder() {
+  if (const char* own = std::getenv("SHOAL_RUNTIME_DIR"); own && *own) return own;
+  if (const char* user = std::getenv("XDG_RUNTIME_DIR"); user && *user) return std::string(user) + "/shoal";
+  return fmt::format("/tmp/shoal-{}", ::geteuid());
+}
+
 Result<NodePaths> node_paths(const std::string& root) {
   SHOAL_ASSIGN_OR_RETURN(std::string real_root, real_folder(root));
-  const std::string folder = runtime_dir_name();
+  const std::string folder = runtime_folder();
   SHOAL_RETURN_IF_ERROR(make_private_folder(folder));
   const std::string stem = fmt::format("{}/{}", folder, xxh3_128(as_view(real_root)).to_hex().substr(0, 16));
   return NodePaths{stem + ".lock", stem + ".sock", stem + ".log", stem + ".catalog"};

@@ -63,6 +63,74 @@ struct CheckpointInfo {
   tensors @4 :List(TensorInfo);
 }
 
+# What a node says of itself, for people: local/node_status.h has the meaning of each.
+struct SaveStatus {
+  key @0 :Wire.AttemptKey;
+  phase @1 :Phase;
+  ageMs @2 :UInt64;
+  ranksHere @3 :UInt32;
+  ranksStaged @4 :UInt32;
+  ranksWritten @5 :UInt32;
+  bytesStaged @6 :UInt64;
+  bytesToWrite @7 :UInt64;
+  bytesWritten @8 :UInt64;
+  ranksReported @9 :UInt32;
+  bytesReported @10 :UInt64;
+  awaited @11 :List(UInt32);
+  awaitedCount @12 :UInt64;
+  trouble @13 :Text;
+  enum Phase { staging @0; writing @1; waiting @2; committing @3; }
+}
+
+struct CommitStatus {
+  key @0 :Wire.AttemptKey;
+  unixTimeNs @1 :Int64;
+  durationMs @2 :UInt64;
+  payloadBytes @3 :UInt64;
+  slowestRank @4 :Int64;   # -1: not known
+}
+
+struct NodeStatus {
+  version @0 :Text;
+  host @1 :Text;
+  pid @2 :Int32;
+  root @3 :Text;
+  rootId @4 :Text;
+  jobId @5 :Text;
+  generation @6 :UInt32;
+  epoch @7 :UInt32;
+  coordinates @8 :Bool;
+  coordinator @9 :Text;
+  worldSize @10 :UInt32;
+  uptimeMs @11 :UInt64;
+  isStopping @12 :Bool;
+  ranks @13 :List(UInt32);
+  peers @14 :List(Peer);
+  peersCount @15 :UInt64;
+  saves @16 :List(SaveStatus);
+  savesCount @17 :UInt64;
+  lastCommit @18 :CommitStatus;   # null: none yet
+  errors @19 :List(Error);
+  savesBegun @20 :UInt64;
+  savesCommitted @21 :UInt64;
+  savesAborted @22 :UInt64;
+  bytesStaged @23 :UInt64;
+  bytesWritten @24 :UInt64;
+  bytesRead @25 :UInt64;
+  loadsBegun @26 :UInt64;
+  loadsDone @27 :UInt64;
+  loadsFailed @28 :UInt64;
+
+  struct Peer {
+    name @0 :Text;
+    coordinates @1 :Bool;
+  }
+  struct Error {
+    ageMs @0 :UInt64;
+    line @1 :Text;
+  }
+}
+
 struct LocalMessage {
   union {
     attach :group {              # client -> node, first on every connection
@@ -169,5 +237,7 @@ struct LocalMessage {
     }
     ping @68 :Void;              # client -> node
     pong @69 :Void;              # node -> client
+    statusWanted @70 :Void;      # anybody -> node, in place of attach
+    status @71 :NodeStatus;      # node -> who asked; the last message
   }
 }

@@ -121,6 +121,10 @@ void LocalServer::Connection::read_loop() {
 Status LocalServer::Connection::attach() {
   SHOAL_ASSIGN_OR_RETURN(auto first, socket_.receive(static_cast<int>(server_.options_.attach_timeout_ms)));
   if (!first) return Status(Code::deadline_exceeded, "no Attach came in time");
+  if (std::get_if<local::StatusWanted>(&first->message) != nullptr) {
+    send(std::make_shared<const LocalMessage>(local::StatusIs{server_.events_.status()}));
+    return Status(Code::unavailable, "answered");
+  }
   const auto* attach = std::get_if<local::Attach>(&first->message);
   if (attach == nullptr) return Status(Code::refused, "the first message must be Attach");
   SHOAL_RETURN_IF_ERROR(server_.check_attach(*attach));

@@ -101,6 +101,11 @@ size_t LocalServer::clients() const {
                                            [](const auto& each) { return !each.second->has_ended(); }));
 }
 
+size_t LocalServer::attached() const {
+  std::lock_guard lock(mutex_);
+  return ranks_.size();
+}
+
 void LocalServer::refuse_new(Status why) {
   std::lock_guard lock(mutex_);
   refusal_ = std::move(why);

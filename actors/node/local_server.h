@@ -36,6 +36,8 @@ class LocalEvents {
   // the client waits then.
   virtual void from_client(ClientId client, std::shared_ptr<const LocalMessage> message) = 0;
   virtual void client_lost(ClientId client) = 0;  // last of a client that attached
+  // What is told to whoever asks in place of attaching. Never null; must not wait for a role.
+  virtual std::shared_ptr<const NodeStatus> status() = 0;
 };
 
 struct LocalServerOptions {
@@ -60,7 +62,8 @@ class LocalServer {
 
   // Any thread; never blocks. After local::Failed the connection is closed. Ignored if the client is gone.
   void send(ClientId client, std::shared_ptr<const LocalMessage> message);
-  size_t clients() const;  // connected now
+  size_t clients() const;   // connected now
+  size_t attached() const;  // ranks among them
 
   // No more clients from now on: who comes is told why, at once. Those that are here stay.
   void refuse_new(Status why);

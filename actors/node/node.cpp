@@ -14,7 +14,9 @@
 #include "actors/node/local_server.h"
 #include "actors/node/lock.h"
 #include "actors/node/log.h"
+#include "actors/node/metrics_server.h"
 #include "actors/node/peer_links.h"
+#include "actors/node/report.h"
 #include "actors/node/slab_table.h"
 #include "actors/node/stats.h"
 #include "actors/node/wiring.h"
@@ -50,6 +52,7 @@ class Node {
   Status start_coordinating();
   Status follow_coordinator();
   Status open_door();
+  Status open_metrics();
   void serve();
   void wait_until_stopped();
   void stop();
@@ -70,9 +73,12 @@ class Node {
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<PeerLinks> links_;
   std::unique_ptr<OperationRunner> runner_;
+  std::unique_ptr<Activity> activity_;
+  std::unique_ptr<NodeReport> report_;
   std::unique_ptr<NodeWiring> wiring_;
   std::unique_ptr<LocalServer> server_;
   std::unique_ptr<CafHost> host_;
+  std::unique_ptr<MetricsServer> metrics_;
 };
 
 // Root and lock: what no other node of this host may have.
@@ -113,7 +119,7 @@ Status Node::start_coordinating() {
   SHOAL_ASSIGN_OR_RETURN(
       catalog_,
       open_sound_catalog(is_default ? paths_.catalog_dir : options_.catalog_dir, is_default, root_.root_id,
-                        *root_.storage, [this](const std::string& line) { log_.warning(line); }));
+                         *root_.storage, [this](const std::string& line) { log_.warning(line); }));
   std::string address = reachable_address(transport_->listen_address(), own_host_name());
   SHOAL_ASSIGN_OR_RETURN(identity_.epoch,
                          claim_next_epoch(*root_.storage, address, options_.job_id, process_));
@@ -141,6 +147,15 @@ Status Node::open_door() {
   return ok_status();
 }
 
+Status Node::open_metrics() {
+  if (options_.metrics.empty()) return ok_status();
+  SHOAL_ASSIGN_OR_RETURN(metrics_, MetricsServer::start(options_.metrics, [this] {
+                           return format_metrics(report_->metrics());
+                         }));
+  log_.info(fmt::format("metrics at http://{}/metrics", metrics_->address()));
+  return ok_status();
+}
+
 void Node::serve() {
   NodeFacts facts;
   facts.generation = identity_.generation;
@@ -157,6 +172,7 @@ void Node::serve() {
   roles.push_back(make_loader(facts));
   host_ = std::make_unique<CafHost>(CafHostOptions{.coordinator_is_here = options_.coordinate},
                                     std::move(roles), *wiring_);
+  report_->set_host(host_.get());
   wiring_->connect(*host_, *server_);
   links_->serve(*wiring_);
   transport_->set_generation(identity_.generation, identity_.epoch);
@@ -174,8 +190,14 @@ Status Node::run(const std::function<void(const std::string&)>& on_ready) {
                                         return std::chrono::system_clock::now().time_since_epoch() /
                                                std::chrono::nanoseconds(1);
                                       }});
-    wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_);
+    activity_ = std::make_unique<Activity>(identity_.generation, options_.world_size);
+    report_ = std::make_unique<NodeReport>(
+        NodeReport::Facts{name_, root_.storage->describe(), identity_, options_.coordinate,
+                          options_.coordinate ? transport_->listen_address() : options_.coordinator},
+        *activity_, *links_, *transport_, stop_);
+    wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_, *activity_, *report_);
     placed = open_door();
+    if (placed.ok()) placed = open_metrics();
   }
   if (!placed.ok()) {
     if (transport_) transport_->stop(0);
@@ -199,7 +221,7 @@ void Node::wait_until_stopped() {
     std::this_thread::sleep_for(kStopTick);
     if (!options_.idle_exit) continue;
     bool has_followers = options_.coordinate && links_->peers_up() > 0;
-    bool is_idle = server_->clients() == 0 && slabs_.empty() && !has_followers;
+    bool is_idle = server_->attached() == 0 && slabs_.empty() && !has_followers;
     if (!is_idle) busy_at = Clock::now();
     if (Clock::now() - busy_at >= std::chrono::milliseconds(options_.idle_exit_after_ms)) {
       log_.info("idle");
@@ -236,10 +258,10 @@ void Node::close() {
   wiring_->refuse_clients();
   server_->close_all(is_hurried ? 0 : kFlushClientsMs);
   transport_->stop(is_hurried ? 0 : kDrainTransportMs);
-  NodeStats stats = wiring_->stats();
-  stats.host = host_->stats();
-  stats.transport = transport_->stats();
-  stats.sends_dropped = links_->sends_dropped();
+  metrics_.reset();
+  NodeStats stats = report_->stats();
+  wiring_->add_stats(&stats);
+  report_->set_host(nullptr);
   host_.reset();
   runner_.reset();
   catalog_.reset();

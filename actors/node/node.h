@@ -29,6 +29,7 @@ struct NodeOptions {
   bool idle_exit = false;            // end by itself some time after the last client left and all is decided
   uint32_t idle_exit_after_ms = 5'000;
   std::string stats_file;  // key=value lines written at the end, if set
+  std::string metrics;     // HOST:PORT to serve Prometheus metrics at; empty: nowhere
   RoleTimes times;
 };
 

@@ -92,6 +92,11 @@ void PeerLinks::send(NodeId to, const WireMessage& message) {
   if (!peer || !transport_.send(*peer, std::move(bytes)).ok()) ++sends_dropped_;
 }
 
+std::vector<std::pair<NodeId, Identity>> PeerLinks::peers() const {
+  std::lock_guard lock(mutex_);
+  return {up_.begin(), up_.end()};
+}
+
 size_t PeerLinks::peers_up() const {
   std::lock_guard lock(mutex_);
   return up_.size();

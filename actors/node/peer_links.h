@@ -8,6 +8,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "actors/role.h"
 #include "transport/transport.h"
@@ -47,6 +49,7 @@ class PeerLinks final : public TransportHandler {
   // was lost: connects again, not more often than the back-off allows.
   void send(NodeId to, const WireMessage& message);
   size_t peers_up() const;
+  std::vector<std::pair<NodeId, Identity>> peers() const;  // that are up, by their numbers
   uint64_t sends_dropped() const;
 
   void on_peer_up(PeerId peer, const Identity& identity) override;

@@ -12,8 +12,9 @@ constexpr int kRoomTickMs = 100;
 
 }  // namespace
 
-NodeWiring::NodeWiring(OperationRunner& runner, PeerLinks& links, SlabTable& slabs, NodeLog& log)
-    : runner_(runner), links_(links), slabs_(slabs), log_(log) {}
+NodeWiring::NodeWiring(OperationRunner& runner, PeerLinks& links, SlabTable& slabs, NodeLog& log,
+                       Activity& activity, const NodeReport& report)
+    : runner_(runner), links_(links), slabs_(slabs), log_(log), activity_(activity), report_(report) {}
 
 void NodeWiring::connect(CafHost& host, LocalServer& server) {
   host_ = &host;
@@ -29,11 +30,9 @@ void NodeWiring::refuse_clients() {
   refuses_clients_ = true;
 }
 
-NodeStats NodeWiring::stats() const {
-  NodeStats stats;
-  stats.saves_committed = committed_.load();
-  stats.saves_aborted = aborted_.load();
-  return stats;
+void NodeWiring::add_stats(NodeStats* stats) const {
+  stats->saves_committed = committed_.load();
+  stats->saves_aborted = aborted_.load();
 }
 
 TimeNs NodeWiring::now() {
@@ -45,6 +44,7 @@ void NodeWiring::send(NodeId to, const WireMessage& message) {
 }
 
 void NodeWiring::to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) {
+  activity_.to_client(now(), client, *message);
   if (LocalServer* server = server_.load()) server->send(client, message);
 }
 
@@ -53,7 +53,9 @@ void NodeWiring::forget_client(ClientId client) {
 }
 
 Result<OperationResult> NodeWiring::run(const Operation& operation) {
+  activity_.operation_began(now(), operation);
   auto result = runner_.run(operation);
+  activity_.operation_ended(now(), operation, result);
   const auto* record = std::get_if<operation::RecordDecision>(&operation);
   if (record != nullptr && result.ok()) ++(record->decision->committed() ? committed_ : aborted_);
   return result;
@@ -70,6 +72,7 @@ void NodeWiring::drained(RoleKind role) {
 void NodeWiring::log(RoleKind role, const effect::Log& log) {
   std::string line = fmt::format("{}: {}", role_name(role), log.line);
   if (log.level == effect::Log::Level::info) return log_.info(line);
+  activity_.warned(now(), line);
   log_.warning(line);
 }
 
@@ -82,6 +85,7 @@ void NodeWiring::post_from_client(RoleKind role, ClientId client,
 }
 
 void NodeWiring::from_client(ClientId client, std::shared_ptr<const LocalMessage> message) {
+  activity_.from_client(now(), client, *message);
   bool is_attach = std::holds_alternative<local::Attach>(*message);
   bool is_layout = std::holds_alternative<local::LayoutIs>(*message);
   bool is_of_a_save =
@@ -93,13 +97,19 @@ void NodeWiring::from_client(ClientId client, std::shared_ptr<const LocalMessage
   post_from_client(RoleKind::loader, client, message);
 }
 
+std::shared_ptr<const NodeStatus> NodeWiring::status() {
+  return std::make_shared<const NodeStatus>(report_.status());
+}
+
 void NodeWiring::client_lost(ClientId client) {
+  activity_.client_lost(client);
   for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
     host_.load()->post(role, event::ClientLost{client});
   }
 }
 
 bool NodeWiring::received(NodeId from, WireMessage message, size_t encoded_bytes) {
+  activity_.from_peer(now(), *message.body);
   return host_.load()->post_received(from, std::move(message), encoded_bytes);
 }
 
@@ -108,8 +118,10 @@ void NodeWiring::peer_up(NodeId node, const Identity& identity) {
 }
 
 void NodeWiring::peer_lost(NodeId node, const Status& why) {
-  log_.warning(
-      fmt::format("{} lost: {}", node == kCoordinatorNode ? "coordinator" : "node", why.to_string()));
+  std::string line =
+      fmt::format("{} lost: {}", node == kCoordinatorNode ? "coordinator" : "node", why.to_string());
+  activity_.warned(now(), line);
+  log_.warning(line);
   host_.load()->post_all(event::PeerLost{node, why});
 }
 

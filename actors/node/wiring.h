@@ -10,9 +10,11 @@
 #include <string>
 
 #include "actors/caf/caf_host.h"
+#include "actors/node/activity.h"
 #include "actors/node/local_server.h"
 #include "actors/node/log.h"
 #include "actors/node/peer_links.h"
+#include "actors/node/report.h"
 #include "actors/node/slab_table.h"
 #include "actors/node/stats.h"
 
@@ -21,13 +23,14 @@ namespace shoal {
 class NodeWiring final : public HostServices, public LocalEvents, public PeerEvents {
  public:
   // All outlive the wiring.
-  NodeWiring(OperationRunner& runner, PeerLinks& links, SlabTable& slabs, NodeLog& log);
+  NodeWiring(OperationRunner& runner, PeerLinks& links, SlabTable& slabs, NodeLog& log, Activity& activity,
+             const NodeReport& report);
   // Once, before clients or peers are served; both live until nothing calls in any more.
   void connect(CafHost& host, LocalServer& server);
 
   bool wait_drained(RoleKind role, std::chrono::milliseconds timeout);
-  void refuse_clients();    // readers of clients no longer wait for a full mailbox
-  NodeStats stats() const;  // the counts of saves
+  void refuse_clients();                   // readers of clients no longer wait for a full mailbox
+  void add_stats(NodeStats* stats) const;  // the counts of saves
 
   TimeNs now() override;
   void send(NodeId to, const WireMessage& message) override;
@@ -39,6 +42,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
 
   void from_client(ClientId client, std::shared_ptr<const LocalMessage> message) override;
   void client_lost(ClientId client) override;
+  std::shared_ptr<const NodeStatus> status() override;
 
   bool received(NodeId from, WireMessage message, size_t encoded_bytes) override;
   void peer_up(NodeId node, const Identity& identity) override;
@@ -51,6 +55,8 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   PeerLinks& links_;
   SlabTable& slabs_;
   NodeLog& log_;
+  Activity& activity_;
+  const NodeReport& report_;
   std::atomic<CafHost*> host_{nullptr};
   std::atomic<LocalServer*> server_{nullptr};
   std::atomic<bool> refuses_clients_{false};

@@ -1,6 +1,7 @@
 // The node's side of the unix socket, with real sockets: who is taken in, what is handed on in which order,
 // and that a client that misbehaves harms nobody else.
 #include "actors/node/local_server.h"
+#include "local/node_query.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -29,6 +30,11 @@ class Heard final : public LocalEvents {
     add(fmt::format("{} {}", client, message->index()));
   }
   void client_lost(ClientId client) override { add(fmt::format("{} lost", client)); }
+  std::shared_ptr<const NodeStatus> status() override {
+    NodeStatus status;
+    status.host = "host-of-the-test";
+    return std::make_shared<const NodeStatus>(std::move(status));
+  }
 
   bool wait_for(const std::string& line) {
     std::unique_lock lock(mutex_);
@@ -125,6 +131,33 @@ TEST_F(Server, HandsOnWhatAClientSaysInItsOrderAndThatItIsLost) {
   socket.reset();
   ASSERT_TRUE(heard_.wait_for("1 lost"));
   EXPECT_THAT(heard_.lines(), ElementsAre("1 " + kAttach, "1 " + kLatest, "1 " + kPlaced, "1 lost"));
+}
+
+TEST_F(Server, TellsItsStatusToWhoeverAsksInPlaceOfAttaching) {
+  serve();
+  auto client = attached();
+  for (int i = 0; i < 3; ++i) {
+    auto status = ask_node(options_.socket_file);
+    ASSERT_TRUE(status.ok()) << status.status().to_string();
+    EXPECT_EQ(status->host, "host-of-the-test");
+  }
+  server_->refuse_new(Status(Code::unavailable, "stopping"));
+  EXPECT_TRUE(ask_node(options_.socket_file).ok()) << "a node that stops says so";
+  EXPECT_EQ(server_->attached(), 1u) << "who asks is no trainer";
+  EXPECT_THAT(heard_.lines(), ElementsAre("1 " + kAttach));
+}
+
+TEST_F(Server, AStatusIsNotAskedForByATrainer) {
+  serve();
+  auto socket = attached();
+  ASSERT_TRUE(socket->send(local::StatusWanted{}).ok());
+  EXPECT_THAT(failure_of(*socket).message(), HasSubstr("no client sends here"));
+}
+
+TEST(AskingANode, SaysThatNobodyListens) {
+  auto status = ask_node("/tmp/shoal-no-such-socket");
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.status().code(), Code::unavailable);
 }
 
 TEST_F(Server, EndsAClientThatDetaches) {

@@ -33,7 +33,8 @@ class Process {
   // Waits until what it has written to stdout holds `text`; false when it ended or 60 s passed without.
   bool wait_for_output(const std::string& text);
   void send_signal(int number) const;
-  ProcessEnd wait();  // for its end; after 60 s it is killed
+  const std::string& errors() const { return err_; }  // what came of stderr so far
+  ProcessEnd wait();                                  // for its end; after 60 s it is killed
 
  private:
   bool read_some(std::chrono::steady_clock::time_point deadline);  // false: both pipes ended, or the deadline

@@ -1,0 +1,27 @@
+// What a node counts, as Prometheus reads it: text format 0.0.4.
+// https://prometheus.io/docs/instrumenting/exposition_formats/. Every name stands in docs/operations.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "actors/node/activity.h"
+#include "actors/node/stats.h"
+
+namespace shoal {
+
+struct NodeMetrics {
+  std::string version, host, job_id, root_id;
+  bool coordinates = false;
+  uint32_t generation = 0, epoch = 0;
+  int64_t start_unix_time_ms = 0;
+  uint64_t peers = 0;  // nodes connected now
+  ActivityCounts activity;
+  NodeStats stats;
+};
+
+inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
+
+std::string format_metrics(const NodeMetrics& metrics);
+
+}  // namespace shoal

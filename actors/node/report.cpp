@@ -1,0 +1,79 @@
+#include "actors/node/report.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+TimeNs monotonic_now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+}  // namespace
+
+NodeReport::NodeReport(Facts facts, const Activity& activity, const PeerLinks& links,
+                       const Transport& transport, const std::atomic<int>& stop)
+    : facts_(std::move(facts)),
+      activity_(activity),
+      links_(links),
+      transport_(transport),
+      stop_(stop),
+      start_(monotonic_now()),
+      start_unix_time_ms_(std::chrono::system_clock::now().time_since_epoch() /
+                          std::chrono::milliseconds(1)) {}
+
+NodeStatus NodeReport::status() const {
+  NodeStatus out;
+  TimeNs now = monotonic_now();
+  out.version = SHOAL_VERSION;
+  out.host = facts_.host;
+  out.pid = getpid();
+  out.root = facts_.root;
+  out.root_id = facts_.identity.root_id.to_hex();
+  out.job_id = facts_.identity.job_id;
+  out.generation = facts_.identity.generation;
+  out.epoch = facts_.identity.epoch;
+  out.coordinates = facts_.coordinates;
+  out.coordinator = facts_.coordinator;
+  out.uptime_ms = static_cast<uint64_t>((now - start_) / kMillisecond);
+  out.is_stopping = stop_.load() != 0;
+  auto peers = links_.peers();
+  out.peers_count = peers.size();
+  peers.resize(std::min(peers.size(), kMaxStatusPeers));
+  for (auto& [node, identity] : peers) {
+    out.peers.push_back({std::move(identity.name), node == kCoordinatorNode});
+  }
+  activity_.describe(now, facts_.coordinates, &out);
+  return out;
+}
+
+NodeStats NodeReport::stats() const {
+  NodeStats out;
+  out.transport = transport_.stats();
+  out.sends_dropped = links_.sends_dropped();
+  if (const CafHost* host = host_.load()) out.host = host->stats();
+  return out;
+}
+
+NodeMetrics NodeReport::metrics() const {
+  NodeMetrics out;
+  out.version = SHOAL_VERSION;
+  out.host = facts_.host;
+  out.job_id = facts_.identity.job_id;
+  out.root_id = facts_.identity.root_id.to_hex();
+  out.coordinates = facts_.coordinates;
+  out.generation = facts_.identity.generation;
+  out.epoch = facts_.identity.epoch;
+  out.start_unix_time_ms = start_unix_time_ms_;
+  out.peers = links_.peers_up();
+  out.activity = activity_.counts();
+  out.stats = stats();
+  return out;
+}
+
+}  // namespace shoal

@@ -1,0 +1,47 @@
+// NodeReport: what a live node says of itself, put together from its parts when somebody asks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "actors/caf/caf_host.h"
+#include "actors/node/activity.h"
+#include "actors/node/metrics_text.h"
+#include "actors/node/peer_links.h"
+#include "local/node_status.h"
+#include "transport/transport.h"
+
+namespace shoal {
+
+class NodeReport {
+ public:
+  struct Facts {
+    std::string host, root;
+    Identity identity;
+    bool coordinates = false;
+    std::string coordinator;  // its address
+  };
+  // All outlive the report.
+  NodeReport(Facts facts, const Activity& activity, const PeerLinks& links, const Transport& transport,
+             const std::atomic<int>& stop);
+  void set_host(const CafHost* host) { host_ = host; }  // nullptr before it is taken down
+
+  // Any thread.
+  NodeStatus status() const;
+  NodeMetrics metrics() const;
+  NodeStats stats() const;
+
+ private:
+  const Facts facts_;
+  const Activity& activity_;
+  const PeerLinks& links_;
+  const Transport& transport_;
+  const std::atomic<int>& stop_;
+  std::atomic<const CafHost*> host_{nullptr};
+  const TimeNs start_;
+  const int64_t start_unix_time_ms_;
+};
+
+}  // namespace shoal
