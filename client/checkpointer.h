@@ -64,7 +64,7 @@ struct CheckpointerOptions {
   std::string
       coordinator;  // HOST:PORT for a node that has to be started; empty: that node coordinates by itself
   std::string node_program;  // `shoal` to start a node with; default: $SHOAL_NODE_PROGRAM, else beside this
-                             // program, else PATH
+                             // program, else installed with this library, else PATH
   bool start_node = true;    // where none is on this host
   uint32_t max_in_flight = 2;
   OnBusy on_busy = OnBusy::wait;

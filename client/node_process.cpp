@@ -1,3 +1,4 @@
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -27,6 +28,17 @@ constexpr int kLastClosedFd = 1 << 16;             // where close_range is missi
 
 bool is_program(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0;
+}
+
+// The `shoal` that was installed with this library, wherever that stands now; "" if it is not there.
+std::string program_of_library() {
+  Dl_info library{};
+  char path[PATH_MAX];
+  const auto* here = reinterpret_cast<const void*>(&program_of_library);
+  if (::dladdr(here, &library) == 0 || ::realpath(library.dli_fname, path) == nullptr) return "";
+  std::string file = path;
+  std::string program = file.substr(0, file.rfind('/') + 1) + SHOAL_PROGRAM_FROM_LIBRARY;
+  return is_program(program) ? program : "";
 }
 
 // What the kernel does not close by itself: the trainer's descriptors must not live on in the node.
@@ -83,6 +95,7 @@ Result<std::vector<std::string>> node_command(const CheckpointerOptions& options
     beside = beside.substr(0, beside.rfind('/') + 1) + "shoal";
     if (is_program(beside)) program = beside;
   }
+  if (program.empty()) program = program_of_library();
   if (program.empty()) {
     const char* path = std::getenv("PATH");
     std::string_view folders = path ? path : "";
@@ -97,7 +110,7 @@ Result<std::vector<std::string>> node_command(const CheckpointerOptions& options
     return Status(
         Code::not_found,
         "no program `shoal` to start a node with: neither SHOAL_NODE_PROGRAM, nor beside this program, "
-        "nor in PATH");
+        "nor installed with the client library, nor in PATH");
   }
   std::vector<std::string> command{
       program,    "node",         "--root",       options.root,
