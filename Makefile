@@ -1,7 +1,7 @@
 # The commands of the tree; `make` alone lists them. Each does all that it needs on a bare Debian 12 or 13.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build demo test asan tsan format format-check lint clean
+.PHONY: help deps build demo test asan tsan fuzz format format-check lint clean
 SHELL := /bin/bash
 
 # Compile and test jobs at once.
@@ -21,6 +21,7 @@ help:
 	@echo 'make deps          install the Debian packages that are missing'
 	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers'
 	@echo 'make tsan          unit tests under the thread sanitizer'
+	@echo 'make fuzz          each fuzz target for ten seconds (docs/fuzzing.md)'
 	@echo 'make format        format the C++ files; format-check only says which differ'
 	@echo 'make lint          check the house rules: who includes whom, sizes of files and lines'
 	@echo 'make clean         remove build/'
@@ -52,6 +53,9 @@ asan tsan: deps
 	@tools/timed 'build $@' $(COMPILE) $@
 	@tools/timed --summary
 	@ctest --preset $@ -j $(JOBS)
+
+fuzz: deps
+	@JOBS=$(JOBS) WERROR=$(WERROR) CMAKE_ARGS='$(CMAKE_ARGS)' tools/timed fuzz tools/fuzz 10
 
 format:
 	@tools/format

@@ -1,0 +1,179 @@
+// Writes the seeds of the corpora: the files of a root, and one message of each kind.
+//
+//   make_fuzz_seeds ROOT CORPUS      e.g. tests/storage/golden/v1 tests/fuzz/corpus
+//
+// Seeds are called seed-*; what a fuzzer found is put beside them under a name that says what it is.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "actors/messages.h"
+#include "local/messages.h"
+#include "storage/record.h"
+#include "tests/storage/decision_samples.h"
+#include "transport/handshake.h"
+
+using namespace shoal;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t kMaxSeedBytes = 16384;
+
+Bytes read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::vector<char> chars((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  return bytes_of({chars.data(), chars.size()});
+}
+
+void write_seed(const fs::path& folder, const std::string& name, const Bytes& bytes) {
+  fs::create_directories(folder);
+  std::ofstream out(folder / ("seed-" + name), std::ios::binary);
+  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+Bytes joined(const Bytes& first, ByteView second) {
+  Bytes both = first;
+  both.insert(both.end(), second.begin(), second.end());
+  return both;
+}
+
+// The JSON of a shard without its filling; nothing where the file is none that is whole.
+Bytes trimmed(const Bytes& shard, uint64_t* data_bytes) {
+  const uint64_t json_bytes = shard.size() < 8 ? shard.size() : load_le64(shard.data());
+  if (shard.size() < 8 || json_bytes > shard.size() - 8) return {};
+  *data_bytes = shard.size() - 8 - json_bytes;
+  Bytes json(shard.begin() + 8, shard.begin() + 8 + static_cast<ptrdiff_t>(json_bytes));
+  while (!json.empty() && json.back() == std::byte{' '}) json.pop_back();
+  return json;
+}
+
+void seeds_of_root(const fs::path& root, const fs::path& corpus) {
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (entry.is_regular_file()) paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  int shards = 0, decisions = 0;
+  for (const fs::path& path : paths) {
+    const Bytes bytes = read_file(path);
+    if (path.extension() == ".safetensors") {
+      Bytes data_bytes(8);
+      uint64_t count = 0;
+      const Bytes json = trimmed(bytes, &count);
+      store_le64(data_bytes.data(), count);
+      if (!json.empty() && json.size() <= kMaxSeedBytes)
+        write_seed(corpus / "shard_header", fmt::format("shard-{}", ++shards), joined(data_bytes, json));
+    } else if (path.filename() == "manifest.shoal" && bytes.size() <= kMaxSeedBytes) {
+      const std::byte state = bytes[12];
+      const ByteView body =
+          ByteView(bytes).subspan(kRecordHeadBytes, bytes.size() - kRecordHeadBytes - kRecordTailBytes);
+      ++decisions;
+      write_seed(corpus / "decision", fmt::format("file-{}", decisions), joined({std::byte{0}}, bytes));
+      write_seed(corpus / "decision", fmt::format("body-{}", decisions), joined({state}, body));
+    }
+  }
+}
+
+std::vector<WireBody> wire_bodies() {
+  constexpr AttemptKey key = {1, 3, 1};
+  return {wire::JoinRanks{"host-a", 8, {{2, nonce_of(1)}, {7, nonce_of(2)}}, {Dedupe::lowest_rank, 4096}},
+          wire::LayoutsWanted{{nonce_of(1), nonce_of(2)}},
+          wire::Layouts{sample_world()->layouts},
+          wire::RosterIs{sample_world(), {Dedupe::none, uint64_t{1} << 20}, kRuleVersion},
+          wire::JoinRefused{"two hosts are called 'a'"},
+          wire::ShardsWritten{key, nonce_of(9), {{2, nonce_of(10)}}, {{2, 0, 5000, nonce_of(12), 904}}},
+          wire::SaveFailed{key, 2, Status(Code::no_space, "full")},
+          wire::Pending{key},
+          wire::Decided{key, false, "rank 2: full"},
+          wire::Superseded{7, "host-b:4000"}};
+}
+
+std::vector<LocalMessage> local_messages() {
+  local::Staged staged;
+  staged.step = 9;
+  staged.attempt = 1;
+  staged.pieces = {{0, 0, 0, 48, 0}, {1, 0, 0, 0, 128}};
+  local::Load load;
+  load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}, {Box{{4, 0}, {4, 6}}}}};
+  Metadata metadata;
+  metadata.key = {1, 9, 1};
+  metadata.world_size = 4;
+  metadata.state_dict_metadata = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}}};
+  return {local::Attach{kLocalSchemaVersion, 1, 2, "job", 77},
+          local::Attached{3, 78},
+          local::Failed{Status(Code::refused, "another job")},
+          local::LayoutIs{sample_world()->layouts[0], SaveOptions{}},
+          local::RosterIs{sample_world(), kRuleVersion, SaveOptions{}},
+          local::Slab{1, 4096},
+          staged,
+          local::SlabFree{1},
+          local::Decided{9, 1, ok_status(), metadata},
+          local::Latest{5},
+          load,
+          local::Found{4, ok_status(), metadata},
+          local::Loaded{4, 0, {{0, Box{{0, 0}, {8, 6}}, 12, 24, 1024, 192}}},
+          local::Placed{4, 0},
+          local::LoadDone{4, Status(Code::corrupt, "block 3 differs")},
+          local::Refused{9, 1, Status(Code::no_space, "full")},
+          local::Detach{}};
+}
+
+Bytes framed(FrameKind kind, const Bytes& payload) {
+  FrameHeader header;
+  header.kind = kind;
+  header.payload_bytes = static_cast<uint32_t>(payload.size());
+  if (kind == FrameKind::message) {
+    header.tag = 1;
+    header.message_bytes = payload.size();
+  }
+  const FrameHeaderBytes bytes = encode_frame_header(header);
+  return joined(Bytes(bytes.begin(), bytes.end()), payload);
+}
+
+void seeds_of_handshakes(const fs::path& folder) {
+  Identity identity;
+  identity.job_id = "job";
+  identity.name = "host";
+  identity.generation = 1;
+  const auto token = std::make_shared<const Bytes>(32, std::byte{7});
+  Handshake connector(HandshakeRole::connector, identity, token, HandshakeNonce{});
+  Handshake listener(HandshakeRole::listener, identity, token, HandshakeNonce{std::byte{1}});
+  const Bytes hello = connector.hello();
+  const Bytes challenge = listener.on_frame(hello).reply;
+  const Bytes proof = connector.on_frame(challenge).reply;
+  write_seed(folder, "hello", framed(FrameKind::handshake, hello));
+  write_seed(folder, "challenge", framed(FrameKind::handshake, challenge));
+  write_seed(folder, "proof", framed(FrameKind::handshake, proof));
+  write_seed(folder, "refusal",
+             framed(FrameKind::handshake, encode_refusal(Status(Code::refused, "another job"))));
+  write_seed(folder, "heartbeat", framed(FrameKind::heartbeat, {}));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    fmt::print(stderr, "usage: {} ROOT CORPUS\n", argv[0]);
+    return 2;
+  }
+  const fs::path corpus = argv[2];
+  seeds_of_root(argv[1], corpus);
+  int number = 0;
+  for (const WireBody& body : wire_bodies()) {
+    const auto shared = std::make_shared<const WireBody>(body);
+    const WireMessage message{RoleKind::planner, RoleKind::coordinator, shared};
+    const Bytes bytes = encode_wire(message);
+    write_seed(corpus / "wire", fmt::format("{}", ++number), bytes);
+    if (number == 8) write_seed(corpus / "frame", "message", framed(FrameKind::message, bytes));
+  }
+  number = 0;
+  for (const LocalMessage& message : local_messages())
+    write_seed(corpus / "local", fmt::format("{}", ++number), encode_local(message));
+  seeds_of_handshakes(corpus / "frame");
+  return 0;
+}

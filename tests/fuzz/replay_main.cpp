@@ -1,0 +1,27 @@
+// Runs a fuzz target over the files of folders, each once: what once failed never fails again.
+//
+//   TARGET_replay FOLDER...      status 0 when all files went through; a failure ends the process
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "tests/fuzz/fuzz_target.h"
+
+int main(int argc, char** argv) {
+  int files = 0;
+  for (int i = 1; i < argc; ++i) {
+    for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
+      if (!entry.is_regular_file()) continue;
+      std::ifstream in(entry.path(), std::ios::binary);
+      const std::vector<char> bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+      std::printf("%s\n", entry.path().filename().c_str());
+      std::fflush(stdout);  // the last line names the file that ends the process
+      LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+      ++files;
+    }
+  }
+  std::printf("%d inputs\n", files);
+  return files > 0 ? 0 : 1;
+}

@@ -1,0 +1,41 @@
+// The header of a safetensors shard. Input: the bytes of data that follow it, UInt64; then its JSON.
+#include <string_view>
+
+#include "storage/shard_header.h"
+#include "tests/fuzz/fuzz_target.h"
+
+using namespace shoal;
+
+namespace {
+
+bool same(const ShardPiece& a, const ShardPiece& b) {
+  return a.key == b.key && a.fqn == b.fqn && a.dtype == b.dtype && a.is_object == b.is_object &&
+         a.global_shape == b.global_shape && a.box == b.box && a.bytes == b.bytes;
+}
+
+// What was parsed can be built, and what was built parses to the same.
+void check_round_trip(const ParsedShardHeader& parsed, uint64_t data_bytes) {
+  auto built = build_shard_header(parsed.pieces);
+  SHOAL_CHECK(built.ok());
+  SHOAL_CHECK(built->payload_bytes == data_bytes);
+  SHOAL_CHECK(built->digests == parsed.digests.size());
+  for (uint64_t i = 0; i < built->digests; ++i) put_digest(&*built, i, parsed.digests[i]);
+  const std::string_view bytes(reinterpret_cast<const char*>(built->bytes.data()), built->bytes.size());
+  auto again = parse_shard_header(bytes.substr(8), data_bytes);
+  SHOAL_CHECK(again.ok());
+  SHOAL_CHECK(again->pieces.size() == parsed.pieces.size());
+  for (size_t i = 0; i < parsed.pieces.size(); ++i) SHOAL_CHECK(same(again->pieces[i], parsed.pieces[i]));
+  SHOAL_CHECK(again->offsets == parsed.offsets && again->digests == parsed.digests);
+  SHOAL_CHECK(again->first_digest == parsed.first_digest && again->by_key == parsed.by_key);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 8) return 0;
+  const uint64_t data_bytes = load_le64(reinterpret_cast<const std::byte*>(data));
+  const std::string_view json(reinterpret_cast<const char*>(data) + 8, size - 8);
+  auto parsed = parse_shard_header(json, data_bytes);
+  if (parsed.ok()) check_round_trip(*parsed, data_bytes);
+  return 0;
+}
