@@ -42,12 +42,15 @@ struct LaunchFlags {
 
 constexpr const char* kFooter =
     "Each trainer gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR,\n"
-    "MASTER_PORT, SHOAL_ROOT, SHOAL_JOB_ID, SHOAL_SOCKET, SHOAL_NODE_PROGRAM and, on several hosts,\n"
-    "SHOAL_COORDINATOR; its input is /dev/null.\n"
+    "MASTER_PORT, SHOAL_ROOT, SHOAL_JOB_ID, SHOAL_SOCKET, SHOAL_NODE_PROGRAM, SHOAL_START_NODE=0 and, on\n"
+    "several hosts, SHOAL_COORDINATOR; its input is /dev/null.\n"
     "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the trainers; the third request "
     "to\n"
     "stop kills them. When the last trainer has ended, the node is stopped: it first finishes what is "
     "staged.\n"
+    "A node that ends before its trainers is started again, up to 5 times; trainers attach to it and offer "
+    "it\n"
+    "what they had staged. When it ends once more, the trainers are ended.\n"
     "\n"
     "Examples:\n"
     "  shoal launch -n 4 --root /checkpoints/run7 -- ./trainer --layers 12\n"
@@ -216,6 +219,7 @@ class PlanMaker {
     out["SHOAL_JOB_ID"] = job_id_;
     out["SHOAL_SOCKET"] = socket_;
     out["SHOAL_NODE_PROGRAM"] = own_program();
+    out["SHOAL_START_NODE"] = "0";  // this process does
     if (!flags_.coordinator.empty()) out["SHOAL_COORDINATOR"] = flags_.coordinator;
     return out;
   }

@@ -71,6 +71,7 @@ Launcher::~Launcher() {
 Result<int> Launcher::run() {
   SHOAL_RETURN_IF_ERROR(start_node());
   Status ready = wait_for_node();
+  node_was_ready_ = ready.ok();
   if (ready.ok() && stop_signal_ == 0) ready = start_trainers();
   if (!ready.ok()) end_trainers();
   while (any_trainer()) handle_events(-1, std::nullopt);
@@ -161,7 +162,9 @@ void Launcher::stop_node() {
 bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> deadline) {
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}, {extra_fd, POLLIN, 0}};
   for (const Output& output : outputs_) fds.push_back({output.from.get(), POLLIN, 0});
-  if (kill_at_ && (!deadline || *kill_at_ < *deadline)) deadline = kill_at_;
+  for (const auto& at : {kill_at_, restart_at_}) {
+    if (at && (!deadline || *at < *deadline)) deadline = at;
+  }
   int timeout_ms = -1;
   if (deadline) {
     auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
@@ -177,6 +180,7 @@ bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> dead
     kill_at_.reset();
     kill_trainers();
   }
+  if (restart_at_ && Clock::now() >= *restart_at_) restart_node();
   return fds[1].revents != 0;
 }
 
@@ -215,10 +219,7 @@ void Launcher::reap() {
   for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;) {
     if (pid == node_.pid) {
       node_.wait_status = wait_status;
-      if (node_is_stopping_) continue;
-      say("the node ended early: {}{}", describe_end(wait_status),
-          any_trainer() ? "; ending the trainers" : "");
-      end_trainers();
+      on_node_end();
       continue;
     }
     for (Child& trainer : trainers_) {
@@ -227,6 +228,34 @@ void Launcher::reap() {
       trainer.ended_by_us = is_ending_;
       on_trainer_end(trainer);
     }
+  }
+}
+
+void Launcher::on_node_end() {
+  if (node_is_stopping_) return;
+  const std::string how = describe_end(*node_.wait_status);
+  const bool is_wanted = node_was_ready_ && any_trainer() && !is_ending_;
+  if (is_wanted && node_restarts_ < kMaxNodeRestarts) {
+    ++node_restarts_;
+    say("the node ended early: {}; starting it again ({} of {} times)", how, node_restarts_,
+        kMaxNodeRestarts);
+    restart_at_ = Clock::now();
+    if (node_restarts_ > 1) *restart_at_ += kNodeRestartPause;
+    return;
+  }
+  say("the node ended early: {}{}", how, any_trainer() ? "; ending the trainers" : "");
+  end_trainers();
+}
+
+// Trainers look for it; that it is ready needs no waiting for.
+void Launcher::restart_node() {
+  restart_at_.reset();
+  if (!any_trainer()) return;
+  node_.wait_status.reset();
+  if (Status started = start_node(); !started.ok()) {
+    say("{}; ending the trainers", started.to_string());
+    node_.wait_status = 1 << 8;  // as if it had ended with status 1
+    end_trainers();
   }
 }
 

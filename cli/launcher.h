@@ -16,6 +16,11 @@
 
 namespace shoal {
 
+// How often a node that ends before its trainers is started again; with the next end, the trainers are ended.
+inline constexpr uint32_t kMaxNodeRestarts = 5;
+// Before the second restart and those after it: what kills a node at once must not do so in a fast loop.
+inline constexpr std::chrono::milliseconds kNodeRestartPause{1000};
+
 struct LaunchPlan {
   std::vector<std::string> node;  // command line; --ready-fd is added
   Environment node_environment;
@@ -35,8 +40,8 @@ class Launcher {
   Launcher(const Launcher&) = delete;
 
   // Starts the node, waits until it is ready, starts the trainers, forwards signals to them until the last
-  // has ended, then stops the node and waits for it. The worst status of the trainers; 1 where the node
-  // failed.
+  // has ended, then stops the node and waits for it. A node that ends before them is started again, at most
+  // kMaxNodeRestarts times. The worst status of the trainers; 1 where the node failed in the end.
   Result<int> run();
 
  private:
@@ -57,6 +62,8 @@ class Launcher {
   Status wait_for_node();
   Status start_trainers();
   Status start_trainer(uint32_t local_rank);
+  void on_node_end();
+  void restart_node();
   void stop_node();
 
   // Waits for signals, output and `extra_fd`, at most until the earlier of `deadline` and the time to kill.
@@ -84,6 +91,9 @@ class Launcher {
   uint32_t stop_signals_ = 0;  // how many
   bool is_ending_ = false;     // trainers were told to end
   bool node_is_stopping_ = false;
+  bool node_was_ready_ = false;
+  uint32_t node_restarts_ = 0;
+  std::optional<Clock::time_point> restart_at_;  // a node that has ended
 };
 
 }  // namespace shoal

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "client/memory_budget_internal.h"
 #include "client/placing_internal.h"
@@ -17,6 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kLongestClose{10};        // for the node to write what is staged
+constexpr int kTries = 3;                                // of a request whose node went away
 constexpr uint64_t kMinWindowBytes = uint64_t{4} << 20;  // what a node asks for
 
 double seconds_since(Clock::time_point begun) {
@@ -47,21 +50,22 @@ Status validate_checkpointer_options(CheckpointerOptions& options) {
     }
     options.job_id = "single-" + random_128().to_hex();
   }
+  if (const char* may = std::getenv("SHOAL_START_NODE"); may && std::string_view(may) == "0") {
+    options.start_node = false;
+  }
   return validate_options(options.save);
 }
 
 // A request's answers are dropped however it ends.
 class RequestScope {
  public:
-  explicit RequestScope(Session& session) : session_(session), id_(session.begin_request()) {}
+  explicit RequestScope(Session& session) : session_(session) {}
   ~RequestScope() { session_.end_request(); }
   RequestScope(const RequestScope&) = delete;
   RequestScope& operator=(const RequestScope&) = delete;
-  uint32_t id() const { return id_; }
 
  private:
   Session& session_;
-  const uint32_t id_;
 };
 
 Result<Metadata> found_in(LocalMessage& answer) {
@@ -86,6 +90,9 @@ struct Checkpointer::Impl {
   Status replace_slab(uint32_t slot, uint64_t bytes);
   Result<uint32_t> slot_for(uint64_t bytes, bool wait);
   Result<SaveHandle> save(uint64_t step, uint32_t attempt, const StateDict& state);
+  template <class Ask>
+  auto with_patience(Ask&& ask);
+  Result<LoadResult> load(const StateDict& state, const LoadOptions& load_options);
   Result<Metadata> load_targets(Placer& placer, const LoadOptions& load_options);
   Result<Metadata> receive_load(uint32_t request_id, Placer& placer, ByteView window, bool* ended);
   Status receive_pieces(uint32_t request_id, Placer& placer, ByteView window, bool* ended);
@@ -118,7 +125,6 @@ Status Checkpointer::Impl::bind(const StateDict& state) {
     bound = std::move(fresh);
     return ok_status();
   }
-  SHOAL_RETURN_IF_ERROR(session->send(local::LayoutIs{fresh.layout(), options.save}));
   session->set_layout(fresh.layout());
   bound = std::move(fresh);
   return ok_status();
@@ -145,15 +151,16 @@ Status Checkpointer::Impl::replace_slab(uint32_t slot, uint64_t bytes) {
   slabs[slot] = MemorySlab();
   SHOAL_RETURN_IF_ERROR(check_budget(wanted, held_bytes(), options.staging_bytes_max));
   SHOAL_ASSIGN_OR_RETURN(slabs[slot], MemorySlab::make(wanted));
-  Status sent = session->send(local::Slab{slot, wanted}, slabs[slot].fd());
-  if (!sent.ok()) slabs[slot] = MemorySlab();
-  return sent;
+  return session->offer_slab(slot, wanted, slabs[slot].fd());
 }
 
 // A free slot whose slab has room: the smallest that has; else a new slab where there is none; else in place
 // of a free one that is too small. The slot is not taken yet.
 Result<uint32_t> Checkpointer::Impl::slot_for(uint64_t bytes, bool wait) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<uint32_t> free, session->free_slots(wait));
+  for (uint32_t slot : free) {
+    if (!session->keeps_slab(slot)) slabs[slot] = MemorySlab();
+  }
   auto rank_of = [&](uint32_t slot) {
     const uint64_t has = slabs[slot].bytes();
     const int group = has >= std::max<uint64_t>(bytes, 1) ? 0 : has == 0 ? 1 : 2;
@@ -176,7 +183,7 @@ Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 
 Checkpointer::~Checkpointer() {
   impl_->session->wait_all_free(kLongestClose);
-  if (impl_->session->status().ok()) (void)impl_->session->send(local::Detach{});
+  impl_->session->detach();
 }
 
 uint32_t Checkpointer::generation() const {
@@ -198,16 +205,16 @@ Status Checkpointer::prepare(const StateDict& state) {
 Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& state) {
   ++impl_->saves_called;
   const uint32_t attempt = ++impl_->attempts[step];  // counted by every rank, whatever comes of it
-  SHOAL_RETURN_IF_ERROR(impl_->session->status());
   Result<SaveHandle> saved = impl_->save(step, attempt, state);
   // The other ranks' part of it is in vain: they hear so now, not at a deadline.
-  if (!saved.ok()) (void)impl_->session->send(local::NotStaged{step, attempt, saved.status()});
+  if (!saved.ok()) impl_->session->not_staged(step, attempt, saved.status());
   return saved;
 }
 
 Result<SaveHandle> Checkpointer::Impl::save(uint64_t step, uint32_t attempt, const StateDict& state) {
   auto save = std::make_shared<SaveHandle::State>();
   save->key = {session->generation(), step, attempt};
+  SHOAL_RETURN_IF_ERROR(session->status());
   SHOAL_RETURN_IF_ERROR(bind(state));
   const Clock::time_point slot_wanted = Clock::now();
   if (options.on_busy == OnBusy::decline) SHOAL_RETURN_IF_ERROR(session->free_slots(false).status());
@@ -234,21 +241,27 @@ Result<SaveHandle> Checkpointer::Impl::save(uint64_t step, uint32_t attempt, con
   }
   staged.slab_id = save->slot;
   staged.pieces = std::move(staging.pieces);
-  SHOAL_RETURN_IF_ERROR(session->expect_decision(save));
-  session->take_slot(save->slot);
-  if (Status sent = session->send(staged); !sent.ok()) {
-    session->give_up(save, sent);
-    return sent;
-  }
+  SHOAL_RETURN_IF_ERROR(session->stage(save, std::move(staged)));
   save->stats.seconds_blocked = seconds_since(save->begun);
   return SaveHandle(std::move(save));
 }
 
+// `ask` again, where the node went away that was asked.
+template <class Ask>
+auto Checkpointer::Impl::with_patience(Ask&& ask) {
+  auto answer = ask();
+  for (int i = 1; i < kTries && !answer.ok() && session->was_interrupted(); ++i) answer = ask();
+  return answer;
+}
+
 Result<Metadata> Checkpointer::latest() {
-  RequestScope request(*impl_->session);
-  SHOAL_RETURN_IF_ERROR(impl_->session->send(local::Latest{request.id()}));
-  SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, impl_->session->next_answer());
-  return found_in(answer);
+  return impl_->with_patience([this]() -> Result<Metadata> {
+    SHOAL_ASSIGN_OR_RETURN(uint32_t id, impl_->session->begin_request());
+    RequestScope request(*impl_->session);
+    impl_->session->ask(local::Latest{id});
+    SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, impl_->session->next_answer());
+    return found_in(answer);
+  });
 }
 
 // Asks for the placer's targets and places all that comes.
@@ -256,11 +269,11 @@ Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, const LoadOpti
   const uint32_t window_id = options.max_in_flight;  // slots have the numbers before it
   SHOAL_RETURN_IF_ERROR(check_budget(options.load_window_bytes, held_bytes(), options.staging_bytes_max));
   SHOAL_ASSIGN_OR_RETURN(MemorySlab window, MemorySlab::make(options.load_window_bytes));
-  SHOAL_RETURN_IF_ERROR(session->send(local::Slab{window_id, window.bytes()}, window.fd()));
 
-  RequestScope request(*session);
   local::Load load;
-  load.request_id = request.id();
+  SHOAL_ASSIGN_OR_RETURN(load.request_id, session->begin_request());
+  RequestScope request(*session);
+  session->ask(local::Slab{window_id, window.bytes()}, window.fd());
   load.latest = !load_options.step;
   load.step = load_options.step.value_or(0);
   // Ranks call save alike: what they load after the same call of it is one choice, also where some of them
@@ -268,11 +281,11 @@ Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, const LoadOpti
   load.ordinal = load.latest ? 1 + saves_called : 0;
   load.slab_id = window_id;
   load.targets = placer.targets();
-  SHOAL_RETURN_IF_ERROR(session->send(load));
+  session->ask(load);
   bool ended = false;
   auto loaded = receive_load(load.request_id, placer, ByteView(window.data(), window.bytes()), &ended);
   // A node that has not ended this load may fill the window of the next one under the same number.
-  if (!ended) session->abandon(loaded.status());
+  if (!ended) session->abandon();
   return loaded;
 }
 
@@ -303,24 +316,27 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, B
     for (const local::LoadedPiece& piece : loaded->pieces) {
       if (broken.ok()) broken = placer.place(piece, window);
     }
-    SHOAL_RETURN_IF_ERROR(session->send(local::Placed{request_id, loaded->batch}));
+    session->ask(local::Placed{request_id, loaded->batch});
   }
 }
 
 Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions& load_options) {
+  return impl_->with_patience([&] { return impl_->load(state, load_options); });
+}
+
+Result<LoadResult> Checkpointer::Impl::load(const StateDict& state, const LoadOptions& load_options) {
   const Clock::time_point begun = Clock::now();
-  SHOAL_RETURN_IF_ERROR(impl_->session->status());
-  SHOAL_ASSIGN_OR_RETURN(BoundState target, BoundState::bind(state, impl_->options.rank));
+  SHOAL_ASSIGN_OR_RETURN(BoundState target, BoundState::bind(state, options.rank));
   std::vector<uint32_t> wanted(target.layout()->entries().size());
   for (uint32_t i = 0; i < wanted.size(); ++i) wanted[i] = i;
   // Whatever this rank has saved is decided before the newest is chosen.
-  if (!load_options.step) SHOAL_RETURN_IF_ERROR(impl_->session->wait_all_decided());
+  if (!load_options.step) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
   LoadOptions chosen = load_options;
   std::optional<AttemptKey> chosen_key;
   if (load_options.allow_missing) {
     // First which checkpoint it is and what it has; then the values that it has.
     Placer nothing(target, {});
-    SHOAL_ASSIGN_OR_RETURN(Metadata metadata, impl_->load_targets(nothing, load_options));
+    SHOAL_ASSIGN_OR_RETURN(Metadata metadata, load_targets(nothing, load_options));
     chosen.step = metadata.key.step;
     chosen_key = metadata.key;
     std::erase_if(wanted, [&](uint32_t entry) {
@@ -332,7 +348,7 @@ Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions&
     });
   }
   Placer placer(target, std::move(wanted));
-  SHOAL_ASSIGN_OR_RETURN(Metadata metadata, impl_->load_targets(placer, chosen));
+  SHOAL_ASSIGN_OR_RETURN(Metadata metadata, load_targets(placer, chosen));
   if (chosen_key && metadata.key != *chosen_key) {
     return Status(Code::aborted, fmt::format("{} was committed while {} was loaded; load again",
                                              to_string(metadata.key), to_string(*chosen_key)));

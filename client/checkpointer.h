@@ -65,7 +65,7 @@ struct CheckpointerOptions {
       coordinator;  // HOST:PORT for a node that has to be started; empty: that node coordinates by itself
   std::string node_program;  // `shoal` to start a node with; default: $SHOAL_NODE_PROGRAM, else beside this
                              // program, else installed with this library, else PATH
-  bool start_node = true;    // where none is on this host
+  bool start_node = true;  // where none is on this host; SHOAL_START_NODE=0, as of `shoal launch`, forbids it
   uint32_t max_in_flight = 2;
   OnBusy on_busy = OnBusy::wait;
   SaveOptions save;

@@ -23,8 +23,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFirstRetry{5}, kLastRetry{100};
-constexpr std::chrono::seconds kNextCandidate{5};  // one that died before it could serve is replaced
-constexpr int kLastClosedFd = 1 << 16;             // where close_range is missing
+// From one candidate to the next; the first may have lost the lock to a node that was just ending.
+constexpr std::chrono::milliseconds kFirstCandidatePause{2'000}, kLastCandidatePause{60'000};
+constexpr int kLastClosedFd = 1 << 16;  // where close_range is missing
 
 bool is_program(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0;
@@ -73,6 +74,25 @@ std::optional<long> living_lock_holder(const std::string& lock_file) {
   if (!(file >> pid) || pid <= 0 || pid > INT_MAX) return std::nullopt;
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno != EPERM) return std::nullopt;
   return pid;
+}
+
+int milliseconds_until(Clock::time_point end) {
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, INT32_MAX));
+}
+
+// The node's answer to Attach on a fresh connection. `*is_refused`: it said why not.
+Result<local::Attached> attach(LocalSocket& socket, const CheckpointerOptions& options,
+                               Clock::time_point deadline, bool* is_refused) {
+  SHOAL_RETURN_IF_ERROR(socket.send(attach_message(options)));
+  SHOAL_ASSIGN_OR_RETURN(std::optional<ReceivedLocal> answer, socket.receive(milliseconds_until(deadline)));
+  if (!answer) return silent_at_attach(socket, options);
+  if (const auto* attached = std::get_if<local::Attached>(&answer->message)) return *attached;
+  if (const auto* failed = std::get_if<local::Failed>(&answer->message)) {
+    *is_refused = true;
+    return failed->why;
+  }
+  return Status(Code::corrupt, "the node answered with something else than it was asked");
 }
 
 }  // namespace
@@ -151,35 +171,68 @@ Status start_node(const CheckpointerOptions& options, const std::string& log_fil
   while ((got = ::read(read_end.get(), &error, sizeof error)) < 0 && errno == EINTR) {
   }
   if (got == static_cast<ssize_t>(sizeof error)) {
-    return Status(Code::unavailable, fmt::format("{}: {}", command[0], std::strerror(error)));
+    return Status(Code::not_found, fmt::format("{}: {}", command[0], std::strerror(error)));
   }
   return ok_status();
 }
 
-Result<std::unique_ptr<LocalSocket>> reach_node(const CheckpointerOptions& options,
-                                                Clock::time_point deadline) {
-  SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(options.root));
-  SHOAL_ASSIGN_OR_RETURN(std::string socket_file, socket_of(options, paths));
-  std::chrono::milliseconds pause = kFirstRetry;
-  Clock::time_point next_candidate = Clock::now();
-  while (true) {
-    Result<std::unique_ptr<LocalSocket>> socket = LocalSocket::connect(socket_file);
-    if (socket.ok() || socket.status().code() != Code::unavailable) return socket;
-    const Clock::time_point now = Clock::now();
-    if (now >= deadline || !options.start_node) {
-      std::string who = "no process holds " + paths.lock_file;
-      if (auto pid = living_lock_holder(paths.lock_file)) {
-        who = fmt::format("the node is pid {} by {}, and does not answer", *pid, paths.lock_file);
-      }
-      return Status(Code::unavailable, fmt::format("no node on this host: {}; {}; its log is {}",
-                                                   socket.status().message(), who, paths.log_file));
+Result<NodeFinder> NodeFinder::make(const CheckpointerOptions& options) {
+  NodeFinder finder;
+  finder.options_ = options;
+  SHOAL_ASSIGN_OR_RETURN(finder.paths_, node_paths(options.root));
+  SHOAL_ASSIGN_OR_RETURN(finder.socket_file_, socket_of(options, finder.paths_));
+  return finder;
+}
+
+Result<std::unique_ptr<LocalSocket>> NodeFinder::try_once(bool may_start) {
+  Result<std::unique_ptr<LocalSocket>> socket = LocalSocket::connect(socket_file_);
+  if (socket.ok() || socket.status().code() != Code::unavailable) return socket;
+  if (may_start && options_.start_node && Clock::now() >= next_candidate_) {
+    SHOAL_RETURN_IF_ERROR(start_node(options_, paths_.log_file));
+    candidate_pause_ = std::clamp(2 * candidate_pause_, kFirstCandidatePause, kLastCandidatePause);
+    next_candidate_ = Clock::now() + candidate_pause_;
+  }
+  std::string who = "no process holds " + paths_.lock_file;
+  if (auto pid = living_lock_holder(paths_.lock_file)) {
+    who = fmt::format("the node is pid {} by {}, and does not answer", *pid, paths_.lock_file);
+  }
+  return Status(Code::unavailable, fmt::format("no node on this host: {}; {}; its log is {}",
+                                               socket.status().message(), who, paths_.log_file));
+}
+
+local::Attach attach_message(const CheckpointerOptions& options) {
+  local::Attach attach;
+  attach.rank = options.rank;
+  attach.world_size = options.world_size;
+  attach.job_id = options.job_id;
+  attach.pid = ::getpid();
+  return attach;
+}
+
+Status silent_at_attach(const LocalSocket& socket, const CheckpointerOptions& options) {
+  return Status(Code::deadline_exceeded,
+                fmt::format("the node of this host (pid {}) did not answer within {} ms: it is stopped, or "
+                            "hangs",
+                            socket.peer_pid(), options.attach_timeout.count()));
+}
+
+Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& options) {
+  const Clock::time_point deadline = Clock::now() + options.attach_timeout;
+  for (std::chrono::milliseconds pause = kFirstRetry;; pause = std::min(2 * pause, kLastRetry)) {
+    Result<std::unique_ptr<LocalSocket>> socket = finder.try_once(true);
+    bool is_refused = false;
+    Status failed = socket.status();
+    if (socket.ok()) {
+      Result<local::Attached> attached = attach(**socket, options, deadline, &is_refused);
+      if (attached.ok()) return NodeLink{std::move(*socket), *attached};
+      failed = attached.status().with_context("attaching to the node of this host");
+    } else if (!options.start_node) {
+      return failed;
     }
-    if (now >= next_candidate) {
-      SHOAL_RETURN_IF_ERROR(start_node(options, paths.log_file));
-      next_candidate = now + kNextCandidate;
-    }
-    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - now));
-    pause = std::min(2 * pause, kLastRetry);
+    // A node that is stopping says so, or closes the connection: when it has gone, the next one will serve.
+    const bool may_follow = failed.code() == Code::unavailable && (options.start_node || !is_refused);
+    if (!may_follow || Clock::now() >= deadline) return failed;
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - Clock::now()));
   }
 }
 

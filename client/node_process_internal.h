@@ -15,16 +15,43 @@ namespace shoal {
 Result<std::string> socket_of(const CheckpointerOptions& options, const NodePaths& paths);
 
 // Starts a node that outlives this process: a session of its own, standard output and error appended to
-// `log_file`. Code::unavailable names the program that cannot be run. That the node then serves is not said:
+// `log_file`. Code::not_found names the program that cannot be run. That the node then serves is not said:
 // several candidates may start, their lock elects one.
 Status start_node(const CheckpointerOptions& options, const std::string& log_file);
 
 // The command of start_node. Code::not_found: there is no program to start.
 Result<std::vector<std::string>> node_command(const CheckpointerOptions& options);
 
-// Connects, starting a node where nobody listens, until `deadline`. Code::unavailable names the socket, the
-// log and, if a process holds the lock, its pid.
-Result<std::unique_ptr<LocalSocket>> reach_node(const CheckpointerOptions& options,
-                                                std::chrono::steady_clock::time_point deadline);
+// Looks for the node of this host, one try after the other. Where nobody listens, it starts a candidate now
+// and then; candidates that die before they serve are followed by others, ever more seldom.
+class NodeFinder {
+ public:
+  // Where a node listens is settled here, from the environment of this moment.
+  static Result<NodeFinder> make(const CheckpointerOptions& options);
+  // Code::unavailable: nobody listens yet; names the socket, the log and, if a process holds the lock, its
+  // pid.
+  Result<std::unique_ptr<LocalSocket>> try_once(bool may_start);
+  void found() { candidate_pause_ = {}; }  // the next search begins afresh
+
+ private:
+  NodeFinder() = default;
+
+  CheckpointerOptions options_;
+  NodePaths paths_;
+  std::string socket_file_;
+  std::chrono::steady_clock::time_point next_candidate_{};
+  std::chrono::milliseconds candidate_pause_{0};
+};
+
+// A node that took this client in.
+struct NodeLink {
+  std::unique_ptr<LocalSocket> socket;
+  local::Attached said;
+};
+
+// Finds or starts a node and attaches to it, within options.attach_timeout.
+Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& options);
+local::Attach attach_message(const CheckpointerOptions& options);
+Status silent_at_attach(const LocalSocket& socket, const CheckpointerOptions& options);
 
 }  // namespace shoal

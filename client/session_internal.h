@@ -1,5 +1,6 @@
-// Session: the attached connection to the node. A thread of its own receives; what it hears is kept here,
-// under one mutex, for the trainer's thread.
+// Session: what a client and the nodes that serve it, one after the other, know of each other. The trainer's
+// thread says what it wants and never waits for a socket; a thread of the session sends, another receives.
+// Where a node is gone, the receiving thread finds or starts the next one and tells it what is undecided.
 #pragma once
 
 #include <chrono>
@@ -9,10 +10,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "client/checkpointer.h"
+#include "client/node_process_internal.h"
 #include "local/socket.h"
 #include "plan/save_plan.h"
 
@@ -41,6 +45,8 @@ struct SaveHandle::State {
 inline constexpr std::chrono::minutes kLongestAnswer{10};
 // Signs of life are asked for, and missed ones counted, that often within CheckpointerOptions::node_silence.
 inline constexpr int kPingsPerSilence = 6;
+// How long save waits for its message to pass into the socket: a node that reads nothing is stopped.
+inline constexpr std::chrono::milliseconds kLongestHandOver{1000};
 inline constexpr size_t kMaxUndecidedSaves = 1024;
 inline constexpr size_t kMaxLoadMessagesQueued = 4096;
 
@@ -52,79 +58,123 @@ class Session {
   ~Session();  // ends the connection; saves not decided fail
 
   uint32_t generation() const { return generation_; }
-  // Why the connection is of no more use; OK while it is.
+  // Why nothing can be asked of a node; OK while one serves, or is looked for within attach_timeout. An error
+  // may pass: the search goes on.
   Status status() const;
-  // An error has ended the session, but for Code::too_large.
-  Status send(const LocalMessage& message, int fd_to_pass = -1);
 
   // The layout that rosters are planned for; once. The plan follows when both have come.
   void set_layout(LayoutPtr layout);
   // nullptr: no roster yet. An error: the roster's plan cannot be made.
   Result<SavePlanPtr> plan() const;
 
-  // Slots of slabs, 0 to max_in_flight - 1. Taken by the one trainer thread, freed by the node.
+  // Slots of slabs, 0 to max_in_flight - 1: staged by the one trainer thread, freed by the node.
   // The free ones, ascending; waits for one if asked. Code::busy: none.
   Result<std::vector<uint32_t>> free_slots(bool wait);
-  void take_slot(uint32_t slot);
-  void give_back_slot(uint32_t slot);  // it never reached the node
+  // False: a node that may still read the slab knows it; a new one must be offered.
+  bool keeps_slab(uint32_t slot) const;
+  // This memory file lies in the slot from now on. `fd` is duplicated.
+  Status offer_slab(uint32_t slot, uint64_t bytes, int fd);
   void wait_all_free(std::chrono::steady_clock::duration at_most);
 
-  // Before the Staged of this save. Code::busy: kMaxUndecidedSaves.
-  Status expect_decision(std::shared_ptr<SaveHandle::State> save);
-  // Its Staged could not be sent: its slot is free again.
-  void give_up(const std::shared_ptr<SaveHandle::State>& save, Status why);
-
-  // Until every save that was staged is decided, or failed.
+  // The save's slot is taken. Returns when the node has the message, even if this process then dies; waits
+  // for that at most kLongestHandOver, and not where no node serves. Its handle is finished by the decision,
+  // or an error. Code::busy: kMaxUndecidedSaves.
+  Status stage(std::shared_ptr<SaveHandle::State> save, local::Staged staged);
+  // The other ranks hear that this one takes no part.
+  void not_staged(uint64_t step, uint32_t attempt, Status why);
+  // Until every handle is finished. An error ends the session.
   Status wait_all_decided();
 
-  // One request at a time. The next Found, Loaded or LoadDone that answers it; Code::deadline_exceeded after
-  // kLongestAnswer.
-  uint32_t begin_request();
+  // One request at a time, to one node: waits for one. Its answers are Found, Loaded and LoadDone.
+  Result<uint32_t> begin_request();
+  void ask(const LocalMessage& message, int fd_to_pass = -1);
+  // The next answer; Code::deadline_exceeded after kLongestAnswer.
   Result<LocalMessage> next_answer();
+  // The node of the last request went away: it may be made again.
+  bool was_interrupted() const;
   void end_request();
-  // Ends the session, whose node may still write to the window of a load that was given up.
-  void abandon(Status why);
+  // Ends the connection, whose node may still write to the window of a load that was given up.
+  void abandon();
+  // A clean end, said once all else is.
+  void detach();
 
  private:
   using SaveKey = std::pair<uint64_t, uint32_t>;  // step, attempt
+  struct Record {                                 // of an attempt that is not decided
+    std::shared_ptr<SaveHandle::State> save;      // null: it was never staged
+    // What a node that does not know of it is told.
+    std::variant<local::Staged, local::Written, local::NotStaged> offer;
+  };
+  struct Slot {
+    bool is_taken = false;
+    bool is_good = true;
+    std::shared_ptr<const OwnedFd> fd;  // null: no slab yet
+    uint64_t bytes = 0;
+  };
+  struct Outgoing {
+    LocalMessage message;
+    std::shared_ptr<const OwnedFd> fd;
+  };
 
-  Session(std::unique_ptr<LocalSocket> socket, const CheckpointerOptions& options,
-          const local::Attached& said);
+  Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink link);
+
+  // Of the receiving thread: session_link.cpp.
   void receive_all();
-  Status receive_one();
-  void look_for_overdue();
+  Status receive_one(NodeLink& link);
+  bool drop(const std::shared_ptr<NodeLink>& link, const Status& why);
+  std::shared_ptr<NodeLink> find_node();
+  Result<NodeLink> attach_again(std::unique_ptr<LocalSocket> socket,
+                                std::chrono::steady_clock::time_point deadline);
+  bool install(const std::shared_ptr<NodeLink>& link);
+  void offer_again();
+  bool needs_node() const;
+  void be_in_trouble(Status why);
+  void look_for_overdue(const NodeLink& link);
+  void send_all();
+  void send_what_goes(std::unique_lock<std::mutex>& lock);
+
   Status handle(LocalMessage message);
+  Status on_slab_free(local::SlabFree said);
   void on_roster(const local::RosterIs& said);
   void plan_if_possible(std::unique_lock<std::mutex>& lock);
   void on_answer(uint32_t request_id, LocalMessage message);
   void finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata);
   void lose(Status why);
+  void leave(const std::shared_ptr<NodeLink>& link, Status why);
+  void say(LocalMessage message, std::shared_ptr<const OwnedFd> fd = nullptr);
   template <class Ready>
   Status wait_until(std::unique_lock<std::mutex>& lock, Ready&& ready);
 
-  std::unique_ptr<LocalSocket> socket_;
-  const Rank rank_;
+  const CheckpointerOptions options_;
   const uint32_t generation_;
-  const int32_t node_pid_;
-  const std::chrono::milliseconds node_deadline_;  // 0: not said
-  const std::chrono::milliseconds silence_most_;
+  NodeFinder finder_;            // of the receiving thread
   int silent_ticks_ = 0;         // of the receiving thread
   uint64_t bytes_received_ = 0;  // likewise
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Status lost_;
-  std::vector<bool> slot_taken_;
-  std::map<SaveKey, std::shared_ptr<SaveHandle::State>> undecided_;
+  bool is_closing_ = false;
+  Status lost_;                     // for good
+  Status trouble_;                  // no node serves, though one was waited for
+  uint64_t troubles_ = 0;           // how often that was so
+  std::shared_ptr<NodeLink> link_;  // null: none serves
+  std::string gone_;                // of the one before
+  std::deque<Outgoing> outgoing_;   // to link_
+  bool is_sending_ = false;
+  uint64_t said_ = 0, sent_ = 0;  // messages put into outgoing_, and gone out of it, ever
+  std::vector<Slot> slots_;
+  std::map<SaveKey, Record> undecided_;
   LayoutPtr layout_;
   std::optional<local::RosterIs> roster_;
   SavePlanPtr plan_;
   Status plan_error_;
   uint32_t request_id_ = 0;
   bool is_asking_ = false;
+  size_t requests_waiting_ = 0;
+  Status interrupted_;
   std::deque<LocalMessage> answers_;
 
-  std::thread receiver_;
+  std::thread sender_, receiver_;
 };
 
 }  // namespace shoal

@@ -210,10 +210,11 @@ Status LocalSocket::send(const LocalMessage& message, int fd_to_pass) {
   return send_frame(body, fd_to_pass, true).status();
 }
 
-Result<bool> LocalSocket::try_send(const LocalMessage& message) {
+Result<bool> LocalSocket::try_send(const LocalMessage& message, int fd_to_pass) {
+  const Bytes body = encode_local(message);
   std::unique_lock lock(state_->send_mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
-  return send_frame(encode_local(message), -1, false);
+  if (!lock.owns_lock() || body.size() > kTrySendBytesMax) return false;
+  return send_frame(body, fd_to_pass, false);
 }
 
 // Holds the mutex for sending. False, where it may not wait: nothing was sent.

@@ -35,6 +35,8 @@ struct ReceivedLocal {
 
 // How long send waits for a peer that does not read.
 inline constexpr int kLocalSendTimeoutMs = 30000;
+// What a socket takes whole or not at all: the kernel cuts at half of its default buffer of 208 KiB.
+inline constexpr size_t kTrySendBytesMax = size_t{64} << 10;
 
 // One end of a connection. send: any thread, whole messages. receive: one thread. Neither raises SIGPIPE.
 class LocalSocket {
@@ -47,9 +49,9 @@ class LocalSocket {
   // ends the connection. Code::unavailable: the other side closed. Code::deadline_exceeded: it did not read
   // for kLocalSendTimeoutMs.
   Status send(const LocalMessage& message, int fd_to_pass = -1);
-  // A short message, if it can go without waiting. False: another thread is sending, or the peer has not read
-  // what came before; nothing was sent. Errors are those of send.
-  Result<bool> try_send(const LocalMessage& message);
+  // If it can go without waiting. False: it is longer than kTrySendBytesMax, another thread is sending, or
+  // the peer has not read what came before; nothing was sent. Errors are those of send.
+  Result<bool> try_send(const LocalMessage& message, int fd_to_pass = -1);
   // Blocks up to timeout_ms (-1: for ever); nullopt on timeout, and what had come of a message is kept.
   // Code::unavailable: the other side closed. Code::corrupt, too_large or version: it sent what it must not;
   // every later receive says the same, and no descriptor stays open.

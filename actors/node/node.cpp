@@ -195,7 +195,8 @@ Status Node::run(const std::function<void(const std::string&)>& on_ready) {
         NodeReport::Facts{name_, root_.storage->describe(), identity_, options_.coordinate,
                           options_.coordinate ? transport_->listen_address() : options_.coordinator},
         *activity_, *links_, *transport_, stop_);
-    wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_, *activity_, *report_);
+    wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_, *activity_, *report_,
+                                           options_.around_operation);
     placed = open_door();
     if (placed.ok()) placed = open_metrics();
   }

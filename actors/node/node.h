@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "actors/role.h"
@@ -31,6 +32,8 @@ struct NodeOptions {
   std::string stats_file;  // key=value lines written at the end, if set
   std::string metrics;     // HOST:PORT to serve Prometheus metrics at; empty: nowhere
   RoleTimes times;
+  // Called around every operation on storage, on the thread that carries it out: tests end the node there.
+  std::function<void(std::string_view operation, bool is_done)> around_operation;
 };
 
 // Runs until *stop becomes 1 (a clean stop: what is staged is written and decided first, bounded by

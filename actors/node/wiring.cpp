@@ -13,8 +13,15 @@ constexpr int kRoomTickMs = 100;
 }  // namespace
 
 NodeWiring::NodeWiring(OperationRunner& runner, PeerLinks& links, SlabTable& slabs, NodeLog& log,
-                       Activity& activity, const NodeReport& report)
-    : runner_(runner), links_(links), slabs_(slabs), log_(log), activity_(activity), report_(report) {}
+                       Activity& activity, const NodeReport& report,
+                       std::function<void(std::string_view operation, bool is_done)> around_operation)
+    : runner_(runner),
+      links_(links),
+      slabs_(slabs),
+      log_(log),
+      activity_(activity),
+      report_(report),
+      around_operation_(std::move(around_operation)) {}
 
 void NodeWiring::connect(CafHost& host, LocalServer& server) {
   host_ = &host;
@@ -54,7 +61,9 @@ void NodeWiring::forget_client(ClientId client) {
 
 Result<OperationResult> NodeWiring::run(const Operation& operation) {
   activity_.operation_began(now(), operation);
+  if (around_operation_) around_operation_(operation_name(operation), false);
   auto result = runner_.run(operation);
+  if (around_operation_) around_operation_(operation_name(operation), true);
   activity_.operation_ended(now(), operation, result);
   const auto* record = std::get_if<operation::RecordDecision>(&operation);
   if (record != nullptr && result.ok()) ++(record->decision->committed() ? committed_ : aborted_);

@@ -5,9 +5,11 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "actors/caf/caf_host.h"
 #include "actors/node/activity.h"
@@ -24,7 +26,8 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
  public:
   // All outlive the wiring.
   NodeWiring(OperationRunner& runner, PeerLinks& links, SlabTable& slabs, NodeLog& log, Activity& activity,
-             const NodeReport& report);
+             const NodeReport& report,
+             std::function<void(std::string_view operation, bool is_done)> around_operation = nullptr);
   // Once, before clients or peers are served; both live until nothing calls in any more.
   void connect(CafHost& host, LocalServer& server);
 
@@ -57,6 +60,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   NodeLog& log_;
   Activity& activity_;
   const NodeReport& report_;
+  const std::function<void(std::string_view operation, bool is_done)> around_operation_;
   std::atomic<CafHost*> host_{nullptr};
   std::atomic<LocalServer*> server_{nullptr};
   std::atomic<bool> refuses_clients_{false};

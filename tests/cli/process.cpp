@@ -7,6 +7,9 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <fstream>
+#include <string>
+#include <thread>
 
 #include <cstring>
 #include <map>
@@ -121,6 +124,23 @@ ProcessEnd Process::wait() {
   waitpid(pid_, &status, 0);
   pid_ = -1;
   return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), out_, err_};
+}
+
+pid_t wait_for_child(pid_t parent, const std::string& command, pid_t not_this) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const std::string name = std::to_string(parent);
+  while (std::chrono::steady_clock::now() < deadline) {
+    std::ifstream children("/proc/" + name + "/task/" + name + "/children");
+    for (pid_t child = 0; children >> child;) {
+      std::string program, second;
+      std::ifstream line("/proc/" + std::to_string(child) + "/cmdline");
+      std::getline(line, program, '\0');
+      std::getline(line, second, '\0');
+      if (second == command && child != not_this) return child;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return 0;
 }
 
 ProcessEnd run_process(const std::vector<std::string>& arguments, const ProcessOptions& options) {

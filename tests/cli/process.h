@@ -44,6 +44,9 @@ class Process {
   std::string out_, err_;
 };
 
+// The child of a process that runs `shoal COMMAND`, another than `not_this`; waits for one, 0 after 60 s.
+pid_t wait_for_child(pid_t parent, const std::string& command, pid_t not_this = 0);
+
 ProcessEnd run_process(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
 // The same with the `shoal` of this build as the program.
 ProcessEnd run_shoal(std::vector<std::string> arguments, const ProcessOptions& options = {});

@@ -1,6 +1,7 @@
 // The example trainer under shoal launch: what one sharding saved, another loads, every element checked.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <filesystem>
 #include <fstream>
@@ -15,13 +16,19 @@ using testing::HasSubstr;
 
 class TrainerTest : public testing::Test {
  protected:
-  ProcessEnd train(int ranks, std::vector<std::string> arguments) const {
-    std::vector<std::string> command = {
+  std::vector<std::string> command(int ranks, const std::vector<std::string>& arguments) const {
+    std::vector<std::string> out = {
         SHOAL_PROGRAM, "launch",      "--root",    root(), "-n",       std::to_string(ranks),
         "--",          SHOAL_TRAINER, "--layers",  "3",    "--hidden", "64",
         "--vocab",     "1000",        "--context", "33"};
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    return run_process(command, {.environment = {{"SHOAL_RUNTIME_DIR", folder_.path() + "/runtime"}}});
+    out.insert(out.end(), arguments.begin(), arguments.end());
+    return out;
+  }
+  ProcessOptions options() const {
+    return {.environment = {{"SHOAL_RUNTIME_DIR", folder_.path() + "/runtime"}}};
+  }
+  ProcessEnd train(int ranks, const std::vector<std::string>& arguments) const {
+    return run_process(command(ranks, arguments), options());
   }
   std::string root() const { return folder_.path() + "/root"; }
 
@@ -64,6 +71,18 @@ TEST_F(TrainerTest, ATrainerKilledAfterStagingLosesNothing) {
   EXPECT_EQ(end.status, 137) << end.err;
   end = train(3, {"--load", "2"});
   EXPECT_EQ(end.status, 0) << end.err;
+}
+
+TEST_F(TrainerTest, ANodeKilledInTheMiddleCostsNoSave) {
+  Process process(command(2, {"--save-steps", "1-6", "--train-ms", "50"}), options());
+  ASSERT_TRUE(process.wait_for_output("step 1: committed"));
+  pid_t node = wait_for_child(process.pid(), "node");
+  ASSERT_NE(node, 0);
+  ASSERT_EQ(kill(node, SIGKILL), 0);
+  ProcessEnd end = process.wait();
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("starting it again (1 of 5 times)"));
+  for (const char* step : {"1", "6"}) EXPECT_EQ(train(3, {"--load", step}).status, 0) << step;
 }
 
 TEST_F(TrainerTest, ALoadWithoutACheckpointSaysSo) {

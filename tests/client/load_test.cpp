@@ -134,6 +134,7 @@ class Load : public testing::Test {
     options_.root = root_.path();
     options_.job_id = "job";
     options_.start_node = false;
+    options_.attach_timeout = std::chrono::milliseconds(1'000);
     options_.load_window_bytes = 4 << 20;
     options_.node_silence = std::chrono::milliseconds(3000);
     checkpointer_ = attach(node_, options_);
@@ -238,7 +239,7 @@ TEST_F(Load, IsAnotherChoiceAfterASaveAndWaitsForItsDecision) {
   auto loading = start();
   (void)node_.expect<local::Ping>();  // and no Load before it
   node_.send(local::Decided{7, 1, Status(Code::aborted, "rank 1 did not report"), {}});
-  node_.send(local::SlabFree{staged.slab_id});
+  node_.send(local::SlabFree{staged.slab_id, staged.step, staged.attempt, std::nullopt});
   auto load = node_.expect<local::Load>();
   EXPECT_EQ(load.ordinal, 2u);
   node_.send(local::Found{load.request_id, Status(Code::not_found, "none"), {}});

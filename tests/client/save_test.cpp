@@ -29,6 +29,7 @@ class Save : public testing::Test {
     options.world_size = 2;
     options.job_id = "job";
     options.start_node = false;
+    options.attach_timeout = milliseconds(1'000);
     return options;
   }
   void TearDown() override {
@@ -190,7 +191,7 @@ TEST_F(Save, ReusesASlabThatIsFreeAndWaitsForOneWhereNoneIs) {
   EXPECT_EQ(node_.expect<local::Staged>().slab_id, 1u);
   auto third = std::async(std::launch::async, [&] { return checkpointer_->save(3, state); });
   EXPECT_EQ(third.wait_for(milliseconds(30)), std::future_status::timeout);
-  node_.send(local::SlabFree{1});
+  node_.send(local::SlabFree{1, 2, 1, std::nullopt});
   EXPECT_TRUE(third.get().ok());
   EXPECT_EQ(node_.expect<local::Staged>().slab_id, 1u);
   EXPECT_EQ(node_.slabs_received(), 2u);
@@ -228,7 +229,7 @@ TEST_F(Save, ReplacesASlabThatBecameTooSmall) {
   ASSERT_TRUE(checkpointer_->save(1, state).ok());
   (void)node_.expect<local::LayoutIs>();
   (void)node_.expect<local::Staged>();
-  node_.send(local::SlabFree{0});
+  node_.send(local::SlabFree{0, 1, 1, std::nullopt});
   object.assign(size_t{5} << 20, 'b');
   ASSERT_TRUE(checkpointer_->save(2, state).ok());
   auto staged = node_.expect<local::Staged>();
@@ -264,10 +265,11 @@ TEST_F(Save, FailsByNameOnceTheNodeIsGone) {
   state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
   SaveHandle saved = checkpointer_->save(5, state).value();
   node_.die();
-  EXPECT_EQ(saved.wait_committed().status(),
-            Status(Code::unavailable, "the node of this host is gone (pid 4242)"));
+  // Another node could have taken its place, within attach_timeout.
+  EXPECT_THAT(saved.wait_committed().status().message(),
+              HasSubstr("the node of this host is gone (pid 4242)"));
   EXPECT_EQ(checkpointer_->save(6, state).status(), saved.error());
-  EXPECT_EQ(checkpointer_->latest().status(), saved.error());
+  EXPECT_THAT(checkpointer_->latest().status().message(), HasSubstr("gone (pid 4242)"));
 }
 
 TEST_F(Save, FailsWhereTheNodeGivesNoSignOfLife) {
@@ -356,7 +358,7 @@ TEST_F(Save, IsWaitedForWhenTheCheckpointerCloses) {
   auto staged = node_.expect<local::Staged>();
   auto closing = std::async(std::launch::async, [&] { checkpointer_.reset(); });
   EXPECT_EQ(closing.wait_for(milliseconds(30)), std::future_status::timeout);
-  node_.send(local::SlabFree{staged.slab_id});
+  node_.send(local::SlabFree{staged.slab_id, staged.step, staged.attempt, std::nullopt});
   (void)node_.expect<local::Detach>();
   closing.get();
   EXPECT_EQ(saved.wait_committed().status().code(), Code::unavailable);

@@ -4,7 +4,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 
 #include "actors/node/node.h"
 
@@ -14,6 +17,16 @@ std::atomic<int> stops{0};
 
 void on_signal(int) {
   stops.store(stops.load() + 1);
+}
+
+// OPERATION:before|after:N: the node is killed at the N-th one, where it begins or when it is done.
+std::function<void(std::string_view, bool)> killer(const std::string& at) {
+  const size_t first = at.find(':'), second = at.rfind(':');
+  auto left = std::make_shared<std::atomic<int>>(std::stoi(at.substr(second + 1)));
+  return [operation = at.substr(0, first), is_done = at.substr(first + 1, second - first - 1) == "after",
+          left](std::string_view name, bool done) {
+    if (name == operation && done == is_done && --*left == 0) std::raise(SIGKILL);
+  };
 }
 
 shoal::NodeOptions parse(int count, char** arguments) {
@@ -34,6 +47,7 @@ shoal::NodeOptions parse(int count, char** arguments) {
       token = shoal::as_view(value);
       options.token.assign(token.begin(), token.end());
     }
+    if (key == "die_at") options.around_operation = killer(value);
     if (key == "stats") options.stats_file = value;
     if (key == "idle_ms") {
       options.idle_exit = true;

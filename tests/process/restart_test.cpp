@@ -1,0 +1,199 @@
+// Nodes that are killed in the middle of saves and loads, and started again: nothing that was staged is lost.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "tests/process/node_child.h"
+#include "tests/process/trainer.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Two hosts, a rank on each; the node of either can be killed and comes back under the same arguments.
+class Restart : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    arguments_[0] = {"root=" + scratch_.root(), "job=job-1", "world=2", "name=a"};
+    start(0);
+    const std::string address = nodes_[0]->address();
+    ASSERT_NE(address, "");
+    arguments_[0].push_back("listen=" + address);
+    arguments_[1] = {"root=" + scratch_.root(), "job=job-1", "world=2", "name=b", "coordinator=" + address};
+    start(1);
+    ASSERT_THAT(nodes_[1]->first_line(), StartsWith("ready"));
+    for (uint32_t i = 0; i < 2; ++i) {
+      trainers_[i] = std::make_unique<Trainer>(scratch_, kHosts[i], i, 2, "job-1", change_);
+      ASSERT_TRUE(trainers_[i]->opened.ok()) << trainers_[i]->opened.status().to_string();
+    }
+  }
+  void start(int host, const std::string& stop_at = "") {
+    std::vector<std::string> arguments = arguments_[host];
+    if (!stop_at.empty()) arguments.push_back("die_at=" + stop_at);
+    nodes_[host] = std::make_unique<NodeChild>(scratch_.host(kHosts[host]), arguments);
+  }
+  // Kills the node at once, or waits until it has killed itself where it was told to; then starts it again.
+  void restart(int host) {
+    nodes_[host]->signal(SIGKILL);
+    ASSERT_EQ(nodes_[host]->wait(), 128 + SIGKILL);
+    start(host);
+  }
+  void expect_committed(std::vector<SaveHandle>& saves) {
+    for (SaveHandle& save : saves) {
+      auto committed = save.wait_committed(kPatience);
+      EXPECT_TRUE(committed.ok()) << to_string(save.key()) << ": " << committed.status().to_string();
+    }
+  }
+  void save_on_both(uint64_t step) {
+    for (auto& trainer : trainers_) {
+      auto saved = trainer->save(step);
+      ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+      saves_.push_back(*saved);
+    }
+  }
+  void expect_loads(uint64_t step) {
+    for (auto& trainer : trainers_) {
+      trainer->forget();
+      auto loaded = trainer->checkpointer().load(trainer->state);
+      ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+      EXPECT_EQ(loaded->metadata.key.step, step);
+      EXPECT_TRUE(trainer->holds(step));
+    }
+  }
+
+  static constexpr const char* kHosts[] = {"a", "b"};
+  Scratch scratch_;
+  std::vector<std::string> arguments_[2];
+  std::unique_ptr<NodeChild> nodes_[2];
+  std::function<void(CheckpointerOptions&)> change_;
+  std::unique_ptr<Trainer> trainers_[2];
+  std::vector<SaveHandle> saves_;
+};
+
+// The moments of a save at which a node ends, by the operation that it would begin or has just ended.
+struct KillPoint {
+  int host;
+  const char* at;
+};
+class RestartAt : public Restart, public ::testing::WithParamInterface<KillPoint> {};
+
+TEST_P(RestartAt, LosesNothingAndCommits) {
+  save_on_both(1);
+  expect_committed(saves_);
+  // The node comes back, told to end at that point of what follows.
+  nodes_[GetParam().host]->signal(SIGKILL);
+  ASSERT_EQ(nodes_[GetParam().host]->wait(), 128 + SIGKILL);
+  start(GetParam().host, GetParam().at);
+  save_on_both(2);
+  ASSERT_EQ(nodes_[GetParam().host]->wait(), 128 + SIGKILL) << "it never came to " << GetParam().at;
+  start(GetParam().host);
+  save_on_both(3);
+  expect_committed(saves_);
+  for (SaveHandle& save : saves_) EXPECT_EQ(save.key().generation, 1u);
+  expect_loads(3);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EveryMoment, RestartAt,
+    ::testing::Values(KillPoint{0, "WriteShard:before:1"}, KillPoint{0, "WriteShard:after:1"},
+                      KillPoint{0, "ReadDecision:before:1"}, KillPoint{0, "CheckFiles:before:1"},
+                      KillPoint{0, "PublishDecision:before:1"}, KillPoint{0, "PublishDecision:after:1"},
+                      KillPoint{0, "RecordDecision:before:1"}, KillPoint{0, "RecordDecision:after:1"},
+                      KillPoint{1, "WriteShard:before:1"}, KillPoint{1, "WriteShard:after:1"},
+                      KillPoint{1, "ReadDecision:before:1"}),
+    [](const auto& at) {
+      std::string name = fmt::format("Host{}{}", at.param.host, at.param.at);
+      std::erase(name, ':');
+      return name;
+    });
+
+TEST_F(Restart, OfBothNodesWithSeveralSavesInFlight) {
+  for (int host : {1, 0}) nodes_[host]->signal(SIGSTOP);
+  save_on_both(1);
+  save_on_both(2);
+  for (int host : {1, 0}) nodes_[host]->signal(SIGKILL);
+  for (int host : {0, 1}) {
+    ASSERT_EQ(nodes_[host]->wait(), 128 + SIGKILL);
+    start(host);
+  }
+  save_on_both(3);
+  expect_committed(saves_);
+  expect_loads(3);
+}
+
+TEST_F(Restart, KeepsTheDescriptorOfWhatIsDurable) {
+  // Host b writes, hears no decision (the coordinator is stopped), and ends.
+  save_on_both(1);
+  expect_committed(saves_);
+  nodes_[0]->signal(SIGSTOP);
+  auto staged = trainers_[1]->save(2);
+  ASSERT_TRUE(staged.ok());
+  saves_.push_back(*staged);
+  // A third save finds a free slab only once one of the two before is durable.
+  for (uint64_t step : {3, 4}) {
+    auto more = trainers_[1]->save(step);
+    ASSERT_TRUE(more.ok()) << more.status().to_string();
+    saves_.push_back(*more);
+  }
+  nodes_[1]->signal(SIGKILL);
+  ASSERT_EQ(nodes_[1]->wait(), 128 + SIGKILL);
+  nodes_[0]->signal(SIGCONT);
+  start(1);
+  for (uint64_t step : {2, 3, 4}) {
+    auto other = trainers_[0]->save(step);
+    ASSERT_TRUE(other.ok()) << other.status().to_string();
+    saves_.push_back(*other);
+  }
+  expect_committed(saves_);
+  expect_loads(4);
+}
+
+TEST_F(Restart, OfANodeInTheMiddleOfALoad) {
+  save_on_both(1);
+  expect_committed(saves_);
+  nodes_[1]->signal(SIGKILL);
+  ASSERT_EQ(nodes_[1]->wait(), 128 + SIGKILL);
+  start(1, "ReadBatch:before:1");
+  trainers_[1]->forget();
+  std::thread back([&] {
+    EXPECT_EQ(nodes_[1]->wait(), 128 + SIGKILL);
+    start(1);
+  });
+  auto loaded = trainers_[1]->checkpointer().load(trainers_[1]->state);
+  back.join();
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_TRUE(trainers_[1]->holds(1));
+}
+
+class RestartInVain : public Restart {
+ protected:
+  RestartInVain() {
+    change_ = [](CheckpointerOptions& options) { options.attach_timeout = std::chrono::milliseconds(500); };
+  }
+};
+
+TEST_F(RestartInVain, IsReportedAndPasses) {
+  nodes_[1]->signal(SIGSTOP);
+  auto saved = trainers_[1]->save(1);
+  ASSERT_TRUE(saved.ok());
+  nodes_[1]->signal(SIGKILL);
+  ASSERT_EQ(nodes_[1]->wait(), 128 + SIGKILL);
+  Status gone = saved->wait_committed(kPatience).status();
+  EXPECT_THAT(gone.message(), HasSubstr("is gone (pid"));
+  EXPECT_THAT(gone.message(), HasSubstr("no process holds"));
+  start(1);  // later than anybody waited for it
+  ASSERT_THAT(nodes_[1]->first_line(), StartsWith("ready"));
+  ASSERT_TRUE(trainers_[1]->checkpointer().latest().status().code() == Code::not_found);
+  ASSERT_TRUE(trainers_[0]->save(1).ok());
+  save_on_both(2);
+  expect_committed(saves_);
+}
+
+}  // namespace
+}  // namespace shoal::testing
