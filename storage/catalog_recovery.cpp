@@ -155,31 +155,50 @@ Status record_root(Catalog& catalog, Storage& storage, CatalogRebuild* report) {
 
 }  // namespace
 
+namespace {
+
+Result<std::unique_ptr<Catalog>> open_caught_up(const std::string& path, const RootId& root_id,
+                                                Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(auto catalog, open_rocksdb_catalog(path, root_id));
+  SHOAL_RETURN_IF_ERROR(catch_up(*catalog, storage).status());
+  return catalog;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Catalog>> open_sound_catalog(const std::string& given_path, bool may_replace_others,
                                                     const RootId& root_id, Storage& storage,
                                                     const std::function<void(const std::string&)>& warn) {
   const std::string path = without_slash(given_path);
-  auto caught_up = [&](Result<std::unique_ptr<Catalog>> catalog) -> Result<std::unique_ptr<Catalog>> {
-    if (catalog.ok()) SHOAL_RETURN_IF_ERROR(catch_up(**catalog, storage).status());
-    return catalog;
+  auto without_one = [&](const Status& why) -> Result<std::unique_ptr<Catalog>> {
+    if (why.code() != Code::io && why.code() != Code::no_space) return why;
+    SHOAL_RETURN_IF_ERROR(list_attempts(storage).status());  // it is not the root that cannot be read
+    warn(fmt::format("the job goes on without a catalog: {}", why.message()));
+    return std::unique_ptr<Catalog>();
   };
-  auto catalog = open_rocksdb_catalog(path, root_id);
-  bool is_of_another_run = catalog.status().code() == Code::refused;
-  // After it was opened, a refusal means that it remembers other decisions than the root has.
-  catalog = caught_up(std::move(catalog));
-  if (catalog.ok()) return catalog;
-  Code code = catalog.status().code();
+  auto opened = open_rocksdb_catalog(path, root_id);
+  bool is_of_another_run = opened.status().code() == Code::refused;
+  if (opened.ok()) {
+    // After it was opened, a refusal means that it remembers other decisions than the root has.
+    Status caught_up = catch_up(**opened, storage).status();
+    if (caught_up.ok()) return opened;
+    opened = caught_up;
+  }
+  const Status why = opened.status();
   bool may_replace = is_of_another_run ? may_replace_others
-                                       : code == Code::corrupt || code == Code::io || code == Code::refused;
-  if (!may_replace) return catalog.status();
-  auto place = inspect(path);
-  if (!place.ok()) return place.status();
-  if (*place != Place::catalog) return catalog.status();
+                                       : why.code() == Code::corrupt || why.code() == Code::io ||
+                                             why.code() == Code::refused;
+  if (!may_replace) return without_one(why);
+  SHOAL_ASSIGN_OR_RETURN(Place place, inspect(path));
+  if (place != Place::catalog) return without_one(why);
   const std::string aside = path + ".aside";
-  SHOAL_RETURN_IF_ERROR(remove_catalog(aside).with_context(catalog.status().message()));
-  SHOAL_RETURN_IF_ERROR(move_folder(path, aside).with_context(catalog.status().message()));
-  warn(fmt::format("catalog moved to {} and begun afresh: {}", aside, catalog.status().message()));
-  return caught_up(open_rocksdb_catalog(path, root_id));
+  Status moved = remove_catalog(aside);
+  if (moved.ok()) moved = move_folder(path, aside);
+  if (!moved.ok()) return without_one(moved.with_context(why.message()));
+  auto fresh = open_caught_up(path, root_id, storage);
+  if (!fresh.ok()) return without_one(fresh.status().with_context(why.message()));
+  warn(fmt::format("catalog moved to {} and begun afresh: {}", aside, why.message()));
+  return fresh;
 }
 
 Result<CatalogRebuild> rebuild_catalog(const std::string& given_path, bool may_replace_others,

@@ -19,7 +19,8 @@ namespace shoal {
 // damaged, or that says other than the root, is moved to "PATH.aside" (what stood there is removed), as is
 // one of another run where `may_replace_others`; `warn` hears of it, in one line, and a new one takes its
 // place. A folder that holds anything but a catalog is never moved: Code::refused. Code::busy while another
-// process has it open.
+// process has it open. nullptr, with a warning, where its disk takes none (Code::io, Code::no_space): a job
+// does without.
 Result<std::unique_ptr<Catalog>> open_sound_catalog(const std::string& path, bool may_replace_others,
                                                     const RootId& root_id, Storage& storage,
                                                     const std::function<void(const std::string&)>& warn);

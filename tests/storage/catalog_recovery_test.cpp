@@ -153,6 +153,14 @@ TEST_F(CatalogRecovery, KeepsOneDamagedCatalogAside) {
   EXPECT_EQ(entries, 2u) << "the catalog, and the last damaged one";
 }
 
+TEST_F(CatalogRecovery, TheJobGoesOnWhereNoCatalogCanBeMade) {
+  auto opened = open("/proc/nothing/catalog");
+  ASSERT_OK(opened.status());
+  EXPECT_EQ(*opened, nullptr);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_THAT(warnings_[0], HasSubstr("the job goes on without a catalog: catalog /proc/nothing/catalog: "));
+}
+
 TEST_F(CatalogRecovery, NeverMovesWhatIsNoCatalog) {
   fs::create_directory(path_);
   write_file(path_ + "/CURRENT", "my notes on current affairs");
