@@ -1,0 +1,158 @@
+// Saves in flight beyond what may be, and nodes that were stopped and come back after others had decided.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <future>
+
+#include "tests/process/node_child.h"
+#include "tests/process/trainer.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class InFlight : public ::testing::TestWithParam<uint32_t> {
+ protected:
+  void open(OnBusy on_busy) {
+    ASSERT_NE(node_.address(), "");
+    first_ = std::make_unique<Trainer>(scratch_, "a", 0, 2, "job-1", [&](CheckpointerOptions& options) {
+      options.max_in_flight = GetParam();
+      options.on_busy = on_busy;
+    });
+    second_ = std::make_unique<Trainer>(scratch_, "a", 1, 2, "job-1", [&](CheckpointerOptions& options) {
+      options.max_in_flight = GetParam() + 1;
+    });
+    ASSERT_TRUE(first_->opened.ok() && second_->opened.ok());
+    save_on_both(1);
+    expect_committed();
+    node_.signal(SIGSTOP);  // from here on no slab is freed
+    for (uint64_t step = 2; step < 2 + GetParam(); ++step) save_on_both(step);
+  }
+  void save_on_both(uint64_t step) {
+    for (Trainer* trainer : {first_.get(), second_.get()}) {
+      auto saved = trainer->save(step);
+      ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+      saves_.push_back(*saved);
+    }
+  }
+  void expect_committed() {
+    for (SaveHandle& save : saves_) {
+      auto committed = save.wait_committed(kPatience);
+      EXPECT_TRUE(committed.ok()) << to_string(save.key()) << ": " << committed.status().to_string();
+    }
+  }
+
+  Scratch scratch_;
+  NodeChild node_{scratch_.host("a"), {"root=" + scratch_.root(), "job=job-1", "world=2"}};
+  std::unique_ptr<Trainer> first_, second_;
+  std::vector<SaveHandle> saves_;
+};
+INSTANTIATE_TEST_SUITE_P(Of, InFlight, ::testing::Values(1u, 2u, 4u));
+
+TEST_P(InFlight, OneMoreIsDeclinedOnEveryRankAtOnce) {
+  open(OnBusy::decline);
+  const uint64_t step = 2 + GetParam();
+  Status declined = first_->save(step).status();
+  EXPECT_EQ(declined.code(), Code::busy);
+  auto in_vain = second_->save(step);  // this rank has room for it
+  ASSERT_TRUE(in_vain.ok()) << in_vain.status().to_string();
+  node_.signal(SIGCONT);
+  expect_committed();
+  Status aborted = in_vain->wait_committed(kPatience).status();  // well before the attempt's deadline
+  EXPECT_EQ(aborted.code(), Code::aborted);
+  EXPECT_THAT(aborted.message(), HasSubstr("rank 0: busy"));
+  // Both count it.
+  save_on_both(step);
+  expect_committed();
+  for (size_t i = saves_.size() - 2; i < saves_.size(); ++i) EXPECT_EQ(saves_[i].key().attempt, 2u);
+}
+
+TEST_P(InFlight, OneMoreWaitsForASlab) {
+  open(OnBusy::wait);
+  const uint64_t step = 2 + GetParam();
+  auto waiting = std::async(std::launch::async, [&] { return first_->save(step); });
+  auto other = second_->save(step);
+  ASSERT_TRUE(other.ok()) << other.status().to_string();
+  saves_.push_back(*other);
+  EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  node_.signal(SIGCONT);
+  auto saved = waiting.get();
+  ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+  EXPECT_GT(saved->stats().seconds_waited, 0.09);
+  saves_.push_back(*saved);
+  expect_committed();
+}
+
+TEST(PausedNode, ChangesNothingThatWasDecidedWithoutIt) {
+  Scratch scratch;
+  NodeChild coordinator(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=2", "name=a",
+                                            "attempt_deadline_ms=1000"});
+  const std::string address = coordinator.address();
+  NodeChild paused(scratch.host("b"),
+                   {"root=" + scratch.root(), "job=job-1", "world=2", "name=b", "coordinator=" + address});
+  ASSERT_THAT(paused.first_line(), StartsWith("ready"));
+  Trainer first(scratch, "a", 0, 2), second(scratch, "b", 1, 2);
+  ASSERT_TRUE(first.opened.ok() && second.opened.ok());
+  auto save_on_both = [&](uint64_t step) {
+    std::vector<SaveHandle> saves;
+    for (Trainer* trainer : {&first, &second}) saves.push_back(trainer->save(step).value());
+    return saves;
+  };
+  for (SaveHandle& save : save_on_both(1)) ASSERT_TRUE(save.wait_committed(kPatience).ok());
+
+  paused.signal(SIGSTOP);
+  std::vector<SaveHandle> saves = save_on_both(2);
+  Status aborted = saves[0].wait_committed(kPatience).status();
+  EXPECT_EQ(aborted.code(), Code::aborted);
+  EXPECT_THAT(aborted.message(), HasSubstr("rank 1 did not report"));
+  const std::string file = scratch.root() + "/step-00000002/g1a1/manifest.shoal";
+  const std::string decision = read_file(file);
+  ASSERT_NE(decision, "");
+
+  paused.signal(SIGCONT);  // and now it writes and reports
+  EXPECT_EQ(saves[1].wait_committed(kPatience).status(), aborted);
+  EXPECT_EQ(read_file(file), decision);
+  EXPECT_EQ(first.checkpointer().latest().value().key.step, 1u);
+  for (SaveHandle& save : save_on_both(2)) {
+    auto committed = save.wait_committed(kPatience);
+    ASSERT_TRUE(committed.ok()) << committed.status().to_string();
+    EXPECT_EQ(committed->key, (AttemptKey{1, 2, 2}));
+  }
+  EXPECT_EQ(read_file(file), decision);
+}
+
+// The client has given the node up; the same one goes on and is told what is undecided.
+TEST(PausedNode, IsAttachedToAgainWhereItsClientHadGivenItUp) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=1"});
+  ASSERT_NE(node.address(), "");
+  Trainer trainer(scratch, "a", 0, 1, "job-1", [](CheckpointerOptions& options) {
+    options.node_silence = std::chrono::milliseconds(300);
+  });
+  ASSERT_TRUE(trainer.opened.ok());
+  ASSERT_TRUE(trainer.save(1)->wait_committed(kPatience).ok());
+  node.signal(SIGSTOP);
+  auto given_up = trainer.save(2);
+  ASSERT_TRUE(given_up.ok());
+  EXPECT_THAT(given_up->wait_committed(kPatience).status().message(), HasSubstr("no sign of life"));
+  EXPECT_THAT(trainer.save(3).status().message(), HasSubstr("no sign of life"));
+  node.signal(SIGCONT);
+  // What was staged is committed nevertheless, which its handle cannot tell any more.
+  auto latest = trainer.checkpointer().latest();
+  for (int i = 0; i < 1000 && latest.ok() && latest->key.step != 2; ++i) {
+    latest = trainer.checkpointer().latest();
+  }
+  ASSERT_TRUE(latest.ok()) << latest.status().to_string();
+  EXPECT_EQ(latest->key.step, 2u);
+  auto saved = trainer.save(4);
+  ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+  EXPECT_TRUE(saved->wait_committed(kPatience).ok());
+  EXPECT_EQ(trainer.save(3)->key().attempt, 2u);
+}
+
+}  // namespace
+}  // namespace shoal::testing
