@@ -7,6 +7,7 @@
 // by several threads at once.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,7 +36,16 @@ class OpenFile {
   [[nodiscard]] virtual int sync() = 0;
   // A hint: begin to write these bytes out, so that sync has less to wait for.
   virtual void start_writeback(uint64_t offset, uint64_t bytes) = 0;
+  // A hint: these bytes are read next. At most a few MiB at a time help.
+  virtual void will_read(uint64_t offset, uint64_t bytes) { (void)offset, (void)bytes; }
+  // true: later writes pass the page cache by; memory, offset and length are then multiples of 4096 bytes,
+  // else write_at may answer EINVAL. EINVAL where the file system gains nothing by it or cannot.
+  [[nodiscard]] virtual int set_direct(bool is_direct);
 };
+
+inline int OpenFile::set_direct(bool) {
+  return EINVAL;
+}
 
 class OpenFolder {
  public:

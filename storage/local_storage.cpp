@@ -7,13 +7,16 @@
 #include <filesystem>
 #include <system_error>
 
+#include "storage/write_behind.h"
+
 namespace shoal {
 
 namespace {
 
-constexpr size_t kWriteBufferBytes = size_t{256} << 10;  // smaller appends are gathered
-constexpr uint64_t kWritebackBytes = uint64_t{8} << 20;  // how much is written before write-out is begun
-constexpr size_t kMaxDurableFolders = 4096;              // remembered; beyond, they are synced once more
+constexpr size_t kWriteBufferBytes = size_t{256} << 10;   // smaller appends are gathered
+constexpr uint64_t kWritebackBytes = uint64_t{8} << 20;   // how much is written before write-out is begun
+constexpr uint64_t kDirectBytesMin = uint64_t{16} << 20;  // larger files pass the page cache by
+constexpr size_t kMaxDurableFolders = 4096;               // remembered; beyond, they are synced once more
 
 enum class Access { reading, writing };
 
@@ -112,6 +115,7 @@ class LocalReadFile final : public ReadFile {
   Status read_at(uint64_t offset, MutableByteView out) override {
     return read_all(*file_, offset, out, full_path_);
   }
+  void will_read(uint64_t offset, uint64_t bytes) override { file_->will_read(offset, bytes); }
 
  private:
   std::unique_ptr<OpenFile> file_;
@@ -125,7 +129,7 @@ class LocalWriteFile final : public WriteFile {
  public:
   // Makes the temporary. A leftover under this nonce is our own: it is replaced.
   static Result<std::unique_ptr<LocalWriteFile>> make(LocalStorage& storage, const std::string& path,
-                                                      const Nonce& nonce) {
+                                                      const Nonce& nonce, uint64_t bytes_expected) {
     SHOAL_RETURN_IF_ERROR(validate_object(path));
     SHOAL_RETURN_IF_ERROR(storage.check_root());
     std::unique_ptr<LocalWriteFile> made(new LocalWriteFile(storage, path, nonce));
@@ -136,13 +140,19 @@ class LocalWriteFile final : public WriteFile {
       number = folder.create_file(made->temporary_, &made->file_);
     }
     if (number != 0) return io_error(number, made->full_path_, "create", Access::writing);
+    if (bytes_expected >= kDirectBytesMin) SHOAL_RETURN_IF_ERROR(made->begin_direct());
     return made;
   }
   ~LocalWriteFile() override {
+    direct_.reset();  // before the file that it writes to
     if (file_ != nullptr) remove_temporary();
   }
 
   Status append(ByteView data) override {
+    if (direct_) {
+      written_ += data.size();
+      return direct_->append(data);
+    }
     if (data.size() < kWriteBufferBytes) {
       if (buffer_.size() + data.size() > kWriteBufferBytes) SHOAL_RETURN_IF_ERROR(flush());
       buffer_.insert(buffer_.end(), data.begin(), data.end());
@@ -175,7 +185,43 @@ class LocalWriteFile final : public WriteFile {
     std::tie(folder_path_, name_) = split_path(path);
     temporary_ = partial_name(name_, nonce);
   }
+  // From here to the first flush, bytes go to the disk in large aligned chunks, past the page cache: the disk
+  // is busy while the next chunk is digested, and a training job's cache is left alone.
+  Status begin_direct() {
+    if (file_->set_direct(true) != 0) return ok_status();
+    SHOAL_ASSIGN_OR_RETURN(direct_, WriteBehind::make([this](uint64_t offset, ByteView chunk) {
+                             return write_direct(offset, chunk);
+                           }));
+    return ok_status();
+  }
+  Status write_direct(uint64_t offset, ByteView data) {
+    size_t done = 0;
+    const int number = file_->write_at(offset, data, &done);
+    if (number == 0) data = data.subspan(done), offset += done;
+    // A file system that wants more than aligned pages, or a short write: the page cache takes anything.
+    if (number == EINVAL || (number == 0 && !data.empty())) {
+      const int refused = file_->set_direct(false);
+      if (refused != 0) return io_error(refused, full_path_, "write", Access::writing);
+      return write_all(*file_, offset, data, full_path_);
+    }
+    return number == 0 ? ok_status() : io_error(number, full_path_, "write", Access::writing);
+  }
+  Status end_direct() {
+    uint64_t offset = 0;
+    ByteView rest;
+    Status status = direct_->drain(&offset, &rest);
+    const size_t whole = rest.size() / kDirectAlignmentBytes * kDirectAlignmentBytes;
+    if (status.ok() && whole > 0) status = write_direct(offset, rest.first(whole));
+    if (status.ok()) {
+      const int number = file_->set_direct(false);
+      if (number != 0) status = io_error(number, full_path_, "write", Access::writing);
+    }
+    if (status.ok()) status = write_all(*file_, offset + whole, rest.subspan(whole), full_path_);
+    direct_.reset();
+    return status;
+  }
   Status flush() {
+    if (direct_) return end_direct();
     if (buffer_.empty()) return ok_status();
     Status status = write_out(buffer_);
     buffer_.clear();
@@ -197,6 +243,7 @@ class LocalWriteFile final : public WriteFile {
   std::string full_path_, folder_path_, name_, temporary_;
   LocalStorage::Chain chain_;
   std::unique_ptr<OpenFile> file_;  // null once the temporary name is gone
+  std::unique_ptr<WriteBehind> direct_;
   Bytes buffer_;
   uint64_t written_ = 0;    // bytes handed to the file system
   uint64_t writeback_ = 0;  // of these, how many are on their way to the disk
@@ -287,7 +334,7 @@ Status LocalStorage::sync_chain(const Chain& chain, const std::string& folder) {
 Result<bool> LocalStorage::create_exclusive(const std::string& path, ByteView data) {
   Nonce own = nonce_;
   store_le64(own.bytes.data(), load_le64(own.bytes.data()) + temporaries_.fetch_add(1));
-  SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, own));
+  SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, own, data.size()));
   SHOAL_RETURN_IF_ERROR(file->append(data));
   return file->publish();
 }
@@ -301,7 +348,7 @@ Result<std::unique_ptr<WriteFile>> LocalStorage::create(const std::string& path,
     return Status(Code::no_space, fmt::format("{}: {} are needed, root {} has {} left", full(path),
                                               human_bytes(bytes_expected), root_path_, human_bytes(free)));
   }
-  SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, nonce));
+  SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, nonce, bytes_expected));
   return std::unique_ptr<WriteFile>(std::move(file));
 }
 

@@ -2,8 +2,10 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -71,6 +73,18 @@ class PosixFile final : public OpenFile {
 #else
     (void)offset, (void)bytes;
 #endif
+  }
+  void will_read(uint64_t offset, uint64_t bytes) override {
+    (void)posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                        POSIX_FADV_WILLNEED);
+  }
+  int set_direct(bool is_direct) override {
+    struct statfs info;
+    // In memory there is nothing to pass by, though newer kernels would allow it.
+    if (is_direct && (fstatfs(fd_.get(), &info) < 0 || info.f_type == TMPFS_MAGIC)) return EINVAL;
+    const int flags = fcntl(fd_.get(), F_GETFL);
+    if (flags < 0) return errno;
+    return fcntl(fd_.get(), F_SETFL, is_direct ? flags | O_DIRECT : flags & ~O_DIRECT) < 0 ? errno : 0;
   }
 
  private:

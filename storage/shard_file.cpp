@@ -12,6 +12,7 @@ namespace shoal {
 namespace {
 
 constexpr size_t kLengthPrefixBytes = 8;
+constexpr uint64_t kReadAheadBlocks = 4;  // on their way from the disk while one is digested
 constexpr uint64_t kVerifyWindowBytes = 4 * kDigestBlockBytes;  // read at a time to verify an existing file
 
 Status write_pieces(WriteFile& file, const std::vector<ByteView>& data, BuiltShardHeader* header) {
@@ -162,11 +163,19 @@ Status ShardReader::read_verified(size_t piece, uint64_t begin, uint64_t end, Mu
   SHOAL_CHECK(out.size() >= cover.end - cover.begin);
   out = out.first(cover.end - cover.begin);
   *first = cover.begin;
+  const uint64_t file_begin = data_begin_ + offsets_[piece];
+  auto announce = [&](uint64_t at) {  // one block a call: kernels cut longer wishes short
+    if (at < cover.end) file_->will_read(file_begin + at, std::min(kDigestBlockBytes, cover.end - at));
+  };
+  for (uint64_t block = 1; block < kReadAheadBlocks; ++block) {
+    announce(cover.begin + block * kDigestBlockBytes);
+  }
   // In windows that stay in cache between the read and the digest.
   for (uint64_t at = cover.begin; at < cover.end; at += kDigestBlockBytes) {
     MutableByteView block =
         out.subspan(at - cover.begin, std::min<uint64_t>(kDigestBlockBytes, cover.end - at));
-    SHOAL_RETURN_IF_ERROR(file_->read_at(data_begin_ + offsets_[piece] + at, block));
+    announce(at + kReadAheadBlocks * kDigestBlockBytes);
+    SHOAL_RETURN_IF_ERROR(file_->read_at(file_begin + at, block));
     uint64_t index = at / kDigestBlockBytes;
     if (block_digest(block) == digests_[first_digest_[piece] + index]) continue;
     return Status(Code::corrupt, fmt::format("{}: block {} of '{}' differs from its digest", full_path_,

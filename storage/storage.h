@@ -39,6 +39,8 @@ class ReadFile {
   virtual uint64_t size() const = 0;
   // Fills all of `out` or fails (Code::corrupt where the object ends earlier, Code::io).
   virtual Status read_at(uint64_t offset, MutableByteView out) = 0;
+  // A hint: these bytes are read next.
+  virtual void will_read(uint64_t offset, uint64_t bytes) { (void)offset, (void)bytes; }
 };
 
 // One object being written; invisible under its name until publish. One thread at a time. Destroyed
