@@ -1,7 +1,7 @@
 # The commands of the tree; `make` alone lists them. Each does all that it needs on a bare Debian 12 or 13.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build demo test asan tsan fuzz format format-check lint clean
+.PHONY: help deps build demo test bench asan tsan fuzz format format-check lint clean
 SHELL := /bin/bash
 
 # Compile and test jobs at once.
@@ -17,6 +17,7 @@ COMPILE = cmake --build -j $(JOBS) --preset
 help:
 	@echo 'make demo          two nodes, four trainers: save, kill, commit, load on other ranks'
 	@echo 'make test          build and run every test'
+	@echo 'make bench         run every benchmark; prints docs/performance.md'
 	@echo 'make build         build everything into build/release'
 	@echo 'make deps          install the Debian packages that are missing'
 	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers'
@@ -47,6 +48,14 @@ demo: deps
 test: build
 	@tools/timed --summary
 	@ctest --preset release -j $(JOBS)
+
+# On a quiet machine. The page is standard output; what happens goes to standard error.
+bench:
+	@tools/install_deps >&2
+	@tools/install_deps libbenchmark-dev >&2
+	@$(CONFIGURE) release >&2
+	@$(COMPILE) release --target benchmarks cli/all >&2
+	@bench/run build/release
 
 asan tsan: deps
 	@tools/timed 'configure $@' $(CONFIGURE) $@

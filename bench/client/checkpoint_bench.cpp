@@ -9,7 +9,8 @@
 //   load        `load` of the newest checkpoint         against  read(2) of the same bytes and one digest
 //   pass
 //
-//   checkpoint_bench --root FOLDER [--ranks 2] [--mib 256] [--tensors 200] [--rounds 5] [--durable] [--json]
+//   checkpoint_bench --root FOLDER [--ranks 2] [--size 256m] [--tensors 200] [--rounds 5] [--durable]
+//                    [--json | --row NAME]
 //
 // Ranks are processes that begin each phase together; a phase takes as long as its slowest rank. The first
 // rounds warm up (slabs, page tables) and do not count. Medians of times, and of each round's ratio.
@@ -50,8 +51,9 @@ enum Phase { kMemcpy, kBlocked, kSave, kBuffered, kDirect, kLoad, kRead, kPhases
 struct BenchOptions {
   std::string root, node_program;
   uint32_t ranks = 2, rounds = 5, tensors = 200;
-  uint64_t mib = 256;  // of a rank
+  uint64_t size = uint64_t{256} << 20;  // bytes of a rank
   bool durable = false, json = false;
+  std::string row;  // its name, if the answer is one row of a Markdown table
 };
 
 // What the processes share. Times in seconds; negative: not measured.
@@ -75,7 +77,7 @@ class BenchRank {
  public:
   BenchRank(const BenchOptions& options, Rank rank, Shared& shared)
       : options_(options), rank_(rank), shared_(shared) {
-    const uint64_t rows = std::max<uint64_t>(1, (options.mib << 20) / options.tensors / kRowBytes);
+    const uint64_t rows = std::max<uint64_t>(1, options.size / options.tensors / kRowBytes);
     each_ = rows * kRowBytes;
     // One allocation, aligned for O_DIRECT.
     memory_ = allocate();
@@ -150,6 +152,10 @@ class BenchRank {
       ::unlink((file + "-direct").c_str());
     }
 
+    if (options_.durable) {
+      forget(file);
+      if (rank_ == 0) forget_checkpoint(round);
+    }
     together();
     begun = Clock::now();
     auto loaded = checkpointer.load(state_);
@@ -169,6 +175,20 @@ class BenchRank {
       std::error_code ignored;
       if (round > 0) std::filesystem::remove_all(committed_, ignored);
       committed_ = fmt::format("{}/step-{:08}", options_.root, round);
+    }
+  }
+
+  static void forget(const std::string& file) {
+    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) fail(file + ": " + std::strerror(errno));
+    if (::fsync(fd) != 0 || ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
+      fail(file + ": not forgotten");
+    ::close(fd);
+  }
+  void forget_checkpoint(uint32_t round) const {
+    const std::string folder = fmt::format("{}/step-{:08}", options_.root, round);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+      if (entry.is_regular_file()) forget(entry.path());
     }
   }
 
@@ -227,23 +247,29 @@ class Report {
   Report(const BenchOptions& options, const Shared& shared) : options_(options), shared_(shared) {}
 
   void print() const {
-    const double bytes = static_cast<double>(options_.mib) * options_.ranks * (1 << 20);
-    const std::string against = options_.durable ? "write + fsync" : "memcpy + write";
-    line(
-        "blocked", "memcpy", bytes, [&](uint32_t r) { return slowest(r, kBlocked); },
-        [&](uint32_t r) { return slowest(r, kMemcpy); });
-    line(
-        "save", against, bytes, [&](uint32_t r) { return slowest(r, kSave); },
-        [&](uint32_t r) {
-          const double direct = slowest(r, kDirect), buffered = slowest(r, kBuffered);
-          return direct > 0 ? std::min(direct, buffered) : buffered;
-        });
-    line(
-        "load", "read + digest", bytes, [&](uint32_t r) { return slowest(r, kLoad); },
-        [&](uint32_t r) { return slowest(r, kRead); });
+    const Row rows[] = {
+        measured("blocked", "memcpy", kBlocked, [&](uint32_t r) { return slowest(r, kMemcpy); }),
+        measured("save", options_.durable ? "write + fsync" : "memcpy + write", kSave,
+                 [&](uint32_t r) {
+                   const double direct = slowest(r, kDirect), buffered = slowest(r, kBuffered);
+                   return direct > 0 ? std::min(direct, buffered) : buffered;
+                 }),
+        measured("load", "read + digest", kLoad, [&](uint32_t r) { return slowest(r, kRead); })};
+    if (!options_.row.empty()) {
+      fmt::print("| {} |", options_.row);
+      for (const Row& row : rows) fmt::print(" {:.2f} ms, ×{:.2f} |", row.seconds * 1e3, row.ratio);
+      fmt::print("\n");
+      return;
+    }
+    for (const Row& row : rows) options_.json ? print_json(row) : print_line(row);
   }
 
  private:
+  struct Row {
+    const char *what, *against;
+    double seconds, against_seconds, ratio, ratio_least, ratio_most;  // medians but for the last two
+  };
+
   double slowest(uint32_t round, Phase phase) const {
     double most = 0;
     for (Rank rank = 0; rank < options_.ranks; ++rank) {
@@ -253,28 +279,31 @@ class Report {
     return most;
   }
 
-  template <class Ours, class Theirs>
-  void line(const char* what, const std::string& against, double bytes, Ours ours, Theirs theirs) const {
-    std::vector<double> our_seconds, their_seconds, ratios;
+  template <class Against>
+  Row measured(const char* what, const char* against, Phase phase, Against against_seconds) const {
+    std::vector<double> ours, theirs, ratios;
     for (uint32_t round = 0; round < options_.rounds; ++round) {
-      our_seconds.push_back(ours(round));
-      their_seconds.push_back(theirs(round));
-      ratios.push_back(our_seconds.back() / their_seconds.back());
+      ours.push_back(slowest(round, phase));
+      theirs.push_back(against_seconds(round));
+      ratios.push_back(ours.back() / theirs.back());
     }
     const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
-    if (options_.json) {
-      fmt::print(
-          "{{\"what\":\"{}\",\"against\":\"{}\",\"durable\":{},\"ranks\":{},\"mib_per_rank\":{},\"tensors\":{"
-          "},"
-          "\"seconds\":{:.6f},\"against_seconds\":{:.6f},\"ratio\":{:.3f},\"ratio_min\":{:.3f},"
-          "\"ratio_max\":{:.3f}}}\n",
-          what, against, options_.durable, options_.ranks, options_.mib, options_.tensors,
-          median(our_seconds), median(their_seconds), median(ratios), *least, *most);
-      return;
-    }
-    fmt::print("{:8} {:>9.2f} ms {:>7.2f} GB/s   {:15} {:>9.2f} ms   x{:.2f}  ({:.2f} to {:.2f})\n", what,
-               median(our_seconds) * 1e3, bytes / median(our_seconds) / 1e9, against,
-               median(their_seconds) * 1e3, median(ratios), *least, *most);
+    return {what, against, median(ours), median(theirs), median(ratios), *least, *most};
+  }
+
+  void print_line(const Row& row) const {
+    const double bytes = static_cast<double>(options_.size) * options_.ranks;
+    fmt::print("{:8} {:>9.2f} ms {:>7.2f} GB/s   {:15} {:>9.2f} ms   x{:.2f}  ({:.2f} to {:.2f})\n", row.what,
+               row.seconds * 1e3, bytes / row.seconds / 1e9, row.against, row.against_seconds * 1e3,
+               row.ratio, row.ratio_least, row.ratio_most);
+  }
+  void print_json(const Row& row) const {
+    fmt::print(
+        "{{\"what\":\"{}\",\"against\":\"{}\",\"durable\":{},\"ranks\":{},\"bytes_per_rank\":{},"
+        "\"tensors\":{},\"seconds\":{:.6f},\"against_seconds\":{:.6f},\"ratio\":{:.3f},\"ratio_min\":{:.3f},"
+        "\"ratio_max\":{:.3f}}}\n",
+        row.what, row.against, options_.durable, options_.ranks, options_.size, options_.tensors, row.seconds,
+        row.against_seconds, row.ratio, row.ratio_least, row.ratio_most);
   }
 
   const BenchOptions& options_;
@@ -325,14 +354,18 @@ int main(int argc, char** argv) {
       ->required();
   app.add_option("--node-program", options.node_program, "`shoal`; default: as a trainer finds it");
   app.add_option("--ranks", options.ranks)->check(CLI::Range(1u, shoal::kMaxRanks))->capture_default_str();
-  app.add_option("--mib", options.mib, "Bytes of a rank, in MiB")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  app.add_option("--size", options.size, "Bytes of a rank, such as 64k, 256m, 2g")
+      ->transform(CLI::AsSizeValue(false));
   app.add_option("--tensors", options.tensors)->check(CLI::Range(1, 100000))->capture_default_str();
   app.add_option("--rounds", options.rounds)->check(CLI::Range(1u, shoal::kMaxRounds))->capture_default_str();
   app.add_flag("--durable", options.durable, "A disk: compare with what fsync costs");
+  app.add_option("--row", options.row, "One row of a Markdown table, with this name");
   app.add_flag("--json", options.json, "A line of JSON for each row");
   CLI11_PARSE(app, argc, argv);
+  options.tensors =
+      static_cast<uint32_t>(std::clamp<uint64_t>(options.size / shoal::kRowBytes, 1, options.tensors));
+  options.size = options.size / options.tensors / shoal::kRowBytes * shoal::kRowBytes * options.tensors;
+  if (options.size == 0) shoal::fail("--size: at least 4 KiB");
   std::string folder = options.root + "/checkpoint-bench-XXXXXX";
   if (!::mkdtemp(folder.data())) shoal::fail(folder + ": " + std::strerror(errno));
   options.root = folder;
