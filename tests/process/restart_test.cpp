@@ -127,6 +127,45 @@ TEST_F(Restart, OfBothNodesWithSeveralSavesInFlight) {
   expect_loads(3);
 }
 
+// Some file of the attempt's folder whose name ends like that.
+bool has_file(const std::string& folder, const std::string& ending) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().filename().string().ends_with(ending)) return true;
+  }
+  return false;
+}
+
+TEST(RestartOfAWriter, InTheMiddleOfAFile) {
+  Scratch scratch;
+  const std::vector<std::string> arguments = {"root=" + scratch.root(), "job=job-1", "world=1"};
+  auto node = std::make_unique<NodeChild>(scratch.host("a"), arguments);
+  ASSERT_NE(node->address(), "");
+  Trainer trainer(scratch, "a", 0, 1);
+  ASSERT_TRUE(trainer.opened.ok());
+  std::vector<uint32_t> large(size_t{24} << 20);  // 96 MiB
+  trainer.state.add_tensor("large", DType::u32, {large.size()}, Mesh::contiguous({1}), {Placement::shard(0)},
+                           large.data());
+  int in_time = 0;
+  for (uint64_t step = 1; step <= 3; ++step) {
+    for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<uint32_t>(i * step);
+    auto saved = trainer.save(step);
+    ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+    const std::string folder = fmt::format("{}/step-{:08}/g1a1", scratch.root(), step);
+    while (!has_file(folder, ".partial") && !saved->done()) std::this_thread::yield();
+    in_time += !saved->done();
+    node->signal(SIGKILL);
+    ASSERT_EQ(node->wait(), 128 + SIGKILL);
+    node = std::make_unique<NodeChild>(scratch.host("a"), arguments);
+    auto committed = saved->wait_committed(kPatience);
+    ASSERT_TRUE(committed.ok()) << committed.status().to_string();
+  }
+  EXPECT_GT(in_time, 0);
+  std::fill(large.begin(), large.end(), 0);
+  ASSERT_TRUE(trainer.checkpointer().load(trainer.state).ok());
+  for (size_t i = 0; i < large.size(); ++i) ASSERT_EQ(large[i], static_cast<uint32_t>(i * 3)) << i;
+}
+
 TEST_F(Restart, KeepsTheDescriptorOfWhatIsDurable) {
   // Host b writes, hears no decision (the coordinator is stopped), and ends.
   save_on_both(1);
