@@ -152,9 +152,9 @@ std::string as_text(const JobView& view, const EarlierView* before) {
            counts(node.status.counts, early, before == nullptr ? 0 : before->seconds) + saves(node) +
            errors(node.status);
   }
-  for (const auto& [socket, why] : view.silent) {
+  for (const auto& silent : view.silent) {
     if (!out.empty()) out += "\n";
-    out += fmt::format("no node answers at {}: {}\n", socket, why.message());
+    out += fmt::format("no node answers at {}\n", silent.second.message());
   }
   if (view.nodes.empty() && view.silent.empty()) out += "no node of this user runs on this host\n";
   // A node that runs knows more; its root is shown where none does.

@@ -38,9 +38,10 @@ add_library(shoal_client_shared SHARED ${shoal_client_objects})
 target_link_libraries(shoal_client_shared PRIVATE shoal_client)
 target_link_options(
   shoal_client_shared
-  PRIVATE "LINKER:--version-script=${PROJECT_SOURCE_DIR}/packaging/client.map" "LINKER:--as-needed"
-          # A sanitizer's own functions come with the program.
-          $<$<NOT:$<BOOL:${SHOAL_SANITIZE}>>:LINKER:--no-undefined>)
+  PRIVATE "LINKER:--version-script=${PROJECT_SOURCE_DIR}/packaging/client.map" "LINKER:--as-needed")
+if(NOT SHOAL_SANITIZE) # a sanitizer's own functions come with the program
+  target_link_options(shoal_client_shared PRIVATE LINKER:--no-undefined)
+endif()
 set_target_properties(
   shoal_client_shared
   PROPERTIES OUTPUT_NAME shoal_client

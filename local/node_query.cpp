@@ -14,8 +14,10 @@ namespace shoal {
 
 Result<NodeStatus> ask_node(const std::string& socket_file, int timeout_ms) {
   SHOAL_ASSIGN_OR_RETURN(auto socket, LocalSocket::connect(socket_file));
-  SHOAL_RETURN_IF_ERROR(socket->send(local::StatusWanted{}));
-  SHOAL_ASSIGN_OR_RETURN(auto answer, socket->receive(timeout_ms));
+  SHOAL_RETURN_IF_ERROR(socket->send(local::StatusWanted{}).with_context(socket_file));
+  auto answer_or = socket->receive(timeout_ms);
+  if (!answer_or.ok()) return answer_or.status().with_context(socket_file);
+  auto& answer = *answer_or;
   if (!answer) {
     return Status(Code::deadline_exceeded, fmt::format("{}: the node (pid {}) did not answer within {} ms",
                                                        socket_file, socket->peer_pid(), timeout_ms));

@@ -1,6 +1,7 @@
 #include "actors/node/activity.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace shoal {
@@ -208,6 +209,9 @@ void Activity::settle(TimeNs now, const AttemptKey& key, bool committed, const s
   ++counts_.commit_seconds.counts[static_cast<size_t>(bucket - kCommitSecondsBuckets.begin())];
   counts_.commit_seconds.sum += seconds;
   if (counts_.last_commit && key < counts_.last_commit->key) return;
+  if (unix_time_ns == 0) {  // another node published it: when this one heard of it
+    unix_time_ns = std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  }
   counts_.last_commit = {key, unix_time_ns, ms_between(save.began, now), payload_bytes, save.last_rank};
 }
 
@@ -233,40 +237,48 @@ SaveStatus Activity::describe(TimeNs now, bool coordinates, const AttemptKey& ke
   out.key = key;
   out.age_ms = ms_between(save.began, now);
   out.trouble = save.trouble;
-  std::set<Rank> here, done = save.reported;
+  std::set<Rank> here, written;
   for (const auto& [client, rank] : clients_) here.insert(rank);
   for (const auto& [rank, share] : save.shares) {
     here.insert(rank);
-    bool written = is_written(share);
     ++out.ranks_staged;
-    out.ranks_written += written;
     out.bytes_staged += share.bytes_staged;
     out.bytes_to_write +=
         share.is_planned ? std::max(share.bytes_staged, share.bytes_begun) : share.bytes_begun;
     out.bytes_written += share.bytes_written;
-    if (written) done.insert(rank);
+    if (is_written(share)) written.insert(rank);
   }
   out.ranks_here = static_cast<uint32_t>(here.size());
+  out.ranks_written = static_cast<uint32_t>(written.size());
   out.phase = save.is_publishing                     ? SavePhase::committing
               : out.ranks_staged < out.ranks_here    ? SavePhase::staging
               : out.ranks_written < out.ranks_staged ? SavePhase::writing
                                                      : SavePhase::waiting;
-  auto await = [&](Rank rank) {
-    if (out.awaited_count++ < kMaxStatusRanks) out.awaited.push_back(rank);
-  };
   for (Rank rank : here) {
-    auto share = save.shares.find(rank);
-    bool is_staged = share != save.shares.end();
-    if (out.phase == SavePhase::staging ? !is_staged : is_staged && !done.contains(rank)) await(rank);
+    bool is_staged = save.shares.contains(rank);
+    if (out.phase == SavePhase::staging ? is_staged : !is_staged || written.contains(rank)) continue;
+    if (out.awaited_count++ < kMaxStatusRanks) out.awaited.push_back(rank);
   }
-  if (!coordinates) return out;
-  out.ranks_reported = static_cast<uint32_t>(done.size());
-  out.bytes_reported = save.bytes_reported + out.bytes_written;
-  if (out.awaited_count != 0 || world_size_ == 0) return out;
-  for (Rank rank = 0; rank < world_size_; ++rank) {
-    if (!done.contains(rank)) await(rank);
-  }
+  if (coordinates) add_reports(save, written, &out);
   return out;
+}
+
+void Activity::add_reports(const Save& save, const std::set<Rank>& written_here, SaveStatus* out) const {
+  size_t reported = save.reported.size();
+  for (Rank rank : written_here) reported += !save.reported.contains(rank);
+  out->ranks_reported = static_cast<uint32_t>(reported);
+  out->bytes_reported = save.bytes_reported + out->bytes_written;
+  if (out->awaited_count != 0 || reported >= world_size_) return;
+  // Those that are shown are looked for, however many there are.
+  out->awaited_count = world_size_ - reported;
+  auto next = save.reported.begin();
+  for (Rank rank = 0; rank < world_size_ && out->awaited.size() < kMaxStatusRanks; ++rank) {
+    if (next != save.reported.end() && *next == rank) {
+      ++next;
+    } else if (!written_here.contains(rank)) {
+      out->awaited.push_back(rank);
+    }
+  }
 }
 
 void Activity::describe(TimeNs now, bool coordinates, NodeStatus* status) const {

@@ -83,6 +83,7 @@ class Activity {
   void add_error(TimeNs now, std::string line);
   bool is_written(const Share& share) const;
   SaveStatus describe(TimeNs now, bool coordinates, const AttemptKey& key, const Save& save) const;
+  void add_reports(const Save& save, const std::set<Rank>& written_here, SaveStatus* out) const;
 
   mutable std::mutex mutex_;
   const uint32_t generation_;

@@ -105,6 +105,7 @@ TEST_F(ActivityTest, FollowsASaveFromStagingToItsCommit) {
   ASSERT_TRUE(after.last_commit);
   EXPECT_EQ(after.last_commit->key, kKey);
   EXPECT_EQ(after.last_commit->duration_ms, 2000u);
+  EXPECT_GT(after.last_commit->unix_time_ns, 0);
   EXPECT_EQ(after.last_commit->slowest_rank, 0u);
   EXPECT_EQ(after.counts.saves_committed, 1u);
   EXPECT_EQ(after.counts.bytes_staged, 1500u);
@@ -128,6 +129,23 @@ TEST_F(ActivityTest, KnowsAtTheCoordinatorWhichRanksHaveNotReported) {
   EXPECT_EQ(save.bytes_reported, 2000u);
   EXPECT_THAT(save.awaited, ElementsAre(1, 3));
   EXPECT_THAT(status(false).saves[0].awaited, IsEmpty()) << "another node knows of its own ranks alone";
+}
+
+TEST_F(ActivityTest, CountsAllRanksThatAreAwaitedAndShowsTheFirst) {
+  attach(1, 0, 1'000'000);
+  stage(1, 1000);
+  write(0, 1000);
+  free_slab(1);
+  wire::ShardsWritten report;
+  report.key = kKey;
+  report.plans = {{1, {}}, {3, {}}};
+  activity_.from_peer(now_, report);
+  SaveStatus save = status(true).saves[0];
+  EXPECT_EQ(save.ranks_reported, 3u);
+  EXPECT_EQ(save.awaited_count, 999'997u);
+  ASSERT_EQ(save.awaited.size(), kMaxStatusRanks);
+  EXPECT_EQ(save.awaited[0], 2u);
+  EXPECT_EQ(save.awaited[1], 4u);
 }
 
 TEST_F(ActivityTest, KeepsTheCauseOfAnAbort) {

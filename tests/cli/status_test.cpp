@@ -112,6 +112,44 @@ TEST_F(StatusTest, ShowsASaveInFlightAndTheRankThatItWaitsFor) {
   EXPECT_THAT(text.out, HasSubstr(" rank "));
 }
 
+TEST_F(StatusTest, EachNodeOfAJobTellsItsPart) {
+  const std::string token = folder_.path() + "/token";
+  std::ofstream(token) << "a token that nobody guesses";
+  std::filesystem::permissions(token,
+                               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::create_directory(root());
+  auto node = [&](const std::string& name, const std::string& place) {
+    std::string command = std::string("exec ") + SHOAL_PROGRAM + " node --root " + root() +
+                          " --job-id j --name " + name + " --world-size 2 --token-file " + token + " " +
+                          place + " 2>&1";
+    return std::vector<std::string>{"/bin/sh", "-c", command};
+  };
+  auto options_of = [&](const std::string& name) {
+    return ProcessOptions{.environment = {{"SHOAL_RUNTIME_DIR", folder_.path() + "/" + name}}};
+  };
+  auto status_of = [&](const std::string& name) {
+    ProcessEnd end = run_shoal({"status", root(), "--json"}, options_of(name));
+    EXPECT_EQ(end.status, 0) << end.err;
+    return json::parse(end.out)["nodes"][0];
+  };
+  RunningJob first(node("a", "--coordinate --listen 127.0.0.1:0"), options_of("a"));
+  ASSERT_TRUE(first.wait_for_output("ready"));
+  const std::string address = status_of("a")["coordinator"];
+  RunningJob second(node("b", "--coordinator " + address), options_of("b"));
+  ASSERT_TRUE(second.wait_for_output("ready"));
+  json follower = status_of("b");
+  EXPECT_EQ(follower["coordinates"], false);
+  EXPECT_EQ(follower["coordinator"], address);
+  ASSERT_EQ(follower["peers"].size(), 1u);
+  EXPECT_EQ(follower["peers"][0]["coordinates"], true);
+  ASSERT_TRUE(first.wait_for_output("is up"));
+  json coordinator = status_of("a");
+  EXPECT_EQ(coordinator["coordinates"], true);
+  ASSERT_EQ(coordinator["peers"].size(), 1u);
+  EXPECT_THAT(coordinator["peers"][0]["name"].get<std::string>(), testing::StartsWith("b:"));
+  EXPECT_EQ(coordinator["world_size"], 2);
+}
+
 TEST_F(StatusTest, SaysThatNoNodeRunsAndWhatTheRootTells) {
   {
     RunningJob running(job(), options());
