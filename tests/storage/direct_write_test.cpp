@@ -63,6 +63,9 @@ class DirectFolder final : public OpenFolder {
  public:
   DirectFolder(std::unique_ptr<OpenFolder> folder, DirectDisk& disk)
       : folder_(std::move(folder)), disk_(disk) {}
+  int is_same(OpenFolder& other, bool* same) override {
+    return folder_->is_same(*static_cast<DirectFolder&>(other).folder_, same);
+  }
   int open_folder(const std::string& name, std::unique_ptr<OpenFolder>* folder) override {
     const int number = folder_->open_folder(name, folder);
     if (number == 0) *folder = std::make_unique<DirectFolder>(std::move(*folder), disk_);
