@@ -46,6 +46,9 @@ struct Describer {
   std::string operator()(const wire::Superseded& body) const {
     return fmt::format("Superseded: epoch {}", body.epoch);  // an address differs from run to run
   }
+  std::string operator()(const wire::Undecided& body) const {
+    return fmt::format("Undecided {}: {}", to_string(body.key), body.why.to_string());
+  }
 };
 
 }  // namespace

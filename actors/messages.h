@@ -75,6 +75,11 @@ struct Decided {  // Coordinator -> ShardWriter: a decision stands, durably
   bool committed = false;
   std::string cause;  // of an abort
 };
+struct Undecided {  // Coordinator -> ShardWriter: no decision could be published, nor will be tried again
+                    // here
+  AttemptKey key;
+  Status why;
+};
 struct Superseded {  // an old epoch's coordinator -> anyone
   uint32_t epoch = 0;
   std::string address;
@@ -82,9 +87,9 @@ struct Superseded {  // an old epoch's coordinator -> anyone
 
 }  // namespace wire
 
-using WireBody =
-    std::variant<wire::JoinRanks, wire::LayoutsWanted, wire::Layouts, wire::RosterIs, wire::JoinRefused,
-                 wire::ShardsWritten, wire::SaveFailed, wire::Pending, wire::Decided, wire::Superseded>;
+using WireBody = std::variant<wire::JoinRanks, wire::LayoutsWanted, wire::Layouts, wire::RosterIs,
+                              wire::JoinRefused, wire::ShardsWritten, wire::SaveFailed, wire::Pending,
+                              wire::Decided, wire::Superseded, wire::Undecided>;
 
 // The four roles. Numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };

@@ -59,6 +59,7 @@ struct PublishRoster {  // -> RosterRecord, the one that stands
 struct ReadRoster {  // -> RosterRecord; Code::not_found
   uint32_t generation = 0;
 };
+struct ReadEpoch {};     // -> EpochRecord, the highest; Code::not_found
 struct ListAttempts {};  // -> AttemptList
 struct InspectAttempt {  // -> AttemptInfo
   AttemptKey key;
@@ -106,14 +107,15 @@ struct ReadBatch {  // -> Done
 struct Done {};
 }  // namespace operation
 
-using Operation = std::variant<operation::WriteShard, operation::PublishDecision, operation::ReadDecision,
-                               operation::CheckFiles, operation::RecordDecision, operation::PublishRoster,
-                               operation::ReadRoster, operation::ListAttempts, operation::InspectAttempt,
-                               operation::SweepAttempt, operation::PublishLoadChoice,
-                               operation::ReadLoadChoice, operation::MeasureObjects, operation::ReadBatch>;
+using Operation =
+    std::variant<operation::WriteShard, operation::PublishDecision, operation::ReadDecision,
+                 operation::CheckFiles, operation::RecordDecision, operation::PublishRoster,
+                 operation::ReadRoster, operation::ListAttempts, operation::InspectAttempt,
+                 operation::SweepAttempt, operation::PublishLoadChoice, operation::ReadLoadChoice,
+                 operation::MeasureObjects, operation::ReadBatch, operation::ReadEpoch>;
 using OperationResult =
     std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,
-                 AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>>;
+                 AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>, EpochRecord>;
 
 std::string_view operation_name(const Operation& operation);
 

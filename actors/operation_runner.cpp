@@ -71,6 +71,11 @@ struct OperationRunner::Impl {
   Result<OperationResult> operator()(const operation::ReadRoster& read) {
     return as_result(read_roster(storage, read.generation));
   }
+  Result<OperationResult> operator()(const operation::ReadEpoch&) {
+    SHOAL_ASSIGN_OR_RETURN(std::optional<EpochRecord> highest, highest_epoch(storage));
+    if (!highest) return Status(Code::not_found, storage.describe() + " has no epoch");
+    return OperationResult(std::move(*highest));
+  }
   Result<OperationResult> operator()(const operation::ListAttempts&) {
     return as_result(list_attempts(storage));
   }
@@ -189,6 +194,7 @@ struct OperationNames {
   std::string_view operator()(const operation::ReadLoadChoice&) const { return "ReadLoadChoice"; }
   std::string_view operator()(const operation::MeasureObjects&) const { return "MeasureObjects"; }
   std::string_view operator()(const operation::ReadBatch&) const { return "ReadBatch"; }
+  std::string_view operator()(const operation::ReadEpoch&) const { return "ReadEpoch"; }
 };
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "actors/effect_writer.h"
+#include "actors/message_bounds.h"
 
 namespace shoal {
 namespace {
@@ -92,14 +93,22 @@ class Planner final : public Role {
     if (const auto* roster = std::get_if<wire::RosterIs>(&body)) {
       on_roster(*roster, out);
     } else if (const auto* wanted = std::get_if<wire::LayoutsWanted>(&body)) {
-      wire::Layouts layouts;
-      for (const LayoutId& id : wanted->ids) {
-        if (LayoutPtr layout = find_layout(id)) layouts.layouts.push_back(std::move(layout));
-      }
-      if (!layouts.layouts.empty()) out.send(from, RoleKind::coordinator, std::move(layouts));
+      send_layouts(from, *wanted, out);
     } else if (const auto* refused = std::get_if<wire::JoinRefused>(&body)) {
       if (!world_) refuse(Status(Code::refused, refused->cause), out);
     }
+  }
+
+  void send_layouts(NodeId to, const wire::LayoutsWanted& wanted, EffectWriter& out) {
+    std::vector<LayoutPtr> layouts;
+    for (const LayoutId& id : wanted.ids) {
+      if (LayoutPtr layout = find_layout(id)) layouts.push_back(std::move(layout));
+    }
+    Status refused;
+    for (wire::Layouts& part : split_layouts(layouts, facts_.message_bytes_max, &refused)) {
+      out.send(to, RoleKind::coordinator, std::move(part));
+    }
+    if (!refused.ok()) refuse(refused, out);
   }
 
   LayoutPtr find_layout(const LayoutId& id) const {

@@ -16,6 +16,7 @@
 #include "actors/messages.h"
 #include "actors/operation.h"
 #include "local/messages.h"
+#include "transport/transport.h"
 
 namespace shoal {
 
@@ -59,6 +60,12 @@ struct OperationDone {
   OperationId operation = 0;
   Result<OperationResult> result;
 };
+struct PeerUp {  // only of kCoordinatorNode: a session with it stands, the first or another one
+  NodeId node = kThisNode;
+};
+struct CoordinatorGone {  // Planner -> ShardWriter, on this node: none of this job will be heard any more
+  Status why;
+};
 struct PeerLost {
   NodeId node = kThisNode;
   Status why;
@@ -67,7 +74,7 @@ struct Drain {};  // finish what is staged, then answer effect::Drained
 }  // namespace event
 using Event = std::variant<event::Started, event::Received, event::FromClient, event::ClientLost,
                            event::WorldKnown, event::PlanningFailed, event::TimerFired, event::OperationDone,
-                           event::PeerLost, event::Drain>;
+                           event::PeerUp, event::CoordinatorGone, event::PeerLost, event::Drain>;
 
 namespace effect {
 struct Send {  // to a role of another node, or of this one (kThisNode, or kCoordinatorNode if that is here)
@@ -96,15 +103,23 @@ struct Start {
   OperationId id = 0;
   Operation operation;
 };
+struct Redirect {  // Planner: kCoordinatorNode is the coordinator of this epoch, at this address, if it is
+                   // later
+  uint32_t epoch = 0;
+  std::string address;
+};
+struct Retire {  // Coordinator, last of all: a later epoch stands; this role answers with it and does no more
+  EpochRecord by;
+};
 struct Drained {};
 struct Log {  // for people: one line
   enum class Level : uint8_t { info, warning } level = Level::info;
   std::string line;
 };
 }  // namespace effect
-using Effect =
-    std::variant<effect::Send, effect::Tell, effect::ToClient, effect::ForgetClient, effect::SetTimer,
-                 effect::CancelTimer, effect::Start, effect::Drained, effect::Log>;
+using Effect = std::variant<effect::Send, effect::Tell, effect::ToClient, effect::ForgetClient,
+                            effect::SetTimer, effect::CancelTimer, effect::Start, effect::Redirect,
+                            effect::Retire, effect::Drained, effect::Log>;
 using Effects = std::vector<Effect>;
 
 class Role {
@@ -126,15 +141,19 @@ struct RoleTimes {
   uint32_t abandoned_after_ms =
       10'000;              // an undecided attempt of an earlier generation, unchanged for that long
   uint32_t poll_ms = 100;  // how often an undecided attempt is looked at
+  uint32_t drain_patience_ms = 5'000;  // a drain: for a save that nobody here can complete any more
+  uint32_t epoch_check_ms = 5'000;     // how often a coordinator, or who lost it, asks the root for the epoch
 };
 
 struct NodeFacts {  // what a node's roles know from the start
   uint32_t generation = 0;
   uint32_t epoch = 0;
-  std::string host;                  // of this node, distinct in the job
-  int32_t pid = 0;                   // told to clients
-  uint32_t world_size = 0;           // 0: from the first client
-  std::vector<Rank> expected_ranks;  // of this host, where known; else those that attach
+  std::string job_id;                           // the generation's token
+  std::string host;                             // of this node, distinct in the job
+  int32_t pid = 0;                              // told to clients
+  uint32_t world_size = 0;                      // 0: from the first client
+  std::vector<Rank> expected_ranks;             // of this host, where known; else those that attach
+  size_t message_bytes_max = kMaxMessageBytes;  // of one message to another node
   RoleTimes times;
 };
 

@@ -5,13 +5,6 @@
 
 namespace shoal {
 
-namespace {
-
-constexpr size_t kMaxDecisionsRemembered = 1024;
-constexpr TimeNs kPublishRetry = 1000 * kMillisecond;
-
-}  // namespace
-
 // --- reporting ---
 
 bool ShardWriter::all_here_written(const Save& save) const {
@@ -90,6 +83,8 @@ void ShardWriter::fail(TimeNs now, const AttemptKey& key, Rank rank, Status why,
 void ShardWriter::on_message(TimeNs now, const WireBody& body, EffectWriter& out) {
   if (const auto* decided = std::get_if<wire::Decided>(&body)) {
     if (saves_.contains(decided->key)) settle(decided->key, decided->committed, decided->cause, out);
+  } else if (const auto* undecided = std::get_if<wire::Undecided>(&body)) {
+    on_undecided(undecided->key, undecided->why, out);
   } else if (const auto* pending = std::get_if<wire::Pending>(&body)) {
     auto found = saves_.find(pending->key);
     if (found == saves_.end() || found->second.resend == 0) return;
@@ -106,37 +101,39 @@ void ShardWriter::on_message(TimeNs now, const WireBody& body, EffectWriter& out
   }
 }
 
-void ShardWriter::give_up(const AttemptKey& key, EffectWriter& out) {
+void ShardWriter::give_up(const AttemptKey& key, const std::string& cause, EffectWriter& out) {
   auto found = saves_.find(key);
-  if (found == saves_.end()) return;
+  if (found == saves_.end() || found->second.deciding) return;
   Save& save = found->second;
-  save.deadline = 0;
   save.deciding = true;
-  std::string cause = !save.failure.ok()
-                          ? "rank " + std::to_string(save.failed_rank) + ": " + save.failure.to_string()
-                          : "host " + facts_.host + " heard no decision within " +
-                                human_seconds(facts_.times.node_deadline_ms / 1e3);
+  publish_tombstone(key,
+                    save.failure.ok()
+                        ? cause
+                        : "rank " + std::to_string(save.failed_rank) + ": " + save.failure.to_string(),
+                    out);
+}
+
+void ShardWriter::publish_tombstone(const AttemptKey& key, const std::string& cause, EffectWriter& out) {
   operations_.start(
       operation::PublishDecision{key, Tombstone{Tombstone::Reason::aborted, cause.substr(0, kMaxCauseBytes)}},
-      out, [this, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+      out, [this, key, cause](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
         auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
         if (!saves_.contains(key)) return;
-        if (!decision.ok()) {
-          undecidable(key, decision.status(), then_out);
-          timers_.set(now + kPublishRetry, then_out,
-                      [this, key](TimeNs, EffectWriter& retry_out) { give_up(key, retry_out); });
-          return;
-        }
+        if (!decision.ok()) return publish_failed(now, key, cause, decision.status(), then_out);
         settle(key, (*decision)->committed(), (*decision)->committed() ? "" : (*decision)->tombstone().cause,
                then_out);
       });
 }
 
+Status ShardWriter::not_decided(const Save& save, const Status& why) {
+  const Status& first = save.failure.ok() ? why : save.failure;
+  return Status(first.code(), "not decided: " + first.message());
+}
+
 void ShardWriter::undecidable(const AttemptKey& key, const Status& why, EffectWriter& out) {
   Save& save = saves_.at(key);
   if (!save.told_undecided.empty()) return;
-  const Status& first = save.failure.ok() ? why : save.failure;
-  const Status told(first.code(), "not decided: " + first.message());
+  const Status told = not_decided(save, why);
   out.warning(to_string(key) + ": " + told.to_string() + "; publishing: " + why.to_string());
   save.told_undecided = save.without_share;
   for (auto& [rank, share] : save.shares) {
@@ -148,16 +145,34 @@ void ShardWriter::undecidable(const AttemptKey& key, const Status& why, EffectWr
   for (ClientId client : save.told_undecided) tell_outcome(client, key, told, {}, out);
 }
 
-void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
+void ShardWriter::publish_failed(TimeNs now, const AttemptKey& key, const std::string& cause,
+                                 const Status& why, EffectWriter& out) {
+  undecidable(key, why, out);
+  const TimeNs again_at = saves_.at(key).retries.next_at(now, why);
+  if (again_at != 0) {
+    timers_.set(again_at, out, [this, key, cause](TimeNs, EffectWriter& retry_out) {
+      if (saves_.contains(key)) publish_tombstone(key, cause, retry_out);
+    });
+    return;
+  }
+  const Status told = not_decided(saves_.at(key), why);
+  for (ClientId client : close_save(key, Outcome{false, told.message()}, out)) {
+    tell_outcome(client, key, told, {}, out);
+  }
+}
+
+void ShardWriter::on_undecided(const AttemptKey& key, const Status& why, EffectWriter& out) {
+  give_up(key, "the coordinator: " + why.to_string(), out);
+}
+
+std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, Outcome outcome, EffectWriter& out) {
   auto found = saves_.find(key);
   Save save = std::move(found->second);
   saves_.erase(found);
   timers_.cancel(&save.resend, out);
   timers_.cancel(&save.partial, out);
   timers_.cancel(&save.deadline, out);
-  decided_.emplace(key,
-                   Outcome{committed, committed ? "what this rank had staged before is committed" : cause});
-  if (decided_.size() > kMaxDecisionsRemembered) decided_.erase(decided_.begin());
+  decided_.put(key, std::move(outcome));
   std::vector<ClientId> told(save.without_share.begin(), save.without_share.end());
   for (auto& [rank, share] : save.shares) {
     told.push_back(share.listener);
@@ -169,6 +184,12 @@ void ShardWriter::settle(const AttemptKey& key, bool committed, const std::strin
     }
   }
   std::erase_if(told, [&](ClientId client) { return save.told_undecided.contains(client); });
+  return told;
+}
+
+void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
+  std::vector<ClientId> told = close_save(
+      key, Outcome{committed, committed ? "what this rank had staged before is committed" : cause}, out);
   if (committed) return read_and_tell(key, std::move(told), out);
   for (ClientId client : told) tell_outcome(client, key, Status(Code::aborted, cause), {}, out);
 }
@@ -194,6 +215,49 @@ void ShardWriter::tell_outcome(ClientId client, const AttemptKey& key, const Sta
                                Metadata metadata, EffectWriter& out) {
   if (!clients_.contains(client)) return;
   out.to_client(client, local::Decided{key.step, key.attempt, outcome, std::move(metadata)});
+}
+
+// --- draining ---
+
+std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) const {
+  if (save.deciding || !save.failure.ok()) return std::nullopt;  // it ends by itself
+  if (!world_ && !save.shares.empty()) {
+    return Failure{save.shares.begin()->first,
+                   Status(Code::unavailable, "its node was stopped before there was a roster")};
+  }
+  std::set<Rank> awaited(facts_.expected_ranks.begin(), facts_.expected_ranks.end());
+  for (const auto& [rank, client] : attached_) awaited.insert(rank);
+  for (Rank rank : awaited) {
+    if (save.shares.contains(rank)) continue;
+    return Failure{rank, Status(Code::unavailable, "it had not staged this save when its node was stopped")};
+  }
+  return std::nullopt;
+}
+
+void ShardWriter::consider_drain(TimeNs now, EffectWriter& out) {
+  if (saves_.empty() && late_.empty() && reading_ == 0) {
+    draining_ = false;
+    timers_.cancel(&drain_timer_, out);
+    return out.drained();
+  }
+  if (drain_timer_ != 0) return;
+  bool is_hopeless = coordinator_lost_;
+  for (const auto& [key, save] : saves_) is_hopeless = is_hopeless || hopeless(save);
+  if (!is_hopeless || saves_.empty()) return;
+  drain_timer_ = timers_.set(
+      now + facts_.times.drain_patience_ms * kMillisecond, out,
+      [this](TimeNs then_now, EffectWriter& then_out) { drain_patience_over(then_now, then_out); });
+}
+
+void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
+  drain_timer_ = 0;
+  std::map<AttemptKey, std::optional<Failure>> failures;
+  for (const auto& [key, save] : saves_) failures.emplace(key, hopeless(save));
+  for (const auto& [key, failure] : failures) {
+    if (failure) fail(now, key, failure->rank, failure->why, out);
+    if (!coordinator_lost_) continue;
+    give_up(key, "host " + facts_.host + " was stopped while the coordinator could not be reached", out);
+  }
 }
 
 }  // namespace shoal

@@ -23,6 +23,7 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
   } else if (const auto* done = std::get_if<event::OperationDone>(&event)) {
     operations_.done(now, *done, out);
   } else if (const auto* received = std::get_if<event::Received>(&event)) {
+    if (received->from == kCoordinatorNode) coordinator_lost_ = false;
     on_message(now, *received->message.body, out);
   } else if (const auto* timer = std::get_if<event::TimerFired>(&event)) {
     timers_.fired(now, *timer, out);
@@ -34,14 +35,13 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
   } else if (const auto* lost = std::get_if<event::ClientLost>(&event)) {
     on_client_lost(now, lost->client, out);
   } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
-    if (peer->node == kCoordinatorNode) resend_all(now, out);
+    if (peer->node != kCoordinatorNode) return;
+    coordinator_lost_ = true;
+    resend_all(now, out);
   } else if (std::get_if<event::Drain>(&event)) {
     draining_ = true;
   }
-  if (draining_ && saves_.empty() && reading_ == 0) {
-    draining_ = false;
-    out.drained();
-  }
+  if (draining_) consider_drain(now, out);
 }
 
 // --- clients ---
@@ -176,9 +176,16 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
 std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs now, const AttemptKey& key,
                                                                          EffectWriter& out) {
   auto found = saves_.emplace(key, Save(facts_.times)).first;
-  found->second.deadline =
-      timers_.set(now + facts_.times.node_deadline_ms * kMillisecond, out,
-                  [this, key](TimeNs, EffectWriter& then_out) { give_up(key, then_out); });
+  found->second.deadline = timers_.set(now + facts_.times.node_deadline_ms * kMillisecond, out,
+                                       [this, key](TimeNs, EffectWriter& then_out) {
+                                         auto open = saves_.find(key);
+                                         if (open == saves_.end()) return;
+                                         open->second.deadline = 0;
+                                         give_up(key,
+                                                 "host " + facts_.host + " heard no decision within " +
+                                                     human_seconds(facts_.times.node_deadline_ms / 1e3),
+                                                 then_out);
+                                       });
   for (Rank rank : lost_) fail(now, key, rank, trainer_ended(), out);
   return found;
 }
@@ -340,6 +347,11 @@ void ShardWriter::release_late(const AttemptKey& key, Rank rank, EffectWriter& o
   late_.erase(late);
   free_slab(key, share, out);
   forget_if_unused(share.client, out);
+  auto others = late_.lower_bound({key, 0});
+  if (others != late_.end() && others->first.first == key) return;
+  // The sweep after the abort may have come before these files: this makes the coordinator sweep once more.
+  out.send(kCoordinatorNode, RoleKind::coordinator,
+           wire::SaveFailed{key, rank, Status(Code::aborted, "its files were written after the abort")});
 }
 
 void ShardWriter::share_written(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {

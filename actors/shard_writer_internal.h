@@ -5,15 +5,20 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "actors/continuations.h"
+#include "actors/publishing.h"
+#include "actors/recent_map.h"
 #include "actors/role.h"
 
 namespace shoal {
+
+inline constexpr size_t kMaxOutcomesRemembered = 1024;
 
 class ShardWriter final : public Role {
  public:
@@ -49,7 +54,12 @@ class ShardWriter final : public Role {
     bool partial_due = false;
     TimerId resend = 0, partial = 0, deadline = 0;
     Backoff backoff;
-    explicit Save(const RoleTimes& times) : backoff(times) {}
+    PublishRetries retries;
+    explicit Save(const RoleTimes& times) : backoff(times), retries(times) {}
+  };
+  struct Failure {
+    Rank rank = 0;
+    Status why;
   };
   struct Outcome {
     bool committed = false;
@@ -108,15 +118,29 @@ class ShardWriter final : public Role {
 
   // --- the decision ---
   void on_message(TimeNs now, const WireBody& body, EffectWriter& out);
-  // No word within this node's own deadline: it publishes the tombstone itself and obeys whatever stands.
-  void give_up(const AttemptKey& key, EffectWriter& out);
+  // This node publishes the tombstone itself and obeys whatever stands. `cause`: where nothing failed here.
+  void give_up(const AttemptKey& key, const std::string& cause, EffectWriter& out);
+  void publish_tombstone(const AttemptKey& key, const std::string& cause, EffectWriter& out);
+  // Tells the clients, and tries again while that may help.
+  void publish_failed(TimeNs now, const AttemptKey& key, const std::string& cause, const Status& why,
+                      EffectWriter& out);
+  static Status not_decided(const Save& save, const Status& why);
   // The root takes no decision: clients wait for one no longer, and hear nothing more of this attempt. What
-  // stands is unknown; the tombstone is tried again until something does.
+  // stands is unknown.
   void undecidable(const AttemptKey& key, const Status& why, EffectWriter& out);
+  void on_undecided(const AttemptKey& key, const Status& why, EffectWriter& out);
   void settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out);
   void read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out);
+  // Takes the save out of those in flight. Returns the clients that are to be told.
+  std::vector<ClientId> close_save(const AttemptKey& key, Outcome outcome, EffectWriter& out);
   void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, Metadata metadata,
                     EffectWriter& out);
+
+  // --- draining ---
+  // Why nobody here can complete this save any more; nothing: somebody may.
+  std::optional<Failure> hopeless(const Save& save) const;
+  void consider_drain(TimeNs now, EffectWriter& out);
+  void drain_patience_over(TimeNs now, EffectWriter& out);
 
   const NodeFacts facts_;
   PendingOperations operations_;
@@ -131,9 +155,11 @@ class ShardWriter final : public Role {
   std::map<Rank, SavePlanPtr> plans_;
   std::map<AttemptKey, Save> saves_;                   // in flight
   std::map<std::pair<AttemptKey, Rank>, Share> late_;  // decided while a file was still being written
-  std::map<AttemptKey, Outcome> decided_;              // the newest kMaxDecisionsRemembered
-  size_t reading_ = 0;                                 // manifests being read for clients
+  RecentMap<AttemptKey, Outcome> decided_{kMaxOutcomesRemembered};
+  size_t reading_ = 0;             // manifests being read for clients
+  bool coordinator_lost_ = false;  // and nothing heard of it since
   bool draining_ = false;
+  TimerId drain_timer_ = 0;
 };
 
 }  // namespace shoal

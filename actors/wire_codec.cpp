@@ -111,6 +111,12 @@ struct Encoder {
     superseded.setEpoch(body.epoch);
     superseded.setAddress(text_of(body.address));
   }
+  void operator()(const wire::Undecided& body) {
+    auto undecided = out.initUndecided();
+    write(undecided.initKey(), body.key);
+    undecided.setCode(static_cast<uint16_t>(body.why.code()));
+    undecided.setCause(text_of(cause_of(body.why.message())));
+  }
 };
 
 Status malformed(std::string_view what) {
@@ -268,16 +274,28 @@ Result<WireBody> read_shards_written(schema::Message::ShardsWritten::Reader in) 
   return WireBody(std::move(body));
 }
 
+// What went wrong elsewhere, into `*why`.
+Status read_failure(uint16_t code, capnp::Text::Reader text, Status* why) {
+  if (code == 0) return malformed("failure: its code is ok");
+  SHOAL_ASSIGN_OR_RETURN(std::string cause, read_line(text, kMaxCauseBytes, "cause"));
+  bool is_known = code <= static_cast<uint16_t>(Code::internal);  // codes may be appended by newer programs
+  *why = Status(is_known ? static_cast<Code>(code) : Code::internal, std::move(cause));
+  return ok_status();
+}
+
 Result<WireBody> read_save_failed(schema::Message::SaveFailed::Reader in) {
   wire::SaveFailed body;
   body.key = read_key(in.getKey());
   body.rank = in.getRank();
   if (body.rank >= kMaxWorldSize) return malformed("rank");
-  uint16_t code = in.getCode();
-  if (code == 0) return malformed("failure: its code is ok");
-  SHOAL_ASSIGN_OR_RETURN(std::string cause, read_line(in.getCause(), kMaxCauseBytes, "cause"));
-  bool is_known = code <= static_cast<uint16_t>(Code::internal);  // codes may be appended by newer programs
-  body.why = Status(is_known ? static_cast<Code>(code) : Code::internal, std::move(cause));
+  SHOAL_RETURN_IF_ERROR(read_failure(in.getCode(), in.getCause(), &body.why));
+  return WireBody(std::move(body));
+}
+
+Result<WireBody> read_undecided(schema::Message::Undecided::Reader in) {
+  wire::Undecided body;
+  body.key = read_key(in.getKey());
+  SHOAL_RETURN_IF_ERROR(read_failure(in.getCode(), in.getCause(), &body.why));
   return WireBody(std::move(body));
 }
 
@@ -320,6 +338,8 @@ Result<WireBody> read_body(schema::Message::Reader in) {
       return read_decided(in.getDecided());
     case schema::Message::SUPERSEDED:
       return read_superseded(in.getSuperseded());
+    case schema::Message::UNDECIDED:
+      return read_undecided(in.getUndecided());
   }
   return Status(Code::version, fmt::format("a message of kind {}, which this program does not know",
                                            static_cast<uint16_t>(in.which())));

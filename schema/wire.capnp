@@ -107,5 +107,10 @@ struct Message {
       epoch @25 :UInt32;
       address @26 :Text;
     }
+    undecided :group {                 # Coordinator -> ShardWriter: no decision could be published; decide
+      key @27 :AttemptKey;             # by your own means
+      code @28 :UInt16;
+      cause @29 :Text;
+    }
   }
 }

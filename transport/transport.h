@@ -55,6 +55,8 @@ class TransportHandler {
   // Once a session, also when it never came up: connection refused, handshake refused (its reason and code),
   // dead, silent, malformed frame. Nothing of this peer follows.
   virtual void on_peer_lost(PeerId peer, const Status& why) = 0;
+  // Somebody at the door was turned away, in the handshake. `why` names who, where that is known.
+  virtual void on_refused(const std::string& /*address*/, const Status& /*why*/) {}
 };
 
 struct TransportStats {

@@ -152,4 +152,9 @@ void PeerLinks::on_peer_lost(PeerId peer, const Status& why) {
   if (events_ != nullptr && was_up) events_->peer_lost(node, why);
 }
 
+void PeerLinks::on_refused(const std::string& address, const Status& why) {
+  std::lock_guard lock(mutex_);
+  if (events_ != nullptr) events_->peer_refused(address, why);
+}
+
 }  // namespace shoal

@@ -28,6 +28,7 @@ class PeerEvents {
   virtual bool received(NodeId from, WireMessage message, size_t encoded_bytes) = 0;
   virtual void peer_up(NodeId node, const Identity& identity) = 0;
   virtual void peer_lost(NodeId node, const Status& why) = 0;
+  virtual void peer_refused(const std::string& address, const Status& why) = 0;
 };
 
 class PeerLinks final : public TransportHandler {
@@ -55,6 +56,7 @@ class PeerLinks final : public TransportHandler {
   void on_peer_up(PeerId peer, const Identity& identity) override;
   void on_message(PeerId peer, Bytes message) override;
   void on_peer_lost(PeerId peer, const Status& why) override;
+  void on_refused(const std::string& address, const Status& why) override;
 
  private:
   std::optional<PeerId> session_to(NodeId to);

@@ -134,6 +134,13 @@ void NodeWiring::peer_lost(NodeId node, const Status& why) {
   host_.load()->post_all(event::PeerLost{node, why});
 }
 
+void NodeWiring::peer_refused(const std::string& address, const Status& why) {
+  std::optional<uint64_t> left_out = refusals_.take(now());
+  if (!left_out) return;
+  std::string others = *left_out == 0 ? "" : fmt::format(" ({} more were refused before)", *left_out);
+  log_.warning(fmt::format("refused {}: {}{}", address, why.message(), others));
+}
+
 std::string reachable_address(const std::string& listen_address, const std::string& host_name) {
   auto address = parse_host_port(listen_address);
   if (!address.ok() || (address->host != "0.0.0.0" && address->host != "::")) return listen_address;

@@ -13,6 +13,7 @@
 
 #include "actors/caf/caf_host.h"
 #include "actors/node/activity.h"
+#include "actors/node/line_budget.h"
 #include "actors/node/local_server.h"
 #include "actors/node/log.h"
 #include "actors/node/peer_links.h"
@@ -21,6 +22,10 @@
 #include "actors/node/stats.h"
 
 namespace shoal {
+
+// Lines about peers that were refused: so many at once, then one in so many milliseconds.
+inline constexpr uint32_t kRefusalLinesAtOnce = 10;
+inline constexpr uint32_t kRefusalLineMs = 10'000;
 
 class NodeWiring final : public HostServices, public LocalEvents, public PeerEvents {
  public:
@@ -50,6 +55,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   bool received(NodeId from, WireMessage message, size_t encoded_bytes) override;
   void peer_up(NodeId node, const Identity& identity) override;
   void peer_lost(NodeId node, const Status& why) override;
+  void peer_refused(const std::string& address, const Status& why) override;
 
  private:
   void post_from_client(RoleKind role, ClientId client, const std::shared_ptr<const LocalMessage>& message);
@@ -61,6 +67,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   Activity& activity_;
   const NodeReport& report_;
   const std::function<void(std::string_view operation, bool is_done)> around_operation_;
+  LineBudget refusals_{kRefusalLinesAtOnce, kRefusalLineMs};  // of the transport's thread
   std::atomic<CafHost*> host_{nullptr};
   std::atomic<LocalServer*> server_{nullptr};
   std::atomic<bool> refuses_clients_{false};

@@ -7,6 +7,8 @@
 
 #include <thread>
 
+#include "actors/node/line_budget.h"
+
 namespace shoal::testing {
 namespace {
 
@@ -45,7 +47,11 @@ struct Heard final : PeerEvents {
   }
   void peer_up(NodeId node, const Identity&) override { up.push_back(node); }
   void peer_lost(NodeId node, const Status&) override { lost.push_back(node); }
+  void peer_refused(const std::string& address, const Status& why) override {
+    refused.push_back(address + ": " + why.message());
+  }
   std::vector<NodeId> from_nodes, up, lost;
+  std::vector<std::string> refused;
 };
 
 WireMessage pending() {
@@ -141,6 +147,30 @@ TEST(PeerLinks, SayWhereNobodyWasFoundAndWhy) {
   Status refused = links.find_coordinator(0, [] { return false; }).status();
   EXPECT_EQ(refused.code(), Code::refused);
   EXPECT_THAT(refused.message(), HasSubstr("the jobs differ"));
+}
+
+TEST(PeerLinks, TellWhoWasRefused) {
+  FakeTransport transport;
+  Heard heard;
+  PeerLinks links(transport, "");
+  links.on_refused("10.0.0.9:7", Status(Code::refused, "before anybody listens"));
+  links.serve(heard);
+  links.on_refused("10.0.0.9:7", Status(Code::refused, "the tokens differ"));
+  EXPECT_THAT(heard.refused, ElementsAre("10.0.0.9:7: the tokens differ"));
+}
+
+TEST(ALineBudget, LetsSoManyThroughAtOnceAndCountsTheOthers) {
+  LineBudget budget(2, 1000);
+  TimeNs now = 1;
+  EXPECT_EQ(budget.take(now), 0u);
+  EXPECT_EQ(budget.take(now), 0u);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(budget.take(now), std::nullopt);
+  EXPECT_EQ(budget.take(now + 1000 * kMillisecond), 5u);
+  EXPECT_EQ(budget.take(now + 1000 * kMillisecond), std::nullopt);
+  now += 1'000'000 * kMillisecond;  // no more is saved up
+  EXPECT_EQ(budget.take(now), 1u);
+  EXPECT_EQ(budget.take(now), 0u);
+  EXPECT_EQ(budget.take(now), std::nullopt);
 }
 
 }  // namespace

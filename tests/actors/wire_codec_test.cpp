@@ -48,6 +48,7 @@ std::vector<WireMessage> samples() {
       message_of(wire::Pending{kKey}, coordinator, writer),
       message_of(wire::Decided{kKey, false, "rank 2: /root: full"}, coordinator, writer),
       message_of(wire::Superseded{7, "host-b:4000"}, coordinator, planner),
+      message_of(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")}, coordinator, writer),
   };
 }
 
@@ -96,6 +97,9 @@ TEST(Wire, ValuesComeBackWhole) {
   wire::Decided decided = passed_on(wire::Decided{kKey, true, ""});
   EXPECT_TRUE(decided.committed);
   EXPECT_EQ(passed_on(wire::Superseded{7, "host-b:4000"}).address, "host-b:4000");
+  wire::Undecided undecided = passed_on(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")});
+  EXPECT_EQ(undecided.key, kKey);
+  EXPECT_EQ(undecided.why, Status(Code::refused, "/root: read-only"));
 }
 
 TEST(Wire, CausesAreCutAndMadeOneLine) {
@@ -258,7 +262,8 @@ TEST(Describe, SaysKindKeysAndCounts) {
                          "RosterIs: 4 ranks, 1 layout", "JoinRefused: two hosts are called 'a'",
                          "ShardsWritten step 3 (g1a1): 2 ranks, 3 files",
                          "SaveFailed step 3 (g1a1): rank 2: no space: /root: full", "Pending step 3 (g1a1)",
-                         "Decided step 3 (g1a1): aborted: rank 2: /root: full", "Superseded: epoch 7"));
+                         "Decided step 3 (g1a1): aborted: rank 2: /root: full", "Superseded: epoch 7",
+                         "Undecided step 3 (g1a1): refused: /root: read-only"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }

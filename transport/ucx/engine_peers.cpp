@@ -124,7 +124,7 @@ void Engine::report_up(Peer& peer) {
   handler_.on_peer_up(peer.id, peer.session->peer());
 }
 
-// A listener's session that never came up is a stranger's: it is counted, and nobody else hears of it.
+// A listener's session that never came up is a stranger's: it is counted, and only the refusal is told.
 void Engine::end_peer(Peer& peer, bool said_why) {
   peer.is_over = true;
   if (!peer.is_connector && !peer.was_reported_up) --unproven_;
@@ -141,7 +141,11 @@ void Engine::end_peer(Peer& peer, bool said_why) {
     stats.peers_lost += was_up ? 1 : 0;
     stats.handshakes_refused += was_refused ? 1 : 0;
   });
-  if (stage_ == Stage::parting || (!peer.is_connector && !was_up)) return;
+  if (stage_ == Stage::parting) return;
+  if (!peer.is_connector && !was_up) {
+    if (was_refused) handler_.on_refused(peer.address, peer.session->end_reason());
+    return;
+  }
   handler_.on_peer_lost(peer.id, peer.session->end_reason());
 }
 

@@ -1,0 +1,266 @@
+// Coordinator: attempts, from the first word of one until its decision is told.
+#include <utility>
+
+#include "actors/coordinator_internal.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr size_t kRanksNamed = 8;  // in a cause
+
+size_t size_of(const wire::ShardsWritten& report) {
+  return sizeof(report) + report.plans.size() * sizeof(wire::RankPlan) +
+         report.files.size() * sizeof(wire::WrittenFile);
+}
+
+}  // namespace
+
+bool Coordinator::answer_decided(NodeId to, const AttemptKey& key, EffectWriter& out) {
+  auto found = decided_.find(key);
+  if (found == decided_.end()) return false;
+  const Outcome& outcome = found->second;
+  if (!outcome.undecided.ok()) {
+    out.send(to, RoleKind::shard_writer, wire::Undecided{key, outcome.undecided});
+    return true;
+  }
+  out.send(to, RoleKind::shard_writer, wire::Decided{key, outcome.committed, outcome.cause});
+  if (!outcome.committed) sweep(key, out);  // what this node has written since the last one
+  return true;
+}
+
+Coordinator::Attempt* Coordinator::open_attempt(TimeNs now, const AttemptKey& key, EffectWriter& out) {
+  if (key.generation != facts_.generation) return nullptr;
+  auto found = attempts_.find(key);
+  if (found != attempts_.end()) return &found->second;
+  if (attempts_.size() >= kMaxAttemptsInFlight) return nullptr;  // reports are resent
+  Attempt& attempt = attempts_.emplace(key, Attempt(facts_.times)).first->second;
+  attempt.deadline =
+      timers_.set(now + facts_.times.attempt_deadline_ms * kMillisecond, out,
+                  [this, key](TimeNs, EffectWriter& then_out) { deadline_passed(key, then_out); });
+  // It may have been decided before this coordinator began, or by a node.
+  operations_.start(operation::ReadDecision{key}, out,
+                    [this, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      if (decision.ok()) return decided(key, *decision, then_out);
+                      auto open = attempts_.find(key);
+                      if (open == attempts_.end() || open->second.phase != Phase::asking) return;
+                      open->second.phase = Phase::gathering;
+                      take_early(key, then_out);
+                    });
+  return &attempt;
+}
+
+void Coordinator::on_written(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out) {
+  nodes_.insert(from);
+  if (answer_decided(from, report.key, out)) return;
+  Attempt* attempt = open_attempt(now, report.key, out);
+  if (attempt == nullptr) return;
+  out.send(from, RoleKind::shard_writer, wire::Pending{report.key});
+  if (attempt->phase == Phase::publishing) return;
+  if (attempt->phase == Phase::asking || !plans_) return keep_early(*attempt, from, report);
+  take(report, out);
+}
+
+// A node's later report says all that its earlier ones said.
+void Coordinator::keep_early(Attempt& attempt, NodeId from, const wire::ShardsWritten& report) {
+  auto kept = attempt.early.find(from);
+  const size_t kept_bytes = kept == attempt.early.end() ? 0 : size_of(kept->second);
+  if (early_bytes_ - kept_bytes + size_of(report) > kMaxEarlyReportBytes) return;
+  early_bytes_ += size_of(report) - kept_bytes;
+  attempt.early.insert_or_assign(from, report);
+}
+
+void Coordinator::forget_early(Attempt& attempt) {
+  for (const auto& [node, report] : attempt.early) early_bytes_ -= size_of(report);
+  attempt.early.clear();
+}
+
+void Coordinator::take_early(const AttemptKey& key, EffectWriter& out) {
+  auto found = attempts_.find(key);
+  if (found == attempts_.end() || found->second.phase != Phase::gathering || !plans_) return;
+  const std::map<NodeId, wire::ShardsWritten> early = found->second.early;
+  forget_early(found->second);
+  for (const auto& [node, report] : early) take(report, out);
+}
+
+void Coordinator::take(const wire::ShardsWritten& report, EffectWriter& out) {
+  auto found = attempts_.find(report.key);
+  if (found == attempts_.end() || found->second.phase != Phase::gathering) return;
+  if (Status status = plans_->check(report); !status.ok()) return abort(report.key, status.message(), out);
+  Attempt& attempt = found->second;
+  for (const wire::RankPlan& plan : report.plans) attempt.reported.try_emplace(plan.rank);
+  for (const wire::WrittenFile& file : report.files) {
+    auto& files = attempt.reported[file.rank];
+    if (files.size() == file.index) files.push_back(file);
+  }
+  if (attempt.reported.size() == plans_->world().roster.world_size()) commit(report.key, attempt, out);
+}
+
+void Coordinator::commit(const AttemptKey& key, Attempt& attempt, EffectWriter& out) {
+  attempt.phase = Phase::publishing;
+  Manifest manifest;
+  manifest.world = plans_->world_ptr();
+  manifest.options = plans_->options();
+  for (const auto& [rank, files] : attempt.reported) {
+    for (const wire::WrittenFile& file : files) {
+      manifest.files.push_back(
+          {shard_file_name(rank, file.index), file.size, file.header_digest, rank, file.index});
+      manifest.payload_bytes += file.payload_bytes;
+    }
+  }
+  operations_.start(operation::CheckFiles{key, manifest.files}, out,
+                    [this, key, manifest](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto found = attempts_.find(key);
+                      if (found == attempts_.end()) return;
+                      if (Status status = result.status(); !status.ok()) {
+                        found->second.phase = Phase::gathering;
+                        return abort(key, status.message(), then_out);
+                      }
+                      publish(key, manifest, then_out);
+                    });
+}
+
+void Coordinator::abort(const AttemptKey& key, const std::string& cause, EffectWriter& out) {
+  auto found = attempts_.find(key);
+  if (found == attempts_.end() || found->second.phase == Phase::publishing) return;
+  found->second.phase = Phase::publishing;
+  publish(key, Tombstone{Tombstone::Reason::aborted, cause.substr(0, kMaxCauseBytes)}, out);
+}
+
+void Coordinator::publish(const AttemptKey& key, std::variant<Manifest, Tombstone> body, EffectWriter& out) {
+  operations_.start(operation::PublishDecision{key, body}, out,
+                    [this, key, body](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      if (decision.ok()) return decided(key, *decision, then_out);
+                      publish_failed(now, key, body, decision.status(), then_out);
+                    });
+}
+
+// What stands is unknown; asking again with the same name is safe.
+void Coordinator::publish_failed(TimeNs now, const AttemptKey& key, std::variant<Manifest, Tombstone> body,
+                                 const Status& why, EffectWriter& out) {
+  auto found = attempts_.find(key);
+  if (found == attempts_.end()) return;
+  const TimeNs again_at = found->second.retries.next_at(now, why);
+  if (again_at == 0) return leave_undecided(key, why, out);
+  out.warning(to_string(key) + ": " + why.to_string());
+  timers_.set(again_at, out, [this, key, body = std::move(body)](TimeNs, EffectWriter& retry_out) {
+    if (attempts_.contains(key)) publish(key, body, retry_out);
+  });
+}
+
+// The nodes publish a tombstone by their own means, or tell why nobody can.
+void Coordinator::leave_undecided(const AttemptKey& key, const Status& why, EffectWriter& out) {
+  close_attempt(key, out);
+  const Outcome outcome{false, "", why.with_context("no decision could be published")};
+  decided_.put(key, outcome);
+  tell(key, outcome, out);
+  out.warning(to_string(key) + " is left undecided: " + outcome.undecided.to_string());
+}
+
+void Coordinator::on_failed(TimeNs now, NodeId from, const wire::SaveFailed& failed, EffectWriter& out) {
+  nodes_.insert(from);
+  if (answer_decided(from, failed.key, out)) return;
+  Attempt* attempt = open_attempt(now, failed.key, out);
+  if (attempt == nullptr || attempt->phase == Phase::publishing) return;
+  abort(failed.key, "rank " + std::to_string(failed.rank) + ": " + failed.why.to_string(), out);
+}
+
+void Coordinator::deadline_passed(const AttemptKey& key, EffectWriter& out) {
+  auto found = attempts_.find(key);
+  if (found == attempts_.end()) return;
+  found->second.deadline = 0;
+  abort(key,
+        what_is_missing(found->second) + " within " + human_seconds(facts_.times.attempt_deadline_ms / 1e3),
+        out);
+}
+
+std::string Coordinator::what_is_missing(const Attempt& attempt) const {
+  if (!plans_) {
+    return "no roster: only " + std::to_string(gathering_.ranks_known()) + " of " +
+           std::to_string(gathering_.world_size()) + " ranks said what they hold";
+  }
+  std::string names;
+  size_t missing = 0;
+  for (Rank rank = 0; rank < plans_->world().roster.world_size(); ++rank) {
+    if (attempt.reported.contains(rank)) continue;
+    if (++missing <= kRanksNamed) names += (missing == 1 ? "" : ", ") + std::to_string(rank);
+  }
+  if (missing > kRanksNamed) names += " and " + std::to_string(missing - kRanksNamed) + " more";
+  return (missing == 1 ? "rank " : "ranks ") + names + " did not report";
+}
+
+void Coordinator::close_attempt(const AttemptKey& key, EffectWriter& out) {
+  auto found = attempts_.find(key);
+  timers_.cancel(&found->second.deadline, out);
+  forget_early(found->second);
+  attempts_.erase(found);
+}
+
+void Coordinator::decided(const AttemptKey& key, const std::shared_ptr<const Decision>& decision,
+                          EffectWriter& out) {
+  if (!attempts_.contains(key)) return;
+  close_attempt(key, out);
+  const Outcome outcome{decision->committed(), decision->committed() ? "" : decision->tombstone().cause, {}};
+  decided_.put(key, outcome);
+  ++telling_;
+  operations_.start(operation::RecordDecision{decision}, out,
+                    [this, key, outcome](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      --telling_;
+                      if (!result.ok()) {
+                        // The catalog is an index of the root: the decision stands without it.
+                        then_out.warning("catalog: " + result.status().to_string());
+                      }
+                      tell(key, outcome, then_out);
+                      then_out.info(to_string(key) + (outcome.committed ? std::string(" is committed")
+                                                                        : " is aborted: " + outcome.cause));
+                      if (outcome.committed) return;
+                      sweep(key, then_out);
+                      sweep_later(now, key, then_out);
+                    });
+}
+
+void Coordinator::tell(const AttemptKey& key, const Outcome& outcome, EffectWriter& out) {
+  for (NodeId node : nodes_) {
+    if (outcome.undecided.ok()) {
+      out.send(node, RoleKind::shard_writer, wire::Decided{key, outcome.committed, outcome.cause});
+    } else {
+      out.send(node, RoleKind::shard_writer, wire::Undecided{key, outcome.undecided});
+    }
+  }
+}
+
+// --- draining ---
+
+bool Coordinator::may_complete(const Attempt& attempt) const {
+  if (attempt.phase == Phase::publishing) return true;
+  const bool alone = nodes_.empty() || (nodes_.size() == 1 && nodes_.contains(kThisNode));
+  return plans_ && !alone;
+}
+
+void Coordinator::consider_drain(TimeNs now, EffectWriter& out) {
+  if (attempts_.empty() && telling_ == 0) {
+    draining_ = false;
+    timers_.cancel(&drain_timer_, out);
+    return out.drained();
+  }
+  if (drain_timer_ != 0) return;
+  bool is_hopeless = false;
+  for (const auto& [key, attempt] : attempts_) is_hopeless = is_hopeless || !may_complete(attempt);
+  if (!is_hopeless) return;
+  drain_timer_ = timers_.set(
+      now + facts_.times.drain_patience_ms * kMillisecond, out, [this](TimeNs, EffectWriter& then_out) {
+        drain_timer_ = 0;
+        std::vector<AttemptKey> hopeless;
+        for (const auto& [key, attempt] : attempts_) {
+          if (!may_complete(attempt)) hopeless.push_back(key);
+        }
+        for (const AttemptKey& key : hopeless) {
+          abort(key, what_is_missing(attempts_.at(key)) + " before the coordinator was told to stop",
+                then_out);
+        }
+      });
+}
+
+}  // namespace shoal

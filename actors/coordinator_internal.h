@@ -1,0 +1,123 @@
+// Coordinator: one a run. Makes the roster of a generation, decides attempts, and tells. docs/protocol.md.
+//
+// Its memory is a cache: whatever it forgets when it dies, the root decides. The first file under an
+// attempt's decision name stands, whoever wrote it. Events, joining and what earlier incarnations left:
+// coordinator.cpp; attempts: coordinator_attempts.cpp.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "actors/attempt_watch.h"
+#include "actors/coordinator_plans.h"
+#include "actors/publishing.h"
+#include "actors/recent_map.h"
+#include "actors/roster_gathering.h"
+
+namespace shoal {
+
+inline constexpr size_t kMaxAttemptsInFlight = 256;
+inline constexpr size_t kMaxDecisionsRemembered = 1024;
+// Of reports that came before the roster or the root's answer, all attempts together. What finds no room is
+// sent again.
+inline constexpr size_t kMaxEarlyReportBytes = size_t{64} << 20;
+inline constexpr size_t kMaxLateSweeps = 256;  // waiting for their time; more are left to the next start
+
+class Coordinator final : public Role {
+ public:
+  explicit Coordinator(const NodeFacts& facts)
+      : facts_(facts),
+        watch_(operations_, timers_, facts.times.poll_ms * kMillisecond),
+        roster_retries_(facts.times) {}
+
+  RoleKind kind() const override { return RoleKind::coordinator; }
+  void handle(TimeNs now, const Event& event, Effects& effects) override;
+
+ private:
+  enum class Phase { asking, gathering, publishing };
+  struct Attempt {
+    Phase phase = Phase::asking;
+    std::map<Rank, std::vector<wire::WrittenFile>> reported;
+    std::map<NodeId, wire::ShardsWritten> early;  // the newest of each node, before reports can be judged
+    TimerId deadline = 0;
+    PublishRetries retries;
+    explicit Attempt(const RoleTimes& times) : retries(times) {}
+  };
+  struct Outcome {
+    bool committed = false;
+    std::string cause;
+    Status undecided;  // not OK: no decision could be published
+  };
+
+  // --- what earlier incarnations left ---
+  void recover(EffectWriter& out);
+  void clean_up(TimeNs now, const AttemptList& list, EffectWriter& out);
+  // One at a time for each attempt; asked for meanwhile, once more afterwards.
+  void sweep(const AttemptKey& key, EffectWriter& out);
+  void sweep_later(TimeNs now, const AttemptKey& key, EffectWriter& out);
+
+  // --- joining ---
+  void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out);
+  void on_join(NodeId from, const wire::JoinRanks& join, EffectWriter& out);
+  void consider_roster(EffectWriter& out);
+  void publish_roster(RosterRecord record, EffectWriter& out);
+  void roster_stands(const RosterRecord& record, EffectWriter& out);
+  void refuse_all(Status why, EffectWriter& out);
+
+  // --- attempts ---
+  // Answers from memory; false if this attempt is not decided as far as is known here.
+  bool answer_decided(NodeId to, const AttemptKey& key, EffectWriter& out);
+  // The attempt, opened if need be; null where it is none of this generation's or there are too many.
+  Attempt* open_attempt(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  void on_written(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out);
+  void keep_early(Attempt& attempt, NodeId from, const wire::ShardsWritten& report);
+  void forget_early(Attempt& attempt);
+  void take_early(const AttemptKey& key, EffectWriter& out);
+  void take(const wire::ShardsWritten& report, EffectWriter& out);
+  void commit(const AttemptKey& key, Attempt& attempt, EffectWriter& out);
+  void abort(const AttemptKey& key, const std::string& cause, EffectWriter& out);
+  void publish(const AttemptKey& key, std::variant<Manifest, Tombstone> body, EffectWriter& out);
+  void publish_failed(TimeNs now, const AttemptKey& key, std::variant<Manifest, Tombstone> body,
+                      const Status& why, EffectWriter& out);
+  void leave_undecided(const AttemptKey& key, const Status& why, EffectWriter& out);
+  void on_failed(TimeNs now, NodeId from, const wire::SaveFailed& failed, EffectWriter& out);
+  void deadline_passed(const AttemptKey& key, EffectWriter& out);
+  std::string what_is_missing(const Attempt& attempt) const;
+  void close_attempt(const AttemptKey& key, EffectWriter& out);
+  // A decision stands, whoever published it.
+  void decided(const AttemptKey& key, const std::shared_ptr<const Decision>& decision, EffectWriter& out);
+  void tell(const AttemptKey& key, const Outcome& outcome, EffectWriter& out);
+
+  // --- draining ---
+  // While draining: whether reports can still come that complete it.
+  bool may_complete(const Attempt& attempt) const;
+  void consider_drain(TimeNs now, EffectWriter& out);
+
+  const NodeFacts facts_;
+  PendingOperations operations_;
+  PendingTimers timers_;
+  AttemptWatch watch_;
+  std::set<NodeId> nodes_;  // that have spoken in this epoch and are not lost
+  RosterGathering gathering_;
+  bool roster_asked_ = false;
+  std::map<NodeId, wire::JoinRanks> early_joins_;  // came before the root had been asked for its roster
+  bool publishing_roster_ = false;
+  PublishRetries roster_retries_;
+  Status refused_;
+  std::unique_ptr<ExpectedPlans> plans_;
+  std::map<AttemptKey, Attempt> attempts_;  // in flight
+  size_t early_bytes_ = 0;                  // of all attempts' early reports
+  RecentMap<AttemptKey, Outcome> decided_{kMaxDecisionsRemembered};
+  std::map<AttemptKey, bool> sweeps_;  // under way; true: once more
+  size_t late_sweeps_ = 0;
+  size_t telling_ = 0;  // decided, not yet told
+  bool draining_ = false;
+  TimerId drain_timer_ = 0;
+};
+
+}  // namespace shoal

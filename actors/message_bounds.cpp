@@ -1,0 +1,41 @@
+#include "actors/message_bounds.h"
+
+#include <string>
+
+#include "plan/codec.h"
+
+namespace shoal {
+
+std::vector<wire::Layouts> split_layouts(const std::vector<LayoutPtr>& layouts, size_t bytes_max,
+                                         Status* refused) {
+  std::vector<wire::Layouts> messages;
+  size_t bytes = 0;
+  for (const LayoutPtr& layout : layouts) {
+    const size_t own_bytes = encode_layout(*layout).size() + kItemOverheadBytes;
+    if (own_bytes + kMessageOverheadBytes > bytes_max) {
+      *refused = Status(Code::too_large, "layout " + layout->id().short_hex() + " takes " +
+                                             std::to_string(own_bytes) + " bytes, a message takes at most " +
+                                             std::to_string(bytes_max));
+      continue;
+    }
+    if (messages.empty() || bytes + own_bytes > bytes_max) {
+      messages.emplace_back();
+      bytes = kMessageOverheadBytes;
+    }
+    messages.back().layouts.push_back(layout);
+    bytes += own_bytes;
+  }
+  return messages;
+}
+
+Status check_roster_fits(const World& world, size_t bytes_max) {
+  size_t bytes = kMessageOverheadBytes + encode_roster(world.roster).size();
+  for (const LayoutPtr& layout : world.layouts) bytes += encode_layout(*layout).size() + kItemOverheadBytes;
+  if (bytes <= bytes_max) return ok_status();
+  return Status(Code::too_large, "the roster of " + std::to_string(world.roster.world_size()) +
+                                     " ranks and " + std::to_string(world.layouts.size()) +
+                                     " layouts takes " + std::to_string(bytes) +
+                                     " bytes, a message takes at most " + std::to_string(bytes_max));
+}
+
+}  // namespace shoal

@@ -1,0 +1,43 @@
+// What to do when a record that decides could not be created: whether to try again, and how long.
+#pragma once
+
+#include "actors/effect_writer.h"
+
+namespace shoal {
+
+// An error that another try would meet again: no permission, a read-only or vanished root, a damaged record
+// under that name, a value that is refused.
+inline bool is_permanent(const Status& why) {
+  switch (why.code()) {
+    case Code::invalid_argument:
+    case Code::not_found:
+    case Code::refused:
+    case Code::corrupt:
+    case Code::version:
+    case Code::too_large:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Tries with back-off, until the first failure lies `attempt_deadline_ms` back.
+class PublishRetries {
+ public:
+  explicit PublishRetries(const RoleTimes& times)
+      : backoff_(times), patience_(times.attempt_deadline_ms * kMillisecond) {}
+
+  // When to try again after `why`; 0: not at all.
+  TimeNs next_at(TimeNs now, const Status& why) {
+    if (first_failure_ < 0) first_failure_ = now;
+    if (is_permanent(why) || now - first_failure_ >= patience_) return 0;
+    return now + backoff_.next();
+  }
+
+ private:
+  Backoff backoff_;
+  TimeNs patience_;
+  TimeNs first_failure_ = -1;
+};
+
+}  // namespace shoal

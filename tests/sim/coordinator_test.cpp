@@ -1,0 +1,258 @@
+// The Coordinator by itself: what it remembers, how long it tries, and what it says when it cannot.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "actors/message_bounds.h"
+#include "actors/recent_map.h"
+#include "plan/codec.h"
+#include "tests/sim/job_layouts.h"
+#include "tests/sim/role_by_itself.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr NodeId kNode = kFirstPeerNode;
+constexpr NodeId kOther = kFirstPeerNode + 1;
+
+NodeFacts facts_of_one() {
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.epoch = 1;
+  facts.host = "host0";
+  return facts;
+}
+
+Status read_only() {
+  return Status(Code::refused, "/root: cannot create: not writable: Read-only file system");
+}
+
+class ACoordinatorByItself : public ::testing::Test {
+ protected:
+  explicit ACoordinatorByItself(const NodeFacts& facts = facts_of_one()) : role_(make_coordinator(facts)) {
+    role_.answer<operation::ReadRoster>(Status(Code::not_found, "no roster"));
+    role_.answer<operation::ListAttempts>(OperationResult(AttemptList{}));
+  }
+
+  static std::vector<LayoutPtr> layouts() { return pipeline_job(2, 1, 1); }
+  wire::JoinRanks join(Rank rank) const {
+    wire::JoinRanks said{"host" + std::to_string(rank), 2, {{rank, layouts()[rank]->id()}}, {}};
+    return said;
+  }
+  void both_join() {
+    role_.receive(kNode, RoleKind::planner, join(0));
+    role_.receive(kOther, RoleKind::planner, join(1));
+    for (const LayoutPtr& layout : layouts())
+      role_.receive(kNode, RoleKind::planner, wire::Layouts{{layout}});
+  }
+  void roster_stands() {
+    both_join();
+    OperationId id = 0;
+    auto publish = role_.take_start<operation::PublishRoster>(&id);
+    ASSERT_TRUE(publish.has_value());
+    world_ = publish->record.world;
+    role_.handle(event::OperationDone{id, OperationResult(publish->record)});
+  }
+  wire::ShardsWritten report(const AttemptKey& key, Rank rank) const {
+    const SavePlan plan = *plan_save(*world_, rank, {});
+    wire::ShardsWritten said{key, world_->roster.id(), {{rank, plan.id}}, {}};
+    for (uint32_t file = 0; file < plan.files; ++file) {
+      said.files.push_back({rank, file, uint64_t{1} << 30, {}, uint64_t{1} << 29});
+    }
+    return said;
+  }
+  void both_report(const AttemptKey& key) {
+    role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
+    role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
+    role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+    role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
+  }
+  static OperationResult aborted(const AttemptKey& key, const std::string& cause) {
+    Decision decision;
+    decision.key = key;
+    decision.body = Tombstone{Tombstone::Reason::aborted, cause};
+    return std::make_shared<const Decision>(std::move(decision));
+  }
+  // Hears that this attempt failed, and publishes its tombstone.
+  void abort(const AttemptKey& key) {
+    role_.receive(kNode, RoleKind::shard_writer,
+                  wire::SaveFailed{key, 0, Status(Code::no_space, "disk full")});
+    role_.answer<operation::PublishDecision>(aborted(key, "disk full"));
+    role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
+    role_.answer<operation::SweepAttempt>(OperationResult(uint64_t{0}));
+    role_.starts.clear();
+  }
+
+  RoleByItself role_;
+  std::shared_ptr<const World> world_;
+};
+
+TEST(ARecentMap, ForgetsWhatWasPutFirstNotTheSmallestKey) {
+  RecentMap<int, int> map(2);
+  map.put(8, 1);
+  map.put(9, 2);
+  map.put(9, 3);  // keeps its place
+  map.put(1, 4);
+  EXPECT_EQ(map.find(8), map.end());
+  EXPECT_EQ(map.find(9)->second, 2);
+  EXPECT_EQ(map.find(1)->second, 4);
+  EXPECT_EQ(map.size(), 2u);
+}
+
+TEST_F(ACoordinatorByItself, RemembersTheDecisionOfARollbackAmongAThousandOfLaterSteps) {
+  roster_stands();
+  for (uint64_t step = 0; step < 1024; ++step) abort({1, 10'000 + step, 1});
+  abort({1, 1, 1});  // rolled back
+  role_.sends.clear();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 1, 1}, 0));
+  EXPECT_EQ(role_.sent<wire::Decided>(kNode).size(), 1u);
+  EXPECT_EQ(role_.started<operation::ReadDecision>(), 0u);
+}
+
+TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
+  roster_stands();
+  both_report({1, 5, 1});
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(read_only()));
+  for (NodeId node : {kNode, kOther}) {
+    ASSERT_EQ(role_.sent<wire::Undecided>(node).size(), 1u);
+    EXPECT_THAT(role_.sent<wire::Undecided>(node)[0].why.message(), HasSubstr("Read-only file system"));
+  }
+  role_.sends.clear();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));  // it had not heard
+  EXPECT_EQ(role_.sent<wire::Undecided>(kNode).size(), 1u);
+  role_.handle(event::Drain{});
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(ACoordinatorByItself, TriesToPublishWithBackOffAndNotForEver) {
+  roster_stands();
+  both_report({1, 5, 1});
+  size_t tries = 0;
+  while (role_.answer<operation::PublishDecision>(Status(Code::io, "input/output error"))) {
+    ASSERT_LT(++tries, 100u);
+    role_.pass(10'000 * kMillisecond);
+  }
+  EXPECT_GE(tries, 10u);
+  EXPECT_LE(tries, 20u);  // 120 s, every 10 s at most
+  EXPECT_EQ(role_.sent<wire::Undecided>(kNode).size(), 1u);
+}
+
+TEST_F(ACoordinatorByItself, RefusesAllWhenTheRosterCannotBePublished) {
+  both_join();
+  ASSERT_TRUE(role_.answer<operation::PublishRoster>(read_only()));
+  ASSERT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
+  EXPECT_THAT(role_.sent<wire::JoinRefused>(kOther)[0].cause, HasSubstr("Read-only file system"));
+}
+
+TEST_F(ACoordinatorByItself, CommitsThoughANodeReportedAgainAndAgainBeforeTheRosterWasKnown) {
+  roster_stands();
+  RoleByItself again(make_coordinator(facts_of_one()));
+  again.answer<operation::ListAttempts>(OperationResult(AttemptList{}));
+  for (int i = 0; i < 5000; ++i) again.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
+  again.receive(kOther, RoleKind::shard_writer, report({1, 5, 1}, 1));
+  again.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  again.answer<operation::ReadRoster>(OperationResult(RosterRecord{world_, {}, kRuleVersion}));
+  EXPECT_EQ(again.started<operation::CheckFiles>(), 1u);
+}
+
+TEST_F(ACoordinatorByItself, SweepsAgainWhenANodeSpeaksOfAnAbortedAttempt) {
+  roster_stands();
+  abort({1, 5, 1});
+  const wire::SaveFailed late{{1, 5, 1}, 1, Status(Code::aborted, "its files were written after the abort")};
+  role_.receive(kOther, RoleKind::shard_writer, late);
+  ASSERT_EQ(role_.started<operation::SweepAttempt>(), 1u);
+  for (int i = 0; i < 5; ++i) role_.receive(kOther, RoleKind::shard_writer, late);
+  EXPECT_EQ(role_.started<operation::SweepAttempt>(), 1u);  // one at a time
+  role_.answer<operation::SweepAttempt>(OperationResult(uint64_t{7}));
+  EXPECT_TRUE(role_.answer<operation::SweepAttempt>(OperationResult(uint64_t{0})));  // and once more
+  EXPECT_EQ(role_.started<operation::SweepAttempt>(), 0u);
+}
+
+TEST_F(ACoordinatorByItself, SweepsAnAbortedAttemptAgainAfterTheNodesDeadline) {
+  roster_stands();
+  abort({1, 5, 1});
+  role_.pass(299'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::SweepAttempt>(), 0u);
+  role_.pass(2'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::SweepAttempt>(), 1u);
+}
+
+class ACoordinatorOfSmallMessages : public ACoordinatorByItself {
+ protected:
+  static NodeFacts small() {
+    NodeFacts facts = facts_of_one();
+    facts.message_bytes_max = 5000;
+    return facts;
+  }
+  ACoordinatorOfSmallMessages() : ACoordinatorByItself(small()) {}
+};
+
+TEST_F(ACoordinatorOfSmallMessages, RefusesARosterThatFitsIntoNoMessageNamingSizeAndBound) {
+  both_join();
+  EXPECT_EQ(role_.started<operation::PublishRoster>(), 0u);
+  ASSERT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
+  EXPECT_THAT(role_.sent<wire::JoinRefused>(kOther)[0].cause,
+              HasSubstr("bytes, a message takes at most 5000"));
+}
+
+TEST(Layouts, AreSplitIntoMessagesThatFit) {
+  std::vector<LayoutPtr> layouts;
+  for (uint32_t world_size : {1u, 2u, 3u, 4u, 5u}) layouts.push_back(flat_job(world_size, 0)[0]);
+  size_t largest = 0;
+  for (const LayoutPtr& layout : layouts) largest = std::max(largest, encode_layout(*layout).size());
+  const size_t bytes_max = 2 * (largest + kItemOverheadBytes) + kMessageOverheadBytes;
+  Status refused;
+  const auto parts = split_layouts(layouts, bytes_max, &refused);
+  EXPECT_TRUE(refused.ok());
+  ASSERT_EQ(parts.size(), 3u);
+  size_t count = 0;
+  for (const wire::Layouts& part : parts) {
+    for (const LayoutPtr& layout : part.layouts) EXPECT_EQ(layout, layouts[count++]);
+    const WireMessage message{RoleKind::planner, RoleKind::coordinator,
+                              std::make_shared<const WireBody>(part)};
+    EXPECT_LE(encode_wire(message).size(), bytes_max);
+  }
+  EXPECT_EQ(count, layouts.size());
+  EXPECT_TRUE(split_layouts(layouts, largest, &refused).empty());
+  EXPECT_EQ(refused.code(), Code::too_large);
+}
+
+TEST_F(ACoordinatorByItself, GivesUpWhileDrainingASaveForWhichThereIsNoRoster) {
+  role_.receive(kNode, RoleKind::planner, join(0));
+  wire::ShardsWritten early{{1, 5, 1}, {}, {{0, {}}}, {}};
+  role_.receive(kNode, RoleKind::shard_writer, early);
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.handle(event::Drain{});
+  role_.pass(6'000 * kMillisecond);
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_THAT(std::get<Tombstone>(publish->body).cause, HasSubstr("only 1 of 2 ranks said what they hold"));
+}
+
+TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
+  roster_stands();
+  const AttemptKey key{1, 5, 1};
+  role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.handle(event::Drain{});
+  role_.pass(60'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);  // the other node may still report
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "gone")});
+  role_.handle(event::PeerLost{kNode, Status(Code::unavailable, "gone")});
+  role_.pass(4'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  role_.pass(2'000 * kMillisecond);
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  const std::string cause = std::get<Tombstone>(publish->body).cause;
+  EXPECT_THAT(cause, HasSubstr("rank 1 did not report before the coordinator was told to stop"));
+  role_.handle(event::OperationDone{id, aborted(key, cause)});
+  role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
+  EXPECT_TRUE(role_.drained);
+}
+
+}  // namespace
+}  // namespace shoal

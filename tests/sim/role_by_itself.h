@@ -1,0 +1,116 @@
+// RoleByItself: a role without a host. The test hands it events and carries its operations out as it likes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/role.h"
+
+namespace shoal {
+
+class RoleByItself {
+ public:
+  explicit RoleByItself(std::unique_ptr<Role> role) : role_(std::move(role)) { handle(event::Started{}); }
+
+  TimeNs now = 0;
+  std::vector<effect::Start> starts;  // not carried out yet
+  std::vector<effect::Send> sends;
+  std::vector<std::pair<ClientId, LocalMessage>> said;
+  std::vector<std::string> log;
+  bool drained = false;
+
+  void handle(const Event& event) {
+    Effects effects;
+    role_->handle(now, event, effects);
+    for (const Effect& each : effects) take(each);
+  }
+  void receive(NodeId from, RoleKind from_role, WireBody body) {
+    handle(
+        event::Received{from, {from_role, role_->kind(), std::make_shared<const WireBody>(std::move(body))}});
+  }
+  void from_client(ClientId client, LocalMessage message) {
+    handle(event::FromClient{client, std::make_shared<const LocalMessage>(std::move(message))});
+  }
+
+  // The first operation of this kind that is not carried out yet, which the test now carries out.
+  template <class T>
+  std::optional<T> take_start(OperationId* id) {
+    for (auto each = starts.begin(); each != starts.end(); ++each) {
+      const auto* operation = std::get_if<T>(&each->operation);
+      if (operation == nullptr) continue;
+      std::optional<T> taken = *operation;
+      *id = each->id;
+      starts.erase(each);
+      return taken;
+    }
+    return std::nullopt;
+  }
+  // Carries out the first operation of this kind with this result. False: there is none.
+  template <class T>
+  bool answer(Result<OperationResult> result) {
+    OperationId id = 0;
+    if (!take_start<T>(&id)) return false;
+    handle(event::OperationDone{id, std::move(result)});
+    return true;
+  }
+  template <class T>
+  size_t started() const {
+    size_t count = 0;
+    for (const auto& each : starts) count += std::holds_alternative<T>(each.operation);
+    return count;
+  }
+  // Messages of this kind sent to `to`.
+  template <class T>
+  std::vector<T> sent(NodeId to) const {
+    std::vector<T> found;
+    for (const auto& each : sends) {
+      const auto* body = std::get_if<T>(each.message.body.get());
+      if (each.to == to && body != nullptr) found.push_back(*body);
+    }
+    return found;
+  }
+  template <class T>
+  std::vector<T> told(ClientId client) const {
+    std::vector<T> found;
+    for (const auto& [to, message] : said) {
+      if (to == client && std::holds_alternative<T>(message)) found.push_back(std::get<T>(message));
+    }
+    return found;
+  }
+
+  // Lets time pass: timers fire in order, operations stay where they are.
+  void pass(TimeNs duration) {
+    const TimeNs until = now + duration;
+    while (true) {
+      auto next = timers_.end();
+      for (auto each = timers_.begin(); each != timers_.end(); ++each) {
+        if (each->second <= until && (next == timers_.end() || each->second < next->second)) next = each;
+      }
+      if (next == timers_.end()) break;
+      now = std::max(now, next->second);
+      const TimerId timer = next->first;
+      timers_.erase(next);
+      handle(event::TimerFired{timer});
+    }
+    now = until;
+  }
+
+ private:
+  void take(const Effect& each) {
+    if (const auto* start = std::get_if<effect::Start>(&each)) starts.push_back(*start);
+    if (const auto* send = std::get_if<effect::Send>(&each)) sends.push_back(*send);
+    if (const auto* to = std::get_if<effect::ToClient>(&each)) said.emplace_back(to->client, *to->message);
+    if (const auto* set = std::get_if<effect::SetTimer>(&each)) timers_[set->timer] = set->at;
+    if (const auto* cancel = std::get_if<effect::CancelTimer>(&each)) timers_.erase(cancel->timer);
+    if (const auto* line = std::get_if<effect::Log>(&each)) log.push_back(line->line);
+    if (std::holds_alternative<effect::Drained>(each)) drained = true;
+  }
+
+  std::unique_ptr<Role> role_;
+  std::map<TimerId, TimeNs> timers_;
+};
+
+}  // namespace shoal
