@@ -9,6 +9,7 @@ namespace shoal {
 void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
   EffectWriter out(kind(), effects);
   if (const auto* received = std::get_if<event::Received>(&event)) {
+    if (superseded_) return send_superseded(received->from, out);
     on_message(now, received->from, *received->message.body, out);
   } else if (const auto* done = std::get_if<event::OperationDone>(&event)) {
     operations_.done(now, *done, out);
@@ -19,10 +20,47 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
     early_joins_.erase(peer->node);
   } else if (std::get_if<event::Started>(&event)) {
     recover(out);
+    watch_epoch(now, out);
   } else if (std::get_if<event::Drain>(&event)) {
     draining_ = true;
   }
   if (draining_) consider_drain(now, out);
+}
+
+// --- epochs ---
+
+void Coordinator::watch_epoch(TimeNs now, EffectWriter& out) {
+  timers_.set(now + facts_.times.epoch_check_ms * kMillisecond, out, [this](TimeNs, EffectWriter& then_out) {
+    if_in_office(then_out,
+                 [this](TimeNs then_now, EffectWriter& last_out) { watch_epoch(then_now, last_out); });
+  });
+}
+
+void Coordinator::if_in_office(EffectWriter& out, std::function<void(TimeNs now, EffectWriter& out)> act) {
+  if (superseded_) return;
+  operations_.start(
+      operation::ReadEpoch{}, out,
+      [this, act = std::move(act)](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        if (superseded_) return;
+        auto highest = result_as<EpochRecord>(std::move(result));
+        if (highest.ok() && highest->epoch > facts_.epoch) return retire(*highest, then_out);
+        act(now, then_out);
+      });
+}
+
+// Whatever is in flight here is reported to the later coordinator again, or decided by the nodes' deadlines.
+void Coordinator::retire(const EpochRecord& by, EffectWriter& out) {
+  superseded_ = by;
+  out.warning("superseded by epoch " + std::to_string(by.epoch) + " at " + by.address +
+              (by.job_id == facts_.job_id ? "" : " of job '" + by.job_id + "'"));
+  while (!attempts_.empty()) close_attempt(AttemptKey(attempts_.begin()->first), out);
+  nodes_.insert(kThisNode);
+  for (NodeId node : nodes_) send_superseded(node, out);
+  out.retire(by);
+}
+
+void Coordinator::send_superseded(NodeId to, EffectWriter& out) {
+  out.send(to, RoleKind::planner, wire::Superseded{superseded_->epoch, superseded_->address});
 }
 
 // --- what earlier incarnations left ---
@@ -112,6 +150,8 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
     on_written(now, from, *written, out);
   } else if (const auto* failed = std::get_if<wire::SaveFailed>(&body)) {
     on_failed(now, from, *failed, out);
+  } else if (std::holds_alternative<wire::Superseded>(body)) {  // it says so; the root knows
+    if_in_office(out, [](TimeNs, EffectWriter&) {});
   }
 }
 
@@ -141,11 +181,12 @@ void Coordinator::consider_roster(EffectWriter& out) {
   if (Status fits = check_roster_fits(**world, facts_.message_bytes_max); !fits.ok()) {
     return refuse_all(fits, out);
   }
-  publish_roster(RosterRecord{*world, gathering_.options(), kRuleVersion}, out);
+  publishing_roster_ = true;
+  const RosterRecord record{*world, gathering_.options(), kRuleVersion};
+  if_in_office(out, [this, record](TimeNs, EffectWriter& then_out) { publish_roster(record, then_out); });
 }
 
 void Coordinator::publish_roster(RosterRecord record, EffectWriter& out) {
-  publishing_roster_ = true;
   operations_.start(operation::PublishRoster{facts_.generation, record}, out,
                     [this, record](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto stands = result_as<RosterRecord>(std::move(result));

@@ -117,7 +117,9 @@ void Coordinator::commit(const AttemptKey& key, Attempt& attempt, EffectWriter& 
                         found->second.phase = Phase::gathering;
                         return abort(key, status.message(), then_out);
                       }
-                      publish(key, manifest, then_out);
+                      if_in_office(then_out, [this, key, manifest](TimeNs, EffectWriter& last_out) {
+                        publish(key, manifest, last_out);
+                      });
                     });
 }
 
@@ -125,7 +127,9 @@ void Coordinator::abort(const AttemptKey& key, const std::string& cause, EffectW
   auto found = attempts_.find(key);
   if (found == attempts_.end() || found->second.phase == Phase::publishing) return;
   found->second.phase = Phase::publishing;
-  publish(key, Tombstone{Tombstone::Reason::aborted, cause.substr(0, kMaxCauseBytes)}, out);
+  if_in_office(out, [this, key, cause](TimeNs, EffectWriter& then_out) {
+    publish(key, Tombstone{Tombstone::Reason::aborted, cause.substr(0, kMaxCauseBytes)}, then_out);
+  });
 }
 
 void Coordinator::publish(const AttemptKey& key, std::variant<Manifest, Tombstone> body, EffectWriter& out) {

@@ -5,8 +5,10 @@
 // coordinator.cpp; attempts: coordinator_attempts.cpp.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -60,6 +62,14 @@ class Coordinator final : public Role {
   // One at a time for each attempt; asked for meanwhile, once more afterwards.
   void sweep(const AttemptKey& key, EffectWriter& out);
   void sweep_later(TimeNs now, const AttemptKey& key, EffectWriter& out);
+
+  // --- epochs ---
+  void watch_epoch(TimeNs now, EffectWriter& out);
+  // Asks the root for the highest epoch, and acts only if it is this one. An error hinders nobody: the first
+  // file decides, whoever wrote it.
+  void if_in_office(EffectWriter& out, std::function<void(TimeNs now, EffectWriter& out)> act);
+  void retire(const EpochRecord& by, EffectWriter& out);
+  void send_superseded(NodeId to, EffectWriter& out);
 
   // --- joining ---
   void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out);
@@ -115,7 +125,8 @@ class Coordinator final : public Role {
   RecentMap<AttemptKey, Outcome> decided_{kMaxDecisionsRemembered};
   std::map<AttemptKey, bool> sweeps_;  // under way; true: once more
   size_t late_sweeps_ = 0;
-  size_t telling_ = 0;  // decided, not yet told
+  size_t telling_ = 0;                     // decided, not yet told
+  std::optional<EpochRecord> superseded_;  // by whom; nothing is done any more but to say so
   bool draining_ = false;
   TimerId drain_timer_ = 0;
 };

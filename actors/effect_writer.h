@@ -24,6 +24,10 @@ class EffectWriter {
   void set_timer(TimerId timer, TimeNs at) { out_.push_back(effect::SetTimer{timer, at}); }
   void cancel_timer(TimerId timer) { out_.push_back(effect::CancelTimer{timer}); }
   void start(OperationId id, Operation operation) { out_.push_back(effect::Start{id, std::move(operation)}); }
+  void redirect(uint32_t epoch, std::string address) {
+    out_.push_back(effect::Redirect{epoch, std::move(address)});
+  }
+  void retire(EpochRecord by) { out_.push_back(effect::Retire{std::move(by)}); }
   void drained() { out_.push_back(effect::Drained{}); }
   void info(std::string line) { out_.push_back(effect::Log{effect::Log::Level::info, std::move(line)}); }
   void warning(std::string line) {

@@ -1,7 +1,9 @@
 // Planner: one a node. Collects what the ranks of this host hold, has the coordinator make a roster of all
 // ranks, and hands the world to the clients and to the other roles of the node. docs/protocol.md, "Joining".
 #include <map>
+#include <optional>
 
+#include "actors/continuations.h"
 #include "actors/effect_writer.h"
 #include "actors/message_bounds.h"
 
@@ -9,11 +11,12 @@ namespace shoal {
 namespace {
 
 constexpr TimerId kJoinTimer = 1;
+constexpr TimerId kEpochTimer = 2;
 
 class Planner final : public Role {
  public:
   explicit Planner(const NodeFacts& facts)
-      : facts_(facts), world_size_(facts.world_size), backoff_(facts.times) {}
+      : facts_(facts), world_size_(facts.world_size), epoch_(facts.epoch), backoff_(facts.times) {}
 
   RoleKind kind() const override { return RoleKind::planner; }
 
@@ -24,14 +27,16 @@ class Planner final : public Role {
     } else if (const auto* lost = std::get_if<event::ClientLost>(&event)) {
       on_client_lost(lost->client);
     } else if (const auto* received = std::get_if<event::Received>(&event)) {
-      on_message(received->from, *received->message.body, out);
+      on_message(now, received->from, *received->message.body, out);
     } else if (const auto* timer = std::get_if<event::TimerFired>(&event)) {
       if (timer->timer == kJoinTimer) join(now, out);
+      if (timer->timer == kEpochTimer && coordinator_lost_) look_up(now, std::nullopt, out);
+    } else if (const auto* done = std::get_if<event::OperationDone>(&event)) {
+      operations_.done(now, *done, out);
     } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
-      if (peer->node == kCoordinatorNode && waiting()) {
-        backoff_.reset();
-        out.set_timer(kJoinTimer, now + backoff_.next());
-      }
+      if (peer->node == kCoordinatorNode) on_coordinator_lost(now, out);
+    } else if (const auto* found = std::get_if<event::PeerUp>(&event)) {
+      if (found->node == kCoordinatorNode) on_coordinator_up(now, out);
     }
   }
 
@@ -41,6 +46,58 @@ class Planner final : public Role {
     LayoutPtr layout;
     SaveOptions options;
   };
+
+  // --- where the coordinator is ---
+
+  void on_coordinator_lost(TimeNs now, EffectWriter& out) {
+    coordinator_lost_ = true;
+    look_up(now, std::nullopt, out);
+    if (!waiting()) return;
+    backoff_.reset();
+    out.set_timer(kJoinTimer, now + backoff_.next());
+  }
+
+  void on_coordinator_up(TimeNs now, EffectWriter& out) {
+    coordinator_lost_ = false;
+    out.cancel_timer(kEpochTimer);
+    if (!waiting()) return;
+    backoff_.reset();
+    join(now, out);
+  }
+
+  // The root knows the last epoch. `said`: what a coordinator said of it, for when the root cannot be read.
+  void look_up(TimeNs now, std::optional<wire::Superseded> said, EffectWriter& out) {
+    out.set_timer(kEpochTimer, now + facts_.times.epoch_check_ms * kMillisecond);
+    operations_.start(operation::ReadEpoch{}, out,
+                      [this, said](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                        auto highest = result_as<EpochRecord>(std::move(result));
+                        if (highest.ok() && highest->job_id != facts_.job_id) {
+                          return coordinator_gone(*highest, then_out);
+                        }
+                        if (highest.ok()) follow(highest->epoch, highest->address, then_out);
+                        if (said) follow(said->epoch, said->address, then_out);
+                      });
+  }
+
+  // Also to the one followed so far: it is called again, if it was lost.
+  void follow(uint32_t epoch, const std::string& address, EffectWriter& out) {
+    if (epoch < epoch_) return;
+    if (epoch > epoch_) coordinator_lost_ = true;  // until it is heard of
+    epoch_ = epoch;
+    out.redirect(epoch, address);
+  }
+
+  void coordinator_gone(const EpochRecord& by, EffectWriter& out) {
+    if (gone_) return;
+    gone_ = true;
+    const Status why(Code::refused, "job '" + by.job_id + "' has taken over the root (epoch " +
+                                        std::to_string(by.epoch) + " at " + by.address + ")");
+    out.warning(why.message());
+    out.tell(RoleKind::shard_writer, event::CoordinatorGone{why});
+    if (!world_) refuse(why, out);
+  }
+
+  // --- joining ---
 
   // Ranks have said what they hold and no answer has come yet.
   bool waiting() const { return !world_ && refused_.ok() && joined_any_; }
@@ -89,13 +146,15 @@ class Planner final : public Role {
     clients_.erase(found);
   }
 
-  void on_message(NodeId from, const WireBody& body, EffectWriter& out) {
+  void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
     if (const auto* roster = std::get_if<wire::RosterIs>(&body)) {
       on_roster(*roster, out);
     } else if (const auto* wanted = std::get_if<wire::LayoutsWanted>(&body)) {
       send_layouts(from, *wanted, out);
     } else if (const auto* refused = std::get_if<wire::JoinRefused>(&body)) {
       if (!world_) refuse(Status(Code::refused, refused->cause), out);
+    } else if (const auto* superseded = std::get_if<wire::Superseded>(&body)) {
+      if (superseded->epoch > epoch_) look_up(now, *superseded, out);
     }
   }
 
@@ -191,6 +250,10 @@ class Planner final : public Role {
 
   const NodeFacts facts_;
   uint32_t world_size_;
+  uint32_t epoch_;  // of the coordinator that is followed
+  bool coordinator_lost_ = false;
+  bool gone_ = false;  // another job has the root
+  PendingOperations operations_;
   Backoff backoff_;
   std::map<Rank, LocalRank> ranks_;
   std::map<ClientId, Rank> clients_;

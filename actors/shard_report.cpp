@@ -217,6 +217,13 @@ void ShardWriter::tell_outcome(ClientId client, const AttemptKey& key, const Sta
   out.to_client(client, local::Decided{key.step, key.attempt, outcome, std::move(metadata)});
 }
 
+void ShardWriter::on_coordinator_gone(const Status& why, EffectWriter& out) {
+  coordinator_gone_ = why;
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, save] : saves_) keys.push_back(key);
+  for (const AttemptKey& key : keys) give_up(key, why.message(), out);
+}
+
 // --- draining ---
 
 std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) const {

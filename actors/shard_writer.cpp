@@ -38,6 +38,12 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
     if (peer->node != kCoordinatorNode) return;
     coordinator_lost_ = true;
     resend_all(now, out);
+  } else if (const auto* up = std::get_if<event::PeerUp>(&event)) {
+    if (up->node != kCoordinatorNode) return;
+    coordinator_lost_ = false;
+    resend_all(now, out);
+  } else if (const auto* gone = std::get_if<event::CoordinatorGone>(&event)) {
+    on_coordinator_gone(gone->why, out);
   } else if (std::get_if<event::Drain>(&event)) {
     draining_ = true;
   }
@@ -187,6 +193,7 @@ std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs 
                                                  then_out);
                                        });
   for (Rank rank : lost_) fail(now, key, rank, trainer_ended(), out);
+  if (!coordinator_gone_.ok()) give_up(key, coordinator_gone_.message(), out);
   return found;
 }
 
@@ -272,6 +279,7 @@ Result<SavePlanPtr> ShardWriter::plan_of(Rank rank) {
 }
 
 void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
+  if (!coordinator_gone_.ok()) return;  // the tombstone is on its way
   if (world_) {
     plan_share(now, key, rank, out);
   } else if (!planning_failed_.ok()) {

@@ -136,6 +136,9 @@ class ShardWriter final : public Role {
   void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, Metadata metadata,
                     EffectWriter& out);
 
+  // None of this job will decide any more: this node does, at once.
+  void on_coordinator_gone(const Status& why, EffectWriter& out);
+
   // --- draining ---
   // Why nobody here can complete this save any more; nothing: somebody may.
   std::optional<Failure> hopeless(const Save& save) const;
@@ -152,6 +155,7 @@ class ShardWriter final : public Role {
   std::shared_ptr<const World> world_;
   SaveOptions options_;
   Status planning_failed_;
+  Status coordinator_gone_;  // not OK: another job has the root
   std::map<Rank, SavePlanPtr> plans_;
   std::map<AttemptKey, Save> saves_;                   // in flight
   std::map<std::pair<AttemptKey, Rank>, Share> late_;  // decided while a file was still being written

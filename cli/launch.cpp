@@ -35,7 +35,7 @@ struct LaunchFlags {
   std::optional<uint32_t> world_size, first_rank;
   std::string coordinator, root, job_id, token_file, catalog_dir, stats_file, metrics;
   uint16_t master_port = 0;
-  bool kill_on_failure = false, tag_output = false;
+  bool kill_on_failure = false, tag_output = false, take_over = false;
   RoleTimes times;
   std::vector<std::string> command;
 };
@@ -195,6 +195,7 @@ class PlanMaker {
       if (hosts_coordinator()) out.push_back("--coordinate");
       add(hosts_coordinator() ? "--listen" : "--coordinator", flags_.coordinator);
     }
+    if (flags_.take_over && hosts_coordinator()) out.push_back("--take-over");
     add("--token-file", flags_.token_file);
     add("--world-size", std::to_string(world_size_));
     add("--ranks", fmt::format("{}-{}", first_rank_, first_rank_ + flags_.trainers - 1));
@@ -268,6 +269,8 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_option("--first-rank", flags->first_rank, "Of this host; default: N times the node rank");
   command->add_option("--master-port", flags->master_port,
                       "MASTER_PORT; default: 29500, on one host any free one");
+  command->add_flag("--take-over", flags->take_over,
+                    "Run although another job's coordinator is live on this root; that one ends");
   command->add_flag("--kill-on-failure", flags->kill_on_failure, "When a trainer fails, end the others");
   command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
   command->add_option("--catalog", flags->catalog_dir, "Folder of the coordinator's catalog");

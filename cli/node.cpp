@@ -141,6 +141,10 @@ void add_node_command(CLI::App& app, Command* chosen) {
   command->add_flag("--coordinate", node.coordinate, "Coordinate the job here")->excludes(coordinator);
   command->add_option("--listen", node.listen, "HOST:PORT to coordinate at; default 127.0.0.1 and any port")
       ->excludes(coordinator);
+  command
+      ->add_flag("--take-over", node.take_over,
+                 "Coordinate although another job's coordinator is live on this root; that one ends")
+      ->excludes(coordinator);
   command->add_option("--token-file", flags->token_file,
                       "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN");
   command->add_option("--name", node.name, "Of this host, distinct in the job; default: its host name");

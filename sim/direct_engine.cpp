@@ -53,6 +53,10 @@ class DirectEngine final : public NodeEngine {
       // Carried out at once, heard of later: a node's operations happen in the order they were started.
       Result<OperationResult> result = world_.run(start->operation);
       later(delays_.operation_ns, role, event::OperationDone{start->id, std::move(result)});
+    } else if (const auto* redirect = std::get_if<effect::Redirect>(&each)) {
+      world_.redirect(*redirect);
+    } else if (const auto* retire = std::get_if<effect::Retire>(&each)) {
+      world_.retired(retire->by);
     } else if (std::get_if<effect::Drained>(&each)) {
       world_.drained(role);
     }

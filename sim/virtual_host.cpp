@@ -22,7 +22,9 @@ class VirtualHost::Node final : public VirtualWorld {
   TimeNs now() const override { return host_.now_; }
   void schedule(TimeNs at, std::function<void()> action) override {
     host_.schedule(at, [this, action = std::move(action)] {
-      if (alive) action();
+      if (!alive) return;
+      if (paused) return deferred.push_back(action);
+      action();
     });
   }
   void send(NodeId to, const WireMessage& message) override { host_.send(index_, to, message); }
@@ -36,14 +38,22 @@ class VirtualHost::Node final : public VirtualWorld {
   }
   void forget_client(ClientId client) override { slabs.forget(client); }
   Result<OperationResult> run(const Operation& operation) override { return runner_->run(operation); }
+  void redirect(const effect::Redirect& to) override { host_.redirect(index_, to); }
+  void retired(const EpochRecord&) override { has_retired = true; }
   void drained(RoleKind) override {
     if (drains_awaited > 0) --drains_awaited;
   }
 
   bool alive = true;
   bool cut_off = false;
+  bool paused = false;
+  bool has_retired = false;
   bool draining = false;
   size_t drains_awaited = 0;
+  std::vector<std::function<void()>> deferred;  // while paused
+  size_t coordinator = 0;                       // whom it follows
+  uint32_t epoch = 0;                           // of that one
+  NodeId session = 0;                           // what the coordinator calls it; 0: not connected
   const bool coordinates;
   MemorySlabs slabs;
   std::unique_ptr<NodeEngine> engine;  // null while it is being made
@@ -77,14 +87,28 @@ size_t VirtualHost::add_node(const NodeFacts& facts, bool coordinates) {
   nodes_.push_back(std::make_unique<Node>(*this, index, coordinates));
   Node& node = *nodes_.back();
 
-  std::vector<std::unique_ptr<Role>> roles;
-  roles.push_back(make_planner(facts));
-  roles.push_back(make_shard_writer(facts));
-  roles.push_back(make_loader(facts));
+  NodeFacts known = facts;
+  if (known.job_id.empty()) known.job_id = "job-" + std::to_string(facts.generation);
   if (coordinates) {
-    roles.push_back(make_coordinator(facts));
+    auto last = highest_epoch(*storage_);
+    SHOAL_CHECK(last.ok());
+    known.epoch = *last ? (*last)->epoch + 1 : 1;
+    const EpochRecord record{known.epoch, "node" + std::to_string(index), known.job_id, next_nonce()};
+    auto claimed = claim_epoch(*storage_, record);
+    SHOAL_CHECK(claimed.ok() && *claimed);
     coordinator_node_ = index;
+  } else {
+    known.epoch = nodes_[coordinator_node_]->epoch;
+    node.session = ++last_session_;
   }
+  node.coordinator = coordinator_node_;
+  node.epoch = known.epoch;
+
+  std::vector<std::unique_ptr<Role>> roles;
+  roles.push_back(make_planner(known));
+  roles.push_back(make_shard_writer(known));
+  roles.push_back(make_loader(known));
+  if (coordinates) roles.push_back(make_coordinator(known));
   node.engine = engines_(node, std::move(roles), delays_, coordinates);
   return index;
 }
@@ -132,9 +156,77 @@ std::vector<std::shared_ptr<const LocalMessage>> VirtualHost::take(ClientId clie
 
 void VirtualHost::kill_node(size_t node) {
   nodes_[node]->alive = false;
+  schedule(now_ + kSilenceNs, [this] { check_links(); });
 }
+
 void VirtualHost::cut(size_t node, bool cut_off) {
   nodes_[node]->cut_off = cut_off;
+  schedule(now_ + kSilenceNs, [this] { check_links(); });
+}
+
+void VirtualHost::pause(size_t index, bool paused) {
+  Node& node = *nodes_[index];
+  node.paused = paused;
+  if (paused) {
+    schedule(now_ + kSilenceNs, [this] { check_links(); });
+  } else {
+    for (auto& action : std::exchange(node.deferred, {})) node.schedule(now_, std::move(action));
+  }
+}
+
+bool VirtualHost::alive(size_t node) const {
+  return nodes_[node]->alive;
+}
+bool VirtualHost::retired(size_t node) const {
+  return nodes_[node]->has_retired;
+}
+
+bool VirtualHost::reachable(size_t one, size_t other) const {
+  auto answers = [](const Node& node) { return node.alive && !node.cut_off && !node.paused; };
+  return answers(*nodes_[one]) && answers(*nodes_[other]);
+}
+
+void VirtualHost::check_links() {
+  for (size_t index = 0; index < nodes_.size(); ++index) {
+    const Node& node = *nodes_[index];
+    if (node.session != 0 && !reachable(index, node.coordinator)) lose_coordinator(index);
+  }
+}
+
+// Both sides hear of it, each when it can.
+void VirtualHost::lose_coordinator(size_t index) {
+  Node& node = *nodes_[index];
+  Node& coordinator = *nodes_[node.coordinator];
+  const Status why(Code::unavailable, "silent");
+  const event::PeerLost peer{std::exchange(node.session, 0), why};
+  coordinator.schedule(now_,
+                       [&coordinator, peer] { coordinator.engine->deliver(RoleKind::coordinator, peer); });
+  deliver_local(index, event::PeerLost{kCoordinatorNode, why});
+}
+
+void VirtualHost::connect(size_t index) {
+  if (!reachable(index, nodes_[index]->coordinator)) return;
+  nodes_[index]->session = ++last_session_;
+  deliver_local(index, event::PeerUp{kCoordinatorNode});
+}
+
+void VirtualHost::redirect(size_t index, const effect::Redirect& to) {
+  Node& node = *nodes_[index];
+  if (to.epoch < node.epoch) return;
+  const size_t coordinator = std::stoul(to.address.substr(4));  // after "node"
+  node.epoch = to.epoch;
+  if (coordinator == index) return;
+  if (coordinator == node.coordinator && node.session != 0) {
+    return deliver_local(index, event::PeerUp{kCoordinatorNode});
+  }
+  if (node.session != 0) {
+    Node& left = *nodes_[node.coordinator];
+    const event::PeerLost peer{std::exchange(node.session, 0), Status(Code::unavailable, "left")};
+    left.schedule(now_ + delays_.network_ns,
+                  [&left, peer] { left.engine->deliver(RoleKind::coordinator, peer); });
+  }
+  node.coordinator = coordinator;
+  node.schedule(now_ + delays_.network_ns, [this, index] { connect(index); });
 }
 
 void VirtualHost::drain(size_t index) {
@@ -173,10 +265,19 @@ void VirtualHost::step() {
 }
 
 void VirtualHost::send(size_t from, NodeId to_node, const WireMessage& message) {
-  const size_t to = to_node == kThisNode          ? from
-                    : to_node == kCoordinatorNode ? coordinator_node_
-                                                  : static_cast<size_t>(to_node - kFirstPeerNode);
-  SHOAL_CHECK(to < nodes_.size());
+  const Node& sender = *nodes_[from];
+  size_t to = from;
+  NodeId sender_id = kThisNode;
+  bool connected = true;
+  if (to_node == kCoordinatorNode) {
+    to = sender.coordinator;
+    sender_id = sender.session;
+    connected = sender.session != 0;
+  } else if (to_node != kThisNode) {
+    sender_id = kCoordinatorNode;
+    for (to = 0; to < nodes_.size() && nodes_[to]->session != to_node;) ++to;
+    if (to == nodes_.size() || nodes_[to]->coordinator != from) return;  // it is connected no more
+  }
   Node& receiver = *nodes_[to];
   if (to == from) {
     receiver.schedule(now_ + delays_.local_ns, [&receiver, message] {
@@ -191,12 +292,11 @@ void VirtualHost::send(size_t from, NodeId to_node, const WireMessage& message) 
   const Bytes encoded = encode_wire(message);
   ++wire_messages_;
   wire_bytes_ += encoded.size();
-  if (nodes_[from]->cut_off || receiver.cut_off) return;
+  if (!connected || sender.cut_off || receiver.cut_off) return;
   auto decoded = decode_wire(encoded);
   SHOAL_CHECK(decoded.ok());
-  const NodeId sender = from == coordinator_node_ ? kCoordinatorNode : kFirstPeerNode + from;
-  receiver.schedule(now_ + delays_.network_ns, [&receiver, sender, arrived = std::move(*decoded)] {
-    receiver.engine->deliver(arrived.to, event::Received{sender, arrived});
+  receiver.schedule(now_ + delays_.network_ns, [&receiver, sender_id, arrived = std::move(*decoded)] {
+    receiver.engine->deliver(arrived.to, event::Received{sender_id, arrived});
   });
 }
 

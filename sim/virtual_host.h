@@ -38,6 +38,8 @@ class VirtualWorld {
   virtual void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) = 0;
   virtual void forget_client(ClientId client) = 0;
   virtual Result<OperationResult> run(const Operation& operation) = 0;
+  virtual void redirect(const effect::Redirect& to) = 0;
+  virtual void retired(const EpochRecord& by) = 0;
   virtual void drained(RoleKind role) = 0;
 };
 
@@ -54,12 +56,15 @@ using NodeEngineFactory =
 std::unique_ptr<NodeEngine> make_direct_engine(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
                                                const VirtualDelays& delays, bool coordinates);
 
+inline constexpr TimeNs kSilenceNs = 2500 * kMillisecond;
+
 class VirtualHost {
  public:
   explicit VirtualHost(VirtualDelays delays = {}, NodeEngineFactory engines = make_direct_engine);
   ~VirtualHost();
 
-  // The first node added that coordinates is where kCoordinatorNode leads. Nodes are numbered from 0.
+  // Nodes are numbered from 0. One that coordinates claims the next epoch of the root; its address is
+  // "nodeN". Any other follows the last one that was added, until it is redirected.
   size_t add_node(const NodeFacts& facts, bool coordinates);
   // The trainer of a rank connects and attaches; its slabs and messages go by the id returned.
   ClientId attach(size_t node, Rank rank, uint32_t world_size);
@@ -69,8 +74,13 @@ class VirtualHost {
   // What the node said to a client since the last call, in order.
   std::vector<std::shared_ptr<const LocalMessage>> take(ClientId client);
 
-  void kill_node(size_t node);  // its roles, timers and operations under way are gone; nobody else is told
+  void kill_node(size_t node);          // its roles, timers and operations under way are gone
   void cut(size_t node, bool cut_off);  // its messages to and from other nodes are lost while cut off
+  // As SIGSTOP and SIGCONT: what is for a paused node waits, its timers too, and all of it happens when it
+  // goes on. Who is connected to a node that is dead, cut off or paused for kSilenceNs hears that it is lost.
+  void pause(size_t node, bool paused);
+  bool alive(size_t node) const;
+  bool retired(size_t node) const;  // its Coordinator has found a later epoch
   void drain(size_t node);
   bool drained(size_t node) const;
 
@@ -111,6 +121,11 @@ class VirtualHost {
   void step();
   void deliver_local(size_t node, Event event);  // to planner, shard writer and loader
   void send(size_t from, NodeId to, const WireMessage& message);
+  bool reachable(size_t one, size_t other) const;
+  void check_links();
+  void connect(size_t node);  // to the coordinator that it follows
+  void lose_coordinator(size_t node);
+  void redirect(size_t node, const effect::Redirect& to);
   Nonce next_nonce();
 
   const VirtualDelays delays_;
@@ -118,7 +133,8 @@ class VirtualHost {
   TimeNs now_ = 0;
   uint64_t sequence_ = 0;
   std::priority_queue<Occurrence, std::vector<Occurrence>, Later> heap_;
-  size_t coordinator_node_ = 0;
+  size_t coordinator_node_ = 0;  // the last one added
+  NodeId last_session_ = kFirstPeerNode;
   std::map<ClientId, Client> clients_;
   ClientId last_client_ = 0;
   uint64_t nonces_ = 0;

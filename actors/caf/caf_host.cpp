@@ -124,6 +124,7 @@ struct CafHost::Impl {
   const CafHostOptions options;
   HostServices& services;
   std::array<std::unique_ptr<Seat>, kRoleCount> seats;
+  std::atomic<bool> coordinator_is_here{options.coordinator_is_here};
   std::atomic<size_t> wire_bytes{0};
   std::atomic<uint64_t> events{0}, wire_dropped{0}, messages_to_none{0};
   std::mutex room_mutex;
@@ -175,6 +176,11 @@ void CafHost::Impl::Seat::carry_out(Effect& effect) {
     if (host_.timers) host_.timers->cancel(kind_, cancel->timer);
   } else if (auto* start_effect = std::get_if<effect::Start>(&effect)) {
     start(*start_effect);
+  } else if (auto* redirect = std::get_if<effect::Redirect>(&effect)) {
+    host_.services.redirect(*redirect);
+  } else if (auto* retire = std::get_if<effect::Retire>(&effect)) {
+    host_.coordinator_is_here = false;
+    host_.services.retired(retire->by);
   } else if (std::holds_alternative<effect::Drained>(effect)) {
     host_.services.drained(kind_);
   } else if (auto* log = std::get_if<effect::Log>(&effect)) {
@@ -183,7 +189,7 @@ void CafHost::Impl::Seat::carry_out(Effect& effect) {
 }
 
 void CafHost::Impl::Seat::send(const effect::Send& send) {
-  bool is_local = send.to == kThisNode || (send.to == kCoordinatorNode && host_.options.coordinator_is_here);
+  bool is_local = send.to == kThisNode || (send.to == kCoordinatorNode && host_.coordinator_is_here.load());
   if (!is_local) return host_.services.send(send.to, send.message);
   event::Received received{.from = kThisNode, .message = send.message};
   host_.post(send.message.to, std::make_shared<QueuedEvent>(QueuedEvent{.event = std::move(received)}));

@@ -33,6 +33,8 @@ class HostServices {
   virtual void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) = 0;
   virtual void forget_client(ClientId client) = 0;
   virtual Result<OperationResult> run(const Operation& operation) = 0;  // on a thread of the pool
+  virtual void redirect(const effect::Redirect& to) = 0;
+  virtual void retired(const EpochRecord& by) = 0;  // the coordinator here; kCoordinatorNode is elsewhere now
   virtual void drained(RoleKind role) = 0;
   virtual void log(RoleKind role, const effect::Log& log) = 0;
 };
@@ -52,7 +54,7 @@ struct CafHostOptions {
   size_t duty_threads = 2;  // for the others, so that no decision waits behind a shard
   size_t queued_events_max = kMaxQueuedEvents;
   size_t queued_wire_bytes_max = kMaxQueuedWireBytes;
-  bool coordinator_is_here = false;     // kCoordinatorNode is then this node
+  bool coordinator_is_here = false;     // kCoordinatorNode is then this node, until the role retires
   VirtualTime* virtual_time = nullptr;  // null: live; outlives the host
 };
 

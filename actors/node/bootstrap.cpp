@@ -80,8 +80,10 @@ Status check_no_other_job(Storage& storage, const Identity& self, const Bytes& t
   // Whoever refuses us is a node. One of another root has the address of a coordinator that is gone.
   bool is_node = answer.code() == Code::refused || answer.code() == Code::version;
   if (!is_node || answer.message().find("roots differ") != std::string::npos) return ok_status();
-  return Status(Code::refused, fmt::format("job '{}' is live on {}: its coordinator (epoch {}) answers at {}",
-                                           last->job_id, storage.describe(), last->epoch, last->address));
+  return Status(Code::refused,
+                fmt::format("job '{}' is live on {}: its coordinator (epoch {}) answers at {}; "
+                            "--take-over takes the root from it",
+                            last->job_id, storage.describe(), last->epoch, last->address));
 }
 
 Result<uint32_t> claim_next_epoch(Storage& storage, const std::string& address, const std::string& job_id,

@@ -28,7 +28,10 @@ namespace shoal {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::chrono::milliseconds kStopTick{20};
+constexpr std::chrono::milliseconds kTryAddressFor{kHandshakeTimeoutMs + 1'000};
 constexpr uint32_t kSettleMs = 2'000;          // for what clients have sent already
 constexpr uint32_t kFlushClientsMs = 2'000;    // for what they are still to hear
 constexpr uint32_t kDrainTransportMs = 2'000;  // for what other nodes are still to hear
@@ -51,6 +54,7 @@ class Node {
   Status take_place();
   Status start_coordinating();
   Status follow_coordinator();
+  void try_address(bool by_root);
   Status open_door();
   Status open_metrics();
   void serve();
@@ -69,6 +73,9 @@ class Node {
   OpenedRoot root_;
   Identity identity_;
   SlabTable slabs_;
+  std::string epoch_address_;        // where others reach the coordinator here
+  std::string earlier_coordinator_;  // of this job; it may live
+  Status ended_by_;                  // not OK: what made the node stop by itself
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<PeerLinks> links_;
@@ -96,7 +103,9 @@ Status Node::open() {
 
 Status Node::take_place() {
   if (options_.coordinate) {
-    SHOAL_RETURN_IF_ERROR(check_no_other_job(*root_.storage, identity_, options_.token));
+    if (!options_.take_over) {
+      SHOAL_RETURN_IF_ERROR(check_no_other_job(*root_.storage, identity_, options_.token));
+    }
     SHOAL_ASSIGN_OR_RETURN(GenerationRecord generation,
                            claim_generation(*root_.storage, options_.job_id, process_));
     identity_.generation = generation.generation;
@@ -121,17 +130,38 @@ Status Node::start_coordinating() {
       open_sound_catalog(is_default ? paths_.catalog_dir : options_.catalog_dir, is_default, root_.root_id,
                          *root_.storage, [this](const std::string& line) { log_.warning(line); }));
   std::string address = reachable_address(transport_->listen_address(), own_host_name());
+  SHOAL_ASSIGN_OR_RETURN(auto before, highest_epoch(*root_.storage));
+  if (before && before->job_id == options_.job_id && before->address != address) {
+    earlier_coordinator_ = before->address;
+  }
   SHOAL_ASSIGN_OR_RETURN(identity_.epoch,
                          claim_next_epoch(*root_.storage, address, options_.job_id, process_));
+  epoch_address_ = address;
   return ok_status();
 }
 
 Status Node::follow_coordinator() {
-  SHOAL_ASSIGN_OR_RETURN(Identity coordinator,
-                         links_->find_coordinator(kFindCoordinatorTimeoutMs, [this] { return must_stop(); }));
+  // It may have been restarted elsewhere: where it was told to be and where the root says are tried in turn.
+  Clock::time_point look_at = Clock::now() + kTryAddressFor;
+  bool by_root = false;
+  auto give_up = [&] {
+    if (Clock::now() >= look_at) {
+      by_root = !by_root;
+      look_at = Clock::now() + kTryAddressFor;
+      try_address(by_root);
+    }
+    return must_stop();
+  };
+  SHOAL_ASSIGN_OR_RETURN(Identity coordinator, links_->find_coordinator(kFindCoordinatorTimeoutMs, give_up));
   identity_.generation = coordinator.generation;
   identity_.epoch = coordinator.epoch;
   return ok_status();
+}
+
+void Node::try_address(bool by_root) {
+  auto highest = highest_epoch(*root_.storage);
+  bool is_ours = highest.ok() && *highest && (*highest)->job_id == options_.job_id;
+  if (is_ours) links_->redirect((*highest)->epoch, by_root ? (*highest)->address : options_.coordinator);
 }
 
 Status Node::open_door() {
@@ -160,6 +190,7 @@ void Node::serve() {
   NodeFacts facts;
   facts.generation = identity_.generation;
   facts.epoch = identity_.epoch;
+  facts.job_id = options_.job_id;
   facts.host = name_;
   facts.pid = getpid();
   facts.world_size = options_.world_size;
@@ -177,6 +208,10 @@ void Node::serve() {
   links_->serve(*wiring_);
   transport_->set_generation(identity_.generation, identity_.epoch);
   server_->serve();
+  if (earlier_coordinator_.empty()) return;
+  wire::Superseded later{identity_.epoch, epoch_address_};
+  links_->tell(earlier_coordinator_, {RoleKind::coordinator, RoleKind::coordinator,
+                                      std::make_shared<const WireBody>(std::move(later))});
 }
 
 Status Node::run(const std::function<void(const std::string&)>& on_ready) {
@@ -212,20 +247,26 @@ Status Node::run(const std::function<void(const std::string&)>& on_ready) {
   wait_until_stopped();
   stop();
   close();
-  return ok_status();
+  return ended_by_;
 }
 
 void Node::wait_until_stopped() {
-  using Clock = std::chrono::steady_clock;
   Clock::time_point busy_at = Clock::now();
   while (!must_stop()) {
     std::this_thread::sleep_for(kStopTick);
-    if (!options_.idle_exit) continue;
-    bool has_followers = options_.coordinate && links_->peers_up() > 0;
+    std::optional<EpochRecord> later = wiring_->superseded_by();
+    if (later && later->job_id != options_.job_id) {
+      ended_by_ =
+          Status(Code::refused, fmt::format("job '{}' has taken over {}: epoch {} at {}", later->job_id,
+                                            options_.root, later->epoch, later->address));
+      return;
+    }
+    if (!options_.idle_exit && !later) continue;
+    bool has_followers = options_.coordinate && !later && links_->peers_up() > 0;
     bool is_idle = server_->attached() == 0 && slabs_.empty() && !has_followers;
     if (!is_idle) busy_at = Clock::now();
     if (Clock::now() - busy_at >= std::chrono::milliseconds(options_.idle_exit_after_ms)) {
-      log_.info("idle");
+      log_.info(later ? "idle, and superseded" : "idle");
       return;
     }
   }

@@ -22,6 +22,7 @@ struct NodeOptions {
   bool coordinate = false;           // host the Coordinator here
   std::string coordinator;           // HOST:PORT of the coordinator; unused if coordinate
   std::string listen;                // HOST:PORT; used if coordinate; port 0: any
+  bool take_over = false;            // coordinate although another job's coordinator is live on this root
   Bytes token;                       // the job's secret
   uint32_t world_size = 0;           // 0: from the first client
   std::vector<Rank> expected_ranks;  // of this host; empty: those that attach
@@ -39,7 +40,9 @@ struct NodeOptions {
 // Runs until *stop becomes 1 (a clean stop: what is staged is written and decided first, bounded by
 // node_deadline_ms) or 2 (at once); *stop is polled. Holds the host's lock for its life: Code::already_exists
 // names the pid of the node that has it. `on_ready` is called once clients can attach, with the address
-// listened on ("" if it does not coordinate).
+// listened on ("" if it does not coordinate). A coordinator that a later epoch of its job has superseded
+// follows that one while it has clients here, then ends by itself; one that another job has superseded stops
+// cleanly and returns Code::refused, naming that job.
 Status run_node(const NodeOptions& options, const std::atomic<int>& stop,
                 const std::function<void(const std::string& address)>& on_ready = {});
 

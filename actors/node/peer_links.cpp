@@ -76,6 +76,37 @@ std::optional<PeerId> PeerLinks::session_to(NodeId to) {
   return peer;
 }
 
+// With the lock held. What the session still says is that of a stranger.
+void PeerLinks::leave_coordinator() {
+  auto it = sessions_.find(kCoordinatorNode);
+  if (it == sessions_.end()) return;
+  transport_.disconnect(it->second, Status(Code::unavailable, "a later coordinator is followed"));
+  nodes_.erase(it->second);
+  sessions_.erase(it);
+  up_.erase(kCoordinatorNode);
+}
+
+void PeerLinks::redirect(uint32_t epoch, const std::string& address) {
+  std::lock_guard lock(mutex_);
+  if (epoch < epoch_ || !parse_host_port(address).ok()) return;
+  auto up = up_.find(kCoordinatorNode);
+  bool stands = up != up_.end() && up->second.epoch >= epoch;
+  if (!stands && (epoch > epoch_ || address != coordinator_)) {
+    leave_coordinator();
+    failures_ = 0;
+    connect_not_before_ = 0;
+    coordinator_ = address;
+  }
+  epoch_ = epoch;
+  if (stands && events_ != nullptr) return events_->peer_up(kCoordinatorNode, up->second);
+  session_to(kCoordinatorNode);
+}
+
+void PeerLinks::tell(const std::string& address, const WireMessage& message) {
+  PeerId peer = transport_.connect(address);
+  (void)transport_.send(peer, encode_wire(message));
+}
+
 NodeId PeerLinks::node_of(PeerId peer) {
   auto [it, is_new] = nodes_.try_emplace(peer, next_node_);
   if (is_new) {
@@ -111,7 +142,10 @@ void PeerLinks::on_peer_up(PeerId peer, const Identity& identity) {
   std::lock_guard lock(mutex_);
   NodeId node = node_of(peer);
   up_[node] = identity;
-  if (node == kCoordinatorNode) failures_ = 0;
+  if (node == kCoordinatorNode) {
+    failures_ = 0;
+    epoch_ = std::max(epoch_, identity.epoch);
+  }
   changed_.notify_all();
   if (events_ != nullptr) events_->peer_up(node, identity);
 }

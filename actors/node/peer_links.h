@@ -46,6 +46,13 @@ class PeerLinks final : public TransportHandler {
   // now and then.
   Result<Identity> find_coordinator(uint32_t timeout_ms, const std::function<bool()>& give_up);
 
+  // Any thread: kCoordinatorNode is the coordinator of this epoch, at this address, from now on; an epoch
+  // below the last one is ignored. Connects, where that has not failed just now. A session that stands
+  // already is told as up again; the one to an earlier coordinator is left without a word.
+  void redirect(uint32_t epoch, const std::string& address);
+  // Any thread: tells whoever listens there, once, if anybody does.
+  void tell(const std::string& address, const WireMessage& message);
+
   // Any thread; never blocks. What cannot be sent is dropped: roles resend. To a coordinator whose session
   // was lost: connects again, not more often than the back-off allows.
   void send(NodeId to, const WireMessage& message);
@@ -60,10 +67,12 @@ class PeerLinks final : public TransportHandler {
 
  private:
   std::optional<PeerId> session_to(NodeId to);
+  void leave_coordinator();
   NodeId node_of(PeerId peer);
 
   Transport& transport_;
-  const std::string coordinator_;
+  std::string coordinator_;
+  uint32_t epoch_ = 0;  // of the coordinator, where known
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   PeerEvents* events_ = nullptr;

@@ -70,6 +70,20 @@ Result<OperationResult> NodeWiring::run(const Operation& operation) {
   return result;
 }
 
+void NodeWiring::redirect(const effect::Redirect& to) {
+  links_.redirect(to.epoch, to.address);
+}
+
+void NodeWiring::retired(const EpochRecord& by) {
+  std::lock_guard lock(mutex_);
+  superseded_by_ = by;
+}
+
+std::optional<EpochRecord> NodeWiring::superseded_by() const {
+  std::lock_guard lock(mutex_);
+  return superseded_by_;
+}
+
 void NodeWiring::drained(RoleKind role) {
   {
     std::lock_guard lock(mutex_);
@@ -124,6 +138,7 @@ bool NodeWiring::received(NodeId from, WireMessage message, size_t encoded_bytes
 
 void NodeWiring::peer_up(NodeId node, const Identity& identity) {
   log_.info(fmt::format("{} {} is up", node == kCoordinatorNode ? "coordinator" : "node", identity.name));
+  if (node == kCoordinatorNode) host_.load()->post_all(event::PeerUp{node});
 }
 
 void NodeWiring::peer_lost(NodeId node, const Status& why) {

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -37,14 +38,17 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   void connect(CafHost& host, LocalServer& server);
 
   bool wait_drained(RoleKind role, std::chrono::milliseconds timeout);
-  void refuse_clients();                   // readers of clients no longer wait for a full mailbox
-  void add_stats(NodeStats* stats) const;  // the counts of saves
+  void refuse_clients();                             // readers of clients no longer wait for a full mailbox
+  void add_stats(NodeStats* stats) const;            // the counts of saves
+  std::optional<EpochRecord> superseded_by() const;  // of the coordinator here
 
   TimeNs now() override;
   void send(NodeId to, const WireMessage& message) override;
   void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override;
   void forget_client(ClientId client) override;
   Result<OperationResult> run(const Operation& operation) override;
+  void redirect(const effect::Redirect& to) override;
+  void retired(const EpochRecord& by) override;
   void drained(RoleKind role) override;
   void log(RoleKind role, const effect::Log& log) override;
 
@@ -72,9 +76,10 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   std::atomic<LocalServer*> server_{nullptr};
   std::atomic<bool> refuses_clients_{false};
   std::atomic<uint64_t> committed_{0}, aborted_{0};
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::set<RoleKind> drained_;
+  std::optional<EpochRecord> superseded_by_;
 };
 
 // Where others reach a listener: its own address, with this host's name in place of "any address".

@@ -20,8 +20,9 @@ using ::testing::HasSubstr;
 constexpr std::chrono::seconds kPatience{20};
 
 std::string name_of(const Event& event) {
-  static constexpr const char* kNames[] = {"started", "received", "client",    "client-lost", "world",
-                                           "failed",  "timer",    "operation", "peer-lost",   "drain"};
+  static constexpr const char* kNames[] = {"started", "received", "client",    "client-lost",
+                                           "world",   "failed",   "timer",     "operation",
+                                           "peer-up", "gone",     "peer-lost", "drain"};
   std::string name = kNames[event.index()];
   if (auto* timer = std::get_if<event::TimerFired>(&event)) name += fmt::format(" {}", timer->timer);
   if (auto* lost = std::get_if<event::ClientLost>(&event)) name += fmt::format(" {}", lost->client);
@@ -56,6 +57,8 @@ class Recorder final : public HostServices {
     if (std::holds_alternative<operation::ListAttempts>(operation)) return Status(Code::io, "disk is gone");
     return OperationResult(operation::Done{});
   }
+  void redirect(const effect::Redirect& to) override { add("redirect to " + to.address); }
+  void retired(const EpochRecord& by) override { add("superseded by " + by.address); }
   void drained(RoleKind) override { add("drained"); }
   void log(RoleKind, const effect::Log& log) override { add(log.line); }
 
@@ -131,6 +134,29 @@ TEST(CafHost, HandsEachRoleStartedFirstAndThenEventsInTheOrderPosted) {
   for (int client = 1; client <= 100; ++client) expected.push_back("client-lost " + std::to_string(client));
   expected.push_back("drain");
   EXPECT_EQ(recorder.lines(), expected);
+}
+
+TEST(CafHost, SendsToACoordinatorElsewhereOnceItsOwnHasRetired) {
+  Recorder recorder;
+  auto coordinator = [](TimeNs, const Event& event, Effects& effects) {
+    if (std::holds_alternative<event::Drain>(event)) effects.push_back(effect::Retire{{2, "b:1", "job", {}}});
+  };
+  auto planner = [](TimeNs, const Event& event, Effects& effects) {
+    if (!std::holds_alternative<event::Drain>(event)) return;
+    effects.push_back(effect::Redirect{2, "b:1"});
+    effects.push_back(effect::Send{kCoordinatorNode,
+                                   {RoleKind::planner, RoleKind::coordinator,
+                                    std::make_shared<const WireBody>(wire::JoinRefused{"any message"})}});
+  };
+  CafHostOptions options;
+  options.coordinator_is_here = true;
+  CafHost host(options, roles_of({{RoleKind::coordinator, coordinator}, {RoleKind::planner, planner}}),
+               recorder);
+  host.post(RoleKind::coordinator, event::Drain{});
+  ASSERT_TRUE(recorder.wait_for("superseded by b:1"));
+  host.post(RoleKind::planner, event::Drain{});
+  EXPECT_TRUE(recorder.wait_for("redirect to b:1"));
+  EXPECT_TRUE(recorder.wait_for("send 1"));
 }
 
 TEST(CafHost, DeliversTellsAndSendsToThisNodeAndToItsOwnCoordinatorHere) {

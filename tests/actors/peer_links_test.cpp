@@ -149,6 +149,28 @@ TEST(PeerLinks, SayWhereNobodyWasFoundAndWhy) {
   EXPECT_THAT(refused.message(), HasSubstr("the jobs differ"));
 }
 
+TEST(PeerLinks, FollowALaterCoordinatorToItsAddressAndNoEarlierOne) {
+  FakeTransport transport;
+  Heard heard;
+  PeerLinks links(transport, "c:1");
+  links.serve(heard);
+  links.send(kCoordinatorNode, pending());
+  links.on_peer_up(101, identity_in_epoch(2));
+  links.redirect(1, "b:1");
+  EXPECT_THAT(transport.connects, ElementsAre("c:1"));
+  links.redirect(3, "d:1");
+  EXPECT_THAT(transport.connects, ElementsAre("c:1", "d:1"));
+  links.on_peer_lost(101, kGone);  // the one that was left
+  EXPECT_TRUE(heard.lost.empty());
+  links.on_peer_up(102, identity_in_epoch(3));
+  links.redirect(3, "d:1");  // it is up already, and told as such
+  EXPECT_THAT(heard.up, ElementsAre(kCoordinatorNode, kCoordinatorNode, kCoordinatorNode));
+  links.on_message(102, encode_wire(pending()));
+  EXPECT_THAT(heard.from_nodes, ElementsAre(kCoordinatorNode));
+  links.redirect(9, "no address");
+  EXPECT_EQ(transport.connects.size(), 2u);
+}
+
 TEST(PeerLinks, TellWhoWasRefused) {
   FakeTransport transport;
   Heard heard;

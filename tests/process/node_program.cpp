@@ -48,6 +48,7 @@ shoal::NodeOptions parse(int count, char** arguments) {
       options.token.assign(token.begin(), token.end());
     }
     if (key == "die_at") options.around_operation = killer(value);
+    if (key == "take_over") options.take_over = true;
     if (key == "stats") options.stats_file = value;
     if (key == "idle_ms") {
       options.idle_exit = true;

@@ -20,6 +20,7 @@ NodeFacts facts_of_one() {
   NodeFacts facts;
   facts.generation = 1;
   facts.epoch = 1;
+  facts.job_id = "job-1";
   facts.host = "host0";
   return facts;
 }
@@ -46,8 +47,14 @@ class ACoordinatorByItself : public ::testing::Test {
     for (const LayoutPtr& layout : layouts())
       role_.receive(kNode, RoleKind::planner, wire::Layouts{{layout}});
   }
+  // The root's highest epoch is this coordinator's.
+  void in_office() {
+    while (role_.answer<operation::ReadEpoch>(OperationResult(EpochRecord{1, "node0", "job-1", {}}))) {
+    }
+  }
   void roster_stands() {
     both_join();
+    in_office();
     OperationId id = 0;
     auto publish = role_.take_start<operation::PublishRoster>(&id);
     ASSERT_TRUE(publish.has_value());
@@ -67,6 +74,7 @@ class ACoordinatorByItself : public ::testing::Test {
     role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
     role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
     role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
+    in_office();
   }
   static OperationResult aborted(const AttemptKey& key, const std::string& cause) {
     Decision decision;
@@ -78,6 +86,7 @@ class ACoordinatorByItself : public ::testing::Test {
   void abort(const AttemptKey& key) {
     role_.receive(kNode, RoleKind::shard_writer,
                   wire::SaveFailed{key, 0, Status(Code::no_space, "disk full")});
+    in_office();
     role_.answer<operation::PublishDecision>(aborted(key, "disk full"));
     role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
     role_.answer<operation::SweepAttempt>(OperationResult(uint64_t{0}));
@@ -140,6 +149,7 @@ TEST_F(ACoordinatorByItself, TriesToPublishWithBackOffAndNotForEver) {
 
 TEST_F(ACoordinatorByItself, RefusesAllWhenTheRosterCannotBePublished) {
   both_join();
+  in_office();
   ASSERT_TRUE(role_.answer<operation::PublishRoster>(read_only()));
   ASSERT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
   EXPECT_THAT(role_.sent<wire::JoinRefused>(kOther)[0].cause, HasSubstr("Read-only file system"));
@@ -196,6 +206,56 @@ TEST_F(ACoordinatorOfSmallMessages, RefusesARosterThatFitsIntoNoMessageNamingSiz
               HasSubstr("bytes, a message takes at most 5000"));
 }
 
+class ASupersededCoordinator : public ACoordinatorByItself {
+ protected:
+  static EpochRecord later() { return {2, "host9:7070", "job-1", {}}; }
+};
+
+TEST_F(ASupersededCoordinator, PublishesNothingAndSaysWhoCameAfterIt) {
+  roster_stands();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
+  role_.receive(kOther, RoleKind::shard_writer, report({1, 5, 1}, 1));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(later())));
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  for (NodeId node : {kNode, kOther, kThisNode}) {
+    ASSERT_EQ(role_.sent<wire::Superseded>(node).size(), 1u);
+    EXPECT_EQ(role_.sent<wire::Superseded>(node)[0].epoch, 2u);
+    EXPECT_EQ(role_.sent<wire::Superseded>(node)[0].address, "host9:7070");
+  }
+  ASSERT_TRUE(role_.retired_by.has_value());
+  role_.receive(kFirstPeerNode + 7, RoleKind::planner, join(1));
+  EXPECT_EQ(role_.sent<wire::Superseded>(kFirstPeerNode + 7).size(), 1u);
+  role_.starts.clear();
+  role_.pass(1'000'000 * kMillisecond);
+  EXPECT_TRUE(role_.starts.empty());  // it never asks, claims or decides again
+  role_.handle(event::Drain{});
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(ASupersededCoordinator, NoticesAtTheLatestAfterTheNextCheck) {
+  role_.pass(5'000 * kMillisecond);
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(EpochRecord{1, "node0", "job-1", {}})));
+  EXPECT_FALSE(role_.retired_by.has_value());
+  role_.pass(5'000 * kMillisecond);
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(later())));
+  EXPECT_TRUE(role_.retired_by.has_value());
+}
+
+TEST_F(ASupersededCoordinator, AsksTheRootWhenItIsToldAndBelievesNothingElse) {
+  role_.receive(kNode, RoleKind::coordinator, wire::Superseded{9, "a.stranger:1"});
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(EpochRecord{1, "node0", "job-1", {}})));
+  EXPECT_FALSE(role_.retired_by.has_value());
+}
+
+TEST_F(ASupersededCoordinator, GoesOnWhileTheEpochsCannotBeRead) {
+  roster_stands();
+  role_.receive(kNode, RoleKind::shard_writer, wire::SaveFailed{{1, 5, 1}, 0, Status(Code::no_space, "x")});
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(Status(Code::io, "input/output error")));
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 1u);
+}
+
 TEST(Layouts, AreSplitIntoMessagesThatFit) {
   std::vector<LayoutPtr> layouts;
   for (uint32_t world_size : {1u, 2u, 3u, 4u, 5u}) layouts.push_back(flat_job(world_size, 0)[0]);
@@ -225,6 +285,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingASaveForWhichThereIsNoRoster) {
   role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
   role_.handle(event::Drain{});
   role_.pass(6'000 * kMillisecond);
+  in_office();
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
@@ -244,6 +305,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
   role_.pass(4'000 * kMillisecond);
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
   role_.pass(2'000 * kMillisecond);
+  in_office();
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());

@@ -1,6 +1,8 @@
 // RoleByItself: a role without a host. The test hands it events and carries its operations out as it likes.
 #pragma once
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +22,8 @@ class RoleByItself {
   std::vector<effect::Send> sends;
   std::vector<std::pair<ClientId, LocalMessage>> said;
   std::vector<std::string> log;
+  std::vector<effect::Redirect> redirects;
+  std::optional<EpochRecord> retired_by;
   bool drained = false;
 
   void handle(const Event& event) {
@@ -106,6 +110,8 @@ class RoleByItself {
     if (const auto* set = std::get_if<effect::SetTimer>(&each)) timers_[set->timer] = set->at;
     if (const auto* cancel = std::get_if<effect::CancelTimer>(&each)) timers_.erase(cancel->timer);
     if (const auto* line = std::get_if<effect::Log>(&each)) log.push_back(line->line);
+    if (const auto* redirect = std::get_if<effect::Redirect>(&each)) redirects.push_back(*redirect);
+    if (const auto* retire = std::get_if<effect::Retire>(&each)) retired_by = retire->by;
     if (std::holds_alternative<effect::Drained>(each)) drained = true;
   }
 

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <tuple>
+
 #include "tests/sim/job_layouts.h"
 #include "tests/sim/role_by_itself.h"
 
@@ -38,7 +41,9 @@ class AShardWriterByItself : public ::testing::Test {
   void world_known() {
     const std::vector<LayoutPtr> layouts = flat_job(2, 0);
     auto world = std::make_shared<World>();
-    world->roster = *Roster::make({layouts[0]->id(), layouts[1]->id()}, {0, 1});
+    const std::vector<LayoutId> ids = {layouts[0]->id(), layouts[1]->id()};
+    const std::vector<uint32_t> hosts = {0, 1};
+    world->roster = *Roster::make(ids, hosts);
     world->layouts = {layouts[0]};
     world_ = world;
     role_.handle(event::WorldKnown{world_, {}});
@@ -107,9 +112,11 @@ TEST_F(AShardWriterByItself, TriesToPublishItsTombstoneWithBackOffAndNotForEver)
   }
   EXPECT_GE(tries, 10u);
   EXPECT_LE(tries, 20u);
-  const auto told = role_.told<local::Decided>(kClient);
+  const auto told = role_.told<local::Decided>(kClient);  // at the first failure, and once
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].outcome.code(), Code::io);
+  role_.handle(event::Drain{});
+  EXPECT_TRUE(role_.drained);
 }
 
 TEST_F(AShardWriterByItself, PublishesATombstoneWhenItHearsThatTheCoordinatorCannot) {

@@ -33,6 +33,8 @@ class CafEngine final : public NodeEngine, public HostServices, public VirtualTi
   }
   void forget_client(ClientId client) override { world_.forget_client(client); }
   Result<OperationResult> run(const Operation& operation) override { return world_.run(operation); }
+  void redirect(const effect::Redirect& to) override { world_.redirect(to); }
+  void retired(const EpochRecord& by) override { world_.retired(by); }
   void drained(RoleKind role) override { world_.drained(role); }
   void log(RoleKind, const effect::Log&) override {}
 

@@ -1,0 +1,123 @@
+// Real coordinators that are killed, stopped and woken up, and another one beside them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "tests/process/trainer.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A coordinator without trainers on host "c", and the nodes of two hosts with one rank each.
+class EpochsLive : public ::testing::Test {
+ protected:
+  std::vector<std::string> coordinating(const std::string& job = "job-1") const {
+    return {"root=" + scratch_.root(), "job=" + job, "name=c", "world=2"};
+  }
+  std::vector<std::string> following(const std::string& name, const std::string& address) const {
+    return {"root=" + scratch_.root(), "job=job-1", "name=" + name, "world=2", "coordinator=" + address,
+            "node_deadline_ms=30000"};
+  }
+  void start() {
+    coordinator_ = std::make_unique<NodeChild>(scratch_.host("c"), coordinating());
+    const std::string address = coordinator_->address();
+    ASSERT_NE(address, "");
+    a_ = std::make_unique<NodeChild>(scratch_.host("a"), following("a", address));
+    b_ = std::make_unique<NodeChild>(scratch_.host("b"), following("b", address));
+    ASSERT_THAT(a_->first_line(), StartsWith("ready"));
+    ASSERT_THAT(b_->first_line(), StartsWith("ready"));
+    first_ = std::make_unique<Trainer>(scratch_, "a", 0, 2);
+    second_ = std::make_unique<Trainer>(scratch_, "b", 1, 2);
+    ASSERT_TRUE(first_->opened.ok() && second_->opened.ok());
+  }
+  // What both ranks heard of this save; the same from both.
+  Status outcome_of(uint64_t step) {
+    auto one = first_->save(step), other = second_->save(step);
+    if (!one.ok()) return one.status();
+    if (!other.ok()) return other.status();
+    Status heard = one->wait_committed(kPatience).status();
+    EXPECT_EQ(other->wait_committed(kPatience).ok(), heard.ok());
+    auto decision = decision_of(scratch_.root(), {1, step, 1});
+    EXPECT_EQ(decision.ok() && decision->committed(), heard.ok());
+    return heard;
+  }
+
+  Scratch scratch_;
+  std::unique_ptr<NodeChild> coordinator_, a_, b_;
+  std::unique_ptr<Trainer> first_, second_;
+};
+
+TEST_F(EpochsLive, ACoordinatorKilledInTheMiddleAndRestartedElsewhereIsFoundByAll) {
+  start();
+  ASSERT_EQ(outcome_of(1), ok_status());
+  auto one = first_->save(2);  // the other rank has not staged it
+  ASSERT_TRUE(one.ok());
+  coordinator_->signal(SIGKILL);
+  coordinator_->wait();
+  NodeChild next(scratch_.host("d"), coordinating());  // on a port of its own
+  ASSERT_NE(next.address(), "");
+  auto other = second_->save(2);
+  ASSERT_TRUE(other.ok());
+  EXPECT_TRUE(one->wait_committed(kPatience).ok());
+  EXPECT_TRUE(other->wait_committed(kPatience).ok());
+  EXPECT_EQ(outcome_of(3), ok_status());
+}
+
+TEST_F(EpochsLive, AStoppedCoordinatorThatWakesUpBesideALaterOneDecidesNothingAndEnds) {
+  start();
+  ASSERT_EQ(outcome_of(1), ok_status());
+  auto one = first_->save(2);
+  ASSERT_TRUE(one.ok());
+  coordinator_->signal(SIGSTOP);
+  NodeChild next(scratch_.host("d"), coordinating());
+  ASSERT_NE(next.address(), "");
+  coordinator_->signal(SIGCONT);  // two at once
+  auto other = second_->save(2);
+  ASSERT_TRUE(other.ok());
+  EXPECT_TRUE(one->wait_committed(kPatience).ok());
+  EXPECT_TRUE(other->wait_committed(kPatience).ok());
+  EXPECT_EQ(outcome_of(3), ok_status());
+  EXPECT_EQ(coordinator_->wait(), 0);  // superseded, and nobody's node
+  EXPECT_EQ(outcome_of(4), ok_status());
+}
+
+TEST_F(EpochsLive, AnotherJobTakesTheRootOnlyWhenItSaysSo) {
+  start();
+  ASSERT_EQ(outcome_of(1), ok_status());
+  NodeChild refused(scratch_.host("d"), coordinating("job-2"));
+  EXPECT_THAT(refused.first_line(), HasSubstr("job 'job-1' is live"));
+  auto one = first_->save(2);
+  ASSERT_TRUE(one.ok());
+  auto arguments = coordinating("job-2");
+  arguments.push_back("take_over=1");
+  NodeChild taken(scratch_.host("e"), arguments);
+  ASSERT_NE(taken.address(), "");
+  EXPECT_EQ(coordinator_->wait(), 1);
+  auto heard = one->wait_committed(kPatience);
+  ASSERT_FALSE(heard.ok());
+  EXPECT_THAT(heard.status().message(), HasSubstr("job 'job-2' has taken over"));
+}
+
+TEST_F(EpochsLive, AFollowerIsStoppedWithinSecondsWhenItsCoordinatorIsGoneForGood) {
+  start();
+  auto one = first_->save(1);
+  ASSERT_TRUE(one.ok());
+  coordinator_->signal(SIGKILL);
+  coordinator_->wait();
+  const auto begun = std::chrono::steady_clock::now();
+  a_->signal(SIGTERM);
+  auto heard = one->wait_committed(kPatience);
+  EXPECT_EQ(a_->wait(), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+  ASSERT_FALSE(heard.ok());
+  EXPECT_THAT(heard.status().message(), HasSubstr("was stopped"));
+  EXPECT_FALSE(decision_of(scratch_.root(), {1, 1, 1})->committed());
+}
+
+}  // namespace
+}  // namespace shoal::testing
