@@ -21,6 +21,7 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
   } else if (std::get_if<event::Started>(&event)) {
     recover(out);
     watch_epoch(now, out);
+    retention_.begin(out);
   } else if (std::get_if<event::Drain>(&event)) {
     draining_ = true;
   }
@@ -88,7 +89,7 @@ void Coordinator::recover(EffectWriter& out) {
 
 void Coordinator::clean_up(TimeNs now, const AttemptList& list, EffectWriter& out) {
   for (const AttemptInfo& info : list.attempts) {
-    if (info.state == AttemptInfo::State::aborted || info.state == AttemptInfo::State::deleted) {
+    if (info.state == AttemptInfo::State::aborted) {
       if (info.leftover_files != 0) sweep(info.key, out);
     } else if (info.state == AttemptInfo::State::undecided && info.key.generation < facts_.generation) {
       watch_.watch(now, info.key, facts_.times.abandoned_after_ms * kMillisecond,

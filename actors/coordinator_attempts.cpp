@@ -219,7 +219,7 @@ void Coordinator::decided(const AttemptKey& key, const std::shared_ptr<const Dec
                       tell(key, outcome, then_out);
                       then_out.info(to_string(key) + (outcome.committed ? std::string(" is committed")
                                                                         : " is aborted: " + outcome.cause));
-                      if (outcome.committed) return;
+                      if (outcome.committed) return retention_.committed(then_out);
                       sweep(key, then_out);
                       sweep_later(now, key, then_out);
                     });

@@ -19,6 +19,7 @@
 #include "actors/coordinator_plans.h"
 #include "actors/publishing.h"
 #include "actors/recent_map.h"
+#include "actors/retention_duty.h"
 #include "actors/roster_gathering.h"
 
 namespace shoal {
@@ -35,6 +36,7 @@ class Coordinator final : public Role {
   explicit Coordinator(const NodeFacts& facts)
       : facts_(facts),
         watch_(operations_, timers_, facts.times.poll_ms * kMillisecond),
+        retention_(operations_, timers_, facts_),
         roster_retries_(facts.times) {}
 
   RoleKind kind() const override { return RoleKind::coordinator; }
@@ -112,6 +114,7 @@ class Coordinator final : public Role {
   PendingOperations operations_;
   PendingTimers timers_;
   AttemptWatch watch_;
+  RetentionDuty retention_;
   std::set<NodeId> nodes_;  // that have spoken in this epoch and are not lost
   RosterGathering gathering_;
   bool roster_asked_ = false;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "actors/attempt_watch.h"
+#include "actors/held_pins.h"
 #include "actors/read_plan.h"
 #include "gpu/digest.h"
 
@@ -14,7 +15,12 @@ namespace {
 class Loader final : public Role {
  public:
   explicit Loader(const NodeFacts& facts)
-      : facts_(facts), watch_(operations_, timers_, facts.times.poll_ms * kMillisecond) {}
+      : facts_(facts),
+        watch_(operations_, timers_, facts.times.poll_ms * kMillisecond),
+        pins_(operations_, timers_, facts_,
+              [this](const AttemptKey& key, const Status& why, EffectWriter& out) {
+                pin_lost(key, why, out);
+              }) {}
 
   RoleKind kind() const override { return RoleKind::loader; }
 
@@ -28,7 +34,10 @@ class Loader final : public Role {
       timers_.fired(now, *timer, out);
     } else if (const auto* lost = std::get_if<event::ClientLost>(&event)) {
       slabs_.erase(slabs_.lower_bound({lost->client, 0}), slabs_.lower_bound({lost->client + 1, 0}));
-      loads_.erase(loads_.lower_bound({lost->client, 0}), loads_.lower_bound({lost->client + 1, 0}));
+      for (auto load = loads_.lower_bound({lost->client, 0});
+           load != loads_.end() && load->first.first == lost->client;) {
+        load = end_load(load, out);
+      }
     } else if (std::get_if<event::Drain>(&event)) {
       out.drained();
     }
@@ -39,6 +48,7 @@ class Loader final : public Role {
   struct Load {
     local::Load request;
     uint64_t part_bytes = 0;
+    std::optional<AttemptKey> pinned;  // so that nobody deletes it meanwhile
     std::shared_ptr<const Decision> decision;
     std::vector<ReadBatchPlan> batches;
     size_t next_batch = 0;
@@ -80,7 +90,7 @@ class Loader final : public Role {
 
   void on_latest(ClientId client, uint32_t request_id, EffectWriter& out) {
     operations_.start(
-        operation::ListAttempts{}, out,
+        operation::ListNewestAttempts{}, out,
         [this, client, request_id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
           auto list = result_as<AttemptList>(std::move(result));
           if (!list.ok()) return not_found(client, request_id, list.status(), then_out);
@@ -141,7 +151,7 @@ class Loader final : public Role {
     operations_.start(operation::ReadLoadChoice{facts_.generation, request.ordinal}, out,
                       [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                         auto choice = result_as<LoadChoice>(std::move(result));
-                        if (choice.ok()) return chosen(id, *choice, then_out);
+                        if (choice.ok()) return chosen(then_now, id, *choice, then_out);
                         if (choice.status().code() != Code::not_found)
                           return fail(id, choice.status(), then_out);
                         decide_earlier(then_now, id, then_out);
@@ -150,8 +160,8 @@ class Loader final : public Role {
 
   void choose_step(const LoadKey& id, EffectWriter& out) {
     operations_.start(
-        operation::ListAttempts{}, out,
-        [this, id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+        operation::ListAttemptsOfStep{loads_.at(id).request.step}, out,
+        [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
           auto found = loads_.find(id);
           if (found == loads_.end()) return;
           const uint64_t step = found->second.request.step;
@@ -173,7 +183,7 @@ class Loader final : public Role {
                                "step " + std::to_string(step) + " has no committed checkpoint in this root"),
                         then_out);
           }
-          read_decision(id, *best, then_out);
+          hold(now, id, *best, then_out);
         });
   }
 
@@ -181,7 +191,7 @@ class Loader final : public Role {
   // overtaken by what had begun before it.
   void decide_earlier(TimeNs now, const LoadKey& id, EffectWriter& out) {
     (void)now;
-    operations_.start(operation::ListAttempts{}, out,
+    operations_.start(operation::ListNewestAttempts{}, out,
                       [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                         if (!loads_.contains(id)) return;
                         auto list = result_as<AttemptList>(std::move(result));
@@ -253,16 +263,52 @@ class Loader final : public Role {
     if (key) choice.key = *key;
     const uint32_t ordinal = loads_.at(id).request.ordinal;
     operations_.start(operation::PublishLoadChoice{facts_.generation, ordinal, choice}, out,
-                      [this, id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                         auto stands = result_as<LoadChoice>(std::move(result));
                         if (!stands.ok()) return fail(id, stands.status(), then_out);
-                        chosen(id, *stands, then_out);
+                        chosen(now, id, *stands, then_out);
                       });
   }
 
-  void chosen(const LoadKey& id, const LoadChoice& choice, EffectWriter& out) {
+  void chosen(TimeNs now, const LoadKey& id, const LoadChoice& choice, EffectWriter& out) {
     if (!choice.found) return fail(id, no_checkpoint(), out);
-    read_decision(id, choice.key, out);
+    hold(now, id, choice.key, out);
+  }
+
+  // The pin stands before the manifest is read: then whoever deletes sees the pin, or we see the tombstone.
+  void hold(TimeNs now, const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
+    pins_.hold(now, key, out, [this, id, key](TimeNs, const Status& status, EffectWriter& then_out) {
+      auto found = loads_.find(id);
+      if (found == loads_.end()) {
+        if (status.ok()) pins_.release(key, then_out);
+        return;
+      }
+      if (!status.ok()) return fail(id, status.with_context("the checkpoint could not be pinned"), then_out);
+      found->second.pinned = key;
+      read_decision(id, key, then_out);
+    });
+  }
+
+  void pin_lost(const AttemptKey& key, const Status& why, EffectWriter& out) {
+    std::vector<LoadKey> lost;
+    for (auto& [id, load] : loads_) {
+      if (load.pinned != key) continue;
+      load.pinned.reset();
+      lost.push_back(id);
+    }
+    for (const LoadKey& id : lost) {
+      fail(id,
+           Status(Code::unavailable, "this node stood still for so long that its hold on " + to_string(key) +
+                                         " has ended; load again (" + why.message() + ")"),
+           out);
+    }
+  }
+
+  std::map<LoadKey, Load>::iterator end_load(std::map<LoadKey, Load>::iterator load, EffectWriter& out) {
+    std::optional<AttemptKey> pinned = load->second.pinned;
+    auto next = loads_.erase(load);
+    if (pinned) pins_.release(*pinned, out);
+    return next;
   }
 
   // --- what to read ---
@@ -349,7 +395,7 @@ class Loader final : public Role {
                         });
     }
     if (load.next_batch == load.batches.size() && load.parts.empty()) {
-      loads_.erase(found);
+      end_load(found, out);
       out.to_client(id.first, local::LoadDone{id.second, ok_status()});
     }
   }
@@ -395,7 +441,7 @@ class Loader final : public Role {
     if (!found->second.reading.empty()) return;
     why = found->second.failure;
     const bool was_found = found->second.decision != nullptr;
-    loads_.erase(found);
+    end_load(found, out);
     out.warning("load for client " + std::to_string(id.first) + ": " + why.to_string());
     if (was_found) {
       out.to_client(id.first, local::LoadDone{id.second, std::move(why)});
@@ -408,6 +454,7 @@ class Loader final : public Role {
   PendingOperations operations_;
   PendingTimers timers_;
   AttemptWatch watch_;
+  HeldPins pins_;
   std::map<std::pair<ClientId, uint32_t>, uint64_t> slabs_;  // bytes of each slab
   std::map<LoadKey, Load> loads_;
 };

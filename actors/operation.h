@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "storage/catalog.h"
 #include "storage/decision.h"
+#include "storage/retention.h"
 #include "storage/run_root.h"
 #include "storage/shard_file.h"
 #include "storage/storage.h"
@@ -59,13 +60,37 @@ struct PublishRoster {  // -> RosterRecord, the one that stands
 struct ReadRoster {  // -> RosterRecord; Code::not_found
   uint32_t generation = 0;
 };
-struct ReadEpoch {};     // -> EpochRecord, the highest; Code::not_found
-struct ListAttempts {};  // -> AttemptList
+struct ReadEpoch {};           // -> EpochRecord, the highest; Code::not_found
+struct ListAttempts {};        // -> AttemptList
+struct ListNewestAttempts {};  // -> AttemptList: the newest checkpoint and what stands above it
+struct ListAttemptsOfStep {    // -> AttemptList
+  uint64_t step = 0;
+};
 struct InspectAttempt {  // -> AttemptInfo
   AttemptKey key;
 };
 struct SweepAttempt {  // -> uint64_t, the bytes removed
   AttemptKey key;
+};
+struct PinAttempt {  // -> Mark, a lease under a name of its own
+  AttemptKey key;
+  std::string holder;  // for people
+};
+struct RenewPin {  // -> Done; Code::not_found where somebody has ended it. The counter is the new one
+  Mark pin;
+};
+struct RemovePin {  // -> Done
+  std::string name;
+};
+struct PlanRetention {  // -> RetentionPlan
+  RetentionPolicy policy;
+};
+struct DeleteCheckpoint {  // -> DeletionResult; a tombstone goes into the catalog, if there is one
+  AttemptKey key;
+  std::string cause;
+};
+struct RemoveRemains {  // -> Done
+  std::string folder;
 };
 struct PublishLoadChoice {  // -> LoadChoice, the one that stands. nonce is filled in
   uint32_t generation = 0;
@@ -107,15 +132,17 @@ struct ReadBatch {  // -> Done
 struct Done {};
 }  // namespace operation
 
-using Operation =
-    std::variant<operation::WriteShard, operation::PublishDecision, operation::ReadDecision,
-                 operation::CheckFiles, operation::RecordDecision, operation::PublishRoster,
-                 operation::ReadRoster, operation::ListAttempts, operation::InspectAttempt,
-                 operation::SweepAttempt, operation::PublishLoadChoice, operation::ReadLoadChoice,
-                 operation::MeasureObjects, operation::ReadBatch, operation::ReadEpoch>;
+using Operation = std::variant<
+    operation::WriteShard, operation::PublishDecision, operation::ReadDecision, operation::CheckFiles,
+    operation::RecordDecision, operation::PublishRoster, operation::ReadRoster, operation::ListAttempts,
+    operation::InspectAttempt, operation::SweepAttempt, operation::PublishLoadChoice,
+    operation::ReadLoadChoice, operation::MeasureObjects, operation::ReadBatch, operation::ListNewestAttempts,
+    operation::ListAttemptsOfStep, operation::PinAttempt, operation::RenewPin, operation::RemovePin,
+    operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch>;
 using OperationResult =
     std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,
-                 AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>, EpochRecord>;
+                 AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>, Mark,
+                 std::shared_ptr<const RetentionPlan>, DeletionResult, EpochRecord>;
 
 std::string_view operation_name(const Operation& operation);
 

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <mutex>
+
 #include "actors/open_shards.h"
 #include "actors/operation.h"
 #include "gpu/digest.h"
@@ -7,6 +9,8 @@
 namespace shoal {
 
 namespace {
+
+constexpr unsigned kDeletionThreads = 4;  // of one checkpoint
 
 template <class T>
 Result<OperationResult> as_result(Result<T> result) {
@@ -35,6 +39,8 @@ struct OperationRunner::Impl {
   RootId root_id;
   Surroundings surroundings;
   OpenShards shards;
+  std::mutex retention_mutex;
+  KnownAttempts known_attempts;  // under retention_mutex
 
   Result<OperationResult> operator()(const operation::WriteShard& write) {
     std::string name = shard_file_name(write.rank, write.file);
@@ -53,7 +59,8 @@ struct OperationRunner::Impl {
 
   Result<OperationResult> operator()(const operation::PublishDecision& publish) {
     Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(), publish.body};
-    return as_result(publish_decision(storage, decision));
+    return as_result(decision.committed() ? publish_decision_in_folder(storage, decision)
+                                          : publish_decision(storage, decision));
   }
   Result<OperationResult> operator()(const operation::ReadDecision& read) {
     return as_result(read_decision(storage, read.key));
@@ -78,6 +85,48 @@ struct OperationRunner::Impl {
   }
   Result<OperationResult> operator()(const operation::ListAttempts&) {
     return as_result(list_attempts(storage));
+  }
+  Result<OperationResult> operator()(const operation::ListNewestAttempts&) {
+    return as_result(list_newest_attempts(storage));
+  }
+  Result<OperationResult> operator()(const operation::ListAttemptsOfStep& list) {
+    auto listed = list_attempts_of_step(storage, list.step);
+    return as_result(std::move(listed));
+  }
+  Result<OperationResult> operator()(const operation::PinAttempt& pin) {
+    const Nonce id = surroundings.nonce();
+    Mark mark{pin_name(id), pin.key, true, 0, pin.holder, surroundings.unix_time_ns(), id};
+    SHOAL_ASSIGN_OR_RETURN(bool created, create_mark(storage, MarkKind::pin, mark));
+    if (!created) return Status(Code::already_exists, "pin " + mark.name + " is there already");
+    return OperationResult(std::move(mark));
+  }
+  Result<OperationResult> operator()(const operation::RenewPin& renew) {
+    return as_result(replace_mark(storage, MarkKind::pin, renew.pin));
+  }
+  Result<OperationResult> operator()(const operation::RemovePin& remove) {
+    return as_result(remove_mark(storage, MarkKind::pin, remove.name));
+  }
+  Result<OperationResult> operator()(const operation::PlanRetention& plan) {
+    std::lock_guard lock(retention_mutex);
+    auto planned = plan_retention(storage, plan.policy, surroundings.unix_time_ns(), &known_attempts);
+    if (!planned.ok()) return planned.status();
+    return OperationResult(std::make_shared<const RetentionPlan>(std::move(*planned)));
+  }
+  Result<OperationResult> operator()(const operation::DeleteCheckpoint& remove) {
+    Deletion deletion{
+        remove.key,      remove.cause, root_id, surroundings.nonce(), surroundings.unix_time_ns(),
+        kDeletionThreads};
+    SHOAL_ASSIGN_OR_RETURN(DeletionResult result, delete_checkpoint(storage, deletion));
+    if (catalog != nullptr && result.outcome != DeletionResult::Outcome::kept) {
+      Decision gone{remove.key, deletion.nonce, root_id, deletion.unix_time_ns,
+                    Tombstone{Tombstone::Reason::deleted, remove.cause}};
+      Status recorded = catalog->record(gone);  // an index: the files are gone all the same
+      if (!recorded.ok()) result.why += (result.why.empty() ? "" : "; ") + recorded.to_string();
+    }
+    return OperationResult(std::move(result));
+  }
+  Result<OperationResult> operator()(const operation::RemoveRemains& remains) {
+    return as_result(remove_remains(storage, remains.folder));
   }
   Result<OperationResult> operator()(const operation::InspectAttempt& inspect) {
     return as_result(inspect_attempt(storage, inspect.key));
@@ -171,7 +220,8 @@ Status OperationRunner::Impl::read_range(const operation::ReadRange& range, Muta
 
 OperationRunner::OperationRunner(Storage& storage, Catalog* catalog, Slabs& slabs, RootId root_id,
                                  Surroundings surroundings)
-    : impl_(new Impl{storage, catalog, slabs, root_id, std::move(surroundings), OpenShards(storage)}) {}
+    : impl_(
+          new Impl{storage, catalog, slabs, root_id, std::move(surroundings), OpenShards(storage), {}, {}}) {}
 OperationRunner::~OperationRunner() = default;
 
 Result<OperationResult> OperationRunner::run(const Operation& operation) {
@@ -195,6 +245,14 @@ struct OperationNames {
   std::string_view operator()(const operation::MeasureObjects&) const { return "MeasureObjects"; }
   std::string_view operator()(const operation::ReadBatch&) const { return "ReadBatch"; }
   std::string_view operator()(const operation::ReadEpoch&) const { return "ReadEpoch"; }
+  std::string_view operator()(const operation::ListNewestAttempts&) const { return "ListNewestAttempts"; }
+  std::string_view operator()(const operation::ListAttemptsOfStep&) const { return "ListAttemptsOfStep"; }
+  std::string_view operator()(const operation::PinAttempt&) const { return "PinAttempt"; }
+  std::string_view operator()(const operation::RenewPin&) const { return "RenewPin"; }
+  std::string_view operator()(const operation::RemovePin&) const { return "RemovePin"; }
+  std::string_view operator()(const operation::PlanRetention&) const { return "PlanRetention"; }
+  std::string_view operator()(const operation::DeleteCheckpoint&) const { return "DeleteCheckpoint"; }
+  std::string_view operator()(const operation::RemoveRemains&) const { return "RemoveRemains"; }
 };
 }  // namespace
 

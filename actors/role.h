@@ -143,6 +143,8 @@ struct RoleTimes {
   uint32_t poll_ms = 100;  // how often an undecided attempt is looked at
   uint32_t drain_patience_ms = 5'000;  // a drain: for a save that nobody here can complete any more
   uint32_t epoch_check_ms = 5'000;     // how often a coordinator, or who lost it, asks the root for the epoch
+  uint32_t lease_renew_ms = 5'000;     // how often a load moves the counter of its pin
+  uint32_t lease_ttl_ms = 60'000;      // a pin whose counter has not moved for that long has ended
 };
 
 struct NodeFacts {  // what a node's roles know from the start
@@ -155,6 +157,7 @@ struct NodeFacts {  // what a node's roles know from the start
   std::vector<Rank> expected_ranks;             // of this host, where known; else those that attach
   size_t message_bytes_max = kMaxMessageBytes;  // of one message to another node
   RoleTimes times;
+  RetentionPolicy retention;  // the coordinator's
 };
 
 std::unique_ptr<Role> make_planner(const NodeFacts& facts);

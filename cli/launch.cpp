@@ -19,6 +19,7 @@
 #include "cli/job_token.h"
 #include "cli/launcher.h"
 #include "cli/node_times.h"
+#include "cli/retention_flags.h"
 #include "local/socket.h"
 
 namespace shoal {
@@ -37,6 +38,7 @@ struct LaunchFlags {
   uint16_t master_port = 0;
   bool kill_on_failure = false, tag_output = false, take_over = false;
   RoleTimes times;
+  RetentionPolicy retention;
   std::vector<std::string> command;
 };
 
@@ -204,6 +206,7 @@ class PlanMaker {
     add("--stats-file", flags_.stats_file);
     add("--metrics", flags_.metrics);
     for (std::string& argument : time_arguments(flags_.times)) out.push_back(std::move(argument));
+    for (std::string& argument : retention_arguments(flags_.retention)) out.push_back(std::move(argument));
     return out;
   }
 
@@ -276,6 +279,7 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_option("--catalog", flags->catalog_dir, "Folder of the coordinator's catalog");
   command->add_option("--metrics", flags->metrics, "HOST:PORT where the node serves Prometheus metrics");
   command->add_option("--stats-file", flags->stats_file, "Where the node writes its counts at the end");
+  add_retention_options(*command, &flags->retention);
   add_time_options(*command, &flags->times);
 }
 

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,20 +16,59 @@ namespace shoal {
 
 namespace {
 
+constexpr size_t kDefaultShown = 200;
+
 struct LsOptions {
   std::string root;
+  size_t shown = kDefaultShown;
+  bool all = false;
   bool json = false;
 };
+
+// What keeps a checkpoint, whatever the rules of retention.
+struct MarksOf {
+  std::vector<std::string> tags, pins, loads;
+  bool is_verified = false;
+
+  std::string text() const {
+    std::vector<std::string> words = tags;
+    if (!pins.empty()) words.push_back("(pinned)");
+    if (!loads.empty()) words.push_back("(loading)");
+    if (is_verified) words.push_back("(verified)");
+    return fmt::format("{}", fmt::join(words, " "));
+  }
+};
+using Marks = std::map<AttemptKey, MarksOf>;
+
+Result<Marks> read_marks(Storage& storage) {
+  Marks marks;
+  SHOAL_ASSIGN_OR_RETURN(MarkList tags, list_marks(storage, MarkKind::tag));
+  SHOAL_ASSIGN_OR_RETURN(MarkList pins, list_marks(storage, MarkKind::pin));
+  SHOAL_ASSIGN_OR_RETURN(MarkList verified, list_marks(storage, MarkKind::verified));
+  for (const Mark& tag : tags.marks) marks[tag.key].tags.push_back(tag.name);
+  for (const Mark& pin : pins.marks) {
+    (pin.is_lease ? marks[pin.key].loads : marks[pin.key].pins).push_back(pin.name);
+  }
+  for (const Mark& mark : verified.marks) marks[mark.key].is_verified = true;
+  return marks;
+}
+
+MarksOf marks_of(const Marks& marks, const AttemptKey& key) {
+  auto found = marks.find(key);
+  return found == marks.end() ? MarksOf{} : found->second;
+}
 
 constexpr const char* kFooter =
     "Reads the root's files, never a catalog. STATE is one of\n"
     "  committed  a checkpoint: load and latest see it (the latest is marked with *)\n"
     "  undecided  being written, or left by a job that ended; invisible to load\n"
-    "  aborted    never became a checkpoint; CAUSE says why\n"
+    "  aborted    never became a checkpoint; NOTE says why\n"
     "  deleted    was a checkpoint\n"
     "  damaged    its decision does not read back\n"
     "SIZE of a checkpoint is that of its shards; of anything else, what still lies in its folder.\n"
-    "TIME is UTC, by the clock of whoever decided.\n"
+    "TIME is UTC, by the clock of whoever decided. NOTE of a checkpoint: its tags, and whether it is pinned, "
+    "being\n"
+    "loaded, or was verified.\n"
     "\n"
     "Examples:\n"
     "  shoal ls /checkpoints/run7\n"
@@ -47,7 +88,7 @@ const AttemptView* latest_of(const std::vector<AttemptView>& views) {
   return nullptr;
 }
 
-std::string as_table(const std::vector<AttemptView>& views) {
+std::string as_table(const std::vector<AttemptView>& views, const Marks& marks) {
   using Align = Table::Align;
   Table table({{"STEP", Align::right},
                {"GENERATION", Align::right},
@@ -57,7 +98,7 @@ std::string as_table(const std::vector<AttemptView>& views) {
                {"FILES", Align::right},
                {"RANKS", Align::right},
                {"TIME"},
-               {"CAUSE"}});
+               {"NOTE"}});
   const AttemptView* latest = latest_of(views);
   for (const AttemptView& view : views) {
     std::string size = human_bytes(view.info.files_bytes);
@@ -71,15 +112,18 @@ std::string as_table(const std::vector<AttemptView>& views) {
     table.add_row({fmt::to_string(view.key.step), fmt::to_string(view.key.generation),
                    fmt::to_string(view.key.attempt),
                    std::string(view.state_name()) + (&view == latest ? " *" : ""), size, files, ranks,
-                   utc_time(view.decision ? view.decision->unix_time_ns : 0), cause_of(view)});
+                   utc_time(view.decision ? view.decision->unix_time_ns : 0),
+                   view.committed() ? marks_of(marks, view.key).text() : cause_of(view)});
   }
   return table.to_string();
 }
 
-nlohmann::ordered_json as_json(const OpenRoot& root, const std::vector<AttemptView>& views) {
+nlohmann::ordered_json as_json(const OpenRoot& root, const std::vector<AttemptView>& views,
+                               const Marks& marks, size_t omitted) {
   nlohmann::ordered_json out;
   out["root"] = root.storage->describe();
   out["root_id"] = root.id.to_hex();
+  out["omitted"] = omitted;
   out["attempts"] = nlohmann::ordered_json::array();
   const AttemptView* latest = latest_of(views);
   for (const AttemptView& view : views) {
@@ -97,6 +141,11 @@ nlohmann::ordered_json as_json(const OpenRoot& root, const std::vector<AttemptVi
       one["payload_bytes"] = manifest.payload_bytes;
       one["files"] = manifest.files.size();
       one["world_size"] = manifest.world->roster.world_size();
+      MarksOf keepers = marks_of(marks, view.key);
+      one["tags"] = keepers.tags;
+      one["pins"] = keepers.pins;
+      one["loads"] = keepers.loads;
+      one["verified"] = keepers.is_verified;
     } else {
       one["leftover_files"] = view.info.leftover_files;
     }
@@ -110,9 +159,15 @@ nlohmann::ordered_json as_json(const OpenRoot& root, const std::vector<AttemptVi
 int run_ls(const LsOptions& options) {
   auto root = open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
-  auto views = view_attempts(*root->storage);
+  size_t omitted = 0;
+  size_t shown = options.all ? std::numeric_limits<size_t>::max() : options.shown;
+  auto views = view_newest_attempts(*root->storage, shown, &omitted);
   if (!views.ok()) return report_unusable(views.status());
-  fmt::print("{}", options.json ? as_json(*root, *views).dump(2) + "\n" : as_table(*views));
+  auto marks = read_marks(*root->storage);
+  if (!marks.ok()) return report_unusable(marks.status());
+  fmt::print(
+      "{}", options.json ? as_json(*root, *views, *marks, omitted).dump(2) + "\n" : as_table(*views, *marks));
+  if (omitted != 0 && !options.json) fmt::print("{} older ones are not shown: --all or --last N\n", omitted);
   bool damaged =
       std::any_of(views->begin(), views->end(), [](const auto& view) { return !view.damage.ok(); });
   return damaged ? kExitDamaged : kExitOk;
@@ -124,6 +179,12 @@ void add_ls_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("ls", "List the attempts at saving that a root holds");
   auto options = std::make_shared<LsOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
+  CLI::Option* last =
+      command->add_option("--last", options->shown, "Show the newest N, as `latest` orders them")
+          ->type_name("N")
+          ->check(CLI::Range(size_t{1}, std::numeric_limits<size_t>::max()))
+          ->capture_default_str();
+  command->add_flag("--all", options->all, "Show every attempt")->excludes(last);
   command->add_flag("--json", options->json, "One JSON object instead of a table");
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_ls(*options); }; });

@@ -23,6 +23,7 @@ constexpr const char* kFooter =
     "  shoal show /checkpoints/run7 --step 1000   tensors and files of one checkpoint\n"
     "  shoal verify /checkpoints/run7 --all       re-read every byte of every checkpoint\n"
     "  shoal status /checkpoints/run7             what the job that runs here does\n"
+    "  shoal gc /checkpoints/run7 --keep-last 5   delete what no rule keeps\n"
     "  shoal rebuild /checkpoints/run7            make the catalog anew from the files\n"
     "\n"
     "Exit status: 0 all is well; 1 a checkpoint is damaged, or a node failed; 2 the command could not "
@@ -61,6 +62,10 @@ int main(int argc, char** argv) {
   shoal::add_ls_command(app, &chosen);
   shoal::add_show_command(app, &chosen);
   shoal::add_verify_command(app, &chosen);
+  shoal::add_rm_command(app, &chosen);
+  shoal::add_gc_command(app, &chosen);
+  shoal::add_pin_command(app, &chosen);
+  shoal::add_tag_command(app, &chosen);
   shoal::add_restore_id_command(app, &chosen);
   shoal::add_rebuild_command(app, &chosen);
   shoal::add_status_command(app, &chosen);

@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/job_token.h"
 #include "cli/node_times.h"
+#include "cli/retention_flags.h"
 
 namespace shoal {
 
@@ -166,6 +167,7 @@ void add_node_command(CLI::App& app, Command* chosen) {
       ->type_name("HOST:PORT");
   command->add_option("--ready-fd", flags->ready_fd,
                       "Write 'ready ADDRESS' to this descriptor once trainers can attach");
+  add_retention_options(*command, &node.retention);
   add_time_options(*command, &node.times);
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_node_command(*flags); }; });

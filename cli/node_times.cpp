@@ -20,6 +20,10 @@ constexpr TimeFlag kTimeFlags[] = {
      "Abort a staged save of which the coordinator has said nothing; longer than the former"},
     {"--abandoned-after-ms", &RoleTimes::abandoned_after_ms,
      "Before a load: abort what an earlier job left undecided and nobody has touched this long"},
+    {"--lease-renew-ms", &RoleTimes::lease_renew_ms,
+     "How often a load renews the pin by which it keeps its checkpoint"},
+    {"--lease-ttl-ms", &RoleTimes::lease_ttl_ms,
+     "A load that has not renewed its pin for this long is over; several times the former"},
 };
 
 }  // namespace

@@ -48,8 +48,9 @@ Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info) {
   return view;
 }
 
-Result<std::vector<AttemptView>> view_attempts(Storage& storage) {
-  SHOAL_ASSIGN_OR_RETURN(AttemptList list, list_attempts(storage));
+namespace {
+
+Result<std::vector<AttemptView>> view_list(Storage& storage, const AttemptList& list) {
   std::vector<AttemptView> views;
   for (const AttemptInfo& info : list.attempts) {
     auto view = view_attempt(storage, info);
@@ -57,7 +58,7 @@ Result<std::vector<AttemptView>> view_attempts(Storage& storage) {
     if (!view.ok()) return view.status();
     views.push_back(std::move(*view));
   }
-  for (auto& [key, status] : list.damaged) {
+  for (const auto& [key, status] : list.damaged) {
     if (status.code() == Code::version) return status;
     AttemptView view;
     view.key = key;
@@ -67,6 +68,33 @@ Result<std::vector<AttemptView>> view_attempts(Storage& storage) {
   std::sort(views.begin(), views.end(),
             [](const AttemptView& a, const AttemptView& b) { return a.key < b.key; });
   return views;
+}
+
+}  // namespace
+
+Result<std::vector<AttemptView>> view_attempts(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(AttemptList list, list_attempts(storage));
+  return view_list(storage, list);
+}
+
+Result<std::vector<AttemptView>> view_newest_attempts(Storage& storage, size_t most, size_t* omitted) {
+  SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
+  AttemptList list;
+  bool has_checkpoint = false;
+  size_t seen = 0;
+  for (auto key = names.keys.rbegin(); key != names.keys.rend() && (seen < most || !has_checkpoint); ++key) {
+    ++seen;
+    auto info = inspect_attempt(storage, *key);
+    if (info.ok()) {
+      has_checkpoint = has_checkpoint || info->state == AttemptInfo::State::committed;
+      bool has_begun = info->state != AttemptInfo::State::undecided || info->leftover_files != 0;
+      if (has_begun) list.attempts.push_back(*info);
+    } else if (info.status().code() != Code::not_found) {
+      list.damaged.emplace_back(*key, info.status());
+    }
+  }
+  *omitted = names.keys.size() - seen;
+  return view_list(storage, list);
 }
 
 namespace {
@@ -85,10 +113,13 @@ CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const 
   auto take_step = [choice](const std::string& text) {
     choice->step = parse_step(text);
     if (choice->step) return;
-    throw CLI::ValidationError("--step", fmt::format("'{}' is no step: a number from 0 to {} is needed", text,
-                                                     std::numeric_limits<uint64_t>::max()));
+    if (!validate_tag(text).ok()) {
+      throw CLI::ValidationError("--step", fmt::format("'{}' is no step (a number from 0 to {}) and no tag",
+                                                       text, std::numeric_limits<uint64_t>::max()));
+    }
+    choice->tag = text;
   };
-  CLI::Option* step = command.add_option_function<std::string>("--step", take_step, step_help);
+  CLI::Option* step = command.add_option_function<std::string>("--step", take_step, step_help + "; or a tag");
   step->type_name("N");
   command.add_option("--attempt", choice->attempt, "This attempt at the step alone, such as g3a1");
   return step;
@@ -96,7 +127,7 @@ CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const 
 
 Status validate_choice(const AttemptChoice& choice) {
   if (choice.attempt.empty()) return ok_status();
-  if (!choice.step) return Status(Code::invalid_argument, "--attempt needs --step");
+  if (!choice.step) return Status(Code::invalid_argument, "--attempt needs --step, and a number there");
   if (!parse_attempt_folder(*choice.step, choice.attempt)) {
     return Status(Code::invalid_argument,
                   fmt::format("'{}' is no attempt; attempts are named as in g3a1", choice.attempt));
@@ -104,12 +135,36 @@ Status validate_choice(const AttemptChoice& choice) {
   return ok_status();
 }
 
-Result<std::vector<AttemptView>> choose_attempts(const OpenRoot& root, const AttemptChoice& choice) {
+namespace {
+
+// A tag becomes the step and attempt that it names.
+Result<AttemptChoice> resolve(const OpenRoot& root, AttemptChoice choice) {
   SHOAL_RETURN_IF_ERROR(validate_choice(choice));
-  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, view_attempts(*root.storage));
+  if (choice.tag.empty()) return choice;
+  auto tag = read_mark(*root.storage, MarkKind::tag, choice.tag);
+  if (!tag.ok() && tag.status().code() == Code::not_found) {
+    return Status(Code::not_found,
+                  fmt::format("root {} has no tag '{}'", root.storage->describe(), choice.tag));
+  }
+  if (!tag.ok()) return tag.status();
+  choice.step = tag->key.step;
+  choice.attempt = attempt_name(tag->key);
+  return choice;
+}
+
+Result<AttemptList> list_for(Storage& storage, const AttemptChoice& choice) {
+  if (choice.step) return list_attempts_of_step(storage, *choice.step);
+  return choice.newest_only ? list_newest_attempts(storage) : list_attempts(storage);
+}
+
+}  // namespace
+
+Result<std::vector<AttemptView>> choose_attempts(const OpenRoot& root, const AttemptChoice& given) {
+  SHOAL_ASSIGN_OR_RETURN(AttemptChoice choice, resolve(root, given));
+  SHOAL_ASSIGN_OR_RETURN(AttemptList list, list_for(*root.storage, choice));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, view_list(*root.storage, list));
   std::erase_if(views, [&](const AttemptView& view) {
-    return (choice.step && view.key.step != *choice.step) ||
-           (!choice.attempt.empty() && attempt_name(view.key) != choice.attempt);
+    return !choice.attempt.empty() && attempt_name(view.key) != choice.attempt;
   });
   if (!views.empty() || !choice.step) return views;
   return Status(Code::not_found,

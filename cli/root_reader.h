@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "storage/decision.h"
 #include "storage/local_storage.h"
+#include "storage/marks.h"
 #include "storage/posix_file_system.h"
 #include "storage/run_root.h"
 
@@ -37,15 +38,22 @@ struct AttemptView {
 };
 // Ascending, as `latest` orders; the last committed one is the latest.
 Result<std::vector<AttemptView>> view_attempts(Storage& storage);
+// The newest `most` of them, and as many more as it takes to come to a checkpoint. *omitted: how many are
+// older; of these only names were read.
+Result<std::vector<AttemptView>> view_newest_attempts(Storage& storage, size_t most, size_t* omitted);
 // A decision that does not read back is `damage` of the view. A version newer than this program is an error.
 Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info);
 
 // Which attempts a command is about.
 struct AttemptChoice {
   std::optional<uint64_t> step;
-  std::string attempt;  // "g3a1"; empty: any
+  std::string attempt;       // "g3a1"; empty: any
+  std::string tag;           // given in the place of a step; empty: none
+  bool newest_only = false;  // without step and tag: the newest checkpoint, and what stands above it
+
+  bool names_one() const { return step || !tag.empty(); }
 };
-// --step and --attempt. A step that is no number from 0 to 2^64 - 1 is refused by name.
+// --step and --attempt. A step that is no number from 0 to 2^64 - 1 and no tag is refused by name.
 CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const std::string& step_help);
 // Code::invalid_argument for an attempt without a step, or one that is no name of an attempt.
 Status validate_choice(const AttemptChoice& choice);

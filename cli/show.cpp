@@ -205,7 +205,7 @@ Result<AttemptView> pick(const OpenRoot& root, const ShowOptions& options) {
   for (auto view = views.rbegin(); view != views.rend(); ++view) {
     if (view->committed()) return std::move(*view);
   }
-  if (!options.choice.step) {
+  if (!options.choice.names_one()) {
     return Status(Code::not_found, fmt::format("root {} has no checkpoint yet", root.storage->describe()));
   }
   return std::move(views.back());
@@ -234,6 +234,7 @@ void add_show_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("show", "Show the tensors, files and options of one checkpoint");
   auto options = std::make_shared<ShowOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
+  options->choice.newest_only = true;
   add_choice_options(*command, &options->choice, "This step instead of the latest checkpoint");
   command->add_flag("--json", options->json, "One JSON object instead of tables");
   command->footer(kFooter);

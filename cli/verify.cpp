@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "cli/collector.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cli/root_reader.h"
@@ -27,6 +28,7 @@ struct VerifyOptions {
   AttemptChoice choice;
   bool all = false;
   bool json = false;
+  bool record = true;
   bool progress = false;
   unsigned jobs = std::clamp(std::thread::hardware_concurrency(), 1u, kDefaultJobs);
   uint64_t bytes_per_second = 0;  // 0: as fast as it goes
@@ -39,9 +41,12 @@ constexpr const char* kFooter =
     "and\n"
     "that they cover every tensor. What is damaged is named: file, tensor and block, with the bytes of the "
     "file\n"
-    "and the elements of the tensor that it holds. Nothing is written. Memory: 1 MiB a job, and the headers "
-    "of\n"
-    "the files under way. Progress is shown on stderr, where that is a terminal.\n"
+    "and the elements of the tensor that it holds. That a checkpoint is sound is recorded in the root, for\n"
+    "retention never deletes the newest one of which that is known; where the root is not writable, this "
+    "says "
+    "so.\n"
+    "Memory: 1 MiB a job, and the headers of the files under way. Progress is shown on stderr, where that is "
+    "a terminal.\n"
     "\n"
     "Examples:\n"
     "  shoal verify /checkpoints/run7                  the latest checkpoint\n"
@@ -69,6 +74,7 @@ struct Verified {
   VerifyReport report;
   double seconds = 0;
   bool deleted_meanwhile = false;
+  Status recorded;  // that it is sound, or is not, for retention
 
   bool ok() const { return deleted_meanwhile || report.ok(); }
 };
@@ -101,12 +107,25 @@ class Verifying {
     Clock::time_point start = Clock::now();
     out.report = verify_checkpoint(storage_, *view.decision, options_.jobs, rate_, &bytes_done_);
     out.seconds = seconds_since(start);
+    if (options_.record) out.recorded = record(view.key, out.report.ok());
     if (out.report.ok()) return out;
     // Files that go while they are read may be on their way out rightly: their decision says so first.
     auto now = inspect_attempt(storage_, view.key);
     out.deleted_meanwhile =
         now.ok() ? now->state == AttemptInfo::State::deleted : now.status().code() == Code::not_found;
     return out;
+  }
+
+  // The mark of what was found sound; none on what was not. It would be of no use on what is deleted by now.
+  Status record(const AttemptKey& key, bool is_sound) {
+    const std::string name = verified_name(key);
+    if (!is_sound) return remove_mark(storage_, MarkKind::verified, name);
+    Mark mark{name, key, false, 0, "", unix_time_now_ns(), random_128()};
+    SHOAL_ASSIGN_OR_RETURN(bool created, create_mark(storage_, MarkKind::verified, mark));
+    if (!created) SHOAL_RETURN_IF_ERROR(replace_mark(storage_, MarkKind::verified, mark));
+    auto now = inspect_attempt(storage_, key);
+    if (now.ok() && now->state == AttemptInfo::State::committed) return ok_status();
+    return remove_mark(storage_, MarkKind::verified, name);
   }
 
   Storage& storage_;
@@ -144,6 +163,7 @@ void print_verified(const Verified& one) {
   fmt::print("{}: {}: {} in {} files read in {} ({}/s)\n", to_string(one.key),
              report.ok() ? "ok" : fmt::format("DAMAGED in {} places", report.damage_count),
              human_bytes(report.bytes), report.files, human_seconds(one.seconds), human_bytes(rate));
+  if (!one.recorded.ok()) fmt::print("{}: not recorded: {}\n", to_string(one.key), one.recorded.to_string());
 }
 
 nlohmann::ordered_json damage_json(const Damage& damage) {
@@ -175,6 +195,7 @@ nlohmann::ordered_json verified_json(const Verified& one) {
   out["files"] = one.report.files;
   out["bytes"] = one.report.bytes;
   out["seconds"] = one.seconds;
+  if (!one.recorded.ok()) out["not_recorded"] = one.recorded.to_string();
   out["damage_count"] = one.deleted_meanwhile ? 0 : one.report.damage_count;
   out["damage"] = nlohmann::ordered_json::array();
   if (one.deleted_meanwhile) return out;
@@ -184,16 +205,20 @@ nlohmann::ordered_json verified_json(const Verified& one) {
 
 // The checkpoints asked for, and decisions among them that do not read back.
 Result<std::vector<AttemptView>> pick(const OpenRoot& root, const VerifyOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, options.choice));
+  AttemptChoice choice = options.choice;
+  choice.newest_only = !options.all;
+  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, choice));
   std::erase_if(views, [](const AttemptView& view) { return !view.committed() && view.damage.ok(); });
-  if (views.empty() && options.choice.step) {
-    return Status(Code::not_found, fmt::format("root {} has no checkpoint at step {}",
-                                               root.storage->describe(), *options.choice.step));
+  if (views.empty() && options.choice.names_one()) {
+    std::string named =
+        options.choice.step ? fmt::format("step {}", *options.choice.step) : options.choice.tag;
+    return Status(Code::not_found,
+                  fmt::format("root {} has no checkpoint at {}", root.storage->describe(), named));
   }
   if (views.empty() && !options.all) {
     return Status(Code::not_found, fmt::format("root {} has no checkpoint yet", root.storage->describe()));
   }
-  if (!options.all && !options.choice.step) views.erase(views.begin(), views.end() - 1);
+  if (!options.all && !options.choice.names_one()) views.erase(views.begin(), views.end() - 1);
   return views;
 }
 
@@ -242,6 +267,8 @@ void add_verify_command(CLI::App& app, Command* chosen) {
           "Read no faster than this, all jobs together, as in 200MB/s; suffixes are powers of 1024")
       ->type_name("BYTES/s");
   command->add_flag("--progress", options->progress, "Progress on stderr, terminal or not, a line a second");
+  command->add_flag("!--no-record", options->record,
+                    "Write nothing: `shoal gc` will not know that the checkpoint was verified");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_verify(*options); }; });

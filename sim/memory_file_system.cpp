@@ -34,7 +34,8 @@ class Coin {
 
 struct MemoryFileSystem::Node {
   bool is_folder = false;
-  Bytes data, durable_data;                                 // of a file
+  bool is_removed = false;   // a folder without a name: nothing can be made in it
+  Bytes data, durable_data;  // of a file
   std::map<std::string, NodePtr> entries, durable_entries;  // of a folder
   uint32_t links = 0;
 
@@ -65,7 +66,9 @@ void MemoryFileSystem::Node::crash(Coin& coin, std::set<Node*>& done) {
     NodePtr node_now = now == entries.end() ? nullptr : now->second;
     NodePtr node_before = before == durable_entries.end() ? nullptr : before->second;
     NodePtr node = node_now == node_before || coin.keeps() ? node_now : node_before;
-    if (node != nullptr) after[name] = node;
+    if (node == nullptr) continue;
+    after[name] = node;
+    node->is_removed = false;
   }
   for (const auto& [name, node] : after) node->crash(coin, done);
   entries = durable_entries = std::move(after);
@@ -149,6 +152,7 @@ class MemoryFileSystem::Folder final : public OpenFolder {
   int make_folder(const std::string& name) override {
     std::lock_guard lock(owner_.mutex_);
     if (int error = owner_.begin_call(born_)) return error;
+    if (node_->is_removed) return ENOENT;
     if (node_->entries.contains(name)) return EEXIST;
     auto made = std::make_shared<Node>();
     made->is_folder = true;
@@ -167,6 +171,7 @@ class MemoryFileSystem::Folder final : public OpenFolder {
   int create_file(const std::string& name, std::unique_ptr<OpenFile>* file) override {
     std::lock_guard lock(owner_.mutex_);
     if (int error = owner_.begin_call(born_)) return error;
+    if (node_->is_removed) return ENOENT;
     if (node_->entries.contains(name)) return EEXIST;
     auto made = std::make_shared<Node>();
     made->links = 1;
@@ -183,6 +188,25 @@ class MemoryFileSystem::Folder final : public OpenFolder {
     if (node_->entries.contains(to)) return EEXIST;
     ++found->second->links;
     node_->entries[to] = found->second;
+    return 0;
+  }
+  int rename(const std::string& from, const std::string& to) override {
+    std::lock_guard lock(owner_.mutex_);
+    if (int error = owner_.begin_call(born_)) return error;
+    auto found = node_->entries.find(from);
+    if (found == node_->entries.end()) return ENOENT;
+    NodePtr moved = found->second;
+    if (auto taken = node_->entries.find(to); taken != node_->entries.end()) {
+      Node& old = *taken->second;
+      if (&old == moved.get()) return 0;
+      if (moved->is_folder && !old.is_folder) return ENOTDIR;
+      if (!moved->is_folder && old.is_folder) return EISDIR;
+      if (!old.entries.empty()) return ENOTEMPTY;
+      if (!old.is_folder && --old.links == 0) owner_.used_bytes_ -= old.data.size();
+      old.is_removed = old.is_folder;
+    }
+    node_->entries.erase(found);
+    node_->entries[to] = std::move(moved);
     return 0;
   }
   int remove_file(const std::string& name) override {
@@ -202,6 +226,7 @@ class MemoryFileSystem::Folder final : public OpenFolder {
     if (found == node_->entries.end()) return ENOENT;
     if (!found->second->is_folder) return ENOTDIR;
     if (!found->second->entries.empty()) return ENOTEMPTY;
+    found->second->is_removed = true;
     node_->entries.erase(found);
     return 0;
   }

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "storage/record.h"
 #include "storage/run_root.h"
@@ -64,30 +66,103 @@ Result<AttemptInfo> inspect_attempt(Storage& storage, const AttemptKey& key) {
   return info;
 }
 
-Result<AttemptList> list_attempts(Storage& storage) {
-  AttemptList out;
+namespace {
+
+constexpr size_t kFoldersPerThread = 256;
+constexpr size_t kMaxListingThreads = 4;
+
+struct StepNames {
   std::vector<AttemptKey> keys;
-  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> steps, storage.list(""));
-  for (const ObjectInfo& folder : steps) {
+  std::vector<std::string> remains;
+};
+Result<StepNames> list_step(Storage& storage, const std::string& folder, uint64_t step) {
+  StepNames out;
+  auto listed = storage.list(folder);
+  if (!listed.ok() && listed.status().code() == Code::not_found) return out;  // removed meanwhile
+  if (!listed.ok()) return listed.status();
+  if (listed->empty()) out.remains.push_back(folder);
+  for (const ObjectInfo& object : *listed) {
+    if (!object.is_folder) continue;
+    if (std::optional<AttemptKey> key = parse_attempt_folder(step, object.name)) {
+      out.keys.push_back(*key);
+    } else if (is_partial(object.name)) {
+      out.remains.push_back(folder + "/" + object.name);
+    }
+  }
+  return out;
+}
+
+// Adds the attempt to the list, to its damaged ones, or, gone or not begun, to neither. Whether it is
+// committed.
+bool inspect_into(Storage& storage, const AttemptKey& key, AttemptList* out) {
+  auto info = inspect_attempt(storage, key);
+  if (!info.ok()) {
+    if (info.status().code() != Code::not_found) out->damaged.emplace_back(key, info.status());
+    return false;
+  }
+  bool has_begun = info->state != AttemptInfo::State::undecided || info->leftover_files != 0;
+  if (has_begun) out->attempts.push_back(*info);
+  return info->state == AttemptInfo::State::committed;
+}
+
+}  // namespace
+
+Result<AttemptNames> list_attempt_names(Storage& storage) {
+  std::vector<std::pair<std::string, uint64_t>> steps;
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(""));
+  for (ObjectInfo& folder : listed) {
     std::optional<uint64_t> step = parse_step_folder(folder.name);
-    if (!step || !folder.is_folder) continue;
-    auto attempts = storage.list(folder.name);
-    if (!attempts.ok() && attempts.status().code() == Code::not_found) continue;  // removed meanwhile
-    if (!attempts.ok()) return attempts.status();
-    for (const ObjectInfo& attempt : *attempts) {
-      std::optional<AttemptKey> key = parse_attempt_folder(*step, attempt.name);
-      if (key && attempt.is_folder) keys.push_back(*key);
-    }
+    if (step && folder.is_folder) steps.emplace_back(std::move(folder.name), *step);
   }
-  std::sort(keys.begin(), keys.end());
-  for (const AttemptKey& key : keys) {
-    auto info = inspect_attempt(storage, key);
-    if (info.ok()) {
-      out.attempts.push_back(*info);
-    } else if (info.status().code() != Code::not_found) {  // else it was removed meanwhile
-      out.damaged.emplace_back(key, info.status());
+  // Each folder is a few round trips to where the root is: several at once.
+  std::vector<Result<StepNames>> of_steps(steps.size(), Result<StepNames>(StepNames{}));
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < steps.size();) {
+      of_steps[i] = list_step(storage, steps[i].first, steps[i].second);
     }
+  };
+  std::vector<std::thread> helpers;
+  size_t threads = std::min(kMaxListingThreads, 1 + steps.size() / kFoldersPerThread);
+  for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+
+  AttemptNames out;
+  for (Result<StepNames>& one : of_steps) {
+    if (!one.ok()) return one.status();
+    out.keys.insert(out.keys.end(), one->keys.begin(), one->keys.end());
+    out.remains.insert(out.remains.end(), one->remains.begin(), one->remains.end());
   }
+  std::sort(out.keys.begin(), out.keys.end());
+  return out;
+}
+
+Result<AttemptList> list_attempts(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
+  AttemptList out;
+  for (const AttemptKey& key : names.keys) inspect_into(storage, key, &out);
+  return out;
+}
+
+Result<AttemptList> list_newest_attempts(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
+  AttemptList out;
+  for (auto key = names.keys.rbegin(); key != names.keys.rend(); ++key) {
+    if (inspect_into(storage, *key, &out)) break;
+  }
+  std::reverse(out.attempts.begin(), out.attempts.end());
+  std::reverse(out.damaged.begin(), out.damaged.end());
+  return out;
+}
+
+Result<AttemptList> list_attempts_of_step(Storage& storage, uint64_t step) {
+  std::string folder = attempt_folder({0, step, 0});
+  folder.resize(folder.find('/'));
+  SHOAL_ASSIGN_OR_RETURN(StepNames names, list_step(storage, folder, step));
+  std::sort(names.keys.begin(), names.keys.end());
+  AttemptList out;
+  for (const AttemptKey& key : names.keys) inspect_into(storage, key, &out);
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 
 namespace shoal {
 
@@ -32,6 +33,29 @@ Result<bool> is_catalog_news(const std::optional<CatalogEntry>& before, const Ca
   return Status(Code::refused, fmt::format("{} was decided otherwise before", to_string(after.key)));
 }
 
+namespace {
+
+// Checkpoints that the catalog knows and the root no longer has a folder of were deleted, by whomever.
+Result<uint64_t> record_gone(Catalog& catalog, const AttemptList& listed) {
+  std::set<AttemptKey> there;
+  for (const AttemptInfo& info : listed.attempts) there.insert(info.key);
+  for (const auto& [key, why] : listed.damaged) there.insert(key);
+  SHOAL_ASSIGN_OR_RETURN(std::vector<CatalogEntry> entries, catalog.list());
+  uint64_t recorded = 0;
+  for (const CatalogEntry& entry : entries) {
+    if (entry.state != AttemptInfo::State::committed || there.contains(entry.key)) continue;
+    Decision gone;
+    gone.key = entry.key;
+    gone.unix_time_ns = entry.unix_time_ns;
+    gone.body = Tombstone{Tombstone::Reason::deleted, "its folder is gone"};
+    SHOAL_RETURN_IF_ERROR(catalog.record(gone));
+    ++recorded;
+  }
+  return recorded;
+}
+
+}  // namespace
+
 Result<uint64_t> catch_up(Catalog& catalog, Storage& storage) {
   SHOAL_ASSIGN_OR_RETURN(AttemptList listed, list_attempts(storage));
   uint64_t recorded = 0;
@@ -46,7 +70,8 @@ Result<uint64_t> catch_up(Catalog& catalog, Storage& storage) {
     SHOAL_RETURN_IF_ERROR(catalog.record(*decision));
     ++recorded;
   }
-  return recorded;
+  SHOAL_ASSIGN_OR_RETURN(uint64_t gone, record_gone(catalog, listed));
+  return recorded + gone;
 }
 
 namespace {

@@ -47,7 +47,7 @@ Result<std::unique_ptr<Catalog>> open_rocksdb_catalog(const std::string& path, c
 std::unique_ptr<Catalog> make_memory_catalog();  // the same contract, for simulation and tests
 
 // Brings the catalog up to date with the root: records every decision that it lacks, but for damaged ones
-// (list_attempts names these). Returns how many.
+// (list_attempts names these), and that checkpoints are deleted of which nothing is left. Returns how many.
 Result<uint64_t> catch_up(Catalog& catalog, Storage& storage);
 
 }  // namespace shoal

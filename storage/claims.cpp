@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "schema/root.capnp.h"
-#include "storage/record.h"
+#include "storage/record_io_internal.h"
 #include "storage/run_root.h"
 #include "storage/world_record_internal.h"
 
@@ -39,33 +39,6 @@ std::string roster_path(uint32_t generation) {
 }
 std::string load_choice_path(uint32_t generation, uint32_t ordinal) {
   return fmt::format("{}.load-{}", generation_path(generation), ordinal);
-}
-
-Status validate_text(std::string_view text, size_t bytes_max, std::string_view what) {
-  if (!text.empty() && text.size() <= bytes_max && is_clean_utf8(text)) return ok_status();
-  return Status(Code::invalid_argument,
-                fmt::format("{}: 1 to {} bytes of text without control characters", what, bytes_max));
-}
-
-// Reads a record and hands the body's struct to `body`, which returns Result<Value>.
-template <class Root, class Body>
-auto read_record(Storage& storage, const RecordKind& kind, const std::string& path, Body&& body)
-    -> decltype(body(std::declval<typename Root::Reader>())) {
-  std::string full_path = storage.describe() + "/" + path;
-  SHOAL_ASSIGN_OR_RETURN(Bytes bytes, storage.read(path, kind.file_bytes_max()));
-  SHOAL_ASSIGN_OR_RETURN(OpenedRecord record, open_record(kind, bytes, full_path));
-  ReadLimits limits;
-  limits.bytes_max = kind.body_bytes_max;
-  limits.segments_max = 1;
-  auto value = read_checked<Root>(record.body, limits, body);
-  if (!value.ok()) return record_error(kind, value.status(), full_path);
-  return value;
-}
-
-template <class Builder>
-Result<bool> create_record(Storage& storage, const RecordKind& kind, const std::string& path, Builder root) {
-  SHOAL_ASSIGN_OR_RETURN(Bytes bytes, seal_record(kind, 0, canonical_framed_bytes(root)));
-  return storage.create_exclusive(path, bytes);
 }
 
 // The numbers that a folder of claims shows; none where the folder is not there.
@@ -387,6 +360,25 @@ Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation, uint3
       });
   if (choice.ok()) SHOAL_RETURN_IF_ERROR(storage.sync_folder(kGenerationsFolder));
   return choice;
+}
+
+Result<LiveGeneration> read_live_generation(Storage& storage) {
+  LiveGeneration live;
+  SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
+  if (claimed.numbers.empty()) return live;
+  live.generation = claimed.numbers.back();
+  const std::string prefix = fmt::format("{}.load-", live.generation);
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(kGenerationsFolder));
+  for (const ObjectInfo& object : listed) {
+    if (!object.name.starts_with(prefix) || is_partial(object.name)) continue;
+    uint32_t ordinal = 0;
+    const char* last = object.name.data() + object.name.size();
+    auto [end, error] = std::from_chars(object.name.data() + prefix.size(), last, ordinal);
+    if (error != std::errc() || end != last) continue;
+    SHOAL_ASSIGN_OR_RETURN(LoadChoice choice, read_load_choice(storage, live.generation, ordinal));
+    if (choice.found) live.loaded.push_back(choice.key);
+  }
+  return live;
 }
 
 }  // namespace shoal

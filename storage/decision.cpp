@@ -22,11 +22,33 @@ Result<Decision> read_decision(Storage& storage, const AttemptKey& key) {
   return decision;
 }
 
-Result<Decision> publish_decision(Storage& storage, const Decision& decision) {
+namespace {
+
+Result<Decision> publish(Storage& storage, const Decision& decision,
+                         Result<bool> (Storage::*create)(const std::string&, ByteView)) {
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_decision(decision));
-  SHOAL_ASSIGN_OR_RETURN(bool ours, storage.create_exclusive(decision_path(decision.key), bytes));
+  SHOAL_ASSIGN_OR_RETURN(bool ours, (storage.*create)(decision_path(decision.key), bytes));
   if (ours) return decision;
   return read_decision(storage, decision.key);
+}
+
+}  // namespace
+
+Result<Decision> publish_decision(Storage& storage, const Decision& decision) {
+  return publish(storage, decision, &Storage::create_exclusive);
+}
+
+Result<Decision> publish_decision_in_folder(Storage& storage, const Decision& decision) {
+  return publish(storage, decision, &Storage::create_in_folder);
+}
+
+Result<bool> mark_deleted(Storage& storage, const Decision& tombstone) {
+  SHOAL_CHECK(!tombstone.committed() && tombstone.tombstone().reason == Tombstone::Reason::deleted);
+  SHOAL_ASSIGN_OR_RETURN(Decision before, read_decision(storage, tombstone.key));
+  if (!before.committed()) return false;
+  SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_decision(tombstone));
+  SHOAL_RETURN_IF_ERROR(storage.replace(decision_path(tombstone.key), bytes));
+  return true;
 }
 
 Metadata metadata_of(const Decision& decision) {

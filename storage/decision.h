@@ -77,6 +77,14 @@ Result<DecisionState> read_decision_state(ByteView first, uint64_t file_bytes, c
 
 // Publishes, and returns the decision that stands: ours, or whoever was first (its folder synced).
 Result<Decision> publish_decision(Storage& storage, const Decision& decision);
+// The same in a folder that is there, as it is where shards lie: Code::not_found without it. So a manifest is
+// published, for where the folder has gone the checkpoint was deleted, and whoever was asleep since must not
+// bring it back.
+Result<Decision> publish_decision_in_folder(Storage& storage, const Decision& decision);
+// Puts a tombstone with reason deleted in the place of a manifest, durably: the one change that a decision
+// may see. false: no manifest stood there any more. Code::not_found where nothing is decided, or all of it is
+// gone.
+Result<bool> mark_deleted(Storage& storage, const Decision& tombstone);
 // Code::not_found while undecided. The folder is synced first, so that what is told lasts.
 Result<Decision> read_decision(Storage& storage, const AttemptKey& key);
 

@@ -60,6 +60,9 @@ class OpenFolder {
   // For reading and writing; EEXIST where the name is taken by anything.
   [[nodiscard]] virtual int create_file(const std::string& name, std::unique_ptr<OpenFile>* file) = 0;
   [[nodiscard]] virtual int link(const std::string& from, const std::string& to) = 0;  // atomic; EEXIST
+  // Atomic; what was called `to` is no more. A folder may only take the name of nothing or of an empty
+  // folder.
+  [[nodiscard]] virtual int rename(const std::string& from, const std::string& to) = 0;
   [[nodiscard]] virtual int remove_file(const std::string& name) = 0;
   [[nodiscard]] virtual int remove_folder(const std::string& name) = 0;
   [[nodiscard]] virtual int list(std::vector<FolderEntry>* entries) = 0;  // in any order

@@ -17,6 +17,7 @@ constexpr size_t kWriteBufferBytes = size_t{256} << 10;   // smaller appends are
 constexpr uint64_t kWritebackBytes = uint64_t{8} << 20;   // how much is written before write-out is begun
 constexpr uint64_t kDirectBytesMin = uint64_t{16} << 20;  // larger files pass the page cache by
 constexpr size_t kMaxDurableFolders = 4096;               // remembered; beyond, they are synced once more
+constexpr int kMaxWalks = 64;  // while others remove the empty folders that we make
 
 enum class Access { reading, writing };
 
@@ -127,17 +128,22 @@ class LocalReadFile final : public ReadFile {
 
 class LocalWriteFile final : public WriteFile {
  public:
-  // Makes the temporary. A leftover under this nonce is our own: it is replaced.
+  // Makes the temporary. A leftover under this nonce is our own: it is replaced. Retention of another process
+  // may remove an empty folder between our making it and our first file in it: then the walk begins anew.
   static Result<std::unique_ptr<LocalWriteFile>> make(LocalStorage& storage, const std::string& path,
-                                                      const Nonce& nonce, uint64_t bytes_expected) {
+                                                      const Nonce& nonce, uint64_t bytes_expected,
+                                                      bool make_folders = true) {
     SHOAL_RETURN_IF_ERROR(validate_object(path));
     SHOAL_RETURN_IF_ERROR(storage.check_root());
     std::unique_ptr<LocalWriteFile> made(new LocalWriteFile(storage, path, nonce));
-    SHOAL_ASSIGN_OR_RETURN(made->chain_, storage.walk(made->folder_path_, true));
-    OpenFolder& folder = storage.last(made->chain_);
-    int number = folder.create_file(made->temporary_, &made->file_);
-    if (number == EEXIST && folder.remove_file(made->temporary_) == 0) {
+    int number = ENOENT;
+    for (int walks = 0; number == ENOENT && walks < kMaxWalks; ++walks) {
+      SHOAL_ASSIGN_OR_RETURN(made->chain_, storage.walk(made->folder_path_, make_folders));
+      OpenFolder& folder = storage.last(made->chain_);
       number = folder.create_file(made->temporary_, &made->file_);
+      if (number == EEXIST && folder.remove_file(made->temporary_) == 0) {
+        number = folder.create_file(made->temporary_, &made->file_);
+      }
     }
     if (number != 0) return io_error(number, made->full_path_, "create", Access::writing);
     if (bytes_expected >= kDirectBytesMin) SHOAL_RETURN_IF_ERROR(made->begin_direct());
@@ -166,12 +172,18 @@ class LocalWriteFile final : public WriteFile {
     SHOAL_CHECK(offset <= written_ && data.size() <= written_ - offset);
     return write_all(*file_, offset, data, full_path_);
   }
+  // Takes the name from whatever has it.
+  Status publish_over() {
+    SHOAL_RETURN_IF_ERROR(sync());
+    int number = storage_.last(chain_).rename(temporary_, name_);
+    file_.reset();
+    if (number != 0) remove_temporary();
+    if (number != 0) return io_error(number, full_path_, "rename", Access::writing);
+    return storage_.sync_chain(chain_, folder_path_);
+  }
   Result<bool> publish() override {
-    SHOAL_RETURN_IF_ERROR(flush());
-    int number = file_->sync();
-    if (number != 0) return io_error(number, full_path_, "sync", Access::writing);
-    SHOAL_RETURN_IF_ERROR(storage_.check_root().with_context(full_path_));
-    number = storage_.last(chain_).link(temporary_, name_);
+    SHOAL_RETURN_IF_ERROR(sync());
+    int number = storage_.last(chain_).link(temporary_, name_);
     file_.reset();
     remove_temporary();
     if (number != 0 && number != EEXIST) return io_error(number, full_path_, "link", Access::writing);
@@ -219,6 +231,13 @@ class LocalWriteFile final : public WriteFile {
     if (status.ok()) status = write_all(*file_, offset + whole, rest.subspan(whole), full_path_);
     direct_.reset();
     return status;
+  }
+  // The bytes are durable, and the root is still where its path leads.
+  Status sync() {
+    SHOAL_RETURN_IF_ERROR(flush());
+    int number = file_->sync();
+    if (number != 0) return io_error(number, full_path_, "sync", Access::writing);
+    return storage_.check_root().with_context(full_path_);
   }
   Status flush() {
     if (direct_) return end_direct();
@@ -286,6 +305,15 @@ std::string LocalStorage::full(const std::string& path) const {
 
 Result<LocalStorage::Chain> LocalStorage::walk(const std::string& folder, bool make_missing) {
   SHOAL_RETURN_IF_ERROR(validate_path(folder));
+  for (int walks = 1;; ++walks) {
+    bool vanished = false;
+    auto chain = walk_once(folder, make_missing, &vanished);
+    if (chain.ok() || !vanished || walks == kMaxWalks) return chain;
+  }
+}
+
+Result<LocalStorage::Chain> LocalStorage::walk_once(const std::string& folder, bool make_missing,
+                                                    bool* vanished) {
   Chain chain;
   for (size_t begin = 0; begin < folder.size();) {
     size_t end = std::min(folder.find('/', begin), folder.size());
@@ -294,14 +322,13 @@ Result<LocalStorage::Chain> LocalStorage::walk(const std::string& folder, bool m
     int number = last(chain).open_folder(name, &next);
     if (number == ENOENT && make_missing) {
       number = last(chain).make_folder(name);
+      *vanished = number == ENOENT && !chain.empty();  // the one it would lie in
       if (number != 0 && number != EEXIST) {
         return io_error(number, full(path), "make the folder", Access::writing);
       }
-      {
-        std::lock_guard lock(mutex_);
-        durable_folders_.erase(path);
-      }
+      forget_durable(path);
       number = last(chain).open_folder(name, &next);
+      *vanished = number == ENOENT;
     }
     if (number != 0) return io_error(number, full(path), "open the folder", Access::reading);
     chain.push_back(std::move(next));
@@ -310,15 +337,21 @@ Result<LocalStorage::Chain> LocalStorage::walk(const std::string& folder, bool m
   return chain;
 }
 
+void LocalStorage::forget_durable(const std::string& folder) {
+  std::lock_guard lock(mutex_);
+  durable_folders_.erase(folder);
+}
+
 Status LocalStorage::sync_chain(const Chain& chain, const std::string& folder) {
   int number = last(chain).sync();
   if (number != 0) return io_error(number, full(folder), "sync the folder", Access::writing);
+  {
+    std::lock_guard lock(mutex_);
+    if (durable_folders_.contains(folder)) return ok_status();  // and so were its parents
+  }
+  // All of them: another process may have removed and made anew one whose entry was durable once.
   std::string path = folder;
   for (size_t depth = chain.size(); depth > 0; --depth) {
-    {
-      std::lock_guard lock(mutex_);
-      if (durable_folders_.contains(path)) return ok_status();  // and so were its parents
-    }
     OpenFolder& parent = depth == 1 ? *root_ : *chain[depth - 2];
     std::string parent_path = split_path(path).first;
     number = parent.sync();
@@ -331,12 +364,28 @@ Status LocalStorage::sync_chain(const Chain& chain, const std::string& folder) {
   return ok_status();
 }
 
-Result<bool> LocalStorage::create_exclusive(const std::string& path, ByteView data) {
+Nonce LocalStorage::next_nonce() {
   Nonce own = nonce_;
   store_le64(own.bytes.data(), load_le64(own.bytes.data()) + temporaries_.fetch_add(1));
-  SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, own, data.size()));
+  return own;
+}
+
+Result<bool> LocalStorage::create_exclusive(const std::string& path, ByteView data) {
+  SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, next_nonce(), data.size()));
   SHOAL_RETURN_IF_ERROR(file->append(data));
   return file->publish();
+}
+
+Result<bool> LocalStorage::create_in_folder(const std::string& path, ByteView data) {
+  SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, next_nonce(), data.size(), false));
+  SHOAL_RETURN_IF_ERROR(file->append(data));
+  return file->publish();
+}
+
+Status LocalStorage::replace(const std::string& path, ByteView data) {
+  SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, next_nonce(), data.size(), false));
+  SHOAL_RETURN_IF_ERROR(file->append(data));
+  return file->publish_over();
 }
 
 Result<std::unique_ptr<WriteFile>> LocalStorage::create(const std::string& path, const Nonce& nonce,
@@ -407,13 +456,22 @@ Status LocalStorage::remove_folder(const std::string& path) {
   auto chain = walk(folder, false);
   if (!chain.ok()) return chain.status().code() == Code::not_found ? ok_status() : chain.status();
   int number = last(*chain).remove_folder(name);
-  {
-    std::lock_guard lock(mutex_);
-    durable_folders_.erase(path);
-  }
+  forget_durable(path);
   if (number == 0 || number == ENOENT) return ok_status();
   if (number == EEXIST) number = ENOTEMPTY;
   return io_error(number, full(path), "remove the folder", Access::writing);
+}
+
+Status LocalStorage::move_folder(const std::string& path, const std::string& name) {
+  SHOAL_RETURN_IF_ERROR(validate_entry(path));
+  SHOAL_RETURN_IF_ERROR(validate_entry(name));
+  auto [folder, from] = split_path(path);
+  SHOAL_ASSIGN_OR_RETURN(Chain chain, walk(folder, false));
+  int number = last(chain).rename(from, name);
+  forget_durable(path);
+  if (number == EEXIST) number = ENOTEMPTY;
+  if (number != 0) return io_error(number, full(path), "rename the folder", Access::writing);
+  return sync_chain(chain, folder);
 }
 
 Status LocalStorage::sync_folder(const std::string& folder) {

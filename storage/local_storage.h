@@ -32,6 +32,8 @@ class LocalStorage final : public Storage {
 
   std::string describe() const override { return root_path_; }
   Result<bool> create_exclusive(const std::string& path, ByteView data) override;
+  Result<bool> create_in_folder(const std::string& path, ByteView data) override;
+  Status replace(const std::string& path, ByteView data) override;
   Result<Bytes> read(const std::string& path, uint64_t bytes_max) override;
   Result<std::unique_ptr<ReadFile>> open(const std::string& path) override;
   Result<std::unique_ptr<WriteFile>> create(const std::string& path, const Nonce& nonce,
@@ -39,6 +41,7 @@ class LocalStorage final : public Storage {
   Result<std::vector<ObjectInfo>> list(const std::string& folder) override;
   Status remove(const std::string& path) override;
   Status remove_folder(const std::string& path) override;
+  Status move_folder(const std::string& path, const std::string& name) override;
   Status sync_folder(const std::string& folder) override;
 
  private:
@@ -57,6 +60,10 @@ class LocalStorage final : public Storage {
   // A walk down from the root: the folders on the way to `folder`, the root not among them.
   using Chain = std::vector<std::unique_ptr<OpenFolder>>;
   Result<Chain> walk(const std::string& folder, bool make_missing);
+  // One try; `vanished`: a folder on the way was removed by somebody while we walked.
+  Result<Chain> walk_once(const std::string& folder, bool make_missing, bool* vanished);
+  Nonce next_nonce();
+  void forget_durable(const std::string& folder);  // it was made anew, or is gone
   OpenFolder& last(const Chain& chain) { return chain.empty() ? *root_ : *chain.back(); }
   // Syncs the last folder of the chain, and its parents as far as their entries are not known to be durable.
   Status sync_chain(const Chain& chain, const std::string& folder);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <limits>
 
 namespace shoal {
@@ -139,6 +140,9 @@ class PosixFolder final : public OpenFolder {
   int link(const std::string& from, const std::string& to) override {
     return linkat(fd_.get(), from.c_str(), fd_.get(), to.c_str(), 0) < 0 ? errno : 0;
   }
+  int rename(const std::string& from, const std::string& to) override {
+    return renameat(fd_.get(), from.c_str(), fd_.get(), to.c_str()) < 0 ? errno : 0;
+  }
   int remove_file(const std::string& name) override {
     return unlinkat(fd_.get(), name.c_str(), 0) < 0 ? errno : 0;
   }
@@ -184,6 +188,10 @@ int PosixFolder::list(std::vector<FolderEntry>* entries) {
     }
     std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
+    if (entry->d_type == DT_DIR) {  // its size is nobody's business
+      found.push_back({std::move(name), FolderEntry::Kind::folder, 0});
+      continue;
+    }
     struct stat info;
     if (fstatat(fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) < 0) {
       if (errno == ENOENT) continue;  // removed meanwhile

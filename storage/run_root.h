@@ -77,15 +77,24 @@ struct AttemptInfo {
   uint64_t fingerprint = 0;     // hash of the folder's listing: changes while somebody writes
   uint32_t leftover_files = 0;  // files other than the decision
 };
-// Every attempt that has a folder, ascending. Reads each decision's head only (state), not whole manifests. A
-// state that is to be told to anybody is read with read_decision first, which makes sure that it lasts. A
-// folder or decision that cannot be read, for whatever reason, makes that attempt an error entry: listed in
-// `damaged` with its status, and not in the result.
+// Every attempt that has a folder with anything in it, ascending. Reads each decision's head only (state),
+// not whole manifests. A state that is to be told to anybody is read with read_decision first, which makes
+// sure that it lasts. A folder or decision that cannot be read, for whatever reason, makes that attempt an
+// error entry: listed in `damaged` with its status, and not in the result.
 struct AttemptList {
   std::vector<AttemptInfo> attempts;
   std::vector<std::pair<AttemptKey, Status>> damaged;
 };
 Result<AttemptList> list_attempts(Storage& storage);
+// Of these, the newest checkpoint and all that stands above it, damaged ones too; opens no decision below.
+Result<AttemptList> list_newest_attempts(Storage& storage);
+Result<AttemptList> list_attempts_of_step(Storage& storage, uint64_t step);
+// Every attempt that has a folder, by names alone: no file is opened.
+struct AttemptNames {
+  std::vector<AttemptKey> keys;      // ascending
+  std::vector<std::string> remains;  // folders of no meaning: empty ones of steps, and what deletions left
+};
+Result<AttemptNames> list_attempt_names(Storage& storage);
 Result<AttemptInfo> inspect_attempt(Storage& storage, const AttemptKey& key);
 
 // The load(latest) choice of a generation: generations/N.load-K, created exclusively; every rank reads it.
@@ -98,6 +107,12 @@ Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, ui
                                        const LoadChoice& choice);
 Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation,
                                     uint32_t ordinal);  // Code::not_found
+// What the highest generation has loaded as `latest`, and its number (0: there is none yet).
+struct LiveGeneration {
+  uint32_t generation = 0;
+  std::vector<AttemptKey> loaded;
+};
+Result<LiveGeneration> read_live_generation(Storage& storage);
 
 // Removes shards and partial files of an attempt over which a tombstone stands (Code::refused otherwise); the
 // tombstone stays. Returns the bytes removed.

@@ -66,6 +66,11 @@ class Storage {
   // nonces); the folder has been synced, so that what is read there next is durable. Missing parent folders
   // are made, durably.
   virtual Result<bool> create_exclusive(const std::string& path, ByteView data) = 0;
+  // The same in a folder that is there: makes none, Code::not_found without it.
+  virtual Result<bool> create_in_folder(const std::string& path, ByteView data) = 0;
+  // Puts these bytes in the place of what `path` holds, at once and durably: a reader gets the old bytes or
+  // the new ones, whole. Nothing need be there, but its folder: Code::not_found.
+  virtual Status replace(const std::string& path, ByteView data) = 0;
   // Code::not_found; Code::too_large beyond bytes_max, nothing allocated.
   virtual Result<Bytes> read(const std::string& path, uint64_t bytes_max) = 0;
   virtual Result<std::unique_ptr<ReadFile>> open(const std::string& path) = 0;
@@ -78,6 +83,9 @@ class Storage {
   virtual Result<std::vector<ObjectInfo>> list(const std::string& folder) = 0;
   virtual Status remove(const std::string& path) = 0;         // OK if it is not there
   virtual Status remove_folder(const std::string& path) = 0;  // an empty one; OK if it is not there
+  // Gives a folder another name beside its own, durably. Code::not_found if it is not there; Code::busy where
+  // the other is taken.
+  virtual Status move_folder(const std::string& path, const std::string& name) = 0;
   virtual Status sync_folder(const std::string& folder) = 0;
 };
 

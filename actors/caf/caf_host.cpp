@@ -46,6 +46,13 @@ bool moves_bulk(const Operation& operation) {
          std::holds_alternative<operation::SweepAttempt>(operation);
 }
 
+// What nobody waits for: neither a decision nor a shard stands behind it.
+bool is_background(const Operation& operation) {
+  return std::holds_alternative<operation::PlanRetention>(operation) ||
+         std::holds_alternative<operation::DeleteCheckpoint>(operation) ||
+         std::holds_alternative<operation::RemoveRemains>(operation);
+}
+
 class EventSink {  // what a role's actor hands its events to
  public:
   virtual ~EventSink() = default;
@@ -131,7 +138,7 @@ struct CafHost::Impl {
   std::condition_variable room;
   std::atomic<size_t> room_waiters{0};
   const std::shared_ptr<bool> alive = std::make_shared<bool>(true);  // for actions on virtual time
-  std::optional<OperationPool> bulk, duty;
+  std::optional<OperationPool> bulk, duty, background;
   std::optional<TimerThread> timers;
   caf::actor_system_config config;
   caf::actor_system system;  // last: its end waits for the actors, which use the rest
@@ -218,7 +225,7 @@ void CafHost::Impl::start_operation(RoleKind role, OperationId id, Operation ope
     post(role, std::make_shared<QueuedEvent>(QueuedEvent{.event = std::move(done)}));
   };
   if (options.virtual_time != nullptr) return finish(services.run(operation));
-  OperationPool& pool = moves_bulk(operation) ? *bulk : *duty;
+  OperationPool& pool = moves_bulk(operation) ? *bulk : is_background(operation) ? *background : *duty;
   auto job = [this, finish, shared = std::make_shared<Operation>(std::move(operation))] {
     finish(run_guarded(*shared));
   };
@@ -260,6 +267,7 @@ void CafHost::Impl::stop() {
   timers.reset();
   bulk.reset();
   duty.reset();
+  background.reset();
   for (auto& each : seats) {
     if (!each) continue;
     caf::anon_send_exit(each->actor, caf::exit_reason::kill);
@@ -275,6 +283,7 @@ CafHost::CafHost(CafHostOptions options, std::vector<std::unique_ptr<Role>> role
   if (options.virtual_time == nullptr) {
     impl.bulk.emplace(options.bulk_threads, kMaxQueuedOperations);
     impl.duty.emplace(options.duty_threads, kMaxQueuedOperations);
+    impl.background.emplace(options.background_threads, kMaxQueuedOperations);
     impl.timers.emplace([&services] { return services.now(); },
                         [&impl](RoleKind role, TimerId timer, uint64_t serial) {
                           impl.post(role, std::make_shared<QueuedEvent>(QueuedEvent{

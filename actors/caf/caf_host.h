@@ -50,8 +50,9 @@ class VirtualTime {
 
 struct CafHostOptions {
   size_t workers = 3;
-  size_t bulk_threads = 4;  // for operations that move a checkpoint's bytes, or remove them
-  size_t duty_threads = 2;  // for the others, so that no decision waits behind a shard
+  size_t bulk_threads = 4;        // for operations that move a checkpoint's bytes, or remove them
+  size_t duty_threads = 2;        // for the others, so that no decision waits behind a shard
+  size_t background_threads = 2;  // for retention, which nobody waits for
   size_t queued_events_max = kMaxQueuedEvents;
   size_t queued_wire_bytes_max = kMaxQueuedWireBytes;
   bool coordinator_is_here = false;     // kCoordinatorNode is then this node, until the role retires

@@ -196,6 +196,7 @@ void Node::serve() {
   facts.world_size = options_.world_size;
   facts.expected_ranks = options_.expected_ranks;
   facts.times = options_.times;
+  facts.retention = options_.retention;
   std::vector<std::unique_ptr<Role>> roles;
   if (options_.coordinate) roles.push_back(make_coordinator(facts));
   roles.push_back(make_planner(facts));

@@ -33,6 +33,7 @@ struct NodeOptions {
   std::string stats_file;  // key=value lines written at the end, if set
   std::string metrics;     // HOST:PORT to serve Prometheus metrics at; empty: nowhere
   RoleTimes times;
+  RetentionPolicy retention;  // applied where the Coordinator is
   // Called around every operation on storage, on the thread that carries it out: tests end the node there.
   std::function<void(std::string_view operation, bool is_done)> around_operation;
 };

@@ -50,8 +50,10 @@ class ALoaderByItself : public ::testing::Test {
     while (!starts_.empty() && !std::get_if<operation::ReadBatch>(&starts_.front().operation)) {
       const effect::Start start = starts_.front();
       starts_.erase(starts_.begin());
-      if (std::get_if<operation::ListAttempts>(&start.operation)) {
+      if (std::get_if<operation::ListAttemptsOfStep>(&start.operation)) {
         done(start, OperationResult(*list_attempts(host_.storage())));
+      } else if (const auto* pin = std::get_if<operation::PinAttempt>(&start.operation)) {
+        done(start, OperationResult(Mark{"a pin", pin->key, true, 0, "", 0, {}}));
       } else {
         done(start, OperationResult(std::make_shared<const Decision>(
                         *read_decision(host_.storage(), AttemptKey{1, 1, 1}))));

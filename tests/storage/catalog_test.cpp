@@ -132,5 +132,19 @@ TEST(RocksDbCatalog, SaysThatItsFolderCannotBeMade) {
   EXPECT_THAT(status.message(), HasSubstr("catalog /proc/nothing/catalog: cannot make the folder"));
 }
 
+TEST(CatchUp, RecordsWhatWasDeletedBehindItsBack) {
+  MemoryStorage memory;
+  auto catalog = make_memory_catalog();
+  for (uint64_t step : {10u, 20u})
+    ASSERT_OK(publish_decision(*memory, sample_manifest({1, step, 1})).status());
+  EXPECT_EQ(*catch_up(*catalog, *memory), 2u);
+  ASSERT_OK(memory->remove(decision_path({1, 10, 1})));
+  ASSERT_OK(memory->remove_folder(attempt_folder({1, 10, 1})));
+  EXPECT_EQ(*catch_up(*catalog, *memory), 1u);
+  EXPECT_EQ((*catalog->find({1, 10, 1}))->state, AttemptInfo::State::deleted);
+  EXPECT_EQ((*catalog->find({1, 20, 1}))->state, AttemptInfo::State::committed);
+  EXPECT_EQ(*catch_up(*catalog, *memory), 0u);
+}
+
 }  // namespace
 }  // namespace shoal

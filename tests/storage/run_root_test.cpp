@@ -73,6 +73,13 @@ class LyingStorage : public Storage {
     SHOAL_RETURN_IF_ERROR(honest_.create_exclusive(path, data).status());
     return true;
   }
+  Result<bool> create_in_folder(const std::string& path, ByteView data) override {
+    return create_exclusive(path, data);
+  }
+  Status replace(const std::string& path, ByteView data) override { return honest_.replace(path, data); }
+  Status move_folder(const std::string& path, const std::string& name) override {
+    return honest_.move_folder(path, name);
+  }
   Result<Bytes> read(const std::string& path, uint64_t bytes_max) override {
     return honest_.read(path, bytes_max);
   }

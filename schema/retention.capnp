@@ -1,0 +1,17 @@
+@0xd3a9b06f4c21e7c8;
+# What retention reads of a root besides decisions: marks, each of which keeps one checkpoint. Each file is
+# one record (docs/format.md, "Records").
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("shoal::schema");
+
+struct Mark {              # pins, tags, verified
+  generation @0 :UInt32;   # the checkpoint that is kept
+  step @1 :UInt64;
+  attempt @2 :UInt32;
+  isLease @3 :Bool;        # of a pin: it ends when its counter stands still
+  counter @4 :UInt64;
+  note @5 :Text;           # who made it, or why
+  unixTimeNs @6 :Int64;    # informative; orders nothing
+  nonce @7 :Data;          # 16 bytes: who wrote this file
+}

@@ -1,0 +1,192 @@
+// shoal rm, gc, pin, tag and verify's record: on copies of the golden root, and beside a live job.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/process.h"
+#include "tests/cli/temporary_folder.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<uint64_t> committed_steps(const std::string& root) {
+  std::vector<uint64_t> steps;
+  for (const json& attempt : json::parse(run_shoal({"ls", root, "--json"}).out)["attempts"]) {
+    if (attempt["state"] == "committed") steps.push_back(attempt["step"]);
+  }
+  return steps;
+}
+
+// The golden root: checkpoints at steps 1 and 4, one aborted, one deleted, one undecided.
+class RetentionCommands : public testing::Test {
+ protected:
+  RetentionCommands() { fs::copy(SHOAL_GOLDEN_ROOT, root(), fs::copy_options::recursive); }
+  std::string root() const { return folder_.path() + "/root"; }
+  ProcessEnd shoal(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin() + 1, root());
+    return run_shoal(std::move(arguments));
+  }
+  static void expect_refusal(const ProcessEnd& end, const std::string& cause) {
+    EXPECT_EQ(end.status, 2);
+    EXPECT_THAT(end.err, HasSubstr(cause));
+    EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(RetentionCommands, GcDeletesWhatNoRuleKeeps) {
+  ProcessEnd dry = shoal({"gc", "--keep-last", "1", "--dry-run"});
+  EXPECT_EQ(dry.status, 0) << dry.err;
+  EXPECT_THAT(dry.out, HasSubstr("step 1 (g1a1): would be deleted: no rule keeps it: keep-last 1"));
+  EXPECT_THAT(dry.out, HasSubstr("step 4 (g2a1): kept: the newest"));
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
+  ProcessEnd end = shoal({"gc", "--keep-last", "1", "--no-wait", "--json"});
+  EXPECT_EQ(end.status, 0) << end.err;
+  json out = json::parse(end.out);
+  EXPECT_EQ(out["deleted"].size(), 2u) << "and the one whose deletion was begun";
+  EXPECT_GT(out["freed_bytes"], 0);
+  EXPECT_THAT(committed_steps(root()), ElementsAre(4));
+  EXPECT_FALSE(fs::exists(root() + "/step-00000001"));
+  EXPECT_EQ(shoal({"verify"}).status, 0);
+  end = shoal({"gc", "--keep-last", "1", "--no-wait"});
+  EXPECT_EQ(end.status, 0);
+  EXPECT_THAT(end.out, HasSubstr("0 checkpoints deleted"));
+}
+
+TEST_F(RetentionCommands, GcWithoutARuleDeletesNoCheckpoint) {
+  EXPECT_EQ(shoal({"gc", "--no-wait"}).status, 0);
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
+}
+
+TEST_F(RetentionCommands, GcKeepsWhatIsPinnedTaggedOrLastVerified) {
+  ASSERT_EQ(shoal({"verify", "--step", "1"}).status, 0);
+  EXPECT_THAT(shoal({"gc", "--keep-last", "1", "--dry-run"}).out, HasSubstr("the newest that was verified"));
+  ASSERT_EQ(shoal({"verify", "--step", "4"}).status, 0);
+  EXPECT_THAT(shoal({"gc", "--keep-last", "1", "--dry-run"}).out,
+              HasSubstr("step 1 (g1a1): would be deleted"));
+
+  ASSERT_EQ(shoal({"tag", "best", "--step", "1", "--note", "paper"}).status, 0);
+  EXPECT_THAT(shoal({"gc", "--keep-last", "1", "--dry-run"}).out, HasSubstr("tagged best"));
+  EXPECT_THAT(shoal({"ls"}).out, HasSubstr("best"));
+  EXPECT_THAT(shoal({"show", "--step", "best"}).out, HasSubstr("step 1 (g1a1)"));
+  expect_refusal(shoal({"show", "--step", "worst"}), "no tag 'worst'");
+  expect_refusal(shoal({"rm", "--step", "best"}), "tagged best");
+  EXPECT_THAT(shoal({"tag"}).out, HasSubstr("paper"));
+  ASSERT_EQ(shoal({"tag", "best", "--remove"}).status, 0);
+  expect_refusal(shoal({"tag", "best", "--remove"}), "no tag 'best'");
+
+  ProcessEnd pinned = shoal({"pin", "--step", "1", "--json"});
+  ASSERT_EQ(pinned.status, 0) << pinned.err;
+  std::string pin = json::parse(pinned.out)["name"];
+  EXPECT_THAT(shoal({"pin"}).out, HasSubstr(pin));
+  EXPECT_EQ(shoal({"gc", "--keep-last", "1", "--no-wait"}).status, 0);
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
+  EXPECT_EQ(shoal({"rm", "--step", "1", "--force"}).status, 2);
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
+  ASSERT_EQ(shoal({"pin", "--remove", pin}).status, 0);
+  EXPECT_EQ(shoal({"rm", "--step", "1"}).status, 0);
+  EXPECT_THAT(committed_steps(root()), ElementsAre(4));
+}
+
+TEST_F(RetentionCommands, RmRefusesWhatIsAlwaysKept) {
+  expect_refusal(shoal({"rm", "--step", "4"}), "stays: the newest");
+  expect_refusal(shoal({"rm", "--step", "2"}), "no such checkpoint");
+  expect_refusal(shoal({"rm", "--step", "77"}), "no attempt at step 77");
+  expect_refusal(shoal({"rm"}), "--step");
+  EXPECT_THAT(shoal({"rm", "--step", "1", "--dry-run"}).out, HasSubstr("would be deleted"));
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
+  ASSERT_EQ(shoal({"verify", "--step", "4"}).status, 0);
+  EXPECT_EQ(shoal({"rm", "--step", "4", "--force"}).status, 2) << "no other checkpoint is verified";
+  ASSERT_EQ(shoal({"verify", "--step", "1"}).status, 0);
+  EXPECT_EQ(shoal({"rm", "--step", "4", "--force"}).status, 0);
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1));
+}
+
+TEST_F(RetentionCommands, ATagMovesOnlyOnRequest) {
+  ASSERT_EQ(shoal({"tag", "best", "--step", "1"}).status, 0);
+  ASSERT_EQ(shoal({"tag", "best", "--step", "1"}).status, 0) << "the same again";
+  expect_refusal(shoal({"tag", "best", "--step", "4"}), "tag 'best' names step 1 (g1a1) already");
+  ASSERT_EQ(shoal({"tag", "best", "--step", "4", "--move"}).status, 0);
+  EXPECT_THAT(shoal({"show", "--step", "best"}).out, HasSubstr("step 4 (g2a1)"));
+  expect_refusal(shoal({"tag", "1st", "--step", "4"}), "'1st' is no tag");
+  expect_refusal(shoal({"tag", "../x", "--step", "4"}), "is no tag");
+  expect_refusal(shoal({"tag", "other", "--step", "2"}), "no such checkpoint");
+  expect_refusal(shoal({"pin", "--remove", "../ROOT_ID"}), "is no name");
+}
+
+TEST_F(RetentionCommands, ALoadThatDiedHoldsACheckpointNoLongerThanItsLease) {
+  // As a load leaves it that was killed: a lease, whose counter will not move again.
+  ASSERT_EQ(shoal({"pin", "--step", "1"}).status, 0);
+  EXPECT_EQ(shoal({"gc", "--keep-last", "1", "--lease-ttl-ms", "300"}).status, 0);
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4)) << "a pin is no lease";
+}
+
+TEST_F(RetentionCommands, DurationsAndCountsThatAreNoneAreRefused) {
+  for (const char* text : {"0", "-1", "1x", "d", "1.5h", "99999999999999999999", "200000w"}) {
+    expect_refusal(shoal({"gc", std::string("--keep-for=") + text}), "--keep-for");
+  }
+  for (const char* flag : {"--keep-last=0", "--keep-last=-1", "--keep-every=0", "--keep-last=4294967296"}) {
+    expect_refusal(shoal({"gc", flag}), std::string(flag).substr(0, 6));
+  }
+}
+
+TEST_F(RetentionCommands, GcAbortsAndSweepsWhatNobodyFinishes) {
+  // The golden root's undecided attempt belongs to its highest generation; a later one makes it an orphan.
+  size_t undecided = 0;
+  for (const json& attempt : json::parse(shoal({"ls", "--json"}).out)["attempts"]) {
+    undecided += attempt["state"] == "undecided";
+  }
+  ASSERT_EQ(undecided, 1u);
+  std::string runtime = fs::path(root()).parent_path().string() + "/runtime";
+  ProcessEnd launched = run_process({SHOAL_PROGRAM, "launch", "--root", root(), "-n", "1",
+                                     "--abandoned-after-ms", "3600000", "--", "/bin/true"},
+                                    {.environment = {{"SHOAL_RUNTIME_DIR", runtime}}});
+  ASSERT_EQ(launched.status, 0) << launched.err;
+  EXPECT_THAT(shoal({"gc", "--dry-run"}).out, HasSubstr("undecided, would be aborted"));
+  EXPECT_THAT(shoal({"gc", "--no-wait"}).out, HasSubstr("undecided, left alone"));
+  ProcessEnd end = shoal({"gc", "--abandoned-after-ms", "50"});
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(shoal({"ls"}).out, Not(HasSubstr("undecided")));
+  EXPECT_THAT(shoal({"ls"}).out, HasSubstr("left undecided by its generation"));
+}
+
+class RetainedJob : public testing::Test {
+ protected:
+  std::string root() const { return folder_.path() + "/root"; }
+  ProcessEnd train(std::vector<std::string> flags, std::vector<std::string> trainer) const {
+    std::vector<std::string> command = {SHOAL_PROGRAM, "launch", "--root", root(), "-n", "2"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    command.insert(command.end(), {"--", SHOAL_TRAINER});
+    command.insert(command.end(), trainer.begin(), trainer.end());
+    return run_process(command, {.environment = {{"SHOAL_RUNTIME_DIR", folder_.path() + "/runtime"}}});
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(RetainedJob, TheCoordinatorDeletesAfterEachCommit) {
+  ProcessEnd end = train({"--keep-last", "2", "--keep-every", "4"}, {"--save-steps", "1-9"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  // The last pass may still have been under way when the node ended; the next one finishes.
+  ASSERT_EQ(run_shoal({"gc", root(), "--keep-last", "2", "--keep-every", "4", "--no-wait"}).status, 0);
+  EXPECT_THAT(committed_steps(root()), ElementsAre(4, 8, 9));
+  EXPECT_THAT(end.err, HasSubstr("is deleted (no rule keeps it"));
+  end = train({}, {"--load", "latest"});
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_TRUE(fs::is_empty(root() + "/pins")) << "a load that ended holds nothing";
+}
+
+}  // namespace
+}  // namespace shoal
