@@ -42,7 +42,7 @@ class PieceKeys {
       std::vector<std::string> keys = item_keys(layout, *plan);
       auto& by_box = ranks_[piece.rank];
       for (size_t i = 0; i < keys.size(); ++i) {
-        by_box[{layout.entries()[plan->items[i].entry].fqn, plan->items[i].box}] = keys[i];
+        by_box[{value_fqn(layout.entries()[plan->items[i].entry], piece.rank), plan->items[i].box}] = keys[i];
       }
       known = ranks_.find(piece.rank);
     }

@@ -53,9 +53,10 @@ Result<std::vector<operation::WriteShard>> shard_writes(const World& world, cons
     const local::StagedPiece* piece =
         find_staged(staged, item.entry, item.local_box, item.local_offset, item.bytes);
     if (piece == nullptr && (is_object || item.bytes != 0)) {
-      return wrong("did not stage its share of '" + entry.fqn + "' " + to_string(item.box));
+      return wrong("did not stage its share of '" + value_fqn(entry, plan.rank) + "' " + to_string(item.box));
     }
-    ShardPiece shard_piece{keys[i], entry.fqn, entry.dtype, is_object, entry.shape, item.box, item.bytes};
+    ShardPiece shard_piece{
+        keys[i], value_fqn(entry, plan.rank), entry.dtype, is_object, entry.shape, item.box, item.bytes};
     SlabRange range{client, staged.slab_id, 0, item.bytes};
     if (piece != nullptr) range.offset = piece->slab_offset + (item.local_offset - piece->local_offset);
     if (is_object) shard_piece.bytes = range.bytes = piece->bytes;

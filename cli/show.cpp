@@ -82,8 +82,14 @@ struct ValueView {
 
 std::map<std::string, ValueView> values_of(const World& world) {
   std::map<std::string, ValueView> values;
+  for (const TensorMetadata& value : list_values(world)) {
+    const LayoutEntry* entry = find_value(world, value.fqn);
+    if (!is_per_rank(*entry)) continue;
+    values[value.fqn] = {entry, {fmt::format("whole on rank {}", split_rank_fqn(value.fqn)->rank)}};
+  }
   for (const LayoutPtr& layout : world.layouts) {
     for (const LayoutEntry& entry : layout->entries()) {
+      if (is_per_rank(entry)) continue;
       ValueView& value = values[entry.fqn];
       value.entry = &entry;
       std::string text = sharding_text(*layout, entry);

@@ -235,7 +235,8 @@ class CheckpointVerifier {
       const WriteItem& item = plan.items[i];
       if (item.file != std::get<uint32_t>(entry.contents)) continue;
       ++expected;
-      SHOAL_RETURN_IF_ERROR(check_piece(reader, keys[i], layout.entries()[item.entry].fqn, item.box));
+      SHOAL_RETURN_IF_ERROR(
+          check_piece(reader, keys[i], value_fqn(layout.entries()[item.entry], entry.rank), item.box));
     }
     return check_piece_count(reader, expected);
   }

@@ -340,7 +340,7 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& state, const LoadOp
     chosen.step = metadata.key.step;
     chosen_key = metadata.key;
     std::erase_if(wanted, [&](uint32_t entry) {
-      const std::string& fqn = target.layout()->entries()[entry].fqn;
+      const std::string fqn = target.fqn_of(entry);
       const auto& stored = metadata.state_dict_metadata;
       auto found = std::lower_bound(stored.begin(), stored.end(), fqn,
                                     [](const TensorMetadata& a, const std::string& b) { return a.fqn < b; });

@@ -45,7 +45,8 @@ class StateDict {
                  bool replicated = false);
   // Objects are bytes of any length, which may change from save to save; load replaces *bytes.
   void add_object(std::string fqn, std::string* bytes, std::optional<Mesh> group, bool replicated = false);
-  void add_rank_object(std::string fqn, std::string* bytes);  // stored as "fqn@rank7"
+  // An object that differs on every rank: a value of its own for each, "fqn@rank7" on rank 7.
+  void add_rank_object(std::string fqn, std::string* bytes);
 
   struct Entry;  // client/state_dict_internal.h
   const std::vector<std::shared_ptr<const Entry>>& entries() const { return entries_; }

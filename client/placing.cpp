@@ -43,7 +43,7 @@ std::vector<local::LoadTarget> Placer::targets() const {
   out.reserve(targets_.size());
   for (const Target& target : targets_) {
     const LayoutEntry& entry = state_.layout()->entries()[target.entry];
-    local::LoadTarget wanted{entry.fqn, entry.kind, entry.dtype, entry.shape, {}};
+    local::LoadTarget wanted{state_.fqn_of(target.entry), entry.kind, entry.dtype, entry.shape, {}};
     if (entry.kind == LayoutEntry::Kind::tensor) wanted.boxes = state_.values()[target.entry].shards.boxes;
     out.push_back(std::move(wanted));
   }
@@ -53,12 +53,11 @@ std::vector<local::LoadTarget> Placer::targets() const {
 Status Placer::place(const local::LoadedPiece& piece, ByteView window) {
   if (piece.target >= targets_.size()) return Status(Code::corrupt, "the node sent a piece of no target");
   Target& target = targets_[piece.target];
-  const std::string& fqn = state_.layout()->entries()[target.entry].fqn;
   if (piece.slab_offset > window.size() || piece.bytes > window.size() - piece.slab_offset) {
-    return corrupt(fqn, "beyond the window");
+    return corrupt(state_.fqn_of(target.entry), "beyond the window");
   }
   if (piece.piece_offset > piece.piece_bytes || piece.bytes > piece.piece_bytes - piece.piece_offset) {
-    return corrupt(fqn, "beyond its own length");
+    return corrupt(state_.fqn_of(target.entry), "beyond its own length");
   }
   const ByteView bytes = window.subspan(piece.slab_offset, piece.bytes);
   if (state_.entry_of(target.entry).object) return place_object(target, piece, bytes);
@@ -66,17 +65,18 @@ Status Placer::place(const local::LoadedPiece& piece, ByteView window) {
 }
 
 Status Placer::place_object(Target& target, const local::LoadedPiece& piece, ByteView bytes) {
-  const std::string& fqn = state_.layout()->entries()[target.entry].fqn;
   if (!target.seen) {
-    if (piece.piece_bytes > kMaxSlabBytes) return corrupt(fqn, "of an absurd length");
+    if (piece.piece_bytes > kMaxSlabBytes) return corrupt(state_.fqn_of(target.entry), "of an absurd length");
     try {
       target.object.resize(piece.piece_bytes);
     } catch (const std::bad_alloc&) {
-      return Status(Code::no_space, fmt::format("'{}': no memory for {} bytes", fqn, piece.piece_bytes));
+      return Status(Code::no_space, fmt::format("'{}': no memory for {} bytes", state_.fqn_of(target.entry),
+                                                piece.piece_bytes));
     }
     target.seen = true;
   }
-  if (target.object.size() != piece.piece_bytes) return corrupt(fqn, "with another length than before");
+  if (target.object.size() != piece.piece_bytes)
+    return corrupt(state_.fqn_of(target.entry), "with another length than before");
   if (!bytes.empty()) std::memcpy(target.object.data() + piece.piece_offset, bytes.data(), bytes.size());
   target.arrived_elements += bytes.size();
   bytes_placed_ += bytes.size();
@@ -140,7 +140,7 @@ void Placer::place_part(Target& target, uint32_t local_box, const Box& held, con
 
 Status Placer::finish() {
   for (const Target& target : targets_) {
-    const std::string& fqn = state_.layout()->entries()[target.entry].fqn;
+    const std::string fqn = state_.fqn_of(target.entry);
     const bool is_object = state_.entry_of(target.entry).object != nullptr;
     if (is_object && !target.seen) {
       return Status(Code::internal, fmt::format("'{}': nothing of it arrived", fqn));

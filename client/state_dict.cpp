@@ -56,7 +56,7 @@ void add_to(LayoutBuilder& builder, const Entry& entry, Rank rank) {
     case Entry::Form::object:
       return builder.add_object(entry.fqn, entry.mesh, entry.replicated);
     case Entry::Form::rank_object:
-      return builder.add_rank_object(entry.fqn, rank);
+      return builder.add_rank_objects(entry.fqn);
   }
 }
 
@@ -141,17 +141,20 @@ Result<BoundState> BoundState::bind(const StateDict& state, Rank rank) {
   BoundState out;
   out.entries_ = state.entries();
   LayoutBuilder builder;
-  std::map<std::string, uint32_t> positions;
+  out.rank_ = rank;
+  std::map<std::string, uint32_t> positions;  // by the names that values have on this rank
   for (uint32_t i = 0; i < out.entries_.size(); ++i) {
     const Entry& entry = *out.entries_[i];
     SHOAL_RETURN_IF_ERROR(check_entry(entry, rank));
     add_to(builder, entry, rank);
-    positions[fqn_on(entry, rank)] = i;
+    if (!positions.emplace(fqn_on(entry, rank), i).second) {
+      return Status(Code::invalid_argument, fmt::format("'{}' is given twice", fqn_on(entry, rank)));
+    }
   }
   SHOAL_ASSIGN_OR_RETURN(out.layout_, std::move(builder).build());
   for (const LayoutEntry& entry : out.layout_->entries()) {
     Value value;
-    value.position = positions.at(entry.fqn);
+    value.position = positions.at(value_fqn(entry, rank));
     SHOAL_ASSIGN_OR_RETURN(value.element_bytes, dtype_bytes(entry.dtype));
     value.shards = out.layout_->shards_of(entry, rank);
     const Entry& given = *out.entries_[value.position];

@@ -37,6 +37,10 @@ class BoundState {
   static Result<BoundState> bind(const StateDict& state, Rank rank);
 
   const LayoutPtr& layout() const { return layout_; }
+  // What this rank calls an entry of the layout: its fqn, "x@rank7" of what each rank has of its own.
+  std::string fqn_of(uint32_t layout_entry) const {
+    return value_fqn(layout_->entries()[layout_entry], rank_);
+  }
   const StateEntries& entries() const { return entries_; }
   // By the layout's entries: the position in the StateDict, and what this rank holds.
   struct Value {
@@ -60,6 +64,7 @@ class BoundState {
   Home home_of(uint32_t layout_entry, uint32_t local_box) const;
 
  private:
+  Rank rank_ = 0;
   StateEntries entries_;
   LayoutPtr layout_;
   std::vector<Value> values_;

@@ -105,6 +105,10 @@ void write_sharding(schema::LayoutEntry::Sharding::Builder out, const BoxShardin
   }
 }
 
+void write_sharding(schema::LayoutEntry::Sharding::Builder out, const RankSharding&) {
+  out.setPerRank();
+}
+
 template <class Number>
 std::vector<Number> copy_list(typename capnp::List<Number>::Reader in) {
   std::vector<Number> out;
@@ -169,6 +173,7 @@ Result<Sharding> read_sharding(schema::LayoutEntry::Sharding::Reader in, size_t 
   if (in.isMesh()) return read_mesh_sharding(in.getMesh());
   if (in.isGroup()) return Sharding(GroupSharding{in.getGroup()});
   if (in.isBoxes()) return read_box_sharding(in.getBoxes(), dims);
+  if (in.isPerRank()) return Sharding(RankSharding{});
   return malformed("sharding");
 }
 

@@ -124,14 +124,15 @@ ValueHoldings Holdings::derive_value(uint32_t number) {
   ValueHoldings value;
   value.entry = &world_.layouts[sites[0].layout]->entries()[sites[0].entry];
   value.name_hash = xxh3_64(index_.fqn(number));
+  value.per_rank = is_per_rank(*value.entry);
   value.whole_writer =
       value.entry->kind == LayoutEntry::Kind::object || *element_count(value.entry->shape) == 0;
   std::vector<std::vector<uint32_t>> layouts;
   for (const Site& site : sites) {
     Instance instance = make_instance(site);
     size_t i = 0;
-    while (i < value.instances.size() && !is_explicit(*instance.entry) &&
-           !same_sharding(value.instances[i], instance)) {
+    const bool is_one = value.per_rank || is_explicit(*instance.entry);
+    while (i < value.instances.size() && !is_one && !same_sharding(value.instances[i], instance)) {
       ++i;
     }
     if (i == value.instances.size()) {
@@ -260,6 +261,7 @@ bool Holdings::is_complete(const Instance& instance) {
 
 std::optional<Rank> Holdings::whole_writer(uint32_t number, bool lowest) {
   const ValueHoldings& held = value(number);
+  SHOAL_CHECK(!held.per_rank);
   if (is_explicit(*held.entry)) {
     const std::vector<Rank>& ranks = boxes(number).listed_ranks;
     if (ranks.empty()) return std::nullopt;

@@ -46,11 +46,11 @@ class FqnIndex {
   std::vector<Site> sites_;
 };
 
-// One sharding of a value, as all layouts with the identical entry state it. For explicit boxes, all layouts
-// together.
+// One sharding of a value, as all layouts with the identical entry state it. For explicit boxes, and for what
+// each rank has of its own, all layouts together.
 struct Instance {
   const LayoutEntry* entry = nullptr;  // of any of them
-  const Mesh* mesh = nullptr;          // nullptr for explicit boxes
+  const Mesh* mesh = nullptr;          // nullptr for explicit boxes, and for what each rank has of its own
   uint32_t mesh_number = 0;            // equal for equal meshes
   uint32_t layouts_number = 0;         // equal for equal sets of layouts
 };
@@ -58,10 +58,11 @@ struct Instance {
 struct ValueHoldings {
   const LayoutEntry* entry = nullptr;  // of any site: kind, dtype and shape
   uint64_t name_hash = 0;              // xxh3_64 of the fqn
-  bool whole_writer = false;           // one rank writes it whole: an object, or a tensor without elements
-  std::vector<Instance> instances;     // ascending by canonical hash
-  uint32_t chosen = 0;                 // the one that the canonical pieces come from
-  uint32_t choices = 1;                // of how many it was chosen by hash
+  bool per_rank = false;            // each rank whose layout has it writes its own; no holders to choose of
+  bool whole_writer = false;        // one rank writes it whole: an object, or a tensor without elements
+  std::vector<Instance> instances;  // ascending by canonical hash
+  uint32_t chosen = 0;              // the one that the canonical pieces come from
+  uint32_t choices = 1;             // of how many it was chosen by hash
   const Instance& instance() const { return instances[chosen]; }
 };
 
@@ -100,7 +101,8 @@ class Holdings {
   bool is_complete(const Instance& instance);
   // Which instance `rank` holds, by the entry of its own layout.
   const Instance* instance_of(const ValueHoldings& value, const LayoutEntry& entry, uint32_t layout);
-  // Who writes a value that one rank writes whole. By hash, or the lowest holder. nullopt if nobody holds it.
+  // Precondition: not per_rank. Who writes a value that one rank writes whole. By hash, or the lowest holder.
+  // nullopt if nobody holds it.
   std::optional<Rank> whole_writer(uint32_t number, bool lowest);
 
  private:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 #include "base/bytes.h"
@@ -13,6 +14,8 @@ namespace shoal {
 namespace {
 
 constexpr std::string_view kMetadataKey = "__metadata__";
+constexpr std::string_view kRankSuffix = "@rank";
+constexpr size_t kMostRankDigits = 10;
 constexpr size_t kShownFqnBytes = 100;  // of a name that is refused
 constexpr uint64_t kMaxSize = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 
@@ -61,6 +64,17 @@ Status validate_rank_boxes(const RankBoxes& held, const LayoutEntry& entry) {
   return ok_status();
 }
 
+Status validate_rank_entry(const LayoutEntry& entry) {
+  if (entry.kind != LayoutEntry::Kind::object || !entry.shape.empty() || entry.dtype != DType::u8) {
+    return bad("what differs from rank to rank is an object, without shape and of dtype U8");
+  }
+  if (entry.replicated) return bad("what differs from rank to rank is not replicated");
+  if (!entry.fqn.ends_with(kRankSuffix) || entry.fqn.size() == kRankSuffix.size()) {
+    return bad("the name of an object for each rank ends in @rank");
+  }
+  return validate_fqn(entry.fqn + std::string(kMostRankDigits, '9'));
+}
+
 // Everything but the name. Explicit boxes come sorted by rank.
 Status validate_entry(const LayoutEntry& entry, const std::vector<Mesh>& meshes) {
   auto mesh_exists = [&](uint32_t index) {
@@ -68,6 +82,7 @@ Status validate_entry(const LayoutEntry& entry, const std::vector<Mesh>& meshes)
   };
   const auto* mesh = std::get_if<MeshSharding>(&entry.sharding);
   const auto* group = std::get_if<GroupSharding>(&entry.sharding);
+  if (is_per_rank(entry)) return validate_rank_entry(entry);
   if (entry.kind == LayoutEntry::Kind::object) {
     if (!group) return bad("an object is held whole by the ranks of a group");
     if (!entry.shape.empty() || entry.dtype != DType::u8) return bad("an object has no shape, and dtype U8");
@@ -158,6 +173,26 @@ Status validate_fqn(std::string_view fqn) {
   return ok_status();
 }
 
+std::string rank_fqn(std::string_view fqn, Rank rank) {
+  return fmt::format("{}{}{}", fqn, kRankSuffix, rank);
+}
+
+std::string value_fqn(const LayoutEntry& entry, Rank rank) {
+  return is_per_rank(entry) ? entry.fqn + std::to_string(rank) : entry.fqn;
+}
+
+std::optional<RankFqn> split_rank_fqn(std::string_view fqn) {
+  const size_t digits = fqn.find_last_not_of("0123456789") + 1;
+  const std::string_view prefix = fqn.substr(0, digits), number = fqn.substr(digits);
+  if (!prefix.ends_with(kRankSuffix) || number.empty() || (number.size() > 1 && number.front() == '0')) {
+    return std::nullopt;
+  }
+  RankFqn out{prefix, 0};
+  auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), out.rank);
+  if (error != std::errc() || end != number.data() + number.size()) return std::nullopt;
+  return out;
+}
+
 Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry> entries) {
   if (entries.size() > kMaxEntries) {
     return Status(Code::too_large,
@@ -197,6 +232,7 @@ std::optional<uint32_t> Layout::find(std::string_view fqn) const {
 }
 
 LocalShards Layout::shards_of(const LayoutEntry& entry, Rank rank) const {
+  if (is_per_rank(entry)) return LocalShards{{}, {Box{}}, {Box{}}};
   if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) {
     std::optional<Dims> coordinate = meshes_[mesh->mesh].coordinate_of(rank);
     if (!coordinate) return {};
@@ -217,6 +253,7 @@ LocalShards Layout::shards_of(const LayoutEntry& entry, Rank rank) const {
 }
 
 bool Layout::holds(const LayoutEntry& entry, Rank rank) const {
+  if (is_per_rank(entry)) return true;
   if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding))
     return meshes_[mesh->mesh].contains(rank);
   if (const auto* group = std::get_if<GroupSharding>(&entry.sharding))

@@ -44,11 +44,14 @@ struct BoxSharding {  // explicit boxes, by ascending rank; a layout may list on
   std::vector<RankBoxes> ranks;
   friend auto operator<=>(const BoxSharding&, const BoxSharding&) = default;
 };
-using Sharding = std::variant<MeshSharding, GroupSharding, BoxSharding>;
+struct RankSharding {  // an object of its own on each rank that has the layout: stated once for all of them
+  friend auto operator<=>(const RankSharding&, const RankSharding&) = default;
+};
+using Sharding = std::variant<MeshSharding, GroupSharding, BoxSharding, RankSharding>;
 
 struct LayoutEntry {
   enum class Kind : uint8_t { tensor = 0, object = 1 };
-  std::string fqn;
+  std::string fqn;  // of a RankSharding "x@rank", to which a rank adds its number: see value_fqn
   Kind kind = Kind::tensor;
   DType dtype = DType::u8;  // u8 for an object
   Dims shape;               // global; empty for a scalar, and for an object, whose length is in no layout
@@ -57,6 +60,19 @@ struct LayoutEntry {
   Sharding sharding;
   friend auto operator<=>(const LayoutEntry&, const LayoutEntry&) = default;
 };
+
+inline bool is_per_rank(const LayoutEntry& entry) {
+  return std::holds_alternative<RankSharding>(entry.sharding);
+}
+// The name of what `rank` holds of an entry: its fqn; "x@rank7" of a RankSharding.
+std::string value_fqn(const LayoutEntry& entry, Rank rank);
+std::string rank_fqn(std::string_view fqn, Rank rank);  // "x@rank7" of "x"
+struct RankFqn {
+  std::string_view prefix;  // "x@rank": the fqn of the entry, if one of a RankSharding has it
+  Rank rank = 0;
+};
+// "x@rank7" taken apart; nullopt for any other name.
+std::optional<RankFqn> split_rank_fqn(std::string_view fqn);
 
 class Layout {
  public:
@@ -84,7 +100,7 @@ using LayoutPtr = std::shared_ptr<const Layout>;
 // Brings meshes and entries into canonical order (unused meshes dropped, equal ones joined, RankBoxes without
 // boxes dropped), validates all of it and computes the id. Code::invalid_argument names the entry;
 // Code::too_large beyond kMaxEntries or the bytes that decode_layout takes. An object is held whole: its
-// sharding is a GroupSharding. No rank lists a box with elements twice.
+// sharding is a GroupSharding or a RankSharding. No rank lists a box with elements twice.
 Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry> entries);
 
 // Collects what one rank holds, in any order, then builds the Layout.
@@ -101,8 +117,10 @@ class LayoutBuilder {
   void add_value(std::string fqn, DType dtype, Dims shape, std::optional<Mesh> group,
                  bool replicated = false);
   void add_object(std::string fqn, std::optional<Mesh> group, bool replicated = false);
-  // One object for each rank, under its own name: "fqn@rank7".
+  // One object for one rank, under its own name: "fqn@rank7".
   void add_rank_object(std::string fqn, Rank rank);
+  // One for each rank that has this layout, under the same names, stated once.
+  void add_rank_objects(std::string_view fqn);
   Result<LayoutPtr> build() &&;
 
  private:
@@ -113,7 +131,5 @@ class LayoutBuilder {
   };
   std::vector<Pending> pending_;
 };
-
-std::string rank_fqn(std::string_view fqn, Rank rank);  // "fqn@rank7"
 
 }  // namespace shoal

@@ -80,6 +80,14 @@ void LayoutBuilder::add_rank_object(std::string fqn, Rank rank) {
   add_object(rank_fqn(fqn, rank), Mesh::single(rank));
 }
 
+void LayoutBuilder::add_rank_objects(std::string_view fqn) {
+  Pending pending;
+  pending.entry.fqn = fmt::format("{}@rank", fqn);
+  pending.entry.kind = LayoutEntry::Kind::object;
+  pending.entry.sharding = RankSharding{};
+  pending_.push_back(std::move(pending));
+}
+
 Result<LayoutPtr> LayoutBuilder::build() && {
   MeshOfPrefix prefixes;
   for (const Pending& pending : pending_) {
@@ -105,10 +113,6 @@ Result<LayoutPtr> LayoutBuilder::build() && {
     entries.push_back(pending.entry);  // a copy: the prefixes refer to the names
   }
   return make_layout(std::move(meshes), std::move(entries));
-}
-
-std::string rank_fqn(std::string_view fqn, Rank rank) {
-  return fmt::format("{}@rank{}", fqn, rank);
 }
 
 }  // namespace shoal

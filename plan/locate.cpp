@@ -7,6 +7,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "plan/metadata.h"
 #include "plan/shard_intervals.h"
 #include "plan/share_rule.h"
 
@@ -60,7 +61,14 @@ struct Locator::Impl {
   Impl(std::shared_ptr<const World> given, const SaveOptions& options)
       : world(std::move(given)), rule(*world, options, FqnIndex::of_world(*world)) {}
 
+  // Which value a name means, and of which rank, where each has its own.
+  struct Named {
+    uint32_t value = 0;
+    std::optional<Rank> rank;
+  };
+
   Holdings& holdings() { return rule.holdings(); }
+  std::optional<Named> find(std::string_view fqn);
   const Bucket& bucket_of(const RankSet& group);
   Group& group_at(const Instance& instance, const Dims& coordinate);
   void add_group_pieces(uint32_t value, Group& group, const std::vector<Box>& boxes, const Box& target,
@@ -164,6 +172,17 @@ void for_each_shard(const Instance& instance, const MeshSharding& sharding, cons
 }
 
 }  // namespace
+
+std::optional<Locator::Impl::Named> Locator::Impl::find(std::string_view fqn) {
+  std::optional<uint32_t> number = holdings().index().find(fqn);
+  if (number && !holdings().value(*number).per_rank) return Named{*number, std::nullopt};
+  std::optional<RankFqn> name = split_rank_fqn(fqn);
+  if (!name || name->rank >= world->roster.world_size()) return std::nullopt;
+  number = holdings().index().find(name->prefix);
+  if (!number || !holdings().value(*number).per_rank) return std::nullopt;
+  if (!world->layout_of(name->rank).find(name->prefix)) return std::nullopt;
+  return Named{*number, name->rank};
+}
 
 // The divided bucket of a group of two or more. Every member holds all of it, so that any may be asked for
 // it.
@@ -296,28 +315,28 @@ Locator::Locator(std::shared_ptr<const World> world, SaveOptions options)
 Locator::~Locator() = default;
 
 Result<Locator::Value> Locator::value(std::string_view fqn) const {
-  std::optional<uint32_t> number = impl_->holdings().index().find(fqn);
-  if (!number) return Status(Code::not_found, fmt::format("'{}' is not in the checkpoint", fqn));
-  const LayoutEntry& entry = *impl_->holdings().value(*number).entry;
+  std::optional<Impl::Named> named = impl_->find(fqn);
+  if (!named) return Status(Code::not_found, fmt::format("'{}' is not in the checkpoint", fqn));
+  const LayoutEntry& entry = *impl_->holdings().value(named->value).entry;
   return Value{entry.kind, entry.dtype, entry.shape};
 }
 
 std::vector<std::string> Locator::fqns() const {
-  const FqnIndex& index = impl_->holdings().index();
   std::vector<std::string> out;
-  out.reserve(index.size());
-  for (uint32_t i = 0; i < index.size(); ++i) out.emplace_back(index.fqn(i));
+  for (TensorMetadata& value : list_values(*impl_->world)) out.push_back(std::move(value.fqn));
   return out;
 }
 
 Result<std::vector<StoredPiece>> Locator::pieces(std::string_view fqn, const Box& target) {
-  std::optional<uint32_t> number = impl_->holdings().index().find(fqn);
-  if (!number) return Status(Code::not_found, fmt::format("'{}' is not in the checkpoint", fqn));
-  const ValueHoldings& held = impl_->holdings().value(*number);
+  std::optional<Impl::Named> named = impl_->find(fqn);
+  if (!named) return Status(Code::not_found, fmt::format("'{}' is not in the checkpoint", fqn));
+  if (named->rank) return std::vector<StoredPiece>{{*named->rank, 0, Box{}}};
+  const uint32_t number = named->value;
+  const ValueHoldings& held = impl_->holdings().value(number);
   std::vector<StoredPiece> out;
   if (held.whole_writer) {
     const bool is_object = held.entry->kind == LayoutEntry::Kind::object;
-    std::optional<Rank> writer = impl_->rule.whole_writer(*number);
+    std::optional<Rank> writer = impl_->rule.whole_writer(number);
     if (writer) out.push_back({*writer, 0, is_object ? Box{} : whole(held.entry->shape)});
     return out;
   }
@@ -327,9 +346,9 @@ Result<std::vector<StoredPiece>> Locator::pieces(std::string_view fqn, const Box
   if (target.empty()) return out;
   if (impl_->groups.size() > kMaxCachedGroups) impl_->groups.clear();
   if (held.instance().mesh) {
-    impl_->add_mesh_pieces(*number, target, out);
+    impl_->add_mesh_pieces(number, target, out);
   } else {
-    impl_->add_box_pieces(*number, target, out);
+    impl_->add_box_pieces(number, target, out);
   }
   std::sort(out.begin(), out.end(), [](const StoredPiece& a, const StoredPiece& b) { return a.box < b.box; });
   return out;

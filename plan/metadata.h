@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/layout.h"
+#include "plan/roster.h"
 
 namespace shoal {
 
@@ -34,5 +34,8 @@ struct Metadata {
   uint32_t files = 0;
   std::vector<TensorMetadata> state_dict_metadata;  // ascending by fqn
 };
+
+// The values of a world, ascending by fqn, each once; what each rank has of its own under every rank's name.
+std::vector<TensorMetadata> list_values(const World& world);
 
 }  // namespace shoal

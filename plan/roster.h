@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/hash.h"
@@ -59,8 +60,11 @@ struct World {
 };
 
 // Code::invalid_argument unless every layout is there, in order, with its id, and no fqn has two kinds,
-// dtypes or shapes, or mixes explicit boxes with a mesh; and every rank named by a layout lies in the world.
-// Names the fqn.
+// dtypes or shapes, mixes explicit boxes with a mesh, or is also what one rank has of its own; and every rank
+// named by a layout lies in the world. Names the fqn.
 Status validate_world(const World& world);
+// An entry of the value of this name, in some layout; of what rank 7 has of its own ("x@rank7"), in its
+// layout. nullptr if there is none.
+const LayoutEntry* find_value(const World& world, std::string_view fqn);
 
 }  // namespace shoal

@@ -146,20 +146,22 @@ std::string shard_file_name(Rank rank, uint32_t file) {
 std::vector<std::string> item_keys(const Layout& layout, const SavePlan& plan) {
   std::vector<std::string> keys;
   keys.reserve(plan.items.size());
-  std::set<std::pair<uint32_t, std::string_view>> names;  // fqns by file, needed once one of them is numbered
-  auto is_name = [&](uint32_t file, std::string_view key) {
+  std::set<std::pair<uint32_t, std::string>> names;  // fqns by file, needed once one of them is numbered
+  auto is_name = [&](uint32_t file, const std::string& key) {
     if (names.empty()) {
-      for (const WriteItem& item : plan.items) names.emplace(item.file, layout.entries()[item.entry].fqn);
+      for (const WriteItem& item : plan.items) {
+        names.emplace(item.file, value_fqn(layout.entries()[item.entry], plan.rank));
+      }
     }
     return names.contains({file, key});
   };
   uint32_t number = 0;
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const WriteItem& item = plan.items[i];
-    const std::string& fqn = layout.entries()[item.entry].fqn;
+    std::string fqn = value_fqn(layout.entries()[item.entry], plan.rank);
     if (i == 0 || plan.items[i - 1].entry != item.entry || plan.items[i - 1].file != item.file) {
       number = 0;
-      keys.push_back(fqn);
+      keys.push_back(std::move(fqn));
       continue;
     }
     std::string key;

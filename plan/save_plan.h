@@ -80,8 +80,9 @@ SavePlan plan_all_held(const Layout& layout, Rank rank);
 // What the file of (rank, index) is called within the attempt's folder: "rank-00007.safetensors",
 // "rank-00007-2.safetensors" for index 2.
 std::string shard_file_name(Rank rank, uint32_t file);
-// The key of each item in its file: the fqn; where pieces of one tensor share a file, "fqn#n" for the second
-// and further ones, n counted from 1, passing over keys that are another value's fqn. Parallel to plan.items.
+// The key of each item in its file: the value's fqn ("x@rank7" of an object that each rank has); where pieces
+// of one tensor share a file, "fqn#n" for the second and further ones, n counted from 1, passing over keys
+// that are another value's fqn. Parallel to plan.items.
 std::vector<std::string> item_keys(const Layout& layout, const SavePlan& plan);
 
 // OK iff the canonical pieces of all ranks tile every value of the world exactly once. Analytic for meshes, a

@@ -52,6 +52,7 @@ void ShareRule::gather_entry(Context& context, uint32_t number) {
   const FqnIndex& index = holdings_.index();
   const uint32_t value =
       number < index.size() && index.fqn(number) == entry.fqn ? number : index.find(entry.fqn).value();
+  if (is_per_rank(entry)) return context.add(value, number, 0, Box{}, true);
   const auto* explicit_boxes = std::get_if<BoxSharding>(&entry.sharding);
   if (!holdings_.value(value).whole_writer) {
     return explicit_boxes ? gather_boxes(context, value, number) : gather_mesh(context, value, number);

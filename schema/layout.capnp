@@ -49,6 +49,8 @@ struct LayoutEntry {
     }
     group @7 :UInt32;      # the whole value on every rank of this mesh, nothing proven
     boxes @8 :List(RankBoxes);  # by ascending rank
+    perRank @9 :Void;      # an object of its own on each rank that has this layout; fqn ends in "@rank", and
+                           # the number of the rank after it makes the name of the value
   }
 }
 

@@ -58,15 +58,7 @@ Metadata metadata_of(const Decision& decision) {
   metadata.world_size = manifest.world->roster.world_size();
   metadata.payload_bytes = manifest.payload_bytes;
   metadata.files = static_cast<uint32_t>(manifest.files.size());
-  auto& values = metadata.state_dict_metadata;
-  for (const LayoutPtr& layout : manifest.world->layouts) {
-    for (const LayoutEntry& entry : layout->entries())
-      values.push_back({entry.fqn, entry.kind, entry.dtype, entry.shape});
-  }
-  auto by_fqn = [](const TensorMetadata& a, const TensorMetadata& b) { return a.fqn < b.fqn; };
-  std::sort(values.begin(), values.end(), by_fqn);
-  auto same_fqn = [](const TensorMetadata& a, const TensorMetadata& b) { return a.fqn == b.fqn; };
-  values.erase(std::unique(values.begin(), values.end(), same_fqn), values.end());
+  metadata.state_dict_metadata = list_values(*manifest.world);
   return metadata;
 }
 

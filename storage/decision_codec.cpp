@@ -29,17 +29,10 @@ Status invalid(const FileEntry& file, std::string_view what) {
   return Status(Code::invalid_argument, fmt::format("file '{}': {}", file.name, what));
 }
 
-const LayoutEntry* find_entry(const World& world, std::string_view fqn) {
-  for (const LayoutPtr& layout : world.layouts) {
-    if (std::optional<uint32_t> index = layout->find(fqn)) return &layout->entries()[*index];
-  }
-  return nullptr;
-}
-
 Status validate_listed(const World& world, const FileEntry& file, const std::vector<FilePiece>& pieces) {
   for (const FilePiece& piece : pieces) {
     SHOAL_RETURN_IF_ERROR(validate_shard_key(piece.key).with_context(file.name));
-    const LayoutEntry* entry = find_entry(world, piece.fqn);
+    const LayoutEntry* entry = find_value(world, piece.fqn);
     if (entry == nullptr) return invalid(file, "a piece of what no layout knows");
     if (entry->kind == LayoutEntry::Kind::object) {
       if (piece.box.dims() != 0 || !piece.box.offsets.empty()) return invalid(file, "an object with a box");

@@ -1,5 +1,5 @@
-// Box algebra and planning. The world of the planning benchmarks: 2,000 tensors under FSDP over replicas,
-// ranks to 1,048,576; a rank's share is planned from the roster alone.
+// Box algebra and planning. The world of the planning benchmarks: 2,000 tensors under FSDP over replicas and
+// an object of each rank's own, ranks to 1,048,576; a rank's share is planned from the roster alone.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -7,6 +7,8 @@
 
 #include "plan/box.h"
 #include "plan/codec.h"
+#include "plan/locate.h"
+#include "plan/metadata.h"
 #include "plan/save_plan.h"
 
 namespace shoal {
@@ -58,6 +60,7 @@ LayoutPtr layout_of(uint32_t ranks) {
     builder.add_tensor(fmt::format("layers.{}.weight", i), DType::bf16, {8192, 1024}, mesh,
                        {Placement::replicate(), Placement::shard(0)});
   }
+  builder.add_rank_objects("rng");
   return std::move(builder).build().value();
 }
 
@@ -80,13 +83,36 @@ void plan_a_rank(benchmark::State& state) {
     rank = (rank + 7919) % ranks;
   }
 }
-BENCHMARK(plan_a_rank)->RangeMultiplier(16)->Range(16, 1 << 20)->Unit(benchmark::kMicrosecond);
+BENCHMARK(plan_a_rank)
+    ->Arg(1)
+    ->RangeMultiplier(16)
+    ->Range(16, 1 << 20)
+    ->Arg(100'000)
+    ->Unit(benchmark::kMicrosecond);
 
 void check_coverage_of_a_world(benchmark::State& state) {
   const World world = world_of(static_cast<uint32_t>(state.range(0)));
   for (auto _ : state) benchmark::DoNotOptimize(check_coverage(world, SaveOptions{}).ok());
 }
 BENCHMARK(check_coverage_of_a_world)->RangeMultiplier(16)->Range(16, 1 << 20)->Unit(benchmark::kMicrosecond);
+
+// What a loader asks: here one tensor, and what another rank had of its own.
+void locate_a_piece(benchmark::State& state) {
+  const auto ranks = static_cast<uint32_t>(state.range(0));
+  Locator locator(std::make_shared<World>(world_of(ranks)), SaveOptions{});
+  const std::string own = rank_fqn("rng", ranks - 1);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(locator.pieces("layers.7.weight", {{0, 0}, {8, 1024}}).value().size());
+    benchmark::DoNotOptimize(locator.pieces(own, {}).value().size());
+  }
+}
+BENCHMARK(locate_a_piece)->RangeMultiplier(16)->Range(16, 1 << 20)->Unit(benchmark::kMicrosecond);
+
+void list_the_values_of_a_world(benchmark::State& state) {  // grows with ranks, not with ranks x tensors
+  const World world = world_of(static_cast<uint32_t>(state.range(0)));
+  for (auto _ : state) benchmark::DoNotOptimize(list_values(world).size());
+}
+BENCHMARK(list_the_values_of_a_world)->RangeMultiplier(16)->Range(16, 1 << 20)->Unit(benchmark::kMicrosecond);
 
 // What a save does in the steady state, when the plan is cached: prove that the layout is still the same.
 void build_a_layout_and_its_id(benchmark::State& state) {

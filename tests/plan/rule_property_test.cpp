@@ -16,15 +16,16 @@ namespace {
 constexpr int kWorlds = 1200;
 
 const LayoutEntry* entry_of(const World& world, Rank rank, const std::string& fqn) {
-  const Layout& layout = world.layout_of(rank);
-  auto found = layout.find(fqn);
-  return found ? &layout.entries()[*found] : nullptr;
+  for (const LayoutEntry& entry : world.layout_of(rank).entries()) {
+    if (value_fqn(entry, rank) == fqn) return &entry;
+  }
+  return nullptr;
 }
 
 std::set<std::string> fqns_of(const World& world) {
   std::set<std::string> fqns;
-  for (const LayoutPtr& layout : world.layouts) {
-    for (const LayoutEntry& entry : layout->entries()) fqns.insert(entry.fqn);
+  for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
+    for (const LayoutEntry& entry : world.layout_of(rank).entries()) fqns.insert(value_fqn(entry, rank));
   }
   return fqns;
 }
@@ -51,7 +52,7 @@ class RuleWorlds : public testing::Test {
         plans_.push_back(*plan_save(*world, rank, options));
         for (const WriteItem& item : plans_.back().items) {
           const LayoutEntry& entry = world->layout_of(rank).entries()[item.entry];
-          written_.push_back({entry.fqn, &entry, {rank, item.file, item.box}, item.canonical});
+          written_.push_back({value_fqn(entry, rank), &entry, {rank, item.file, item.box}, item.canonical});
         }
       }
       body(random, world, options);

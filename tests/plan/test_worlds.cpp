@@ -138,6 +138,12 @@ void add_object(std::mt19937_64& random, Draft& draft, const Tensor& tensor) {
   }
 }
 
+// What each rank of a mesh has of its own; the others know nothing of it.
+void add_rank_objects(std::mt19937_64& random, Draft& draft, const std::string& fqn) {
+  const Mesh mesh = draw_mesh(random, draft);
+  for (Rank rank : mesh.ranks()) draft.builders[rank].add_rank_objects(fqn);
+}
+
 }  // namespace
 
 World world_of(const std::vector<LayoutPtr>& by_rank, uint32_t ranks_a_host) {
@@ -175,6 +181,8 @@ World random_world(std::mt19937_64& random) {
       add_object(random, draft, tensor);
     }
   }
+  if (chance(random, 30)) add_rank_objects(random, draft, "rng");
+  if (chance(random, 10)) add_rank_objects(random, draft, "model.rng@rank1");
   std::vector<LayoutPtr> layouts;
   for (LayoutBuilder& builder : draft.builders) layouts.push_back(*std::move(builder).build());
   World world = world_of(layouts, 1);

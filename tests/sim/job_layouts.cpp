@@ -21,7 +21,7 @@ LayoutPtr stage_layout(uint32_t stage, uint32_t stages, uint32_t ranks_per_stage
   }
   builder.add_tensor("empty" + std::to_string(stage), DType::f32, {0, 4}, mesh,
                      {shard(0), Placement::replicate()});
-  for (Rank rank : mesh.ranks()) builder.add_rank_object("rng", rank);
+  builder.add_rank_objects("rng");
   auto layout = std::move(builder).build();
   SHOAL_CHECK(layout.ok());
   return *layout;

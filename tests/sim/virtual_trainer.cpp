@@ -51,7 +51,7 @@ void VirtualTrainer::declare(const SaveOptions& options) {
 
 Bytes VirtualTrainer::local_bytes(const LayoutEntry& entry, const Box& box, uint64_t step) const {
   if (entry.kind == LayoutEntry::Kind::object) {
-    const std::string value = object_value(entry.fqn, step);
+    const std::string value = object_value(value_fqn(entry, rank_), step);
     return Bytes(as_view(value).begin(), as_view(value).end());
   }
   SHOAL_CHECK(entry.dtype == DType::f32 || entry.dtype == DType::u32);
@@ -106,7 +106,7 @@ void VirtualTrainer::load(std::optional<uint64_t> step, uint32_t ordinal) {
   for (const LayoutEntry& entry : layout_->entries()) {
     const LocalShards shards = layout_->shards_of(entry, rank_);
     if (shards.boxes.empty()) continue;
-    local::LoadTarget target{entry.fqn, entry.kind, entry.dtype, entry.shape, {}};
+    local::LoadTarget target{value_fqn(entry, rank_), entry.kind, entry.dtype, entry.shape, {}};
     if (entry.kind == LayoutEntry::Kind::tensor) target.boxes = shards.boxes;
     load.targets.push_back(std::move(target));
   }
