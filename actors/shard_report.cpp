@@ -5,6 +5,12 @@
 
 namespace shoal {
 
+namespace {
+
+constexpr uint32_t kReadRetries = 10;  // of a decision that stands, for a root that fails now and then
+
+}  // namespace
+
 // --- reporting ---
 
 bool ShardWriter::all_here_written(const Save& save) const {
@@ -194,21 +200,33 @@ void ShardWriter::settle(const AttemptKey& key, bool committed, const std::strin
   for (ClientId client : told) tell_outcome(client, key, Status(Code::aborted, cause), {}, out);
 }
 
-void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out) {
+void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out,
+                                uint32_t failures) {
   ++reading_;
-  operations_.start(operation::ReadDecision{key}, out,
-                    [this, key, told](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-                      --reading_;
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
-                      Status outcome = decision.status();
-                      Metadata metadata;
-                      if (decision.ok() && (*decision)->committed()) {
-                        metadata = metadata_of(**decision);
-                      } else if (decision.ok()) {
-                        outcome = Status(Code::aborted, (*decision)->tombstone().cause);
-                      }
-                      for (ClientId client : told) tell_outcome(client, key, outcome, metadata, then_out);
-                    });
+  operations_.start(
+      operation::ReadDecision{key}, out,
+      [this, key, told, failures](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        --reading_;
+        auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+        Status outcome = decision.status();
+        const bool may_pass = outcome.code() == Code::io || outcome.code() == Code::unavailable;
+        if (may_pass && failures < kReadRetries) {
+          ++reading_;
+          timers_.set(now + kPublishRetry, then_out,
+                      [this, key, told, failures](TimeNs, EffectWriter& retry_out) {
+                        --reading_;
+                        read_and_tell(key, told, retry_out, failures + 1);
+                      });
+          return;
+        }
+        Metadata metadata;
+        if (decision.ok() && (*decision)->committed()) {
+          metadata = metadata_of(**decision);
+        } else if (decision.ok()) {
+          outcome = Status(Code::aborted, (*decision)->tombstone().cause);
+        }
+        for (ClientId client : told) tell_outcome(client, key, outcome, metadata, then_out);
+      });
 }
 
 void ShardWriter::tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome,

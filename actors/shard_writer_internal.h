@@ -130,7 +130,9 @@ class ShardWriter final : public Role {
   void undecidable(const AttemptKey& key, const Status& why, EffectWriter& out);
   void on_undecided(const AttemptKey& key, const Status& why, EffectWriter& out);
   void settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out);
-  void read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out);
+  // Reads the decision that stands; `failures`: how often that failed already.
+  void read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out,
+                     uint32_t failures = 0);
   // Takes the save out of those in flight. Returns the clients that are to be told.
   std::vector<ClientId> close_save(const AttemptKey& key, Outcome outcome, EffectWriter& out);
   void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, Metadata metadata,

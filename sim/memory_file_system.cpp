@@ -40,6 +40,7 @@ struct MemoryFileSystem::Node {
   uint32_t links = 0;
 
   void crash(Coin& coin, std::set<Node*>& done);
+  void append_to(Bytes& out) const;
 };
 
 void MemoryFileSystem::Node::crash(Coin& coin, std::set<Node*>& done) {
@@ -72,6 +73,26 @@ void MemoryFileSystem::Node::crash(Coin& coin, std::set<Node*>& done) {
   }
   for (const auto& [name, node] : after) node->crash(coin, done);
   entries = durable_entries = std::move(after);
+}
+
+void MemoryFileSystem::Node::append_to(Bytes& out) const {
+  auto number = [&out](uint64_t value) {
+    out.resize(out.size() + 8);
+    store_le64(out.data() + out.size() - 8, value);
+  };
+  auto bytes = [&](ByteView view) {
+    number(view.size());
+    out.insert(out.end(), view.begin(), view.end());
+  };
+  bytes(data);
+  bytes(durable_data);
+  for (const auto* names : {&entries, &durable_entries}) {
+    number(names->size());
+    for (const auto& [name, node] : *names) {
+      bytes(as_view(name));
+      node->append_to(out);
+    }
+  }
 }
 
 class MemoryFileSystem::File final : public OpenFile {
@@ -113,12 +134,14 @@ class MemoryFileSystem::File final : public OpenFile {
     }
     std::copy(data.begin(), data.end(), node_->data.begin() + static_cast<ptrdiff_t>(offset));
     *done = data.size();
+    owner_.changed();
     return 0;
   }
   int sync() override {
     std::lock_guard lock(owner_.mutex_);
     if (int error = owner_.begin_call(born_)) return error;
     node_->durable_data = node_->data;
+    owner_.changed();
     return 0;
   }
   void start_writeback(uint64_t, uint64_t) override {}
@@ -157,6 +180,7 @@ class MemoryFileSystem::Folder final : public OpenFolder {
     auto made = std::make_shared<Node>();
     made->is_folder = true;
     node_->entries[name] = std::move(made);
+    owner_.changed();
     return 0;
   }
   int open_file(const std::string& name, std::unique_ptr<OpenFile>* file) override {
@@ -176,6 +200,7 @@ class MemoryFileSystem::Folder final : public OpenFolder {
     auto made = std::make_shared<Node>();
     made->links = 1;
     node_->entries[name] = made;
+    owner_.changed();
     *file = std::make_unique<File>(owner_, std::move(made));
     return 0;
   }
@@ -188,6 +213,7 @@ class MemoryFileSystem::Folder final : public OpenFolder {
     if (node_->entries.contains(to)) return EEXIST;
     ++found->second->links;
     node_->entries[to] = found->second;
+    owner_.changed();
     return 0;
   }
   int rename(const std::string& from, const std::string& to) override {
@@ -217,6 +243,7 @@ class MemoryFileSystem::Folder final : public OpenFolder {
     if (found->second->is_folder) return EISDIR;
     if (--found->second->links == 0) owner_.used_bytes_ -= found->second->data.size();
     node_->entries.erase(found);
+    owner_.changed();
     return 0;
   }
   int remove_folder(const std::string& name) override {
@@ -228,6 +255,7 @@ class MemoryFileSystem::Folder final : public OpenFolder {
     if (!found->second->entries.empty()) return ENOTEMPTY;
     found->second->is_removed = true;
     node_->entries.erase(found);
+    owner_.changed();
     return 0;
   }
   int list(std::vector<FolderEntry>* entries) override {
@@ -244,6 +272,7 @@ class MemoryFileSystem::Folder final : public OpenFolder {
     std::lock_guard lock(owner_.mutex_);
     if (int error = owner_.begin_call(born_)) return error;
     node_->durable_entries = node_->entries;
+    owner_.changed();
     return 0;
   }
   int free_space(uint64_t* bytes) override {
@@ -284,6 +313,17 @@ int MemoryFileSystem::open_root(const std::string& path, std::unique_ptr<OpenFol
 uint64_t MemoryFileSystem::operations() const {
   std::lock_guard lock(mutex_);
   return operations_;
+}
+std::vector<uint64_t> MemoryFileSystem::changes() const {
+  std::lock_guard lock(mutex_);
+  return changes_;
+}
+void MemoryFileSystem::stop_failing() {
+  std::lock_guard lock(mutex_);
+  dies_at_.reset();
+  capacity_bytes_.reset();
+  failures_.clear();
+  cuts_.clear();
 }
 void MemoryFileSystem::fail_at(uint64_t operation, int error_number) {
   std::lock_guard lock(mutex_);
@@ -331,6 +371,18 @@ void MemoryFileSystem::restart() {
   dies_at_.reset();
   failures_.clear();
   cuts_.clear();
+}
+
+uint64_t MemoryFileSystem::used_bytes() const {
+  std::lock_guard lock(mutex_);
+  return used_bytes_;
+}
+
+Hash128 MemoryFileSystem::fingerprint() const {
+  std::lock_guard lock(mutex_);
+  Bytes all;
+  root_->append_to(all);
+  return xxh3_128(all);
 }
 
 MemoryFileSystem::NodePtr MemoryFileSystem::find(const std::string& path) {

@@ -17,7 +17,9 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "base/hash.h"
 #include "storage/file_system.h"
 
 namespace shoal {
@@ -32,10 +34,14 @@ class MemoryFileSystem final : public FileSystem {
   // Faults. Calls are numbered from 0 in the order they were made; number n - operations() is the n-th from
   // now.
   uint64_t operations() const;
+  // Those of the calls so far that changed something or made it durable: between two of them, a crash leaves
+  // the same.
+  std::vector<uint64_t> changes() const;
   void fail_at(uint64_t operation, int error_number);   // that call does nothing and returns the error
   void cut_short_at(uint64_t operation, size_t bytes);  // that write takes at most so many bytes
   void die_at(uint64_t operation);    // that call and all later ones return EIO and do nothing
   void set_capacity(uint64_t bytes);  // of all files together; beyond it, ENOSPC
+  void stop_failing();                // forgets all of these; handles stay good
 
   // The process is gone and another one comes, on the same machine: faults are forgotten, handles from before
   // return ESTALE, and what was not synced is still there, and still not synced.
@@ -49,6 +55,10 @@ class MemoryFileSystem final : public FileSystem {
   // The machine goes down and comes up again. As restart, besides.
   void crash(const Unsynced& unsynced);
 
+  uint64_t used_bytes() const;  // of all files together
+  // Of all names and bytes, durable ones and others.
+  Hash128 fingerprint() const;
+
   // Changes bytes under a file's name, as a failing disk would. The file must be there. Path from the root,
   // "a/b/c".
   void flip_bit(const std::string& path, uint64_t bit);
@@ -60,6 +70,7 @@ class MemoryFileSystem final : public FileSystem {
   class Folder;
   using NodePtr = std::shared_ptr<Node>;
 
+  void changed() { changes_.push_back(operations_ - 1); }  // by the call under way. Holds mutex_.
   // Begins one counted call: 0, or the error with which it fails. Holds mutex_.
   int begin_call(uint64_t incarnation);
   NodePtr find(const std::string& path);
@@ -74,6 +85,7 @@ class MemoryFileSystem final : public FileSystem {
   std::optional<uint64_t> dies_at_;
   std::map<uint64_t, int> failures_;
   std::map<uint64_t, size_t> cuts_;
+  std::vector<uint64_t> changes_;
 };
 
 }  // namespace shoal

@@ -37,7 +37,12 @@ class VirtualHost::Node final : public VirtualWorld {
                                 std::to_string(message->index()));
   }
   void forget_client(ClientId client) override { slabs.forget(client); }
-  Result<OperationResult> run(const Operation& operation) override { return runner_->run(operation); }
+  Result<OperationResult> run(const Operation& operation) override {
+    if (!alive) return Status(Code::unavailable, "this node is dead");
+    auto result = runner_->run(operation);
+    if (host_.listener_) host_.listener_(index_, operation);
+    return result;
+  }
   void redirect(const effect::Redirect& to) override { host_.redirect(index_, to); }
   void retired(const EpochRecord&) override { has_retired = true; }
   void drained(RoleKind) override {
@@ -65,7 +70,12 @@ class VirtualHost::Node final : public VirtualWorld {
 };
 
 VirtualHost::VirtualHost(VirtualDelays delays, NodeEngineFactory engines)
-    : delays_(delays), engines_(std::move(engines)), catalog_(make_memory_catalog()) {
+    : delays_(delays), engines_(std::move(engines)) {
+  open_storage();
+}
+
+void VirtualHost::open_storage() {
+  catalog_ = make_memory_catalog();
   auto storage = LocalStorage::open(file_system_, "/root", next_nonce());
   SHOAL_CHECK(storage.ok());
   storage_ = std::move(*storage);
@@ -158,7 +168,13 @@ void VirtualHost::kill_node(size_t node) {
   nodes_[node]->alive = false;
   schedule(now_ + kSilenceNs, [this] { check_links(); });
 }
-
+void VirtualHost::crash(const MemoryFileSystem::Unsynced& unsynced) {
+  for (auto& node : nodes_) node->alive = false;
+  file_system_.crash(unsynced);
+  lost_storages_.push_back(std::move(storage_));
+  lost_catalogs_.push_back(std::move(catalog_));
+  open_storage();
+}
 void VirtualHost::cut(size_t node, bool cut_off) {
   nodes_[node]->cut_off = cut_off;
   schedule(now_ + kSilenceNs, [this] { check_links(); });

@@ -74,7 +74,13 @@ class VirtualHost {
   // What the node said to a client since the last call, in order.
   std::vector<std::shared_ptr<const LocalMessage>> take(ClientId client);
 
-  void kill_node(size_t node);          // its roles, timers and operations under way are gone
+  void kill_node(size_t node);  // its roles, timers and operations under way are gone; nobody else is told
+  // Hears of each operation that a node carried out, in the same instant, and may kill the node over it.
+  using OperationListener = std::function<void(size_t node, const Operation&)>;
+  void on_operation(OperationListener listener) { listener_ = std::move(listener); }
+  // The power fails everywhere: all nodes are gone, and of the storage what was not synced, and the catalog.
+  // Nodes that are added later find what is left.
+  void crash(const MemoryFileSystem::Unsynced& unsynced);
   void cut(size_t node, bool cut_off);  // its messages to and from other nodes are lost while cut off
   // As SIGSTOP and SIGCONT: what is for a paused node waits, its timers too, and all of it happens when it
   // goes on. Who is connected to a node that is dead, cut off or paused for kSilenceNs hears that it is lost.
@@ -127,6 +133,7 @@ class VirtualHost {
   void lose_coordinator(size_t node);
   void redirect(size_t node, const effect::Redirect& to);
   Nonce next_nonce();
+  void open_storage();
 
   const VirtualDelays delays_;
   const NodeEngineFactory engines_;
@@ -140,6 +147,9 @@ class VirtualHost {
   uint64_t nonces_ = 0;
   MemoryFileSystem file_system_;
   std::unique_ptr<LocalStorage> storage_;
+  std::vector<std::unique_ptr<LocalStorage>> lost_storages_;  // dead nodes refer to them
+  std::vector<std::unique_ptr<Catalog>> lost_catalogs_;
+  OperationListener listener_;
   std::unique_ptr<Catalog> catalog_;
   RootId root_id_;
   std::vector<std::string> transcript_;

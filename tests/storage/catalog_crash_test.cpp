@@ -1,4 +1,5 @@
-// What a crash leaves of the RocksDB catalog, tried at every writing call it makes to its file system.
+// What a crash, or a call that fails, leaves of the RocksDB catalog: tried at every writing call it makes to
+// its file system, on a new catalog and on one that was there.
 #include <gmock/gmock.h>
 #include <rocksdb/file_system.h>
 #include <rocksdb/system_clock.h>
@@ -9,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <set>
 
 #include "storage/rocksdb_catalog_internal.h"
@@ -22,28 +24,45 @@ using rocksdb::IODebugContext;
 using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
-// Fault model: from a chosen writing call on, every writing call fails and does nothing; then the power
-// fails: bytes not synced are cut off, files whose folder was not synced since they were made are gone.
-// Renames and removals are taken as durable at once.
+// Which writing calls fail, and do nothing.
+struct Fault {
+  uint64_t at = 0;
+  bool is_death = true;  // that call and all later ones; else that one alone
+  bool is_full_disk = false;
+};
+
+// Fault model: writing calls fail as the Fault says; then the power fails: bytes not synced are cut off,
+// files whose folder was not synced since they were made are gone. Or all of that is kept; or each thing by
+// itself is kept or lost. Removals are taken as durable at once.
 class CrashFileSystem final : public rocksdb::FileSystemWrapper {
  public:
-  explicit CrashFileSystem(uint64_t dies_at)
-      : rocksdb::FileSystemWrapper(rocksdb::FileSystem::Default()), dies_at_(dies_at) {}
+  enum class Unsynced { lost, kept, mixed };
+
+  explicit CrashFileSystem(const Fault& fault)
+      : rocksdb::FileSystemWrapper(rocksdb::FileSystem::Default()), fault_(fault) {}
   const char* Name() const override { return "CrashFileSystem"; }
 
   uint64_t calls() {
     std::lock_guard lock(mutex_);
     return calls_;
   }
-  void crash() {
+  void crash(Unsynced unsynced, uint64_t seed = 0) {
     std::lock_guard lock(mutex_);
+    std::mt19937_64 random(seed);
+    auto loses = [&] { return unsynced == Unsynced::lost || (unsynced == Unsynced::mixed && random() % 2); };
     for (const auto& [path, bytes] : synced_bytes_) {
       std::error_code error;
-      if (std::filesystem::file_size(path, error) > bytes && !error)
-        std::filesystem::resize_file(path, bytes);
+      const uint64_t written = std::filesystem::file_size(path, error);
+      if (error || written <= bytes || !loses()) continue;
+      const bool in_half = unsynced == Unsynced::mixed && random() % 2;
+      std::filesystem::resize_file(path, in_half ? bytes + (written - bytes) / 2 : bytes);
     }
-    for (const std::string& path : not_in_folder_) std::filesystem::remove(path);
-    for (const auto& [path, content] : replaced_) std::ofstream(path, std::ios::binary) << content;
+    for (const std::string& path : not_in_folder_) {
+      if (loses()) std::filesystem::remove(path);
+    }
+    for (const auto& [path, content] : replaced_) {
+      if (loses()) std::ofstream(path, std::ios::binary) << content;
+    }
   }
 
   IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
@@ -149,11 +168,13 @@ class CrashFileSystem final : public rocksdb::FileSystemWrapper {
 
   IOStatus begin() {
     std::lock_guard lock(mutex_);
-    return calls_++ < dies_at_ ? IOStatus::OK() : IOStatus::IOError("the process has died");
+    const uint64_t call = calls_++;
+    if (fault_.is_death ? call < fault_.at : call != fault_.at) return IOStatus::OK();
+    return fault_.is_full_disk ? IOStatus::NoSpace("no space left") : IOStatus::IOError("the disk fails");
   }
 
   std::mutex mutex_;
-  const uint64_t dies_at_;
+  const Fault fault_;
   uint64_t calls_ = 0;
   std::map<std::string, uint64_t> synced_bytes_;  // of files made here
   std::set<std::string> not_in_folder_;           // made since the folder was synced last
@@ -175,6 +196,8 @@ class CrashEnv final : public rocksdb::EnvWrapper {
     system_clock_ = std::make_shared<SleeplessClock>();
   }
 };
+
+using Unsynced = CrashFileSystem::Unsynced;
 
 constexpr AttemptKey kFirst = {1, 10, 1}, kSecond = {1, 20, 1};
 
@@ -203,32 +226,99 @@ void expect_whole(Catalog& catalog, const AttemptKey& key, bool told) {
       << "a decision is there with its files, or not at all";
 }
 
-TEST(CrashOfTheCatalog, LosesNothingThatWasRecordedAndLeavesNothingHalf) {
-  TemporaryFolder folder;
-  bool finished = false;
-  uint64_t dies_at = 0;
-  for (; !finished; ++dies_at) {
-    SCOPED_TRACE("death at call " + std::to_string(dies_at));
-    std::string path = folder.path() + "/catalog-" + std::to_string(dies_at);
-    std::filesystem::create_directory(path);
-    auto files = std::make_shared<CrashFileSystem>(dies_at);
-    CrashEnv env(files);
-    Told told = record_all(&env, path);
-    finished = files->calls() < dies_at;
-    EXPECT_TRUE(!finished || told.deleted);
-    files->crash();
-
-    auto catalog = open_rocksdb_catalog(path, nonce_of(77));
-    ASSERT_OK(catalog.status());
-    expect_whole(**catalog, kFirst, told.first);
-    expect_whole(**catalog, kSecond, told.second);
-    EXPECT_TRUE(!told.deleted || (*(*catalog)->find(kFirst))->state == AttemptInfo::State::deleted);
-    EXPECT_OK((*catalog)->record(sample_manifest(kSecond))) << "and goes on";
-    if (testing::Test::HasFailure()) return;
-    catalog->reset();
-    std::filesystem::remove_all(path);
+// What one fault leaves. `begun`: the catalog has been there before, with the first decision.
+class Remains {
+ public:
+  Remains(const std::string& path, const Fault& fault, bool begun) : path_(path) {
+    std::filesystem::create_directory(path_);
+    if (begun) {
+      auto catalog = open_rocksdb_catalog(path_, nonce_of(77));
+      EXPECT_OK(catalog.status());
+      EXPECT_OK((*catalog)->record(sample_manifest(kFirst)));
+    }
+    files_ = std::make_shared<CrashFileSystem>(fault);
+    CrashEnv env(files_);
+    told_ = record_all(&env, path_);
+    told_.first = told_.first || begun;
   }
-  EXPECT_GT(dies_at, 30u);
+  ~Remains() { std::filesystem::remove_all(path_); }
+  Remains(const Remains&) = delete;
+
+  const Told& told() const { return told_; }
+  uint64_t calls() const { return files_->calls(); }
+  // The power fails. Whether the catalog opens again; then it holds all that was told, and goes on. Where it
+  // does not, the error is one over which a node begins a new one.
+  bool expect_sound(Unsynced unsynced, uint64_t seed = 0) {
+    files_->crash(unsynced, seed);
+    auto catalog = open_rocksdb_catalog(path_, nonce_of(77));
+    if (!catalog.ok()) {
+      EXPECT_THAT(catalog.status().code(), testing::AnyOf(Code::corrupt, Code::io));
+      return false;
+    }
+    expect_whole(**catalog, kFirst, told_.first);
+    expect_whole(**catalog, kSecond, told_.second);
+    EXPECT_TRUE(!told_.deleted || (*(*catalog)->find(kFirst))->state == AttemptInfo::State::deleted);
+    EXPECT_OK((*catalog)->record(sample_manifest(kSecond))) << "and goes on";
+    return true;
+  }
+
+ private:
+  const std::string path_;
+  std::shared_ptr<CrashFileSystem> files_;
+  Told told_;
+};
+
+// How many writing calls a run makes that meets no fault.
+uint64_t calls_of(bool begun) {
+  TemporaryFolder folder;
+  Remains whole(folder.path() + "/whole", Fault{UINT64_MAX}, begun);
+  EXPECT_TRUE(whole.told().deleted);
+  return whole.calls();
+}
+
+class CrashOfTheCatalog : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Begun, CrashOfTheCatalog, testing::Bool(),
+                         [](const auto& begun) { return begun.param ? "ThatWasThere" : "ThatIsNew"; });
+
+TEST_P(CrashOfTheCatalog, LosesNothingThatWasRecordedAndLeavesNothingHalf) {
+  TemporaryFolder folder;
+  const uint64_t calls = calls_of(GetParam());
+  EXPECT_GT(calls, 30u);
+  for (uint64_t call = 0; call <= calls; ++call) {
+    for (Unsynced unsynced : {Unsynced::lost, Unsynced::kept}) {
+      SCOPED_TRACE("death at call " + std::to_string(call) + " of " + std::to_string(calls));
+      Remains remains(folder.path() + "/catalog", Fault{call}, GetParam());
+      EXPECT_TRUE(remains.expect_sound(unsynced));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Where each file and name is kept or lost by itself, a catalog may be beyond use, and is then begun anew
+// from the root; it is never taken for whole where it is not.
+TEST_P(CrashOfTheCatalog, IsNeverTakenForWholeWhereEachThingIsKeptOrLostByItself) {
+  TemporaryFolder folder;
+  const uint64_t calls = calls_of(GetParam());
+  size_t opened = 0, tried = 0;
+  for (uint64_t call = 0; call <= calls; ++call) {
+    SCOPED_TRACE("death at call " + std::to_string(call) + " of " + std::to_string(calls));
+    Remains remains(folder.path() + "/catalog", Fault{call}, GetParam());
+    opened += remains.expect_sound(Unsynced::mixed, call + 1);
+    ++tried;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(opened, tried / 2);
+}
+
+TEST_P(CrashOfTheCatalog, AfterOneFailingCallHoldsWhatWasTold) {
+  TemporaryFolder folder;
+  const uint64_t calls = calls_of(GetParam());
+  for (uint64_t call = 0; call < calls; ++call) {
+    SCOPED_TRACE("call " + std::to_string(call) + " of " + std::to_string(calls) + " fails");
+    Remains remains(folder.path() + "/catalog", Fault{call, false, call % 2 == 0}, GetParam());
+    EXPECT_TRUE(remains.expect_sound(Unsynced::lost));
+    if (HasFailure()) return;
+  }
 }
 
 }  // namespace
