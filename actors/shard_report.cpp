@@ -8,6 +8,7 @@ namespace shoal {
 namespace {
 
 constexpr uint32_t kReadRetries = 10;  // of a decision that stands, for a root that fails now and then
+constexpr TimeNs kReadAgain = 1000 * kMillisecond;
 
 }  // namespace
 
@@ -212,7 +213,7 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
         const bool may_pass = outcome.code() == Code::io || outcome.code() == Code::unavailable;
         if (may_pass && failures < kReadRetries) {
           ++reading_;
-          timers_.set(now + kPublishRetry, then_out,
+          timers_.set(now + kReadAgain, then_out,
                       [this, key, told, failures](TimeNs, EffectWriter& retry_out) {
                         --reading_;
                         read_and_tell(key, told, retry_out, failures + 1);

@@ -61,6 +61,8 @@ Result<Bytes> read_token_file(const std::string& path) {
 
 Result<Bytes> find_token(const std::string& token_file) {
   if (!token_file.empty()) return read_token_file(token_file);
+  const char* file_variable = std::getenv(kTokenFileVariable);
+  if (file_variable != nullptr && *file_variable != '\0') return read_token_file(file_variable);
   const char* variable = std::getenv(kTokenVariable);
   if (variable == nullptr) return Bytes();
   std::string_view text = variable;

@@ -20,6 +20,7 @@
 #include "cli/launcher.h"
 #include "cli/node_times.h"
 #include "cli/retention_flags.h"
+#include "client/job_environment.h"
 #include "local/socket.h"
 
 namespace shoal {
@@ -76,10 +77,7 @@ std::string variable(const char* name) {
 // The job's id: given, from Slurm (as a trainer works it out), or minted where nobody else needs to know it.
 Result<std::string> find_job_id(const LaunchFlags& flags) {
   if (!flags.job_id.empty()) return flags.job_id;
-  if (std::string job = variable("SLURM_JOB_ID"); !job.empty()) {
-    auto part = [](const char* name) { return variable(name).empty() ? "0" : variable(name); };
-    return fmt::format("slurm-{}-{}-{}", job, part("SLURM_STEP_ID"), part("SLURM_RESTART_COUNT"));
-  }
+  if (std::string job = job_id_of(environment_variable); !job.empty()) return job;
   if (flags.nodes == 1) return "launch-" + random_128().to_hex();
   return invalid(
       "--nnodes needs --job-id (or SHOAL_JOB_ID, or Slurm's variables): the same on all hosts, never used "
@@ -225,6 +223,11 @@ class PlanMaker {
     out["SHOAL_NODE_PROGRAM"] = own_program();
     out["SHOAL_START_NODE"] = "0";  // this process does
     if (!flags_.coordinator.empty()) out["SHOAL_COORDINATOR"] = flags_.coordinator;
+    // For a node that a trainer has to start where this one has died.
+    std::error_code error;
+    if (!flags_.token_file.empty()) {
+      out[kTokenFileVariable] = std::filesystem::absolute(flags_.token_file, error).string();
+    }
     return out;
   }
 
@@ -266,8 +269,9 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
       ->add_option("--job-id", flags->job_id,
                    "The same on all hosts of one incarnation of the job, never used again")
       ->envname("SHOAL_JOB_ID");
-  command->add_option("--token-file", flags->token_file,
-                      "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN");
+  command->add_option(
+      "--token-file", flags->token_file,
+      "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN_FILE, else $SHOAL_TOKEN");
   command->add_option("--world-size", flags->world_size, "Ranks of the job; default: N on every host");
   command->add_option("--first-rank", flags->first_rank, "Of this host; default: N times the node rank");
   command->add_option("--master-port", flags->master_port,

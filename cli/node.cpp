@@ -146,8 +146,9 @@ void add_node_command(CLI::App& app, Command* chosen) {
       ->add_flag("--take-over", node.take_over,
                  "Coordinate although another job's coordinator is live on this root; that one ends")
       ->excludes(coordinator);
-  command->add_option("--token-file", flags->token_file,
-                      "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN");
+  command->add_option(
+      "--token-file", flags->token_file,
+      "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN_FILE, else $SHOAL_TOKEN");
   command->add_option("--name", node.name, "Of this host, distinct in the job; default: its host name");
   command
       ->add_option("--world-size", node.world_size, "Ranks of the job; default: what the first trainer says")

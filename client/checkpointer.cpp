@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "client/job_id_service_internal.h"
 #include "client/memory_budget_internal.h"
 #include "client/placing_internal.h"
 #include "client/session_internal.h"
@@ -44,11 +45,15 @@ Status validate_checkpointer_options(CheckpointerOptions& options) {
     return bad(fmt::format("a job id is at most {} bytes of clean text", kMaxJobIdBytes));
   }
   if (options.job_id.empty()) {
-    if (options.world_size != 1) {
+    if (options.job_id_exchange && options.world_size > 1) {
+      const auto deadline = std::chrono::steady_clock::now() + options.attach_timeout;
+      SHOAL_ASSIGN_OR_RETURN(options.job_id, agree_on_job_id(options, deadline));
+    } else if (options.world_size != 1) {
       return bad(
           "job_id (SHOAL_JOB_ID) is empty: all ranks of one incarnation need the same, never used again");
+    } else {
+      options.job_id = "single-" + random_128().to_hex();
     }
-    options.job_id = "single-" + random_128().to_hex();
   }
   if (const char* may = std::getenv("SHOAL_START_NODE"); may && std::string_view(may) == "0") {
     options.start_node = false;

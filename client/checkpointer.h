@@ -55,6 +55,13 @@ class StateDict {
   std::vector<std::shared_ptr<const Entry>> entries_;
 };
 
+// Where no launcher says a job id that is new for each incarnation of the job (torchrun does not), rank 0
+// makes one in `open`, and tells it to the others in theirs for as long as its process lives.
+struct JobIdExchange {
+  std::string address;  // HOST:PORT of rank 0's host; empty: all ranks are on this host
+  std::string run;      // all ranks say the same, or are refused
+};
+
 enum class OnBusy { wait, decline };  // what save does when max_in_flight saves are in flight
 
 struct CheckpointerOptions {
@@ -62,8 +69,13 @@ struct CheckpointerOptions {
   Rank rank = 0;
   uint32_t world_size = 1;
   std::string job_id;  // the generation's token: the same on all ranks of one incarnation, never used again
-  std::string
-      coordinator;  // HOST:PORT for a node that has to be started; empty: that node coordinates by itself
+  std::optional<JobIdExchange> job_id_exchange;  // how to come to one where job_id is empty
+  // For a node that has to be started. The job's coordinator, HOST:PORT; empty: that node coordinates by
+  // itself, for this host alone.
+  std::string coordinator;
+  // Not empty: that node is the job's coordinator, and listens at this HOST:PORT.
+  std::string coordinate_at;
+  std::string node_name;     // of this host, distinct in the job; empty: its host name
   std::string node_program;  // `shoal` to start a node with; default: $SHOAL_NODE_PROGRAM, else beside this
                              // program, else installed with this library, else PATH
   bool start_node = true;  // where none is on this host; SHOAL_START_NODE=0, as of `shoal launch`, forbids it
@@ -77,9 +89,9 @@ struct CheckpointerOptions {
   // disk is neither: the node answers while it writes.
   std::chrono::milliseconds node_silence{30000};
 
-  // ROOT from SHOAL_ROOT; RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_*, else SLURM_PROCID /
-  // SLURM_NTASKS; job id from SHOAL_JOB_ID, else Slurm's job, step and restart; SHOAL_COORDINATOR.
-  // Code::invalid_argument names the variable that is missing or wrong.
+  // ROOT from SHOAL_ROOT; rank, world size, job id and coordinator from the variables of shoal launch,
+  // torchrun, Open MPI or Slurm, as docs/clusters.md says. Code::invalid_argument names the variable that is
+  // missing or wrong. May look up the coordinator's name.
   static Result<CheckpointerOptions> from_environment();
 };
 

@@ -2,75 +2,72 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdlib>
-#include <string_view>
 
 #include "client/checkpointer.h"
+#include "client/job_environment.h"
+#include "client/own_address_internal.h"
 
 namespace shoal {
 
 namespace {
 
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (!value || !*value) return std::nullopt;
-  return std::string(value);
-}
+// Hosts do not start their trainers at the same moment.
+constexpr std::chrono::minutes kAttachTimeoutOfManyHosts{2};
 
-struct RankVariables {
-  const char* rank;
-  const char* world_size;
+struct Place {
+  std::string host;  // without brackets
+  uint16_t port = 0;
 };
-// torchrun and shoal launch, Open MPI, Slurm.
-constexpr RankVariables kRankVariables[] = {{"RANK", "WORLD_SIZE"},
-                                            {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                            {"SLURM_PROCID", "SLURM_NTASKS"}};
-
-Result<uint32_t> number_in(const char* name) {
-  const std::optional<std::string> text = variable(name);
-  if (!text) return Status(Code::invalid_argument, fmt::format("{} is not set", name));
-  uint32_t value = 0;
-  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || end != text->data() + text->size()) {
-    return Status(Code::invalid_argument, fmt::format("{} is '{}', not a number", name, *text));
+Result<Place> parse_place(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  Place out{text.substr(0, colon), 0};
+  if (out.host.starts_with('[') && out.host.ends_with(']')) {
+    out.host = out.host.substr(1, out.host.size() - 2);
   }
-  return value;
+  const char* end = text.data() + text.size();
+  auto [rest, error] = std::from_chars(text.data() + std::min(colon, text.size() - 1) + 1, end, out.port);
+  // The next port is that of the job's id.
+  if (colon == std::string::npos || error != std::errc() || rest != end || out.port == 0 ||
+      out.port == UINT16_MAX) {
+    return Status(Code::invalid_argument,
+                  fmt::format("the coordinator's address is '{}': HOST:PORT is needed", text));
+  }
+  return out;
 }
 
-// A requeued job keeps its number, so that the restart count belongs to the token.
-std::string job_id_of_environment() {
-  if (auto given = variable("SHOAL_JOB_ID")) return *given;
-  auto job = variable("SLURM_JOB_ID");
-  if (!job) return "";
-  return fmt::format("slurm-{}-{}-{}", *job, variable("SLURM_STEP_ID").value_or("0"),
-                     variable("SLURM_RESTART_COUNT").value_or("0"));
+// `environment_variable`, but for SHOAL_JOB_ID where the job's id is what is asked for.
+Status apply(const JobEnvironment& job, CheckpointerOptions* options) {
+  options->rank = job.rank;
+  options->world_size = job.world_size;
+  options->job_id = job.job_id;
+  options->node_name = job.node_name;
+  options->coordinator = job.coordinator;
+  if (job.mints_job_id) {
+    options->job_id_exchange.emplace();
+    options->job_id_exchange->run = environment_variable("TORCHELASTIC_RUN_ID").value_or("");
+  }
+  if (job.coordinator.empty()) return ok_status();
+  options->attach_timeout = kAttachTimeoutOfManyHosts;
+  SHOAL_ASSIGN_OR_RETURN(Place place, parse_place(job.coordinator));
+  const std::optional<std::string> here = own_address(place.host);
+  if (job.coordinates.value_or(here.has_value())) {
+    options->coordinate_at = fmt::format("{}:{}", here.value_or("0.0.0.0"), place.port);
+  }
+  if (job.mints_job_id) {
+    options->job_id_exchange->address = fmt::format("{}:{}", place.host, place.port + 1);
+  }
+  return ok_status();
 }
 
 }  // namespace
 
 Result<CheckpointerOptions> CheckpointerOptions::from_environment() {
   CheckpointerOptions options;
-  const std::optional<std::string> root = variable("SHOAL_ROOT");
+  const std::optional<std::string> root = environment_variable("SHOAL_ROOT");
   if (!root) return Status(Code::invalid_argument, "SHOAL_ROOT is not set");
   options.root = *root;
-  for (const RankVariables& names : kRankVariables) {
-    if (!variable(names.rank) && !variable(names.world_size)) continue;
-    SHOAL_ASSIGN_OR_RETURN(options.rank, number_in(names.rank));
-    SHOAL_ASSIGN_OR_RETURN(options.world_size, number_in(names.world_size));
-    if (options.world_size == 0 || options.rank >= options.world_size) {
-      return Status(Code::invalid_argument, fmt::format("{} is {}, but {} is {}", names.rank, options.rank,
-                                                        names.world_size, options.world_size));
-    }
-    break;
-  }
-  options.job_id = job_id_of_environment();
-  if (options.job_id.empty() && options.world_size != 1) {
-    return Status(
-        Code::invalid_argument,
-        "SHOAL_JOB_ID is not set: all ranks of one incarnation of the job need the same, never used "
-        "again");
-  }
-  options.coordinator = variable("SHOAL_COORDINATOR").value_or("");
+  SHOAL_ASSIGN_OR_RETURN(JobEnvironment job, read_job_environment(environment_variable));
+  SHOAL_RETURN_IF_ERROR(apply(job, &options));
   return options;
 }
 

@@ -135,7 +135,12 @@ Result<std::vector<std::string>> node_command(const CheckpointerOptions& options
   std::vector<std::string> command{
       program,    "node",         "--root",       options.root,
       "--job-id", options.job_id, "--world-size", std::to_string(options.world_size)};
-  if (!options.coordinator.empty()) command.insert(command.end(), {"--coordinator", options.coordinator});
+  if (!options.coordinate_at.empty()) {
+    command.insert(command.end(), {"--coordinate", "--listen", options.coordinate_at});
+  } else if (!options.coordinator.empty()) {
+    command.insert(command.end(), {"--coordinator", options.coordinator});
+  }
+  if (!options.node_name.empty()) command.insert(command.end(), {"--name", options.node_name});
   command.push_back("--idle-exit");
   return command;
 }

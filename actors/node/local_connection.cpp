@@ -127,11 +127,10 @@ Status LocalServer::Connection::attach() {
   }
   const auto* attach = std::get_if<local::Attach>(&first->message);
   if (attach == nullptr) return Status(Code::refused, "the first message must be Attach");
-  SHOAL_RETURN_IF_ERROR(server_.check_attach(*attach));
-  if (Status why = server_.refusal(); !why.ok()) {
-    fail(why);
-    return why;
-  }
+  Status why = server_.check_attach(*attach);
+  if (why.ok()) why = server_.refusal();
+  if (why.code() == Code::unavailable) fail(why);  // here it does not mean that the client has gone
+  SHOAL_RETURN_IF_ERROR(why);
   SHOAL_RETURN_IF_ERROR(server_.take_rank(attach->rank, id_));
   rank_ = attach->rank;
   server_.events_.from_client(id_, std::make_shared<const LocalMessage>(std::move(first->message)));

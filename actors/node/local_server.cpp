@@ -131,8 +131,10 @@ Status LocalServer::check_attach(const local::Attach& attach) {
                                              attach.schema_version, kLocalSchemaVersion));
   }
   if (attach.job_id != options_.job_id) {
-    return Status(Code::refused, fmt::format("this node serves job '{}', the client is of job '{}'",
-                                             options_.job_id, attach.job_id));
+    if (options_.makes_way) is_wanted_by_another_job_.store(true);
+    return Status(
+        options_.makes_way ? Code::unavailable : Code::refused,
+        fmt::format("this node serves job '{}', the client is of job '{}'", options_.job_id, attach.job_id));
   }
   if (attach.world_size == 0 || attach.rank >= attach.world_size) {
     return Status(Code::invalid_argument,

@@ -45,6 +45,8 @@ struct LocalServerOptions {
   std::string job_id;
   uint32_t world_size = 0;           // 0: that of the first client
   std::vector<Rank> expected_ranks;  // empty: any
+  // A client of another job is told to try again, for this node will end: is_wanted_by_another_job.
+  bool makes_way = false;
   size_t clients_max = kMaxLocalClients;
   size_t outgoing_max = kMaxOutgoingPerClient;
   uint32_t attach_timeout_ms = kAttachTimeoutMs;
@@ -64,6 +66,7 @@ class LocalServer {
   void send(ClientId client, std::shared_ptr<const LocalMessage> message);
   size_t clients() const;   // connected now
   size_t attached() const;  // ranks among them
+  bool is_wanted_by_another_job() const { return is_wanted_by_another_job_.load(); }
 
   // No more clients from now on: who comes is told why, at once. Those that are here stay.
   void refuse_new(Status why);
@@ -90,6 +93,7 @@ class LocalServer {
   LocalEvents& events_;
   std::unique_ptr<LocalListener> listener_;  // of the accepting thread
   std::atomic<bool> takes_clients_{true}, is_listening_{true};
+  std::atomic<bool> is_wanted_by_another_job_{false};
   mutable std::mutex mutex_;
   Status refusal_;
   std::condition_variable changed_;  // a connection ended, or fell silent

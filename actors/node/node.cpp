@@ -173,6 +173,7 @@ Status Node::open_door() {
   options.job_id = options_.job_id;
   options.world_size = options_.world_size;
   options.expected_ranks = options_.expected_ranks;
+  options.makes_way = options_.idle_exit;
   SHOAL_ASSIGN_OR_RETURN(server_, LocalServer::listen(std::move(options), slabs_, *wiring_));
   return ok_status();
 }
@@ -266,8 +267,9 @@ void Node::wait_until_stopped() {
     bool has_followers = options_.coordinate && !later && links_->peers_up() > 0;
     bool is_idle = server_->attached() == 0 && slabs_.empty() && !has_followers;
     if (!is_idle) busy_at = Clock::now();
-    if (Clock::now() - busy_at >= std::chrono::milliseconds(options_.idle_exit_after_ms)) {
-      log_.info(later ? "idle, and superseded" : "idle");
+    bool makes_way = is_idle && server_->is_wanted_by_another_job();
+    if (makes_way || Clock::now() - busy_at >= std::chrono::milliseconds(options_.idle_exit_after_ms)) {
+      log_.info(makes_way ? "idle, and another job wants to begin" : later ? "idle, and superseded" : "idle");
       return;
     }
   }

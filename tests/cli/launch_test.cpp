@@ -207,7 +207,9 @@ TEST_F(LaunchTest, ATokenFileThatOthersMayReadIsRefusedByName) {
     ProcessEnd end = launch({"-n", "1", "--token-file", write_token(mode)}, "true");
     expect_refusal(end, path("token") + " has mode");
   }
-  EXPECT_EQ(launch({"-n", "1", "--token-file", write_token(0600)}, "true").status, 0);
+  ProcessEnd end = launch({"-n", "1", "--token-file", write_token(0600)}, "echo file $SHOAL_TOKEN_FILE");
+  EXPECT_EQ(end.status, 0);
+  EXPECT_THAT(end.out, HasSubstr("file " + path("token"))) << "for a node that the trainer may have to start";
 }
 
 TEST_F(LaunchTest, ANodeWithACoordinatorNeedsAToken) {

@@ -113,37 +113,72 @@ TEST(NodeCommand, NamesACoordinatorThatIsElsewhere) {
                           "--coordinator", "host:1", "--idle-exit"));
 }
 
+TEST(NodeCommand, CoordinatesWhereTheJobIsToldToAndSaysItsName) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.node_program = "/bin/shoal";
+  options.coordinator = "n1:7070";
+  options.coordinate_at = "10.0.0.1:7070";
+  options.node_name = "n1";
+  EXPECT_THAT(node_command(options).value(),
+              ElementsAre("/bin/shoal", "node", "--root", root.path(), "--job-id", "job", "--world-size", "1",
+                          "--coordinate", "--listen", "10.0.0.1:7070", "--name", "n1", "--idle-exit"));
+}
+
+// Which variables mean what is job_environment_test.cpp's.
 class Environment : public testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : kNames) ::unsetenv(name);
   }
   void TearDown() override { SetUp(); }
-  static constexpr const char* kNames[] = {"SHOAL_ROOT",    "SHOAL_JOB_ID",         "RANK",
-                                           "WORLD_SIZE",    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                           "SLURM_PROCID",  "SLURM_NTASKS",         "SLURM_JOB_ID",
-                                           "SLURM_STEP_ID", "SLURM_RESTART_COUNT"};
+  static constexpr const char* kNames[] = {
+      "SHOAL_ROOT",   "SHOAL_JOB_ID", "SHOAL_COORDINATOR", "RANK",          "WORLD_SIZE",
+      "GROUP_RANK",   "NODE_RANK",    "LOCAL_WORLD_SIZE",  "MASTER_ADDR",   "TORCHELASTIC_RUN_ID",
+      "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID",      "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK"};
 };
 
-TEST_F(Environment, OfTorchrunOpenMpiAndSlurmIsRead) {
+TEST_F(Environment, NeedsARootAndIsOneRankWithoutALauncher) {
   EXPECT_THAT(CheckpointerOptions::from_environment().status().message(), HasSubstr("SHOAL_ROOT"));
   ::setenv("SHOAL_ROOT", "/r", 1);
   EXPECT_EQ(CheckpointerOptions::from_environment().value().world_size, 1u);
-  ::setenv("SLURM_PROCID", "5", 1);
-  ::setenv("SLURM_NTASKS", "8", 1);
-  EXPECT_THAT(CheckpointerOptions::from_environment().status().message(), HasSubstr("SHOAL_JOB_ID"));
-  ::setenv("SLURM_JOB_ID", "77", 1);
-  ::setenv("SLURM_RESTART_COUNT", "2", 1);
-  EXPECT_EQ(CheckpointerOptions::from_environment().value().job_id, "slurm-77-0-2");
-  ::setenv("OMPI_COMM_WORLD_RANK", "4", 1);
-  ::setenv("OMPI_COMM_WORLD_SIZE", "8", 1);
-  EXPECT_EQ(CheckpointerOptions::from_environment().value().rank, 4u);
   ::setenv("RANK", "3", 1);
-  EXPECT_THAT(CheckpointerOptions::from_environment().status().message(), HasSubstr("WORLD_SIZE is not set"));
-  ::setenv("WORLD_SIZE", "3", 1);
-  EXPECT_THAT(CheckpointerOptions::from_environment().status().message(), HasSubstr("RANK is 3"));
   ::setenv("WORLD_SIZE", "4x", 1);
   EXPECT_THAT(CheckpointerOptions::from_environment().status().message(), HasSubstr("'4x'"));
+}
+
+TEST_F(Environment, MakesTheFirstHostsNodeTheCoordinator) {
+  ::setenv("SHOAL_ROOT", "/r", 1);
+  ::setenv("SHOAL_JOB_ID", "job", 1);
+  ::setenv("RANK", "1", 1);
+  ::setenv("WORLD_SIZE", "4", 1);
+  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  auto options = CheckpointerOptions::from_environment();
+  ASSERT_TRUE(options.ok()) << options.status().to_string();
+  EXPECT_EQ(options->coordinator, "127.0.0.1:7070");
+  EXPECT_EQ(options->coordinate_at, "127.0.0.1:7070") << "the address is this host's";
+  ::setenv("NODE_RANK", "1", 1);
+  EXPECT_EQ(CheckpointerOptions::from_environment().value().coordinate_at, "") << "this is the second host";
+  ::setenv("SHOAL_COORDINATOR", "127.0.0.1:99999", 1);
+  EXPECT_THAT(CheckpointerOptions::from_environment().status().message(), HasSubstr("99999"));
+}
+
+TEST_F(Environment, OfTorchrunOnSeveralHostsAsksRank0OnTheNextPort) {
+  ::setenv("SHOAL_ROOT", "/r", 1);
+  ::setenv("RANK", "1", 1);
+  ::setenv("WORLD_SIZE", "4", 1);
+  ::setenv("LOCAL_WORLD_SIZE", "2", 1);
+  ::setenv("GROUP_RANK", "0", 1);
+  ::setenv("MASTER_ADDR", "203.0.113.77", 1);
+  ::setenv("TORCHELASTIC_RUN_ID", "run7", 1);
+  auto options = CheckpointerOptions::from_environment();
+  ASSERT_TRUE(options.ok()) << options.status().to_string();
+  ASSERT_TRUE(options->job_id_exchange.has_value());
+  EXPECT_EQ(options->job_id_exchange->address, "203.0.113.77:7071");
+  EXPECT_EQ(options->job_id_exchange->run, "run7");
+  EXPECT_EQ(options->coordinate_at, "0.0.0.0:7070") << "first host by torchrun's word, by whatever address";
+  ::setenv("LOCAL_WORLD_SIZE", "4", 1);
+  EXPECT_EQ(CheckpointerOptions::from_environment().value().job_id_exchange->address, "") << "one host";
 }
 
 }  // namespace

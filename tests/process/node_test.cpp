@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "tests/process/node_child.h"
@@ -199,6 +200,21 @@ TEST(NodeProcess, EndsByItselfOnceNobodyNeedsIt) {
     ASSERT_TRUE(saved.ok());
     EXPECT_TRUE(saved->wait_committed(kPatience).ok());
   }
+  EXPECT_EQ(node.wait(), 0);
+}
+
+TEST(NodeProcess, MakesWayForTheNextJobOnceItsOwnTrainersHaveLeft) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=1", "idle_ms=3600000"});
+  ASSERT_NE(node.address(), "");
+  std::optional<Trainer> first(std::in_place, scratch, "a", 0, 1, "job-1");
+  ASSERT_TRUE(first->opened.ok());
+  auto told = [&] { return Trainer(scratch, "a", 0, 1, "job-2").opened.status(); };
+  EXPECT_EQ(told().code(), Code::unavailable) << "so that a client tries again";
+  EXPECT_THAT(told().message(), HasSubstr("this node serves job 'job-1'"));
+  auto saved = first->save(1);
+  EXPECT_TRUE(saved.ok() && saved->wait_committed(kPatience).ok()) << "it goes on until it is done";
+  first.reset();
   EXPECT_EQ(node.wait(), 0);
 }
 
