@@ -279,8 +279,9 @@ Result<std::unique_ptr<LocalStorage>> LocalStorage::open(FileSystem& file_system
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
   std::error_code error;
   std::string absolute = std::filesystem::absolute(root, error).string();
-  return std::unique_ptr<LocalStorage>(new LocalStorage(
-      file_system, std::move(shown), error ? root : std::move(absolute), std::move(folder), nonce));
+  if (error) absolute = root;
+  return std::unique_ptr<LocalStorage>(
+      new LocalStorage(file_system, std::move(shown), std::move(absolute), std::move(folder), nonce));
 }
 
 Status LocalStorage::check_root() {

@@ -1,7 +1,7 @@
 // Checks the models, and shows what breaks when a rule is switched off.
 //
 //   model_check                       every model within small bounds: states, transitions, depth, seconds
-//   model_check --large               within larger ones: minutes, gigabytes
+//   model_check --large               within larger ones: about a minute, a gigabyte of memory
 //   model_check MODEL [MUTATION]      one model, or the shortest trace to what a mutation breaks
 //   model_check --mutations           every mutation of every model, with its trace
 #include <fmt/format.h>

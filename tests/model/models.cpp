@@ -8,8 +8,8 @@ std::vector<NamedModel> all_models(Size size) {
   if (size == Size::tiny) return models;
   models.push_back(decisions_model(3, 2, 1));
   if (size == Size::small) return models;
-  return {decisions_model(2, 2, 2), claims_model(3),     loads_model(3),
-          retention_model(3, 2),    rosters_model(5, 2), rosters_model(5, 1)};
+  return {decisions_model(3, 1, 2), decisions_model(3, 2, 1), claims_model(3),    loads_model(3),
+          retention_model(3, 2),    rosters_model(5, 2),      rosters_model(5, 1)};
 }
 
 }  // namespace shoal::model

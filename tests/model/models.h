@@ -25,7 +25,7 @@ struct NamedModel {
   std::function<Outcome(const std::string& mutation)> check;  // "": the rules as they are
 };
 
-// tiny: under sanitizers; small: what every run of the tests visits; large: for minutes of a machine's time.
+// tiny: under sanitizers; small: what every run of the tests visits; large: for about a minute.
 enum class Size { tiny, small, large };
 std::vector<NamedModel> all_models(Size size);
 

@@ -81,6 +81,7 @@ class DirectFolder final : public OpenFolder {
     return number;
   }
   int link(const std::string& from, const std::string& to) override { return folder_->link(from, to); }
+  int rename(const std::string& from, const std::string& to) override { return folder_->rename(from, to); }
   int remove_file(const std::string& name) override { return folder_->remove_file(name); }
   int remove_folder(const std::string& name) override { return folder_->remove_folder(name); }
   int list(std::vector<FolderEntry>* entries) override { return folder_->list(entries); }
