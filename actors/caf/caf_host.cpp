@@ -263,18 +263,21 @@ void CafHost::Impl::run_jobs() {
   dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler()).run();
 }
 
+// The roles end first: one that still handled an event would set timers and start operations where none can
+// be any more. What operations under way have to say then goes to actors that have ended, which is nowhere.
 void CafHost::Impl::stop() {
+  for (auto& each : seats) {
+    if (each) caf::anon_send_exit(each->actor, caf::exit_reason::kill);
+  }
+  if (options.virtual_time != nullptr) run_jobs();
+  system.await_all_actors_done();
   timers.reset();
   bulk.reset();
   duty.reset();
   background.reset();
   for (auto& each : seats) {
-    if (!each) continue;
-    caf::anon_send_exit(each->actor, caf::exit_reason::kill);
-    each->actor = nullptr;
+    if (each) each->actor = nullptr;
   }
-  if (options.virtual_time != nullptr) run_jobs();
-  system.await_all_actors_done();
 }
 
 CafHost::CafHost(CafHostOptions options, std::vector<std::unique_ptr<Role>> roles, HostServices& services)

@@ -99,6 +99,21 @@ std::vector<std::unique_ptr<Role>> roles_of(std::map<RoleKind, ToyRole::Handler>
   return roles;
 }
 
+// It used to end with the roles still at work: one of them then set a timer where there was none any more.
+TEST(CafHost, EndsWhileItsRolesAreAtWork) {
+  for (int round = 0; round < 200; ++round) {
+    Recorder recorder;
+    auto id = std::make_shared<uint64_t>(0);
+    auto at_work = [id](TimeNs now, const Event&, Effects& effects) {
+      effects.push_back(effect::Start{++*id, operation::ListAttempts{}});
+      effects.push_back(effect::SetTimer{*id, now});
+      if (*id == 20) effects.push_back(log_line("at work"));
+    };
+    CafHost host({}, roles_of({{RoleKind::loader, at_work}}), recorder);
+    ASSERT_TRUE(recorder.wait_for("at work"));
+  }
+}
+
 TEST(CafHost, CarriesOutEffectsInTheirOrder) {
   Recorder recorder;
   CafHost host(

@@ -59,7 +59,7 @@ class LoaderChoice : public testing::Test {
     handle(event::OperationDone{id, std::move(result)});
   }
   void finish_listing(std::vector<std::pair<AttemptKey, State>> attempts) {
-    expect<operation::ListAttempts>();
+    expect<operation::ListNewestAttempts>();
     AttemptList list;
     for (const auto& [key, state] : attempts) {
       list.attempts.emplace_back();

@@ -20,16 +20,21 @@ using testing::Not;
 
 std::vector<uint64_t> committed_steps(const std::string& root) {
   std::vector<uint64_t> steps;
-  for (const json& attempt : json::parse(run_shoal({"ls", root, "--json"}).out)["attempts"]) {
+  const json listed = json::parse(run_shoal({"ls", root, "--json"}).out);
+  for (const json& attempt : listed["attempts"]) {
     if (attempt["state"] == "committed") steps.push_back(attempt["step"]);
   }
   return steps;
 }
 
-// The golden root: checkpoints at steps 1 and 4, one aborted, one deleted, one undecided.
+// The golden root: checkpoints at steps 1 and 4, one aborted, one deleted, one undecided. Its generation 2
+// began with step 1, which would keep that for ever: here it did not.
 class RetentionCommands : public testing::Test {
  protected:
-  RetentionCommands() { fs::copy(SHOAL_GOLDEN_ROOT, root(), fs::copy_options::recursive); }
+  RetentionCommands() {
+    fs::copy(SHOAL_GOLDEN_ROOT, root(), fs::copy_options::recursive);
+    fs::remove(root() + "/generations/2.load-0");
+  }
   std::string root() const { return folder_.path() + "/root"; }
   ProcessEnd shoal(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin() + 1, root());
@@ -125,11 +130,18 @@ TEST_F(RetentionCommands, ATagMovesOnlyOnRequest) {
   expect_refusal(shoal({"pin", "--remove", "../ROOT_ID"}), "is no name");
 }
 
-TEST_F(RetentionCommands, ALoadThatDiedHoldsACheckpointNoLongerThanItsLease) {
-  // As a load leaves it that was killed: a lease, whose counter will not move again.
+TEST_F(RetentionCommands, WhatTheLiveGenerationBeganWithStays) {
+  fs::remove_all(root());
+  fs::copy(SHOAL_GOLDEN_ROOT, root(), fs::copy_options::recursive);
+  expect_refusal(shoal({"rm", "--step", "1"}), "stays: generation 2 began with it");
+  EXPECT_EQ(shoal({"gc", "--keep-last", "1", "--no-wait"}).status, 0);
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
+}
+
+TEST_F(RetentionCommands, APinIsNoLeaseAndDoesNotEnd) {
   ASSERT_EQ(shoal({"pin", "--step", "1"}).status, 0);
   EXPECT_EQ(shoal({"gc", "--keep-last", "1", "--lease-ttl-ms", "300"}).status, 0);
-  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4)) << "a pin is no lease";
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
 }
 
 TEST_F(RetentionCommands, DurationsAndCountsThatAreNoneAreRefused) {
@@ -144,7 +156,8 @@ TEST_F(RetentionCommands, DurationsAndCountsThatAreNoneAreRefused) {
 TEST_F(RetentionCommands, GcAbortsAndSweepsWhatNobodyFinishes) {
   // The golden root's undecided attempt belongs to its highest generation; a later one makes it an orphan.
   size_t undecided = 0;
-  for (const json& attempt : json::parse(shoal({"ls", "--json"}).out)["attempts"]) {
+  const json listed = json::parse(shoal({"ls", "--json"}).out);
+  for (const json& attempt : listed["attempts"]) {
     undecided += attempt["state"] == "undecided";
   }
   ASSERT_EQ(undecided, 1u);
@@ -157,7 +170,7 @@ TEST_F(RetentionCommands, GcAbortsAndSweepsWhatNobodyFinishes) {
   EXPECT_THAT(shoal({"gc", "--no-wait"}).out, HasSubstr("undecided, left alone"));
   ProcessEnd end = shoal({"gc", "--abandoned-after-ms", "50"});
   EXPECT_EQ(end.status, 0) << end.err;
-  EXPECT_THAT(shoal({"ls"}).out, Not(HasSubstr("undecided")));
+  EXPECT_THAT(shoal({"ls"}).out, Not(HasSubstr("undecided  "))) << "as a state";
   EXPECT_THAT(shoal({"ls"}).out, HasSubstr("left undecided by its generation"));
 }
 
