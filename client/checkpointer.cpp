@@ -99,8 +99,9 @@ struct Checkpointer::Impl {
   auto with_patience(Ask&& ask);
   Result<LoadResult> load(const StateDict& state, const LoadOptions& load_options);
   Result<Metadata> load_targets(Placer& placer, const LoadOptions& load_options);
-  Result<Metadata> receive_load(uint32_t request_id, Placer& placer, ByteView window, bool* ended);
-  Status receive_pieces(uint32_t request_id, Placer& placer, ByteView window, bool* ended);
+  Status prepare_window(uint64_t bytes);
+  Result<Metadata> receive_load(uint32_t request_id, Placer& placer, bool* ended);
+  Status receive_pieces(uint32_t request_id, Placer& placer, bool* ended);
 
   CheckpointerOptions options;
   std::unique_ptr<Session> session;
@@ -109,6 +110,8 @@ struct Checkpointer::Impl {
   SavePlanPtr planned;              // what `recipe` was made from; nullptr: everything held
   std::optional<StageRecipe> recipe;
   std::vector<MemorySlab> slabs;  // by slot
+  MemorySlab window;              // of loads; kept from one to the next, whose pages are then there
+  uint64_t window_link = 0;       // the connection whose node knows it; 0: none
   std::vector<CopyTask> tasks;
   std::map<uint64_t, uint32_t> attempts;  // by step
   uint32_t saves_called = 0;
@@ -147,7 +150,7 @@ Status Checkpointer::Impl::refresh_recipe() {
 uint64_t Checkpointer::Impl::held_bytes() const {
   uint64_t held = 0;
   for (const MemorySlab& slab : slabs) held += slab.bytes();
-  return held;
+  return held + window.bytes();
 }
 
 // A new slab under the slot's number takes the place of the one that the node knew.
@@ -269,16 +272,29 @@ Result<Metadata> Checkpointer::latest() {
   });
 }
 
+// A window for a load of `bytes`: as large as they are, within the bounds.
+Status Checkpointer::Impl::prepare_window(uint64_t bytes) {
+  const uint64_t wanted = std::clamp(slab_bytes_for(bytes), kMinWindowBytes,
+                                     std::max(kMinWindowBytes, options.load_window_bytes));
+  if (window.bytes() >= wanted) return ok_status();
+  window = MemorySlab();
+  window_link = 0;
+  SHOAL_RETURN_IF_ERROR(check_budget(wanted, held_bytes(), options.staging_bytes_max));
+  SHOAL_ASSIGN_OR_RETURN(window, MemorySlab::make(wanted));
+  return ok_status();
+}
+
 // Asks for the placer's targets and places all that comes.
 Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, const LoadOptions& load_options) {
   const uint32_t window_id = options.max_in_flight;  // slots have the numbers before it
-  SHOAL_RETURN_IF_ERROR(check_budget(options.load_window_bytes, held_bytes(), options.staging_bytes_max));
-  SHOAL_ASSIGN_OR_RETURN(MemorySlab window, MemorySlab::make(options.load_window_bytes));
+  SHOAL_RETURN_IF_ERROR(prepare_window(placer.bytes_wanted()));
 
   local::Load load;
-  SHOAL_ASSIGN_OR_RETURN(load.request_id, session->begin_request());
+  uint64_t link = 0;
+  SHOAL_ASSIGN_OR_RETURN(load.request_id, session->begin_request(&link));
   RequestScope request(*session);
-  session->ask(local::Slab{window_id, window.bytes()}, window.fd());
+  if (window_link != link) session->ask(local::Slab{window_id, window.bytes()}, window.fd());
+  window_link = link;
   load.latest = !load_options.step;
   load.step = load_options.step.value_or(0);
   // Ranks call save alike: what they load after the same call of it is one choice, also where some of them
@@ -288,25 +304,27 @@ Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, const LoadOpti
   load.targets = placer.targets();
   session->ask(load);
   bool ended = false;
-  auto loaded = receive_load(load.request_id, placer, ByteView(window.data(), window.bytes()), &ended);
-  // A node that has not ended this load may fill the window of the next one under the same number.
-  if (!ended) session->abandon();
+  auto loaded = receive_load(load.request_id, placer, &ended);
+  if (!ended) {  // its node may still fill the window, and that of the next one under the same number
+    session->abandon();
+    window = MemorySlab();
+    window_link = 0;
+  }
   return loaded;
 }
 
-Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, Placer& placer, ByteView window,
-                                                  bool* ended) {
+Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, Placer& placer, bool* ended) {
   SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
   Result<Metadata> metadata = found_in(answer);
   if (!metadata.ok()) {
     *ended = std::holds_alternative<local::Found>(answer);
     return metadata;
   }
-  SHOAL_RETURN_IF_ERROR(receive_pieces(request_id, placer, window, ended));
+  SHOAL_RETURN_IF_ERROR(receive_pieces(request_id, placer, ended));
   return metadata;
 }
 
-Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, ByteView window, bool* ended) {
+Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, bool* ended) {
   Status broken;  // what came was wrong: the rest is let by, so that the next request starts clean
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
@@ -319,7 +337,7 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, B
     const auto* loaded = std::get_if<local::Loaded>(&answer);
     if (!loaded) return Status(Code::corrupt, "the node answered a load twice");
     for (const local::LoadedPiece& piece : loaded->pieces) {
-      if (broken.ok()) broken = placer.place(piece, window);
+      if (broken.ok()) broken = placer.place(piece, ByteView(window.data(), window.bytes()));
     }
     session->ask(local::Placed{request_id, loaded->batch});
   }

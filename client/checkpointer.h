@@ -82,7 +82,7 @@ struct CheckpointerOptions {
   uint32_t max_in_flight = 2;
   OnBusy on_busy = OnBusy::wait;
   SaveOptions save;
-  uint64_t load_window_bytes = uint64_t{64} << 20;  // at least 4 MiB
+  uint64_t load_window_bytes = uint64_t{16} << 20;  // at least 4 MiB; kept for further loads
   uint64_t staging_bytes_max = 0;                   // of all slabs; 0: what the cgroup's memory limit leaves
   std::chrono::milliseconds attach_timeout{30000};
   // A node that gives no sign of life for that long is reported by its pid: it is stopped, or hangs. A slow

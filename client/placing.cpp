@@ -50,6 +50,14 @@ std::vector<local::LoadTarget> Placer::targets() const {
   return out;
 }
 
+uint64_t Placer::bytes_wanted() const {
+  uint64_t bytes = 0;
+  for (const Target& target : targets_) {
+    bytes += target.wanted_elements * state_.values()[target.entry].element_bytes;
+  }
+  return bytes;
+}
+
 Status Placer::place(const local::LoadedPiece& piece, ByteView window) {
   if (piece.target >= targets_.size()) return Status(Code::corrupt, "the node sent a piece of no target");
   Target& target = targets_[piece.target];

@@ -23,6 +23,7 @@ class Placer {
   // OK if every element of every target has arrived exactly once; then objects get their new bytes.
   // Code::internal names the value.
   Status finish();
+  uint64_t bytes_wanted() const;  // of tensors: how long objects are, nobody knows yet
   uint64_t bytes_placed() const { return bytes_placed_; }
 
  private:

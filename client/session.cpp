@@ -287,7 +287,7 @@ Status Session::wait_all_decided() {
   return lost_;
 }
 
-Result<uint32_t> Session::begin_request() {
+Result<uint32_t> Session::begin_request(uint64_t* link) {
   std::unique_lock lock(mutex_);
   const uint64_t troubles = troubles_;
   ++requests_waiting_;
@@ -299,6 +299,7 @@ Result<uint32_t> Session::begin_request() {
   is_asking_ = true;
   interrupted_ = ok_status();
   answers_.clear();
+  if (link) *link = links_;
   return ++request_id_;
 }
 

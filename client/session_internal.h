@@ -85,8 +85,9 @@ class Session {
   // Until every handle is finished. An error ends the session.
   Status wait_all_decided();
 
-  // One request at a time, to one node: waits for one. Its answers are Found, Loaded and LoadDone.
-  Result<uint32_t> begin_request();
+  // One request at a time, to one node: waits for one. Its answers are Found, Loaded and LoadDone. `link`, if
+  // asked for: the number of the connection, from 1; on another one the node knows no window.
+  Result<uint32_t> begin_request(uint64_t* link = nullptr);
   void ask(const LocalMessage& message, int fd_to_pass = -1);
   // The next answer; Code::deadline_exceeded after kLongestAnswer.
   Result<LocalMessage> next_answer();
@@ -158,6 +159,7 @@ class Session {
   Status trouble_;                  // no node serves, though one was waited for
   uint64_t troubles_ = 0;           // how often that was so
   std::shared_ptr<NodeLink> link_;  // null: none serves
+  uint64_t links_ = 1;              // how many there were
   std::string gone_;                // of the one before
   std::deque<Outgoing> outgoing_;   // to link_
   bool is_sending_ = false;

@@ -240,6 +240,7 @@ bool Session::install(const std::shared_ptr<NodeLink>& link) {
   std::lock_guard lock(mutex_);
   if (is_closing_) return false;
   link_ = link;
+  ++links_;
   trouble_ = ok_status();
   silent_ticks_ = 0;
   bytes_received_ = 0;

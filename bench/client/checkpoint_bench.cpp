@@ -10,7 +10,7 @@
 //   pass
 //
 //   checkpoint_bench --root FOLDER [--ranks 2] [--size 256m] [--tensors 200] [--rounds 5] [--durable]
-//                    [--json | --row NAME]
+//                    [--window 16m] [--json | --row NAME]
 //
 // Ranks are processes that begin each phase together; a phase takes as long as its slowest rank. The first
 // rounds warm up (slabs, page tables) and do not count. Medians of times, and of each round's ratio.
@@ -52,6 +52,7 @@ struct BenchOptions {
   std::string root, node_program;
   uint32_t ranks = 2, rounds = 5, tensors = 200;
   uint64_t size = uint64_t{256} << 20;  // bytes of a rank
+  uint64_t window = CheckpointerOptions().load_window_bytes;
   bool durable = false, json = false;
   std::string row;  // its name, if the answer is one row of a Markdown table
 };
@@ -101,6 +102,7 @@ class BenchRank {
     options.world_size = options_.ranks;
     options.job_id = fmt::format("checkpoint-bench-{}", ::getppid());
     options.node_program = options_.node_program;
+    options.load_window_bytes = options_.window;
     auto checkpointer = Checkpointer::open(options);
     if (!checkpointer.ok()) fail(checkpointer.status().to_string());
     if (Status status = (*checkpointer)->prepare(state_); !status.ok()) fail(status.to_string());
@@ -358,6 +360,8 @@ int main(int argc, char** argv) {
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--tensors", options.tensors)->check(CLI::Range(1, 100000))->capture_default_str();
   app.add_option("--rounds", options.rounds)->check(CLI::Range(1u, shoal::kMaxRounds))->capture_default_str();
+  app.add_option("--window", options.window, "Bytes of a rank's load window")
+      ->transform(CLI::AsSizeValue(false));
   app.add_flag("--durable", options.durable, "A disk: compare with what fsync costs");
   app.add_option("--row", options.row, "One row of a Markdown table, with this name");
   app.add_flag("--json", options.json, "A line of JSON for each row");

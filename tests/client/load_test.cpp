@@ -246,6 +246,27 @@ TEST_F(Load, IsAnotherChoiceAfterASaveAndWaitsForItsDecision) {
   EXPECT_EQ(loading.get().status().code(), Code::not_found);
 }
 
+TEST_F(Load, UsesTheWindowOfTheOneBefore) {
+  auto load_once = [this] {
+    auto loading = start();
+    auto load = node_.expect<local::Load>();
+    node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+    send_batch(load, 1, true);
+    node_.send(local::LoadDone{load.request_id, ok_status()});
+    EXPECT_TRUE(loading.get().ok());
+  };
+  load_once();
+  load_once();
+  EXPECT_EQ(node_.slabs_received(), 1u);
+  // The next node knows no window.
+  node_.die();
+  node_.accept();
+  (void)node_.expect<local::Attach>();
+  node_.send(local::Attached{3, FakeNode::kPid});
+  load_once();
+  EXPECT_EQ(node_.slabs_received(), 2u);
+}
+
 // What its node still reads for it would land in the window of the next one.
 TEST_F(Load, ThatIsGivenUpEndsTheConnection) {
   auto loading = start();
@@ -254,6 +275,16 @@ TEST_F(Load, ThatIsGivenUpEndsTheConnection) {
   node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
   EXPECT_THAT(loading.get().status().message(), HasSubstr("answered a load twice"));
   EXPECT_FALSE(node_.is_connected());
+  // Nor does the next one use that memory.
+  node_.writable_slab(load.slab_id)[0] = std::byte{0x7e};
+  node_.accept();
+  (void)node_.expect<local::Attach>();
+  node_.send(local::Attached{3, FakeNode::kPid});
+  loading = start();
+  load = node_.expect<local::Load>();
+  EXPECT_EQ(node_.slab(load.slab_id)[0], std::byte{0});
+  node_.die();
+  EXPECT_FALSE(loading.get().ok());
 }
 
 TEST_F(Load, PassesOnTheFirstCause) {
