@@ -18,6 +18,8 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
   } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
     nodes_.erase(peer->node);
     early_joins_.erase(peer->node);
+  } else if (const auto* failed = std::get_if<event::PlanningFailed>(&event)) {
+    if (!plans_ && refused_.ok() && !superseded_) refuse_all(failed->why, out);
   } else if (std::get_if<event::Started>(&event)) {
     recover(out);
     watch_epoch(now, out);

@@ -139,6 +139,9 @@ class Fence final : public rocksdb::EventListener {
   Status cause_;
 };
 
+// Tables that are kept open; a dozen logs and folders come on top.
+constexpr int kMaxCatalogFiles = 64;
+
 class RocksDbCatalog final : public Catalog {
  public:
   static Result<std::unique_ptr<Catalog>> open(rocksdb::Env* env, const std::string& path,
@@ -149,6 +152,7 @@ class RocksDbCatalog final : public Catalog {
     options.create_if_missing = true;
     options.create_missing_column_families = true;
     options.compression = rocksdb::kNoCompression;
+    options.max_open_files = kMaxCatalogFiles;
     options.keep_log_file_num = 4;
     options.max_log_file_size = 1 << 20;
     options.max_bgerror_resume_count = 0;  // after an error the fence stays shut

@@ -18,6 +18,11 @@ static_assert(kFarewellMs < kHandshakeTimeoutMs);
 inline constexpr uint32_t kMessageStallMs = 10000;
 static_assert(kMessageStallMs > kPeerLostAfterMs);
 
+// File descriptors of a session that is up (two by UCX over TCP, tests/transport/descriptors_test.cpp counts
+// them; at the door a session has one more), and of the transport itself with all the workers it may have.
+inline constexpr size_t kDescriptorsPerPeer = 2;
+inline constexpr size_t kDescriptorsOfTransport = 64;
+
 struct TransportLimits {
   uint32_t heartbeat_interval_ms = kHeartbeatIntervalMs;
   uint32_t peer_lost_after_ms = kPeerLostAfterMs;

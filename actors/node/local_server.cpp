@@ -62,6 +62,7 @@ void LocalServer::accept_loop() {
   while (is_listening_.load()) {
     auto accepted = listener_->accept(kAcceptTickMs);
     join_ended();
+    if (!accepted.ok()) turn_away_in_place();
     if (!accepted.ok() || !accepted->has_value()) continue;
     std::lock_guard lock(mutex_);
     if (connections_.size() >= options_.clients_max) continue;  // closed
@@ -70,6 +71,18 @@ void LocalServer::accept_loop() {
     auto connection = std::make_shared<Connection>(*this, id, std::move(**accepted));
     if (connection->start()) connections_.emplace(id, connection);
   }
+}
+
+// No descriptor is left for whoever waits: a client hears so and tries again.
+void LocalServer::turn_away_in_place() {
+  OwnedFd fd(spare_descriptor_.accept_in_place(listener_->fd()));
+  if (fd.valid()) {
+    Status why(Code::unavailable, "the node of this host: " + out_of_descriptors().message());
+    (void)LocalSocket(std::move(fd)).try_send(local::Failed{.why = why});
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptTickMs));
+  }
+  spare_descriptor_.refill();
 }
 
 void LocalServer::join_ended() {

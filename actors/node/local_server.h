@@ -16,6 +16,7 @@
 
 #include "actors/node/slab_table.h"
 #include "actors/operation.h"
+#include "base/descriptors.h"
 #include "base/status.h"
 #include "local/messages.h"
 #include "local/socket.h"
@@ -81,6 +82,7 @@ class LocalServer {
   LocalServer(LocalServerOptions options, std::unique_ptr<LocalListener> listener, SlabTable& slabs,
               LocalEvents& events);
   void accept_loop();
+  void turn_away_in_place();
   void join_ended();
   Status check_attach(const local::Attach& attach);
   Status refusal() const;  // OK: clients are taken in
@@ -91,7 +93,8 @@ class LocalServer {
   const LocalServerOptions options_;
   SlabTable& slabs_;
   LocalEvents& events_;
-  std::unique_ptr<LocalListener> listener_;  // of the accepting thread
+  std::unique_ptr<LocalListener> listener_;  // of the accepting thread, as is the next
+  SpareDescriptor spare_descriptor_;
   std::atomic<bool> takes_clients_{true}, is_listening_{true};
   std::atomic<bool> is_wanted_by_another_job_{false};
   mutable std::mutex mutex_;

@@ -141,6 +141,7 @@ void MetricsServer::run() {
 void MetricsServer::accept_all() {
   for (;;) {
     OwnedFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd.valid() && is_out_of_descriptors(errno) && close_in_place()) continue;
     if (!fd.valid()) return;
     if (connections_.size() >= kMaxMetricsConnections) continue;
     auto connection = std::make_unique<Connection>();
@@ -148,6 +149,15 @@ void MetricsServer::accept_all() {
     connection->deadline = Clock::now() + std::chrono::milliseconds(client_timeout_ms_);
     connections_.push_back(std::move(connection));
   }
+}
+
+// Whoever waits, for there is no descriptor to answer with. False: nobody could be closed.
+bool MetricsServer::close_in_place() {
+  OwnedFd fd(spare_descriptor_.accept_in_place(listener_.get()));
+  bool is_closed = fd.valid();
+  fd = OwnedFd();
+  spare_descriptor_.refill();
+  return is_closed;
 }
 
 void MetricsServer::serve(Connection& connection) {

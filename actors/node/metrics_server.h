@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/descriptors.h"
 #include "base/status.h"
 #include "local/socket.h"
 
@@ -36,6 +37,7 @@ class MetricsServer {
                 int client_timeout_ms);
   void run();
   void accept_all();
+  bool close_in_place();
   void serve(Connection& connection);
   void answer(Connection& connection);
 
@@ -43,7 +45,8 @@ class MetricsServer {
   const std::string address_;
   const std::function<std::string()> text_;
   const int client_timeout_ms_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // of the thread
+  std::vector<std::unique_ptr<Connection>> connections_;  // of the thread, as is the next
+  SpareDescriptor spare_descriptor_;
   std::thread thread_;
 };
 

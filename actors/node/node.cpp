@@ -11,6 +11,7 @@
 
 #include "actors/caf/caf_host.h"
 #include "actors/node/bootstrap.h"
+#include "actors/node/descriptors.h"
 #include "actors/node/local_server.h"
 #include "actors/node/lock.h"
 #include "actors/node/log.h"
@@ -43,7 +44,8 @@ class Node {
         stop_(stop),
         process_(random_128()),
         name_(options.name.empty() ? own_host_name() : options.name),
-        log_(name_) {}
+        log_(name_),
+        hosts_(options.world_size, static_cast<uint32_t>(options.expected_ranks.size())) {}
 
   Status run(const std::function<void(const std::string&)>& on_ready);
 
@@ -52,6 +54,8 @@ class Node {
   bool must_stop_at_once() const { return stop_.load() == 2; }
   Status open();
   Status take_place();
+  Status take_descriptors();
+  Status check_hosts(const wire::JoinRanks& said);
   Status start_coordinating();
   Status follow_coordinator();
   void try_address(bool by_root);
@@ -75,7 +79,9 @@ class Node {
   SlabTable slabs_;
   std::string epoch_address_;        // where others reach the coordinator here
   std::string earlier_coordinator_;  // of this job; it may live
-  Status ended_by_;                  // not OK: what made the node stop by itself
+  HostCount hosts_;
+  uint64_t peers_max_ = kMaxPeers;  // for which there are descriptors
+  Status ended_by_;                 // not OK: what made the node stop by itself
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<PeerLinks> links_;
@@ -90,6 +96,7 @@ class Node {
 
 // Root and lock: what no other node of this host may have.
 Status Node::open() {
+  SHOAL_RETURN_IF_ERROR(take_descriptors());
   SHOAL_ASSIGN_OR_RETURN(paths_, node_paths(options_.root));
   SHOAL_ASSIGN_OR_RETURN(NodeLock lock, NodeLock::take(paths_.lock_file, options_.root));
   lock_.emplace(std::move(lock));
@@ -99,6 +106,30 @@ Status Node::open() {
   identity_.incarnation = process_;
   identity_.name = fmt::format("{}:{}", name_, getpid());
   return ok_status();
+}
+
+// For the coordinator, the trainers here, and where this node coordinates, every other host.
+Status Node::take_descriptors() {
+  DescriptorDemand demand;
+  demand.listens = options_.coordinate;
+  demand.peers = options_.coordinate ? hosts_.hosts() - 1 : 1;
+  demand.trainers = options_.expected_ranks.size();
+  SHOAL_ASSIGN_OR_RETURN(peers_max_,
+                         ensure_descriptors(demand, options_.coordinate ? kMaxPeers : demand.peers));
+  return ok_status();
+}
+
+// The coordinator's, as the roster gathers: whether all hosts of the job can be connected.
+Status Node::check_hosts(const wire::JoinRanks& said) {
+  if (!hosts_.joined(said) || hosts_.hosts() - 1 <= peers_max_) return ok_status();
+  DescriptorDemand demand;
+  demand.listens = true;
+  demand.peers = hosts_.hosts() - 1;
+  demand.trainers = options_.expected_ranks.size();
+  auto peers = ensure_descriptors(demand, demand.peers);
+  if (!peers.ok()) return peers.status().with_context(fmt::format("a job of {} hosts", hosts_.hosts()));
+  return Status(Code::refused, fmt::format("a job of {} hosts: {} nodes are the most that connect to one",
+                                           hosts_.hosts(), kMaxPeers));
 }
 
 Status Node::take_place() {
@@ -114,6 +145,7 @@ Status Node::take_place() {
   transport.listen = options_.coordinate ? options_.listen : "";
   transport.identity = identity_;
   transport.token = options_.token;
+  if (options_.coordinate) transport.limits.peers = peers_max_;
   transport_ = make_ucx_transport(std::move(transport));
   links_ = std::make_unique<PeerLinks>(*transport_, options_.coordinate ? "" : options_.coordinator);
   SHOAL_RETURN_IF_ERROR(transport_->start(*links_));
@@ -207,6 +239,9 @@ void Node::serve() {
                                     std::move(roles), *wiring_);
   report_->set_host(host_.get());
   wiring_->connect(*host_, *server_);
+  if (options_.coordinate) {
+    wiring_->check_joins([this](const wire::JoinRanks& said) { return check_hosts(said); });
+  }
   links_->serve(*wiring_);
   transport_->set_generation(identity_.generation, identity_.epoch);
   server_->serve();

@@ -28,6 +28,10 @@ void NodeWiring::connect(CafHost& host, LocalServer& server) {
   server_ = &server;
 }
 
+void NodeWiring::check_joins(std::function<Status(const wire::JoinRanks& said)> check) {
+  check_join_ = std::move(check);
+}
+
 bool NodeWiring::wait_drained(RoleKind role, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, timeout, [&] { return drained_.count(role) > 0; });
@@ -133,6 +137,11 @@ void NodeWiring::client_lost(ClientId client) {
 
 bool NodeWiring::received(NodeId from, WireMessage message, size_t encoded_bytes) {
   activity_.from_peer(now(), *message.body);
+  const auto* join = std::get_if<wire::JoinRanks>(message.body.get());
+  if (join != nullptr && check_join_) {
+    Status fits = check_join_(*join);
+    if (!fits.ok()) host_.load()->post(RoleKind::coordinator, event::PlanningFailed{fits});
+  }
   return host_.load()->post_received(from, std::move(message), encoded_bytes);
 }
 

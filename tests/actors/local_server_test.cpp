@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -158,6 +159,35 @@ TEST(AskingANode, SaysThatNobodyListens) {
   auto status = ask_node("/tmp/shoal-no-such-socket");
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.status().code(), Code::unavailable);
+}
+
+// With no descriptor left: who comes hears so, and the thread that accepts does not turn in a loop.
+TEST_F(Server, TellsWhoComesThatNoDescriptorIsLeft) {
+  serve();
+  auto before = attached();
+  ASSERT_TRUE(heard_.wait_for("1 " + kAttach));
+  rlimit limit{}, few{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  few = {200, limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  std::vector<int> taken;
+  for (int fd = open("/dev/null", O_RDONLY); fd >= 0; fd = dup(fd)) taken.push_back(fd);
+  close(taken.back());  // for the client's end
+  taken.pop_back();
+  auto late = connect();
+  Status why = failure_of(*late);
+  timespec began{}, ended{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &began);
+  usleep(200'000);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ended);
+  for (int fd : taken) close(fd);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_EQ(why.code(), Code::unavailable);
+  EXPECT_THAT(why.message(), HasSubstr("no file descriptor is left here (limit 200"));
+  EXPECT_LT((ended.tv_sec - began.tv_sec) * 1000 + (ended.tv_nsec - began.tv_nsec) / 1'000'000, 100);
+  EXPECT_EQ(server_->attached(), 1u);
+  attached(1);
+  EXPECT_TRUE(heard_.wait_for("2 " + kAttach)) << "as soon as there are some again";
 }
 
 TEST_F(Server, EndsAClientThatDetaches) {

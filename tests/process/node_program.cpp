@@ -1,5 +1,7 @@
 // A node for tests: run_node with what the command line says, as KEY=VALUE. Says "ready ADDRESS" on standard
 // output.
+#include <sys/resource.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -48,6 +50,13 @@ shoal::NodeOptions parse(int count, char** arguments) {
       options.token.assign(token.begin(), token.end());
     }
     if (key == "die_at") options.around_operation = killer(value);
+    if (key == "nofile") {  // the most file descriptors, hard and soft
+      const rlimit few{std::stoul(value), std::stoul(value)};
+      setrlimit(RLIMIT_NOFILE, &few);
+    }
+    if (key == "ranks_here") {
+      for (shoal::Rank rank = 0; rank < std::stoul(value); ++rank) options.expected_ranks.push_back(rank);
+    }
     if (key == "take_over") options.take_over = true;
     if (key == "stats") options.stats_file = value;
     if (key == "idle_ms") {

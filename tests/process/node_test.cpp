@@ -20,6 +20,7 @@
 namespace shoal::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -276,6 +277,36 @@ TEST(NodeProcess, RefusesAFollowerWithoutTheToken) {
                                          "coordinator=" + coordinator.address()});
   EXPECT_THAT(stranger.first_line(), HasSubstr("token"));
   EXPECT_EQ(stranger.wait(), 1);
+}
+
+TEST(NodeProcess, RefusesAJobForWhichItHasTooFewDescriptors) {
+  Scratch scratch;
+  std::vector<std::string> arguments = {"root=" + scratch.root(), "job=job-1", "world=4000", "ranks_here=4",
+                                        "nofile=1000"};
+  NodeChild node(scratch.host("a"), arguments);
+  EXPECT_THAT(node.first_line(), AllOf(HasSubstr("needs "), HasSubstr("999 other nodes at 2"),
+                                       HasSubstr("may have 1000; ulimit -n, or LimitNOFILE=")));
+  EXPECT_EQ(node.wait(), 1);
+  arguments[2] = "world=400";
+  NodeChild smaller(scratch.host("a"), arguments);
+  EXPECT_NE(smaller.address(), "") << "100 hosts are few enough";
+}
+
+// Descriptors for one other, since a host may have all these ranks; the first that joins has one.
+TEST(NodeProcess, RefusesTheRosterOfMoreHostsThanItHasDescriptorsFor) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=64", "nofile=515"});
+  ASSERT_NE(node.address(), "");
+  NodeChild other(scratch.host("b"), {"root=" + scratch.root(), "job=job-1", "world=64", "name=b",
+                                      "coordinator=" + node.address()});
+  ASSERT_THAT(other.first_line(), StartsWith("ready"));
+  Trainer trainer(scratch, "b", 1, 64);
+  ASSERT_TRUE(trainer.opened.ok()) << trainer.opened.status().to_string();
+  auto saved = trainer.save(1);
+  ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+  auto ended = saved->wait_committed(kPatience);
+  ASSERT_FALSE(ended.ok());
+  EXPECT_THAT(ended.status().message(), AllOf(HasSubstr("file descriptors"), HasSubstr("may have 515")));
 }
 
 TEST(NodeProcess, SaysWhyItCannotRun) {

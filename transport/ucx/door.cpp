@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/descriptors.h"
 #include "transport/ucx/door_internal.h"
 
 namespace shoal {
@@ -73,14 +74,14 @@ void DoorConnection::write_raw(ByteView bytes) {
 Status DoorConnection::progress(std::vector<Frame>& frames) {
   if (!is_connected_) SHOAL_RETURN_IF_ERROR(finish_connecting());
   if (!is_connected_) return ok_status();
-  SHOAL_RETURN_IF_ERROR(flush());
+  Status flushed = flush();  // who cannot be written to any more may have said why
   while (true) {
     size_t before = incoming_.size();
     Status read = read_more();
     while (take_frame(frames)) {
     }
-    if (!read.ok()) return read;
-    if (incoming_.size() == before) return ok_status();
+    if (!read.ok()) return flushed.ok() ? read : flushed;
+    if (incoming_.size() == before) return flushed;
   }
 }
 
@@ -170,7 +171,7 @@ Result<DoorListener::Visitor> DoorListener::accept() {
     send_at_once(visitor.socket.get());
     return visitor;
   }
-  bool is_full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+  bool is_full = is_out_of_descriptors(errno) || errno == ENOBUFS || errno == ENOMEM;
   return Status(is_full ? Code::busy : Code::not_found, std::strerror(errno));
 }
 

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/descriptors.h"
 #include "transport/inbound_turns.h"
 #include "transport/lived_clock.h"
 #include "transport/session.h"
@@ -106,6 +107,8 @@ class Engine final : private UcxEvents {
   // Connections: the door and data connections (engine_links.cpp).
   void poll_door(int timeout_ms);
   void accept_visitors();
+  void turn_away(FileDescriptor socket, const std::string& from, const Status& why);
+  bool turn_away_in_place();
   void update_door_interest();
   void watch(Peer& peer, DoorConnection door);
   void progress_door(Peer& peer);
@@ -163,6 +166,7 @@ class Engine final : private UcxEvents {
 
   FileDescriptor poll_fd_;
   std::optional<DoorListener> door_listener_;
+  SpareDescriptor spare_descriptor_;
   SocketAddress listen_address_;
   bool is_door_open_ = false;        // the listener is watched
   uint64_t door_shut_until_ms_ = 0;  // no descriptor was left

@@ -1,7 +1,9 @@
+#include <fmt/format.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 
+#include "transport/handshake_codec_internal.h"
 #include "transport/ucx/engine_internal.h"
 
 namespace shoal {
@@ -11,6 +13,7 @@ namespace {
 constexpr uint64_t kListenerKey = UINT64_MAX;
 constexpr uint64_t kDoorShutMs = 100;
 constexpr int kEventsAtOnce = 64;
+constexpr int kVisitorsAtOnce = 64;
 
 Status describe(ucs_status_t status) {
   return Status(Code::unavailable, std::string("the connection broke: ") + ucs_status_string(status));
@@ -37,8 +40,7 @@ void Engine::update_door_interest() {
     is_door_open_ = false;
     return;
   }
-  bool opens = unproven_ < options_.limits.unproven_sessions && peers_.size() < options_.limits.peers &&
-               now_ms_ >= door_shut_until_ms_;
+  bool opens = unproven_ < options_.limits.unproven_sessions && now_ms_ >= door_shut_until_ms_;
   if (opens == is_door_open_) return;
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kListenerKey}};
   epoll_ctl(poll_fd_.get(), opens ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, door_listener_->fd(), &event);
@@ -46,20 +48,51 @@ void Engine::update_door_interest() {
 }
 
 void Engine::accept_visitors() {
-  while (unproven_ < options_.limits.unproven_sessions && peers_.size() < options_.limits.peers) {
+  for (int i = 0; i < kVisitorsAtOnce && unproven_ < options_.limits.unproven_sessions; ++i) {
     auto visitor = door_listener_->accept();
+    if (visitor.ok() && peers_.size() >= options_.limits.peers) {
+      turn_away(std::move(visitor->socket), to_string(visitor->from),
+                Status(Code::busy,
+                       fmt::format("{} peers are the most that this node takes", options_.limits.peers)));
+      continue;
+    }
     if (visitor.ok()) {
       ++unproven_;
       watch(add(shared_.add_peer(), false, to_string(visitor->from)),
             DoorConnection(std::move(visitor->socket), true));
       continue;
     }
-    if (visitor.status().code() == Code::busy) {
-      door_shut_until_ms_ = now_ms_ + kDoorShutMs;
-      next_due_ms_ = std::min(next_due_ms_, door_shut_until_ms_);
-    }
+    if (visitor.status().code() != Code::busy) return;
+    if (turn_away_in_place()) continue;
+    door_shut_until_ms_ = now_ms_ + kDoorShutMs;
+    next_due_ms_ = std::min(next_due_ms_, door_shut_until_ms_);
     return;
   }
+}
+
+// Says why, and closes, without waiting for a word of the visitor.
+void Engine::turn_away(FileDescriptor socket, const std::string& from, const Status& why) {
+  DoorConnection door(std::move(socket), true);
+  Bytes payload = encode_refusal(why);
+  FrameHeader header;
+  header.kind = FrameKind::handshake;
+  header.payload_bytes = static_cast<uint32_t>(payload.size());
+  door.write({encode_frame_header(header), std::move(payload)});
+  door.end_writing();
+  std::vector<DoorConnection::Frame> ignored;
+  (void)door.progress(
+      ignored);  // reads too: what is left unread when a socket closes takes back what was sent
+  shared_.count([](TransportStats& stats) { ++stats.handshakes_refused; });
+  handler_.on_refused(from, why);
+}
+
+// Where there is no descriptor for whoever waits. False: not even to say so.
+bool Engine::turn_away_in_place() {
+  FileDescriptor socket(spare_descriptor_.accept_in_place(door_listener_->fd()));
+  if (socket.get() < 0) return false;
+  turn_away(std::move(socket), "somebody", out_of_descriptors());
+  spare_descriptor_.refill();
+  return true;
 }
 
 void Engine::watch(Peer& peer, DoorConnection door) {

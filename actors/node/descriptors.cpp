@@ -1,0 +1,49 @@
+#include "actors/node/descriptors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace shoal {
+
+uint64_t descriptors_needed(const DescriptorDemand& demand) {
+  return kDescriptorsOfNode + (demand.listens ? kDescriptorsOfDoor : 0) + demand.peers * kDescriptorsPerPeer +
+         demand.trainers * kDescriptorsPerTrainer;
+}
+
+Result<uint64_t> ensure_descriptors(const DescriptorDemand& demand, uint64_t peers_max) {
+  DescriptorDemand most = demand;
+  most.peers = std::max(demand.peers, peers_max);
+  SHOAL_ASSIGN_OR_RETURN(DescriptorLimit limit, raise_descriptor_limit(descriptors_needed(most)));
+  uint64_t needed = descriptors_needed(demand);
+  if (limit.soft < needed) {
+    return Status(
+        Code::refused,
+        fmt::format("this node needs {} file descriptors ({} other nodes at {}, {} trainers at {}, {} of its "
+                    "own), and may have {}; {}",
+                    needed, demand.peers, kDescriptorsPerPeer, demand.trainers, kDescriptorsPerTrainer,
+                    descriptors_needed({.listens = demand.listens}), limit.soft, kDescriptorRemedy));
+  }
+  return std::min(peers_max, demand.peers + (limit.soft - needed) / kDescriptorsPerPeer);
+}
+
+bool HostCount::joined(const wire::JoinRanks& said) {
+  if (world_size_ == 0) world_size_ = said.world_size;
+  auto [host, is_new] = joined_.try_emplace(said.host, 0);
+  uint32_t ranks = std::max(host->second, static_cast<uint32_t>(said.ranks.size()));
+  ranks_joined_ += ranks - host->second;
+  host->second = ranks;
+  most_ranks_ = std::max(most_ranks_, ranks);
+  return is_new;
+}
+
+uint64_t HostCount::hosts() const {
+  uint64_t known = std::max(1u, local_ranks_) + ranks_joined_;
+  uint64_t rest = world_size_ > known ? world_size_ - known : 0;
+  uint64_t each = std::max(local_ranks_, local_ranks_ == 0 && most_ranks_ < kPlausibleTrainersPerHost
+                                             ? kPlausibleTrainersPerHost
+                                             : most_ranks_);
+  return 1 + joined_.size() + (rest + each - 1) / each;
+}
+
+}  // namespace shoal

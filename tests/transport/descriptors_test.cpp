@@ -1,0 +1,110 @@
+// What a peer costs in file descriptors, and what happens where there are no more.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "tests/transport/child.h"
+#include "tests/transport/recording_handler.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+size_t open_descriptors() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+// Waits until as many are open; what is open in the end.
+size_t settle_at_most(size_t count) {
+  auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (open_descriptors() > count && std::chrono::steady_clock::now() < deadline) usleep(1000);
+  return open_descriptors();
+}
+
+TEST(Descriptors, OfAPeerAreAsManyAsStated) {
+  constexpr size_t kPeers = 6;
+  Node listener(make_options(true, "listener"));
+  size_t before_start = open_descriptors();
+  ASSERT_TRUE(listener.start().ok());
+  size_t own = open_descriptors();
+  EXPECT_LE(own - before_start, kDescriptorsOfTransport);
+  std::vector<std::unique_ptr<Child>> children;
+  for (size_t i = 1; i <= kPeers; ++i) {
+    children.push_back(std::make_unique<Child>(listener.address()));
+    ASSERT_NE(listener.handler.wait_nth_up(i), 0u);
+    EXPECT_LE(open_descriptors(), own + i * kDescriptorsPerPeer + 2) << "one at the door, one port for data";
+  }
+  EXPECT_EQ(settle_at_most(own + kPeers * kDescriptorsPerPeer), own + kPeers * kDescriptorsPerPeer);
+  children.clear();
+  EXPECT_LE(settle_at_most(own), own) << "all are given back";
+}
+
+TEST(Descriptors, BeyondTheBoundOfPeersARefusalSaysSo) {
+  UcxTransportOptions options = make_options(true, "listener");
+  options.limits.peers = 1;
+  Node listener(std::move(options)), first(make_options(false, "first")),
+      second(make_options(false, "second"));
+  ASSERT_TRUE(listener.start().ok() && first.start().ok() && second.start().ok());
+  ASSERT_TRUE(first.handler.wait_up(first.transport->connect(listener.address())));
+  Status why = second.handler.wait_lost(second.transport->connect(listener.address()));
+  EXPECT_EQ(why.code(), Code::busy);
+  EXPECT_THAT(why.message(), HasSubstr("1 peers are the most that this node takes"));
+  EXPECT_EQ(listener.transport->stats().handshakes_refused, 1u);
+  EXPECT_EQ(listener.transport->stats().peers_lost, 0u);
+}
+
+// All descriptors of this process but so many, as long as it lives.
+class Exhausted {
+ public:
+  explicit Exhausted(size_t left) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit few{kFew, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (int fd = open("/dev/null", O_RDONLY | O_CLOEXEC); fd >= 0; fd = dup(fd)) taken_.push_back(fd);
+    for (; left > 0; --left) {
+      close(taken_.back());
+      taken_.pop_back();
+    }
+  }
+  ~Exhausted() {
+    for (int fd : taken_) close(fd);
+    setrlimit(RLIMIT_NOFILE, &before_);
+  }
+
+ private:
+  static constexpr rlim_t kFew = 200;
+  rlimit before_{};
+  std::vector<int> taken_;
+};
+
+TEST(Descriptors, WhereNoneIsLeftARefusalSaysSoAndOthersGoOn) {
+  Node listener(make_options(true, "listener")), good(make_options(false, "good")),
+      late(make_options(false, "late"));
+  ASSERT_TRUE(listener.start().ok() && good.start().ok() && late.start().ok());
+  PeerId to_listener = good.transport->connect(listener.address());
+  ASSERT_TRUE(good.handler.wait_up(to_listener));
+  PeerId at_listener = listener.handler.wait_nth_up(1);
+  {
+    Exhausted all_but(1);  // for the connector's socket
+    Status why = late.handler.wait_lost(late.transport->connect(listener.address()));
+    EXPECT_EQ(why.code(), Code::busy);
+    EXPECT_THAT(why.message(), HasSubstr("no file descriptor is left here (limit 200; ulimit -n"));
+    ASSERT_TRUE(good.transport->send(to_listener, make_message(64, 1)).ok());
+    EXPECT_TRUE(listener.handler.wait_messages(at_listener, 1));
+  }
+  EXPECT_EQ(listener.transport->stats().handshakes_refused, 1u);
+  EXPECT_TRUE(late.handler.wait_up(late.transport->connect(listener.address())));
+  EXPECT_TRUE(listener.handler.record(at_listener).lost.empty());
+}
+
+}  // namespace
+}  // namespace shoal::testing
