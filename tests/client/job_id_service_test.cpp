@@ -41,14 +41,18 @@ CheckpointerOptions options_of(const TemporaryRoot& root, Rank rank, const std::
   return options;
 }
 
-// A process that is rank 0 until it is killed.
+// A process that is rank 0, from begin() on until it is killed. Made before any thread is: a sanitizer has no
+// use for a fork of several.
 class Rank0 {
  public:
   explicit Rank0(const CheckpointerOptions& options) {
-    int ends[2];
+    int ends[2], start[2];
     EXPECT_EQ(::pipe(ends), 0);
+    EXPECT_EQ(::pipe(start), 0);
     pid_ = ::fork();
     if (pid_ == 0) {
+      char byte = 0;
+      if (::read(start[0], &byte, 1) != 1) ::_exit(1);
       auto id = agree_on_job_id(options, Clock::now() + kPatience);
       std::string said = id.ok() ? *id : id.status().to_string();
       if (::write(ends[1], said.data(), said.size()) < 0) ::_exit(1);
@@ -56,19 +60,27 @@ class Rank0 {
       while (true) ::pause();
     }
     ::close(ends[1]);
+    ::close(start[0]);
+    answer_ = ends[0];
+    start_ = start[1];
+  }
+  void begin() {
+    EXPECT_EQ(::write(start_, "!", 1), 1);
     char text[1024];
-    ssize_t bytes = ::read(ends[0], text, sizeof text);
+    ssize_t bytes = ::read(answer_, text, sizeof text);
     said_.assign(text, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
-    ::close(ends[0]);
   }
   ~Rank0() {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
+    ::close(answer_);
+    ::close(start_);
   }
   const std::string& said() const { return said_; }
 
  private:
   pid_t pid_ = -1;
+  int answer_ = -1, start_ = -1;
   std::string said_;
 };
 
@@ -80,6 +92,7 @@ class JobIdService : public testing::TestWithParam<bool> {
 
 TEST_P(JobIdService, TellsEveryRankTheIdThatRank0Made) {
   Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
   EXPECT_THAT(rank0.said(), StartsWith("rendezvous-"));
   for (Rank rank : {1u, 2u, 3u, 1u}) {
     auto id = agree_on_job_id(options_of(root_, rank, address_), Clock::now() + kPatience);
@@ -92,9 +105,11 @@ TEST_P(JobIdService, MakesAnotherIdForTheNextRendezvous) {
   std::string first, second;
   {
     Rank0 rank0(options_of(root_, 0, address_));
+    rank0.begin();
     first = rank0.said();
   }
   Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
   second = rank0.said();
   EXPECT_THAT(second, StartsWith("rendezvous-"));
   EXPECT_NE(first, second);
@@ -102,16 +117,18 @@ TEST_P(JobIdService, MakesAnotherIdForTheNextRendezvous) {
 }
 
 TEST_P(JobIdService, WaitsForRank0) {
+  Rank0 rank0(options_of(root_, 0, address_));
   std::string told;
   std::thread rank1(
       [&] { told = agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(); });
-  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
   rank1.join();
   EXPECT_EQ(told, rank0.said());
 }
 
 TEST_P(JobIdService, RefusesARankOfAnotherRunOrWorldSize) {
   Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
   CheckpointerOptions other = options_of(root_, 1, address_);
   other.job_id_exchange->run = "run8";
   Status refused = agree_on_job_id(other, Clock::now()).status();

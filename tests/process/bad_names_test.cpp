@@ -114,7 +114,15 @@ TEST_F(Names, ThatAreOddAreSavedAndLoadedExactly) {
   EXPECT_FALSE(std::filesystem::exists(scratch_.file("etc"))) << "no name becomes a path";
 }
 
-TEST_F(Names, ThatAreNoneAreShownInOneLineAndNothingIsBegun) {
+int shards_in(const std::string& root) {
+  int shards = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+    shards += entry.path().extension() == ".safetensors";
+  }
+  return shards;
+}
+
+TEST_F(Names, ThatAreNoneAreShownInOneLineAndNothingIsWritten) {
   struct Bad {
     std::string name, shown;
   };
@@ -142,7 +150,7 @@ TEST_F(Names, ThatAreNoneAreShownInOneLineAndNothingIsBegun) {
       EXPECT_EQ(checkpointer_->load(*state).status().code(), Code::invalid_argument);
     }
   }
-  EXPECT_FALSE(std::filesystem::exists(scratch_.root() + "/step-00000001"));
+  EXPECT_EQ(shards_in(scratch_.root()), 0) << "of an attempt that is refused there is a tombstone at most";
   NamedState good({"good"});
   auto saved = checkpointer_->save(1, good.state);
   ASSERT_TRUE(saved.ok()) << saved.status().to_string();

@@ -192,7 +192,7 @@ TEST(NodeProcess, LosesNothingOfATrainerThatDiedAfterStaging) {
 
 TEST(NodeProcess, EndsByItselfOnceNobodyNeedsIt) {
   Scratch scratch;
-  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=1", "idle_ms=300"});
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=1", "idle_ms=1500"});
   ASSERT_NE(node.address(), "");
   {
     Trainer trainer(scratch, "a", 0, 1);
