@@ -167,6 +167,11 @@ class LocalWriteFile final : public WriteFile {
     SHOAL_RETURN_IF_ERROR(flush());
     return write_out(data);
   }
+  Status append_kept(ByteView data) override {
+    if (!direct_) return append(data);
+    written_ += data.size();
+    return direct_->append_kept(data);
+  }
   Status patch(uint64_t offset, ByteView data) override {
     SHOAL_RETURN_IF_ERROR(flush());
     SHOAL_CHECK(offset <= written_ && data.size() <= written_ - offset);

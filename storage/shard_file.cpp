@@ -22,7 +22,7 @@ Status write_pieces(WriteFile& file, const std::vector<ByteView>& data, BuiltSha
       // Block by block, so that the write finds in cache what the digest has read.
       ByteView block = piece.first(std::min(piece.size(), kDigestBlockBytes));
       put_digest(header, digest++, block_digest(block));
-      SHOAL_RETURN_IF_ERROR(file.append(block));
+      SHOAL_RETURN_IF_ERROR(file.append_kept(block));
       piece = piece.subspan(block.size());
     }
   }

@@ -49,6 +49,8 @@ class WriteFile {
  public:
   virtual ~WriteFile() = default;
   virtual Status append(ByteView data) = 0;
+  // The same of bytes that stay where they are, unchanged, until publish or the end of this object.
+  virtual Status append_kept(ByteView data) { return append(data); }
   virtual Status patch(uint64_t offset, ByteView data) = 0;  // overwrites bytes appended before
   // Makes the bytes durable, then gives them their name exclusively, durably, with all parent folders. true:
   // done by this call. false: the name was taken; the existing object stands and its folder has been synced.

@@ -22,6 +22,8 @@ struct DirectDisk {  // what the files of one test share
   uint64_t short_offset = UINT64_MAX;  // the direct write that is cut in half
   std::atomic<int> direct_writes{0};
   std::atomic<int> misaligned{0};
+  ByteView kept;  // the bytes that a test has kept, and how many direct writes took from there
+  std::atomic<uint64_t> bytes_from_kept{0};
 };
 
 class DirectFile final : public OpenFile {
@@ -40,6 +42,9 @@ class DirectFile final : public OpenFile {
         return EINVAL;
       }
       if (disk_.error_number != 0 && offset == disk_.error_offset) return disk_.error_number;
+      if (data.data() >= disk_.kept.data() && data.data() < disk_.kept.data() + disk_.kept.size()) {
+        disk_.bytes_from_kept += data.size();
+      }
       if (offset == disk_.short_offset) data = data.first(data.size() / 2 + 17);
     }
     return file_->write_at(offset, data, done);
@@ -211,6 +216,70 @@ TEST_F(DirectWrite, MayBeGivenUpAtAnyTime) {
   auto left = storage_->list("a");
   ASSERT_OK(left.status());
   EXPECT_TRUE(left->empty());
+}
+
+// Memory that begins on a page, as a slab does.
+class Pages {
+ public:
+  explicit Pages(size_t bytes) : memory_(bytes + kDirectAlignmentBytes) {
+    const size_t past = reinterpret_cast<uintptr_t>(memory_.data()) % kDirectAlignmentBytes;
+    bytes_ = std::span(memory_).subspan((kDirectAlignmentBytes - past) % kDirectAlignmentBytes, bytes);
+    for (size_t i = 0; i < bytes; ++i) bytes_[i] = static_cast<std::byte>(i * 2654435761u >> 15);
+  }
+  MutableByteView bytes() const { return bytes_; }
+
+ private:
+  Bytes memory_;
+  MutableByteView bytes_;
+};
+
+// A header, then pieces of a slab, `gap` bytes apart; each given in parts of at most `part` bytes.
+struct KeptPieces {
+  size_t header, piece, gap, part;
+};
+
+class KeptWrite : public DirectWrite {
+ protected:
+  void write_pieces(const Pages& slab, const KeptPieces& form) {
+    disk_.kept = slab.bytes();
+    disk_.bytes_from_kept = 0;
+    auto file = storage_->create("a/large", nonce_of(1), slab.bytes().size());
+    ASSERT_OK(file.status());
+    Bytes expected = pattern(form.header);
+    ASSERT_OK((*file)->append(expected));
+    for (size_t at = 0; at + form.piece <= slab.bytes().size(); at += form.piece + form.gap) {
+      for (ByteView left = slab.bytes().subspan(at, form.piece); !left.empty();) {
+        const ByteView part = left.first(std::min(left.size(), form.part));
+        ASSERT_OK((*file)->append_kept(part));
+        expected.insert(expected.end(), part.begin(), part.end());
+        left = left.subspan(part.size());
+      }
+    }
+    ASSERT_OK((*file)->patch(5, as_view("patched")));
+    ASSERT_OK((*file)->publish().status());
+    expect_written(std::move(expected));
+    EXPECT_EQ(disk_.misaligned, 0);
+    ASSERT_OK(storage_->remove("a/large"));
+  }
+};
+
+TEST_F(KeptWrite, TakesWhatLiesAlignedAndInOnePieceFromWhereItLies) {
+  const Pages slab(kLarge);
+  for (size_t piece : {kLarge, size_t{128} << 10, size_t{3000}}) {
+    write_pieces(slab, {36864, piece, 0, 1 << 20});
+    EXPECT_GT(disk_.bytes_from_kept, kLarge - kWriteBehindChunkBytes) << piece;
+  }
+}
+
+TEST_F(KeptWrite, IsRightHoweverThePiecesLie) {
+  const Pages slab(kLarge);
+  for (size_t header : {4096, 100}) {
+    for (size_t piece : {size_t{999}, size_t{300'000}, size_t{5'000'000}, size_t{1 << 20}}) {
+      for (size_t gap : {size_t{0}, size_t{25}, size_t{4096}}) {
+        write_pieces(slab, {header, piece, gap, 1 << 20});
+      }
+    }
+  }
 }
 
 }  // namespace
