@@ -114,7 +114,7 @@ void list_the_values_of_a_world(benchmark::State& state) {  // grows with ranks,
 }
 BENCHMARK(list_the_values_of_a_world)->RangeMultiplier(16)->Range(16, 1 << 20)->Unit(benchmark::kMicrosecond);
 
-// What a save does in the steady state, when the plan is cached: prove that the layout is still the same.
+// Once a generation: saves see that a state dict is what it was without it (save_blocked_bench).
 void build_a_layout_and_its_id(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(layout_of(16)->id());
 }
