@@ -74,9 +74,8 @@ void Coordinator::recover(EffectWriter& out) {
                       auto record = result_as<RosterRecord>(std::move(result));
                       if (record.ok()) roster_stands(*record, then_out);
                       roster_asked_ = true;
-                      for (const auto& [node, join] : std::exchange(early_joins_, {})) {
-                        if (!plans_) on_join(node, join, then_out);
-                      }
+                      for (const auto& [node, join] : std::exchange(early_joins_, {}))
+                        on_join(node, join, then_out);
                     });
   operations_.start(operation::ListAttempts{}, out,
                     [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
@@ -147,8 +146,14 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
   if (const auto* join = std::get_if<wire::JoinRanks>(&body)) {
     on_join(from, *join, out);
   } else if (const auto* layouts = std::get_if<wire::Layouts>(&body)) {
-    for (const LayoutPtr& layout : layouts->layouts) gathering_.add_layout(layout);
+    for (const LayoutPtr& layout : layouts->layouts) {
+      gathering_.add_layout(layout);
+      take_staged_layout(layout);
+    }
     consider_roster(out);
+    for (const AttemptKey& key : open_keys()) consider_complete(key, out);
+  } else if (const auto* staged = std::get_if<wire::LayoutsStaged>(&body)) {
+    on_layouts_staged(now, from, *staged, out);
   } else if (const auto* written = std::get_if<wire::ShardsWritten>(&body)) {
     on_written(now, from, *written, out);
   } else if (const auto* failed = std::get_if<wire::SaveFailed>(&body)) {
@@ -162,7 +167,7 @@ void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter
   nodes_.insert(from);
   if (!refused_.ok()) return out.send(from, RoleKind::planner, wire::JoinRefused{refused_.message()});
   if (plans_) {
-    // The roster stands; a planner that holds something else says so to its clients by name.
+    // The roster stands; a planner that holds something else says so to its clients by name, or stages whole.
     return out.send(from, RoleKind::planner,
                     wire::RosterIs{plans_->world_ptr(), plans_->options(), kRuleVersion});
   }
@@ -215,16 +220,8 @@ void Coordinator::roster_stands(const RosterRecord& record, EffectWriter& out) {
   if (Status fits = check_roster_fits(*record.world, facts_.message_bytes_max); !fits.ok()) {
     return refuse_all(fits, out);
   }
-  plans_ = std::make_unique<ExpectedPlans>(record.world, record.options);
-  out.info("roster " + record.world->roster.id().short_hex() + ": " +
-           std::to_string(record.world->roster.world_size()) + " ranks, " +
-           std::to_string(record.world->layouts.size()) + " layouts");
-  for (NodeId node : nodes_) {
-    out.send(node, RoleKind::planner, wire::RosterIs{record.world, record.options, kRuleVersion});
-  }
-  std::vector<AttemptKey> keys;
-  for (const auto& [key, attempt] : attempts_) keys.push_back(key);
-  for (const AttemptKey& key : keys) take_early(key, out);
+  prefer(std::make_shared<ExpectedPlans>(record.world, record.options), out);
+  for (const AttemptKey& key : open_keys()) take_early(key, out);
 }
 
 void Coordinator::refuse_all(Status why, EffectWriter& out) {

@@ -59,16 +59,17 @@ void Coordinator::on_written(TimeNs now, NodeId from, const wire::ShardsWritten&
   out.send(from, RoleKind::shard_writer, wire::Pending{report.key});
   if (attempt->phase == Phase::publishing) return;
   if (attempt->phase == Phase::asking || !plans_) return keep_early(*attempt, from, report);
-  take(report, out);
+  take(from, report, out);
 }
 
-// A node's later report says all that its earlier ones said.
+// A node's later report says all that its earlier ones under that roster said.
 void Coordinator::keep_early(Attempt& attempt, NodeId from, const wire::ShardsWritten& report) {
-  auto kept = attempt.early.find(from);
+  const std::pair name(from, report.roster_id);
+  auto kept = attempt.early.find(name);
   const size_t kept_bytes = kept == attempt.early.end() ? 0 : size_of(kept->second);
   if (early_bytes_ - kept_bytes + size_of(report) > kMaxEarlyReportBytes) return;
   early_bytes_ += size_of(report) - kept_bytes;
-  attempt.early.insert_or_assign(from, report);
+  attempt.early.insert_or_assign(name, report);
 }
 
 void Coordinator::forget_early(Attempt& attempt) {
@@ -79,31 +80,50 @@ void Coordinator::forget_early(Attempt& attempt) {
 void Coordinator::take_early(const AttemptKey& key, EffectWriter& out) {
   auto found = attempts_.find(key);
   if (found == attempts_.end() || found->second.phase != Phase::gathering || !plans_) return;
-  const std::map<NodeId, wire::ShardsWritten> early = found->second.early;
+  const auto early = found->second.early;
   forget_early(found->second);
-  for (const auto& [node, report] : early) take(report, out);
+  for (const auto& [from, report] : early) take(from.first, report, out);
+  consider_complete(key, out);
 }
 
-void Coordinator::take(const wire::ShardsWritten& report, EffectWriter& out) {
+void Coordinator::take(NodeId from, const wire::ShardsWritten& report, EffectWriter& out) {
   auto found = attempts_.find(report.key);
   if (found == attempts_.end() || found->second.phase != Phase::gathering) return;
-  if (Status status = plans_->check(report); !status.ok()) return abort(report.key, status.message(), out);
   Attempt& attempt = found->second;
-  for (const wire::RankPlan& plan : report.plans) attempt.reported.try_emplace(plan.rank);
+  std::shared_ptr<ExpectedPlans> under = find_roster(report.roster_id);
+  if (!under) {
+    keep_early(attempt, from, report);
+    return read_roster(report.roster_id, out);
+  }
+  if (Status status = under->check(report); !status.ok()) return abort(report.key, status.message(), out);
+  for (const wire::RankPlan& plan : report.plans) {
+    auto [reported, fresh] = attempt.reported.try_emplace(plan.rank, Reported{under, {}});
+    attempt.waiting.erase(plan.rank);
+    if (!fresh || !attempt.named) continue;
+    Status fits = check_share(*attempt.named, reported->second, plan.rank);
+    if (!fits.ok()) return abort(report.key, fits.message(), out);
+  }
   for (const wire::WrittenFile& file : report.files) {
-    auto& files = attempt.reported[file.rank];
+    auto& files = attempt.reported[file.rank].files;
     if (files.size() == file.index) files.push_back(file);
   }
-  if (attempt.reported.size() == plans_->world().roster.world_size()) commit(report.key, attempt, out);
+  consider_complete(report.key, out);
 }
 
-void Coordinator::commit(const AttemptKey& key, Attempt& attempt, EffectWriter& out) {
+std::vector<AttemptKey> Coordinator::open_keys() const {
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, attempt] : attempts_) keys.push_back(key);
+  return keys;
+}
+
+void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const ExpectedPlans& under,
+                         EffectWriter& out) {
   attempt.phase = Phase::publishing;
   Manifest manifest;
-  manifest.world = plans_->world_ptr();
-  manifest.options = plans_->options();
-  for (const auto& [rank, files] : attempt.reported) {
-    for (const wire::WrittenFile& file : files) {
+  manifest.world = under.world_ptr();
+  manifest.options = under.options();
+  for (const auto& [rank, reported] : attempt.reported) {
+    for (const wire::WrittenFile& file : reported.files) {
       manifest.files.push_back(
           {shard_file_name(rank, file.index), file.size, file.header_digest, rank, file.index});
       manifest.payload_bytes += file.payload_bytes;
@@ -188,8 +208,13 @@ std::string Coordinator::what_is_missing(const Attempt& attempt) const {
   std::string names;
   size_t missing = 0;
   for (Rank rank = 0; rank < plans_->world().roster.world_size(); ++rank) {
-    if (attempt.reported.contains(rank)) continue;
+    if (attempt.reported.contains(rank) || attempt.waiting.contains(rank)) continue;
     if (++missing <= kRanksNamed) names += (missing == 1 ? "" : ", ") + std::to_string(rank);
+  }
+  if (missing == 0 && !attempt.waiting.empty()) {
+    return "rank " + std::to_string(attempt.waiting.begin()->first) +
+           " staged another layout than before and " +
+           (attempt.named ? "did not write its share of it" : "no roster with it could be made");
   }
   if (missing > kRanksNamed) names += " and " + std::to_string(missing - kRanksNamed) + " more";
   return (missing == 1 ? "rank " : "ranks ") + names + " did not report";
@@ -200,6 +225,7 @@ void Coordinator::close_attempt(const AttemptKey& key, EffectWriter& out) {
   timers_.cancel(&found->second.deadline, out);
   forget_early(found->second);
   attempts_.erase(found);
+  forget_staged_layouts();
 }
 
 void Coordinator::decided(const AttemptKey& key, const std::shared_ptr<const Decision>& decision,

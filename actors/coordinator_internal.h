@@ -2,9 +2,10 @@
 //
 // Its memory is a cache: whatever it forgets when it dies, the root decides. The first file under an
 // attempt's decision name stands, whoever wrote it. Events, joining and what earlier incarnations left:
-// coordinator.cpp; attempts: coordinator_attempts.cpp.
+// coordinator.cpp; attempts: coordinator_attempts.cpp; later rosters: coordinator_rosters.cpp.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -29,6 +30,7 @@ inline constexpr size_t kMaxDecisionsRemembered = 1024;
 // Of reports that came before the roster or the root's answer, all attempts together. What finds no room is
 // sent again.
 inline constexpr size_t kMaxEarlyReportBytes = size_t{64} << 20;
+inline constexpr size_t kMaxRosters = 8;       // at hand; what is forgotten is read from the root again
 inline constexpr size_t kMaxLateSweeps = 256;  // waiting for their time; more are left to the next start
 
 class Coordinator final : public Role {
@@ -44,10 +46,22 @@ class Coordinator final : public Role {
 
  private:
   enum class Phase { asking, gathering, publishing };
+  struct Reported {
+    std::shared_ptr<ExpectedPlans> under;
+    std::vector<wire::WrittenFile> files;
+  };
+  struct Waiting {
+    NodeId node = 0;
+    LayoutId layout_id;
+  };
   struct Attempt {
     Phase phase = Phase::asking;
-    std::map<Rank, std::vector<wire::WrittenFile>> reported;
-    std::map<NodeId, wire::ShardsWritten> early;  // the newest of each node, before reports can be judged
+    std::map<Rank, Reported> reported;
+    std::map<Rank, Waiting> waiting;       // have staged with another layout than the newest roster's
+    std::shared_ptr<ExpectedPlans> named;  // the roster that its layouts make, once it stands in the root
+    bool naming = false;                   // that one is being published
+    // The newest of each node under each roster, before reports can be judged.
+    std::map<std::pair<NodeId, RosterId>, wire::ShardsWritten> early;
     TimerId deadline = 0;
     PublishRetries retries;
     explicit Attempt(const RoleTimes& times) : retries(times) {}
@@ -81,6 +95,27 @@ class Coordinator final : public Role {
   void roster_stands(const RosterRecord& record, EffectWriter& out);
   void refuse_all(Status why, EffectWriter& out);
 
+  // --- rosters after the first (coordinator_rosters.cpp) ---
+  std::shared_ptr<ExpectedPlans> find_roster(const RosterId& id) const;
+  // The newest one from now on, which all nodes hear of.
+  void prefer(std::shared_ptr<ExpectedPlans> plans, EffectWriter& out);
+  // One that a report names and that is not at hand: is it in the root?
+  void read_roster(const RosterId& id, EffectWriter& out);
+  void take_staged_layout(const LayoutPtr& layout);
+  void forget_staged_layouts();
+  LayoutPtr find_layout(const Attempt& attempt, const LayoutId& id) const;
+  void on_layouts_staged(TimeNs now, NodeId from, const wire::LayoutsStaged& staged, EffectWriter& out);
+  // Whether the attempt can go on: its layouts are known and make a roster, or all have reported.
+  void consider_complete(const AttemptKey& key, EffectWriter& out);
+  // Asks for layouts that are not there; false if there are any.
+  bool has_layouts(const Attempt& attempt, EffectWriter& out);
+  // The layout with which each rank saved, on the hosts that ranks have in this generation.
+  Result<std::shared_ptr<const World>> world_of(const Attempt& attempt) const;
+  void make_roster(const AttemptKey& key, Attempt& attempt, EffectWriter& out);
+  // The attempt's roster stands: who has reported must have written that share, who waits hears of it.
+  void roster_named(const AttemptKey& key, std::shared_ptr<ExpectedPlans> plans, EffectWriter& out);
+  static Status check_share(const ExpectedPlans& named, const Reported& reported, Rank rank);
+
   // --- attempts ---
   // Answers from memory; false if this attempt is not decided as far as is known here.
   bool answer_decided(NodeId to, const AttemptKey& key, EffectWriter& out);
@@ -90,8 +125,9 @@ class Coordinator final : public Role {
   void keep_early(Attempt& attempt, NodeId from, const wire::ShardsWritten& report);
   void forget_early(Attempt& attempt);
   void take_early(const AttemptKey& key, EffectWriter& out);
-  void take(const wire::ShardsWritten& report, EffectWriter& out);
-  void commit(const AttemptKey& key, Attempt& attempt, EffectWriter& out);
+  void take(NodeId from, const wire::ShardsWritten& report, EffectWriter& out);
+  std::vector<AttemptKey> open_keys() const;
+  void commit(const AttemptKey& key, Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);
   void abort(const AttemptKey& key, const std::string& cause, EffectWriter& out);
   void publish(const AttemptKey& key, std::variant<Manifest, Tombstone> body, EffectWriter& out);
   void publish_failed(TimeNs now, const AttemptKey& key, std::variant<Manifest, Tombstone> body,
@@ -122,9 +158,12 @@ class Coordinator final : public Role {
   bool publishing_roster_ = false;
   PublishRetries roster_retries_;
   Status refused_;
-  std::unique_ptr<ExpectedPlans> plans_;
-  std::map<AttemptKey, Attempt> attempts_;  // in flight
-  size_t early_bytes_ = 0;                  // of all attempts' early reports
+  std::shared_ptr<ExpectedPlans> plans_;                // of the newest roster
+  std::deque<std::shared_ptr<ExpectedPlans>> rosters_;  // the newest kMaxRosters, that one last
+  std::set<RosterId> reading_rosters_;
+  std::map<LayoutId, LayoutPtr> staged_layouts_;  // of ranks that wait; null: asked for
+  std::map<AttemptKey, Attempt> attempts_;        // in flight
+  size_t early_bytes_ = 0;                        // of all attempts' early reports
   RecentMap<AttemptKey, Outcome> decided_{kMaxDecisionsRemembered};
   std::map<AttemptKey, bool> sweeps_;  // under way; true: once more
   size_t late_sweeps_ = 0;

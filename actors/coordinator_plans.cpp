@@ -52,4 +52,11 @@ Status ExpectedPlans::check(const wire::ShardsWritten& report) {
   return ok_status();
 }
 
+Result<bool> ExpectedPlans::same_share(const ExpectedPlans& other, Rank rank) const {
+  if (world_->layout_of(rank).id() != other.world_->layout_of(rank).id()) return false;
+  SHOAL_ASSIGN_OR_RETURN(SavePlan here, plan_save(*world_, rank, options_));
+  SHOAL_ASSIGN_OR_RETURN(SavePlan there, plan_save(*other.world_, rank, other.options_));
+  return here.items == there.items;
+}
+
 }  // namespace shoal

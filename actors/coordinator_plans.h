@@ -22,6 +22,8 @@ class ExpectedPlans {
   // OK iff the report's ranks, plan ids, files and byte sums are those of the rule. The message names the
   // rank.
   Status check(const wire::ShardsWritten& report);
+  // Whether the rank writes the very same under both: the same layout, and the same items of it.
+  Result<bool> same_share(const ExpectedPlans& other, Rank rank) const;
 
  private:
   struct Expected {

@@ -49,6 +49,12 @@ struct Describer {
   std::string operator()(const wire::Undecided& body) const {
     return fmt::format("Undecided {}: {}", to_string(body.key), body.why.to_string());
   }
+  std::string operator()(const wire::LayoutsStaged& body) const {
+    return fmt::format("LayoutsStaged {}: {}", to_string(body.key), counted(body.ranks.size(), "rank"));
+  }
+  std::string operator()(const wire::PlanBy& body) const {
+    return fmt::format("PlanBy {}", to_string(body.key));
+  }
 };
 
 }  // namespace

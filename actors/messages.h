@@ -80,6 +80,15 @@ struct Undecided {  // Coordinator -> ShardWriter: no decision could be publishe
   AttemptKey key;
   Status why;
 };
+struct LayoutsStaged {  // ShardWriter -> Coordinator: what these ranks hold is staged whole, and their
+                        // layouts are not those of the newest roster: which one is this attempt's?
+  AttemptKey key;
+  std::vector<RankLayout> ranks;  // ascending
+};
+struct PlanBy {  // Coordinator -> ShardWriter: this one, which stands in the root
+  AttemptKey key;
+  RosterId roster_id;
+};
 struct Superseded {  // an old epoch's coordinator -> anyone
   uint32_t epoch = 0;
   std::string address;
@@ -87,9 +96,10 @@ struct Superseded {  // an old epoch's coordinator -> anyone
 
 }  // namespace wire
 
-using WireBody = std::variant<wire::JoinRanks, wire::LayoutsWanted, wire::Layouts, wire::RosterIs,
-                              wire::JoinRefused, wire::ShardsWritten, wire::SaveFailed, wire::Pending,
-                              wire::Decided, wire::Superseded, wire::Undecided>;
+using WireBody =
+    std::variant<wire::JoinRanks, wire::LayoutsWanted, wire::Layouts, wire::RosterIs, wire::JoinRefused,
+                 wire::ShardsWritten, wire::SaveFailed, wire::Pending, wire::Decided, wire::Superseded,
+                 wire::Undecided, wire::LayoutsStaged, wire::PlanBy>;
 
 // The four roles. Numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -56,9 +57,11 @@ struct RecordDecision {  // -> Done: into the catalog
 struct PublishRoster {  // -> RosterRecord, the one that stands
   uint32_t generation = 0;
   RosterRecord record;
+  bool is_first = true;  // else one of the same id stands beside the first
 };
 struct ReadRoster {  // -> RosterRecord; Code::not_found
   uint32_t generation = 0;
+  std::optional<RosterId> id;  // none: the first
 };
 struct ReadEpoch {};           // -> EpochRecord, the highest; Code::not_found
 struct ListAttempts {};        // -> AttemptList

@@ -73,10 +73,14 @@ struct OperationRunner::Impl {
     return as_result(catalog->record(*record.decision));
   }
   Result<OperationResult> operator()(const operation::PublishRoster& publish) {
-    return as_result(publish_roster(storage, publish.generation, publish.record, surroundings.nonce()));
+    const Nonce nonce = surroundings.nonce();
+    return as_result(publish.is_first
+                         ? publish_roster(storage, publish.generation, publish.record, nonce)
+                         : publish_later_roster(storage, publish.generation, publish.record, nonce));
   }
   Result<OperationResult> operator()(const operation::ReadRoster& read) {
-    return as_result(read_roster(storage, read.generation));
+    return as_result(read.id ? read_roster_of_id(storage, read.generation, *read.id)
+                             : read_roster(storage, read.generation));
   }
   Result<OperationResult> operator()(const operation::ReadEpoch&) {
     SHOAL_ASSIGN_OR_RETURN(std::optional<EpochRecord> highest, highest_epoch(storage));

@@ -6,12 +6,14 @@
 #include "actors/continuations.h"
 #include "actors/effect_writer.h"
 #include "actors/message_bounds.h"
+#include "actors/recent_map.h"
 
 namespace shoal {
 namespace {
 
 constexpr TimerId kJoinTimer = 1;
 constexpr TimerId kEpochTimer = 2;
+constexpr size_t kMaxLayoutsRemembered = 64;  // besides those that the ranks hold now
 
 class Planner final : public Role {
  public:
@@ -119,6 +121,7 @@ class Planner final : public Role {
     const Rank rank = attached->second;
     LocalRank& local = ranks_[rank];
     local.layout = said.layout;
+    said_before_.put(said.layout->id(), said.layout);
     local.options = said.options;
     joined_any_ = true;
     if (!refused_.ok()) {
@@ -174,11 +177,12 @@ class Planner final : public Role {
     for (const auto& [rank, local] : ranks_) {
       if (local.layout && local.layout->id() == id) return local.layout;
     }
-    return nullptr;
+    auto before = said_before_.find(id);
+    return before == said_before_.end() ? nullptr : before->second;
   }
 
   void on_roster(const wire::RosterIs& said, EffectWriter& out) {
-    if (world_) return;  // the same again: the first roster of a generation stays in force
+    if (world_ && world_->roster.id() == said.world->roster.id()) return;  // the same again
     if (said.rule_version != kRuleVersion) {
       refuse(
           Status(Code::version, "the coordinator plans by rule version " + std::to_string(said.rule_version) +
@@ -196,21 +200,20 @@ class Planner final : public Role {
     }
   }
 
+  // A client whose layout is not that of the roster stages all that it holds; a roster comes of that save.
   void answer(Rank rank, const LocalRank& local, EffectWriter& out) {
     if (local.client == 0) return;
-    if (rank >= world_->roster.world_size() || world_->layout_of(rank).id() != local.layout->id()) {
+    if (rank >= world_->roster.world_size()) {
       out.to_client(local.client,
-                    local::Failed{Status(
-                        Code::invalid_argument,
-                        "rank " + std::to_string(rank) + " holds layout " + local.layout->id().short_hex() +
-                            ", the roster of this generation has another; a layout that changes "
-                            "needs a new generation")});
+                    local::Failed{Status(Code::invalid_argument,
+                                         "rank " + std::to_string(rank) + " is not in the roster of " +
+                                             std::to_string(world_->roster.world_size()) + " ranks")});
     } else if (local.options != options_) {
       out.to_client(local.client,
                     local::Failed{Status(Code::invalid_argument,
                                          "rank " + std::to_string(rank) +
                                              " saves with other options than the rest of the job")});
-    } else {
+    } else if (world_->layout_of(rank).id() == local.layout->id()) {
       out.to_client(local.client, local::RosterIs{world_, kRuleVersion, options_});
     }
   }
@@ -256,6 +259,7 @@ class Planner final : public Role {
   PendingOperations operations_;
   Backoff backoff_;
   std::map<Rank, LocalRank> ranks_;
+  RecentMap<LayoutId, LayoutPtr> said_before_{kMaxLayoutsRemembered};  // saves in flight may have these
   std::map<ClientId, Rank> clients_;
   bool joined_any_ = false;
   std::shared_ptr<const World> world_;

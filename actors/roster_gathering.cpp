@@ -1,6 +1,7 @@
 #include "actors/roster_gathering.h"
 
 #include <algorithm>
+#include <set>
 
 namespace shoal {
 
@@ -37,13 +38,18 @@ Status RosterGathering::add(const wire::JoinRanks& said) {
     if (known->second.host != said.host) {
       return Status(Code::refused, name + " is on host " + known->second.host + " and on host " + said.host);
     }
-    if (known->second.layout_id != rank.layout_id) {
-      return Status(Code::refused, name + " on host " + said.host + " changed its layout from " +
-                                       known->second.layout_id.short_hex() + " to " +
-                                       rank.layout_id.short_hex() + " before the roster was made");
-    }
+    if (known->second.layout_id == rank.layout_id) continue;
+    known->second.layout_id = rank.layout_id;  // it changed meanwhile
+    layouts_.try_emplace(rank.layout_id);
+    forget_unnamed_layouts();
   }
   return ok_status();
+}
+
+void RosterGathering::forget_unnamed_layouts() {
+  std::set<LayoutId> named;
+  for (const auto& [rank, known] : ranks_) named.insert(known.layout_id);
+  std::erase_if(layouts_, [&](const auto& layout) { return !named.contains(layout.first); });
 }
 
 void RosterGathering::add_layout(LayoutPtr layout) {

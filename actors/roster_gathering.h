@@ -13,8 +13,8 @@ namespace shoal {
 
 class RosterGathering {
  public:
-  // Takes what a host says of its ranks; the same again changes nothing. Code::refused names the two that
-  // disagree.
+  // Takes what a host says of its ranks; the same again changes nothing, another layout replaces the one
+  // before. Code::refused names the two that disagree.
   Status add(const wire::JoinRanks& said);
   void add_layout(LayoutPtr layout);  // one that no rank has named is not kept
   // Layouts that ranks of this message have and nobody has sent yet.
@@ -28,6 +28,8 @@ class RosterGathering {
   Result<std::shared_ptr<const World>> make_world() const;
 
  private:
+  void forget_unnamed_layouts();
+
   struct Known {
     LayoutId layout_id;
     std::string host;

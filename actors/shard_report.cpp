@@ -1,6 +1,4 @@
 // ShardWriter: reports to the coordinator, and what becomes of a decision.
-#include <algorithm>
-
 #include "actors/shard_writer_internal.h"
 
 namespace shoal {
@@ -14,9 +12,9 @@ constexpr TimeNs kReadAgain = 1000 * kMillisecond;
 
 // --- reporting ---
 
-bool ShardWriter::all_here_written(const Save& save) const {
+bool ShardWriter::all_here_ready(const Save& save) const {
   for (const auto& [rank, share] : save.shares) {
-    if (!share.written) return false;
+    if (!share.written && !share.waits) return false;
   }
   for (Rank rank : facts_.expected_ranks) {
     if (!save.shares.contains(rank)) return false;
@@ -31,11 +29,14 @@ void ShardWriter::consider_report(TimeNs now, const AttemptKey& key, EffectWrite
   auto found = saves_.find(key);
   if (found == saves_.end() || !found->second.failure.ok()) return;
   Save& save = found->second;
-  const size_t written = static_cast<size_t>(std::count_if(
-      save.shares.begin(), save.shares.end(), [](const auto& share) { return share.second.written; }));
-  if (written == 0 || written == save.reported) return;
-  if (!save.partial_due && !all_here_written(save)) return;
-  save.reported = written;
+  std::pair<size_t, size_t> ready{0, 0};
+  for (const auto& [rank, share] : save.shares) {
+    if (share.written) ++ready.first;
+    if (share.waits) ++ready.second;
+  }
+  if (ready == std::pair<size_t, size_t>{0, 0} || ready == save.reported) return;
+  if (!save.partial_due && !all_here_ready(save)) return;
+  save.reported = ready;
   save.backoff.reset();
   send_report(now, key, save, out);
 }
@@ -44,16 +45,22 @@ void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, Eff
   if (save.deciding) return;
   if (!save.failure.ok()) {
     out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, save.failed_rank, save.failure});
-  } else if (save.reported != 0) {
-    wire::ShardsWritten report;
-    report.key = key;
-    report.roster_id = world_->roster.id();
+  } else if (save.reported != std::pair<size_t, size_t>{0, 0}) {
+    std::map<RosterId, wire::ShardsWritten> reports;  // one, but where a layout has changed
+    wire::LayoutsStaged staged{key, {}};
     for (const auto& [rank, share] : save.shares) {
+      if (share.waits) staged.ranks.push_back({rank, *share.waits});
       if (!share.written) continue;
+      wire::ShardsWritten& report = reports[share.roster_id];
+      report.key = key;
+      report.roster_id = share.roster_id;
       report.plans.push_back({rank, share.plan_id});
       report.files.insert(report.files.end(), share.files.begin(), share.files.end());
     }
-    out.send(kCoordinatorNode, RoleKind::coordinator, std::move(report));
+    for (auto& [roster, report] : reports) {
+      out.send(kCoordinatorNode, RoleKind::coordinator, std::move(report));
+    }
+    if (!staged.ranks.empty()) out.send(kCoordinatorNode, RoleKind::coordinator, std::move(staged));
   } else {
     return;
   }
@@ -90,6 +97,8 @@ void ShardWriter::fail(TimeNs now, const AttemptKey& key, Rank rank, Status why,
 void ShardWriter::on_message(TimeNs now, const WireBody& body, EffectWriter& out) {
   if (const auto* decided = std::get_if<wire::Decided>(&body)) {
     if (saves_.contains(decided->key)) settle(decided->key, decided->committed, decided->cause, out);
+  } else if (const auto* plan_by = std::get_if<wire::PlanBy>(&body)) {
+    on_plan_by(now, *plan_by, out);
   } else if (const auto* undecided = std::get_if<wire::Undecided>(&body)) {
     on_undecided(undecided->key, undecided->why, out);
   } else if (const auto* pending = std::get_if<wire::Pending>(&body)) {
@@ -247,7 +256,7 @@ void ShardWriter::on_coordinator_gone(const Status& why, EffectWriter& out) {
 
 std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) const {
   if (save.deciding || !save.failure.ok()) return std::nullopt;  // it ends by itself
-  if (!world_ && !save.shares.empty()) {
+  if (worlds_.empty() && !save.shares.empty()) {
     return Failure{save.shares.begin()->first,
                    Status(Code::unavailable, "its node was stopped before there was a roster")};
   }

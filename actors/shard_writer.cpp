@@ -246,7 +246,7 @@ void ShardWriter::tell_free(const AttemptKey& key, const Share& share, uint32_t 
   if (!clients_.contains(share.listener)) return;
   local::SlabFree said{slab_id, key.step, key.attempt, std::nullopt};
   if (share.written) {
-    said.durable = local::DurableShare{world_->roster.id(), share.plan_id, {}};
+    said.durable = local::DurableShare{share.roster_id, share.plan_id, {}};
     for (const wire::WrittenFile& file : share.files) {
       said.durable->files.push_back({file.index, file.size, file.header_digest, file.payload_bytes});
     }
@@ -257,9 +257,7 @@ void ShardWriter::tell_free(const AttemptKey& key, const Share& share, uint32_t 
 // --- planning and writing ---
 
 void ShardWriter::on_world(TimeNs now, const event::WorldKnown& known, EffectWriter& out) {
-  if (world_) return;
-  world_ = known.world;
-  options_ = known.options;
+  worlds_.add_newest(known.world, known.options);
   for_each_unplanned([&](const AttemptKey& key, Rank rank) { plan_share(now, key, rank, out); });
 }
 
@@ -267,20 +265,54 @@ void ShardWriter::fail_unplanned(TimeNs now, EffectWriter& out) {
   for_each_unplanned([&](const AttemptKey& key, Rank rank) { fail(now, key, rank, planning_failed_, out); });
 }
 
-Result<SavePlanPtr> ShardWriter::plan_of(Rank rank) {
-  auto found = plans_.find(rank);
-  if (found != plans_.end()) return found->second;
-  if (rank >= world_->roster.world_size()) {
-    return Status(Code::invalid_argument, "rank " + std::to_string(rank) + " is not in the roster of " +
-                                              std::to_string(world_->roster.world_size()) + " ranks");
+Result<SavePlanPtr> ShardWriter::plan_of(KnownWorlds::Known& known, Rank rank) {
+  auto found = known.plans.find(rank);
+  if (found != known.plans.end()) return found->second;
+  SHOAL_ASSIGN_OR_RETURN(SavePlan plan, plan_save(*known.world, rank, known.options));
+  return known.plans.emplace(rank, std::make_shared<const SavePlan>(std::move(plan))).first->second;
+}
+
+std::optional<RosterId> ShardWriter::roster_of(const Save& save, Rank rank, const Share& share) const {
+  if (const auto* written = std::get_if<local::Written>(share.message.get())) {
+    return written->share.roster_id;
   }
-  SHOAL_ASSIGN_OR_RETURN(SavePlan plan, plan_save(*world_, rank, options_));
-  return plans_.emplace(rank, std::make_shared<const SavePlan>(std::move(plan))).first->second;
+  const auto& staged = std::get<local::Staged>(*share.message);
+  if (!staged.roster_id.is_zero()) return staged.roster_id;
+  if (!save.roster_id.is_zero()) return save.roster_id;
+  const World& newest = worlds_.newest();
+  if (share.waits || newest.layout_of(rank).id() != staged.layout_id) return std::nullopt;
+  return newest.roster.id();
+}
+
+void ShardWriter::read_roster(const RosterId& id, EffectWriter& out) {
+  if (!reading_rosters_.insert(id).second) return;
+  operations_.start(operation::ReadRoster{facts_.generation, id}, out,
+                    [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      reading_rosters_.erase(id);
+                      auto record = result_as<RosterRecord>(std::move(result));
+                      if (record.ok()) worlds_.add_earlier(record->world, record->options);
+                      for_each_unplanned([&](const AttemptKey& key, Rank rank) {
+                        const Save& save = saves_.at(key);
+                        if (roster_of(save, rank, save.shares.at(rank)) != id) return;
+                        if (worlds_.find(id) != nullptr) return plan_share(now, key, rank, then_out);
+                        fail(now, key, rank,
+                             record.status().with_context("the roster that it was saved under"), then_out);
+                      });
+                    });
+}
+
+void ShardWriter::on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter& out) {
+  auto found = saves_.find(said.key);
+  if (found == saves_.end() || !found->second.roster_id.is_zero()) return;
+  found->second.roster_id = said.roster_id;
+  for_each_unplanned([&](const AttemptKey& key, Rank rank) {
+    if (key == said.key) plan_share(now, key, rank, out);
+  });
 }
 
 void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
   if (!coordinator_gone_.ok()) return;  // the tombstone is on its way
-  if (world_) {
+  if (!worlds_.empty()) {
     plan_share(now, key, rank, out);
   } else if (!planning_failed_.ok()) {
     fail(now, key, rank, planning_failed_, out);
@@ -290,14 +322,29 @@ void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, Effec
 
 void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
   Share& share = saves_.at(key).shares.at(rank);
+  auto beyond = [&](const World& world) {
+    return fail(now, key, rank,
+                Status(Code::invalid_argument, "rank " + std::to_string(rank) + " is not in the roster of " +
+                                                   std::to_string(world.roster.world_size()) + " ranks"),
+                out);
+  };
+  if (rank >= worlds_.newest().roster.world_size()) return beyond(worlds_.newest());
+  const std::optional<RosterId> roster_id = roster_of(saves_.at(key), rank, share);
+  if (!roster_id) return wait_for_roster(now, key, share, out);
+  KnownWorlds::Known* known = worlds_.find(*roster_id);
+  if (known == nullptr) return read_roster(*roster_id, out);
+  if (rank >= known->world->roster.world_size()) return beyond(*known->world);
+  share.waits.reset();
   share.planned = true;
-  auto plan = plan_of(rank);
+  auto plan = plan_of(*known, rank);
   if (!plan.ok()) return fail(now, key, rank, plan.status(), out);
   if (std::holds_alternative<local::Written>(*share.message)) {
     return take_written(now, key, rank, **plan, out);
   }
+  share.roster_id = (*plan)->roster_id;
   share.plan_id = (*plan)->id;
-  auto writes = shard_writes(*world_, **plan, key, share.client, std::get<local::Staged>(*share.message));
+  auto writes =
+      shard_writes(*known->world, **plan, key, share.client, std::get<local::Staged>(*share.message));
   if (!writes.ok()) return fail(now, key, rank, writes.status(), out);
   share.files.resize(writes->size());
   share.files_writing = writes->size();
@@ -325,6 +372,7 @@ void ShardWriter::take_written(TimeNs now, const AttemptKey& key, Rank rank, con
                        "rank " + std::to_string(rank) + " was written by another plan than that in force"),
                 out);
   }
+  share.roster_id = plan.roster_id;
   share.plan_id = plan.id;
   for (const local::DurableFile& file : said.files) {
     share.files.push_back({rank, file.index, file.size, file.header_digest, file.payload_bytes});
@@ -367,6 +415,16 @@ void ShardWriter::share_written(TimeNs now, const AttemptKey& key, Rank rank, Ef
   Share& share = save.shares.at(rank);
   share.written = save.failure.ok();
   free_slab(key, share, out);
+  report_soon(now, key, save, out);
+}
+
+void ShardWriter::wait_for_roster(TimeNs now, const AttemptKey& key, Share& share, EffectWriter& out) {
+  share.waits = std::get<local::Staged>(*share.message).layout_id;
+  report_soon(now, key, saves_.at(key), out);
+}
+
+// When all here are ready for it; else a while from now without the others.
+void ShardWriter::report_soon(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out) {
   if (save.partial == 0 && !save.partial_due) {
     save.partial = timers_.set(now + facts_.times.report_partial_after_ms * kMillisecond, out,
                                [this, key](TimeNs then_now, EffectWriter& then_out) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "actors/continuations.h"
+#include "actors/known_worlds.h"
 #include "actors/publishing.h"
 #include "actors/recent_map.h"
 #include "actors/role.h"
@@ -37,8 +38,10 @@ class ShardWriter final : public Role {
     std::shared_ptr<const LocalMessage> message;  // Staged or Written, until it is planned
     bool asking = false;                          // the root is asked first whether the attempt is decided
     bool planned = false;
+    std::optional<LayoutId> waits;  // for the roster of this attempt, having staged with this layout
     bool slab_in_use = true;
     size_t files_writing = 0;
+    RosterId roster_id;
     PlanId plan_id;
     std::vector<wire::WrittenFile> files;
     bool written = false;
@@ -49,8 +52,9 @@ class ShardWriter final : public Role {
     Status failure;                    // the first here
     Rank failed_rank = 0;
     bool deciding = false;
-    std::set<ClientId> told_undecided;  // have heard that nothing can be decided, and hear nothing more
-    size_t reported = 0;                // ranks in the last report
+    std::set<ClientId> told_undecided;   // have heard that nothing can be decided, and hear nothing more
+    std::pair<size_t, size_t> reported;  // in the last report: ranks that have written, and that wait
+    RosterId roster_id;                  // by which those that wait share it; zero: not heard yet
     bool partial_due = false;
     TimerId resend = 0, partial = 0, deadline = 0;
     Backoff backoff;
@@ -98,7 +102,13 @@ class ShardWriter final : public Role {
     }
   }
 
-  Result<SavePlanPtr> plan_of(Rank rank);
+  Result<SavePlanPtr> plan_of(KnownWorlds::Known& known, Rank rank);
+  // The roster by which this share is planned: that which its client planned by; else that of the attempt,
+  // where the coordinator has said it; else the newest, if it gives the rank the layout that was staged.
+  std::optional<RosterId> roster_of(const Save& save, Rank rank, const Share& share) const;
+  // Of one that this node has not heard of: the shares that were planned by it go on, or fail.
+  void read_roster(const RosterId& id, EffectWriter& out);
+  void on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter& out);
   void take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
   void plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
   void take_written(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan, EffectWriter& out);
@@ -107,10 +117,12 @@ class ShardWriter final : public Role {
   // A write that ended after its save had been decided: only the slab is left to free.
   void release_late(const AttemptKey& key, Rank rank, EffectWriter& out);
   void share_written(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
+  void wait_for_roster(TimeNs now, const AttemptKey& key, Share& share, EffectWriter& out);
 
   // --- reporting ---
-  // Every rank of this host that may take part has written.
-  bool all_here_written(const Save& save) const;
+  // Every rank of this host that may take part has written, or waits for a roster.
+  bool all_here_ready(const Save& save) const;
+  void report_soon(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out);
   void consider_report(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void send_report(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out);
   void resend_all(TimeNs now, EffectWriter& out);
@@ -154,11 +166,10 @@ class ShardWriter final : public Role {
   std::map<Rank, ClientId> attached_;
   std::set<Rank> lost_;      // were attached and are gone
   std::set<ClientId> gone_;  // lost clients whose slabs are still kept
-  std::shared_ptr<const World> world_;
-  SaveOptions options_;
+  KnownWorlds worlds_;
+  std::set<RosterId> reading_rosters_;
   Status planning_failed_;
-  Status coordinator_gone_;  // not OK: another job has the root
-  std::map<Rank, SavePlanPtr> plans_;
+  Status coordinator_gone_;                            // not OK: another job has the root
   std::map<AttemptKey, Save> saves_;                   // in flight
   std::map<std::pair<AttemptKey, Rank>, Share> late_;  // decided while a file was still being written
   RecentMap<AttemptKey, Outcome> decided_{kMaxOutcomesRemembered};

@@ -36,6 +36,13 @@ void write(schema::SaveOptions::Builder out, const SaveOptions& options) {
   out.setUnitBytes(options.unit_bytes);
 }
 
+void write(capnp::List<schema::RankLayout>::Builder out, const std::vector<wire::RankLayout>& ranks) {
+  for (unsigned i = 0; i < out.size(); ++i) {
+    out[i].setRank(ranks[i].rank);
+    out[i].setLayoutId(data_of(ranks[i].layout_id));
+  }
+}
+
 std::string cause_of(std::string_view text) {
   return clean_line(text, kMaxCauseBytes);
 }
@@ -48,10 +55,7 @@ struct Encoder {
     join.setHost(text_of(body.host));
     join.setWorldSize(body.world_size);
     auto ranks = join.initRanks(list_size(body.ranks.size()));
-    for (unsigned i = 0; i < ranks.size(); ++i) {
-      ranks[i].setRank(body.ranks[i].rank);
-      ranks[i].setLayoutId(data_of(body.ranks[i].layout_id));
-    }
+    write(ranks, body.ranks);
     write(join.initOptions(), body.options);
   }
   void operator()(const wire::LayoutsWanted& body) {
@@ -117,6 +121,16 @@ struct Encoder {
     undecided.setCode(static_cast<uint16_t>(body.why.code()));
     undecided.setCause(text_of(cause_of(body.why.message())));
   }
+  void operator()(const wire::LayoutsStaged& body) {
+    auto staged = out.initLayoutsStaged();
+    write(staged.initKey(), body.key);
+    write(staged.initRanks(list_size(body.ranks.size())), body.ranks);
+  }
+  void operator()(const wire::PlanBy& body) {
+    auto plan_by = out.initPlanBy();
+    write(plan_by.initKey(), body.key);
+    plan_by.setRosterId(data_of(body.roster_id));
+  }
 };
 
 Status malformed(std::string_view what) {
@@ -160,6 +174,19 @@ Status next_rank(Rank rank, uint64_t* ranks_end, uint32_t world_size) {
   return ok_status();
 }
 
+Result<std::vector<wire::RankLayout>> read_rank_layouts(capnp::List<schema::RankLayout>::Reader in,
+                                                        uint32_t world_size) {
+  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxRanksPerNode, "ranks of a host").status());
+  std::vector<wire::RankLayout> ranks;
+  uint64_t ranks_end = 0;
+  for (auto rank : in) {
+    SHOAL_RETURN_IF_ERROR(next_rank(rank.getRank(), &ranks_end, world_size));
+    SHOAL_ASSIGN_OR_RETURN(LayoutId id, read_hash(rank.getLayoutId()));
+    ranks.push_back({rank.getRank(), id});
+  }
+  return ranks;
+}
+
 Result<WireBody> read_join_ranks(schema::Message::JoinRanks::Reader in) {
   wire::JoinRanks body;
   SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
@@ -167,14 +194,7 @@ Result<WireBody> read_join_ranks(schema::Message::JoinRanks::Reader in) {
   if (body.world_size == 0 || body.world_size > kMaxWorldSize) {
     return Status(Code::corrupt, fmt::format("a world of {} ranks", body.world_size));
   }
-  auto ranks = in.getRanks();
-  SHOAL_RETURN_IF_ERROR(bounded_size(ranks, kMaxRanksPerNode, "ranks of a host").status());
-  uint64_t ranks_end = 0;
-  for (auto rank : ranks) {
-    SHOAL_RETURN_IF_ERROR(next_rank(rank.getRank(), &ranks_end, body.world_size));
-    SHOAL_ASSIGN_OR_RETURN(LayoutId id, read_hash(rank.getLayoutId()));
-    body.ranks.push_back({rank.getRank(), id});
-  }
+  SHOAL_ASSIGN_OR_RETURN(body.ranks, read_rank_layouts(in.getRanks(), body.world_size));
   SHOAL_ASSIGN_OR_RETURN(body.options, read_options(in.getOptions()));
   return WireBody(std::move(body));
 }
@@ -314,6 +334,18 @@ Result<WireBody> read_superseded(schema::Message::Superseded::Reader in) {
   return WireBody(std::move(body));
 }
 
+Result<WireBody> read_layouts_staged(schema::Message::LayoutsStaged::Reader in) {
+  wire::LayoutsStaged body;
+  body.key = read_key(in.getKey());
+  SHOAL_ASSIGN_OR_RETURN(body.ranks, read_rank_layouts(in.getRanks(), kMaxWorldSize));
+  return WireBody(std::move(body));
+}
+
+Result<WireBody> read_plan_by(schema::Message::PlanBy::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(RosterId roster_id, read_hash(in.getRosterId()));
+  return WireBody(wire::PlanBy{read_key(in.getKey()), roster_id});
+}
+
 Result<WireBody> read_body(schema::Message::Reader in) {
   switch (in.which()) {
     case schema::Message::JOIN_RANKS:
@@ -340,6 +372,10 @@ Result<WireBody> read_body(schema::Message::Reader in) {
       return read_superseded(in.getSuperseded());
     case schema::Message::UNDECIDED:
       return read_undecided(in.getUndecided());
+    case schema::Message::LAYOUTS_STAGED:
+      return read_layouts_staged(in.getLayoutsStaged());
+    case schema::Message::PLAN_BY:
+      return read_plan_by(in.getPlanBy());
   }
   return Status(Code::version, fmt::format("a message of kind {}, which this program does not know",
                                            static_cast<uint16_t>(in.which())));

@@ -124,15 +124,12 @@ Status Checkpointer::Impl::bind(const StateDict& state) {
     return ok_status();
   }
   SHOAL_ASSIGN_OR_RETURN(BoundState fresh, BoundState::bind(state, options.rank));
-  if (bound) {
-    if (fresh.layout()->id() != bound->layout()->id()) {
-      return Status(Code::invalid_argument, fmt::format("the layout changed within a generation: {}",
-                                                        first_difference(*bound->layout(), *fresh.layout())));
-    }
-    recipe.reset();
+  recipe.reset();
+  if (bound && fresh.layout()->id() == bound->layout()->id()) {
     bound = std::move(fresh);
     return ok_status();
   }
+  // Until there is a roster with this layout, everything held is staged.
   session->set_layout(fresh.layout());
   bound = std::move(fresh);
   return ok_status();

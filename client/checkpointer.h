@@ -148,8 +148,9 @@ class Checkpointer {
   Status prepare(const StateDict& state);
   // Returns when staged. The attempt is counted here: how often this generation saved this step on this rank.
   // Code::busy: K saves in flight and on_busy = decline. Code::no_space: over the memory budget. The layout
-  // must not change within a generation (Code::invalid_argument says what changed). A save that fails here
-  // is reported, so that it aborts at once on the other ranks too, with this rank and cause.
+  // may change from save to save, on all ranks or on some: a rank whose layout is new stages all that it
+  // holds instead of its share alone, once. A save that fails here is reported, so that it aborts at once on
+  // the other ranks too, with this rank and cause.
   Result<SaveHandle> save(uint64_t step, const StateDict& state);
   // Fills the state; after an error, tensors may hold some of it, objects are untouched. Every byte is
   // verified against its digest before it is placed. Code::not_found: there is no checkpoint.

@@ -158,6 +158,7 @@ void Session::on_roster(const local::RosterIs& said) {
 void Session::set_layout(LayoutPtr layout) {
   std::unique_lock lock(mutex_);
   layout_ = std::move(layout);
+  plan_ = nullptr;  // that of another layout
   say(local::LayoutIs{layout_, options_.save});
   changed_.notify_all();
   plan_if_possible(lock);
@@ -174,11 +175,9 @@ void Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
   if (said.rule_version != kRuleVersion) {
     error = Status(Code::version, fmt::format("the node plans by rule version {}, this program by {}",
                                               said.rule_version, kRuleVersion));
-  } else if (options_.rank >= said.world->roster.world_size() ||
-             said.world->layout_of(options_.rank).id() != layout->id()) {
-    error = Status(Code::internal,
-                   fmt::format("the roster holds another layout than rank {} has", options_.rank));
-  } else {
+  } else if (options_.rank >= said.world->roster.world_size()) {
+    error = Status(Code::internal, fmt::format("the roster has no rank {}", options_.rank));
+  } else if (said.world->layout_of(options_.rank).id() == layout->id()) {  // else that before a change
     Result<SavePlan> made = plan_save(*said.world, options_.rank, said.options);
     if (made.ok()) {
       plan = std::make_shared<const SavePlan>(std::move(made).value());
@@ -187,6 +186,7 @@ void Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
     }
   }
   lock.lock();
+  if (layout_ != layout || roster_->world != said.world) return;  // whoever changed it plans by it
   plan_ = std::move(plan);
   plan_error_ = std::move(error);
   changed_.notify_all();

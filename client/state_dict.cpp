@@ -178,36 +178,4 @@ BoundState::Home BoundState::home_of(uint32_t layout_entry, uint32_t local_box) 
           value.shards.local[local_box]};
 }
 
-std::string first_difference(const Layout& before, const Layout& now) {
-  auto a = before.entries().begin(), a_end = before.entries().end();
-  auto b = now.entries().begin(), b_end = now.entries().end();
-  for (; a != a_end && b != b_end && a->fqn == b->fqn; ++a, ++b) {
-    auto differs = [&](const char* what) {
-      return fmt::format("'{}' has another {} than before", a->fqn, what);
-    };
-    if (a->kind != b->kind) return differs("kind");
-    if (a->dtype != b->dtype) return differs("dtype");
-    if (a->shape != b->shape) return differs("shape");
-    if (a->replicated != b->replicated) return differs("declaration of replication");
-    auto mesh_of = [](const Layout& layout, const LayoutEntry& entry) -> const Mesh* {
-      if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) return &layout.meshes()[mesh->mesh];
-      if (const auto* group = std::get_if<GroupSharding>(&entry.sharding))
-        return &layout.meshes()[group->mesh];
-      return nullptr;
-    };
-    const Mesh *mesh_a = mesh_of(before, *a), *mesh_b = mesh_of(now, *b);
-    if (a->sharding.index() != b->sharding.index() || !mesh_a != !mesh_b || (mesh_a && *mesh_a != *mesh_b)) {
-      return differs("sharding");
-    }
-    if (const auto* mesh = std::get_if<MeshSharding>(&a->sharding)) {
-      if (mesh->placements != std::get<MeshSharding>(b->sharding).placements) return differs("sharding");
-    } else if (!mesh_a && a->sharding != b->sharding) {
-      return differs("sharding");
-    }
-  }
-  if (a == a_end && b == b_end) return "nothing";
-  if (b == b_end || (a != a_end && a->fqn < b->fqn)) return fmt::format("'{}' is gone", a->fqn);
-  return fmt::format("'{}' is new", b->fqn);
-}
-
 }  // namespace shoal

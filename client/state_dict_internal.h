@@ -70,7 +70,4 @@ class BoundState {
   std::vector<Value> values_;
 };
 
-// "'x' has another shape than before": the first fqn, by name, in which two layouts differ.
-std::string first_difference(const Layout& before, const Layout& now);
-
 }  // namespace shoal

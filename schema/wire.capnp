@@ -112,5 +112,13 @@ struct Message {
       code @28 :UInt16;
       cause @29 :Text;
     }
+    layoutsStaged :group {             # ShardWriter -> Coordinator: ranks that staged all that they hold
+      key @30 :AttemptKey;
+      ranks @31 :List(RankLayout);
+    }
+    planBy :group {                    # Coordinator -> ShardWriter: the roster by which those share it
+      key @32 :AttemptKey;
+      rosterId @33 :Data;
+    }
   }
 }

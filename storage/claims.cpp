@@ -37,6 +37,9 @@ std::string generation_path(uint32_t generation) {
 std::string roster_path(uint32_t generation) {
   return generation_path(generation) + ".roster";
 }
+std::string later_roster_path(uint32_t generation, const RosterId& id) {
+  return fmt::format("{}-{}", roster_path(generation), id.to_hex());
+}
 std::string load_choice_path(uint32_t generation, uint32_t ordinal) {
   return fmt::format("{}.load-{}", generation_path(generation), ordinal);
 }
@@ -299,8 +302,11 @@ Result<GenerationRecord> claim_generation(Storage& storage, const std::string& j
                 fmt::format("{}: lost {} races for a generation", storage.describe(), kMaxClaimTries));
 }
 
-Result<RosterRecord> publish_roster(Storage& storage, uint32_t generation, const RosterRecord& record,
-                                    const Nonce& nonce) {
+namespace {
+
+// false: something stands there.
+Result<bool> create_roster(Storage& storage, uint32_t generation, const std::string& path,
+                           const RosterRecord& record, const Nonce& nonce) {
   if (record.world == nullptr) return Status(Code::invalid_argument, "a roster record without a world");
   SHOAL_RETURN_IF_ERROR(validate_world_record({record.world, record.rule_version, record.options}));
   capnp::MallocMessageBuilder message;
@@ -308,22 +314,56 @@ Result<RosterRecord> publish_roster(Storage& storage, uint32_t generation, const
   root.setGeneration(generation);
   write_world_record(root, *record.world, record.rule_version, record.options);
   root.setNonce(data_of(nonce));
-  SHOAL_ASSIGN_OR_RETURN(bool ours, create_record(storage, kRosterRecord, roster_path(generation), root));
+  return create_record(storage, kRosterRecord, path, root);
+}
+
+Result<RosterRecord> read_roster_at(Storage& storage, uint32_t generation, const std::string& path,
+                                    const RosterId* id) {
+  auto record = read_record<schema::FirstRoster>(
+      storage, kRosterRecord, path, [&](schema::FirstRoster::Reader reader) -> Result<RosterRecord> {
+        if (reader.getGeneration() != generation) return wrong_number(reader.getGeneration());
+        SHOAL_RETURN_IF_ERROR(Hash128::from_bytes(view_of(reader.getNonce())).status());
+        SHOAL_ASSIGN_OR_RETURN(WorldRecord world, read_world_record(reader));
+        if (id != nullptr && world.world->roster.id() != *id) {
+          return Status(Code::corrupt, "it holds another roster than that of its name");
+        }
+        return RosterRecord{world.world, world.options, world.rule_version};
+      });
+  if (record.ok()) SHOAL_RETURN_IF_ERROR(storage.sync_folder(kGenerationsFolder));
+  return record;
+}
+
+}  // namespace
+
+Result<RosterRecord> publish_roster(Storage& storage, uint32_t generation, const RosterRecord& record,
+                                    const Nonce& nonce) {
+  SHOAL_ASSIGN_OR_RETURN(bool ours,
+                         create_roster(storage, generation, roster_path(generation), record, nonce));
   if (ours) return record;
   return read_roster(storage, generation);
 }
 
 Result<RosterRecord> read_roster(Storage& storage, uint32_t generation) {
-  auto record = read_record<schema::FirstRoster>(
-      storage, kRosterRecord, roster_path(generation),
-      [&](schema::FirstRoster::Reader reader) -> Result<RosterRecord> {
-        if (reader.getGeneration() != generation) return wrong_number(reader.getGeneration());
-        SHOAL_RETURN_IF_ERROR(Hash128::from_bytes(view_of(reader.getNonce())).status());
-        SHOAL_ASSIGN_OR_RETURN(WorldRecord world, read_world_record(reader));
-        return RosterRecord{world.world, world.options, world.rule_version};
-      });
-  if (record.ok()) SHOAL_RETURN_IF_ERROR(storage.sync_folder(kGenerationsFolder));
-  return record;
+  return read_roster_at(storage, generation, roster_path(generation), nullptr);
+}
+
+Result<RosterRecord> publish_later_roster(Storage& storage, uint32_t generation, const RosterRecord& record,
+                                          const Nonce& nonce) {
+  if (record.world == nullptr) return Status(Code::invalid_argument, "a roster record without a world");
+  const RosterId id = record.world->roster.id();
+  const std::string path = later_roster_path(generation, id);
+  SHOAL_ASSIGN_OR_RETURN(bool ours, create_roster(storage, generation, path, record, nonce));
+  if (ours) return record;
+  return read_roster_at(storage, generation, path, &id);
+}
+
+Result<RosterRecord> read_roster_of_id(Storage& storage, uint32_t generation, const RosterId& id) {
+  auto later = read_roster_at(storage, generation, later_roster_path(generation, id), &id);
+  if (later.ok() || later.status().code() != Code::not_found) return later;
+  auto first = read_roster(storage, generation);
+  if (first.ok() && first->world->roster.id() == id) return first;
+  if (!first.ok() && first.status().code() != Code::not_found) return first.status();
+  return later.status();
 }
 
 Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, uint32_t ordinal,

@@ -69,6 +69,12 @@ struct RosterRecord {
 Result<RosterRecord> publish_roster(Storage& storage, uint32_t generation, const RosterRecord& record,
                                     const Nonce& nonce);
 Result<RosterRecord> read_roster(Storage& storage, uint32_t generation);  // Code::not_found
+// A later roster of a generation: generations/N.roster-ID, created exclusively. What stands there already is
+// the same. Returns it as it stands, durably.
+Result<RosterRecord> publish_later_roster(Storage& storage, uint32_t generation, const RosterRecord& record,
+                                          const Nonce& nonce);
+// Any roster of a generation by its id, the first or a later one. Code::not_found.
+Result<RosterRecord> read_roster_of_id(Storage& storage, uint32_t generation, const RosterId& id);
 
 struct AttemptInfo {
   AttemptKey key;

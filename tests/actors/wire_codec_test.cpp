@@ -49,6 +49,8 @@ std::vector<WireMessage> samples() {
       message_of(wire::Decided{kKey, false, "rank 2: /root: full"}, coordinator, writer),
       message_of(wire::Superseded{7, "host-b:4000"}, coordinator, planner),
       message_of(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")}, coordinator, writer),
+      message_of(wire::LayoutsStaged{kKey, {{2, nonce_of(3)}, {5, nonce_of(4)}}}, writer, coordinator),
+      message_of(wire::PlanBy{kKey, nonce_of(9)}, coordinator, writer),
   };
 }
 
@@ -100,6 +102,12 @@ TEST(Wire, ValuesComeBackWhole) {
   wire::Undecided undecided = passed_on(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")});
   EXPECT_EQ(undecided.key, kKey);
   EXPECT_EQ(undecided.why, Status(Code::refused, "/root: read-only"));
+  wire::LayoutsStaged staged = passed_on(wire::LayoutsStaged{kKey, {{2, nonce_of(3)}, {5, nonce_of(4)}}});
+  EXPECT_EQ(staged.key, kKey);
+  EXPECT_EQ(staged.ranks, (std::vector<wire::RankLayout>{{2, nonce_of(3)}, {5, nonce_of(4)}}));
+  wire::PlanBy plan_by = passed_on(wire::PlanBy{kKey, nonce_of(9)});
+  EXPECT_EQ(plan_by.key, kKey);
+  EXPECT_EQ(plan_by.roster_id, nonce_of(9));
 }
 
 TEST(Wire, CausesAreCutAndMadeOneLine) {
@@ -123,6 +131,8 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   join = sample_join();
   join.ranks[1].rank = join.ranks[0].rank;
   EXPECT_EQ(refusal_of(join).code(), Code::corrupt) << "a rank twice";
+  EXPECT_EQ(refusal_of(wire::LayoutsStaged{kKey, {{5, nonce_of(3)}, {2, nonce_of(4)}}}).code(), Code::corrupt)
+      << "ranks out of order";
   join = sample_join();
   join.world_size = 7;
   EXPECT_EQ(refusal_of(join).message(), "message of a node: rank 7 of a world of 7");
@@ -263,7 +273,8 @@ TEST(Describe, SaysKindKeysAndCounts) {
                          "ShardsWritten step 3 (g1a1): 2 ranks, 3 files",
                          "SaveFailed step 3 (g1a1): rank 2: no space: /root: full", "Pending step 3 (g1a1)",
                          "Decided step 3 (g1a1): aborted: rank 2: /root: full", "Superseded: epoch 7",
-                         "Undecided step 3 (g1a1): refused: /root: read-only"));
+                         "Undecided step 3 (g1a1): refused: /root: read-only",
+                         "LayoutsStaged step 3 (g1a1): 2 ranks", "PlanBy step 3 (g1a1)"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }

@@ -303,7 +303,7 @@ TEST_F(Save, PassesOnWhyTheNodeGaveUp) {
   EXPECT_THAT(saved.wait_committed().status().to_string(), HasSubstr("another job runs here"));
 }
 
-TEST_F(Save, NamesTheValueWhoseLayoutChanged) {
+TEST_F(Save, WithAChangedLayoutSaysSoAndStagesEverything) {
   open();
   std::vector<uint16_t> values = numbers(8);
   auto state_of = [&](Dims shape, const char* last) {
@@ -313,10 +313,16 @@ TEST_F(Save, NamesTheValueWhoseLayoutChanged) {
     return state;
   };
   ASSERT_TRUE(checkpointer_->save(1, state_of({8}, "b")).ok());
-  ASSERT_TRUE(checkpointer_->save(2, state_of({8}, "b")).ok());  // another StateDict of the same structure
-  EXPECT_THAT(checkpointer_->save(3, state_of({4}, "b")).status().message(),
-              HasSubstr("'b' has another shape"));
-  EXPECT_THAT(checkpointer_->save(3, state_of({8}, "c")).status().message(), HasSubstr("'b' is gone"));
+  const LayoutId before = node_.expect<local::LayoutIs>().layout->id();
+  EXPECT_EQ(node_.expect<local::Staged>().layout_id, before);
+  ASSERT_TRUE(checkpointer_->save(2, state_of({4}, "b")).ok());
+  const LayoutId after = node_.expect<local::LayoutIs>().layout->id();
+  EXPECT_NE(after, before);
+  const local::Staged staged = node_.expect<local::Staged>();
+  EXPECT_EQ(staged.layout_id, after);
+  EXPECT_TRUE(staged.roster_id.is_zero());
+  ASSERT_EQ(staged.pieces.size(), 2u);
+  EXPECT_EQ(staged.pieces[0].bytes + staged.pieces[1].bytes, 24u);
 }
 
 TEST_F(Save, RefusesWhatCannotBeAState) {

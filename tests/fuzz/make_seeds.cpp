@@ -90,7 +90,9 @@ std::vector<WireBody> wire_bodies() {
           wire::SaveFailed{key, 2, Status(Code::no_space, "full")},
           wire::Pending{key},
           wire::Decided{key, false, "rank 2: full"},
-          wire::Superseded{7, "host-b:4000"}};
+          wire::Superseded{7, "host-b:4000"},
+          wire::LayoutsStaged{key, {{2, nonce_of(3)}, {5, nonce_of(4)}}},
+          wire::PlanBy{key, nonce_of(9)}};
 }
 
 std::vector<LocalMessage> local_messages() {

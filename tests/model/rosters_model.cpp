@@ -1,11 +1,14 @@
-// Rosters: how all ranks of a generation come to another roster at the same save.
+// Rosters: how the saves of a generation whose layouts change come to one roster each.
 //
-// What is modelled. Saves 1, 2, …; at most K are in flight: no rank starts save i before it has heard the
-// decision of save i-K. That decision may name the roster from save i on; one that names none changes
-// nothing, and a tombstone that a node publishes names none. Any of several coordinators may publish any
-// decision at any moment, naming whatever it likes: the first one stands. (That decisions are exclusive,
-// durable and told as they stand is what the decisions model shows; here each is one step.) A rank writes its
-// share of a save under the roster that it takes to be in force, and reports it with that roster's name.
+// What is modelled. Saves 1, 2, …; at most K are in flight. At each save a rank has either of two layouts. It
+// plans by the roster that it was told of last, where that one has its layout; else it stages all that it
+// holds and waits for the roster of this save. Which roster it was told of is anybody's guess: coordinators
+// come and go, and messages are late; so any may be heard at any moment. A coordinator knows of a save what
+// ranks have staged or reported. When it knows the layouts of all, they make the roster of the save: ranks
+// that wait write by that one, and it is committed if every rank wrote the share which that roster gives it.
+// Anybody may abort anything at any moment. (That decisions are exclusive, durable and told as they stand is
+// what the decisions model shows; here each is one step.) A share depends on the rank's own layout; that of
+// rank 1 also on what rank 2 holds, as where both hold a value and divide it.
 #include <fmt/format.h>
 
 #include <array>
@@ -15,33 +18,39 @@
 namespace shoal::model {
 namespace {
 
-constexpr int kRanks = 2, kMaxSaves = 5, kRosters = 3;
+constexpr int kRanks = 2, kMaxSaves = 4;
+constexpr uint8_t kRosters = 4;
 
-constexpr const char* kNoMix = "no commit mixes rosters";
-constexpr const char* kOneRoster = "all ranks write a save under one roster";
+constexpr const char* kNoMix = "what is committed is what one roster gives to each rank";
+constexpr const char* kOwnLayout = "a rank writes what it held when it saved";
+constexpr const char* kExact = "who stages all that it holds writes its share of that save's roster";
 
 const std::vector<Mutation> kMutations = {
-    {"switch-at-once", "a rank goes over to a roster as soon as it hears of it", kOneRoster},
-    {"start-before-heard", "a rank starts a save before it has heard the decision K saves before",
-     kOneRoster},
-    {"loser-believed", "a coordinator tells of the roster that it meant to name, whoever won", kOneRoster},
-    {"switch-at-once-unchecked", "as switch-at-once, and reports of different rosters are not refused",
+    {"shares-not-compared", "a save is committed under its roster, whatever its ranks have planned by",
      kNoMix},
+    {"newest-committed", "a save is committed under the roster that a coordinator takes for the newest",
+     kNoMix},
+    {"layout-not-compared", "a rank plans by the newest roster, also if that has another layout of it",
+     kOwnLayout},
+    {"named-too-early", "a coordinator names a save's roster before all its ranks have staged", kExact},
+    {"any-roster-taken", "a rank that waits takes any roster that has its layout", kExact},
 };
 
 class Rosters {
  public:
   enum Value : uint8_t { none, commit, abort };
-  static constexpr uint8_t kNamesNone = 0;  // rosters are numbered from 1: the first one of the generation
 
   struct Save {
-    uint8_t value, names;
+    uint8_t value, mixed;  // mixed: what was committed fits no roster
   };
+  // A layout is 1 or 2; 0 is none. A roster is 1 + (layout of rank 1 - 1) * 2 + (layout of rank 2 - 1).
   struct Rank {
-    uint8_t started;            // saves
-    uint8_t heard[kMaxSaves];   // 0: nothing; else 1 + what the decision names
-    uint8_t roster[kMaxSaves];  // under which it wrote
-    uint8_t newest_heard;       // the roster that it was told of last
+    uint8_t started;  // saves
+    uint8_t newest;   // the roster that it was told of last
+    uint8_t heard[kMaxSaves];
+    uint8_t layout[kMaxSaves];  // staged with; of a save that is decided no matter any more, and 0
+    uint8_t whole[kMaxSaves];   // all that it holds
+    uint8_t wrote[kMaxSaves];   // by this roster
   };
   struct State {
     Save saves[kMaxSaves];
@@ -51,25 +60,30 @@ class Rosters {
   Rosters(int saves, int in_flight, const std::string& mutation)
       : saves_(saves),
         in_flight_(in_flight),
-        at_once_(mutation == "switch-at-once" || mutation == "switch-at-once-unchecked"),
-        not_heard_(mutation == "start-before-heard"),
-        loser_believed_(mutation == "loser-believed"),
-        unchecked_(mutation == "switch-at-once-unchecked") {}
+        not_compared_(mutation == "shares-not-compared"),
+        newest_committed_(mutation == "newest-committed"),
+        layout_not_compared_(mutation == "layout-not-compared"),
+        too_early_(mutation == "named-too-early"),
+        any_taken_(mutation == "any-roster-taken") {}
 
-  State initial() const { return State{}; }
-
-  State canonical(State state) const {
-    if (std::memcmp(&state.ranks[1], &state.ranks[0], sizeof(Rank)) < 0)
-      std::swap(state.ranks[0], state.ranks[1]);
+  State initial() const {
+    State state{};
+    for (Rank& rank : state.ranks) rank.newest = roster_of(1, 1);
     return state;
   }
 
+  State canonical(State state) const { return state; }
+
   const char* violated(const State& state) const {
     for (int i = 0; i < saves_; ++i) {
-      const uint8_t a = state.ranks[0].roster[i], b = state.ranks[1].roster[i];
-      if (a == 0 || b == 0 || a == b) continue;
-      if (state.saves[i].value == commit) return kNoMix;
-      if (!unchecked_) return kOneRoster;
+      if (state.saves[i].mixed != 0) return kNoMix;
+      const uint8_t roster = roster_of_save(state, i);
+      for (int r = 0; r < kRanks; ++r) {
+        const Rank& rank = state.ranks[r];
+        if (rank.wrote[i] == 0) continue;
+        if (layout_in(rank.wrote[i], r) != rank.layout[i]) return kOwnLayout;
+        if (rank.whole[i] != 0 && roster != 0 && share(rank.wrote[i], r) != share(roster, r)) return kExact;
+      }
     }
     return nullptr;
   }
@@ -93,73 +107,117 @@ class Rosters {
   }
 
  private:
-  // By what this rank has heard: the last roster that a decision named, up to K saves before this one.
-  uint8_t in_force(const Rank& rank, int save) const {
-    if (at_once_ && rank.newest_heard != kNamesNone) return rank.newest_heard;
-    uint8_t roster = 1;
-    for (int i = 0; i <= save - in_flight_; ++i) {
-      if (rank.heard[i] > 1) roster = static_cast<uint8_t>(rank.heard[i] - 1);
-    }
-    return roster;
+  static uint8_t roster_of(int first, int second) {
+    return static_cast<uint8_t>(1 + (first - 1) * 2 + (second - 1));
+  }
+  static uint8_t layout_in(uint8_t roster, int r) {
+    return static_cast<uint8_t>(1 + (r == 0 ? (roster - 1) / 2 : (roster - 1) % 2));
+  }
+  // Of one rank under a roster: the same number, the same share.
+  static uint8_t share(uint8_t roster, int r) { return r == 0 ? roster : layout_in(roster, r); }
+  // What its layouts make; 0: not all ranks have staged.
+  static uint8_t roster_of_save(const State& state, int i) {
+    const uint8_t first = state.ranks[0].layout[i], second = state.ranks[1].layout[i];
+    return first == 0 || second == 0 ? uint8_t{0} : roster_of(first, second);
   }
 
   template <class Sink>
   void rank_steps(const State& state, int r, Sink& sink) const {
     const Rank& self = state.ranks[r];
     const int save = self.started;
-    const bool may_start = save < in_flight_ || not_heard_ || self.heard[save - in_flight_] != 0;
-    if (save < saves_ && may_start) {
+    if (save < saves_ && (save < in_flight_ || self.heard[save - in_flight_] != 0))
+      start(state, r, save, sink);
+    for (uint8_t roster = 1; roster <= kRosters; ++roster) {
+      if (self.started == saves_ || roster == self.newest) continue;
       State next = state;
-      const uint8_t roster = in_force(self, save);
-      next.ranks[r].roster[save] = roster;
-      ++next.ranks[r].started;
-      sink(next, Kind::calm,
-           [&] { return fmt::format("rank {} writes save {} under roster {}", r + 1, save + 1, roster); });
+      next.ranks[r].newest = roster;
+      sink(next, Kind::calm, [&] { return fmt::format("rank {} hears of {}", r + 1, name(roster)); });
     }
     for (int i = 0; i < self.started; ++i) {
-      if (state.saves[i].value == none || self.heard[i] != 0) continue;
-      for (uint8_t names = 0; names < kRosters; ++names) {
-        if (names != state.saves[i].names && !loser_believed_) continue;
+      if (state.saves[i].value != none && self.heard[i] == 0) {
         State next = state;
-        next.ranks[r].heard[i] = static_cast<uint8_t>(1 + names);
-        if (names != kNamesNone && at_once_) next.ranks[r].newest_heard = names;
-        sink(next, Kind::calm, [&] {
-          return fmt::format("rank {} hears the decision of save {}{}", r + 1, i + 1, naming(i, names));
-        });
+        next.ranks[r].heard[i] = 1;
+        sink(next, Kind::calm,
+             [&] { return fmt::format("rank {} hears what became of save {}", r + 1, i + 1); });
       }
+      if (state.saves[i].value == none && self.wrote[i] == 0) write_what_waits(state, r, i, sink);
     }
   }
 
-  std::string naming(int save, uint8_t names) const {
-    return names == kNamesNone
-               ? std::string()
-               : fmt::format(", which names roster {} from save {} on", names, save + in_flight_ + 1);
+  template <class Sink>
+  void start(const State& state, int r, int save, Sink& sink) const {
+    for (uint8_t layout = 1; layout <= 2; ++layout) {
+      State next = state;
+      Rank& rank = next.ranks[r];
+      ++rank.started;
+      if (state.saves[save].value == none) {
+        const bool plans = layout_not_compared_ || layout_in(rank.newest, r) == layout;
+        rank.layout[save] = layout;
+        if (plans) rank.wrote[save] = rank.newest;
+        rank.whole[save] = plans ? 0 : 1;
+      }
+      sink(next, Kind::calm, [&] {
+        return fmt::format("rank {} saves {} with layout {}, {}", r + 1, save + 1, layout,
+                           rank.wrote[save] != 0 ? "by " + name(rank.wrote[save]) : "all that it holds");
+      });
+    }
+  }
+
+  template <class Sink>
+  void write_what_waits(const State& state, int r, int save, Sink& sink) const {
+    const Rank& self = state.ranks[r];
+    for (uint8_t roster = 1; roster <= kRosters; ++roster) {
+      bool named = roster == roster_of_save(state, save);
+      if (too_early_ || any_taken_) named = named || layout_in(roster, r) == self.layout[save];
+      // Too early, the others are taken to hold what they did; that is what the newest roster says.
+      if (too_early_ && roster_of_save(state, save) == 0) {
+        named = named && layout_in(roster, 1 - r) == layout_in(self.newest, 1 - r);
+      }
+      if (!named) continue;
+      State next = state;
+      next.ranks[r].wrote[save] = roster;
+      sink(next, Kind::calm, [&] {
+        return fmt::format("rank {} writes its share of save {} by {}", r + 1, save + 1, name(roster));
+      });
+    }
+  }
+
+  static std::string name(uint8_t roster) {
+    return fmt::format("roster ({}, {})", layout_in(roster, 0), layout_in(roster, 1));
   }
 
   template <class Sink>
   void decision_steps(const State& state, int i, Sink& sink) const {
-    bool all_reported = true, any_started = false;
+    bool all_wrote = true, any_staged = false;
     for (const Rank& rank : state.ranks) {
-      all_reported = all_reported && rank.roster[i] != 0;
-      any_started = any_started || rank.roster[i] != 0;
+      all_wrote = all_wrote && rank.wrote[i] != 0;
+      any_staged = any_staged || rank.layout[i] != 0;
     }
-    if (!any_started) return;
-    const bool alike = state.ranks[0].roster[i] == state.ranks[1].roster[i];
-    for (const uint8_t value : {commit, abort}) {
-      if (value == commit && (!all_reported || (!alike && !unchecked_))) continue;
-      for (uint8_t names = 0; names < kRosters; ++names) {
-        State next = state;
-        next.saves[i] = {value, names};
-        sink(next, Kind::calm, [&] {
-          return fmt::format("save {} is {}{}", i + 1, value == commit ? "committed" : "aborted",
-                             naming(i, names));
-        });
+    if (!any_staged) return;
+    sink(decided(state, i, abort, 0), Kind::calm, [&] { return fmt::format("save {} is aborted", i + 1); });
+    if (!all_wrote) return;
+    for (uint8_t roster = 1; roster <= kRosters; ++roster) {
+      if (!newest_committed_ && roster != roster_of_save(state, i)) continue;
+      bool fits = true;
+      for (int r = 0; r < kRanks; ++r) {
+        fits = fits && share(state.ranks[r].wrote[i], r) == share(roster, r) &&
+               state.ranks[r].layout[i] == layout_in(roster, r);
       }
+      if (!fits && !not_compared_ && !newest_committed_) continue;
+      sink(decided(state, i, commit, fits ? 0 : 1), Kind::calm,
+           [&] { return fmt::format("save {} is committed under {}", i + 1, name(roster)); });
     }
   }
 
+  // How it was written matters no more.
+  static State decided(State state, int i, Value value, uint8_t mixed) {
+    state.saves[i] = {value, mixed};
+    for (Rank& rank : state.ranks) rank.layout[i] = rank.whole[i] = rank.wrote[i] = 0;
+    return state;
+  }
+
   const int saves_, in_flight_;
-  const bool at_once_, not_heard_, loser_believed_, unchecked_;
+  const bool not_compared_, newest_committed_, layout_not_compared_, too_early_, any_taken_;
 };
 
 }  // namespace
@@ -169,8 +227,7 @@ NamedModel rosters_model(int saves, int in_flight) {
     const Rosters model(saves, in_flight, mutation);
     return Checker<Rosters>(model).run(kStatesMax);
   };
-  return {"rosters",
-          fmt::format("{} ranks, {} saves, {} in flight, {} rosters", kRanks, saves, in_flight, kRosters - 1),
+  return {"rosters", fmt::format("{} ranks of two layouts, {} saves, {} in flight", kRanks, saves, in_flight),
           kMutations, check};
 }
 

@@ -69,7 +69,7 @@ void VirtualTrainer::save(uint64_t step, uint32_t attempt) {
   staged.layout_id = layout_->id();
   staged.slab_id = next_slab_++;
   SavePlan plan = plan_all_held(*layout_, rank_);
-  if (world_) {
+  if (world_ && world_->layout_of(rank_).id() == layout_->id()) {
     plan = *plan_save(*world_, rank_, options_);
     staged.roster_id = plan.roster_id;
     staged.plan_id = plan.id;
@@ -90,9 +90,28 @@ void VirtualTrainer::save(uint64_t step, uint32_t attempt) {
     return std::tie(a.entry, a.local_box, a.local_offset) < std::tie(b.entry, b.local_box, b.local_offset);
   });
   bytes_staged_ += slab.size();
-  MutableByteView memory = host_.add_slab(client_, staged.slab_id, slab.size());
-  std::copy(slab.begin(), slab.end(), memory.begin());
-  host_.from_client(client_, staged);
+  Offer& offer = undecided_[{step, attempt}];
+  offer = {std::move(staged), std::move(slab), std::nullopt};
+  stage(offer);
+}
+
+void VirtualTrainer::stage(const Offer& offer) {
+  MutableByteView memory = host_.add_slab(client_, offer.staged.slab_id, offer.slab.size());
+  std::copy(offer.slab.begin(), offer.slab.end(), memory.begin());
+  host_.from_client(client_, offer.staged);
+}
+
+void VirtualTrainer::come_back(size_t node, uint32_t world_size) {
+  client_ = host_.attach(node, rank_, world_size);
+  declare(options_);
+  for (auto& [key, offer] : undecided_) {
+    if (offer.durable) {
+      host_.from_client(client_, local::Written{key.first, key.second, *offer.durable});
+    } else {
+      offer.staged.again = true;
+      stage(offer);
+    }
+  }
 }
 
 void VirtualTrainer::load(std::optional<uint64_t> step, uint32_t ordinal) {
@@ -127,8 +146,11 @@ bool VirtualTrainer::listen() {
       options_ = roster->options;
     } else if (const auto* decided = std::get_if<local::Decided>(message.get())) {
       decided_[{decided->step, decided->attempt}] = *decided;
-    } else if (std::get_if<local::SlabFree>(message.get())) {
+      undecided_.erase({decided->step, decided->attempt});
+    } else if (const auto* free = std::get_if<local::SlabFree>(message.get())) {
       ++slabs_freed_;
+      auto offer = undecided_.find({free->step, free->attempt});
+      if (offer != undecided_.end() && free->durable) offer->second.durable = free->durable;
     } else if (const auto* failed = std::get_if<local::Failed>(message.get())) {
       failed_ = *failed;
     } else if (const auto* refused = std::get_if<local::Refused>(message.get())) {

@@ -21,12 +21,20 @@ class VirtualTrainer {
 
   // Says what it holds; needed once before the first save.
   void declare(const SaveOptions& options = {});
+  // Holds another layout from now on, and says so.
+  void change(LayoutPtr layout) {
+    layout_ = std::move(layout);
+    declare(options_);
+  }
   // Stages what the plan wants, or everything while no roster is known. Returns the attempt's key but for the
   // generation.
   void save(uint64_t step, uint32_t attempt = 1);
   void load(std::optional<uint64_t> step, uint32_t ordinal = 1);
   // Takes in what the node has said; answers Loaded with Placed. True if there was anything.
   bool listen();
+  // Its node is gone: attaches to another one of its host, says what it holds, and offers again what is not
+  // decided.
+  void come_back(size_t node, uint32_t world_size);
   void end() { host_.lose_client(client_); }
 
   // What has been heard.
@@ -42,11 +50,17 @@ class VirtualTrainer {
   std::string check_loaded(uint64_t step) const;
 
  private:
+  struct Offer {
+    local::Staged staged;
+    Bytes slab;
+    std::optional<local::DurableShare> durable;  // what its node has said that the slab became
+  };
+  void stage(const Offer& offer);
   Bytes local_bytes(const LayoutEntry& entry, const Box& box, uint64_t step) const;
 
   VirtualHost& host_;
   const Rank rank_;
-  const LayoutPtr layout_;
+  LayoutPtr layout_;
   ClientId client_ = 0;
   uint32_t next_slab_ = 1;
   MutableByteView window_;
@@ -57,6 +71,7 @@ class VirtualTrainer {
   std::shared_ptr<const World> world_;
   SaveOptions options_;
   std::map<std::pair<uint64_t, uint32_t>, local::Decided> decided_;
+  std::map<std::pair<uint64_t, uint32_t>, Offer> undecided_;
   size_t slabs_freed_ = 0;
   uint64_t bytes_staged_ = 0;
   std::optional<local::Failed> failed_;

@@ -237,6 +237,28 @@ TEST(FirstRosters, AreThoseOfWhoeverWasFirst) {
   EXPECT_EQ(list_generations(*memory)->size(), 1u) << "a roster is no generation";
 }
 
+TEST(LaterRosters, StandBesideTheFirstUnderTheirIds) {
+  MemoryStorage memory;
+  ASSERT_OK(claim_generation(*memory, "job", nonce_of(1)).status());
+  const RosterRecord first{sample_world(), {}, kRuleVersion};
+  ASSERT_OK(publish_roster(*memory, 1, first, nonce_of(1)).status());
+  auto changed = std::make_shared<World>(*sample_world());
+  const std::vector<LayoutId> ids(4, changed->layouts[0]->id());
+  const std::vector<uint32_t> hosts = {0, 0, 0, 1};
+  changed->roster = Roster::make(ids, hosts).value();
+  const RosterRecord later{changed, {}, kRuleVersion};
+  const RosterId id = changed->roster.id();
+  EXPECT_EQ(read_roster_of_id(*memory, 1, id).status().code(), Code::not_found);
+  ASSERT_OK(publish_later_roster(*memory, 1, later, nonce_of(1)).status());
+  ASSERT_OK(publish_later_roster(*memory, 1, later, nonce_of(2)).status()) << "by another coordinator";
+  EXPECT_EQ(read_roster_of_id(*memory, 1, id)->world->roster.id(), id);
+  EXPECT_EQ(read_roster_of_id(*memory, 1, first.world->roster.id())->world->roster.id(),
+            first.world->roster.id());
+  EXPECT_EQ(read_roster(*memory, 1)->world->roster.id(), first.world->roster.id());
+  EXPECT_EQ(read_roster_of_id(*memory, 2, id).status().code(), Code::not_found);
+  EXPECT_EQ(list_generations(*memory)->size(), 1u) << "a roster is no generation";
+}
+
 TEST(LoadChoices, AreThoseOfWhoeverWasFirst) {
   MemoryStorage memory;
   EXPECT_EQ(read_load_choice(*memory, 2, 0).status().code(), Code::not_found);
