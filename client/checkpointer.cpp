@@ -119,10 +119,7 @@ struct Checkpointer::Impl {
 
 // Makes `bound` be of this state; the first time, tells the node.
 Status Checkpointer::Impl::bind(const StateDict& state) {
-  if (bound && same_structure(bound->entries(), state.entries())) {
-    bound->rebind(state);
-    return ok_status();
-  }
+  if (bound && same_structure(bound->entries(), state.entries())) return bound->rebind(state);
   SHOAL_ASSIGN_OR_RETURN(BoundState fresh, BoundState::bind(state, options.rank));
   recipe.reset();
   if (bound && fresh.layout()->id() == bound->layout()->id()) {
@@ -346,7 +343,11 @@ Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions&
 
 Result<LoadResult> Checkpointer::Impl::load(const StateDict& state, const LoadOptions& load_options) {
   const Clock::time_point begun = Clock::now();
-  SHOAL_ASSIGN_OR_RETURN(BoundState target, BoundState::bind(state, options.rank));
+  // What is saved is most often what is loaded.
+  const bool is_known = bound && same_structure(bound->entries(), state.entries());
+  SHOAL_ASSIGN_OR_RETURN(BoundState target,
+                         is_known ? Result<BoundState>(*bound) : BoundState::bind(state, options.rank));
+  if (is_known) SHOAL_RETURN_IF_ERROR(target.rebind(state));
   std::vector<uint32_t> wanted(target.layout()->entries().size());
   for (uint32_t i = 0; i < wanted.size(); ++i) wanted[i] = i;
   // Whatever this rank has saved is decided before the newest is chosen.

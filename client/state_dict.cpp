@@ -62,7 +62,9 @@ void add_to(LayoutBuilder& builder, const Entry& entry, Rank rank) {
 
 // Memory is needed exactly where the rank holds an element.
 Status check_memory(const Entry& entry, const LocalShards& shards) {
-  if (entry.object) return ok_status();
+  if (entry.form == Entry::Form::object || entry.form == Entry::Form::rank_object) {
+    return entry.object ? ok_status() : bad(entry.fqn, "an object without a string");
+  }
   for (size_t i = 0; i < shards.boxes.size(); ++i) {
     if (shards.boxes[i].empty()) continue;
     const void* data = entry.form == Entry::Form::boxes ? entry.boxes[i].data : entry.data;
@@ -165,6 +167,14 @@ Result<BoundState> BoundState::bind(const StateDict& state, Rank rank) {
     out.values_.push_back(std::move(value));
   }
   return out;
+}
+
+Status BoundState::rebind(const StateDict& state) {
+  for (const Value& value : values_) {
+    SHOAL_RETURN_IF_ERROR(check_memory(*state.entries()[value.position], value.shards));
+  }
+  entries_ = state.entries();
+  return ok_status();
 }
 
 BoundState::Home BoundState::home_of(uint32_t layout_entry, uint32_t local_box) const {

@@ -49,8 +49,9 @@ class BoundState {
     LocalShards shards;
   };
   const std::vector<Value>& values() const { return values_; }
-  // Takes data pointers from `state`, whose structure is the same.
-  void rebind(const StateDict& state) { entries_ = state.entries(); }
+  // Takes data pointers from `state`, whose structure is the same. Code::invalid_argument: no memory where
+  // bytes belong; nothing is taken.
+  Status rebind(const StateDict& state);
 
   const StateDict::Entry& entry_of(uint32_t layout_entry) const {
     return *entries_[values_[layout_entry].position];

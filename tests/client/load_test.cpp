@@ -197,6 +197,24 @@ TEST_F(Load, FillsTheState) {
   EXPECT_EQ(again.get().status().code(), Code::not_found);
 }
 
+TEST_F(Load, IntoNoMemoryIsRefusedByName) {
+  for (bool is_known : {false, true}) {
+    if (is_known) {
+      ASSERT_TRUE(checkpointer_->prepare(state_).ok());
+    }
+    StateDict no_tensor, no_object;
+    no_tensor.add_tensor("x", DType::u32, {2, 2}, Mesh::single(0), {Placement::shard(0)}, nullptr);
+    no_tensor.add_object("o", &object_, Mesh::single(0));
+    EXPECT_THAT(checkpointer_->load(no_tensor).status().message(), HasSubstr("'x': no memory"));
+    no_object.add_tensor("x", DType::u32, {2, 2}, Mesh::single(0), {Placement::shard(0)}, memory_.data());
+    no_object.add_object("o", nullptr, Mesh::single(0));
+    EXPECT_THAT(checkpointer_->load(no_object).status().message(), HasSubstr("'o': an object without"));
+    if (is_known) {
+      EXPECT_THAT(checkpointer_->save(1, no_object).status().message(), HasSubstr("'o': an object"));
+    }
+  }
+}
+
 TEST_F(Load, OfANamedStepCountsNotAsOneOfTheLatest) {
   LoadOptions options;
   options.step = 40;
