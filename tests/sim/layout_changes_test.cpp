@@ -177,6 +177,31 @@ TEST_F(AJob, UnderASecondCoordinatorHasOneRosterASave) {
   expect_committed(2);
 }
 
+// What a rank holds is in the roster of the save before, too, but not what it divides with others.
+TEST(ARankThatRunsAhead, WaitsForTheRosterOfItsOwnSave) {
+  for (const auto& later :
+       {std::array{kShared, kShared, kPlain, kPlain}, std::array{kShared, kPlain, kShared, kPlain},
+        std::array{kShared, kShared, kShared, kShared}}) {
+    ChangingJob job;
+    job.save_all(1, kPlain);
+    job.run_for(kSecond);
+    job.save(0, 2, kShared);
+    job.save(0, 3, kShared);
+    job.run_for(kSecond);
+    for (Rank rank : {1u, 2u, 3u}) job.save(rank, 2, kPlain);
+    for (Rank rank : {1u, 2u, 3u}) {
+      if (later[rank].shared) job.save(rank, 3, later[rank]);  // before it hears of the roster of save 2
+    }
+    job.run_for(kSecond);
+    for (Rank rank : {1u, 2u, 3u}) {
+      if (!later[rank].shared) job.save(rank, 3, later[rank]);
+    }
+    job.run_for(kSecond);
+    for (uint64_t step : {2, 3}) EXPECT_EQ(job.outcome(step), Code::ok) << step << ": " << job.cause(step);
+    for (uint64_t step : {2, 3}) job.expect_loadable(step);
+  }
+}
+
 // The coordinator ends after each of the operations that a switch takes, and another one begins.
 TEST(ACoordinatorKilledInTheMiddleOfASwitch, IsFollowedByOneThatCommitsIt) {
   size_t points = 0;
