@@ -90,8 +90,8 @@ void Coordinator::recover(EffectWriter& out) {
 
 void Coordinator::clean_up(TimeNs now, const AttemptList& list, EffectWriter& out) {
   for (const AttemptInfo& info : list.attempts) {
-    if (info.state == AttemptInfo::State::aborted) {
-      if (info.leftover_files != 0) sweep(info.key, out);
+    if (info.to_sweep()) {
+      sweep(info.key, out);
     } else if (info.state == AttemptInfo::State::undecided && info.key.generation < facts_.generation) {
       watch_.watch(now, info.key, facts_.times.abandoned_after_ms * kMillisecond,
                    "generation " + std::to_string(info.key.generation) + " ended before it was complete", out,

@@ -56,7 +56,7 @@ void print_collected(const Collected& collected) {
   }
   for (const auto& item : collected.kept) fmt::print("{}: kept: {}\n", to_string(item.key), item.why);
   for (const auto& item : collected.swept) {
-    fmt::print("{}: aborted, {} of leftovers freed\n", to_string(item.key), human_bytes(item.bytes));
+    fmt::print("{}: {} of {} freed\n", to_string(item.key), human_bytes(item.bytes), item.why);
   }
   for (const auto& item : collected.undecided) {
     fmt::print("{}: undecided, left alone: {}\n", to_string(item.key), item.why);
@@ -89,7 +89,8 @@ void print_plan(const RetentionPlan& plan) {
     fmt::print("{}: would be deleted: {}\n", to_string(item.key), item.why);
   for (const AttemptKey& key : plan.finish)
     fmt::print("{}: its deletion would be finished\n", to_string(key));
-  for (const AttemptKey& key : plan.sweep) fmt::print("{}: aborted, would be swept\n", to_string(key));
+  for (const AttemptKey& key : plan.sweep)
+    fmt::print("{}: what nobody finished would be swept\n", to_string(key));
   for (const AttemptInfo& info : plan.undecided) {
     fmt::print("{}: undecided, would be aborted if nobody writes it\n", to_string(info.key));
   }

@@ -123,7 +123,7 @@ void Collector::sweep_all(const std::vector<AttemptKey>& keys, Collected* out) {
   for (const AttemptKey& key : keys) {
     auto bytes = sweep_attempt(*root_.storage, key);
     if (bytes.ok()) {
-      out->swept.push_back({key, "aborted", *bytes});
+      out->swept.push_back({key, "what nobody finished", *bytes});
     } else if (bytes.status().code() != Code::not_found) {
       out->failed.emplace_back(to_string(key), bytes.status());
     }

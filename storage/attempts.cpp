@@ -12,6 +12,11 @@ namespace shoal {
 
 namespace {
 
+// Not a decision that somebody is about to publish or to replace.
+bool is_unfinished_shard(const ObjectInfo& object) {
+  return !object.is_folder && is_partial(object.name) && !object.name.starts_with(kDecisionName);
+}
+
 Result<AttemptInfo::State> read_state(Storage& storage, const AttemptKey& key) {
   std::string path = decision_path(key);
   SHOAL_ASSIGN_OR_RETURN(auto file, storage.open(path));
@@ -57,6 +62,7 @@ Result<AttemptInfo> inspect_attempt(Storage& storage, const AttemptKey& key) {
       decided = true;
     } else {
       ++info.leftover_files;
+      info.partial_files += is_unfinished_shard(object);
     }
   }
   info.fingerprint = fingerprint_of(listed);
@@ -170,14 +176,15 @@ Result<uint64_t> sweep_attempt(Storage& storage, const AttemptKey& key) {
   std::string folder = attempt_folder(key);
   auto decision = read_decision(storage, key);
   if (!decision.ok() && decision.status().code() != Code::not_found) return decision.status();
-  if (!decision.ok() || decision->committed()) {
-    return Status(Code::refused, fmt::format("{}/{}: nothing may be removed: no tombstone stands there",
+  if (!decision.ok()) {
+    return Status(Code::refused, fmt::format("{}/{}: nothing may be removed: no decision stands there",
                                              storage.describe(), folder));
   }
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
   uint64_t bytes = 0;
   for (const ObjectInfo& object : listed) {
     if (object.name == kDecisionName || object.is_folder) continue;
+    if (decision->committed() && !is_unfinished_shard(object)) continue;
     SHOAL_RETURN_IF_ERROR(storage.remove(folder + "/" + object.name));
     bytes += object.size;
   }

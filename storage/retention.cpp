@@ -97,6 +97,7 @@ class Planner {
     }
     switch (info->state) {
       case AttemptInfo::State::committed:
+        if (info->to_sweep()) plan_->sweep.push_back(key);
         if (known_ != nullptr) known_->attempts[key].state = info->state;
         return checkpoint(keepers, key);
       case AttemptInfo::State::deleted:
@@ -104,7 +105,7 @@ class Planner {
         plan_->finish.push_back(key);
         return ok_status();
       case AttemptInfo::State::aborted:
-        if (info->leftover_files != 0) {
+        if (info->to_sweep()) {
           plan_->sweep.push_back(key);
         } else if (known_ != nullptr) {
           known_->attempts[key].state = info->state;

@@ -82,6 +82,11 @@ struct AttemptInfo {
   uint64_t files_bytes = 0;     // what lies in the folder now, partial files included
   uint64_t fingerprint = 0;     // hash of the folder's listing: changes while somebody writes
   uint32_t leftover_files = 0;  // files other than the decision
+  uint32_t partial_files = 0;   // of these, shards that were never finished
+  // Whether sweep_attempt has anything to remove there.
+  bool to_sweep() const {
+    return state == State::aborted ? leftover_files != 0 : state == State::committed && partial_files != 0;
+  }
 };
 // Every attempt that has a folder with anything in it, ascending. Reads each decision's head only (state),
 // not whole manifests. A state that is to be told to anybody is read with read_decision first, which makes
@@ -120,8 +125,9 @@ struct LiveGeneration {
 };
 Result<LiveGeneration> read_live_generation(Storage& storage);
 
-// Removes shards and partial files of an attempt over which a tombstone stands (Code::refused otherwise); the
-// tombstone stays. Returns the bytes removed.
+// Removes what a decision has left without meaning; the decision stays. Under a tombstone: shards and partial
+// files. Under a manifest: shards that were never finished, since every one that counts was reported first.
+// Without a decision: Code::refused. Returns the bytes removed.
 Result<uint64_t> sweep_attempt(Storage& storage, const AttemptKey& key);
 
 // Compares the folder of an attempt with what was reported: each file there, with its size. Names the first

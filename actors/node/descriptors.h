@@ -15,7 +15,7 @@ namespace shoal {
 inline constexpr uint64_t kDescriptorsPerTrainer = 2;
 // The node's own: the transport; the catalog (64 tables, and its logs); files and folders that operations
 // have open, four each; connections for metrics and status, and the rest.
-inline constexpr uint64_t kDescriptorsOfNode = kDescriptorsOfTransport + 96 + 8 * 4 + 64;
+inline constexpr uint64_t kDescriptorsOfNode = kDescriptorsOfTransport + 96 + 32 + 64;
 // Those at the door of a node that listens, who have not proven themselves yet.
 inline constexpr uint64_t kDescriptorsOfDoor = kMaxUnprovenSessions;
 // Assumed of hosts that have not joined, where nothing is known: no host has more trainers.

@@ -320,7 +320,7 @@ TEST(Attempts, WithADamagedDecisionAreListedApart) {
               HasSubstr("step-00000020/g2a1/manifest.shoal: damaged decision"));
 }
 
-TEST(Sweep, RemovesOnlyUnderATombstone) {
+TEST(Sweep, RemovesOnlyWhatADecisionLeftWithoutMeaning) {
   MemoryStorage memory;
   AttemptKey key = {1, 30, 2};
   ASSERT_OK(memory->create_exclusive(shard_path(key, 0, 0), Bytes(100)).status());
@@ -334,10 +334,19 @@ TEST(Sweep, RemovesOnlyUnderATombstone) {
   EXPECT_EQ(info->leftover_files, 0u);
   EXPECT_EQ(info->state, AttemptInfo::State::aborted) << "the tombstone stays";
 
-  ASSERT_OK(publish_decision(*memory, sample_manifest({1, 40, 1})).status());
-  Status status = sweep_attempt(*memory, {1, 40, 1}).status();
+  const AttemptKey kept = {1, 40, 1};
+  ASSERT_OK(memory->create_exclusive(shard_path(kept, 0, 0), Bytes(100)).status());
+  auto unfinished =
+      memory->create(shard_path(kept, 0, 0), nonce_of(2), 0);  // its node was killed, and wrote again
+  ASSERT_OK((*unfinished)->append(Bytes(200'000)));
+  Status status = sweep_attempt(*memory, kept).status();
   EXPECT_EQ(status.code(), Code::refused);
   EXPECT_THAT(status.message(), HasSubstr("/root/step-00000040/g1a1: nothing may be removed"));
+  ASSERT_OK(publish_decision(*memory, sample_manifest(kept)).status());
+  EXPECT_TRUE(inspect_attempt(*memory, kept)->to_sweep());
+  EXPECT_EQ(*sweep_attempt(*memory, kept), 200'000u);
+  EXPECT_EQ(inspect_attempt(*memory, kept)->leftover_files, 1u) << "the shard stays";
+  EXPECT_FALSE(inspect_attempt(*memory, kept)->to_sweep());
 }
 
 TEST(ReportedFiles, AreComparedWithTheFolder) {
