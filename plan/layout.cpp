@@ -158,6 +158,16 @@ std::vector<Mesh> canonical_meshes(const std::vector<Mesh>& meshes, std::vector<
   return sorted;
 }
 
+// Tools that unpack a checkpoint make paths of names: none may lead out of their folder.
+bool climbs(std::string_view fqn) {
+  while (true) {
+    const size_t end = fqn.find_first_of("/\\");
+    if (fqn.substr(0, end) == "..") return true;
+    if (end == std::string_view::npos) return false;
+    fqn.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace
 
 Status validate_fqn(std::string_view fqn) {
@@ -169,6 +179,7 @@ Status validate_fqn(std::string_view fqn) {
   if (!is_clean_utf8(fqn)) {
     return bad(fmt::format("{}: an fqn is valid UTF-8 without control characters", shown(fqn)));
   }
+  if (climbs(fqn)) return bad(fmt::format("{}: an fqn has no part '..'", shown(fqn)));
   if (fqn == kMetadataKey) return bad("'__metadata__': this name belongs to the safetensors format");
   return ok_status();
 }

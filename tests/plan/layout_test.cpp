@@ -80,7 +80,12 @@ TEST(Layout, NamesWhatItRefuses) {
 }
 
 TEST(Layout, TakesOddNamesThatNeverBecomePaths) {
-  EXPECT_TRUE(validate_fqn("../../etc/passwd").ok());
+  for (const char* climbing : {"..", "../../etc/passwd", "a/../b", "a/..", "a\\..\\b"}) {
+    EXPECT_EQ(validate_fqn(climbing).code(), Code::invalid_argument) << climbing;
+  }
+  for (const char* fine : {"/etc/passwd", "a..b", "...", "a/...", "..a/b", ".", "a//b"}) {
+    EXPECT_TRUE(validate_fqn(fine).ok()) << fine;
+  }
   EXPECT_TRUE(validate_fqn("größe").ok());
   EXPECT_TRUE(validate_fqn(std::string(kMaxFqnBytes, 'a')).ok());
 }

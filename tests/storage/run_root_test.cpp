@@ -338,13 +338,13 @@ TEST(Sweep, RemovesOnlyWhatADecisionLeftWithoutMeaning) {
   ASSERT_OK(memory->create_exclusive(shard_path(kept, 0, 0), Bytes(100)).status());
   auto unfinished =
       memory->create(shard_path(kept, 0, 0), nonce_of(2), 0);  // its node was killed, and wrote again
-  ASSERT_OK((*unfinished)->append(Bytes(200'000)));
+  ASSERT_OK((*unfinished)->append(Bytes(300'000)));
   Status status = sweep_attempt(*memory, kept).status();
   EXPECT_EQ(status.code(), Code::refused);
   EXPECT_THAT(status.message(), HasSubstr("/root/step-00000040/g1a1: nothing may be removed"));
   ASSERT_OK(publish_decision(*memory, sample_manifest(kept)).status());
   EXPECT_TRUE(inspect_attempt(*memory, kept)->to_sweep());
-  EXPECT_EQ(*sweep_attempt(*memory, kept), 200'000u);
+  EXPECT_EQ(*sweep_attempt(*memory, kept), 300'000u);
   EXPECT_EQ(inspect_attempt(*memory, kept)->leftover_files, 1u) << "the shard stays";
   EXPECT_FALSE(inspect_attempt(*memory, kept)->to_sweep());
 }
