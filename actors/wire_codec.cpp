@@ -376,6 +376,8 @@ Result<WireBody> read_body(schema::Message::Reader in) {
       return read_layouts_staged(in.getLayoutsStaged());
     case schema::Message::PLAN_BY:
       return read_plan_by(in.getPlanBy());
+    case schema::Message::LINK:
+      return malformed("a word between links in place of a message between roles");
   }
   return Status(Code::version, fmt::format("a message of kind {}, which this program does not know",
                                            static_cast<uint16_t>(in.which())));

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "actors/relay_tree.h"
 #include "base/hash.h"
 #include "cli/commands.h"
 #include "cli/job_token.h"
@@ -39,6 +40,7 @@ struct LaunchFlags {
   uint16_t master_port = 0;
   bool kill_on_failure = false, tag_output = false, take_over = false;
   RoleTimes times;
+  uint32_t max_direct_nodes = 0;  // 0: the node's own default
   RetentionPolicy retention;
   std::vector<std::string> command;
 };
@@ -201,6 +203,7 @@ class PlanMaker {
     add("--ranks", fmt::format("{}-{}", first_rank_, first_rank_ + flags_.trainers - 1));
     add("--socket", socket_);
     add("--catalog", flags_.catalog_dir);
+    if (flags_.max_direct_nodes > 0) add("--max-direct-nodes", std::to_string(flags_.max_direct_nodes));
     add("--stats-file", flags_.stats_file);
     add("--metrics", flags_.metrics);
     for (std::string& argument : time_arguments(flags_.times)) out.push_back(std::move(argument));
@@ -280,6 +283,10 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
                     "Run although another job's coordinator is live on this root; that one ends");
   command->add_flag("--kill-on-failure", flags->kill_on_failure, "When a trainer fails, end the others");
   command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
+  command
+      ->add_option("--max-direct-nodes", flags->max_direct_nodes,
+                   "Nodes that connect to the coordinator; further ones go by way of relays; default: 2048")
+      ->check(CLI::Range(1u, kMaxDirectNodes));
   command->add_option("--catalog", flags->catalog_dir, "Folder of the coordinator's catalog");
   command->add_option("--metrics", flags->metrics, "HOST:PORT where the node serves Prometheus metrics");
   command->add_option("--stats-file", flags->stats_file, "Where the node writes its counts at the end");

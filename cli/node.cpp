@@ -143,6 +143,12 @@ void add_node_command(CLI::App& app, Command* chosen) {
   command->add_option("--listen", node.listen, "HOST:PORT to coordinate at; default 127.0.0.1 and any port")
       ->excludes(coordinator);
   command
+      ->add_option("--max-direct-nodes", node.max_direct_nodes,
+                   "Nodes that connect to the coordinator here; further ones go by way of relays")
+      ->check(CLI::Range(1u, kMaxDirectNodes))
+      ->envname("SHOAL_MAX_DIRECT_NODES")
+      ->capture_default_str();
+  command
       ->add_flag("--take-over", node.take_over,
                  "Coordinate although another job's coordinator is live on this root; that one ends")
       ->excludes(coordinator);

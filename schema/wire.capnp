@@ -120,5 +120,45 @@ struct Message {
       key @32 :AttemptKey;
       rosterId @33 :Data;
     }
+    link @34 :Link;                    # between links, not roles: fromRole and toRole are 0
+  }
+}
+
+# What the links of nodes say to each other where there are more nodes than connect to the coordinator
+# (docs/transport.md, "Relays"). A child is a node that a relay speaks for; the relay numbers its children.
+struct Link {
+  union {
+    serveAsRelay @0 :UInt32;           # coordinator -> node: take so many children
+    relayReady :group {                # node -> coordinator
+      address @1 :Text;                # where it listens for them
+      children @2 :UInt32;             # how many it takes
+    }
+    relayFailed @3 :Text;              # node -> coordinator: why it cannot
+    goBy :group {                      # coordinator -> node that came: not here
+      address @4 :Text;                # of its relay; empty: come again later
+      cause @5 :Text;                  # why, then
+    }
+    childUp :group {                   # relay -> coordinator
+      child @6 :UInt64;
+      name @7 :Text;
+      incarnation @8 :Data;
+    }
+    childLost :group {                 # relay -> coordinator
+      child @9 :UInt64;
+      cause @10 :Text;
+    }
+    fromChild :group {                 # relay -> coordinator
+      child @11 :UInt64;
+      message @12 :Data;               # a Message, framed
+    }
+    toChild :group {                   # coordinator -> relay
+      child @13 :UInt64;
+      message @14 :Data;
+    }
+    dropChild :group {                 # coordinator -> relay: it sent what it must not
+      child @15 :UInt64;
+      cause @16 :Text;
+    }
+    welcome @17 :Void;                 # coordinator -> node, perhaps through a relay: this is its place
   }
 }

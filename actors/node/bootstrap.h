@@ -13,7 +13,6 @@
 
 namespace shoal {
 
-inline constexpr uint32_t kFindCoordinatorTimeoutMs = 60'000;
 inline constexpr uint32_t kProbeCoordinatorTimeoutMs = 3'000;  // of an earlier epoch, which is mostly dead
 inline constexpr int kMaxEpochClaims = 64;                     // lost races for the next epoch
 

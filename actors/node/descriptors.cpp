@@ -27,6 +27,16 @@ Result<uint64_t> ensure_descriptors(const DescriptorDemand& demand, uint64_t pee
   return std::min(peers_max, demand.peers + (limit.soft - needed) / kDescriptorsPerPeer);
 }
 
+uint64_t direct_nodes_within(uint64_t direct_max, uint64_t peers_max) {
+  if (peers_max >= direct_max + kNodesInPassing) return direct_max;
+  uint64_t in_passing = std::min(kNodesInPassing, peers_max / 2);
+  return std::max<uint64_t>(1, std::min(direct_max, peers_max - in_passing));
+}
+
+uint64_t nodes_within(uint64_t direct_nodes) {
+  return direct_nodes * (direct_nodes + 1);
+}
+
 bool HostCount::joined(const wire::JoinRanks& said) {
   if (world_size_ == 0) world_size_ = said.world_size;
   auto [host, is_new] = joined_.try_emplace(said.host, 0);
@@ -38,7 +48,8 @@ bool HostCount::joined(const wire::JoinRanks& said) {
 }
 
 uint64_t HostCount::hosts() const {
-  uint64_t known = std::max(1u, local_ranks_) + ranks_joined_;
+  uint64_t here = local_ranks_ > 0 ? local_ranks_ : kPlausibleTrainersPerHost;
+  uint64_t known = here + ranks_joined_;
   uint64_t rest = world_size_ > known ? world_size_ - known : 0;
   uint64_t each = std::max(local_ranks_, local_ranks_ == 0 && most_ranks_ < kPlausibleTrainersPerHost
                                              ? kPlausibleTrainersPerHost

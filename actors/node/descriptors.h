@@ -21,6 +21,9 @@ inline constexpr uint64_t kDescriptorsOfDoor = kMaxUnprovenSessions;
 // Assumed of hosts that have not joined, where nothing is known: no host has more trainers.
 inline constexpr uint32_t kPlausibleTrainersPerHost = 256;
 
+// Sessions of nodes that come to a coordinator and are sent to a relay; beside those that stay.
+inline constexpr uint64_t kNodesInPassing = 128;
+
 struct DescriptorDemand {
   bool listens = false;
   uint64_t peers = 0;     // nodes that have, or will have, a session with this one
@@ -33,6 +36,12 @@ uint64_t descriptors_needed(const DescriptorDemand& demand);
 // peers need; at most to the hard limit. How many peers this process has descriptors for, at most
 // `peers_max`. Code::refused: less than the demand, naming both figures and the remedy.
 Result<uint64_t> ensure_descriptors(const DescriptorDemand& demand, uint64_t peers_max);
+
+// Of the nodes that a coordinator is to have sessions with itself, those it can have, at least one, where
+// there are descriptors for so many peers: some stay free for those who are sent on.
+uint64_t direct_nodes_within(uint64_t direct_max, uint64_t peers_max);
+// How many nodes such a coordinator reaches beside its own: each direct one has as many children at most.
+uint64_t nodes_within(uint64_t direct_nodes);
 
 // What those who joined tell of the number of hosts.
 class HostCount {

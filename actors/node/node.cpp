@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "actors/node/log.h"
 #include "actors/node/metrics_server.h"
 #include "actors/node/peer_links.h"
+#include "actors/node/relay_server.h"
 #include "actors/node/report.h"
 #include "actors/node/slab_table.h"
 #include "actors/node/stats.h"
@@ -55,7 +57,7 @@ class Node {
   Status open();
   Status take_place();
   Status take_descriptors();
-  Status check_hosts(const wire::JoinRanks& said);
+  Status check_hosts() const;
   Status start_coordinating();
   Status follow_coordinator();
   void try_address(bool by_root);
@@ -65,6 +67,7 @@ class Node {
   void wait_until_stopped();
   void stop();
   void drain(RoleKind role, std::chrono::steady_clock::time_point deadline);
+  void stop_transport(uint32_t drain_ms);
   void close();
 
   const NodeOptions options_;
@@ -80,11 +83,14 @@ class Node {
   std::string epoch_address_;        // where others reach the coordinator here
   std::string earlier_coordinator_;  // of this job; it may live
   HostCount hosts_;
-  uint64_t peers_max_ = kMaxPeers;  // for which there are descriptors
-  Status ended_by_;                 // not OK: what made the node stop by itself
+  uint64_t peers_max_ = 1;   // for which there are descriptors
+  uint64_t direct_max_ = 1;  // nodes that connect to the coordinator here
+  Status ended_by_;          // not OK: what made the node stop by itself
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<PeerLinks> links_;
+  std::unique_ptr<RelayServer> relay_;
+  RelayCounts relayed_;  // of the relay that was here
   std::unique_ptr<OperationRunner> runner_;
   std::unique_ptr<Activity> activity_;
   std::unique_ptr<NodeReport> report_;
@@ -108,28 +114,28 @@ Status Node::open() {
   return ok_status();
 }
 
-// For the coordinator, the trainers here, and where this node coordinates, every other host.
+// For the coordinator, the trainers here, and where this node coordinates, the others that connect to it.
 Status Node::take_descriptors() {
   DescriptorDemand demand;
   demand.listens = options_.coordinate;
-  demand.peers = options_.coordinate ? hosts_.hosts() - 1 : 1;
   demand.trainers = options_.expected_ranks.size();
-  SHOAL_ASSIGN_OR_RETURN(peers_max_,
-                         ensure_descriptors(demand, options_.coordinate ? kMaxPeers : demand.peers));
-  return ok_status();
+  uint64_t most = options_.coordinate ? options_.max_direct_nodes + kNodesInPassing : 1;
+  demand.peers = options_.coordinate ? std::min(hosts_.hosts() - 1, most) : 1;
+  SHOAL_ASSIGN_OR_RETURN(peers_max_, ensure_descriptors(demand, most));
+  direct_max_ = direct_nodes_within(options_.max_direct_nodes, peers_max_);
+  return options_.coordinate ? check_hosts() : ok_status();
 }
 
-// The coordinator's, as the roster gathers: whether all hosts of the job can be connected.
-Status Node::check_hosts(const wire::JoinRanks& said) {
-  if (!hosts_.joined(said) || hosts_.hosts() - 1 <= peers_max_) return ok_status();
-  DescriptorDemand demand;
-  demand.listens = true;
-  demand.peers = hosts_.hosts() - 1;
-  demand.trainers = options_.expected_ranks.size();
-  auto peers = ensure_descriptors(demand, demand.peers);
-  if (!peers.ok()) return peers.status().with_context(fmt::format("a job of {} hosts", hosts_.hosts()));
-  return Status(Code::refused, fmt::format("a job of {} hosts: {} nodes are the most that connect to one",
-                                           hosts_.hosts(), kMaxPeers));
+// The coordinator's: whether all hosts of the job can be reached, as far as is known.
+Status Node::check_hosts() const {
+  if (hosts_.hosts() - 1 <= nodes_within(direct_max_)) return ok_status();
+  std::string remedy = direct_max_ < options_.max_direct_nodes
+                           ? fmt::format("there are file descriptors for no more; {}", kDescriptorRemedy)
+                           : std::string("--max-direct-nodes raises it");
+  return Status(Code::refused,
+                fmt::format("the job has {} hosts or more, and a coordinator with {} direct nodes reaches {} "
+                            "beside its own: {}",
+                            hosts_.hosts(), direct_max_, nodes_within(direct_max_), remedy));
 }
 
 Status Node::take_place() {
@@ -146,8 +152,16 @@ Status Node::take_place() {
   transport.identity = identity_;
   transport.token = options_.token;
   if (options_.coordinate) transport.limits.peers = peers_max_;
+  RelayServer::Settings relay{transport, options_.expected_ranks.size(),
+                              [this](const std::string& line) { log_.info(line); }};
   transport_ = make_ucx_transport(std::move(transport));
-  links_ = std::make_unique<PeerLinks>(*transport_, options_.coordinate ? "" : options_.coordinator);
+  links_ =
+      std::make_unique<PeerLinks>(*transport_, options_.coordinate ? "" : options_.coordinator, direct_max_);
+  if (!options_.coordinate) {
+    relay_ = std::make_unique<RelayServer>(
+        std::move(relay), [this](Bytes message) { return links_->send_up(std::move(message)); });
+    links_->set_relay(relay_.get());
+  }
   SHOAL_RETURN_IF_ERROR(transport_->start(*links_));
   SHOAL_RETURN_IF_ERROR(options_.coordinate ? start_coordinating() : follow_coordinator());
   log_.info(fmt::format("job {}, generation {}, epoch {}, root {}", options_.job_id, identity_.generation,
@@ -184,7 +198,8 @@ Status Node::follow_coordinator() {
     }
     return must_stop();
   };
-  SHOAL_ASSIGN_OR_RETURN(Identity coordinator, links_->find_coordinator(kFindCoordinatorTimeoutMs, give_up));
+  SHOAL_ASSIGN_OR_RETURN(Identity coordinator,
+                         links_->find_coordinator(options_.find_coordinator_ms, give_up));
   identity_.generation = coordinator.generation;
   identity_.epoch = coordinator.epoch;
   return ok_status();
@@ -228,6 +243,7 @@ void Node::serve() {
   facts.pid = getpid();
   facts.world_size = options_.world_size;
   facts.expected_ranks = options_.expected_ranks;
+  facts.message_bytes_max = kMaxRelayedBytes;
   facts.times = options_.times;
   facts.retention = options_.retention;
   std::vector<std::unique_ptr<Role>> roles;
@@ -240,7 +256,8 @@ void Node::serve() {
   report_->set_host(host_.get());
   wiring_->connect(*host_, *server_);
   if (options_.coordinate) {
-    wiring_->check_joins([this](const wire::JoinRanks& said) { return check_hosts(said); });
+    wiring_->check_joins(
+        [this](const wire::JoinRanks& said) { return hosts_.joined(said) ? check_hosts() : ok_status(); });
   }
   links_->serve(*wiring_);
   transport_->set_generation(identity_.generation, identity_.epoch);
@@ -273,7 +290,7 @@ Status Node::run(const std::function<void(const std::string&)>& on_ready) {
     if (placed.ok()) placed = open_metrics();
   }
   if (!placed.ok()) {
-    if (transport_) transport_->stop(0);
+    stop_transport(0);
     return placed;
   }
   serve();
@@ -291,6 +308,7 @@ void Node::wait_until_stopped() {
   Clock::time_point busy_at = Clock::now();
   while (!must_stop()) {
     std::this_thread::sleep_for(kStopTick);
+    links_->look_for_coordinator();
     std::optional<EpochRecord> later = wiring_->superseded_by();
     if (later && later->job_id != options_.job_id) {
       ended_by_ =
@@ -300,7 +318,8 @@ void Node::wait_until_stopped() {
     }
     if (!options_.idle_exit && !later) continue;
     bool has_followers = options_.coordinate && !later && links_->peers_up() > 0;
-    bool is_idle = server_->attached() == 0 && slabs_.empty() && !has_followers;
+    bool has_children = relay_ && relay_->counts().children > 0;
+    bool is_idle = server_->attached() == 0 && slabs_.empty() && !has_followers && !has_children;
     if (!is_idle) busy_at = Clock::now();
     bool makes_way = is_idle && server_->is_wanted_by_another_job();
     if (makes_way || Clock::now() - busy_at >= std::chrono::milliseconds(options_.idle_exit_after_ms)) {
@@ -333,13 +352,23 @@ void Node::drain(RoleKind role, std::chrono::steady_clock::time_point deadline) 
   }
 }
 
+// Children first: what they were still to hear has come.
+void Node::stop_transport(uint32_t drain_ms) {
+  if (!transport_) return;
+  links_->set_relay(nullptr);
+  if (relay_) relayed_ = relay_->counts();
+  relay_.reset();
+  transport_->stop(drain_ms);
+}
+
 void Node::close() {
   bool is_hurried = must_stop_at_once();
   wiring_->refuse_clients();
   server_->close_all(is_hurried ? 0 : kFlushClientsMs);
-  transport_->stop(is_hurried ? 0 : kDrainTransportMs);
+  stop_transport(is_hurried ? 0 : kDrainTransportMs);
   metrics_.reset();
   NodeStats stats = report_->stats();
+  stats.relay = relayed_;
   wiring_->add_stats(&stats);
   report_->set_host(nullptr);
   host_.reset();

@@ -9,19 +9,24 @@
 #include <string_view>
 #include <vector>
 
+#include "actors/relay_tree.h"
 #include "actors/role.h"
 #include "base/bytes.h"
 #include "base/status.h"
 
 namespace shoal {
 
+inline constexpr uint32_t kFindCoordinatorTimeoutMs = 60'000;
+
 struct NodeOptions {
-  std::string root;                  // an existing folder; becomes a root (ROOT_ID) if it is none yet
-  std::string job_id;                // the generation's token
-  std::string name;                  // of this host, distinct in the job; default: host name
-  bool coordinate = false;           // host the Coordinator here
-  std::string coordinator;           // HOST:PORT of the coordinator; unused if coordinate
-  std::string listen;                // HOST:PORT; used if coordinate; port 0: any
+  std::string root;         // an existing folder; becomes a root (ROOT_ID) if it is none yet
+  std::string job_id;       // the generation's token
+  std::string name;         // of this host, distinct in the job; default: host name
+  bool coordinate = false;  // host the Coordinator here
+  std::string coordinator;  // HOST:PORT of the coordinator; unused if coordinate
+  uint32_t find_coordinator_ms = kFindCoordinatorTimeoutMs;  // then the node cannot run
+  std::string listen;                                        // HOST:PORT; used if coordinate; port 0: any
+  uint32_t max_direct_nodes = kDefaultDirectNodes;  // beyond them nodes go by way of relays; if coordinate
   bool take_over = false;            // coordinate although another job's coordinator is live on this root
   Bytes token;                       // the job's secret
   uint32_t world_size = 0;           // 0: from the first client

@@ -1,4 +1,6 @@
-// PeerLinks: the transport's sessions as roles see them, nodes with an id.
+// PeerLinks: the transport's sessions as roles see them, nodes with an id. Where there are more nodes than
+// connect to the coordinator, some of them are known by way of a relay (actors/relay_tree.h): roles see no
+// difference.
 #pragma once
 
 #include <condition_variable>
@@ -11,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "actors/link_messages.h"
+#include "actors/relay_tree.h"
 #include "actors/role.h"
 #include "transport/transport.h"
 
@@ -31,15 +35,24 @@ class PeerEvents {
   virtual void peer_refused(const std::string& address, const Status& why) = 0;
 };
 
+class RelayServer;
+
 class PeerLinks final : public TransportHandler {
  public:
   // `coordinator`: the address of its node, "" where it is this one. The session to it is kCoordinatorNode,
-  // every other one a number of its own.
-  PeerLinks(Transport& transport, std::string coordinator);
+  // every other one a number of its own. At the coordinator, `direct_max` nodes have sessions with it, and
+  // the rest goes by way of relays.
+  PeerLinks(Transport& transport, std::string coordinator, size_t direct_max = kDefaultDirectNodes);
 
   // Once, before which messages of peers are dropped and nothing is told; they are told again, in order, from
   // then on. `events` outlives the transport's stop.
   void serve(PeerEvents& events);
+
+  // What serves when the coordinator asks this node to be a relay; null: nothing does, or does any longer.
+  // Outlives its use here.
+  void set_relay(RelayServer* relay);
+  // To the coordinator, of the relay here. Code::busy: no room now; other errors: there is no session.
+  Status send_up(Bytes message);
 
   // Connects to the coordinator, again and again until the deadline. Its identity, with a known generation
   // and epoch, or Code::unavailable, refused or version, naming address and last cause. `give_up` is asked
@@ -56,9 +69,16 @@ class PeerLinks final : public TransportHandler {
   // Any thread; never blocks. What cannot be sent is dropped: roles resend. To a coordinator whose session
   // was lost: connects again, not more often than the back-off allows.
   void send(NodeId to, const WireMessage& message);
+  // Now and then: connects to a coordinator that was lost, where nothing else would soon.
+  void look_for_coordinator();
   size_t peers_up() const;
   std::vector<std::pair<NodeId, Identity>> peers() const;  // that are up, by their numbers
   uint64_t sends_dropped() const;
+  struct Reach {  // of the coordinator: nodes with a session of their own, and by way of relays
+    size_t direct = 0, relayed = 0;
+    size_t direct_most = 0, relayed_most = 0;  // at once, since the start
+  };
+  Reach reach() const;
 
   void on_peer_up(PeerId peer, const Identity& identity) override;
   void on_message(PeerId peer, Bytes message) override;
@@ -67,15 +87,34 @@ class PeerLinks final : public TransportHandler {
 
  private:
   std::optional<PeerId> session_to(NodeId to);
-  void leave_coordinator();
+  void wait_to_connect(uint32_t wait_ms);
+  void leave_coordinator(const Status& why);
   NodeId node_of(PeerId peer);
+  void admit(NodeId node, const Identity& identity);
+  void tell_up(NodeId node, const Identity& identity);
+  void tell_lost(NodeId node, const Status& why);
+  void send_link(NodeId to, const LinkMessage& message);
+  void on_link(PeerId peer, LinkMessage message);
+  void on_relay_word(NodeId relay, LinkMessage message);
+  void on_coordinator_word(LinkMessage message);
+  void go_by(const link::GoBy& said);
+  void child_came(NodeId relay, const link::ChildUp& child);
+  void hand_on(NodeId from, PeerId session, Bytes message);
 
   Transport& transport_;
+  const bool coordinates_;
   std::string coordinator_;
-  uint32_t epoch_ = 0;  // of the coordinator, where known
+  std::string via_;          // the relay's address, where this node was sent to one
+  bool is_welcome_ = false;  // the session with the coordinator is this node's place
+  bool told_up_ = false;     // the coordinator, to `events_`, and not as lost since
+  uint32_t epoch_ = 0;       // of the coordinator, where known
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   PeerEvents* events_ = nullptr;
+  RelayServer* relay_ = nullptr;
+  RelayTree tree_;
+  Reach most_;
+  std::map<NodeId, Identity> elsewhere_;  // was told to go by way of a relay, and has not left yet
   std::map<PeerId, NodeId> nodes_;
   std::map<NodeId, PeerId> sessions_;
   std::map<NodeId, Identity> up_;

@@ -56,6 +56,7 @@ NodeStats NodeReport::stats() const {
   NodeStats out;
   out.transport = transport_.stats();
   out.sends_dropped = links_.sends_dropped();
+  out.reach = links_.reach();
   if (const CafHost* host = host_.load()) out.host = host->stats();
   return out;
 }

@@ -30,6 +30,11 @@ std::string format_node_stats(const NodeStats& stats) {
   line("handshakes_refused", ucx.handshakes_refused);
   line("malformed_frames", ucx.malformed_frames);
   line("sends_dropped", stats.sends_dropped);
+  line("direct_nodes_most", stats.reach.direct_most);
+  line("relayed_nodes_most", stats.reach.relayed_most);
+  line("relay_messages_up", stats.relay.messages_up);
+  line("relay_messages_down", stats.relay.messages_down);
+  line("relay_dropped", stats.relay.dropped);
   line("events_handled", stats.host.events);
   line("messages_dropped", stats.host.wire_dropped);
   line("saves_committed", stats.saves_committed);

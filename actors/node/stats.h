@@ -5,6 +5,8 @@
 #include <string>
 
 #include "actors/caf/caf_host.h"
+#include "actors/node/peer_links.h"
+#include "actors/node/relay_server.h"
 #include "base/status.h"
 #include "transport/transport.h"
 
@@ -16,6 +18,8 @@ struct NodeStats {
   uint64_t saves_committed = 0;  // as coordinator
   uint64_t saves_aborted = 0;
   uint64_t sends_dropped = 0;
+  PeerLinks::Reach reach;  // of the coordinator here
+  RelayCounts relay;       // of the relay here
 };
 
 std::string format_node_stats(const NodeStats& stats);

@@ -26,9 +26,21 @@ class FakeTransport final : public Transport {
     connects.push_back(address);
     return ++last_peer;
   }
-  Status send(PeerId peer, Bytes) override {
+  Status send(PeerId peer, Bytes message) override {
     sent.push_back(peer);
+    auto said = decode_link(message);
+    if (said.ok() && *said) {
+      words.emplace_back(peer, **said);
+    }
     return ok_status();
+  }
+  // The last word of this kind, and the session that it went to.
+  template <class Word>
+  std::pair<PeerId, Word> last() const {
+    for (auto each = words.rbegin(); each != words.rend(); ++each) {
+      if (const auto* word = std::get_if<Word>(&each->second)) return {each->first, *word};
+    }
+    return {0, Word()};
   }
   void disconnect(PeerId peer, const Status& why) override { disconnected.emplace_back(peer, why); }
   void set_generation(uint32_t, uint32_t) override {}
@@ -36,6 +48,7 @@ class FakeTransport final : public Transport {
 
   std::vector<std::string> connects;
   std::vector<PeerId> sent;
+  std::vector<std::pair<PeerId, LinkMessage>> words;
   std::vector<std::pair<PeerId, Status>> disconnected;
   PeerId last_peer = 100;
 };
@@ -128,6 +141,7 @@ TEST(PeerLinks, FindTheCoordinatorOnceItHasItsEpoch) {
     ++asked;
     if (transport.last_peer == 101 && asked == 2) links.on_peer_up(101, identity_in_epoch(0));
     if (transport.last_peer == 102) links.on_peer_up(102, identity_in_epoch(5));
+    if (transport.last_peer == 102 && asked > 5) links.on_message(102, encode_link(link::Welcome{}));
     return false;
   });
   ASSERT_TRUE(found.ok()) << found.status().to_string();
@@ -169,6 +183,114 @@ TEST(PeerLinks, FollowALaterCoordinatorToItsAddressAndNoEarlierOne) {
   EXPECT_THAT(heard.from_nodes, ElementsAre(kCoordinatorNode));
   links.redirect(9, "no address");
   EXPECT_EQ(transport.connects.size(), 2u);
+}
+
+Bytes of(LinkMessage word) {
+  return encode_link(word);
+}
+Identity process(uint8_t number) {
+  Identity identity = identity_in_epoch(1);
+  identity.incarnation.bytes[0] = std::byte{number};
+  return identity;
+}
+
+// One direct node, in session 7, called 16, that serves as a relay; the coordinator has no more of its own.
+class LinksOfACoordinator : public ::testing::Test {
+ protected:
+  LinksOfACoordinator() {
+    links_.serve(heard_);
+    links_.on_peer_up(7, process(1));
+    links_.on_peer_up(8, process(2));
+    EXPECT_EQ(transport_.last<link::ServeAsRelay>().first, 7u);
+    EXPECT_EQ(transport_.last<link::GoBy>().first, 8u);
+    EXPECT_EQ(transport_.last<link::GoBy>().second.address, "") << "not ready yet";
+    links_.on_peer_lost(8, kGone);
+    links_.on_message(7, of(link::RelayReady{"relay:1", 10}));
+    links_.on_peer_up(9, process(2));
+    EXPECT_EQ(transport_.last<link::GoBy>().second.address, "relay:1");
+    EXPECT_THAT(heard_.up, ElementsAre(16)) << "roles hear nothing of who is sent on";
+  }
+  FakeTransport transport_;
+  Heard heard_;
+  PeerLinks links_{transport_, "", 1};
+};
+
+TEST_F(LinksOfACoordinator, KnowChildrenByNumbersOfTheirOwnAndReachThemThroughTheirRelay) {
+  links_.on_message(7, of(link::ChildUp{5, "b", process(2).incarnation}));
+  ASSERT_EQ(heard_.up.size(), 2u);
+  NodeId child = heard_.up.back();
+  EXPECT_NE(child, 16u);
+  EXPECT_EQ(transport_.last<link::ToChild>().second.message, of(link::Welcome{}));
+  links_.on_message(7, of(link::FromChild{5, encode_wire(pending())}));
+  links_.on_message(7, encode_wire(pending()));
+  EXPECT_THAT(heard_.from_nodes, ElementsAre(child, 16));
+  links_.send(child, pending());
+  EXPECT_EQ(transport_.last<link::ToChild>().first, 7u);
+  EXPECT_EQ(transport_.last<link::ToChild>().second.child, 5u);
+  EXPECT_EQ(transport_.last<link::ToChild>().second.message, encode_wire(pending()));
+  links_.on_message(7, of(link::ChildLost{5, "it died"}));
+  EXPECT_THAT(heard_.lost, ElementsAre(child));
+  links_.on_message(7, of(link::FromChild{5, encode_wire(pending())}));
+  EXPECT_EQ(heard_.from_nodes.size(), 2u) << "nobody is known by that number";
+  EXPECT_EQ(transport_.last<link::DropChild>().second.child, 5u);
+}
+
+TEST_F(LinksOfACoordinator, LoseTheChildrenOfARelayThatIsLost) {
+  links_.on_message(7, of(link::ChildUp{5, "b", process(2).incarnation}));
+  NodeId child = heard_.up.back();
+  links_.on_peer_lost(7, kGone);
+  EXPECT_THAT(heard_.lost, ElementsAre(16, child));
+  EXPECT_EQ(links_.peers_up(), 0u);
+}
+
+TEST_F(LinksOfACoordinator, DropAChildThatSendsNonsenseAndNotItsRelay) {
+  links_.on_message(7, of(link::ChildUp{5, "b", process(2).incarnation}));
+  links_.on_message(7, of(link::FromChild{5, Bytes(16, std::byte{0xff})}));
+  EXPECT_TRUE(transport_.disconnected.empty());
+  EXPECT_EQ(transport_.last<link::DropChild>().second.child, 5u);
+}
+
+TEST_F(LinksOfACoordinator, TakeNoWordOfWhoIsSentOn) {
+  links_.on_message(9, encode_wire({RoleKind::planner, RoleKind::coordinator,
+                                    std::make_shared<WireBody>(wire::Pending{.key = {1, 2, 3}})}));
+  EXPECT_TRUE(heard_.from_nodes.empty());
+  links_.on_message(9, encode_wire(pending()));
+  EXPECT_EQ(heard_.from_nodes.size(), 1u) << "but that of another coordinator";
+}
+
+TEST(PeerLinks, GoByWayOfARelayAndBackToTheCoordinatorWhenItIsLost) {
+  FakeTransport transport;
+  Heard heard;
+  PeerLinks links(transport, "c:1");
+  links.serve(heard);
+  links.send(kCoordinatorNode, pending());
+  links.on_peer_up(101, identity_in_epoch(1));
+  links.on_message(101, of(link::GoBy{"relay:1", ""}));
+  EXPECT_THAT(transport.connects, ElementsAre("c:1", "relay:1"));
+  EXPECT_TRUE(heard.lost.empty()) << "roles hear only where it leads";
+  links.on_peer_lost(101, kGone);
+  links.on_peer_up(102, identity_in_epoch(1));
+  links.on_message(102, encode_wire(pending()));
+  EXPECT_THAT(heard.from_nodes, ElementsAre(kCoordinatorNode));
+  links.on_peer_lost(102, kGone);
+  EXPECT_THAT(heard.lost, ElementsAre(kCoordinatorNode));
+  while (transport.connects.size() < 3) {
+    links.look_for_coordinator();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(transport.connects.back(), "c:1");
+}
+
+TEST(PeerLinks, TellThatTheCoordinatorIsLostWhereTheRelayIsNotReached) {
+  FakeTransport transport;
+  Heard heard;
+  PeerLinks links(transport, "c:1");
+  links.serve(heard);
+  links.look_for_coordinator();
+  links.on_peer_up(101, identity_in_epoch(1));
+  links.on_message(101, of(link::GoBy{"relay:1", ""}));
+  links.on_peer_lost(102, kGone);
+  EXPECT_THAT(heard.lost, ElementsAre(kCoordinatorNode));
 }
 
 TEST(PeerLinks, TellWhoWasRefused) {

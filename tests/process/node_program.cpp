@@ -57,6 +57,8 @@ shoal::NodeOptions parse(int count, char** arguments) {
     if (key == "ranks_here") {
       for (shoal::Rank rank = 0; rank < std::stoul(value); ++rank) options.expected_ranks.push_back(rank);
     }
+    if (key == "find_ms") options.find_coordinator_ms = static_cast<uint32_t>(std::stoul(value));
+    if (key == "max_direct_nodes") options.max_direct_nodes = static_cast<uint32_t>(std::stoul(value));
     if (key == "take_over") options.take_over = true;
     if (key == "stats") options.stats_file = value;
     if (key == "idle_ms") {

@@ -292,21 +292,31 @@ TEST(NodeProcess, RefusesAJobForWhichItHasTooFewDescriptors) {
   EXPECT_NE(smaller.address(), "") << "100 hosts are few enough";
 }
 
-// Descriptors for one other, since a host may have all these ranks; the first that joins has one.
-TEST(NodeProcess, RefusesTheRosterOfMoreHostsThanItHasDescriptorsFor) {
+// With one direct node, which has one child, a coordinator reaches two other hosts; a third one joins.
+TEST(NodeProcess, RefusesTheRosterOfMoreHostsThanItReaches) {
   Scratch scratch;
-  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=64", "nofile=515"});
+  NodeChild node(scratch.host("a"),
+                 {"root=" + scratch.root(), "job=job-1", "world=64", "ranks_here=32", "max_direct_nodes=1"});
   ASSERT_NE(node.address(), "");
-  NodeChild other(scratch.host("b"), {"root=" + scratch.root(), "job=job-1", "world=64", "name=b",
-                                      "coordinator=" + node.address()});
-  ASSERT_THAT(other.first_line(), StartsWith("ready"));
-  Trainer trainer(scratch, "b", 1, 64);
-  ASSERT_TRUE(trainer.opened.ok()) << trainer.opened.status().to_string();
-  auto saved = trainer.save(1);
-  ASSERT_TRUE(saved.ok()) << saved.status().to_string();
-  auto ended = saved->wait_committed(kPatience);
+  std::vector<std::unique_ptr<NodeChild>> others;
+  std::vector<std::unique_ptr<Trainer>> trainers;
+  std::optional<SaveHandle> save;
+  for (const char* host : {"b", "c"}) {
+    others.push_back(std::make_unique<NodeChild>(
+        scratch.host(host),
+        std::vector<std::string>{"root=" + scratch.root(), "job=job-1", "world=64",
+                                 std::string("name=") + host, "coordinator=" + node.address()}));
+    ASSERT_THAT(others.back()->first_line(), StartsWith("ready"));
+    trainers.push_back(std::make_unique<Trainer>(scratch, host, 32 + static_cast<Rank>(trainers.size()), 64));
+    ASSERT_TRUE(trainers.back()->opened.ok()) << trainers.back()->opened.status().to_string();
+    auto saved = trainers.back()->save(1);
+    ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+    save = *saved;
+  }
+  auto ended = save->wait_committed(kPatience);
   ASSERT_FALSE(ended.ok());
-  EXPECT_THAT(ended.status().message(), AllOf(HasSubstr("file descriptors"), HasSubstr("may have 515")));
+  EXPECT_THAT(ended.status().message(),
+              AllOf(HasSubstr("with 1 direct nodes reaches 2"), HasSubstr("--max-direct-nodes")));
 }
 
 TEST(NodeProcess, SaysWhyItCannotRun) {
