@@ -64,6 +64,7 @@ void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, Eff
   } else {
     return;
   }
+  if (coordinator_lost_) ask_root(key, save, out);
   timers_.cancel(&save.resend, out);
   save.resend =
       timers_.set(now + save.backoff.next(), out, [this, key](TimeNs then_now, EffectWriter& then_out) {
@@ -72,6 +73,21 @@ void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, Eff
         open->second.resend = 0;
         send_report(then_now, key, open->second, then_out);
       });
+}
+
+void ShardWriter::ask_root(const AttemptKey& key, Save& save, EffectWriter& out) {
+  if (save.asks_root) return;
+  save.asks_root = true;
+  operations_.start(operation::ReadDecision{key}, out,
+                    [this, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto found = saves_.find(key);
+                      if (found == saves_.end()) return;
+                      found->second.asks_root = false;
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      if (!decision.ok()) return;  // none yet, or not to be read now: asked again
+                      const bool committed = (*decision)->committed();
+                      settle(key, committed, committed ? "" : (*decision)->tombstone().cause, then_out);
+                    });
 }
 
 void ShardWriter::resend_all(TimeNs now, EffectWriter& out) {

@@ -56,6 +56,7 @@ class ShardWriter final : public Role {
     std::pair<size_t, size_t> reported;  // in the last report: ranks that have written, and that wait
     RosterId roster_id;                  // by which those that wait share it; zero: not heard yet
     bool partial_due = false;
+    bool asks_root = false;
     TimerId resend = 0, partial = 0, deadline = 0;
     Backoff backoff;
     PublishRetries retries;
@@ -131,6 +132,8 @@ class ShardWriter final : public Role {
   // --- the decision ---
   void on_message(TimeNs now, const WireBody& body, EffectWriter& out);
   // This node publishes the tombstone itself and obeys whatever stands. `cause`: where nothing failed here.
+  // The coordinator is lost, and may have decided before it was: what stands in the root is obeyed.
+  void ask_root(const AttemptKey& key, Save& save, EffectWriter& out);
   void give_up(const AttemptKey& key, const std::string& cause, EffectWriter& out);
   void publish_tombstone(const AttemptKey& key, const std::string& cause, EffectWriter& out);
   // Tells the clients, and tries again while that may help.

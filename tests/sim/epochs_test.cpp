@@ -110,6 +110,20 @@ TEST_F(Epochs, WithoutAnyCoordinatorEveryRankIsToldByItsNodesDeadline) {
   EXPECT_THAT(job_.trainers[0]->decided().at({1, 1}).outcome.message(), HasSubstr("heard no decision"));
 }
 
+TEST_F(Epochs, WhatACoordinatorDecidedBeforeItWasLostIsHeardFromTheRoot) {
+  host_.cut(0, true);  // what it decides, it tells nobody
+  save(1);
+  save(2);
+  run_for(1'000 * kMillisecond);
+  const Nonce nonce{};
+  Decision aborted{{1, 1, 1}, nonce, {}, 0, Tombstone{Tombstone::Reason::aborted, "rank 9 is unwell"}};
+  ASSERT_TRUE(publish_decision(host_.storage(), aborted).ok());
+  run_for(20'000 * kMillisecond);
+  expect_outcome(1, Code::aborted);
+  EXPECT_EQ(job_.trainers[3]->decided().at({1, 1}).outcome.message(), "rank 9 is unwell");
+  EXPECT_FALSE(job_.trainers[3]->decided().contains({2, 1})) << "that one is still open";
+}
+
 TEST_F(Epochs, AnotherJobThatTakesTheRootOverEndsEverySaveByItsName) {
   NodeFacts other = facts_of("x");
   other.generation = 2;
