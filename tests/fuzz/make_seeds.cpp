@@ -4,6 +4,7 @@
 //
 // Seeds are called seed-*; what a fuzzer found is put beside them under a name that says what it is.
 #include <fmt/format.h>
+#include <algorithm>
 
 #include <filesystem>
 #include <fstream>
