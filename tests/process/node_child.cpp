@@ -20,6 +20,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{60};
 constexpr std::chrono::milliseconds kTick{5};
+// Opened before a test becomes another user, who may not reach the build folder by its path.
+const int kProgram = open(SHOAL_TEST_NODE_PROGRAM, O_PATH | O_CLOEXEC);
 
 }  // namespace
 
@@ -35,7 +37,7 @@ NodeChild::NodeChild(const std::string& runtime_dir, std::vector<std::string> ar
     dup2(ends[1], 1);
     setenv("SHOAL_RUNTIME_DIR", runtime_dir.c_str(), 1);
     unsetenv("SHOAL_SOCKET");
-    execv(words[0], words.data());
+    fexecve(kProgram, words.data(), environ);
     _exit(127);
   }
   close(ends[1]);
