@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/link_messages.h"
 #include "actors/messages.h"
 #include "local/messages.h"
 #include "storage/record.h"
@@ -96,6 +97,14 @@ std::vector<WireBody> wire_bodies() {
           wire::PlanBy{key, nonce_of(9)}};
 }
 
+std::vector<LinkMessage> link_messages(const Bytes& between_roles) {
+  return {link::ServeAsRelay{2048},          link::RelayReady{"10.0.0.2:4000", 2048},
+          link::RelayFailed{"no port"},      link::GoBy{"10.0.0.2:4000", "full"},
+          link::ChildUp{3, "host-c", {}},    link::ChildLost{3, "no heartbeat for 2 s"},
+          link::FromChild{3, between_roles}, link::ToChild{3, between_roles},
+          link::DropChild{3, "it left"},     link::Welcome{}};
+}
+
 std::vector<LocalMessage> local_messages() {
   local::Staged staged;
   staged.step = 9;
@@ -167,13 +176,20 @@ int main(int argc, char** argv) {
   const fs::path corpus = argv[2];
   seeds_of_root(argv[1], corpus);
   int number = 0;
+  Bytes between_roles;
   for (const WireBody& body : wire_bodies()) {
     const auto shared = std::make_shared<const WireBody>(body);
     const WireMessage message{RoleKind::planner, RoleKind::coordinator, shared};
     const Bytes bytes = encode_wire(message);
     write_seed(corpus / "wire", fmt::format("{}", ++number), bytes);
-    if (number == 8) write_seed(corpus / "frame", "message", framed(FrameKind::message, bytes));
+    if (number == 8) {
+      between_roles = bytes;
+      write_seed(corpus / "frame", "message", framed(FrameKind::message, bytes));
+    }
   }
+  number = 0;
+  for (const LinkMessage& message : link_messages(between_roles))
+    write_seed(corpus / "wire", fmt::format("link-{}", ++number), encode_link(message));
   number = 0;
   for (const LocalMessage& message : local_messages())
     write_seed(corpus / "local", fmt::format("{}", ++number), encode_local(message));
