@@ -13,7 +13,8 @@ namespace shoal {
 
 // Exit statuses. Of `launch`: the worst of its trainers', or 1 where the node failed, 2 for bad arguments.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitDamaged = 1;   // verify, ls, show: something committed does not read back
+inline constexpr int kExitDamaged =
+    1;  // verify, ls, show, status: what may be a checkpoint does not read back
 inline constexpr int kExitUnusable = 2;  // bad arguments, no such root or step, a newer format, no permission
 inline constexpr int kExitNoNode = 1;    // status, top: no node runs here
 inline constexpr int kExitFailed = 1;    // node: it could not run, or not end cleanly

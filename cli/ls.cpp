@@ -64,7 +64,7 @@ constexpr const char* kFooter =
     "  undecided  being written, or left by a job that ended; invisible to load\n"
     "  aborted    never became a checkpoint; NOTE says why\n"
     "  deleted    was a checkpoint\n"
-    "  damaged    its decision does not read back\n"
+    "  damaged    its decision does not read back; above every checkpoint, none is the latest then\n"
     "SIZE of a checkpoint is that of its shards; of anything else, what still lies in its folder.\n"
     "TIME is UTC, by the clock of whoever decided. NOTE of a checkpoint: its tags, and whether it is pinned, "
     "being\n"
@@ -81,11 +81,10 @@ std::string cause_of(const AttemptView& view) {
   return view.decision && !view.committed() ? view.decision->tombstone().cause : "";
 }
 
+// nullptr also where that is not known.
 const AttemptView* latest_of(const std::vector<AttemptView>& views) {
-  for (auto view = views.rbegin(); view != views.rend(); ++view) {
-    if (view->committed()) return &*view;
-  }
-  return nullptr;
+  const AttemptView* newest = newest_checkpoint(views);
+  return newest != nullptr && newest->damage.ok() ? newest : nullptr;
 }
 
 std::string as_table(const std::vector<AttemptView>& views, const Marks& marks) {
@@ -124,6 +123,8 @@ nlohmann::ordered_json as_json(const OpenRoot& root, const std::vector<AttemptVi
   out["root"] = root.storage->describe();
   out["root_id"] = root.id.to_hex();
   out["omitted"] = omitted;
+  Status unknown = check_reads_back(newest_checkpoint(views));
+  if (!unknown.ok()) out["latest_unknown"] = unknown.message();
   out["attempts"] = nlohmann::ordered_json::array();
   const AttemptView* latest = latest_of(views);
   for (const AttemptView& view : views) {
@@ -168,6 +169,7 @@ int run_ls(const LsOptions& options) {
   fmt::print(
       "{}", options.json ? as_json(*root, *views, *marks, omitted).dump(2) + "\n" : as_table(*views, *marks));
   if (omitted != 0 && !options.json) fmt::print("{} older ones are not shown: --all or --last N\n", omitted);
+  if (Status unknown = check_reads_back(newest_checkpoint(*views)); !unknown.ok()) report_unusable(unknown);
   bool damaged =
       std::any_of(views->begin(), views->end(), [](const auto& view) { return !view.damage.ok(); });
   return damaged ? kExitDamaged : kExitOk;

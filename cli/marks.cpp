@@ -49,9 +49,9 @@ constexpr const char* kTagFooter =
 // The newest of the checkpoints asked for.
 Result<AttemptKey> choose_checkpoint(const OpenRoot& root, const AttemptChoice& choice) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, choice));
-  for (auto view = views.rbegin(); view != views.rend(); ++view) {
-    if (view->committed()) return view->key;
-  }
+  const AttemptView* newest = newest_checkpoint(views);
+  if (newest != nullptr && !newest->damage.ok()) return newest->damage;
+  if (newest != nullptr) return newest->key;
   return Status(Code::not_found,
                 fmt::format("root {}: there is no such checkpoint", root.storage->describe()));
 }

@@ -107,6 +107,8 @@ std::string root_text(const RootView& root) {
   if (root.latest) {
     out += fmt::format("the latest is {} at {}, {}\n", to_string(*root.latest),
                        utc_time(root.latest_unix_time_ns), human_bytes(root.latest_payload_bytes));
+  } else if (!root.latest_unknown.ok()) {
+    out += "the latest is not known\n";
   } else {
     out += "none yet\n";
   }
@@ -159,6 +161,9 @@ std::string as_text(const JobView& view, const EarlierView* before) {
   if (view.nodes.empty() && view.silent.empty()) out += "no node of this user runs on this host\n";
   // A node that runs knows more; its root is shown where none does.
   if (view.root && view.nodes.empty()) out += root_text(*view.root);
+  if (view.root && !view.nodes.empty() && !view.root->latest_unknown.ok()) {
+    out += fmt::format("damaged: {}\n", view.root->latest_unknown.message());
+  }
   return out;
 }
 

@@ -31,6 +31,8 @@ Result<RootView> view_root(const std::string& path) {
       out.undecided.push_back({attempt.key, attempt.info.files_bytes});
     }
   }
+  out.latest_unknown = check_reads_back(newest_checkpoint(attempts));
+  if (!out.latest_unknown.ok()) out.latest.reset();
   auto epoch = highest_epoch(*root.storage);
   if (epoch.ok()) out.coordinator = std::move(*epoch);
   return out;
@@ -140,6 +142,7 @@ nlohmann::ordered_json root_json(const RootView& root) {
     out["latest"]["unix_time_ns"] = root.latest_unix_time_ns;
     out["latest"]["payload_bytes"] = root.latest_payload_bytes;
   }
+  if (!root.latest_unknown.ok()) out["latest_unknown"] = root.latest_unknown.message();
   out["undecided"] = nlohmann::ordered_json::array();
   for (const UndecidedView& one : root.undecided) {
     out["undecided"].push_back(key_json(one.key));

@@ -34,6 +34,7 @@ struct RootView {  // what the files tell, whether a node runs or not
   std::string path;
   size_t attempts = 0, checkpoints = 0;
   std::optional<AttemptKey> latest;
+  Status latest_unknown;  // why `latest` cannot be told: a newer decision is damaged
   int64_t latest_unix_time_ns = 0;
   uint64_t latest_payload_bytes = 0;
   std::vector<UndecidedView> undecided;

@@ -172,6 +172,22 @@ Result<std::vector<AttemptView>> choose_attempts(const OpenRoot& root, const Att
                             choice.attempt.empty() ? "" : choice.attempt + " ", *choice.step));
 }
 
+const AttemptView* newest_checkpoint(const std::vector<AttemptView>& views) {
+  for (auto view = views.rbegin(); view != views.rend(); ++view) {
+    if (view->committed() || !view->damage.ok()) return &*view;
+  }
+  return nullptr;
+}
+
+Status check_reads_back(const AttemptView* newest) {
+  if (newest == nullptr || newest->damage.ok()) return ok_status();
+  return Status(
+      newest->damage.code(),
+      fmt::format("{}; it may be the newest checkpoint, so that `load latest` refuses: name another "
+                  "that `shoal ls` shows",
+                  newest->damage.message()));
+}
+
 uint64_t file_bytes_of(const Manifest& manifest) {
   uint64_t bytes = 0;
   for (const FileEntry& file : manifest.files) bytes += file.size;

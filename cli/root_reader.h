@@ -36,7 +36,7 @@ struct AttemptView {
   bool committed() const { return decision && decision->committed(); }
   std::string_view state_name() const;  // "committed", "aborted", "deleted", "undecided", "damaged"
 };
-// Ascending, as `latest` orders; the last committed one is the latest.
+// Ascending, as `latest` orders.
 Result<std::vector<AttemptView>> view_attempts(Storage& storage);
 // The newest `most` of them, and as many more as it takes to come to a checkpoint. *omitted: how many are
 // older; of these only names were read.
@@ -59,6 +59,12 @@ CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const 
 Status validate_choice(const AttemptChoice& choice);
 // Those that match, ascending; Code::not_found names what is not there.
 Result<std::vector<AttemptView>> choose_attempts(const OpenRoot& root, const AttemptChoice& choice);
+
+// The newest of them that is a checkpoint, or may be one since its decision does not read back; nullptr
+// without either. Where that one is damaged nobody knows which is the latest, and `load latest` refuses.
+const AttemptView* newest_checkpoint(const std::vector<AttemptView>& views);
+// OK where `newest` is a checkpoint or nullptr; otherwise its damage, and what to do.
+Status check_reads_back(const AttemptView* newest);
 
 uint64_t file_bytes_of(const Manifest& manifest);
 std::string attempt_name(const AttemptKey& key);  // "g3a1"

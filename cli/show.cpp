@@ -23,7 +23,8 @@ struct ShowOptions {
 
 constexpr const char* kFooter =
     "Without --step: the latest checkpoint. With --step alone: the newest checkpoint at that step, or\n"
-    "else the newest attempt at it, whatever became of it.\n"
+    "else the newest attempt at it, whatever became of it. A newer decision that does not read back is an\n"
+    "error by name, never passed over.\n"
     "\n"
     "Examples:\n"
     "  shoal show /checkpoints/run7\n"
@@ -201,16 +202,17 @@ nlohmann::ordered_json attempt_json(const OpenRoot& root, const AttemptView& vie
     out.update(manifest_json(view.decision->manifest()));
   } else if (view.decision) {
     out["cause"] = view.decision->tombstone().cause;
+  } else if (!view.damage.ok()) {
+    out["cause"] = view.damage.message();
   }
   return out;
 }
 
-// The newest checkpoint among them; without one, and where a step was named, the newest attempt.
+// The newest checkpoint among them, or what may be one and is damaged; without either, and where a step was
+// named, the newest attempt.
 Result<AttemptView> pick(const OpenRoot& root, const ShowOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, options.choice));
-  for (auto view = views.rbegin(); view != views.rend(); ++view) {
-    if (view->committed()) return std::move(*view);
-  }
+  if (const AttemptView* newest = newest_checkpoint(views)) return *newest;
   if (!options.choice.names_one()) {
     return Status(Code::not_found, fmt::format("root {} has no checkpoint yet", root.storage->describe()));
   }
@@ -222,16 +224,14 @@ int run_show(const ShowOptions& options) {
   if (!root.ok()) return report_unusable(root.status());
   auto view = pick(*root, options);
   if (!view.ok()) return report_unusable(view.status());
-  if (!view->damage.ok()) {
-    report_unusable(view->damage);
-    return kExitDamaged;
-  }
+  const bool is_damaged = !view->damage.ok();
+  if (is_damaged) report_unusable(options.choice.names_one() ? view->damage : check_reads_back(&*view));
   if (options.json) {
     fmt::print("{}\n", attempt_json(*root, *view).dump(2));
-  } else {
+  } else if (!is_damaged) {
     print_attempt(*root, *view);
   }
-  return kExitOk;
+  return is_damaged ? kExitDamaged : kExitOk;
 }
 
 }  // namespace

@@ -46,7 +46,8 @@ constexpr const char* kStatusFooter =
     "  shoal status --json | jq '.nodes[].last_commit'\n"
     "  shoal status /checkpoints/run7 --watch --json      one object a line, every second\n"
     "\n"
-    "Exit status: 0 a node answered; 1 no node runs here; 2 no such root, or bad arguments.";
+    "Exit status: 0 a node answered; 1 no node runs here, or ROOT's newest manifest is damaged; 2 no such\n"
+    "root, or bad arguments.";
 
 constexpr const char* kTopFooter =
     "Redraws what `shoal status` shows, with rates, until it is interrupted. 'shoal status --help' says "
@@ -57,7 +58,8 @@ constexpr const char* kTopFooter =
     "  shoal top /checkpoints/run7\n"
     "  shoal top --interval 0.2      every node of this user on this host\n"
     "\n"
-    "Exit status: 0 a node answered the last time; 1 no node runs here; 2 no such root, or bad arguments.";
+    "Exit status: 0 a node answered the last time; 1 no node runs here, or ROOT's newest manifest is\n"
+    "damaged; 2 no such root, or bad arguments.";
 
 void show(const StatusOptions& options, const JobView& view, const EarlierView* before, bool is_first) {
   if (options.json) {
@@ -82,7 +84,9 @@ int run_status(const StatusOptions& options) {
     if (earlier)
       before.emplace(EarlierView{*earlier, std::chrono::duration<double>(now - earlier_at).count()});
     show(options, *view, before ? &*before : nullptr, frame == 0);
-    exit_status = view->nodes.empty() ? kExitNoNode : kExitOk;
+    const bool is_latest_known = !view->root || view->root->latest_unknown.ok();
+    if (!is_latest_known && !options.watch) report_unusable(view->root->latest_unknown);
+    exit_status = view->nodes.empty() ? kExitNoNode : is_latest_known ? kExitOk : kExitDamaged;
     if (!options.watch || frame + 1 == options.frames || std::ferror(stdout) != 0) return exit_status;
     before.reset();
     earlier = std::move(*view);

@@ -65,6 +65,53 @@ TEST(Ls, ListsADamagedDecisionAndTheOthers) {
   EXPECT_EQ(count_lines(end.out), 6u);
 }
 
+TEST(ADamagedNewestManifest, IsNamedInsteadOfAnOlderLatest) {
+  const std::string manifest = "step-00000004/g2a1/manifest.shoal";
+  for (int64_t offset :
+       {int64_t{1}, int64_t{40}, static_cast<int64_t>(fs::file_size(kGolden + "/" + manifest))}) {
+    GoldenCopy copy;
+    copy.flip_bit_from_end(manifest, offset);
+    for (const char* command : {"ls", "show", "status"}) {
+      SCOPED_TRACE(std::string(command) + ", bit flipped " + std::to_string(offset) + " from the end");
+      ProcessEnd text = run_shoal({command, copy.root()}),
+                 as_json = run_shoal({command, copy.root(), "--json"});
+      for (const ProcessEnd& end : {text, as_json}) {
+        EXPECT_EQ(end.status, 1);
+        EXPECT_THAT(end.err, HasSubstr(copy.path(manifest)));
+        EXPECT_EQ(count_lines(end.err), 1u) << end.err;
+        EXPECT_THAT(end.out, Not(HasSubstr("committed *")));
+        EXPECT_THAT(end.out, Not(HasSubstr("the latest is step")));
+        EXPECT_THAT(end.out, Not(HasSubstr("step 1 (g1a1)")));
+      }
+      EXPECT_THAT(as_json.out, HasSubstr(copy.path(manifest)));
+    }
+    json listed = json::parse(run_shoal({"ls", copy.root(), "--json"}).out);
+    for (const json& attempt : listed["attempts"]) EXPECT_EQ(attempt["latest"], false);
+    EXPECT_THAT(listed["latest_unknown"].get<std::string>(), HasSubstr(manifest));
+    json shown = json::parse(run_shoal({"show", copy.root(), "--json"}).out);
+    EXPECT_EQ(shown["step"], 4);
+    EXPECT_EQ(shown["state"], "damaged");
+    json root = json::parse(run_shoal({"status", copy.root(), "--json"}).out)["root"];
+    EXPECT_TRUE(root["latest"].is_null());
+    EXPECT_THAT(root["latest_unknown"].get<std::string>(), HasSubstr(manifest));
+    EXPECT_EQ(run_shoal({"show", copy.root(), "--step", "1"}).status, 0) << "another may be named";
+  }
+}
+
+TEST(ADamagedNewestManifest, OfAStepIsNotPassedOverByATag) {
+  GoldenCopy copy;
+  fs::copy(copy.path("step-00000001/g1a1"), copy.path("step-00000001/g2a1"));
+  expect_one_line_error(run_shoal({"tag", copy.root(), "best", "--step", "1"}), "step-00000001/g2a1");
+}
+
+TEST(ADamagedOlderManifest, LeavesTheLatestWhatItIs) {
+  GoldenCopy copy;
+  copy.flip_bit_from_end("step-00000001/g1a1/manifest.shoal", 1);
+  EXPECT_THAT(run_shoal({"ls", copy.root()}).out, HasSubstr("committed *"));
+  EXPECT_THAT(run_shoal({"show", copy.root()}).out, HasSubstr("step 4 (g2a1)"));
+  EXPECT_THAT(run_shoal({"status", copy.root()}).out, HasSubstr("the latest is step 4"));
+}
+
 TEST(Ls, ListsWhatCannotBeReadAndTheOthers) {
   GoldenCopy copy;
   const std::string link = "step-00000001/g1a1/manifest.shoal";

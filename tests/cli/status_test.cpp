@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "tests/actors/prometheus_text.h"
+#include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
@@ -110,6 +111,18 @@ TEST_F(StatusTest, ShowsASaveInFlightAndTheRankThatItWaitsFor) {
   ProcessEnd text = run_shoal({"status", root()}, options());
   EXPECT_THAT(text.out, HasSubstr("WAITS FOR"));
   EXPECT_THAT(text.out, HasSubstr(" rank "));
+}
+
+TEST_F(StatusTest, NamesADamagedNewestManifestBesideTheNodeThatRuns) {
+  RunningJob running(job(), options());
+  ASSERT_TRUE(running.wait_for_output("up"));
+  const std::string manifest = root() + "/step-00000001/g1a1/manifest.shoal";
+  flip_bit_at(manifest, -1, std::ios::end);
+  ProcessEnd end = run_shoal({"status", root()}, options());
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.out, HasSubstr("no save in flight"));
+  EXPECT_THAT(end.out, HasSubstr("damaged: " + manifest));
+  EXPECT_THAT(end.err, HasSubstr(manifest));
 }
 
 TEST_F(StatusTest, EachNodeOfAJobTellsItsPart) {
