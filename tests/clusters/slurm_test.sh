@@ -88,8 +88,8 @@ for _ in $(seq 900); do
   state=$(on h0 scontrol show job "$job" -o 2>/dev/null |
     grep -o 'JobState=[A-Z_]*\|Restarts=[0-9]*' | tr '\n' ' ')
   [[ $state == *COMPLETED* || $state == *FAILED* ]] && break
-  # A requeued job would rest for two minutes; but before the second in which it was requeued has passed, a slurmd
-  # takes the new credential for the one that the requeue revoked.
+  # A requeued job would rest for two minutes; but before the second in which it was requeued has passed, a
+  # slurmd takes the new credential for the one that the requeue revoked.
   if [[ $state == *PENDING*Restarts=1* ]]; then
     sleep 2
     on h0 scontrol update "JobId=$job" StartTime=now 2>/dev/null || true
