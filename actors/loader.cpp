@@ -343,8 +343,10 @@ class Loader final : public Role {
                   out);
     }
     Locator locator(manifest.world, manifest.options);
-    if (Status status = compare_targets(locator, load.request.targets); !status.ok())
-      return fail(id, status, out);
+    if (Status status = compare_targets(locator, load.request.targets); !status.ok()) {
+      return fail(
+          id, status.with_context(to_string(load.decision->key) + " does not hold what is asked of it"), out);
+    }
     auto plan = plan_reads(locator, *load.decision, load.request.targets);
     if (!plan.ok()) return fail(id, plan.status(), out);
     if (plan->objects.empty()) return read_all(id, std::move(plan->reads), out);

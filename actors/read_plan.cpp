@@ -8,7 +8,7 @@
 namespace shoal {
 namespace {
 
-constexpr size_t kDifferencesNamed = 20;
+constexpr size_t kDifferencesNamed = 4;
 
 std::string describe_value(LayoutEntry::Kind kind, DType dtype, const Dims& shape) {
   if (kind == LayoutEntry::Kind::object) return "an object";

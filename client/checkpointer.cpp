@@ -354,6 +354,7 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& state, const LoadOp
   if (!load_options.step) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
   LoadOptions chosen = load_options;
   std::optional<AttemptKey> chosen_key;
+  std::vector<std::string> missing;
   if (load_options.allow_missing) {
     // First which checkpoint it is and what it has; then the values that it has.
     Placer nothing(target, {});
@@ -361,11 +362,13 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& state, const LoadOp
     chosen.step = metadata.key.step;
     chosen_key = metadata.key;
     std::erase_if(wanted, [&](uint32_t entry) {
-      const std::string fqn = target.fqn_of(entry);
+      std::string fqn = target.fqn_of(entry);
       const auto& stored = metadata.state_dict_metadata;
       auto found = std::lower_bound(stored.begin(), stored.end(), fqn,
                                     [](const TensorMetadata& a, const std::string& b) { return a.fqn < b; });
-      return found == stored.end() || found->fqn != fqn;
+      const bool is_missing = found == stored.end() || found->fqn != fqn;
+      if (is_missing) missing.push_back(std::move(fqn));
+      return is_missing;
     });
   }
   Placer placer(target, std::move(wanted));
@@ -374,7 +377,7 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& state, const LoadOp
     return Status(Code::aborted, fmt::format("{} was committed while {} was loaded; load again",
                                              to_string(metadata.key), to_string(*chosen_key)));
   }
-  return LoadResult{std::move(metadata), placer.bytes_placed(), seconds_since(begun)};
+  return LoadResult{std::move(metadata), placer.bytes_placed(), seconds_since(begun), std::move(missing)};
 }
 
 }  // namespace shoal

@@ -133,6 +133,7 @@ struct LoadResult {
   Metadata metadata;
   uint64_t bytes_loaded = 0;
   double seconds = 0;
+  std::vector<std::string> missing;  // what allow_missing left untouched, in the order of the layout
 };
 
 class Checkpointer {

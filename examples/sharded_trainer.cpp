@@ -29,6 +29,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kCommitPatience{5};
+constexpr size_t kMissingNamed = 4;
 constexpr double kWaitWorthTelling = 1e-3;  // seconds
 
 struct TrainerOptions {
@@ -91,10 +92,10 @@ class Trainer {
     state_->clear();
     LoadOptions load_options;
     if (options_.load != "latest") load_options.step = std::stoull(options_.load);
-    load_options.allow_missing =
-        true;  // objects of ranks that the saving job did not have; check() sees the rest
+    load_options.allow_missing = true;  // objects of ranks that the saving job did not have
     SHOAL_ASSIGN_OR_RETURN(LoadResult loaded, checkpointer_->load(state_->state_dict(), load_options));
     uint64_t step = loaded.metadata.key.step;
+    SHOAL_RETURN_IF_ERROR(check_missing(loaded));
     SyntheticState::Check check = state_->check(step, loaded.metadata.world_size);
     if (check.first_difference) {
       return Status(Code::corrupt,
@@ -106,6 +107,19 @@ class Trainer {
         fmt::format(R"({{"event":"load","rank":{},"step":{},"bytes":{},"seconds":{:.6f},"elements":{}}})",
                     checkpointer_options_.rank, step, loaded.bytes_loaded, loaded.seconds, check.elements));
     return ok_status();
+  }
+
+  Status check_missing(const LoadResult& loaded) const {
+    std::string report;
+    size_t missing = 0;
+    for (const std::string& fqn : loaded.missing) {
+      if (state_->may_lack(fqn, loaded.metadata.world_size)) continue;
+      if (++missing <= kMissingNamed) report += fmt::format("{}'{}'", missing == 1 ? "" : ", ", fqn);
+    }
+    if (missing == 0) return ok_status();
+    if (missing > kMissingNamed) report += fmt::format(" and {} more", missing - kMissingNamed);
+    return Status(Code::not_found,
+                  fmt::format("{} lacks {}: other flags made it", to_string(loaded.metadata.key), report));
   }
 
   Status save(uint64_t step) {

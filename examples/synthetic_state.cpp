@@ -269,6 +269,10 @@ SyntheticState::Check SyntheticState::check(uint64_t step, uint32_t saved_world_
   return check;
 }
 
+bool SyntheticState::may_lack(const std::string& fqn, uint32_t saved_world_size) const {
+  return rank_ >= saved_world_size && fqn == rank_fqn(kRandomState, rank_);
+}
+
 void SyntheticState::copy_tensors(MutableByteView to, uint64_t bytes) const {
   uint64_t done = 0;
   for (const auto& tensor : tensors_) {

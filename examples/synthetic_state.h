@@ -52,6 +52,9 @@ class SyntheticState {
   // `saved_world_size`: a rank beyond it finds no object of its own in the checkpoint.
   Check check(uint64_t step, uint32_t saved_world_size) const;
 
+  // Whether a checkpoint of so many ranks rightly lacks this value: an object of this rank's own.
+  bool may_lack(const std::string& fqn, uint32_t saved_world_size) const;
+
   // Copies `bytes` of tensors to `to`, which has held_bytes(): what a save copies, without a save.
   void copy_tensors(MutableByteView to, uint64_t bytes) const;
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
@@ -12,14 +13,16 @@
 namespace shoal {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 
 class TrainerTest : public testing::Test {
  protected:
   std::vector<std::string> command(int ranks, const std::vector<std::string>& arguments) const {
     std::vector<std::string> out = {
         SHOAL_PROGRAM, "launch",      "--root",    root(), "-n",       std::to_string(ranks),
-        "--",          SHOAL_TRAINER, "--layers",  "3",    "--hidden", "64",
+        "--",          SHOAL_TRAINER, "--layers",  layers, "--hidden", hidden,
         "--vocab",     "1000",        "--context", "33"};
     out.insert(out.end(), arguments.begin(), arguments.end());
     return out;
@@ -31,10 +34,18 @@ class TrainerTest : public testing::Test {
     return run_process(command(ranks, arguments), options());
   }
   std::string root() const { return folder_.path() + "/root"; }
+  std::string layers = "3", hidden = "64";
 
  private:
   TemporaryFolder folder_;
 };
+
+std::string errors_of_rank_0(const ProcessEnd& end) {
+  std::istringstream lines(end.err);
+  std::string line;
+  while (std::getline(lines, line) && line.rfind("rank 0: ", 0) != 0) continue;
+  return line;
+}
 
 TEST_F(TrainerTest, WhatAnyShardingSavedAnyOtherLoadsBitForBit) {
   const std::vector<std::pair<std::string, int>> loads = {{"tp", 1}, {"pipeline", 4}, {"fsdp+tp", 6}};
@@ -83,6 +94,29 @@ TEST_F(TrainerTest, ANodeKilledInTheMiddleCostsNoSave) {
   EXPECT_EQ(end.status, 0) << end.err;
   EXPECT_THAT(end.err, HasSubstr("starting it again (1 of 5 times)"));
   for (const char* step : {"1", "6"}) EXPECT_EQ(train(3, {"--load", step}).status, 0) << step;
+}
+
+TEST_F(TrainerTest, WhatTheCheckpointLacksIsNamedAndNotCalledDamage) {
+  ASSERT_EQ(train(2, {"--save-steps", "7"}).status, 0);
+  layers = "5";
+  ProcessEnd end = train(2, {"--load", "latest"});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.err, HasSubstr("step 7 (g1a1) lacks "));
+  EXPECT_THAT(end.err, HasSubstr("'model.transformer.h.3.attn.c_attn.bias'"));
+  EXPECT_THAT(end.err, ContainsRegex("and [0-9]+ more"));
+  EXPECT_THAT(end.err, Not(HasSubstr("corrupt")));
+  EXPECT_LT(errors_of_rank_0(end).size(), 400u) << end.err;
+}
+
+TEST_F(TrainerTest, AnotherShapeIsToldWithBothInFewWords) {
+  ASSERT_EQ(train(2, {"--save-steps", "7"}).status, 0);
+  hidden = "128";
+  ProcessEnd end = train(2, {"--load", "latest"});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr("step 7 (g1a1)"));
+  EXPECT_THAT(end.err, HasSubstr("F32[192] in the checkpoint, F32[384] here"));
+  EXPECT_THAT(end.err, ContainsRegex("and [0-9]+ more"));
+  EXPECT_LT(errors_of_rank_0(end).size(), 600u) << end.err;
 }
 
 TEST_F(TrainerTest, ALoadWithoutACheckpointSaysSo) {

@@ -245,7 +245,9 @@ TEST_F(Load, LeavesWhatTheCheckpointLacksWhereThatIsAllowed) {
   node_.send(local::Found{second.request_id, ok_status(), stored({kX})});
   send_batch(second, 0, false);
   node_.send(local::LoadDone{second.request_id, ok_status()});
-  EXPECT_TRUE(loading.get().ok());
+  auto loaded = loading.get();
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->missing, std::vector<std::string>{"o"});
   EXPECT_EQ(memory_[3], 4u);
   EXPECT_EQ(object_, before);
 }
