@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <set>
@@ -35,12 +36,36 @@ Result<bool> is_catalog_news(const std::optional<CatalogEntry>& before, const Ca
 
 namespace {
 
+// Nothing deletes the newest decision in the course of things, and keys above those that a root has may be
+// used again: what the catalog remembers there is of another past.
+Status check_same_past(const std::vector<CatalogEntry>& entries, const std::set<AttemptKey>& there,
+                       const std::optional<AttemptKey>& newest) {
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (newest && entry->key <= *newest) break;
+    if (entry->state == AttemptInfo::State::deleted || there.contains(entry->key)) continue;
+    return Status(Code::refused,
+                  fmt::format("it remembers {}, newer than all that the root holds: the root was put back "
+                              "from an older copy, or that was removed by hand",
+                              to_string(entry->key)));
+  }
+  return ok_status();
+}
+
 // Checkpoints that the catalog knows and the root no longer has a folder of were deleted, by whomever.
 Result<uint64_t> record_gone(Catalog& catalog, const AttemptList& listed) {
   std::set<AttemptKey> there;
-  for (const AttemptInfo& info : listed.attempts) there.insert(info.key);
-  for (const auto& [key, why] : listed.damaged) there.insert(key);
+  std::optional<AttemptKey> newest;  // of those decided
+  auto add_decided = [&](const AttemptKey& key) { newest = newest ? std::max(*newest, key) : key; };
+  for (const AttemptInfo& info : listed.attempts) {
+    there.insert(info.key);
+    if (info.state != AttemptInfo::State::undecided) add_decided(info.key);
+  }
+  for (const auto& [key, why] : listed.damaged) {
+    there.insert(key);
+    add_decided(key);
+  }
   SHOAL_ASSIGN_OR_RETURN(std::vector<CatalogEntry> entries, catalog.list());
+  SHOAL_RETURN_IF_ERROR(check_same_past(entries, there, newest));
   uint64_t recorded = 0;
   for (const CatalogEntry& entry : entries) {
     if (entry.state != AttemptInfo::State::committed || there.contains(entry.key)) continue;

@@ -48,6 +48,8 @@ std::unique_ptr<Catalog> make_memory_catalog();  // the same contract, for simul
 
 // Brings the catalog up to date with the root: records every decision that it lacks, but for damaged ones
 // (list_attempts names these), and that checkpoints are deleted of which nothing is left. Returns how many.
+// Code::refused where the catalog says other than the root, or remembers newer decisions than the root has:
+// it is to be made anew.
 Result<uint64_t> catch_up(Catalog& catalog, Storage& storage);
 
 }  // namespace shoal

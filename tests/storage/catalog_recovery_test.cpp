@@ -142,6 +142,30 @@ TEST_F(CatalogRecovery, BelievesTheRootWhereTheCatalogSaysOtherwise) {
   EXPECT_TRUE(fs::exists(path_ + ".aside"));
 }
 
+// The root of a job that went on after a backup, and was then put back from it.
+TEST_F(CatalogRecovery, NoticesARootPutBackFromAnOlderCopyAtTheFirstStart) {
+  const AttemptKey later = {2, 31, 1};
+  {
+    auto catalog = open(path_);
+    ASSERT_OK(catalog.status());
+    ASSERT_OK((*catalog)->record(sample_tombstone({2, 50, 1})));
+    ASSERT_OK((*catalog)->record(sample_manifest(later)));
+  }
+  {
+    auto opened = open(path_);
+    ASSERT_OK(opened.status());
+    expect_whole(**opened);
+    ASSERT_EQ(warnings_.size(), 1u);
+    EXPECT_THAT(warnings_[0], HasSubstr("put back from an older copy"));
+    ASSERT_OK((*opened)->record(sample_tombstone(later))) << "the same key, decided otherwise this time";
+    ASSERT_OK(publish_decision(*root_, sample_tombstone(later)).status());
+  }
+  auto again = open(path_);
+  ASSERT_OK(again.status());
+  EXPECT_EQ((*(*again)->find(later))->state, AttemptInfo::State::aborted);
+  EXPECT_EQ(warnings_.size(), 1u) << "said once; now also: " << warnings_.back();
+}
+
 TEST_F(CatalogRecovery, KeepsOneDamagedCatalogAside) {
   for (int i = 0; i < 3; ++i) {
     { ASSERT_OK(open(path_).status()); }
