@@ -62,7 +62,8 @@ void print_collected(const Collected& collected) {
     fmt::print("{}: undecided, left alone: {}\n", to_string(item.key), item.why);
   }
   for (const auto& [what, why] : collected.failed) fmt::print("{}: FAILED: {}\n", what, why.to_string());
-  fmt::print("{} checkpoints deleted, {} freed\n", collected.deleted.size() + collected.held.size(),
+  fmt::print("{} deleted, {} freed\n",
+             counted(collected.deleted.size() + collected.held.size(), "checkpoint"),
              human_bytes(collected.freed_bytes()));
 }
 
@@ -96,7 +97,7 @@ void print_plan(const RetentionPlan& plan) {
   }
   for (const auto& [key, why] : plan.damaged)
     fmt::print("{}: left alone: {}\n", to_string(key), why.to_string());
-  fmt::print("{} checkpoints would be deleted, {} kept\n", plan.remove.size(), plan.keep.size());
+  fmt::print("{} would be deleted, {} kept\n", counted(plan.remove.size(), "checkpoint"), plan.keep.size());
 }
 
 ordered_json plan_json(const OpenRoot& root, const RetentionPlan& plan) {

@@ -21,6 +21,7 @@
 #include "cli/launcher.h"
 #include "cli/node_times.h"
 #include "cli/retention_flags.h"
+#include "cli/root_reader.h"
 #include "client/job_environment.h"
 #include "local/socket.h"
 
@@ -38,7 +39,7 @@ struct LaunchFlags {
   std::optional<uint32_t> world_size, first_rank;
   std::string coordinator, root, job_id, token_file, catalog_dir, stats_file, metrics;
   uint16_t master_port = 0;
-  bool kill_on_failure = false, tag_output = false, take_over = false;
+  bool resume = false, kill_on_failure = false, tag_output = false, take_over = false;
   RoleTimes times;
   uint32_t max_direct_nodes = 0;  // 0: the node's own default
   RetentionPolicy retention;
@@ -59,6 +60,7 @@ constexpr const char* kFooter =
     "\n"
     "Examples:\n"
     "  shoal launch -n 4 --root /checkpoints/run7 -- ./trainer --layers 12\n"
+    "  shoal launch -n 4 --root /checkpoints/run7 --resume -- ./trainer --load latest\n"
     "  shoal launch -n 8 --nnodes 2 --node-rank 0 --coordinator 10.0.0.1:7070 --job-id job-1 \\\n"
     "               --token-file ~/.job-token --root /checkpoints/run7 -- ./trainer     on 10.0.0.1\n"
     "  the same with --node-rank 1                                                      on the other host\n"
@@ -104,6 +106,17 @@ Status make_root(const std::string& root) {
                 fmt::format("root {} cannot be made: {}", root, std::strerror(errno)));
 }
 
+// What a job that is to go on would load as the latest is there, and its decision reads back.
+Status check_can_resume(const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(OpenRoot root, open_root_for_reading(path));
+  AttemptChoice newest;
+  newest.newest_only = true;
+  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, newest));
+  const AttemptView* latest = newest_checkpoint(views);
+  if (latest != nullptr) return check_reads_back(latest);
+  return Status(Code::not_found, fmt::format("root {} has no checkpoint to go on from", path));
+}
+
 // A port that is free now, for MASTER_PORT of a job on this host alone.
 uint16_t free_port() {
   OwnedFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -142,6 +155,7 @@ class PlanMaker {
     if (token.empty() && flags_.nodes > 1) {
       return invalid(fmt::format("--nnodes needs the job's token: --token-file or {}", kTokenVariable));
     }
+    if (flags_.resume) SHOAL_RETURN_IF_ERROR(check_can_resume(flags_.root));
     SHOAL_RETURN_IF_ERROR(make_root(flags_.root));
     std::error_code error;
     root_ = std::filesystem::canonical(flags_.root, error).string();
@@ -262,6 +276,8 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_option("--root", flags->root, "Folder of the run; made, if the folder it lies in exists")
       ->envname("SHOAL_ROOT")
       ->required();
+  command->add_flag("--resume", flags->resume,
+                    "Start nothing and make no folder unless the root holds a checkpoint to go on from");
   command->add_option("--nnodes", flags->nodes, "Hosts of the job")
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();

@@ -114,7 +114,7 @@ Status Launcher::wait_for_node() {
       ssize_t size = read(node_ready_.get(), buffer, sizeof buffer);
       if (size > 0) node_line_.append(buffer, static_cast<size_t>(size));
       if (node_line_.find('\n') != std::string::npos) return ok_status();
-      if (size == 0) return Status(Code::unavailable, "the node ended before it was ready; it has said why");
+      if (size == 0) return ended_before_ready();
     }
     if (Clock::now() >= deadline) {
       return Status(Code::deadline_exceeded,
@@ -122,6 +122,14 @@ Status Launcher::wait_for_node() {
     }
   }
   return ok_status();
+}
+
+Status Launcher::ended_before_ready() {
+  node_ready_ = OwnedFd();
+  while (!node_.wait_status) handle_events(-1, std::nullopt);
+  std::string how = describe_end(*node_.wait_status);
+  if (WIFEXITED(*node_.wait_status)) how += "; it has said why";
+  return Status(Code::unavailable, "the node ended before it was ready: " + how);
 }
 
 Status Launcher::start_trainers() {
@@ -232,7 +240,7 @@ void Launcher::reap() {
 }
 
 void Launcher::on_node_end() {
-  if (node_is_stopping_) return;
+  if (node_is_stopping_ || !node_was_ready_) return;
   const std::string how = describe_end(*node_.wait_status);
   const bool is_wanted = node_was_ready_ && any_trainer() && !is_ending_;
   if (is_wanted && node_restarts_ < kMaxNodeRestarts) {

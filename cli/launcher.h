@@ -60,6 +60,7 @@ class Launcher {
 
   Status start_node();
   Status wait_for_node();
+  Status ended_before_ready();
   Status start_trainers();
   Status start_trainer(uint32_t local_rank);
   void on_node_end();

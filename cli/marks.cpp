@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cli/collected_report.h"
@@ -14,7 +15,7 @@ namespace {
 
 struct MarkOptions {
   std::string root;
-  std::string name;  // of a tag, or of a pin to be removed
+  std::optional<std::string> name;  // of a tag, or of a pin to be removed
   AttemptChoice choice;
   std::string note;
   bool remove = false, move = false, json = false;
@@ -123,9 +124,9 @@ int remove_named(const OpenRoot& root, MarkKind kind, const std::string& name) {
 int run_pin(const MarkOptions& options) {
   auto root = open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
-  if (!options.name.empty()) {
-    Status valid = validate_component(options.name);
-    return valid.ok() ? remove_named(*root, MarkKind::pin, options.name) : report_unusable(valid);
+  if (options.name) {
+    Status valid = validate_component(*options.name);
+    return valid.ok() ? remove_named(*root, MarkKind::pin, *options.name) : report_unusable(valid);
   }
   if (!options.choice.names_one()) return print_marks(*root, MarkKind::pin, options.json);
   auto key = choose_checkpoint(*root, options.choice);
@@ -159,17 +160,21 @@ Status put_tag(const OpenRoot& root, const MarkOptions& options, const Mark& tag
 int run_tag(const MarkOptions& options) {
   auto root = open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
-  if (options.name.empty()) return print_marks(*root, MarkKind::tag, options.json);
-  Status valid = validate_tag(options.name);
+  if (!options.name) {
+    if (!options.choice.names_one() && !options.remove)
+      return print_marks(*root, MarkKind::tag, options.json);
+    return report_unusable(Status(Code::invalid_argument, "a tag's name is needed: shoal tag ROOT NAME"));
+  }
+  Status valid = validate_tag(*options.name);
   if (!valid.ok()) return report_unusable(valid);
-  if (options.remove) return remove_named(*root, MarkKind::tag, options.name);
+  if (options.remove) return remove_named(*root, MarkKind::tag, *options.name);
   if (!options.choice.names_one()) {
     return report_unusable(
         Status(Code::invalid_argument, "--step is needed: which checkpoint is to be tagged"));
   }
   auto key = choose_checkpoint(*root, options.choice);
   if (!key.ok()) return report_unusable(key.status());
-  Mark tag = make_mark(options.name, *key, options.note);
+  Mark tag = make_mark(*options.name, *key, options.note);
   Status status = put_tag(*root, options, tag);
   if (!status.ok()) return report_unusable(status);
   print_made(options, tag, "tagged");

@@ -85,7 +85,11 @@ Status parse_ranks(const std::string& text, std::vector<Rank>* ranks) {
 
 Status complete(NodeFlags* flags) {
   NodeOptions& node = flags->node;
-  if (node.job_id.empty()) return Status(Code::invalid_argument, "--job-id or SHOAL_JOB_ID is needed");
+  if (node.job_id.empty())
+    return Status(
+        Code::invalid_argument,
+        "--job-id or SHOAL_JOB_ID is needed: the same as the trainers', new for each incarnation of the "
+        "job");
   if (!flags->ranks.empty()) SHOAL_RETURN_IF_ERROR(parse_ranks(flags->ranks, &node.expected_ranks));
   if (node.world_size > 0 && !node.expected_ranks.empty() && node.expected_ranks.back() >= node.world_size) {
     return Status(Code::invalid_argument,

@@ -102,8 +102,8 @@ std::string errors(const NodeStatus& node) {
 }
 
 std::string root_text(const RootView& root) {
-  std::string out =
-      fmt::format("root {}: {} attempts, {} checkpoints; ", root.path, root.attempts, root.checkpoints);
+  std::string out = fmt::format("root {}: {}, {}; ", root.path, counted(root.attempts, "attempt"),
+                                counted(root.checkpoints, "checkpoint"));
   if (root.latest) {
     out += fmt::format("the latest is {} at {}, {}\n", to_string(*root.latest),
                        utc_time(root.latest_unix_time_ns), human_bytes(root.latest_payload_bytes));

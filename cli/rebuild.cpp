@@ -82,18 +82,19 @@ void print_report(const OpenRoot& root, const std::string& catalog, const Catalo
     fmt::print("{}: damaged: {}\n", to_string(key), status.message());
   }
   for (const AttemptInfo& info : report.undecided) {
-    fmt::print("{}: undecided: {} in {} files\n", to_string(info.key), human_bytes(info.files_bytes),
-               info.leftover_files);
+    fmt::print("{}: undecided: {} in {}\n", to_string(info.key), human_bytes(info.files_bytes),
+               counted(info.leftover_files, "file"));
   }
   for (const CatalogEntry& entry : report.decided) {
     if (entry.state == State::aborted) fmt::print("{}: aborted: {}\n", to_string(entry.key), entry.cause);
   }
   fmt::print(
-      "{}: {} attempts: {} checkpoints with {} in files of {}, {} aborted, {} deleted, {} undecided, {} "
+      "{}: {}: {} with {} in files of {}, {} aborted, {} deleted, {} undecided, {} "
       "damaged\n",
-      root.storage->describe(), attempts_of(report), count_of(report, State::committed),
-      human_bytes(payload_of(report)), human_bytes(report.file_bytes), count_of(report, State::aborted),
-      count_of(report, State::deleted), report.undecided.size(), report.damaged.size());
+      root.storage->describe(), counted(attempts_of(report), "attempt"),
+      counted(count_of(report, State::committed), "checkpoint"), human_bytes(payload_of(report)),
+      human_bytes(report.file_bytes), count_of(report, State::aborted), count_of(report, State::deleted),
+      report.undecided.size(), report.damaged.size());
   std::string cause = report.before_cause.empty() ? "" : ": " + report.before_cause;
   fmt::print("catalog {}: made anew; the one before was {}{}\n", catalog, before_name(report.before), cause);
 }

@@ -194,6 +194,11 @@ uint64_t file_bytes_of(const Manifest& manifest) {
   return bytes;
 }
 
+std::string counted(uint64_t count, std::string_view thing, std::string_view things) {
+  if (count != 1 && !things.empty()) return fmt::format("{} {}", count, things);
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
 std::string attempt_name(const AttemptKey& key) {
   return fmt::format("g{}a{}", key.generation, key.attempt);
 }

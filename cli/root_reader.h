@@ -67,6 +67,8 @@ const AttemptView* newest_checkpoint(const std::vector<AttemptView>& views);
 Status check_reads_back(const AttemptView* newest);
 
 uint64_t file_bytes_of(const Manifest& manifest);
+// "1 file", "2 files"; `things` where that is not thing + "s".
+std::string counted(uint64_t count, std::string_view thing, std::string_view things = {});
 std::string attempt_name(const AttemptKey& key);  // "g3a1"
 std::string utc_time(int64_t unix_time_ns);       // "2026-11-21 04:56:44"; "-" for 0
 std::string_view dedupe_name(Dedupe dedupe);

@@ -73,7 +73,7 @@ std::string sharding_text(const Layout& layout, const LayoutEntry& entry) {
   const auto& ranks = std::get<BoxSharding>(entry.sharding).ranks;
   size_t boxes = 0;
   for (const RankBoxes& one : ranks) boxes += one.boxes.size();
-  return fmt::format("{} boxes on {} ranks{}", boxes, ranks.size(), replicated);
+  return fmt::format("{} on {}{}", counted(boxes, "box", "boxes"), counted(ranks.size(), "rank"), replicated);
 }
 
 struct ValueView {
@@ -107,18 +107,19 @@ std::string_view type_of(const LayoutEntry& entry) {
 
 std::string contents_text(const FileEntry& file) {
   if (const auto* pieces = std::get_if<std::vector<FilePiece>>(&file.contents)) {
-    return fmt::format("{} listed pieces", pieces->size());
+    return counted(pieces->size(), "listed piece");
   }
   return fmt::format("by the rule, file {}", std::get<uint32_t>(file.contents));
 }
 
 void print_manifest(const Manifest& manifest) {
   fmt::print(
-      "saved by {} ranks, {} of values in {} files ({}); roster {}, rule version {}, dedupe {}, units of "
+      "saved by {}, {} of values in {} ({}); roster {}, rule version {}, dedupe {}, units of "
       "{}\n\n",
-      manifest.world->roster.world_size(), human_bytes(manifest.payload_bytes), manifest.files.size(),
-      human_bytes(file_bytes_of(manifest)), manifest.world->roster.id().to_hex(), manifest.rule_version,
-      dedupe_name(manifest.options.dedupe), human_bytes(manifest.options.unit_bytes));
+      counted(manifest.world->roster.world_size(), "rank"), human_bytes(manifest.payload_bytes),
+      counted(manifest.files.size(), "file"), human_bytes(file_bytes_of(manifest)),
+      manifest.world->roster.id().to_hex(), manifest.rule_version, dedupe_name(manifest.options.dedupe),
+      human_bytes(manifest.options.unit_bytes));
   Table values({{"NAME"}, {"DTYPE"}, {"SHAPE"}, {"SHARDING"}});
   for (const auto& [fqn, value] : values_of(*manifest.world)) {
     bool is_object = value.entry->kind == LayoutEntry::Kind::object;
@@ -183,7 +184,7 @@ void print_attempt(const OpenRoot& root, const AttemptView& view) {
     return;
   }
   if (view.decision) fmt::print("cause: {}\n", view.decision->tombstone().cause);
-  fmt::print("{} other files in its folder, {} in all\n", view.info.leftover_files,
+  fmt::print("{} in its folder, {} in all\n", counted(view.info.leftover_files, "other file"),
              human_bytes(view.info.files_bytes));
 }
 

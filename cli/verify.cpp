@@ -160,9 +160,10 @@ void print_verified(const Verified& one) {
   }
   uint64_t rate =
       one.seconds > 0 ? static_cast<uint64_t>(static_cast<double>(report.bytes) / one.seconds) : 0;
-  fmt::print("{}: {}: {} in {} files read in {} ({}/s)\n", to_string(one.key),
-             report.ok() ? "ok" : fmt::format("DAMAGED in {} places", report.damage_count),
-             human_bytes(report.bytes), report.files, human_seconds(one.seconds), human_bytes(rate));
+  fmt::print("{}: {}: {} in {} read in {} ({}/s)\n", to_string(one.key),
+             report.ok() ? "ok" : "DAMAGED in " + counted(report.damage_count, "place"),
+             human_bytes(report.bytes), counted(report.files, "file"), human_seconds(one.seconds),
+             human_bytes(rate));
   if (!one.recorded.ok()) fmt::print("{}: not recorded: {}\n", to_string(one.key), one.recorded.to_string());
 }
 

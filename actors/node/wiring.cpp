@@ -162,7 +162,9 @@ void NodeWiring::peer_refused(const std::string& address, const Status& why) {
   std::optional<uint64_t> left_out = refusals_.take(now());
   if (!left_out) return;
   std::string others = *left_out == 0 ? "" : fmt::format(" ({} more were refused before)", *left_out);
-  log_.warning(fmt::format("refused {}: {}{}", address, why.message(), others));
+  // A visitor whom the handshake refused is named by the cause.
+  std::string who = address.empty() ? "" : address + ": ";
+  log_.warning(fmt::format("refused {}{}{}", who, why.message(), others));
 }
 
 std::string reachable_address(const std::string& listen_address, const std::string& host_name) {

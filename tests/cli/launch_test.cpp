@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
@@ -175,6 +176,58 @@ TEST_F(LaunchTest, TheRootIsMadeInAFolderThatExistsOnly) {
   ProcessEnd end =
       run_process({SHOAL_PROGRAM, "launch", "--root", root() + "/none/run", "--", "/bin/true"}, options());
   expect_refusal(end, "none/run");
+}
+
+TEST_F(LaunchTest, ANodeKilledBeforeItIsReadySaysNothingAndItsSignalIsTold) {
+  // It waits for a coordinator that nobody starts.
+  Process process(command({"--nnodes", "2", "--node-rank", "1", "--coordinator", "127.0.0.1:1", "--job-id",
+                           "j", "--token-file", write_token(0600)},
+                          "true"),
+                  options());
+  pid_t node = wait_for_child(process.pid(), "node");
+  ASSERT_NE(node, 0);
+  ASSERT_EQ(kill(node, SIGKILL), 0);
+  ProcessEnd end = process.wait();
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.err, HasSubstr("the node ended before it was ready: signal 9 (Killed)"));
+  EXPECT_THAT(end.err, Not(HasSubstr("it has said why")));
+}
+
+TEST_F(LaunchTest, AJobThatIsToGoOnNeedsACheckpoint) {
+  ProcessEnd end = launch({"--resume"}, "touch $FOLDER/ran");
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr("root " + root() + " is not there"));
+  EXPECT_FALSE(std::filesystem::exists(root()));
+
+  EXPECT_EQ(launch({}, "true").status, 0);
+  end = launch({"--resume"}, "touch $FOLDER/ran");
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr("root " + root() + " has no checkpoint to go on from"));
+  EXPECT_FALSE(std::filesystem::exists(path("ran")));
+  EXPECT_FALSE(std::filesystem::exists(root() + "/generations/2")) << "no generation is claimed for it";
+
+  std::filesystem::copy(SHOAL_GOLDEN_ROOT, path("golden"), std::filesystem::copy_options::recursive);
+  auto resume = [&] {
+    return run_process({SHOAL_PROGRAM, "launch", "--root", path("golden"), "--resume", "--", "/bin/sh", "-c",
+                        "touch $FOLDER/ran"},
+                       options());
+  };
+  const std::string manifest = path("golden") + "/step-00000004/g2a1/manifest.shoal";
+  flip_bit_at(manifest, -1, std::ios::end);
+  end = resume();
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr(manifest));
+  EXPECT_FALSE(std::filesystem::exists(path("ran")));
+  flip_bit_at(manifest, -1, std::ios::end);
+  end = resume();
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_TRUE(std::filesystem::exists(path("ran")));
+}
+
+TEST_F(LaunchTest, ANodeWithoutAJobIdSaysWhichOneIsNeeded) {
+  ProcessEnd end = run_shoal({"node", "--root", root(), "--create-root"}, options());
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr("--job-id or SHOAL_JOB_ID is needed: the same as the trainers'"));
 }
 
 TEST_F(LaunchTest, AProgramThatIsNotThereIsNamed) {

@@ -130,6 +130,14 @@ TEST_F(RetentionCommands, ATagMovesOnlyOnRequest) {
   expect_refusal(shoal({"pin", "--remove", "../ROOT_ID"}), "is no name");
 }
 
+TEST_F(RetentionCommands, AnEmptyOrMissingNameIsRefusedInsteadOfListing) {
+  expect_refusal(shoal({"tag", "", "--step", "1"}), "''");
+  expect_refusal(shoal({"tag", "", "--remove"}), "''");
+  expect_refusal(shoal({"tag", "--step", "1"}), "a tag's name is needed");
+  expect_refusal(shoal({"tag", "--remove"}), "a tag's name is needed");
+  expect_refusal(shoal({"pin", "--remove", ""}), "''");
+}
+
 TEST_F(RetentionCommands, WhatTheLiveGenerationBeganWithStays) {
   fs::remove_all(root());
   fs::copy(SHOAL_GOLDEN_ROOT, root(), fs::copy_options::recursive);

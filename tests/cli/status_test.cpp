@@ -171,7 +171,7 @@ TEST_F(StatusTest, SaysThatNoNodeRunsAndWhatTheRootTells) {
   ProcessEnd end = run_shoal({"status", root()}, options());
   EXPECT_EQ(end.status, 1);
   EXPECT_THAT(end.out, HasSubstr("no node answers at "));
-  EXPECT_THAT(end.out, HasSubstr("1 attempts, 1 checkpoints; the latest is step 1 (g1a1)"));
+  EXPECT_THAT(end.out, HasSubstr("1 attempt, 1 checkpoint; the latest is step 1 (g1a1)"));
   end = run_shoal({"status", root(), "--json"}, options());
   EXPECT_EQ(end.status, 1);
   json out = json::parse(end.out);
