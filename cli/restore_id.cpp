@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* kFooter =
     "Every decision of a root names the run that it belongs to. Where the file ROOT_ID was lost, nothing of\n"
-    "the root is read or written until it is back; this makes it anew from the decisions, if they agree.\n"
+    "the root is read or written until it is back; this makes it anew from the decisions, if they agree. A\n"
+    "ROOT_ID that is there and damaged is left alone: bring it back from a copy, or move it away first.\n"
     "\n"
     "Example:\n"
     "  shoal restore-id /checkpoints/run7\n"

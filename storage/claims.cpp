@@ -133,6 +133,16 @@ Status refuse_lost_id(Storage& storage) {
                             storage.describe(), kRootIdPath, step->name, storage.describe()));
 }
 
+// The way out where ROOT_ID is there and is none; OK and other errors stay.
+Status damaged_root_id(const Status& status, Storage& storage) {
+  if (status.code() != Code::corrupt) return status;
+  return Status(
+      status.code(),
+      fmt::format("{}; bring it back from a copy, or move it away: then `shoal restore-id {}` makes it "
+                  "anew from the checkpoints",
+                  status.message(), storage.describe()));
+}
+
 // An error in reading the highest claim of a folder, with the way out.
 Status highest_is_damaged(const Status& status, Storage& storage, const std::string& path) {
   if (status.code() == Code::version) return status;
@@ -153,7 +163,8 @@ Result<RootId> open_root(Storage& storage, bool create, const RootId& fresh) {
     }
     id = create_root_id(storage, fresh);
   }
-  if (id.ok() && create) SHOAL_RETURN_IF_ERROR(storage.sync_folder(""));
+  if (!id.ok()) return damaged_root_id(id.status(), storage);
+  if (create) SHOAL_RETURN_IF_ERROR(storage.sync_folder(""));
   return id;
 }
 
@@ -163,7 +174,7 @@ Result<RootId> restore_root_id(Storage& storage) {
     return Status(Code::already_exists,
                   fmt::format("root {} has its {}: {}", storage.describe(), kRootIdPath, stands->to_hex()));
   }
-  if (stands.status().code() != Code::not_found) return stands.status();
+  if (stands.status().code() != Code::not_found) return damaged_root_id(stands.status(), storage);
   SHOAL_ASSIGN_OR_RETURN(AttemptList list, list_attempts(storage));
   std::optional<Decision> first;
   for (const AttemptInfo& info : list.attempts) {

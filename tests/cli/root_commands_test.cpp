@@ -143,6 +143,21 @@ TEST(RestoreId, PutsBackALostRootId) {
   EXPECT_EQ(run_shoal({"ls", copy.root()}).out, before);
 }
 
+TEST(RestoreId, SaysWhatToDoAboutADamagedRootId) {
+  for (uint64_t bytes : {uint64_t{0}, uint64_t{20}}) {
+    GoldenCopy copy;
+    std::string before = run_shoal({"ls", copy.root()}).out;
+    fs::resize_file(copy.path("ROOT_ID"), bytes);
+    for (const char* command : {"restore-id", "ls"}) {
+      expect_one_line_error(run_shoal({command, copy.root()}),
+                            "move it away: then `shoal restore-id " + copy.root() + "`");
+    }
+    fs::rename(copy.path("ROOT_ID"), copy.beside("moved away"));
+    EXPECT_EQ(run_shoal({"restore-id", copy.root()}).status, 0);
+    EXPECT_EQ(run_shoal({"ls", copy.root()}).out, before);
+  }
+}
+
 TEST(Ls, WritesNothingIntoTheRoot) {
   GoldenCopy copy;
   auto listing = [&] {
@@ -217,6 +232,7 @@ TEST(Verify, NamesFileTensorAndBlockThatDiffer) {
   ProcessEnd text = run_shoal({"verify", copy.root(), "--step", "1"});
   EXPECT_EQ(text.status, 1);
   EXPECT_THAT(text.out, HasSubstr("rank-00002.safetensors: block 0 of 'rng@rank2' differs"));
+  EXPECT_THAT(text.out, HasSubstr("DAMAGED in 1 place:"));
 }
 
 TEST(Verify, FindsEveryDamagedFileOfACheckpoint) {
