@@ -16,6 +16,11 @@ namespace shoal {
 
 namespace {
 
+// Commands that only read need no node.
+constexpr const char* kWhyNodesWrite =
+    "; a node writes to its root also where a job only loads: it must be able to create files in the root's "
+    "folders probes, epochs, generations and pins (`shoal ls`, `show` and `verify` only read)";
+
 // Waits for what becomes of one connection.
 class Probe final : public TransportHandler {
  public:
@@ -60,7 +65,11 @@ Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process)
   opened.file_system = std::make_unique<PosixFileSystem>();
   SHOAL_ASSIGN_OR_RETURN(opened.storage, LocalStorage::open(*opened.file_system, root, process));
   SHOAL_ASSIGN_OR_RETURN(opened.root_id, open_root(*opened.storage, true, random_128()));
-  SHOAL_RETURN_IF_ERROR(probe_storage(*opened.storage, random_128()));
+  Status probed = probe_storage(*opened.storage, random_128());
+  if (probed.code() == Code::refused) {
+    return Status(Code::refused, probed.message() + kWhyNodesWrite);
+  }
+  SHOAL_RETURN_IF_ERROR(probed);
   return opened;
 }
 

@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "tests/process/trainer.h"
 
@@ -139,32 +140,76 @@ TEST(BadRoot, ThatIsAFileIsRefusedByName) {
   EXPECT_EQ(node.wait(), 1);
 }
 
-TEST(BadRoot, ThatANodeMayNotWriteToIsRefusedByName) {
-  Scratch scratch;
-  if (geteuid() == 0) {
-    // NodeChild inherits the user: a child of ours becomes nobody first.
-    ASSERT_EQ(chmod(fs::path(scratch.root()).parent_path().c_str(), 0755), 0);
-    ASSERT_EQ(chmod(scratch.root().c_str(), 0755), 0);
-  } else {
-    ASSERT_EQ(chmod(scratch.root().c_str(), 0555), 0);
+// A root whose owner we are, for a user who may read it alone: another one, or, where we are not root, we.
+class ReadOnlyRoot : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) return;
+    ASSERT_EQ(chmod(fs::path(scratch_.root()).parent_path().c_str(), 0755), 0);
+    ASSERT_EQ(chown(scratch_.host("a").c_str(), 65534, 65534), 0);
   }
-  const std::string host = scratch.host("a");
-  ASSERT_TRUE(geteuid() != 0 || chown(host.c_str(), 65534, 65534) == 0);
-  pid_t child = fork();
-  if (child == 0) {
-    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(77);
-    NodeChild node(host, {"root=" + scratch.root(), "job=job-1"});
-    std::string line = node.first_line();
-    bool is_named = line.find(scratch.root()) != std::string::npos &&
-                    line.find("not writable") != std::string::npos && node.wait() == 1;
-    if (!is_named) fprintf(stderr, "%s\n", line.c_str());
-    _exit(is_named ? 0 : 1);
+  // What a child of ours says that is that user: its exit status.
+  void expect_of_reader(const std::function<bool()>& holds) {
+    ASSERT_EQ(chmod(scratch_.root().c_str(), geteuid() == 0 ? 0755 : 0555), 0);
+    pid_t child = fork();
+    if (child == 0) {
+      if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(77);
+      _exit(holds() ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(chmod(scratch_.root().c_str(), 0755), 0);
+    ASSERT_TRUE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "cannot become another user";
+    EXPECT_EQ(WEXITSTATUS(status), 0);
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "cannot become another user";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  Scratch scratch_;
+};
+
+TEST_F(ReadOnlyRoot, RefusesANodeByNameAndWithWhatItNeeds) {
+  auto refuses_naming = [this](const std::string& what) {
+    return [this, what] {
+      NodeChild node(scratch_.host("a"), {"root=" + scratch_.root(), "job=job-1"});
+      std::string line = node.first_line();
+      bool is_told = line.find(scratch_.root()) != std::string::npos &&
+                     line.find("not writable") != std::string::npos && line.find(what) != std::string::npos &&
+                     node.wait() == 1;
+      if (!is_told) fprintf(stderr, "%s\n", line.c_str());
+      return is_told;
+    };
+  };
+  expect_of_reader(refuses_naming("ROOT_ID"));
+  {
+    NodeChild owner(scratch_.host("b"), {"root=" + scratch_.root(), "job=job-0"});
+    ASSERT_NE(owner.address(), "");
+  }
+  ASSERT_EQ(chmod((scratch_.root() + "/probes").c_str(), geteuid() == 0 ? 0755 : 0555), 0);
+  expect_of_reader(refuses_naming("probes, epochs, generations and pins"));
+}
+
+TEST_F(ReadOnlyRoot, IsLoadedFromWhereTheFoldersOfClaimsAreWritable) {
+  {
+    NodeChild node(scratch_.host("b"), {"root=" + scratch_.root(), "job=job-1", "world=1"});
+    ASSERT_NE(node.address(), "");
+    Trainer trainer(scratch_, "b", 0, 1);
+    ASSERT_TRUE(trainer.opened.ok()) << trainer.opened.status().to_string();
+    auto saved = trainer.save(1);
+    ASSERT_TRUE(saved.ok() && saved->wait_committed(kPatience).ok());
+  }
+  for (const char* folder : {"probes", "epochs", "generations", "pins"}) {
+    const std::string path = scratch_.root() + "/" + folder;
+    fs::create_directories(path);
+    ASSERT_EQ(chmod(path.c_str(), 0777), 0);
+  }
+  expect_of_reader([this] {
+    NodeChild node(scratch_.host("a"), {"root=" + scratch_.root(), "job=job-2", "world=1"});
+    if (node.address().empty()) return false;
+    Trainer trainer(scratch_, "a", 0, 1, "job-2");
+    if (!trainer.opened.ok()) return false;
+    auto loaded = trainer.checkpointer().load(trainer.state);
+    if (!loaded.ok()) fprintf(stderr, "%s\n", loaded.status().to_string().c_str());
+    return loaded.ok() && trainer.holds(1);
+  });
 }
 
 }  // namespace
