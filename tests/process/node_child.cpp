@@ -72,6 +72,10 @@ std::string NodeChild::address() {
 
 void NodeChild::signal(int number) {
   kill(pid_, number);
+  if (number != SIGSTOP) return;
+  // The signal is only on its way when kill returns; its other threads may still work for a moment.
+  siginfo_t stopped{};
+  waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
 }
 
 std::optional<int> NodeChild::wait() {
