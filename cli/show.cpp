@@ -70,6 +70,12 @@ std::string sharding_text(const Layout& layout, const LayoutEntry& entry) {
   if (const auto* group = std::get_if<GroupSharding>(&entry.sharding)) {
     return fmt::format("whole on {}{}", mesh_text(layout.meshes()[group->mesh]), replicated);
   }
+  if (const auto* devices = std::get_if<DeviceSharding>(&entry.sharding)) {
+    const Mesh& mesh = layout.meshes()[devices->mesh];
+    return fmt::format("tiles {}{} of {} devices, {} a rank", fmt::join(mesh.shape(), "x"),
+                       mesh.dims() > entry.shape.size() ? " (the last replicates)" : "", mesh.size(),
+                       devices->devices_per_rank);
+  }
   const auto& ranks = std::get<BoxSharding>(entry.sharding).ranks;
   size_t boxes = 0;
   for (const RankBoxes& one : ranks) boxes += one.boxes.size();

@@ -109,6 +109,12 @@ void write_sharding(schema::LayoutEntry::Sharding::Builder out, const RankShardi
   out.setPerRank();
 }
 
+void write_sharding(schema::LayoutEntry::Sharding::Builder out, const DeviceSharding& sharding) {
+  auto tiles = out.initTiles();
+  tiles.setIndex(sharding.mesh);
+  tiles.setDevicesPerRank(sharding.devices_per_rank);
+}
+
 template <class Number>
 std::vector<Number> copy_list(typename capnp::List<Number>::Reader in) {
   std::vector<Number> out;
@@ -174,6 +180,8 @@ Result<Sharding> read_sharding(schema::LayoutEntry::Sharding::Reader in, size_t 
   if (in.isGroup()) return Sharding(GroupSharding{in.getGroup()});
   if (in.isBoxes()) return read_box_sharding(in.getBoxes(), dims);
   if (in.isPerRank()) return Sharding(RankSharding{});
+  if (in.isTiles())
+    return Sharding(DeviceSharding{in.getTiles().getIndex(), in.getTiles().getDevicesPerRank()});
   return malformed("sharding");
 }
 

@@ -20,12 +20,12 @@ Status check_boxes(Holdings& holdings, uint32_t value) {
 Status check_mesh(Holdings& holdings, const Instance& instance) {
   std::optional<Dims> missing = holdings.missing_coordinate(instance);
   if (!missing) return ok_status();
-  const auto* sharding = std::get_if<MeshSharding>(&instance.entry->sharding);
-  Box box = sharding
-                ? shards_at(instance.entry->shape, *instance.mesh, sharding->placements, *missing).boxes.at(0)
-                : whole(instance.entry->shape);
+  const std::span<const Placement> placements = placements_of(instance);
+  Box box = placements.empty()
+                ? whole(instance.entry->shape)
+                : shards_at(instance.entry->shape, *instance.mesh, placements, *missing).boxes.at(0);
   return Status(Code::invalid_argument, fmt::format("no rank holds {}, which rank {} of its mesh should",
-                                                    to_string(box), instance.mesh->rank_at(*missing)));
+                                                    to_string(box), instance.rank_at(*missing)));
 }
 
 Status check_value(Holdings& holdings, uint32_t value) {

@@ -17,23 +17,20 @@ bool is_explicit(const LayoutEntry& entry) {
   return std::holds_alternative<BoxSharding>(entry.sharding);
 }
 
-std::vector<bool> sharded_dims(const Instance& instance) {
-  std::vector<bool> sharded(instance.mesh->dims(), false);
-  if (const auto* mesh = std::get_if<MeshSharding>(&instance.entry->sharding)) {
-    for (size_t i = 0; i < sharded.size(); ++i) {
-      sharded[i] = mesh->placements[i].kind != Placement::Kind::replicate;
-    }
-  }
-  return sharded;
-}
-
 // What identical entries share, apart from fqn, kind, dtype and shape, which validate_world compares.
 bool same_sharding(const Instance& a, const Instance& b) {
   if (a.mesh_number != b.mesh_number || a.entry->replicated != b.entry->replicated) return false;
-  const auto* x = std::get_if<MeshSharding>(&a.entry->sharding);
-  const auto* y = std::get_if<MeshSharding>(&b.entry->sharding);
-  if (!x || !y) return !x && !y;
-  return x->placements == y->placements;
+  if (a.entry->sharding.index() != b.entry->sharding.index()) return false;
+  return std::ranges::equal(placements_of(a), placements_of(b));
+}
+
+// The ranks of a mesh; of devices each once.
+RankSet ranks_on(const Mesh& mesh, uint32_t devices_per_rank) {
+  if (devices_per_rank == 1) return RankSet::of_mesh(mesh);
+  std::vector<Rank> ranks = mesh.ascending_ranks();
+  for (Rank& rank : ranks) rank /= devices_per_rank;
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return RankSet::from_ascending(std::move(ranks));
 }
 
 Hash128 hash_mesh(const Mesh& mesh) {
@@ -51,6 +48,28 @@ Hash128 hash_mesh(const Mesh& mesh) {
 
 }  // namespace
 
+std::span<const Placement> placements_of(const Instance& instance) {
+  return placements_of(*instance.entry, *instance.mesh);
+}
+
+std::vector<bool> sharded_dims(const Instance& instance) {
+  std::vector<bool> sharded(instance.mesh->dims(), false);
+  const std::span<const Placement> placements = placements_of(instance);
+  for (size_t i = 0; i < placements.size(); ++i) {
+    sharded[i] = placements[i].kind != Placement::Kind::replicate;
+  }
+  return sharded;
+}
+
+uint64_t cell_of(const Instance& instance, const std::vector<bool>& sharded,
+                 std::span<const uint64_t> coordinate) {
+  uint64_t cell = 0;
+  for (size_t i = 0; i < coordinate.size(); ++i) {
+    if (sharded[i]) cell = cell * instance.mesh->shape()[i] + coordinate[i];
+  }
+  return cell;
+}
+
 const BoxHoldings::Held* BoxHoldings::find(const Box& box) const {
   auto found = std::lower_bound(boxes.begin(), boxes.end(), box,
                                 [](const Held& held, const Box& b) { return *held.box < b; });
@@ -63,15 +82,18 @@ Holdings::Holdings(const World& world, FqnIndex index)
       values_(index_.size()),
       mesh_numbers_by_layout_(world.layouts.size()) {}
 
-uint32_t Holdings::mesh_number(uint32_t layout, uint32_t mesh) {
-  std::vector<uint32_t>& numbers = mesh_numbers_by_layout_[layout];
+uint32_t Holdings::mesh_number(uint32_t layout, uint32_t mesh, uint32_t devices_per_rank) {
   const std::vector<Mesh>& meshes = world_.layouts[layout]->meshes();
+  auto number = [&] {
+    auto [found, is_new] = mesh_numbers_.emplace(MeshKey{&meshes[mesh], devices_per_rank},
+                                                 static_cast<uint32_t>(meshes_.size()));
+    if (is_new) meshes_.push_back({&meshes[mesh], ranks_on(meshes[mesh], devices_per_rank)});
+    return found->second;
+  };
+  if (devices_per_rank > 1) return number();
+  std::vector<uint32_t>& numbers = mesh_numbers_by_layout_[layout];
   if (numbers.empty()) numbers.assign(meshes.size(), kUnset);
-  if (numbers[mesh] == kUnset) {
-    auto [found, is_new] = mesh_numbers_.emplace(&meshes[mesh], static_cast<uint32_t>(meshes_.size()));
-    if (is_new) meshes_.push_back({&meshes[mesh], RankSet::of_mesh(meshes[mesh])});
-    numbers[mesh] = found->second;
-  }
+  if (numbers[mesh] == kUnset) numbers[mesh] = number();
   return numbers[mesh];
 }
 
@@ -91,12 +113,10 @@ Instance Holdings::make_instance(Site site) {
   Instance instance;
   const Layout& layout = *world_.layouts[site.layout];
   instance.entry = &layout.entries()[site.entry];
-  if (const auto* mesh = std::get_if<MeshSharding>(&instance.entry->sharding)) {
-    instance.mesh_number = mesh_number(site.layout, mesh->mesh);
-    instance.mesh = &layout.meshes()[mesh->mesh];
-  } else if (const auto* group = std::get_if<GroupSharding>(&instance.entry->sharding)) {
-    instance.mesh_number = mesh_number(site.layout, group->mesh);
-    instance.mesh = &layout.meshes()[group->mesh];
+  if (std::optional<uint32_t> mesh = mesh_of(*instance.entry)) {
+    instance.devices_per_rank = devices_per_rank(*instance.entry);
+    instance.mesh_number = mesh_number(site.layout, *mesh, instance.devices_per_rank);
+    instance.mesh = &layout.meshes()[*mesh];
   }
   return instance;
 }
@@ -106,7 +126,8 @@ Hash128 Holdings::hash_of(const Instance& instance) {
   if (is_new) mesh_hash->second = hash_mesh(*instance.mesh);
   CanonicalBytes bytes;
   const auto* mesh = std::get_if<MeshSharding>(&instance.entry->sharding);
-  bytes.u8(mesh ? 0 : 1);
+  const bool is_devices = instance.devices_per_rank > 1;
+  bytes.u8(mesh ? 0 : is_devices ? 2 : 1);
   bytes.u8(instance.entry->replicated ? 1 : 0);
   bytes.hash(mesh_hash->second);
   if (mesh) {
@@ -116,6 +137,7 @@ Hash128 Holdings::hash_of(const Instance& instance) {
       bytes.u64(placement.split_factor);
     }
   }
+  if (is_devices) bytes.u32(instance.devices_per_rank);
   return bytes.hash_128();
 }
 
@@ -207,8 +229,8 @@ RankSet Holdings::replicas(const Instance& instance, std::span<const uint64_t> c
   std::vector<bool> free = sharded_dims(instance);
   free.flip();
   const RankSet& all = holders(instance);
-  RankSet slice = RankSet::of_mesh(instance.mesh->slice(coordinate, free));
-  if (all.size() == instance.mesh->size()) return slice;
+  RankSet slice = ranks_on(instance.mesh->slice(coordinate, free), instance.devices_per_rank);
+  if (all.size() == meshes_[instance.mesh_number].ranks.size()) return slice;
   std::vector<Rank> ranks = slice.ranks();
   std::erase_if(ranks, [&](Rank rank) { return !all.contains(rank); });
   return RankSet::from_ascending(std::move(ranks));
@@ -223,13 +245,14 @@ const std::vector<uint64_t>& Holdings::unheld_cells(const Instance& instance,
   uint64_t cells = 1;
   for (size_t i = 0; i < mesh.dims(); ++i) cells *= sharded[i] ? mesh.shape()[i] : 1;
   std::vector<bool> held(cells, false);
-  for (Rank rank : holders(instance).ranks()) {
-    Dims coordinate = *mesh.coordinate_of(rank);
-    uint64_t cell = 0;
-    for (size_t i = 0; i < mesh.dims(); ++i) {
-      if (sharded[i]) cell = cell * mesh.shape()[i] + coordinate[i];
+  const RankSet& ranks = holders(instance);
+  if (instance.devices_per_rank == 1) {
+    for (Rank rank : ranks.ranks()) held[cell_of(instance, sharded, *mesh.coordinate_of(rank))] = true;
+  } else {
+    for (Rank device : mesh.ranks()) {
+      if (!ranks.contains(device / instance.devices_per_rank)) continue;
+      held[cell_of(instance, sharded, *mesh.coordinate_of(device))] = true;
     }
-    held[cell] = true;
   }
   for (uint64_t cell = 0; cell < cells; ++cell) {
     if (!held[cell]) found->second.push_back(cell);
@@ -238,9 +261,9 @@ const std::vector<uint64_t>& Holdings::unheld_cells(const Instance& instance,
 }
 
 std::optional<Dims> Holdings::missing_coordinate(const Instance& instance) {
-  if (holders(instance).size() == instance.mesh->size()) return std::nullopt;
+  if (holders(instance).size() == meshes_[instance.mesh_number].ranks.size()) return std::nullopt;
   const std::vector<bool> sharded = sharded_dims(instance);
-  const auto* sharding = std::get_if<MeshSharding>(&instance.entry->sharding);
+  const std::span<const Placement> placements = placements_of(instance);
   for (uint64_t cell : unheld_cells(instance, sharded)) {
     Dims coordinate(instance.mesh->dims(), 0);
     for (size_t i = coordinate.size(); i-- > 0;) {
@@ -248,8 +271,8 @@ std::optional<Dims> Holdings::missing_coordinate(const Instance& instance) {
       coordinate[i] = cell % instance.mesh->shape()[i];
       cell /= instance.mesh->shape()[i];
     }
-    if (!sharding) return coordinate;
-    LocalShards shards = shards_at(instance.entry->shape, *instance.mesh, sharding->placements, coordinate);
+    if (placements.empty()) return coordinate;
+    LocalShards shards = shards_at(instance.entry->shape, *instance.mesh, placements, coordinate);
     if (!shards.boxes.empty()) return coordinate;
   }
   return std::nullopt;

@@ -51,9 +51,18 @@ class FqnIndex {
 struct Instance {
   const LayoutEntry* entry = nullptr;  // of any of them
   const Mesh* mesh = nullptr;          // nullptr for explicit boxes, and for what each rank has of its own
-  uint32_t mesh_number = 0;            // equal for equal meshes
+  uint32_t devices_per_rank = 1;       // more: the mesh is of devices
+  uint32_t mesh_number = 0;            // equal for equal meshes with as many devices a rank
   uint32_t layouts_number = 0;         // equal for equal sets of layouts
+  Rank rank_at(std::span<const uint64_t> coordinate) const {
+    return mesh->rank_at(coordinate) / devices_per_rank;
+  }
 };
+std::span<const Placement> placements_of(const Instance& instance);
+// The mesh dimensions that do not replicate; and a coordinate's row-major number over those.
+std::vector<bool> sharded_dims(const Instance& instance);
+uint64_t cell_of(const Instance& instance, const std::vector<bool>& sharded,
+                 std::span<const uint64_t> coordinate);
 
 struct ValueHoldings {
   const LayoutEntry* entry = nullptr;  // of any site: kind, dtype and shape
@@ -92,7 +101,7 @@ class Holdings {
   const ValueHoldings& value(uint32_t number);
   const BoxHoldings& boxes(uint32_t number);  // precondition: a value with explicit boxes
 
-  // The ranks of the instance's mesh whose layout has the entry.
+  // The ranks of the instance's mesh whose layout has the entry; of a mesh of devices, each once.
   const RankSet& holders(const Instance& instance);
   // Those of them that share `coordinate` on all mesh dimensions that do not replicate.
   RankSet replicas(const Instance& instance, std::span<const uint64_t> coordinate);
@@ -106,8 +115,11 @@ class Holdings {
   std::optional<Rank> whole_writer(uint32_t number, bool lowest);
 
  private:
+  using MeshKey = std::pair<const Mesh*, uint32_t>;  // and devices a rank
   struct MeshLess {
-    bool operator()(const Mesh* a, const Mesh* b) const { return *a < *b; }
+    bool operator()(const MeshKey& a, const MeshKey& b) const {
+      return a.second != b.second ? a.second < b.second : *a.first < *b.first;
+    }
   };
   struct MeshFacts {
     const Mesh* mesh;
@@ -117,7 +129,7 @@ class Holdings {
   Instance make_instance(Site site);
   Hash128 hash_of(const Instance& instance);
   void choose(ValueHoldings& value);
-  uint32_t mesh_number(uint32_t layout, uint32_t mesh);
+  uint32_t mesh_number(uint32_t layout, uint32_t mesh, uint32_t devices_per_rank);
   uint32_t layouts_number(std::vector<uint32_t> layouts);
   bool has_layout(const Instance& instance, uint32_t layout) const;
   const std::vector<uint64_t>& unheld_cells(const Instance& instance, const std::vector<bool>& sharded);
@@ -127,9 +139,9 @@ class Holdings {
   std::vector<std::unique_ptr<ValueHoldings>> values_;
   std::map<uint32_t, BoxHoldings> boxes_;
   std::deque<MeshFacts> meshes_;  // references to it stay good
-  std::map<const Mesh*, uint32_t, MeshLess> mesh_numbers_;
-  std::map<uint32_t, Hash128> mesh_hashes_;  // by mesh number
-  std::vector<std::vector<uint32_t>> mesh_numbers_by_layout_;
+  std::map<MeshKey, uint32_t, MeshLess> mesh_numbers_;
+  std::map<uint32_t, Hash128> mesh_hashes_;                    // by mesh number
+  std::vector<std::vector<uint32_t>> mesh_numbers_by_layout_;  // of meshes of ranks
   std::vector<std::vector<uint32_t>> layout_sets_;
   std::map<std::vector<uint32_t>, uint32_t> layout_set_numbers_;
   std::map<std::pair<uint32_t, uint32_t>, RankSet> holders_;

@@ -75,6 +75,18 @@ Status validate_rank_entry(const LayoutEntry& entry) {
   return validate_fqn(entry.fqn + std::string(kMostRankDigits, '9'));
 }
 
+Status validate_devices(const DeviceSharding& sharding, const Mesh& mesh, const LayoutEntry& entry) {
+  if (entry.replicated) return bad("tiles already say what is replicated");
+  if (sharding.devices_per_rank < 2 || sharding.devices_per_rank > kMaxDevicesPerRank) {
+    return bad(
+        fmt::format("{} devices a rank, 2 to {} are allowed", sharding.devices_per_rank, kMaxDevicesPerRank));
+  }
+  if (mesh.dims() != entry.shape.size() && mesh.dims() != entry.shape.size() + 1) {
+    return bad(fmt::format("tiles of {} dimensions for a tensor of {}", mesh.dims(), entry.shape.size()));
+  }
+  return ok_status();
+}
+
 // Everything but the name. Explicit boxes come sorted by rank.
 Status validate_entry(const LayoutEntry& entry, const std::vector<Mesh>& meshes) {
   auto mesh_exists = [&](uint32_t index) {
@@ -82,6 +94,7 @@ Status validate_entry(const LayoutEntry& entry, const std::vector<Mesh>& meshes)
   };
   const auto* mesh = std::get_if<MeshSharding>(&entry.sharding);
   const auto* group = std::get_if<GroupSharding>(&entry.sharding);
+  const auto* devices = std::get_if<DeviceSharding>(&entry.sharding);
   if (is_per_rank(entry)) return validate_rank_entry(entry);
   if (entry.kind == LayoutEntry::Kind::object) {
     if (!group) return bad("an object is held whole by the ranks of a group");
@@ -93,6 +106,10 @@ Status validate_entry(const LayoutEntry& entry, const std::vector<Mesh>& meshes)
     SHOAL_RETURN_IF_ERROR(mesh_exists(mesh->mesh));
     if (entry.replicated) return bad("placements already say what is replicated");
     return validate_placements(mesh->placements, meshes[mesh->mesh], entry.shape);
+  }
+  if (devices) {
+    SHOAL_RETURN_IF_ERROR(mesh_exists(devices->mesh));
+    return validate_devices(*devices, meshes[devices->mesh], entry);
   }
   const auto& ranks = std::get<BoxSharding>(entry.sharding).ranks;
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -126,6 +143,7 @@ void sort_rank_boxes(LayoutEntry& entry) {
 uint32_t* mesh_index(LayoutEntry& entry) {
   if (auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) return &mesh->mesh;
   if (auto* group = std::get_if<GroupSharding>(&entry.sharding)) return &group->mesh;
+  if (auto* devices = std::get_if<DeviceSharding>(&entry.sharding)) return &devices->mesh;
   return nullptr;
 }
 
@@ -242,6 +260,52 @@ std::optional<uint32_t> Layout::find(std::string_view fqn) const {
   return static_cast<uint32_t>(found - entries_.begin());
 }
 
+std::optional<uint32_t> mesh_of(const LayoutEntry& entry) {
+  if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) return mesh->mesh;
+  if (const auto* group = std::get_if<GroupSharding>(&entry.sharding)) return group->mesh;
+  if (const auto* devices = std::get_if<DeviceSharding>(&entry.sharding)) return devices->mesh;
+  return std::nullopt;
+}
+
+uint32_t devices_per_rank(const LayoutEntry& entry) {
+  const auto* devices = std::get_if<DeviceSharding>(&entry.sharding);
+  return devices ? devices->devices_per_rank : 1;
+}
+
+std::span<const Placement> placements_of(const LayoutEntry& entry, const Mesh& mesh) {
+  if (const auto* sharding = std::get_if<MeshSharding>(&entry.sharding)) return sharding->placements;
+  if (!std::holds_alternative<DeviceSharding>(entry.sharding)) return {};
+  return tile_placements(entry.shape.size(), mesh.dims() > entry.shape.size());
+}
+
+std::vector<HeldPart> parts_of(const LayoutEntry& entry, const Mesh& mesh, Rank rank) {
+  std::vector<HeldPart> parts;
+  const uint64_t devices = devices_per_rank(entry);
+  for (uint64_t device = rank * devices; device < (rank + 1) * devices; ++device) {
+    if (device > std::numeric_limits<Rank>::max()) break;
+    std::optional<Dims> coordinate = mesh.coordinate_of(static_cast<Rank>(device));
+    if (!coordinate) continue;
+    HeldPart part;
+    if (const auto* sharding = std::get_if<MeshSharding>(&entry.sharding)) {
+      part.boxes = shards_at(entry.shape, mesh, sharding->placements, *coordinate).boxes;
+    } else if (std::holds_alternative<GroupSharding>(entry.sharding)) {
+      if (Box all = whole(entry.shape); !all.empty()) part.boxes = {std::move(all)};
+    } else {
+      if (mesh.dims() > entry.shape.size()) coordinate->back() = 0;
+      if (Box tile = tile_at(entry.shape, mesh.shape(), *coordinate); !tile.empty()) part.boxes = {tile};
+    }
+    part.coordinate = std::move(*coordinate);
+    if (!part.boxes.empty()) parts.push_back(std::move(part));
+  }
+  if (devices == 1) return parts;
+  std::sort(parts.begin(), parts.end(),
+            [](const HeldPart& a, const HeldPart& b) { return a.boxes[0] < b.boxes[0]; });
+  auto same_tile = [](const HeldPart& a, const HeldPart& b) { return a.coordinate == b.coordinate; };
+  parts.erase(std::unique(parts.begin(), parts.end(), same_tile), parts.end());
+  for (uint32_t i = 0; i < parts.size(); ++i) parts[i].first_box = i;
+  return parts;
+}
+
 LocalShards Layout::shards_of(const LayoutEntry& entry, Rank rank) const {
   if (is_per_rank(entry)) return LocalShards{{}, {Box{}}, {Box{}}};
   if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) {
@@ -250,6 +314,12 @@ LocalShards Layout::shards_of(const LayoutEntry& entry, Rank rank) const {
     return shards_at(entry.shape, meshes_[mesh->mesh], mesh->placements, *coordinate);
   }
   LocalShards out;
+  if (const auto* devices = std::get_if<DeviceSharding>(&entry.sharding)) {
+    for (HeldPart& part : parts_of(entry, meshes_[devices->mesh], rank)) {
+      out.boxes.push_back(std::move(part.boxes[0]));
+    }
+    return out;
+  }
   if (const auto* group = std::get_if<GroupSharding>(&entry.sharding)) {
     if (!meshes_[group->mesh].contains(rank)) return {};
     out.local_shape = entry.shape;
@@ -265,10 +335,14 @@ LocalShards Layout::shards_of(const LayoutEntry& entry, Rank rank) const {
 
 bool Layout::holds(const LayoutEntry& entry, Rank rank) const {
   if (is_per_rank(entry)) return true;
-  if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding))
-    return meshes_[mesh->mesh].contains(rank);
-  if (const auto* group = std::get_if<GroupSharding>(&entry.sharding))
-    return meshes_[group->mesh].contains(rank);
+  if (std::optional<uint32_t> mesh = mesh_of(entry)) {
+    const uint64_t devices = devices_per_rank(entry);
+    for (uint64_t device = rank * devices; device < (rank + 1) * devices; ++device) {
+      if (device > std::numeric_limits<Rank>::max()) break;
+      if (meshes_[*mesh].contains(static_cast<Rank>(device))) return true;
+    }
+    return false;
+  }
   return find_rank(std::get<BoxSharding>(entry.sharding), rank) != nullptr;
 }
 

@@ -16,6 +16,7 @@
 #include "plan/box.h"
 #include "plan/dtype.h"
 #include "plan/mesh.h"
+#include "plan/tile_sharding.h"
 
 namespace shoal {
 
@@ -47,7 +48,15 @@ struct BoxSharding {  // explicit boxes, by ascending rank; a layout may list on
 struct RankSharding {  // an object of its own on each rank that has the layout: stated once for all of them
   friend auto operator<=>(const RankSharding&, const RankSharding&) = default;
 };
-using Sharding = std::variant<MeshSharding, GroupSharding, BoxSharding, RankSharding>;
+// Tiles of a TileSharding on a mesh of devices: device d belongs to rank d / devices_per_rank. Mesh dimension
+// i shards tensor dimension i; one more mesh dimension than the tensor has replicates. Where no two devices
+// belong to one rank, a MeshSharding says the same.
+struct DeviceSharding {
+  uint32_t mesh = 0;              // into Layout::meshes
+  uint32_t devices_per_rank = 2;  // from 2 to kMaxDevicesPerRank
+  friend auto operator<=>(const DeviceSharding&, const DeviceSharding&) = default;
+};
+using Sharding = std::variant<MeshSharding, GroupSharding, BoxSharding, RankSharding, DeviceSharding>;
 
 struct LayoutEntry {
   enum class Kind : uint8_t { tensor = 0, object = 1 };
@@ -64,6 +73,22 @@ struct LayoutEntry {
 inline bool is_per_rank(const LayoutEntry& entry) {
   return std::holds_alternative<RankSharding>(entry.sharding);
 }
+// The mesh of an entry that has one, into Layout::meshes; of ranks, but of devices in a DeviceSharding.
+std::optional<uint32_t> mesh_of(const LayoutEntry& entry);
+uint32_t devices_per_rank(const LayoutEntry& entry);  // 1, but in a DeviceSharding
+// A placement for each dimension of `mesh`, which is the entry's; none of a group, all of which holds all.
+std::span<const Placement> placements_of(const LayoutEntry& entry, const Mesh& mesh);
+
+// What a rank holds of an entry at one place of its mesh.
+struct HeldPart {
+  Dims coordinate;         // 0 where devices replicate
+  uint32_t first_box = 0;  // of `boxes`, in shards_of(entry, rank).boxes
+  std::vector<Box> boxes;  // with elements, ascending; at least one
+};
+// One at most on a mesh of ranks. On one of devices, one with one box for each distinct tile, by ascending
+// box.
+std::vector<HeldPart> parts_of(const LayoutEntry& entry, const Mesh& mesh, Rank rank);
+
 // The name of what `rank` holds of an entry: its fqn; "x@rank7" of a RankSharding.
 std::string value_fqn(const LayoutEntry& entry, Rank rank);
 std::string rank_fqn(std::string_view fqn, Rank rank);  // "x@rank7" of "x"
@@ -83,8 +108,8 @@ class Layout {
 
   // What `rank` holds of an entry: boxes in global coordinates in the rank's local order, and their place in
   // the local tensor. A rank that holds nothing gets no boxes. For an object: one box without dimensions, if
-  // held. Explicit boxes: `local` and `local_shape` are left empty, each box being its own buffer. A tensor
-  // without elements has no boxes on a mesh.
+  // held. Explicit boxes and devices: `local` and `local_shape` are left empty, each box being its own
+  // buffer. A tensor without elements has no boxes on a mesh.
   LocalShards shards_of(const LayoutEntry& entry, Rank rank) const;
   // Whether the rank is in the entry's mesh, or listed with a box. It may still hold no element.
   bool holds(const LayoutEntry& entry, Rank rank) const;
@@ -109,11 +134,12 @@ class LayoutBuilder {
   // A name given twice is refused by build().
   void add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
                   std::vector<Placement> placements);
+  void add_tensor(std::string fqn, DType dtype, Dims shape, const TileSharding& sharding);
   void add_tensor_boxes(std::string fqn, DType dtype, Dims shape, std::vector<RankBoxes> boxes,
                         bool replicated = false);
   // A value held whole by every rank of `group`. Without a group it belongs to the mesh of its siblings: the
   // entries that share its longest dotted prefix, if these agree on one mesh; otherwise build() fails and
-  // says so.
+  // says so. Of a TileSharding that mesh is all ranks of its device map.
   void add_value(std::string fqn, DType dtype, Dims shape, std::optional<Mesh> group,
                  bool replicated = false);
   void add_object(std::string fqn, std::optional<Mesh> group, bool replicated = false);
@@ -126,7 +152,9 @@ class LayoutBuilder {
  private:
   struct Pending {
     LayoutEntry entry;
-    std::optional<Mesh> mesh;  // of a mesh or group sharding
+    std::optional<Mesh> mesh;      // of a sharding that has one
+    std::optional<Mesh> siblings;  // the mesh for values without a group, if not that one
+    Status refused;                // what is wrong with it already
     bool wants_siblings = false;
   };
   std::vector<Pending> pending_;

@@ -47,6 +47,24 @@ void LayoutBuilder::add_tensor(std::string fqn, DType dtype, Dims shape, const M
   pending_.push_back(std::move(pending));
 }
 
+void LayoutBuilder::add_tensor(std::string fqn, DType dtype, Dims shape, const TileSharding& sharding) {
+  const TileSharding::OnMesh& on_mesh = sharding.on_mesh();
+  Pending pending;
+  pending.refused = sharding.validate_for(shape);
+  pending.entry.fqn = std::move(fqn);
+  pending.entry.dtype = dtype;
+  pending.entry.shape = std::move(shape);
+  if (on_mesh.devices_per_rank > 1) {
+    pending.entry.sharding = DeviceSharding{0, on_mesh.devices_per_rank};
+  } else {
+    const std::span<const Placement> placements = on_mesh.placements();
+    pending.entry.sharding = MeshSharding{0, {placements.begin(), placements.end()}};
+  }
+  pending.mesh = on_mesh.mesh;
+  pending.siblings = sharding.device_map().ranks();
+  pending_.push_back(std::move(pending));
+}
+
 void LayoutBuilder::add_tensor_boxes(std::string fqn, DType dtype, Dims shape, std::vector<RankBoxes> boxes,
                                      bool replicated) {
   Pending pending;
@@ -92,7 +110,10 @@ Result<LayoutPtr> LayoutBuilder::build() && {
   MeshOfPrefix prefixes;
   for (const Pending& pending : pending_) {
     SHOAL_RETURN_IF_ERROR(validate_fqn(pending.entry.fqn));
-    if (pending.mesh) add_prefixes(pending.entry.fqn, *pending.mesh, prefixes);
+    if (!pending.refused.ok()) return pending.refused.with_context(fmt::format("'{}'", pending.entry.fqn));
+    if (pending.mesh) {
+      add_prefixes(pending.entry.fqn, pending.siblings ? *pending.siblings : *pending.mesh, prefixes);
+    }
   }
   std::map<Mesh, uint32_t> numbers;
   std::vector<Mesh> meshes;
@@ -109,6 +130,8 @@ Result<LayoutPtr> LayoutBuilder::build() && {
       if (auto* sharding = std::get_if<MeshSharding>(&pending.entry.sharding))
         sharding->mesh = number->second;
       if (auto* group = std::get_if<GroupSharding>(&pending.entry.sharding)) group->mesh = number->second;
+      if (auto* devices = std::get_if<DeviceSharding>(&pending.entry.sharding))
+        devices->mesh = number->second;
     }
     entries.push_back(pending.entry);  // a copy: the prefixes refer to the names
   }

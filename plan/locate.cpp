@@ -70,10 +70,16 @@ struct Locator::Impl {
   Holdings& holdings() { return rule.holdings(); }
   std::optional<Named> find(std::string_view fqn);
   const Bucket& bucket_of(const RankSet& group);
+  const Bucket& bucket_of(Group& group);
   Group& group_at(const Instance& instance, const Dims& coordinate);
+  bool divides(const Group& group) const {
+    return rule.options().dedupe == Dedupe::balanced && group.ranks.size() > 1;
+  }
   void add_group_pieces(uint32_t value, Group& group, const std::vector<Box>& boxes, const Box& target,
                         std::vector<StoredPiece>& out);
   void add_mesh_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out);
+  void add_tile_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out);
+  std::vector<Stored> tile_pieces_of(uint32_t value, Rank rank);
   void add_box_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out);
   std::vector<Stored> box_pieces_of(uint32_t value, Rank rank);
   std::vector<Rank> box_writers(uint32_t value, const BoxHoldings& all, const BoxHoldings::Held& held);
@@ -119,11 +125,11 @@ struct Branch {
 };
 
 // All choices for tensor dimension `dim` whose intervals meet `range`.
-std::vector<Branch> branches_of(const Instance& instance, const MeshSharding& sharding, size_t dim,
+std::vector<Branch> branches_of(const Instance& instance, std::span<const Placement> placements, size_t dim,
                                 Interval range) {
   std::vector<Branch> branches{{{}, whole_interval(instance.entry->shape[dim])}};
-  for (size_t i = 0; i < sharding.placements.size(); ++i) {
-    const Placement& placement = sharding.placements[i];
+  for (size_t i = 0; i < placements.size(); ++i) {
+    const Placement& placement = placements[i];
     if (placement.kind == Placement::Kind::replicate || placement.dim != dim) continue;
     const uint64_t count = instance.mesh->shape()[i];
     std::vector<Branch> next;
@@ -141,13 +147,13 @@ std::vector<Branch> branches_of(const Instance& instance, const MeshSharding& sh
 // Calls visit(coordinate, boxes) for every coordinate of the sharded mesh dimensions whose shard meets the
 // target.
 template <class Visit>
-void for_each_shard(const Instance& instance, const MeshSharding& sharding, const Box& target,
-                    Visit&& visit) {
+void for_each_shard(const Instance& instance, const Box& target, Visit&& visit) {
+  const std::span<const Placement> placements = placements_of(instance);
   const size_t dims = instance.entry->shape.size();
   std::vector<std::vector<Branch>> by_dim;
   for (size_t d = 0; d < dims; ++d) {
     by_dim.push_back(
-        branches_of(instance, sharding, d, {target.offsets[d], target.offsets[d] + target.sizes[d]}));
+        branches_of(instance, placements, d, {target.offsets[d], target.offsets[d] + target.sizes[d]}));
     if (by_dim.back().empty()) return;
   }
   std::vector<size_t> choice(dims, 0);
@@ -156,9 +162,9 @@ void for_each_shard(const Instance& instance, const MeshSharding& sharding, cons
   while (true) {
     std::vector<size_t> used(dims, 0);
     for (size_t d = 0; d < dims; ++d) held[d] = by_dim[d][choice[d]].held;
-    for (size_t i = 0; i < sharding.placements.size(); ++i) {
-      if (sharding.placements[i].kind == Placement::Kind::replicate) continue;
-      const size_t d = sharding.placements[i].dim;
+    for (size_t i = 0; i < placements.size(); ++i) {
+      if (placements[i].kind == Placement::Kind::replicate) continue;
+      const size_t d = placements[i].dim;
       coordinate[i] = by_dim[d][choice[d]].coordinates[used[d]++];
     }
     visit(coordinate, boxes_of(held));
@@ -206,15 +212,22 @@ const Bucket& Locator::Impl::bucket_of(const RankSet& group) {
   return found->second;
 }
 
+const Bucket& Locator::Impl::bucket_of(Group& group) {
+  if (group.bucket_round != round) {
+    group.bucket = &bucket_of(group.ranks);
+    group.bucket_round = round;
+  }
+  return *group.bucket;
+}
+
 // The replica group at a coordinate, of which only the sharded mesh dimensions matter.
 Locator::Impl::Group& Locator::Impl::group_at(const Instance& instance, const Dims& coordinate) {
   CellKey key{instance.mesh_number, instance.layouts_number, 0, 0};
-  if (const auto* sharding = std::get_if<MeshSharding>(&instance.entry->sharding)) {
-    for (size_t i = 0; i < coordinate.size(); ++i) {
-      if (sharding->placements[i].kind == Placement::Kind::replicate) continue;
-      key.sharded_dims |= uint32_t{1} << i;
-      key.cell = key.cell * instance.mesh->shape()[i] + coordinate[i];
-    }
+  const std::span<const Placement> placements = placements_of(instance);
+  for (size_t i = 0; i < placements.size(); ++i) {
+    if (placements[i].kind == Placement::Kind::replicate) continue;
+    key.sharded_dims |= uint32_t{1} << i;
+    key.cell = key.cell * instance.mesh->shape()[i] + coordinate[i];
   }
   auto [found, is_new] = groups.try_emplace(key);
   if (is_new) found->second.ranks = holdings().replicas(instance, coordinate);
@@ -226,15 +239,11 @@ void Locator::Impl::add_group_pieces(uint32_t value, Group& group, const std::ve
                                      const Box& target, std::vector<StoredPiece>& out) {
   if (group.ranks.empty()) return;
   std::vector<Stored> stored;
-  if (rule.options().dedupe != Dedupe::balanced || group.ranks.size() == 1) {
+  if (!divides(group)) {
     for (const Box& box : boxes) stored.push_back({group.ranks.lowest(), box});
     return number_pieces(std::move(stored), target, out);
   }
-  if (group.bucket_round != round) {
-    group.bucket = &bucket_of(group.ranks);
-    group.bucket_round = round;
-  }
-  const Bucket& bucket = *group.bucket;
+  const Bucket& bucket = bucket_of(group);
   for (const Share& share : shares_in(bucket, value)) {
     for (Box& box : boxes_of_range(bucket.boxes[share.box].box, share.begin, share.end)) {
       stored.push_back({bucket.members[share.member], std::move(box)});
@@ -246,8 +255,9 @@ void Locator::Impl::add_group_pieces(uint32_t value, Group& group, const std::ve
 void Locator::Impl::add_mesh_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out) {
   const ValueHoldings& held = holdings().value(value);
   const Instance& instance = held.instance();
-  if (const auto* sharding = std::get_if<MeshSharding>(&instance.entry->sharding)) {
-    for_each_shard(instance, *sharding, target, [&](const Dims& coordinate, const std::vector<Box>& boxes) {
+  if (instance.devices_per_rank > 1) return add_tile_pieces(value, target, out);
+  if (std::holds_alternative<MeshSharding>(instance.entry->sharding)) {
+    for_each_shard(instance, target, [&](const Dims& coordinate, const std::vector<Box>& boxes) {
       add_group_pieces(value, group_at(instance, coordinate), boxes, target, out);
     });
     return;
@@ -259,6 +269,45 @@ void Locator::Impl::add_mesh_pieces(uint32_t value, const Box& target, std::vect
   }
   Group& group = group_at(instance, Dims(instance.mesh->dims(), 0));
   add_group_pieces(value, group, {whole(held.entry->shape)}, target, out);
+}
+
+// All that `rank` writes of a value that lies on devices: its tiles may have different replica groups.
+std::vector<Locator::Impl::Stored> Locator::Impl::tile_pieces_of(uint32_t value, Rank rank) {
+  const Instance& instance = holdings().value(value).instance();
+  std::vector<Stored> stored;
+  for (const HeldPart& part : parts_of(*instance.entry, *instance.mesh, rank)) {
+    Group& group = group_at(instance, part.coordinate);
+    const Box& tile = part.boxes[0];
+    if (!divides(group)) {
+      const bool is_lowest = group.ranks.lowest() == rank;
+      if (is_lowest || rule.options().dedupe == Dedupe::none) stored.push_back({rank, tile, is_lowest});
+      continue;
+    }
+    const Bucket& bucket = bucket_of(group);
+    for (const Share& share : shares_in(bucket, value, &tile)) {
+      if (bucket.members[share.member] != rank) continue;
+      for (Box& piece : boxes_of_range(tile, share.begin, share.end))
+        stored.push_back({rank, std::move(piece)});
+    }
+  }
+  return stored;
+}
+
+void Locator::Impl::add_tile_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out) {
+  const Instance& instance = holdings().value(value).instance();
+  std::vector<Rank> writers;
+  for_each_shard(instance, target, [&](const Dims& coordinate, const std::vector<Box>& tile) {
+    Group& group = group_at(instance, coordinate);
+    if (group.ranks.empty()) return;
+    if (!divides(group)) return writers.push_back(group.ranks.lowest());
+    const Bucket& bucket = bucket_of(group);
+    for (const Share& share : shares_in(bucket, value, &tile.at(0))) {
+      writers.push_back(bucket.members[share.member]);
+    }
+  });
+  std::sort(writers.begin(), writers.end());
+  writers.erase(std::unique(writers.begin(), writers.end()), writers.end());
+  for (Rank rank : writers) number_pieces(tile_pieces_of(value, rank), target, out);
 }
 
 std::vector<Rank> Locator::Impl::box_writers(uint32_t value, const BoxHoldings& all,

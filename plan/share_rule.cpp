@@ -16,14 +16,17 @@ struct ShareRule::Context {
   uint32_t layout_number = 0;
   const Layout* layout = nullptr;
   Gathered out;
-  // The replica group of this rank, by mesh, layouts and which mesh dimensions are sharded.
-  std::map<std::tuple<uint32_t, uint32_t, std::vector<bool>>, Group> groups;
+  // The replica groups of this rank, by mesh, layouts, which mesh dimensions are sharded, and, where the rank
+  // is in a mesh more than once, the cell of those.
+  std::map<std::tuple<uint32_t, uint32_t, std::vector<bool>, uint64_t>, Group> groups;
 
   void add(uint32_t value, uint32_t entry, uint32_t local_box, Box box, bool canonical) {
     out.pieces.push_back({value, entry, local_box, 0, std::move(box), canonical});
   }
-  void add_all(uint32_t value, uint32_t entry, std::vector<Box> boxes, bool canonical) {
-    for (uint32_t i = 0; i < boxes.size(); ++i) add(value, entry, i, std::move(boxes[i]), canonical);
+  void add_all(uint32_t value, uint32_t entry, HeldPart part, bool canonical) {
+    for (uint32_t i = 0; i < part.boxes.size(); ++i) {
+      add(value, entry, part.first_box + i, std::move(part.boxes[i]), canonical);
+    }
   }
 };
 
@@ -70,40 +73,25 @@ void ShareRule::gather_mesh(Context& context, uint32_t value, uint32_t number) {
   const Instance& instance = *holdings_.instance_of(held, entry, context.layout_number);
   const bool is_chosen = &instance == &held.instance();
   if (!is_chosen && options_.dedupe != Dedupe::none) return;
-  std::optional<Dims> coordinate = instance.mesh->coordinate_of(context.rank);
-  if (!coordinate) return;
-
-  const auto* sharding = std::get_if<MeshSharding>(&entry.sharding);
-  std::vector<bool> sharded(instance.mesh->dims(), false);
-  for (size_t i = 0; sharding && i < sharded.size(); ++i) {
-    sharded[i] = sharding->placements[i].kind != Placement::Kind::replicate;
-  }
-  std::vector<Box> boxes;
-  if (sharding) {
-    boxes = shards_at(entry.shape, *instance.mesh, sharding->placements, *coordinate).boxes;
-  } else {
-    boxes.push_back(whole(entry.shape));
-  }
-  if (boxes.empty()) return;
-
-  auto [found, is_new] = context.groups.try_emplace({instance.mesh_number, instance.layouts_number, sharded});
-  Context::Group& group = found->second;
-  if (is_new) group.ranks = holdings_.replicas(instance, *coordinate);
-  const bool is_lowest = group.ranks.lowest() == context.rank;
-  if (options_.dedupe == Dedupe::none)
-    return context.add_all(value, number, std::move(boxes), is_chosen && is_lowest);
-  if (options_.dedupe == Dedupe::balanced && !sharding && !entry.replicated) {
-    if (whole_writer(value) == context.rank) context.add_all(value, number, std::move(boxes), true);
-    return;
-  }
-  if (options_.dedupe == Dedupe::lowest_rank || group.ranks.size() == 1) {
-    if (is_lowest) context.add_all(value, number, std::move(boxes), true);
-    return;
-  }
-  if (!group.bucket) group.bucket = &context.out.buckets[group.ranks];
-  const uint64_t element_bytes = *dtype_bytes(entry.dtype);
-  for (uint32_t i = 0; i < boxes.size(); ++i) {
-    group.bucket->boxes.push_back({value, number, i, element_bytes, std::move(boxes[i])});
+  const std::vector<bool> sharded = sharded_dims(instance);
+  const bool is_group = placements_of(instance).empty();
+  for (HeldPart& part : parts_of(entry, *instance.mesh, context.rank)) {
+    const uint64_t cell = instance.devices_per_rank > 1 ? cell_of(instance, sharded, part.coordinate) : 0;
+    auto [found, is_new] =
+        context.groups.try_emplace({instance.mesh_number, instance.layouts_number, sharded, cell});
+    Context::Group& group = found->second;
+    if (is_new) group.ranks = holdings_.replicas(instance, part.coordinate);
+    const bool is_lowest = group.ranks.lowest() == context.rank;
+    if (options_.dedupe == Dedupe::none) {
+      context.add_all(value, number, std::move(part), is_chosen && is_lowest);
+    } else if (options_.dedupe == Dedupe::balanced && is_group && !entry.replicated) {
+      if (whole_writer(value) == context.rank) context.add_all(value, number, std::move(part), true);
+    } else if (options_.dedupe == Dedupe::lowest_rank || group.ranks.size() == 1) {
+      if (is_lowest) context.add_all(value, number, std::move(part), true);
+    } else {
+      if (!group.bucket) group.bucket = &context.out.buckets[group.ranks];
+      group.bucket->add(value, number, std::move(part), *dtype_bytes(entry.dtype));
+    }
   }
 }
 

@@ -32,6 +32,11 @@ struct Bucket {
     uint64_t element_bytes = 0;
     Box box;
   };
+  void add(uint32_t value, uint32_t entry, HeldPart part, uint64_t element_bytes) {
+    for (uint32_t i = 0; i < part.boxes.size(); ++i) {
+      boxes.push_back({value, entry, part.first_box + i, element_bytes, std::move(part.boxes[i])});
+    }
+  }
   std::vector<Held> boxes;    // canonical order: value (which is fqn), then box
   std::vector<Share> shares;  // once divided
   std::vector<Rank> members;  // that shares refer to

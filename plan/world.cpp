@@ -15,14 +15,13 @@ Status bad(std::string what) {
 }
 
 Status validate_ranks(const Layout& layout, uint32_t world_size) {
-  std::vector<bool> is_within(layout.meshes().size());
-  for (size_t i = 0; i < is_within.size(); ++i) {
-    is_within[i] = RankSet::of_mesh(layout.meshes()[i]).highest() < world_size;
-  }
+  std::vector<Rank> highest;  // or device
+  for (const Mesh& mesh : layout.meshes()) highest.push_back(RankSet::of_mesh(mesh).highest());
   for (const LayoutEntry& entry : layout.entries()) {
     bool is_ok = true;
-    if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) is_ok = is_within[mesh->mesh];
-    if (const auto* group = std::get_if<GroupSharding>(&entry.sharding)) is_ok = is_within[group->mesh];
+    if (std::optional<uint32_t> mesh = mesh_of(entry)) {
+      is_ok = highest[*mesh] / devices_per_rank(entry) < world_size;
+    }
     if (const auto* boxes = std::get_if<BoxSharding>(&entry.sharding)) {
       is_ok = boxes->ranks.empty() || boxes->ranks.back().rank < world_size;
     }

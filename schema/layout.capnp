@@ -51,6 +51,12 @@ struct LayoutEntry {
     boxes @8 :List(RankBoxes);  # by ascending rank
     perRank @9 :Void;      # an object of its own on each rank that has this layout; fqn ends in "@rank", and
                            # the number of the rank after it makes the name of the value
+    tiles :group {         # on a mesh of devices, where device d belongs to rank d / devicesPerRank:
+                           # Shard(i) on mesh dimension i; the last replicates, if there is one more than of
+                           # the tensor
+      index @10 :UInt32;   # into Layout.meshes
+      devicesPerRank @11 :UInt32;  # at least 2
+    }
   }
 }
 

@@ -18,6 +18,10 @@ LayoutPtr sample_layout() {
   builder.add_tensor_boxes("flat", DType::f32, {10}, {{0, {{{0}, {4}}}}, {3, {{{4}, {5}}, {{9}, {1}}}}},
                            true);
   builder.add_tensor_boxes("scalar", DType::f32, {}, {{0, {Box{}}}});
+  const DeviceMap devices = *DeviceMap::uniform(2, 3);
+  builder.add_tensor("tiled", DType::f32, {8, 6},
+                     *TileSharding::tiled(devices, {1, 3, 2}, {5, 0, 4, 2, 1, 3}, true));
+  builder.add_tensor("model.tiled", DType::f32, {8}, *TileSharding::tiled(devices, {6}, {0, 1, 2, 3, 4, 5}));
   return *std::move(builder).build();
 }
 

@@ -41,6 +41,23 @@ TEST(Coverage, MissesNoShardThatIsEmptyOrHeldByAReplica) {
   EXPECT_TRUE(check_coverage(world_of({small, none, none, none}), {}).ok());
 }
 
+TEST(Coverage, NamesTheTileThatNobodyHolds) {
+  const DeviceMap devices = *DeviceMap::uniform(4, 2);
+  LayoutPtr full = layout_with([&](auto& b) {
+    b.add_tensor("w", DType::f32, {8, 2}, *TileSharding::iota(devices, {4, 1, 2}, {8}, {}, true));
+    b.add_tensor("x", DType::f32, {8, 2}, *TileSharding::iota(devices, {4, 1, 2}, {2, 4}, {1, 0}, true));
+  });
+  LayoutPtr none = layout_with([](auto&) {});
+  EXPECT_TRUE(check_coverage(world_of({full, full, full, full}), {}).ok());
+  EXPECT_EQ(check_coverage(world_of({full, full, none, full}), {}).message(),
+            "'w': no rank holds [4:6, 0:2], which rank 2 of its mesh should");
+  LayoutPtr x = layout_with([&](auto& b) {
+    b.add_tensor("x", DType::f32, {8, 2}, *TileSharding::iota(devices, {4, 1, 2}, {2, 4}, {1, 0}, true));
+  });
+  EXPECT_TRUE(check_coverage(world_of({none, x, x, none}), {}).ok()) << "replicas stand in";
+  EXPECT_FALSE(check_coverage(world_of({x, none, x, none}), {}).ok());
+}
+
 TEST(Coverage, PrefersAMeshThatHoldsTheWholeValue) {
   auto on = [](Rank base) {
     return layout_with([&](auto& b) {
@@ -105,6 +122,13 @@ TEST(World, RefusesLayoutsThatContradictEachOther) {
               HasSubstr("explicit boxes"));
   EXPECT_THAT(message([&](auto& b) { b.add_object("x", Mesh::single(2)); }),
               HasSubstr("'x' names a rank beyond"));
+  const TileSharding three = *TileSharding::iota(*DeviceMap::uniform(3, 2), {6}, {6});
+  EXPECT_THAT(message([&](auto& b) { b.add_tensor("x", DType::f32, {8}, three); }),
+              HasSubstr("'x' names a rank beyond"));
+  EXPECT_EQ(message([&](auto& b) {
+              b.add_tensor("w", DType::f32, {8}, *TileSharding::iota(*DeviceMap::uniform(2, 2), {4}, {4}));
+            }),
+            "");
   EXPECT_EQ(message([&](auto& b) { b.add_tensor("w", DType::f32, {8}, mesh, {Placement::replicate()}); }),
             "");
 }

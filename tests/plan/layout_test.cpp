@@ -127,6 +127,48 @@ TEST(Layout, AValueWhoseSiblingsDisagreeOrAreMissingIsAnError) {
   }
 }
 
+TEST(Layout, StatesTilesOfOneDeviceARankAsAMesh) {
+  const DeviceMap devices = *DeviceMap::uniform(4, 2);
+  LayoutBuilder tiles, mesh;
+  tiles.add_tensor("a", DType::f32, {8, 4}, *TileSharding::tiled(devices, {2, 1, 2}, {0, 2, 5, 7}, true));
+  tiles.add_tensor("b", DType::f32, {}, TileSharding::replicated(devices));
+  mesh.add_tensor("a", DType::f32, {8, 4}, Mesh::contiguous({2, 1, 2}),
+                  {Placement::shard(0), Placement::shard(1), Placement::replicate()});
+  mesh.add_tensor("b", DType::f32, {}, Mesh::contiguous({4}), {Placement::replicate()});
+  EXPECT_EQ((*std::move(tiles).build())->id(), (*std::move(mesh).build())->id());
+}
+
+TEST(Layout, PutsAValueBesideTilesOnAllRanksOfTheirDevices) {
+  const DeviceMap devices = *DeviceMap::uniform(3, 2);
+  LayoutBuilder builder;
+  builder.add_tensor("opt.mu", DType::f32, {8}, *TileSharding::iota(devices, {6}, {6}));
+  builder.add_tensor("opt.nu", DType::f32, {8}, *TileSharding::maximal(devices, 4));
+  builder.add_value("opt.count", DType::i64, {}, std::nullopt);
+  LayoutPtr layout = *std::move(builder).build();
+  const LayoutEntry& count = layout->entries()[*layout->find("opt.count")];
+  EXPECT_EQ(layout->meshes()[*mesh_of(count)], Mesh::contiguous({3}));
+}
+
+TEST(Layout, RefusesTilesThatMakeNoSense) {
+  const Mesh mesh = Mesh::contiguous({2, 2});
+  auto message = [&](Dims shape, uint32_t devices_per_rank, bool replicated = false) {
+    LayoutEntry entry{"w",        LayoutEntry::Kind::tensor,          DType::f32, std::move(shape),
+                      replicated, DeviceSharding{0, devices_per_rank}};
+    return make_layout({mesh}, {entry}).status().message();
+  };
+  EXPECT_EQ(message({8}, 2), "");
+  EXPECT_EQ(message({8, 8}, kMaxDevicesPerRank), "");
+  EXPECT_THAT(message({8}, 1), HasSubstr("'w': 1 devices a rank"));
+  EXPECT_THAT(message({8}, kMaxDevicesPerRank + 1), HasSubstr("devices a rank"));
+  EXPECT_THAT(message({}, 2), HasSubstr("tiles of 2 dimensions for a tensor of 0"));
+  EXPECT_THAT(message({8, 8, 8}, 2), HasSubstr("for a tensor of 3"));
+  EXPECT_THAT(message({8}, 2, true), HasSubstr("already say"));
+  LayoutBuilder builder;
+  builder.add_tensor("w", DType::f32, {8}, *TileSharding::iota(*DeviceMap::uniform(2, 2), {2, 2}, {4}));
+  EXPECT_THAT(std::move(builder).build().status().message(),
+              HasSubstr("'w': a tile assignment of [2,2] for a tensor of 1"));
+}
+
 TEST(Layout, SaysWhatARankHolds) {
   LayoutBuilder builder;
   const Mesh mesh = Mesh::contiguous({2});
@@ -134,6 +176,8 @@ TEST(Layout, SaysWhatARankHolds) {
   builder.add_value("v", DType::f32, {3}, mesh);
   builder.add_object("o", mesh);
   builder.add_rank_object("r", 1);
+  builder.add_tensor("t", DType::f32, {5, 4},
+                     *TileSharding::iota(*DeviceMap::uniform(2, 3), {3, 2}, {2, 3}, {1, 0}));
   builder.add_tensor_boxes("x", DType::f32, {9}, {{1, {{{5}, {4}}, {{0}, {2}}}}, {0, {{{2}, {3}}}}});
   LayoutPtr layout = *std::move(builder).build();
   auto boxes = [&](const char* fqn, Rank rank) {
@@ -145,6 +189,8 @@ TEST(Layout, SaysWhatARankHolds) {
   EXPECT_THAT(boxes("o", 0), ElementsAre(Box{}));
   EXPECT_THAT(boxes("r@rank1", 1), ElementsAre(Box{}));
   EXPECT_THAT(boxes("r@rank1", 0), ElementsAre());
+  EXPECT_THAT(boxes("t", 0), ElementsAre(Box{{0, 0}, {2, 2}}, Box{{2, 0}, {2, 2}}, Box{{4, 0}, {1, 2}}));
+  EXPECT_THAT(boxes("t", 2), ElementsAre());
   EXPECT_THAT(boxes("x", 1), ElementsAre(Box{{5}, {4}}, Box{{0}, {2}}));
 }
 

@@ -74,6 +74,28 @@ World flat_world() {
   return world_of(layouts, 1);
 }
 
+// Four ranks of two devices each, as JAX lays arrays out: replicas of a tile on one rank, on two, and on all;
+// tiles that are short or empty; one array with one device a rank, which is a mesh.
+World tiles_world() {
+  const DeviceMap devices = *DeviceMap::uniform(4, 2);
+  auto tiles = [&](Dims sizes, const Dims& reshape, const std::vector<uint32_t>& transpose, bool replicates) {
+    return *TileSharding::iota(devices, std::move(sizes), reshape, transpose, replicates);
+  };
+  LayoutBuilder builder;
+  builder.add_tensor("params.embed", DType::bf16, {50, 64}, tiles({4, 1, 2}, {2, 4}, {1, 0}, true));
+  builder.add_tensor("params.head", DType::bf16, {64, 50}, tiles({2, 2, 2}, {8}, {}, true));
+  builder.add_tensor("params.norm", DType::f32, {13}, tiles({8}, {8}, {}, false));
+  builder.add_tensor("params.short", DType::f32, {3, 2}, tiles({8, 1}, {2, 2, 2}, {2, 1, 0}, false));
+  builder.add_tensor("params.conv", DType::f32, {2, 3, 2, 3, 40},
+                     tiles({1, 1, 2, 1, 2, 2}, {2, 4}, {1, 0}, true));
+  builder.add_tensor("params.empty", DType::f32, {0, 7}, tiles({2, 4}, {8}, {}, false));
+  builder.add_tensor("params.one", DType::f32, {9, 6}, *TileSharding::tiled(devices, {2, 2}, {7, 0, 3, 4}));
+  builder.add_tensor("opt.mu", DType::f32, {40, 16}, TileSharding::replicated(devices));
+  builder.add_tensor("opt.count", DType::i32, {}, *TileSharding::maximal(devices, 5));
+  builder.add_value("opt.scale", DType::f32, {}, std::nullopt, true);
+  return uniform_world(std::move(builder), 4, 2);
+}
+
 void print_plan(const World& world, Rank rank, const SaveOptions& options, std::string& out) {
   const SavePlan plan = *plan_save(world, rank, options);
   const Layout& layout = world.layout_of(rank);
@@ -107,6 +129,7 @@ TEST(PlanGolden, IdsAndPlansAreWhatTheyWere) {
   print_world("hybrid", hybrid_world(), text);
   print_world("pipeline", pipeline_world(), text);
   print_world("flat", flat_world(), text);
+  print_world("tiles", tiles_world(), text);
   const std::string path = SHOAL_PLAN_GOLDEN "/plans.txt";
   if (std::getenv("SHOAL_UPDATE_GOLDEN")) std::ofstream(path) << text;
   std::stringstream golden;

@@ -194,6 +194,18 @@ TEST_F(RuleWithoutDedupe, EveryRankWritesAllThatItHolds) {
 std::set<Rank> replicas_by_hand(const World& world, const LayoutEntry& entry, Rank rank, const Box& box) {
   std::set<Rank> group;
   const Layout& layout = world.layout_of(rank);
+  if (const auto* devices = std::get_if<DeviceSharding>(&entry.sharding)) {
+    for (Rank other = 0; other < world.roster.world_size(); ++other) {
+      const Layout& theirs = world.layout_of(other);
+      const LayoutEntry* same = entry_of(world, other, entry.fqn);
+      const auto* sharding = same ? std::get_if<DeviceSharding>(&same->sharding) : nullptr;
+      if (!sharding || sharding->devices_per_rank != devices->devices_per_rank) continue;
+      if (theirs.meshes()[sharding->mesh] != layout.meshes()[devices->mesh]) continue;
+      std::vector<Box> boxes = theirs.shards_of(*same, other).boxes;
+      if (std::find(boxes.begin(), boxes.end(), box) != boxes.end()) group.insert(other);
+    }
+    return group;
+  }
   const Mesh* mesh = nullptr;
   const auto* sharding = std::get_if<MeshSharding>(&entry.sharding);
   if (sharding) mesh = &layout.meshes()[sharding->mesh];
@@ -229,7 +241,7 @@ std::set<Rank> replicas_by_hand(const World& world, const LayoutEntry& entry, Ra
 }
 
 TEST_F(BalancedRule, NoMemberOfAReplicaGroupWritesMoreThanTheMeanAndOneUnit) {
-  size_t groups_of_several = 0;
+  size_t groups_of_several = 0, divided_tiles = 0;
   for_each_world(16, Dedupe::balanced, [&](auto&, const auto& world, const SaveOptions& options) {
     std::map<std::set<Rank>, std::map<Rank, uint64_t>> loads;
     for (const SavePlan& plan : plans_) {
@@ -240,6 +252,7 @@ TEST_F(BalancedRule, NoMemberOfAReplicaGroupWritesMoreThanTheMeanAndOneUnit) {
         const Box held = layout.shards_of(entry, plan.rank).boxes[item.local_box];
         std::set<Rank> group = replicas_by_hand(*world, entry, plan.rank, held);
         if (!group.empty()) loads[group][plan.rank] += item.bytes;
+        divided_tiles += group.size() > 1 && std::holds_alternative<DeviceSharding>(entry.sharding);
       }
     }
     for (const auto& [group, by_rank] : loads) {
@@ -254,6 +267,7 @@ TEST_F(BalancedRule, NoMemberOfAReplicaGroupWritesMoreThanTheMeanAndOneUnit) {
     }
   });
   EXPECT_GT(groups_of_several, 100u);
+  EXPECT_GT(divided_tiles, 100u);
 }
 
 TEST(RuleProperties, LayoutsAndRostersOfAllWorldsSurviveTheirEncoding) {

@@ -44,6 +44,10 @@ Dims random_shape(std::mt19937_64& random) {
   Dims shape(3 - std::min(up_to(random, 3), up_to(random, 3)));
   for (uint64_t& size : shape) size = chance(random, 4) ? 0 : one_of(random, sizes);
   if (shape.size() == 3) shape[up_to(random, 2)] = 1 + up_to(random, 3);
+  if (chance(random, 6)) {
+    shape.assign(5 + up_to(random, 1), 1);
+    for (uint64_t& size : shape) size = 1 + up_to(random, 3);
+  }
   return shape;
 }
 
@@ -78,6 +82,7 @@ struct Draft {
   explicit Draft(uint32_t world_size) : builders(world_size) {}
   std::vector<LayoutBuilder> builders;
   std::vector<Mesh> meshes;  // drawn so far: values that share one fall into the same replica groups
+  std::vector<DeviceMap> device_maps;
   uint32_t size() const { return static_cast<uint32_t>(builders.size()); }
 };
 
@@ -93,21 +98,66 @@ Mesh draw_mesh(std::mt19937_64& random, Draft& draft) {
   return one_of(random, draft.meshes);
 }
 
+// Devices of some ranks, one to three of each, called by any numbers.
+DeviceMap draw_devices(std::mt19937_64& random, Draft& draft) {
+  if (!draft.device_maps.empty() && !chance(random, 20)) return one_of(random, draft.device_maps);
+  const uint64_t most = 1 + up_to(random, 2);
+  std::vector<DeviceMap::Owner> owners;
+  for (Rank rank : draw_mesh(random, draft).ranks()) {
+    for (uint64_t count = chance(random, 80) ? most : 1 + up_to(random, most - 1); count > 0; --count) {
+      owners.push_back({owners.size() * 3 + random() % 3, rank});
+    }
+  }
+  draft.device_maps.push_back(*DeviceMap::make(owners));
+  return draft.device_maps.back();
+}
+
+// One sharding of a tensor, on a mesh of ranks or of devices.
+struct OneSharding {
+  std::optional<Mesh> mesh;
+  std::optional<TileSharding> tiles;
+  std::vector<Placement> placements;
+  bool is_group = false, replicated = false;
+
+  bool contains(Rank rank, const Dims& shape) const {
+    if (mesh) return mesh->contains(rank);
+    for (Device device : tiles->device_map().devices_of(rank)) {
+      if (tiles->box_of(shape, device)) return true;
+    }
+    return false;
+  }
+  void add_to(LayoutBuilder& builder, const Tensor& tensor) const {
+    if (tiles) return builder.add_tensor(tensor.fqn, tensor.dtype, tensor.shape, *tiles);
+    if (is_group) return builder.add_value(tensor.fqn, tensor.dtype, tensor.shape, *mesh, replicated);
+    builder.add_tensor(tensor.fqn, tensor.dtype, tensor.shape, *mesh, placements);
+  }
+};
+
+OneSharding draw_sharding(std::mt19937_64& random, Draft& draft, const Tensor& tensor, bool replicated) {
+  OneSharding sharding;
+  if (chance(random, 30)) {
+    const DeviceMap devices = draw_devices(random, draft);
+    sharding.tiles = chance(random, 8) ? TileSharding::replicated(devices)
+                                       : random_tiles(random, devices, tensor.shape.size());
+    return sharding;
+  }
+  sharding.mesh = draw_mesh(random, draft);
+  sharding.is_group = chance(random, 25);
+  sharding.replicated = replicated;
+  sharding.placements = random_placements(random, *sharding.mesh, tensor.shape);
+  return sharding;
+}
+
 void add_on_meshes(std::mt19937_64& random, Draft& draft, const Tensor& tensor) {
   std::vector<bool> taken(draft.size(), false);
   const bool everybody = chance(random, 20), lazily = chance(random, 20), replicated = chance(random, 50);
   for (uint64_t meshes = 1 + (chance(random, 40) ? 1 : 0); meshes > 0; --meshes) {
-    const Mesh mesh = draw_mesh(random, draft);
-    const bool is_group = chance(random, 25);
-    const std::vector<Placement> placements = random_placements(random, mesh, tensor.shape);
+    const OneSharding sharding = draw_sharding(random, draft, tensor, replicated);
     for (Rank rank = 0; rank < draft.size(); ++rank) {
-      if (taken[rank] || (!everybody && !mesh.contains(rank)) || (lazily && chance(random, 30))) continue;
+      const bool is_in = everybody || sharding.contains(rank, tensor.shape);
+      if (taken[rank] || !is_in || (lazily && chance(random, 30))) continue;
       taken[rank] = true;
-      if (is_group) {
-        draft.builders[rank].add_value(tensor.fqn, tensor.dtype, tensor.shape, mesh, replicated);
-      } else {
-        draft.builders[rank].add_tensor(tensor.fqn, tensor.dtype, tensor.shape, mesh, placements);
-      }
+      sharding.add_to(draft.builders[rank], tensor);
     }
   }
 }
@@ -195,6 +245,22 @@ World random_world(std::mt19937_64& random) {
   }
   world.roster = *Roster::make(ids, hosts);
   return world;
+}
+
+TileSharding random_tiles(std::mt19937_64& random, const DeviceMap& devices, size_t dims) {
+  std::vector<Device> order;
+  for (const DeviceMap::Owner& owner : devices.owners()) order.push_back(owner.device);
+  if (chance(random, 60)) std::shuffle(order.begin(), order.end(), random);
+  const bool replicates = dims == 0 || chance(random, 40);
+  Dims tiles(dims + (replicates ? 1 : 0), 1);
+  uint64_t used = 1;
+  for (uint64_t tries = 2 * tiles.size(); tries > 0; --tries) {
+    uint64_t& size = tiles[random() % tiles.size()];
+    const uint64_t wanted = 2 + up_to(random, 2);
+    if (used * wanted <= order.size()) size *= wanted, used *= wanted;
+  }
+  order.resize(used);
+  return *TileSharding::tiled(devices, std::move(tiles), std::move(order), replicates);
 }
 
 Box random_box(std::mt19937_64& random, const Dims& shape) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/roster.h"
+#include "plan/tile_sharding.h"
 
 namespace shoal {
 
@@ -16,11 +17,14 @@ World world_of(const std::vector<LayoutPtr>& by_rank, uint32_t ranks_a_host = 2)
 World uniform_world(LayoutBuilder builder, uint32_t size, uint32_t ranks_a_host = 2);
 
 // Up to 12 ranks on random hosts; up to 8 values of a few thousand elements: on one or two meshes (listed and
-// affine, all placements), in groups, as explicit boxes, as objects; some held by a part of their ranks only,
-// so that not every world can be saved whole. Passes validate_world.
+// affine, all placements), as tiles of one to three devices a rank, in groups, as explicit boxes, as objects;
+// some held by a part of their ranks only, so that not every world can be saved whole. Passes validate_world.
 World random_world(std::mt19937_64& random);
 
 Box random_box(std::mt19937_64& random, const Dims& shape);
+
+// Tiles for a tensor of `dims` dimensions over some or all of the devices, in any order.
+TileSharding random_tiles(std::mt19937_64& random, const DeviceMap& devices, size_t dims);
 
 // Row-major numbers, in the tensor, of the elements of a box.
 std::vector<uint64_t> element_numbers(const Box& box, const Dims& shape);
