@@ -35,6 +35,14 @@ class StateDict {
   // DTensor's to_local()).
   void add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
                   std::vector<Placement> placements, void* data);
+  // `shards`: the local shard of each of this rank's devices that the sharding assigns, unpadded. Devices
+  // that hold the same tile hold the same bytes: one of them is read, all are filled.
+  struct DeviceData {
+    Device device;
+    void* data;  // row-major, sharding.box_of(shape, device); unused if that has no element
+  };
+  void add_tensor(std::string fqn, DType dtype, Dims shape, const TileSharding& sharding,
+                  std::vector<DeviceData> shards);
   struct BoxData {
     Box box;     // global coordinates
     void* data;  // row-major

@@ -25,6 +25,31 @@ std::vector<RowRun> runs_in(const Box& outer, const Box& inner) {
   return runs;
 }
 
+// Copies what a local box shares with `part`, which lies row-major at `source`, to one home of the box.
+void put(const BoundState::Home& home, const Box& held, const Box& part, const Box& shared,
+         const std::byte* source, uint64_t element_bytes) {
+  auto copy = [&](uint64_t from, uint64_t to, uint64_t count) {
+    stream_copy(home.data + to * element_bytes, source + from * element_bytes, count * element_bytes);
+  };
+  if (home.box == home.whole) return for_each_run(part, held, copy);
+  // The local box is a part of a larger local tensor: both sides have runs of their own.
+  Box in_buffer = shared;
+  for (size_t d = 0; d < in_buffer.dims(); ++d) {
+    in_buffer.offsets[d] = in_buffer.offsets[d] - held.offsets[d] + home.box.offsets[d];
+  }
+  const std::vector<RowRun> from_runs = runs_in(part, shared);
+  size_t from = 0;
+  uint64_t from_done = 0;
+  for_each_run(in_buffer, home.whole, [&](uint64_t, uint64_t to, uint64_t count) {
+    while (count > 0) {
+      const uint64_t step = std::min(count, from_runs[from].count - from_done);
+      copy(from_runs[from].at + from_done, to, step);
+      to += step, count -= step, from_done += step;
+      if (from_done == from_runs[from].count) ++from, from_done = 0;
+    }
+  });
+}
+
 }  // namespace
 
 Placer::Placer(const BoundState& state, std::vector<uint32_t> wanted) : state_(state) {
@@ -114,36 +139,18 @@ Status Placer::place_tensor(Target& target, const local::LoadedPiece& piece, Byt
   return ok_status();
 }
 
-// `part` lies row-major at `source`; what it shares with the local box goes there.
+// `part` lies row-major at `source`; what it shares with the local box goes to every copy of that.
 void Placer::place_part(Target& target, uint32_t local_box, const Box& held, const Box& part,
                         const std::byte* source) {
   const std::optional<Box> shared = intersect(held, part);
   if (!shared) return;
   const uint64_t element_bytes = state_.values()[target.entry].element_bytes;
-  const BoundState::Home home = state_.home_of(target.entry, local_box);
   const uint64_t elements = shared->elements();
   target.arrived_elements += elements;
   bytes_placed_ += elements * element_bytes;
-  auto copy = [&](uint64_t from, uint64_t to, uint64_t count) {
-    stream_copy(home.data + to * element_bytes, source + from * element_bytes, count * element_bytes);
-  };
-  if (home.box == home.whole) return for_each_run(part, held, copy);
-  // The local box is a part of a larger local tensor: both sides have runs of their own.
-  Box in_buffer = *shared;
-  for (size_t d = 0; d < in_buffer.dims(); ++d) {
-    in_buffer.offsets[d] = in_buffer.offsets[d] - held.offsets[d] + home.box.offsets[d];
+  for (size_t i = 0; i < state_.copies_of(target.entry, local_box); ++i) {
+    put(state_.home_of(target.entry, local_box, i), held, part, *shared, source, element_bytes);
   }
-  const std::vector<RowRun> from_runs = runs_in(part, *shared);
-  size_t from = 0;
-  uint64_t from_done = 0;
-  for_each_run(in_buffer, home.whole, [&](uint64_t, uint64_t to, uint64_t count) {
-    while (count > 0) {
-      const uint64_t step = std::min(count, from_runs[from].count - from_done);
-      copy(from_runs[from].at + from_done, to, step);
-      to += step, count -= step, from_done += step;
-      if (from_done == from_runs[from].count) ++from, from_done = 0;
-    }
-  });
 }
 
 Status Placer::finish() {

@@ -36,7 +36,7 @@ class Placer {
   };
   Status place_tensor(Target& target, const local::LoadedPiece& piece, ByteView bytes);
   Status place_object(Target& target, const local::LoadedPiece& piece, ByteView bytes);
-  void place_part(Target& target, uint32_t local_box, const Box& stored, const Box& part,
+  void place_part(Target& target, uint32_t local_box, const Box& held, const Box& part,
                   const std::byte* source);
 
   const BoundState& state_;

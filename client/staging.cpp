@@ -9,11 +9,6 @@ namespace shoal {
 
 namespace {
 
-const std::byte* buffer_of(const StateDict::Entry& entry, uint32_t local_box) {
-  const void* data = entry.form == StateDict::Entry::Form::boxes ? entry.boxes[local_box].data : entry.data;
-  return static_cast<const std::byte*>(data);
-}
-
 Box shifted(Box box, const Dims& by) {
   for (size_t d = 0; d < by.size(); ++d) box.offsets[d] += by[d];
   return box;
@@ -69,7 +64,7 @@ Result<StageRecipe::Staging> StageRecipe::lay_out(const BoundState& state) const
     const StateDict::Entry& entry = state.entry_of(piece.entry);
     if (entry.object) {
       piece.bytes = entry.object->size();
-    } else if (piece.bytes != 0 && !buffer_of(entry, piece.local_box)) {
+    } else if (piece.bytes != 0 && !state.data_of(piece.entry, piece.local_box)) {
       return Status(Code::invalid_argument,
                     fmt::format("'{}': no memory is given for what this rank holds", entry.fqn));
     }
@@ -91,7 +86,7 @@ void StageRecipe::make_tasks(const BoundState& state, const Staging& staging, st
   tasks.reserve(copies_.size());
   for (const Copy& copy : copies_) {
     const local::StagedPiece& piece = staging.pieces[copy.piece];
-    const std::byte* buffer = buffer_of(state.entry_of(piece.entry), piece.local_box);
+    const std::byte* buffer = state.data_of(piece.entry, piece.local_box);
     tasks.push_back({buffer + copy.source_offset, slab + piece.slab_offset + copy.piece_offset,
                      copy.row_bytes, copy.rows, copy.source_stride});
   }

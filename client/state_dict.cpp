@@ -17,14 +17,50 @@ Status bad(const std::string& fqn, std::string_view what) {
 
 bool same_entry(const Entry& a, const Entry& b) {
   auto same_box = [](const StateDict::BoxData& x, const StateDict::BoxData& y) { return x.box == y.box; };
+  auto same_device = [](const StateDict::DeviceData& x, const StateDict::DeviceData& y) {
+    return x.device == y.device;
+  };
   return a.form == b.form && a.fqn == b.fqn && a.dtype == b.dtype && a.shape == b.shape &&
          a.replicated == b.replicated && a.placements == b.placements && a.mesh == b.mesh &&
+         a.tiles == b.tiles &&
+         std::equal(a.shards.begin(), a.shards.end(), b.shards.begin(), b.shards.end(), same_device) &&
          std::equal(a.boxes.begin(), a.boxes.end(), b.boxes.begin(), b.boxes.end(), same_box);
+}
+
+bool device_less(const StateDict::DeviceData& shard, Device device) {
+  return shard.device < device;
 }
 
 // The name under which this rank's layout has the entry.
 std::string fqn_on(const Entry& entry, Rank rank) {
   return entry.form == Entry::Form::rank_object ? rank_fqn(entry.fqn, rank) : entry.fqn;
+}
+
+// One local shard for each device of this rank that the sharding assigns.
+Status check_devices(const Entry& entry, Rank rank) {
+  const TileSharding& tiles = *entry.tiles;
+  if (Status status = tiles.validate_for(entry.shape); !status.ok()) {
+    return status.with_context(fmt::format("'{}'", entry.fqn));
+  }
+  for (size_t i = 0; i < entry.shards.size(); ++i) {
+    const Device device = entry.shards[i].device;
+    if (i > 0 && device == entry.shards[i - 1].device) {
+      return bad(entry.fqn, fmt::format("device {} has two local shards", device));
+    }
+    if (tiles.device_map().rank_of(device) != rank) {
+      return bad(entry.fqn, fmt::format("device {} is not of rank {}", device, rank));
+    }
+    if (!tiles.box_of(entry.shape, device)) {
+      return bad(entry.fqn, fmt::format("device {} is not in its tile assignment", device));
+    }
+  }
+  for (Device device : tiles.device_map().devices_of(rank)) {
+    auto given = std::lower_bound(entry.shards.begin(), entry.shards.end(), device, device_less);
+    if (given != entry.shards.end() && given->device == device) continue;
+    if (!tiles.box_of(entry.shape, device)) continue;
+    return bad(entry.fqn, fmt::format("the local shard of device {} is not given", device));
+  }
+  return ok_status();
 }
 
 Status check_entry(const Entry& entry, Rank rank) {
@@ -38,13 +74,15 @@ Status check_entry(const Entry& entry, Rank rank) {
   if (entry.mesh && !entry.mesh->contains(rank)) {
     return bad(entry.fqn, fmt::format("rank {} is not in its mesh", rank));
   }
-  return ok_status();
+  return entry.tiles ? check_devices(entry, rank) : ok_status();
 }
 
 void add_to(LayoutBuilder& builder, const Entry& entry, Rank rank) {
   switch (entry.form) {
     case Entry::Form::mesh:
       return builder.add_tensor(entry.fqn, entry.dtype, entry.shape, *entry.mesh, entry.placements);
+    case Entry::Form::tiles:
+      return builder.add_tensor(entry.fqn, entry.dtype, entry.shape, *entry.tiles);
     case Entry::Form::boxes: {
       RankBoxes held{rank, {}};
       for (const StateDict::BoxData& box : entry.boxes) held.boxes.push_back(box.box);
@@ -60,8 +98,32 @@ void add_to(LayoutBuilder& builder, const Entry& entry, Rank rank) {
   }
 }
 
+// By local box, the positions of the shards that lie there.
+std::vector<std::vector<uint32_t>> find_copies(const Entry& entry, const std::vector<Box>& boxes, Rank rank) {
+  std::vector<std::vector<uint32_t>> copies(boxes.size());
+  for (TileSharding::HeldBox& held : entry.tiles->boxes_of(entry.shape, rank)) {
+    auto box = std::lower_bound(boxes.begin(), boxes.end(), held.box);
+    SHOAL_CHECK(box != boxes.end() && *box == held.box);
+    for (Device device : held.devices) {
+      auto shard = std::lower_bound(entry.shards.begin(), entry.shards.end(), device, device_less);
+      copies[static_cast<size_t>(box - boxes.begin())].push_back(
+          static_cast<uint32_t>(shard - entry.shards.begin()));
+    }
+  }
+  return copies;
+}
+
 // Memory is needed exactly where the rank holds an element.
-Status check_memory(const Entry& entry, const LocalShards& shards) {
+Status check_memory(const Entry& entry, const BoundState::Value& value) {
+  const LocalShards& shards = value.shards;
+  for (const std::vector<uint32_t>& copies : value.copies) {
+    for (uint32_t i : copies) {
+      if (entry.shards[i].data) continue;
+      return bad(entry.fqn,
+                 fmt::format("no memory is given for the local shard of device {}", entry.shards[i].device));
+    }
+  }
+  if (entry.form == Entry::Form::tiles) return ok_status();
   if (entry.form == Entry::Form::object || entry.form == Entry::Form::rank_object) {
     return entry.object ? ok_status() : bad(entry.fqn, "an object without a string");
   }
@@ -85,6 +147,20 @@ void StateDict::add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh&
   entry->mesh = mesh;
   entry->placements = std::move(placements);
   entry->data = data;
+  entries_.push_back(std::move(entry));
+}
+
+void StateDict::add_tensor(std::string fqn, DType dtype, Dims shape, const TileSharding& sharding,
+                           std::vector<DeviceData> shards) {
+  auto entry = std::make_shared<Entry>();
+  entry->form = Entry::Form::tiles;
+  entry->fqn = std::move(fqn);
+  entry->dtype = dtype;
+  entry->shape = std::move(shape);
+  entry->tiles = sharding;
+  entry->shards = std::move(shards);
+  std::sort(entry->shards.begin(), entry->shards.end(),
+            [](const DeviceData& a, const DeviceData& b) { return a.device < b.device; });
   entries_.push_back(std::move(entry));
 }
 
@@ -163,7 +239,8 @@ Result<BoundState> BoundState::bind(const StateDict& state, Rank rank) {
     if (given.form == Entry::Form::value && value.shards.boxes.empty() && !whole(entry.shape).empty()) {
       return bad(entry.fqn, fmt::format("rank {} is not in the group of its siblings", rank));
     }
-    SHOAL_RETURN_IF_ERROR(check_memory(given, value.shards));
+    if (given.tiles) value.copies = find_copies(given, value.shards.boxes, rank);
+    SHOAL_RETURN_IF_ERROR(check_memory(given, value));
     out.values_.push_back(std::move(value));
   }
   return out;
@@ -171,21 +248,35 @@ Result<BoundState> BoundState::bind(const StateDict& state, Rank rank) {
 
 Status BoundState::rebind(const StateDict& state) {
   for (const Value& value : values_) {
-    SHOAL_RETURN_IF_ERROR(check_memory(*state.entries()[value.position], value.shards));
+    SHOAL_RETURN_IF_ERROR(check_memory(*state.entries()[value.position], value));
   }
   entries_ = state.entries();
   return ok_status();
 }
 
-BoundState::Home BoundState::home_of(uint32_t layout_entry, uint32_t local_box) const {
+size_t BoundState::copies_of(uint32_t layout_entry, uint32_t local_box) const {
+  const Value& value = values_[layout_entry];
+  return value.copies.empty() ? 1 : value.copies[local_box].size();
+}
+
+std::byte* BoundState::data_of(uint32_t layout_entry, uint32_t local_box, size_t copy) const {
   const Value& value = values_[layout_entry];
   const Entry& entry = *entries_[value.position];
-  if (entry.form == Entry::Form::boxes) {
+  void* data = entry.data;
+  if (entry.form == Entry::Form::boxes) data = entry.boxes[local_box].data;
+  if (entry.form == Entry::Form::tiles) data = entry.shards[value.copies[local_box][copy]].data;
+  return static_cast<std::byte*>(data);
+}
+
+BoundState::Home BoundState::home_of(uint32_t layout_entry, uint32_t local_box, size_t copy) const {
+  const Value& value = values_[layout_entry];
+  const Entry& entry = *entries_[value.position];
+  std::byte* data = data_of(layout_entry, local_box, copy);
+  if (entry.form == Entry::Form::boxes || entry.form == Entry::Form::tiles) {
     const Box itself = whole(value.shards.boxes[local_box].sizes);
-    return {static_cast<std::byte*>(entry.boxes[local_box].data), itself, itself};
+    return {data, itself, itself};
   }
-  return {static_cast<std::byte*>(entry.data), whole(value.shards.local_shape),
-          value.shards.local[local_box]};
+  return {data, whole(value.shards.local_shape), value.shards.local[local_box]};
 }
 
 }  // namespace shoal

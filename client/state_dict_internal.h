@@ -11,13 +11,15 @@
 namespace shoal {
 
 struct StateDict::Entry {
-  enum class Form { mesh, boxes, value, object, rank_object };
+  enum class Form { mesh, tiles, boxes, value, object, rank_object };
   Form form = Form::mesh;
   std::string fqn;
   DType dtype = DType::u8;
   Dims shape;
   std::optional<Mesh> mesh;  // of form mesh; or the group
   std::vector<Placement> placements;
+  std::optional<TileSharding> tiles;
+  std::vector<DeviceData> shards;  // of form tiles, ascending by device
   std::vector<BoxData> boxes;
   bool replicated = false;
   void* data = nullptr;           // of forms mesh and value
@@ -47,6 +49,8 @@ class BoundState {
     uint32_t position = 0;
     uint64_t element_bytes = 1;
     LocalShards shards;
+    // Of tiles: by local box, the positions in the entry's shards of the devices that hold it.
+    std::vector<std::vector<uint32_t>> copies;
   };
   const std::vector<Value>& values() const { return values_; }
   // Takes data pointers from `state`, whose structure is the same. Code::invalid_argument: no memory where
@@ -62,7 +66,10 @@ class BoundState {
     Box whole;  // of the buffer
     Box box;    // within `whole`
   };
-  Home home_of(uint32_t layout_entry, uint32_t local_box) const;
+  // The first copy is the one that is saved; a load fills all.
+  Home home_of(uint32_t layout_entry, uint32_t local_box, size_t copy = 0) const;
+  size_t copies_of(uint32_t layout_entry, uint32_t local_box) const;
+  std::byte* data_of(uint32_t layout_entry, uint32_t local_box, size_t copy = 0) const;  // of its home
 
  private:
   Rank rank_ = 0;

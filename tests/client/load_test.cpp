@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -86,6 +87,43 @@ TEST(Placer, PutsRangesOfAnyStoredShardingIntoAnyOther) {
     memory.pop_back();
     ASSERT_EQ(memory, local_tensor(wanted, shape)) << "round " << round;
   }
+}
+
+// Three devices a rank, in any order: some hold the same tile, some a short one or nothing.
+TEST(Placer, FillsEveryLocalShardOfARank) {
+  std::mt19937_64 random(6);
+  const DeviceMap devices = *DeviceMap::uniform(4, 3);
+  size_t twice = 0;
+  for (int round = 0; round < 300; ++round) {
+    const Dims shape{1 + random() % 9, 1 + random() % 9};
+    std::vector<Device> order(12);
+    std::iota(order.begin(), order.end(), Device{0});
+    std::shuffle(order.begin(), order.end(), random);
+    const TileSharding tiles =
+        *TileSharding::tiled(devices, random() % 2 == 0 ? Dims{2, 3, 2} : Dims{3, 1, 4}, order, true);
+    const auto rank = static_cast<Rank>(random() % 4);
+    std::map<Device, std::vector<uint32_t>> memory, expected;
+    std::vector<StateDict::DeviceData> shards;
+    for (Device device : devices.devices_of(rank)) {
+      expected[device] = elements_of(*tiles.box_of(shape, device), shape);
+      memory[device].assign(expected[device].size(), 0xdeadbeef);
+      shards.push_back({device, memory[device].data()});
+    }
+    twice += tiles.boxes_of(shape, rank).size() < shards.size();
+    StateDict state;
+    state.add_tensor("x", DType::u32, shape, tiles, shards);
+    BoundState bound = BoundState::bind(state, rank).value();
+    Placer placer(bound, {0});
+    const Mesh mesh = Mesh::contiguous({3});
+    for (Rank writer = 0; writer < 3; ++writer) {
+      for (const Box& box : shards_at(shape, mesh, std::vector{Placement::shard(1)}, Dims{writer}).boxes) {
+        ASSERT_TRUE(place_in_ranges(placer, random, box, shape).ok());
+      }
+    }
+    ASSERT_TRUE(placer.finish().ok()) << placer.finish().to_string();
+    ASSERT_EQ(memory, expected);
+  }
+  EXPECT_GT(twice, 50u);
 }
 
 TEST(Placer, RefusesWhatNoNodeMaySay) {

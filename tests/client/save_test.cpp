@@ -178,6 +178,42 @@ TEST_F(Save, GathersEachLocalBoxOfAnyShardingAsItsOwnRowMajorBytes) {
   EXPECT_GT(several, 0u);
 }
 
+// One of the local shards that hold a tile is read, whatever the others hold; tiles come by ascending box.
+TEST_F(Save, TakesEachTileOfARankOnce) {
+  open();
+  const DeviceMap devices = *DeviceMap::make({{5, 0}, {6, 0}, {7, 0}, {8, 1}});
+  const TileSharding tiles = *TileSharding::tiled(devices, {2, 2}, {7, 8, 5, 6}, true);
+  std::vector<uint16_t> a = numbers(2, 10), b = numbers(2, 20), c = numbers(3, 30);
+  StateDict state;
+  state.add_tensor("x", DType::u16, {5}, tiles, {{7, c.data()}, {5, a.data()}, {6, b.data()}});
+  const SaveHandle saved = checkpointer_->save(1, state).value();
+  EXPECT_EQ(saved.stats().bytes_staged, 10u);
+  (void)node_.expect<local::LayoutIs>();
+  auto staged = node_.expect<local::Staged>();
+  ASSERT_EQ(staged.pieces.size(), 2u);
+  EXPECT_EQ(staged_values<uint16_t>(staged, 0), c);
+  EXPECT_EQ(staged_values<uint16_t>(staged, 1), a);
+}
+
+TEST_F(Save, RefusesLocalShardsThatAreNotThoseOfItsDevices) {
+  open();
+  const DeviceMap devices = *DeviceMap::uniform(2, 3);
+  const TileSharding tiles = *TileSharding::tiled(devices, {4}, {0, 1, 3, 4});
+  uint16_t memory[8] = {};
+  auto message = [&](std::vector<StateDict::DeviceData> shards, Dims shape = {8}) {
+    StateDict state;
+    state.add_tensor("x", DType::u16, std::move(shape), tiles, std::move(shards));
+    return checkpointer_->save(1, state).status().message();
+  };
+  EXPECT_EQ(message({{0, memory}}), "'x': the local shard of device 1 is not given");
+  EXPECT_EQ(message({{0, memory}, {1, nullptr}}), "'x': no memory is given for the local shard of device 1");
+  EXPECT_EQ(message({{0, memory}, {1, memory}, {1, memory}}), "'x': device 1 has two local shards");
+  EXPECT_EQ(message({{0, memory}, {1, memory}, {2, memory}}), "'x': device 2 is not in its tile assignment");
+  EXPECT_EQ(message({{0, memory}, {1, memory}, {3, memory}}), "'x': device 3 is not of rank 0");
+  EXPECT_THAT(message({{0, memory}, {1, memory}}, {8, 2}), HasSubstr("'x': a tile assignment of [4] for"));
+  EXPECT_EQ(message({{0, memory}, {1, nullptr}}, {1}), "") << "it holds no element";
+}
+
 TEST_F(Save, ReusesASlabThatIsFreeAndWaitsForOneWhereNoneIs) {
   options_.max_in_flight = 2;
   open();
