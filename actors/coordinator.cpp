@@ -55,7 +55,7 @@ void Coordinator::if_in_office(EffectWriter& out, std::function<void(TimeNs now,
 void Coordinator::retire(const EpochRecord& by, EffectWriter& out) {
   superseded_ = by;
   out.warning("superseded by epoch " + std::to_string(by.epoch) + " at " + by.address +
-              (by.job_id == facts_.job_id ? "" : " of job '" + by.job_id + "'"));
+              (is_of_run(by, facts_.job_id, facts_.generation) ? "" : " of " + run_of(by, facts_.job_id)));
   while (!attempts_.empty()) close_attempt(AttemptKey(attempts_.begin()->first), out);
   nodes_.insert(kThisNode);
   for (NodeId node : nodes_) send_superseded(node, out);

@@ -73,7 +73,7 @@ class Planner final : public Role {
     operations_.start(operation::ReadEpoch{}, out,
                       [this, said](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
                         auto highest = result_as<EpochRecord>(std::move(result));
-                        if (highest.ok() && highest->job_id != facts_.job_id) {
+                        if (highest.ok() && !is_of_run(*highest, facts_.job_id, facts_.generation)) {
                           return coordinator_gone(*highest, then_out);
                         }
                         if (highest.ok()) follow(highest->epoch, highest->address, then_out);
@@ -92,7 +92,7 @@ class Planner final : public Role {
   void coordinator_gone(const EpochRecord& by, EffectWriter& out) {
     if (gone_) return;
     gone_ = true;
-    const Status why(Code::refused, "job '" + by.job_id + "' has taken over the root (epoch " +
+    const Status why(Code::refused, run_of(by, facts_.job_id) + " has taken over the root (epoch " +
                                         std::to_string(by.epoch) + " at " + by.address + ")");
     out.warning(why.message());
     out.tell(RoleKind::shard_writer, event::CoordinatorGone{why});

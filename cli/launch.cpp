@@ -296,7 +296,7 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_option("--master-port", flags->master_port,
                       "MASTER_PORT; default: 29500, on one host any free one");
   command->add_flag("--take-over", flags->take_over,
-                    "Run although another job's coordinator is live on this root; that one ends");
+                    "Run although another run's coordinator is live on this root; that one ends");
   command->add_flag("--kill-on-failure", flags->kill_on_failure, "When a trainer fails, end the others");
   command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
   command

@@ -98,6 +98,7 @@ Status Launcher::start_node() {
   options.arguments = plan_.node;
   options.arguments.push_back("--ready-fd");
   options.arguments.push_back(std::to_string(ready.write.get()));
+  if (!generation_.empty()) options.arguments.insert(options.arguments.end(), {"--rejoin", generation_});
   options.environment = plan_.node_environment;
   options.death_signal = SIGTERM;
   options.keep_fd = ready.write.get();
@@ -113,7 +114,11 @@ Status Launcher::wait_for_node() {
       char buffer[256];
       ssize_t size = read(node_ready_.get(), buffer, sizeof buffer);
       if (size > 0) node_line_.append(buffer, static_cast<size_t>(size));
-      if (node_line_.find('\n') != std::string::npos) return ok_status();
+      if (const size_t end = node_line_.find('\n'); end != std::string::npos) {
+        const size_t last_word = node_line_.rfind(' ', end) + 1;
+        generation_ = node_line_.substr(last_word, end - last_word);
+        return ok_status();
+      }
       if (size == 0) return ended_before_ready();
     }
     if (Clock::now() >= deadline) {

@@ -22,7 +22,7 @@ inline constexpr uint32_t kMaxNodeRestarts = 5;
 inline constexpr std::chrono::milliseconds kNodeRestartPause{1000};
 
 struct LaunchPlan {
-  std::vector<std::string> node;  // command line; --ready-fd is added
+  std::vector<std::string> node;  // command line; --ready-fd is added, and --rejoin where it is started again
   Environment node_environment;
   std::vector<std::string> trainer;               // command line of each
   std::vector<Environment> trainer_environments;  // one a local rank
@@ -84,6 +84,7 @@ class Launcher {
   OwnedFd signals_;
   OwnedFd node_ready_;
   std::string node_line_;
+  std::string generation_;  // of the run that the first node began or joined; the next ones go on with it
   Child node_;
   std::vector<Child> trainers_;
   std::vector<Output> outputs_;

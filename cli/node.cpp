@@ -18,6 +18,7 @@
 #include "cli/job_token.h"
 #include "cli/node_times.h"
 #include "cli/retention_flags.h"
+#include "storage/run_root.h"
 
 namespace shoal {
 
@@ -26,10 +27,13 @@ namespace {
 struct NodeFlags {
   NodeOptions node;
   std::string token_file;
-  std::string ranks;  // "A-B"
+  std::string ranks;   // "A-B"
+  std::string rejoin;  // "N" or kRejoinJob
   bool create_root = false;
   int ready_fd = -1;
 };
+
+constexpr const char* kRejoinJob = "job";
 
 constexpr const char* kFooter =
     "One node runs on each host, beside its trainers; `shoal launch` starts it, and a trainer that finds "
@@ -83,8 +87,22 @@ Status parse_ranks(const std::string& text, std::vector<Rank>* ranks) {
   return ok_status();
 }
 
+Status parse_rejoin(const std::string& text, std::optional<uint32_t>* rejoin) {
+  uint32_t generation = kGenerationOfJob;
+  if (text != kRejoinJob) {
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), generation);
+    if (error != std::errc() || end != text.data() + text.size() || generation == kGenerationOfJob) {
+      return Status(Code::invalid_argument,
+                    fmt::format("--rejoin {}: a generation or '{}' is needed", text, kRejoinJob));
+    }
+  }
+  *rejoin = generation;
+  return ok_status();
+}
+
 Status complete(NodeFlags* flags) {
   NodeOptions& node = flags->node;
+  if (!flags->rejoin.empty()) SHOAL_RETURN_IF_ERROR(parse_rejoin(flags->rejoin, &node.rejoin));
   if (node.job_id.empty())
     return Status(
         Code::invalid_argument,
@@ -118,9 +136,9 @@ int run_node_command(NodeFlags flags) {
   Status status = complete(&flags);
   if (!status.ok()) return report_unusable(status);
   handle_signals();
-  status = run_node(flags.node, stops, [&](const std::string& address) {
+  status = run_node(flags.node, stops, [&](const std::string& address, uint32_t generation) {
     if (flags.ready_fd < 0) return;
-    std::string line = "ready " + address + "\n";
+    std::string line = fmt::format("ready {} generation {}\n", address, generation);
     if (write(flags.ready_fd, line.data(), line.size()) < 0) return;  // whoever started us has ended
     close(flags.ready_fd);
   });
@@ -154,8 +172,14 @@ void add_node_command(CLI::App& app, Command* chosen) {
       ->capture_default_str();
   command
       ->add_flag("--take-over", node.take_over,
-                 "Coordinate although another job's coordinator is live on this root; that one ends")
+                 "Coordinate although another run's coordinator is live on this root; that one ends")
       ->excludes(coordinator);
+  command
+      ->add_option(
+          "--rejoin", flags->rejoin,
+          "Go on with a run in the place of a node that died: N is its generation, 'job' that of the "
+          "job id, which no earlier run may have had; without it a new run starts")
+      ->type_name("N|job");
   command->add_option(
       "--token-file", flags->token_file,
       "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN_FILE, else $SHOAL_TOKEN");
@@ -177,7 +201,7 @@ void add_node_command(CLI::App& app, Command* chosen) {
           "HOST:PORT to serve Prometheus metrics at, GET /metrics; default: nowhere. No access control")
       ->type_name("HOST:PORT");
   command->add_option("--ready-fd", flags->ready_fd,
-                      "Write 'ready ADDRESS' to this descriptor once trainers can attach");
+                      "Write 'ready ADDRESS generation N' to this descriptor once trainers can attach");
   add_retention_options(*command, &node.retention);
   add_time_options(*command, &node.times);
   command->footer(kFooter);

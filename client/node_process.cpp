@@ -103,7 +103,7 @@ Result<std::string> socket_of(const CheckpointerOptions& options, const NodePath
   return paths.socket_file;
 }
 
-Result<std::vector<std::string>> node_command(const CheckpointerOptions& options) {
+Result<std::vector<std::string>> node_command(const CheckpointerOptions& options, uint32_t generation) {
   std::string program = options.node_program;
   if (program.empty()) {
     if (const char* given = std::getenv("SHOAL_NODE_PROGRAM"); given && *given) program = given;
@@ -141,12 +141,13 @@ Result<std::vector<std::string>> node_command(const CheckpointerOptions& options
     command.insert(command.end(), {"--coordinator", options.coordinator});
   }
   if (!options.node_name.empty()) command.insert(command.end(), {"--name", options.node_name});
+  if (generation != 0) command.insert(command.end(), {"--rejoin", std::to_string(generation)});
   command.push_back("--idle-exit");
   return command;
 }
 
-Status start_node(const CheckpointerOptions& options, const std::string& log_file) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> command, node_command(options));
+Status start_node(const CheckpointerOptions& options, const std::string& log_file, uint32_t generation) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> command, node_command(options, generation));
   OwnedFd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log.valid()) return Status(Code::io, fmt::format("{}: {}", log_file, std::strerror(errno)));
   OwnedFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -193,7 +194,7 @@ Result<std::unique_ptr<LocalSocket>> NodeFinder::try_once(bool may_start) {
   Result<std::unique_ptr<LocalSocket>> socket = LocalSocket::connect(socket_file_);
   if (socket.ok() || socket.status().code() != Code::unavailable) return socket;
   if (may_start && options_.start_node && Clock::now() >= next_candidate_) {
-    SHOAL_RETURN_IF_ERROR(start_node(options_, paths_.log_file));
+    SHOAL_RETURN_IF_ERROR(start_node(options_, paths_.log_file, generation_));
     candidate_pause_ = std::clamp(2 * candidate_pause_, kFirstCandidatePause, kLastCandidatePause);
     next_candidate_ = Clock::now() + candidate_pause_;
   }

@@ -17,10 +17,11 @@ Result<std::string> socket_of(const CheckpointerOptions& options, const NodePath
 // Starts a node that outlives this process: a session of its own, standard output and error appended to
 // `log_file`. Code::not_found names the program that cannot be run. That the node then serves is not said:
 // several candidates may start, their lock elects one.
-Status start_node(const CheckpointerOptions& options, const std::string& log_file);
+// `generation`: which the node is to go on with; 0: a run starts.
+Status start_node(const CheckpointerOptions& options, const std::string& log_file, uint32_t generation = 0);
 
 // The command of start_node. Code::not_found: there is no program to start.
-Result<std::vector<std::string>> node_command(const CheckpointerOptions& options);
+Result<std::vector<std::string>> node_command(const CheckpointerOptions& options, uint32_t generation = 0);
 
 // Looks for the node of this host, one try after the other. Where nobody listens, it starts a candidate now
 // and then; candidates that die before they serve are followed by others, ever more seldom.
@@ -32,6 +33,8 @@ class NodeFinder {
   // pid.
   Result<std::unique_ptr<LocalSocket>> try_once(bool may_start);
   void found() { candidate_pause_ = {}; }  // the next search begins afresh
+  // This client has been served in that generation: candidates go on with it.
+  void rejoin(uint32_t generation) { generation_ = generation; }
 
  private:
   NodeFinder() = default;
@@ -39,6 +42,7 @@ class NodeFinder {
   CheckpointerOptions options_;
   NodePaths paths_;
   std::string socket_file_;
+  uint32_t generation_ = 0;
   std::chrono::steady_clock::time_point next_candidate_{};
   std::chrono::milliseconds candidate_pause_{0};
 };

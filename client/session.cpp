@@ -39,6 +39,7 @@ Session::Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink
       finder_(std::move(finder)),
       link_(std::make_shared<NodeLink>(std::move(link))),
       slots_(options.max_in_flight) {
+  finder_.rejoin(generation_);
   sender_ = std::thread([this] { send_all(); });
   receiver_ = std::thread([this] { receive_all(); });
 }

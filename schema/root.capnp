@@ -16,6 +16,7 @@ struct EpochClaim {        # epochs/N
   address @1 :Text;        # where this coordinator listens
   jobId @2 :Text;
   nonce @3 :Data;          # 16 bytes: who wrote this file
+  generation @4 :UInt32;   # of the run that it coordinates; 0: not said, by an older program
 }
 
 struct GenerationClaim {   # generations/N

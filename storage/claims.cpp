@@ -84,6 +84,7 @@ Result<EpochRecord> read_epoch(Storage& storage, uint32_t epoch) {
         SHOAL_RETURN_IF_ERROR(validate_text(record.address, kMaxAddressBytes, "address"));
         SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, kMaxJobIdBytes, "job id"));
         SHOAL_ASSIGN_OR_RETURN(record.nonce, Hash128::from_bytes(view_of(reader.getNonce())));
+        record.generation = reader.getGeneration();
         return record;
       });
 }
@@ -217,6 +218,15 @@ Status probe_storage(Storage& storage, const Nonce& nonce) {
   return ok_status();
 }
 
+bool is_of_run(const EpochRecord& record, const std::string& job_id, uint32_t generation) {
+  const bool is_known = record.generation != 0 && generation != 0;
+  return record.job_id == job_id && (!is_known || record.generation == generation);
+}
+
+std::string run_of(const EpochRecord& record, const std::string& own_job_id) {
+  return fmt::format("{}job '{}'", record.job_id == own_job_id ? "a later run of " : "", record.job_id);
+}
+
 Result<std::optional<EpochRecord>> highest_epoch(Storage& storage) {
   SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers epochs, list_numbers(storage, kEpochsFolder));
   if (epochs.numbers.empty()) return std::optional<EpochRecord>();
@@ -235,6 +245,7 @@ Result<bool> claim_epoch(Storage& storage, const EpochRecord& record) {
   root.setAddress(text_of(record.address));
   root.setJobId(text_of(record.job_id));
   root.setNonce(data_of(record.nonce));
+  root.setGeneration(record.generation);
   SHOAL_ASSIGN_OR_RETURN(bool ours, create_record(storage, kEpochRecord, epoch_path(record.epoch), root));
   if (ours) return true;
   SHOAL_ASSIGN_OR_RETURN(EpochRecord winner, read_epoch(storage, record.epoch));
@@ -277,23 +288,30 @@ Result<std::vector<GenerationRecord>> list_generations(Storage& storage) {
   return read_generations(storage, claimed.numbers);
 }
 
-Result<GenerationRecord> claim_generation(Storage& storage, const std::string& job_id, const Nonce& nonce) {
+namespace {
+
+Status superseded(Storage& storage, uint32_t generation, const GenerationRecord& by) {
+  return Status(Code::refused,
+                fmt::format("{}: generation {} of this job was superseded by generation {} of job {}",
+                            storage.describe(), generation, by.generation, by.job_id));
+}
+
+// Of several that find none of their job at the same time, one makes it and the others find that.
+Result<GenerationRecord> find_or_claim(Storage& storage, const std::string& job_id, const Nonce& nonce,
+                                       bool joins_job) {
   SHOAL_RETURN_IF_ERROR(validate_text(job_id, kMaxJobIdBytes, "job id"));
   for (int tries = 0; tries < kMaxClaimTries; ++tries) {
     SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
     SHOAL_ASSIGN_OR_RETURN(std::vector<GenerationRecord> records, read_generations(storage, claimed.numbers));
-    auto ours = std::find_if(records.rbegin(), records.rend(),
-                             [&](const auto& record) { return record.job_id == job_id; });
+    // One's own nonce: an earlier try, whose answer was lost.
+    auto ours = std::find_if(records.rbegin(), records.rend(), [&](const auto& record) {
+      return record.job_id == job_id && (joins_job || record.nonce == nonce);
+    });
     if (ours == records.rbegin() && ours != records.rend()) {
       SHOAL_RETURN_IF_ERROR(storage.sync_folder(kGenerationsFolder));
       return *ours;
     }
-    if (ours != records.rend()) {
-      return Status(Code::refused,
-                    fmt::format("{}: generation {} of this job was superseded by generation {} of job {}",
-                                storage.describe(), ours->generation, records.back().generation,
-                                records.back().job_id));
-    }
+    if (ours != records.rend()) return superseded(storage, ours->generation, records.back());
     if (claimed.highest_used == ~uint32_t{0}) {
       return Status(Code::refused, fmt::format("{}: no number is left for a generation", storage.describe()));
     }
@@ -311,6 +329,28 @@ Result<GenerationRecord> claim_generation(Storage& storage, const std::string& j
   }
   return Status(Code::unavailable,
                 fmt::format("{}: lost {} races for a generation", storage.describe(), kMaxClaimTries));
+}
+
+}  // namespace
+
+Result<GenerationRecord> claim_generation(Storage& storage, const std::string& job_id, const Nonce& nonce) {
+  return find_or_claim(storage, job_id, nonce, false);
+}
+
+Result<GenerationRecord> rejoin_generation(Storage& storage, uint32_t generation, const std::string& job_id,
+                                           const Nonce& nonce) {
+  if (generation == kGenerationOfJob) return find_or_claim(storage, job_id, nonce, true);
+  SHOAL_ASSIGN_OR_RETURN(std::vector<GenerationRecord> records, list_generations(storage));
+  auto ours = std::find_if(records.begin(), records.end(), [&](const auto& record) {
+    return record.job_id == job_id && record.generation == generation;
+  });
+  if (ours == records.end()) {
+    return Status(Code::refused,
+                  fmt::format("{}: generation {} is none of job {}", storage.describe(), generation, job_id));
+  }
+  if (generation != records.back().generation) return superseded(storage, generation, records.back());
+  SHOAL_RETURN_IF_ERROR(storage.sync_folder(kGenerationsFolder));
+  return *ours;
 }
 
 namespace {

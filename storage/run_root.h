@@ -41,8 +41,14 @@ struct EpochRecord {
   uint32_t epoch = 0;
   std::string address;  // where this coordinator listens
   std::string job_id;
-  Nonce nonce;  // of the process
+  Nonce nonce;              // of the process
+  uint32_t generation = 0;  // of the run that it coordinates; 0: an older program did not say
 };
+// Whether it is a coordinator of this run. A job id alone does not say so: it may have been used again.
+bool is_of_run(const EpochRecord& record, const std::string& job_id, uint32_t generation);
+// Whose another run's coordinator is, for people: "job 'x'", or "a later run of job 'x'" where that id is our
+// own.
+std::string run_of(const EpochRecord& record, const std::string& own_job_id);
 Result<std::optional<EpochRecord>> highest_epoch(Storage& storage);
 // Creates epochs/N exclusively; false: somebody else has that number.
 Result<bool> claim_epoch(Storage& storage, const EpochRecord& record);
@@ -52,10 +58,16 @@ struct GenerationRecord {
   std::string job_id;
   Nonce nonce;
 };
-// The generation of this job: the highest one if its job_id is ours, a new one if ours stands nowhere.
-// Code::refused when ours stands below the highest (a later incarnation has begun), naming it. A number of
-// which anything stands (N.roster, N.damaged) is not claimed again.
+// A new generation, for a run that starts: never that of an earlier run, also where a job id is used again.
+// `nonce` is drawn for this start. A number of which anything stands (N.roster, N.damaged) is not claimed
+// again.
 Result<GenerationRecord> claim_generation(Storage& storage, const std::string& job_id, const Nonce& nonce);
+inline constexpr uint32_t kGenerationOfJob = 0;
+// The generation of a run that goes on, of which a node was started again. kGenerationOfJob: the highest one,
+// if it has this job id, which then must never have been used before; a new one where none has it.
+// Code::refused when it is another job's, or below the highest (a later run has begun), naming that one.
+Result<GenerationRecord> rejoin_generation(Storage& storage, uint32_t generation, const std::string& job_id,
+                                           const Nonce& nonce);
 // Ascending. The highest one that is damaged is an error; damaged ones below it are left out: they are over.
 Result<std::vector<GenerationRecord>> list_generations(Storage& storage);
 

@@ -21,6 +21,9 @@ constexpr const char* kWhyNodesWrite =
     "; a node writes to its root also where a job only loads: it must be able to create files in the root's "
     "folders probes, epochs, generations and pins (`shoal ls`, `show` and `verify` only read)";
 
+// Told to whom we only ask whether he is there: a coordinator of any run refuses it.
+constexpr uint32_t kNoRunsGeneration = ~uint32_t{0};
+
 // Waits for what becomes of one connection.
 class Probe final : public TransportHandler {
  public:
@@ -73,12 +76,15 @@ Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process)
   return opened;
 }
 
-Status check_no_other_job(Storage& storage, const Identity& self, const Bytes& token) {
+Status check_no_other_run(Storage& storage, const Identity& self, const Bytes& token,
+                          std::optional<uint32_t> rejoin) {
   SHOAL_ASSIGN_OR_RETURN(auto last, highest_epoch(storage));
-  if (!last || last->job_id == self.job_id || !parse_host_port(last->address).ok()) return ok_status();
+  if (!last || !parse_host_port(last->address).ok()) return ok_status();
+  if (rejoin && is_of_run(*last, self.job_id, *rejoin)) return ok_status();
   UcxTransportOptions options;
   options.identity = self;
   options.identity.incarnation = random_128();
+  options.identity.generation = kNoRunsGeneration;
   options.token = token;
   Probe probe;
   auto transport = make_ucx_transport(std::move(options));
@@ -90,15 +96,15 @@ Status check_no_other_job(Storage& storage, const Identity& self, const Bytes& t
   bool is_node = answer.code() == Code::refused || answer.code() == Code::version;
   if (!is_node || answer.message().find("roots differ") != std::string::npos) return ok_status();
   return Status(Code::refused,
-                fmt::format("job '{}' is live on {}: its coordinator (epoch {}) answers at {}; "
+                fmt::format("{}job '{}' is live on {}: its coordinator (epoch {}) answers at {}; "
                             "--take-over takes the root from it",
-                            last->job_id, storage.describe(), last->epoch, last->address));
+                            last->job_id == self.job_id ? "an earlier run of " : "", last->job_id,
+                            storage.describe(), last->epoch, last->address));
 }
 
-Result<uint32_t> claim_next_epoch(Storage& storage, const std::string& address, const std::string& job_id,
-                                  const Nonce& process) {
+Result<uint32_t> claim_next_epoch(Storage& storage, const std::string& address, const Identity& self) {
   SHOAL_ASSIGN_OR_RETURN(auto last, highest_epoch(storage));
-  EpochRecord record{last ? last->epoch : 0, address, job_id, process};
+  EpochRecord record{last ? last->epoch : 0, address, self.job_id, self.incarnation, self.generation};
   for (int i = 0; i < kMaxEpochClaims; ++i) {
     ++record.epoch;
     SHOAL_ASSIGN_OR_RETURN(bool is_ours, claim_epoch(storage, record));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "actors/node/node.h"
@@ -24,13 +25,14 @@ struct OpenedRoot {
 // Makes the folder a root if it is none yet, and proves that it can do what commits rest on.
 Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process);
 
-// Refuses where a live coordinator of another job answers at the address of the root's last epoch, naming job
-// and address. Blocks at most kProbeCoordinatorTimeoutMs.
-Status check_no_other_job(Storage& storage, const Identity& self, const Bytes& token);
+// Refuses where a live coordinator of another run answers at the address of the root's last epoch, naming its
+// job and address. `rejoin`: as in NodeOptions; a run that starts has no coordinator yet, so that one of its
+// own job id is another's. Blocks at most kProbeCoordinatorTimeoutMs.
+Status check_no_other_run(Storage& storage, const Identity& self, const Bytes& token,
+                          std::optional<uint32_t> rejoin);
 
 // The epoch claimed by a coordinator that listens at `address` already.
-Result<uint32_t> claim_next_epoch(Storage& storage, const std::string& address, const std::string& job_id,
-                                  const Nonce& process);
+Result<uint32_t> claim_next_epoch(Storage& storage, const std::string& address, const Identity& self);
 
 std::string own_host_name();
 

@@ -49,7 +49,7 @@ class Node {
         log_(name_),
         hosts_(options.world_size, static_cast<uint32_t>(options.expected_ranks.size())) {}
 
-  Status run(const std::function<void(const std::string&)>& on_ready);
+  Status run(const std::function<void(const std::string& address, uint32_t generation)>& on_ready);
 
  private:
   bool must_stop() const { return stop_.load() != 0; }
@@ -139,12 +139,15 @@ Status Node::check_hosts() const {
 }
 
 Status Node::take_place() {
+  identity_.generation = options_.rejoin.value_or(0);
   if (options_.coordinate) {
     if (!options_.take_over) {
-      SHOAL_RETURN_IF_ERROR(check_no_other_job(*root_.storage, identity_, options_.token));
+      SHOAL_RETURN_IF_ERROR(check_no_other_run(*root_.storage, identity_, options_.token, options_.rejoin));
     }
-    SHOAL_ASSIGN_OR_RETURN(GenerationRecord generation,
-                           claim_generation(*root_.storage, options_.job_id, process_));
+    SHOAL_ASSIGN_OR_RETURN(
+        GenerationRecord generation,
+        options_.rejoin ? rejoin_generation(*root_.storage, *options_.rejoin, options_.job_id, process_)
+                        : claim_generation(*root_.storage, options_.job_id, process_));
     identity_.generation = generation.generation;
   }
   UcxTransportOptions transport;
@@ -177,11 +180,10 @@ Status Node::start_coordinating() {
                          *root_.storage, [this](const std::string& line) { log_.warning(line); }));
   std::string address = reachable_address(transport_->listen_address(), own_host_name());
   SHOAL_ASSIGN_OR_RETURN(auto before, highest_epoch(*root_.storage));
-  if (before && before->job_id == options_.job_id && before->address != address) {
+  if (before && is_of_run(*before, options_.job_id, identity_.generation) && before->address != address) {
     earlier_coordinator_ = before->address;
   }
-  SHOAL_ASSIGN_OR_RETURN(identity_.epoch,
-                         claim_next_epoch(*root_.storage, address, options_.job_id, process_));
+  SHOAL_ASSIGN_OR_RETURN(identity_.epoch, claim_next_epoch(*root_.storage, address, identity_));
   epoch_address_ = address;
   return ok_status();
 }
@@ -207,7 +209,7 @@ Status Node::follow_coordinator() {
 
 void Node::try_address(bool by_root) {
   auto highest = highest_epoch(*root_.storage);
-  bool is_ours = highest.ok() && *highest && (*highest)->job_id == options_.job_id;
+  bool is_ours = highest.ok() && *highest && is_of_run(**highest, options_.job_id, identity_.generation);
   if (is_ours) links_->redirect((*highest)->epoch, by_root ? (*highest)->address : options_.coordinator);
 }
 
@@ -268,7 +270,7 @@ void Node::serve() {
                                       std::make_shared<const WireBody>(std::move(later))});
 }
 
-Status Node::run(const std::function<void(const std::string&)>& on_ready) {
+Status Node::run(const std::function<void(const std::string& address, uint32_t generation)>& on_ready) {
   SHOAL_RETURN_IF_ERROR(open());
   Status placed = take_place();
   if (placed.ok()) {
@@ -297,7 +299,7 @@ Status Node::run(const std::function<void(const std::string&)>& on_ready) {
   std::string address = transport_->listen_address();
   log_.info(options_.coordinate ? fmt::format("ready, coordinating at {}", address)
                                 : fmt::format("ready, coordinator at {}", options_.coordinator));
-  if (on_ready) on_ready(address);
+  if (on_ready) on_ready(address, identity_.generation);
   wait_until_stopped();
   stop();
   close();
@@ -310,10 +312,10 @@ void Node::wait_until_stopped() {
     std::this_thread::sleep_for(kStopTick);
     links_->look_for_coordinator();
     std::optional<EpochRecord> later = wiring_->superseded_by();
-    if (later && later->job_id != options_.job_id) {
-      ended_by_ =
-          Status(Code::refused, fmt::format("job '{}' has taken over {}: epoch {} at {}", later->job_id,
-                                            options_.root, later->epoch, later->address));
+    if (later && !is_of_run(*later, options_.job_id, identity_.generation)) {
+      ended_by_ = Status(Code::refused,
+                         fmt::format("{} has taken over {}: epoch {} at {}", run_of(*later, options_.job_id),
+                                     options_.root, later->epoch, later->address));
       return;
     }
     if (!options_.idle_exit && !later) continue;
@@ -385,7 +387,7 @@ void Node::close() {
 }  // namespace
 
 Status run_node(const NodeOptions& options, const std::atomic<int>& stop,
-                const std::function<void(const std::string& address)>& on_ready) {
+                const std::function<void(const std::string& address, uint32_t generation)>& on_ready) {
   std::signal(SIGPIPE, SIG_IGN);
   return Node(options, stop).run(on_ready);
 }

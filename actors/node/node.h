@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,14 +21,18 @@ inline constexpr uint32_t kFindCoordinatorTimeoutMs = 60'000;
 
 struct NodeOptions {
   std::string root;         // an existing folder; becomes a root (ROOT_ID) if it is none yet
-  std::string job_id;       // the generation's token
+  std::string job_id;       // the same on all hosts of a run
   std::string name;         // of this host, distinct in the job; default: host name
   bool coordinate = false;  // host the Coordinator here
   std::string coordinator;  // HOST:PORT of the coordinator; unused if coordinate
   uint32_t find_coordinator_ms = kFindCoordinatorTimeoutMs;  // then the node cannot run
   std::string listen;                                        // HOST:PORT; used if coordinate; port 0: any
   uint32_t max_direct_nodes = kDefaultDirectNodes;  // beyond them nodes go by way of relays; if coordinate
-  bool take_over = false;            // coordinate although another job's coordinator is live on this root
+  bool take_over = false;  // coordinate although another run's coordinator is live on this root
+  // The generation that an earlier node served, in whose place this one comes; kGenerationOfJob: that of the
+  // job id, which then no earlier run has had. Not set: a run starts here, and where this node coordinates,
+  // it is a generation of its own.
+  std::optional<uint32_t> rejoin;
   Bytes token;                       // the job's secret
   uint32_t world_size = 0;           // 0: from the first client
   std::vector<Rank> expected_ranks;  // of this host; empty: those that attach
@@ -46,10 +51,10 @@ struct NodeOptions {
 // Runs until *stop becomes 1 (a clean stop: what is staged is written and decided first, bounded by
 // node_deadline_ms) or 2 (at once); *stop is polled. Holds the host's lock for its life: Code::already_exists
 // names the pid of the node that has it. `on_ready` is called once clients can attach, with the address
-// listened on ("" if it does not coordinate). A coordinator that a later epoch of its job has superseded
-// follows that one while it has clients here, then ends by itself; one that another job has superseded stops
-// cleanly and returns Code::refused, naming that job.
+// listened on ("" if it does not coordinate) and the generation. A coordinator that a later epoch of its run
+// has superseded follows that one while it has clients here, then ends by itself; one that another run has
+// superseded stops cleanly and returns Code::refused, naming that one's job.
 Status run_node(const NodeOptions& options, const std::atomic<int>& stop,
-                const std::function<void(const std::string& address)>& on_ready = {});
+                const std::function<void(const std::string& address, uint32_t generation)>& on_ready = {});
 
 }  // namespace shoal

@@ -98,6 +98,8 @@ TEST_F(LaunchTest, RanksMayStartAnywhereInTheWorld) {
   EXPECT_EQ(end.status, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr("7 of 10, 0 of 2, mine\n"));
   EXPECT_THAT(end.out, HasSubstr("8 of 10, 1 of 2, mine\n"));
+  EXPECT_EQ(launch({"-n", "1", "--job-id", "mine"}, "true").status, 0);
+  EXPECT_TRUE(std::filesystem::exists(root() + "/generations/2")) << "another run, also under the same id";
 }
 
 TEST_F(LaunchTest, TheWorstStatusIsItsOwn) {
@@ -160,6 +162,8 @@ TEST_F(LaunchTest, ANodeThatDiesEarlyIsStartedAgainUntilItHasDoneSoTooOften) {
               HasSubstr("the node ended early: signal 9 (Killed); starting it again (1 of 5 times)"));
   EXPECT_THAT(end.err, HasSubstr("(5 of 5 times)"));
   EXPECT_THAT(end.err, HasSubstr("the node ended early: signal 9 (Killed); ending the trainers"));
+  EXPECT_TRUE(std::filesystem::exists(root() + "/generations/1"));
+  EXPECT_FALSE(std::filesystem::exists(root() + "/generations/2")) << "it is one run";
 }
 
 TEST_F(LaunchTest, OutputMayBeTaggedLineByLine) {

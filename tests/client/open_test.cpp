@@ -113,6 +113,15 @@ TEST(NodeCommand, NamesACoordinatorThatIsElsewhere) {
                           "--coordinator", "host:1", "--idle-exit"));
 }
 
+TEST(NodeCommand, OfAClientThatWasServedBeforeGoesOnWithItsGeneration) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.node_program = "/bin/shoal";
+  EXPECT_THAT(node_command(options, 3).value(),
+              ElementsAre("/bin/shoal", "node", "--root", root.path(), "--job-id", "job", "--world-size", "1",
+                          "--rejoin", "3", "--idle-exit"));
+}
+
 TEST(NodeCommand, CoordinatesWhereTheJobIsToldToAndSaysItsName) {
   TemporaryRoot root;
   CheckpointerOptions options = options_in(root);

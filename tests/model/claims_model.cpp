@@ -1,5 +1,6 @@
-// Claims: processes that begin, claim a generation for their job and then an epoch for themselves, serve as
-// the coordinator, and find that another has come after them.
+// Claims: processes that begin, claim a generation for their run and then an epoch for themselves, serve as
+// the coordinator, and find that another has come after them. A run is what was started once, under whatever
+// job id: both runs here may have the same. A process started again knows of which run it is.
 //
 // What is modelled. Generations and epochs are numbers, each an entry that is created exclusively in a folder
 // of its own; an entry that was not synced is forgotten by a crash of the storage, or not, and the calls
@@ -21,8 +22,8 @@ constexpr int kMaxNumber = 6;  // more than all processes together can claim
 constexpr const char* kOneHolder = "a number that somebody acts on is his, and nobody else's";
 constexpr const char* kOneEpoch = "an incarnation claims one epoch";
 constexpr const char* kNeverAgain = "a superseded coordinator never claims again";
-constexpr const char* kOneGeneration = "processes of one job act under one generation";
-constexpr const char* kOldJobEnds = "a job never begins under a generation that another has passed";
+constexpr const char* kOneGeneration = "processes of one run act under one generation";
+constexpr const char* kOldRunEnds = "a run never goes on under a generation that another has passed";
 
 const std::vector<Mutation> kMutations = {
     {"epoch-not-exclusive", "an epoch's claim replaces the one that stands", kOneHolder},
@@ -31,9 +32,10 @@ const std::vector<Mutation> kMutations = {
     {"superseded-claims-again", "a superseded coordinator begins anew instead of ending", kNeverAgain},
     {"supersession-not-noticed", "a coordinator never looks whether a later epoch stands", kWayLost},
     {"generation-not-exclusive", "a generation's claim replaces the one that stands", kOneHolder},
-    {"job-not-compared", "a process claims a generation without looking for its job's own", kOneGeneration},
+    {"run-not-compared", "a process claims a generation without looking for its run's own", kOneGeneration},
+    {"joined-by-job-id", "a run that starts goes on in the generation that has its job id", kOneHolder},
     {"claim-on-what-may-not-last", "a process claims the number after one that may not last", kOneGeneration},
-    {"old-job-continues", "a job whose generation was passed goes on under it", kOldJobEnds},
+    {"old-run-continues", "a run whose generation was passed goes on under it", kOldRunEnds},
 };
 
 class Claims {
@@ -41,7 +43,7 @@ class Claims {
   enum Phase : uint8_t {
     unborn,
     listing,            // will list the generations
-    confirming,         // saw none of its job; will sync their folder and list them again
+    confirming,         // saw none of its run; will sync their folder and list them again
     making_generation,  // will link number `target`
     generation_linked,  // will sync their folder
     looking,            // has a generation; will look at the highest epoch and call its holder
@@ -51,10 +53,10 @@ class Claims {
     serving,
     over
   };
-  enum Broken : uint8_t { nothing, claims_again, old_job };
+  enum Broken : uint8_t { nothing, claims_again, old_run };
 
   struct Entry {
-    uint8_t owner, durable;  // 0: not there; else the process, or the job, + 1
+    uint8_t owner, durable;  // 0: not there; else the process, or the run, + 1
   };
   struct Process {
     uint8_t phase, target, generation, epoch, superseded;
@@ -74,27 +76,28 @@ class Claims {
         claims_again_(mutation == "superseded-claims-again"),
         not_noticed_(mutation == "supersession-not-noticed"),
         generation_not_exclusive_(mutation == "generation-not-exclusive"),
-        job_not_compared_(mutation == "job-not-compared"),
+        run_not_compared_(mutation == "run-not-compared"),
+        joined_by_id_(mutation == "joined-by-job-id"),
         not_confirmed_(mutation == "claim-on-what-may-not-last"),
-        old_job_continues_(mutation == "old-job-continues") {}
+        old_run_continues_(mutation == "old-run-continues") {}
 
   State initial() const { return State{}; }
   State canonical(const State& state) const { return state; }
 
   const char* violated(const State& state) const {
     if (state.broken == claims_again) return kNeverAgain;
-    if (state.broken == old_job) return kOldJobEnds;
+    if (state.broken == old_run) return kOldRunEnds;
     for (int p = 0; p < processes_; ++p) {
       const Process& self = state.processes[p];
       if (self.epoch != 0 && state.epochs[self.epoch - 1].owner != p + 1) return kOneHolder;
-      if (self.generation != 0 && state.generations[self.generation - 1].owner != job_of(p) + 1)
+      if (self.generation != 0 && state.generations[self.generation - 1].owner != run_of(p) + 1)
         return kOneHolder;
       int epochs = 0;
       for (const Entry& entry : state.epochs) epochs += entry.owner == p + 1;
       if (epochs > 1) return kOneEpoch;
       for (int other = 0; other < p; ++other) {
         const uint8_t generation = state.processes[other].generation;
-        if (job_of(other) != job_of(p) || generation == 0 || self.generation == 0) continue;
+        if (run_of(other) != run_of(p) || generation == 0 || self.generation == 0) continue;
         if (generation != self.generation) return kOneGeneration;
       }
     }
@@ -119,7 +122,7 @@ class Claims {
         change(next, next.processes[p]);
         if (next.processes[p].phase == over) next.processes[p].target = 0;
         sink(next, kind,
-             [&] { return fmt::format("process {} of job {}: {}", p + 1, job_of(p) ? 'B' : 'A', words()); });
+             [&] { return fmt::format("process {} of run {}: {}", p + 1, run_of(p) ? 'B' : 'A', words()); });
       };
       generation_steps(state, p, step);
       epoch_steps(state, p, step);
@@ -132,7 +135,7 @@ class Claims {
   }
 
  private:
-  static int job_of(int process) { return process == 2 ? 1 : 0; }  // two incarnations of one job, and another
+  static int run_of(int process) { return process == 2 ? 1 : 0; }  // two incarnations of one run, and another
   static uint8_t highest(const Entry (&entries)[kMaxNumber]) {
     for (int i = kMaxNumber; i > 0; --i) {
       if (entries[i - 1].owner != 0) return static_cast<uint8_t>(i);
@@ -151,20 +154,20 @@ class Claims {
   template <class Step>
   void generation_steps(const State& state, int p, Step& step) const {
     const Process& self = state.processes[p];
-    const uint8_t job = static_cast<uint8_t>(job_of(p) + 1);
+    const uint8_t run = static_cast<uint8_t>(run_of(p) + 1);
     if (self.phase == unborn) {
       step(
           Kind::calm, [](State&, Process& me) { me.phase = listing; }, say("starts"));
     } else if (self.phase == listing) {
       step(
-          Kind::calm, [&](State& next, Process& me) { list_generations(next, me, job); },
+          Kind::calm, [&](State& next, Process& me) { list_generations(next, me, run); },
           say("lists the generations"));
     } else if (self.phase == confirming) {
       auto confirm = [&](State& next, Process& me) {
         sync(next.generations);
         bool as_before = highest(next.generations) + 1 == me.target;
-        for (const Entry& entry : next.generations) as_before = as_before && entry.owner != job;
-        me.phase = as_before || job_not_compared_ ? making_generation : listing;
+        for (const Entry& entry : next.generations) as_before = as_before && entry.owner != run;
+        me.phase = as_before || run_not_compared_ ? making_generation : listing;
       };
       step(Kind::calm, confirm, say("syncs the generations and lists them once more"));
     } else if (self.phase == making_generation) {
@@ -178,7 +181,7 @@ class Claims {
       }
       for (const bool answer_lost : {false, true}) {
         auto link = [&](State& next, Process& me) {
-          next.generations[me.target - 1] = {job, 0};
+          next.generations[me.target - 1] = {run, 0};
           me.phase = answer_lost ? listing : generation_linked;
         };
         step(answer_lost ? Kind::fault : Kind::calm, link, [&] {
@@ -195,17 +198,18 @@ class Claims {
     }
   }
 
-  // Its job's own if that is the highest; over if another has passed it; else the next number.
-  void list_generations(State& next, Process& me, uint8_t job) const {
+  // Its run's own if that is the highest; over if another has passed it; else the next number.
+  void list_generations(State& next, Process& me, uint8_t run) const {
     const uint8_t last = highest(next.generations);
     uint8_t own = 0;
-    for (int i = 0; i < kMaxNumber && !job_not_compared_; ++i) {
-      if (next.generations[i].owner == job) own = static_cast<uint8_t>(i + 1);
+    for (int i = 0; i < kMaxNumber && !run_not_compared_; ++i) {
+      const uint8_t owner = next.generations[i].owner;
+      if (owner == run || (joined_by_id_ && owner != 0)) own = static_cast<uint8_t>(i + 1);
     }
-    if (own != 0 && own != last && !old_job_continues_) {
+    if (own != 0 && own != last && !old_run_continues_) {
       me.phase = over;
     } else if (own != 0) {
-      if (own != last) next.broken = old_job;
+      if (own != last) next.broken = old_run;
       sync(next.generations);
       me.generation = own;
       me.phase = looking;
@@ -278,10 +282,10 @@ class Claims {
     step(Kind::calm, claim, say("sees nobody in its way"));
     if (last == 0) return;
     const int holder = state.epochs[last - 1].owner - 1;
-    if (job_of(holder) != job_of(p) && state.processes[holder].phase == serving)
+    if (run_of(holder) != run_of(p) && state.processes[holder].phase == serving)
       step(
           Kind::calm, [](State&, Process& me) { me.phase = over; },
-          say("is answered by another job, and ends"));
+          say("is answered by another run, and ends"));
   }
 
   template <class Sink>
@@ -320,7 +324,7 @@ class Claims {
 
   const int processes_;
   const bool epoch_not_exclusive_, serve_unsynced_, nonce_not_compared_, claims_again_, not_noticed_,
-      generation_not_exclusive_, job_not_compared_, not_confirmed_, old_job_continues_;
+      generation_not_exclusive_, run_not_compared_, joined_by_id_, not_confirmed_, old_run_continues_;
 };
 
 }  // namespace
@@ -330,7 +334,7 @@ NamedModel claims_model(int processes) {
     const Claims model(processes, mutation);
     return Checker<Claims>(model).run(kStatesMax);
   };
-  return {"claims", fmt::format("{} processes of two jobs", processes), kMutations, check};
+  return {"claims", fmt::format("{} processes of two runs", processes), kMutations, check};
 }
 
 }  // namespace shoal::model

@@ -19,6 +19,12 @@ class EpochsLive : public ::testing::Test {
   std::vector<std::string> coordinating(const std::string& job = "job-1") const {
     return {"root=" + scratch_.root(), "job=" + job, "name=c", "world=2"};
   }
+  // In the place of the coordinator of the first generation.
+  std::vector<std::string> coordinating_again() const {
+    auto arguments = coordinating();
+    arguments.push_back("rejoin=1");
+    return arguments;
+  }
   std::vector<std::string> following(const std::string& name, const std::string& address) const {
     return {"root=" + scratch_.root(), "job=job-1", "name=" + name, "world=2", "coordinator=" + address,
             "node_deadline_ms=30000"};
@@ -59,7 +65,7 @@ TEST_F(EpochsLive, ACoordinatorKilledInTheMiddleAndRestartedElsewhereIsFoundByAl
   ASSERT_TRUE(one.ok());
   coordinator_->signal(SIGKILL);
   coordinator_->wait();
-  NodeChild next(scratch_.host("d"), coordinating());  // on a port of its own
+  NodeChild next(scratch_.host("d"), coordinating_again());  // on a port of its own
   ASSERT_NE(next.address(), "");
   auto other = second_->save(2);
   ASSERT_TRUE(other.ok());
@@ -74,7 +80,7 @@ TEST_F(EpochsLive, AStoppedCoordinatorThatWakesUpBesideALaterOneDecidesNothingAn
   auto one = first_->save(2);
   ASSERT_TRUE(one.ok());
   coordinator_->signal(SIGSTOP);
-  NodeChild next(scratch_.host("d"), coordinating());
+  NodeChild next(scratch_.host("d"), coordinating_again());
   ASSERT_NE(next.address(), "");
   coordinator_->signal(SIGCONT);  // two at once
   auto other = second_->save(2);
@@ -101,6 +107,27 @@ TEST_F(EpochsLive, AnotherJobTakesTheRootOnlyWhenItSaysSo) {
   auto heard = one->wait_committed(kPatience);
   ASSERT_FALSE(heard.ok());
   EXPECT_THAT(heard.status().message(), HasSubstr("job 'job-2' has taken over"));
+}
+
+TEST_F(EpochsLive, ARunOfTheSameJobIdIsAnotherRun) {
+  start();
+  ASSERT_EQ(outcome_of(1), ok_status());
+  auto other_world = coordinating();
+  other_world[3] = "world=3";
+  NodeChild refused(scratch_.host("d"), other_world);
+  EXPECT_THAT(refused.first_line(), HasSubstr("an earlier run of job 'job-1' is live"));
+  auto one = first_->save(2);
+  ASSERT_TRUE(one.ok());
+  other_world.push_back("take_over=1");
+  NodeChild taken(scratch_.host("e"), other_world);
+  ASSERT_NE(taken.address(), "");
+  EXPECT_EQ(coordinator_->wait(), 1);
+  auto heard = one->wait_committed(kPatience);
+  ASSERT_FALSE(heard.ok());
+  EXPECT_THAT(heard.status().message(), HasSubstr("a later run of job 'job-1' has taken over"));
+  Trainer later(scratch_, "e", 0, 3);
+  ASSERT_TRUE(later.opened.ok()) << later.opened.status().to_string();
+  EXPECT_EQ(later.checkpointer().generation(), 2u);
 }
 
 TEST_F(EpochsLive, AFollowerIsStoppedWithinSecondsWhenItsCoordinatorIsGoneForGood) {

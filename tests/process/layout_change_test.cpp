@@ -122,7 +122,7 @@ class AChangingJobWhoseNodeEnds : public AChangingJob, public ::testing::WithPar
 TEST_P(AChangingJobWhoseNodeEnds, GoesOnUnderTheRosterInTheRoot) {
   {
     auto start = [&](const std::string& die_at) {
-      std::vector<std::string> arguments = {"root=" + scratch_.root(), "job=job-1", "world=2"};
+      std::vector<std::string> arguments = {"root=" + scratch_.root(), "job=job-1", "world=2", "rejoin=0"};
       if (!die_at.empty()) arguments.push_back("die_at=" + die_at);
       return std::make_unique<NodeChild>(scratch_.host("a"), arguments);
     };

@@ -60,6 +60,7 @@ shoal::NodeOptions parse(int count, char** arguments) {
     if (key == "find_ms") options.find_coordinator_ms = static_cast<uint32_t>(std::stoul(value));
     if (key == "max_direct_nodes") options.max_direct_nodes = static_cast<uint32_t>(std::stoul(value));
     if (key == "take_over") options.take_over = true;
+    if (key == "rejoin") options.rejoin = static_cast<uint32_t>(std::stoul(value));
     if (key == "stats") options.stats_file = value;
     if (key == "idle_ms") {
       options.idle_exit = true;
@@ -80,10 +81,11 @@ shoal::NodeOptions parse(int count, char** arguments) {
 
 int main(int count, char** arguments) {
   std::signal(SIGTERM, on_signal);
-  shoal::Status status = shoal::run_node(parse(count, arguments), stops, [](const std::string& address) {
-    std::printf("ready %s\n", address.c_str());
-    std::fflush(stdout);
-  });
+  shoal::Status status =
+      shoal::run_node(parse(count, arguments), stops, [](const std::string& address, uint32_t) {
+        std::printf("ready %s\n", address.c_str());
+        std::fflush(stdout);
+      });
   if (status.ok()) return 0;
   std::printf("%s\n", status.to_string().c_str());
   return 1;

@@ -235,7 +235,7 @@ TEST(NodeProcess, FindsACoordinatorThatCameBackAndCommitsWhatWasStagedMeanwhile)
   EXPECT_EQ(coordinator->wait(), 128 + SIGKILL);
   auto second = trainer.save(2);
   ASSERT_TRUE(second.ok());
-  arguments.push_back("listen=" + address);
+  arguments.insert(arguments.end(), {"listen=" + address, "rejoin=1"});
   coordinator = std::make_unique<NodeChild>(scratch.host("a"), arguments);
   ASSERT_EQ(coordinator->address(), address);
   auto committed = second->wait_committed(kPatience);

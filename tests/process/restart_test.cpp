@@ -20,7 +20,7 @@ using ::testing::StartsWith;
 class Restart : public ::testing::Test {
  protected:
   void SetUp() override {
-    arguments_[0] = {"root=" + scratch_.root(), "job=job-1", "world=2", "name=a"};
+    arguments_[0] = {"root=" + scratch_.root(), "job=job-1", "world=2", "name=a", "rejoin=0"};
     start(0);
     const std::string address = nodes_[0]->address();
     ASSERT_NE(address, "");
@@ -138,7 +138,7 @@ bool has_file(const std::string& folder, const std::string& ending) {
 
 TEST(RestartOfAWriter, InTheMiddleOfAFile) {
   Scratch scratch;
-  const std::vector<std::string> arguments = {"root=" + scratch.root(), "job=job-1", "world=1"};
+  const std::vector<std::string> arguments = {"root=" + scratch.root(), "job=job-1", "world=1", "rejoin=0"};
   auto node = std::make_unique<NodeChild>(scratch.host("a"), arguments);
   ASSERT_NE(node->address(), "");
   Trainer trainer(scratch, "a", 0, 1);

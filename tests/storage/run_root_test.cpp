@@ -165,21 +165,43 @@ TEST(Records, UnderAnotherNumbersNameAreRefused) {
               HasSubstr("it holds number 1, not that of its name"));
 }
 
-TEST(Generations, BelongToOneJobEach) {
+TEST(Generations, BelongToOneRunEachAlsoWhereAJobIdIsUsedAgain) {
   MemoryStorage memory;
   auto first = claim_generation(*memory, "job-a", nonce_of(1));
   ASSERT_OK(first.status());
   EXPECT_EQ(first->generation, 1u);
-  auto same = claim_generation(*memory, "job-a", nonce_of(2));
-  EXPECT_EQ(same->generation, 1u);
+  EXPECT_EQ(claim_generation(*memory, "job-a", nonce_of(1))->generation, 1u) << "the answer was lost";
+  EXPECT_EQ(claim_generation(*memory, "job-a", nonce_of(2))->generation, 2u);
+  EXPECT_EQ(claim_generation(*memory, "job-b", nonce_of(2))->generation, 3u);
+  auto listed = list_generations(*memory);
+  ASSERT_EQ(listed->size(), 3u);
+  EXPECT_EQ((*listed)[2].job_id, "job-b");
+}
+
+TEST(Generations, AreJoinedByARestartedNodeOfTheirRunUntilALaterRunBegins) {
+  MemoryStorage memory;
+  auto absent = rejoin_generation(*memory, 1, "job-a", nonce_of(1)).status();
+  EXPECT_EQ(absent.message(), "/root: generation 1 is none of job job-a");
+  ASSERT_OK(claim_generation(*memory, "job-a", nonce_of(1)).status());
+  auto same = rejoin_generation(*memory, 1, "job-a", nonce_of(2));
+  ASSERT_OK(same.status());
   EXPECT_EQ(same->nonce, nonce_of(1)) << "the claim that stands";
+  EXPECT_EQ(rejoin_generation(*memory, 1, "job-b", nonce_of(2)).status().code(), Code::refused);
+  EXPECT_EQ(claim_generation(*memory, "job-a", nonce_of(3))->generation, 2u);
+  Status old = rejoin_generation(*memory, 1, "job-a", nonce_of(2)).status();
+  EXPECT_EQ(old.code(), Code::refused);
+  EXPECT_EQ(old.message(), "/root: generation 1 of this job was superseded by generation 2 of job job-a");
+}
+
+TEST(Generations, AreJoinedByJobIdWhereThatIsAskedFor) {
+  MemoryStorage memory;
+  EXPECT_EQ(rejoin_generation(*memory, kGenerationOfJob, "job-a", nonce_of(1))->generation, 1u)
+      << "a new one";
+  EXPECT_EQ(rejoin_generation(*memory, kGenerationOfJob, "job-a", nonce_of(2))->generation, 1u);
   EXPECT_EQ(claim_generation(*memory, "job-b", nonce_of(3))->generation, 2u);
-  Status old = claim_generation(*memory, "job-a", nonce_of(4)).status();
+  Status old = rejoin_generation(*memory, kGenerationOfJob, "job-a", nonce_of(4)).status();
   EXPECT_EQ(old.code(), Code::refused);
   EXPECT_EQ(old.message(), "/root: generation 1 of this job was superseded by generation 2 of job job-b");
-  auto listed = list_generations(*memory);
-  ASSERT_EQ(listed->size(), 2u);
-  EXPECT_EQ((*listed)[1].job_id, "job-b");
 }
 
 // Between a listing and the folder's sync, the storage crashes and forgets the first generation.
@@ -207,13 +229,13 @@ TEST(Generations, AreNotClaimedAfterOneThatDidNotLast) {
   EXPECT_EQ(claimed->generation, 1u);
 }
 
-TEST(Generations, AreTheSameForAllThreadsOfAJob) {
+TEST(Generations, AreTheSameForAllWhoJoinByJobIdAtOnce) {
   MemoryStorage memory;
   std::vector<std::thread> threads;
   std::vector<uint32_t> claimed(8);
   for (uint64_t i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
-      auto record = claim_generation(*memory, "job", nonce_of(i));
+      auto record = rejoin_generation(*memory, kGenerationOfJob, "job", nonce_of(i));
       claimed[i] = record.ok() ? record->generation : 0;
     });
   }
