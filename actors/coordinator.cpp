@@ -166,6 +166,13 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
 void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter& out) {
   nodes_.insert(from);
   if (!refused_.ok()) return out.send(from, RoleKind::planner, wire::JoinRefused{refused_.message()});
+  if (const uint32_t ranks = plans_ ? plans_->world_ptr()->roster.world_size() : join.world_size;
+      join.world_size != ranks) {
+    return out.send(
+        from, RoleKind::planner,
+        wire::JoinRefused{"host " + join.host + " says a world of " + std::to_string(join.world_size) +
+                          " ranks, the roster of this run has " + std::to_string(ranks)});
+  }
   if (plans_) {
     // The roster stands; a planner that holds something else says so to its clients by name, or stages whole.
     return out.send(from, RoleKind::planner,

@@ -188,6 +188,16 @@ TEST_F(ACoordinatorByItself, SweepsAnAbortedAttemptAgainAfterTheNodesDeadline) {
   EXPECT_EQ(role_.started<operation::SweepAttempt>(), 1u);
 }
 
+TEST_F(ACoordinatorByItself, RefusesAHostOfAnotherWorldSizeWhenTheRosterStands) {
+  roster_stands();
+  wire::JoinRanks other = join(1);
+  other.world_size = 3;
+  role_.receive(kOther, RoleKind::planner, other);
+  ASSERT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
+  EXPECT_EQ(role_.sent<wire::JoinRefused>(kOther)[0].cause,
+            "host host1 says a world of 3 ranks, the roster of this run has 2");
+}
+
 class ACoordinatorOfSmallMessages : public ACoordinatorByItself {
  protected:
   static NodeFacts small() {
