@@ -219,9 +219,25 @@ std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, Outcome out
   return told;
 }
 
+std::set<ClientId> ShardWriter::without_part(const Save& save) {
+  std::set<ClientId> out;
+  for (const auto& [rank, share] : save.shares) {
+    if (!share.written && !share.offered_again) out.insert(share.listener);
+  }
+  return out;
+}
+
 void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
+  const std::set<ClientId> strangers = committed ? without_part(saves_.at(key)) : std::set<ClientId>();
   std::vector<ClientId> told = close_save(
       key, Outcome{committed, committed ? "what this rank had staged before is committed" : cause}, out);
+  std::erase_if(told, [&](ClientId client) { return strangers.contains(client); });
+  for (ClientId client : strangers) {
+    tell_outcome(client, key,
+                 Status(Code::aborted, to_string(key) + " was committed before this rank had written it: "
+                                                        "another process of this rank had saved it"),
+                 {}, out);
+  }
   if (committed) return read_and_tell(key, std::move(told), out);
   for (ClientId client : told) tell_outcome(client, key, Status(Code::aborted, cause), {}, out);
 }

@@ -130,7 +130,7 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
   }
   auto [share, fresh] = found->second.shares.try_emplace(rank, std::move(offered));
   if (fresh) {
-    share->second.asking = true;
+    share->second.offered_again = share->second.asking = true;
     return ask_root(key, rank, out);
   }
   Share& standing = share->second;

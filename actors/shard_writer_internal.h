@@ -36,6 +36,7 @@ class ShardWriter final : public Role {
     ClientId listener = 0;  // who is told; a later connection of the rank, if it offered the same again
     uint32_t listener_slab_id = 0;
     std::shared_ptr<const LocalMessage> message;  // Staged or Written, until it is planned
+    bool offered_again = false;                   // an earlier node may have reported it
     bool asking = false;                          // the root is asked first whether the attempt is decided
     bool planned = false;
     std::optional<LayoutId> waits;  // for the roster of this attempt, having staged with this layout
@@ -148,6 +149,9 @@ class ShardWriter final : public Role {
   // Reads the decision that stands; `failures`: how often that failed already.
   void read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out,
                      uint32_t failures = 0);
+  // Of a save that is committed: those who staged it now, and whose rank has had no part in it, for nothing
+  // of theirs was written yet. Another process of their rank has had it.
+  static std::set<ClientId> without_part(const Save& save);
   // Takes the save out of those in flight. Returns the clients that are to be told.
   std::vector<ClientId> close_save(const AttemptKey& key, Outcome outcome, EffectWriter& out);
   void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, Metadata metadata,

@@ -199,6 +199,17 @@ TEST_F(AShardWriterByItself, SaysWhenFilesOfAnAbortedSaveWereWrittenAfterItsSwee
   EXPECT_TRUE(role_.drained);
 }
 
+TEST_F(AShardWriterByItself, DoesNotCallCommittedWhatItsClientHasJustStagedAndNobodyWrote) {
+  world_known();
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
+  const auto told = role_.told<local::Decided>(kClient);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].outcome.code(), Code::aborted);
+  EXPECT_THAT(told[0].outcome.message(),
+              HasSubstr("step 5 (g1a1) was committed before this rank had written"));
+}
+
 TEST_F(AShardWriterByItself, RemembersTheOutcomeOfARollbackAmongAThousandOfLaterSteps) {
   for (uint64_t step = 0; step <= 1024; ++step) {
     const uint64_t which = step < 1024 ? 10'000 + step : 1;
