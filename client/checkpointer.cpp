@@ -4,10 +4,15 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "client/job_id_service_internal.h"
 #include "client/memory_budget_internal.h"
+#include "client/node_process_internal.h"
 #include "client/placing_internal.h"
 #include "client/session_internal.h"
 #include "client/slab_internal.h"
@@ -80,12 +85,37 @@ Result<Metadata> found_in(LocalMessage& answer) {
   return std::move(found->checkpoint);
 }
 
+// How often a rank has called save in a generation, whichever Checkpointer it used: that names its next saves
+// and loads.
+struct CallCounts {
+  Nonce process;
+  uint32_t generation = 0;
+  std::map<uint64_t, uint32_t> attempts;  // by step
+  uint32_t saves = 0;
+};
+
+// What this process has counted so far, kept for the next Checkpointer of the rank: a node serves one at a
+// time.
+std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint32_t generation) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, Rank>, std::shared_ptr<CallCounts>> last;  // by root
+  std::error_code error;
+  std::string root = std::filesystem::weakly_canonical(options.root, error).string();
+  std::lock_guard lock(mutex);
+  std::shared_ptr<CallCounts>& counts = last[{std::move(root), options.rank}];
+  if (!counts || counts->generation != generation || counts->process != process_nonce()) {
+    counts = std::make_shared<CallCounts>(CallCounts{process_nonce(), generation, {}, 0});
+  }
+  return counts;
+}
+
 }  // namespace
 
 struct Checkpointer::Impl {
   Impl(CheckpointerOptions given, std::unique_ptr<Session> attached)
       : options(std::move(given)),
         session(std::move(attached)),
+        counts(call_counts(options, session->generation())),
         stager(make_host_stager()),
         slabs(options.max_in_flight) {}
 
@@ -105,6 +135,7 @@ struct Checkpointer::Impl {
 
   CheckpointerOptions options;
   std::unique_ptr<Session> session;
+  std::shared_ptr<CallCounts> counts;
   std::unique_ptr<Stager> stager;
   std::optional<BoundState> bound;  // of the layout that this generation saves
   SavePlanPtr planned;              // what `recipe` was made from; nullptr: everything held
@@ -113,8 +144,6 @@ struct Checkpointer::Impl {
   MemorySlab window;              // of loads; kept from one to the next, whose pages are then there
   uint64_t window_link = 0;       // the connection whose node knows it; 0: none
   std::vector<CopyTask> tasks;
-  std::map<uint64_t, uint32_t> attempts;  // by step
-  uint32_t saves_called = 0;
 };
 
 // Makes `bound` be of this state; the first time, tells the node.
@@ -205,8 +234,8 @@ Status Checkpointer::prepare(const StateDict& state) {
 }
 
 Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& state) {
-  ++impl_->saves_called;
-  const uint32_t attempt = ++impl_->attempts[step];  // counted by every rank, whatever comes of it
+  ++impl_->counts->saves;
+  const uint32_t attempt = ++impl_->counts->attempts[step];  // counted by every rank, whatever comes of it
   Result<SaveHandle> saved = impl_->save(step, attempt, state);
   // The other ranks' part of it is in vain: they hear so now, not at a deadline.
   if (!saved.ok()) impl_->session->not_staged(step, attempt, saved.status());
@@ -293,7 +322,7 @@ Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, const LoadOpti
   load.step = load_options.step.value_or(0);
   // Ranks call save alike: what they load after the same call of it is one choice, also where some of them
   // try again.
-  load.ordinal = load.latest ? 1 + saves_called : 0;
+  load.ordinal = load.latest ? 1 + counts->saves : 0;
   load.slab_id = window_id;
   load.targets = placer.targets();
   session->ask(load);

@@ -76,7 +76,7 @@ struct CheckpointerOptions {
   std::string root;  // folder of the run, on storage that every host sees
   Rank rank = 0;
   uint32_t world_size = 1;
-  std::string job_id;  // the generation's token: the same on all ranks of one incarnation, never used again
+  std::string job_id;                            // the same on all ranks of one run, never used again
   std::optional<JobIdExchange> job_id_exchange;  // how to come to one where job_id is empty
   // For a node that has to be started. The job's coordinator, HOST:PORT; empty: that node coordinates by
   // itself, for this host alone.
@@ -147,7 +147,7 @@ struct LoadResult {
 class Checkpointer {
  public:
   // Finds the node of this host and run, or starts one; attaches. Code::unavailable names the socket and the
-  // node's log.
+  // node's log. A rank may be opened again by this process, but by no other one in the same run.
   static Result<std::unique_ptr<Checkpointer>> open(CheckpointerOptions options);
   // Waits for the saves in flight to be written by the node (not committed), then detaches.
   ~Checkpointer();
@@ -155,7 +155,8 @@ class Checkpointer {
   uint32_t generation() const;
   // Optional: registers the layout and faults in the slabs, so that the first save costs what later ones do.
   Status prepare(const StateDict& state);
-  // Returns when staged. The attempt is counted here: how often this generation saved this step on this rank.
+  // Returns when staged. The attempt is counted by this process: how often this generation saved this step on
+  // this rank.
   // Code::busy: K saves in flight and on_busy = decline. Code::no_space: over the memory budget. The layout
   // may change from save to save, on all ranks or on some: a rank whose layout is new stages all that it
   // holds instead of its share alone, once. A save that fails here is reported, so that it aborts at once on

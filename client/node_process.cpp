@@ -12,7 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "client/node_process_internal.h"
 
@@ -206,12 +208,22 @@ Result<std::unique_ptr<LocalSocket>> NodeFinder::try_once(bool may_start) {
                                                socket.status().message(), who, paths_.log_file));
 }
 
+Nonce process_nonce() {
+  static std::mutex mutex;
+  static pid_t drawn_by = 0;
+  static Nonce nonce;
+  std::lock_guard lock(mutex);
+  if (std::exchange(drawn_by, ::getpid()) != ::getpid()) nonce = random_128();
+  return nonce;
+}
+
 local::Attach attach_message(const CheckpointerOptions& options) {
   local::Attach attach;
   attach.rank = options.rank;
   attach.world_size = options.world_size;
   attach.job_id = options.job_id;
   attach.pid = ::getpid();
+  attach.process = process_nonce();
   return attach;
 }
 

@@ -56,6 +56,8 @@ struct NodeLink {
 // Finds or starts a node and attaches to it, within options.attach_timeout.
 Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& options);
 local::Attach attach_message(const CheckpointerOptions& options);
+// Of this process, drawn once; another one in a child that it forks.
+Nonce process_nonce();
 Status silent_at_attach(const LocalSocket& socket, const CheckpointerOptions& options);
 
 }  // namespace shoal

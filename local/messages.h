@@ -36,6 +36,7 @@ struct Attach {  // client -> node, first on every connection
   uint32_t world_size = 0;
   std::string job_id;
   int32_t pid = 0;
+  Nonce process;  // one and the same for all that this process opens; zero: not said
 };
 struct Attached {  // node -> client
   uint32_t generation = 0;

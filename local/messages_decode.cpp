@@ -120,8 +120,11 @@ Result<Metadata> read_metadata(schema::CheckpointInfo::Reader in) {
 Result<LocalMessage> read_message(schema::LocalMessage::Attach::Reader in) {
   auto job_id = in.getJobId();
   SHOAL_RETURN_IF_ERROR(bounded_size(job_id, kMaxJobIdBytes, "job id").status());
-  local::Attach out{in.getSchemaVersion(), in.getRank(), in.getWorldSize(), std::string(view_of(job_id)),
-                    in.getPid()};
+  local::Attach out{in.getSchemaVersion(),        in.getRank(), in.getWorldSize(),
+                    std::string(view_of(job_id)), in.getPid(),  Nonce()};
+  if (in.hasProcess()) {
+    SHOAL_ASSIGN_OR_RETURN(out.process, Hash128::from_bytes(view_of(in.getProcess())));
+  }
   if (!is_clean_utf8(out.job_id)) return malformed("job id");
   if (out.world_size == 0 || out.world_size > kMaxWorldSize || out.rank >= out.world_size) {
     return malformed(fmt::format("attach: rank {} of a world of {}", out.rank, out.world_size));

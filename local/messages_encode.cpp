@@ -68,6 +68,7 @@ class Writer {
     out.setWorldSize(in.world_size);
     out.setJobId(text_of(in.job_id));
     out.setPid(in.pid);
+    if (!in.process.is_zero()) out.setProcess(data_of(in.process));
   }
   void operator()(const local::Attached& in) {
     auto out = out_.initAttached();

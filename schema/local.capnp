@@ -139,6 +139,7 @@ struct LocalMessage {
       worldSize @2 :UInt32;
       jobId @3 :Text;
       pid @4 :Int32;
+      process @72 :Data;       # 16 random bytes, the same for all that this process opens; empty: not said
     }
     attached :group {            # node -> client
       generation @5 :UInt32;

@@ -129,9 +129,9 @@ Status LocalServer::Connection::attach() {
   if (attach == nullptr) return Status(Code::refused, "the first message must be Attach");
   Status why = server_.check_attach(*attach);
   if (why.ok()) why = server_.refusal();
+  if (why.ok()) why = server_.take_rank(*attach, id_);
   if (why.code() == Code::unavailable) fail(why);  // here it does not mean that the client has gone
   SHOAL_RETURN_IF_ERROR(why);
-  SHOAL_RETURN_IF_ERROR(server_.take_rank(attach->rank, id_));
   rank_ = attach->rank;
   server_.events_.from_client(id_, std::make_shared<const LocalMessage>(std::move(first->message)));
   return ok_status();

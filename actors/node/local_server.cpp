@@ -144,9 +144,7 @@ Status LocalServer::check_attach(const local::Attach& attach) {
                                              attach.schema_version, kLocalSchemaVersion));
   }
   if (attach.job_id != options_.job_id) {
-    if (options_.makes_way) is_wanted_by_another_job_.store(true);
-    return Status(
-        options_.makes_way ? Code::unavailable : Code::refused,
+    return of_another_run(
         fmt::format("this node serves job '{}', the client is of job '{}'", options_.job_id, attach.job_id));
   }
   if (attach.world_size == 0 || attach.rank >= attach.world_size) {
@@ -159,18 +157,32 @@ Status LocalServer::check_attach(const local::Attach& attach) {
   }
   std::lock_guard lock(mutex_);
   if (world_size_ == 0) world_size_ = attach.world_size;
-  if (attach.world_size != world_size_) {
-    return Status(Code::refused, fmt::format("the world size of this job is {}, rank {} says {}", world_size_,
-                                             attach.rank, attach.world_size));
-  }
-  return ok_status();
+  if (attach.world_size == world_size_) return ok_status();
+  std::string what = fmt::format("the world size of this job is {}, rank {} says {}", world_size_,
+                                 attach.rank, attach.world_size);
+  // One that disagrees with ranks that are here is of this run, and wrong.
+  return ranks_.empty() ? of_another_run(std::move(what)) : Status(Code::refused, std::move(what));
 }
 
-Status LocalServer::take_rank(Rank rank, ClientId client) {
+Status LocalServer::of_another_run(std::string what) {
+  if (options_.makes_way) is_wanted_by_another_run_.store(true);
+  return Status(options_.makes_way ? Code::unavailable : Code::refused, std::move(what));
+}
+
+Status LocalServer::take_rank(const local::Attach& attach, ClientId client) {
+  const Rank rank = attach.rank;
   std::unique_lock lock(mutex_);
   bool is_free = changed_.wait_for(lock, std::chrono::milliseconds(options_.same_rank_patience_ms),
                                    [&] { return ranks_.find(rank) == ranks_.end(); });
   if (!is_free) return Status(Code::already_exists, fmt::format("rank {} is attached already", rank));
+  Nonce& process = processes_[rank];
+  if (!process.is_zero() && process != attach.process) {
+    return of_another_run(
+        fmt::format("rank {} of job '{}' was opened before, by a process that has ended: a job id names one "
+                    "run, in which each rank is one process",
+                    rank, options_.job_id));
+  }
+  process = attach.process;
   ranks_[rank] = client;
   return ok_status();
 }

@@ -46,7 +46,7 @@ struct LocalServerOptions {
   std::string job_id;
   uint32_t world_size = 0;           // 0: that of the first client
   std::vector<Rank> expected_ranks;  // empty: any
-  // A client of another job is told to try again, for this node will end: is_wanted_by_another_job.
+  // A client of another run is told to try again, for this node will end: is_wanted_by_another_run.
   bool makes_way = false;
   size_t clients_max = kMaxLocalClients;
   size_t outgoing_max = kMaxOutgoingPerClient;
@@ -67,7 +67,7 @@ class LocalServer {
   void send(ClientId client, std::shared_ptr<const LocalMessage> message);
   size_t clients() const;   // connected now
   size_t attached() const;  // ranks among them
-  bool is_wanted_by_another_job() const { return is_wanted_by_another_job_.load(); }
+  bool is_wanted_by_another_run() const { return is_wanted_by_another_run_.load(); }
 
   // No more clients from now on: who comes is told why, at once. Those that are here stay.
   void refuse_new(Status why);
@@ -86,7 +86,8 @@ class LocalServer {
   void join_ended();
   Status check_attach(const local::Attach& attach);
   Status refusal() const;  // OK: clients are taken in
-  Status take_rank(Rank rank, ClientId client);
+  Status take_rank(const local::Attach& attach, ClientId client);
+  Status of_another_run(std::string what);
   void release_rank(Rank rank);
   void connection_ended();
 
@@ -96,13 +97,15 @@ class LocalServer {
   std::unique_ptr<LocalListener> listener_;  // of the accepting thread, as is the next
   SpareDescriptor spare_descriptor_;
   std::atomic<bool> takes_clients_{true}, is_listening_{true};
-  std::atomic<bool> is_wanted_by_another_job_{false};
+  std::atomic<bool> is_wanted_by_another_run_{false};
   mutable std::mutex mutex_;
   Status refusal_;
   std::condition_variable changed_;  // a connection ended, or fell silent
   std::map<ClientId, std::shared_ptr<Connection>> connections_;
   bool is_closed_ = false;
   std::map<Rank, ClientId> ranks_;
+  // Each rank's process, which counts its calls of save: another process of that rank is another run's.
+  std::map<Rank, Nonce> processes_;
   uint32_t world_size_;
   ClientId next_client_ = 1;
   std::thread accepting_;

@@ -323,9 +323,9 @@ void Node::wait_until_stopped() {
     bool has_children = relay_ && relay_->counts().children > 0;
     bool is_idle = server_->attached() == 0 && slabs_.empty() && !has_followers && !has_children;
     if (!is_idle) busy_at = Clock::now();
-    bool makes_way = is_idle && server_->is_wanted_by_another_job();
+    bool makes_way = is_idle && server_->is_wanted_by_another_run();
     if (makes_way || Clock::now() - busy_at >= std::chrono::milliseconds(options_.idle_exit_after_ms)) {
-      log_.info(makes_way ? "idle, and another job wants to begin" : later ? "idle, and superseded" : "idle");
+      log_.info(makes_way ? "idle, and another run wants to begin" : later ? "idle, and superseded" : "idle");
       return;
     }
   }

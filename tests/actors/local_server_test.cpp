@@ -247,6 +247,47 @@ TEST_F(Server, KeepsARankForItsFirstClientAndGivesItToTheNextOneAfterwards) {
   EXPECT_TRUE(heard_.wait_for("3 " + kAttach));
 }
 
+TEST_F(Server, GivesARankToNoOtherProcessInOneRun) {
+  serve();
+  auto of = [](uint64_t process) {
+    auto said = attach(1);
+    said.process = xxh3_128(as_view(std::to_string(process)));
+    return said;
+  };
+  for (int i : {1, 2}) {  // it may come again
+    auto socket = connect();
+    ASSERT_TRUE(socket->send(of(7)).ok());
+    ASSERT_TRUE(heard_.wait_for(fmt::format("{} {}", i, kAttach)));
+    socket.reset();
+    ASSERT_TRUE(heard_.wait_for(fmt::format("{} lost", i)));
+  }
+  Status refused = failure_after(of(8));
+  EXPECT_EQ(refused.code(), Code::refused);
+  EXPECT_THAT(refused.message(),
+              HasSubstr("rank 1 of job 'job' was opened before, by a process that has ended"));
+}
+
+TEST_F(Server, MakesWayForAnotherRunOfItsJobId) {
+  options_.makes_way = true;
+  serve();
+  auto said = attach(1);
+  said.process = xxh3_128(as_view("first"));
+  auto socket = connect();
+  ASSERT_TRUE(socket->send(said).ok());
+  ASSERT_TRUE(heard_.wait_for("1 " + kAttach));
+  auto of_three = attach(0, 3);
+  EXPECT_EQ(failure_after(of_three).code(), Code::refused) << "while a rank of this run is here";
+  EXPECT_FALSE(server_->is_wanted_by_another_run());
+  socket.reset();
+  ASSERT_TRUE(heard_.wait_for("1 lost"));
+  for (auto& next : {said, of_three}) {
+    auto later = next;
+    later.process = xxh3_128(as_view("second"));
+    EXPECT_EQ(failure_after(later).code(), Code::unavailable) << "it is to try again";
+  }
+  EXPECT_TRUE(server_->is_wanted_by_another_run());
+}
+
 TEST_F(Server, KeepsSlabsUntilTheyAreForgotten) {
   serve();
   auto socket = attached();

@@ -116,7 +116,7 @@ std::vector<LocalMessage> local_messages() {
   metadata.key = {1, 9, 1};
   metadata.world_size = 4;
   metadata.state_dict_metadata = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}}};
-  return {local::Attach{kLocalSchemaVersion, 1, 2, "job", 77},
+  return {local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, {}},
           local::Attached{3, 78},
           local::Failed{Status(Code::refused, "another job")},
           local::LayoutIs{sample_world()->layouts[0], SaveOptions{}},

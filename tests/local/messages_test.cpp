@@ -78,7 +78,7 @@ std::vector<LocalMessage> one_of_each() {
   load.slab_id = 2;
   load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}, {Box{{4, 0}, {4, 6}}}},
                   {"o", LayoutEntry::Kind::object, DType::u8, {}, {}}};
-  return {local::Attach{kLocalSchemaVersion, 1, 2, "job", 77},
+  return {local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, xxh3_128(as_view("process"))},
           local::Attached{3, 78},
           local::Failed{Status(Code::refused, "another job")},
           local::LayoutIs{some_layout(), SaveOptions{Dedupe::lowest_rank, 1 << 20}},
@@ -171,7 +171,7 @@ void expect_refused(const LocalMessage& message, std::string_view part_of_why) {
 }
 
 TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
-  expect_refused(local::Attach{1, 2, 2, "job", 1}, "rank 2 of a world of 2");
+  expect_refused(local::Attach{1, 2, 2, "job", 1, {}}, "rank 2 of a world of 2");
   expect_refused(local::Slab{0, kMaxSlabBytes + 1}, "slab");
   expect_refused(local::Failed{ok_status()}, "names no error");
   expect_refused(local::LayoutIs{some_layout(), SaveOptions{Dedupe::none, 1}}, "unit_bytes");
