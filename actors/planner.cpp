@@ -92,8 +92,8 @@ class Planner final : public Role {
   void coordinator_gone(const EpochRecord& by, EffectWriter& out) {
     if (gone_) return;
     gone_ = true;
-    const Status why(Code::refused, run_of(by, facts_.job_id) + " has taken over the root (epoch " +
-                                        std::to_string(by.epoch) + " at " + by.address + ")");
+    const Status why(Code::superseded, run_of(by, facts_.job_id) + " has taken over the root (epoch " +
+                                           std::to_string(by.epoch) + " at " + by.address + ")");
     out.warning(why.message());
     out.tell(RoleKind::shard_writer, event::CoordinatorGone{why});
     if (!world_) refuse(why, out);

@@ -298,7 +298,7 @@ Result<WireBody> read_shards_written(schema::Message::ShardsWritten::Reader in) 
 Status read_failure(uint16_t code, capnp::Text::Reader text, Status* why) {
   if (code == 0) return malformed("failure: its code is ok");
   SHOAL_ASSIGN_OR_RETURN(std::string cause, read_line(text, kMaxCauseBytes, "cause"));
-  bool is_known = code <= static_cast<uint16_t>(Code::internal);  // codes may be appended by newer programs
+  bool is_known = code <= static_cast<uint16_t>(kLastCode);  // codes may be appended by newer programs
   *why = Status(is_known ? static_cast<Code>(code) : Code::internal, std::move(cause));
   return ok_status();
 }

@@ -42,6 +42,8 @@ std::string_view code_name(Code code) {
       return "too large";
     case Code::internal:
       return "internal error";
+    case Code::superseded:
+      return "superseded";
   }
   return "unknown code";
 }

@@ -21,7 +21,7 @@ enum class Code : unsigned short {
   invalid_argument = 1,
   not_found = 2,
   already_exists = 3,
-  refused = 4,      // a stranger, a wrong token, a superseded incarnation
+  refused = 4,      // a stranger, a wrong token, no permission
   unavailable = 5,  // nobody answers (now)
   deadline_exceeded = 6,
   corrupt = 7,  // bytes that do not say what they should
@@ -32,7 +32,9 @@ enum class Code : unsigned short {
   busy = 12,
   too_large = 13,  // over a stated bound
   internal = 14,
+  superseded = 15,  // a later incarnation has taken the place, for good
 };
+inline constexpr Code kLastCode = Code::superseded;
 
 std::string_view code_name(Code code);  // "ok", "invalid argument", ...
 

@@ -18,6 +18,8 @@ inline constexpr int kExitDamaged =
 inline constexpr int kExitUnusable = 2;  // bad arguments, no such root or step, a newer format, no permission
 inline constexpr int kExitNoNode = 1;    // status, top: no node runs here
 inline constexpr int kExitFailed = 1;    // node: it could not run, or not end cleanly
+inline constexpr int kExitSuperseded =
+    3;  // node: another job has taken the root, so that to start it again is in vain
 
 using Command = std::function<int()>;  // returns the exit status
 

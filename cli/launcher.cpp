@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cli/commands.h"
+
 namespace shoal {
 
 namespace {
@@ -96,6 +98,8 @@ Status Launcher::start_node() {
   SHOAL_ASSIGN_OR_RETURN(Pipe ready, make_pipe());
   SpawnOptions options;
   options.arguments = plan_.node;
+  // What it took over once, it does not take back.
+  if (node_restarts_ > 0) std::erase(options.arguments, "--take-over");
   options.arguments.push_back("--ready-fd");
   options.arguments.push_back(std::to_string(ready.write.get()));
   if (!generation_.empty()) options.arguments.insert(options.arguments.end(), {"--rejoin", generation_});
@@ -247,7 +251,8 @@ void Launcher::reap() {
 void Launcher::on_node_end() {
   if (node_is_stopping_ || !node_was_ready_) return;
   const std::string how = describe_end(*node_.wait_status);
-  const bool is_wanted = node_was_ready_ && any_trainer() && !is_ending_;
+  const bool is_superseded = exit_status_of(*node_.wait_status) == kExitSuperseded;
+  const bool is_wanted = any_trainer() && !is_ending_ && !is_superseded;
   if (is_wanted && node_restarts_ < kMaxNodeRestarts) {
     ++node_restarts_;
     say("the node ended early: {}; starting it again ({} of {} times)", how, node_restarts_,
@@ -256,7 +261,8 @@ void Launcher::on_node_end() {
     if (node_restarts_ > 1) *restart_at_ += kNodeRestartPause;
     return;
   }
-  say("the node ended early: {}{}", how, any_trainer() ? "; ending the trainers" : "");
+  say("the node ended early: {}{}", is_superseded ? "another job has taken over the root" : how,
+      any_trainer() ? "; ending the trainers" : "");
   end_trainers();
 }
 

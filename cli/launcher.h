@@ -41,7 +41,8 @@ class Launcher {
 
   // Starts the node, waits until it is ready, starts the trainers, forwards signals to them until the last
   // has ended, then stops the node and waits for it. A node that ends before them is started again, at most
-  // kMaxNodeRestarts times. The worst status of the trainers; 1 where the node failed in the end.
+  // kMaxNodeRestarts times, and not where another job has taken over the root. The worst status of the
+  // trainers; 1 where the node failed in the end.
   Result<int> run();
 
  private:

@@ -48,7 +48,10 @@ constexpr const char* kFooter =
     "  shoal node --root /checkpoints/run7 --job-id job-1 --token-file ~/.job-token \\\n"
     "             --coordinator 10.0.0.1:7070 --world-size 16             each other host\n"
     "\n"
-    "Exit status: 0 after a clean stop; 1 it could not run, or not end cleanly; 2 bad arguments.";
+    "Exit status: 0 after a clean stop; 1 it could not run, or not end cleanly; 2 bad arguments; 3 another "
+    "job "
+    "has\n"
+    "taken over the root.";
 
 // How often a stop was asked for; written by the signal handler.
 std::atomic<int> stops{0};
@@ -144,7 +147,7 @@ int run_node_command(NodeFlags flags) {
   });
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "shoal node: {}\n", status.to_string());
-  return kExitFailed;
+  return status.code() == Code::superseded ? kExitSuperseded : kExitFailed;
 }
 
 }  // namespace

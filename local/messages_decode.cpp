@@ -63,7 +63,7 @@ Status read_status(Reader in, Status& out) {
   uint16_t code = in.getCode();
   out = Status();
   if (code == 0) return ok_status();
-  if (code > static_cast<uint16_t>(Code::internal)) code = static_cast<uint16_t>(Code::internal);
+  if (code > static_cast<uint16_t>(kLastCode)) code = static_cast<uint16_t>(Code::internal);
   std::string text(view_of(cause));
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';

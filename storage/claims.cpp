@@ -291,7 +291,7 @@ Result<std::vector<GenerationRecord>> list_generations(Storage& storage) {
 namespace {
 
 Status superseded(Storage& storage, uint32_t generation, const GenerationRecord& by) {
-  return Status(Code::refused,
+  return Status(Code::superseded,
                 fmt::format("{}: generation {} of this job was superseded by generation {} of job {}",
                             storage.describe(), generation, by.generation, by.job_id));
 }

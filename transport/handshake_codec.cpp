@@ -63,8 +63,7 @@ Status read_array(std::array<std::byte, N>& out, capnp::Data::Reader in, std::st
 
 // Never OK: a refusal is one whatever its code says.
 Status read_refusal(uint16_t code, capnp::Text::Reader reason) {
-  Code known =
-      code == 0 || code > static_cast<uint16_t>(Code::internal) ? Code::refused : static_cast<Code>(code);
+  Code known = code == 0 || code > static_cast<uint16_t>(kLastCode) ? Code::refused : static_cast<Code>(code);
   std::string_view text = view_of(reason);
   bool is_fit = text.size() <= kMaxReasonBytes && is_clean_utf8(text) && !text.empty();
   return Status(known, is_fit ? std::string(text) : "no readable reason was given");

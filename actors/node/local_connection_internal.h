@@ -20,9 +20,10 @@ class LocalServer::Connection {
 
   bool start();  // false: the connection cannot be served
   void send(std::shared_ptr<const LocalMessage> message);
-  void finish_writing();  // what is queued is sent, then the connection ends
-  void close();           // both threads end soon
-  void join();            // after close
+  void fail(const Status& why);  // the last that it is told
+  void finish_writing();         // what is queued is sent, then the connection ends
+  void close();                  // both threads end soon
+  void join();                   // after close
   bool has_ended() const { return has_ended_.load(); }
   // Read since takes_clients_ became false, and found nothing more to read.
   bool is_silent() const { return is_silent_.load(); }
@@ -32,7 +33,6 @@ class LocalServer::Connection {
   void write_loop();
   Status attach();
   Status handle(ReceivedLocal received);
-  void fail(const Status& why);
 
   LocalServer& server_;
   const ClientId id_;

@@ -138,6 +138,11 @@ bool LocalServer::settle(uint32_t timeout_ms) {
   });
 }
 
+void LocalServer::fail_all(const Status& why) {
+  std::lock_guard lock(mutex_);
+  for (auto& [id, connection] : connections_) connection->fail(why);
+}
+
 Status LocalServer::check_attach(const local::Attach& attach) {
   if (attach.schema_version != kLocalSchemaVersion) {
     return Status(Code::version, fmt::format("the client speaks local schema {}, this node {}",

@@ -73,6 +73,8 @@ class LocalServer {
   void refuse_new(Status why);
   // After refuse_new: waits until all that clients have sent so far was handed on, at most that long.
   bool settle(uint32_t timeout_ms);
+  // Everybody hears local::Failed, after what was said before.
+  void fail_all(const Status& why);
   // Ends every connection, after trying that long to send what is queued. No event follows its return, and
   // send does nothing from then on.
   void close_all(uint32_t flush_ms);

@@ -56,6 +56,8 @@ class Node {
   bool must_stop_at_once() const { return stop_.load() == 2; }
   Status open();
   Status take_place();
+  Status check_root_is_ours();
+  Status taken_over(const EpochRecord& by) const;
   Status take_descriptors();
   Status check_hosts() const;
   Status start_coordinating();
@@ -141,9 +143,7 @@ Status Node::check_hosts() const {
 Status Node::take_place() {
   identity_.generation = options_.rejoin.value_or(0);
   if (options_.coordinate) {
-    if (!options_.take_over) {
-      SHOAL_RETURN_IF_ERROR(check_no_other_run(*root_.storage, identity_, options_.token, options_.rejoin));
-    }
+    if (!options_.take_over) SHOAL_RETURN_IF_ERROR(check_root_is_ours());
     SHOAL_ASSIGN_OR_RETURN(
         GenerationRecord generation,
         options_.rejoin ? rejoin_generation(*root_.storage, *options_.rejoin, options_.job_id, process_)
@@ -170,6 +170,20 @@ Status Node::take_place() {
   log_.info(fmt::format("job {}, generation {}, epoch {}, root {}", options_.job_id, identity_.generation,
                         identity_.epoch, root_.storage->describe()));
   return ok_status();
+}
+
+Status Node::check_root_is_ours() {
+  Status status = check_no_other_run(*root_.storage, identity_, options_.token, options_.rejoin);
+  const bool had_root = options_.rejoin && *options_.rejoin != kGenerationOfJob;
+  if (status.code() != Code::refused || !had_root) return status;
+  SHOAL_ASSIGN_OR_RETURN(auto last, highest_epoch(*root_.storage));
+  return last ? taken_over(*last) : status;
+}
+
+Status Node::taken_over(const EpochRecord& by) const {
+  return Status(Code::superseded,
+                fmt::format("{} has taken over {}: epoch {} at {}", run_of(by, options_.job_id),
+                            options_.root, by.epoch, by.address));
 }
 
 Status Node::start_coordinating() {
@@ -313,9 +327,7 @@ void Node::wait_until_stopped() {
     links_->look_for_coordinator();
     std::optional<EpochRecord> later = wiring_->superseded_by();
     if (later && !is_of_run(*later, options_.job_id, identity_.generation)) {
-      ended_by_ = Status(Code::refused,
-                         fmt::format("{} has taken over {}: epoch {} at {}", run_of(*later, options_.job_id),
-                                     options_.root, later->epoch, later->address));
+      ended_by_ = taken_over(*later);
       return;
     }
     if (!options_.idle_exit && !later) continue;
@@ -332,8 +344,8 @@ void Node::wait_until_stopped() {
 }
 
 void Node::stop() {
-  server_->refuse_new(
-      Status(Code::unavailable, fmt::format("the node of this host is stopping (pid {})", getpid())));
+  Status stopping(Code::unavailable, fmt::format("the node of this host is stopping (pid {})", getpid()));
+  server_->refuse_new(ended_by_.ok() ? stopping : ended_by_);
   if (must_stop_at_once()) return;
   log_.info("stopping: what is staged is written first");
   server_->settle(kSettleMs);
@@ -366,6 +378,7 @@ void Node::stop_transport(uint32_t drain_ms) {
 void Node::close() {
   bool is_hurried = must_stop_at_once();
   wiring_->refuse_clients();
+  if (!ended_by_.ok()) server_->fail_all(ended_by_);
   server_->close_all(is_hurried ? 0 : kFlushClientsMs);
   stop_transport(is_hurried ? 0 : kDrainTransportMs);
   metrics_.reset();

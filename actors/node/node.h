@@ -53,7 +53,7 @@ struct NodeOptions {
 // names the pid of the node that has it. `on_ready` is called once clients can attach, with the address
 // listened on ("" if it does not coordinate) and the generation. A coordinator that a later epoch of its run
 // has superseded follows that one while it has clients here, then ends by itself; one that another run has
-// superseded stops cleanly and returns Code::refused, naming that one's job.
+// superseded stops cleanly, tells its clients why, and returns Code::superseded, naming that one's job.
 Status run_node(const NodeOptions& options, const std::atomic<int>& stop,
                 const std::function<void(const std::string& address, uint32_t generation)>& on_ready = {});
 

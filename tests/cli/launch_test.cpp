@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <sstream>
 #include <thread>
 
@@ -164,6 +165,45 @@ TEST_F(LaunchTest, ANodeThatDiesEarlyIsStartedAgainUntilItHasDoneSoTooOften) {
   EXPECT_THAT(end.err, HasSubstr("the node ended early: signal 9 (Killed); ending the trainers"));
   EXPECT_TRUE(std::filesystem::exists(root() + "/generations/1"));
   EXPECT_FALSE(std::filesystem::exists(root() + "/generations/2")) << "it is one run";
+}
+
+class TakenOver : public LaunchTest {
+ protected:
+  // A node of another job, on another host, that has the root now.
+  std::unique_ptr<Process> take_over() const {
+    auto taker = std::make_unique<Process>(
+        std::vector<std::string>{SHOAL_PROGRAM, "node", "--root", root(), "--job-id", "other", "--take-over",
+                                 "--ready-fd", "1"},
+        ProcessOptions{.environment = {{"SHOAL_RUNTIME_DIR", path("elsewhere")}}});
+    EXPECT_TRUE(taker->wait_for_output("ready"));
+    return taker;
+  }
+  static void expect_given_up(const ProcessEnd& end) {
+    EXPECT_EQ(end.status, 1);
+    EXPECT_THAT(end.err, HasSubstr("superseded: job 'other' has taken over"));
+    EXPECT_THAT(end.err, HasSubstr("epoch 2 at "));
+    EXPECT_THAT(end.err, HasSubstr("the node ended early: another job has taken over the root; ending the"));
+  }
+};
+
+TEST_F(TakenOver, ItsNodeIsNotStartedAgain) {
+  Process process(command({"-n", "1", "--epoch-check-ms", "100"}, "echo up; exec sleep 50"), options());
+  ASSERT_TRUE(process.wait_for_output("up"));
+  auto taker = take_over();
+  ProcessEnd end = process.wait();
+  expect_given_up(end);
+  EXPECT_THAT(end.err, Not(HasSubstr("starting it again")));
+}
+
+TEST_F(TakenOver, ItsNodeDoesNotTakeTheRootBackWhenItIsStartedAgain) {
+  Process process(command({"-n", "1", "--take-over"}, "echo up; exec sleep 50"), options());
+  ASSERT_TRUE(process.wait_for_output("up"));
+  auto taker = take_over();
+  ASSERT_EQ(kill(wait_for_child(process.pid(), "node"), SIGKILL), 0);
+  ProcessEnd end = process.wait();
+  expect_given_up(end);
+  EXPECT_THAT(end.err, HasSubstr("(1 of 5 times)"));
+  EXPECT_THAT(end.err, Not(HasSubstr("(2 of 5 times)")));
 }
 
 TEST_F(LaunchTest, OutputMayBeTaggedLineByLine) {

@@ -130,6 +130,29 @@ TEST_F(EpochsLive, ARunOfTheSameJobIdIsAnotherRun) {
   EXPECT_EQ(later.checkpointer().generation(), 2u);
 }
 
+TEST(TheTrainersOfACoordinator, WhoseRootAnotherJobTakesHearItsNameInEveryCall) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=2", "epoch_check_ms=100"});
+  ASSERT_NE(node.address(), "");
+  Trainer first(scratch, "a", 0, 2), second(scratch, "a", 1, 2);
+  ASSERT_TRUE(first.opened.ok() && second.opened.ok());
+  auto one = first.save(1), other = second.save(1);
+  ASSERT_TRUE(one.ok() && other.ok() && one->wait_committed(kPatience).ok());
+  auto half = first.save(2);  // the other rank has not staged it
+  ASSERT_TRUE(half.ok());
+  NodeChild taker(scratch.host("b"), {"root=" + scratch.root(), "job=job-2", "take_over=1"});
+  ASSERT_NE(taker.address(), "");
+  const std::string cause =
+      fmt::format("job 'job-2' has taken over {}: epoch 2 at {}", scratch.root(), taker.address());
+  EXPECT_EQ(node.wait(), 1);
+  EXPECT_THAT(half->wait_committed(kPatience).status().message(), HasSubstr("job 'job-2' has taken over"));
+  auto next = second.save(3);  // the node is gone by now
+  Status told = next.ok() ? next->wait_committed(kPatience).status() : next.status();
+  EXPECT_EQ(told.code(), Code::superseded);
+  EXPECT_THAT(told.message(), HasSubstr(cause));
+  EXPECT_THAT(first.checkpointer().latest().status().message(), HasSubstr(cause));
+}
+
 TEST_F(EpochsLive, AFollowerIsStoppedWithinSecondsWhenItsCoordinatorIsGoneForGood) {
   start();
   auto one = first_->save(1);

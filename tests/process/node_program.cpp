@@ -69,6 +69,9 @@ shoal::NodeOptions parse(int count, char** arguments) {
     if (key == "attempt_deadline_ms") {
       options.times.attempt_deadline_ms = static_cast<uint32_t>(std::stoul(value));
     }
+    if (key == "epoch_check_ms") {
+      options.times.epoch_check_ms = static_cast<uint32_t>(std::stoul(value));
+    }
     if (key == "node_deadline_ms") {
       options.times.node_deadline_ms = static_cast<uint32_t>(std::stoul(value));
     }

@@ -189,7 +189,7 @@ TEST(Generations, AreJoinedByARestartedNodeOfTheirRunUntilALaterRunBegins) {
   EXPECT_EQ(rejoin_generation(*memory, 1, "job-b", nonce_of(2)).status().code(), Code::refused);
   EXPECT_EQ(claim_generation(*memory, "job-a", nonce_of(3))->generation, 2u);
   Status old = rejoin_generation(*memory, 1, "job-a", nonce_of(2)).status();
-  EXPECT_EQ(old.code(), Code::refused);
+  EXPECT_EQ(old.code(), Code::superseded);
   EXPECT_EQ(old.message(), "/root: generation 1 of this job was superseded by generation 2 of job job-a");
 }
 
@@ -200,7 +200,7 @@ TEST(Generations, AreJoinedByJobIdWhereThatIsAskedFor) {
   EXPECT_EQ(rejoin_generation(*memory, kGenerationOfJob, "job-a", nonce_of(2))->generation, 1u);
   EXPECT_EQ(claim_generation(*memory, "job-b", nonce_of(3))->generation, 2u);
   Status old = rejoin_generation(*memory, kGenerationOfJob, "job-a", nonce_of(4)).status();
-  EXPECT_EQ(old.code(), Code::refused);
+  EXPECT_EQ(old.code(), Code::superseded);
   EXPECT_EQ(old.message(), "/root: generation 1 of this job was superseded by generation 2 of job job-b");
 }
 
