@@ -104,7 +104,7 @@ void Coordinator::clean_up(TimeNs now, const AttemptList& list, EffectWriter& ou
                      }
                    });
     } else if (info.state == AttemptInfo::State::undecided && info.key.generation == facts_.generation) {
-      open_attempt(now, info.key, out);
+      if (open_attempt(now, info.key, out) != nullptr) look_for_gone(info.key, out);
     }
   }
   for (const auto& [key, why] : list.damaged) out.warning(to_string(key) + ": " + why.to_string());
@@ -158,6 +158,8 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
     on_written(now, from, *written, out);
   } else if (const auto* failed = std::get_if<wire::SaveFailed>(&body)) {
     on_failed(now, from, *failed, out);
+  } else if (const auto* gone = std::get_if<wire::RanksGone>(&body)) {
+    on_ranks_gone(from, *gone, out);
   } else if (std::holds_alternative<wire::Superseded>(body)) {  // it says so; the root knows
     if_in_office(out, [](TimeNs, EffectWriter&) {});
   }
@@ -165,6 +167,9 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
 
 void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter& out) {
   nodes_.insert(from);
+  std::vector<Rank> theirs;
+  for (const wire::RankLayout& rank : join.ranks) theirs.push_back(rank.rank);
+  heard_of(from, theirs);
   if (!refused_.ok()) return out.send(from, RoleKind::planner, wire::JoinRefused{refused_.message()});
   if (const uint32_t ranks = plans_ ? plans_->world_ptr()->roster.world_size() : join.world_size;
       join.world_size != ranks) {

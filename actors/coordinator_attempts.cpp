@@ -7,8 +7,6 @@ namespace shoal {
 
 namespace {
 
-constexpr size_t kRanksNamed = 8;  // in a cause
-
 size_t size_of(const wire::ShardsWritten& report) {
   return sizeof(report) + report.plans.size() * sizeof(wire::RankPlan) +
          report.files.size() * sizeof(wire::WrittenFile);
@@ -58,8 +56,15 @@ void Coordinator::on_written(TimeNs now, NodeId from, const wire::ShardsWritten&
   if (attempt == nullptr) return;
   out.send(from, RoleKind::shard_writer, wire::Pending{report.key});
   if (attempt->phase == Phase::publishing) return;
-  if (attempt->phase == Phase::asking || !plans_) return keep_early(*attempt, from, report);
-  take(from, report, out);
+  std::vector<Rank> ranks;
+  for (const wire::RankPlan& plan : report.plans) ranks.push_back(plan.rank);
+  heard_of(from, ranks);
+  if (attempt->phase == Phase::asking || !plans_) {
+    keep_early(*attempt, from, report);
+  } else {
+    take(from, report, out);
+  }
+  look_for_gone(report.key, out);
 }
 
 // A node's later report says all that its earlier ones under that roster said.
@@ -202,13 +207,12 @@ void Coordinator::deadline_passed(const AttemptKey& key, EffectWriter& out) {
 
 std::string Coordinator::what_is_missing(const Attempt& attempt) const {
   if (!plans_) {
-    return "no roster: only " + std::to_string(gathering_.ranks_known()) + " of " +
-           std::to_string(gathering_.world_size()) + " ranks said what they hold";
+    return "no roster: " + gathering_.what_is_missing();
   }
   std::string names;
   size_t missing = 0;
   for (Rank rank = 0; rank < plans_->world().roster.world_size(); ++rank) {
-    if (attempt.reported.contains(rank) || attempt.waiting.contains(rank)) continue;
+    if (has_spoken(attempt, rank)) continue;
     if (++missing <= kRanksNamed) names += (missing == 1 ? "" : ", ") + std::to_string(rank);
   }
   if (missing == 0 && !attempt.waiting.empty()) {
@@ -259,38 +263,6 @@ void Coordinator::tell(const AttemptKey& key, const Outcome& outcome, EffectWrit
       out.send(node, RoleKind::shard_writer, wire::Undecided{key, outcome.undecided});
     }
   }
-}
-
-// --- draining ---
-
-bool Coordinator::may_complete(const Attempt& attempt) const {
-  if (attempt.phase == Phase::publishing) return true;
-  const bool alone = nodes_.empty() || (nodes_.size() == 1 && nodes_.contains(kThisNode));
-  return plans_ && !alone;
-}
-
-void Coordinator::consider_drain(TimeNs now, EffectWriter& out) {
-  if (attempts_.empty() && telling_ == 0) {
-    draining_ = false;
-    timers_.cancel(&drain_timer_, out);
-    return out.drained();
-  }
-  if (drain_timer_ != 0) return;
-  bool is_hopeless = false;
-  for (const auto& [key, attempt] : attempts_) is_hopeless = is_hopeless || !may_complete(attempt);
-  if (!is_hopeless) return;
-  drain_timer_ = timers_.set(
-      now + facts_.times.drain_patience_ms * kMillisecond, out, [this](TimeNs, EffectWriter& then_out) {
-        drain_timer_ = 0;
-        std::vector<AttemptKey> hopeless;
-        for (const auto& [key, attempt] : attempts_) {
-          if (!may_complete(attempt)) hopeless.push_back(key);
-        }
-        for (const AttemptKey& key : hopeless) {
-          abort(key, what_is_missing(attempts_.at(key)) + " before the coordinator was told to stop",
-                then_out);
-        }
-      });
 }
 
 }  // namespace shoal

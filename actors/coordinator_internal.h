@@ -2,7 +2,8 @@
 //
 // Its memory is a cache: whatever it forgets when it dies, the root decides. The first file under an
 // attempt's decision name stands, whoever wrote it. Events, joining and what earlier incarnations left:
-// coordinator.cpp; attempts: coordinator_attempts.cpp; later rosters: coordinator_rosters.cpp.
+// coordinator.cpp; attempts: coordinator_attempts.cpp; later rosters: coordinator_rosters.cpp; ranks that are
+// gone, and the drain: coordinator_leaving.cpp.
 #pragma once
 
 #include <deque>
@@ -60,11 +61,17 @@ class Coordinator final : public Role {
     std::map<Rank, Waiting> waiting;       // have staged with another layout than the newest roster's
     std::shared_ptr<ExpectedPlans> named;  // the roster that its layouts make, once it stands in the root
     bool naming = false;                   // that one is being published
+    bool looked_for_gone = false;          // when the first word of it came
     // The newest of each node under each roster, before reports can be judged.
     std::map<std::pair<NodeId, RosterId>, wire::ShardsWritten> early;
     TimerId deadline = 0;
     PublishRetries retries;
     explicit Attempt(const RoleTimes& times) : retries(times) {}
+  };
+  struct Gone {  // a rank that stages nothing more
+    NodeId node = 0;
+    std::string end;                                     // of its trainer; "": its node is stopping
+    std::shared_ptr<const std::set<AttemptKey>> staged;  // but of these its node speaks by itself
   };
   struct Outcome {
     bool committed = false;
@@ -141,6 +148,17 @@ class Coordinator final : public Role {
   void decided(const AttemptKey& key, const std::shared_ptr<const Decision>& decision, EffectWriter& out);
   void tell(const AttemptKey& key, const Outcome& outcome, EffectWriter& out);
 
+  // --- ranks that are gone (coordinator_leaving.cpp) ---
+  static bool has_spoken(const Attempt& attempt, Rank rank);
+  // This node speaks for these ranks: one that was gone with another node has come back.
+  void heard_of(NodeId node, const std::vector<Rank>& ranks);
+  void on_ranks_gone(NodeId from, const wire::RanksGone& said, EffectWriter& out);
+  // Why this rank will never take part in this attempt; nothing: it may.
+  std::optional<std::string> never_comes(const AttemptKey& key, const Attempt& attempt, Rank rank,
+                                         const Gone& gone) const;
+  // With the first word of an attempt.
+  void look_for_gone(const AttemptKey& key, EffectWriter& out);
+
   // --- draining ---
   // While draining: whether reports can still come that complete it.
   bool may_complete(const Attempt& attempt) const;
@@ -169,6 +187,7 @@ class Coordinator final : public Role {
   size_t late_sweeps_ = 0;
   size_t telling_ = 0;                     // decided, not yet told
   std::optional<EpochRecord> superseded_;  // by whom; nothing is done any more but to say so
+  std::map<Rank, Gone> gone_;
   bool draining_ = false;
   TimerId drain_timer_ = 0;
 };

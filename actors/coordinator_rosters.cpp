@@ -104,7 +104,9 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
   out.send(from, RoleKind::shard_writer, wire::Pending{staged.key});
   if (attempt->phase == Phase::publishing) return;
   std::shared_ptr<ExpectedPlans> answer = attempt->named;
+  std::vector<Rank> ranks;
   for (const wire::RankLayout& rank : staged.ranks) {
+    ranks.push_back(rank.rank);
     auto reported = attempt->reported.find(rank.rank);
     if (reported == attempt->reported.end()) {
       attempt->waiting.insert_or_assign(rank.rank, Waiting{from, rank.layout_id});
@@ -112,10 +114,12 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
       answer = reported->second.under;  // by an earlier node of this rank: it wrote by this one
     }
   }
+  heard_of(from, ranks);
   if (answer) {
     return out.send(from, RoleKind::shard_writer, wire::PlanBy{staged.key, answer->world().roster.id()});
   }
   consider_complete(staged.key, out);
+  look_for_gone(staged.key, out);
 }
 
 bool Coordinator::has_layouts(const Attempt& attempt, EffectWriter& out) {

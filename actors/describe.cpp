@@ -55,6 +55,10 @@ struct Describer {
   std::string operator()(const wire::PlanBy& body) const {
     return fmt::format("PlanBy {}", to_string(body.key));
   }
+  std::string operator()(const wire::RanksGone& body) const {
+    return fmt::format("RanksGone: {}, {} staged", counted(body.ranks.size(), "rank"),
+                       counted(body.staged.size(), "save"));
+  }
 };
 
 }  // namespace

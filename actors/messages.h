@@ -93,13 +93,22 @@ struct Superseded {  // an old epoch's coordinator -> anyone
   uint32_t epoch = 0;
   std::string address;
 };
+struct GoneRank {
+  Rank rank = 0;
+  std::string end;  // of its trainer, such as "exit status 3"; "": its node is stopping
+};
+struct RanksGone {  // ShardWriter -> Coordinator: these ranks of its host stage nothing more. Takes the place
+                    // of what this node said so before
+  std::vector<GoneRank> ranks;     // ascending
+  std::vector<AttemptKey> staged;  // ascending: undecided saves of which this node speaks by itself
+};
 
 }  // namespace wire
 
 using WireBody =
     std::variant<wire::JoinRanks, wire::LayoutsWanted, wire::Layouts, wire::RosterIs, wire::JoinRefused,
                  wire::ShardsWritten, wire::SaveFailed, wire::Pending, wire::Decided, wire::Superseded,
-                 wire::Undecided, wire::LayoutsStaged, wire::PlanBy>;
+                 wire::Undecided, wire::LayoutsStaged, wire::PlanBy, wire::RanksGone>;
 
 // The four roles. Numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };
@@ -113,6 +122,8 @@ struct WireMessage {
 };
 
 inline constexpr size_t kMaxRanksPerNode = 4096;
+inline constexpr size_t kMaxSavesInFlight = 256;  // of a node, all ranks together
+inline constexpr size_t kMaxEndBytes = 256;       // of how a trainer ended
 
 Bytes encode_wire(const WireMessage& message);
 Result<WireMessage> decode_wire(ByteView bytes);  // untrusted bytes: bounded memory, no crash

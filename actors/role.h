@@ -70,11 +70,16 @@ struct PeerLost {
   NodeId node = kThisNode;
   Status why;
 };
+struct TrainerEnded {  // to the ShardWriter: whoever started this rank says so; it will not attach again
+  Rank rank = 0;
+  std::string how;  // "exit status 1"
+};
 struct Drain {};  // finish what is staged, then answer effect::Drained
 }  // namespace event
-using Event = std::variant<event::Started, event::Received, event::FromClient, event::ClientLost,
-                           event::WorldKnown, event::PlanningFailed, event::TimerFired, event::OperationDone,
-                           event::PeerUp, event::CoordinatorGone, event::PeerLost, event::Drain>;
+using Event =
+    std::variant<event::Started, event::Received, event::FromClient, event::ClientLost, event::WorldKnown,
+                 event::PlanningFailed, event::TimerFired, event::OperationDone, event::PeerUp,
+                 event::CoordinatorGone, event::PeerLost, event::TrainerEnded, event::Drain>;
 
 namespace effect {
 struct Send {  // to a role of another node, or of this one (kThisNode, or kCoordinatorNode if that is here)

@@ -1,6 +1,7 @@
 #include "actors/roster_gathering.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 namespace shoal {
@@ -66,6 +67,35 @@ std::vector<LayoutId> RosterGathering::missing_layouts(const wire::JoinRanks& sa
   std::vector<LayoutId> ids;
   for (const auto& [id, ignored] : missing) ids.push_back(id);
   return ids;
+}
+
+std::string RosterGathering::what_is_missing() const {
+  if (world_size_ == 0) return "no rank said what it holds";
+  if (ranks_.size() >= world_size_) return "not every layout came";
+  std::string out = "only " + std::to_string(ranks_.size()) + " of " + std::to_string(world_size_) +
+                    " ranks said what they hold";
+  const size_t missing = world_size_ - ranks_.size();
+  std::string names;
+  size_t named = 0;
+  auto next = ranks_.begin();
+  std::string beside;  // of the first that is missing
+  auto on_host = [](const auto& known) {
+    return "rank " + std::to_string(known->first) + " is on host " + known->second.host;
+  };
+  for (Rank rank = 0; rank < world_size_ && named < kRanksNamed; ++rank) {
+    if (next != ranks_.end() && next->first == rank) {
+      ++next;
+      continue;
+    }
+    if (named++ == 0) {
+      if (next != ranks_.begin()) beside = on_host(std::prev(next));
+      if (next != ranks_.end()) beside += (beside.empty() ? "" : ", ") + on_host(next);
+    }
+    names += (named == 1 ? "" : ", ") + std::to_string(rank);
+  }
+  if (missing > named) names += " and " + std::to_string(missing - named) + " more";
+  out += "; " + std::string(missing == 1 ? "rank " : "ranks ") + names + " never came";
+  return beside.empty() ? out : out + " (" + beside + ")";
 }
 
 bool RosterGathering::complete() const {

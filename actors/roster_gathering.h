@@ -11,6 +11,8 @@
 
 namespace shoal {
 
+inline constexpr size_t kRanksNamed = 8;  // in a cause
+
 class RosterGathering {
  public:
   // Takes what a host says of its ranks; the same again changes nothing, another layout replaces the one
@@ -23,7 +25,8 @@ class RosterGathering {
   bool complete() const;  // every rank has a layout, and every layout is here
   const SaveOptions& options() const { return *options_; }
   uint32_t world_size() const { return world_size_; }
-  size_t ranks_known() const { return ranks_.size(); }
+  // Who has not said what it holds, beside whom; one line.
+  std::string what_is_missing() const;
   // Precondition: complete. Validated, coverage included.
   Result<std::shared_ptr<const World>> make_world() const;
 

@@ -25,6 +25,21 @@ bool ShardWriter::all_here_ready(const Save& save) const {
   return true;
 }
 
+void ShardWriter::announce(TimeNs now, const AttemptKey& key, EffectWriter& out) {
+  Save& save = saves_.at(key);
+  if (!save.failure.ok() || save.announce != 0) return;
+  if (save.is_announced) return send_report(now, key, save, out);
+  save.announce = timers_.set(now + facts_.times.resend_first_ms * kMillisecond, out,
+                              [this, key](TimeNs then_now, EffectWriter& then_out) {
+                                auto open = saves_.find(key);
+                                if (open == saves_.end()) return;
+                                open->second.announce = 0;
+                                if (!worlds_.empty() || !open->second.failure.ok()) return;
+                                open->second.is_announced = true;
+                                send_report(then_now, key, open->second, then_out);
+                              });
+}
+
 void ShardWriter::consider_report(TimeNs now, const AttemptKey& key, EffectWriter& out) {
   auto found = saves_.find(key);
   if (found == saves_.end() || !found->second.failure.ok()) return;
@@ -43,13 +58,16 @@ void ShardWriter::consider_report(TimeNs now, const AttemptKey& key, EffectWrite
 
 void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out) {
   if (save.deciding) return;
+  const bool has_no_roster = save.is_announced && worlds_.empty();
   if (!save.failure.ok()) {
     out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, save.failed_rank, save.failure});
-  } else if (save.reported != std::pair<size_t, size_t>{0, 0}) {
+  } else if (has_no_roster || save.reported != std::pair<size_t, size_t>{0, 0}) {
     std::map<RosterId, wire::ShardsWritten> reports;  // one, but where a layout has changed
     wire::LayoutsStaged staged{key, {}};
     for (const auto& [rank, share] : save.shares) {
       if (share.waits) staged.ranks.push_back({rank, *share.waits});
+      const auto* whole = has_no_roster ? std::get_if<local::Staged>(share.message.get()) : nullptr;
+      if (whole != nullptr) staged.ranks.push_back({rank, whole->layout_id});
       if (!share.written) continue;
       wire::ShardsWritten& report = reports[share.roster_id];
       report.key = key;
@@ -204,6 +222,7 @@ std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, Outcome out
   timers_.cancel(&save.resend, out);
   timers_.cancel(&save.partial, out);
   timers_.cancel(&save.deadline, out);
+  timers_.cancel(&save.announce, out);
   decided_.put(key, std::move(outcome));
   std::vector<ClientId> told(save.without_share.begin(), save.without_share.end());
   for (auto& [rank, share] : save.shares) {
@@ -282,49 +301,6 @@ void ShardWriter::on_coordinator_gone(const Status& why, EffectWriter& out) {
   std::vector<AttemptKey> keys;
   for (const auto& [key, save] : saves_) keys.push_back(key);
   for (const AttemptKey& key : keys) give_up(key, why.message(), out);
-}
-
-// --- draining ---
-
-std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) const {
-  if (save.deciding || !save.failure.ok()) return std::nullopt;  // it ends by itself
-  if (worlds_.empty() && !save.shares.empty()) {
-    return Failure{save.shares.begin()->first,
-                   Status(Code::unavailable, "its node was stopped before there was a roster")};
-  }
-  std::set<Rank> awaited(facts_.expected_ranks.begin(), facts_.expected_ranks.end());
-  for (const auto& [rank, client] : attached_) awaited.insert(rank);
-  for (Rank rank : awaited) {
-    if (save.shares.contains(rank)) continue;
-    return Failure{rank, Status(Code::unavailable, "it had not staged this save when its node was stopped")};
-  }
-  return std::nullopt;
-}
-
-void ShardWriter::consider_drain(TimeNs now, EffectWriter& out) {
-  if (saves_.empty() && late_.empty() && reading_ == 0) {
-    draining_ = false;
-    timers_.cancel(&drain_timer_, out);
-    return out.drained();
-  }
-  if (drain_timer_ != 0) return;
-  bool is_hopeless = coordinator_lost_;
-  for (const auto& [key, save] : saves_) is_hopeless = is_hopeless || hopeless(save);
-  if (!is_hopeless || saves_.empty()) return;
-  drain_timer_ = timers_.set(
-      now + facts_.times.drain_patience_ms * kMillisecond, out,
-      [this](TimeNs then_now, EffectWriter& then_out) { drain_patience_over(then_now, then_out); });
-}
-
-void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
-  drain_timer_ = 0;
-  std::map<AttemptKey, std::optional<Failure>> failures;
-  for (const auto& [key, save] : saves_) failures.emplace(key, hopeless(save));
-  for (const auto& [key, failure] : failures) {
-    if (failure) fail(now, key, failure->rank, failure->why, out);
-    if (!coordinator_lost_) continue;
-    give_up(key, "host " + facts_.host + " was stopped while the coordinator could not be reached", out);
-  }
 }
 
 }  // namespace shoal

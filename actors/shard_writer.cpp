@@ -8,8 +8,6 @@ namespace shoal {
 
 namespace {
 
-constexpr size_t kMaxSavesInFlight = 256;  // of this node, all ranks together
-
 Status too_many_saves() {
   return Status(Code::busy, std::to_string(kMaxSavesInFlight) + " saves are in flight on this node");
 }
@@ -42,6 +40,9 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
     if (up->node != kCoordinatorNode) return;
     coordinator_lost_ = false;
     resend_all(now, out);
+    if (!saves_.empty() || !ended_.empty()) say_gone(out);
+  } else if (const auto* ended = std::get_if<event::TrainerEnded>(&event)) {
+    on_trainer_ended(now, *ended, out);
   } else if (const auto* gone = std::get_if<event::CoordinatorGone>(&event)) {
     on_coordinator_gone(gone->why, out);
   } else if (std::get_if<event::Drain>(&event)) {
@@ -58,6 +59,7 @@ void ShardWriter::on_client(TimeNs now, ClientId client, const std::shared_ptr<c
     clients_[client] = attach->rank;
     attached_[attach->rank] = client;
     lost_.erase(attach->rank);
+    if (ended_.erase(attach->rank) != 0) say_gone_at(now, out);
   } else if (const auto* staged = std::get_if<local::Staged>(message.get())) {
     on_staged(now, client, message, *staged, out);
   } else if (const auto* written = std::get_if<local::Written>(message.get())) {
@@ -192,13 +194,9 @@ std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs 
                                                      human_seconds(facts_.times.node_deadline_ms / 1e3),
                                                  then_out);
                                        });
-  for (Rank rank : lost_) fail(now, key, rank, trainer_ended(), out);
+  for (Rank rank : lost_) fail(now, key, rank, trainer_ended(rank), out);
   if (!coordinator_gone_.ok()) give_up(key, coordinator_gone_.message(), out);
   return found;
-}
-
-Status ShardWriter::trainer_ended() {
-  return Status(Code::unavailable, "its trainer ended before it had staged this save");
 }
 
 void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out) {
@@ -207,14 +205,10 @@ void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out)
   const Rank rank = found->second;
   clients_.erase(found);
   gone_.insert(client);
-  if (attached_[rank] == client) {  // else another client of this rank has come, and may still stage
-    attached_.erase(rank);
-    lost_.insert(rank);
-    std::vector<AttemptKey> without;
-    for (auto& [key, save] : saves_) {
-      if (!save.shares.contains(rank)) without.push_back(key);
-    }
-    for (const AttemptKey& key : without) fail(now, key, rank, trainer_ended(), out);
+  auto attached = attached_.find(rank);
+  if (attached != attached_.end() && attached->second == client) {  // else another one has come for this rank
+    attached_.erase(attached);
+    lose_rank(now, rank, out);
   }
   forget_if_unused(client, out);
 }
@@ -305,6 +299,7 @@ void ShardWriter::on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter&
   auto found = saves_.find(said.key);
   if (found == saves_.end() || !found->second.roster_id.is_zero()) return;
   found->second.roster_id = said.roster_id;
+  if (worlds_.empty()) return;  // the first roster is on its way
   for_each_unplanned([&](const AttemptKey& key, Rank rank) {
     if (key == said.key) plan_share(now, key, rank, out);
   });
@@ -316,6 +311,8 @@ void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, Effec
     plan_share(now, key, rank, out);
   } else if (!planning_failed_.ok()) {
     fail(now, key, rank, planning_failed_, out);
+  } else {
+    announce(now, key, out);
   }
   consider_report(now, key, out);
 }

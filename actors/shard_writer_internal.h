@@ -1,6 +1,6 @@
 // ShardWriter: one a node. Persists what local ranks staged, reports it, and tells the clients what was
 // decided. docs/protocol.md, "A save". What clients say and what is written: shard_writer.cpp; reports and
-// decisions: shard_report.cpp.
+// decisions: shard_report.cpp; ranks that are gone, and the drain: shard_leaving.cpp.
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ inline constexpr size_t kMaxOutcomesRemembered = 1024;
 
 class ShardWriter final : public Role {
  public:
-  explicit ShardWriter(const NodeFacts& facts) : facts_(facts) {}
+  explicit ShardWriter(const NodeFacts& facts) : facts_(facts), gone_backoff_(facts.times) {}
 
   RoleKind kind() const override { return RoleKind::shard_writer; }
 
@@ -58,7 +58,8 @@ class ShardWriter final : public Role {
     RosterId roster_id;                  // by which those that wait share it; zero: not heard yet
     bool partial_due = false;
     bool asks_root = false;
-    TimerId resend = 0, partial = 0, deadline = 0;
+    bool is_announced = false;  // before there was a roster
+    TimerId resend = 0, partial = 0, deadline = 0, announce = 0;
     Backoff backoff;
     PublishRetries retries;
     explicit Save(const RoleTimes& times) : backoff(times), retries(times) {}
@@ -81,7 +82,6 @@ class ShardWriter final : public Role {
   void on_not_staged(TimeNs now, ClientId client, const local::NotStaged& said, EffectWriter& out);
   void ask_root(const AttemptKey& key, Rank rank, EffectWriter& out);
   std::map<AttemptKey, Save>::iterator open_save(TimeNs now, const AttemptKey& key, EffectWriter& out);
-  static Status trainer_ended();
   void on_client_lost(TimeNs now, ClientId client, EffectWriter& out);
   // A client that is gone keeps its slabs until they are written or dropped.
   void forget_if_unused(ClientId client, EffectWriter& out);
@@ -125,6 +125,9 @@ class ShardWriter final : public Role {
   // Every rank of this host that may take part has written, or waits for a roster.
   bool all_here_ready(const Save& save) const;
   void report_soon(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out);
+  // A save that finds no roster for a while: the coordinator hears of it all the same, so that its deadline
+  // holds for it, and what it knows of ranks that are gone.
+  void announce(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void consider_report(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void send_report(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out);
   void resend_all(TimeNs now, EffectWriter& out);
@@ -160,6 +163,13 @@ class ShardWriter final : public Role {
   // None of this job will decide any more: this node does, at once.
   void on_coordinator_gone(const Status& why, EffectWriter& out);
 
+  // --- ranks that are gone ---
+  Status trainer_ended(Rank rank) const;
+  void on_trainer_ended(TimeNs now, const event::TrainerEnded& said, EffectWriter& out);
+  void lose_rank(TimeNs now, Rank rank, EffectWriter& out);
+  void say_gone(EffectWriter& out);
+  void say_gone_at(TimeNs at, EffectWriter& out);  // and again with back-off
+
   // --- draining ---
   // Why nobody here can complete this save any more; nothing: somebody may.
   std::optional<Failure> hopeless(const Save& save) const;
@@ -171,8 +181,9 @@ class ShardWriter final : public Role {
   PendingTimers timers_;
   std::map<ClientId, Rank> clients_;  // attached now
   std::map<Rank, ClientId> attached_;
-  std::set<Rank> lost_;      // were attached and are gone
-  std::set<ClientId> gone_;  // lost clients whose slabs are still kept
+  std::set<Rank> lost_;                // were attached and are gone, or never will be
+  std::map<Rank, std::string> ended_;  // how their trainers did, by the word of who started them
+  std::set<ClientId> gone_;            // lost clients whose slabs are still kept
   KnownWorlds worlds_;
   std::set<RosterId> reading_rosters_;
   Status planning_failed_;
@@ -183,7 +194,9 @@ class ShardWriter final : public Role {
   size_t reading_ = 0;             // manifests being read for clients
   bool coordinator_lost_ = false;  // and nothing heard of it since
   bool draining_ = false;
-  TimerId drain_timer_ = 0;
+  bool has_said_gone_ = false;
+  Backoff gone_backoff_;
+  TimerId drain_timer_ = 0, gone_timer_ = 0;
 };
 
 }  // namespace shoal

@@ -131,6 +131,16 @@ struct Encoder {
     write(plan_by.initKey(), body.key);
     plan_by.setRosterId(data_of(body.roster_id));
   }
+  void operator()(const wire::RanksGone& body) {
+    auto gone = out.initRanksGone();
+    auto ranks = gone.initRanks(list_size(body.ranks.size()));
+    for (unsigned i = 0; i < ranks.size(); ++i) {
+      ranks[i].setRank(body.ranks[i].rank);
+      ranks[i].setEnd(text_of(clean_line(body.ranks[i].end, kMaxEndBytes)));
+    }
+    auto staged = gone.initStaged(list_size(body.staged.size()));
+    for (unsigned i = 0; i < staged.size(); ++i) write(staged[i], body.staged[i]);
+  }
 };
 
 Status malformed(std::string_view what) {
@@ -346,6 +356,24 @@ Result<WireBody> read_plan_by(schema::Message::PlanBy::Reader in) {
   return WireBody(wire::PlanBy{read_key(in.getKey()), roster_id});
 }
 
+Result<WireBody> read_ranks_gone(schema::Message::RanksGone::Reader in) {
+  wire::RanksGone body;
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getRanks(), kMaxRanksPerNode, "ranks of a host").status());
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getStaged(), kMaxSavesInFlight, "saves in flight").status());
+  uint64_t ranks_end = 0;
+  for (auto rank : in.getRanks()) {
+    SHOAL_RETURN_IF_ERROR(next_rank(rank.getRank(), &ranks_end, kMaxWorldSize));
+    SHOAL_ASSIGN_OR_RETURN(std::string end, read_line(rank.getEnd(), kMaxEndBytes, "end of a trainer"));
+    body.ranks.push_back({rank.getRank(), std::move(end)});
+  }
+  for (auto key : in.getStaged()) {
+    body.staged.push_back(read_key(key));
+    const size_t size = body.staged.size();
+    if (size > 1 && !(body.staged[size - 2] < body.staged[size - 1])) return malformed("order of saves");
+  }
+  return WireBody(std::move(body));
+}
+
 Result<WireBody> read_body(schema::Message::Reader in) {
   switch (in.which()) {
     case schema::Message::JOIN_RANKS:
@@ -376,6 +404,8 @@ Result<WireBody> read_body(schema::Message::Reader in) {
       return read_layouts_staged(in.getLayoutsStaged());
     case schema::Message::PLAN_BY:
       return read_plan_by(in.getPlanBy());
+    case schema::Message::RANKS_GONE:
+      return read_ranks_gone(in.getRanksGone());
     case schema::Message::LINK:
       return malformed("a word between links in place of a message between roles");
   }

@@ -36,7 +36,7 @@ int become(const SpawnOptions& options, pid_t parent, char** argv, char** envp) 
   if (input < 0 || dup2(input, STDIN_FILENO) < 0) return errno;
   if (options.stdout_fd >= 0 && dup2(options.stdout_fd, STDOUT_FILENO) < 0) return errno;
   if (options.stderr_fd >= 0 && dup2(options.stderr_fd, STDERR_FILENO) < 0) return errno;
-  if (options.keep_fd >= 0) fcntl(options.keep_fd, F_SETFD, 0);
+  for (int fd : options.keep_fds) fcntl(fd, F_SETFD, 0);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -20,7 +20,7 @@ struct SpawnOptions {
   int death_signal = 0;  // what the child gets when this process dies
   int stdout_fd = -1;    // -1: ours
   int stderr_fd = -1;
-  int keep_fd = -1;  // stays open in the child under its own number
+  std::vector<int> keep_fds;  // stay open in the child under their own numbers
 };
 
 // Starts a process in a process group of its own (so that a terminal's Ctrl-C reaches it once, through us),

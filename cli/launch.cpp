@@ -54,6 +54,7 @@ constexpr const char* kFooter =
     "to\n"
     "stop kills them. When the last trainer has ended, the node is stopped: it first finishes what is "
     "staged.\n"
+    "The node hears how each trainer ended: saves of the others do not wait for it.\n"
     "A node that ends before its trainers is started again, up to 5 times; trainers attach to it and offer "
     "it\n"
     "what they had staged. When it ends once more, or another job has taken over the root, the trainers are\n"

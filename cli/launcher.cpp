@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "actors/node/launcher_word.h"
 #include "cli/commands.h"
 
 namespace shoal {
@@ -96,6 +97,8 @@ Result<int> Launcher::run() {
 
 Status Launcher::start_node() {
   SHOAL_ASSIGN_OR_RETURN(Pipe ready, make_pipe());
+  SHOAL_ASSIGN_OR_RETURN(Pipe ends, make_pipe());
+  for (int fd : {ends.read.get(), ends.write.get()}) fcntl(fd, F_SETFL, O_NONBLOCK);
   SpawnOptions options;
   options.arguments = plan_.node;
   // What it took over once, it does not take back.
@@ -105,10 +108,36 @@ Status Launcher::start_node() {
   if (!generation_.empty()) options.arguments.insert(options.arguments.end(), {"--rejoin", generation_});
   options.environment = plan_.node_environment;
   options.death_signal = SIGTERM;
-  options.keep_fd = ready.write.get();
+  options.arguments.push_back("--launcher-fd");
+  options.arguments.push_back(std::to_string(ends.read.get()));
+  options.keep_fds = {ready.write.get(), ends.read.get()};
   SHOAL_ASSIGN_OR_RETURN(node_.pid, spawn(options));
   node_ready_ = std::move(ready.read);
+  to_node_ = std::move(ends.write);
+  untold_.clear();
+  for (const Child& trainer : trainers_)
+    tell_end(trainer);  // a node that is started again has to hear it too
   return ok_status();
+}
+
+// A save of the others waits for this rank in vain, even where its trainer never reached the node.
+void Launcher::tell_end(const Child& trainer) {
+  if (!trainer.wait_status) return;
+  untold_ += launcher_line({trainer.rank, describe_end(*trainer.wait_status)});
+  tell_node();
+}
+
+void Launcher::tell_node() {
+  while (!untold_.empty() && to_node_.valid()) {
+    ssize_t size = write(to_node_.get(), untold_.data(), untold_.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return;
+    if (size < 0) {
+      to_node_ = OwnedFd();  // it has ended
+      return;
+    }
+    untold_.erase(0, static_cast<size_t>(size));
+  }
 }
 
 Status Launcher::wait_for_node() {
@@ -177,7 +206,9 @@ void Launcher::stop_node() {
 }
 
 bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> deadline) {
-  std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}, {extra_fd, POLLIN, 0}};
+  std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0},
+                             {extra_fd, POLLIN, 0},
+                             {untold_.empty() ? -1 : to_node_.get(), POLLOUT, 0}};
   for (const Output& output : outputs_) fds.push_back({output.from.get(), POLLIN, 0});
   for (const auto& at : {kill_at_, restart_at_}) {
     if (at && (!deadline || *at < *deadline)) deadline = at;
@@ -189,8 +220,9 @@ bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> dead
   }
   if (poll(fds.data(), fds.size(), timeout_ms) < 0) return false;
   for (size_t i = 0; i < outputs_.size(); ++i) {
-    if (fds[i + 2].revents != 0) read_output(&outputs_[i]);
+    if (fds[i + 3].revents != 0) read_output(&outputs_[i]);
   }
+  if (fds[2].revents != 0) tell_node();
   if (fds[0].revents != 0) handle_signals();
   if (kill_at_ && Clock::now() >= *kill_at_) {
     say("trainers did not end within {} s of SIGTERM: killing them", kTrainerGrace.count());
@@ -279,6 +311,7 @@ void Launcher::restart_node() {
 }
 
 void Launcher::on_trainer_end(const Child& trainer) {
+  tell_end(trainer);
   if (exit_status_of(*trainer.wait_status) == 0) return;
   bool ends_others = plan_.kill_on_failure && !is_ending_ && any_trainer();
   say("rank {} ended: {}{}", trainer.rank, describe_end(*trainer.wait_status),

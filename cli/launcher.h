@@ -75,6 +75,8 @@ class Launcher {
   void handle_signal(int number);
   void reap();
   void on_trainer_end(const Child& trainer);
+  void tell_end(const Child& trainer);
+  void tell_node();
   void end_trainers();  // SIGTERM now, SIGKILL after a while
   void kill_trainers();
   void read_output(Output* output);
@@ -84,6 +86,8 @@ class Launcher {
   const LaunchPlan plan_;
   OwnedFd signals_;
   OwnedFd node_ready_;
+  OwnedFd to_node_;
+  std::string untold_;  // lines for which the pipe has no room
   std::string node_line_;
   std::string generation_;  // of the run that the first node began or joined; the next ones go on with it
   Child node_;

@@ -183,6 +183,8 @@ void add_node_command(CLI::App& app, Command* chosen) {
           "Go on with a run in the place of a node that died: N is its generation, 'job' that of the "
           "job id, which no earlier run may have had; without it a new run starts")
       ->type_name("N|job");
+  // Where a launcher says which trainers have ended.
+  command->add_option("--launcher-fd", node.launcher_fd)->group("");
   command->add_option(
       "--token-file", flags->token_file,
       "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN_FILE, else $SHOAL_TOKEN");

@@ -66,6 +66,11 @@ struct RankPlan {
   planId @1 :Data;
 }
 
+struct GoneRank {
+  rank @0 :UInt32;
+  end @1 :Text;            # how its trainer ended; empty: its node is stopping
+}
+
 struct Message {
   fromRole @0 :UInt8;      # actors/address.h
   toRole @1 :UInt8;
@@ -121,6 +126,10 @@ struct Message {
       rosterId @33 :Data;
     }
     link @34 :Link;                    # between links, not roles: fromRole and toRole are 0
+    ranksGone :group {                 # ShardWriter -> Coordinator: these stage nothing more
+      ranks @35 :List(GoneRank);
+      staged @36 :List(AttemptKey);    # undecided saves of which this node speaks by itself
+    }
   }
 }
 

@@ -255,6 +255,13 @@ void VirtualHost::drain(size_t index) {
   });
 }
 
+void VirtualHost::end_trainer(size_t index, Rank rank, const std::string& how) {
+  Node& node = *nodes_[index];
+  node.schedule(now_ + delays_.local_ns, [&node, rank, how] {
+    node.engine->deliver(RoleKind::shard_writer, event::TrainerEnded{rank, how});
+  });
+}
+
 bool VirtualHost::drained(size_t node) const {
   return nodes_[node]->draining && nodes_[node]->drains_awaited == 0;
 }

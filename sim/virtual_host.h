@@ -88,6 +88,7 @@ class VirtualHost {
   bool alive(size_t node) const;
   bool retired(size_t node) const;  // its Coordinator has found a later epoch
   void drain(size_t node);
+  void end_trainer(size_t node, Rank rank, const std::string& how);  // as its launcher says it
   bool drained(size_t node) const;
 
   TimeNs now() const { return now_; }

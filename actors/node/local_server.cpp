@@ -119,6 +119,11 @@ size_t LocalServer::attached() const {
   return ranks_.size();
 }
 
+bool LocalServer::is_attached(Rank rank) const {
+  std::lock_guard lock(mutex_);
+  return ranks_.contains(rank);
+}
+
 void LocalServer::refuse_new(Status why) {
   std::lock_guard lock(mutex_);
   refusal_ = std::move(why);

@@ -67,6 +67,7 @@ class LocalServer {
   void send(ClientId client, std::shared_ptr<const LocalMessage> message);
   size_t clients() const;   // connected now
   size_t attached() const;  // ranks among them
+  bool is_attached(Rank rank) const;
   bool is_wanted_by_another_run() const { return is_wanted_by_another_run_.load(); }
 
   // No more clients from now on: who comes is told why, at once. Those that are here stay.

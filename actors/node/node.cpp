@@ -13,6 +13,7 @@
 #include "actors/caf/caf_host.h"
 #include "actors/node/bootstrap.h"
 #include "actors/node/descriptors.h"
+#include "actors/node/launcher_word.h"
 #include "actors/node/local_server.h"
 #include "actors/node/lock.h"
 #include "actors/node/log.h"
@@ -47,7 +48,8 @@ class Node {
         process_(random_128()),
         name_(options.name.empty() ? own_host_name() : options.name),
         log_(name_),
-        hosts_(options.world_size, static_cast<uint32_t>(options.expected_ranks.size())) {}
+        hosts_(options.world_size, static_cast<uint32_t>(options.expected_ranks.size())),
+        launcher_(options.launcher_fd) {}
 
   Status run(const std::function<void(const std::string& address, uint32_t generation)>& on_ready);
 
@@ -67,6 +69,7 @@ class Node {
   Status open_metrics();
   void serve();
   void wait_until_stopped();
+  void hear_launcher();
   void stop();
   void drain(RoleKind role, std::chrono::steady_clock::time_point deadline);
   void stop_transport(uint32_t drain_ms);
@@ -87,7 +90,8 @@ class Node {
   HostCount hosts_;
   uint64_t peers_max_ = 1;   // for which there are descriptors
   uint64_t direct_max_ = 1;  // nodes that connect to the coordinator here
-  Status ended_by_;          // not OK: what made the node stop by itself
+  LauncherWord launcher_;
+  Status ended_by_;  // not OK: what made the node stop by itself
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<PeerLinks> links_;
@@ -325,12 +329,15 @@ void Node::wait_until_stopped() {
   while (!must_stop()) {
     std::this_thread::sleep_for(kStopTick);
     links_->look_for_coordinator();
+    hear_launcher();
     std::optional<EpochRecord> later = wiring_->superseded_by();
     if (later && !is_of_run(*later, options_.job_id, identity_.generation)) {
       ended_by_ = taken_over(*later);
       return;
     }
-    if (!options_.idle_exit && !later) continue;
+    // A launcher's trainers may be yet to come, and it stops the node after them.
+    const bool may_be_needed = !later || options_.launcher_fd >= 0;
+    if (!options_.idle_exit && may_be_needed) continue;
     bool has_followers = options_.coordinate && !later && links_->peers_up() > 0;
     bool has_children = relay_ && relay_->counts().children > 0;
     bool is_idle = server_->attached() == 0 && slabs_.empty() && !has_followers && !has_children;
@@ -343,12 +350,22 @@ void Node::wait_until_stopped() {
   }
 }
 
+// Once all that the trainer said has been handed on.
+void Node::hear_launcher() {
+  launcher_.hear([this](const LauncherWord::Ended& said) {
+    if (server_->is_attached(said.rank)) return false;
+    host_->post(RoleKind::shard_writer, event::TrainerEnded{said.rank, said.how});
+    return true;
+  });
+}
+
 void Node::stop() {
   Status stopping(Code::unavailable, fmt::format("the node of this host is stopping (pid {})", getpid()));
   server_->refuse_new(ended_by_.ok() ? stopping : ended_by_);
   if (must_stop_at_once()) return;
   log_.info("stopping: what is staged is written first");
   server_->settle(kSettleMs);
+  hear_launcher();
   auto deadline =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.times.node_deadline_ms);
   // First what was staged here is decided, then what the other nodes have under way.

@@ -40,6 +40,9 @@ struct NodeOptions {
   std::string socket_file;           // default: $SHOAL_SOCKET, else node_paths(root).socket_file
   bool idle_exit = false;            // end by itself some time after the last client left and all is decided
   uint32_t idle_exit_after_ms = 5'000;
+  // A descriptor that does not block: "ended RANK HOW" lines of whoever starts this host's trainers, and
+  // stops this node after them. -1: nobody says so.
+  int launcher_fd = -1;
   std::string stats_file;  // key=value lines written at the end, if set
   std::string metrics;     // HOST:PORT to serve Prometheus metrics at; empty: nowhere
   RoleTimes times;

@@ -51,6 +51,7 @@ std::vector<WireMessage> samples() {
       message_of(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")}, coordinator, writer),
       message_of(wire::LayoutsStaged{kKey, {{2, nonce_of(3)}, {5, nonce_of(4)}}}, writer, coordinator),
       message_of(wire::PlanBy{kKey, nonce_of(9)}, coordinator, writer),
+      message_of(wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {kKey}}, writer, coordinator),
   };
 }
 
@@ -108,6 +109,12 @@ TEST(Wire, ValuesComeBackWhole) {
   wire::PlanBy plan_by = passed_on(wire::PlanBy{kKey, nonce_of(9)});
   EXPECT_EQ(plan_by.key, kKey);
   EXPECT_EQ(plan_by.roster_id, nonce_of(9));
+  wire::RanksGone gone = passed_on(wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {kKey}});
+  ASSERT_EQ(gone.ranks.size(), 2u);
+  EXPECT_EQ(gone.ranks[0].rank, 2u);
+  EXPECT_EQ(gone.ranks[0].end, "exit status 1");
+  EXPECT_EQ(gone.ranks[1].end, "");
+  EXPECT_EQ(gone.staged, std::vector<AttemptKey>{kKey});
 }
 
 TEST(Wire, CausesAreCutAndMadeOneLine) {
@@ -133,6 +140,9 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   EXPECT_EQ(refusal_of(join).code(), Code::corrupt) << "a rank twice";
   EXPECT_EQ(refusal_of(wire::LayoutsStaged{kKey, {{5, nonce_of(3)}, {2, nonce_of(4)}}}).code(), Code::corrupt)
       << "ranks out of order";
+  EXPECT_EQ(refusal_of(wire::RanksGone{{{5, ""}, {2, ""}}, {}}).code(), Code::corrupt)
+      << "ranks out of order";
+  EXPECT_EQ(refusal_of(wire::RanksGone{{}, {kKey, kKey}}).code(), Code::corrupt) << "a save twice";
   join = sample_join();
   join.world_size = 7;
   EXPECT_EQ(refusal_of(join).message(), "message of a node: rank 7 of a world of 7");
@@ -267,14 +277,15 @@ TEST(Wire, AListOfABillionNothingsCostsNoMemory) {
 TEST(Describe, SaysKindKeysAndCounts) {
   std::vector<std::string> lines;
   for (const WireMessage& message : samples()) lines.push_back(describe(*message.body));
-  EXPECT_THAT(lines, testing::ElementsAre(
-                         "JoinRanks host-a: 3 ranks of 8", "LayoutsWanted: 2 layouts", "Layouts: 1 layout",
-                         "RosterIs: 4 ranks, 1 layout", "JoinRefused: two hosts are called 'a'",
-                         "ShardsWritten step 3 (g1a1): 2 ranks, 3 files",
-                         "SaveFailed step 3 (g1a1): rank 2: no space: /root: full", "Pending step 3 (g1a1)",
-                         "Decided step 3 (g1a1): aborted: rank 2: /root: full", "Superseded: epoch 7",
-                         "Undecided step 3 (g1a1): refused: /root: read-only",
-                         "LayoutsStaged step 3 (g1a1): 2 ranks", "PlanBy step 3 (g1a1)"));
+  EXPECT_THAT(
+      lines, testing::ElementsAre(
+                 "JoinRanks host-a: 3 ranks of 8", "LayoutsWanted: 2 layouts", "Layouts: 1 layout",
+                 "RosterIs: 4 ranks, 1 layout", "JoinRefused: two hosts are called 'a'",
+                 "ShardsWritten step 3 (g1a1): 2 ranks, 3 files",
+                 "SaveFailed step 3 (g1a1): rank 2: no space: /root: full", "Pending step 3 (g1a1)",
+                 "Decided step 3 (g1a1): aborted: rank 2: /root: full", "Superseded: epoch 7",
+                 "Undecided step 3 (g1a1): refused: /root: read-only", "LayoutsStaged step 3 (g1a1): 2 ranks",
+                 "PlanBy step 3 (g1a1)", "RanksGone: 2 ranks, 1 save staged"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }

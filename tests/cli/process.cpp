@@ -103,12 +103,28 @@ bool Process::read_some(std::chrono::steady_clock::time_point deadline) {
   return out_fd_ >= 0 || err_fd_ >= 0;
 }
 
-bool Process::wait_for_output(const std::string& text) {
+bool Process::wait_for(const std::string& written, const std::string& text, int times) {
   auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (out_.find(text) == std::string::npos) {
-    if (!read_some(deadline)) return out_.find(text) != std::string::npos;
+  auto holds = [&] {
+    size_t at = 0;
+    for (int i = 0; i < times; ++i, ++at) {
+      at = written.find(text, at);
+      if (at == std::string::npos) return false;
+    }
+    return true;
+  };
+  while (!holds()) {
+    if (!read_some(deadline)) return holds();
   }
   return true;
+}
+
+bool Process::wait_for_output(const std::string& text) {
+  return wait_for(out_, text, 1);
+}
+
+bool Process::wait_for_errors(const std::string& text, int times) {
+  return wait_for(err_, text, times);
 }
 
 void Process::send_signal(int number) const {

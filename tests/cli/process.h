@@ -32,11 +32,13 @@ class Process {
   pid_t pid() const { return pid_; }
   // Waits until what it has written to stdout holds `text`; false when it ended or 60 s passed without.
   bool wait_for_output(const std::string& text);
+  bool wait_for_errors(const std::string& text, int times = 1);  // the same of stderr
   void send_signal(int number) const;
   const std::string& errors() const { return err_; }  // what came of stderr so far
   ProcessEnd wait();                                  // for its end; after 60 s it is killed
 
  private:
+  bool wait_for(const std::string& written, const std::string& text, int times);
   bool read_some(std::chrono::steady_clock::time_point deadline);  // false: both pipes ended, or the deadline
 
   pid_t pid_ = -1;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -94,6 +95,46 @@ TEST_F(TrainerTest, ANodeKilledInTheMiddleCostsNoSave) {
   EXPECT_EQ(end.status, 0) << end.err;
   EXPECT_THAT(end.err, HasSubstr("starting it again (1 of 5 times)"));
   for (const char* step : {"1", "6"}) EXPECT_EQ(train(3, {"--load", step}).status, 0) << step;
+}
+
+// Rank 1 ends before it attaches. `script`: what it does instead of training.
+class ARankThatNeverCame : public TrainerTest {
+ protected:
+  std::vector<std::string> command_without(const std::string& script) const {
+    std::vector<std::string> out = command(3, {"--save-steps", "1"});
+    auto trainer = std::find(out.begin(), out.end(), "--") + 1;
+    out.insert(trainer,
+               {"/bin/sh", "-c", "[ $RANK != 1 ] || " + script + "; " + others + "exec \"$0\" \"$@\""});
+    return out;
+  }
+  static void expect_named(const ProcessEnd& end, const std::string& how) {
+    for (const char* rank : {"rank 0: ", "rank 2: "}) {
+      EXPECT_THAT(end.err, HasSubstr(std::string(rank) + "aborted: step 1: rank 1: ")) << end.err;
+    }
+    EXPECT_THAT(end.err, HasSubstr("its trainer ended before it had staged this save: " + how));
+  }
+  std::string others;  // what the others do first
+};
+
+TEST_F(ARankThatNeverCame, IsNamedWithItsStatusToTheOthers) {
+  ProcessEnd end = run_process(command_without("exit 7"), options());
+  EXPECT_EQ(end.status, 7);
+  expect_named(end, "exit status 7");
+}
+
+TEST_F(ARankThatNeverCame, IsNamedWithItsSignalByANodeThatWasStartedAgain) {
+  others = "echo up; while [ ! -e " + root() + "/../go ]; do sleep 0.02; done; ";
+  Process process(command_without("kill -9 $$"), options());
+  ASSERT_TRUE(process.wait_for_output("up"));
+  ASSERT_TRUE(process.wait_for_errors("rank 1 ended"));
+  const pid_t node = wait_for_child(process.pid(), "node");
+  ASSERT_EQ(kill(node, SIGKILL), 0);
+  ASSERT_TRUE(process.wait_for_errors("generation 1, epoch 2"));
+  ASSERT_TRUE(process.wait_for_errors("ready, coordinating", 2));
+  std::ofstream(root() + "/../go") << "\n";
+  ProcessEnd end = process.wait();
+  EXPECT_EQ(end.status, 128 + SIGKILL);
+  expect_named(end, "signal 9 (Killed)");
 }
 
 TEST_F(TrainerTest, WhatTheCheckpointLacksIsNamedAndNotCalledDamage) {

@@ -94,7 +94,8 @@ std::vector<WireBody> wire_bodies() {
           wire::Decided{key, false, "rank 2: full"},
           wire::Superseded{7, "host-b:4000"},
           wire::LayoutsStaged{key, {{2, nonce_of(3)}, {5, nonce_of(4)}}},
-          wire::PlanBy{key, nonce_of(9)}};
+          wire::PlanBy{key, nonce_of(9)},
+          wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {key}}};
 }
 
 std::vector<LinkMessage> link_messages(const Bytes& between_roles) {

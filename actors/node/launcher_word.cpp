@@ -1,0 +1,56 @@
+#include "actors/node/launcher_word.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <string_view>
+
+#include "actors/messages.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr std::string_view kEnded = "ended ";
+
+}  // namespace
+
+std::string launcher_line(const LauncherWord::Ended& said) {
+  return fmt::format("{}{} {}\n", kEnded, said.rank, said.how);
+}
+
+void LauncherWord::hear(const std::function<bool(const Ended& said)>& take) {
+  read_lines();
+  std::erase_if(said_, [&](const Ended& said) { return take(said); });
+}
+
+void LauncherWord::read_lines() {
+  char buffer[4096];
+  while (fd_ >= 0) {
+    const ssize_t size = read(fd_, buffer, sizeof buffer);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (size <= 0 || text_.size() > kMaxLauncherBytes || said_.size() >= kMaxRanksPerNode) {
+      fd_ = -1;  // it has ended, or is none
+      return;
+    }
+    text_.append(buffer, static_cast<size_t>(size));
+    for (size_t end; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1)) {
+      take_line(text_.substr(0, end));
+    }
+  }
+}
+
+void LauncherWord::take_line(const std::string& line) {
+  if (!line.starts_with(kEnded)) return;
+  Ended said;
+  const char* last = line.data() + line.size();
+  auto [end, error] = std::from_chars(line.data() + kEnded.size(), last, said.rank);
+  if (error != std::errc() || end == last || *end != ' ') return;
+  said.how.assign(end + 1, last);
+  if (said.rank < kMaxWorldSize) said_.push_back(std::move(said));
+}
+
+}  // namespace shoal

@@ -1,0 +1,151 @@
+// Ranks whose trainer has ended: nobody waits for them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/job_layouts.h"
+#include "tests/sim/role_by_itself.h"
+#include "tests/sim/virtual_trainer.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr uint32_t kHosts = 3;
+
+// Three hosts of one rank each; that of rank 0 coordinates.
+class ThreeHosts : public ::testing::Test {
+ protected:
+  ThreeHosts() : job_{host_, {}} {
+    for (Rank rank = 0; rank < kHosts; ++rank) {
+      NodeFacts facts;
+      facts.generation = 1;
+      facts.epoch = 1;
+      facts.job_id = "job-1";
+      facts.host = "host" + std::to_string(rank);
+      facts.world_size = kHosts;
+      facts.expected_ranks = {rank};
+      host_.add_node(facts, rank == 0);
+    }
+  }
+  void attach(Rank rank) {
+    job_.trainers.push_back(
+        std::make_unique<VirtualTrainer>(host_, rank, rank, kHosts, flat_job(kHosts, 0)[rank]));
+    job_.trainers.back()->declare();
+  }
+  void attach_all() {
+    for (Rank rank = 0; rank < kHosts; ++rank) attach(rank);
+    run_for(1'000 * kMillisecond);
+  }
+  void run_for(TimeNs duration) {
+    for (TimeNs passed = 0; passed < duration; passed += 10 * kMillisecond) {
+      host_.run_for(10 * kMillisecond);
+      for (auto& trainer : job_.trainers) trainer->listen();
+    }
+  }
+  // What the n-th trainer that attached has heard of its first save of this step.
+  Status heard(size_t n, uint64_t step) const {
+    const auto& decided = job_.trainers[n]->decided();
+    auto found = decided.find({step, 1});
+    return found == decided.end() ? Status(Code::unavailable, "nothing yet") : found->second.outcome;
+  }
+
+  VirtualHost host_;
+  VirtualJob job_;
+};
+
+TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBeforeItEverAttached) {
+  attach(0);
+  attach(1);
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.end_trainer(2, 2, "exit status 7");
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1}) {
+    EXPECT_EQ(heard(n, 1).message(),
+              "rank 2: its trainer ended before it had staged this save: exit status 7");
+    job_.trainers[n]->save(2);
+  }
+  run_for(1'000 * kMillisecond);
+  EXPECT_THAT(heard(0, 2).message(), HasSubstr("rank 2: its trainer ended"));
+  EXPECT_THAT(heard(1, 2).message(), HasSubstr("rank 2: its trainer ended"));
+}
+
+TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBetweenSaves) {
+  attach_all();
+  host_.end_trainer(2, 2, "signal 9 (Killed)");
+  job_.trainers[2]->end();
+  run_for(100 * kMillisecond);
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  EXPECT_THAT(heard(0, 1).message(), HasSubstr("rank 2: its trainer ended"));
+  EXPECT_THAT(heard(1, 1).message(), HasSubstr("signal 9 (Killed)"));
+}
+
+TEST_F(ThreeHosts, CommitWhatARankStagedBeforeItEnded) {
+  attach_all();
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.run_for(5'000);  // staged, and not written
+  job_.trainers[2]->end();
+  host_.end_trainer(2, 2, "exit status 0");
+  run_for(1'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1), ok_status());
+  EXPECT_EQ(heard(1, 1), ok_status());
+}
+
+TEST_F(ThreeHosts, AreToldWhichRanksNeverCame) {
+  attach(0);
+  attach(2);
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(119'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  run_for(2'000 * kMillisecond);
+  for (size_t n : {0, 1}) {
+    EXPECT_THAT(heard(n, 1).message(),
+                AllOf(HasSubstr("only 2 of 3 ranks said what they hold"), HasSubstr("rank 1 never came"),
+                      HasSubstr("rank 0 is on host host0, rank 2 is on host host2")));
+  }
+}
+
+TEST_F(ThreeHosts, FindTheirRosterLateAndCommitWhatTheyHadStagedBefore) {
+  attach(0);
+  attach(2);
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(60'000 * kMillisecond);
+  attach(1);
+  run_for(5'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");  // it has said what it holds, and staged nothing
+  job_.trainers[2]->save(1);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+NodeFacts facts_of_one() {
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.epoch = 1;
+  facts.host = "host0";
+  facts.expected_ranks = {0, 1};
+  return facts;
+}
+
+TEST(AShardWriterWhoseTrainerEnded, SaysSoUntilTheRankIsBack) {
+  RoleByItself role(make_shard_writer(facts_of_one()));
+  role.handle(event::TrainerEnded{1, "exit status 1"});
+  role.pass(60'000 * kMillisecond);
+  const size_t said = role.sent<wire::RanksGone>(kCoordinatorNode).size();
+  EXPECT_GE(said, 5u);
+  EXPECT_LE(said, 15u);
+  EXPECT_EQ(role.sent<wire::RanksGone>(kCoordinatorNode)[0].ranks.at(0).end, "exit status 1");
+  role.sends.clear();
+  local::Attach attach;
+  attach.rank = 1;
+  attach.world_size = 2;
+  role.from_client(3, attach);
+  role.pass(60'000 * kMillisecond);
+  ASSERT_EQ(role.sent<wire::RanksGone>(kCoordinatorNode).size(), 1u);
+  EXPECT_TRUE(role.sent<wire::RanksGone>(kCoordinatorNode)[0].ranks.empty());
+}
+
+}  // namespace
+}  // namespace shoal
