@@ -18,16 +18,20 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
   } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
     nodes_.erase(peer->node);
     early_joins_.erase(peer->node);
+    lose_ranks_of(peer->node);
   } else if (const auto* failed = std::get_if<event::PlanningFailed>(&event)) {
     if (!plans_ && refused_.ok() && !superseded_) refuse_all(failed->why, out);
   } else if (std::get_if<event::Started>(&event)) {
     recover(out);
     watch_epoch(now, out);
     retention_.begin(out);
+  } else if (std::get_if<event::Stopping>(&event)) {
+    stopping_ = true;
+    look_for_all_gone(now, out);
   } else if (std::get_if<event::Drain>(&event)) {
     draining_ = true;
   }
-  if (draining_) consider_drain(now, out);
+  if (stopping_ || draining_) consider_drain(now, out);
 }
 
 // --- epochs ---
@@ -104,7 +108,7 @@ void Coordinator::clean_up(TimeNs now, const AttemptList& list, EffectWriter& ou
                      }
                    });
     } else if (info.state == AttemptInfo::State::undecided && info.key.generation == facts_.generation) {
-      if (open_attempt(now, info.key, out) != nullptr) look_for_gone(info.key, out);
+      if (open_attempt(now, info.key, out) != nullptr) look_for_gone(now, info.key, out);
     }
   }
   for (const auto& [key, why] : list.damaged) out.warning(to_string(key) + ": " + why.to_string());
@@ -159,7 +163,7 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
   } else if (const auto* failed = std::get_if<wire::SaveFailed>(&body)) {
     on_failed(now, from, *failed, out);
   } else if (const auto* gone = std::get_if<wire::RanksGone>(&body)) {
-    on_ranks_gone(from, *gone, out);
+    on_ranks_gone(now, from, *gone, out);
   } else if (std::holds_alternative<wire::Superseded>(body)) {  // it says so; the root knows
     if_in_office(out, [](TimeNs, EffectWriter&) {});
   }

@@ -64,7 +64,7 @@ void Coordinator::on_written(TimeNs now, NodeId from, const wire::ShardsWritten&
   } else {
     take(from, report, out);
   }
-  look_for_gone(report.key, out);
+  look_for_gone(now, report.key, out);
 }
 
 // A node's later report says all that its earlier ones under that roster said.

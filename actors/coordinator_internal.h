@@ -71,6 +71,7 @@ class Coordinator final : public Role {
   struct Gone {  // a rank that stages nothing more
     NodeId node = 0;
     std::string end;                                     // of its trainer; "": its node is stopping
+    TimeNs since = 0;                                    // when that was first said
     std::shared_ptr<const std::set<AttemptKey>> staged;  // but of these its node speaks by itself
   };
   struct Outcome {
@@ -152,16 +153,19 @@ class Coordinator final : public Role {
   static bool has_spoken(const Attempt& attempt, Rank rank);
   // This node speaks for these ranks: one that was gone with another node has come back.
   void heard_of(NodeId node, const std::vector<Rank>& ranks);
-  void on_ranks_gone(NodeId from, const wire::RanksGone& said, EffectWriter& out);
+  void lose_ranks_of(NodeId node);
+  void on_ranks_gone(TimeNs now, NodeId from, const wire::RanksGone& said, EffectWriter& out);
   // Why this rank will never take part in this attempt; nothing: it may.
-  std::optional<std::string> never_comes(const AttemptKey& key, const Attempt& attempt, Rank rank,
+  std::optional<std::string> never_comes(TimeNs now, const AttemptKey& key, const Attempt& attempt, Rank rank,
                                          const Gone& gone) const;
   // With the first word of an attempt.
-  void look_for_gone(const AttemptKey& key, EffectWriter& out);
+  void look_for_gone(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  void look_for_all_gone(TimeNs now, EffectWriter& out);
+  void await_return(TimeNs now, EffectWriter& out);
 
   // --- draining ---
-  // While draining: whether reports can still come that complete it.
-  bool may_complete(const Attempt& attempt) const;
+  // While stopping: that reports which complete it cannot come, as far as is known.
+  bool is_hopeless(const Attempt& attempt) const;
   void consider_drain(TimeNs now, EffectWriter& out);
 
   const NodeFacts facts_;
@@ -188,7 +192,11 @@ class Coordinator final : public Role {
   size_t telling_ = 0;                     // decided, not yet told
   std::optional<EpochRecord> superseded_;  // by whom; nothing is done any more but to say so
   std::map<Rank, Gone> gone_;
-  bool draining_ = false;
+  std::map<NodeId, std::set<Rank>> ranks_of_;  // as far as they spoke
+  std::set<Rank> lost_ranks_;                  // spoke by a node that is lost, and by none since
+  TimerId return_timer_ = 0;
+  bool stopping_ = false, draining_ = false;
+  std::map<AttemptKey, TimeNs> hopeless_since_;
   TimerId drain_timer_ = 0;
 };
 

@@ -1,7 +1,8 @@
 // Coordinator: ranks that stage nothing more, and how it comes to an end itself.
 //
-// A save that waits for a rank whose trainer has ended can never be committed: it is aborted when that is
-// known, and not at its deadline.
+// A save that waits for such a rank can never be committed: it is aborted when that is known, and not at its
+// deadline. A trainer that has ended stays so. A node that stops may be followed by another, which its
+// clients offer what they hold: it gets drain_patience_ms, unless the coordinator stops as well.
 #include <algorithm>
 #include <utility>
 
@@ -18,72 +19,132 @@ bool Coordinator::has_spoken(const Attempt& attempt, Rank rank) {
 }
 
 void Coordinator::heard_of(NodeId node, const std::vector<Rank>& ranks) {
+  std::set<Rank>& known = ranks_of_[node];
   for (Rank rank : ranks) {
+    lost_ranks_.erase(rank);
+    known.insert(rank);
     auto gone = gone_.find(rank);
     if (gone != gone_.end() && gone->second.node != node) gone_.erase(gone);
   }
 }
 
-void Coordinator::on_ranks_gone(NodeId from, const wire::RanksGone& said, EffectWriter& out) {
-  nodes_.insert(from);
-  const auto staged = std::make_shared<const std::set<AttemptKey>>(said.staged.begin(), said.staged.end());
-  std::erase_if(gone_, [&](const auto& gone) { return gone.second.node == from; });
-  for (const wire::GoneRank& rank : said.ranks) {
-    const Gone& gone = gone_.insert_or_assign(rank.rank, Gone{from, rank.end, staged}).first->second;
-    for (const AttemptKey& key : open_keys()) {
-      auto cause = never_comes(key, attempts_.at(key), rank.rank, gone);
-      if (cause) abort(key, *cause, out);
-    }
+void Coordinator::lose_ranks_of(NodeId node) {
+  auto known = ranks_of_.find(node);
+  if (known == ranks_of_.end()) return;
+  const std::set<Rank> ranks = std::move(known->second);
+  ranks_of_.erase(known);
+  for (Rank rank : ranks) {
+    const bool is_elsewhere = std::any_of(ranks_of_.begin(), ranks_of_.end(),
+                                          [&](const auto& other) { return other.second.contains(rank); });
+    if (!is_elsewhere) lost_ranks_.insert(rank);
   }
 }
 
-std::optional<std::string> Coordinator::never_comes(const AttemptKey& key, const Attempt& attempt, Rank rank,
-                                                    const Gone& gone) const {
+void Coordinator::on_ranks_gone(TimeNs now, NodeId from, const wire::RanksGone& said, EffectWriter& out) {
+  nodes_.insert(from);
+  const auto staged = std::make_shared<const std::set<AttemptKey>>(said.staged.begin(), said.staged.end());
+  std::map<Rank, TimeNs> since;
+  for (auto gone = gone_.begin(); gone != gone_.end();) {
+    const bool is_theirs = gone->second.node == from;
+    if (is_theirs) since[gone->first] = gone->second.since;
+    gone = is_theirs ? gone_.erase(gone) : std::next(gone);
+  }
+  for (const wire::GoneRank& rank : said.ranks) {
+    const TimeNs first = since.contains(rank.rank) ? since[rank.rank] : now;
+    const Gone& gone = gone_.insert_or_assign(rank.rank, Gone{from, rank.end, first, staged}).first->second;
+    for (const AttemptKey& key : open_keys()) {
+      auto cause = never_comes(now, key, attempts_.at(key), rank.rank, gone);
+      if (cause) abort(key, *cause, out);
+    }
+  }
+  await_return(now, out);
+}
+
+std::optional<std::string> Coordinator::never_comes(TimeNs now, const AttemptKey& key, const Attempt& attempt,
+                                                    Rank rank, const Gone& gone) const {
   if (attempt.phase == Phase::publishing || gone.staged->contains(key) || has_spoken(attempt, rank)) {
     return std::nullopt;
   }
   if (plans_ && rank >= plans_->world().roster.world_size()) return std::nullopt;
-  return "rank " + std::to_string(rank) + ": its trainer ended before it had staged this save: " + gone.end;
+  const bool may_return =
+      gone.end.empty() && !stopping_ && now < gone.since + facts_.times.drain_patience_ms * kMillisecond;
+  if (may_return) return std::nullopt;
+  return "rank " + std::to_string(rank) + ": " +
+         (gone.end.empty() ? "the node of its host is stopping, and it has not staged this save"
+                           : "its trainer ended before it had staged this save: " + gone.end);
 }
 
-void Coordinator::look_for_gone(const AttemptKey& key, EffectWriter& out) {
+void Coordinator::look_for_gone(TimeNs now, const AttemptKey& key, EffectWriter& out) {
   auto found = attempts_.find(key);
   if (found == attempts_.end() || std::exchange(found->second.looked_for_gone, true)) return;
   for (const auto& [rank, gone] : gone_) {
-    if (auto cause = never_comes(key, found->second, rank, gone)) return abort(key, *cause, out);
+    if (auto cause = never_comes(now, key, found->second, rank, gone)) return abort(key, *cause, out);
   }
+}
+
+void Coordinator::look_for_all_gone(TimeNs now, EffectWriter& out) {
+  for (const AttemptKey& key : open_keys()) {
+    attempts_.at(key).looked_for_gone = false;
+    look_for_gone(now, key, out);
+  }
+}
+
+void Coordinator::await_return(TimeNs now, EffectWriter& out) {
+  if (return_timer_ != 0 || stopping_) return;
+  const TimeNs patience = facts_.times.drain_patience_ms * kMillisecond;
+  std::optional<TimeNs> first;
+  for (const auto& [rank, gone] : gone_) {
+    if (!gone.end.empty() || gone.since + patience <= now) continue;
+    if (!first || gone.since + patience < *first) first = gone.since + patience;
+  }
+  if (!first) return;
+  return_timer_ = timers_.set(*first, out, [this](TimeNs then_now, EffectWriter& then_out) {
+    return_timer_ = 0;
+    look_for_all_gone(then_now, then_out);
+    await_return(then_now, then_out);
+  });
 }
 
 // --- draining ---
 
-bool Coordinator::may_complete(const Attempt& attempt) const {
-  if (attempt.phase == Phase::publishing) return true;
+bool Coordinator::is_hopeless(const Attempt& attempt) const {
+  if (attempt.phase == Phase::publishing) return false;
+  if (!plans_) return true;
+  // What this host staged is decided by the time of Drain.
   const bool alone = nodes_.empty() || (nodes_.size() == 1 && nodes_.contains(kThisNode));
-  return plans_ && !alone;
+  if (draining_ && alone) return true;
+  // A node whose ranks are not known may be that of a lost rank.
+  const bool all_known =
+      std::all_of(nodes_.begin(), nodes_.end(), [&](NodeId node) { return ranks_of_.contains(node); });
+  return all_known && std::any_of(lost_ranks_.begin(), lost_ranks_.end(), [&](Rank rank) {
+           return rank < plans_->world().roster.world_size() && !has_spoken(attempt, rank);
+         });
 }
 
 void Coordinator::consider_drain(TimeNs now, EffectWriter& out) {
-  if (attempts_.empty() && telling_ == 0) {
+  if (draining_ && attempts_.empty() && telling_ == 0) {
     draining_ = false;
     timers_.cancel(&drain_timer_, out);
     return out.drained();
   }
-  if (drain_timer_ != 0) return;
-  bool is_hopeless = false;
-  for (const auto& [key, attempt] : attempts_) is_hopeless = is_hopeless || !may_complete(attempt);
-  if (!is_hopeless) return;
-  drain_timer_ = timers_.set(
-      now + facts_.times.drain_patience_ms * kMillisecond, out, [this](TimeNs, EffectWriter& then_out) {
-        drain_timer_ = 0;
-        std::vector<AttemptKey> hopeless;
-        for (const auto& [key, attempt] : attempts_) {
-          if (!may_complete(attempt)) hopeless.push_back(key);
-        }
-        for (const AttemptKey& key : hopeless) {
-          abort(key, what_is_missing(attempts_.at(key)) + " before the coordinator was told to stop",
-                then_out);
-        }
-      });
+  const TimeNs patience = facts_.times.drain_patience_ms * kMillisecond;
+  std::erase_if(hopeless_since_, [&](const auto& each) { return !attempts_.contains(each.first); });
+  std::optional<TimeNs> first;
+  for (const AttemptKey& key : open_keys()) {
+    const Attempt& attempt = attempts_.at(key);
+    if (!is_hopeless(attempt)) {
+      hopeless_since_.erase(key);
+      continue;
+    }
+    const TimeNs until = hopeless_since_.try_emplace(key, now).first->second + patience;
+    if (until <= now) {
+      abort(key, what_is_missing(attempt) + " before the coordinator was told to stop", out);
+    } else if (!first || until < *first) {
+      first = until;
+    }
+  }
+  if (!first || drain_timer_ != 0) return;  // a timer that fires too early sets the next one
+  drain_timer_ = timers_.set(*first, out, [this](TimeNs, EffectWriter&) { drain_timer_ = 0; });
 }
 
 }  // namespace shoal

@@ -119,7 +119,7 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
     return out.send(from, RoleKind::shard_writer, wire::PlanBy{staged.key, answer->world().roster.id()});
   }
   consider_complete(staged.key, out);
-  look_for_gone(staged.key, out);
+  look_for_gone(now, staged.key, out);
 }
 
 bool Coordinator::has_layouts(const Attempt& attempt, EffectWriter& out) {

@@ -74,12 +74,15 @@ struct TrainerEnded {  // to the ShardWriter: whoever started this rank says so;
   Rank rank = 0;
   std::string how;  // "exit status 1"
 };
-struct Drain {};  // finish what is staged, then answer effect::Drained
+struct Stopping {};  // to the Coordinator: its node was told to stop; Drain follows
+struct Drain {       // finish what is staged, then answer effect::Drained
+  bool told = true;  // the node was told to stop: its ranks are gone. Else nobody needed it
+};
 }  // namespace event
 using Event =
     std::variant<event::Started, event::Received, event::FromClient, event::ClientLost, event::WorldKnown,
                  event::PlanningFailed, event::TimerFired, event::OperationDone, event::PeerUp,
-                 event::CoordinatorGone, event::PeerLost, event::TrainerEnded, event::Drain>;
+                 event::CoordinatorGone, event::PeerLost, event::TrainerEnded, event::Stopping, event::Drain>;
 
 namespace effect {
 struct Send {  // to a role of another node, or of this one (kThisNode, or kCoordinatorNode if that is here)

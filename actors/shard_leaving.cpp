@@ -1,4 +1,5 @@
-// ShardWriter: ranks that stage nothing more, since their trainer ended, and the drain.
+// ShardWriter: ranks that stage nothing more, since their trainer ended or the node is stopping, and the
+// drain.
 #include "actors/shard_writer_internal.h"
 
 namespace shoal {
@@ -31,8 +32,15 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
 
 // Other hosts' saves wait for these ranks, and this node may know nothing of those saves.
 void ShardWriter::say_gone(EffectWriter& out) {
+  std::map<Rank, std::string> gone;
+  if (leaving_) {
+    for (Rank rank : facts_.expected_ranks) gone[rank];
+    for (const auto& [rank, client] : attached_) gone[rank];
+    for (Rank rank : lost_) gone[rank];
+  }
+  for (const auto& [rank, how] : ended_) gone[rank] = how;
   wire::RanksGone said;
-  for (const auto& [rank, how] : ended_) said.ranks.push_back({rank, how});
+  for (const auto& [rank, how] : gone) said.ranks.push_back({rank, how});
   for (const auto& [key, save] : saves_) said.staged.push_back(key);
   if (said.ranks.empty() && said.staged.empty() && !has_said_gone_) return;
   has_said_gone_ = !said.ranks.empty();
@@ -44,11 +52,35 @@ void ShardWriter::say_gone_at(TimeNs at, EffectWriter& out) {
   gone_timer_ = timers_.set(at, out, [this](TimeNs now, EffectWriter& then_out) {
     gone_timer_ = 0;
     say_gone(then_out);
-    if (!ended_.empty()) say_gone_at(now + gone_backoff_.next(), then_out);
+    if (leaving_ || !ended_.empty()) say_gone_at(now + gone_backoff_.next(), then_out);
   });
 }
 
 // --- draining ---
+
+// Trainers may be about to stage what others have staged, as long as something holds the node here.
+void ShardWriter::begin_drain(TimeNs now, const event::Drain& drain, EffectWriter& out) {
+  draining_ = true;
+  is_told_to_stop_ = drain.told;
+  if (!drain.told || saves_.empty() || leave_timer_ != 0) return;
+  leave_timer_ = timers_.set(now + facts_.times.drain_patience_ms * kMillisecond, out,
+                             [this](TimeNs then_now, EffectWriter& then_out) {
+                               leave_timer_ = 0;
+                               leaving_ = true;
+                               gone_backoff_.reset();
+                               say_gone_at(then_now, then_out);
+                             });
+}
+
+void ShardWriter::end_drain(EffectWriter& out) {
+  draining_ = false;
+  for (TimerId* timer : {&drain_timer_, &leave_timer_, &gone_timer_}) timers_.cancel(timer, out);
+  if (is_told_to_stop_) {
+    leaving_ = true;
+    say_gone(out);
+  }
+  out.drained();
+}
 
 std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) const {
   if (save.deciding || !save.failure.ok()) return std::nullopt;  // it ends by itself
@@ -66,12 +98,7 @@ std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) cons
 }
 
 void ShardWriter::consider_drain(TimeNs now, EffectWriter& out) {
-  if (saves_.empty() && late_.empty() && reading_ == 0) {
-    draining_ = false;
-    timers_.cancel(&drain_timer_, out);
-    timers_.cancel(&gone_timer_, out);
-    return out.drained();
-  }
+  if (saves_.empty() && late_.empty() && reading_ == 0) return end_drain(out);
   if (drain_timer_ != 0) return;
   bool is_hopeless = coordinator_lost_;
   for (const auto& [key, save] : saves_) is_hopeless = is_hopeless || hopeless(save);

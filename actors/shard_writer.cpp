@@ -40,13 +40,13 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
     if (up->node != kCoordinatorNode) return;
     coordinator_lost_ = false;
     resend_all(now, out);
-    if (!saves_.empty() || !ended_.empty()) say_gone(out);
+    if (!saves_.empty() || !ended_.empty() || leaving_) say_gone(out);
   } else if (const auto* ended = std::get_if<event::TrainerEnded>(&event)) {
     on_trainer_ended(now, *ended, out);
   } else if (const auto* gone = std::get_if<event::CoordinatorGone>(&event)) {
     on_coordinator_gone(gone->why, out);
-  } else if (std::get_if<event::Drain>(&event)) {
-    draining_ = true;
+  } else if (const auto* drain = std::get_if<event::Drain>(&event)) {
+    begin_drain(now, *drain, out);
   }
   if (draining_) consider_drain(now, out);
 }

@@ -171,6 +171,8 @@ class ShardWriter final : public Role {
   void say_gone_at(TimeNs at, EffectWriter& out);  // and again with back-off
 
   // --- draining ---
+  void begin_drain(TimeNs now, const event::Drain& drain, EffectWriter& out);
+  void end_drain(EffectWriter& out);
   // Why nobody here can complete this save any more; nothing: somebody may.
   std::optional<Failure> hopeless(const Save& save) const;
   void consider_drain(TimeNs now, EffectWriter& out);
@@ -193,10 +195,11 @@ class ShardWriter final : public Role {
   RecentMap<AttemptKey, Outcome> decided_{kMaxOutcomesRemembered};
   size_t reading_ = 0;             // manifests being read for clients
   bool coordinator_lost_ = false;  // and nothing heard of it since
-  bool draining_ = false;
+  bool draining_ = false, is_told_to_stop_ = false;
+  bool leaving_ = false;  // no rank of this host stages anything more
   bool has_said_gone_ = false;
   Backoff gone_backoff_;
-  TimerId drain_timer_ = 0, gone_timer_ = 0;
+  TimerId drain_timer_ = 0, leave_timer_ = 0, gone_timer_ = 0;
 };
 
 }  // namespace shoal

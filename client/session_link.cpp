@@ -182,8 +182,9 @@ std::shared_ptr<NodeLink> Session::find_node() {
       return install(link) ? link : nullptr;
     }
     const Code code = attached.status().code();
-    const bool may_pass = code == Code::unavailable || code == Code::already_exists || code == Code::io ||
-                          code == Code::not_found;
+    // A node that was told to stop may have been so to be started anew.
+    const bool may_pass = code == Code::unavailable || code == Code::aborted ||
+                          code == Code::already_exists || code == Code::io || code == Code::not_found;
     if (!may_pass) {
       lose(attached.status().with_context("attaching to the next node of this host"));
       return nullptr;

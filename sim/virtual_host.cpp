@@ -45,8 +45,10 @@ class VirtualHost::Node final : public VirtualWorld {
   }
   void redirect(const effect::Redirect& to) override { host_.redirect(index_, to); }
   void retired(const EpochRecord&) override { has_retired = true; }
-  void drained(RoleKind) override {
+  void drained(RoleKind role) override {
     if (drains_awaited > 0) --drains_awaited;
+    if (role != RoleKind::shard_writer || !coordinates) return;
+    schedule(now(), [this] { engine->deliver(RoleKind::coordinator, event::Drain{}); });
   }
 
   bool alive = true;
@@ -250,8 +252,8 @@ void VirtualHost::drain(size_t index) {
   node.draining = true;
   node.drains_awaited = node.coordinates ? 2 : 1;
   node.schedule(now_, [&node] {
+    if (node.coordinates) node.engine->deliver(RoleKind::coordinator, event::Stopping{});
     node.engine->deliver(RoleKind::shard_writer, event::Drain{});
-    if (node.coordinates) node.engine->deliver(RoleKind::coordinator, event::Drain{});
   });
 }
 

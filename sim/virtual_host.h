@@ -87,7 +87,7 @@ class VirtualHost {
   void pause(size_t node, bool paused);
   bool alive(size_t node) const;
   bool retired(size_t node) const;  // its Coordinator has found a later epoch
-  void drain(size_t node);
+  void drain(size_t node);          // as a live node that is told to stop
   void end_trainer(size_t node, Rank rank, const std::string& how);  // as its launcher says it
   bool drained(size_t node) const;
 

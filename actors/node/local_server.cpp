@@ -130,8 +130,14 @@ void LocalServer::refuse_new(Status why) {
   takes_clients_ = false;
 }
 
-Status LocalServer::refusal() const {
+Status LocalServer::refusal(const local::Attach& attach) const {
   std::lock_guard lock(mutex_);
+  auto known = processes_.find(attach.rank);
+  const bool is_of_this_run = known == processes_.end() || known->second == attach.process;
+  // Another run does not end with this node.
+  if (refusal_.code() == Code::aborted && !is_of_this_run) {
+    return Status(Code::unavailable, refusal_.message());
+  }
   return refusal_;
 }
 

@@ -88,7 +88,7 @@ class LocalServer {
   void turn_away_in_place();
   void join_ended();
   Status check_attach(const local::Attach& attach);
-  Status refusal() const;  // OK: clients are taken in
+  Status refusal(const local::Attach& attach) const;  // OK: clients are taken in
   Status take_rank(const local::Attach& attach, ClientId client);
   Status of_another_run(std::string what);
   void release_rank(Rank rank);

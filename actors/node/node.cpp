@@ -71,7 +71,7 @@ class Node {
   void wait_until_stopped();
   void hear_launcher();
   void stop();
-  void drain(RoleKind role, std::chrono::steady_clock::time_point deadline);
+  void drain(RoleKind role, const event::Drain& how, std::chrono::steady_clock::time_point deadline);
   void stop_transport(uint32_t drain_ms);
   void close();
 
@@ -360,21 +360,27 @@ void Node::hear_launcher() {
 }
 
 void Node::stop() {
-  Status stopping(Code::unavailable, fmt::format("the node of this host is stopping (pid {})", getpid()));
+  // Who comes to a node that nobody needed waits for the next; to one that was told to stop, in vain.
+  const bool is_told = must_stop();
+  Status stopping(is_told ? Code::aborted : Code::unavailable,
+                  fmt::format("the node of this host {}stopping (pid {})",
+                              is_told ? "was told to stop, and is " : "is ", getpid()));
   server_->refuse_new(ended_by_.ok() ? stopping : ended_by_);
   if (must_stop_at_once()) return;
   log_.info("stopping: what is staged is written first");
   server_->settle(kSettleMs);
   hear_launcher();
+  const event::Drain how{.told = is_told};
   auto deadline =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.times.node_deadline_ms);
   // First what was staged here is decided, then what the other nodes have under way.
-  drain(RoleKind::shard_writer, deadline);
-  if (options_.coordinate) drain(RoleKind::coordinator, deadline);
+  if (options_.coordinate && how.told) host_->post(RoleKind::coordinator, event::Stopping{});
+  drain(RoleKind::shard_writer, how, deadline);
+  if (options_.coordinate) drain(RoleKind::coordinator, how, deadline);
 }
 
-void Node::drain(RoleKind role, std::chrono::steady_clock::time_point deadline) {
-  host_->post(role, event::Drain{});
+void Node::drain(RoleKind role, const event::Drain& how, std::chrono::steady_clock::time_point deadline) {
+  host_->post(role, how);
   while (!wiring_->wait_drained(role, kStopTick)) {
     if (must_stop_at_once()) return;
     if (std::chrono::steady_clock::now() < deadline) continue;

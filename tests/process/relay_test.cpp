@@ -138,6 +138,25 @@ TEST_F(Relays, ARelayThatIsKilledInTheMiddleOfASaveIsReplacedAndTheSaveCommits) 
   EXPECT_EQ(count_of(stop(0), "saves_committed"), 3u);
 }
 
+TEST_F(Relays, ThatAreAllToldToStopCommitWhatAllRanksHaveStagedAndGiveUpTheRest) {
+  for (uint32_t i = 0; i < kHosts; ++i) start(i);
+  open_trainers();
+  expect_committed(save(1));
+  std::vector<SaveHandle> staged = save(2), half;
+  for (Rank rank = 0; rank < kWorld; ++rank) {
+    if (rank == 5) continue;
+    auto saved = trainers_[rank]->save(3);
+    ASSERT_TRUE(saved.ok());
+    half.push_back(*saved);
+  }
+  for (auto& node : nodes_) node->signal(SIGTERM);
+  expect_committed(staged);
+  for (SaveHandle& save : half) {
+    EXPECT_THAT(save.wait_committed(kPatience).status().message(), HasSubstr("rank 5: "));
+  }
+  for (auto& node : nodes_) EXPECT_EQ(node->wait(), 0);
+}
+
 TEST_F(Relays, ANodeForWhichThereIsNoPlaceIsToldWhy) {
   for (uint32_t i = 0; i < kHosts; ++i) start(i);
   std::vector<std::string> more = arguments(1);

@@ -1,4 +1,5 @@
-// Ranks whose trainer has ended: nobody waits for them.
+// Ranks that stage nothing more: their trainer has ended, or their node is told to stop. Nobody waits for
+// them, and what all have staged is committed all the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ constexpr uint32_t kHosts = 3;
 // Three hosts of one rank each; that of rank 0 coordinates.
 class ThreeHosts : public ::testing::Test {
  protected:
-  ThreeHosts() : job_{host_, {}} {
+  explicit ThreeHosts(VirtualDelays delays = {}) : host_(delays), job_{host_, {}} {
     for (Rank rank = 0; rank < kHosts; ++rank) {
       NodeFacts facts;
       facts.generation = 1;
@@ -43,6 +44,9 @@ class ThreeHosts : public ::testing::Test {
       host_.run_for(10 * kMillisecond);
       for (auto& trainer : job_.trainers) trainer->listen();
     }
+  }
+  void stop_all() {
+    for (size_t node = 0; node < kHosts; ++node) host_.drain(node);
   }
   // What the n-th trainer that attached has heard of its first save of this step.
   Status heard(size_t n, uint64_t step) const {
@@ -120,6 +124,107 @@ TEST_F(ThreeHosts, FindTheirRosterLateAndCommitWhatTheyHadStagedBefore) {
   for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
 }
 
+TEST_F(ThreeHosts, ThatAreStoppedTogetherWaitForNobodyWhoHasLeft) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  stop_all();
+  run_for(100 * kMillisecond);
+  for (size_t n : {0, 1}) {
+    EXPECT_EQ(heard(n, 1).message(),
+              "rank 2: the node of its host is stopping, and it has not staged this save");
+  }
+  for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
+}
+
+TEST_F(ThreeHosts, ThatAreStoppedBeforeThereIsARosterWaitForNoRankThatHasNotAttached) {
+  attach(0);
+  attach(1);
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(1'000 * kMillisecond);
+  stop_all();
+  run_for(100 * kMillisecond);
+  EXPECT_THAT(heard(0, 1).message(), HasSubstr("rank 2: the node of its host is stopping"));
+  for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
+}
+
+TEST_F(ThreeHosts, ThatAreStoppedAfterOneWasLostGiveUpWhatItWasToReport) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.kill_node(2);
+  run_for(5'000 * kMillisecond);  // by now it is known to be lost; it may come back
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  for (size_t node : {0, 1}) host_.drain(node);
+  run_for(6'000 * kMillisecond);
+  EXPECT_THAT(heard(1, 1).message(),
+              HasSubstr("rank 2 did not report before the coordinator was told to stop"));
+  EXPECT_TRUE(host_.drained(0) && host_.drained(1));
+}
+
+TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayHaveAnotherInItsPlace) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.drain(2);
+  run_for(1'000 * kMillisecond);
+  ASSERT_TRUE(host_.drained(2));
+  host_.kill_node(2);
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.job_id = "job-1";
+  facts.host = "host2";
+  facts.expected_ranks = {2};
+  const size_t next = host_.add_node(facts, false);
+  job_.trainers[2]->come_back(next, kHosts);
+  run_for(10'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  job_.trainers[2]->save(1);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneAreHeardOfByTheOthers) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.drain(2);
+  host_.run_for(1'000 * kMillisecond);
+  host_.kill_node(2);
+  run_for(6'000 * kMillisecond);
+  for (size_t n : {0, 1}) {
+    EXPECT_THAT(heard(n, 1).message(), HasSubstr("rank 2: the node of its host is stopping"));
+    job_.trainers[n]->save(2);
+  }
+  run_for(1'000 * kMillisecond);
+  EXPECT_THAT(heard(0, 2).message(), HasSubstr("rank 2: the node of its host is stopping"));
+}
+
+// Writing takes longer than anybody's patience.
+class ThreeSlowHosts : public ThreeHosts {
+ protected:
+  static VirtualDelays slow() {
+    VirtualDelays delays;
+    delays.operation_ns = 20'000 * kMillisecond;
+    return delays;
+  }
+  ThreeSlowHosts() : ThreeHosts(slow()) {}
+};
+
+TEST_F(ThreeSlowHosts, CommitWhatAllHaveStagedThoughTheyAreStoppedTogether) {
+  attach_all();
+  run_for(60'000 * kMillisecond);
+  for (auto& trainer : job_.trainers) ASSERT_TRUE(trainer->has_roster());
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.run_for(100 * kMillisecond);
+  stop_all();
+  run_for(10'000 * kMillisecond);
+  for (size_t node = 0; node < kHosts; ++node) EXPECT_FALSE(host_.drained(node)) << node;
+  run_for(200'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
+}
+
 NodeFacts facts_of_one() {
   NodeFacts facts;
   facts.generation = 1;
@@ -127,6 +232,25 @@ NodeFacts facts_of_one() {
   facts.host = "host0";
   facts.expected_ranks = {0, 1};
   return facts;
+}
+
+TEST(AShardWriterThatStops, NamesItsRanksEvenThoseThatNeverAttached) {
+  RoleByItself role(make_shard_writer(facts_of_one()));
+  role.handle(event::Drain{});
+  EXPECT_TRUE(role.drained);
+  const auto said = role.sent<wire::RanksGone>(kCoordinatorNode);
+  ASSERT_EQ(said.size(), 1u);
+  ASSERT_EQ(said[0].ranks.size(), 2u);
+  EXPECT_EQ(said[0].ranks[1].rank, 1u);
+  EXPECT_EQ(said[0].ranks[1].end, "");
+  EXPECT_TRUE(said[0].staged.empty());
+}
+
+TEST(AShardWriterThatNobodyNeeds, LeavesItsRanksToTheNextNode) {
+  RoleByItself role(make_shard_writer(facts_of_one()));
+  role.handle(event::Drain{.told = false});
+  EXPECT_TRUE(role.drained);
+  EXPECT_TRUE(role.sends.empty());
 }
 
 TEST(AShardWriterWhoseTrainerEnded, SaysSoUntilTheRankIsBack) {
