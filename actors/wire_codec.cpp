@@ -6,6 +6,7 @@
 
 #include "actors/messages.h"
 #include "plan/codec.h"
+#include "plan/options_codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/wire.capnp.h"
 #include "storage/decision.h"
@@ -31,11 +32,6 @@ void write(schema::AttemptKey::Builder out, const AttemptKey& key) {
   out.setAttempt(key.attempt);
 }
 
-void write(schema::SaveOptions::Builder out, const SaveOptions& options) {
-  out.setDedupe(static_cast<schema::SaveOptions::Dedupe>(options.dedupe));
-  out.setUnitBytes(options.unit_bytes);
-}
-
 void write(capnp::List<schema::RankLayout>::Builder out, const std::vector<wire::RankLayout>& ranks) {
   for (unsigned i = 0; i < out.size(); ++i) {
     out[i].setRank(ranks[i].rank);
@@ -56,7 +52,7 @@ struct Encoder {
     join.setWorldSize(body.world_size);
     auto ranks = join.initRanks(list_size(body.ranks.size()));
     write(ranks, body.ranks);
-    write(join.initOptions(), body.options);
+    write_options(join.initOptions(), body.options);
   }
   void operator()(const wire::LayoutsWanted& body) {
     auto ids = out.initLayoutsWanted(list_size(body.ids.size()));
@@ -73,7 +69,7 @@ struct Encoder {
     const std::vector<LayoutPtr>& from = body.world->layouts;
     auto layouts = roster.initLayouts(list_size(from.size()));
     for (unsigned i = 0; i < layouts.size(); ++i) layouts.set(i, data_of(ByteView(encode_layout(*from[i]))));
-    write(roster.initOptions(), body.options);
+    write_options(roster.initOptions(), body.options);
     roster.setRuleVersion(body.rule_version);
   }
   void operator()(const wire::JoinRefused& body) { out.setJoinRefused(text_of(cause_of(body.cause))); }
@@ -164,14 +160,6 @@ Result<std::string> read_line(capnp::Text::Reader in, size_t bytes_max, std::str
   SHOAL_RETURN_IF_ERROR(bounded_size(in, bytes_max, what).status());
   if (!is_clean_utf8(view_of(in))) return malformed(what);
   return std::string(view_of(in));
-}
-
-Result<SaveOptions> read_options(schema::SaveOptions::Reader in) {
-  auto dedupe = static_cast<uint16_t>(in.getDedupe());
-  if (dedupe > static_cast<uint16_t>(Dedupe::none)) return malformed("dedupe");
-  SaveOptions options{static_cast<Dedupe>(dedupe), in.getUnitBytes()};
-  SHOAL_RETURN_IF_ERROR(validate_options(options));
-  return options;
 }
 
 // A rank of an ascending list, given the end of what came before.

@@ -5,6 +5,7 @@
 #include "local/messages.h"
 #include "local/status_codec_internal.h"
 #include "plan/codec.h"
+#include "plan/options_codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/local.capnp.h"
 
@@ -36,17 +37,6 @@ Result<Box> read_box(schema::Box::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(box.sizes, read_numbers(in.getSizes(), "sizes of a box"));
   if (box.offsets.size() != box.sizes.size()) return malformed("box: as many offsets as sizes are needed");
   return box;
-}
-
-Result<SaveOptions> read_options(schema::SaveOptions::Reader in) {
-  auto dedupe = static_cast<uint16_t>(in.getDedupe());
-  if (dedupe > static_cast<uint16_t>(Dedupe::none)) return malformed("save options: unknown dedupe");
-  SaveOptions options;
-  options.dedupe = static_cast<Dedupe>(dedupe);
-  options.unit_bytes = in.getUnitBytes();
-  Status status = validate_options(options);
-  if (!status.ok()) return as_corrupt(status, "save options");
-  return options;
 }
 
 Result<Hash128> read_hash_or_zero(capnp::Data::Reader in) {

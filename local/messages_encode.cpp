@@ -5,6 +5,7 @@
 #include "local/messages.h"
 #include "local/status_codec_internal.h"
 #include "plan/codec.h"
+#include "plan/options_codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/local.capnp.h"
 
@@ -23,11 +24,6 @@ void set_numbers(capnp::List<uint64_t>::Builder out, const Dims& numbers) {
 void write_box(schema::Box::Builder out, const Box& box) {
   set_numbers(out.initOffsets(list_size(box.offsets.size())), box.offsets);
   set_numbers(out.initSizes(list_size(box.sizes.size())), box.sizes);
-}
-
-void write_options(schema::SaveOptions::Builder out, const SaveOptions& options) {
-  out.setDedupe(static_cast<schema::SaveOptions::Dedupe>(options.dedupe));
-  out.setUnitBytes(options.unit_bytes);
 }
 
 // For every message with `code` and `cause`.

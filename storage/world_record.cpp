@@ -29,15 +29,4 @@ Result<std::shared_ptr<const World>> decode_world(ByteView roster, const std::ve
   return std::shared_ptr<const World>(std::move(world));
 }
 
-Result<SaveOptions> decode_options(schema::SaveOptions::Reader reader) {
-  SaveOptions options;
-  auto dedupe = static_cast<uint16_t>(reader.getDedupe());
-  if (dedupe > static_cast<uint16_t>(Dedupe::none)) {
-    return Status(Code::corrupt, fmt::format("dedupe {} is not known", dedupe));
-  }
-  options.dedupe = static_cast<Dedupe>(dedupe);
-  options.unit_bytes = reader.getUnitBytes();
-  return options;
-}
-
 }  // namespace shoal

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plan/codec.h"
+#include "plan/options_codec.h"
 #include "plan/roster.h"
 #include "plan/save_plan.h"
 #include "schema/checked_reader_internal.h"
@@ -23,7 +24,6 @@ struct WorldRecord {
 // Code::invalid_argument, or Code::version for a rule that this program does not know.
 Status validate_world_record(const WorldRecord& record);
 Result<std::shared_ptr<const World>> decode_world(ByteView roster, const std::vector<ByteView>& layouts);
-Result<SaveOptions> decode_options(schema::SaveOptions::Reader reader);
 
 template <class Builder>
 void write_world_record(Builder builder, const World& world, uint32_t rule_version,
@@ -32,9 +32,7 @@ void write_world_record(Builder builder, const World& world, uint32_t rule_versi
   auto layouts = builder.initLayouts(static_cast<unsigned>(world.layouts.size()));
   for (unsigned i = 0; i < layouts.size(); ++i) layouts.set(i, data_of(encode_layout(*world.layouts[i])));
   builder.setRuleVersion(rule_version);
-  auto written = builder.initOptions();
-  written.setDedupe(static_cast<schema::SaveOptions::Dedupe>(options.dedupe));
-  written.setUnitBytes(options.unit_bytes);
+  write_options(builder.initOptions(), options);
 }
 
 // Validates all of it.
@@ -42,7 +40,7 @@ template <class Reader>
 Result<WorldRecord> read_world_record(Reader reader) {
   WorldRecord record;
   record.rule_version = reader.getRuleVersion();
-  SHOAL_ASSIGN_OR_RETURN(record.options, decode_options(reader.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(record.options, read_options(reader.getOptions()));
   std::vector<ByteView> layouts;
   auto list = reader.getLayouts();
   SHOAL_RETURN_IF_ERROR(bounded_size(list, kMaxWorldSize, "layouts").status());

@@ -1,0 +1,18 @@
+#include "plan/options_codec.h"
+
+#include <fmt/format.h>
+
+namespace shoal {
+
+Result<SaveOptions> checked_options(uint16_t dedupe, uint64_t unit_bytes) {
+  if (dedupe > static_cast<uint16_t>(Dedupe::none)) {
+    return Status(Code::corrupt, fmt::format("save options: dedupe {} is not known", dedupe));
+  }
+  const SaveOptions options{static_cast<Dedupe>(dedupe), unit_bytes};
+  if (Status status = validate_options(options); !status.ok()) {
+    return Status(Code::corrupt, status.message()).with_context("save options");
+  }
+  return options;
+}
+
+}  // namespace shoal
