@@ -35,11 +35,29 @@ void AttemptWatch::looked(TimeNs now, const AttemptKey& key, Result<AttemptInfo>
     watched.fingerprint = info->fingerprint;
     watched.since = now;
   }
-  if (now - watched.since < watched.unchanged_for) {
-    timers_.set(now + poll_, out, [this, key](TimeNs, EffectWriter& then_out) { look(key, then_out); });
-    return;
-  }
-  operations_.start(operation::PublishDecision{key, Tombstone{Tombstone::Reason::aborted, watched.cause}},
+  const bool is_over = now - watched.since >= watched.unchanged_for;
+  if (info->is_complete_set() || (is_over && info->rank_manifests != 0)) return complete(key, is_over, out);
+  if (!is_over) return look_later(now, key, out);
+  abort(key, watched.cause, out);
+}
+
+// `is_over`: what cannot be completed now is aborted, and the cause says what it lacked.
+void AttemptWatch::complete(const AttemptKey& key, bool is_over, EffectWriter& out) {
+  operations_.start(operation::CompleteRankLocal{key}, out,
+                    [this, key, is_over](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      if (decision.ok()) return finish(now, key, state_of(**decision), then_out);
+                      if (!is_over) return look_later(now, key, then_out);
+                      abort(key, watched_.at(key).cause + ": " + decision.status().message(), then_out);
+                    });
+}
+
+void AttemptWatch::look_later(TimeNs now, const AttemptKey& key, EffectWriter& out) {
+  timers_.set(now + poll_, out, [this, key](TimeNs, EffectWriter& then_out) { look(key, then_out); });
+}
+
+void AttemptWatch::abort(const AttemptKey& key, std::string cause, EffectWriter& out) {
+  operations_.start(operation::PublishDecision{key, Tombstone{Tombstone::Reason::aborted, std::move(cause)}},
                     out,
                     [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));

@@ -19,7 +19,7 @@ class AttemptWatch {
 
   // Polls until a decision stands, or until the listing of the attempt's folder has not changed for
   // `unchanged_for` by this observer's clock; then publishes a tombstone with `cause` and reports what
-  // stands.
+  // stands. A complete set of rank manifests is merged at once.
   void watch(TimeNs now, const AttemptKey& key, TimeNs unchanged_for, std::string cause, EffectWriter& out,
              Then then);
 
@@ -34,6 +34,9 @@ class AttemptWatch {
   };
   void look(const AttemptKey& key, EffectWriter& out);
   void looked(TimeNs now, const AttemptKey& key, Result<AttemptInfo> info, EffectWriter& out);
+  void complete(const AttemptKey& key, bool is_over, EffectWriter& out);
+  void look_later(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  void abort(const AttemptKey& key, std::string cause, EffectWriter& out);
   void finish(TimeNs now, const AttemptKey& key, Result<AttemptInfo::State> state, EffectWriter& out);
 
   PendingOperations& operations_;

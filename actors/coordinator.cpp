@@ -21,6 +21,8 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
     lose_ranks_of(peer->node);
   } else if (const auto* failed = std::get_if<event::PlanningFailed>(&event)) {
     if (!plans_ && refused_.ok() && !superseded_) refuse_all(failed->why, out);
+  } else if (std::get_if<event::CommittedAlone>(&event)) {
+    if (!superseded_) retention_.committed(out);
   } else if (std::get_if<event::Started>(&event)) {
     recover(out);
     watch_epoch(now, out);
@@ -107,7 +109,8 @@ void Coordinator::clean_up(TimeNs now, const AttemptList& list, EffectWriter& ou
                        sweep(key, then_out);
                      }
                    });
-    } else if (info.state == AttemptInfo::State::undecided && info.key.generation == facts_.generation) {
+    } else if (info.state == AttemptInfo::State::undecided && info.key.generation == facts_.generation &&
+               info.rank_manifests == 0) {  // else its ranks decide it among themselves
       if (open_attempt(now, info.key, out) != nullptr) look_for_gone(now, info.key, out);
     }
   }

@@ -52,6 +52,13 @@ class KnownWorlds {
     }
     return nullptr;
   }
+  // Of rank-local worlds, each of which has one layout.
+  Known* find_by_layout(const LayoutId& id) {
+    for (auto each = worlds_.rbegin(); each != worlds_.rend(); ++each) {
+      if (each->world->layouts.front()->id() == id) return &*each;
+    }
+    return nullptr;
+  }
 
  private:
   std::deque<Known> worlds_;

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "actors/attempt_choice.h"
 #include "actors/attempt_watch.h"
 #include "actors/held_pins.h"
 #include "actors/read_plan.h"
@@ -47,6 +48,7 @@ class Loader final : public Role {
   using LoadKey = std::pair<ClientId, uint32_t>;  // client and its request id
   struct Load {
     local::Load request;
+    bool tried_set = false;  // to complete a rank-local save of its step
     uint64_t part_bytes = 0;
     std::optional<AttemptKey> pinned;  // so that nobody deletes it meanwhile
     std::shared_ptr<const Decision> decision;
@@ -62,7 +64,7 @@ class Loader final : public Role {
     if (const auto* slab = std::get_if<local::Slab>(&message)) {
       slabs_[{client, slab->slab_id}] = slab->bytes;
     } else if (const auto* latest = std::get_if<local::Latest>(&message)) {
-      on_latest(client, latest->request_id, out);
+      on_latest(client, latest->request_id, true, out);
     } else if (const auto* load = std::get_if<local::Load>(&message)) {
       on_load(now, client, *load, out);
     } else if (const auto* placed = std::get_if<local::Placed>(&message)) {
@@ -72,33 +74,23 @@ class Loader final : public Role {
 
   // --- which checkpoint ---
 
-  // The greatest committed attempt; nullopt if there is none. An attempt above it whose decision is damaged
-  // is an error: going back silently is for nobody but the user to choose, by naming a step.
-  static Result<std::optional<AttemptKey>> newest(const AttemptList& list) {
-    std::optional<AttemptKey> best;
-    for (const AttemptInfo& info : list.attempts) {
-      if (info.state == AttemptInfo::State::committed && (!best || *best < info.key)) best = info.key;
-    }
-    for (const auto& [key, why] : list.damaged) {
-      if (!best || *best < key) {
-        return why.with_context("the newest checkpoint, " + to_string(key) +
-                                ", cannot be read; name a step to load another");
-      }
-    }
-    return best;
-  }
-
-  void on_latest(ClientId client, uint32_t request_id, EffectWriter& out) {
-    operations_.start(
-        operation::ListNewestAttempts{}, out,
-        [this, client, request_id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-          auto list = result_as<AttemptList>(std::move(result));
-          if (!list.ok()) return not_found(client, request_id, list.status(), then_out);
-          auto best = newest(*list);
-          if (!best.ok()) return not_found(client, request_id, best.status(), then_out);
-          if (!*best) return not_found(client, request_id, no_checkpoint(), then_out);
-          read_metadata(client, request_id, **best, then_out);
-        });
+  void on_latest(ClientId client, uint32_t request_id, bool completes_sets, EffectWriter& out) {
+    operations_.start(operation::ListNewestAttempts{}, out,
+                      [=, this](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                        auto list = result_as<AttemptList>(std::move(result));
+                        if (!list.ok()) return not_found(client, request_id, list.status(), then_out);
+                        auto best = newest(*list);
+                        if (!best.ok()) return not_found(client, request_id, best.status(), then_out);
+                        if (auto set = newest_set(*list, *best); set && completes_sets) {
+                          return operations_.start(
+                              operation::CompleteRankLocal{*set}, then_out,
+                              [=, this](TimeNs, Result<OperationResult>, EffectWriter& last_out) {
+                                on_latest(client, request_id, false, last_out);
+                              });
+                        }
+                        if (!*best) return not_found(client, request_id, no_checkpoint(), then_out);
+                        read_metadata(client, request_id, **best, then_out);
+                      });
   }
 
   static Status no_checkpoint() {
@@ -174,6 +166,8 @@ class Loader final : public Role {
               best = info.key;
             }
           }
+          const std::optional<AttemptKey> set = newest_set(*list, best);
+          if (set && !found->second.tried_set) return complete_step(id, *set, best.has_value(), then_out);
           for (const auto& [key, why] : list->damaged) {
             if (key.step == step && !best) return fail(id, why, then_out);
           }
@@ -185,6 +179,17 @@ class Loader final : public Role {
           }
           hold(now, id, *best, then_out);
         });
+  }
+
+  // A complete set counts; of one that is not the error says what is missing, unless there is another.
+  void complete_step(const LoadKey& id, const AttemptKey& key, bool has_other, EffectWriter& out) {
+    loads_.at(id).tried_set = true;
+    operations_.start(operation::CompleteRankLocal{key}, out,
+                      [this, id, has_other](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                        if (!loads_.contains(id)) return;
+                        if (!result.ok() && !has_other) return fail(id, result.status(), then_out);
+                        choose_step(id, then_out);
+                      });
   }
 
   // load(latest): every attempt above the newest committed one is decided first, so that the choice cannot be
@@ -206,16 +211,6 @@ class Loader final : public Role {
                         if (!undecided.empty()) return await_decisions(then_now, id, undecided, then_out);
                         confirm(then_now, id, *best, decided_from(*list, *best), then_out);
                       });
-  }
-
-  // The newest committed attempt, and what was decided above it.
-  static std::vector<AttemptInfo> decided_from(const AttemptList& list,
-                                               const std::optional<AttemptKey>& best) {
-    std::vector<AttemptInfo> decided;
-    for (const AttemptInfo& info : list.attempts) {
-      if (!best || *best <= info.key) decided.push_back(info);
-    }
-    return decided;
   }
 
   // A listing shows decisions that may not last yet. A choice rests on them: each is read again, which syncs

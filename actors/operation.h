@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "storage/catalog.h"
 #include "storage/decision.h"
+#include "storage/rank_manifest.h"
 #include "storage/retention.h"
 #include "storage/run_root.h"
 #include "storage/shard_file.h"
@@ -40,9 +41,17 @@ struct WriteShard {  // -> WrittenShard
   std::vector<ShardPiece> pieces;
   std::vector<SlabRange> data;  // parallel to pieces
 };
-struct PublishDecision {  // -> Decision, the one that stands. nonce, root_id and unix_time_ns are filled in
+// -> Decision, the one that stands. nonce, root_id and unix_time_ns are filled in. Where all ranks of a
+// rank-local save have published their manifests, no tombstone of an abort is: the save is committed.
+struct PublishDecision {
   AttemptKey key;
   std::variant<Manifest, Tombstone> body;
+};
+struct PublishRankManifest {  // -> Done, read back. nonce, root_id and unix_time_ns are filled in
+  std::shared_ptr<const RankManifest> manifest;
+};
+struct CompleteRankLocal {  // -> Decision: that which stands, or what a complete set makes. Code::not_found
+  AttemptKey key;           // names the ranks whose manifests are missing
 };
 struct ReadDecision {  // -> Decision; Code::not_found while undecided
   AttemptKey key;
@@ -141,7 +150,8 @@ using Operation = std::variant<
     operation::InspectAttempt, operation::SweepAttempt, operation::PublishLoadChoice,
     operation::ReadLoadChoice, operation::MeasureObjects, operation::ReadBatch, operation::ListNewestAttempts,
     operation::ListAttemptsOfStep, operation::PinAttempt, operation::RenewPin, operation::RemovePin,
-    operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch>;
+    operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
+    operation::PublishRankManifest, operation::CompleteRankLocal>;
 using OperationResult =
     std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,
                  AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>, Mark,

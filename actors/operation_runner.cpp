@@ -42,6 +42,8 @@ struct OperationRunner::Impl {
   std::mutex retention_mutex;
   KnownAttempts known_attempts;  // under retention_mutex
 
+  DecisionStamp stamp() { return {surroundings.nonce(), root_id, surroundings.unix_time_ns()}; }
+
   Result<OperationResult> operator()(const operation::WriteShard& write) {
     std::string name = shard_file_name(write.rank, write.file);
     auto named = [&](const Status& status) {
@@ -58,9 +60,29 @@ struct OperationRunner::Impl {
   }
 
   Result<OperationResult> operator()(const operation::PublishDecision& publish) {
+    const bool aborts = std::holds_alternative<Tombstone>(publish.body) &&
+                        std::get<Tombstone>(publish.body).reason == Tombstone::Reason::aborted;
+    if (aborts) {
+      auto info = inspect_attempt(storage, publish.key);
+      if (info.ok() && info->is_complete_set()) {
+        auto completed = complete_rank_local(storage, publish.key, stamp());
+        if (completed.ok()) return as_result(std::move(completed));
+      }
+    }
     Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(), publish.body};
     return as_result(decision.committed() ? publish_decision_in_folder(storage, decision)
                                           : publish_decision(storage, decision));
+  }
+  Result<OperationResult> operator()(const operation::PublishRankManifest& publish) {
+    RankManifest manifest = *publish.manifest;
+    const DecisionStamp mark = stamp();
+    manifest.nonce = mark.nonce;
+    manifest.root_id = mark.root_id;
+    manifest.unix_time_ns = mark.unix_time_ns;
+    return as_result(publish_rank_manifest(storage, manifest));
+  }
+  Result<OperationResult> operator()(const operation::CompleteRankLocal& complete) {
+    return as_result(complete_rank_local(storage, complete.key, stamp()));
   }
   Result<OperationResult> operator()(const operation::ReadDecision& read) {
     return as_result(read_decision(storage, read.key));
@@ -236,6 +258,8 @@ namespace {
 struct OperationNames {
   std::string_view operator()(const operation::WriteShard&) const { return "WriteShard"; }
   std::string_view operator()(const operation::PublishDecision&) const { return "PublishDecision"; }
+  std::string_view operator()(const operation::PublishRankManifest&) const { return "PublishRankManifest"; }
+  std::string_view operator()(const operation::CompleteRankLocal&) const { return "CompleteRankLocal"; }
   std::string_view operator()(const operation::ReadDecision&) const { return "ReadDecision"; }
   std::string_view operator()(const operation::CheckFiles&) const { return "CheckFiles"; }
   std::string_view operator()(const operation::RecordDecision&) const { return "RecordDecision"; }

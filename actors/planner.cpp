@@ -123,6 +123,7 @@ class Planner final : public Role {
     local.layout = said.layout;
     said_before_.put(said.layout->id(), said.layout);
     local.options = said.options;
+    if (said.options.mode == SaveMode::rank_local) return answer_alone(rank, local, out);
     joined_any_ = true;
     if (!refused_.ok()) {
       out.to_client(client, local::Failed{refused_});
@@ -193,8 +194,8 @@ class Planner final : public Role {
     world_ = said.world;
     options_ = said.options;
     out.cancel_timer(kJoinTimer);
-    out.tell(RoleKind::shard_writer, event::WorldKnown{world_, options_});
-    out.tell(RoleKind::loader, event::WorldKnown{world_, options_});
+    out.tell(RoleKind::shard_writer, event::WorldKnown{world_, options_, std::nullopt});
+    out.tell(RoleKind::loader, event::WorldKnown{world_, options_, std::nullopt});
     for (const auto& [rank, local] : ranks_) {
       if (local.layout && local.client != 0) answer(rank, local, out);
     }
@@ -216,6 +217,24 @@ class Planner final : public Role {
     } else if (world_->layout_of(rank).id() == local.layout->id()) {
       out.to_client(local.client, local::RosterIs{world_, kRuleVersion, options_});
     }
+  }
+
+  // Rank-local: what the rank must know follows from its own layout; nobody is asked.
+  void answer_alone(Rank rank, const LocalRank& local, EffectWriter& out) {
+    auto refused = [&](Code code, const std::string& why) {
+      out.to_client(local.client, local::Failed{Status(code, "rank " + std::to_string(rank) + ": " + why)});
+    };
+    for (const auto& [other, each] : ranks_) {
+      if (!each.layout || each.options == local.options) continue;
+      return refused(Code::invalid_argument, "saves with other options than rank " + std::to_string(other));
+    }
+    if (rank >= world_size_) {
+      return refused(Code::invalid_argument, "not in a world of " + std::to_string(world_size_));
+    }
+    auto world = rank_local_world(local.layout, world_size_);
+    if (!world.ok()) return refused(world.status().code(), world.status().message());
+    out.tell(RoleKind::shard_writer, event::WorldKnown{*world, local.options, rank});
+    out.to_client(local.client, local::RosterIs{*world, kRuleVersion, local.options});
   }
 
   void refuse(Status why, EffectWriter& out) {

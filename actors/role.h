@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -49,8 +50,10 @@ struct ClientLost {  // its connection ended; after local::Detach, cleanly
 struct WorldKnown {  // Planner -> ShardWriter and Loader, on this node
   std::shared_ptr<const World> world;
   SaveOptions options;
+  std::optional<Rank> alone;  // rank-local: what this rank knows by itself (rank_local_world)
 };
-struct PlanningFailed {  // Planner -> ShardWriter, on this node: no roster will come
+struct CommittedAlone {};  // ShardWriter -> Coordinator of this node, if it is here: a rank-local save is
+struct PlanningFailed {    // Planner -> ShardWriter, on this node: no roster will come
   Status why;
 };
 struct TimerFired {
@@ -79,10 +82,10 @@ struct Drain {       // finish what is staged, then answer effect::Drained
   bool told = true;  // the node was told to stop: its ranks are gone. Else nobody needed it
 };
 }  // namespace event
-using Event =
-    std::variant<event::Started, event::Received, event::FromClient, event::ClientLost, event::WorldKnown,
-                 event::PlanningFailed, event::TimerFired, event::OperationDone, event::PeerUp,
-                 event::CoordinatorGone, event::PeerLost, event::TrainerEnded, event::Stopping, event::Drain>;
+using Event = std::variant<event::Started, event::Received, event::FromClient, event::ClientLost,
+                           event::WorldKnown, event::PlanningFailed, event::TimerFired, event::OperationDone,
+                           event::PeerUp, event::CoordinatorGone, event::PeerLost, event::TrainerEnded,
+                           event::Stopping, event::Drain, event::CommittedAlone>;
 
 namespace effect {
 struct Send {  // to a role of another node, or of this one (kThisNode, or kCoordinatorNode if that is here)

@@ -32,6 +32,7 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
 
 // Other hosts' saves wait for these ranks, and this node may know nothing of those saves.
 void ShardWriter::say_gone(EffectWriter& out) {
+  if (rank_local_) return;  // what these ranks lack is decided here
   std::map<Rank, std::string> gone;
   if (leaving_) {
     for (Rank rank : facts_.expected_ranks) gone[rank];
@@ -84,7 +85,7 @@ void ShardWriter::end_drain(EffectWriter& out) {
 
 std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) const {
   if (save.deciding || !save.failure.ok()) return std::nullopt;  // it ends by itself
-  if (worlds_.empty() && !save.shares.empty()) {
+  if (!rank_local_ && worlds_.empty() && !save.shares.empty()) {
     return Failure{save.shares.begin()->first,
                    Status(Code::unavailable, "its node was stopped before there was a roster")};
   }
@@ -100,7 +101,7 @@ std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) cons
 void ShardWriter::consider_drain(TimeNs now, EffectWriter& out) {
   if (saves_.empty() && late_.empty() && reading_ == 0) return end_drain(out);
   if (drain_timer_ != 0) return;
-  bool is_hopeless = coordinator_lost_;
+  bool is_hopeless = coordinator_lost_ || rank_local_;
   for (const auto& [key, save] : saves_) is_hopeless = is_hopeless || hopeless(save);
   if (!is_hopeless || saves_.empty()) return;
   drain_timer_ = timers_.set(
@@ -114,7 +115,8 @@ void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
   for (const auto& [key, save] : saves_) failures.emplace(key, hopeless(save));
   for (const auto& [key, failure] : failures) {
     if (failure) fail(now, key, failure->rank, failure->why, out);
-    if (!coordinator_lost_) continue;
+    if (rank_local_ && saves_.contains(key) && all_published(saves_.at(key))) leave_set(key, out);
+    if (rank_local_ || !coordinator_lost_) continue;
     give_up(key, "host " + facts_.host + " was stopped while the coordinator could not be reached", out);
   }
 }

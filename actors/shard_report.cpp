@@ -34,7 +34,7 @@ void ShardWriter::announce(TimeNs now, const AttemptKey& key, EffectWriter& out)
                                 auto open = saves_.find(key);
                                 if (open == saves_.end()) return;
                                 open->second.announce = 0;
-                                if (!worlds_.empty() || !open->second.failure.ok()) return;
+                                if (rank_local_ || !worlds_.empty() || !open->second.failure.ok()) return;
                                 open->second.is_announced = true;
                                 send_report(then_now, key, open->second, then_out);
                               });
@@ -42,7 +42,7 @@ void ShardWriter::announce(TimeNs now, const AttemptKey& key, EffectWriter& out)
 
 void ShardWriter::consider_report(TimeNs now, const AttemptKey& key, EffectWriter& out) {
   auto found = saves_.find(key);
-  if (found == saves_.end() || !found->second.failure.ok()) return;
+  if (rank_local_ || found == saves_.end() || !found->second.failure.ok()) return;
   Save& save = found->second;
   std::pair<size_t, size_t> ready{0, 0};
   for (const auto& [rank, share] : save.shares) {
@@ -58,6 +58,10 @@ void ShardWriter::consider_report(TimeNs now, const AttemptKey& key, EffectWrite
 
 void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out) {
   if (save.deciding) return;
+  if (rank_local_) {  // nobody to report to: a failure is decided here, for all
+    if (!save.failure.ok()) give_up(key, save.failure.message(), out);
+    return;
+  }
   const bool has_no_roster = save.is_announced && worlds_.empty();
   if (!save.failure.ok()) {
     out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, save.failed_rank, save.failure});
@@ -258,6 +262,7 @@ void ShardWriter::settle(const AttemptKey& key, bool committed, const std::strin
                  {}, out);
   }
   if (committed) return read_and_tell(key, std::move(told), out);
+  if (rank_local_) sweep_alone(key, out);
   for (ClientId client : told) tell_outcome(client, key, Status(Code::aborted, cause), {}, out);
 }
 
@@ -302,5 +307,4 @@ void ShardWriter::on_coordinator_gone(const Status& why, EffectWriter& out) {
   for (const auto& [key, save] : saves_) keys.push_back(key);
   for (const AttemptKey& key : keys) give_up(key, why.message(), out);
 }
-
 }  // namespace shoal

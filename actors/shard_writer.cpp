@@ -171,7 +171,9 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
   auto found = saves_.find(key);
   if (found == saves_.end()) {
     if (saves_.size() >= kMaxSavesInFlight) {  // told once, without this node's care that it arrives
-      out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, rank, said.why});
+      if (!rank_local_) {
+        out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, rank, said.why});
+      }
       return;
     }
     found = open_save(now, key, out);
@@ -189,9 +191,11 @@ std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs 
                                          auto open = saves_.find(key);
                                          if (open == saves_.end()) return;
                                          open->second.deadline = 0;
+                                         const std::string& missing = open->second.set_missing;
                                          give_up(key,
                                                  "host " + facts_.host + " heard no decision within " +
-                                                     human_seconds(facts_.times.node_deadline_ms / 1e3),
+                                                     human_seconds(facts_.times.node_deadline_ms / 1e3) +
+                                                     (missing.empty() ? "" : ": " + missing),
                                                  then_out);
                                        });
   for (Rank rank : lost_) fail(now, key, rank, trainer_ended(rank), out);
@@ -251,7 +255,12 @@ void ShardWriter::tell_free(const AttemptKey& key, const Share& share, uint32_t 
 // --- planning and writing ---
 
 void ShardWriter::on_world(TimeNs now, const event::WorldKnown& known, EffectWriter& out) {
-  worlds_.add_newest(known.world, known.options);
+  if (known.alone) {
+    rank_local_ = true;
+    alone_[*known.alone].add_newest(known.world, known.options);
+  } else {
+    worlds_.add_newest(known.world, known.options);
+  }
   for_each_unplanned([&](const AttemptKey& key, Rank rank) { plan_share(now, key, rank, out); });
 }
 
@@ -266,12 +275,16 @@ Result<SavePlanPtr> ShardWriter::plan_of(KnownWorlds::Known& known, Rank rank) {
   return known.plans.emplace(rank, std::make_shared<const SavePlan>(std::move(plan))).first->second;
 }
 
-std::optional<RosterId> ShardWriter::roster_of(const Save& save, Rank rank, const Share& share) const {
+std::optional<RosterId> ShardWriter::roster_of(const Save& save, Rank rank, const Share& share) {
   if (const auto* written = std::get_if<local::Written>(share.message.get())) {
     return written->share.roster_id;
   }
   const auto& staged = std::get<local::Staged>(*share.message);
   if (!staged.roster_id.is_zero()) return staged.roster_id;
+  if (rank_local_) {
+    KnownWorlds::Known* known = alone_[rank].find_by_layout(staged.layout_id);
+    return known ? std::optional(known->world->roster.id()) : std::nullopt;
+  }
   if (!save.roster_id.is_zero()) return save.roster_id;
   const World& newest = worlds_.newest();
   if (share.waits || newest.layout_of(rank).id() != staged.layout_id) return std::nullopt;
@@ -307,7 +320,7 @@ void ShardWriter::on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter&
 
 void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
   if (!coordinator_gone_.ok()) return;  // the tombstone is on its way
-  if (!worlds_.empty()) {
+  if (!worlds_of(rank).empty()) {
     plan_share(now, key, rank, out);
   } else if (!planning_failed_.ok()) {
     fail(now, key, rank, planning_failed_, out);
@@ -318,6 +331,8 @@ void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, Effec
 }
 
 void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
+  KnownWorlds& worlds = worlds_of(rank);
+  if (worlds.empty()) return;  // of this rank alone, which has yet to say what it holds
   Share& share = saves_.at(key).shares.at(rank);
   auto beyond = [&](const World& world) {
     return fail(now, key, rank,
@@ -325,10 +340,15 @@ void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, Effec
                                                    std::to_string(world.roster.world_size()) + " ranks"),
                 out);
   };
-  if (rank >= worlds_.newest().roster.world_size()) return beyond(worlds_.newest());
+  if (rank >= worlds.newest().roster.world_size()) return beyond(worlds.newest());
   const std::optional<RosterId> roster_id = roster_of(saves_.at(key), rank, share);
+  if (!roster_id && rank_local_) return;  // its Planner has yet to say what follows from this layout
   if (!roster_id) return wait_for_roster(now, key, share, out);
-  KnownWorlds::Known* known = worlds_.find(*roster_id);
+  KnownWorlds::Known* known = worlds.find(*roster_id);
+  if (known == nullptr && rank_local_) {
+    return fail(now, key, rank, Status(Code::unavailable, "was saved under a layout of before its node"),
+                out);
+  }
   if (known == nullptr) return read_roster(*roster_id, out);
   if (rank >= known->world->roster.world_size()) return beyond(*known->world);
   share.waits.reset();
@@ -402,6 +422,7 @@ void ShardWriter::release_late(const AttemptKey& key, Rank rank, EffectWriter& o
   forget_if_unused(share.client, out);
   auto others = late_.lower_bound({key, 0});
   if (others != late_.end() && others->first.first == key) return;
+  if (rank_local_) return sweep_alone(key, out);
   // The sweep after the abort may have come before these files: this makes the coordinator sweep once more.
   out.send(kCoordinatorNode, RoleKind::coordinator,
            wire::SaveFailed{key, rank, Status(Code::aborted, "its files were written after the abort")});
@@ -412,6 +433,7 @@ void ShardWriter::share_written(TimeNs now, const AttemptKey& key, Rank rank, Ef
   Share& share = save.shares.at(rank);
   share.written = save.failure.ok();
   free_slab(key, share, out);
+  if (rank_local_) return publish_alone(key, rank, out);
   report_soon(now, key, save, out);
 }
 

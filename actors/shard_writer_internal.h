@@ -1,6 +1,7 @@
 // ShardWriter: one a node. Persists what local ranks staged, reports it, and tells the clients what was
 // decided. docs/protocol.md, "A save". What clients say and what is written: shard_writer.cpp; reports and
-// decisions: shard_report.cpp; ranks that are gone, and the drain: shard_leaving.cpp.
+// decisions: shard_report.cpp; ranks that are gone, and the drain: shard_leaving.cpp; rank-local saves, of
+// which nobody is told: shard_alone.cpp.
 #pragma once
 
 #include <map>
@@ -46,6 +47,7 @@ class ShardWriter final : public Role {
     PlanId plan_id;
     std::vector<wire::WrittenFile> files;
     bool written = false;
+    bool published = false;  // rank-local: its manifest stands
   };
   struct Save {
     std::map<Rank, Share> shares;
@@ -62,6 +64,9 @@ class ShardWriter final : public Role {
     TimerId resend = 0, partial = 0, deadline = 0, announce = 0;
     Backoff backoff;
     PublishRetries retries;
+    TimeNs set_pace = 0;       // rank-local: until the set is looked at again
+    bool set_looking = false;  // it is being looked at now
+    std::string set_missing;   // what it lacked when last seen
     explicit Save(const RoleTimes& times) : backoff(times), retries(times) {}
   };
   struct Failure {
@@ -107,7 +112,8 @@ class ShardWriter final : public Role {
   Result<SavePlanPtr> plan_of(KnownWorlds::Known& known, Rank rank);
   // The roster by which this share is planned: that which its client planned by; else that of the attempt,
   // where the coordinator has said it; else the newest, if it gives the rank the layout that was staged.
-  std::optional<RosterId> roster_of(const Save& save, Rank rank, const Share& share) const;
+  std::optional<RosterId> roster_of(const Save& save, Rank rank, const Share& share);
+  KnownWorlds& worlds_of(Rank rank) { return rank_local_ ? alone_[rank] : worlds_; }
   // Of one that this node has not heard of: the shares that were planned by it go on, or fail.
   void read_roster(const RosterId& id, EffectWriter& out);
   void on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter& out);
@@ -163,6 +169,19 @@ class ShardWriter final : public Role {
   // None of this job will decide any more: this node does, at once.
   void on_coordinator_gone(const Status& why, EffectWriter& out);
 
+  // --- rank-local ---
+  // Its files are durable: so is its manifest next, then the set is awaited.
+  void publish_alone(const AttemptKey& key, Rank rank, EffectWriter& out);
+  void published_alone(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,
+                       EffectWriter& out);
+  void look_at_set(const AttemptKey& key, EffectWriter& out);
+  void looked_at_set(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const Decision>> decision,
+                     EffectWriter& out);
+  bool all_published(const Save& save) const;
+  void sweep_alone(const AttemptKey& key, EffectWriter& out);
+  // The node stops. What it has published counts as soon as the others have.
+  void leave_set(const AttemptKey& key, EffectWriter& out);
+
   // --- ranks that are gone ---
   Status trainer_ended(Rank rank) const;
   void on_trainer_ended(TimeNs now, const event::TrainerEnded& said, EffectWriter& out);
@@ -187,6 +206,8 @@ class ShardWriter final : public Role {
   std::map<Rank, std::string> ended_;  // how their trainers did, by the word of who started them
   std::set<ClientId> gone_;            // lost clients whose slabs are still kept
   KnownWorlds worlds_;
+  bool rank_local_ = false;  // the ranks here save rank-local
+  std::map<Rank, KnownWorlds> alone_;
   std::set<RosterId> reading_rosters_;
   Status planning_failed_;
   Status coordinator_gone_;                            // not OK: another job has the root

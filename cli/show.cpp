@@ -120,12 +120,12 @@ std::string contents_text(const FileEntry& file) {
 
 void print_manifest(const Manifest& manifest) {
   fmt::print(
-      "saved by {}, {} of values in {} ({}); roster {}, rule version {}, dedupe {}, units of "
-      "{}\n\n",
+      "saved by {}, {} of values in {} ({}); roster {}, rule version {}, mode {}, dedupe {}, "
+      "units of {}\n\n",
       counted(manifest.world->roster.world_size(), "rank"), human_bytes(manifest.payload_bytes),
       counted(manifest.files.size(), "file"), human_bytes(file_bytes_of(manifest)),
-      manifest.world->roster.id().to_hex(), manifest.rule_version, dedupe_name(manifest.options.dedupe),
-      human_bytes(manifest.options.unit_bytes));
+      manifest.world->roster.id().to_hex(), manifest.rule_version, mode_name(manifest.options.mode),
+      dedupe_name(manifest.options.dedupe), human_bytes(manifest.options.unit_bytes));
   Table values({{"NAME"}, {"DTYPE"}, {"SHAPE"}, {"SHARDING"}});
   for (const auto& [fqn, value] : values_of(*manifest.world)) {
     bool is_object = value.entry->kind == LayoutEntry::Kind::object;
@@ -153,6 +153,7 @@ nlohmann::ordered_json manifest_json(const Manifest& manifest) {
   out["payload_bytes"] = manifest.payload_bytes;
   out["file_bytes"] = file_bytes_of(manifest);
   out["options"] = {{"rule_version", manifest.rule_version},
+                    {"mode", mode_name(manifest.options.mode)},
                     {"dedupe", dedupe_name(manifest.options.dedupe)},
                     {"unit_bytes", manifest.options.unit_bytes}};
   out["values"] = nlohmann::ordered_json::array();

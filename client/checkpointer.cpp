@@ -63,6 +63,8 @@ Status validate_checkpointer_options(CheckpointerOptions& options) {
   if (const char* may = std::getenv("SHOAL_START_NODE"); may && std::string_view(may) == "0") {
     options.start_node = false;
   }
+  // A rank that knows of no other writes all that it holds.
+  if (options.save.mode == SaveMode::rank_local) options.save.dedupe = Dedupe::none;
   return validate_options(options.save);
 }
 

@@ -89,7 +89,7 @@ struct CheckpointerOptions {
   bool start_node = true;  // where none is on this host; SHOAL_START_NODE=0, as of `shoal launch`, forbids it
   uint32_t max_in_flight = 2;
   OnBusy on_busy = OnBusy::wait;
-  SaveOptions save;
+  SaveOptions save;                                 // alike on all ranks; mode rank_local implies dedupe none
   uint64_t load_window_bytes = uint64_t{16} << 20;  // at least 4 MiB; kept for further loads
   uint64_t staging_bytes_max = 0;                   // of all slabs; 0: what the cgroup's memory limit leaves
   std::chrono::milliseconds attach_timeout{30000};

@@ -38,6 +38,7 @@ struct TrainerOptions {
   std::string save_steps, load;
   uint64_t first_step = 0, last_step = 0;  // of save_steps
   uint32_t train_ms = 0;
+  std::string mode = "collective-free";
   std::optional<uint64_t> kill_after_stage;
   uint32_t kill_rank = 0;
   bool wait = false;
@@ -232,6 +233,9 @@ void add_options(CLI::App& app, TrainerOptions* options, std::string* root) {
   app.add_option("--dtype", options->dtype, "Of the weights")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
+  app.add_option("--mode", options->mode, "How the ranks of a save come to one checkpoint")
+      ->check(CLI::IsMember({"collective-free", "rank-local"}))
+      ->capture_default_str();
   app.add_option("--train-ms", options->train_ms, "Time between saves")->capture_default_str();
   app.add_flag("--wait", options->wait, "Wait for each save to be committed before the next");
   app.add_option("--kill-after-stage", options->kill_after_stage,
@@ -260,6 +264,7 @@ int run(int argc, char** argv) {
     fmt::print(stderr, "sharded_trainer: {}\n", checkpointer_options.status().to_string());
     return 2;
   }
+  checkpointer_options->save.mode = *mode_of_name(options.mode);
   Status status = Trainer(options, *checkpointer_options).run();
   if (status.ok()) return 0;
   fmt::print(stderr, "rank {}: {}\n", checkpointer_options->rank, status.to_string());

@@ -24,6 +24,8 @@ PlanId hash_plan(const SavePlan& plan) {
   bytes.u32(kRuleVersion);
   bytes.u8(static_cast<uint8_t>(plan.options.dedupe));
   bytes.u64(plan.options.unit_bytes);
+  // Appended only where it is not the first mode, so that ids of before stay.
+  if (plan.options.mode != SaveMode::collective_free) bytes.u8(static_cast<uint8_t>(plan.options.mode));
   bytes.u64(plan.items.size());
   for (const WriteItem& item : plan.items) {
     bytes.u32(item.entry);
@@ -73,6 +75,17 @@ void fill_items(const Layout& layout, std::vector<Piece> pieces, const std::vect
 
 }  // namespace
 
+std::string_view mode_name(SaveMode mode) {
+  return mode == SaveMode::rank_local ? "rank-local" : "collective-free";
+}
+
+std::optional<SaveMode> mode_of_name(std::string_view name) {
+  for (SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local}) {
+    if (mode_name(mode) == name) return mode;
+  }
+  return std::nullopt;
+}
+
 Status validate_options(const SaveOptions& options) {
   if (options.unit_bytes < kMinUnitBytes || options.unit_bytes > kMaxUnitBytes) {
     return Status(Code::invalid_argument,
@@ -81,6 +94,13 @@ Status validate_options(const SaveOptions& options) {
   if (options.dedupe != Dedupe::balanced && options.dedupe != Dedupe::lowest_rank &&
       options.dedupe != Dedupe::none) {
     return Status(Code::invalid_argument, "dedupe is none of balanced, lowest_rank and none");
+  }
+  if (options.mode != SaveMode::collective_free && options.mode != SaveMode::rank_local) {
+    return Status(Code::invalid_argument, "mode is none of collective-free and rank-local");
+  }
+  if (options.mode == SaveMode::rank_local && options.dedupe != Dedupe::none) {
+    return Status(Code::invalid_argument,
+                  "a rank-local save writes all that a rank holds: dedupe must be none");
   }
   return ok_status();
 }
@@ -110,6 +130,15 @@ Result<SavePlan> plan_save(const World& world, Rank rank, const SaveOptions& opt
   }
   ShareRule rule(world, options, FqnIndex::of_layout(world, world.roster.layout_of(rank)));
   return plan_with(rule, rank);
+}
+
+Result<std::shared_ptr<const World>> rank_local_world(const LayoutPtr& layout, uint32_t world_size) {
+  const std::vector<LayoutId> ids(world_size, layout->id());
+  const std::vector<uint32_t> hosts(world_size, 0);
+  SHOAL_ASSIGN_OR_RETURN(Roster roster, Roster::make(ids, hosts));
+  auto world = std::make_shared<World>(World{std::move(roster), {layout}});
+  SHOAL_RETURN_IF_ERROR(validate_world(*world));
+  return std::shared_ptr<const World>(std::move(world));
 }
 
 SavePlan plan_all_held(const Layout& layout, Rank rank) {

@@ -18,8 +18,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/hash.h"
@@ -34,12 +36,23 @@ inline constexpr uint32_t kMaxFilesPerRank = 16;
 
 enum class Dedupe : uint8_t { balanced = 0, lowest_rank = 1, none = 2 };
 
+// How the ranks of a save come to one checkpoint. docs/protocol.md.
+enum class SaveMode : uint8_t {
+  collective_free = 0,  // one report a node to the coordinator, which commits
+  rank_local = 1,       // each rank publishes a manifest of its own; no message to anybody
+};
+std::string_view mode_name(SaveMode mode);  // "rank-local"
+std::optional<SaveMode> mode_of_name(std::string_view name);
+
 struct SaveOptions {
   Dedupe dedupe = Dedupe::balanced;
   uint64_t unit_bytes = kDefaultUnitBytes;
+  SaveMode mode = SaveMode::collective_free;
   friend auto operator<=>(const SaveOptions&, const SaveOptions&) = default;
 };
-Status validate_options(const SaveOptions& options);  // unit_bytes in [1 KiB, 1 TiB]
+// unit_bytes in [1 KiB, 1 TiB]; rank-local only with dedupe none, since a rank that knows no other writes all
+// that it holds.
+Status validate_options(const SaveOptions& options);
 
 // One piece that a rank writes. It is contiguous in the row-major bytes of one of the rank's local boxes.
 struct WriteItem {
@@ -71,6 +84,11 @@ using SavePlanPtr = std::shared_ptr<const SavePlan>;
 
 // Precondition: validate_world(world) and validate_options(options) are OK, rank < world_size.
 Result<SavePlan> plan_save(const World& world, Rank rank, const SaveOptions& options);
+
+// The world of a rank that knows of no other: all `world_size` ranks have its layout. What plan_save makes of
+// it with dedupe none are, but for which copies count as canonical, the items of any world in which the rank
+// has this layout. Code::invalid_argument where the layout names a rank beyond the world.
+Result<std::shared_ptr<const World>> rank_local_world(const LayoutPtr& layout, uint32_t world_size);
 
 // Everything a rank holds, as it is staged before any roster is known: one item a local box or object, in
 // canonical order, all in file 0; also a box of no elements for a tensor that has none. Its id is that of

@@ -80,6 +80,8 @@ struct Roster {
 
 struct SaveOptions {
   enum Dedupe { balanced @0; lowestRank @1; none @2; }
+  enum Mode { collectiveFree @0; rankLocal @1; }
   dedupe @0 :Dedupe;
   unitBytes @1 :UInt64;
+  mode @2 :Mode;             # rankLocal only with dedupe none
 }

@@ -54,3 +54,19 @@ struct Decision {
     tombstone @7 :Tombstone;
   }
 }
+
+struct RankManifest {      # what one rank wrote of a rank-local save: a record with magic "SHOALRNK"
+  generation @0 :UInt32;
+  step @1 :UInt64;
+  attempt @2 :UInt32;
+  rank @3 :UInt32;
+  worldSize @4 :UInt32;
+  nonce @5 :Data;                    # as in Decision
+  rootId @6 :Data;
+  unixTimeNs @7 :Int64;
+  layout @8 :Data;                   # of this rank
+  ruleVersion @9 :UInt32;
+  options @10 :Layout.SaveOptions;
+  files @11 :List(FileEntry);        # of this rank, derived, index 0 upwards
+  payloadBytes @12 :UInt64;
+}

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "storage/rank_manifest.h"
 #include "storage/record.h"
 #include "storage/run_root.h"
 
@@ -63,6 +64,11 @@ Result<AttemptInfo> inspect_attempt(Storage& storage, const AttemptKey& key) {
     } else {
       ++info.leftover_files;
       info.partial_files += is_unfinished_shard(object);
+      if (auto name = parse_rank_manifest_name(object.name); name && !object.is_folder) {
+        const bool agrees = info.rank_manifests == 0 || info.rank_world == name->world_size;
+        info.rank_world = agrees ? name->world_size : 0;
+        ++info.rank_manifests;
+      }
     }
   }
   info.fingerprint = fingerprint_of(listed);

@@ -95,6 +95,12 @@ struct AttemptInfo {
   uint64_t fingerprint = 0;     // hash of the folder's listing: changes while somebody writes
   uint32_t leftover_files = 0;  // files other than the decision
   uint32_t partial_files = 0;   // of these, shards that were never finished
+  uint32_t rank_manifests = 0;  // storage/rank_manifest.h
+  uint32_t rank_world = 0;      // the world size in their names; 0: there are none, or they say several
+  // Undecided, and only to be merged.
+  bool is_complete_set() const {
+    return state == State::undecided && rank_world != 0 && rank_manifests == rank_world;
+  }
   // Whether sweep_attempt has anything to remove there.
   bool to_sweep() const {
     return state == State::aborted ? leftover_files != 0 : state == State::committed && partial_files != 0;

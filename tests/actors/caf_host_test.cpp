@@ -20,9 +20,9 @@ using ::testing::HasSubstr;
 constexpr std::chrono::seconds kPatience{20};
 
 std::string name_of(const Event& event) {
-  static constexpr const char* kNames[] = {"started",   "received", "client",    "client-lost", "world",
-                                           "failed",    "timer",    "operation", "peer-up",     "gone",
-                                           "peer-lost", "ended",    "stopping",  "drain"};
+  static constexpr const char* kNames[] = {
+      "started", "received", "client",    "client-lost", "world",    "failed", "timer",          "operation",
+      "peer-up", "gone",     "peer-lost", "ended",       "stopping", "drain",  "committed-alone"};
   std::string name = kNames[event.index()];
   if (auto* timer = std::get_if<event::TimerFired>(&event)) name += fmt::format(" {}", timer->timer);
   if (auto* lost = std::get_if<event::ClientLost>(&event)) name += fmt::format(" {}", lost->client);

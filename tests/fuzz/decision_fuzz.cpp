@@ -1,9 +1,10 @@
-// manifest.shoal. Input: a byte, then a body. The byte 0: the body is the whole file, digests and all. Else
-// it is the state in the record's head, and the digests are made here, so that what lies behind them is
-// reached.
+// manifest.shoal. Input: a byte, then a body. The byte 0: the body is the whole file, digests and all; 255:
+// likewise, of a rank manifest. 254: the body of a rank manifest. Else it is the state in a decision's head.
+// With a body alone the digests are made here, so that what lies behind them is reached.
 #include <string>
 
 #include "storage/decision.h"
+#include "storage/rank_manifest.h"
 #include "storage/record.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -12,6 +13,17 @@ using namespace shoal;
 namespace {
 
 const RecordKind kDecisionRecord = {"SHOALDEC", "decision", kDecisionFormatVersion, kMaxDecisionBytes};
+const RecordKind kRankRecord = {"SHOALRNK", "rank manifest", 1, kMaxDecisionBytes};
+
+void decode_rank(ByteView file) {
+  auto manifest = decode_rank_manifest(file, "input");
+  if (!manifest.ok()) return;
+  auto encoded = encode_rank_manifest(*manifest);
+  SHOAL_CHECK(encoded.ok());
+  auto again = decode_rank_manifest(*encoded, "input");
+  SHOAL_CHECK(again.ok());
+  SHOAL_CHECK(*encode_rank_manifest(*again) == *encoded);
+}
 
 void decode(ByteView file) {
   (void)read_decision_state(file.first(std::min(file.size(), kRecordHeadBytes)), file.size(), "input");
@@ -34,6 +46,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ByteView body = view_of_input(data + 1, size - 1);
   if (data[0] == 0) {
     decode(body);
+    return 0;
+  }
+  if (data[0] == 255) {
+    decode_rank(body);
+    return 0;
+  }
+  if (data[0] == 254) {
+    auto file = seal_record(kRankRecord, 0, body);
+    if (file.ok()) decode_rank(*file);
     return 0;
   }
   auto file = seal_record(kDecisionRecord, data[0], body);

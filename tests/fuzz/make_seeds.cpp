@@ -15,7 +15,9 @@
 #include "actors/link_messages.h"
 #include "actors/messages.h"
 #include "local/messages.h"
+#include "storage/rank_manifest.h"
 #include "storage/record.h"
+#include "storage/shard_file.h"
 #include "tests/storage/decision_samples.h"
 #include "transport/handshake.h"
 
@@ -52,6 +54,23 @@ Bytes trimmed(const Bytes& shard, uint64_t* data_bytes) {
   Bytes json(shard.begin() + 8, shard.begin() + 8 + static_cast<ptrdiff_t>(json_bytes));
   while (!json.empty() && json.back() == std::byte{' '}) json.pop_back();
   return json;
+}
+
+void seeds_of_rank_manifest(const fs::path& corpus) {
+  RankManifest manifest;
+  manifest.key = {1, 3, 1};
+  manifest.rank = 1;
+  manifest.world_size = 4;
+  manifest.layout = sample_world()->layouts.front();
+  manifest.options.mode = SaveMode::rank_local;
+  manifest.options.dedupe = Dedupe::none;
+  manifest.files = {{shard_file_name(1, 0), 5000, nonce_of(12), 1, 0u}};
+  manifest.payload_bytes = 904;
+  const Bytes bytes = encode_rank_manifest(manifest).value();
+  const ByteView body =
+      ByteView(bytes).subspan(kRecordHeadBytes, bytes.size() - kRecordHeadBytes - kRecordTailBytes);
+  write_seed(corpus / "decision", "rank-file", joined({std::byte{255}}, bytes));
+  write_seed(corpus / "decision", "rank-body", joined({std::byte{254}}, body));
 }
 
 void seeds_of_root(const fs::path& root, const fs::path& corpus) {
@@ -176,6 +195,7 @@ int main(int argc, char** argv) {
   }
   const fs::path corpus = argv[2];
   seeds_of_root(argv[1], corpus);
+  seeds_of_rank_manifest(corpus);
   int number = 0;
   Bytes between_roles;
   for (const WireBody& body : wire_bodies()) {

@@ -1,0 +1,36 @@
+#include "actors/attempt_choice.h"
+
+namespace shoal {
+
+Result<std::optional<AttemptKey>> newest(const AttemptList& list) {
+  std::optional<AttemptKey> best;
+  for (const AttemptInfo& info : list.attempts) {
+    if (info.state == AttemptInfo::State::committed && (!best || *best < info.key)) best = info.key;
+  }
+  for (const auto& [key, why] : list.damaged) {
+    if (!best || *best < key) {
+      return why.with_context("the newest checkpoint, " + to_string(key) +
+                              ", cannot be read; name a step to load another");
+    }
+  }
+  return best;
+}
+
+std::optional<AttemptKey> newest_set(const AttemptList& list, const std::optional<AttemptKey>& best) {
+  std::optional<AttemptKey> set;
+  for (const AttemptInfo& info : list.attempts) {
+    if (info.state != AttemptInfo::State::undecided || info.rank_manifests == 0) continue;
+    if ((!best || *best < info.key) && (!set || *set < info.key)) set = info.key;
+  }
+  return set;
+}
+
+std::vector<AttemptInfo> decided_from(const AttemptList& list, const std::optional<AttemptKey>& best) {
+  std::vector<AttemptInfo> decided;
+  for (const AttemptInfo& info : list.attempts) {
+    if (!best || *best <= info.key) decided.push_back(info);
+  }
+  return decided;
+}
+
+}  // namespace shoal

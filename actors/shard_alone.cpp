@@ -1,0 +1,120 @@
+// ShardWriter: rank-local saves. Each rank publishes a manifest of what it wrote; whoever sees the set
+// complete merges it into the attempt's manifest. The root is all that the ranks have in common: a tombstone
+// in it tells the others of a failure here. Nothing is sent.
+#include <algorithm>
+
+#include "actors/shard_writer_internal.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint32_t kSlowestPolls = 20;  // in poll_ms: how seldom a set that grows slowly is looked at
+
+}  // namespace
+
+bool ShardWriter::all_published(const Save& save) const {
+  return !save.shares.empty() && std::all_of(save.shares.begin(), save.shares.end(),
+                                             [](const auto& each) { return each.second.published; });
+}
+
+void ShardWriter::publish_alone(const AttemptKey& key, Rank rank, EffectWriter& out) {
+  const Save& save = saves_.at(key);
+  const Share& share = save.shares.at(rank);
+  if (!save.failure.ok() || save.deciding) return;
+  const KnownWorlds::Known* known = alone_[rank].find(share.roster_id);
+  SHOAL_CHECK(known != nullptr);  // it was planned by
+  auto manifest = std::make_shared<RankManifest>();
+  manifest->key = key;
+  manifest->rank = rank;
+  manifest->world_size = known->world->roster.world_size();
+  manifest->layout = known->world->layouts.front();
+  manifest->options = known->options;
+  for (const wire::WrittenFile& file : share.files) {
+    manifest->files.push_back(
+        {shard_file_name(rank, file.index), file.size, file.header_digest, rank, file.index});
+    manifest->payload_bytes += file.payload_bytes;
+  }
+  operations_.start(operation::PublishRankManifest{std::move(manifest)}, out,
+                    [this, key, rank](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      published_alone(now, key, rank, result.status(), then_out);
+                    });
+}
+
+void ShardWriter::published_alone(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,
+                                  EffectWriter& out) {
+  auto found = saves_.find(key);
+  if (found == saves_.end()) return sweep_alone(key, out);  // decided meanwhile
+  if (!outcome.ok()) return fail(now, key, rank, outcome, out);
+  Save& save = found->second;
+  save.shares.at(rank).published = true;
+  save.set_pace = 0;
+  // Also before all here have: a tombstone of somebody else's ends the save for all of them.
+  look_at_set(key, out);
+}
+
+void ShardWriter::look_at_set(const AttemptKey& key, EffectWriter& out) {
+  Save& save = saves_.at(key);
+  if (save.set_looking) return;
+  save.set_looking = true;
+  timers_.cancel(&save.resend, out);
+  operations_.start(operation::CompleteRankLocal{key}, out,
+                    [this, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      looked_at_set(now, key, std::move(decision), then_out);
+                    });
+}
+
+void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key,
+                                Result<std::shared_ptr<const Decision>> decision, EffectWriter& out) {
+  auto found = saves_.find(key);
+  if (found == saves_.end()) return;
+  Save& save = found->second;
+  save.set_looking = false;
+  if (decision.ok()) {
+    const bool committed = (*decision)->committed();
+    if (committed) {
+      out.tell(RoleKind::coordinator, event::CommittedAlone{});
+      operations_.start(operation::RecordDecision{*decision}, out,
+                        [](TimeNs, Result<OperationResult>, EffectWriter&) {});  // an index, if it is here
+    }
+    return settle(key, committed, committed ? "" : (*decision)->tombstone().cause, out);
+  }
+  const Status& why = decision.status();
+  if (why.code() == Code::not_found) {
+    save.set_missing = why.message();
+  } else if (is_permanent(why)) {
+    return fail(now, key, save.shares.begin()->first, why, out);
+  }
+  if (save.deciding) return;
+  const TimeNs poll = facts_.times.poll_ms * kMillisecond;
+  save.set_pace = std::min(std::max(poll, save.set_pace * 2), kSlowestPolls * poll);
+  save.resend = timers_.set(now + save.set_pace, out, [this, key](TimeNs, EffectWriter& then_out) {
+    auto open = saves_.find(key);
+    if (open == saves_.end()) return;
+    open->second.resend = 0;
+    look_at_set(key, then_out);
+  });
+}
+
+void ShardWriter::sweep_alone(const AttemptKey& key, EffectWriter& out) {
+  auto outcome = decided_.find(key);
+  if (outcome == decided_.end() || outcome->second.committed) return;
+  operations_.start(operation::SweepAttempt{key}, out,
+                    [key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      const Code code = result.status().code();
+                      if (result.ok() || code == Code::refused || code == Code::not_found) return;
+                      then_out.warning("sweeping " + to_string(key) + ": " + result.status().to_string());
+                    });
+}
+
+void ShardWriter::leave_set(const AttemptKey& key, EffectWriter& out) {
+  const std::string& missing = saves_.at(key).set_missing;
+  const Status why(Code::unavailable, "its node was stopped before the save was complete" +
+                                          (missing.empty() ? "" : ": " + missing));
+  for (ClientId client : close_save(key, Outcome{false, why.message()}, out)) {
+    tell_outcome(client, key, why, {}, out);
+  }
+}
+
+}  // namespace shoal

@@ -1,0 +1,69 @@
+// Rank manifests: in a rank-local save each rank says in a file of its own what it has written.
+// docs/format.md, "Rank manifests".
+//
+// A save of W ranks is complete once "rank-R-of-W.manifest.shoal" of every rank R lies in the attempt's
+// folder. Whoever then reads them first merges them into the attempt's one manifest, which is created
+// exclusively like any other decision: so a tombstone that came before voids the set, and all that reads
+// checkpoints needs to know one kind. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "storage/decision.h"
+#include "storage/storage.h"
+
+namespace shoal {
+
+struct RankManifest {
+  AttemptKey key;
+  Rank rank = 0;
+  uint32_t world_size = 0;
+  Nonce nonce;
+  RootId root_id;
+  int64_t unix_time_ns = 0;
+  LayoutPtr layout;
+  uint32_t rule_version = kRuleVersion;
+  SaveOptions options;           // mode rank_local
+  std::vector<FileEntry> files;  // of this rank, derived, by index
+  uint64_t payload_bytes = 0;
+};
+
+struct RankManifestName {
+  Rank rank = 0;
+  uint32_t world_size = 0;
+};
+std::string rank_manifest_name(Rank rank, uint32_t world_size);  // "rank-00007-of-00016.manifest.shoal"
+std::optional<RankManifestName> parse_rank_manifest_name(std::string_view name);
+std::string rank_manifest_path(const AttemptKey& key, const RankManifestName& name);  // under the root
+
+// Code::invalid_argument where decode_rank_manifest would refuse it.
+Result<Bytes> encode_rank_manifest(const RankManifest& manifest);
+// Checks magic, version, lengths, digest and every value. `path` is for errors.
+Result<RankManifest> decode_rank_manifest(ByteView bytes, const std::string& path);
+// Code::corrupt where the file says another attempt, rank or world than its name.
+Result<RankManifest> read_rank_manifest(Storage& storage, const AttemptKey& key,
+                                        const RankManifestName& name);
+
+// Publishes it durably, then reads back what stands, and compares the shards with it: sizes and headers. One
+// that stands already and says the same of the same files is as good. Code::already_exists where it does not.
+Status publish_rank_manifest(Storage& storage, const RankManifest& manifest);
+
+// What the set of an attempt makes together. Code::not_found names the ranks whose manifests are missing;
+// Code::corrupt one that is damaged, of another attempt, doubled (two world sizes in one folder), that does
+// not agree with the others, or the value that no rank's pieces cover.
+Result<Manifest> merge_rank_manifests(Storage& storage, const AttemptKey& key);
+
+// The decision that stands; where none does and the set is complete: its manifest, published by this call or
+// by somebody at the same time. Errors as of merge_rank_manifests while it is not.
+struct DecisionStamp {
+  Nonce nonce;
+  RootId root_id;
+  int64_t unix_time_ns = 0;
+};
+Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp);
+
+}  // namespace shoal

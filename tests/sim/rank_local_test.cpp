@@ -1,0 +1,344 @@
+// Rank-local saves on virtual time: nothing is sent, and a set of manifests is a checkpoint once it is
+// complete, never before, never after a tombstone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "storage/rank_manifest.h"
+#include "storage/run_root.h"
+#include "tests/sim/job_layouts.h"
+#include "tests/sim/virtual_trainer.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr TimeNs kPatience = 1000 * kMillisecond;
+constexpr TimeNs kUntilDecided = 400'000 * kMillisecond;  // beyond every deadline
+
+NodeFacts facts_of(uint32_t generation) {
+  NodeFacts facts;
+  facts.generation = generation;
+  facts.epoch = generation;
+  return facts;
+}
+
+SaveOptions alone() {
+  SaveOptions options;
+  options.mode = SaveMode::rank_local;
+  options.dedupe = Dedupe::none;
+  return options;
+}
+
+// A node whose transport aborts on send.
+class MuteEngine final : public NodeEngine, VirtualWorld {
+ public:
+  MuteEngine(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles, const VirtualDelays& delays,
+             bool coordinates)
+      : world_(world), engine_(make_direct_engine(*this, std::move(roles), delays, coordinates)) {}
+
+  void deliver(RoleKind role, Event event) override { engine_->deliver(role, std::move(event)); }
+
+ private:
+  TimeNs now() const override { return world_.now(); }
+  void schedule(TimeNs at, std::function<void()> action) override { world_.schedule(at, std::move(action)); }
+  void send(NodeId, const WireMessage& message) override {
+    ADD_FAILURE() << "sent: " << describe(*message.body);
+    std::abort();
+  }
+  void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override {
+    world_.to_client(client, message);
+  }
+  void forget_client(ClientId client) override { world_.forget_client(client); }
+  Result<OperationResult> run(const Operation& operation) override { return world_.run(operation); }
+  void redirect(const effect::Redirect& to) override { world_.redirect(to); }
+  void retired(const EpochRecord& by) override { world_.retired(by); }
+  void drained(RoleKind role) override { world_.drained(role); }
+
+  VirtualWorld& world_;
+  std::unique_ptr<NodeEngine> engine_;
+};
+
+std::unique_ptr<NodeEngine> make_mute_engine(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
+                                             const VirtualDelays& delays, bool coordinates) {
+  return std::make_unique<MuteEngine>(world, std::move(roles), delays, coordinates);
+}
+
+// Sixteen ranks on four hosts, two pipeline stages of FSDP x TP.
+class RankLocal : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kRanks = 16;
+
+  RankLocal() : job_(VirtualJob::start(host_, facts_of(1), 4, kRanks, pipeline_job(kRanks, 2, 2))) {
+    for (auto& trainer : job_.trainers) trainer->declare(alone());
+  }
+
+  void save_all(uint64_t step) {
+    for (auto& trainer : job_.trainers) trainer->save(step);
+  }
+  void expect_committed(uint64_t step) {
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      const auto& decided = job_.trainers[rank]->decided();
+      auto found = decided.find({step, 1});
+      ASSERT_NE(found, decided.end()) << "rank " << rank << " was told nothing about step " << step;
+      EXPECT_TRUE(found->second.outcome.ok()) << found->second.outcome.to_string();
+      EXPECT_EQ(found->second.checkpoint.world_size, kRanks);
+    }
+  }
+  void expect_aborted(uint64_t step, const std::vector<Rank>& ranks, const std::string& cause) {
+    for (Rank rank : ranks) {
+      const auto& decided = job_.trainers[rank]->decided();
+      auto found = decided.find({step, 1});
+      ASSERT_NE(found, decided.end()) << "rank " << rank << " was told nothing about step " << step;
+      EXPECT_EQ(found->second.outcome.code(), Code::aborted);
+      EXPECT_THAT(found->second.outcome.message(), HasSubstr(cause));
+    }
+  }
+  void kill_all() {
+    for (size_t node = 0; node < 4; ++node) host_.kill_node(node);
+  }
+  // Five ranks of another job load it over a flat mesh.
+  void expect_loads(std::optional<uint64_t> wanted, uint64_t step) {
+    VirtualJob next = VirtualJob::start(host_, facts_of(2), 2, 5, flat_job(5, kRanks - 1));
+    for (auto& trainer : next.trainers) trainer->load(wanted);
+    host_.run_for(20'000 * kMillisecond);
+    next.run(kPatience);
+    for (auto& trainer : next.trainers) {
+      ASSERT_TRUE(trainer->found().has_value());
+      ASSERT_TRUE(trainer->found()->outcome.ok()) << trainer->found()->outcome.to_string();
+      EXPECT_EQ(trainer->found()->checkpoint.key, (AttemptKey{1, step, 1}));
+      EXPECT_EQ(trainer->check_loaded(step), "");
+    }
+  }
+  Status refusal_of_load(std::optional<uint64_t> step) {
+    VirtualJob next = VirtualJob::start(host_, facts_of(2), 1, 1, flat_job(1, kRanks - 1));
+    next.trainers[0]->load(step);
+    host_.run_for(20'000 * kMillisecond);
+    next.run(kPatience);
+    EXPECT_TRUE(next.trainers[0]->found().has_value());
+    return next.trainers[0]->found()->outcome;
+  }
+  // As if every node had died before it saw the set complete.
+  void save_unmerged(uint64_t step) {
+    kill_all();
+    VirtualHost other;
+    VirtualJob job = VirtualJob::start(other, facts_of(1), 4, kRanks, pipeline_job(kRanks, 2, 2));
+    for (auto& trainer : job.trainers) trainer->declare(alone());
+    for (auto& trainer : job.trainers) trainer->save(step);
+    job.run(kPatience);
+    const std::string folder = attempt_folder({1, step, 1});
+    const std::vector<ObjectInfo> listed = other.storage().list(folder).value();
+    ASSERT_GE(listed.size(), kRanks * 2);
+    for (const ObjectInfo& object : listed) {
+      if (object.name == kDecisionName) continue;
+      const std::string path = folder + "/" + object.name;
+      ASSERT_TRUE(*host_.storage().create_exclusive(path, other.storage().read(path, 1 << 20).value()));
+    }
+  }
+
+  VirtualHost host_{{}, make_mute_engine};
+  VirtualJob job_;
+};
+
+TEST_F(RankLocal, CommitsWithoutAMessageBetweenNodes) {
+  job_.run(kPatience);
+  save_all(1);
+  save_all(2);
+  job_.run(kPatience);
+  expect_committed(1);
+  expect_committed(2);
+  EXPECT_EQ(host_.wire_messages(), 0u);
+}
+
+TEST_F(RankLocal, CommitsWhatIsStagedBeforeTheNodeHasAnswered) {
+  save_all(1);
+  job_.run(kPatience);
+  expect_committed(1);
+  EXPECT_EQ(host_.wire_messages(), 0u);
+}
+
+TEST_F(RankLocal, IsLoadedByOtherRanksOfAnotherMesh) {
+  job_.run(kPatience);
+  save_all(1);
+  job_.run(kPatience);
+  kill_all();
+  expect_loads(std::nullopt, 1);
+}
+
+TEST_F(RankLocal, HoldsTheSameValuesAsACollectiveFreeSave) {
+  job_.run(kPatience);
+  save_all(1);
+  job_.run(kPatience);
+  VirtualHost other;
+  VirtualJob together = VirtualJob::start(other, facts_of(1), 4, kRanks, pipeline_job(kRanks, 2, 2));
+  for (auto& trainer : together.trainers) trainer->declare();
+  for (auto& trainer : together.trainers) trainer->save(1);
+  together.run(kPatience);
+  const Metadata ours = job_.trainers[0]->decided().at({1, 1}).checkpoint;
+  const Metadata theirs = together.trainers[0]->decided().at({1, 1}).checkpoint;
+  ASSERT_EQ(ours.state_dict_metadata.size(), theirs.state_dict_metadata.size());
+  for (size_t i = 0; i < ours.state_dict_metadata.size(); ++i) {
+    EXPECT_EQ(ours.state_dict_metadata[i].fqn, theirs.state_dict_metadata[i].fqn);
+    EXPECT_EQ(ours.state_dict_metadata[i].shape, theirs.state_dict_metadata[i].shape);
+    EXPECT_EQ(ours.state_dict_metadata[i].dtype, theirs.state_dict_metadata[i].dtype);
+  }
+}
+
+TEST_F(RankLocal, NeedsNoCoordinator) {
+  host_.kill_node(0);
+  for (Rank rank = 0; rank < 4; ++rank) {
+    NodeFacts facts = facts_of(1);
+    facts.host = "host0";
+    facts.expected_ranks = {0, 1, 2, 3};
+    if (rank == 0) host_.add_node(facts, false);
+    job_.trainers[rank]->come_back(4, kRanks);
+  }
+  job_.run(kPatience);
+  save_all(1);
+  job_.run(kPatience);
+  expect_committed(1);
+}
+
+TEST_F(RankLocal, IsAbortedForAllWhereATrainerEndsBeforeItHasStaged) {
+  job_.run(kPatience);
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    if (rank != 9) job_.trainers[rank]->save(1);
+  }
+  job_.trainers[9]->end();
+  host_.run_for(10'000 * kMillisecond);
+  job_.run(kPatience);
+  expect_aborted(1, {0, 8, 15}, "rank 9: unavailable: its trainer ended");
+  auto info = inspect_attempt(host_.storage(), {1, 1, 1});
+  ASSERT_TRUE(info.ok());
+  EXPECT_EQ(info->leftover_files, 0u);  // swept
+}
+
+TEST_F(RankLocal, IsAbortedAtTheDeadlineNamingTheManifestsThatAreMissing) {
+  job_.run(kPatience);
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    if (rank != 3 && rank != 9) job_.trainers[rank]->save(1);
+  }
+  for (TimeNs passed = 0; passed < kUntilDecided; passed += 10'000 * kMillisecond) {
+    host_.run_for(10'000 * kMillisecond);
+    job_.run(1);
+  }
+  expect_aborted(1, {0, 15}, "the manifests of ranks 3, 9 of 16 are missing");
+}
+
+TEST_F(RankLocal, CommitsWhereANodeWasKilledAndCameBack) {
+  job_.run(kPatience);
+  for (Rank rank = 0; rank < 8; ++rank) job_.trainers[rank]->save(1);
+  bool has_published = false;
+  host_.on_operation([&](size_t node, const Operation& operation) {
+    if (node != 2 || has_published || !std::holds_alternative<operation::PublishRankManifest>(operation))
+      return;
+    has_published = true;
+    host_.kill_node(2);
+  });
+  for (Rank rank = 8; rank < kRanks; ++rank) job_.trainers[rank]->save(1);
+  job_.run(kPatience);
+  ASSERT_TRUE(has_published);
+  NodeFacts facts = facts_of(1);
+  facts.host = "host2";
+  facts.expected_ranks = {8, 9, 10, 11};
+  const size_t node = host_.add_node(facts, false);
+  for (Rank rank = 8; rank < 12; ++rank) job_.trainers[rank]->come_back(node, kRanks);
+  host_.run_for(10'000 * kMillisecond);
+  job_.run(kPatience);
+  expect_committed(1);
+}
+
+TEST_F(RankLocal, IsLeftToItsRanksByACoordinatorThatComesBack) {
+  job_.run(kPatience);
+  for (Rank rank = 0; rank < kRanks - 1; ++rank) job_.trainers[rank]->save(1);
+  job_.run(kPatience);
+  host_.kill_node(0);
+  NodeFacts facts = facts_of(1);
+  facts.host = "host0";
+  facts.expected_ranks = {0, 1, 2, 3};
+  const size_t node = host_.add_node(facts, true);
+  for (Rank rank = 0; rank < 4; ++rank) job_.trainers[rank]->come_back(node, kRanks);
+  host_.run_for(200'000 * kMillisecond);  // beyond a coordinator's deadline
+  job_.trainers[kRanks - 1]->save(1);
+  host_.run_for(10'000 * kMillisecond);
+  job_.run(kPatience);
+  expect_committed(1);
+}
+
+TEST_F(RankLocal, ACompleteSetThatNobodyMergedIsTheLatest) {
+  save_unmerged(1);
+  ASSERT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  expect_loads(std::nullopt, 1);
+}
+
+TEST_F(RankLocal, ACompleteSetThatNobodyMergedIsLoadedByItsStep) {
+  save_unmerged(1);
+  expect_loads(1, 1);
+}
+
+TEST_F(RankLocal, AStepWhoseManifestIsMissingIsRefusedByRank) {
+  save_unmerged(1);
+  ASSERT_TRUE(host_.storage().remove(rank_manifest_path({1, 1, 1}, {7, kRanks})).ok());
+  // At once: before the next coordinator has found it abandoned.
+  VirtualJob next = VirtualJob::start(host_, facts_of(1), 1, 1, flat_job(1, kRanks - 1));
+  next.trainers[0]->load(1);
+  host_.run_for(100 * kMillisecond);
+  next.run(1);
+  ASSERT_TRUE(next.trainers[0]->found().has_value());
+  EXPECT_EQ(next.trainers[0]->found()->outcome.code(), Code::not_found);
+  EXPECT_THAT(next.trainers[0]->found()->outcome.message(),
+              HasSubstr("the manifest of rank 7 of 16 is missing"));
+}
+
+TEST_F(RankLocal, AnIncompleteSetIsNeverTheLatestAndIsVoided) {
+  save_unmerged(1);
+  ASSERT_TRUE(host_.storage().remove(rank_manifest_path({1, 1, 1}, {7, kRanks})).ok());
+  EXPECT_EQ(refusal_of_load(std::nullopt).code(), Code::not_found);
+  auto decision = read_decision(host_.storage(), {1, 1, 1});
+  ASSERT_TRUE(decision.ok()) << decision.status().to_string();
+  ASSERT_FALSE(decision->committed());
+  EXPECT_THAT(decision->tombstone().cause, HasSubstr("the manifest of rank 7 of 16 is missing"));
+}
+
+TEST_F(RankLocal, ATombstoneThatCameFirstVoidsTheSet) {
+  job_.run(kPatience);
+  for (Rank rank = 0; rank < kRanks - 1; ++rank) job_.trainers[rank]->save(1);
+  job_.run(kPatience);
+  Decision tombstone{
+      {1, 1, 1}, Nonce{}, host_.root_id(), 0, Tombstone{Tombstone::Reason::aborted, "by hand"}};
+  ASSERT_TRUE(publish_decision(host_.storage(), tombstone).ok());
+  job_.trainers[kRanks - 1]->save(1);
+  host_.run_for(10'000 * kMillisecond);
+  job_.run(kPatience);
+  expect_aborted(1, {0, 15}, "by hand");
+  kill_all();
+  EXPECT_EQ(refusal_of_load(1).code(), Code::not_found);
+}
+
+TEST_F(RankLocal, ADrainEndsOnceWhatIsStagedIsPublished) {
+  job_.run(kPatience);
+  for (Rank rank = 0; rank < kRanks - 1; ++rank) job_.trainers[rank]->save(1);
+  host_.run_for(1000 * kMillisecond);
+  host_.drain(0);
+  host_.run_for(10'000 * kMillisecond);
+  job_.run(1);
+  EXPECT_TRUE(host_.drained(0));
+  const Status& told = job_.trainers[0]->decided().at({1, 1}).outcome;
+  EXPECT_EQ(told.code(), Code::unavailable);
+  EXPECT_THAT(told.message(), HasSubstr("the manifest of rank 15 of 16 is missing"));
+  job_.trainers[kRanks - 1]->save(1);
+  host_.run_for(10'000 * kMillisecond);
+  EXPECT_TRUE(read_decision(host_.storage(), {1, 1, 1}).value().committed());
+}
+
+TEST_F(RankLocal, ALayoutThatNamesARankBeyondTheWorldIsRefusedByItsOwnRank) {
+  LayoutBuilder builder;
+  builder.add_tensor("w", DType::f32, {8}, Mesh::single(40), {Placement::shard(0)});
+  job_.trainers[2]->change(*std::move(builder).build());
+  job_.run(kPatience);
+  ASSERT_TRUE(job_.trainers[2]->failed().has_value());
+  EXPECT_THAT(job_.trainers[2]->failed()->why.message(), HasSubstr("'w' names a rank beyond a world of 16"));
+}
+
+}  // namespace
+}  // namespace shoal
