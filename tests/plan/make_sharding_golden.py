@@ -12,6 +12,8 @@ import sys
 import torch
 from torch.distributed.tensor.placement_types import Replicate, Shard, _StridedShard
 
+from golden_text import ranges
+
 MAX_COORDINATES = 6  # of one case
 
 
@@ -34,16 +36,6 @@ def local_elements(shape, mesh_shape, placements, coordinate):
             shards, _ = placement(text)._split_tensor(local, size, with_padding=False, contiguous=True)
             local = shards[index]
     return tuple(local.shape), local.reshape(-1).tolist()
-
-
-def ranges(numbers):
-    out = []
-    for number in numbers:
-        if out and out[-1][1] + 1 == number:
-            out[-1][1] = number
-        else:
-            out.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in out)
 
 
 def cases():

@@ -18,17 +18,9 @@ import sys
 
 import numpy
 
+from golden_text import ranges
+
 MAX_RANKS = 3  # of one case
-
-
-def ranges(numbers):
-    out = []
-    for number in numbers:
-        if out and out[-1][1] + 1 == number:
-            out[-1][1] = number
-        else:
-            out.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in out)
 
 
 def devices_of(assignment, owners):

@@ -5,22 +5,10 @@
 #include <sstream>
 
 #include "plan/mesh.h"
+#include "tests/plan/test_worlds.h"
 
 namespace shoal {
 namespace {
-
-std::vector<std::string> split_text(const std::string& text, char by) {
-  std::vector<std::string> parts{""};
-  for (char c : text) {
-    if (c == by) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  if (parts.size() == 1 && parts[0].empty()) parts.clear();
-  return parts;
-}
 
 Dims numbers(const std::string& text) {
   Dims out;

@@ -280,4 +280,17 @@ std::vector<uint64_t> element_numbers(const Box& box, const Dims& shape) {
   return numbers;
 }
 
+std::vector<std::string> split_text(const std::string& text, char by) {
+  std::vector<std::string> parts{""};
+  for (char c : text) {
+    if (c == by) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  if (parts.size() == 1 && parts[0].empty()) parts.clear();
+  return parts;
+}
+
 }  // namespace shoal

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "plan/roster.h"
@@ -28,5 +29,8 @@ TileSharding random_tiles(std::mt19937_64& random, const DeviceMap& devices, siz
 
 // Row-major numbers, in the tensor, of the elements of a box.
 std::vector<uint64_t> element_numbers(const Box& box, const Dims& shape);
+
+// The parts of a line of a golden text; none of an empty one.
+std::vector<std::string> split_text(const std::string& text, char by);
 
 }  // namespace shoal

@@ -19,19 +19,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::vector<std::string> split_text(const std::string& text, char by) {
-  std::vector<std::string> parts{""};
-  for (char c : text) {
-    if (c == by) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  if (parts.size() == 1 && parts[0].empty()) parts.clear();
-  return parts;
-}
-
 Dims numbers(const std::string& text) {
   std::istringstream in(text);
   return {std::istream_iterator<uint64_t>(in), {}};
