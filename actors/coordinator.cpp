@@ -178,14 +178,13 @@ void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter
   for (const wire::RankLayout& rank : join.ranks) theirs.push_back(rank.rank);
   heard_of(from, theirs);
   if (!refused_.ok()) return out.send(from, RoleKind::planner, wire::JoinRefused{refused_.message()});
-  if (const uint32_t ranks = plans_ ? plans_->world_ptr()->roster.world_size() : join.world_size;
-      join.world_size != ranks) {
-    return out.send(
-        from, RoleKind::planner,
-        wire::JoinRefused{"host " + join.host + " says a world of " + std::to_string(join.world_size) +
-                          " ranks, the roster of this run has " + std::to_string(ranks)});
-  }
   if (plans_) {
+    if (const uint32_t ranks = plans_->world().roster.world_size(); join.world_size != ranks) {
+      return out.send(
+          from, RoleKind::planner,
+          wire::JoinRefused{"host " + join.host + " says a world of " + std::to_string(join.world_size) +
+                            " ranks, the roster of this run has " + std::to_string(ranks)});
+    }
     // The roster stands; a planner that holds something else says so to its clients by name, or stages whole.
     return out.send(from, RoleKind::planner,
                     wire::RosterIs{plans_->world_ptr(), plans_->options(), kRuleVersion});

@@ -307,4 +307,5 @@ void ShardWriter::on_coordinator_gone(const Status& why, EffectWriter& out) {
   for (const auto& [key, save] : saves_) keys.push_back(key);
   for (const AttemptKey& key : keys) give_up(key, why.message(), out);
 }
+
 }  // namespace shoal
