@@ -8,6 +8,8 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 # Warnings stop the build where CI is set.
 WERROR ?= $(if $(CI),ON,OFF)
+# Of make asan and make tsan: unit, or all for the tests that start nodes and trainers too.
+SCOPE ?= unit
 # Further arguments to CMake's configuration, e.g. CMAKE_ARGS=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache.
 CMAKE_ARGS ?=
 
@@ -22,12 +24,13 @@ help:
 	@echo 'make deps          install the Debian packages that are missing'
 	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers'
 	@echo 'make tsan          unit tests under the thread sanitizer'
+	@echo '                   with SCOPE=all the tests that start nodes and trainers too'
 	@echo 'make fuzz          each fuzz target for ten seconds (docs/fuzzing.md)'
 	@echo 'make format        format the C++ files; format-check only says which differ'
 	@echo 'make lint          check the house rules: who includes whom, sizes of files and lines'
 	@echo 'make clean         remove build/'
 	@echo
-	@echo 'Variables: JOBS=$(JOBS) WERROR=$(WERROR) CMAKE_ARGS=$(CMAKE_ARGS)'
+	@echo 'Variables: JOBS=$(JOBS) WERROR=$(WERROR) SCOPE=$(SCOPE) CMAKE_ARGS=$(CMAKE_ARGS)'
 
 deps:
 	@tools/timed --begin
@@ -57,11 +60,12 @@ bench:
 	@$(COMPILE) release --target benchmarks cli/all >&2
 	@bench/run build/release
 
+asan tsan: sanitized = $@$(if $(filter all,$(SCOPE)),-all)
 asan tsan: deps
 	@tools/timed 'configure $@' $(CONFIGURE) $@
-	@tools/timed 'build $@' $(COMPILE) $@
+	@tools/timed 'build $@' $(COMPILE) $(sanitized)
 	@tools/timed --summary
-	@ctest --preset $@ -j $(JOBS)
+	@tools/sanitized_tests $(sanitized) -j $(JOBS)
 
 fuzz: deps
 	@JOBS=$(JOBS) WERROR=$(WERROR) CMAKE_ARGS='$(CMAKE_ARGS)' tools/timed fuzz tools/fuzz 10

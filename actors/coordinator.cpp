@@ -161,6 +161,10 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
     for (const AttemptKey& key : open_keys()) consider_complete(key, out);
   } else if (const auto* staged = std::get_if<wire::LayoutsStaged>(&body)) {
     on_layouts_staged(now, from, *staged, out);
+  } else if (const auto* local = std::get_if<wire::LocalPlans>(&body)) {
+    on_local_plans(now, from, *local, out);
+  } else if (const auto* plans = std::get_if<wire::PlanExchange>(&body)) {
+    on_plan_exchange(now, from, *plans, out);
   } else if (const auto* written = std::get_if<wire::ShardsWritten>(&body)) {
     on_written(now, from, *written, out);
   } else if (const auto* failed = std::get_if<wire::SaveFailed>(&body)) {
@@ -235,10 +239,11 @@ void Coordinator::publish_roster(RosterRecord record, EffectWriter& out) {
 
 void Coordinator::roster_stands(const RosterRecord& record, EffectWriter& out) {
   // One that an earlier coordinator, with another bound, made.
-  if (Status fits = check_roster_fits(*record.world, facts_.message_bytes_max); !fits.ok()) {
+  const bool travels = record.options.mode != SaveMode::collective;
+  if (Status fits = check_roster_fits(*record.world, facts_.message_bytes_max); travels && !fits.ok()) {
     return refuse_all(fits, out);
   }
-  prefer(std::make_shared<ExpectedPlans>(record.world, record.options), out);
+  prefer(std::make_shared<ExpectedPlans>(facts_, record.world, record.options), out);
   for (const AttemptKey& key : open_keys()) take_early(key, out);
 }
 

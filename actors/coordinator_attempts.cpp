@@ -1,7 +1,9 @@
 // Coordinator: attempts, from the first word of one until its decision is told.
+#include <algorithm>
 #include <utility>
 
 #include "actors/coordinator_internal.h"
+#include "base/rank_names.h"
 
 namespace shoal {
 
@@ -84,10 +86,12 @@ void Coordinator::forget_early(Attempt& attempt) {
 
 void Coordinator::take_early(const AttemptKey& key, EffectWriter& out) {
   auto found = attempts_.find(key);
-  if (found == attempts_.end() || found->second.phase != Phase::gathering || !plans_) return;
-  const auto early = found->second.early;
-  forget_early(found->second);
-  for (const auto& [from, report] : early) take(from.first, report, out);
+  if (found == attempts_.end() || found->second.phase != Phase::gathering) return;
+  if (plans_) {
+    const auto early = found->second.early;
+    forget_early(found->second);
+    for (const auto& [from, report] : early) take(from.first, report, out);
+  }
   consider_complete(key, out);
 }
 
@@ -133,6 +137,10 @@ void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const Expected
           {shard_file_name(rank, file.index), file.size, file.header_digest, rank, file.index});
       manifest.payload_bytes += file.payload_bytes;
     }
+  }
+  if (manifest.files.empty()) {
+    attempt.phase = Phase::gathering;
+    return abort(key, "no rank holds anything that is to be saved", out);
   }
   operations_.start(operation::CheckFiles{key, manifest.files}, out,
                     [this, key, manifest](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
@@ -206,22 +214,30 @@ void Coordinator::deadline_passed(const AttemptKey& key, EffectWriter& out) {
 }
 
 std::string Coordinator::what_is_missing(const Attempt& attempt) const {
-  if (!plans_) {
+  if (world_size() == 0) {
     return "no roster: " + gathering_.what_is_missing();
   }
-  std::string names;
-  size_t missing = 0;
-  for (Rank rank = 0; rank < plans_->world().roster.world_size(); ++rank) {
-    if (has_spoken(attempt, rank)) continue;
-    if (++missing <= kRanksNamed) names += (missing == 1 ? "" : ", ") + std::to_string(rank);
+  if (attempt.exchange && attempt.exchange->made.size() < world_size()) return what_planners_lack(attempt);
+  std::vector<Rank> missing;
+  for (Rank rank = 0; rank < world_size(); ++rank) {
+    if (!has_spoken(attempt, rank)) missing.push_back(rank);
   }
-  if (missing == 0 && !attempt.waiting.empty()) {
+  const bool asked = std::any_of(attempt.waiting.begin(), attempt.waiting.end(),
+                                 [](const auto& each) { return !each.second.has_staged; });
+  if (missing.empty() && asked) {
+    return "rank " + std::to_string(attempt.waiting.begin()->first) +
+           (attempt.named ? " was told what to write and did not report"
+                          : " could not be told what to write");
+  }
+  if (missing.empty() && !attempt.waiting.empty()) {
     return "rank " + std::to_string(attempt.waiting.begin()->first) +
            " staged another layout than before and " +
            (attempt.named ? "did not write its share of it" : "no roster with it could be made");
   }
-  if (missing > kRanksNamed) names += " and " + std::to_string(missing - kRanksNamed) + " more";
-  return (missing == 1 ? "rank " : "ranks ") + names + " did not report";
+  const bool said_nothing = asked && !attempt.named;
+  return name_ranks(missing) + (!said_nothing         ? " did not report"
+                                : missing.size() == 1 ? " did not say what it holds"
+                                                      : " did not say what they hold");
 }
 
 void Coordinator::close_attempt(const AttemptKey& key, EffectWriter& out) {

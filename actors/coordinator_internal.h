@@ -2,8 +2,9 @@
 //
 // Its memory is a cache: whatever it forgets when it dies, the root decides. The first file under an
 // attempt's decision name stands, whoever wrote it. Events, joining and what earlier incarnations left:
-// coordinator.cpp; attempts: coordinator_attempts.cpp; later rosters: coordinator_rosters.cpp; ranks that are
-// gone, and the drain: coordinator_leaving.cpp.
+// coordinator.cpp; attempts: coordinator_attempts.cpp; later rosters: coordinator_rosters.cpp; collective
+// saves: coordinator_collective.cpp, and what their planners pass on before: coordinator_exchange.cpp; ranks
+// that are gone, and the drain: coordinator_leaving.cpp.
 #pragma once
 
 #include <deque>
@@ -54,11 +55,28 @@ class Coordinator final : public Role {
   struct Waiting {
     NodeId node = 0;
     LayoutId layout_id;
+    bool has_staged = true;  // all that it holds; collective: nothing yet, it waits to be told what
+    PlanId known;            // collective: share_id_of the plan that it has; zero: none
+  };
+  struct Collective {  // what hosts said of a job whose saves are
+    uint32_t world_size = 0;
+    SaveOptions options;
+    std::string first_host;
+    std::map<Rank, std::string> host_of;
+  };
+  struct Exchange {  // of the plans of planners with a global plan of their own
+    Rank coordinator_rank = 0;
+    std::map<Rank, PlannerPlan> offers;
+    std::map<Rank, NodeId> nodes;      // of who offered
+    std::map<Rank, PlannerPlan> made;  // by the planner of coordinator_rank
+    size_t bytes = 0;                  // of offers and of what is made
   };
   struct Attempt {
     Phase phase = Phase::asking;
+    std::optional<Exchange> exchange;
+    std::optional<std::pair<bool, std::string>> follows_planner;  // and the host that said so first
     std::map<Rank, Reported> reported;
-    std::map<Rank, Waiting> waiting;       // have staged with another layout than the newest roster's
+    std::map<Rank, Waiting> waiting;       // for the attempt's roster, whatever they have staged
     std::shared_ptr<ExpectedPlans> named;  // the roster that its layouts make, once it stands in the root
     bool naming = false;                   // that one is being published
     bool looked_for_gone = false;          // when the first word of it came
@@ -117,12 +135,41 @@ class Coordinator final : public Role {
   void consider_complete(const AttemptKey& key, EffectWriter& out);
   // Asks for layouts that are not there; false if there are any.
   bool has_layouts(const Attempt& attempt, EffectWriter& out);
+  // What this node was asked for may have been lost.
+  void ask_again(NodeId node);
   // The layout with which each rank saved, on the hosts that ranks have in this generation.
   Result<std::shared_ptr<const World>> world_of(const Attempt& attempt) const;
   void make_roster(const AttemptKey& key, Attempt& attempt, EffectWriter& out);
   // The attempt's roster stands: who has reported must have written that share, who waits hears of it.
   void roster_named(const AttemptKey& key, std::shared_ptr<ExpectedPlans> plans, EffectWriter& out);
   static Status check_share(const ExpectedPlans& named, const Reported& reported, Rank rank);
+  uint32_t world_size() const;         // 0: not known yet
+  const SaveOptions& options() const;  // precondition: it is
+  // Numbers of the hosts of ranks: those of the newest roster, else as hosts said.
+  std::vector<uint32_t> hosts() const;
+
+  // --- collective (coordinator_collective.cpp) ---
+  void on_local_plans(TimeNs now, NodeId from, const wire::LocalPlans& said, EffectWriter& out);
+  struct Speaker {
+    NodeId node = 0;
+    std::string host;
+    uint32_t world_size = 0;
+    SaveOptions options;
+    bool follows_planner = false;
+  };
+  // The attempt of which this host speaks, before anything is staged; null: it has been answered.
+  Attempt* hear(TimeNs now, const Speaker& said, const AttemptKey& key, EffectWriter& out);
+  // Why this host cannot be of this job.
+  Status check_host(const Speaker& said) const;
+  // What those ranks of the node write that wait to be told.
+  void send_global_plan(const AttemptKey& key, NodeId to, EffectWriter& out);
+  // coordinator_exchange.cpp
+  void on_plan_exchange(TimeNs now, NodeId from, const wire::PlanExchange& said, EffectWriter& out);
+  void take_offers(NodeId from, const wire::PlanExchange& said, Attempt& attempt, EffectWriter& out);
+  void take_made(NodeId from, const wire::PlanExchange& said, Attempt& attempt, EffectWriter& out);
+  void send_plans(const AttemptKey& key, const Exchange& exchange, ExchangeStage stage, NodeId to,
+                  EffectWriter& out);
+  std::string what_planners_lack(const Attempt& attempt) const;
 
   // --- attempts ---
   // Answers from memory; false if this attempt is not decided as far as is known here.
@@ -176,6 +223,7 @@ class Coordinator final : public Role {
   std::set<NodeId> nodes_;  // that have spoken in this epoch and are not lost
   RosterGathering gathering_;
   bool roster_asked_ = false;
+  std::optional<Collective> collective_;
   std::map<NodeId, wire::JoinRanks> early_joins_;  // came before the root had been asked for its roster
   bool publishing_roster_ = false;
   PublishRetries roster_retries_;
@@ -184,6 +232,7 @@ class Coordinator final : public Role {
   std::deque<std::shared_ptr<ExpectedPlans>> rosters_;  // the newest kMaxRosters, that one last
   std::set<RosterId> reading_rosters_;
   std::map<LayoutId, LayoutPtr> staged_layouts_;  // of ranks that wait; null: asked for
+  std::map<LayoutId, NodeId> layouts_asked_;      // of whom
   std::map<AttemptKey, Attempt> attempts_;        // in flight
   size_t early_bytes_ = 0;                        // of all attempts' early reports
   RecentMap<AttemptKey, Outcome> decided_{kMaxDecisionsRemembered};

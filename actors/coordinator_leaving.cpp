@@ -65,7 +65,7 @@ std::optional<std::string> Coordinator::never_comes(TimeNs now, const AttemptKey
   if (attempt.phase == Phase::publishing || gone.staged->contains(key) || has_spoken(attempt, rank)) {
     return std::nullopt;
   }
-  if (plans_ && rank >= plans_->world().roster.world_size()) return std::nullopt;
+  if (world_size() != 0 && rank >= world_size()) return std::nullopt;
   const bool may_return =
       gone.end.empty() && !stopping_ && now < gone.since + facts_.times.drain_patience_ms * kMillisecond;
   if (may_return) return std::nullopt;
@@ -109,7 +109,7 @@ void Coordinator::await_return(TimeNs now, EffectWriter& out) {
 
 bool Coordinator::is_hopeless(const Attempt& attempt) const {
   if (attempt.phase == Phase::publishing) return false;
-  if (!plans_) return true;
+  if (world_size() == 0) return true;
   // What this host staged is decided by the time of Drain.
   const bool alone = nodes_.empty() || (nodes_.size() == 1 && nodes_.contains(kThisNode));
   if (draining_ && alone) return true;
@@ -117,7 +117,9 @@ bool Coordinator::is_hopeless(const Attempt& attempt) const {
   const bool all_known =
       std::all_of(nodes_.begin(), nodes_.end(), [&](NodeId node) { return ranks_of_.contains(node); });
   return all_known && std::any_of(lost_ranks_.begin(), lost_ranks_.end(), [&](Rank rank) {
-           return rank < plans_->world().roster.world_size() && !has_spoken(attempt, rank);
+           auto waiting = attempt.waiting.find(rank);
+           const bool has_staged = waiting == attempt.waiting.end() || waiting->second.has_staged;
+           return rank < world_size() && !(has_spoken(attempt, rank) && has_staged);
          });
 }
 

@@ -4,13 +4,31 @@
 
 namespace shoal {
 
+Result<SavePlanPtr> plan_by(const NodeFacts& facts, const World& world, Rank rank,
+                            const SaveOptions& options) {
+  if (facts.plans) return facts.plans->plan(world, rank, options);
+  SHOAL_ASSIGN_OR_RETURN(SavePlan plan, plan_save(world, rank, options));
+  return std::make_shared<const SavePlan>(std::move(plan));
+}
+
 Result<const ExpectedPlans::Expected*> ExpectedPlans::expected(Rank rank) {
   Expected& known = ranks_[rank];
   if (!known.known) {
-    SHOAL_ASSIGN_OR_RETURN(SavePlan plan, plan_save(*world_, rank, options_));
-    known = {true, plan.id, plan.files, plan.tensor_bytes};
+    SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plan_by(facts_, *world_, rank, options_));
+    keep(*plan);
   }
   return &known;
+}
+
+Result<SavePlanPtr> ExpectedPlans::plan_unless(Rank rank, const PlanId& known) {
+  if (ranks_[rank].known && ranks_[rank].share_id == known) return SavePlanPtr();
+  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plan_by(facts_, *world_, rank, options_));
+  keep(*plan);
+  return ranks_[rank].share_id == known ? SavePlanPtr() : plan;
+}
+
+void ExpectedPlans::keep(const SavePlan& plan) {
+  ranks_[plan.rank] = {true, plan.id, share_id_of(plan), plan.files, plan.tensor_bytes};
 }
 
 Status ExpectedPlans::check(const wire::ShardsWritten& report) {

@@ -5,15 +5,16 @@
 #include <memory>
 #include <vector>
 
-#include "actors/messages.h"
+#include "actors/role.h"
 #include "storage/decision.h"
 
 namespace shoal {
 
 class ExpectedPlans {
  public:
-  ExpectedPlans(std::shared_ptr<const World> world, SaveOptions options)
-      : world_(std::move(world)), options_(options), ranks_(world_->roster.world_size()) {}
+  // `facts` outlives this.
+  ExpectedPlans(const NodeFacts& facts, std::shared_ptr<const World> world, SaveOptions options)
+      : facts_(facts), world_(std::move(world)), options_(options), ranks_(world_->roster.world_size()) {}
 
   const World& world() const { return *world_; }
   const std::shared_ptr<const World>& world_ptr() const { return world_; }
@@ -22,18 +23,22 @@ class ExpectedPlans {
   // OK iff the report's ranks, plan ids, files and byte sums are those of the rule. The message names the
   // rank.
   Status check(const wire::ShardsWritten& report);
+  // Null where the rank has it already: `known` is its share_id_of.
+  Result<SavePlanPtr> plan_unless(Rank rank, const PlanId& known);
   // Whether the rank writes the very same under both: the same layout, and the same items of it.
   Result<bool> same_share(const ExpectedPlans& other, Rank rank) const;
 
  private:
   struct Expected {
     bool known = false;
-    PlanId id;
+    PlanId id, share_id;
     uint32_t files = 0;
     uint64_t tensor_bytes = 0;
   };
   Result<const Expected*> expected(Rank rank);
+  void keep(const SavePlan& plan);
 
+  const NodeFacts& facts_;
   std::shared_ptr<const World> world_;
   SaveOptions options_;
   std::vector<Expected> ranks_;

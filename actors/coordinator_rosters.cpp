@@ -27,6 +27,7 @@ void Coordinator::prefer(std::shared_ptr<ExpectedPlans> plans, EffectWriter& out
   plans_ = std::move(plans);
   out.info("roster " + world->roster.id().short_hex() + ": " + std::to_string(world->roster.world_size()) +
            " ranks, " + std::to_string(world->layouts.size()) + " layouts");
+  if (plans_->options().mode == SaveMode::collective) return;  // each rank is told its own part
   for (NodeId node : nodes_) {
     out.send(node, RoleKind::planner, wire::RosterIs{world, plans_->options(), kRuleVersion});
   }
@@ -42,7 +43,7 @@ void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
         if (record.ok() && !find_roster(id)) {
           if (rosters_.size() >= kMaxRosters) rosters_.pop_front();
           rosters_.insert(rosters_.end() - (rosters_.empty() ? 0 : 1),
-                          std::make_shared<ExpectedPlans>(record->world, record->options));
+                          std::make_shared<ExpectedPlans>(facts_, record->world, record->options));
         } else if (!record.ok()) {
           then_out.warning("roster " + id.short_hex() + ": " + record.status().to_string());
         }
@@ -75,6 +76,7 @@ void Coordinator::forget_staged_layouts() {
     for (const auto& [rank, waiting] : attempt.waiting) named.insert(waiting.layout_id);
   }
   std::erase_if(staged_layouts_, [&](const auto& layout) { return !named.contains(layout.first); });
+  std::erase_if(layouts_asked_, [&](const auto& layout) { return !named.contains(layout.first); });
 }
 
 LayoutPtr Coordinator::find_layout(const Attempt& attempt, const LayoutId& id) const {
@@ -103,6 +105,7 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
   if (attempt == nullptr) return;
   out.send(from, RoleKind::shard_writer, wire::Pending{staged.key});
   if (attempt->phase == Phase::publishing) return;
+  ask_again(from);
   std::shared_ptr<ExpectedPlans> answer = attempt->named;
   std::vector<Rank> ranks;
   for (const wire::RankLayout& rank : staged.ranks) {
@@ -122,17 +125,23 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
   look_for_gone(now, staged.key, out);
 }
 
+void Coordinator::ask_again(NodeId node) {
+  std::erase_if(layouts_asked_, [&](const auto& asked) { return asked.second == node; });
+}
+
 bool Coordinator::has_layouts(const Attempt& attempt, EffectWriter& out) {
   std::map<NodeId, std::vector<LayoutId>> wanted;
+  bool all = true;
   for (const auto& [rank, waiting] : attempt.waiting) {
     if (find_layout(attempt, waiting.layout_id)) continue;
+    all = false;
     staged_layouts_.try_emplace(waiting.layout_id);
-    auto& of_node = wanted[waiting.node];
-    if (std::find(of_node.begin(), of_node.end(), waiting.layout_id) == of_node.end()) {
-      of_node.push_back(waiting.layout_id);
-    }
+    // Of one node; of another where that is lost, and again when it says anew what it waits for.
+    auto [asked, fresh] = layouts_asked_.try_emplace(waiting.layout_id, waiting.node);
+    if (!fresh && nodes_.contains(asked->second)) continue;
+    asked->second = waiting.node;
+    wanted[waiting.node].push_back(waiting.layout_id);
   }
-  const bool all = wanted.empty();
   for (auto& [node, ids] : wanted) out.send(node, RoleKind::planner, wire::LayoutsWanted{std::move(ids)});
   return all;
 }
@@ -141,17 +150,16 @@ bool Coordinator::has_layouts(const Attempt& attempt, EffectWriter& out) {
 
 void Coordinator::consider_complete(const AttemptKey& key, EffectWriter& out) {
   auto found = attempts_.find(key);
-  if (found == attempts_.end() || found->second.phase != Phase::gathering || !plans_) return;
+  if (found == attempts_.end() || found->second.phase != Phase::gathering || world_size() == 0) return;
   Attempt& attempt = found->second;
   if (attempt.naming) return;
-  attempt.waiting.erase(attempt.waiting.lower_bound(plans_->world().roster.world_size()),
-                        attempt.waiting.end());
-  const bool all_reported = attempt.reported.size() == plans_->world().roster.world_size();
+  attempt.waiting.erase(attempt.waiting.lower_bound(world_size()), attempt.waiting.end());
+  const bool all_reported = attempt.reported.size() == world_size();
   if (attempt.named) {
     if (all_reported) commit(key, attempt, *attempt.named, out);
     return;
   }
-  if (attempt.reported.size() + attempt.waiting.size() < plans_->world().roster.world_size()) return;
+  if (attempt.reported.size() + attempt.waiting.size() < world_size()) return;
   if (!all_reported) {
     if (has_layouts(attempt, out)) make_roster(key, attempt, out);
     return;
@@ -166,23 +174,45 @@ void Coordinator::consider_complete(const AttemptKey& key, EffectWriter& out) {
   commit(key, attempt, *first, out);
 }
 
+uint32_t Coordinator::world_size() const {
+  if (plans_) return plans_->world().roster.world_size();
+  return collective_ ? collective_->world_size : 0;
+}
+
+const SaveOptions& Coordinator::options() const {
+  return plans_ ? plans_->options() : collective_->options;
+}
+
+std::vector<uint32_t> Coordinator::hosts() const {
+  std::vector<uint32_t> numbers;
+  std::map<std::string, uint32_t> named;
+  for (Rank rank = 0; rank < world_size(); ++rank) {
+    numbers.push_back(plans_ ? plans_->world().roster.host_of(rank)
+                             : named.try_emplace(collective_->host_of.at(rank), named.size()).first->second);
+  }
+  return numbers;
+}
+
 Result<std::shared_ptr<const World>> Coordinator::world_of(const Attempt& attempt) const {
-  const Roster& before = plans_->world().roster;
   std::vector<LayoutId> layouts;
-  std::vector<uint32_t> hosts;
-  for (Rank rank = 0; rank < before.world_size(); ++rank) {
+  for (Rank rank = 0; rank < world_size(); ++rank) {
     auto waiting = attempt.waiting.find(rank);
+    if (!plans_ && !collective_->host_of.contains(rank)) {  // others wait to be told what they write
+      return Status(Code::invalid_argument,
+                    "rank " + std::to_string(rank) + " saves in another mode than the ranks that wait");
+    }
     layouts.push_back(waiting != attempt.waiting.end()
                           ? waiting->second.layout_id
                           : attempt.reported.at(rank).under->world().layout_of(rank).id());
-    hosts.push_back(before.host_of(rank));
   }
   auto world = std::make_shared<World>();
-  SHOAL_ASSIGN_OR_RETURN(world->roster, Roster::make(layouts, hosts));
+  SHOAL_ASSIGN_OR_RETURN(world->roster, Roster::make(layouts, hosts()));
   for (const LayoutId& id : world->roster.layout_ids()) world->layouts.push_back(find_layout(attempt, id));
   SHOAL_RETURN_IF_ERROR(validate_world(*world));
-  SHOAL_RETURN_IF_ERROR(check_coverage(*world, plans_->options()));
-  SHOAL_RETURN_IF_ERROR(check_roster_fits(*world, facts_.message_bytes_max));
+  SHOAL_RETURN_IF_ERROR(check_coverage(*world, options()));
+  if (options().mode != SaveMode::collective) {
+    SHOAL_RETURN_IF_ERROR(check_roster_fits(*world, facts_.message_bytes_max));
+  }
   return std::shared_ptr<const World>(std::move(world));
 }
 
@@ -193,11 +223,12 @@ void Coordinator::make_roster(const AttemptKey& key, Attempt& attempt, EffectWri
   }
   if (auto known = find_roster((*world)->roster.id())) return roster_named(key, known, out);
   attempt.naming = true;
-  const RosterRecord record{*world, plans_->options(), kRuleVersion};
-  if_in_office(out, [this, key, record](TimeNs, EffectWriter& then_out) {
+  const RosterRecord record{*world, options(), kRuleVersion};
+  const bool is_first = !plans_;  // collective: nobody joins before the first save
+  if_in_office(out, [this, key, record, is_first](TimeNs, EffectWriter& then_out) {
     operations_.start(
-        operation::PublishRoster{facts_.generation, record, false}, then_out,
-        [this, key](TimeNs, Result<OperationResult> result, EffectWriter& last_out) {
+        operation::PublishRoster{facts_.generation, record, is_first}, then_out,
+        [this, key, record](TimeNs, Result<OperationResult> result, EffectWriter& last_out) {
           auto stands = result_as<RosterRecord>(std::move(result));
           auto open = attempts_.find(key);
           if (open == attempts_.end()) return;
@@ -205,10 +236,15 @@ void Coordinator::make_roster(const AttemptKey& key, Attempt& attempt, EffectWri
           if (!stands.ok()) {
             return abort(key, "its roster could not be published: " + stands.status().message(), last_out);
           }
+          if (stands->world->roster.id() != record.world->roster.id()) {  // another was the first
+            if (!plans_) roster_stands(*stands, last_out);
+            return consider_complete(key, last_out);
+          }
           // Another attempt's may be the same.
           auto known = find_roster(stands->world->roster.id());
-          roster_named(key, known ? known : std::make_shared<ExpectedPlans>(stands->world, stands->options),
-                       last_out);
+          roster_named(
+              key, known ? known : std::make_shared<ExpectedPlans>(facts_, stands->world, stands->options),
+              last_out);
         });
   });
 }
@@ -236,9 +272,14 @@ void Coordinator::roster_named(const AttemptKey& key, std::shared_ptr<ExpectedPl
   }
   std::set<NodeId> told;
   for (const auto& [rank, waiting] : attempt.waiting) {
-    if (!told.insert(waiting.node).second) continue;
+    if (!waiting.has_staged || !told.insert(waiting.node).second) continue;
     out.send(waiting.node, RoleKind::shard_writer, wire::PlanBy{key, plans->world().roster.id()});
   }
+  std::set<NodeId> asked;
+  for (const auto& [rank, waiting] : attempt.waiting) {
+    if (!waiting.has_staged) asked.insert(waiting.node);
+  }
+  for (NodeId node : asked) send_global_plan(key, node, out);
   consider_complete(key, out);
 }
 

@@ -1,6 +1,8 @@
 // role_name and describe: messages for people and transcripts.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "actors/messages.h"
 
 namespace shoal {
@@ -58,6 +60,23 @@ struct Describer {
   std::string operator()(const wire::RanksGone& body) const {
     return fmt::format("RanksGone: {}, {} staged", counted(body.ranks.size(), "rank"),
                        counted(body.staged.size(), "save"));
+  }
+  std::string operator()(const wire::LocalPlans& body) const {
+    const auto unknown = std::count(body.known.begin(), body.known.end(), PlanId{});
+    return fmt::format("LocalPlans {}: {} of {}, {} known", to_string(body.key),
+                       counted(body.ranks.size(), "rank"), body.world_size,
+                       counted(body.known.size() - static_cast<size_t>(unknown), "plan"));
+  }
+  std::string operator()(const wire::GlobalPlan& body) const {
+    const auto whole = std::count_if(body.parts.begin(), body.parts.end(),
+                                     [](const wire::RankPart& part) { return part.plan != nullptr; });
+    return fmt::format("GlobalPlan {}: {}, {} of them as before", to_string(body.key),
+                       counted(body.parts.size(), "rank"), body.parts.size() - static_cast<size_t>(whole));
+  }
+  std::string operator()(const wire::PlanExchange& body) const {
+    static constexpr std::string_view kStages[kExchangeStages] = {"offered", "gathered", "made", "told"};
+    return fmt::format("PlanExchange {}: {} {}", to_string(body.key), counted(body.plans.size(), "plan"),
+                       kStages[static_cast<size_t>(body.stage)]);
   }
 };
 

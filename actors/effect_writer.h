@@ -18,7 +18,10 @@ class EffectWriter {
   }
   void tell(RoleKind role, Event event) { out_.push_back(effect::Tell{role, std::move(event)}); }
   void to_client(ClientId client, LocalMessage message) {
-    out_.push_back(effect::ToClient{client, std::make_shared<const LocalMessage>(std::move(message))});
+    to_client(client, std::make_shared<const LocalMessage>(std::move(message)));
+  }
+  void to_client(ClientId client, std::shared_ptr<const LocalMessage> message) {  // one for several
+    out_.push_back(effect::ToClient{client, std::move(message)});
   }
   void forget_client(ClientId client) { out_.push_back(effect::ForgetClient{client}); }
   void set_timer(TimerId timer, TimeNs at) { out_.push_back(effect::SetTimer{timer, at}); }

@@ -16,6 +16,9 @@ inline constexpr size_t kItemOverheadBytes = 32;
 std::vector<wire::Layouts> split_layouts(const std::vector<LayoutPtr>& layouts, size_t bytes_max,
                                          Status* refused);
 
+// Planners' plans in as few messages as their order allows, likewise.
+std::vector<wire::PlanExchange> split_plans(wire::PlanExchange whole, size_t bytes_max, Status* refused);
+
 // Code::too_large, naming size and bound, where RosterIs with this world would not fit.
 Status check_roster_fits(const World& world, size_t bytes_max);
 

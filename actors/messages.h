@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "plan/metadata.h"
+#include "plan/plan_exchange.h"
 #include "plan/roster.h"
 #include "plan/save_plan.h"
 
@@ -103,12 +104,52 @@ struct RanksGone {  // ShardWriter -> Coordinator: these ranks of its host stage
   std::vector<AttemptKey> staged;  // ascending: undecided saves of which this node speaks by itself
 };
 
+// Mode collective. What each rank holds is its local plan; LayoutIds stand for layouts, which are asked for
+// where nobody has sent them yet (LayoutsWanted).
+struct LocalPlans {  // ShardWriter -> Coordinator: these ranks wait to be told what they write
+  AttemptKey key;
+  std::string host;
+  uint32_t world_size = 0;
+  SaveOptions options;
+  std::vector<RankLayout> ranks;  // ascending
+  // Parallel to ranks: share_id_of the plan that each has for this layout; zero: none.
+  std::vector<PlanId> known;
+  bool follows_planner = false;  // these layouts follow from a PlanExchange
+};
+struct RankPart {
+  Rank rank = 0;
+  SavePlanPtr plan;  // null: the one that the rank has, as it said
+};
+// Coordinator -> ShardWriter: this roster, which stands in the root, and each rank's part.
+struct GlobalPlan {
+  AttemptKey key;
+  RosterId roster_id;
+  std::vector<RankPart> parts;  // ascending by rank
+};
+struct PlanOfRank {
+  Rank rank = 0;
+  PlannerPlan bytes;
+};
+// Mode collective, where planners make the global plan; before LocalPlans. offered, made: ShardWriter ->
+// Coordinator; gathered (to the node of coordinator_rank), told: Coordinator -> ShardWriter. gathered and
+// made may come in several messages.
+struct PlanExchange {
+  AttemptKey key;
+  ExchangeStage stage = ExchangeStage::offered;
+  std::string host;  // empty from the Coordinator
+  uint32_t world_size = 0;
+  SaveOptions options;
+  Rank coordinator_rank = 0;      // whose planner makes it
+  std::vector<PlanOfRank> plans;  // ascending by rank
+};
+
 }  // namespace wire
 
 using WireBody =
     std::variant<wire::JoinRanks, wire::LayoutsWanted, wire::Layouts, wire::RosterIs, wire::JoinRefused,
                  wire::ShardsWritten, wire::SaveFailed, wire::Pending, wire::Decided, wire::Superseded,
-                 wire::Undecided, wire::LayoutsStaged, wire::PlanBy, wire::RanksGone>;
+                 wire::Undecided, wire::LayoutsStaged, wire::PlanBy, wire::RanksGone, wire::LocalPlans,
+                 wire::GlobalPlan, wire::PlanExchange>;
 
 // The four roles. Numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };

@@ -60,14 +60,9 @@ struct OperationRunner::Impl {
   }
 
   Result<OperationResult> operator()(const operation::PublishDecision& publish) {
-    const bool aborts = std::holds_alternative<Tombstone>(publish.body) &&
-                        std::get<Tombstone>(publish.body).reason == Tombstone::Reason::aborted;
-    if (aborts) {
-      auto info = inspect_attempt(storage, publish.key);
-      if (info.ok() && info->is_complete_set()) {
-        auto completed = complete_rank_local(storage, publish.key, stamp());
-        if (completed.ok()) return as_result(std::move(completed));
-      }
+    const auto* tombstone = std::get_if<Tombstone>(&publish.body);
+    if (tombstone != nullptr && tombstone->reason == Tombstone::Reason::aborted) {
+      return as_result(abort_attempt(storage, publish.key, stamp(), tombstone->cause));
     }
     Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(), publish.body};
     return as_result(decision.committed() ? publish_decision_in_folder(storage, decision)

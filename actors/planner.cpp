@@ -124,6 +124,8 @@ class Planner final : public Role {
     said_before_.put(said.layout->id(), said.layout);
     local.options = said.options;
     if (said.options.mode == SaveMode::rank_local) return answer_alone(rank, local, out);
+    // What a rank of these writes it is told save by save; layouts are kept for who asks.
+    if (said.options.mode == SaveMode::collective) return;
     joined_any_ = true;
     if (!refused_.ok()) {
       out.to_client(client, local::Failed{refused_});

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <set>
 
+#include "base/rank_names.h"
+
 namespace shoal {
 
 Status RosterGathering::add(const wire::JoinRanks& said) {
@@ -74,27 +76,23 @@ std::string RosterGathering::what_is_missing() const {
   if (ranks_.size() >= world_size_) return "not every layout came";
   std::string out = "only " + std::to_string(ranks_.size()) + " of " + std::to_string(world_size_) +
                     " ranks said what they hold";
-  const size_t missing = world_size_ - ranks_.size();
-  std::string names;
-  size_t named = 0;
-  auto next = ranks_.begin();
-  std::string beside;  // of the first that is missing
-  auto on_host = [](const auto& known) {
-    return "rank " + std::to_string(known->first) + " is on host " + known->second.host;
-  };
-  for (Rank rank = 0; rank < world_size_ && named < kRanksNamed; ++rank) {
-    if (next != ranks_.end() && next->first == rank) {
-      ++next;
-      continue;
+  std::vector<Rank> missing;
+  auto known = ranks_.begin();
+  for (Rank rank = 0; rank < world_size_; ++rank) {
+    if (known != ranks_.end() && known->first == rank) {
+      ++known;
+    } else {
+      missing.push_back(rank);
     }
-    if (named++ == 0) {
-      if (next != ranks_.begin()) beside = on_host(std::prev(next));
-      if (next != ranks_.end()) beside += (beside.empty() ? "" : ", ") + on_host(next);
-    }
-    names += (named == 1 ? "" : ", ") + std::to_string(rank);
   }
-  if (missing > named) names += " and " + std::to_string(missing - named) + " more";
-  out += "; " + std::string(missing == 1 ? "rank " : "ranks ") + names + " never came";
+  out += "; " + name_ranks(missing) + " never came";
+  auto on_host = [](const auto& rank) {
+    return "rank " + std::to_string(rank->first) + " is on host " + rank->second.host;
+  };
+  std::string beside;  // of the first that is missing
+  auto next = ranks_.upper_bound(missing.front());
+  if (next != ranks_.begin()) beside = on_host(std::prev(next));
+  if (next != ranks_.end()) beside += (beside.empty() ? "" : ", ") + on_host(next);
   return beside.empty() ? out : out + " (" + beside + ")";
 }
 

@@ -11,8 +11,6 @@
 
 namespace shoal {
 
-inline constexpr size_t kRanksNamed = 8;  // in a cause
-
 class RosterGathering {
  public:
   // Takes what a host says of its ranks; the same again changes nothing, another layout replaces the one

@@ -1,6 +1,10 @@
 // ShardWriter: rank-local saves. Each rank publishes a manifest of what it wrote; whoever sees the set
 // complete merges it into the attempt's manifest. The root is all that the ranks have in common: a tombstone
 // in it tells the others of a failure here. Nothing is sent.
+//
+// To look at a set is to list as many manifests as there are ranks. So the node of rank 0 does that, and the
+// others mostly look for the decision alone, one name; but now and then for the set, for that node may be
+// gone.
 #include <algorithm>
 
 #include "actors/shard_writer_internal.h"
@@ -9,7 +13,8 @@ namespace shoal {
 
 namespace {
 
-constexpr uint32_t kSlowestPolls = 20;  // in poll_ms: how seldom a set that grows slowly is looked at
+constexpr uint32_t kSlowestPolls = 20;    // in poll_ms: how seldom a set that grows slowly is looked at
+constexpr uint32_t kPollsOfDecision = 8;  // of which other nodes than rank 0's spend the last on the set
 
 }  // namespace
 
@@ -49,6 +54,7 @@ void ShardWriter::published_alone(TimeNs now, const AttemptKey& key, Rank rank, 
   Save& save = found->second;
   save.shares.at(rank).published = true;
   save.set_pace = 0;
+  save.set_polls = 0;
   // Also before all here have: a tombstone of somebody else's ends the save for all of them.
   look_at_set(key, out);
 }
@@ -58,14 +64,20 @@ void ShardWriter::look_at_set(const AttemptKey& key, EffectWriter& out) {
   if (save.set_looking) return;
   save.set_looking = true;
   timers_.cancel(&save.resend, out);
-  operations_.start(operation::CompleteRankLocal{key}, out,
-                    [this, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
-                      looked_at_set(now, key, std::move(decision), then_out);
-                    });
+  const bool is_turn = save.shares.contains(0) || ++save.set_polls % kPollsOfDecision == 0;
+  const bool merges = is_turn && all_published(save);
+  auto looked = [this, key, merges](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+    auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+    looked_at_set(now, key, merges, std::move(decision), then_out);
+  };
+  if (merges) {
+    operations_.start(operation::CompleteRankLocal{key}, out, std::move(looked));
+  } else {
+    operations_.start(operation::ReadDecision{key}, out, std::move(looked));
+  }
 }
 
-void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key,
+void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged,
                                 Result<std::shared_ptr<const Decision>> decision, EffectWriter& out) {
   auto found = saves_.find(key);
   if (found == saves_.end()) return;
@@ -82,7 +94,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key,
   }
   const Status& why = decision.status();
   if (why.code() == Code::not_found) {
-    save.set_missing = why.message();
+    if (was_merged) save.set_missing = why.message();
   } else if (is_permanent(why)) {
     return fail(now, key, save.shares.begin()->first, why, out);
   }

@@ -22,7 +22,7 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
   lost_.insert(rank);
   std::vector<AttemptKey> without;
   for (auto& [key, save] : saves_) {
-    if (!save.shares.contains(rank)) without.push_back(key);
+    if (!has_staged(save, rank)) without.push_back(key);
   }
   for (const AttemptKey& key : without) fail(now, key, rank, trainer_ended(rank), out);
   if (!ended_.contains(rank)) return;
@@ -85,14 +85,14 @@ void ShardWriter::end_drain(EffectWriter& out) {
 
 std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) const {
   if (save.deciding || !save.failure.ok()) return std::nullopt;  // it ends by itself
-  if (!rank_local_ && worlds_.empty() && !save.shares.empty()) {
+  if (!rank_local_ && !is_collective() && worlds_.empty() && !save.shares.empty()) {
     return Failure{save.shares.begin()->first,
                    Status(Code::unavailable, "its node was stopped before there was a roster")};
   }
   std::set<Rank> awaited(facts_.expected_ranks.begin(), facts_.expected_ranks.end());
   for (const auto& [rank, client] : attached_) awaited.insert(rank);
   for (Rank rank : awaited) {
-    if (save.shares.contains(rank)) continue;
+    if (has_staged(save, rank)) continue;
     return Failure{rank, Status(Code::unavailable, "it had not staged this save when its node was stopped")};
   }
   return std::nullopt;

@@ -14,7 +14,7 @@ constexpr TimeNs kReadAgain = 1000 * kMillisecond;
 
 bool ShardWriter::all_here_ready(const Save& save) const {
   for (const auto& [rank, share] : save.shares) {
-    if (!share.written && !share.waits) return false;
+    if (!share.written && !share.waits && !share.offer) return false;
   }
   for (Rank rank : facts_.expected_ranks) {
     if (!save.shares.contains(rank)) return false;
@@ -47,7 +47,7 @@ void ShardWriter::consider_report(TimeNs now, const AttemptKey& key, EffectWrite
   std::pair<size_t, size_t> ready{0, 0};
   for (const auto& [rank, share] : save.shares) {
     if (share.written) ++ready.first;
-    if (share.waits) ++ready.second;
+    if (share.waits || share.offer) ++ready.second;
   }
   if (ready == std::pair<size_t, size_t>{0, 0} || ready == save.reported) return;
   if (!save.partial_due && !all_here_ready(save)) return;
@@ -69,7 +69,7 @@ void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, Eff
     std::map<RosterId, wire::ShardsWritten> reports;  // one, but where a layout has changed
     wire::LayoutsStaged staged{key, {}};
     for (const auto& [rank, share] : save.shares) {
-      if (share.waits) staged.ranks.push_back({rank, *share.waits});
+      if (share.waits && !share.asked) staged.ranks.push_back({rank, *share.waits});
       const auto* whole = has_no_roster ? std::get_if<local::Staged>(share.message.get()) : nullptr;
       if (whole != nullptr) staged.ranks.push_back({rank, whole->layout_id});
       if (!share.written) continue;
@@ -83,16 +83,24 @@ void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, Eff
       out.send(kCoordinatorNode, RoleKind::coordinator, std::move(report));
     }
     if (!staged.ranks.empty()) out.send(kCoordinatorNode, RoleKind::coordinator, std::move(staged));
+    send_local_plans(key, save, out);
+    send_exchange(now, key, save, out);
+    if (!save.failure.ok()) return;  // what it says fits into no message
   } else {
     return;
   }
   if (coordinator_lost_) ask_root(key, save, out);
+  resend_later(now, key, save, out);
+}
+
+void ShardWriter::resend_later(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out) {
   timers_.cancel(&save.resend, out);
   save.resend =
       timers_.set(now + save.backoff.next(), out, [this, key](TimeNs then_now, EffectWriter& then_out) {
         auto open = saves_.find(key);
         if (open == saves_.end()) return;
         open->second.resend = 0;
+        if (open->second.exchange) open->second.exchange->says_again = true;
         send_report(then_now, key, open->second, then_out);
       });
 }
@@ -115,6 +123,7 @@ void ShardWriter::ask_root(const AttemptKey& key, Save& save, EffectWriter& out)
 void ShardWriter::resend_all(TimeNs now, EffectWriter& out) {
   for (auto& [key, save] : saves_) {
     save.backoff.reset();
+    if (save.exchange) save.exchange->says_again = true;
     send_report(now, key, save, out);
   }
 }
@@ -137,21 +146,17 @@ void ShardWriter::on_message(TimeNs now, const WireBody& body, EffectWriter& out
     if (saves_.contains(decided->key)) settle(decided->key, decided->committed, decided->cause, out);
   } else if (const auto* plan_by = std::get_if<wire::PlanBy>(&body)) {
     on_plan_by(now, *plan_by, out);
+  } else if (const auto* global = std::get_if<wire::GlobalPlan>(&body)) {
+    on_global_plan(now, *global, out);
+  } else if (const auto* plans = std::get_if<wire::PlanExchange>(&body)) {
+    on_plans(*plans, out);
   } else if (const auto* undecided = std::get_if<wire::Undecided>(&body)) {
     on_undecided(undecided->key, undecided->why, out);
   } else if (const auto* pending = std::get_if<wire::Pending>(&body)) {
     auto found = saves_.find(pending->key);
     if (found == saves_.end() || found->second.resend == 0) return;
     found->second.backoff.slow_down();
-    timers_.cancel(&found->second.resend, out);
-    const AttemptKey key = pending->key;
-    found->second.resend = timers_.set(now + found->second.backoff.next(), out,
-                                       [this, key](TimeNs then_now, EffectWriter& then_out) {
-                                         auto open = saves_.find(key);
-                                         if (open == saves_.end()) return;
-                                         open->second.resend = 0;
-                                         send_report(then_now, key, open->second, then_out);
-                                       });
+    resend_later(now, pending->key, found->second, out);
   }
 }
 
@@ -291,7 +296,12 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
         } else if (decision.ok()) {
           outcome = Status(Code::aborted, (*decision)->tombstone().cause);
         }
-        for (ClientId client : told) tell_outcome(client, key, outcome, metadata, then_out);
+        // One message for all: what it says of a large checkpoint is large.
+        const auto message = std::make_shared<const LocalMessage>(
+            local::Decided{key.step, key.attempt, outcome, std::move(metadata)});
+        for (ClientId client : told) {
+          if (clients_.contains(client)) then_out.to_client(client, message);
+        }
       });
 }
 

@@ -6,13 +6,14 @@
 
 namespace shoal {
 
-namespace {
-
-Status too_many_saves() {
+Status ShardWriter::too_many_saves() {
   return Status(Code::busy, std::to_string(kMaxSavesInFlight) + " saves are in flight on this node");
 }
 
-}  // namespace
+Status ShardWriter::staged_before(const AttemptKey& key, Rank rank) {
+  return Status(Code::already_exists,
+                "rank " + std::to_string(rank) + " staged " + to_string(key) + " before");
+}
 
 void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
   EffectWriter out(kind(), effects);
@@ -59,6 +60,7 @@ void ShardWriter::on_client(TimeNs now, ClientId client, const std::shared_ptr<c
     clients_[client] = attach->rank;
     attached_[attach->rank] = client;
     lost_.erase(attach->rank);
+    if (world_size_ == 0) world_size_ = attach->world_size;
     if (ended_.erase(attach->rank) != 0) say_gone_at(now, out);
   } else if (const auto* staged = std::get_if<local::Staged>(message.get())) {
     on_staged(now, client, message, *staged, out);
@@ -73,6 +75,12 @@ void ShardWriter::on_client(TimeNs now, ClientId client, const std::shared_ptr<c
                      std::move(share), out);
   } else if (const auto* not_staged = std::get_if<local::NotStaged>(message.get())) {
     on_not_staged(now, client, *not_staged, out);
+  } else if (const auto* layout = std::get_if<local::LayoutIs>(message.get())) {
+    on_layout(client, *layout);
+  } else if (const auto* wanted = std::get_if<local::PlanWanted>(message.get())) {
+    on_plan_wanted(now, client, *wanted, out);
+  } else if (const auto* plans = std::get_if<local::PlanExchange>(message.get())) {
+    on_plan_exchange(now, client, *plans, out);
   } else if (std::get_if<local::Ping>(message.get())) {
     out.to_client(client, local::Pong{});
   }
@@ -102,12 +110,13 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const L
     }
     found = open_save(now, key, out);
   }
-  if (!found->second.shares.try_emplace(rank, std::move(share)).second) {
+  auto before = found->second.shares.find(rank);
+  if (before != found->second.shares.end() && before->second.asked) {  // and was told
+    share.told = std::move(before->second.told);
+    before->second = std::move(share);
+  } else if (!found->second.shares.try_emplace(rank, std::move(share)).second) {
     // By an earlier client of this rank: what it staged is what is saved.
-    out.to_client(client,
-                  local::Refused{staged.step, staged.attempt,
-                                 Status(Code::already_exists, "rank " + std::to_string(rank) + " staged " +
-                                                                  to_string(key) + " before")});
+    out.to_client(client, local::Refused{staged.step, staged.attempt, staged_before(key, rank)});
     return;
   }
   take_share(now, key, rank, out);
@@ -130,6 +139,7 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
     }
     found = open_save(now, key, out);
   }
+  if (!has_staged(found->second, rank)) found->second.shares.erase(rank);
   auto [share, fresh] = found->second.shares.try_emplace(rank, std::move(offered));
   if (fresh) {
     share->second.offered_again = share->second.asking = true;
@@ -178,8 +188,8 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
     }
     found = open_save(now, key, out);
   }
-  if (found->second.shares.contains(rank)) return;  // an earlier connection staged it
-  found->second.without_share.insert(client);
+  if (has_staged(found->second, rank)) return;  // by an earlier connection
+  if (!found->second.shares.contains(rank)) found->second.without_share.insert(client);
   fail(now, key, rank, said.why, out);
 }
 
@@ -191,16 +201,19 @@ std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs 
                                          auto open = saves_.find(key);
                                          if (open == saves_.end()) return;
                                          open->second.deadline = 0;
-                                         const std::string& missing = open->second.set_missing;
-                                         give_up(key,
-                                                 "host " + facts_.host + " heard no decision within " +
-                                                     human_seconds(facts_.times.node_deadline_ms / 1e3) +
-                                                     (missing.empty() ? "" : ": " + missing),
-                                                 then_out);
+                                         give_up(key, no_decision(open->second), then_out);
                                        });
   for (Rank rank : lost_) fail(now, key, rank, trainer_ended(rank), out);
   if (!coordinator_gone_.ok()) give_up(key, coordinator_gone_.message(), out);
   return found;
+}
+
+std::string ShardWriter::no_decision(const Save& save) const {
+  std::string cause = "host " + facts_.host + " heard no decision within " +
+                      human_seconds(facts_.times.node_deadline_ms / 1e3);
+  if (!save.set_missing.empty()) cause += ": " + save.set_missing;
+  if (coordinator_lost_) cause += ": it has lost the coordinator";
+  return cause;
 }
 
 void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out) {
@@ -271,8 +284,8 @@ void ShardWriter::fail_unplanned(TimeNs now, EffectWriter& out) {
 Result<SavePlanPtr> ShardWriter::plan_of(KnownWorlds::Known& known, Rank rank) {
   auto found = known.plans.find(rank);
   if (found != known.plans.end()) return found->second;
-  SHOAL_ASSIGN_OR_RETURN(SavePlan plan, plan_save(*known.world, rank, known.options));
-  return known.plans.emplace(rank, std::make_shared<const SavePlan>(std::move(plan))).first->second;
+  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plan_by(facts_, *known.world, rank, known.options));
+  return known.plans.emplace(rank, std::move(plan)).first->second;
 }
 
 std::optional<RosterId> ShardWriter::roster_of(const Save& save, Rank rank, const Share& share) {
@@ -297,7 +310,11 @@ void ShardWriter::read_roster(const RosterId& id, EffectWriter& out) {
                     [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       reading_rosters_.erase(id);
                       auto record = result_as<RosterRecord>(std::move(result));
-                      if (record.ok()) worlds_.add_earlier(record->world, record->options);
+                      if (record.ok() && worlds_.empty()) {  // collective: no Planner has told of any
+                        worlds_.add_newest(record->world, record->options);
+                      } else if (record.ok()) {
+                        worlds_.add_earlier(record->world, record->options);
+                      }
                       for_each_unplanned([&](const AttemptKey& key, Rank rank) {
                         const Save& save = saves_.at(key);
                         if (roster_of(save, rank, save.shares.at(rank)) != id) return;
@@ -320,7 +337,7 @@ void ShardWriter::on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter&
 
 void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
   if (!coordinator_gone_.ok()) return;  // the tombstone is on its way
-  if (!worlds_of(rank).empty()) {
+  if (is_collective() || !worlds_of(rank).empty()) {
     plan_share(now, key, rank, out);
   } else if (!planning_failed_.ok()) {
     fail(now, key, rank, planning_failed_, out);
@@ -331,6 +348,7 @@ void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, Effec
 }
 
 void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
+  if (is_collective()) return plan_told_share(now, key, rank, out);
   KnownWorlds& worlds = worlds_of(rank);
   if (worlds.empty()) return;  // of this rank alone, which has yet to say what it holds
   Share& share = saves_.at(key).shares.at(rank);
@@ -351,17 +369,26 @@ void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, Effec
   }
   if (known == nullptr) return read_roster(*roster_id, out);
   if (rank >= known->world->roster.world_size()) return beyond(*known->world);
+  auto plan = plan_of(*known, rank);
+  if (!plan.ok()) {
+    share.waits.reset();
+    share.planned = true;
+    return fail(now, key, rank, plan.status(), out);
+  }
+  write_share(now, key, rank, **plan, known->world->layout_of(rank), out);
+}
+
+void ShardWriter::write_share(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan,
+                              const Layout& layout, EffectWriter& out) {
+  Share& share = saves_.at(key).shares.at(rank);
   share.waits.reset();
   share.planned = true;
-  auto plan = plan_of(*known, rank);
-  if (!plan.ok()) return fail(now, key, rank, plan.status(), out);
   if (std::holds_alternative<local::Written>(*share.message)) {
-    return take_written(now, key, rank, **plan, out);
+    return take_written(now, key, rank, plan, out);
   }
-  share.roster_id = (*plan)->roster_id;
-  share.plan_id = (*plan)->id;
-  auto writes =
-      shard_writes(*known->world, **plan, key, share.client, std::get<local::Staged>(*share.message));
+  share.roster_id = plan.roster_id;
+  share.plan_id = plan.id;
+  auto writes = shard_writes(layout, plan, key, share.client, std::get<local::Staged>(*share.message));
   if (!writes.ok()) return fail(now, key, rank, writes.status(), out);
   share.files.resize(writes->size());
   share.files_writing = writes->size();

@@ -1,7 +1,8 @@
 // ShardWriter: one a node. Persists what local ranks staged, reports it, and tells the clients what was
 // decided. docs/protocol.md, "A save". What clients say and what is written: shard_writer.cpp; reports and
 // decisions: shard_report.cpp; ranks that are gone, and the drain: shard_leaving.cpp; rank-local saves, of
-// which nobody is told: shard_alone.cpp.
+// which nobody is told: shard_alone.cpp; collective saves, of which ranks are told what to write:
+// shard_collective.cpp; what their planners pass on before: shard_exchange.cpp.
 #pragma once
 
 #include <map>
@@ -41,6 +42,13 @@ class ShardWriter final : public Role {
     bool asking = false;                          // the root is asked first whether the attempt is decided
     bool planned = false;
     std::optional<LayoutId> waits;  // for the roster of this attempt, having staged with this layout
+    // Collective: the client has asked what it is to write, and staged nothing yet. `waits` until it is told.
+    bool asked = false;
+    SavePlanPtr told;
+    PlanId client_knows;         // share_id_of the plan that the client has
+    PlannerPlan offer;           // what its planner offers, until it is told its part; null: nothing
+    bool is_offer_said = false;  // and the coordinator has been told
+    bool follows_planner = false;
     bool slab_in_use = true;
     size_t files_writing = 0;
     RosterId roster_id;
@@ -49,8 +57,18 @@ class ShardWriter final : public Role {
     bool written = false;
     bool published = false;  // rank-local: its manifest stands
   };
+  struct Exchange {  // of the plans of planners with a global plan of their own
+    Rank coordinator_rank = 0;
+    SaveOptions options;
+    std::map<Rank, PlannerPlan> gathered;  // for the planner here, until all have come
+    bool is_planning = false;              // it has them
+    std::vector<PlannerPlan> made;         // by it, by rank
+    bool is_made_said = false;             // and the coordinator has been told
+    bool says_again = false;               // all of it: some may not have arrived
+  };
   struct Save {
     std::map<Rank, Share> shares;
+    std::optional<Exchange> exchange;
     std::set<ClientId> without_share;  // said NotStaged, and are told too
     Status failure;                    // the first here
     Rank failed_rank = 0;
@@ -65,9 +83,15 @@ class ShardWriter final : public Role {
     Backoff backoff;
     PublishRetries retries;
     TimeNs set_pace = 0;       // rank-local: until the set is looked at again
+    uint32_t set_polls = 0;    // how often it was, since something was published here
     bool set_looking = false;  // it is being looked at now
     std::string set_missing;   // what it lacked when last seen
     explicit Save(const RoleTimes& times) : backoff(times), retries(times) {}
+  };
+  struct Collective {  // what is known of a rank that saves so
+    SaveOptions options;
+    RecentMap<LayoutId, LayoutPtr> layouts{KnownWorlds::kMost};  // that it has said
+    SavePlanPtr told;                                            // the newest
   };
   struct Failure {
     Rank rank = 0;
@@ -86,7 +110,10 @@ class ShardWriter final : public Role {
   void on_offered_again(TimeNs now, const AttemptKey& key, Rank rank, Share offered, EffectWriter& out);
   void on_not_staged(TimeNs now, ClientId client, const local::NotStaged& said, EffectWriter& out);
   void ask_root(const AttemptKey& key, Rank rank, EffectWriter& out);
+  static Status too_many_saves();
+  static Status staged_before(const AttemptKey& key, Rank rank);
   std::map<AttemptKey, Save>::iterator open_save(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  std::string no_decision(const Save& save) const;  // why its deadline ends it
   void on_client_lost(TimeNs now, ClientId client, EffectWriter& out);
   // A client that is gone keeps its slabs until they are written or dropped.
   void forget_if_unused(ClientId client, EffectWriter& out);
@@ -101,7 +128,7 @@ class ShardWriter final : public Role {
     std::vector<std::pair<AttemptKey, Rank>> unplanned;
     for (const auto& [key, save] : saves_) {
       for (const auto& [rank, share] : save.shares) {
-        if (!share.planned && !share.asking) unplanned.emplace_back(key, rank);
+        if (!share.planned && !share.asking && !share.asked) unplanned.emplace_back(key, rank);
       }
     }
     for (const auto& [key, rank] : unplanned) {
@@ -119,6 +146,8 @@ class ShardWriter final : public Role {
   void on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter& out);
   void take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
   void plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
+  void write_share(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan, const Layout& layout,
+                   EffectWriter& out);
   void take_written(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan, EffectWriter& out);
   void file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file, Result<WrittenShard> written,
                     EffectWriter& out);
@@ -136,6 +165,7 @@ class ShardWriter final : public Role {
   void announce(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void consider_report(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void send_report(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out);
+  void resend_later(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out);
   void resend_all(TimeNs now, EffectWriter& out);
   void fail(TimeNs now, const AttemptKey& key, Rank rank, Status why, EffectWriter& out);
 
@@ -175,14 +205,37 @@ class ShardWriter final : public Role {
   void published_alone(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,
                        EffectWriter& out);
   void look_at_set(const AttemptKey& key, EffectWriter& out);
-  void looked_at_set(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const Decision>> decision,
-                     EffectWriter& out);
+  void looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged,
+                     Result<std::shared_ptr<const Decision>> decision, EffectWriter& out);
   bool all_published(const Save& save) const;
   void sweep_alone(const AttemptKey& key, EffectWriter& out);
   // The node stops. What it has published counts as soon as the others have.
   void leave_set(const AttemptKey& key, EffectWriter& out);
 
+  // --- collective ---
+  bool is_collective() const { return !collective_.empty(); }
+  void on_layout(ClientId client, const local::LayoutIs& said);
+  void on_plan_wanted(TimeNs now, ClientId client, const local::PlanWanted& said, EffectWriter& out);
+  void send_local_plans(const AttemptKey& key, const Save& save, EffectWriter& out);
+  void on_global_plan(TimeNs now, const wire::GlobalPlan& said, EffectWriter& out);
+  void tell_plan(const AttemptKey& key, const Share& share, EffectWriter& out);
+  // The share of a client that asks before it stages; null: it has been answered.
+  Share* asking_share(TimeNs now, ClientId client, const AttemptKey& key, EffectWriter& out);
+  // All ranks have a planner with a global plan of its own, or none.
+  static Status check_alike(const Save& save, Rank rank, bool follows_planner);
+  void on_plan_exchange(TimeNs now, ClientId client, const local::PlanExchange& said, EffectWriter& out);
+  void send_exchange(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out);
+  void send_plans(TimeNs now, wire::PlanExchange said, EffectWriter& out);
+  void on_plans(const wire::PlanExchange& said, EffectWriter& out);
+  uint32_t world_size() const { return facts_.world_size != 0 ? facts_.world_size : world_size_; }
+  void plan_told_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
+
   // --- ranks that are gone ---
+  // Staged, or durable already.
+  static bool has_staged(const Save& save, Rank rank) {
+    auto share = save.shares.find(rank);
+    return share != save.shares.end() && !share->second.asked;
+  }
   Status trainer_ended(Rank rank) const;
   void on_trainer_ended(TimeNs now, const event::TrainerEnded& said, EffectWriter& out);
   void lose_rank(TimeNs now, Rank rank, EffectWriter& out);
@@ -208,6 +261,8 @@ class ShardWriter final : public Role {
   KnownWorlds worlds_;
   bool rank_local_ = false;  // the ranks here save rank-local
   std::map<Rank, KnownWorlds> alone_;
+  std::map<Rank, Collective> collective_;
+  uint32_t world_size_ = 0;  // as clients said
   std::set<RosterId> reading_rosters_;
   Status planning_failed_;
   Status coordinator_gone_;                            // not OK: another job has the root

@@ -24,10 +24,9 @@ const local::StagedPiece* find_staged(const local::Staged& staged, uint32_t entr
 
 }  // namespace
 
-Result<std::vector<operation::WriteShard>> shard_writes(const World& world, const SavePlan& plan,
+Result<std::vector<operation::WriteShard>> shard_writes(const Layout& layout, const SavePlan& plan,
                                                         const AttemptKey& key, ClientId client,
                                                         const local::Staged& staged) {
-  const Layout& layout = world.layout_of(plan.rank);
   auto wrong = [&](const std::string& what) {
     return Status(Code::invalid_argument, "rank " + std::to_string(plan.rank) + " " + what);
   };

@@ -58,6 +58,9 @@ void print_collected(const Collected& collected) {
   for (const auto& item : collected.swept) {
     fmt::print("{}: {} of {} freed\n", to_string(item.key), human_bytes(item.bytes), item.why);
   }
+  for (const auto& item : collected.completed) {
+    fmt::print("{}: completed: {}\n", to_string(item.key), item.why);
+  }
   for (const auto& item : collected.undecided) {
     fmt::print("{}: undecided, left alone: {}\n", to_string(item.key), item.why);
   }
@@ -75,6 +78,7 @@ ordered_json collected_json(const OpenRoot& root, const Collected& collected) {
   out["held"] = items_json(collected.held, false);
   out["kept"] = items_json(collected.kept, false);
   out["swept"] = items_json(collected.swept, true);
+  out["completed"] = items_json(collected.completed, false);
   out["undecided"] = items_json(collected.undecided, false);
   out["failed"] = ordered_json::array();
   for (const auto& [what, why] : collected.failed) {
@@ -93,7 +97,8 @@ void print_plan(const RetentionPlan& plan) {
   for (const AttemptKey& key : plan.sweep)
     fmt::print("{}: what nobody finished would be swept\n", to_string(key));
   for (const AttemptInfo& info : plan.undecided) {
-    fmt::print("{}: undecided, would be aborted if nobody writes it\n", to_string(info.key));
+    fmt::print("{}: undecided, would be {} if nobody writes it\n", to_string(info.key),
+               info.is_complete_set() ? "completed" : "aborted");
   }
   for (const auto& [key, why] : plan.damaged)
     fmt::print("{}: left alone: {}\n", to_string(key), why.to_string());

@@ -9,6 +9,8 @@
 #include <set>
 #include <thread>
 
+#include "storage/rank_manifest.h"
+
 namespace shoal {
 
 namespace {
@@ -22,10 +24,6 @@ int64_t monotonic_ns() {
 }
 
 }  // namespace
-
-int64_t unix_time_now_ns() {
-  return std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
 
 uint64_t Collected::freed_bytes() const {
   uint64_t bytes = 0;
@@ -69,7 +67,7 @@ Status Collector::end_leases(const std::vector<Mark>& leases) {
 }
 
 // Undecided attempts of earlier generations in whose folders nothing changes: a tombstone, and their files
-// go.
+// go; but what all ranks of a rank-local save have published becomes the checkpoint that it is.
 void Collector::abort_abandoned(const std::vector<AttemptInfo>& undecided, Collected* out) {
   if (undecided.empty()) return;
   std::this_thread::sleep_for(std::chrono::milliseconds(options_.abandoned_after_ms));
@@ -80,12 +78,17 @@ void Collector::abort_abandoned(const std::vector<AttemptInfo>& undecided, Colle
       out->undecided.push_back({before.key, "still being written", 0});
       continue;
     }
-    Decision tombstone{before.key, random_128(), root_.id, unix_time_now_ns(),
-                       Tombstone{Tombstone::Reason::aborted, "left undecided by its generation"}};
-    auto stands = publish_decision(*root_.storage, tombstone);
+    std::string cause = "left undecided by its generation";
+    if (after->rank_manifests != 0 && !after->is_complete_set()) {
+      cause += ": " + merge_rank_manifests(*root_.storage, before.key).status().message();
+    }
+    auto stands =
+        abort_attempt(*root_.storage, before.key, {random_128(), root_.id, unix_time_now_ns()}, cause);
     if (!stands.ok()) {
       out->failed.emplace_back(to_string(before.key), stands.status());
-    } else if (!stands->committed()) {
+    } else if (stands->committed()) {
+      out->completed.push_back({before.key, "the manifests of all its ranks were there", 0});
+    } else {
       sweep_all({before.key}, out);
     }
   }

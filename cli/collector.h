@@ -26,6 +26,7 @@ struct Collected {
     uint64_t bytes = 0;  // freed
   };
   std::vector<Item> deleted, held, kept, swept, undecided;
+  std::vector<Item> completed;                         // rank-local saves of which only the merge lacked
   std::vector<std::pair<std::string, Status>> failed;  // what, and why not
 
   uint64_t freed_bytes() const;
@@ -49,7 +50,5 @@ class Collector {
   const OpenRoot& root_;
   const CollectorOptions options_;
 };
-
-int64_t unix_time_now_ns();
 
 }  // namespace shoal

@@ -6,6 +6,7 @@
 
 #include "cli/collected_report.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/retention_flags.h"
 
 namespace shoal {
@@ -46,7 +47,7 @@ int run_gc(const GcOptions& options) {
   auto plan = plan_retention(storage, options.policy, unix_time_now_ns(), nullptr);
   if (!plan.ok()) return report_unusable(plan.status());
   if (options.dry_run) {
-    if (options.json) fmt::print("{}\n", plan_json(*root, *plan).dump(2));
+    if (options.json) fmt::print("{}\n", json_text(plan_json(*root, *plan)));
     if (!options.json) print_plan(*plan);
     return kExitOk;
   }
@@ -62,11 +63,12 @@ int run_gc(const GcOptions& options) {
   }
   std::vector<RetentionPlan::Item> doomed = plan->remove;
   for (const AttemptKey& key : plan->finish) doomed.push_back({key, "an earlier deletion"});
-  collector.delete_all(doomed, &collected);
+  // What needs no tombstone first: a deletion needs room for one, and the disk may be full.
   collector.sweep_all(plan->sweep, &collected);
   collector.remove_all(plan->remains, &collected);
+  collector.delete_all(doomed, &collected);
   for (const auto& [key, why] : plan->damaged) collected.kept.push_back({key, why.to_string(), 0});
-  if (options.json) fmt::print("{}\n", collected_json(*root, collected).dump(2));
+  if (options.json) fmt::print("{}\n", json_text(collected_json(*root, collected)));
   if (!options.json) print_collected(collected);
   return exit_status_of(collected);
 }

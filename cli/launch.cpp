@@ -92,6 +92,7 @@ Result<std::string> find_job_id(const LaunchFlags& flags) {
 
 Status validate(const LaunchFlags& flags) {
   if (flags.command.empty()) return invalid("a command is needed after --, such as -- ./trainer");
+  SHOAL_RETURN_IF_ERROR(check_times(flags.times));
   if (flags.node_rank >= flags.nodes) {
     return invalid(fmt::format("--node-rank {} is not below --nnodes {}", flags.node_rank, flags.nodes));
   }

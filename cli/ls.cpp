@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/root_reader.h"
 #include "cli/table.h"
 
@@ -60,7 +61,8 @@ MarksOf marks_of(const Marks& marks, const AttemptKey& key) {
 
 constexpr const char* kFooter =
     "Reads the root's files, never a catalog. STATE is one of\n"
-    "  committed  a checkpoint: load and latest see it (the latest is marked with *)\n"
+    "  committed  a checkpoint: load and latest see it (the latest is marked with *); also a rank-local\n"
+    "             save that all ranks have published, whose parts the next load merges\n"
     "  undecided  being written, or left by a job that ended; invisible to load\n"
     "  aborted    never became a checkpoint; NOTE says why\n"
     "  deleted    was a checkpoint\n"
@@ -166,8 +168,8 @@ int run_ls(const LsOptions& options) {
   if (!views.ok()) return report_unusable(views.status());
   auto marks = read_marks(*root->storage);
   if (!marks.ok()) return report_unusable(marks.status());
-  fmt::print(
-      "{}", options.json ? as_json(*root, *views, *marks, omitted).dump(2) + "\n" : as_table(*views, *marks));
+  fmt::print("{}", options.json ? json_text(as_json(*root, *views, *marks, omitted)) + "\n"
+                                : as_table(*views, *marks));
   if (omitted != 0 && !options.json) fmt::print("{} older ones are not shown: --all or --last N\n", omitted);
   if (Status unknown = check_reads_back(newest_checkpoint(*views)); !unknown.ok()) report_unusable(unknown);
   bool damaged =

@@ -7,6 +7,7 @@
 
 #include "cli/collected_report.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/table.h"
 
 namespace shoal {
@@ -31,7 +32,10 @@ constexpr const char* kPinFooter =
     "  shoal pin /checkpoints/run7\n"
     "  shoal pin /checkpoints/run7 --remove 0f3c…\n"
     "\n"
-    "Exit status: 0; 2 there is no such checkpoint or pin, or the root cannot be read or written.";
+    "Exit status: 0; 1 a pin in the list is damaged; 2 there is no such checkpoint or pin, or the root "
+    "cannot "
+    "be\n"
+    "read or written.";
 
 constexpr const char* kTagFooter =
     "A tag is a name for one checkpoint, which is not deleted while it has one; --step of every command "
@@ -44,12 +48,15 @@ constexpr const char* kTagFooter =
     "  shoal show /checkpoints/run7 --step best\n"
     "  shoal tag /checkpoints/run7 best --remove\n"
     "\n"
-    "Exit status: 0; 2 there is no such checkpoint or tag, the name is taken, or the root cannot be read or\n"
-    "written.";
+    "Exit status: 0; 1 a tag in the list is damaged; 2 there is no such checkpoint or tag, the name is "
+    "taken, "
+    "or\n"
+    "the root cannot be read or written.";
 
 // The newest of the checkpoints asked for.
 Result<AttemptKey> choose_checkpoint(const OpenRoot& root, const AttemptChoice& choice) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, choice));
+  SHOAL_RETURN_IF_ERROR(merge_attempts(root, views));
   const AttemptView* newest = newest_checkpoint(views);
   if (newest != nullptr && !newest->damage.ok()) return newest->damage;
   if (newest != nullptr) return newest->key;
@@ -74,7 +81,7 @@ void print_made(const MarkOptions& options, const Mark& mark, std::string_view w
   if (options.json) {
     nlohmann::ordered_json out = key_json(mark.key);
     out["name"] = mark.name;
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", json_text(out));
   } else {
     fmt::print("{}: {} {}\n", to_string(mark.key), what, mark.name);
   }
@@ -103,7 +110,7 @@ int print_marks(const OpenRoot& root, MarkKind kind, bool json) {
     table.add_row({name, "-", "-", "damaged", "-", why.message()});
   }
   if (json) {
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", json_text(out));
   } else {
     fmt::print("{}", table.to_string());
   }

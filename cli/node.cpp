@@ -105,6 +105,7 @@ Status parse_rejoin(const std::string& text, std::optional<uint32_t>* rejoin) {
 
 Status complete(NodeFlags* flags) {
   NodeOptions& node = flags->node;
+  SHOAL_RETURN_IF_ERROR(check_times(node.times));
   if (!flags->rejoin.empty()) SHOAL_RETURN_IF_ERROR(parse_rejoin(flags->rejoin, &node.rejoin));
   if (node.job_id.empty())
     return Status(

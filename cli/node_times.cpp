@@ -1,5 +1,9 @@
 #include "cli/node_times.h"
 
+#include <fmt/format.h>
+
+#include <string_view>
+
 namespace shoal {
 
 namespace {
@@ -39,6 +43,22 @@ void add_time_options(CLI::App& command, RoleTimes* times) {
         ->capture_default_str()
         ->group("Deadlines");
   }
+}
+
+Status check_times(const RoleTimes& times) {
+  auto too_short = [](std::string_view flag, uint32_t value, std::string_view other, uint32_t least) {
+    return Status(Code::invalid_argument,
+                  fmt::format("{} {} is too short beside {}: at least {}", flag, value, other, least));
+  };
+  if (times.node_deadline_ms <= times.attempt_deadline_ms) {
+    return too_short("--node-deadline-ms", times.node_deadline_ms, "--attempt-deadline-ms",
+                     times.attempt_deadline_ms + 1);
+  }
+  // Else whoever looks twice between two renewals takes a load that is alive for one that has ended.
+  if (times.lease_ttl_ms < 2 * times.lease_renew_ms) {
+    return too_short("--lease-ttl-ms", times.lease_ttl_ms, "--lease-renew-ms", 2 * times.lease_renew_ms);
+  }
+  return ok_status();
 }
 
 std::vector<std::string> time_arguments(const RoleTimes& times) {

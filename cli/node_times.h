@@ -7,10 +7,14 @@
 #include <vector>
 
 #include "actors/role.h"
+#include "base/status.h"
 
 namespace shoal {
 
 void add_time_options(CLI::App& command, RoleTimes* times);
+// Code::invalid_argument where two of them contradict each other: a lease that ends before it is renewed, a
+// node that gives up before the coordinator does.
+Status check_times(const RoleTimes& times);
 // Flags that make a node have these times: those that differ from the default.
 std::vector<std::string> time_arguments(const RoleTimes& times);
 

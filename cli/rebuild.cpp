@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/root_reader.h"
 #include "local/socket.h"
 #include "storage/catalog_recovery.h"
@@ -147,7 +148,7 @@ int run_rebuild(const RebuildOptions& options) {
   auto report = rebuild_catalog(catalog, is_default, root->id, *root->storage);
   if (!report.ok()) return report_unusable(report.status());
   if (options.json) {
-    fmt::print("{}\n", as_json(*root, catalog, *report).dump(2));
+    fmt::print("{}\n", json_text(as_json(*root, catalog, *report)));
   } else {
     print_report(*root, catalog, *report);
   }

@@ -7,6 +7,7 @@
 
 #include "cli/collected_report.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 
 namespace shoal {
 
@@ -48,6 +49,34 @@ Status check_may_go(const OpenRoot& root, const std::vector<RetentionPlan::Item>
   return ok_status();
 }
 
+// What would be done, as far as it is known now.
+int show_plan(const OpenRoot& root, const RmOptions& options, const std::vector<RetentionPlan::Item>& items) {
+  RetentionPlan plan;
+  for (const RetentionPlan::Item& item : items) {
+    auto why = why_not_deleted(*root.storage, item.key);
+    if (!why.ok()) return report_unusable(why.status());
+    if (why->empty()) {
+      plan.remove.push_back(item);
+    } else {
+      plan.keep.push_back({item.key, *why});
+    }
+  }
+  if (options.json) fmt::print("{}\n", json_text(plan_json(root, plan)));
+  if (!options.json) print_plan(plan);
+  return plan.keep.empty() ? kExitOk : kExitUnusable;
+}
+
+// Only of what is merged the rules can tell whether it is to be kept.
+Status check_merged(const std::vector<AttemptView>& views) {
+  for (const AttemptView& view : views) {
+    if (view.is_merged) continue;
+    return Status(
+        Code::busy,
+        to_string(view.key) + ": its ranks have published it, nobody has merged it yet; --dry-run does not");
+  }
+  return ok_status();
+}
+
 int run_rm(const RmOptions& options) {
   auto root = open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
@@ -62,20 +91,16 @@ int run_rm(const RmOptions& options) {
     return report_unusable(Status(
         Code::not_found, fmt::format("root {}: there is no such checkpoint", root->storage->describe())));
   }
+  Status merged = options.dry_run ? check_merged(*views) : merge_attempts(*root, *views);
+  if (!merged.ok()) return report_unusable(merged);
   if (!options.force) {
     Status status = check_may_go(*root, items);
     if (!status.ok()) return report_unusable(status);
   }
-  if (options.dry_run) {
-    RetentionPlan plan;
-    plan.remove = items;
-    if (options.json) fmt::print("{}\n", plan_json(*root, plan).dump(2));
-    if (!options.json) print_plan(plan);
-    return kExitOk;
-  }
+  if (options.dry_run) return show_plan(*root, options, items);
   Collected collected;
   Collector(*root, {}).delete_all(items, &collected);
-  if (options.json) fmt::print("{}\n", collected_json(*root, collected).dump(2));
+  if (options.json) fmt::print("{}\n", json_text(collected_json(*root, collected)));
   if (!options.json) print_collected(collected);
   return collected.kept.empty() ? exit_status_of(collected) : kExitUnusable;
 }

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <ctime>
 #include <limits>
+
+#include "storage/rank_manifest.h"
 
 namespace shoal {
 
@@ -19,6 +22,7 @@ Result<OpenRoot> open_root_for_reading(const std::string& path) {
 
 std::string_view AttemptView::state_name() const {
   if (!damage.ok()) return "damaged";
+  if (committed()) return "committed";
   switch (info.state) {
     case AttemptInfo::State::committed:
       return "committed";
@@ -36,6 +40,12 @@ Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info) {
   AttemptView view;
   view.key = info.key;
   view.info = info;
+  if (info.is_complete_set()) {
+    auto manifest = merge_rank_manifests(storage, info.key);
+    if (!manifest.ok()) return view;  // the load that looks at it says what is wrong
+    view.decision = Decision{info.key, {}, {}, 0, std::move(*manifest)};
+    view.is_merged = false;
+  }
   if (info.state == AttemptInfo::State::undecided) return view;
   auto decision = read_decision(storage, info.key);
   if (decision.ok()) {
@@ -172,6 +182,15 @@ Result<std::vector<AttemptView>> choose_attempts(const OpenRoot& root, const Att
                             choice.attempt.empty() ? "" : choice.attempt + " ", *choice.step));
 }
 
+Status merge_attempts(const OpenRoot& root, const std::vector<AttemptView>& views) {
+  for (const AttemptView& view : views) {
+    if (view.is_merged) continue;
+    const DecisionStamp stamp{random_128(), root.id, unix_time_now_ns()};
+    SHOAL_RETURN_IF_ERROR(complete_rank_local(*root.storage, view.key, stamp).status());
+  }
+  return ok_status();
+}
+
 const AttemptView* newest_checkpoint(const std::vector<AttemptView>& views) {
   for (auto view = views.rbegin(); view != views.rend(); ++view) {
     if (view->committed() || !view->damage.ok()) return &*view;
@@ -186,6 +205,10 @@ Status check_reads_back(const AttemptView* newest) {
       fmt::format("{}; it may be the newest checkpoint, so that `load latest` refuses: name another "
                   "that `shoal ls` shows",
                   newest->damage.message()));
+}
+
+int64_t unix_time_now_ns() {
+  return std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
 uint64_t file_bytes_of(const Manifest& manifest) {

@@ -26,11 +26,13 @@ struct OpenRoot {
 // Code::not_found where the folder is missing or holds no run.
 Result<OpenRoot> open_root_for_reading(const std::string& path);
 
-// One attempt, with its decision where there is one that reads back.
+// One attempt, with its decision where there is one that reads back. Of a rank-local save which all ranks
+// have published and nobody has merged yet: the decision that the next load makes of it.
 struct AttemptView {
   AttemptKey key;
   AttemptInfo info;                  // default where `damage` is set
   std::optional<Decision> decision;  // nullopt: undecided or damaged
+  bool is_merged = true;             // false: of that decision there is no file
   Status damage;
 
   bool committed() const { return decision && decision->committed(); }
@@ -59,12 +61,16 @@ CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const 
 Status validate_choice(const AttemptChoice& choice);
 // Those that match, ascending; Code::not_found names what is not there.
 Result<std::vector<AttemptView>> choose_attempts(const OpenRoot& root, const AttemptChoice& choice);
+// Merges those of them that nobody has merged, for commands that change what is there.
+Status merge_attempts(const OpenRoot& root, const std::vector<AttemptView>& views);
 
 // The newest of them that is a checkpoint, or may be one since its decision does not read back; nullptr
 // without either. Where that one is damaged nobody knows which is the latest, and `load latest` refuses.
 const AttemptView* newest_checkpoint(const std::vector<AttemptView>& views);
 // OK where `newest` is a checkpoint or nullptr; otherwise its damage, and what to do.
 Status check_reads_back(const AttemptView* newest);
+
+int64_t unix_time_now_ns();
 
 uint64_t file_bytes_of(const Manifest& manifest);
 // "1 file", "2 files"; `things` where that is not thing + "s".

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/root_reader.h"
 #include "cli/table.h"
 
@@ -235,7 +236,7 @@ int run_show(const ShowOptions& options) {
   const bool is_damaged = !view->damage.ok();
   if (is_damaged) report_unusable(options.choice.names_one() ? view->damage : check_reads_back(&*view));
   if (options.json) {
-    fmt::print("{}\n", attempt_json(*root, *view).dump(2));
+    fmt::print("{}\n", json_text(attempt_json(*root, *view)));
   } else if (!is_damaged) {
     print_attempt(*root, *view);
   }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/node_view.h"
 
 namespace shoal {
@@ -63,7 +64,7 @@ constexpr const char* kTopFooter =
 
 void show(const StatusOptions& options, const JobView& view, const EarlierView* before, bool is_first) {
   if (options.json) {
-    fmt::print("{}\n", as_json(view).dump(options.watch ? -1 : 2));
+    fmt::print("{}\n", json_text(as_json(view), options.watch ? -1 : 2));
   } else if (options.is_top && isatty(STDOUT_FILENO) != 0) {
     fmt::print("\x1b[H\x1b[J{}", as_text(view, before));
   } else {

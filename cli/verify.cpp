@@ -11,6 +11,7 @@
 
 #include "cli/collector.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/progress.h"
 #include "cli/root_reader.h"
 #include "cli/verifier.h"
@@ -241,7 +242,7 @@ int run_verify(const VerifyOptions& options) {
     }
   }
   out["ok"] = ok;
-  if (options.json) fmt::print("{}\n", out.dump(2));
+  if (options.json) fmt::print("{}\n", json_text(out));
   if (!options.json && views->empty()) fmt::print("no checkpoint yet\n");
   return ok ? kExitOk : kExitDamaged;
 }

@@ -4,16 +4,18 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
+#include <exception>
 #include <map>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
-#include "client/job_id_service_internal.h"
+#include "client/call_counts_internal.h"
+#include "client/checkpointer_options_internal.h"
 #include "client/memory_budget_internal.h"
 #include "client/node_process_internal.h"
 #include "client/placing_internal.h"
+#include "client/planned_load_internal.h"
+#include "client/planned_save_internal.h"
 #include "client/session_internal.h"
 #include "client/slab_internal.h"
 #include "client/staging_internal.h"
@@ -24,48 +26,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::minutes kLongestClose{10};        // for the node to write what is staged
-constexpr int kTries = 3;                                // of a request whose node went away
-constexpr uint64_t kMinWindowBytes = uint64_t{4} << 20;  // what a node asks for
+constexpr std::chrono::minutes kLongestClose{10};  // for the node to write what is staged
+constexpr int kTries = 3;                          // of a request whose node went away
 
 double seconds_since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
 }
 
-Status validate_checkpointer_options(CheckpointerOptions& options) {
-  auto bad = [](std::string what) { return Status(Code::invalid_argument, std::move(what)); };
-  if (options.root.empty()) return bad("the Checkpointer's root is not named");
-  if (options.world_size == 0 || options.world_size > kMaxWorldSize || options.rank >= options.world_size) {
-    return bad(fmt::format("rank {} of a world of {}", options.rank, options.world_size));
-  }
-  if (options.max_in_flight == 0 || options.max_in_flight >= kMaxSlabsPerClient) {
-    return bad(fmt::format("max_in_flight is {}, from 1 to {} are allowed", options.max_in_flight,
-                           kMaxSlabsPerClient - 1));
-  }
-  if (options.load_window_bytes < kMinWindowBytes || options.load_window_bytes > kMaxSlabBytes) {
-    return bad(fmt::format("load_window_bytes is {}, from {} to {} are allowed", options.load_window_bytes,
-                           kMinWindowBytes, kMaxSlabBytes));
-  }
-  if (options.job_id.size() > kMaxJobIdBytes || !is_clean_utf8(options.job_id)) {
-    return bad(fmt::format("a job id is at most {} bytes of clean text", kMaxJobIdBytes));
-  }
-  if (options.job_id.empty()) {
-    if (options.job_id_exchange && options.world_size > 1) {
-      const auto deadline = std::chrono::steady_clock::now() + options.attach_timeout;
-      SHOAL_ASSIGN_OR_RETURN(options.job_id, agree_on_job_id(options, deadline));
-    } else if (options.world_size != 1) {
-      return bad(
-          "job_id (SHOAL_JOB_ID) is empty: all ranks of one incarnation need the same, never used again");
-    } else {
-      options.job_id = "single-" + random_128().to_hex();
-    }
-  }
-  if (const char* may = std::getenv("SHOAL_START_NODE"); may && std::string_view(may) == "0") {
-    options.start_node = false;
-  }
-  // A rank that knows of no other writes all that it holds.
-  if (options.save.mode == SaveMode::rank_local) options.save.dedupe = Dedupe::none;
-  return validate_options(options.save);
+Status another_came(const AttemptKey& now, const AttemptKey& chosen) {
+  return Status(Code::aborted, fmt::format("{} was committed while {} was loaded; load again", to_string(now),
+                                           to_string(chosen)));
 }
 
 // A request's answers are dropped however it ends.
@@ -87,30 +57,6 @@ Result<Metadata> found_in(LocalMessage& answer) {
   return std::move(found->checkpoint);
 }
 
-// How often a rank has called save in a generation, whichever Checkpointer it used: that names its next saves
-// and loads.
-struct CallCounts {
-  Nonce process;
-  uint32_t generation = 0;
-  std::map<uint64_t, uint32_t> attempts;  // by step
-  uint32_t saves = 0;
-};
-
-// What this process has counted so far, kept for the next Checkpointer of the rank: a node serves one at a
-// time.
-std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint32_t generation) {
-  static std::mutex mutex;
-  static std::map<std::pair<std::string, Rank>, std::shared_ptr<CallCounts>> last;  // by root
-  std::error_code error;
-  std::string root = std::filesystem::weakly_canonical(options.root, error).string();
-  std::lock_guard lock(mutex);
-  std::shared_ptr<CallCounts>& counts = last[{std::move(root), options.rank}];
-  if (!counts || counts->generation != generation || counts->process != process_nonce()) {
-    counts = std::make_shared<CallCounts>(CallCounts{process_nonce(), generation, {}, 0});
-  }
-  return counts;
-}
-
 }  // namespace
 
 struct Checkpointer::Impl {
@@ -121,15 +67,27 @@ struct Checkpointer::Impl {
         stager(make_host_stager()),
         slabs(options.max_in_flight) {}
 
+  // The state in the terms of the process group; of this call, or the state itself.
+  Result<const StateDict*> of_group(const StateDict& state);
   Status bind(const StateDict& state);
   Status refresh_recipe();
+  Status agree_on_recipe(const std::shared_ptr<SaveHandle::State>& save, bool follows_planner);
   uint64_t held_bytes() const;
   Status replace_slab(uint32_t slot, uint64_t bytes);
   Result<uint32_t> slot_for(uint64_t bytes, bool wait);
-  Result<SaveHandle> save(uint64_t step, uint32_t attempt, const StateDict& state);
+  template <class Save>
+  Result<SaveHandle> count_save(uint64_t step, Save&& save);
+  Result<std::shared_ptr<SaveHandle::State>> begin_save(uint64_t step, uint32_t attempt);
+  Result<SaveHandle> save(const std::shared_ptr<SaveHandle::State>& save, const StateDict& state,
+                          PlannedSave* planned_save = nullptr);
   template <class Ask>
   auto with_patience(Ask&& ask);
-  Result<LoadResult> load(const StateDict& state, const LoadOptions& load_options);
+  dcp::Role role() const {
+    return {options.rank, options.world_size, options.rank == options.coordinator_rank};
+  }
+  Result<LoadResult> load(const StateDict& state, const LoadOptions& load_options,
+                          PlannedLoad* planned_load = nullptr);
+  Result<Metadata> find_checkpoint(const LoadOptions& load_options);
   Result<Metadata> load_targets(Placer& placer, const LoadOptions& load_options);
   Status prepare_window(uint64_t bytes);
   Result<Metadata> receive_load(uint32_t request_id, Placer& placer, bool* ended);
@@ -139,6 +97,7 @@ struct Checkpointer::Impl {
   std::unique_ptr<Session> session;
   std::shared_ptr<CallCounts> counts;
   std::unique_ptr<Stager> stager;
+  StateDict renumbered;             // what of_group made last
   std::optional<BoundState> bound;  // of the layout that this generation saves
   SavePlanPtr planned;              // what `recipe` was made from; nullptr: everything held
   std::optional<StageRecipe> recipe;
@@ -147,6 +106,12 @@ struct Checkpointer::Impl {
   uint64_t window_link = 0;       // the connection whose node knows it; 0: none
   std::vector<CopyTask> tasks;
 };
+
+Result<const StateDict*> Checkpointer::Impl::of_group(const StateDict& state) {
+  if (options.process_group.empty()) return &state;
+  SHOAL_ASSIGN_OR_RETURN(renumbered, in_process_group(options, state));
+  return &renumbered;
+}
 
 // Makes `bound` be of this state; the first time, tells the node.
 Status Checkpointer::Impl::bind(const StateDict& state) {
@@ -168,6 +133,19 @@ Status Checkpointer::Impl::refresh_recipe() {
   if (recipe && plan == planned) return ok_status();
   recipe =
       plan ? StageRecipe(*bound, *plan) : StageRecipe(*bound, plan_all_held(*bound->layout(), options.rank));
+  planned = std::move(plan);
+  return ok_status();
+}
+
+// Mode collective: all ranks say what they hold, and wait until each is told its part.
+Status Checkpointer::Impl::agree_on_recipe(const std::shared_ptr<SaveHandle::State>& save,
+                                           bool follows_planner) {
+  const Clock::time_point begun = Clock::now();
+  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, session->agree_on_plan(save, follows_planner));
+  save->stats.seconds_planning += seconds_since(begun);
+  if (recipe && plan == planned) return ok_status();
+  SHOAL_RETURN_IF_ERROR(check_plan(*plan, *bound->layout()).with_context("the plan that this rank was told"));
+  recipe = StageRecipe(*bound, *plan);
   planned = std::move(plan);
   return ok_status();
 }
@@ -206,7 +184,7 @@ Result<uint32_t> Checkpointer::Impl::slot_for(uint64_t bytes, bool wait) {
 }
 
 Result<std::unique_ptr<Checkpointer>> Checkpointer::open(CheckpointerOptions options) {
-  SHOAL_RETURN_IF_ERROR(validate_checkpointer_options(options));
+  SHOAL_RETURN_IF_ERROR(complete_options(options));
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::open(options));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(session));
   return std::unique_ptr<Checkpointer>(new Checkpointer(std::move(impl)));
@@ -219,12 +197,17 @@ Checkpointer::~Checkpointer() {
   impl_->session->detach();
 }
 
+const CheckpointerOptions& Checkpointer::options() const {
+  return impl_->options;
+}
+
 uint32_t Checkpointer::generation() const {
   return impl_->session->generation();
 }
 
-Status Checkpointer::prepare(const StateDict& state) {
-  SHOAL_RETURN_IF_ERROR(impl_->bind(state));
+Status Checkpointer::prepare(const StateDict& given) {
+  SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
+  SHOAL_RETURN_IF_ERROR(impl_->bind(*state));
   SHOAL_RETURN_IF_ERROR(impl_->refresh_recipe());
   SHOAL_ASSIGN_OR_RETURN(StageRecipe::Staging staging, impl_->recipe->lay_out(*impl_->bound));
   SHOAL_ASSIGN_OR_RETURN(std::vector<uint32_t> free, impl_->session->free_slots(true));
@@ -235,26 +218,65 @@ Status Checkpointer::prepare(const StateDict& state) {
   return ok_status();
 }
 
-Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& state) {
-  ++impl_->counts->saves;
-  const uint32_t attempt = ++impl_->counts->attempts[step];  // counted by every rank, whatever comes of it
-  Result<SaveHandle> saved = impl_->save(step, attempt, state);
-  // The other ranks' part of it is in vain: they hear so now, not at a deadline.
-  if (!saved.ok()) impl_->session->not_staged(step, attempt, saved.status());
-  return saved;
+// Counted by every rank, whatever comes of it. Where it fails, the other ranks' part of it is in vain: they
+// hear so now, not at a deadline.
+template <class Save>
+Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
+  ++counts->saves;
+  const uint32_t attempt = ++counts->attempts[step];
+  try {
+    Result<SaveHandle> saved = save(attempt);
+    if (!saved.ok()) session->not_staged(step, attempt, saved.status());
+    return saved;
+  } catch (const std::exception& thrown) {  // by a planner or a storage: the trainer's to catch
+    session->not_staged(step, attempt, Status(Code::internal, fmt::format("save threw: {}", thrown.what())));
+    throw;
+  }
 }
 
-Result<SaveHandle> Checkpointer::Impl::save(uint64_t step, uint32_t attempt, const StateDict& state) {
+Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given) {
+  return impl_->count_save(step, [&](uint32_t attempt) -> Result<SaveHandle> {
+    SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
+    SHOAL_ASSIGN_OR_RETURN(auto save, impl_->begin_save(step, attempt));
+    return impl_->save(save, *state);
+  });
+}
+
+Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given, dcp::SavePlanner& planner) {
+  return impl_->count_save(step, [&](uint32_t attempt) -> Result<SaveHandle> {
+    SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
+    SHOAL_ASSIGN_OR_RETURN(auto save, impl_->begin_save(step, attempt));
+    const auto exchange = [&](PlannerPlan mine, const dcp::internal::MakePlans& make) {
+      const Clock::time_point begun = Clock::now();
+      Result<PlannerPlan> part = impl_->session->exchange_plans(save, std::move(mine), make);
+      save->stats.seconds_planning += seconds_since(begun);
+      return part;
+    };
+    PlannedSave planned(planner);
+    SHOAL_RETURN_IF_ERROR(planned.plan(*state, save->key, impl_->role(), impl_->options.save.mode, exchange));
+    return impl_->save(save, planned.state_dict(), &planned);
+  });
+}
+
+Result<std::shared_ptr<SaveHandle::State>> Checkpointer::Impl::begin_save(uint64_t step, uint32_t attempt) {
+  SHOAL_RETURN_IF_ERROR(session->status());
   auto save = std::make_shared<SaveHandle::State>();
   save->key = {session->generation(), step, attempt};
-  SHOAL_RETURN_IF_ERROR(session->status());
+  return save;
+}
+
+Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::State>& save,
+                                            const StateDict& state, PlannedSave* planned_save) {
   SHOAL_RETURN_IF_ERROR(bind(state));
   const Clock::time_point slot_wanted = Clock::now();
   if (options.on_busy == OnBusy::decline) SHOAL_RETURN_IF_ERROR(session->free_slots(false).status());
   SHOAL_RETURN_IF_ERROR(session->free_slots(true).status());
   save->stats.seconds_waited = seconds_since(slot_wanted);
 
-  SHOAL_RETURN_IF_ERROR(refresh_recipe());
+  const bool is_collective = options.save.mode == SaveMode::collective;
+  const bool follows_planner = planned_save && planned_save->has_exchanged();
+  SHOAL_RETURN_IF_ERROR(is_collective ? agree_on_recipe(save, follows_planner) : refresh_recipe());
+  if (planned_save) SHOAL_RETURN_IF_ERROR(planned_save->resolve(*bound, planned.get()));
   SHOAL_ASSIGN_OR_RETURN(StageRecipe::Staging staging, recipe->lay_out(*bound));
   SHOAL_ASSIGN_OR_RETURN(save->slot, slot_for(staging.slab_bytes, true));
   const Clock::time_point copy_begun = Clock::now();
@@ -265,7 +287,7 @@ Result<SaveHandle> Checkpointer::Impl::save(uint64_t step, uint32_t attempt, con
   save->stats.with_plan = planned != nullptr;
 
   local::Staged staged;
-  staged.step = step;
+  staged.step = save->key.step;
   staged.attempt = save->key.attempt;
   staged.layout_id = bound->layout()->id();
   if (planned) {
@@ -276,7 +298,7 @@ Result<SaveHandle> Checkpointer::Impl::save(uint64_t step, uint32_t attempt, con
   staged.pieces = std::move(staging.pieces);
   SHOAL_RETURN_IF_ERROR(session->stage(save, std::move(staged)));
   save->stats.seconds_blocked = seconds_since(save->begun);
-  return SaveHandle(std::move(save));
+  return SaveHandle(save);
 }
 
 // `ask` again, where the node went away that was asked.
@@ -368,11 +390,41 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, b
   }
 }
 
-Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions& load_options) {
-  return impl_->with_patience([&] { return impl_->load(state, load_options); });
+Result<LoadResult> Checkpointer::load(const StateDict& given, const LoadOptions& load_options) {
+  SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
+  return impl_->with_patience([&] { return impl_->load(*state, load_options); });
 }
 
-Result<LoadResult> Checkpointer::Impl::load(const StateDict& state, const LoadOptions& load_options) {
+// Which one it is and what it holds; nothing is read.
+Result<Metadata> Checkpointer::Impl::find_checkpoint(const LoadOptions& load_options) {
+  SHOAL_ASSIGN_OR_RETURN(BoundState nothing, BoundState::bind(StateDict(), options.rank));
+  // Whatever this rank has saved is decided before the newest is chosen.
+  if (!load_options.step) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
+  Placer placer(nothing, {});
+  return load_targets(placer, load_options);
+}
+
+Result<LoadResult> Checkpointer::load(const StateDict& given, dcp::LoadPlanner& planner,
+                                      const LoadOptions& load_options) {
+  const Clock::time_point begun = Clock::now();
+  SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
+  Result<Metadata> found = impl_->with_patience([&] { return impl_->find_checkpoint(load_options); });
+  if (!found.ok()) return found.status();
+  PlannedLoad planned(planner);
+  SHOAL_RETURN_IF_ERROR(planned.plan(*state, dcp::metadata_of(*found), impl_->role()));
+  LoadOptions chosen;
+  chosen.step = found->key.step;
+  SHOAL_ASSIGN_OR_RETURN(LoadResult loaded, impl_->with_patience([&] {
+    return impl_->load(planned.state_dict(), chosen, &planned);
+  }));
+  if (loaded.metadata.key != found->key) return another_came(loaded.metadata.key, found->key);
+  SHOAL_RETURN_IF_ERROR(planned.finish());
+  loaded.seconds = seconds_since(begun);
+  return loaded;
+}
+
+Result<LoadResult> Checkpointer::Impl::load(const StateDict& state, const LoadOptions& load_options,
+                                            PlannedLoad* planned_load) {
   const Clock::time_point begun = Clock::now();
   // What is saved is most often what is loaded.
   const bool is_known = bound && same_structure(bound->entries(), state.entries());
@@ -388,8 +440,7 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& state, const LoadOp
   std::vector<std::string> missing;
   if (load_options.allow_missing) {
     // First which checkpoint it is and what it has; then the values that it has.
-    Placer nothing(target, {});
-    SHOAL_ASSIGN_OR_RETURN(Metadata metadata, load_targets(nothing, load_options));
+    SHOAL_ASSIGN_OR_RETURN(Metadata metadata, find_checkpoint(load_options));
     chosen.step = metadata.key.step;
     chosen_key = metadata.key;
     std::erase_if(wanted, [&](uint32_t entry) {
@@ -402,12 +453,13 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& state, const LoadOp
       return is_missing;
     });
   }
-  Placer placer(target, std::move(wanted));
-  SHOAL_ASSIGN_OR_RETURN(Metadata metadata, load_targets(placer, chosen));
-  if (chosen_key && metadata.key != *chosen_key) {
-    return Status(Code::aborted, fmt::format("{} was committed while {} was loaded; load again",
-                                             to_string(metadata.key), to_string(*chosen_key)));
+  if (planned_load) {  // begun again: what was handed over is the trainer's now
+    std::erase_if(wanted, [&](uint32_t entry) { return planned_load->has_arrived(target.fqn_of(entry)); });
   }
+  Placer placer(target, std::move(wanted));
+  if (planned_load) placer.on_arrival([&](const std::string& fqn) { return planned_load->arrived(fqn); });
+  SHOAL_ASSIGN_OR_RETURN(Metadata metadata, load_targets(placer, chosen));
+  if (chosen_key && metadata.key != *chosen_key) return another_came(metadata.key, *chosen_key);
   return LoadResult{std::move(metadata), placer.bytes_placed(), seconds_since(begun), std::move(missing)};
 }
 

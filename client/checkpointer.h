@@ -27,6 +27,11 @@
 
 namespace shoal {
 
+namespace dcp {  // client/save_planner.h, client/load_planner.h
+class SavePlanner;
+class LoadPlanner;
+}  // namespace dcp
+
 // The values of one rank: what LayoutBuilder knows, with pointers. Pointers are read during save (until it
 // returns) and written during load. Tensors are row-major and contiguous in their local shape.
 class StateDict {
@@ -57,6 +62,8 @@ class StateDict {
   void add_rank_object(std::string fqn, std::string* bytes);
 
   struct Entry;  // client/state_dict_internal.h
+  // A value of another state, which shares its memory.
+  void add(std::shared_ptr<const Entry> entry) { entries_.push_back(std::move(entry)); }
   const std::vector<std::shared_ptr<const Entry>>& entries() const { return entries_; }
 
  private:
@@ -89,7 +96,13 @@ struct CheckpointerOptions {
   bool start_node = true;  // where none is on this host; SHOAL_START_NODE=0, as of `shoal launch`, forbids it
   uint32_t max_in_flight = 2;
   OnBusy on_busy = OnBusy::wait;
-  SaveOptions save;                                 // alike on all ranks; mode rank_local implies dedupe none
+  // A subset of the launcher's ranks that saves and loads by itself: ascending, alike on all of them; empty:
+  // all. `rank`, `world_size` and the ranks of meshes are those of the launcher's world; what a checkpoint, a
+  // planner, a load elsewhere and options() call a rank is its place in the group. docs/clusters.md, "Some of
+  // the ranks".
+  std::vector<Rank> process_group;
+  Rank coordinator_rank = 0;  // alike, within the group; which planner and storage are told to coordinate
+  SaveOptions save;           // alike on all ranks; mode rank_local implies dedupe none
   uint64_t load_window_bytes = uint64_t{16} << 20;  // at least 4 MiB; kept for further loads
   uint64_t staging_bytes_max = 0;                   // of all slabs; 0: what the cgroup's memory limit leaves
   std::chrono::milliseconds attach_timeout{30000};
@@ -105,10 +118,11 @@ struct CheckpointerOptions {
 
 struct SaveStats {
   uint64_t bytes_staged = 0;
-  double seconds_blocked = 0;  // in save, all of it
-  double seconds_waited = 0;   // of that, for a slab (more than max_in_flight saves)
-  double seconds_copying = 0;  // of that, copying
-  bool with_plan = false;      // false: no roster yet, everything held was staged
+  double seconds_blocked = 0;   // in save, all of it
+  double seconds_waited = 0;    // of that, for a slab (more than max_in_flight saves)
+  double seconds_planning = 0;  // of that, in mode collective, until this rank was told its plan
+  double seconds_copying = 0;   // of that, copying
+  bool with_plan = false;       // false: no roster yet, everything held was staged
 };
 
 // One save in flight. Copies share it. Destroying it does not cancel the save.
@@ -153,20 +167,27 @@ class Checkpointer {
   ~Checkpointer();
 
   uint32_t generation() const;
+  const CheckpointerOptions& options() const;  // as they hold: with the job id that was agreed on
   // Optional: registers the layout and faults in the slabs, so that the first save costs what later ones do.
   Status prepare(const StateDict& state);
-  // Returns when staged. The attempt is counted by this process: how often this generation saved this step on
-  // this rank.
-  // Code::busy: K saves in flight and on_busy = decline. Code::no_space: over the memory budget. The layout
-  // may change from save to save, on all ranks or on some: a rank whose layout is new stages all that it
-  // holds instead of its share alone, once. A save that fails here is reported, so that it aborts at once on
-  // the other ranks too, with this rank and cause.
+  // Returns when staged; in mode collective that waits until all ranks have called it. The attempt is counted
+  // by this process: how often this generation saved this step on this rank. Code::busy: K saves in flight
+  // and on_busy = decline. Code::no_space: over the memory budget. The layout may change from save to save,
+  // on all ranks or on some: a rank whose layout is new stages all that it holds instead of its share alone,
+  // once. A save that fails here is reported, so that it aborts at once on the other ranks too, with this
+  // rank and cause.
   Result<SaveHandle> save(uint64_t step, const StateDict& state);
+  // What the planner makes of the state. An error of one of its steps fails the save, as above, and names the
+  // step. A planner with a global plan of its own is refused by name, but in mode collective.
+  Result<SaveHandle> save(uint64_t step, const StateDict& state, dcp::SavePlanner& planner);
   // Fills the state; after an error, tensors may hold some of it, objects are untouched. Every byte is
   // verified against its digest before it is placed. Code::not_found: there is no checkpoint.
   // Without a step: waits until the saves of this rank are decided. All ranks that load between the same two
   // calls of save get the same checkpoint, however often each of them loads or tries again.
   Result<LoadResult> load(const StateDict& state, const LoadOptions& options = {});
+  // What the planner asks for, to where it says. An error of one of its steps ends the load and names the
+  // step. What may be missing is the planner's to say: allow_missing and LoadResult::missing are not used.
+  Result<LoadResult> load(const StateDict& state, dcp::LoadPlanner& planner, const LoadOptions& options = {});
   Result<Metadata> latest();
 
  private:

@@ -131,12 +131,14 @@ Status Placer::place_tensor(Target& target, const local::LoadedPiece& piece, Byt
   const uint64_t end = begin + piece.bytes / element_bytes;
   if (begin == end) return ok_status();
   const std::vector<Box>& held = state_.values()[target.entry].shards.boxes;
+  const uint64_t before = target.arrived_elements;
   for (const Box& part : boxes_of_range(piece.box, begin, end)) {
     // The part is contiguous in the stored piece.
     const std::byte* source = bytes.data() + (*contiguous_offset(piece.box, part) - begin) * element_bytes;
     for (uint32_t i = 0; i < held.size(); ++i) place_part(target, i, held[i], part, source);
   }
-  return ok_status();
+  const bool is_last = before < target.wanted_elements && target.arrived_elements == target.wanted_elements;
+  return is_last && told_ ? told_(state_.fqn_of(target.entry)) : ok_status();
 }
 
 // `part` lies row-major at `source`; what it shares with the local box goes to every copy of that.

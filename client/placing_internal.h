@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ class Placer {
  public:
   // Targets of all values of `state` whose layout entries are in `wanted`, ascending. `state` outlives it.
   Placer(const BoundState& state, std::vector<uint32_t> wanted);
+
+  // Told when all elements of a tensor have arrived, and at least one has; once each. Its error is place()'s.
+  void on_arrival(std::function<Status(const std::string& fqn)> told) { told_ = std::move(told); }
 
   std::vector<local::LoadTarget> targets() const;
   // Copies one range out of the window into every local box that it touches. Tensors are written in place,
@@ -41,6 +45,7 @@ class Placer {
 
   const BoundState& state_;
   std::vector<Target> targets_;
+  std::function<Status(const std::string& fqn)> told_;
   uint64_t bytes_placed_ = 0;
 };
 

@@ -134,18 +134,16 @@ void Session::lose(Status why) {
 }
 
 void Session::finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata) {
-  std::shared_ptr<SaveHandle::State> save;
-  {
-    std::lock_guard lock(mutex_);
-    auto found = undecided_.find(key);
-    if (found == undecided_.end()) return;
-    save = std::move(found->second.save);
-    const bool is_in_slab = save && std::holds_alternative<local::Staged>(found->second.offer);
-    undecided_.erase(found);
-    if (is_in_slab && frees_slot) slots_[save->slot].is_taken = false;
-    changed_.notify_all();
-  }
+  std::lock_guard lock(mutex_);
+  auto found = undecided_.find(key);
+  if (found == undecided_.end()) return;
+  const std::shared_ptr<SaveHandle::State> save = std::move(found->second.save);
+  const bool is_in_slab = save && std::holds_alternative<local::Staged>(found->second.offer);
+  undecided_.erase(found);
+  if (is_in_slab && frees_slot) slots_[save->slot].is_taken = false;
+  // Before anybody can see that the save is gone: its trainer may wait here for an answer.
   if (save) save->finish(std::move(outcome), std::move(metadata));
+  changed_.notify_all();
 }
 
 void Session::on_roster(const local::RosterIs& said) {
@@ -256,7 +254,7 @@ Status Session::stage(std::shared_ptr<SaveHandle::State> save, local::Staged sta
   slots_[save->slot].is_taken = true;
   say(staged);
   const SaveKey key{staged.step, staged.attempt};
-  undecided_[key] = Record{std::move(save), std::move(staged)};
+  undecided_[key] = Record{std::move(save), std::move(staged), nullptr, std::nullopt};
   const std::shared_ptr<NodeLink> link = link_;
   const uint64_t number = said_;
   send_what_goes(lock);
@@ -269,7 +267,7 @@ void Session::not_staged(uint64_t step, uint32_t attempt, Status why) {
   if (!lost_.ok() || undecided_.size() >= kMaxUndecidedSaves) return;
   local::NotStaged said{step, attempt, std::move(why)};
   say(said);
-  undecided_[{step, attempt}] = Record{nullptr, std::move(said)};
+  undecided_[{step, attempt}] = Record{nullptr, std::move(said), nullptr, std::nullopt};
   changed_.notify_all();
 }
 

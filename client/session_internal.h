@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -80,6 +81,16 @@ class Session {
   // for that at most kLongestHandOver, and not where no node serves. Its handle is finished by the decision,
   // or an error. Code::busy: kMaxUndecidedSaves.
   Status stage(std::shared_ptr<SaveHandle::State> save, local::Staged staged);
+  // Mode collective: what this rank is to write of the save, which is asked of its node with the layout that
+  // was set last. Waits until all ranks have asked. An error is also the save's: what it was given up for.
+  // `follows_planner`: after exchange_plans.
+  Result<SavePlanPtr> agree_on_plan(const std::shared_ptr<SaveHandle::State>& save, bool follows_planner);
+  // Before that, of planners with a global plan of their own: offers this rank's plan, waits until all ranks
+  // have offered theirs and that of coordinator_rank has made those of all, and returns its part. `make` is
+  // called there, with the plans by rank, without the session's mutex. An error is also the save's.
+  using MakePlans = std::function<Result<std::vector<PlannerPlan>>(const std::vector<PlannerPlan>& offered)>;
+  Result<PlannerPlan> exchange_plans(const std::shared_ptr<SaveHandle::State>& save, PlannerPlan mine,
+                                     const MakePlans& make);
   // The other ranks hear that this one takes no part.
   void not_staged(uint64_t step, uint32_t attempt, Status why);
   // Until every handle is finished. An error ends the session.
@@ -104,7 +115,13 @@ class Session {
   struct Record {                                 // of an attempt that is not decided
     std::shared_ptr<SaveHandle::State> save;      // null: it was never staged
     // What a node that does not know of it is told.
-    std::variant<local::Staged, local::Written, local::NotStaged> offer;
+    std::variant<local::Staged, local::Written, local::NotStaged, local::PlanWanted, local::PlanExchange>
+        offer;
+    SavePlanPtr plan;                          // the answer to PlanWanted
+    std::optional<local::PlanExchange> plans;  // the newest answer to PlanExchange
+    // What this rank's planner made for all: said before the offer, until this rank has staged. Other ranks
+    // may not have been told, and no other process has it.
+    std::optional<local::PlanExchange> made;
   };
   struct Slot {
     bool is_taken = false;
@@ -137,6 +154,15 @@ class Session {
   Status handle(LocalMessage message);
   Status on_slab_free(local::SlabFree said);
   void on_roster(const local::RosterIs& said);
+  Status on_plan(const local::PlanIs& said);
+  Status on_plans(local::PlanExchange said);
+  // With the mutex held. What the node, and each that comes after it, is asked for this save.
+  template <class Ask>
+  Status ask_for(const std::shared_ptr<SaveHandle::State>& save, Ask ask);
+  // OK once `ready` of the save's record; an error where the save has ended before or no node serves.
+  template <class Ready>
+  Status wait_for_answer(std::unique_lock<std::mutex>& lock, const std::shared_ptr<SaveHandle::State>& save,
+                         Ready&& ready);
   void plan_if_possible(std::unique_lock<std::mutex>& lock);
   void on_answer(uint32_t request_id, LocalMessage message);
   void finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata);
@@ -170,6 +196,7 @@ class Session {
   std::optional<local::RosterIs> roster_;
   SavePlanPtr plan_;
   Status plan_error_;
+  SavePlanPtr told_;  // collective: the plan that came last
   uint32_t request_id_ = 0;
   bool is_asking_ = false;
   size_t requests_waiting_ = 0;

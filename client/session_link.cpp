@@ -66,6 +66,7 @@ void Session::look_for_overdue(const NodeLink& link) {
                            to_string(record.save->key), link.said.node_pid)),
         {});
   }
+  changed_.notify_all();
 }
 
 // An error ends the connection.
@@ -78,6 +79,10 @@ Status Session::handle(LocalMessage message) {
     finish_save({refused->step, refused->attempt}, true, std::move(refused->why), {});
   } else if (auto* roster = std::get_if<local::RosterIs>(&message)) {
     on_roster(*roster);
+  } else if (auto* plan = std::get_if<local::PlanIs>(&message)) {
+    return on_plan(*plan);
+  } else if (auto* plans = std::get_if<local::PlanExchange>(&message)) {
+    return on_plans(std::move(*plans));
   } else if (auto* found = std::get_if<local::Found>(&message)) {
     on_answer(found->request_id, std::move(message));
   } else if (auto* loaded = std::get_if<local::Loaded>(&message)) {
@@ -258,6 +263,7 @@ void Session::offer_again() {
     if (slots_[i].fd) say(local::Slab{i, slots_[i].bytes}, slots_[i].fd);
   }
   for (const auto& [key, record] : undecided_) {
+    if (record.made) say(*record.made);
     std::visit(
         [&](auto offer) {
           if constexpr (std::is_same_v<decltype(offer), local::Staged>) offer.again = true;

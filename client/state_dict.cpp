@@ -20,11 +20,15 @@ bool same_entry(const Entry& a, const Entry& b) {
   auto same_device = [](const StateDict::DeviceData& x, const StateDict::DeviceData& y) {
     return x.device == y.device;
   };
-  return a.form == b.form && a.fqn == b.fqn && a.dtype == b.dtype && a.shape == b.shape &&
-         a.replicated == b.replicated && a.placements == b.placements && a.mesh == b.mesh &&
-         a.tiles == b.tiles &&
+  auto same_place = [](const Entry::Place& x, const Entry::Place& y) {
+    return x.whole == y.whole && x.box == y.box;
+  };
+  return a.form == b.form && a.resolved_later == b.resolved_later && a.fqn == b.fqn && a.dtype == b.dtype &&
+         a.shape == b.shape && a.replicated == b.replicated && a.placements == b.placements &&
+         a.mesh == b.mesh && a.tiles == b.tiles &&
          std::equal(a.shards.begin(), a.shards.end(), b.shards.begin(), b.shards.end(), same_device) &&
-         std::equal(a.boxes.begin(), a.boxes.end(), b.boxes.begin(), b.boxes.end(), same_box);
+         std::equal(a.boxes.begin(), a.boxes.end(), b.boxes.begin(), b.boxes.end(), same_box) &&
+         std::equal(a.places.begin(), a.places.end(), b.places.begin(), b.places.end(), same_place);
 }
 
 bool device_less(const StateDict::DeviceData& shard, Device device) {
@@ -115,7 +119,15 @@ std::vector<std::vector<uint32_t>> find_copies(const Entry& entry, const std::ve
 
 // Memory is needed exactly where the rank holds an element.
 Status check_memory(const Entry& entry, const BoundState::Value& value) {
+  if (entry.resolved_later) return ok_status();
   const LocalShards& shards = value.shards;
+  if (!entry.places.empty()) {
+    for (size_t i = 0; i < shards.boxes.size(); ++i) {
+      if (shards.boxes[i].empty() || entry.places[i].data) continue;
+      return bad(entry.fqn, "no memory is given for what this rank holds");
+    }
+    return ok_status();
+  }
   for (const std::vector<uint32_t>& copies : value.copies) {
     for (uint32_t i : copies) {
       if (entry.shards[i].data) continue;
@@ -262,6 +274,7 @@ size_t BoundState::copies_of(uint32_t layout_entry, uint32_t local_box) const {
 std::byte* BoundState::data_of(uint32_t layout_entry, uint32_t local_box, size_t copy) const {
   const Value& value = values_[layout_entry];
   const Entry& entry = *entries_[value.position];
+  if (!entry.places.empty()) return entry.places[local_box].data;
   void* data = entry.data;
   if (entry.form == Entry::Form::boxes) data = entry.boxes[local_box].data;
   if (entry.form == Entry::Form::tiles) data = entry.shards[value.copies[local_box][copy]].data;
@@ -271,6 +284,10 @@ std::byte* BoundState::data_of(uint32_t layout_entry, uint32_t local_box, size_t
 BoundState::Home BoundState::home_of(uint32_t layout_entry, uint32_t local_box, size_t copy) const {
   const Value& value = values_[layout_entry];
   const Entry& entry = *entries_[value.position];
+  if (!entry.places.empty()) {
+    const Entry::Place& place = entry.places[local_box];
+    return {place.data, place.whole, place.box};
+  }
   std::byte* data = data_of(layout_entry, local_box, copy);
   if (entry.form == Entry::Form::boxes || entry.form == Entry::Form::tiles) {
     const Box itself = whole(value.shards.boxes[local_box].sizes);

@@ -24,6 +24,14 @@ struct StateDict::Entry {
   bool replicated = false;
   void* data = nullptr;           // of forms mesh and value
   std::string* object = nullptr;  // of forms object and rank_object
+  // Not empty: by local box, where it lies, whatever the form says; as a planner has it.
+  struct Place {
+    std::byte* data = nullptr;  // of the buffer
+    Box whole;                  // of the buffer
+    Box box;                    // within `whole`
+  };
+  std::vector<Place> places;
+  bool resolved_later = false;  // data are given, or not, when this rank's share is known
 };
 
 using StateEntries = std::vector<std::shared_ptr<const StateDict::Entry>>;

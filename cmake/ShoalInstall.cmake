@@ -53,7 +53,8 @@ set_target_properties(
 target_compile_features(shoal_client_shared INTERFACE cxx_std_20)
 target_include_directories(shoal_client_shared INTERFACE "$<INSTALL_INTERFACE:${SHOAL_INCLUDEDIR}>")
 
-shoal_header_closure(shoal_public_headers client/checkpointer.h)
+shoal_header_closure(shoal_public_headers client/checkpointer.h client/global_plan.h client/spmd_planner.h
+                     client/storage_io.h)
 foreach(header IN LISTS shoal_public_headers)
   get_filename_component(folder "${header}" DIRECTORY)
   install(
@@ -120,6 +121,8 @@ install(
   FILES_MATCHING PATTERN "*.md")
 install(
   FILES "${PROJECT_SOURCE_DIR}/examples/minimal.cpp"
+        "${PROJECT_SOURCE_DIR}/examples/custom_planner.cpp"
+        "${PROJECT_SOURCE_DIR}/examples/custom_storage.cpp"
         "${PROJECT_SOURCE_DIR}/examples/systemd/shoal-node@.service"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples"
   COMPONENT development)

@@ -103,7 +103,7 @@ on_host() {
 free_port() {
   local port
   for _ in {1..50}; do
-    port=$((20000 + RANDOM % 40000))
+    port=$((16000 + RANDOM % 16000)) # below those that the system hands out
     (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
   done
   fail "no free port was found"

@@ -234,7 +234,7 @@ void add_options(CLI::App& app, TrainerOptions* options, std::string* root) {
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
   app.add_option("--mode", options->mode, "How the ranks of a save come to one checkpoint")
-      ->check(CLI::IsMember({"collective-free", "rank-local"}))
+      ->check(CLI::IsMember({"collective-free", "rank-local", "collective"}))
       ->capture_default_str();
   app.add_option("--train-ms", options->train_ms, "Time between saves")->capture_default_str();
   app.add_flag("--wait", options->wait, "Wait for each save to be committed before the next");

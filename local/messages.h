@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "local/node_status.h"
 #include "plan/metadata.h"
+#include "plan/plan_exchange.h"
 #include "plan/roster.h"
 #include "plan/save_plan.h"
 
@@ -165,6 +166,29 @@ struct StatusWanted {};
 struct StatusIs {  // never null
   std::shared_ptr<const NodeStatus> status;
 };
+// Mode collective: a save asks first what this rank is to write, and stages that.
+struct PlanWanted {  // client -> node; again, whenever the connection is another one
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  LayoutId layout_id;
+  PlanId known;                  // share_id_of the plan that the client has for this layout; zero: none
+  bool follows_planner = false;  // the layout follows from a PlanExchange
+};
+struct PlanIs {  // node -> client
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  RosterId roster_id;
+  SavePlanPtr plan;  // null: the one that the client has, under this roster
+};
+// Mode collective, where planners make the global plan: before PlanWanted.
+struct PlanExchange {  // offered, made: client -> node; again, likewise. gathered, told: node -> client
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  ExchangeStage stage = ExchangeStage::offered;
+  Rank coordinator_rank = 0;  // whose planner makes it
+  SaveOptions options;
+  std::vector<PlannerPlan> plans;  // offered, told: this rank's; gathered, made: of all ranks, by rank
+};
 struct Detach {};  // client -> node: a clean end; without it the trainer died
 
 }  // namespace local
@@ -173,7 +197,8 @@ using LocalMessage =
     std::variant<local::Attach, local::Attached, local::Failed, local::LayoutIs, local::RosterIs, local::Slab,
                  local::Staged, local::SlabFree, local::Decided, local::Latest, local::Load, local::Found,
                  local::Loaded, local::Placed, local::LoadDone, local::Refused, local::Detach, local::Written,
-                 local::NotStaged, local::Ping, local::Pong, local::StatusWanted, local::StatusIs>;
+                 local::NotStaged, local::Ping, local::Pong, local::StatusWanted, local::StatusIs,
+                 local::PlanWanted, local::PlanIs, local::PlanExchange>;
 
 Bytes encode_local(const LocalMessage& message);
 // Untrusted bytes: bounded memory, no crash; one-line errors.

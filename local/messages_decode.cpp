@@ -292,6 +292,42 @@ Result<LocalMessage> read_message(schema::LocalMessage::Loaded::Reader in) {
   return LocalMessage(std::move(out));
 }
 
+Result<LocalMessage> read_message(schema::LocalMessage::PlanWanted::Reader in) {
+  local::PlanWanted out{in.getStep(), in.getAttempt(), {}, {}};
+  SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(out.known, read_hash_or_zero(in.getKnown()));
+  out.follows_planner = in.getFollowsPlanner();
+  return LocalMessage(out);
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::PlanExchange::Reader in) {
+  if (in.getStage() >= kExchangeStages) return malformed("stage of a plan exchange");
+  local::PlanExchange out{in.getStep(),
+                          in.getAttempt(),
+                          static_cast<ExchangeStage>(in.getStage()),
+                          in.getCoordinatorRank(),
+                          {},
+                          {}};
+  SHOAL_ASSIGN_OR_RETURN(out.options, read_options(in.getOptions()));
+  const bool of_one = out.stage == ExchangeStage::offered || out.stage == ExchangeStage::told;
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getPlans(), of_one ? 1 : kMaxWorldSize, "plans of ranks").status());
+  if (in.getPlans().size() == 0) return malformed("plan exchange without a plan");
+  for (auto plan : in.getPlans()) {
+    out.plans.push_back(std::make_shared<const std::string>(as_text(view_of(plan))));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Plan::Reader in) {
+  local::PlanIs out{in.getStep(), in.getAttempt(), {}, nullptr};
+  SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(view_of(in.getRosterId())));
+  if (in.hasPlan()) {
+    SHOAL_ASSIGN_OR_RETURN(out.plan, decode_plan(view_of(in.getPlan())));
+    if (out.plan->roster_id != out.roster_id) return malformed("plan: it is of another roster");
+  }
+  return LocalMessage(std::move(out));
+}
+
 Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
   switch (in.which()) {
     case schema::LocalMessage::ATTACH:
@@ -356,6 +392,12 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return LocalMessage(
           local::NotStaged{in.getNotStaged().getStep(), in.getNotStaged().getAttempt(), std::move(why)});
     }
+    case schema::LocalMessage::PLAN_WANTED:
+      return read_message(in.getPlanWanted());
+    case schema::LocalMessage::PLAN:
+      return read_message(in.getPlan());
+    case schema::LocalMessage::PLAN_EXCHANGE:
+      return read_message(in.getPlanExchange());
     case schema::LocalMessage::PING:
       return LocalMessage(local::Ping{});
     case schema::LocalMessage::PONG:

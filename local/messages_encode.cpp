@@ -185,6 +185,31 @@ class Writer {
     out.setAttempt(in.attempt);
     write_durable(out.initShare(), in.share);
   }
+  void operator()(const local::PlanWanted& in) {
+    auto out = out_.initPlanWanted();
+    out.setStep(in.step);
+    out.setAttempt(in.attempt);
+    out.setLayoutId(data_of(in.layout_id));
+    if (!in.known.is_zero()) out.setKnown(data_of(in.known));
+    out.setFollowsPlanner(in.follows_planner);
+  }
+  void operator()(const local::PlanExchange& in) {
+    auto out = out_.initPlanExchange();
+    out.setStep(in.step);
+    out.setAttempt(in.attempt);
+    out.setStage(static_cast<uint8_t>(in.stage));
+    out.setCoordinatorRank(in.coordinator_rank);
+    write_options(out.initOptions(), in.options);
+    auto plans = out.initPlans(list_size(in.plans.size()));
+    for (uint32_t i = 0; i < plans.size(); ++i) plans.set(i, data_of(as_view(*in.plans[i])));
+  }
+  void operator()(const local::PlanIs& in) {
+    auto out = out_.initPlan();
+    out.setStep(in.step);
+    out.setAttempt(in.attempt);
+    out.setRosterId(data_of(in.roster_id));
+    if (in.plan) out.setPlan(data_of(encode_plan(*in.plan)));
+  }
   void operator()(const local::NotStaged& in) {
     auto out = out_.initNotStaged();
     out.setStep(in.step);

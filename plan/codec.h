@@ -12,10 +12,15 @@ namespace shoal {
 
 inline constexpr size_t kMaxEncodedLayoutBytes = size_t{64} << 20;
 inline constexpr size_t kMaxEncodedRosterBytes = size_t{256} << 20;
+inline constexpr size_t kMaxEncodedPlanBytes = size_t{64} << 20;
 
 Bytes encode_layout(const Layout& layout);
 Result<LayoutPtr> decode_layout(ByteView bytes);  // its id is recomputed; Code::corrupt if not canonical
 Bytes encode_roster(const Roster& roster);
 Result<Roster> decode_roster(ByteView bytes);
+// A plan under a roster (plan/plan_codec.cpp); id, tensor_bytes and files are worked out anew. Whether it
+// fits a layout: check_plan.
+Bytes encode_plan(const SavePlan& plan);
+Result<SavePlanPtr> decode_plan(ByteView bytes);
 
 }  // namespace shoal

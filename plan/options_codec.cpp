@@ -8,7 +8,7 @@ Result<SaveOptions> checked_options(uint16_t dedupe, uint64_t unit_bytes, uint16
   if (dedupe > static_cast<uint16_t>(Dedupe::none)) {
     return Status(Code::corrupt, fmt::format("save options: dedupe {} is not known", dedupe));
   }
-  if (mode > static_cast<uint16_t>(SaveMode::rank_local)) {
+  if (mode > static_cast<uint16_t>(SaveMode::collective)) {
     return Status(Code::corrupt, fmt::format("save options: mode {} is not known", mode));
   }
   const SaveOptions options{static_cast<Dedupe>(dedupe), unit_bytes, static_cast<SaveMode>(mode)};

@@ -16,10 +16,10 @@ namespace {
 constexpr uint64_t kMinUnitBytes = uint64_t{1} << 10;
 constexpr uint64_t kMaxUnitBytes = uint64_t{1} << 40;
 
-PlanId hash_plan(const SavePlan& plan) {
+PlanId hash_plan(const SavePlan& plan, const RosterId& roster_id) {
   CanonicalBytes bytes;
   bytes.reserve(64 + plan.items.size() * 96);
-  bytes.hash(plan.roster_id);
+  bytes.hash(roster_id);
   bytes.u32(plan.rank);
   bytes.u32(kRuleVersion);
   bytes.u8(static_cast<uint8_t>(plan.options.dedupe));
@@ -76,11 +76,19 @@ void fill_items(const Layout& layout, std::vector<Piece> pieces, const std::vect
 }  // namespace
 
 std::string_view mode_name(SaveMode mode) {
-  return mode == SaveMode::rank_local ? "rank-local" : "collective-free";
+  switch (mode) {
+    case SaveMode::rank_local:
+      return "rank-local";
+    case SaveMode::collective:
+      return "collective";
+    case SaveMode::collective_free:
+      break;
+  }
+  return "collective-free";
 }
 
 std::optional<SaveMode> mode_of_name(std::string_view name) {
-  for (SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local}) {
+  for (SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
     if (mode_name(mode) == name) return mode;
   }
   return std::nullopt;
@@ -95,14 +103,30 @@ Status validate_options(const SaveOptions& options) {
       options.dedupe != Dedupe::none) {
     return Status(Code::invalid_argument, "dedupe is none of balanced, lowest_rank and none");
   }
-  if (options.mode != SaveMode::collective_free && options.mode != SaveMode::rank_local) {
-    return Status(Code::invalid_argument, "mode is none of collective-free and rank-local");
+  if (options.mode > SaveMode::collective) {
+    return Status(Code::invalid_argument, "mode is none of collective-free, rank-local and collective");
   }
   if (options.mode == SaveMode::rank_local && options.dedupe != Dedupe::none) {
     return Status(Code::invalid_argument,
                   "a rank-local save writes all that a rank holds: dedupe must be none");
   }
   return ok_status();
+}
+
+PlanId plan_id_of(const SavePlan& plan) {
+  return hash_plan(plan, plan.roster_id);
+}
+
+PlanId share_id_of(const SavePlan& plan) {
+  return hash_plan(plan, RosterId{});
+}
+
+SavePlanPtr under_roster(const SavePlanPtr& plan, const RosterId& roster_id) {
+  if (plan->roster_id == roster_id) return plan;
+  auto moved = std::make_shared<SavePlan>(*plan);
+  moved->roster_id = roster_id;
+  moved->id = plan_id_of(*moved);
+  return moved;
 }
 
 SavePlan plan_with(ShareRule& rule, Rank rank) {
@@ -119,7 +143,7 @@ SavePlan plan_with(ShareRule& rule, Rank rank) {
   plan.roster_id = rule.world().roster.id();
   plan.options = rule.options();
   fill_items(layout, std::move(gathered.pieces), files, plan);
-  plan.id = hash_plan(plan);
+  plan.id = plan_id_of(plan);
   return plan;
 }
 

@@ -40,6 +40,7 @@ enum class Dedupe : uint8_t { balanced = 0, lowest_rank = 1, none = 2 };
 enum class SaveMode : uint8_t {
   collective_free = 0,  // one report a node to the coordinator, which commits
   rank_local = 1,       // each rank publishes a manifest of its own; no message to anybody
+  collective = 2,       // what all ranks hold is gathered, planned once, and scattered before anybody stages
 };
 std::string_view mode_name(SaveMode mode);  // "rank-local"
 std::optional<SaveMode> mode_of_name(std::string_view name);
@@ -81,6 +82,20 @@ struct SavePlan {
   PlanId id;           // hash of roster id, rank, rule version, options and items
 };
 using SavePlanPtr = std::shared_ptr<const SavePlan>;
+
+// The hash of all that a plan says but id, tensor_bytes and files, which follow from the rest. For plans
+// under a roster.
+PlanId plan_id_of(const SavePlan& plan);
+// The same under no roster: equal for two plans of one layout by which a rank writes the very same, whatever
+// the other ranks hold.
+PlanId share_id_of(const SavePlan& plan);
+// The plan as it is under another roster, its id with it.
+SavePlanPtr under_roster(const SavePlanPtr& plan, const RosterId& roster_id);
+
+// Whether a rank with this layout can write by a plan that somebody else made: every item lies within one of
+// its boxes, contiguous where it is said to be, in the order of the bytes in a file, none twice. The message
+// names the value.
+Status check_plan(const SavePlan& plan, const Layout& layout);
 
 // Precondition: validate_world(world) and validate_options(options) are OK, rank < world_size.
 Result<SavePlan> plan_save(const World& world, Rank rank, const SaveOptions& options);

@@ -80,8 +80,27 @@ struct Roster {
 
 struct SaveOptions {
   enum Dedupe { balanced @0; lowestRank @1; none @2; }
-  enum Mode { collectiveFree @0; rankLocal @1; }
+  enum Mode { collectiveFree @0; rankLocal @1; collective @2; }
   dedupe @0 :Dedupe;
   unitBytes @1 :UInt64;
   mode @2 :Mode;             # rankLocal only with dedupe none
+}
+
+# What one rank writes of a save, where it is told so (mode collective). Its id is the PlanId of
+# docs/planning.md.
+struct SavePlan {
+  struct Item {
+    entry @0 :UInt32;        # into the entries of the rank's layout
+    localBox @1 :UInt32;     # into the rank's boxes of that entry; 0 for an object
+    localOffset @2 :UInt64;  # bytes from the start of that box
+    bytes @3 :UInt64;        # 0 for an object
+    file @4 :UInt32;
+    isAlternate @5 :Bool;
+    box @6 :Box;             # global coordinates
+  }
+  rank @0 :UInt32;
+  layoutId @1 :Data;
+  rosterId @2 :Data;
+  options @3 :SaveOptions;
+  items @4 :List(Item);      # in the order of the bytes in the rank's files
 }

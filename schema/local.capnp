@@ -240,5 +240,26 @@ struct LocalMessage {
     pong @69 :Void;              # node -> client
     statusWanted @70 :Void;      # anybody -> node, in place of attach
     status @71 :NodeStatus;      # node -> who asked; the last message
+    planWanted :group {          # client -> node, mode collective, before it stages: what am I to write?
+      step @73 :UInt64;
+      attempt @74 :UInt32;
+      layoutId @75 :Data;
+      known @76 :Data;           # the hash, under no roster, of the plan that this client has; empty: none
+      followsPlanner @87 :Bool;  # its layout follows from a planExchange
+    }
+    plan :group {                # node -> client
+      step @77 :UInt64;
+      attempt @78 :UInt32;
+      rosterId @79 :Data;
+      plan @80 :Data;            # SavePlan of layout.capnp, framed; empty: the one that the client has
+    }
+    planExchange :group {        # mode collective, where planners make the global plan; before planWanted
+      step @81 :UInt64;
+      attempt @82 :UInt32;
+      stage @83 :UInt8;          # 0 offered, 2 made: client -> node; 1 gathered, 3 told: node -> client
+      coordinatorRank @84 :UInt32;
+      options @85 :Layout.SaveOptions;
+      plans @86 :List(Data);     # offered, told: this rank's; gathered, made: those of all ranks, by rank
+    }
   }
 }

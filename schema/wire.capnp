@@ -66,6 +66,17 @@ struct RankPlan {
   planId @1 :Data;
 }
 
+struct PlannerPlan {                   # of a rank; what it means is between planners
+  rank @0 :UInt32;
+  bytes @1 :Data;
+}
+
+struct RankPart {
+  rank @0 :UInt32;
+  plan @1 :Data;           # SavePlan of layout.capnp, framed; empty: what the rank has, as it said, and under
+                           # this roster
+}
+
 struct GoneRank {
   rank @0 :UInt32;
   end @1 :Text;            # how its trainer ended; empty: its node is stopping
@@ -129,6 +140,30 @@ struct Message {
     ranksGone :group {                 # ShardWriter -> Coordinator: these stage nothing more
       ranks @35 :List(GoneRank);
       staged @36 :List(AttemptKey);    # undecided saves of which this node speaks by itself
+    }
+    localPlans :group {                # ShardWriter -> Coordinator, mode collective: what these ranks hold
+      key @37 :AttemptKey;
+      host @38 :Text;
+      worldSize @39 :UInt32;
+      options @40 :Layout.SaveOptions;
+      ranks @41 :List(RankLayout);
+      known @42 :List(Data);           # parallel to ranks: the hash, under no roster, of the plan that
+                                       # each has for this layout (docs/protocol.md); empty: none
+      followsPlanner @46 :Bool;        # these layouts follow from a planExchange
+    }
+    globalPlan :group {                # Coordinator -> ShardWriter: what these ranks write
+      key @43 :AttemptKey;
+      rosterId @44 :Data;
+      parts @45 :List(RankPart);
+    }
+    planExchange :group {              # mode collective, where planners make the global plan
+      key @47 :AttemptKey;
+      stage @48 :UInt8;                # 0 offered, 2 made: to the Coordinator; 1 gathered, 3 told: back
+      host @49 :Text;                  # of a ShardWriter; empty from the Coordinator
+      worldSize @50 :UInt32;
+      options @51 :Layout.SaveOptions;
+      coordinatorRank @52 :UInt32;     # whose planner makes it
+      plans @53 :List(PlannerPlan);    # gathered and made may come in several messages
     }
   }
 }

@@ -42,6 +42,15 @@ Result<bool> is_other_verified(Storage& storage, const AttemptKey& key) {
   return false;
 }
 
+constexpr const char* kOnlyVerified = "no other checkpoint is verified";
+
+// What pins or tags it; "" if nothing does.
+Result<std::string> find_any_holder(Storage& storage, const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(std::string holder, find_holder(storage, MarkKind::pin, key));
+  if (!holder.empty()) return holder;
+  return find_holder(storage, MarkKind::tag, key);
+}
+
 // Takes the verified mark off, unless no other checkpoint has one. Two who delete the last two take both
 // marks off, see no other, and put them back: none is lost. false: the checkpoint stays.
 Result<bool> give_up_verified(Storage& storage, const AttemptKey& key) {
@@ -127,6 +136,15 @@ Status remove_remains(Storage& storage, const std::string& folder) {
   return remove_empty(folder.substr(0, slash));
 }
 
+Result<std::string> why_not_deleted(Storage& storage, const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(std::string holder, find_any_holder(storage, key));
+  if (!holder.empty()) return holder;
+  const Status mark = read_mark(storage, MarkKind::verified, verified_name(key)).status();
+  if (mark.code() == Code::not_found) return std::string();
+  SHOAL_ASSIGN_OR_RETURN(bool other, is_other_verified(storage, key));
+  return std::string(other ? "" : kOnlyVerified);
+}
+
 Result<DeletionResult> delete_checkpoint(Storage& storage, const Deletion& deletion) {
   const AttemptKey& key = deletion.key;
   auto decision = read_decision(storage, key);
@@ -138,12 +156,10 @@ Result<DeletionResult> delete_checkpoint(Storage& storage, const Deletion& delet
     return listed.status();
   }
   if (decision->committed()) {
-    for (MarkKind kind : {MarkKind::pin, MarkKind::tag}) {
-      SHOAL_ASSIGN_OR_RETURN(std::string holder, find_holder(storage, kind, key));
-      if (!holder.empty()) return kept(holder);
-    }
+    SHOAL_ASSIGN_OR_RETURN(std::string holder, find_any_holder(storage, key));
+    if (!holder.empty()) return kept(holder);
     SHOAL_ASSIGN_OR_RETURN(bool may_go, give_up_verified(storage, key));
-    if (!may_go) return kept("no other checkpoint is verified");
+    if (!may_go) return kept(kOnlyVerified);
     Decision tombstone{key, deletion.nonce, deletion.root_id, deletion.unix_time_ns,
                        Tombstone{Tombstone::Reason::deleted, deletion.cause}};
     SHOAL_RETURN_IF_ERROR(ok_if_gone(mark_deleted(storage, tombstone).status()));

@@ -7,6 +7,8 @@
 #include <map>
 #include <thread>
 
+#include "base/rank_names.h"
+#include "storage/rank_manifest_set.h"
 #include "storage/run_root.h"
 #include "storage/shard_file.h"
 
@@ -14,7 +16,6 @@ namespace shoal {
 
 namespace {
 
-constexpr size_t kRanksNamed = 8;  // in an error
 constexpr size_t kManifestsPerThread = 32;
 constexpr size_t kMaxMergeThreads = 8;
 
@@ -31,16 +32,14 @@ bool say_the_same(const RankManifest& a, const RankManifest& b) {
 Status missing(const std::string& folder, const std::vector<RankManifestName>& names, uint32_t world_size) {
   std::vector<bool> is_there(world_size, false);
   for (const RankManifestName& name : names) is_there[name.rank] = true;
-  std::string list;
-  size_t count = 0;
+  std::vector<Rank> absent;
   for (Rank rank = 0; rank < world_size; ++rank) {
-    if (is_there[rank] || ++count > kRanksNamed) continue;
-    list += (count == 1 ? "" : ", ") + std::to_string(rank);
+    if (!is_there[rank]) absent.push_back(rank);
   }
-  if (count > kRanksNamed) list += fmt::format(" and {} more", count - kRanksNamed);
+  const bool one = absent.size() == 1;
   return Status(Code::not_found,
-                fmt::format("{}: the manifest{} of rank{} {} of {} {} missing", folder, count == 1 ? "" : "s",
-                            count == 1 ? "" : "s", list, world_size, count == 1 ? "is" : "are"));
+                fmt::format("{}: the manifest{} of {} of {} {} missing", folder, one ? "" : "s",
+                            name_ranks(absent), world_size, one ? "is" : "are"));
 }
 
 // The names of a complete set, by rank.
@@ -131,27 +130,30 @@ Result<Manifest> merge_rank_manifests(Storage& storage, const AttemptKey& key) {
   const std::string full_folder = storage.describe() + "/" + attempt_folder(key);
   SHOAL_ASSIGN_OR_RETURN(std::vector<RankManifestName> names, list_set(storage, key, full_folder));
   SHOAL_ASSIGN_OR_RETURN(std::vector<RankManifest> set, read_set(storage, key, names));
+  return merge_rank_manifests(std::move(set), full_folder);
+}
+
+Result<Manifest> merge_rank_manifests(std::vector<RankManifest> set, const std::string& folder) {
   Manifest merged;
   merged.rule_version = set.front().rule_version;
   merged.options = set.front().options;
   std::vector<LayoutId> ids;
   std::map<LayoutId, LayoutPtr> layouts;
   for (RankManifest& each : set) {
-    SHOAL_RETURN_IF_ERROR(compare(set.front(), each, full_folder));
+    SHOAL_RETURN_IF_ERROR(compare(set.front(), each, folder));
     ids.push_back(each.layout->id());
     layouts.emplace(each.layout->id(), each.layout);
     merged.payload_bytes += each.payload_bytes;
     for (FileEntry& file : each.files) merged.files.push_back(std::move(file));
   }
   auto roster = Roster::make(ids, std::vector<uint32_t>(ids.size(), 0));
-  if (!roster.ok()) return Status(Code::corrupt, full_folder + ": " + roster.status().message());
+  if (!roster.ok()) return Status(Code::corrupt, folder + ": " + roster.status().message());
   auto world = std::make_shared<World>(World{std::move(*roster), {}});
   for (const LayoutId& id : world->roster.layout_ids()) world->layouts.push_back(layouts.at(id));
   Status fits = validate_world(*world);
   if (fits.ok()) fits = check_coverage(*world, merged.options);
   if (!fits.ok()) {
-    return Status(Code::corrupt,
-                  full_folder + ": what its ranks wrote makes no checkpoint: " + fits.message());
+    return Status(Code::corrupt, folder + ": what its ranks wrote makes no checkpoint: " + fits.message());
   }
   merged.world = std::move(world);
   return merged;
@@ -163,6 +165,20 @@ Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, co
   SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_rank_manifests(storage, key));
   return publish_decision_in_folder(
       storage, Decision{key, stamp.nonce, stamp.root_id, stamp.unix_time_ns, std::move(merged)});
+}
+
+Result<Decision> abort_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
+                               std::string cause) {
+  auto info = inspect_attempt(storage, key);
+  if (!info.ok() && info.status().code() != Code::not_found) return info.status();
+  if (info.ok() && info->is_complete_set()) {
+    auto completed = complete_rank_local(storage, key, stamp);
+    const Code code = completed.status().code();
+    const bool is_none = code == Code::corrupt || code == Code::version || code == Code::not_found;
+    if (!is_none) return completed;
+  }
+  return publish_decision(storage, Decision{key, stamp.nonce, stamp.root_id, stamp.unix_time_ns,
+                                            Tombstone{Tombstone::Reason::aborted, std::move(cause)}});
 }
 
 }  // namespace shoal

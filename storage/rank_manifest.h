@@ -66,4 +66,10 @@ struct DecisionStamp {
 };
 Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp);
 
+// Ends an attempt that nobody goes on with: a complete set is merged, for it is a checkpoint already;
+// anything else gets a tombstone with this cause. What stands is the answer. An error where that cannot be
+// told now: then nothing was published.
+Result<Decision> abort_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
+                               std::string cause);
+
 }  // namespace shoal

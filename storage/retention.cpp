@@ -123,11 +123,35 @@ class Planner {
   }
 
   Status checkpoint(const Keepers& keepers, const AttemptKey& key) {
+    if (may_stand_for_others(keepers, key) && !reads_back(key)) return ok_status();
     SHOAL_ASSIGN_OR_RETURN(std::string why, why_kept(keepers, key));
     ++checkpoints_;
     auto& list = why.empty() ? plan_->remove : plan_->keep;
     list.push_back({key, why.empty() ? "no rule keeps it: " + describe_policy() : why});
     return ok_status();
+  }
+
+  // Whether others may go because this one stays.
+  bool may_stand_for_others(const Keepers& keepers, const AttemptKey& key) const {
+    return checkpoints_ < std::max<uint64_t>(policy_.keep_last, 1) ||
+           (!seen_verified_ && keepers.verified.contains(key)) ||
+           (policy_.keep_every != 0 && key.step % policy_.keep_every == 0 && !steps_.contains(key.step));
+  }
+
+  // false: damaged, and among plan_->damaged, or gone by now.
+  bool reads_back(const AttemptKey& key) {
+    if (known_ != nullptr && known_->attempts[key].reads_back) return true;
+    auto decision = read_decision(storage_, key);
+    if (decision.ok() && decision->committed()) {
+      if (known_ != nullptr)
+        known_->attempts[key] = {AttemptInfo::State::committed, decision->unix_time_ns, true};
+      return true;
+    }
+    if (known_ != nullptr) known_->attempts.erase(key);
+    if (!decision.ok() && decision.status().code() != Code::not_found) {
+      plan_->damaged.emplace_back(key, decision.status());
+    }
+    return false;
   }
 
   Result<std::string> why_kept(const Keepers& keepers, const AttemptKey& key) {
@@ -161,7 +185,7 @@ class Planner {
       plan_->damaged.emplace_back(key, decision.status());
       return 0;
     }
-    if (known != nullptr) *known = {AttemptInfo::State::committed, decision->unix_time_ns};
+    if (known != nullptr) *known = {AttemptInfo::State::committed, decision->unix_time_ns, true};
     return decision->unix_time_ns;
   }
 

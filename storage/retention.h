@@ -50,13 +50,15 @@ struct KnownAttempts {
   struct Known {
     AttemptInfo::State state = AttemptInfo::State::undecided;
     int64_t unix_time_ns = 0;  // 0: not asked for yet
+    bool reads_back = false;   // its manifest was read once, and was whole
   };
   std::map<AttemptKey, Known> attempts;
 };
 
 // Reads the root, and works out what `policy` keeps at `unix_time_ns`. Always kept: the newest checkpoint,
 // the newest of those that were verified, what the highest generation loaded, what a pin or a tag names. A
-// pin or tag that cannot be read might name any: an error by its name. `known` may be null.
+// pin or tag that cannot be read might name any: an error by its name. A checkpoint whose manifest does not
+// read back is left alone, and is none of those that a rule counts. `known` may be null.
 Result<RetentionPlan> plan_retention(Storage& storage, const RetentionPolicy& policy, int64_t unix_time_ns,
                                      KnownAttempts* known);
 
@@ -84,6 +86,8 @@ struct DeletionResult {
 // is undecided or was aborted, and the only checkpoint that is verified. Whether it may go by policy is the
 // caller's.
 Result<DeletionResult> delete_checkpoint(Storage& storage, const Deletion& deletion);
+// Why delete_checkpoint would keep a committed checkpoint now; "" where it would not.
+Result<std::string> why_not_deleted(Storage& storage, const AttemptKey& key);
 
 // Removes a folder of RetentionPlan::remains with what lies in it; OK where somebody uses or has removed it.
 Status remove_remains(Storage& storage, const std::string& folder);

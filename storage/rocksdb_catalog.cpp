@@ -1,6 +1,7 @@
 #include <capnp/message.h>
 #include <fmt/format.h>
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include <rocksdb/listener.h>
 #include <rocksdb/options.h>
 #include <rocksdb/write_batch.h>
@@ -139,6 +140,14 @@ class Fence final : public rocksdb::EventListener {
   Status cause_;
 };
 
+// RocksDB's own log file would be written on after a first failed write, which an assertion of its ends: a
+// full disk would take the node down. What matters comes as a Status.
+class NoLog final : public rocksdb::Logger {
+ public:
+  using rocksdb::Logger::Logv;
+  void Logv(const char*, va_list) override {}
+};
+
 // Tables that are kept open; a dozen logs and folders come on top.
 constexpr int kMaxCatalogFiles = 64;
 
@@ -153,8 +162,7 @@ class RocksDbCatalog final : public Catalog {
     options.create_missing_column_families = true;
     options.compression = rocksdb::kNoCompression;
     options.max_open_files = kMaxCatalogFiles;
-    options.keep_log_file_num = 4;
-    options.max_log_file_size = 1 << 20;
+    options.info_log = std::make_shared<NoLog>();
     options.max_bgerror_resume_count = 0;  // after an error the fence stays shut
     options.stats_dump_period_sec = 0;
     options.stats_persist_period_sec = 0;

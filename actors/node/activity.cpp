@@ -37,6 +37,10 @@ void Activity::from_client(TimeNs now, ClientId client, const LocalMessage& mess
     auto found = clients_.find(client);
     Save* save = open(now, {generation_, written->step, written->attempt});
     if (save != nullptr && found != clients_.end()) save->shares[found->second].is_written = true;
+  } else if (const auto* wanted = std::get_if<local::PlanWanted>(&message)) {
+    open(now, {generation_, wanted->step, wanted->attempt});
+  } else if (const auto* plans = std::get_if<local::PlanExchange>(&message)) {
+    open(now, {generation_, plans->step, plans->attempt});
   } else if (const auto* missing = std::get_if<local::NotStaged>(&message)) {
     if (Save* save = open(now, {generation_, missing->step, missing->attempt})) {
       note(&save->trouble, missing->why.to_string());

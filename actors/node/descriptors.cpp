@@ -37,10 +37,10 @@ uint64_t nodes_within(uint64_t direct_nodes) {
   return direct_nodes * (direct_nodes + 1);
 }
 
-bool HostCount::joined(const wire::JoinRanks& said) {
-  if (world_size_ == 0) world_size_ = said.world_size;
-  auto [host, is_new] = joined_.try_emplace(said.host, 0);
-  uint32_t ranks = std::max(host->second, static_cast<uint32_t>(said.ranks.size()));
+bool HostCount::joined(const std::string& name, uint32_t ranks, uint32_t world_size) {
+  if (world_size_ == 0) world_size_ = world_size;
+  auto [host, is_new] = joined_.try_emplace(name, 0);
+  ranks = std::max(host->second, ranks);
   ranks_joined_ += ranks - host->second;
   host->second = ranks;
   most_ranks_ = std::max(most_ranks_, ranks);

@@ -49,7 +49,7 @@ class HostCount {
   // Ranks of the job and of this host, as far as flags say them; 0: not said.
   HostCount(uint32_t world_size, uint32_t local_ranks) : world_size_(world_size), local_ranks_(local_ranks) {}
   // Of another host. True if it was not heard of before.
-  bool joined(const wire::JoinRanks& said);
+  bool joined(const std::string& host, uint32_t ranks, uint32_t world_size);
   // Of the job, this one among them. Hosts that have not joined are taken to be like the largest that is
   // known, or, where none is, to have kPlausibleTrainersPerHost.
   uint64_t hosts() const;

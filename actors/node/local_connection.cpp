@@ -148,6 +148,7 @@ Status LocalServer::Connection::handle(ReceivedLocal received) {
                std::is_same_v<Message, local::Staged> || std::is_same_v<Message, local::Latest> ||
                std::is_same_v<Message, local::Load> || std::is_same_v<Message, local::Placed> ||
                std::is_same_v<Message, local::Written> || std::is_same_v<Message, local::NotStaged> ||
+               std::is_same_v<Message, local::PlanWanted> || std::is_same_v<Message, local::PlanExchange> ||
                std::is_same_v<Message, local::Ping>;
       },
       received.message);

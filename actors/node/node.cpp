@@ -24,6 +24,7 @@
 #include "actors/node/slab_table.h"
 #include "actors/node/stats.h"
 #include "actors/node/wiring.h"
+#include "local/node_query.h"
 #include "storage/catalog_recovery.h"
 #include "storage/run_root.h"
 #include "transport/ucx/ucx_transport.h"
@@ -36,6 +37,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kStopTick{20};
 constexpr std::chrono::milliseconds kTryAddressFor{kHandshakeTimeoutMs + 1'000};
+constexpr int kHolderAnswerTimeoutMs = 1'000;  // of the node that has this host already
 constexpr uint32_t kSettleMs = 2'000;          // for what clients have sent already
 constexpr uint32_t kFlushClientsMs = 2'000;    // for what they are still to hear
 constexpr uint32_t kDrainTransportMs = 2'000;  // for what other nodes are still to hear
@@ -57,6 +59,8 @@ class Node {
   bool must_stop() const { return stop_.load() != 0; }
   bool must_stop_at_once() const { return stop_.load() == 2; }
   Status open();
+  std::string socket_file() const;
+  Status with_job_of_holder(const Status& taken) const;
   Status take_place();
   Status check_root_is_ours();
   Status taken_over(const EpochRecord& by) const;
@@ -106,12 +110,30 @@ class Node {
   std::unique_ptr<MetricsServer> metrics_;
 };
 
+std::string Node::socket_file() const {
+  const char* from_environment = std::getenv("SHOAL_SOCKET");
+  if (!options_.socket_file.empty()) return options_.socket_file;
+  if (from_environment != nullptr && *from_environment != '\0') return from_environment;
+  return paths_.socket_file;
+}
+
+// Of a lock that another node holds: whose that one is, if it says so.
+Status Node::with_job_of_holder(const Status& taken) const {
+  if (taken.code() != Code::already_exists) return taken;
+  auto holder = ask_node(socket_file(), kHolderAnswerTimeoutMs);
+  if (!holder.ok()) return taken;
+  return Status(taken.code(),
+                fmt::format("{}, for job '{}', generation {}; --take-over cannot end it: it has to end first",
+                            taken.message(), holder->job_id, holder->generation));
+}
+
 // Root and lock: what no other node of this host may have.
 Status Node::open() {
   SHOAL_RETURN_IF_ERROR(take_descriptors());
   SHOAL_ASSIGN_OR_RETURN(paths_, node_paths(options_.root));
-  SHOAL_ASSIGN_OR_RETURN(NodeLock lock, NodeLock::take(paths_.lock_file, options_.root));
-  lock_.emplace(std::move(lock));
+  auto lock = NodeLock::take(paths_.lock_file, options_.root);
+  if (!lock.ok()) return with_job_of_holder(lock.status());
+  lock_.emplace(std::move(*lock));
   SHOAL_ASSIGN_OR_RETURN(root_, open_node_root(options_.root, process_));
   identity_.root_id = root_.root_id;
   identity_.job_id = options_.job_id;
@@ -232,11 +254,8 @@ void Node::try_address(bool by_root) {
 }
 
 Status Node::open_door() {
-  const char* from_environment = std::getenv("SHOAL_SOCKET");
   LocalServerOptions options;
-  options.socket_file = !options_.socket_file.empty()                              ? options_.socket_file
-                        : from_environment != nullptr && *from_environment != '\0' ? from_environment
-                                                                                   : paths_.socket_file;
+  options.socket_file = socket_file();
   options.job_id = options_.job_id;
   options.world_size = options_.world_size;
   options.expected_ranks = options_.expected_ranks;
@@ -276,8 +295,9 @@ void Node::serve() {
   report_->set_host(host_.get());
   wiring_->connect(*host_, *server_);
   if (options_.coordinate) {
-    wiring_->check_joins(
-        [this](const wire::JoinRanks& said) { return hosts_.joined(said) ? check_hosts() : ok_status(); });
+    wiring_->check_joins([this](const std::string& host, uint32_t ranks, uint32_t world_size) {
+      return hosts_.joined(host, ranks, world_size) ? check_hosts() : ok_status();
+    });
   }
   links_->serve(*wiring_);
   transport_->set_generation(identity_.generation, identity_.epoch);

@@ -35,7 +35,7 @@ class RelayServer final : private TransportHandler {
   using SendUp = std::function<Status(Bytes message)>;
 
   RelayServer(Settings settings, SendUp send_up);
-  ~RelayServer();  // children are told that the node stops
+  ~RelayServer() override;  // children are told that the node stops
 
   // Any thread; neither blocks. Serves at an address of the interface by which `coordinator` is reached; the
   // coordinator hears RelayReady or RelayFailed. `followed`: its identity, of the session that this was asked

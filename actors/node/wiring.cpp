@@ -28,7 +28,7 @@ void NodeWiring::connect(CafHost& host, LocalServer& server) {
   server_ = &server;
 }
 
-void NodeWiring::check_joins(std::function<Status(const wire::JoinRanks& said)> check) {
+void NodeWiring::check_joins(CheckJoin check) {
   check_join_ = std::move(check);
 }
 
@@ -117,7 +117,9 @@ void NodeWiring::from_client(ClientId client, std::shared_ptr<const LocalMessage
   bool is_layout = std::holds_alternative<local::LayoutIs>(*message);
   bool is_of_a_save =
       std::holds_alternative<local::Staged>(*message) || std::holds_alternative<local::Written>(*message) ||
-      std::holds_alternative<local::NotStaged>(*message) || std::holds_alternative<local::Ping>(*message);
+      std::holds_alternative<local::NotStaged>(*message) ||
+      std::holds_alternative<local::PlanWanted>(*message) ||
+      std::holds_alternative<local::PlanExchange>(*message) || std::holds_alternative<local::Ping>(*message);
   if (is_attach || is_layout) post_from_client(RoleKind::planner, client, message);
   if (is_attach || is_layout || is_of_a_save)
     return post_from_client(RoleKind::shard_writer, client, message);
@@ -137,11 +139,13 @@ void NodeWiring::client_lost(ClientId client) {
 
 bool NodeWiring::received(NodeId from, WireMessage message, size_t encoded_bytes) {
   activity_.from_peer(now(), *message.body);
-  const auto* join = std::get_if<wire::JoinRanks>(message.body.get());
-  if (join != nullptr && check_join_) {
-    Status fits = check_join_(*join);
+  auto check = [this](const auto* join) {
+    if (join == nullptr || !check_join_) return;
+    Status fits = check_join_(join->host, static_cast<uint32_t>(join->ranks.size()), join->world_size);
     if (!fits.ok()) host_.load()->post(RoleKind::coordinator, event::PlanningFailed{fits});
-  }
+  };
+  check(std::get_if<wire::JoinRanks>(message.body.get()));
+  check(std::get_if<wire::LocalPlans>(message.body.get()));
   return host_.load()->post_received(from, std::move(message), encoded_bytes);
 }
 

@@ -39,7 +39,8 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
 
   // Before peers are served; called on the transport's thread with what other hosts say when they join. What
   // is not OK is the end of the roster: the coordinator refuses all with it.
-  void check_joins(std::function<Status(const wire::JoinRanks& said)> check);
+  using CheckJoin = std::function<Status(const std::string& host, uint32_t ranks, uint32_t world_size)>;
+  void check_joins(CheckJoin check);
 
   bool wait_drained(RoleKind role, std::chrono::milliseconds timeout);
   void refuse_clients();                             // readers of clients no longer wait for a full mailbox
@@ -75,7 +76,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   Activity& activity_;
   const NodeReport& report_;
   const std::function<void(std::string_view operation, bool is_done)> around_operation_;
-  std::function<Status(const wire::JoinRanks& said)> check_join_;
+  CheckJoin check_join_;
   LineBudget refusals_{kRefusalLinesAtOnce, kRefusalLineMs};  // of the transport's thread
   std::atomic<CafHost*> host_{nullptr};
   std::atomic<LocalServer*> server_{nullptr};

@@ -69,14 +69,6 @@ TEST(Descriptors, ThatCannotBeHadAreRefusedWithBothFiguresAndTheRemedy) {
   EXPECT_THAT(said, Not(HasSubstr("\n")));
 }
 
-wire::JoinRanks join(const std::string& host, uint32_t ranks, uint32_t world) {
-  wire::JoinRanks said;
-  said.host = host;
-  said.world_size = world;
-  for (Rank rank = 0; rank < ranks; ++rank) said.ranks.push_back({rank, {}});
-  return said;
-}
-
 TEST(HostCount, TakesHostsToBeAlikeWhereThisOneIsKnown) {
   EXPECT_EQ(HostCount(64, 8).hosts(), 8u);
   EXPECT_EQ(HostCount(65, 8).hosts(), 9u);
@@ -86,18 +78,18 @@ TEST(HostCount, TakesHostsToBeAlikeWhereThisOneIsKnown) {
 
 TEST(HostCount, AssumesFewHostsUntilTheyHaveJoined) {
   HostCount count(0, 0);
-  EXPECT_TRUE(count.joined(join("b", 8, 800)));
+  EXPECT_TRUE(count.joined("b", 8, 800));
   EXPECT_EQ(count.hosts(), 2u + 3u) << "536 more ranks on hosts of 256, and 256 here";
-  for (int i = 0; i < 50; ++i) count.joined(join("host-" + std::to_string(i), 8, 800));
+  for (int i = 0; i < 50; ++i) count.joined("host-" + std::to_string(i), 8, 800);
   EXPECT_EQ(count.hosts(), 52u + 1u);
-  EXPECT_FALSE(count.joined(join("b", 8, 800)));
+  EXPECT_FALSE(count.joined("b", 8, 800));
   EXPECT_EQ(count.hosts(), 52u + 1u);
 }
 
 TEST(HostCount, LearnsThatOthersAreLarger) {
   HostCount count(101, 1);
   EXPECT_EQ(count.hosts(), 101u);
-  count.joined(join("b", 50, 101));
+  count.joined("b", 50, 101);
   EXPECT_EQ(count.hosts(), 3u);
 }
 

@@ -34,6 +34,27 @@ wire::ShardsWritten sample_written() {
           {{2, 0, 5000, nonce_of(12), 904}, {3, 0, 4096, nonce_of(13), 0}, {3, 1, 8192, nonce_of(14), 4096}}};
 }
 
+wire::LocalPlans sample_local_plans() {
+  SaveOptions options;
+  options.mode = SaveMode::collective;
+  return {kKey, "host-a", 8, options, {{2, nonce_of(3)}, {5, nonce_of(4)}}, {nonce_of(5), PlanId{}}};
+}
+wire::GlobalPlan sample_global_plan() {
+  auto plan = std::make_shared<const SavePlan>(*plan_save(*sample_world(), 1, {}));
+  return {kKey, plan->roster_id, {{0, nullptr}, {1, plan}}};
+}
+
+wire::PlanExchange sample_exchange() {
+  auto text = [](const char* plan) { return std::make_shared<const std::string>(plan); };
+  return {kKey,
+          ExchangeStage::made,
+          "host-a",
+          8,
+          sample_local_plans().options,
+          5,
+          {{2, text("a plan")}, {7, text("")}}};
+}
+
 // One of every kind, in the order of the variant.
 std::vector<WireMessage> samples() {
   RoleKind planner = RoleKind::planner, writer = RoleKind::shard_writer, coordinator = RoleKind::coordinator;
@@ -52,6 +73,9 @@ std::vector<WireMessage> samples() {
       message_of(wire::LayoutsStaged{kKey, {{2, nonce_of(3)}, {5, nonce_of(4)}}}, writer, coordinator),
       message_of(wire::PlanBy{kKey, nonce_of(9)}, coordinator, writer),
       message_of(wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {kKey}}, writer, coordinator),
+      message_of(sample_local_plans(), writer, coordinator),
+      message_of(sample_global_plan(), coordinator, writer),
+      message_of(sample_exchange(), writer, coordinator),
   };
 }
 
@@ -115,6 +139,33 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(gone.ranks[0].end, "exit status 1");
   EXPECT_EQ(gone.ranks[1].end, "");
   EXPECT_EQ(gone.staged, std::vector<AttemptKey>{kKey});
+  wire::LocalPlans local = passed_on(sample_local_plans());
+  EXPECT_EQ(local.host, "host-a");
+  EXPECT_EQ(local.world_size, 8u);
+  EXPECT_EQ(local.options, sample_local_plans().options);
+  EXPECT_EQ(local.ranks, sample_local_plans().ranks);
+  EXPECT_EQ(local.known, sample_local_plans().known);
+  wire::GlobalPlan global = passed_on(sample_global_plan());
+  EXPECT_EQ(global.roster_id, sample_world()->roster.id());
+  ASSERT_EQ(global.parts.size(), 2u);
+  EXPECT_EQ(global.parts[0].plan, nullptr);
+  EXPECT_EQ(global.parts[1].plan->items, sample_global_plan().parts[1].plan->items);
+  EXPECT_EQ(global.parts[1].plan->id, sample_global_plan().parts[1].plan->id);
+  EXPECT_FALSE(local.follows_planner);
+  local.follows_planner = true;
+  EXPECT_TRUE(passed_on(local).follows_planner);
+  wire::PlanExchange exchange = passed_on(sample_exchange());
+  EXPECT_EQ(exchange.key, kKey);
+  EXPECT_EQ(exchange.stage, ExchangeStage::made);
+  EXPECT_EQ(exchange.host, "host-a");
+  EXPECT_EQ(exchange.world_size, 8u);
+  EXPECT_EQ(exchange.options, sample_local_plans().options);
+  EXPECT_EQ(exchange.coordinator_rank, 5u);
+  ASSERT_EQ(exchange.plans.size(), 2u);
+  EXPECT_EQ(exchange.plans[0].rank, 2u);
+  EXPECT_EQ(*exchange.plans[0].bytes, "a plan");
+  EXPECT_EQ(exchange.plans[1].rank, 7u);
+  EXPECT_EQ(*exchange.plans[1].bytes, "");
 }
 
 TEST(Wire, CausesAreCutAndMadeOneLine) {
@@ -143,6 +194,27 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   EXPECT_EQ(refusal_of(wire::RanksGone{{{5, ""}, {2, ""}}, {}}).code(), Code::corrupt)
       << "ranks out of order";
   EXPECT_EQ(refusal_of(wire::RanksGone{{}, {kKey, kKey}}).code(), Code::corrupt) << "a save twice";
+  wire::LocalPlans local = sample_local_plans();
+  local.known.pop_back();
+  EXPECT_EQ(refusal_of(local).code(), Code::corrupt) << "a rank without its word of what it knows";
+  local = sample_local_plans();
+  local.world_size = 5;
+  EXPECT_EQ(refusal_of(local).message(), "message of a node: rank 5 of a world of 5");
+  wire::GlobalPlan global = sample_global_plan();
+  global.parts[1].rank = 2;
+  EXPECT_EQ(refusal_of(global).code(), Code::corrupt) << "another rank's plan";
+  global = sample_global_plan();
+  global.roster_id = nonce_of(9);
+  EXPECT_EQ(refusal_of(global).code(), Code::corrupt) << "a plan of another roster";
+  wire::PlanExchange exchange = sample_exchange();
+  std::swap(exchange.plans[0], exchange.plans[1]);
+  EXPECT_EQ(refusal_of(exchange).code(), Code::corrupt) << "ranks out of order";
+  exchange = sample_exchange();
+  exchange.coordinator_rank = 8;
+  EXPECT_EQ(refusal_of(exchange).code(), Code::corrupt) << "a coordinator_rank beyond the world";
+  exchange = sample_exchange();
+  exchange.stage = static_cast<ExchangeStage>(kExchangeStages);
+  EXPECT_EQ(refusal_of(exchange).code(), Code::corrupt) << "a stage that there is not";
   join = sample_join();
   join.world_size = 7;
   EXPECT_EQ(refusal_of(join).message(), "message of a node: rank 7 of a world of 7");
@@ -285,7 +357,10 @@ TEST(Describe, SaysKindKeysAndCounts) {
                  "SaveFailed step 3 (g1a1): rank 2: no space: /root: full", "Pending step 3 (g1a1)",
                  "Decided step 3 (g1a1): aborted: rank 2: /root: full", "Superseded: epoch 7",
                  "Undecided step 3 (g1a1): refused: /root: read-only", "LayoutsStaged step 3 (g1a1): 2 ranks",
-                 "PlanBy step 3 (g1a1)", "RanksGone: 2 ranks, 1 save staged"));
+                 "PlanBy step 3 (g1a1)", "RanksGone: 2 ranks, 1 save staged",
+                 "LocalPlans step 3 (g1a1): 2 ranks of 8, 1 plan known",
+                 "GlobalPlan step 3 (g1a1): 2 ranks, 1 of them as before",
+                 "PlanExchange step 3 (g1a1): 2 plans made"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }

@@ -52,6 +52,25 @@ class LaunchTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(LaunchTest, DeadlinesThatContradictEachOtherAreRefused) {
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+           {"--node-deadline-ms", "1000"}, {"--attempt-deadline-ms", "400000"}, {"--lease-ttl-ms", "9999"}}) {
+    ProcessEnd end = launch(flags, "echo never");
+    EXPECT_EQ(end.status, 2) << flags[0];
+    EXPECT_THAT(end.err, HasSubstr("is too short beside"));
+    EXPECT_EQ(end.out, "");
+  }
+}
+
+TEST_F(LaunchTest, ASecondJobOnARootIsRefusedNamingTheFirst) {
+  Process first(command({"--job-id", "the-first"}, "echo begun; sleep 60"), options());
+  ASSERT_TRUE(first.wait_for_output("begun"));
+  ProcessEnd second = launch({"--job-id", "the-second"}, "echo never");
+  EXPECT_EQ(second.status, 1);
+  EXPECT_THAT(second.err, HasSubstr("job 'the-first', generation 1"));
+  EXPECT_THAT(second.out, Not(HasSubstr("never")));
+}
+
 std::map<std::string, std::string> variables_of(const std::string& file) {
   std::ifstream in(file);
   std::map<std::string, std::string> out;

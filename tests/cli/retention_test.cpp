@@ -99,6 +99,9 @@ TEST_F(RetentionCommands, GcKeepsWhatIsPinnedTaggedOrLastVerified) {
   EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
   EXPECT_EQ(shoal({"rm", "--step", "1", "--force"}).status, 2);
   EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
+  ProcessEnd dry = shoal({"rm", "--step", "1", "--force", "--dry-run"});
+  EXPECT_EQ(dry.status, 2) << "it says what would be done, and no more";
+  EXPECT_THAT(dry.out, HasSubstr("step 1 (g1a1): kept: pinned: " + pin));
   ASSERT_EQ(shoal({"pin", "--remove", pin}).status, 0);
   EXPECT_EQ(shoal({"rm", "--step", "1"}).status, 0);
   EXPECT_THAT(committed_steps(root()), ElementsAre(4));
@@ -207,6 +210,47 @@ TEST_F(RetainedJob, TheCoordinatorDeletesAfterEachCommit) {
   end = train({}, {"--load", "latest"});
   EXPECT_EQ(end.status, 0) << end.err;
   EXPECT_TRUE(fs::is_empty(root() + "/pins")) << "a load that ended holds nothing";
+}
+
+// All ranks have published their manifests, and nobody has merged them: every node was killed just then.
+class ACompleteSet : public RetainedJob {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(train({}, {"--mode", "rank-local", "--save-steps", "1"}).status, 0);
+    fs::remove(decision());
+  }
+  std::string decision() const { return root() + "/step-00000001/g1a1/manifest.shoal"; }
+};
+
+TEST_F(ACompleteSet, IsACheckpointToEveryCommand) {
+  EXPECT_THAT(run_shoal({"ls", root()}).out, HasSubstr("committed *"));
+  EXPECT_THAT(run_shoal({"show", root()}).out, HasSubstr("mode rank-local"));
+  ProcessEnd verified = run_shoal({"verify", root()});
+  EXPECT_EQ(verified.status, 0) << verified.err;
+  EXPECT_EQ(json::parse(run_shoal({"status", root(), "--json"}).out)["root"]["latest"]["step"], 1);
+  EXPECT_EQ(run_shoal({"rm", root(), "--step", "1", "--dry-run"}).status, 2);
+  EXPECT_FALSE(fs::exists(decision())) << "these only read";
+  EXPECT_THAT(run_shoal({"rm", root(), "--step", "1"}).err, HasSubstr("stays: the newest"));
+  fs::remove(decision());
+  EXPECT_EQ(run_shoal({"tag", root(), "best", "--step", "1"}).status, 0);
+  EXPECT_TRUE(fs::exists(decision()));
+}
+
+TEST_F(ACompleteSet, IsGoneOnFrom) {
+  ProcessEnd end = train({"--resume"}, {"--load", "latest"});
+  EXPECT_EQ(end.status, 0) << end.err;
+}
+
+// Regression: gc put a tombstone over it, and removed its files.
+TEST_F(ACompleteSet, IsNotCollectedAsAbandoned) {
+  ASSERT_EQ(train({}, {"--save-steps", "2"}).status, 0);
+  fs::remove(decision());
+  EXPECT_THAT(run_shoal({"gc", root(), "--dry-run"}).out, HasSubstr("undecided, would be completed"));
+  ProcessEnd end = run_shoal({"gc", root(), "--abandoned-after-ms", "20"});
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(end.out, HasSubstr("step 1 (g1a1): completed"));
+  EXPECT_EQ(run_shoal({"verify", root(), "--step", "1"}).status, 0);
+  EXPECT_TRUE(fs::exists(decision()));
 }
 
 }  // namespace

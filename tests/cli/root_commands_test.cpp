@@ -55,6 +55,22 @@ TEST(Ls, SaysTheSameInJson) {
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(out["attempts"][i]["latest"], i == 3);
 }
 
+// Regression: each of them ended by an exception that nobody caught.
+TEST(Json, IsMadeOfARootWhoseNameIsNoUtf8) {
+  GoldenCopy copy;
+  const std::string root = copy.beside("r\xff\xc3");
+  fs::rename(copy.root(), root);
+  for (std::vector<std::string> command : std::vector<std::vector<std::string>>{
+           {"ls"}, {"show"}, {"verify"}, {"status"}, {"gc", "--dry-run"}, {"tag"}, {"rebuild"}}) {
+    SCOPED_TRACE(command[0]);
+    command.insert(command.begin() + 1, root);
+    command.push_back("--json");
+    ProcessEnd end = run_shoal(command, {.environment = {{"SHOAL_RUNTIME_DIR", copy.beside("runtime")}}});
+    EXPECT_LE(end.status, 1) << end.err;
+    EXPECT_TRUE(json::accept(end.out)) << end.out;
+  }
+}
+
 TEST(Ls, ListsADamagedDecisionAndTheOthers) {
   GoldenCopy copy;
   copy.flip_bit_from_end("step-00000001/g1a1/manifest.shoal", 1);

@@ -74,6 +74,19 @@ TEST_F(TrainerTest, ARankLocalSaveIsLoadedByAnyShardingAndVerified) {
   EXPECT_THAT(run_shoal({"show", root()}).out, HasSubstr("mode rank-local"));
 }
 
+TEST_F(TrainerTest, ACollectiveSaveIsLoadedByAnyShardingAndVerified) {
+  const std::vector<std::pair<std::string, int>> loads = {{"tp", 1}, {"pipeline", 4}, {"fsdp+tp", 2}};
+  ProcessEnd end = train(4, {"--sharding", "hsdp", "--mode", "collective", "--save-steps", "1-3", "--wait"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  for (const auto& [loaded, ranks] : loads) {
+    end = train(ranks, {"--sharding", loaded, "--load", "latest"});
+    EXPECT_EQ(end.status, 0) << loaded << ": " << end.err;
+    EXPECT_THAT(end.out, HasSubstr("loaded step 3"));
+  }
+  EXPECT_EQ(run_shoal({"verify", root()}).status, 0);
+  EXPECT_THAT(run_shoal({"show", root()}).out, HasSubstr("mode collective"));
+}
+
 TEST_F(TrainerTest, ADamagedBlockIsNeverLoaded) {
   ASSERT_EQ(train(2, {"--save-steps", "1"}).status, 0);
   std::string file = root() + "/step-00000001/g1a1/rank-00001.safetensors";

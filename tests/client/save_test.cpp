@@ -361,6 +361,27 @@ TEST_F(Save, WithAChangedLayoutSaysSoAndStagesEverything) {
   EXPECT_EQ(staged.pieces[0].bytes + staged.pieces[1].bytes, 24u);
 }
 
+TEST_F(Save, OfObjectsThatHaveAnotherLengthEachTimeKeepsTheLayout) {
+  options_.max_in_flight = 3;
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  LayoutId first;
+  for (uint64_t step = 1; step <= 3; ++step) {
+    std::string loader(step == 1 ? 3 : step == 2 ? 900'000 : 0, 'x'), rng(step, 'y');
+    StateDict state;  // made anew, as a trainer does
+    state.add_value("a", DType::u16, {8}, values.data(), Mesh::contiguous({2}), true);
+    state.add_object("loader", &loader, Mesh::contiguous({2}), true);
+    state.add_rank_object("rng", &rng);
+    ASSERT_TRUE(checkpointer_->save(step, state).ok());
+    if (step == 1) first = node_.expect<local::LayoutIs>().layout->id();
+    const auto staged = node_.expect<local::Staged>();  // nothing is said before it
+    EXPECT_EQ(staged.layout_id, first);
+    ASSERT_EQ(staged.pieces.size(), 3u);
+    EXPECT_EQ(staged.pieces[1].bytes, loader.size());
+    EXPECT_EQ(staged.pieces[2].bytes, step);
+  }
+}
+
 TEST_F(Save, RefusesWhatCannotBeAState) {
   open();
   const Mesh world = Mesh::contiguous({2});

@@ -100,21 +100,34 @@ void seeds_of_root(const fs::path& root, const fs::path& corpus) {
   }
 }
 
+SavePlanPtr sample_plan() {
+  return std::make_shared<const SavePlan>(*plan_save(*sample_world(), 1, {}));
+}
+
+PlannerPlan planner_plan() {
+  return std::make_shared<const std::string>("a plan");
+}
+
 std::vector<WireBody> wire_bodies() {
   constexpr AttemptKey key = {1, 3, 1};
-  return {wire::JoinRanks{"host-a", 8, {{2, nonce_of(1)}, {7, nonce_of(2)}}, {Dedupe::lowest_rank, 4096}},
-          wire::LayoutsWanted{{nonce_of(1), nonce_of(2)}},
-          wire::Layouts{sample_world()->layouts},
-          wire::RosterIs{sample_world(), {Dedupe::none, uint64_t{1} << 20}, kRuleVersion},
-          wire::JoinRefused{"two hosts are called 'a'"},
-          wire::ShardsWritten{key, nonce_of(9), {{2, nonce_of(10)}}, {{2, 0, 5000, nonce_of(12), 904}}},
-          wire::SaveFailed{key, 2, Status(Code::no_space, "full")},
-          wire::Pending{key},
-          wire::Decided{key, false, "rank 2: full"},
-          wire::Superseded{7, "host-b:4000"},
-          wire::LayoutsStaged{key, {{2, nonce_of(3)}, {5, nonce_of(4)}}},
-          wire::PlanBy{key, nonce_of(9)},
-          wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {key}}};
+  return {
+      wire::JoinRanks{"host-a", 8, {{2, nonce_of(1)}, {7, nonce_of(2)}}, {Dedupe::lowest_rank, 4096}},
+      wire::LayoutsWanted{{nonce_of(1), nonce_of(2)}},
+      wire::Layouts{sample_world()->layouts},
+      wire::RosterIs{sample_world(), {Dedupe::none, uint64_t{1} << 20}, kRuleVersion},
+      wire::JoinRefused{"two hosts are called 'a'"},
+      wire::ShardsWritten{key, nonce_of(9), {{2, nonce_of(10)}}, {{2, 0, 5000, nonce_of(12), 904}}},
+      wire::SaveFailed{key, 2, Status(Code::no_space, "full")},
+      wire::Pending{key},
+      wire::Decided{key, false, "rank 2: full"},
+      wire::Superseded{7, "host-b:4000"},
+      wire::LayoutsStaged{key, {{2, nonce_of(3)}, {5, nonce_of(4)}}},
+      wire::PlanBy{key, nonce_of(9)},
+      wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {key}},
+      wire::LocalPlans{key, "host-a", 8, {}, {{2, nonce_of(3)}, {5, nonce_of(4)}}, {nonce_of(5), PlanId{}}},
+      wire::GlobalPlan{key, sample_world()->roster.id(), {{0, nullptr}, {1, sample_plan()}}},
+      wire::PlanExchange{
+          key, ExchangeStage::offered, "host-a", 8, {}, 5, {{2, planner_plan()}, {7, planner_plan()}}}};
 }
 
 std::vector<LinkMessage> link_messages(const Bytes& between_roles) {
@@ -152,7 +165,10 @@ std::vector<LocalMessage> local_messages() {
           local::Placed{4, 0},
           local::LoadDone{4, Status(Code::corrupt, "block 3 differs")},
           local::Refused{9, 1, Status(Code::no_space, "full")},
-          local::Detach{}};
+          local::Detach{},
+          local::PlanWanted{9, 1, nonce_of(3), nonce_of(4)},
+          local::PlanIs{9, 1, sample_world()->roster.id(), sample_plan()},
+          local::PlanExchange{9, 1, ExchangeStage::gathered, 1, {}, {planner_plan(), planner_plan()}}};
 }
 
 Bytes framed(FrameKind kind, const Bytes& payload) {

@@ -40,6 +40,10 @@ local::DurableShare some_share() {
           {{0, 1000, xxh3_128(as_view("one")), 900}, {1, 500, xxh3_128(as_view("two")), 400}}};
 }
 
+SavePlanPtr some_plan() {
+  return std::make_shared<const SavePlan>(plan_save(*some_world(), 1, {}).value());
+}
+
 NodeStatus some_status() {
   NodeStatus status;
   status.version = "1.2.3";
@@ -64,6 +68,12 @@ NodeStatus some_status() {
   status.counts.bytes_read = 12;
   status.counts.loads_failed = 1;
   return status;
+}
+
+local::PlanExchange exchange_of(ExchangeStage stage, const std::vector<std::string>& plans) {
+  local::PlanExchange said{9, 4, stage, 1, SaveOptions{}, {}};
+  for (const std::string& plan : plans) said.plans.push_back(std::make_shared<const std::string>(plan));
+  return said;
 }
 
 std::vector<LocalMessage> one_of_each() {
@@ -102,7 +112,14 @@ std::vector<LocalMessage> one_of_each() {
           local::Ping{},
           local::Pong{},
           local::StatusWanted{},
-          local::StatusIs{std::make_shared<const NodeStatus>(some_status())}};
+          local::StatusIs{std::make_shared<const NodeStatus>(some_status())},
+          local::PlanWanted{9, 4, some_layout()->id(), xxh3_128(as_view("a share"))},
+          local::PlanWanted{9, 4, some_layout()->id(), {}},
+          local::PlanIs{9, 4, some_world()->roster.id(), some_plan()},
+          local::PlanIs{9, 4, some_world()->roster.id(), nullptr},
+          local::PlanWanted{9, 4, some_layout()->id(), {}, true},
+          exchange_of(ExchangeStage::offered, {"a plan"}),
+          exchange_of(ExchangeStage::gathered, {"a plan", "", "another"})};
 }
 
 TEST(LocalMessages, SurviveEncodingAndDecoding) {
@@ -112,6 +129,22 @@ TEST(LocalMessages, SurviveEncodingAndDecoding) {
     ASSERT_TRUE(again.ok()) << again.status().to_string();
     EXPECT_EQ(again->index(), message.index());
     EXPECT_EQ(encode_local(*again), bytes) << "message " << message.index();
+  }
+}
+
+TEST(LocalMessages, BringThePlansOfPlanners) {
+  auto message = decode_local(encode_local(exchange_of(ExchangeStage::made, {"a plan", "", "another"})));
+  ASSERT_TRUE(message.ok()) << message.status().to_string();
+  const auto& made = std::get<local::PlanExchange>(*message);
+  EXPECT_EQ(made.stage, ExchangeStage::made);
+  EXPECT_EQ(made.coordinator_rank, 1u);
+  ASSERT_EQ(made.plans.size(), 3u);
+  EXPECT_EQ(*made.plans[0], "a plan");
+  EXPECT_EQ(*made.plans[1], "");
+  EXPECT_EQ(*made.plans[2], "another");
+  for (ExchangeStage of_one : {ExchangeStage::offered, ExchangeStage::told}) {
+    EXPECT_FALSE(decode_local(encode_local(exchange_of(of_one, {"a plan", "another"}))).ok());
+    EXPECT_FALSE(decode_local(encode_local(exchange_of(of_one, {}))).ok());
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "tests/plan/test_worlds.h"
+
 namespace shoal {
 namespace {
 
@@ -121,6 +123,77 @@ TEST(Codec, MutatedRostersAreRefusedOrCanonical) {
   mutate(
       encode_roster(sample_roster()), 7, [](const Bytes& b) { return decode_roster(b); },
       [](const Roster& roster) { return encode_roster(roster); });
+}
+
+TEST(Codec, PlansComeBackWholeAndFitTheirLayouts) {
+  std::mt19937_64 random(20261122);
+  for (int i = 0; i < 200; ++i) {
+    const World world = random_world(random);
+    SaveOptions options;
+    options.dedupe = static_cast<Dedupe>(i % 3);
+    options.unit_bytes = 4096;
+    for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
+      const SavePlan plan = *plan_save(world, rank, options);
+      auto again = decode_plan(encode_plan(plan));
+      ASSERT_TRUE(again.ok()) << again.status().to_string();
+      EXPECT_EQ((*again)->items, plan.items);
+      EXPECT_EQ((*again)->id, plan.id);
+      EXPECT_EQ((*again)->tensor_bytes, plan.tensor_bytes);
+      EXPECT_EQ((*again)->files, plan.files);
+      const Status fits = check_plan(plan, world.layout_of(rank));
+      EXPECT_TRUE(fits.ok()) << fits.to_string();
+    }
+  }
+}
+
+TEST(Codec, PlansThatDoNotFitALayoutAreRefusedByName) {
+  const World world = uniform_world(
+      [] {
+        LayoutBuilder builder;
+        builder.add_tensor("a", DType::f32, {8, 6}, Mesh::contiguous({2}), {Placement::shard(0)});
+        builder.add_tensor("b", DType::bf16, {8}, Mesh::contiguous({2}), {Placement::shard(0)});
+        builder.add_object("o", Mesh::contiguous({2}), true);
+        return builder;
+      }(),
+      2);
+  const Layout& layout = world.layout_of(1);
+  const SavePlan good = *plan_save(world, 1, {});
+  ASSERT_GE(good.items.size(), 2u);
+  auto refusal = [&](auto&& change) {
+    SavePlan bad = good;
+    change(bad);
+    return check_plan(bad, layout).message();
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].entry = 7; }),
+              HasSubstr("entry 7 of a layout of 3"));
+  EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].local_box = 1; }), HasSubstr("'a'"));
+  EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].local_offset = 4; }), HasSubstr("'a'"));
+  EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].bytes += 4; }), HasSubstr("'a'"));
+  EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].box.offsets[0] = 0; }),
+              HasSubstr("within what this rank"));
+  EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].box.sizes[1] = 7; }), HasSubstr("'a'"));
+  EXPECT_THAT(refusal([](SavePlan& plan) { plan.items.insert(plan.items.begin(), plan.items[0]); }),
+              HasSubstr("not in its place"));
+  EXPECT_THAT(refusal([](SavePlan& plan) { plan.layout_id = RosterId{}; }), HasSubstr("a plan for layout"));
+}
+
+TEST(Codec, AShareIsTheSameUnderEveryRoster) {
+  const World world = uniform_world(
+      [] {
+        LayoutBuilder builder;
+        builder.add_tensor("a", DType::f32, {8, 6}, Mesh::contiguous({2}), {Placement::shard(0)});
+        return builder;
+      }(),
+      2);
+  auto plan = std::make_shared<const SavePlan>(*plan_save(world, 1, {}));
+  const SavePlanPtr moved = under_roster(plan, xxh3_128(as_view("another")));
+  EXPECT_EQ(share_id_of(*moved), share_id_of(*plan));
+  EXPECT_NE(moved->id, plan->id);
+  EXPECT_EQ(under_roster(moved, plan->roster_id)->id, plan->id);
+  SavePlan less = *plan;
+  less.items.clear();
+  EXPECT_NE(share_id_of(less), share_id_of(*plan));
 }
 
 }  // namespace

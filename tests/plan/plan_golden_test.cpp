@@ -96,6 +96,29 @@ World tiles_world() {
   return uniform_world(std::move(builder), 4, 2);
 }
 
+// Eight ranks: experts sharded over four, replicated over two; FSDP over four and TP over two, under which
+// norms lie on two meshes of one name; buffers of all ranks that nothing proves equal.
+World experts_world() {
+  std::vector<LayoutPtr> layouts;
+  for (Rank rank = 0; rank < 8; ++rank) {
+    const Mesh both = Mesh::contiguous({4, 2}), fsdp = *Mesh::affine({4}, rank % 2, {2});
+    const Mesh replicas = *Mesh::affine({2}, rank % 4, {4});
+    const std::string expert = fmt::format("experts.{}", rank % 4);
+    LayoutBuilder builder;
+    builder.add_tensor("attn.wq", DType::bf16, {40, 26}, both, {Placement::strided_shard(0, 2), kShard0});
+    builder.add_tensor("experts.all", DType::bf16, {8, 300}, Mesh::contiguous({2, 4}), {kReplicate, kShard0});
+    builder.add_tensor(expert + ".w1", DType::f8_e4m3, {60, 40}, replicas, {kReplicate});
+    builder.add_tensor(expert + ".w2", DType::f32, {33, 9}, replicas, {kShard0});
+    builder.add_value(expert + ".step", DType::i64, {}, std::nullopt, true);
+    builder.add_tensor("norm.weight", DType::f32, {333}, fsdp, {kShard0});
+    builder.add_tensor("norm.bias", DType::f32, {1000}, fsdp, {kReplicate});
+    builder.add_value("router.counts", DType::i32, {600}, Mesh::contiguous({8}));
+    builder.add_rank_objects("rng");
+    layouts.push_back(*std::move(builder).build());
+  }
+  return world_of(layouts, 4);
+}
+
 void print_plan(const World& world, Rank rank, const SaveOptions& options, std::string& out) {
   const SavePlan plan = *plan_save(world, rank, options);
   const Layout& layout = world.layout_of(rank);
@@ -122,6 +145,18 @@ void print_world(const std::string& name, const World& world, std::string& out) 
     out += fmt::format(" dedupe {} unit_bytes {}\n", static_cast<int>(options.dedupe), options.unit_bytes);
     for (Rank rank = 0; rank < world.roster.world_size(); ++rank) print_plan(world, rank, options, out);
   }
+  // Of the other modes the ids: the items are those above.
+  for (const SaveOptions& options : {SaveOptions{Dedupe::none, 1024, SaveMode::rank_local},
+                                     SaveOptions{Dedupe::balanced, 1024, SaveMode::collective}}) {
+    out += fmt::format(" mode {}\n", mode_name(options.mode));
+    for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
+      const SavePlan plan = *plan_save(world, rank, options);
+      SaveOptions same = options;
+      same.mode = SaveMode::collective_free;
+      EXPECT_EQ(plan.items, plan_save(world, rank, same)->items);
+      out += fmt::format("  rank {} plan {} share {}\n", rank, plan.id.to_hex(), share_id_of(plan).to_hex());
+    }
+  }
 }
 
 TEST(PlanGolden, IdsAndPlansAreWhatTheyWere) {
@@ -130,6 +165,7 @@ TEST(PlanGolden, IdsAndPlansAreWhatTheyWere) {
   print_world("pipeline", pipeline_world(), text);
   print_world("flat", flat_world(), text);
   print_world("tiles", tiles_world(), text);
+  print_world("experts", experts_world(), text);
   const std::string path = SHOAL_PLAN_GOLDEN "/plans.txt";
   if (std::getenv("SHOAL_UPDATE_GOLDEN")) std::ofstream(path) << text;
   std::stringstream golden;

@@ -1,7 +1,9 @@
 // Random worlds against definitions written out element by element and rank by rank.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -268,6 +270,94 @@ TEST_F(BalancedRule, NoMemberOfAReplicaGroupWritesMoreThanTheMeanAndOneUnit) {
   });
   EXPECT_GT(groups_of_several, 100u);
   EXPECT_GT(divided_tiles, 100u);
+}
+
+// The layout as somebody else might come to it: meshes as lists of ranks, twice, unused, in any order;
+// entries and explicit boxes in any order; or out of its encoding.
+LayoutPtr made_anew(std::mt19937_64& random, const Layout& layout) {
+  if (random() % 4 == 0) return *decode_layout(encode_layout(layout));
+  std::vector<Mesh> meshes;
+  std::vector<uint32_t> kept_at(layout.meshes().size());
+  for (uint32_t copies = 2; copies > 0; --copies) {
+    for (uint32_t m = 0; m < layout.meshes().size(); ++m) {
+      const Mesh& mesh = layout.meshes()[m];
+      kept_at[m] = static_cast<uint32_t>(meshes.size());
+      meshes.push_back(*Mesh::from_ranks(mesh.shape(), mesh.ranks()));
+    }
+  }
+  meshes.push_back(Mesh::single(static_cast<Rank>(random() % 4)));
+  std::vector<uint32_t> order(meshes.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::shuffle(order.begin(), order.end(), random);
+  std::vector<Mesh> shuffled;
+  for (uint32_t from : order) shuffled.push_back(meshes[from]);
+  auto place_of = [&](uint32_t mesh) {
+    return static_cast<uint32_t>(std::find(order.begin(), order.end(), kept_at[mesh]) - order.begin());
+  };
+  std::vector<LayoutEntry> entries = layout.entries();
+  for (LayoutEntry& entry : entries) {
+    if (auto* sharding = std::get_if<MeshSharding>(&entry.sharding))
+      sharding->mesh = place_of(sharding->mesh);
+    if (auto* sharding = std::get_if<GroupSharding>(&entry.sharding))
+      sharding->mesh = place_of(sharding->mesh);
+    if (auto* sharding = std::get_if<DeviceSharding>(&entry.sharding))
+      sharding->mesh = place_of(sharding->mesh);
+    if (auto* boxes = std::get_if<BoxSharding>(&entry.sharding)) {
+      std::shuffle(boxes->ranks.begin(), boxes->ranks.end(), random);
+    }
+  }
+  std::shuffle(entries.begin(), entries.end(), random);
+  return *make_layout(std::move(shuffled), std::move(entries));
+}
+
+// The world likewise, each rank having said its layout by itself, and hosts being called otherwise.
+World made_anew(std::mt19937_64& random, const World& world) {
+  std::vector<LayoutId> ids;
+  std::vector<uint32_t> hosts;
+  std::map<LayoutId, LayoutPtr> layouts;
+  for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
+    const LayoutPtr layout = made_anew(random, world.layout_of(rank));
+    layouts[layout->id()] = layout;
+    ids.push_back(layout->id());
+    hosts.push_back(1000 - 7 * world.roster.host_of(rank));
+  }
+  World anew;
+  anew.roster = *Roster::make(ids, hosts);
+  for (const LayoutId& id : anew.roster.layout_ids()) anew.layouts.push_back(layouts.at(id));
+  return anew;
+}
+
+// Each rank works out everybody's part from a world of its own making.
+TEST(RuleProperties, IdsAndPlansOfAllRanksAreTheSameOnEveryRank) {
+  std::mt19937_64 random(18);
+  size_t items = 0;
+  for (int i = 0; i < kWorlds / 4; ++i) {
+    SCOPED_TRACE("world " + std::to_string(i));
+    const World world = random_world(random);
+    SaveOptions options{static_cast<Dedupe>(random() % 3), uint64_t{1024} << (random() % 3)};
+    options.mode = static_cast<SaveMode>(random() % 3);
+    if (options.mode == SaveMode::rank_local) options.dedupe = Dedupe::none;
+    std::vector<SavePlan> plans;
+    for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
+      plans.push_back(*plan_save(world, rank, options));
+      items += plans.back().items.size();
+    }
+    for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
+      const auto own = std::make_shared<World>(made_anew(random, world));
+      ASSERT_TRUE(validate_world(*own).ok());
+      ASSERT_EQ(own->roster.layout_ids(), world.roster.layout_ids());
+      ASSERT_EQ(own->roster.id(), world.roster.id());
+      Locator locator(own, options);
+      for (const SavePlan& plan : plans) {
+        const SavePlan same = *plan_save(*own, plan.rank, options);
+        ASSERT_EQ(same.items, plan.items);
+        ASSERT_EQ(same.id, plan.id);
+        ASSERT_EQ(plan_id_of(plan), plan.id);
+        ASSERT_EQ((*locator.plan_of(plan.rank))->items, plan.items);
+      }
+    }
+  }
+  EXPECT_GT(items, 3000u);
 }
 
 TEST(RuleProperties, LayoutsAndRostersOfAllWorldsSurviveTheirEncoding) {

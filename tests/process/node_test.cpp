@@ -121,7 +121,7 @@ TEST(NodeProcess, RefusesWhoComesWhileItStopsAtOnceAlsoOneThatMayStartANode) {
   NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=2"});
   ASSERT_NE(node.address(), "");
   Trainer first(scratch, "a", 0, 2, "job-1", [](CheckpointerOptions& options) {
-    options.attach_timeout = std::chrono::milliseconds(500);  // for the next node, which does not come
+    options.attach_timeout = kShortPatience;  // for the next node, which does not come
   });
   ASSERT_TRUE(first.opened.ok());
   ASSERT_TRUE(first.save(1).ok());  // half of a save: the node waits for its decision

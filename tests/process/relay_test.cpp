@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "client/save_planner.h"
 #include "tests/process/node_child.h"
 #include "tests/process/trainer.h"
 
@@ -56,16 +57,17 @@ class Relays : public ::testing::Test {
     ASSERT_THAT(nodes_[i]->first_line(), StartsWith("ready"));
     if (i == 0) address_ = nodes_[0]->address();
   }
-  void open_trainers() {
+  void open_trainers(SaveMode mode = SaveMode::collective_free) {
     for (Rank rank = 0; rank < kWorld; ++rank) {
-      trainers_.push_back(std::make_unique<Trainer>(scratch_, host(rank), rank, kWorld));
+      trainers_.push_back(
+          std::make_unique<Trainer>(scratch_, host(rank), rank, kWorld, "job-1",
+                                    [mode](CheckpointerOptions& options) { options.save.mode = mode; }));
       ASSERT_TRUE(trainers_[rank]->opened.ok()) << trainers_[rank]->opened.status().to_string();
     }
   }
   std::vector<SaveHandle> save(uint64_t step) {
     std::vector<SaveHandle> saves;
-    for (auto& trainer : trainers_) {
-      auto saved = trainer->save(step);
+    for (auto& saved : together(trainers_, [step](Trainer& trainer) { return trainer.save(step); })) {
       EXPECT_TRUE(saved.ok()) << saved.status().to_string();
       if (saved.ok()) saves.push_back(*saved);
     }
@@ -120,6 +122,43 @@ TEST_F(Relays, SixNodesAreHeardOverTwoConnectionsAndTheirSaveLoadsElsewhere) {
     ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
     EXPECT_TRUE(trainer->holds(2));
   }
+}
+
+// Gathered and scattered over a tree of fan-in two: what is planned, and, before that, what planners say.
+TEST_F(Relays, CarryACollectiveSaveUpTheTreeAndDown) {
+  class Planner : public dcp::DefaultGlobalSavePlanner {
+   public:
+    Result<dcp::GlobalSavePlan> create_global_plan(std::vector<dcp::SavePlan> plans) override {
+      for (dcp::SavePlan& plan : plans) plan.planner_data = fmt::format("one of {}", plans.size());
+      return DefaultGlobalSavePlanner::create_global_plan(std::move(plans));
+    }
+    Result<dcp::SavePlan> finish_plan(dcp::SavePlan plan) override {
+      EXPECT_EQ(plan.planner_data, fmt::format("one of {}", kWorld));
+      return plan;
+    }
+  };
+  for (uint32_t i = 0; i < kHosts; ++i) start(i);
+  open_trainers(SaveMode::collective);
+  expect_committed(save(1));
+  auto planned = together(trainers_, [](Trainer& trainer) {
+    Planner planner;
+    trainer.fill(2);
+    return trainer.checkpointer().save(2, trainer.state, planner);
+  });
+  for (auto& save : planned) {
+    ASSERT_TRUE(save.ok()) << save.status().to_string();
+    auto committed = save->wait_committed(kPatience);
+    EXPECT_TRUE(committed.ok()) << committed.status().to_string();
+  }
+  for (auto& trainer : trainers_) {
+    trainer->forget();
+    auto loaded = trainer->checkpointer().load(trainer->state, {.step = 2});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    EXPECT_TRUE(trainer->holds(2));
+  }
+  trainers_.clear();
+  for (uint32_t i = kHosts - 1; i > 0; --i) stop(i);
+  EXPECT_EQ(count_of(stop(0), "direct_nodes_most"), 2u);
 }
 
 TEST_F(Relays, ARelayThatIsKilledInTheMiddleOfASaveIsReplacedAndTheSaveCommits) {

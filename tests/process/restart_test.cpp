@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <future>
 #include <thread>
 
 #include "tests/process/node_child.h"
@@ -213,7 +214,7 @@ TEST_F(Restart, OfANodeInTheMiddleOfALoad) {
 class RestartInVain : public Restart {
  protected:
   RestartInVain() {
-    change_ = [](CheckpointerOptions& options) { options.attach_timeout = std::chrono::milliseconds(500); };
+    change_ = [](CheckpointerOptions& options) { options.attach_timeout = kShortPatience; };
   }
 };
 
@@ -235,4 +236,57 @@ TEST_F(RestartInVain, IsReportedAndPasses) {
 }
 
 }  // namespace
+// Each rank waits in save until all have said what they hold, so that each is on a thread of its own.
+class CollectiveRestart : public Restart {
+ protected:
+  CollectiveRestart() {
+    change_ = [](CheckpointerOptions& options) { options.save.mode = SaveMode::collective; };
+  }
+  std::future<Result<SaveHandle>> saving(int rank, uint64_t step) {
+    return std::async(std::launch::async, [this, rank, step] { return trainers_[rank]->save(step); });
+  }
+  void expect_committed_by_both(std::future<Result<SaveHandle>> first,
+                                std::future<Result<SaveHandle>> second) {
+    for (auto* each : {&first, &second}) {
+      Result<SaveHandle> saved = each->get();
+      ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+      auto committed = saved->wait_committed(kPatience);
+      EXPECT_TRUE(committed.ok()) << committed.status().to_string();
+    }
+  }
+};
+
+TEST_F(CollectiveRestart, ARankThatWaitsForItsPlanAsksTheNextNodeOfItsHost) {
+  for (int host : {0, 1}) {  // the first is the coordinator's, too
+    const uint64_t step = 1 + static_cast<uint64_t>(host);
+    auto first = saving(host, step);
+    EXPECT_EQ(first.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+    restart(host);
+    expect_committed_by_both(std::move(first), saving(1 - host, step));
+    expect_loads(step);
+  }
+}
+
+TEST_F(CollectiveRestart, APlanThatAClientHasServesUnderNodesThatNeverToldIt) {
+  expect_committed_by_both(saving(0, 1), saving(1, 1));
+  restart(0);
+  restart(1);
+  expect_committed_by_both(saving(0, 2), saving(1, 2));
+  expect_loads(2);
+}
+
+TEST_F(CollectiveRestart, AFailureBeforeARankAsksEndsTheSaveOfThoseThatWait) {
+  auto waiting = saving(0, 1);
+  EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  StateDict twice;
+  twice.add_object("x", &trainers_[1]->rng, Mesh::contiguous({2}));
+  twice.add_object("x", &trainers_[1]->rng, Mesh::contiguous({2}));
+  const Status failed = trainers_[1]->checkpointer().save(1, twice).status();
+  EXPECT_FALSE(failed.ok());
+  const Status heard = waiting.get().status();
+  EXPECT_EQ(heard.code(), Code::aborted) << heard.to_string();
+  EXPECT_THAT(heard.message(), HasSubstr("rank 1"));
+  EXPECT_THAT(heard.message(), HasSubstr(failed.message()));
+}
+
 }  // namespace shoal::testing

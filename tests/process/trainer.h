@@ -3,11 +3,13 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +23,13 @@
 namespace shoal::testing {
 
 inline constexpr std::chrono::seconds kPatience{60};
+// Of a client that is to give up soon where no node comes. The first one has to answer within it too, and is
+// some ten times slower under a sanitizer.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr std::chrono::milliseconds kShortPatience{5000};
+#else
+inline constexpr std::chrono::milliseconds kShortPatience{500};
+#endif
 inline constexpr uint64_t kRows = 64, kColumns = 33;
 
 // Element i of "w" at a step, on whatever rank it lies.
@@ -87,6 +96,32 @@ inline Result<Decision> decision_of(const std::string& root, const AttemptKey& k
   PosixFileSystem file_system;
   SHOAL_ASSIGN_OR_RETURN(auto storage, LocalStorage::open(file_system, root, random_128()));
   return read_decision(*storage, key);
+}
+
+// Of tests that run in several modes: "RankLocal".
+inline std::string mode_test_name(const ::testing::TestParamInfo<SaveMode>& mode) {
+  switch (mode.param) {
+    case SaveMode::collective_free:
+      return "CollectiveFree";
+    case SaveMode::rank_local:
+      return "RankLocal";
+    case SaveMode::collective:
+      return "Collective";
+  }
+  return "Unknown";
+}
+
+// What each of them answers, each on a thread of its own, as ranks are processes: a collective save waits for
+// the others.
+template <class Actor, class Act>
+auto together(std::vector<std::unique_ptr<Actor>>& trainers, Act act) {
+  std::vector<std::future<decltype(act(*trainers.front()))>> acting;
+  for (auto& trainer : trainers) {
+    acting.push_back(std::async(std::launch::async, [&act, &trainer] { return act(*trainer); }));
+  }
+  std::vector<decltype(act(*trainers.front()))> answers;
+  for (auto& each : acting) answers.push_back(each.get());
+  return answers;
 }
 
 }  // namespace shoal::testing

@@ -6,29 +6,14 @@
 #include "storage/rank_manifest.h"
 #include "storage/run_root.h"
 #include "tests/sim/job_layouts.h"
-#include "tests/sim/virtual_trainer.h"
+#include "tests/sim/sixteen_ranks.h"
 
 namespace shoal {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr TimeNs kPatience = 1000 * kMillisecond;
 constexpr TimeNs kUntilDecided = 400'000 * kMillisecond;  // beyond every deadline
-
-NodeFacts facts_of(uint32_t generation) {
-  NodeFacts facts;
-  facts.generation = generation;
-  facts.epoch = generation;
-  return facts;
-}
-
-SaveOptions alone() {
-  SaveOptions options;
-  options.mode = SaveMode::rank_local;
-  options.dedupe = Dedupe::none;
-  return options;
-}
 
 // A node whose transport aborts on send.
 class MuteEngine final : public NodeEngine, VirtualWorld {
@@ -64,52 +49,10 @@ std::unique_ptr<NodeEngine> make_mute_engine(VirtualWorld& world, std::vector<st
   return std::make_unique<MuteEngine>(world, std::move(roles), delays, coordinates);
 }
 
-// Sixteen ranks on four hosts, two pipeline stages of FSDP x TP.
-class RankLocal : public ::testing::Test {
+class RankLocal : public SixteenRanks {
  protected:
-  static constexpr uint32_t kRanks = 16;
+  RankLocal() : SixteenRanks(SaveMode::rank_local, make_mute_engine) {}
 
-  RankLocal() : job_(VirtualJob::start(host_, facts_of(1), 4, kRanks, pipeline_job(kRanks, 2, 2))) {
-    for (auto& trainer : job_.trainers) trainer->declare(alone());
-  }
-
-  void save_all(uint64_t step) {
-    for (auto& trainer : job_.trainers) trainer->save(step);
-  }
-  void expect_committed(uint64_t step) {
-    for (Rank rank = 0; rank < kRanks; ++rank) {
-      const auto& decided = job_.trainers[rank]->decided();
-      auto found = decided.find({step, 1});
-      ASSERT_NE(found, decided.end()) << "rank " << rank << " was told nothing about step " << step;
-      EXPECT_TRUE(found->second.outcome.ok()) << found->second.outcome.to_string();
-      EXPECT_EQ(found->second.checkpoint.world_size, kRanks);
-    }
-  }
-  void expect_aborted(uint64_t step, const std::vector<Rank>& ranks, const std::string& cause) {
-    for (Rank rank : ranks) {
-      const auto& decided = job_.trainers[rank]->decided();
-      auto found = decided.find({step, 1});
-      ASSERT_NE(found, decided.end()) << "rank " << rank << " was told nothing about step " << step;
-      EXPECT_EQ(found->second.outcome.code(), Code::aborted);
-      EXPECT_THAT(found->second.outcome.message(), HasSubstr(cause));
-    }
-  }
-  void kill_all() {
-    for (size_t node = 0; node < 4; ++node) host_.kill_node(node);
-  }
-  // Five ranks of another job load it over a flat mesh.
-  void expect_loads(std::optional<uint64_t> wanted, uint64_t step) {
-    VirtualJob next = VirtualJob::start(host_, facts_of(2), 2, 5, flat_job(5, kRanks - 1));
-    for (auto& trainer : next.trainers) trainer->load(wanted);
-    host_.run_for(20'000 * kMillisecond);
-    next.run(kPatience);
-    for (auto& trainer : next.trainers) {
-      ASSERT_TRUE(trainer->found().has_value());
-      ASSERT_TRUE(trainer->found()->outcome.ok()) << trainer->found()->outcome.to_string();
-      EXPECT_EQ(trainer->found()->checkpoint.key, (AttemptKey{1, step, 1}));
-      EXPECT_EQ(trainer->check_loaded(step), "");
-    }
-  }
   Status refusal_of_load(std::optional<uint64_t> step) {
     VirtualJob next = VirtualJob::start(host_, facts_of(2), 1, 1, flat_job(1, kRanks - 1));
     next.trainers[0]->load(step);
@@ -123,7 +66,7 @@ class RankLocal : public ::testing::Test {
     kill_all();
     VirtualHost other;
     VirtualJob job = VirtualJob::start(other, facts_of(1), 4, kRanks, pipeline_job(kRanks, 2, 2));
-    for (auto& trainer : job.trainers) trainer->declare(alone());
+    for (auto& trainer : job.trainers) trainer->declare(in_mode(SaveMode::rank_local));
     for (auto& trainer : job.trainers) trainer->save(step);
     job.run(kPatience);
     const std::string folder = attempt_folder({1, step, 1});
@@ -135,9 +78,6 @@ class RankLocal : public ::testing::Test {
       ASSERT_TRUE(*host_.storage().create_exclusive(path, other.storage().read(path, 1 << 20).value()));
     }
   }
-
-  VirtualHost host_{{}, make_mute_engine};
-  VirtualJob job_;
 };
 
 TEST_F(RankLocal, CommitsWithoutAMessageBetweenNodes) {
@@ -161,7 +101,6 @@ TEST_F(RankLocal, IsLoadedByOtherRanksOfAnotherMesh) {
   job_.run(kPatience);
   save_all(1);
   job_.run(kPatience);
-  kill_all();
   expect_loads(std::nullopt, 1);
 }
 
@@ -186,13 +125,7 @@ TEST_F(RankLocal, HoldsTheSameValuesAsACollectiveFreeSave) {
 
 TEST_F(RankLocal, NeedsNoCoordinator) {
   host_.kill_node(0);
-  for (Rank rank = 0; rank < 4; ++rank) {
-    NodeFacts facts = facts_of(1);
-    facts.host = "host0";
-    facts.expected_ranks = {0, 1, 2, 3};
-    if (rank == 0) host_.add_node(facts, false);
-    job_.trainers[rank]->come_back(4, kRanks);
-  }
+  replace_node(0, false);
   job_.run(kPatience);
   save_all(1);
   job_.run(kPatience);
@@ -238,11 +171,7 @@ TEST_F(RankLocal, CommitsWhereANodeWasKilledAndCameBack) {
   for (Rank rank = 8; rank < kRanks; ++rank) job_.trainers[rank]->save(1);
   job_.run(kPatience);
   ASSERT_TRUE(has_published);
-  NodeFacts facts = facts_of(1);
-  facts.host = "host2";
-  facts.expected_ranks = {8, 9, 10, 11};
-  const size_t node = host_.add_node(facts, false);
-  for (Rank rank = 8; rank < 12; ++rank) job_.trainers[rank]->come_back(node, kRanks);
+  replace_node(2, false);
   host_.run_for(10'000 * kMillisecond);
   job_.run(kPatience);
   expect_committed(1);
@@ -253,11 +182,7 @@ TEST_F(RankLocal, IsLeftToItsRanksByACoordinatorThatComesBack) {
   for (Rank rank = 0; rank < kRanks - 1; ++rank) job_.trainers[rank]->save(1);
   job_.run(kPatience);
   host_.kill_node(0);
-  NodeFacts facts = facts_of(1);
-  facts.host = "host0";
-  facts.expected_ranks = {0, 1, 2, 3};
-  const size_t node = host_.add_node(facts, true);
-  for (Rank rank = 0; rank < 4; ++rank) job_.trainers[rank]->come_back(node, kRanks);
+  replace_node(0, true);
   host_.run_for(200'000 * kMillisecond);  // beyond a coordinator's deadline
   job_.trainers[kRanks - 1]->save(1);
   host_.run_for(10'000 * kMillisecond);

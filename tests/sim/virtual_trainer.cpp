@@ -26,11 +26,27 @@ bool covers(const Box& box, const Dims& shape, uint64_t index) {
   return true;
 }
 
+uint64_t load_element(const std::byte* bytes, uint64_t element_bytes) {
+  uint64_t value = 0;
+  for (uint64_t i = 0; i < element_bytes; ++i) value |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
+  return value;
+}
+
+uint64_t lowest_bytes(uint64_t value, uint64_t bytes) {
+  return bytes >= 8 ? value : value & ((uint64_t{1} << (8 * bytes)) - 1);
+}
+
+const std::string& named(const Copies& copies, const std::string& fqn) {
+  auto found = copies.find(fqn);
+  return found == copies.end() ? fqn : found->second;
+}
+
 }  // namespace
 
-uint32_t element_value(const std::string& fqn, uint64_t index, uint64_t step) {
-  return static_cast<uint32_t>(
-      (xxh3_64(fqn) ^ (index * 0x9e3779b97f4a7c15ull) ^ (step * 0xc2b2ae3d27d4eb4full)) >> 17);
+uint64_t element_value(const std::string& fqn, uint64_t index, uint64_t step) {
+  uint64_t mixed = xxh3_64(fqn) ^ (index * 0x9e3779b97f4a7c15ull) ^ (step * 0xc2b2ae3d27d4eb4full);
+  mixed = (mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9ull;  // as SplitMix64 ends, so that each byte tells
+  return mixed ^ (mixed >> 32);
 }
 
 std::string object_value(const std::string& fqn, uint64_t step) {
@@ -51,26 +67,83 @@ void VirtualTrainer::declare(const SaveOptions& options) {
 
 Bytes VirtualTrainer::local_bytes(const LayoutEntry& entry, const Box& box, uint64_t step) const {
   if (entry.kind == LayoutEntry::Kind::object) {
-    const std::string value = object_value(value_fqn(entry, rank_), step);
+    const std::string value = object_value(named(copies_, value_fqn(entry, rank_)), step);
     return Bytes(as_view(value).begin(), as_view(value).end());
   }
-  SHOAL_CHECK(entry.dtype == DType::f32 || entry.dtype == DType::u32);
-  Bytes bytes(box.elements() * 4);
+  const uint64_t element_bytes = dtype_bytes(entry.dtype).value();
+  const std::string& name = named(copies_, entry.fqn);
+  Bytes bytes(box.elements() * element_bytes);
   for (uint64_t i = 0; i < box.elements(); ++i) {
-    store_le32(bytes.data() + i * 4, element_value(entry.fqn, global_index(box, entry.shape, i), step));
+    const uint64_t value = element_value(name, global_index(box, entry.shape, i), step);
+    for (uint64_t b = 0; b < element_bytes; ++b) {
+      bytes[i * element_bytes + b] = static_cast<std::byte>(value >> (8 * b));
+    }
   }
   return bytes;
 }
 
 void VirtualTrainer::save(uint64_t step, uint32_t attempt) {
+  if (coordinator_rank_) return offer_plan(step, attempt);
+  if (options_.mode == SaveMode::collective) return ask_for_plan(step, attempt);
+  if (world_ && world_->layout_of(rank_).id() == layout_->id()) {
+    return stage_by(step, attempt, *plan_save(*world_, rank_, options_), true);
+  }
+  stage_by(step, attempt, plan_all_held(*layout_, rank_), false);
+}
+
+void VirtualTrainer::ask_for_plan(uint64_t step, uint32_t attempt) {
+  asked_.emplace(step, attempt);
+  const bool knows = told_ && told_->layout_id == layout_->id();
+  host_.from_client(client_,
+                    local::PlanWanted{step, attempt, layout_->id(), knows ? share_id_of(*told_) : PlanId{},
+                                      told_by_planner_.contains(step)});
+}
+
+std::string VirtualTrainer::offered_by(Rank rank, uint64_t step) {
+  return "the plan of rank " + std::to_string(rank) + " at step " + std::to_string(step);
+}
+
+std::string VirtualTrainer::made_for(Rank rank, uint64_t step) {
+  return "what is left of " + offered_by(rank, step);
+}
+
+void VirtualTrainer::offer_plan(uint64_t step, uint32_t attempt) {
+  local::PlanExchange said{step, attempt, ExchangeStage::offered, *coordinator_rank_, options_, {}};
+  said.plans.push_back(std::make_shared<const std::string>(offered_by(rank_, step)));
+  exchanging_[{step, attempt}] = said;
+  host_.from_client(client_, std::move(said));
+}
+
+void VirtualTrainer::hear_plans(const local::PlanExchange& said) {
+  auto asked = exchanging_.find({said.step, said.attempt});
+  if (asked == exchanging_.end()) return;
+  if (said.stage == ExchangeStage::told) {
+    told_by_planner_[said.step] = *said.plans.at(0);
+    exchanging_.erase(asked);
+    return ask_for_plan(said.step, said.attempt);
+  }
+  if (asked->second.stage == ExchangeStage::made) return;
+  SHOAL_CHECK(said.stage == ExchangeStage::gathered && rank_ == coordinator_rank_);
+  if (!makes_plans_) return refuse(said.step, Status(Code::internal, "its planner makes no plans"));
+  local::PlanExchange made = asked->second;
+  made.stage = ExchangeStage::made;
+  made.plans.clear();
+  for (Rank rank = 0; rank < said.plans.size(); ++rank) {
+    SHOAL_CHECK(*said.plans[rank] == offered_by(rank, said.step));
+    made.plans.push_back(std::make_shared<const std::string>(made_for(rank, said.step)));
+  }
+  ++plans_made_;
+  asked->second = made;
+  host_.from_client(client_, std::move(made));
+}
+
+void VirtualTrainer::stage_by(uint64_t step, uint32_t attempt, const SavePlan& plan, bool is_told) {
   local::Staged staged;
   staged.step = step;
   staged.attempt = attempt;
   staged.layout_id = layout_->id();
   staged.slab_id = next_slab_++;
-  SavePlan plan = plan_all_held(*layout_, rank_);
-  if (world_ && world_->layout_of(rank_).id() == layout_->id()) {
-    plan = *plan_save(*world_, rank_, options_);
+  if (is_told) {
     staged.roster_id = plan.roster_id;
     staged.plan_id = plan.id;
   }
@@ -104,6 +177,8 @@ void VirtualTrainer::stage(const Offer& offer) {
 void VirtualTrainer::come_back(size_t node, uint32_t world_size) {
   client_ = host_.attach(node, rank_, world_size);
   declare(options_);
+  for (const auto& [step, attempt] : asked_) ask_for_plan(step, attempt);
+  for (const auto& [key, said] : exchanging_) host_.from_client(client_, said);
   for (auto& [key, offer] : undecided_) {
     if (offer.durable) {
       host_.from_client(client_, local::Written{key.first, key.second, *offer.durable});
@@ -112,6 +187,10 @@ void VirtualTrainer::come_back(size_t node, uint32_t world_size) {
       stage(offer);
     }
   }
+}
+
+void VirtualTrainer::refuse(uint64_t step, Status why) {
+  host_.from_client(client_, local::NotStaged{step, 1, std::move(why)});
 }
 
 void VirtualTrainer::load(std::optional<uint64_t> step, uint32_t ordinal) {
@@ -144,7 +223,16 @@ bool VirtualTrainer::listen() {
     if (const auto* roster = std::get_if<local::RosterIs>(message.get())) {
       world_ = roster->world;
       options_ = roster->options;
+    } else if (const auto* plan = std::get_if<local::PlanIs>(message.get())) {
+      if (asked_.erase({plan->step, plan->attempt}) == 0) continue;
+      ++(plan->plan ? plans_told_ : plans_kept_);
+      told_ = plan->plan ? plan->plan : under_roster(told_, plan->roster_id);
+      if (!only_asks_) stage_by(plan->step, plan->attempt, *told_, true);
+    } else if (const auto* plans = std::get_if<local::PlanExchange>(message.get())) {
+      hear_plans(*plans);
     } else if (const auto* decided = std::get_if<local::Decided>(message.get())) {
+      asked_.erase({decided->step, decided->attempt});
+      exchanging_.erase({decided->step, decided->attempt});
       decided_[{decided->step, decided->attempt}] = *decided;
       undecided_.erase({decided->step, decided->attempt});
     } else if (const auto* free = std::get_if<local::SlabFree>(message.get())) {
@@ -169,9 +257,11 @@ bool VirtualTrainer::listen() {
           std::memcpy(object.data() + piece.piece_offset, bytes, piece.bytes);
           continue;
         }
-        for (uint64_t i = 0; i < piece.bytes / 4; ++i) {
-          const uint64_t index = global_index(piece.box, target.shape, piece.piece_offset / 4 + i);
-          loaded_[{piece.target, index}] = load_le32(bytes + i * 4);
+        const uint64_t element_bytes = dtype_bytes(target.dtype).value();
+        for (uint64_t i = 0; i < piece.bytes / element_bytes; ++i) {
+          const uint64_t index =
+              global_index(piece.box, target.shape, piece.piece_offset / element_bytes + i);
+          loaded_[{piece.target, index}] = load_element(bytes + i * element_bytes, element_bytes);
         }
       }
       host_.from_client(client_, local::Placed{loaded->request_id, loaded->batch});
@@ -180,25 +270,41 @@ bool VirtualTrainer::listen() {
   return !heard.empty();
 }
 
-std::string VirtualTrainer::check_loaded(uint64_t step) const {
+std::string VirtualTrainer::check_target(uint32_t number, uint64_t step, const Copies& copies) const {
+  const local::LoadTarget& target = targets_[number];
+  const std::string& copy = named(copies, target.fqn);
+  if (target.kind == LayoutEntry::Kind::object) {
+    auto found = loaded_objects_.find(number);
+    if (found == loaded_objects_.end() && object_value(copy, step).empty()) return "";
+    if (found == loaded_objects_.end()) return target.fqn + " did not arrive";
+    if (found->second != object_value(copy, step)) return target.fqn + " is '" + found->second + "'";
+    return "";
+  }
+  const uint64_t elements = element_count(target.shape).value();
+  const uint64_t element_bytes = dtype_bytes(target.dtype).value();
+  for (uint64_t index = 0; index < elements; ++index) {
+    bool wanted = false;
+    for (const Box& box : target.boxes) wanted = wanted || covers(box, target.shape, index);
+    if (!wanted) continue;
+    auto found = loaded_.find({number, index});
+    const std::string name = target.fqn + "[" + std::to_string(index) + "]";
+    if (found == loaded_.end()) return name + " did not arrive";
+    if (found->second != lowest_bytes(element_value(copy, index, step), element_bytes))
+      return name + " is wrong";
+  }
+  return "";
+}
+
+std::string VirtualTrainer::check_loaded(uint64_t step, const Copies& copies) const {
   for (uint32_t t = 0; t < targets_.size(); ++t) {
-    const local::LoadTarget& target = targets_[t];
-    if (target.kind == LayoutEntry::Kind::object) {
-      auto found = loaded_objects_.find(t);
-      if (found == loaded_objects_.end()) return target.fqn + " did not arrive";
-      if (found->second != object_value(target.fqn, step)) return target.fqn + " is '" + found->second + "'";
-      continue;
-    }
-    const uint64_t elements = element_count(target.shape).value();
-    for (uint64_t index = 0; index < elements; ++index) {
-      bool wanted = false;
-      for (const Box& box : target.boxes) wanted = wanted || covers(box, target.shape, index);
-      if (!wanted) continue;
-      auto found = loaded_.find({t, index});
-      const std::string name = target.fqn + "[" + std::to_string(index) + "]";
-      if (found == loaded_.end()) return name + " did not arrive";
-      if (found->second != element_value(target.fqn, index, step)) return name + " is wrong";
-    }
+    if (std::string wrong = check_target(t, step, copies); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+std::string VirtualTrainer::check_value(const std::string& fqn, uint64_t step, const Copies& copies) const {
+  for (uint32_t t = 0; t < targets_.size(); ++t) {
+    if (targets_[t].fqn == fqn) return check_target(t, step, copies);
   }
   return "";
 }

@@ -2,6 +2,8 @@
 #include "storage/catalog_recovery.h"
 
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <fstream>
@@ -183,6 +185,52 @@ TEST_F(CatalogRecovery, TheJobGoesOnWhereNoCatalogCanBeMade) {
   EXPECT_EQ(*opened, nullptr);
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_THAT(warnings_[0], HasSubstr("the job goes on without a catalog: catalog /proc/nothing/catalog: "));
+}
+
+// While it lives, no file grows beyond so many bytes: every write of RocksDB's own fails, as on a full disk.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : before_(signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &limit_), 0);
+    rlimit lower = {bytes, limit_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &lower), 0);
+  }
+  ~FullDisk() {
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit_), 0);
+    signal(SIGXFSZ, before_);
+  }
+  FullDisk(const FullDisk&) = delete;
+
+ private:
+  rlimit limit_{};
+  void (*before_)(int);
+};
+
+// Regression: RocksDB wrote its log on after a failed write, and ended the node by an assertion.
+TEST_F(CatalogRecovery, TheJobGoesOnWhereTheDiskOfTheCatalogIsFull) {
+  for (bool is_there : {false, true}) {
+    for (rlim_t bytes : {rlim_t{0}, rlim_t{16}}) {
+      SCOPED_TRACE(std::to_string(bytes) + (is_there ? " bytes for a catalog that is there" : " bytes"));
+      fs::remove_all(path_);
+      fs::remove_all(path_ + ".aside");
+      if (is_there) {
+        ASSERT_OK(open(path_).status());
+      }
+      warnings_.clear();
+      {
+        FullDisk full(bytes);
+        auto opened = open(path_);
+        ASSERT_OK(opened.status());
+        EXPECT_EQ(*opened, nullptr);
+        EXPECT_FALSE(rebuild_catalog(path_, true, kRun, *root_).ok());
+      }
+      ASSERT_EQ(warnings_.size(), 1u);
+      EXPECT_THAT(warnings_[0], HasSubstr("the job goes on without a catalog: "));
+      auto later = open(path_);
+      ASSERT_OK(later.status());
+      expect_whole(**later);
+    }
+  }
 }
 
 TEST_F(CatalogRecovery, NeverMovesWhatIsNoCatalog) {

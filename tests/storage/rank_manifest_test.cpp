@@ -130,6 +130,39 @@ TEST_F(RankManifests, AreVoidedByATombstoneThatCameFirst) {
   EXPECT_FALSE(complete_rank_local(*memory_, kKey, {})->committed());
 }
 
+TEST_F(RankManifests, AreNotVoidedOnceTheyAreComplete) {
+  put_all_but(kWorld);
+  auto stands = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
+  ASSERT_OK(stands.status());
+  EXPECT_TRUE(stands->committed());
+}
+
+TEST_F(RankManifests, AreVoidedWhereOneIsMissingOrDamaged) {
+  put_all_but(2);
+  RankManifest other = manifest_of(2);
+  other.options.unit_bytes = 4096;
+  put(other, {2, kWorld});
+  auto stands = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
+  ASSERT_OK(stands.status());
+  EXPECT_EQ(stands->tombstone().cause, "nobody came back");
+}
+
+// Regression: a set of which one file could not be read just then was voided.
+TEST_F(RankManifests, AreNotVoidedByADiskThatFailsForAMoment) {
+  put_all_but(kWorld);
+  for (uint64_t call = 0;; ++call) {
+    const uint64_t at = memory_.files.operations() + call;
+    memory_.files.fail_at(at, EIO);
+    auto stands = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
+    const bool has_failed = memory_.files.operations() > at;
+    memory_.files.stop_failing();
+    EXPECT_TRUE(!stands.ok() || stands->committed()) << "the call " << call;
+    ASSERT_TRUE(complete_rank_local(*memory_, kKey, {nonce_of(6), nonce_of(77), 9})->committed());
+    if (!has_failed) break;
+    ASSERT_OK(memory_->remove(decision_path(kKey)));
+  }
+}
+
 TEST_F(RankManifests, OfTwoWorldSizesAreNone) {
   put_all_but(kWorld);
   RankManifest other = manifest_of(2);

@@ -68,6 +68,25 @@ TEST(RetentionPlan, KeepsTheLastInTheOrderOfLatest) {
   EXPECT_EQ(planned.remove[0].why, "no rule keeps it: keep-last 3");
 }
 
+// Regression: a newest manifest with a bit flipped in its body was the one that was kept, and every
+// checkpoint that still could be loaded went.
+TEST(RetentionPlan, DoesNotCountWhatDoesNotReadBack) {
+  for (bool remembers : {false, true}) {
+    MemoryStorage memory;
+    KnownAttempts known;
+    for (uint64_t step : {10u, 20u, 30u, 40u}) commit_sample(*memory, {1, step, 1});
+    ASSERT_TRUE(*create_mark(*memory, MarkKind::verified, mark_of(verified_name({1, 40, 1}), {1, 40, 1})));
+    memory.files.flip_bit(decision_path({1, 40, 1}), 8 * 100);
+    for (int twice = 0; twice < 2; ++twice) {
+      RetentionPlan planned = plan(memory, {.keep_last = 2, .keep_every = 40}, remembers ? &known : nullptr);
+      EXPECT_THAT(steps_of(planned.keep), ElementsAre(20, 30));
+      EXPECT_THAT(steps_of(planned.remove), ElementsAre(10));
+      ASSERT_EQ(planned.damaged.size(), 1u);
+      EXPECT_EQ(planned.damaged[0].first.step, 40u);
+    }
+  }
+}
+
 TEST(RetentionPlan, KeepsTheNewestOfEachStepThatIsAMultiple) {
   MemoryStorage memory;
   for (uint64_t step : {100u, 150u, 200u}) commit_sample(*memory, {1, step, 1});

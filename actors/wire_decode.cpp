@@ -1,5 +1,4 @@
-// encode_wire and decode_wire: schema/wire.capnp as the values of actors/messages.h.
-#include <capnp/message.h>
+// decode_wire: schema/wire.capnp as the values of actors/messages.h.
 #include <fmt/format.h>
 
 #include <set>
@@ -20,124 +19,6 @@ namespace {
 
 constexpr size_t kMaxFilesPerMessage = kMaxRanksPerNode * kMaxFilesPerRank;
 constexpr size_t kMaxHostBytes = 256;
-
-unsigned list_size(size_t size) {
-  SHOAL_CHECK(size <= kMaxWorldSize);
-  return static_cast<unsigned>(size);
-}
-
-void write(schema::AttemptKey::Builder out, const AttemptKey& key) {
-  out.setGeneration(key.generation);
-  out.setStep(key.step);
-  out.setAttempt(key.attempt);
-}
-
-void write(capnp::List<schema::RankLayout>::Builder out, const std::vector<wire::RankLayout>& ranks) {
-  for (unsigned i = 0; i < out.size(); ++i) {
-    out[i].setRank(ranks[i].rank);
-    out[i].setLayoutId(data_of(ranks[i].layout_id));
-  }
-}
-
-std::string cause_of(std::string_view text) {
-  return clean_line(text, kMaxCauseBytes);
-}
-
-struct Encoder {
-  schema::Message::Builder out;
-
-  void operator()(const wire::JoinRanks& body) {
-    auto join = out.initJoinRanks();
-    join.setHost(text_of(body.host));
-    join.setWorldSize(body.world_size);
-    auto ranks = join.initRanks(list_size(body.ranks.size()));
-    write(ranks, body.ranks);
-    write_options(join.initOptions(), body.options);
-  }
-  void operator()(const wire::LayoutsWanted& body) {
-    auto ids = out.initLayoutsWanted(list_size(body.ids.size()));
-    for (unsigned i = 0; i < ids.size(); ++i) ids.set(i, data_of(body.ids[i]));
-  }
-  void operator()(const wire::Layouts& body) {
-    auto layouts = out.initLayouts(list_size(body.layouts.size()));
-    for (unsigned i = 0; i < layouts.size(); ++i)
-      layouts.set(i, data_of(ByteView(encode_layout(*body.layouts[i]))));
-  }
-  void operator()(const wire::RosterIs& body) {
-    auto roster = out.initRosterIs();
-    roster.setRoster(data_of(ByteView(encode_roster(body.world->roster))));
-    const std::vector<LayoutPtr>& from = body.world->layouts;
-    auto layouts = roster.initLayouts(list_size(from.size()));
-    for (unsigned i = 0; i < layouts.size(); ++i) layouts.set(i, data_of(ByteView(encode_layout(*from[i]))));
-    write_options(roster.initOptions(), body.options);
-    roster.setRuleVersion(body.rule_version);
-  }
-  void operator()(const wire::JoinRefused& body) { out.setJoinRefused(text_of(cause_of(body.cause))); }
-  void operator()(const wire::ShardsWritten& body) {
-    auto written = out.initShardsWritten();
-    write(written.initKey(), body.key);
-    written.setRosterId(data_of(body.roster_id));
-    auto plans = written.initPlans(list_size(body.plans.size()));
-    for (unsigned i = 0; i < plans.size(); ++i) {
-      plans[i].setRank(body.plans[i].rank);
-      plans[i].setPlanId(data_of(body.plans[i].plan_id));
-    }
-    auto files = written.initFiles(list_size(body.files.size()));
-    for (unsigned i = 0; i < files.size(); ++i) {
-      const wire::WrittenFile& file = body.files[i];
-      files[i].setRank(file.rank);
-      files[i].setIndex(file.index);
-      files[i].setSize(file.size);
-      files[i].setHeaderDigest(data_of(file.header_digest));
-      files[i].setPayloadBytes(file.payload_bytes);
-    }
-  }
-  void operator()(const wire::SaveFailed& body) {
-    auto failed = out.initSaveFailed();
-    write(failed.initKey(), body.key);
-    failed.setRank(body.rank);
-    failed.setCode(static_cast<uint16_t>(body.why.code()));
-    failed.setCause(text_of(cause_of(body.why.message())));
-  }
-  void operator()(const wire::Pending& body) { write(out.initPending(), body.key); }
-  void operator()(const wire::Decided& body) {
-    auto decided = out.initDecided();
-    write(decided.initKey(), body.key);
-    decided.setCommitted(body.committed);
-    decided.setCause(text_of(cause_of(body.cause)));
-  }
-  void operator()(const wire::Superseded& body) {
-    auto superseded = out.initSuperseded();
-    superseded.setEpoch(body.epoch);
-    superseded.setAddress(text_of(body.address));
-  }
-  void operator()(const wire::Undecided& body) {
-    auto undecided = out.initUndecided();
-    write(undecided.initKey(), body.key);
-    undecided.setCode(static_cast<uint16_t>(body.why.code()));
-    undecided.setCause(text_of(cause_of(body.why.message())));
-  }
-  void operator()(const wire::LayoutsStaged& body) {
-    auto staged = out.initLayoutsStaged();
-    write(staged.initKey(), body.key);
-    write(staged.initRanks(list_size(body.ranks.size())), body.ranks);
-  }
-  void operator()(const wire::PlanBy& body) {
-    auto plan_by = out.initPlanBy();
-    write(plan_by.initKey(), body.key);
-    plan_by.setRosterId(data_of(body.roster_id));
-  }
-  void operator()(const wire::RanksGone& body) {
-    auto gone = out.initRanksGone();
-    auto ranks = gone.initRanks(list_size(body.ranks.size()));
-    for (unsigned i = 0; i < ranks.size(); ++i) {
-      ranks[i].setRank(body.ranks[i].rank);
-      ranks[i].setEnd(text_of(clean_line(body.ranks[i].end, kMaxEndBytes)));
-    }
-    auto staged = gone.initStaged(list_size(body.staged.size()));
-    for (unsigned i = 0; i < staged.size(); ++i) write(staged[i], body.staged[i]);
-  }
-};
 
 Status malformed(std::string_view what) {
   return Status(Code::corrupt, fmt::format("malformed {}", what));
@@ -185,13 +66,16 @@ Result<std::vector<wire::RankLayout>> read_rank_layouts(capnp::List<schema::Rank
   return ranks;
 }
 
+Result<uint32_t> read_world_size(uint32_t ranks) {
+  if (ranks == 0 || ranks > kMaxWorldSize)
+    return Status(Code::corrupt, fmt::format("a world of {} ranks", ranks));
+  return ranks;
+}
+
 Result<WireBody> read_join_ranks(schema::Message::JoinRanks::Reader in) {
   wire::JoinRanks body;
   SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
-  body.world_size = in.getWorldSize();
-  if (body.world_size == 0 || body.world_size > kMaxWorldSize) {
-    return Status(Code::corrupt, fmt::format("a world of {} ranks", body.world_size));
-  }
+  SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));
   SHOAL_ASSIGN_OR_RETURN(body.ranks, read_rank_layouts(in.getRanks(), body.world_size));
   SHOAL_ASSIGN_OR_RETURN(body.options, read_options(in.getOptions()));
   return WireBody(std::move(body));
@@ -362,6 +246,61 @@ Result<WireBody> read_ranks_gone(schema::Message::RanksGone::Reader in) {
   return WireBody(std::move(body));
 }
 
+Result<WireBody> read_local_plans(schema::Message::LocalPlans::Reader in) {
+  wire::LocalPlans body;
+  body.key = read_key(in.getKey());
+  SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
+  SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));
+  SHOAL_ASSIGN_OR_RETURN(body.options, read_options(in.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(body.ranks, read_rank_layouts(in.getRanks(), body.world_size));
+  if (in.getKnown().size() != body.ranks.size()) return malformed("plans known: one for each rank is needed");
+  for (auto hash : in.getKnown()) {
+    SHOAL_ASSIGN_OR_RETURN(PlanId known, hash.size() == 0 ? Result<PlanId>(PlanId{}) : read_hash(hash));
+    body.known.push_back(known);
+  }
+  body.follows_planner = in.getFollowsPlanner();
+  return WireBody(std::move(body));
+}
+
+Result<WireBody> read_plan_exchange(schema::Message::PlanExchange::Reader in) {
+  wire::PlanExchange body;
+  body.key = read_key(in.getKey());
+  if (in.getStage() >= kExchangeStages) return malformed("stage of a plan exchange");
+  body.stage = static_cast<ExchangeStage>(in.getStage());
+  SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
+  SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));
+  SHOAL_ASSIGN_OR_RETURN(body.options, read_options(in.getOptions()));
+  body.coordinator_rank = in.getCoordinatorRank();
+  if (body.coordinator_rank >= body.world_size) return malformed("coordinator rank");
+  uint64_t ranks_end = 0;
+  for (auto plan : in.getPlans()) {
+    SHOAL_RETURN_IF_ERROR(next_rank(plan.getRank(), &ranks_end, body.world_size));
+    body.plans.push_back(
+        {plan.getRank(), std::make_shared<const std::string>(as_text(view_of(plan.getBytes())))});
+  }
+  return WireBody(std::move(body));
+}
+
+Result<WireBody> read_global_plan(schema::Message::GlobalPlan::Reader in) {
+  wire::GlobalPlan body;
+  body.key = read_key(in.getKey());
+  SHOAL_ASSIGN_OR_RETURN(body.roster_id, read_hash(in.getRosterId()));
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getParts(), kMaxRanksPerNode, "parts of a plan").status());
+  uint64_t ranks_end = 0;
+  for (auto part_in : in.getParts()) {
+    wire::RankPart part{part_in.getRank(), nullptr};
+    SHOAL_RETURN_IF_ERROR(next_rank(part.rank, &ranks_end, kMaxWorldSize));
+    if (part_in.hasPlan()) {
+      SHOAL_ASSIGN_OR_RETURN(part.plan, decode_plan(view_of(part_in.getPlan())));
+      if (part.plan->rank != part.rank || part.plan->roster_id != body.roster_id) {
+        return malformed("plan: it is of another rank or roster");
+      }
+    }
+    body.parts.push_back(std::move(part));
+  }
+  return WireBody(std::move(body));
+}
+
 Result<WireBody> read_body(schema::Message::Reader in) {
   switch (in.which()) {
     case schema::Message::JOIN_RANKS:
@@ -394,6 +333,12 @@ Result<WireBody> read_body(schema::Message::Reader in) {
       return read_plan_by(in.getPlanBy());
     case schema::Message::RANKS_GONE:
       return read_ranks_gone(in.getRanksGone());
+    case schema::Message::LOCAL_PLANS:
+      return read_local_plans(in.getLocalPlans());
+    case schema::Message::GLOBAL_PLAN:
+      return read_global_plan(in.getGlobalPlan());
+    case schema::Message::PLAN_EXCHANGE:
+      return read_plan_exchange(in.getPlanExchange());
     case schema::Message::LINK:
       return malformed("a word between links in place of a message between roles");
   }
@@ -409,16 +354,6 @@ Result<WireMessage> read_message(schema::Message::Reader in) {
 }
 
 }  // namespace
-
-Bytes encode_wire(const WireMessage& message) {
-  SHOAL_CHECK(message.body != nullptr);
-  capnp::MallocMessageBuilder builder;
-  auto out = builder.initRoot<schema::Message>();
-  out.setFromRole(static_cast<uint8_t>(message.from));
-  out.setToRole(static_cast<uint8_t>(message.to));
-  std::visit(Encoder{out}, *message.body);
-  return framed_bytes(builder);
-}
 
 Result<WireMessage> decode_wire(ByteView bytes) {
   ReadLimits limits;

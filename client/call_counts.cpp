@@ -1,0 +1,25 @@
+#include "client/call_counts_internal.h"
+
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "client/node_process_internal.h"
+
+namespace shoal {
+
+std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint32_t generation) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, Rank>, std::shared_ptr<CallCounts>> last;  // by root
+  std::error_code error;
+  std::string root = std::filesystem::weakly_canonical(options.root, error).string();
+  std::lock_guard lock(mutex);
+  std::shared_ptr<CallCounts>& counts = last[{std::move(root), options.rank}];
+  if (!counts || counts->generation != generation || counts->process != process_nonce()) {
+    counts = std::make_shared<CallCounts>(CallCounts{process_nonce(), generation, {}, 0});
+  }
+  return counts;
+}
+
+}  // namespace shoal

@@ -1,0 +1,26 @@
+// What a process counts of a rank's saves, over all the Checkpointers that it opens for it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "base/hash.h"
+#include "client/checkpointer.h"
+
+namespace shoal {
+
+// How often a rank has called save in a generation, whichever Checkpointer it used: that names its next saves
+// and loads.
+struct CallCounts {
+  Nonce process;
+  uint32_t generation = 0;
+  std::map<uint64_t, uint32_t> attempts;  // by step
+  uint32_t saves = 0;
+};
+
+// What this process has counted so far, kept for the next Checkpointer of the rank: a node serves one at a
+// time.
+std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint32_t generation);
+
+}  // namespace shoal

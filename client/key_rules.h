@@ -1,0 +1,28 @@
+// KeyRules: which values of a state a default planner saves or loads, and under which names.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shoal::dcp {
+
+// Alike on all ranks. Names are those of the state; "x" of what add_rank_object adds, which all ranks have.
+struct KeyRules {
+  std::vector<std::string> keep_prefixes;            // none: every name
+  std::vector<std::string> drop_prefixes;            // wins over what is kept
+  std::function<bool(std::string_view fqn)> filter;  // null: every name; asked last
+
+  // From the state's names to the checkpoint's, in a save and in a load alike: the first pair whose first
+  // text begins the name puts the second in its place. Then `rename`, if it is not null.
+  std::vector<std::pair<std::string, std::string>> rename_prefixes;
+  std::function<std::string(std::string_view fqn)> rename;
+
+  // The name in the checkpoint; nullopt: left out.
+  std::optional<std::string> stored_name(std::string_view fqn) const;
+};
+
+}  // namespace shoal::dcp
