@@ -17,7 +17,7 @@ CONFIGURE = cmake -DSHOAL_WERROR=$(WERROR) $(CMAKE_ARGS) --preset
 COMPILE = cmake --build -j $(JOBS) --preset
 
 help:
-	@echo 'make demo          two nodes, four trainers: save, kill, commit, load on other ranks'
+	@echo 'make demo          two nodes, four trainers: save, kill, commit, load; then 4,096 ranks simulated'
 	@echo 'make test          build and run every test'
 	@echo 'make bench         run every benchmark; prints docs/performance.md'
 	@echo 'make build         build everything into build/release'
@@ -45,6 +45,8 @@ demo: deps
 	@tools/timed configure $(CONFIGURE) release
 	@tools/timed build $(COMPILE) release --target cli/all examples/all
 	@tools/timed demo examples/demo.sh build/release
+	@printf '\nSimulated: a save of llama3-405b by 4,096 ranks that come to it up to half a second apart:\n'
+	@tools/timed simulation build/release/cli/shoal sim --ranks 4096 --arrival-skew-ms 500 --sweep mode=all
 	@tools/timed --summary
 
 # ctest's own lines close it.

@@ -37,6 +37,8 @@ void add_tag_command(CLI::App& app, Command* chosen);
 void add_rebuild_command(CLI::App& app, Command* chosen);
 void add_status_command(CLI::App& app, Command* chosen);
 void add_top_command(CLI::App& app, Command* chosen);
+void add_sim_command(CLI::App& app, Command* chosen);
+void add_calibrate_command(CLI::App& app, Command* chosen);
 
 // "shoal: not found: ...", one line on stderr. Returns kExitUnusable.
 int report_unusable(const Status& status);

@@ -25,6 +25,7 @@ constexpr const char* kFooter =
     "  shoal status /checkpoints/run7             what the job that runs here does\n"
     "  shoal gc /checkpoints/run7 --keep-last 5   delete what no rule keeps\n"
     "  shoal rebuild /checkpoints/run7            make the catalog anew from the files\n"
+    "  shoal sim --ranks 4096 --sweep mode=all    what saves of a large job would cost\n"
     "\n"
     "Exit status: 0 all is well; 1 a checkpoint is damaged, or a node failed; 2 the command could not "
     "begin;\n"
@@ -70,6 +71,8 @@ int main(int argc, char** argv) {
   shoal::add_rebuild_command(app, &chosen);
   shoal::add_status_command(app, &chosen);
   shoal::add_top_command(app, &chosen);
+  shoal::add_sim_command(app, &chosen);
+  shoal::add_calibrate_command(app, &chosen);
   try {
     app.parse(static_cast<int>(command_line - argv), argv);
   } catch (const CLI::ParseError& error) {

@@ -111,6 +111,10 @@ install(
   RENAME _shoal
   COMPONENT runtime)
 install(
+  DIRECTORY "${PROJECT_SOURCE_DIR}/sim/profiles/"
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal/profiles"
+  COMPONENT runtime)
+install(
   FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}"
   COMPONENT runtime)

@@ -1,0 +1,223 @@
+// shoal sim: what saves of a large job would cost, by the production roles on virtual time.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/json_text.h"
+#include "cli/sim_chart.h"
+#include "cli/sim_report.h"
+#include "sim/toml_tree.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr size_t kMaxSimulations = 1000;  // of one sweep
+
+struct SimOptions {
+  std::map<std::string, std::string> values;  // of the scenario, by key, as given
+  std::vector<std::string> sweeps;            // "ranks=512,4096"
+  std::string file, plot;
+  unsigned jobs = 0;  // 0: as many as there are processors
+  bool json = false, csv = false, show_profile = false;
+};
+
+constexpr const char* kFooter =
+    "The production roles run on virtual time; network, processors and storage are modelled by the numbers "
+    "of a\n"
+    "profile, each with its source (--show-profile). docs/simulator.md says what the model leaves out.\n"
+    "Of each save, over all ranks: until a rank knows what to write, until save returns, until its last byte "
+    "is\n"
+    "durable, until it is told the decision. Then, from one save to the next: messages and bytes of the\n"
+    "coordinator, the longest queue of events before it and how long it was busy; bytes of manifests, "
+    "rosters "
+    "and\n"
+    "rank manifests; requests to the storage that change names, that look them up, and entries listed.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal sim --ranks 4096 --model llama3-405b --mesh dp=32,tp=8,pp=16\n"
+    "  shoal sim --ranks 4096 --sweep mode=all\n"
+    "  shoal sim --sweep ranks=512,4096,16384 --sweep mode=all --csv\n"
+    "  shoal sim --sweep ranks=512,2048,8192 --sweep mode=all --plot costs.html\n"
+    "  shoal sim --scenario sim/scenarios/llama3-405b-512.toml --seed 7 --json\n"
+    "\n"
+    "Exit status: 0; 1 if a save was aborted, or the simulation could not go on; 2 for bad arguments.";
+
+// Beside bin/, where it is installed as in the build tree.
+std::vector<std::string> profile_folders() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return {};
+  return {(program.parent_path().parent_path() / "share/shoal/profiles").string()};
+}
+
+Result<Scenario> base_scenario(const SimOptions& options) {
+  Scenario scenario;
+  if (!options.file.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(std::string text, read_text(options.file));
+    SHOAL_ASSIGN_OR_RETURN(scenario, parse_scenario(text, options.file));
+  }
+  for (const auto& [key, value] : options.values) {
+    if (!value.empty()) SHOAL_RETURN_IF_ERROR(set_value(scenario, key, value));
+  }
+  return scenario;
+}
+
+// Every combination of the values of the sweeps, the last one fastest.
+Result<std::vector<Scenario>> all_scenarios(const SimOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(Scenario base, base_scenario(options));
+  std::vector<Scenario> scenarios{base};
+  for (const std::string& sweep : options.sweeps) {
+    const size_t equals = sweep.find('=');
+    const std::string key = sweep.substr(0, equals);
+    std::string values = equals == std::string::npos ? "" : sweep.substr(equals + 1);
+    if (key == "mode" && values == "all") values = "collective,rank-local,collective-free";
+    if (values.empty() || key == "mesh") {
+      return Status(Code::invalid_argument,
+                    fmt::format("--sweep {}: KEY=VALUE,VALUE... is expected, of any key but mesh", sweep));
+    }
+    std::vector<Scenario> further;
+    for (const Scenario& scenario : scenarios) {
+      for (size_t begin = 0; begin <= values.size();) {
+        const size_t end = std::min(values.find(',', begin), values.size());
+        further.push_back(scenario);
+        SHOAL_RETURN_IF_ERROR(set_value(further.back(), key, values.substr(begin, end - begin)));
+        begin = end + 1;
+      }
+    }
+    scenarios = std::move(further);
+    if (scenarios.size() > kMaxSimulations) {
+      return Status(Code::too_large, fmt::format("{} simulations, at most {} are run at once",
+                                                 scenarios.size(), kMaxSimulations));
+    }
+  }
+  for (const Scenario& scenario : scenarios) SHOAL_RETURN_IF_ERROR(validate_scenario(scenario));
+  return scenarios;
+}
+
+// In the order of the scenarios, whichever ends first.
+std::vector<std::optional<Result<SimulationReport>>> run_all(const std::vector<Scenario>& scenarios,
+                                                             const std::map<std::string, Profile>& profiles,
+                                                             unsigned jobs) {
+  std::vector<std::optional<Result<SimulationReport>>> reports(scenarios.size());
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < scenarios.size();) {
+      reports[i] = simulate(scenarios[i], profiles.at(scenarios[i].profile));
+    }
+  };
+  if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::thread> helpers;
+  for (size_t i = 1; i < std::min<size_t>(jobs, scenarios.size()); ++i) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  return reports;
+}
+
+void print_reports(const SimOptions& options, const std::vector<SimulationReport>& reports) {
+  if (options.csv) {
+    fmt::print("{}", report_csv(reports));
+  } else if (options.json) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const SimulationReport& report : reports) all.push_back(report_json(report));
+    fmt::print("{}\n", json_text(all));
+  } else if (options.sweeps.empty()) {
+    for (const SimulationReport& report : reports) fmt::print("{}", report_text(report));
+  } else {
+    fmt::print("{}", comparison_text(reports));
+  }
+}
+
+int run_sim(const SimOptions& options) {
+  auto scenarios = all_scenarios(options);
+  if (!scenarios.ok()) return report_unusable(scenarios.status());
+  std::map<std::string, Profile> profiles;
+  for (const Scenario& scenario : *scenarios) {
+    if (profiles.contains(scenario.profile)) continue;
+    auto profile = find_profile(scenario.profile, profile_folders());
+    if (!profile.ok()) return report_unusable(profile.status());
+    profiles.emplace(scenario.profile, std::move(*profile));
+  }
+  if (options.show_profile) {
+    for (const auto& [name, profile] : profiles) fmt::print("{}", profile_text(profile));
+    return kExitOk;
+  }
+  if (!options.plot.empty()) {
+    if (Status fits = check_plot(options.plot, *scenarios); !fits.ok()) return report_unusable(fits);
+  }
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<SimulationReport> reports;
+  bool all_committed = true;
+  uint64_t steps = 0;
+  for (auto& each : run_all(*scenarios, profiles, options.jobs)) {
+    if (!each->ok()) {
+      report_unusable(each->status());
+      all_committed = false;
+      continue;
+    }
+    reports.push_back(std::move(*each).value());
+    steps += reports.back().steps;
+    for (const SaveReport& save : reports.back().saves) {
+      all_committed = all_committed && save.aborted_ranks == 0;
+    }
+  }
+  print_reports(options, reports);
+  if (!options.plot.empty()) {
+    if (Status written = write_plot(options.plot, reports); !written.ok()) return report_unusable(written);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  fmt::print(stderr, "{} simulated in {}, {} steps\n",
+             reports.size() == 1 ? "one job" : fmt::format("{} jobs", reports.size()),
+             human_seconds(took.count()), steps);
+  return all_committed ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+void add_sim_command(CLI::App& app, Command* chosen) {
+  CLI::App* command = app.add_subcommand("sim", "Simulate what the saves of a large job would cost");
+  auto options = std::make_shared<SimOptions>();
+  auto value = [&](const char* flag, const char* key, const char* type, const char* what) {
+    command->add_option(flag, options->values[key], what)->type_name(type);
+  };
+  command->add_option("--scenario", options->file, "TOML file; flags take precedence")->type_name("FILE");
+  value("--ranks", "ranks", "N", "Ranks of the job (512)");
+  value("--ranks-per-host", "ranks_per_host", "N", "Ranks of each host (8)");
+  value("--mesh", "mesh", "SIZES",
+        "dp=,tp=,pp=,cp=,ep=,dp_replicate=, which multiply to the ranks but for ep");
+  value("--model", "model", "NAME",
+        "gpt2, llama3-8b, llama3-70b, llama3-405b (the default), mixtral-8x22b, deepseek-v3");
+  value("--mode", "mode", "MODE", "collective-free (the default), rank-local or collective");
+  value("--saves", "saves", "N", "Saves, one after the other (2)");
+  value("--interval-ms", "interval_ms", "MS", "Training between two saves (60000)");
+  value("--arrival-skew-ms", "arrival_skew_ms", "MS", "Each rank comes to a save up to so much later (0)");
+  value("--profile", "profile", "NAME|FILE", "What things cost: lustre (the default), object-store, nvme");
+  value("--seed", "seed", "N", "Of all that is drawn (1)");
+  command
+      ->add_option("--sweep", options->sweeps,
+                   "KEY=VALUE,VALUE...: one simulation a value; mode=all for the three; again for more keys")
+      ->type_name("KEY=VALUES")
+      ->allow_extra_args(false);
+  command->add_option("--jobs", options->jobs, "Simulations at once (as many as processors)")->type_name("N");
+  CLI::Option* json = command->add_flag("--json", options->json, "A JSON array of all that is known");
+  command->add_flag("--csv", options->csv, "A line a save")->excludes(json);
+  command
+      ->add_option("--plot", options->plot,
+                   "Also draw cost against ranks, of a sweep over ranks; where two lines cross is marked")
+      ->type_name("FILE.svg|.html");
+  command->add_flag("--show-profile", options->show_profile, "Only print the profile's numbers and sources");
+  command->footer(kFooter);
+  command->callback([=] { *chosen = [=] { return run_sim(*options); }; });
+}
+
+}  // namespace shoal

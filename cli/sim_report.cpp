@@ -1,0 +1,247 @@
+#include "cli/sim_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "cli/table.h"
+
+namespace shoal {
+
+namespace {
+
+using Align = Table::Align;
+
+std::string seconds(TimeNs time) {
+  return human_seconds(static_cast<double>(time) / 1e9);
+}
+
+struct NamedSpread {
+  const char* name;
+  const char* key;
+  Spread SaveReport::*spread;
+};
+constexpr NamedSpread kSpreads[] = {{"told what to write", "told", &SaveReport::told},
+                                    {"save returns", "blocked", &SaveReport::blocked},
+                                    {"last byte durable", "written", &SaveReport::written},
+                                    {"told the decision", "committed", &SaveReport::committed}};
+
+std::string outcome_of(const SaveReport& save) {
+  return save.aborted_ranks == 0 ? "committed" : fmt::format("aborted: {}", save.cause);
+}
+
+std::string headline(const SimulationReport& report) {
+  return fmt::format(
+      "{}, {:.1f} G parameters with Adam's state, on {} ranks of {} hosts ({}), {}; profile {}",
+      report.scenario.model, static_cast<double>(report.parameters) / 1e9, report.scenario.ranks,
+      report.nodes, to_string(report.mesh), mode_name(report.scenario.mode), report.scenario.profile);
+}
+
+std::string times_table(const SimulationReport& report) {
+  Table table({{"SAVE", Align::right},
+               {"UNTIL"},
+               {"MIN", Align::right},
+               {"P50", Align::right},
+               {"P99", Align::right},
+               {"MAX", Align::right}});
+  for (size_t i = 0; i < report.saves.size(); ++i) {
+    std::string number = fmt::to_string(i + 1);
+    for (const NamedSpread& each : kSpreads) {
+      const Spread& spread = report.saves[i].*each.spread;
+      table.add_row({std::exchange(number, ""), each.name, seconds(spread.least), seconds(spread.median),
+                     seconds(spread.p99), seconds(spread.greatest)});
+    }
+  }
+  return table.to_string();
+}
+
+std::string costs_table(const SimulationReport& report) {
+  Table table({{"SAVE", Align::right},
+               {"MESSAGES IN", Align::right},
+               {"OUT", Align::right},
+               {"BYTES IN", Align::right},
+               {"OUT", Align::right},
+               {"LONGEST QUEUE", Align::right},
+               {"BUSY", Align::right},
+               {"STAGED", Align::right},
+               {"RECORDS", Align::right},
+               {"CHANGES", Align::right},
+               {"LOOKS", Align::right},
+               {"LISTED", Align::right}});
+  auto add = [&](std::string name, const PhaseCosts& costs, uint64_t staged) {
+    const auto& [hub, storage, records] = costs;
+    table.add_row({std::move(name), fmt::to_string(hub.messages_in), fmt::to_string(hub.messages_out),
+                   human_bytes(hub.bytes_in), human_bytes(hub.bytes_out), fmt::to_string(hub.longest_queue),
+                   seconds(hub.busy_ns), human_bytes(staged), human_bytes(records),
+                   fmt::to_string(storage.changes), fmt::to_string(storage.looks),
+                   fmt::to_string(storage.listed)});
+  };
+  add("before", report.joining, 0);
+  for (size_t i = 0; i < report.saves.size(); ++i) {
+    add(fmt::to_string(i + 1), report.saves[i].costs, report.saves[i].bytes_staged);
+  }
+  return table.to_string();
+}
+
+nlohmann::ordered_json costs_json(const PhaseCosts& costs) {
+  nlohmann::ordered_json out;
+  out["coordinator"] = {{"messages_in", costs.hub.messages_in},     {"messages_out", costs.hub.messages_out},
+                        {"bytes_in", costs.hub.bytes_in},           {"bytes_out", costs.hub.bytes_out},
+                        {"longest_queue", costs.hub.longest_queue}, {"busy_ns", costs.hub.busy_ns}};
+  out["storage"] = {{"changes", costs.storage.changes},
+                    {"looks", costs.storage.looks},
+                    {"entries_listed", costs.storage.listed},
+                    {"syncs", costs.storage.syncs},
+                    {"bytes_written", costs.storage.bytes_written},
+                    {"bytes_read", costs.storage.bytes_read}};
+  out["record_bytes"] = costs.record_bytes;
+  return out;
+}
+
+}  // namespace
+
+std::string report_text(const SimulationReport& report) {
+  std::string out = headline(report) + "\n";
+  for (const Failure& failure : report.scenario.failures) out += to_string(failure) + "\n";
+  out += "\n" + times_table(report) + "\n" + costs_table(report) + "\n";
+  for (size_t i = 0; i < report.saves.size(); ++i) {
+    const SaveReport& save = report.saves[i];
+    if (save.aborted_ranks == 0) continue;
+    out += fmt::format("save {} was aborted on {} ranks: {}\n", i + 1, save.aborted_ranks, save.cause);
+  }
+  return out + fmt::format("seed {}, {} events in {} of virtual time, trace {:016x}\n", report.scenario.seed,
+                           report.events, seconds(report.ended), report.trace_hash);
+}
+
+std::string comparison_text(const std::vector<SimulationReport>& reports) {
+  if (reports.empty()) return "";
+  // What all have in common stands above the table.
+  struct Key {
+    const char* title;
+    std::string (*value)(const SimulationReport& report);
+  };
+  static constexpr Key kKeys[] = {
+      {"MODEL", [](const SimulationReport& r) { return r.scenario.model; }},
+      {"RANKS", [](const SimulationReport& r) { return fmt::to_string(r.scenario.ranks); }},
+      {"RANKS A HOST", [](const SimulationReport& r) { return fmt::to_string(r.scenario.ranks_per_host); }},
+      {"MESH", [](const SimulationReport& r) { return to_string(r.mesh); }},
+      {"PROFILE", [](const SimulationReport& r) { return r.scenario.profile; }},
+      {"SAVES", [](const SimulationReport& r) { return fmt::to_string(r.scenario.saves); }},
+      {"INTERVAL MS", [](const SimulationReport& r) { return fmt::to_string(r.scenario.interval_ms); }},
+      {"SKEW MS", [](const SimulationReport& r) { return fmt::to_string(r.scenario.arrival_skew_ms); }},
+      {"SEED", [](const SimulationReport& r) { return fmt::to_string(r.scenario.seed); }},
+      {"MODE", [](const SimulationReport& r) { return std::string(mode_name(r.scenario.mode)); }}};
+  std::string common;
+  std::vector<const Key*> varied;
+  std::vector<Table::Column> columns;
+  for (const Key& key : kKeys) {
+    const std::string first = key.value(reports.front());
+    if (std::any_of(reports.begin(), reports.end(), [&](const auto& r) { return key.value(r) != first; })) {
+      varied.push_back(&key);
+      columns.push_back({key.title});
+    } else {
+      common += fmt::format("{}{} {}", common.empty() ? "" : ", ", key.title, first);
+    }
+  }
+  for (const char* title : {"RETURNS p50", "max", "LAST BYTE", "COMMIT", "MESSAGES", "BYTES", "QUEUE", "BUSY",
+                            "RECORDS", "REQUESTS", "LISTED"}) {
+    columns.push_back({title, Align::right});
+  }
+  columns.push_back({"OUTCOME"});
+  Table table(columns);
+  for (const SimulationReport& report : reports) {
+    const SaveReport& save = report.saves.back();
+    const auto& [hub, storage, records] = save.costs;
+    std::vector<std::string> cells;
+    for (const Key* key : varied) cells.push_back(key->value(report));
+    cells.insert(
+        cells.end(),
+        {seconds(save.blocked.median), seconds(save.blocked.greatest), seconds(save.written.greatest),
+         seconds(save.committed.greatest), fmt::to_string(hub.messages_in + hub.messages_out),
+         human_bytes(hub.bytes_in + hub.bytes_out), fmt::to_string(hub.longest_queue), seconds(hub.busy_ns),
+         human_bytes(records), fmt::to_string(storage.changes + storage.looks),
+         fmt::to_string(storage.listed), save.aborted_ranks == 0 ? "committed" : "aborted"});
+    table.add_row(std::move(cells));
+  }
+  return common + "\n\n" + table.to_string();
+}
+
+nlohmann::ordered_json report_json(const SimulationReport& report) {
+  nlohmann::ordered_json out;
+  const Scenario& scenario = report.scenario;
+  out["scenario"] = {{"ranks", scenario.ranks},
+                     {"ranks_per_host", scenario.ranks_per_host},
+                     {"mesh", to_string(report.mesh)},
+                     {"model", scenario.model},
+                     {"mode", mode_name(scenario.mode)},
+                     {"saves", scenario.saves},
+                     {"interval_ms", scenario.interval_ms},
+                     {"arrival_skew_ms", scenario.arrival_skew_ms},
+                     {"profile", scenario.profile},
+                     {"seed", scenario.seed}};
+  out["scenario"]["failures"] = nlohmann::ordered_json::array();
+  for (const Failure& failure : scenario.failures) out["scenario"]["failures"].push_back(to_string(failure));
+  out["parameters"] = report.parameters;
+  out["hosts"] = report.nodes;
+  out["layouts"] = report.layouts;
+  out["before_the_first_save"] = costs_json(report.joining);
+  out["saves"] = nlohmann::ordered_json::array();
+  for (const SaveReport& save : report.saves) {
+    nlohmann::ordered_json one;
+    one["outcome"] = outcome_of(save);
+    for (const NamedSpread& each : kSpreads) {
+      const Spread& spread = save.*each.spread;
+      one[std::string(each.key) + "_ns"] = {
+          {"min", spread.least}, {"p50", spread.median}, {"p99", spread.p99}, {"max", spread.greatest}};
+    }
+    one["bytes_staged"] = save.bytes_staged;
+    one.update(costs_json(save.costs));
+    out["saves"].push_back(std::move(one));
+  }
+  out["virtual_ns"] = report.ended;
+  out["events"] = report.events;
+  out["trace"] = fmt::format("{:016x}", report.trace_hash);
+  out["warnings"] = report.warnings;
+  return out;
+}
+
+std::string report_csv(const std::vector<SimulationReport>& reports) {
+  std::string out = "model,ranks,ranks_per_host,mesh,mode,profile,seed,save,outcome";
+  for (const NamedSpread& each : kSpreads) {
+    for (const char* point : {"min", "p50", "p99", "max"}) out += fmt::format(",{}_{}_ns", each.key, point);
+  }
+  out +=
+      ",bytes_staged,messages_in,messages_out,bytes_in,bytes_out,longest_queue,busy_ns,record_bytes,changes,"
+      "looks,entries_listed,syncs,bytes_written,bytes_read\n";
+  for (const SimulationReport& report : reports) {
+    for (size_t i = 0; i < report.saves.size(); ++i) {
+      const SaveReport& save = report.saves[i];
+      const Scenario& scenario = report.scenario;
+      out += fmt::format("{},{},{},\"{}\",{},{},{},{},{}", scenario.model, scenario.ranks,
+                         scenario.ranks_per_host, to_string(report.mesh), mode_name(scenario.mode),
+                         scenario.profile, scenario.seed, i + 1,
+                         save.aborted_ranks == 0 ? "committed" : "aborted");
+      for (const NamedSpread& each : kSpreads) {
+        const Spread& spread = save.*each.spread;
+        out += fmt::format(",{},{},{},{}", spread.least, spread.median, spread.p99, spread.greatest);
+      }
+      const auto& [hub, storage, records] = save.costs;
+      out += fmt::format(",{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", save.bytes_staged, hub.messages_in,
+                         hub.messages_out, hub.bytes_in, hub.bytes_out, hub.longest_queue, hub.busy_ns,
+                         records, storage.changes, storage.looks, storage.listed, storage.syncs,
+                         storage.bytes_written, storage.bytes_read);
+    }
+  }
+  return out;
+}
+
+std::string profile_text(const Profile& profile) {
+  Table table({{"NUMBER"}, {"VALUE", Align::right}, {"KIND"}, {"SOURCE"}});
+  for (const Profile::Number& number : profile.numbers) {
+    table.add_row({number.key, number.value, number.kind, number.source});
+  }
+  return fmt::format("{}: {}\n\n{}", profile.name, profile.about, table.to_string());
+}
+
+}  // namespace shoal

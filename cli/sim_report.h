@@ -1,0 +1,21 @@
+// What `shoal sim` shows of simulations.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "sim/simulation.h"
+
+namespace shoal {
+
+// One simulation: each save's times over the ranks, then what it cost the coordinator and the storage.
+std::string report_text(const SimulationReport& report);
+// Several beside each other: of each its last save, LAST BYTE and COMMIT of the last rank.
+std::string comparison_text(const std::vector<SimulationReport>& reports);
+nlohmann::ordered_json report_json(const SimulationReport& report);
+// A line of names, then one a save of each; times in nanoseconds.
+std::string report_csv(const std::vector<SimulationReport>& reports);
+std::string profile_text(const Profile& profile);  // its numbers, and where they come from
+
+}  // namespace shoal

@@ -1,0 +1,273 @@
+#include "sim/counted_root.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/rank_names.h"
+#include "plan/codec.h"
+#include "sim/integer_math.h"
+#include "storage/rank_manifest_set.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint64_t kSmallRecordBytes = 256;  // an epoch, a tombstone
+constexpr uint32_t kMergeThreads = 8;        // kMaxMergeThreads of storage/rank_manifest.cpp
+constexpr uint64_t kShardHeadBytes = 4096;   // read to check a shard's header against its digest
+
+using Kind = StorageStep::Kind;
+
+uint64_t digits_of(uint64_t number) {
+  uint64_t digits = 1;
+  for (; number >= 10; number /= 10) ++digits;
+  return digits;
+}
+
+CountedRoot::Work answer(StorageSteps steps, Result<OperationResult> result) {
+  return {std::move(steps), [result = std::move(result)] { return result; }};
+}
+
+}  // namespace
+
+// Files: create, sync, link, remove the temporary name, sync the folder. Objects: one conditional PUT.
+void CountedRoot::add_create(StorageSteps& steps, uint64_t bytes) const {
+  if (costs_.is_objects) {
+    steps.insert(steps.end(), {{Kind::write, bytes}, {Kind::change, 1}});
+  } else {
+    steps.insert(steps.end(), {{Kind::change, 1},
+                               {Kind::write, bytes},
+                               {Kind::sync, 1},
+                               {Kind::change, 1},
+                               {Kind::change, 1},
+                               {Kind::change, 1}});
+  }
+}
+
+void CountedRoot::add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes, uint32_t at_once) const {
+  steps.push_back({Kind::look, objects, at_once});
+  steps.push_back({Kind::read, bytes});
+}
+
+CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalog) {
+  if (const auto* write = std::get_if<operation::WriteShard>(&operation)) return write_shard(*write);
+  if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
+    return publish_decision(*publish);
+  }
+  if (const auto* publish = std::get_if<operation::PublishRankManifest>(&operation)) {
+    return publish_rank_manifest(*publish);
+  }
+  if (const auto* complete = std::get_if<operation::CompleteRankLocal>(&operation)) {
+    return complete_rank_local(*complete);
+  }
+  if (const auto* read = std::get_if<operation::ReadDecision>(&operation)) return read_decision(*read);
+  if (const auto* check = std::get_if<operation::CheckFiles>(&operation)) return check_files(*check);
+  if (const auto* publish = std::get_if<operation::PublishRoster>(&operation))
+    return publish_roster(*publish);
+  if (const auto* read = std::get_if<operation::ReadRoster>(&operation)) return read_roster(*read);
+  if (std::holds_alternative<operation::ReadEpoch>(operation)) {
+    StorageSteps steps{{Kind::list, epoch_.epoch}};
+    add_read(steps, 1, kSmallRecordBytes, 1);
+    return answer(std::move(steps), OperationResult(epoch_));
+  }
+  if (std::holds_alternative<operation::RecordDecision>(operation)) {
+    if (!has_catalog) return answer({}, Status(Code::unavailable, "this node has no catalog"));
+    return answer({{Kind::wait, static_cast<uint64_t>(costs_.catalog_ns)}},
+                  OperationResult(operation::Done{}));
+  }
+  if (std::holds_alternative<operation::ListAttempts>(operation)) {  // asked once, of a root that is new
+    SHOAL_CHECK(attempts_.empty());
+    return answer({{Kind::list, 1}}, OperationResult(AttemptList{}));
+  }
+  if (std::holds_alternative<operation::PlanRetention>(operation)) {  // no rules: nothing goes
+    return answer({{Kind::list, 1}}, OperationResult(std::make_shared<const RetentionPlan>()));
+  }
+  if (std::holds_alternative<operation::SweepAttempt>(operation)) {  // its time is nobody's
+    return answer({{Kind::list, 1}}, OperationResult(uint64_t{0}));
+  }
+  return answer({}, Status(Code::unavailable, std::string(operation_name(operation)) + " is not simulated"));
+}
+
+// A header is text: its length follows from names, sizes and how many digits the offsets have. Shards that
+// agree in these are many.
+Result<uint64_t> CountedRoot::shard_bytes(const std::vector<ShardPiece>& pieces, uint64_t payload_bytes) {
+  uint64_t hash = pieces.size();
+  auto mix = [&hash](uint64_t value) { hash = mix64(hash ^ value) + 0x9e3779b97f4a7c15; };
+  for (const ShardPiece& piece : pieces) {
+    mix(xxh3_64(piece.key));
+    mix(piece.bytes << 1 | (piece.fqn == piece.key ? 1 : 0));
+    for (uint64_t size : piece.box.sizes) mix(size);
+    for (uint64_t offset : piece.box.offsets) mix(digits_of(offset));
+  }
+  uint64_t& bytes = header_bytes_[hash];
+  if (bytes == 0) {
+    SHOAL_ASSIGN_OR_RETURN(uint64_t whole, shard_file_bytes(pieces));
+    bytes = whole - payload_bytes;
+  }
+  return bytes + payload_bytes;
+}
+
+CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
+  WrittenShard written;
+  for (const ShardPiece& piece : write.pieces) written.payload_bytes += piece.bytes;
+  auto size = shard_bytes(write.pieces, written.payload_bytes);
+  if (!size.ok()) return answer({}, size.status());
+  written.size = *size;
+  std::byte name[16];
+  store_le64(name, write.rank);
+  store_le64(name + 8, mix64(write.key.step) + write.file);
+  written.header_digest = xxh3_128(name);
+  StorageSteps steps;
+  if (costs_.is_objects) {  // a multipart upload
+    steps = {{Kind::change, 1}, {Kind::write, written.size}, {Kind::change, 1}};
+  } else {
+    add_create(steps, written.size);
+  }
+  return {
+      std::move(steps),
+      [this, key = write.key, rank = write.rank, file = write.file, written]() -> Result<OperationResult> {
+        attempts_[key].shards[{rank, file}] = written.size;
+        return OperationResult(written);
+      }};
+}
+
+Result<OperationResult> CountedRoot::decide(const AttemptKey& key, std::variant<Manifest, Tombstone> body,
+                                            uint64_t bytes) {
+  Attempt& attempt = attempts_[key];
+  if (!attempt.decision) {
+    attempt.decision = std::make_shared<const Decision>(Decision{key, Nonce{}, RootId{}, 0, std::move(body)});
+    attempt.decision_bytes = bytes;
+    record_bytes_ += bytes;
+  }
+  return OperationResult(attempt.decision);
+}
+
+CountedRoot::Work CountedRoot::publish_decision(const operation::PublishDecision& publish) {
+  uint64_t bytes = kSmallRecordBytes;
+  StorageSteps steps;
+  if (std::holds_alternative<Manifest>(publish.body)) {
+    auto encoded = encode_decision({publish.key, Nonce{}, RootId{}, 0, publish.body});
+    if (!encoded.ok()) return answer({}, encoded.status());
+    bytes = encoded->size();
+  } else {
+    steps.push_back({Kind::list, attempts_[publish.key].entries()});
+  }
+  add_create(steps, bytes);
+  return {std::move(steps),
+          [this, key = publish.key, body = publish.body, bytes] { return decide(key, body, bytes); }};
+}
+
+uint64_t CountedRoot::rank_manifest_bytes(const RankManifest& manifest) {
+  // They differ in numbers of fixed width alone, and in the length of the names of their files.
+  size_t names = 0;
+  for (const FileEntry& file : manifest.files) names += file.name.size() + 1;
+  uint64_t& bytes = layout_manifest_bytes_[{manifest.layout->id(), names}];
+  if (bytes == 0) {
+    auto encoded = encode_rank_manifest(manifest);
+    SHOAL_CHECK(encoded.ok());
+    bytes = encoded->size();
+  }
+  return bytes;
+}
+
+CountedRoot::Work CountedRoot::publish_rank_manifest(const operation::PublishRankManifest& publish) {
+  const uint64_t bytes = rank_manifest_bytes(*publish.manifest);
+  StorageSteps steps;
+  add_create(steps, bytes);
+  add_read(steps, 1, bytes, 1);  // it is read back, and each shard's header with it
+  const uint64_t files = publish.manifest->files.size();
+  if (files != 0) add_read(steps, files, files * kShardHeadBytes, 1);
+  return {std::move(steps), [this, manifest = publish.manifest, bytes]() -> Result<OperationResult> {
+            Attempt& attempt = attempts_[manifest->key];
+            attempt.manifests.resize(manifest->world_size);
+            if (!attempt.manifests[manifest->rank]) {
+              attempt.manifests[manifest->rank] = manifest;
+              ++attempt.published;
+              attempt.manifest_bytes += bytes;
+              record_bytes_ += bytes;
+            }
+            return OperationResult(operation::Done{});
+          }};
+}
+
+CountedRoot::Work CountedRoot::complete_rank_local(const operation::CompleteRankLocal& complete) {
+  const Attempt& attempt = attempts_[complete.key];
+  StorageSteps steps;
+  if (attempt.decision) {
+    add_read(steps, 1, attempt.decision_bytes, 1);
+    return answer(std::move(steps), OperationResult(attempt.decision));
+  }
+  steps.push_back({Kind::look, 1});
+  steps.push_back({Kind::list, attempt.entries()});
+  if (attempt.published == 0 || attempt.published < attempt.manifests.size()) {
+    std::vector<Rank> missing;
+    for (Rank rank = 0; rank < attempt.manifests.size() && missing.size() <= kRanksNamed; ++rank) {
+      if (!attempt.manifests[rank]) missing.push_back(rank);
+    }
+    return answer(std::move(steps),
+                  Status(Code::not_found, "the manifests of " + name_ranks(missing) + " are missing"));
+  }
+  add_read(steps, attempt.published, attempt.manifest_bytes, kMergeThreads);
+  const TimeNs decoding = transfer_ns(attempt.manifest_bytes, codec_bytes_per_s_ * kMergeThreads);
+  steps.push_back({Kind::wait, static_cast<uint64_t>(decoding)});
+  add_create(steps, attempt.manifest_bytes / attempt.published);
+  return {std::move(steps), [this, key = complete.key] { return merge(key); }};
+}
+
+Result<OperationResult> CountedRoot::merge(const AttemptKey& key) {
+  const Attempt& attempt = attempts_[key];
+  if (attempt.decision) return OperationResult(attempt.decision);
+  std::vector<RankManifest> set;
+  for (const auto& manifest : attempt.manifests) set.push_back(*manifest);
+  SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_rank_manifests(std::move(set), to_string(key)));
+  SHOAL_ASSIGN_OR_RETURN(Bytes encoded, encode_decision({key, Nonce{}, RootId{}, 0, merged}));
+  return decide(key, std::move(merged), encoded.size());
+}
+
+CountedRoot::Work CountedRoot::read_decision(const operation::ReadDecision& read) {
+  const Attempt& attempt = attempts_[read.key];
+  StorageSteps steps;
+  add_read(steps, 1, attempt.decision_bytes, 1);
+  if (attempt.decision) return answer(std::move(steps), OperationResult(attempt.decision));
+  return answer(std::move(steps), Status(Code::not_found, to_string(read.key) + " is undecided"));
+}
+
+CountedRoot::Work CountedRoot::check_files(const operation::CheckFiles& check) {
+  const Attempt& attempt = attempts_[check.key];
+  for (const FileEntry& file : check.files) {
+    auto found = attempt.shards.find({file.rank, std::get<uint32_t>(file.contents)});
+    if (found == attempt.shards.end() || found->second != file.size) {
+      return answer({}, Status(Code::corrupt, file.name + " is not there as it was reported"));
+    }
+  }
+  return answer({{Kind::list, attempt.entries()}}, OperationResult(operation::Done{}));
+}
+
+CountedRoot::Work CountedRoot::publish_roster(const operation::PublishRoster& publish) {
+  uint64_t bytes = encode_roster(publish.record.world->roster).size() + kSmallRecordBytes;
+  for (const LayoutPtr& layout : publish.record.world->layouts) bytes += encode_layout(*layout).size();
+  StorageSteps steps;
+  add_create(steps, bytes);
+  return {std::move(steps),
+          [this, record = publish.record, is_first = publish.is_first, bytes]() -> Result<OperationResult> {
+            const RosterId id = record.world->roster.id();
+            if (is_first && !first_roster_.is_zero()) {
+              return OperationResult(rosters_.at(first_roster_).record);
+            }
+            if (rosters_.emplace(id, Roster{record, bytes}).second) record_bytes_ += bytes;
+            if (is_first) first_roster_ = id;
+            return OperationResult(rosters_.at(id).record);
+          }};
+}
+
+CountedRoot::Work CountedRoot::read_roster(const operation::ReadRoster& read) {
+  auto found = rosters_.find(read.id ? *read.id : first_roster_);
+  StorageSteps steps;
+  if (found == rosters_.end()) {
+    return answer({{Kind::look, 1}}, Status(Code::not_found, "no such roster"));
+  }
+  add_read(steps, 1, found->second.bytes, 1);
+  return answer(std::move(steps), OperationResult(found->second.record));
+}
+
+}  // namespace shoal

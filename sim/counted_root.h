@@ -1,0 +1,77 @@
+// CountedRoot: what a root holds and answers, without its bytes: the counted sibling of LocalStorage over
+// MemoryFileSystem. Decisions, rosters and rank manifests are kept as values, shards as sizes.
+//
+// The first decision, roster and rank manifest of a name stands, as in storage/. Nothing fails.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "actors/operation.h"
+#include "sim/storage_model.h"
+
+namespace shoal {
+
+class CountedRoot {
+ public:
+  CountedRoot(const StorageCosts& costs, uint64_t codec_bytes_per_s, const EpochRecord& epoch)
+      : costs_(costs), codec_bytes_per_s_(codec_bytes_per_s), epoch_(epoch) {}
+
+  struct Work {
+    StorageSteps steps;                               // what it asks of the storage, as things stand now
+    std::function<Result<OperationResult>()> finish;  // after these: makes it so, and answers
+  };
+  Work begin(const Operation& operation, bool has_catalog);  // of the coordinator's node: true
+
+  // Bytes of records (decisions, rosters, rank manifests) that were made so far.
+  uint64_t record_bytes() const { return record_bytes_; }
+
+ private:
+  struct Attempt {
+    std::shared_ptr<const Decision> decision;
+    uint64_t decision_bytes = 0;
+    std::map<std::pair<Rank, uint32_t>, uint64_t> shards;        // sizes
+    std::vector<std::shared_ptr<const RankManifest>> manifests;  // by rank; null: missing
+    uint32_t published = 0;
+    uint64_t manifest_bytes = 0;  // of all rank manifests
+
+    uint64_t entries() const { return shards.size() + published + (decision ? 1 : 0); }
+  };
+  struct Roster {
+    RosterRecord record;
+    uint64_t bytes = 0;
+  };
+
+  Result<uint64_t> shard_bytes(const std::vector<ShardPiece>& pieces, uint64_t payload_bytes);
+  Work write_shard(const operation::WriteShard& write);
+  Work publish_decision(const operation::PublishDecision& publish);
+  Work publish_rank_manifest(const operation::PublishRankManifest& publish);
+  Work complete_rank_local(const operation::CompleteRankLocal& complete);
+  Work read_decision(const operation::ReadDecision& read);
+  Work check_files(const operation::CheckFiles& check);
+  Work publish_roster(const operation::PublishRoster& publish);
+  Work read_roster(const operation::ReadRoster& read);
+  Result<OperationResult> merge(const AttemptKey& key);
+  // Makes the decision of this attempt, unless one stands.
+  Result<OperationResult> decide(const AttemptKey& key, std::variant<Manifest, Tombstone> body,
+                                 uint64_t bytes);
+  uint64_t rank_manifest_bytes(const RankManifest& manifest);
+  void add_create(StorageSteps& steps, uint64_t bytes) const;  // a small object, durably
+  void add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes, uint32_t at_once) const;
+
+  const StorageCosts costs_;
+  const uint64_t codec_bytes_per_s_;
+  const EpochRecord epoch_;
+  std::map<AttemptKey, Attempt> attempts_;
+  std::map<RosterId, Roster> rosters_;
+  RosterId first_roster_;
+  std::map<std::pair<LayoutId, size_t>, uint64_t> layout_manifest_bytes_;
+  std::unordered_map<uint64_t, uint64_t> header_bytes_;  // of shards, by what their length depends on
+  uint64_t record_bytes_ = 0;
+};
+
+}  // namespace shoal

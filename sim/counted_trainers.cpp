@@ -1,0 +1,224 @@
+#include "sim/counted_trainers.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "sim/integer_math.h"
+
+namespace shoal {
+
+namespace {
+
+// A random state, as torch.get_rng_state() has it: 5,056 bytes.
+constexpr uint64_t kObjectBytes = 5056;
+
+Rank rank_of(ClientId client) {
+  return static_cast<Rank>(client - 1);
+}
+ClientId client_of(Rank rank) {
+  return ClientId{rank} + 1;
+}
+
+uint64_t hash_of(const std::vector<local::StagedPiece>& pieces) {
+  uint64_t hash = pieces.size();
+  for (const local::StagedPiece& piece : pieces) {
+    for (uint64_t value : {uint64_t{piece.entry} << 32 | piece.local_box, piece.local_offset, piece.bytes}) {
+      hash = mix64(hash ^ value) + 0x9e3779b97f4a7c15;
+    }
+  }
+  return hash;
+}
+
+}  // namespace
+
+CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, const Profile& profile, Job job,
+                                 std::function<void(uint32_t)> save_begins)
+    : events_(events),
+      cluster_(cluster),
+      costs_(profile.trainer),
+      cpu_(profile.cpu),
+      job_(std::move(job)),
+      save_begins_(std::move(save_begins)),
+      random_(mix64(job_.seed + 1)),
+      trainers_(job_.ranks),
+      living_(job_.ranks) {
+  std::vector<uint32_t> items;
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    items.push_back(static_cast<uint32_t>(job_.layout_of(rank)->entries().size()));
+    trainers_[rank].called.resize(job_.saves);
+  }
+  cluster_.set_items(std::move(items));
+  times_.resize(job_.saves);
+  for (TrainerTimes& save : times_) {
+    for (auto* column : {&save.told, &save.blocked, &save.written, &save.committed}) {
+      column->resize(job_.ranks, -1);
+    }
+  }
+}
+
+void CountedTrainers::start() {
+  cluster_.start([this](ClientId client, const LocalMessage& message) { listen(client, message); });
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    local::Attach attach;
+    attach.rank = rank;
+    attach.world_size = job_.ranks;
+    cluster_.from_client(node_of(rank), client_of(rank), attach);
+    cluster_.from_client(node_of(rank), client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
+  }
+  events_.schedule(events_.now() + job_.interval_ns, [this] { begin_save(); });
+}
+
+void CountedTrainers::begin_save() {
+  const uint32_t save = ++saves_begun_;
+  save_begins_(save);
+  let_go_ = 0;
+  times_[save - 1].began = events_.now();
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    const auto late = static_cast<TimeNs>(random_.below(static_cast<uint64_t>(job_.skew_ns) + 1));
+    events_.schedule(events_.now() + late, [this, rank] { call_save(rank); });
+  }
+}
+
+void CountedTrainers::call_save(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  if (!trainer.alive) return;
+  trainer.save = saves_begun_;
+  trainer.called[trainer.save - 1] = events_.now();
+  trainer.waits_for_slab = trainer.slabs_in_use == kSimulatedSlabs;
+  if (!trainer.waits_for_slab) ask_or_stage(rank);
+}
+
+void CountedTrainers::ask_or_stage(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  ++trainer.slabs_in_use;
+  if (job_.options.mode == SaveMode::collective) {
+    const PlanId knows = trainer.share ? trainer.share->share_id : PlanId{};
+    return cluster_.from_client(node_of(rank), client_of(rank),
+                                local::PlanWanted{trainer.save, 1, job_.layout_of(rank)->id(), knows});
+  }
+  times_[trainer.save - 1].told[rank] = events_.now() - trainer.called[trainer.save - 1];
+  if (!trainer.share) return stage(rank, whole_share(rank), 0);
+  const TimeNs planning =
+      std::exchange(trainer.has_planned, true)
+          ? 0
+          : static_cast<TimeNs>(job_.layout_of(rank)->entries().size()) * cpu_.plan_item_ns;
+  stage(rank, *trainer.share, planning);
+}
+
+void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
+  times_[trainers_[rank].save - 1].bytes_staged += share.bytes;
+  const TimeNs takes = planning + transfer_ns(share.bytes, costs_.copy_bytes_per_s);
+  events_.schedule(events_.now() + takes, [this, rank, share] { staged(rank, share); });
+}
+
+// Its bytes lie in the slab: the node is told, and the trainer let go.
+void CountedTrainers::staged(Rank rank, const Share& share) {
+  Trainer& trainer = trainers_[rank];
+  if (!trainer.alive) return;
+  const uint32_t save = std::exchange(trainer.save, 0);
+  local::Staged said;
+  said.step = save;
+  said.attempt = 1;
+  said.layout_id = job_.layout_of(rank)->id();
+  said.roster_id = share.roster_id;
+  said.plan_id = share.plan_id;
+  said.slab_id = ++trainer.last_slab;
+  said.pieces = *share.pieces;
+  cluster_.from_client(node_of(rank), client_of(rank), std::move(said));
+  times_[save - 1].blocked[rank] = events_.now() - trainer.called[save - 1];
+  trainer.let_go_of = save;
+  ++let_go_;
+  go_on();
+}
+
+void CountedTrainers::go_on() {
+  if (let_go_ != living_ || saves_begun_ == job_.saves) return;
+  let_go_ = 0;
+  events_.schedule(events_.now() + job_.interval_ns, [this] { begin_save(); });
+}
+
+void CountedTrainers::lose_host(size_t node) {
+  const bool is_saving = let_go_ != 0;
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    Trainer& trainer = trainers_[rank];
+    if (node_of(rank) != node || !trainer.alive) continue;
+    trainer.alive = false;
+    --living_;
+    decided_ -= trainer.decided;
+    if (is_saving && trainer.let_go_of == saves_begun_) --let_go_;
+  }
+  if (is_saving) go_on();
+}
+
+void CountedTrainers::listen(ClientId client, const LocalMessage& message) {
+  const Rank rank = rank_of(client);
+  Trainer& trainer = trainers_[rank];
+  if (!trainer.alive) return;
+  if (const auto* roster = std::get_if<local::RosterIs>(&message)) {
+    auto plan = cluster_.plans().plan(*roster->world, rank, roster->options);
+    SHOAL_CHECK(plan.ok());
+    trainer.share = share_of(**plan, *job_.layout_of(rank));
+    trainer.has_planned = false;
+  } else if (const auto* plan = std::get_if<local::PlanIs>(&message)) {
+    on_plan(rank, *plan);
+  } else if (const auto* free = std::get_if<local::SlabFree>(&message)) {
+    --trainer.slabs_in_use;
+    TrainerTimes& times = times_[free->step - 1];
+    if (free->durable) times.written[rank] = events_.now() - trainer.called[free->step - 1];
+    if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
+  } else if (const auto* decided = std::get_if<local::Decided>(&message)) {
+    ++decided_;
+    ++trainer.decided;
+    TrainerTimes& times = times_[decided->step - 1];
+    times.committed[rank] = events_.now() - trainer.called[decided->step - 1];
+    if (decided->outcome.ok()) return;
+    ++times.aborted_ranks;
+    times.cause = decided->outcome.message();
+  } else if (const auto* failed = std::get_if<local::Failed>(&message)) {
+    failure_ = failed->why;
+  } else if (const auto* refused = std::get_if<local::Refused>(&message)) {
+    failure_ = refused->why;
+  }
+}
+
+void CountedTrainers::on_plan(Rank rank, const local::PlanIs& said) {
+  Trainer& trainer = trainers_[rank];
+  if (trainer.save != said.step) return;
+  times_[said.step - 1].told[rank] = events_.now() - trainer.called[said.step - 1];
+  if (said.plan) trainer.share = share_of(*said.plan, *job_.layout_of(rank));
+  SHOAL_CHECK(trainer.share.has_value());
+  stage(rank, *trainer.share, 0);
+}
+
+CountedTrainers::Share CountedTrainers::share_of(const SavePlan& plan, const Layout& layout) {
+  Share share;
+  share.roster_id = plan.roster_id;
+  share.plan_id = plan.id;
+  if (job_.options.mode == SaveMode::collective) share.share_id = share_id_of(plan);
+  std::vector<local::StagedPiece> pieces;
+  for (const WriteItem& item : plan.items) {
+    const bool is_object = layout.entries()[item.entry].kind == LayoutEntry::Kind::object;
+    const uint64_t bytes = is_object ? kObjectBytes : item.bytes;
+    if (bytes == 0) continue;
+    pieces.push_back({item.entry, item.local_box, item.local_offset, bytes, share.bytes});
+    share.bytes += bytes;
+  }
+  std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.entry, a.local_box, a.local_offset) < std::tie(b.entry, b.local_box, b.local_offset);
+  });
+  Pieces& known = known_pieces_[hash_of(pieces)];
+  if (!known) known = std::make_shared<const std::vector<local::StagedPiece>>(std::move(pieces));
+  share.pieces = known;
+  return share;
+}
+
+CountedTrainers::Share CountedTrainers::whole_share(Rank rank) {
+  const Layout& layout = *job_.layout_of(rank);
+  Share share = share_of(plan_all_held(layout, rank), layout);
+  share.roster_id = RosterId{};
+  share.plan_id = PlanId{};
+  return share;
+}
+
+}  // namespace shoal

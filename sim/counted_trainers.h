@@ -1,0 +1,108 @@
+// CountedTrainers: plays the clients of all ranks of a VirtualCluster. Each says what it holds, and at every
+// save stages its share: what that share is the rule says (plan_save), its bytes are counted.
+//
+// The ranks train in step: the next save begins `interval` after the last rank was let go by the one before,
+// each rank up to `skew` later. A rank has two slabs; a save that finds both in use waits, as a client's
+// does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/random.h"
+#include "sim/virtual_cluster.h"
+
+namespace shoal {
+
+inline constexpr uint32_t kSimulatedSlabs = 2;
+
+// Of one save; from each rank's own call of save; by rank. Negative: it never came to that.
+struct TrainerTimes {
+  TimeNs began = 0;  // on the clock of the simulation: when the first rank may call
+  std::vector<TimeNs> told, blocked, written, committed;
+  uint64_t bytes_staged = 0;  // of all ranks
+  uint32_t aborted_ranks = 0;
+  std::string cause;  // of an abort
+};
+
+class CountedTrainers {
+ public:
+  struct Job {
+    std::vector<LayoutPtr> layouts;  // of the pipeline stages
+    uint32_t ranks = 0;
+    uint32_t ranks_per_host = 1;
+    SaveOptions options;
+    uint32_t saves = 1;
+    TimeNs interval_ns = 0;
+    TimeNs skew_ns = 0;
+    uint64_t seed = 0;
+    const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
+  };
+  // `save_begins` hears of each, before any rank calls it; numbered from 1.
+  CountedTrainers(EventHeap& events, VirtualCluster& cluster, const Profile& profile, Job job,
+                  std::function<void(uint32_t save)> save_begins);
+
+  void start();
+  void lose_host(size_t node);  // its trainers are gone; the others go on saving without them
+  // Every rank that lives has heard of every save.
+  bool done() const { return decided_ == uint64_t{living_} * job_.saves; }
+  TimeNs newest_save_began() const { return saves_begun_ == 0 ? 0 : times_[saves_begun_ - 1].began; }
+  const Status& failure() const { return failure_; }                 // that ends all: no save can come of it
+  const std::vector<TrainerTimes>& times() const { return times_; }  // by save
+
+ private:
+  using Pieces = std::shared_ptr<const std::vector<local::StagedPiece>>;
+  struct Share {  // what a rank stages by one plan
+    RosterId roster_id;
+    PlanId plan_id, share_id;
+    Pieces pieces;
+    uint64_t bytes = 0;
+  };
+  struct Trainer {
+    std::optional<Share> share;  // by the newest plan that it knows
+    bool has_planned = false;    // that share, so that it costs nothing more
+    uint32_t slabs_in_use = 0;
+    uint32_t save = 0;  // that it is in, from the call until it is let go; 0: it trains
+    bool waits_for_slab = false;
+    uint32_t last_slab = 0;
+    uint32_t let_go_of = 0;  // the newest save that it was let go by
+    uint32_t decided = 0;    // saves
+    bool alive = true;
+    std::vector<TimeNs> called;  // by save
+  };
+
+  void listen(ClientId client, const LocalMessage& message);
+  void begin_save();
+  void call_save(Rank rank);
+  void ask_or_stage(Rank rank);
+  void stage(Rank rank, const Share& share, TimeNs planning);
+  void staged(Rank rank, const Share& share);
+  void go_on();  // where all were let go
+  void on_plan(Rank rank, const local::PlanIs& said);
+  Share share_of(const SavePlan& plan, const Layout& layout);
+  Share whole_share(Rank rank);
+  size_t node_of(Rank rank) const { return rank / job_.ranks_per_host; }
+
+  EventHeap& events_;
+  VirtualCluster& cluster_;
+  const TrainerCosts costs_;
+  const CpuCosts cpu_;
+  const Job job_;
+  std::function<void(uint32_t)> save_begins_;
+  Random random_;
+  std::vector<Trainer> trainers_;
+  std::vector<TrainerTimes> times_;
+  std::map<uint64_t, Pieces> known_pieces_;  // by their hash: most ranks stage alike
+  uint32_t saves_begun_ = 0;
+  uint32_t living_ = 0;
+  uint32_t let_go_ = 0;  // ranks that live, of the newest save
+  uint64_t decided_ = 0;
+  Status failure_;
+};
+
+}  // namespace shoal

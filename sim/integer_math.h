@@ -1,0 +1,29 @@
+// Arithmetic of the simulator: integers alone, so that times and draws are equal on every compiler and
+// machine.
+#pragma once
+
+#include <cstdint>
+
+namespace shoal {
+
+__extension__ using Wide = unsigned __int128;
+
+inline constexpr uint64_t kNsPerSecond = 1'000'000'000;
+
+// a * b / c, rounded down. Precondition: the quotient fits.
+inline uint64_t multiply_divide(uint64_t a, uint64_t b, uint64_t c) {
+  return static_cast<uint64_t>(Wide{a} * b / c);
+}
+
+// What `bytes` take at a rate; 0 where the rate is 0: unlimited.
+inline int64_t transfer_ns(uint64_t bytes, uint64_t bytes_per_s) {
+  return bytes_per_s == 0 ? 0 : static_cast<int64_t>(multiply_divide(bytes, kNsPerSecond, bytes_per_s));
+}
+
+inline uint64_t mix64(uint64_t z) {  // the finalizer of splitmix64
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+}  // namespace shoal

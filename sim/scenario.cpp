@@ -1,0 +1,211 @@
+#include "sim/scenario.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+#include <numeric>
+
+#include "sim/toml_tree.h"
+#include "sim/virtual_host.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint32_t kMaxRanksPerHost = 1024;
+constexpr int64_t kLongestStallMs = kSilenceNs / kMillisecond - 1;
+constexpr int64_t kMostMs = int64_t{7} * 24 * 3600 * 1000;
+
+Status bad(std::string what) {
+  return Status(Code::invalid_argument, std::move(what));
+}
+
+struct NamedSize {
+  std::string_view name;
+  uint32_t MeshShape::*size;
+};
+constexpr NamedSize kSizes[] = {{"dp_replicate", &MeshShape::dp_replicate},
+                                {"dp", &MeshShape::dp},
+                                {"cp", &MeshShape::cp},
+                                {"tp", &MeshShape::tp},
+                                {"pp", &MeshShape::pp},
+                                {"ep", &MeshShape::ep}};
+
+// 0 where a size is not named.
+Result<MeshShape> parse_mesh(std::string_view text) {
+  MeshShape mesh{0, 0, 0, 0, 0, 0};
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    const size_t equals = part.find('=');
+    const NamedSize* found = nullptr;
+    for (const NamedSize& each : kSizes) {
+      if (each.name == part.substr(0, equals)) found = &each;
+    }
+    if (equals == std::string_view::npos || found == nullptr) {
+      return bad(fmt::format("mesh: '{}' is none of dp=, tp=, pp=, cp=, ep=, dp_replicate=", part));
+    }
+    uint32_t size = 0;
+    const char* end = part.data() + part.size();
+    const auto [stopped, error] = std::from_chars(part.data() + equals + 1, end, size);
+    if (error != std::errc() || stopped != end || size == 0 || size > kMaxSimulatedRanks) {
+      return bad(fmt::format("mesh: '{}': a size from 1 to {} is expected", part, kMaxSimulatedRanks));
+    }
+    if (mesh.*(found->size) != 0) return bad(fmt::format("mesh: {} stands there twice", found->name));
+    mesh.*(found->size) = size;
+  }
+  return mesh;
+}
+
+Result<Failure> parse_failure(const TomlTable& said) {
+  static constexpr std::string_view kKeys[] = {"at_ms", "kind", "host", "for_ms"};
+  SHOAL_RETURN_IF_ERROR(said.allow_only(kKeys));
+  Failure failure;
+  SHOAL_ASSIGN_OR_RETURN(std::string kind, said.text("kind", ""));
+  if (kind != "dies" && kind != "stalls") {
+    return said.error(said.line, "kind of a failure is 'dies' or 'stalls'");
+  }
+  for (std::string_view key : {"at_ms", "host", "for_ms"}) {
+    const bool is_needed = key != "for_ms" || kind == "stalls";
+    if (is_needed == (said.find(key) != nullptr)) continue;
+    return said.error(said.line, fmt::format("a host that {} has {} {}", kind, is_needed ? "a" : "no", key));
+  }
+  failure.kind = kind == "dies" ? Failure::Kind::dies : Failure::Kind::stalls;
+  SHOAL_ASSIGN_OR_RETURN(int64_t at, said.integer("at_ms", 0, kMostMs, 0));
+  SHOAL_ASSIGN_OR_RETURN(int64_t host, said.integer("host", 0, kMaxSimulatedRanks, 0));
+  SHOAL_ASSIGN_OR_RETURN(int64_t duration, said.integer("for_ms", 1, kLongestStallMs, 1));
+  failure.at_ms = static_cast<uint64_t>(at);
+  failure.host = static_cast<uint32_t>(host);
+  failure.for_ms = failure.kind == Failure::Kind::stalls ? static_cast<uint64_t>(duration) : 0;
+  return failure;
+}
+
+// The largest size, by halving, that divides what is left.
+uint32_t fitted(uint32_t wanted, uint64_t left) {
+  while (wanted > 1 && left % wanted != 0) wanted /= 2;
+  return wanted;
+}
+
+}  // namespace
+
+std::string to_string(const Failure& failure) {
+  const std::string at = fmt::format("at {} ms", failure.at_ms);
+  if (failure.kind == Failure::Kind::dies) return fmt::format("host {} dies {}", failure.host, at);
+  return fmt::format("host {} stalls {} for {} ms", failure.host, at, failure.for_ms);
+}
+
+Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
+  SHOAL_ASSIGN_OR_RETURN(MeshShape mesh, parse_mesh(scenario.mesh));
+  if (scenario.mesh.empty()) {
+    mesh.tp = fitted(model.usual.tp, scenario.ranks);
+    mesh.pp = fitted(model.usual.pp, scenario.ranks / mesh.tp);
+    mesh.ep = fitted(model.usual.ep, scenario.ranks / mesh.tp / mesh.pp);
+  }
+  const bool fills = mesh.dp == 0;
+  for (const NamedSize& each : kSizes) {
+    if (mesh.*(each.size) == 0) mesh.*(each.size) = 1;
+  }
+  const uint64_t named = mesh.ranks();
+  if (fills && named != 0 && scenario.ranks % named == 0) {
+    mesh.dp = static_cast<uint32_t>(scenario.ranks / named);
+  }
+  if (mesh.ranks() != scenario.ranks) {
+    return bad(fmt::format("mesh {} makes {} ranks, not {}", to_string(mesh), mesh.ranks(), scenario.ranks));
+  }
+  return mesh;
+}
+
+Status validate_scenario(const Scenario& scenario) {
+  auto outside = [](const char* what, uint64_t value, uint64_t most) {
+    return bad(fmt::format("{} = {}: it lies between 1 and {}", what, value, most));
+  };
+  if (scenario.ranks == 0 || scenario.ranks > kMaxSimulatedRanks) {
+    return outside("ranks", scenario.ranks, kMaxSimulatedRanks);
+  }
+  if (scenario.ranks_per_host == 0 || scenario.ranks_per_host > kMaxRanksPerHost) {
+    return outside("ranks_per_host", scenario.ranks_per_host, kMaxRanksPerHost);
+  }
+  if (scenario.saves == 0 || scenario.saves > kMaxSimulatedSaves) {
+    return outside("saves", scenario.saves, kMaxSimulatedSaves);
+  }
+  const uint32_t hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
+  for (const Failure& failure : scenario.failures) {
+    if (failure.host >= hosts) return bad(fmt::format("{}: there are {} hosts", to_string(failure), hosts));
+  }
+  SHOAL_ASSIGN_OR_RETURN(Model model, find_model(scenario.model));
+  return resolve_mesh(scenario, model).status();
+}
+
+Status set_value(Scenario& scenario, std::string_view key, std::string_view text) {
+  auto number = [&](auto* into, uint64_t least, uint64_t most) -> Status {
+    uint64_t value = 0;
+    const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || stopped != text.data() + text.size() || value < least || value > most) {
+      return bad(fmt::format("{}: '{}' is no number from {} to {}", key, text, least, most));
+    }
+    *into = static_cast<std::decay_t<decltype(*into)>>(value);
+    return ok_status();
+  };
+  if (key == "ranks") return number(&scenario.ranks, 1, kMaxSimulatedRanks);
+  if (key == "ranks_per_host") return number(&scenario.ranks_per_host, 1, kMaxRanksPerHost);
+  if (key == "saves") return number(&scenario.saves, 1, kMaxSimulatedSaves);
+  if (key == "interval_ms") return number(&scenario.interval_ms, 0, kMostMs);
+  if (key == "arrival_skew_ms") return number(&scenario.arrival_skew_ms, 0, kMostMs);
+  if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
+  if (key == "mesh") return scenario.mesh = text, ok_status();
+  if (key == "profile") return scenario.profile = text, ok_status();
+  if (key == "model") return scenario.model = text, find_model(text).status();
+  if (key != "mode") return bad(fmt::format("'{}' is no value of a scenario", key));
+  const std::optional<SaveMode> mode = mode_of_name(text);
+  if (!mode) return bad(fmt::format("mode is collective-free, rank-local or collective, not '{}'", text));
+  scenario.mode = *mode;
+  return ok_status();
+}
+
+Result<Scenario> parse_scenario(std::string_view text, const std::string& file) {
+  SHOAL_ASSIGN_OR_RETURN(TomlTable parsed, parse_toml(text, file));
+  static constexpr std::string_view kKeys[] = {
+      "ranks",       "ranks_per_host",  "mesh", "model",  "mode", "saves", "profile",
+      "interval_ms", "arrival_skew_ms", "seed", "failure"};
+  SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
+  Scenario scenario;
+  auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
+    SHOAL_ASSIGN_OR_RETURN(int64_t value, parsed.integer(key, least, most, static_cast<int64_t>(*into)));
+    *into = static_cast<std::decay_t<decltype(*into)>>(value);
+    return ok_status();
+  };
+  SHOAL_RETURN_IF_ERROR(number("ranks", &scenario.ranks, 1, kMaxSimulatedRanks));
+  SHOAL_RETURN_IF_ERROR(number("ranks_per_host", &scenario.ranks_per_host, 1, kMaxRanksPerHost));
+  SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
+  SHOAL_RETURN_IF_ERROR(number("interval_ms", &scenario.interval_ms, 0, kMostMs));
+  SHOAL_RETURN_IF_ERROR(number("arrival_skew_ms", &scenario.arrival_skew_ms, 0, kMostMs));
+  SHOAL_RETURN_IF_ERROR(number("seed", &scenario.seed, 0, std::numeric_limits<int64_t>::max()));
+  SHOAL_ASSIGN_OR_RETURN(auto failures, parsed.tables("failure"));
+  for (const auto& each : failures) {
+    SHOAL_ASSIGN_OR_RETURN(Failure failure, parse_failure(*each));
+    scenario.failures.push_back(failure);
+  }
+  SHOAL_ASSIGN_OR_RETURN(scenario.mesh, parsed.text("mesh", scenario.mesh));
+  SHOAL_ASSIGN_OR_RETURN(scenario.model, parsed.text("model", scenario.model));
+  SHOAL_ASSIGN_OR_RETURN(scenario.profile, parsed.text("profile", scenario.profile));
+  SHOAL_ASSIGN_OR_RETURN(std::string mode, parsed.text("mode", std::string(mode_name(scenario.mode))));
+  const std::optional<SaveMode> named = mode_of_name(mode);
+  auto line_of = [&](std::string_view key) {
+    const TomlTable::Entry* entry = parsed.find(key);
+    return entry == nullptr ? 1 : entry->line;
+  };
+  if (!named) {
+    return parsed.error(line_of("mode"),
+                        "mode is collective-free, rank-local or collective, not '" + mode + "'");
+  }
+  scenario.mode = *named;
+  auto model = find_model(scenario.model);
+  if (!model.ok()) return parsed.error(line_of("model"), model.status().message());
+  if (auto mesh = resolve_mesh(scenario, *model); !mesh.ok()) {
+    return parsed.error(line_of("mesh"), mesh.status().message());
+  }
+  return scenario;
+}
+
+}  // namespace shoal

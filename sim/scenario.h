@@ -1,0 +1,58 @@
+// Scenario: a job to be simulated, by flags or from a TOML file (sim/scenarios/). What it lacks has the value
+// here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/save_plan.h"
+#include "sim/model_table.h"
+
+namespace shoal {
+
+inline constexpr uint32_t kMaxSimulatedRanks = 1u << 20;
+inline constexpr uint32_t kMaxSimulatedSaves = 1000;
+
+// What goes wrong, and when. In a file:
+//
+//   [[failure]]
+//   at_ms = 61_000
+//   kind = "dies"          # or "stalls", with for_ms
+//   host = 3
+struct Failure {
+  enum class Kind : uint8_t { dies, stalls } kind = Kind::dies;
+  uint64_t at_ms = 0;
+  uint32_t host = 0;    // host 0 coordinates
+  uint64_t for_ms = 0;  // of a stall: less than kSilenceNs, after which others take it for dead
+};
+std::string to_string(const Failure& failure);  // "host 3 dies at 61000 ms"
+
+struct Scenario {
+  uint32_t ranks = 512;
+  uint32_t ranks_per_host = 8;
+  std::string mesh;  // "dp=8,tp=8,pp=8"; "": what the model is trained with, dp being the rest
+  std::string model = "llama3-405b";
+  SaveMode mode = SaveMode::collective_free;
+  uint32_t saves = 2;
+  uint64_t interval_ms = 60'000;  // of training, between two saves
+  uint64_t arrival_skew_ms = 0;   // each rank comes to a save up to so much later, drawn anew
+  std::string profile = "lustre";
+  uint64_t seed = 1;
+  std::vector<Failure> failures;  // of a file alone
+};
+
+// "file:line: why" of an unknown key or an absurd size.
+Result<Scenario> parse_scenario(std::string_view text, const std::string& file);
+// Sets the value of a key of the file, as text. Code::invalid_argument; of all values together:
+// validate_scenario.
+Status set_value(Scenario& scenario, std::string_view key, std::string_view text);
+// "dp=8,tp=8": of those that are not named, dp is what is left of the ranks and the others are 1; of "" tp,
+// pp and ep are the model's usual ones as far as the ranks allow. Code::invalid_argument where they do not
+// multiply to the ranks.
+Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model);
+Status validate_scenario(const Scenario& scenario);
+
+}  // namespace shoal

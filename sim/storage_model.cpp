@@ -1,0 +1,87 @@
+#include "sim/storage_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/integer_math.h"
+
+namespace shoal {
+
+namespace {
+
+// The grain in which transfers share links: small beside a shard, so that files written at once end at once.
+constexpr uint64_t kChunkBytes = uint64_t{64} << 20;
+
+uint64_t divided_up(uint64_t a, uint64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace
+
+void StorageModel::run(size_t node, StorageSteps steps, std::function<void()> done) {
+  auto job = std::make_shared<Job>();
+  job->node = node;
+  job->steps = std::move(steps);
+  job->done = std::move(done);
+  advance(job);
+}
+
+void StorageModel::advance(const JobPtr& job) {
+  if (job->next == job->steps.size()) return job->done();
+  const StorageStep step = job->steps[job->next++];
+  const auto count = static_cast<TimeNs>(step.count);
+  switch (step.kind) {
+    case StorageStep::Kind::change:
+      counts_.changes += step.count;
+      return request(job, count * costs_.change_ns, divided_up(step.count, step.at_once));
+    case StorageStep::Kind::look:
+      counts_.looks += step.count;
+      return request(job, count * costs_.look_ns, divided_up(step.count, step.at_once));
+    case StorageStep::Kind::list:
+      counts_.listed += step.count;
+      return request(job, costs_.look_ns + count * costs_.entry_ns,
+                     std::max<uint64_t>(1, divided_up(step.count, costs_.entries_per_request)));
+    case StorageStep::Kind::sync:
+      counts_.syncs += step.count;
+      return events_.schedule(events_.now() + random_.lognormal(costs_.sync_ns, costs_.request_tail_permille),
+                              [this, job] { advance(job); });
+    case StorageStep::Kind::wait:
+      return events_.schedule(events_.now() + count, [this, job] { advance(job); });
+    case StorageStep::Kind::write:
+    case StorageStep::Kind::read:
+      (step.kind == StorageStep::Kind::write ? counts_.bytes_written : counts_.bytes_read) += step.count;
+      if (step.count == 0) return advance(job);
+      job->bytes_left = step.count;
+      // A slow server or path under this file.
+      job->link_bytes_per_s = std::max<uint64_t>(
+          1, multiply_divide(costs_.client_bytes_per_s, 1 << 16,
+                             static_cast<uint64_t>(std::max<int64_t>(
+                                 1, random_.lognormal(1 << 16, costs_.stream_tail_permille)))));
+      return transfer_chunk(job);
+  }
+}
+
+// Half a round trip to the server, its queue, and the way back with all further round trips.
+void StorageModel::request(const JobPtr& job, TimeNs service_ns, uint64_t round_trips) {
+  const TimeNs round_trip = random_.lognormal(costs_.round_trip_ns, costs_.request_tail_permille);
+  const TimeNs there = round_trip / 2;
+  const TimeNs back = static_cast<TimeNs>(round_trips) * round_trip - there;
+  events_.schedule(events_.now() + there, [this, job, service_ns, back] {
+    metadata_free_ = std::max(events_.now(), metadata_free_) + service_ns;
+    events_.schedule(metadata_free_ + back, [this, job] { advance(job); });
+  });
+}
+
+void StorageModel::transfer_chunk(const JobPtr& job) {
+  const uint64_t bytes = std::min(job->bytes_left, kChunkBytes);
+  job->bytes_left -= bytes;
+  TimeNs& link_free = link_free_[job->node];
+  link_free = std::max(events_.now(), link_free) + transfer_ns(bytes, job->link_bytes_per_s);
+  events_.schedule(link_free, [this, job, bytes] {
+    total_free_ = std::max(events_.now(), total_free_) + transfer_ns(bytes, costs_.total_bytes_per_s);
+    if (job->bytes_left != 0) return transfer_chunk(job);
+    events_.schedule(total_free_, [this, job] { advance(job); });
+  });
+}
+
+}  // namespace shoal

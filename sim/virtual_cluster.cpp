@@ -1,0 +1,267 @@
+#include "sim/virtual_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/effect_writer.h"
+#include "sim/integer_math.h"
+#include "sim/virtual_host.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint32_t kGeneration = 1, kEpoch = 1;
+constexpr const char* kJob = "simulated";
+constexpr size_t kBulkThreads = 4, kDutyThreads = 2;  // of actors/caf/caf_host.h
+constexpr size_t kMaxWarnings = 20;
+
+NodeId id_of(size_t node) {
+  return kFirstPeerNode + node;
+}
+
+// What an event says, in a number: enough that two runs which differ give different traces.
+uint64_t detail_of(const Event& event) {
+  return std::visit(
+      Overloaded{[](const event::Received& e) { return e.from << 8 | e.message.body->index(); },
+                 [](const event::FromClient& e) { return e.client << 8 | e.message->index(); },
+                 [](const event::TimerFired& e) { return e.timer; },
+                 [](const event::OperationDone& e) { return e.operation << 1 | (e.result.ok() ? 1 : 0); },
+                 [](const auto&) { return uint64_t{0}; }},
+      event);
+}
+
+}  // namespace
+
+VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
+                               const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size)
+    : events_(events),
+      plans_(std::make_shared<SharedPlans>()),
+      profile_(profile),
+      network_(events, profile.network, ranks_of_node.size()),
+      storage_(events, profile.storage, ranks_of_node.size(), mix64(seed)),
+      cpu_(profile.cpu, ranks_of_node.size(), mode != SaveMode::collective),
+      root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, kGeneration}),
+      nodes_(ranks_of_node.size()) {
+  for (size_t index = 0; index < nodes_.size(); ++index) {
+    NodeFacts facts;
+    facts.generation = kGeneration;
+    facts.epoch = kEpoch;
+    facts.job_id = kJob;
+    facts.host = "host" + std::to_string(index);
+    facts.world_size = world_size;
+    facts.expected_ranks = ranks_of_node[index];
+    facts.plans = plans_;
+    Node& node = nodes_[index];
+    node.bulk.free = kBulkThreads;
+    node.duty.free = kDutyThreads;
+    auto add = [&node](std::unique_ptr<Role> role) {
+      node.roles[static_cast<size_t>(role->kind())] = std::move(role);
+    };
+    add(make_planner(facts));
+    add(make_shard_writer(facts));
+    add(make_loader(facts));
+    if (index == 0) add(make_coordinator(facts));
+  }
+}
+
+VirtualCluster::~VirtualCluster() = default;
+
+void VirtualCluster::start(ToClient to_client) {
+  to_client_ = std::move(to_client);
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    if (node == 0) offer(node, {RoleKind::coordinator, event::Started{}});
+    offer(node, {std::nullopt, event::Started{}});
+  }
+}
+
+void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage message) {
+  Input input{std::nullopt,
+              event::FromClient{client, std::make_shared<const LocalMessage>(std::move(message))}};
+  events_.schedule(events_.now() + profile_.cpu.local_latency_ns,
+                   [this, node, input = std::move(input)] { offer(node, input); });
+}
+
+void VirtualCluster::kill(size_t dead) {
+  nodes_[dead].alive = false;
+  nodes_[dead].inputs.clear();
+  events_.schedule(events_.now() + kSilenceNs, [this, dead] {
+    const Status why(Code::unavailable, "silent");
+    if (dead != 0) return offer(0, {RoleKind::coordinator, event::PeerLost{id_of(dead), why}});
+    for (size_t node = 1; node < nodes_.size(); ++node) {
+      offer(node, {std::nullopt, event::PeerLost{kCoordinatorNode, why}});
+    }
+  });
+}
+
+void VirtualCluster::stall(size_t node, TimeNs duration) {
+  nodes_[node].stalled_until = std::max(nodes_[node].stalled_until, events_.now() + duration);
+}
+
+// --- a node's processor ---
+
+void VirtualCluster::offer(size_t index, Input input) {
+  Node& node = nodes_[index];
+  if (!node.alive) return;
+  node.inputs.push_back(std::move(input));
+  if (index == 0) hub_.longest_queue = std::max<uint64_t>(hub_.longest_queue, node.inputs.size());
+  if (!node.busy) begin_next(index);
+}
+
+void VirtualCluster::begin_next(size_t index) {
+  Node& node = nodes_[index];
+  node.busy = !node.inputs.empty();
+  if (!node.busy) return;
+  const Input& next = node.inputs.front();
+  const TimeNs takes = cpu_.to_take(next.event, next.wire_bytes);
+  if (index == 0) hub_.busy_ns += takes;
+  events_.schedule(std::max(events_.now(), node.stalled_until) + takes,
+                   [this, index] { handle_next(index); });
+}
+
+// What a role answers leaves when it has been worked out.
+void VirtualCluster::handle_next(size_t index) {
+  Node& node = nodes_[index];
+  if (!node.alive) return;
+  const Input input = std::move(node.inputs.front());
+  node.inputs.pop_front();
+  auto answers = std::make_shared<std::vector<Answer>>();
+  TimeNs takes = 0;
+  if (input.role) {
+    deliver(index, *input.role, input, *answers, &takes);
+  } else {
+    for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
+      deliver(index, role, input, *answers, &takes);
+    }
+  }
+  if (index == 0) hub_.busy_ns += takes;
+  auto leave = [this, index, answers] {
+    if (!nodes_[index].alive) return;
+    for (Answer& answer : *answers) carry_out(index, answer);
+    begin_next(index);
+  };
+  if (takes == 0) return leave();
+  events_.schedule(events_.now() + takes, std::move(leave));
+}
+
+void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, std::vector<Answer>& answers,
+                             TimeNs* takes) {
+  Role* handler = nodes_[index].roles[static_cast<size_t>(role)].get();
+  if (handler == nullptr) return;
+  note(index, role, input);
+  Answer answer;
+  answer.role = role;
+  handler->handle(events_.now(), input.event, answer.effects);
+  std::vector<uint64_t> sent;
+  for (const Effect& effect : answer.effects) {
+    const auto* send = std::get_if<effect::Send>(&effect);
+    if (send == nullptr) continue;
+    answer.sizes.push_back(is_local(index, send->to) ? 0 : sizes_.of(send->message));
+    if (answer.sizes.back() != 0) sent.push_back(answer.sizes.back());
+  }
+  *takes += cpu_.to_answer(index, role, input.event, answer.effects, sent);
+  if (!answer.effects.empty()) answers.push_back(std::move(answer));
+}
+
+void VirtualCluster::note(size_t node, RoleKind role, const Input& input) {
+  ++delivered_;
+  auto mix = [this](uint64_t value) { trace_hash_ = mix64(trace_hash_ ^ value) + 0x9e3779b97f4a7c15; };
+  mix(static_cast<uint64_t>(events_.now()));
+  mix(uint64_t{node} << 16 | static_cast<uint64_t>(role) << 8 | input.event.index());
+  mix(detail_of(input.event));
+  mix(input.wire_bytes);
+}
+
+// --- effects ---
+
+void VirtualCluster::carry_out(size_t index, Answer& answer) {
+  size_t sends = 0;
+  for (Effect& each : answer.effects) {
+    if (const auto* message = std::get_if<effect::Send>(&each)) {
+      send(index, *message, answer.sizes[sends++]);
+    } else if (auto* tell = std::get_if<effect::Tell>(&each)) {
+      offer(index, {tell->to, std::move(tell->event)});
+    } else if (auto* to = std::get_if<effect::ToClient>(&each)) {
+      events_.schedule(events_.now() + profile_.cpu.local_latency_ns,
+                       [this, client = to->client, message = to->message] { to_client_(client, *message); });
+    } else if (const auto* set = std::get_if<effect::SetTimer>(&each)) {
+      set_timer(index, answer.role, *set);
+    } else if (const auto* cancel = std::get_if<effect::CancelTimer>(&each)) {
+      nodes_[index].timers.erase({answer.role, cancel->timer});
+    } else if (auto* start = std::get_if<effect::Start>(&each)) {
+      start_operation(index, answer.role, std::move(*start));
+    } else if (const auto* log = std::get_if<effect::Log>(&each)) {
+      if (log->level == effect::Log::Level::warning && warnings_.size() < kMaxWarnings) {
+        warnings_.push_back("node" + std::to_string(index) + ": " + log->line);
+      }
+    }
+  }
+}
+
+bool VirtualCluster::is_local(size_t index, NodeId to) const {
+  return to == kThisNode || (to == kCoordinatorNode && index == 0);
+}
+
+void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes) {
+  if (is_local(from, send.to)) {
+    return offer(from, {send.message.to, event::Received{kThisNode, send.message}});
+  }
+  const size_t to = send.to == kCoordinatorNode ? 0 : static_cast<size_t>(send.to - kFirstPeerNode);
+  SHOAL_CHECK(to < nodes_.size());
+  if (listener_) listener_(from, to, send.message, bytes);
+  if (from == 0) ++hub_.messages_out, hub_.bytes_out += bytes;
+  if (to == 0) ++hub_.messages_in, hub_.bytes_in += bytes;
+  const NodeId sender = from == 0 ? kCoordinatorNode : id_of(from);
+  network_.send(from, to, bytes, [this, to, sender, bytes, message = send.message] {
+    offer(to, {message.to, event::Received{sender, message}, bytes});
+  });
+}
+
+void VirtualCluster::set_timer(size_t index, RoleKind role, const effect::SetTimer& set) {
+  const uint64_t setting = ++settings_;
+  const auto key = std::pair(role, set.timer);
+  nodes_[index].timers[key] = setting;
+  events_.schedule(set.at, [this, index, key, setting] {
+    auto& timers = nodes_[index].timers;
+    auto found = timers.find(key);
+    if (found == timers.end() || found->second != setting) return;  // moved or cancelled
+    timers.erase(found);
+    offer(index, {key.first, event::TimerFired{key.second}});
+  });
+}
+
+void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start start) {
+  const bool is_bulk = std::holds_alternative<operation::WriteShard>(start.operation);
+  Pool Node::*const pool = is_bulk ? &Node::bulk : &Node::duty;
+  // A shard's description is large: what it asks for is worked out now, and it is let go.
+  std::shared_ptr<CountedRoot::Work> work;
+  std::shared_ptr<Operation> later;
+  if (is_bulk) {
+    work = std::make_shared<CountedRoot::Work>(root_.begin(start.operation, index == 0));
+  } else {
+    later = std::make_shared<Operation>(std::move(start.operation));
+  }
+  run_operation(index, pool, [this, index, role, id = start.id, pool, work, later]() mutable {
+    if (!work) work = std::make_shared<CountedRoot::Work>(root_.begin(*later, index == 0));
+    StorageSteps steps = work->steps;
+    storage_.run(index, std::move(steps), [this, index, role, id, pool, work] {
+      if (!nodes_[index].alive) return;  // what it was writing has no name yet
+      offer(index, {role, event::OperationDone{id, work->finish()}});
+      Pool& mine = nodes_[index].*pool;
+      ++mine.free;
+      if (mine.waiting.empty()) return;
+      auto next = std::move(mine.waiting.front());
+      mine.waiting.pop_front();
+      run_operation(index, pool, std::move(next));
+    });
+  });
+}
+
+void VirtualCluster::run_operation(size_t index, Pool Node::*pool, std::function<void()> job) {
+  Pool& mine = nodes_[index].*pool;
+  if (mine.free == 0) return mine.waiting.push_back(std::move(job));
+  --mine.free;
+  job();
+}
+
+}  // namespace shoal

@@ -1,0 +1,94 @@
+// shoal sim: what it prints, and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/process.h"
+#include "tests/cli/temporary_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Sim, ReportsEverySaveAsJson) {
+  ProcessEnd end = run_shoal({"sim", "--ranks", "16", "--model", "gpt2", "--saves", "3", "--json"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  auto report = nlohmann::json::parse(end.out).at(0);
+  EXPECT_EQ(report.at("scenario").at("mesh"), "dp=16,tp=1,pp=1");
+  ASSERT_EQ(report.at("saves").size(), 3u);
+  for (const auto& save : report.at("saves")) {
+    EXPECT_EQ(save.at("outcome"), "committed");
+    EXPECT_GT(save.at("committed_ns").at("min"), save.at("written_ns").at("min"));
+    EXPECT_EQ(save.at("bytes_staged"), 124'439'808u * 14);
+  }
+}
+
+TEST(Sim, SweepsOverModesInTheOrderGiven) {
+  ProcessEnd end =
+      run_shoal({"sim", "--model", "gpt2", "--sweep", "ranks=8,16", "--sweep", "mode=all", "--csv"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  std::vector<std::string> rows;
+  for (size_t at = end.out.find("\ngpt2,"); at != std::string::npos; at = end.out.find("\ngpt2,", at + 1)) {
+    const size_t mesh = end.out.find('"', at), mode = end.out.find("\",", mesh + 1) + 2;
+    rows.push_back(end.out.substr(at + 6, end.out.find(',', at + 6) - at - 6) + " " +
+                   end.out.substr(mode, end.out.find(',', mode) - mode));
+  }
+  EXPECT_THAT(rows, testing::ElementsAre("8 collective", "8 collective", "8 rank-local", "8 rank-local",
+                                         "8 collective-free", "8 collective-free", "16 collective",
+                                         "16 collective", "16 rank-local", "16 rank-local",
+                                         "16 collective-free", "16 collective-free"));
+}
+
+TEST(Sim, DrawsASweepOverRanks) {
+  TemporaryFolder folder;
+  const std::string svg = folder.path() + "/costs.svg", html = folder.path() + "/costs.html";
+  auto text_of = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::vector<std::string> sweep = {"sim",        "--model", "gpt2",    "--sweep",
+                                          "ranks=8,16", "--sweep", "mode=all"};
+  for (const std::string& path : {svg, html}) {
+    std::vector<std::string> arguments = sweep;
+    arguments.insert(arguments.end(), {"--plot", path});
+    const ProcessEnd end = run_shoal(arguments);
+    EXPECT_EQ(end.status, 0) << end.err;
+    EXPECT_THAT(end.out, HasSubstr("collective-free")) << "the table is printed, too";
+  }
+  EXPECT_THAT(text_of(svg), testing::StartsWith("<svg "));
+  EXPECT_THAT(text_of(svg), HasSubstr("model gpt2, profile lustre"));
+  for (const char* mode : {">collective ", ">rank-local ", ">collective-free "}) {
+    EXPECT_THAT(text_of(svg), HasSubstr(mode));
+  }
+  EXPECT_THAT(text_of(html), HasSubstr("Bytes of the coordinator"));
+}
+
+TEST(Sim, SaysWhereEachNumberComesFrom) {
+  ProcessEnd end = run_shoal({"sim", "--profile", "object-store", "--show-profile"});
+  EXPECT_EQ(end.status, 0);
+  EXPECT_THAT(end.out, HasSubstr("3,500 PUT/s a prefix"));
+}
+
+TEST(Sim, RefusesBeforeAnythingRuns) {
+  auto refusal = [](const std::vector<std::string>& arguments) {
+    ProcessEnd end = run_shoal(arguments);
+    EXPECT_EQ(end.status, 2);
+    EXPECT_EQ(end.out, "");
+    return end.err;
+  };
+  EXPECT_THAT(refusal({"sim", "--ranks", "100", "--mesh", "tp=8"}), HasSubstr("makes 8 ranks, not 100"));
+  EXPECT_THAT(refusal({"sim", "--profile", "tape"}),
+              HasSubstr("no profile 'tape'; built in: lustre, nvme, obj"));
+  EXPECT_THAT(refusal({"sim", "--model", "gpt7"}), HasSubstr("no model 'gpt7'"));
+  EXPECT_THAT(refusal({"sim", "--sweep", "mesh=1"}), HasSubstr("any key but mesh"));
+  EXPECT_THAT(refusal({"sim", "--scenario", "/nowhere.toml"}), HasSubstr("/nowhere.toml"));
+  EXPECT_THAT(refusal({"sim", "--sweep", "ranks=8,16", "--plot", "costs.png"}), HasSubstr(".svg or .html"));
+  EXPECT_THAT(refusal({"sim", "--sweep", "mode=all", "--plot", "costs.svg"}), HasSubstr("--sweep ranks="));
+}
+
+}  // namespace
+}  // namespace shoal

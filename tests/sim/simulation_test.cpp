@@ -1,0 +1,369 @@
+// The simulator: that its numbers follow from what it says it models, that the production roles say the same
+// in it as over the file system in memory, and that equal seeds give equal traces everywhere.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "sim/simulation.h"
+#include "sim/toml_tree.h"
+#include "tests/sim/job_layouts.h"
+#include "tests/sim/virtual_trainer.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kSource = SHOAL_SOURCE_FOLDER;
+constexpr SaveMode kModes[] = {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective};
+
+Profile profile_named(const std::string& name) {
+  auto profile = find_profile(name, {std::string(kSource) + "/sim/profiles"});
+  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
+  return *profile;
+}
+
+SimulationReport simulated(const Scenario& scenario) {
+  auto report = simulate(scenario, profile_named(scenario.profile));
+  EXPECT_TRUE(report.ok()) << report.status().to_string();
+  return *report;
+}
+
+// --- what it is made of ---
+
+TEST(EventHeap, RunsByTimeAndThenByTheOrderOfScheduling) {
+  EventHeap events;
+  std::vector<int> order;
+  for (int i = 0; i < 100; ++i) events.schedule(i % 7, [&order, i] { order.push_back(i); });
+  while (!events.empty()) events.run_next();
+  ASSERT_EQ(order.size(), 100u);
+  for (size_t i = 1; i < order.size(); ++i) {
+    EXPECT_LT(std::pair(order[i - 1] % 7, order[i - 1]), std::pair(order[i] % 7, order[i]));
+  }
+  EXPECT_EQ(events.now(), 6);
+}
+
+TEST(Random, RaisesTwoToFractions) {
+  EXPECT_EQ(exp2_fixed16(0), 65536u);
+  EXPECT_EQ(exp2_fixed16(65536), 131072u);
+  EXPECT_EQ(exp2_fixed16(-65536), 32768u);
+  EXPECT_EQ(exp2_fixed16(32768), 92681u);   // the root of 2, times 65,536: 92,681.9
+  EXPECT_EQ(exp2_fixed16(-32768), 46340u);  // 46,340.95
+}
+
+TEST(Random, DrawsLognormalFactorsOfMedianOne) {
+  Random random(1);
+  std::vector<int64_t> draws;
+  for (int i = 0; i < 10'001; ++i) draws.push_back(random.lognormal(1'000'000, 500));
+  std::sort(draws.begin(), draws.end());
+  EXPECT_NEAR(static_cast<double>(draws[5000]), 1e6, 2e4);
+  EXPECT_NEAR(static_cast<double>(draws[8413]), 1.6487e6, 5e4);  // one sigma: e^0.5
+  EXPECT_NEAR(static_cast<double>(draws[1587]), 0.6065e6, 2e4);
+}
+
+TEST(NetworkModel, GathersAtTheHubAtTheRateOfItsInterface) {
+  EventHeap events;
+  const NetworkCosts costs{2500, 1000, 1'000'000'000};  // a byte a nanosecond
+  constexpr size_t kNodes = 1000;
+  NetworkModel network(events, costs, kNodes);
+  TimeNs last = 0;
+  for (size_t node = 1; node < kNodes; ++node) {
+    network.send(node, 0, 4096, [&] { last = events.now(); });
+  }
+  while (!events.empty()) events.run_next();
+  // L, and then g + s G of each message, one after the other.
+  EXPECT_EQ(last, 2500 + TimeNs{kNodes - 1} * (1000 + 4096));
+}
+
+TEST(StorageModel, QueuesRequestsAndSharesBandwidth) {
+  EventHeap events;
+  StorageCosts costs;
+  costs.round_trip_ns = 200;
+  costs.change_ns = 50;
+  costs.client_bytes_per_s = 10'000'000'000;
+  costs.total_bytes_per_s = 20'000'000'000;
+  StorageModel storage(events, costs, 100, 1);
+  TimeNs last = 0;
+  for (size_t node = 0; node < 100; ++node) {
+    storage.run(node, {{StorageStep::Kind::change, 1}}, [&] { last = events.now(); });
+  }
+  while (!events.empty()) events.run_next();
+  EXPECT_EQ(last, 200 + 100 * 50);
+  EXPECT_EQ(storage.counts().changes, 100u);
+  const TimeNs began = last;
+  constexpr uint64_t kBytes = uint64_t{1} << 30;
+  for (size_t node = 0; node < 100; ++node) {
+    storage.run(node, {{StorageStep::Kind::write, kBytes}}, [&] { last = events.now(); });
+  }
+  while (!events.empty()) events.run_next();
+  const double wanted = 100.0 * static_cast<double>(kBytes) / 20;  // all bytes by the total, in nanoseconds
+  EXPECT_NEAR(static_cast<double>(last - began), wanted, wanted / 100);
+}
+
+TEST(Models, HaveThePublishedNumbersOfParameters) {
+  auto parameters = [](const char* name) { return find_model(name)->parameters(); };
+  EXPECT_EQ(parameters("gpt2"), 124'439'808u);
+  EXPECT_EQ(parameters("llama3-8b"), 8'030'261'248u);
+  EXPECT_EQ(parameters("llama3-70b"), 70'553'706'496u);
+  EXPECT_EQ(parameters("llama3-405b"), 405'853'388'800u);
+  EXPECT_EQ(parameters("mixtral-8x22b"), 140'620'634'112u);
+  EXPECT_NEAR(static_cast<double>(parameters("deepseek-v3")), 671.0e9, 0.1e9);
+}
+
+TEST(Models, AreHeldOnceByTheRanksOfAMesh) {
+  constexpr uint32_t kRanks = 64;
+  for (std::string_view name : model_names()) {
+    const Model model = *find_model(name);
+    Scenario scenario;
+    scenario.model = name;
+    scenario.ranks = kRanks;
+    auto mesh = resolve_mesh(scenario, model);
+    ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
+    auto layouts = layouts_of_stages(model, *mesh);
+    ASSERT_TRUE(layouts.ok()) << layouts.status().to_string();
+    EXPECT_EQ(layouts->size(), mesh->pp);
+    std::vector<LayoutId> ids;
+    for (Rank rank = 0; rank < kRanks; ++rank) ids.push_back((*layouts)[rank * mesh->pp / kRanks]->id());
+    World world{Roster::make(ids, std::vector<uint32_t>(kRanks, 0)).value(), *layouts};
+    EXPECT_TRUE(validate_world(world).ok());
+    EXPECT_TRUE(check_coverage(world, {}).ok()) << name;
+    uint64_t bytes = 0;
+    for (Rank rank = 0; rank < kRanks; ++rank) bytes += plan_save(world, rank, {})->tensor_bytes;
+    EXPECT_EQ(bytes, model.parameters() * 14) << name;
+  }
+}
+
+// --- bad input ---
+
+std::string refusal_of_profile(const std::string& text) {
+  auto profile = parse_profile(text, "p.toml");
+  EXPECT_FALSE(profile.ok());
+  return profile.status().message();
+}
+
+TEST(Profiles, AreRefusedByFileLineAndReason) {
+  const std::string path = std::string(kSource) + "/sim/profiles/lustre.toml";
+  const std::string text = *read_text(path);
+  ASSERT_TRUE(parse_profile(text, path).ok());
+  auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    changed.replace(changed.find(from), from.size(), to);
+    return refusal_of_profile(changed);
+  };
+  EXPECT_THAT(with("latency_ns", "latency_us"), HasSubstr("p.toml:6: 'latency_us' means nothing here"));
+  EXPECT_THAT(with("value = 2500", "value = -1"), HasSubstr("p.toml:6: value = -1"));
+  EXPECT_THAT(with("value = 2500", "value = 2.5"), HasSubstr("an integer"));
+  EXPECT_THAT(with("kind = \"published\"", "kind = \"guessed\""), HasSubstr("network.latency_ns: its kind"));
+  EXPECT_THAT(with("source = \"LogGOPSim's default g\"", "source = \"\""),
+              HasSubstr("p.toml:7: network.message_ns names no source"));
+  EXPECT_THAT(with("interface = \"files\"", "interface = \"tapes\""), HasSubstr("'files' or 'objects'"));
+  EXPECT_THAT(with("[cpu]", "[cpu"), HasSubstr("p.toml:"));
+}
+
+TEST(Scenarios, AreRefusedByFileLineAndReason) {
+  auto refusal = [](const std::string& text) { return parse_scenario(text, "s.toml").status().message(); };
+  EXPECT_THAT(refusal("ranks = 8\nspeed = 3\n"), HasSubstr("s.toml:2: 'speed' means nothing here"));
+  EXPECT_THAT(refusal("ranks = 0\n"), HasSubstr("s.toml:1: ranks = 0: it lies between 1 and 1048576"));
+  EXPECT_THAT(refusal("ranks = 64\nmesh = \"dp=3,tp=8\"\n"),
+              HasSubstr("s.toml:2: mesh dp=3,tp=8,pp=1 makes 24 ranks, not 64"));
+  EXPECT_THAT(refusal("mesh = \"dp=8,xp=2\"\n"), HasSubstr("'xp=2' is none of dp="));
+  EXPECT_THAT(refusal("model = \"gpt7\"\n"), HasSubstr("s.toml:1: no model 'gpt7'; there are gpt2,"));
+  EXPECT_THAT(refusal("mode = \"quantum\"\n"), HasSubstr("not 'quantum'"));
+  EXPECT_THAT(refusal("[[failure]]\nat_ms = 3\nhost = 1\nkind = \"melts\"\n"),
+              HasSubstr("'dies' or 'stalls'"));
+  EXPECT_THAT(refusal("[[failure]]\nat_ms = 3\nkind = \"dies\"\n"), HasSubstr("a host that dies has a host"));
+  EXPECT_THAT(refusal("[[failure]]\nat_ms = 3\nhost = 1\nkind = \"stalls\"\nfor_ms = 2500\n"),
+              HasSubstr("s.toml:5: for_ms = 2500"));
+  Scenario scenario;
+  scenario.failures = {{Failure::Kind::dies, 5, 64, 0}};
+  EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("host 64 dies at 5 ms: there are 64 hosts"));
+  EXPECT_THAT(set_value(scenario, "ranks", "-4").message(), HasSubstr("ranks: '-4' is no number"));
+}
+
+// --- the same protocol as over real bytes ---
+
+using Channels = std::map<std::string, std::vector<std::string>>;
+
+// What each node said to each other one, in order.
+Channels stored_channels(SaveMode mode, uint64_t* bytes) {
+  VirtualHost host;
+  NodeFacts facts;
+  facts.generation = facts.epoch = 1;
+  VirtualJob job = VirtualJob::start(host, facts, 4, 16, pipeline_job(16, 2, 2));
+  SaveOptions options;
+  options.mode = mode;
+  if (mode == SaveMode::rank_local) options.dedupe = Dedupe::none;
+  for (auto& trainer : job.trainers) trainer->declare(options);
+  if (mode != SaveMode::collective) job.run(1000 * kMillisecond);
+  for (uint64_t step : {1, 2}) {
+    for (auto& trainer : job.trainers) trainer->save(step);
+    job.run(1000 * kMillisecond);
+  }
+  Channels channels;
+  for (const std::string& line : host.transcript()) {
+    if (line.find("local::") != std::string::npos) continue;
+    channels[line.substr(0, line.find(": "))].push_back(line.substr(line.find(": ") + 2));
+  }
+  *bytes = host.wire_bytes();
+  return channels;
+}
+
+Channels counted_channels(SaveMode mode, uint64_t* bytes) {
+  CountedTrainers::Job job;
+  job.layouts = pipeline_job(16, 2, 2);
+  job.ranks = 16;
+  job.ranks_per_host = 4;
+  job.options.mode = mode;
+  if (mode == SaveMode::rank_local) job.options.dedupe = Dedupe::none;
+  job.saves = 2;
+  job.interval_ns = 1000 * kMillisecond;
+  EventHeap events;
+  std::vector<std::vector<Rank>> nodes(4);
+  for (Rank rank = 0; rank < 16; ++rank) nodes[rank / 4].push_back(rank);
+  const Profile profile = profile_named("nvme");
+  VirtualCluster cluster(events, profile, 1, mode, nodes, 16);
+  Channels channels;
+  cluster.on_message([&](size_t from, size_t to, const WireMessage& message, uint64_t size) {
+    *bytes += size;
+    EXPECT_EQ(size, encode_wire(message).size());
+    auto name = [](size_t node, RoleKind role) {
+      return "node" + std::to_string(node) + "." + std::string(role_name(role));
+    };
+    channels[name(from, message.from) + " -> " + name(to, message.to)].push_back(describe(*message.body));
+  });
+  CountedTrainers trainers(events, cluster, profile, job, [](uint32_t) {});
+  trainers.start();
+  while (!trainers.done() && !events.empty()) events.run_next();
+  EXPECT_TRUE(trainers.failure().ok()) << trainers.failure().to_string();
+  return channels;
+}
+
+TEST(ACountedRun, SaysWhatAStoredOneSaysInAsManyBytes) {
+  for (SaveMode mode : kModes) {
+    SCOPED_TRACE(mode_name(mode));
+    uint64_t stored_bytes = 0, counted_bytes = 0;
+    const Channels stored = stored_channels(mode, &stored_bytes);
+    EXPECT_EQ(counted_channels(mode, &counted_bytes), stored);
+    EXPECT_EQ(counted_bytes, stored_bytes);
+    EXPECT_EQ(stored.empty(), mode == SaveMode::rank_local);
+  }
+}
+
+// --- what it says of modes ---
+
+TEST(ASimulation, HoldsRanksForTheSlowestInModeCollectiveAlone) {
+  Scenario scenario;
+  scenario.ranks = 64;
+  scenario.model = "llama3-8b";
+  scenario.arrival_skew_ms = 2000;
+  for (SaveMode mode : kModes) {
+    scenario.mode = mode;
+    const SimulationReport report = simulated(scenario);
+    const Spread blocked = report.saves.back().blocked;
+    const TimeNs waited = blocked.greatest - blocked.least;
+    if (mode == SaveMode::collective) {
+      EXPECT_GT(waited, 1500 * kMillisecond);
+    } else {
+      EXPECT_LT(waited, 10 * kMillisecond) << mode_name(mode);
+    }
+    EXPECT_EQ(report.saves.back().aborted_ranks, 0u);
+    EXPECT_EQ(report.saves.back().bytes_staged, report.parameters * 14);
+    EXPECT_EQ(report.saves.back().costs.hub.messages_in == 0, mode == SaveMode::rank_local);
+  }
+}
+
+TEST(ASimulation, SendsOneReportAHostInTheSteadyState) {
+  Scenario scenario;
+  scenario.ranks = 256;
+  scenario.model = "llama3-8b";
+  scenario.profile = "nvme";
+  const PhaseCosts costs = simulated(scenario).saves.back().costs;
+  EXPECT_EQ(costs.hub.messages_in, 31u);       // of 32 hosts, one is the coordinator's own
+  EXPECT_EQ(costs.hub.messages_out, 2 * 31u);  // that it was heard, and the decision
+}
+
+// --- failures ---
+
+Scenario of_eight_hosts() {
+  Scenario scenario;
+  scenario.ranks = 64;
+  scenario.model = "llama3-8b";
+  scenario.profile = "nvme";
+  scenario.interval_ms = 10'000;
+  return scenario;
+}
+
+TEST(ASimulation, TellsThoseThatLiveWhichRanksASaveLacks) {
+  Scenario scenario = of_eight_hosts();
+  scenario.failures = {{Failure::Kind::dies, 20'150, 3, 0}};  // while the second save is written
+  const SimulationReport report = simulated(scenario);
+  EXPECT_EQ(report.saves[0].aborted_ranks, 0u);
+  EXPECT_EQ(report.saves[1].aborted_ranks, 56u);
+  EXPECT_THAT(report.saves[1].cause, HasSubstr("24, 25, 26, 27, 28, 29, 30, 31"));
+  EXPECT_EQ(report.trace_hash, simulated(scenario).trace_hash);
+}
+
+TEST(ASimulation, TellsEverybodyWithinTheNodesDeadlineThatTheCoordinatorIsGone) {
+  Scenario scenario = of_eight_hosts();
+  scenario.failures = {{Failure::Kind::dies, 20'150, 0, 0}};
+  const SaveReport save = simulated(scenario).saves[1];
+  EXPECT_EQ(save.aborted_ranks, 56u);
+  EXPECT_THAT(save.cause, HasSubstr("it has lost the coordinator"));
+  EXPECT_GE(save.committed.least, TimeNs{RoleTimes{}.node_deadline_ms} * kMillisecond);
+  EXPECT_LT(save.committed.greatest, TimeNs{RoleTimes{}.node_deadline_ms} * kMillisecond * 11 / 10);
+}
+
+TEST(ASimulation, CommitsLaterWhereTheCoordinatorStalls) {
+  Scenario scenario = of_eight_hosts();
+  const TimeNs before = simulated(scenario).saves[1].committed.greatest;
+  scenario.failures = {{Failure::Kind::stalls, 20'200, 0, 2000}};
+  const SaveReport save = simulated(scenario).saves[1];
+  EXPECT_EQ(save.aborted_ranks, 0u);
+  EXPECT_GT(save.committed.greatest, before + 1000 * kMillisecond);
+}
+
+// --- the same everywhere ---
+
+TEST(Scenarios, GiveTheTracesOfTheTreeOnEveryRun) {
+  const std::string golden = std::string(kSource) + "/tests/sim/golden/traces.txt";
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(kSource) + "/sim/scenarios")) {
+    files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  ASSERT_FALSE(files.empty());
+  std::string traces;
+  for (const auto& file : files) {
+    auto scenario = parse_scenario(*read_text(file), file.filename());
+    ASSERT_TRUE(scenario.ok()) << scenario.status().to_string();
+    const SimulationReport report = simulated(*scenario);
+    EXPECT_EQ(simulated(*scenario).trace_hash, report.trace_hash) << file;
+    for (const SaveReport& save : report.saves) {
+      EXPECT_TRUE(save.aborted_ranks == 0 || !scenario->failures.empty()) << save.cause;
+    }
+    std::ostringstream line;
+    line << file.stem().string() << " " << std::hex << report.trace_hash << std::dec << " " << report.events
+         << " events " << report.ended << " ns\n";
+    traces += line.str();
+  }
+  if (std::getenv("SHOAL_UPDATE_GOLDEN") != nullptr) {
+    std::ofstream(golden) << traces;
+  } else {
+    EXPECT_EQ(traces, *read_text(golden)) << "SHOAL_UPDATE_GOLDEN=1 writes these";
+  }
+}
+
+TEST(ASeed, ChangesTheTrace) {
+  Scenario scenario;
+  scenario.ranks = 16;
+  scenario.model = "gpt2";
+  const uint64_t first = simulated(scenario).trace_hash;
+  scenario.seed = 2;
+  EXPECT_NE(simulated(scenario).trace_hash, first);
+}
+
+}  // namespace
+}  // namespace shoal
