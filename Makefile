@@ -52,7 +52,7 @@ demo: deps
 # ctest's own lines close it.
 test: build
 	@tools/timed --summary
-	@ctest --preset release -j $(JOBS)
+	@tools/tests -j $(JOBS)
 
 # On a quiet machine. The page is standard output; what happens goes to standard error.
 bench:

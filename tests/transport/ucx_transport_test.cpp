@@ -94,10 +94,13 @@ TEST(UcxTransport, HoldsBackThoseWhoSendFasterThanThePeerReceives) {
   PeerId peer = connector.transport->connect(listener.address());
   constexpr size_t kCount = 5000;
   for (size_t i = 0; i < kCount; ++i) {
-    ASSERT_TRUE(send_patiently(*connector.transport, peer, make_message(8 + 8 * (i % 100), i)).ok());
+    Status sent = send_patiently(*connector.transport, peer, make_message(8 + 8 * (i % 100), i));
+    ASSERT_TRUE(sent.ok()) << "message " << i << ": " << sent.to_string();
   }
   PeerId from = listener.handler.wait_nth_up(1);
-  ASSERT_TRUE(listener.handler.wait_messages(from, kCount));
+  ASSERT_TRUE(listener.handler.wait_messages(from, kCount))
+      << listener.handler.record(from).messages.size() << " messages have come, lost: "
+      << connector.handler.record(peer).lost.size();
   auto messages = listener.handler.record(from).messages;
   for (size_t i = 0; i < kCount; ++i) ASSERT_TRUE(messages[i] == make_message(8 + 8 * (i % 100), i)) << i;
 }
