@@ -37,7 +37,7 @@ struct LaunchFlags {
   uint32_t trainers = 1;
   uint32_t nodes = 1, node_rank = 0;
   std::optional<uint32_t> world_size, first_rank;
-  std::string coordinator, root, job_id, token_file, catalog_dir, stats_file, metrics;
+  std::string coordinator, root, job_id, token_file, catalog_dir, stats_file, protocol_log, metrics;
   uint16_t master_port = 0;
   bool resume = false, kill_on_failure = false, tag_output = false, take_over = false;
   RoleTimes times;
@@ -222,6 +222,7 @@ class PlanMaker {
     add("--catalog", flags_.catalog_dir);
     if (flags_.max_direct_nodes > 0) add("--max-direct-nodes", std::to_string(flags_.max_direct_nodes));
     add("--stats-file", flags_.stats_file);
+    add("--protocol-log", flags_.protocol_log);
     add("--metrics", flags_.metrics);
     for (std::string& argument : time_arguments(flags_.times)) out.push_back(std::move(argument));
     for (std::string& argument : retention_arguments(flags_.retention)) out.push_back(std::move(argument));
@@ -309,6 +310,8 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_option("--catalog", flags->catalog_dir, "Folder of the coordinator's catalog");
   command->add_option("--metrics", flags->metrics, "HOST:PORT where the node serves Prometheus metrics");
   command->add_option("--stats-file", flags->stats_file, "Where the node writes its counts at the end");
+  command->add_option("--protocol-log", flags->protocol_log,
+                      "Where the node writes a line for every message between it and others");
   add_retention_options(*command, &flags->retention);
   add_time_options(*command, &flags->times);
 }

@@ -201,6 +201,8 @@ void add_node_command(CLI::App& app, Command* chosen) {
   command->add_flag("--idle-exit", node.idle_exit, "End some time after the last trainer has left");
   command->add_option("--stats-file", node.stats_file,
                       "Write counts as key=value lines to this file at the end");
+  command->add_option("--protocol-log", node.protocol_log,
+                      "Append a line for every message between this node and others to this file");
   command
       ->add_option(
           "--metrics", node.metrics,

@@ -71,6 +71,7 @@ class Node {
   void try_address(bool by_root);
   Status open_door();
   Status open_metrics();
+  Status open_protocol_log();
   void serve();
   void wait_until_stopped();
   void hear_launcher();
@@ -308,6 +309,13 @@ void Node::serve() {
                                       std::make_shared<const WireBody>(std::move(later))});
 }
 
+Status Node::open_protocol_log() {
+  if (options_.protocol_log.empty()) return ok_status();
+  SHOAL_ASSIGN_OR_RETURN(auto log, ProtocolLog::open(options_.protocol_log, wiring_->now()));
+  wiring_->keep(std::move(log));
+  return ok_status();
+}
+
 Status Node::run(const std::function<void(const std::string& address, uint32_t generation)>& on_ready) {
   SHOAL_RETURN_IF_ERROR(open());
   Status placed = take_place();
@@ -326,7 +334,8 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
         *activity_, *links_, *transport_, stop_);
     wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_, *activity_, *report_,
                                            options_.around_operation);
-    placed = open_door();
+    placed = open_protocol_log();
+    if (placed.ok()) placed = open_door();
     if (placed.ok()) placed = open_metrics();
   }
   if (!placed.ok()) {

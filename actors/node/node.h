@@ -43,8 +43,9 @@ struct NodeOptions {
   // A descriptor that does not block: "ended RANK HOW" lines of whoever starts this host's trainers, and
   // stops this node after them. -1: nobody says so.
   int launcher_fd = -1;
-  std::string stats_file;  // key=value lines written at the end, if set
-  std::string metrics;     // HOST:PORT to serve Prometheus metrics at; empty: nowhere
+  std::string stats_file;    // key=value lines written at the end, if set
+  std::string protocol_log;  // every message between this node and others (protocol_log.h); empty: none
+  std::string metrics;       // HOST:PORT to serve Prometheus metrics at; empty: nowhere
   RoleTimes times;
   RetentionPolicy retention;  // applied where the Coordinator is
   // Called around every operation on storage, on the thread that carries it out: tests end the node there.

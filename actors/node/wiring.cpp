@@ -32,6 +32,10 @@ void NodeWiring::check_joins(CheckJoin check) {
   check_join_ = std::move(check);
 }
 
+void NodeWiring::keep(std::unique_ptr<ProtocolLog> log) {
+  protocol_ = std::move(log);
+}
+
 bool NodeWiring::wait_drained(RoleKind role, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, timeout, [&] { return drained_.count(role) > 0; });
@@ -51,6 +55,7 @@ TimeNs NodeWiring::now() {
 }
 
 void NodeWiring::send(NodeId to, const WireMessage& message) {
+  if (protocol_) protocol_->sent(now(), to, message);
   links_.send(to, message);
 }
 
@@ -139,6 +144,7 @@ void NodeWiring::client_lost(ClientId client) {
 
 bool NodeWiring::received(NodeId from, WireMessage message, size_t encoded_bytes) {
   activity_.from_peer(now(), *message.body);
+  if (protocol_) protocol_->received(now(), from, message);
   auto check = [this](const auto* join) {
     if (join == nullptr || !check_join_) return;
     Status fits = check_join_(join->host, static_cast<uint32_t>(join->ranks.size()), join->world_size);
@@ -150,6 +156,7 @@ bool NodeWiring::received(NodeId from, WireMessage message, size_t encoded_bytes
 }
 
 void NodeWiring::peer_up(NodeId node, const Identity& identity) {
+  if (protocol_) protocol_->peer_up(now(), node, identity.name);
   log_.info(fmt::format("{} {} is up", node == kCoordinatorNode ? "coordinator" : "node", identity.name));
   if (node == kCoordinatorNode) host_.load()->post_all(event::PeerUp{node});
 }
@@ -159,6 +166,7 @@ void NodeWiring::peer_lost(NodeId node, const Status& why) {
       fmt::format("{} lost: {}", node == kCoordinatorNode ? "coordinator" : "node", why.to_string());
   activity_.warned(now(), line);
   log_.warning(line);
+  if (protocol_) protocol_->peer_lost(now(), node, why);
   host_.load()->post_all(event::PeerLost{node, why});
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -18,6 +19,7 @@
 #include "actors/node/local_server.h"
 #include "actors/node/log.h"
 #include "actors/node/peer_links.h"
+#include "actors/node/protocol_log.h"
 #include "actors/node/report.h"
 #include "actors/node/slab_table.h"
 #include "actors/node/stats.h"
@@ -41,6 +43,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   // is not OK is the end of the roster: the coordinator refuses all with it.
   using CheckJoin = std::function<Status(const std::string& host, uint32_t ranks, uint32_t world_size)>;
   void check_joins(CheckJoin check);
+  void keep(std::unique_ptr<ProtocolLog> log);  // before peers are served
 
   bool wait_drained(RoleKind role, std::chrono::milliseconds timeout);
   void refuse_clients();                             // readers of clients no longer wait for a full mailbox
@@ -77,6 +80,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   const NodeReport& report_;
   const std::function<void(std::string_view operation, bool is_done)> around_operation_;
   CheckJoin check_join_;
+  std::unique_ptr<ProtocolLog> protocol_;                     // null where none is kept
   LineBudget refusals_{kRefusalLinesAtOnce, kRefusalLineMs};  // of the transport's thread
   std::atomic<CafHost*> host_{nullptr};
   std::atomic<LocalServer*> server_{nullptr};

@@ -62,6 +62,7 @@ shoal::NodeOptions parse(int count, char** arguments) {
     if (key == "take_over") options.take_over = true;
     if (key == "rejoin") options.rejoin = static_cast<uint32_t>(std::stoul(value));
     if (key == "stats") options.stats_file = value;
+    if (key == "protocol") options.protocol_log = value;
     if (key == "idle_ms") {
       options.idle_exit = true;
       options.idle_exit_after_ms = static_cast<uint32_t>(std::stoul(value));

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "tests/process/node_child.h"
@@ -21,6 +22,7 @@ namespace shoal::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -56,8 +58,9 @@ TEST(NodeProcess, CommitsASaveOfTwoNodesAndCountsWhatCrossed) {
                                             "stats=" + scratch.file("a.stats")});
   std::string address = coordinator.address();
   ASSERT_NE(address, "");
-  NodeChild other(scratch.host("b"), {"root=" + scratch.root(), "job=job-1", "world=2", "name=b",
-                                      "coordinator=" + address, "stats=" + scratch.file("b.stats")});
+  NodeChild other(scratch.host("b"),
+                  {"root=" + scratch.root(), "job=job-1", "world=2", "name=b", "coordinator=" + address,
+                   "stats=" + scratch.file("b.stats"), "protocol=" + scratch.file("b.protocol")});
   ASSERT_THAT(other.first_line(), StartsWith("ready"));
   Trainer first(scratch, "a", 0, 2), second(scratch, "b", 1, 2);
   ASSERT_TRUE(first.opened.ok() && second.opened.ok());
@@ -77,6 +80,17 @@ TEST(NodeProcess, CommitsASaveOfTwoNodesAndCountsWhatCrossed) {
   EXPECT_THAT(stats, HasSubstr("ucx_transport."));
   EXPECT_THAT(stats, Not(HasSubstr("ucx_frames_received=0\n")));
   EXPECT_THAT(read_file(scratch.file("b.stats")), Not(HasSubstr("ucx_frames_sent=0\n")));
+  std::istringstream protocol(read_file(scratch.file("b.protocol")));
+  std::vector<std::string> of_saves;
+  for (std::string line; std::getline(protocol, line);) {
+    const std::string message = line.substr(line.find(' ') + 1);
+    const bool reports = message.rfind("to coordinator: ShardsWritten ", 0) == 0;
+    if (reports || message.rfind("from coordinator: Decided ", 0) == 0) of_saves.push_back(message);
+  }
+  EXPECT_THAT(of_saves, ElementsAre("to coordinator: ShardsWritten step 1 (g1a1): 1 rank, 1 file",
+                                    "from coordinator: Decided step 1 (g1a1): committed",
+                                    "to coordinator: ShardsWritten step 2 (g1a1): 1 rank, 1 file",
+                                    "from coordinator: Decided step 2 (g1a1): committed"));
 }
 
 TEST(NodeProcess, RefusesToBeTheSecondOneOfItsHostAndNamesTheFirst) {

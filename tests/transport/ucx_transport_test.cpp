@@ -99,8 +99,8 @@ TEST(UcxTransport, HoldsBackThoseWhoSendFasterThanThePeerReceives) {
   }
   PeerId from = listener.handler.wait_nth_up(1);
   ASSERT_TRUE(listener.handler.wait_messages(from, kCount))
-      << listener.handler.record(from).messages.size() << " messages have come, lost: "
-      << connector.handler.record(peer).lost.size();
+      << listener.handler.record(from).messages.size()
+      << " messages have come, lost: " << connector.handler.record(peer).lost.size();
   auto messages = listener.handler.record(from).messages;
   for (size_t i = 0; i < kCount; ++i) ASSERT_TRUE(messages[i] == make_message(8 + 8 * (i % 100), i)) << i;
 }
