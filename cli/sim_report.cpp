@@ -103,7 +103,7 @@ nlohmann::ordered_json costs_json(const PhaseCosts& costs) {
 
 std::string report_text(const SimulationReport& report) {
   std::string out = headline(report) + "\n";
-  for (const Failure& failure : report.scenario.failures) out += to_string(failure) + "\n";
+  for (const auto& failure : report.scenario.failures) out += to_string(failure) + "\n";
   out += "\n" + times_table(report) + "\n" + costs_table(report) + "\n";
   for (size_t i = 0; i < report.saves.size(); ++i) {
     const SaveReport& save = report.saves[i];
@@ -181,7 +181,7 @@ nlohmann::ordered_json report_json(const SimulationReport& report) {
                      {"profile", scenario.profile},
                      {"seed", scenario.seed}};
   out["scenario"]["failures"] = nlohmann::ordered_json::array();
-  for (const Failure& failure : scenario.failures) out["scenario"]["failures"].push_back(to_string(failure));
+  for (const auto& failure : scenario.failures) out["scenario"]["failures"].push_back(to_string(failure));
   out["parameters"] = report.parameters;
   out["hosts"] = report.nodes;
   out["layouts"] = report.layouts;

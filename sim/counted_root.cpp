@@ -68,22 +68,19 @@ CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalo
   if (std::holds_alternative<operation::ReadEpoch>(operation)) {
     StorageSteps steps{{Kind::list, epoch_.epoch}};
     add_read(steps, 1, kSmallRecordBytes, 1);
-    return answer(std::move(steps), OperationResult(epoch_));
+    return {std::move(steps), [this]() -> Result<OperationResult> { return OperationResult(epoch_); }};
   }
   if (std::holds_alternative<operation::RecordDecision>(operation)) {
     if (!has_catalog) return answer({}, Status(Code::unavailable, "this node has no catalog"));
     return answer({{Kind::wait, static_cast<uint64_t>(costs_.catalog_ns)}},
                   OperationResult(operation::Done{}));
   }
-  if (std::holds_alternative<operation::ListAttempts>(operation)) {  // asked once, of a root that is new
-    SHOAL_CHECK(attempts_.empty());
-    return answer({{Kind::list, 1}}, OperationResult(AttemptList{}));
-  }
+  if (std::holds_alternative<operation::ListAttempts>(operation)) return list_attempts();
+  if (const auto* inspect = std::get_if<operation::InspectAttempt>(&operation))
+    return inspect_attempt(*inspect);
+  if (const auto* sweep = std::get_if<operation::SweepAttempt>(&operation)) return sweep_attempt(*sweep);
   if (std::holds_alternative<operation::PlanRetention>(operation)) {  // no rules: nothing goes
     return answer({{Kind::list, 1}}, OperationResult(std::make_shared<const RetentionPlan>()));
-  }
-  if (std::holds_alternative<operation::SweepAttempt>(operation)) {  // its time is nobody's
-    return answer({{Kind::list, 1}}, OperationResult(uint64_t{0}));
   }
   return answer({}, Status(Code::unavailable, std::string(operation_name(operation)) + " is not simulated"));
 }
@@ -153,8 +150,12 @@ CountedRoot::Work CountedRoot::publish_decision(const operation::PublishDecision
     steps.push_back({Kind::list, attempts_[publish.key].entries()});
   }
   add_create(steps, bytes);
-  return {std::move(steps),
-          [this, key = publish.key, body = publish.body, bytes] { return decide(key, body, bytes); }};
+  return {std::move(steps), [this, key = publish.key, body = publish.body, bytes] {
+            // A complete set of rank manifests is committed, whoever wanted to abort it.
+            const bool is_tombstone = std::holds_alternative<Tombstone>(body);
+            if (is_tombstone && attempts_[key].is_complete_set()) return merge(key);
+            return decide(key, body, bytes);
+          }};
 }
 
 uint64_t CountedRoot::rank_manifest_bytes(const RankManifest& manifest) {
@@ -199,7 +200,7 @@ CountedRoot::Work CountedRoot::complete_rank_local(const operation::CompleteRank
   }
   steps.push_back({Kind::look, 1});
   steps.push_back({Kind::list, attempt.entries()});
-  if (attempt.published == 0 || attempt.published < attempt.manifests.size()) {
+  if (!attempt.is_complete_set()) {
     std::vector<Rank> missing;
     for (Rank rank = 0; rank < attempt.manifests.size() && missing.size() <= kRanksNamed; ++rank) {
       if (!attempt.manifests[rank]) missing.push_back(rank);
@@ -241,6 +242,68 @@ CountedRoot::Work CountedRoot::check_files(const operation::CheckFiles& check) {
     }
   }
   return answer({{Kind::list, attempt.entries()}}, OperationResult(operation::Done{}));
+}
+
+void CountedRoot::claim_epoch(uint32_t epoch, std::string address) {
+  SHOAL_CHECK(epoch > epoch_.epoch);
+  epoch_.epoch = epoch;
+  epoch_.address = std::move(address);
+}
+
+AttemptInfo CountedRoot::info_of(const AttemptKey& key, const Attempt& attempt) const {
+  AttemptInfo info;
+  info.key = key;
+  if (attempt.decision) {
+    info.state = attempt.decision->committed() ? AttemptInfo::State::committed : AttemptInfo::State::aborted;
+  }
+  for (const auto& [name, bytes] : attempt.shards) info.files_bytes += bytes;
+  info.fingerprint = attempt.entries();  // names come and do not change
+  info.leftover_files = static_cast<uint32_t>(attempt.shards.size()) + attempt.published;
+  info.rank_manifests = attempt.published;
+  info.rank_world = static_cast<uint32_t>(attempt.manifests.size());
+  return info;
+}
+
+CountedRoot::Work CountedRoot::list_attempts() {
+  uint64_t entries = 1;
+  for (const auto& [key, attempt] : attempts_) entries += 1 + attempt.entries();
+  StorageSteps steps{{Kind::list, entries}};
+  return {std::move(steps), [this]() -> Result<OperationResult> {
+            AttemptList list;
+            for (const auto& [key, attempt] : attempts_) {
+              if (attempt.entries() != 0) list.attempts.push_back(info_of(key, attempt));
+            }
+            return OperationResult(std::move(list));
+          }};
+}
+
+CountedRoot::Work CountedRoot::inspect_attempt(const operation::InspectAttempt& inspect) {
+  StorageSteps steps{{Kind::list, attempts_[inspect.key].entries()}};
+  return {std::move(steps), [this, key = inspect.key]() -> Result<OperationResult> {
+            return OperationResult(info_of(key, attempts_[key]));
+          }};
+}
+
+// As storage/attempts.cpp: nothing is removed but under a tombstone.
+CountedRoot::Work CountedRoot::sweep_attempt(const operation::SweepAttempt& sweep) {
+  const Attempt& attempt = attempts_[sweep.key];
+  StorageSteps steps{{Kind::list, attempt.entries()}};
+  const uint64_t files = attempt.shards.size() + attempt.published;
+  if (attempt.decision && !attempt.decision->committed() && files != 0)
+    steps.push_back({Kind::change, files});
+  return {std::move(steps), [this, key = sweep.key]() -> Result<OperationResult> {
+            Attempt& swept = attempts_[key];
+            if (!swept.decision) {
+              return Status(Code::refused, to_string(key) + ": nothing may be removed: it is undecided");
+            }
+            if (swept.decision->committed()) return OperationResult(uint64_t{0});
+            const uint64_t bytes = info_of(key, swept).files_bytes + swept.manifest_bytes;
+            swept.shards.clear();
+            swept.manifests.clear();
+            swept.published = 0;
+            swept.manifest_bytes = 0;
+            return OperationResult(bytes);
+          }};
 }
 
 CountedRoot::Work CountedRoot::publish_roster(const operation::PublishRoster& publish) {

@@ -1,7 +1,8 @@
 // CountedRoot: what a root holds and answers, without its bytes: the counted sibling of LocalStorage over
 // MemoryFileSystem. Decisions, rosters and rank manifests are kept as values, shards as sizes.
 //
-// The first decision, roster and rank manifest of a name stands, as in storage/. Nothing fails.
+// The first decision, roster and rank manifest of a name stands, as in storage/. Which operations fail,
+// VirtualCluster decides.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,9 @@ class CountedRoot {
   };
   Work begin(const Operation& operation, bool has_catalog);  // of the coordinator's node: true
 
+  // A coordinator of that epoch, which is the highest from now on.
+  void claim_epoch(uint32_t epoch, std::string address);
+
   // Bytes of records (decisions, rosters, rank manifests) that were made so far.
   uint64_t record_bytes() const { return record_bytes_; }
 
@@ -39,6 +43,7 @@ class CountedRoot {
     uint32_t published = 0;
     uint64_t manifest_bytes = 0;  // of all rank manifests
 
+    bool is_complete_set() const { return published != 0 && published == manifests.size(); }
     uint64_t entries() const { return shards.size() + published + (decision ? 1 : 0); }
   };
   struct Roster {
@@ -53,6 +58,10 @@ class CountedRoot {
   Work complete_rank_local(const operation::CompleteRankLocal& complete);
   Work read_decision(const operation::ReadDecision& read);
   Work check_files(const operation::CheckFiles& check);
+  AttemptInfo info_of(const AttemptKey& key, const Attempt& attempt) const;
+  Work list_attempts();
+  Work inspect_attempt(const operation::InspectAttempt& inspect);
+  Work sweep_attempt(const operation::SweepAttempt& sweep);
   Work publish_roster(const operation::PublishRoster& publish);
   Work read_roster(const operation::ReadRoster& read);
   Result<OperationResult> merge(const AttemptKey& key);
@@ -65,7 +74,7 @@ class CountedRoot {
 
   const StorageCosts costs_;
   const uint64_t codec_bytes_per_s_;
-  const EpochRecord epoch_;
+  EpochRecord epoch_;
   std::map<AttemptKey, Attempt> attempts_;
   std::map<RosterId, Roster> rosters_;
   RosterId first_roster_;

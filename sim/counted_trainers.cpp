@@ -93,9 +93,8 @@ void CountedTrainers::ask_or_stage(Rank rank) {
   Trainer& trainer = trainers_[rank];
   ++trainer.slabs_in_use;
   if (job_.options.mode == SaveMode::collective) {
-    const PlanId knows = trainer.share ? trainer.share->share_id : PlanId{};
-    return cluster_.from_client(node_of(rank), client_of(rank),
-                                local::PlanWanted{trainer.save, 1, job_.layout_of(rank)->id(), knows});
+    trainer.asks = true;
+    return ask(rank);
   }
   times_[trainer.save - 1].told[rank] = events_.now() - trainer.called[trainer.save - 1];
   if (!trainer.share) return stage(rank, whole_share(rank), 0);
@@ -104,6 +103,13 @@ void CountedTrainers::ask_or_stage(Rank rank) {
           ? 0
           : static_cast<TimeNs>(job_.layout_of(rank)->entries().size()) * cpu_.plan_item_ns;
   stage(rank, *trainer.share, planning);
+}
+
+void CountedTrainers::ask(Rank rank) {
+  const Trainer& trainer = trainers_[rank];
+  const PlanId knows = trainer.share ? trainer.share->share_id : PlanId{};
+  cluster_.from_client(node_of(rank), client_of(rank),
+                       local::PlanWanted{trainer.save, 1, job_.layout_of(rank)->id(), knows});
 }
 
 void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
@@ -116,16 +122,28 @@ void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
 void CountedTrainers::staged(Rank rank, const Share& share) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
-  const uint32_t save = std::exchange(trainer.save, 0);
+  const uint32_t slab = ++trainer.last_slab;
+  if (job_.keeps_offers) trainer.undecided[trainer.save] = {share, slab, false, std::nullopt};
+  say_staged(rank, trainer.save, share, slab, false);
+  let_go(rank);
+}
+
+void CountedTrainers::say_staged(Rank rank, uint32_t save, const Share& share, uint32_t slab, bool again) {
   local::Staged said;
   said.step = save;
   said.attempt = 1;
   said.layout_id = job_.layout_of(rank)->id();
   said.roster_id = share.roster_id;
   said.plan_id = share.plan_id;
-  said.slab_id = ++trainer.last_slab;
+  said.slab_id = slab;
+  said.again = again;
   said.pieces = *share.pieces;
   cluster_.from_client(node_of(rank), client_of(rank), std::move(said));
+}
+
+void CountedTrainers::let_go(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  const uint32_t save = std::exchange(trainer.save, 0);
   times_[save - 1].blocked[rank] = events_.now() - trainer.called[save - 1];
   trainer.let_go_of = save;
   ++let_go_;
@@ -141,14 +159,48 @@ void CountedTrainers::go_on() {
 void CountedTrainers::lose_host(size_t node) {
   const bool is_saving = let_go_ != 0;
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
-    Trainer& trainer = trainers_[rank];
-    if (node_of(rank) != node || !trainer.alive) continue;
-    trainer.alive = false;
-    --living_;
-    decided_ -= trainer.decided;
-    if (is_saving && trainer.let_go_of == saves_begun_) --let_go_;
+    if (node_of(rank) == node) forget_rank(rank);
   }
   if (is_saving) go_on();
+}
+
+void CountedTrainers::lose_rank(Rank rank, const std::string& how) {
+  if (!trainers_[rank].alive) return;
+  const bool is_saving = let_go_ != 0;
+  forget_rank(rank);
+  if (!how.empty()) cluster_.end_trainer(node_of(rank), rank, how);
+  cluster_.lose_client(node_of(rank), client_of(rank));
+  if (is_saving) go_on();
+}
+
+void CountedTrainers::forget_rank(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  if (!trainer.alive) return;
+  trainer.alive = false;
+  trainer.undecided.clear();
+  --living_;
+  decided_ -= trainer.decided;
+  if (let_go_ != 0 && trainer.let_go_of == saves_begun_) --let_go_;
+}
+
+void CountedTrainers::come_back(size_t node) {
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    Trainer& trainer = trainers_[rank];
+    if (node_of(rank) != node || !trainer.alive) continue;
+    local::Attach attach;
+    attach.rank = rank;
+    attach.world_size = job_.ranks;
+    cluster_.from_client(node, client_of(rank), attach);
+    cluster_.from_client(node, client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
+    if (trainer.asks) ask(rank);
+    for (const auto& [save, offer] : trainer.undecided) {
+      if (offer.durable) {
+        cluster_.from_client(node, client_of(rank), local::Written{save, 1, *offer.durable});
+      } else {
+        say_staged(rank, save, offer.share, offer.slab, true);
+      }
+    }
+  }
 }
 
 void CountedTrainers::listen(ClientId client, const LocalMessage& message) {
@@ -163,18 +215,9 @@ void CountedTrainers::listen(ClientId client, const LocalMessage& message) {
   } else if (const auto* plan = std::get_if<local::PlanIs>(&message)) {
     on_plan(rank, *plan);
   } else if (const auto* free = std::get_if<local::SlabFree>(&message)) {
-    --trainer.slabs_in_use;
-    TrainerTimes& times = times_[free->step - 1];
-    if (free->durable) times.written[rank] = events_.now() - trainer.called[free->step - 1];
-    if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
+    on_slab_free(rank, *free);
   } else if (const auto* decided = std::get_if<local::Decided>(&message)) {
-    ++decided_;
-    ++trainer.decided;
-    TrainerTimes& times = times_[decided->step - 1];
-    times.committed[rank] = events_.now() - trainer.called[decided->step - 1];
-    if (decided->outcome.ok()) return;
-    ++times.aborted_ranks;
-    times.cause = decided->outcome.message();
+    on_decided(rank, *decided);
   } else if (const auto* failed = std::get_if<local::Failed>(&message)) {
     failure_ = failed->why;
   } else if (const auto* refused = std::get_if<local::Refused>(&message)) {
@@ -182,9 +225,42 @@ void CountedTrainers::listen(ClientId client, const LocalMessage& message) {
   }
 }
 
+void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {
+  Trainer& trainer = trainers_[rank];
+  auto offer = trainer.undecided.find(static_cast<uint32_t>(free.step));
+  if (offer != trainer.undecided.end()) {
+    if (std::exchange(offer->second.is_freed, true)) return;  // by an earlier process
+    offer->second.durable = free.durable;
+  }
+  --trainer.slabs_in_use;
+  TrainerTimes& times = times_[free.step - 1];
+  if (free.durable) times.written[rank] = events_.now() - trainer.called[free.step - 1];
+  if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
+}
+
+void CountedTrainers::on_decided(Rank rank, const local::Decided& decided) {
+  Trainer& trainer = trainers_[rank];
+  if (told_) told_(rank, decided);
+  const auto save = static_cast<uint32_t>(decided.step);
+  trainer.undecided.erase(save);
+  TrainerTimes& times = times_[save - 1];
+  if (times.committed[rank] >= 0) return;  // and again, of what it had staged meanwhile
+  times.committed[rank] = events_.now() - trainer.called[save - 1];
+  ++decided_;
+  ++trainer.decided;
+  if (!decided.outcome.ok()) {
+    ++times.aborted_ranks;
+    times.cause = decided.outcome.message();
+  }
+  if (trainer.save == save && std::exchange(trainer.asks, false)) {  // nobody will tell it what to write
+    --trainer.slabs_in_use;
+    let_go(rank);
+  }
+}
+
 void CountedTrainers::on_plan(Rank rank, const local::PlanIs& said) {
   Trainer& trainer = trainers_[rank];
-  if (trainer.save != said.step) return;
+  if (trainer.save != said.step || !std::exchange(trainer.asks, false)) return;
   times_[said.step - 1].told[rank] = events_.now() - trainer.called[said.step - 1];
   if (said.plan) trainer.share = share_of(*said.plan, *job_.layout_of(rank));
   SHOAL_CHECK(trainer.share.has_value());

@@ -41,6 +41,7 @@ class CountedTrainers {
     TimeNs interval_ns = 0;
     TimeNs skew_ns = 0;
     uint64_t seed = 0;
+    bool keeps_offers = false;  // nodes may be started again: what is undecided is offered to these
     const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
   };
   // `save_begins` hears of each, before any rank calls it; numbered from 1.
@@ -48,7 +49,16 @@ class CountedTrainers {
                   std::function<void(uint32_t save)> save_begins);
 
   void start();
+  // What trainers hear of their saves.
+  using ToldListener = std::function<void(Rank, const local::Decided&)>;
+  void on_told(ToldListener listener) { told_ = std::move(listener); }
+
   void lose_host(size_t node);  // its trainers are gone; the others go on saving without them
+  void lose_rank(Rank rank, const std::string& how);  // it ends; "": nobody tells its node how
+  // Another process serves this host: trainers attach to it, and offer what is not decided. Precondition:
+  // keeps_offers.
+  void come_back(size_t node);
+  bool alive(Rank rank) const { return trainers_[rank].alive; }
   // Every rank that lives has heard of every save.
   bool done() const { return decided_ == uint64_t{living_} * job_.saves; }
   TimeNs newest_save_began() const { return saves_begun_ == 0 ? 0 : times_[saves_begun_ - 1].began; }
@@ -63,12 +73,20 @@ class CountedTrainers {
     Pieces pieces;
     uint64_t bytes = 0;
   };
+  struct Offer {  // what a client remembers of a save that is not decided
+    Share share;
+    uint32_t slab = 0;
+    bool is_freed = false;
+    std::optional<local::DurableShare> durable;  // what its node has said that the slab became
+  };
   struct Trainer {
     std::optional<Share> share;  // by the newest plan that it knows
     bool has_planned = false;    // that share, so that it costs nothing more
     uint32_t slabs_in_use = 0;
     uint32_t save = 0;  // that it is in, from the call until it is let go; 0: it trains
     bool waits_for_slab = false;
+    bool asks = false;                    // collective: for a plan
+    std::map<uint32_t, Offer> undecided;  // by save; where offers are kept
     uint32_t last_slab = 0;
     uint32_t let_go_of = 0;  // the newest save that it was let go by
     uint32_t decided = 0;    // saves
@@ -82,7 +100,13 @@ class CountedTrainers {
   void ask_or_stage(Rank rank);
   void stage(Rank rank, const Share& share, TimeNs planning);
   void staged(Rank rank, const Share& share);
+  void ask(Rank rank);
+  void say_staged(Rank rank, uint32_t save, const Share& share, uint32_t slab, bool again);
+  void let_go(Rank rank);
   void go_on();  // where all were let go
+  void forget_rank(Rank rank);
+  void on_slab_free(Rank rank, const local::SlabFree& free);
+  void on_decided(Rank rank, const local::Decided& decided);
   void on_plan(Rank rank, const local::PlanIs& said);
   Share share_of(const SavePlan& plan, const Layout& layout);
   Share whole_share(Rank rank);
@@ -94,6 +118,7 @@ class CountedTrainers {
   const CpuCosts cpu_;
   const Job job_;
   std::function<void(uint32_t)> save_begins_;
+  ToldListener told_;
   Random random_;
   std::vector<Trainer> trainers_;
   std::vector<TrainerTimes> times_;

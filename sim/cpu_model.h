@@ -28,6 +28,8 @@ class CpuModel {
   // To do what `role` answered to `event`. `sizes`: of its Sends to other nodes, encoded.
   TimeNs to_answer(size_t node, RoleKind role, const Event& event, const Effects& effects,
                    const std::vector<uint64_t>& sizes);
+  // Another process has taken this node's place: it has planned nothing.
+  void forget(size_t node) { planned_[node].clear(); }
   // How many tensors a rank holds.
   void set_items(std::vector<uint32_t> of_rank) { items_ = std::move(of_rank); }
 

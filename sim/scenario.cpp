@@ -7,14 +7,12 @@
 #include <numeric>
 
 #include "sim/toml_tree.h"
-#include "sim/virtual_host.h"
 
 namespace shoal {
 
 namespace {
 
 constexpr uint32_t kMaxRanksPerHost = 1024;
-constexpr int64_t kLongestStallMs = kSilenceNs / kMillisecond - 1;
 constexpr int64_t kMostMs = int64_t{7} * 24 * 3600 * 1000;
 
 Status bad(std::string what) {
@@ -58,29 +56,6 @@ Result<MeshShape> parse_mesh(std::string_view text) {
   return mesh;
 }
 
-Result<Failure> parse_failure(const TomlTable& said) {
-  static constexpr std::string_view kKeys[] = {"at_ms", "kind", "host", "for_ms"};
-  SHOAL_RETURN_IF_ERROR(said.allow_only(kKeys));
-  Failure failure;
-  SHOAL_ASSIGN_OR_RETURN(std::string kind, said.text("kind", ""));
-  if (kind != "dies" && kind != "stalls") {
-    return said.error(said.line, "kind of a failure is 'dies' or 'stalls'");
-  }
-  for (std::string_view key : {"at_ms", "host", "for_ms"}) {
-    const bool is_needed = key != "for_ms" || kind == "stalls";
-    if (is_needed == (said.find(key) != nullptr)) continue;
-    return said.error(said.line, fmt::format("a host that {} has {} {}", kind, is_needed ? "a" : "no", key));
-  }
-  failure.kind = kind == "dies" ? Failure::Kind::dies : Failure::Kind::stalls;
-  SHOAL_ASSIGN_OR_RETURN(int64_t at, said.integer("at_ms", 0, kMostMs, 0));
-  SHOAL_ASSIGN_OR_RETURN(int64_t host, said.integer("host", 0, kMaxSimulatedRanks, 0));
-  SHOAL_ASSIGN_OR_RETURN(int64_t duration, said.integer("for_ms", 1, kLongestStallMs, 1));
-  failure.at_ms = static_cast<uint64_t>(at);
-  failure.host = static_cast<uint32_t>(host);
-  failure.for_ms = failure.kind == Failure::Kind::stalls ? static_cast<uint64_t>(duration) : 0;
-  return failure;
-}
-
 // The largest size, by halving, that divides what is left.
 uint32_t fitted(uint32_t wanted, uint64_t left) {
   while (wanted > 1 && left % wanted != 0) wanted /= 2;
@@ -88,12 +63,6 @@ uint32_t fitted(uint32_t wanted, uint64_t left) {
 }
 
 }  // namespace
-
-std::string to_string(const Failure& failure) {
-  const std::string at = fmt::format("at {} ms", failure.at_ms);
-  if (failure.kind == Failure::Kind::dies) return fmt::format("host {} dies {}", failure.host, at);
-  return fmt::format("host {} stalls {} for {} ms", failure.host, at, failure.for_ms);
-}
 
 Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
   SHOAL_ASSIGN_OR_RETURN(MeshShape mesh, parse_mesh(scenario.mesh));
@@ -130,8 +99,8 @@ Status validate_scenario(const Scenario& scenario) {
     return outside("saves", scenario.saves, kMaxSimulatedSaves);
   }
   const uint32_t hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
-  for (const Failure& failure : scenario.failures) {
-    if (failure.host >= hosts) return bad(fmt::format("{}: there are {} hosts", to_string(failure), hosts));
+  for (const Fault& fault : scenario.failures) {
+    SHOAL_RETURN_IF_ERROR(check_fault(fault, hosts, scenario.ranks));
   }
   SHOAL_ASSIGN_OR_RETURN(Model model, find_model(scenario.model));
   return resolve_mesh(scenario, model).status();
@@ -183,8 +152,8 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   SHOAL_RETURN_IF_ERROR(number("seed", &scenario.seed, 0, std::numeric_limits<int64_t>::max()));
   SHOAL_ASSIGN_OR_RETURN(auto failures, parsed.tables("failure"));
   for (const auto& each : failures) {
-    SHOAL_ASSIGN_OR_RETURN(Failure failure, parse_failure(*each));
-    scenario.failures.push_back(failure);
+    SHOAL_ASSIGN_OR_RETURN(Fault fault, parse_fault(*each));
+    scenario.failures.push_back(fault);
   }
   SHOAL_ASSIGN_OR_RETURN(scenario.mesh, parsed.text("mesh", scenario.mesh));
   SHOAL_ASSIGN_OR_RETURN(scenario.model, parsed.text("model", scenario.model));

@@ -9,26 +9,13 @@
 
 #include "base/status.h"
 #include "plan/save_plan.h"
+#include "sim/fault.h"
 #include "sim/model_table.h"
 
 namespace shoal {
 
 inline constexpr uint32_t kMaxSimulatedRanks = 1u << 20;
 inline constexpr uint32_t kMaxSimulatedSaves = 1000;
-
-// What goes wrong, and when. In a file:
-//
-//   [[failure]]
-//   at_ms = 61_000
-//   kind = "dies"          # or "stalls", with for_ms
-//   host = 3
-struct Failure {
-  enum class Kind : uint8_t { dies, stalls } kind = Kind::dies;
-  uint64_t at_ms = 0;
-  uint32_t host = 0;    // host 0 coordinates
-  uint64_t for_ms = 0;  // of a stall: less than kSilenceNs, after which others take it for dead
-};
-std::string to_string(const Failure& failure);  // "host 3 dies at 61000 ms"
 
 struct Scenario {
   uint32_t ranks = 512;
@@ -41,7 +28,7 @@ struct Scenario {
   uint64_t arrival_skew_ms = 0;   // each rank comes to a save up to so much later, drawn anew
   std::string profile = "lustre";
   uint64_t seed = 1;
-  std::vector<Failure> failures;  // of a file alone
+  std::vector<Fault> failures;  // of a file alone, ascending by at_ms
 };
 
 // "file:line: why" of an unknown key or an absurd size.

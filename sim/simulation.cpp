@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/fault_injector.h"
 #include "sim/integer_math.h"
 
 namespace shoal {
@@ -93,6 +94,7 @@ Result<SimulationReport> simulate(const Scenario& scenario, const Profile& profi
   job.interval_ns = static_cast<TimeNs>(scenario.interval_ms) * kMillisecond;
   job.skew_ns = static_cast<TimeNs>(scenario.arrival_skew_ms) * kMillisecond;
   job.seed = scenario.seed;
+  job.keeps_offers = !scenario.failures.empty();
   report.layouts = static_cast<uint32_t>(job.layouts.size());
   report.parameters = model.parameters();
 
@@ -104,15 +106,7 @@ Result<SimulationReport> simulate(const Scenario& scenario, const Profile& profi
   std::vector<PhaseCosts> phases;
   CountedTrainers trainers(events, cluster, profile, std::move(job),
                            [&](uint32_t) { phases.push_back(meter.take()); });
-  for (const Failure& failure : scenario.failures) {
-    events.schedule(static_cast<TimeNs>(failure.at_ms) * kMillisecond, [&cluster, &trainers, failure] {
-      if (failure.kind == Failure::Kind::stalls) {
-        return cluster.stall(failure.host, static_cast<TimeNs>(failure.for_ms) * kMillisecond);
-      }
-      cluster.kill(failure.host);
-      trainers.lose_host(failure.host);
-    });
-  }
+  inject_faults(scenario.failures, events, cluster, trainers);
   trainers.start();
   auto goes_on = [&] { return events.now() - trainers.newest_save_began() < kLongestSave; };
   while (!trainers.done() && trainers.failure().ok() && !events.empty() && goes_on()) {

@@ -18,11 +18,12 @@ uint64_t divided_up(uint64_t a, uint64_t b) {
 
 }  // namespace
 
-void StorageModel::run(size_t node, StorageSteps steps, std::function<void()> done) {
+void StorageModel::run(size_t node, StorageSteps steps, std::function<void()> done, uint64_t slowness) {
   auto job = std::make_shared<Job>();
   job->node = node;
   job->steps = std::move(steps);
   job->done = std::move(done);
+  job->slowness = slowness;
   advance(job);
 }
 
@@ -43,8 +44,9 @@ void StorageModel::advance(const JobPtr& job) {
                      std::max<uint64_t>(1, divided_up(step.count, costs_.entries_per_request)));
     case StorageStep::Kind::sync:
       counts_.syncs += step.count;
-      return events_.schedule(events_.now() + random_.lognormal(costs_.sync_ns, costs_.request_tail_permille),
-                              [this, job] { advance(job); });
+      return events_.schedule(
+          events_.now() + slowed(*job, random_.lognormal(costs_.sync_ns, costs_.request_tail_permille)),
+          [this, job] { advance(job); });
     case StorageStep::Kind::wait:
       return events_.schedule(events_.now() + count, [this, job] { advance(job); });
     case StorageStep::Kind::write:
@@ -63,7 +65,8 @@ void StorageModel::advance(const JobPtr& job) {
 
 // Half a round trip to the server, its queue, and the way back with all further round trips.
 void StorageModel::request(const JobPtr& job, TimeNs service_ns, uint64_t round_trips) {
-  const TimeNs round_trip = random_.lognormal(costs_.round_trip_ns, costs_.request_tail_permille);
+  const TimeNs round_trip =
+      slowed(*job, random_.lognormal(costs_.round_trip_ns, costs_.request_tail_permille));
   const TimeNs there = round_trip / 2;
   const TimeNs back = static_cast<TimeNs>(round_trips) * round_trip - there;
   events_.schedule(events_.now() + there, [this, job, service_ns, back] {
@@ -76,7 +79,7 @@ void StorageModel::transfer_chunk(const JobPtr& job) {
   const uint64_t bytes = std::min(job->bytes_left, kChunkBytes);
   job->bytes_left -= bytes;
   TimeNs& link_free = link_free_[job->node];
-  link_free = std::max(events_.now(), link_free) + transfer_ns(bytes, job->link_bytes_per_s);
+  link_free = std::max(events_.now(), link_free) + slowed(*job, transfer_ns(bytes, job->link_bytes_per_s));
   events_.schedule(link_free, [this, job, bytes] {
     total_free_ = std::max(events_.now(), total_free_) + transfer_ns(bytes, costs_.total_bytes_per_s);
     if (job->bytes_left != 0) return transfer_chunk(job);

@@ -33,7 +33,8 @@ class StorageModel {
       : events_(events), costs_(costs), random_(seed), link_free_(nodes) {}
 
   // `done` runs when all steps are done. The caller bounds how many operations a node has under way.
-  void run(size_t node, StorageSteps steps, std::function<void()> done);
+  // `slowness`: how many times as long its round trips, syncs and transfers take.
+  void run(size_t node, StorageSteps steps, std::function<void()> done, uint64_t slowness = 1);
   const StorageCounts& counts() const { return counts_; }
 
  private:
@@ -43,10 +44,12 @@ class StorageModel {
     size_t next = 0;
     uint64_t bytes_left = 0;  // of the transfer under way
     uint64_t link_bytes_per_s = 0;
+    uint64_t slowness = 1;
     std::function<void()> done;
   };
   using JobPtr = std::shared_ptr<Job>;
 
+  static TimeNs slowed(const Job& job, TimeNs takes) { return takes * static_cast<TimeNs>(job.slowness); }
   void advance(const JobPtr& job);
   void request(const JobPtr& job, TimeNs service_ns, uint64_t round_trips);
   void transfer_chunk(const JobPtr& job);

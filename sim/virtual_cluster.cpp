@@ -16,10 +16,6 @@ constexpr const char* kJob = "simulated";
 constexpr size_t kBulkThreads = 4, kDutyThreads = 2;  // of actors/caf/caf_host.h
 constexpr size_t kMaxWarnings = 20;
 
-NodeId id_of(size_t node) {
-  return kFirstPeerNode + node;
-}
-
 // What an event says, in a number: enough that two runs which differ give different traces.
 uint64_t detail_of(const Event& event) {
   return std::visit(
@@ -40,39 +36,51 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
       profile_(profile),
       network_(events, profile.network, ranks_of_node.size()),
       storage_(events, profile.storage, ranks_of_node.size(), mix64(seed)),
+      hazards_(mix64(seed + 2)),
       cpu_(profile.cpu, ranks_of_node.size(), mode != SaveMode::collective),
       root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, kGeneration}),
+      ranks_of_node_(ranks_of_node),
+      world_size_(world_size),
       nodes_(ranks_of_node.size()) {
   for (size_t index = 0; index < nodes_.size(); ++index) {
-    NodeFacts facts;
-    facts.generation = kGeneration;
-    facts.epoch = kEpoch;
-    facts.job_id = kJob;
-    facts.host = "host" + std::to_string(index);
-    facts.world_size = world_size;
-    facts.expected_ranks = ranks_of_node[index];
-    facts.plans = plans_;
-    Node& node = nodes_[index];
-    node.bulk.free = kBulkThreads;
-    node.duty.free = kDutyThreads;
-    auto add = [&node](std::unique_ptr<Role> role) {
-      node.roles[static_cast<size_t>(role->kind())] = std::move(role);
-    };
-    add(make_planner(facts));
-    add(make_shard_writer(facts));
-    add(make_loader(facts));
-    if (index == 0) add(make_coordinator(facts));
+    make_roles(index, kEpoch, index == 0);
+    session_owners_.push_back(static_cast<uint32_t>(index));
+    if (index != 0) nodes_[index].session = kFirstPeerNode + index;
   }
+}
+
+void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) {
+  NodeFacts facts;
+  facts.generation = kGeneration;
+  facts.epoch = epoch;
+  facts.job_id = kJob;
+  facts.host = "host" + std::to_string(index);
+  facts.world_size = world_size_;
+  facts.expected_ranks = ranks_of_node_[index];
+  facts.plans = plans_;
+  Node& node = nodes_[index];
+  node.bulk.free = kBulkThreads;
+  node.duty.free = kDutyThreads;
+  node.epoch = epoch;
+  auto add = [&node](std::unique_ptr<Role> role) {
+    node.roles[static_cast<size_t>(role->kind())] = std::move(role);
+  };
+  add(make_planner(facts));
+  add(make_shard_writer(facts));
+  add(make_loader(facts));
+  if (coordinates) add(make_coordinator(facts));
 }
 
 VirtualCluster::~VirtualCluster() = default;
 
 void VirtualCluster::start(ToClient to_client) {
   to_client_ = std::move(to_client);
-  for (size_t node = 0; node < nodes_.size(); ++node) {
-    if (node == 0) offer(node, {RoleKind::coordinator, event::Started{}});
-    offer(node, {std::nullopt, event::Started{}});
-  }
+  for (size_t node = 0; node < nodes_.size(); ++node) begin_roles(node);
+}
+
+void VirtualCluster::begin_roles(size_t node) {
+  if (is_coordinator(node)) offer(node, {RoleKind::coordinator, event::Started{}});
+  offer(node, {std::nullopt, event::Started{}});
 }
 
 void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage message) {
@@ -82,29 +90,13 @@ void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage mess
                    [this, node, input = std::move(input)] { offer(node, input); });
 }
 
-void VirtualCluster::kill(size_t dead) {
-  nodes_[dead].alive = false;
-  nodes_[dead].inputs.clear();
-  events_.schedule(events_.now() + kSilenceNs, [this, dead] {
-    const Status why(Code::unavailable, "silent");
-    if (dead != 0) return offer(0, {RoleKind::coordinator, event::PeerLost{id_of(dead), why}});
-    for (size_t node = 1; node < nodes_.size(); ++node) {
-      offer(node, {std::nullopt, event::PeerLost{kCoordinatorNode, why}});
-    }
-  });
-}
-
-void VirtualCluster::stall(size_t node, TimeNs duration) {
-  nodes_[node].stalled_until = std::max(nodes_[node].stalled_until, events_.now() + duration);
-}
-
 // --- a node's processor ---
 
 void VirtualCluster::offer(size_t index, Input input) {
   Node& node = nodes_[index];
   if (!node.alive) return;
   node.inputs.push_back(std::move(input));
-  if (index == 0) hub_.longest_queue = std::max<uint64_t>(hub_.longest_queue, node.inputs.size());
+  if (index == coordinator_) hub_.longest_queue = std::max<uint64_t>(hub_.longest_queue, node.inputs.size());
   if (!node.busy) begin_next(index);
 }
 
@@ -114,15 +106,15 @@ void VirtualCluster::begin_next(size_t index) {
   if (!node.busy) return;
   const Input& next = node.inputs.front();
   const TimeNs takes = cpu_.to_take(next.event, next.wire_bytes);
-  if (index == 0) hub_.busy_ns += takes;
-  events_.schedule(std::max(events_.now(), node.stalled_until) + takes,
-                   [this, index] { handle_next(index); });
+  if (index == coordinator_) hub_.busy_ns += takes;
+  events_.schedule(std::max(events_.now(), node.stalled_until) + takes, [this, life = life_of(index)] {
+    if (lives(life)) handle_next(static_cast<uint32_t>(life));
+  });
 }
 
 // What a role answers leaves when it has been worked out.
 void VirtualCluster::handle_next(size_t index) {
   Node& node = nodes_[index];
-  if (!node.alive) return;
   const Input input = std::move(node.inputs.front());
   node.inputs.pop_front();
   auto answers = std::make_shared<std::vector<Answer>>();
@@ -134,9 +126,9 @@ void VirtualCluster::handle_next(size_t index) {
       deliver(index, role, input, *answers, &takes);
     }
   }
-  if (index == 0) hub_.busy_ns += takes;
-  auto leave = [this, index, answers] {
-    if (!nodes_[index].alive) return;
+  if (index == coordinator_) hub_.busy_ns += takes;
+  auto leave = [this, index, life = life_of(index), answers] {
+    if (!lives(life)) return;
     for (Answer& answer : *answers) carry_out(index, answer);
     begin_next(index);
   };
@@ -190,6 +182,8 @@ void VirtualCluster::carry_out(size_t index, Answer& answer) {
       nodes_[index].timers.erase({answer.role, cancel->timer});
     } else if (auto* start = std::get_if<effect::Start>(&each)) {
       start_operation(index, answer.role, std::move(*start));
+    } else if (const auto* follow = std::get_if<effect::Redirect>(&each)) {
+      redirect(index, *follow);
     } else if (const auto* log = std::get_if<effect::Log>(&each)) {
       if (log->level == effect::Log::Level::warning && warnings_.size() < kMaxWarnings) {
         warnings_.push_back("node" + std::to_string(index) + ": " + log->line);
@@ -199,22 +193,31 @@ void VirtualCluster::carry_out(size_t index, Answer& answer) {
 }
 
 bool VirtualCluster::is_local(size_t index, NodeId to) const {
-  return to == kThisNode || (to == kCoordinatorNode && index == 0);
+  return to == kThisNode || (to == kCoordinatorNode && nodes_[index].coordinator == index);
 }
 
 void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes) {
   if (is_local(from, send.to)) {
     return offer(from, {send.message.to, event::Received{kThisNode, send.message}});
   }
-  const size_t to = send.to == kCoordinatorNode ? 0 : static_cast<size_t>(send.to - kFirstPeerNode);
-  SHOAL_CHECK(to < nodes_.size());
+  const std::optional<Route> route = find_route(from, send.to);
+  if (!route) return;
+  const size_t to = route->to;
   if (listener_) listener_(from, to, send.message, bytes);
-  if (from == 0) ++hub_.messages_out, hub_.bytes_out += bytes;
-  if (to == 0) ++hub_.messages_in, hub_.bytes_in += bytes;
-  const NodeId sender = from == 0 ? kCoordinatorNode : id_of(from);
-  network_.send(from, to, bytes, [this, to, sender, bytes, message = send.message] {
-    offer(to, {message.to, event::Received{sender, message}, bytes});
-  });
+  if (from == coordinator_) ++hub_.messages_out, hub_.bytes_out += bytes;
+  if (to == coordinator_) ++hub_.messages_in, hub_.bytes_in += bytes;
+  auto arrived = [this, route = *route, bytes, message = send.message] {
+    if (!stands(route)) return;  // it has ended, and with it what was under way
+    offer(route.to, {message.to, event::Received{route.sender, message}, bytes});
+  };
+  if (!hazards_.touches_links(events_.now())) return network_.send(from, to, bytes, std::move(arrived));
+  const Hazards::Passage passage = hazards_.pass(from, to, events_.now());
+  if (passage.is_lost) return;
+  auto leave = [this, from, to, bytes, arrived = std::move(arrived)] {
+    network_.send(from, to, bytes, arrived);
+  };
+  if (passage.again) events_.schedule(*passage.again, leave);
+  events_.schedule(passage.leaves, std::move(leave));
 }
 
 void VirtualCluster::set_timer(size_t index, RoleKind role, const effect::SetTimer& set) {
@@ -236,24 +239,29 @@ void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start 
   // A shard's description is large: what it asks for is worked out now, and it is let go.
   std::shared_ptr<CountedRoot::Work> work;
   std::shared_ptr<Operation> later;
+  Status fails_now;
   if (is_bulk) {
-    work = std::make_shared<CountedRoot::Work>(root_.begin(start.operation, index == 0));
+    fails_now = hazards_.try_operation(index, start.operation, events_.now());
+    work = std::make_shared<CountedRoot::Work>(root_.begin(start.operation, is_coordinator(index)));
   } else {
     later = std::make_shared<Operation>(std::move(start.operation));
   }
-  run_operation(index, pool, [this, index, role, id = start.id, pool, work, later]() mutable {
-    if (!work) work = std::make_shared<CountedRoot::Work>(root_.begin(*later, index == 0));
-    StorageSteps steps = work->steps;
-    storage_.run(index, std::move(steps), [this, index, role, id, pool, work] {
-      if (!nodes_[index].alive) return;  // what it was writing has no name yet
-      offer(index, {role, event::OperationDone{id, work->finish()}});
+  run_operation(index, pool, [this, index, role, id = start.id, pool, work, later, fails_now]() mutable {
+    if (!work) work = std::make_shared<CountedRoot::Work>(root_.begin(*later, is_coordinator(index)));
+    const Status fails = later ? hazards_.try_operation(index, *later, events_.now()) : fails_now;
+    auto done = [this, index, life = life_of(index), role, id, pool, work, fails] {
+      const bool is_small = pool == &Node::duty;
+      if (!lives(life)) return abandon(id, is_small, *work);
+      if (!fails.ok()) abandon(id, is_small && fails.code() == Code::io, *work);
+      offer(index, {role, event::OperationDone{id, fails.ok() ? work->finish() : fails}});
       Pool& mine = nodes_[index].*pool;
       ++mine.free;
       if (mine.waiting.empty()) return;
       auto next = std::move(mine.waiting.front());
       mine.waiting.pop_front();
       run_operation(index, pool, std::move(next));
-    });
+    };
+    storage_.run(index, work->steps, std::move(done), hazards_.slowness(index, events_.now()));
   });
 }
 

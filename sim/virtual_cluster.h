@@ -17,6 +17,7 @@
 
 #include "sim/counted_root.h"
 #include "sim/cpu_model.h"
+#include "sim/hazards.h"
 #include "sim/network_model.h"
 #include "sim/shared_plans.h"
 
@@ -46,9 +47,24 @@ class VirtualCluster {
   void start(ToClient to_client);
   void from_client(size_t node, ClientId client, LocalMessage message);
   PlanSource& plans() { return *plans_; }
+
+  // --- what goes wrong (sim/cluster_life.cpp) ---
   // The host's power fails. Whoever had a session with its node hears of it kSilenceNs later.
   void kill(size_t node);
-  void stall(size_t node, TimeNs duration);  // its processor takes nothing in for so long
+  // The node's process ends: its peers hear of it as soon as the network tells them.
+  void crash(size_t node);
+  // Another process takes the node's place, with roles that know nothing; one that lives is ended first. It
+  // coordinates where told to, and where the root's highest epoch is this node's: then it claims the next
+  // one. Else it serves as soon as the coordinator of the highest epoch can be reached. `is_up` runs then.
+  void start_again(size_t node, bool coordinates, std::function<void()> is_up);
+  // Its process takes nothing in for so long. From kSilenceNs on its peers take it for dead.
+  void stall(size_t node, TimeNs duration);
+  void begin_hazard(const Fault& fault);                             // of a link or a disk
+  void lose_client(size_t node, ClientId client);                    // its connection ends
+  void end_trainer(size_t node, Rank rank, const std::string& how);  // as its launcher says it
+  size_t nodes() const { return nodes_.size(); }
+  bool alive(size_t node) const { return nodes_[node].alive; }
+  size_t coordinator() const { return coordinator_; }  // the node of the highest epoch
   void set_items(std::vector<uint32_t> of_rank) { cpu_.set_items(std::move(of_rank)); }
 
   const HubCounts& hub() const { return hub_; }
@@ -75,7 +91,12 @@ class VirtualCluster {
     std::deque<Input> inputs;  // the first is being handled while busy
     bool busy = false;
     bool alive = true;
+    uint32_t life = 0;         // counts its processes
+    TimeNs silent_since = -1;  // dead or stalled; -1: neither
     TimeNs stalled_until = 0;
+    size_t coordinator = 0;  // whom it follows
+    uint32_t epoch = 1;      // of that one
+    NodeId session = 0;      // what that one calls it; 0: none stands, or it is that one
     std::map<std::pair<RoleKind, TimerId>, uint64_t> timers;  // which setting is in force
     Pool bulk, duty;
   };
@@ -84,6 +105,19 @@ class VirtualCluster {
     Effects effects;
     std::vector<uint64_t> sizes;  // of its Sends, encoded; 0 within the node
   };
+
+  // A process of a node: what was scheduled for an earlier one comes to nothing.
+  using Life = uint64_t;
+  Life life_of(size_t node) const { return uint64_t{nodes_[node].life} << 32 | node; }
+  bool lives(Life life) const {
+    const Node& node = nodes_[static_cast<uint32_t>(life)];
+    return node.alive && node.life == life >> 32;
+  }
+  bool is_coordinator(size_t node) const {
+    return nodes_[node].roles[static_cast<size_t>(RoleKind::coordinator)] != nullptr;
+  }
+  void make_roles(size_t node, uint32_t epoch, bool coordinates);
+  void begin_roles(size_t node);
 
   void offer(size_t node, Input input);
   void begin_next(size_t node);
@@ -94,18 +128,44 @@ class VirtualCluster {
   void send(size_t node, const effect::Send& send, uint64_t bytes);
   void start_operation(size_t node, RoleKind role, effect::Start start);
   void run_operation(size_t node, Pool Node::*pool, std::function<void()> job);
+  // What a process had asked of the storage when it ended: a name may be made all the same, or not.
+  void abandon(OperationId id, bool is_small, const CountedRoot::Work& work);
   void set_timer(size_t node, RoleKind role, const effect::SetTimer& set);
   bool is_local(size_t node, NodeId to) const;
+
+  // --- sessions (sim/cluster_life.cpp) ---
+  struct Route {
+    size_t to = 0;
+    NodeId session = 0;   // by which it goes
+    NodeId sender = 0;    // as the receiver knows him
+    size_t follower = 0;  // of the two, who is not the coordinator
+  };
+  std::optional<Route> find_route(size_t from, NodeId to) const;  // none: connected no more
+  bool stands(const Route& route) const { return nodes_[route.follower].session == route.session; }
+  bool reachable(size_t one, size_t other) const;
+  bool is_silent(size_t one, size_t other) const;  // for kSilenceNs
+  void check_links_of(size_t node);
+  void lose_sessions_of(size_t node, const Status& why);
+  void lose_session(size_t node, const Status& why);  // with the coordinator that it follows
+  void connect(size_t node);
+  void redirect(size_t node, const effect::Redirect& to);
+  void join_again(Life life, const std::shared_ptr<std::function<void()>>& is_up);
 
   EventHeap& events_;
   const std::shared_ptr<SharedPlans> plans_;
   const Profile profile_;
   NetworkModel network_;
   StorageModel storage_;
+  Hazards hazards_;
   CpuModel cpu_;
   MessageSizes sizes_;
   CountedRoot root_;
+  const std::vector<std::vector<Rank>> ranks_of_node_;
+  const uint32_t world_size_;
   std::vector<Node> nodes_;
+  std::vector<uint32_t> session_owners_;  // by session, from kFirstPeerNode on
+  size_t coordinator_ = 0;                // of the highest epoch
+  uint32_t epoch_ = 1;                    // that one
   ToClient to_client_;
   MessageListener listener_;
   HubCounts hub_;

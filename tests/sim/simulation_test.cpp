@@ -172,13 +172,8 @@ TEST(Scenarios, AreRefusedByFileLineAndReason) {
   EXPECT_THAT(refusal("mesh = \"dp=8,xp=2\"\n"), HasSubstr("'xp=2' is none of dp="));
   EXPECT_THAT(refusal("model = \"gpt7\"\n"), HasSubstr("s.toml:1: no model 'gpt7'; there are gpt2,"));
   EXPECT_THAT(refusal("mode = \"quantum\"\n"), HasSubstr("not 'quantum'"));
-  EXPECT_THAT(refusal("[[failure]]\nat_ms = 3\nhost = 1\nkind = \"melts\"\n"),
-              HasSubstr("'dies' or 'stalls'"));
-  EXPECT_THAT(refusal("[[failure]]\nat_ms = 3\nkind = \"dies\"\n"), HasSubstr("a host that dies has a host"));
-  EXPECT_THAT(refusal("[[failure]]\nat_ms = 3\nhost = 1\nkind = \"stalls\"\nfor_ms = 2500\n"),
-              HasSubstr("s.toml:5: for_ms = 2500"));
   Scenario scenario;
-  scenario.failures = {{Failure::Kind::dies, 5, 64, 0}};
+  scenario.failures = {{Fault::Kind::dies, 5, 64, 0}};
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("host 64 dies at 5 ms: there are 64 hosts"));
   EXPECT_THAT(set_value(scenario, "ranks", "-4").message(), HasSubstr("ranks: '-4' is no number"));
 }
@@ -298,7 +293,7 @@ Scenario of_eight_hosts() {
 
 TEST(ASimulation, TellsThoseThatLiveWhichRanksASaveLacks) {
   Scenario scenario = of_eight_hosts();
-  scenario.failures = {{Failure::Kind::dies, 20'150, 3, 0}};  // while the second save is written
+  scenario.failures = {{Fault::Kind::dies, 20'150, 3, 0}};  // while the second save is written
   const SimulationReport report = simulated(scenario);
   EXPECT_EQ(report.saves[0].aborted_ranks, 0u);
   EXPECT_EQ(report.saves[1].aborted_ranks, 56u);
@@ -308,7 +303,7 @@ TEST(ASimulation, TellsThoseThatLiveWhichRanksASaveLacks) {
 
 TEST(ASimulation, TellsEverybodyWithinTheNodesDeadlineThatTheCoordinatorIsGone) {
   Scenario scenario = of_eight_hosts();
-  scenario.failures = {{Failure::Kind::dies, 20'150, 0, 0}};
+  scenario.failures = {{Fault::Kind::dies, 20'150, 0, 0}};
   const SaveReport save = simulated(scenario).saves[1];
   EXPECT_EQ(save.aborted_ranks, 56u);
   EXPECT_THAT(save.cause, HasSubstr("it has lost the coordinator"));
@@ -319,7 +314,7 @@ TEST(ASimulation, TellsEverybodyWithinTheNodesDeadlineThatTheCoordinatorIsGone) 
 TEST(ASimulation, CommitsLaterWhereTheCoordinatorStalls) {
   Scenario scenario = of_eight_hosts();
   const TimeNs before = simulated(scenario).saves[1].committed.greatest;
-  scenario.failures = {{Failure::Kind::stalls, 20'200, 0, 2000}};
+  scenario.failures = {{Fault::Kind::stalls, 20'200, 0, 2000}};
   const SaveReport save = simulated(scenario).saves[1];
   EXPECT_EQ(save.aborted_ranks, 0u);
   EXPECT_GT(save.committed.greatest, before + 1000 * kMillisecond);

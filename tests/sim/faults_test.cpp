@@ -1,0 +1,207 @@
+// Faults as data, and what the production roles make of them on virtual time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/simulation.h"
+#include "sim/toml_tree.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+using Kind = Fault::Kind;
+
+Result<Fault> parsed(const std::string& text) {
+  auto file = parse_toml(text, "f.toml");
+  EXPECT_TRUE(file.ok()) << file.status().to_string();
+  return parse_fault(*file->tables("failure").value().front());
+}
+
+// --- as data ---
+
+// Of every kind, with all keys that it may have: those that it refuses are left out.
+std::string full_text(const std::string& kind) {
+  std::vector<std::string> lines = {"host = 3",   "hosts = 2",        "to_host = 4", "to_hosts = 5",
+                                    "rank = 7",   "for_ms = 90",      "by_ms = 20",  "permille = 10",
+                                    "factor = 6", "back_after_ms = 8"};
+  for (;;) {
+    std::string text = "[[failure]]\nat_ms = 61_000\nkind = \"" + kind + "\"\n";
+    for (const std::string& line : lines) text += line + "\n";
+    auto fault = parsed(text);
+    if (fault.ok()) return text;
+    std::erase_if(lines, [&](const std::string& line) {
+      const std::string key = "'" + line.substr(0, line.find(' ')) + "' means nothing here";
+      return fault.status().message().find(key) != std::string::npos;
+    });
+  }
+}
+
+TEST(Faults, AreReadBackAsTheyArePrinted) {
+  for (size_t kind = 0; kind < Fault::kKinds; ++kind) {
+    const std::string name(fault_kind_name(static_cast<Kind>(kind)));
+    const Fault said = *parsed(full_text(name));
+    EXPECT_EQ(said.kind, static_cast<Kind>(kind));
+    auto again = parsed(fault_toml(said));
+    ASSERT_TRUE(again.ok()) << again.status().to_string();
+    EXPECT_EQ(*again, said) << fault_toml(said);
+    EXPECT_THAT(to_string(said), HasSubstr(name + " at 61000 ms"));
+  }
+}
+
+TEST(Faults, AreRefusedByFileLineAndReason) {
+  auto refusal = [](const std::string& text) { return parsed("[[failure]]\n" + text).status().message(); };
+  EXPECT_THAT(refusal("at_ms = 3\nhost = 1\nkind = \"melts\"\n"),
+              HasSubstr("f.toml:1: kind = 'melts' of a failure; there are dies, stalls,"));
+  EXPECT_THAT(refusal("at_ms = 3\nkind = \"dies\"\n"),
+              HasSubstr("f.toml:1: a failure that 'dies' has a host"));
+  EXPECT_THAT(refusal("kind = \"dies\"\nhost = 1\n"), HasSubstr("a failure has an at_ms"));
+  EXPECT_THAT(refusal("at_ms = 3\nkind = \"dies\"\nhost = 1\nfor_ms = 3\n"),
+              HasSubstr("f.toml:5: 'for_ms' means nothing here"));
+  EXPECT_THAT(refusal("at_ms = 3\nkind = \"loses\"\nhost = 1\nfor_ms = 3\npermille = 1001\n"),
+              HasSubstr("f.toml:6: permille = 1001: it lies between 1 and 1000"));
+  EXPECT_THAT(refusal("at_ms = -3\nkind = \"dies\"\nhost = 1\n"), HasSubstr("f.toml:2: at_ms = -3"));
+  EXPECT_THAT(check_fault({Kind::dies, 5, 3, 0, 8}, 8, 64).message(),
+              HasSubstr("hosts 3 to 10 dies at 5 ms: there are 8 hosts"));
+  Fault rank{Kind::ends, 5};
+  rank.rank = 64;
+  EXPECT_THAT(check_fault(rank, 8, 64).message(), HasSubstr("rank 64 ends at 5 ms: there are 64 ranks"));
+}
+
+// --- what comes of them ---
+
+// Saves at 10.00 s and some 20.05 s; a host's bytes of the second are durable at some 20.6 s.
+Scenario of_eight_hosts(std::vector<Fault> faults, SaveMode mode = SaveMode::collective_free) {
+  Scenario scenario;
+  scenario.ranks = 64;
+  scenario.model = "llama3-8b";
+  scenario.profile = "nvme";
+  scenario.interval_ms = 10'000;
+  scenario.mode = mode;
+  scenario.failures = std::move(faults);
+  return scenario;
+}
+
+SimulationReport simulated(const Scenario& scenario) {
+  auto profile = find_profile(scenario.profile, {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
+  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
+  auto report = simulate(scenario, *profile);
+  EXPECT_TRUE(report.ok()) << report.status().to_string();
+  return *report;
+}
+
+TimeNs seconds(int64_t count) {
+  return count * 1000 * kMillisecond;
+}
+
+TEST(ANode, ThatBeginsAgainIsOfferedWhatItsTrainersHold) {
+  for (uint64_t at_ms : {20'060, 20'150, 20'400}) {
+    const SimulationReport report = simulated(of_eight_hosts({{Kind::restarts, at_ms, 3, 300}}));
+    EXPECT_EQ(report.saves[1].aborted_ranks, 0u) << report.saves[1].cause;
+    EXPECT_LT(report.saves[1].committed.greatest, seconds(5)) << at_ms;
+  }
+}
+
+TEST(ACoordinator, ThatBeginsAgainIsFoundAndCommits) {
+  for (uint64_t at_ms : {20'060, 20'150, 20'400, 20'600}) {
+    const SimulationReport report = simulated(of_eight_hosts({{Kind::restarts, at_ms, 0, 1000}}));
+    EXPECT_EQ(report.saves[1].aborted_ranks, 0u) << report.saves[1].cause;
+    EXPECT_LT(report.saves[1].committed.greatest, seconds(15)) << at_ms;
+  }
+}
+
+TEST(ACoordinator, TakesThePlaceOfOneThatStandsStillAndWakesUp) {
+  const SimulationReport report =
+      simulated(of_eight_hosts({{Kind::stalls, 20'100, 0, 30'000}, {Kind::coordinates, 23'000, 1}}));
+  EXPECT_GT(report.saves[1].committed.least, seconds(2));  // what the old one would have taken
+  EXPECT_EQ(report.saves[1].aborted_ranks, 0u) << report.saves[1].cause;
+  EXPECT_THAT(report.warnings, ::testing::Contains(HasSubstr("node0: superseded by epoch 2 at node1")));
+}
+
+TEST(ANode, ThatStandsStillForLongReturnsAndIsHeard) {
+  const SimulationReport report = simulated(of_eight_hosts({{Kind::stalls, 20'100, 3, 20'000}}));
+  EXPECT_EQ(report.saves[1].aborted_ranks, 0u) << report.saves[1].cause;
+  EXPECT_GT(report.saves[1].committed.least, seconds(19));
+}
+
+TEST(AHost, ThatDiesAndComesBackWithoutTrainersLeavesTheOthersToTheDeadline) {
+  Fault fault{Kind::dies, 20'150, 0};
+  fault.back_after_ms = 10'000;
+  const SaveReport save = simulated(of_eight_hosts({fault})).saves[1];
+  EXPECT_EQ(save.aborted_ranks, 56u);
+  EXPECT_THAT(save.cause, HasSubstr("ranks 0, 1, 2, 3, 4, 5, 6, 7"));
+  EXPECT_LT(save.committed.greatest, seconds(180)) << "the node's deadline, though a coordinator came back";
+}
+
+TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
+  Fault fault{Kind::ends, 15'000};
+  fault.rank = 13;
+  const SaveReport told = simulated(of_eight_hosts({fault})).saves[1];
+  EXPECT_EQ(told.aborted_ranks, 63u);
+  EXPECT_THAT(told.cause,
+              HasSubstr("rank 13: unavailable: its trainer ended before it had staged this save: signal 9"));
+  EXPECT_LT(told.committed.greatest, seconds(5));
+  fault.kind = Kind::vanishes;
+  const SaveReport silent = simulated(of_eight_hosts({fault})).saves[1];
+  EXPECT_EQ(silent.aborted_ranks, 63u);
+  EXPECT_THAT(silent.cause, HasSubstr("rank 13: unavailable: its trainer ended"));  // others of its host wait
+}
+
+TEST(ALink, CutOneWayTowardsTheCoordinatorHoldsASaveUpUntilItIsWhole) {
+  Fault cut{Kind::cut, 20'100, 3, 15'000};
+  cut.to_hosts = 1;
+  const SaveReport save = simulated(of_eight_hosts({cut})).saves[1];
+  EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
+  EXPECT_GT(save.committed.least, seconds(14));
+}
+
+TEST(ALink, CutOneWayFromTheCoordinatorHidesTheDecisionUntilTheRootIsAsked) {
+  Fault cut{Kind::cut, 20'100, 0, 15'000};
+  cut.to_host = 3;
+  cut.to_hosts = 1;
+  const SaveReport save = simulated(of_eight_hosts({cut})).saves[1];
+  EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
+  EXPECT_LT(save.committed.least, seconds(2));
+  EXPECT_GT(save.committed.greatest, seconds(2));  // when it takes the coordinator for dead
+  EXPECT_LT(save.committed.greatest, seconds(4));
+}
+
+TEST(Messages, ThatAreLostDoubledDelayedAndReorderedHoldNoSaveUpForLong) {
+  std::vector<Fault> faults;
+  for (Kind kind : {Kind::loses, Kind::delays, Kind::doubles, Kind::reorders}) {
+    Fault fault{kind, 0, 0, 60'000, 0};
+    fault.permille = 300;
+    fault.by_ms = kind == Kind::loses ? 0 : 40;
+    faults.push_back(fault);
+  }
+  for (SaveMode mode : {SaveMode::collective_free, SaveMode::collective}) {
+    const SimulationReport report = simulated(of_eight_hosts(faults, mode));
+    for (const SaveReport& save : report.saves) {
+      EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
+      EXPECT_LT(save.committed.greatest, seconds(60));
+    }
+  }
+}
+
+TEST(ADisk, ThatIsSlowDelaysOneThatFailsAbortsByName) {
+  Fault slow{Kind::disk_slow, 20'000, 3, 60'000};
+  slow.factor = 8;
+  const SaveReport before = simulated(of_eight_hosts({})).saves[1];
+  const SaveReport slowed = simulated(of_eight_hosts({slow})).saves[1];
+  EXPECT_EQ(slowed.aborted_ranks, 0u);
+  EXPECT_GT(slowed.committed.least, 4 * before.committed.greatest);
+  const SaveReport failed = simulated(of_eight_hosts({{Kind::disk_fails, 20'000, 3, 60'000}})).saves[1];
+  EXPECT_EQ(failed.aborted_ranks, 64u);
+  EXPECT_THAT(failed.cause, HasSubstr("host 3: WriteShard: the disk fails"));
+  const SaveReport full = simulated(of_eight_hosts({{Kind::disk_full, 20'000, 3, 60'000}})).saves[1];
+  EXPECT_EQ(full.aborted_ranks, 64u);
+  EXPECT_THAT(full.cause, HasSubstr("host 3: WriteShard: the disk is full"));
+}
+
+TEST(ARack, ThatDiesIsNamedByItsRanks) {
+  const SaveReport save = simulated(of_eight_hosts({{Kind::dies, 20'150, 4, 0, 4}})).saves[1];
+  EXPECT_EQ(save.aborted_ranks, 32u);
+  EXPECT_THAT(save.cause, HasSubstr("ranks 32, 33,"));
+}
+
+}  // namespace
+}  // namespace shoal
