@@ -16,6 +16,7 @@
 #include "cli/json_text.h"
 #include "cli/sim_chart.h"
 #include "cli/sim_report.h"
+#include "cli/sim_sensitivity.h"
 #include "sim/toml_tree.h"
 
 namespace shoal {
@@ -29,7 +30,7 @@ struct SimOptions {
   std::vector<std::string> sweeps;            // "ranks=512,4096"
   std::string file, plot;
   unsigned jobs = 0;  // 0: as many as there are processors
-  bool json = false, csv = false, show_profile = false;
+  bool json = false, csv = false, show_profile = false, sensitivity = false;
 };
 
 constexpr const char* kFooter =
@@ -138,6 +139,17 @@ void print_reports(const SimOptions& options, const std::vector<SimulationReport
   }
 }
 
+int run_sensitivity(const SimOptions& options, const Scenario& scenario, const Profile& profile) {
+  auto report = find_sensitivity(scenario, profile, options.jobs);
+  if (!report.ok()) return report_unusable(report.status()), kExitFailed;
+  if (options.json) {
+    fmt::print("{}\n", json_text(sensitivity_json(*report)));
+  } else {
+    fmt::print("{}", sensitivity_text(*report));
+  }
+  return kExitOk;
+}
+
 int run_sim(const SimOptions& options) {
   auto scenarios = all_scenarios(options);
   if (!scenarios.ok()) return report_unusable(scenarios.status());
@@ -151,6 +163,10 @@ int run_sim(const SimOptions& options) {
   if (options.show_profile) {
     for (const auto& [name, profile] : profiles) fmt::print("{}", profile_text(profile));
     return kExitOk;
+  }
+  if (options.sensitivity) {
+    if (scenarios->size() == 1) return run_sensitivity(options, scenarios->front(), profiles.begin()->second);
+    return report_unusable(Status(Code::invalid_argument, "--sensitivity is of one job, not of a sweep"));
   }
   if (!options.plot.empty()) {
     if (Status fits = check_plot(options.plot, *scenarios); !fits.ok()) return report_unusable(fits);
@@ -201,6 +217,8 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   value("--saves", "saves", "N", "Saves, one after the other (2)");
   value("--interval-ms", "interval_ms", "MS", "Training between two saves (60000)");
   value("--arrival-skew-ms", "arrival_skew_ms", "MS", "Each rank comes to a save up to so much later (0)");
+  value("--max-direct-nodes", "max_direct_nodes", "N",
+        "Beyond so many nodes the others speak through relays (16128)");
   value("--profile", "profile", "NAME|FILE", "What things cost: lustre (the default), object-store, nvme");
   value("--seed", "seed", "N", "Of all that is drawn (1)");
   command
@@ -208,6 +226,8 @@ void add_sim_command(CLI::App& app, Command* chosen) {
                    "KEY=VALUE,VALUE...: one simulation a value; mode=all for the three; again for more keys")
       ->type_name("KEY=VALUES")
       ->allow_extra_args(false);
+  command->add_flag("--sensitivity", options->sensitivity,
+                    "Halve and double each assumed number of the profile; rank them by what that changes");
   command->add_option("--jobs", options->jobs, "Simulations at once (as many as processors)")->type_name("N");
   CLI::Option* json = command->add_flag("--json", options->json, "A JSON array of all that is known");
   command->add_flag("--csv", options->csv, "A line a save")->excludes(json);

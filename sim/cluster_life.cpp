@@ -25,6 +25,7 @@ void VirtualCluster::kill(size_t dead) {
   if (!node.alive) return;
   node.alive = false;
   node.inputs.clear();
+  relays_.kill(dead);
   node.silent_since = events_.now();
   events_.schedule(events_.now() + kSilenceNs, [this, dead] { check_links_of(dead); });
 }
@@ -46,6 +47,7 @@ void VirtualCluster::start_again(size_t index, bool coordinates, std::function<v
   node.life = life;
   node.alive = true;
   cpu_.forget(index);
+  relays_.revive(index);
   if (!coordinates && coordinator_ != index) {
     node.coordinator = coordinator_;
     return join_again(life_of(index), std::make_shared<std::function<void()>>(std::move(is_up)));

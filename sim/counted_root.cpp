@@ -14,7 +14,8 @@ namespace {
 
 constexpr uint64_t kSmallRecordBytes = 256;  // an epoch, a tombstone
 constexpr uint32_t kMergeThreads = 8;        // kMaxMergeThreads of storage/rank_manifest.cpp
-constexpr uint64_t kShardHeadBytes = 4096;   // read to check a shard's header against its digest
+constexpr uint32_t kPartsAtOnce = 64;
+constexpr uint64_t kShardHeadBytes = 4096;  // read to check a shard's header against its digest
 
 using Kind = StorageStep::Kind;
 
@@ -25,7 +26,7 @@ uint64_t digits_of(uint64_t number) {
 }
 
 CountedRoot::Work answer(StorageSteps steps, Result<OperationResult> result) {
-  return {std::move(steps), [result = std::move(result)] { return result; }};
+  return {std::move(steps), [result = std::move(result)] { return result; }, 0};
 }
 
 }  // namespace
@@ -50,6 +51,20 @@ void CountedRoot::add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes
 }
 
 CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalog) {
+  Work work = work_of(operation, has_catalog);
+  work.prefix = std::visit(
+      [](const auto& each) -> uint64_t {
+        if constexpr (requires { AttemptKey(each.key); }) {
+          return mix64(mix64(each.key.generation) ^ each.key.step) ^ each.key.attempt;
+        } else {
+          return 0;
+        }
+      },
+      operation);
+  return work;
+}
+
+CountedRoot::Work CountedRoot::work_of(const Operation& operation, bool has_catalog) {
   if (const auto* write = std::get_if<operation::WriteShard>(&operation)) return write_shard(*write);
   if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
     return publish_decision(*publish);
@@ -115,8 +130,12 @@ CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
   store_le64(name + 8, mix64(write.key.step) + write.file);
   written.header_digest = xxh3_128(name);
   StorageSteps steps;
-  if (costs_.is_objects) {  // a multipart upload
-    steps = {{Kind::change, 1}, {Kind::write, written.size}, {Kind::change, 1}};
+  if (costs_.is_objects) {  // a multipart upload, whose parts go out while the bytes do
+    const uint64_t parts = costs_.part_bytes == 0 ? 1 : written.size / costs_.part_bytes + 1;
+    steps = {{Kind::change, 1},
+             {Kind::write, written.size},
+             {Kind::change, parts, kPartsAtOnce},
+             {Kind::change, 1}};
   } else {
     add_create(steps, written.size);
   }

@@ -25,6 +25,7 @@ class CountedRoot {
   struct Work {
     StorageSteps steps;                               // what it asks of the storage, as things stand now
     std::function<Result<OperationResult>()> finish;  // after these: makes it so, and answers
+    uint64_t prefix = 0;  // the folder that it is about: an attempt's, or the root
   };
   Work begin(const Operation& operation, bool has_catalog);  // of the coordinator's node: true
 
@@ -51,6 +52,7 @@ class CountedRoot {
     uint64_t bytes = 0;
   };
 
+  Work work_of(const Operation& operation, bool has_catalog);
   Result<uint64_t> shard_bytes(const std::vector<ShardPiece>& pieces, uint64_t payload_bytes);
   Work write_shard(const operation::WriteShard& write);
   Work publish_decision(const operation::PublishDecision& publish);

@@ -48,7 +48,7 @@ CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, con
     items.push_back(static_cast<uint32_t>(job_.layout_of(rank)->entries().size()));
     trainers_[rank].called.resize(job_.saves);
   }
-  cluster_.set_items(std::move(items));
+  cluster_.set_items(items);
   times_.resize(job_.saves);
   for (TrainerTimes& save : times_) {
     for (auto* column : {&save.told, &save.blocked, &save.written, &save.committed}) {

@@ -12,6 +12,11 @@ TimeNs times(uint64_t count, TimeNs each) {
 
 }  // namespace
 
+TimeNs CpuModel::on(bool coordinates, TimeNs work) const {
+  if (!coordinates || costs_.hub_speed_permille == 1000) return work;
+  return static_cast<TimeNs>(multiply_divide(static_cast<uint64_t>(work), 1000, costs_.hub_speed_permille));
+}
+
 TimeNs CpuModel::to_take(const Event& event, uint64_t wire_bytes) const {
   if (wire_bytes != 0) return costs_.message_ns + transfer_ns(wire_bytes, costs_.codec_bytes_per_s);
   const auto* from_client = std::get_if<event::FromClient>(&event);

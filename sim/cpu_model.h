@@ -30,6 +30,8 @@ class CpuModel {
                    const std::vector<uint64_t>& sizes);
   // Another process has taken this node's place: it has planned nothing.
   void forget(size_t node) { planned_[node].clear(); }
+  // What that much work takes of a node's processor.
+  TimeNs on(bool coordinates, TimeNs work) const;
   // How many tensors a rank holds.
   void set_items(std::vector<uint32_t> of_rank) { items_ = std::move(of_rank); }
 

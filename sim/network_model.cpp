@@ -7,18 +7,49 @@
 
 namespace shoal {
 
-// Cut through: the receiving interface is taken from when the first byte comes, so that an empty network
-// costs a message's transfer once.
+NetworkModel::NetworkModel(EventHeap& events, const NetworkCosts& costs, size_t nodes)
+    : events_(events),
+      costs_(costs),
+      uplink_bytes_per_s_(costs.hosts_per_rack == 0 ? 0 : costs.uplink_bytes_per_s()),
+      interfaces_(nodes),
+      racks_(costs.hosts_per_rack == 0 ? 0 : nodes / costs.hosts_per_rack + 1) {}
+
+// Cut through: each link is taken from when the first byte comes, so that an empty network costs a message's
+// transfer once, over the slowest link.
 void NetworkModel::send(size_t from, size_t to, uint64_t bytes, std::function<void()> arrived) {
   const TimeNs holds = costs_.message_ns + transfer_ns(bytes, costs_.bytes_per_s);
   TimeNs& out_free = interfaces_[from].out_free;
   const TimeNs begins = std::max(events_.now(), out_free);
   out_free = begins + holds;
-  events_.schedule(begins + costs_.latency_ns, [this, to, holds, arrived = std::move(arrived)]() mutable {
-    TimeNs& in_free = interfaces_[to].in_free;
-    in_free = std::max(events_.now(), in_free) + holds;
-    events_.schedule(in_free, std::move(arrived));
+  Message message{from, to, bytes, 0, std::move(arrived)};
+  const bool climbs = !racks_.empty() && rack_of(from) != rack_of(to);
+  const TimeNs first_byte = begins + costs_.latency_ns + (climbs ? costs_.rack_latency_ns : 0);
+  events_.schedule(first_byte, [this, climbs, message = std::move(message)]() mutable {
+    climbs ? climb(std::move(message)) : enter(std::move(message));
   });
+}
+
+void NetworkModel::climb(Message message) {
+  TimeNs& free = racks_[rack_of(message.from)].out_free;
+  const TimeNs begins = std::max(events_.now(), free);
+  free = begins + transfer_ns(message.bytes, uplink_bytes_per_s_);
+  message.passed = free;
+  events_.schedule(begins, [this, message = std::move(message)]() mutable { descend(std::move(message)); });
+}
+
+void NetworkModel::descend(Message message) {
+  TimeNs& free = racks_[rack_of(message.to)].in_free;
+  const TimeNs begins = std::max(events_.now(), free);
+  free = begins + transfer_ns(message.bytes, uplink_bytes_per_s_);
+  message.passed = std::max(message.passed, free);
+  events_.schedule(begins, [this, message = std::move(message)]() mutable { enter(std::move(message)); });
+}
+
+void NetworkModel::enter(Message message) {
+  const TimeNs holds = costs_.message_ns + transfer_ns(message.bytes, costs_.bytes_per_s);
+  TimeNs& in_free = interfaces_[message.to].in_free;
+  in_free = std::max({events_.now() + holds, in_free + holds, message.passed});
+  events_.schedule(in_free, std::move(message.arrived));
 }
 
 }  // namespace shoal

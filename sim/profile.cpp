@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "sim/integer_math.h"
 #include "sim/toml_tree.h"
 
 namespace shoal {
@@ -20,6 +21,7 @@ struct Field {
   std::string_view table, key;
   int64_t least = 0, most = 0;
   void (*set)(Profile& profile, int64_t value) = nullptr;
+  bool may_lack = false;  // then it is what the header says, which models nothing
 };
 
 #define SHOAL_NS(table, name)                                                   \
@@ -30,6 +32,11 @@ struct Field {
   {                                                                                                      \
 #table, #name, 1, kMostRate, [](Profile & p, int64_t v) { p.table.name = static_cast<uint64_t>(v); } \
   }
+#define SHOAL_OPTIONAL(table, name, least, most)                                                    \
+  {                                                                                                 \
+#table, #name, least, most,                                                                     \
+        [](Profile & p, int64_t v) { p.table.name = static_cast<decltype(p.table.name)>(v); }, true \
+  }
 #define SHOAL_COUNT(table, name, least, most)                                                           \
   {                                                                                                     \
 #table, #name, least, most, [](Profile & p, int64_t v) { p.table.name = static_cast<uint32_t>(v); } \
@@ -39,12 +46,31 @@ constexpr Field kFields[] = {
     SHOAL_NS(network, latency_ns),
     SHOAL_NS(network, message_ns),
     SHOAL_RATE(network, bytes_per_s),
+    SHOAL_OPTIONAL(network, hosts_per_rack, 0, 100'000),
+    SHOAL_OPTIONAL(network, oversubscription_permille, 1000, 100'000),
+    SHOAL_OPTIONAL(network, rack_latency_ns, 0, kMostNs),
     SHOAL_NS(cpu, message_ns),
     SHOAL_RATE(cpu, codec_bytes_per_s),
     SHOAL_NS(cpu, event_ns),
     SHOAL_NS(cpu, local_latency_ns),
     SHOAL_NS(cpu, plan_item_ns),
     SHOAL_NS(cpu, write_item_ns),
+    SHOAL_OPTIONAL(cpu, hub_speed_permille, 1, 1'000'000),
+    SHOAL_NS(items, local_ns),
+    SHOAL_NS(items, encode_ns),
+    SHOAL_NS(items, decode_ns),
+    SHOAL_COUNT(items, item_bytes, 0, 1'000'000),
+    SHOAL_NS(items, dedupe_ns),
+    SHOAL_NS(items, plan_ns),
+    SHOAL_NS(items, again_ns),
+    SHOAL_COUNT(items, is_kept, 0, 1),
+    SHOAL_NS(items, result_encode_ns),
+    SHOAL_NS(items, result_decode_ns),
+    SHOAL_COUNT(items, result_bytes, 0, 1'000'000),
+    SHOAL_NS(items, record_ns),
+    SHOAL_NS(items, record_decode_ns),
+    SHOAL_COUNT(items, record_bytes, 0, 1'000'000),
+    SHOAL_COUNT(items, deadline_s, 0, 24 * 3600),
     SHOAL_RATE(trainer, copy_bytes_per_s),
     SHOAL_NS(storage, round_trip_ns),
     SHOAL_NS(storage, change_ns),
@@ -57,15 +83,19 @@ constexpr Field kFields[] = {
     SHOAL_COUNT(storage, request_tail_permille, 0, 2000),
     SHOAL_COUNT(storage, stream_tail_permille, 0, 2000),
     SHOAL_NS(storage, catalog_ns),
+    SHOAL_OPTIONAL(storage, prefix_split_after_s, 0, 7 * 24 * 3600),
+    SHOAL_OPTIONAL(storage, part_bytes, 5 << 20, int64_t{5} << 30),
 };
 
 #undef SHOAL_NS
 #undef SHOAL_RATE
 #undef SHOAL_COUNT
+#undef SHOAL_OPTIONAL
 
 Status read_field(const TomlTable& table, const Field& field, Profile& profile) {
   const std::string key = fmt::format("{}.{}", field.table, field.key);
   SHOAL_ASSIGN_OR_RETURN(auto said, table.table(field.key));
+  if (!said && field.may_lack) return ok_status();
   if (!said) return table.error(table.line, key + " is missing");
   static constexpr std::string_view kParts[] = {"value", "kind", "source"};
   SHOAL_RETURN_IF_ERROR(said->allow_only(kParts));
@@ -84,6 +114,7 @@ Status read_field(const TomlTable& table, const Field& field, Profile& profile) 
 
 Status read_table(const TomlTable& file, std::string_view name, Profile& profile) {
   SHOAL_ASSIGN_OR_RETURN(auto table, file.table(name));
+  if (!table && name == "items") return ok_status();
   if (!table) return file.error(file.line, fmt::format("the table [{}] is missing", name));
   std::vector<std::string_view> keys;
   if (name == "storage") keys.push_back("interface");
@@ -105,18 +136,40 @@ Status read_table(const TomlTable& file, std::string_view name, Profile& profile
 
 }  // namespace
 
+uint64_t NetworkCosts::uplink_bytes_per_s() const {
+  return std::max<uint64_t>(
+      1, multiply_divide(bytes_per_s, uint64_t{hosts_per_rack} * 1000, oversubscription_permille));
+}
+
 Result<Profile> parse_profile(std::string_view text, const std::string& file) {
   SHOAL_ASSIGN_OR_RETURN(TomlTable parsed, parse_toml(text, file));
-  static constexpr std::string_view kTables[] = {"name", "about", "network", "cpu", "trainer", "storage"};
+  static constexpr std::string_view kTables[] = {"name",  "about",   "network", "cpu",
+                                                 "items", "trainer", "storage"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kTables));
   Profile profile;
   SHOAL_ASSIGN_OR_RETURN(profile.name, parsed.text("name", ""));
   SHOAL_ASSIGN_OR_RETURN(profile.about, parsed.text("about", ""));
   if (profile.name.empty()) return parsed.error(1, "the profile has no name");
-  for (std::string_view table : {"network", "cpu", "trainer", "storage"}) {
+  for (std::string_view table : {"network", "cpu", "items", "trainer", "storage"}) {
     SHOAL_RETURN_IF_ERROR(read_table(parsed, table, profile));
   }
   return profile;
+}
+
+Result<Profile> with_number(Profile profile, std::string_view key, int64_t value) {
+  const auto number = std::find_if(profile.numbers.begin(), profile.numbers.end(),
+                                   [&](const Profile::Number& each) { return each.key == key; });
+  for (const Field& field : kFields) {
+    if (number == profile.numbers.end() || fmt::format("{}.{}", field.table, field.key) != key) continue;
+    if (value < field.least || value > field.most) {
+      return Status(Code::invalid_argument,
+                    fmt::format("{} = {}: it lies between {} and {}", key, value, field.least, field.most));
+    }
+    field.set(profile, value);
+    number->value = fmt::to_string(value);
+    return profile;
+  }
+  return Status(Code::invalid_argument, fmt::format("profile {} has no number {}", profile.name, key));
 }
 
 Result<Profile> find_profile(const std::string& name_or_path, const std::vector<std::string>& folders) {

@@ -99,6 +99,11 @@ Status validate_scenario(const Scenario& scenario) {
     return outside("saves", scenario.saves, kMaxSimulatedSaves);
   }
   const uint32_t hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
+  const uint64_t direct = scenario.max_direct_nodes;
+  if (hosts - 1 > direct * (direct + 1)) {
+    return bad(fmt::format("max_direct_nodes = {}: at most {} nodes beside the coordinator's, not {}", direct,
+                           direct * (direct + 1), hosts - 1));
+  }
   for (const Fault& fault : scenario.failures) {
     SHOAL_RETURN_IF_ERROR(check_fault(fault, hosts, scenario.ranks));
   }
@@ -122,6 +127,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "interval_ms") return number(&scenario.interval_ms, 0, kMostMs);
   if (key == "arrival_skew_ms") return number(&scenario.arrival_skew_ms, 0, kMostMs);
   if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
+  if (key == "max_direct_nodes") return number(&scenario.max_direct_nodes, 1, kMaxDirectNodes);
   if (key == "mesh") return scenario.mesh = text, ok_status();
   if (key == "profile") return scenario.profile = text, ok_status();
   if (key == "model") return scenario.model = text, find_model(text).status();
@@ -134,9 +140,10 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
 
 Result<Scenario> parse_scenario(std::string_view text, const std::string& file) {
   SHOAL_ASSIGN_OR_RETURN(TomlTable parsed, parse_toml(text, file));
-  static constexpr std::string_view kKeys[] = {
-      "ranks",       "ranks_per_host",  "mesh", "model",  "mode", "saves", "profile",
-      "interval_ms", "arrival_skew_ms", "seed", "failure"};
+  static constexpr std::string_view kKeys[] = {"ranks",   "ranks_per_host", "mesh",
+                                               "model",   "mode",           "saves",
+                                               "profile", "interval_ms",    "arrival_skew_ms",
+                                               "seed",    "failure",        "max_direct_nodes"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
   Scenario scenario;
   auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
@@ -147,6 +154,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   SHOAL_RETURN_IF_ERROR(number("ranks", &scenario.ranks, 1, kMaxSimulatedRanks));
   SHOAL_RETURN_IF_ERROR(number("ranks_per_host", &scenario.ranks_per_host, 1, kMaxRanksPerHost));
   SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
+  SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, kMaxDirectNodes));
   SHOAL_RETURN_IF_ERROR(number("interval_ms", &scenario.interval_ms, 0, kMostMs));
   SHOAL_RETURN_IF_ERROR(number("arrival_skew_ms", &scenario.arrival_skew_ms, 0, kMostMs));
   SHOAL_RETURN_IF_ERROR(number("seed", &scenario.seed, 0, std::numeric_limits<int64_t>::max()));

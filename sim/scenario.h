@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "actors/relay_tree.h"
 #include "base/status.h"
 #include "plan/save_plan.h"
 #include "sim/fault.h"
@@ -24,8 +25,9 @@ struct Scenario {
   std::string model = "llama3-405b";
   SaveMode mode = SaveMode::collective_free;
   uint32_t saves = 2;
-  uint64_t interval_ms = 60'000;  // of training, between two saves
-  uint64_t arrival_skew_ms = 0;   // each rank comes to a save up to so much later, drawn anew
+  uint64_t interval_ms = 60'000;                // of training, between two saves
+  uint64_t arrival_skew_ms = 0;                 // each rank comes to a save up to so much later, drawn anew
+  uint32_t max_direct_nodes = kMaxDirectNodes;  // beyond them nodes speak through relays
   std::string profile = "lustre";
   uint64_t seed = 1;
   std::vector<Fault> failures;  // of a file alone, ascending by at_ms

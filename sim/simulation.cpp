@@ -101,7 +101,8 @@ Result<SimulationReport> simulate(const Scenario& scenario, const Profile& profi
   EventHeap events;
   const auto ranks_of_node = place_ranks(scenario);
   report.nodes = static_cast<uint32_t>(ranks_of_node.size());
-  VirtualCluster cluster(events, profile, scenario.seed, scenario.mode, ranks_of_node, scenario.ranks);
+  VirtualCluster cluster(events, profile, scenario.seed, scenario.mode, ranks_of_node, scenario.ranks,
+                         scenario.max_direct_nodes);
   PhaseMeter meter(cluster);
   std::vector<PhaseCosts> phases;
   CountedTrainers trainers(events, cluster, profile, std::move(job),
@@ -122,6 +123,7 @@ Result<SimulationReport> simulate(const Scenario& scenario, const Profile& profi
     report.saves.push_back(report_of(trainers.times()[save]));
     report.saves.back().costs = phases[save + 1];
   }
+  report.relays = static_cast<uint32_t>(cluster.relays());
   report.ended = events.now();
   report.events = cluster.events();
   report.steps = events.executed();

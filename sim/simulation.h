@@ -40,6 +40,7 @@ struct SimulationReport {
   Scenario scenario;
   MeshShape mesh;
   uint32_t nodes = 0;
+  uint32_t relays = 0;
   uint32_t layouts = 0;
   uint64_t parameters = 0;
   PhaseCosts joining;

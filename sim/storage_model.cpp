@@ -12,15 +12,19 @@ namespace {
 // The grain in which transfers share links: small beside a shard, so that files written at once end at once.
 constexpr uint64_t kChunkBytes = uint64_t{64} << 20;
 
+constexpr uint32_t kMostSplits = 10;
+
 uint64_t divided_up(uint64_t a, uint64_t b) {
   return (a + b - 1) / b;
 }
 
 }  // namespace
 
-void StorageModel::run(size_t node, StorageSteps steps, std::function<void()> done, uint64_t slowness) {
+void StorageModel::run(size_t node, uint64_t prefix, StorageSteps steps, std::function<void()> done,
+                       uint64_t slowness) {
   auto job = std::make_shared<Job>();
   job->node = node;
+  job->prefix = costs_.is_objects ? prefix : 0;
   job->steps = std::move(steps);
   job->done = std::move(done);
   job->slowness = slowness;
@@ -44,9 +48,9 @@ void StorageModel::advance(const JobPtr& job) {
                      std::max<uint64_t>(1, divided_up(step.count, costs_.entries_per_request)));
     case StorageStep::Kind::sync:
       counts_.syncs += step.count;
-      return events_.schedule(
-          events_.now() + slowed(*job, random_.lognormal(costs_.sync_ns, costs_.request_tail_permille)),
-          [this, job] { advance(job); });
+      return events_.schedule(events_.now() + slowed(*job, random_[job->node].lognormal(
+                                                               costs_.sync_ns, costs_.request_tail_permille)),
+                              [this, job] { advance(job); });
     case StorageStep::Kind::wait:
       return events_.schedule(events_.now() + count, [this, job] { advance(job); });
     case StorageStep::Kind::write:
@@ -58,7 +62,7 @@ void StorageModel::advance(const JobPtr& job) {
       job->link_bytes_per_s = std::max<uint64_t>(
           1, multiply_divide(costs_.client_bytes_per_s, 1 << 16,
                              static_cast<uint64_t>(std::max<int64_t>(
-                                 1, random_.lognormal(1 << 16, costs_.stream_tail_permille)))));
+                                 1, random_[job->node].lognormal(1 << 16, costs_.stream_tail_permille)))));
       return transfer_chunk(job);
   }
 }
@@ -66,13 +70,26 @@ void StorageModel::advance(const JobPtr& job) {
 // Half a round trip to the server, its queue, and the way back with all further round trips.
 void StorageModel::request(const JobPtr& job, TimeNs service_ns, uint64_t round_trips) {
   const TimeNs round_trip =
-      slowed(*job, random_.lognormal(costs_.round_trip_ns, costs_.request_tail_permille));
+      slowed(*job, random_[job->node].lognormal(costs_.round_trip_ns, costs_.request_tail_permille));
   const TimeNs there = round_trip / 2;
   const TimeNs back = static_cast<TimeNs>(round_trips) * round_trip - there;
   events_.schedule(events_.now() + there, [this, job, service_ns, back] {
-    metadata_free_ = std::max(events_.now(), metadata_free_) + service_ns;
-    events_.schedule(metadata_free_ + back, [this, job] { advance(job); });
+    events_.schedule(serve(job->prefix, service_ns) + back, [this, job] { advance(job); });
   });
+}
+
+TimeNs StorageModel::serve(uint64_t prefix, TimeNs service_ns) {
+  Server& server = servers_[prefix];
+  const TimeNs now = events_.now();
+  if (server.free <= now) server.free = server.busy_since = now;
+  if (costs_.prefix_split_after_s != 0 && server.splits < kMostSplits &&
+      now - server.busy_since >= TimeNs{costs_.prefix_split_after_s} * static_cast<TimeNs>(kNsPerSecond)) {
+    server.busy_since = now;
+    server.free = now + (server.free - now) / 2;  // what waits is served by both halves
+    ++server.splits;
+  }
+  server.free += service_ns >> server.splits;
+  return server.free;
 }
 
 void StorageModel::transfer_chunk(const JobPtr& job) {

@@ -1,10 +1,13 @@
-// StorageModel: what storage operations take. One metadata server, a queue of requests in the order in which
-// they arrive; the bytes of each node pass through its own link, then through the storage's total bandwidth,
-// both queues of chunks; round trips and transfers have lognormal tails.
+// StorageModel: what storage operations take. Files: one metadata server, a queue of requests in the order in
+// which they arrive. Objects: a queue a prefix, which is an attempt's folder; one that is never empty for as
+// long as the profile says is split, and serves twice as many. The bytes of each node pass through its own
+// link, then through the storage's total bandwidth, both queues of chunks; round trips and transfers have
+// lognormal tails.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -30,16 +33,26 @@ struct StorageCounts {
 class StorageModel {
  public:
   StorageModel(EventHeap& events, const StorageCosts& costs, size_t nodes, uint64_t seed)
-      : events_(events), costs_(costs), random_(seed), link_free_(nodes) {}
+      : events_(events), costs_(costs), link_free_(nodes) {
+    for (size_t node = 0; node < nodes; ++node) random_.emplace_back(mix64(seed + node));
+  }
 
   // `done` runs when all steps are done. The caller bounds how many operations a node has under way.
-  // `slowness`: how many times as long its round trips, syncs and transfers take.
-  void run(size_t node, StorageSteps steps, std::function<void()> done, uint64_t slowness = 1);
+  // `prefix`: whatever tells folders apart; of files it says nothing. `slowness`: how many times as long its
+  // round trips, syncs and transfers take.
+  void run(size_t node, uint64_t prefix, StorageSteps steps, std::function<void()> done,
+           uint64_t slowness = 1);
   const StorageCounts& counts() const { return counts_; }
 
  private:
+  struct Server {  // a queue of requests
+    TimeNs free = 0;
+    TimeNs busy_since = 0;  // without a pause
+    uint32_t splits = 0;    // it serves 2^splits times as fast
+  };
   struct Job {
     size_t node = 0;
+    uint64_t prefix = 0;
     StorageSteps steps;
     size_t next = 0;
     uint64_t bytes_left = 0;  // of the transfer under way
@@ -52,12 +65,13 @@ class StorageModel {
   static TimeNs slowed(const Job& job, TimeNs takes) { return takes * static_cast<TimeNs>(job.slowness); }
   void advance(const JobPtr& job);
   void request(const JobPtr& job, TimeNs service_ns, uint64_t round_trips);
+  TimeNs serve(uint64_t prefix, TimeNs service_ns);  // when it is done
   void transfer_chunk(const JobPtr& job);
 
   EventHeap& events_;
   const StorageCosts costs_;
-  Random random_;
-  TimeNs metadata_free_ = 0;
+  std::vector<Random> random_;          // of each node: what another does changes nothing of its draws
+  std::map<uint64_t, Server> servers_;  // by prefix; of files one, 0
   TimeNs total_free_ = 0;
   std::vector<TimeNs> link_free_;
   StorageCounts counts_;

@@ -30,14 +30,17 @@ uint64_t detail_of(const Event& event) {
 }  // namespace
 
 VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
-                               const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size)
+                               const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
+                               uint32_t max_direct_nodes)
     : events_(events),
       plans_(std::make_shared<SharedPlans>()),
       profile_(profile),
       network_(events, profile.network, ranks_of_node.size()),
+      relays_(events, network_, profile.cpu, ranks_of_node.size(), max_direct_nodes),
       storage_(events, profile.storage, ranks_of_node.size(), mix64(seed)),
       hazards_(mix64(seed + 2)),
       cpu_(profile.cpu, ranks_of_node.size(), mode != SaveMode::collective),
+      items_(profile.items),
       root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, kGeneration}),
       ranks_of_node_(ranks_of_node),
       world_size_(world_size),
@@ -58,6 +61,9 @@ void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) 
   facts.world_size = world_size_;
   facts.expected_ranks = ranks_of_node_[index];
   facts.plans = plans_;
+  if (const uint32_t deadline_s = profile_.items.deadline_s; deadline_s != 0) {
+    facts.times.attempt_deadline_ms = facts.times.node_deadline_ms = deadline_s * 1000;
+  }
   Node& node = nodes_[index];
   node.bulk.free = kBulkThreads;
   node.duty.free = kDutyThreads;
@@ -105,7 +111,11 @@ void VirtualCluster::begin_next(size_t index) {
   node.busy = !node.inputs.empty();
   if (!node.busy) return;
   const Input& next = node.inputs.front();
-  const TimeNs takes = cpu_.to_take(next.event, next.wire_bytes);
+  TimeNs work = cpu_.to_take(next.event, next.wire_bytes);
+  if (const auto* received = std::get_if<event::Received>(&next.event)) {
+    work += items_.to_take(received->message);
+  }
+  const TimeNs takes = cpu_.on(is_coordinator(index), work);
   if (index == coordinator_) hub_.busy_ns += takes;
   events_.schedule(std::max(events_.now(), node.stalled_until) + takes, [this, life = life_of(index)] {
     if (lives(life)) handle_next(static_cast<uint32_t>(life));
@@ -145,13 +155,21 @@ void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, st
   answer.role = role;
   handler->handle(events_.now(), input.event, answer.effects);
   std::vector<uint64_t> sent;
+  TimeNs work = 0;
   for (const Effect& effect : answer.effects) {
+    if (const auto* start = std::get_if<effect::Start>(&effect)) {
+      const auto* publish = std::get_if<operation::PublishDecision>(&start->operation);
+      if (publish != nullptr) work += items_.to_commit(*publish).takes;
+    }
     const auto* send = std::get_if<effect::Send>(&effect);
     if (send == nullptr) continue;
-    answer.sizes.push_back(is_local(index, send->to) ? 0 : sizes_.of(send->message));
-    if (answer.sizes.back() != 0) sent.push_back(answer.sizes.back());
+    const ItemModel::Extra extra = items_.to_send(send->message);
+    work += extra.takes;
+    answer.sizes.push_back(is_local(index, send->to) ? 0 : sizes_.of(send->message) + extra.bytes);
+    if (answer.sizes.back() != 0) sent.push_back(answer.sizes.back() - extra.bytes);
   }
-  *takes += cpu_.to_answer(index, role, input.event, answer.effects, sent);
+  work += cpu_.to_answer(index, role, input.event, answer.effects, sent);
+  *takes += cpu_.on(is_coordinator(index), work);
   if (!answer.effects.empty()) answers.push_back(std::move(answer));
 }
 
@@ -210,11 +228,11 @@ void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes)
     if (!stands(route)) return;  // it has ended, and with it what was under way
     offer(route.to, {message.to, event::Received{route.sender, message}, bytes});
   };
-  if (!hazards_.touches_links(events_.now())) return network_.send(from, to, bytes, std::move(arrived));
+  if (!hazards_.touches_links(events_.now())) return relays_.send(from, to, bytes, std::move(arrived));
   const Hazards::Passage passage = hazards_.pass(from, to, events_.now());
   if (passage.is_lost) return;
   auto leave = [this, from, to, bytes, arrived = std::move(arrived)] {
-    network_.send(from, to, bytes, arrived);
+    relays_.send(from, to, bytes, arrived);
   };
   if (passage.again) events_.schedule(*passage.again, leave);
   events_.schedule(passage.leaves, std::move(leave));
@@ -248,6 +266,12 @@ void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start 
   }
   run_operation(index, pool, [this, index, role, id = start.id, pool, work, later, fails_now]() mutable {
     if (!work) work = std::make_shared<CountedRoot::Work>(root_.begin(*later, is_coordinator(index)));
+    StorageSteps steps = work->steps;
+    if (later) {
+      const auto* publish = std::get_if<operation::PublishDecision>(later.get());
+      const uint64_t more = publish == nullptr ? 0 : items_.to_commit(*publish).bytes;
+      if (more != 0) steps.insert(steps.begin(), {StorageStep::Kind::write, more});
+    }
     const Status fails = later ? hazards_.try_operation(index, *later, events_.now()) : fails_now;
     auto done = [this, index, life = life_of(index), role, id, pool, work, fails] {
       const bool is_small = pool == &Node::duty;
@@ -261,7 +285,8 @@ void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start 
       mine.waiting.pop_front();
       run_operation(index, pool, std::move(next));
     };
-    storage_.run(index, work->steps, std::move(done), hazards_.slowness(index, events_.now()));
+    storage_.run(index, work->prefix, std::move(steps), std::move(done),
+                 hazards_.slowness(index, events_.now()));
   });
 }
 

@@ -18,7 +18,9 @@
 #include "sim/counted_root.h"
 #include "sim/cpu_model.h"
 #include "sim/hazards.h"
+#include "sim/item_model.h"
 #include "sim/network_model.h"
+#include "sim/relay_model.h"
 #include "sim/shared_plans.h"
 
 namespace shoal {
@@ -38,9 +40,10 @@ class VirtualCluster {
   using MessageListener = std::function<void(size_t from, size_t to, const WireMessage&, uint64_t bytes)>;
   void on_message(MessageListener listener) { listener_ = std::move(listener); }
 
-  // ranks_of_node[n]: those that node n expects.
+  // ranks_of_node[n]: those that node n expects. max_direct_nodes: beyond them nodes go by way of relays.
   VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
-                 const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size);
+                 const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
+                 uint32_t max_direct_nodes = kMaxDirectNodes);
   ~VirtualCluster();
 
   // Every role hears of Started. `to_client` hears what nodes say to clients, when it has arrived.
@@ -65,8 +68,12 @@ class VirtualCluster {
   size_t nodes() const { return nodes_.size(); }
   bool alive(size_t node) const { return nodes_[node].alive; }
   size_t coordinator() const { return coordinator_; }  // the node of the highest epoch
-  void set_items(std::vector<uint32_t> of_rank) { cpu_.set_items(std::move(of_rank)); }
+  void set_items(const std::vector<uint32_t>& of_rank) {
+    cpu_.set_items(of_rank);
+    items_.set_items(of_rank);
+  }
 
+  size_t relays() const { return relays_.relays(); }
   const HubCounts& hub() const { return hub_; }
   void forget_longest_queue() { hub_.longest_queue = 0; }
   const StorageCounts& storage() const { return storage_.counts(); }
@@ -155,9 +162,11 @@ class VirtualCluster {
   const std::shared_ptr<SharedPlans> plans_;
   const Profile profile_;
   NetworkModel network_;
+  RelayModel relays_;
   StorageModel storage_;
   Hazards hazards_;
   CpuModel cpu_;
+  ItemModel items_;
   MessageSizes sizes_;
   CountedRoot root_;
   const std::vector<std::vector<Rank>> ranks_of_node_;

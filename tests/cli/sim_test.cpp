@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -65,6 +66,24 @@ TEST(Sim, DrawsASweepOverRanks) {
     EXPECT_THAT(text_of(svg), HasSubstr(mode));
   }
   EXPECT_THAT(text_of(html), HasSubstr("Bytes of the coordinator"));
+}
+
+TEST(Sim, RanksAssumedNumbersByTheirEffect) {
+  ProcessEnd end = run_shoal({"sim", "--ranks", "8", "--model", "gpt2", "--sensitivity", "--json"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  const auto report = nlohmann::json::parse(end.out);
+  uint64_t before = UINT64_MAX;
+  for (const auto& number : report.at("assumed_numbers")) {
+    const uint64_t committed = number.at("committed_permille"), blocked = number.at("blocked_permille");
+    EXPECT_LE(std::max(committed, blocked), before);
+    before = std::max(committed, blocked);
+    EXPECT_NE(number.at("source"), "");
+  }
+  EXPECT_GT(report.at("assumed_numbers").size(), 5u);
+  EXPECT_EQ(report.at("job").at("scenario").at("ranks"), 8);
+  end = run_shoal({"sim", "--ranks", "8", "--model", "gpt2", "--sensitivity"});
+  EXPECT_THAT(end.out, HasSubstr("COMMIT x1/2"));
+  EXPECT_EQ(run_shoal({"sim", "--sensitivity", "--sweep", "ranks=8,16"}).status, 2);
 }
 
 TEST(Sim, SaysWhereEachNumberComesFrom) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "sim/sensitivity.h"
 #include "sim/simulation.h"
 #include "sim/toml_tree.h"
 #include "tests/sim/job_layouts.h"
@@ -62,45 +63,6 @@ TEST(Random, DrawsLognormalFactorsOfMedianOne) {
   EXPECT_NEAR(static_cast<double>(draws[5000]), 1e6, 2e4);
   EXPECT_NEAR(static_cast<double>(draws[8413]), 1.6487e6, 5e4);  // one sigma: e^0.5
   EXPECT_NEAR(static_cast<double>(draws[1587]), 0.6065e6, 2e4);
-}
-
-TEST(NetworkModel, GathersAtTheHubAtTheRateOfItsInterface) {
-  EventHeap events;
-  const NetworkCosts costs{2500, 1000, 1'000'000'000};  // a byte a nanosecond
-  constexpr size_t kNodes = 1000;
-  NetworkModel network(events, costs, kNodes);
-  TimeNs last = 0;
-  for (size_t node = 1; node < kNodes; ++node) {
-    network.send(node, 0, 4096, [&] { last = events.now(); });
-  }
-  while (!events.empty()) events.run_next();
-  // L, and then g + s G of each message, one after the other.
-  EXPECT_EQ(last, 2500 + TimeNs{kNodes - 1} * (1000 + 4096));
-}
-
-TEST(StorageModel, QueuesRequestsAndSharesBandwidth) {
-  EventHeap events;
-  StorageCosts costs;
-  costs.round_trip_ns = 200;
-  costs.change_ns = 50;
-  costs.client_bytes_per_s = 10'000'000'000;
-  costs.total_bytes_per_s = 20'000'000'000;
-  StorageModel storage(events, costs, 100, 1);
-  TimeNs last = 0;
-  for (size_t node = 0; node < 100; ++node) {
-    storage.run(node, {{StorageStep::Kind::change, 1}}, [&] { last = events.now(); });
-  }
-  while (!events.empty()) events.run_next();
-  EXPECT_EQ(last, 200 + 100 * 50);
-  EXPECT_EQ(storage.counts().changes, 100u);
-  const TimeNs began = last;
-  constexpr uint64_t kBytes = uint64_t{1} << 30;
-  for (size_t node = 0; node < 100; ++node) {
-    storage.run(node, {{StorageStep::Kind::write, kBytes}}, [&] { last = events.now(); });
-  }
-  while (!events.empty()) events.run_next();
-  const double wanted = 100.0 * static_cast<double>(kBytes) / 20;  // all bytes by the total, in nanoseconds
-  EXPECT_NEAR(static_cast<double>(last - began), wanted, wanted / 100);
 }
 
 TEST(Models, HaveThePublishedNumbersOfParameters) {
@@ -175,6 +137,9 @@ TEST(Scenarios, AreRefusedByFileLineAndReason) {
   Scenario scenario;
   scenario.failures = {{Fault::Kind::dies, 5, 64, 0}};
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("host 64 dies at 5 ms: there are 64 hosts"));
+  scenario.failures.clear();
+  scenario.max_direct_nodes = 7;
+  EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("at most 56 nodes beside the coordinator's"));
   EXPECT_THAT(set_value(scenario, "ranks", "-4").message(), HasSubstr("ranks: '-4' is no number"));
 }
 
@@ -278,6 +243,47 @@ TEST(ASimulation, SendsOneReportAHostInTheSteadyState) {
   const PhaseCosts costs = simulated(scenario).saves.back().costs;
   EXPECT_EQ(costs.hub.messages_in, 31u);       // of 32 hosts, one is the coordinator's own
   EXPECT_EQ(costs.hub.messages_out, 2 * 31u);  // that it was heard, and the decision
+}
+
+TEST(ASimulation, SaysTheSameThroughRelays) {
+  Scenario scenario;
+  scenario.ranks = 512;
+  scenario.model = "llama3-8b";
+  scenario.profile = "nvme";
+  const SimulationReport straight = simulated(scenario);
+  scenario.max_direct_nodes = 8;
+  const SimulationReport relayed = simulated(scenario);
+  EXPECT_EQ(straight.relays, 0u);
+  EXPECT_EQ(relayed.relays, 7u);  // 55 nodes, of which a relay takes eight here
+  EXPECT_EQ(relayed.saves[1].costs.hub.messages_in, straight.saves[1].costs.hub.messages_in);
+  EXPECT_EQ(relayed.saves[1].aborted_ranks, 0u);
+  EXPECT_GT(relayed.saves[1].committed.greatest, straight.saves[1].committed.greatest);
+}
+
+TEST(Sensitivity, RanksAssumedNumbersByWhatTheyChange) {
+  Scenario scenario;
+  scenario.ranks = 16;
+  scenario.model = "llama3-8b";
+  const Profile profile = profile_named("lustre");
+  auto found = find_sensitivity(scenario, profile, 2);
+  ASSERT_TRUE(found.ok()) << found.status().to_string();
+  const SaveReport& save = found->job.saves.back();
+  EXPECT_EQ(save.committed.greatest, simulated(scenario).saves.back().committed.greatest);
+  uint64_t before = UINT64_MAX;
+  bool has_copy = false;
+  for (const Sensitivity& each : found->numbers) {
+    EXPECT_EQ(each.number.kind, "assumed");
+    const uint64_t greater = std::max(each.blocked_permille, each.committed_permille);
+    EXPECT_LE(greater, before);
+    before = greater;
+    if (each.number.key != "trainer.copy_bytes_per_s") continue;
+    has_copy = true;  // all that holds a rank: half of it takes twice as long
+    EXPECT_NEAR(static_cast<double>(each.blocked_permille), 1000, 20);
+    EXPECT_GT(each.halved.blocked, save.blocked.greatest);
+    EXPECT_LT(each.doubled.blocked, save.blocked.greatest);
+    EXPECT_EQ(each.halved.value, 10'000'000'000);
+  }
+  EXPECT_TRUE(has_copy);
 }
 
 // --- failures ---
