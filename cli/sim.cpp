@@ -219,7 +219,8 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   value("--arrival-skew-ms", "arrival_skew_ms", "MS", "Each rank comes to a save up to so much later (0)");
   value("--max-direct-nodes", "max_direct_nodes", "N",
         "Beyond so many nodes the others speak through relays (16128)");
-  value("--profile", "profile", "NAME|FILE", "What things cost: lustre (the default), object-store, nvme");
+  value("--profile", "profile", "NAME|FILE",
+        "What things cost: lustre (the default), object-store, nvme, pytorch-dcp");
   value("--seed", "seed", "N", "Of all that is drawn (1)");
   command
       ->add_option("--sweep", options->sweeps,

@@ -50,14 +50,13 @@ ItemModel::Extra ItemModel::global_plan(const wire::GlobalPlan& said) {
       written_[part.rank] = static_cast<uint32_t>(part.plan->items.size());
     }
     if (!is_new(planned_for_, said.key.step, part.rank)) continue;
+    const bool is_known = is_kept(part.rank);
+    if (is_known && costs_.kept == 2) continue;
     const uint64_t written = written_[part.rank];
-    if (is_kept(part.rank)) {
-      extra.takes += times(written, costs_.again_ns);
-      continue;
-    }
+    extra.takes += times(items_[part.rank], costs_.dedupe_ns) + times(written, costs_.plan_ns);
+    if (is_known) continue;
     planned_.insert(part.rank);
-    extra.takes +=
-        times(items_[part.rank], costs_.dedupe_ns) + times(written, costs_.plan_ns + costs_.encode_ns);
+    extra.takes += times(written, costs_.encode_ns);
     extra.bytes += written * costs_.item_bytes;
   }
   return extra;
@@ -73,7 +72,7 @@ ItemModel::Extra ItemModel::results(const wire::ShardsWritten& said) {
   return extra;
 }
 
-TimeNs ItemModel::to_take(const WireMessage& message) {
+TimeNs ItemModel::to_take(size_t node, const WireMessage& message) {
   if (items_.empty()) return 0;
   TimeNs takes = 0;
   if (const auto* plans = std::get_if<wire::LocalPlans>(message.body.get())) {
@@ -83,7 +82,7 @@ TimeNs ItemModel::to_take(const WireMessage& message) {
     }
   } else if (const auto* plan = std::get_if<wire::GlobalPlan>(message.body.get())) {
     for (const wire::RankPart& part : plan->parts) {
-      if (costs_.is_kept != 0 && !part.plan) continue;
+      if (costs_.kept != 0 && !part.plan) continue;
       if (!is_new(told_, plan->key.step, part.rank)) continue;
       takes = std::max(takes, times(written_[part.rank], costs_.decode_ns));
     }
@@ -93,7 +92,9 @@ TimeNs ItemModel::to_take(const WireMessage& message) {
       takes += times(written_[each.rank], costs_.result_decode_ns);
     }
   } else if (const auto* decided = std::get_if<wire::Decided>(message.body.get())) {
-    if (decided->committed) takes = times(all_written_, costs_.record_decode_ns);
+    if (decided->committed && is_new(decided_, decided->key.step, node)) {
+      takes = times(all_written_, costs_.record_decode_ns);
+    }
   }
   return takes;
 }

@@ -29,13 +29,13 @@ class ItemModel {
     TimeNs takes = 0;
   };
   Extra to_send(const WireMessage& message);
-  TimeNs to_take(const WireMessage& message);
+  TimeNs to_take(size_t node, const WireMessage& message);
   // Of the manifest, which the coordinator makes: DCP's .metadata.
   Extra to_commit(const operation::PublishDecision& publish) const;
 
  private:
   using Told = std::set<std::pair<uint64_t, Rank>>;  // by step
-  bool is_kept(Rank rank) const { return costs_.is_kept != 0 && planned_.contains(rank); }
+  bool is_kept(Rank rank) const { return costs_.kept != 0 && planned_.contains(rank); }
   bool is_new(Told& told, uint64_t step, Rank rank) { return told.insert({step, rank}).second; }
   Extra local_plans(const wire::LocalPlans& said);
   Extra global_plan(const wire::GlobalPlan& said);
@@ -46,7 +46,8 @@ class ItemModel {
   std::vector<uint32_t> written_;  // by rank: what is left to it
   uint64_t all_written_ = 0;
   std::set<Rank> planned_;  // whose plan stands, so that where plans are kept it is not said again
-  Told offered_, gathered_, planned_for_, told_, reported_, heard_;
+  Told offered_, gathered_, planned_for_, told_, reported_, heard_;  // by rank
+  Told decided_;                                                     // by node
 };
 
 }  // namespace shoal

@@ -39,14 +39,15 @@ struct CpuCosts {                  // of a node's roles, one queue a node
 // Of plans that are lists of items, in mode collective (sim/item_model.h): each number of one item. A profile
 // without the table [items] has none of it.
 struct ItemCosts {
-  int64_t local_ns = 0;          // a rank, each save: to make it of a tensor
-  int64_t encode_ns = 0;         // to pickle one, at a rank and at the coordinator
-  int64_t decode_ns = 0;         // to unpickle one, at the coordinator and at a rank
-  uint64_t item_bytes = 0;       // pickled
-  int64_t dedupe_ns = 0;         // the coordinator, of each that was gathered
-  int64_t plan_ns = 0;           // of each that is left: the global plan and its validation
-  int64_t again_ns = 0;          // of each that is left, where plans are kept and have not changed
-  uint32_t is_kept = 0;          // 1: a plan that has not changed since the last save is not sent again
+  int64_t local_ns = 0;     // a rank, each save: to make it of a tensor
+  int64_t encode_ns = 0;    // to pickle one, at a rank and at the coordinator
+  int64_t decode_ns = 0;    // to unpickle one, at the coordinator and at a rank
+  uint64_t item_bytes = 0;  // pickled
+  int64_t dedupe_ns = 0;    // the coordinator, of each that was gathered
+  int64_t plan_ns = 0;      // of each that is left: the global plan and its validation
+  // Where no plan has changed since the last save. 0: all is done again; 1: plans are not sent, but the
+  // coordinator plans again; 2: it does not, either.
+  uint32_t kept = 0;
   int64_t result_encode_ns = 0;  // a rank: to pickle the result of writing one
   int64_t result_decode_ns = 0;  // the coordinator: to unpickle it
   uint64_t result_bytes = 0;

@@ -113,7 +113,7 @@ void VirtualCluster::begin_next(size_t index) {
   const Input& next = node.inputs.front();
   TimeNs work = cpu_.to_take(next.event, next.wire_bytes);
   if (const auto* received = std::get_if<event::Received>(&next.event)) {
-    work += items_.to_take(received->message);
+    work += items_.to_take(index, received->message);
   }
   const TimeNs takes = cpu_.on(is_coordinator(index), work);
   if (index == coordinator_) hub_.busy_ns += takes;

@@ -1,0 +1,121 @@
+// ItemModel: that plans which are lists of items take what a closed form says, each once, and that only a
+// profile that has them pays for them.
+#include "sim/item_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/simulation.h"
+#include "sim/toml_tree.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+
+Profile profile_named(const std::string& name) {
+  auto profile = find_profile(name, {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
+  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
+  return *profile;
+}
+
+Profile with(Profile profile, std::string_view key, int64_t value) {
+  auto changed = with_number(std::move(profile), key, value);
+  EXPECT_TRUE(changed.ok()) << changed.status().to_string();
+  return *changed;
+}
+
+Scenario of_ranks(uint32_t ranks) {
+  Scenario scenario;
+  scenario.model = "llama3-8b";
+  scenario.ranks = ranks;
+  scenario.mesh = "dp_replicate=2";
+  scenario.mode = SaveMode::collective;
+  scenario.interval_ms = 1'000'000;
+  return scenario;
+}
+
+double seconds(TimeNs time) {
+  return static_cast<double>(time) / 1e9;
+}
+
+// 291 parameters of four tensors each, on every rank; the two copies share the writing.
+TEST(ItemModel, TakesWhatAFlatGatherOfListsTakes) {
+  for (uint32_t ranks : {64, 256}) {
+    const Profile profile = profile_named("pytorch-dcp");
+    const auto report = simulate(of_ranks(ranks), profile);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    const ItemCosts& costs = profile.items;
+    const double all = 4.0 * 291 * ranks, left = all / 2;
+    const double at_hub = all * static_cast<double>(costs.decode_ns + costs.dedupe_ns) +
+                          left * static_cast<double>(costs.plan_ns + costs.encode_ns);
+    const double at_a_rank =
+        4.0 * 291 * static_cast<double>(costs.local_ns + costs.encode_ns + costs.decode_ns / 2);
+    for (const SaveReport& save : report->saves) {
+      EXPECT_NEAR(seconds(save.told.greatest), (at_hub + at_a_rank) / 1e9, 0.01 * at_hub / 1e9);
+      EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
+    }
+    // The metadata: made once, read by each.
+    const SaveReport& save = report->saves.back();
+    const double committing =
+        left * static_cast<double>(costs.result_decode_ns + costs.record_ns + costs.record_decode_ns) / 1e9;
+    EXPECT_GT(seconds(save.committed.greatest - save.told.greatest), committing);
+    EXPECT_GT(save.costs.storage.bytes_written, static_cast<uint64_t>(left) * costs.record_bytes);
+  }
+}
+
+TEST(ItemModel, LeavesOutWhatIsKept) {
+  auto told = [](int64_t kept) {
+    const auto report = simulate(of_ranks(64), with(profile_named("pytorch-dcp"), "items.kept", kept));
+    EXPECT_TRUE(report.ok());
+    return std::pair(report->saves[0].told.greatest, report->saves[1].told.greatest);
+  };
+  const auto [first, again] = told(0);
+  const auto [first_sent, planned_again] = told(1);
+  const auto [first_kept, kept] = told(2);
+  EXPECT_EQ(first, first_sent);
+  EXPECT_EQ(first, first_kept);
+  EXPECT_NEAR(seconds(again), seconds(first), 0.01 * seconds(first));
+  const ItemCosts costs = profile_named("pytorch-dcp").items;
+  const double planning =
+      4.0 * 291 * 64 * (static_cast<double>(costs.dedupe_ns) + static_cast<double>(costs.plan_ns) / 2);
+  EXPECT_NEAR(seconds(planned_again - kept), planning / 1e9, 0.01 * planning / 1e9);
+  EXPECT_LT(kept, first / 20);
+}
+
+TEST(ItemModel, CostsNothingInOtherModesAndProfiles) {
+  Scenario scenario = of_ranks(64);
+  scenario.mode = SaveMode::collective_free;
+  auto costly = simulate(scenario, profile_named("pytorch-dcp"));
+  auto without = simulate(scenario, with(profile_named("pytorch-dcp"), "items.local_ns", 0));
+  ASSERT_TRUE(costly.ok() && without.ok());
+  EXPECT_EQ(costly->saves[0].blocked.greatest, without->saves[0].blocked.greatest);
+  EXPECT_FALSE(profile_named("lustre").items.is_modelled());
+}
+
+TEST(Profiles, OfItemsAreRefusedByFileLineAndReason) {
+  const std::string path = std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles/pytorch-dcp.toml";
+  const std::string text = *read_text(path);
+  auto refusal = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    changed.replace(changed.find(from), from.size(), to);
+    auto profile = parse_profile(changed, "p.toml");
+    EXPECT_FALSE(profile.ok());
+    return profile.status().message();
+  };
+  EXPECT_THAT(refusal("dedupe_ns", "dedup_ns"), HasSubstr("'dedup_ns' means nothing here; known: local_ns"));
+  EXPECT_THAT(refusal("kept = { value = 0", "kept = { value = 3"), HasSubstr("it lies between 0 and 2"));
+  EXPECT_THAT(refusal("item_bytes = { value = 181", "item_bytes = { value = -1"), HasSubstr("value = -1"));
+  EXPECT_THAT(refusal("hosts_per_rack = { value = 384", "hosts_per_rack = { value = 999999999"),
+              HasSubstr("value = 999999999: it lies between 0 and 100000"));
+  EXPECT_THAT(refusal("plan_ns = { value = 24_500, kind = \"measured\", source = \"dcp",
+                      "plan_ns = { value = 24_500, kind = \"measured\", sauce = \"dcp"),
+              HasSubstr("'sauce' means nothing here"));
+  EXPECT_THAT(with_number(profile_named("nvme"), "items.kept", 1).status().message(),
+              HasSubstr("profile nvme has no number items.kept"));
+  EXPECT_THAT(with_number(profile_named("nvme"), "cpu.event_ns", -1).status().message(),
+              HasSubstr("cpu.event_ns = -1"));
+}
+
+}  // namespace
+}  // namespace shoal
