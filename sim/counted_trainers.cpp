@@ -115,7 +115,8 @@ void CountedTrainers::ask(Rank rank) {
 void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
   times_[trainers_[rank].save - 1].bytes_staged += share.bytes;
   const TimeNs takes = planning + transfer_ns(share.bytes, costs_.copy_bytes_per_s);
-  events_.schedule(events_.now() + takes, [this, rank, share] { staged(rank, share); });
+  events_.schedule(cluster_.cores().end_of(events_.now(), takes),
+                   [this, rank, share] { staged(rank, share); });
 }
 
 // Its bytes lie in the slab: the node is told, and the trainer let go.

@@ -56,6 +56,7 @@ constexpr Field kFields[] = {
     SHOAL_NS(cpu, plan_item_ns),
     SHOAL_NS(cpu, write_item_ns),
     SHOAL_OPTIONAL(cpu, hub_speed_permille, 1, 1'000'000),
+    SHOAL_OPTIONAL(cpu, shared_cores, 0, 4096),
     SHOAL_NS(items, local_ns),
     SHOAL_NS(items, encode_ns),
     SHOAL_NS(items, decode_ns),

@@ -35,6 +35,7 @@ struct CpuCosts {                  // of a node's roles, one queue a node
   int64_t write_item_ns = 0;       // an entry of a shard's header
   // How fast the coordinator's node does all of this, 1000: as any other.
   uint32_t hub_speed_permille = 1000;
+  uint32_t shared_cores = 0;  // that all nodes and trainers share, on one machine; 0: each has its own
 };
 // Of plans that are lists of items, in mode collective (sim/item_model.h): each number of one item. A profile
 // without the table [items] has none of it.

@@ -40,6 +40,7 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
       storage_(events, profile.storage, ranks_of_node.size(), mix64(seed)),
       hazards_(mix64(seed + 2)),
       cpu_(profile.cpu, ranks_of_node.size(), mode != SaveMode::collective),
+      cores_(profile.cpu.shared_cores),
       items_(profile.items),
       root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, kGeneration}),
       ranks_of_node_(ranks_of_node),
@@ -117,9 +118,10 @@ void VirtualCluster::begin_next(size_t index) {
   }
   const TimeNs takes = cpu_.on(is_coordinator(index), work);
   if (index == coordinator_) hub_.busy_ns += takes;
-  events_.schedule(std::max(events_.now(), node.stalled_until) + takes, [this, life = life_of(index)] {
-    if (lives(life)) handle_next(static_cast<uint32_t>(life));
-  });
+  events_.schedule(cores_.end_of(std::max(events_.now(), node.stalled_until), takes),
+                   [this, life = life_of(index)] {
+                     if (lives(life)) handle_next(static_cast<uint32_t>(life));
+                   });
 }
 
 // What a role answers leaves when it has been worked out.
@@ -143,7 +145,7 @@ void VirtualCluster::handle_next(size_t index) {
     begin_next(index);
   };
   if (takes == 0) return leave();
-  events_.schedule(events_.now() + takes, std::move(leave));
+  events_.schedule(cores_.end_of(events_.now(), takes), std::move(leave));
 }
 
 void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, std::vector<Answer>& answers,

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "sim/core_pool.h"
 #include "sim/counted_root.h"
 #include "sim/cpu_model.h"
 #include "sim/hazards.h"
@@ -50,6 +51,7 @@ class VirtualCluster {
   void start(ToClient to_client);
   void from_client(size_t node, ClientId client, LocalMessage message);
   PlanSource& plans() { return *plans_; }
+  CorePool& cores() { return cores_; }
 
   // --- what goes wrong (sim/cluster_life.cpp) ---
   // The host's power fails. Whoever had a session with its node hears of it kSilenceNs later.
@@ -166,6 +168,7 @@ class VirtualCluster {
   StorageModel storage_;
   Hazards hazards_;
   CpuModel cpu_;
+  CorePool cores_;
   ItemModel items_;
   MessageSizes sizes_;
   CountedRoot root_;

@@ -1,5 +1,5 @@
 // NetworkModel against closed forms: what gathers take, over one tier and two, straight and by a tree; what a
-// message waits for at an interface.
+// message waits for at an interface; hosts that share processors.
 #include "sim/network_model.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/core_pool.h"
 #include "sim/integer_math.h"
 #include "sim/random.h"
 #include "sim/relay_model.h"
@@ -203,6 +204,20 @@ TEST(RelayModel, LosesWhatIsUnderWayThroughARelayThatDies) {
   const Gathered gathered = gather_by_relays(kNodes, kDirect, 100, 3);
   EXPECT_GE(gathered.children_of_dead, kRelayFill);
   EXPECT_EQ(gathered.messages, kNodes - 2 - gathered.children_of_dead);
+}
+
+TEST(CorePool, GivesWorkToTheProcessorThatIsFreeFirst) {
+  CorePool two(2);
+  EXPECT_EQ(two.end_of(0, 10), 10);
+  EXPECT_EQ(two.end_of(0, 4), 4);
+  EXPECT_EQ(two.end_of(1, 5), 9) << "behind the four";
+  EXPECT_EQ(two.end_of(1, 5), 14) << "behind the nine";
+  EXPECT_EQ(two.end_of(100, 1), 101);
+}
+
+TEST(CorePool, LetsNobodyWaitWhereEachHostHasItsOwn) {
+  CorePool own(0);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(own.end_of(7, 10), 17);
 }
 
 }  // namespace
