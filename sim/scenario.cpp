@@ -128,6 +128,10 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "arrival_skew_ms") return number(&scenario.arrival_skew_ms, 0, kMostMs);
   if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
   if (key == "max_direct_nodes") return number(&scenario.max_direct_nodes, 1, kMaxDirectNodes);
+  if (key == "stragglers") {
+    SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(text));
+    return ok_status();
+  }
   if (key == "mesh") return scenario.mesh = text, ok_status();
   if (key == "profile") return scenario.profile = text, ok_status();
   if (key == "model") return scenario.model = text, find_model(text).status();
@@ -140,10 +144,10 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
 
 Result<Scenario> parse_scenario(std::string_view text, const std::string& file) {
   SHOAL_ASSIGN_OR_RETURN(TomlTable parsed, parse_toml(text, file));
-  static constexpr std::string_view kKeys[] = {"ranks",   "ranks_per_host", "mesh",
-                                               "model",   "mode",           "saves",
-                                               "profile", "interval_ms",    "arrival_skew_ms",
-                                               "seed",    "failure",        "max_direct_nodes"};
+  static constexpr std::string_view kKeys[] = {
+      "ranks",   "ranks_per_host",   "mesh",        "model",           "mode",
+      "saves",   "profile",          "interval_ms", "arrival_skew_ms", "seed",
+      "failure", "max_direct_nodes", "stragglers"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
   Scenario scenario;
   auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
@@ -162,6 +166,10 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   for (const auto& each : failures) {
     SHOAL_ASSIGN_OR_RETURN(Fault fault, parse_fault(*each));
     scenario.failures.push_back(fault);
+  }
+  SHOAL_ASSIGN_OR_RETURN(auto stragglers, parsed.table("stragglers"));
+  if (stragglers) {
+    SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(*stragglers));
   }
   SHOAL_ASSIGN_OR_RETURN(scenario.mesh, parsed.text("mesh", scenario.mesh));
   SHOAL_ASSIGN_OR_RETURN(scenario.model, parsed.text("model", scenario.model));

@@ -12,6 +12,7 @@
 #include "plan/save_plan.h"
 #include "sim/fault.h"
 #include "sim/model_table.h"
+#include "sim/stragglers.h"
 
 namespace shoal {
 
@@ -30,6 +31,7 @@ struct Scenario {
   uint32_t max_direct_nodes = kMaxDirectNodes;  // beyond them nodes speak through relays
   std::string profile = "lustre";
   uint64_t seed = 1;
+  Stragglers stragglers;
   std::vector<Fault> failures;  // of a file alone, ascending by at_ms
 };
 

@@ -33,7 +33,7 @@ struct StorageCounts {
 class StorageModel {
  public:
   StorageModel(EventHeap& events, const StorageCosts& costs, size_t nodes, uint64_t seed)
-      : events_(events), costs_(costs), link_free_(nodes) {
+      : events_(events), costs_(costs), link_free_(nodes), permille_(nodes, 1000) {
     for (size_t node = 0; node < nodes; ++node) random_.emplace_back(mix64(seed + node));
   }
 
@@ -42,6 +42,8 @@ class StorageModel {
   // round trips, syncs and transfers take.
   void run(size_t node, uint64_t prefix, StorageSteps steps, std::function<void()> done,
            uint64_t slowness = 1);
+  // What a node asks for takes so many thousandths of the time that another's takes.
+  void slow_down(size_t node, uint32_t permille) { permille_[node] = permille; }
   const StorageCounts& counts() const { return counts_; }
 
  private:
@@ -62,7 +64,9 @@ class StorageModel {
   };
   using JobPtr = std::shared_ptr<Job>;
 
-  static TimeNs slowed(const Job& job, TimeNs takes) { return takes * static_cast<TimeNs>(job.slowness); }
+  TimeNs slowed(const Job& job, TimeNs takes) const {
+    return takes * static_cast<TimeNs>(job.slowness) * permille_[job.node] / 1000;
+  }
   void advance(const JobPtr& job);
   void request(const JobPtr& job, TimeNs service_ns, uint64_t round_trips);
   TimeNs serve(uint64_t prefix, TimeNs service_ns);  // when it is done
@@ -74,6 +78,7 @@ class StorageModel {
   std::map<uint64_t, Server> servers_;  // by prefix; of files one, 0
   TimeNs total_free_ = 0;
   std::vector<TimeNs> link_free_;
+  std::vector<uint32_t> permille_;  // by node: see slow_down
   StorageCounts counts_;
 };
 
