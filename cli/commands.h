@@ -38,6 +38,7 @@ void add_rebuild_command(CLI::App& app, Command* chosen);
 void add_status_command(CLI::App& app, Command* chosen);
 void add_top_command(CLI::App& app, Command* chosen);
 void add_sim_command(CLI::App& app, Command* chosen);
+void add_replay_command(CLI::App& app, Command* chosen);
 void add_calibrate_command(CLI::App& app, Command* chosen);
 
 // "shoal: not found: ...", one line on stderr. Returns kExitUnusable.

@@ -72,6 +72,7 @@ int main(int argc, char** argv) {
   shoal::add_status_command(app, &chosen);
   shoal::add_top_command(app, &chosen);
   shoal::add_sim_command(app, &chosen);
+  shoal::add_replay_command(app, &chosen);
   shoal::add_calibrate_command(app, &chosen);
   try {
     app.parse(static_cast<int>(command_line - argv), argv);

@@ -16,6 +16,7 @@
 #include "cli/json_text.h"
 #include "cli/sim_chart.h"
 #include "cli/sim_report.h"
+#include "cli/sim_seeds.h"
 #include "cli/sim_sensitivity.h"
 #include "sim/toml_tree.h"
 
@@ -28,9 +29,9 @@ constexpr size_t kMaxSimulations = 1000;  // of one sweep
 struct SimOptions {
   std::map<std::string, std::string> values;  // of the scenario, by key, as given
   std::vector<std::string> sweeps;            // "ranks=512,4096"
-  std::string file, plot;
+  std::string file, plot, record, seeds;
   unsigned jobs = 0;  // 0: as many as there are processors
-  bool json = false, csv = false, show_profile = false, sensitivity = false;
+  bool json = false, csv = false, show_profile = false, sensitivity = false, show_failures = false;
 };
 
 constexpr const char* kFooter =
@@ -51,8 +52,10 @@ constexpr const char* kFooter =
     "  shoal sim --sweep ranks=512,4096,16384 --sweep mode=all --csv\n"
     "  shoal sim --sweep ranks=512,2048,8192 --sweep mode=all --plot costs.html\n"
     "  shoal sim --scenario sim/scenarios/llama3-405b-512.toml --seed 7 --json\n"
+    "  shoal sim --ranks 32 --model gpt2 --profile nvme --failures mixed:count=6 --seeds 1..1000\n"
     "\n"
-    "Exit status: 0; 1 if a save was aborted, or the simulation could not go on; 2 for bad arguments.";
+    "Exit status: 0; 1 if a save was aborted, an oracle violated, or the simulation could not go on; 2 for "
+    "bad arguments.";
 
 // Beside bin/, where it is installed as in the build tree.
 std::vector<std::string> profile_folders() {
@@ -168,6 +171,23 @@ int run_sim(const SimOptions& options) {
     if (scenarios->size() == 1) return run_sensitivity(options, scenarios->front(), profiles.begin()->second);
     return report_unusable(Status(Code::invalid_argument, "--sensitivity is of one job, not of a sweep"));
   }
+  if (options.show_failures) {
+    for (const Scenario& scenario : *scenarios) {
+      auto whole = with_all_faults(scenario);
+      if (!whole.ok()) return report_unusable(whole.status());
+      fmt::print("{}", scenario_text(*whole));
+    }
+    return kExitOk;
+  }
+  if (!options.record.empty() && scenarios->size() != 1) {
+    return report_unusable(Status(Code::invalid_argument, "--record: one simulation, no sweep, is recorded"));
+  }
+  if (!options.seeds.empty()) {
+    auto seeds = parse_seeds(options.seeds);
+    if (!seeds.ok()) return report_unusable(seeds.status());
+    const Scenario& scenario = scenarios->front();
+    return run_seeds(scenario, profiles.at(scenario.profile), *seeds, options.jobs);
+  }
   if (!options.plot.empty()) {
     if (Status fits = check_plot(options.plot, *scenarios); !fits.ok()) return report_unusable(fits);
   }
@@ -183,6 +203,13 @@ int run_sim(const SimOptions& options) {
     }
     reports.push_back(std::move(*each).value());
     steps += reports.back().steps;
+    const Profile& profile = profiles.at(reports.back().scenario.profile);
+    if (!options.record.empty()) {
+      all_committed = record_run(reports.back(), profile, options.record) == kExitOk && all_committed;
+    } else if (reports.back().violation) {
+      report_violation(reports.back(), profile);
+      all_committed = false;
+    }
     for (const SaveReport& save : reports.back().saves) {
       all_committed = all_committed && save.aborted_ranks == 0;
     }
@@ -217,13 +244,24 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   value("--saves", "saves", "N", "Saves, one after the other (2)");
   value("--interval-ms", "interval_ms", "MS", "Training between two saves (60000)");
   value("--arrival-skew-ms", "arrival_skew_ms", "MS", "Each rank comes to a save up to so much later (0)");
-  value("--stragglers", "stragglers", "FRACTION:FACTOR",
-        "0.01:3: one host in a hundred, drawn from the seed, is three times as slow (none)");
   value("--max-direct-nodes", "max_direct_nodes", "N",
         "Beyond so many nodes the others speak through relays (16128)");
   value("--profile", "profile", "NAME|FILE",
         "What things cost: lustre (the default), object-store, nvme, pytorch-dcp");
   value("--seed", "seed", "N", "Of all that is drawn (1)");
+  value("--failures", "failures", "RULE",
+        "Draw failures from the seed: poisson:mtbf_node_hours=1000, "
+        "weibull:k=0.78,scale_node_hours=1000, mixed:count=8; more keys in docs/simulator.md");
+  command->add_flag("--show-failures", options->show_failures,
+                    "Only print the scenario with its failures, drawn ones too, as a scenario file");
+  CLI::Option* record =
+      command->add_option("--record", options->record, "Also write what 'shoal replay' runs again")
+          ->type_name("FILE");
+  command
+      ->add_option("--seeds", options->seeds,
+                   "Run each of these seeds, and stop where an oracle is violated: a line for all")
+      ->type_name("FIRST..LAST")
+      ->excludes(record);
   command
       ->add_option("--sweep", options->sweeps,
                    "KEY=VALUE,VALUE...: one simulation a value; mode=all for the three; again for more keys")

@@ -145,6 +145,9 @@ bool VirtualCluster::is_silent(size_t one, size_t other) const {
 
 void VirtualCluster::begin_hazard(const Fault& fault) {
   hazards_.begin(fault, events_.now());
+  if (fault.kind == Fault::Kind::disk_slow) {
+    storage_.set_slowness([this](size_t node) { return hazards_.slowness(node, events_.now()); });
+  }
   if (fault.kind != Fault::Kind::cut) return;
   events_.schedule(events_.now() + kSilenceNs, [this] {
     for (size_t node = 0; node < nodes_.size(); ++node) {

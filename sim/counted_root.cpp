@@ -269,6 +269,33 @@ void CountedRoot::claim_epoch(uint32_t epoch, std::string address) {
   epoch_.address = std::move(address);
 }
 
+std::shared_ptr<const Decision> CountedRoot::decision(const AttemptKey& key) const {
+  auto found = attempts_.find(key);
+  return found == attempts_.end() ? nullptr : found->second.decision;
+}
+
+std::optional<uint64_t> CountedRoot::file_bytes(const AttemptKey& key, Rank rank, uint32_t file) const {
+  auto attempt = attempts_.find(key);
+  if (attempt == attempts_.end()) return std::nullopt;
+  auto found = attempt->second.shards.find({rank, file});
+  if (found == attempt->second.shards.end()) return std::nullopt;
+  return found->second;
+}
+
+std::vector<AttemptKey> CountedRoot::committed() const {
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, attempt] : attempts_) {
+    if (attempt.decision && attempt.decision->committed()) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::optional<AttemptKey> CountedRoot::latest() const {
+  const std::vector<AttemptKey> keys = committed();
+  if (keys.empty()) return std::nullopt;
+  return keys.back();
+}
+
 AttemptInfo CountedRoot::info_of(const AttemptKey& key, const Attempt& attempt) const {
   AttemptInfo info;
   info.key = key;

@@ -13,11 +13,12 @@
 #include <vector>
 
 #include "actors/operation.h"
+#include "sim/oracles.h"
 #include "sim/storage_model.h"
 
 namespace shoal {
 
-class CountedRoot {
+class CountedRoot final : public RootView {
  public:
   CountedRoot(const StorageCosts& costs, uint64_t codec_bytes_per_s, const EpochRecord& epoch)
       : costs_(costs), codec_bytes_per_s_(codec_bytes_per_s), epoch_(epoch) {}
@@ -31,6 +32,11 @@ class CountedRoot {
 
   // A coordinator of that epoch, which is the highest from now on.
   void claim_epoch(uint32_t epoch, std::string address);
+
+  std::shared_ptr<const Decision> decision(const AttemptKey& key) const override;
+  std::optional<uint64_t> file_bytes(const AttemptKey& key, Rank rank, uint32_t file) const override;
+  std::optional<AttemptKey> latest() const override;
+  std::vector<AttemptKey> committed() const override;
 
   // Bytes of records (decisions, rosters, rank manifests) that were made so far.
   uint64_t record_bytes() const { return record_bytes_; }

@@ -114,9 +114,8 @@ void CountedTrainers::ask(Rank rank) {
 
 void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
   times_[trainers_[rank].save - 1].bytes_staged += share.bytes;
-  TimeNs copying = transfer_ns(share.bytes, costs_.copy_bytes_per_s);
-  if (!job_.copy_permille.empty()) copying = copying * job_.copy_permille[node_of(rank)] / 1000;
-  events_.schedule(cluster_.cores().end_of(events_.now(), planning + copying),
+  const TimeNs takes = planning + transfer_ns(share.bytes, costs_.copy_bytes_per_s);
+  events_.schedule(cluster_.cores().end_of(events_.now(), takes),
                    [this, rank, share] { staged(rank, share); });
 }
 
@@ -235,16 +234,36 @@ void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {
     offer->second.durable = free.durable;
   }
   --trainer.slabs_in_use;
+  if (slab_freed_) slab_freed_(rank, trainer.slabs_in_use);
   TrainerTimes& times = times_[free.step - 1];
   if (free.durable) times.written[rank] = events_.now() - trainer.called[free.step - 1];
   if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
 }
 
+void CountedTrainers::give_up(size_t node) {
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    Trainer& trainer = trainers_[rank];
+    if (node_of(rank) != node || !trainer.alive) continue;
+    std::vector<uint32_t> waits;
+    for (const auto& [save, offer] : trainer.undecided) waits.push_back(save);
+    if (trainer.asks) waits.push_back(trainer.save);
+    for (uint32_t save : waits) {
+      const bool is_told = times_[save - 1].committed[rank] >= 0;
+      if (is_told || events_.now() - trainer.called[save - 1] < kAttachTimeoutNs) continue;
+      hear(rank, {save, 1, Status(Code::unavailable, "no node serves this host"), {}});
+    }
+  }
+}
+
 void CountedTrainers::on_decided(Rank rank, const local::Decided& decided) {
+  trainers_[rank].undecided.erase(static_cast<uint32_t>(decided.step));
+  hear(rank, decided);
+}
+
+void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
   Trainer& trainer = trainers_[rank];
   if (told_) told_(rank, decided);
   const auto save = static_cast<uint32_t>(decided.step);
-  trainer.undecided.erase(save);
   TrainerTimes& times = times_[save - 1];
   if (times.committed[rank] >= 0) return;  // and again, of what it had staged meanwhile
   times.committed[rank] = events_.now() - trainer.called[save - 1];

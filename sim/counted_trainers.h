@@ -20,6 +20,7 @@
 namespace shoal {
 
 inline constexpr uint32_t kSimulatedSlabs = 2;
+inline constexpr TimeNs kAttachTimeoutNs = 30'000 * kMillisecond;  // CheckpointerOptions::attach_timeout
 
 // Of one save; from each rank's own call of save; by rank. Negative: it never came to that.
 struct TrainerTimes {
@@ -41,8 +42,7 @@ class CountedTrainers {
     TimeNs interval_ns = 0;
     TimeNs skew_ns = 0;
     uint64_t seed = 0;
-    std::vector<uint32_t> copy_permille;  // by host: of the time that a copy takes; empty: 1000 everywhere
-    bool keeps_offers = false;            // nodes may be started again: what is undecided is offered to these
+    bool keeps_offers = false;  // nodes may be started again: what is undecided is offered to these
     const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
   };
   // `save_begins` hears of each, before any rank calls it; numbered from 1.
@@ -53,12 +53,17 @@ class CountedTrainers {
   // What trainers hear of their saves.
   using ToldListener = std::function<void(Rank, const local::Decided&)>;
   void on_told(ToldListener listener) { told_ = std::move(listener); }
+  using SlabListener = std::function<void(Rank, uint32_t in_use)>;
+  void on_slab(SlabListener listener) { slab_freed_ = std::move(listener); }
 
   void lose_host(size_t node);  // its trainers are gone; the others go on saving without them
   void lose_rank(Rank rank, const std::string& how);  // it ends; "": nobody tells its node how
   // Another process serves this host: trainers attach to it, and offer what is not decided. Precondition:
   // keeps_offers.
   void come_back(size_t node);
+  // No node serves this host: who has waited for one for kAttachTimeoutNs is told so by its client. What it
+  // staged stays offered. Precondition: keeps_offers.
+  void give_up(size_t node);
   bool alive(Rank rank) const { return trainers_[rank].alive; }
   // Every rank that lives has heard of every save.
   bool done() const { return decided_ == uint64_t{living_} * job_.saves; }
@@ -108,6 +113,7 @@ class CountedTrainers {
   void forget_rank(Rank rank);
   void on_slab_free(Rank rank, const local::SlabFree& free);
   void on_decided(Rank rank, const local::Decided& decided);
+  void hear(Rank rank, const local::Decided& decided);  // by the node, or by its own client
   void on_plan(Rank rank, const local::PlanIs& said);
   Share share_of(const SavePlan& plan, const Layout& layout);
   Share whole_share(Rank rank);
@@ -120,6 +126,7 @@ class CountedTrainers {
   const Job job_;
   std::function<void(uint32_t)> save_begins_;
   ToldListener told_;
+  SlabListener slab_freed_;
   Random random_;
   std::vector<Trainer> trainers_;
   std::vector<TrainerTimes> times_;

@@ -55,16 +55,33 @@ class Injector : public std::enable_shared_from_this<Injector> {
       cluster_.stall(host, static_cast<TimeNs>(fault.for_ms) * kMillisecond);
     } else if (fault.kind == Fault::Kind::restarts) {
       cluster_.crash(host);
+      goes_down(host);
       later(fault.for_ms, [self = shared_from_this(), host] { self->start(host, false); });
     } else {
+      goes_down(host);
       start(host, true);
     }
   }
 
+  // Clients look for the next node, and say so where none comes.
+  void goes_down(size_t host) {
+    if (!down_.insert(host).second) return;
+    look_for_node(host);
+  }
+  void look_for_node(size_t host) {
+    events_.schedule(events_.now() + kAttachTimeoutNs, [self = shared_from_this(), host] {
+      if (!self->down_.contains(host)) return;
+      self->trainers_.give_up(host);
+      self->look_for_node(host);
+    });
+  }
+
   void start(size_t host, bool coordinates) {
     if (dark_.contains(host)) return;
-    cluster_.start_again(host, coordinates,
-                         [self = shared_from_this(), host] { self->trainers_.come_back(host); });
+    cluster_.start_again(host, coordinates, [self = shared_from_this(), host] {
+      self->down_.erase(host);
+      self->trainers_.come_back(host);
+    });
   }
 
   void later(uint64_t ms, std::function<void()> action) {
@@ -75,6 +92,7 @@ class Injector : public std::enable_shared_from_this<Injector> {
   VirtualCluster& cluster_;
   CountedTrainers& trainers_;
   std::set<size_t> dark_;  // hosts without power
+  std::set<size_t> down_;  // whose node has ended, and no other serves yet
 };
 
 }  // namespace

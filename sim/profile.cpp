@@ -147,6 +147,7 @@ Result<Profile> parse_profile(std::string_view text, const std::string& file) {
                                                  "items", "trainer", "storage"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kTables));
   Profile profile;
+  profile.text = text;
   SHOAL_ASSIGN_OR_RETURN(profile.name, parsed.text("name", ""));
   SHOAL_ASSIGN_OR_RETURN(profile.about, parsed.text("about", ""));
   if (profile.name.empty()) return parsed.error(1, "the profile has no name");

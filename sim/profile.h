@@ -86,6 +86,7 @@ struct Profile {
     std::string value, kind, source;
   };
   std::string name, about;
+  std::string text;  // of the file
   NetworkCosts network;
   CpuCosts cpu;
   TrainerCosts trainer;

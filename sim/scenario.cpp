@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <numeric>
 
+#include "sim/fault_draws.h"
 #include "sim/toml_tree.h"
 
 namespace shoal {
@@ -13,6 +15,7 @@ namespace shoal {
 namespace {
 
 constexpr uint32_t kMaxRanksPerHost = 1024;
+constexpr uint64_t kMsOfASave = 1'000;  // drawn faults come while a job saves, beyond its intervals
 constexpr int64_t kMostMs = int64_t{7} * 24 * 3600 * 1000;
 
 Status bad(std::string what) {
@@ -98,17 +101,54 @@ Status validate_scenario(const Scenario& scenario) {
   if (scenario.saves == 0 || scenario.saves > kMaxSimulatedSaves) {
     return outside("saves", scenario.saves, kMaxSimulatedSaves);
   }
-  const uint32_t hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
+  const uint32_t hosts = scenario.hosts();
   const uint64_t direct = scenario.max_direct_nodes;
   if (hosts - 1 > direct * (direct + 1)) {
     return bad(fmt::format("max_direct_nodes = {}: at most {} nodes beside the coordinator's, not {}", direct,
                            direct * (direct + 1), hosts - 1));
   }
   for (const Fault& fault : scenario.failures) {
-    SHOAL_RETURN_IF_ERROR(check_fault(fault, hosts, scenario.ranks));
+    SHOAL_RETURN_IF_ERROR(check_fault(fault, scenario.hosts(), scenario.ranks));
   }
+  SHOAL_RETURN_IF_ERROR(parse_fault_rules(scenario.failure_draws).status());
   SHOAL_ASSIGN_OR_RETURN(Model model, find_model(scenario.model));
   return resolve_mesh(scenario, model).status();
+}
+
+Result<Scenario> with_all_faults(const Scenario& scenario) {
+  Scenario whole = scenario;
+  SHOAL_ASSIGN_OR_RETURN(std::vector<FaultRule> rules, parse_fault_rules(scenario.failure_draws));
+  const DrawnJob job{scenario.hosts(), scenario.ranks,
+                     uint64_t{scenario.saves} * (scenario.interval_ms + kMsOfASave) + kMsOfASave,
+                     scenario.seed};
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Fault> drawn, draw_faults(rules, job));
+  whole.failures.insert(whole.failures.end(), drawn.begin(), drawn.end());
+  std::stable_sort(whole.failures.begin(), whole.failures.end(),
+                   [](const Fault& a, const Fault& b) { return a.at_ms < b.at_ms; });
+  whole.failure_draws.clear();
+  return whole;
+}
+
+std::string scenario_text(const Scenario& scenario) {
+  std::string text;
+  auto number = [&](std::string_view key, uint64_t value) { text += fmt::format("{} = {}\n", key, value); };
+  auto quoted = [&](std::string_view key, std::string_view value) {
+    if (!value.empty()) text += fmt::format("{} = {}\n", key, toml_string(value));
+  };
+  number("ranks", scenario.ranks);
+  number("ranks_per_host", scenario.ranks_per_host);
+  quoted("mesh", scenario.mesh);
+  quoted("model", scenario.model);
+  quoted("mode", mode_name(scenario.mode));
+  number("saves", scenario.saves);
+  number("interval_ms", scenario.interval_ms);
+  number("arrival_skew_ms", scenario.arrival_skew_ms);
+  if (scenario.max_direct_nodes != kMaxDirectNodes) number("max_direct_nodes", scenario.max_direct_nodes);
+  quoted("profile", scenario.profile);
+  number("seed", scenario.seed);
+  quoted("failures", scenario.failure_draws);
+  for (const Fault& fault : scenario.failures) text += fmt::format("\n{}", fault_toml(fault));
+  return text;
 }
 
 Status set_value(Scenario& scenario, std::string_view key, std::string_view text) {
@@ -128,11 +168,8 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "arrival_skew_ms") return number(&scenario.arrival_skew_ms, 0, kMostMs);
   if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
   if (key == "max_direct_nodes") return number(&scenario.max_direct_nodes, 1, kMaxDirectNodes);
-  if (key == "stragglers") {
-    SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(text));
-    return ok_status();
-  }
   if (key == "mesh") return scenario.mesh = text, ok_status();
+  if (key == "failures") return scenario.failure_draws = text, parse_fault_rules(text).status();
   if (key == "profile") return scenario.profile = text, ok_status();
   if (key == "model") return scenario.model = text, find_model(text).status();
   if (key != "mode") return bad(fmt::format("'{}' is no value of a scenario", key));
@@ -147,7 +184,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   static constexpr std::string_view kKeys[] = {
       "ranks",   "ranks_per_host",   "mesh",        "model",           "mode",
       "saves",   "profile",          "interval_ms", "arrival_skew_ms", "seed",
-      "failure", "max_direct_nodes", "stragglers"};
+      "failure", "max_direct_nodes", "failures",    "replay"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
   Scenario scenario;
   auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
@@ -167,11 +204,11 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
     SHOAL_ASSIGN_OR_RETURN(Fault fault, parse_fault(*each));
     scenario.failures.push_back(fault);
   }
-  SHOAL_ASSIGN_OR_RETURN(auto stragglers, parsed.table("stragglers"));
-  if (stragglers) {
-    SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(*stragglers));
-  }
   SHOAL_ASSIGN_OR_RETURN(scenario.mesh, parsed.text("mesh", scenario.mesh));
+  SHOAL_ASSIGN_OR_RETURN(scenario.failure_draws, parsed.text("failures", ""));
+  if (Status known = parse_fault_rules(scenario.failure_draws).status(); !known.ok()) {
+    return parsed.error(parsed.find("failures")->line, known.message());
+  }
   SHOAL_ASSIGN_OR_RETURN(scenario.model, parsed.text("model", scenario.model));
   SHOAL_ASSIGN_OR_RETURN(scenario.profile, parsed.text("profile", scenario.profile));
   SHOAL_ASSIGN_OR_RETURN(std::string mode, parsed.text("mode", std::string(mode_name(scenario.mode))));

@@ -12,7 +12,6 @@
 #include "plan/save_plan.h"
 #include "sim/fault.h"
 #include "sim/model_table.h"
-#include "sim/stragglers.h"
 
 namespace shoal {
 
@@ -31,8 +30,10 @@ struct Scenario {
   uint32_t max_direct_nodes = kMaxDirectNodes;  // beyond them nodes speak through relays
   std::string profile = "lustre";
   uint64_t seed = 1;
-  Stragglers stragglers;
-  std::vector<Fault> failures;  // of a file alone, ascending by at_ms
+  std::vector<Fault> failures;  // listed one by one, in a file alone
+  std::string failure_draws;    // and drawn besides, by this rule (sim/fault_draws.h); key `failures`
+  uint32_t hosts() const { return (ranks + ranks_per_host - 1) / ranks_per_host; }
+  friend bool operator==(const Scenario&, const Scenario&) = default;
 };
 
 // "file:line: why" of an unknown key or an absurd size.
@@ -45,5 +46,9 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
 // multiply to the ranks.
 Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model);
 Status validate_scenario(const Scenario& scenario);
+// All faults in the list, ascending by time, and none to be drawn.
+Result<Scenario> with_all_faults(const Scenario& scenario);
+// As a file, which parse_scenario reads back.
+std::string scenario_text(const Scenario& scenario);
 
 }  // namespace shoal

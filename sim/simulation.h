@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "sim/counted_trainers.h"
+#include "sim/oracles.h"
 #include "sim/profile.h"
 #include "sim/scenario.h"
 
@@ -50,9 +52,23 @@ struct SimulationReport {
   uint64_t steps = 0;   // of virtual time
   uint64_t trace_hash = 0;
   std::vector<std::string> warnings;
+  std::optional<Violation> violation;  // where it ended
 };
 
+// Who wants to hear of a run as it goes on; any may be empty. Times are virtual.
+struct SimulationListeners {
+  // A role is given an event; `from`: the node that a message comes from.
+  std::function<void(TimeNs now, size_t node, RoleKind role, const Event&, size_t from)> event;
+  std::function<void(TimeNs now, const Fault&)> fault;
+  std::function<void(TimeNs now, Rank, const local::Decided&)> told;
+};
+
+// Up to so many ranks oracles look at every run, beyond that where there are faults.
+inline constexpr uint32_t kRanksAlwaysChecked = 4096;
+
+// Faults that the scenario says are to be drawn are drawn here; the report's scenario lists all of them.
 // Code::deadline_exceeded where not every rank that lives has heard of a save within a virtual day.
-Result<SimulationReport> simulate(const Scenario& scenario, const Profile& profile);
+Result<SimulationReport> simulate(const Scenario& scenario, const Profile& profile,
+                                  const SimulationListeners& listeners = {});
 
 }  // namespace shoal

@@ -20,14 +20,12 @@ uint64_t divided_up(uint64_t a, uint64_t b) {
 
 }  // namespace
 
-void StorageModel::run(size_t node, uint64_t prefix, StorageSteps steps, std::function<void()> done,
-                       uint64_t slowness) {
+void StorageModel::run(size_t node, uint64_t prefix, StorageSteps steps, std::function<void()> done) {
   auto job = std::make_shared<Job>();
   job->node = node;
   job->prefix = costs_.is_objects ? prefix : 0;
   job->steps = std::move(steps);
   job->done = std::move(done);
-  job->slowness = slowness;
   advance(job);
 }
 

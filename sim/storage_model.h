@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "sim/event_heap.h"
@@ -33,17 +34,15 @@ struct StorageCounts {
 class StorageModel {
  public:
   StorageModel(EventHeap& events, const StorageCosts& costs, size_t nodes, uint64_t seed)
-      : events_(events), costs_(costs), link_free_(nodes), permille_(nodes, 1000) {
+      : events_(events), costs_(costs), link_free_(nodes) {
     for (size_t node = 0; node < nodes; ++node) random_.emplace_back(mix64(seed + node));
   }
 
   // `done` runs when all steps are done. The caller bounds how many operations a node has under way.
-  // `prefix`: whatever tells folders apart; of files it says nothing. `slowness`: how many times as long its
-  // round trips, syncs and transfers take.
-  void run(size_t node, uint64_t prefix, StorageSteps steps, std::function<void()> done,
-           uint64_t slowness = 1);
-  // What a node asks for takes so many thousandths of the time that another's takes.
-  void slow_down(size_t node, uint32_t permille) { permille_[node] = permille; }
+  // `prefix`: whatever tells folders apart; of files it says nothing.
+  void run(size_t node, uint64_t prefix, StorageSteps steps, std::function<void()> done);
+  // How many times as long a node's round trips, syncs and transfers take now.
+  void set_slowness(std::function<uint64_t(size_t node)> slowness) { slowness_ = std::move(slowness); }
   const StorageCounts& counts() const { return counts_; }
 
  private:
@@ -59,13 +58,12 @@ class StorageModel {
     size_t next = 0;
     uint64_t bytes_left = 0;  // of the transfer under way
     uint64_t link_bytes_per_s = 0;
-    uint64_t slowness = 1;
     std::function<void()> done;
   };
   using JobPtr = std::shared_ptr<Job>;
 
   TimeNs slowed(const Job& job, TimeNs takes) const {
-    return takes * static_cast<TimeNs>(job.slowness) * permille_[job.node] / 1000;
+    return slowness_ ? takes * static_cast<TimeNs>(slowness_(job.node)) : takes;
   }
   void advance(const JobPtr& job);
   void request(const JobPtr& job, TimeNs service_ns, uint64_t round_trips);
@@ -78,7 +76,7 @@ class StorageModel {
   std::map<uint64_t, Server> servers_;  // by prefix; of files one, 0
   TimeNs total_free_ = 0;
   std::vector<TimeNs> link_free_;
-  std::vector<uint32_t> permille_;  // by node: see slow_down
+  std::function<uint64_t(size_t)> slowness_;
   StorageCounts counts_;
 };
 

@@ -110,6 +110,22 @@ Result<TomlTable> parse_toml(std::string_view text, const std::string& file) {
   }
 }
 
+std::string toml_string(std::string_view text) {
+  const bool has_lines = text.find('\n') != std::string_view::npos;
+  std::string escaped;
+  for (char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      escaped += fmt::format("\\{}", c);
+    } else if ((byte < 0x20 && !(has_lines && c == '\n')) || byte == 0x7f) {
+      escaped += fmt::format("\\u{:04x}", byte);
+    } else {
+      escaped += c;
+    }
+  }
+  return has_lines ? fmt::format("\"\"\"\n{}\"\"\"", escaped) : fmt::format("\"{}\"", escaped);
+}
+
 Result<std::string> read_text(const std::string& path) {
   std::ifstream stream(path);
   std::ostringstream text;

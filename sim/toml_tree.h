@@ -41,6 +41,8 @@ class TomlTable {
 
 // `file` is for errors. Code::invalid_argument: "file:line: why".
 Result<TomlTable> parse_toml(std::string_view text, const std::string& file);
+// A value that says this text, over several lines where it has several.
+std::string toml_string(std::string_view text);
 Result<std::string> read_text(const std::string& path);  // of a file; Code::not_found
 
 }  // namespace shoal

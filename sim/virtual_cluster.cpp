@@ -11,7 +11,7 @@ namespace shoal {
 
 namespace {
 
-constexpr uint32_t kGeneration = 1, kEpoch = 1;
+constexpr uint32_t kGeneration = kSimulatedGeneration, kEpoch = 1;
 constexpr const char* kJob = "simulated";
 constexpr size_t kBulkThreads = 4, kDutyThreads = 2;  // of actors/caf/caf_host.h
 constexpr size_t kMaxWarnings = 20;
@@ -53,6 +53,14 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
   }
 }
 
+RoleTimes VirtualCluster::times() const {
+  RoleTimes times;
+  if (const uint32_t deadline_s = profile_.items.deadline_s; deadline_s != 0) {
+    times.attempt_deadline_ms = times.node_deadline_ms = deadline_s * 1000;
+  }
+  return times;
+}
+
 void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) {
   NodeFacts facts;
   facts.generation = kGeneration;
@@ -62,9 +70,7 @@ void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) 
   facts.world_size = world_size_;
   facts.expected_ranks = ranks_of_node_[index];
   facts.plans = plans_;
-  if (const uint32_t deadline_s = profile_.items.deadline_s; deadline_s != 0) {
-    facts.times.attempt_deadline_ms = facts.times.node_deadline_ms = deadline_s * 1000;
-  }
+  facts.times = times();
   Node& node = nodes_[index];
   node.bulk.free = kBulkThreads;
   node.duty.free = kDutyThreads;
@@ -153,6 +159,7 @@ void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, st
   Role* handler = nodes_[index].roles[static_cast<size_t>(role)].get();
   if (handler == nullptr) return;
   note(index, role, input);
+  if (event_listener_) event_listener_(index, role, input.event);
   Answer answer;
   answer.role = role;
   handler->handle(events_.now(), input.event, answer.effects);
@@ -287,8 +294,7 @@ void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start 
       mine.waiting.pop_front();
       run_operation(index, pool, std::move(next));
     };
-    storage_.run(index, work->prefix, std::move(steps), std::move(done),
-                 hazards_.slowness(index, events_.now()));
+    storage_.run(index, work->prefix, std::move(steps), std::move(done));
   });
 }
 

@@ -26,6 +26,8 @@
 
 namespace shoal {
 
+inline constexpr uint32_t kSimulatedGeneration = 1;
+
 struct HubCounts {  // of the coordinator's node
   uint64_t messages_in = 0, messages_out = 0;
   uint64_t bytes_in = 0, bytes_out = 0;
@@ -40,6 +42,9 @@ class VirtualCluster {
   // Hears of each message between two nodes as it is sent.
   using MessageListener = std::function<void(size_t from, size_t to, const WireMessage&, uint64_t bytes)>;
   void on_message(MessageListener listener) { listener_ = std::move(listener); }
+  // Hears of each event before a role is given it.
+  using EventListener = std::function<void(size_t node, RoleKind role, const Event&)>;
+  void on_event(EventListener listener) { event_listener_ = std::move(listener); }
 
   // ranks_of_node[n]: those that node n expects. max_direct_nodes: beyond them nodes go by way of relays.
   VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
@@ -67,6 +72,11 @@ class VirtualCluster {
   void begin_hazard(const Fault& fault);                             // of a link or a disk
   void lose_client(size_t node, ClientId client);                    // its connection ends
   void end_trainer(size_t node, Rank rank, const std::string& how);  // as its launcher says it
+  // Who has, or had, that session with a coordinator. Precondition: there was one.
+  size_t node_of(NodeId session) const { return session_owners_[session - kFirstPeerNode]; }
+  size_t coordinator_of(size_t node) const { return nodes_[node].coordinator; }  // whom it follows
+  RoleTimes times() const;
+  const RootView& root() const { return root_; }
   size_t nodes() const { return nodes_.size(); }
   bool alive(size_t node) const { return nodes_[node].alive; }
   size_t coordinator() const { return coordinator_; }  // the node of the highest epoch
@@ -75,11 +85,6 @@ class VirtualCluster {
     items_.set_items(of_rank);
   }
 
-  // For as long as the job lasts, in thousandths of what another node takes.
-  void slow_down(size_t node, uint32_t network_permille, uint32_t storage_permille) {
-    network_.slow_down(node, network_permille);
-    storage_.slow_down(node, storage_permille);
-  }
   size_t relays() const { return relays_.relays(); }
   const HubCounts& hub() const { return hub_; }
   void forget_longest_queue() { hub_.longest_queue = 0; }
@@ -185,6 +190,7 @@ class VirtualCluster {
   uint32_t epoch_ = 1;                    // that one
   ToClient to_client_;
   MessageListener listener_;
+  EventListener event_listener_;
   HubCounts hub_;
   uint64_t settings_ = 0;
   uint64_t delivered_ = 0;

@@ -4,23 +4,9 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "sim/event_text.h"
 
 namespace shoal {
-
-namespace {
-
-// Of what client and node say to each other: "local::Staged".
-std::string name_of(const LocalMessage& message) {
-  static constexpr const char* kNames[] = {
-      "Attach",       "Attached", "Failed",     "LayoutIs", "RosterIs",    "Slab",   "Staged",
-      "SlabFree",     "Decided",  "Latest",     "Load",     "Found",       "Loaded", "Placed",
-      "LoadDone",     "Refused",  "Detach",     "Written",  "NotStaged",   "Ping",   "Pong",
-      "StatusWanted", "StatusIs", "PlanWanted", "PlanIs",   "PlanExchange"};
-  static_assert(std::size(kNames) == std::variant_size_v<LocalMessage>);
-  return std::string("local::") + kNames[message.index()];
-}
-
-}  // namespace
 
 // One node and its view of the world. What a dead one had scheduled does nothing.
 class VirtualHost::Node final : public VirtualWorld {
@@ -48,7 +34,8 @@ class VirtualHost::Node final : public VirtualWorld {
     if (found == host_.clients_.end() || !found->second.connected) return;
     found->second.inbox.push_back(message);
     host_.transcript_.push_back("node" + std::to_string(index_) + " -> rank" +
-                                std::to_string(host_.clients_.at(client).rank) + ": " + name_of(*message));
+                                std::to_string(host_.clients_.at(client).rank) + ": " +
+                                local_message_name(*message));
   }
   void forget_client(ClientId client) override { slabs.forget(client); }
   Result<OperationResult> run(const Operation& operation) override {
@@ -159,7 +146,7 @@ MutableByteView VirtualHost::add_slab(ClientId client, uint32_t slab_id, uint64_
 void VirtualHost::from_client(ClientId client, LocalMessage message) {
   const Client& sender = clients_.at(client);
   transcript_.push_back("rank" + std::to_string(sender.rank) + " -> node" + std::to_string(sender.node) +
-                        ": " + name_of(message));
+                        ": " + local_message_name(message));
   deliver_local(clients_.at(client).node,
                 event::FromClient{client, std::make_shared<const LocalMessage>(std::move(message))});
 }

@@ -197,6 +197,15 @@ TEST(ADisk, ThatIsSlowDelaysOneThatFailsAbortsByName) {
   EXPECT_THAT(full.cause, HasSubstr("host 3: WriteShard: the disk is full"));
 }
 
+TEST(ANode, ThatCannotBeginAgainIsSaidByTheClientsOfItsHost) {
+  const SaveReport save =
+      simulated(of_eight_hosts({{Kind::dies, 20'100, 0}, {Kind::restarts, 20'110, 3, 100}})).saves[1];
+  EXPECT_EQ(save.aborted_ranks, 56u);
+  EXPECT_LT(save.committed.least, seconds(61))
+      << "clients say it: no coordinator is there that it could join";
+  EXPECT_GT(save.committed.least, seconds(29));
+}
+
 TEST(ARack, ThatDiesIsNamedByItsRanks) {
   const SaveReport save = simulated(of_eight_hosts({{Kind::dies, 20'150, 4, 0, 4}})).saves[1];
   EXPECT_EQ(save.aborted_ranks, 32u);

@@ -1,0 +1,112 @@
+// shoal replay: runs a recorded simulation again, with its protocol log.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "sim/event_text.h"
+#include "sim/replay.h"
+#include "sim/toml_tree.h"
+
+namespace shoal {
+
+namespace {
+
+struct ReplayOptions {
+  std::string file;
+  double from_s = 0, until_s = -1;
+  std::vector<size_t> nodes;
+  bool any_version = false, quiet = false;
+};
+
+constexpr const char* kFooter =
+    "A file is written by 'shoal sim --record FILE', and where an oracle was violated. It is a scenario with "
+    "all\n"
+    "failures in a list, so that some may be cut out and the rest be run again. The log has a line for every "
+    "event\n"
+    "that a role is given, by virtual time, for each failure, and for what trainers are told.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal sim --ranks 64 --model gpt2 --failures mixed:count=5 --seed 7 --record seed7.toml\n"
+    "  shoal replay seed7.toml\n"
+    "  shoal replay seed7.toml --from 61.5 --until 63 --node 0 --node 3\n"
+    "\n"
+    "Exit status: 0 it did the same again; 1 it did not; 2 it cannot be run, or is of another version.";
+
+TimeNs nanoseconds(double seconds) {
+  return static_cast<TimeNs>(seconds * 1e9);
+}
+
+SimulationListeners printers(const ReplayOptions& options) {
+  auto shows = [&options](TimeNs now) {
+    return now >= nanoseconds(options.from_s) && (options.until_s < 0 || now <= nanoseconds(options.until_s));
+  };
+  auto shows_node = [&options](size_t node) {
+    return options.nodes.empty() ||
+           std::find(options.nodes.begin(), options.nodes.end(), node) != options.nodes.end();
+  };
+  SimulationListeners listeners;
+  listeners.event = [=](TimeNs now, size_t node, RoleKind role, const Event& event, size_t from) {
+    if (shows(now) && (shows_node(node) || shows_node(from))) {
+      fmt::print("{}\n", event_line(now, node, role, event, from));
+    }
+  };
+  listeners.fault = [=](TimeNs now, const Fault& fault) {
+    if (shows(now)) fmt::print("{}\n", fault_line(now, fault));
+  };
+  listeners.told = [=, &options](TimeNs now, Rank rank, const local::Decided& decided) {
+    if (shows(now) && options.nodes.empty()) fmt::print("{}\n", told_line(now, rank, decided));
+  };
+  return listeners;
+}
+
+int run_replay(const ReplayOptions& options) {
+  auto text = read_text(options.file);
+  if (!text.ok()) return report_unusable(text.status());
+  auto replay = parse_replay(*text, options.file);
+  if (!replay.ok()) return report_unusable(replay.status());
+  if (Status same = check_version(*replay, SHOAL_VERSION); !same.ok() && !options.any_version) {
+    return report_unusable(same.with_context(options.file));
+  }
+  auto report =
+      simulate(replay->scenario, replay->profile, options.quiet ? SimulationListeners{} : printers(options));
+  if (!report.ok()) return report_unusable(report.status());
+  for (size_t save = 0; save < report->saves.size(); ++save) {
+    const SaveReport& each = report->saves[save];
+    if (each.aborted_ranks == 0) continue;
+    fmt::print("save {}: {} ranks were told: {}\n", save + 1, each.aborted_ranks, each.cause);
+  }
+  if (report->violation) {
+    const Violation& violation = *report->violation;
+    fmt::print("violated at {} s: {}: {}\n", seconds_text(violation.at), violation.oracle, violation.what);
+  }
+  const std::string differs = difference(*replay, *report);
+  if (differs.empty()) {
+    fmt::print("the same again: trace {:016x}, {} events\n", report->trace_hash, report->events);
+    return kExitOk;
+  }
+  fmt::print("not the same: {}\n", differs);
+  return kExitFailed;
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& app, Command* chosen) {
+  CLI::App* command = app.add_subcommand("replay", "Run a recorded simulation again, with its protocol log");
+  auto options = std::make_shared<ReplayOptions>();
+  command->add_option("FILE", options->file, "As 'shoal sim --record' writes it")->required();
+  command->add_option("--from", options->from_s, "Log from this virtual time on")->type_name("SECONDS");
+  command->add_option("--until", options->until_s, "Log up to this virtual time")->type_name("SECONDS");
+  command->add_option("--node", options->nodes, "Log what this node is given and says; again for more")
+      ->type_name("N")
+      ->allow_extra_args(false);
+  command->add_flag("--quiet", options->quiet, "No log");
+  command->add_flag("--any-version", options->any_version, "Also what another version has recorded");
+  command->footer(kFooter);
+  command->callback([=] { *chosen = [=] { return run_replay(*options); }; });
+}
+
+}  // namespace shoal

@@ -1,0 +1,41 @@
+// Replay: a run as a file: its scenario with every fault in the list, its profile, what came of it, and the
+// version of the program. It is a scenario file with a table more, so that faults can be cut out of it and
+// the rest be run again:
+//
+//   ranks = 64
+//   ...
+//   [[failure]]
+//   ...
+//   [replay]
+//   version = "0.1.0"
+//   trace = "814d48d7bac85b8a"
+//   violation = "one-decision"
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "sim/simulation.h"
+
+namespace shoal {
+
+struct Replay {
+  std::string version;  // of the program that ran it
+  Scenario scenario;
+  Profile profile;
+  uint64_t trace_hash = 0;
+  uint64_t events = 0;
+  std::string violation;  // the oracle's name; empty: none
+};
+
+Replay replay_of(const SimulationReport& report, const Profile& profile, std::string version);
+std::string replay_text(const Replay& replay);
+// "file:line: why".
+Result<Replay> parse_replay(std::string_view text, const std::string& file);
+// Code::version, naming both.
+Status check_version(const Replay& replay, std::string_view version);
+// What a second run did otherwise; "" where it was the same.
+std::string difference(const Replay& replay, const SimulationReport& again);
+
+}  // namespace shoal

@@ -1,0 +1,98 @@
+// shoal sim with failures, and shoal replay of what it recorded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "tests/cli/process.h"
+#include "tests/cli/temporary_folder.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<std::string> sim_with(std::vector<std::string> more) {
+  std::vector<std::string> all = {"sim",
+                                  "--ranks",
+                                  "16",
+                                  "--ranks-per-host",
+                                  "4",
+                                  "--model",
+                                  "gpt2",
+                                  "--profile",
+                                  "nvme",
+                                  "--interval-ms",
+                                  "2000",
+                                  "--failures",
+                                  "mixed:count=4,kinds=restarts/stalls/loses"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+TEST(Replay, DoesARecordedRunAgainWithItsLog) {
+  TemporaryFolder folder;
+  const std::string file = folder.path() + "/run.toml";
+  const ProcessEnd recorded = run_shoal(sim_with({"--seed", "3", "--record", file}));
+  EXPECT_THAT(recorded.err, HasSubstr("recorded: shoal replay " + file));
+  const ProcessEnd again = run_shoal({"replay", file});
+  ASSERT_EQ(again.status, 0) << again.err << again.out;
+  EXPECT_THAT(again.out, HasSubstr(" node0.coordinator: Received from node1: JoinRanks"));
+  EXPECT_THAT(again.out, HasSubstr(" failure: "));
+  EXPECT_THAT(again.out, HasSubstr("the same again: trace "));
+  const ProcessEnd part = run_shoal({"replay", file, "--until", "0.5", "--node", "1"});
+  EXPECT_THAT(part.out, HasSubstr("node0.coordinator: Received from node1: JoinRanks"));
+  EXPECT_THAT(part.out, Not(HasSubstr("node0.coordinator: Received from node2")));
+  EXPECT_THAT(part.out, Not(HasSubstr("ShardsWritten")));
+}
+
+TEST(Replay, SaysWhereARunIsNotTheSameOrOfAnotherVersion) {
+  TemporaryFolder folder;
+  const std::string file = folder.path() + "/run.toml";
+  run_shoal(sim_with({"--seed", "3", "--record", file}));
+  std::string text = text_of(file);
+  const size_t hash = text.find("trace = \"") + 9;
+  text[hash] = text[hash] == '1' ? '2' : '1';
+  std::ofstream(file) << text;
+  const ProcessEnd other = run_shoal({"replay", file, "--quiet"});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.out, HasSubstr("not the same: the trace was "));
+  const size_t version = text.find("version = \"") + 11;
+  text.insert(version, "9");
+  std::ofstream(file) << text;
+  const ProcessEnd refused = run_shoal({"replay", file, "--quiet"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("it was recorded by version 9"));
+  EXPECT_EQ(run_shoal({"replay", file, "--quiet", "--any-version"}).status, 1);
+}
+
+TEST(Replay, RunsAScenarioWhoseDrawnFailuresWereShown) {
+  TemporaryFolder folder;
+  const std::string file = folder.path() + "/listed.toml";
+  const ProcessEnd shown = run_shoal(sim_with({"--show-failures"}));
+  ASSERT_EQ(shown.status, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("[[failure]]"));
+  std::ofstream(file) << shown.out;
+  auto trace = [](const ProcessEnd& end) { return end.out.substr(end.out.rfind("trace ")); };
+  EXPECT_EQ(trace(run_shoal({"sim", "--scenario", file})), trace(run_shoal(sim_with({}))));
+}
+
+TEST(Sim, RunsManySeedsAndRefusesWhatIsNoRange) {
+  const ProcessEnd end = run_shoal(sim_with({"--seeds", "1..12"}));
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(end.out, HasSubstr("12 seeds: 48 failures, 24 saves"));
+  for (const char* range : {"7..3", "x", "1..", "1-4"}) {
+    EXPECT_EQ(run_shoal(sim_with({"--seeds", range})).status, 2) << range;
+  }
+  EXPECT_EQ(run_shoal({"sim", "--failures", "often"}).status, 2);
+}
+
+}  // namespace
+}  // namespace shoal
