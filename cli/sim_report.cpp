@@ -104,6 +104,7 @@ nlohmann::ordered_json costs_json(const PhaseCosts& costs) {
 std::string report_text(const SimulationReport& report) {
   std::string out = headline(report) + "\n";
   for (const auto& failure : report.scenario.failures) out += to_string(failure) + "\n";
+  if (const std::string slow = to_string(report.scenario.stragglers); !slow.empty()) out += slow + "\n";
   out += "\n" + times_table(report) + "\n" + costs_table(report) + "\n";
   for (size_t i = 0; i < report.saves.size(); ++i) {
     const SaveReport& save = report.saves[i];

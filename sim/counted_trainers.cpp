@@ -114,8 +114,9 @@ void CountedTrainers::ask(Rank rank) {
 
 void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
   times_[trainers_[rank].save - 1].bytes_staged += share.bytes;
-  const TimeNs takes = planning + transfer_ns(share.bytes, costs_.copy_bytes_per_s);
-  events_.schedule(cluster_.cores().end_of(events_.now(), takes),
+  TimeNs copying = transfer_ns(share.bytes, costs_.copy_bytes_per_s);
+  if (!job_.copy_permille.empty()) copying = copying * job_.copy_permille[node_of(rank)] / 1000;
+  events_.schedule(cluster_.cores().end_of(events_.now(), planning + copying),
                    [this, rank, share] { staged(rank, share); });
 }
 

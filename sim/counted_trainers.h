@@ -42,7 +42,8 @@ class CountedTrainers {
     TimeNs interval_ns = 0;
     TimeNs skew_ns = 0;
     uint64_t seed = 0;
-    bool keeps_offers = false;  // nodes may be started again: what is undecided is offered to these
+    std::vector<uint32_t> copy_permille;  // by host: of the time that a copy takes; empty: 1000 everywhere
+    bool keeps_offers = false;            // nodes may be started again: what is undecided is offered to these
     const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
   };
   // `save_begins` hears of each, before any rank calls it; numbered from 1.

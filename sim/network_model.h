@@ -19,6 +19,8 @@ class NetworkModel {
   // Nodes in the order of their numbers fill one rack after the other.
   NetworkModel(EventHeap& events, const NetworkCosts& costs, size_t nodes);
 
+  // A node's interface takes so many thousandths of the time that another takes.
+  void slow_down(size_t node, uint32_t permille) { slowness_[node] = permille; }
   // `arrived` runs when the last byte has come. Messages between two nodes stay in order.
   void send(size_t from, size_t to, uint64_t bytes, std::function<void()> arrived);
 
@@ -32,6 +34,7 @@ class NetworkModel {
     TimeNs passed = 0;  // not before then has its last byte passed the slowest link so far
     std::function<void()> arrived;
   };
+  TimeNs holds(size_t node, uint64_t bytes) const;  // of its interface
   size_t rack_of(size_t node) const { return node / costs_.hosts_per_rack; }
   void climb(Message message);    // its first byte is at the uplink of the sender's rack
   void descend(Message message);  // at the downlink of the receiver's
@@ -41,7 +44,8 @@ class NetworkModel {
   const NetworkCosts costs_;
   const uint64_t uplink_bytes_per_s_;  // 0: no racks
   std::vector<Interface> interfaces_;
-  std::vector<Interface> racks_;  // out: the uplink; in: the downlink
+  std::vector<uint32_t> slowness_;  // thousandths, by node
+  std::vector<Interface> racks_;    // out: the uplink; in: the downlink
 };
 
 }  // namespace shoal

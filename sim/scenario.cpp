@@ -147,6 +147,13 @@ std::string scenario_text(const Scenario& scenario) {
   quoted("profile", scenario.profile);
   number("seed", scenario.seed);
   quoted("failures", scenario.failure_draws);
+  if (scenario.stragglers != Stragglers()) {
+    text += "\n[stragglers]\n";
+    number("hosts_permille", scenario.stragglers.hosts_permille);
+    number("copy_permille", scenario.stragglers.copy_permille);
+    number("network_permille", scenario.stragglers.network_permille);
+    number("storage_permille", scenario.stragglers.storage_permille);
+  }
   for (const Fault& fault : scenario.failures) text += fmt::format("\n{}", fault_toml(fault));
   return text;
 }
@@ -168,6 +175,10 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "arrival_skew_ms") return number(&scenario.arrival_skew_ms, 0, kMostMs);
   if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
   if (key == "max_direct_nodes") return number(&scenario.max_direct_nodes, 1, kMaxDirectNodes);
+  if (key == "stragglers") {
+    SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(text));
+    return ok_status();
+  }
   if (key == "mesh") return scenario.mesh = text, ok_status();
   if (key == "failures") return scenario.failure_draws = text, parse_fault_rules(text).status();
   if (key == "profile") return scenario.profile = text, ok_status();
@@ -184,7 +195,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   static constexpr std::string_view kKeys[] = {
       "ranks",   "ranks_per_host",   "mesh",        "model",           "mode",
       "saves",   "profile",          "interval_ms", "arrival_skew_ms", "seed",
-      "failure", "max_direct_nodes", "failures",    "replay"};
+      "failure", "max_direct_nodes", "stragglers",  "failures",        "replay"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
   Scenario scenario;
   auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
@@ -203,6 +214,10 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   for (const auto& each : failures) {
     SHOAL_ASSIGN_OR_RETURN(Fault fault, parse_fault(*each));
     scenario.failures.push_back(fault);
+  }
+  SHOAL_ASSIGN_OR_RETURN(auto stragglers, parsed.table("stragglers"));
+  if (stragglers) {
+    SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(*stragglers));
   }
   SHOAL_ASSIGN_OR_RETURN(scenario.mesh, parsed.text("mesh", scenario.mesh));
   SHOAL_ASSIGN_OR_RETURN(scenario.failure_draws, parsed.text("failures", ""));

@@ -12,6 +12,7 @@
 #include "plan/save_plan.h"
 #include "sim/fault.h"
 #include "sim/model_table.h"
+#include "sim/stragglers.h"
 
 namespace shoal {
 
@@ -30,6 +31,7 @@ struct Scenario {
   uint32_t max_direct_nodes = kMaxDirectNodes;  // beyond them nodes speak through relays
   std::string profile = "lustre";
   uint64_t seed = 1;
+  Stragglers stragglers;
   std::vector<Fault> failures;  // listed one by one, in a file alone
   std::string failure_draws;    // and drawn besides, by this rule (sim/fault_draws.h); key `failures`
   uint32_t hosts() const { return (ranks + ranks_per_host - 1) / ranks_per_host; }

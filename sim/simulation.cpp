@@ -173,11 +173,19 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   report.layouts = static_cast<uint32_t>(job.layouts.size());
   report.parameters = model.parameters();
 
+  const auto hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
+  const std::vector<uint32_t> slow = draw_stragglers(scenario.stragglers, hosts, mix64(scenario.seed + 3));
+  if (!slow.empty()) job.copy_permille.assign(hosts, 1000);
+  for (uint32_t host : slow) job.copy_permille[host] = scenario.stragglers.copy_permille;
+
   EventHeap events;
   const auto ranks_of_node = place_ranks(scenario);
   report.nodes = static_cast<uint32_t>(ranks_of_node.size());
   VirtualCluster cluster(events, profile, scenario.seed, scenario.mode, ranks_of_node, scenario.ranks,
                          scenario.max_direct_nodes);
+  for (uint32_t host : slow) {
+    cluster.slow_down(host, scenario.stragglers.network_permille, scenario.stragglers.storage_permille);
+  }
   PhaseMeter meter(cluster);
   RunWatch watch(events, cluster, scenario);
   std::vector<PhaseCosts> phases;

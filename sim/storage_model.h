@@ -34,14 +34,16 @@ struct StorageCounts {
 class StorageModel {
  public:
   StorageModel(EventHeap& events, const StorageCosts& costs, size_t nodes, uint64_t seed)
-      : events_(events), costs_(costs), link_free_(nodes) {
+      : events_(events), costs_(costs), link_free_(nodes), permille_(nodes, 1000) {
     for (size_t node = 0; node < nodes; ++node) random_.emplace_back(mix64(seed + node));
   }
 
   // `done` runs when all steps are done. The caller bounds how many operations a node has under way.
   // `prefix`: whatever tells folders apart; of files it says nothing.
   void run(size_t node, uint64_t prefix, StorageSteps steps, std::function<void()> done);
-  // How many times as long a node's round trips, syncs and transfers take now.
+  // What a node asks for takes so many thousandths of the time that another's takes.
+  void slow_down(size_t node, uint32_t permille) { permille_[node] = permille; }
+  // How many times as long a node's round trips, syncs and transfers take now, beside that.
   void set_slowness(std::function<uint64_t(size_t node)> slowness) { slowness_ = std::move(slowness); }
   const StorageCounts& counts() const { return counts_; }
 
@@ -63,7 +65,8 @@ class StorageModel {
   using JobPtr = std::shared_ptr<Job>;
 
   TimeNs slowed(const Job& job, TimeNs takes) const {
-    return slowness_ ? takes * static_cast<TimeNs>(slowness_(job.node)) : takes;
+    const uint64_t slowness = slowness_ ? slowness_(job.node) : 1;
+    return takes * static_cast<TimeNs>(slowness) * permille_[job.node] / 1000;
   }
   void advance(const JobPtr& job);
   void request(const JobPtr& job, TimeNs service_ns, uint64_t round_trips);
@@ -76,6 +79,7 @@ class StorageModel {
   std::map<uint64_t, Server> servers_;  // by prefix; of files one, 0
   TimeNs total_free_ = 0;
   std::vector<TimeNs> link_free_;
+  std::vector<uint32_t> permille_;  // by node: see slow_down
   std::function<uint64_t(size_t)> slowness_;
   StorageCounts counts_;
 };

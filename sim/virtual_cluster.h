@@ -85,6 +85,11 @@ class VirtualCluster {
     items_.set_items(of_rank);
   }
 
+  // For as long as the job lasts, in thousandths of what another node takes.
+  void slow_down(size_t node, uint32_t network_permille, uint32_t storage_permille) {
+    network_.slow_down(node, network_permille);
+    storage_.slow_down(node, storage_permille);
+  }
   size_t relays() const { return relays_.relays(); }
   const HubCounts& hub() const { return hub_; }
   void forget_longest_queue() { hub_.longest_queue = 0; }
