@@ -45,6 +45,7 @@ class Coordinator final : public Role {
 
   RoleKind kind() const override { return RoleKind::coordinator; }
   void handle(TimeNs now, const Event& event, Effects& effects) override;
+  uint64_t memory_bytes() const;  // actors/coordinator_memory.h
 
  private:
   enum class Phase { asking, gathering, publishing };

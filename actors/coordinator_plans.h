@@ -19,6 +19,7 @@ class ExpectedPlans {
   const World& world() const { return *world_; }
   const std::shared_ptr<const World>& world_ptr() const { return world_; }
   const SaveOptions& options() const { return options_; }
+  uint64_t memory_bytes() const { return ranks_.size() * sizeof(Expected); }  // without the world
 
   // OK iff the report's ranks, plan ids, files and byte sums are those of the rule. The message names the
   // rank.

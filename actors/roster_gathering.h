@@ -23,6 +23,7 @@ class RosterGathering {
   bool complete() const;  // every rank has a layout, and every layout is here
   const SaveOptions& options() const { return *options_; }
   uint32_t world_size() const { return world_size_; }
+  size_t ranks_known() const { return ranks_.size(); }
   // Who has not said what it holds, beside whom; one line.
   std::string what_is_missing() const;
   // Precondition: complete. Validated, coverage included.

@@ -21,17 +21,22 @@ constexpr double kSecondsBeforeTimeLeft = 0.5;  // before that a rate says littl
 
 }  // namespace
 
-ProgressLine::ProgressLine(std::string title, uint64_t bytes_total, const std::atomic<uint64_t>& bytes_done,
-                           bool always)
-    : title_(std::move(title)),
-      bytes_total_(bytes_total),
-      bytes_done_(bytes_done),
+ProgressLine::ProgressLine(Line line, bool always)
+    : line_(std::move(line)),
       start_(Clock::now()),
       kind_(isatty(STDERR_FILENO) ? Kind::terminal
             : always              ? Kind::lines
                                   : Kind::silent) {
   if (kind_ != Kind::silent) thread_ = std::thread([this] { run(); });
 }
+
+ProgressLine::ProgressLine(std::string title, uint64_t bytes_total, const std::atomic<uint64_t>& bytes_done,
+                           bool always)
+    : ProgressLine(
+          [title = std::move(title), bytes_total, &bytes_done](double seconds) {
+            return text(title, bytes_done.load(std::memory_order_relaxed), bytes_total, seconds);
+          },
+          always) {}
 
 void ProgressLine::finish() {
   if (!thread_.joinable()) return;
@@ -53,7 +58,7 @@ void ProgressLine::run() {
 
 void ProgressLine::draw() const {
   double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  std::string line = text(title_, bytes_done_.load(std::memory_order_relaxed), bytes_total_, seconds);
+  std::string line = line_(seconds);
   bool is_terminal = kind_ == Kind::terminal;
   fmt::print(stderr, "{}{}{}", is_terminal ? "\r\x1b[K" : "", line, is_terminal ? "" : "\n");
   std::fflush(stderr);

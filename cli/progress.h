@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -15,7 +16,10 @@ namespace shoal {
 class ProgressLine {
  public:
   // A terminal is written to at once; anything else only where `always` is set, once a second and at the end.
-  // `bytes_done` outlives the line.
+  // `line` is asked, on a thread of its own, for what to write after so many seconds.
+  using Line = std::function<std::string(double seconds)>;
+  ProgressLine(Line line, bool always);
+  // Of bytes done; `bytes_done` outlives the line.
   ProgressLine(std::string title, uint64_t bytes_total, const std::atomic<uint64_t>& bytes_done, bool always);
   ~ProgressLine() { finish(); }
   ProgressLine(const ProgressLine&) = delete;
@@ -30,9 +34,7 @@ class ProgressLine {
   void run();
   void draw() const;
 
-  const std::string title_;
-  const uint64_t bytes_total_;
-  const std::atomic<uint64_t>& bytes_done_;
+  const Line line_;
   const std::chrono::steady_clock::time_point start_;
   const Kind kind_;
   std::mutex mutex_;

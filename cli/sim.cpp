@@ -1,21 +1,18 @@
 // shoal sim: what saves of a large job would cost, by the production roles on virtual time.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
 
 #include "cli/commands.h"
 #include "cli/json_text.h"
 #include "cli/sim_chart.h"
 #include "cli/sim_report.h"
+#include "cli/sim_run.h"
 #include "cli/sim_seeds.h"
 #include "cli/sim_sensitivity.h"
 #include "sim/toml_tree.h"
@@ -29,9 +26,10 @@ constexpr size_t kMaxSimulations = 1000;  // of one sweep
 struct SimOptions {
   std::map<std::string, std::string> values;  // of the scenario, by key, as given
   std::vector<std::string> sweeps;            // "ranks=512,4096"
-  std::string file, plot, record, seeds;
+  std::string file, plot, timeline, record, seeds;
   unsigned jobs = 0;  // 0: as many as there are processors
   bool json = false, csv = false, show_profile = false, sensitivity = false, show_failures = false;
+  bool progress = false;
 };
 
 constexpr const char* kFooter =
@@ -51,11 +49,17 @@ constexpr const char* kFooter =
     "  shoal sim --ranks 4096 --sweep mode=all\n"
     "  shoal sim --sweep ranks=512,4096,16384 --sweep mode=all --csv\n"
     "  shoal sim --sweep ranks=512,2048,8192 --sweep mode=all --plot costs.html\n"
+    "  shoal sim --ranks 512 --sweep 'mesh=tp=8,pp=16;tp=8,pp=8;tp=4,pp=8'\n"
+    "  shoal sim --ranks 512 --load --load-ranks 256\n"
     "  shoal sim --scenario sim/scenarios/llama3-405b-512.toml --seed 7 --json\n"
     "  shoal sim --ranks 32 --model gpt2 --profile nvme --failures mixed:count=6 --seeds 1..1000\n"
     "\n"
+    "On SIGINT (Ctrl-C) or SIGTERM it prints what there is: the simulations that have ended, and of those "
+    "under\n"
+    "way the saves of which all ranks have heard. A second signal ends it at once.\n"
     "Exit status: 0; 1 if a save was aborted, an oracle violated, or the simulation could not go on; 2 for "
-    "bad arguments.";
+    "bad arguments; 130 or 143\n"
+    "after SIGINT or SIGTERM.";
 
 // Beside bin/, where it is installed as in the build tree.
 std::vector<std::string> profile_folders() {
@@ -86,14 +90,16 @@ Result<std::vector<Scenario>> all_scenarios(const SimOptions& options) {
     const std::string key = sweep.substr(0, equals);
     std::string values = equals == std::string::npos ? "" : sweep.substr(equals + 1);
     if (key == "mode" && values == "all") values = "collective,rank-local,collective-free";
-    if (values.empty() || key == "mesh") {
-      return Status(Code::invalid_argument,
-                    fmt::format("--sweep {}: KEY=VALUE,VALUE... is expected, of any key but mesh", sweep));
+    if (values.empty()) {
+      return Status(Code::invalid_argument, fmt::format("--sweep {}: KEY=VALUE,VALUE... is expected", sweep));
     }
+    // A mesh has commas of its own.
+    const bool is_mesh = key == "mesh" || key == "load_mesh";
+    const char between = is_mesh || values.find(';') != std::string::npos ? ';' : ',';
     std::vector<Scenario> further;
     for (const Scenario& scenario : scenarios) {
       for (size_t begin = 0; begin <= values.size();) {
-        const size_t end = std::min(values.find(',', begin), values.size());
+        const size_t end = std::min(values.find(between, begin), values.size());
         further.push_back(scenario);
         SHOAL_RETURN_IF_ERROR(set_value(further.back(), key, values.substr(begin, end - begin)));
         begin = end + 1;
@@ -107,25 +113,6 @@ Result<std::vector<Scenario>> all_scenarios(const SimOptions& options) {
   }
   for (const Scenario& scenario : scenarios) SHOAL_RETURN_IF_ERROR(validate_scenario(scenario));
   return scenarios;
-}
-
-// In the order of the scenarios, whichever ends first.
-std::vector<std::optional<Result<SimulationReport>>> run_all(const std::vector<Scenario>& scenarios,
-                                                             const std::map<std::string, Profile>& profiles,
-                                                             unsigned jobs) {
-  std::vector<std::optional<Result<SimulationReport>>> reports(scenarios.size());
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < scenarios.size();) {
-      reports[i] = simulate(scenarios[i], profiles.at(scenarios[i].profile));
-    }
-  };
-  if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> helpers;
-  for (size_t i = 1; i < std::min<size_t>(jobs, scenarios.size()); ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
-  return reports;
 }
 
 void print_reports(const SimOptions& options, const std::vector<SimulationReport>& reports) {
@@ -151,6 +138,16 @@ int run_sensitivity(const SimOptions& options, const Scenario& scenario, const P
     fmt::print("{}", sensitivity_text(*report));
   }
   return kExitOk;
+}
+
+// Says what is missing of what was asked for.
+int interrupted(const SimulationRuns& runs, const std::vector<SimulationReport>& reports) {
+  const auto whole = static_cast<size_t>(std::count_if(
+      reports.begin(), reports.end(), [](const auto& report) { return !report.stopped_early; }));
+  fmt::print(stderr,
+             "shoal: interrupted: {} of {} simulations ended, of {} others there are the saves that were\n",
+             whole, runs.reports.size(), reports.size() - whole);
+  return 128 + runs.interrupted_by;
 }
 
 int run_sim(const SimOptions& options) {
@@ -191,11 +188,16 @@ int run_sim(const SimOptions& options) {
   if (!options.plot.empty()) {
     if (Status fits = check_plot(options.plot, *scenarios); !fits.ok()) return report_unusable(fits);
   }
+  if (!options.timeline.empty()) {
+    if (Status fits = check_writable(options.timeline); !fits.ok()) return report_unusable(fits);
+  }
   const auto began = std::chrono::steady_clock::now();
   std::vector<SimulationReport> reports;
   bool all_committed = true;
   uint64_t steps = 0;
-  for (auto& each : run_all(*scenarios, profiles, options.jobs)) {
+  SimulationRuns runs = run_simulations(*scenarios, profiles, options.jobs, options.progress);
+  for (auto& each : runs.reports) {
+    if (!each) continue;  // not begun before the user asked to end
     if (!each->ok()) {
       report_unusable(each->status());
       all_committed = false;
@@ -204,7 +206,7 @@ int run_sim(const SimOptions& options) {
     reports.push_back(std::move(*each).value());
     steps += reports.back().steps;
     const Profile& profile = profiles.at(reports.back().scenario.profile);
-    if (!options.record.empty()) {
+    if (!options.record.empty() && !reports.back().stopped_early) {
       all_committed = record_run(reports.back(), profile, options.record) == kExitOk && all_committed;
     } else if (reports.back().violation) {
       report_violation(reports.back(), profile);
@@ -218,10 +220,16 @@ int run_sim(const SimOptions& options) {
   if (!options.plot.empty()) {
     if (Status written = write_plot(options.plot, reports); !written.ok()) return report_unusable(written);
   }
+  if (!options.timeline.empty()) {
+    if (Status written = write_text(options.timeline, timeline_csv(reports)); !written.ok()) {
+      return report_unusable(written);
+    }
+  }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   fmt::print(stderr, "{} simulated in {}, {} steps\n",
              reports.size() == 1 ? "one job" : fmt::format("{} jobs", reports.size()),
              human_seconds(took.count()), steps);
+  if (runs.interrupted_by != 0) return interrupted(runs, reports);
   return all_committed ? kExitOk : kExitFailed;
 }
 
@@ -238,11 +246,8 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   value("--ranks-per-host", "ranks_per_host", "N", "Ranks of each host (8)");
   value("--mesh", "mesh", "SIZES",
         "dp=,tp=,pp=,cp=,ep=,dp_replicate=, which multiply to the ranks but for ep");
-  value("--model", "model", "NAME|PATH",
-        "gpt2, llama3-8b, llama3-70b, llama3-405b (the default), mixtral-8x22b, deepseek-v3; a folder of "
-        "safetensors; or a Shoal checkpoint's folder, of as many ranks");
-  value("--optimizer", "optimizer", "NAME",
-        "Whose state is saved with each parameter: adam (the default), none");
+  value("--model", "model", "NAME",
+        "gpt2, llama3-8b, llama3-70b, llama3-405b (the default), mixtral-8x22b, deepseek-v3");
   value("--mode", "mode", "MODE", "collective-free (the default), rank-local or collective");
   value("--saves", "saves", "N", "Saves, one after the other (2)");
   value("--interval-ms", "interval_ms", "MS", "Training between two saves (60000)");
@@ -253,6 +258,11 @@ void add_sim_command(CLI::App& app, Command* chosen) {
         "Beyond so many nodes the others speak through relays (16128)");
   value("--profile", "profile", "NAME|FILE",
         "What things cost: lustre (the default), object-store, nvme, pytorch-dcp");
+  value("--loads", "loads", "N",
+        "After the last save the job starts again and loads it, so many times (0); --load: once");
+  command->add_flag_callback("--load", [options] { options->values["loads"] = "1"; })->group("");
+  value("--load-ranks", "load_ranks", "N", "Ranks of the job that loads (as many as saved)");
+  value("--load-mesh", "load_mesh", "SIZES", "Mesh of the job that loads (the same)");
   value("--seed", "seed", "N", "Of all that is drawn (1)");
   value("--failures", "failures", "RULE",
         "Draw failures from the seed: poisson:mtbf_node_hours=1000, "
@@ -268,19 +278,26 @@ void add_sim_command(CLI::App& app, Command* chosen) {
       ->type_name("FIRST..LAST")
       ->excludes(record);
   command
-      ->add_option("--sweep", options->sweeps,
-                   "KEY=VALUE,VALUE...: one simulation a value; mode=all for the three; again for more keys")
+      ->add_option(
+          "--sweep", options->sweeps,
+          "KEY=VALUE,VALUE...: one simulation a value; again for more keys, of which all combinations run. "
+          "mode=all for the three; meshes are separated by ';'")
       ->type_name("KEY=VALUES")
       ->allow_extra_args(false);
   command->add_flag("--sensitivity", options->sensitivity,
                     "Halve and double each assumed number of the profile; rank them by what that changes");
   command->add_option("--jobs", options->jobs, "Simulations at once (as many as processors)")->type_name("N");
+  command->add_flag("--progress", options->progress, "Progress on stderr, terminal or not, a line a second");
   CLI::Option* json = command->add_flag("--json", options->json, "A JSON array of all that is known");
   command->add_flag("--csv", options->csv, "A line a save")->excludes(json);
   command
       ->add_option("--plot", options->plot,
                    "Also draw cost against ranks, of a sweep over ranks; where two lines cross is marked")
       ->type_name("FILE.svg|.html");
+  command
+      ->add_option("--timeline", options->timeline,
+                   "Also write the coordinator's queue, memory and descriptors over time")
+      ->type_name("FILE.csv");
   command->add_flag("--show-profile", options->show_profile, "Only print the profile's numbers and sources");
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_sim(*options); }; });

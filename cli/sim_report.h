@@ -16,6 +16,8 @@ std::string comparison_text(const std::vector<SimulationReport>& reports);
 nlohmann::ordered_json report_json(const SimulationReport& report);
 // A line of names, then one a save of each; times in nanoseconds.
 std::string report_csv(const std::vector<SimulationReport>& reports);
+// What the coordinator's node held over time: a line of names, then one a sample of each.
+std::string timeline_csv(const std::vector<SimulationReport>& reports);
 std::string profile_text(const Profile& profile);  // its numbers, and where they come from
 
 }  // namespace shoal

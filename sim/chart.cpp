@@ -95,13 +95,14 @@ std::string tick_text(Chart::Unit unit, double value) {
   return fmt::format("{} s", short_number(value));
 }
 
-// One axis in logarithms.
 struct Axis {
-  double least = 0, most = 0;        // logarithms, least < most
+  double least = 0, most = 0;        // least < most; logarithms unless the axis is linear
   double at_least = 0, at_most = 0;  // in the drawing
+  bool is_linear = false;
 
   double place(double value) const {
-    return at_least + (std::log10(value) - least) / (most - least) * (at_most - at_least);
+    return at_least +
+           ((is_linear ? value : std::log10(value)) - least) / (most - least) * (at_most - at_least);
   }
 };
 
@@ -113,12 +114,28 @@ struct Extent {
   }
 };
 
-std::vector<ChartPoint> drawable(const ChartLine& line) {
+std::vector<ChartPoint> drawable(const ChartLine& line, bool is_over_time = false) {
   std::vector<ChartPoint> out;
   for (const ChartPoint& point : line.points) {
-    if (point.x > 0 && point.y > 0 && std::isfinite(point.x) && std::isfinite(point.y)) out.push_back(point);
+    const bool is_large = is_over_time ? point.x >= 0 && point.y >= 0 : point.x > 0 && point.y > 0;
+    if (is_large && std::isfinite(point.x) && std::isfinite(point.y)) out.push_back(point);
   }
   return out;
+}
+
+// 1, 2 or 5 times a power of ten, so that some five to ten of them make `most`.
+double tick_of(double most) {
+  const double power = std::pow(10.0, std::floor(std::log10(most)));
+  for (double times : {0.1, 0.2, 0.5}) {
+    if (most / (times * power) <= 10) return times * power;
+  }
+  return power;
+}
+
+// From 0 to a whole number of ticks.
+Axis from_zero(const Extent& extent, double at_least, double at_most) {
+  const double most = extent.most > 0 ? extent.most : 1;
+  return {0, std::ceil(most / tick_of(most) * 0.999) * tick_of(most), at_least, at_most, true};
 }
 
 // Whole decades around the values.
@@ -143,6 +160,25 @@ std::string text_at(double x, double y, const char* anchor, const std::string& m
                     const std::string& text) {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, more,
                      escaped(text));
+}
+
+std::string linear_ticks(const Axis& x, const Axis& y, Chart::Unit unit) {
+  std::string out;
+  const double of_x = tick_of(x.most), of_y = tick_of(y.most);
+  for (int i = 0; i * of_y <= y.most * 1.001; ++i) {
+    const double at = y.place(i * of_y);
+    out += fmt::format("<line class=\"grid\" x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\"/>\n", kLeft, at,
+                       kWidth - kRight, at);
+    out += text_at(kLeft - 8, at + 4, "end", "", i == 0 ? "0" : tick_text(unit, i * of_y));
+  }
+  for (int i = 0; i * of_x <= x.most * 1.001; ++i) {
+    const double at = x.place(i * of_x);
+    out += fmt::format("<line class=\"axis\" x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\"/>\n", at,
+                       kHeight - kBottom, kHeight - kBottom + 5);
+    out += text_at(at, kHeight - kBottom + 20, "middle", "",
+                   i == 0 ? "0" : tick_text(Chart::Unit::seconds, i * of_x));
+  }
+  return out;
 }
 
 std::string y_ticks(const Axis& y, Chart::Unit unit) {
@@ -176,16 +212,19 @@ std::string x_ticks(const Axis& x, const std::set<double>& values) {
   return out;
 }
 
-std::string line_of(const std::vector<ChartPoint>& points, const Axis& x, const Axis& y, size_t number) {
+std::string line_of(const std::vector<ChartPoint>& points, const Axis& x, const Axis& y, size_t number,
+                    bool has_dots) {
   const char* colour = kColours[number % kMaxChartLines];
   const char* dash = kDashes[number % std::size(kDashes)];
   std::string path;
   for (const ChartPoint& point : points) {
     path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : " L", x.place(point.x), y.place(point.y));
   }
-  std::string out = fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2.2\"{}/>\n", path,
-                                colour, *dash ? fmt::format(" stroke-dasharray=\"{}\"", dash) : "");
+  std::string out =
+      fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"{}/>\n", path, colour,
+                  has_dots ? "2.2" : "1.5", *dash ? fmt::format(" stroke-dasharray=\"{}\"", dash) : "");
   for (const ChartPoint& point : points) {
+    if (!has_dots) break;
     out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.2\" fill=\"{}\"/>\n", x.place(point.x),
                        y.place(point.y), colour);
   }
@@ -296,7 +335,7 @@ std::string to_svg(const Chart& chart) {
   std::set<double> values;
   Extent of_x, of_y;
   for (const ChartLine& line : chart.lines) {
-    lines.push_back(drawable(line));
+    lines.push_back(drawable(line, chart.is_over_time));
     for (const ChartPoint& point : lines.back()) {
       values.insert(point.x);
       of_x.take(point.x);
@@ -307,9 +346,10 @@ std::string to_svg(const Chart& chart) {
     out += text_at(kWidth / 2, kHeight / 2, "middle", "", "nothing to draw");
     return out + "</svg>\n";
   }
-  const Axis x = fitting(of_x, kLeft, kWidth - kRight);
-  const Axis y = decades(of_y, kHeight - kBottom, kTop);
-  out += y_ticks(y, chart.unit) + x_ticks(x, values);
+  const bool is_over_time = chart.is_over_time;
+  const Axis x = (is_over_time ? from_zero : fitting)(of_x, kLeft, kWidth - kRight);
+  const Axis y = (is_over_time ? from_zero : decades)(of_y, kHeight - kBottom, kTop);
+  out += is_over_time ? linear_ticks(x, y, chart.unit) : y_ticks(y, chart.unit) + x_ticks(x, values);
   out += fmt::format("<line class=\"axis\" x1=\"{0}\" y1=\"{1}\" x2=\"{2}\" y2=\"{1}\"/>\n", kLeft,
                      kHeight - kBottom, kWidth - kRight);
   out += text_at((kLeft + kWidth - kRight) / 2, kHeight - 20, "middle", "", chart.x_label);
@@ -317,16 +357,18 @@ std::string to_svg(const Chart& chart) {
       text_at(0, 0, "middle",
               fmt::format(" transform=\"translate(20 {:.1f}) rotate(-90)\"", (kTop + kHeight - kBottom) / 2),
               chart.y_label);
-  for (size_t i = 0; i < lines.size(); ++i) out += line_of(lines[i], x, y, i);
+  for (size_t i = 0; i < lines.size(); ++i) out += line_of(lines[i], x, y, i, !is_over_time);
   for (const EndLabel& label : end_labels(lines, y)) {
     const double end = x.place(lines[label.line].back().x);
     out += fmt::format("<path d=\"M{:.1f} {:.1f} L{:.1f} {:.1f}\" stroke=\"{}\" stroke-width=\"0.8\"/>\n",
                        end + 5, label.wanted, kWidth - kRight + 14, label.y,
                        kColours[label.line % kMaxChartLines]);
     out += text_at(kWidth - kRight + 18, label.y + 4, "start", "",
-                   fmt::format("{}  {}", chart.lines[label.line].name,
-                               value_text(chart.unit, lines[label.line].back().y)));
+                   is_over_time ? chart.lines[label.line].name
+                                : fmt::format("{}  {}", chart.lines[label.line].name,
+                                              value_text(chart.unit, lines[label.line].back().y)));
   }
+  if (is_over_time) return out + "</svg>\n";
   out += marks_of(chart, crossovers(chart.lines), x, y);
   return out + "</svg>\n";
 }
@@ -343,6 +385,7 @@ std::string to_html(const std::string& title, const std::vector<Chart>& charts) 
       escaped(title));
   for (const Chart& chart : charts) {
     out += to_svg(chart);
+    if (chart.is_over_time) continue;
     const std::vector<Crossover> crossings = crossovers(chart.lines);
     if (!crossings.empty()) out += "<ul>\n";
     for (const Crossover& each : crossings)

@@ -1,5 +1,6 @@
 // Chart: lines over logarithmic axes as SVG, such as the cost of a save against the number of ranks, with the
-// points where two lines cross marked. A pure function of its input: the same text everywhere.
+// points where two lines cross marked; or over time, in seconds from 0, with linear axes and no marks. A pure
+// function of its input: the same text everywhere.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 namespace shoal {
 
 struct ChartPoint {
-  double x = 0, y = 0;  // both greater than 0
+  double x = 0, y = 0;  // both greater than 0; over time: not less
 };
 struct ChartLine {
   std::string name;
@@ -21,6 +22,7 @@ struct Chart {
   std::string x_label, y_label;
   Unit unit = Unit::seconds;
   std::vector<ChartLine> lines;  // at most kMaxChartLines are told apart by colour
+  bool is_over_time = false;
 };
 inline constexpr size_t kMaxChartLines = 8;
 
@@ -35,7 +37,7 @@ std::vector<Crossover> crossovers(const std::vector<ChartLine>& lines);
 
 // One SVG document, which needs nothing else: no script, no font, no style sheet. Text is escaped.
 std::string to_svg(const Chart& chart);
-// Charts one below the other in an HTML page, each with the table of its values.
+// Charts one below the other in an HTML page, each but those over time with the table of its values.
 std::string to_html(const std::string& title, const std::vector<Chart>& charts);
 
 }  // namespace shoal

@@ -50,12 +50,17 @@ void CountedRoot::add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes
   steps.push_back({Kind::read, bytes});
 }
 
-CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalog) {
-  Work work = work_of(operation, has_catalog);
+CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalog, size_t node) {
+  Work work = work_of(operation, has_catalog, node);
+  auto prefix_of = [](const AttemptKey& key) {
+    return mix64(mix64(key.generation) ^ key.step) ^ key.attempt;
+  };
   work.prefix = std::visit(
-      [](const auto& each) -> uint64_t {
+      [&](const auto& each) -> uint64_t {
         if constexpr (requires { AttemptKey(each.key); }) {
-          return mix64(mix64(each.key.generation) ^ each.key.step) ^ each.key.attempt;
+          return prefix_of(each.key);
+        } else if constexpr (requires { each.ranges.front().piece; }) {
+          return each.ranges.empty() ? 0 : prefix_of(each.ranges.front().piece->key);
         } else {
           return 0;
         }
@@ -64,7 +69,7 @@ CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalo
   return work;
 }
 
-CountedRoot::Work CountedRoot::work_of(const Operation& operation, bool has_catalog) {
+CountedRoot::Work CountedRoot::work_of(const Operation& operation, bool has_catalog, size_t node) {
   if (const auto* write = std::get_if<operation::WriteShard>(&operation)) return write_shard(*write);
   if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
     return publish_decision(*publish);
@@ -97,6 +102,7 @@ CountedRoot::Work CountedRoot::work_of(const Operation& operation, bool has_cata
   if (std::holds_alternative<operation::PlanRetention>(operation)) {  // no rules: nothing goes
     return answer({{Kind::list, 1}}, OperationResult(std::make_shared<const RetentionPlan>()));
   }
+  if (std::optional<Work> work = begin_of_load(operation, node)) return std::move(*work);
   return answer({}, Status(Code::unavailable, std::string(operation_name(operation)) + " is not simulated"));
 }
 
@@ -143,6 +149,7 @@ CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
       std::move(steps),
       [this, key = write.key, rank = write.rank, file = write.file, written]() -> Result<OperationResult> {
         attempts_[key].shards[{rank, file}] = written.size;
+        if (keeps_heads_) keep_head(key, rank, file, written.size - written.payload_bytes);
         return OperationResult(written);
       }};
 }

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -28,7 +30,12 @@ class CountedRoot final : public RootView {
     std::function<Result<OperationResult>()> finish;  // after these: makes it so, and answers
     uint64_t prefix = 0;  // the folder that it is about: an attempt's, or the root
   };
-  Work begin(const Operation& operation, bool has_catalog);  // of the coordinator's node: true
+  Work begin(const Operation& operation, bool has_catalog, size_t node);  // coordinator's node: has_catalog
+
+  // What it takes to open each shard is kept from now on, so that it can be loaded.
+  void will_be_loaded() { keeps_heads_ = true; }
+  // The attempts of another one, which is of no more use; as a later generation finds them.
+  void continue_from(CountedRoot& before);
 
   // A coordinator of that epoch, which is the highest from now on.
   void claim_epoch(uint32_t epoch, std::string address);
@@ -58,7 +65,7 @@ class CountedRoot final : public RootView {
     uint64_t bytes = 0;
   };
 
-  Work work_of(const Operation& operation, bool has_catalog);
+  Work work_of(const Operation& operation, bool has_catalog, size_t node);
   Result<uint64_t> shard_bytes(const std::vector<ShardPiece>& pieces, uint64_t payload_bytes);
   Work write_shard(const operation::WriteShard& write);
   Work publish_decision(const operation::PublishDecision& publish);
@@ -72,6 +79,14 @@ class CountedRoot final : public RootView {
   Work sweep_attempt(const operation::SweepAttempt& sweep);
   Work publish_roster(const operation::PublishRoster& publish);
   Work read_roster(const operation::ReadRoster& read);
+  // --- counted_root_loads.cpp ---
+  std::optional<Work> begin_of_load(const Operation& operation, size_t node);
+  Work read_choice(const operation::ReadLoadChoice& read);
+  Work publish_choice(const operation::PublishLoadChoice& publish);
+  Work list_newest_attempts();
+  Work pin_attempt(const operation::PinAttempt& pin);
+  Work read_batch(const operation::ReadBatch& batch, size_t node);
+  void keep_head(const AttemptKey& key, Rank rank, uint32_t file, uint64_t bytes);
   Result<OperationResult> merge(const AttemptKey& key);
   // Makes the decision of this attempt, unless one stands.
   Result<OperationResult> decide(const AttemptKey& key, std::variant<Manifest, Tombstone> body,
@@ -89,6 +104,11 @@ class CountedRoot final : public RootView {
   std::map<std::pair<LayoutId, size_t>, uint64_t> layout_manifest_bytes_;
   std::unordered_map<uint64_t, uint64_t> header_bytes_;  // of shards, by what their length depends on
   uint64_t record_bytes_ = 0;
+  bool keeps_heads_ = false;
+  std::unordered_map<uint64_t, uint64_t> heads_;  // bytes of each shard's header, by a hash of key and name
+  std::map<std::pair<uint32_t, uint32_t>, LoadChoice> choices_;
+  std::map<size_t, std::deque<uint64_t>> open_shards_;  // of each node, the newest first
+  uint64_t pins_ = 0;
 };
 
 }  // namespace shoal

@@ -149,6 +149,7 @@ void CountedTrainers::let_go(Rank rank) {
   times_[save - 1].blocked[rank] = events_.now() - trainer.called[save - 1];
   trainer.let_go_of = save;
   ++let_go_;
+  ++milestones_;
   go_on();
 }
 
@@ -205,6 +206,14 @@ void CountedTrainers::come_back(size_t node) {
   }
 }
 
+uint32_t CountedTrainers::saves_decided() const {
+  uint32_t least = saves_begun_;
+  for (const Trainer& trainer : trainers_) {
+    if (trainer.alive) least = std::min(least, trainer.decided);
+  }
+  return least;
+}
+
 void CountedTrainers::listen(ClientId client, const LocalMessage& message) {
   const Rank rank = rank_of(client);
   Trainer& trainer = trainers_[rank];
@@ -236,6 +245,7 @@ void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {
   }
   --trainer.slabs_in_use;
   if (slab_freed_) slab_freed_(rank, trainer.slabs_in_use);
+  ++milestones_;
   TrainerTimes& times = times_[free.step - 1];
   if (free.durable) times.written[rank] = events_.now() - trainer.called[free.step - 1];
   if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
@@ -270,6 +280,7 @@ void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
   times.committed[rank] = events_.now() - trainer.called[save - 1];
   ++decided_;
   ++trainer.decided;
+  ++milestones_;
   if (!decided.outcome.ok()) {
     ++times.aborted_ranks;
     times.cause = decided.outcome.message();

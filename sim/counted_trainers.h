@@ -21,6 +21,8 @@ namespace shoal {
 
 inline constexpr uint32_t kSimulatedSlabs = 2;
 inline constexpr TimeNs kAttachTimeoutNs = 30'000 * kMillisecond;  // CheckpointerOptions::attach_timeout
+inline constexpr uint64_t kMilestonesPerSave =
+    3;  // of a rank: it is let go, its bytes are durable, it is told
 
 // Of one save; from each rank's own call of save; by rank. Negative: it never came to that.
 struct TrainerTimes {
@@ -34,8 +36,7 @@ struct TrainerTimes {
 class CountedTrainers {
  public:
   struct Job {
-    std::vector<LayoutPtr> layouts;      // of the pipeline stages
-    std::shared_ptr<const World> world;  // else that of each rank, where it is said
+    std::vector<LayoutPtr> layouts;  // of the pipeline stages
     uint32_t ranks = 0;
     uint32_t ranks_per_host = 1;
     SaveOptions options;
@@ -45,9 +46,7 @@ class CountedTrainers {
     uint64_t seed = 0;
     std::vector<uint32_t> copy_permille;  // by host: of the time that a copy takes; empty: 1000 everywhere
     bool keeps_offers = false;            // nodes may be started again: what is undecided is offered to these
-    const LayoutPtr& layout_of(Rank rank) const {
-      return layouts[world ? world->roster.layout_of(rank) : uint64_t{rank} * layouts.size() / ranks];
-    }
+    const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
   };
   // `save_begins` hears of each, before any rank calls it; numbered from 1.
   CountedTrainers(EventHeap& events, VirtualCluster& cluster, const Profile& profile, Job job,
@@ -71,6 +70,9 @@ class CountedTrainers {
   bool alive(Rank rank) const { return trainers_[rank].alive; }
   // Every rank that lives has heard of every save.
   bool done() const { return decided_ == uint64_t{living_} * job_.saves; }
+  // Saves, from the first on, of which every rank that lives has heard.
+  uint32_t saves_decided() const;
+  uint64_t milestones() const { return milestones_; }  // of all ranks and saves so far
   TimeNs newest_save_began() const { return saves_begun_ == 0 ? 0 : times_[saves_begun_ - 1].began; }
   const Status& failure() const { return failure_; }                 // that ends all: no save can come of it
   const std::vector<TrainerTimes>& times() const { return times_; }  // by save
@@ -139,6 +141,7 @@ class CountedTrainers {
   uint32_t living_ = 0;
   uint32_t let_go_ = 0;  // ranks that live, of the newest save
   uint64_t decided_ = 0;
+  uint64_t milestones_ = 0;
   Status failure_;
 };
 

@@ -20,6 +20,9 @@ TimeNs CpuModel::on(bool coordinates, TimeNs work) const {
 TimeNs CpuModel::to_take(const Event& event, uint64_t wire_bytes) const {
   if (wire_bytes != 0) return costs_.message_ns + transfer_ns(wire_bytes, costs_.codec_bytes_per_s);
   const auto* from_client = std::get_if<event::FromClient>(&event);
+  if (const auto* load = from_client ? std::get_if<local::Load>(from_client->message.get()) : nullptr) {
+    return costs_.event_ns + times(load->targets.size(), costs_.plan_item_ns);  // what to read of each
+  }
   const auto* staged = from_client ? std::get_if<local::Staged>(from_client->message.get()) : nullptr;
   if (staged == nullptr) return costs_.event_ns;
   return costs_.event_ns +

@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "sim/fault_draws.h"
-#include "sim/model_files.h"
 #include "sim/toml_tree.h"
 
 namespace shoal {
@@ -69,14 +68,6 @@ uint32_t fitted(uint32_t wanted, uint64_t left) {
 }  // namespace
 
 Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
-  if (model.world) {
-    const uint32_t ranks = model.world->roster.world_size();
-    if (!scenario.mesh.empty()) return bad(model.name + " states who holds what: it takes no mesh");
-    if (ranks != scenario.ranks) {
-      return bad(fmt::format("{} is of {} ranks, the job of {}", model.name, ranks, scenario.ranks));
-    }
-    return MeshShape{1, ranks, 1, 1, 1, 1};
-  }
   SHOAL_ASSIGN_OR_RETURN(MeshShape mesh, parse_mesh(scenario.mesh));
   if (scenario.mesh.empty()) {
     mesh.tp = fitted(model.usual.tp, scenario.ranks);
@@ -95,6 +86,14 @@ Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
     return bad(fmt::format("mesh {} makes {} ranks, not {}", to_string(mesh), mesh.ranks(), scenario.ranks));
   }
   return mesh;
+}
+
+Scenario loading_job(const Scenario& scenario) {
+  Scenario job = scenario;
+  const bool is_same = scenario.load_ranks == 0 || scenario.load_ranks == scenario.ranks;
+  if (scenario.load_ranks != 0) job.ranks = scenario.load_ranks;
+  if (!is_same || !scenario.load_mesh.empty()) job.mesh = scenario.load_mesh;
+  return job;
 }
 
 Status validate_scenario(const Scenario& scenario) {
@@ -120,8 +119,13 @@ Status validate_scenario(const Scenario& scenario) {
     SHOAL_RETURN_IF_ERROR(check_fault(fault, scenario.hosts(), scenario.ranks));
   }
   SHOAL_RETURN_IF_ERROR(parse_fault_rules(scenario.failure_draws).status());
-  SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
-  return resolve_mesh(scenario, model).status();
+  SHOAL_ASSIGN_OR_RETURN(Model model, find_model(scenario.model));
+  SHOAL_RETURN_IF_ERROR(resolve_mesh(scenario, model).status());
+  if (scenario.loads > kMaxSimulatedLoads) return outside("loads", scenario.loads, kMaxSimulatedLoads);
+  if (scenario.load_ranks > kMaxSimulatedRanks) {
+    return outside("load_ranks", scenario.load_ranks, kMaxSimulatedRanks);
+  }
+  return resolve_mesh(loading_job(scenario), model).status().with_context("the job that loads");
 }
 
 Result<Scenario> with_all_faults(const Scenario& scenario) {
@@ -148,11 +152,13 @@ std::string scenario_text(const Scenario& scenario) {
   number("ranks_per_host", scenario.ranks_per_host);
   quoted("mesh", scenario.mesh);
   quoted("model", scenario.model);
-  if (scenario.optimizer != Optimizer::adam) quoted("optimizer", optimizer_name(scenario.optimizer));
   quoted("mode", mode_name(scenario.mode));
   number("saves", scenario.saves);
   number("interval_ms", scenario.interval_ms);
   number("arrival_skew_ms", scenario.arrival_skew_ms);
+  if (scenario.loads != 0) number("loads", scenario.loads);
+  if (scenario.load_ranks != 0) number("load_ranks", scenario.load_ranks);
+  quoted("load_mesh", scenario.load_mesh);
   if (scenario.max_direct_nodes != kMaxDirectNodes) number("max_direct_nodes", scenario.max_direct_nodes);
   quoted("profile", scenario.profile);
   number("seed", scenario.seed);
@@ -189,15 +195,13 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
     SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(text));
     return ok_status();
   }
+  if (key == "loads") return number(&scenario.loads, 0, kMaxSimulatedLoads);
+  if (key == "load_ranks") return number(&scenario.load_ranks, 1, kMaxSimulatedRanks);
+  if (key == "load_mesh") return scenario.load_mesh = text, ok_status();
   if (key == "mesh") return scenario.mesh = text, ok_status();
   if (key == "failures") return scenario.failure_draws = text, parse_fault_rules(text).status();
   if (key == "profile") return scenario.profile = text, ok_status();
-  if (key == "model") return scenario.model = text, load_model(scenario.model, scenario.optimizer).status();
-  if (key == "optimizer") {
-    const std::optional<Optimizer> optimizer = optimizer_of_name(text);
-    if (!optimizer) return bad(fmt::format("optimizer is adam or none, not '{}'", text));
-    return scenario.optimizer = *optimizer, ok_status();
-  }
+  if (key == "model") return scenario.model = text, find_model(text).status();
   if (key != "mode") return bad(fmt::format("'{}' is no value of a scenario", key));
   const std::optional<SaveMode> mode = mode_of_name(text);
   if (!mode) return bad(fmt::format("mode is collective-free, rank-local or collective, not '{}'", text));
@@ -208,10 +212,10 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
 Result<Scenario> parse_scenario(std::string_view text, const std::string& file) {
   SHOAL_ASSIGN_OR_RETURN(TomlTable parsed, parse_toml(text, file));
   static constexpr std::string_view kKeys[] = {
-      "ranks",    "ranks_per_host",   "mesh",        "model",           "mode",
-      "saves",    "profile",          "interval_ms", "arrival_skew_ms", "seed",
-      "failure",  "max_direct_nodes", "stragglers",  "failures",        "replay",
-      "optimizer"};
+      "ranks",   "ranks_per_host",   "mesh",        "model",           "mode",
+      "saves",   "profile",          "interval_ms", "arrival_skew_ms", "seed",
+      "failure", "max_direct_nodes", "stragglers",  "failures",        "replay",
+      "loads",   "load_ranks",       "load_mesh"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
   Scenario scenario;
   auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
@@ -223,6 +227,8 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   SHOAL_RETURN_IF_ERROR(number("ranks_per_host", &scenario.ranks_per_host, 1, kMaxRanksPerHost));
   SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, kMaxDirectNodes));
+  SHOAL_RETURN_IF_ERROR(number("loads", &scenario.loads, 0, kMaxSimulatedLoads));
+  SHOAL_RETURN_IF_ERROR(number("load_ranks", &scenario.load_ranks, 1, kMaxSimulatedRanks));
   SHOAL_RETURN_IF_ERROR(number("interval_ms", &scenario.interval_ms, 0, kMostMs));
   SHOAL_RETURN_IF_ERROR(number("arrival_skew_ms", &scenario.arrival_skew_ms, 0, kMostMs));
   SHOAL_RETURN_IF_ERROR(number("seed", &scenario.seed, 0, std::numeric_limits<int64_t>::max()));
@@ -240,6 +246,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   if (Status known = parse_fault_rules(scenario.failure_draws).status(); !known.ok()) {
     return parsed.error(parsed.find("failures")->line, known.message());
   }
+  SHOAL_ASSIGN_OR_RETURN(scenario.load_mesh, parsed.text("load_mesh", scenario.load_mesh));
   SHOAL_ASSIGN_OR_RETURN(scenario.model, parsed.text("model", scenario.model));
   SHOAL_ASSIGN_OR_RETURN(scenario.profile, parsed.text("profile", scenario.profile));
   SHOAL_ASSIGN_OR_RETURN(std::string mode, parsed.text("mode", std::string(mode_name(scenario.mode))));
@@ -253,15 +260,13 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
                         "mode is collective-free, rank-local or collective, not '" + mode + "'");
   }
   scenario.mode = *named;
-  SHOAL_ASSIGN_OR_RETURN(std::string optimizer, parsed.text("optimizer", "adam"));
-  if (!optimizer_of_name(optimizer)) {
-    return parsed.error(line_of("optimizer"), "optimizer is adam or none, not '" + optimizer + "'");
-  }
-  scenario.optimizer = *optimizer_of_name(optimizer);
-  auto model = load_model(scenario.model, scenario.optimizer);
+  auto model = find_model(scenario.model);
   if (!model.ok()) return parsed.error(line_of("model"), model.status().message());
   if (auto mesh = resolve_mesh(scenario, *model); !mesh.ok()) {
     return parsed.error(line_of("mesh"), mesh.status().message());
+  }
+  if (auto mesh = resolve_mesh(loading_job(scenario), *model); !mesh.ok()) {
+    return parsed.error(line_of("load_mesh"), "the job that loads: " + mesh.status().message());
   }
   return scenario;
 }

@@ -18,18 +18,21 @@ namespace shoal {
 
 inline constexpr uint32_t kMaxSimulatedRanks = 1u << 20;
 inline constexpr uint32_t kMaxSimulatedSaves = 1000;
+inline constexpr uint32_t kMaxSimulatedLoads = 100;
 
 struct Scenario {
   uint32_t ranks = 512;
   uint32_t ranks_per_host = 8;
   std::string mesh;  // "dp=8,tp=8,pp=8"; "": what the model is trained with, dp being the rest
-  std::string model = "llama3-405b";  // of sim/model_table.h, or a path: sim/model_files.h
-  Optimizer optimizer = Optimizer::adam;
+  std::string model = "llama3-405b";
   SaveMode mode = SaveMode::collective_free;
   uint32_t saves = 2;
   uint64_t interval_ms = 60'000;                // of training, between two saves
   uint64_t arrival_skew_ms = 0;                 // each rank comes to a save up to so much later, drawn anew
   uint32_t max_direct_nodes = kMaxDirectNodes;  // beyond them nodes speak through relays
+  uint32_t loads = 0;       // after the last save: so many times the job starts again and loads it
+  uint32_t load_ranks = 0;  // of the job that starts again; 0: as many as saved
+  std::string load_mesh;    // of that one; "": the same, or of other ranks as for `mesh`
   std::string profile = "lustre";
   uint64_t seed = 1;
   Stragglers stragglers;
@@ -53,5 +56,7 @@ Status validate_scenario(const Scenario& scenario);
 Result<Scenario> with_all_faults(const Scenario& scenario);
 // As a file, which parse_scenario reads back.
 std::string scenario_text(const Scenario& scenario);
+// The job that loads: its ranks and mesh in place of those that save.
+Scenario loading_job(const Scenario& scenario);
 
 }  // namespace shoal

@@ -1,23 +1,25 @@
 #include "sim/simulation.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "sim/fault_injector.h"
 #include "sim/integer_math.h"
-#include "sim/model_files.h"
 
 namespace shoal {
 
 namespace {
 
-constexpr TimeNs kSaveMarginMs = 60'000;  // of the deadline: staging, writing, and what is sent again
+constexpr TimeNs kSaveMarginMs = 60'000;       // of the deadline: staging, writing, and what is sent again
+constexpr uint64_t kStepsBetweenLooks = 1024;  // at what other threads want
+constexpr uint64_t kLooksBetweenThorough = 64;
 constexpr TimeNs kLongestSave = TimeNs{24} * 3600 * 1000 * kMillisecond;
 
 // What counters have gained since they were last asked.
 class PhaseMeter {
  public:
-  explicit PhaseMeter(VirtualCluster& cluster) : cluster_(cluster) {}
+  PhaseMeter(VirtualCluster& cluster, HubSeries& series) : cluster_(cluster), series_(series) {}
 
   PhaseCosts take() {
     const HubCounts hub = cluster_.hub();
@@ -35,6 +37,7 @@ class PhaseMeter {
                       storage.syncs - storage_.syncs,
                       storage.bytes_written - storage_.bytes_written,
                       storage.bytes_read - storage_.bytes_read};
+    gained.hub_peaks = series_.take_peaks();
     gained.record_bytes = cluster_.record_bytes() - record_bytes_;
     hub_ = hub;
     storage_ = storage;
@@ -45,6 +48,7 @@ class PhaseMeter {
 
  private:
   VirtualCluster& cluster_;
+  HubSeries& series_;
   HubCounts hub_;
   StorageCounts storage_;
   uint64_t record_bytes_ = 0;
@@ -52,6 +56,7 @@ class PhaseMeter {
 
 SaveReport report_of(const TrainerTimes& times) {
   SaveReport report;
+  report.began = times.began;
   report.told = spread_of(times.told);
   report.blocked = spread_of(times.blocked);
   report.written = spread_of(times.written);
@@ -134,6 +139,16 @@ class RunWatch {
   std::optional<Oracles> oracles_;
 };
 
+// True: it is to end. Shows how far it has come; `thoroughly`: with what takes a look at every rank.
+bool look(SimulationWatch& watch, const EventHeap& events, const VirtualCluster& cluster,
+          const CountedTrainers& trainers, bool thoroughly) {
+  watch.virtual_now.store(events.now(), std::memory_order_relaxed);
+  watch.events.store(cluster.events(), std::memory_order_relaxed);
+  if (thoroughly) watch.saves_decided.store(trainers.saves_decided(), std::memory_order_relaxed);
+  watch.milestones.store(trainers.milestones(), std::memory_order_relaxed);
+  return watch.stop != nullptr && watch.stop();
+}
+
 std::vector<std::vector<Rank>> place_ranks(const Scenario& scenario) {
   std::vector<std::vector<Rank>> nodes((scenario.ranks + scenario.ranks_per_host - 1) /
                                        scenario.ranks_per_host);
@@ -141,28 +156,113 @@ std::vector<std::vector<Rank>> place_ranks(const Scenario& scenario) {
   return nodes;
 }
 
+// The job that loads, from its start until all ranks have their bytes. On a clock of its own.
+class RestartedJob {
+ public:
+  static Result<std::unique_ptr<RestartedJob>> make(const Scenario& saved, const Model& model,
+                                                    const Profile& profile, uint32_t generation) {
+    const Scenario scenario = loading_job(saved);
+    SHOAL_ASSIGN_OR_RETURN(MeshShape mesh, resolve_mesh(scenario, model));
+    CountedLoads::Job job;
+    SHOAL_ASSIGN_OR_RETURN(job.layouts, layouts_of_stages(model, mesh));
+    job.ranks = scenario.ranks;
+    job.ranks_per_host = scenario.ranks_per_host;
+    return std::unique_ptr<RestartedJob>(
+        new RestartedJob(scenario, mesh, profile, generation, std::move(job)));
+  }
+
+  // What stands in the root is this job's from now on. Its own root, which lives as long as this.
+  CountedRoot* take_over(CountedRoot& root) {
+    cluster_.counted_root().continue_from(root);
+    return &cluster_.counted_root();
+  }
+
+  // Adds its load to the report.
+  Status run(SimulationWatch* watch, SimulationReport& report) {
+    const uint64_t milestones = watch == nullptr ? 0 : watch->milestones.load(std::memory_order_relaxed);
+    loads_.start();
+    for (uint64_t steps = 0;
+         !loads_.done() && loads_.failure().ok() && !events_.empty() && events_.now() < kLongestSave;
+         ++steps) {
+      if (watch != nullptr && steps % kStepsBetweenLooks == 0) {
+        watch->virtual_now.store(report.ended + events_.now(), std::memory_order_relaxed);
+        watch->events.store(report.events + cluster_.events(), std::memory_order_relaxed);
+        watch->milestones.store(milestones + loads_.milestones(), std::memory_order_relaxed);
+        report.stopped_early = watch->stop != nullptr && watch->stop();
+        if (report.stopped_early) return ok_status();
+      }
+      events_.run_next();
+      series_.take(events_.now(), cluster_.hub_queue());
+    }
+    SHOAL_RETURN_IF_ERROR(loads_.failure().with_context("a load"));
+    if (!loads_.done()) {
+      return Status(Code::deadline_exceeded, "not every rank has its bytes within a virtual day");
+    }
+    report.loads.push_back({loaded_by_.ranks, nodes_, mesh_, spread_of(loads_.found()),
+                            spread_of(loads_.loaded()), loads_.bytes_wanted(), loads_.bytes_passed(),
+                            PhaseMeter(cluster_, series_).take()});
+    report.events += cluster_.events();
+    report.steps += events_.executed();
+    report.trace_hash = mix64(report.trace_hash ^ cluster_.trace_hash());
+    for (const std::string& warning : cluster_.warnings()) report.warnings.push_back(warning);
+    return ok_status();
+  }
+
+ private:
+  RestartedJob(const Scenario& scenario, const MeshShape& mesh, const Profile& profile, uint32_t generation,
+               CountedLoads::Job job)
+      : loaded_by_(scenario),
+        mesh_(mesh),
+        nodes_(static_cast<uint32_t>(place_ranks(scenario).size())),
+        cluster_(events_, profile, mix64(scenario.seed ^ generation), scenario.mode, place_ranks(scenario),
+                 scenario.ranks, scenario.max_direct_nodes, generation),
+        series_([this] { return cluster_.hub_state(); }),
+        loads_(events_, cluster_, profile, std::move(job)) {
+    cluster_.counted_root().will_be_loaded();
+  }
+
+  const Scenario loaded_by_;
+  const MeshShape mesh_;
+  const uint32_t nodes_;
+  EventHeap events_;
+  VirtualCluster cluster_;
+  HubSeries series_;
+  CountedLoads loads_;
+};
+
 }  // namespace
 
 Spread spread_of(std::vector<TimeNs> times) {
   std::erase_if(times, [](TimeNs time) { return time < 0; });
   if (times.empty()) return {};
   std::sort(times.begin(), times.end());
-  auto at = [&](size_t percent) { return times[(times.size() - 1) * percent / 100]; };
-  return {times.front(), at(50), at(99), times.back()};
+  auto at = [&](size_t permille) { return times[(times.size() - 1) * permille / 1000]; };
+  Spread spread{times.front(), at(500), at(990), times.back(), {}, std::vector<uint64_t>(kHistogramBars)};
+  for (uint32_t permille : kFurtherPermille) spread.further.push_back(at(permille));
+  const auto width = static_cast<uint64_t>(spread.greatest - spread.least) + 1;
+  for (TimeNs time : times) {
+    const auto above = static_cast<uint64_t>(time - spread.least);
+    ++spread.histogram[multiply_divide(above, kHistogramBars, width)];
+  }
+  return spread;
+}
+
+uint64_t milestones_of(const Scenario& scenario) {
+  return uint64_t{scenario.ranks} * scenario.saves * kMilestonesPerSave +
+         uint64_t{loading_job(scenario).ranks} * scenario.loads * kMilestonesPerLoad;
 }
 
 Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
-                                  const SimulationListeners& listeners) {
+                                  const SimulationListeners& listeners, SimulationWatch* watch) {
   SHOAL_RETURN_IF_ERROR(validate_scenario(said));
   SHOAL_ASSIGN_OR_RETURN(const Scenario scenario, with_all_faults(said));
   SimulationReport report;
   report.scenario = scenario;
-  SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
+  SHOAL_ASSIGN_OR_RETURN(Model model, find_model(scenario.model));
   SHOAL_ASSIGN_OR_RETURN(report.mesh, resolve_mesh(scenario, model));
 
   CountedTrainers::Job job;
   SHOAL_ASSIGN_OR_RETURN(job.layouts, layouts_of_stages(model, report.mesh));
-  job.world = model.world;
   job.ranks = scenario.ranks;
   job.ranks_per_host = scenario.ranks_per_host;
   job.options.mode = scenario.mode;
@@ -173,7 +273,6 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   job.seed = scenario.seed;
   job.keeps_offers = !scenario.failures.empty();
   report.layouts = static_cast<uint32_t>(job.layouts.size());
-  report.layouts_are_stated = model.world != nullptr;
   report.parameters = model.parameters();
 
   const auto hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
@@ -189,38 +288,62 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   for (uint32_t host : slow) {
     cluster.slow_down(host, scenario.stragglers.network_permille, scenario.stragglers.storage_permille);
   }
-  PhaseMeter meter(cluster);
-  RunWatch watch(events, cluster, scenario);
+  if (scenario.loads != 0) cluster.counted_root().will_be_loaded();
+  HubSeries series([&cluster] { return cluster.hub_state(); });
+  PhaseMeter meter(cluster, series);
+  RunWatch checks(events, cluster, scenario);
   std::vector<PhaseCosts> phases;
   CountedTrainers trainers(events, cluster, profile, std::move(job), [&](uint32_t save) {
     phases.push_back(meter.take());
-    if (watch.oracles()) watch.oracles()->save_begins(events.now(), save);
+    if (checks.oracles()) checks.oracles()->save_begins(events.now(), save);
   });
-  watch.begin(trainers, listeners);
-  inject_faults(scenario.failures, events, cluster, trainers, watch.fault_listener(listeners));
+  checks.begin(trainers, listeners);
+  inject_faults(scenario.failures, events, cluster, trainers, checks.fault_listener(listeners));
   trainers.start();
   auto goes_on = [&] { return events.now() - trainers.newest_save_began() < kLongestSave; };
-  while (!trainers.done() && trainers.failure().ok() && !events.empty() && goes_on()) {
+  for (uint64_t steps = 0; !trainers.done() && trainers.failure().ok() && !events.empty() && goes_on();
+       ++steps) {
+    if (watch != nullptr && steps % kStepsBetweenLooks == 0) {
+      const bool thoroughly = steps / kStepsBetweenLooks % kLooksBetweenThorough == 0;
+      report.stopped_early = look(*watch, events, cluster, trainers, thoroughly);
+      if (report.stopped_early) break;
+    }
     events.run_next();
-    if (watch.stops()) break;
+    series.take(events.now(), cluster.hub_queue());
+    if (checks.stops()) break;
   }
+  if (watch != nullptr) look(*watch, events, cluster, trainers, true);
   phases.push_back(meter.take());
   SHOAL_RETURN_IF_ERROR(trainers.failure());
-  report.violation = watch.finish(trainers.done());
-  if (!trainers.done() && !report.violation) {
+  report.violation = checks.finish(trainers.done());
+  if (!trainers.done() && !report.violation && !report.stopped_early) {
     return Status(Code::deadline_exceeded, "not every rank has heard of a save within a virtual day");
   }
   report.joining = phases.front();
-  for (size_t save = 0; save < trainers.times().size(); ++save) {
+  const size_t saves = report.stopped_early ? trainers.saves_decided() : trainers.times().size();
+  for (size_t save = 0; save < saves; ++save) {
     report.saves.push_back(report_of(trainers.times()[save]));
     if (save + 1 < phases.size()) report.saves.back().costs = phases[save + 1];
   }
   report.relays = static_cast<uint32_t>(cluster.relays());
+  report.hub_over_time = series.samples();
   report.ended = events.now();
   report.events = cluster.events();
   report.steps = events.executed();
   report.trace_hash = cluster.trace_hash();
   report.warnings = cluster.warnings();
+  const auto checkpoints = std::count_if(report.saves.begin(), report.saves.end(),
+                                         [](const SaveReport& save) { return save.aborted_ranks == 0; });
+  if (checkpoints == 0 || report.stopped_early || report.violation) return report;
+  CountedRoot* root = &cluster.counted_root();
+  std::vector<std::unique_ptr<RestartedJob>> jobs;
+  for (uint32_t load = 0; load < scenario.loads; ++load) {
+    SHOAL_ASSIGN_OR_RETURN(auto restarted, RestartedJob::make(scenario, model, profile, load + 2));
+    jobs.push_back(std::move(restarted));
+    root = jobs.back()->take_over(*root);
+    SHOAL_RETURN_IF_ERROR(jobs.back()->run(watch, report));
+    if (report.stopped_early) break;
+  }
   return report;
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/coordinator_memory.h"
 #include "actors/effect_writer.h"
+#include "actors/node/descriptors.h"
 #include "sim/integer_math.h"
 #include "sim/virtual_host.h"
 
@@ -11,7 +13,7 @@ namespace shoal {
 
 namespace {
 
-constexpr uint32_t kGeneration = kSimulatedGeneration, kEpoch = 1;
+constexpr uint32_t kEpoch = 1;
 constexpr const char* kJob = "simulated";
 constexpr size_t kBulkThreads = 4, kDutyThreads = 2;  // of actors/caf/caf_host.h
 constexpr size_t kMaxWarnings = 20;
@@ -31,7 +33,7 @@ uint64_t detail_of(const Event& event) {
 
 VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
                                const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
-                               uint32_t max_direct_nodes)
+                               uint32_t max_direct_nodes, uint32_t generation)
     : events_(events),
       plans_(std::make_shared<SharedPlans>()),
       profile_(profile),
@@ -42,9 +44,10 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
       cpu_(profile.cpu, ranks_of_node.size(), mode != SaveMode::collective),
       cores_(profile.cpu.shared_cores),
       items_(profile.items),
-      root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, kGeneration}),
+      root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, generation}),
       ranks_of_node_(ranks_of_node),
       world_size_(world_size),
+      generation_(generation),
       nodes_(ranks_of_node.size()) {
   for (size_t index = 0; index < nodes_.size(); ++index) {
     make_roles(index, kEpoch, index == 0);
@@ -63,7 +66,7 @@ RoleTimes VirtualCluster::times() const {
 
 void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) {
   NodeFacts facts;
-  facts.generation = kGeneration;
+  facts.generation = generation_;
   facts.epoch = epoch;
   facts.job_id = kJob;
   facts.host = "host" + std::to_string(index);
@@ -191,6 +194,22 @@ void VirtualCluster::note(size_t node, RoleKind role, const Input& input) {
   mix(input.wire_bytes);
 }
 
+HubState VirtualCluster::hub_state() const {
+  const Node& hub = nodes_[coordinator_];
+  DescriptorDemand demand;
+  demand.listens = nodes_.size() > 1;
+  demand.trainers = ranks_of_node_[coordinator_].size();
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    const bool speaks_by_relay = coordinator_ == 0 && relays_.relay_of(node) != 0;
+    demand.peers += nodes_[node].session != 0 && nodes_[node].coordinator == coordinator_ && !speaks_by_relay;
+  }
+  HubState state{hub.inputs.size(), 0, descriptors_needed(demand)};
+  for (const Input& input : hub.inputs) state.memory_bytes += input.wire_bytes;
+  const Role* coordinator = hub.roles[static_cast<size_t>(RoleKind::coordinator)].get();
+  if (coordinator != nullptr) state.memory_bytes += coordinator_memory_bytes(*coordinator);
+  return state;
+}
+
 // --- effects ---
 
 void VirtualCluster::carry_out(size_t index, Answer& answer) {
@@ -261,7 +280,8 @@ void VirtualCluster::set_timer(size_t index, RoleKind role, const effect::SetTim
 }
 
 void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start start) {
-  const bool is_bulk = std::holds_alternative<operation::WriteShard>(start.operation);
+  const bool is_bulk = std::holds_alternative<operation::WriteShard>(start.operation) ||
+                       std::holds_alternative<operation::ReadBatch>(start.operation);
   Pool Node::*const pool = is_bulk ? &Node::bulk : &Node::duty;
   // A shard's description is large: what it asks for is worked out now, and it is let go.
   std::shared_ptr<CountedRoot::Work> work;
@@ -269,12 +289,12 @@ void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start 
   Status fails_now;
   if (is_bulk) {
     fails_now = hazards_.try_operation(index, start.operation, events_.now());
-    work = std::make_shared<CountedRoot::Work>(root_.begin(start.operation, is_coordinator(index)));
+    work = std::make_shared<CountedRoot::Work>(root_.begin(start.operation, is_coordinator(index), index));
   } else {
     later = std::make_shared<Operation>(std::move(start.operation));
   }
   run_operation(index, pool, [this, index, role, id = start.id, pool, work, later, fails_now]() mutable {
-    if (!work) work = std::make_shared<CountedRoot::Work>(root_.begin(*later, is_coordinator(index)));
+    if (!work) work = std::make_shared<CountedRoot::Work>(root_.begin(*later, is_coordinator(index), index));
     StorageSteps steps = work->steps;
     if (later) {
       const auto* publish = std::get_if<operation::PublishDecision>(later.get());

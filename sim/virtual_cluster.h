@@ -19,6 +19,7 @@
 #include "sim/counted_root.h"
 #include "sim/cpu_model.h"
 #include "sim/hazards.h"
+#include "sim/hub_series.h"
 #include "sim/item_model.h"
 #include "sim/network_model.h"
 #include "sim/relay_model.h"
@@ -49,7 +50,7 @@ class VirtualCluster {
   // ranks_of_node[n]: those that node n expects. max_direct_nodes: beyond them nodes go by way of relays.
   VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
                  const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
-                 uint32_t max_direct_nodes = kMaxDirectNodes);
+                 uint32_t max_direct_nodes = kMaxDirectNodes, uint32_t generation = 1);
   ~VirtualCluster();
 
   // Every role hears of Started. `to_client` hears what nodes say to clients, when it has arrived.
@@ -57,6 +58,7 @@ class VirtualCluster {
   void from_client(size_t node, ClientId client, LocalMessage message);
   PlanSource& plans() { return *plans_; }
   CorePool& cores() { return cores_; }
+  CountedRoot& counted_root() { return root_; }
 
   // --- what goes wrong (sim/cluster_life.cpp) ---
   // The host's power fails. Whoever had a session with its node hears of it kSilenceNs later.
@@ -92,6 +94,8 @@ class VirtualCluster {
   }
   size_t relays() const { return relays_.relays(); }
   const HubCounts& hub() const { return hub_; }
+  uint64_t hub_queue() const { return nodes_[coordinator_].inputs.size(); }  // now
+  HubState hub_state() const;  // now; takes a time in the number of nodes
   void forget_longest_queue() { hub_.longest_queue = 0; }
   const StorageCounts& storage() const { return storage_.counts(); }
   uint64_t record_bytes() const { return root_.record_bytes(); }
@@ -189,6 +193,7 @@ class VirtualCluster {
   CountedRoot root_;
   const std::vector<std::vector<Rank>> ranks_of_node_;
   const uint32_t world_size_;
+  const uint32_t generation_;
   std::vector<Node> nodes_;
   std::vector<uint32_t> session_owners_;  // by session, from kFirstPeerNode on
   size_t coordinator_ = 0;                // of the highest epoch

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -86,6 +87,89 @@ TEST(Sim, RanksAssumedNumbersByTheirEffect) {
   EXPECT_EQ(run_shoal({"sim", "--sensitivity", "--sweep", "ranks=8,16"}).status, 2);
 }
 
+TEST(Sim, SweepsOverMeshesApartBySemicolons) {
+  const ProcessEnd end = run_shoal(
+      {"sim", "--model", "llama3-8b", "--ranks", "16", "--sweep", "mesh=dp=8,tp=2;tp=4;pp=2,tp=8", "--json"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  std::vector<std::string> meshes;
+  for (const auto& report : nlohmann::json::parse(end.out)) meshes.push_back(report["scenario"]["mesh"]);
+  EXPECT_THAT(meshes, testing::ElementsAre("dp=8,tp=2,pp=1", "dp=4,tp=4,pp=1", "dp=1,tp=8,pp=2"));
+}
+
+TEST(Sim, LoadsTheLastSaveOnOtherRanks) {
+  const ProcessEnd end =
+      run_shoal({"sim", "--model", "gpt2", "--ranks", "16", "--load", "--load-ranks", "8", "--json"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  const auto load = nlohmann::json::parse(end.out).at(0).at("loads").at(0);
+  EXPECT_EQ(load.at("ranks"), 8);
+  EXPECT_EQ(load.at("bytes_wanted"), 124'439'808u * 14);
+  EXPECT_GE(load.at("storage").at("bytes_read"), load.at("bytes_wanted"));
+  EXPECT_GT(load.at("loaded_ns").at("min"), load.at("found_ns").at("min"));
+  EXPECT_THAT(run_shoal({"sim", "--model", "gpt2", "--ranks", "16", "--load"}).out,
+              HasSubstr("has its bytes"));
+}
+
+TEST(Sim, WritesWhatTheCoordinatorHeldOverTime) {
+  TemporaryFolder folder;
+  const std::string path = folder.path() + "/timeline.csv";
+  const ProcessEnd end = run_shoal({"sim", "--model", "gpt2", "--ranks", "64", "--timeline", path, "--json"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  EXPECT_THAT(line, testing::EndsWith("begin_ns,end_ns,queue,memory_bytes,descriptors"));
+  size_t rows = 0;
+  while (std::getline(file, line)) ++rows;
+  EXPECT_EQ(rows, nlohmann::json::parse(end.out).at(0).at("coordinator_over_time").size());
+  EXPECT_GT(rows, 0u);
+}
+
+// Waits until the last line of progress says something else than `not_this`.
+void wait_for_progress(Process& process, const std::string& of, const std::string& not_this) {
+  for (int lines = 1; lines <= 60; ++lines) {
+    ASSERT_TRUE(process.wait_for_errors(of, lines)) << process.errors();
+    const std::string& written = process.errors();
+    if (written.find(not_this, written.rfind("sim: ")) == std::string::npos) return;
+  }
+  FAIL() << process.errors();
+}
+
+TEST(Sim, PrintsTheSavesThatWereDecidedWhenInterrupted) {
+  Process process({SHOAL_PROGRAM, "sim", "--model", "gpt2", "--ranks", "1024", "--saves", "1000", "--json",
+                   "--progress"});
+  wait_for_progress(process, " of 1000, ", "save 1 of 1000, ");
+  process.send_signal(SIGINT);
+  const ProcessEnd end = process.wait();
+  EXPECT_EQ(end.status, 130) << end.err;
+  EXPECT_THAT(end.err, testing::ContainsRegex("save [0-9]+ of 1000, .* of virtual time, .* events, .*/s"));
+  const auto report = nlohmann::json::parse(end.out).at(0);
+  EXPECT_EQ(report.at("stopped_early"), true);
+  EXPECT_GT(report.at("saves").size(), 0u);
+  EXPECT_LT(report.at("saves").size(), 1000u);
+  for (const auto& save : report.at("saves")) EXPECT_EQ(save.at("outcome"), "committed");
+}
+
+TEST(Sim, PrintsTheSimulationsOfASweepThatEndedWhenTerminated) {
+  TemporaryFolder folder;
+  const std::string svg = folder.path() + "/costs.svg";
+  Process process({SHOAL_PROGRAM, "sim", "--model", "gpt2", "--sweep", "ranks=8,16,2048", "--saves", "1000",
+                   "--jobs", "1", "--csv", "--progress", "--plot", svg});
+  wait_for_progress(process, " of 3 jobs done", "0 of 3 jobs done");
+  process.send_signal(SIGTERM);
+  const ProcessEnd end = process.wait();
+  EXPECT_EQ(end.status, 143) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("of 3 simulations ended"));
+  const auto rows_of = [&](const std::string& start) {
+    size_t rows = 0;
+    for (size_t at = end.out.find(start); at != std::string::npos; at = end.out.find(start, at + 1)) ++rows;
+    return rows;
+  };
+  EXPECT_EQ(rows_of("\ngpt2,8,"), 1000u);
+  EXPECT_LT(rows_of("\ngpt2,2048,"), 1000u);
+  std::ifstream file(svg);
+  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(file), {}), testing::EndsWith("</svg>\n"));
+}
+
 TEST(Sim, SaysWhereEachNumberComesFrom) {
   ProcessEnd end = run_shoal({"sim", "--profile", "object-store", "--show-profile"});
   EXPECT_EQ(end.status, 0);
@@ -103,7 +187,12 @@ TEST(Sim, RefusesBeforeAnythingRuns) {
   EXPECT_THAT(refusal({"sim", "--profile", "tape"}),
               HasSubstr("no profile 'tape'; built in: lustre, nvme, obj"));
   EXPECT_THAT(refusal({"sim", "--model", "gpt7"}), HasSubstr("no model 'gpt7'"));
-  EXPECT_THAT(refusal({"sim", "--sweep", "mesh=1"}), HasSubstr("any key but mesh"));
+  EXPECT_THAT(refusal({"sim", "--sweep", "mesh=1"}), HasSubstr("'1' is none of dp="));
+  EXPECT_THAT(refusal({"sim", "--sweep", "ranks"}), HasSubstr("KEY=VALUE,VALUE... is expected"));
+  EXPECT_THAT(refusal({"sim", "--load", "--load-ranks", "7", "--load-mesh", "dp=2"}), HasSubstr("not 7"));
+  EXPECT_THAT(refusal({"sim", "--timeline", "/nowhere/t.csv"}), HasSubstr("/nowhere/t.csv"));
+  EXPECT_THAT(refusal({"sim", "--sweep", "ranks=8,16", "--plot", "/nowhere/costs.svg"}),
+              HasSubstr("/nowhere/costs.svg"));
   EXPECT_THAT(refusal({"sim", "--scenario", "/nowhere.toml"}), HasSubstr("/nowhere.toml"));
   EXPECT_THAT(refusal({"sim", "--sweep", "ranks=8,16", "--plot", "costs.png"}), HasSubstr(".svg or .html"));
   EXPECT_THAT(refusal({"sim", "--sweep", "mode=all", "--plot", "costs.svg"}), HasSubstr("--sweep ranks="));

@@ -140,5 +140,24 @@ TEST(Chart, IsTheSameTextForTheSameInput) {
   EXPECT_EQ(to_svg(three_modes()), to_svg(three_modes()));
 }
 
+TEST(AChartOverTime, BeginsAtZeroAndHasNeitherMarksNorATable) {
+  const Chart chart{"Queue",
+                    "4,096 ranks",
+                    "since the save began",
+                    "",
+                    Chart::Unit::count,
+                    {line("collective", {{0, 0}, {2.4, 0}, {2.4, 730}, {6.1, 730}, {6.1, 0}}),
+                     line("rank-local", {{0, 500}, {5, 10}})},
+                    true};
+  const std::string svg = to_svg(chart);
+  EXPECT_EQ(first_fault(svg), "");
+  EXPECT_THAT(svg, HasSubstr(">0</text>"));
+  EXPECT_THAT(svg, HasSubstr(">6 s</text>"));
+  EXPECT_THAT(svg, HasSubstr(">700</text>"));
+  EXPECT_EQ(count(svg, "<path d"), 4u) << "a line and its label each";
+  EXPECT_EQ(count(svg, "<circle"), 0u);
+  EXPECT_EQ(count(to_html("Page", {chart}), "<table>"), 0u);
+}
+
 }  // namespace
 }  // namespace shoal

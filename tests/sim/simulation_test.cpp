@@ -3,10 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
+#include "actors/node/descriptors.h"
 #include "sim/sensitivity.h"
 #include "sim/simulation.h"
 #include "sim/toml_tree.h"
@@ -326,36 +323,142 @@ TEST(ASimulation, CommitsLaterWhereTheCoordinatorStalls) {
   EXPECT_GT(save.committed.greatest, before + 1000 * kMillisecond);
 }
 
-// --- the same everywhere ---
+// --- the coordinator over time ---
 
-TEST(Scenarios, GiveTheTracesOfTheTreeOnEveryRun) {
-  const std::string golden = std::string(kSource) + "/tests/sim/golden/traces.txt";
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(kSource) + "/sim/scenarios")) {
-    files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  ASSERT_FALSE(files.empty());
-  std::string traces;
-  for (const auto& file : files) {
-    auto scenario = parse_scenario(*read_text(file), file.filename());
-    ASSERT_TRUE(scenario.ok()) << scenario.status().to_string();
-    const SimulationReport report = simulated(*scenario);
-    EXPECT_EQ(simulated(*scenario).trace_hash, report.trace_hash) << file;
-    for (const SaveReport& save : report.saves) {
-      EXPECT_TRUE(save.aborted_ranks == 0 || !scenario->failures.empty()) << save.cause;
+TEST(HubSeries, KeepsThePeaksInABoundedNumberOfSamples) {
+  uint64_t memory = 0;
+  HubSeries series([&] { return HubState{0, ++memory, 7}; });
+  for (TimeNs now = 0; now < 100'000; ++now) series.take(now * kMillisecond, now % 1000 == 0 ? 50 : 1);
+  series.take(1'000'000 * kMillisecond, 0);  // nothing to do: no sample
+  const std::vector<HubSample> samples = series.samples();
+  ASSERT_LE(samples.size(), kMaxHubSamples);
+  ASSERT_GT(samples.size(), kMaxHubSamples / 4);
+  EXPECT_EQ(samples.front().begin, 0);
+  EXPECT_GE(samples.back().end, 99'999 * kMillisecond);
+  EXPECT_LT(samples.back().end, 101'000 * kMillisecond);
+  uint64_t most = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (i > 0) {
+      EXPECT_LE(samples[i - 1].end, samples[i].begin);
     }
-    std::ostringstream line;
-    line << file.stem().string() << " " << std::hex << report.trace_hash << std::dec << " " << report.events
-         << " events " << report.ended << " ns\n";
-    traces += line.str();
+    most = std::max(most, samples[i].most.queue);
   }
-  if (std::getenv("SHOAL_UPDATE_GOLDEN") != nullptr) {
-    std::ofstream(golden) << traces;
-  } else {
-    EXPECT_EQ(traces, *read_text(golden)) << "SHOAL_UPDATE_GOLDEN=1 writes these";
+  EXPECT_EQ(most, 50u);
+  EXPECT_EQ(series.take_peaks().queue, 50u);
+  EXPECT_EQ(series.take_peaks().queue, 0u) << "since the last call";
+}
+
+TEST(ASimulation, CountsWhatTheCoordinatorRemembersAndHowManyDescriptorsItTakes) {
+  Scenario scenario;
+  scenario.ranks = 64;
+  scenario.model = "llama3-8b";
+  scenario.profile = "nvme";
+  const SimulationReport small = simulated(scenario);
+  scenario.ranks = 1024;
+  const SimulationReport large = simulated(scenario);
+  DescriptorDemand demand{.listens = true, .peers = 7, .trainers = 8};
+  EXPECT_EQ(small.saves.back().costs.hub_peaks.descriptors, descriptors_needed(demand));
+  demand.peers = 127;
+  EXPECT_EQ(large.saves.back().costs.hub_peaks.descriptors, descriptors_needed(demand));
+  const uint64_t remembered_small = small.saves.back().costs.hub_peaks.memory_bytes;
+  const uint64_t remembered_large = large.saves.back().costs.hub_peaks.memory_bytes;
+  EXPECT_GT(remembered_large, remembered_small + 960 * sizeof(PlanId)) << "a plan's id for each further rank";
+  EXPECT_LT(remembered_large, remembered_small + 960 * 2048) << "a bounded number of bytes a rank";
+  EXPECT_FALSE(large.hub_over_time.empty());
+}
+
+// --- loads ---
+
+Scenario of_loads() {
+  Scenario scenario;
+  scenario.ranks = 32;
+  scenario.model = "llama3-8b";
+  scenario.mesh = "dp=16,tp=1,pp=2";  // nothing is held twice
+  scenario.profile = "nvme";
+  scenario.saves = 1;
+  scenario.loads = 1;
+  return scenario;
+}
+
+TEST(ALoad, ReadsWhatItsRanksHoldAndSaysNothingToTheCoordinator) {
+  for (SaveMode mode : kModes) {
+    SCOPED_TRACE(mode_name(mode));
+    Scenario scenario = of_loads();
+    scenario.mode = mode;
+    const SimulationReport report = simulated(scenario);
+    ASSERT_EQ(report.loads.size(), 1u);
+    const LoadReport& load = report.loads.front();
+    EXPECT_EQ(load.bytes_wanted, report.parameters * 14);
+    EXPECT_EQ(load.bytes_passed, load.bytes_wanted) << "each rank wants whole pieces";
+    EXPECT_GT(load.costs.storage.bytes_read, load.bytes_passed) << "headers and records besides";
+    EXPECT_LT(load.costs.storage.bytes_read, load.bytes_passed * 101 / 100);
+    EXPECT_EQ(load.costs.hub.messages_in + load.costs.hub.messages_out, 0u);
+    EXPECT_GT(load.found.least, 0);
+    EXPECT_GT(load.loaded.least, load.found.greatest) << "one node is as soon as another";
   }
 }
+
+TEST(ALoad, ReadsTheBlocksThatItsBoxesTouchWhereTheMeshIsAnother) {
+  Scenario scenario = of_loads();
+  const uint64_t held = find_model(scenario.model)->parameters() * 14;
+  for (const auto& [ranks, mesh, copies] :
+       {std::tuple{16u, "dp=16,tp=1,pp=1", 1u}, std::tuple{64u, "dp=8,tp=4,pp=2", 1u},
+        std::tuple{32u, "dp_replicate=4,dp=4,tp=2,pp=1", 4u}}) {
+    SCOPED_TRACE(mesh);
+    scenario.load_ranks = ranks;
+    scenario.load_mesh = mesh;
+    const SimulationReport report = simulated(scenario);
+    const LoadReport& load = report.loads.at(0);
+    EXPECT_EQ(load.ranks, ranks);
+    // What tp does not cut (norms) every rank of it holds, and so wants.
+    EXPECT_GE(load.bytes_wanted, held * copies);
+    EXPECT_LT(load.bytes_wanted, held * copies * 101 / 100);
+    EXPECT_GE(load.bytes_passed, load.bytes_wanted) << "whole digest blocks";
+    EXPECT_LT(load.bytes_passed, load.bytes_wanted * 3);
+    EXPECT_EQ(report.trace_hash, simulated(scenario).trace_hash);
+  }
+}
+
+TEST(ALoad, IsRefusedOnAMeshThatDoesNotMultiplyToItsRanks) {
+  Scenario scenario = of_loads();
+  scenario.load_ranks = 24;
+  scenario.load_mesh = "dp=5,tp=2";
+  EXPECT_THAT(validate_scenario(scenario).message(),
+              HasSubstr("the job that loads: mesh dp=5,tp=2,pp=1 makes 10 ranks, not 24"));
+  EXPECT_THAT(parse_scenario("ranks = 64\nloads = 1\nload_ranks = 24\nload_mesh = \"dp=5\"\n", "s.toml")
+                  .status()
+                  .message(),
+              HasSubstr("s.toml:4: the job that loads: mesh dp=5"));
+  EXPECT_THAT(parse_scenario("loads = -1\n", "s.toml").status().message(), HasSubstr("s.toml:1: loads = -1"));
+}
+
+// --- ends early ---
+
+TEST(ASimulation, ThatIsStoppedReportsTheSavesThatWereDecided) {
+  Scenario scenario;
+  scenario.ranks = 64;
+  scenario.model = "gpt2";
+  scenario.saves = 200;
+  static int looks;
+  looks = 0;
+  SimulationWatch watch;
+  watch.stop = [] { return ++looks == 60; };
+  const auto report = simulate(scenario, profile_named("lustre"), {}, &watch);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->stopped_early);
+  ASSERT_GT(report->saves.size(), 0u);
+  ASSERT_LT(report->saves.size(), 200u);
+  EXPECT_EQ(watch.saves_decided, report->saves.size());
+  EXPECT_LT(watch.milestones, milestones_of(scenario));
+  scenario.saves = static_cast<uint32_t>(report->saves.size());
+  const SimulationReport whole = simulated(scenario);
+  for (size_t i = 0; i < whole.saves.size(); ++i) {
+    EXPECT_EQ(report->saves[i].committed.greatest, whole.saves[i].committed.greatest);
+    EXPECT_EQ(report->saves[i].aborted_ranks, 0u);
+  }
+}
+
+// --- seeds ---
 
 TEST(ASeed, ChangesTheTrace) {
   Scenario scenario;

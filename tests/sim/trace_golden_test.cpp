@@ -1,0 +1,56 @@
+// The scenarios of the tree give the same traces everywhere: every compiler, optimized or not, every run.
+// Built a second time with clang by tools/fuzz.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "sim/simulation.h"
+#include "sim/toml_tree.h"
+
+namespace shoal {
+namespace {
+
+constexpr const char* kSource = SHOAL_SOURCE_FOLDER;
+
+SimulationReport simulated(const Scenario& scenario) {
+  auto profile = find_profile(scenario.profile, {std::string(kSource) + "/sim/profiles"});
+  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
+  auto report = simulate(scenario, *profile);
+  EXPECT_TRUE(report.ok()) << report.status().to_string();
+  return *report;
+}
+
+TEST(Scenarios, GiveTheTracesOfTheTreeOnEveryRun) {
+  const std::string golden = std::string(kSource) + "/tests/sim/golden/traces.txt";
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(kSource) + "/sim/scenarios")) {
+    files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  ASSERT_FALSE(files.empty());
+  std::string traces;
+  for (const auto& file : files) {
+    auto scenario = parse_scenario(*read_text(file), file.filename());
+    ASSERT_TRUE(scenario.ok()) << scenario.status().to_string();
+    const SimulationReport report = simulated(*scenario);
+    EXPECT_EQ(simulated(*scenario).trace_hash, report.trace_hash) << file;
+    for (const SaveReport& save : report.saves) {
+      EXPECT_TRUE(save.aborted_ranks == 0 || !scenario->failures.empty()) << save.cause;
+    }
+    std::ostringstream line;
+    line << file.stem().string() << " " << std::hex << report.trace_hash << std::dec << " " << report.events
+         << " events " << report.ended << " ns\n";
+    traces += line.str();
+  }
+  if (std::getenv("SHOAL_UPDATE_GOLDEN") != nullptr) {
+    std::ofstream(golden) << traces;
+  } else {
+    EXPECT_EQ(traces, *read_text(golden)) << "SHOAL_UPDATE_GOLDEN=1 writes these";
+  }
+}
+
+}  // namespace
+}  // namespace shoal
