@@ -257,7 +257,7 @@ void CountedTrainers::give_up(size_t node) {
     if (node_of(rank) != node || !trainer.alive) continue;
     std::vector<uint32_t> waits;
     for (const auto& [save, offer] : trainer.undecided) waits.push_back(save);
-    if (trainer.asks) waits.push_back(trainer.save);
+    if (trainer.asks || trainer.waits_for_slab) waits.push_back(trainer.save);
     for (uint32_t save : waits) {
       const bool is_told = times_[save - 1].committed[rank] >= 0;
       if (is_told || events_.now() - trainer.called[save - 1] < kAttachTimeoutNs) continue;
@@ -285,7 +285,10 @@ void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
     ++times.aborted_ranks;
     times.cause = decided.outcome.message();
   }
-  if (trainer.save == save && std::exchange(trainer.asks, false)) {  // nobody will tell it what to write
+  if (trainer.save != save) return;
+  if (std::exchange(trainer.waits_for_slab, false)) {
+    let_go(rank);
+  } else if (std::exchange(trainer.asks, false)) {  // nobody will tell it what to write
     --trainer.slabs_in_use;
     let_go(rank);
   }

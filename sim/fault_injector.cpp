@@ -8,6 +8,7 @@ namespace shoal {
 
 namespace {
 
+constexpr TimeNs kLookAgainNs = 1000 * kMillisecond;  // clients whose node is gone
 // As a launcher says it of a trainer that it had to end.
 constexpr const char* kHowItEnded = "signal 9 (Killed)";
 
@@ -65,11 +66,10 @@ class Injector : public std::enable_shared_from_this<Injector> {
 
   // Clients look for the next node, and say so where none comes.
   void goes_down(size_t host) {
-    if (!down_.insert(host).second) return;
-    look_for_node(host);
+    if (down_.insert(host).second) look_for_node(host);
   }
   void look_for_node(size_t host) {
-    events_.schedule(events_.now() + kAttachTimeoutNs, [self = shared_from_this(), host] {
+    events_.schedule(events_.now() + kLookAgainNs, [self = shared_from_this(), host] {
       if (!self->down_.contains(host)) return;
       self->trainers_.give_up(host);
       self->look_for_node(host);
@@ -78,6 +78,7 @@ class Injector : public std::enable_shared_from_this<Injector> {
 
   void start(size_t host, bool coordinates) {
     if (dark_.contains(host)) return;
+    if (!coordinates && cluster_.alive(host)) return;  // another one was quicker
     cluster_.start_again(host, coordinates, [self = shared_from_this(), host] {
       self->down_.erase(host);
       self->trainers_.come_back(host);

@@ -206,6 +206,22 @@ TEST(ANode, ThatCannotBeginAgainIsSaidByTheClientsOfItsHost) {
   EXPECT_GT(save.committed.least, seconds(29));
 }
 
+TEST(ARank, ThatWaitsForASlabWhileNoNodeServesItIsToldSo) {
+  Scenario scenario = of_eight_hosts({{Kind::dies, 10'500, 0}, {Kind::restarts, 10'510, 3, 100}});
+  scenario.interval_ms = 1'000;
+  scenario.saves = 16;  // two of which find a slab
+  const SimulationReport report = simulated(scenario);
+  EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
+  EXPECT_EQ(report.saves.back().aborted_ranks, 56u);
+}
+
+TEST(ANode, ThatBeginsAgainTwiceServesOnce) {
+  const SimulationReport report = simulated(of_eight_hosts(
+      {{Kind::restarts, 10'100, 3, 20'000}, {Kind::restarts, 10'200, 3, 300}, {Kind::dies, 21'000, 0}}));
+  EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
+  EXPECT_EQ(report.saves[0].aborted_ranks, 0u) << report.saves[0].cause;
+}
+
 TEST(ARack, ThatDiesIsNamedByItsRanks) {
   const SaveReport save = simulated(of_eight_hosts({{Kind::dies, 20'150, 4, 0, 4}})).saves[1];
   EXPECT_EQ(save.aborted_ranks, 32u);
