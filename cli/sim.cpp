@@ -246,8 +246,11 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   value("--ranks-per-host", "ranks_per_host", "N", "Ranks of each host (8)");
   value("--mesh", "mesh", "SIZES",
         "dp=,tp=,pp=,cp=,ep=,dp_replicate=, which multiply to the ranks but for ep");
-  value("--model", "model", "NAME",
-        "gpt2, llama3-8b, llama3-70b, llama3-405b (the default), mixtral-8x22b, deepseek-v3");
+  value("--model", "model", "NAME|PATH",
+        "gpt2, llama3-8b, llama3-70b, llama3-405b (the default), mixtral-8x22b, deepseek-v3; a folder of "
+        "safetensors; or a Shoal checkpoint's folder, of as many ranks");
+  value("--optimizer", "optimizer", "NAME",
+        "Whose state is saved with each parameter: adam (the default), none");
   value("--mode", "mode", "MODE", "collective-free (the default), rank-local or collective");
   value("--saves", "saves", "N", "Saves, one after the other (2)");
   value("--interval-ms", "interval_ms", "MS", "Training between two saves (60000)");

@@ -31,11 +31,17 @@ std::string outcome_of(const SaveReport& save) {
   return save.aborted_ranks == 0 ? "committed" : fmt::format("aborted: {}", save.cause);
 }
 
+// A manifest says what there is, whosever state.
+const char* state_of(const SimulationReport& report) {
+  if (report.layouts_are_stated) return " and state";
+  return report.scenario.optimizer == Optimizer::adam ? " with Adam's state" : "";
+}
+
 std::string headline(const SimulationReport& report) {
-  return fmt::format(
-      "{}, {:.1f} G parameters with Adam's state, on {} ranks of {} hosts ({}), {}; profile {}",
-      report.scenario.model, static_cast<double>(report.parameters) / 1e9, report.scenario.ranks,
-      report.nodes, to_string(report.mesh), mode_name(report.scenario.mode), report.scenario.profile);
+  return fmt::format("{}, {:.1f} G parameters{}, on {} ranks of {} hosts ({}), {}; profile {}",
+                     report.scenario.model, static_cast<double>(report.parameters) / 1e9, state_of(report),
+                     report.scenario.ranks, report.nodes, to_string(report.mesh),
+                     mode_name(report.scenario.mode), report.scenario.profile);
 }
 
 std::string times_table(const SimulationReport& report) {

@@ -36,7 +36,8 @@ struct TrainerTimes {
 class CountedTrainers {
  public:
   struct Job {
-    std::vector<LayoutPtr> layouts;  // of the pipeline stages
+    std::vector<LayoutPtr> layouts;      // of the pipeline stages
+    std::shared_ptr<const World> world;  // else that of each rank, where it is said
     uint32_t ranks = 0;
     uint32_t ranks_per_host = 1;
     SaveOptions options;
@@ -46,7 +47,9 @@ class CountedTrainers {
     uint64_t seed = 0;
     std::vector<uint32_t> copy_permille;  // by host: of the time that a copy takes; empty: 1000 everywhere
     bool keeps_offers = false;            // nodes may be started again: what is undecided is offered to these
-    const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
+    const LayoutPtr& layout_of(Rank rank) const {
+      return layouts[world ? world->roster.layout_of(rank) : uint64_t{rank} * layouts.size() / ranks];
+    }
   };
   // `save_begins` hears of each, before any rank calls it; numbered from 1.
   CountedTrainers(EventHeap& events, VirtualCluster& cluster, const Profile& profile, Job job,

@@ -3,19 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 
 namespace shoal {
 
 namespace {
 
 Parameter rows(std::string name, Dims shape) {
-  return {std::move(name), std::move(shape), Cut::rows};
+  return {std::move(name), std::move(shape), Cut::rows, DType::bf16};
 }
 Parameter columns(std::string name, Dims shape) {
-  return {std::move(name), std::move(shape), Cut::columns};
+  return {std::move(name), std::move(shape), Cut::columns, DType::bf16};
 }
 Parameter whole(std::string name, Dims shape) {
-  return {std::move(name), std::move(shape), Cut::none};
+  return {std::move(name), std::move(shape), Cut::none, DType::bf16};
 }
 
 void add_feed_forward(std::vector<Parameter>& layer, const std::string& prefix, uint64_t hidden,
@@ -26,9 +28,9 @@ void add_feed_forward(std::vector<Parameter>& layer, const std::string& prefix, 
 }
 
 void add_experts(std::vector<Parameter>& layer, uint64_t experts, uint64_t hidden, uint64_t inner) {
-  layer.push_back({"moe.experts.w1", {experts, inner, hidden}, Cut::expert_rows});
-  layer.push_back({"moe.experts.w2", {experts, hidden, inner}, Cut::expert_columns});
-  layer.push_back({"moe.experts.w3", {experts, inner, hidden}, Cut::expert_rows});
+  layer.push_back({"moe.experts.w1", {experts, inner, hidden}, Cut::expert_rows, DType::bf16});
+  layer.push_back({"moe.experts.w2", {experts, hidden, inner}, Cut::expert_columns, DType::bf16});
+  layer.push_back({"moe.experts.w3", {experts, inner, hidden}, Cut::expert_rows, DType::bf16});
   layer.push_back(whole("moe.router.gate.weight", {experts, hidden}));
 }
 
@@ -151,8 +153,9 @@ constexpr Named kModels[] = {
 // A stage's ranks as meshes, and how parameters lie on them.
 class Stage {
  public:
-  Stage(const MeshShape& shape, uint32_t stage)
+  Stage(const MeshShape& shape, uint32_t stage, Optimizer optimizer)
       : shape_(shape),
+        optimizer_(optimizer),
         base_(static_cast<Rank>(stage * (shape.ranks() / shape.pp))),
         dense_(Mesh::contiguous({shape.dp_replicate, uint64_t{shape.dp} * shape.cp, shape.tp}, base_)),
         expert_(Mesh::contiguous(
@@ -181,13 +184,27 @@ class Stage {
   void add(const std::string& prefix, const Parameter& parameter, const Mesh& mesh,
            const std::vector<Placement>& placements) {
     const std::string name = prefix + parameter.name;
-    builder_.add_tensor("model." + name, DType::bf16, parameter.shape, mesh, placements);
-    for (const char* state : {"optimizer.master.", "optimizer.exp_avg.", "optimizer.exp_avg_sq."}) {
-      builder_.add_tensor(state + name, DType::f32, parameter.shape, mesh, placements);
-    }
+    // A scalar has no dimension to cut.
+    const std::vector<Placement> whole(placements.size(), Placement::replicate());
+    auto add_one = [&](const char* kind, DType dtype) {
+      builder_.add_tensor(kind + name, dtype, parameter.shape, mesh,
+                          parameter.shape.empty() ? whole : placements);
+    };
+    add_one("model.", parameter.dtype);
+    if (optimizer_ == Optimizer::none || !is_floating(parameter.dtype)) return;
+    if (dtype_bits(parameter.dtype) < 32) add_one("optimizer.master.", DType::f32);
+    add_one("optimizer.exp_avg.", DType::f32);
+    add_one("optimizer.exp_avg_sq.", DType::f32);
+  }
+
+  static bool is_floating(DType dtype) {
+    static constexpr DType kOthers[] = {DType::boolean, DType::u8,  DType::i8,  DType::i16, DType::u16,
+                                        DType::i32,     DType::u32, DType::i64, DType::u64};
+    return std::find(std::begin(kOthers), std::end(kOthers), dtype) == std::end(kOthers);
   }
 
   const MeshShape shape_;
+  const Optimizer optimizer_;
   const Rank base_;
   const Mesh dense_, expert_;
   LayoutBuilder builder_;
@@ -218,7 +235,29 @@ uint64_t elements_of(const std::vector<Parameter>& parameters) {
   return sum;
 }
 
+// Of all tensors, each once.
+uint64_t elements_of(const World& world) {
+  std::map<std::string_view, uint64_t> tensors;
+  for (const LayoutPtr& layout : world.layouts) {
+    for (const LayoutEntry& entry : layout->entries()) {
+      if (entry.kind == LayoutEntry::Kind::object) continue;
+      tensors.emplace(entry.fqn, element_count(entry.shape).value_or(0));
+    }
+  }
+  uint64_t sum = 0;
+  for (const auto& [name, elements] : tensors) sum += elements;
+  return sum;
+}
+
 }  // namespace
+
+std::string_view optimizer_name(Optimizer optimizer) {
+  return optimizer == Optimizer::adam ? "adam" : "none";
+}
+std::optional<Optimizer> optimizer_of_name(std::string_view name) {
+  if (name == "adam") return Optimizer::adam;
+  return name == "none" ? std::optional(Optimizer::none) : std::nullopt;
+}
 
 std::string to_string(const MeshShape& mesh) {
   std::string out;
@@ -235,6 +274,7 @@ std::string to_string(const MeshShape& mesh) {
 }
 
 uint64_t Model::parameters() const {
+  if (world) return elements_of(*world);
   uint64_t sum = elements_of(first) + elements_of(last);
   for (const auto& layer : of_layer) sum += elements_of(layer);
   return sum;
@@ -255,17 +295,18 @@ Result<Model> find_model(std::string_view name) {
 }
 
 Result<std::vector<LayoutPtr>> layouts_of_stages(const Model& model, const MeshShape& mesh) {
+  if (model.world) return model.world->layouts;
   SHOAL_RETURN_IF_ERROR(check_mesh(model, mesh));
   std::vector<LayoutPtr> layouts;
   for (uint32_t number = 0; number < mesh.pp; ++number) {
-    Stage stage(mesh, number);
+    Stage stage(mesh, number, model.optimizer);
     if (number == 0) {
       for (const Parameter& parameter : model.first) stage.add(parameter, "");
     }
     const uint64_t begin = uint64_t{number} * model.layers / mesh.pp;
     const uint64_t end = (uint64_t{number} + 1) * model.layers / mesh.pp;
     for (uint64_t layer = begin; layer < end; ++layer) {
-      const std::string prefix = fmt::format("layers.{}.", layer);
+      const std::string prefix = model.has_whole_names ? "" : fmt::format("layers.{}.", layer);
       for (const Parameter& parameter : model.of_layer[layer]) stage.add(parameter, prefix);
     }
     if (number + 1 == mesh.pp) {

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "plan/layout.h"
+#include "plan/roster.h"
 
 namespace shoal {
 
@@ -36,7 +39,14 @@ struct Parameter {
   std::string name;
   Dims shape;
   Cut cut = Cut::none;
+  DType dtype = DType::bf16;
 };
+enum class Optimizer : uint8_t {
+  adam,  // two moments in f32, and a master copy in f32 of what is held in less; of floating point alone
+  none,
+};
+std::string_view optimizer_name(Optimizer optimizer);
+std::optional<Optimizer> optimizer_of_name(std::string_view name);
 struct Model {
   std::string name;
   uint32_t layers = 0;
@@ -45,14 +55,17 @@ struct Model {
   std::vector<Parameter> first;  // of the first stage
   std::vector<Parameter> last;   // of the last stage
   std::vector<std::vector<Parameter>> of_layer;
+  Optimizer optimizer = Optimizer::adam;
+  bool has_whole_names = false;        // those of layers have no "layers.N." put before them
+  std::shared_ptr<const World> world;  // where it states all layouts; then all but the name is default
   uint64_t parameters() const;
 };
 
 std::vector<std::string_view> model_names();
 Result<Model> find_model(std::string_view name);  // Code::not_found names those there are
 
-// What each pipeline stage holds: for every parameter the value in bf16 and master copy and two moments in
-// f32, 14 bytes a parameter. Code::invalid_argument where the mesh does not fit the model.
+// What each pipeline stage holds: for every parameter its value, and its optimizer's state: in bf16 with Adam
+// 14 bytes a parameter. Code::invalid_argument where the mesh does not fit the model.
 Result<std::vector<LayoutPtr>> layouts_of_stages(const Model& model, const MeshShape& mesh);
 
 }  // namespace shoal

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "sim/fault_draws.h"
+#include "sim/model_files.h"
 #include "sim/toml_tree.h"
 
 namespace shoal {
@@ -68,6 +69,14 @@ uint32_t fitted(uint32_t wanted, uint64_t left) {
 }  // namespace
 
 Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
+  if (model.world) {
+    const uint32_t ranks = model.world->roster.world_size();
+    if (!scenario.mesh.empty()) return bad(model.name + " states who holds what: it takes no mesh");
+    if (ranks != scenario.ranks) {
+      return bad(fmt::format("{} is of {} ranks, the job of {}", model.name, ranks, scenario.ranks));
+    }
+    return MeshShape{1, ranks, 1, 1, 1, 1};
+  }
   SHOAL_ASSIGN_OR_RETURN(MeshShape mesh, parse_mesh(scenario.mesh));
   if (scenario.mesh.empty()) {
     mesh.tp = fitted(model.usual.tp, scenario.ranks);
@@ -119,7 +128,7 @@ Status validate_scenario(const Scenario& scenario) {
     SHOAL_RETURN_IF_ERROR(check_fault(fault, scenario.hosts(), scenario.ranks));
   }
   SHOAL_RETURN_IF_ERROR(parse_fault_rules(scenario.failure_draws).status());
-  SHOAL_ASSIGN_OR_RETURN(Model model, find_model(scenario.model));
+  SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
   SHOAL_RETURN_IF_ERROR(resolve_mesh(scenario, model).status());
   if (scenario.loads > kMaxSimulatedLoads) return outside("loads", scenario.loads, kMaxSimulatedLoads);
   if (scenario.load_ranks > kMaxSimulatedRanks) {
@@ -152,6 +161,7 @@ std::string scenario_text(const Scenario& scenario) {
   number("ranks_per_host", scenario.ranks_per_host);
   quoted("mesh", scenario.mesh);
   quoted("model", scenario.model);
+  if (scenario.optimizer != Optimizer::adam) quoted("optimizer", optimizer_name(scenario.optimizer));
   quoted("mode", mode_name(scenario.mode));
   number("saves", scenario.saves);
   number("interval_ms", scenario.interval_ms);
@@ -201,7 +211,12 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "mesh") return scenario.mesh = text, ok_status();
   if (key == "failures") return scenario.failure_draws = text, parse_fault_rules(text).status();
   if (key == "profile") return scenario.profile = text, ok_status();
-  if (key == "model") return scenario.model = text, find_model(text).status();
+  if (key == "model") return scenario.model = text, load_model(scenario.model, scenario.optimizer).status();
+  if (key == "optimizer") {
+    const std::optional<Optimizer> optimizer = optimizer_of_name(text);
+    if (!optimizer) return bad(fmt::format("optimizer is adam or none, not '{}'", text));
+    return scenario.optimizer = *optimizer, ok_status();
+  }
   if (key != "mode") return bad(fmt::format("'{}' is no value of a scenario", key));
   const std::optional<SaveMode> mode = mode_of_name(text);
   if (!mode) return bad(fmt::format("mode is collective-free, rank-local or collective, not '{}'", text));
@@ -211,11 +226,13 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
 
 Result<Scenario> parse_scenario(std::string_view text, const std::string& file) {
   SHOAL_ASSIGN_OR_RETURN(TomlTable parsed, parse_toml(text, file));
-  static constexpr std::string_view kKeys[] = {
-      "ranks",   "ranks_per_host",   "mesh",        "model",           "mode",
-      "saves",   "profile",          "interval_ms", "arrival_skew_ms", "seed",
-      "failure", "max_direct_nodes", "stragglers",  "failures",        "replay",
-      "loads",   "load_ranks",       "load_mesh"};
+  static constexpr std::string_view kKeys[] = {"ranks",      "ranks_per_host", "mesh",
+                                               "model",      "mode",           "saves",
+                                               "profile",    "interval_ms",    "arrival_skew_ms",
+                                               "seed",       "failure",        "max_direct_nodes",
+                                               "stragglers", "failures",       "replay",
+                                               "optimizer",  "loads",          "load_ranks",
+                                               "load_mesh"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
   Scenario scenario;
   auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
@@ -260,7 +277,12 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
                         "mode is collective-free, rank-local or collective, not '" + mode + "'");
   }
   scenario.mode = *named;
-  auto model = find_model(scenario.model);
+  SHOAL_ASSIGN_OR_RETURN(std::string optimizer, parsed.text("optimizer", "adam"));
+  if (!optimizer_of_name(optimizer)) {
+    return parsed.error(line_of("optimizer"), "optimizer is adam or none, not '" + optimizer + "'");
+  }
+  scenario.optimizer = *optimizer_of_name(optimizer);
+  auto model = load_model(scenario.model, scenario.optimizer);
   if (!model.ok()) return parsed.error(line_of("model"), model.status().message());
   if (auto mesh = resolve_mesh(scenario, *model); !mesh.ok()) {
     return parsed.error(line_of("mesh"), mesh.status().message());

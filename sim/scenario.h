@@ -24,7 +24,8 @@ struct Scenario {
   uint32_t ranks = 512;
   uint32_t ranks_per_host = 8;
   std::string mesh;  // "dp=8,tp=8,pp=8"; "": what the model is trained with, dp being the rest
-  std::string model = "llama3-405b";
+  std::string model = "llama3-405b";  // of sim/model_table.h, or a path: sim/model_files.h
+  Optimizer optimizer = Optimizer::adam;
   SaveMode mode = SaveMode::collective_free;
   uint32_t saves = 2;
   uint64_t interval_ms = 60'000;                // of training, between two saves

@@ -6,6 +6,7 @@
 
 #include "sim/fault_injector.h"
 #include "sim/integer_math.h"
+#include "sim/model_files.h"
 
 namespace shoal {
 
@@ -258,11 +259,12 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   SHOAL_ASSIGN_OR_RETURN(const Scenario scenario, with_all_faults(said));
   SimulationReport report;
   report.scenario = scenario;
-  SHOAL_ASSIGN_OR_RETURN(Model model, find_model(scenario.model));
+  SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
   SHOAL_ASSIGN_OR_RETURN(report.mesh, resolve_mesh(scenario, model));
 
   CountedTrainers::Job job;
   SHOAL_ASSIGN_OR_RETURN(job.layouts, layouts_of_stages(model, report.mesh));
+  job.world = model.world;
   job.ranks = scenario.ranks;
   job.ranks_per_host = scenario.ranks_per_host;
   job.options.mode = scenario.mode;
@@ -273,6 +275,7 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   job.seed = scenario.seed;
   job.keeps_offers = !scenario.failures.empty();
   report.layouts = static_cast<uint32_t>(job.layouts.size());
+  report.layouts_are_stated = model.world != nullptr;
   report.parameters = model.parameters();
 
   const auto hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;

@@ -62,6 +62,7 @@ struct SimulationReport {
   uint32_t nodes = 0;
   uint32_t relays = 0;
   uint32_t layouts = 0;
+  bool layouts_are_stated = false;  // by a manifest
   uint64_t parameters = 0;
   PhaseCosts joining;
   std::vector<SaveReport> saves;
