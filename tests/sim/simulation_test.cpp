@@ -242,6 +242,38 @@ TEST(ASimulation, SendsOneReportAHostInTheSteadyState) {
   EXPECT_EQ(costs.hub.messages_out, 2 * 31u);  // that it was heard, and the decision
 }
 
+// Only a message's time of a processor and the network's latency count: then the production roles gather and
+// scatter at the rate of the coordinator's processor. It takes each LocalPlans, answers that it was heard,
+// and sends each its GlobalPlan.
+TEST(ASimulation, GathersFlatAsTheClosedFormSays) {
+  constexpr TimeNs kMessage = 9000, kLatency = 2500;
+  Profile profile = profile_named("nvme");
+  profile.network = {};
+  profile.network.latency_ns = kLatency;
+  profile.network.bytes_per_s = uint64_t{1} << 50;
+  profile.cpu = {};
+  profile.cpu.message_ns = kMessage;
+  profile.cpu.codec_bytes_per_s = uint64_t{1} << 50;
+  profile.storage = {};
+  profile.storage.entries_per_request = 1000;
+  profile.storage.client_bytes_per_s = profile.storage.total_bytes_per_s = uint64_t{1} << 50;
+  for (uint32_t hosts : {64, 512}) {
+    Scenario scenario;
+    scenario.ranks = hosts;
+    scenario.ranks_per_host = 1;
+    scenario.model = "gpt2";
+    scenario.mode = SaveMode::collective;
+    auto report = simulate(scenario, profile);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    const TimeNs wanted = 2 * (kMessage + kLatency) + TimeNs{hosts - 1} * 3 * kMessage;
+    for (const SaveReport& save : report->saves) {
+      EXPECT_NEAR(static_cast<double>(save.told.greatest), static_cast<double>(wanted),
+                  0.01 * static_cast<double>(wanted))
+          << hosts;
+    }
+  }
+}
+
 TEST(ASimulation, SaysTheSameThroughRelays) {
   Scenario scenario;
   scenario.ranks = 512;
