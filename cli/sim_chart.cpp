@@ -146,7 +146,10 @@ std::vector<Chart> charts_over_time(const std::vector<SimulationReport>& reports
       const TimeNs began = report->saves.back().began;
       TimeNs until = 0;
       for (const HubSample& sample : report->hub_over_time) {
-        if (sample.end <= began) continue;
+        if (sample.end <= began) {
+          last = static_cast<double>(value(sample.most));
+          continue;
+        }
         const TimeNs begin = std::max<TimeNs>(0, sample.begin - began);
         if (begin > until) pass_to(begin);
         last = static_cast<double>(value(sample.most));
