@@ -261,7 +261,16 @@ nlohmann::ordered_json report_json(const SimulationReport& report) {
                      {"profile", scenario.profile},
                      {"seed", scenario.seed}};
   out["scenario"]["failures"] = nlohmann::ordered_json::array();
-  for (const auto& failure : scenario.failures) out["scenario"]["failures"].push_back(to_string(failure));
+  for (const Fault& failure : scenario.failures) {
+    nlohmann::ordered_json each = {{"at_ms", failure.at_ms}, {"kind", fault_kind_name(failure.kind)}};
+    for (const auto& [key, value] : fault_values(failure)) each[std::string(key)] = value;
+    out["scenario"]["failures"].push_back(std::move(each));
+  }
+  if (report.violation) {
+    out["violation"] = {{"oracle", report.violation->oracle},
+                        {"at_ns", report.violation->at},
+                        {"what", report.violation->what}};
+  }
   out["parameters"] = report.parameters;
   out["hosts"] = report.nodes;
   out["layouts"] = report.layouts;

@@ -92,17 +92,21 @@ std::string to_string(const Fault& fault) {
   return text;
 }
 
-std::string fault_toml(const Fault& fault) {
+std::vector<std::pair<std::string_view, uint64_t>> fault_values(const Fault& fault) {
   const Shape& shape = shape_of(fault.kind);
-  std::string text =
-      fmt::format("[[failure]]\nat_ms = {}\nkind = \"{}\"\n", fault.at_ms, fault_kind_name(fault.kind));
   static const Fault usual;
+  std::vector<std::pair<std::string_view, uint64_t>> values;
   for (const Field& field : kFields) {
     const bool is_said = names(shape.allowed, field.key) && fault.*field.value != usual.*field.value;
-    if (is_said || names(shape.needed, field.key)) {
-      text += fmt::format("{} = {}\n", field.key, fault.*field.value);
-    }
+    if (is_said || names(shape.needed, field.key)) values.emplace_back(field.key, fault.*field.value);
   }
+  return values;
+}
+
+std::string fault_toml(const Fault& fault) {
+  std::string text =
+      fmt::format("[[failure]]\nat_ms = {}\nkind = \"{}\"\n", fault.at_ms, fault_kind_name(fault.kind));
+  for (const auto& [key, value] : fault_values(fault)) text += fmt::format("{} = {}\n", key, value);
   return text;
 }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -62,7 +63,9 @@ struct Fault {
 };
 
 std::string_view fault_kind_name(Fault::Kind kind);
-std::string to_string(const Fault& fault);   // "host 3 dies at 61000 ms"
+std::string to_string(const Fault& fault);  // "host 3 dies at 61000 ms"
+// Its keys beside at_ms and kind, without those that it leaves at what is usual.
+std::vector<std::pair<std::string_view, uint64_t>> fault_values(const Fault& fault);
 std::string fault_toml(const Fault& fault);  // a [[failure]], which parse_fault reads back
 // "file:line: why" of a key that its kind has not, or lacks, and of absurd values.
 Result<Fault> parse_fault(const TomlTable& said);

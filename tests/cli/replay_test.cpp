@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
@@ -82,6 +83,18 @@ TEST(Replay, RunsAScenarioWhoseDrawnFailuresWereShown) {
   std::ofstream(file) << shown.out;
   auto trace = [](const ProcessEnd& end) { return end.out.substr(end.out.rfind("trace ")); };
   EXPECT_EQ(trace(run_shoal({"sim", "--scenario", file})), trace(run_shoal(sim_with({}))));
+}
+
+TEST(Sim, ListsItsFailuresAsJson) {
+  const ProcessEnd end = run_shoal(sim_with({"--json"}));
+  auto report = nlohmann::json::parse(end.out).at(0);
+  const auto& failures = report.at("scenario").at("failures");
+  ASSERT_EQ(failures.size(), 4u);
+  for (const auto& failure : failures) {
+    EXPECT_THAT(failure.at("kind"), testing::AnyOf("restarts", "stalls", "loses"));
+    EXPECT_GT(failure.at("for_ms"), 0);
+  }
+  EXPECT_FALSE(report.contains("violation"));
 }
 
 TEST(Sim, RunsManySeedsAndRefusesWhatIsNoRange) {

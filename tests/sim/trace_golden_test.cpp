@@ -37,8 +37,10 @@ TEST(Scenarios, GiveTheTracesOfTheTreeOnEveryRun) {
     ASSERT_TRUE(scenario.ok()) << scenario.status().to_string();
     const SimulationReport report = simulated(*scenario);
     EXPECT_EQ(simulated(*scenario).trace_hash, report.trace_hash) << file;
+    const bool has_failures = !scenario->failures.empty() || !scenario->failure_draws.empty();
+    EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
     for (const SaveReport& save : report.saves) {
-      EXPECT_TRUE(save.aborted_ranks == 0 || !scenario->failures.empty()) << save.cause;
+      EXPECT_TRUE(save.aborted_ranks == 0 || has_failures) << save.cause;
     }
     std::ostringstream line;
     line << file.stem().string() << " " << std::hex << report.trace_hash << std::dec << " " << report.events
