@@ -4,17 +4,10 @@
 
 namespace shoal {
 
-Result<SavePlanPtr> plan_by(const NodeFacts& facts, const World& world, Rank rank,
-                            const SaveOptions& options) {
-  if (facts.plans) return facts.plans->plan(world, rank, options);
-  SHOAL_ASSIGN_OR_RETURN(SavePlan plan, plan_save(world, rank, options));
-  return std::make_shared<const SavePlan>(std::move(plan));
-}
-
 Result<const ExpectedPlans::Expected*> ExpectedPlans::expected(Rank rank) {
   Expected& known = ranks_[rank];
   if (!known.known) {
-    SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plan_by(facts_, *world_, rank, options_));
+    SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, facts_.plans->plan(*world_, rank, options_));
     keep(*plan);
   }
   return &known;
@@ -22,13 +15,15 @@ Result<const ExpectedPlans::Expected*> ExpectedPlans::expected(Rank rank) {
 
 Result<SavePlanPtr> ExpectedPlans::plan_unless(Rank rank, const PlanId& known) {
   if (ranks_[rank].known && ranks_[rank].share_id == known) return SavePlanPtr();
-  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plan_by(facts_, *world_, rank, options_));
+  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, facts_.plans->plan(*world_, rank, options_));
   keep(*plan);
   return ranks_[rank].share_id == known ? SavePlanPtr() : plan;
 }
 
 void ExpectedPlans::keep(const SavePlan& plan) {
-  ranks_[plan.rank] = {true, plan.id, share_id_of(plan), plan.files, plan.tensor_bytes};
+  // Who has a plan already is asked of collective saves alone.
+  const PlanId share_id = options_.mode == SaveMode::collective ? share_id_of(plan) : PlanId{};
+  ranks_[plan.rank] = {true, plan.id, share_id, plan.files, plan.tensor_bytes};
 }
 
 Status ExpectedPlans::check(const wire::ShardsWritten& report) {

@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "base/shared_vector.h"
 #include "base/status.h"
 #include "storage/catalog.h"
 #include "storage/decision.h"
@@ -38,8 +39,8 @@ struct WriteShard {  // -> WrittenShard
   AttemptKey key;
   Rank rank = 0;
   uint32_t file = 0;
-  std::vector<ShardPiece> pieces;
-  std::vector<SlabRange> data;  // parallel to pieces
+  SharedVector<ShardPiece> pieces;
+  SharedVector<SlabRange> data;  // parallel to pieces
 };
 // -> Decision, the one that stands. nonce, root_id and unix_time_ns are filled in. Where all ranks of a
 // rank-local save have published their manifests, no tombstone of an abort is: the save is committed.

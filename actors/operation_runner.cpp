@@ -54,7 +54,7 @@ struct OperationRunner::Impl {
     Result<std::vector<ByteView>> data = resolve(write, &views);
     if (!data.ok()) return named(data.status());
     Result<WrittenShard> written = write_shard(storage, shard_path(write.key, write.rank, write.file),
-                                               surroundings.nonce(), write.pieces, *data);
+                                               surroundings.nonce(), write.pieces.vector(), *data);
     if (!written.ok()) return named(written.status());
     return OperationResult(*written);
   }

@@ -233,7 +233,7 @@ class Planner final : public Role {
     if (rank >= world_size_) {
       return refused(Code::invalid_argument, "not in a world of " + std::to_string(world_size_));
     }
-    auto world = rank_local_world(local.layout, world_size_);
+    auto world = facts_.plans->world_alone(local.layout, world_size_);
     if (!world.ok()) return refused(world.status().code(), world.status().message());
     out.tell(RoleKind::shard_writer, event::WorldKnown{*world, local.options, rank});
     out.to_client(local.client, local::RosterIs{*world, kRuleVersion, local.options});

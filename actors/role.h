@@ -16,6 +16,7 @@
 
 #include "actors/messages.h"
 #include "actors/operation.h"
+#include "actors/plan_source.h"
 #include "local/messages.h"
 #include "transport/transport.h"
 
@@ -158,13 +159,6 @@ struct RoleTimes {
   uint32_t lease_ttl_ms = 60'000;      // a pin whose counter has not moved for that long has ended
 };
 
-// Where roles get plans from: plan_save's, by whatever way. A host of many nodes lets these share them.
-class PlanSource {
- public:
-  virtual ~PlanSource() = default;
-  virtual Result<SavePlanPtr> plan(const World& world, Rank rank, const SaveOptions& options) = 0;
-};
-
 struct NodeFacts {  // what a node's roles know from the start
   uint32_t generation = 0;
   uint32_t epoch = 0;
@@ -175,12 +169,9 @@ struct NodeFacts {  // what a node's roles know from the start
   std::vector<Rank> expected_ranks;             // of this host, where known; else those that attach
   size_t message_bytes_max = kMaxMessageBytes;  // of one message to another node
   RoleTimes times;
-  RetentionPolicy retention;          // the coordinator's
-  std::shared_ptr<PlanSource> plans;  // null: each is worked out where it is needed
+  RetentionPolicy retention;                                           // the coordinator's
+  std::shared_ptr<PlanSource> plans = std::make_shared<PlanSource>();  // never null
 };
-// By facts.plans, or by plan_save.
-Result<SavePlanPtr> plan_by(const NodeFacts& facts, const World& world, Rank rank,
-                            const SaveOptions& options);
 
 std::unique_ptr<Role> make_planner(const NodeFacts& facts);
 std::unique_ptr<Role> make_shard_writer(const NodeFacts& facts);

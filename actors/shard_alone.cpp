@@ -125,7 +125,7 @@ void ShardWriter::leave_set(const AttemptKey& key, EffectWriter& out) {
   const Status why(Code::unavailable, "its node was stopped before the save was complete" +
                                           (missing.empty() ? "" : ": " + missing));
   for (ClientId client : close_save(key, Outcome{false, why.message()}, out)) {
-    tell_outcome(client, key, why, {}, out);
+    tell_outcome(client, key, why, out);
   }
 }
 

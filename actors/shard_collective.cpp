@@ -20,7 +20,7 @@ ShardWriter::Share* ShardWriter::asking_share(TimeNs now, ClientId client, const
   if (attached == clients_.end()) return nullptr;
   const Rank rank = attached->second;
   if (auto decided = decided_.find(key); decided != decided_.end()) {
-    tell_outcome(client, key, Status(Code::aborted, decided->second.cause), {}, out);
+    tell_outcome(client, key, Status(Code::aborted, decided->second.cause), out);
     return nullptr;
   }
   auto found = saves_.find(key);
@@ -110,10 +110,10 @@ void ShardWriter::on_global_plan(TimeNs now, const wire::GlobalPlan& said, Effec
     auto layout = of_rank.layouts.find(*share->second.waits);
     SavePlanPtr plan = part.plan;
     // That it has one, this node has said; a later save may have brought another since, of another layout.
-    if (!plan && of_rank.told) plan = under_roster(of_rank.told, said.roster_id);
+    if (!plan && of_rank.told) plan = facts_.plans->moved(of_rank.told, said.roster_id);
     Status fits = !plan || layout == of_rank.layouts.end()
                       ? Status(Code::unavailable, "it is not known here any more")
-                      : check_plan(*plan, *layout->second);
+                      : facts_.plans->check(*plan, *layout->second);
     if (!fits.ok())
       return fail(now, said.key, part.rank, fits.with_context("the plan that it was told"), out);
     share->second.told = of_rank.told = std::move(plan);

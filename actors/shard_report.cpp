@@ -201,7 +201,7 @@ void ShardWriter::undecidable(const AttemptKey& key, const Status& why, EffectWr
     share.planned = true;  // what is not written yet never will be
     free_slab(key, share, out);
   }
-  for (ClientId client : save.told_undecided) tell_outcome(client, key, told, {}, out);
+  for (ClientId client : save.told_undecided) tell_outcome(client, key, told, out);
 }
 
 void ShardWriter::publish_failed(TimeNs now, const AttemptKey& key, const std::string& cause,
@@ -216,7 +216,7 @@ void ShardWriter::publish_failed(TimeNs now, const AttemptKey& key, const std::s
   }
   const Status told = not_decided(saves_.at(key), why);
   for (ClientId client : close_save(key, Outcome{false, told.message()}, out)) {
-    tell_outcome(client, key, told, {}, out);
+    tell_outcome(client, key, told, out);
   }
 }
 
@@ -264,11 +264,11 @@ void ShardWriter::settle(const AttemptKey& key, bool committed, const std::strin
     tell_outcome(client, key,
                  Status(Code::aborted, to_string(key) + " was committed before this rank had written it: "
                                                         "another process of this rank had saved it"),
-                 {}, out);
+                 out);
   }
   if (committed) return read_and_tell(key, std::move(told), out);
   if (rank_local_) sweep_alone(key, out);
-  for (ClientId client : told) tell_outcome(client, key, Status(Code::aborted, cause), {}, out);
+  for (ClientId client : told) tell_outcome(client, key, Status(Code::aborted, cause), out);
 }
 
 void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out,
@@ -290,9 +290,9 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
                       });
           return;
         }
-        Metadata metadata;
+        std::shared_ptr<const Metadata> metadata;
         if (decision.ok() && (*decision)->committed()) {
-          metadata = metadata_of(**decision);
+          metadata = facts_.plans->metadata(**decision);
         } else if (decision.ok()) {
           outcome = Status(Code::aborted, (*decision)->tombstone().cause);
         }
@@ -306,9 +306,9 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
 }
 
 void ShardWriter::tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome,
-                               Metadata metadata, EffectWriter& out) {
+                               EffectWriter& out) {
   if (!clients_.contains(client)) return;
-  out.to_client(client, local::Decided{key.step, key.attempt, outcome, std::move(metadata)});
+  out.to_client(client, local::Decided{key.step, key.attempt, outcome, nullptr});
 }
 
 void ShardWriter::on_coordinator_gone(const Status& why, EffectWriter& out) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "actors/shard_writer_internal.h"
-#include "actors/staged_share.h"
 
 namespace shoal {
 
@@ -99,7 +98,7 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const L
   if (staged.again) return on_offered_again(now, key, rank, std::move(share), out);
   if (auto decided = decided_.find(key); decided != decided_.end()) {
     free_slab(key, share, out);
-    tell_outcome(client, key, Status(Code::aborted, decided->second.cause), {}, out);
+    tell_outcome(client, key, Status(Code::aborted, decided->second.cause), out);
     return;
   }
   auto found = saves_.find(key);
@@ -176,7 +175,7 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
   const Rank rank = attached->second;
   const AttemptKey key{facts_.generation, said.step, said.attempt};
   if (auto decided = decided_.find(key); decided != decided_.end()) {
-    return tell_outcome(client, key, Status(Code::aborted, decided->second.cause), {}, out);
+    return tell_outcome(client, key, Status(Code::aborted, decided->second.cause), out);
   }
   auto found = saves_.find(key);
   if (found == saves_.end()) {
@@ -284,7 +283,7 @@ void ShardWriter::fail_unplanned(TimeNs now, EffectWriter& out) {
 Result<SavePlanPtr> ShardWriter::plan_of(KnownWorlds::Known& known, Rank rank) {
   auto found = known.plans.find(rank);
   if (found != known.plans.end()) return found->second;
-  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plan_by(facts_, *known.world, rank, known.options));
+  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, facts_.plans->plan(*known.world, rank, known.options));
   return known.plans.emplace(rank, std::move(plan)).first->second;
 }
 
@@ -388,7 +387,8 @@ void ShardWriter::write_share(TimeNs now, const AttemptKey& key, Rank rank, cons
   }
   share.roster_id = plan.roster_id;
   share.plan_id = plan.id;
-  auto writes = shard_writes(layout, plan, key, share.client, std::get<local::Staged>(*share.message));
+  auto writes =
+      facts_.plans->writes(layout, plan, key, share.client, std::get<local::Staged>(*share.message));
   if (!writes.ok()) return fail(now, key, rank, writes.status(), out);
   share.files.resize(writes->size());
   share.files_writing = writes->size();

@@ -193,8 +193,7 @@ class ShardWriter final : public Role {
   static std::set<ClientId> without_part(const Save& save);
   // Takes the save out of those in flight. Returns the clients that are to be told.
   std::vector<ClientId> close_save(const AttemptKey& key, Outcome outcome, EffectWriter& out);
-  void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, Metadata metadata,
-                    EffectWriter& out);
+  void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, EffectWriter& out);
 
   // None of this job will decide any more: this node does, at once.
   void on_coordinator_gone(const Status& why, EffectWriter& out);

@@ -74,7 +74,7 @@ Status Session::handle(LocalMessage message) {
   if (auto* freed = std::get_if<local::SlabFree>(&message)) return on_slab_free(std::move(*freed));
   if (auto* decided = std::get_if<local::Decided>(&message)) {
     finish_save({decided->step, decided->attempt}, false, std::move(decided->outcome),
-                std::move(decided->checkpoint));
+                decided->checkpoint ? *decided->checkpoint : Metadata());
   } else if (auto* refused = std::get_if<local::Refused>(&message)) {
     finish_save({refused->step, refused->attempt}, true, std::move(refused->why), {});
   } else if (auto* roster = std::get_if<local::RosterIs>(&message)) {

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/limits.h"
+#include "base/shared_vector.h"
 #include "base/status.h"
 #include "local/node_status.h"
 #include "plan/metadata.h"
@@ -74,8 +75,8 @@ struct Staged {  // client -> node: a save's bytes lie in the slab
   RosterId roster_id;  // zero: no roster yet, everything held is staged
   PlanId plan_id;      // of the plan staged; zero without a roster
   uint32_t slab_id = 0;
-  bool again = false;               // it was offered to the node before, over an earlier connection
-  std::vector<StagedPiece> pieces;  // ascending by (entry, local_box, local_offset)
+  bool again = false;                // it was offered to the node before, over an earlier connection
+  SharedVector<StagedPiece> pieces;  // ascending by (entry, local_box, local_offset)
 };
 struct DurableFile {
   uint32_t index = 0;
@@ -107,8 +108,8 @@ struct NotStaged {  // client -> node: this rank takes no part in this save, whi
 struct Decided {  // node -> client
   uint64_t step = 0;
   uint32_t attempt = 0;
-  Status outcome;       // OK: committed; else the first cause
-  Metadata checkpoint;  // if committed
+  Status outcome;                              // OK: committed; else the first cause
+  std::shared_ptr<const Metadata> checkpoint;  // if committed; shared by all who are told
 };
 struct Latest {  // client -> node: what load(latest) would choose, deciding nothing
   uint32_t request_id = 0;

@@ -217,7 +217,8 @@ Result<LocalMessage> read_message(schema::LocalMessage::Decided::Reader in) {
   SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
   if (out.outcome.ok() != in.getCommitted()) return malformed("decision: committed, and with an error");
   if (out.outcome.ok()) {
-    SHOAL_ASSIGN_OR_RETURN(out.checkpoint, read_metadata(in.getCheckpoint()));
+    SHOAL_ASSIGN_OR_RETURN(Metadata checkpoint, read_metadata(in.getCheckpoint()));
+    out.checkpoint = std::make_shared<const Metadata>(std::move(checkpoint));
   }
   return LocalMessage(std::move(out));
 }

@@ -126,7 +126,7 @@ class Writer {
     out.setAttempt(in.attempt);
     out.setCommitted(in.outcome.ok());
     write_status(out, in.outcome);
-    if (in.outcome.ok()) write_metadata(out.initCheckpoint(), in.checkpoint);
+    if (in.outcome.ok()) write_metadata(out.initCheckpoint(), in.checkpoint ? *in.checkpoint : Metadata());
   }
   void operator()(const local::Latest& in) { out_.setLatest(in.request_id); }
   void operator()(const local::Load& in) {

@@ -44,7 +44,8 @@ PlanId hash_plan(const SavePlan& plan, const RosterId& roster_id) {
 // From pieces that carry their file to items in the order of the bytes.
 void fill_items(const Layout& layout, std::vector<Piece> pieces, const std::vector<uint32_t>& files,
                 SavePlan& plan) {
-  plan.items.reserve(pieces.size());
+  std::vector<WriteItem> items;
+  items.reserve(pieces.size());
   for (size_t i = 0; i < pieces.size(); ++i) {
     Piece& piece = pieces[i];
     const LayoutEntry& entry = layout.entries()[piece.entry];
@@ -60,7 +61,7 @@ void fill_items(const Layout& layout, std::vector<Piece> pieces, const std::vect
     item.canonical = piece.canonical;
     plan.tensor_bytes += item.bytes;
     plan.files = std::max(plan.files, item.file + 1);
-    plan.items.push_back(std::move(item));
+    items.push_back(std::move(item));
   }
   auto rank_of = [&](const WriteItem& item) {
     const LayoutEntry& entry = layout.entries()[item.entry];
@@ -69,8 +70,9 @@ void fill_items(const Layout& layout, std::vector<Piece> pieces, const std::vect
     return std::tuple(item.file, is_object, is_object ? 0u : 64 - dtype_bits(entry.dtype), item.entry);
   };
   // Pieces come by (entry, box), which the sort keeps.
-  std::stable_sort(plan.items.begin(), plan.items.end(),
+  std::stable_sort(items.begin(), items.end(),
                    [&](const WriteItem& a, const WriteItem& b) { return rank_of(a) < rank_of(b); });
+  plan.items = std::move(items);
 }
 
 }  // namespace
@@ -118,6 +120,7 @@ PlanId plan_id_of(const SavePlan& plan) {
 }
 
 PlanId share_id_of(const SavePlan& plan) {
+  if (!plan.share_id.is_zero()) return plan.share_id;
   return hash_plan(plan, RosterId{});
 }
 

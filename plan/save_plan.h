@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/shared_vector.h"
 #include "base/status.h"
 #include "plan/roster.h"
 
@@ -76,10 +77,11 @@ struct SavePlan {
   SaveOptions options;
   // By file; within a file tensors by descending element size, then fqn, then box; objects last, by fqn. This
   // is the order of the bytes in the file.
-  std::vector<WriteItem> items;
+  SharedVector<WriteItem> items;
   uint64_t tensor_bytes = 0;
   uint32_t files = 0;  // file indices are 0 .. files - 1; a rank that writes nothing has none
   PlanId id;           // hash of roster id, rank, rule version, options and items
+  PlanId share_id;     // as share_id_of says; zero: not worked out yet
 };
 using SavePlanPtr = std::shared_ptr<const SavePlan>;
 

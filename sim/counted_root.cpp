@@ -19,12 +19,6 @@ constexpr uint64_t kShardHeadBytes = 4096;  // read to check a shard's header ag
 
 using Kind = StorageStep::Kind;
 
-uint64_t digits_of(uint64_t number) {
-  uint64_t digits = 1;
-  for (; number >= 10; number /= 10) ++digits;
-  return digits;
-}
-
 CountedRoot::Work answer(StorageSteps steps, Result<OperationResult> result) {
   return {std::move(steps), [result = std::move(result)] { return result; }, 0};
 }
@@ -106,31 +100,12 @@ CountedRoot::Work CountedRoot::work_of(const Operation& operation, bool has_cata
   return answer({}, Status(Code::unavailable, std::string(operation_name(operation)) + " is not simulated"));
 }
 
-// A header is text: its length follows from names, sizes and how many digits the offsets have. Shards that
-// agree in these are many.
-Result<uint64_t> CountedRoot::shard_bytes(const std::vector<ShardPiece>& pieces, uint64_t payload_bytes) {
-  uint64_t hash = pieces.size();
-  auto mix = [&hash](uint64_t value) { hash = mix64(hash ^ value) + 0x9e3779b97f4a7c15; };
-  for (const ShardPiece& piece : pieces) {
-    mix(xxh3_64(piece.key));
-    mix(piece.bytes << 1 | (piece.fqn == piece.key ? 1 : 0));
-    for (uint64_t size : piece.box.sizes) mix(size);
-    for (uint64_t offset : piece.box.offsets) mix(digits_of(offset));
-  }
-  uint64_t& bytes = header_bytes_[hash];
-  if (bytes == 0) {
-    SHOAL_ASSIGN_OR_RETURN(uint64_t whole, shard_file_bytes(pieces));
-    bytes = whole - payload_bytes;
-  }
-  return bytes + payload_bytes;
-}
-
 CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
+  auto bytes = plans_->shard_bytes(write);
+  if (!bytes.ok()) return answer({}, bytes.status());
   WrittenShard written;
-  for (const ShardPiece& piece : write.pieces) written.payload_bytes += piece.bytes;
-  auto size = shard_bytes(write.pieces, written.payload_bytes);
-  if (!size.ok()) return answer({}, size.status());
-  written.size = *size;
+  written.payload_bytes = bytes->payload;
+  written.size = bytes->file;
   std::byte name[16];
   store_le64(name, write.rank);
   store_le64(name + 8, mix64(write.key.step) + write.file);

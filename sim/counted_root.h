@@ -16,14 +16,16 @@
 
 #include "actors/operation.h"
 #include "sim/oracles.h"
+#include "sim/shared_plans.h"
 #include "sim/storage_model.h"
 
 namespace shoal {
 
 class CountedRoot final : public RootView {
  public:
-  CountedRoot(const StorageCosts& costs, uint64_t codec_bytes_per_s, const EpochRecord& epoch)
-      : costs_(costs), codec_bytes_per_s_(codec_bytes_per_s), epoch_(epoch) {}
+  CountedRoot(const StorageCosts& costs, uint64_t codec_bytes_per_s, const EpochRecord& epoch,
+              std::shared_ptr<SharedPlans> plans)
+      : costs_(costs), codec_bytes_per_s_(codec_bytes_per_s), epoch_(epoch), plans_(std::move(plans)) {}
 
   struct Work {
     StorageSteps steps;                               // what it asks of the storage, as things stand now
@@ -66,7 +68,6 @@ class CountedRoot final : public RootView {
   };
 
   Work work_of(const Operation& operation, bool has_catalog, size_t node);
-  Result<uint64_t> shard_bytes(const std::vector<ShardPiece>& pieces, uint64_t payload_bytes);
   Work write_shard(const operation::WriteShard& write);
   Work publish_decision(const operation::PublishDecision& publish);
   Work publish_rank_manifest(const operation::PublishRankManifest& publish);
@@ -98,11 +99,11 @@ class CountedRoot final : public RootView {
   const StorageCosts costs_;
   const uint64_t codec_bytes_per_s_;
   EpochRecord epoch_;
+  const std::shared_ptr<SharedPlans> plans_;
   std::map<AttemptKey, Attempt> attempts_;
   std::map<RosterId, Roster> rosters_;
   RosterId first_roster_;
   std::map<std::pair<LayoutId, size_t>, uint64_t> layout_manifest_bytes_;
-  std::unordered_map<uint64_t, uint64_t> header_bytes_;  // of shards, by what their length depends on
   uint64_t record_bytes_ = 0;
   bool keeps_heads_ = false;
   std::unordered_map<uint64_t, uint64_t> heads_;  // bytes of each shard's header, by a hash of key and name

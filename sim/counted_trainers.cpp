@@ -139,7 +139,7 @@ void CountedTrainers::say_staged(Rank rank, uint32_t save, const Share& share, u
   said.plan_id = share.plan_id;
   said.slab_id = slab;
   said.again = again;
-  said.pieces = *share.pieces;
+  said.pieces = share.pieces;
   cluster_.from_client(node_of(rank), client_of(rank), std::move(said));
 }
 
@@ -305,9 +305,20 @@ void CountedTrainers::on_plan(Rank rank, const local::PlanIs& said) {
 
 CountedTrainers::Share CountedTrainers::share_of(const SavePlan& plan, const Layout& layout) {
   Share share;
+  auto like_it = shares_.find(plan.items.data());
+  if (like_it != shares_.end()) {
+    share = like_it->second.second;
+  } else {
+    lay_out(plan, layout, share);
+    shares_.emplace(plan.items.data(), std::pair(plan.items, share));
+  }
   share.roster_id = plan.roster_id;
   share.plan_id = plan.id;
   if (job_.options.mode == SaveMode::collective) share.share_id = share_id_of(plan);
+  return share;
+}
+
+void CountedTrainers::lay_out(const SavePlan& plan, const Layout& layout, Share& share) {
   std::vector<local::StagedPiece> pieces;
   for (const WriteItem& item : plan.items) {
     const bool is_object = layout.entries()[item.entry].kind == LayoutEntry::Kind::object;
@@ -320,16 +331,14 @@ CountedTrainers::Share CountedTrainers::share_of(const SavePlan& plan, const Lay
     return std::tie(a.entry, a.local_box, a.local_offset) < std::tie(b.entry, b.local_box, b.local_offset);
   });
   Pieces& known = known_pieces_[hash_of(pieces)];
-  if (!known) known = std::make_shared<const std::vector<local::StagedPiece>>(std::move(pieces));
+  if (known.empty()) known = Pieces(std::move(pieces));
   share.pieces = known;
-  return share;
 }
 
 CountedTrainers::Share CountedTrainers::whole_share(Rank rank) {
   const Layout& layout = *job_.layout_of(rank);
-  Share share = share_of(plan_all_held(layout, rank), layout);
-  share.roster_id = RosterId{};
-  share.plan_id = PlanId{};
+  Share share;
+  lay_out(plan_all_held(layout, rank), layout, share);
   return share;
 }
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/random.h"
@@ -81,7 +82,7 @@ class CountedTrainers {
   const std::vector<TrainerTimes>& times() const { return times_; }  // by save
 
  private:
-  using Pieces = std::shared_ptr<const std::vector<local::StagedPiece>>;
+  using Pieces = SharedVector<local::StagedPiece>;
   struct Share {  // what a rank stages by one plan
     RosterId roster_id;
     PlanId plan_id, share_id;
@@ -125,6 +126,8 @@ class CountedTrainers {
   void hear(Rank rank, const local::Decided& decided);  // by the node, or by its own client
   void on_plan(Rank rank, const local::PlanIs& said);
   Share share_of(const SavePlan& plan, const Layout& layout);
+  // What is staged by a plan: its pieces and their bytes.
+  void lay_out(const SavePlan& plan, const Layout& layout, Share& share);
   Share whole_share(Rank rank);
   size_t node_of(Rank rank) const { return rank / job_.ranks_per_host; }
 
@@ -140,6 +143,8 @@ class CountedTrainers {
   std::vector<Trainer> trainers_;
   std::vector<TrainerTimes> times_;
   std::map<uint64_t, Pieces> known_pieces_;  // by their hash: most ranks stage alike
+  // By the items of a plan, which ranks that write alike share.
+  std::unordered_map<const WriteItem*, std::pair<SharedVector<WriteItem>, Share>> shares_;
   uint32_t saves_begun_ = 0;
   uint32_t living_ = 0;
   uint32_t let_go_ = 0;  // ranks that live, of the newest save

@@ -8,8 +8,7 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
-#include <utility>
+#include <unordered_map>
 #include <vector>
 
 #include "actors/role.h"
@@ -20,13 +19,12 @@ namespace shoal {
 class CpuModel {
  public:
   // writers_plan: but in mode collective, where ranks are told their plans.
-  CpuModel(const CpuCosts& costs, size_t nodes, bool writers_plan)
-      : costs_(costs), writers_plan_(writers_plan), planned_(nodes) {}
+  CpuModel(const CpuCosts& costs, bool writers_plan) : costs_(costs), writers_plan_(writers_plan) {}
 
   // To take an event in. `wire_bytes`: of a message of another node, as it is encoded; else 0.
   TimeNs to_take(const Event& event, uint64_t wire_bytes) const;
   // To do what `role` answered to `event`. `sizes`: of its Sends to other nodes, encoded.
-  TimeNs to_answer(size_t node, RoleKind role, const Event& event, const Effects& effects,
+  TimeNs to_answer(RoleKind role, const Event& event, const Effects& effects,
                    const std::vector<uint64_t>& sizes);
   // Another process has taken this node's place: it has planned nothing.
   void forget(size_t node) { planned_[node].clear(); }
@@ -36,23 +34,27 @@ class CpuModel {
   void set_items(std::vector<uint32_t> of_rank) { items_ = std::move(of_rank); }
 
  private:
-  // The first time that this node works out the rank's plan under that roster.
-  TimeNs to_plan(size_t node, RoleKind role, const RosterId& roster, Rank rank);
+  // To work out this rank's plan, the first time.
+  TimeNs to_plan(std::vector<bool>& planned, Rank rank);
 
   const CpuCosts costs_;
   const bool writers_plan_;
   std::vector<uint32_t> items_;
-  using Plans = std::pair<RoleKind, RosterId>;
-  std::vector<std::map<Plans, std::set<Rank>>> planned_;  // by node
+  // By rank: whether its plan has been worked out, by the writer of its node; by the coordinator, under each
+  // roster.
+  std::vector<bool> planned_by_writer_;
+  std::map<RosterId, std::vector<bool>> planned_by_coordinator_;
 };
 
-// The encoded size of a message: what encode_wire gives. A roster's is worked out once.
+// The encoded size of a message: what encode_wire gives. Within one simulation: a plan that is not of
+// SharedPlans must stay where it is.
 class MessageSizes {
  public:
   uint64_t of(const WireMessage& message);
 
  private:
-  std::map<RosterId, uint64_t> rosters_;
+  std::vector<uint64_t> lengths_;  // of the message at hand: its kind, and what the length depends on
+  std::unordered_map<Hash128, uint64_t> known_;
 };
 
 }  // namespace shoal

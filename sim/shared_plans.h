@@ -1,32 +1,62 @@
-// SharedPlans: the plans of all ranks of a simulation, each worked out once for whoever asks: the rank's
-// trainer, its writer and the coordinator.
+// SharedPlans: the plans of all ranks of a simulation, and what follows from them. Ranks that write alike
+// (plan/plan_classes.h) share one plan's items, those of the first of them that is asked for: where a rank's
+// boxes lie matters to nobody where bytes are counted, but for the digits of their offsets in a shard's
+// header, which shard_bytes counts. Ids are not hashes of the items, but name roster and rank.
 #pragma once
 
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
-#include "actors/role.h"
+#include "actors/plan_source.h"
+#include "plan/plan_classes.h"
 
 namespace shoal {
 
 class SharedPlans final : public PlanSource {
  public:
-  Result<SavePlanPtr> plan(const World& world, Rank rank, const SaveOptions& options) override {
-    SHOAL_CHECK(plans_.empty() || options == options_);  // one set a job
-    options_ = options;
-    std::vector<SavePlanPtr>& plans = plans_[world.roster.id()];
-    plans.resize(world.roster.world_size());
-    if (!plans[rank]) {
-      SHOAL_ASSIGN_OR_RETURN(SavePlan made, plan_save(world, rank, options));
-      plans[rank] = std::make_shared<const SavePlan>(std::move(made));
-    }
-    return plans[rank];
-  }
+  Result<SavePlanPtr> plan(const World& world, Rank rank, const SaveOptions& options) override;
+  Result<std::shared_ptr<const World>> world_alone(const LayoutPtr& layout, uint32_t world_size) override;
+  SavePlanPtr moved(const SavePlanPtr& plan, const RosterId& roster_id) override;
+  Status check(const SavePlan& plan, const Layout& layout) override;
+  Result<std::vector<operation::WriteShard>> writes(const Layout& layout, const SavePlan& plan,
+                                                    const AttemptKey& key, ClientId client,
+                                                    const local::Staged& staged) override;
+  std::shared_ptr<const Metadata> metadata(const Decision& decision) override;
+
+  struct ShardBytes {
+    uint64_t file = 0, payload = 0;
+  };
+  // What the file of such a write takes: what shard_file_bytes says of the rank's own pieces.
+  Result<ShardBytes> shard_bytes(const operation::WriteShard& write);
 
  private:
+  struct OfRoster {
+    OfRoster(const World& world, const SaveOptions& options) : classes(world, options) {}
+    PlanClasses classes;
+    std::unordered_map<Hash128, SavePlanPtr> plans;  // by class
+    // By class and digits of the offsets, by file: how many more digits than the class's plan has.
+    std::unordered_map<Hash128, std::vector<int64_t>> further_digits;
+  };
+  struct Writes {  // of a class, as it stages
+    OfRoster* roster = nullptr;
+    SavePlanPtr plan;
+    std::vector<operation::WriteShard> writes;
+    std::vector<uint64_t> headers, payloads;  // by file; headers without their padding
+  };
+
+  OfRoster& of(const World& world, const SaveOptions& options);
+  const std::vector<int64_t>& further_digits(const Writes& of, Rank rank);
+
+  std::unordered_map<RosterId, std::unique_ptr<OfRoster>> rosters_;
+  std::unordered_map<const WriteItem*, std::pair<OfRoster*, SavePlanPtr>> known_;  // by a class's items
+  std::unordered_map<const WriteItem*, std::unordered_map<const local::StagedPiece*, std::unique_ptr<Writes>>>
+      writes_;
+  std::unordered_map<const ShardPiece*, Writes*> of_pieces_;
+  std::unordered_map<LayoutId, std::shared_ptr<const World>> alone_;
+  std::vector<local::Staged> kept_;  // so that no other pieces take the place of those
   SaveOptions options_;
-  std::unordered_map<RosterId, std::vector<SavePlanPtr>> plans_;  // by rank
+  std::pair<const Decision*, std::shared_ptr<const Metadata>> newest_;
 };
 
 }  // namespace shoal

@@ -41,10 +41,11 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
       relays_(events, network_, profile.cpu, ranks_of_node.size(), max_direct_nodes),
       storage_(events, profile.storage, ranks_of_node.size(), mix64(seed)),
       hazards_(mix64(seed + 2)),
-      cpu_(profile.cpu, ranks_of_node.size(), mode != SaveMode::collective),
+      cpu_(profile.cpu, mode != SaveMode::collective),
       cores_(profile.cpu.shared_cores),
       items_(profile.items),
-      root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, generation}),
+      root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, generation},
+            plans_),
       ranks_of_node_(ranks_of_node),
       world_size_(world_size),
       generation_(generation),
@@ -180,7 +181,7 @@ void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, st
     answer.sizes.push_back(is_local(index, send->to) ? 0 : sizes_.of(send->message) + extra.bytes);
     if (answer.sizes.back() != 0) sent.push_back(answer.sizes.back() - extra.bytes);
   }
-  work += cpu_.to_answer(index, role, input.event, answer.effects, sent);
+  work += cpu_.to_answer(role, input.event, answer.effects, sent);
   *takes += cpu_.on(is_coordinator(index), work);
   if (!answer.effects.empty()) answers.push_back(std::move(answer));
 }

@@ -82,7 +82,8 @@ void Activity::to_client(TimeNs now, ClientId client, const LocalMessage& messag
     AttemptKey key{generation_, decided->step, decided->attempt};
     settle(now, key, decided->outcome.ok(), decided->outcome.message(), 0, 0);
     auto& last = counts_.last_commit;
-    if (last && last->key == key) last->payload_bytes = decided->checkpoint.payload_bytes;
+    if (last && last->key == key)
+      last->payload_bytes = decided->checkpoint ? decided->checkpoint->payload_bytes : 0;
   } else if (const auto* done = std::get_if<local::LoadDone>(&message)) {
     ++(done->outcome.ok() ? counts_.node.loads_done : counts_.node.loads_failed);
     if (!done->outcome.ok()) add_error(now, "load: " + done->outcome.to_string());

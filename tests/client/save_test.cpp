@@ -287,7 +287,7 @@ TEST_F(Save, TellsWhatWasDecided) {
   EXPECT_EQ(first.wait_committed(milliseconds(0)).status().code(), Code::deadline_exceeded);
   Metadata metadata;
   metadata.key = first.key();
-  node_.send(local::Decided{5, 1, ok_status(), metadata});
+  node_.send(local::Decided{5, 1, ok_status(), std::make_shared<const Metadata>(metadata)});
   node_.send(local::Decided{5, 2, Status(Code::aborted, "rank 1 did not report"), {}});
   EXPECT_EQ(first.wait_committed().value().key, first.key());
   EXPECT_EQ(second.wait_committed().status(), Status(Code::aborted, "rank 1 did not report"));

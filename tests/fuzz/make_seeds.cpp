@@ -157,7 +157,7 @@ std::vector<LocalMessage> local_messages() {
           local::Slab{1, 4096},
           staged,
           local::SlabFree{1},
-          local::Decided{9, 1, ok_status(), metadata},
+          local::Decided{9, 1, ok_status(), std::make_shared<const Metadata>(metadata)},
           local::Latest{5},
           load,
           local::Found{4, ok_status(), metadata},

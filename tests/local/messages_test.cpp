@@ -97,7 +97,7 @@ std::vector<LocalMessage> one_of_each() {
           staged,
           local::SlabFree{1, 9, 1, std::nullopt},
           local::SlabFree{1, 9, 2, some_share()},
-          local::Decided{9, 1, ok_status(), some_metadata()},
+          local::Decided{9, 1, ok_status(), std::make_shared<const Metadata>(some_metadata())},
           local::Decided{9, 2, Status(Code::aborted, "rank 1 is late"), {}},
           local::Latest{5},
           load,

@@ -89,7 +89,7 @@ class AJobInAMode {
   }
 
   void expect_keys(uint64_t step) const {
-    const Metadata& metadata = job_->trainers[0]->decided().at({step, 1}).checkpoint;
+    const Metadata& metadata = *job_->trainers[0]->decided().at({step, 1}).checkpoint;
     const Values& values = saved_.at(step);
     uint64_t bytes = 0;
     ASSERT_EQ(metadata.state_dict_metadata.size(), values.size());
@@ -114,7 +114,7 @@ class AJobInAMode {
   // By the ranks of another job. It takes the root over: what is to be saved is saved before.
   void expect_loads(uint64_t step, uint32_t readers, Placement placement) {
     for (; first_alive_ < nodes_; ++first_alive_) host_.kill_node(first_alive_);
-    const Metadata& metadata = job_->trainers[0]->decided().at({step, 1}).checkpoint;
+    const Metadata& metadata = *job_->trainers[0]->decided().at({step, 1}).checkpoint;
     VirtualJob next = VirtualJob::start(host_, facts_of(++generation_), 1, readers,
                                         flat_job_of(metadata.state_dict_metadata, readers, placement));
     ++nodes_;
@@ -149,7 +149,7 @@ class AJobInAMode {
   }
 
   uint64_t outcome_bytes(uint64_t step) const {
-    return job_->trainers[0]->decided().at({step, 1}).checkpoint.payload_bytes;
+    return job_->trainers[0]->decided().at({step, 1}).checkpoint->payload_bytes;
   }
   LayoutPtr held(Rank rank) const { return held_[rank]; }
   VirtualTrainer& trainer(Rank rank) { return *job_->trainers[rank]; }

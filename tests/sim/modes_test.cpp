@@ -37,7 +37,7 @@ void save_twice(VirtualHost& host, SaveMode mode, uint32_t nodes, const std::vec
     ASSERT_TRUE(decided.contains({2, 1})) << "rank " << rank;
     ASSERT_TRUE(decided.at({2, 1}).outcome.ok()) << decided.at({2, 1}).outcome.to_string();
   }
-  *metadata = job.trainers[0]->decided().at({2, 1}).checkpoint;
+  *metadata = *job.trainers[0]->decided().at({2, 1}).checkpoint;
   for (size_t node = 0; node < nodes; ++node) host.kill_node(node);
 }
 

@@ -113,8 +113,8 @@ TEST_F(RankLocal, HoldsTheSameValuesAsACollectiveFreeSave) {
   for (auto& trainer : together.trainers) trainer->declare();
   for (auto& trainer : together.trainers) trainer->save(1);
   together.run(kPatience);
-  const Metadata ours = job_.trainers[0]->decided().at({1, 1}).checkpoint;
-  const Metadata theirs = together.trainers[0]->decided().at({1, 1}).checkpoint;
+  const Metadata ours = *job_.trainers[0]->decided().at({1, 1}).checkpoint;
+  const Metadata theirs = *together.trainers[0]->decided().at({1, 1}).checkpoint;
   ASSERT_EQ(ours.state_dict_metadata.size(), theirs.state_dict_metadata.size());
   for (size_t i = 0; i < ours.state_dict_metadata.size(); ++i) {
     EXPECT_EQ(ours.state_dict_metadata[i].fqn, theirs.state_dict_metadata[i].fqn);

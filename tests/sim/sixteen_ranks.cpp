@@ -38,7 +38,7 @@ void SixteenRanks::expect_committed(uint64_t step) {
     auto found = decided.find({step, 1});
     ASSERT_NE(found, decided.end()) << "rank " << rank << " was told nothing about step " << step;
     EXPECT_TRUE(found->second.outcome.ok()) << found->second.outcome.to_string();
-    EXPECT_EQ(found->second.checkpoint.world_size, kRanks);
+    EXPECT_EQ(found->second.checkpoint->world_size, kRanks);
   }
 }
 

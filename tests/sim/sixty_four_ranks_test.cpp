@@ -32,7 +32,7 @@ class SixtyFourRanks : public ::testing::Test {
       auto found = decided.find({step, 1});
       ASSERT_NE(found, decided.end()) << "rank " << rank << " was told nothing about step " << step;
       EXPECT_TRUE(found->second.outcome.ok()) << found->second.outcome.to_string();
-      EXPECT_EQ(found->second.checkpoint.world_size, 64u);
+      EXPECT_EQ(found->second.checkpoint->world_size, 64u);
     }
   }
 

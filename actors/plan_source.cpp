@@ -1,0 +1,36 @@
+#include "actors/plan_source.h"
+
+#include <utility>
+
+#include "actors/staged_share.h"
+
+namespace shoal {
+
+Result<SavePlanPtr> PlanSource::plan(const World& world, Rank rank, const SaveOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(SavePlan plan, plan_save(world, rank, options));
+  return std::make_shared<const SavePlan>(std::move(plan));
+}
+
+Result<std::shared_ptr<const World>> PlanSource::world_alone(const LayoutPtr& layout, uint32_t world_size) {
+  return rank_local_world(layout, world_size);
+}
+
+SavePlanPtr PlanSource::moved(const SavePlanPtr& plan, const RosterId& roster_id) {
+  return under_roster(plan, roster_id);
+}
+
+Status PlanSource::check(const SavePlan& plan, const Layout& layout) {
+  return check_plan(plan, layout);
+}
+
+Result<std::vector<operation::WriteShard>> PlanSource::writes(const Layout& layout, const SavePlan& plan,
+                                                              const AttemptKey& key, ClientId client,
+                                                              const local::Staged& staged) {
+  return shard_writes(layout, plan, key, client, staged);
+}
+
+std::shared_ptr<const Metadata> PlanSource::metadata(const Decision& decision) {
+  return std::make_shared<const Metadata>(metadata_of(decision));
+}
+
+}  // namespace shoal

@@ -1,0 +1,31 @@
+// PlanSource: where roles get what follows from worlds, plans and decisions by arithmetic alone. As it stands
+// each is worked out where it is asked for; a host of many nodes lets these share it (sim/shared_plans.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "actors/operation.h"
+#include "local/messages.h"
+#include "plan/metadata.h"
+#include "plan/save_plan.h"
+#include "storage/decision.h"
+
+namespace shoal {
+
+class PlanSource {
+ public:
+  virtual ~PlanSource() = default;
+  virtual Result<SavePlanPtr> plan(const World& world, Rank rank, const SaveOptions& options);  // plan_save
+  virtual Result<std::shared_ptr<const World>> world_alone(const LayoutPtr& layout,
+                                                           uint32_t world_size);  // rank_local_world
+  virtual SavePlanPtr moved(const SavePlanPtr& plan, const RosterId& roster_id);  // under_roster
+  virtual Status check(const SavePlan& plan, const Layout& layout);               // check_plan
+  // shard_writes (actors/staged_share.h)
+  virtual Result<std::vector<operation::WriteShard>> writes(const Layout& layout, const SavePlan& plan,
+                                                            const AttemptKey& key, ClientId client,
+                                                            const local::Staged& staged);
+  virtual std::shared_ptr<const Metadata> metadata(const Decision& decision);  // metadata_of
+};
+
+}  // namespace shoal

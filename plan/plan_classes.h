@@ -1,0 +1,55 @@
+// PlanClasses: which ranks write alike. Their plans differ in rank and ids, and in where in a tensor their
+// boxes lie; so a million of plans are a few hundred, each seen from many places.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "plan/share_rule.h"
+
+namespace shoal {
+
+// Not thread-safe. The world must pass validate_world; it is copied.
+class PlanClasses {
+ public:
+  PlanClasses(const World& world, const SaveOptions& options);
+  ~PlanClasses();
+
+  // Equal classes: the plans have as many items, which are equal but for the offsets of their boxes, and
+  // agree in tensor_bytes and files. Equal texts: besides, each offset has as many decimal digits, as a
+  // shard's header writes them. Ranks with explicit boxes, or with several devices, are alone in their class.
+  // Costs a table look-up for each distinct sharding of the rank's layout.
+  struct Place {
+    Hash128 plan, text;
+  };
+  Place place_of(Rank rank);
+
+  // The items of `rank`'s plan, from that of another rank of its class.
+  std::vector<WriteItem> moved(const SavePlan& plan, Rank rank);
+
+  SavePlan plan_of(Rank rank);  // what plan_save returns
+
+ private:
+  struct Seen;
+  struct Geometry;
+  struct Units;
+  struct Group;
+  struct OfLayout;
+
+  OfLayout& of_layout(uint32_t layout);
+  void add_entry(OfLayout& of, uint32_t layout, uint32_t entry);
+  uint32_t geometry_of(const LayoutEntry& entry, const Mesh& mesh);
+  void place_in_groups(OfLayout& of, Rank rank, const std::vector<Seen>& seen, std::vector<uint64_t>& out,
+                       std::vector<uint64_t>& text);
+  Units units_of(OfLayout& of, Rank rank, const RankSet& group, Hash128 sizes);
+
+  const World world_;
+  const SaveOptions options_;
+  std::vector<std::unique_ptr<OfLayout>> layouts_;
+  std::vector<std::unique_ptr<Geometry>> geometries_;
+};
+
+}  // namespace shoal
