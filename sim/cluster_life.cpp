@@ -46,7 +46,7 @@ void VirtualCluster::start_again(size_t index, bool coordinates, std::function<v
   node = Node();
   node.life = life;
   node.alive = true;
-  cpu_.forget(index);
+  cpu_.forget(index, ranks_of_node_[index]);
   relays_.revive(index);
   if (!coordinates && coordinator_ != index) {
     node.coordinator = coordinator_;

@@ -34,6 +34,13 @@ TimeNs CpuModel::to_take(const Event& event, uint64_t wire_bytes) const {
          transfer_ns(staged->pieces.size() * sizeof(local::StagedPiece), costs_.codec_bytes_per_s);
 }
 
+void CpuModel::forget(size_t node, const std::vector<Rank>& its_ranks) {
+  std::erase_if(planned_by_coordinator_, [node](const auto& each) { return each.first.first == node; });
+  for (Rank rank : its_ranks) {
+    if (rank < planned_by_writer_.size()) planned_by_writer_[rank] = false;
+  }
+}
+
 TimeNs CpuModel::to_plan(std::vector<bool>& planned, Rank rank) {
   planned.resize(items_.size());
   if (rank >= items_.size() || planned[rank]) return 0;
@@ -41,14 +48,14 @@ TimeNs CpuModel::to_plan(std::vector<bool>& planned, Rank rank) {
   return times(items_[rank], costs_.plan_item_ns);
 }
 
-TimeNs CpuModel::to_answer(RoleKind role, const Event& event, const Effects& effects,
+TimeNs CpuModel::to_answer(size_t node, RoleKind role, const Event& event, const Effects& effects,
                            const std::vector<uint64_t>& sizes) {
   TimeNs sum = 0;
   for (uint64_t bytes : sizes) sum += costs_.message_ns + transfer_ns(bytes, costs_.codec_bytes_per_s);
   const auto* received = std::get_if<event::Received>(&event);
   if (received != nullptr && role == RoleKind::coordinator) {
     if (const auto* report = std::get_if<wire::ShardsWritten>(received->message.body.get())) {
-      std::vector<bool>& planned = planned_by_coordinator_[report->roster_id];
+      std::vector<bool>& planned = planned_by_coordinator_[{node, report->roster_id}];
       for (const wire::RankPlan& plan : report->plans) sum += to_plan(planned, plan.rank);
     }
   }
@@ -56,7 +63,7 @@ TimeNs CpuModel::to_answer(RoleKind role, const Event& event, const Effects& eff
     if (const auto* send = std::get_if<effect::Send>(&effect)) {
       const auto* global = std::get_if<wire::GlobalPlan>(send->message.body.get());
       if (global == nullptr) continue;
-      std::vector<bool>& planned = planned_by_coordinator_[global->roster_id];
+      std::vector<bool>& planned = planned_by_coordinator_[{node, global->roster_id}];
       for (const wire::RankPart& part : global->parts) {
         if (part.plan) sum += to_plan(planned, part.rank);
       }

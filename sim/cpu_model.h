@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "actors/role.h"
@@ -24,10 +25,10 @@ class CpuModel {
   // To take an event in. `wire_bytes`: of a message of another node, as it is encoded; else 0.
   TimeNs to_take(const Event& event, uint64_t wire_bytes) const;
   // To do what `role` answered to `event`. `sizes`: of its Sends to other nodes, encoded.
-  TimeNs to_answer(RoleKind role, const Event& event, const Effects& effects,
+  TimeNs to_answer(size_t node, RoleKind role, const Event& event, const Effects& effects,
                    const std::vector<uint64_t>& sizes);
   // Another process has taken this node's place: it has planned nothing.
-  void forget(size_t node) { planned_[node].clear(); }
+  void forget(size_t node, const std::vector<Rank>& its_ranks);
   // What that much work takes of a node's processor.
   TimeNs on(bool coordinates, TimeNs work) const;
   // How many tensors a rank holds.
@@ -40,10 +41,10 @@ class CpuModel {
   const CpuCosts costs_;
   const bool writers_plan_;
   std::vector<uint32_t> items_;
-  // By rank: whether its plan has been worked out, by the writer of its node; by the coordinator, under each
-  // roster.
+  // By rank: whether its plan has been worked out, by the writer of its node; by a node that coordinates, under
+  // each roster.
   std::vector<bool> planned_by_writer_;
-  std::map<RosterId, std::vector<bool>> planned_by_coordinator_;
+  std::map<std::pair<size_t, RosterId>, std::vector<bool>> planned_by_coordinator_;
 };
 
 // The encoded size of a message: what encode_wire gives. Within one simulation: a plan that is not of

@@ -181,7 +181,7 @@ void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, st
     answer.sizes.push_back(is_local(index, send->to) ? 0 : sizes_.of(send->message) + extra.bytes);
     if (answer.sizes.back() != 0) sent.push_back(answer.sizes.back() - extra.bytes);
   }
-  work += cpu_.to_answer(role, input.event, answer.effects, sent);
+  work += cpu_.to_answer(index, role, input.event, answer.effects, sent);
   *takes += cpu_.on(is_coordinator(index), work);
   if (!answer.effects.empty()) answers.push_back(std::move(answer));
 }
