@@ -41,8 +41,8 @@ class CpuModel {
   const CpuCosts costs_;
   const bool writers_plan_;
   std::vector<uint32_t> items_;
-  // By rank: whether its plan has been worked out, by the writer of its node; by a node that coordinates, under
-  // each roster.
+  // By rank: whether its plan has been worked out, by the writer of its node; by a node that coordinates,
+  // under each roster.
   std::vector<bool> planned_by_writer_;
   std::map<std::pair<size_t, RosterId>, std::vector<bool>> planned_by_coordinator_;
 };

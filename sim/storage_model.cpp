@@ -21,7 +21,10 @@ uint64_t divided_up(uint64_t a, uint64_t b) {
 }  // namespace
 
 void StorageModel::run(size_t node, uint64_t prefix, StorageSteps steps, std::function<void()> done) {
-  auto job = std::make_shared<Job>();
+  if (free_jobs_.empty()) free_jobs_.push_back(&jobs_.emplace_back());
+  JobPtr job = free_jobs_.back();
+  free_jobs_.pop_back();
+  job->next = 0;
   job->node = node;
   job->prefix = costs_.is_objects ? prefix : 0;
   job->steps = std::move(steps);
@@ -29,8 +32,13 @@ void StorageModel::run(size_t node, uint64_t prefix, StorageSteps steps, std::fu
   advance(job);
 }
 
-void StorageModel::advance(const JobPtr& job) {
-  if (job->next == job->steps.size()) return job->done();
+void StorageModel::advance(JobPtr job) {
+  if (job->next == job->steps.size()) {
+    const std::function<void()> done = std::move(job->done);
+    job->steps.clear();
+    free_jobs_.push_back(job);
+    return done();
+  }
   const StorageStep step = job->steps[job->next++];
   const auto count = static_cast<TimeNs>(step.count);
   switch (step.kind) {
@@ -66,7 +74,7 @@ void StorageModel::advance(const JobPtr& job) {
 }
 
 // Half a round trip to the server, its queue, and the way back with all further round trips.
-void StorageModel::request(const JobPtr& job, TimeNs service_ns, uint64_t round_trips) {
+void StorageModel::request(JobPtr job, TimeNs service_ns, uint64_t round_trips) {
   const TimeNs round_trip =
       slowed(*job, random_[job->node].lognormal(costs_.round_trip_ns, costs_.request_tail_permille));
   const TimeNs there = round_trip / 2;
@@ -90,7 +98,7 @@ TimeNs StorageModel::serve(uint64_t prefix, TimeNs service_ns) {
   return server.free;
 }
 
-void StorageModel::transfer_chunk(const JobPtr& job) {
+void StorageModel::transfer_chunk(JobPtr job) {
   const uint64_t bytes = std::min(job->bytes_left, kChunkBytes);
   job->bytes_left -= bytes;
   TimeNs& link_free = link_free_[job->node];

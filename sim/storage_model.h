@@ -6,9 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -62,17 +62,19 @@ class StorageModel {
     uint64_t link_bytes_per_s = 0;
     std::function<void()> done;
   };
-  using JobPtr = std::shared_ptr<Job>;
+  using JobPtr = Job*;
 
   TimeNs slowed(const Job& job, TimeNs takes) const {
     const uint64_t slowness = slowness_ ? slowness_(job.node) : 1;
     return takes * static_cast<TimeNs>(slowness) * permille_[job.node] / 1000;
   }
-  void advance(const JobPtr& job);
-  void request(const JobPtr& job, TimeNs service_ns, uint64_t round_trips);
+  void advance(JobPtr job);
+  void request(JobPtr job, TimeNs service_ns, uint64_t round_trips);
   TimeNs serve(uint64_t prefix, TimeNs service_ns);  // when it is done
-  void transfer_chunk(const JobPtr& job);
+  void transfer_chunk(JobPtr job);
 
+  std::deque<Job> jobs_;  // all that there are, of which these are free
+  std::vector<JobPtr> free_jobs_;
   EventHeap& events_;
   const StorageCosts costs_;
   std::vector<Random> random_;          // of each node: what another does changes nothing of its draws

@@ -101,10 +101,11 @@ void VirtualCluster::begin_roles(size_t node) {
 }
 
 void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage message) {
-  Input input{std::nullopt,
-              event::FromClient{client, std::make_shared<const LocalMessage>(std::move(message))}};
-  events_.schedule(events_.now() + profile_.cpu.local_latency_ns,
-                   [this, node, input = std::move(input)] { offer(node, input); });
+  events_.schedule(
+      events_.now() + profile_.cpu.local_latency_ns,
+      [this, node, client, said = std::make_shared<const LocalMessage>(std::move(message))]() mutable {
+        offer(node, {std::nullopt, event::FromClient{client, std::move(said)}});
+      });
 }
 
 // --- a node's processor ---
@@ -136,10 +137,10 @@ void VirtualCluster::begin_next(size_t index) {
 
 // What a role answers leaves when it has been worked out.
 void VirtualCluster::handle_next(size_t index) {
-  Node& node = nodes_[index];
-  const Input input = std::move(node.inputs.front());
-  node.inputs.pop_front();
-  auto answers = std::make_shared<std::vector<Answer>>();
+  const Input input = nodes_[index].inputs.take();
+  if (free_answers_.empty()) free_answers_.push_back(&answers_.emplace_back());
+  Answers* answers = free_answers_.back();
+  free_answers_.pop_back();
   TimeNs takes = 0;
   if (input.role) {
     deliver(index, *input.role, input, *answers, &takes);
@@ -149,16 +150,21 @@ void VirtualCluster::handle_next(size_t index) {
     }
   }
   if (index == coordinator_) hub_.busy_ns += takes;
-  auto leave = [this, index, life = life_of(index), answers] {
-    if (!lives(life)) return;
-    for (Answer& answer : *answers) carry_out(index, answer);
-    begin_next(index);
+  auto go = [this, life = life_of(index), answers] {
+    if (lives(life)) leave(static_cast<uint32_t>(life), *answers);
+    answers->clear();
+    free_answers_.push_back(answers);
   };
-  if (takes == 0) return leave();
-  events_.schedule(cores_.end_of(events_.now(), takes), std::move(leave));
+  if (takes == 0) return go();
+  events_.schedule(cores_.end_of(events_.now(), takes), std::move(go));
 }
 
-void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, std::vector<Answer>& answers,
+void VirtualCluster::leave(size_t index, Answers& answers) {
+  for (Answer& answer : answers) carry_out(index, answer);
+  begin_next(index);
+}
+
+void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, Answers& answers,
                              TimeNs* takes) {
   Role* handler = nodes_[index].roles[static_cast<size_t>(role)].get();
   if (handler == nullptr) return;
@@ -226,7 +232,9 @@ void VirtualCluster::carry_out(size_t index, Answer& answer) {
     } else if (const auto* set = std::get_if<effect::SetTimer>(&each)) {
       set_timer(index, answer.role, *set);
     } else if (const auto* cancel = std::get_if<effect::CancelTimer>(&each)) {
-      nodes_[index].timers.erase({answer.role, cancel->timer});
+      std::erase_if(nodes_[index].timers, [&](const Timer& timer) {
+        return timer.timer == cancel->timer && timer.role == answer.role;
+      });
     } else if (auto* start = std::get_if<effect::Start>(&each)) {
       start_operation(index, answer.role, std::move(*start));
     } else if (const auto* follow = std::get_if<effect::Redirect>(&each)) {
@@ -269,61 +277,89 @@ void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes)
 
 void VirtualCluster::set_timer(size_t index, RoleKind role, const effect::SetTimer& set) {
   const uint64_t setting = ++settings_;
-  const auto key = std::pair(role, set.timer);
-  nodes_[index].timers[key] = setting;
-  events_.schedule(set.at, [this, index, key, setting] {
-    auto& timers = nodes_[index].timers;
-    auto found = timers.find(key);
-    if (found == timers.end() || found->second != setting) return;  // moved or cancelled
-    timers.erase(found);
-    offer(index, {key.first, event::TimerFired{key.second}});
+  std::vector<Timer>& timers = nodes_[index].timers;
+  auto known = std::find_if(timers.begin(), timers.end(), [&](const Timer& timer) {
+    return timer.timer == set.timer && timer.role == role;
+  });
+  if (known == timers.end()) {
+    timers.push_back({role, set.timer, setting});
+  } else {
+    known->setting = setting;
+  }
+  events_.schedule(set.at, [this, index, setting] {
+    std::vector<Timer>& now_set = nodes_[index].timers;
+    auto found = std::find_if(now_set.begin(), now_set.end(),
+                              [&](const Timer& timer) { return timer.setting == setting; });
+    if (found == now_set.end()) return;  // moved or cancelled
+    const Timer timer = *found;
+    now_set.erase(found);
+    offer(index, {timer.role, event::TimerFired{timer.timer}});
   });
 }
 
 void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start start) {
-  const bool is_bulk = std::holds_alternative<operation::WriteShard>(start.operation) ||
-                       std::holds_alternative<operation::ReadBatch>(start.operation);
-  Pool Node::*const pool = is_bulk ? &Node::bulk : &Node::duty;
-  // A shard's description is large: what it asks for is worked out now, and it is let go.
-  std::shared_ptr<CountedRoot::Work> work;
-  std::shared_ptr<Operation> later;
-  Status fails_now;
-  if (is_bulk) {
-    fails_now = hazards_.try_operation(index, start.operation, events_.now());
-    work = std::make_shared<CountedRoot::Work>(root_.begin(start.operation, is_coordinator(index), index));
+  if (free_operations_.empty()) free_operations_.push_back(&operations_.emplace_back());
+  Running* running = free_operations_.back();
+  free_operations_.pop_back();
+  running->node = index;
+  running->role = role;
+  running->id = start.id;
+  running->is_bulk = std::holds_alternative<operation::WriteShard>(start.operation) ||
+                     std::holds_alternative<operation::ReadBatch>(start.operation);
+  if (running->is_bulk) {
+    running->fails = hazards_.try_operation(index, start.operation, events_.now());
+    running->work = root_.begin(start.operation, is_coordinator(index), index);
   } else {
-    later = std::make_shared<Operation>(std::move(start.operation));
+    running->operation = std::move(start.operation);
   }
-  run_operation(index, pool, [this, index, role, id = start.id, pool, work, later, fails_now]() mutable {
-    if (!work) work = std::make_shared<CountedRoot::Work>(root_.begin(*later, is_coordinator(index), index));
-    StorageSteps steps = work->steps;
-    if (later) {
-      const auto* publish = std::get_if<operation::PublishDecision>(later.get());
-      const uint64_t more = publish == nullptr ? 0 : items_.to_commit(*publish).bytes;
-      if (more != 0) steps.insert(steps.begin(), {StorageStep::Kind::write, more});
-    }
-    const Status fails = later ? hazards_.try_operation(index, *later, events_.now()) : fails_now;
-    auto done = [this, index, life = life_of(index), role, id, pool, work, fails] {
-      const bool is_small = pool == &Node::duty;
-      if (!lives(life)) return abandon(id, is_small, *work);
-      if (!fails.ok()) abandon(id, is_small && fails.code() == Code::io, *work);
-      offer(index, {role, event::OperationDone{id, fails.ok() ? work->finish() : fails}});
-      Pool& mine = nodes_[index].*pool;
-      ++mine.free;
-      if (mine.waiting.empty()) return;
-      auto next = std::move(mine.waiting.front());
-      mine.waiting.pop_front();
-      run_operation(index, pool, std::move(next));
-    };
-    storage_.run(index, work->prefix, std::move(steps), std::move(done));
-  });
+  run_operation(running);
 }
 
-void VirtualCluster::run_operation(size_t index, Pool Node::*pool, std::function<void()> job) {
-  Pool& mine = nodes_[index].*pool;
-  if (mine.free == 0) return mine.waiting.push_back(std::move(job));
+void VirtualCluster::run_operation(Running* running) {
+  Pool& mine = pool_of(*running);
+  if (mine.free == 0) return mine.waiting.push_back(running);
   --mine.free;
-  job();
+  begin_operation(running);
+}
+
+void VirtualCluster::begin_operation(Running* running) {
+  const size_t index = running->node;
+  running->life = life_of(index);
+  if (!running->is_bulk) {
+    running->work = root_.begin(running->operation, is_coordinator(index), index);
+    running->fails = hazards_.try_operation(index, running->operation, events_.now());
+    const auto* publish = std::get_if<operation::PublishDecision>(&running->operation);
+    const uint64_t more = publish == nullptr ? 0 : items_.to_commit(*publish).bytes;
+    StorageSteps& steps = running->work.steps;
+    if (more != 0) steps.insert(steps.begin(), {StorageStep::Kind::write, more});
+  }
+  storage_.run(index, running->work.prefix, std::move(running->work.steps),
+               [this, running] { end_operation(running); });
+}
+
+void VirtualCluster::end_operation(Running* running) {
+  const size_t index = running->node;
+  const bool is_small = !running->is_bulk;
+  const bool is_alive = lives(running->life);
+  if (!is_alive) {
+    abandon(running->id, is_small, running->work);
+  } else {
+    const Status& fails = running->fails;
+    if (!fails.ok()) abandon(running->id, is_small && fails.code() == Code::io, running->work);
+    offer(index,
+          {running->role, event::OperationDone{running->id, fails.ok() ? running->work.finish()
+                                                                       : Result<OperationResult>(fails)}});
+  }
+  Pool& mine = pool_of(*running);
+  *running = Running();
+  free_operations_.push_back(running);
+  if (!is_alive) return;  // the pool is another process's
+  ++mine.free;
+  if (mine.waiting.empty()) return;
+  Running* next = mine.waiting.front();
+  mine.waiting.pop_front();
+  --mine.free;
+  begin_operation(next);
 }
 
 }  // namespace shoal

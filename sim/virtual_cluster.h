@@ -105,18 +105,62 @@ class VirtualCluster {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
+  // A process of a node: what was scheduled for an earlier one comes to nothing.
+  using Life = uint64_t;
   struct Input {
     std::optional<RoleKind> role;  // none: planner, shard writer and loader
     Event event;
     uint64_t wire_bytes = 0;
   };
+  struct Running {  // an operation, from its start to its end
+    size_t node = 0;
+    Life life = 0;
+    RoleKind role = RoleKind::planner;
+    OperationId id = 0;
+    bool is_bulk = false;
+    Operation operation;  // until it runs; of a shard, whose description is large, what it asks for instead
+    CountedRoot::Work work;
+    Status fails;
+  };
   struct Pool {  // operations: so many at a time, the others wait
     size_t free = 0;
-    std::deque<std::function<void()>> waiting;
+    std::deque<Running*> waiting;
+  };
+  // What waits for a node's processor, in order. Keeps its memory.
+  class Inputs {
+   public:
+    bool empty() const { return first_ == inputs_.size(); }
+    size_t size() const { return inputs_.size() - first_; }
+    const Input& front() const { return inputs_[first_]; }
+    void push_back(Input input) {
+      if (first_ != 0 && inputs_.size() == inputs_.capacity()) {
+        inputs_.erase(inputs_.begin(), inputs_.begin() + static_cast<std::ptrdiff_t>(first_));
+        first_ = 0;
+      }
+      inputs_.push_back(std::move(input));
+    }
+    Input take() {
+      Input input = std::move(inputs_[first_++]);
+      if (empty()) clear();
+      return input;
+    }
+    void clear() {
+      inputs_.clear();
+      first_ = 0;
+    }
+
+   private:
+    std::vector<Input> inputs_;
+    size_t first_ = 0;
+  };
+  struct Timer {  // the setting in force
+    RoleKind role = RoleKind::planner;
+    TimerId timer = 0;
+    uint64_t setting = 0;
   };
   struct Node {
     std::array<std::unique_ptr<Role>, kRoleCount> roles;
-    std::deque<Input> inputs;  // the first is being handled while busy
+    Inputs inputs;  // the first is being handled while busy
     bool busy = false;
     bool alive = true;
     uint32_t life = 0;         // counts its processes
@@ -125,7 +169,7 @@ class VirtualCluster {
     size_t coordinator = 0;  // whom it follows
     uint32_t epoch = 1;      // of that one
     NodeId session = 0;      // what that one calls it; 0: none stands, or it is that one
-    std::map<std::pair<RoleKind, TimerId>, uint64_t> timers;  // which setting is in force
+    std::vector<Timer> timers;
     Pool bulk, duty;
   };
   struct Answer {
@@ -133,9 +177,8 @@ class VirtualCluster {
     Effects effects;
     std::vector<uint64_t> sizes;  // of its Sends, encoded; 0 within the node
   };
+  using Answers = std::vector<Answer>;
 
-  // A process of a node: what was scheduled for an earlier one comes to nothing.
-  using Life = uint64_t;
   Life life_of(size_t node) const { return uint64_t{nodes_[node].life} << 32 | node; }
   bool lives(Life life) const {
     const Node& node = nodes_[static_cast<uint32_t>(life)];
@@ -150,12 +193,19 @@ class VirtualCluster {
   void offer(size_t node, Input input);
   void begin_next(size_t node);
   void handle_next(size_t node);
-  void deliver(size_t node, RoleKind role, const Input& input, std::vector<Answer>& answers, TimeNs* takes);
+  void deliver(size_t node, RoleKind role, const Input& input, Answers& answers, TimeNs* takes);
+  void leave(size_t node, Answers& answers);
   void note(size_t node, RoleKind role, const Input& input);
   void carry_out(size_t node, Answer& answer);
   void send(size_t node, const effect::Send& send, uint64_t bytes);
   void start_operation(size_t node, RoleKind role, effect::Start start);
-  void run_operation(size_t node, Pool Node::*pool, std::function<void()> job);
+  void run_operation(Running* running);
+  void begin_operation(Running* running);
+  void end_operation(Running* running);
+  Pool& pool_of(const Running& running) {
+    Node& node = nodes_[running.node];
+    return running.is_bulk ? node.bulk : node.duty;
+  }
   // What a process had asked of the storage when it ended: a name may be made all the same, or not.
   void abandon(OperationId id, bool is_small, const CountedRoot::Work& work);
   void set_timer(size_t node, RoleKind role, const effect::SetTimer& set);
@@ -202,6 +252,10 @@ class VirtualCluster {
   MessageListener listener_;
   EventListener event_listener_;
   HubCounts hub_;
+  std::deque<Running> operations_;  // all that there are, of which these are free
+  std::vector<Running*> free_operations_;
+  std::deque<Answers> answers_;
+  std::vector<Answers*> free_answers_;
   uint64_t settings_ = 0;
   uint64_t delivered_ = 0;
   uint64_t trace_hash_ = 0;
