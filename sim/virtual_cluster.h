@@ -132,6 +132,8 @@ class VirtualCluster {
     bool empty() const { return first_ == inputs_.size(); }
     size_t size() const { return inputs_.size() - first_; }
     const Input& front() const { return inputs_[first_]; }
+    auto begin() const { return inputs_.begin() + static_cast<std::ptrdiff_t>(first_); }
+    auto end() const { return inputs_.end(); }
     void push_back(Input input) {
       if (first_ != 0 && inputs_.size() == inputs_.capacity()) {
         inputs_.erase(inputs_.begin(), inputs_.begin() + static_cast<std::ptrdiff_t>(first_));
