@@ -116,7 +116,8 @@ void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
   times_[trainers_[rank].save - 1].bytes_staged += share.bytes;
   TimeNs copying = transfer_ns(share.bytes, costs_.copy_bytes_per_s);
   if (!job_.copy_permille.empty()) copying = copying * job_.copy_permille[node_of(rank)] / 1000;
-  events_.schedule(cluster_.cores().end_of(events_.now(), planning + copying),
+  const TimeNs calling = costs_.call_ns + static_cast<TimeNs>(share.pieces.size()) * costs_.item_ns;
+  events_.schedule(cluster_.cores().end_of(events_.now(), planning + calling + copying),
                    [this, rank, share] { staged(rank, share); });
 }
 

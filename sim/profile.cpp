@@ -72,6 +72,8 @@ constexpr Field kFields[] = {
     SHOAL_COUNT(items, record_bytes, 0, 1'000'000),
     SHOAL_COUNT(items, deadline_s, 0, 24 * 3600),
     SHOAL_RATE(trainer, copy_bytes_per_s),
+    SHOAL_OPTIONAL(trainer, call_ns, 0, kMostNs),
+    SHOAL_OPTIONAL(trainer, item_ns, 0, kMostNs),
     SHOAL_NS(storage, round_trip_ns),
     SHOAL_NS(storage, change_ns),
     SHOAL_NS(storage, look_ns),

@@ -61,6 +61,8 @@ struct ItemCosts {
 };
 struct TrainerCosts {
   uint64_t copy_bytes_per_s = 0;  // into shared memory, each rank
+  int64_t call_ns = 0;            // of a call of save, whatever it stages
+  int64_t item_ns = 0;            // of each piece that it stages
 };
 struct StorageCosts {
   bool is_objects = false;             // an object store, else files and folders
