@@ -94,7 +94,12 @@ void Coordinator::send_global_plan(const AttemptKey& key, NodeId to, EffectWrite
   const RosterId& roster = attempt.named->world().roster.id();
   wire::GlobalPlan part{key, roster, {}};
   size_t bytes = 0;
-  for (const auto& [rank, waiting] : attempt.waiting) {
+  const auto of_node = ranks_of_.find(to);
+  if (of_node == ranks_of_.end()) return;
+  for (Rank rank : of_node->second) {
+    const auto found_waiting = attempt.waiting.find(rank);
+    if (found_waiting == attempt.waiting.end()) continue;
+    const Waiting& waiting = found_waiting->second;
     if (waiting.node != to || waiting.has_staged) continue;
     // Named with another layout, by an earlier node of this rank.
     if (attempt.named->world().layout_of(rank).id() != waiting.layout_id) {
