@@ -135,7 +135,8 @@ class VirtualCluster {
     auto begin() const { return inputs_.begin() + static_cast<std::ptrdiff_t>(first_); }
     auto end() const { return inputs_.end(); }
     void push_back(Input input) {
-      if (first_ != 0 && inputs_.size() == inputs_.capacity()) {
+      // Only where that halves it, so that each is moved a few times at most.
+      if (first_ > inputs_.size() / 2 && inputs_.size() == inputs_.capacity()) {
         inputs_.erase(inputs_.begin(), inputs_.begin() + static_cast<std::ptrdiff_t>(first_));
         first_ = 0;
       }
