@@ -146,9 +146,13 @@ TEST_F(Relay, HoldsBackWhatTheCoordinatorHasNoRoomForUpToItsBound) {
   Child a(options("a"));
   a.connect(address_);
   coordinator_.wait_for<link::ChildUp>(1);
+  auto deadline = std::chrono::steady_clock::now() + kPatience;
+  // RelayReady and ChildUp are heard before they give back their places.
+  while (relay_.counts().messages_up < 2 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+  }
   coordinator_.set_full(true);
   for (uint64_t step = 1; step <= 2 * kMaxHeldPerChild; ++step) a.say(step);
-  auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (relay_.counts().dropped < kMaxHeldPerChild && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::yield();
   }
