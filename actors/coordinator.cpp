@@ -8,6 +8,8 @@ namespace shoal {
 
 void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
   EffectWriter out(kind(), effects);
+  told_roster_.observe(now);
+  told_plans_.observe(now);
   if (const auto* received = std::get_if<event::Received>(&event)) {
     if (superseded_) return send_superseded(received->from, out);
     on_message(now, received->from, *received->message.body, out);
@@ -18,6 +20,8 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
   } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
     nodes_.erase(peer->node);
     early_joins_.erase(peer->node);
+    told_roster_.forget_if([&](NodeId node) { return node == peer->node; });
+    told_plans_.forget_if([&](const auto& told) { return told.second == peer->node; });
     lose_ranks_of(peer->node);
   } else if (const auto* failed = std::get_if<event::PlanningFailed>(&event)) {
     if (!plans_ && refused_.ok() && !superseded_) refuse_all(failed->why, out);
@@ -190,6 +194,8 @@ void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter
                             " ranks, the roster of this run has " + std::to_string(ranks)});
     }
     // The roster stands; a planner that holds something else says so to its clients by name, or stages whole.
+    if (told_roster_.has_crossed(from)) return;
+    told_roster_.tell(from);
     return out.send(from, RoleKind::planner,
                     wire::RosterIs{plans_->world_ptr(), plans_->options(), kRuleVersion});
   }
@@ -198,10 +204,24 @@ void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter
     return;
   }
   if (Status status = gathering_.add(join); !status.ok()) return refuse_all(status, out);
-  if (auto missing = gathering_.missing_layouts(join); !missing.empty()) {
-    out.send(from, RoleKind::planner, wire::LayoutsWanted{std::move(missing)});
+  if (auto ids = to_ask(from, gathering_.missing_layouts(join)); !ids.empty()) {
+    out.send(from, RoleKind::planner, wire::LayoutsWanted{std::move(ids)});
   }
   consider_roster(out);
+}
+
+// One node is asked for a layout that many have; another one where that is lost. What it was asked for may
+// have been lost on the way, so that it is asked again when it speaks again.
+std::vector<LayoutId> Coordinator::to_ask(NodeId node, std::vector<LayoutId> missing) {
+  ask_again(node);
+  std::erase_if(missing, [&](const LayoutId& id) {
+    auto [asked, fresh] = layouts_asked_.try_emplace(id, node);
+    if (fresh) return false;
+    if (nodes_.contains(asked->second)) return true;
+    asked->second = node;
+    return false;
+  });
+  return missing;
 }
 
 void Coordinator::consider_roster(EffectWriter& out) {

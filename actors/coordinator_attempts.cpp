@@ -244,6 +244,7 @@ void Coordinator::close_attempt(const AttemptKey& key, EffectWriter& out) {
   auto found = attempts_.find(key);
   timers_.cancel(&found->second.deadline, out);
   forget_early(found->second);
+  told_plans_.forget_if([&](const auto& told) { return told.first == key; });
   attempts_.erase(found);
   forget_staged_layouts();
 }

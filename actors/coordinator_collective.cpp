@@ -74,14 +74,23 @@ void Coordinator::on_local_plans(TimeNs now, NodeId from, const wire::LocalPlans
   if (attempt == nullptr) return;
   ask_again(from);
   std::vector<Rank> ranks;
+  bool is_news = false;
   for (size_t i = 0; i < said.ranks.size(); ++i) {
     const auto& [rank, layout_id] = said.ranks[i];
     ranks.push_back(rank);
     collective_->host_of[rank] = said.host;
     if (attempt->reported.contains(rank)) continue;
-    attempt->waiting.insert_or_assign(rank, Waiting{from, layout_id, false, said.known[i]});
+    const Waiting now_waits{from, layout_id, false, said.known[i]};
+    auto [waiting, fresh] = attempt->waiting.try_emplace(rank, now_waits);
+    if (fresh || waiting->second == now_waits) {
+      is_news = is_news || fresh;
+      continue;
+    }
+    waiting->second = now_waits;
+    is_news = true;
   }
   heard_of(from, ranks);
+  if (attempt->named && !is_news && told_plans_.has_crossed({said.key, from})) return;
   if (attempt->named) return send_global_plan(said.key, from, out);
   consider_complete(said.key, out);
   look_for_gone(now, said.key, out);
@@ -94,6 +103,7 @@ void Coordinator::send_global_plan(const AttemptKey& key, NodeId to, EffectWrite
   const RosterId& roster = attempt.named->world().roster.id();
   wire::GlobalPlan part{key, roster, {}};
   size_t bytes = 0;
+  told_plans_.tell({key, to});
   const auto of_node = ranks_of_.find(to);
   if (of_node == ranks_of_.end()) return;
   for (Rank rank : of_node->second) {

@@ -20,6 +20,7 @@
 
 #include "actors/attempt_watch.h"
 #include "actors/coordinator_plans.h"
+#include "actors/crossed_answers.h"
 #include "actors/publishing.h"
 #include "actors/recent_map.h"
 #include "actors/retention_duty.h"
@@ -41,6 +42,8 @@ class Coordinator final : public Role {
       : facts_(facts),
         watch_(operations_, timers_, facts.times.poll_ms * kMillisecond),
         retention_(operations_, timers_, facts_),
+        told_roster_(facts.times),
+        told_plans_(facts.times),
         roster_retries_(facts.times) {}
 
   RoleKind kind() const override { return RoleKind::coordinator; }
@@ -58,6 +61,7 @@ class Coordinator final : public Role {
     LayoutId layout_id;
     bool has_staged = true;  // all that it holds; collective: nothing yet, it waits to be told what
     PlanId known;            // collective: share_id_of the plan that it has; zero: none
+    friend bool operator==(const Waiting&, const Waiting&) = default;
   };
   struct Collective {  // what hosts said of a job whose saves are
     uint32_t world_size = 0;
@@ -117,6 +121,8 @@ class Coordinator final : public Role {
   // --- joining ---
   void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out);
   void on_join(NodeId from, const wire::JoinRanks& join, EffectWriter& out);
+  // Those of a node's layouts that no other node is asked for.
+  std::vector<LayoutId> to_ask(NodeId node, std::vector<LayoutId> missing);
   void consider_roster(EffectWriter& out);
   void publish_roster(RosterRecord record, EffectWriter& out);
   void roster_stands(const RosterRecord& record, EffectWriter& out);
@@ -227,6 +233,8 @@ class Coordinator final : public Role {
   std::optional<Collective> collective_;
   std::map<NodeId, wire::JoinRanks> early_joins_;  // came before the root had been asked for its roster
   bool publishing_roster_ = false;
+  CrossedAnswers<NodeId> told_roster_;
+  CrossedAnswers<std::pair<AttemptKey, NodeId>> told_plans_;  // collective
   PublishRetries roster_retries_;
   Status refused_;
   std::shared_ptr<ExpectedPlans> plans_;                // of the newest roster

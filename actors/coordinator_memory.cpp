@@ -36,6 +36,8 @@ uint64_t Coordinator::memory_bytes() const {
   for (const auto& [node, ranks] : ranks_of_) {
     sum += kTreeNodeBytes + sizeof(node) + sizeof(ranks) + map_bytes(ranks);
   }
+  sum += told_roster_.size() * (sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes) +
+         told_plans_.size() * (sizeof(AttemptKey) + sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes);
   if (collective_) sum += map_bytes(collective_->host_of);
   for (const auto& roster : rosters_) {
     sum += roster->memory_bytes() + world_bytes(roster->world());

@@ -29,6 +29,7 @@ void Coordinator::prefer(std::shared_ptr<ExpectedPlans> plans, EffectWriter& out
            " ranks, " + std::to_string(world->layouts.size()) + " layouts");
   if (plans_->options().mode == SaveMode::collective) return;  // each rank is told its own part
   for (NodeId node : nodes_) {
+    told_roster_.tell(node);
     out.send(node, RoleKind::planner, wire::RosterIs{world, plans_->options(), kRuleVersion});
   }
 }

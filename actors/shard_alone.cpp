@@ -4,7 +4,7 @@
 //
 // To look at a set is to list as many manifests as there are ranks. So the node of rank 0 does that, and the
 // others mostly look for the decision alone, one name; but now and then for the set, for that node may be
-// gone.
+// gone. The nodes of a large job take turns then: if all looked at once, the root would be busy for hours.
 #include <algorithm>
 
 #include "actors/shard_writer_internal.h"
@@ -14,7 +14,8 @@ namespace shoal {
 namespace {
 
 constexpr uint32_t kSlowestPolls = 20;    // in poll_ms: how seldom a set that grows slowly is looked at
-constexpr uint32_t kPollsOfDecision = 8;  // of which other nodes than rank 0's spend the last on the set
+constexpr uint32_t kPollsOfDecision = 8;  // of which other nodes than rank 0's spend the last on the set,
+constexpr uint64_t kListedInTurn = 4096;  // as many at a time as list so many manifests, but one at least
 
 }  // namespace
 
@@ -56,19 +57,30 @@ void ShardWriter::published_alone(TimeNs now, const AttemptKey& key, Rank rank, 
   save.set_pace = 0;
   save.set_polls = 0;
   // Also before all here have: a tombstone of somebody else's ends the save for all of them.
-  look_at_set(key, out);
+  look_at_set(now, key, out);
 }
 
-void ShardWriter::look_at_set(const AttemptKey& key, EffectWriter& out) {
+bool ShardWriter::has_turn(const Save& save) const {
+  if (save.shares.contains(0)) return true;
+  if (save.set_polls % kPollsOfDecision != 0 || save.shares.empty()) return false;
+  // Which of the nodes this is, and how many there are, if all have as many ranks.
+  const uint64_t here = save.shares.size();
+  const uint64_t place = save.shares.begin()->first / here;
+  const uint64_t turns = world_size() * (world_size() / here) / kListedInTurn + 1;
+  return save.set_polls / kPollsOfDecision % turns == place % turns;
+}
+
+void ShardWriter::look_at_set(TimeNs began, const AttemptKey& key, EffectWriter& out) {
   Save& save = saves_.at(key);
   if (save.set_looking) return;
   save.set_looking = true;
   timers_.cancel(&save.resend, out);
-  const bool is_turn = save.shares.contains(0) || ++save.set_polls % kPollsOfDecision == 0;
-  const bool merges = is_turn && all_published(save);
-  auto looked = [this, key, merges](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+  ++save.set_polls;
+  const bool merges = has_turn(save) && all_published(save);
+  auto looked = [this, key, merges, began](TimeNs now, Result<OperationResult> result,
+                                           EffectWriter& then_out) {
     auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
-    looked_at_set(now, key, merges, std::move(decision), then_out);
+    looked_at_set(now, key, merges, now - began, std::move(decision), then_out);
   };
   if (merges) {
     operations_.start(operation::CompleteRankLocal{key}, out, std::move(looked));
@@ -77,7 +89,7 @@ void ShardWriter::look_at_set(const AttemptKey& key, EffectWriter& out) {
   }
 }
 
-void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged,
+void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged, TimeNs took,
                                 Result<std::shared_ptr<const Decision>> decision, EffectWriter& out) {
   auto found = saves_.find(key);
   if (found == saves_.end()) return;
@@ -101,11 +113,13 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   if (save.deciding) return;
   const TimeNs poll = facts_.times.poll_ms * kMillisecond;
   save.set_pace = std::min(std::max(poll, save.set_pace * 2), kSlowestPolls * poll);
-  save.resend = timers_.set(now + save.set_pace, out, [this, key](TimeNs, EffectWriter& then_out) {
+  // A root that answers slowly is busy with such looks.
+  const TimeNs until_next = std::max(save.set_pace, took);
+  save.resend = timers_.set(now + until_next, out, [this, key](TimeNs then_now, EffectWriter& then_out) {
     auto open = saves_.find(key);
     if (open == saves_.end()) return;
     open->second.resend = 0;
-    look_at_set(key, then_out);
+    look_at_set(then_now, key, then_out);
   });
 }
 

@@ -203,10 +203,11 @@ class ShardWriter final : public Role {
   void publish_alone(const AttemptKey& key, Rank rank, EffectWriter& out);
   void published_alone(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,
                        EffectWriter& out);
-  void look_at_set(const AttemptKey& key, EffectWriter& out);
-  void looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged,
+  void look_at_set(TimeNs began, const AttemptKey& key, EffectWriter& out);
+  void looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged, TimeNs took,
                      Result<std::shared_ptr<const Decision>> decision, EffectWriter& out);
   bool all_published(const Save& save) const;
+  bool has_turn(const Save& save) const;  // to look at the whole set, this time
   void sweep_alone(const AttemptKey& key, EffectWriter& out);
   // The node stops. What it has published counts as soon as the others have.
   void leave_set(const AttemptKey& key, EffectWriter& out);

@@ -198,6 +198,50 @@ TEST_F(ACoordinatorByItself, RefusesAHostOfAnotherWorldSizeWhenTheRosterStands) 
             "host host1 says a world of 3 ranks, the roster of this run has 2");
 }
 
+TEST_F(ACoordinatorByItself, SendsTheRosterAgainOnlyToWhoAsksAfterItMustHaveCome) {
+  roster_stands();
+  auto told = [&] { return role_.sent<wire::RosterIs>(kOther).size(); };
+  ASSERT_EQ(told(), 1u);
+  role_.pass(3000 * kMillisecond);  // for so long it was telling everybody
+  role_.receive(kNode, RoleKind::planner, wire::Layouts{});
+  for (int asked = 0; asked < 3; ++asked) {
+    role_.receive(kOther, RoleKind::planner, join(1));
+    role_.pass(1000 * kMillisecond);
+  }
+  EXPECT_EQ(told(), 1u);
+  role_.pass(1000 * kMillisecond);
+  role_.receive(kOther, RoleKind::planner, join(1));
+  EXPECT_EQ(told(), 2u);  // the first was lost
+  role_.receive(kOther, RoleKind::planner, join(1));
+  EXPECT_EQ(told(), 2u);
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "session ended")});
+  role_.receive(kOther, RoleKind::planner, join(1));
+  EXPECT_EQ(told(), 3u);  // with its session everything on the way is gone
+}
+
+TEST_F(ACoordinatorByItself, AsksOneNodeForALayoutThatManyHaveAndAnotherWhereThatIsLost) {
+  const LayoutId id = layouts()[0]->id();
+  auto join_alike = [&](NodeId node, Rank rank) {
+    const std::string host = "host" + std::to_string(rank);
+    role_.receive(node, RoleKind::planner, wire::JoinRanks{host, 3, {{rank, id}}, {}});
+  };
+  auto asked = [&](NodeId node) { return role_.sent<wire::LayoutsWanted>(node).size(); };
+  const NodeId third = kFirstPeerNode + 2;
+  join_alike(kNode, 0);
+  join_alike(kOther, 1);
+  join_alike(third, 2);
+  EXPECT_EQ(asked(kNode), 1u);
+  EXPECT_EQ(asked(kOther), 0u);
+  EXPECT_EQ(asked(third), 0u);
+  join_alike(kNode, 0);  // what it was asked may have been lost
+  EXPECT_EQ(asked(kNode), 2u);
+  role_.handle(event::PeerLost{kNode, Status(Code::unavailable, "session ended")});
+  join_alike(third, 2);
+  EXPECT_EQ(asked(third), 1u);
+  join_alike(kOther, 1);
+  EXPECT_EQ(asked(kOther), 0u);
+}
+
 class ACoordinatorOfSmallMessages : public ACoordinatorByItself {
  protected:
   static NodeFacts small() {

@@ -1,0 +1,55 @@
+// What large jobs cost the coordinator and the root, where whoever waits asks again meanwhile. Few ranks
+// stand for many: what each of them costs is made dear.
+#include <gtest/gtest.h>
+
+#include "sim/simulation.h"
+
+namespace shoal {
+namespace {
+
+Profile lustre() {
+  auto profile = find_profile("lustre", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
+  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
+  return *profile;
+}
+
+SimulationReport simulated(SaveMode mode, const Profile& profile) {
+  Scenario scenario;
+  scenario.ranks = 512;
+  scenario.mode = mode;
+  scenario.saves = 1;
+  auto report = simulate(scenario, profile);
+  EXPECT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(report->saves.front().aborted_ranks, 0u) << report->saves.front().cause;
+  return *report;
+}
+
+// To tell all nodes of the roster takes 5 s here, in which each of them asks again and again.
+TEST(ALargeJob, IsToldItsRosterOnceAndAskedForEachLayoutOnce) {
+  Profile profile = lustre();
+  profile.cpu.codec_bytes_per_s /= 100;
+  const SimulationReport report = simulated(SaveMode::collective_free, profile);
+  EXPECT_GT(report.joining.hub.busy_ns, 3000 * kMillisecond);
+  EXPECT_LE(report.joining.hub.messages_out, report.nodes - 1 + report.layouts);
+}
+
+TEST(ALargeJob, IsToldItsPlansOnce) {
+  Profile profile = lustre();
+  const uint64_t bytes = simulated(SaveMode::collective, profile).saves.front().costs.hub.bytes_out;
+  profile.cpu.codec_bytes_per_s /= 400;
+  const SimulationReport report = simulated(SaveMode::collective, profile);
+  EXPECT_GT(report.saves.front().costs.hub.busy_ns, 3000 * kMillisecond);
+  EXPECT_LE(report.saves.front().costs.hub.bytes_out, bytes + bytes / 20);
+}
+
+// To list all that the attempt's folder holds takes the metadata server 5 s here.
+TEST(ALargeJob, LooksAtItsRankManifestsFromFewNodes) {
+  Profile profile = lustre();
+  profile.storage.entry_ns *= 2000;
+  profile.storage.look_ns *= 100;
+  const SimulationReport report = simulated(SaveMode::rank_local, profile);
+  EXPECT_LE(report.saves.front().costs.storage.listed, 20u * 512);
+}
+
+}  // namespace
+}  // namespace shoal
