@@ -1,5 +1,6 @@
 // PlanSource: where roles get what follows from worlds, plans and decisions by arithmetic alone. As it stands
-// each is worked out where it is asked for; a host of many nodes lets these share it (sim/shared_plans.h).
+// each is worked out where it is asked for; a host of many nodes lets these share it
+// (sim/cluster/shared_plans.h).
 #pragma once
 
 #include <memory>

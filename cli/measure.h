@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-// One number of a profile (sim/profile.h).
+// One number of a profile (sim/models/profile.h).
 struct MeasuredNumber {
   std::string key;  // "network.latency_ns"
   int64_t value = 0;

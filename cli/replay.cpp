@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "sim/event_text.h"
+#include "sim/basics/toml_tree.h"
 #include "sim/replay.h"
-#include "sim/toml_tree.h"
+#include "sim/reports/event_text.h"
 
 namespace shoal {
 

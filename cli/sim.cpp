@@ -15,7 +15,7 @@
 #include "cli/sim_run.h"
 #include "cli/sim_seeds.h"
 #include "cli/sim_sensitivity.h"
-#include "sim/toml_tree.h"
+#include "sim/basics/toml_tree.h"
 
 namespace shoal {
 

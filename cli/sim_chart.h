@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "sim/chart.h"
+#include "sim/reports/chart.h"
 #include "sim/simulation.h"
 
 namespace shoal {

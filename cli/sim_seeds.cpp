@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "sim/event_text.h"
 #include "sim/replay.h"
+#include "sim/reports/event_text.h"
 
 namespace shoal {
 

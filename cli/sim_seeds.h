@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "sim/scenario.h"
+#include "sim/jobs/scenario.h"
 #include "sim/simulation.h"
 
 namespace shoal {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "sim/sensitivity.h"
+#include "sim/reports/sensitivity.h"
 
 namespace shoal {
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <limits>
 
-#include "sim/toml_tree.h"
+#include "sim/basics/toml_tree.h"
 
 namespace shoal {
 

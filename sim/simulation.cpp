@@ -4,9 +4,9 @@
 #include <memory>
 #include <utility>
 
-#include "sim/fault_injector.h"
-#include "sim/integer_math.h"
-#include "sim/model_files.h"
+#include "sim/basics/integer_math.h"
+#include "sim/failures/fault_injector.h"
+#include "sim/jobs/model_files.h"
 
 namespace shoal {
 

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "sim/counted_loads.h"
-#include "sim/counted_trainers.h"
-#include "sim/oracles.h"
-#include "sim/profile.h"
-#include "sim/scenario.h"
+#include "sim/cluster/counted_loads.h"
+#include "sim/cluster/counted_trainers.h"
+#include "sim/failures/oracles.h"
+#include "sim/jobs/scenario.h"
+#include "sim/models/profile.h"
 
 namespace shoal {
 

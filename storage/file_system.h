@@ -1,5 +1,5 @@
 // FileSystem: the POSIX primitives that LocalStorage rests on, one virtual call each, so that a fake can
-// fail, cut short or crash at every one of them (sim/memory_file_system.h).
+// fail, cut short or crash at every one of them (sim/bytes/memory_file_system.h).
 //
 // Folders are opened once and then addressed by handle: every name below is one component, and no call
 // follows a symbolic link, so that nothing leaves the root however the tree under it changes. All calls

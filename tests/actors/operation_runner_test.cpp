@@ -6,7 +6,7 @@
 #include "actors/open_shards.h"
 #include "actors/operation.h"
 #include "gpu/digest.h"
-#include "sim/memory_slabs.h"
+#include "sim/bytes/memory_slabs.h"
 #include "tests/storage/decision_samples.h"
 #include "tests/storage/test_support.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/chart.h"
+#include "sim/reports/chart.h"
 
 namespace shoal {
 namespace {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/basics/toml_tree.h"
 #include "sim/simulation.h"
-#include "sim/toml_tree.h"
 
 namespace shoal {
 namespace {

@@ -1,12 +1,12 @@
 // ItemModel: that plans which are lists of items take what a closed form says, each once, and that only a
 // profile that has them pays for them.
-#include "sim/item_model.h"
+#include "sim/models/item_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/basics/toml_tree.h"
 #include "sim/simulation.h"
-#include "sim/toml_tree.h"
 
 namespace shoal {
 namespace {

@@ -1,6 +1,6 @@
 // Models from files: that layouts are those of the files, held once by the ranks of a mesh, and that what
 // cannot be one is refused by file and reason.
-#include "sim/model_files.h"
+#include "sim/jobs/model_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "base/bytes.h"
 #include "plan/save_plan.h"
-#include "sim/scenario.h"
+#include "sim/jobs/scenario.h"
 #include "sim/simulation.h"
 #include "storage/decision.h"
 #include "tests/sim/job_layouts.h"

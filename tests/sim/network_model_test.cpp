@@ -1,16 +1,16 @@
 // NetworkModel against closed forms: what gathers take, over one tier and two, straight and by a tree; what a
 // message waits for at an interface; hosts that share processors.
-#include "sim/network_model.h"
+#include "sim/models/network_model.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "sim/core_pool.h"
-#include "sim/integer_math.h"
-#include "sim/random.h"
-#include "sim/relay_model.h"
+#include "sim/basics/integer_math.h"
+#include "sim/basics/random.h"
+#include "sim/models/core_pool.h"
+#include "sim/models/relay_model.h"
 
 namespace shoal {
 namespace {

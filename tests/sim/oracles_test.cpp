@@ -1,10 +1,10 @@
 // Each oracle fires: on a root that lies, on trainers that are told what is not so.
-#include "sim/oracles.h"
+#include "sim/failures/oracles.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sim/counted_trainers.h"
+#include "sim/cluster/counted_trainers.h"
 #include "tests/sim/job_layouts.h"
 
 namespace shoal {

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <filesystem>
 
-#include "sim/event_text.h"
-#include "sim/fault_draws.h"
-#include "sim/random.h"
-#include "sim/toml_tree.h"
+#include "sim/basics/random.h"
+#include "sim/basics/toml_tree.h"
+#include "sim/failures/fault_draws.h"
+#include "sim/reports/event_text.h"
 
 namespace shoal {
 namespace {

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "actors/node/descriptors.h"
-#include "sim/sensitivity.h"
+#include "sim/basics/toml_tree.h"
+#include "sim/reports/sensitivity.h"
 #include "sim/simulation.h"
-#include "sim/toml_tree.h"
 #include "tests/sim/job_layouts.h"
 #include "tests/sim/virtual_trainer.h"
 

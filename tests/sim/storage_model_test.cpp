@@ -1,5 +1,5 @@
 // StorageModel: queues of requests against closed forms, the prefixes of an object store, shared bandwidth.
-#include "sim/storage_model.h"
+#include "sim/models/storage_model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Stragglers: which hosts are drawn, what their slowness changes, and what is refused.
-#include "sim/stragglers.h"
+#include "sim/jobs/stragglers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

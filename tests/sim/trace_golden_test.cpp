@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "sim/basics/toml_tree.h"
 #include "sim/simulation.h"
-#include "sim/toml_tree.h"
 
 namespace shoal {
 namespace {

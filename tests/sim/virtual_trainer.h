@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/virtual_host.h"
+#include "sim/bytes/virtual_host.h"
 
 namespace shoal {
 

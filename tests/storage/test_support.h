@@ -13,7 +13,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/status.h"
-#include "sim/memory_file_system.h"
+#include "sim/bytes/memory_file_system.h"
 #include "storage/local_storage.h"
 #include "storage/posix_file_system.h"
 

@@ -1,0 +1,332 @@
+#include "sim/bytes/virtual_host.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "sim/reports/event_text.h"
+
+namespace shoal {
+
+// One node and its view of the world. What a dead one had scheduled does nothing.
+class VirtualHost::Node final : public VirtualWorld {
+ public:
+  Node(VirtualHost& host, size_t index, bool is_coordinator)
+      : coordinates(is_coordinator), host_(host), index_(index) {
+    OperationRunner::Surroundings surroundings;
+    surroundings.nonce = [&host] { return host.next_nonce(); };
+    surroundings.unix_time_ns = [&host] { return host.now(); };
+    runner_ = std::make_unique<OperationRunner>(*host.storage_, coordinates ? host.catalog_.get() : nullptr,
+                                                slabs, host.root_id_, std::move(surroundings));
+  }
+
+  TimeNs now() const override { return host_.now_; }
+  void schedule(TimeNs at, std::function<void()> action) override {
+    host_.schedule(at, [this, action = std::move(action)] {
+      if (!alive) return;
+      if (paused) return deferred.push_back(action);
+      action();
+    });
+  }
+  void send(NodeId to, const WireMessage& message) override { host_.send(index_, to, message); }
+  void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override {
+    auto found = host_.clients_.find(client);
+    if (found == host_.clients_.end() || !found->second.connected) return;
+    found->second.inbox.push_back(message);
+    host_.transcript_.push_back("node" + std::to_string(index_) + " -> rank" +
+                                std::to_string(host_.clients_.at(client).rank) + ": " +
+                                local_message_name(*message));
+  }
+  void forget_client(ClientId client) override { slabs.forget(client); }
+  Result<OperationResult> run(const Operation& operation) override {
+    if (!alive) return Status(Code::unavailable, "this node is dead");
+    auto result = runner_->run(operation);
+    if (host_.listener_) host_.listener_(index_, operation);
+    return result;
+  }
+  void redirect(const effect::Redirect& to) override { host_.redirect(index_, to); }
+  void retired(const EpochRecord&) override { has_retired = true; }
+  void drained(RoleKind role) override {
+    if (drains_awaited > 0) --drains_awaited;
+    if (role != RoleKind::shard_writer || !coordinates) return;
+    schedule(now(), [this] { engine->deliver(RoleKind::coordinator, event::Drain{}); });
+  }
+
+  bool alive = true;
+  bool cut_off = false;
+  bool paused = false;
+  bool has_retired = false;
+  bool draining = false;
+  size_t drains_awaited = 0;
+  std::vector<std::function<void()>> deferred;  // while paused
+  size_t coordinator = 0;                       // whom it follows
+  uint32_t epoch = 0;                           // of that one
+  NodeId session = 0;                           // what the coordinator calls it; 0: not connected
+  const bool coordinates;
+  MemorySlabs slabs;
+  std::unique_ptr<NodeEngine> engine;  // null while it is being made
+
+ private:
+  VirtualHost& host_;
+  const size_t index_;
+  std::unique_ptr<OperationRunner> runner_;
+};
+
+VirtualHost::VirtualHost(VirtualDelays delays, NodeEngineFactory engines)
+    : delays_(delays), engines_(std::move(engines)) {
+  open_storage();
+}
+
+void VirtualHost::open_storage() {
+  catalog_ = make_memory_catalog();
+  auto storage = LocalStorage::open(file_system_, "/root", next_nonce());
+  SHOAL_CHECK(storage.ok());
+  storage_ = std::move(*storage);
+  auto root_id = open_root(*storage_, true, next_nonce());
+  SHOAL_CHECK(root_id.ok());
+  root_id_ = *root_id;
+}
+
+VirtualHost::~VirtualHost() = default;
+
+Nonce VirtualHost::next_nonce() {
+  Nonce nonce;
+  store_le64(nonce.bytes.data(), ++nonces_);
+  return nonce;
+}
+
+size_t VirtualHost::add_node(const NodeFacts& facts, bool coordinates) {
+  const size_t index = nodes_.size();
+  nodes_.push_back(std::make_unique<Node>(*this, index, coordinates));
+  Node& node = *nodes_.back();
+
+  NodeFacts known = facts;
+  if (known.job_id.empty()) known.job_id = "job-" + std::to_string(facts.generation);
+  if (coordinates) {
+    auto last = highest_epoch(*storage_);
+    SHOAL_CHECK(last.ok());
+    known.epoch = *last ? (*last)->epoch + 1 : 1;
+    const EpochRecord record{known.epoch, "node" + std::to_string(index), known.job_id, next_nonce()};
+    auto claimed = claim_epoch(*storage_, record);
+    SHOAL_CHECK(claimed.ok() && *claimed);
+    coordinator_node_ = index;
+  } else {
+    known.epoch = nodes_[coordinator_node_]->epoch;
+    node.session = ++last_session_;
+  }
+  node.coordinator = coordinator_node_;
+  node.epoch = known.epoch;
+
+  std::vector<std::unique_ptr<Role>> roles;
+  roles.push_back(make_planner(known));
+  roles.push_back(make_shard_writer(known));
+  roles.push_back(make_loader(known));
+  if (coordinates) roles.push_back(make_coordinator(known));
+  node.engine = engines_(node, std::move(roles), delays_, coordinates);
+  return index;
+}
+
+ClientId VirtualHost::attach(size_t node, Rank rank, uint32_t world_size) {
+  const ClientId client = ++last_client_;
+  clients_[client].node = node;
+  clients_[client].rank = rank;
+  local::Attach attach;
+  attach.rank = rank;
+  attach.world_size = world_size;
+  from_client(client, attach);
+  return client;
+}
+
+MutableByteView VirtualHost::add_slab(ClientId client, uint32_t slab_id, uint64_t bytes) {
+  MutableByteView memory = nodes_[clients_.at(client).node]->slabs.add(client, slab_id, bytes);
+  from_client(client, local::Slab{slab_id, bytes});
+  return memory;
+}
+
+void VirtualHost::from_client(ClientId client, LocalMessage message) {
+  const Client& sender = clients_.at(client);
+  transcript_.push_back("rank" + std::to_string(sender.rank) + " -> node" + std::to_string(sender.node) +
+                        ": " + local_message_name(message));
+  deliver_local(clients_.at(client).node,
+                event::FromClient{client, std::make_shared<const LocalMessage>(std::move(message))});
+}
+
+void VirtualHost::lose_client(ClientId client) {
+  Client& lost = clients_.at(client);
+  lost.connected = false;
+  deliver_local(lost.node, event::ClientLost{client});
+}
+
+void VirtualHost::deliver_local(size_t index, Event event) {
+  Node& node = *nodes_[index];
+  node.schedule(now_ + delays_.local_ns, [&node, event = std::move(event)] {
+    for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
+      node.engine->deliver(role, event);
+    }
+  });
+}
+
+std::vector<std::shared_ptr<const LocalMessage>> VirtualHost::take(ClientId client) {
+  return std::exchange(clients_.at(client).inbox, {});
+}
+
+void VirtualHost::kill_node(size_t node) {
+  nodes_[node]->alive = false;
+  schedule(now_ + kSilenceNs, [this] { check_links(); });
+}
+void VirtualHost::crash(const MemoryFileSystem::Unsynced& unsynced) {
+  for (auto& node : nodes_) node->alive = false;
+  file_system_.crash(unsynced);
+  lost_storages_.push_back(std::move(storage_));
+  lost_catalogs_.push_back(std::move(catalog_));
+  open_storage();
+}
+void VirtualHost::cut(size_t node, bool cut_off) {
+  nodes_[node]->cut_off = cut_off;
+  schedule(now_ + kSilenceNs, [this] { check_links(); });
+}
+
+void VirtualHost::pause(size_t index, bool paused) {
+  Node& node = *nodes_[index];
+  node.paused = paused;
+  if (paused) {
+    schedule(now_ + kSilenceNs, [this] { check_links(); });
+  } else {
+    for (auto& action : std::exchange(node.deferred, {})) node.schedule(now_, std::move(action));
+  }
+}
+
+bool VirtualHost::alive(size_t node) const {
+  return nodes_[node]->alive;
+}
+bool VirtualHost::retired(size_t node) const {
+  return nodes_[node]->has_retired;
+}
+
+bool VirtualHost::reachable(size_t one, size_t other) const {
+  auto answers = [](const Node& node) { return node.alive && !node.cut_off && !node.paused; };
+  return answers(*nodes_[one]) && answers(*nodes_[other]);
+}
+
+void VirtualHost::check_links() {
+  for (size_t index = 0; index < nodes_.size(); ++index) {
+    const Node& node = *nodes_[index];
+    if (node.session != 0 && !reachable(index, node.coordinator)) lose_coordinator(index);
+  }
+}
+
+// Both sides hear of it, each when it can.
+void VirtualHost::lose_coordinator(size_t index) {
+  Node& node = *nodes_[index];
+  Node& coordinator = *nodes_[node.coordinator];
+  const Status why(Code::unavailable, "silent");
+  const event::PeerLost peer{std::exchange(node.session, 0), why};
+  coordinator.schedule(now_,
+                       [&coordinator, peer] { coordinator.engine->deliver(RoleKind::coordinator, peer); });
+  deliver_local(index, event::PeerLost{kCoordinatorNode, why});
+}
+
+void VirtualHost::connect(size_t index) {
+  if (!reachable(index, nodes_[index]->coordinator)) return;
+  nodes_[index]->session = ++last_session_;
+  deliver_local(index, event::PeerUp{kCoordinatorNode});
+}
+
+void VirtualHost::redirect(size_t index, const effect::Redirect& to) {
+  Node& node = *nodes_[index];
+  if (to.epoch < node.epoch) return;
+  const size_t coordinator = std::stoul(to.address.substr(4));  // after "node"
+  node.epoch = to.epoch;
+  if (coordinator == index) return;
+  if (coordinator == node.coordinator && node.session != 0) {
+    return deliver_local(index, event::PeerUp{kCoordinatorNode});
+  }
+  if (node.session != 0) {
+    Node& left = *nodes_[node.coordinator];
+    const event::PeerLost peer{std::exchange(node.session, 0), Status(Code::unavailable, "left")};
+    left.schedule(now_ + delays_.network_ns,
+                  [&left, peer] { left.engine->deliver(RoleKind::coordinator, peer); });
+  }
+  node.coordinator = coordinator;
+  node.schedule(now_ + delays_.network_ns, [this, index] { connect(index); });
+}
+
+void VirtualHost::drain(size_t index) {
+  Node& node = *nodes_[index];
+  node.draining = true;
+  node.drains_awaited = node.coordinates ? 2 : 1;
+  node.schedule(now_, [&node] {
+    if (node.coordinates) node.engine->deliver(RoleKind::coordinator, event::Stopping{});
+    node.engine->deliver(RoleKind::shard_writer, event::Drain{});
+  });
+}
+
+void VirtualHost::end_trainer(size_t index, Rank rank, const std::string& how) {
+  Node& node = *nodes_[index];
+  node.schedule(now_ + delays_.local_ns, [&node, rank, how] {
+    node.engine->deliver(RoleKind::shard_writer, event::TrainerEnded{rank, how});
+  });
+}
+
+bool VirtualHost::drained(size_t node) const {
+  return nodes_[node]->draining && nodes_[node]->drains_awaited == 0;
+}
+
+void VirtualHost::schedule(TimeNs at, std::function<void()> action) {
+  heap_.push({std::max(at, now_), sequence_++, std::move(action)});
+}
+
+void VirtualHost::run_for(TimeNs duration) {
+  const TimeNs until = now_ + duration;
+  while (!heap_.empty() && heap_.top().at <= until) step();
+  now_ = until;
+}
+
+void VirtualHost::run_until_quiet(TimeNs patience) {
+  while (!heap_.empty() && heap_.top().at <= now_ + patience) step();
+}
+
+void VirtualHost::step() {
+  Occurrence next = heap_.top();
+  heap_.pop();
+  now_ = next.at;
+  next.action();
+}
+
+void VirtualHost::send(size_t from, NodeId to_node, const WireMessage& message) {
+  const Node& sender = *nodes_[from];
+  size_t to = from;
+  NodeId sender_id = kThisNode;
+  bool connected = true;
+  if (to_node == kCoordinatorNode) {
+    to = sender.coordinator;
+    sender_id = sender.session;
+    connected = sender.session != 0;
+  } else if (to_node != kThisNode) {
+    sender_id = kCoordinatorNode;
+    for (to = 0; to < nodes_.size() && nodes_[to]->session != to_node;) ++to;
+    if (to == nodes_.size() || nodes_[to]->coordinator != from) return;  // it is connected no more
+  }
+  Node& receiver = *nodes_[to];
+  if (to == from) {
+    receiver.schedule(now_ + delays_.local_ns, [&receiver, message] {
+      receiver.engine->deliver(message.to, event::Received{kThisNode, message});
+    });
+    return;
+  }
+  transcript_.push_back("node" + std::to_string(from) + "." + std::string(role_name(message.from)) +
+                        " -> node" + std::to_string(to) + "." + std::string(role_name(message.to)) + ": " +
+                        describe(*message.body));
+  // Through the wire's encoding, so that what arrives is what would arrive.
+  const Bytes encoded = encode_wire(message);
+  ++wire_messages_;
+  wire_bytes_ += encoded.size();
+  if (!connected || sender.cut_off || receiver.cut_off) return;
+  auto decoded = decode_wire(encoded);
+  SHOAL_CHECK(decoded.ok());
+  receiver.schedule(now_ + delays_.network_ns, [&receiver, sender_id, arrived = std::move(*decoded)] {
+    receiver.engine->deliver(arrived.to, event::Received{sender_id, arrived});
+  });
+}
+
+}  // namespace shoal

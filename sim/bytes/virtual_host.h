@@ -1,0 +1,162 @@
+// VirtualHost: runs the production roles of many nodes on virtual time, in one thread, over a file system in
+// memory.
+//
+// The minimal form of the simulator: fixed delays, no losses; one event heap in nanoseconds, ties broken by
+// sequence number, so that the same calls give the same transcript. Trainers are scripted by the caller, who
+// plays the clients.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "actors/operation.h"
+#include "actors/role.h"
+#include "sim/bytes/memory_file_system.h"
+#include "sim/bytes/memory_slabs.h"
+#include "storage/local_storage.h"
+
+namespace shoal {
+
+struct VirtualDelays {
+  TimeNs network_ns = 20'000;
+  TimeNs local_ns = 1'000;  // between roles of a node, and between client and node
+  TimeNs operation_ns = 200'000;
+};
+
+// What a node's engine sees of the virtual world. One thread.
+class VirtualWorld {
+ public:
+  virtual ~VirtualWorld() = default;
+  virtual TimeNs now() const = 0;
+  virtual void schedule(TimeNs at, std::function<void()> action) = 0;
+  virtual void send(NodeId to, const WireMessage& message) = 0;  // also to this node
+  virtual void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) = 0;
+  virtual void forget_client(ClientId client) = 0;
+  virtual Result<OperationResult> run(const Operation& operation) = 0;
+  virtual void redirect(const effect::Redirect& to) = 0;
+  virtual void retired(const EpochRecord& by) = 0;
+  virtual void drained(RoleKind role) = 0;
+};
+
+// Hosts the roles of one node in that world. The default carries effects out directly; a test puts the CAF
+// host here.
+class NodeEngine {
+ public:
+  virtual ~NodeEngine() = default;
+  virtual void deliver(RoleKind role, Event event) = 0;  // to a role that may be absent
+};
+using NodeEngineFactory =
+    std::function<std::unique_ptr<NodeEngine>(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
+                                              const VirtualDelays& delays, bool coordinates)>;
+std::unique_ptr<NodeEngine> make_direct_engine(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
+                                               const VirtualDelays& delays, bool coordinates);
+
+inline constexpr TimeNs kSilenceNs = 2500 * kMillisecond;
+
+class VirtualHost {
+ public:
+  explicit VirtualHost(VirtualDelays delays = {}, NodeEngineFactory engines = make_direct_engine);
+  ~VirtualHost();
+
+  // Nodes are numbered from 0. One that coordinates claims the next epoch of the root; its address is
+  // "nodeN". Any other follows the last one that was added, until it is redirected.
+  size_t add_node(const NodeFacts& facts, bool coordinates);
+  // The trainer of a rank connects and attaches; its slabs and messages go by the id returned.
+  ClientId attach(size_t node, Rank rank, uint32_t world_size);
+  MutableByteView add_slab(ClientId client, uint32_t slab_id, uint64_t bytes);
+  void from_client(ClientId client, LocalMessage message);
+  void lose_client(ClientId client);
+  // What the node said to a client since the last call, in order.
+  std::vector<std::shared_ptr<const LocalMessage>> take(ClientId client);
+
+  void kill_node(size_t node);  // its roles, timers and operations under way are gone; nobody else is told
+  // Hears of each operation that a node carried out, in the same instant, and may kill the node over it.
+  using OperationListener = std::function<void(size_t node, const Operation&)>;
+  void on_operation(OperationListener listener) { listener_ = std::move(listener); }
+  // The power fails everywhere: all nodes are gone, and of the storage what was not synced, and the catalog.
+  // Nodes that are added later find what is left.
+  void crash(const MemoryFileSystem::Unsynced& unsynced);
+  void cut(size_t node, bool cut_off);  // its messages to and from other nodes are lost while cut off
+  // As SIGSTOP and SIGCONT: what is for a paused node waits, its timers too, and all of it happens when it
+  // goes on. Who is connected to a node that is dead, cut off or paused for kSilenceNs hears that it is lost.
+  void pause(size_t node, bool paused);
+  bool alive(size_t node) const;
+  bool retired(size_t node) const;  // its Coordinator has found a later epoch
+  void drain(size_t node);          // as a live node that is told to stop
+  void end_trainer(size_t node, Rank rank, const std::string& how);  // as its launcher says it
+  bool drained(size_t node) const;
+
+  TimeNs now() const { return now_; }
+  void run_for(TimeNs duration);
+  // Runs while something happens within `patience` of the last thing that did.
+  void run_until_quiet(TimeNs patience);
+
+  MemoryFileSystem& file_system() { return file_system_; }
+  Storage& storage() { return *storage_; }
+  Catalog& catalog() { return *catalog_; }
+  const RootId& root_id() const { return root_id_; }
+  // One line a message between nodes or to a client, as sent: "node1.shard_writer -> node0.coordinator: ...".
+  const std::vector<std::string>& transcript() const { return transcript_; }
+  uint64_t wire_bytes() const { return wire_bytes_; }
+  uint64_t wire_messages() const { return wire_messages_; }
+
+ private:
+  class Node;
+  struct Occurrence {
+    TimeNs at = 0;
+    uint64_t sequence = 0;
+    std::function<void()> action;
+  };
+  struct Later {
+    bool operator()(const Occurrence& a, const Occurrence& b) const {
+      return a.at != b.at ? a.at > b.at : a.sequence > b.sequence;
+    }
+  };
+  struct Client {
+    size_t node = 0;
+    Rank rank = 0;
+    bool connected = true;
+    std::vector<std::shared_ptr<const LocalMessage>> inbox;
+  };
+
+  void schedule(TimeNs at, std::function<void()> action);
+  void step();
+  void deliver_local(size_t node, Event event);  // to planner, shard writer and loader
+  void send(size_t from, NodeId to, const WireMessage& message);
+  bool reachable(size_t one, size_t other) const;
+  void check_links();
+  void connect(size_t node);  // to the coordinator that it follows
+  void lose_coordinator(size_t node);
+  void redirect(size_t node, const effect::Redirect& to);
+  Nonce next_nonce();
+  void open_storage();
+
+  const VirtualDelays delays_;
+  const NodeEngineFactory engines_;
+  TimeNs now_ = 0;
+  uint64_t sequence_ = 0;
+  std::priority_queue<Occurrence, std::vector<Occurrence>, Later> heap_;
+  size_t coordinator_node_ = 0;  // the last one added
+  NodeId last_session_ = kFirstPeerNode;
+  std::map<ClientId, Client> clients_;
+  ClientId last_client_ = 0;
+  uint64_t nonces_ = 0;
+  MemoryFileSystem file_system_;
+  std::unique_ptr<LocalStorage> storage_;
+  std::vector<std::unique_ptr<LocalStorage>> lost_storages_;  // dead nodes refer to them
+  std::vector<std::unique_ptr<Catalog>> lost_catalogs_;
+  OperationListener listener_;
+  std::unique_ptr<Catalog> catalog_;
+  RootId root_id_;
+  std::vector<std::string> transcript_;
+  uint64_t wire_bytes_ = 0;
+  uint64_t wire_messages_ = 0;
+  std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,209 @@
+// VirtualCluster: processes that end, stop and begin again, and the sessions between nodes. A session is as
+// the transport's (transport/transport.h): what was under way in one is lost with it, and both ends hear of
+// that, each when it can.
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "sim/basics/integer_math.h"
+#include "sim/bytes/virtual_host.h"
+#include "sim/cluster/virtual_cluster.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr TimeNs kJoinAgainNs = 500 * kMillisecond;  // a node that finds no coordinator tries again
+constexpr std::string_view kAddress = "node";        // "node7"
+
+const Status kSilent(Code::unavailable, "silent"), kClosed(Code::unavailable, "closed by the other side");
+
+}  // namespace
+
+void VirtualCluster::kill(size_t dead) {
+  Node& node = nodes_[dead];
+  if (!node.alive) return;
+  node.alive = false;
+  node.inputs.clear();
+  relays_.kill(dead);
+  node.silent_since = events_.now();
+  events_.schedule(events_.now() + kSilenceNs, [this, dead] { check_links_of(dead); });
+}
+
+void VirtualCluster::crash(size_t index) {
+  if (!nodes_[index].alive) return;
+  kill(index);
+  events_.schedule(events_.now() + profile_.network.latency_ns, [this, index, life = nodes_[index].life] {
+    if (nodes_[index].life == life) lose_sessions_of(index, kClosed);
+  });
+}
+
+void VirtualCluster::start_again(size_t index, bool coordinates, std::function<void()> is_up) {
+  kill(index);
+  lose_sessions_of(index, kClosed);
+  Node& node = nodes_[index];
+  const uint32_t life = node.life + 1;
+  node = Node();
+  node.life = life;
+  node.alive = true;
+  cpu_.forget(index, ranks_of_node_[index]);
+  relays_.revive(index);
+  if (!coordinates && coordinator_ != index) {
+    node.coordinator = coordinator_;
+    return join_again(life_of(index), std::make_shared<std::function<void()>>(std::move(is_up)));
+  }
+  root_.claim_epoch(++epoch_, std::string(kAddress) + std::to_string(index));
+  coordinator_ = index;
+  node.coordinator = index;
+  make_roles(index, epoch_, true);
+  begin_roles(index);
+  is_up();
+}
+
+// A node learns epoch and generation from the handshake, so that its roles begin after it.
+void VirtualCluster::join_again(Life life, const std::shared_ptr<std::function<void()>>& is_up) {
+  if (!lives(life)) return;
+  const auto index = static_cast<uint32_t>(life);
+  if (!reachable(index, coordinator_)) {
+    return events_.schedule(events_.now() + kJoinAgainNs, [this, life, is_up] { join_again(life, is_up); });
+  }
+  Node& node = nodes_[index];
+  node.coordinator = coordinator_;
+  node.session = kFirstPeerNode + session_owners_.size();
+  session_owners_.push_back(index);
+  make_roles(index, epoch_, false);
+  begin_roles(index);
+  (*is_up)();
+}
+
+void VirtualCluster::stall(size_t index, TimeNs duration) {
+  Node& node = nodes_[index];
+  if (!node.alive) return;
+  node.stalled_until = std::max(node.stalled_until, events_.now() + duration);
+  if (node.silent_since < 0) node.silent_since = events_.now();
+  const Life life = life_of(index);
+  events_.schedule(node.silent_since + kSilenceNs, [this, life] {
+    if (lives(life)) check_links_of(static_cast<uint32_t>(life));
+  });
+  events_.schedule(events_.now() + duration, [this, life] {
+    Node& stalled = nodes_[static_cast<uint32_t>(life)];
+    if (lives(life) && stalled.stalled_until <= events_.now()) stalled.silent_since = -1;
+  });
+}
+
+void VirtualCluster::lose_client(size_t node, ClientId client) {
+  events_.schedule(events_.now() + profile_.cpu.local_latency_ns, [this, life = life_of(node), client] {
+    if (lives(life)) offer(static_cast<uint32_t>(life), {std::nullopt, event::ClientLost{client}});
+  });
+}
+
+void VirtualCluster::end_trainer(size_t node, Rank rank, const std::string& how) {
+  events_.schedule(events_.now() + profile_.cpu.local_latency_ns, [this, life = life_of(node), rank, how] {
+    if (!lives(life)) return;
+    offer(static_cast<uint32_t>(life), {RoleKind::shard_writer, event::TrainerEnded{rank, how}});
+  });
+}
+
+// Large writes end with the process that streams them. A small one may have been on its way.
+void VirtualCluster::abandon(OperationId id, bool is_small, const CountedRoot::Work& work) {
+  const bool arrives = is_small && (mix64(id + static_cast<uint64_t>(events_.now())) & 1) != 0;
+  if (arrives) static_cast<void>(work.finish());
+}
+
+// --- sessions ---
+
+std::optional<VirtualCluster::Route> VirtualCluster::find_route(size_t from, NodeId to) const {
+  const Node& sender = nodes_[from];
+  if (to == kCoordinatorNode) {
+    if (sender.session == 0) return std::nullopt;
+    return Route{sender.coordinator, sender.session, sender.session, from};
+  }
+  SHOAL_CHECK(to - kFirstPeerNode < session_owners_.size());
+  const size_t receiver = session_owners_[to - kFirstPeerNode];
+  if (nodes_[receiver].session != to || nodes_[receiver].coordinator != from) return std::nullopt;
+  return Route{receiver, to, kCoordinatorNode, receiver};
+}
+
+bool VirtualCluster::reachable(size_t one, size_t other) const {
+  const TimeNs now = events_.now();
+  return nodes_[one].silent_since < 0 && nodes_[other].silent_since < 0 && is_coordinator(other) &&
+         !hazards_.is_cut(one, other, now) && !hazards_.is_cut(other, one, now);
+}
+
+bool VirtualCluster::is_silent(size_t one, size_t other) const {
+  const TimeNs now = events_.now();
+  auto is_gone = [&](const Node& node) {
+    return node.silent_since >= 0 && now - node.silent_since >= kSilenceNs;
+  };
+  // The side that hears nothing ends the session, and closes it for the other.
+  auto is_deaf = [&](size_t from, size_t to) {
+    const std::optional<TimeNs> since = hazards_.cut_since(from, to, now);
+    return since && now - *since >= kSilenceNs;
+  };
+  return is_gone(nodes_[one]) || is_gone(nodes_[other]) || is_deaf(one, other) || is_deaf(other, one);
+}
+
+void VirtualCluster::begin_hazard(const Fault& fault) {
+  hazards_.begin(fault, events_.now());
+  if (fault.kind == Fault::Kind::disk_slow) {
+    storage_.set_slowness([this](size_t node) { return hazards_.slowness(node, events_.now()); });
+  }
+  if (fault.kind != Fault::Kind::cut) return;
+  events_.schedule(events_.now() + kSilenceNs, [this] {
+    for (size_t node = 0; node < nodes_.size(); ++node) {
+      const Node& follower = nodes_[node];
+      if (follower.session != 0 && is_silent(node, follower.coordinator)) lose_session(node, kSilent);
+    }
+  });
+}
+
+void VirtualCluster::check_links_of(size_t node) {
+  for (size_t other = 0; other < nodes_.size(); ++other) {
+    const Node& follower = nodes_[other];
+    if (other != node && follower.coordinator != node) continue;
+    if (follower.session != 0 && is_silent(other, follower.coordinator)) lose_session(other, kSilent);
+  }
+}
+
+void VirtualCluster::lose_sessions_of(size_t node, const Status& why) {
+  for (size_t other = 0; other < nodes_.size(); ++other) {
+    if (other == node || nodes_[other].coordinator == node) lose_session(other, why);
+  }
+}
+
+void VirtualCluster::lose_session(size_t index, const Status& why) {
+  const NodeId session = std::exchange(nodes_[index].session, 0);
+  if (session == 0) return;
+  offer(nodes_[index].coordinator, {RoleKind::coordinator, event::PeerLost{session, why}});
+  offer(index, {std::nullopt, event::PeerLost{kCoordinatorNode, why}});
+}
+
+void VirtualCluster::connect(size_t index) {
+  Node& node = nodes_[index];
+  if (node.session != 0 || node.coordinator == index || !reachable(index, node.coordinator)) return;
+  node.session = kFirstPeerNode + session_owners_.size();
+  session_owners_.push_back(static_cast<uint32_t>(index));
+  offer(index, {std::nullopt, event::PeerUp{kCoordinatorNode}});
+}
+
+// As a live node: to the one that it follows it goes again where it has lost it, a later one it follows.
+void VirtualCluster::redirect(size_t index, const effect::Redirect& to) {
+  Node& node = nodes_[index];
+  if (to.epoch < node.epoch) return;
+  node.epoch = to.epoch;
+  size_t coordinator = 0;
+  const char* number = to.address.c_str() + kAddress.size();
+  std::from_chars(number, to.address.c_str() + to.address.size(), coordinator);
+  if (coordinator == index) return;
+  if (coordinator == node.coordinator && node.session != 0) {
+    return offer(index, {std::nullopt, event::PeerUp{kCoordinatorNode}});
+  }
+  lose_session(index, kClosed);
+  node.coordinator = coordinator;
+  // A handshake: there and back.
+  events_.schedule(events_.now() + 2 * profile_.network.latency_ns, [this, life = life_of(index)] {
+    if (lives(life)) connect(static_cast<uint32_t>(life));
+  });
+}
+
+}  // namespace shoal

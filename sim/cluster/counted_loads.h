@@ -1,0 +1,53 @@
+// CountedLoads: plays the clients of a job that starts again, each of whose ranks loads the latest
+// checkpoint. What a rank wants is what its layout says it holds; its node's Loader works out what to read of
+// it. The bytes that come are counted.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/cluster/virtual_cluster.h"
+
+namespace shoal {
+
+// A client's window, unless it wants less (client/checkpointer.h, load_window_bytes).
+inline constexpr uint64_t kSimulatedWindowBytes = uint64_t{16} << 20;
+inline constexpr uint64_t kMilestonesPerLoad = 2;  // of a rank: it knows the checkpoint, it has its bytes
+
+class CountedLoads {
+ public:
+  struct Job {
+    std::vector<LayoutPtr> layouts;  // of the pipeline stages
+    uint32_t ranks = 0;
+    uint32_t ranks_per_host = 1;
+    const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
+  };
+  // All ranks load as soon as they have attached.
+  CountedLoads(EventHeap& events, VirtualCluster& cluster, const Profile& profile, Job job);
+
+  void start();
+  bool done() const { return loaded_count_ == job_.ranks; }
+  const Status& failure() const { return failure_; }  // the first of any rank; it ends all
+  // By rank, from the start; negative: it never came to that.
+  const std::vector<TimeNs>& found() const { return found_; }  // it knows which checkpoint, and what to read
+  const std::vector<TimeNs>& loaded() const { return loaded_; }  // its bytes lie where it wants them
+  uint64_t bytes_wanted() const { return bytes_wanted_; }        // of all ranks
+  uint64_t bytes_passed() const { return bytes_passed_; }        // through their windows: whole digest blocks
+  uint64_t milestones() const { return milestones_; }
+
+ private:
+  void listen(ClientId client, const LocalMessage& message);
+  std::vector<local::LoadTarget> targets_of(Rank rank, uint64_t* bytes) const;
+  size_t node_of(Rank rank) const { return rank / job_.ranks_per_host; }
+
+  EventHeap& events_;
+  VirtualCluster& cluster_;
+  const TrainerCosts costs_;
+  const Job job_;
+  std::vector<TimeNs> found_, loaded_, copies_until_;
+  uint32_t loaded_count_ = 0;
+  uint64_t bytes_wanted_ = 0, bytes_passed_ = 0, milestones_ = 0;
+  Status failure_;
+};
+
+}  // namespace shoal

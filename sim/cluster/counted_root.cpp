@@ -1,0 +1,364 @@
+#include "sim/cluster/counted_root.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/rank_names.h"
+#include "plan/codec.h"
+#include "sim/basics/integer_math.h"
+#include "storage/rank_manifest_set.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint64_t kSmallRecordBytes = 256;  // an epoch, a tombstone
+constexpr uint32_t kMergeThreads = 8;        // kMaxMergeThreads of storage/rank_manifest.cpp
+constexpr uint32_t kPartsAtOnce = 64;
+constexpr uint64_t kShardHeadBytes = 4096;  // read to check a shard's header against its digest
+
+using Kind = StorageStep::Kind;
+
+CountedRoot::Work answer(StorageSteps steps, Result<OperationResult> result) {
+  return {std::move(steps), [result = std::move(result)] { return result; }, 0};
+}
+
+}  // namespace
+
+// Files: create, sync, link, remove the temporary name, sync the folder. Objects: one conditional PUT.
+void CountedRoot::add_create(StorageSteps& steps, uint64_t bytes) const {
+  if (costs_.is_objects) {
+    steps.insert(steps.end(), {{Kind::write, bytes}, {Kind::change, 1}});
+  } else {
+    steps.insert(steps.end(), {{Kind::change, 1},
+                               {Kind::write, bytes},
+                               {Kind::sync, 1},
+                               {Kind::change, 1},
+                               {Kind::change, 1},
+                               {Kind::change, 1}});
+  }
+}
+
+void CountedRoot::add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes, uint32_t at_once) const {
+  steps.push_back({Kind::look, objects, at_once});
+  steps.push_back({Kind::read, bytes});
+}
+
+CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalog, size_t node) {
+  Work work = work_of(operation, has_catalog, node);
+  auto prefix_of = [](const AttemptKey& key) {
+    return mix64(mix64(key.generation) ^ key.step) ^ key.attempt;
+  };
+  work.prefix = std::visit(
+      [&](const auto& each) -> uint64_t {
+        if constexpr (requires { AttemptKey(each.key); }) {
+          return prefix_of(each.key);
+        } else if constexpr (requires { each.ranges.front().piece; }) {
+          return each.ranges.empty() ? 0 : prefix_of(each.ranges.front().piece->key);
+        } else {
+          return 0;
+        }
+      },
+      operation);
+  return work;
+}
+
+CountedRoot::Work CountedRoot::work_of(const Operation& operation, bool has_catalog, size_t node) {
+  if (const auto* write = std::get_if<operation::WriteShard>(&operation)) return write_shard(*write);
+  if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
+    return publish_decision(*publish);
+  }
+  if (const auto* publish = std::get_if<operation::PublishRankManifest>(&operation)) {
+    return publish_rank_manifest(*publish);
+  }
+  if (const auto* complete = std::get_if<operation::CompleteRankLocal>(&operation)) {
+    return complete_rank_local(*complete);
+  }
+  if (const auto* read = std::get_if<operation::ReadDecision>(&operation)) return read_decision(*read);
+  if (const auto* check = std::get_if<operation::CheckFiles>(&operation)) return check_files(*check);
+  if (const auto* publish = std::get_if<operation::PublishRoster>(&operation))
+    return publish_roster(*publish);
+  if (const auto* read = std::get_if<operation::ReadRoster>(&operation)) return read_roster(*read);
+  if (std::holds_alternative<operation::ReadEpoch>(operation)) {
+    StorageSteps steps{{Kind::list, epoch_.epoch}};
+    add_read(steps, 1, kSmallRecordBytes, 1);
+    return {std::move(steps), [this]() -> Result<OperationResult> { return OperationResult(epoch_); }};
+  }
+  if (std::holds_alternative<operation::RecordDecision>(operation)) {
+    if (!has_catalog) return answer({}, Status(Code::unavailable, "this node has no catalog"));
+    return answer({{Kind::wait, static_cast<uint64_t>(costs_.catalog_ns)}},
+                  OperationResult(operation::Done{}));
+  }
+  if (std::holds_alternative<operation::ListAttempts>(operation)) return list_attempts();
+  if (const auto* inspect = std::get_if<operation::InspectAttempt>(&operation))
+    return inspect_attempt(*inspect);
+  if (const auto* sweep = std::get_if<operation::SweepAttempt>(&operation)) return sweep_attempt(*sweep);
+  if (std::holds_alternative<operation::PlanRetention>(operation)) {  // no rules: nothing goes
+    return answer({{Kind::list, 1}}, OperationResult(std::make_shared<const RetentionPlan>()));
+  }
+  if (std::optional<Work> work = begin_of_load(operation, node)) return std::move(*work);
+  return answer({}, Status(Code::unavailable, std::string(operation_name(operation)) + " is not simulated"));
+}
+
+CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
+  auto bytes = plans_->shard_bytes(write);
+  if (!bytes.ok()) return answer({}, bytes.status());
+  WrittenShard written;
+  written.payload_bytes = bytes->payload;
+  written.size = bytes->file;
+  std::byte name[16];
+  store_le64(name, write.rank);
+  store_le64(name + 8, mix64(write.key.step) + write.file);
+  written.header_digest = xxh3_128(name);
+  StorageSteps steps;
+  if (costs_.is_objects) {  // a multipart upload, whose parts go out while the bytes do
+    const uint64_t parts = costs_.part_bytes == 0 ? 1 : written.size / costs_.part_bytes + 1;
+    steps = {{Kind::change, 1},
+             {Kind::write, written.size},
+             {Kind::change, parts, kPartsAtOnce},
+             {Kind::change, 1}};
+  } else {
+    add_create(steps, written.size);
+  }
+  return {
+      std::move(steps),
+      [this, key = write.key, rank = write.rank, file = write.file, written]() -> Result<OperationResult> {
+        attempts_[key].shards[{rank, file}] = written.size;
+        if (keeps_heads_) keep_head(key, rank, file, written.size - written.payload_bytes);
+        return OperationResult(written);
+      }};
+}
+
+Result<OperationResult> CountedRoot::decide(const AttemptKey& key, std::variant<Manifest, Tombstone> body,
+                                            uint64_t bytes) {
+  Attempt& attempt = attempts_[key];
+  if (!attempt.decision) {
+    attempt.decision = std::make_shared<const Decision>(Decision{key, Nonce{}, RootId{}, 0, std::move(body)});
+    attempt.decision_bytes = bytes;
+    record_bytes_ += bytes;
+  }
+  return OperationResult(attempt.decision);
+}
+
+CountedRoot::Work CountedRoot::publish_decision(const operation::PublishDecision& publish) {
+  uint64_t bytes = kSmallRecordBytes;
+  StorageSteps steps;
+  if (std::holds_alternative<Manifest>(publish.body)) {
+    auto encoded = encode_decision({publish.key, Nonce{}, RootId{}, 0, publish.body});
+    if (!encoded.ok()) return answer({}, encoded.status());
+    bytes = encoded->size();
+  } else {
+    steps.push_back({Kind::list, attempts_[publish.key].entries()});
+  }
+  add_create(steps, bytes);
+  return {std::move(steps), [this, key = publish.key, body = publish.body, bytes] {
+            // A complete set of rank manifests is committed, whoever wanted to abort it.
+            const bool is_tombstone = std::holds_alternative<Tombstone>(body);
+            if (is_tombstone && attempts_[key].is_complete_set()) return merge(key);
+            return decide(key, body, bytes);
+          }};
+}
+
+uint64_t CountedRoot::rank_manifest_bytes(const RankManifest& manifest) {
+  // They differ in numbers of fixed width alone, and in the length of the names of their files.
+  size_t names = 0;
+  for (const FileEntry& file : manifest.files) names += file.name.size() + 1;
+  uint64_t& bytes = layout_manifest_bytes_[{manifest.layout->id(), names}];
+  if (bytes == 0) {
+    auto encoded = encode_rank_manifest(manifest);
+    SHOAL_CHECK(encoded.ok());
+    bytes = encoded->size();
+  }
+  return bytes;
+}
+
+CountedRoot::Work CountedRoot::publish_rank_manifest(const operation::PublishRankManifest& publish) {
+  const uint64_t bytes = rank_manifest_bytes(*publish.manifest);
+  StorageSteps steps;
+  add_create(steps, bytes);
+  add_read(steps, 1, bytes, 1);  // it is read back, and each shard's header with it
+  const uint64_t files = publish.manifest->files.size();
+  if (files != 0) add_read(steps, files, files * kShardHeadBytes, 1);
+  return {std::move(steps), [this, manifest = publish.manifest, bytes]() -> Result<OperationResult> {
+            Attempt& attempt = attempts_[manifest->key];
+            attempt.manifests.resize(manifest->world_size);
+            if (!attempt.manifests[manifest->rank]) {
+              attempt.manifests[manifest->rank] = manifest;
+              ++attempt.published;
+              attempt.manifest_bytes += bytes;
+              record_bytes_ += bytes;
+            }
+            return OperationResult(operation::Done{});
+          }};
+}
+
+CountedRoot::Work CountedRoot::complete_rank_local(const operation::CompleteRankLocal& complete) {
+  const Attempt& attempt = attempts_[complete.key];
+  StorageSteps steps;
+  if (attempt.decision) {
+    add_read(steps, 1, attempt.decision_bytes, 1);
+    return answer(std::move(steps), OperationResult(attempt.decision));
+  }
+  steps.push_back({Kind::look, 1});
+  steps.push_back({Kind::list, attempt.entries()});
+  if (!attempt.is_complete_set()) {
+    std::vector<Rank> missing;
+    for (Rank rank = 0; rank < attempt.manifests.size() && missing.size() <= kRanksNamed; ++rank) {
+      if (!attempt.manifests[rank]) missing.push_back(rank);
+    }
+    return answer(std::move(steps),
+                  Status(Code::not_found, "the manifests of " + name_ranks(missing) + " are missing"));
+  }
+  add_read(steps, attempt.published, attempt.manifest_bytes, kMergeThreads);
+  const TimeNs decoding = transfer_ns(attempt.manifest_bytes, codec_bytes_per_s_ * kMergeThreads);
+  steps.push_back({Kind::wait, static_cast<uint64_t>(decoding)});
+  add_create(steps, attempt.manifest_bytes / attempt.published);
+  return {std::move(steps), [this, key = complete.key] { return merge(key); }};
+}
+
+Result<OperationResult> CountedRoot::merge(const AttemptKey& key) {
+  const Attempt& attempt = attempts_[key];
+  if (attempt.decision) return OperationResult(attempt.decision);
+  std::vector<RankManifest> set;
+  for (const auto& manifest : attempt.manifests) set.push_back(*manifest);
+  SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_rank_manifests(std::move(set), to_string(key)));
+  SHOAL_ASSIGN_OR_RETURN(Bytes encoded, encode_decision({key, Nonce{}, RootId{}, 0, merged}));
+  return decide(key, std::move(merged), encoded.size());
+}
+
+CountedRoot::Work CountedRoot::read_decision(const operation::ReadDecision& read) {
+  const Attempt& attempt = attempts_[read.key];
+  StorageSteps steps;
+  add_read(steps, 1, attempt.decision_bytes, 1);
+  if (attempt.decision) return answer(std::move(steps), OperationResult(attempt.decision));
+  return answer(std::move(steps), Status(Code::not_found, to_string(read.key) + " is undecided"));
+}
+
+CountedRoot::Work CountedRoot::check_files(const operation::CheckFiles& check) {
+  const Attempt& attempt = attempts_[check.key];
+  for (const FileEntry& file : check.files) {
+    auto found = attempt.shards.find({file.rank, std::get<uint32_t>(file.contents)});
+    if (found == attempt.shards.end() || found->second != file.size) {
+      return answer({}, Status(Code::corrupt, file.name + " is not there as it was reported"));
+    }
+  }
+  return answer({{Kind::list, attempt.entries()}}, OperationResult(operation::Done{}));
+}
+
+void CountedRoot::claim_epoch(uint32_t epoch, std::string address) {
+  SHOAL_CHECK(epoch > epoch_.epoch);
+  epoch_.epoch = epoch;
+  epoch_.address = std::move(address);
+}
+
+std::shared_ptr<const Decision> CountedRoot::decision(const AttemptKey& key) const {
+  auto found = attempts_.find(key);
+  return found == attempts_.end() ? nullptr : found->second.decision;
+}
+
+std::optional<uint64_t> CountedRoot::file_bytes(const AttemptKey& key, Rank rank, uint32_t file) const {
+  auto attempt = attempts_.find(key);
+  if (attempt == attempts_.end()) return std::nullopt;
+  auto found = attempt->second.shards.find({rank, file});
+  if (found == attempt->second.shards.end()) return std::nullopt;
+  return found->second;
+}
+
+std::vector<AttemptKey> CountedRoot::committed() const {
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, attempt] : attempts_) {
+    if (attempt.decision && attempt.decision->committed()) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::optional<AttemptKey> CountedRoot::latest() const {
+  const std::vector<AttemptKey> keys = committed();
+  if (keys.empty()) return std::nullopt;
+  return keys.back();
+}
+
+AttemptInfo CountedRoot::info_of(const AttemptKey& key, const Attempt& attempt) const {
+  AttemptInfo info;
+  info.key = key;
+  if (attempt.decision) {
+    info.state = attempt.decision->committed() ? AttemptInfo::State::committed : AttemptInfo::State::aborted;
+  }
+  for (const auto& [name, bytes] : attempt.shards) info.files_bytes += bytes;
+  info.fingerprint = attempt.entries();  // names come and do not change
+  info.leftover_files = static_cast<uint32_t>(attempt.shards.size()) + attempt.published;
+  info.rank_manifests = attempt.published;
+  info.rank_world = static_cast<uint32_t>(attempt.manifests.size());
+  return info;
+}
+
+CountedRoot::Work CountedRoot::list_attempts() {
+  uint64_t entries = 1;
+  for (const auto& [key, attempt] : attempts_) entries += 1 + attempt.entries();
+  StorageSteps steps{{Kind::list, entries}};
+  return {std::move(steps), [this]() -> Result<OperationResult> {
+            AttemptList list;
+            for (const auto& [key, attempt] : attempts_) {
+              if (attempt.entries() != 0) list.attempts.push_back(info_of(key, attempt));
+            }
+            return OperationResult(std::move(list));
+          }};
+}
+
+CountedRoot::Work CountedRoot::inspect_attempt(const operation::InspectAttempt& inspect) {
+  StorageSteps steps{{Kind::list, attempts_[inspect.key].entries()}};
+  return {std::move(steps), [this, key = inspect.key]() -> Result<OperationResult> {
+            return OperationResult(info_of(key, attempts_[key]));
+          }};
+}
+
+// As storage/attempts.cpp: nothing is removed but under a tombstone.
+CountedRoot::Work CountedRoot::sweep_attempt(const operation::SweepAttempt& sweep) {
+  const Attempt& attempt = attempts_[sweep.key];
+  StorageSteps steps{{Kind::list, attempt.entries()}};
+  const uint64_t files = attempt.shards.size() + attempt.published;
+  if (attempt.decision && !attempt.decision->committed() && files != 0)
+    steps.push_back({Kind::change, files});
+  return {std::move(steps), [this, key = sweep.key]() -> Result<OperationResult> {
+            Attempt& swept = attempts_[key];
+            if (!swept.decision) {
+              return Status(Code::refused, to_string(key) + ": nothing may be removed: it is undecided");
+            }
+            if (swept.decision->committed()) return OperationResult(uint64_t{0});
+            const uint64_t bytes = info_of(key, swept).files_bytes + swept.manifest_bytes;
+            swept.shards.clear();
+            swept.manifests.clear();
+            swept.published = 0;
+            swept.manifest_bytes = 0;
+            return OperationResult(bytes);
+          }};
+}
+
+CountedRoot::Work CountedRoot::publish_roster(const operation::PublishRoster& publish) {
+  uint64_t bytes = encode_roster(publish.record.world->roster).size() + kSmallRecordBytes;
+  for (const LayoutPtr& layout : publish.record.world->layouts) bytes += encode_layout(*layout).size();
+  StorageSteps steps;
+  add_create(steps, bytes);
+  return {std::move(steps),
+          [this, record = publish.record, is_first = publish.is_first, bytes]() -> Result<OperationResult> {
+            const RosterId id = record.world->roster.id();
+            if (is_first && !first_roster_.is_zero()) {
+              return OperationResult(rosters_.at(first_roster_).record);
+            }
+            if (rosters_.emplace(id, Roster{record, bytes}).second) record_bytes_ += bytes;
+            if (is_first) first_roster_ = id;
+            return OperationResult(rosters_.at(id).record);
+          }};
+}
+
+CountedRoot::Work CountedRoot::read_roster(const operation::ReadRoster& read) {
+  auto found = rosters_.find(read.id ? *read.id : first_roster_);
+  StorageSteps steps;
+  if (found == rosters_.end()) {
+    return answer({{Kind::look, 1}}, Status(Code::not_found, "no such roster"));
+  }
+  add_read(steps, 1, found->second.bytes, 1);
+  return answer(std::move(steps), OperationResult(found->second.record));
+}
+
+}  // namespace shoal

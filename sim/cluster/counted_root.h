@@ -1,0 +1,115 @@
+// CountedRoot: what a root holds and answers, without its bytes: the counted sibling of LocalStorage over
+// MemoryFileSystem. Decisions, rosters and rank manifests are kept as values, shards as sizes.
+//
+// The first decision, roster and rank manifest of a name stands, as in storage/. Which operations fail,
+// VirtualCluster decides.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "actors/operation.h"
+#include "sim/cluster/shared_plans.h"
+#include "sim/failures/oracles.h"
+#include "sim/models/storage_model.h"
+
+namespace shoal {
+
+class CountedRoot final : public RootView {
+ public:
+  CountedRoot(const StorageCosts& costs, uint64_t codec_bytes_per_s, const EpochRecord& epoch,
+              std::shared_ptr<SharedPlans> plans)
+      : costs_(costs), codec_bytes_per_s_(codec_bytes_per_s), epoch_(epoch), plans_(std::move(plans)) {}
+
+  struct Work {
+    StorageSteps steps;                               // what it asks of the storage, as things stand now
+    std::function<Result<OperationResult>()> finish;  // after these: makes it so, and answers
+    uint64_t prefix = 0;  // the folder that it is about: an attempt's, or the root
+  };
+  Work begin(const Operation& operation, bool has_catalog, size_t node);  // coordinator's node: has_catalog
+
+  // What it takes to open each shard is kept from now on, so that it can be loaded.
+  void will_be_loaded() { keeps_heads_ = true; }
+  // The attempts of another one, which is of no more use; as a later generation finds them.
+  void continue_from(CountedRoot& before);
+
+  // A coordinator of that epoch, which is the highest from now on.
+  void claim_epoch(uint32_t epoch, std::string address);
+
+  std::shared_ptr<const Decision> decision(const AttemptKey& key) const override;
+  std::optional<uint64_t> file_bytes(const AttemptKey& key, Rank rank, uint32_t file) const override;
+  std::optional<AttemptKey> latest() const override;
+  std::vector<AttemptKey> committed() const override;
+
+  // Bytes of records (decisions, rosters, rank manifests) that were made so far.
+  uint64_t record_bytes() const { return record_bytes_; }
+
+ private:
+  struct Attempt {
+    std::shared_ptr<const Decision> decision;
+    uint64_t decision_bytes = 0;
+    std::map<std::pair<Rank, uint32_t>, uint64_t> shards;        // sizes
+    std::vector<std::shared_ptr<const RankManifest>> manifests;  // by rank; null: missing
+    uint32_t published = 0;
+    uint64_t manifest_bytes = 0;  // of all rank manifests
+
+    bool is_complete_set() const { return published != 0 && published == manifests.size(); }
+    uint64_t entries() const { return shards.size() + published + (decision ? 1 : 0); }
+  };
+  struct Roster {
+    RosterRecord record;
+    uint64_t bytes = 0;
+  };
+
+  Work work_of(const Operation& operation, bool has_catalog, size_t node);
+  Work write_shard(const operation::WriteShard& write);
+  Work publish_decision(const operation::PublishDecision& publish);
+  Work publish_rank_manifest(const operation::PublishRankManifest& publish);
+  Work complete_rank_local(const operation::CompleteRankLocal& complete);
+  Work read_decision(const operation::ReadDecision& read);
+  Work check_files(const operation::CheckFiles& check);
+  AttemptInfo info_of(const AttemptKey& key, const Attempt& attempt) const;
+  Work list_attempts();
+  Work inspect_attempt(const operation::InspectAttempt& inspect);
+  Work sweep_attempt(const operation::SweepAttempt& sweep);
+  Work publish_roster(const operation::PublishRoster& publish);
+  Work read_roster(const operation::ReadRoster& read);
+  // --- counted_root_loads.cpp ---
+  std::optional<Work> begin_of_load(const Operation& operation, size_t node);
+  Work read_choice(const operation::ReadLoadChoice& read);
+  Work publish_choice(const operation::PublishLoadChoice& publish);
+  Work list_newest_attempts();
+  Work pin_attempt(const operation::PinAttempt& pin);
+  Work read_batch(const operation::ReadBatch& batch, size_t node);
+  void keep_head(const AttemptKey& key, Rank rank, uint32_t file, uint64_t bytes);
+  Result<OperationResult> merge(const AttemptKey& key);
+  // Makes the decision of this attempt, unless one stands.
+  Result<OperationResult> decide(const AttemptKey& key, std::variant<Manifest, Tombstone> body,
+                                 uint64_t bytes);
+  uint64_t rank_manifest_bytes(const RankManifest& manifest);
+  void add_create(StorageSteps& steps, uint64_t bytes) const;  // a small object, durably
+  void add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes, uint32_t at_once) const;
+
+  const StorageCosts costs_;
+  const uint64_t codec_bytes_per_s_;
+  EpochRecord epoch_;
+  const std::shared_ptr<SharedPlans> plans_;
+  std::map<AttemptKey, Attempt> attempts_;
+  std::map<RosterId, Roster> rosters_;
+  RosterId first_roster_;
+  std::map<std::pair<LayoutId, size_t>, uint64_t> layout_manifest_bytes_;
+  uint64_t record_bytes_ = 0;
+  bool keeps_heads_ = false;
+  std::unordered_map<uint64_t, uint64_t> heads_;  // bytes of each shard's header, by a hash of key and name
+  std::map<std::pair<uint32_t, uint32_t>, LoadChoice> choices_;
+  std::map<size_t, std::deque<uint64_t>> open_shards_;  // of each node, the newest first
+  uint64_t pins_ = 0;
+};
+
+}  // namespace shoal

@@ -1,0 +1,130 @@
+// CountedRoot: what a load asks of it, as storage/attempts.cpp, storage/run_root.cpp, storage/marks.cpp and
+// actors/open_shards.cpp ask it of a storage.
+#include <algorithm>
+#include <utility>
+
+#include "actors/open_shards.h"
+#include "sim/cluster/counted_root.h"
+#include "storage/record.h"
+
+namespace shoal {
+
+namespace {
+
+using Kind = StorageStep::Kind;
+
+constexpr uint64_t kChoiceBytes = 256, kPinBytes = 256;  // at most, as records are
+
+}  // namespace
+
+void CountedRoot::continue_from(CountedRoot& before) {
+  attempts_ = std::move(before.attempts_);
+  heads_ = std::move(before.heads_);
+}
+
+std::optional<CountedRoot::Work> CountedRoot::begin_of_load(const Operation& operation, size_t node) {
+  if (const auto* read = std::get_if<operation::ReadLoadChoice>(&operation)) return read_choice(*read);
+  if (const auto* publish = std::get_if<operation::PublishLoadChoice>(&operation))
+    return publish_choice(*publish);
+  if (std::holds_alternative<operation::ListNewestAttempts>(operation)) return list_newest_attempts();
+  if (const auto* pin = std::get_if<operation::PinAttempt>(&operation)) return pin_attempt(*pin);
+  if (std::holds_alternative<operation::RenewPin>(operation)) {  // read, then replaced under another name
+    StorageSteps steps;
+    add_read(steps, 1, kPinBytes, 1);
+    add_create(steps, kPinBytes);
+    return Work{std::move(steps), [] { return Result<OperationResult>(operation::Done{}); }};
+  }
+  if (std::holds_alternative<operation::RemovePin>(operation)) {  // its name, then its folder is synced
+    return Work{{{Kind::change, costs_.is_objects ? 1u : 2u}},
+                [] { return Result<OperationResult>(operation::Done{}); }};
+  }
+  if (const auto* read = std::get_if<operation::ReadBatch>(&operation)) return read_batch(*read, node);
+  return std::nullopt;
+}
+
+CountedRoot::Work CountedRoot::read_choice(const operation::ReadLoadChoice& read) {
+  StorageSteps steps{{Kind::look, 1}};
+  if (choices_.contains({read.generation, read.ordinal})) steps.push_back({Kind::read, kChoiceBytes});
+  return {std::move(steps), [this, read]() -> Result<OperationResult> {
+            auto found = choices_.find({read.generation, read.ordinal});
+            if (found == choices_.end()) return Status(Code::not_found, "no load has chosen yet");
+            return OperationResult(found->second);
+          }};
+}
+
+CountedRoot::Work CountedRoot::publish_choice(const operation::PublishLoadChoice& publish) {
+  StorageSteps steps;
+  add_create(steps, kChoiceBytes);
+  return {std::move(steps), [this, publish]() -> Result<OperationResult> {
+            auto stands = choices_.try_emplace({publish.generation, publish.ordinal}, publish.choice).first;
+            return OperationResult(stands->second);
+          }};
+}
+
+// The root is listed, each step's folder, and the newest attempts up to one that is committed, whose
+// decision's head says so.
+CountedRoot::Work CountedRoot::list_newest_attempts() {
+  StorageSteps steps{{Kind::list, attempts_.size()}};
+  for (size_t i = 0; i < attempts_.size(); ++i) steps.push_back({Kind::list, 1});
+  auto committed = [](const Attempt& attempt) { return attempt.decision && attempt.decision->committed(); };
+  for (auto found = attempts_.rbegin(); found != attempts_.rend(); ++found) {
+    steps.push_back({Kind::list, found->second.entries()});
+    if (found->second.decision) add_read(steps, 1, kRecordHeadBytes, 1);
+    if (committed(found->second)) break;
+  }
+  return {std::move(steps), [this, committed]() -> Result<OperationResult> {
+            AttemptList list;
+            for (auto found = attempts_.rbegin(); found != attempts_.rend(); ++found) {
+              if (found->second.entries() != 0) list.attempts.push_back(info_of(found->first, found->second));
+              if (committed(found->second)) break;
+            }
+            std::reverse(list.attempts.begin(), list.attempts.end());
+            return OperationResult(std::move(list));
+          }};
+}
+
+CountedRoot::Work CountedRoot::pin_attempt(const operation::PinAttempt& pin) {
+  StorageSteps steps;
+  add_create(steps, kPinBytes);
+  Nonce id;
+  store_le64(id.bytes.data(), ++pins_);
+  Mark mark{pin_name(id), pin.key, true, 0, pin.holder, 0, id};
+  return {std::move(steps), [mark] { return Result<OperationResult>(mark); }};
+}
+
+// The newest kMaxOpenShards of a node stay open; another one is opened and its header read. Then come the
+// ranges, one after the other.
+CountedRoot::Work CountedRoot::read_batch(const operation::ReadBatch& batch, size_t node) {
+  StorageSteps steps;
+  std::deque<uint64_t>& open = open_shards_[node];
+  auto range = batch.ranges.begin();
+  while (range != batch.ranges.end()) {
+    const std::string& name = range->piece->file_name;
+    const uint64_t id = xxh3_64(to_string(range->piece->key) + name);
+    auto found = std::find(open.begin(), open.end(), id);
+    if (found != open.end()) {
+      open.erase(found);
+    } else {
+      auto head = heads_.find(id);
+      if (head == heads_.end()) {
+        return {{{Kind::look, 1}}, [name] { return Result<OperationResult>(Status(Code::not_found, name)); }};
+      }
+      add_read(steps, 1, head->second, 1);
+    }
+    open.push_front(id);
+    if (open.size() > kMaxOpenShards) open.pop_back();
+    uint64_t bytes = 0, ranges = 0;
+    for (; range != batch.ranges.end() && range->piece->file_name == name; ++range, ++ranges) {
+      bytes += range->end - range->begin;
+    }
+    if (costs_.is_objects) steps.push_back({Kind::look, ranges});  // a request each
+    steps.push_back({Kind::read, bytes});
+  }
+  return {std::move(steps), [] { return Result<OperationResult>(operation::Done{}); }};
+}
+
+void CountedRoot::keep_head(const AttemptKey& key, Rank rank, uint32_t file, uint64_t bytes) {
+  heads_[xxh3_64(to_string(key) + shard_file_name(rank, file))] = bytes;
+}
+
+}  // namespace shoal

@@ -1,0 +1,346 @@
+#include "sim/cluster/counted_trainers.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "sim/basics/integer_math.h"
+
+namespace shoal {
+
+namespace {
+
+// A random state, as torch.get_rng_state() has it: 5,056 bytes.
+constexpr uint64_t kObjectBytes = 5056;
+
+Rank rank_of(ClientId client) {
+  return static_cast<Rank>(client - 1);
+}
+ClientId client_of(Rank rank) {
+  return ClientId{rank} + 1;
+}
+
+uint64_t hash_of(const std::vector<local::StagedPiece>& pieces) {
+  uint64_t hash = pieces.size();
+  for (const local::StagedPiece& piece : pieces) {
+    for (uint64_t value : {uint64_t{piece.entry} << 32 | piece.local_box, piece.local_offset, piece.bytes}) {
+      hash = mix64(hash ^ value) + 0x9e3779b97f4a7c15;
+    }
+  }
+  return hash;
+}
+
+}  // namespace
+
+CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, const Profile& profile, Job job,
+                                 std::function<void(uint32_t)> save_begins)
+    : events_(events),
+      cluster_(cluster),
+      costs_(profile.trainer),
+      cpu_(profile.cpu),
+      job_(std::move(job)),
+      save_begins_(std::move(save_begins)),
+      random_(mix64(job_.seed + 1)),
+      trainers_(job_.ranks),
+      living_(job_.ranks) {
+  std::vector<uint32_t> items;
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    items.push_back(static_cast<uint32_t>(job_.layout_of(rank)->entries().size()));
+    trainers_[rank].called.resize(job_.saves);
+  }
+  cluster_.set_items(items);
+  times_.resize(job_.saves);
+  for (TrainerTimes& save : times_) {
+    for (auto* column : {&save.told, &save.blocked, &save.written, &save.committed}) {
+      column->resize(job_.ranks, -1);
+    }
+  }
+}
+
+void CountedTrainers::start() {
+  cluster_.start([this](ClientId client, const LocalMessage& message) { listen(client, message); });
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    local::Attach attach;
+    attach.rank = rank;
+    attach.world_size = job_.ranks;
+    cluster_.from_client(node_of(rank), client_of(rank), attach);
+    cluster_.from_client(node_of(rank), client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
+  }
+  events_.schedule(events_.now() + job_.interval_ns, [this] { begin_save(); });
+}
+
+void CountedTrainers::begin_save() {
+  const uint32_t save = ++saves_begun_;
+  save_begins_(save);
+  let_go_ = 0;
+  times_[save - 1].began = events_.now();
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    const auto late = static_cast<TimeNs>(random_.below(static_cast<uint64_t>(job_.skew_ns) + 1));
+    events_.schedule(events_.now() + late, [this, rank] { call_save(rank); });
+  }
+}
+
+void CountedTrainers::call_save(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  if (!trainer.alive) return;
+  trainer.save = saves_begun_;
+  trainer.called[trainer.save - 1] = events_.now();
+  trainer.waits_for_slab = trainer.slabs_in_use == kSimulatedSlabs;
+  if (!trainer.waits_for_slab) ask_or_stage(rank);
+}
+
+void CountedTrainers::ask_or_stage(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  ++trainer.slabs_in_use;
+  if (job_.options.mode == SaveMode::collective) {
+    trainer.asks = true;
+    return ask(rank);
+  }
+  times_[trainer.save - 1].told[rank] = events_.now() - trainer.called[trainer.save - 1];
+  if (!trainer.share) return stage(rank, whole_share(rank), 0);
+  const TimeNs planning =
+      std::exchange(trainer.has_planned, true)
+          ? 0
+          : static_cast<TimeNs>(job_.layout_of(rank)->entries().size()) * cpu_.plan_item_ns;
+  stage(rank, *trainer.share, planning);
+}
+
+void CountedTrainers::ask(Rank rank) {
+  const Trainer& trainer = trainers_[rank];
+  const PlanId knows = trainer.share ? trainer.share->share_id : PlanId{};
+  cluster_.from_client(node_of(rank), client_of(rank),
+                       local::PlanWanted{trainer.save, 1, job_.layout_of(rank)->id(), knows});
+}
+
+void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
+  times_[trainers_[rank].save - 1].bytes_staged += share.bytes;
+  TimeNs copying = transfer_ns(share.bytes, costs_.copy_bytes_per_s);
+  if (!job_.copy_permille.empty()) copying = copying * job_.copy_permille[node_of(rank)] / 1000;
+  const TimeNs calling = costs_.call_ns + static_cast<TimeNs>(share.pieces.size()) * costs_.item_ns;
+  events_.schedule(cluster_.cores().end_of(events_.now(), planning + calling + copying),
+                   [this, rank, share] { staged(rank, share); });
+}
+
+// Its bytes lie in the slab: the node is told, and the trainer let go.
+void CountedTrainers::staged(Rank rank, const Share& share) {
+  Trainer& trainer = trainers_[rank];
+  if (!trainer.alive) return;
+  const uint32_t slab = ++trainer.last_slab;
+  if (job_.keeps_offers) trainer.undecided[trainer.save] = {share, slab, false, std::nullopt};
+  say_staged(rank, trainer.save, share, slab, false);
+  let_go(rank);
+}
+
+void CountedTrainers::say_staged(Rank rank, uint32_t save, const Share& share, uint32_t slab, bool again) {
+  local::Staged said;
+  said.step = save;
+  said.attempt = 1;
+  said.layout_id = job_.layout_of(rank)->id();
+  said.roster_id = share.roster_id;
+  said.plan_id = share.plan_id;
+  said.slab_id = slab;
+  said.again = again;
+  said.pieces = share.pieces;
+  cluster_.from_client(node_of(rank), client_of(rank), std::move(said));
+}
+
+void CountedTrainers::let_go(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  const uint32_t save = std::exchange(trainer.save, 0);
+  times_[save - 1].blocked[rank] = events_.now() - trainer.called[save - 1];
+  trainer.let_go_of = save;
+  ++let_go_;
+  ++milestones_;
+  go_on();
+}
+
+void CountedTrainers::go_on() {
+  if (let_go_ != living_ || saves_begun_ == job_.saves) return;
+  let_go_ = 0;
+  events_.schedule(events_.now() + job_.interval_ns, [this] { begin_save(); });
+}
+
+void CountedTrainers::lose_host(size_t node) {
+  const bool is_saving = let_go_ != 0;
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    if (node_of(rank) == node) forget_rank(rank);
+  }
+  if (is_saving) go_on();
+}
+
+void CountedTrainers::lose_rank(Rank rank, const std::string& how) {
+  if (!trainers_[rank].alive) return;
+  const bool is_saving = let_go_ != 0;
+  forget_rank(rank);
+  if (!how.empty()) cluster_.end_trainer(node_of(rank), rank, how);
+  cluster_.lose_client(node_of(rank), client_of(rank));
+  if (is_saving) go_on();
+}
+
+void CountedTrainers::forget_rank(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  if (!trainer.alive) return;
+  trainer.alive = false;
+  trainer.undecided.clear();
+  --living_;
+  decided_ -= trainer.decided;
+  if (let_go_ != 0 && trainer.let_go_of == saves_begun_) --let_go_;
+}
+
+void CountedTrainers::come_back(size_t node) {
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    Trainer& trainer = trainers_[rank];
+    if (node_of(rank) != node || !trainer.alive) continue;
+    local::Attach attach;
+    attach.rank = rank;
+    attach.world_size = job_.ranks;
+    cluster_.from_client(node, client_of(rank), attach);
+    cluster_.from_client(node, client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
+    if (trainer.asks) ask(rank);
+    for (const auto& [save, offer] : trainer.undecided) {
+      if (offer.durable) {
+        cluster_.from_client(node, client_of(rank), local::Written{save, 1, *offer.durable});
+      } else {
+        say_staged(rank, save, offer.share, offer.slab, true);
+      }
+    }
+  }
+}
+
+uint32_t CountedTrainers::saves_decided() const {
+  uint32_t least = saves_begun_;
+  for (const Trainer& trainer : trainers_) {
+    if (trainer.alive) least = std::min(least, trainer.decided);
+  }
+  return least;
+}
+
+void CountedTrainers::listen(ClientId client, const LocalMessage& message) {
+  const Rank rank = rank_of(client);
+  Trainer& trainer = trainers_[rank];
+  if (!trainer.alive) return;
+  if (const auto* roster = std::get_if<local::RosterIs>(&message)) {
+    auto plan = cluster_.plans().plan(*roster->world, rank, roster->options);
+    SHOAL_CHECK(plan.ok());
+    trainer.share = share_of(**plan, *job_.layout_of(rank));
+    trainer.has_planned = false;
+  } else if (const auto* plan = std::get_if<local::PlanIs>(&message)) {
+    on_plan(rank, *plan);
+  } else if (const auto* free = std::get_if<local::SlabFree>(&message)) {
+    on_slab_free(rank, *free);
+  } else if (const auto* decided = std::get_if<local::Decided>(&message)) {
+    on_decided(rank, *decided);
+  } else if (const auto* failed = std::get_if<local::Failed>(&message)) {
+    failure_ = failed->why;
+  } else if (const auto* refused = std::get_if<local::Refused>(&message)) {
+    failure_ = refused->why;
+  }
+}
+
+void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {
+  Trainer& trainer = trainers_[rank];
+  auto offer = trainer.undecided.find(static_cast<uint32_t>(free.step));
+  if (offer != trainer.undecided.end()) {
+    if (std::exchange(offer->second.is_freed, true)) return;  // by an earlier process
+    offer->second.durable = free.durable;
+  }
+  --trainer.slabs_in_use;
+  if (slab_freed_) slab_freed_(rank, trainer.slabs_in_use);
+  ++milestones_;
+  TrainerTimes& times = times_[free.step - 1];
+  if (free.durable) times.written[rank] = events_.now() - trainer.called[free.step - 1];
+  if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
+}
+
+void CountedTrainers::give_up(size_t node) {
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    Trainer& trainer = trainers_[rank];
+    if (node_of(rank) != node || !trainer.alive) continue;
+    std::vector<uint32_t> waits;
+    for (const auto& [save, offer] : trainer.undecided) waits.push_back(save);
+    if (trainer.asks || trainer.waits_for_slab) waits.push_back(trainer.save);
+    for (uint32_t save : waits) {
+      const bool is_told = times_[save - 1].committed[rank] >= 0;
+      if (is_told || events_.now() - trainer.called[save - 1] < kAttachTimeoutNs) continue;
+      hear(rank, {save, 1, Status(Code::unavailable, "no node serves this host"), {}});
+    }
+  }
+}
+
+void CountedTrainers::on_decided(Rank rank, const local::Decided& decided) {
+  trainers_[rank].undecided.erase(static_cast<uint32_t>(decided.step));
+  hear(rank, decided);
+}
+
+void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
+  Trainer& trainer = trainers_[rank];
+  if (told_) told_(rank, decided);
+  const auto save = static_cast<uint32_t>(decided.step);
+  TrainerTimes& times = times_[save - 1];
+  if (times.committed[rank] >= 0) return;  // and again, of what it had staged meanwhile
+  times.committed[rank] = events_.now() - trainer.called[save - 1];
+  ++decided_;
+  ++trainer.decided;
+  ++milestones_;
+  if (!decided.outcome.ok()) {
+    ++times.aborted_ranks;
+    times.cause = decided.outcome.message();
+  }
+  if (trainer.save != save) return;
+  if (std::exchange(trainer.waits_for_slab, false)) {
+    let_go(rank);
+  } else if (std::exchange(trainer.asks, false)) {  // nobody will tell it what to write
+    --trainer.slabs_in_use;
+    let_go(rank);
+  }
+}
+
+void CountedTrainers::on_plan(Rank rank, const local::PlanIs& said) {
+  Trainer& trainer = trainers_[rank];
+  if (trainer.save != said.step || !std::exchange(trainer.asks, false)) return;
+  times_[said.step - 1].told[rank] = events_.now() - trainer.called[said.step - 1];
+  if (said.plan) trainer.share = share_of(*said.plan, *job_.layout_of(rank));
+  SHOAL_CHECK(trainer.share.has_value());
+  stage(rank, *trainer.share, 0);
+}
+
+CountedTrainers::Share CountedTrainers::share_of(const SavePlan& plan, const Layout& layout) {
+  Share share;
+  auto like_it = shares_.find(plan.items.data());
+  if (like_it != shares_.end()) {
+    share = like_it->second.second;
+  } else {
+    lay_out(plan, layout, share);
+    shares_.emplace(plan.items.data(), std::pair(plan.items, share));
+  }
+  share.roster_id = plan.roster_id;
+  share.plan_id = plan.id;
+  if (job_.options.mode == SaveMode::collective) share.share_id = share_id_of(plan);
+  return share;
+}
+
+void CountedTrainers::lay_out(const SavePlan& plan, const Layout& layout, Share& share) {
+  std::vector<local::StagedPiece> pieces;
+  for (const WriteItem& item : plan.items) {
+    const bool is_object = layout.entries()[item.entry].kind == LayoutEntry::Kind::object;
+    const uint64_t bytes = is_object ? kObjectBytes : item.bytes;
+    if (bytes == 0) continue;
+    pieces.push_back({item.entry, item.local_box, item.local_offset, bytes, share.bytes});
+    share.bytes += bytes;
+  }
+  std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.entry, a.local_box, a.local_offset) < std::tie(b.entry, b.local_box, b.local_offset);
+  });
+  Pieces& known = known_pieces_[hash_of(pieces)];
+  if (known.empty()) known = Pieces(std::move(pieces));
+  share.pieces = known;
+}
+
+CountedTrainers::Share CountedTrainers::whole_share(Rank rank) {
+  const Layout& layout = *job_.layout_of(rank);
+  Share share;
+  lay_out(plan_all_held(layout, rank), layout, share);
+  return share;
+}
+
+}  // namespace shoal

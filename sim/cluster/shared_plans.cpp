@@ -1,0 +1,139 @@
+#include "sim/cluster/shared_plans.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "storage/shard_header.h"
+
+namespace shoal {
+
+namespace {
+
+PlanId name_of(const RosterId& roster, Rank rank) {
+  std::byte name[20];
+  std::copy(roster.bytes.begin(), roster.bytes.end(), name);
+  store_le32(name + 16, rank);
+  return xxh3_128(name);
+}
+
+int64_t digits_of(const Dims& offsets) {
+  int64_t digits = 0;
+  for (uint64_t offset : offsets) {
+    for (++digits; offset >= 10; offset /= 10) ++digits;
+  }
+  return digits;
+}
+
+}  // namespace
+
+SharedPlans::OfRoster& SharedPlans::of(const World& world, const SaveOptions& options) {
+  SHOAL_CHECK(rosters_.empty() || options == options_);  // one set a job
+  options_ = options;
+  std::unique_ptr<OfRoster>& roster = rosters_[world.roster.id()];
+  if (!roster) roster = std::make_unique<OfRoster>(world, options);
+  return *roster;
+}
+
+Result<SavePlanPtr> SharedPlans::plan(const World& world, Rank rank, const SaveOptions& options) {
+  SHOAL_RETURN_IF_ERROR(validate_options(options));
+  SHOAL_CHECK(rank < world.roster.world_size());
+  OfRoster& roster = of(world, options);
+  SavePlanPtr& known = roster.plans[roster.classes.place_of(rank).plan];
+  if (!known) {
+    known = std::make_shared<const SavePlan>(roster.classes.plan_of(rank));
+    if (!known->items.empty()) known_[known->items.data()] = {&roster, known};
+  }
+  auto plan = std::make_shared<SavePlan>(*known);
+  plan->rank = rank;
+  plan->id = name_of(plan->roster_id, rank);
+  plan->share_id = name_of(plan->layout_id, rank);
+  return SavePlanPtr(std::move(plan));
+}
+
+Result<std::shared_ptr<const World>> SharedPlans::world_alone(const LayoutPtr& layout, uint32_t world_size) {
+  std::shared_ptr<const World>& known = alone_[layout->id()];
+  if (!known) {
+    SHOAL_ASSIGN_OR_RETURN(known, rank_local_world(layout, world_size));
+  }
+  return known;
+}
+
+SavePlanPtr SharedPlans::moved(const SavePlanPtr& plan, const RosterId& roster_id) {
+  if (plan->roster_id == roster_id) return plan;
+  auto moved = std::make_shared<SavePlan>(*plan);
+  moved->roster_id = roster_id;
+  moved->id = name_of(roster_id, plan->rank);
+  return moved;
+}
+
+// What stands in a plan of ours was checked when it was made; what its items say of places is another rank's.
+Status SharedPlans::check(const SavePlan& plan, const Layout& layout) {
+  if (plan.items.empty() || known_.contains(plan.items.data())) return ok_status();
+  return check_plan(plan, layout);
+}
+
+Result<std::vector<operation::WriteShard>> SharedPlans::writes(const Layout& layout, const SavePlan& plan,
+                                                               const AttemptKey& key, ClientId client,
+                                                               const local::Staged& staged) {
+  auto known = known_.find(plan.items.data());
+  const bool fits =
+      staged.layout_id == layout.id() && (staged.roster_id.is_zero() || staged.roster_id == plan.roster_id);
+  if (known == known_.end() || !fits) return PlanSource::writes(layout, plan, key, client, staged);
+  std::unique_ptr<Writes>& made = writes_[plan.items.data()][std::as_const(staged.pieces).data()];
+  if (!made) {
+    SHOAL_ASSIGN_OR_RETURN(auto writes, PlanSource::writes(layout, plan, key, client, staged));
+    made = std::make_unique<Writes>(
+        Writes{known->second.first, known->second.second, std::move(writes), {}, {}});
+    kept_.push_back(staged);
+    for (const operation::WriteShard& write : made->writes) {
+      SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(write.pieces.vector()));
+      while (header.bytes.back() == std::byte{' '}) header.bytes.pop_back();
+      made->headers.push_back(header.bytes.size());
+      made->payloads.push_back(header.payload_bytes);
+      of_pieces_[write.pieces.data()] = made.get();
+    }
+  }
+  std::vector<operation::WriteShard> out = made->writes;
+  for (operation::WriteShard& write : out) {
+    write.key = key;
+    write.rank = plan.rank;
+  }
+  return out;
+}
+
+const std::vector<int64_t>& SharedPlans::further_digits(const Writes& of, Rank rank) {
+  auto [found, is_new] = of.roster->further_digits.try_emplace(of.roster->classes.place_of(rank).text);
+  if (!is_new) return found->second;
+  found->second.resize(of.plan->files);
+  const std::vector<WriteItem> items = of.roster->classes.moved(*of.plan, rank);
+  for (size_t i = 0; i < items.size(); ++i) {
+    found->second[items[i].file] +=
+        digits_of(items[i].box.offsets) - digits_of(of.plan->items[i].box.offsets);
+  }
+  return found->second;
+}
+
+Result<SharedPlans::ShardBytes> SharedPlans::shard_bytes(const operation::WriteShard& write) {
+  auto known = of_pieces_.find(write.pieces.data());
+  if (known == of_pieces_.end()) {
+    ShardBytes bytes;
+    for (const ShardPiece& piece : write.pieces) bytes.payload += piece.bytes;
+    SHOAL_ASSIGN_OR_RETURN(bytes.file, shard_file_bytes(write.pieces.vector()));
+    return bytes;
+  }
+  const Writes& writes = *known->second;
+  const uint64_t payload = writes.payloads[write.file];
+  const auto header =
+      writes.headers[write.file] + static_cast<uint64_t>(further_digits(writes, write.rank)[write.file]);
+  return ShardBytes{(header + kShardDataAlignment - 1) / kShardDataAlignment * kShardDataAlignment + payload,
+                    payload};
+}
+
+std::shared_ptr<const Metadata> SharedPlans::metadata(const Decision& decision) {
+  if (newest_.first != &decision || newest_.second->key != decision.key)
+    newest_ = {&decision, PlanSource::metadata(decision)};
+  return newest_.second;
+}
+
+}  // namespace shoal

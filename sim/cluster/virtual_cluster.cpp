@@ -1,0 +1,365 @@
+#include "sim/cluster/virtual_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/coordinator_memory.h"
+#include "actors/effect_writer.h"
+#include "actors/node/descriptors.h"
+#include "sim/basics/integer_math.h"
+#include "sim/bytes/virtual_host.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint32_t kEpoch = 1;
+constexpr const char* kJob = "simulated";
+constexpr size_t kBulkThreads = 4, kDutyThreads = 2;  // of actors/caf/caf_host.h
+constexpr size_t kMaxWarnings = 20;
+
+// What an event says, in a number: enough that two runs which differ give different traces.
+uint64_t detail_of(const Event& event) {
+  return std::visit(
+      Overloaded{[](const event::Received& e) { return e.from << 8 | e.message.body->index(); },
+                 [](const event::FromClient& e) { return e.client << 8 | e.message->index(); },
+                 [](const event::TimerFired& e) { return e.timer; },
+                 [](const event::OperationDone& e) { return e.operation << 1 | (e.result.ok() ? 1 : 0); },
+                 [](const auto&) { return uint64_t{0}; }},
+      event);
+}
+
+}  // namespace
+
+VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
+                               const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
+                               uint32_t max_direct_nodes, uint32_t generation)
+    : events_(events),
+      plans_(std::make_shared<SharedPlans>()),
+      profile_(profile),
+      network_(events, profile.network, ranks_of_node.size()),
+      relays_(events, network_, profile.cpu, ranks_of_node.size(), max_direct_nodes),
+      storage_(events, profile.storage, ranks_of_node.size(), mix64(seed)),
+      hazards_(mix64(seed + 2)),
+      cpu_(profile.cpu, mode != SaveMode::collective),
+      cores_(profile.cpu.shared_cores),
+      items_(profile.items),
+      root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, generation},
+            plans_),
+      ranks_of_node_(ranks_of_node),
+      world_size_(world_size),
+      generation_(generation),
+      nodes_(ranks_of_node.size()) {
+  for (size_t index = 0; index < nodes_.size(); ++index) {
+    make_roles(index, kEpoch, index == 0);
+    session_owners_.push_back(static_cast<uint32_t>(index));
+    if (index != 0) nodes_[index].session = kFirstPeerNode + index;
+  }
+}
+
+RoleTimes VirtualCluster::times() const {
+  RoleTimes times;
+  if (const uint32_t deadline_s = profile_.items.deadline_s; deadline_s != 0) {
+    times.attempt_deadline_ms = times.node_deadline_ms = deadline_s * 1000;
+  }
+  return times;
+}
+
+void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) {
+  NodeFacts facts;
+  facts.generation = generation_;
+  facts.epoch = epoch;
+  facts.job_id = kJob;
+  facts.host = "host" + std::to_string(index);
+  facts.world_size = world_size_;
+  facts.expected_ranks = ranks_of_node_[index];
+  facts.plans = plans_;
+  facts.times = times();
+  Node& node = nodes_[index];
+  node.bulk.free = kBulkThreads;
+  node.duty.free = kDutyThreads;
+  node.epoch = epoch;
+  auto add = [&node](std::unique_ptr<Role> role) {
+    node.roles[static_cast<size_t>(role->kind())] = std::move(role);
+  };
+  add(make_planner(facts));
+  add(make_shard_writer(facts));
+  add(make_loader(facts));
+  if (coordinates) add(make_coordinator(facts));
+}
+
+VirtualCluster::~VirtualCluster() = default;
+
+void VirtualCluster::start(ToClient to_client) {
+  to_client_ = std::move(to_client);
+  for (size_t node = 0; node < nodes_.size(); ++node) begin_roles(node);
+}
+
+void VirtualCluster::begin_roles(size_t node) {
+  if (is_coordinator(node)) offer(node, {RoleKind::coordinator, event::Started{}});
+  offer(node, {std::nullopt, event::Started{}});
+}
+
+void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage message) {
+  events_.schedule(
+      events_.now() + profile_.cpu.local_latency_ns,
+      [this, node, client, said = std::make_shared<const LocalMessage>(std::move(message))]() mutable {
+        offer(node, {std::nullopt, event::FromClient{client, std::move(said)}});
+      });
+}
+
+// --- a node's processor ---
+
+void VirtualCluster::offer(size_t index, Input input) {
+  Node& node = nodes_[index];
+  if (!node.alive) return;
+  node.inputs.push_back(std::move(input));
+  if (index == coordinator_) hub_.longest_queue = std::max<uint64_t>(hub_.longest_queue, node.inputs.size());
+  if (!node.busy) begin_next(index);
+}
+
+void VirtualCluster::begin_next(size_t index) {
+  Node& node = nodes_[index];
+  node.busy = !node.inputs.empty();
+  if (!node.busy) return;
+  const Input& next = node.inputs.front();
+  TimeNs work = cpu_.to_take(next.event, next.wire_bytes);
+  if (const auto* received = std::get_if<event::Received>(&next.event)) {
+    work += items_.to_take(index, received->message);
+  }
+  const TimeNs takes = cpu_.on(is_coordinator(index), work);
+  if (index == coordinator_) hub_.busy_ns += takes;
+  events_.schedule(cores_.end_of(std::max(events_.now(), node.stalled_until), takes),
+                   [this, life = life_of(index)] {
+                     if (lives(life)) handle_next(static_cast<uint32_t>(life));
+                   });
+}
+
+// What a role answers leaves when it has been worked out.
+void VirtualCluster::handle_next(size_t index) {
+  const Input input = nodes_[index].inputs.take();
+  if (free_answers_.empty()) free_answers_.push_back(&answers_.emplace_back());
+  Answers* answers = free_answers_.back();
+  free_answers_.pop_back();
+  TimeNs takes = 0;
+  if (input.role) {
+    deliver(index, *input.role, input, *answers, &takes);
+  } else {
+    for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
+      deliver(index, role, input, *answers, &takes);
+    }
+  }
+  if (index == coordinator_) hub_.busy_ns += takes;
+  auto go = [this, life = life_of(index), answers] {
+    if (lives(life)) leave(static_cast<uint32_t>(life), *answers);
+    answers->clear();
+    free_answers_.push_back(answers);
+  };
+  if (takes == 0) return go();
+  events_.schedule(cores_.end_of(events_.now(), takes), std::move(go));
+}
+
+void VirtualCluster::leave(size_t index, Answers& answers) {
+  for (Answer& answer : answers) carry_out(index, answer);
+  begin_next(index);
+}
+
+void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, Answers& answers,
+                             TimeNs* takes) {
+  Role* handler = nodes_[index].roles[static_cast<size_t>(role)].get();
+  if (handler == nullptr) return;
+  note(index, role, input);
+  if (event_listener_) event_listener_(index, role, input.event);
+  Answer answer;
+  answer.role = role;
+  handler->handle(events_.now(), input.event, answer.effects);
+  std::vector<uint64_t> sent;
+  TimeNs work = 0;
+  for (const Effect& effect : answer.effects) {
+    if (const auto* start = std::get_if<effect::Start>(&effect)) {
+      const auto* publish = std::get_if<operation::PublishDecision>(&start->operation);
+      if (publish != nullptr) work += items_.to_commit(*publish).takes;
+    }
+    const auto* send = std::get_if<effect::Send>(&effect);
+    if (send == nullptr) continue;
+    const ItemModel::Extra extra = items_.to_send(send->message);
+    work += extra.takes;
+    answer.sizes.push_back(is_local(index, send->to) ? 0 : sizes_.of(send->message) + extra.bytes);
+    if (answer.sizes.back() != 0) sent.push_back(answer.sizes.back() - extra.bytes);
+  }
+  work += cpu_.to_answer(index, role, input.event, answer.effects, sent);
+  *takes += cpu_.on(is_coordinator(index), work);
+  if (!answer.effects.empty()) answers.push_back(std::move(answer));
+}
+
+void VirtualCluster::note(size_t node, RoleKind role, const Input& input) {
+  ++delivered_;
+  auto mix = [this](uint64_t value) { trace_hash_ = mix64(trace_hash_ ^ value) + 0x9e3779b97f4a7c15; };
+  mix(static_cast<uint64_t>(events_.now()));
+  mix(uint64_t{node} << 16 | static_cast<uint64_t>(role) << 8 | input.event.index());
+  mix(detail_of(input.event));
+  mix(input.wire_bytes);
+}
+
+HubState VirtualCluster::hub_state() const {
+  const Node& hub = nodes_[coordinator_];
+  DescriptorDemand demand;
+  demand.listens = nodes_.size() > 1;
+  demand.trainers = ranks_of_node_[coordinator_].size();
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    const bool speaks_by_relay = coordinator_ == 0 && relays_.relay_of(node) != 0;
+    demand.peers += nodes_[node].session != 0 && nodes_[node].coordinator == coordinator_ && !speaks_by_relay;
+  }
+  HubState state{hub.inputs.size(), 0, descriptors_needed(demand)};
+  for (const Input& input : hub.inputs) state.memory_bytes += input.wire_bytes;
+  const Role* coordinator = hub.roles[static_cast<size_t>(RoleKind::coordinator)].get();
+  if (coordinator != nullptr) state.memory_bytes += coordinator_memory_bytes(*coordinator);
+  return state;
+}
+
+// --- effects ---
+
+void VirtualCluster::carry_out(size_t index, Answer& answer) {
+  size_t sends = 0;
+  for (Effect& each : answer.effects) {
+    if (const auto* message = std::get_if<effect::Send>(&each)) {
+      send(index, *message, answer.sizes[sends++]);
+    } else if (auto* tell = std::get_if<effect::Tell>(&each)) {
+      offer(index, {tell->to, std::move(tell->event)});
+    } else if (auto* to = std::get_if<effect::ToClient>(&each)) {
+      events_.schedule(events_.now() + profile_.cpu.local_latency_ns,
+                       [this, client = to->client, message = to->message] { to_client_(client, *message); });
+    } else if (const auto* set = std::get_if<effect::SetTimer>(&each)) {
+      set_timer(index, answer.role, *set);
+    } else if (const auto* cancel = std::get_if<effect::CancelTimer>(&each)) {
+      std::erase_if(nodes_[index].timers, [&](const Timer& timer) {
+        return timer.timer == cancel->timer && timer.role == answer.role;
+      });
+    } else if (auto* start = std::get_if<effect::Start>(&each)) {
+      start_operation(index, answer.role, std::move(*start));
+    } else if (const auto* follow = std::get_if<effect::Redirect>(&each)) {
+      redirect(index, *follow);
+    } else if (const auto* log = std::get_if<effect::Log>(&each)) {
+      if (log->level == effect::Log::Level::warning && warnings_.size() < kMaxWarnings) {
+        warnings_.push_back("node" + std::to_string(index) + ": " + log->line);
+      }
+    }
+  }
+}
+
+bool VirtualCluster::is_local(size_t index, NodeId to) const {
+  return to == kThisNode || (to == kCoordinatorNode && nodes_[index].coordinator == index);
+}
+
+void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes) {
+  if (is_local(from, send.to)) {
+    return offer(from, {send.message.to, event::Received{kThisNode, send.message}});
+  }
+  const std::optional<Route> route = find_route(from, send.to);
+  if (!route) return;
+  const size_t to = route->to;
+  if (listener_) listener_(from, to, send.message, bytes);
+  if (from == coordinator_) ++hub_.messages_out, hub_.bytes_out += bytes;
+  if (to == coordinator_) ++hub_.messages_in, hub_.bytes_in += bytes;
+  auto arrived = [this, route = *route, bytes, message = send.message] {
+    if (!stands(route)) return;  // it has ended, and with it what was under way
+    offer(route.to, {message.to, event::Received{route.sender, message}, bytes});
+  };
+  if (!hazards_.touches_links(events_.now())) return relays_.send(from, to, bytes, std::move(arrived));
+  const Hazards::Passage passage = hazards_.pass(from, to, events_.now());
+  if (passage.is_lost) return;
+  auto leave = [this, from, to, bytes, arrived = std::move(arrived)] {
+    relays_.send(from, to, bytes, arrived);
+  };
+  if (passage.again) events_.schedule(*passage.again, leave);
+  events_.schedule(passage.leaves, std::move(leave));
+}
+
+void VirtualCluster::set_timer(size_t index, RoleKind role, const effect::SetTimer& set) {
+  const uint64_t setting = ++settings_;
+  std::vector<Timer>& timers = nodes_[index].timers;
+  auto known = std::find_if(timers.begin(), timers.end(), [&](const Timer& timer) {
+    return timer.timer == set.timer && timer.role == role;
+  });
+  if (known == timers.end()) {
+    timers.push_back({role, set.timer, setting});
+  } else {
+    known->setting = setting;
+  }
+  events_.schedule(set.at, [this, index, setting] {
+    std::vector<Timer>& now_set = nodes_[index].timers;
+    auto found = std::find_if(now_set.begin(), now_set.end(),
+                              [&](const Timer& timer) { return timer.setting == setting; });
+    if (found == now_set.end()) return;  // moved or cancelled
+    const Timer timer = *found;
+    now_set.erase(found);
+    offer(index, {timer.role, event::TimerFired{timer.timer}});
+  });
+}
+
+void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start start) {
+  if (free_operations_.empty()) free_operations_.push_back(&operations_.emplace_back());
+  Running* running = free_operations_.back();
+  free_operations_.pop_back();
+  running->node = index;
+  running->role = role;
+  running->id = start.id;
+  running->is_bulk = std::holds_alternative<operation::WriteShard>(start.operation) ||
+                     std::holds_alternative<operation::ReadBatch>(start.operation);
+  if (running->is_bulk) {
+    running->fails = hazards_.try_operation(index, start.operation, events_.now());
+    running->work = root_.begin(start.operation, is_coordinator(index), index);
+  } else {
+    running->operation = std::move(start.operation);
+  }
+  run_operation(running);
+}
+
+void VirtualCluster::run_operation(Running* running) {
+  Pool& mine = pool_of(*running);
+  if (mine.free == 0) return mine.waiting.push_back(running);
+  --mine.free;
+  begin_operation(running);
+}
+
+void VirtualCluster::begin_operation(Running* running) {
+  const size_t index = running->node;
+  running->life = life_of(index);
+  if (!running->is_bulk) {
+    running->work = root_.begin(running->operation, is_coordinator(index), index);
+    running->fails = hazards_.try_operation(index, running->operation, events_.now());
+    const auto* publish = std::get_if<operation::PublishDecision>(&running->operation);
+    const uint64_t more = publish == nullptr ? 0 : items_.to_commit(*publish).bytes;
+    StorageSteps& steps = running->work.steps;
+    if (more != 0) steps.insert(steps.begin(), {StorageStep::Kind::write, more});
+  }
+  storage_.run(index, running->work.prefix, std::move(running->work.steps),
+               [this, running] { end_operation(running); });
+}
+
+void VirtualCluster::end_operation(Running* running) {
+  const size_t index = running->node;
+  const bool is_small = !running->is_bulk;
+  const bool is_alive = lives(running->life);
+  if (!is_alive) {
+    abandon(running->id, is_small, running->work);
+  } else {
+    const Status& fails = running->fails;
+    if (!fails.ok()) abandon(running->id, is_small && fails.code() == Code::io, running->work);
+    offer(index,
+          {running->role, event::OperationDone{running->id, fails.ok() ? running->work.finish()
+                                                                       : Result<OperationResult>(fails)}});
+  }
+  Pool& mine = pool_of(*running);
+  *running = Running();
+  free_operations_.push_back(running);
+  if (!is_alive) return;  // the pool is another process's
+  ++mine.free;
+  if (mine.waiting.empty()) return;
+  Running* next = mine.waiting.front();
+  mine.waiting.pop_front();
+  --mine.free;
+  begin_operation(next);
+}
+
+}  // namespace shoal

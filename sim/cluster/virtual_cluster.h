@@ -1,0 +1,268 @@
+// VirtualCluster: the production roles of many nodes on virtual time, where everything costs: messages pass
+// through interfaces (sim/models/network_model.h), events through each node's processor
+// (sim/models/cpu_model.h), operations through the storage (sim/models/storage_model.h). What a shard holds
+// is counted, not kept (sim/cluster/counted_root.h). The sibling of VirtualHost, which keeps every byte and
+// can fail, and where nothing costs.
+//
+// Node 0 coordinates. One thread; equal calls give equal events, and so equal hashes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "sim/cluster/counted_root.h"
+#include "sim/cluster/shared_plans.h"
+#include "sim/failures/hazards.h"
+#include "sim/models/core_pool.h"
+#include "sim/models/cpu_model.h"
+#include "sim/models/item_model.h"
+#include "sim/models/network_model.h"
+#include "sim/models/relay_model.h"
+#include "sim/reports/hub_series.h"
+
+namespace shoal {
+
+inline constexpr uint32_t kSimulatedGeneration = 1;
+
+struct HubCounts {  // of the coordinator's node
+  uint64_t messages_in = 0, messages_out = 0;
+  uint64_t bytes_in = 0, bytes_out = 0;
+  uint64_t longest_queue = 0;  // of events that waited for its processor
+  TimeNs busy_ns = 0;          // its processor
+};
+
+class VirtualCluster {
+ public:
+  using ToClient = std::function<void(ClientId, const LocalMessage&)>;
+
+  // Hears of each message between two nodes as it is sent.
+  using MessageListener = std::function<void(size_t from, size_t to, const WireMessage&, uint64_t bytes)>;
+  void on_message(MessageListener listener) { listener_ = std::move(listener); }
+  // Hears of each event before a role is given it.
+  using EventListener = std::function<void(size_t node, RoleKind role, const Event&)>;
+  void on_event(EventListener listener) { event_listener_ = std::move(listener); }
+
+  // ranks_of_node[n]: those that node n expects. max_direct_nodes: beyond them nodes go by way of relays.
+  VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
+                 const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
+                 uint32_t max_direct_nodes = kMaxDirectNodes, uint32_t generation = 1);
+  ~VirtualCluster();
+
+  // Every role hears of Started. `to_client` hears what nodes say to clients, when it has arrived.
+  void start(ToClient to_client);
+  void from_client(size_t node, ClientId client, LocalMessage message);
+  PlanSource& plans() { return *plans_; }
+  CorePool& cores() { return cores_; }
+  CountedRoot& counted_root() { return root_; }
+
+  // --- what goes wrong (sim/cluster/cluster_life.cpp) ---
+  // The host's power fails. Whoever had a session with its node hears of it kSilenceNs later.
+  void kill(size_t node);
+  // The node's process ends: its peers hear of it as soon as the network tells them.
+  void crash(size_t node);
+  // Another process takes the node's place, with roles that know nothing; one that lives is ended first. It
+  // coordinates where told to, and where the root's highest epoch is this node's: then it claims the next
+  // one. Else it serves as soon as the coordinator of the highest epoch can be reached. `is_up` runs then.
+  void start_again(size_t node, bool coordinates, std::function<void()> is_up);
+  // Its process takes nothing in for so long. From kSilenceNs on its peers take it for dead.
+  void stall(size_t node, TimeNs duration);
+  void begin_hazard(const Fault& fault);                             // of a link or a disk
+  void lose_client(size_t node, ClientId client);                    // its connection ends
+  void end_trainer(size_t node, Rank rank, const std::string& how);  // as its launcher says it
+  // Who has, or had, that session with a coordinator. Precondition: there was one.
+  size_t node_of(NodeId session) const { return session_owners_[session - kFirstPeerNode]; }
+  size_t coordinator_of(size_t node) const { return nodes_[node].coordinator; }  // whom it follows
+  RoleTimes times() const;
+  const RootView& root() const { return root_; }
+  size_t nodes() const { return nodes_.size(); }
+  bool alive(size_t node) const { return nodes_[node].alive; }
+  size_t coordinator() const { return coordinator_; }  // the node of the highest epoch
+  void set_items(const std::vector<uint32_t>& of_rank) {
+    cpu_.set_items(of_rank);
+    items_.set_items(of_rank);
+  }
+
+  // For as long as the job lasts, in thousandths of what another node takes.
+  void slow_down(size_t node, uint32_t network_permille, uint32_t storage_permille) {
+    network_.slow_down(node, network_permille);
+    storage_.slow_down(node, storage_permille);
+  }
+  size_t relays() const { return relays_.relays(); }
+  const HubCounts& hub() const { return hub_; }
+  uint64_t hub_queue() const { return nodes_[coordinator_].inputs.size(); }  // now
+  HubState hub_state() const;  // now; takes a time in the number of nodes
+  void forget_longest_queue() { hub_.longest_queue = 0; }
+  const StorageCounts& storage() const { return storage_.counts(); }
+  uint64_t record_bytes() const { return root_.record_bytes(); }
+  // Of every event that a role was given: when, where, what.
+  uint64_t trace_hash() const { return trace_hash_; }
+  uint64_t events() const { return delivered_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  // A process of a node: what was scheduled for an earlier one comes to nothing.
+  using Life = uint64_t;
+  struct Input {
+    std::optional<RoleKind> role;  // none: planner, shard writer and loader
+    Event event;
+    uint64_t wire_bytes = 0;
+  };
+  struct Running {  // an operation, from its start to its end
+    size_t node = 0;
+    Life life = 0;
+    RoleKind role = RoleKind::planner;
+    OperationId id = 0;
+    bool is_bulk = false;
+    Operation operation;  // until it runs; of a shard, whose description is large, what it asks for instead
+    CountedRoot::Work work;
+    Status fails;
+  };
+  struct Pool {  // operations: so many at a time, the others wait
+    size_t free = 0;
+    std::deque<Running*> waiting;
+  };
+  // What waits for a node's processor, in order. Keeps its memory.
+  class Inputs {
+   public:
+    bool empty() const { return first_ == inputs_.size(); }
+    size_t size() const { return inputs_.size() - first_; }
+    const Input& front() const { return inputs_[first_]; }
+    auto begin() const { return inputs_.begin() + static_cast<std::ptrdiff_t>(first_); }
+    auto end() const { return inputs_.end(); }
+    void push_back(Input input) {
+      // Only where that halves it, so that each is moved a few times at most.
+      if (first_ > inputs_.size() / 2 && inputs_.size() == inputs_.capacity()) {
+        inputs_.erase(inputs_.begin(), inputs_.begin() + static_cast<std::ptrdiff_t>(first_));
+        first_ = 0;
+      }
+      inputs_.push_back(std::move(input));
+    }
+    Input take() {
+      Input input = std::move(inputs_[first_++]);
+      if (empty()) clear();
+      return input;
+    }
+    void clear() {
+      inputs_.clear();
+      first_ = 0;
+    }
+
+   private:
+    std::vector<Input> inputs_;
+    size_t first_ = 0;
+  };
+  struct Timer {  // the setting in force
+    RoleKind role = RoleKind::planner;
+    TimerId timer = 0;
+    uint64_t setting = 0;
+  };
+  struct Node {
+    std::array<std::unique_ptr<Role>, kRoleCount> roles;
+    Inputs inputs;  // the first is being handled while busy
+    bool busy = false;
+    bool alive = true;
+    uint32_t life = 0;         // counts its processes
+    TimeNs silent_since = -1;  // dead or stalled; -1: neither
+    TimeNs stalled_until = 0;
+    size_t coordinator = 0;  // whom it follows
+    uint32_t epoch = 1;      // of that one
+    NodeId session = 0;      // what that one calls it; 0: none stands, or it is that one
+    std::vector<Timer> timers;
+    Pool bulk, duty;
+  };
+  struct Answer {
+    RoleKind role = RoleKind::planner;
+    Effects effects;
+    std::vector<uint64_t> sizes;  // of its Sends, encoded; 0 within the node
+  };
+  using Answers = std::vector<Answer>;
+
+  Life life_of(size_t node) const { return uint64_t{nodes_[node].life} << 32 | node; }
+  bool lives(Life life) const {
+    const Node& node = nodes_[static_cast<uint32_t>(life)];
+    return node.alive && node.life == life >> 32;
+  }
+  bool is_coordinator(size_t node) const {
+    return nodes_[node].roles[static_cast<size_t>(RoleKind::coordinator)] != nullptr;
+  }
+  void make_roles(size_t node, uint32_t epoch, bool coordinates);
+  void begin_roles(size_t node);
+
+  void offer(size_t node, Input input);
+  void begin_next(size_t node);
+  void handle_next(size_t node);
+  void deliver(size_t node, RoleKind role, const Input& input, Answers& answers, TimeNs* takes);
+  void leave(size_t node, Answers& answers);
+  void note(size_t node, RoleKind role, const Input& input);
+  void carry_out(size_t node, Answer& answer);
+  void send(size_t node, const effect::Send& send, uint64_t bytes);
+  void start_operation(size_t node, RoleKind role, effect::Start start);
+  void run_operation(Running* running);
+  void begin_operation(Running* running);
+  void end_operation(Running* running);
+  Pool& pool_of(const Running& running) {
+    Node& node = nodes_[running.node];
+    return running.is_bulk ? node.bulk : node.duty;
+  }
+  // What a process had asked of the storage when it ended: a name may be made all the same, or not.
+  void abandon(OperationId id, bool is_small, const CountedRoot::Work& work);
+  void set_timer(size_t node, RoleKind role, const effect::SetTimer& set);
+  bool is_local(size_t node, NodeId to) const;
+
+  // --- sessions (sim/cluster/cluster_life.cpp) ---
+  struct Route {
+    size_t to = 0;
+    NodeId session = 0;   // by which it goes
+    NodeId sender = 0;    // as the receiver knows him
+    size_t follower = 0;  // of the two, who is not the coordinator
+  };
+  std::optional<Route> find_route(size_t from, NodeId to) const;  // none: connected no more
+  bool stands(const Route& route) const { return nodes_[route.follower].session == route.session; }
+  bool reachable(size_t one, size_t other) const;
+  bool is_silent(size_t one, size_t other) const;  // for kSilenceNs
+  void check_links_of(size_t node);
+  void lose_sessions_of(size_t node, const Status& why);
+  void lose_session(size_t node, const Status& why);  // with the coordinator that it follows
+  void connect(size_t node);
+  void redirect(size_t node, const effect::Redirect& to);
+  void join_again(Life life, const std::shared_ptr<std::function<void()>>& is_up);
+
+  EventHeap& events_;
+  const std::shared_ptr<SharedPlans> plans_;
+  const Profile profile_;
+  NetworkModel network_;
+  RelayModel relays_;
+  StorageModel storage_;
+  Hazards hazards_;
+  CpuModel cpu_;
+  CorePool cores_;
+  ItemModel items_;
+  MessageSizes sizes_;
+  CountedRoot root_;
+  const std::vector<std::vector<Rank>> ranks_of_node_;
+  const uint32_t world_size_;
+  const uint32_t generation_;
+  std::vector<Node> nodes_;
+  std::vector<uint32_t> session_owners_;  // by session, from kFirstPeerNode on
+  size_t coordinator_ = 0;                // of the highest epoch
+  uint32_t epoch_ = 1;                    // that one
+  ToClient to_client_;
+  MessageListener listener_;
+  EventListener event_listener_;
+  HubCounts hub_;
+  std::deque<Running> operations_;  // all that there are, of which these are free
+  std::vector<Running*> free_operations_;
+  std::deque<Answers> answers_;
+  std::vector<Answers*> free_answers_;
+  uint64_t settings_ = 0;
+  uint64_t delivered_ = 0;
+  uint64_t trace_hash_ = 0;
+  std::vector<std::string> warnings_;  // the first few
+};
+
+}  // namespace shoal

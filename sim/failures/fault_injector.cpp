@@ -1,0 +1,113 @@
+#include "sim/failures/fault_injector.h"
+
+#include <memory>
+#include <set>
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+constexpr TimeNs kLookAgainNs = 1000 * kMillisecond;  // clients whose node is gone
+// As a launcher says it of a trainer that it had to end.
+constexpr const char* kHowItEnded = "signal 9 (Killed)";
+
+// Lives as long as anything that it has scheduled.
+class Injector : public std::enable_shared_from_this<Injector> {
+ public:
+  Injector(EventHeap& events, VirtualCluster& cluster, CountedTrainers& trainers)
+      : events_(events), cluster_(cluster), trainers_(trainers) {}
+
+  void begin(const Fault& fault) {
+    switch (fault.kind) {
+      case Fault::Kind::ends:
+        return trainers_.lose_rank(static_cast<Rank>(fault.rank), kHowItEnded);
+      case Fault::Kind::vanishes:
+        return trainers_.lose_rank(static_cast<Rank>(fault.rank), "");
+      case Fault::Kind::dies:
+      case Fault::Kind::stalls:
+      case Fault::Kind::restarts:
+      case Fault::Kind::coordinates:
+        for (size_t host = 0; host < cluster_.nodes(); ++host) {
+          if (fault.hosts == 0 || (host >= fault.host && host < fault.host + fault.hosts)) {
+            begin_on(host, fault);
+          }
+        }
+        return;
+      default:
+        return cluster_.begin_hazard(fault);
+    }
+  }
+
+ private:
+  void begin_on(size_t host, const Fault& fault) {
+    if (fault.kind == Fault::Kind::dies) {
+      dark_.insert(host);
+      cluster_.kill(host);
+      trainers_.lose_host(host);
+      if (fault.back_after_ms == 0) return;
+      return later(fault.back_after_ms, [self = shared_from_this(), host] {
+        self->dark_.erase(host);
+        self->start(host, false);
+      });
+    }
+    if (dark_.contains(host)) return;
+    if (fault.kind == Fault::Kind::stalls) {
+      cluster_.stall(host, static_cast<TimeNs>(fault.for_ms) * kMillisecond);
+    } else if (fault.kind == Fault::Kind::restarts) {
+      cluster_.crash(host);
+      goes_down(host);
+      later(fault.for_ms, [self = shared_from_this(), host] { self->start(host, false); });
+    } else {
+      goes_down(host);
+      start(host, true);
+    }
+  }
+
+  // Clients look for the next node, and say so where none comes.
+  void goes_down(size_t host) {
+    if (down_.insert(host).second) look_for_node(host);
+  }
+  void look_for_node(size_t host) {
+    events_.schedule(events_.now() + kLookAgainNs, [self = shared_from_this(), host] {
+      if (!self->down_.contains(host)) return;
+      self->trainers_.give_up(host);
+      self->look_for_node(host);
+    });
+  }
+
+  void start(size_t host, bool coordinates) {
+    if (dark_.contains(host)) return;
+    if (!coordinates && cluster_.alive(host)) return;  // another one was quicker
+    cluster_.start_again(host, coordinates, [self = shared_from_this(), host] {
+      self->down_.erase(host);
+      self->trainers_.come_back(host);
+    });
+  }
+
+  void later(uint64_t ms, std::function<void()> action) {
+    events_.schedule(events_.now() + static_cast<TimeNs>(ms) * kMillisecond, std::move(action));
+  }
+
+  EventHeap& events_;
+  VirtualCluster& cluster_;
+  CountedTrainers& trainers_;
+  std::set<size_t> dark_;  // hosts without power
+  std::set<size_t> down_;  // whose node has ended, and no other serves yet
+};
+
+}  // namespace
+
+void inject_faults(const std::vector<Fault>& faults, EventHeap& events, VirtualCluster& cluster,
+                   CountedTrainers& trainers, std::function<void(const Fault&)> listener) {
+  if (faults.empty()) return;
+  auto injector = std::make_shared<Injector>(events, cluster, trainers);
+  for (const Fault& fault : faults) {
+    events.schedule(static_cast<TimeNs>(fault.at_ms) * kMillisecond, [injector, fault, listener] {
+      if (listener) listener(fault);
+      injector->begin(fault);
+    });
+  }
+}
+
+}  // namespace shoal

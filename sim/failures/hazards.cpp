@@ -1,0 +1,114 @@
+#include "sim/failures/hazards.h"
+
+#include <algorithm>
+
+namespace shoal {
+
+namespace {
+
+// Whether it makes names or bytes: what a full disk refuses.
+bool is_write(const Operation& operation) {
+  return std::holds_alternative<operation::WriteShard>(operation) ||
+         std::holds_alternative<operation::PublishDecision>(operation) ||
+         std::holds_alternative<operation::PublishRankManifest>(operation) ||
+         std::holds_alternative<operation::PublishRoster>(operation);
+}
+
+TimeNs nanoseconds(uint64_t ms) {
+  return static_cast<TimeNs>(ms) * kMillisecond;
+}
+
+}  // namespace
+
+bool is_link_fault(Fault::Kind kind) {
+  return kind >= Fault::Kind::cut && kind <= Fault::Kind::reorders;
+}
+
+bool is_disk_fault(Fault::Kind kind) {
+  return kind >= Fault::Kind::disk_slow;
+}
+
+void Hazards::begin(const Fault& fault, TimeNs now) {
+  const Active active{fault, now, now + nanoseconds(fault.for_ms)};
+  const bool is_link = is_link_fault(fault.kind);
+  std::vector<Active>& list = is_link ? links_ : disks_;
+  std::erase_if(list, [&](const Active& each) { return each.until <= now; });
+  list.push_back(active);
+  TimeNs& until = is_link ? links_until_ : disks_until_;
+  // Beyond its end messages are still held back, and must not be overtaken.
+  until = std::max(until, active.until + (is_link ? nanoseconds(fault.by_ms) : 0));
+}
+
+Hazards::Passage Hazards::pass(size_t from, size_t to, TimeNs now) {
+  Passage passage;
+  passage.leaves = now;
+  bool overtakes = false;
+  TimeNs* behind = nullptr;
+  if (auto held = held_until_.find({from, to}); held != held_until_.end()) behind = &held->second;
+  for (const Active& active : links_) {
+    if (now >= active.until || !touches(active, from, to) || !happens(active.fault)) continue;
+    const TimeNs by = nanoseconds(active.fault.by_ms);
+    switch (active.fault.kind) {
+      case Fault::Kind::cut:
+      case Fault::Kind::loses:
+        passage.is_lost = true;
+        break;
+      case Fault::Kind::delays:
+        passage.leaves += by;
+        behind = &held_until_[{from, to}];
+        break;
+      case Fault::Kind::doubles:
+        passage.again = now + static_cast<TimeNs>(random_.below(static_cast<uint64_t>(by)));
+        break;
+      default:
+        overtakes = true;
+        passage.leaves += static_cast<TimeNs>(random_.below(static_cast<uint64_t>(by)));
+    }
+  }
+  if (behind != nullptr && !overtakes) passage.leaves = *behind = std::max(*behind, passage.leaves);
+  if (passage.again) passage.again = std::max(*passage.again, passage.leaves);
+  return passage;
+}
+
+bool Hazards::is_cut(size_t from, size_t to, TimeNs now) const {
+  return cut_since(from, to, now).has_value();
+}
+
+std::optional<TimeNs> Hazards::cut_since(size_t from, size_t to, TimeNs now) const {
+  std::optional<TimeNs> since;
+  if (now >= links_until_) return since;
+  for (const Active& active : links_) {
+    if (active.fault.kind != Fault::Kind::cut || now >= active.until || !touches(active, from, to)) continue;
+    since = std::min(since.value_or(active.since), active.since);
+  }
+  return since;
+}
+
+uint64_t Hazards::slowness(size_t host, TimeNs now) const {
+  uint64_t factor = 1;
+  if (now >= disks_until_) return factor;
+  for (const Active& active : disks_) {
+    const bool is_here = active.fault.kind == Fault::Kind::disk_slow && now < active.until &&
+                         holds(active.fault.host, active.fault.hosts, host);
+    if (is_here) factor = std::max(factor, active.fault.factor);
+  }
+  return factor;
+}
+
+Status Hazards::try_operation(size_t host, const Operation& operation, TimeNs now) {
+  if (now >= disks_until_) return ok_status();
+  for (const Active& active : disks_) {
+    const Fault& fault = active.fault;
+    if (now >= active.until || !holds(fault.host, fault.hosts, host)) continue;
+    const std::string what = "host " + std::to_string(host) + ": " + std::string(operation_name(operation));
+    if (fault.kind == Fault::Kind::disk_full && is_write(operation)) {
+      return Status(Code::no_space, what + ": the disk is full");
+    }
+    if (fault.kind == Fault::Kind::disk_fails && happens(fault)) {
+      return Status(Code::io, what + ": the disk fails");
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace shoal

@@ -1,0 +1,167 @@
+#include "sim/failures/oracles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/rank_names.h"
+#include "sim/cluster/counted_trainers.h"
+#include "transport/transport.h"
+
+namespace shoal {
+
+namespace {
+
+std::string summary(const Decision& decision) {
+  if (!decision.committed()) return fmt::format("tombstone: {}", decision.tombstone().cause);
+  const Manifest& manifest = decision.manifest();
+  return fmt::format("manifest of {} files, {} bytes", manifest.files.size(), manifest.payload_bytes);
+}
+
+}  // namespace
+
+void Oracles::violated(std::string oracle, TimeNs now, std::string what) {
+  if (!violation_) violation_ = {std::move(oracle), now, std::move(what)};
+}
+
+void Oracles::save_begins(TimeNs now, uint32_t save) {
+  open_[save] = {now, std::vector<bool>(facts_.ranks)};
+  next_due_ = std::min(next_due_ == 0 ? due(open_[save]) : next_due_, due(open_[save]));
+}
+
+TimeNs Oracles::due(const Save& save) const {
+  return std::max(save.began, facts_.faults_end) + facts_.save_deadline;
+}
+
+void Oracles::answered(TimeNs now, const std::shared_ptr<const Decision>& decision) {
+  const Known says{decision->committed(), summary(*decision)};
+  const auto [known, is_new] = known_.try_emplace(decision->key, says);
+  if (known->second.committed != says.committed || known->second.says != says.says) {
+    violated(
+        "one-decision", now,
+        fmt::format("{}: '{}' stood, now '{}'", to_string(decision->key), known->second.says, says.says));
+  }
+  const auto stands = root_.decision(decision->key);
+  if (!stands || summary(*stands) != says.says) {
+    violated("one-decision", now,
+             fmt::format("{}: '{}' was answered, and the root has {}", to_string(decision->key), says.says,
+                         stands ? fmt::format("'{}'", summary(*stands)) : "none"));
+  }
+  if (is_new) check_latest(now);
+}
+
+void Oracles::told(TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome) {
+  if (auto save = open_.find(static_cast<uint32_t>(key.step)); save != open_.end()) {
+    save->second.told[rank] = true;
+  }
+  const auto stands = root_.decision(key);
+  const std::string who = fmt::format("rank {} was told of {}", rank, to_string(key));
+  if (outcome.ok()) {
+    if (!stands || !stands->committed()) {
+      return violated("told-what-stands", now, who + " that it is committed, and no manifest stands");
+    }
+    if (!std::exchange(checked_[key], true)) check_durable(now, key, stands->manifest());
+  } else if (outcome.code() == Code::aborted && (!stands || stands->committed())) {
+    violated("told-what-stands", now,
+             fmt::format("{} that it is aborted ({}), and {} stands", who, outcome.message(),
+                         stands ? "a manifest" : "nothing"));
+  }
+}
+
+void Oracles::check_durable(TimeNs now, const AttemptKey& key, const Manifest& manifest) {
+  std::vector<bool> has_file(manifest.world->roster.world_size());
+  for (const FileEntry& file : manifest.files) {
+    const auto* index = std::get_if<uint32_t>(&file.contents);
+    const auto bytes = root_.file_bytes(key, file.rank, index == nullptr ? 0 : *index);
+    if (!bytes || *bytes != file.size) {
+      return violated("committed-durable", now,
+                      fmt::format("{}: {} has {} bytes, not {}", to_string(key), file.name,
+                                  bytes ? std::to_string(*bytes) : "no", file.size));
+    }
+    if (file.rank < has_file.size()) has_file[file.rank] = true;
+  }
+  if (has_file.size() != facts_.ranks) {
+    return violated(
+        "committed-durable", now,
+        fmt::format("{} is of {} ranks, the job of {}", to_string(key), has_file.size(), facts_.ranks));
+  }
+  uint64_t bytes = 0;
+  for (Rank rank = 0; rank < has_file.size(); ++rank) {
+    const uint64_t share = facts_.share_bytes(manifest, rank);
+    bytes += share;
+    if (share != 0 && !has_file[rank]) {
+      return violated("committed-durable", now,
+                      fmt::format("{} has no file of rank {}", to_string(key), rank));
+    }
+  }
+  if (manifest.payload_bytes < bytes) {
+    violated("committed-durable", now,
+             fmt::format("{} has {} bytes of {}", to_string(key), manifest.payload_bytes, bytes));
+  }
+}
+
+void Oracles::check_latest(TimeNs now) {
+  const std::optional<AttemptKey> latest = root_.latest();
+  if (latest_ && (!latest || *latest < *latest_) && (!latest || latest->generation == latest_->generation)) {
+    violated("latest-goes-forward", now,
+             fmt::format("latest was {}, now it is {}", to_string(*latest_),
+                         latest ? to_string(*latest) : "nothing"));
+  }
+  latest_ = latest;
+  if (!latest) return;
+  const auto stands = root_.decision(*latest);
+  if (!stands || !stands->committed()) {
+    return violated("latest-is-committed", now,
+                    fmt::format("latest is {}, which is not", to_string(*latest)));
+  }
+}
+
+void Oracles::sent(TimeNs now, size_t from, size_t to, uint64_t bytes) {
+  if (bytes <= kMaxMessageBytes) return;
+  violated("bounds", now, fmt::format("a message of {} bytes from node {} to node {}", bytes, from, to));
+}
+
+void Oracles::slabs(TimeNs now, Rank rank, uint32_t in_use) {
+  if (in_use <= kSimulatedSlabs) return;
+  violated(
+      "bounds", now,
+      fmt::format("rank {} has {} of {} slabs in use", rank, static_cast<int32_t>(in_use), kSimulatedSlabs));
+}
+
+bool Oracles::stops(TimeNs now) {
+  if (!open_.empty() && now >= next_due_) check_deadlines(now);
+  return violation_.has_value();
+}
+
+void Oracles::check_deadlines(TimeNs now) {
+  next_due_ = 0;
+  for (auto save = open_.begin(); save != open_.end();) {
+    std::vector<Rank> missing;
+    for (Rank rank = 0; rank < facts_.ranks; ++rank) {
+      if (!save->second.told[rank] && facts_.lives(rank)) missing.push_back(rank);
+    }
+    if (!missing.empty() && now >= due(save->second)) {
+      violated("ends-in-time", now,
+               fmt::format("save {} began at {} ms, and {} not told what became of it", save->first,
+                           save->second.began / kMillisecond,
+                           fmt::format("{} {}", name_ranks(missing), missing.size() == 1 ? "is" : "are")));
+    }
+    if (missing.empty()) {
+      save = open_.erase(save);
+      continue;
+    }
+    next_due_ = next_due_ == 0 ? due(save->second) : std::min(next_due_, due(save->second));
+    ++save;
+  }
+}
+
+void Oracles::finish(TimeNs now) {
+  check_deadlines(now);
+  check_latest(now);
+  for (const AttemptKey& key : root_.committed()) {
+    check_durable(now, key, root_.decision(key)->manifest());
+  }
+}
+
+}  // namespace shoal

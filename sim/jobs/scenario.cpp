@@ -1,0 +1,296 @@
+#include "sim/jobs/scenario.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <numeric>
+
+#include "sim/basics/toml_tree.h"
+#include "sim/failures/fault_draws.h"
+#include "sim/jobs/model_files.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint32_t kMaxRanksPerHost = 1024;
+constexpr uint64_t kMsOfASave = 1'000;  // drawn faults come while a job saves, beyond its intervals
+constexpr int64_t kMostMs = int64_t{7} * 24 * 3600 * 1000;
+
+Status bad(std::string what) {
+  return Status(Code::invalid_argument, std::move(what));
+}
+
+struct NamedSize {
+  std::string_view name;
+  uint32_t MeshShape::*size;
+};
+constexpr NamedSize kSizes[] = {{"dp_replicate", &MeshShape::dp_replicate},
+                                {"dp", &MeshShape::dp},
+                                {"cp", &MeshShape::cp},
+                                {"tp", &MeshShape::tp},
+                                {"pp", &MeshShape::pp},
+                                {"ep", &MeshShape::ep}};
+
+// 0 where a size is not named.
+Result<MeshShape> parse_mesh(std::string_view text) {
+  MeshShape mesh{0, 0, 0, 0, 0, 0};
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    const size_t equals = part.find('=');
+    const NamedSize* found = nullptr;
+    for (const NamedSize& each : kSizes) {
+      if (each.name == part.substr(0, equals)) found = &each;
+    }
+    if (equals == std::string_view::npos || found == nullptr) {
+      return bad(fmt::format("mesh: '{}' is none of dp=, tp=, pp=, cp=, ep=, dp_replicate=", part));
+    }
+    uint32_t size = 0;
+    const char* end = part.data() + part.size();
+    const auto [stopped, error] = std::from_chars(part.data() + equals + 1, end, size);
+    if (error != std::errc() || stopped != end || size == 0 || size > kMaxSimulatedRanks) {
+      return bad(fmt::format("mesh: '{}': a size from 1 to {} is expected", part, kMaxSimulatedRanks));
+    }
+    if (mesh.*(found->size) != 0) return bad(fmt::format("mesh: {} stands there twice", found->name));
+    mesh.*(found->size) = size;
+  }
+  return mesh;
+}
+
+// The largest size, by halving, that divides what is left.
+uint32_t fitted(uint32_t wanted, uint64_t left) {
+  while (wanted > 1 && left % wanted != 0) wanted /= 2;
+  return wanted;
+}
+
+}  // namespace
+
+Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
+  if (model.world) {
+    const uint32_t ranks = model.world->roster.world_size();
+    if (!scenario.mesh.empty()) return bad(model.name + " states who holds what: it takes no mesh");
+    if (ranks != scenario.ranks) {
+      return bad(fmt::format("{} is of {} ranks, the job of {}", model.name, ranks, scenario.ranks));
+    }
+    return MeshShape{1, ranks, 1, 1, 1, 1};
+  }
+  SHOAL_ASSIGN_OR_RETURN(MeshShape mesh, parse_mesh(scenario.mesh));
+  if (scenario.mesh.empty()) {
+    mesh.tp = fitted(model.usual.tp, scenario.ranks);
+    mesh.pp = fitted(model.usual.pp, scenario.ranks / mesh.tp);
+    mesh.ep = fitted(model.usual.ep, scenario.ranks / mesh.tp / mesh.pp);
+  }
+  const bool fills = mesh.dp == 0;
+  for (const NamedSize& each : kSizes) {
+    if (mesh.*(each.size) == 0) mesh.*(each.size) = 1;
+  }
+  const uint64_t named = mesh.ranks();
+  if (fills && named != 0 && scenario.ranks % named == 0) {
+    mesh.dp = static_cast<uint32_t>(scenario.ranks / named);
+  }
+  if (mesh.ranks() != scenario.ranks) {
+    return bad(fmt::format("mesh {} makes {} ranks, not {}", to_string(mesh), mesh.ranks(), scenario.ranks));
+  }
+  return mesh;
+}
+
+Scenario loading_job(const Scenario& scenario) {
+  Scenario job = scenario;
+  const bool is_same = scenario.load_ranks == 0 || scenario.load_ranks == scenario.ranks;
+  if (scenario.load_ranks != 0) job.ranks = scenario.load_ranks;
+  if (!is_same || !scenario.load_mesh.empty()) job.mesh = scenario.load_mesh;
+  return job;
+}
+
+Status validate_scenario(const Scenario& scenario) {
+  auto outside = [](const char* what, uint64_t value, uint64_t most) {
+    return bad(fmt::format("{} = {}: it lies between 1 and {}", what, value, most));
+  };
+  if (scenario.ranks == 0 || scenario.ranks > kMaxSimulatedRanks) {
+    return outside("ranks", scenario.ranks, kMaxSimulatedRanks);
+  }
+  if (scenario.ranks_per_host == 0 || scenario.ranks_per_host > kMaxRanksPerHost) {
+    return outside("ranks_per_host", scenario.ranks_per_host, kMaxRanksPerHost);
+  }
+  if (scenario.saves == 0 || scenario.saves > kMaxSimulatedSaves) {
+    return outside("saves", scenario.saves, kMaxSimulatedSaves);
+  }
+  const uint32_t hosts = scenario.hosts();
+  const uint64_t direct = scenario.max_direct_nodes;
+  if (hosts - 1 > direct * (direct + 1)) {
+    return bad(fmt::format("max_direct_nodes = {}: at most {} nodes beside the coordinator's, not {}", direct,
+                           direct * (direct + 1), hosts - 1));
+  }
+  for (const Fault& fault : scenario.failures) {
+    SHOAL_RETURN_IF_ERROR(check_fault(fault, scenario.hosts(), scenario.ranks));
+  }
+  SHOAL_RETURN_IF_ERROR(parse_fault_rules(scenario.failure_draws).status());
+  SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
+  SHOAL_RETURN_IF_ERROR(resolve_mesh(scenario, model).status());
+  if (scenario.loads > kMaxSimulatedLoads) return outside("loads", scenario.loads, kMaxSimulatedLoads);
+  if (scenario.load_ranks > kMaxSimulatedRanks) {
+    return outside("load_ranks", scenario.load_ranks, kMaxSimulatedRanks);
+  }
+  return resolve_mesh(loading_job(scenario), model).status().with_context("the job that loads");
+}
+
+Result<Scenario> with_all_faults(const Scenario& scenario) {
+  Scenario whole = scenario;
+  SHOAL_ASSIGN_OR_RETURN(std::vector<FaultRule> rules, parse_fault_rules(scenario.failure_draws));
+  const DrawnJob job{scenario.hosts(), scenario.ranks,
+                     uint64_t{scenario.saves} * (scenario.interval_ms + kMsOfASave) + kMsOfASave,
+                     scenario.seed};
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Fault> drawn, draw_faults(rules, job));
+  whole.failures.insert(whole.failures.end(), drawn.begin(), drawn.end());
+  std::stable_sort(whole.failures.begin(), whole.failures.end(),
+                   [](const Fault& a, const Fault& b) { return a.at_ms < b.at_ms; });
+  whole.failure_draws.clear();
+  return whole;
+}
+
+std::string scenario_text(const Scenario& scenario) {
+  std::string text;
+  auto number = [&](std::string_view key, uint64_t value) { text += fmt::format("{} = {}\n", key, value); };
+  auto quoted = [&](std::string_view key, std::string_view value) {
+    if (!value.empty()) text += fmt::format("{} = {}\n", key, toml_string(value));
+  };
+  number("ranks", scenario.ranks);
+  number("ranks_per_host", scenario.ranks_per_host);
+  quoted("mesh", scenario.mesh);
+  quoted("model", scenario.model);
+  if (scenario.optimizer != Optimizer::adam) quoted("optimizer", optimizer_name(scenario.optimizer));
+  quoted("mode", mode_name(scenario.mode));
+  number("saves", scenario.saves);
+  number("interval_ms", scenario.interval_ms);
+  number("arrival_skew_ms", scenario.arrival_skew_ms);
+  if (scenario.loads != 0) number("loads", scenario.loads);
+  if (scenario.load_ranks != 0) number("load_ranks", scenario.load_ranks);
+  quoted("load_mesh", scenario.load_mesh);
+  if (scenario.max_direct_nodes != kMaxDirectNodes) number("max_direct_nodes", scenario.max_direct_nodes);
+  quoted("profile", scenario.profile);
+  number("seed", scenario.seed);
+  quoted("failures", scenario.failure_draws);
+  if (scenario.stragglers != Stragglers()) {
+    text += "\n[stragglers]\n";
+    number("hosts_permille", scenario.stragglers.hosts_permille);
+    number("copy_permille", scenario.stragglers.copy_permille);
+    number("network_permille", scenario.stragglers.network_permille);
+    number("storage_permille", scenario.stragglers.storage_permille);
+  }
+  for (const Fault& fault : scenario.failures) text += fmt::format("\n{}", fault_toml(fault));
+  return text;
+}
+
+Status set_value(Scenario& scenario, std::string_view key, std::string_view text) {
+  auto number = [&](auto* into, uint64_t least, uint64_t most) -> Status {
+    uint64_t value = 0;
+    const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || stopped != text.data() + text.size() || value < least || value > most) {
+      return bad(fmt::format("{}: '{}' is no number from {} to {}", key, text, least, most));
+    }
+    *into = static_cast<std::decay_t<decltype(*into)>>(value);
+    return ok_status();
+  };
+  if (key == "ranks") return number(&scenario.ranks, 1, kMaxSimulatedRanks);
+  if (key == "ranks_per_host") return number(&scenario.ranks_per_host, 1, kMaxRanksPerHost);
+  if (key == "saves") return number(&scenario.saves, 1, kMaxSimulatedSaves);
+  if (key == "interval_ms") return number(&scenario.interval_ms, 0, kMostMs);
+  if (key == "arrival_skew_ms") return number(&scenario.arrival_skew_ms, 0, kMostMs);
+  if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
+  if (key == "max_direct_nodes") return number(&scenario.max_direct_nodes, 1, kMaxDirectNodes);
+  if (key == "stragglers") {
+    SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(text));
+    return ok_status();
+  }
+  if (key == "loads") return number(&scenario.loads, 0, kMaxSimulatedLoads);
+  if (key == "load_ranks") return number(&scenario.load_ranks, 1, kMaxSimulatedRanks);
+  if (key == "load_mesh") return scenario.load_mesh = text, ok_status();
+  if (key == "mesh") return scenario.mesh = text, ok_status();
+  if (key == "failures") return scenario.failure_draws = text, parse_fault_rules(text).status();
+  if (key == "profile") return scenario.profile = text, ok_status();
+  if (key == "model") return scenario.model = text, load_model(scenario.model, scenario.optimizer).status();
+  if (key == "optimizer") {
+    const std::optional<Optimizer> optimizer = optimizer_of_name(text);
+    if (!optimizer) return bad(fmt::format("optimizer is adam or none, not '{}'", text));
+    return scenario.optimizer = *optimizer, ok_status();
+  }
+  if (key != "mode") return bad(fmt::format("'{}' is no value of a scenario", key));
+  const std::optional<SaveMode> mode = mode_of_name(text);
+  if (!mode) return bad(fmt::format("mode is collective-free, rank-local or collective, not '{}'", text));
+  scenario.mode = *mode;
+  return ok_status();
+}
+
+Result<Scenario> parse_scenario(std::string_view text, const std::string& file) {
+  SHOAL_ASSIGN_OR_RETURN(TomlTable parsed, parse_toml(text, file));
+  static constexpr std::string_view kKeys[] = {"ranks",      "ranks_per_host", "mesh",
+                                               "model",      "mode",           "saves",
+                                               "profile",    "interval_ms",    "arrival_skew_ms",
+                                               "seed",       "failure",        "max_direct_nodes",
+                                               "stragglers", "failures",       "replay",
+                                               "optimizer",  "loads",          "load_ranks",
+                                               "load_mesh"};
+  SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
+  Scenario scenario;
+  auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
+    SHOAL_ASSIGN_OR_RETURN(int64_t value, parsed.integer(key, least, most, static_cast<int64_t>(*into)));
+    *into = static_cast<std::decay_t<decltype(*into)>>(value);
+    return ok_status();
+  };
+  SHOAL_RETURN_IF_ERROR(number("ranks", &scenario.ranks, 1, kMaxSimulatedRanks));
+  SHOAL_RETURN_IF_ERROR(number("ranks_per_host", &scenario.ranks_per_host, 1, kMaxRanksPerHost));
+  SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
+  SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, kMaxDirectNodes));
+  SHOAL_RETURN_IF_ERROR(number("loads", &scenario.loads, 0, kMaxSimulatedLoads));
+  SHOAL_RETURN_IF_ERROR(number("load_ranks", &scenario.load_ranks, 1, kMaxSimulatedRanks));
+  SHOAL_RETURN_IF_ERROR(number("interval_ms", &scenario.interval_ms, 0, kMostMs));
+  SHOAL_RETURN_IF_ERROR(number("arrival_skew_ms", &scenario.arrival_skew_ms, 0, kMostMs));
+  SHOAL_RETURN_IF_ERROR(number("seed", &scenario.seed, 0, std::numeric_limits<int64_t>::max()));
+  SHOAL_ASSIGN_OR_RETURN(auto failures, parsed.tables("failure"));
+  for (const auto& each : failures) {
+    SHOAL_ASSIGN_OR_RETURN(Fault fault, parse_fault(*each));
+    scenario.failures.push_back(fault);
+  }
+  SHOAL_ASSIGN_OR_RETURN(auto stragglers, parsed.table("stragglers"));
+  if (stragglers) {
+    SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(*stragglers));
+  }
+  SHOAL_ASSIGN_OR_RETURN(scenario.mesh, parsed.text("mesh", scenario.mesh));
+  SHOAL_ASSIGN_OR_RETURN(scenario.failure_draws, parsed.text("failures", ""));
+  if (Status known = parse_fault_rules(scenario.failure_draws).status(); !known.ok()) {
+    return parsed.error(parsed.find("failures")->line, known.message());
+  }
+  SHOAL_ASSIGN_OR_RETURN(scenario.load_mesh, parsed.text("load_mesh", scenario.load_mesh));
+  SHOAL_ASSIGN_OR_RETURN(scenario.model, parsed.text("model", scenario.model));
+  SHOAL_ASSIGN_OR_RETURN(scenario.profile, parsed.text("profile", scenario.profile));
+  SHOAL_ASSIGN_OR_RETURN(std::string mode, parsed.text("mode", std::string(mode_name(scenario.mode))));
+  const std::optional<SaveMode> named = mode_of_name(mode);
+  auto line_of = [&](std::string_view key) {
+    const TomlTable::Entry* entry = parsed.find(key);
+    return entry == nullptr ? 1 : entry->line;
+  };
+  if (!named) {
+    return parsed.error(line_of("mode"),
+                        "mode is collective-free, rank-local or collective, not '" + mode + "'");
+  }
+  scenario.mode = *named;
+  SHOAL_ASSIGN_OR_RETURN(std::string optimizer, parsed.text("optimizer", "adam"));
+  if (!optimizer_of_name(optimizer)) {
+    return parsed.error(line_of("optimizer"), "optimizer is adam or none, not '" + optimizer + "'");
+  }
+  scenario.optimizer = *optimizer_of_name(optimizer);
+  auto model = load_model(scenario.model, scenario.optimizer);
+  if (!model.ok()) return parsed.error(line_of("model"), model.status().message());
+  if (auto mesh = resolve_mesh(scenario, *model); !mesh.ok()) {
+    return parsed.error(line_of("mesh"), mesh.status().message());
+  }
+  if (auto mesh = resolve_mesh(loading_job(scenario), *model); !mesh.ok()) {
+    return parsed.error(line_of("load_mesh"), "the job that loads: " + mesh.status().message());
+  }
+  return scenario;
+}
+
+}  // namespace shoal

@@ -1,0 +1,124 @@
+#include "sim/models/cpu_model.h"
+
+#include <span>
+
+#include "actors/effect_writer.h"
+#include "base/bytes.h"
+
+#include "sim/basics/integer_math.h"
+
+namespace shoal {
+
+namespace {
+
+TimeNs times(uint64_t count, TimeNs each) {
+  return static_cast<TimeNs>(count) * each;
+}
+
+}  // namespace
+
+TimeNs CpuModel::on(bool coordinates, TimeNs work) const {
+  if (!coordinates || costs_.hub_speed_permille == 1000) return work;
+  return static_cast<TimeNs>(multiply_divide(static_cast<uint64_t>(work), 1000, costs_.hub_speed_permille));
+}
+
+TimeNs CpuModel::to_take(const Event& event, uint64_t wire_bytes) const {
+  if (wire_bytes != 0) return costs_.message_ns + transfer_ns(wire_bytes, costs_.codec_bytes_per_s);
+  const auto* from_client = std::get_if<event::FromClient>(&event);
+  if (const auto* load = from_client ? std::get_if<local::Load>(from_client->message.get()) : nullptr) {
+    return costs_.event_ns + times(load->targets.size(), costs_.plan_item_ns);  // what to read of each
+  }
+  const auto* staged = from_client ? std::get_if<local::Staged>(from_client->message.get()) : nullptr;
+  if (staged == nullptr) return costs_.event_ns;
+  return costs_.event_ns +
+         transfer_ns(staged->pieces.size() * sizeof(local::StagedPiece), costs_.codec_bytes_per_s);
+}
+
+void CpuModel::forget(size_t node, const std::vector<Rank>& its_ranks) {
+  std::erase_if(planned_by_coordinator_, [node](const auto& each) { return each.first.first == node; });
+  for (Rank rank : its_ranks) {
+    if (rank < planned_by_writer_.size()) planned_by_writer_[rank] = false;
+  }
+}
+
+TimeNs CpuModel::to_plan(std::vector<bool>& planned, Rank rank) {
+  planned.resize(items_.size());
+  if (rank >= items_.size() || planned[rank]) return 0;
+  planned[rank] = true;
+  return times(items_[rank], costs_.plan_item_ns);
+}
+
+TimeNs CpuModel::to_answer(size_t node, RoleKind role, const Event& event, const Effects& effects,
+                           const std::vector<uint64_t>& sizes) {
+  TimeNs sum = 0;
+  for (uint64_t bytes : sizes) sum += costs_.message_ns + transfer_ns(bytes, costs_.codec_bytes_per_s);
+  const auto* received = std::get_if<event::Received>(&event);
+  if (received != nullptr && role == RoleKind::coordinator) {
+    if (const auto* report = std::get_if<wire::ShardsWritten>(received->message.body.get())) {
+      std::vector<bool>& planned = planned_by_coordinator_[{node, report->roster_id}];
+      for (const wire::RankPlan& plan : report->plans) sum += to_plan(planned, plan.rank);
+    }
+  }
+  for (const Effect& effect : effects) {
+    if (const auto* send = std::get_if<effect::Send>(&effect)) {
+      const auto* global = std::get_if<wire::GlobalPlan>(send->message.body.get());
+      if (global == nullptr) continue;
+      std::vector<bool>& planned = planned_by_coordinator_[{node, global->roster_id}];
+      for (const wire::RankPart& part : global->parts) {
+        if (part.plan) sum += to_plan(planned, part.rank);
+      }
+    } else if (const auto* start = std::get_if<effect::Start>(&effect)) {
+      const auto* write = std::get_if<operation::WriteShard>(&start->operation);
+      if (write == nullptr) continue;
+      sum += times(write->pieces.size(), costs_.write_item_ns);
+      if (writers_plan_) sum += to_plan(planned_by_writer_, write->rank);
+    } else if (std::holds_alternative<effect::ToClient>(effect) ||
+               std::holds_alternative<effect::Tell>(effect)) {
+      sum += costs_.event_ns;
+    }
+  }
+  return sum;
+}
+
+// Messages that agree in what their length depends on are many; each such kind is encoded once.
+uint64_t MessageSizes::of(const WireMessage& message) {
+  lengths_.assign({message.body->index()});
+  auto add = [this](uint64_t number) { lengths_.push_back(number); };
+  auto add_hash = [this](const Hash128& hash) {
+    for (size_t i = 0; i < 16; i += 8) lengths_.push_back(load_le64(hash.bytes.data() + i));
+  };
+  const bool is_known = std::visit(
+      Overloaded{
+          [&](const wire::RosterIs& said) { return add_hash(said.world->roster.id()), true; },
+          [&](const wire::JoinRanks& said) { return add(said.host.size()), add(said.ranks.size()), true; },
+          [&](const wire::LayoutsWanted& said) { return add(said.ids.size()), true; },
+          [&](const wire::Layouts& said) {
+            for (const LayoutPtr& layout : said.layouts) add_hash(layout->id());
+            return true;
+          },
+          [&](const wire::ShardsWritten& said) {
+            return add(said.plans.size()), add(said.files.size()), true;
+          },
+          [&](const wire::Pending&) { return true; },
+          [&](const wire::Decided& said) { return said.cause.empty(); },
+          [&](const wire::LocalPlans& said) {
+            add(said.host.size());
+            for (const PlanId& known : said.known) add(known.is_zero() ? 0 : 1);
+            return true;
+          },
+          [&](const wire::GlobalPlan& said) {
+            // A plan's length depends on its items, which plans of one class share.
+            for (const wire::RankPart& part : said.parts) {
+              add(part.plan ? reinterpret_cast<uintptr_t>(part.plan->items.data()) : 0);
+            }
+            return true;
+          },
+          [](const auto&) { return false; }},
+      *message.body);
+  if (!is_known) return encode_wire(message).size();
+  uint64_t& bytes = known_[xxh3_128(std::as_bytes(std::span(lengths_)))];
+  if (bytes == 0) bytes = encode_wire(message).size();
+  return bytes;
+}
+
+}  // namespace shoal

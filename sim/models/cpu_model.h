@@ -1,0 +1,61 @@
+// CpuModel: what a node's processor takes to handle an event and to carry out what came of it. Each node
+// handles one event at a time (sim/cluster/virtual_cluster.h).
+//
+// Counted: messages and their bytes, events, entries of shard headers, and the plans that a role works out:
+// each rank's, once by the writer that writes by it, and once under each roster by the coordinator that
+// checks it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "actors/role.h"
+#include "sim/models/profile.h"
+
+namespace shoal {
+
+class CpuModel {
+ public:
+  // writers_plan: but in mode collective, where ranks are told their plans.
+  CpuModel(const CpuCosts& costs, bool writers_plan) : costs_(costs), writers_plan_(writers_plan) {}
+
+  // To take an event in. `wire_bytes`: of a message of another node, as it is encoded; else 0.
+  TimeNs to_take(const Event& event, uint64_t wire_bytes) const;
+  // To do what `role` answered to `event`. `sizes`: of its Sends to other nodes, encoded.
+  TimeNs to_answer(size_t node, RoleKind role, const Event& event, const Effects& effects,
+                   const std::vector<uint64_t>& sizes);
+  // Another process has taken this node's place: it has planned nothing.
+  void forget(size_t node, const std::vector<Rank>& its_ranks);
+  // What that much work takes of a node's processor.
+  TimeNs on(bool coordinates, TimeNs work) const;
+  // How many tensors a rank holds.
+  void set_items(std::vector<uint32_t> of_rank) { items_ = std::move(of_rank); }
+
+ private:
+  // To work out this rank's plan, the first time.
+  TimeNs to_plan(std::vector<bool>& planned, Rank rank);
+
+  const CpuCosts costs_;
+  const bool writers_plan_;
+  std::vector<uint32_t> items_;
+  // By rank: whether its plan has been worked out, by the writer of its node; by a node that coordinates,
+  // under each roster.
+  std::vector<bool> planned_by_writer_;
+  std::map<std::pair<size_t, RosterId>, std::vector<bool>> planned_by_coordinator_;
+};
+
+// The encoded size of a message: what encode_wire gives. Within one simulation: a plan that is not of
+// SharedPlans must stay where it is.
+class MessageSizes {
+ public:
+  uint64_t of(const WireMessage& message);
+
+ private:
+  std::vector<uint64_t> lengths_;  // of the message at hand: its kind, and what the length depends on
+  std::unordered_map<Hash128, uint64_t> known_;
+};
+
+}  // namespace shoal

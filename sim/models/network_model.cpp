@@ -1,0 +1,62 @@
+#include "sim/models/network_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/basics/integer_math.h"
+
+namespace shoal {
+
+NetworkModel::NetworkModel(EventHeap& events, const NetworkCosts& costs, size_t nodes)
+    : events_(events),
+      costs_(costs),
+      uplink_bytes_per_s_(costs.hosts_per_rack == 0 ? 0 : costs.uplink_bytes_per_s()),
+      interfaces_(nodes),
+      slowness_(nodes, 1000),
+      racks_(costs.hosts_per_rack == 0 ? 0 : nodes / costs.hosts_per_rack + 1) {}
+
+TimeNs NetworkModel::holds(size_t node, uint64_t bytes) const {
+  const TimeNs time = costs_.message_ns + transfer_ns(bytes, costs_.bytes_per_s);
+  return slowness_[node] == 1000 ? time : time * slowness_[node] / 1000;
+}
+
+// Cut through: each link is taken from when the first byte comes, so that an empty network costs a message's
+// transfer once, over the slowest link.
+void NetworkModel::send(size_t from, size_t to, uint64_t bytes, std::function<void()> arrived) {
+  TimeNs& out_free = interfaces_[from].out_free;
+  const TimeNs begins = std::max(events_.now(), out_free);
+  out_free = begins + holds(from, bytes);
+  // What leaves slowly arrives slowly.
+  Message message{from, to, bytes, slowness_[from] == 1000 ? 0 : out_free + costs_.latency_ns,
+                  std::move(arrived)};
+  const bool climbs = !racks_.empty() && rack_of(from) != rack_of(to);
+  const TimeNs first_byte = begins + costs_.latency_ns + (climbs ? costs_.rack_latency_ns : 0);
+  events_.schedule(first_byte, [this, climbs, message = std::move(message)]() mutable {
+    climbs ? climb(std::move(message)) : enter(std::move(message));
+  });
+}
+
+void NetworkModel::climb(Message message) {
+  TimeNs& free = racks_[rack_of(message.from)].out_free;
+  const TimeNs begins = std::max(events_.now(), free);
+  free = begins + transfer_ns(message.bytes, uplink_bytes_per_s_);
+  message.passed = std::max(message.passed, free);
+  events_.schedule(begins, [this, message = std::move(message)]() mutable { descend(std::move(message)); });
+}
+
+void NetworkModel::descend(Message message) {
+  TimeNs& free = racks_[rack_of(message.to)].in_free;
+  const TimeNs begins = std::max(events_.now(), free);
+  free = begins + transfer_ns(message.bytes, uplink_bytes_per_s_);
+  message.passed = std::max(message.passed, free);
+  events_.schedule(begins, [this, message = std::move(message)]() mutable { enter(std::move(message)); });
+}
+
+void NetworkModel::enter(Message message) {
+  const TimeNs takes = holds(message.to, message.bytes);
+  TimeNs& in_free = interfaces_[message.to].in_free;
+  in_free = std::max({events_.now() + takes, in_free + takes, message.passed});
+  events_.schedule(in_free, std::move(message.arrived));
+}
+
+}  // namespace shoal

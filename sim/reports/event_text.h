@@ -1,0 +1,20 @@
+// What happens in a simulation, in lines for people: the protocol log of `shoal replay`.
+//
+//   20.155301042 node0.coordinator: Received from node3: ShardsWritten step 2 (g1a1): 8 ranks, 8 files
+#pragma once
+
+#include <string>
+
+#include "actors/role.h"
+#include "sim/failures/fault.h"
+
+namespace shoal {
+
+std::string seconds_text(TimeNs at);  // "20.155301042"
+// `from`: the node that a message comes from, another or this one.
+std::string event_line(TimeNs at, size_t node, RoleKind role, const Event& event, size_t from);
+std::string fault_line(TimeNs at, const Fault& fault);
+std::string told_line(TimeNs at, Rank rank, const local::Decided& decided);
+std::string local_message_name(const LocalMessage& message);  // "local::Staged"
+
+}  // namespace shoal

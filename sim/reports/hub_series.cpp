@@ -1,0 +1,60 @@
+#include "sim/reports/hub_series.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+void raise(HubState& to, const HubState& by) {
+  to.queue = std::max(to.queue, by.queue);
+  to.memory_bytes = std::max(to.memory_bytes, by.memory_bytes);
+  to.descriptors = std::max(to.descriptors, by.descriptors);
+}
+
+}  // namespace
+
+void HubSeries::open(TimeNs now) {
+  close();
+  const TimeNs begin = now / width_ * width_;
+  open_ = {begin, begin + width_, {}};
+  if (!closed_.empty() && closed_.back().begin == begin) {  // samples have just become wider
+    open_.most = closed_.back().most;
+    closed_.pop_back();
+  }
+  const HubState state = look_();
+  raise(open_.most, state);
+  raise(peaks_, state);
+}
+
+void HubSeries::close() {
+  if (open_.end == 0) return;
+  closed_.push_back(open_);
+  open_ = {};
+  while (closed_.size() >= kMaxHubSamples) halve();
+}
+
+void HubSeries::halve() {
+  width_ *= 2;
+  std::vector<HubSample> fewer;
+  for (const HubSample& sample : closed_) {
+    const TimeNs begin = sample.begin / width_ * width_;
+    if (fewer.empty() || fewer.back().begin != begin) fewer.push_back({begin, begin + width_, {}});
+    raise(fewer.back().most, sample.most);
+  }
+  closed_ = std::move(fewer);
+}
+
+HubState HubSeries::take_peaks() {
+  raise(peaks_, look_());
+  return std::exchange(peaks_, {});
+}
+
+std::vector<HubSample> HubSeries::samples() const {
+  std::vector<HubSample> all = closed_;
+  if (open_.end != 0) all.push_back(open_);
+  return all;
+}
+
+}  // namespace shoal

@@ -1,0 +1,98 @@
+#include "sim/reports/sensitivity.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <optional>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "sim/basics/integer_math.h"
+
+namespace shoal {
+
+namespace {
+
+uint64_t permille_of(TimeNs change, TimeNs whole) {
+  if (whole <= 0) return change == 0 ? 0 : 1'000'000;
+  return multiply_divide(static_cast<uint64_t>(std::abs(change)), 1000, static_cast<uint64_t>(whole));
+}
+
+// One run: a number with another value, or the job itself.
+struct Task {
+  size_t number = 0;
+  SensitivityRun Sensitivity::*run = nullptr;
+  Profile profile;
+  std::optional<Result<SimulationReport>> report;
+};
+
+void run_tasks(const Scenario& scenario, std::vector<Task>& tasks, unsigned jobs) {
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < tasks.size();) {
+      tasks[i].report = simulate(scenario, tasks[i].profile);
+    }
+  };
+  if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::thread> helpers;
+  for (size_t i = 1; i < std::min<size_t>(jobs, tasks.size()); ++i) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+}  // namespace
+
+Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profile& profile, unsigned jobs) {
+  SensitivityReport found;
+  std::vector<Task> tasks(1);
+  tasks[0].profile = profile;
+  for (const Profile::Number& number : profile.numbers) {
+    if (number.kind != "assumed") continue;
+    int64_t value = 0;
+    std::from_chars(number.value.data(), number.value.data() + number.value.size(), value);
+    if (value == 0) {
+      ++found.zeros;
+      continue;
+    }
+    Sensitivity each;
+    each.number = number;
+    for (auto [run, other] :
+         {std::pair(&Sensitivity::halved, value / 2), {&Sensitivity::doubled, value * 2}}) {
+      (each.*run).value = other;
+      auto changed = with_number(profile, number.key, other);
+      if (changed.ok()) tasks.push_back({found.numbers.size(), run, *std::move(changed), std::nullopt});
+    }
+    found.numbers.push_back(std::move(each));
+  }
+  run_tasks(scenario, tasks, jobs);
+  for (const Task& task : tasks) SHOAL_RETURN_IF_ERROR(task.report->status());
+  found.job = *std::move(*tasks[0].report);
+  const SaveReport& job = found.job.saves.back();
+  for (Sensitivity& each : found.numbers) {
+    for (SensitivityRun* run : {&each.halved, &each.doubled}) {
+      run->blocked = job.blocked.greatest;
+      run->committed = job.committed.greatest;
+    }
+  }
+  for (size_t i = 1; i < tasks.size(); ++i) {
+    Sensitivity& number = found.numbers[tasks[i].number];
+    SensitivityRun& run = number.*tasks[i].run;
+    const SaveReport& save = (*tasks[i].report)->saves.back();
+    run = {run.value, true, save.blocked.greatest, save.committed.greatest, save.cause};
+    number.blocked_permille = std::max(number.blocked_permille,
+                                       permille_of(run.blocked - job.blocked.greatest, job.blocked.greatest));
+    number.committed_permille =
+        std::max(number.committed_permille,
+                 permille_of(run.committed - job.committed.greatest, job.committed.greatest));
+  }
+  auto rank = [](const Sensitivity& each) {
+    const uint64_t greater = std::max(each.blocked_permille, each.committed_permille);
+    return std::tuple(~greater, ~each.committed_permille, std::string_view(each.number.key));
+  };
+  std::sort(found.numbers.begin(), found.numbers.end(),
+            [&](const Sensitivity& a, const Sensitivity& b) { return rank(a) < rank(b); });
+  return found;
+}
+
+}  // namespace shoal
