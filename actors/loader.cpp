@@ -7,6 +7,7 @@
 #include "actors/attempt_choice.h"
 #include "actors/attempt_watch.h"
 #include "actors/held_pins.h"
+#include "actors/open_checkpoints.h"
 #include "actors/read_plan.h"
 #include "gpu/digest.h"
 
@@ -39,19 +40,20 @@ class Loader final : public Role {
            load != loads_.end() && load->first.first == lost->client;) {
         load = end_load(load, out);
       }
+      for (const AttemptKey& key : open_.close_all(lost->client)) pins_.release(key, out);
     } else if (std::get_if<event::Drain>(&event)) {
       out.drained();
     }
   }
 
  private:
-  using LoadKey = std::pair<ClientId, uint32_t>;  // client and its request id
+  using LoadKey = OpenCheckpoints::RequestKey;
   struct Load {
     local::Load request;
     bool tried_set = false;  // to complete a rank-local save of its step
     uint64_t part_bytes = 0;
     std::optional<AttemptKey> pinned;  // so that nobody deletes it meanwhile
-    std::shared_ptr<const Decision> decision;
+    std::shared_ptr<StoredCheckpoint> stored;
     std::vector<ReadBatchPlan> batches;
     size_t next_batch = 0;
     std::set<uint32_t> reading;          // batches whose bytes are still on their way into the window
@@ -69,6 +71,9 @@ class Loader final : public Role {
       on_load(now, client, *load, out);
     } else if (const auto* placed = std::get_if<local::Placed>(&message)) {
       on_placed({client, placed->request_id}, placed->batch, out);
+    } else if (const auto* closed = std::get_if<local::Close>(&message)) {
+      const auto key = open_.close({client, closed->request_id});
+      if (key) pins_.release(*key, out);
     }
   }
 
@@ -118,7 +123,8 @@ class Loader final : public Role {
   void on_load(TimeNs now, ClientId client, const local::Load& request, EffectWriter& out) {
     const LoadKey id{client, request.request_id};
     auto slab = slabs_.find({client, request.slab_id});
-    if (slab == slabs_.end() || slab->second < kMinWindowBytes) {
+    const bool reads = !request.targets.empty();
+    if (reads && (slab == slabs_.end() || slab->second < kMinWindowBytes)) {
       return not_found(
           client, request.request_id,
           Status(Code::invalid_argument,
@@ -128,6 +134,7 @@ class Loader final : public Role {
     for (auto other = loads_.lower_bound({client, 0}); other != loads_.end() && other->first.first == client;
          ++other) {
       if (other->first == id) return;
+      if (!reads || other->second.request.targets.empty()) continue;
       if (other->second.request.slab_id != request.slab_id) continue;
       // Its reads would overwrite what this load has verified.
       return not_found(client, request.request_id,
@@ -136,9 +143,18 @@ class Loader final : public Role {
     auto [found, fresh] = loads_.try_emplace(id);
     SHOAL_CHECK(fresh);
     found->second.request = request;
-    found->second.part_bytes = slab->second / kWindowParts / kDigestBlockBytes * kDigestBlockBytes;
-    for (uint32_t part = kWindowParts; part-- > 0;) found->second.free_parts.push_back(part);
-    (void)now;
+    if (reads) {
+      found->second.part_bytes = slab->second / kWindowParts / kDigestBlockBytes * kDigestBlockBytes;
+      for (uint32_t part = kWindowParts; part-- > 0;) found->second.free_parts.push_back(part);
+    }
+    if (request.of != 0) {
+      if (const auto kept = open_.kept({client, request.of})) return hold(now, id, *kept, out);
+      return fail(id, Status(Code::unavailable, "this node has no such checkpoint open"), out);
+    }
+    if (request.keeps_open && open_.is_full(client)) {
+      return fail(
+          id, Status(Code::busy, std::to_string(kMaxOpenCheckpoints) + " checkpoints are open already"), out);
+    }
     if (!request.latest) return choose_step(id, out);
     operations_.start(operation::ReadLoadChoice{facts_.generation, request.ordinal}, out,
                       [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
@@ -291,6 +307,7 @@ class Loader final : public Role {
       load.pinned.reset();
       lost.push_back(id);
     }
+    open_.forget(key);
     for (const LoadKey& id : lost) {
       fail(id,
            Status(Code::unavailable, "this node stood still for so long that its hold on " + to_string(key) +
@@ -309,6 +326,7 @@ class Loader final : public Role {
   // --- what to read ---
 
   void read_decision(const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
+    if (auto known = open_.known(key)) return begin(id, std::move(known), out);
     operations_.start(
         operation::ReadDecision{key}, out,
         [this, id, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
@@ -319,30 +337,31 @@ class Loader final : public Role {
                 id, Status(Code::not_found, to_string(key) + " is gone: " + (*decision)->tombstone().cause),
                 then_out);
           }
-          begin(id, *decision, then_out);
+          begin(id, std::make_shared<StoredCheckpoint>(*decision), then_out);
         });
   }
 
-  void begin(const LoadKey& id, std::shared_ptr<const Decision> decision, EffectWriter& out) {
+  void begin(const LoadKey& id, std::shared_ptr<StoredCheckpoint> fresh, EffectWriter& out) {
     auto found = loads_.find(id);
     if (found == loads_.end()) return;
     Load& load = found->second;
-    load.decision = std::move(decision);
-    out_found(id.first, id.second, *load.decision, out);
-    const Manifest& manifest = load.decision->manifest();
+    load.stored = open_.share(std::move(fresh));
+    StoredCheckpoint& stored = *load.stored;
+    out.to_client(id.first, found_by(load.request, stored.decision()));
+    const Manifest& manifest = stored.manifest();
     if (manifest.rule_version != kRuleVersion) {
       return fail(id,
-                  Status(Code::version, to_string(load.decision->key) + " was planned by rule version " +
+                  Status(Code::version, to_string(stored.key()) + " was planned by rule version " +
                                             std::to_string(manifest.rule_version) + ", this program knows " +
                                             std::to_string(kRuleVersion)),
                   out);
     }
-    Locator locator(manifest.world, manifest.options);
-    if (Status status = compare_targets(locator, load.request.targets); !status.ok()) {
-      return fail(
-          id, status.with_context(to_string(load.decision->key) + " does not hold what is asked of it"), out);
+    if (load.request.targets.empty()) return read_all(id, {}, out);
+    if (Status status = compare_targets(stored.locator(), load.request.targets); !status.ok()) {
+      return fail(id, status.with_context(to_string(stored.key()) + " does not hold what is asked of it"),
+                  out);
     }
-    auto plan = plan_reads(locator, *load.decision, load.request.targets);
+    auto plan = plan_reads(stored, load.request.targets);
     if (!plan.ok()) return fail(id, plan.status(), out);
     if (plan->objects.empty()) return read_all(id, std::move(plan->reads), out);
     operation::MeasureObjects measure;
@@ -365,7 +384,7 @@ class Loader final : public Role {
   void read_all(const LoadKey& id, std::vector<PlannedRead> reads, EffectWriter& out) {
     auto found = loads_.find(id);
     if (found == loads_.end()) return;
-    found->second.batches = make_batches(reads, found->second.part_bytes);
+    if (!reads.empty()) found->second.batches = make_batches(reads, found->second.part_bytes);
     proceed(id, out);
   }
 
@@ -392,6 +411,10 @@ class Loader final : public Role {
                         });
     }
     if (load.next_batch == load.batches.size() && load.parts.empty()) {
+      if (load.request.keeps_open && load.pinned) {
+        load.pinned.reset();
+        open_.keep(id, load.stored);
+      }
       end_load(found, out);
       out.to_client(id.first, local::LoadDone{id.second, ok_status()});
     }
@@ -437,7 +460,7 @@ class Loader final : public Role {
     if (found->second.failure.ok()) found->second.failure = why;
     if (!found->second.reading.empty()) return;
     why = found->second.failure;
-    const bool was_found = found->second.decision != nullptr;
+    const bool was_found = found->second.stored != nullptr;
     end_load(found, out);
     out.warning("load for client " + std::to_string(id.first) + ": " + why.to_string());
     if (was_found) {
@@ -454,6 +477,7 @@ class Loader final : public Role {
   HeldPins pins_;
   std::map<std::pair<ClientId, uint32_t>, uint64_t> slabs_;  // bytes of each slab
   std::map<LoadKey, Load> loads_;
+  OpenCheckpoints open_;
 };
 
 }  // namespace

@@ -17,46 +17,6 @@ std::string describe_value(LayoutEntry::Kind kind, DType dtype, const Dims& shap
   return text + "]";
 }
 
-struct FileIndex {
-  std::map<std::pair<Rank, uint32_t>, const FileEntry*> by_rank;
-
-  explicit FileIndex(const Manifest& manifest) {
-    for (const FileEntry& file : manifest.files) {
-      if (const uint32_t* index = std::get_if<uint32_t>(&file.contents)) by_rank[{file.rank, *index}] = &file;
-    }
-  }
-};
-
-// The key of each piece of a rank's plan, by (fqn, box).
-class PieceKeys {
- public:
-  PieceKeys(Locator& locator, const World& world) : locator_(locator), world_(world) {}
-
-  Result<std::string> find(const StoredPiece& piece, const std::string& fqn) {
-    if (piece.file + 1 < kMaxFilesPerRank)
-      return fqn;  // only the last file may hold several pieces of one value
-    auto known = ranks_.find(piece.rank);
-    if (known == ranks_.end()) {
-      SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, locator_.plan_of(piece.rank));
-      const Layout& layout = world_.layout_of(piece.rank);
-      std::vector<std::string> keys = item_keys(layout, *plan);
-      auto& by_box = ranks_[piece.rank];
-      for (size_t i = 0; i < keys.size(); ++i) {
-        by_box[{value_fqn(layout.entries()[plan->items[i].entry], piece.rank), plan->items[i].box}] = keys[i];
-      }
-      known = ranks_.find(piece.rank);
-    }
-    auto found = known->second.find({fqn, piece.box});
-    if (found == known->second.end()) return fqn;
-    return found->second;
-  }
-
- private:
-  Locator& locator_;
-  const World& world_;
-  std::map<Rank, std::map<std::pair<std::string, Box>, std::string>> ranks_;
-};
-
 // Adds the blocks that [begin, end) touches to ascending, disjoint runs; calls come in ascending order.
 void add_blocks(std::vector<std::pair<uint64_t, uint64_t>>& runs, uint64_t begin, uint64_t end,
                 uint64_t piece_bytes) {
@@ -84,6 +44,16 @@ std::vector<std::pair<uint64_t, uint64_t>> merge(std::vector<std::pair<uint64_t,
 
 }  // namespace
 
+local::Found found_by(const local::Load& request, const Decision& committed) {
+  const Manifest& manifest = committed.manifest();
+  const bool lists_values = request.of == 0 && !request.wants_layouts;
+  local::Found found{request.request_id, ok_status(), metadata_of(committed, lists_values)};
+  if (request.wants_layouts) {
+    found.layouts = local::StoredLayouts{manifest.world, manifest.rule_version, manifest.options};
+  }
+  return found;
+}
+
 Status compare_targets(const Locator& locator, const std::vector<local::LoadTarget>& targets) {
   std::string report;
   size_t missing = 0, different = 0;
@@ -110,11 +80,8 @@ Status compare_targets(const Locator& locator, const std::vector<local::LoadTarg
   return Status(different == 0 ? Code::not_found : Code::invalid_argument, report);
 }
 
-Result<ReadPlan> plan_reads(Locator& locator, const Decision& decision,
-                            const std::vector<local::LoadTarget>& targets) {
-  const Manifest& manifest = decision.manifest();
-  const FileIndex files(manifest);
-  PieceKeys keys(locator, *manifest.world);
+Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const std::vector<local::LoadTarget>& targets) {
+  Locator& locator = stored.locator();
   ReadPlan plan;
   for (uint32_t t = 0; t < targets.size(); ++t) {
     const local::LoadTarget& target = targets[t];
@@ -143,16 +110,16 @@ Result<ReadPlan> plan_reads(Locator& locator, const Decision& decision,
       }
     }
     for (auto& [piece, what] : touched) {
-      auto file = files.by_rank.find({piece.rank, piece.file});
-      if (file == files.by_rank.end()) {
-        return Status(Code::corrupt, to_string(decision.key) + ": the manifest lists no " +
+      const FileEntry* file = stored.file_of(piece.rank, piece.file);
+      if (file == nullptr) {
+        return Status(Code::corrupt, to_string(stored.key()) + ": the manifest lists no " +
                                          shard_file_name(piece.rank, piece.file) + ", which holds '" +
                                          target.fqn + "' " + to_string(piece.box));
       }
-      SHOAL_ASSIGN_OR_RETURN(std::string key, keys.find(piece, target.fqn));
+      SHOAL_ASSIGN_OR_RETURN(std::string key, stored.key_of(piece, target.fqn));
       auto ref = std::make_shared<operation::PieceRef>();
-      *ref = {decision.key,   file->second->name, file->second->size, file->second->header_digest,
-              std::move(key), target.kind,        target.dtype,       piece.box};
+      *ref = {stored.key(),   file->name,  file->size,   file->header_digest,
+              std::move(key), target.kind, target.dtype, piece.box};
       if (is_object) {
         plan.objects.push_back({t, std::move(ref)});
         continue;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/operation.h"
+#include "actors/stored_checkpoint.h"
 #include "local/messages.h"
 #include "plan/locate.h"
 
@@ -36,14 +37,17 @@ struct ReadPlan {
   std::vector<PlannedObject> objects;
 };
 
+// The first answer to a load. Values are left out where the client knows them: of what it keeps open already,
+// and where it asks for layouts, from which they follow.
+local::Found found_by(const local::Load& request, const Decision& committed);
+
 // One report of every target that the checkpoint lacks or holds with another kind, type or shape:
 // Code::invalid_argument (Code::not_found if all of them are merely missing). OK if none.
 Status compare_targets(const Locator& locator, const std::vector<local::LoadTarget>& targets);
 
 // Precondition: compare_targets is OK. Code::corrupt where the manifest has no file for a piece that the rule
 // places.
-Result<ReadPlan> plan_reads(Locator& locator, const Decision& decision,
-                            const std::vector<local::LoadTarget>& targets);
+Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const std::vector<local::LoadTarget>& targets);
 // The reads of objects, once their lengths are known; parallel to plan.objects. Empty objects have one empty
 // read.
 std::vector<PlannedRead> object_reads(const std::vector<PlannedObject>& objects,

@@ -128,11 +128,25 @@ struct Load {  // client -> node, after its window slab
   uint32_t ordinal = 0;  // of load(latest): 1 + the calls of save before it, alike on all ranks
   uint32_t slab_id = 0;  // the load window
   std::vector<LoadTarget> targets;
+  // The checkpoint stays pinned, and what the node knows of it stays there, until Close names this request.
+  bool keeps_open = false;
+  uint32_t of = 0;  // the request id that keeps it open: nothing is chosen anew; 0: none
+  bool wants_layouts = false;
+};
+struct Close {  // client -> node: what a load of this id kept open
+  uint32_t request_id = 0;
+};
+struct StoredLayouts {  // who held what of a checkpoint, and by which rule it was written
+  std::shared_ptr<const World> world;
+  uint32_t rule_version = kRuleVersion;
+  SaveOptions options;
 };
 struct Found {  // node -> client: answer to Latest, and the first answer to Load
   uint32_t request_id = 0;
   Status outcome;
-  Metadata checkpoint;
+  Metadata checkpoint;  // of a Load with `of`: without values
+  // If wanted; decoding makes the values of `checkpoint` from them.
+  std::optional<StoredLayouts> layouts = std::nullopt;
 };
 struct LoadedPiece {
   uint32_t target = 0;  // into the request's targets
@@ -199,7 +213,7 @@ using LocalMessage =
                  local::Staged, local::SlabFree, local::Decided, local::Latest, local::Load, local::Found,
                  local::Loaded, local::Placed, local::LoadDone, local::Refused, local::Detach, local::Written,
                  local::NotStaged, local::Ping, local::Pong, local::StatusWanted, local::StatusIs,
-                 local::PlanWanted, local::PlanIs, local::PlanExchange>;
+                 local::PlanWanted, local::PlanIs, local::PlanExchange, local::Close>;
 
 Bytes encode_local(const LocalMessage& message);
 // Untrusted bytes: bounded memory, no crash; one-line errors.

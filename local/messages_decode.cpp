@@ -131,7 +131,9 @@ Result<LocalMessage> read_message(schema::LocalMessage::Layout::Reader in) {
   return LocalMessage(std::move(out));
 }
 
-Result<LocalMessage> read_message(schema::LocalMessage::Roster::Reader in) {
+// Of every message with a roster and its layouts.
+template <class Reader>
+Result<std::shared_ptr<const World>> read_world(Reader in) {
   SHOAL_ASSIGN_OR_RETURN(Roster roster, decode_roster(view_of(in.getRoster())));
   auto layouts = in.getLayouts();
   if (layouts.size() != roster.layout_ids().size()) {
@@ -144,6 +146,11 @@ Result<LocalMessage> read_message(schema::LocalMessage::Roster::Reader in) {
     world->layouts.push_back(std::move(layout));
   }
   if (Status status = validate_world(*world); !status.ok()) return as_corrupt(status, "roster");
+  return std::shared_ptr<const World>(std::move(world));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Roster::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const World> world, read_world(in));
   SHOAL_ASSIGN_OR_RETURN(SaveOptions options, read_options(in.getOptions()));
   return LocalMessage(local::RosterIs{std::move(world), in.getRuleVersion(), options});
 }
@@ -249,6 +256,9 @@ Result<LocalMessage> read_message(schema::LocalMessage::Load::Reader in) {
   out.step = in.getStep();
   out.ordinal = in.getOrdinal();
   out.slab_id = in.getSlabId();
+  out.keeps_open = in.getKeepsOpen();
+  out.of = in.getOf();
+  out.wants_layouts = in.getWantsLayouts();
   auto targets = in.getTargets();
   SHOAL_RETURN_IF_ERROR(bounded_size(targets, kMaxEntries, "load targets").status());
   for (auto target_in : targets) {
@@ -265,6 +275,16 @@ Result<LocalMessage> read_message(schema::LocalMessage::Found::Reader in) {
   if (out.outcome.ok()) {
     SHOAL_ASSIGN_OR_RETURN(out.checkpoint, read_metadata(in.getCheckpoint()));
   }
+  if (!out.outcome.ok() || !in.hasLayouts()) return LocalMessage(std::move(out));
+  auto layouts = in.getLayouts();
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const World> world, read_world(layouts));
+  SHOAL_ASSIGN_OR_RETURN(SaveOptions options, read_options(layouts.getOptions()));
+  if (!out.checkpoint.state_dict_metadata.empty()) return malformed("checkpoint: its values are said twice");
+  if (world->roster.world_size() != out.checkpoint.world_size) {
+    return malformed("checkpoint: its roster is of another world size");
+  }
+  out.checkpoint.state_dict_metadata = list_values(*world);
+  out.layouts = local::StoredLayouts{std::move(world), layouts.getRuleVersion(), options};
   return LocalMessage(std::move(out));
 }
 
@@ -357,6 +377,8 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return LocalMessage(local::Latest{in.getLatest()});
     case schema::LocalMessage::LOAD:
       return read_message(in.getLoad());
+    case schema::LocalMessage::CLOSE:
+      return LocalMessage(local::Close{in.getClose()});
     case schema::LocalMessage::FOUND:
       return read_message(in.getFound());
     case schema::LocalMessage::LOADED:

@@ -34,7 +34,7 @@ void write_status(Builder out, const Status& status) {
   out.setCause(text_of(text.size() <= kMaxLocalCauseBytes ? text : text.substr(0, kMaxLocalCauseBytes)));
 }
 
-void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadata) {
+void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadata, bool with_values = true) {
   auto key = out.initKey();
   key.setGeneration(metadata.key.generation);
   key.setStep(metadata.key.step);
@@ -42,6 +42,7 @@ void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadat
   out.setWorldSize(metadata.world_size);
   out.setPayloadBytes(metadata.payload_bytes);
   out.setFiles(metadata.files);
+  if (!with_values) return;
   auto tensors = out.initTensors(list_size(metadata.state_dict_metadata.size()));
   for (uint32_t i = 0; i < tensors.size(); ++i) {
     const TensorMetadata& tensor = metadata.state_dict_metadata[i];
@@ -50,6 +51,16 @@ void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadat
     tensors[i].setDtype(static_cast<uint8_t>(tensor.dtype));
     set_numbers(tensors[i].initShape(list_size(tensor.shape.size())), tensor.shape);
   }
+}
+
+// For every message with roster, layouts, rule version and options.
+template <class Builder>
+void write_world(Builder out, const World& world, uint32_t rule_version, const SaveOptions& options) {
+  out.setRoster(data_of(encode_roster(world.roster)));
+  auto layouts = out.initLayouts(list_size(world.layouts.size()));
+  for (uint32_t i = 0; i < layouts.size(); ++i) layouts.set(i, data_of(encode_layout(*world.layouts[i])));
+  out.setRuleVersion(rule_version);
+  write_options(out.initOptions(), options);
 }
 
 // One overload a message.
@@ -80,14 +91,7 @@ class Writer {
     write_options(out.initOptions(), in.options);
   }
   void operator()(const local::RosterIs& in) {
-    auto out = out_.initRoster();
-    out.setRoster(data_of(encode_roster(in.world->roster)));
-    auto layouts = out.initLayouts(list_size(in.world->layouts.size()));
-    for (uint32_t i = 0; i < layouts.size(); ++i) {
-      layouts.set(i, data_of(encode_layout(*in.world->layouts[i])));
-    }
-    out.setRuleVersion(in.rule_version);
-    write_options(out.initOptions(), in.options);
+    write_world(out_.initRoster(), *in.world, in.rule_version, in.options);
   }
   void operator()(const local::Slab& in) {
     auto out = out_.initSlab();
@@ -138,12 +142,19 @@ class Writer {
     out.setSlabId(in.slab_id);
     auto targets = out.initTargets(list_size(in.targets.size()));
     for (uint32_t i = 0; i < targets.size(); ++i) write_target(targets[i], in.targets[i]);
+    out.setKeepsOpen(in.keeps_open);
+    out.setOf(in.of);
+    out.setWantsLayouts(in.wants_layouts);
   }
+  void operator()(const local::Close& in) { out_.setClose(in.request_id); }
   void operator()(const local::Found& in) {
     auto out = out_.initFound();
     out.setRequestId(in.request_id);
     write_status(out, in.outcome);
-    if (in.outcome.ok()) write_metadata(out.initCheckpoint(), in.checkpoint);
+    if (!in.outcome.ok()) return;
+    write_metadata(out.initCheckpoint(), in.checkpoint, !in.layouts);
+    if (!in.layouts) return;
+    write_world(out.initLayouts(), *in.layouts->world, in.layouts->rule_version, in.layouts->options);
   }
   void operator()(const local::Loaded& in) {
     auto out = out_.initLoaded();

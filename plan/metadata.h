@@ -25,6 +25,7 @@ struct TensorMetadata {
   LayoutEntry::Kind kind = LayoutEntry::Kind::tensor;
   DType dtype = DType::u8;
   Dims shape;
+  friend bool operator==(const TensorMetadata&, const TensorMetadata&) = default;
 };
 
 struct Metadata {

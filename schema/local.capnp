@@ -63,6 +63,13 @@ struct CheckpointInfo {
   tensors @4 :List(TensorInfo);
 }
 
+struct CheckpointLayouts {     # who held what, and by which rule it was written
+  roster @0 :Data;
+  layouts @1 :List(Data);      # in the order of roster.layoutIds
+  ruleVersion @2 :UInt32;
+  options @3 :Layout.SaveOptions;
+}
+
 # What a node says of itself, for people: local/node_status.h has the meaning of each.
 struct SaveStatus {
   key @0 :Wire.AttemptKey;
@@ -197,12 +204,16 @@ struct LocalMessage {
       ordinal @36 :UInt32;       # of load(latest): 1 + the calls of save before it, alike on all ranks
       slabId @37 :UInt32;        # the load window
       targets @38 :List(LoadTarget);
+      keepsOpen @88 :Bool;       # the checkpoint stays pinned after the load, under its request id, till closed
+      of @89 :UInt32;            # the request id that keeps it open: nothing is chosen; 0: none
+      wantsLayouts @90 :Bool;
     }
     found :group {               # node -> client: answer to latest, and first answer to load
       requestId @39 :UInt32;
       code @40 :UInt16;
       cause @41 :Text;
-      checkpoint @42 :CheckpointInfo;
+      checkpoint @42 :CheckpointInfo; # without tensors where layouts follow, from which they are known
+      layouts @91 :CheckpointLayouts; # where the load wants them
     }
     loaded :group {              # node -> client: these bytes lie verified in the window
       requestId @43 :UInt32;
@@ -261,5 +272,6 @@ struct LocalMessage {
       options @85 :Layout.SaveOptions;
       plans @86 :List(Data);     # offered, told: this rank's; gathered, made: those of all ranks, by rank
     }
+    close @92 :UInt32;           # client -> node: what a load of this request id kept open
   }
 }

@@ -51,14 +51,14 @@ Result<bool> mark_deleted(Storage& storage, const Decision& tombstone) {
   return true;
 }
 
-Metadata metadata_of(const Decision& decision) {
+Metadata metadata_of(const Decision& decision, bool lists_values) {
   const Manifest& manifest = decision.manifest();
   Metadata metadata;
   metadata.key = decision.key;
   metadata.world_size = manifest.world->roster.world_size();
   metadata.payload_bytes = manifest.payload_bytes;
   metadata.files = static_cast<uint32_t>(manifest.files.size());
-  metadata.state_dict_metadata = list_values(*manifest.world);
+  if (lists_values) metadata.state_dict_metadata = list_values(*manifest.world);
   return metadata;
 }
 

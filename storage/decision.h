@@ -88,6 +88,7 @@ Result<bool> mark_deleted(Storage& storage, const Decision& tombstone);
 // Code::not_found while undecided. The folder is synced first, so that what is told lasts.
 Result<Decision> read_decision(Storage& storage, const AttemptKey& key);
 
-Metadata metadata_of(const Decision& decision);  // precondition: committed
+// Precondition: committed. Its values are left out where nobody asks for them.
+Metadata metadata_of(const Decision& decision, bool lists_values = true);
 
 }  // namespace shoal

@@ -70,7 +70,7 @@ std::string local_message_name(const LocalMessage& message) {
       "Attach",       "Attached", "Failed",     "LayoutIs", "RosterIs",    "Slab",   "Staged",
       "SlabFree",     "Decided",  "Latest",     "Load",     "Found",       "Loaded", "Placed",
       "LoadDone",     "Refused",  "Detach",     "Written",  "NotStaged",   "Ping",   "Pong",
-      "StatusWanted", "StatusIs", "PlanWanted", "PlanIs",   "PlanExchange"};
+      "StatusWanted", "StatusIs", "PlanWanted", "PlanIs",   "PlanExchange", "Close"};
   static_assert(std::size(kNames) == std::variant_size_v<LocalMessage>);
   return fmt::format("local::{}", kNames[message.index()]);
 }

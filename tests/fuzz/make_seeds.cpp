@@ -149,6 +149,9 @@ std::vector<LocalMessage> local_messages() {
   metadata.key = {1, 9, 1};
   metadata.world_size = 4;
   metadata.state_dict_metadata = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}}};
+  Metadata of_layouts;
+  of_layouts.key = {1, 9, 1};
+  of_layouts.world_size = sample_world()->roster.world_size();
   return {local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, {}},
           local::Attached{3, 78},
           local::Failed{Status(Code::refused, "another job")},
@@ -168,7 +171,9 @@ std::vector<LocalMessage> local_messages() {
           local::Detach{},
           local::PlanWanted{9, 1, nonce_of(3), nonce_of(4)},
           local::PlanIs{9, 1, sample_world()->roster.id(), sample_plan()},
-          local::PlanExchange{9, 1, ExchangeStage::gathered, 1, {}, {planner_plan(), planner_plan()}}};
+          local::PlanExchange{9, 1, ExchangeStage::gathered, 1, {}, {planner_plan(), planner_plan()}},
+          local::Found{4, ok_status(), of_layouts, local::StoredLayouts{sample_world(), kRuleVersion, {}}},
+          local::Close{4}};
 }
 
 Bytes framed(FrameKind kind, const Bytes& payload) {

@@ -76,6 +76,13 @@ local::PlanExchange exchange_of(ExchangeStage stage, const std::vector<std::stri
   return said;
 }
 
+local::Found found_with_layouts() {
+  local::Found found{4, ok_status(), {}, local::StoredLayouts{some_world(), 7, SaveOptions{}}};
+  found.checkpoint.key = {1, 9, 1};
+  found.checkpoint.world_size = some_world()->roster.world_size();
+  return found;
+}
+
 std::vector<LocalMessage> one_of_each() {
   local::Staged staged;
   staged.step = 9;
@@ -88,6 +95,10 @@ std::vector<LocalMessage> one_of_each() {
   load.slab_id = 2;
   load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}, {Box{{4, 0}, {4, 6}}}},
                   {"o", LayoutEntry::Kind::object, DType::u8, {}, {}}};
+  local::Load opening;
+  opening.request_id = 5;
+  opening.of = 4;
+  opening.keeps_open = opening.wants_layouts = true;
   return {local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, xxh3_128(as_view("process"))},
           local::Attached{3, 78},
           local::Failed{Status(Code::refused, "another job")},
@@ -101,7 +112,10 @@ std::vector<LocalMessage> one_of_each() {
           local::Decided{9, 2, Status(Code::aborted, "rank 1 is late"), {}},
           local::Latest{5},
           load,
+          opening,
           local::Found{4, ok_status(), some_metadata()},
+          found_with_layouts(),
+          local::Close{4},
           local::Loaded{4, 0, {{0, Box{{0, 0}, {8, 6}}, 12, 24, 1024, 192}}},
           local::Placed{4, 0},
           local::LoadDone{4, Status(Code::corrupt, "block 3 differs")},
@@ -195,6 +209,24 @@ TEST(LocalMessages, BringAWholeWorld) {
   const auto& roster = std::get<local::RosterIs>(*message);
   EXPECT_EQ(roster.world->roster.id(), some_world()->roster.id());
   EXPECT_EQ(roster.world->layout_of(1).id(), some_layout()->id());
+}
+
+TEST(LocalMessages, ValuesOfACheckpointFollowFromItsLayouts) {
+  auto message = decode_local(encode_local(found_with_layouts()));
+  ASSERT_TRUE(message.ok()) << message.status().to_string();
+  const auto& found = std::get<local::Found>(*message);
+  ASSERT_TRUE(found.layouts);
+  EXPECT_EQ(found.layouts->world->roster.id(), some_world()->roster.id());
+  EXPECT_EQ(found.layouts->rule_version, 7u);
+  const std::vector<TensorMetadata> values = list_values(*some_world());
+  ASSERT_EQ(found.checkpoint.state_dict_metadata.size(), values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(found.checkpoint.state_dict_metadata[i].fqn, values[i].fqn);
+    EXPECT_EQ(found.checkpoint.state_dict_metadata[i].shape, values[i].shape);
+  }
+  local::Found other_world = found_with_layouts();
+  ++other_world.checkpoint.world_size;
+  EXPECT_EQ(decode_local(encode_local(other_world)).status().code(), Code::corrupt);
 }
 
 void expect_refused(const LocalMessage& message, std::string_view part_of_why) {

@@ -1,0 +1,166 @@
+// Checkpoints that clients keep open: pinned once, read once, for as long as somebody keeps them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/open_checkpoints.h"
+#include "actors/role.h"
+#include "tests/storage/decision_samples.h"
+
+namespace shoal {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr AttemptKey kKey = {1, 10, 1};
+
+class LoaderOpen : public testing::Test {
+ protected:
+  LoaderOpen() {
+    NodeFacts facts;
+    facts.generation = 2;
+    facts.host = "a";
+    loader_ = make_loader(facts);
+  }
+
+  void load(ClientId client, uint32_t id, uint32_t of = 0, bool keeps_open = true) {
+    local::Load load;
+    load.request_id = id;
+    load.latest = false;
+    load.step = kKey.step;
+    load.of = of;
+    load.keeps_open = keeps_open;
+    load.wants_layouts = of == 0;
+    from_client(client, load);
+  }
+  void from_client(ClientId client, LocalMessage message) {
+    handle(event::FromClient{client, std::make_shared<const LocalMessage>(std::move(message))});
+  }
+  void handle(const Event& event) {
+    Effects effects;
+    loader_->handle(0, event, effects);
+    for (const Effect& effect : effects) {
+      if (const auto* start = std::get_if<effect::Start>(&effect)) started_.push_back(*start);
+      if (const auto* said = std::get_if<effect::ToClient>(&effect)) said_.push_back(said->message);
+      if (const auto* timer = std::get_if<effect::SetTimer>(&effect)) timer_ = timer->timer;
+    }
+  }
+  // Carries out all operations; their names.
+  std::vector<std::string> carry_out() {
+    std::vector<std::string> names;
+    while (!started_.empty()) {
+      const effect::Start start = started_.front();
+      started_.erase(started_.begin());
+      names.emplace_back(operation_name(start.operation));
+      handle(event::OperationDone{start.id, answer(start.operation)});
+    }
+    return names;
+  }
+  Result<OperationResult> answer(const Operation& operation) const {
+    if (std::get_if<operation::ListAttemptsOfStep>(&operation)) {
+      AttemptList list;
+      list.attempts.emplace_back();
+      list.attempts.back().key = kKey;
+      list.attempts.back().state = AttemptInfo::State::committed;
+      return OperationResult(list);
+    }
+    if (const auto* pin = std::get_if<operation::PinAttempt>(&operation)) {
+      return OperationResult(Mark{"a pin", pin->key, true, 0, "", 0, {}});
+    }
+    if (std::get_if<operation::ReadDecision>(&operation)) {
+      return OperationResult(std::make_shared<const Decision>(sample_manifest(kKey)));
+    }
+    if (std::get_if<operation::RenewPin>(&operation)) return Status(Code::not_found, "somebody ended it");
+    return OperationResult(operation::Done{});
+  }
+  // The two answers to a load of no targets.
+  std::pair<local::Found, local::LoadDone> answers() {
+    auto said = std::exchange(said_, {});
+    if (said.size() != 2) {
+      ADD_FAILURE() << said.size() << " answers";
+      return {};
+    }
+    return {std::get<local::Found>(*said[0]), std::get<local::LoadDone>(*said[1])};
+  }
+
+  std::unique_ptr<Role> loader_;
+  std::vector<effect::Start> started_;
+  std::vector<std::shared_ptr<const LocalMessage>> said_;
+  TimerId timer_ = 0;
+};
+
+using Names = std::vector<std::string>;
+
+TEST_F(LoaderOpen, OneThatIsKeptIsReadWithoutLookingAtTheRootAgain) {
+  load(7, 1);
+  EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision"}));
+  auto [found, done] = answers();
+  EXPECT_EQ(found.checkpoint.key, kKey);
+  EXPECT_TRUE(found.checkpoint.state_dict_metadata.empty());  // they follow from the layouts
+  ASSERT_TRUE(found.layouts);
+  EXPECT_EQ(found.layouts->world->roster.id(), sample_world()->roster.id());
+  EXPECT_TRUE(done.outcome.ok());
+  for (uint32_t id : {2, 3}) {
+    load(7, id, 1, false);
+    EXPECT_EQ(carry_out(), Names());
+    std::tie(found, done) = answers();
+    EXPECT_EQ(found.checkpoint.key, kKey);
+    EXPECT_FALSE(found.layouts);
+    EXPECT_EQ(done.request_id, id);
+  }
+  from_client(7, local::Close{2});  // kept nothing
+  from_client(8, local::Close{1});  // another client's
+  EXPECT_EQ(carry_out(), Names());
+  from_client(7, local::Close{1});
+  EXPECT_EQ(carry_out(), Names{"RemovePin"});
+  load(7, 4, 1, false);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_EQ(std::get<local::Found>(*said_[0]).outcome.code(), Code::unavailable);
+}
+
+TEST_F(LoaderOpen, ClientsOfOneNodeShareWhatItKnowsAndOnePin) {
+  load(7, 1);
+  EXPECT_EQ(carry_out().size(), 3u);
+  load(8, 1);
+  EXPECT_EQ(carry_out(), Names{"ListAttemptsOfStep"});
+  handle(event::ClientLost{7});
+  EXPECT_EQ(carry_out(), Names());
+  load(8, 2, 1);
+  EXPECT_EQ(carry_out(), Names());
+  handle(event::ClientLost{8});  // kept it twice
+  EXPECT_EQ(carry_out(), Names{"RemovePin"});
+  load(9, 1);
+  EXPECT_EQ(carry_out().size(), 3u);
+}
+
+TEST_F(LoaderOpen, IsForgottenWithItsPin) {
+  load(7, 1);
+  carry_out();
+  handle(event::TimerFired{timer_});
+  EXPECT_EQ(carry_out(), Names{"RenewPin"});  // in vain
+  said_.clear();
+  load(7, 2, 1);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_THAT(std::get<local::Found>(*said_[0]).outcome.message(), HasSubstr("no such checkpoint open"));
+  load(7, 3);
+  EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision"}));
+}
+
+TEST_F(LoaderOpen, SoManyAreKeptForAClientAndNoMore) {
+  for (uint32_t id = 1; id <= kMaxOpenCheckpoints; ++id) load(7, id);
+  carry_out();
+  said_.clear();
+  load(7, 1000);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_EQ(std::get<local::Found>(*said_[0]).outcome.code(), Code::busy);
+  from_client(7, local::Close{1});
+  load(7, 1001);
+  EXPECT_EQ(carry_out(), Names{"ListAttemptsOfStep"});
+}
+
+}  // namespace
+}  // namespace shoal
