@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "client/load_report.h"
 #include "plan/layout.h"
 #include "plan/metadata.h"
 #include "plan/save_plan.h"
@@ -31,6 +32,7 @@ namespace dcp {  // client/save_planner.h, client/load_planner.h
 class SavePlanner;
 class LoadPlanner;
 }  // namespace dcp
+class CheckpointReader;  // client/checkpoint_reader.h
 
 // The values of one rank: what LayoutBuilder knows, with pointers. Pointers are read during save (until it
 // returns) and written during load. Tensors are row-major and contiguous in their local shape.
@@ -146,16 +148,17 @@ class SaveHandle {
 
 struct LoadOptions {
   std::optional<uint64_t> step;  // nullopt: latest
-  // Values of the state that the checkpoint lacks: an error that lists all of them (and all of other shape or
-  // type), unless allowed here; allowed ones are left untouched.
-  bool allow_missing = false;
+  // Which keys may be missing or unexpected. All that may not be, and all of other shape or type, are named
+  // in one error, up to kMaxKeysNamed of them; Checkpointer::load_report has the rest. What may be missing
+  // and is stays as it was.
+  KeyPolicies policies;
 };
 
 struct LoadResult {
   Metadata metadata;
   uint64_t bytes_loaded = 0;
   double seconds = 0;
-  std::vector<std::string> missing;  // what allow_missing left untouched, in the order of the layout
+  LoadReport report;  // missing and unexpected keys that the policies allow
 };
 
 class Checkpointer {
@@ -186,11 +189,18 @@ class Checkpointer {
   // calls of save get the same checkpoint, however often each of them loads or tries again.
   Result<LoadResult> load(const StateDict& state, const LoadOptions& options = {});
   // What the planner asks for, to where it says. An error of one of its steps ends the load and names the
-  // step. What may be missing is the planner's to say: allow_missing and LoadResult::missing are not used.
+  // step. What may be missing is the planner's to say: the policies of `options` are not used.
   Result<LoadResult> load(const StateDict& state, dcp::LoadPlanner& planner, const LoadOptions& options = {});
+  // What the last call of load found, also where it failed; empty where it came to no checkpoint.
+  const LoadReport& load_report() const;
+  // Which checkpoint that is, and what it holds, without reading any of it; its values one by one, later. It
+  // is chosen as load chooses one, pinned while it is open, and must be closed before this object is.
+  // client/checkpoint_reader.h.
+  Result<CheckpointReader> open_checkpoint(std::optional<uint64_t> step = std::nullopt);
   Result<Metadata> latest();
 
  private:
+  friend class CheckpointReader;
   struct Impl;
   explicit Checkpointer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

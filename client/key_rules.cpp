@@ -11,6 +11,10 @@ std::optional<std::string> KeyRules::stored_name(std::string_view fqn) const {
   }
   if (std::any_of(drop_prefixes.begin(), drop_prefixes.end(), begins)) return std::nullopt;
   if (filter && !filter(fqn)) return std::nullopt;
+  return renamed(fqn);
+}
+
+std::string KeyRules::renamed(std::string_view fqn) const {
   std::string name(fqn);
   for (const auto& [prefix, replacement] : rename_prefixes) {
     if (!fqn.starts_with(prefix)) continue;

@@ -23,6 +23,7 @@ struct KeyRules {
 
   // The name in the checkpoint; nullopt: left out.
   std::optional<std::string> stored_name(std::string_view fqn) const;
+  std::string renamed(std::string_view fqn) const;  // the same, whether or not it is left out
 };
 
 }  // namespace shoal::dcp

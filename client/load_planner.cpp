@@ -6,29 +6,44 @@
 #include <algorithm>
 #include <cstring>
 
+#include "client/load_report_internal.h"
 #include "client/state_items_internal.h"
 
 namespace shoal::dcp {
 
 namespace {
 
-// What is wrong with a value of the state, of which this is an item; "" if nothing is.
-std::string mismatch(const WriteItem& item, const std::string& stored_fqn,
-                     const std::variant<TensorStorageMetadata, BytesStorageMetadata>& stored) {
-  const auto* tensor = std::get_if<TensorStorageMetadata>(&stored);
-  if ((tensor != nullptr) != item.tensor_data.has_value()) {
-    return fmt::format("'{}' is stored as {}", stored_fqn, tensor ? "a tensor" : "an object");
+// What a checkpoint holds, ascending by name.
+std::vector<TensorMetadata> stored_values(const Metadata& metadata) {
+  std::vector<TensorMetadata> values;
+  values.reserve(metadata.state_dict_metadata.size());
+  for (const auto& [fqn, stored] : metadata.state_dict_metadata) {
+    if (const auto* tensor = std::get_if<TensorStorageMetadata>(&stored)) {
+      values.push_back({fqn, LayoutEntry::Kind::tensor, tensor->properties.dtype, tensor->size});
+    } else {
+      values.push_back({fqn, LayoutEntry::Kind::object, DType::u8, {}});
+    }
   }
-  if (!tensor) return "";
-  if (tensor->properties != item.tensor_data->properties) {
-    return fmt::format("'{}' is stored as {}, not {}", stored_fqn, dtype_name(tensor->properties.dtype),
-                       dtype_name(item.tensor_data->properties.dtype));
-  }
-  if (tensor->size != item.tensor_data->size) {
-    return fmt::format("'{}' is stored with shape [{}], not [{}]", stored_fqn, fmt::join(tensor->size, ", "),
-                       fmt::join(item.tensor_data->size, ", "));
-  }
-  return "";
+  return values;
+}
+
+TensorMetadata wanted_value(const WriteItem& item) {
+  if (!item.tensor_data) return {item.index.fqn, LayoutEntry::Kind::object, DType::u8, {}};
+  return {item.index.fqn, LayoutEntry::Kind::tensor, item.tensor_data->properties.dtype,
+          item.tensor_data->size};
+}
+
+KeyPolicy with_missing_allowed(KeyPolicy policy) {
+  if (policy == KeyPolicy::strict) return KeyPolicy::allow_missing;
+  return policy == KeyPolicy::allow_unexpected ? KeyPolicy::lenient : policy;
+}
+
+KeyPolicies policies_of(const DefaultLoadPlannerOptions& options) {
+  KeyPolicies policies = options.policies;
+  if (!options.allow_partial_load) return policies;
+  policies.root = with_missing_allowed(policies.root);
+  for (auto& [subtree, policy] : policies.subtrees) policy = with_missing_allowed(policy);
+  return policies;
 }
 
 Dims minus(Dims a, const Dims& b) {
@@ -86,39 +101,53 @@ Status DefaultLoadPlanner::set_up_planner(const StateDict& state_dict, const Met
 }
 
 Result<LoadPlan> DefaultLoadPlanner::create_local_plan() {
-  LoadPlan plan;
-  missing_.clear();
-  std::vector<std::string> wrong;
-  std::string last;  // items of one value follow each other
-  for (const WriteItem& item : items_->write_items(KeyRules{})) {
-    std::optional<std::string> stored_fqn = options_.keys.stored_name(item.index.fqn);
-    if (!stored_fqn) continue;
-    if (item.per_rank) *stored_fqn = rank_fqn(*stored_fqn, role_.rank);
-    const bool is_first = item.index.fqn != last;
-    last = item.index.fqn;
-    auto stored = metadata_.state_dict_metadata.find(*stored_fqn);
-    if (stored == metadata_.state_dict_metadata.end()) {
-      if (!is_first) continue;
-      missing_.push_back(item.index.fqn);
-      if (!options_.allow_partial_load) wrong.push_back(fmt::format("missing '{}'", *stored_fqn));
-      continue;
+  return plan_beside({}, {}, nullptr);
+}
+
+Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<WantedKey>& others,
+                                                 std::vector<std::string> left_out,
+                                                 std::vector<bool>* readable) {
+  const std::vector<WriteItem> items = items_->write_items(KeyRules{});
+  std::vector<WantedKey> keys = others;
+  std::vector<std::optional<size_t>> key_of(items.size());  // by item
+  for (size_t i = 0; i < items.size(); ++i) {
+    const WriteItem& item = items[i];
+    auto as_stored = [&](std::string name) {
+      return item.per_rank ? rank_fqn(name, role_.rank) : std::move(name);
+    };
+    if (i > 0 && item.index.fqn == items[i - 1].index.fqn) {  // items of one value follow each other
+      key_of[i] = key_of[i - 1];
+    } else if (std::optional<std::string> stored_fqn = options_.keys.stored_name(item.index.fqn)) {
+      key_of[i] = keys.size();
+      keys.push_back({wanted_value(item), as_stored(std::move(*stored_fqn))});
+    } else {
+      left_out.push_back(as_stored(options_.keys.renamed(item.index.fqn)));
     }
-    if (std::string what = mismatch(item, *stored_fqn, stored->second); !what.empty()) {
-      if (is_first) wrong.push_back(std::move(what));
-      continue;
-    }
-    if (!item.tensor_data) {
-      plan.items.push_back({LoadItemType::byte_io, item.index, {}, MetadataIndex{*stored_fqn}, {}, {}});
-      continue;
-    }
-    append_read_items(item.index, item.tensor_data->chunk, *stored_fqn,
-                      std::get<TensorStorageMetadata>(stored->second), plan.items);
   }
-  std::sort(missing_.begin(), missing_.end());
-  if (wrong.empty()) return plan;
-  return Status(Code::invalid_argument,
-                fmt::format("{} holds not what is to be loaded: {}", metadata_.storage_meta.checkpoint_id,
-                            fmt::join(wrong, "; ")));
+  KeyComparison comparison =
+      compare_keys(stored_values(metadata_), keys, policies_of(options_), role_.rank, left_out);
+  report_ = std::move(comparison.report);
+  SHOAL_RETURN_IF_ERROR(comparison.outcome.with_context(
+      fmt::format("{} holds not what is to be loaded", metadata_.storage_meta.checkpoint_id)));
+
+  std::vector<bool> is_readable(keys.size(), false);
+  for (uint32_t key : comparison.readable) is_readable[key] = true;
+  LoadPlan plan;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!key_of[i] || !is_readable[*key_of[i]]) continue;
+    const WriteItem& item = items[i];
+    const std::string& stored_fqn = keys[*key_of[i]].stored_fqn;
+    if (!item.tensor_data) {
+      plan.items.push_back({LoadItemType::byte_io, item.index, {}, MetadataIndex{stored_fqn}, {}, {}});
+      continue;
+    }
+    append_read_items(item.index, item.tensor_data->chunk, stored_fqn,
+                      std::get<TensorStorageMetadata>(metadata_.state_dict_metadata.at(stored_fqn)),
+                      plan.items);
+  }
+  if (readable)
+    readable->assign(is_readable.begin(), is_readable.begin() + static_cast<ptrdiff_t>(others.size()));
+  return plan;
 }
 
 Status DefaultLoadPlanner::load_bytes(const ReadItem& read_item, std::string value) {

@@ -23,6 +23,11 @@
 #include "client/checkpointer.h"
 #include "client/dcp_types.h"
 #include "client/key_rules.h"
+#include "client/load_report.h"
+
+namespace shoal {
+struct WantedKey;  // client/load_report_internal.h
+}
 
 namespace shoal::dcp {
 
@@ -51,6 +56,10 @@ class LoadPlanner {
   virtual Result<Tensor> resolve_tensor(const ReadItem& read_item) = 0;
   // All elements are there. Once for each item, with what resolve_tensor returned.
   virtual Status commit_tensor(const ReadItem& read_item, const Tensor& tensor) = 0;
+
+  // What create_local_plan found, also where it failed; LoadResult::report and Checkpointer::load_report are
+  // that. nullptr: it says nothing of it.
+  virtual const LoadReport* load_report() const { return nullptr; }
 };
 
 // Of planners without a global plan of their own.
@@ -64,14 +73,18 @@ class LocalLoadPlanner : public LoadPlanner {
 
 struct DefaultLoadPlannerOptions {
   KeyRules keys;  // values left out stay as they are; renames lead from the state's names to the stored ones
-  // Values that the checkpoint lacks stay as they are. Otherwise they are an error, as are those of another
-  // type, dtype or shape in any case: Code::invalid_argument, which names all of them.
+  // Which keys may be missing or unexpected: by the state's names where it has them, else by the
+  // checkpoint's. What is not allowed is one error, as are values of another type, dtype or shape in any
+  // case: Code::invalid_argument, which names them. What `keys` leaves out is neither.
+  KeyPolicies policies;
+  // As in DCP: all that is missing stays as it is, in subtrees with a policy of their own too.
   bool allow_partial_load = false;
 };
 
 namespace internal {
 class StateItems;
 }
+class SpmdLoadPlanner;  // client/spmd_planner.h
 
 // Fills the state's tensors in place, every copy of a tile that this rank holds, and replaces its objects.
 class DefaultLoadPlanner : public LocalLoadPlanner {
@@ -88,8 +101,10 @@ class DefaultLoadPlanner : public LocalLoadPlanner {
   Result<Tensor> resolve_tensor(const ReadItem& read_item) override;
   Status commit_tensor(const ReadItem& read_item, const Tensor& tensor) override;
 
-  // What allow_partial_load left as it was, by the state's names, ascending.
-  const std::vector<std::string>& missing() const { return missing_; }
+  // By the state's names, but for unexpected keys.
+  const LoadReport* load_report() const override { return &report_; }
+  // What was missing, and is left as it was.
+  const std::vector<std::string>& missing() const { return report_.missing; }
 
  protected:
   const DefaultLoadPlannerOptions& options() const { return options_; }
@@ -97,10 +112,16 @@ class DefaultLoadPlanner : public LocalLoadPlanner {
   const Role& role() const { return role_; }
 
  private:
+  friend class SpmdLoadPlanner;
+  // Of the state's values; `others` are held against the checkpoint with them, and are readable where that
+  // has them as they are wanted. `left_out`: stored names of what the caller leaves out.
+  Result<LoadPlan> plan_beside(const std::vector<WantedKey>& others, std::vector<std::string> left_out,
+                               std::vector<bool>* readable);
+
   DefaultLoadPlannerOptions options_;
   Metadata metadata_;
   Role role_;
-  std::vector<std::string> missing_;
+  LoadReport report_;
   std::unique_ptr<internal::StateItems> items_;
 };
 

@@ -359,6 +359,13 @@ void Session::abandon() {
   if (link) leave(link, Status(Code::unavailable, "a load was given up"));
 }
 
+void Session::say_to(uint64_t link, LocalMessage message) {
+  std::lock_guard lock(mutex_);
+  if (!link_ || links_ != link) return;
+  say(std::move(message));
+  changed_.notify_all();
+}
+
 void Session::detach() {
   std::unique_lock lock(mutex_);
   say(local::Detach{});

@@ -107,6 +107,8 @@ class Session {
   void end_request();
   // Ends the connection, whose node may still write to the window of a load that was given up.
   void abandon();
+  // To the node of that connection; nothing, where another one serves by now.
+  void say_to(uint64_t link, LocalMessage message);
   // A clean end, said once all else is.
   void detach();
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "client/load_report_internal.h"
 #include "client/spmd_planner.h"
 
 namespace shoal::dcp {
@@ -30,50 +31,47 @@ Status SpmdLoadPlanner::set_up_planner(const StateDict& state_dict, const Metada
 }
 
 Result<LoadPlan> SpmdLoadPlanner::create_local_plan() {
-  SHOAL_ASSIGN_OR_RETURN(LoadPlan plan, others_.create_local_plan());
+  std::vector<WantedKey> keys;
+  std::vector<size_t> numbers;  // of these keys, into tensors_
+  std::vector<std::string> left_out;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const SpmdTensor& tensor = tensors_[i];
+    if (std::optional<std::string> stored_fqn = options_.keys.stored_name(tensor.fqn)) {
+      numbers.push_back(i);
+      keys.push_back(
+          {{tensor.fqn, LayoutEntry::Kind::tensor, tensor.dtype, tensor.shape}, std::move(*stored_fqn)});
+    } else {
+      loading_[i].is_handed_over = true;
+      left_out.push_back(options_.keys.renamed(tensor.fqn));
+    }
+  }
+  std::vector<bool> readable;
+  SHOAL_ASSIGN_OR_RETURN(LoadPlan plan, others_.plan_beside(keys, std::move(left_out), &readable));
   for (const ReadItem& item : plan.items) {
     if (!numbers_.contains(item.dest_index.fqn)) continue;
     return Status(Code::invalid_argument, fmt::format("'{}' is in the state too", item.dest_index.fqn));
   }
-  std::string wrong;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (Status status = plan_tensor(i, plan); !status.ok()) {
-      wrong += (wrong.empty() ? "" : "; ") + status.message();
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (readable[i]) {
+      plan_tensor(numbers[i], keys[i].stored_fqn, plan);
+    } else {
+      loading_[numbers[i]].is_handed_over = true;
     }
   }
-  if (wrong.empty()) return plan;
-  return Status(Code::invalid_argument, fmt::format("{} holds not what is to be loaded: {}",
-                                                    metadata_.storage_meta.checkpoint_id, wrong));
+  return plan;
 }
 
-Status SpmdLoadPlanner::plan_tensor(size_t number, LoadPlan& plan) {
+void SpmdLoadPlanner::plan_tensor(size_t number, const std::string& stored_fqn, LoadPlan& plan) {
   const SpmdTensor& tensor = tensors_[number];
   Loading& loading = loading_[number];
-  const std::optional<std::string> stored_fqn = options_.keys.stored_name(tensor.fqn);
-  if (!stored_fqn) {
-    loading.is_handed_over = true;  // left out
-    return ok_status();
-  }
-  auto wrong = [&](std::string_view what) {
-    return Status(Code::invalid_argument, fmt::format("{}'{}'", what, *stored_fqn));
-  };
-  auto stored = metadata_.state_dict_metadata.find(*stored_fqn);
-  if (stored == metadata_.state_dict_metadata.end()) {
-    loading.is_missing = loading.is_handed_over = true;
-    return options_.allow_partial_load ? ok_status() : wrong("missing ");
-  }
-  const auto* as_tensor = std::get_if<TensorStorageMetadata>(&stored->second);
-  if (!as_tensor) return wrong("an object is stored as ");
-  if (as_tensor->properties.dtype != tensor.dtype) return wrong("another dtype is stored of ");
-  if (as_tensor->size != tensor.shape) return wrong("another shape is stored of ");
+  const auto& stored = std::get<TensorStorageMetadata>(metadata_.state_dict_metadata.at(stored_fqn));
   const size_t before = plan.items.size();
   for (TileSharding::HeldBox& held : tensor.sharding.boxes_of(tensor.shape, role_.rank)) {
-    append_read_items({tensor.fqn, held.box.offsets}, held.box, *stored_fqn, *as_tensor, plan.items);
+    append_read_items({tensor.fqn, held.box.offsets}, held.box, stored_fqn, stored, plan.items);
     Dims offsets = held.box.offsets;
     loading.tiles.emplace(std::move(offsets), Tile{std::move(held.box), std::move(held.devices), nullptr});
   }
   loading.items_awaited = plan.items.size() - before;
-  return ok_status();
 }
 
 Result<LoadPlan> SpmdLoadPlanner::finish_plan(LoadPlan central_plan) {
@@ -134,15 +132,6 @@ Status SpmdLoadPlanner::hand_over(size_t number) {
             [](const HostShard& a, const HostShard& b) { return a.device < b.device; });
   loading.tiles.clear();  // the receiver owns the memory now
   return tensor.hand_over(std::move(shards)).with_context(fmt::format("'{}'", tensor.fqn));
-}
-
-std::vector<std::string> SpmdLoadPlanner::missing() const {
-  std::vector<std::string> out = others_.missing();
-  for (size_t i = 0; i < loading_.size(); ++i) {
-    if (loading_[i].is_missing) out.push_back(tensors_[i].fqn);
-  }
-  std::sort(out.begin(), out.end());
-  return out;
 }
 
 }  // namespace shoal::dcp

@@ -91,8 +91,9 @@ class SpmdLoadPlanner : public LocalLoadPlanner {
   Status load_bytes(const ReadItem& read_item, std::string value) override;
   Result<Tensor> resolve_tensor(const ReadItem& read_item) override;
   Status commit_tensor(const ReadItem& read_item, const Tensor& tensor) override;
-  // The tensors of SpmdTensor and the values of the state that allow_partial_load left out, ascending.
-  std::vector<std::string> missing() const;
+  // Of the tensors of SpmdTensor and the values of the state.
+  const LoadReport* load_report() const override { return others_.load_report(); }
+  const std::vector<std::string>& missing() const { return others_.missing(); }
 
  private:
   struct Tile {
@@ -101,12 +102,11 @@ class SpmdLoadPlanner : public LocalLoadPlanner {
     std::shared_ptr<std::byte> data;  // from the first item that asks
   };
   struct Loading {
-    bool is_missing = false;
     bool is_handed_over = false;
     std::map<Dims, Tile> tiles;  // by offset
     uint64_t items_awaited = 0;
   };
-  Status plan_tensor(size_t number, LoadPlan& plan);
+  void plan_tensor(size_t number, const std::string& stored_fqn, LoadPlan& plan);
   Status hand_over(size_t number);
   Result<std::pair<size_t, Tile*>> tile_of(const ReadItem& read_item);
 

@@ -53,8 +53,8 @@ set_target_properties(
 target_compile_features(shoal_client_shared INTERFACE cxx_std_20)
 target_include_directories(shoal_client_shared INTERFACE "$<INSTALL_INTERFACE:${SHOAL_INCLUDEDIR}>")
 
-shoal_header_closure(shoal_public_headers client/checkpointer.h client/global_plan.h client/spmd_planner.h
-                     client/storage_io.h)
+shoal_header_closure(shoal_public_headers client/checkpointer.h client/checkpoint_reader.h
+                     client/global_plan.h client/spmd_planner.h client/storage_io.h)
 foreach(header IN LISTS shoal_public_headers)
   get_filename_component(folder "${header}" DIRECTORY)
   install(

@@ -93,7 +93,7 @@ class Trainer {
     state_->clear();
     LoadOptions load_options;
     if (options_.load != "latest") load_options.step = std::stoull(options_.load);
-    load_options.allow_missing = true;  // objects of ranks that the saving job did not have
+    load_options.policies.root = KeyPolicy::lenient;  // objects of ranks that the saving job did not have
     SHOAL_ASSIGN_OR_RETURN(LoadResult loaded, checkpointer_->load(state_->state_dict(), load_options));
     uint64_t step = loaded.metadata.key.step;
     SHOAL_RETURN_IF_ERROR(check_missing(loaded));
@@ -113,7 +113,7 @@ class Trainer {
   Status check_missing(const LoadResult& loaded) const {
     std::string report;
     size_t missing = 0;
-    for (const std::string& fqn : loaded.missing) {
+    for (const std::string& fqn : loaded.report.missing) {
       if (state_->may_lack(fqn, loaded.metadata.world_size)) continue;
       if (++missing <= kMissingNamed) report += fmt::format("{}'{}'", missing == 1 ? "" : ", ", fqn);
     }

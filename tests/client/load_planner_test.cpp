@@ -220,10 +220,42 @@ TEST(TheDefaultLoadPlanner, NamesAllThatCannotBeLoadedAtOnce) {
   };
   EXPECT_EQ(
       plan(),
-      "create_local_plan: step-00000010/g3a1 holds not what is to be loaded: 'net.a' is stored as U32, not "
-      "F32; 'net.b' is stored with shape [5], not [4]; 'net.c' is stored as an object; missing 'net.d'");
+      "create_local_plan: step-00000010/g3a1 holds not what is to be loaded: 'a' is U32[4] in the "
+      "checkpoint, "
+      "F32[4] here; 'b' is U32[5] in the checkpoint, U32[4] here; 'c' is an object in the checkpoint, U32[1] "
+      "here; missing 'net.d'");
   options.allow_partial_load = true;
   EXPECT_THAT(plan(), testing::Not(HasSubstr("missing")));
+}
+
+TEST(TheDefaultLoadPlanner, TellsOfKeysByTheNamesThatTheyHave) {
+  shoal::Metadata stored;
+  stored.key = {3, 10, 1};
+  for (const char* fqn : {"net.a", "net.left.out", "net.left.too", "other.x"}) {
+    stored.state_dict_metadata.push_back({fqn, LayoutEntry::Kind::tensor, DType::u32, {1}});
+  }
+  for (const char* fqn : {"net.rng@rank0", "net.rng@rank1"}) {
+    stored.state_dict_metadata.push_back({fqn, LayoutEntry::Kind::object, DType::u8, {}});
+  }
+  std::sort(stored.state_dict_metadata.begin(), stored.state_dict_metadata.end(),
+            [](const auto& a, const auto& b) { return a.fqn < b.fqn; });
+  uint32_t value = 0;
+  std::string rng;
+  StateDict state;
+  for (const char* fqn : {"a", "b", "left.out"})
+    state.add_value(fqn, DType::u32, {1}, &value, Mesh::single(1));
+  state.add_rank_object("rng", &rng);
+  dcp::DefaultLoadPlannerOptions options;
+  options.keys.drop_prefixes = {"left."};
+  options.keys.rename = [](std::string_view fqn) { return "net." + std::string(fqn); };
+  options.policies.subtrees = {{"b", KeyPolicy::allow_missing}, {"net", KeyPolicy::strict}};
+  dcp::DefaultLoadPlanner planner(options);
+  PlannedLoad load(planner);
+  const Status refused = load.plan(state, dcp::metadata_of(stored), {1, 2, true});
+  EXPECT_THAT(refused.message(), testing::EndsWith("to be loaded: unexpected 'net.left.too'"));
+  EXPECT_THAT(planner.load_report()->missing, testing::ElementsAre("b"));
+  EXPECT_THAT(planner.load_report()->unexpected, testing::ElementsAre("net.left.too", "other.x"));
+  EXPECT_TRUE(planner.load_report()->mis_typed.empty());
 }
 
 // As a storage of one's own places what it reads.

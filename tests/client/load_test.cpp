@@ -269,25 +269,104 @@ TEST_F(Load, OfANamedStepCountsNotAsOneOfTheLatest) {
 
 TEST_F(Load, LeavesWhatTheCheckpointLacksWhereThatIsAllowed) {
   LoadOptions options;
-  options.allow_missing = true;
+  options.policies.subtrees["o"] = KeyPolicy::allow_missing;
   const std::string before = object_;
   auto loading = start(options);
   auto first = node_.expect<local::Load>();
   EXPECT_TRUE(first.targets.empty());
+  EXPECT_TRUE(first.keeps_open);
   EXPECT_EQ(first.ordinal, 1u);
   node_.send(local::Found{first.request_id, ok_status(), stored({kX})});
   node_.send(local::LoadDone{first.request_id, ok_status()});
   auto second = node_.expect<local::Load>();
-  EXPECT_EQ(second.step, 40u);
+  EXPECT_EQ(second.of, first.request_id);
   ASSERT_EQ(second.targets.size(), 1u);
-  node_.send(local::Found{second.request_id, ok_status(), stored({kX})});
+  node_.send(local::Found{second.request_id, ok_status(), stored({})});
   send_batch(second, 0, false);
   node_.send(local::LoadDone{second.request_id, ok_status()});
+  EXPECT_EQ(node_.expect<local::Close>().request_id, first.request_id);
   auto loaded = loading.get();
   ASSERT_TRUE(loaded.ok());
-  EXPECT_EQ(loaded->missing, std::vector<std::string>{"o"});
+  EXPECT_EQ(loaded->metadata.state_dict_metadata, std::vector<TensorMetadata>{kX});
+  EXPECT_EQ(loaded->report.missing, std::vector<std::string>{"o"});
   EXPECT_EQ(memory_[3], 4u);
   EXPECT_EQ(object_, before);
+}
+
+TEST_F(Load, TellsAllDifferencesThoughTheNodeNamesAFew) {
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  const TensorMetadata other_x{"x", LayoutEntry::Kind::tensor, DType::bf16, {4}};
+  const TensorMetadata y{"y", LayoutEntry::Kind::tensor, DType::u32, {1}};
+  node_.send(local::Found{load.request_id, ok_status(), stored({other_x, y})});
+  node_.send(local::LoadDone{load.request_id, Status(Code::invalid_argument, "missing 'o'; and 1 more")});
+  const Status refused = loading.get().status();
+  EXPECT_EQ(refused.code(), Code::invalid_argument);
+  EXPECT_EQ(
+      refused.message(),
+      "step 40 (g2a1) does not hold what is asked of it: missing 'o'; 'x' is BF16[4] in the checkpoint, "
+      "U32[2, 2] here");
+  const LoadReport& report = checkpointer_->load_report();
+  EXPECT_EQ(report.missing, std::vector<std::string>{"o"});
+  EXPECT_EQ(report.unexpected, std::vector<std::string>{"y"});
+  EXPECT_EQ(report.mis_typed, (std::vector<LoadReport::Difference>{{kX, other_x}}));
+  EXPECT_EQ(report.mis_shaped, (std::vector<LoadReport::Difference>{{kX, other_x}}));
+}
+
+TEST_F(Load, ReadsNothingOfWhatItRefuses) {
+  LoadOptions options;
+  options.policies.root = KeyPolicy::strict;
+  auto loading = start(options);
+  auto load = node_.expect<local::Load>();
+  EXPECT_TRUE(load.targets.empty());
+  const TensorMetadata y{"y", LayoutEntry::Kind::tensor, DType::u32, {1}};
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX, y})});
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  (void)node_.expect<local::Close>();
+  EXPECT_THAT(loading.get().status().message(), HasSubstr("asked of it: unexpected 'y'"));
+}
+
+TEST_F(Load, AsksNotForWhatIsSkipped) {
+  LoadOptions options;
+  options.policies.subtrees["o"] = KeyPolicy::skip;
+  auto loading = start(options);
+  auto load = node_.expect<local::Load>();
+  ASSERT_EQ(load.targets.size(), 1u);
+  EXPECT_EQ(load.targets[0].fqn, "x");
+  node_.send(local::Found{load.request_id, ok_status(), stored({kX})});
+  send_batch(load, 0, false);
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  auto loaded = loading.get();
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_TRUE(loaded->report.empty());
+}
+
+// The node that kept the checkpoint open is gone before it is read.
+TEST_F(Load, OpensACheckpointAgainAtTheNextNode) {
+  LoadOptions options;
+  options.policies.root = KeyPolicy::lenient;
+  auto loading = start(options);
+  auto first = node_.expect<local::Load>();
+  node_.send(local::Found{first.request_id, ok_status(), stored({kX})});
+  node_.send(local::LoadDone{first.request_id, ok_status()});
+  (void)node_.expect<local::Load>();
+  node_.die();
+  node_.accept();
+  (void)node_.expect<local::Attach>();
+  node_.send(local::Attached{3, FakeNode::kPid});
+  auto again = node_.expect<local::Load>();
+  EXPECT_TRUE(again.keeps_open);
+  EXPECT_FALSE(again.latest);
+  EXPECT_EQ(again.step, 40u);
+  node_.send(local::Found{again.request_id, ok_status(), stored({kX})});
+  node_.send(local::LoadDone{again.request_id, ok_status()});
+  auto second = node_.expect<local::Load>();
+  EXPECT_EQ(second.of, again.request_id);
+  node_.send(local::Found{second.request_id, ok_status(), stored({})});
+  send_batch(second, 0, false);
+  node_.send(local::LoadDone{second.request_id, ok_status()});
+  ASSERT_TRUE(loading.get().ok());
+  EXPECT_EQ(memory_[3], 4u);
 }
 
 TEST_F(Load, IsAnotherChoiceAfterASaveAndWaitsForItsDecision) {

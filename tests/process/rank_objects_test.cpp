@@ -43,8 +43,12 @@ TEST(RankObjects, OfOneLayoutAreLoadedByTheirNamesOnOtherRanks) {
   EXPECT_EQ(third, "rng of 3 at 5");
   Status lacks = second.checkpointer().load(missing, {.step = 5}).status();
   EXPECT_THAT(lacks.message(), ::testing::HasSubstr("missing 'rng@rank4'"));
-  auto partly = second.checkpointer().load(missing, {.step = 5, .allow_missing = true});
+  EXPECT_THAT(second.checkpointer().load_report().missing, ::testing::ElementsAre("rng@rank4"));
+  auto partly = second.checkpointer().load(
+      missing, {.step = 5, .policies = {KeyPolicy::strict, {{"rng", KeyPolicy::allow_missing}}}});
   ASSERT_TRUE(partly.ok()) << partly.status().to_string();
+  EXPECT_THAT(partly->report.missing, ::testing::ElementsAre("rng@rank4"));
+  EXPECT_THAT(partly->report.unexpected, ::testing::IsEmpty());  // not those of ranks 0, 2 and 3
   EXPECT_EQ(absent, "untouched");
 }
 

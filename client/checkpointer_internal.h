@@ -1,0 +1,141 @@
+// What a Checkpointer is made of: checkpointer.cpp saves, checkpointer_loads.cpp loads.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/call_counts_internal.h"
+#include "client/checkpointer.h"
+#include "client/load_report_internal.h"
+#include "client/placing_internal.h"
+#include "client/planned_load_internal.h"
+#include "client/planned_save_internal.h"
+#include "client/session_internal.h"
+#include "client/slab_internal.h"
+#include "client/staging_internal.h"
+#include "gpu/stager.h"
+
+namespace shoal {
+
+// A checkpoint that a node keeps open for this client.
+struct OpenedCheckpoint {
+  uint32_t request_id = 0;  // under which it is; 0: it is open no more
+  uint64_t link = 0;        // the connection to the node that has it
+  Metadata metadata;
+  std::optional<local::StoredLayouts> layouts;  // if they were wanted
+};
+
+// A request's answers are dropped however it ends.
+class RequestScope {
+ public:
+  explicit RequestScope(Session& session) : session_(session) {}
+  ~RequestScope() { session_.end_request(); }
+  RequestScope(const RequestScope&) = delete;
+  RequestScope& operator=(const RequestScope&) = delete;
+
+ private:
+  Session& session_;
+};
+
+inline constexpr int kTries = 3;  // of a request whose node went away
+
+struct Checkpointer::Impl {
+  using Clock = std::chrono::steady_clock;
+  static double seconds_since(Clock::time_point begun) {
+    return std::chrono::duration<double>(Clock::now() - begun).count();
+  }
+
+  Impl(CheckpointerOptions given, std::unique_ptr<Session> attached)
+      : options(std::move(given)),
+        session(std::move(attached)),
+        counts(call_counts(options, session->generation())),
+        stager(make_host_stager()),
+        slabs(options.max_in_flight) {}
+
+  // The state in the terms of the process group; of this call, or the state itself.
+  Result<const StateDict*> of_group(const StateDict& state);
+  dcp::Role role() const {
+    return {options.rank, options.world_size, options.rank == options.coordinator_rank};
+  }
+
+  Status bind(const StateDict& state);
+  Status refresh_recipe();
+  Status agree_on_recipe(const std::shared_ptr<SaveHandle::State>& save, bool follows_planner);
+  uint64_t held_bytes() const;
+  Status replace_slab(uint32_t slot, uint64_t bytes);
+  Result<uint32_t> slot_for(uint64_t bytes, bool wait);
+  template <class Save>
+  Result<SaveHandle> count_save(uint64_t step, Save&& save);
+  Result<std::shared_ptr<SaveHandle::State>> begin_save(uint64_t step, uint32_t attempt);
+  Result<SaveHandle> save(const std::shared_ptr<SaveHandle::State>& save, const StateDict& state,
+                          PlannedSave* planned_save = nullptr);
+
+  // `ask` again, where the node went away that was asked.
+  template <class Ask>
+  auto with_patience(Ask&& ask) {
+    auto answer = ask();
+    for (int i = 1; i < kTries && !answer.ok() && session->was_interrupted(); ++i) answer = ask();
+    return answer;
+  }
+  // Likewise of a checkpoint that is open: it is opened again where its node has gone, or holds it no more.
+  template <class Ask>
+  auto while_open(OpenedCheckpoint& opened, Ask&& ask) -> decltype(ask()) {
+    for (int tries = kTries;; --tries) {
+      if (opened.request_id == 0) SHOAL_RETURN_IF_ERROR(reopen(opened));
+      auto answer = ask();
+      if (answer.ok() || tries == 1) return answer;
+      if (session->was_interrupted()) opened.request_id = 0;
+      if (opened.request_id != 0) return answer;
+    }
+  }
+  // Chooses a checkpoint, as load does, and has it kept open.
+  Result<OpenedCheckpoint> open(std::optional<uint64_t> step, bool wants_layouts);
+  Status reopen(OpenedCheckpoint& opened);
+  void close(const OpenedCheckpoint& opened);
+  struct CloseLater {  // also where a planner throws
+    Impl& impl;
+    const OpenedCheckpoint& opened;
+    ~CloseLater() { impl.close(opened); }
+  };
+
+  // `state` from the checkpoint that is open, else from the one that `options` choose.
+  struct Wanted {
+    const StateDict& state;
+    const LoadOptions& options;
+    OpenedCheckpoint* opened = nullptr;
+    PlannedLoad* planned = nullptr;  // whose state it is, with the checkpoint's names; nothing is compared
+  };
+  Result<LoadResult> load(const Wanted& wanted);
+  Result<LoadResult> load_planned(const StateDict& state, dcp::LoadPlanner& planner,
+                                  OpenedCheckpoint& opened);
+  Result<BoundState> bound_for_load(const StateDict& state);
+  local::Load choice_of(std::optional<uint64_t> step) const;
+  // Asks for the placer's targets, of what is open, else of what `load` chooses, and places all that comes.
+  // `on_found` is told which checkpoint it is, and what it holds, before anything is placed.
+  using OnFound = std::function<void(const Metadata&)>;
+  Result<Metadata> load_targets(Placer& placer, local::Load load, OpenedCheckpoint* opened,
+                                const OnFound& on_found = nullptr);
+  Status prepare_window(uint64_t bytes);
+  Result<Metadata> receive_load(uint32_t request_id, Placer& placer, const OnFound& on_found, bool* ended);
+  Status receive_pieces(uint32_t request_id, Placer& placer, bool* ended);
+
+  CheckpointerOptions options;
+  std::unique_ptr<Session> session;
+  std::shared_ptr<CallCounts> counts;
+  std::unique_ptr<Stager> stager;
+  StateDict renumbered;             // what of_group made last
+  std::optional<BoundState> bound;  // of the layout that this generation saves
+  SavePlanPtr planned;              // what `recipe` was made from; nullptr: everything held
+  std::optional<StageRecipe> recipe;
+  std::vector<MemorySlab> slabs;  // by slot
+  MemorySlab window;              // of loads; kept from one to the next, whose pages are then there
+  uint64_t window_link = 0;       // the connection whose node knows it; 0: none
+  std::vector<CopyTask> tasks;
+  LoadReport report;  // of the last load
+};
+
+}  // namespace shoal

@@ -1,0 +1,282 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/checkpoint_reader.h"
+#include "client/checkpointer.h"
+#include "client/checkpointer_internal.h"
+#include "client/checkpointer_options_internal.h"
+#include "client/memory_budget_internal.h"
+
+namespace shoal {
+
+namespace {
+
+Status another_came(const AttemptKey& now, const AttemptKey& chosen) {
+  return Status(Code::aborted, fmt::format("{} was committed while {} was loaded; load again", to_string(now),
+                                           to_string(chosen)));
+}
+
+Result<local::Found> found_in(Result<LocalMessage> answer) {
+  if (!answer.ok()) return answer.status();
+  auto* found = std::get_if<local::Found>(&*answer);
+  if (!found) return Status(Code::corrupt, "the node answered with something else than it was asked");
+  if (!found->outcome.ok()) return found->outcome;
+  return std::move(*found);
+}
+
+std::vector<WantedKey> keys_of(const BoundState& state) {
+  std::vector<WantedKey> keys;
+  keys.reserve(state.values().size());
+  for (uint32_t i = 0; i < state.values().size(); ++i) {
+    const LayoutEntry& entry = state.layout()->entries()[i];
+    std::string fqn = state.fqn_of(i);
+    keys.push_back({{fqn, entry.kind, entry.dtype, entry.shape}, fqn});
+  }
+  return keys;
+}
+
+}  // namespace
+
+Result<Metadata> Checkpointer::latest() {
+  return impl_->with_patience([this]() -> Result<Metadata> {
+    SHOAL_ASSIGN_OR_RETURN(uint32_t id, impl_->session->begin_request());
+    RequestScope request(*impl_->session);
+    impl_->session->ask(local::Latest{id});
+    SHOAL_ASSIGN_OR_RETURN(local::Found found, found_in(impl_->session->next_answer()));
+    return std::move(found.checkpoint);
+  });
+}
+
+local::Load Checkpointer::Impl::choice_of(std::optional<uint64_t> step) const {
+  local::Load load;
+  load.latest = !step;
+  load.step = step.value_or(0);
+  // Ranks call save alike: what they load after the same call of it is one choice, also where some of them
+  // try again.
+  load.ordinal = load.latest ? 1 + counts->saves : 0;
+  return load;
+}
+
+Result<OpenedCheckpoint> Checkpointer::Impl::open(std::optional<uint64_t> step, bool wants_layouts) {
+  // Whatever this rank has saved is decided before the newest is chosen.
+  if (!step) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
+  local::Load load = choice_of(step);
+  load.keeps_open = true;
+  load.wants_layouts = wants_layouts;
+  OpenedCheckpoint opened;
+  SHOAL_ASSIGN_OR_RETURN(load.request_id, session->begin_request(&opened.link));
+  RequestScope request(*session);
+  opened.request_id = load.request_id;
+  session->ask(load);
+  SHOAL_ASSIGN_OR_RETURN(local::Found found, found_in(session->next_answer()));
+  SHOAL_ASSIGN_OR_RETURN(LocalMessage last, session->next_answer());
+  const auto* done = std::get_if<local::LoadDone>(&last);
+  if (!done) return Status(Code::corrupt, "the node sent pieces that nobody asked for");
+  SHOAL_RETURN_IF_ERROR(done->outcome);
+  opened.metadata = std::move(found.checkpoint);
+  opened.layouts = std::move(found.layouts);
+  return opened;
+}
+
+// By its step: nobody but the node chose the attempt.
+Status Checkpointer::Impl::reopen(OpenedCheckpoint& opened) {
+  SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint again,
+                         with_patience([&] { return open(opened.metadata.key.step, false); }));
+  if (again.metadata.key != opened.metadata.key) {
+    close(again);
+    return another_came(again.metadata.key, opened.metadata.key);
+  }
+  opened.request_id = again.request_id;
+  opened.link = again.link;
+  return ok_status();
+}
+
+void Checkpointer::Impl::close(const OpenedCheckpoint& opened) {
+  if (opened.request_id != 0) session->say_to(opened.link, local::Close{opened.request_id});
+}
+
+// A window for a load of `bytes`: as large as they are, within the bounds.
+Status Checkpointer::Impl::prepare_window(uint64_t bytes) {
+  const uint64_t wanted = std::clamp(slab_bytes_for(bytes), kMinWindowBytes,
+                                     std::max(kMinWindowBytes, options.load_window_bytes));
+  if (window.bytes() >= wanted) return ok_status();
+  window = MemorySlab();
+  window_link = 0;
+  SHOAL_RETURN_IF_ERROR(check_budget(wanted, held_bytes(), options.staging_bytes_max));
+  SHOAL_ASSIGN_OR_RETURN(window, MemorySlab::make(wanted));
+  return ok_status();
+}
+
+Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, local::Load load, OpenedCheckpoint* opened,
+                                                  const OnFound& on_found) {
+  load.slab_id = options.max_in_flight;  // slots have the numbers before it
+  load.targets = placer.targets();
+  const bool reads = !load.targets.empty();
+  if (reads) SHOAL_RETURN_IF_ERROR(prepare_window(placer.bytes_wanted()));
+  uint64_t link = 0;
+  SHOAL_ASSIGN_OR_RETURN(load.request_id, session->begin_request(&link));
+  RequestScope request(*session);
+  if (opened) {
+    if (link != opened->link) {
+      opened->request_id = 0;
+      return Status(Code::unavailable, "the node that had the checkpoint open has gone");
+    }
+    load.of = opened->request_id;
+  }
+  if (reads && window_link != link) {
+    session->ask(local::Slab{load.slab_id, window.bytes()}, window.fd());
+    window_link = link;
+  }
+  session->ask(load);
+  bool ended = false;
+  auto loaded = receive_load(load.request_id, placer, on_found, &ended);
+  if (!ended) {  // its node may still fill the window, and that of the next one under the same number
+    session->abandon();
+    window = MemorySlab();
+    window_link = 0;
+  } else if (opened && !loaded.ok() && loaded.status().code() == Code::unavailable) {
+    opened->request_id = 0;  // its pin was lost
+  }
+  return loaded;
+}
+
+Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, Placer& placer,
+                                                  const OnFound& on_found, bool* ended) {
+  SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
+  *ended = std::holds_alternative<local::Found>(answer);
+  SHOAL_ASSIGN_OR_RETURN(local::Found found, found_in(std::move(answer)));
+  *ended = false;
+  if (on_found) on_found(found.checkpoint);
+  SHOAL_RETURN_IF_ERROR(receive_pieces(request_id, placer, ended));
+  return std::move(found.checkpoint);
+}
+
+Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, bool* ended) {
+  Status broken;  // what came was wrong: the rest is let by, so that the next request starts clean
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
+    if (const auto* done = std::get_if<local::LoadDone>(&answer)) {
+      *ended = true;
+      SHOAL_RETURN_IF_ERROR(done->outcome);
+      SHOAL_RETURN_IF_ERROR(broken);
+      return placer.finish();
+    }
+    const auto* loaded = std::get_if<local::Loaded>(&answer);
+    if (!loaded) return Status(Code::corrupt, "the node answered a load twice");
+    for (const local::LoadedPiece& piece : loaded->pieces) {
+      if (broken.ok()) broken = placer.place(piece, ByteView(window.data(), window.bytes()));
+    }
+    session->ask(local::Placed{request_id, loaded->batch});
+  }
+}
+
+// What is saved is most often what is loaded.
+Result<BoundState> Checkpointer::Impl::bound_for_load(const StateDict& state) {
+  if (!bound || !same_structure(bound->entries(), state.entries())) {
+    return BoundState::bind(state, options.rank);
+  }
+  BoundState target = *bound;
+  SHOAL_RETURN_IF_ERROR(target.rebind(state));
+  return target;
+}
+
+Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
+  const Clock::time_point begun = Clock::now();
+  const KeyPolicies& policies = wanted.options.policies;
+  SHOAL_ASSIGN_OR_RETURN(const BoundState target, bound_for_load(wanted.state));
+  // Whatever this rank has saved is decided before the newest is chosen.
+  if (!wanted.opened && !wanted.options.step) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
+
+  const std::vector<WantedKey> keys = wanted.planned ? std::vector<WantedKey>() : keys_of(target);
+  KeyComparison comparison;
+  auto compare = [&](const Metadata& stored) {
+    comparison = compare_keys(stored.state_dict_metadata, keys, policies, options.rank);
+    report = comparison.report;
+    comparison.outcome =
+        comparison.outcome.with_context(to_string(stored.key) + " does not hold what is asked of it");
+  };
+
+  std::vector<uint32_t> entries;
+  if (wanted.planned) {  // begun again: what was handed over is the trainer's now
+    for (uint32_t i = 0; i < target.values().size(); ++i) {
+      if (!wanted.planned->has_arrived(target.fqn_of(i))) entries.push_back(i);
+    }
+  } else if (wanted.opened) {
+    compare(wanted.opened->metadata);
+    SHOAL_RETURN_IF_ERROR(comparison.outcome);
+    entries = std::move(comparison.readable);
+  } else {
+    for (uint32_t i = 0; i < keys.size(); ++i) {
+      if (policies.of(keys[i].value.fqn) != KeyPolicy::skip) entries.push_back(i);
+    }
+  }
+  Placer placer(target, std::move(entries));
+  if (wanted.planned) {
+    placer.on_arrival([&](const std::string& fqn) { return wanted.planned->arrived(fqn); });
+  }
+  const bool compares_when_found = !wanted.planned && !wanted.opened;
+  Result<Metadata> loaded = load_targets(placer, choice_of(wanted.options.step), wanted.opened,
+                                         compares_when_found ? OnFound(compare) : nullptr);
+  SHOAL_RETURN_IF_ERROR(comparison.outcome);  // which names more than the node's own
+  if (!loaded.ok()) return loaded.status();
+  return LoadResult{wanted.opened ? wanted.opened->metadata : std::move(*loaded), placer.bytes_placed(),
+                    seconds_since(begun), report};
+}
+
+Result<LoadResult> Checkpointer::load(const StateDict& given, const LoadOptions& load_options) {
+  impl_->report = {};
+  SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
+  if (!needs_comparison_first(load_options.policies)) {
+    return impl_->with_patience([&] { return impl_->load({*state, load_options}); });
+  }
+  const Impl::Clock::time_point begun = Impl::Clock::now();
+  SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
+                         impl_->with_patience([&] { return impl_->open(load_options.step, false); }));
+  const Impl::CloseLater closing{*impl_, opened};
+  Result<LoadResult> loaded = impl_->while_open(opened, [&] {
+    return impl_->load({*state, load_options, &opened});
+  });
+  if (loaded.ok()) loaded->seconds = Impl::seconds_since(begun);
+  return loaded;
+}
+
+Result<LoadResult> Checkpointer::load(const StateDict& given, dcp::LoadPlanner& planner,
+                                      const LoadOptions& load_options) {
+  impl_->report = {};
+  SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
+  const Impl::Clock::time_point begun = Impl::Clock::now();
+  SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
+                         impl_->with_patience([&] { return impl_->open(load_options.step, false); }));
+  const Impl::CloseLater closing{*impl_, opened};
+  Result<LoadResult> loaded = impl_->load_planned(*state, planner, opened);
+  if (loaded.ok()) loaded->seconds = Impl::seconds_since(begun);
+  return loaded;
+}
+
+Result<LoadResult> Checkpointer::Impl::load_planned(const StateDict& state, dcp::LoadPlanner& planner,
+                                                    OpenedCheckpoint& opened) {
+  PlannedLoad planned_load(planner);
+  const Status status = planned_load.plan(state, dcp::metadata_of(opened.metadata), role());
+  if (const LoadReport* found = planner.load_report()) report = *found;
+  SHOAL_RETURN_IF_ERROR(status);
+  const LoadOptions no_options;
+  SHOAL_ASSIGN_OR_RETURN(LoadResult loaded, while_open(opened, [&] {
+                           return load({planned_load.state_dict(), no_options, &opened, &planned_load});
+                         }));
+  SHOAL_RETURN_IF_ERROR(planned_load.finish());
+  return loaded;
+}
+
+const LoadReport& Checkpointer::load_report() const {
+  return impl_->report;
+}
+
+Result<CheckpointReader> Checkpointer::open_checkpoint(std::optional<uint64_t> step) {
+  SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
+                         impl_->with_patience([&] { return impl_->open(step, true); }));
+  return CheckpointReader(*impl_, std::make_unique<OpenedCheckpoint>(std::move(opened)));
+}
+
+}  // namespace shoal

@@ -1,0 +1,142 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "client/load_report_internal.h"
+
+namespace shoal {
+
+KeyPolicy KeyPolicies::of(std::string_view fqn) const {
+  if (subtrees.empty()) return root;
+  if (auto own = split_rank_fqn(fqn)) fqn = own->prefix.substr(0, own->prefix.rfind('@'));
+  while (true) {
+    if (auto found = subtrees.find(fqn); found != subtrees.end()) return found->second;
+    const size_t dot = fqn.rfind('.');
+    if (dot == std::string_view::npos) return root;
+    fqn = fqn.substr(0, dot);
+  }
+}
+
+namespace {
+
+bool allows_missing(KeyPolicy policy) {
+  return policy == KeyPolicy::allow_missing || policy == KeyPolicy::lenient;
+}
+
+bool allows_unexpected(KeyPolicy policy) {
+  return policy == KeyPolicy::allow_unexpected || policy == KeyPolicy::lenient;
+}
+
+std::string describe(const TensorMetadata& value) {
+  if (value.kind == LayoutEntry::Kind::object) return "an object";
+  return fmt::format("{}[{}]", dtype_name(value.dtype), fmt::join(value.shape, ", "));
+}
+
+// Names what is not allowed, up to the bounds.
+class Refusal {
+ public:
+  void add(std::string line) {
+    ++count_;
+    if (is_full_ || named_ == kMaxKeysNamed || text_.size() + line.size() > kMaxReportBytes) {
+      is_full_ = true;
+      return;
+    }
+    ++named_;
+    text_ += text_.empty() ? "" : "; ";
+    text_ += line;
+  }
+  std::string text() const {
+    return count_ == named_ ? text_ : fmt::format("{}; and {} more", text_, count_ - named_);
+  }
+  bool empty() const { return count_ == 0; }
+
+ private:
+  size_t count_ = 0, named_ = 0;
+  bool is_full_ = false;
+  std::string text_;
+};
+
+// What another rank has of its own.
+bool is_of_another_rank(const TensorMetadata& value, Rank rank) {
+  if (value.kind != LayoutEntry::Kind::object) return false;
+  const std::optional<RankFqn> own = split_rank_fqn(value.fqn);
+  return own && own->rank != rank;
+}
+
+}  // namespace
+
+bool needs_comparison_first(const KeyPolicies& policies) {
+  auto by_itself = [](KeyPolicy policy) {
+    return policy == KeyPolicy::allow_unexpected || policy == KeyPolicy::skip;
+  };
+  return !by_itself(policies.root) ||
+         !std::all_of(policies.subtrees.begin(), policies.subtrees.end(),
+                      [&](const auto& subtree) { return by_itself(subtree.second); });
+}
+
+KeyComparison compare_keys(std::span<const TensorMetadata> stored, std::span<const WantedKey> wanted,
+                           const KeyPolicies& policies, Rank rank,
+                           const std::vector<std::string>& not_wanted) {
+  KeyComparison out;
+  Refusal refused;
+  std::vector<bool> is_expected(stored.size(), false);
+  auto find = [&](const std::string& fqn) {
+    auto found = std::lower_bound(
+        stored.begin(), stored.end(), fqn,
+        [](const TensorMetadata& value, const std::string& name) { return value.fqn < name; });
+    return found != stored.end() && found->fqn == fqn ? found : stored.end();
+  };
+  auto expect = [&](const std::string& fqn) {
+    auto found = find(fqn);
+    if (found != stored.end()) is_expected[static_cast<size_t>(found - stored.begin())] = true;
+    return found;
+  };
+  std::vector<uint32_t> order(wanted.size());
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return wanted[a].value.fqn < wanted[b].value.fqn; });
+
+  bool only_missing = true;
+  for (uint32_t i : order) {
+    const TensorMetadata& here = wanted[i].value;
+    const KeyPolicy policy = policies.of(here.fqn);
+    auto there = expect(wanted[i].stored_fqn);
+    if (policy == KeyPolicy::skip) continue;
+    if (there == stored.end()) {
+      out.report.missing.push_back(here.fqn);
+      if (!allows_missing(policy)) refused.add(fmt::format("missing '{}'", wanted[i].stored_fqn));
+      continue;
+    }
+    const bool is_tensor = here.kind == LayoutEntry::Kind::tensor;
+    const bool other_kind = there->kind != here.kind;
+    const bool other_type = other_kind || (is_tensor && there->dtype != here.dtype);
+    const bool other_shape = !other_kind && is_tensor && there->shape != here.shape;
+    if (other_type) out.report.mis_typed.push_back({here, *there});
+    if (other_shape) out.report.mis_shaped.push_back({here, *there});
+    if (!other_type && !other_shape) {
+      out.readable.push_back(i);
+      continue;
+    }
+    only_missing = false;
+    refused.add(
+        fmt::format("'{}' is {} in the checkpoint, {} here", here.fqn, describe(*there), describe(here)));
+  }
+  for (const std::string& fqn : not_wanted) expect(fqn);
+  for (size_t i = 0; i < stored.size(); ++i) {
+    if (is_expected[i] || is_of_another_rank(stored[i], rank)) continue;
+    const KeyPolicy policy = policies.of(stored[i].fqn);
+    if (policy == KeyPolicy::skip) continue;
+    out.report.unexpected.push_back(stored[i].fqn);
+    if (allows_unexpected(policy)) continue;
+    only_missing = false;
+    refused.add(fmt::format("unexpected '{}'", stored[i].fqn));
+  }
+  std::sort(out.readable.begin(), out.readable.end());
+  if (!refused.empty()) {
+    out.outcome = Status(only_missing ? Code::not_found : Code::invalid_argument, refused.text());
+  }
+  return out;
+}
+
+}  // namespace shoal

@@ -1,0 +1,35 @@
+// Holds keys against keys: of a state and of a checkpoint, for loads with and without planners.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "client/load_report.h"
+
+namespace shoal {
+
+struct WantedKey {
+  TensorMetadata value;    // with the state's name
+  std::string stored_fqn;  // where to look for it
+};
+
+struct KeyComparison {
+  LoadReport report;
+  std::vector<uint32_t> readable;  // positions of wanted keys that the checkpoint has as they are wanted
+  Status outcome;                  // what policies make of it: one error that names all they do not allow
+};
+
+// `stored` ascends by fqn, each once. `not_wanted`: stored names that the caller leaves out on purpose.
+// Policies go by the state's name of what is wanted, and by the checkpoint's of what is unexpected.
+// Code::not_found: keys are missing, and nothing else is wrong; else Code::invalid_argument.
+KeyComparison compare_keys(std::span<const TensorMetadata> stored, std::span<const WantedKey> wanted,
+                           const KeyPolicies& policies, Rank rank,
+                           const std::vector<std::string>& not_wanted = {});
+
+// Whether the checkpoint must be known before it is said what to read of it. Otherwise the node finds what is
+// wrong by itself.
+bool needs_comparison_first(const KeyPolicies& policies);
+
+}  // namespace shoal

@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/load_report_internal.h"
+
+namespace shoal {
+namespace {
+
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::IsEmpty;
+
+TensorMetadata tensor(std::string fqn, Dims shape = {4}, DType dtype = DType::f32) {
+  return {std::move(fqn), LayoutEntry::Kind::tensor, dtype, std::move(shape)};
+}
+TensorMetadata object(std::string fqn) {
+  return {std::move(fqn), LayoutEntry::Kind::object, DType::u8, {}};
+}
+
+std::vector<WantedKey> wanting(const std::vector<TensorMetadata>& values) {
+  std::vector<WantedKey> keys;
+  for (const TensorMetadata& value : values) keys.push_back({value, value.fqn});
+  return keys;
+}
+
+TEST(KeyPolicies, GoByTheLongestSubtreeAtADot) {
+  KeyPolicies policies;
+  EXPECT_EQ(policies.of("optimizer.state"), KeyPolicy::allow_unexpected);
+  policies.root = KeyPolicy::strict;
+  policies.subtrees = {{"optimizer", KeyPolicy::allow_missing},
+                       {"optimizer.state.lazy", KeyPolicy::lenient},
+                       {"rng", KeyPolicy::skip}};
+  EXPECT_EQ(policies.of("optimizer"), KeyPolicy::allow_missing);
+  EXPECT_EQ(policies.of("optimizer.state"), KeyPolicy::allow_missing);
+  EXPECT_EQ(policies.of("optimizer.state.lazy.exp_avg"), KeyPolicy::lenient);
+  EXPECT_EQ(policies.of("optimizer.state.lazyness"), KeyPolicy::allow_missing);
+  EXPECT_EQ(policies.of("optimizers"), KeyPolicy::strict);
+  EXPECT_EQ(policies.of("model.optimizer"), KeyPolicy::strict);
+  EXPECT_EQ(policies.of("rng@rank7"), KeyPolicy::skip);
+  EXPECT_EQ(policies.of("rng@rank"), KeyPolicy::strict);  // no rank's own
+}
+
+TEST(CompareKeys, ListsEveryDifferenceAndNamesThoseThatAreNotAllowed) {
+  const std::vector<TensorMetadata> stored = {tensor("a"), tensor("b", {5}), tensor("c", {4}, DType::bf16),
+                                              object("d"), tensor("x.1"),    tensor("y")};
+  KeyPolicies policies;
+  policies.subtrees = {{"x", KeyPolicy::strict}, {"m.lazy", KeyPolicy::allow_missing}};
+  const auto found = compare_keys(stored,
+                                  wanting({tensor("m.two"), tensor("a"), tensor("b"), tensor("c", {7}),
+                                           tensor("d"), tensor("m.lazy.one")}),
+                                  policies, 0);
+  EXPECT_EQ(found.outcome.code(), Code::invalid_argument);
+  EXPECT_EQ(
+      found.outcome.message(),
+      "'b' is F32[5] in the checkpoint, F32[4] here; 'c' is BF16[4] in the checkpoint, F32[7] here; 'd' is "
+      "an object in the checkpoint, F32[4] here; missing 'm.two'; unexpected 'x.1'");
+  EXPECT_THAT(found.report.missing, ElementsAre("m.lazy.one", "m.two"));
+  EXPECT_THAT(found.report.unexpected, ElementsAre("x.1", "y"));
+  EXPECT_THAT(found.report.mis_shaped,
+              ElementsAre(LoadReport::Difference{tensor("b"), tensor("b", {5})},
+                          LoadReport::Difference{tensor("c", {7}), tensor("c", {4}, DType::bf16)}));
+  EXPECT_THAT(found.report.mis_typed,
+              ElementsAre(LoadReport::Difference{tensor("c", {7}), tensor("c", {4}, DType::bf16)},
+                          LoadReport::Difference{tensor("d"), object("d")}));
+  EXPECT_THAT(found.readable, ElementsAre(1u));
+}
+
+TEST(CompareKeys, EachPolicyAllowsWhatItSays) {
+  const std::vector<TensorMetadata> stored = {tensor("s.both"), tensor("s.unexpected")};
+  auto outcome = [&](KeyPolicy policy) {
+    KeyPolicies policies;
+    policies.subtrees["s"] = policy;
+    return compare_keys(stored, wanting({tensor("s.both"), tensor("s.missing")}), policies, 0);
+  };
+  EXPECT_EQ(outcome(KeyPolicy::strict).outcome.message(), "missing 's.missing'; unexpected 's.unexpected'");
+  EXPECT_EQ(outcome(KeyPolicy::allow_missing).outcome.message(), "unexpected 's.unexpected'");
+  EXPECT_EQ(outcome(KeyPolicy::allow_unexpected).outcome, Status(Code::not_found, "missing 's.missing'"));
+  const auto lenient = outcome(KeyPolicy::lenient);
+  EXPECT_TRUE(lenient.outcome.ok());
+  EXPECT_THAT(lenient.readable, ElementsAre(0u));
+  EXPECT_THAT(lenient.report.missing, ElementsAre("s.missing"));
+  EXPECT_THAT(lenient.report.unexpected, ElementsAre("s.unexpected"));
+  const auto skipped = outcome(KeyPolicy::skip);
+  EXPECT_TRUE(skipped.outcome.ok() && skipped.report.empty());
+  EXPECT_THAT(skipped.readable, IsEmpty());
+}
+
+TEST(CompareKeys, WhatOtherRanksHaveOfTheirOwnIsNotUnexpected) {
+  const std::vector<TensorMetadata> stored = {object("loader@rank0"), object("rng@rank0"),
+                                              object("rng@rank1"), tensor("w@rank0")};
+  KeyPolicies strict{KeyPolicy::strict, {}};
+  const auto found = compare_keys(stored, wanting({object("rng@rank1")}), strict, 0);
+  EXPECT_THAT(found.report.unexpected, ElementsAre("loader@rank0", "rng@rank0", "w@rank0"));
+  EXPECT_THAT(compare_keys(stored, wanting({object("rng@rank1")}), strict, 1).report.unexpected,
+              ElementsAre("w@rank0"));  // a tensor is nobody's own
+}
+
+TEST(CompareKeys, NamesAreBoundedInTheMessageAndNotInTheReport) {
+  std::vector<TensorMetadata> wanted, stored;
+  for (int i = 0; i < 100'000; ++i) wanted.push_back(tensor(fmt::format("model.layers.{:06}.weight", i)));
+  for (int i = 0; i < 100'000; ++i) stored.push_back(tensor(fmt::format("model.layers.{:06}.bias", i)));
+  const auto found = compare_keys(stored, wanting(wanted), {}, 0);
+  EXPECT_EQ(found.report.missing.size(), 100'000u);
+  EXPECT_EQ(found.report.unexpected.size(), 100'000u);
+  EXPECT_EQ(found.outcome.code(), Code::not_found);
+  EXPECT_THAT(found.outcome.message(), EndsWith("'model.layers.000999.weight'; and 99000 more"));
+  for (TensorMetadata& value : wanted) value.fqn += std::string(1000, '.');
+  const auto longer = compare_keys(stored, wanting(wanted), {}, 0);
+  EXPECT_LE(longer.outcome.message().size(), kMaxReportBytes + 200);
+  EXPECT_THAT(longer.outcome.message(), EndsWith(" more"));
+}
+
+TEST(CompareKeys, TheCheckpointIsAskedFirstWhereAPolicyMayDropOrRefuseWhatItAloneKnows) {
+  EXPECT_FALSE(needs_comparison_first({}));
+  EXPECT_FALSE(needs_comparison_first({KeyPolicy::allow_unexpected, {{"a", KeyPolicy::skip}}}));
+  EXPECT_TRUE(needs_comparison_first({KeyPolicy::allow_unexpected, {{"a", KeyPolicy::allow_missing}}}));
+  EXPECT_TRUE(needs_comparison_first({KeyPolicy::strict, {}}));
+}
+
+}  // namespace
+}  // namespace shoal
