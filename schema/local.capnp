@@ -204,7 +204,7 @@ struct LocalMessage {
       ordinal @36 :UInt32;       # of load(latest): 1 + the calls of save before it, alike on all ranks
       slabId @37 :UInt32;        # the load window
       targets @38 :List(LoadTarget);
-      keepsOpen @88 :Bool;       # the checkpoint stays pinned after the load, under its request id, till closed
+      keepsOpen @88 :Bool;       # the checkpoint stays pinned after the load, under its request id
       of @89 :UInt32;            # the request id that keeps it open: nothing is chosen; 0: none
       wantsLayouts @90 :Bool;
     }
