@@ -1,6 +1,7 @@
 #include "storage/catalog.h"
 
 #include <gmock/gmock.h>
+#include <rocksdb/db.h>
 
 #include "tests/storage/decision_samples.h"
 
@@ -116,6 +117,25 @@ TEST(RocksDbCatalog, BelongsToOneRun) {
   EXPECT_THAT(status.message(),
               HasSubstr(folder.path() + ": it belongs to the run " + nonce_of(77).to_hex()));
   EXPECT_OK(open_rocksdb_catalog(folder.path(), nonce_of(77)).status());
+}
+
+TEST(RocksDbCatalog, OfANewerFormatIsRefusedNamingBothVersions) {
+  TemporaryFolder folder;
+  ASSERT_OK(open_rocksdb_catalog(folder.path(), nonce_of(77)).status());
+  std::vector<std::string> names;
+  ASSERT_TRUE(rocksdb::DB::ListColumnFamilies({}, folder.path(), &names).ok());
+  std::vector<rocksdb::ColumnFamilyDescriptor> families;
+  for (const std::string& name : names) families.emplace_back(name, rocksdb::ColumnFamilyOptions());
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* opened = nullptr;
+  ASSERT_TRUE(rocksdb::DB::Open({}, folder.path(), families, &handles, &opened).ok());
+  const std::unique_ptr<rocksdb::DB> db(opened);
+  ASSERT_TRUE(db->Put({}, handles[0], "format", rocksdb::Slice("\0\0\0\2", 4)).ok());
+  for (rocksdb::ColumnFamilyHandle* handle : handles) ASSERT_TRUE(db->DestroyColumnFamilyHandle(handle).ok());
+  ASSERT_TRUE(db->Close().ok());
+  const Status status = open_rocksdb_catalog(folder.path(), nonce_of(77)).status();
+  EXPECT_EQ(status.code(), Code::version);
+  EXPECT_THAT(status.message(), HasSubstr("it has format 2, this program reads up to 1"));
 }
 
 TEST(RocksDbCatalog, IsOpenInOneProcessOnly) {

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <functional>
 
 #include "storage/catalog.h"
+#include "storage/record.h"
 #include "storage/run_root.h"
 #include "storage/shard_file.h"
 #include "tests/storage/golden_root.h"
@@ -131,6 +133,47 @@ TEST(GoldenV1, HoldsItsTensorsBitForBit) {
       if (value.kind == LayoutEntry::Kind::object) continue;
       EXPECT_OK(check_tiling(boxes[value.fqn], value.shape)) << value.fqn;
     }
+  }
+}
+
+// The same root by a program of the next format, one file at a time.
+TEST(GoldenV1, AFileOfANewerFormatIsRefusedNamingBothVersions) {
+  PosixFileSystem posix;
+  const auto golden = files_under(*open_golden(posix), "");
+  using Read = std::function<Status(Storage&)>;
+  const AttemptKey key{1, 1, 1};
+  const std::map<std::string, Read> readers = {
+      {"ROOT_ID", [](Storage& storage) { return open_root(storage, false, {}).status(); }},
+      {"epochs/2", [](Storage& storage) { return highest_epoch(storage).status(); }},
+      {"generations/2",
+       [](Storage& storage) { return claim_generation(storage, "job-2", nonce_of(1)).status(); }},
+      {"generations/2.roster", [](Storage& storage) { return read_roster(storage, 2).status(); }},
+      {"generations/2.load-0", [](Storage& storage) { return read_load_choice(storage, 2, 0).status(); }},
+      {attempt_folder(key) + "/manifest.shoal",
+       [&](Storage& storage) { return read_decision(storage, key).status(); }},
+      {shard_path(key, 0, 0), [&](Storage& storage) {
+         return ShardReader::open(storage, shard_path(key, 0, 0), nullptr, nullptr).status();
+       }}};
+  for (const auto& [path, read] : readers) {
+    MemoryStorage storage;
+    for (const auto& [name, text] : golden) {
+      std::string bytes = text;
+      if (name == path && path.ends_with(".safetensors")) {
+        const std::string version = R"({\"version\":)";
+        const size_t at = bytes.find(version);
+        ASSERT_NE(at, std::string::npos);
+        ASSERT_EQ(bytes[at + version.size()], '1');
+        bytes[at + version.size()] = '2';
+      } else if (name == path) {
+        const RecordKind newer{std::string_view(text).substr(0, 8), "record", 2, uint64_t{1} << 30};
+        bytes = as_text(*seal_record(newer, 1, as_view("what nobody knows yet")));
+      }
+      ASSERT_TRUE(*(*storage).create_exclusive(name, as_view(bytes)));
+    }
+    const Status status = read(*storage);
+    EXPECT_EQ(status.code(), Code::version) << path;
+    EXPECT_THAT(status.message(), testing::HasSubstr("this file has format 2, this program reads up to 1"))
+        << path;
   }
 }
 
