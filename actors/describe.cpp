@@ -78,6 +78,30 @@ struct Describer {
     return fmt::format("PlanExchange {}: {} {}", to_string(body.key), counted(body.plans.size(), "plan"),
                        kStages[static_cast<size_t>(body.stage)]);
   }
+  std::string operator()(const wire::JoinLoad& body) const {
+    return fmt::format("JoinLoad {}: {} of {}{}", named(body.id), counted(body.ranks.size(), "rank"),
+                       body.world_size, body.address.empty() ? "" : ", shares");
+  }
+  std::string operator()(const wire::LoadRoster& body) const {
+    if (!body.outcome.ok()) return fmt::format("LoadRoster {}: {}", named(body.id), body.outcome.to_string());
+    return fmt::format("LoadRoster {}: {}, {}", named(body.id), to_string(body.key),
+                       counted(body.addresses.size(), "host"));
+  }
+  std::string operator()(const wire::ChunksWanted& body) const {
+    return fmt::format("ChunksWanted {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  }
+  std::string operator()(const wire::ChunkIs& body) const {
+    return fmt::format("ChunkIs {}: {}", named(body.id), counted(body.chunk->size, "byte"));
+  }
+  std::string operator()(const wire::ChunksNotHere& body) const {
+    return fmt::format("ChunksNotHere {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  }
+
+ private:
+  static std::string named(const wire::LoadId& id) {
+    return id.latest ? fmt::format("latest-{}.{}", id.ordinal, id.round)
+                     : fmt::format("step {}.{}", id.step, id.round);
+  }
 };
 
 }  // namespace

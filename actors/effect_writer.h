@@ -16,6 +16,10 @@ class EffectWriter {
   void send(NodeId to, RoleKind role, WireBody body) {
     out_.push_back(effect::Send{to, {self_, role, std::make_shared<const WireBody>(std::move(body))}});
   }
+  void send_to(std::string address, RoleKind role, WireBody body) {
+    out_.push_back(effect::SendTo{std::move(address),
+                                  {self_, role, std::make_shared<const WireBody>(std::move(body))}});
+  }
   void tell(RoleKind role, Event event) { out_.push_back(effect::Tell{role, std::move(event)}); }
   void to_client(ClientId client, LocalMessage message) {
     to_client(client, std::make_shared<const LocalMessage>(std::move(message)));

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "actors/chunk.h"
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/status.h"
@@ -143,13 +144,63 @@ struct PlanExchange {
   std::vector<PlanOfRank> plans;  // ascending by rank
 };
 
+// A load of which several nodes hear: the same calls of `load` on all ranks have the same one.
+struct LoadId {
+  bool latest = true;
+  uint64_t step = 0;     // where not latest
+  uint32_t ordinal = 0;  // of load(latest): local::Load
+  uint32_t round = 0;    // how many loads a rank of it began before
+  friend auto operator<=>(const LoadId&, const LoadId&) = default;
+};
+// Loader -> Coordinator: these ranks of its host load. Answered by a LoadRoster; takes the place of what this
+// node said so before.
+struct JoinLoad {
+  LoadId id;
+  uint32_t world_size = 0;
+  std::string address;  // where its Loader serves others; empty: it shares nothing, and asks which checkpoint
+  // Ascending. Ranks that name the same id say the same of what they load: their layout, and who shares.
+  std::vector<RankLayout> ranks;
+};
+struct LoadMembers {  // ranks [first, first + count)
+  Rank first = 0;
+  uint32_t count = 0;
+  uint32_t host = 0;   // into addresses
+  uint32_t group = 0;  // into groups
+  friend bool operator==(const LoadMembers&, const LoadMembers&) = default;
+};
+// Coordinator -> Loader: which checkpoint, and who has come in time among those that name an id which the
+// receiver named; nobody where it came too late, or shares nothing.
+struct LoadRoster {
+  LoadId id;
+  Status outcome;  // not OK: nothing can be loaded
+  AttemptKey key;
+  std::vector<LayoutId> groups;
+  std::vector<std::string> addresses;
+  std::vector<LoadMembers> members;  // ascending by rank
+};
+// Loader -> Loader: these chunks (actors/chunk.h), in this order, as soon as they are there.
+struct ChunksWanted {
+  LoadId id;
+  std::vector<uint64_t> chunks;
+};
+struct ChunkIs {
+  LoadId id;
+  uint64_t number = 0;
+  ChunkPtr chunk;
+};
+struct ChunksNotHere {  // whoever wants them reads them
+  LoadId id;
+  std::vector<uint64_t> chunks;
+};
+
 }  // namespace wire
 
 using WireBody =
     std::variant<wire::JoinRanks, wire::LayoutsWanted, wire::Layouts, wire::RosterIs, wire::JoinRefused,
                  wire::ShardsWritten, wire::SaveFailed, wire::Pending, wire::Decided, wire::Superseded,
                  wire::Undecided, wire::LayoutsStaged, wire::PlanBy, wire::RanksGone, wire::LocalPlans,
-                 wire::GlobalPlan, wire::PlanExchange>;
+                 wire::GlobalPlan, wire::PlanExchange, wire::JoinLoad, wire::LoadRoster,
+                 wire::ChunksWanted, wire::ChunkIs, wire::ChunksNotHere>;
 
 // The four roles. Numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };
@@ -164,6 +215,7 @@ struct WireMessage {
 
 inline constexpr size_t kMaxRanksPerNode = 4096;
 inline constexpr size_t kMaxSavesInFlight = 256;  // of a node, all ranks together
+inline constexpr size_t kMaxChunksPerMessage = 1024;
 inline constexpr size_t kMaxEndBytes = 256;       // of how a trainer ended
 
 Bytes encode_wire(const WireMessage& message);

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "actors/chunk.h"
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/shared_vector.h"
@@ -142,6 +143,27 @@ struct ReadBatch {  // -> Done
   uint32_t slab_id = 0;
   std::vector<ReadRange> ranges;
 };
+// -> std::string, the address by which other nodes' Loaders reach this one; opened the first time.
+// Code::unavailable: none can.
+struct ListenToPeers {};
+struct ReadChunk {  // -> ChunkPtr: the ranges, one after the other, verified; slab_offset is not used
+  std::vector<ReadRange> ranges;
+};
+struct CheckChunk {  // -> Done; Code::corrupt: its bytes are not those of its digests, or of the ranges
+  ChunkPtr chunk;
+  std::vector<uint64_t> range_bytes;
+};
+struct CopyChunk {  // -> Done
+  ChunkPtr chunk;
+  struct Copy {
+    ClientId client = 0;
+    uint32_t slab_id = 0;
+    uint64_t slab_offset = 0;
+    uint64_t chunk_offset = 0;
+    uint64_t bytes = 0;
+  };
+  std::vector<Copy> copies;
+};
 struct Done {};
 }  // namespace operation
 
@@ -152,11 +174,12 @@ using Operation = std::variant<
     operation::ReadLoadChoice, operation::MeasureObjects, operation::ReadBatch, operation::ListNewestAttempts,
     operation::ListAttemptsOfStep, operation::PinAttempt, operation::RenewPin, operation::RemovePin,
     operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
-    operation::PublishRankManifest, operation::CompleteRankLocal>;
+    operation::PublishRankManifest, operation::CompleteRankLocal, operation::ListenToPeers,
+    operation::ReadChunk, operation::CheckChunk, operation::CopyChunk>;
 using OperationResult =
     std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,
                  AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>, Mark,
-                 std::shared_ptr<const RetentionPlan>, DeletionResult, EpochRecord>;
+                 std::shared_ptr<const RetentionPlan>, DeletionResult, EpochRecord, std::string, ChunkPtr>;
 
 std::string_view operation_name(const Operation& operation);
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cstring>
 #include <mutex>
 
 #include "actors/open_shards.h"
@@ -182,9 +183,63 @@ struct OperationRunner::Impl {
     return OperationResult(operation::Done{});
   }
 
+  Result<OperationResult> operator()(const operation::ListenToPeers&) {
+    return Status(Code::unavailable, "this host serves no other nodes");
+  }
+
+  Result<OperationResult> operator()(const operation::ReadChunk& read) {
+    auto chunk = std::make_shared<Chunk>();
+    for (const operation::ReadRange& range : read.ranges) chunk->size += range.end - range.begin;
+    if (chunk->size > kChunkBytes || read.ranges.size() > kMaxChunkRanges) {
+      return Status(Code::invalid_argument,
+                    fmt::format("{} in {} ranges are no chunk", human_bytes(chunk->size), read.ranges.size()));
+    }
+    chunk->bytes.resize(chunk->size);
+    operation::ReadRange at;
+    for (const operation::ReadRange& range : read.ranges) {
+      const uint64_t offset = at.slab_offset;
+      at = range;
+      at.slab_offset = offset;
+      SHOAL_RETURN_IF_ERROR(read_range(at, chunk->bytes, &chunk->digests));
+      at.slab_offset += range.end - range.begin;
+    }
+    return OperationResult(ChunkPtr(std::move(chunk)));
+  }
+
+  Result<OperationResult> operator()(const operation::CheckChunk& check) {
+    auto corrupt = [](std::string what) { return Status(Code::corrupt, "a chunk from a peer: " + what); };
+    const Chunk& chunk = *check.chunk;
+    std::vector<uint64_t> digests;
+    uint64_t at = 0;
+    for (uint64_t bytes : check.range_bytes) {
+      if (!lies_within(at, bytes, chunk.bytes.size())) return corrupt("it is too short");
+      digest_blocks(ByteView(chunk.bytes).subspan(at, bytes), &digests);
+      at += bytes;
+    }
+    if (at != chunk.bytes.size()) return corrupt("it is too long");
+    if (digests != chunk.digests) return corrupt("its bytes differ from its digests");
+    return OperationResult(operation::Done{});
+  }
+
+  Result<OperationResult> operator()(const operation::CopyChunk& copy) {
+    for (const operation::CopyChunk::Copy& each : copy.copies) {
+      SHOAL_ASSIGN_OR_RETURN(Slabs::View slab, slabs.find(each.client, each.slab_id));
+      if (!lies_within(each.slab_offset, each.bytes, slab.bytes.size()) ||
+          !lies_within(each.chunk_offset, each.bytes, copy.chunk->bytes.size())) {
+        return Status(Code::invalid_argument, "a copy does not fit its window or chunk");
+      }
+      if (each.bytes == 0) continue;
+      std::memcpy(slab.bytes.data() + each.slab_offset, copy.chunk->bytes.data() + each.chunk_offset,
+                  each.bytes);
+    }
+    return OperationResult(operation::Done{});
+  }
+
   // The bytes of each piece; `views` keep them mapped.
   Result<std::vector<ByteView>> resolve(const operation::WriteShard& write, std::vector<Slabs::View>* views);
-  Status read_range(const operation::ReadRange& range, MutableByteView slab);
+  // digests: of its blocks are appended, where that is not null.
+  Status read_range(const operation::ReadRange& range, MutableByteView slab,
+                    std::vector<uint64_t>* digests = nullptr);
 };
 
 Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::WriteShard& write,
@@ -214,7 +269,8 @@ Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::Wr
   return data;
 }
 
-Status OperationRunner::Impl::read_range(const operation::ReadRange& range, MutableByteView slab) {
+Status OperationRunner::Impl::read_range(const operation::ReadRange& range, MutableByteView slab,
+                                         std::vector<uint64_t>* digests) {
   SHOAL_ASSIGN_OR_RETURN(OpenShards::Found found, shards.find(*range.piece));
   uint64_t piece_bytes = found.shard->pieces()[found.piece].bytes;
   auto invalid = [&](std::string_view what) {
@@ -236,6 +292,10 @@ Status OperationRunner::Impl::read_range(const operation::ReadRange& range, Muta
   SHOAL_RETURN_IF_ERROR(found.shard->read_verified(found.piece, range.begin, range.end,
                                                    slab.subspan(range.slab_offset, bytes), &first));
   SHOAL_CHECK(first == range.begin);
+  if (digests != nullptr) {
+    const std::span<const uint64_t> of_blocks = found.shard->digests(found.piece, range.begin, range.end);
+    digests->insert(digests->end(), of_blocks.begin(), of_blocks.end());
+  }
   return ok_status();
 }
 
@@ -267,6 +327,10 @@ struct OperationNames {
   std::string_view operator()(const operation::ReadLoadChoice&) const { return "ReadLoadChoice"; }
   std::string_view operator()(const operation::MeasureObjects&) const { return "MeasureObjects"; }
   std::string_view operator()(const operation::ReadBatch&) const { return "ReadBatch"; }
+  std::string_view operator()(const operation::ListenToPeers&) const { return "ListenToPeers"; }
+  std::string_view operator()(const operation::ReadChunk&) const { return "ReadChunk"; }
+  std::string_view operator()(const operation::CheckChunk&) const { return "CheckChunk"; }
+  std::string_view operator()(const operation::CopyChunk&) const { return "CopyChunk"; }
   std::string_view operator()(const operation::ReadEpoch&) const { return "ReadEpoch"; }
   std::string_view operator()(const operation::ListNewestAttempts&) const { return "ListNewestAttempts"; }
   std::string_view operator()(const operation::ListAttemptsOfStep&) const { return "ListAttemptsOfStep"; }

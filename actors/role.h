@@ -31,6 +31,7 @@ using NodeId = uint64_t;
 inline constexpr NodeId kThisNode = 0;
 inline constexpr NodeId kCoordinatorNode = 1;
 inline constexpr NodeId kFirstPeerNode = 16;  // hosts map sessions to ids from here on, never used twice
+inline constexpr NodeId kFirstSharer = NodeId{1} << 40;  // likewise, of nodes that came by effect::SendTo
 
 using TimerId = uint64_t;      // chosen by the role; setting one again moves it
 using OperationId = uint64_t;  // chosen by the role, never used twice
@@ -93,6 +94,11 @@ struct Send {  // to a role of another node, or of this one (kThisNode, or kCoor
   NodeId to = kThisNode;
   WireMessage message;
 };
+struct SendTo {  // to a role of the node that listens there (operation::ListenToPeers); answers come from a
+                 // NodeId, to which one is sent as to any other
+  std::string address;
+  WireMessage message;
+};
 struct Tell {  // to a role of this node, what never leaves it
   RoleKind to = RoleKind::shard_writer;
   Event event;
@@ -129,7 +135,7 @@ struct Log {  // for people: one line
   std::string line;
 };
 }  // namespace effect
-using Effect = std::variant<effect::Send, effect::Tell, effect::ToClient, effect::ForgetClient,
+using Effect = std::variant<effect::Send, effect::SendTo, effect::Tell, effect::ToClient, effect::ForgetClient,
                             effect::SetTimer, effect::CancelTimer, effect::Start, effect::Redirect,
                             effect::Retire, effect::Drained, effect::Log>;
 using Effects = std::vector<Effect>;
@@ -157,6 +163,10 @@ struct RoleTimes {
   uint32_t epoch_check_ms = 5'000;     // how often a coordinator, or who lost it, asks the root for the epoch
   uint32_t lease_renew_ms = 5'000;     // how often a load moves the counter of its pin
   uint32_t lease_ttl_ms = 60'000;      // a pin whose counter has not moved for that long has ended
+  uint32_t load_gather_quiet_ms = 200;     // a load's roster is made when nobody has come for that long ...
+  uint32_t load_gather_most_ms = 3'000;    // ... or that long after the first
+  uint32_t load_join_patience_ms = 8'000;  // for the coordinator's answer; then a node loads by itself
+  uint32_t chunk_deadline_ms = 5'000;      // who has sent nothing for that long is asked no more
 };
 
 struct NodeFacts {  // what a node's roles know from the start

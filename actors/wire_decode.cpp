@@ -301,6 +301,78 @@ Result<WireBody> read_global_plan(schema::Message::GlobalPlan::Reader in) {
   return WireBody(std::move(body));
 }
 
+wire::LoadId read_load_id(schema::LoadId::Reader in) {
+  return {in.getLatest(), in.getStep(), in.getOrdinal(), in.getRound()};
+}
+
+Result<WireBody> read_join_load(schema::Message::JoinLoad::Reader in) {
+  wire::JoinLoad body;
+  body.id = read_load_id(in.getId());
+  SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));
+  SHOAL_ASSIGN_OR_RETURN(body.address, read_line(in.getAddress(), kMaxAddressBytes, "address"));
+  SHOAL_ASSIGN_OR_RETURN(body.ranks, read_rank_layouts(in.getRanks(), body.world_size));
+  return WireBody(std::move(body));
+}
+
+Result<WireBody> read_load_roster(schema::Message::LoadRoster::Reader in) {
+  wire::LoadRoster body;
+  body.id = read_load_id(in.getId());
+  body.key = read_key(in.getKey());
+  if (in.getCode() != 0) {
+    SHOAL_RETURN_IF_ERROR(read_failure(in.getCode(), in.getCause(), &body.outcome));
+  }
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getGroups(), kMaxRanksPerNode, "groups of a load").status());
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getAddresses(), kMaxWorldSize, "hosts of a load").status());
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getMembers(), kMaxWorldSize, "members of a load").status());
+  for (auto id_in : in.getGroups()) {
+    SHOAL_ASSIGN_OR_RETURN(LayoutId id, read_hash(id_in));
+    body.groups.push_back(id);
+  }
+  for (auto text : in.getAddresses()) {
+    SHOAL_ASSIGN_OR_RETURN(std::string address, read_line(text, kMaxAddressBytes, "address"));
+    body.addresses.push_back(std::move(address));
+  }
+  uint64_t ranks_end = 0;
+  for (auto member : in.getMembers()) {
+    const wire::LoadMembers members{member.getFirst(), member.getCount(), member.getHost(),
+                                    member.getGroup()};
+    const uint64_t end = uint64_t{members.first} + members.count;
+    if (members.count == 0 || members.first < ranks_end || end > kMaxWorldSize ||
+        members.host >= body.addresses.size() || members.group >= body.groups.size()) {
+      return malformed("members of a load");
+    }
+    ranks_end = end;
+    body.members.push_back(members);
+  }
+  return WireBody(std::move(body));
+}
+
+Result<std::vector<uint64_t>> read_chunk_numbers(capnp::List<uint64_t>::Reader in) {
+  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxChunksPerMessage, "chunks").status());
+  return std::vector<uint64_t>(in.begin(), in.end());
+}
+
+Result<WireBody> read_chunks_wanted(schema::Message::ChunksWanted::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
+  return WireBody(wire::ChunksWanted{read_load_id(in.getId()), std::move(chunks)});
+}
+
+Result<WireBody> read_chunks_not_here(schema::Message::ChunksNotHere::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
+  return WireBody(wire::ChunksNotHere{read_load_id(in.getId()), std::move(chunks)});
+}
+
+Result<WireBody> read_chunk(schema::Message::ChunkIs::Reader in) {
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getBytes(), kChunkBytes, "bytes of a chunk").status());
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getDigests(), kMaxChunkBlocks, "digests of a chunk").status());
+  auto chunk = std::make_shared<Chunk>();
+  const ByteView bytes = view_of(in.getBytes());
+  chunk->size = bytes.size();
+  chunk->bytes.assign(bytes.begin(), bytes.end());
+  chunk->digests.assign(in.getDigests().begin(), in.getDigests().end());
+  return WireBody(wire::ChunkIs{read_load_id(in.getId()), in.getNumber(), std::move(chunk)});
+}
+
 Result<WireBody> read_body(schema::Message::Reader in) {
   switch (in.which()) {
     case schema::Message::JOIN_RANKS:
@@ -339,6 +411,16 @@ Result<WireBody> read_body(schema::Message::Reader in) {
       return read_global_plan(in.getGlobalPlan());
     case schema::Message::PLAN_EXCHANGE:
       return read_plan_exchange(in.getPlanExchange());
+    case schema::Message::JOIN_LOAD:
+      return read_join_load(in.getJoinLoad());
+    case schema::Message::LOAD_ROSTER:
+      return read_load_roster(in.getLoadRoster());
+    case schema::Message::CHUNKS_WANTED:
+      return read_chunks_wanted(in.getChunksWanted());
+    case schema::Message::CHUNK_IS:
+      return read_chunk(in.getChunkIs());
+    case schema::Message::CHUNKS_NOT_HERE:
+      return read_chunks_not_here(in.getChunksNotHere());
     case schema::Message::LINK:
       return malformed("a word between links in place of a message between roles");
   }

@@ -31,6 +31,17 @@ void write(capnp::List<schema::RankLayout>::Builder out, const std::vector<wire:
   }
 }
 
+void write(schema::LoadId::Builder out, const wire::LoadId& id) {
+  out.setLatest(id.latest);
+  out.setStep(id.step);
+  out.setOrdinal(id.ordinal);
+  out.setRound(id.round);
+}
+
+void write(capnp::List<uint64_t>::Builder out, const std::vector<uint64_t>& numbers) {
+  for (unsigned i = 0; i < out.size(); ++i) out.set(i, numbers[i]);
+}
+
 std::string cause_of(std::string_view text) {
   return clean_line(text, kMaxCauseBytes);
 }
@@ -155,6 +166,48 @@ struct Encoder {
       plans[i].setRank(body.plans[i].rank);
       plans[i].setBytes(data_of(as_view(*body.plans[i].bytes)));
     }
+  }
+  void operator()(const wire::JoinLoad& body) {
+    auto join = out.initJoinLoad();
+    write(join.initId(), body.id);
+    join.setWorldSize(body.world_size);
+    join.setAddress(text_of(body.address));
+    write(join.initRanks(list_size(body.ranks.size())), body.ranks);
+  }
+  void operator()(const wire::LoadRoster& body) {
+    auto roster = out.initLoadRoster();
+    write(roster.initId(), body.id);
+    roster.setCode(static_cast<uint16_t>(body.outcome.code()));
+    roster.setCause(text_of(cause_of(body.outcome.message())));
+    write(roster.initKey(), body.key);
+    auto groups = roster.initGroups(list_size(body.groups.size()));
+    for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, data_of(body.groups[i]));
+    auto addresses = roster.initAddresses(list_size(body.addresses.size()));
+    for (unsigned i = 0; i < addresses.size(); ++i) addresses.set(i, text_of(body.addresses[i]));
+    auto members = roster.initMembers(list_size(body.members.size()));
+    for (unsigned i = 0; i < members.size(); ++i) {
+      members[i].setFirst(body.members[i].first);
+      members[i].setCount(body.members[i].count);
+      members[i].setHost(body.members[i].host);
+      members[i].setGroup(body.members[i].group);
+    }
+  }
+  void operator()(const wire::ChunksWanted& body) {
+    auto wanted = out.initChunksWanted();
+    write(wanted.initId(), body.id);
+    write(wanted.initChunks(list_size(body.chunks.size())), body.chunks);
+  }
+  void operator()(const wire::ChunkIs& body) {
+    auto chunk = out.initChunkIs();
+    write(chunk.initId(), body.id);
+    chunk.setNumber(body.number);
+    write(chunk.initDigests(list_size(body.chunk->digests.size())), body.chunk->digests);
+    chunk.setBytes(data_of(ByteView(body.chunk->bytes)));
+  }
+  void operator()(const wire::ChunksNotHere& body) {
+    auto not_here = out.initChunksNotHere();
+    write(not_here.initId(), body.id);
+    write(not_here.initChunks(list_size(body.chunks.size())), body.chunks);
   }
   void operator()(const wire::GlobalPlan& body) {
     auto global = out.initGlobalPlan();

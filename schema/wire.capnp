@@ -82,6 +82,20 @@ struct GoneRank {
   end @1 :Text;            # how its trainer ended; empty: its node is stopping
 }
 
+struct LoadId {
+  latest @0 :Bool;
+  step @1 :UInt64;         # where not latest
+  ordinal @2 :UInt32;      # of load(latest)
+  round @3 :UInt32;        # how many loads a rank of it began before
+}
+
+struct LoadMembers {       # ranks [first, first + count)
+  first @0 :UInt32;
+  count @1 :UInt32;
+  host @2 :UInt32;         # into addresses
+  group @3 :UInt32;        # into groups
+}
+
 struct Message {
   fromRole @0 :UInt8;      # actors/address.h
   toRole @1 :UInt8;
@@ -164,6 +178,35 @@ struct Message {
       options @51 :Layout.SaveOptions;
       coordinatorRank @52 :UInt32;     # whose planner makes it
       plans @53 :List(PlannerPlan);    # gathered and made may come in several messages
+    }
+    joinLoad :group {                  # Loader -> Coordinator: these ranks of its host load
+      id @54 :LoadId;
+      worldSize @55 :UInt32;
+      address @56 :Text;               # where it serves others; empty: it shares nothing
+      ranks @57 :List(RankLayout);     # of layoutId: what those share who name the same
+    }
+    loadRoster :group {                # Coordinator -> Loader: which checkpoint, and who reads it together
+      id @58 :LoadId;
+      code @59 :UInt16;                # not 0: nothing can be loaded
+      cause @60 :Text;
+      key @61 :AttemptKey;
+      groups @62 :List(Data);          # of RankLayout.layoutId, which the receiver named too
+      addresses @63 :List(Text);
+      members @64 :List(LoadMembers);  # ascending by rank
+    }
+    chunksWanted :group {              # Loader -> Loader
+      id @65 :LoadId;
+      chunks @66 :List(UInt64);
+    }
+    chunkIs :group {                   # Loader -> Loader
+      id @67 :LoadId;
+      number @68 :UInt64;
+      digests @69 :List(UInt64);       # of each block of bytes
+      bytes @70 :Data;
+    }
+    chunksNotHere :group {             # Loader -> Loader
+      id @71 :LoadId;
+      chunks @72 :List(UInt64);
     }
   }
 }

@@ -156,6 +156,13 @@ uint64_t ShardReader::covering_bytes(size_t piece, uint64_t begin, uint64_t end)
   return cover.end - cover.begin;
 }
 
+std::span<const uint64_t> ShardReader::digests(size_t piece, uint64_t begin, uint64_t end) const {
+  SHOAL_CHECK(piece < pieces_.size() && begin <= end && end <= pieces_[piece].bytes);
+  const Cover cover = cover_of(begin, end, pieces_[piece].bytes);
+  return std::span(digests_).subspan(first_digest_[piece] + cover.begin / kDigestBlockBytes,
+                                     digest_count(cover.end - cover.begin));
+}
+
 Status ShardReader::read_verified(size_t piece, uint64_t begin, uint64_t end, MutableByteView out,
                                   uint64_t* first) const {
   SHOAL_CHECK(piece < pieces_.size() && begin <= end && end <= pieces_[piece].bytes);

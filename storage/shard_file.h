@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,8 @@ class ShardReader {
   uint64_t covering_bytes(size_t piece, uint64_t begin, uint64_t end) const;
   Status read_verified(size_t piece, uint64_t begin, uint64_t end, MutableByteView out,
                        uint64_t* first) const;
+  // As the header says them, of the digest blocks that cover bytes [begin, end) of a piece.
+  std::span<const uint64_t> digests(size_t piece, uint64_t begin, uint64_t end) const;
 
  private:
   ShardReader() = default;

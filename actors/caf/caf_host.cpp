@@ -47,6 +47,9 @@ namespace {
 bool moves_bulk(const Operation& operation) {
   return std::holds_alternative<operation::WriteShard>(operation) ||
          std::holds_alternative<operation::ReadBatch>(operation) ||
+         std::holds_alternative<operation::ReadChunk>(operation) ||
+         std::holds_alternative<operation::CheckChunk>(operation) ||
+         std::holds_alternative<operation::CopyChunk>(operation) ||
          std::holds_alternative<operation::SweepAttempt>(operation);
 }
 
@@ -196,6 +199,8 @@ void CafHost::Impl::Seat::handle(const QueuedEvent& queued_event) noexcept {
 void CafHost::Impl::Seat::carry_out(Effect& effect) {
   if (auto* send_effect = std::get_if<effect::Send>(&effect)) {
     send(*send_effect);
+  } else if (auto* send_to = std::get_if<effect::SendTo>(&effect)) {
+    host_.services.send_to(send_to->address, send_to->message);
   } else if (auto* tell = std::get_if<effect::Tell>(&effect)) {
     host_.post(tell->to, std::make_shared<QueuedEvent>(QueuedEvent{.event = std::move(tell->event)}));
   } else if (auto* to_client = std::get_if<effect::ToClient>(&effect)) {

@@ -30,6 +30,7 @@ class HostServices {
   virtual TimeNs now() = 0;
   // To another node, never to this one. May drop it: roles resend.
   virtual void send(NodeId to, const WireMessage& message) = 0;
+  virtual void send_to(const std::string& address, const WireMessage& message) = 0;  // likewise
   virtual void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) = 0;
   virtual void forget_client(ClientId client) = 0;
   virtual Result<OperationResult> run(const Operation& operation) = 0;  // on a thread of the pool

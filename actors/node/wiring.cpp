@@ -59,6 +59,8 @@ void NodeWiring::send(NodeId to, const WireMessage& message) {
   links_.send(to, message);
 }
 
+void NodeWiring::send_to(const std::string& /*address*/, const WireMessage& /*message*/) {}
+
 void NodeWiring::to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) {
   activity_.to_client(now(), client, *message);
   if (LocalServer* server = server_.load()) server->send(client, message);

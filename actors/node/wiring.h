@@ -52,6 +52,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
 
   TimeNs now() override;
   void send(NodeId to, const WireMessage& message) override;
+  void send_to(const std::string& address, const WireMessage& message) override;
   void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override;
   void forget_client(ClientId client) override;
   Result<OperationResult> run(const Operation& operation) override;

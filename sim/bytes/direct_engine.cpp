@@ -39,6 +39,8 @@ class DirectEngine final : public NodeEngine {
   void carry_out(RoleKind role, Effect& each) {
     if (auto* message = std::get_if<effect::Send>(&each)) {
       world_.send(message->to, message->message);
+    } else if (auto* to = std::get_if<effect::SendTo>(&each)) {
+      world_.send_to(to->address, to->message);
     } else if (auto* tell = std::get_if<effect::Tell>(&each)) {
       later(delays_.local_ns, tell->to, std::move(tell->event));
     } else if (auto* answer = std::get_if<effect::ToClient>(&each)) {

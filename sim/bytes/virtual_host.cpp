@@ -29,6 +29,9 @@ class VirtualHost::Node final : public VirtualWorld {
     });
   }
   void send(NodeId to, const WireMessage& message) override { host_.send(index_, to, message); }
+  void send_to(const std::string& address, const WireMessage& message) override {
+    host_.send_between(index_, std::stoul(address.substr(4)), message);  // after "node"
+  }
   void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override {
     auto found = host_.clients_.find(client);
     if (found == host_.clients_.end() || !found->second.connected) return;
@@ -40,7 +43,9 @@ class VirtualHost::Node final : public VirtualWorld {
   void forget_client(ClientId client) override { slabs.forget(client); }
   Result<OperationResult> run(const Operation& operation) override {
     if (!alive) return Status(Code::unavailable, "this node is dead");
-    auto result = runner_->run(operation);
+    auto result = std::holds_alternative<operation::ListenToPeers>(operation)
+                      ? Result<OperationResult>("node" + std::to_string(index_))
+                      : runner_->run(operation);
     if (host_.listener_) host_.listener_(index_, operation);
     return result;
   }
@@ -302,6 +307,8 @@ void VirtualHost::send(size_t from, NodeId to_node, const WireMessage& message) 
     to = sender.coordinator;
     sender_id = sender.session;
     connected = sender.session != 0;
+  } else if (to_node >= kFirstSharer) {
+    return send_between(from, to_node - kFirstSharer, message);
   } else if (to_node != kThisNode) {
     sender_id = kCoordinatorNode;
     for (to = 0; to < nodes_.size() && nodes_[to]->session != to_node;) ++to;
@@ -314,6 +321,18 @@ void VirtualHost::send(size_t from, NodeId to_node, const WireMessage& message) 
     });
     return;
   }
+  pass_on(from, to, sender_id, message, connected);
+}
+
+// Of nodes that have no session through a coordinator: whoever reaches the other is heard.
+void VirtualHost::send_between(size_t from, size_t to, const WireMessage& message) {
+  pass_on(from, to, kFirstSharer + from, message, true);
+}
+
+void VirtualHost::pass_on(size_t from, size_t to, NodeId sender_id, const WireMessage& message,
+                          bool connected) {
+  const Node& sender = *nodes_[from];
+  Node& receiver = *nodes_[to];
   transcript_.push_back("node" + std::to_string(from) + "." + std::string(role_name(message.from)) +
                         " -> node" + std::to_string(to) + "." + std::string(role_name(message.to)) + ": " +
                         describe(*message.body));

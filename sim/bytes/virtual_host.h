@@ -35,6 +35,7 @@ class VirtualWorld {
   virtual TimeNs now() const = 0;
   virtual void schedule(TimeNs at, std::function<void()> action) = 0;
   virtual void send(NodeId to, const WireMessage& message) = 0;  // also to this node
+  virtual void send_to(const std::string& address, const WireMessage& message) = 0;
   virtual void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) = 0;
   virtual void forget_client(ClientId client) = 0;
   virtual Result<OperationResult> run(const Operation& operation) = 0;
@@ -128,6 +129,8 @@ class VirtualHost {
   void step();
   void deliver_local(size_t node, Event event);  // to planner, shard writer and loader
   void send(size_t from, NodeId to, const WireMessage& message);
+  void send_between(size_t from, size_t to, const WireMessage& message);
+  void pass_on(size_t from, size_t to, NodeId sender_id, const WireMessage& message, bool connected);
   bool reachable(size_t one, size_t other) const;
   void check_links();
   void connect(size_t node);  // to the coordinator that it follows

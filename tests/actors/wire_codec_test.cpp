@@ -55,6 +55,21 @@ wire::PlanExchange sample_exchange() {
           {{2, text("a plan")}, {7, text("")}}};
 }
 
+constexpr wire::LoadId kLoad = {true, 0, 3, 1};
+
+wire::LoadRoster sample_load_roster() {
+  return {kLoad, ok_status(), kKey, {nonce_of(3), nonce_of(4)}, {"host-a:1", "host-b:2"},
+          {{0, 4, 0, 0}, {4, 2, 1, 0}, {8, 1, 1, 1}}};
+}
+
+wire::ChunkIs sample_chunk() {
+  auto chunk = std::make_shared<Chunk>();
+  chunk->bytes.resize(100, std::byte{7});
+  chunk->size = chunk->bytes.size();
+  digest_blocks(chunk->bytes, &chunk->digests);
+  return {kLoad, 99, chunk};
+}
+
 // One of every kind, in the order of the variant.
 std::vector<WireMessage> samples() {
   RoleKind planner = RoleKind::planner, writer = RoleKind::shard_writer, coordinator = RoleKind::coordinator;
@@ -76,6 +91,12 @@ std::vector<WireMessage> samples() {
       message_of(sample_local_plans(), writer, coordinator),
       message_of(sample_global_plan(), coordinator, writer),
       message_of(sample_exchange(), writer, coordinator),
+      message_of(wire::JoinLoad{kLoad, 8, "host-a:1", {{2, nonce_of(3)}, {5, nonce_of(4)}}}, RoleKind::loader,
+                 coordinator),
+      message_of(sample_load_roster(), coordinator, RoleKind::loader),
+      message_of(wire::ChunksWanted{kLoad, {99, 7}}, RoleKind::loader, RoleKind::loader),
+      message_of(sample_chunk(), RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunksNotHere{kLoad, {7}}, RoleKind::loader, RoleKind::loader),
   };
 }
 

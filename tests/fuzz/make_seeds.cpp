@@ -127,7 +127,13 @@ std::vector<WireBody> wire_bodies() {
       wire::LocalPlans{key, "host-a", 8, {}, {{2, nonce_of(3)}, {5, nonce_of(4)}}, {nonce_of(5), PlanId{}}},
       wire::GlobalPlan{key, sample_world()->roster.id(), {{0, nullptr}, {1, sample_plan()}}},
       wire::PlanExchange{
-          key, ExchangeStage::offered, "host-a", 8, {}, 5, {{2, planner_plan()}, {7, planner_plan()}}}};
+          key, ExchangeStage::offered, "host-a", 8, {}, 5, {{2, planner_plan()}, {7, planner_plan()}}},
+      wire::JoinLoad{{true, 0, 3, 1}, 8, "host-a:1", {{2, nonce_of(3)}, {5, nonce_of(4)}}},
+      wire::LoadRoster{
+          {true, 0, 3, 1}, {}, key, {nonce_of(3)}, {"host-a:1", "host-b:2"}, {{0, 4, 0, 0}, {4, 2, 1, 0}}},
+      wire::ChunksWanted{{false, 3, 0, 1}, {99, 7}},
+      wire::ChunkIs{{true, 0, 3, 1}, 99, std::make_shared<Chunk>(Chunk{3, {5}, Bytes(3)})},
+      wire::ChunksNotHere{{true, 0, 3, 1}, {7}}};
 }
 
 std::vector<LinkMessage> link_messages(const Bytes& between_roles) {

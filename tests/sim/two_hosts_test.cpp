@@ -28,6 +28,9 @@ class CafEngine final : public NodeEngine, public HostServices, public VirtualTi
   TimeNs now() override { return world_.now(); }
   void schedule(TimeNs at, std::function<void()> action) override { world_.schedule(at, std::move(action)); }
   void send(NodeId to, const WireMessage& message) override { world_.send(to, message); }
+  void send_to(const std::string& address, const WireMessage& message) override {
+    world_.send_to(address, message);
+  }
   void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override {
     world_.to_client(client, message);
   }
