@@ -1,5 +1,5 @@
-// Chunk: a part of a checkpoint that nodes pass on to each other while they load it. docs/protocol.md, "A load
-// that is shared".
+// Chunk: a part of a checkpoint that nodes pass on to each other while they load it. docs/protocol.md, "A
+// load that is shared".
 #pragma once
 
 #include <cstdint>

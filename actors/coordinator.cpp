@@ -22,6 +22,7 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
     early_joins_.erase(peer->node);
     told_roster_.forget_if([&](NodeId node) { return node == peer->node; });
     told_plans_.forget_if([&](const auto& told) { return told.second == peer->node; });
+    loads_.forget(peer->node);
     lose_ranks_of(peer->node);
   } else if (const auto* failed = std::get_if<event::PlanningFailed>(&event)) {
     if (!plans_ && refused_.ok() && !superseded_) refuse_all(failed->why, out);
@@ -175,6 +176,8 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
     on_failed(now, from, *failed, out);
   } else if (const auto* gone = std::get_if<wire::RanksGone>(&body)) {
     on_ranks_gone(now, from, *gone, out);
+  } else if (const auto* load = std::get_if<wire::JoinLoad>(&body)) {
+    loads_.join(now, from, *load, out);
   } else if (std::holds_alternative<wire::Superseded>(body)) {  // it says so; the root knows
     if_in_office(out, [](TimeNs, EffectWriter&) {});
   }

@@ -21,6 +21,7 @@
 #include "actors/attempt_watch.h"
 #include "actors/coordinator_plans.h"
 #include "actors/crossed_answers.h"
+#include "actors/load_gathering.h"
 #include "actors/publishing.h"
 #include "actors/recent_map.h"
 #include "actors/retention_duty.h"
@@ -42,6 +43,7 @@ class Coordinator final : public Role {
       : facts_(facts),
         watch_(operations_, timers_, facts.times.poll_ms * kMillisecond),
         retention_(operations_, timers_, facts_),
+        loads_(operations_, timers_, facts_),
         told_roster_(facts.times),
         told_plans_(facts.times),
         roster_retries_(facts.times) {}
@@ -227,6 +229,7 @@ class Coordinator final : public Role {
   PendingTimers timers_;
   AttemptWatch watch_;
   RetentionDuty retention_;
+  LoadGathering loads_;
   std::set<NodeId> nodes_;  // that have spoken in this epoch and are not lost
   RosterGathering gathering_;
   bool roster_asked_ = false;

@@ -14,11 +14,14 @@ class EffectWriter {
   EffectWriter(RoleKind self, Effects& out) : self_(self), out_(out) {}
 
   void send(NodeId to, RoleKind role, WireBody body) {
-    out_.push_back(effect::Send{to, {self_, role, std::make_shared<const WireBody>(std::move(body))}});
+    send(to, role, std::make_shared<const WireBody>(std::move(body)));
+  }
+  void send(NodeId to, RoleKind role, std::shared_ptr<const WireBody> body) {  // one for several
+    out_.push_back(effect::Send{to, {self_, role, std::move(body)}});
   }
   void send_to(std::string address, RoleKind role, WireBody body) {
-    out_.push_back(effect::SendTo{std::move(address),
-                                  {self_, role, std::make_shared<const WireBody>(std::move(body))}});
+    out_.push_back(
+        effect::SendTo{std::move(address), {self_, role, std::make_shared<const WireBody>(std::move(body))}});
   }
   void tell(RoleKind role, Event event) { out_.push_back(effect::Tell{role, std::move(event)}); }
   void to_client(ClientId client, LocalMessage message) {

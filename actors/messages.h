@@ -199,8 +199,8 @@ using WireBody =
     std::variant<wire::JoinRanks, wire::LayoutsWanted, wire::Layouts, wire::RosterIs, wire::JoinRefused,
                  wire::ShardsWritten, wire::SaveFailed, wire::Pending, wire::Decided, wire::Superseded,
                  wire::Undecided, wire::LayoutsStaged, wire::PlanBy, wire::RanksGone, wire::LocalPlans,
-                 wire::GlobalPlan, wire::PlanExchange, wire::JoinLoad, wire::LoadRoster,
-                 wire::ChunksWanted, wire::ChunkIs, wire::ChunksNotHere>;
+                 wire::GlobalPlan, wire::PlanExchange, wire::JoinLoad, wire::LoadRoster, wire::ChunksWanted,
+                 wire::ChunkIs, wire::ChunksNotHere>;
 
 // The four roles. Numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };
@@ -216,7 +216,7 @@ struct WireMessage {
 inline constexpr size_t kMaxRanksPerNode = 4096;
 inline constexpr size_t kMaxSavesInFlight = 256;  // of a node, all ranks together
 inline constexpr size_t kMaxChunksPerMessage = 1024;
-inline constexpr size_t kMaxEndBytes = 256;       // of how a trainer ended
+inline constexpr size_t kMaxEndBytes = 256;  // of how a trainer ended
 
 Bytes encode_wire(const WireMessage& message);
 Result<WireMessage> decode_wire(ByteView bytes);  // untrusted bytes: bounded memory, no crash

@@ -191,8 +191,8 @@ struct OperationRunner::Impl {
     auto chunk = std::make_shared<Chunk>();
     for (const operation::ReadRange& range : read.ranges) chunk->size += range.end - range.begin;
     if (chunk->size > kChunkBytes || read.ranges.size() > kMaxChunkRanges) {
-      return Status(Code::invalid_argument,
-                    fmt::format("{} in {} ranges are no chunk", human_bytes(chunk->size), read.ranges.size()));
+      return Status(Code::invalid_argument, fmt::format("{} in {} ranges are no chunk",
+                                                        human_bytes(chunk->size), read.ranges.size()));
     }
     chunk->bytes.resize(chunk->size);
     operation::ReadRange at;

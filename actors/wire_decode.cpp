@@ -305,7 +305,7 @@ wire::LoadId read_load_id(schema::LoadId::Reader in) {
   return {in.getLatest(), in.getStep(), in.getOrdinal(), in.getRound()};
 }
 
-Result<WireBody> read_join_load(schema::Message::JoinLoad::Reader in) {
+Result<WireBody> read_join_load(schema::JoinLoad::Reader in) {
   wire::JoinLoad body;
   body.id = read_load_id(in.getId());
   SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));
@@ -314,7 +314,7 @@ Result<WireBody> read_join_load(schema::Message::JoinLoad::Reader in) {
   return WireBody(std::move(body));
 }
 
-Result<WireBody> read_load_roster(schema::Message::LoadRoster::Reader in) {
+Result<WireBody> read_load_roster(schema::LoadRoster::Reader in) {
   wire::LoadRoster body;
   body.id = read_load_id(in.getId());
   body.key = read_key(in.getKey());
@@ -349,27 +349,29 @@ Result<WireBody> read_load_roster(schema::Message::LoadRoster::Reader in) {
 
 Result<std::vector<uint64_t>> read_chunk_numbers(capnp::List<uint64_t>::Reader in) {
   SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxChunksPerMessage, "chunks").status());
-  return std::vector<uint64_t>(in.begin(), in.end());
+  std::vector<uint64_t> numbers;
+  for (uint64_t number : in) numbers.push_back(number);
+  return numbers;
 }
 
-Result<WireBody> read_chunks_wanted(schema::Message::ChunksWanted::Reader in) {
+Result<WireBody> read_chunks_wanted(schema::Chunks::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
   return WireBody(wire::ChunksWanted{read_load_id(in.getId()), std::move(chunks)});
 }
 
-Result<WireBody> read_chunks_not_here(schema::Message::ChunksNotHere::Reader in) {
+Result<WireBody> read_chunks_not_here(schema::Chunks::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
   return WireBody(wire::ChunksNotHere{read_load_id(in.getId()), std::move(chunks)});
 }
 
-Result<WireBody> read_chunk(schema::Message::ChunkIs::Reader in) {
+Result<WireBody> read_chunk(schema::Chunk::Reader in) {
   SHOAL_RETURN_IF_ERROR(bounded_size(in.getBytes(), kChunkBytes, "bytes of a chunk").status());
   SHOAL_RETURN_IF_ERROR(bounded_size(in.getDigests(), kMaxChunkBlocks, "digests of a chunk").status());
   auto chunk = std::make_shared<Chunk>();
   const ByteView bytes = view_of(in.getBytes());
   chunk->size = bytes.size();
   chunk->bytes.assign(bytes.begin(), bytes.end());
-  chunk->digests.assign(in.getDigests().begin(), in.getDigests().end());
+  for (uint64_t digest : in.getDigests()) chunk->digests.push_back(digest);
   return WireBody(wire::ChunkIs{read_load_id(in.getId()), in.getNumber(), std::move(chunk)});
 }
 

@@ -266,6 +266,9 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   command->add_flag_callback("--load", [options] { options->values["loads"] = "1"; })->group("");
   value("--load-ranks", "load_ranks", "N", "Ranks of the job that loads (as many as saved)");
   value("--load-mesh", "load_mesh", "SIZES", "Mesh of the job that loads (the same)");
+  value(
+      "--load-way", "load_way", "WAY",
+      "direct: each host reads all that it needs; two-stage: hosts that need the same share it (automatic)");
   value("--seed", "seed", "N", "Of all that is drawn (1)");
   value("--failures", "failures", "RULE",
         "Draw failures from the seed: poisson:mtbf_node_hours=1000, "

@@ -17,6 +17,7 @@ struct CallCounts {
   uint32_t generation = 0;
   std::map<uint64_t, uint32_t> attempts;  // by step
   uint32_t saves = 0;
+  uint32_t loads = 0;  // as often on all ranks, else they share nothing
 };
 
 // What this process has counted so far, kept for the next Checkpointer of the rank: a node serves one at a

@@ -23,6 +23,7 @@
 #include "base/status.h"
 #include "client/load_report.h"
 #include "plan/layout.h"
+#include "plan/load_times.h"
 #include "plan/metadata.h"
 #include "plan/save_plan.h"
 
@@ -152,6 +153,13 @@ struct LoadOptions {
   // in one error, up to kMaxKeysNamed of them; Checkpointer::load_report has the rest. What may be missing
   // and is stays as it was.
   KeyPolicies policies;
+  // How ranks that need the same bytes come by them. Alike on all ranks of a load, as is what follows.
+  LoadWay way = LoadWay::automatic;
+  // Ascending: the ranks that share with this one what they read. Empty: all that need the same.
+  std::vector<Rank> data_parallel_group;
+  // Bytes pass from host to host through host memory. Otherwise Code::invalid_argument: no other way is
+  // built.
+  bool cpu_transfer = true;
 };
 
 struct LoadResult {
@@ -159,7 +167,11 @@ struct LoadResult {
   uint64_t bytes_loaded = 0;
   double seconds = 0;
   LoadReport report;  // missing and unexpected keys that the policies allow
+  LoadTimes times;
 };
+// Of all ranks that are given, by rank: a line a stage, with the least, the median and the greatest of it,
+// and whose that is.
+std::string summarize_load_times(const std::vector<LoadTimes>& by_rank);
 
 class Checkpointer {
  public:

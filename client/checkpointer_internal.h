@@ -92,6 +92,7 @@ struct Checkpointer::Impl {
       if (opened.request_id != 0) return answer;
     }
   }
+  Status check_sharing(const LoadOptions& load_options) const;
   // Chooses a checkpoint, as load does, and has it kept open.
   Result<OpenedCheckpoint> open(std::optional<uint64_t> step, bool wants_layouts);
   Status reopen(OpenedCheckpoint& opened);
@@ -110,8 +111,8 @@ struct Checkpointer::Impl {
     PlannedLoad* planned = nullptr;  // whose state it is, with the checkpoint's names; nothing is compared
   };
   Result<LoadResult> load(const Wanted& wanted);
-  Result<LoadResult> load_planned(const StateDict& state, dcp::LoadPlanner& planner,
-                                  OpenedCheckpoint& opened);
+  Result<LoadResult> load_planned(const StateDict& state, const LoadOptions& load_options,
+                                  dcp::LoadPlanner& planner, OpenedCheckpoint& opened);
   Result<BoundState> bound_for_load(const StateDict& state);
   local::Load choice_of(std::optional<uint64_t> step) const;
   // Asks for the placer's targets, of what is open, else of what `load` chooses, and places all that comes.
@@ -136,6 +137,7 @@ struct Checkpointer::Impl {
   uint64_t window_link = 0;       // the connection whose node knows it; 0: none
   std::vector<CopyTask> tasks;
   LoadReport report;  // of the last load
+  LoadTimes times;    // of the last load
 };
 
 }  // namespace shoal

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "client/checkpoint_reader.h"
@@ -47,6 +48,24 @@ Result<Metadata> Checkpointer::latest() {
     SHOAL_ASSIGN_OR_RETURN(local::Found found, found_in(impl_->session->next_answer()));
     return std::move(found.checkpoint);
   });
+}
+
+Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const {
+  if (!load_options.cpu_transfer) {
+    return Status(Code::invalid_argument,
+                  "cpu_transfer = false: bytes pass from host to host through host memory only");
+  }
+  const std::vector<Rank>& group = load_options.data_parallel_group;
+  if (group.empty()) return ok_status();
+  const bool ascends = std::adjacent_find(group.begin(), group.end(), std::greater_equal<>()) == group.end();
+  if (!ascends || group.back() >= options.world_size ||
+      !std::binary_search(group.begin(), group.end(), options.rank)) {
+    return Status(
+        Code::invalid_argument,
+        fmt::format("data_parallel_group: ascending ranks of {}, this one, {}, among them, are needed",
+                    options.world_size, options.rank));
+  }
+  return ok_status();
 }
 
 local::Load Checkpointer::Impl::choice_of(std::optional<uint64_t> step) const {
@@ -155,19 +174,24 @@ Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, Placer& p
 
 Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, bool* ended) {
   Status broken;  // what came was wrong: the rest is let by, so that the next request starts clean
+  std::chrono::nanoseconds placing{0};
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
     if (const auto* done = std::get_if<local::LoadDone>(&answer)) {
       *ended = true;
+      times = done->times;
+      times.placing_ns = static_cast<uint64_t>(placing.count());
       SHOAL_RETURN_IF_ERROR(done->outcome);
       SHOAL_RETURN_IF_ERROR(broken);
       return placer.finish();
     }
     const auto* loaded = std::get_if<local::Loaded>(&answer);
     if (!loaded) return Status(Code::corrupt, "the node answered a load twice");
+    const Clock::time_point begun = Clock::now();
     for (const local::LoadedPiece& piece : loaded->pieces) {
       if (broken.ok()) broken = placer.place(piece, ByteView(window.data(), window.bytes()));
     }
+    placing += Clock::now() - begun;
     session->ask(local::Placed{request_id, loaded->batch});
   }
 }
@@ -217,17 +241,23 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
     placer.on_arrival([&](const std::string& fqn) { return wanted.planned->arrived(fqn); });
   }
   const bool compares_when_found = !wanted.planned && !wanted.opened;
-  Result<Metadata> loaded = load_targets(placer, choice_of(wanted.options.step), wanted.opened,
+  local::Load request = choice_of(wanted.options.step);
+  request.sharing =
+      local::Load::Sharing{wanted.options.way, options.rank,    options.world_size,
+                           counts->loads,      target.layout(), wanted.options.data_parallel_group};
+  Result<Metadata> loaded = load_targets(placer, std::move(request), wanted.opened,
                                          compares_when_found ? OnFound(compare) : nullptr);
   SHOAL_RETURN_IF_ERROR(comparison.outcome);  // which names more than the node's own
   if (!loaded.ok()) return loaded.status();
   return LoadResult{wanted.opened ? wanted.opened->metadata : std::move(*loaded), placer.bytes_placed(),
-                    seconds_since(begun), report};
+                    seconds_since(begun), report, times};
 }
 
 Result<LoadResult> Checkpointer::load(const StateDict& given, const LoadOptions& load_options) {
   impl_->report = {};
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
+  SHOAL_RETURN_IF_ERROR(impl_->check_sharing(load_options));
+  ++impl_->counts->loads;
   if (!needs_comparison_first(load_options.policies)) {
     return impl_->with_patience([&] { return impl_->load({*state, load_options}); });
   }
@@ -246,24 +276,27 @@ Result<LoadResult> Checkpointer::load(const StateDict& given, dcp::LoadPlanner& 
                                       const LoadOptions& load_options) {
   impl_->report = {};
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
+  SHOAL_RETURN_IF_ERROR(impl_->check_sharing(load_options));
+  ++impl_->counts->loads;
   const Impl::Clock::time_point begun = Impl::Clock::now();
   SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
                          impl_->with_patience([&] { return impl_->open(load_options.step, false); }));
   const Impl::CloseLater closing{*impl_, opened};
-  Result<LoadResult> loaded = impl_->load_planned(*state, planner, opened);
+  Result<LoadResult> loaded = impl_->load_planned(*state, load_options, planner, opened);
   if (loaded.ok()) loaded->seconds = Impl::seconds_since(begun);
   return loaded;
 }
 
-Result<LoadResult> Checkpointer::Impl::load_planned(const StateDict& state, dcp::LoadPlanner& planner,
-                                                    OpenedCheckpoint& opened) {
+Result<LoadResult> Checkpointer::Impl::load_planned(const StateDict& state, const LoadOptions& load_options,
+                                                    dcp::LoadPlanner& planner, OpenedCheckpoint& opened) {
   PlannedLoad planned_load(planner);
   const Status status = planned_load.plan(state, dcp::metadata_of(opened.metadata), role());
   if (const LoadReport* found = planner.load_report()) report = *found;
   SHOAL_RETURN_IF_ERROR(status);
-  const LoadOptions no_options;
+  LoadOptions sharing = load_options;
+  sharing.policies = {};  // the planner's to say
   SHOAL_ASSIGN_OR_RETURN(LoadResult loaded, while_open(opened, [&] {
-                           return load({planned_load.state_dict(), no_options, &opened, &planned_load});
+                           return load({planned_load.state_dict(), sharing, &opened, &planned_load});
                          }));
   SHOAL_RETURN_IF_ERROR(planned_load.finish());
   return loaded;

@@ -15,6 +15,7 @@
 #include "base/shared_vector.h"
 #include "base/status.h"
 #include "local/node_status.h"
+#include "plan/load_times.h"
 #include "plan/metadata.h"
 #include "plan/plan_exchange.h"
 #include "plan/roster.h"
@@ -132,6 +133,16 @@ struct Load {  // client -> node, after its window slab
   bool keeps_open = false;
   uint32_t of = 0;  // the request id that keeps it open: nothing is chosen anew; 0: none
   bool wants_layouts = false;
+  // Who else may need the same. Nothing: nobody is asked.
+  struct Sharing {
+    LoadWay way = LoadWay::automatic;
+    Rank rank = 0;
+    uint32_t world_size = 0;
+    uint32_t round = 0;  // how many loads this rank began before; alike on all ranks, else they do not share
+    LayoutPtr layout;    // what the targets follow from; whoever has the same one wants the same of it
+    std::vector<Rank> among;  // ascending; those alone share. Empty: all
+  };
+  std::optional<Sharing> sharing = std::nullopt;
 };
 struct Close {  // client -> node: what a load of this id kept open
   uint32_t request_id = 0;
@@ -168,6 +179,7 @@ struct Placed {  // client -> node: the batch's part of the window may be overwr
 struct LoadDone {  // node -> client
   uint32_t request_id = 0;
   Status outcome;
+  LoadTimes times = {};
 };
 struct Refused {  // node -> client: this one save failed before it began; its slab is free
   uint64_t step = 0;

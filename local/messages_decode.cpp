@@ -249,6 +249,24 @@ Result<local::LoadTarget> read_target(schema::LoadTarget::Reader in) {
   return target;
 }
 
+Result<local::Load::Sharing> read_sharing(schema::LoadSharing::Reader in) {
+  local::Load::Sharing out;
+  if (in.getWay() > static_cast<uint8_t>(LoadWay::two_stage)) {
+    return Status(Code::corrupt, fmt::format("malformed load: way {}", in.getWay()));
+  }
+  out.way = static_cast<LoadWay>(in.getWay());
+  out.rank = in.getRank();
+  out.world_size = in.getWorldSize();
+  if (out.world_size > kMaxWorldSize || out.rank >= out.world_size) {
+    return Status(Code::corrupt, fmt::format("malformed load: rank {} of {}", out.rank, out.world_size));
+  }
+  out.round = in.getRound();
+  SHOAL_ASSIGN_OR_RETURN(out.layout, decode_layout(view_of(in.getLayout())));
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getAmong(), kMaxWorldSize, "ranks that share a load").status());
+  for (Rank rank : in.getAmong()) out.among.push_back(rank);
+  return out;
+}
+
 Result<LocalMessage> read_message(schema::LocalMessage::Load::Reader in) {
   local::Load out;
   out.request_id = in.getRequestId();
@@ -265,7 +283,16 @@ Result<LocalMessage> read_message(schema::LocalMessage::Load::Reader in) {
     SHOAL_ASSIGN_OR_RETURN(local::LoadTarget target, read_target(target_in));
     out.targets.push_back(std::move(target));
   }
+  if (in.hasSharing()) {
+    SHOAL_ASSIGN_OR_RETURN(out.sharing, read_sharing(in.getSharing()));
+  }
   return LocalMessage(std::move(out));
+}
+
+LoadTimes read_times(schema::LoadTimes::Reader in) {
+  return {in.getWasShared(), in.getChoosingNs(),    in.getPlanningNs(),
+          in.getReadingNs(), in.getReceivingNs(),   in.getPlacingNs(),
+          in.getBytesRead(), in.getBytesReceived(), in.getChunksGivenUp()};
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::Found::Reader in) {
@@ -388,7 +415,8 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
     case schema::LocalMessage::LOAD_DONE: {
       Status outcome;
       SHOAL_RETURN_IF_ERROR(read_status(in.getLoadDone(), outcome));
-      return LocalMessage(local::LoadDone{in.getLoadDone().getRequestId(), std::move(outcome)});
+      return LocalMessage(local::LoadDone{in.getLoadDone().getRequestId(), std::move(outcome),
+                                          read_times(in.getLoadDone().getTimes())});
     }
     case schema::LocalMessage::REFUSED: {
       Status why;

@@ -145,6 +145,15 @@ class Writer {
     out.setKeepsOpen(in.keeps_open);
     out.setOf(in.of);
     out.setWantsLayouts(in.wants_layouts);
+    if (!in.sharing) return;
+    auto sharing = out.initSharing();
+    sharing.setWay(static_cast<uint8_t>(in.sharing->way));
+    sharing.setRank(in.sharing->rank);
+    sharing.setWorldSize(in.sharing->world_size);
+    sharing.setRound(in.sharing->round);
+    sharing.setLayout(data_of(ByteView(encode_layout(*in.sharing->layout))));
+    auto among = sharing.initAmong(list_size(in.sharing->among.size()));
+    for (uint32_t i = 0; i < among.size(); ++i) among.set(i, in.sharing->among[i]);
   }
   void operator()(const local::Close& in) { out_.setClose(in.request_id); }
   void operator()(const local::Found& in) {
@@ -180,6 +189,16 @@ class Writer {
     auto out = out_.initLoadDone();
     out.setRequestId(in.request_id);
     write_status(out, in.outcome);
+    auto times = out.initTimes();
+    times.setWasShared(in.times.was_shared);
+    times.setChoosingNs(in.times.choosing_ns);
+    times.setPlanningNs(in.times.planning_ns);
+    times.setReadingNs(in.times.reading_ns);
+    times.setReceivingNs(in.times.receiving_ns);
+    times.setPlacingNs(in.times.placing_ns);
+    times.setBytesRead(in.times.bytes_read);
+    times.setBytesReceived(in.times.bytes_received);
+    times.setChunksGivenUp(in.times.chunks_given_up);
   }
   void operator()(const local::Refused& in) {
     auto out = out_.initRefused();

@@ -38,6 +38,27 @@ struct LoadTarget {
   boxes @4 :List(Layout.Box);   # what this rank wants of it; empty with kind object
 }
 
+struct LoadSharing {       # with whom bytes may be read together
+  way @0 :UInt8;           # 0 automatic, 1 direct, 2 two-stage
+  rank @1 :UInt32;
+  worldSize @2 :UInt32;
+  round @3 :UInt32;        # how many loads this rank began before
+  layout @4 :Data;         # canonical; whoever has the same one wants the same of it
+  among @5 :List(UInt32);  # those ranks alone; empty: all
+}
+
+struct LoadTimes {         # plan/load_times.h
+  wasShared @0 :Bool;
+  choosingNs @1 :UInt64;
+  planningNs @2 :UInt64;
+  readingNs @3 :UInt64;
+  receivingNs @4 :UInt64;
+  placingNs @5 :UInt64;
+  bytesRead @6 :UInt64;
+  bytesReceived @7 :UInt64;
+  chunksGivenUp @8 :UInt64;
+}
+
 struct LoadedPiece {
   target @0 :UInt32;       # index into the request's targets
   box @1 :Layout.Box;      # the stored piece, in global coordinates; its bytes lie row-major
@@ -207,6 +228,7 @@ struct LocalMessage {
       keepsOpen @88 :Bool;       # the checkpoint stays pinned after the load, under its request id
       of @89 :UInt32;            # the request id that keeps it open: nothing is chosen; 0: none
       wantsLayouts @90 :Bool;
+      sharing @93 :LoadSharing;  # null: nobody else is asked
     }
     found :group {               # node -> client: answer to latest, and first answer to load
       requestId @39 :UInt32;
@@ -228,6 +250,7 @@ struct LocalMessage {
       requestId @48 :UInt32;
       code @49 :UInt16;
       cause @50 :Text;
+      times @94 :LoadTimes;
     }
     refused :group {             # node -> client: this one save failed before it began
       step @51 :UInt64;

@@ -96,6 +96,36 @@ struct LoadMembers {       # ranks [first, first + count)
   group @3 :UInt32;        # into groups
 }
 
+# Not groups of Message, so that these do not make every message longer.
+struct JoinLoad {
+  id @0 :LoadId;
+  worldSize @1 :UInt32;
+  address @2 :Text;               # where it serves others; empty: it shares nothing
+  ranks @3 :List(RankLayout);     # of layoutId: what those share who name the same
+}
+
+struct LoadRoster {
+  id @0 :LoadId;
+  code @1 :UInt16;                # not 0: nothing can be loaded
+  cause @2 :Text;
+  key @3 :AttemptKey;
+  groups @4 :List(Data);          # of RankLayout.layoutId, which the receiver named too
+  addresses @5 :List(Text);
+  members @6 :List(LoadMembers);  # ascending by rank
+}
+
+struct Chunks {
+  id @0 :LoadId;
+  chunks @1 :List(UInt64);
+}
+
+struct Chunk {
+  id @0 :LoadId;
+  number @1 :UInt64;
+  digests @2 :List(UInt64);       # of each block of bytes
+  bytes @3 :Data;
+}
+
 struct Message {
   fromRole @0 :UInt8;      # actors/address.h
   toRole @1 :UInt8;
@@ -179,35 +209,11 @@ struct Message {
       coordinatorRank @52 :UInt32;     # whose planner makes it
       plans @53 :List(PlannerPlan);    # gathered and made may come in several messages
     }
-    joinLoad :group {                  # Loader -> Coordinator: these ranks of its host load
-      id @54 :LoadId;
-      worldSize @55 :UInt32;
-      address @56 :Text;               # where it serves others; empty: it shares nothing
-      ranks @57 :List(RankLayout);     # of layoutId: what those share who name the same
-    }
-    loadRoster :group {                # Coordinator -> Loader: which checkpoint, and who reads it together
-      id @58 :LoadId;
-      code @59 :UInt16;                # not 0: nothing can be loaded
-      cause @60 :Text;
-      key @61 :AttemptKey;
-      groups @62 :List(Data);          # of RankLayout.layoutId, which the receiver named too
-      addresses @63 :List(Text);
-      members @64 :List(LoadMembers);  # ascending by rank
-    }
-    chunksWanted :group {              # Loader -> Loader
-      id @65 :LoadId;
-      chunks @66 :List(UInt64);
-    }
-    chunkIs :group {                   # Loader -> Loader
-      id @67 :LoadId;
-      number @68 :UInt64;
-      digests @69 :List(UInt64);       # of each block of bytes
-      bytes @70 :Data;
-    }
-    chunksNotHere :group {             # Loader -> Loader
-      id @71 :LoadId;
-      chunks @72 :List(UInt64);
-    }
+    joinLoad @54 :JoinLoad;            # Loader -> Coordinator: these ranks of its host load
+    loadRoster @55 :LoadRoster;        # Coordinator -> Loader: which checkpoint, and who reads it together
+    chunksWanted @56 :Chunks;          # Loader -> Loader
+    chunkIs @57 :Chunk;                # Loader -> Loader
+    chunksNotHere @58 :Chunks;         # Loader -> Loader
   }
 }
 

@@ -130,6 +130,7 @@ class RunWatch {
   size_t sender_of(size_t node, const Event& event) const {
     const auto* received = std::get_if<event::Received>(&event);
     if (received == nullptr || received->from == kThisNode) return node;
+    if (received->from >= kFirstSharer) return received->from - kFirstSharer;
     if (received->from == kCoordinatorNode) return cluster_.coordinator_of(node);
     return cluster_.node_of(received->from);
   }
@@ -168,6 +169,7 @@ class RestartedJob {
     SHOAL_ASSIGN_OR_RETURN(job.layouts, layouts_of_stages(model, mesh));
     job.ranks = scenario.ranks;
     job.ranks_per_host = scenario.ranks_per_host;
+    job.way = scenario.load_way;
     return std::unique_ptr<RestartedJob>(
         new RestartedJob(scenario, mesh, profile, generation, std::move(job)));
   }

@@ -65,6 +65,7 @@ void CountedLoads::start() {
     load.request_id = kRequest;
     load.ordinal = 1;  // no save came before it
     load.slab_id = kWindowSlab;
+    load.sharing = local::Load::Sharing{job_.way, rank, job_.ranks, 0, job_.layout_of(rank), {}};
     uint64_t bytes = 0;
     load.targets = targets_of(rank, &bytes);
     bytes_wanted_ += bytes;

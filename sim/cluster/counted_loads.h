@@ -20,6 +20,7 @@ class CountedLoads {
     std::vector<LayoutPtr> layouts;  // of the pipeline stages
     uint32_t ranks = 0;
     uint32_t ranks_per_host = 1;
+    LoadWay way = LoadWay::automatic;
     const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
   };
   // All ranks load as soon as they have attached.

@@ -86,7 +86,7 @@ class CountedRoot final : public RootView {
   Work publish_choice(const operation::PublishLoadChoice& publish);
   Work list_newest_attempts();
   Work pin_attempt(const operation::PinAttempt& pin);
-  Work read_batch(const operation::ReadBatch& batch, size_t node);
+  StorageSteps read_ranges(const std::vector<operation::ReadRange>& ranges, size_t node);
   void keep_head(const AttemptKey& key, Rank rank, uint32_t file, uint64_t bytes);
   Result<OperationResult> merge(const AttemptKey& key);
   // Makes the decision of this attempt, unless one stands.

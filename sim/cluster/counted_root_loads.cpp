@@ -38,7 +38,25 @@ std::optional<CountedRoot::Work> CountedRoot::begin_of_load(const Operation& ope
     return Work{{{Kind::change, costs_.is_objects ? 1u : 2u}},
                 [] { return Result<OperationResult>(operation::Done{}); }};
   }
-  if (const auto* read = std::get_if<operation::ReadBatch>(&operation)) return read_batch(*read, node);
+  if (const auto* read = std::get_if<operation::ReadBatch>(&operation)) {
+    return Work{read_ranges(read->ranges, node), [] { return Result<OperationResult>(operation::Done{}); }};
+  }
+  if (const auto* read = std::get_if<operation::ReadChunk>(&operation)) {
+    auto chunk = std::make_shared<Chunk>();
+    for (const operation::ReadRange& range : read->ranges) {
+      chunk->size += range.end - range.begin;
+      chunk->digests.resize(chunk->digests.size() + digest_count(range.end - range.begin));
+    }
+    return Work{read_ranges(read->ranges, node),
+                [chunk = ChunkPtr(std::move(chunk))] { return Result<OperationResult>(chunk); }};
+  }
+  if (std::holds_alternative<operation::CheckChunk>(operation) ||
+      std::holds_alternative<operation::CopyChunk>(operation)) {
+    return Work{{}, [] { return Result<OperationResult>(operation::Done{}); }};
+  }
+  if (std::holds_alternative<operation::ListenToPeers>(operation)) {
+    return Work{{}, [node] { return Result<OperationResult>("node" + std::to_string(node)); }};
+  }
   return std::nullopt;
 }
 
@@ -94,11 +112,11 @@ CountedRoot::Work CountedRoot::pin_attempt(const operation::PinAttempt& pin) {
 
 // The newest kMaxOpenShards of a node stay open; another one is opened and its header read. Then come the
 // ranges, one after the other.
-CountedRoot::Work CountedRoot::read_batch(const operation::ReadBatch& batch, size_t node) {
+StorageSteps CountedRoot::read_ranges(const std::vector<operation::ReadRange>& ranges, size_t node) {
   StorageSteps steps;
   std::deque<uint64_t>& open = open_shards_[node];
-  auto range = batch.ranges.begin();
-  while (range != batch.ranges.end()) {
+  auto range = ranges.begin();
+  while (range != ranges.end()) {
     const std::string& name = range->piece->file_name;
     const uint64_t id = xxh3_64(to_string(range->piece->key) + name);
     auto found = std::find(open.begin(), open.end(), id);
@@ -106,21 +124,19 @@ CountedRoot::Work CountedRoot::read_batch(const operation::ReadBatch& batch, siz
       open.erase(found);
     } else {
       auto head = heads_.find(id);
-      if (head == heads_.end()) {
-        return {{{Kind::look, 1}}, [name] { return Result<OperationResult>(Status(Code::not_found, name)); }};
-      }
+      SHOAL_CHECK(head != heads_.end());  // what a manifest lists was written
       add_read(steps, 1, head->second, 1);
     }
     open.push_front(id);
     if (open.size() > kMaxOpenShards) open.pop_back();
-    uint64_t bytes = 0, ranges = 0;
-    for (; range != batch.ranges.end() && range->piece->file_name == name; ++range, ++ranges) {
+    uint64_t bytes = 0, count = 0;
+    for (; range != ranges.end() && range->piece->file_name == name; ++range, ++count) {
       bytes += range->end - range->begin;
     }
-    if (costs_.is_objects) steps.push_back({Kind::look, ranges});  // a request each
+    if (costs_.is_objects) steps.push_back({Kind::look, count});  // a request each
     steps.push_back({Kind::read, bytes});
   }
-  return {std::move(steps), [] { return Result<OperationResult>(operation::Done{}); }};
+  return steps;
 }
 
 void CountedRoot::keep_head(const AttemptKey& key, Rank rank, uint32_t file, uint64_t bytes) {

@@ -180,6 +180,10 @@ void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, An
       const auto* publish = std::get_if<operation::PublishDecision>(&start->operation);
       if (publish != nullptr) work += items_.to_commit(*publish).takes;
     }
+    if (const auto* shared = std::get_if<effect::SendTo>(&effect)) {
+      answer.sizes.push_back(sizes_.of(shared->message));
+      sent.push_back(answer.sizes.back());
+    }
     const auto* send = std::get_if<effect::Send>(&effect);
     if (send == nullptr) continue;
     const ItemModel::Extra extra = items_.to_send(send->message);
@@ -224,6 +228,9 @@ void VirtualCluster::carry_out(size_t index, Answer& answer) {
   for (Effect& each : answer.effects) {
     if (const auto* message = std::get_if<effect::Send>(&each)) {
       send(index, *message, answer.sizes[sends++]);
+    } else if (const auto* shared = std::get_if<effect::SendTo>(&each)) {
+      const size_t to = std::stoul(shared->address.substr(4));  // after "node"
+      send_between(index, to, shared->message, answer.sizes[sends++]);
     } else if (auto* tell = std::get_if<effect::Tell>(&each)) {
       offer(index, {tell->to, std::move(tell->event)});
     } else if (auto* to = std::get_if<effect::ToClient>(&each)) {
@@ -255,6 +262,7 @@ void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes)
   if (is_local(from, send.to)) {
     return offer(from, {send.message.to, event::Received{kThisNode, send.message}});
   }
+  if (send.to >= kFirstSharer) return send_between(from, send.to - kFirstSharer, send.message, bytes);
   const std::optional<Route> route = find_route(from, send.to);
   if (!route) return;
   const size_t to = route->to;
@@ -273,6 +281,15 @@ void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes)
   };
   if (passage.again) events_.schedule(*passage.again, leave);
   events_.schedule(passage.leaves, std::move(leave));
+}
+
+// Between nodes that load together. The links of these never fail here.
+void VirtualCluster::send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes) {
+  if (listener_) listener_(from, to, message, bytes);
+  network_.send(from, to, bytes, [this, from, message, bytes, life = life_of(to)] {
+    if (!lives(life)) return;
+    offer(static_cast<uint32_t>(life), {message.to, event::Received{kFirstSharer + from, message}, bytes});
+  });
 }
 
 void VirtualCluster::set_timer(size_t index, RoleKind role, const effect::SetTimer& set) {
@@ -305,7 +322,8 @@ void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start 
   running->role = role;
   running->id = start.id;
   running->is_bulk = std::holds_alternative<operation::WriteShard>(start.operation) ||
-                     std::holds_alternative<operation::ReadBatch>(start.operation);
+                     std::holds_alternative<operation::ReadBatch>(start.operation) ||
+                     std::holds_alternative<operation::ReadChunk>(start.operation);
   if (running->is_bulk) {
     running->fails = hazards_.try_operation(index, start.operation, events_.now());
     running->work = root_.begin(start.operation, is_coordinator(index), index);

@@ -201,6 +201,7 @@ class VirtualCluster {
   void note(size_t node, RoleKind role, const Input& input);
   void carry_out(size_t node, Answer& answer);
   void send(size_t node, const effect::Send& send, uint64_t bytes);
+  void send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes);
   void start_operation(size_t node, RoleKind role, effect::Start start);
   void run_operation(Running* running);
   void begin_operation(Running* running);

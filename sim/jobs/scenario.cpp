@@ -169,6 +169,7 @@ std::string scenario_text(const Scenario& scenario) {
   if (scenario.loads != 0) number("loads", scenario.loads);
   if (scenario.load_ranks != 0) number("load_ranks", scenario.load_ranks);
   quoted("load_mesh", scenario.load_mesh);
+  if (scenario.load_way != LoadWay::automatic) quoted("load_way", load_way_name(scenario.load_way));
   if (scenario.max_direct_nodes != kMaxDirectNodes) number("max_direct_nodes", scenario.max_direct_nodes);
   quoted("profile", scenario.profile);
   number("seed", scenario.seed);
@@ -207,6 +208,11 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   }
   if (key == "loads") return number(&scenario.loads, 0, kMaxSimulatedLoads);
   if (key == "load_ranks") return number(&scenario.load_ranks, 1, kMaxSimulatedRanks);
+  if (key == "load_way") {
+    const std::optional<LoadWay> way = load_way_of_name(text);
+    if (!way) return bad(fmt::format("load_way is automatic, direct or two-stage, not '{}'", text));
+    return scenario.load_way = *way, ok_status();
+  }
   if (key == "load_mesh") return scenario.load_mesh = text, ok_status();
   if (key == "mesh") return scenario.mesh = text, ok_status();
   if (key == "failures") return scenario.failure_draws = text, parse_fault_rules(text).status();
@@ -232,7 +238,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
                                                "seed",       "failure",        "max_direct_nodes",
                                                "stragglers", "failures",       "replay",
                                                "optimizer",  "loads",          "load_ranks",
-                                               "load_mesh"};
+                                               "load_mesh",  "load_way"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
   Scenario scenario;
   auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
@@ -277,6 +283,11 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
                         "mode is collective-free, rank-local or collective, not '" + mode + "'");
   }
   scenario.mode = *named;
+  SHOAL_ASSIGN_OR_RETURN(std::string way, parsed.text("load_way", "automatic"));
+  if (!load_way_of_name(way)) {
+    return parsed.error(line_of("load_way"), "load_way is automatic, direct or two-stage, not '" + way + "'");
+  }
+  scenario.load_way = *load_way_of_name(way);
   SHOAL_ASSIGN_OR_RETURN(std::string optimizer, parsed.text("optimizer", "adam"));
   if (!optimizer_of_name(optimizer)) {
     return parsed.error(line_of("optimizer"), "optimizer is adam or none, not '" + optimizer + "'");

@@ -9,6 +9,7 @@
 
 #include "actors/relay_tree.h"
 #include "base/status.h"
+#include "plan/load_times.h"
 #include "plan/save_plan.h"
 #include "sim/failures/fault.h"
 #include "sim/jobs/model_table.h"
@@ -33,7 +34,8 @@ struct Scenario {
   uint32_t max_direct_nodes = kMaxDirectNodes;  // beyond them nodes speak through relays
   uint32_t loads = 0;       // after the last save: so many times the job starts again and loads it
   uint32_t load_ranks = 0;  // of the job that starts again; 0: as many as saved
-  std::string load_mesh;    // of that one; "": the same, or of other ranks as for `mesh`
+  LoadWay load_way = LoadWay::automatic;
+  std::string load_mesh;  // of that one; "": the same, or of other ranks as for `mesh`
   std::string profile = "lustre";
   uint64_t seed = 1;
   Stragglers stragglers;

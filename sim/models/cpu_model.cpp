@@ -113,12 +113,24 @@ uint64_t MessageSizes::of(const WireMessage& message) {
             }
             return true;
           },
+          [&](const wire::JoinLoad& said) { return add(said.address.size()), add(said.ranks.size()), true; },
+          [&](const wire::LoadRoster& said) {
+            add(said.groups.size());
+            add(said.members.size());
+            for (const std::string& address : said.addresses) add(address.size());
+            return said.outcome.ok();
+          },
+          [&](const wire::ChunksWanted& said) { return add(said.chunks.size()), true; },
+          [&](const wire::ChunksNotHere& said) { return add(said.chunks.size()), true; },
+          [&](const wire::ChunkIs& said) { return add(said.chunk->digests.size()), true; },
           [](const auto&) { return false; }},
       *message.body);
   if (!is_known) return encode_wire(message).size();
   uint64_t& bytes = known_[xxh3_128(std::as_bytes(std::span(lengths_)))];
   if (bytes == 0) bytes = encode_wire(message).size();
-  return bytes;
+  const auto* chunk = std::get_if<wire::ChunkIs>(message.body.get());
+  if (chunk == nullptr) return bytes;
+  return bytes + (chunk->chunk->size + 7) / 8 * 8;  // which are counted, not there
 }
 
 }  // namespace shoal

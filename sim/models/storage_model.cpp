@@ -10,7 +10,7 @@ namespace shoal {
 namespace {
 
 // The grain in which transfers share links: small beside a shard, so that files written at once end at once.
-constexpr uint64_t kChunkBytes = uint64_t{64} << 20;
+constexpr uint64_t kTransferBytes = uint64_t{64} << 20;
 
 constexpr uint32_t kMostSplits = 10;
 
@@ -99,7 +99,7 @@ TimeNs StorageModel::serve(uint64_t prefix, TimeNs service_ns) {
 }
 
 void StorageModel::transfer_chunk(JobPtr job) {
-  const uint64_t bytes = std::min(job->bytes_left, kChunkBytes);
+  const uint64_t bytes = std::min(job->bytes_left, kTransferBytes);
   job->bytes_left -= bytes;
   TimeNs& link_free = link_free_[job->node];
   link_free = std::max(events_.now(), link_free) + slowed(*job, transfer_ns(bytes, job->link_bytes_per_s));

@@ -58,7 +58,11 @@ wire::PlanExchange sample_exchange() {
 constexpr wire::LoadId kLoad = {true, 0, 3, 1};
 
 wire::LoadRoster sample_load_roster() {
-  return {kLoad, ok_status(), kKey, {nonce_of(3), nonce_of(4)}, {"host-a:1", "host-b:2"},
+  return {kLoad,
+          ok_status(),
+          kKey,
+          {nonce_of(3), nonce_of(4)},
+          {"host-a:1", "host-b:2"},
           {{0, 4, 0, 0}, {4, 2, 1, 0}, {8, 1, 1, 1}}};
 }
 
@@ -381,7 +385,9 @@ TEST(Describe, SaysKindKeysAndCounts) {
                  "PlanBy step 3 (g1a1)", "RanksGone: 2 ranks, 1 save staged",
                  "LocalPlans step 3 (g1a1): 2 ranks of 8, 1 plan known",
                  "GlobalPlan step 3 (g1a1): 2 ranks, 1 of them as before",
-                 "PlanExchange step 3 (g1a1): 2 plans made"));
+                 "PlanExchange step 3 (g1a1): 2 plans made", "JoinLoad latest-3.1: 2 ranks of 8, shares",
+                 "LoadRoster latest-3.1: step 3 (g1a1), 2 hosts", "ChunksWanted latest-3.1: 2 chunks",
+                 "ChunkIs latest-3.1: 100 bytes", "ChunksNotHere latest-3.1: 1 chunk"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }

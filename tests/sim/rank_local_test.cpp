@@ -31,6 +31,7 @@ class MuteEngine final : public NodeEngine, VirtualWorld {
     ADD_FAILURE() << "sent: " << describe(*message.body);
     std::abort();
   }
+  void send_to(const std::string&, const WireMessage& message) override { send(kThisNode, message); }
   void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override {
     world_.to_client(client, message);
   }

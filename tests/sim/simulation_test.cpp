@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "actors/node/descriptors.h"
 #include "sim/basics/toml_tree.h"
 #include "sim/reports/sensitivity.h"
@@ -412,7 +414,7 @@ Scenario of_loads() {
   return scenario;
 }
 
-TEST(ALoad, ReadsWhatItsRanksHoldAndSaysNothingToTheCoordinator) {
+TEST(ALoad, ReadsWhatItsRanksHoldAndAsksTheCoordinatorOnceANode) {
   for (SaveMode mode : kModes) {
     SCOPED_TRACE(mode_name(mode));
     Scenario scenario = of_loads();
@@ -424,7 +426,8 @@ TEST(ALoad, ReadsWhatItsRanksHoldAndSaysNothingToTheCoordinator) {
     EXPECT_EQ(load.bytes_passed, load.bytes_wanted) << "each rank wants whole pieces";
     EXPECT_GT(load.costs.storage.bytes_read, load.bytes_passed) << "headers and records besides";
     EXPECT_LT(load.costs.storage.bytes_read, load.bytes_passed * 101 / 100);
-    EXPECT_EQ(load.costs.hub.messages_in + load.costs.hub.messages_out, 0u);
+    EXPECT_EQ(load.costs.hub.messages_in, load.nodes - 1);
+    EXPECT_EQ(load.costs.hub.messages_out, load.nodes - 1);
     EXPECT_GT(load.found.least, 0);
     EXPECT_GT(load.loaded.least, load.found.greatest) << "one node is as soon as another";
   }
@@ -449,6 +452,23 @@ TEST(ALoad, ReadsTheBlocksThatItsBoxesTouchWhereTheMeshIsAnother) {
     EXPECT_LT(load.bytes_passed, load.bytes_wanted * 3);
     EXPECT_EQ(report.trace_hash, simulated(scenario).trace_hash);
   }
+}
+
+TEST(ALoad, OfReplicasReadsTheBytesOnceWhereItIsShared) {
+  Scenario scenario = of_loads();
+  scenario.model = "gpt2";
+  scenario.mesh = "dp_replicate=4,dp=8,tp=1,pp=1";
+  std::map<LoadWay, uint64_t> bytes_read;
+  for (LoadWay way : {LoadWay::direct, LoadWay::two_stage}) {
+    scenario.load_way = way;
+    const SimulationReport report = simulated(scenario);
+    bytes_read[way] = report.loads.at(0).costs.storage.bytes_read;
+    EXPECT_EQ(report.loads.at(0).bytes_passed, report.parameters * 14 * 4);
+    EXPECT_EQ(report.trace_hash, simulated(scenario).trace_hash);
+  }
+  const uint64_t once = find_model(scenario.model)->parameters() * 14;
+  EXPECT_GT(bytes_read[LoadWay::direct], 4 * once);
+  EXPECT_LT(bytes_read[LoadWay::two_stage], once * 12 / 10);
 }
 
 TEST(ALoad, IsRefusedOnAMeshThatDoesNotMultiplyToItsRanks) {

@@ -1,0 +1,408 @@
+#include "actors/chunk_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+constexpr int64_t kTicksPerDeadline = 5;
+// What has come is looked at once so much has, and storage must be that much faster, in thousandths.
+constexpr uint64_t kSpeedSampleBytes = uint64_t{64} << 20;
+constexpr uint64_t kFasterPermille = 1500;
+
+uint32_t place_in(const std::vector<uint32_t>& hosts, uint32_t host) {
+  return static_cast<uint32_t>(std::lower_bound(hosts.begin(), hosts.end(), host) - hosts.begin());
+}
+
+}  // namespace
+
+ChunkExchange::ChunkExchange(PendingOperations& operations, PendingTimers& timers, ChunkPlan plan,
+                             Settings settings, Hooks hooks)
+    : operations_(operations),
+      timers_(timers),
+      plan_(std::move(plan)),
+      settings_(std::move(settings)),
+      hooks_(std::move(hooks)),
+      held_(plan_.chunks.size()),
+      rooms_(plan_.users.size()),
+      parts_of_(plan_.users.size()),
+      forgotten_(plan_.users.size()),
+      copying_(plan_.users.size()),
+      dead_(plan_.groups.size()) {
+  for (uint32_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) {
+    const ChunkPlan::PlannedChunk& planned = plan_.chunks[chunk];
+    held_[chunk].parts_left = static_cast<uint32_t>(planned.parts.size());
+    held_[chunk].copied.resize(planned.parts.size());
+    by_number_[planned.number] = chunk;
+    for (size_t i = 0; i < planned.parts.size(); ++i) {
+      parts_of_[planned.parts[i].user][planned.parts[i].batch].emplace_back(chunk, i);
+    }
+  }
+}
+
+void ChunkExchange::begin(TimeNs now, EffectWriter& out) {
+  began_ = now;
+  go_on(now, out);
+  tick(now, out);
+}
+
+LoadTree ChunkExchange::tree_of(uint32_t chunk) const {
+  const uint32_t group = plan_.chunks[chunk].group;
+  const std::vector<uint32_t>& hosts = *plan_.groups[group];
+  return LoadTree(static_cast<uint32_t>(hosts.size()), place_in(hosts, settings_.own_host), dead_[group]);
+}
+
+// --- getting chunks ---
+
+void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
+  while (next_ < held_.size()) {
+    if (held_[next_].state != State::waiting) {
+      ++next_;
+      continue;
+    }
+    const bool has_room = bytes_held_ + plan_.chunks[next_].bytes <= settings_.buffer_bytes;
+    if (!has_room && under_way_ != 0) break;
+    if (!has_room) {  // what only peers still want makes room first
+      const uint64_t before = bytes_held_;
+      release_late(now);
+      if (bytes_held_ != before) continue;
+      const bool waits_for_peers = std::any_of(held_.begin(), held_.end(), [](const Held& held) {
+        return held.state == State::here && held.parts_left == 0;
+      });
+      if (waits_for_peers) break;  // for as long as the deadline says
+    }
+    fetch(now, next_++, out);
+  }
+  send_asks(out);
+}
+
+void ChunkExchange::fetch(TimeNs now, uint32_t chunk, EffectWriter& out) {
+  Held& held = held_[chunk];
+  bytes_held_ += plan_.chunks[chunk].bytes;
+  ++under_way_;
+  const std::optional<uint32_t> parent =
+      goes_direct_ ? std::nullopt : tree_of(chunk).parent(plan_.chunks[chunk].ordinal);
+  if (!parent) return read(now, chunk, out);
+  held.state = State::asked;
+  held.asked_host = (*plan_.groups[plan_.chunks[chunk].group])[*parent];
+  Peer& peer = peers_[held.asked_host];
+  if (peer.awaited++ == 0) peer.last_word = now;
+  peer.asks.push_back(plan_.chunks[chunk].number);
+  receiving_.begin(now);
+}
+
+void ChunkExchange::send_asks(EffectWriter& out) {
+  for (auto& [host, peer] : peers_) {
+    for (size_t at = 0; at < peer.asks.size(); at += kMaxChunksPerMessage) {
+      const size_t end = std::min(peer.asks.size(), at + kMaxChunksPerMessage);
+      auto begin = peer.asks.begin() + static_cast<std::ptrdiff_t>(at);
+      wire::ChunksWanted wanted{settings_.id, {begin, begin + static_cast<std::ptrdiff_t>(end - at)}};
+      out.send_to(settings_.addresses[host], RoleKind::loader, std::move(wanted));
+    }
+    peer.asks.clear();
+  }
+}
+
+void ChunkExchange::take_back(TimeNs now, Held& held) {
+  --peers_[held.asked_host].awaited;
+  receiving_.end(now);
+}
+
+void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
+  Held& held = held_[chunk];
+  held.state = State::reading;
+  reading_.begin(now);
+  operation::ReadChunk read;
+  for (const PlannedRead& each : plan_.chunks[chunk].reads) {
+    read.ranges.push_back({each.piece, each.begin, each.end, 0});
+  }
+  operations_.start(std::move(read), out,
+                    [this, chunk, alive = std::weak_ptr<bool>(alive_)](
+                        TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      if (alive.expired()) return;
+                      reading_.end(then_now);
+                      auto got = result_as<ChunkPtr>(std::move(result));
+                      if (!got.ok()) return failed(then_now, chunk, got.status(), then_out);
+                      bytes_read_ += plan_.chunks[chunk].bytes;
+                      arrived(then_now, chunk, std::move(*got), then_out);
+                    });
+}
+
+void ChunkExchange::came(TimeNs now, const wire::ChunkIs& said, EffectWriter& out) {
+  auto found = by_number_.find(said.number);
+  if (found == by_number_.end()) return;
+  Held& held = held_[found->second];
+  if (held.state != State::asked) return;  // it was late, and is being read or is here
+  peers_[held.asked_host].last_word = now;
+  take_back(now, held);
+  check(now, found->second, said.chunk, out);
+}
+
+void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
+  held_[chunk].state = State::checking;
+  operation::CheckChunk check{got, {}};
+  for (const PlannedRead& read : plan_.chunks[chunk].reads)
+    check.range_bytes.push_back(read.end - read.begin);
+  operations_.start(std::move(check), out,
+                    [this, chunk, got, alive = std::weak_ptr<bool>(alive_)](
+                        TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      if (alive.expired()) return;
+                      if (result.ok()) {
+                        bytes_received_ += got->size;
+                        return arrived(now, chunk, got, then_out);
+                      }
+                      then_out.warning(result.status().to_string() + "; it is read from storage");
+                      ++given_up_;
+                      read(now, chunk, then_out);
+                    });
+}
+
+void ChunkExchange::not_there(TimeNs now, const wire::ChunksNotHere& said, EffectWriter& out) {
+  for (uint64_t number : said.chunks) {
+    auto found = by_number_.find(number);
+    if (found == by_number_.end() || held_[found->second].state != State::asked) continue;
+    Held& held = held_[found->second];
+    peers_[held.asked_host].last_word = now;
+    take_back(now, held);
+    ++given_up_;
+    read(now, found->second, out);
+  }
+}
+
+void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
+  Held& held = held_[chunk];
+  held.state = State::here;
+  held.chunk = std::move(got);
+  held.here_since = now;
+  --under_way_;
+  for (NodeId peer : std::exchange(held.wanted_by, {})) serve(chunk, peer, out);
+  std::vector<size_t> ready;
+  for (size_t i = 0; i < plan_.chunks[chunk].parts.size(); ++i) {
+    const ChunkPlan::Part& part = plan_.chunks[chunk].parts[i];
+    if (!forgotten_[part.user] && rooms_[part.user].contains(part.batch)) ready.push_back(i);
+  }
+  copy(now, chunk, ready, out);
+  look_at_speed(now);
+  if (may_release(held, chunk)) release(chunk);
+  go_on(now, out);
+}
+
+// The storage has failed those who need it; peers that want it find out for themselves.
+void ChunkExchange::failed(TimeNs now, uint32_t chunk, const Status& why, EffectWriter& out) {
+  --under_way_;
+  Held& held = held_[chunk];
+  for (NodeId peer : std::exchange(held.wanted_by, {})) {
+    out.send(peer, RoleKind::loader, wire::ChunksNotHere{settings_.id, {plan_.chunks[chunk].number}});
+  }
+  release(chunk);
+  std::set<uint32_t> users;
+  for (const ChunkPlan::Part& part : plan_.chunks[chunk].parts) users.insert(part.user);
+  for (uint32_t user : users) {
+    if (!forgotten_[user]) hooks_.failed(now, user, why, out);
+  }
+  go_on(now, out);
+}
+
+// --- to the windows ---
+
+void ChunkExchange::give_room(TimeNs now, uint32_t user, uint32_t batch, const SlabRange& room,
+                              EffectWriter& out) {
+  rooms_[user][batch] = {room, plan_.users[user].parts_of[batch]};
+  if (plan_.users[user].parts_of[batch] == 0) {
+    rooms_[user].erase(batch);
+    return hooks_.batch_complete(now, user, batch, out);
+  }
+  std::map<uint32_t, std::vector<size_t>> ready;
+  for (const auto& [chunk, part] : parts_of_[user][batch]) {
+    if (held_[chunk].state == State::here) ready[chunk].push_back(part);
+  }
+  for (const auto& [chunk, parts] : ready) copy(now, chunk, parts, out);
+  go_on(now, out);
+}
+
+void ChunkExchange::copy(TimeNs, uint32_t chunk, const std::vector<size_t>& parts, EffectWriter& out) {
+  if (parts.empty()) return;
+  operation::CopyChunk copy{held_[chunk].chunk, {}};
+  for (size_t i : parts) {
+    const ChunkPlan::Part& part = plan_.chunks[chunk].parts[i];
+    const Room& room = rooms_[part.user].at(part.batch);
+    copy.copies.push_back({room.range.client, room.range.slab_id, room.range.offset + part.batch_offset,
+                           part.chunk_offset, part.bytes});
+    ++copying_[part.user];
+  }
+  ++under_way_;
+  operations_.start(std::move(copy), out,
+                    [this, chunk, parts, alive = std::weak_ptr<bool>(alive_)](
+                        TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      if (alive.expired()) return;
+                      --under_way_;
+                      std::set<std::pair<uint32_t, uint32_t>> complete;
+                      std::set<uint32_t> users, quiet;
+                      for (size_t i : parts) {
+                        const ChunkPlan::Part& part = plan_.chunks[chunk].parts[i];
+                        const bool is_last = --copying_[part.user] == 0;
+                        held_[chunk].copied[i] = true;
+                        if (forgotten_[part.user]) {
+                          if (is_last) quiet.insert(part.user);
+                          continue;
+                        }
+                        users.insert(part.user);
+                        --held_[chunk].parts_left;
+                        auto room = rooms_[part.user].find(part.batch);
+                        if (result.ok() && --room->second.parts_left == 0) {
+                          rooms_[part.user].erase(room);
+                          complete.insert({part.user, part.batch});
+                        }
+                      }
+                      if (may_release(held_[chunk], chunk)) release(chunk);
+                      if (!result.ok()) {
+                        for (uint32_t user : users) hooks_.failed(now, user, result.status(), then_out);
+                      }
+                      for (uint32_t user : quiet) hooks_.quiet(now, user, then_out);
+                      for (const auto& [user, batch] : complete)
+                        hooks_.batch_complete(now, user, batch, then_out);
+                      if (!alive.expired()) go_on(now, then_out);
+                    });
+}
+
+void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
+  if (forgotten_[user]) return;
+  forgotten_[user] = true;
+  rooms_[user].clear();
+  const bool is_last = std::find(forgotten_.begin(), forgotten_.end(), false) == forgotten_.end();
+  for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
+    Held& held = held_[chunk];
+    const std::vector<ChunkPlan::Part>& parts = plan_.chunks[chunk].parts;
+    held.parts_left = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      held.parts_left += forgotten_[parts[i].user] || held.copied[i] ? 0 : 1;
+    }
+    if (held.state == State::here && may_release(held, chunk)) release(chunk);
+    if (!is_last || held.state != State::waiting) continue;
+    held.state = State::gone;  // nobody here needs it; who else does reads it
+    for (NodeId peer : std::exchange(held.wanted_by, {})) {
+      out.send(peer, RoleKind::loader, wire::ChunksNotHere{settings_.id, {plan_.chunks[chunk].number}});
+    }
+  }
+  go_on(now, out);
+}
+
+// --- to peers ---
+
+void ChunkExchange::wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out) {
+  wire::ChunksNotHere not_here{settings_.id, {}};
+  for (uint64_t number : said.chunks) {
+    auto found = by_number_.find(number);
+    if (found == by_number_.end() || held_[found->second].state == State::gone) {
+      not_here.chunks.push_back(number);
+    } else if (held_[found->second].state == State::here) {
+      serve(found->second, from, out);
+      if (may_release(held_[found->second], found->second)) release(found->second);
+    } else if (held_[found->second].wanted_by.size() < settings_.addresses.size()) {
+      held_[found->second].wanted_by.push_back(from);
+    }
+  }
+  if (!not_here.chunks.empty()) out.send(from, RoleKind::loader, std::move(not_here));
+  go_on(now, out);
+}
+
+void ChunkExchange::serve(uint32_t chunk, NodeId to, EffectWriter& out) {
+  ++held_[chunk].served;
+  out.send(to, RoleKind::loader, wire::ChunkIs{settings_.id, plan_.chunks[chunk].number, held_[chunk].chunk});
+}
+
+bool ChunkExchange::may_release(const Held& held, uint32_t chunk) const {
+  if (held.state != State::here || held.parts_left != 0) return false;
+  return held.served >= tree_of(chunk).children(plan_.chunks[chunk].ordinal);
+}
+
+void ChunkExchange::release(uint32_t chunk) {
+  Held& held = held_[chunk];
+  bytes_held_ -= plan_.chunks[chunk].bytes;
+  held.state = State::gone;
+  held.chunk.reset();
+}
+
+// Chunks that only peers still want, who have not asked for them in time.
+void ChunkExchange::release_late(TimeNs now) {
+  for (uint32_t chunk = 0; chunk < next_; ++chunk) {
+    const Held& held = held_[chunk];
+    if (held.state == State::here && held.parts_left == 0 && now - held.here_since >= settings_.deadline) {
+      release(chunk);
+    }
+  }
+}
+
+// --- time ---
+
+void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
+  std::set<uint32_t> late;
+  for (const auto& [host, peer] : peers_) {
+    if (peer.awaited != 0 && now - peer.last_word >= settings_.deadline) late.insert(host);
+  }
+  if (late.empty()) return;
+  for (uint32_t host : late) {
+    out.warning("a load that is shared: " + settings_.addresses[host] +
+                " has sent nothing in time, and is asked no more");
+    dead_hosts_.insert(host);
+    for (uint32_t group = 0; group < plan_.groups.size(); ++group) {
+      const std::vector<uint32_t>& hosts = *plan_.groups[group];
+      const uint32_t place = place_in(hosts, host);
+      if (place < hosts.size() && hosts[place] == host) dead_[group].insert(place);
+    }
+  }
+  for (uint32_t chunk = 0; chunk < next_; ++chunk) {
+    Held& held = held_[chunk];
+    if (held.state != State::asked || !late.contains(held.asked_host)) continue;
+    take_back(now, held);
+    ++given_up_;
+    --under_way_;
+    bytes_held_ -= plan_.chunks[chunk].bytes;
+    held.state = State::waiting;
+    fetch(now, chunk, out);
+  }
+  send_asks(out);
+}
+
+// Where this node reads faster from storage than all of it comes this way, it reads all that is left.
+void ChunkExchange::look_at_speed(TimeNs now) {
+  if (!settings_.may_go_direct || goes_direct_ || bytes_read_ < kSpeedSampleBytes / 4) return;
+  const uint64_t bytes = bytes_read_ + bytes_received_;
+  if (bytes < kSpeedSampleBytes) return;
+  const uint64_t reading_us = reading_.until(now) / 1000 + 1;
+  const uint64_t elapsed_us = static_cast<uint64_t>(now - began_) / 1000 + 1;
+  // bytes_read / reading > faster * bytes / elapsed
+  const uint64_t storage = bytes_read_ / 1024 * 1000 / reading_us * 1000;
+  const uint64_t all = bytes / 1024 * 1000 / elapsed_us * kFasterPermille;
+  goes_direct_ = storage > all;
+}
+
+void ChunkExchange::tick(TimeNs now, EffectWriter& out) {
+  give_up_peers(now, out);
+  go_on(now, out);
+  const bool has_all = std::all_of(held_.begin(), held_.end(), [&](const Held& held) {
+    return held.state == State::gone || (held.state == State::here && held.parts_left == 0 &&
+                                         now - held.here_since >= 2 * settings_.deadline);
+  });
+  if (has_all) {
+    is_over_ = true;
+    return;
+  }
+  timers_.set(now + settings_.deadline / kTicksPerDeadline, out,
+              [this, alive = std::weak_ptr<bool>(alive_)](TimeNs then_now, EffectWriter& then_out) {
+                if (!alive.expired()) tick(then_now, then_out);
+              });
+}
+
+void ChunkExchange::add_times(TimeNs now, LoadTimes& times) const {
+  times.was_shared = true;
+  times.reading_ns += reading_.until(now);
+  times.receiving_ns += receiving_.until(now);
+  times.bytes_read += bytes_read_;
+  times.bytes_received += bytes_received_;
+  times.chunks_given_up += given_up_;
+}
+
+}  // namespace shoal

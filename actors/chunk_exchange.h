@@ -1,0 +1,145 @@
+// ChunkExchange: carries out a ChunkPlan on one node. Reads the chunks that are this node's to read, asks
+// peers for the others, passes on what peers ask for, and copies all of it to the windows of this node's
+// clients. docs/protocol.md, "A load that is shared".
+//
+// Memory: chunks on their way or at hand take at most `buffer_bytes`, and one chunk more where nothing could
+// go on otherwise. A chunk that this node's clients have is kept for the peers that will ask for it, for
+// chunk_deadline_ms at most where its room is needed. A peer that has sent nothing of what it was asked for
+// within chunk_deadline_ms is asked no more: the next member of the tree is, or this node reads.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "actors/chunk_plan.h"
+#include "actors/continuations.h"
+#include "actors/load_tree.h"
+#include "plan/load_times.h"
+
+namespace shoal {
+
+// Time during which at least one of several things is under way.
+class BusyTime {
+ public:
+  void begin(TimeNs now) {
+    if (under_way_++ == 0) since_ = now;
+  }
+  void end(TimeNs now) {
+    if (--under_way_ == 0) sum_ += now - since_;
+  }
+  bool is_busy() const { return under_way_ != 0; }
+  uint64_t until(TimeNs now) const {
+    return static_cast<uint64_t>(sum_ + (under_way_ != 0 ? now - since_ : 0));
+  }
+
+ private:
+  size_t under_way_ = 0;
+  TimeNs since_ = 0, sum_ = 0;
+};
+
+class ChunkExchange {
+ public:
+  struct Settings {
+    wire::LoadId id;
+    std::vector<std::string> addresses;  // of hosts, by their numbers
+    uint32_t own_host = 0;
+    uint64_t buffer_bytes = 0;
+    bool may_go_direct = true;  // where this node reads faster than it is given
+    TimeNs deadline = 0;
+  };
+  struct Hooks {
+    // All parts of a shared batch of a user lie in its window.
+    std::function<void(TimeNs, uint32_t user, uint32_t batch, EffectWriter&)> batch_complete;
+    std::function<void(TimeNs, uint32_t user, const Status&, EffectWriter&)> failed;
+    // A user that was forgotten: nothing is being copied to its window any more.
+    std::function<void(TimeNs, uint32_t user, EffectWriter&)> quiet;
+  };
+  ChunkExchange(PendingOperations& operations, PendingTimers& timers, ChunkPlan plan, Settings settings,
+                Hooks hooks);
+
+  void begin(TimeNs now, EffectWriter& out);
+  // The batch's part of the window is free for it: it begins at `slab_offset` of that slab.
+  void give_room(TimeNs now, uint32_t user, uint32_t batch, const SlabRange& room, EffectWriter& out);
+  void forget_user(TimeNs now, uint32_t user, EffectWriter& out);  // nothing is copied for it any more
+  // Whether something is still being copied to this user's window.
+  bool is_copying(uint32_t user) const { return copying_[user] != 0; }
+
+  void wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out);
+  void came(TimeNs now, const wire::ChunkIs& said, EffectWriter& out);
+  void not_there(TimeNs now, const wire::ChunksNotHere& said, EffectWriter& out);
+
+  // Nothing is left to do here: users have all, peers have been given what they will ask for, or are late.
+  bool is_over() const { return is_over_; }
+  void add_times(TimeNs now, LoadTimes& times) const;
+
+ private:
+  enum class State : uint8_t { waiting, asked, reading, checking, here, gone };
+  struct Held {
+    State state = State::waiting;
+    ChunkPtr chunk;
+    uint32_t parts_left = 0;  // not copied yet
+    uint32_t served = 0;      // peers
+    uint32_t asked_host = 0;  // while asked
+    TimeNs here_since = 0;
+    std::vector<NodeId> wanted_by;
+    std::vector<bool> copied;  // of its parts
+  };
+  struct Peer {
+    size_t awaited = 0;          // chunks
+    TimeNs last_word = 0;        // or when the first of those was asked for
+    std::vector<uint64_t> asks;  // to be sent
+  };
+  struct Room {
+    SlabRange range;
+    uint32_t parts_left = 0;
+  };
+
+  void go_on(TimeNs now, EffectWriter& out);
+  void fetch(TimeNs now, uint32_t chunk, EffectWriter& out);
+  void read(TimeNs now, uint32_t chunk, EffectWriter& out);
+  void check(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out);
+  void arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out);
+  void failed(TimeNs now, uint32_t chunk, const Status& why, EffectWriter& out);
+  void copy(TimeNs now, uint32_t chunk, const std::vector<size_t>& parts, EffectWriter& out);
+  void serve(uint32_t chunk, NodeId to, EffectWriter& out);
+  void release(uint32_t chunk);
+  bool may_release(const Held& held, uint32_t chunk) const;
+  void release_late(TimeNs now);
+  void give_up_peers(TimeNs now, EffectWriter& out);
+  void take_back(TimeNs now, Held& held);  // it is asked of nobody any more
+  void send_asks(EffectWriter& out);
+  void tick(TimeNs now, EffectWriter& out);
+  void look_at_speed(TimeNs now);
+  LoadTree tree_of(uint32_t chunk) const;
+
+  PendingOperations& operations_;
+  PendingTimers& timers_;
+  const ChunkPlan plan_;
+  const Settings settings_;
+  const Hooks hooks_;
+  std::vector<Held> held_;
+  std::map<uint64_t, uint32_t> by_number_;
+  std::vector<std::map<uint32_t, Room>> rooms_;                                         // by user and batch
+  std::vector<std::map<uint32_t, std::vector<std::pair<uint32_t, size_t>>>> parts_of_;  // chunk and its part
+  std::vector<bool> forgotten_;                                                         // users
+  std::vector<size_t> copying_;                                                         // by user
+  std::vector<std::set<uint32_t>> dead_;  // by group, places in it
+  std::set<uint32_t> dead_hosts_;
+  std::map<uint32_t, Peer> peers_;  // by host
+  uint32_t next_ = 0;               // the first chunk that was not fetched
+  uint64_t bytes_held_ = 0;         // on their way, or here
+  size_t under_way_ = 0;            // asked, reading, checking, or being copied
+  bool goes_direct_ = false;
+  bool is_over_ = false;
+  TimeNs began_ = 0;
+  BusyTime reading_, receiving_;
+  uint64_t bytes_read_ = 0, bytes_received_ = 0, given_up_ = 0;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what is pending when it goes
+};
+
+}  // namespace shoal

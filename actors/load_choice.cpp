@@ -1,0 +1,149 @@
+#include "actors/load_choice.h"
+
+#include <string>
+#include <utility>
+
+namespace shoal {
+
+Status LoadChooser::no_checkpoint() {
+  return Status(Code::not_found, "there is no committed checkpoint in this root");
+}
+
+void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) {
+  auto load = std::make_shared<Load>(Load{ordinal, std::move(then)});
+  operations_.start(operation::ReadLoadChoice{facts_.generation, ordinal}, out,
+                    [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto choice = result_as<LoadChoice>(std::move(result));
+                      if (choice.ok()) return chosen(now, load, *choice, then_out);
+                      if (choice.status().code() != Code::not_found)
+                        return load->then(now, choice.status(), then_out);
+                      decide_earlier(load, then_out);
+                    });
+}
+
+// Every attempt above the newest committed one is decided first, so that the choice cannot be overtaken by
+// what had begun before it.
+void LoadChooser::decide_earlier(const LoadPtr& load, EffectWriter& out) {
+  operations_.start(operation::ListNewestAttempts{}, out,
+                    [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto list = result_as<AttemptList>(std::move(result));
+                      if (!list.ok()) return load->then(now, list.status(), then_out);
+                      auto best = newest(*list);
+                      if (!best.ok()) return load->then(now, best.status(), then_out);
+                      std::vector<AttemptKey> undecided;
+                      for (const AttemptInfo& info : list->attempts) {
+                        if (info.state != AttemptInfo::State::undecided) continue;
+                        if (!*best || **best < info.key) undecided.push_back(info.key);
+                      }
+                      if (!undecided.empty()) return await_decisions(now, load, undecided, then_out);
+                      confirm(now, load, *best, decided_from(*list, *best), then_out);
+                    });
+}
+
+// A listing shows decisions that may not last yet. A choice rests on them: each is read again, which syncs
+// it, one after another; if one is not what it was, the load looks again.
+void LoadChooser::confirm(TimeNs now, const LoadPtr& load, const std::optional<AttemptKey>& best,
+                          std::vector<AttemptInfo> decided, EffectWriter& out) {
+  if (decided.empty()) return publish(load, best, out);
+  const AttemptInfo last = decided.back();
+  decided.pop_back();
+  (void)now;
+  operations_.start(operation::ReadDecision{last.key}, out,
+                    [this, load, best, last, decided = std::move(decided)](
+                        TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      const bool vanished = decision.status().code() == Code::not_found;
+                      if (!decision.ok() && !vanished)
+                        return load->then(then_now, decision.status(), then_out);
+                      if (vanished || state_of(**decision) != last.state)
+                        return decide_earlier(load, then_out);
+                      confirm(then_now, load, best, decided, then_out);
+                    });
+}
+
+// All at once, so that a load waits for the last of them, not for each in turn; then looks again.
+void LoadChooser::await_decisions(TimeNs now, const LoadPtr& load, const std::vector<AttemptKey>& keys,
+                                  EffectWriter& out) {
+  struct Wait {
+    size_t left = 0;
+    bool failed = false;
+  };
+  auto wait = std::make_shared<Wait>(Wait{keys.size(), false});
+  for (const AttemptKey& key : keys) {
+    // An attempt of this generation has its own deadlines; one of an earlier generation is abandoned once
+    // nobody writes it.
+    const uint32_t patience_ms =
+        key.generation < facts_.generation ? facts_.times.abandoned_after_ms : facts_.times.node_deadline_ms;
+    watch_.watch(
+        now, key, patience_ms * kMillisecond, "left undecided until a later load", out,
+        [this, load, wait](TimeNs then_now, Result<AttemptInfo::State> state, EffectWriter& then_out) {
+          --wait->left;
+          if (wait->failed) return;
+          if (!state.ok()) {
+            wait->failed = true;
+            return load->then(then_now, state.status(), then_out);
+          }
+          if (wait->left == 0) decide_earlier(load, then_out);
+        });
+  }
+}
+
+void LoadChooser::publish(const LoadPtr& load, const std::optional<AttemptKey>& key, EffectWriter& out) {
+  LoadChoice choice;
+  choice.found = key.has_value();
+  if (key) choice.key = *key;
+  operations_.start(operation::PublishLoadChoice{facts_.generation, load->ordinal, choice}, out,
+                    [load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto stands = result_as<LoadChoice>(std::move(result));
+                      if (!stands.ok()) return load->then(now, stands.status(), then_out);
+                      chosen(now, load, *stands, then_out);
+                    });
+}
+
+void LoadChooser::chosen(TimeNs now, const LoadPtr& load, const LoadChoice& choice, EffectWriter& out) {
+  if (!choice.found) return load->then(now, no_checkpoint(), out);
+  load->then(now, choice.key, out);
+}
+
+void LoadChooser::choose_step(uint64_t step, EffectWriter& out, Then then) {
+  list_step(step, true, out, std::move(then));
+}
+
+// A complete set counts; of one that is not the error says what is missing, unless there is another.
+void LoadChooser::list_step(uint64_t step, bool completes_set, EffectWriter& out, Then then) {
+  operations_.start(
+      operation::ListAttemptsOfStep{step}, out,
+      [this, step, completes_set, then = std::move(then)](TimeNs now, Result<OperationResult> result,
+                                                          EffectWriter& then_out) {
+        auto list = result_as<AttemptList>(std::move(result));
+        if (!list.ok()) return then(now, list.status(), then_out);
+        std::optional<AttemptKey> best;
+        for (const AttemptInfo& info : list->attempts) {
+          if (info.key.step == step && info.state == AttemptInfo::State::committed &&
+              (!best || *best < info.key)) {
+            best = info.key;
+          }
+        }
+        if (const std::optional<AttemptKey> set = newest_set(*list, best); set && completes_set) {
+          return operations_.start(
+              operation::CompleteRankLocal{*set}, then_out,
+              [this, step, has_other = best.has_value(), then](
+                  TimeNs set_now, Result<OperationResult> completed, EffectWriter& set_out) {
+                if (!completed.ok() && !has_other) return then(set_now, completed.status(), set_out);
+                list_step(step, false, set_out, then);
+              });
+        }
+        for (const auto& [key, why] : list->damaged) {
+          if (key.step == step && !best) return then(now, why, then_out);
+        }
+        if (!best) {
+          return then(now,
+                      Status(Code::not_found,
+                             "step " + std::to_string(step) + " has no committed checkpoint in this root"),
+                      then_out);
+        }
+        then(now, *best, then_out);
+      });
+}
+
+}  // namespace shoal

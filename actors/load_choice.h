@@ -1,0 +1,55 @@
+// LoadChooser: which checkpoint a load takes. docs/protocol.md, "A load".
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "actors/attempt_choice.h"
+#include "actors/attempt_watch.h"
+#include "actors/continuations.h"
+
+namespace shoal {
+
+class LoadChooser {
+ public:
+  // Code::not_found: there is none.
+  using Then = std::function<void(TimeNs now, Result<AttemptKey> key, EffectWriter& out)>;
+
+  // All outlive the chooser, as it outlives what is under way.
+  LoadChooser(PendingOperations& operations, PendingTimers& timers, const NodeFacts& facts)
+      : operations_(operations),
+        facts_(facts),
+        watch_(operations, timers, facts.times.poll_ms * kMillisecond) {}
+
+  static Status no_checkpoint();
+
+  // The choice of that load(latest): the one that stands in the root, else the newest checkpoint once every
+  // attempt above it is decided, published.
+  void choose_latest(uint32_t ordinal, EffectWriter& out, Then then);
+  // The newest committed attempt at this step.
+  void choose_step(uint64_t step, EffectWriter& out, Then then);
+
+ private:
+  struct Load {
+    uint32_t ordinal = 0;
+    Then then;
+  };
+  using LoadPtr = std::shared_ptr<Load>;
+
+  void decide_earlier(const LoadPtr& load, EffectWriter& out);
+  void confirm(TimeNs now, const LoadPtr& load, const std::optional<AttemptKey>& best,
+               std::vector<AttemptInfo> decided, EffectWriter& out);
+  void await_decisions(TimeNs now, const LoadPtr& load, const std::vector<AttemptKey>& keys,
+                       EffectWriter& out);
+  void publish(const LoadPtr& load, const std::optional<AttemptKey>& key, EffectWriter& out);
+  static void chosen(TimeNs now, const LoadPtr& load, const LoadChoice& choice, EffectWriter& out);
+  void list_step(uint64_t step, bool completes_set, EffectWriter& out, Then then);
+
+  PendingOperations& operations_;
+  const NodeFacts& facts_;
+  AttemptWatch watch_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,155 @@
+// Loader: one a node. Chooses a checkpoint, works out what to read of it, and passes verified bytes to the
+// clients through their windows. docs/protocol.md, "A load". Events, choosing, planning and reading:
+// loader.cpp; what several nodes and clients read together: loader_rounds.cpp.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/chunk_exchange.h"
+#include "actors/held_pins.h"
+#include "actors/load_choice.h"
+#include "actors/open_checkpoints.h"
+#include "actors/read_plan.h"
+
+namespace shoal {
+
+// What a node's clients wait for of less than that is not worth asking others about, unless they say so.
+inline constexpr uint64_t kShareFromBytes = uint64_t{32} << 20;
+inline constexpr size_t kMaxEarlyWants = 1024;  // messages of peers that are ahead, of one load
+
+class Loader final : public Role {
+ public:
+  explicit Loader(const NodeFacts& facts)
+      : facts_(facts),
+        chooser_(operations_, timers_, facts_),
+        pins_(operations_, timers_, facts_,
+              [this](const AttemptKey& key, const Status& why, EffectWriter& out) {
+                pin_lost(key, why, out);
+              }) {}
+
+  RoleKind kind() const override { return RoleKind::loader; }
+  void handle(TimeNs now, const Event& event, Effects& effects) override;
+
+ private:
+  using LoadKey = OpenCheckpoints::RequestKey;
+  struct Queue {  // of batches, the first of which have begun
+    std::vector<ReadBatchPlan> batches;
+    uint32_t next = 0;
+    uint32_t under_way = 0;  // have a part of the window
+    bool has_next() const { return next < batches.size(); }
+  };
+  struct Load {
+    local::Load request;
+    TimeNs began = 0, chosen = 0;
+    uint64_t part_bytes = 0;
+    std::optional<AttemptKey> pinned;  // so that nobody deletes it meanwhile
+    std::shared_ptr<StoredCheckpoint> stored;
+    Queue own, shared;                   // read straight into the window; filled from chunks
+    std::set<uint32_t> reading;          // batches whose bytes are still on their way into the window
+    std::map<uint32_t, uint32_t> parts;  // batch being read, or loaded and not yet placed -> its part
+    std::vector<uint32_t> free_parts;
+    Status failure;                   // the first; told once nothing is being read
+    std::optional<AttemptKey> fixed;  // one that the client keeps open
+    std::optional<wire::LoadId> round;
+    std::optional<uint32_t> user;  // of the round's exchange
+    BusyTime busy;
+    LoadTimes times;
+  };
+  // What this node does about one call of load of its ranks, with other nodes.
+  struct Round {
+    enum class Phase { gathering, asking, told } phase = Phase::gathering;
+    std::vector<LoadKey> loads;      // in it still, and began before the coordinator was asked
+    std::map<Rank, LayoutId> ranks;  // of these, and what each shares by
+    std::set<LoadKey> late;          // came since
+    uint32_t world_size = 0;
+    bool shares = false;
+    TimeNs asked_since = 0;
+    TimerId timer = 0;
+    std::optional<Backoff> backoff;
+    std::optional<AttemptKey> key;  // told
+    wire::LoadRoster roster;        // told
+    std::map<LoadKey, std::vector<PlannedRead>> planned;
+    std::vector<LoadKey> users;  // of the exchange, by number
+    std::unique_ptr<ChunkExchange> exchange;
+    std::vector<std::pair<NodeId, wire::ChunksWanted>> early;
+    bool is_built = false;
+  };
+  using Loads = std::map<LoadKey, Load>;
+
+  void on_client(TimeNs now, ClientId client, const LocalMessage& message, EffectWriter& out);
+  void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out);
+
+  // --- which checkpoint ---
+  void on_latest(ClientId client, uint32_t request_id, bool completes_sets, EffectWriter& out);
+  void not_found(ClientId client, uint32_t request_id, Status why, EffectWriter& out);
+  void read_metadata(ClientId client, uint32_t request_id, const AttemptKey& key, EffectWriter& out);
+  static void out_found(ClientId client, uint32_t request_id, const Decision& decision, EffectWriter& out);
+  void on_load(TimeNs now, ClientId client, const local::Load& request, EffectWriter& out);
+  void choose(TimeNs now, const LoadKey& id, EffectWriter& out);
+  // The pin stands before the manifest is read: then whoever deletes sees the pin, or we see the tombstone.
+  void hold(TimeNs now, const LoadKey& id, const AttemptKey& key, EffectWriter& out);
+  void pin_lost(const AttemptKey& key, const Status& why, EffectWriter& out);
+  Loads::iterator end_load(TimeNs now, Loads::iterator load, EffectWriter& out);
+
+  // --- what to read ---
+  void read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out);
+  void begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoint> fresh, EffectWriter& out);
+  void read_all(TimeNs now, const LoadKey& id, std::vector<PlannedRead> reads, EffectWriter& out);
+
+  // --- reading ---
+  void proceed(TimeNs now, const LoadKey& id, EffectWriter& out);
+  void read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, EffectWriter& out);
+  void batch_read(TimeNs now, const LoadKey& id, uint32_t batch, const Status& outcome, EffectWriter& out);
+  void loaded(const LoadKey& id, uint32_t batch, Load& load, EffectWriter& out);
+  void on_placed(TimeNs now, const LoadKey& id, uint32_t batch, EffectWriter& out);
+  // Before the checkpoint was found: Found carries the error; after: LoadDone does, and only once nothing is
+  // being written to the window, for the client's next load has a window of the same number.
+  void fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out);
+  // Batches have one number for the client: those that are read straight come first.
+  static uint32_t number_of_shared(const Load& load, uint32_t at) {
+    return static_cast<uint32_t>(load.own.batches.size()) + at;
+  }
+  static Queue& queue_of(Load& load, uint32_t batch) {
+    return batch < load.own.batches.size() ? load.own : load.shared;
+  }
+  static ReadBatchPlan& batch_of(Load& load, uint32_t batch) {
+    const size_t own = load.own.batches.size();
+    return batch < own ? load.own.batches[batch] : load.shared.batches[batch - own];
+  }
+
+  // --- together (loader_rounds.cpp) ---
+  static bool is_worth_asking(const local::Load& request);
+  static LayoutId shared_by(const local::Load::Sharing& sharing);
+  void enter_round(TimeNs now, const LoadKey& id, EffectWriter& out);
+  void begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out);
+  void ask(TimeNs now, const wire::LoadId& id, EffectWriter& out);
+  void ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out);
+  void on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter& out);
+  void go_alone(TimeNs now, const wire::LoadId& id, EffectWriter& out);  // nobody answers
+  void leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out);
+  void consider_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out);
+  void build_exchange(TimeNs now, const wire::LoadId& id, Round& round, EffectWriter& out);
+  std::vector<UserReads> reads_of_users(const Round& round, uint32_t own_host) const;
+  std::optional<uint32_t> own_host_in(const wire::LoadRoster& roster) const;
+  void on_wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out);
+  void forget_rounds();  // that are over
+
+  const NodeFacts facts_;
+  PendingOperations operations_;
+  PendingTimers timers_;
+  LoadChooser chooser_;
+  HeldPins pins_;
+  std::map<std::pair<ClientId, uint32_t>, uint64_t> slabs_;  // bytes of each slab
+  Loads loads_;
+  std::map<wire::LoadId, Round> rounds_;
+  OpenCheckpoints open_;
+  std::optional<std::string> address_;  // by which peers reach this node; "": they do not
+};
+
+}  // namespace shoal

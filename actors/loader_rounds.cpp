@@ -1,0 +1,290 @@
+// Loader: what several nodes, and the clients of one, read together.
+#include <algorithm>
+#include <utility>
+
+#include "actors/loader_internal.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint32_t kLocalWaitShare = 4;  // ranks of this host are waited for a part of load_gather_quiet_ms
+
+uint64_t bytes_of(const local::Load& request) {
+  uint64_t bytes = 0;
+  for (const local::LoadTarget& target : request.targets) {
+    const Result<uint64_t> element_bytes = dtype_bytes(target.dtype);
+    for (const Box& box : target.boxes) bytes += box.elements() * (element_bytes.ok() ? *element_bytes : 1);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool Loader::is_worth_asking(const local::Load& request) {
+  if (!request.sharing || request.targets.empty() || request.sharing->world_size < 2) return false;
+  return request.sharing->way == LoadWay::two_stage || bytes_of(request) >= kShareFromBytes;
+}
+
+// Ranks with one layout share, unless they say that they do so among others alone.
+LayoutId Loader::shared_by(const local::Load::Sharing& sharing) {
+  if (sharing.among.empty()) return sharing.layout->id();
+  std::string text(as_text(sharing.layout->id().bytes));
+  for (Rank rank : sharing.among) text += ' ' + std::to_string(rank);
+  return xxh3_128(as_view(text));
+}
+
+void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
+  Load& load = loads_.at(id);
+  const local::Load::Sharing& sharing = *load.request.sharing;
+  wire::LoadId round_id{load.request.latest, load.request.latest ? 0 : load.request.step,
+                        load.request.ordinal, sharing.round};
+  if (load.fixed) round_id = {false, load.fixed->step, 0, sharing.round};
+  load.round = round_id;
+  Round& round = rounds_[round_id];
+  if (round.phase == Round::Phase::told) {
+    round.late.insert(id);
+    if (round.key && !load.fixed) return hold(now, id, *round.key, out);
+    return choose(now, id, out);
+  }
+  if (round.phase == Round::Phase::asking) {
+    round.late.insert(id);
+    return;
+  }
+  round.loads.push_back(id);
+  round.world_size = sharing.world_size;
+  if (sharing.way != LoadWay::direct) {
+    round.ranks[sharing.rank] = shared_by(sharing);
+    round.shares = true;
+  }
+  if (round.loads.size() >= facts_.expected_ranks.size() && !facts_.expected_ranks.empty()) {
+    timers_.cancel(&round.timer, out);
+    return begin_asking(now, round_id, out);
+  }
+  if (round.timer != 0) return;
+  const TimeNs wait = TimeNs{facts_.times.load_gather_quiet_ms} * kMillisecond / kLocalWaitShare;
+  round.timer = timers_.set(now + wait, out, [this, round_id](TimeNs then_now, EffectWriter& then_out) {
+    auto found = rounds_.find(round_id);
+    if (found == rounds_.end() || found->second.phase != Round::Phase::gathering) return;
+    found->second.timer = 0;
+    begin_asking(then_now, round_id, then_out);
+  });
+}
+
+// A node that shares says where it is reached.
+void Loader::begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  Round& round = rounds_.at(id);
+  round.phase = Round::Phase::asking;
+  round.asked_since = now;
+  round.backoff.emplace(facts_.times);
+  if (!round.shares || address_) return ask(now, id, out);
+  operations_.start(operation::ListenToPeers{}, out,
+                    [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto address = result_as<std::string>(std::move(result));
+                      if (!address_) {
+                        address_ = address.ok() ? *address : "";
+                        if (!address.ok()) {
+                          then_out.info("loads are shared with no other node: " + address.status().message());
+                        }
+                      }
+                      ask(then_now, id, then_out);
+                    });
+}
+
+void Loader::ask(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  auto found = rounds_.find(id);
+  if (found == rounds_.end() || found->second.phase != Round::Phase::asking) return;
+  Round& round = found->second;
+  wire::JoinLoad join{id, round.world_size, "", {}};
+  if (round.shares && address_ && !address_->empty()) {
+    join.address = *address_;
+    for (const auto& [rank, shared_by] : round.ranks) join.ranks.push_back({rank, shared_by});
+  }
+  out.send(kCoordinatorNode, RoleKind::coordinator, std::move(join));
+  ask_later(now, id, out);
+}
+
+void Loader::ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  Round& round = rounds_.at(id);
+  const TimeNs patience = TimeNs{facts_.times.load_join_patience_ms} * kMillisecond;
+  const TimeNs again = std::min(now + round.backoff->next(), round.asked_since + patience);
+  round.timer = timers_.set(again, out, [this, id, patience](TimeNs then_now, EffectWriter& then_out) {
+    auto then = rounds_.find(id);
+    if (then == rounds_.end() || then->second.phase != Round::Phase::asking) return;
+    then->second.timer = 0;
+    if (then_now - then->second.asked_since >= patience) return go_alone(then_now, id, then_out);
+    ask(then_now, id, then_out);
+  });
+}
+
+void Loader::go_alone(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  Round& round = rounds_.at(id);
+  timers_.cancel(&round.timer, out);
+  round.phase = Round::Phase::told;
+  out.info("a load is not shared with other nodes: the coordinator does not answer");
+  round.late.insert(round.loads.begin(), round.loads.end());
+  round.loads.clear();
+  for (const LoadKey& load : std::set<LoadKey>(round.late)) choose(now, load, out);
+}
+
+void Loader::on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter& out) {
+  auto found = rounds_.find(roster.id);
+  if (found == rounds_.end() || found->second.phase != Round::Phase::asking) return;
+  Round& round = found->second;
+  timers_.cancel(&round.timer, out);
+  round.phase = Round::Phase::told;
+  std::vector<LoadKey> loads = round.loads;
+  loads.insert(loads.end(), round.late.begin(), round.late.end());
+  if (!roster.outcome.ok()) {
+    for (const LoadKey& load : loads) {
+      if (loads_.at(load).fixed) {
+        std::erase(round.loads, load);
+        round.late.insert(load);
+        hold(now, load, *loads_.at(load).fixed, out);
+      } else {
+        fail(now, load, roster.outcome, out);
+      }
+    }
+    return;
+  }
+  round.key = roster.key;
+  round.roster = roster;
+  for (const LoadKey& load : loads) {
+    const AttemptKey key = loads_.at(load).fixed.value_or(roster.key);
+    if (key != roster.key) {  // another attempt at the step than the one that it keeps open
+      std::erase(round.loads, load);
+      round.late.insert(load);
+    }
+    hold(now, load, key, out);
+  }
+}
+
+void Loader::leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out) {
+  const wire::LoadId round_id = *load.round;
+  Round& round = rounds_.at(round_id);
+  std::erase(round.loads, id);
+  round.late.erase(id);
+  round.planned.erase(id);
+  if (load.user) round.exchange->forget_user(now, *load.user, out);
+  consider_exchange(now, round_id, out);
+}
+
+// Once every load that is in it has been planned.
+void Loader::consider_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  Round& round = rounds_.at(id);
+  if (round.is_built || round.phase != Round::Phase::told || round.loads.empty()) return;
+  if (round.planned.size() < round.loads.size()) return;
+  build_exchange(now, id, round, out);
+}
+
+std::optional<uint32_t> Loader::own_host_in(const wire::LoadRoster& roster) const {
+  for (uint32_t host = 0; host < roster.addresses.size(); ++host) {
+    if (address_ && roster.addresses[host] == *address_) return host;
+  }
+  return std::nullopt;
+}
+
+std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_host) const {
+  const auto alone = std::make_shared<const std::vector<uint32_t>>(std::vector<uint32_t>{own_host});
+  std::map<LayoutId, std::unique_ptr<LoadGroups>> groups;
+  std::vector<UserReads> users;
+  for (const LoadKey& id : round.users) {
+    const Load& load = loads_.at(id);
+    const local::Load::Sharing& sharing = *load.request.sharing;
+    const LayoutId shared = shared_by(sharing);
+    const auto& named = round.roster.groups;
+    const auto group = std::find(named.begin(), named.end(), shared);
+    std::unique_ptr<LoadGroups>& of_layout = groups[shared];
+    if (of_layout == nullptr && group != named.end() && sharing.way != LoadWay::direct) {
+      of_layout = std::make_unique<LoadGroups>(sharing.layout, round.roster,
+                                               static_cast<uint32_t>(group - named.begin()), own_host);
+    }
+    std::vector<HostGroup> of_target(load.request.targets.size());
+    UserReads user;
+    user.part_bytes = load.part_bytes;
+    for (const PlannedRead& read : round.planned.at(id)) {
+      HostGroup& hosts = of_target[read.target];
+      if (hosts == nullptr) {
+        const local::LoadTarget& target = load.request.targets[read.target];
+        const std::optional<uint32_t> entry = sharing.layout->find(target.fqn);
+        const bool has_group = of_layout != nullptr && entry && target.kind == LayoutEntry::Kind::tensor;
+        hosts = has_group ? of_layout->hosts_of(sharing.layout->entries()[*entry]) : alone;
+      }
+      user.reads.push_back({read, hosts});
+    }
+    users.push_back(std::move(user));
+  }
+  return users;
+}
+
+void Loader::build_exchange(TimeNs now, const wire::LoadId& id, Round& round, EffectWriter& out) {
+  round.is_built = true;
+  round.users = round.loads;
+  const std::optional<uint32_t> host = own_host_in(round.roster);
+  if (!host) round.roster.addresses = {""};  // this one alone
+  const uint32_t own_host = host.value_or(0);
+  if (!host) round.roster.groups.clear();
+  ChunkPlan plan = plan_chunks(reads_of_users(round, own_host));
+  round.planned.clear();
+  bool may_go_direct = true;
+  for (uint32_t user = 0; user < round.users.size(); ++user) {
+    Load& load = loads_.at(round.users[user]);
+    load.own.batches = std::move(plan.users[user].own);
+    load.shared.batches = plan.users[user].shared;
+    load.user = user;
+    if (load.request.sharing->way == LoadWay::two_stage) may_go_direct = false;
+  }
+  ChunkExchange::Settings settings{id,
+                                   round.roster.addresses,
+                                   own_host,
+                                   facts_.load_buffer_bytes,
+                                   may_go_direct,
+                                   TimeNs{facts_.times.chunk_deadline_ms} * kMillisecond};
+  ChunkExchange::Hooks hooks;
+  hooks.batch_complete = [this, id](TimeNs, uint32_t user, uint32_t batch, EffectWriter& then_out) {
+    const LoadKey key = rounds_.at(id).users[user];
+    auto found = loads_.find(key);
+    if (found == loads_.end() || !found->second.failure.ok()) return;
+    loaded(key, number_of_shared(found->second, batch), found->second, then_out);
+  };
+  hooks.failed = [this, id](TimeNs then_now, uint32_t user, const Status& why, EffectWriter& then_out) {
+    fail(then_now, LoadKey(rounds_.at(id).users[user]), why, then_out);
+  };
+  hooks.quiet = [this, id](TimeNs then_now, uint32_t user, EffectWriter& then_out) {
+    const LoadKey key = rounds_.at(id).users[user];
+    auto found = loads_.find(key);
+    if (found != loads_.end() && !found->second.failure.ok()) {
+      fail(then_now, key, found->second.failure, then_out);
+    }
+  };
+  round.exchange = std::make_unique<ChunkExchange>(operations_, timers_, std::move(plan), std::move(settings),
+                                                   std::move(hooks));
+  round.exchange->begin(now, out);
+  for (const auto& [from, wanted] : std::exchange(round.early, {})) {
+    round.exchange->wanted(now, from, wanted, out);
+  }
+  for (const LoadKey& user : std::vector<LoadKey>(round.users)) proceed(now, user, out);
+}
+
+void Loader::on_wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out) {
+  auto found = rounds_.find(said.id);
+  if (found != rounds_.end() && found->second.exchange) {
+    return found->second.exchange->wanted(now, from, said, out);
+  }
+  const bool comes = found != rounds_.end() && !found->second.is_built && !found->second.loads.empty();
+  if (comes && found->second.early.size() < kMaxEarlyWants) {
+    found->second.early.emplace_back(from, said);
+    return;
+  }
+  out.send(from, RoleKind::loader, wire::ChunksNotHere{said.id, said.chunks});
+}
+
+void Loader::forget_rounds() {
+  std::erase_if(rounds_, [](const auto& each) {
+    const Round& round = each.second;
+    if (!round.loads.empty() || !round.late.empty()) return false;
+    return round.exchange == nullptr || round.exchange->is_over();
+  });
+}
+
+}  // namespace shoal
