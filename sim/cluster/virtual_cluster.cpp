@@ -41,7 +41,7 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
       relays_(events, network_, profile.cpu, ranks_of_node.size(), max_direct_nodes),
       storage_(events, profile.storage, ranks_of_node.size(), mix64(seed)),
       hazards_(mix64(seed + 2)),
-      cpu_(profile.cpu, mode != SaveMode::collective),
+      cpu_(profile.cpu, mode != SaveMode::collective, profile.trainer.copy_bytes_per_s),
       cores_(profile.cpu.shared_cores),
       items_(profile.items),
       root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, generation},
@@ -183,13 +183,16 @@ void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, An
     if (const auto* shared = std::get_if<effect::SendTo>(&effect)) {
       answer.sizes.push_back(sizes_.of(shared->message));
       sent.push_back(answer.sizes.back());
+      continue;
     }
     const auto* send = std::get_if<effect::Send>(&effect);
     if (send == nullptr) continue;
     const ItemModel::Extra extra = items_.to_send(send->message);
     work += extra.takes;
     answer.sizes.push_back(is_local(index, send->to) ? 0 : sizes_.of(send->message) + extra.bytes);
-    if (answer.sizes.back() != 0) sent.push_back(answer.sizes.back() - extra.bytes);
+    const uint64_t chunk_bytes = chunk_bytes_of(send->message);
+    work += cpu_.to_copy(chunk_bytes);
+    if (answer.sizes.back() != 0) sent.push_back(answer.sizes.back() - extra.bytes - chunk_bytes);
   }
   work += cpu_.to_answer(index, role, input.event, answer.effects, sent);
   *takes += cpu_.on(is_coordinator(index), work);

@@ -22,8 +22,22 @@ TimeNs CpuModel::on(bool coordinates, TimeNs work) const {
   return static_cast<TimeNs>(multiply_divide(static_cast<uint64_t>(work), 1000, costs_.hub_speed_permille));
 }
 
+TimeNs CpuModel::to_copy(uint64_t chunk_bytes) const {
+  return chunk_bytes == 0 ? 0 : transfer_ns(chunk_bytes, copy_bytes_per_s_);
+}
+
+uint64_t chunk_bytes_of(const WireMessage& message) {
+  const auto* chunk = std::get_if<wire::ChunkIs>(message.body.get());
+  return chunk == nullptr ? 0 : chunk->chunk->size;
+}
+
 TimeNs CpuModel::to_take(const Event& event, uint64_t wire_bytes) const {
-  if (wire_bytes != 0) return costs_.message_ns + transfer_ns(wire_bytes, costs_.codec_bytes_per_s);
+  if (wire_bytes != 0) {
+    const auto* received = std::get_if<event::Received>(&event);
+    const uint64_t chunk_bytes = received != nullptr ? chunk_bytes_of(received->message) : 0;
+    return costs_.message_ns + transfer_ns(wire_bytes - chunk_bytes, costs_.codec_bytes_per_s) +
+           to_copy(chunk_bytes);
+  }
   const auto* from_client = std::get_if<event::FromClient>(&event);
   if (const auto* load = from_client ? std::get_if<local::Load>(from_client->message.get()) : nullptr) {
     return costs_.event_ns + times(load->targets.size(), costs_.plan_item_ns);  // what to read of each

@@ -20,7 +20,9 @@ namespace shoal {
 class CpuModel {
  public:
   // writers_plan: but in mode collective, where ranks are told their plans.
-  CpuModel(const CpuCosts& costs, bool writers_plan) : costs_(costs), writers_plan_(writers_plan) {}
+  // copy_bytes_per_s: of chunks, which are copied to and from messages and not looked at.
+  CpuModel(const CpuCosts& costs, bool writers_plan, uint64_t copy_bytes_per_s)
+      : costs_(costs), writers_plan_(writers_plan), copy_bytes_per_s_(copy_bytes_per_s) {}
 
   // To take an event in. `wire_bytes`: of a message of another node, as it is encoded; else 0.
   TimeNs to_take(const Event& event, uint64_t wire_bytes) const;
@@ -29,6 +31,8 @@ class CpuModel {
                    const std::vector<uint64_t>& sizes);
   // Another process has taken this node's place: it has planned nothing.
   void forget(size_t node, const std::vector<Rank>& its_ranks);
+  // To copy the bytes of a chunk into its message, beside what the message takes otherwise.
+  TimeNs to_copy(uint64_t chunk_bytes) const;
   // What that much work takes of a node's processor.
   TimeNs on(bool coordinates, TimeNs work) const;
   // How many tensors a rank holds.
@@ -40,12 +44,16 @@ class CpuModel {
 
   const CpuCosts costs_;
   const bool writers_plan_;
+  const uint64_t copy_bytes_per_s_;
   std::vector<uint32_t> items_;
   // By rank: whether its plan has been worked out, by the writer of its node; by a node that coordinates,
   // under each roster.
   std::vector<bool> planned_by_writer_;
   std::map<std::pair<size_t, RosterId>, std::vector<bool>> planned_by_coordinator_;
 };
+
+// Of a message that carries a chunk; else 0.
+uint64_t chunk_bytes_of(const WireMessage& message);
 
 // The encoded size of a message: what encode_wire gives. Within one simulation: a plan that is not of
 // SharedPlans must stay where it is.
