@@ -87,11 +87,12 @@ nlohmann::ordered_json commit_json(const CommitStatus& commit) {
 }
 
 nlohmann::ordered_json counts_json(const NodeCounts& counts) {
-  return {{"saves_begun", counts.saves_begun},     {"saves_committed", counts.saves_committed},
-          {"saves_aborted", counts.saves_aborted}, {"bytes_staged", counts.bytes_staged},
-          {"bytes_written", counts.bytes_written}, {"bytes_read", counts.bytes_read},
-          {"loads_begun", counts.loads_begun},     {"loads_done", counts.loads_done},
-          {"loads_failed", counts.loads_failed}};
+  return {{"saves_begun", counts.saves_begun},          {"saves_committed", counts.saves_committed},
+          {"saves_aborted", counts.saves_aborted},      {"bytes_staged", counts.bytes_staged},
+          {"bytes_written", counts.bytes_written},      {"bytes_read", counts.bytes_read},
+          {"loads_begun", counts.loads_begun},          {"loads_done", counts.loads_done},
+          {"loads_failed", counts.loads_failed},        {"bytes_to_peers", counts.bytes_to_peers},
+          {"bytes_from_peers", counts.bytes_from_peers}};
 }
 
 nlohmann::ordered_json node_json(const NodeView& node) {

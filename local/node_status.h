@@ -68,6 +68,7 @@ struct NodeCounts {  // since the node began
   uint64_t saves_begun = 0, saves_committed = 0, saves_aborted = 0;
   uint64_t bytes_staged = 0, bytes_written = 0, bytes_read = 0;  // written and read: of shards
   uint64_t loads_begun = 0, loads_done = 0, loads_failed = 0;
+  uint64_t bytes_to_peers = 0, bytes_from_peers = 0;  // of chunks that loads share
 };
 
 struct NodeStatus {

@@ -131,6 +131,8 @@ NodeCounts read_counts(schema::NodeStatus::Reader in) {
   counts.loads_begun = in.getLoadsBegun();
   counts.loads_done = in.getLoadsDone();
   counts.loads_failed = in.getLoadsFailed();
+  counts.bytes_to_peers = in.getBytesToPeers();
+  counts.bytes_from_peers = in.getBytesFromPeers();
   return counts;
 }
 
@@ -144,6 +146,8 @@ void write_counts(schema::NodeStatus::Builder out, const NodeCounts& counts) {
   out.setLoadsBegun(counts.loads_begun);
   out.setLoadsDone(counts.loads_done);
   out.setLoadsFailed(counts.loads_failed);
+  out.setBytesToPeers(counts.bytes_to_peers);
+  out.setBytesFromPeers(counts.bytes_from_peers);
 }
 
 void write_lists(schema::NodeStatus::Builder out, const NodeStatus& status) {

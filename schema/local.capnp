@@ -148,6 +148,8 @@ struct NodeStatus {
   loadsBegun @26 :UInt64;
   loadsDone @27 :UInt64;
   loadsFailed @28 :UInt64;
+  bytesToPeers @29 :UInt64;
+  bytesFromPeers @30 :UInt64;
 
   struct Peer {
     name @0 :Text;

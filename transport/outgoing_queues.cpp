@@ -29,9 +29,7 @@ Status OutgoingQueues::push(PeerId peer, Bytes message, bool& wake) {
   auto found = queues_.find(peer);
   if (found == queues_.end()) return Status(Code::unavailable, fmt::format("peer {} is lost", peer));
   Queue& queue = found->second;
-  // An empty queue takes any message, so that a small bound delays but never forbids.
-  if (queue.count >= limits_.queued_messages_per_peer ||
-      (queue.count != 0 && queue.bytes + message.size() > limits_.queued_bytes_per_peer)) {
+  if (is_full(queue, message.size())) {
     return Status(Code::busy,
                   fmt::format("peer {} has {} messages of {} bytes queued", peer, queue.count, queue.bytes));
   }
@@ -43,6 +41,18 @@ Status OutgoingQueues::push(PeerId peer, Bytes message, bool& wake) {
   }
   queue.messages.push_back(std::move(message));
   return ok_status();
+}
+
+// An empty queue takes any message, so that a small bound delays but never forbids.
+bool OutgoingQueues::is_full(const Queue& queue, size_t bytes) const {
+  return queue.count >= limits_.queued_messages_per_peer ||
+         (queue.count != 0 && queue.bytes + bytes > limits_.queued_bytes_per_peer);
+}
+
+bool OutgoingQueues::has_room(PeerId peer, size_t bytes) const {
+  std::lock_guard lock(mutex_);
+  auto found = queues_.find(peer);
+  return found == queues_.end() || !is_full(found->second, bytes);
 }
 
 std::vector<OutgoingQueues::Batch> OutgoingQueues::take() {

@@ -29,6 +29,8 @@ class OutgoingQueues {
   // thread has to be told: it does not know yet that there is something to take.
   Status push(PeerId peer, Bytes message, bool& wake);
 
+  bool has_room(PeerId peer, size_t bytes) const;  // push would not answer Code::busy
+
   struct Batch {
     PeerId peer;
     std::deque<Bytes> messages;
@@ -43,8 +45,10 @@ class OutgoingQueues {
     size_t count = 0, bytes = 0;  // with those taken and not yet sent
   };
 
+  bool is_full(const Queue& queue, size_t bytes) const;
+
   TransportLimits limits_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::unordered_map<PeerId, Queue> queues_;
   std::vector<PeerId> ready_;
 };

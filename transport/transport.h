@@ -91,6 +91,9 @@ class Transport {
   // Any thread; never blocks. Code::busy: the peer's queue is full. Code::unavailable: lost. Code::too_large.
   // Code::invalid_argument: not framed as a message.
   virtual Status send(PeerId peer, Bytes message) = 0;
+  // Any thread. False: send would answer Code::busy to a message of so many bytes now. For one who would
+  // rather wait than encode it.
+  virtual bool has_room(PeerId peer, size_t bytes) const = 0;
   // Any thread: ends a session, e.g. after it sent what it must not.
   virtual void disconnect(PeerId peer, const Status& why) = 0;
 

@@ -156,6 +156,10 @@ void Activity::operation_ended(TimeNs now, const Operation& operation,
     if (!result.ok()) return;
     for (const operation::ReadRange& range : batch->ranges)
       counts_.node.bytes_read += range.end - range.begin;
+  } else if (const auto* chunk = std::get_if<operation::ReadChunk>(&operation)) {
+    if (!result.ok()) return;
+    for (const operation::ReadRange& range : chunk->ranges)
+      counts_.node.bytes_read += range.end - range.begin;
   } else if (std::get_if<operation::RecordDecision>(&operation) != nullptr) {
     ++(result.ok() ? counts_.catalog_recorded : counts_.catalog_errors);
   }

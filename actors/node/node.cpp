@@ -18,9 +18,11 @@
 #include "actors/node/lock.h"
 #include "actors/node/log.h"
 #include "actors/node/metrics_server.h"
+#include "actors/node/own_address.h"
 #include "actors/node/peer_links.h"
 #include "actors/node/relay_server.h"
 #include "actors/node/report.h"
+#include "actors/node/sharing_links.h"
 #include "actors/node/slab_table.h"
 #include "actors/node/stats.h"
 #include "actors/node/wiring.h"
@@ -71,6 +73,8 @@ class Node {
   void try_address(bool by_root);
   Status open_door();
   Status open_metrics();
+  void prepare_sharing();
+  Result<std::string> own_host() const;
   Status open_protocol_log();
   void serve();
   void wait_until_stopped();
@@ -93,8 +97,9 @@ class Node {
   std::string epoch_address_;        // where others reach the coordinator here
   std::string earlier_coordinator_;  // of this job; it may live
   HostCount hosts_;
-  uint64_t peers_max_ = 1;   // for which there are descriptors
-  uint64_t direct_max_ = 1;  // nodes that connect to the coordinator here
+  uint64_t peers_max_ = 1;    // for which there are descriptors
+  uint64_t peers_least_ = 1;  // those that must have a session with this node
+  uint64_t direct_max_ = 1;   // nodes that connect to the coordinator here
   LauncherWord launcher_;
   Status ended_by_;  // not OK: what made the node stop by itself
   std::unique_ptr<Catalog> catalog_;
@@ -106,6 +111,7 @@ class Node {
   std::unique_ptr<Activity> activity_;
   std::unique_ptr<NodeReport> report_;
   std::unique_ptr<NodeWiring> wiring_;
+  std::unique_ptr<SharingLinks> sharing_;
   std::unique_ptr<LocalServer> server_;
   std::unique_ptr<CafHost> host_;
   std::unique_ptr<MetricsServer> metrics_;
@@ -150,6 +156,7 @@ Status Node::take_descriptors() {
   demand.trainers = options_.expected_ranks.size();
   uint64_t most = options_.coordinate ? options_.max_direct_nodes + kNodesInPassing : 1;
   demand.peers = options_.coordinate ? std::min(hosts_.hosts() - 1, most) : 1;
+  peers_least_ = demand.peers;
   SHOAL_ASSIGN_OR_RETURN(peers_max_, ensure_descriptors(demand, most));
   direct_max_ = direct_nodes_within(options_.max_direct_nodes, peers_max_);
   return options_.coordinate ? check_hosts() : ok_status();
@@ -274,6 +281,31 @@ Status Node::open_metrics() {
   return ok_status();
 }
 
+// Nothing is opened before the Loader asks for it.
+void Node::prepare_sharing() {
+  SharingLinks::Settings settings;
+  settings.transport.identity = identity_;
+  settings.transport.token = options_.token;
+  settings.own_host = [this] { return own_host(); };
+  settings.host_name = own_host_name();
+  settings.other_peers = peers_least_;
+  settings.trainers = options_.expected_ranks.size();
+  settings.log = [this](const std::string& line) { log_.info(line); };
+  sharing_ = std::make_unique<SharingLinks>(
+      std::move(settings), [this](NodeId from, WireMessage message, size_t encoded_bytes) {
+        return wiring_->received(from, std::move(message), encoded_bytes);
+      });
+  wiring_->share(*sharing_);
+  report_->set_sharing(sharing_.get());
+}
+
+// By which other nodes reach this one.
+Result<std::string> Node::own_host() const {
+  if (!options_.coordinate) return own_address_towards(links_->coordinator());
+  SHOAL_ASSIGN_OR_RETURN(HostPort listening, parse_host_port(transport_->listen_address()));
+  return listening.host;
+}
+
 void Node::serve() {
   NodeFacts facts;
   facts.generation = identity_.generation;
@@ -334,6 +366,7 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
         *activity_, *links_, *transport_, stop_);
     wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_, *activity_, *report_,
                                            options_.around_operation);
+    prepare_sharing();
     placed = open_protocol_log();
     if (placed.ok()) placed = open_door();
     if (placed.ok()) placed = open_metrics();
@@ -358,6 +391,7 @@ void Node::wait_until_stopped() {
   while (!must_stop()) {
     std::this_thread::sleep_for(kStopTick);
     links_->look_for_coordinator();
+    sharing_->close_idle();
     hear_launcher();
     std::optional<EpochRecord> later = wiring_->superseded_by();
     if (later && !is_of_run(*later, options_.job_id, identity_.generation)) {
@@ -424,6 +458,7 @@ void Node::stop_transport(uint32_t drain_ms) {
   links_->set_relay(nullptr);
   if (relay_) relayed_ = relay_->counts();
   relay_.reset();
+  if (sharing_) sharing_->stop(drain_ms);
   transport_->stop(drain_ms);
 }
 
@@ -439,6 +474,8 @@ void Node::close() {
   wiring_->add_stats(&stats);
   report_->set_host(nullptr);
   host_.reset();
+  report_->set_sharing(nullptr);
+  sharing_.reset();
   runner_.reset();
   catalog_.reset();
   server_.reset();

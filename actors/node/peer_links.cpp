@@ -188,6 +188,11 @@ std::vector<std::pair<NodeId, Identity>> PeerLinks::peers() const {
   return {up_.begin(), up_.end()};
 }
 
+std::string PeerLinks::coordinator() const {
+  std::lock_guard lock(mutex_);
+  return coordinator_;
+}
+
 size_t PeerLinks::peers_up() const {
   std::lock_guard lock(mutex_);
   return up_.size();

@@ -71,6 +71,7 @@ class PeerLinks final : public TransportHandler {
   void send(NodeId to, const WireMessage& message);
   // Now and then: connects to a coordinator that was lost, where nothing else would soon.
   void look_for_coordinator();
+  std::string coordinator() const;  // its address, "" where it is this node
   size_t peers_up() const;
   std::vector<std::pair<NodeId, Identity>> peers() const;  // that are up, by their numbers
   uint64_t sends_dropped() const;

@@ -63,6 +63,10 @@ void ProtocolLog::sent(TimeNs now, NodeId to, const WireMessage& message) {
   impl_->write(now, fmt::format("to {}: {}", impl_->name_of(to), describe(*message.body)));
 }
 
+void ProtocolLog::sent_to(TimeNs now, const std::string& address, const WireMessage& message) {
+  impl_->write(now, fmt::format("to {}: {}", address, describe(*message.body)));
+}
+
 void ProtocolLog::received(TimeNs now, NodeId from, const WireMessage& message) {
   impl_->write(now, fmt::format("from {}: {}", impl_->name_of(from), describe(*message.body)));
 }

@@ -26,6 +26,7 @@ class ProtocolLog {  // any thread
   void peer_up(TimeNs now, NodeId node, const std::string& name);
   void peer_lost(TimeNs now, NodeId node, const Status& why);
   void sent(TimeNs now, NodeId to, const WireMessage& message);
+  void sent_to(TimeNs now, const std::string& address, const WireMessage& message);  // who listens there
   void received(TimeNs now, NodeId from, const WireMessage& message);
 
  private:

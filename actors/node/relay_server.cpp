@@ -1,20 +1,13 @@
 #include "actors/node/relay_server.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "actors/node/descriptors.h"
-#include "local/socket.h"
+#include "actors/node/own_address.h"
 
 namespace shoal {
 
@@ -22,28 +15,6 @@ namespace {
 
 constexpr uint32_t kDrainChildrenMs = 1'000;
 constexpr std::chrono::milliseconds kFullTick{5};  // until the coordinator's session is looked at again
-
-// Of this host, where `peer` sees it: that of the interface by which the system would go there.
-Result<std::string> own_address_towards(const std::string& peer) {
-  SHOAL_ASSIGN_OR_RETURN(HostPort address, parse_host_port(peer));
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-  if (error != 0) return Status(Code::unavailable, fmt::format("{}: {}", peer, gai_strerror(error)));
-  OwnedFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  bool is_known = socket.valid() && ::connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0;
-  freeaddrinfo(found);
-  sockaddr_in own{};
-  socklen_t bytes = sizeof own;
-  if (!is_known || getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0) {
-    return Status(Code::unavailable, fmt::format("no address of this host: {}", std::strerror(errno)));
-  }
-  char text[INET_ADDRSTRLEN] = {};
-  inet_ntop(AF_INET, &own.sin_addr, text, sizeof text);
-  return std::string(text);
-}
 
 }  // namespace
 

@@ -49,7 +49,16 @@ NodeStatus NodeReport::status() const {
     out.peers.push_back({std::move(identity.name), node == kCoordinatorNode});
   }
   activity_.describe(now, facts_.coordinates, &out);
+  add_shared(&out.counts);
   return out;
+}
+
+void NodeReport::add_shared(NodeCounts* counts) const {
+  const SharingLinks* sharing = sharing_.load();
+  if (sharing == nullptr) return;
+  const SharingCounts shared = sharing->counts();
+  counts->bytes_to_peers = shared.bytes_sent;
+  counts->bytes_from_peers = shared.bytes_received;
 }
 
 NodeStats NodeReport::stats() const {
@@ -58,6 +67,7 @@ NodeStats NodeReport::stats() const {
   out.sends_dropped = links_.sends_dropped();
   out.reach = links_.reach();
   if (const CafHost* host = host_.load()) out.host = host->stats();
+  if (const SharingLinks* sharing = sharing_.load()) out.sharing = sharing->counts();
   return out;
 }
 
@@ -73,6 +83,7 @@ NodeMetrics NodeReport::metrics() const {
   out.start_unix_time_ms = start_unix_time_ms_;
   out.peers = links_.peers_up();
   out.activity = activity_.counts();
+  add_shared(&out.activity.node);
   out.stats = stats();
   return out;
 }

@@ -26,7 +26,8 @@ class NodeReport {
   // All outlive the report.
   NodeReport(Facts facts, const Activity& activity, const PeerLinks& links, const Transport& transport,
              const std::atomic<int>& stop);
-  void set_host(const CafHost* host) { host_ = host; }  // nullptr before it is taken down
+  void set_host(const CafHost* host) { host_ = host; }                   // nullptr before it is taken down
+  void set_sharing(const SharingLinks* sharing) { sharing_ = sharing; }  // likewise
 
   // Any thread.
   NodeStatus status() const;
@@ -34,12 +35,15 @@ class NodeReport {
   NodeStats stats() const;
 
  private:
+  void add_shared(NodeCounts* counts) const;
+
   const Facts facts_;
   const Activity& activity_;
   const PeerLinks& links_;
   const Transport& transport_;
   const std::atomic<int>& stop_;
   std::atomic<const CafHost*> host_{nullptr};
+  std::atomic<const SharingLinks*> sharing_{nullptr};
   const TimeNs start_;
   const int64_t start_unix_time_ms_;
 };

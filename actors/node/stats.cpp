@@ -35,6 +35,11 @@ std::string format_node_stats(const NodeStats& stats) {
   line("relay_messages_up", stats.relay.messages_up);
   line("relay_messages_down", stats.relay.messages_down);
   line("relay_dropped", stats.relay.dropped);
+  line("sharing_chunks_sent", stats.sharing.chunks_sent);
+  line("sharing_bytes_sent", stats.sharing.bytes_sent);
+  line("sharing_chunks_received", stats.sharing.chunks_received);
+  line("sharing_bytes_received", stats.sharing.bytes_received);
+  line("sharing_dropped", stats.sharing.dropped);
   line("events_handled", stats.host.events);
   line("messages_dropped", stats.host.wire_dropped);
   line("saves_committed", stats.saves_committed);

@@ -7,6 +7,7 @@
 #include "actors/caf/caf_host.h"
 #include "actors/node/peer_links.h"
 #include "actors/node/relay_server.h"
+#include "actors/node/sharing_links.h"
 #include "base/status.h"
 #include "transport/transport.h"
 
@@ -20,6 +21,7 @@ struct NodeStats {
   uint64_t sends_dropped = 0;
   PeerLinks::Reach reach;  // of the coordinator here
   RelayCounts relay;       // of the relay here
+  SharingCounts sharing;   // with other nodes that load
 };
 
 std::string format_node_stats(const NodeStats& stats);

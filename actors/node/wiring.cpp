@@ -32,6 +32,10 @@ void NodeWiring::check_joins(CheckJoin check) {
   check_join_ = std::move(check);
 }
 
+void NodeWiring::share(SharingLinks& links) {
+  sharing_ = &links;
+}
+
 void NodeWiring::keep(std::unique_ptr<ProtocolLog> log) {
   protocol_ = std::move(log);
 }
@@ -56,10 +60,14 @@ TimeNs NodeWiring::now() {
 
 void NodeWiring::send(NodeId to, const WireMessage& message) {
   if (protocol_) protocol_->sent(now(), to, message);
-  links_.send(to, message);
+  if (to < kFirstSharer) return links_.send(to, message);
+  if (sharing_ != nullptr) sharing_->send(to, message);
 }
 
-void NodeWiring::send_to(const std::string& /*address*/, const WireMessage& /*message*/) {}
+void NodeWiring::send_to(const std::string& address, const WireMessage& message) {
+  if (protocol_) protocol_->sent_to(now(), address, message);
+  if (sharing_ != nullptr) sharing_->send_to(address, message);
+}
 
 void NodeWiring::to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) {
   activity_.to_client(now(), client, *message);
@@ -73,12 +81,20 @@ void NodeWiring::forget_client(ClientId client) {
 Result<OperationResult> NodeWiring::run(const Operation& operation) {
   activity_.operation_began(now(), operation);
   if (around_operation_) around_operation_(operation_name(operation), false);
-  auto result = runner_.run(operation);
+  auto result = carry_out(operation);
   if (around_operation_) around_operation_(operation_name(operation), true);
   activity_.operation_ended(now(), operation, result);
   const auto* record = std::get_if<operation::RecordDecision>(&operation);
   if (record != nullptr && result.ok()) ++(record->decision->committed() ? committed_ : aborted_);
   return result;
+}
+
+Result<OperationResult> NodeWiring::carry_out(const Operation& operation) {
+  if (!std::holds_alternative<operation::ListenToPeers>(operation) || sharing_ == nullptr) {
+    return runner_.run(operation);
+  }
+  SHOAL_ASSIGN_OR_RETURN(std::string address, sharing_->listen());
+  return OperationResult(std::move(address));
 }
 
 void NodeWiring::redirect(const effect::Redirect& to) {
@@ -179,12 +195,6 @@ void NodeWiring::peer_refused(const std::string& address, const Status& why) {
   // A visitor whom the handshake refused is named by the cause.
   std::string who = address.empty() ? "" : address + ": ";
   log_.warning(fmt::format("refused {}{}{}", who, why.message(), others));
-}
-
-std::string reachable_address(const std::string& listen_address, const std::string& host_name) {
-  auto address = parse_host_port(listen_address);
-  if (!address.ok() || (address->host != "0.0.0.0" && address->host != "::")) return listen_address;
-  return to_string(HostPort{host_name, address->port});
 }
 
 }  // namespace shoal

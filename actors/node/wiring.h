@@ -21,6 +21,7 @@
 #include "actors/node/peer_links.h"
 #include "actors/node/protocol_log.h"
 #include "actors/node/report.h"
+#include "actors/node/sharing_links.h"
 #include "actors/node/slab_table.h"
 #include "actors/node/stats.h"
 
@@ -44,6 +45,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   using CheckJoin = std::function<Status(const std::string& host, uint32_t ranks, uint32_t world_size)>;
   void check_joins(CheckJoin check);
   void keep(std::unique_ptr<ProtocolLog> log);  // before peers are served
+  void share(SharingLinks& links);              // likewise; they outlive the CafHost
 
   bool wait_drained(RoleKind role, std::chrono::milliseconds timeout);
   void refuse_clients();                             // readers of clients no longer wait for a full mailbox
@@ -71,6 +73,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   void peer_refused(const std::string& address, const Status& why) override;
 
  private:
+  Result<OperationResult> carry_out(const Operation& operation);
   void post_from_client(RoleKind role, ClientId client, const std::shared_ptr<const LocalMessage>& message);
 
   OperationRunner& runner_;
@@ -83,6 +86,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   CheckJoin check_join_;
   std::unique_ptr<ProtocolLog> protocol_;                     // null where none is kept
   LineBudget refusals_{kRefusalLinesAtOnce, kRefusalLineMs};  // of the transport's thread
+  SharingLinks* sharing_ = nullptr;
   std::atomic<CafHost*> host_{nullptr};
   std::atomic<LocalServer*> server_{nullptr};
   std::atomic<bool> refuses_clients_{false};
@@ -92,8 +96,5 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   std::set<RoleKind> drained_;
   std::optional<EpochRecord> superseded_by_;
 };
-
-// Where others reach a listener: its own address, with this host's name in place of "any address".
-std::string reachable_address(const std::string& listen_address, const std::string& host_name);
 
 }  // namespace shoal

@@ -221,5 +221,17 @@ TEST_F(ActivityTest, PutsEachCommitIntoItsBucket) {
   EXPECT_DOUBLE_EQ(seconds.sum, 3.0);
 }
 
+TEST_F(ActivityTest, CountsWhatIsReadForLoadsAndForThoseWhomTheyShareWith) {
+  operation::ReadRange range;
+  range.begin = 100;
+  range.end = 350;
+  operation::ReadBatch batch;
+  batch.ranges = {range, range};
+  activity_.operation_ended(now_, batch, OperationResult(operation::Done{}));
+  activity_.operation_ended(now_, operation::ReadChunk{{range}}, OperationResult(ChunkPtr()));
+  activity_.operation_ended(now_, operation::ReadChunk{{range}}, Status(Code::corrupt, "a flipped bit"));
+  EXPECT_EQ(status().counts.bytes_read, 750u);
+}
+
 }  // namespace
 }  // namespace shoal

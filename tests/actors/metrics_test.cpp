@@ -29,6 +29,8 @@ NodeMetrics sample_metrics() {
   metrics.job_id = "job";
   metrics.coordinates = true;
   metrics.activity.node.saves_committed = 3;
+  metrics.activity.node.bytes_to_peers = 11;
+  metrics.activity.node.bytes_from_peers = 12;
   metrics.activity.commit_seconds.counts[0] = 1;
   metrics.activity.commit_seconds.counts[3] = 1;
   metrics.activity.commit_seconds.counts.back() = 1;
@@ -44,6 +46,8 @@ TEST(MetricsText, IsWhatPrometheusReads) {
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
   EXPECT_EQ((*parsed)["shoal_saves_committed_total"].samples[0].value, 3);
   EXPECT_EQ((*parsed)["shoal_last_commit_step"].samples[0].value, 70);
+  EXPECT_EQ((*parsed)["shoal_shared_bytes_total"].samples[0].value, 11);
+  EXPECT_EQ((*parsed)["shoal_shared_bytes_total"].samples[1].value, 12);
   EXPECT_EQ((*parsed)["shoal_last_commit_seconds"].samples[0].value, 1.5);
   const MetricFamily& by_transport = (*parsed)["shoal_ucx_transport_bytes_total"];
   ASSERT_EQ(by_transport.samples.size(), 1u);

@@ -34,6 +34,7 @@ class FakeTransport final : public Transport {
     }
     return ok_status();
   }
+  bool has_room(PeerId, size_t) const override { return true; }
   // The last word of this kind, and the session that it went to.
   template <class Word>
   std::pair<PeerId, Word> last() const {

@@ -67,6 +67,8 @@ NodeStatus some_status() {
   status.errors = {{5000, "step 800 (g3a1) aborted"}};
   status.counts.bytes_read = 12;
   status.counts.loads_failed = 1;
+  status.counts.bytes_to_peers = 13;
+  status.counts.bytes_from_peers = 14;
   return status;
 }
 
@@ -181,6 +183,8 @@ TEST(LocalMessages, BringTheStatusOfANode) {
   EXPECT_EQ(status.last_commit->slowest_rank, Rank{3});
   EXPECT_EQ(status.errors[0].line, "step 800 (g3a1) aborted");
   EXPECT_EQ(status.counts.loads_failed, 1u);
+  EXPECT_EQ(status.counts.bytes_to_peers, 13u);
+  EXPECT_EQ(status.counts.bytes_from_peers, 14u);
 }
 
 TEST(LocalMessages, AStatusIsCutToItsBounds) {

@@ -49,8 +49,11 @@ TEST(OutgoingQueues, IsBusyUntilWhatWasTakenIsSent) {
 
 TEST(OutgoingQueues, IsBusyWhenTheBytesAreTooMany) {
   Queues queues;
+  EXPECT_TRUE(queues.has_room(1, 1000)) << "an empty queue takes anything";
   EXPECT_EQ(queues.put(1, 90), Code::ok);
+  EXPECT_FALSE(queues.has_room(1, 11));
   EXPECT_EQ(queues.put(1, 11), Code::busy);
+  EXPECT_TRUE(queues.has_room(1, 10));
   EXPECT_EQ(queues.put(1, 10), Code::ok);
 }
 

@@ -33,6 +33,7 @@ class Shared {
   // Users, any thread.
   PeerId connect(const std::string& address);
   Status send(PeerId peer, Bytes message);
+  bool has_room(PeerId peer, size_t bytes) const { return queues_.has_room(peer, bytes); }
   void post(Command command);
   void set_generation(uint32_t generation, uint32_t epoch);
   TransportStats stats() const;

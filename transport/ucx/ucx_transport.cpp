@@ -71,6 +71,7 @@ class UcxTransport final : public Transport {
   std::string listen_address() const override { return listen_address_; }
   PeerId connect(const std::string& address) override { return shared_.connect(address); }
   Status send(PeerId peer, Bytes message) override { return shared_.send(peer, std::move(message)); }
+  bool has_room(PeerId peer, size_t bytes) const override { return shared_.has_room(peer, bytes); }
 
   void disconnect(PeerId peer, const Status& why) override {
     Command command;

@@ -1,0 +1,17 @@
+// Where other nodes reach this host.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+
+namespace shoal {
+
+// Of this host, where `peer` (HOST:PORT) sees it: that of the interface by which the system would go there.
+// Blocks while a name is resolved.
+Result<std::string> own_address_towards(const std::string& peer);
+
+// Where others reach a listener: its own address, with this host's name in place of "any address".
+std::string reachable_address(const std::string& listen_address, const std::string& host_name);
+
+}  // namespace shoal
