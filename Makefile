@@ -57,7 +57,7 @@ test: build
 # On a quiet machine. The page is standard output; what happens goes to standard error.
 bench:
 	@tools/install_deps >&2
-	@tools/install_deps libbenchmark-dev >&2
+	@tools/install_deps libbenchmark-dev bindfs >&2
 	@$(CONFIGURE) release >&2
 	@$(COMPILE) release --target benchmarks cli/all >&2
 	@bench/run build/release

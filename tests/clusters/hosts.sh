@@ -3,7 +3,9 @@
 # hN, that all of them know. They share every other folder, as a cluster shares a file system.
 #
 #   skip WHY                  ends with status 77: the test cannot run here
-#   begin BUILD_DIR SECONDS   a scratch folder, $dir; everything ends after so long, or when the shell does
+#   begin BUILD_DIR SECONDS [PROGRAM...]
+#                             a scratch folder, $dir; everything ends after so long, or when the shell
+#                             does. What has to be built: `shoal` and these (default: the sharded trainer)
 #   make_hosts COUNT          h0, h1, ...
 #   on HOST COMMAND...        a command there, with a clean environment and the variables of `cluster_env`
 #   fail WHY                  ends with status 1, and shows the ends of all logs in $dir
@@ -34,7 +36,9 @@ begin() {
   build=$(cd "${1:?usage: $0 BUILD_DIR}" && pwd)
   shoal=$build/cli/shoal
   trainer=$build/examples/sharded_trainer
-  for program in "$shoal" "$trainer"; do
+  shift 2
+  (($#)) || set -- "$trainer"
+  for program in "$shoal" "$@"; do
     [[ -x $program ]] || fail "$program is not built"
   done
   dir=$(mktemp -d "${TMPDIR:-/tmp}/shoal-cluster-XXXXXX")

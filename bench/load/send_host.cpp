@@ -1,0 +1,129 @@
+// A host of bench/load/replicas: the sending stage of a shared load alone. Each host sends its part of the
+// chunks, which lie in its memory, to all others, through the sessions that a node uses for that.
+//
+//   send_host --own-host 10.79.0.1 --host 0 --hosts 4 --bytes 256m --meet FOLDER
+//
+// Hosts learn each other's addresses by files FOLDER/address-HOST, and begin when FOLDER/go appears. One
+// line: host, when it began and when it had all chunks of the others, in seconds of the monotonic clock.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "actors/node/sharing_links.h"
+
+namespace shoal {
+namespace {
+
+constexpr std::chrono::minutes kPatience{2};
+
+struct Flags {
+  std::string own_host = "127.0.0.1", meet;
+  uint32_t host = 0, hosts = 2;
+  uint64_t bytes = uint64_t{256} << 20;
+};
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class Until>
+bool wait_until(Until until) {
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (!until()) {
+    if (std::chrono::steady_clock::now() >= give_up) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+void put(const std::string& file, const std::string& text) {
+  std::ofstream(file + ".partial") << text;
+  std::filesystem::rename(file + ".partial", file);
+}
+
+WireMessage between_loaders(WireBody body) {
+  return {RoleKind::loader, RoleKind::loader, std::make_shared<const WireBody>(std::move(body))};
+}
+
+Status send_and_receive(const Flags& flags) {
+  std::atomic<uint64_t> received{0}, greeted{0};
+  SharingLinks::Settings settings;
+  settings.transport.identity.job_id = "send_host";
+  settings.transport.identity.incarnation = random_128();
+  settings.transport.identity.name = std::to_string(flags.host);
+  settings.transport.token = Bytes(32, std::byte{7});
+  settings.own_host = [&flags] { return Result<std::string>(flags.own_host); };
+  settings.log = [](const std::string&) {};
+  SharingLinks links(std::move(settings), [&](NodeId, WireMessage message, size_t) {
+    if (const auto* chunk = std::get_if<wire::ChunkIs>(message.body.get())) received += chunk->chunk->size;
+    if (std::holds_alternative<wire::ChunksWanted>(*message.body)) ++greeted;
+    return true;
+  });
+  SHOAL_ASSIGN_OR_RETURN(std::string address, links.listen());
+  put(fmt::format("{}/address-{}", flags.meet, flags.host), address);
+
+  std::vector<std::string> others;
+  for (uint32_t i = 0; i < flags.hosts; ++i) {
+    const std::string file = fmt::format("{}/address-{}", flags.meet, i);
+    if (!wait_until([&] { return std::filesystem::exists(file); })) {
+      return Status(Code::deadline_exceeded, fmt::format("host {} never came", i));
+    }
+    std::string there;
+    std::ifstream(file) >> there;
+    if (i != flags.host) others.push_back(there);
+  }
+  // Sessions stand before the clock runs.
+  for (const std::string& other : others) links.send_to(other, between_loaders(wire::ChunksWanted{{}, {0}}));
+  if (!wait_until([&] { return greeted == others.size(); })) {
+    return Status(Code::deadline_exceeded, "not all hosts reach this one");
+  }
+  auto chunk = std::make_shared<Chunk>();
+  chunk->size = kChunkBytes;
+  chunk->bytes.resize(kChunkBytes, std::byte{3});
+  digest_blocks(chunk->bytes, &chunk->digests);
+  const uint64_t chunks = flags.bytes / kChunkBytes;
+  put(fmt::format("{}/ready-{}", flags.meet, flags.host), "\n");
+  if (!wait_until([&] { return std::filesystem::exists(flags.meet + "/go"); })) {
+    return Status(Code::deadline_exceeded, "nobody said go");
+  }
+
+  const double began = seconds_now();
+  uint64_t own = 0;
+  for (uint64_t i = flags.host; i < chunks; i += flags.hosts) {
+    ++own;
+    for (const std::string& other : others)
+      links.send_to(other, between_loaders(wire::ChunkIs{{}, i, chunk}));
+  }
+  if (!wait_until([&] { return received == (chunks - own) * kChunkBytes; })) {
+    return Status(Code::deadline_exceeded, fmt::format("{} bytes came", received.load()));
+  }
+  fmt::print("{} {:.6f} {:.6f}\n", flags.host, began, seconds_now());
+  // Until all that the others wait for has gone.
+  wait_until([&] { return links.counts().chunks_sent == own * others.size(); });
+  links.stop(5'000);
+  return ok_status();
+}
+
+}  // namespace
+}  // namespace shoal
+
+int main(int argc, char** argv) {
+  CLI::App app("A host of bench/load/replicas.");
+  shoal::Flags flags;
+  app.add_option("--own-host", flags.own_host);
+  app.add_option("--host", flags.host);
+  app.add_option("--hosts", flags.hosts)->check(CLI::Range(1u, 512u));
+  app.add_option("--bytes", flags.bytes)->transform(CLI::AsSizeValue(false));
+  app.add_option("--meet", flags.meet)->required();
+  CLI11_PARSE(app, argc, argv);
+  const shoal::Status status = shoal::send_and_receive(flags);
+  if (status.ok()) return 0;
+  fmt::print(stderr, "send_host: {}\n", status.to_string());
+  return 1;
+}
