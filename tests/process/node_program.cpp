@@ -1,6 +1,7 @@
 // A node for tests: run_node with what the command line says, as KEY=VALUE. Says "ready ADDRESS" on standard
 // output.
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -21,13 +22,14 @@ void on_signal(int) {
   stops.store(stops.load() + 1);
 }
 
-// OPERATION:before|after:N: the node is killed at the N-th one, where it begins or when it is done.
-std::function<void(std::string_view, bool)> killer(const std::string& at) {
+// OPERATION:before|after:N: the node is killed, or stopped, at the N-th one, where it begins or when it is
+// done.
+std::function<void(std::string_view, bool)> signaller(const std::string& at, int number) {
   const size_t first = at.find(':'), second = at.rfind(':');
   auto left = std::make_shared<std::atomic<int>>(std::stoi(at.substr(second + 1)));
   return [operation = at.substr(0, first), is_done = at.substr(first + 1, second - first - 1) == "after",
-          left](std::string_view name, bool done) {
-    if (name == operation && done == is_done && --*left == 0) std::raise(SIGKILL);
+          left, number](std::string_view name, bool done) {
+    if (name == operation && done == is_done && --*left == 0) kill(getpid(), number);
   };
 }
 
@@ -49,7 +51,8 @@ shoal::NodeOptions parse(int count, char** arguments) {
       token = shoal::as_view(value);
       options.token.assign(token.begin(), token.end());
     }
-    if (key == "die_at") options.around_operation = killer(value);
+    if (key == "die_at") options.around_operation = signaller(value, SIGKILL);
+    if (key == "stop_at") options.around_operation = signaller(value, SIGSTOP);
     if (key == "nofile") {  // the most file descriptors, hard and soft
       const rlimit few{std::stoul(value), std::stoul(value)};
       setrlimit(RLIMIT_NOFILE, &few);
