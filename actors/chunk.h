@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "gpu/digest.h"
+#include "plan/read_damage.h"
 
 namespace shoal {
 
@@ -20,6 +21,7 @@ struct Chunk {
   uint64_t size = 0;              // bytes
   std::vector<uint64_t> digests;  // of each block, as the shards' headers say them
   Bytes bytes;                    // `size` of them; none where only their number counts (sim/)
+  DamageList damaged;             // where this node read it from copies; not told to others
 };
 using ChunkPtr = std::shared_ptr<const Chunk>;
 

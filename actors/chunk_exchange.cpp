@@ -126,6 +126,10 @@ void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
                       auto got = result_as<ChunkPtr>(std::move(result));
                       if (!got.ok()) return failed(then_now, chunk, got.status(), then_out);
                       bytes_read_ += plan_.chunks[chunk].bytes;
+                      for (const ReadDamage& one : (*got)->damaged.named) {
+                        then_out.warning("load: " + to_string(one));
+                      }
+                      damaged_.add((*got)->damaged);
                       arrived(then_now, chunk, std::move(*got), then_out);
                     });
 }

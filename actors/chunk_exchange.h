@@ -76,6 +76,7 @@ class ChunkExchange {
   // Nothing is left to do here: users have all, peers have been given what they will ask for, or are late.
   bool is_over() const { return is_over_; }
   void add_times(TimeNs now, LoadTimes& times) const;
+  const DamageList& damaged() const { return damaged_; }  // what this node read from copies
 
  private:
   enum class State : uint8_t { waiting, asked, reading, checking, here, gone };
@@ -138,6 +139,7 @@ class ChunkExchange {
   bool is_over_ = false;
   TimeNs began_ = 0;
   BusyTime reading_, receiving_;
+  DamageList damaged_;
   uint64_t bytes_read_ = 0, bytes_received_ = 0, given_up_ = 0;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what is pending when it goes
 };

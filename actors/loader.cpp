@@ -305,13 +305,17 @@ void Loader::proceed(TimeNs now, const LoadKey& id, EffectWriter& out) {
   if (!load.own.has_next() && !load.shared.has_next() && load.parts.empty()) {
     LoadTimes times = load.times;
     times.reading_ns += load.busy.until(now);
-    if (load.user) rounds_.at(*load.round).exchange->add_times(now, times);
+    DamageList damaged = std::move(load.damaged);
+    if (load.user) {
+      rounds_.at(*load.round).exchange->add_times(now, times);
+      damaged.add(rounds_.at(*load.round).exchange->damaged());
+    }
     if (load.request.keeps_open && load.pinned) {
       load.pinned.reset();
       open_.keep(id, load.stored);
     }
     end_load(now, found, out);
-    out.to_client(id.first, local::LoadDone{id.second, ok_status(), times});
+    out.to_client(id.first, local::LoadDone{id.second, ok_status(), times, std::move(damaged)});
   }
 }
 
@@ -331,8 +335,16 @@ void Loader::read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, 
   operations_.start(
       std::move(read), out,
       [this, id, batch](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+        note_damage(id, result, then_out);
         batch_read(then_now, id, batch, result.status(), then_out);
       });
+}
+
+void Loader::note_damage(const LoadKey& id, const Result<OperationResult>& result, EffectWriter& out) {
+  auto found = loads_.find(id);
+  if (found == loads_.end() || !result.ok() || !std::holds_alternative<DamageList>(*result)) return;
+  for (const ReadDamage& one : std::get<DamageList>(*result).named) out.warning("load: " + to_string(one));
+  found->second.damaged.add(std::get<DamageList>(*result));
 }
 
 void Loader::batch_read(TimeNs now, const LoadKey& id, uint32_t batch, const Status& outcome,

@@ -54,6 +54,7 @@ class Loader final : public Role {
     std::set<uint32_t> reading;          // batches whose bytes are still on their way into the window
     std::map<uint32_t, uint32_t> parts;  // batch being read, or loaded and not yet placed -> its part
     std::vector<uint32_t> free_parts;
+    DamageList damaged;               // what was read from copies
     Status failure;                   // the first; told once nothing is being read
     std::optional<AttemptKey> fixed;  // one that the client keeps open
     std::optional<wire::LoadId> round;
@@ -105,6 +106,8 @@ class Loader final : public Role {
   // --- reading ---
   void proceed(TimeNs now, const LoadKey& id, EffectWriter& out);
   void read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, EffectWriter& out);
+  // Kept for the client until the load has ended; said here to who runs the node.
+  void note_damage(const LoadKey& id, const Result<OperationResult>& result, EffectWriter& out);
   void batch_read(TimeNs now, const LoadKey& id, uint32_t batch, const Status& outcome, EffectWriter& out);
   void loaded(const LoadKey& id, uint32_t batch, Load& load, EffectWriter& out);
   void on_placed(TimeNs now, const LoadKey& id, uint32_t batch, EffectWriter& out);

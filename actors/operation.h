@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "base/shared_vector.h"
 #include "base/status.h"
+#include "plan/read_damage.h"
 #include "storage/catalog.h"
 #include "storage/decision.h"
 #include "storage/rank_manifest.h"
@@ -115,17 +116,22 @@ struct ReadLoadChoice {  // -> LoadChoice; Code::not_found
   uint32_t generation = 0;
   uint32_t ordinal = 0;
 };
-// A piece by what the manifest and the rule say of it. Where the file's own header disagrees: Code::corrupt
-// by name.
-struct PieceRef {
-  AttemptKey key;
+struct PiecePlace {
+  Rank rank = 0;  // that wrote the file
   std::string file_name;
   uint64_t file_size = 0;
   Hash128 header_digest;
   std::string piece_key;  // in the file
+};
+// A piece by what the manifest and the rule say of it. Where the file's own header disagrees: Code::corrupt
+// by name.
+struct PieceRef : PiecePlace {
+  AttemptKey key;
+  std::string fqn;
   LayoutEntry::Kind kind = LayoutEntry::Kind::tensor;
   DType dtype = DType::u8;
-  Box box;  // no dimensions for an object
+  Box box;                         // no dimensions for an object
+  std::vector<PiecePlace> copies;  // read in this order where its own file is damaged or gone
 };
 struct MeasureObjects {  // -> std::vector<uint64_t>, the length of each
   std::vector<std::shared_ptr<const PieceRef>> pieces;
@@ -138,7 +144,7 @@ struct ReadRange {
   uint64_t end = 0;
   uint64_t slab_offset = 0;
 };
-struct ReadBatch {  // -> Done
+struct ReadBatch {  // -> Done; DamageList, where something was read from a copy
   ClientId client = 0;
   uint32_t slab_id = 0;
   std::vector<ReadRange> ranges;
@@ -176,10 +182,10 @@ using Operation = std::variant<
     operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
     operation::PublishRankManifest, operation::CompleteRankLocal, operation::ListenToPeers,
     operation::ReadChunk, operation::CheckChunk, operation::CopyChunk>;
-using OperationResult =
-    std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,
-                 AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>, Mark,
-                 std::shared_ptr<const RetentionPlan>, DeletionResult, EpochRecord, std::string, ChunkPtr>;
+using OperationResult = std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>,
+                                     RosterRecord, AttemptList, AttemptInfo, uint64_t, LoadChoice,
+                                     std::vector<uint64_t>, Mark, std::shared_ptr<const RetentionPlan>,
+                                     DeletionResult, EpochRecord, std::string, ChunkPtr, DamageList>;
 
 std::string_view operation_name(const Operation& operation);
 

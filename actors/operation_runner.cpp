@@ -3,9 +3,8 @@
 #include <cstring>
 #include <mutex>
 
-#include "actors/open_shards.h"
 #include "actors/operation.h"
-#include "gpu/digest.h"
+#include "actors/piece_reader.h"
 
 namespace shoal {
 
@@ -39,7 +38,7 @@ struct OperationRunner::Impl {
   Slabs& slabs;
   RootId root_id;
   Surroundings surroundings;
-  OpenShards shards;
+  PieceReader pieces;
   std::mutex retention_mutex;
   KnownAttempts known_attempts;  // under retention_mutex
 
@@ -169,17 +168,19 @@ struct OperationRunner::Impl {
     std::vector<uint64_t> lengths;
     lengths.reserve(measure.pieces.size());
     for (const auto& piece : measure.pieces) {
-      SHOAL_ASSIGN_OR_RETURN(OpenShards::Found found, shards.find(*piece));
-      lengths.push_back(found.shard->pieces()[found.piece].bytes);
+      SHOAL_ASSIGN_OR_RETURN(uint64_t bytes, pieces.measure(*piece));
+      lengths.push_back(bytes);
     }
     return OperationResult(std::move(lengths));
   }
 
   Result<OperationResult> operator()(const operation::ReadBatch& batch) {
     SHOAL_ASSIGN_OR_RETURN(Slabs::View slab, slabs.find(batch.client, batch.slab_id));
+    DamageList damage;
     for (const operation::ReadRange& range : batch.ranges) {
-      SHOAL_RETURN_IF_ERROR(read_range(range, slab.bytes));
+      SHOAL_RETURN_IF_ERROR(pieces.read(range, slab.bytes, &damage));
     }
+    if (damage.count != 0) return OperationResult(std::move(damage));
     return OperationResult(operation::Done{});
   }
 
@@ -200,7 +201,7 @@ struct OperationRunner::Impl {
       const uint64_t offset = at.slab_offset;
       at = range;
       at.slab_offset = offset;
-      SHOAL_RETURN_IF_ERROR(read_range(at, chunk->bytes, &chunk->digests));
+      SHOAL_RETURN_IF_ERROR(pieces.read(at, chunk->bytes, &chunk->damaged, &chunk->digests));
       at.slab_offset += range.end - range.begin;
     }
     return OperationResult(ChunkPtr(std::move(chunk)));
@@ -237,9 +238,6 @@ struct OperationRunner::Impl {
 
   // The bytes of each piece; `views` keep them mapped.
   Result<std::vector<ByteView>> resolve(const operation::WriteShard& write, std::vector<Slabs::View>* views);
-  // digests: of its blocks are appended, where that is not null.
-  Status read_range(const operation::ReadRange& range, MutableByteView slab,
-                    std::vector<uint64_t>* digests = nullptr);
 };
 
 Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::WriteShard& write,
@@ -269,40 +267,10 @@ Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::Wr
   return data;
 }
 
-Status OperationRunner::Impl::read_range(const operation::ReadRange& range, MutableByteView slab,
-                                         std::vector<uint64_t>* digests) {
-  SHOAL_ASSIGN_OR_RETURN(OpenShards::Found found, shards.find(*range.piece));
-  uint64_t piece_bytes = found.shard->pieces()[found.piece].bytes;
-  auto invalid = [&](std::string_view what) {
-    return Status(Code::invalid_argument,
-                  fmt::format("{}/{}: '{}': bytes {} to {} {}", storage.describe(), found.shard->path(),
-                              range.piece->piece_key, range.begin, range.end, what));
-  };
-  if (range.begin > range.end || range.end > piece_bytes) {
-    return invalid(fmt::format("of a piece of {}", piece_bytes));
-  }
-  if (range.begin % kDigestBlockBytes != 0 ||
-      (range.end % kDigestBlockBytes != 0 && range.end != piece_bytes)) {
-    return invalid("are not whole digest blocks");
-  }
-  uint64_t bytes = range.end - range.begin, first = 0;
-  if (!lies_within(range.slab_offset, bytes, slab.size())) {
-    return invalid(fmt::format("do not fit at {} of a slab of {} bytes", range.slab_offset, slab.size()));
-  }
-  SHOAL_RETURN_IF_ERROR(found.shard->read_verified(found.piece, range.begin, range.end,
-                                                   slab.subspan(range.slab_offset, bytes), &first));
-  SHOAL_CHECK(first == range.begin);
-  if (digests != nullptr) {
-    const std::span<const uint64_t> of_blocks = found.shard->digests(found.piece, range.begin, range.end);
-    digests->insert(digests->end(), of_blocks.begin(), of_blocks.end());
-  }
-  return ok_status();
-}
-
 OperationRunner::OperationRunner(Storage& storage, Catalog* catalog, Slabs& slabs, RootId root_id,
                                  Surroundings surroundings)
-    : impl_(
-          new Impl{storage, catalog, slabs, root_id, std::move(surroundings), OpenShards(storage), {}, {}}) {}
+    : impl_(new Impl{
+          storage, catalog, slabs, root_id, std::move(surroundings), PieceReader(storage), {}, {}}) {}
 OperationRunner::~OperationRunner() = default;
 
 Result<OperationResult> OperationRunner::run(const Operation& operation) {

@@ -17,6 +17,12 @@ std::string describe_value(LayoutEntry::Kind kind, DType dtype, const Dims& shap
   return text + "]";
 }
 
+std::optional<operation::PiecePlace> place_in(const FileEntry* file, Result<std::string> key) {
+  if (!file || !key.ok()) return std::nullopt;
+  return operation::PiecePlace{file->rank, file->name, file->size, file->header_digest,
+                               std::move(key).value()};
+}
+
 // Adds the blocks that [begin, end) touches to ascending, disjoint runs; calls come in ascending order.
 void add_blocks(std::vector<std::pair<uint64_t, uint64_t>>& runs, uint64_t begin, uint64_t end,
                 uint64_t piece_bytes) {
@@ -118,8 +124,18 @@ Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const std::vector<local::L
       }
       SHOAL_ASSIGN_OR_RETURN(std::string key, stored.key_of(piece, target.fqn));
       auto ref = std::make_shared<operation::PieceRef>();
-      *ref = {stored.key(),   file->name,  file->size,   file->header_digest,
-              std::move(key), target.kind, target.dtype, piece.box};
+      *ref = {*place_in(file, std::move(key)),
+              stored.key(),
+              target.fqn,
+              target.kind,
+              target.dtype,
+              piece.box,
+              {}};
+      SHOAL_ASSIGN_OR_RETURN(std::vector<StoredPiece> copies, locator.copies(target.fqn, piece, kMaxCopies));
+      for (const StoredPiece& copy : copies) {
+        auto place = place_in(stored.file_of(copy.rank, copy.file), stored.key_of(copy, target.fqn));
+        if (place) ref->copies.push_back(std::move(*place));
+      }
       if (is_object) {
         plan.objects.push_back({t, std::move(ref)});
         continue;

@@ -16,6 +16,7 @@ namespace shoal {
 
 inline constexpr uint32_t kWindowParts = 4;  // batches that one load has under way
 inline constexpr size_t kMaxRangesPerBatch = 2048;
+inline constexpr size_t kMaxCopies = 3;  // of a piece, that are read where its own file is damaged
 inline constexpr uint64_t kMinWindowBytes = uint64_t{4} << 20;  // one digest block a part
 
 // One contiguous run of whole digest blocks of one stored piece, for one target.

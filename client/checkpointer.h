@@ -25,6 +25,7 @@
 #include "plan/layout.h"
 #include "plan/load_times.h"
 #include "plan/metadata.h"
+#include "plan/read_damage.h"
 #include "plan/save_plan.h"
 
 namespace shoal {
@@ -168,6 +169,9 @@ struct LoadResult {
   double seconds = 0;
   LoadReport report;  // missing and unexpected keys that the policies allow
   LoadTimes times;
+  // What was damaged or gone and therefore read from copies, which another rank had written of the very same
+  // (dedupe none). The checkpoint wants looking after: shoal verify names all that is damaged in it.
+  DamageList damaged;
 };
 // Of all ranks that are given, by rank: a line a stage, with the least, the median and the greatest of it,
 // and whose that is.

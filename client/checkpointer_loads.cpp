@@ -181,8 +181,12 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, b
       *ended = true;
       times = done->times;
       times.placing_ns = static_cast<uint64_t>(placing.count());
+      if (done->outcome.code() == Code::corrupt || done->outcome.code() == Code::io) {
+        return done->outcome.with_context(fmt::format("rank {} loading", options.rank));
+      }
       SHOAL_RETURN_IF_ERROR(done->outcome);
       SHOAL_RETURN_IF_ERROR(broken);
+      placer.note_damage(done->damaged);
       return placer.finish();
     }
     const auto* loaded = std::get_if<local::Loaded>(&answer);
@@ -249,8 +253,12 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
                                          compares_when_found ? OnFound(compare) : nullptr);
   SHOAL_RETURN_IF_ERROR(comparison.outcome);  // which names more than the node's own
   if (!loaded.ok()) return loaded.status();
-  return LoadResult{wanted.opened ? wanted.opened->metadata : std::move(*loaded), placer.bytes_placed(),
-                    seconds_since(begun), report, times};
+  return LoadResult{wanted.opened ? wanted.opened->metadata : std::move(*loaded),
+                    placer.bytes_placed(),
+                    seconds_since(begun),
+                    report,
+                    times,
+                    placer.take_damage()};
 }
 
 Result<LoadResult> Checkpointer::load(const StateDict& given, const LoadOptions& load_options) {

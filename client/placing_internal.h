@@ -27,6 +27,8 @@ class Placer {
   // OK if every element of every target has arrived exactly once; then objects get their new bytes.
   // Code::internal names the value.
   Status finish();
+  void note_damage(DamageList damaged) { damaged_ = std::move(damaged); }
+  DamageList take_damage() { return std::move(damaged_); }
   uint64_t bytes_wanted() const;  // of tensors: how long objects are, nobody knows yet
   uint64_t bytes_placed() const { return bytes_placed_; }
 
@@ -47,6 +49,7 @@ class Placer {
   std::vector<Target> targets_;
   std::function<Status(const std::string& fqn)> told_;
   uint64_t bytes_placed_ = 0;
+  DamageList damaged_;
 };
 
 }  // namespace shoal

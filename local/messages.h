@@ -18,6 +18,7 @@
 #include "plan/load_times.h"
 #include "plan/metadata.h"
 #include "plan/plan_exchange.h"
+#include "plan/read_damage.h"
 #include "plan/roster.h"
 #include "plan/save_plan.h"
 
@@ -29,6 +30,7 @@ inline constexpr uint32_t kMaxSlabsPerClient = 64;
 inline constexpr uint64_t kMaxSlabBytes = uint64_t{1} << 44;
 inline constexpr size_t kMaxLocalPieces = size_t{1} << 23;  // of one Staged or Loaded
 inline constexpr size_t kMaxBoxesPerTarget = size_t{1} << 20;
+inline constexpr size_t kMaxDamagedPathBytes = 4096;            // under the root
 inline constexpr size_t kMaxLocalCauseBytes = size_t{1} << 20;  // longer causes are cut when encoded
 
 namespace local {
@@ -180,6 +182,7 @@ struct LoadDone {  // node -> client
   uint32_t request_id = 0;
   Status outcome;
   LoadTimes times = {};
+  DamageList damaged = {};  // of a load that succeeded: what was read from copies
 };
 struct Refused {  // node -> client: this one save failed before it began; its slab is free
   uint64_t step = 0;

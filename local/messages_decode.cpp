@@ -44,6 +44,14 @@ Result<Hash128> read_hash_or_zero(capnp::Data::Reader in) {
   return Hash128::from_bytes(view_of(in));
 }
 
+std::string fit_to_print(std::string_view given) {
+  std::string text(given);
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return text;
+}
+
 // For every message with `code` and `cause`. Codes of a newer program become Code::internal; the text is made
 // fit to print.
 template <class Reader>
@@ -54,11 +62,7 @@ Status read_status(Reader in, Status& out) {
   out = Status();
   if (code == 0) return ok_status();
   if (code > static_cast<uint16_t>(kLastCode)) code = static_cast<uint16_t>(Code::internal);
-  std::string text(view_of(cause));
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  out = Status(static_cast<Code>(code), std::move(text));
+  out = Status(static_cast<Code>(code), fit_to_print(view_of(cause)));
   return ok_status();
 }
 
@@ -315,6 +319,36 @@ Result<LocalMessage> read_message(schema::LocalMessage::Found::Reader in) {
   return LocalMessage(std::move(out));
 }
 
+Result<ReadDamage> read_damage(schema::ReadDamage::Reader in) {
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getFqn(), kMaxFqnBytes, "fqn").status());
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getFile(), kMaxDamagedPathBytes, "path of a damaged file").status());
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getReadInstead(), kMaxDamagedPathBytes, "path of a copy").status());
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getCause(), kMaxLocalCauseBytes, "cause of an error").status());
+  ReadDamage out;
+  out.fqn = fit_to_print(view_of(in.getFqn()));
+  SHOAL_ASSIGN_OR_RETURN(out.box, read_box(in.getBox()));
+  out.rank = in.getRank();
+  out.file = fit_to_print(view_of(in.getFile()));
+  out.begin = in.getBegin();
+  out.end = in.getEnd();
+  out.cause = fit_to_print(view_of(in.getCause()));
+  out.read_instead = fit_to_print(view_of(in.getReadInstead()));
+  return out;
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::LoadDone::Reader in) {
+  local::LoadDone out{in.getRequestId(), ok_status(), read_times(in.getTimes()), {}};
+  SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
+  auto damaged = in.getDamaged();
+  SHOAL_RETURN_IF_ERROR(bounded_size(damaged, kMaxDamageNamed, "damage of a load").status());
+  for (auto one : damaged) {
+    SHOAL_ASSIGN_OR_RETURN(ReadDamage damage, read_damage(one));
+    out.damaged.named.push_back(std::move(damage));
+  }
+  out.damaged.count = std::max<uint64_t>(in.getDamagedCount(), damaged.size());
+  return LocalMessage(std::move(out));
+}
+
 Result<LocalMessage> read_message(schema::LocalMessage::Loaded::Reader in) {
   local::Loaded out;
   out.request_id = in.getRequestId();
@@ -412,12 +446,8 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return read_message(in.getLoaded());
     case schema::LocalMessage::PLACED:
       return LocalMessage(local::Placed{in.getPlaced().getRequestId(), in.getPlaced().getBatch()});
-    case schema::LocalMessage::LOAD_DONE: {
-      Status outcome;
-      SHOAL_RETURN_IF_ERROR(read_status(in.getLoadDone(), outcome));
-      return LocalMessage(local::LoadDone{in.getLoadDone().getRequestId(), std::move(outcome),
-                                          read_times(in.getLoadDone().getTimes())});
-    }
+    case schema::LocalMessage::LOAD_DONE:
+      return read_message(in.getLoadDone());
     case schema::LocalMessage::REFUSED: {
       Status why;
       SHOAL_RETURN_IF_ERROR(read_error(in.getRefused(), "refusal", why));

@@ -26,12 +26,26 @@ void write_box(schema::Box::Builder out, const Box& box) {
   set_numbers(out.initSizes(list_size(box.sizes.size())), box.sizes);
 }
 
+std::string cut_cause(const std::string& text) {
+  return text.size() <= kMaxLocalCauseBytes ? text : text.substr(0, kMaxLocalCauseBytes);
+}
+
 // For every message with `code` and `cause`.
 template <class Builder>
 void write_status(Builder out, const Status& status) {
   out.setCode(static_cast<uint16_t>(status.code()));
-  const std::string& text = status.message();
-  out.setCause(text_of(text.size() <= kMaxLocalCauseBytes ? text : text.substr(0, kMaxLocalCauseBytes)));
+  out.setCause(text_of(cut_cause(status.message())));
+}
+
+void write_damage(schema::ReadDamage::Builder out, const ReadDamage& damage) {
+  out.setFqn(text_of(damage.fqn));
+  write_box(out.initBox(), damage.box);
+  out.setRank(damage.rank);
+  out.setFile(text_of(damage.file));
+  out.setBegin(damage.begin);
+  out.setEnd(damage.end);
+  out.setCause(text_of(cut_cause(damage.cause)));
+  out.setReadInstead(text_of(damage.read_instead));
 }
 
 void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadata, bool with_values = true) {
@@ -199,6 +213,9 @@ class Writer {
     times.setBytesRead(in.times.bytes_read);
     times.setBytesReceived(in.times.bytes_received);
     times.setChunksGivenUp(in.times.chunks_given_up);
+    out.setDamagedCount(in.damaged.count);
+    auto damaged = out.initDamaged(list_size(in.damaged.named.size()));
+    for (uint32_t i = 0; i < damaged.size(); ++i) write_damage(damaged[i], in.damaged.named[i]);
   }
   void operator()(const local::Refused& in) {
     auto out = out_.initRefused();

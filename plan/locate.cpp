@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kMaxCachedBoxes = size_t{1} << 21;
 constexpr size_t kMaxCachedGroups = size_t{1} << 18;  // between calls
 constexpr size_t kMaxCachedPlans = 4096;
+constexpr uint64_t kMaxCopiesLookedAt = 64;  // of a piece, for those of other hosts
 
 // A replica group by where it is: the cell of a mesh that shares all sharded coordinates.
 struct CellKey {
@@ -83,6 +84,8 @@ struct Locator::Impl {
   void add_box_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out);
   std::vector<Stored> box_pieces_of(uint32_t value, Rank rank);
   std::vector<Rank> box_writers(uint32_t value, const BoxHoldings& all, const BoxHoldings::Held& held);
+  RankSet equal_holders(uint32_t value, const Box& box);
+  std::vector<Rank> some_others(const RankSet& ranks, Rank rank, size_t most);
 };
 
 namespace {
@@ -358,6 +361,42 @@ void Locator::Impl::add_box_pieces(uint32_t value, const Box& target, std::vecto
   for (Rank rank : writers) number_pieces(box_pieces_of(value, rank), target, out);
 }
 
+// The ranks that provably hold the same bytes of a box which is stored whole, dedupe being none.
+RankSet Locator::Impl::equal_holders(uint32_t value, const Box& box) {
+  const ValueHoldings& held = holdings().value(value);
+  const Instance& instance = held.instance();
+  if (!instance.mesh) {
+    const BoxHoldings& all = holdings().boxes(value);
+    const BoxHoldings::Held* found = all.find(box);
+    if (!found || !found->replicated) return {};
+    std::span<const Rank> ranks = all.holders(*found);
+    return RankSet::from_ascending({ranks.begin(), ranks.end()});
+  }
+  if (std::holds_alternative<GroupSharding>(instance.entry->sharding)) {
+    return instance.entry->replicated ? holdings().holders(instance) : RankSet();
+  }
+  RankSet ranks;
+  for_each_shard(instance, box, [&](const Dims& coordinate, const std::vector<Box>& boxes) {
+    if (std::find(boxes.begin(), boxes.end(), box) != boxes.end())
+      ranks = group_at(instance, coordinate).ranks;
+  });
+  return ranks;
+}
+
+std::vector<Rank> Locator::Impl::some_others(const RankSet& ranks, Rank rank, size_t most) {
+  std::vector<Rank> elsewhere, same_host;
+  const uint64_t size = ranks.size(), first = ranks.count_below(uint64_t{rank} + 1);
+  for (uint64_t i = 0; i < std::min(size, kMaxCopiesLookedAt) && elsewhere.size() < most; ++i) {
+    const Rank other = ranks.nth((first + i) % size);
+    if (other == rank) continue;
+    const bool is_elsewhere = world->roster.host_of(other) != world->roster.host_of(rank);
+    (is_elsewhere ? elsewhere : same_host).push_back(other);
+  }
+  elsewhere.insert(elsewhere.end(), same_host.begin(), same_host.end());
+  if (elsewhere.size() > most) elsewhere.resize(most);
+  return elsewhere;
+}
+
 Locator::Locator(std::shared_ptr<const World> world, SaveOptions options)
     : impl_(std::make_unique<Impl>(std::move(world), options)) {}
 
@@ -400,6 +439,28 @@ Result<std::vector<StoredPiece>> Locator::pieces(std::string_view fqn, const Box
     impl_->add_box_pieces(number, target, out);
   }
   std::sort(out.begin(), out.end(), [](const StoredPiece& a, const StoredPiece& b) { return a.box < b.box; });
+  return out;
+}
+
+Result<std::vector<StoredPiece>> Locator::copies(std::string_view fqn, const StoredPiece& piece,
+                                                 size_t most) {
+  std::optional<Impl::Named> named = impl_->find(fqn);
+  if (!named) return Status(Code::not_found, fmt::format("'{}' is not in the checkpoint", fqn));
+  std::vector<StoredPiece> out;
+  if (impl_->rule.options().dedupe != Dedupe::none || named->rank) return out;
+  const Instance& instance = impl_->holdings().value(named->value).instance();
+  for (Rank rank : impl_->some_others(impl_->equal_holders(named->value, piece.box), piece.rank, most)) {
+    StoredPiece copy{rank, piece.file, piece.box};  // on a mesh of ranks all of them hold the same boxes
+    std::optional<std::vector<Impl::Stored>> all;
+    if (!instance.mesh) all = impl_->box_pieces_of(named->value, rank);
+    if (instance.devices_per_rank > 1) all = impl_->tile_pieces_of(named->value, rank);
+    if (all) {
+      const size_t before = static_cast<size_t>(std::count_if(
+          all->begin(), all->end(), [&](const Impl::Stored& other) { return other.box < piece.box; }));
+      copy.file = std::min(static_cast<uint32_t>(before), kMaxFilesPerRank - 1);
+    }
+    out.push_back(std::move(copy));
+  }
   return out;
 }
 

@@ -38,6 +38,10 @@ class Locator {
   // of an empty tensor. Never walks all ranks for a mesh sharding: ranks are found from the target's
   // coordinates.
   Result<std::vector<StoredPiece>> pieces(std::string_view fqn, const Box& target);
+  // Where other ranks have written the very bytes of a canonical piece, one that pieces() gave: `most` of
+  // them, those of other hosts first. None where the save was to write no copies (dedupe), nor where nothing
+  // proves that holders have the same: an undeclared group, an object of one.
+  Result<std::vector<StoredPiece>> copies(std::string_view fqn, const StoredPiece& piece, size_t most);
   // The whole plan of one rank, as plan_save gives it (kept).
   Result<SavePlanPtr> plan_of(Rank rank);
 

@@ -68,6 +68,17 @@ struct LoadedPiece {
   pieceBytes @5 :UInt64;   # of the whole stored piece
 }
 
+struct ReadDamage {        # of one digest block
+  fqn @0 :Text;
+  box @1 :Layout.Box;      # of the stored piece; no dimensions for an object
+  rank @2 :UInt32;         # that wrote the damaged file
+  file @3 :Text;           # under the root
+  begin @4 :UInt64;        # bytes of the file
+  end @5 :UInt64;          # 0: the file cannot be read at all
+  cause @6 :Text;
+  readInstead @7 :Text;    # file under the root
+}
+
 struct TensorInfo {
   fqn @0 :Text;
   kind @1 :Layout.LayoutEntry.Kind;
@@ -253,6 +264,8 @@ struct LocalMessage {
       code @49 :UInt16;
       cause @50 :Text;
       times @94 :LoadTimes;
+      damaged @95 :List(ReadDamage);  # what was read from copies; the first of damagedCount
+      damagedCount @96 :UInt64;
     }
     refused :group {             # node -> client: this one save failed before it began
       step @51 :UInt64;

@@ -73,6 +73,7 @@ class ShardReader {
   const Hash128& header_digest() const { return header_digest_; }
   uint64_t file_size() const;
   const std::string& path() const { return path_; }
+  uint64_t file_offset(size_t piece) const { return data_begin_ + offsets_[piece]; }
 
   // Reads the digest blocks that cover bytes [begin, end) of a piece into `out`, verified. On return out[0]
   // is byte

@@ -87,6 +87,7 @@ void Activity::to_client(TimeNs now, ClientId client, const LocalMessage& messag
   } else if (const auto* done = std::get_if<local::LoadDone>(&message)) {
     ++(done->outcome.ok() ? counts_.node.loads_done : counts_.node.loads_failed);
     if (!done->outcome.ok()) add_error(now, "load: " + done->outcome.to_string());
+    if (done->damaged.count != 0) add_error(now, "load: " + to_string(done->damaged.named.at(0)));
   } else if (const auto* found = std::get_if<local::Found>(&message)) {
     // The only answer to a Load that chose nothing. Latest gets one too, and is no load.
     if (!found->outcome.ok() && found->outcome.code() != Code::not_found) {

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +59,8 @@ class RunnerTest : public testing::Test {
     ref.file_name = shard_file_name(write.rank, write.file);
     ref.file_size = written.size;
     ref.header_digest = written.header_digest;
-    ref.piece_key = write.pieces[piece].key;
+    ref.rank = write.rank;
+    ref.piece_key = ref.fqn = write.pieces[piece].key;
     ref.kind = write.pieces[piece].is_object ? LayoutEntry::Kind::object : LayoutEntry::Kind::tensor;
     ref.dtype = write.pieces[piece].dtype;
     ref.box = write.pieces[piece].box;
@@ -177,7 +179,10 @@ TEST_F(RunnerTest, AFlippedBitIsNamedAndNothingElseFails) {
   Status damaged = run(batch_of({whole(0, 0)})).status();
   EXPECT_EQ(damaged.code(), Code::corrupt);
   EXPECT_EQ(damaged.message(),
-            "/root/step-00000003/g1a1/rank-00000.safetensors: block 1 of 'w' differs from its digest");
+            fmt::format("'w' [0:1536, 0:256], written by rank 0, bytes {} to {} of the file: "
+                        "/root/step-00000003/g1a1/rank-00000.safetensors: block 1 of 'w' differs from its "
+                        "digest",
+                        data_begin + kDigestBlockBytes, data_begin + kWeightBytes));
 }
 
 TEST_F(RunnerTest, ADamagedHeaderOrAnotherFileIsNamed) {
@@ -204,9 +209,10 @@ TEST_F(RunnerTest, WhereRuleAndHeaderDisagreeBothAreNamed) {
   ref.dtype = DType::i32;
   Status status = read_with(ref);
   EXPECT_EQ(status.code(), Code::corrupt);
-  EXPECT_EQ(status.message(),
-            "/root/step-00000003/g1a1/rank-00000.safetensors: 'w': the rule says I32 [0:1536, 0:256], the "
-            "header F32 [0:1536, 0:256]");
+  EXPECT_EQ(
+      status.message(),
+      "'w' [0:1536, 0:256], written by rank 0: /root/step-00000003/g1a1/rank-00000.safetensors: 'w': the "
+      "rule says I32 [0:1536, 0:256], the header F32 [0:1536, 0:256]");
   ref = *ref_of(write, 0, written);
   ref.box.offsets[0] = 1;
   EXPECT_THAT(read_with(ref).message(),

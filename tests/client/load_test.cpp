@@ -429,7 +429,21 @@ TEST_F(Load, PassesOnTheFirstCause) {
   auto load = node_.expect<local::Load>();
   node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
   node_.send(local::LoadDone{load.request_id, Status(Code::corrupt, "rank-00001.safetensors: block 3")});
-  EXPECT_EQ(loading.get().status(), Status(Code::corrupt, "rank-00001.safetensors: block 3"));
+  EXPECT_EQ(loading.get().status(), Status(Code::corrupt, "rank 0 loading: rank-00001.safetensors: block 3"));
+}
+
+TEST_F(Load, SaysWhatItsNodeReadFromCopies) {
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  DamageList damaged;
+  damaged.add(
+      {"x", whole(Dims{4}), 3, "step-00000007/g1a1/rank-00003.safetensors", 4096, 4112, "block 0", "y"});
+  send_batch(load, 1, true);
+  node_.send(local::LoadDone{load.request_id, ok_status(), damaged});
+  auto loaded = loading.get();
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->damaged, damaged);
 }
 
 TEST_F(Load, FailsByNameWhereTheNodeDies) {

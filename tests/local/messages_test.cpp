@@ -40,6 +40,15 @@ local::DurableShare some_share() {
           {{0, 1000, xxh3_128(as_view("one")), 900}, {1, 500, xxh3_128(as_view("two")), 400}}};
 }
 
+DamageList some_damage() {
+  DamageList damage;
+  damage.add({"x", Box{{0, 8}, {4, 8}}, 7, "step-00000001/g1a1/rank-00007.safetensors", 4096, 8192,
+              "block 0 differs", "step-00000001/g1a1/rank-00003.safetensors"});
+  damage.add({"o", Box{}, 7, "step-00000001/g1a1/rank-00007.safetensors", 0, 0, "gone", "elsewhere"});
+  damage.count = 300;
+  return damage;
+}
+
 SavePlanPtr some_plan() {
   return std::make_shared<const SavePlan>(plan_save(*some_world(), 1, {}).value());
 }
@@ -123,6 +132,7 @@ std::vector<LocalMessage> one_of_each() {
       local::Loaded{4, 0, {{0, Box{{0, 0}, {8, 6}}, 12, 24, 1024, 192}}},
       local::Placed{4, 0},
       local::LoadDone{4, Status(Code::corrupt, "block 3 differs"), LoadTimes{true, 1, 2, 3, 4, 5, 6, 7, 8}},
+      local::LoadDone{4, ok_status(), LoadTimes{}, some_damage()},
       local::Refused{9, 1, Status(Code::no_space, "the disk is full")},
       local::Detach{},
       local::Written{9, 2, some_share()},

@@ -272,6 +272,50 @@ TEST_F(BalancedRule, NoMemberOfAReplicaGroupWritesMoreThanTheMeanAndOneUnit) {
   EXPECT_GT(divided_tiles, 100u);
 }
 
+// Copies that a load may read instead: all that ranks write of a box of which they provably hold the same.
+TEST_F(RuleWithoutDedupe, TheLocatorFindsTheCopiesThatProvablyAreSome) {
+  size_t copies = 0, unproven = 0;
+  for_each_world(19, Dedupe::none, [&](auto&, const auto& world, const SaveOptions& options) {
+    Locator locator(world, options);
+    for (const Written& canonical : written_) {
+      if (!canonical.canonical) continue;
+      const bool is_object = canonical.entry->kind == LayoutEntry::Kind::object;
+      if (!is_object && canonical.piece.box.empty()) continue;
+      const std::set<Rank> equal =
+          replicas_by_hand(*world, *canonical.entry, canonical.piece.rank, canonical.piece.box);
+      std::vector<StoredPiece> expected;
+      for (const Written& other : written_) {
+        if (other.fqn != canonical.fqn || other.piece.rank == canonical.piece.rank) continue;
+        if (other.piece.box != canonical.piece.box) continue;
+        (equal.contains(other.piece.rank) ? copies : unproven) += 1;
+        if (equal.contains(other.piece.rank)) expected.push_back(other.piece);
+      }
+      auto found = locator.copies(canonical.fqn, canonical.piece, 1000);
+      ASSERT_THAT(*found, testing::UnorderedElementsAreArray(expected)) << canonical.fqn;
+      auto one = locator.copies(canonical.fqn, canonical.piece, 1);
+      ASSERT_EQ(one->size(), std::min<size_t>(expected.size(), 1));
+      if (one->empty()) continue;
+      const Roster& roster = world->roster;
+      const uint32_t host = roster.host_of(canonical.piece.rank);
+      const bool some_elsewhere = std::any_of(expected.begin(), expected.end(), [&](const StoredPiece& copy) {
+        return roster.host_of(copy.rank) != host;
+      });
+      ASSERT_EQ(roster.host_of(one->front().rank) != host, some_elsewhere);
+    }
+  });
+  EXPECT_GT(copies, 1000u);
+  EXPECT_GT(unproven, 100u);
+}
+
+TEST_P(RuleProperty, WhereRanksDivideWhatTheyHoldThereAreNoCopies) {
+  if (GetParam() == Dedupe::none) return;
+  for_each_world(20, GetParam(), [&](auto&, const auto& world, const SaveOptions& options) {
+    Locator locator(world, options);
+    for (const Written& written : written_)
+      ASSERT_TRUE(locator.copies(written.fqn, written.piece, 1000)->empty());
+  });
+}
+
 // The layout as somebody else might come to it: meshes as lists of ranks, twice, unused, in any order;
 // entries and explicit boxes in any order; or out of its encoding.
 LayoutPtr made_anew(std::mt19937_64& random, const Layout& layout) {

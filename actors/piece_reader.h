@@ -1,0 +1,42 @@
+// PieceReader: verified bytes of stored pieces, from their own files or, where these are damaged or gone,
+// from copies that other ranks have written.
+#pragma once
+
+#include <vector>
+
+#include "actors/open_shards.h"
+#include "actors/operation.h"
+
+namespace shoal {
+
+// Any thread.
+class PieceReader {
+ public:
+  explicit PieceReader(Storage& storage) : storage_(storage), shards_(storage) {}
+
+  // Reads the range to its place in the slab. A block that its own file does not give is read from the first
+  // copy that does, and added to `damage`; while the file's header is whole, a copy must have the digest that
+  // it states. An error names the tensor, the rank that wrote it and the bytes of the file, and the copies
+  // that were tried. Code::invalid_argument: the range is none, or not of whole blocks.
+  // The digests of its blocks are appended to `digests`, unless that is null.
+  Status read(const operation::ReadRange& range, MutableByteView slab, DamageList* damage,
+              std::vector<uint64_t>* digests = nullptr);
+  // The length of an object. Reading it tells what is damaged.
+  Result<uint64_t> measure(const operation::PieceRef& piece);
+
+ private:
+  struct Block {
+    uint64_t begin = 0, end = 0;  // of the piece
+    MutableByteView out;
+    std::vector<uint64_t>* digests = nullptr;
+  };
+  Status read_from(const OpenShards::Found& found, const Block& block) const;
+  Status read_copy(const Result<OpenShards::Found>& own, const operation::PieceRef& copy, const Block& block);
+  Status read_block(const operation::PieceRef& piece, const Result<OpenShards::Found>& own,
+                    const Block& block, DamageList* damage);
+
+  Storage& storage_;
+  OpenShards shards_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,161 @@
+// Pieces of which copies exist: what is damaged or gone is read from these, and told.
+#include "actors/piece_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpu/digest.h"
+#include "tests/storage/test_support.h"
+
+namespace shoal {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr AttemptKey kKey = {1, 3, 1};
+constexpr uint64_t kBytes = 3 * kDigestBlockBytes / 2;  // a block and a half
+constexpr const char* kFolder = "step-00000003/g1a1/";
+const Box kBox{{0, 0}, {kBytes / 1024, 256}};
+
+// Three ranks that have written the same weight and the same object, besides something of their own, so that
+// the same bytes lie elsewhere in each file.
+class CopiedPieces : public testing::Test {
+ protected:
+  void SetUp() override {
+    weight_ = random_bytes(kBytes, 1);
+    object_ = random_bytes(100, 2);
+    for (Rank rank = 0; rank < 3; ++rank) write(rank, weight_);
+  }
+  void write(Rank rank, const Bytes& weight) {
+    const Bytes own(4096 * (rank + 1));
+    std::vector<ShardPiece> pieces = {
+        {"own", "own", DType::f32, false, {own.size() / 4}, {{0}, {own.size() / 4}}, own.size()},
+        {"w", "w", DType::f32, false, {4096, 256}, kBox, kBytes},
+        {"o", "o", DType::u8, true, {}, {}, object_.size()}};
+    auto written = write_shard(*storage_, kFolder + shard_file_name(rank, 0), nonce_of(rank), pieces,
+                               {own, weight, object_});
+    ASSERT_OK(written.status());
+    place_[rank] = {rank, shard_file_name(rank, 0), written->size, written->header_digest, ""};
+    weight_at_[rank] = written->size - object_.size() - kBytes;
+  }
+  operation::PiecePlace place(Rank rank, const std::string& key) const {
+    operation::PiecePlace place = place_[rank];
+    place.piece_key = key;
+    return place;
+  }
+  std::shared_ptr<const operation::PieceRef> weight(std::vector<Rank> copies) const {
+    operation::PieceRef ref{place(0, "w"), kKey, "w", LayoutEntry::Kind::tensor, DType::f32, kBox, {}};
+    for (Rank rank : copies) ref.copies.push_back(place(rank, "w"));
+    return std::make_shared<const operation::PieceRef>(ref);
+  }
+  std::shared_ptr<const operation::PieceRef> object(std::vector<Rank> copies) const {
+    operation::PieceRef ref{place(0, "o"), kKey, "o", LayoutEntry::Kind::object, DType::u8, {}, {}};
+    for (Rank rank : copies) ref.copies.push_back(place(rank, "o"));
+    return std::make_shared<const operation::PieceRef>(ref);
+  }
+  void damage_weight(Rank rank, uint64_t byte) {
+    storage_.files.flip_bit(kFolder + shard_file_name(rank, 0), 8 * (weight_at_[rank] + byte) + 3);
+  }
+  void damage_header(Rank rank) { storage_.files.flip_bit(kFolder + shard_file_name(rank, 0), 8 * 2000); }
+  // Reads all of a piece with a reader that knows nothing yet.
+  Status read(const std::shared_ptr<const operation::PieceRef>& piece, uint64_t bytes) {
+    got_ = Bytes(bytes + 7);
+    found_ = {};
+    return PieceReader(*storage_).read({piece, 0, bytes, 7}, got_, &found_);
+  }
+  void expect_bytes(const Bytes& expected) {
+    ASSERT_EQ(got_.size(), expected.size() + 7);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), got_.begin() + 7));
+  }
+
+  MemoryStorage storage_;
+  Bytes weight_, object_;
+  operation::PiecePlace place_[3];
+  uint64_t weight_at_[3] = {};
+  Bytes got_;
+  DamageList found_;
+};
+
+TEST_F(CopiedPieces, ThatAreWholeAreReadFromTheirOwnFiles) {
+  ASSERT_OK(read(weight({1, 2}), kBytes));
+  expect_bytes(weight_);
+  EXPECT_EQ(found_.count, 0u);
+}
+
+TEST_F(CopiedPieces, GiveABlockThatIsDamagedFromTheFirstCopyThatHasIt) {
+  damage_weight(0, kDigestBlockBytes + 9);
+  damage_weight(1, kDigestBlockBytes + 9);
+  ASSERT_OK(read(weight({1, 2}), kBytes));
+  expect_bytes(weight_);
+  ASSERT_EQ(found_.count, 1u);
+  const ReadDamage& damage = found_.named.at(0);
+  EXPECT_EQ(damage.fqn, "w");
+  EXPECT_EQ(damage.box, kBox);
+  EXPECT_EQ(damage.rank, 0u);
+  EXPECT_EQ(damage.file, std::string(kFolder) + "rank-00000.safetensors");
+  EXPECT_EQ(damage.begin, weight_at_[0] + kDigestBlockBytes);
+  EXPECT_EQ(damage.end, weight_at_[0] + kBytes);
+  EXPECT_THAT(damage.cause, HasSubstr("block 1 of 'w' differs from its digest"));
+  EXPECT_EQ(damage.read_instead, std::string(kFolder) + "rank-00002.safetensors");
+  EXPECT_THAT(to_string(damage), AllOf(HasSubstr("'w' [0:1536, 0:256] of rank 0 is damaged in"),
+                                       HasSubstr("read from step-00000003/g1a1/rank-00002.safetensors")));
+}
+
+TEST_F(CopiedPieces, AreWholeTogetherWhereEachFileIsDamagedElsewhere) {
+  damage_weight(0, 0);
+  damage_weight(1, kDigestBlockBytes);
+  ASSERT_OK(read(weight({1}), kBytes));
+  expect_bytes(weight_);
+  EXPECT_EQ(found_.count, 1u);
+}
+
+TEST_F(CopiedPieces, AreReadWhereTheFileItselfIsGoneOrItsHeaderDamaged) {
+  damage_header(0);
+  ASSERT_OK(read(weight({1}), kBytes));
+  expect_bytes(weight_);
+  EXPECT_EQ(found_.count, 2u) << "a block each";
+  EXPECT_EQ(found_.named.at(0).end, 0u) << "where in the file, nobody can say";
+  EXPECT_THAT(found_.named.at(0).cause, HasSubstr("the header differs from its digest"));
+  ASSERT_OK(storage_->remove(kFolder + shard_file_name(0, 0)));
+  ASSERT_OK(read(object({1}), object_.size()));
+  expect_bytes(object_);
+  EXPECT_EQ(found_.count, 1u);
+  EXPECT_EQ(*PieceReader(*storage_).measure(*object({1})), object_.size());
+  EXPECT_EQ(PieceReader(*storage_).measure(*object({})).status().code(), Code::not_found);
+}
+
+TEST_F(CopiedPieces, ThatAreAllDamagedAreAnErrorThatNamesEach) {
+  for (Rank rank : {0, 1, 2}) damage_weight(rank, 5);
+  const Status status = read(weight({1, 2}), kBytes);
+  EXPECT_EQ(status.code(), Code::corrupt);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("'w' [0:1536, 0:256], written by rank 0, bytes " +
+                              std::to_string(weight_at_[0]) + " to "),
+                    HasSubstr("rank-00000.safetensors: block 0 of 'w' differs"),
+                    HasSubstr("nor the copy of rank 1: "), HasSubstr("nor the copy of rank 2: "),
+                    HasSubstr("rank-00002.safetensors: block 0 of 'w' differs"), Not(HasSubstr("\n"))));
+}
+
+// Replicas that have drifted apart: sound files, but no copies of each other.
+TEST_F(CopiedPieces, ThatAreNoneThoughTheLayoutsSayItAreNotTaken) {
+  ASSERT_OK(storage_->remove(kFolder + shard_file_name(1, 0)));
+  Bytes other = weight_;
+  other[17] ^= std::byte{1};
+  write(1, other);
+  damage_weight(0, 100);
+  const Status status = read(weight({1}), kBytes);
+  EXPECT_EQ(status.code(), Code::corrupt);
+  EXPECT_THAT(status.message(), HasSubstr("rank-00001.safetensors: block 0 of 'w' is not what"));
+  ASSERT_OK(read(weight({1, 2}), kBytes));
+  expect_bytes(weight_);
+}
+
+TEST_F(CopiedPieces, AreNotTriedWhereTheRangeIsWrong) {
+  EXPECT_EQ(read(weight({1}), kBytes + 1).code(), Code::invalid_argument);
+  EXPECT_EQ(found_.count, 0u);
+}
+
+}  // namespace
+}  // namespace shoal
