@@ -2,13 +2,29 @@
 
 #include <fmt/format.h>
 
+#include "gpu/digest.h"
+
 namespace shoal {
 
 namespace {
 
+constexpr uint64_t kAllocationBytes = 16;  // what malloc adds to each, about
+constexpr uint64_t kNumbersAPiece = 3;     // where it lies, where its digests begin, where its key sorts
+
 std::string meaning(bool is_object, DType dtype, const Box& box) {
   if (is_object) return "an object";
   return fmt::format("{} {}", dtype_name(dtype), to_string(box));
+}
+
+// What a parsed header takes, about: its pieces with their names and boxes, and the digests.
+uint64_t memory_of(const ShardReader& shard) {
+  uint64_t bytes = sizeof(ShardReader);
+  for (const ShardPiece& piece : shard.pieces()) {
+    bytes += sizeof(ShardPiece) + piece.key.capacity() + piece.fqn.capacity();
+    bytes += 3 * (piece.global_shape.capacity() * sizeof(uint64_t) + kAllocationBytes);
+    bytes += (digest_count(piece.bytes) + kNumbersAPiece) * sizeof(uint64_t);
+  }
+  return bytes;
 }
 
 bool agree(const operation::PieceRef& rule, const ShardPiece& header) {
@@ -64,15 +80,22 @@ void OpenShards::keep(const std::string& path, const ShardPtr& shard) {
   std::lock_guard lock(mutex_);
   auto found = by_path_.find(path);
   if (found != by_path_.end()) {
-    found->second->shard = shard;
-    return;
+    bytes_ -= found->second->bytes;
+    by_use_.erase(found->second);
   }
-  by_use_.push_front({path, shard});
+  by_use_.push_front({path, shard, memory_of(*shard)});
   by_path_[path] = by_use_.begin();
-  if (by_use_.size() > kMaxOpenShards) {
+  bytes_ += by_use_.front().bytes;
+  while (by_use_.size() > bounds_.most || (bytes_ > bounds_.most_bytes && by_use_.size() > bounds_.least)) {
+    bytes_ -= by_use_.back().bytes;
     by_path_.erase(by_use_.back().path);
     by_use_.pop_back();
   }
+}
+
+uint64_t OpenShards::kept_bytes() const {
+  std::lock_guard lock(mutex_);
+  return bytes_;
 }
 
 }  // namespace shoal

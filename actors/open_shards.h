@@ -12,12 +12,20 @@
 
 namespace shoal {
 
-inline constexpr size_t kMaxOpenShards = 64;  // kept; those in use by others live on besides
+inline constexpr size_t kMaxOpenShards = 64;
+// What is kept; those in use by others live on besides.
+struct OpenShardBounds {
+  size_t most = kMaxOpenShards;
+  // Of their headers, parsed, in memory, about. A header may have 100 MB, and grows with the tensors of a
+  // file.
+  uint64_t most_bytes = uint64_t{64} << 20;
+  size_t least = 8;  // whatever they take, so that loads side by side do not parse each other's files anew
+};
 
 // Any thread.
 class OpenShards {
  public:
-  explicit OpenShards(Storage& storage) : storage_(storage) {}
+  explicit OpenShards(Storage& storage, OpenShardBounds bounds = {}) : storage_(storage), bounds_(bounds) {}
 
   struct Found {
     std::shared_ptr<const ShardReader> shard;
@@ -26,12 +34,14 @@ class OpenShards {
   // The piece, in its file. Code::corrupt, naming file and key, where the file is not the one that the
   // manifest lists, or its header says anything else of the piece.
   Result<Found> find(const operation::PieceRef& piece);
+  uint64_t kept_bytes() const;  // about
 
  private:
   using ShardPtr = std::shared_ptr<const ShardReader>;
   struct Entry {
     std::string path;
     ShardPtr shard;
+    uint64_t bytes = 0;
   };
 
   Result<ShardPtr> open(const operation::PieceRef& piece);
@@ -39,8 +49,10 @@ class OpenShards {
   void keep(const std::string& path, const ShardPtr& shard);
 
   Storage& storage_;
-  std::mutex mutex_;
+  const OpenShardBounds bounds_;
+  mutable std::mutex mutex_;
   std::list<Entry> by_use_;  // the latest first
+  uint64_t bytes_ = 0;       // of all of them
   std::map<std::string, std::list<Entry>::iterator> by_path_;
 };
 

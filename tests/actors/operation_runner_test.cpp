@@ -251,6 +251,27 @@ TEST_F(RunnerTest, KeepsABoundedNumberOfShardsOpen) {
   ASSERT_OK(shards.find(refs[1]).status());
 }
 
+// However many tensors each file has.
+TEST_F(RunnerTest, KeepsABoundedMemoryOfHeaders) {
+  const OpenShardBounds bounds{64, 60'000, 2};
+  OpenShards shards(*storage, bounds);
+  for (Rank rank = 0; rank < 12; ++rank) {
+    operation::WriteShard many = write_of(rank);
+    many.pieces.clear();
+    many.data.clear();
+    for (int i = 0; i < 100; ++i) {
+      const std::string key = fmt::format("layers.{:05}.state", i);
+      many.pieces.push_back({key, key, DType::u8, true, {}, {}, 8});
+      many.data.push_back({kClient, kSlab, 0, 8});
+    }
+    Result<WrittenShard> file = run<WrittenShard>(many);
+    ASSERT_OK(file.status());
+    ASSERT_OK(shards.find(*ref_of(many, 7, *file)).status());
+    EXPECT_LE(shards.kept_bytes(), bounds.most_bytes);
+    EXPECT_GE(shards.kept_bytes(), (rank > 0 ? 2 : 1) * 100 * sizeof(ShardPiece)) << "and what fits is kept";
+  }
+}
+
 TEST_F(RunnerTest, ReadsFromManyThreads) {
   write_one();
   std::vector<std::thread> threads;
