@@ -103,7 +103,7 @@ void add_drawn(std::mt19937_64& random, LayoutBuilder& builder, const TensorMeta
   const uint64_t way = draw(random, 0, 9);
   if (way == 0) return builder.add_value(fqn, dtype, shape, mesh, draw(random, 0, 1) == 1);
   if (way == 1) return builder.add_tensor(fqn, dtype, shape, drawn_tiles(random, shape, first, size));
-  if (way == 2 && !shape.empty()) {
+  if (way == 2 && !shape.empty() && *element_count(shape) != 0) {
     return builder.add_tensor_boxes(fqn, dtype, shape, drawn_boxes(random, shape, first, size));
   }
   std::vector<Placement> placements;
@@ -128,6 +128,7 @@ DType drawn_dtype(std::mt19937_64& random) {
 TensorMetadata drawn_tensor(std::mt19937_64& random, std::string fqn) {
   TensorMetadata tensor{std::move(fqn), LayoutEntry::Kind::tensor, drawn_dtype(random), {}};
   for (uint64_t dims = draw(random, 0, 3), d = 0; d < dims; ++d) tensor.shape.push_back(draw(random, 1, 19));
+  if (!tensor.shape.empty() && draw(random, 0, 15) == 0) tensor.shape[random() % tensor.shape.size()] = 0;
   return tensor;
 }
 
@@ -166,17 +167,27 @@ std::vector<LayoutPtr> drawn_job(std::mt19937_64& random, uint32_t world_size) {
 
 std::vector<LayoutPtr> drawn_job_of(std::mt19937_64& random, const std::vector<TensorMetadata>& values,
                                     uint32_t world_size) {
-  LayoutBuilder builder;
+  const uint32_t groups = world_size % 2 == 0 ? static_cast<uint32_t>(draw(random, 1, 2)) : 1;
+  const uint32_t size = world_size / groups;
+  std::vector<LayoutBuilder> builders(groups);
   for (const TensorMetadata& value : values) {
-    if (value.kind == LayoutEntry::Kind::object) {
-      builder.add_object(value.fqn, Mesh::contiguous({world_size}), true);
-    } else {
-      add_drawn(random, builder, value, 0, world_size);
+    const uint64_t only = draw(random, 0, groups);  // the number of groups: all of them want it
+    for (uint32_t group = 0; group < groups; ++group) {
+      if (only < groups && only != group) continue;
+      if (value.kind == LayoutEntry::Kind::object) {
+        builders[group].add_object(value.fqn, Mesh::contiguous({size}, group * size), true);
+      } else {
+        add_drawn(random, builders[group], value, group * size, size);
+      }
     }
   }
-  auto layout = std::move(builder).build();
-  SHOAL_CHECK(layout.ok());
-  return std::vector<LayoutPtr>(world_size, *layout);
+  std::vector<LayoutPtr> layouts;
+  for (LayoutBuilder& builder : builders) {
+    auto layout = std::move(builder).build();
+    SHOAL_CHECK(layout.ok());
+    layouts.insert(layouts.end(), size, *layout);
+  }
+  return layouts;
 }
 
 std::vector<LayoutPtr> flat_job_of(const std::vector<TensorMetadata>& values, uint32_t world_size,

@@ -22,8 +22,8 @@ std::vector<LayoutPtr> flat_job(uint32_t world_size, Rank rng_of = 63);
 // can be saved whole.
 std::vector<LayoutPtr> drawn_job(std::mt19937_64& random, uint32_t world_size);
 
-// All values of a checkpoint on one group of ranks, each sharded as drawn at random, and what each rank had
-// of its own. All ranks together want all of it.
+// All values of a checkpoint on one group of ranks or spread over two, each sharded as drawn at random, and
+// what each rank had of its own. All ranks together want all of it.
 std::vector<LayoutPtr> drawn_job_of(std::mt19937_64& random, const std::vector<TensorMetadata>& values,
                                     uint32_t world_size);
 

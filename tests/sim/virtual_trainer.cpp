@@ -302,6 +302,21 @@ std::string VirtualTrainer::check_loaded(uint64_t step, const Copies& copies) co
   return "";
 }
 
+std::string VirtualTrainer::check_arrived(uint64_t step) const {
+  for (const auto& [place, value] : loaded_) {
+    const local::LoadTarget& target = targets_[place.first];
+    const uint64_t right = element_value(target.fqn, place.second, step);
+    if (value != lowest_bytes(right, dtype_bytes(target.dtype).value())) {
+      return target.fqn + "[" + std::to_string(place.second) + "] is wrong";
+    }
+  }
+  for (const auto& [number, object] : loaded_objects_) {
+    const std::string& fqn = targets_[number].fqn;
+    if (object != object_value(fqn, step)) return fqn + " is '" + object + "'";
+  }
+  return "";
+}
+
 std::string VirtualTrainer::check_value(const std::string& fqn, uint64_t step, const Copies& copies) const {
   for (uint32_t t = 0; t < targets_.size(); ++t) {
     if (targets_[t].fqn == fqn) return check_target(t, step, copies);

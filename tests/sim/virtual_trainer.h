@@ -57,6 +57,7 @@ class VirtualTrainer {
   // decided.
   void come_back(size_t node, uint32_t world_size);
   void end() { host_.lose_client(client_); }
+  ClientId client() const { return client_; }  // of its connection now
 
   // What has been heard.
   bool has_roster() const { return world_ != nullptr; }
@@ -71,6 +72,8 @@ class VirtualTrainer {
   size_t plans_kept() const { return plans_kept_; }  // and those that it was said to have already
   // Checks every element of a finished load against the state at `step`; "" or the first difference.
   std::string check_loaded(uint64_t step, const Copies& copies = {}) const;
+  // Checks what has arrived, of a load that may have failed: not a byte of it may be wrong.
+  std::string check_arrived(uint64_t step) const;
   // The same of one value. Of one that this rank has loaded no part of: "".
   std::string check_value(const std::string& fqn, uint64_t step, const Copies& copies = {}) const;
 
