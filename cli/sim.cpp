@@ -251,6 +251,8 @@ void add_sim_command(CLI::App& app, Command* chosen) {
         "safetensors; or a Shoal checkpoint's folder, of as many ranks");
   value("--optimizer", "optimizer", "NAME",
         "Whose state is saved with each parameter: adam (the default), none");
+  value("--payload", "payload", "KIND",
+        "counted (the default), or full: true bytes in memory, up to 4096 ranks, compared with the count");
   value("--mode", "mode", "MODE", "collective-free (the default), rank-local or collective");
   value("--saves", "saves", "N", "Saves, one after the other (2)");
   value("--interval-ms", "interval_ms", "MS", "Training between two saves (60000)");

@@ -184,6 +184,13 @@ std::string report_text(const SimulationReport& report) {
     out += fmt::format("save {} was aborted on {} ranks: {}\n", i + 1, save.aborted_ranks, save.cause);
   }
   out += loads_text(report);
+  if (report.scenario.payload == Payload::full) {
+    out += fmt::format("full payloads: {} stored as they were counted", human_bytes(report.bytes_stored));
+    if (!report.loads.empty()) {
+      out += fmt::format(", {} read back as they were staged", human_bytes(report.bytes_checked));
+    }
+    out += "\n";
+  }
   return out + fmt::format("seed {}, {} events in {} of virtual time, trace {:016x}\n", report.scenario.seed,
                            report.events, seconds(report.ended), report.trace_hash);
 }
@@ -270,6 +277,11 @@ nlohmann::ordered_json report_json(const SimulationReport& report) {
     out["violation"] = {{"oracle", report.violation->oracle},
                         {"at_ns", report.violation->at},
                         {"what", report.violation->what}};
+  }
+  out["payload"] = payload_name(scenario.payload);
+  if (scenario.payload == Payload::full) {
+    out["bytes_stored"] = report.bytes_stored;
+    out["bytes_read_back"] = report.bytes_checked;
   }
   out["parameters"] = report.parameters;
   out["hosts"] = report.nodes;

@@ -162,7 +162,8 @@ std::vector<std::vector<Rank>> place_ranks(const Scenario& scenario) {
 class RestartedJob {
  public:
   static Result<std::unique_ptr<RestartedJob>> make(const Scenario& saved, const Model& model,
-                                                    const Profile& profile, uint32_t generation) {
+                                                    const Profile& profile, uint32_t generation,
+                                                    StoredPayload* payload) {
     const Scenario scenario = loading_job(saved);
     SHOAL_ASSIGN_OR_RETURN(MeshShape mesh, resolve_mesh(scenario, model));
     CountedLoads::Job job;
@@ -170,8 +171,10 @@ class RestartedJob {
     job.ranks = scenario.ranks;
     job.ranks_per_host = scenario.ranks_per_host;
     job.way = scenario.load_way;
-    return std::unique_ptr<RestartedJob>(
+    std::unique_ptr<RestartedJob> made(
         new RestartedJob(scenario, mesh, profile, generation, std::move(job)));
+    if (payload != nullptr) made->cluster_.keep_bytes(payload);
+    return made;
   }
 
   // What stands in the root is this job's from now on. Its own root, which lives as long as this.
@@ -294,6 +297,12 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
     cluster.slow_down(host, scenario.stragglers.network_permille, scenario.stragglers.storage_permille);
   }
   if (scenario.loads != 0) cluster.counted_root().will_be_loaded();
+  std::unique_ptr<StoredPayload> payload;
+  if (scenario.payload == Payload::full) {
+    payload = std::make_unique<StoredPayload>();
+    cluster.keep_bytes(payload.get());
+    job.payload = payload.get();
+  }
   HubSeries series([&cluster] { return cluster.hub_state(); });
   PhaseMeter meter(cluster, series);
   RunWatch checks(events, cluster, scenario);
@@ -305,7 +314,10 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   checks.begin(trainers, listeners);
   inject_faults(scenario.failures, events, cluster, trainers, checks.fault_listener(listeners));
   trainers.start();
-  auto goes_on = [&] { return events.now() - trainers.newest_save_began() < kLongestSave; };
+  auto goes_on = [&] {
+    return events.now() - trainers.newest_save_began() < kLongestSave &&
+           (!payload || payload->disagreement().ok());
+  };
   for (uint64_t steps = 0; !trainers.done() && trainers.failure().ok() && !events.empty() && goes_on();
        ++steps) {
     if (watch != nullptr && steps % kStepsBetweenLooks == 0) {
@@ -319,6 +331,7 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   }
   if (watch != nullptr) look(*watch, events, cluster, trainers, true);
   phases.push_back(meter.take());
+  if (payload) SHOAL_RETURN_IF_ERROR(payload->disagreement());
   SHOAL_RETURN_IF_ERROR(trainers.failure());
   report.violation = checks.finish(trainers.done());
   if (!trainers.done() && !report.violation && !report.stopped_early) {
@@ -339,14 +352,20 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   report.warnings = cluster.warnings();
   const auto checkpoints = std::count_if(report.saves.begin(), report.saves.end(),
                                          [](const SaveReport& save) { return save.aborted_ranks == 0; });
+  if (payload) report.bytes_stored = payload->used_bytes();
   if (checkpoints == 0 || report.stopped_early || report.violation) return report;
   CountedRoot* root = &cluster.counted_root();
   std::vector<std::unique_ptr<RestartedJob>> jobs;
   for (uint32_t load = 0; load < scenario.loads; ++load) {
-    SHOAL_ASSIGN_OR_RETURN(auto restarted, RestartedJob::make(scenario, model, profile, load + 2));
+    SHOAL_ASSIGN_OR_RETURN(auto restarted, RestartedJob::make(scenario, model, profile, load + 2, payload.get()));
     jobs.push_back(std::move(restarted));
     root = jobs.back()->take_over(*root);
-    SHOAL_RETURN_IF_ERROR(jobs.back()->run(watch, report));
+    const Status loaded = jobs.back()->run(watch, report);
+    if (payload) {
+      SHOAL_RETURN_IF_ERROR(payload->disagreement());
+      report.bytes_checked = payload->bytes_checked();
+    }
+    SHOAL_RETURN_IF_ERROR(loaded);
     if (report.stopped_early) break;
   }
   return report;

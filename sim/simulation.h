@@ -63,6 +63,8 @@ struct SimulationReport {
   uint32_t relays = 0;
   uint32_t layouts = 0;
   bool layouts_are_stated = false;  // by a manifest
+  uint64_t bytes_stored = 0;        // in files, where payloads are full
+  uint64_t bytes_checked = 0;       // of these: that loads read back and found as they were staged
   uint64_t parameters = 0;
   PhaseCosts joining;
   std::vector<SaveReport> saves;

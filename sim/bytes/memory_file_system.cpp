@@ -34,28 +34,39 @@ class Coin {
 
 struct MemoryFileSystem::Node {
   bool is_folder = false;
-  bool is_removed = false;   // a folder without a name: nothing can be made in it
-  Bytes data, durable_data;  // of a file
+  bool is_removed = false;                       // a folder without a name: nothing can be made in it
+  Bytes data;                                    // of a file
+  std::optional<Bytes> unsynced_from = Bytes();  // what is durable of it; none: all of data
   std::map<std::string, NodePtr> entries, durable_entries;  // of a folder
   uint32_t links = 0;
 
   void crash(Coin& coin, std::set<Node*>& done);
   void append_to(Bytes& out) const;
+
+  const Bytes& durable_data() const { return unsynced_from ? *unsynced_from : data; }
+  void before_change() {
+    if (!unsynced_from) unsynced_from = data;
+  }
+  void synced() {
+    data.shrink_to_fit();
+    unsynced_from.reset();
+  }
 };
 
 void MemoryFileSystem::Node::crash(Coin& coin, std::set<Node*>& done) {
   if (!done.insert(this).second) return;
   if (!is_folder) {
-    bool longer = data.size() > durable_data.size() ? coin.keeps()
-                                                    : !(data.size() < durable_data.size() && coin.keeps());
-    Bytes after(longer ? std::max(data.size(), durable_data.size())
-                       : std::min(data.size(), durable_data.size()));
+    const Bytes& durable = durable_data();
+    bool longer =
+        data.size() > durable.size() ? coin.keeps() : !(data.size() < durable.size() && coin.keeps());
+    Bytes after(longer ? std::max(data.size(), durable.size()) : std::min(data.size(), durable.size()));
     for (size_t begin = 0; begin < after.size(); begin += kMixedBlockBytes) {
       size_t end = std::min(after.size(), begin + kMixedBlockBytes);
-      const Bytes& from = coin.keeps() ? data : durable_data;
+      const Bytes& from = coin.keeps() ? data : durable;
       for (size_t i = begin; i < std::min(end, from.size()); ++i) after[i] = from[i];
     }
-    data = durable_data = std::move(after);
+    data = std::move(after);
+    synced();
     return;
   }
   std::set<std::string> names;
@@ -85,7 +96,7 @@ void MemoryFileSystem::Node::append_to(Bytes& out) const {
     out.insert(out.end(), view.begin(), view.end());
   };
   bytes(data);
-  bytes(durable_data);
+  bytes(durable_data());
   for (const auto* names : {&entries, &durable_entries}) {
     number(names->size());
     for (const auto& [name, node] : *names) {
@@ -128,6 +139,7 @@ class MemoryFileSystem::File final : public OpenFile {
       if (fits == 0 && !data.empty()) return ENOSPC;
       data = data.first(static_cast<size_t>(std::min<uint64_t>(data.size(), fits)));
     }
+    node_->before_change();
     if (offset + data.size() > size) {
       node_->data.resize(static_cast<size_t>(offset) + data.size());
       owner_.used_bytes_ += node_->data.size() - size;
@@ -140,7 +152,7 @@ class MemoryFileSystem::File final : public OpenFile {
   int sync() override {
     std::lock_guard lock(owner_.mutex_);
     if (int error = owner_.begin_call(born_)) return error;
-    node_->durable_data = node_->data;
+    node_->synced();
     owner_.changed();
     return 0;
   }
@@ -399,16 +411,17 @@ MemoryFileSystem::NodePtr MemoryFileSystem::find(const std::string& path) {
 
 void MemoryFileSystem::flip_bit(const std::string& path, uint64_t bit) {
   std::lock_guard lock(mutex_);
-  Bytes& data = find(path)->data;
-  SHOAL_CHECK(bit / 8 < data.size());
-  data[bit / 8] ^= std::byte{1} << (bit % 8);
+  NodePtr node = find(path);
+  SHOAL_CHECK(bit / 8 < node->data.size());
+  node->before_change();
+  node->data[bit / 8] ^= std::byte{1} << (bit % 8);
 }
 
 void MemoryFileSystem::resize(const std::string& path, uint64_t bytes) {
   std::lock_guard lock(mutex_);
   NodePtr node = find(path);
   node->data.resize(bytes);
-  node->durable_data = node->data;
+  node->synced();
 }
 
 }  // namespace shoal

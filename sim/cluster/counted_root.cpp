@@ -13,6 +13,7 @@ namespace shoal {
 namespace {
 
 constexpr uint64_t kSmallRecordBytes = 256;  // an epoch, a tombstone
+constexpr int64_t kSomeTimeNs = 1;           // as the canonical encoding leaves out words of zeros
 constexpr uint32_t kMergeThreads = 8;        // kMaxMergeThreads of storage/rank_manifest.cpp
 constexpr uint32_t kPartsAtOnce = 64;
 constexpr uint64_t kShardHeadBytes = 4096;  // read to check a shard's header against its digest
@@ -144,7 +145,7 @@ CountedRoot::Work CountedRoot::publish_decision(const operation::PublishDecision
   uint64_t bytes = kSmallRecordBytes;
   StorageSteps steps;
   if (std::holds_alternative<Manifest>(publish.body)) {
-    auto encoded = encode_decision({publish.key, Nonce{}, RootId{}, 0, publish.body});
+    auto encoded = encode_decision({publish.key, Nonce{}, RootId{}, kSomeTimeNs, publish.body});
     if (!encoded.ok()) return answer({}, encoded.status());
     bytes = encoded->size();
   } else {
@@ -160,9 +161,10 @@ CountedRoot::Work CountedRoot::publish_decision(const operation::PublishDecision
 }
 
 uint64_t CountedRoot::rank_manifest_bytes(const RankManifest& manifest) {
-  // They differ in numbers of fixed width alone, and in the length of the names of their files.
-  size_t names = 0;
-  for (const FileEntry& file : manifest.files) names += file.name.size() + 1;
+  // They differ in numbers of fixed width alone, in the words that the names of their files take, and in a
+  // rank that is 0: the canonical encoding leaves out words of zeros at a struct's end.
+  size_t names = manifest.rank == 0 ? 1u << 20 : 0;
+  for (const FileEntry& file : manifest.files) names += (file.name.size() + 1 + 7) / 8;
   uint64_t& bytes = layout_manifest_bytes_[{manifest.layout->id(), names}];
   if (bytes == 0) {
     auto encoded = encode_rank_manifest(manifest);
@@ -209,21 +211,33 @@ CountedRoot::Work CountedRoot::complete_rank_local(const operation::CompleteRank
     return answer(std::move(steps),
                   Status(Code::not_found, "the manifests of " + name_ranks(missing) + " are missing"));
   }
+  if (Status merged = work_out_merged(complete.key); !merged.ok()) return answer(std::move(steps), merged);
   add_read(steps, attempt.published, attempt.manifest_bytes, kMergeThreads);
   const TimeNs decoding = transfer_ns(attempt.manifest_bytes, codec_bytes_per_s_ * kMergeThreads);
   steps.push_back({Kind::wait, static_cast<uint64_t>(decoding)});
-  add_create(steps, attempt.manifest_bytes / attempt.published);
+  add_create(steps, attempt.merged_bytes);
   return {std::move(steps), [this, key = complete.key] { return merge(key); }};
 }
 
-Result<OperationResult> CountedRoot::merge(const AttemptKey& key) {
-  const Attempt& attempt = attempts_[key];
-  if (attempt.decision) return OperationResult(attempt.decision);
+// Once a set, whoever asks: its ranks may all try to complete it.
+Status CountedRoot::work_out_merged(const AttemptKey& key) {
+  Attempt& attempt = attempts_[key];
+  if (attempt.merged) return ok_status();
   std::vector<RankManifest> set;
   for (const auto& manifest : attempt.manifests) set.push_back(*manifest);
   SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_rank_manifests(std::move(set), to_string(key)));
-  SHOAL_ASSIGN_OR_RETURN(Bytes encoded, encode_decision({key, Nonce{}, RootId{}, 0, merged}));
-  return decide(key, std::move(merged), encoded.size());
+  SHOAL_ASSIGN_OR_RETURN(Bytes encoded, encode_decision({key, Nonce{}, RootId{}, kSomeTimeNs, merged}));
+  attempt.merged = std::move(merged);
+  attempt.merged_bytes = encoded.size();
+  return ok_status();
+}
+
+Result<OperationResult> CountedRoot::merge(const AttemptKey& key) {
+  Attempt& attempt = attempts_[key];
+  if (attempt.decision) return OperationResult(attempt.decision);
+  SHOAL_RETURN_IF_ERROR(work_out_merged(key));
+  Manifest merged = *std::exchange(attempt.merged, std::nullopt);
+  return decide(key, std::move(merged), attempt.merged_bytes);
 }
 
 CountedRoot::Work CountedRoot::read_decision(const operation::ReadDecision& read) {

@@ -21,6 +21,9 @@
 
 namespace shoal {
 
+// Of each object that a rank saves: a random state, as torch.get_rng_state() has it.
+inline constexpr uint64_t kSimulatedObjectBytes = 5056;
+
 class CountedRoot final : public RootView {
  public:
   CountedRoot(const StorageCosts& costs, uint64_t codec_bytes_per_s, const EpochRecord& epoch,
@@ -57,7 +60,9 @@ class CountedRoot final : public RootView {
     std::map<std::pair<Rank, uint32_t>, uint64_t> shards;        // sizes
     std::vector<std::shared_ptr<const RankManifest>> manifests;  // by rank; null: missing
     uint32_t published = 0;
-    uint64_t manifest_bytes = 0;  // of all rank manifests
+    uint64_t manifest_bytes = 0;     // of all rank manifests
+    std::optional<Manifest> merged;  // of a complete set, from when somebody looks at it until it is decided
+    uint64_t merged_bytes = 0;
 
     bool is_complete_set() const { return published != 0 && published == manifests.size(); }
     uint64_t entries() const { return shards.size() + published + (decision ? 1 : 0); }
@@ -86,8 +91,12 @@ class CountedRoot final : public RootView {
   Work publish_choice(const operation::PublishLoadChoice& publish);
   Work list_newest_attempts();
   Work pin_attempt(const operation::PinAttempt& pin);
+  // The newest kMaxOpenShards of a node stay open; another one is opened and its header read.
+  void open_shard(StorageSteps& steps, const operation::PieceRef& piece, size_t node);
+  Work measure_objects(const operation::MeasureObjects& measure, size_t node);
   StorageSteps read_ranges(const std::vector<operation::ReadRange>& ranges, size_t node);
   void keep_head(const AttemptKey& key, Rank rank, uint32_t file, uint64_t bytes);
+  Status work_out_merged(const AttemptKey& key);
   Result<OperationResult> merge(const AttemptKey& key);
   // Makes the decision of this attempt, unless one stands.
   Result<OperationResult> decide(const AttemptKey& key, std::variant<Manifest, Tombstone> body,

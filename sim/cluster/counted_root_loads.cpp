@@ -38,6 +38,8 @@ std::optional<CountedRoot::Work> CountedRoot::begin_of_load(const Operation& ope
     return Work{{{Kind::change, costs_.is_objects ? 1u : 2u}},
                 [] { return Result<OperationResult>(operation::Done{}); }};
   }
+  if (const auto* measure = std::get_if<operation::MeasureObjects>(&operation))
+    return measure_objects(*measure, node);
   if (const auto* read = std::get_if<operation::ReadBatch>(&operation)) {
     return Work{read_ranges(read->ranges, node), [] { return Result<OperationResult>(operation::Done{}); }};
   }
@@ -110,25 +112,35 @@ CountedRoot::Work CountedRoot::pin_attempt(const operation::PinAttempt& pin) {
   return {std::move(steps), [mark] { return Result<OperationResult>(mark); }};
 }
 
-// The newest kMaxOpenShards of a node stay open; another one is opened and its header read. Then come the
-// ranges, one after the other.
+void CountedRoot::open_shard(StorageSteps& steps, const operation::PieceRef& piece, size_t node) {
+  std::deque<uint64_t>& open = open_shards_[node];
+  const uint64_t id = xxh3_64(to_string(piece.key) + piece.file_name);
+  auto found = std::find(open.begin(), open.end(), id);
+  if (found != open.end()) {
+    open.erase(found);
+  } else {
+    auto head = heads_.find(id);
+    SHOAL_CHECK(head != heads_.end());  // what a manifest lists was written
+    add_read(steps, 1, head->second, 1);
+  }
+  open.push_front(id);
+  if (open.size() > kMaxOpenShards) open.pop_back();
+}
+
+CountedRoot::Work CountedRoot::measure_objects(const operation::MeasureObjects& measure, size_t node) {
+  StorageSteps steps;
+  for (const auto& piece : measure.pieces) open_shard(steps, *piece, node);
+  std::vector<uint64_t> lengths(measure.pieces.size(), kSimulatedObjectBytes);
+  return {std::move(steps), [lengths] { return Result<OperationResult>(lengths); }};
+}
+
+// Each shard is opened, then come the ranges, one after the other.
 StorageSteps CountedRoot::read_ranges(const std::vector<operation::ReadRange>& ranges, size_t node) {
   StorageSteps steps;
-  std::deque<uint64_t>& open = open_shards_[node];
   auto range = ranges.begin();
   while (range != ranges.end()) {
     const std::string& name = range->piece->file_name;
-    const uint64_t id = xxh3_64(to_string(range->piece->key) + name);
-    auto found = std::find(open.begin(), open.end(), id);
-    if (found != open.end()) {
-      open.erase(found);
-    } else {
-      auto head = heads_.find(id);
-      SHOAL_CHECK(head != heads_.end());  // what a manifest lists was written
-      add_read(steps, 1, head->second, 1);
-    }
-    open.push_front(id);
-    if (open.size() > kMaxOpenShards) open.pop_back();
+    open_shard(steps, *range->piece, node);
     uint64_t bytes = 0, count = 0;
     for (; range != ranges.end() && range->piece->file_name == name; ++range, ++count) {
       bytes += range->end - range->begin;

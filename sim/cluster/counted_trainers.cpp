@@ -127,6 +127,9 @@ void CountedTrainers::staged(Rank rank, const Share& share) {
   if (!trainer.alive) return;
   const uint32_t slab = ++trainer.last_slab;
   if (job_.keeps_offers) trainer.undecided[trainer.save] = {share, slab, false, std::nullopt};
+  if (job_.payload != nullptr) {
+    job_.payload->stage(client_of(rank), slab, job_.layout_of(rank), rank, share.pieces);
+  }
   say_staged(rank, trainer.save, share, slab, false);
   let_go(rank);
 }
@@ -245,6 +248,7 @@ void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {
     offer->second.durable = free.durable;
   }
   --trainer.slabs_in_use;
+  if (job_.payload != nullptr) job_.payload->free(client_of(rank), free.slab_id);
   if (slab_freed_) slab_freed_(rank, trainer.slabs_in_use);
   ++milestones_;
   TrainerTimes& times = times_[free.step - 1];

@@ -48,6 +48,7 @@ class CountedTrainers {
     uint64_t seed = 0;
     std::vector<uint32_t> copy_permille;  // by host: of the time that a copy takes; empty: 1000 everywhere
     bool keeps_offers = false;            // nodes may be started again: what is undecided is offered to these
+    StoredPayload* payload = nullptr;     // where what is staged gets true bytes
     const LayoutPtr& layout_of(Rank rank) const {
       return layouts[world ? world->roster.layout_of(rank) : uint64_t{rank} * layouts.size() / ranks];
     }

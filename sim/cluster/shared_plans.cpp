@@ -39,6 +39,13 @@ Result<SavePlanPtr> SharedPlans::plan(const World& world, Rank rank, const SaveO
   SHOAL_RETURN_IF_ERROR(validate_options(options));
   SHOAL_CHECK(rank < world.roster.world_size());
   OfRoster& roster = of(world, options);
+  if (each_its_own_) {
+    SavePlanPtr& own = roster.own_plans[rank];
+    if (!own) {
+      SHOAL_ASSIGN_OR_RETURN(own, PlanSource::plan(world, rank, options));
+    }
+    return own;
+  }
   SavePlanPtr& known = roster.plans[roster.classes.place_of(rank).plan];
   if (!known) {
     known = std::make_shared<const SavePlan>(roster.classes.plan_of(rank));
@@ -60,6 +67,7 @@ Result<std::shared_ptr<const World>> SharedPlans::world_alone(const LayoutPtr& l
 }
 
 SavePlanPtr SharedPlans::moved(const SavePlanPtr& plan, const RosterId& roster_id) {
+  if (each_its_own_) return PlanSource::moved(plan, roster_id);
   if (plan->roster_id == roster_id) return plan;
   auto moved = std::make_shared<SavePlan>(*plan);
   moved->roster_id = roster_id;

@@ -2,6 +2,8 @@
 // (plan/plan_classes.h) share one plan's items, those of the first of them that is asked for: where a rank's
 // boxes lie matters to nobody where bytes are counted, but for the digits of their offsets in a shard's
 // header, which shard_bytes counts. Ids are not hashes of the items, but name roster and rank.
+//
+// Where bytes are stored too (sim/cluster/stored_payload.h) each rank has its own plan, which plan_save says.
 #pragma once
 
 #include <memory>
@@ -15,6 +17,9 @@ namespace shoal {
 
 class SharedPlans final : public PlanSource {
  public:
+  // Before the first plan is asked for.
+  void give_each_rank_its_own() { each_its_own_ = true; }
+
   Result<SavePlanPtr> plan(const World& world, Rank rank, const SaveOptions& options) override;
   Result<std::shared_ptr<const World>> world_alone(const LayoutPtr& layout, uint32_t world_size) override;
   SavePlanPtr moved(const SavePlanPtr& plan, const RosterId& roster_id) override;
@@ -34,7 +39,8 @@ class SharedPlans final : public PlanSource {
   struct OfRoster {
     OfRoster(const World& world, const SaveOptions& options) : classes(world, options) {}
     PlanClasses classes;
-    std::unordered_map<Hash128, SavePlanPtr> plans;  // by class
+    std::unordered_map<Hash128, SavePlanPtr> plans;   // by class
+    std::unordered_map<Rank, SavePlanPtr> own_plans;  // where each rank has its own
     // By class and digits of the offsets, by file: how many more digits than the class's plan has.
     std::unordered_map<Hash128, std::vector<int64_t>> further_digits;
   };
@@ -56,6 +62,7 @@ class SharedPlans final : public PlanSource {
   std::unordered_map<LayoutId, std::shared_ptr<const World>> alone_;
   std::vector<local::Staged> kept_;  // so that no other pieces take the place of those
   SaveOptions options_;
+  bool each_its_own_ = false;
   std::pair<const Decision*, std::shared_ptr<const Metadata>> newest_;
 };
 

@@ -90,6 +90,12 @@ void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) 
 
 VirtualCluster::~VirtualCluster() = default;
 
+void VirtualCluster::keep_bytes(StoredPayload* payload) {
+  payload_ = payload;
+  payload->begin_generation();
+  plans_->give_each_rank_its_own();
+}
+
 void VirtualCluster::start(ToClient to_client) {
   to_client_ = std::move(to_client);
   for (size_t node = 0; node < nodes_.size(); ++node) begin_roles(node);
@@ -329,7 +335,7 @@ void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start 
                      std::holds_alternative<operation::ReadChunk>(start.operation);
   if (running->is_bulk) {
     running->fails = hazards_.try_operation(index, start.operation, events_.now());
-    running->work = root_.begin(start.operation, is_coordinator(index), index);
+    running->work = work_of(index, start.operation);
   } else {
     running->operation = std::move(start.operation);
   }
@@ -343,11 +349,26 @@ void VirtualCluster::run_operation(Running* running) {
   begin_operation(running);
 }
 
+// What it costs is counted; where bytes are kept they decide what it comes to.
+CountedRoot::Work VirtualCluster::work_of(size_t node, const Operation& operation) {
+  CountedRoot::Work work = root_.begin(operation, is_coordinator(node), node);
+  if (payload_ == nullptr) return work;
+  uint64_t writes = 0;
+  for (const StorageStep& step : work.steps) {
+    if (step.kind == StorageStep::Kind::write) writes += step.count;
+  }
+  work.finish = [this, node, has_catalog = is_coordinator(node), operation, writes,
+                 count = std::move(work.finish)] {
+    return payload_->carry_out(node, has_catalog, operation, count(), writes);
+  };
+  return work;
+}
+
 void VirtualCluster::begin_operation(Running* running) {
   const size_t index = running->node;
   running->life = life_of(index);
   if (!running->is_bulk) {
-    running->work = root_.begin(running->operation, is_coordinator(index), index);
+    running->work = work_of(index, running->operation);
     running->fails = hazards_.try_operation(index, running->operation, events_.now());
     const auto* publish = std::get_if<operation::PublishDecision>(&running->operation);
     const uint64_t more = publish == nullptr ? 0 : items_.to_commit(*publish).bytes;

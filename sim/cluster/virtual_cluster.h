@@ -17,6 +17,7 @@
 
 #include "sim/cluster/counted_root.h"
 #include "sim/cluster/shared_plans.h"
+#include "sim/cluster/stored_payload.h"
 #include "sim/failures/hazards.h"
 #include "sim/models/core_pool.h"
 #include "sim/models/cpu_model.h"
@@ -53,6 +54,9 @@ class VirtualCluster {
                  uint32_t max_direct_nodes = kMaxDirectNodes, uint32_t generation = 1);
   ~VirtualCluster();
 
+  // What is counted is stored in `payload` besides, which outlives this, and each rank plans for itself.
+  // Before start.
+  void keep_bytes(StoredPayload* payload);
   // Every role hears of Started. `to_client` hears what nodes say to clients, when it has arrived.
   void start(ToClient to_client);
   void from_client(size_t node, ClientId client, LocalMessage message);
@@ -204,6 +208,7 @@ class VirtualCluster {
   void send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes);
   void start_operation(size_t node, RoleKind role, effect::Start start);
   void run_operation(Running* running);
+  CountedRoot::Work work_of(size_t node, const Operation& operation);
   void begin_operation(Running* running);
   void end_operation(Running* running);
   Pool& pool_of(const Running& running) {
@@ -245,6 +250,7 @@ class VirtualCluster {
   ItemModel items_;
   MessageSizes sizes_;
   CountedRoot root_;
+  StoredPayload* payload_ = nullptr;
   const std::vector<std::vector<Rank>> ranks_of_node_;
   const uint32_t world_size_;
   const uint32_t generation_;

@@ -97,6 +97,17 @@ Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
   return mesh;
 }
 
+// Precondition: its meshes are good.
+Status check_payload(const Scenario& scenario, const Model& model) {
+  if (scenario.payload == Payload::counted) return ok_status();
+  if (uint32_t ranks = loading_job(scenario).ranks; ranks > kMaxFullRanks) {
+    return Status(Code::too_large,
+                  fmt::format("payload full: the job that loads has {} ranks, at most {} have true bytes",
+                              ranks, kMaxFullRanks));
+  }
+  return check_full_payload(model, *resolve_mesh(scenario, model), scenario.mode, scenario.saves);
+}
+
 Scenario loading_job(const Scenario& scenario) {
   Scenario job = scenario;
   const bool is_same = scenario.load_ranks == 0 || scenario.load_ranks == scenario.ranks;
@@ -134,7 +145,9 @@ Status validate_scenario(const Scenario& scenario) {
   if (scenario.load_ranks > kMaxSimulatedRanks) {
     return outside("load_ranks", scenario.load_ranks, kMaxSimulatedRanks);
   }
-  return resolve_mesh(loading_job(scenario), model).status().with_context("the job that loads");
+  SHOAL_RETURN_IF_ERROR(
+      resolve_mesh(loading_job(scenario), model).status().with_context("the job that loads"));
+  return check_payload(scenario, model);
 }
 
 Result<Scenario> with_all_faults(const Scenario& scenario) {
@@ -161,6 +174,7 @@ std::string scenario_text(const Scenario& scenario) {
   number("ranks_per_host", scenario.ranks_per_host);
   quoted("mesh", scenario.mesh);
   quoted("model", scenario.model);
+  if (scenario.payload == Payload::full) quoted("payload", payload_name(scenario.payload));
   if (scenario.optimizer != Optimizer::adam) quoted("optimizer", optimizer_name(scenario.optimizer));
   quoted("mode", mode_name(scenario.mode));
   number("saves", scenario.saves);
@@ -223,6 +237,11 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
     if (!optimizer) return bad(fmt::format("optimizer is adam or none, not '{}'", text));
     return scenario.optimizer = *optimizer, ok_status();
   }
+  if (key == "payload") {
+    const std::optional<Payload> payload = payload_of_name(text);
+    if (!payload) return bad(fmt::format("payload is counted or full, not '{}'", text));
+    return scenario.payload = *payload, ok_status();
+  }
   if (key != "mode") return bad(fmt::format("'{}' is no value of a scenario", key));
   const std::optional<SaveMode> mode = mode_of_name(text);
   if (!mode) return bad(fmt::format("mode is collective-free, rank-local or collective, not '{}'", text));
@@ -238,7 +257,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
                                                "seed",       "failure",        "max_direct_nodes",
                                                "stragglers", "failures",       "replay",
                                                "optimizer",  "loads",          "load_ranks",
-                                               "load_mesh",  "load_way"};
+                                               "load_mesh",  "load_way",       "payload"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
   Scenario scenario;
   auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
@@ -293,6 +312,11 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
     return parsed.error(line_of("optimizer"), "optimizer is adam or none, not '" + optimizer + "'");
   }
   scenario.optimizer = *optimizer_of_name(optimizer);
+  SHOAL_ASSIGN_OR_RETURN(std::string payload, parsed.text("payload", "counted"));
+  if (!payload_of_name(payload)) {
+    return parsed.error(line_of("payload"), "payload is counted or full, not '" + payload + "'");
+  }
+  scenario.payload = *payload_of_name(payload);
   auto model = load_model(scenario.model, scenario.optimizer);
   if (!model.ok()) return parsed.error(line_of("model"), model.status().message());
   if (auto mesh = resolve_mesh(scenario, *model); !mesh.ok()) {
@@ -300,6 +324,9 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   }
   if (auto mesh = resolve_mesh(loading_job(scenario), *model); !mesh.ok()) {
     return parsed.error(line_of("load_mesh"), "the job that loads: " + mesh.status().message());
+  }
+  if (Status fits = check_payload(scenario, *model); !fits.ok()) {
+    return parsed.error(line_of("payload"), fits.message());
   }
   return scenario;
 }

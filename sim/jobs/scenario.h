@@ -13,6 +13,7 @@
 #include "plan/save_plan.h"
 #include "sim/failures/fault.h"
 #include "sim/jobs/model_table.h"
+#include "sim/jobs/payload.h"
 #include "sim/jobs/stragglers.h"
 
 namespace shoal {
@@ -28,6 +29,7 @@ struct Scenario {
   std::string model = "llama3-405b";  // of sim/jobs/model_table.h, or a path: sim/jobs/model_files.h
   Optimizer optimizer = Optimizer::adam;
   SaveMode mode = SaveMode::collective_free;
+  Payload payload = Payload::counted;
   uint32_t saves = 2;
   uint64_t interval_ms = 60'000;                // of training, between two saves
   uint64_t arrival_skew_ms = 0;                 // each rank comes to a save up to so much later, drawn anew

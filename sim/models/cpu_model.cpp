@@ -141,10 +141,15 @@ uint64_t MessageSizes::of(const WireMessage& message) {
       *message.body);
   if (!is_known) return encode_wire(message).size();
   uint64_t& bytes = known_[xxh3_128(std::as_bytes(std::span(lengths_)))];
-  if (bytes == 0) bytes = encode_wire(message).size();
   const auto* chunk = std::get_if<wire::ChunkIs>(message.body.get());
+  if (bytes == 0 && chunk != nullptr) {  // its bytes are there only where payloads are full
+    wire::ChunkIs without = *chunk;
+    without.chunk = std::make_shared<const Chunk>(Chunk{chunk->chunk->size, chunk->chunk->digests, {}});
+    bytes = encode_wire({message.from, message.to, std::make_shared<const WireBody>(std::move(without))}).size();
+  }
+  if (bytes == 0) bytes = encode_wire(message).size();
   if (chunk == nullptr) return bytes;
-  return bytes + (chunk->chunk->size + 7) / 8 * 8;  // which are counted, not there
+  return bytes + (chunk->chunk->size + 7) / 8 * 8;
 }
 
 }  // namespace shoal

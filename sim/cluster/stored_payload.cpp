@@ -1,0 +1,335 @@
+#include "sim/cluster/stored_payload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "plan/dtype.h"
+#include "sim/basics/integer_math.h"
+
+namespace shoal {
+
+namespace {
+
+// Of records whose count is a bound (counted_root.cpp): rosters, tombstones, choices, pins.
+bool is_small_record(const Operation& operation) {
+  if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
+    return !std::holds_alternative<Manifest>(publish->body);
+  }
+  return !std::holds_alternative<operation::WriteShard>(operation) &&
+         !std::holds_alternative<operation::PublishRankManifest>(operation) &&
+         !std::holds_alternative<operation::CompleteRankLocal>(operation);
+}
+
+void put_element(uint64_t name, uint64_t index, uint64_t bytes, std::byte* out) {
+  for (uint64_t done = 0; done < bytes; done += 8) {
+    const uint64_t word = mix64(name ^ (index + (done << 56)));
+    std::memcpy(out + done, &word, std::min<uint64_t>(8, bytes - done));
+  }
+}
+
+uint64_t element_bytes_of(const ShardPiece& piece) {
+  return piece.is_object ? 1 : dtype_bytes(piece.dtype).value();
+}
+
+// The box of an object, and that of a tensor: what fill_with_known_bytes needs.
+std::pair<Dims, Box> place_of(const ShardPiece& piece) {
+  if (!piece.is_object) return {piece.global_shape, piece.box};
+  const Dims bytes{piece.bytes};
+  return {bytes, Box{{0}, bytes}};
+}
+
+// So long must a client's window be.
+uint64_t bytes_of_window(const operation::ReadBatch* batch, const operation::CopyChunk* copy) {
+  uint64_t bytes = 0;
+  if (batch != nullptr) {
+    for (const operation::ReadRange& range : batch->ranges) {
+      bytes = std::max(bytes, range.slab_offset + (range.end - range.begin));
+    }
+  }
+  if (copy != nullptr) {
+    for (const auto& each : copy->copies) bytes = std::max(bytes, each.slab_offset + each.bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void fill_with_known_bytes(std::string_view fqn, const Dims& shape, const Box& box, uint64_t element_bytes,
+                           uint64_t offset, MutableByteView out) {
+  SHOAL_CHECK(offset % element_bytes == 0 && box.sizes.size() == shape.size());
+  const uint64_t name = xxh3_64(fqn);
+  const size_t dims = shape.size();
+  // The place within the box of the element under way.
+  std::vector<uint64_t> at(dims);
+  uint64_t rest = offset / element_bytes;
+  for (size_t d = dims; d-- > 0;) {
+    at[d] = rest % box.sizes[d];
+    rest /= box.sizes[d];
+  }
+  std::byte* next = out.data();
+  std::byte* const end = next + out.size();
+  while (next != end) {
+    uint64_t index = 0;  // in the tensor
+    for (size_t d = 0; d < dims; ++d) index = index * shape[d] + box.offsets[d] + at[d];
+    const uint64_t in_row = dims == 0 ? 1 : box.sizes[dims - 1] - at[dims - 1];
+    for (uint64_t i = 0; i < in_row && next != end; ++i) {
+      const uint64_t bytes = std::min<uint64_t>(element_bytes, static_cast<uint64_t>(end - next));
+      put_element(name, index + i, bytes, next);
+      next += bytes;
+    }
+    if (dims == 0) return;
+    at[dims - 1] = 0;
+    for (size_t d = dims - 1; d-- > 0;) {
+      if (++at[d] < box.sizes[d]) break;
+      at[d] = 0;
+    }
+  }
+}
+
+// What trainers have staged, by client and slab, made of it when somebody asks; the last one is kept, since a
+// rank's files are written one after the other. And one window, for the batch that is read.
+class StoredPayload::StagedSlabs final : public Slabs {
+ public:
+  struct Staged {
+    LayoutPtr layout;
+    Rank rank = 0;
+    SharedVector<local::StagedPiece> pieces;
+  };
+
+  void stage(ClientId client, uint32_t slab_id, Staged staged) {
+    staged_[{client, slab_id}] = std::move(staged);
+  }
+  void free(ClientId client, uint32_t slab_id) {
+    staged_.erase({client, slab_id});
+    if (made_of_ == std::pair(client, slab_id)) made_.reset();
+  }
+  void clear() {
+    staged_.clear();
+    made_.reset();
+    window_.reset();
+  }
+  MutableByteView open_window(uint64_t bytes) {
+    window_ = std::make_shared<Bytes>(bytes);
+    return *window_;
+  }
+  void close_window() { window_.reset(); }
+
+  Result<View> find(ClientId client, uint32_t slab_id) override {
+    if (window_) return View{window_, *window_};
+    if (!made_ || made_of_ != std::pair(client, slab_id)) {
+      auto found = staged_.find({client, slab_id});
+      if (found == staged_.end()) {
+        return Status(Code::not_found, fmt::format("client {} has no slab {}", client, slab_id));
+      }
+      made_ = make(found->second);
+      made_of_ = {client, slab_id};
+    }
+    return View{made_, *made_};
+  }
+
+ private:
+  static std::shared_ptr<Bytes> make(const Staged& staged) {
+    uint64_t bytes = 0;
+    for (const local::StagedPiece& piece : staged.pieces) {
+      bytes = std::max(bytes, piece.slab_offset + piece.bytes);
+    }
+    auto slab = std::make_shared<Bytes>(bytes);
+    for (const local::StagedPiece& piece : staged.pieces) {
+      const LayoutEntry& entry = staged.layout->entries()[piece.entry];
+      const MutableByteView out = MutableByteView(*slab).subspan(piece.slab_offset, piece.bytes);
+      const std::string fqn = value_fqn(entry, staged.rank);
+      if (entry.kind == LayoutEntry::Kind::object) {
+        fill_with_known_bytes(fqn, {piece.bytes}, Box{{0}, {piece.bytes}}, 1, 0, out);
+        continue;
+      }
+      const std::vector<Box> boxes = staged.layout->shards_of(entry, staged.rank).boxes;
+      fill_with_known_bytes(fqn, entry.shape, boxes.at(piece.local_box), dtype_bytes(entry.dtype).value(),
+                            piece.local_offset, out);
+    }
+    return slab;
+  }
+
+  std::map<std::pair<ClientId, uint32_t>, Staged> staged_;
+  std::shared_ptr<Bytes> made_, window_;
+  std::pair<ClientId, uint32_t> made_of_;
+};
+
+StoredPayload::StoredPayload() : catalog_(make_memory_catalog()), slabs_(std::make_unique<StagedSlabs>()) {
+  auto storage = LocalStorage::open(file_system_, "/root", Nonce{});
+  SHOAL_CHECK(storage.ok());
+  storage_ = std::move(*storage);
+  auto root_id = open_root(*storage_, true, Nonce{});
+  SHOAL_CHECK(root_id.ok());
+  root_id_ = *root_id;
+}
+
+StoredPayload::~StoredPayload() = default;
+
+void StoredPayload::begin_generation() {
+  runners_.clear();
+  slabs_->clear();
+}
+
+void StoredPayload::stage(ClientId client, uint32_t slab_id, LayoutPtr layout, Rank rank,
+                          SharedVector<local::StagedPiece> pieces) {
+  slabs_->stage(client, slab_id, {std::move(layout), rank, std::move(pieces)});
+}
+
+void StoredPayload::free(ClientId client, uint32_t slab_id) {
+  slabs_->free(client, slab_id);
+}
+
+OperationRunner& StoredPayload::runner(size_t node, bool has_catalog) {
+  std::unique_ptr<OperationRunner>& runner = runners_[{node, has_catalog}];
+  if (!runner) {
+    OperationRunner::Surroundings surroundings;
+    surroundings.nonce = [this] {
+      Nonce nonce;
+      store_le64(nonce.bytes.data(), ++nonces_);
+      return nonce;
+    };
+    surroundings.unix_time_ns = [] { return int64_t{1}; };
+    runner = std::make_unique<OperationRunner>(*storage_, has_catalog ? catalog_.get() : nullptr, *slabs_,
+                                               root_id_, std::move(surroundings));
+  }
+  return *runner;
+}
+
+Result<OperationResult> StoredPayload::carry_out(size_t node, bool has_catalog, const Operation& operation,
+                                                 Result<OperationResult> counted, uint64_t counted_bytes) {
+  const bool is_counted_alone = std::holds_alternative<operation::ReadEpoch>(operation) ||
+                                std::holds_alternative<operation::ListenToPeers>(operation);
+  if (is_counted_alone) return counted;
+  const auto* batch = std::get_if<operation::ReadBatch>(&operation);
+  const auto* copy = std::get_if<operation::CopyChunk>(&operation);
+  if (batch != nullptr || copy != nullptr) slabs_->open_window(bytes_of_window(batch, copy));
+  under_way_ = operation_name(operation);
+  const uint64_t before = used_bytes();
+  Result<OperationResult> stored = runner(node, has_catalog).run(operation);
+  const uint64_t after = used_bytes();
+  compare(counted, stored);
+  if (after > before) {
+    const bool fits = is_small_record(operation) && after - before <= counted_bytes;
+    if (!fits) disagree("bytes written", counted_bytes, after - before);
+  }
+  if (const auto* write = std::get_if<operation::WriteShard>(&operation); write != nullptr && stored.ok()) {
+    written_[{write->key, shard_file_name(write->rank, write->file)}] = write->pieces;
+  }
+  if (batch != nullptr && stored.ok()) {
+    check_bytes(batch->ranges, slabs_->find(batch->client, batch->slab_id)->bytes, false);
+  }
+  slabs_->close_window();
+  if (const auto* read = std::get_if<operation::ReadChunk>(&operation); read != nullptr && stored.ok()) {
+    check_bytes(read->ranges, std::get<ChunkPtr>(*stored)->bytes, true);
+  }
+  return stored;
+}
+
+void StoredPayload::disagree(std::string_view what, uint64_t counted, uint64_t stored) {
+  if (counted == stored || !disagreement_.ok()) return;
+  disagreement_ =
+      Status(Code::internal, fmt::format("{}: {}: counted {}, stored {}", under_way_, what, counted, stored));
+}
+
+void StoredPayload::compare(const Result<OperationResult>& counted, const Result<OperationResult>& stored) {
+  if (!counted.ok() || !stored.ok()) {
+    if (counted.status().code() == stored.status().code() || !disagreement_.ok()) return;
+    disagreement_ =
+        Status(Code::internal, fmt::format("{}: counted: {}, stored: {}", under_way_,
+                                           counted.status().to_string(), stored.status().to_string()));
+    return;
+  }
+  disagree("kind of answer", counted->index(), stored->index());
+  if (counted->index() != stored->index()) return;
+  if (const auto* shard = std::get_if<WrittenShard>(&*counted)) {
+    const auto& written = std::get<WrittenShard>(*stored);
+    disagree("bytes of a shard", shard->size, written.size);
+    disagree("bytes of a shard's tensors", shard->payload_bytes, written.payload_bytes);
+  } else if (const auto* decision = std::get_if<std::shared_ptr<const Decision>>(&*counted)) {
+    compare(**decision, *std::get<std::shared_ptr<const Decision>>(*stored));
+  } else if (const auto* list = std::get_if<AttemptList>(&*counted)) {
+    const auto& listed = std::get<AttemptList>(*stored);
+    disagree("attempts", list->attempts.size(), listed.attempts.size());
+    disagree("damaged attempts", 0, listed.damaged.size());
+    if (list->attempts.size() != listed.attempts.size()) return;
+    for (size_t i = 0; i < listed.attempts.size(); ++i) {
+      compare(list->attempts[i], listed.attempts[i]);
+    }
+  } else if (const auto* info = std::get_if<AttemptInfo>(&*counted)) {
+    compare(*info, std::get<AttemptInfo>(*stored));
+  } else if (const auto* lengths = std::get_if<std::vector<uint64_t>>(&*counted)) {
+    disagree("the same lengths of objects", 1, *lengths == std::get<std::vector<uint64_t>>(*stored));
+  } else if (const auto* chunk = std::get_if<ChunkPtr>(&*counted)) {
+    const Chunk& read = *std::get<ChunkPtr>(*stored);
+    disagree("bytes of a chunk", (*chunk)->size, read.size);
+    disagree("digests of a chunk", (*chunk)->digests.size(), read.digests.size());
+  } else if (const auto* choice = std::get_if<LoadChoice>(&*counted)) {
+    disagree("the same choice", 1, choice->key == std::get<LoadChoice>(*stored).key);
+  } else if (const auto* roster = std::get_if<RosterRecord>(&*counted)) {
+    const auto& standing = std::get<RosterRecord>(*stored);
+    disagree("the same roster", 1, roster->world->roster.id() == standing.world->roster.id());
+  }
+}
+
+void StoredPayload::compare(const Decision& counted, const Decision& stored) {
+  disagree("committed", counted.committed(), stored.committed());
+  if (!counted.committed() || !stored.committed()) return;
+  const Manifest& one = counted.manifest();
+  const Manifest& other = stored.manifest();
+  disagree("the same roster", 1, one.world->roster.id() == other.world->roster.id());
+  disagree("bytes of all tensors", one.payload_bytes, other.payload_bytes);
+  disagree("files", one.files.size(), other.files.size());
+  for (size_t i = 0; i < std::min(one.files.size(), other.files.size()); ++i) {
+    const FileEntry& file = one.files[i];
+    const FileEntry& written = other.files[i];
+    disagree("bytes of a file", file.size, written.size);
+    disagree("the same file", 1,
+             file.name == written.name && file.rank == written.rank &&
+                 file.header_digest == written.header_digest);
+  }
+}
+
+void StoredPayload::compare(const AttemptInfo& counted, const AttemptInfo& stored) {
+  disagree("the same attempt", 1, counted.key == stored.key);
+  disagree("state", static_cast<uint64_t>(counted.state), static_cast<uint64_t>(stored.state));
+  disagree("files", counted.leftover_files, stored.leftover_files);
+  disagree("rank manifests", counted.rank_manifests, stored.rank_manifests);
+  disagree("ranks of their manifests", counted.rank_world, stored.rank_world);
+}
+
+const ShardPiece* StoredPayload::piece_of(const operation::PieceRef& ref) {
+  auto file = written_.find({ref.key, ref.file_name});
+  if (file == written_.end()) return nullptr;
+  auto& by_key = by_key_[file->first];
+  if (by_key.empty()) {
+    for (const ShardPiece& piece : file->second.vector()) by_key.emplace(piece.key, &piece);
+  }
+  auto found = by_key.find(ref.piece_key);
+  return found == by_key.end() ? nullptr : found->second;
+}
+
+void StoredPayload::check_bytes(const std::vector<operation::ReadRange>& ranges, ByteView bytes,
+                                bool are_in_order) {
+  uint64_t next = 0;
+  for (const operation::ReadRange& range : ranges) {
+    const ShardPiece* piece = piece_of(*range.piece);
+    if (piece == nullptr) {
+      return disagree("the piece " + range.piece->piece_key + " was written", 1, 0);
+    }
+    Bytes expected(range.end - range.begin);
+    const auto [shape, box] = place_of(*piece);
+    fill_with_known_bytes(piece->fqn, shape, box, element_bytes_of(*piece), range.begin, expected);
+    const ByteView read = bytes.subspan(are_in_order ? next : range.slab_offset, expected.size());
+    const bool is_equal = std::equal(read.begin(), read.end(), expected.begin());
+    if (!is_equal) disagree("the bytes of " + piece->fqn, 1, 0);
+    next += expected.size();
+    bytes_checked_ += expected.size();
+  }
+}
+
+}  // namespace shoal
