@@ -82,9 +82,9 @@ Result<Scenario> base_scenario(const SimOptions& options) {
 }
 
 // Every combination of the values of the sweeps, the last one fastest.
-Result<std::vector<Scenario>> all_scenarios(const SimOptions& options) {
+Result<std::vector<SweepPoint>> all_points(const SimOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(Scenario base, base_scenario(options));
-  std::vector<Scenario> scenarios{base};
+  std::vector<SweepPoint> points{{base, ""}};
   for (const std::string& sweep : options.sweeps) {
     const size_t equals = sweep.find('=');
     const std::string key = sweep.substr(0, equals);
@@ -96,23 +96,25 @@ Result<std::vector<Scenario>> all_scenarios(const SimOptions& options) {
     // A mesh has commas of its own.
     const bool is_mesh = key == "mesh" || key == "load_mesh";
     const char between = is_mesh || values.find(';') != std::string::npos ? ';' : ',';
-    std::vector<Scenario> further;
-    for (const Scenario& scenario : scenarios) {
+    std::vector<SweepPoint> further;
+    for (const SweepPoint& point : points) {
       for (size_t begin = 0; begin <= values.size();) {
         const size_t end = std::min(values.find(between, begin), values.size());
-        further.push_back(scenario);
-        SHOAL_RETURN_IF_ERROR(set_value(further.back(), key, values.substr(begin, end - begin)));
+        const std::string value = values.substr(begin, end - begin);
+        const std::string between_names = point.name.empty() ? "" : " ";
+        further.push_back({point.scenario, point.name + between_names + key + "=" + value});
+        SHOAL_RETURN_IF_ERROR(set_value(further.back().scenario, key, value));
         begin = end + 1;
       }
     }
-    scenarios = std::move(further);
-    if (scenarios.size() > kMaxSimulations) {
-      return Status(Code::too_large, fmt::format("{} simulations, at most {} are run at once",
-                                                 scenarios.size(), kMaxSimulations));
+    points = std::move(further);
+    if (points.size() > kMaxSimulations) {
+      return Status(Code::too_large,
+                    fmt::format("{} simulations, at most {} are run at once", points.size(), kMaxSimulations));
     }
   }
-  for (const Scenario& scenario : scenarios) SHOAL_RETURN_IF_ERROR(validate_scenario(scenario));
-  return scenarios;
+  for (const SweepPoint& point : points) SHOAL_RETURN_IF_ERROR(validate_scenario(point.scenario));
+  return points;
 }
 
 void print_reports(const SimOptions& options, const std::vector<SimulationReport>& reports) {
@@ -151,10 +153,12 @@ int interrupted(const SimulationRuns& runs, const std::vector<SimulationReport>&
 }
 
 int run_sim(const SimOptions& options) {
-  auto scenarios = all_scenarios(options);
-  if (!scenarios.ok()) return report_unusable(scenarios.status());
+  auto points = all_points(options);
+  if (!points.ok()) return report_unusable(points.status());
+  std::vector<Scenario> scenarios;
+  for (const SweepPoint& point : *points) scenarios.push_back(point.scenario);
   std::map<std::string, Profile> profiles;
-  for (const Scenario& scenario : *scenarios) {
+  for (const Scenario& scenario : scenarios) {
     if (profiles.contains(scenario.profile)) continue;
     auto profile = find_profile(scenario.profile, profile_folders());
     if (!profile.ok()) return report_unusable(profile.status());
@@ -165,28 +169,35 @@ int run_sim(const SimOptions& options) {
     return kExitOk;
   }
   if (options.sensitivity) {
-    if (scenarios->size() == 1) return run_sensitivity(options, scenarios->front(), profiles.begin()->second);
-    return report_unusable(Status(Code::invalid_argument, "--sensitivity is of one job, not of a sweep"));
+    if (!options.seeds.empty() || scenarios.size() != 1) {
+      return report_unusable(
+          Status(Code::invalid_argument, "--sensitivity is of one job, not of a sweep, nor of many seeds"));
+    }
+    return run_sensitivity(options, scenarios.front(), profiles.begin()->second);
   }
   if (options.show_failures) {
-    for (const Scenario& scenario : *scenarios) {
+    for (const Scenario& scenario : scenarios) {
       auto whole = with_all_faults(scenario);
       if (!whole.ok()) return report_unusable(whole.status());
       fmt::print("{}", scenario_text(*whole));
     }
     return kExitOk;
   }
-  if (!options.record.empty() && scenarios->size() != 1) {
+  if (!options.record.empty() && scenarios.size() != 1) {
     return report_unusable(Status(Code::invalid_argument, "--record: one simulation, no sweep, is recorded"));
   }
   if (!options.seeds.empty()) {
+    const bool writes = options.json || options.csv || !options.plot.empty() || !options.timeline.empty();
+    if (writes) {
+      return report_unusable(Status(Code::invalid_argument,
+                                    "--seeds prints a line a point: no --json, --csv, --plot or --timeline"));
+    }
     auto seeds = parse_seeds(options.seeds);
     if (!seeds.ok()) return report_unusable(seeds.status());
-    const Scenario& scenario = scenarios->front();
-    return run_seeds(scenario, profiles.at(scenario.profile), *seeds, options.jobs);
+    return run_seeds(*points, profiles, *seeds, options.jobs, options.progress);
   }
   if (!options.plot.empty()) {
-    if (Status fits = check_plot(options.plot, *scenarios); !fits.ok()) return report_unusable(fits);
+    if (Status fits = check_plot(options.plot, scenarios); !fits.ok()) return report_unusable(fits);
   }
   if (!options.timeline.empty()) {
     if (Status fits = check_writable(options.timeline); !fits.ok()) return report_unusable(fits);
@@ -195,7 +206,7 @@ int run_sim(const SimOptions& options) {
   std::vector<SimulationReport> reports;
   bool all_committed = true;
   uint64_t steps = 0;
-  SimulationRuns runs = run_simulations(*scenarios, profiles, options.jobs, options.progress);
+  SimulationRuns runs = run_simulations(scenarios, profiles, options.jobs, options.progress);
   for (auto& each : runs.reports) {
     if (!each) continue;  // not begun before the user asked to end
     if (!each->ok()) {
@@ -282,7 +293,8 @@ void add_sim_command(CLI::App& app, Command* chosen) {
           ->type_name("FILE");
   command
       ->add_option("--seeds", options->seeds,
-                   "Run each of these seeds, and stop where an oracle is violated: a line for all")
+                   "Run each of these seeds, at each point of a sweep, and stop where an oracle is violated: a line "
+                   "a point")
       ->type_name("FIRST..LAST")
       ->excludes(record);
   command

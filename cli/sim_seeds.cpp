@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <fstream>
@@ -12,7 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/bytes.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
 #include "sim/replay.h"
 #include "sim/reports/event_text.h"
 
@@ -23,31 +25,89 @@ namespace {
 constexpr uint64_t kMaxSeeds = 10'000'000;
 
 struct Tally {
-  std::mutex mutex;
   uint64_t runs = 0, saves = 0, saves_aborted = 0, faults = 0, events = 0;
-  std::optional<SimulationReport> violated;  // of the lowest seed
-  std::optional<std::pair<uint64_t, Status>> failed;
 
-  void take(uint64_t seed, Result<SimulationReport> report) {
-    std::lock_guard lock(mutex);
+  void take(const SimulationReport& report) {
     ++runs;
-    if (!report.ok()) {
-      if (!failed || seed < failed->first) failed = {seed, report.status()};
-      return;
-    }
-    faults += report->scenario.failures.size();
-    events += report->events;
-    for (const SaveReport& save : report->saves) {
+    faults += report.scenario.failures.size();
+    events += report.events;
+    for (const SaveReport& save : report.saves) {
       ++saves;
       saves_aborted += save.aborted_ranks != 0 ? 1 : 0;
     }
-    const bool is_first = !violated || seed < violated->scenario.seed;
-    if (report->violation && is_first) violated = std::move(*report);
   }
-  bool stops() {
-    std::lock_guard lock(mutex);
-    return violated || failed;
+};
+
+// All runs, a point's seeds after those of the one before.
+class Campaign {
+ public:
+  Campaign(const std::vector<SweepPoint>& points, const SeedRange& seeds)
+      : points_(points), seeds_(seeds.last - seeds.first + 1), first_(seeds.first), tallies_(points.size()) {}
+
+  struct Run {
+    uint64_t number = 0;
+    const SweepPoint* point = nullptr;
+    Scenario scenario;
+  };
+  std::optional<Run> next() {
+    std::lock_guard lock(mutex_);
+    if (stops() || begun_ == total()) return std::nullopt;
+    Run run{begun_++, nullptr, {}};
+    run.point = &points_[run.number / seeds_];
+    run.scenario = run.point->scenario;
+    run.scenario.seed = first_ + run.number % seeds_;
+    return run;
   }
+  void take(const Run& run, Result<SimulationReport> report) {
+    std::lock_guard lock(mutex_);
+    if (report.ok() && report->stopped_early) return;
+    ++ended_;
+    if (!report.ok()) {
+      if (!failed_ || run.number < failed_->first) {
+        failed_ = {run.number, report.status().with_context(named(run))};
+      }
+      return;
+    }
+    tallies_[run.number / seeds_].take(*report);
+    if (report->violation && (!violated_ || run.number < violated_->first)) {
+      violated_ = {run.number, std::move(*report)};
+    }
+  }
+  // "sim: 120 of 1000 seeds, 3 saves aborted, 41/s, 21 s left"
+  std::string line(double seconds) {
+    std::lock_guard lock(mutex_);
+    uint64_t aborted = 0;
+    for (const Tally& tally : tallies_) aborted += tally.saves_aborted;
+    const double rate = seconds > 0 ? static_cast<double>(ended_) / seconds : 0;
+    std::string out =
+        fmt::format("sim: {} of {} seeds{}, {} saves aborted, {:.1f}/s", ended_, total(),
+                    points_.size() == 1 ? "" : fmt::format(" at {} points", points_.size()), aborted, rate);
+    if (ended_ == 0 || ended_ == total()) return out;
+    return out + fmt::format(", {} left", human_seconds(static_cast<double>(total() - ended_) / rate));
+  }
+
+  uint64_t total() const { return seeds_ * points_.size(); }
+  // From here on nothing runs any more.
+  uint64_t ended() const { return ended_; }
+  const std::vector<Tally>& tallies() const { return tallies_; }
+  const SimulationReport* violated() const { return violated_ ? &violated_->second : nullptr; }
+  const SweepPoint& violated_at() const { return points_[violated_->first / seeds_]; }
+  Status failure() const { return failed_ ? failed_->second : ok_status(); }
+
+ private:
+  bool stops() const { return violated_ || failed_ || Interrupts::signal_number() != 0; }
+  std::string named(const Run& run) const {
+    const std::string seed = fmt::format("seed {}", run.scenario.seed);
+    return run.point->name.empty() ? seed : fmt::format("{}, {}", run.point->name, seed);
+  }
+
+  const std::vector<SweepPoint>& points_;
+  const uint64_t seeds_, first_;
+  std::mutex mutex_;
+  uint64_t begun_ = 0, ended_ = 0;
+  std::vector<Tally> tallies_;  // by point
+  std::optional<std::pair<uint64_t, SimulationReport>> violated_;
+  std::optional<std::pair<uint64_t, Status>> failed_;
 };
 
 }  // namespace
@@ -80,41 +140,52 @@ int record_run(const SimulationReport& report, const Profile& profile, const std
   return report.violation ? kExitFailed : kExitOk;
 }
 
-void report_violation(const SimulationReport& report, const Profile& profile) {
+void report_violation(const SimulationReport& report, const Profile& profile, const std::string& name) {
   const Violation& violation = *report.violation;
-  fmt::print(stderr, "shoal: seed {}: violated at {} s: {}: {}\n", report.scenario.seed,
-             seconds_text(violation.at), violation.oracle, violation.what);
+  fmt::print(stderr, "shoal: {}seed {}: violated at {} s: {}: {}\n", name.empty() ? "" : name + ", ",
+             report.scenario.seed, seconds_text(violation.at), violation.oracle, violation.what);
   record_run(report, profile, fmt::format("violation-seed{}.toml", report.scenario.seed));
 }
 
-int run_seeds(const Scenario& base, const Profile& profile, const SeedRange& seeds, unsigned jobs) {
+int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string, Profile>& profiles,
+              const SeedRange& seeds, unsigned jobs, bool always_shows) {
   const auto began = std::chrono::steady_clock::now();
-  Tally tally;
-  std::atomic<uint64_t> next{seeds.first};
+  Interrupts interrupts;
+  Campaign campaign(points, seeds);
   auto work = [&] {
-    while (!tally.stops()) {
-      const uint64_t seed = next.fetch_add(1);
-      if (seed > seeds.last) return;
-      Scenario scenario = base;
-      scenario.seed = seed;
-      tally.take(seed, simulate(scenario, profile));
+    while (auto run = campaign.next()) {
+      SimulationWatch watch;
+      watch.stop = [] { return Interrupts::signal_number() != 0; };
+      campaign.take(*run, simulate(run->scenario, profiles.at(run->scenario.profile), {}, &watch));
     }
   };
   if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> helpers;
-  for (unsigned i = 1; i < jobs; ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  fmt::print(
-      "{} seeds: {} failures, {} saves, {} of them aborted, {} events; {:.1f} s, {:.0f} seeds an hour\n",
-      tally.runs, tally.faults, tally.saves, tally.saves_aborted, tally.events, took.count(),
-      static_cast<double>(tally.runs) / took.count() * 3600);
-  if (tally.violated) report_violation(*tally.violated, profile);
-  if (tally.failed) {
-    return report_unusable(tally.failed->second.with_context(fmt::format("seed {}", tally.failed->first)));
+  {
+    ProgressLine shown([&campaign](double seconds) { return campaign.line(seconds); }, always_shows);
+    std::vector<std::thread> helpers;
+    for (uint64_t i = 1; i < std::min<uint64_t>(jobs, campaign.total()); ++i) helpers.emplace_back(work);
+    work();
+    for (std::thread& helper : helpers) helper.join();
   }
-  return tally.violated ? kExitFailed : kExitOk;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  for (size_t point = 0; point < points.size(); ++point) {
+    const Tally& tally = campaign.tallies()[point];
+    fmt::print("{}{} seeds: {} failures, {} saves, {} of them aborted, {} events\n",
+               points[point].name.empty() ? "" : points[point].name + ": ", tally.runs, tally.faults,
+               tally.saves, tally.saves_aborted, tally.events);
+  }
+  fmt::print("{:.1f} s, {:.0f} seeds an hour\n", took.count(),
+             static_cast<double>(campaign.ended()) / took.count() * 3600);
+  if (campaign.violated() != nullptr) {
+    const SweepPoint& at = campaign.violated_at();
+    report_violation(*campaign.violated(), profiles.at(at.scenario.profile), at.name);
+  }
+  if (!campaign.failure().ok()) return report_unusable(campaign.failure());
+  if (const int signal = Interrupts::signal_number(); signal != 0) {
+    fmt::print(stderr, "shoal: interrupted: {} of {} seeds were run\n", campaign.ended(), campaign.total());
+    return 128 + signal;
+  }
+  return campaign.violated() != nullptr ? kExitFailed : kExitOk;
 }
 
 }  // namespace shoal

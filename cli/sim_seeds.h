@@ -1,7 +1,9 @@
 // One scenario under many seeds, as a campaign runs it: what matters is whether an oracle is violated.
 #pragma once
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include "sim/jobs/scenario.h"
 #include "sim/simulation.h"
@@ -13,11 +15,20 @@ struct SeedRange {
   uint64_t first = 0, last = 0;
 };
 Result<SeedRange> parse_seeds(const std::string& text);
-// Says how the runs ended, and stops at the first violation, which is recorded. An exit status.
-int run_seeds(const Scenario& base, const Profile& profile, const SeedRange& seeds, unsigned jobs);
+// A scenario of a sweep, and what it is called in it: "ranks=512 mode=rank-local"; "" of no sweep.
+struct SweepPoint {
+  Scenario scenario;
+  std::string name;
+};
+// Runs each point under each seed, `jobs` at once (0: as many as there are processors), and says how the runs
+// of each ended; stops at the first violation, which is recorded, and where the user asks for it.
+// `always_shows`: progress, also where stderr is no terminal. An exit status.
+int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string, Profile>& profiles,
+              const SeedRange& seeds, unsigned jobs, bool always_shows);
 // Writes a replay file of the run, and says so; an exit status: kExitFailed where an oracle was violated.
 int record_run(const SimulationReport& report, const Profile& profile, const std::string& file);
-// Of a violation; says it, and writes the replay file, "violation-seed7.toml" in this folder.
-void report_violation(const SimulationReport& report, const Profile& profile);
+// Of a violation; says it, and writes the replay file, "violation-seed7.toml" in this folder. `name`: of the
+// point of a sweep.
+void report_violation(const SimulationReport& report, const Profile& profile, const std::string& name = "");
 
 }  // namespace shoal

@@ -107,5 +107,23 @@ TEST(Sim, RunsManySeedsAndRefusesWhatIsNoRange) {
   EXPECT_EQ(run_shoal({"sim", "--failures", "often"}).status, 2);
 }
 
+TEST(Sim, RunsManySeedsAtEachPointOfASweep) {
+  const ProcessEnd end = run_shoal(
+      sim_with({"--seeds", "1..5", "--sweep", "ranks=16,32", "--sweep", "saves=1,3", "--progress"}));
+  EXPECT_EQ(end.status, 0) << end.err;
+  for (const char* point :
+       {"ranks=16 saves=1: 5 seeds: 20 failures, 5 saves", "ranks=16 saves=3: 5 seeds: 20 failures, 15 saves",
+        "ranks=32 saves=1: 5 seeds: 20 failures, 5 saves",
+        "ranks=32 saves=3: 5 seeds: 20 failures, 15 saves"}) {
+    EXPECT_THAT(end.out, HasSubstr(point));
+  }
+  EXPECT_THAT(end.err, HasSubstr("sim: 20 of 20 seeds at 4 points, "));
+  for (const char* output : {"--json", "--csv", "--sensitivity"}) {
+    const ProcessEnd refused = run_shoal(sim_with({"--seeds", "1..5", output}));
+    EXPECT_EQ(refused.status, 2) << output;
+    EXPECT_THAT(refused.err, HasSubstr("seeds"));
+  }
+}
+
 }  // namespace
 }  // namespace shoal
