@@ -9,7 +9,9 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/json_text.h"
+#include "cli/progress.h"
 #include "cli/sim_chart.h"
 #include "cli/sim_report.h"
 #include "cli/sim_run.h"
@@ -109,8 +111,8 @@ Result<std::vector<SweepPoint>> all_points(const SimOptions& options) {
     }
     points = std::move(further);
     if (points.size() > kMaxSimulations) {
-      return Status(Code::too_large,
-                    fmt::format("{} simulations, at most {} are run at once", points.size(), kMaxSimulations));
+      return Status(Code::too_large, fmt::format("{} simulations, at most {} are run at once", points.size(),
+                                                 kMaxSimulations));
     }
   }
   for (const SweepPoint& point : points) SHOAL_RETURN_IF_ERROR(validate_scenario(point.scenario));
@@ -132,12 +134,22 @@ void print_reports(const SimOptions& options, const std::vector<SimulationReport
 }
 
 int run_sensitivity(const SimOptions& options, const Scenario& scenario, const Profile& profile) {
-  auto report = find_sensitivity(scenario, profile, options.jobs);
+  Interrupts interrupts;
+  SensitivityWatch watch;
+  watch.stop = [] { return Interrupts::signal_number() != 0; };
+  ProgressLine shown([&watch](double seconds) { return sensitivity_progress(watch, seconds); },
+                     options.progress);
+  auto report = find_sensitivity(scenario, profile, options.jobs, &watch);
+  shown.finish();
   if (!report.ok()) return report_unusable(report.status()), kExitFailed;
   if (options.json) {
     fmt::print("{}\n", json_text(sensitivity_json(*report)));
   } else {
     fmt::print("{}", sensitivity_text(*report));
+  }
+  if (const int signal = Interrupts::signal_number(); signal != 0) {
+    fmt::print(stderr, "shoal: interrupted: {} assumed numbers were not looked at\n", report->missing);
+    return 128 + signal;
   }
   return kExitOk;
 }
@@ -292,9 +304,10 @@ void add_sim_command(CLI::App& app, Command* chosen) {
       command->add_option("--record", options->record, "Also write what 'shoal replay' runs again")
           ->type_name("FILE");
   command
-      ->add_option("--seeds", options->seeds,
-                   "Run each of these seeds, at each point of a sweep, and stop where an oracle is violated: a line "
-                   "a point")
+      ->add_option(
+          "--seeds", options->seeds,
+          "Run each of these seeds, at each point of a sweep, and stop where an oracle is violated: a line "
+          "a point")
       ->type_name("FIRST..LAST")
       ->excludes(record);
   command

@@ -31,6 +31,15 @@ nlohmann::ordered_json run_json(const SensitivityRun& run) {
 
 }  // namespace
 
+std::string sensitivity_progress(const SensitivityWatch& watch, double seconds) {
+  const uint64_t ended = watch.ended.load(std::memory_order_relaxed);
+  const uint64_t runs = watch.runs.load(std::memory_order_relaxed);
+  const double rate = seconds > 0 ? static_cast<double>(ended) / seconds : 0;
+  std::string out = fmt::format("sim: {} of {} runs, {:.1f}/s", ended, runs, rate);
+  if (ended == 0 || ended == runs) return out;
+  return out + fmt::format(", {} left", human_seconds(static_cast<double>(runs - ended) / rate));
+}
+
 std::string sensitivity_text(const SensitivityReport& report) {
   using Align = Table::Align;
   const SaveReport& job = report.job.saves.back();

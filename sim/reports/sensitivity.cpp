@@ -27,11 +27,18 @@ struct Task {
   std::optional<Result<SimulationReport>> report;
 };
 
-void run_tasks(const Scenario& scenario, std::vector<Task>& tasks, unsigned jobs) {
+// A task that was ended early has no report.
+void run_tasks(const Scenario& scenario, std::vector<Task>& tasks, unsigned jobs, SensitivityWatch& watch) {
+  watch.runs.store(tasks.size(), std::memory_order_relaxed);
   std::atomic<size_t> next{0};
   auto work = [&] {
     for (size_t i; (i = next.fetch_add(1)) < tasks.size();) {
-      tasks[i].report = simulate(scenario, tasks[i].profile);
+      SimulationWatch run;
+      run.stop = watch.stop;
+      auto report = simulate(scenario, tasks[i].profile, {}, &run);
+      if (report.ok() && report->stopped_early) return;
+      tasks[i].report = std::move(report);
+      watch.ended.fetch_add(1, std::memory_order_relaxed);
     }
   };
   if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
@@ -43,7 +50,8 @@ void run_tasks(const Scenario& scenario, std::vector<Task>& tasks, unsigned jobs
 
 }  // namespace
 
-Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profile& profile, unsigned jobs) {
+Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profile& profile, unsigned jobs,
+                                           SensitivityWatch* watch) {
   SensitivityReport found;
   std::vector<Task> tasks(1);
   tasks[0].profile = profile;
@@ -65,8 +73,18 @@ Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profi
     }
     found.numbers.push_back(std::move(each));
   }
-  run_tasks(scenario, tasks, jobs);
-  for (const Task& task : tasks) SHOAL_RETURN_IF_ERROR(task.report->status());
+  SensitivityWatch unseen;
+  run_tasks(scenario, tasks, jobs, watch == nullptr ? unseen : *watch);
+  std::vector<bool> is_missing(found.numbers.size());
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (tasks[i].report) {
+      SHOAL_RETURN_IF_ERROR(tasks[i].report->status());
+    } else if (i == 0) {
+      return Status(Code::aborted, "it was ended before the job itself had run");
+    } else {
+      is_missing[tasks[i].number] = true;
+    }
+  }
   found.job = *std::move(*tasks[0].report);
   const SaveReport& job = found.job.saves.back();
   for (Sensitivity& each : found.numbers) {
@@ -76,6 +94,7 @@ Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profi
     }
   }
   for (size_t i = 1; i < tasks.size(); ++i) {
+    if (is_missing[tasks[i].number]) continue;
     Sensitivity& number = found.numbers[tasks[i].number];
     SensitivityRun& run = number.*tasks[i].run;
     const SaveReport& save = (*tasks[i].report)->saves.back();
@@ -86,6 +105,15 @@ Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profi
         std::max(number.committed_permille,
                  permille_of(run.committed - job.committed.greatest, job.committed.greatest));
   }
+  std::vector<Sensitivity> whole;
+  for (size_t i = 0; i < found.numbers.size(); ++i) {
+    if (is_missing[i]) {
+      ++found.missing;
+    } else {
+      whole.push_back(std::move(found.numbers[i]));
+    }
+  }
+  found.numbers = std::move(whole);
   auto rank = [](const Sensitivity& each) {
     const uint64_t greater = std::max(each.blocked_permille, each.committed_permille);
     return std::tuple(~greater, ~each.committed_permille, std::string_view(each.number.key));

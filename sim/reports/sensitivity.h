@@ -2,6 +2,8 @@
 // doubled, all others being as they are.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,9 +28,18 @@ struct SensitivityReport {
   SimulationReport job;
   std::vector<Sensitivity> numbers;  // by the greater of the two changes, descending; equal ones by key
   uint32_t zeros = 0;                // assumed numbers that are 0, which has no half
+  uint32_t missing = 0;              // that are not there since it was ended early
 };
 
-// On `jobs` threads; 0: as many as there are processors. The first error of any run is returned.
-Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profile& profile, unsigned jobs);
+// What other threads see of it, and how they end it early.
+struct SensitivityWatch {
+  bool (*stop)() = nullptr;  // asked now and then; true: it ends
+  std::atomic<uint64_t> runs{0}, ended{0};
+};
+
+// On `jobs` threads; 0: as many as there are processors. The first error of any run is returned. Where it was
+// ended early: those numbers of which all runs had ended; Code::aborted where the job's own had not.
+Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profile& profile, unsigned jobs,
+                                           SensitivityWatch* watch = nullptr);
 
 }  // namespace shoal

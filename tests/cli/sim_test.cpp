@@ -82,9 +82,43 @@ TEST(Sim, RanksAssumedNumbersByTheirEffect) {
   }
   EXPECT_GT(report.at("assumed_numbers").size(), 5u);
   EXPECT_EQ(report.at("job").at("scenario").at("ranks"), 8);
-  end = run_shoal({"sim", "--ranks", "8", "--model", "gpt2", "--sensitivity"});
+  end = run_shoal({"sim", "--ranks", "8", "--model", "gpt2", "--sensitivity", "--progress"});
   EXPECT_THAT(end.out, HasSubstr("COMMIT x1/2"));
+  uint64_t runs = 1;  // of the job itself
+  for (const auto& number : report.at("assumed_numbers")) {
+    for (const char* run : {"halved", "doubled"}) runs += number.at(run).at("has_run") ? 1 : 0;
+  }
+  EXPECT_THAT(end.err, HasSubstr("sim: " + std::to_string(runs) + " of " + std::to_string(runs) + " runs, "));
   EXPECT_EQ(run_shoal({"sim", "--sensitivity", "--sweep", "ranks=8,16"}).status, 2);
+}
+
+TEST(Sim, StoresFullPayloadsWithTheTraceOfACountedRun) {
+  TemporaryFolder folder;
+  const std::string header =
+      R"({"a.weight": {"dtype": "BF16", "shape": [64, 32], "data_offsets": [0, 4096]}})";
+  std::string bytes(8, '\0');
+  bytes[0] = static_cast<char>(header.size());
+  std::ofstream(folder.path() + "/model.safetensors", std::ios::binary)
+      << bytes + header + std::string(4096, '\0');
+  nlohmann::json reports;
+  for (const char* payload : {"full", "counted"}) {
+    const ProcessEnd end =
+        run_shoal({"sim", "--model", folder.path(), "--ranks", "16", "--load", "--load-ranks", "8",
+                   "--profile", "nvme", "--payload", payload, "--json"});
+    ASSERT_EQ(end.status, 0) << end.err;
+    reports.push_back(nlohmann::json::parse(end.out).at(0));
+    EXPECT_EQ(reports.back()["payload"], payload);
+  }
+  const uint64_t tensors = 64 * 32 * 14;
+  EXPECT_GT(reports[0]["bytes_stored"], 2 * tensors);
+  EXPECT_GE(reports[0]["bytes_read_back"], tensors);
+  for (const char* same : {"trace", "saves", "loads", "before_the_first_save", "virtual_ns"}) {
+    ASSERT_TRUE(reports[0].contains(same)) << same;
+    EXPECT_EQ(reports[0][same], reports[1][same]) << same;
+  }
+  const ProcessEnd refused = run_shoal({"sim", "--model", "gpt2", "--ranks", "8192", "--payload", "full"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("payload full: 8192 ranks, at most 4096 have true bytes"));
 }
 
 TEST(Sim, SweepsOverMeshesApartBySemicolons) {
