@@ -210,21 +210,6 @@ class Stage {
   LayoutBuilder builder_;
 };
 
-Status check_mesh(const Model& model, const MeshShape& mesh) {
-  auto bad = [](std::string what) { return Status(Code::invalid_argument, std::move(what)); };
-  if (mesh.pp > model.layers) {
-    return bad(fmt::format("pp={}: {} has {} layers", mesh.pp, model.name, model.layers));
-  }
-  if (mesh.ep > 1 && model.experts == 0) return bad(model.name + " has no experts: ep is 1");
-  if (mesh.ep > 1 && model.experts % mesh.ep != 0) {
-    return bad(fmt::format("ep={} does not divide the {} experts of {}", mesh.ep, model.experts, model.name));
-  }
-  if (uint64_t{mesh.dp} * mesh.cp % mesh.ep != 0) {
-    return bad(fmt::format("ep={} does not divide dp x cp = {}", mesh.ep, uint64_t{mesh.dp} * mesh.cp));
-  }
-  return ok_status();
-}
-
 uint64_t elements_of(const std::vector<Parameter>& parameters) {
   uint64_t sum = 0;
   for (const Parameter& parameter : parameters) {
@@ -292,6 +277,21 @@ Result<Model> find_model(std::string_view name) {
   }
   return Status(Code::not_found,
                 fmt::format("no model '{}'; there are {}", name, fmt::join(model_names(), ", ")));
+}
+
+Status check_mesh(const Model& model, const MeshShape& mesh) {
+  auto bad = [](std::string what) { return Status(Code::invalid_argument, std::move(what)); };
+  if (mesh.pp > model.layers) {
+    return bad(fmt::format("pp={}: {} has {} layers", mesh.pp, model.name, model.layers));
+  }
+  if (mesh.ep > 1 && model.experts == 0) return bad(model.name + " has no experts: ep is 1");
+  if (mesh.ep > 1 && model.experts % mesh.ep != 0) {
+    return bad(fmt::format("ep={} does not divide the {} experts of {}", mesh.ep, model.experts, model.name));
+  }
+  if (uint64_t{mesh.dp} * mesh.cp % mesh.ep != 0) {
+    return bad(fmt::format("ep={} does not divide dp x cp = {}", mesh.ep, uint64_t{mesh.dp} * mesh.cp));
+  }
+  return ok_status();
 }
 
 Result<std::vector<LayoutPtr>> layouts_of_stages(const Model& model, const MeshShape& mesh) {

@@ -64,8 +64,10 @@ struct Model {
 std::vector<std::string_view> model_names();
 Result<Model> find_model(std::string_view name);  // Code::not_found names those there are
 
+// Whether a mesh fits the model: a layer for each stage, experts that ep divides. Code::invalid_argument.
+Status check_mesh(const Model& model, const MeshShape& mesh);
 // What each pipeline stage holds: for every parameter its value, and its optimizer's state: in bf16 with Adam
-// 14 bytes a parameter. Code::invalid_argument where the mesh does not fit the model.
+// 14 bytes a parameter. Code::invalid_argument as check_mesh says.
 Result<std::vector<LayoutPtr>> layouts_of_stages(const Model& model, const MeshShape& mesh);
 
 }  // namespace shoal

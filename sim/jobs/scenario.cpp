@@ -94,6 +94,7 @@ Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
   if (mesh.ranks() != scenario.ranks) {
     return bad(fmt::format("mesh {} makes {} ranks, not {}", to_string(mesh), mesh.ranks(), scenario.ranks));
   }
+  SHOAL_RETURN_IF_ERROR(check_mesh(model, mesh));
   return mesh;
 }
 

@@ -31,8 +31,8 @@ struct Scenario {
   SaveMode mode = SaveMode::collective_free;
   Payload payload = Payload::counted;
   uint32_t saves = 2;
-  uint64_t interval_ms = 60'000;                // of training, between two saves
-  uint64_t arrival_skew_ms = 0;                 // each rank comes to a save up to so much later, drawn anew
+  uint64_t interval_ms = 60'000;  // of training, between two saves
+  uint64_t arrival_skew_ms = 0;   // each rank comes to a save up to so much later, drawn anew
   uint32_t max_direct_nodes = kMaxDirectNodes;  // beyond them nodes speak through relays
   uint32_t loads = 0;       // after the last save: so many times the job starts again and loads it
   uint32_t load_ranks = 0;  // of the job that starts again; 0: as many as saved
@@ -54,7 +54,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file);
 Status set_value(Scenario& scenario, std::string_view key, std::string_view text);
 // "dp=8,tp=8": of those that are not named, dp is what is left of the ranks and the others are 1; of "" tp,
 // pp and ep are the model's usual ones as far as the ranks allow. Code::invalid_argument where they do not
-// multiply to the ranks.
+// multiply to the ranks, or do not fit the model.
 Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model);
 Status validate_scenario(const Scenario& scenario);
 // All faults in the list, ascending by time, and none to be drawn.

@@ -130,6 +130,10 @@ TEST(Scenarios, AreRefusedByFileLineAndReason) {
   EXPECT_THAT(refusal("ranks = 0\n"), HasSubstr("s.toml:1: ranks = 0: it lies between 1 and 1048576"));
   EXPECT_THAT(refusal("ranks = 64\nmesh = \"dp=3,tp=8\"\n"),
               HasSubstr("s.toml:2: mesh dp=3,tp=8,pp=1 makes 24 ranks, not 64"));
+  EXPECT_THAT(refusal("ranks = 64\nmodel = \"gpt2\"\nmesh = \"pp=16\"\n"),
+              HasSubstr("s.toml:3: pp=16: gpt2 has 12 layers"));
+  EXPECT_THAT(refusal("ranks = 64\nmodel = \"gpt2\"\nload_ranks = 32\nload_mesh = \"pp=32\"\n"),
+              HasSubstr("s.toml:4: the job that loads: pp=32: gpt2 has 12 layers"));
   EXPECT_THAT(refusal("mesh = \"dp=8,xp=2\"\n"), HasSubstr("'xp=2' is none of dp="));
   EXPECT_THAT(refusal("model = \"gpt7\"\n"), HasSubstr("s.toml:1: no model 'gpt7'; there are gpt2,"));
   EXPECT_THAT(refusal("mode = \"quantum\"\n"), HasSubstr("not 'quantum'"));
@@ -139,6 +143,9 @@ TEST(Scenarios, AreRefusedByFileLineAndReason) {
   scenario.failures.clear();
   scenario.max_direct_nodes = 7;
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("at most 56 nodes beside the coordinator's"));
+  scenario = Scenario();
+  scenario.mesh = "pp=128";
+  EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("pp=128: llama3-405b has 126 layers"));
   EXPECT_THAT(set_value(scenario, "ranks", "-4").message(), HasSubstr("ranks: '-4' is no number"));
 }
 
