@@ -284,7 +284,7 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   report.parameters = model.parameters();
 
   const auto hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
-  const std::vector<uint32_t> slow = draw_stragglers(scenario.stragglers, hosts, mix64(scenario.seed + 3));
+  const std::vector<uint32_t> slow = draw_stragglers(scenario.stragglers, hosts, stream_seed(scenario.seed, Stream::stragglers));
   if (!slow.empty()) job.copy_permille.assign(hosts, 1000);
   for (uint32_t host : slow) job.copy_permille[host] = scenario.stragglers.copy_permille;
 

@@ -10,9 +10,6 @@ namespace shoal {
 
 namespace {
 
-// A random state, as torch.get_rng_state() has it: 5,056 bytes.
-constexpr uint64_t kObjectBytes = 5056;
-
 Rank rank_of(ClientId client) {
   return static_cast<Rank>(client - 1);
 }
@@ -40,7 +37,7 @@ CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, con
       cpu_(profile.cpu),
       job_(std::move(job)),
       save_begins_(std::move(save_begins)),
-      random_(mix64(job_.seed + 1)),
+      random_(stream_seed(job_.seed, Stream::arrivals)),
       trainers_(job_.ranks),
       living_(job_.ranks) {
   std::vector<uint32_t> items;
@@ -327,7 +324,7 @@ void CountedTrainers::lay_out(const SavePlan& plan, const Layout& layout, Share&
   std::vector<local::StagedPiece> pieces;
   for (const WriteItem& item : plan.items) {
     const bool is_object = layout.entries()[item.entry].kind == LayoutEntry::Kind::object;
-    const uint64_t bytes = is_object ? kObjectBytes : item.bytes;
+    const uint64_t bytes = is_object ? kSimulatedObjectBytes : item.bytes;
     if (bytes == 0) continue;
     pieces.push_back({item.entry, item.local_box, item.local_offset, bytes, share.bytes});
     share.bytes += bytes;

@@ -228,7 +228,7 @@ Result<std::vector<FaultRule>> parse_fault_rules(std::string_view text) {
 
 Result<std::vector<Fault>> draw_faults(const std::vector<FaultRule>& rules, const DrawnJob& job) {
   std::vector<Fault> faults;
-  uint64_t seed = mix64(job.seed + 3);
+  uint64_t seed = stream_seed(job.seed, Stream::faults);
   for (const FaultRule& rule : rules) {
     const std::vector<Fault> drawn = Drawer(rule, job, ++seed).draw();
     faults.insert(faults.end(), drawn.begin(), drawn.end());

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
+#include "sim/basics/random.h"
 #include "sim/simulation.h"
 
 namespace shoal {
@@ -25,6 +28,45 @@ TEST(Stragglers, AreSoManyOfAThousandDrawnFromTheSeed) {
   EXPECT_EQ(draw_stragglers({1, 2000, 1000, 1000}, 200, 1).size(), 1u) << "one at least";
   EXPECT_EQ(draw_stragglers({1000, 2000, 1000, 1000}, 8, 1).size(), 8u);
   EXPECT_TRUE(draw_stragglers({}, 200, 1).empty());
+}
+
+TEST(Stragglers, AreDrawnFromAStreamOfTheirOwn) {
+  for (uint64_t seed : {0u, 1u, 7u}) {
+    std::set<uint64_t> streams;
+    for (Stream stream :
+         {Stream::storage, Stream::arrivals, Stream::hazards, Stream::faults, Stream::stragglers}) {
+      streams.insert(stream_seed(seed, stream));
+    }
+    EXPECT_EQ(streams.size(), 5u);
+  }
+  // The slow hosts of a job are those that its own stream draws.
+  Scenario scenario;
+  scenario.model = "gpt2";
+  scenario.ranks = 64;
+  scenario.ranks_per_host = 1;
+  scenario.profile = "nvme";
+  scenario.stragglers = {50, 3000, 1000, 1000};
+  const uint64_t seed = scenario.seed;
+  const std::vector<uint32_t> slow =
+      draw_stragglers(scenario.stragglers, 64, stream_seed(seed, Stream::stragglers));
+  EXPECT_NE(slow, draw_stragglers(scenario.stragglers, 64, stream_seed(seed, Stream::faults)));
+  SimulationListeners listeners;
+  std::map<size_t, TimeNs> staged;  // by node: of the second save
+  listeners.event = [&](TimeNs now, size_t node, RoleKind, const Event& event, size_t) {
+    const auto* said = std::get_if<event::FromClient>(&event);
+    const auto* what = said == nullptr ? nullptr : std::get_if<local::Staged>(said->message.get());
+    if (what != nullptr && what->step == 2) staged[node] = now;
+  };
+  auto profile = find_profile("nvme", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
+  auto report = simulate(scenario, *profile, listeners);
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(staged.size(), 64u);
+  std::vector<uint32_t> late;
+  for (const auto& [node, time] : staged) {
+    const bool is_late = time - report->saves[1].began > 2 * report->saves[1].blocked.median;
+    if (is_late) late.push_back(static_cast<uint32_t>(node));
+  }
+  EXPECT_EQ(late, slow);
 }
 
 SimulationReport with_stragglers(const Stragglers& stragglers, SaveMode mode) {
