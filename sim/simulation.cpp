@@ -6,6 +6,7 @@
 
 #include "sim/basics/integer_math.h"
 #include "sim/failures/fault_injector.h"
+#include "sim/failures/load_oracles.h"
 #include "sim/jobs/model_files.h"
 
 namespace shoal {
@@ -171,15 +172,25 @@ class RestartedJob {
     job.ranks = scenario.ranks;
     job.ranks_per_host = scenario.ranks_per_host;
     job.way = scenario.load_way;
-    std::unique_ptr<RestartedJob> made(
-        new RestartedJob(scenario, mesh, profile, generation, std::move(job)));
+    std::unique_ptr<RestartedJob> made(new RestartedJob(scenario, mesh, profile, generation, std::move(job)));
     if (payload != nullptr) made->cluster_.keep_bytes(payload);
     return made;
   }
 
-  // What stands in the root is this job's from now on. Its own root, which lives as long as this.
-  CountedRoot* take_over(CountedRoot& root) {
+  // What stands in the root is this job's from now on. Its own root, which lives as long as this. Oracles
+  // look at the load where they looked at what saved.
+  CountedRoot* take_over(CountedRoot& root, bool is_checked) {
+    const std::optional<AttemptKey> before = root.latest();
     cluster_.counted_root().continue_from(root);
+    if (is_checked) {
+      oracles_.emplace(events_.now(), cluster_.root(), before);
+      cluster_.on_operation(
+          [this](size_t, const Operation& operation) { oracles_->asked(events_.now(), operation); });
+      cluster_.on_event([this](size_t, RoleKind, const Event& event) {
+        const auto* done = std::get_if<event::OperationDone>(&event);
+        if (done != nullptr && done->result.ok()) oracles_->answered(events_.now(), *done->result);
+      });
+    }
     return &cluster_.counted_root();
   }
 
@@ -199,6 +210,10 @@ class RestartedJob {
       }
       events_.run_next();
       series_.take(events_.now(), cluster_.hub_queue());
+      if (oracles_ && oracles_->violation()) {
+        report.violation = oracles_->violation();
+        return ok_status();
+      }
     }
     SHOAL_RETURN_IF_ERROR(loads_.failure().with_context("a load"));
     if (!loads_.done()) {
@@ -234,6 +249,7 @@ class RestartedJob {
   VirtualCluster cluster_;
   HubSeries series_;
   CountedLoads loads_;
+  std::optional<LoadOracles> oracles_;
 };
 
 }  // namespace
@@ -284,7 +300,8 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   report.parameters = model.parameters();
 
   const auto hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
-  const std::vector<uint32_t> slow = draw_stragglers(scenario.stragglers, hosts, stream_seed(scenario.seed, Stream::stragglers));
+  const std::vector<uint32_t> slow =
+      draw_stragglers(scenario.stragglers, hosts, stream_seed(scenario.seed, Stream::stragglers));
   if (!slow.empty()) job.copy_permille.assign(hosts, 1000);
   for (uint32_t host : slow) job.copy_permille[host] = scenario.stragglers.copy_permille;
 
@@ -357,16 +374,17 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   CountedRoot* root = &cluster.counted_root();
   std::vector<std::unique_ptr<RestartedJob>> jobs;
   for (uint32_t load = 0; load < scenario.loads; ++load) {
-    SHOAL_ASSIGN_OR_RETURN(auto restarted, RestartedJob::make(scenario, model, profile, load + 2, payload.get()));
+    SHOAL_ASSIGN_OR_RETURN(auto restarted,
+                           RestartedJob::make(scenario, model, profile, load + 2, payload.get()));
     jobs.push_back(std::move(restarted));
-    root = jobs.back()->take_over(*root);
+    root = jobs.back()->take_over(*root, checks.oracles() != nullptr);
     const Status loaded = jobs.back()->run(watch, report);
     if (payload) {
       SHOAL_RETURN_IF_ERROR(payload->disagreement());
       report.bytes_checked = payload->bytes_checked();
     }
     SHOAL_RETURN_IF_ERROR(loaded);
-    if (report.stopped_early) break;
+    if (report.stopped_early || report.violation) break;
   }
   return report;
 }

@@ -351,6 +351,7 @@ void VirtualCluster::run_operation(Running* running) {
 
 // What it costs is counted; where bytes are kept they decide what it comes to.
 CountedRoot::Work VirtualCluster::work_of(size_t node, const Operation& operation) {
+  if (operation_listener_) operation_listener_(node, operation);
   CountedRoot::Work work = root_.begin(operation, is_coordinator(node), node);
   if (payload_ == nullptr) return work;
   uint64_t writes = 0;

@@ -48,6 +48,10 @@ class VirtualCluster {
   using EventListener = std::function<void(size_t node, RoleKind role, const Event&)>;
   void on_event(EventListener listener) { event_listener_ = std::move(listener); }
 
+  // Hears of each operation that a node asks of the root, before it begins.
+  using OperationListener = std::function<void(size_t node, const Operation&)>;
+  void on_operation(OperationListener listener) { operation_listener_ = std::move(listener); }
+
   // ranks_of_node[n]: those that node n expects. max_direct_nodes: beyond them nodes go by way of relays.
   VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
                  const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
@@ -261,6 +265,7 @@ class VirtualCluster {
   ToClient to_client_;
   MessageListener listener_;
   EventListener event_listener_;
+  OperationListener operation_listener_;
   HubCounts hub_;
   std::deque<Running> operations_;  // all that there are, of which these are free
   std::vector<Running*> free_operations_;

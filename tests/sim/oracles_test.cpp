@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/cluster/counted_trainers.h"
+#include "sim/failures/load_oracles.h"
 #include "tests/sim/job_layouts.h"
 
 namespace shoal {
@@ -83,7 +84,8 @@ class AnOracle : public ::testing::Test {
     Tombstone tombstone{Tombstone::Reason::aborted, cause};
     root_.decisions[key] = std::make_shared<const Decision>(Decision{key, {}, {}, 0, tombstone});
   }
-  static void expect(const Oracles& oracles, const std::string& oracle, const std::string& what) {
+  template <class AnyOracles>
+  static void expect(const AnyOracles& oracles, const std::string& oracle, const std::string& what) {
     ASSERT_TRUE(oracles.violation().has_value()) << oracle;
     EXPECT_EQ(oracles.violation()->oracle, oracle);
     EXPECT_THAT(oracles.violation()->what, HasSubstr(what));
@@ -183,6 +185,79 @@ TEST_F(AnOracle, SeesLatestNameWhatIsNotCommittedOrGoBack) {
   root_.names_latest = step(1);
   backwards.finish(20);
   expect(backwards, "latest-goes-forward", "latest was step 3 (g1a1), now it is step 1 (g1a1)");
+}
+
+// A read of the file of a rank, as a committed attempt has it.
+operation::ReadBatch read_of(const AttemptKey& key, Rank rank, uint64_t file_size = 164) {
+  auto piece = std::make_shared<operation::PieceRef>();
+  piece->key = key;
+  piece->file_name = "rank-" + std::to_string(rank);
+  piece->file_size = file_size;
+  return {1, 2, {{piece, 0, 64, 0}}};
+}
+
+OperationResult chosen(std::optional<AttemptKey> key) {
+  return LoadChoice{key.has_value(), key.value_or(AttemptKey{}), {}};
+}
+
+TEST_F(AnOracle, OfALoadIsSilentWhereAllIsWell) {
+  commit(step(1));
+  commit(step(2));
+  LoadOracles all(0, root_, step(1));
+  all.answered(10, chosen(step(2)));
+  for (Rank rank : {0u, 3u, 0u}) all.asked(20, read_of(step(2), rank));
+  all.asked(30, operation::ListNewestAttempts{});
+  EXPECT_FALSE(all.violation().has_value()) << all.violation()->what;
+}
+
+TEST_F(AnOracle, OfALoadSeesWhatIsReadThatIsNotCommitted) {
+  commit(step(1));
+  abort(step(2), "no");
+  for (uint64_t other : {2, 3}) {
+    LoadOracles chooses(0, root_, std::nullopt);
+    chooses.answered(10, chosen(step(other)));
+    expect(chooses, "load-is-committed", "is chosen, which is not");
+    LoadOracles reads(0, root_, std::nullopt);
+    reads.asked(20, read_of(step(other), 0));
+    expect(reads, "load-is-committed", "rank-0 is read of " + to_string(step(other)) + ", which is not");
+    EXPECT_EQ(reads.violation()->at, 20);
+    LoadOracles shares(0, root_, std::nullopt);
+    shares.asked(20, operation::ReadChunk{read_of(step(other), 0).ranges});
+    expect(shares, "load-is-committed", "rank-0 is read of " + to_string(step(other)) + ", which is not");
+  }
+}
+
+TEST_F(AnOracle, OfALoadSeesFilesThatAreNotThoseOfTheCheckpoint) {
+  commit(step(1));
+  LoadOracles stranger(0, root_, std::nullopt);
+  stranger.asked(20, read_of(step(1), kRanks));
+  expect(stranger, "load-is-committed", "rank-4 is read, which step 1 (g1a1) does not list");
+  root_.files[{2, 0}] = 163;
+  LoadOracles cut(0, root_, std::nullopt);
+  cut.asked(20, read_of(step(1), 2));
+  expect(cut, "load-is-committed", "rank-2 is read as 164 bytes, and has 163");
+}
+
+TEST_F(AnOracle, OfALoadSeesLatestGoBack) {
+  commit(step(2));
+  commit(step(1));
+  LoadOracles names(0, root_, step(2));
+  expect(names, "latest-goes-forward", "latest was step 2 (g1a1), now it is step 1 (g1a1)");
+  root_.names_latest = step(2);
+  for (const auto& older : {std::optional(step(1)), std::optional<AttemptKey>()}) {
+    LoadOracles chooses(0, root_, step(2));
+    chooses.answered(10, chosen(older));
+    expect(chooses, "load-is-newest", "is chosen, and step 2 (g1a1) is the newest");
+  }
+}
+
+TEST_F(AnOracle, OfALoadSeesRanksThatReadDifferentCheckpoints) {
+  commit(step(1));
+  commit(step(2));
+  LoadOracles all(0, root_, std::nullopt);
+  all.asked(20, read_of(step(2), 0));
+  all.asked(20, read_of(step(1), 1));
+  expect(all, "load-is-one", "one rank reads step 2 (g1a1), another step 1 (g1a1)");
 }
 
 TEST_F(AnOracle, SeesBoundsThatAreNotHeld) {

@@ -1,0 +1,84 @@
+#include "sim/failures/load_oracles.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+std::string named(const std::optional<AttemptKey>& key) {
+  return key ? to_string(*key) : "nothing";
+}
+
+}  // namespace
+
+LoadOracles::LoadOracles(TimeNs now, const RootView& root, std::optional<AttemptKey> before)
+    : root_(root), newest_(root.latest()) {
+  if (before && (!newest_ || *newest_ < *before)) {
+    violated("latest-goes-forward", now,
+             fmt::format("latest was {}, now it is {}", named(before), named(newest_)));
+  }
+}
+
+void LoadOracles::violated(std::string oracle, TimeNs now, std::string what) {
+  if (!violation_) violation_ = {std::move(oracle), now, std::move(what)};
+}
+
+bool LoadOracles::is_committed(const AttemptKey& key) const {
+  const auto stands = root_.decision(key);
+  return stands && stands->committed();
+}
+
+void LoadOracles::asked(TimeNs now, const Operation& operation) {
+  if (const auto* batch = std::get_if<operation::ReadBatch>(&operation)) {
+    for (const operation::ReadRange& range : batch->ranges) check_read(now, *range.piece);
+  } else if (const auto* chunk = std::get_if<operation::ReadChunk>(&operation)) {
+    for (const operation::ReadRange& range : chunk->ranges) check_read(now, *range.piece);
+  } else if (const auto* measure = std::get_if<operation::MeasureObjects>(&operation)) {
+    for (const auto& piece : measure->pieces) check_read(now, *piece);
+  }
+}
+
+void LoadOracles::check_read(TimeNs now, const operation::PieceRef& piece) {
+  if (!read_) {
+    read_ = piece.key;
+    if (!is_committed(piece.key)) {
+      return violated("load-is-committed", now,
+                      fmt::format("{} is read of {}, which is not", piece.file_name, to_string(piece.key)));
+    }
+    for (const FileEntry& file : root_.decision(piece.key)->manifest().files) {
+      const auto* index = std::get_if<uint32_t>(&file.contents);
+      files_[file.name] = root_.file_bytes(piece.key, file.rank, index == nullptr ? 0 : *index).value_or(0);
+    }
+  }
+  if (piece.key != *read_) {
+    return violated("load-is-one", now,
+                    fmt::format("one rank reads {}, another {}", to_string(*read_), to_string(piece.key)));
+  }
+  const auto file = files_.find(piece.file_name);
+  if (file == files_.end()) {
+    violated("load-is-committed", now,
+             fmt::format("{} is read, which {} does not list", piece.file_name, to_string(piece.key)));
+  } else if (file->second != piece.file_size) {
+    violated(
+        "load-is-committed", now,
+        fmt::format("{} is read as {} bytes, and has {}", piece.file_name, piece.file_size, file->second));
+  }
+}
+
+void LoadOracles::answered(TimeNs now, const OperationResult& result) {
+  const auto* choice = std::get_if<LoadChoice>(&result);
+  if (choice == nullptr) return;
+  const auto chosen = choice->found ? std::optional(choice->key) : std::nullopt;
+  if (chosen && !is_committed(*chosen)) {
+    violated("load-is-committed", now, fmt::format("{} is chosen, which is not", to_string(*chosen)));
+  }
+  if (newest_ && (!chosen || *chosen < *newest_)) {
+    violated("load-is-newest", now,
+             fmt::format("{} is chosen, and {} is the newest", named(chosen), to_string(*newest_)));
+  }
+}
+
+}  // namespace shoal
