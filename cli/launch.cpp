@@ -305,7 +305,9 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
   command
       ->add_option("--max-direct-nodes", flags->max_direct_nodes,
-                   "Nodes that connect to the coordinator; further ones go by way of relays; default: 2048")
+                   fmt::format("Nodes that connect to the coordinator; further ones go by way of relays; "
+                               "default: {}",
+                               kDefaultDirectNodes))
       ->check(CLI::Range(1u, kMaxDirectNodes));
   command->add_option("--catalog", flags->catalog_dir, "Folder of the coordinator's catalog");
   command->add_option("--metrics", flags->metrics, "HOST:PORT where the node serves Prometheus metrics");

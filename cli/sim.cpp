@@ -282,8 +282,9 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   value("--arrival-skew-ms", "arrival_skew_ms", "MS", "Each rank comes to a save up to so much later (0)");
   value("--stragglers", "stragglers", "FRACTION:FACTOR",
         "0.01:3: one host in a hundred, drawn from the seed, is three times as slow (none)");
-  value("--max-direct-nodes", "max_direct_nodes", "N",
-        "Beyond so many nodes the others speak through relays (16128)");
+  value(
+      "--max-direct-nodes", "max_direct_nodes", "N",
+      fmt::format("Beyond so many nodes the others speak through relays ({})", kDefaultDirectNodes).c_str());
   value("--profile", "profile", "NAME|FILE",
         "What things cost: lustre (the default), object-store, nvme, pytorch-dcp");
   value("--loads", "loads", "N",

@@ -55,7 +55,7 @@ class VirtualCluster {
   // ranks_of_node[n]: those that node n expects. max_direct_nodes: beyond them nodes go by way of relays.
   VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
                  const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
-                 uint32_t max_direct_nodes = kMaxDirectNodes, uint32_t generation = 1);
+                 uint32_t max_direct_nodes = kDefaultDirectNodes, uint32_t generation = 1);
   ~VirtualCluster();
 
   // What is counted is stored in `payload` besides, which outlives this, and each rank plans for itself.

@@ -185,7 +185,7 @@ std::string scenario_text(const Scenario& scenario) {
   if (scenario.load_ranks != 0) number("load_ranks", scenario.load_ranks);
   quoted("load_mesh", scenario.load_mesh);
   if (scenario.load_way != LoadWay::automatic) quoted("load_way", load_way_name(scenario.load_way));
-  if (scenario.max_direct_nodes != kMaxDirectNodes) number("max_direct_nodes", scenario.max_direct_nodes);
+  if (scenario.max_direct_nodes != kDefaultDirectNodes) number("max_direct_nodes", scenario.max_direct_nodes);
   quoted("profile", scenario.profile);
   number("seed", scenario.seed);
   quoted("failures", scenario.failure_draws);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "actors/node/descriptors.h"
+#include "actors/node/node.h"
 #include "sim/basics/toml_tree.h"
 #include "sim/reports/sensitivity.h"
 #include "sim/simulation.h"
@@ -141,6 +142,7 @@ TEST(Scenarios, AreRefusedByFileLineAndReason) {
   scenario.failures = {{Fault::Kind::dies, 5, 64, 0}};
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("host 64 dies at 5 ms: there are 64 hosts"));
   scenario.failures.clear();
+  EXPECT_EQ(scenario.max_direct_nodes, NodeOptions().max_direct_nodes) << "as a coordinator that is not told";
   scenario.max_direct_nodes = 7;
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("at most 56 nodes beside the coordinator's"));
   scenario = Scenario();
