@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/program_build.h"
 #include "sim/basics/toml_tree.h"
 #include "sim/replay.h"
 #include "sim/reports/event_text.h"
@@ -83,7 +84,7 @@ int run_replay(const ReplayOptions& options) {
     const Violation& violation = *report->violation;
     fmt::print("violated at {} s: {}: {}\n", seconds_text(violation.at), violation.oracle, violation.what);
   }
-  const std::string differs = difference(*replay, *report);
+  const std::string differs = difference(*replay, *report, program_build());
   if (differs.empty()) {
     fmt::print("the same again: trace {:016x}, {} events\n", report->trace_hash, report->events);
     return kExitOk;

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/program_build.h"
 #include "cli/progress.h"
 #include "sim/replay.h"
 #include "sim/reports/event_text.h"
@@ -133,7 +134,7 @@ Result<SeedRange> parse_seeds(const std::string& text) {
 }
 
 int record_run(const SimulationReport& report, const Profile& profile, const std::string& file) {
-  std::ofstream(file) << replay_text(replay_of(report, profile, SHOAL_VERSION));
+  std::ofstream(file) << replay_text(replay_of(report, profile, SHOAL_VERSION, program_build()));
   std::ifstream written(file);
   if (!written) return report_unusable(Status(Code::io, file + ": cannot be written"));
   fmt::print(stderr, "recorded: shoal replay {}\n", file);

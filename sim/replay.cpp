@@ -9,8 +9,25 @@
 
 namespace shoal {
 
-Replay replay_of(const SimulationReport& report, const Profile& profile, std::string version) {
-  Replay replay{std::move(version), report.scenario, profile, report.trace_hash, report.events, ""};
+namespace {
+
+std::string what_differs(const Replay& replay, const SimulationReport& again) {
+  const std::string violation = again.violation ? again.violation->oracle : "";
+  if (violation != replay.violation) {
+    auto named = [](const std::string& oracle) { return oracle.empty() ? "none" : oracle; };
+    return fmt::format("violated was {}, now {}", named(replay.violation), named(violation));
+  }
+  if (again.trace_hash == replay.trace_hash && again.events == replay.events) return "";
+  return fmt::format("the trace was {:016x} of {} events, now it is {:016x} of {}", replay.trace_hash,
+                     replay.events, again.trace_hash, again.events);
+}
+
+}  // namespace
+
+Replay replay_of(const SimulationReport& report, const Profile& profile, std::string version,
+                 std::string build) {
+  Replay replay{
+      std::move(version), std::move(build), report.scenario, profile, report.trace_hash, report.events, ""};
   if (report.violation) replay.violation = report.violation->oracle;
   return replay;
 }
@@ -20,6 +37,7 @@ std::string replay_text(const Replay& replay) {
   text += scenario_text(replay.scenario);
   text += fmt::format("\n[replay]\nversion = {}\ntrace = \"{:016x}\"\nevents = {}\n",
                       toml_string(replay.version), replay.trace_hash, replay.events);
+  if (!replay.build.empty()) text += fmt::format("build = {}\n", toml_string(replay.build));
   if (!replay.violation.empty()) text += fmt::format("violation = {}\n", toml_string(replay.violation));
   return text + fmt::format("profile = {}\n", toml_string(replay.profile.text));
 }
@@ -30,9 +48,10 @@ Result<Replay> parse_replay(std::string_view text, const std::string& file) {
   SHOAL_ASSIGN_OR_RETURN(TomlTable whole, parse_toml(text, file));
   SHOAL_ASSIGN_OR_RETURN(auto table, whole.table("replay"));
   if (!table) return whole.error(1, "it has no [replay]: a scenario, which 'shoal sim --scenario' runs");
-  static constexpr std::string_view kKeys[] = {"version", "trace", "events", "violation", "profile"};
+  static constexpr std::string_view kKeys[] = {"version", "build", "trace", "events", "violation", "profile"};
   SHOAL_RETURN_IF_ERROR(table->allow_only(kKeys));
   SHOAL_ASSIGN_OR_RETURN(replay.version, table->text("version", ""));
+  SHOAL_ASSIGN_OR_RETURN(replay.build, table->text("build", ""));
   SHOAL_ASSIGN_OR_RETURN(std::string trace, table->text("trace", ""));
   const auto [stopped, error] =
       std::from_chars(trace.data(), trace.data() + trace.size(), replay.trace_hash, 16);
@@ -54,15 +73,10 @@ Status check_version(const Replay& replay, std::string_view version) {
                                            replay.version, version));
 }
 
-std::string difference(const Replay& replay, const SimulationReport& again) {
-  const std::string violation = again.violation ? again.violation->oracle : "";
-  if (violation != replay.violation) {
-    auto named = [](const std::string& oracle) { return oracle.empty() ? "none" : oracle; };
-    return fmt::format("violated was {}, now {}", named(replay.violation), named(violation));
-  }
-  if (again.trace_hash == replay.trace_hash && again.events == replay.events) return "";
-  return fmt::format("the trace was {:016x} of {} events, now it is {:016x} of {}", replay.trace_hash,
-                     replay.events, again.trace_hash, again.events);
+std::string difference(const Replay& replay, const SimulationReport& again, std::string_view build) {
+  const std::string differs = what_differs(replay, again);
+  if (differs.empty() || build.empty() || replay.build.empty() || build == replay.build) return differs;
+  return fmt::format("{}; another build of version {} recorded it", differs, replay.version);
 }
 
 }  // namespace shoal

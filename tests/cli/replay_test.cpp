@@ -65,6 +65,14 @@ TEST(Replay, SaysWhereARunIsNotTheSameOrOfAnotherVersion) {
   const ProcessEnd other = run_shoal({"replay", file, "--quiet"});
   EXPECT_EQ(other.status, 1);
   EXPECT_THAT(other.out, HasSubstr("not the same: the trace was "));
+  EXPECT_THAT(other.out, Not(HasSubstr("another build")));
+  const size_t build = text.find("build = \"") + 9;
+  const char first = text[build];
+  text[build] = first == '1' ? '2' : '1';
+  std::ofstream(file) << text;
+  EXPECT_THAT(
+      run_shoal({"replay", file, "--quiet"}).out,
+      testing::ContainsRegex("not the same: the trace was .*; another build of version [^ ]* recorded"));
   const size_t version = text.find("version = \"") + 11;
   text.insert(version, "9");
   std::ofstream(file) << text;

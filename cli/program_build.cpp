@@ -1,0 +1,18 @@
+#include "cli/program_build.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "base/hash.h"
+
+namespace shoal {
+
+std::string program_build() {
+  std::ifstream program("/proc/self/exe", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(program), {}};
+  return bytes.empty() ? "" : fmt::format("{:016x}", xxh3_64(bytes));
+}
+
+}  // namespace shoal
