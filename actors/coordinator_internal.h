@@ -253,8 +253,9 @@ class Coordinator final : public Role {
   size_t telling_ = 0;                     // decided, not yet told
   std::optional<EpochRecord> superseded_;  // by whom; nothing is done any more but to say so
   std::map<Rank, Gone> gone_;
-  std::map<NodeId, std::set<Rank>> ranks_of_;  // as far as they spoke
-  std::set<Rank> lost_ranks_;                  // spoke by a node that is lost, and by none since
+  std::map<NodeId, std::vector<Rank>> ranks_of_;  // as far as they spoke; ascending
+  size_t ranks_heard_ = 0;                        // all of these
+  std::set<Rank> lost_ranks_;                     // spoke by a node that is lost, and by none since
   TimerId return_timer_ = 0;
   bool stopping_ = false, draining_ = false;
   std::map<AttemptKey, TimeNs> hopeless_since_;

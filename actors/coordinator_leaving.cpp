@@ -19,10 +19,14 @@ bool Coordinator::has_spoken(const Attempt& attempt, Rank rank) {
 }
 
 void Coordinator::heard_of(NodeId node, const std::vector<Rank>& ranks) {
-  std::set<Rank>& known = ranks_of_[node];
+  std::vector<Rank>& known = ranks_of_[node];
   for (Rank rank : ranks) {
     lost_ranks_.erase(rank);
-    known.insert(rank);
+    const auto place = std::lower_bound(known.begin(), known.end(), rank);
+    if (place == known.end() || *place != rank) {
+      known.insert(place, rank);
+      ++ranks_heard_;
+    }
     auto gone = gone_.find(rank);
     if (gone != gone_.end() && gone->second.node != node) gone_.erase(gone);
   }
@@ -31,11 +35,13 @@ void Coordinator::heard_of(NodeId node, const std::vector<Rank>& ranks) {
 void Coordinator::lose_ranks_of(NodeId node) {
   auto known = ranks_of_.find(node);
   if (known == ranks_of_.end()) return;
-  const std::set<Rank> ranks = std::move(known->second);
+  const std::vector<Rank> ranks = std::move(known->second);
+  ranks_heard_ -= ranks.size();
   ranks_of_.erase(known);
   for (Rank rank : ranks) {
-    const bool is_elsewhere = std::any_of(ranks_of_.begin(), ranks_of_.end(),
-                                          [&](const auto& other) { return other.second.contains(rank); });
+    const bool is_elsewhere = std::any_of(ranks_of_.begin(), ranks_of_.end(), [&](const auto& other) {
+      return std::binary_search(other.second.begin(), other.second.end(), rank);
+    });
     if (!is_elsewhere) lost_ranks_.insert(rank);
   }
 }

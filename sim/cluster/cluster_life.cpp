@@ -41,6 +41,7 @@ void VirtualCluster::crash(size_t index) {
 void VirtualCluster::start_again(size_t index, bool coordinates, std::function<void()> is_up) {
   kill(index);
   lose_sessions_of(index, kClosed);
+  hub_peers_.reset();
   Node& node = nodes_[index];
   const uint32_t life = node.life + 1;
   node = Node();
@@ -71,6 +72,7 @@ void VirtualCluster::join_again(Life life, const std::shared_ptr<std::function<v
   node.coordinator = coordinator_;
   node.session = kFirstPeerNode + session_owners_.size();
   session_owners_.push_back(index);
+  hub_peers_.reset();
   make_roles(index, epoch_, false);
   begin_roles(index);
   (*is_up)();
@@ -158,6 +160,7 @@ void VirtualCluster::begin_hazard(const Fault& fault) {
 }
 
 void VirtualCluster::check_links_of(size_t node) {
+  hub_peers_.reset();  // relays, too, may have been left by now
   for (size_t other = 0; other < nodes_.size(); ++other) {
     const Node& follower = nodes_[other];
     if (other != node && follower.coordinator != node) continue;
@@ -174,6 +177,7 @@ void VirtualCluster::lose_sessions_of(size_t node, const Status& why) {
 void VirtualCluster::lose_session(size_t index, const Status& why) {
   const NodeId session = std::exchange(nodes_[index].session, 0);
   if (session == 0) return;
+  hub_peers_.reset();
   offer(nodes_[index].coordinator, {RoleKind::coordinator, event::PeerLost{session, why}});
   offer(index, {std::nullopt, event::PeerLost{kCoordinatorNode, why}});
 }
@@ -183,6 +187,7 @@ void VirtualCluster::connect(size_t index) {
   if (node.session != 0 || node.coordinator == index || !reachable(index, node.coordinator)) return;
   node.session = kFirstPeerNode + session_owners_.size();
   session_owners_.push_back(static_cast<uint32_t>(index));
+  hub_peers_.reset();
   offer(index, {std::nullopt, event::PeerUp{kCoordinatorNode}});
 }
 
@@ -200,6 +205,7 @@ void VirtualCluster::redirect(size_t index, const effect::Redirect& to) {
   }
   lose_session(index, kClosed);
   node.coordinator = coordinator;
+  hub_peers_.reset();
   // A handshake: there and back.
   events_.schedule(events_.now() + 2 * profile_.network.latency_ns, [this, life = life_of(index)] {
     if (lives(life)) connect(static_cast<uint32_t>(life));

@@ -214,17 +214,24 @@ void VirtualCluster::note(size_t node, RoleKind role, const Input& input) {
   mix(input.wire_bytes);
 }
 
+uint64_t VirtualCluster::hub_peers() const {
+  if (hub_peers_) return *hub_peers_;
+  uint64_t peers = 0;
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    const bool speaks_by_relay = coordinator_ == 0 && relays_.relay_of(node) != 0;
+    peers += nodes_[node].session != 0 && nodes_[node].coordinator == coordinator_ && !speaks_by_relay;
+  }
+  hub_peers_ = peers;
+  return peers;
+}
+
 HubState VirtualCluster::hub_state() const {
   const Node& hub = nodes_[coordinator_];
   DescriptorDemand demand;
   demand.listens = nodes_.size() > 1;
   demand.trainers = ranks_of_node_[coordinator_].size();
-  for (size_t node = 0; node < nodes_.size(); ++node) {
-    const bool speaks_by_relay = coordinator_ == 0 && relays_.relay_of(node) != 0;
-    demand.peers += nodes_[node].session != 0 && nodes_[node].coordinator == coordinator_ && !speaks_by_relay;
-  }
-  HubState state{hub.inputs.size(), 0, descriptors_needed(demand)};
-  for (const Input& input : hub.inputs) state.memory_bytes += input.wire_bytes;
+  demand.peers = hub_peers();
+  HubState state{hub.inputs.size(), hub.inputs.wire_bytes(), descriptors_needed(demand)};
   const Role* coordinator = hub.roles[static_cast<size_t>(RoleKind::coordinator)].get();
   if (coordinator != nullptr) state.memory_bytes += coordinator_memory_bytes(*coordinator);
   return state;

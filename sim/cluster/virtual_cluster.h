@@ -103,7 +103,7 @@ class VirtualCluster {
   size_t relays() const { return relays_.relays(); }
   const HubCounts& hub() const { return hub_; }
   uint64_t hub_queue() const { return nodes_[coordinator_].inputs.size(); }  // now
-  HubState hub_state() const;  // now; takes a time in the number of nodes
+  HubState hub_state() const;  // now; takes a time in the number of nodes where sessions have come or gone
   void forget_longest_queue() { hub_.longest_queue = 0; }
   const StorageCounts& storage() const { return storage_.counts(); }
   uint64_t record_bytes() const { return root_.record_bytes(); }
@@ -139,30 +139,33 @@ class VirtualCluster {
    public:
     bool empty() const { return first_ == inputs_.size(); }
     size_t size() const { return inputs_.size() - first_; }
+    uint64_t wire_bytes() const { return wire_bytes_; }  // of all that wait
     const Input& front() const { return inputs_[first_]; }
-    auto begin() const { return inputs_.begin() + static_cast<std::ptrdiff_t>(first_); }
-    auto end() const { return inputs_.end(); }
     void push_back(Input input) {
       // Only where that halves it, so that each is moved a few times at most.
       if (first_ > inputs_.size() / 2 && inputs_.size() == inputs_.capacity()) {
         inputs_.erase(inputs_.begin(), inputs_.begin() + static_cast<std::ptrdiff_t>(first_));
         first_ = 0;
       }
+      wire_bytes_ += input.wire_bytes;
       inputs_.push_back(std::move(input));
     }
     Input take() {
       Input input = std::move(inputs_[first_++]);
+      wire_bytes_ -= input.wire_bytes;
       if (empty()) clear();
       return input;
     }
     void clear() {
       inputs_.clear();
       first_ = 0;
+      wire_bytes_ = 0;
     }
 
    private:
     std::vector<Input> inputs_;
     size_t first_ = 0;
+    uint64_t wire_bytes_ = 0;
   };
   struct Timer {  // the setting in force
     RoleKind role = RoleKind::planner;
@@ -195,6 +198,7 @@ class VirtualCluster {
     const Node& node = nodes_[static_cast<uint32_t>(life)];
     return node.alive && node.life == life >> 32;
   }
+  uint64_t hub_peers() const;  // nodes with a session with the coordinator, but by way of a relay
   bool is_coordinator(size_t node) const {
     return nodes_[node].roles[static_cast<size_t>(RoleKind::coordinator)] != nullptr;
   }
@@ -267,7 +271,8 @@ class VirtualCluster {
   EventListener event_listener_;
   OperationListener operation_listener_;
   HubCounts hub_;
-  std::deque<Running> operations_;  // all that there are, of which these are free
+  mutable std::optional<uint64_t> hub_peers_;  // none: sessions have come or gone
+  std::deque<Running> operations_;             // all that there are, of which these are free
   std::vector<Running*> free_operations_;
   std::deque<Answers> answers_;
   std::vector<Answers*> free_answers_;
