@@ -88,8 +88,8 @@ void Coordinator::take_early(const AttemptKey& key, EffectWriter& out) {
   auto found = attempts_.find(key);
   if (found == attempts_.end() || found->second.phase != Phase::gathering) return;
   if (plans_) {
-    const auto early = found->second.early;
-    forget_early(found->second);
+    for (const auto& [from, report] : found->second.early) early_bytes_ -= size_of(report);
+    const auto early = std::exchange(found->second.early, {});
     for (const auto& [from, report] : early) take(from.first, report, out);
   }
   consider_complete(key, out);
@@ -128,7 +128,8 @@ std::vector<AttemptKey> Coordinator::open_keys() const {
 void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const ExpectedPlans& under,
                          EffectWriter& out) {
   attempt.phase = Phase::publishing;
-  Manifest manifest;
+  auto made = std::make_shared<DecisionBody>(std::in_place_type<Manifest>);
+  Manifest& manifest = std::get<Manifest>(*made);
   manifest.world = under.world_ptr();
   manifest.options = under.options();
   for (const auto& [rank, reported] : attempt.reported) {
@@ -143,15 +144,16 @@ void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const Expected
     return abort(key, "no rank holds anything that is to be saved", out);
   }
   operations_.start(operation::CheckFiles{key, manifest.files}, out,
-                    [this, key, manifest](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                    [this, key, body = std::shared_ptr<const DecisionBody>(std::move(made))](
+                        TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
                       auto found = attempts_.find(key);
                       if (found == attempts_.end()) return;
                       if (Status status = result.status(); !status.ok()) {
                         found->second.phase = Phase::gathering;
                         return abort(key, status.message(), then_out);
                       }
-                      if_in_office(then_out, [this, key, manifest](TimeNs, EffectWriter& last_out) {
-                        publish(key, manifest, last_out);
+                      if_in_office(then_out, [this, key, body](TimeNs, EffectWriter& last_out) {
+                        publish(key, body, last_out);
                       });
                     });
 }
@@ -161,12 +163,16 @@ void Coordinator::abort(const AttemptKey& key, const std::string& cause, EffectW
   if (found == attempts_.end() || found->second.phase == Phase::publishing) return;
   found->second.phase = Phase::publishing;
   if_in_office(out, [this, key, cause](TimeNs, EffectWriter& then_out) {
-    publish(key, Tombstone{Tombstone::Reason::aborted, cause.substr(0, kMaxCauseBytes)}, then_out);
+    publish(key,
+            std::make_shared<const DecisionBody>(
+                Tombstone{Tombstone::Reason::aborted, cause.substr(0, kMaxCauseBytes)}),
+            then_out);
   });
 }
 
-void Coordinator::publish(const AttemptKey& key, std::variant<Manifest, Tombstone> body, EffectWriter& out) {
-  operations_.start(operation::PublishDecision{key, body}, out,
+void Coordinator::publish(const AttemptKey& key, const std::shared_ptr<const DecisionBody>& body,
+                          EffectWriter& out) {
+  operations_.start(operation::PublishDecision{key, *body}, out,
                     [this, key, body](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
                       if (decision.ok()) return decided(key, *decision, then_out);
@@ -175,14 +181,15 @@ void Coordinator::publish(const AttemptKey& key, std::variant<Manifest, Tombston
 }
 
 // What stands is unknown; asking again with the same name is safe.
-void Coordinator::publish_failed(TimeNs now, const AttemptKey& key, std::variant<Manifest, Tombstone> body,
-                                 const Status& why, EffectWriter& out) {
+void Coordinator::publish_failed(TimeNs now, const AttemptKey& key,
+                                 const std::shared_ptr<const DecisionBody>& body, const Status& why,
+                                 EffectWriter& out) {
   auto found = attempts_.find(key);
   if (found == attempts_.end()) return;
   const TimeNs again_at = found->second.retries.next_at(now, why);
   if (again_at == 0) return leave_undecided(key, why, out);
   out.warning(to_string(key) + ": " + why.to_string());
-  timers_.set(again_at, out, [this, key, body = std::move(body)](TimeNs, EffectWriter& retry_out) {
+  timers_.set(again_at, out, [this, key, body](TimeNs, EffectWriter& retry_out) {
     if (attempts_.contains(key)) publish(key, body, retry_out);
   });
 }

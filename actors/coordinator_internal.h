@@ -26,6 +26,7 @@
 #include "actors/recent_map.h"
 #include "actors/retention_duty.h"
 #include "actors/roster_gathering.h"
+#include "base/paged_map.h"
 
 namespace shoal {
 
@@ -69,7 +70,7 @@ class Coordinator final : public Role {
     uint32_t world_size = 0;
     SaveOptions options;
     std::string first_host;
-    std::map<Rank, std::string> host_of;
+    PagedMap<Rank, std::string> host_of;
   };
   struct Exchange {  // of the plans of planners with a global plan of their own
     Rank coordinator_rank = 0;
@@ -82,8 +83,8 @@ class Coordinator final : public Role {
     Phase phase = Phase::asking;
     std::optional<Exchange> exchange;
     std::optional<std::pair<bool, std::string>> follows_planner;  // and the host that said so first
-    std::map<Rank, Reported> reported;
-    std::map<Rank, Waiting> waiting;       // for the attempt's roster, whatever they have staged
+    PagedMap<Rank, Reported> reported;
+    PagedMap<Rank, Waiting> waiting;       // for the attempt's roster, whatever they have staged
     std::shared_ptr<ExpectedPlans> named;  // the roster that its layouts make, once it stands in the root
     bool naming = false;                   // that one is being published
     bool looked_for_gone = false;          // when the first word of it came
@@ -193,8 +194,9 @@ class Coordinator final : public Role {
   std::vector<AttemptKey> open_keys() const;
   void commit(const AttemptKey& key, Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);
   void abort(const AttemptKey& key, const std::string& cause, EffectWriter& out);
-  void publish(const AttemptKey& key, std::variant<Manifest, Tombstone> body, EffectWriter& out);
-  void publish_failed(TimeNs now, const AttemptKey& key, std::variant<Manifest, Tombstone> body,
+  using DecisionBody = std::variant<Manifest, Tombstone>;
+  void publish(const AttemptKey& key, const std::shared_ptr<const DecisionBody>& body, EffectWriter& out);
+  void publish_failed(TimeNs now, const AttemptKey& key, const std::shared_ptr<const DecisionBody>& body,
                       const Status& why, EffectWriter& out);
   void leave_undecided(const AttemptKey& key, const Status& why, EffectWriter& out);
   void on_failed(TimeNs now, NodeId from, const wire::SaveFailed& failed, EffectWriter& out);
@@ -230,7 +232,7 @@ class Coordinator final : public Role {
   AttemptWatch watch_;
   RetentionDuty retention_;
   LoadGathering loads_;
-  std::set<NodeId> nodes_;  // that have spoken in this epoch and are not lost
+  PagedSet<NodeId> nodes_;  // that have spoken in this epoch and are not lost
   RosterGathering gathering_;
   bool roster_asked_ = false;
   std::optional<Collective> collective_;
@@ -253,7 +255,7 @@ class Coordinator final : public Role {
   size_t telling_ = 0;                     // decided, not yet told
   std::optional<EpochRecord> superseded_;  // by whom; nothing is done any more but to say so
   std::map<Rank, Gone> gone_;
-  std::map<NodeId, std::vector<Rank>> ranks_of_;  // as far as they spoke; ascending
+  PagedMap<NodeId, std::vector<Rank>> ranks_of_;  // as far as they spoke; ascending
   size_t ranks_heard_ = 0;                        // all of these
   std::set<Rank> lost_ranks_;                     // spoke by a node that is lost, and by none since
   TimerId return_timer_ = 0;

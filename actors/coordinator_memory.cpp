@@ -28,7 +28,7 @@ uint64_t world_bytes(const World& world) {
 }  // namespace
 
 uint64_t Coordinator::memory_bytes() const {
-  uint64_t sum = sizeof(*this) + map_bytes(nodes_) + map_bytes(gone_) + map_bytes(lost_ranks_);
+  uint64_t sum = sizeof(*this) + nodes_.size() / 4 + map_bytes(gone_) + map_bytes(lost_ranks_);
   sum += gathering_.ranks_known() * (sizeof(Rank) + sizeof(LayoutId) + kNameBytes + kTreeNodeBytes);
   for (const auto& [node, join] : early_joins_) {
     sum += sizeof(join) + kTreeNodeBytes + join.ranks.size() * sizeof(join.ranks[0]);

@@ -154,7 +154,7 @@ void Coordinator::consider_complete(const AttemptKey& key, EffectWriter& out) {
   if (found == attempts_.end() || found->second.phase != Phase::gathering || world_size() == 0) return;
   Attempt& attempt = found->second;
   if (attempt.naming) return;
-  attempt.waiting.erase(attempt.waiting.lower_bound(world_size()), attempt.waiting.end());
+  attempt.waiting.erase_from(world_size());
   const bool all_reported = attempt.reported.size() == world_size();
   if (attempt.named) {
     if (all_reported) commit(key, attempt, *attempt.named, out);

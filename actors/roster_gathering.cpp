@@ -90,8 +90,8 @@ std::string RosterGathering::what_is_missing() const {
     return "rank " + std::to_string(rank->first) + " is on host " + rank->second.host;
   };
   std::string beside;  // of the first that is missing
-  auto next = ranks_.upper_bound(missing.front());
-  if (next != ranks_.begin()) beside = on_host(std::prev(next));
+  const auto next = ranks_.lower_bound(missing.front());
+  if (missing.front() != 0) beside = on_host(ranks_.find(missing.front() - 1));
   if (next != ranks_.end()) beside += (beside.empty() ? "" : ", ") + on_host(next);
   return beside.empty() ? out : out + " (" + beside + ")";
 }

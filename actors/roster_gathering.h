@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/messages.h"
+#include "base/paged_map.h"
 
 namespace shoal {
 
@@ -39,7 +40,7 @@ class RosterGathering {
   uint32_t world_size_ = 0;
   std::optional<SaveOptions> options_;
   std::string first_host_;
-  std::map<Rank, Known> ranks_;
+  PagedMap<Rank, Known> ranks_;
   std::map<LayoutId, LayoutPtr> layouts_;  // of those that ranks named; null until somebody has sent it
 };
 

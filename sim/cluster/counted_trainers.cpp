@@ -63,7 +63,16 @@ void CountedTrainers::start() {
     cluster_.from_client(node_of(rank), client_of(rank), attach);
     cluster_.from_client(node_of(rank), client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
   }
-  events_.schedule(events_.now() + job_.interval_ns, [this] { begin_save(); });
+  events_.schedule(events_.now() + job_.interval_ns, [this] {
+    is_first_due_ = true;
+    if (knows_enough()) begin_save();
+  });
+}
+
+// Before any rank calls the first save.
+bool CountedTrainers::knows_enough() const {
+  const bool hears_of_roster = job_.options.mode == SaveMode::collective_free && !job_.keeps_offers;
+  return !hears_of_roster || know_roster_ == job_.ranks;
 }
 
 void CountedTrainers::begin_save() {
@@ -222,8 +231,10 @@ void CountedTrainers::listen(ClientId client, const LocalMessage& message) {
   if (const auto* roster = std::get_if<local::RosterIs>(&message)) {
     auto plan = cluster_.plans().plan(*roster->world, rank, roster->options);
     SHOAL_CHECK(plan.ok());
+    know_roster_ += !trainer.share;
     trainer.share = share_of(**plan, *job_.layout_of(rank));
     trainer.has_planned = false;
+    if (is_first_due_ && saves_begun_ == 0 && knows_enough()) begin_save();
   } else if (const auto* plan = std::get_if<local::PlanIs>(&message)) {
     on_plan(rank, *plan);
   } else if (const auto* free = std::get_if<local::SlabFree>(&message)) {

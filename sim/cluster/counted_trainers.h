@@ -43,7 +43,8 @@ class CountedTrainers {
     uint32_t ranks_per_host = 1;
     SaveOptions options;
     uint32_t saves = 1;
-    TimeNs interval_ns = 0;
+    TimeNs interval_ns =
+        0;  // collective-free, unless nodes may be lost: before the first, until all know a roster
     TimeNs skew_ns = 0;
     uint64_t seed = 0;
     std::vector<uint32_t> copy_permille;  // by host: of the time that a copy takes; empty: 1000 everywhere
@@ -112,6 +113,7 @@ class CountedTrainers {
   };
 
   void listen(ClientId client, const LocalMessage& message);
+  bool knows_enough() const;
   void begin_save();
   void call_save(Rank rank);
   void ask_or_stage(Rank rank);
@@ -146,6 +148,8 @@ class CountedTrainers {
   std::map<uint64_t, Pieces> known_pieces_;  // by their hash: most ranks stage alike
   // By the items of a plan, which ranks that write alike share.
   std::unordered_map<const WriteItem*, std::pair<SharedVector<WriteItem>, Share>> shares_;
+  bool is_first_due_ = false;  // its interval has passed
+  uint32_t know_roster_ = 0;   // ranks that have a share by a roster
   uint32_t saves_begun_ = 0;
   uint32_t living_ = 0;
   uint32_t let_go_ = 0;  // ranks that live, of the newest save

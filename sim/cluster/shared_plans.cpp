@@ -46,7 +46,11 @@ Result<SavePlanPtr> SharedPlans::plan(const World& world, Rank rank, const SaveO
     }
     return own;
   }
-  SavePlanPtr& known = roster.plans[roster.classes.place_of(rank).plan];
+  auto [of_rank, is_new] = roster.ranks.try_emplace(rank);
+  if (!is_new) return of_rank->second.plan;
+  const PlanClasses::Place place = roster.classes.place_of(rank);
+  of_rank->second.text = place.text;
+  SavePlanPtr& known = roster.plans[place.plan];
   if (!known) {
     known = std::make_shared<const SavePlan>(roster.classes.plan_of(rank));
     if (!known->items.empty()) known_[known->items.data()] = {&roster, known};
@@ -55,7 +59,8 @@ Result<SavePlanPtr> SharedPlans::plan(const World& world, Rank rank, const SaveO
   plan->rank = rank;
   plan->id = name_of(plan->roster_id, rank);
   plan->share_id = name_of(plan->layout_id, rank);
-  return SavePlanPtr(std::move(plan));
+  of_rank->second.plan = std::move(plan);
+  return of_rank->second.plan;
 }
 
 Result<std::shared_ptr<const World>> SharedPlans::world_alone(const LayoutPtr& layout, uint32_t world_size) {
@@ -111,7 +116,10 @@ Result<std::vector<operation::WriteShard>> SharedPlans::writes(const Layout& lay
 }
 
 const std::vector<int64_t>& SharedPlans::further_digits(const Writes& of, Rank rank) {
-  auto [found, is_new] = of.roster->further_digits.try_emplace(of.roster->classes.place_of(rank).text);
+  const auto known = of.roster->ranks.find(rank);
+  const Hash128 text =
+      known == of.roster->ranks.end() ? of.roster->classes.place_of(rank).text : known->second.text;
+  auto [found, is_new] = of.roster->further_digits.try_emplace(text);
   if (!is_new) return found->second;
   found->second.resize(of.plan->files);
   const std::vector<WriteItem> items = of.roster->classes.moved(*of.plan, rank);

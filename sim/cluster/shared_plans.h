@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "actors/plan_source.h"
+#include "base/paged_map.h"
 #include "plan/plan_classes.h"
 
 namespace shoal {
@@ -39,8 +40,13 @@ class SharedPlans final : public PlanSource {
   struct OfRoster {
     OfRoster(const World& world, const SaveOptions& options) : classes(world, options) {}
     PlanClasses classes;
-    std::unordered_map<Hash128, SavePlanPtr> plans;   // by class
     std::unordered_map<Rank, SavePlanPtr> own_plans;  // where each rank has its own
+    std::unordered_map<Hash128, SavePlanPtr> plans;  // by class
+    struct OfRank {
+      Hash128 text;  // of its place
+      SavePlanPtr plan;
+    };
+    PagedMap<Rank, OfRank> ranks;  // of those that were asked for
     // By class and digits of the offsets, by file: how many more digits than the class's plan has.
     std::unordered_map<Hash128, std::vector<int64_t>> further_digits;
   };
