@@ -41,7 +41,7 @@ class SharedPlans final : public PlanSource {
     OfRoster(const World& world, const SaveOptions& options) : classes(world, options) {}
     PlanClasses classes;
     std::unordered_map<Rank, SavePlanPtr> own_plans;  // where each rank has its own
-    std::unordered_map<Hash128, SavePlanPtr> plans;  // by class
+    std::unordered_map<Hash128, SavePlanPtr> plans;   // by class
     struct OfRank {
       Hash128 text;  // of its place
       SavePlanPtr plan;

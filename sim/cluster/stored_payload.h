@@ -6,8 +6,8 @@
 // A tensor's bytes are a function of its name and of where an element lies in it, so that whoever reads it
 // back, on other ranks, knows what must lie there. What a rank has staged is worked out when it is read.
 //
-// Nodes that share a load pass on the bytes that were read. Counted alone remain: times, the records of epochs,
-// and what a catalog takes. One thread.
+// Nodes that share a load pass on the bytes that were read. Counted alone remain: times, the records of
+// epochs, and what a catalog takes. One thread.
 #pragma once
 
 #include <cstdint>

@@ -145,7 +145,8 @@ uint64_t MessageSizes::of(const WireMessage& message) {
   if (bytes == 0 && chunk != nullptr) {  // its bytes are there only where payloads are full
     wire::ChunkIs without = *chunk;
     without.chunk = std::make_shared<const Chunk>(Chunk{chunk->chunk->size, chunk->chunk->digests, {}});
-    bytes = encode_wire({message.from, message.to, std::make_shared<const WireBody>(std::move(without))}).size();
+    bytes =
+        encode_wire({message.from, message.to, std::make_shared<const WireBody>(std::move(without))}).size();
   }
   if (bytes == 0) bytes = encode_wire(message).size();
   if (chunk == nullptr) return bytes;
