@@ -440,7 +440,7 @@ TEST_F(Load, SaysWhatItsNodeReadFromCopies) {
   damaged.add(
       {"x", whole(Dims{4}), 3, "step-00000007/g1a1/rank-00003.safetensors", 4096, 4112, "block 0", "y"});
   send_batch(load, 1, true);
-  node_.send(local::LoadDone{load.request_id, ok_status(), damaged});
+  node_.send(local::LoadDone{load.request_id, ok_status(), LoadTimes(), damaged});
   auto loaded = loading.get();
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   EXPECT_EQ(loaded->damaged, damaged);
