@@ -118,7 +118,7 @@ TEST(Sim, StoresFullPayloadsWithTheTraceOfACountedRun) {
   }
   const ProcessEnd refused = run_shoal({"sim", "--model", "gpt2", "--ranks", "8192", "--payload", "full"});
   EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.err, HasSubstr("payload full: 8192 ranks, at most 4096 have true bytes"));
+  EXPECT_THAT(refused.err, HasSubstr("8192 ranks, at most 4096 have true bytes"));
 }
 
 TEST(Sim, SweepsOverMeshesApartBySemicolons) {

@@ -175,15 +175,15 @@ TEST_F(TrainerTest, WhatTheCheckpointLacksIsNamedAndNotCalledDamage) {
   EXPECT_LT(errors_of_rank_0(end).size(), 400u) << end.err;
 }
 
-TEST_F(TrainerTest, AnotherShapeIsToldWithBothInFewWords) {
+TEST_F(TrainerTest, AnotherShapeIsToldWithBothOfEveryKey) {
   ASSERT_EQ(train(2, {"--save-steps", "7"}).status, 0);
   hidden = "128";
   ProcessEnd end = train(2, {"--load", "latest"});
   EXPECT_EQ(end.status, 2);
   EXPECT_THAT(end.err, HasSubstr("step 7 (g1a1)"));
   EXPECT_THAT(end.err, HasSubstr("F32[192] in the checkpoint, F32[384] here"));
-  EXPECT_THAT(end.err, ContainsRegex("and [0-9]+ more"));
-  EXPECT_LT(errors_of_rank_0(end).size(), 600u) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("'optimizer.exp_avg_sq.transformer.wte.weight' is F32[1000, 64] in the "
+                                 "checkpoint, F32[1000, 128] here"));
 }
 
 TEST_F(TrainerTest, ALoadWithoutACheckpointSaysSo) {
