@@ -104,9 +104,14 @@ Status send_and_receive(const Flags& flags) {
     return Status(Code::deadline_exceeded, fmt::format("{} bytes came", received.load()));
   }
   fmt::print("{} {:.6f} {:.6f}\n", flags.host, began, seconds_now());
-  // Until all that the others wait for has gone.
-  wait_until([&] { return links.counts().chunks_sent == own * others.size(); });
-  links.stop(5'000);
+  // Nobody goes while another still fetches from him.
+  put(fmt::format("{}/done-{}", flags.meet, flags.host), "\n");
+  for (uint32_t i = 0; i < flags.hosts; ++i) {
+    const std::string file = fmt::format("{}/done-{}", flags.meet, i);
+    if (!wait_until([&] { return std::filesystem::exists(file); })) {
+      return Status(Code::deadline_exceeded, fmt::format("host {} was not done", i));
+    }
+  }
   return ok_status();
 }
 
