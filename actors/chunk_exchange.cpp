@@ -8,6 +8,7 @@ namespace shoal {
 namespace {
 
 constexpr int64_t kTicksPerDeadline = 5;
+constexpr int64_t kReadsOfPatience = 3;  // with a peer, in reads as long as this node's longest
 // What has come is looked at once so much has, and storage must be that much faster, in thousandths.
 constexpr uint64_t kSpeedSampleBytes = uint64_t{64} << 20;
 constexpr uint64_t kFasterPermille = 1500;
@@ -113,6 +114,7 @@ void ChunkExchange::take_back(TimeNs now, Held& held) {
 void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
   Held& held = held_[chunk];
   held.state = State::reading;
+  held.read_since = now;
   reading_.begin(now);
   operation::ReadChunk read;
   for (const PlannedRead& each : plan_.chunks[chunk].reads) {
@@ -123,6 +125,7 @@ void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
                         TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       if (alive.expired()) return;
                       reading_.end(then_now);
+                      longest_read_ = std::max(longest_read_, then_now - held_[chunk].read_since);
                       auto got = result_as<ChunkPtr>(std::move(result));
                       if (!got.ok()) return failed(then_now, chunk, got.status(), then_out);
                       bytes_read_ += plan_.chunks[chunk].bytes;
@@ -341,10 +344,19 @@ void ChunkExchange::release_late(TimeNs now) {
 
 // --- time ---
 
+TimeNs ChunkExchange::patience(TimeNs now) const {
+  TimeNs longest = longest_read_;
+  for (const Held& held : held_) {
+    if (held.state == State::reading) longest = std::max(longest, now - held.read_since);
+  }
+  return std::max(settings_.deadline, kReadsOfPatience * longest);
+}
+
 void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
+  const TimeNs patient_for = patience(now);
   std::set<uint32_t> late;
   for (const auto& [host, peer] : peers_) {
-    if (peer.awaited != 0 && now - peer.last_word >= settings_.deadline) late.insert(host);
+    if (peer.awaited != 0 && now - peer.last_word >= patient_for) late.insert(host);
   }
   if (late.empty()) return;
   for (uint32_t host : late) {

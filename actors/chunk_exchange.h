@@ -5,7 +5,8 @@
 // Memory: chunks on their way or at hand take at most `buffer_bytes`, and one chunk more where nothing could
 // go on otherwise. A chunk that this node's clients have is kept for the peers that will ask for it, for
 // chunk_deadline_ms at most where its room is needed. A peer that has sent nothing of what it was asked for
-// within chunk_deadline_ms is asked no more: the next member of the tree is, or this node reads.
+// within chunk_deadline_ms is asked no more: the next member of the tree is, or this node reads. Where this
+// node's own reads take long, so may the peer's: it has three times as long as the longest of them.
 #pragma once
 
 #include <functional>
@@ -87,6 +88,7 @@ class ChunkExchange {
     uint32_t served = 0;      // peers
     uint32_t asked_host = 0;  // while asked
     TimeNs here_since = 0;
+    TimeNs read_since = 0;  // while reading
     std::vector<NodeId> wanted_by;
     std::vector<bool> copied;  // of its parts
   };
@@ -111,6 +113,7 @@ class ChunkExchange {
   void release(uint32_t chunk);
   bool may_release(const Held& held, uint32_t chunk) const;
   void release_late(TimeNs now);
+  TimeNs patience(TimeNs now) const;  // with a peer that says nothing
   void give_up_peers(TimeNs now, EffectWriter& out);
   void take_back(TimeNs now, Held& held);  // it is asked of nobody any more
   void send_asks(EffectWriter& out);
@@ -138,6 +141,7 @@ class ChunkExchange {
   bool goes_direct_ = false;
   bool is_over_ = false;
   TimeNs began_ = 0;
+  TimeNs longest_read_ = 0;  // of a chunk that was read here
   BusyTime reading_, receiving_;
   DamageList damaged_;
   uint64_t bytes_read_ = 0, bytes_received_ = 0, given_up_ = 0;
