@@ -137,9 +137,10 @@ class PagedMap {
     using difference_type = std::ptrdiff_t;
     using pointer = Entry*;
     using reference = Entry&;
-    Iterator(const Iterator<false>& other)  // NOLINT(google-explicit-constructor)
+    template <bool kOther>
+    requires(kIsConst && !kOther)
+        Iterator(const Iterator<kOther>& other)  // NOLINT(google-explicit-constructor)
         : map_(other.map_), place_(other.place_), slot_(other.slot_) {}
-    Iterator& operator=(const Iterator&) = default;
     Entry& operator*() const { return *map_->entry(place_, slot_); }
     Entry* operator->() const { return map_->entry(place_, slot_); }
     Iterator& operator++() {
