@@ -124,7 +124,7 @@ CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
   return {
       std::move(steps),
       [this, key = write.key, rank = write.rank, file = write.file, written]() -> Result<OperationResult> {
-        attempts_[key].shards[{rank, file}] = written.size;
+        attempts_[key].shards[shard_of(rank, file)] = written.size;
         if (keeps_heads_) keep_head(key, rank, file, written.size - written.payload_bytes);
         return OperationResult(written);
       }};
@@ -251,7 +251,7 @@ CountedRoot::Work CountedRoot::read_decision(const operation::ReadDecision& read
 CountedRoot::Work CountedRoot::check_files(const operation::CheckFiles& check) {
   const Attempt& attempt = attempts_[check.key];
   for (const FileEntry& file : check.files) {
-    auto found = attempt.shards.find({file.rank, std::get<uint32_t>(file.contents)});
+    auto found = attempt.shards.find(shard_of(file.rank, std::get<uint32_t>(file.contents)));
     if (found == attempt.shards.end() || found->second != file.size) {
       return answer({}, Status(Code::corrupt, file.name + " is not there as it was reported"));
     }
@@ -273,7 +273,7 @@ std::shared_ptr<const Decision> CountedRoot::decision(const AttemptKey& key) con
 std::optional<uint64_t> CountedRoot::file_bytes(const AttemptKey& key, Rank rank, uint32_t file) const {
   auto attempt = attempts_.find(key);
   if (attempt == attempts_.end()) return std::nullopt;
-  auto found = attempt->second.shards.find({rank, file});
+  auto found = attempt->second.shards.find(shard_of(rank, file));
   if (found == attempt->second.shards.end()) return std::nullopt;
   return found->second;
 }

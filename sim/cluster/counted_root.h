@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "actors/operation.h"
+#include "base/paged_map.h"
 #include "sim/cluster/shared_plans.h"
 #include "sim/failures/oracles.h"
 #include "sim/models/storage_model.h"
@@ -57,7 +58,7 @@ class CountedRoot final : public RootView {
   struct Attempt {
     std::shared_ptr<const Decision> decision;
     uint64_t decision_bytes = 0;
-    std::map<std::pair<Rank, uint32_t>, uint64_t> shards;        // sizes
+    PagedMap<uint64_t, uint64_t> shards;                         // sizes, by shard_of
     std::vector<std::shared_ptr<const RankManifest>> manifests;  // by rank; null: missing
     uint32_t published = 0;
     uint64_t manifest_bytes = 0;     // of all rank manifests
@@ -67,6 +68,7 @@ class CountedRoot final : public RootView {
     bool is_complete_set() const { return published != 0 && published == manifests.size(); }
     uint64_t entries() const { return shards.size() + published + (decision ? 1 : 0); }
   };
+  static uint64_t shard_of(Rank rank, uint32_t file) { return uint64_t{file} << 32 | rank; }
   struct Roster {
     RosterRecord record;
     uint64_t bytes = 0;

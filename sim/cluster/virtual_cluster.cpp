@@ -144,9 +144,7 @@ void VirtualCluster::begin_next(size_t index) {
 // What a role answers leaves when it has been worked out.
 void VirtualCluster::handle_next(size_t index) {
   const Input input = nodes_[index].inputs.take();
-  if (free_answers_.empty()) free_answers_.push_back(&answers_.emplace_back());
-  Answers* answers = free_answers_.back();
-  free_answers_.pop_back();
+  Answers* answers = answers_.take();
   TimeNs takes = 0;
   if (input.role) {
     deliver(index, *input.role, input, *answers, &takes);
@@ -159,7 +157,7 @@ void VirtualCluster::handle_next(size_t index) {
   auto go = [this, life = life_of(index), answers] {
     if (lives(life)) leave(static_cast<uint32_t>(life), *answers);
     answers->clear();
-    free_answers_.push_back(answers);
+    answers_.give_back(answers);
   };
   if (takes == 0) return go();
   events_.schedule(cores_.end_of(events_.now(), takes), std::move(go));
@@ -176,12 +174,13 @@ void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, An
   if (handler == nullptr) return;
   note(index, role, input);
   if (event_listener_) event_listener_(index, role, input.event);
+  effects_.clear();
+  handler->handle(events_.now(), input.event, effects_);
   Answer answer;
   answer.role = role;
-  handler->handle(events_.now(), input.event, answer.effects);
   std::vector<uint64_t> sent;
   TimeNs work = 0;
-  for (const Effect& effect : answer.effects) {
+  for (const Effect& effect : effects_) {
     if (const auto* start = std::get_if<effect::Start>(&effect)) {
       const auto* publish = std::get_if<operation::PublishDecision>(&start->operation);
       if (publish != nullptr) work += items_.to_commit(*publish).takes;
@@ -200,9 +199,11 @@ void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, An
     work += cpu_.to_copy(chunk_bytes);
     if (answer.sizes.back() != 0) sent.push_back(answer.sizes.back() - extra.bytes - chunk_bytes);
   }
-  work += cpu_.to_answer(index, role, input.event, answer.effects, sent);
+  work += cpu_.to_answer(index, role, input.event, effects_, sent);
   *takes += cpu_.on(is_coordinator(index), work);
-  if (!answer.effects.empty()) answers.push_back(std::move(answer));
+  if (effects_.empty()) return;
+  answer.effects.assign(std::move_iterator(effects_.begin()), std::move_iterator(effects_.end()));
+  answers.push_back(std::move(answer));
 }
 
 void VirtualCluster::note(size_t node, RoleKind role, const Input& input) {
@@ -285,11 +286,16 @@ void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes)
   if (listener_) listener_(from, to, send.message, bytes);
   if (from == coordinator_) ++hub_.messages_out, hub_.bytes_out += bytes;
   if (to == coordinator_) ++hub_.messages_in, hub_.bytes_in += bytes;
-  auto arrived = [this, route = *route, bytes, message = send.message] {
-    if (!stands(route)) return;  // it has ended, and with it what was under way
-    offer(route.to, {message.to, event::Received{route.sender, message}, bytes});
-  };
-  if (!hazards_.touches_links(events_.now())) return relays_.send(from, to, bytes, std::move(arrived));
+  if (!hazards_.touches_links(events_.now())) {
+    Sent* sent = sent_.take();
+    *sent = {*route, send.message, bytes};
+    return relays_.send(from, to, bytes, [this, sent] {
+      arrive(*sent);
+      sent->message.body.reset();
+      sent_.give_back(sent);
+    });
+  }
+  auto arrived = [this, sent = Sent{*route, send.message, bytes}] { arrive(sent); };
   const Hazards::Passage passage = hazards_.pass(from, to, events_.now());
   if (passage.is_lost) return;
   auto leave = [this, from, to, bytes, arrived = std::move(arrived)] {
@@ -297,6 +303,11 @@ void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes)
   };
   if (passage.again) events_.schedule(*passage.again, leave);
   events_.schedule(passage.leaves, std::move(leave));
+}
+
+void VirtualCluster::arrive(const Sent& sent) {
+  if (!stands(sent.route)) return;  // its session has ended, and with it what was under way
+  offer(sent.route.to, {sent.message.to, event::Received{sent.route.sender, sent.message}, sent.bytes});
 }
 
 // Between nodes that load together. The links of these never fail here.
@@ -331,9 +342,7 @@ void VirtualCluster::set_timer(size_t index, RoleKind role, const effect::SetTim
 }
 
 void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start start) {
-  if (free_operations_.empty()) free_operations_.push_back(&operations_.emplace_back());
-  Running* running = free_operations_.back();
-  free_operations_.pop_back();
+  Running* running = operations_.take();
   running->node = index;
   running->role = role;
   running->id = start.id;
@@ -350,7 +359,7 @@ void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start 
 }
 
 void VirtualCluster::run_operation(Running* running) {
-  Pool& mine = pool_of(*running);
+  Threads& mine = threads_of(*running);
   if (mine.free == 0) return mine.waiting.push_back(running);
   --mine.free;
   begin_operation(running);
@@ -400,10 +409,10 @@ void VirtualCluster::end_operation(Running* running) {
           {running->role, event::OperationDone{running->id, fails.ok() ? running->work.finish()
                                                                        : Result<OperationResult>(fails)}});
   }
-  Pool& mine = pool_of(*running);
+  Threads& mine = threads_of(*running);
   *running = Running();
-  free_operations_.push_back(running);
-  if (!is_alive) return;  // the pool is another process's
+  operations_.give_back(running);
+  if (!is_alive) return;  // the threads are another process's
   ++mine.free;
   if (mine.waiting.empty()) return;
   Running* next = mine.waiting.front();

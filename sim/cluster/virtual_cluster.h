@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "sim/basics/pool.h"
 #include "sim/cluster/counted_root.h"
 #include "sim/cluster/shared_plans.h"
 #include "sim/cluster/stored_payload.h"
@@ -130,7 +131,7 @@ class VirtualCluster {
     CountedRoot::Work work;
     Status fails;
   };
-  struct Pool {  // operations: so many at a time, the others wait
+  struct Threads {  // operations: so many at a time, the others wait
     size_t free = 0;
     std::deque<Running*> waiting;
   };
@@ -184,7 +185,7 @@ class VirtualCluster {
     uint32_t epoch = 1;      // of that one
     NodeId session = 0;      // what that one calls it; 0: none stands, or it is that one
     std::vector<Timer> timers;
-    Pool bulk, duty;
+    Threads bulk, duty;
   };
   struct Answer {
     RoleKind role = RoleKind::planner;
@@ -192,6 +193,18 @@ class VirtualCluster {
     std::vector<uint64_t> sizes;  // of its Sends, encoded; 0 within the node
   };
   using Answers = std::vector<Answer>;
+
+  struct Route {
+    size_t to = 0;
+    NodeId session = 0;   // by which it goes
+    NodeId sender = 0;    // as the receiver knows him
+    size_t follower = 0;  // of the two, who is not the coordinator
+  };
+  struct Sent {  // a message on its way
+    Route route;
+    WireMessage message;
+    uint64_t bytes = 0;
+  };
 
   Life life_of(size_t node) const { return uint64_t{nodes_[node].life} << 32 | node; }
   bool lives(Life life) const {
@@ -213,13 +226,14 @@ class VirtualCluster {
   void note(size_t node, RoleKind role, const Input& input);
   void carry_out(size_t node, Answer& answer);
   void send(size_t node, const effect::Send& send, uint64_t bytes);
+  void arrive(const Sent& sent);
   void send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes);
   void start_operation(size_t node, RoleKind role, effect::Start start);
   void run_operation(Running* running);
   CountedRoot::Work work_of(size_t node, const Operation& operation);
   void begin_operation(Running* running);
   void end_operation(Running* running);
-  Pool& pool_of(const Running& running) {
+  Threads& threads_of(const Running& running) {
     Node& node = nodes_[running.node];
     return running.is_bulk ? node.bulk : node.duty;
   }
@@ -229,12 +243,6 @@ class VirtualCluster {
   bool is_local(size_t node, NodeId to) const;
 
   // --- sessions (sim/cluster/cluster_life.cpp) ---
-  struct Route {
-    size_t to = 0;
-    NodeId session = 0;   // by which it goes
-    NodeId sender = 0;    // as the receiver knows him
-    size_t follower = 0;  // of the two, who is not the coordinator
-  };
   std::optional<Route> find_route(size_t from, NodeId to) const;  // none: connected no more
   bool stands(const Route& route) const { return nodes_[route.follower].session == route.session; }
   bool reachable(size_t one, size_t other) const;
@@ -272,10 +280,10 @@ class VirtualCluster {
   OperationListener operation_listener_;
   HubCounts hub_;
   mutable std::optional<uint64_t> hub_peers_;  // none: sessions have come or gone
-  std::deque<Running> operations_;             // all that there are, of which these are free
-  std::vector<Running*> free_operations_;
-  std::deque<Answers> answers_;
-  std::vector<Answers*> free_answers_;
+  Pool<Running> operations_;
+  Pool<Answers> answers_;
+  Pool<Sent> sent_;
+  Effects effects_;  // of the role that handles an event; kept for its memory
   uint64_t settings_ = 0;
   uint64_t delivered_ = 0;
   uint64_t trace_hash_ = 0;

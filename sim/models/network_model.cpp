@@ -27,36 +27,36 @@ void NetworkModel::send(size_t from, size_t to, uint64_t bytes, std::function<vo
   const TimeNs begins = std::max(events_.now(), out_free);
   out_free = begins + holds(from, bytes);
   // What leaves slowly arrives slowly.
-  Message message{from, to, bytes, slowness_[from] == 1000 ? 0 : out_free + costs_.latency_ns,
-                  std::move(arrived)};
+  Message* message = messages_.take();
+  *message = {from, to, bytes, slowness_[from] == 1000 ? 0 : out_free + costs_.latency_ns,
+              std::move(arrived)};
   const bool climbs = !racks_.empty() && rack_of(from) != rack_of(to);
   const TimeNs first_byte = begins + costs_.latency_ns + (climbs ? costs_.rack_latency_ns : 0);
-  events_.schedule(first_byte, [this, climbs, message = std::move(message)]() mutable {
-    climbs ? climb(std::move(message)) : enter(std::move(message));
-  });
+  events_.schedule(first_byte, [this, climbs, message] { climbs ? climb(message) : enter(message); });
 }
 
-void NetworkModel::climb(Message message) {
-  TimeNs& free = racks_[rack_of(message.from)].out_free;
+void NetworkModel::climb(Message* message) {
+  TimeNs& free = racks_[rack_of(message->from)].out_free;
   const TimeNs begins = std::max(events_.now(), free);
-  free = begins + transfer_ns(message.bytes, uplink_bytes_per_s_);
-  message.passed = std::max(message.passed, free);
-  events_.schedule(begins, [this, message = std::move(message)]() mutable { descend(std::move(message)); });
+  free = begins + transfer_ns(message->bytes, uplink_bytes_per_s_);
+  message->passed = std::max(message->passed, free);
+  events_.schedule(begins, [this, message] { descend(message); });
 }
 
-void NetworkModel::descend(Message message) {
-  TimeNs& free = racks_[rack_of(message.to)].in_free;
+void NetworkModel::descend(Message* message) {
+  TimeNs& free = racks_[rack_of(message->to)].in_free;
   const TimeNs begins = std::max(events_.now(), free);
-  free = begins + transfer_ns(message.bytes, uplink_bytes_per_s_);
-  message.passed = std::max(message.passed, free);
-  events_.schedule(begins, [this, message = std::move(message)]() mutable { enter(std::move(message)); });
+  free = begins + transfer_ns(message->bytes, uplink_bytes_per_s_);
+  message->passed = std::max(message->passed, free);
+  events_.schedule(begins, [this, message] { enter(message); });
 }
 
-void NetworkModel::enter(Message message) {
-  const TimeNs takes = holds(message.to, message.bytes);
-  TimeNs& in_free = interfaces_[message.to].in_free;
-  in_free = std::max({events_.now() + takes, in_free + takes, message.passed});
-  events_.schedule(in_free, std::move(message.arrived));
+void NetworkModel::enter(Message* message) {
+  const TimeNs takes = holds(message->to, message->bytes);
+  TimeNs& in_free = interfaces_[message->to].in_free;
+  in_free = std::max({events_.now() + takes, in_free + takes, message->passed});
+  events_.schedule(in_free, std::move(message->arrived));
+  messages_.give_back(message);
 }
 
 }  // namespace shoal

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/basics/event_heap.h"
+#include "sim/basics/pool.h"
 #include "sim/models/profile.h"
 
 namespace shoal {
@@ -36,9 +37,9 @@ class NetworkModel {
   };
   TimeNs holds(size_t node, uint64_t bytes) const;  // of its interface
   size_t rack_of(size_t node) const { return node / costs_.hosts_per_rack; }
-  void climb(Message message);    // its first byte is at the uplink of the sender's rack
-  void descend(Message message);  // at the downlink of the receiver's
-  void enter(Message message);    // at the receiver's interface
+  void climb(Message* message);    // its first byte is at the uplink of the sender's rack
+  void descend(Message* message);  // at the downlink of the receiver's
+  void enter(Message* message);    // at the receiver's interface
 
   EventHeap& events_;
   const NetworkCosts costs_;
@@ -46,6 +47,7 @@ class NetworkModel {
   std::vector<Interface> interfaces_;
   std::vector<uint32_t> slowness_;  // thousandths, by node
   std::vector<Interface> racks_;    // out: the uplink; in: the downlink
+  Pool<Message> messages_;          // on their way to the receiver's interface
 };
 
 }  // namespace shoal

@@ -58,16 +58,21 @@ void RelayModel::send(size_t from, size_t to, uint64_t bytes, std::function<void
   const size_t relay = relay_of_[from == 0 ? to : from];
   if (relay == 0 || (from != 0 && to != 0)) return network_.send(from, to, bytes, std::move(arrived));
   const uint64_t enveloped = bytes + kEnvelopeBytes;
-  network_.send(from, relay, from == 0 ? enveloped : bytes,
-                [this, relay, to, size = to == 0 ? enveloped : bytes,
-                 arrived = std::move(arrived)]() mutable { pass_on(relay, to, size, std::move(arrived)); });
+  Passing* passing = passing_.take();
+  *passing = {relay, to, to == 0 ? enveloped : bytes, std::move(arrived)};
+  network_.send(from, relay, from == 0 ? enveloped : bytes, [this, passing] { pass_on(passing); });
 }
 
-void RelayModel::pass_on(size_t relay, size_t to, uint64_t bytes, std::function<void()> arrived) {
-  if (dead_[relay]) return;
-  free_[relay] = std::max(events_.now(), free_[relay]) + passing_ns_;
-  events_.schedule(free_[relay], [this, relay, to, bytes, arrived = std::move(arrived)]() mutable {
-    network_.send(relay, to, bytes, std::move(arrived));
+void RelayModel::pass_on(Passing* passing) {
+  TimeNs& free = free_[passing->relay];
+  if (dead_[passing->relay]) {
+    passing->arrived = nullptr;
+    return passing_.give_back(passing);
+  }
+  free = std::max(events_.now(), free) + passing_ns_;
+  events_.schedule(free, [this, passing] {
+    network_.send(passing->relay, passing->to, passing->bytes, std::move(passing->arrived));
+    passing_.give_back(passing);
   });
 }
 

@@ -30,7 +30,12 @@ class RelayModel {
   size_t relays() const { return relays_; }
 
  private:
-  void pass_on(size_t relay, size_t to, uint64_t bytes, std::function<void()> arrived);
+  struct Passing {  // at a relay, or on its way there
+    size_t relay = 0, to = 0;
+    uint64_t bytes = 0;  // from there on
+    std::function<void()> arrived;
+  };
+  void pass_on(Passing* passing);
 
   EventHeap& events_;
   NetworkModel& network_;
@@ -39,6 +44,7 @@ class RelayModel {
   std::vector<TimeNs> free_;  // a relay's thread, by node
   std::vector<bool> dead_;
   size_t relays_ = 0;
+  Pool<Passing> passing_;
 };
 
 }  // namespace shoal

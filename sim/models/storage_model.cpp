@@ -21,9 +21,7 @@ uint64_t divided_up(uint64_t a, uint64_t b) {
 }  // namespace
 
 void StorageModel::run(size_t node, uint64_t prefix, StorageSteps steps, std::function<void()> done) {
-  if (free_jobs_.empty()) free_jobs_.push_back(&jobs_.emplace_back());
-  JobPtr job = free_jobs_.back();
-  free_jobs_.pop_back();
+  JobPtr job = jobs_.take();
   job->next = 0;
   job->node = node;
   job->prefix = costs_.is_objects ? prefix : 0;
@@ -36,7 +34,7 @@ void StorageModel::advance(JobPtr job) {
   if (job->next == job->steps.size()) {
     const std::function<void()> done = std::move(job->done);
     job->steps.clear();
-    free_jobs_.push_back(job);
+    jobs_.give_back(job);
     return done();
   }
   const StorageStep step = job->steps[job->next++];

@@ -6,13 +6,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "sim/basics/event_heap.h"
+#include "sim/basics/pool.h"
 #include "sim/basics/random.h"
 #include "sim/models/profile.h"
 
@@ -73,8 +73,7 @@ class StorageModel {
   TimeNs serve(uint64_t prefix, TimeNs service_ns);  // when it is done
   void transfer_chunk(JobPtr job);
 
-  std::deque<Job> jobs_;  // all that there are, of which these are free
-  std::vector<JobPtr> free_jobs_;
+  Pool<Job> jobs_;
   EventHeap& events_;
   const StorageCosts costs_;
   std::vector<Random> random_;          // of each node: what another does changes nothing of its draws
