@@ -2,13 +2,36 @@
 // from 1, so that the same events give the same ids on every host.
 #pragma once
 
+#include <algorithm>
 #include <functional>
-#include <map>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "actors/effect_writer.h"
 
 namespace shoal {
+
+// By ids that count up. Few are pending at a time, and those in one place.
+template <class Then>
+class Pending {
+ public:
+  // Greater than all before.
+  void add(uint64_t id, Then then) { pending_.emplace_back(id, std::move(then)); }
+  std::optional<Then> take(uint64_t id) {
+    const auto found =
+        std::lower_bound(pending_.begin(), pending_.end(), id,
+                         [](const auto& each, uint64_t wanted) { return each.first < wanted; });
+    if (found == pending_.end() || found->first != id) return std::nullopt;
+    std::optional<Then> then = std::move(found->second);
+    pending_.erase(found);
+    return then;
+  }
+  bool empty() const { return pending_.empty(); }
+
+ private:
+  std::vector<std::pair<uint64_t, Then>> pending_;
+};
 
 class PendingOperations {
  public:
@@ -16,21 +39,17 @@ class PendingOperations {
 
   void start(Operation operation, EffectWriter& out, Then then) {
     const OperationId id = ++last_;
-    pending_.emplace(id, std::move(then));
+    pending_.add(id, std::move(then));
     out.start(id, std::move(operation));
   }
   void done(TimeNs now, const event::OperationDone& event, EffectWriter& out) {
-    auto found = pending_.find(event.operation);
-    if (found == pending_.end()) return;
-    Then then = std::move(found->second);
-    pending_.erase(found);
-    then(now, event.result, out);
+    if (std::optional<Then> then = pending_.take(event.operation)) (*then)(now, event.result, out);
   }
   bool empty() const { return pending_.empty(); }
 
  private:
   OperationId last_ = 0;
-  std::map<OperationId, Then> pending_;
+  Pending<Then> pending_;
 };
 
 class PendingTimers {
@@ -39,26 +58,22 @@ class PendingTimers {
 
   TimerId set(TimeNs at, EffectWriter& out, Then then) {
     const TimerId id = ++last_;
-    pending_.emplace(id, std::move(then));
+    pending_.add(id, std::move(then));
     out.set_timer(id, at);
     return id;
   }
   // 0 is no timer: nothing happens. Sets *timer to 0.
   void cancel(TimerId* timer, EffectWriter& out) {
-    if (*timer != 0 && pending_.erase(*timer) != 0) out.cancel_timer(*timer);
+    if (*timer != 0 && pending_.take(*timer)) out.cancel_timer(*timer);
     *timer = 0;
   }
   void fired(TimeNs now, const event::TimerFired& event, EffectWriter& out) {
-    auto found = pending_.find(event.timer);
-    if (found == pending_.end()) return;
-    Then then = std::move(found->second);
-    pending_.erase(found);
-    then(now, out);
+    if (std::optional<Then> then = pending_.take(event.timer)) (*then)(now, out);
   }
 
  private:
   TimerId last_ = 0;
-  std::map<TimerId, Then> pending_;
+  Pending<Then> pending_;
 };
 
 // The value of an operation's result, or what prevented it. An answer of another kind is the host's fault.
