@@ -1,6 +1,7 @@
 // EffectWriter: how a role writes down its effects, so that its code reads as what it does.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -49,15 +50,25 @@ class EffectWriter {
   Effects& out_;
 };
 
-// Waiting times between resends: doubled each time, up to a bound.
+// Waiting times between what is said again: doubled each time, up to a bound.
 class Backoff {
  public:
+  Backoff(TimeNs first, TimeNs most) : first_(first), most_(most) {}
   explicit Backoff(const RoleTimes& times)
-      : first_(times.resend_first_ms * kMillisecond), most_(times.resend_most_ms * kMillisecond) {}
+      : Backoff(times.resend_first_ms * kMillisecond, times.resend_most_ms * kMillisecond) {}
   TimeNs next() {
     TimeNs wait = next_ == 0 ? first_ : next_;
     next_ = wait * 2 < most_ ? wait * 2 : most_;
     return wait;
+  }
+  // Of what every host of a job says to one node, which has so much time for each before it comes again:
+  // between that of all hosts and eight times that. Their number is told from the ranks of this one.
+  void spread_over(const RoleTimes& times, uint64_t world_size, uint64_t ranks_here) {
+    const uint64_t hosts = world_size / std::max<uint64_t>(1, ranks_here);
+    const auto all = std::min(static_cast<TimeNs>(hosts * times.resend_host_us * 1000),
+                              times.attempt_deadline_ms * kMillisecond / 2);
+    first_ = std::max(first_, all);
+    most_ = std::max(most_, 8 * all);
   }
   void reset() { next_ = 0; }
   void slow_down() { next_ = most_; }

@@ -268,6 +268,7 @@ class Planner final : public Role {
       }
       body.ranks.push_back({rank, local.layout->id()});
     }
+    backoff_.spread_over(facts_.times, world_size_, body.ranks.size());
     out.send(kCoordinatorNode, RoleKind::coordinator, std::move(body));
     out.set_timer(kJoinTimer, now + backoff_.next());
   }

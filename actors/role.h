@@ -149,9 +149,10 @@ class Role {
 
 // Deadlines and intervals of all roles; one set a run.
 struct RoleTimes {
-  uint32_t join_gather_ms = 5;               // local ranks that attach together are reported together
-  uint32_t resend_first_ms = 500;            // doubled after each resend ...
-  uint32_t resend_most_ms = 10'000;          // ... up to this; at once that long after a Pending
+  uint32_t join_gather_ms = 5;       // local ranks that attach together are reported together
+  uint32_t resend_first_ms = 500;    // doubled after each resend ...
+  uint32_t resend_most_ms = 10'000;  // ... up to this; at once that long after a Pending
+  uint32_t resend_host_us = 500;     // at least so long for each host of the job, and eight times as long
   uint32_t report_partial_after_ms = 2'000;  // after the first local rank has written
   uint32_t attempt_deadline_ms = 120'000;    // coordinator: from the first report of an attempt to its abort
   uint32_t node_deadline_ms =

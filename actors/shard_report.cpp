@@ -1,4 +1,6 @@
 // ShardWriter: reports to the coordinator, and what becomes of a decision.
+#include <algorithm>
+
 #include "actors/shard_writer_internal.h"
 
 namespace shoal {
@@ -13,6 +15,7 @@ constexpr TimeNs kReadAgain = 1000 * kMillisecond;
 // --- reporting ---
 
 bool ShardWriter::all_here_ready(const Save& save) const {
+  if (save.shares.size() < std::max(facts_.expected_ranks.size(), attached_.size())) return false;
   for (const auto& [rank, share] : save.shares) {
     if (!share.written && !share.waits && !share.offer) return false;
   }
@@ -44,14 +47,16 @@ void ShardWriter::consider_report(TimeNs now, const AttemptKey& key, EffectWrite
   auto found = saves_.find(key);
   if (rank_local_ || found == saves_.end() || !found->second.failure.ok()) return;
   Save& save = found->second;
+  if (!save.partial_due && save.shares.size() < attached_.size()) return;
   std::pair<size_t, size_t> ready{0, 0};
   for (const auto& [rank, share] : save.shares) {
     if (share.written) ++ready.first;
     if (share.waits || share.offer) ++ready.second;
   }
   if (ready == std::pair<size_t, size_t>{0, 0} || ready == save.reported) return;
-  if (!save.partial_due && !all_here_ready(save)) return;
+  if (!save.partial_due && (ready.first + ready.second < save.shares.size() || !all_here_ready(save))) return;
   save.reported = ready;
+  save.partial_due = false;
   save.backoff.reset();
   send_report(now, key, save, out);
 }

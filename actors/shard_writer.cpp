@@ -195,6 +195,9 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
 std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs now, const AttemptKey& key,
                                                                          EffectWriter& out) {
   auto found = saves_.emplace(key, Save(facts_.times)).first;
+  const size_t ranks_here = std::max(facts_.expected_ranks.size(), attached_.size());
+  found->second.backoff.spread_over(facts_.times, world_size(), ranks_here);
+  found->second.partials.spread_over(facts_.times, world_size(), ranks_here);
   found->second.deadline = timers_.set(now + facts_.times.node_deadline_ms * kMillisecond, out,
                                        [this, key](TimeNs, EffectWriter& then_out) {
                                          auto open = saves_.find(key);
@@ -472,14 +475,14 @@ void ShardWriter::wait_for_roster(TimeNs now, const AttemptKey& key, Share& shar
 // When all here are ready for it; else a while from now without the others.
 void ShardWriter::report_soon(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out) {
   if (save.partial == 0 && !save.partial_due) {
-    save.partial = timers_.set(now + facts_.times.report_partial_after_ms * kMillisecond, out,
-                               [this, key](TimeNs then_now, EffectWriter& then_out) {
-                                 auto open = saves_.find(key);
-                                 if (open == saves_.end()) return;
-                                 open->second.partial = 0;
-                                 open->second.partial_due = true;
-                                 consider_report(then_now, key, then_out);
-                               });
+    save.partial =
+        timers_.set(now + save.partials.next(), out, [this, key](TimeNs then_now, EffectWriter& then_out) {
+          auto open = saves_.find(key);
+          if (open == saves_.end()) return;
+          open->second.partial = 0;
+          open->second.partial_due = true;
+          consider_report(then_now, key, then_out);
+        });
   }
   consider_report(now, key, out);
 }

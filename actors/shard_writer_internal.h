@@ -76,17 +76,21 @@ class ShardWriter final : public Role {
     std::set<ClientId> told_undecided;   // have heard that nothing can be decided, and hear nothing more
     std::pair<size_t, size_t> reported;  // in the last report: ranks that have written, and that wait
     RosterId roster_id;                  // by which those that wait share it; zero: not heard yet
-    bool partial_due = false;
+    bool partial_due = false;            // the next report may be one
     bool asks_root = false;
     bool is_announced = false;  // before there was a roster
     TimerId resend = 0, partial = 0, deadline = 0, announce = 0;
     Backoff backoff;
+    Backoff partials;  // until what is ready is reported without the rest
     PublishRetries retries;
     TimeNs set_pace = 0;       // rank-local: until the set is looked at again
     uint32_t set_polls = 0;    // how often it was, since something was published here
     bool set_looking = false;  // it is being looked at now
     std::string set_missing;   // what it lacked when last seen
-    explicit Save(const RoleTimes& times) : backoff(times), retries(times) {}
+    explicit Save(const RoleTimes& times)
+        : backoff(times),
+          partials(times.report_partial_after_ms * kMillisecond, times.resend_most_ms * kMillisecond),
+          retries(times) {}
   };
   struct Collective {  // what is known of a rank that saves so
     SaveOptions options;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "sim/simulation.h"
+#include "tests/sim/job_layouts.h"
+#include "tests/sim/role_by_itself.h"
 
 namespace shoal {
 namespace {
@@ -22,6 +24,30 @@ SimulationReport simulated(SaveMode mode, const Profile& profile) {
   EXPECT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_EQ(report->saves.front().aborted_ranks, 0u) << report->saves.front().cause;
   return *report;
+}
+
+// How often a node asks for the roster within a minute, where nobody answers.
+size_t joins_within_a_minute(uint32_t world_size) {
+  NodeFacts facts;
+  facts.host = "host0";
+  facts.world_size = world_size;
+  for (Rank rank = 0; rank < 8; ++rank) facts.expected_ranks.push_back(rank);
+  RoleByItself planner(make_planner(facts));
+  const LayoutPtr layout = flat_job(8, 0).front();
+  for (Rank rank : facts.expected_ranks) {
+    local::Attach attach;
+    attach.rank = rank;
+    attach.world_size = world_size;
+    planner.from_client(rank + 1, attach);
+    planner.from_client(rank + 1, local::LayoutIs{layout, {}});
+  }
+  planner.pass(60'000 * kMillisecond);
+  return planner.sent<wire::JoinRanks>(kCoordinatorNode).size();
+}
+
+TEST(ALargeJob, AsksForItsRosterTheLessOftenTheMoreHostsItHas) {
+  EXPECT_EQ(joins_within_a_minute(64), 10u);      // after 0.5 s, 1, 2, 4, 8, 10 ...
+  EXPECT_EQ(joins_within_a_minute(131'072), 4u);  // after 8.2 s, 16.4, 32.8
 }
 
 // To tell all nodes of the roster takes 5 s here, in which each of them asks again and again.

@@ -38,23 +38,24 @@ class AShardWriterByItself : public ::testing::Test {
     role_.from_client(kClient, attach);
   }
 
-  void world_known() {
-    const std::vector<LayoutPtr> layouts = flat_job(2, 0);
+  // Of as many ranks as hosts has; host[r] is that of rank r.
+  void world_known(const std::vector<uint32_t>& hosts = {0, 1}) {
+    const std::vector<LayoutPtr> layouts = flat_job(static_cast<uint32_t>(hosts.size()), 0);
     auto world = std::make_shared<World>();
-    const std::vector<LayoutId> ids = {layouts[0]->id(), layouts[1]->id()};
-    const std::vector<uint32_t> hosts = {0, 1};
+    std::vector<LayoutId> ids;
+    for (const LayoutPtr& layout : layouts) ids.push_back(layout->id());
     world->roster = *Roster::make(ids, hosts);
     world->layouts = {layouts[0]};
     world_ = world;
     role_.handle(event::WorldKnown{world_, {}});
   }
-  void stage(uint64_t step) {
+  void stage(uint64_t step, Rank rank = 0) {
     local::Staged staged;
     staged.step = step;
     staged.attempt = 1;
     staged.slab_id = static_cast<uint32_t>(step);
     if (world_) {
-      const SavePlan plan = *plan_save(*world_, 0, {});
+      const SavePlan plan = *plan_save(*world_, rank, {});
       staged.layout_id = world_->layouts[0]->id();
       staged.roster_id = plan.roster_id;
       staged.plan_id = plan.id;
@@ -71,8 +72,8 @@ class AShardWriterByItself : public ::testing::Test {
                std::tie(b.entry, b.local_box, b.local_offset);
       });
     }
-    role_.from_client(kClient, local::Slab{staged.slab_id, uint64_t{1} << 20});
-    role_.from_client(kClient, staged);
+    role_.from_client(kClient + rank, local::Slab{staged.slab_id, uint64_t{1} << 20});
+    role_.from_client(kClient + rank, staged);
   }
   static OperationResult aborted(const AttemptKey& key, const std::string& cause) {
     Decision decision;
@@ -218,6 +219,44 @@ TEST_F(AShardWriterByItself, RemembersTheOutcomeOfARollbackAmongAThousandOfLater
   }
   stage(1);
   EXPECT_EQ(role_.told<local::Decided>(kClient).size(), 1026u);  // answered at once, not staged again
+}
+
+// Of a host whose files are ready one after the other, which in a job of many hosts all say so.
+TEST_F(AShardWriterByItself, ReportsWithoutTheRestLessOftenTheLongerItTakes) {
+  constexpr Rank kRanks = 8;
+  for (Rank rank = 1; rank < kRanks; ++rank) {
+    local::Attach attach;
+    attach.rank = rank;
+    attach.world_size = kRanks;
+    role_.from_client(kClient + rank, attach);
+  }
+  world_known(std::vector<uint32_t>(kRanks, 0));
+  for (Rank rank = 0; rank < kRanks; ++rank) stage(5, rank);
+  std::vector<size_t> ranks_reported;
+  auto write_next = [&] {
+    OperationId id = 0;
+    auto write = role_.take_start<operation::WriteShard>(&id);
+    ASSERT_TRUE(write.has_value());
+    WrittenShard written;
+    for (const ShardPiece& piece : write->pieces) written.payload_bytes += piece.bytes;
+    role_.handle(event::OperationDone{id, OperationResult(written)});
+  };
+  auto listen = [&] {
+    for (const auto& report : role_.sent<wire::ShardsWritten>(kCoordinatorNode)) {
+      ranks_reported.push_back(report.plans.size());
+    }
+    role_.sends.clear();
+    role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Pending{{1, 5, 1}});
+  };
+  for (Rank rank = 0; rank + 1 < kRanks; ++rank) {  // one every second
+    write_next();
+    role_.pass(1'000 * kMillisecond);
+    listen();
+  }
+  EXPECT_EQ(ranks_reported, (std::vector<size_t>{2, 6}));  // after 2 s, and 4 s after that
+  write_next();
+  listen();
+  EXPECT_EQ(ranks_reported, (std::vector<size_t>{2, 6, 8}));  // at once
 }
 
 }  // namespace
