@@ -280,6 +280,7 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   value("--saves", "saves", "N", "Saves, one after the other (2)");
   value("--interval-ms", "interval_ms", "MS", "Training between two saves (60000)");
   value("--arrival-skew-ms", "arrival_skew_ms", "MS", "Each rank comes to a save up to so much later (0)");
+  value("--arrival-skew-us", "arrival_skew_us", "US", "Added to that, in microseconds (0)");
   value("--stragglers", "stragglers", "FRACTION:FACTOR",
         "0.01:3: one host in a hundred, drawn from the seed, is three times as slow (none)");
   value(

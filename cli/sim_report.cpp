@@ -264,6 +264,7 @@ nlohmann::ordered_json report_json(const SimulationReport& report) {
                      {"saves", scenario.saves},
                      {"interval_ms", scenario.interval_ms},
                      {"arrival_skew_ms", scenario.arrival_skew_ms},
+                     {"arrival_skew_us", scenario.arrival_skew_us},
                      {"loads", scenario.loads},
                      {"profile", scenario.profile},
                      {"seed", scenario.seed}};

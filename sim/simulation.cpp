@@ -13,9 +13,9 @@ namespace shoal {
 
 namespace {
 
-constexpr TimeNs kSaveMarginMs = 60'000;       // of the deadline: staging, writing, and what is sent again
-constexpr uint64_t kStepsBetweenLooks = 1024;  // at what other threads want
-constexpr uint64_t kLooksBetweenThorough = 64;
+constexpr TimeNs kSaveMarginMs = 60'000;        // of the deadline: staging, writing, and what is sent again
+constexpr uint64_t kStepsBetweenLooks = 1024;   // at what other threads want
+constexpr uint64_t kLooksBetweenThorough = 64;  // at least; else so many that all ranks cost little
 constexpr TimeNs kLongestSave = TimeNs{24} * 3600 * 1000 * kMillisecond;
 
 // What counters have gained since they were last asked.
@@ -115,7 +115,8 @@ class RunWatch {
     }
     const RoleTimes times = cluster_.times();
     facts.save_deadline =
-        (TimeNs{times.node_deadline_ms} + kSaveMarginMs + static_cast<TimeNs>(scenario_.arrival_skew_ms)) *
+        (TimeNs{times.node_deadline_ms} + kSaveMarginMs +
+         static_cast<TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000)) *
         kMillisecond;
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
     facts.share_bytes = [this](const Manifest& manifest, Rank rank) {
@@ -292,7 +293,7 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   if (scenario.mode == SaveMode::rank_local) job.options.dedupe = Dedupe::none;
   job.saves = scenario.saves;
   job.interval_ns = static_cast<TimeNs>(scenario.interval_ms) * kMillisecond;
-  job.skew_ns = static_cast<TimeNs>(scenario.arrival_skew_ms) * kMillisecond;
+  job.skew_ns = static_cast<TimeNs>(scenario.arrival_skew_ms * 1000 + scenario.arrival_skew_us) * 1000;
   job.seed = scenario.seed;
   job.keeps_offers = !scenario.failures.empty();
   report.layouts = static_cast<uint32_t>(job.layouts.size());
@@ -335,10 +336,11 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
     return events.now() - trainers.newest_save_began() < kLongestSave &&
            (!payload || payload->disagreement().ok());
   };
+  const uint64_t looks_between_thorough = std::max<uint64_t>(kLooksBetweenThorough, scenario.ranks / 256);
   for (uint64_t steps = 0; !trainers.done() && trainers.failure().ok() && !events.empty() && goes_on();
        ++steps) {
     if (watch != nullptr && steps % kStepsBetweenLooks == 0) {
-      const bool thoroughly = steps / kStepsBetweenLooks % kLooksBetweenThorough == 0;
+      const bool thoroughly = steps / kStepsBetweenLooks % looks_between_thorough == 0;
       report.stopped_early = look(*watch, events, cluster, trainers, thoroughly);
       if (report.stopped_early) break;
     }

@@ -18,6 +18,7 @@ namespace {
 constexpr uint32_t kMaxRanksPerHost = 1024;
 constexpr uint64_t kMsOfASave = 1'000;  // drawn faults come while a job saves, beyond its intervals
 constexpr int64_t kMostMs = int64_t{7} * 24 * 3600 * 1000;
+constexpr int64_t kMostUs = 1'000'000;
 
 Status bad(std::string what) {
   return Status(Code::invalid_argument, std::move(what));
@@ -181,6 +182,7 @@ std::string scenario_text(const Scenario& scenario) {
   number("saves", scenario.saves);
   number("interval_ms", scenario.interval_ms);
   number("arrival_skew_ms", scenario.arrival_skew_ms);
+  if (scenario.arrival_skew_us != 0) number("arrival_skew_us", scenario.arrival_skew_us);
   if (scenario.loads != 0) number("loads", scenario.loads);
   if (scenario.load_ranks != 0) number("load_ranks", scenario.load_ranks);
   quoted("load_mesh", scenario.load_mesh);
@@ -215,6 +217,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "saves") return number(&scenario.saves, 1, kMaxSimulatedSaves);
   if (key == "interval_ms") return number(&scenario.interval_ms, 0, kMostMs);
   if (key == "arrival_skew_ms") return number(&scenario.arrival_skew_ms, 0, kMostMs);
+  if (key == "arrival_skew_us") return number(&scenario.arrival_skew_us, 0, kMostUs);
   if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
   if (key == "max_direct_nodes") return number(&scenario.max_direct_nodes, 1, kMaxDirectNodes);
   if (key == "stragglers") {
@@ -252,13 +255,14 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
 
 Result<Scenario> parse_scenario(std::string_view text, const std::string& file) {
   SHOAL_ASSIGN_OR_RETURN(TomlTable parsed, parse_toml(text, file));
-  static constexpr std::string_view kKeys[] = {"ranks",      "ranks_per_host", "mesh",
-                                               "model",      "mode",           "saves",
-                                               "profile",    "interval_ms",    "arrival_skew_ms",
-                                               "seed",       "failure",        "max_direct_nodes",
-                                               "stragglers", "failures",       "replay",
-                                               "optimizer",  "loads",          "load_ranks",
-                                               "load_mesh",  "load_way",       "payload"};
+  static constexpr std::string_view kKeys[] = {"ranks",          "ranks_per_host", "mesh",
+                                               "model",          "mode",           "saves",
+                                               "profile",        "interval_ms",    "arrival_skew_ms",
+                                               "seed",           "failure",        "max_direct_nodes",
+                                               "stragglers",     "failures",       "replay",
+                                               "optimizer",      "loads",          "load_ranks",
+                                               "load_mesh",      "load_way",       "payload",
+                                               "arrival_skew_us"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
   Scenario scenario;
   auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
@@ -274,6 +278,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   SHOAL_RETURN_IF_ERROR(number("load_ranks", &scenario.load_ranks, 1, kMaxSimulatedRanks));
   SHOAL_RETURN_IF_ERROR(number("interval_ms", &scenario.interval_ms, 0, kMostMs));
   SHOAL_RETURN_IF_ERROR(number("arrival_skew_ms", &scenario.arrival_skew_ms, 0, kMostMs));
+  SHOAL_RETURN_IF_ERROR(number("arrival_skew_us", &scenario.arrival_skew_us, 0, kMostUs));
   SHOAL_RETURN_IF_ERROR(number("seed", &scenario.seed, 0, std::numeric_limits<int64_t>::max()));
   SHOAL_ASSIGN_OR_RETURN(auto failures, parsed.tables("failure"));
   for (const auto& each : failures) {

@@ -33,6 +33,7 @@ struct Scenario {
   uint32_t saves = 2;
   uint64_t interval_ms = 60'000;  // of training, between two saves
   uint64_t arrival_skew_ms = 0;   // each rank comes to a save up to so much later, drawn anew
+  uint64_t arrival_skew_us = 0;   // the same, added to it
   uint32_t max_direct_nodes = kDefaultDirectNodes;  // beyond them nodes speak through relays
   uint32_t loads = 0;       // after the last save: so many times the job starts again and loads it
   uint32_t load_ranks = 0;  // of the job that starts again; 0: as many as saved
