@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "actors/client_routes.h"
+
 namespace shoal {
 
 namespace {
@@ -136,17 +138,9 @@ void NodeWiring::post_from_client(RoleKind role, ClientId client,
 
 void NodeWiring::from_client(ClientId client, std::shared_ptr<const LocalMessage> message) {
   activity_.from_client(now(), client, *message);
-  bool is_attach = std::holds_alternative<local::Attach>(*message);
-  bool is_layout = std::holds_alternative<local::LayoutIs>(*message);
-  bool is_of_a_save =
-      std::holds_alternative<local::Staged>(*message) || std::holds_alternative<local::Written>(*message) ||
-      std::holds_alternative<local::NotStaged>(*message) ||
-      std::holds_alternative<local::PlanWanted>(*message) ||
-      std::holds_alternative<local::PlanExchange>(*message) || std::holds_alternative<local::Ping>(*message);
-  if (is_attach || is_layout) post_from_client(RoleKind::planner, client, message);
-  if (is_attach || is_layout || is_of_a_save)
-    return post_from_client(RoleKind::shard_writer, client, message);
-  post_from_client(RoleKind::loader, client, message);
+  for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
+    if (hears(role, *message)) post_from_client(role, client, message);
+  }
 }
 
 std::shared_ptr<const NodeStatus> NodeWiring::status() {

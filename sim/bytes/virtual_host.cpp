@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/client_routes.h"
 #include "base/bytes.h"
 #include "sim/reports/event_text.h"
 
@@ -165,8 +166,9 @@ void VirtualHost::lose_client(ClientId client) {
 void VirtualHost::deliver_local(size_t index, Event event) {
   Node& node = *nodes_[index];
   node.schedule(now_ + delays_.local_ns, [&node, event = std::move(event)] {
+    const auto* from_client = std::get_if<event::FromClient>(&event);
     for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
-      node.engine->deliver(role, event);
+      if (from_client == nullptr || hears(role, *from_client->message)) node.engine->deliver(role, event);
     }
   });
 }

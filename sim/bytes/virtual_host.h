@@ -127,7 +127,7 @@ class VirtualHost {
 
   void schedule(TimeNs at, std::function<void()> action);
   void step();
-  void deliver_local(size_t node, Event event);  // to planner, shard writer and loader
+  void deliver_local(size_t node, Event event);  // to planner, shard writer and loader, who hear it
   void send(size_t from, NodeId to, const WireMessage& message);
   void send_between(size_t from, size_t to, const WireMessage& message);
   void pass_on(size_t from, size_t to, NodeId sender_id, const WireMessage& message, bool connected);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/client_routes.h"
 #include "actors/coordinator_memory.h"
 #include "actors/effect_writer.h"
 #include "actors/node/descriptors.h"
@@ -149,7 +150,9 @@ void VirtualCluster::handle_next(size_t index) {
   if (input.role) {
     deliver(index, *input.role, input, *answers, &takes);
   } else {
+    const auto* from_client = std::get_if<event::FromClient>(&input.event);
     for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
+      if (from_client != nullptr && !hears(role, *from_client->message)) continue;
       deliver(index, role, input, *answers, &takes);
     }
   }

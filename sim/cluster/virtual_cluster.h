@@ -117,7 +117,7 @@ class VirtualCluster {
   // A process of a node: what was scheduled for an earlier one comes to nothing.
   using Life = uint64_t;
   struct Input {
-    std::optional<RoleKind> role;  // none: planner, shard writer and loader
+    std::optional<RoleKind> role;  // none: planner, shard writer and loader, who hear it
     Event event;
     uint64_t wire_bytes = 0;
   };

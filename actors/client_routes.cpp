@@ -1,0 +1,26 @@
+#include "actors/client_routes.h"
+
+namespace shoal {
+
+bool hears(RoleKind role, const LocalMessage& message) {
+  const bool is_of_a_rank =
+      std::holds_alternative<local::Attach>(message) || std::holds_alternative<local::LayoutIs>(message);
+  const bool is_of_a_save =
+      std::holds_alternative<local::Staged>(message) || std::holds_alternative<local::Written>(message) ||
+      std::holds_alternative<local::NotStaged>(message) ||
+      std::holds_alternative<local::PlanWanted>(message) ||
+      std::holds_alternative<local::PlanExchange>(message) || std::holds_alternative<local::Ping>(message);
+  switch (role) {
+    case RoleKind::planner:
+      return is_of_a_rank;
+    case RoleKind::shard_writer:
+      return is_of_a_rank || is_of_a_save;
+    case RoleKind::loader:
+      return !is_of_a_rank && !is_of_a_save;
+    case RoleKind::coordinator:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace shoal

@@ -1,0 +1,11 @@
+// Which roles of a node hear what a client says, wherever they run.
+#pragma once
+
+#include "actors/role.h"
+
+namespace shoal {
+
+// That a client is gone, and all else that is no message of one, every role of the node hears.
+bool hears(RoleKind role, const LocalMessage& message);
+
+}  // namespace shoal
