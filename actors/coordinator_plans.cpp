@@ -7,7 +7,7 @@ namespace shoal {
 Result<const ExpectedPlans::Expected*> ExpectedPlans::expected(Rank rank) {
   Expected& known = ranks_[rank];
   if (!known.known) {
-    SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, facts_.plans->plan(*world_, rank, options_));
+    SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(rank));
     keep(*plan);
   }
   return &known;
@@ -15,7 +15,7 @@ Result<const ExpectedPlans::Expected*> ExpectedPlans::expected(Rank rank) {
 
 Result<SavePlanPtr> ExpectedPlans::plan_unless(Rank rank, const PlanId& known) {
   if (ranks_[rank].known && ranks_[rank].share_id == known) return SavePlanPtr();
-  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, facts_.plans->plan(*world_, rank, options_));
+  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(rank));
   keep(*plan);
   return ranks_[rank].share_id == known ? SavePlanPtr() : plan;
 }

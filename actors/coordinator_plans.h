@@ -12,9 +12,11 @@ namespace shoal {
 
 class ExpectedPlans {
  public:
-  // `facts` outlives this.
   ExpectedPlans(const NodeFacts& facts, std::shared_ptr<const World> world, SaveOptions options)
-      : facts_(facts), world_(std::move(world)), options_(options), ranks_(world_->roster.world_size()) {}
+      : world_(std::move(world)),
+        options_(options),
+        plans_(facts.plans->plans_of(world_, options)),
+        ranks_(world_->roster.world_size()) {}
 
   const World& world() const { return *world_; }
   const std::shared_ptr<const World>& world_ptr() const { return world_; }
@@ -39,9 +41,9 @@ class ExpectedPlans {
   Result<const Expected*> expected(Rank rank);
   void keep(const SavePlan& plan);
 
-  const NodeFacts& facts_;
   std::shared_ptr<const World> world_;
   SaveOptions options_;
+  std::unique_ptr<WorldPlans> plans_;
   std::vector<Expected> ranks_;
 };
 

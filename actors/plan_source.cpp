@@ -3,8 +3,20 @@
 #include <utility>
 
 #include "actors/staged_share.h"
+#include "plan/rank_plans.h"
 
 namespace shoal {
+
+std::unique_ptr<WorldPlans> PlanSource::plans_of(std::shared_ptr<const World> world,
+                                                 const SaveOptions& options) {
+  struct OfRanks final : WorldPlans {
+    OfRanks(std::shared_ptr<const World> world, const SaveOptions& options)
+        : plans(std::move(world), options) {}
+    Result<SavePlanPtr> plan(Rank rank) override { return plans.plan(rank); }
+    RankPlans plans;
+  };
+  return std::make_unique<OfRanks>(std::move(world), options);
+}
 
 Result<SavePlanPtr> PlanSource::plan(const World& world, Rank rank, const SaveOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(SavePlan plan, plan_save(world, rank, options));

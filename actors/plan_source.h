@@ -14,9 +14,18 @@
 
 namespace shoal {
 
+// The plans of all ranks of a world, for who checks them. One thread.
+class WorldPlans {
+ public:
+  virtual ~WorldPlans() = default;
+  virtual Result<SavePlanPtr> plan(Rank rank) = 0;
+};
+
 class PlanSource {
  public:
   virtual ~PlanSource() = default;
+  virtual std::unique_ptr<WorldPlans> plans_of(std::shared_ptr<const World> world,
+                                               const SaveOptions& options);                     // RankPlans
   virtual Result<SavePlanPtr> plan(const World& world, Rank rank, const SaveOptions& options);  // plan_save
   virtual Result<std::shared_ptr<const World>> world_alone(const LayoutPtr& layout,
                                                            uint32_t world_size);  // rank_local_world

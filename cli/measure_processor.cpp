@@ -12,6 +12,7 @@
 #include "cli/measure.h"
 #include "gpu/stager.h"
 #include "plan/layout.h"
+#include "plan/rank_plans.h"
 #include "plan/save_plan.h"
 
 namespace shoal {
@@ -68,7 +69,11 @@ int64_t codec_rate() {
 }
 
 // plan_save of a rank of an FSDP x TP job of kTensors tensors.
-double plan_seconds() {
+struct PlanTimes {
+  double alone = 0;     // a rank's plan
+  double of_class = 0;  // that of a rank that writes like another, whose plan is there
+};
+PlanTimes plan_seconds() {
   const Mesh mesh = Mesh::contiguous({16, 8});
   LayoutBuilder builder;
   for (uint32_t i = 0; i < kTensors; ++i) {
@@ -77,7 +82,11 @@ double plan_seconds() {
   }
   const LayoutPtr layout = std::move(builder).build().value();
   const auto world = rank_local_world(layout, 128).value();
-  return median_of([&] { SHOAL_CHECK(plan_save(*world, 5, {}).ok()); });
+  RankPlans plans(world, {});
+  SHOAL_CHECK(plans.plan(0).ok());
+  Rank rank = 0;
+  return {median_of([&] { SHOAL_CHECK(plan_save(*world, 5, {}).ok()); }),
+          median_of([&] { SHOAL_CHECK(plans.plan(++rank % 128).ok()); })};
 }
 
 // One byte there and back between two threads, over a unix socket.
@@ -113,13 +122,16 @@ double copy_seconds() {
 }  // namespace
 
 MeasuredNumbers measure_processor() {
-  const double plan = plan_seconds() / kTensors;
+  const PlanTimes times = plan_seconds();
+  const double plan = times.alone / kTensors;
   return {
       {"cpu.codec_bytes_per_s", codec_rate(), true, "a report of 64 ranks encoded and decoded"},
       {"cpu.event_ns", 2000, false, "a mailbox, a lookup and an answer"},
       {"cpu.local_latency_ns", nanoseconds(local_round_trip() / 2), true,
        fmt::format("half of a round trip between two threads over a unix socket, of {}", kRoundTrips)},
       {"cpu.plan_item_ns", nanoseconds(plan), true, fmt::format("a rank's plan of {} tensors", kTensors)},
+      {"cpu.check_item_ns", nanoseconds(times.of_class / kTensors), true,
+       "that of a rank that writes like another, as a coordinator plans it"},
       {"cpu.write_item_ns", nanoseconds(2 * plan), false, "plan_item_ns, doubled"},
       {"trainer.copy_bytes_per_s", static_cast<int64_t>(static_cast<double>(kCopyBytes) / copy_seconds()),
        true, "256 MiB copied from memory to memory by one thread"},

@@ -9,6 +9,7 @@
 #include "plan/codec.h"
 #include "plan/locate.h"
 #include "plan/metadata.h"
+#include "plan/rank_plans.h"
 #include "plan/save_plan.h"
 
 namespace shoal {
@@ -89,6 +90,18 @@ BENCHMARK(plan_a_rank)
     ->Range(16, 1 << 20)
     ->Arg(100'000)
     ->Unit(benchmark::kMicrosecond);
+
+// As the coordinator does, once it has that of a rank which writes alike.
+void plan_a_rank_like_another(benchmark::State& state) {
+  const auto ranks = static_cast<uint32_t>(state.range(0));
+  RankPlans plans(std::make_shared<const World>(world_of(ranks)), SaveOptions{});
+  Rank rank = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(plans.plan(rank).value()->tensor_bytes);
+    rank = (rank + 7919) % ranks;
+  }
+}
+BENCHMARK(plan_a_rank_like_another)->Arg(16)->Arg(4096)->Arg(1 << 20)->Unit(benchmark::kMicrosecond);
 
 void check_coverage_of_a_world(benchmark::State& state) {
   const World world = world_of(static_cast<uint32_t>(state.range(0)));

@@ -35,6 +35,19 @@ SharedPlans::OfRoster& SharedPlans::of(const World& world, const SaveOptions& op
   return *roster;
 }
 
+std::unique_ptr<WorldPlans> SharedPlans::plans_of(std::shared_ptr<const World> world,
+                                                  const SaveOptions& options) {
+  struct OfWorld final : WorldPlans {
+    OfWorld(SharedPlans& made_by, std::shared_ptr<const World> of, const SaveOptions& by)
+        : source(made_by), world(std::move(of)), options(by) {}
+    Result<SavePlanPtr> plan(Rank rank) override { return source.plan(*world, rank, options); }
+    SharedPlans& source;
+    const std::shared_ptr<const World> world;
+    const SaveOptions options;
+  };
+  return std::make_unique<OfWorld>(*this, std::move(world), options);
+}
+
 Result<SavePlanPtr> SharedPlans::plan(const World& world, Rank rank, const SaveOptions& options) {
   SHOAL_RETURN_IF_ERROR(validate_options(options));
   SHOAL_CHECK(rank < world.roster.world_size());

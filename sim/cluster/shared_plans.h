@@ -21,6 +21,8 @@ class SharedPlans final : public PlanSource {
   // Before the first plan is asked for.
   void give_each_rank_its_own() { each_its_own_ = true; }
 
+  std::unique_ptr<WorldPlans> plans_of(std::shared_ptr<const World> world,
+                                       const SaveOptions& options) override;
   Result<SavePlanPtr> plan(const World& world, Rank rank, const SaveOptions& options) override;
   Result<std::shared_ptr<const World>> world_alone(const LayoutPtr& layout, uint32_t world_size) override;
   SavePlanPtr moved(const SavePlanPtr& plan, const RosterId& roster_id) override;

@@ -55,22 +55,23 @@ void CpuModel::forget(size_t node, const std::vector<Rank>& its_ranks) {
   }
 }
 
-TimeNs CpuModel::to_plan(std::vector<bool>& planned, Rank rank) {
+TimeNs CpuModel::to_plan(std::vector<bool>& planned, Rank rank, TimeNs item_ns) {
   planned.resize(items_.size());
   if (rank >= items_.size() || planned[rank]) return 0;
   planned[rank] = true;
-  return times(items_[rank], costs_.plan_item_ns);
+  return times(items_[rank], item_ns);
 }
 
 TimeNs CpuModel::to_answer(size_t node, RoleKind role, const Event& event, const Effects& effects,
                            const std::vector<uint64_t>& sizes) {
+  const TimeNs check_ns = costs_.check_item_ns != 0 ? costs_.check_item_ns : costs_.plan_item_ns;
   TimeNs sum = 0;
   for (uint64_t bytes : sizes) sum += costs_.message_ns + transfer_ns(bytes, costs_.codec_bytes_per_s);
   const auto* received = std::get_if<event::Received>(&event);
   if (received != nullptr && role == RoleKind::coordinator) {
     if (const auto* report = std::get_if<wire::ShardsWritten>(received->message.body.get())) {
       std::vector<bool>& planned = planned_by_coordinator_[{node, report->roster_id}];
-      for (const wire::RankPlan& plan : report->plans) sum += to_plan(planned, plan.rank);
+      for (const wire::RankPlan& plan : report->plans) sum += to_plan(planned, plan.rank, check_ns);
     }
   }
   for (const Effect& effect : effects) {
@@ -79,13 +80,13 @@ TimeNs CpuModel::to_answer(size_t node, RoleKind role, const Event& event, const
       if (global == nullptr) continue;
       std::vector<bool>& planned = planned_by_coordinator_[{node, global->roster_id}];
       for (const wire::RankPart& part : global->parts) {
-        if (part.plan) sum += to_plan(planned, part.rank);
+        if (part.plan) sum += to_plan(planned, part.rank, check_ns);
       }
     } else if (const auto* start = std::get_if<effect::Start>(&effect)) {
       const auto* write = std::get_if<operation::WriteShard>(&start->operation);
       if (write == nullptr) continue;
       sum += times(write->pieces.size(), costs_.write_item_ns);
-      if (writers_plan_) sum += to_plan(planned_by_writer_, write->rank);
+      if (writers_plan_) sum += to_plan(planned_by_writer_, write->rank, costs_.plan_item_ns);
     } else if (std::holds_alternative<effect::ToClient>(effect) ||
                std::holds_alternative<effect::Tell>(effect)) {
       sum += costs_.event_ns;

@@ -40,7 +40,7 @@ class CpuModel {
 
  private:
   // To work out this rank's plan, the first time.
-  TimeNs to_plan(std::vector<bool>& planned, Rank rank);
+  TimeNs to_plan(std::vector<bool>& planned, Rank rank, TimeNs item_ns);
 
   const CpuCosts costs_;
   const bool writers_plan_;

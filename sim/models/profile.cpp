@@ -54,6 +54,7 @@ constexpr Field kFields[] = {
     SHOAL_NS(cpu, event_ns),
     SHOAL_NS(cpu, local_latency_ns),
     SHOAL_NS(cpu, plan_item_ns),
+    SHOAL_OPTIONAL(cpu, check_item_ns, 0, kMostNs),
     SHOAL_NS(cpu, write_item_ns),
     SHOAL_OPTIONAL(cpu, hub_speed_permille, 1, 1'000'000),
     SHOAL_OPTIONAL(cpu, shared_cores, 0, 4096),

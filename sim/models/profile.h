@@ -32,6 +32,7 @@ struct CpuCosts {                  // of a node's roles, one queue a node
   int64_t event_ns = 0;            // a local message, a timer, a finished operation
   int64_t local_latency_ns = 0;    // between a trainer and its node
   int64_t plan_item_ns = 0;        // planning: a tensor of a rank
+  int64_t check_item_ns = 0;       // the same by the coordinator, of ranks that write alike; 0: plan_item_ns
   int64_t write_item_ns = 0;       // an entry of a shard's header
   // How fast the coordinator's node does all of this, 1000: as any other.
   uint32_t hub_speed_permille = 1000;

@@ -48,11 +48,11 @@ TEST(Calibrate, WritesAWholeProfileAndLeavesNothingBehind) {
   const std::string text(std::istreambuf_iterator<char>(file), {});
   EXPECT_THAT(text, HasSubstr("name = \"ours\"\n"));
   const auto numbers = numbers_of(text);
-  EXPECT_EQ(numbers.size(), 21u) << text;
+  EXPECT_EQ(numbers.size(), 22u) << text;
   for (const char* key :
        {"network.latency_ns", "network.bytes_per_s", "cpu.message_ns", "cpu.codec_bytes_per_s",
-        "cpu.plan_item_ns", "trainer.copy_bytes_per_s", "storage.change_ns", "storage.look_ns",
-        "storage.sync_ns", "storage.client_bytes_per_s", "storage.catalog_ns"}) {
+        "cpu.plan_item_ns", "cpu.check_item_ns", "trainer.copy_bytes_per_s", "storage.change_ns",
+        "storage.look_ns", "storage.sync_ns", "storage.client_bytes_per_s", "storage.catalog_ns"}) {
     ASSERT_TRUE(numbers.contains(key)) << key;
     EXPECT_GT(numbers.at(key), 0) << key;
   }
@@ -74,7 +74,7 @@ TEST(Calibrate, MeasuresAPeer) {
       run_shoal({"calibrate", "--root", folder.path(), "--bytes", "4MiB", "--peer", address});
   EXPECT_EQ(end.status, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr("to " + address));
-  EXPECT_EQ(numbers_of(end.out).size(), 21u);
+  EXPECT_EQ(numbers_of(end.out).size(), 22u);
   const ProcessEnd stranger = run_shoal(
       {"calibrate", "--root", folder.path(), "--bytes", "4MiB", "--peer", address, "--secret", "another"});
   EXPECT_EQ(stranger.status, 2);

@@ -1,6 +1,8 @@
 // Plans that are moved from another rank of their class are the very plans that the rule makes.
 #include "plan/plan_classes.h"
 
+#include "plan/rank_plans.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,6 +19,22 @@ std::vector<size_t> digits_of(const SavePlan& plan) {
     for (uint64_t offset : item.box.offsets) digits.push_back(std::to_string(offset).size());
   }
   return digits;
+}
+
+void check_rank_plans(const World& world, const SaveOptions& options) {
+  RankPlans plans(std::make_shared<const World>(world), options);
+  for (Rank rank = 0; rank <= world.roster.world_size(); ++rank) {
+    const auto is = plans.plan(rank);
+    const auto made = plan_save(world, rank, options);
+    ASSERT_EQ(is.status(), made.status());
+    if (!made.ok()) continue;
+    EXPECT_EQ((*is)->rank, rank);
+    EXPECT_EQ((*is)->id, made->id) << "rank " << rank;
+    EXPECT_EQ(share_id_of(**is), share_id_of(*made)) << "rank " << rank;
+    EXPECT_EQ((*is)->items.vector(), made->items.vector()) << "rank " << rank;
+    EXPECT_EQ((*is)->files, made->files);
+    EXPECT_EQ((*is)->tensor_bytes, made->tensor_bytes);
+  }
 }
 
 // Returns how many ranks were not the first of their class.
@@ -49,6 +67,7 @@ TEST(PlanClasses, MoveAPlanToEachRankOfItsClassInAnyWorld) {
     const World world = random_world(random);
     SaveOptions options{static_cast<Dedupe>(random() % 3), uint64_t{1024} << (random() % 3)};
     shared += check_world(world, options);
+    check_rank_plans(world, options);
     if (HasFailure()) return;
   }
   EXPECT_GT(shared, 100u);
@@ -74,6 +93,26 @@ TEST(PlanClasses, AreFewWhereMeshesAreRegular) {
   for (Dedupe dedupe : {Dedupe::balanced, Dedupe::lowest_rank, Dedupe::none}) {
     EXPECT_GT(check_world(world, {dedupe}), 70u) << static_cast<int>(dedupe);
   }
+}
+
+// As many shapes as tensors: no table is made of them.
+TEST(RankPlans, AreThoseOfTheRuleWhereEachTensorHasAShapeOfItsOwn) {
+  const Mesh mesh = Mesh::contiguous({4});
+  LayoutBuilder builder;
+  for (uint64_t i = 0; i < 300; ++i) {
+    builder.add_tensor("layers." + std::to_string(i), DType::f32, {i + 4, 8}, mesh, {Placement::shard(0)});
+  }
+  World world;
+  world.layouts = {std::move(builder).build().value()};
+  world.roster =
+      Roster::make(std::vector<LayoutId>(4, world.layouts[0]->id()), std::vector<uint32_t>{0, 0, 1, 1})
+          .value();
+  check_rank_plans(world, {});
+}
+
+TEST(RankPlans, RefuseOptionsThatTheRuleRefuses) {
+  std::mt19937_64 random(7);
+  check_rank_plans(random_world(random), {Dedupe::balanced, 1});
 }
 
 }  // namespace
