@@ -58,20 +58,21 @@ struct PlanClasses::Seen {
 };
 
 struct PlanClasses::Geometry {
-  const LayoutEntry* entry;
-  const Mesh* mesh;
+  Dims shape;
+  std::optional<std::vector<Placement>> placements;  // none: held whole
+  Mesh mesh;
   std::vector<Seen> seen;  // by place
 
   const Seen& at(uint64_t index) {
     Seen& out = seen[index];
     if (out.sizes != 0) return out;
     std::vector<Box> boxes;
-    if (const auto* sharding = std::get_if<MeshSharding>(&entry->sharding)) {
+    if (placements) {
       Dims coordinate;
-      coordinate_at(*mesh, index, coordinate);
-      boxes = shards_at(entry->shape, *mesh, sharding->placements, coordinate).boxes;
+      coordinate_at(mesh, index, coordinate);
+      boxes = shards_at(shape, mesh, *placements, coordinate).boxes;
     } else {
-      boxes.push_back(whole(entry->shape));
+      boxes.push_back(whole(shape));
     }
     std::vector<uint64_t> sizes{1}, digits{1}, offsets{1};
     for (const Box& box : boxes) {
@@ -85,6 +86,31 @@ struct PlanClasses::Geometry {
     return out = {hash(sizes), hash(digits), hash(offsets)};
   }
 };
+
+class PlanClasses::Geometries {
+ public:
+  Geometry& at(uint32_t number) { return *geometries_[number]; }
+  uint32_t number_of(const LayoutEntry& entry, const Mesh& mesh) {
+    const auto* sharding = std::get_if<MeshSharding>(&entry.sharding);
+    for (uint32_t i = 0; i < geometries_.size(); ++i) {
+      const Geometry& each = *geometries_[i];
+      if (each.shape != entry.shape || each.mesh.shape() != mesh.shape()) continue;
+      if ((sharding != nullptr) != each.placements.has_value()) continue;
+      if (sharding == nullptr || sharding->placements == *each.placements) return i;
+    }
+    geometries_.push_back(std::make_unique<Geometry>(Geometry{entry.shape, std::nullopt, mesh, {}}));
+    if (sharding != nullptr) geometries_.back()->placements = sharding->placements;
+    geometries_.back()->seen.resize(mesh.size());
+    return static_cast<uint32_t>(geometries_.size() - 1);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Geometry>> geometries_;
+};
+
+std::shared_ptr<PlanClasses::Geometries> PlanClasses::make_geometries() {
+  return std::make_shared<Geometries>();
+}
 
 // Replica groups that are found alike: one mesh, one set of layouts, the same dimensions sharded.
 struct PlanClasses::Group {
@@ -128,8 +154,9 @@ struct PlanClasses::OfLayout {
   }
 };
 
-PlanClasses::PlanClasses(const World& world, const SaveOptions& options)
-    : world_(world), options_(options), layouts_(world_.layouts.size()) {}
+PlanClasses::PlanClasses(const World& world, const SaveOptions& options,
+                         std::shared_ptr<Geometries> geometries)
+    : world_(world), options_(options), layouts_(world_.layouts.size()), geometries_(std::move(geometries)) {}
 
 PlanClasses::~PlanClasses() = default;
 
@@ -144,22 +171,6 @@ PlanClasses::OfLayout& PlanClasses::of_layout(uint32_t layout) {
     }
   }
   return *layouts_[layout];
-}
-
-uint32_t PlanClasses::geometry_of(const LayoutEntry& entry, const Mesh& mesh) {
-  const auto* sharding = std::get_if<MeshSharding>(&entry.sharding);
-  for (uint32_t i = 0; i < geometries_.size(); ++i) {
-    const Geometry& each = *geometries_[i];
-    const auto* other = std::get_if<MeshSharding>(&each.entry->sharding);
-    if (each.entry->shape != entry.shape || each.mesh->shape() != mesh.shape()) continue;
-    if ((sharding == nullptr) != (other == nullptr)) continue;
-    if (sharding == nullptr || sharding->placements == other->placements) return i;
-  }
-  geometries_.push_back(std::make_unique<Geometry>());
-  geometries_.back()->entry = &entry;
-  geometries_.back()->mesh = &mesh;
-  geometries_.back()->seen.resize(mesh.size());
-  return static_cast<uint32_t>(geometries_.size() - 1);
 }
 
 void PlanClasses::add_entry(OfLayout& of, uint32_t layout_number, uint32_t number) {
@@ -187,7 +198,7 @@ void PlanClasses::add_entry(OfLayout& of, uint32_t layout_number, uint32_t numbe
       return;
     }
   }
-  const uint32_t geometry = geometry_of(entry, mesh);
+  const uint32_t geometry = geometries_->number_of(entry, mesh);
   auto known = std::find(of.geometries.begin(), of.geometries.end(), geometry);
   // Two meshes of one shape have the same geometry, but other ranks at its places.
   const uint32_t mesh_number = of.mesh_number(&mesh);
@@ -309,7 +320,7 @@ PlanClasses::Place PlanClasses::place_of(Rank rank) {
   std::vector<Seen> seen;
   for (size_t i = 0; i < of.geometries.size(); ++i) {
     const uint64_t place = places[of.mesh_of_geometry[i]];
-    seen.push_back(place == kNotInMesh ? Seen{} : geometries_[of.geometries[i]]->at(place));
+    seen.push_back(place == kNotInMesh ? Seen{} : geometries_->at(of.geometries[i]).at(place));
     plan.push_back(seen.back().sizes);
     text.push_back(seen.back().digits);
   }

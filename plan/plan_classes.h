@@ -15,7 +15,12 @@ namespace shoal {
 // Not thread-safe. The world must pass validate_world; it is copied.
 class PlanClasses {
  public:
-  PlanClasses(const World& world, const SaveOptions& options);
+  // What each place of a mesh holds of a tensor, which is the same for all worlds.
+  class Geometries;
+  static std::shared_ptr<Geometries> make_geometries();
+  // `geometries`: of several PlanClasses, which work them out for each other. One thread.
+  PlanClasses(const World& world, const SaveOptions& options,
+              std::shared_ptr<Geometries> geometries = make_geometries());
   ~PlanClasses();
 
   // Equal classes: the plans have as many items, which are equal but for the offsets of their boxes, and
@@ -41,7 +46,6 @@ class PlanClasses {
 
   OfLayout& of_layout(uint32_t layout);
   void add_entry(OfLayout& of, uint32_t layout, uint32_t entry);
-  uint32_t geometry_of(const LayoutEntry& entry, const Mesh& mesh);
   void place_in_groups(OfLayout& of, Rank rank, const std::vector<Seen>& seen, std::vector<uint64_t>& out,
                        std::vector<uint64_t>& text);
   Units units_of(OfLayout& of, Rank rank, const RankSet& group, Hash128 sizes);
@@ -49,7 +53,7 @@ class PlanClasses {
   const World world_;
   const SaveOptions options_;
   std::vector<std::unique_ptr<OfLayout>> layouts_;
-  std::vector<std::unique_ptr<Geometry>> geometries_;
+  const std::shared_ptr<Geometries> geometries_;
 };
 
 }  // namespace shoal

@@ -31,7 +31,7 @@ SharedPlans::OfRoster& SharedPlans::of(const World& world, const SaveOptions& op
   SHOAL_CHECK(rosters_.empty() || options == options_);  // one set a job
   options_ = options;
   std::unique_ptr<OfRoster>& roster = rosters_[world.roster.id()];
-  if (!roster) roster = std::make_unique<OfRoster>(world, options);
+  if (!roster) roster = std::make_unique<OfRoster>(world, options, geometries_);
   return *roster;
 }
 

@@ -40,7 +40,9 @@ class SharedPlans final : public PlanSource {
 
  private:
   struct OfRoster {
-    OfRoster(const World& world, const SaveOptions& options) : classes(world, options) {}
+    OfRoster(const World& world, const SaveOptions& options,
+             std::shared_ptr<PlanClasses::Geometries> geometries)
+        : classes(world, options, std::move(geometries)) {}
     PlanClasses classes;
     std::unordered_map<Rank, SavePlanPtr> own_plans;  // where each rank has its own
     std::unordered_map<Hash128, SavePlanPtr> plans;   // by class
@@ -62,6 +64,7 @@ class SharedPlans final : public PlanSource {
   OfRoster& of(const World& world, const SaveOptions& options);
   const std::vector<int64_t>& further_digits(const Writes& of, Rank rank);
 
+  const std::shared_ptr<PlanClasses::Geometries> geometries_ = PlanClasses::make_geometries();
   std::unordered_map<RosterId, std::unique_ptr<OfRoster>> rosters_;
   std::unordered_map<const WriteItem*, std::pair<OfRoster*, SavePlanPtr>> known_;  // by a class's items
   std::unordered_map<const WriteItem*, std::unordered_map<const local::StagedPiece*, std::unique_ptr<Writes>>>
