@@ -62,11 +62,24 @@ Status status_of(const kj::Exception& exception) {
   return bad_frame(description);
 }
 
+// As capnp::messageToFlatArray, straight into what is returned: a message may carry megabytes.
 Bytes framed_bytes(capnp::MessageBuilder& message) {
-  kj::Array<capnp::word> words = capnp::messageToFlatArray(message);
-  kj::ArrayPtr<capnp::byte> flat = words.asBytes();
-  Bytes out(flat.size());
-  std::memcpy(out.data(), flat.begin(), flat.size());
+  const auto segments = message.getSegmentsForOutput();
+  const size_t table_bytes =
+      (sizeof(uint32_t) * (1 + segments.size()) + kWordBytes - 1) / kWordBytes * kWordBytes;
+  size_t bytes = table_bytes;
+  for (const auto& segment : segments) bytes += segment.asBytes().size();
+  Bytes out;
+  out.reserve(bytes);
+  out.resize(table_bytes);
+  store_le32(out.data(), static_cast<uint32_t>(segments.size() - 1));
+  for (size_t i = 0; i < segments.size(); ++i) {
+    store_le32(out.data() + sizeof(uint32_t) * (1 + i), static_cast<uint32_t>(segments[i].size()));
+  }
+  for (const auto& segment : segments) {
+    const auto* begin = reinterpret_cast<const std::byte*>(segment.asBytes().begin());
+    out.insert(out.end(), begin, begin + segment.asBytes().size());
+  }
   return out;
 }
 
