@@ -47,8 +47,15 @@ void AttemptWatch::complete(const AttemptKey& key, bool is_over, EffectWriter& o
                     [this, key, is_over](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
                       if (decision.ok()) return finish(now, key, state_of(**decision), then_out);
-                      if (!is_over) return look_later(now, key, then_out);
-                      abort(key, watched_.at(key).cause + ": " + decision.status().message(), then_out);
+                      const Status& why = decision.status();
+                      Watched& watched = watched_.at(key);
+                      const bool is_damaged = why.code() == Code::corrupt || why.code() == Code::version;
+                      const std::string damage = is_damaged ? why.message() : "";
+                      const bool stays_damaged = is_damaged && watched.damage == damage;
+                      watched.damage = damage;
+                      if (!is_over && !stays_damaged) return look_later(now, key, then_out);
+                      if (is_damaged) then_out.warning(to_string(key) + " is given up: " + damage);
+                      abort(key, watched.cause + ": " + why.message(), then_out);
                     });
 }
 

@@ -19,7 +19,8 @@ class AttemptWatch {
 
   // Polls until a decision stands, or until the listing of the attempt's folder has not changed for
   // `unchanged_for` by this observer's clock; then publishes a tombstone with `cause` and reports what
-  // stands. A complete set of rank manifests is merged at once.
+  // stands. A complete set of rank manifests is merged at once; one that two looks find damaged alike gets
+  // its tombstone then.
   void watch(TimeNs now, const AttemptKey& key, TimeNs unchanged_for, std::string cause, EffectWriter& out,
              Then then);
 
@@ -30,6 +31,7 @@ class AttemptWatch {
     uint64_t fingerprint = 0;
     bool seen = false;
     std::string cause;
+    std::string damage;  // of a complete set, as the last look found it
     std::vector<Then> then;
   };
   void look(const AttemptKey& key, EffectWriter& out);

@@ -11,6 +11,7 @@
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr TimeNs kUntilDecided = 400'000 * kMillisecond;  // beyond every deadline
@@ -224,6 +225,19 @@ TEST_F(RankLocal, AnIncompleteSetIsNeverTheLatestAndIsVoided) {
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   ASSERT_FALSE(decision->committed());
   EXPECT_THAT(decision->tombstone().cause, HasSubstr("the manifest of rank 7 of 16 is missing"));
+}
+
+// It was waited for as long as for one that somebody still writes.
+TEST_F(RankLocal, ACompleteSetThatStaysDamagedIsGivenUpAtOnceNamingTheFile) {
+  save_unmerged(1);
+  host_.file_system().flip_bit(rank_manifest_path({1, 1, 1}, {7, kRanks}), 8 * 200);
+  VirtualJob next = VirtualJob::start(host_, facts_of(2), 1, 1, flat_job(1, kRanks - 1));
+  host_.run_for(1'000 * kMillisecond);
+  auto decision = read_decision(host_.storage(), {1, 1, 1});
+  ASSERT_TRUE(decision.ok()) << decision.status().to_string();
+  ASSERT_FALSE(decision->committed());
+  EXPECT_THAT(decision->tombstone().cause,
+              AllOf(HasSubstr("/rank-00007-of-00016.manifest.shoal"), HasSubstr("digest")));
 }
 
 TEST_F(RankLocal, ATombstoneThatCameFirstVoidsTheSet) {
