@@ -1,12 +1,10 @@
 // What load(latest) rests its choice on, by the operations that the Loader asks for.
 #include <gtest/gtest.h>
 
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "actors/role.h"
+#include "tests/actors/loader_by_itself.h"
 #include "tests/storage/decision_samples.h"
 
 namespace shoal {
@@ -19,45 +17,24 @@ using State = AttemptInfo::State;
 class LoaderChoice : public testing::Test {
  protected:
   LoaderChoice() {
-    NodeFacts facts;
-    facts.generation = 2;
-    facts.host = "a";
-    loader_ = make_loader(facts);
-    from_client(local::Slab{0, uint64_t{64} << 20});
+    loader_.from_client(kClient, local::Slab{0, uint64_t{64} << 20});
     local::Load load;
     load.request_id = 1;
     load.latest = true;
-    from_client(load);
-  }
-
-  template <class Message>
-  void from_client(Message message) {
-    handle(event::FromClient{kClient, std::make_shared<const LocalMessage>(std::move(message))});
-  }
-  void handle(const Event& event) {
-    Effects effects;
-    loader_->handle(0, event, effects);
-    for (const Effect& effect : effects) {
-      if (const auto* start = std::get_if<effect::Start>(&effect)) started_.push_back(*start);
-    }
+    loader_.from_client(kClient, load);
   }
 
   // The oldest operation that is under way, which must be of this kind.
   template <class T>
   T expect() {
-    if (started_.empty() || !std::holds_alternative<T>(started_.front().operation)) {
-      ADD_FAILURE() << "started: "
-                    << (started_.empty() ? "nothing" : operation_name(started_.front().operation));
+    const Operation* oldest = loader_.starts.empty() ? nullptr : &loader_.starts.front().operation;
+    if (oldest == nullptr || !std::holds_alternative<T>(*oldest)) {
+      ADD_FAILURE() << "started: " << (oldest == nullptr ? "nothing" : operation_name(*oldest));
       return {};
     }
-    return std::get<T>(started_.front().operation);
+    return std::get<T>(*oldest);
   }
-  void finish(Result<OperationResult> result) {
-    ASSERT_FALSE(started_.empty());
-    const OperationId id = started_.front().id;
-    started_.erase(started_.begin());
-    handle(event::OperationDone{id, std::move(result)});
-  }
+  void finish(Result<OperationResult> result) { loader_.finish(std::move(result)); }
   void finish_listing(std::vector<std::pair<AttemptKey, State>> attempts) {
     expect<operation::ListNewestAttempts>();
     AttemptList list;
@@ -82,8 +59,7 @@ class LoaderChoice : public testing::Test {
   }
 
  private:
-  std::unique_ptr<Role> loader_;
-  std::vector<effect::Start> started_;
+  LoaderByItself loader_;
 };
 
 TEST_F(LoaderChoice, RestsOnDecisionsThatWereSynced) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "actors/open_checkpoints.h"
-#include "actors/role.h"
+#include "tests/actors/loader_by_itself.h"
 #include "tests/storage/decision_samples.h"
 
 namespace shoal {
@@ -20,13 +20,6 @@ constexpr AttemptKey kKey = {1, 10, 1};
 
 class LoaderOpen : public testing::Test {
  protected:
-  LoaderOpen() {
-    NodeFacts facts;
-    facts.generation = 2;
-    facts.host = "a";
-    loader_ = make_loader(facts);
-  }
-
   void load(ClientId client, uint32_t id, uint32_t of = 0, bool keeps_open = true) {
     local::Load load;
     load.request_id = id;
@@ -35,28 +28,15 @@ class LoaderOpen : public testing::Test {
     load.of = of;
     load.keeps_open = keeps_open;
     load.wants_layouts = of == 0;
-    from_client(client, load);
-  }
-  void from_client(ClientId client, LocalMessage message) {
-    handle(event::FromClient{client, std::make_shared<const LocalMessage>(std::move(message))});
-  }
-  void handle(const Event& event) {
-    Effects effects;
-    loader_->handle(0, event, effects);
-    for (const Effect& effect : effects) {
-      if (const auto* start = std::get_if<effect::Start>(&effect)) started_.push_back(*start);
-      if (const auto* said = std::get_if<effect::ToClient>(&effect)) said_.push_back(said->message);
-      if (const auto* timer = std::get_if<effect::SetTimer>(&effect)) timer_ = timer->timer;
-    }
+    loader_.from_client(client, load);
   }
   // Carries out all operations; their names.
   std::vector<std::string> carry_out() {
     std::vector<std::string> names;
-    while (!started_.empty()) {
-      const effect::Start start = started_.front();
-      started_.erase(started_.begin());
-      names.emplace_back(operation_name(start.operation));
-      handle(event::OperationDone{start.id, answer(start.operation)});
+    while (!loader_.starts.empty()) {
+      const Operation operation = loader_.starts.front().operation;
+      names.emplace_back(operation_name(operation));
+      loader_.finish(answer(operation));
     }
     return names;
   }
@@ -79,18 +59,15 @@ class LoaderOpen : public testing::Test {
   }
   // The two answers to a load of no targets.
   std::pair<local::Found, local::LoadDone> answers() {
-    auto said = std::exchange(said_, {});
+    auto said = std::exchange(loader_.said, {});
     if (said.size() != 2) {
       ADD_FAILURE() << said.size() << " answers";
       return {};
     }
-    return {std::get<local::Found>(*said[0]), std::get<local::LoadDone>(*said[1])};
+    return {std::get<local::Found>(said[0].second), std::get<local::LoadDone>(said[1].second)};
   }
 
-  std::unique_ptr<Role> loader_;
-  std::vector<effect::Start> started_;
-  std::vector<std::shared_ptr<const LocalMessage>> said_;
-  TimerId timer_ = 0;
+  LoaderByItself loader_;
 };
 
 using Names = std::vector<std::string>;
@@ -112,14 +89,14 @@ TEST_F(LoaderOpen, OneThatIsKeptIsReadWithoutLookingAtTheRootAgain) {
     EXPECT_FALSE(found.layouts);
     EXPECT_EQ(done.request_id, id);
   }
-  from_client(7, local::Close{2});  // kept nothing
-  from_client(8, local::Close{1});  // another client's
+  loader_.from_client(7, local::Close{2});  // kept nothing
+  loader_.from_client(8, local::Close{1});  // another client's
   EXPECT_EQ(carry_out(), Names());
-  from_client(7, local::Close{1});
+  loader_.from_client(7, local::Close{1});
   EXPECT_EQ(carry_out(), Names{"RemovePin"});
   load(7, 4, 1, false);
-  ASSERT_EQ(said_.size(), 1u);
-  EXPECT_EQ(std::get<local::Found>(*said_[0]).outcome.code(), Code::unavailable);
+  ASSERT_EQ(loader_.said.size(), 1u);
+  EXPECT_EQ(std::get<local::Found>(loader_.said[0].second).outcome.code(), Code::unavailable);
 }
 
 TEST_F(LoaderOpen, ClientsOfOneNodeShareWhatItKnowsAndOnePin) {
@@ -127,11 +104,11 @@ TEST_F(LoaderOpen, ClientsOfOneNodeShareWhatItKnowsAndOnePin) {
   EXPECT_EQ(carry_out().size(), 3u);
   load(8, 1);
   EXPECT_EQ(carry_out(), Names{"ListAttemptsOfStep"});
-  handle(event::ClientLost{7});
+  loader_.handle(event::ClientLost{7});
   EXPECT_EQ(carry_out(), Names());
   load(8, 2, 1);
   EXPECT_EQ(carry_out(), Names());
-  handle(event::ClientLost{8});  // kept it twice
+  loader_.handle(event::ClientLost{8});  // kept it twice
   EXPECT_EQ(carry_out(), Names{"RemovePin"});
   load(9, 1);
   EXPECT_EQ(carry_out().size(), 3u);
@@ -140,12 +117,13 @@ TEST_F(LoaderOpen, ClientsOfOneNodeShareWhatItKnowsAndOnePin) {
 TEST_F(LoaderOpen, IsForgottenWithItsPin) {
   load(7, 1);
   carry_out();
-  handle(event::TimerFired{timer_});
+  loader_.pass(TimeNs{RoleTimes().lease_renew_ms} * kMillisecond);
   EXPECT_EQ(carry_out(), Names{"RenewPin"});  // in vain
-  said_.clear();
+  loader_.said.clear();
   load(7, 2, 1);
-  ASSERT_EQ(said_.size(), 1u);
-  EXPECT_THAT(std::get<local::Found>(*said_[0]).outcome.message(), HasSubstr("no such checkpoint open"));
+  ASSERT_EQ(loader_.said.size(), 1u);
+  EXPECT_THAT(std::get<local::Found>(loader_.said[0].second).outcome.message(),
+              HasSubstr("no such checkpoint open"));
   load(7, 3);
   EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision"}));
 }
@@ -153,11 +131,11 @@ TEST_F(LoaderOpen, IsForgottenWithItsPin) {
 TEST_F(LoaderOpen, SoManyAreKeptForAClientAndNoMore) {
   for (uint32_t id = 1; id <= kMaxOpenCheckpoints; ++id) load(7, id);
   carry_out();
-  said_.clear();
+  loader_.said.clear();
   load(7, 1000);
-  ASSERT_EQ(said_.size(), 1u);
-  EXPECT_EQ(std::get<local::Found>(*said_[0]).outcome.code(), Code::busy);
-  from_client(7, local::Close{1});
+  ASSERT_EQ(loader_.said.size(), 1u);
+  EXPECT_EQ(std::get<local::Found>(loader_.said[0].second).outcome.code(), Code::busy);
+  loader_.from_client(7, local::Close{1});
   load(7, 1001);
   EXPECT_EQ(carry_out(), Names{"ListAttemptsOfStep"});
 }

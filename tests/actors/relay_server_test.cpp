@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "actors/messages.h"
+#include "tests/actors/transport_options.h"
 
 namespace shoal::testing {
 namespace {
@@ -14,16 +15,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::chrono::seconds kPatience{20};
-
-UcxTransportOptions options(const std::string& name, const std::string& token = "secret") {
-  UcxTransportOptions out;
-  out.identity.job_id = "job-1";
-  out.identity.name = name;
-  out.identity.incarnation = random_128();
-  ByteView view = as_view(token);
-  out.token.assign(view.begin(), view.end());
-  return out;
-}
 
 WireMessage pending(uint64_t step) {
   return {RoleKind::coordinator, RoleKind::shard_writer,
@@ -111,14 +102,14 @@ class Relay : public ::testing::Test {
   }
   Coordinator coordinator_;
   Identity followed_;
-  RelayServer relay_{RelayServer::Settings{options("relay"), 0, [](const std::string&) {}},
+  RelayServer relay_{RelayServer::Settings{transport_options("relay"), 0, [](const std::string&) {}},
                      [this](const Bytes& message) { return coordinator_.take(message); }};
   std::string address_;
 };
 
 TEST_F(Relay, ListensWhereTheCoordinatorSeesItAndSpeaksForItsChildren) {
   EXPECT_THAT(address_, ::testing::StartsWith("127.0.0.1:"));
-  Child a(options("a"));
+  Child a(transport_options("a"));
   a.connect(address_);
   EXPECT_EQ(a.wait_for(1), "up in epoch 5") << "the coordinator's";
   link::ChildUp up = coordinator_.wait_for<link::ChildUp>(1)[0];
@@ -134,16 +125,16 @@ TEST_F(Relay, ListensWhereTheCoordinatorSeesItAndSpeaksForItsChildren) {
 }
 
 TEST_F(Relay, LetsInNobodyWithoutTheToken) {
-  Child stranger(options("stranger", "another secret"));
+  Child stranger(transport_options("stranger", "another secret"));
   stranger.connect(address_);
   EXPECT_THAT(stranger.wait_for(1), HasSubstr("token"));
-  Child a(options("a"));
+  Child a(transport_options("a"));
   a.connect(address_);
   EXPECT_EQ(coordinator_.wait_for<link::ChildUp>(1)[0].name, "a") << "the coordinator hears of no stranger";
 }
 
 TEST_F(Relay, HoldsBackWhatTheCoordinatorHasNoRoomForUpToItsBound) {
-  Child a(options("a"));
+  Child a(transport_options("a"));
   a.connect(address_);
   coordinator_.wait_for<link::ChildUp>(1);
   auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -164,7 +155,7 @@ TEST_F(Relay, HoldsBackWhatTheCoordinatorHasNoRoomForUpToItsBound) {
 }
 
 TEST_F(Relay, LetsItsChildrenGoWhenTheSessionThatMadeItOneEnds) {
-  Child a(options("a"));
+  Child a(transport_options("a"));
   a.connect(address_);
   coordinator_.wait_for<link::ChildUp>(1);
   relay_.close();

@@ -23,22 +23,6 @@ std::vector<std::vector<Rank>> hosts_of(uint32_t ranks) {
   return nodes;
 }
 
-// The tensors of pipeline_job on other ranks, cut elsewhere, and a rank's object.
-std::vector<LayoutPtr> loading_layouts() {
-  const Mesh mesh = Mesh::contiguous({kLoadingRanks});
-  LayoutBuilder builder;
-  for (uint32_t layer = 0; layer < 4; ++layer) {
-    const std::string name = "layers." + std::to_string(layer);
-    builder.add_tensor(name + ".attn.weight", DType::f32, {96, 40}, mesh, {Placement::shard(1)});
-    builder.add_tensor(name + ".mlp.weight", DType::f32, {37, 24}, mesh, {Placement::shard(0)});
-    builder.add_tensor(name + ".norm.weight", DType::f32, {50}, mesh, {Placement::replicate()});
-  }
-  builder.add_object(rank_fqn("rng", kRanks - 1), mesh, true);
-  auto layout = std::move(builder).build();
-  EXPECT_TRUE(layout.ok());
-  return {*layout};
-}
-
 // Everything that a run shows.
 struct Seen {
   std::vector<std::string> transcript;  // of what nodes said to each other, and in how many bytes
@@ -104,7 +88,7 @@ Seen run(SaveMode mode, StoredPayload* payload) {
   restarted.counted_root().will_be_loaded();
   restarted.counted_root().continue_from(cluster.counted_root());
   CountedLoads::Job loading;
-  loading.layouts = loading_layouts();
+  loading.layouts = {flat_job(kLoadingRanks, kRanks - 1).front()};  // of the same values
   loading.ranks = kLoadingRanks;
   loading.ranks_per_host = kRanksPerHost;
   if (payload != nullptr) restarted.keep_bytes(payload);
