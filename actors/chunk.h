@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "base/bytes.h"
 #include "gpu/digest.h"
@@ -14,14 +13,12 @@ namespace shoal {
 
 inline constexpr uint64_t kChunkBytes = 4 * kDigestBlockBytes;  // at most
 inline constexpr size_t kMaxChunkRanges = 2048;                 // runs of digest blocks in one
-inline constexpr size_t kMaxChunkBlocks = kMaxChunkRanges + kChunkBytes / kDigestBlockBytes;
 
 // The bytes of runs of whole digest blocks, one run after the other, as they stand in the shards.
 struct Chunk {
-  uint64_t size = 0;              // bytes
-  std::vector<uint64_t> digests;  // of each block, as the shards' headers say them
-  Bytes bytes;                    // `size` of them; none where only their number counts (sim/)
-  DamageList damaged;             // where this node read it from copies; not told to others
+  uint64_t size = 0;   // bytes
+  Bytes bytes;         // `size` of them; none where only their number counts (sim/)
+  DamageList damaged;  // where this node read it from copies; not told to others
 };
 using ChunkPtr = std::shared_ptr<const Chunk>;
 

@@ -9,38 +9,57 @@ namespace {
 
 constexpr int64_t kTicksPerDeadline = 5;
 constexpr int64_t kReadsOfPatience = 3;  // with a peer, in reads as long as this node's longest
-// What has come is looked at once so much has, and storage must be that much faster, in thousandths.
+// Once so much has come it is asked whether storage is that much faster, in thousandths, and tried for so
+// many chunks, then for twice as many each time that it was.
 constexpr uint64_t kSpeedSampleBytes = uint64_t{64} << 20;
 constexpr uint64_t kFasterPermille = 1500;
+constexpr uint32_t kFirstWindow = 4;
+// A host that has read nothing yet tries only where all of its group together read no more than this part of
+// what it needs besides.
+constexpr uint64_t kTrialShare = 8;
+
+uint64_t kib_per_s(uint64_t bytes, TimeNs time) {
+  return bytes / 1024 * 1'000'000 / (static_cast<uint64_t>(time) / 1000 + 1);
+}
+
+bool is_faster(uint64_t storage_kib_per_s, uint64_t shared_kib_per_s) {
+  return storage_kib_per_s * 1000 > shared_kib_per_s * kFasterPermille;
+}
 
 uint32_t place_in(const std::vector<uint32_t>& hosts, uint32_t host) {
   return static_cast<uint32_t>(std::lower_bound(hosts.begin(), hosts.end(), host) - hosts.begin());
 }
 
+std::vector<operation::ReadRange> ranges_of(const ChunkPlan::PlannedChunk& chunk) {
+  std::vector<operation::ReadRange> ranges;
+  ranges.reserve(chunk.reads.size());
+  for (const PlannedRead& each : chunk.reads) ranges.push_back({each.piece, each.begin, each.end, 0});
+  return ranges;
+}
+
 }  // namespace
 
-ChunkExchange::ChunkExchange(PendingOperations& operations, PendingTimers& timers, ChunkPlan plan,
-                             Settings settings, Hooks hooks)
+ChunkExchange::ChunkExchange(PendingOperations& operations, PendingTimers& timers,
+                             std::shared_ptr<const ChunkPlan> plan, Settings settings, Hooks hooks)
     : operations_(operations),
       timers_(timers),
-      plan_(std::move(plan)),
+      kept_plan_(std::move(plan)),
+      plan_(*kept_plan_),
       settings_(std::move(settings)),
       hooks_(std::move(hooks)),
       held_(plan_.chunks.size()),
       rooms_(plan_.users.size()),
-      parts_of_(plan_.users.size()),
       forgotten_(plan_.users.size()),
       copying_(plan_.users.size()),
-      dead_(plan_.groups.size()) {
+      dead_(plan_.groups.size()),
+      tries_storage_(settings_.may_go_direct) {
+  uint64_t bytes = 0, members = 1;
   for (uint32_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) {
-    const ChunkPlan::PlannedChunk& planned = plan_.chunks[chunk];
-    held_[chunk].parts_left = static_cast<uint32_t>(planned.parts.size());
-    held_[chunk].copied.resize(planned.parts.size());
-    by_number_[planned.number] = chunk;
-    for (size_t i = 0; i < planned.parts.size(); ++i) {
-      parts_of_[planned.parts[i].user][planned.parts[i].batch].emplace_back(chunk, i);
-    }
+    held_[chunk].parts_left = static_cast<uint32_t>(plan_.chunks[chunk].parts.size());
+    bytes += plan_.chunks[chunk].bytes;
   }
+  for (const HostGroup& hosts : plan_.groups) members = std::max(members, hosts ? hosts->size() : 1);
+  may_try_unseen_ = members * kFirstWindow * kChunkBytes * kTrialShare <= bytes;
 }
 
 void ChunkExchange::begin(TimeNs now, EffectWriter& out) {
@@ -51,8 +70,9 @@ void ChunkExchange::begin(TimeNs now, EffectWriter& out) {
 
 LoadTree ChunkExchange::tree_of(uint32_t chunk) const {
   const uint32_t group = plan_.chunks[chunk].group;
-  const std::vector<uint32_t>& hosts = *plan_.groups[group];
-  return LoadTree(static_cast<uint32_t>(hosts.size()), place_in(hosts, settings_.own_host), dead_[group]);
+  const HostGroup& hosts = plan_.groups[group];
+  if (hosts == nullptr) return LoadTree(1, 0, dead_[group]);
+  return LoadTree(static_cast<uint32_t>(hosts->size()), place_in(*hosts, settings_.own_host), dead_[group]);
 }
 
 // --- getting chunks ---
@@ -84,7 +104,7 @@ void ChunkExchange::fetch(TimeNs now, uint32_t chunk, EffectWriter& out) {
   bytes_held_ += plan_.chunks[chunk].bytes;
   ++under_way_;
   const std::optional<uint32_t> parent =
-      goes_direct_ ? std::nullopt : tree_of(chunk).parent(plan_.chunks[chunk].ordinal);
+      chunk < window_.end ? std::nullopt : tree_of(chunk).parent(plan_.chunks[chunk].ordinal);
   if (!parent) return read(now, chunk, out);
   held.state = State::asked;
   held.asked_host = (*plan_.groups[plan_.chunks[chunk].group])[*parent];
@@ -116,11 +136,7 @@ void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
   held.state = State::reading;
   held.read_since = now;
   reading_.begin(now);
-  operation::ReadChunk read;
-  for (const PlannedRead& each : plan_.chunks[chunk].reads) {
-    read.ranges.push_back({each.piece, each.begin, each.end, 0});
-  }
-  operations_.start(std::move(read), out,
+  operations_.start(operation::ReadChunk{ranges_of(plan_.chunks[chunk])}, out,
                     [this, chunk, alive = std::weak_ptr<bool>(alive_)](
                         TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       if (alive.expired()) return;
@@ -138,21 +154,18 @@ void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
 }
 
 void ChunkExchange::came(TimeNs now, const wire::ChunkIs& said, EffectWriter& out) {
-  auto found = by_number_.find(said.number);
-  if (found == by_number_.end()) return;
-  Held& held = held_[found->second];
+  const std::optional<uint32_t> found = plan_.find(said.number);
+  if (!found) return;
+  Held& held = held_[*found];
   if (held.state != State::asked) return;  // it was late, and is being read or is here
   peers_[held.asked_host].last_word = now;
   take_back(now, held);
-  check(now, found->second, said.chunk, out);
+  check(now, *found, said.chunk, out);
 }
 
 void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
   held_[chunk].state = State::checking;
-  operation::CheckChunk check{got, {}};
-  for (const PlannedRead& read : plan_.chunks[chunk].reads)
-    check.range_bytes.push_back(read.end - read.begin);
-  operations_.start(std::move(check), out,
+  operations_.start(operation::CheckChunk{got, ranges_of(plan_.chunks[chunk])}, out,
                     [this, chunk, got, alive = std::weak_ptr<bool>(alive_)](
                         TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       if (alive.expired()) return;
@@ -168,13 +181,13 @@ void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& ou
 
 void ChunkExchange::not_there(TimeNs now, const wire::ChunksNotHere& said, EffectWriter& out) {
   for (uint64_t number : said.chunks) {
-    auto found = by_number_.find(number);
-    if (found == by_number_.end() || held_[found->second].state != State::asked) continue;
-    Held& held = held_[found->second];
+    const std::optional<uint32_t> found = plan_.find(number);
+    if (!found || held_[*found].state != State::asked) continue;
+    Held& held = held_[*found];
     peers_[held.asked_host].last_word = now;
     take_back(now, held);
     ++given_up_;
-    read(now, found->second, out);
+    read(now, *found, out);
   }
 }
 
@@ -191,7 +204,8 @@ void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWrit
     if (!forgotten_[part.user] && rooms_[part.user].contains(part.batch)) ready.push_back(i);
   }
   copy(now, chunk, ready, out);
-  look_at_speed(now);
+  in_window(now, chunk, out);
+  look_at_speed(now, out);
   if (may_release(held, chunk)) release(chunk);
   go_on(now, out);
 }
@@ -216,14 +230,12 @@ void ChunkExchange::failed(TimeNs now, uint32_t chunk, const Status& why, Effect
 
 void ChunkExchange::give_room(TimeNs now, uint32_t user, uint32_t batch, const SlabRange& room,
                               EffectWriter& out) {
-  rooms_[user][batch] = {room, plan_.users[user].parts_of[batch]};
-  if (plan_.users[user].parts_of[batch] == 0) {
-    rooms_[user].erase(batch);
-    return hooks_.batch_complete(now, user, batch, out);
-  }
+  const std::vector<ChunkPlan::PartAt>& parts_of = plan_.users[user].parts_of[batch];
+  if (parts_of.empty()) return hooks_.batch_complete(now, user, batch, out);
+  rooms_[user][batch] = {room, static_cast<uint32_t>(parts_of.size())};
   std::map<uint32_t, std::vector<size_t>> ready;
-  for (const auto& [chunk, part] : parts_of_[user][batch]) {
-    if (held_[chunk].state == State::here) ready[chunk].push_back(part);
+  for (const ChunkPlan::PartAt& each : parts_of) {
+    if (held_[each.chunk].state == State::here) ready[each.chunk].push_back(each.part);
   }
   for (const auto& [chunk, parts] : ready) copy(now, chunk, parts, out);
   go_on(now, out);
@@ -239,6 +251,7 @@ void ChunkExchange::copy(TimeNs, uint32_t chunk, const std::vector<size_t>& part
                            part.chunk_offset, part.bytes});
     ++copying_[part.user];
   }
+  held_[chunk].copied.resize(plan_.chunks[chunk].parts.size());
   ++under_way_;
   operations_.start(std::move(copy), out,
                     [this, chunk, parts, alive = std::weak_ptr<bool>(alive_)](
@@ -284,7 +297,8 @@ void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
     const std::vector<ChunkPlan::Part>& parts = plan_.chunks[chunk].parts;
     held.parts_left = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
-      held.parts_left += forgotten_[parts[i].user] || held.copied[i] ? 0 : 1;
+      const bool is_copied = !held.copied.empty() && held.copied[i];
+      held.parts_left += forgotten_[parts[i].user] || is_copied ? 0 : 1;
     }
     if (held.state == State::here && may_release(held, chunk)) release(chunk);
     if (!is_last || held.state != State::waiting) continue;
@@ -301,17 +315,27 @@ void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
 void ChunkExchange::wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out) {
   wire::ChunksNotHere not_here{settings_.id, {}};
   for (uint64_t number : said.chunks) {
-    auto found = by_number_.find(number);
-    if (found == by_number_.end() || held_[found->second].state == State::gone) {
+    const std::optional<uint32_t> found = plan_.find(number);
+    if (!found || held_[*found].state == State::gone) {
       not_here.chunks.push_back(number);
-    } else if (held_[found->second].state == State::here) {
-      serve(found->second, from, out);
-      if (may_release(held_[found->second], found->second)) release(found->second);
-    } else if (held_[found->second].wanted_by.size() < settings_.addresses.size()) {
-      held_[found->second].wanted_by.push_back(from);
+    } else if (held_[*found].state == State::here) {
+      serve(*found, from, out);
+      if (may_release(held_[*found], *found)) release(*found);
+    } else if (held_[*found].wanted_by.size() < settings_.addresses.size()) {
+      held_[*found].wanted_by.push_back(from);
     }
   }
   if (!not_here.chunks.empty()) out.send(from, RoleKind::loader, std::move(not_here));
+  go_on(now, out);
+}
+
+void ChunkExchange::not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out) {
+  for (uint64_t number : said.chunks) {
+    const std::optional<uint32_t> found = plan_.find(number);
+    if (!found || held_[*found].state == State::gone) continue;
+    ++held_[*found].served;
+    if (may_release(held_[*found], *found)) release(*found);
+  }
   go_on(now, out);
 }
 
@@ -362,8 +386,8 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
   for (uint32_t host : late) {
     out.warning("a load that is shared: " + settings_.addresses[host] +
                 " has sent nothing in time, and is asked no more");
-    dead_hosts_.insert(host);
     for (uint32_t group = 0; group < plan_.groups.size(); ++group) {
+      if (plan_.groups[group] == nullptr) continue;
       const std::vector<uint32_t>& hosts = *plan_.groups[group];
       const uint32_t place = place_in(hosts, host);
       if (place < hosts.size() && hosts[place] == host) dead_[group].insert(place);
@@ -382,17 +406,59 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
   send_asks(out);
 }
 
-// Where this node reads faster from storage than all of it comes this way, it reads all that is left.
-void ChunkExchange::look_at_speed(TimeNs now) {
-  if (!settings_.may_go_direct || goes_direct_ || bytes_read_ < kSpeedSampleBytes / 4) return;
-  const uint64_t bytes = bytes_read_ + bytes_received_;
-  if (bytes < kSpeedSampleBytes) return;
-  const uint64_t reading_us = reading_.until(now) / 1000 + 1;
-  const uint64_t elapsed_us = static_cast<uint64_t>(now - began_) / 1000 + 1;
-  // bytes_read / reading > faster * bytes / elapsed
-  const uint64_t storage = bytes_read_ / 1024 * 1000 / reading_us * 1000;
-  const uint64_t all = bytes / 1024 * 1000 / elapsed_us * kFasterPermille;
-  goes_direct_ = storage > all;
+// --- where storage is faster ---
+
+uint64_t ChunkExchange::shared_kib_per_s(TimeNs now) const {
+  return kib_per_s(bytes_read_ + bytes_received_, now - began_);
+}
+
+// What it has read so far says so; where it has read too little to know, a trial must cost little.
+bool ChunkExchange::may_try_storage(TimeNs now) const {
+  if (bytes_read_ >= kSpeedSampleBytes / 4) {
+    const auto reading = static_cast<TimeNs>(reading_.until(now));
+    return is_faster(kib_per_s(bytes_read_, reading), shared_kib_per_s(now));
+  }
+  return may_try_unseen_;
+}
+
+void ChunkExchange::look_at_speed(TimeNs now, EffectWriter& out) {
+  const bool has_come = bytes_read_ + bytes_received_ >= kSpeedSampleBytes;
+  if (!tries_storage_ || window_.end != 0 || !has_come || next_ == held_.size()) return;
+  if (!may_try_storage(now)) return;
+  shared_kib_per_s_ = shared_kib_per_s(now);
+  begin_window(now, kFirstWindow, out);
+}
+
+// Peers that have those chunks, or will, need not keep them for this node.
+void ChunkExchange::begin_window(TimeNs now, uint32_t chunks, EffectWriter& out) {
+  window_ = {next_, static_cast<uint32_t>(std::min<size_t>(held_.size(), size_t{next_} + chunks)), 0, 0, now};
+  std::map<uint32_t, std::vector<uint64_t>> not_wanted;  // by host
+  for (uint32_t chunk = window_.begin; chunk < window_.end; ++chunk) {
+    if (held_[chunk].state != State::waiting) continue;
+    ++window_.chunks_left;
+    const ChunkPlan::PlannedChunk& planned = plan_.chunks[chunk];
+    if (const auto parent = tree_of(chunk).parent(planned.ordinal)) {
+      not_wanted[(*plan_.groups[planned.group])[*parent]].push_back(planned.number);
+    }
+  }
+  for (auto& [host, numbers] : not_wanted) {
+    for (size_t at = 0; at < numbers.size(); at += kMaxChunksPerMessage) {
+      const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(at);
+      const size_t count = std::min(kMaxChunksPerMessage, numbers.size() - at);
+      wire::ChunksNotWanted said{settings_.id, {begin, begin + static_cast<std::ptrdiff_t>(count)}};
+      out.send_to(settings_.addresses[host], RoleKind::loader, std::move(said));
+    }
+  }
+}
+
+// As long as storage stays the faster one, while others may read from it as well, the next window is twice as
+// long.
+void ChunkExchange::in_window(TimeNs now, uint32_t chunk, EffectWriter& out) {
+  if (chunk < window_.begin || chunk >= window_.end || window_.chunks_left == 0) return;
+  window_.bytes += plan_.chunks[chunk].bytes;
+  if (--window_.chunks_left != 0) return;
+  tries_storage_ = is_faster(kib_per_s(window_.bytes, now - window_.since), shared_kib_per_s_);
+  if (tries_storage_ && next_ < held_.size()) begin_window(now, 2 * (window_.end - window_.begin), out);
 }
 
 void ChunkExchange::tick(TimeNs now, EffectWriter& out) {

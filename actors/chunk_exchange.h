@@ -60,8 +60,8 @@ class ChunkExchange {
     // A user that was forgotten: nothing is being copied to its window any more.
     std::function<void(TimeNs, uint32_t user, EffectWriter&)> quiet;
   };
-  ChunkExchange(PendingOperations& operations, PendingTimers& timers, ChunkPlan plan, Settings settings,
-                Hooks hooks);
+  ChunkExchange(PendingOperations& operations, PendingTimers& timers, std::shared_ptr<const ChunkPlan> plan,
+                Settings settings, Hooks hooks);
 
   void begin(TimeNs now, EffectWriter& out);
   // The batch's part of the window is free for it: it begins at `slab_offset` of that slab.
@@ -73,6 +73,7 @@ class ChunkExchange {
   void wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out);
   void came(TimeNs now, const wire::ChunkIs& said, EffectWriter& out);
   void not_there(TimeNs now, const wire::ChunksNotHere& said, EffectWriter& out);
+  void not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out);
 
   // Nothing is left to do here: users have all, peers have been given what they will ask for, or are late.
   bool is_over() const { return is_over_; }
@@ -85,12 +86,12 @@ class ChunkExchange {
     State state = State::waiting;
     ChunkPtr chunk;
     uint32_t parts_left = 0;  // not copied yet
-    uint32_t served = 0;      // peers
+    uint32_t served = 0;      // peers, or not wanted by them
     uint32_t asked_host = 0;  // while asked
     TimeNs here_since = 0;
     TimeNs read_since = 0;  // while reading
     std::vector<NodeId> wanted_by;
-    std::vector<bool> copied;  // of its parts
+    std::vector<bool> copied;  // of its parts; empty: none
   };
   struct Peer {
     size_t awaited = 0;          // chunks
@@ -118,27 +119,38 @@ class ChunkExchange {
   void take_back(TimeNs now, Held& held);  // it is asked of nobody any more
   void send_asks(EffectWriter& out);
   void tick(TimeNs now, EffectWriter& out);
-  void look_at_speed(TimeNs now);
+  uint64_t shared_kib_per_s(TimeNs now) const;  // of all that has come
+  void look_at_speed(TimeNs now, EffectWriter& out);
+  bool may_try_storage(TimeNs now) const;
+  void begin_window(TimeNs now, uint32_t chunks, EffectWriter& out);
+  void in_window(TimeNs now, uint32_t chunk, EffectWriter& out);
   LoadTree tree_of(uint32_t chunk) const;
 
   PendingOperations& operations_;
   PendingTimers& timers_;
-  const ChunkPlan plan_;
+  const std::shared_ptr<const ChunkPlan> kept_plan_;
+  const ChunkPlan& plan_;
   const Settings settings_;
   const Hooks hooks_;
   std::vector<Held> held_;
-  std::map<uint64_t, uint32_t> by_number_;
-  std::vector<std::map<uint32_t, Room>> rooms_;                                         // by user and batch
-  std::vector<std::map<uint32_t, std::vector<std::pair<uint32_t, size_t>>>> parts_of_;  // chunk and its part
-  std::vector<bool> forgotten_;                                                         // users
-  std::vector<size_t> copying_;                                                         // by user
-  std::vector<std::set<uint32_t>> dead_;  // by group, places in it
-  std::set<uint32_t> dead_hosts_;
-  std::map<uint32_t, Peer> peers_;  // by host
-  uint32_t next_ = 0;               // the first chunk that was not fetched
-  uint64_t bytes_held_ = 0;         // on their way, or here
-  size_t under_way_ = 0;            // asked, reading, checking, or being copied
-  bool goes_direct_ = false;
+  std::vector<std::map<uint32_t, Room>> rooms_;  // by user and batch
+  std::vector<bool> forgotten_;                  // users
+  std::vector<size_t> copying_;                  // by user
+  std::vector<std::set<uint32_t>> dead_;         // by group, places in it
+  std::map<uint32_t, Peer> peers_;               // by host
+  uint32_t next_ = 0;                            // the first chunk that was not fetched
+  uint64_t bytes_held_ = 0;                      // on their way, or here
+  size_t under_way_ = 0;                         // asked, reading, checking, or being copied
+  struct Window {                                // of chunks that are read here, however they would come
+    uint32_t begin = 0, end = 0;
+    uint32_t chunks_left = 0;  // that have not come
+    uint64_t bytes = 0;        // that have
+    TimeNs since = 0;
+  };
+  Window window_;
+  uint64_t shared_kib_per_s_ = 0;  // before the first window
+  bool tries_storage_;             // false: it was no faster, or is not to be tried
+  bool may_try_unseen_ = false;    // without having read anything yet
   bool is_over_ = false;
   TimeNs began_ = 0;
   TimeNs longest_read_ = 0;  // of a chunk that was read here

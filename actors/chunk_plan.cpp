@@ -61,15 +61,15 @@ struct Place {
 ChunkPlan plan_chunks(const std::vector<UserReads>& users) {
   std::map<PieceName, Piece> pieces;
   for (size_t user = 0; user < users.size(); ++user) {
-    for (const GroupedRead& each : users[user].reads) {
-      auto [found, fresh] = pieces.try_emplace(name_of(each.read));
+    for (const PlannedRead& read : users[user].plan->reads) {
+      auto [found, fresh] = pieces.try_emplace(name_of(read));
       Piece& piece = found->second;
       if (fresh) {
-        piece.sample = each.read;
-        piece.hosts = each.hosts;
+        piece.sample = read;
+        piece.hosts = users[user].hosts[read.target];
       }
       piece.users.insert(user);
-      piece.runs.emplace_back(each.read.begin, each.read.end);
+      piece.runs.emplace_back(read.begin, read.end);
     }
   }
   ChunkPlan plan;
@@ -77,10 +77,12 @@ ChunkPlan plan_chunks(const std::vector<UserReads>& users) {
   std::vector<std::vector<PlannedRead>> by_group;
   std::set<PieceName> shared;
   for (auto& [name, piece] : pieces) {
-    if (piece.hosts->size() < 2 && piece.users.size() < 2) continue;
+    if (piece.hosts == nullptr && piece.users.size() < 2) continue;
     shared.insert(name);
     merge_runs(piece.runs);
-    auto [group, fresh] = group_numbers.try_emplace(*piece.hosts, static_cast<uint32_t>(by_group.size()));
+    auto [group, fresh] =
+        group_numbers.try_emplace(piece.hosts == nullptr ? std::vector<uint32_t>() : *piece.hosts,
+                                  static_cast<uint32_t>(by_group.size()));
     if (fresh) {
       by_group.emplace_back();
       plan.groups.push_back(piece.hosts);
@@ -126,8 +128,8 @@ ChunkPlan plan_chunks(const std::vector<UserReads>& users) {
 
   for (uint32_t user = 0; user < users.size(); ++user) {
     std::vector<PlannedRead> own, together;
-    for (const GroupedRead& each : users[user].reads) {
-      (shared.contains(name_of(each.read)) ? together : own).push_back(each.read);
+    for (const PlannedRead& read : users[user].plan->reads) {
+      (shared.contains(name_of(read)) ? together : own).push_back(read);
     }
     std::sort(together.begin(), together.end(), [](const PlannedRead& a, const PlannedRead& b) {
       return std::tie(a.piece->file_name, a.piece->piece_key, a.begin) <
@@ -137,7 +139,7 @@ ChunkPlan plan_chunks(const std::vector<UserReads>& users) {
     planned.own = make_batches(own, users[user].part_bytes);
     planned.shared = make_batches(together, users[user].part_bytes);
     for (uint32_t batch = 0; batch < planned.shared.size(); ++batch) {
-      uint32_t parts = 0;
+      std::vector<ChunkPlan::PartAt>& parts_of = planned.parts_of.emplace_back();
       const ReadBatchPlan& of_batch = planned.shared[batch];
       for (size_t i = 0; i < of_batch.reads.size(); ++i) {
         const PlannedRead& read = of_batch.reads[i];
@@ -148,17 +150,27 @@ ChunkPlan plan_chunks(const std::vector<UserReads>& users) {
         for (uint64_t at = read.begin; at < read.end; ++place) {
           SHOAL_CHECK(place != in_chunks.end() && place->begin <= at && at < place->end);
           const uint64_t end = std::min(read.end, place->end);
-          plan.chunks[place->chunk].parts.push_back({user, batch, of_batch.offsets[i] + (at - read.begin),
-                                                     place->chunk_offset + (at - place->begin), end - at});
-          ++parts;
+          std::vector<ChunkPlan::Part>& parts = plan.chunks[place->chunk].parts;
+          parts_of.push_back({place->chunk, static_cast<uint32_t>(parts.size())});
+          parts.push_back({user, batch, of_batch.offsets[i] + (at - read.begin),
+                           place->chunk_offset + (at - place->begin), end - at});
           at = end;
         }
       }
-      planned.parts_of.push_back(parts);
     }
     plan.users.push_back(std::move(planned));
   }
+  for (uint32_t chunk = 0; chunk < plan.chunks.size(); ++chunk) {
+    plan.by_number.emplace_back(plan.chunks[chunk].number, chunk);
+  }
+  std::sort(plan.by_number.begin(), plan.by_number.end());
   return plan;
+}
+
+std::optional<uint32_t> ChunkPlan::find(uint64_t number) const {
+  const auto found = std::lower_bound(by_number.begin(), by_number.end(), std::pair(number, uint32_t{0}));
+  if (found == by_number.end() || found->first != number) return std::nullopt;
+  return found->second;
 }
 
 }  // namespace shoal

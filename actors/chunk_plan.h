@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "actors/load_groups.h"
@@ -26,27 +28,29 @@ struct ChunkPlan {
     std::vector<PlannedRead> reads;  // one after the other; their targets are of no account
     std::vector<Part> parts;
   };
+  struct PartAt {
+    uint32_t chunk = 0, part = 0;  // into chunks, and into that one's parts
+  };
   struct User {
-    std::vector<ReadBatchPlan> own;     // to be read straight into the window
-    std::vector<ReadBatchPlan> shared;  // to be filled from chunks
-    std::vector<uint32_t> parts_of;     // of each shared batch, how many parts make it up
+    ReadBatches own;                            // to be read straight into the window
+    ReadBatches shared;                         // to be filled from chunks
+    std::vector<std::vector<PartAt>> parts_of;  // that make up each shared batch
   };
   std::vector<PlannedChunk> chunks;  // in the order in which they are wanted
-  std::vector<HostGroup> groups;
+  std::vector<HostGroup> groups;     // nullptr: this host alone
   std::vector<User> users;
+  std::vector<std::pair<uint64_t, uint32_t>> by_number;  // ascending, and into chunks
+
+  std::optional<uint32_t> find(uint64_t number) const;
 };
 
-// A read of one user, and the hosts that read the same of this piece (`own_host` among them).
-struct GroupedRead {
-  PlannedRead read;
-  HostGroup hosts;
-};
 struct UserReads {
-  std::vector<GroupedRead> reads;
-  uint64_t part_bytes = 0;  // of its window
+  std::shared_ptr<const ReadPlan> plan;
+  std::vector<HostGroup> hosts;  // by target: who reads the same of it; nullptr: this host alone
+  uint64_t part_bytes = 0;       // of its window
 };
-// What is needed by one user here and by no other host is its own. Of a piece that several users need, reads
-// name the same hosts.
+// What is needed by one user here and by no other host is its own. Of a piece that several users need, they
+// name the same hosts. Which host this is does not matter.
 ChunkPlan plan_chunks(const std::vector<UserReads>& users);
 
 }  // namespace shoal

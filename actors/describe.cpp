@@ -96,6 +96,9 @@ struct Describer {
   std::string operator()(const wire::ChunksNotHere& body) const {
     return fmt::format("ChunksNotHere {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
   }
+  std::string operator()(const wire::ChunksNotWanted& body) const {
+    return fmt::format("ChunksNotWanted {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  }
 
  private:
   static std::string named(const wire::LoadId& id) {

@@ -64,6 +64,10 @@ void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWri
     auto round = rounds_.find(not_here->id);
     if (round != rounds_.end() && round->second.exchange)
       round->second.exchange->not_there(now, *not_here, out);
+  } else if (const auto* not_wanted = std::get_if<wire::ChunksNotWanted>(&body)) {
+    auto round = rounds_.find(not_wanted->id);
+    if (round != rounds_.end() && round->second.exchange)
+      round->second.exchange->not_wanted(now, *not_wanted, out);
   }
 }
 
@@ -219,7 +223,7 @@ void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& ke
                       Status(Code::not_found, to_string(key) + " is gone: " + (*decision)->tombstone().cause),
                       then_out);
         }
-        begin(now, id, std::make_shared<StoredCheckpoint>(*decision), then_out);
+        begin(now, id, facts_.plans->stored(*decision), then_out);
       });
 }
 
@@ -239,32 +243,34 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
                                           std::to_string(kRuleVersion)),
                 out);
   }
-  if (load.request.targets.empty()) return read_all(now, id, {}, out);
-  if (Status status = compare_targets(stored.locator(), load.request.targets); !status.ok()) {
+  const SharedVector<local::LoadTarget>& targets = load.request.targets;
+  if (targets.empty()) return read_all(now, id, std::make_shared<const ReadPlan>(), out);
+  if (Status status = compare_targets(stored.locator(), targets.vector()); !status.ok()) {
     return fail(now, id, status.with_context(to_string(stored.key()) + " does not hold what is asked of it"),
                 out);
   }
-  auto plan = plan_reads(stored, load.request.targets);
+  auto plan = facts_.plans->reads(stored, targets);
   if (!plan.ok()) return fail(now, id, plan.status(), out);
-  if (plan->objects.empty()) return read_all(now, id, std::move(plan->reads), out);
+  if ((*plan)->objects.empty()) return read_all(now, id, std::move(*plan), out);
   operation::MeasureObjects measure;
-  for (const PlannedObject& object : plan->objects) measure.pieces.push_back(object.piece);
+  for (const PlannedObject& object : (*plan)->objects) measure.pieces.push_back(object.piece);
   operations_.start(std::move(measure), out,
-                    [this, id, shared = std::make_shared<ReadPlan>(std::move(*plan))](
-                        TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                    [this, id, planned = std::move(*plan)](TimeNs then_now, Result<OperationResult> result,
+                                                           EffectWriter& then_out) {
                       auto lengths = result_as<std::vector<uint64_t>>(std::move(result));
                       if (!lengths.ok()) return fail(then_now, id, lengths.status(), then_out);
-                      std::vector<PlannedRead> reads = std::move(shared->reads);
-                      for (PlannedRead& read : object_reads(shared->objects, *lengths)) {
-                        reads.push_back(std::move(read));
+                      auto with_objects = std::make_shared<ReadPlan>(*planned);
+                      for (PlannedRead& read : object_reads(planned->objects, *lengths)) {
+                        with_objects->reads.push_back(std::move(read));
                       }
-                      read_all(then_now, id, std::move(reads), then_out);
+                      read_all(then_now, id, std::move(with_objects), then_out);
                     });
 }
 
 // --- reading ---
 
-void Loader::read_all(TimeNs now, const LoadKey& id, std::vector<PlannedRead> reads, EffectWriter& out) {
+void Loader::read_all(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadPlan> plan,
+                      EffectWriter& out) {
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   Load& load = found->second;
@@ -272,11 +278,11 @@ void Loader::read_all(TimeNs now, const LoadKey& id, std::vector<PlannedRead> re
   if (load.round) {
     Round& round = rounds_.at(*load.round);
     if (std::find(round.loads.begin(), round.loads.end(), id) != round.loads.end()) {
-      round.planned[id] = std::move(reads);
+      round.planned[id] = std::move(plan);
       return consider_exchange(now, wire::LoadId(*load.round), out);
     }
   }
-  if (!reads.empty()) load.own.batches = make_batches(reads, load.part_bytes);
+  if (!plan->reads.empty()) load.own.batches = facts_.plans->batches(plan, load.part_bytes);
   proceed(now, id, out);
 }
 
@@ -325,7 +331,7 @@ void Loader::read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, 
   load.parts[batch] = part;
   load.reading.insert(batch);
   load.busy.begin(now);
-  const ReadBatchPlan& planned = load.own.batches[batch];
+  const ReadBatchPlan& planned = (*load.own.batches)[batch];
   operation::ReadBatch read{id.first, load.request.slab_id, {}};
   for (size_t i = 0; i < planned.reads.size(); ++i) {
     const PlannedRead& each = planned.reads[i];
@@ -362,13 +368,13 @@ void Loader::batch_read(TimeNs now, const LoadKey& id, uint32_t batch, const Sta
 void Loader::loaded(const LoadKey& id, uint32_t batch, Load& load, EffectWriter& out) {
   local::Loaded message{id.second, batch, {}};
   const uint64_t part_offset = load.parts.at(batch) * load.part_bytes;
-  ReadBatchPlan& planned = batch_of(load, batch);
+  const ReadBatchPlan& planned = batch_of(load, batch);
   for (size_t i = 0; i < planned.reads.size(); ++i) {
     const PlannedRead& read = planned.reads[i];
     message.pieces.push_back({read.target, read.piece->box, read.begin, read.end - read.begin,
                               part_offset + planned.offsets[i], read.piece_bytes});
   }
-  planned = {};
+  load.told.insert(batch);
   out.to_client(id.first, std::move(message));
 }
 
@@ -376,9 +382,8 @@ void Loader::on_placed(TimeNs now, const LoadKey& id, uint32_t batch, EffectWrit
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   Load& load = found->second;
-  auto part = load.parts.find(batch);
-  // Not before it was said to be there.
-  if (part == load.parts.end() || !batch_of(load, batch).reads.empty()) return;
+  if (load.told.erase(batch) == 0) return;  // not before it was said to be there
+  const auto part = load.parts.find(batch);
   --queue_of(load, batch).under_way;
   load.free_parts.push_back(part->second);
   load.parts.erase(part);

@@ -38,11 +38,12 @@ class Loader final : public Role {
 
  private:
   using LoadKey = OpenCheckpoints::RequestKey;
-  struct Queue {  // of batches, the first of which have begun
-    std::vector<ReadBatchPlan> batches;
+  struct Queue {                                 // of batches, the first of which have begun
+    std::shared_ptr<const ReadBatches> batches;  // nullptr: none
     uint32_t next = 0;
     uint32_t under_way = 0;  // have a part of the window
-    bool has_next() const { return next < batches.size(); }
+    uint32_t size() const { return batches == nullptr ? 0 : static_cast<uint32_t>(batches->size()); }
+    bool has_next() const { return next < size(); }
   };
   struct Load {
     local::Load request;
@@ -53,6 +54,7 @@ class Loader final : public Role {
     Queue own, shared;                   // read straight into the window; filled from chunks
     std::set<uint32_t> reading;          // batches whose bytes are still on their way into the window
     std::map<uint32_t, uint32_t> parts;  // batch being read, or loaded and not yet placed -> its part
+    std::set<uint32_t> told;             // of these: the client knows that it is loaded
     std::vector<uint32_t> free_parts;
     DamageList damaged;               // what was read from copies
     Status failure;                   // the first; told once nothing is being read
@@ -75,7 +77,7 @@ class Loader final : public Role {
     std::optional<Backoff> backoff;
     std::optional<AttemptKey> key;  // told
     wire::LoadRoster roster;        // told
-    std::map<LoadKey, std::vector<PlannedRead>> planned;
+    std::map<LoadKey, std::shared_ptr<const ReadPlan>> planned;
     std::vector<LoadKey> users;  // of the exchange, by number
     std::unique_ptr<ChunkExchange> exchange;
     std::vector<std::pair<NodeId, wire::ChunksWanted>> early;
@@ -101,7 +103,7 @@ class Loader final : public Role {
   // --- what to read ---
   void read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out);
   void begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoint> fresh, EffectWriter& out);
-  void read_all(TimeNs now, const LoadKey& id, std::vector<PlannedRead> reads, EffectWriter& out);
+  void read_all(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadPlan> plan, EffectWriter& out);
 
   // --- reading ---
   void proceed(TimeNs now, const LoadKey& id, EffectWriter& out);
@@ -115,15 +117,13 @@ class Loader final : public Role {
   // being written to the window, for the client's next load has a window of the same number.
   void fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out);
   // Batches have one number for the client: those that are read straight come first.
-  static uint32_t number_of_shared(const Load& load, uint32_t at) {
-    return static_cast<uint32_t>(load.own.batches.size()) + at;
-  }
+  static uint32_t number_of_shared(const Load& load, uint32_t at) { return load.own.size() + at; }
   static Queue& queue_of(Load& load, uint32_t batch) {
-    return batch < load.own.batches.size() ? load.own : load.shared;
+    return batch < load.own.size() ? load.own : load.shared;
   }
-  static ReadBatchPlan& batch_of(Load& load, uint32_t batch) {
-    const size_t own = load.own.batches.size();
-    return batch < own ? load.own.batches[batch] : load.shared.batches[batch - own];
+  static const ReadBatchPlan& batch_of(const Load& load, uint32_t batch) {
+    const uint32_t own = load.own.size();
+    return batch < own ? (*load.own.batches)[batch] : (*load.shared.batches)[batch - own];
   }
 
   // --- together (loader_rounds.cpp) ---

@@ -185,7 +185,6 @@ std::optional<uint32_t> Loader::own_host_in(const wire::LoadRoster& roster) cons
 }
 
 std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_host) const {
-  const auto alone = std::make_shared<const std::vector<uint32_t>>(std::vector<uint32_t>{own_host});
   std::map<LayoutId, std::unique_ptr<LoadGroups>> groups;
   std::vector<UserReads> users;
   for (const LoadKey& id : round.users) {
@@ -199,18 +198,12 @@ std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_h
       of_layout = std::make_unique<LoadGroups>(sharing.layout, round.roster,
                                                static_cast<uint32_t>(group - named.begin()), own_host);
     }
-    std::vector<HostGroup> of_target(load.request.targets.size());
-    UserReads user;
-    user.part_bytes = load.part_bytes;
-    for (const PlannedRead& read : round.planned.at(id)) {
-      HostGroup& hosts = of_target[read.target];
-      if (hosts == nullptr) {
-        const local::LoadTarget& target = load.request.targets[read.target];
-        const std::optional<uint32_t> entry = sharing.layout->find(target.fqn);
-        const bool has_group = of_layout != nullptr && entry && target.kind == LayoutEntry::Kind::tensor;
-        hosts = has_group ? of_layout->hosts_of(sharing.layout->entries()[*entry]) : alone;
-      }
-      user.reads.push_back({read, hosts});
+    UserReads user{round.planned.at(id), {}, load.part_bytes};
+    for (const local::LoadTarget& target : load.request.targets) {
+      const std::optional<uint32_t> entry = sharing.layout->find(target.fqn);
+      const bool has_group = of_layout != nullptr && entry && target.kind == LayoutEntry::Kind::tensor;
+      HostGroup hosts = has_group ? of_layout->hosts_of(sharing.layout->entries()[*entry]) : nullptr;
+      user.hosts.push_back(hosts != nullptr && hosts->size() > 1 ? std::move(hosts) : nullptr);
     }
     users.push_back(std::move(user));
   }
@@ -224,18 +217,18 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, Round& round, Ef
   if (!host) round.roster.addresses = {""};  // this one alone
   const uint32_t own_host = host.value_or(0);
   if (!host) round.roster.groups.clear();
-  ChunkPlan plan = plan_chunks(reads_of_users(round, own_host));
+  const std::shared_ptr<const ChunkPlan> plan = facts_.plans->chunks(reads_of_users(round, own_host));
   round.planned.clear();
   bool may_go_direct = true;
   for (uint32_t user = 0; user < round.users.size(); ++user) {
     Load& load = loads_.at(round.users[user]);
-    load.own.batches = std::move(plan.users[user].own);
-    load.shared.batches = plan.users[user].shared;
+    load.own.batches = std::shared_ptr<const ReadBatches>(plan, &plan->users[user].own);
+    load.shared.batches = std::shared_ptr<const ReadBatches>(plan, &plan->users[user].shared);
     load.user = user;
     if (load.request.sharing->way == LoadWay::two_stage) may_go_direct = false;
   }
   ChunkExchange::Settings settings{id,
-                                   round.roster.addresses,
+                                   std::exchange(round.roster, {}).addresses,
                                    own_host,
                                    facts_.load_buffer_bytes,
                                    may_go_direct,
@@ -257,8 +250,8 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, Round& round, Ef
       fail(then_now, key, found->second.failure, then_out);
     }
   };
-  round.exchange = std::make_unique<ChunkExchange>(operations_, timers_, std::move(plan), std::move(settings),
-                                                   std::move(hooks));
+  round.exchange =
+      std::make_unique<ChunkExchange>(operations_, timers_, plan, std::move(settings), std::move(hooks));
   round.exchange->begin(now, out);
   for (const auto& [from, wanted] : std::exchange(round.early, {})) {
     round.exchange->wanted(now, from, wanted, out);

@@ -192,6 +192,10 @@ struct ChunksNotHere {  // whoever wants them reads them
   LoadId id;
   std::vector<uint64_t> chunks;
 };
+struct ChunksNotWanted {  // the sender reads them itself: nobody has to keep them for it
+  LoadId id;
+  std::vector<uint64_t> chunks;
+};
 
 }  // namespace wire
 
@@ -200,7 +204,7 @@ using WireBody =
                  wire::ShardsWritten, wire::SaveFailed, wire::Pending, wire::Decided, wire::Superseded,
                  wire::Undecided, wire::LayoutsStaged, wire::PlanBy, wire::RanksGone, wire::LocalPlans,
                  wire::GlobalPlan, wire::PlanExchange, wire::JoinLoad, wire::LoadRoster, wire::ChunksWanted,
-                 wire::ChunkIs, wire::ChunksNotHere>;
+                 wire::ChunkIs, wire::ChunksNotHere, wire::ChunksNotWanted>;
 
 // The four roles. Numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };

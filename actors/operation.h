@@ -155,9 +155,11 @@ struct ListenToPeers {};
 struct ReadChunk {  // -> ChunkPtr: the ranges, one after the other, verified; slab_offset is not used
   std::vector<ReadRange> ranges;
 };
-struct CheckChunk {  // -> Done; Code::corrupt: its bytes are not those of its digests, or of the ranges
+// -> Done: a peer's chunk is the ranges, one after the other, by the digests in the headers of their files,
+// which this node reads. Code::corrupt: it is not. slab_offset is not used.
+struct CheckChunk {
   ChunkPtr chunk;
-  std::vector<uint64_t> range_bytes;
+  std::vector<ReadRange> ranges;
 };
 struct CopyChunk {  // -> Done
   ChunkPtr chunk;

@@ -201,24 +201,24 @@ struct OperationRunner::Impl {
       const uint64_t offset = at.slab_offset;
       at = range;
       at.slab_offset = offset;
-      SHOAL_RETURN_IF_ERROR(pieces.read(at, chunk->bytes, &chunk->damaged, &chunk->digests));
+      SHOAL_RETURN_IF_ERROR(pieces.read(at, chunk->bytes, &chunk->damaged));
       at.slab_offset += range.end - range.begin;
     }
     return OperationResult(ChunkPtr(std::move(chunk)));
   }
 
   Result<OperationResult> operator()(const operation::CheckChunk& check) {
-    auto corrupt = [](std::string what) { return Status(Code::corrupt, "a chunk from a peer: " + what); };
-    const Chunk& chunk = *check.chunk;
-    std::vector<uint64_t> digests;
+    constexpr std::string_view kWhose = "a chunk from a peer";
+    const ByteView bytes = check.chunk->bytes;
     uint64_t at = 0;
-    for (uint64_t bytes : check.range_bytes) {
-      if (!lies_within(at, bytes, chunk.bytes.size())) return corrupt("it is too short");
-      digest_blocks(ByteView(chunk.bytes).subspan(at, bytes), &digests);
-      at += bytes;
+    for (const operation::ReadRange& range : check.ranges) {
+      const uint64_t count = range.end - range.begin;
+      if (!lies_within(at, count, bytes.size()))
+        return Status(Code::corrupt, "it is too short").with_context(kWhose);
+      SHOAL_RETURN_IF_ERROR(pieces.check(range, bytes.subspan(at, count)).with_context(kWhose));
+      at += count;
     }
-    if (at != chunk.bytes.size()) return corrupt("it is too long");
-    if (digests != chunk.digests) return corrupt("its bytes differ from its digests");
+    if (at != bytes.size()) return Status(Code::corrupt, "it is too long").with_context(kWhose);
     return OperationResult(operation::Done{});
   }
 

@@ -24,10 +24,15 @@ std::string name_of(const operation::PieceRef& piece) {
   return fmt::format("{}, written by rank {}", name, piece.rank);
 }
 
+bool states(const OpenShards::Found& found, const operation::ReadRange& range,
+            const std::vector<uint64_t>& digests) {
+  if (range.end > found.shard->pieces()[found.piece].bytes) return false;
+  return std::ranges::equal(found.shard->digests(found.piece, range.begin, range.end), digests);
+}
+
 }  // namespace
 
-Status PieceReader::read(const operation::ReadRange& range, MutableByteView slab, DamageList* damage,
-                         std::vector<uint64_t>* digests) {
+Status PieceReader::read(const operation::ReadRange& range, MutableByteView slab, DamageList* damage) {
   if (range.begin > range.end || range.begin % kDigestBlockBytes != 0) {
     return Status(Code::invalid_argument, fmt::format("{}: bytes {} to {} are not whole digest blocks",
                                                       name_of(*range.piece), range.begin, range.end));
@@ -41,7 +46,7 @@ Status PieceReader::read(const operation::ReadRange& range, MutableByteView slab
   const MutableByteView out = slab.subspan(range.slab_offset, bytes);
   auto own = shards_.find(*range.piece);
   if (own.ok()) {
-    Status all = read_from(*own, {range.begin, range.end, out, digests});
+    Status all = read_from(*own, {range.begin, range.end, out});
     if (all.ok() || all.code() == Code::invalid_argument) return all;
   } else if (own.status().code() == Code::invalid_argument) {
     return own.status();
@@ -50,11 +55,29 @@ Status PieceReader::read(const operation::ReadRange& range, MutableByteView slab
   uint64_t begin = range.begin;
   do {
     const uint64_t end = std::min(range.end, begin + kDigestBlockBytes);
-    const Block block{begin, end, out.subspan(begin - range.begin, end - begin), digests};
+    const Block block{begin, end, out.subspan(begin - range.begin, end - begin)};
     SHOAL_RETURN_IF_ERROR(read_block(*range.piece, own, block, damage));
     begin = end;
   } while (begin < range.end);
   return ok_status();
+}
+
+Status PieceReader::check(const operation::ReadRange& range, ByteView bytes) {
+  const operation::PieceRef& piece = *range.piece;
+  std::vector<uint64_t> digests;
+  digest_blocks(bytes, &digests);
+  const auto own = shards_.find(piece);
+  bool is_so = own.ok() && states(*own, range, digests);
+  bool is_known = own.ok();
+  for (size_t i = 0; !own.ok() && !is_so && i < piece.copies.size(); ++i) {
+    const auto copy = shards_.find(at_place(piece, piece.copies[i]));
+    is_known = is_known || copy.ok();
+    is_so = copy.ok() && states(*copy, range, digests);
+  }
+  if (!is_known) return own.status().with_context(name_of(piece));
+  if (is_so) return ok_status();
+  return Status(Code::corrupt, fmt::format("{}: bytes {} to {} are not those of {}", name_of(piece),
+                                           range.begin, range.end, path_of(piece)));
 }
 
 Result<uint64_t> PieceReader::measure(const operation::PieceRef& piece) {
@@ -81,10 +104,6 @@ Status PieceReader::read_from(const OpenShards::Found& found, const Block& block
   uint64_t first = 0;
   SHOAL_RETURN_IF_ERROR(found.shard->read_verified(found.piece, block.begin, block.end, block.out, &first));
   SHOAL_CHECK(first == block.begin);
-  if (block.digests != nullptr) {
-    const auto of_blocks = found.shard->digests(found.piece, block.begin, block.end);
-    block.digests->insert(block.digests->end(), of_blocks.begin(), of_blocks.end());
-  }
   return ok_status();
 }
 

@@ -2,8 +2,6 @@
 // from copies that other ranks have written.
 #pragma once
 
-#include <vector>
-
 #include "actors/open_shards.h"
 #include "actors/operation.h"
 
@@ -18,9 +16,11 @@ class PieceReader {
   // copy that does, and added to `damage`; while the file's header is whole, a copy must have the digest that
   // it states. An error names the tensor, the rank that wrote it and the bytes of the file, and the copies
   // that were tried. Code::invalid_argument: the range is none, or not of whole blocks.
-  // The digests of its blocks are appended to `digests`, unless that is null.
-  Status read(const operation::ReadRange& range, MutableByteView slab, DamageList* damage,
-              std::vector<uint64_t>* digests = nullptr);
+  Status read(const operation::ReadRange& range, MutableByteView slab, DamageList* damage);
+  // Whether bytes that came from elsewhere are those of the range: by the digests in its file's header, which
+  // the manifest vouches for, or where that header cannot be read, in that of a copy. Nothing but headers is
+  // read. Code::corrupt: they are not.
+  Status check(const operation::ReadRange& range, ByteView bytes);
   // The length of an object. Reading it tells what is damaged.
   Result<uint64_t> measure(const operation::PieceRef& piece);
 
@@ -28,7 +28,6 @@ class PieceReader {
   struct Block {
     uint64_t begin = 0, end = 0;  // of the piece
     MutableByteView out;
-    std::vector<uint64_t>* digests = nullptr;
   };
   Status read_from(const OpenShards::Found& found, const Block& block) const;
   Status read_copy(const Result<OpenShards::Found>& own, const operation::PieceRef& copy, const Block& block);

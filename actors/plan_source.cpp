@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "actors/chunk_plan.h"
 #include "actors/staged_share.h"
 #include "plan/rank_plans.h"
 
@@ -43,6 +44,25 @@ Result<std::vector<operation::WriteShard>> PlanSource::writes(const Layout& layo
 
 std::shared_ptr<const Metadata> PlanSource::metadata(const Decision& decision) {
   return std::make_shared<const Metadata>(metadata_of(decision));
+}
+
+std::shared_ptr<StoredCheckpoint> PlanSource::stored(std::shared_ptr<const Decision> committed) {
+  return std::make_shared<StoredCheckpoint>(std::move(committed));
+}
+
+Result<std::shared_ptr<const ReadPlan>> PlanSource::reads(StoredCheckpoint& stored,
+                                                          const SharedVector<local::LoadTarget>& targets) {
+  SHOAL_ASSIGN_OR_RETURN(ReadPlan plan, plan_reads(stored, targets.vector()));
+  return std::make_shared<const ReadPlan>(std::move(plan));
+}
+
+std::shared_ptr<const std::vector<ReadBatchPlan>> PlanSource::batches(
+    const std::shared_ptr<const ReadPlan>& plan, uint64_t part_bytes) {
+  return std::make_shared<const ReadBatches>(make_batches(plan->reads, part_bytes));
+}
+
+std::shared_ptr<const ChunkPlan> PlanSource::chunks(const std::vector<UserReads>& users) {
+  return std::make_shared<const ChunkPlan>(plan_chunks(users));
 }
 
 }  // namespace shoal

@@ -14,6 +14,12 @@
 
 namespace shoal {
 
+class StoredCheckpoint;
+struct ChunkPlan;
+struct ReadBatchPlan;
+struct ReadPlan;
+struct UserReads;
+
 // The plans of all ranks of a world, for who checks them. One thread.
 class WorldPlans {
  public:
@@ -36,6 +42,13 @@ class PlanSource {
                                                             const AttemptKey& key, ClientId client,
                                                             const local::Staged& staged);
   virtual std::shared_ptr<const Metadata> metadata(const Decision& decision);  // metadata_of
+  // What loads of a committed checkpoint work out of it.
+  virtual std::shared_ptr<StoredCheckpoint> stored(std::shared_ptr<const Decision> committed);
+  virtual Result<std::shared_ptr<const ReadPlan>> reads(
+      StoredCheckpoint& stored, const SharedVector<local::LoadTarget>& targets);  // plan_reads
+  virtual std::shared_ptr<const std::vector<ReadBatchPlan>> batches(
+      const std::shared_ptr<const ReadPlan>& plan, uint64_t part_bytes);                 // make_batches
+  virtual std::shared_ptr<const ChunkPlan> chunks(const std::vector<UserReads>& users);  // plan_chunks
 };
 
 }  // namespace shoal

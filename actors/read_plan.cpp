@@ -162,9 +162,9 @@ std::vector<PlannedRead> object_reads(const std::vector<PlannedObject>& objects,
   return reads;
 }
 
-std::vector<ReadBatchPlan> make_batches(const std::vector<PlannedRead>& reads, uint64_t part_bytes) {
+ReadBatches make_batches(const std::vector<PlannedRead>& reads, uint64_t part_bytes) {
   SHOAL_CHECK(part_bytes >= kDigestBlockBytes && part_bytes % kDigestBlockBytes == 0);
-  std::vector<ReadBatchPlan> batches;
+  ReadBatches batches;
   uint64_t used = part_bytes;
   for (const PlannedRead& read : reads) {
     uint64_t begin = read.begin;

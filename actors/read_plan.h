@@ -60,6 +60,7 @@ struct ReadBatchPlan {
   std::vector<PlannedRead> reads;
   std::vector<uint64_t> offsets;  // parallel
 };
-std::vector<ReadBatchPlan> make_batches(const std::vector<PlannedRead>& reads, uint64_t part_bytes);
+using ReadBatches = std::vector<ReadBatchPlan>;
+ReadBatches make_batches(const std::vector<PlannedRead>& reads, uint64_t part_bytes);
 
 }  // namespace shoal

@@ -364,14 +364,17 @@ Result<WireBody> read_chunks_not_here(schema::Chunks::Reader in) {
   return WireBody(wire::ChunksNotHere{read_load_id(in.getId()), std::move(chunks)});
 }
 
+Result<WireBody> read_chunks_not_wanted(schema::Chunks::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
+  return WireBody(wire::ChunksNotWanted{read_load_id(in.getId()), std::move(chunks)});
+}
+
 Result<WireBody> read_chunk(schema::Chunk::Reader in) {
   SHOAL_RETURN_IF_ERROR(bounded_size(in.getBytes(), kChunkBytes, "bytes of a chunk").status());
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getDigests(), kMaxChunkBlocks, "digests of a chunk").status());
   auto chunk = std::make_shared<Chunk>();
   const ByteView bytes = view_of(in.getBytes());
   chunk->size = bytes.size();
   chunk->bytes.assign(bytes.begin(), bytes.end());
-  for (uint64_t digest : in.getDigests()) chunk->digests.push_back(digest);
   return WireBody(wire::ChunkIs{read_load_id(in.getId()), in.getNumber(), std::move(chunk)});
 }
 
@@ -423,6 +426,8 @@ Result<WireBody> read_body(schema::Message::Reader in) {
       return read_chunk(in.getChunkIs());
     case schema::Message::CHUNKS_NOT_HERE:
       return read_chunks_not_here(in.getChunksNotHere());
+    case schema::Message::CHUNKS_NOT_WANTED:
+      return read_chunks_not_wanted(in.getChunksNotWanted());
     case schema::Message::LINK:
       return malformed("a word between links in place of a message between roles");
   }

@@ -201,13 +201,17 @@ struct Encoder {
     auto chunk = out.initChunkIs();
     write(chunk.initId(), body.id);
     chunk.setNumber(body.number);
-    write(chunk.initDigests(list_size(body.chunk->digests.size())), body.chunk->digests);
     chunk.setBytes(data_of(ByteView(body.chunk->bytes)));
   }
   void operator()(const wire::ChunksNotHere& body) {
     auto not_here = out.initChunksNotHere();
     write(not_here.initId(), body.id);
     write(not_here.initChunks(list_size(body.chunks.size())), body.chunks);
+  }
+  void operator()(const wire::ChunksNotWanted& body) {
+    auto not_wanted = out.initChunksNotWanted();
+    write(not_wanted.initId(), body.id);
+    write(not_wanted.initChunks(list_size(body.chunks.size())), body.chunks);
   }
   void operator()(const wire::GlobalPlan& body) {
     auto global = out.initGlobalPlan();

@@ -85,6 +85,7 @@ std::string loads_text(const SimulationReport& report) {
                {"WANTED", Align::right},
                {"PASSED", Align::right},
                {"READ", Align::right},
+               {"BETWEEN HOSTS", Align::right},
                {"CHANGES", Align::right},
                {"LOOKS", Align::right},
                {"LISTED", Align::right},
@@ -94,9 +95,9 @@ std::string loads_text(const SimulationReport& report) {
     std::string number = fmt::to_string(i + 1);
     const auto& [hub, peaks, storage, records] = load.costs;
     costs.add_row({number, human_bytes(load.bytes_wanted), human_bytes(load.bytes_passed),
-                   human_bytes(storage.bytes_read), fmt::to_string(storage.changes),
-                   fmt::to_string(storage.looks), fmt::to_string(storage.listed),
-                   fmt::to_string(hub.messages_in + hub.messages_out)});
+                   human_bytes(storage.bytes_read), human_bytes(load.bytes_between),
+                   fmt::to_string(storage.changes), fmt::to_string(storage.looks),
+                   fmt::to_string(storage.listed), fmt::to_string(hub.messages_in + hub.messages_out)});
     for (const NamedLoadSpread& each : kLoadSpreads) {
       const Spread& spread = load.*each.spread;
       times.add_row({std::exchange(number, ""), each.name, seconds(spread.least), seconds(spread.median),
@@ -309,6 +310,7 @@ nlohmann::ordered_json report_json(const SimulationReport& report) {
     }
     one["bytes_wanted"] = load.bytes_wanted;
     one["bytes_passed"] = load.bytes_passed;
+    one["bytes_between_hosts"] = load.bytes_between;
     one.update(costs_json(load.costs));
     out["loads"].push_back(std::move(one));
   }

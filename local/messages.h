@@ -130,7 +130,7 @@ struct Load {  // client -> node, after its window slab
   uint64_t step = 0;     // where not latest: the newest committed attempt at this step
   uint32_t ordinal = 0;  // of load(latest): 1 + the calls of save before it, alike on all ranks
   uint32_t slab_id = 0;  // the load window
-  std::vector<LoadTarget> targets;
+  SharedVector<LoadTarget> targets;
   // The checkpoint stays pinned, and what the node knows of it stays there, until Close names this request.
   bool keeps_open = false;
   uint32_t of = 0;  // the request id that keeps it open: nothing is chosen anew; 0: none

@@ -122,8 +122,7 @@ struct Chunks {
 struct Chunk {
   id @0 :LoadId;
   number @1 :UInt64;
-  digests @2 :List(UInt64);       # of each block of bytes
-  bytes @3 :Data;
+  bytes @2 :Data;
 }
 
 struct Message {
@@ -214,6 +213,7 @@ struct Message {
     chunksWanted @56 :Chunks;          # Loader -> Loader
     chunkIs @57 :Chunk;                # Loader -> Loader
     chunksNotHere @58 :Chunks;         # Loader -> Loader
+    chunksNotWanted @59 :Chunks;       # Loader -> Loader
   }
 }
 

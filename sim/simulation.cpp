@@ -222,7 +222,7 @@ class RestartedJob {
     }
     report.loads.push_back({loaded_by_.ranks, nodes_, mesh_, spread_of(loads_.found()),
                             spread_of(loads_.loaded()), loads_.bytes_wanted(), loads_.bytes_passed(),
-                            PhaseMeter(cluster_, series_).take()});
+                            cluster_.shared_bytes(), PhaseMeter(cluster_, series_).take()});
     report.events += cluster_.events();
     report.steps += events_.executed();
     report.trace_hash = mix64(report.trace_hash ^ cluster_.trace_hash());
@@ -374,13 +374,13 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   if (payload) report.bytes_stored = payload->used_bytes();
   if (checkpoints == 0 || report.stopped_early || report.violation) return report;
   CountedRoot* root = &cluster.counted_root();
-  std::vector<std::unique_ptr<RestartedJob>> jobs;
+  std::unique_ptr<RestartedJob> job_that_loads;
   for (uint32_t load = 0; load < scenario.loads; ++load) {
     SHOAL_ASSIGN_OR_RETURN(auto restarted,
                            RestartedJob::make(scenario, model, profile, load + 2, payload.get()));
-    jobs.push_back(std::move(restarted));
-    root = jobs.back()->take_over(*root, checks.oracles() != nullptr);
-    const Status loaded = jobs.back()->run(watch, report);
+    root = restarted->take_over(*root, checks.oracles() != nullptr);
+    job_that_loads = std::move(restarted);
+    const Status loaded = job_that_loads->run(watch, report);
     if (payload) {
       SHOAL_RETURN_IF_ERROR(payload->disagreement());
       report.bytes_checked = payload->bytes_checked();

@@ -50,10 +50,11 @@ struct SaveReport {
 struct LoadReport {
   uint32_t ranks = 0, nodes = 0;
   MeshShape mesh;
-  Spread found;               // from the start of the nodes: until it knows what to read
-  Spread loaded;              // until its bytes lie where it wants them
-  uint64_t bytes_wanted = 0;  // of all ranks
-  uint64_t bytes_passed = 0;  // through their windows: the whole digest blocks that these touch
+  Spread found;                // from the start of the nodes: until it knows what to read
+  Spread loaded;               // until its bytes lie where it wants them
+  uint64_t bytes_wanted = 0;   // of all ranks
+  uint64_t bytes_passed = 0;   // through their windows: the whole digest blocks that these touch
+  uint64_t bytes_between = 0;  // that hosts sent each other, of a load that is shared
   PhaseCosts costs;
 };
 struct SimulationReport {

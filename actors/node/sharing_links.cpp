@@ -36,8 +36,9 @@ size_t bytes_of(const WireMessage& message) {
     numbers = wanted->chunks.size();
   if (const auto* not_here = std::get_if<wire::ChunksNotHere>(message.body.get()))
     numbers = not_here->chunks.size();
+  if (const auto* not_wanted = std::get_if<wire::ChunksNotWanted>(message.body.get()))
+    numbers = not_wanted->chunks.size();
   const Chunk* chunk = chunk_of(message);
-  if (chunk != nullptr) numbers = chunk->digests.size();
   return kAround + numbers * sizeof(uint64_t) + (chunk == nullptr ? 0 : chunk->bytes.size());
 }
 
@@ -45,7 +46,8 @@ bool is_between_loaders(const WireMessage& message) {
   return message.from == RoleKind::loader && message.to == RoleKind::loader &&
          (std::holds_alternative<wire::ChunksWanted>(*message.body) ||
           std::holds_alternative<wire::ChunkIs>(*message.body) ||
-          std::holds_alternative<wire::ChunksNotHere>(*message.body));
+          std::holds_alternative<wire::ChunksNotHere>(*message.body) ||
+          std::holds_alternative<wire::ChunksNotWanted>(*message.body));
 }
 
 }  // namespace

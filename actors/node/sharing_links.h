@@ -25,8 +25,7 @@ inline constexpr uint32_t kSharingIdleMs = 60'000;  // a session without a messa
 // than that (its window). Chunks are held, not copies.
 inline constexpr size_t kMaxHeldForSharer = size_t{256} << 20;
 inline constexpr size_t kMaxHeldMessagesForSharer = 65'536;
-// Encoded: of a chunk, its digests and what stands around them.
-inline constexpr size_t kMaxChunkMessageBytes = kChunkBytes + sizeof(uint64_t) * kMaxChunkBlocks + 4096;
+inline constexpr size_t kMaxChunkMessageBytes = kChunkBytes + 4096;       // encoded
 inline constexpr size_t kMaxQueuedForSharer = 2 * kMaxChunkMessageBytes;  // in the transport, as copies
 inline constexpr size_t kMaxInboundShared = 16 * kMaxChunkMessageBytes;   // being received at once
 static_assert(kMaxChunkMessageBytes <= kMaxMessageBytes);

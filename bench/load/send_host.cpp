@@ -12,6 +12,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -52,7 +54,9 @@ WireMessage between_loaders(WireBody body) {
 }
 
 Status send_and_receive(const Flags& flags) {
-  std::atomic<uint64_t> received{0}, greeted{0};
+  std::atomic<uint64_t> received{0};
+  std::mutex mutex;
+  std::set<uint64_t> greeted_by;  // hosts
   SharingLinks::Settings settings;
   settings.transport.identity.job_id = "send_host";
   settings.transport.identity.incarnation = random_128();
@@ -62,7 +66,10 @@ Status send_and_receive(const Flags& flags) {
   settings.log = [](const std::string&) {};
   SharingLinks links(std::move(settings), [&](NodeId, WireMessage message, size_t) {
     if (const auto* chunk = std::get_if<wire::ChunkIs>(message.body.get())) received += chunk->chunk->size;
-    if (std::holds_alternative<wire::ChunksWanted>(*message.body)) ++greeted;
+    if (const auto* greeting = std::get_if<wire::ChunksWanted>(message.body.get())) {
+      std::lock_guard lock(mutex);
+      greeted_by.insert(greeting->chunks.at(0));
+    }
     return true;
   });
   SHOAL_ASSIGN_OR_RETURN(std::string address, links.listen());
@@ -78,20 +85,28 @@ Status send_and_receive(const Flags& flags) {
     std::ifstream(file) >> there;
     if (i != flags.host) others.push_back(there);
   }
-  // Sessions stand before the clock runs.
-  for (const std::string& other : others) links.send_to(other, between_loaders(wire::ChunksWanted{{}, {0}}));
-  if (!wait_until([&] { return greeted == others.size(); })) {
-    return Status(Code::deadline_exceeded, "not all hosts reach this one");
-  }
   auto chunk = std::make_shared<Chunk>();
   chunk->size = kChunkBytes;
   chunk->bytes.resize(kChunkBytes, std::byte{3});
-  digest_blocks(chunk->bytes, &chunk->digests);
   const uint64_t chunks = flags.bytes / kChunkBytes;
-  put(fmt::format("{}/ready-{}", flags.meet, flags.host), "\n");
-  if (!wait_until([&] { return std::filesystem::exists(flags.meet + "/go"); })) {
-    return Status(Code::deadline_exceeded, "nobody said go");
-  }
+  // Sessions stand before the clock runs. A greeting may be lost with a session that did not come about.
+  auto next_greeting = std::chrono::steady_clock::now();
+  bool is_ready = false;
+  const bool begins = wait_until([&] {
+    if (std::chrono::steady_clock::now() >= next_greeting) {
+      next_greeting += std::chrono::seconds(1);
+      for (const std::string& other : others)
+        links.send_to(other, between_loaders(wire::ChunksWanted{{}, {flags.host}}));
+    }
+    std::lock_guard lock(mutex);
+    if (!is_ready && greeted_by.size() == others.size()) {
+      is_ready = true;
+      put(fmt::format("{}/ready-{}", flags.meet, flags.host), "\n");
+    }
+    return std::filesystem::exists(flags.meet + "/go");
+  });
+  if (!is_ready) return Status(Code::deadline_exceeded, "not all hosts reach this one");
+  if (!begins) return Status(Code::deadline_exceeded, "nobody said go");
 
   const double began = seconds_now();
   uint64_t own = 0;

@@ -331,8 +331,9 @@ void VirtualHost::send_between(size_t from, size_t to, const WireMessage& messag
   pass_on(from, to, kFirstSharer + from, message, true);
 }
 
-void VirtualHost::pass_on(size_t from, size_t to, NodeId sender_id, const WireMessage& message,
-                          bool connected) {
+void VirtualHost::pass_on(size_t from, size_t to, NodeId sender_id, const WireMessage& said, bool connected) {
+  WireMessage message = said;
+  if (corruption_) corruption_(from, message);
   const Node& sender = *nodes_[from];
   Node& receiver = *nodes_[to];
   transcript_.push_back("node" + std::to_string(from) + "." + std::string(role_name(message.from)) +

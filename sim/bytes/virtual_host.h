@@ -79,6 +79,9 @@ class VirtualHost {
   // Hears of each operation that a node carried out, in the same instant, and may kill the node over it.
   using OperationListener = std::function<void(size_t node, const Operation&)>;
   void on_operation(OperationListener listener) { listener_ = std::move(listener); }
+  // What a node says to another is what this makes of it: a sender whose memory is broken.
+  using Corruption = std::function<void(size_t from, WireMessage& message)>;
+  void corrupt_messages(Corruption corruption) { corruption_ = std::move(corruption); }
   // The power fails everywhere: all nodes are gone, and of the storage what was not synced, and the catalog.
   // Nodes that are added later find what is left.
   void crash(const MemoryFileSystem::Unsynced& unsynced);
@@ -154,6 +157,7 @@ class VirtualHost {
   std::vector<std::unique_ptr<LocalStorage>> lost_storages_;  // dead nodes refer to them
   std::vector<std::unique_ptr<Catalog>> lost_catalogs_;
   OperationListener listener_;
+  Corruption corruption_;
   std::unique_ptr<Catalog> catalog_;
   RootId root_id_;
   std::vector<std::string> transcript_;

@@ -1,6 +1,7 @@
 #include "sim/cluster/counted_loads.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "actors/read_plan.h"
@@ -12,13 +13,6 @@ namespace {
 
 constexpr uint32_t kWindowSlab = 2;  // after those that it saves from
 constexpr uint32_t kRequest = 1;
-
-Rank rank_of(ClientId client) {
-  return static_cast<Rank>(client - 1);
-}
-ClientId client_of(Rank rank) {
-  return ClientId{rank} + 1;
-}
 
 }  // namespace
 
@@ -38,38 +32,46 @@ CountedLoads::CountedLoads(EventHeap& events, VirtualCluster& cluster, const Pro
 }
 
 // As client/placing.cpp asks for what a rank's tensors hold.
-std::vector<local::LoadTarget> CountedLoads::targets_of(Rank rank, uint64_t* bytes) const {
+const CountedLoads::Wanted& CountedLoads::wanted_by(Rank rank) {
   const Layout& layout = *job_.layout_of(rank);
-  std::vector<local::LoadTarget> targets;
+  std::vector<std::vector<Box>> boxes;
+  std::vector<uint64_t> numbers{reinterpret_cast<uintptr_t>(&layout)};  // that tell it from what others want
   for (const LayoutEntry& entry : layout.entries()) {
-    local::LoadTarget target{value_fqn(entry, rank), entry.kind, entry.dtype, entry.shape, {}};
-    if (entry.kind == LayoutEntry::Kind::tensor) {
-      target.boxes = layout.shards_of(entry, rank).boxes;
-      const uint64_t element_bytes = dtype_bytes(entry.dtype).value();
-      for (const Box& box : target.boxes) *bytes += box.elements() * element_bytes;
+    boxes.push_back(entry.kind == LayoutEntry::Kind::tensor ? layout.shards_of(entry, rank).boxes
+                                                            : std::vector<Box>());
+    numbers.push_back(is_per_rank(entry) ? rank : 0);
+    numbers.push_back(boxes.back().size());
+    for (const Box& box : boxes.back()) {
+      numbers.insert(numbers.end(), box.offsets.begin(), box.offsets.end());
+      numbers.insert(numbers.end(), box.sizes.begin(), box.sizes.end());
     }
-    if (!target.boxes.empty() || entry.kind == LayoutEntry::Kind::object)
-      targets.push_back(std::move(target));
   }
-  return targets;
+  auto [found, is_new] = wanted_.try_emplace(xxh3_128(std::as_bytes(std::span(numbers))));
+  if (!is_new) return found->second;
+  std::vector<local::LoadTarget> targets;
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    const LayoutEntry& entry = layout.entries()[i];
+    if (boxes[i].empty() && entry.kind == LayoutEntry::Kind::tensor) continue;
+    for (const Box& box : boxes[i]) found->second.bytes += box.elements() * dtype_bytes(entry.dtype).value();
+    targets.push_back({value_fqn(entry, rank), entry.kind, entry.dtype, entry.shape, std::move(boxes[i])});
+  }
+  found->second.targets = std::move(targets);
+  return found->second;
 }
 
 void CountedLoads::start() {
   cluster_.start([this](ClientId client, const LocalMessage& message) { listen(client, message); });
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
-    local::Attach attach;
-    attach.rank = rank;
-    attach.world_size = job_.ranks;
-    cluster_.from_client(node_of(rank), client_of(rank), attach);
+    cluster_.attach(node_of(rank), rank);
     local::Load load;
     load.request_id = kRequest;
     load.ordinal = 1;  // no save came before it
     load.slab_id = kWindowSlab;
     load.sharing = local::Load::Sharing{job_.way, rank, job_.ranks, 0, job_.layout_of(rank), {}};
-    uint64_t bytes = 0;
-    load.targets = targets_of(rank, &bytes);
-    bytes_wanted_ += bytes;
-    const uint64_t window = std::clamp(bytes, kMinWindowBytes, kSimulatedWindowBytes);
+    const Wanted& wanted = wanted_by(rank);
+    load.targets = wanted.targets;
+    bytes_wanted_ += wanted.bytes;
+    const uint64_t window = std::clamp(wanted.bytes, kMinWindowBytes, kSimulatedWindowBytes);
     cluster_.from_client(node_of(rank), client_of(rank), local::Slab{kWindowSlab, window});
     cluster_.from_client(node_of(rank), client_of(rank), std::move(load));
   }

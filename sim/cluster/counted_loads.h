@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/cluster/virtual_cluster.h"
@@ -38,13 +39,18 @@ class CountedLoads {
 
  private:
   void listen(ClientId client, const LocalMessage& message);
-  std::vector<local::LoadTarget> targets_of(Rank rank, uint64_t* bytes) const;
+  struct Wanted {
+    SharedVector<local::LoadTarget> targets;
+    uint64_t bytes = 0;
+  };
+  const Wanted& wanted_by(Rank rank);
   size_t node_of(Rank rank) const { return rank / job_.ranks_per_host; }
 
   EventHeap& events_;
   VirtualCluster& cluster_;
   const TrainerCosts costs_;
   const Job job_;
+  std::unordered_map<Hash128, Wanted> wanted_;  // ranks that want the same share it
   std::vector<TimeNs> found_, loaded_, copies_until_;
   uint32_t loaded_count_ = 0;
   uint64_t bytes_wanted_ = 0, bytes_passed_ = 0, milestones_ = 0;

@@ -45,15 +45,16 @@ std::optional<CountedRoot::Work> CountedRoot::begin_of_load(const Operation& ope
   }
   if (const auto* read = std::get_if<operation::ReadChunk>(&operation)) {
     auto chunk = std::make_shared<Chunk>();
-    for (const operation::ReadRange& range : read->ranges) {
-      chunk->size += range.end - range.begin;
-      chunk->digests.resize(chunk->digests.size() + digest_count(range.end - range.begin));
-    }
+    for (const operation::ReadRange& range : read->ranges) chunk->size += range.end - range.begin;
     return Work{read_ranges(read->ranges, node),
                 [chunk = ChunkPtr(std::move(chunk))] { return Result<OperationResult>(chunk); }};
   }
-  if (std::holds_alternative<operation::CheckChunk>(operation) ||
-      std::holds_alternative<operation::CopyChunk>(operation)) {
+  if (const auto* check = std::get_if<operation::CheckChunk>(&operation)) {
+    StorageSteps steps;
+    for (const operation::ReadRange& range : check->ranges) open_shard(steps, *range.piece, node);
+    return Work{std::move(steps), [] { return Result<OperationResult>(operation::Done{}); }};
+  }
+  if (std::holds_alternative<operation::CopyChunk>(operation)) {
     return Work{{}, [] { return Result<OperationResult>(operation::Done{}); }};
   }
   if (std::holds_alternative<operation::ListenToPeers>(operation)) {

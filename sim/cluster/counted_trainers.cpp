@@ -10,13 +10,6 @@ namespace shoal {
 
 namespace {
 
-Rank rank_of(ClientId client) {
-  return static_cast<Rank>(client - 1);
-}
-ClientId client_of(Rank rank) {
-  return ClientId{rank} + 1;
-}
-
 uint64_t hash_of(const std::vector<local::StagedPiece>& pieces) {
   uint64_t hash = pieces.size();
   for (const local::StagedPiece& piece : pieces) {
@@ -57,10 +50,7 @@ CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, con
 void CountedTrainers::start() {
   cluster_.start([this](ClientId client, const LocalMessage& message) { listen(client, message); });
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
-    local::Attach attach;
-    attach.rank = rank;
-    attach.world_size = job_.ranks;
-    cluster_.from_client(node_of(rank), client_of(rank), attach);
+    cluster_.attach(node_of(rank), rank);
     cluster_.from_client(node_of(rank), client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
   }
   events_.schedule(events_.now() + job_.interval_ns, [this] {
@@ -200,10 +190,7 @@ void CountedTrainers::come_back(size_t node) {
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     Trainer& trainer = trainers_[rank];
     if (node_of(rank) != node || !trainer.alive) continue;
-    local::Attach attach;
-    attach.rank = rank;
-    attach.world_size = job_.ranks;
-    cluster_.from_client(node, client_of(rank), attach);
+    cluster_.attach(node, rank);
     cluster_.from_client(node, client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
     if (trainer.asks) ask(rank);
     for (const auto& [save, offer] : trainer.undecided) {

@@ -1,6 +1,7 @@
 #include "sim/cluster/shared_plans.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/bytes.h"
@@ -163,6 +164,52 @@ std::shared_ptr<const Metadata> SharedPlans::metadata(const Decision& decision) 
   if (newest_.first != &decision || newest_.second->key != decision.key)
     newest_ = {&decision, PlanSource::metadata(decision)};
   return newest_.second;
+}
+
+std::shared_ptr<StoredCheckpoint> SharedPlans::stored(std::shared_ptr<const Decision> committed) {
+  if (each_its_own_) return PlanSource::stored(std::move(committed));
+  std::shared_ptr<StoredCheckpoint>& known = stored_[committed.get()];
+  if (!known) known = PlanSource::stored(std::move(committed));
+  return known;
+}
+
+Result<std::shared_ptr<const ReadPlan>> SharedPlans::reads(StoredCheckpoint& stored,
+                                                           const SharedVector<local::LoadTarget>& targets) {
+  if (each_its_own_) return PlanSource::reads(stored, targets);
+  Reads& known = reads_[{&stored, targets.data()}];
+  if (!known.plan) {
+    SHOAL_ASSIGN_OR_RETURN(known.plan, PlanSource::reads(stored, targets));
+    known.targets = targets;
+  }
+  return known.plan;
+}
+
+// Objects are read by plans that each load makes for itself: these do not stay.
+std::shared_ptr<const ReadBatches> SharedPlans::batches(const std::shared_ptr<const ReadPlan>& plan,
+                                                        uint64_t part_bytes) {
+  if (each_its_own_ || !plan->objects.empty()) return PlanSource::batches(plan, part_bytes);
+  std::shared_ptr<const ReadBatches>& known = batches_[{plan.get(), part_bytes}];
+  if (!known) known = PlanSource::batches(plan, part_bytes);
+  return known;
+}
+
+std::shared_ptr<const ChunkPlan> SharedPlans::chunks(const std::vector<UserReads>& users) {
+  const bool are_known =
+      std::ranges::all_of(users, [](const UserReads& user) { return user.plan->objects.empty(); });
+  if (each_its_own_ || !are_known) return PlanSource::chunks(users);
+  std::unordered_map<const std::vector<uint32_t>*, uint64_t> groups{{nullptr, 0}};
+  std::vector<uint64_t> numbers;
+  for (const UserReads& user : users) {
+    numbers.insert(numbers.end(), {reinterpret_cast<uintptr_t>(user.plan.get()), user.part_bytes});
+    for (const HostGroup& hosts : user.hosts) {
+      auto [group, is_new] = groups.try_emplace(hosts.get());
+      if (is_new) group->second = xxh3_64(std::as_bytes(std::span(*hosts)));
+      numbers.push_back(group->second);
+    }
+  }
+  std::shared_ptr<const ChunkPlan>& known = chunks_[xxh3_128(std::as_bytes(std::span(numbers)))];
+  if (!known) known = PlanSource::chunks(users);
+  return known;
 }
 
 }  // namespace shoal

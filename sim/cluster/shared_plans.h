@@ -3,13 +3,20 @@
 // boxes lie matters to nobody where bytes are counted, but for the digits of their offsets in a shard's
 // header, which shard_bytes counts. Ids are not hashes of the items, but name roster and rank.
 //
-// Where bytes are stored too (sim/cluster/stored_payload.h) each rank has its own plan, which plan_save says.
+// What loads work out is shared by those that want the same: ranks whose targets are one list, and hosts
+// whose ranks are alike in that and in who else reads the same.
+//
+// Where bytes are stored too (sim/cluster/stored_payload.h) each rank has its own plan, which plan_save says,
+// and each load works out its own reads.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "actors/chunk_plan.h"
 #include "actors/plan_source.h"
 #include "base/paged_map.h"
 #include "plan/plan_classes.h"
@@ -31,6 +38,12 @@ class SharedPlans final : public PlanSource {
                                                     const AttemptKey& key, ClientId client,
                                                     const local::Staged& staged) override;
   std::shared_ptr<const Metadata> metadata(const Decision& decision) override;
+  std::shared_ptr<StoredCheckpoint> stored(std::shared_ptr<const Decision> committed) override;
+  Result<std::shared_ptr<const ReadPlan>> reads(StoredCheckpoint& stored,
+                                                const SharedVector<local::LoadTarget>& targets) override;
+  std::shared_ptr<const ReadBatches> batches(const std::shared_ptr<const ReadPlan>& plan,
+                                             uint64_t part_bytes) override;
+  std::shared_ptr<const ChunkPlan> chunks(const std::vector<UserReads>& users) override;
 
   struct ShardBytes {
     uint64_t file = 0, payload = 0;
@@ -75,6 +88,14 @@ class SharedPlans final : public PlanSource {
   SaveOptions options_;
   bool each_its_own_ = false;
   std::pair<const Decision*, std::shared_ptr<const Metadata>> newest_;
+  std::unordered_map<const Decision*, std::shared_ptr<StoredCheckpoint>> stored_;
+  struct Reads {
+    SharedVector<local::LoadTarget> targets;  // kept, so that no others take the place of those
+    std::shared_ptr<const ReadPlan> plan;
+  };
+  std::map<std::pair<const StoredCheckpoint*, const local::LoadTarget*>, Reads> reads_;
+  std::map<std::pair<const ReadPlan*, uint64_t>, std::shared_ptr<const ReadBatches>> batches_;
+  std::unordered_map<Hash128, std::shared_ptr<const ChunkPlan>> chunks_;
 };
 
 }  // namespace shoal

@@ -115,6 +115,13 @@ void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage mess
       });
 }
 
+void VirtualCluster::attach(size_t node, Rank rank) {
+  local::Attach attach;
+  attach.rank = rank;
+  attach.world_size = world_size_;
+  from_client(node, client_of(rank), attach);
+}
+
 // --- a node's processor ---
 
 void VirtualCluster::offer(size_t index, Input input) {
@@ -316,6 +323,7 @@ void VirtualCluster::arrive(const Sent& sent) {
 // Between nodes that load together. The links of these never fail here.
 void VirtualCluster::send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes) {
   if (listener_) listener_(from, to, message, bytes);
+  shared_bytes_ += bytes;
   network_.send(from, to, bytes, [this, from, message, bytes, life = life_of(to)] {
     if (!lives(life)) return;
     offer(static_cast<uint32_t>(life), {message.to, event::Received{kFirstSharer + from, message}, bytes});
@@ -351,7 +359,9 @@ void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start 
   running->id = start.id;
   running->is_bulk = std::holds_alternative<operation::WriteShard>(start.operation) ||
                      std::holds_alternative<operation::ReadBatch>(start.operation) ||
-                     std::holds_alternative<operation::ReadChunk>(start.operation);
+                     std::holds_alternative<operation::ReadChunk>(start.operation) ||
+                     std::holds_alternative<operation::CheckChunk>(start.operation) ||
+                     std::holds_alternative<operation::CopyChunk>(start.operation);
   if (running->is_bulk) {
     running->fails = hazards_.try_operation(index, start.operation, events_.now());
     running->work = work_of(index, start.operation);

@@ -31,6 +31,14 @@ namespace shoal {
 
 inline constexpr uint32_t kSimulatedGeneration = 1;
 
+// A simulated trainer's connection.
+inline Rank rank_of(ClientId client) {
+  return static_cast<Rank>(client - 1);
+}
+inline ClientId client_of(Rank rank) {
+  return ClientId{rank} + 1;
+}
+
 struct HubCounts {  // of the coordinator's node
   uint64_t messages_in = 0, messages_out = 0;
   uint64_t bytes_in = 0, bytes_out = 0;
@@ -65,6 +73,8 @@ class VirtualCluster {
   // Every role hears of Started. `to_client` hears what nodes say to clients, when it has arrived.
   void start(ToClient to_client);
   void from_client(size_t node, ClientId client, LocalMessage message);
+  // The trainer of a rank connects to this node and attaches.
+  void attach(size_t node, Rank rank);
   PlanSource& plans() { return *plans_; }
   CorePool& cores() { return cores_; }
   CountedRoot& counted_root() { return root_; }
@@ -108,6 +118,7 @@ class VirtualCluster {
   void forget_longest_queue() { hub_.longest_queue = 0; }
   const StorageCounts& storage() const { return storage_.counts(); }
   uint64_t record_bytes() const { return root_.record_bytes(); }
+  uint64_t shared_bytes() const { return shared_bytes_; }  // that nodes sent each other to load together
   // Of every event that a role was given: when, where, what.
   uint64_t trace_hash() const { return trace_hash_; }
   uint64_t events() const { return delivered_; }
@@ -285,6 +296,7 @@ class VirtualCluster {
   Pool<Sent> sent_;
   Effects effects_;  // of the role that handles an event; kept for its memory
   uint64_t settings_ = 0;
+  uint64_t shared_bytes_ = 0;
   uint64_t delivered_ = 0;
   uint64_t trace_hash_ = 0;
   std::vector<std::string> warnings_;  // the first few

@@ -137,15 +137,15 @@ uint64_t MessageSizes::of(const WireMessage& message) {
           },
           [&](const wire::ChunksWanted& said) { return add(said.chunks.size()), true; },
           [&](const wire::ChunksNotHere& said) { return add(said.chunks.size()), true; },
-          [&](const wire::ChunkIs& said) { return add(said.chunk->digests.size()), true; },
-          [](const auto&) { return false; }},
+          [&](const wire::ChunksNotWanted& said) { return add(said.chunks.size()), true; },
+          [](const wire::ChunkIs&) { return true; }, [](const auto&) { return false; }},
       *message.body);
   if (!is_known) return encode_wire(message).size();
   uint64_t& bytes = known_[xxh3_128(std::as_bytes(std::span(lengths_)))];
   const auto* chunk = std::get_if<wire::ChunkIs>(message.body.get());
   if (bytes == 0 && chunk != nullptr) {  // its bytes are there only where payloads are full
     wire::ChunkIs without = *chunk;
-    without.chunk = std::make_shared<const Chunk>(Chunk{chunk->chunk->size, chunk->chunk->digests, {}});
+    without.chunk = std::make_shared<const Chunk>(Chunk{chunk->chunk->size, {}, {}});
     bytes =
         encode_wire({message.from, message.to, std::make_shared<const WireBody>(std::move(without))}).size();
   }

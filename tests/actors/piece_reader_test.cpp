@@ -126,6 +126,33 @@ TEST_F(CopiedPieces, AreReadWhereTheFileItselfIsGoneOrItsHeaderDamaged) {
   EXPECT_EQ(PieceReader(*storage_).measure(*object({})).status().code(), Code::not_found);
 }
 
+TEST_F(CopiedPieces, ThatComeFromElsewhereAreHeldAgainstTheHeaderOfTheirFile) {
+  damage_weight(0, 5);  // which does not matter: no more than headers are read
+  PieceReader reader(*storage_);
+  EXPECT_OK(reader.check({weight({}), 0, kBytes, 0}, weight_));
+  const ByteView second = ByteView(weight_).subspan(kDigestBlockBytes);
+  EXPECT_OK(reader.check({weight({}), kDigestBlockBytes, kBytes, 0}, second));
+  EXPECT_OK(reader.check({object({}), 0, object_.size(), 0}, object_));
+  EXPECT_EQ(reader.check({weight({}), 0, kBytes + 1, 0}, weight_).code(), Code::corrupt);
+  Bytes wrong = weight_;
+  wrong[kDigestBlockBytes + 3] ^= std::byte{16};
+  const Status status = reader.check({weight({1}), 0, kBytes, 0}, wrong);
+  EXPECT_EQ(status.code(), Code::corrupt);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("'w' [0:1536, 0:256], written by rank 0"),
+                                      HasSubstr("are not those of step-00000003/g1a1/rank-00000")));
+}
+
+TEST_F(CopiedPieces, ThatComeFromElsewhereAreHeldAgainstACopysHeaderWhereTheirOwnIsDamaged) {
+  damage_header(0);
+  PieceReader reader(*storage_);
+  EXPECT_OK(reader.check({weight({1}), 0, kBytes, 0}, weight_));
+  EXPECT_THAT(reader.check({weight({}), 0, kBytes, 0}, weight_).message(),
+              HasSubstr("the header differs from its digest"));
+  Bytes wrong = weight_;
+  wrong[3] ^= std::byte{16};
+  EXPECT_EQ(reader.check({weight({1, 2}), 0, kBytes, 0}, wrong).code(), Code::corrupt);
+}
+
 TEST_F(CopiedPieces, ThatAreAllDamagedAreAnErrorThatNamesEach) {
   for (Rank rank : {0, 1, 2}) damage_weight(rank, 5);
   const Status status = read(weight({1, 2}), kBytes);

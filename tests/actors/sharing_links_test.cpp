@@ -7,6 +7,8 @@
 
 #include <chrono>
 
+#include "tests/actors/transport_options.h"
+
 namespace shoal::testing {
 namespace {
 
@@ -16,17 +18,6 @@ using ::testing::StartsWith;
 
 constexpr std::chrono::seconds kPatience{20};
 constexpr wire::LoadId kLoad{false, 7, 0, 0};
-
-UcxTransportOptions options(const std::string& name, const std::string& token = "secret") {
-  UcxTransportOptions out;
-  out.identity.job_id = "job-1";
-  out.identity.generation = 3;
-  out.identity.name = name;
-  out.identity.incarnation = random_128();
-  ByteView view = as_view(token);
-  out.token.assign(view.begin(), view.end());
-  return out;
-}
 
 WireMessage between_loaders(WireBody body) {
   return {RoleKind::loader, RoleKind::loader, std::make_shared<const WireBody>(std::move(body))};
@@ -41,7 +32,6 @@ ChunkPtr some_chunk(size_t bytes) {
   chunk->bytes.resize(bytes);
   for (size_t i = 0; i < bytes; ++i) chunk->bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
   chunk->size = bytes;
-  digest_blocks(chunk->bytes, &chunk->digests);
   return chunk;
 }
 
@@ -94,7 +84,7 @@ class SharingNode {
  private:
   SharingLinks::Settings settings(const std::string& name, uint32_t idle_ms) {
     SharingLinks::Settings out;
-    out.transport = options(name);
+    out.transport = transport_options(name);
     out.own_host = [] { return Result<std::string>("127.0.0.1"); };
     out.idle_ms = idle_ms;
     out.log = [this](const std::string& line) {
@@ -165,7 +155,6 @@ TEST(SharingLinks, PassChunksOnToWhoeverAskedForThem) {
     const auto& is = std::get<wire::ChunkIs>(*heard[i].message.body);
     EXPECT_EQ(is.number, i) << "in order";
     EXPECT_EQ(is.chunk->bytes, chunk->bytes);
-    EXPECT_EQ(is.chunk->digests, chunk->digests);
     EXPECT_EQ(heard[i].from, heard[0].from);
   }
   EXPECT_GE(heard[0].from, kFirstSharer);
@@ -185,15 +174,15 @@ TEST(SharingLinks, PassChunksOnToWhoeverAskedForThem) {
 TEST(SharingLinks, LetInNobodyWithoutTheToken) {
   SharingNode a("a");
   const std::string at_a = a.listen();
-  Visitor stranger(options("stranger", "another secret"));
+  Visitor stranger(transport_options("stranger", "another secret"));
   stranger.say(at_a, {wanted({1})});
   EXPECT_THAT(stranger.wait_lost().message(), HasSubstr("token"));
-  UcxTransportOptions other_run = options("other run");
+  UcxTransportOptions other_run = transport_options("other run");
   other_run.identity.generation = 4;
   Visitor late(other_run);
   late.say(at_a, {wanted({1})});
   EXPECT_THAT(late.wait_lost().message(), HasSubstr("generations differ"));
-  Visitor b(options("b"));
+  Visitor b(transport_options("b"));
   b.say(at_a, {wanted({2})});
   EXPECT_EQ(std::get<wire::ChunksWanted>(*a.wait_for(1)[0].message.body).chunks[0], 2u);
 }
@@ -208,11 +197,11 @@ TEST(SharingLinks, EndTheSessionOfWhoeverSaysAnythingElse) {
       {RoleKind::shard_writer, RoleKind::coordinator,
        std::make_shared<const WireBody>(wire::SaveFailed{{3, 1, 1}, 0, Status(Code::io, "no disk")})}};
   for (const WireMessage& message : not_said_here) {
-    Visitor visitor(options("visitor"));
+    Visitor visitor(transport_options("visitor"));
     visitor.say(at_a, {message, wanted({66})});
     EXPECT_THAT(visitor.wait_lost().message(), HasSubstr("is not said here")) << describe(*message.body);
   }
-  Visitor b(options("b"));
+  Visitor b(transport_options("b"));
   b.say(at_a, {wanted({2})});
   EXPECT_EQ(std::get<wire::ChunksWanted>(*a.wait_for(1)[0].message.body).chunks[0], 2u) << "the first heard";
   EXPECT_THAT(a.lines(), Contains(HasSubstr("visitor is let go")));

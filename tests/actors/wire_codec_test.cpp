@@ -70,7 +70,6 @@ wire::ChunkIs sample_chunk() {
   auto chunk = std::make_shared<Chunk>();
   chunk->bytes.resize(100, std::byte{7});
   chunk->size = chunk->bytes.size();
-  digest_blocks(chunk->bytes, &chunk->digests);
   return {kLoad, 99, chunk};
 }
 
@@ -101,6 +100,7 @@ std::vector<WireMessage> samples() {
       message_of(wire::ChunksWanted{kLoad, {99, 7}}, RoleKind::loader, RoleKind::loader),
       message_of(sample_chunk(), RoleKind::loader, RoleKind::loader),
       message_of(wire::ChunksNotHere{kLoad, {7}}, RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunksNotWanted{kLoad, {7, 9}}, RoleKind::loader, RoleKind::loader),
   };
 }
 
@@ -387,7 +387,8 @@ TEST(Describe, SaysKindKeysAndCounts) {
                  "GlobalPlan step 3 (g1a1): 2 ranks, 1 of them as before",
                  "PlanExchange step 3 (g1a1): 2 plans made", "JoinLoad latest-3.1: 2 ranks of 8, shares",
                  "LoadRoster latest-3.1: step 3 (g1a1), 2 hosts", "ChunksWanted latest-3.1: 2 chunks",
-                 "ChunkIs latest-3.1: 100 bytes", "ChunksNotHere latest-3.1: 1 chunk"));
+                 "ChunkIs latest-3.1: 100 bytes", "ChunksNotHere latest-3.1: 1 chunk",
+                 "ChunksNotWanted latest-3.1: 2 chunks"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }

@@ -132,8 +132,9 @@ std::vector<WireBody> wire_bodies() {
       wire::LoadRoster{
           {true, 0, 3, 1}, {}, key, {nonce_of(3)}, {"host-a:1", "host-b:2"}, {{0, 4, 0, 0}, {4, 2, 1, 0}}},
       wire::ChunksWanted{{false, 3, 0, 1}, {99, 7}},
-      wire::ChunkIs{{true, 0, 3, 1}, 99, std::make_shared<Chunk>(Chunk{3, {5}, Bytes(3)})},
-      wire::ChunksNotHere{{true, 0, 3, 1}, {7}}};
+      wire::ChunkIs{{true, 0, 3, 1}, 99, std::make_shared<Chunk>(Chunk{3, Bytes(3), {}})},
+      wire::ChunksNotHere{{true, 0, 3, 1}, {7}},
+      wire::ChunksNotWanted{{true, 0, 3, 1}, {7, 9}}};
 }
 
 std::vector<LinkMessage> link_messages(const Bytes& between_roles) {

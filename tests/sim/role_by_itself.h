@@ -20,6 +20,7 @@ class RoleByItself {
   TimeNs now = 0;
   std::vector<effect::Start> starts;  // not carried out yet
   std::vector<effect::Send> sends;
+  std::vector<effect::SendTo> sent_to;
   std::vector<std::pair<ClientId, LocalMessage>> said;
   std::vector<std::string> log;
   std::vector<effect::Redirect> redirects;
@@ -106,6 +107,7 @@ class RoleByItself {
   void take(const Effect& each) {
     if (const auto* start = std::get_if<effect::Start>(&each)) starts.push_back(*start);
     if (const auto* send = std::get_if<effect::Send>(&each)) sends.push_back(*send);
+    if (const auto* send = std::get_if<effect::SendTo>(&each)) sent_to.push_back(*send);
     if (const auto* to = std::get_if<effect::ToClient>(&each)) said.emplace_back(to->client, *to->message);
     if (const auto* set = std::get_if<effect::SetTimer>(&each)) timers_[set->timer] = set->at;
     if (const auto* cancel = std::get_if<effect::CancelTimer>(&each)) timers_.erase(cancel->timer);

@@ -104,7 +104,7 @@ class Reader {
 
  private:
   void place(const local::LoadedPiece& piece) {
-    const local::LoadTarget& target = targets_.at(piece.target);
+    const local::LoadTarget& target = std::as_const(targets_)[piece.target];
     if (target.kind == LayoutEntry::Kind::object) return;
     const uint64_t at = piece.box.offsets[0] + piece.piece_offset;
     Bytes& bytes = bytes_[target.fqn];
@@ -123,7 +123,7 @@ class Reader {
   const ClientId client_;
   bool is_loading_ = false;
   MutableByteView window_;
-  std::vector<local::LoadTarget> targets_;
+  SharedVector<local::LoadTarget> targets_;
   std::map<std::string, Bytes> bytes_;
   std::map<std::string, std::vector<bool>> came_;
   std::optional<local::LoadDone> done_;
@@ -328,6 +328,28 @@ TEST_F(SharedLoad, ATrainerThatDiesHindersNobody) {
   run();
   EXPECT_EQ(readers_[0]->check(1), "");
   EXPECT_EQ(readers_[2]->check(1), "");
+}
+
+// One bit, in the sender's memory: what it says of its bytes is no proof of them.
+TEST_F(SharedLoad, AChunkThatItsSenderHoldsWronglyIsReadFromStorage) {
+  ASSERT_NO_FATAL_FAILURE(save(kReplicated));
+  start(3, 3);
+  size_t passed = 0;
+  host_.corrupt_messages([&](size_t from, WireMessage& message) {
+    const auto* said = std::get_if<wire::ChunkIs>(message.body.get());
+    if (from != nodes_[1] || said == nullptr) return;
+    ++passed;
+    auto wrong = std::make_shared<Chunk>(*said->chunk);
+    wrong->bytes[wrong->size / 2] ^= std::byte{4};
+    message.body = std::make_shared<const WireBody>(wire::ChunkIs{said->id, said->number, std::move(wrong)});
+  });
+  for (auto& reader : readers_) reader->load();
+  run();
+  expect_all_loaded();
+  EXPECT_GT(passed, 0u);
+  uint64_t given_up = 0;
+  for (auto& reader : readers_) given_up += reader->done()->times.chunks_given_up;
+  EXPECT_EQ(given_up, passed);
 }
 
 TEST_F(SharedLoad, WhoComesLateReadsDirectly) {

@@ -208,7 +208,7 @@ void VirtualTrainer::load(std::optional<uint64_t> step, uint32_t ordinal) {
     if (entry.kind == LayoutEntry::Kind::tensor) target.boxes = shards.boxes;
     load.targets.push_back(std::move(target));
   }
-  targets_ = load.targets;
+  targets_ = load.targets.vector();
   loaded_.clear();
   loaded_objects_.clear();
   load_done_.reset();

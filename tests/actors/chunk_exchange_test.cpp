@@ -1,0 +1,268 @@
+// One node's part in a load that is shared, by itself: the test is its storage and its peers.
+#include "actors/chunk_exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/sim/role_by_itself.h"
+
+namespace shoal {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr wire::LoadId kLoad{true, 0, 3, 0};
+constexpr TimeNs kDeadline = 5000 * kMillisecond;
+constexpr NodeId kPeer = kFirstSharer + 9;
+
+// What its Loader passes on to an exchange, and hears of it.
+class ExchangeRole final : public Role {
+ public:
+  ExchangeRole(std::shared_ptr<const ChunkPlan> plan, ChunkExchange::Settings settings)
+      : exchange_(operations_, timers_, std::move(plan), std::move(settings),
+                  {[this](TimeNs, uint32_t, uint32_t, EffectWriter&) { ++batches_complete; },
+                   [](TimeNs, uint32_t, const Status&, EffectWriter&) {},
+                   [](TimeNs, uint32_t, EffectWriter&) {}}) {}
+
+  RoleKind kind() const override { return RoleKind::loader; }
+  void handle(TimeNs now, const Event& event, Effects& effects) override {
+    EffectWriter out(kind(), effects);
+    if (const auto* done = std::get_if<event::OperationDone>(&event)) {
+      operations_.done(now, *done, out);
+    } else if (const auto* timer = std::get_if<event::TimerFired>(&event)) {
+      timers_.fired(now, *timer, out);
+    } else if (const auto* received = std::get_if<event::Received>(&event)) {
+      const WireBody& body = *received->message.body;
+      if (const auto* wanted = std::get_if<wire::ChunksWanted>(&body))
+        exchange_.wanted(now, received->from, *wanted, out);
+      if (const auto* is = std::get_if<wire::ChunkIs>(&body)) exchange_.came(now, *is, out);
+      if (const auto* not_wanted = std::get_if<wire::ChunksNotWanted>(&body))
+        exchange_.not_wanted(now, *not_wanted, out);
+    } else if (std::get_if<event::Started>(&event) != nullptr) {
+      exchange_.begin(now, out);
+      exchange_.give_room(now, 0, 0, {7, 1, 0, 0}, out);
+    }
+  }
+  const ChunkExchange& exchange() const { return exchange_; }
+  uint32_t batches_complete = 0;
+
+ private:
+  PendingOperations operations_;
+  PendingTimers timers_;
+  ChunkExchange exchange_;
+};
+
+// A rank of each of so many hosts, all of which want so many whole chunks.
+std::shared_ptr<const ChunkPlan> plan_of(uint32_t chunks, uint32_t hosts) {
+  auto reads = std::make_shared<ReadPlan>();
+  auto piece = std::make_shared<operation::PieceRef>();
+  piece->file_name = "rank-00000.safetensors";
+  piece->piece_key = "w";
+  reads->reads.push_back({0, piece, chunks * kChunkBytes, 0, chunks * kChunkBytes});
+  std::vector<uint32_t> group(hosts);
+  std::iota(group.begin(), group.end(), 0);
+  const auto shared = std::make_shared<const std::vector<uint32_t>>(std::move(group));
+  return std::make_shared<const ChunkPlan>(plan_chunks({{reads, {shared}, chunks * kChunkBytes}}));
+}
+
+class AnExchange : public testing::Test {
+ protected:
+  static constexpr uint32_t kChunks = 64;
+
+  // This host is `own` of so many; the others want from it what it has.
+  void begin(bool may_go_direct = true, uint32_t chunks = kChunks, uint32_t hosts = 2, uint32_t own = 0) {
+    plan_ = plan_of(chunks, hosts);
+    std::vector<std::string> addresses;
+    for (uint32_t host = 0; host < hosts; ++host) addresses.push_back("host" + std::to_string(host));
+    auto role = std::make_unique<ExchangeRole>(
+        plan_, ChunkExchange::Settings{kLoad, addresses, own, 128 * kMiB, may_go_direct, kDeadline});
+    role_ = role.get();
+    node_.emplace(std::move(role));
+    if (!peers_ask_) return;
+    std::vector<uint64_t> wanted;
+    for (const ChunkPlan::PlannedChunk& chunk : plan_->chunks) {
+      const uint32_t children = LoadTree(hosts, own, {}).children(chunk.ordinal);
+      wanted.insert(wanted.end(), children, chunk.number);
+    }
+    node_->receive(kPeer, RoleKind::loader, wire::ChunksWanted{kLoad, wanted});
+  }
+  // Ends so many of the reads that are under way, and the copies that follow.
+  void read(size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      OperationId id = 0;
+      const auto chunk = node_->take_start<operation::ReadChunk>(&id);
+      ASSERT_TRUE(chunk);
+      ++read_;
+      node_->handle(event::OperationDone{id, OperationResult(chunk_of(*chunk))});
+    }
+    copy();
+  }
+  void read_all() {
+    while (reading() != 0) read(1);
+  }
+  void copy() {
+    while (node_->answer<operation::CopyChunk>(OperationResult(operation::Done{}))) {
+    }
+  }
+  template <class Message>
+  std::vector<uint64_t> said() const {  // of chunks, to peers
+    std::vector<uint64_t> numbers;
+    for (const effect::SendTo& each : node_->sent_to) {
+      const auto* message = std::get_if<Message>(each.message.body.get());
+      if (message != nullptr) numbers.insert(numbers.end(), message->chunks.begin(), message->chunks.end());
+    }
+    return numbers;
+  }
+  std::vector<uint64_t> asked_for() const { return said<wire::ChunksWanted>(); }
+  // The next of those that were asked for.
+  void comes() {
+    ASSERT_LT(come_, asked_for().size());
+    auto chunk = std::make_shared<Chunk>();
+    chunk->size = kChunkBytes;
+    const uint64_t number = asked_for()[come_++];
+    node_->receive(kPeer, RoleKind::loader, wire::ChunkIs{kLoad, number, std::move(chunk)});
+    node_->answer<operation::CheckChunk>(OperationResult(operation::Done{}));
+    copy();
+  }
+  static ChunkPtr chunk_of(const operation::ReadChunk& read) {
+    auto chunk = std::make_shared<Chunk>();
+    for (const operation::ReadRange& range : read.ranges) chunk->size += range.end - range.begin;
+    return chunk;
+  }
+  size_t reading() const { return node_->started<operation::ReadChunk>(); }
+  size_t awaited() const { return asked_for().size() - come_; }
+
+  std::shared_ptr<const ChunkPlan> plan_;
+  std::optional<RoleByItself> node_;
+  ExchangeRole* role_ = nullptr;
+  bool peers_ask_ = true;
+  size_t read_ = 0, come_ = 0;
+};
+
+TEST_F(AnExchange, ReadsItsPartAndAsksForTheOthersAsFarAsItsBufferGoes) {
+  begin();
+  EXPECT_EQ(reading(), 16u);
+  EXPECT_EQ(asked_for().size(), 16u);
+}
+
+// 128 MiB in 10 ms from storage; from peers one chunk in 100 ms.
+TEST_F(AnExchange, ReadsWhatIsLeftWhereThatIsHalfAsFastAgain) {
+  begin(true, 4 * kChunks);
+  node_->now = 10 * kMillisecond;
+  read_all();
+  node_->now = 100 * kMillisecond;
+  comes();
+  EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 2u) << "of the first four, those that the peer would read";
+  while (reading() != 0) {
+    node_->now += kMillisecond;
+    read(1);
+  }
+  const size_t asked = asked_for().size();
+  EXPECT_LT(asked, kChunks);
+  EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 2 * kChunks - asked) << "all others of its part";
+  EXPECT_EQ(read_ + asked, 4u * kChunks);
+  while (awaited() != 0) comes();
+  EXPECT_EQ(role_->batches_complete, 1u);
+  EXPECT_EQ(node_->sent<wire::ChunkIs>(kPeer).size(), 2 * kChunks)
+      << "its peer has its own part all the same";
+}
+
+TEST_F(AnExchange, GoesOnSharingOnceManyReadAndStorageIsFasterNoMore) {
+  begin(true, 4 * kChunks);
+  node_->now = 10 * kMillisecond;
+  read_all();
+  node_->now = 100 * kMillisecond;
+  comes();
+  ASSERT_EQ(said<wire::ChunksNotWanted>().size(), 2u);
+  while (role_->batches_complete == 0) {
+    node_->now += 100 * kMillisecond;
+    if (reading() != 0) read(1);
+    if (awaited() != 0) comes();
+  }
+  EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 2u);
+  EXPECT_EQ(read_, 2 * kChunks + 2);
+}
+
+TEST_F(AnExchange, GoesOnSharingWhereStorageIsNoFaster) {
+  begin();
+  while (role_->batches_complete == 0) {
+    node_->now += 10 * kMillisecond;
+    if (reading() != 0) read(1);
+    if (awaited() != 0) comes();
+  }
+  EXPECT_EQ(read_, kChunks / 2);
+  EXPECT_EQ(asked_for().size(), kChunks / 2);
+}
+
+TEST_F(AnExchange, GoesOnSharingWhereItWasToldToHoweverFastStorageIs) {
+  begin(false);
+  node_->now = 10 * kMillisecond;
+  read(16);
+  while (role_->batches_complete == 0) {
+    node_->now += 100 * kMillisecond;
+    if (awaited() != 0) comes();
+    read_all();
+  }
+  EXPECT_EQ(read_, kChunks / 2);
+}
+
+// Of ten hosts eight read; the fifth is none of them.
+TEST_F(AnExchange, TriesStorageUnseenWhereThatCostsLittleBesideWhatItNeeds) {
+  begin(true, 320, 10, 4);
+  EXPECT_EQ(reading(), 0u);
+  while (reading() == 0) {
+    node_->now += 100 * kMillisecond;
+    comes();
+  }
+  EXPECT_EQ(come_, 16u) << "64 MiB";
+  EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 4u);
+}
+
+TEST_F(AnExchange, DoesNotTryStorageUnseenWhereThatCostsMuch) {
+  begin(true, 319, 10, 4);
+  while (awaited() != 0) {
+    node_->now += 100 * kMillisecond;
+    comes();
+  }
+  EXPECT_EQ(read_ + reading(), 0u);
+  EXPECT_EQ(role_->batches_complete, 1u);
+}
+
+TEST_F(AnExchange, KeepsNothingForAPeerThatReadsItItself) {
+  peers_ask_ = false;
+  begin();
+  node_->now = 10 * kMillisecond;
+  const size_t asked = asked_for().size();
+  wire::ChunksNotWanted all{kLoad, {}};
+  for (const ChunkPlan::PlannedChunk& chunk : plan_->chunks) all.chunks.push_back(chunk.number);
+  node_->receive(kPeer, RoleKind::loader, all);
+  read(16);
+  EXPECT_GT(asked_for().size(), asked) << "there is room again";
+}
+
+TEST_F(AnExchange, ReadsWhatAPeerDoesNotSendWithinItsDeadline) {
+  begin();
+  node_->now = 10 * kMillisecond;
+  read_all();
+  node_->pass(2 * kDeadline);
+  read_all();
+  EXPECT_EQ(role_->batches_complete, 1u);
+  EXPECT_EQ(read_, size_t{kChunks});
+  LoadTimes times;
+  role_->exchange().add_times(node_->now, times);
+  EXPECT_EQ(times.chunks_given_up, asked_for().size()) << "all that it was asked for";
+}
+
+TEST_F(AnExchange, IsAsPatientWithAPeerAsItsOwnReadsAreLong) {
+  begin();
+  node_->pass(2 * kDeadline);
+  EXPECT_EQ(reading(), 16u) << "while one of its own takes so long, a peer's may";
+  read_all();
+  node_->pass(3 * kDeadline);
+  EXPECT_EQ(reading(), 0u) << "as long as three such reads";
+  node_->pass(2 * kDeadline);
+  EXPECT_GT(reading(), 0u);
+}
+
+}  // namespace
+}  // namespace shoal
