@@ -214,7 +214,7 @@ Loader::Loads::iterator Loader::end_load(TimeNs now, Loads::iterator load, Effec
 void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
   if (auto known = open_.known(key)) return begin(begun, id, std::move(known), out);
   operations_.start(
-      operation::ReadDecision{key}, out,
+      operation::ReadDecision{key, loads_.at(id).request.wants_layouts}, out,
       [this, id, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
         auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
         if (!decision.ok()) return fail(now, id, decision.status(), then_out);

@@ -2,29 +2,13 @@
 
 #include <fmt/format.h>
 
-#include "gpu/digest.h"
-
 namespace shoal {
 
 namespace {
 
-constexpr uint64_t kAllocationBytes = 16;  // what malloc adds to each, about
-constexpr uint64_t kNumbersAPiece = 3;     // where it lies, where its digests begin, where its key sorts
-
 std::string meaning(bool is_object, DType dtype, const Box& box) {
   if (is_object) return "an object";
   return fmt::format("{} {}", dtype_name(dtype), to_string(box));
-}
-
-// What a parsed header takes, about: its pieces with their names and boxes, and the digests.
-uint64_t memory_of(const ShardReader& shard) {
-  uint64_t bytes = sizeof(ShardReader);
-  for (const ShardPiece& piece : shard.pieces()) {
-    bytes += sizeof(ShardPiece) + piece.key.capacity() + piece.fqn.capacity();
-    bytes += 3 * (piece.global_shape.capacity() * sizeof(uint64_t) + kAllocationBytes);
-    bytes += (digest_count(piece.bytes) + kNumbersAPiece) * sizeof(uint64_t);
-  }
-  return bytes;
 }
 
 bool agree(const operation::PieceRef& rule, const ShardPiece& header) {
@@ -43,7 +27,7 @@ Result<OpenShards::Found> OpenShards::find(const operation::PieceRef& piece) {
   };
   std::optional<size_t> index = shard->find(piece.piece_key);
   if (!index) return corrupt("the header has no such key, by the rule it is there");
-  const ShardPiece& header = shard->pieces()[*index];
+  const ShardPiece header = shard->pieces()[*index];
   if (!agree(piece, header)) {
     return corrupt(fmt::format("the rule says {}, the header {}",
                                meaning(piece.kind == LayoutEntry::Kind::object, piece.dtype, piece.box),
@@ -55,21 +39,30 @@ Result<OpenShards::Found> OpenShards::find(const operation::PieceRef& piece) {
 Result<OpenShards::ShardPtr> OpenShards::open(const operation::PieceRef& piece) {
   SHOAL_RETURN_IF_ERROR(validate_component(piece.file_name));
   const std::string path = attempt_folder(piece.key) + "/" + piece.file_name;
-  ShardPtr kept = cached(path);
-  if (kept != nullptr && kept->header_digest() == piece.header_digest &&
-      kept->file_size() == piece.file_size) {
-    return kept;
+  auto is_it = [&](const ShardPtr& shard) {
+    return shard != nullptr && shard->header_digest() == piece.header_digest &&
+           shard->file_size() == piece.file_size;
+  };
+  std::unique_lock lock(mutex_);
+  // One thread opens a file and the others wait: each would hold its header, of a hundred megabytes at most.
+  while (true) {
+    if (ShardPtr kept = cached(path); is_it(kept)) return kept;
+    if (opening_.insert(path).second) break;
+    opened_.wait(lock);
   }
-  // Outside of the lock: two threads may both open one file.
-  SHOAL_ASSIGN_OR_RETURN(auto opened,
-                         ShardReader::open(storage_, path, &piece.header_digest, &piece.file_size));
-  ShardPtr shard = std::move(opened);
-  keep(path, shard);
+  lock.unlock();
+  auto opened = ShardReader::open(storage_, path, &piece.header_digest, &piece.file_size);
+  ShardPtr shard;
+  if (opened.ok()) shard = std::move(*opened);
+  lock.lock();
+  opening_.erase(path);
+  if (shard != nullptr) keep(path, shard);
+  opened_.notify_all();
+  if (!opened.ok()) return opened.status();
   return shard;
 }
 
 OpenShards::ShardPtr OpenShards::cached(const std::string& path) {
-  std::lock_guard lock(mutex_);
   auto found = by_path_.find(path);
   if (found == by_path_.end()) return nullptr;
   by_use_.splice(by_use_.begin(), by_use_, found->second);
@@ -77,13 +70,12 @@ OpenShards::ShardPtr OpenShards::cached(const std::string& path) {
 }
 
 void OpenShards::keep(const std::string& path, const ShardPtr& shard) {
-  std::lock_guard lock(mutex_);
   auto found = by_path_.find(path);
   if (found != by_path_.end()) {
     bytes_ -= found->second->bytes;
     by_use_.erase(found->second);
   }
-  by_use_.push_front({path, shard, memory_of(*shard)});
+  by_use_.push_front({path, shard, shard->memory_bytes()});
   by_path_[path] = by_use_.begin();
   bytes_ += by_use_.front().bytes;
   while (by_use_.size() > bounds_.most || (bytes_ > bounds_.most_bytes && by_use_.size() > bounds_.least)) {

@@ -2,10 +2,12 @@
 // them.
 #pragma once
 
+#include <condition_variable>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "actors/operation.h"
@@ -45,14 +47,17 @@ class OpenShards {
   };
 
   Result<ShardPtr> open(const operation::PieceRef& piece);
+  // With the mutex held.
   ShardPtr cached(const std::string& path);
   void keep(const std::string& path, const ShardPtr& shard);
 
   Storage& storage_;
   const OpenShardBounds bounds_;
   mutable std::mutex mutex_;
-  std::list<Entry> by_use_;  // the latest first
-  uint64_t bytes_ = 0;       // of all of them
+  std::condition_variable opened_;
+  std::set<std::string> opening_;  // paths
+  std::list<Entry> by_use_;        // the latest first
+  uint64_t bytes_ = 0;             // of all of them
   std::map<std::string, std::list<Entry>::iterator> by_path_;
 };
 

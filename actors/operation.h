@@ -58,6 +58,7 @@ struct CompleteRankLocal {  // -> Decision: that which stands, or what a complet
 };
 struct ReadDecision {  // -> Decision; Code::not_found while undecided
   AttemptKey key;
+  bool keeps_encoded = false;  // the layouts' encodings, for who passes them on
 };
 struct CheckFiles {  // -> Done
   AttemptKey key;

@@ -80,7 +80,7 @@ struct OperationRunner::Impl {
     return as_result(complete_rank_local(storage, complete.key, stamp()));
   }
   Result<OperationResult> operator()(const operation::ReadDecision& read) {
-    return as_result(read_decision(storage, read.key));
+    return as_result(read_decision(storage, read.key, read.keeps_encoded));
   }
   Result<OperationResult> operator()(const operation::CheckFiles& check) {
     return as_result(check_files_present(storage, check.key, check.files));

@@ -26,7 +26,7 @@ std::string name_of(const operation::PieceRef& piece) {
 
 bool states(const OpenShards::Found& found, const operation::ReadRange& range,
             const std::vector<uint64_t>& digests) {
-  if (range.end > found.shard->pieces()[found.piece].bytes) return false;
+  if (range.end > found.shard->pieces().bytes(found.piece)) return false;
   return std::ranges::equal(found.shard->digests(found.piece, range.begin, range.end), digests);
 }
 
@@ -87,18 +87,19 @@ Result<uint64_t> PieceReader::measure(const operation::PieceRef& piece) {
     found = shards_.find(at_place(piece, piece.copies[i]));
   }
   if (!found.ok()) return own.with_context(name_of(piece));
-  return found->shard->pieces()[found->piece].bytes;
+  return found->shard->pieces().bytes(found->piece);
 }
 
 Status PieceReader::read_from(const OpenShards::Found& found, const Block& block) const {
-  const ShardPiece& piece = found.shard->pieces()[found.piece];
+  const ShardPieces& pieces = found.shard->pieces();
   auto invalid = [&](std::string_view what) {
     return Status(Code::invalid_argument,
                   fmt::format("{}/{}: '{}': bytes {} to {} {}", storage_.describe(), found.shard->path(),
-                              piece.key, block.begin, block.end, what));
+                              pieces.key(found.piece), block.begin, block.end, what));
   };
-  if (block.end > piece.bytes) return invalid(fmt::format("of a piece of {}", piece.bytes));
-  if (block.end % kDigestBlockBytes != 0 && block.end != piece.bytes) {
+  const uint64_t piece_bytes = pieces.bytes(found.piece);
+  if (block.end > piece_bytes) return invalid(fmt::format("of a piece of {}", piece_bytes));
+  if (block.end % kDigestBlockBytes != 0 && block.end != piece_bytes) {
     return invalid("are not whole digest blocks");
   }
   uint64_t first = 0;
@@ -112,7 +113,7 @@ Status PieceReader::read_copy(const Result<OpenShards::Found>& own, const operat
                               const Block& block) {
   SHOAL_ASSIGN_OR_RETURN(OpenShards::Found found, shards_.find(copy));
   if (!own.ok()) return read_from(found, block);
-  const bool as_long = own->shard->pieces()[own->piece].bytes == found.shard->pieces()[found.piece].bytes;
+  const bool as_long = own->shard->pieces().bytes(own->piece) == found.shard->pieces().bytes(found.piece);
   const auto stated = own->shard->digests(own->piece, block.begin, block.end);
   if (as_long && std::ranges::equal(stated, found.shard->digests(found.piece, block.begin, block.end))) {
     return read_from(found, block);

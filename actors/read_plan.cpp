@@ -56,6 +56,7 @@ local::Found found_by(const local::Load& request, const Decision& committed) {
   local::Found found{request.request_id, ok_status(), metadata_of(committed, lists_values)};
   if (request.wants_layouts) {
     found.layouts = local::StoredLayouts{manifest.world, manifest.rule_version, manifest.options};
+    if (manifest.encoded) found.layouts->encoded = {manifest.encoded, &manifest.encoded->layouts};
   }
   return found;
 }

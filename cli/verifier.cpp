@@ -54,18 +54,11 @@ Dims index_of(const Box& box, uint64_t element) {
   return index;
 }
 
-// In the file. Pieces lie one after another and end with it.
-uint64_t piece_offset(const ShardReader& reader, size_t piece) {
-  uint64_t offset = reader.file_size();
-  for (size_t i = piece; i < reader.pieces().size(); ++i) offset -= reader.pieces()[i].bytes;
-  return offset;
-}
-
 DamagedBlock locate(const ShardReader& reader, size_t piece, uint64_t begin, uint64_t end) {
-  const ShardPiece& of = reader.pieces()[piece];
+  const ShardPiece of = reader.pieces()[piece];
   DamagedBlock block;
   block.number = begin / kDigestBlockBytes;
-  block.file_begin = piece_offset(reader, piece) + begin;
+  block.file_begin = reader.file_offset(piece) + begin;
   block.file_end = block.file_begin + (end - begin);
   uint64_t element_bytes = of.is_object ? 1 : dtype_bits(of.dtype) / 8;  // a shard holds whole bytes
   block.element_begin = begin / element_bytes;
@@ -94,7 +87,7 @@ class OpenFile {
     std::vector<Range> turn;
     uint64_t bytes = 0;
     while (piece_ < reader->pieces().size() && bytes < kTurnBytes) {
-      uint64_t piece_bytes = reader->pieces()[piece_].bytes;
+      uint64_t piece_bytes = reader->pieces().bytes(piece_);
       uint64_t end =
           std::min(piece_bytes, offset_ + kTurnBytes - bytes / kDigestBlockBytes * kDigestBlockBytes);
       if (end > offset_) turn.push_back({piece_, offset_, end});
@@ -192,7 +185,7 @@ class CheckpointVerifier {
       damage_.add({number, 0, 0}, {entry.name, "", "", {}, std::move(what)});
     }
     uint64_t payload = 0;
-    for (const ShardPiece& piece : (*reader)->pieces()) payload += piece.bytes;
+    for (size_t i = 0; i < (*reader)->pieces().size(); ++i) payload += (*reader)->pieces().bytes(i);
     payload_bytes_ += payload;
     rate_.take((*reader)->file_size() - payload);
     count((*reader)->file_size() - payload);
@@ -207,7 +200,7 @@ class CheckpointVerifier {
       Status status = file.reader->read_verified(range.piece, at, end, block, &first);
       count(end - at);
       if (status.ok()) continue;
-      const ShardPiece& piece = file.reader->pieces()[range.piece];
+      const ShardPiece piece = file.reader->pieces()[range.piece];
       damage_.add({file.number, range.piece + 1, at / kDigestBlockBytes + 1},
                   {file.entry.name, piece.fqn, piece.key, locate(*file.reader, range.piece, at, end),
                    status.message()});
@@ -252,7 +245,7 @@ class CheckpointVerifier {
     std::optional<size_t> found = reader.find(key);
     if (!found)
       return Status(Code::corrupt, fmt::format("lacks '{}', which the manifest says it holds", key));
-    const ShardPiece& piece = reader.pieces()[*found];
+    const ShardPiece piece = reader.pieces()[*found];
     if (piece.fqn == fqn && piece.box == box) return ok_status();
     return Status(Code::corrupt, fmt::format("'{}' holds {} of '{}', the manifest says {} of '{}'", key,
                                              to_string(piece.box), piece.fqn, to_string(box), fqn));

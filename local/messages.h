@@ -153,6 +153,8 @@ struct StoredLayouts {  // who held what of a checkpoint, and by which rule it w
   std::shared_ptr<const World> world;
   uint32_t rule_version = kRuleVersion;
   SaveOptions options;
+  // Of the world's layouts, where they are at hand: else they are encoded anew.
+  std::shared_ptr<const std::vector<ByteView>> encoded = nullptr;
 };
 struct Found {  // node -> client: answer to Latest, and the first answer to Load
   uint32_t request_id = 0;

@@ -145,8 +145,9 @@ Result<std::shared_ptr<const World>> read_world(Reader in) {
                                  roster.layout_ids().size()));
   }
   auto world = std::make_shared<World>(World{std::move(roster), {}});
-  for (auto layout_in : layouts) {
-    SHOAL_ASSIGN_OR_RETURN(LayoutPtr layout, decode_layout(view_of(layout_in)));
+  for (uint32_t i = 0; i < layouts.size(); ++i) {
+    const LayoutId id = world->roster.layout_ids()[i];
+    SHOAL_ASSIGN_OR_RETURN(LayoutPtr layout, decode_layout(view_of(layouts[i]), id));
     world->layouts.push_back(std::move(layout));
   }
   if (Status status = validate_world(*world); !status.ok()) return as_corrupt(status, "roster");

@@ -69,10 +69,13 @@ void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadat
 
 // For every message with roster, layouts, rule version and options.
 template <class Builder>
-void write_world(Builder out, const World& world, uint32_t rule_version, const SaveOptions& options) {
+void write_world(Builder out, const World& world, uint32_t rule_version, const SaveOptions& options,
+                 const std::vector<ByteView>* encoded = nullptr) {
   out.setRoster(data_of(encode_roster(world.roster)));
   auto layouts = out.initLayouts(list_size(world.layouts.size()));
-  for (uint32_t i = 0; i < layouts.size(); ++i) layouts.set(i, data_of(encode_layout(*world.layouts[i])));
+  for (uint32_t i = 0; i < layouts.size(); ++i) {
+    layouts.set(i, encoded ? data_of((*encoded)[i]) : data_of(encode_layout(*world.layouts[i])));
+  }
   out.setRuleVersion(rule_version);
   write_options(out.initOptions(), options);
 }
@@ -177,7 +180,8 @@ class Writer {
     if (!in.outcome.ok()) return;
     write_metadata(out.initCheckpoint(), in.checkpoint, !in.layouts);
     if (!in.layouts) return;
-    write_world(out.initLayouts(), *in.layouts->world, in.layouts->rule_version, in.layouts->options);
+    write_world(out.initLayouts(), *in.layouts->world, in.layouts->rule_version, in.layouts->options,
+                in.layouts->encoded.get());
   }
   void operator()(const local::Loaded& in) {
     auto out = out_.initLoaded();

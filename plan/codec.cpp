@@ -4,6 +4,7 @@
 #include <capnp/serialize.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "schema/checked_reader_internal.h"
@@ -18,6 +19,8 @@ constexpr int kLayoutNesting = 8;  // Layout, entries, rank boxes, box, list: wi
 // handful of words can have a replicate placement for each of kMaxDims mesh dimensions. The slack is for
 // small layouts.
 constexpr uint64_t kTraversalSlackWords = 64;
+constexpr size_t kWordsAnEntry =
+    6;  // or more, of all but odd ones: bounds what is reserved on a stranger's word
 
 Status not_canonical(const char* what) {
   return Status(Code::corrupt, fmt::format("{}: not in canonical form", what));
@@ -44,12 +47,17 @@ auto read_canonical(ByteView bytes, size_t bytes_max, Body&& body)
   if (bytes.empty() || bytes.size() % sizeof(capnp::word) != 0) {
     return Status(Code::corrupt, fmt::format("{} bytes are no whole number of words", bytes.size()));
   }
-  std::vector<uint64_t> aligned(bytes.size() / sizeof(capnp::word));
-  std::memcpy(aligned.data(), bytes.data(), bytes.size());
-  const kj::ArrayPtr<const capnp::word> segment(reinterpret_cast<const capnp::word*>(aligned.data()),
-                                                aligned.size());
+  const size_t words = bytes.size() / sizeof(capnp::word);
+  std::vector<uint64_t> aligned;
+  const auto* first = reinterpret_cast<const capnp::word*>(bytes.data());
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % alignof(uint64_t) != 0) {
+    aligned.resize(words);
+    std::memcpy(aligned.data(), bytes.data(), bytes.size());
+    first = reinterpret_cast<const capnp::word*>(aligned.data());
+  }
+  const kj::ArrayPtr<const capnp::word> segment(first, words);
   capnp::ReaderOptions options;
-  options.traversalLimitInWords = aligned.size() * kTraversalPerWord + kTraversalSlackWords;
+  options.traversalLimitInWords = words * kTraversalPerWord + kTraversalSlackWords;
   options.nestingLimit = kLayoutNesting;
   try {
     capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1), options);
@@ -200,7 +208,7 @@ Result<LayoutEntry> read_entry(schema::LayoutEntry::Reader in) {
   return entry;
 }
 
-Result<LayoutPtr> read_layout(schema::Layout::Reader in) {
+Result<LayoutPtr> read_layout(schema::Layout::Reader in, size_t words, const LayoutId& id) {
   std::vector<Mesh> meshes;
   std::vector<LayoutEntry> entries;
   for (auto mesh_in : in.getMeshes()) {
@@ -209,11 +217,12 @@ Result<LayoutPtr> read_layout(schema::Layout::Reader in) {
   }
   auto entries_in = in.getEntries();
   SHOAL_RETURN_IF_ERROR(bounded_size(entries_in, kMaxEntries, "layout entries").status());
+  entries.reserve(std::min<size_t>(entries_in.size(), words / kWordsAnEntry));
   for (auto entry_in : entries_in) {
     SHOAL_ASSIGN_OR_RETURN(LayoutEntry entry, read_entry(entry_in));
     entries.push_back(std::move(entry));
   }
-  return make_layout(std::move(meshes), std::move(entries));
+  return layout_in_order(std::move(meshes), std::move(entries), id);
 }
 
 Result<std::vector<Run>> read_runs(capnp::List<schema::Run>::Reader in) {
@@ -269,11 +278,21 @@ Bytes encode_layout(const Layout& layout) {
 }
 
 Result<LayoutPtr> decode_layout(ByteView bytes) {
+  SHOAL_ASSIGN_OR_RETURN(LayoutPtr layout, decode_layout(bytes, xxh3_128(bytes)));
+  Bytes again = encode_layout(*layout);
+  if (!std::equal(again.begin(), again.end(), bytes.begin(), bytes.end())) return not_canonical("layout");
+  return layout;
+}
+
+Result<LayoutPtr> decode_layout(ByteView bytes, const LayoutId& id) {
   static constexpr const char* what = "layout";
-  Result<LayoutPtr> layout = read_canonical<schema::Layout>(bytes, kMaxEncodedLayoutBytes, read_layout);
+  if (xxh3_128(bytes) != id) {
+    return Status(Code::corrupt, fmt::format("{}: its bytes are not those of {}", what, id.to_hex()));
+  }
+  Result<LayoutPtr> layout = read_canonical<schema::Layout>(
+      bytes, kMaxEncodedLayoutBytes,
+      [&](schema::Layout::Reader in) { return read_layout(in, bytes.size() / sizeof(capnp::word), id); });
   if (!layout.ok()) return as_corrupt(layout.status(), what);
-  Bytes again = encode_layout(**layout);
-  if (!std::equal(again.begin(), again.end(), bytes.begin(), bytes.end())) return not_canonical(what);
   return layout;
 }
 

@@ -16,6 +16,9 @@ inline constexpr size_t kMaxEncodedPlanBytes = size_t{64} << 20;
 
 Bytes encode_layout(const Layout& layout);
 Result<LayoutPtr> decode_layout(ByteView bytes);  // its id is recomputed; Code::corrupt if not canonical
+// The same where the bytes have this hash, which a roster states of a layout: they are what its maker
+// encoded, and are not encoded anew to see that.
+Result<LayoutPtr> decode_layout(ByteView bytes, const LayoutId& id);
 Bytes encode_roster(const Roster& roster);
 Result<Roster> decode_roster(ByteView bytes);
 // A plan under a roster (plan/plan_codec.cpp); id, tensor_bytes and files are worked out anew. Whether it

@@ -222,24 +222,46 @@ std::optional<RankFqn> split_rank_fqn(std::string_view fqn) {
   return out;
 }
 
-Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry> entries) {
-  if (entries.size() > kMaxEntries) {
-    return Status(Code::too_large,
-                  fmt::format("a layout of {} entries, at most {} are allowed", entries.size(), kMaxEntries));
-  }
-  std::sort(entries.begin(), entries.end(),
-            [](const LayoutEntry& a, const LayoutEntry& b) { return a.fqn < b.fqn; });
+namespace {
+
+// Of entries in order.
+Status validate_entries(const std::vector<LayoutEntry>& entries, const std::vector<Mesh>& meshes) {
   for (size_t i = 0; i < entries.size(); ++i) {
     SHOAL_RETURN_IF_ERROR(validate_fqn(entries[i].fqn));
     if (i > 0 && entries[i].fqn == entries[i - 1].fqn) {
       return bad(fmt::format("'{}' is given twice", entries[i].fqn));
     }
-    sort_rank_boxes(entries[i]);
     if (Status status = validate_entry(entries[i], meshes); !status.ok()) {
       return status.with_context(fmt::format("'{}'", entries[i].fqn));
     }
   }
-  SHOAL_RETURN_IF_ERROR(validate_total(entries));
+  return validate_total(entries);
+}
+
+Status validate_count(const std::vector<LayoutEntry>& entries) {
+  if (entries.size() <= kMaxEntries) return ok_status();
+  return Status(Code::too_large,
+                fmt::format("a layout of {} entries, at most {} are allowed", entries.size(), kMaxEntries));
+}
+
+bool fqn_less(const LayoutEntry& a, const LayoutEntry& b) {
+  return a.fqn < b.fqn;
+}
+
+bool rank_boxes_in_order(const LayoutEntry& entry) {
+  const auto* boxes = std::get_if<BoxSharding>(&entry.sharding);
+  if (!boxes) return true;
+  return std::ranges::none_of(boxes->ranks, [](const RankBoxes& held) { return held.boxes.empty(); }) &&
+         std::ranges::is_sorted(boxes->ranks, {}, &RankBoxes::rank);
+}
+
+}  // namespace
+
+Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry> entries) {
+  SHOAL_RETURN_IF_ERROR(validate_count(entries));
+  if (!std::ranges::is_sorted(entries, fqn_less)) std::sort(entries.begin(), entries.end(), fqn_less);
+  for (LayoutEntry& entry : entries) sort_rank_boxes(entry);
+  SHOAL_RETURN_IF_ERROR(validate_entries(entries, meshes));
   auto layout = std::make_shared<Layout>();
   layout->meshes_ = canonical_meshes(meshes, entries);
   layout->entries_ = std::move(entries);
@@ -249,6 +271,29 @@ Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry>
                                                encoded.size(), kMaxEncodedLayoutBytes));
   }
   layout->id_ = xxh3_128(encoded);
+  return LayoutPtr(std::move(layout));
+}
+
+Result<LayoutPtr> layout_in_order(std::vector<Mesh> meshes, std::vector<LayoutEntry> entries,
+                                  const LayoutId& id) {
+  SHOAL_RETURN_IF_ERROR(validate_count(entries));
+  const bool in_order =
+      std::ranges::is_sorted(entries, fqn_less) && std::ranges::all_of(entries, rank_boxes_in_order);
+  if (!in_order) return Status(Code::corrupt, "not in canonical form");
+  SHOAL_RETURN_IF_ERROR(validate_entries(entries, meshes));
+  std::vector<bool> used(meshes.size(), false);
+  for (const LayoutEntry& entry : entries) {
+    if (const std::optional<uint32_t> mesh = mesh_of(entry)) used[*mesh] = true;
+  }
+  const bool all_used = std::find(used.begin(), used.end(), false) == used.end();
+  const bool ascend = std::adjacent_find(meshes.begin(), meshes.end(), [](const Mesh& a, const Mesh& b) {
+                        return !(a < b);
+                      }) == meshes.end();
+  if (!all_used || !ascend) return Status(Code::corrupt, "not in canonical form");
+  auto layout = std::make_shared<Layout>();
+  layout->meshes_ = std::move(meshes);
+  layout->entries_ = std::move(entries);
+  layout->id_ = id;
   return LayoutPtr(std::move(layout));
 }
 

@@ -116,6 +116,8 @@ class Layout {
 
  private:
   friend Result<std::shared_ptr<const Layout>> make_layout(std::vector<Mesh>, std::vector<LayoutEntry>);
+  friend Result<std::shared_ptr<const Layout>> layout_in_order(std::vector<Mesh>, std::vector<LayoutEntry>,
+                                                               const LayoutId&);
   std::vector<Mesh> meshes_;
   std::vector<LayoutEntry> entries_;
   LayoutId id_;
@@ -127,6 +129,11 @@ using LayoutPtr = std::shared_ptr<const Layout>;
 // Code::too_large beyond kMaxEntries or the bytes that decode_layout takes. An object is held whole: its
 // sharding is a GroupSharding or a RankSharding. No rank lists a box with elements twice.
 Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry> entries);
+
+// Of what is in canonical order already, and encodes to bytes of that hash. All else is validated as above;
+// Code::corrupt where it is in no such order. Whether it does encode to them is for the caller to know.
+Result<LayoutPtr> layout_in_order(std::vector<Mesh> meshes, std::vector<LayoutEntry> entries,
+                                  const LayoutId& id);
 
 // Collects what one rank holds, in any order, then builds the Layout.
 class LayoutBuilder {

@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-Result<Decision> read_decision(Storage& storage, const AttemptKey& key) {
+Result<Decision> read_decision(Storage& storage, const AttemptKey& key, bool keeps_encoded) {
   std::string path = decision_path(key), full_path = storage.describe() + "/" + path;
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes,
                          storage.read(path, kRecordHeadBytes + kMaxDecisionBytes + kRecordTailBytes));
@@ -19,6 +19,12 @@ Result<Decision> read_decision(Storage& storage, const AttemptKey& key) {
                   fmt::format("{}: holds the decision of {}", full_path, to_string(decision.key)));
   }
   SHOAL_RETURN_IF_ERROR(storage.sync_folder(attempt_folder(key)));
+  if (keeps_encoded && decision.committed()) {
+    auto encoded = std::make_shared<EncodedLayouts>();
+    encoded->file = std::move(bytes);
+    encoded->layouts = encoded_layouts_in(encoded->file);
+    std::get<Manifest>(decision.body).encoded = std::move(encoded);
+  }
   return decision;
 }
 

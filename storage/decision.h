@@ -37,8 +37,13 @@ struct FileEntry {
   std::variant<uint32_t, std::vector<FilePiece>>
       contents;  // derived: file index of the rank's plan; or listed
 };
+struct EncodedLayouts {  // as they stand in a manifest
+  Bytes file;
+  std::vector<ByteView> layouts;  // in the order of the world's
+};
 struct Manifest {
   std::shared_ptr<const World> world;
+  std::shared_ptr<const EncodedLayouts> encoded = nullptr;  // where read_decision was to keep them
   uint32_t rule_version = kRuleVersion;
   SaveOptions options;
   std::vector<FileEntry>
@@ -69,6 +74,8 @@ inline constexpr std::string_view kDecisionName = "manifest.shoal";
 Result<Bytes> encode_decision(const Decision& decision);
 // Checks magic, version (Code::version names both), lengths, digest, and every value. `path` is for errors.
 Result<Decision> decode_decision(ByteView bytes, const std::string& path);
+// The layouts' encodings within the bytes of a manifest that decode_decision has taken.
+std::vector<ByteView> encoded_layouts_in(ByteView bytes);
 
 // Whether it was committed, aborted or deleted, from the first kRecordHeadBytes alone (storage/record.h),
 // which have a digest of their own.
@@ -86,7 +93,8 @@ Result<Decision> publish_decision_in_folder(Storage& storage, const Decision& de
 // gone.
 Result<bool> mark_deleted(Storage& storage, const Decision& tombstone);
 // Code::not_found while undecided. The folder is synced first, so that what is told lasts.
-Result<Decision> read_decision(Storage& storage, const AttemptKey& key);
+// Keeping the layouts' encodings takes as much memory as the file has bytes.
+Result<Decision> read_decision(Storage& storage, const AttemptKey& key, bool keeps_encoded = false);
 
 // Precondition: committed. Its values are left out where nobody asks for them.
 Metadata metadata_of(const Decision& decision, bool lists_values = true);

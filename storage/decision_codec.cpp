@@ -186,6 +186,20 @@ Result<Decision> decode_decision(ByteView bytes, const std::string& path) {
   return decision;
 }
 
+std::vector<ByteView> encoded_layouts_in(ByteView bytes) {
+  std::vector<ByteView> layouts;
+  const ByteView body = bytes.subspan(kRecordHeadBytes, bytes.size() - kRecordHeadBytes - kRecordTailBytes);
+  ReadLimits limits;
+  limits.bytes_max = kMaxDecisionBytes;
+  limits.segments_max = 1;
+  const Status status = read_checked<schema::Decision>(body, limits, [&](schema::Decision::Reader reader) {
+    for (auto layout : reader.getBody().getManifest().getLayouts()) layouts.push_back(view_of(layout));
+    return ok_status();
+  });
+  SHOAL_CHECK(status.ok());
+  return layouts;
+}
+
 Result<DecisionState> read_decision_state(ByteView first, uint64_t file_bytes, const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(RecordHead head, read_record_head(kDecisionRecord, first, file_bytes, path));
   if (head.state < static_cast<uint32_t>(DecisionState::committed) ||

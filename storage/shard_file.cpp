@@ -37,7 +37,7 @@ Status verify_existing(Storage& storage, const std::string& path, const WrittenS
                          ShardReader::open(storage, path, &expected.header_digest, &expected.size));
   Bytes window(kVerifyWindowBytes);
   for (size_t i = 0; i < reader->pieces().size(); ++i) {
-    uint64_t bytes = reader->pieces()[i].bytes;
+    uint64_t bytes = reader->pieces().bytes(i);
     for (uint64_t begin = 0; begin < bytes; begin += kVerifyWindowBytes) {
       uint64_t end = std::min(bytes, begin + kVerifyWindowBytes), first = 0;
       SHOAL_RETURN_IF_ERROR(reader->read_verified(i, begin, end, window, &first));
@@ -118,23 +118,13 @@ Result<std::unique_ptr<ShardReader>> ShardReader::open(Storage& storage, const s
   auto parsed = parse_shard_header(json, size - reader->data_begin_);
   if (!parsed.ok()) return parsed.status().with_context(full_path + ": header");
   reader->pieces_ = std::move(parsed->pieces);
-  reader->offsets_ = std::move(parsed->offsets);
-  reader->first_digest_ = std::move(parsed->first_digest);
   reader->digests_ = std::move(parsed->digests);
-  reader->by_key_ = std::move(parsed->by_key);
   reader->full_path_ = std::move(full_path);
   return reader;
 }
 
 uint64_t ShardReader::file_size() const {
   return file_->size();
-}
-
-std::optional<size_t> ShardReader::find(std::string_view key) const {
-  auto found = std::lower_bound(by_key_.begin(), by_key_.end(), key,
-                                [&](uint32_t a, std::string_view b) { return pieces_[a].key < b; });
-  if (found == by_key_.end() || pieces_[*found].key != key) return std::nullopt;
-  return *found;
 }
 
 namespace {
@@ -151,26 +141,26 @@ Cover cover_of(uint64_t begin, uint64_t end, uint64_t piece_bytes) {
 }  // namespace
 
 uint64_t ShardReader::covering_bytes(size_t piece, uint64_t begin, uint64_t end) const {
-  SHOAL_CHECK(piece < pieces_.size() && begin <= end && end <= pieces_[piece].bytes);
-  Cover cover = cover_of(begin, end, pieces_[piece].bytes);
+  SHOAL_CHECK(piece < pieces_.size() && begin <= end && end <= pieces_.bytes(piece));
+  Cover cover = cover_of(begin, end, pieces_.bytes(piece));
   return cover.end - cover.begin;
 }
 
 std::span<const uint64_t> ShardReader::digests(size_t piece, uint64_t begin, uint64_t end) const {
-  SHOAL_CHECK(piece < pieces_.size() && begin <= end && end <= pieces_[piece].bytes);
-  const Cover cover = cover_of(begin, end, pieces_[piece].bytes);
-  return std::span(digests_).subspan(first_digest_[piece] + cover.begin / kDigestBlockBytes,
+  SHOAL_CHECK(piece < pieces_.size() && begin <= end && end <= pieces_.bytes(piece));
+  const Cover cover = cover_of(begin, end, pieces_.bytes(piece));
+  return std::span(digests_).subspan(pieces_.first_digest(piece) + cover.begin / kDigestBlockBytes,
                                      digest_count(cover.end - cover.begin));
 }
 
 Status ShardReader::read_verified(size_t piece, uint64_t begin, uint64_t end, MutableByteView out,
                                   uint64_t* first) const {
-  SHOAL_CHECK(piece < pieces_.size() && begin <= end && end <= pieces_[piece].bytes);
-  Cover cover = cover_of(begin, end, pieces_[piece].bytes);
+  SHOAL_CHECK(piece < pieces_.size() && begin <= end && end <= pieces_.bytes(piece));
+  Cover cover = cover_of(begin, end, pieces_.bytes(piece));
   SHOAL_CHECK(out.size() >= cover.end - cover.begin);
   out = out.first(cover.end - cover.begin);
   *first = cover.begin;
-  const uint64_t file_begin = data_begin_ + offsets_[piece];
+  const uint64_t file_begin = data_begin_ + pieces_.offset(piece);
   auto announce = [&](uint64_t at) {  // one block a call: kernels cut longer wishes short
     if (at < cover.end) file_->will_read(file_begin + at, std::min(kDigestBlockBytes, cover.end - at));
   };
@@ -184,9 +174,9 @@ Status ShardReader::read_verified(size_t piece, uint64_t begin, uint64_t end, Mu
     announce(at + kReadAheadBlocks * kDigestBlockBytes);
     SHOAL_RETURN_IF_ERROR(file_->read_at(file_begin + at, block));
     uint64_t index = at / kDigestBlockBytes;
-    if (block_digest(block) == digests_[first_digest_[piece] + index]) continue;
+    if (block_digest(block) == digests_[pieces_.first_digest(piece) + index]) continue;
     return Status(Code::corrupt, fmt::format("{}: block {} of '{}' differs from its digest", full_path_,
-                                             index, pieces_[piece].key));
+                                             index, pieces_.key(piece)));
   }
   return ok_status();
 }

@@ -40,6 +40,74 @@ struct ShardPiece {
   uint64_t bytes = 0;
 };
 
+// The pieces that a shard's header lists, in file order: one buffer of names and one of numbers, for a file
+// may hold a hundred thousand tensors.
+class ShardPieces {
+ public:
+  size_t size() const { return entries_.size(); }
+  bool empty() const { return entries_.empty(); }
+  ShardPiece operator[](size_t piece) const;  // a copy
+  std::string_view key(size_t piece) const;
+  uint64_t bytes(size_t piece) const { return end_of(piece) - entries_[piece].offset; }
+  uint64_t offset(size_t piece) const { return entries_[piece].offset; }  // from the first data byte
+  // Of its digests among those of the file.
+  uint64_t first_digest(size_t piece) const { return entries_[piece].first_digest; }
+  std::optional<size_t> find(std::string_view key) const;  // once all are sorted
+  uint64_t memory_bytes() const;                           // that it takes, about
+
+  // Pieces are added in file order, one where the other ends.
+  void add(const ShardPiece& piece);
+  struct Flat {
+    std::string_view key, fqn;
+    DType dtype = DType::u8;
+    bool is_object = false;
+    std::span<const uint64_t> global_shape, box_offsets, box_sizes;
+    uint64_t bytes = 0;
+  };
+  void add(const Flat& piece);
+  // By key, for find(). The key of one that is given twice.
+  std::optional<std::string> sort();
+  void shrink();
+
+  class Iterator {
+   public:
+    Iterator(const ShardPieces* pieces, size_t at) : pieces_(pieces), at_(at) {}
+    ShardPiece operator*() const { return (*pieces_)[at_]; }
+    Iterator& operator++() {
+      ++at_;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return at_ != other.at_; }
+
+   private:
+    const ShardPieces* pieces_;
+    size_t at_;
+  };
+  Iterator begin() const { return {this, 0}; }
+  Iterator end() const { return {this, size()}; }
+
+ private:
+  struct Entry {
+    uint64_t offset = 0;
+    uint32_t name_at = 0, numbers_at = 0, first_digest = 0;
+    uint16_t key_bytes = 0;
+    uint16_t fqn_bytes = 0;  // after the key; 0: the same name
+    uint8_t dims = 0;
+    DType dtype = DType::u8;
+    bool is_object = false;
+    bool is_whole = false;  // the box is the tensor: its numbers are the shape alone
+  };
+  uint64_t end_of(size_t piece) const {
+    return piece + 1 < entries_.size() ? entries_[piece + 1].offset : data_bytes_;
+  }
+
+  std::vector<Entry> entries_;
+  std::string names_;
+  std::vector<uint64_t> numbers_;  // of each piece: global shape, then offsets and sizes of its box
+  std::vector<uint32_t> by_key_;   // empty where the file order is that of the keys
+  uint64_t data_bytes_ = 0, digests_ = 0;
+};
+
 struct WrittenShard {
   uint64_t size = 0;  // of the whole file
   Hash128 header_digest;
@@ -68,12 +136,13 @@ class ShardReader {
   static Result<std::unique_ptr<ShardReader>> open(Storage& storage, const std::string& path,
                                                    const Hash128* expected_header_digest,
                                                    const uint64_t* expected_size);
-  const std::vector<ShardPiece>& pieces() const { return pieces_; }  // in file order
-  std::optional<size_t> find(std::string_view key) const;
+  const ShardPieces& pieces() const { return pieces_; }
+  std::optional<size_t> find(std::string_view key) const { return pieces_.find(key); }
   const Hash128& header_digest() const { return header_digest_; }
   uint64_t file_size() const;
   const std::string& path() const { return path_; }
-  uint64_t file_offset(size_t piece) const { return data_begin_ + offsets_[piece]; }
+  uint64_t memory_bytes() const { return pieces_.memory_bytes() + digests_.capacity() * sizeof(uint64_t); }
+  uint64_t file_offset(size_t piece) const { return data_begin_ + pieces_.offset(piece); }
 
   // Reads the digest blocks that cover bytes [begin, end) of a piece into `out`, verified. On return out[0]
   // is byte
@@ -89,12 +158,9 @@ class ShardReader {
   std::string path_;       // under the root
   std::string full_path_;  // for errors
   std::unique_ptr<ReadFile> file_;
-  std::vector<ShardPiece> pieces_;
-  uint64_t data_begin_ = 0;             // file offset of the first data byte
-  std::vector<uint64_t> offsets_;       // of each piece, from there
-  std::vector<uint64_t> first_digest_;  // index of each piece's first digest
+  ShardPieces pieces_;
+  uint64_t data_begin_ = 0;  // file offset of the first data byte
   std::vector<uint64_t> digests_;
-  std::vector<uint32_t> by_key_;
   Hash128 header_digest_;
 };
 

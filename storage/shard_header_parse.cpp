@@ -57,6 +57,8 @@ class Parser {
     SHOAL_RETURN_IF_ERROR(parse_shoal().with_context("shoal"));
     SHOAL_RETURN_IF_ERROR(parse_sharding().with_context("DCP_SHARDING_INFO"));
     SHOAL_RETURN_IF_ERROR(parse_digests());
+    for (const ShardPiece& piece : pieces_) out_.pieces.add(piece);
+    out_.pieces.sort();
     return std::move(out_);
   }
 
@@ -138,7 +140,7 @@ class Parser {
     if (!has_dtype || !has_shape || !has_offsets)
       return of_key(key, "dtype, shape or data_offsets is missing");
     SHOAL_RETURN_IF_ERROR(place(&piece, offsets));
-    out_.pieces.push_back(std::move(piece));
+    pieces_.push_back(std::move(piece));
     return ok_status();
   }
 
@@ -158,31 +160,29 @@ class Parser {
       return of_key(piece->key, fmt::format("{} bytes are not what its shape and dtype take", piece->bytes));
     }
     if (offsets[0] % element_bytes != 0) return of_key(piece->key, "the data is not aligned to its dtype");
-    out_.offsets.push_back(offsets[0]);
-    out_.first_digest.push_back(digests_);
     digests_ += digest_count(piece->bytes);
     end_ = offsets[1];
     return ok_status();
   }
 
   Status index_keys() {
-    out_.by_key.resize(out_.pieces.size());
-    std::iota(out_.by_key.begin(), out_.by_key.end(), 0u);
-    const auto& pieces = out_.pieces;
-    std::sort(out_.by_key.begin(), out_.by_key.end(),
+    by_key_.resize(pieces_.size());
+    std::iota(by_key_.begin(), by_key_.end(), 0u);
+    const auto& pieces = pieces_;
+    std::sort(by_key_.begin(), by_key_.end(),
               [&](uint32_t a, uint32_t b) { return pieces[a].key < pieces[b].key; });
-    for (size_t i = 1; i < out_.by_key.size(); ++i) {
-      const std::string& key = pieces[out_.by_key[i]].key;
-      if (key == pieces[out_.by_key[i - 1]].key) return of_key(key, "is given twice");
+    for (size_t i = 1; i < by_key_.size(); ++i) {
+      const std::string& key = pieces[by_key_[i]].key;
+      if (key == pieces[by_key_[i - 1]].key) return of_key(key, "is given twice");
     }
     return ok_status();
   }
 
   ShardPiece* find(std::string_view key) {
-    auto& pieces = out_.pieces;
-    auto found = std::lower_bound(out_.by_key.begin(), out_.by_key.end(), key,
+    auto& pieces = pieces_;
+    auto found = std::lower_bound(by_key_.begin(), by_key_.end(), key,
                                   [&](uint32_t a, std::string_view b) { return pieces[a].key < b; });
-    return found == out_.by_key.end() || pieces[*found].key != key ? nullptr : &pieces[*found];
+    return found == by_key_.end() || pieces[*found].key != key ? nullptr : &pieces[*found];
   }
 
   Status parse_shoal() {
@@ -219,7 +219,7 @@ class Parser {
 
   Status parse_sharding() {
     JsonReader json(*texts_.sharding);
-    std::vector<bool> seen(out_.pieces.size());
+    std::vector<bool> seen(pieces_.size());
     std::string key;
     size_t count = 0;
     SHOAL_RETURN_IF_ERROR(json.expect('{'));
@@ -228,16 +228,16 @@ class Parser {
       SHOAL_RETURN_IF_ERROR(json.expect(':'));
       ShardPiece* piece = find(key);
       if (piece == nullptr) return json.error("a key that is no tensor of this file");
-      size_t index = static_cast<size_t>(piece - out_.pieces.data());
+      size_t index = static_cast<size_t>(piece - pieces_.data());
       if (seen[index]) return of_key(key, "is given twice");
       seen[index] = true;
       SHOAL_RETURN_IF_ERROR(parse_sharding_of(json, piece));
       SHOAL_RETURN_IF_ERROR(json.next('}', &more));
     }
     SHOAL_RETURN_IF_ERROR(json.expect_end());
-    if (count == out_.pieces.size()) return ok_status();
+    if (count == pieces_.size()) return ok_status();
     auto missing = std::find(seen.begin(), seen.end(), false);
-    return of_key(out_.pieces[static_cast<size_t>(missing - seen.begin())].key, "is missing");
+    return of_key(pieces_[static_cast<size_t>(missing - seen.begin())].key, "is missing");
   }
 
   Status parse_sharding_of(JsonReader& json, ShardPiece* piece) {
@@ -281,22 +281,16 @@ class Parser {
       return corrupt(fmt::format("shoal_digests has {} hex digits, {} digests of {} are expected",
                                  text.size(), digests_, kDigestDigits));
     }
-    out_.digests.reserve(digests_);
-    for (size_t at = 0; at < text.size(); at += kDigestDigits) {
-      uint64_t digest = 0;
-      for (char c : std::string_view(text).substr(at, kDigestDigits)) {
-        bool decimal = c >= '0' && c <= '9';
-        if (!decimal && !(c >= 'a' && c <= 'f'))
-          return corrupt("shoal_digests holds more than lower-case hex digits");
-        digest = digest << 4 | static_cast<uint64_t>(decimal ? c - '0' : c - 'a' + 10);
-      }
-      out_.digests.push_back(digest);
+    if (!shoal::parse_digests(text, &out_.digests)) {
+      return corrupt("shoal_digests holds more than lower-case hex digits");
     }
     return ok_status();
   }
 
   std::string_view text_;
   uint64_t data_bytes_;
+  std::vector<ShardPiece> pieces_;
+  std::vector<uint32_t> by_key_;  // their indices by ascending key
   ParsedShardHeader out_;
   MetadataTexts texts_;
   bool metadata_seen_ = false;
@@ -307,6 +301,11 @@ class Parser {
 }  // namespace
 
 Result<ParsedShardHeader> parse_shard_header(std::string_view json, uint64_t data_bytes) {
+  if (auto plain = parse_plain_shard_header(json, data_bytes)) return std::move(*plain);
+  return parse_general_shard_header(json, data_bytes);
+}
+
+Result<ParsedShardHeader> parse_general_shard_header(std::string_view json, uint64_t data_bytes) {
   return Parser(json, data_bytes).parse();
 }
 

@@ -22,8 +22,8 @@ Result<std::shared_ptr<const World>> decode_world(ByteView roster, const std::ve
     return Status(Code::corrupt, fmt::format("{} layouts for a roster of {}", layouts.size(),
                                              world->roster.layout_ids().size()));
   }
-  for (ByteView layout : layouts) {
-    SHOAL_ASSIGN_OR_RETURN(LayoutPtr added, decode_layout(layout));
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    SHOAL_ASSIGN_OR_RETURN(LayoutPtr added, decode_layout(layouts[i], world->roster.layout_ids()[i]));
     world->layouts.push_back(std::move(added));
   }
   return std::shared_ptr<const World>(std::move(world));

@@ -268,7 +268,7 @@ TEST_F(RunnerTest, KeepsABoundedMemoryOfHeaders) {
     ASSERT_OK(file.status());
     ASSERT_OK(shards.find(*ref_of(many, 7, *file)).status());
     EXPECT_LE(shards.kept_bytes(), bounds.most_bytes);
-    EXPECT_GE(shards.kept_bytes(), (rank > 0 ? 2 : 1) * 100 * sizeof(ShardPiece)) << "and what fits is kept";
+    EXPECT_GE(shards.kept_bytes(), (rank > 0 ? 2 : 1) * 100 * sizeof(Hash128)) << "and what fits is kept";
   }
 }
 

@@ -1,4 +1,5 @@
 #include "local/messages.h"
+#include "plan/codec.h"
 
 #include <gtest/gtest.h>
 
@@ -225,6 +226,15 @@ TEST(LocalMessages, BringAWholeWorld) {
   const auto& roster = std::get<local::RosterIs>(*message);
   EXPECT_EQ(roster.world->roster.id(), some_world()->roster.id());
   EXPECT_EQ(roster.world->layout_of(1).id(), some_layout()->id());
+}
+
+TEST(LocalMessages, PassLayoutsOnAsTheyStandInAManifest) {
+  local::Found found = found_with_layouts();
+  const Bytes anew = encode_local(found);
+  std::vector<Bytes> encodings;
+  for (const LayoutPtr& layout : found.layouts->world->layouts) encodings.push_back(encode_layout(*layout));
+  found.layouts->encoded = std::make_shared<const std::vector<ByteView>>(encodings.begin(), encodings.end());
+  EXPECT_EQ(encode_local(found), anew);
 }
 
 TEST(LocalMessages, ValuesOfACheckpointFollowFromItsLayouts) {

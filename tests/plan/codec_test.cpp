@@ -68,6 +68,21 @@ TEST(Codec, ReadsBytesAtAnyAddress) {
   EXPECT_TRUE(decode_layout(ByteView(bytes).subspan(1)).ok());
 }
 
+TEST(Codec, TakesALayoutOnTheWordOfItsIdAlone) {
+  const LayoutPtr layout = sample_layout();
+  const Bytes bytes = encode_layout(*layout);
+  auto decoded = decode_layout(bytes, layout->id());
+  ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+  EXPECT_EQ((*decoded)->entries(), layout->entries());
+  EXPECT_EQ((*decoded)->meshes(), layout->meshes());
+  EXPECT_EQ(encode_layout(**decoded), bytes);
+  LayoutId other = layout->id();
+  other.bytes[0] ^= std::byte{1};
+  EXPECT_EQ(decode_layout(bytes, other).status().code(), Code::corrupt);
+  const ByteView cut = ByteView(bytes).first(bytes.size() - 8);
+  EXPECT_EQ(decode_layout(cut, xxh3_128(cut)).status().code(), Code::corrupt);
+}
+
 TEST(Codec, RefusesAllThatIsNotCanonical) {
   Bytes bytes = encode_layout(*sample_layout());
   Bytes longer = bytes;

@@ -241,6 +241,54 @@ TEST(ShardHeader, WhoseDataIsNotAlignedIsRefused) {
   expect_corrupt(ShardReader::open(*memory, "x", nullptr, nullptr).status(), "no multiple of 4096");
 }
 
+void expect_same(const ParsedShardHeader& a, const ParsedShardHeader& b) {
+  ASSERT_EQ(a.pieces.size(), b.pieces.size());
+  EXPECT_EQ(a.digests, b.digests);
+  for (size_t i = 0; i < a.pieces.size(); ++i) {
+    const ShardPiece one = a.pieces[i], other = b.pieces[i];
+    EXPECT_EQ(one.key, other.key);
+    EXPECT_EQ(one.fqn, other.fqn);
+    EXPECT_EQ(one.dtype, other.dtype);
+    EXPECT_EQ(one.is_object, other.is_object);
+    EXPECT_EQ(one.global_shape, other.global_shape);
+    EXPECT_EQ(one.box, other.box);
+    EXPECT_EQ(one.bytes, other.bytes);
+    EXPECT_EQ(a.pieces.offset(i), b.pieces.offset(i));
+    EXPECT_EQ(a.pieces.first_digest(i), b.pieces.first_digest(i));
+    EXPECT_EQ(a.pieces.find(one.key), i);
+    EXPECT_EQ(b.pieces.find(one.key), i);
+  }
+  EXPECT_EQ(a.pieces.find("no such key"), std::nullopt);
+}
+
+// Both are what write_shard makes of its pieces.
+TEST(ShardHeader, IsReadTheQuickWayAsTheGeneralOne) {
+  for (const std::string& name : {std::string("plain"), std::string("with \"quotes\" and \xc3\xa4")}) {
+    SampleShard sample;
+    sample.tensor("layers.0.weight", DType::f32, {8, 3}, {{2, 0}, {4, 3}}, 11)
+        .whole_tensor("step", DType::i32, {}, 12)
+        .whole_tensor("empty", DType::f16, {0, 4}, 14)
+        .object("rng@rank7", random_bytes(5, 1))
+        .tensor(name, DType::u8, {4, 4}, {{0, 0}, {4, 4}}, 3)
+        .tensor("a.part", DType::u8, {9}, {{4}, {5}}, 4);
+    sample.pieces.back().fqn = "a";
+    auto built = build_shard_header(sample.pieces);
+    ASSERT_OK(built.status());
+    for (uint64_t i = 0; i < built->digests; ++i) put_digest(&*built, i, i * 0x9e3779b97f4a7c15);
+    const std::string_view json = as_text(built->bytes).substr(8);
+    auto plain = parse_plain_shard_header(json, built->payload_bytes);
+    auto general = parse_general_shard_header(json, built->payload_bytes);
+    ASSERT_OK(general.status());
+    ASSERT_EQ(general->pieces.size(), sample.pieces.size());
+    EXPECT_EQ(general->pieces[4].key, name);
+    EXPECT_EQ(general->pieces[5].fqn, "a");
+    EXPECT_EQ(plain.has_value(), name == "plain") << "what has an escape goes the general way";
+    if (plain) expect_same(*plain, *general);
+    EXPECT_FALSE(parse_plain_shard_header(json, built->payload_bytes + 1));
+    EXPECT_FALSE(parse_plain_shard_header(std::string(json) + "x", built->payload_bytes));
+  }
+}
+
 TEST(ShardHeader, SurvivesRandomChanges) {
   SampleShard sample = small_sample();
   auto built = build_shard_header(sample.pieces);
@@ -267,6 +315,11 @@ TEST(ShardHeader, SurvivesRandomChanges) {
       if (text.empty()) text = "{";
     }
     Status status = parse_shard_header(text, built->payload_bytes).status();
+    if (auto plain = parse_plain_shard_header(text, built->payload_bytes)) {
+      auto general = parse_general_shard_header(text, built->payload_bytes);
+      ASSERT_TRUE(general.ok()) << text;
+      expect_same(*plain, *general);
+    }
     ASSERT_TRUE(status.ok() || status.code() == Code::corrupt || status.code() == Code::version)
         << status.to_string();
   }
