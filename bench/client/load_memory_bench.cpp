@@ -5,8 +5,9 @@
 //   load_memory_bench --root FOLDER [--size 2g] [--window 16m]
 //
 // The state is saved as 2 huge tensors, then as tensors of 1 MiB, then as tensors of 16 KiB, and loaded each
-// time by a new client and a new node. The window is memory of both and is counted once. Linux only: VmHWM of
-// /proc.
+// time by a new client and a new node. The window is memory of both and is counted once. All of it, what is
+// known of the tensors included, is held against what a node may take for loads (256 MiB is the aim); and
+// what is not window, against the number of tensors. Linux only: VmHWM of /proc.
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -26,6 +27,8 @@
 
 namespace shoal {
 namespace {
+
+constexpr uint64_t kBudget = uint64_t{256} << 20;  // what a node should take at most
 
 struct BenchOptions {
   std::string root, node_program;
@@ -143,10 +146,12 @@ void load(const BenchOptions& options, uint64_t tensors) {
   const double mib = 1048576.0, window = static_cast<double>(options.window);
   const double both = static_cast<double>(client) + static_cast<double>(at_node) - window;
   fmt::print(
-      "{:>7} tensors of {:>7.1f} MiB: client {:>6.1f} MiB, node {:>6.1f} MiB, together beyond the "
-      "destination {:>6.1f} MiB, x{:.2f} of the window\n",
+      "{:>6} tensors of {:>7.2f} MiB: client {:>6.1f} MiB, node {:>6.1f} MiB, both {:>6.1f} MiB, x{:.2f} of "
+      "{} MiB; "
+      "{:.2f} KB a tensor beside the window\n",
       tensors, static_cast<double>(options.size / tensors) / mib, static_cast<double>(client) / mib,
-      static_cast<double>(at_node) / mib, both / mib, both / window);
+      static_cast<double>(at_node) / mib, both / mib, both / static_cast<double>(kBudget), kBudget >> 20,
+      std::max(0.0, both - window) / static_cast<double>(tensors) / 1e3);
   trainer.checkpointer.reset();
 }
 

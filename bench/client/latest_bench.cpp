@@ -1,0 +1,174 @@
+// What load(latest) costs among many committed checkpoints, right after a restart: the choice is made by what
+// stands in the root, whatever its order (an older generation's higher steps do not count after a rollback),
+// and published before any rank reads.
+//
+//   attach   Checkpointer::open that starts a node of a new generation   against  a walk of the root by
+//   latest   Checkpointer::latest, the first of that node                         readdir(3), step by step
+//   load     Checkpointer::load of the latest, one tensor of 64 KiB
+//   again    the same load a second time: the choice of that load stands
+//
+//   latest_bench --root FOLDER [--checkpoints 10000] [--rounds 5] [--node-program shoal]
+//
+// Medians of times, and of each round's ratio. The checkpoints but the last are copies of its manifest under
+// other keys; nobody reads their shards.
+#include <dirent.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "client/checkpointer.h"
+#include "storage/decision.h"
+#include "storage/local_storage.h"
+#include "storage/posix_file_system.h"
+#include "storage/run_root.h"
+
+namespace shoal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kTensorBytes = uint64_t{64} << 10;
+
+struct BenchOptions {
+  std::string root, node_program;
+  uint32_t checkpoints = 10'000, rounds = 5;
+};
+
+[[noreturn]] void fail(const std::string& why) {
+  fmt::print(stderr, "latest_bench: {}\n", why);
+  std::exit(1);
+}
+
+template <class T>
+T need(Result<T> result) {
+  if (!result.ok()) fail(result.status().to_string());
+  return std::move(result).value();
+}
+
+double timed(const std::function<void()>& work) {
+  const Clock::time_point begun = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - begun).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Names of all attempts, as readdir gives them.
+size_t walk(const std::string& root) {
+  size_t attempts = 0;
+  DIR* steps = ::opendir(root.c_str());
+  if (!steps) fail("opendir");
+  while (const dirent* step = ::readdir(steps)) {
+    if (std::string_view(step->d_name).substr(0, 5) != "step-") continue;
+    DIR* folder = ::opendir((root + "/" + step->d_name).c_str());
+    if (!folder) fail("opendir");
+    while (const dirent* attempt = ::readdir(folder)) attempts += attempt->d_name[0] == 'g';
+    ::closedir(folder);
+  }
+  ::closedir(steps);
+  return attempts;
+}
+
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& options) : options_(options), memory_(kTensorBytes) {
+    state_.add_tensor("weight", DType::u8, {kTensorBytes}, Mesh::single(0), {Placement::shard(0)},
+                      memory_.data());
+  }
+
+  void run() {
+    fill();
+    for (uint32_t round = 0; round < options_.rounds; ++round) {
+      std::unique_ptr<Checkpointer> checkpointer;
+      attach_.push_back(timed([&] { checkpointer = attach(); }));
+      latest_.push_back(timed([&] { expect_newest(need(checkpointer->latest())); }));
+      load_.push_back(timed([&] { expect_newest(need(checkpointer->load(state_)).metadata); }));
+      again_.push_back(timed([&] { expect_newest(need(checkpointer->load(state_)).metadata); }));
+      walk_.push_back(timed([&] {
+        if (walk(options_.root) != options_.checkpoints) fail("attempts are missing");
+      }));
+    }
+    print("attach", attach_);
+    print("latest", latest_);
+    print("load", load_);
+    print("again", again_);
+  }
+
+ private:
+  // By a run of its own each, so that its node is a new one.
+  std::unique_ptr<Checkpointer> attach() {
+    CheckpointerOptions options;
+    options.root = options_.root;
+    options.job_id = fmt::format("latest-bench-{}-{}", ::getpid(), runs_++);
+    options.node_program = options_.node_program;
+    return need(Checkpointer::open(options));
+  }
+
+  // The newest by its generation has the lowest step.
+  void fill() {
+    {
+      auto first = attach();
+      need(need(first->save(1, state_)).wait_committed());
+      newest_ = need(first->latest()).key;
+    }
+    auto second = attach();
+    for (size_t i = 0; i < memory_.size(); ++i) memory_[i] = static_cast<std::byte>(i * 7);
+    need(need(second->save(2, state_)).wait_committed());
+    const AttemptKey older = newest_;
+    newest_ = need(second->latest()).key;
+    PosixFileSystem files;
+    auto storage = need(LocalStorage::open(files, options_.root, random_128()));
+    Decision decision = need(read_decision(*storage, older));
+    for (uint32_t i = 2; i < options_.checkpoints; ++i) {
+      decision.key.step = 1 + i;
+      need(publish_decision(*storage, decision));
+    }
+  }
+
+  void expect_newest(const Metadata& found) const {
+    if (found.key != newest_) fail(to_string(found.key) + " was chosen, not " + to_string(newest_));
+  }
+
+  void print(const char* what, const std::vector<double>& ours) const {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < ours.size(); ++i) ratios.push_back(ours[i] / walk_[i]);
+    fmt::print("{:8} {:>6} checkpoints {:>9.3f} ms   walk {:>9.3f} ms   x{:.2f}\n", what,
+               options_.checkpoints, median(ours) * 1e3, median(walk_) * 1e3, median(ratios));
+  }
+
+  const BenchOptions& options_;
+  uint32_t runs_ = 0;
+  Bytes memory_;
+  StateDict state_;
+  AttemptKey newest_;
+  std::vector<double> attach_, latest_, load_, again_, walk_;
+};
+
+}  // namespace
+}  // namespace shoal
+
+int main(int argc, char** argv) {
+  shoal::BenchOptions options;
+  CLI::App app("load(latest) among many checkpoints");
+  app.add_option("--root", options.root, "A folder to make the run in")->required();
+  app.add_option("--node-program", options.node_program, "The shoal program");
+  app.add_option("--checkpoints", options.checkpoints)->check(CLI::Range(2u, 1'000'000u));
+  app.add_option("--rounds", options.rounds)->check(CLI::Range(1u, 1000u));
+  CLI11_PARSE(app, argc, argv);
+  options.root = fmt::format("{}/latest-bench-{}", options.root, ::getpid());
+  std::filesystem::create_directories(options.root);
+  shoal::Bench(options).run();
+  std::error_code ignored;
+  std::filesystem::remove_all(options.root, ignored);
+  return 0;
+}
