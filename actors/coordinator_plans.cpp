@@ -5,25 +5,27 @@
 namespace shoal {
 
 Result<const ExpectedPlans::Expected*> ExpectedPlans::expected(Rank rank) {
-  Expected& known = ranks_[rank];
-  if (!known.known) {
-    SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(rank));
-    keep(*plan);
+  if (!ranks_[rank].known) {
+    SHOAL_RETURN_IF_ERROR(plan_of(rank).status());
   }
-  return &known;
+  return &ranks_[rank];
 }
 
 Result<SavePlanPtr> ExpectedPlans::plan_unless(Rank rank, const PlanId& known) {
   if (ranks_[rank].known && ranks_[rank].share_id == known) return SavePlanPtr();
-  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(rank));
-  keep(*plan);
+  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plan_of(rank));
   return ranks_[rank].share_id == known ? SavePlanPtr() : plan;
 }
 
-void ExpectedPlans::keep(const SavePlan& plan) {
+Result<SavePlanPtr> ExpectedPlans::plan_of(Rank rank) {
+  if (!plans_) plans_ = source_->plans_of(world_, options_);
+  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(rank));
   // Who has a plan already is asked of collective saves alone.
-  const PlanId share_id = options_.mode == SaveMode::collective ? share_id_of(plan) : PlanId{};
-  ranks_[plan.rank] = {true, plan.id, share_id, plan.files, plan.tensor_bytes};
+  const PlanId share_id = options_.mode == SaveMode::collective ? share_id_of(*plan) : PlanId{};
+  ranks_known_ += !ranks_[rank].known;
+  ranks_[rank] = {true, plan->id, share_id, plan->files, plan->tensor_bytes};
+  if (ranks_known_ == ranks_.size()) plans_.reset();
+  return plan;
 }
 
 Status ExpectedPlans::check(const wire::ShardsWritten& report) {

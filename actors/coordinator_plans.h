@@ -15,7 +15,7 @@ class ExpectedPlans {
   ExpectedPlans(const NodeFacts& facts, std::shared_ptr<const World> world, SaveOptions options)
       : world_(std::move(world)),
         options_(options),
-        plans_(facts.plans->plans_of(world_, options)),
+        source_(facts.plans),
         ranks_(world_->roster.world_size()) {}
 
   const World& world() const { return *world_; }
@@ -39,12 +39,14 @@ class ExpectedPlans {
     uint64_t tensor_bytes = 0;
   };
   Result<const Expected*> expected(Rank rank);
-  void keep(const SavePlan& plan);
+  Result<SavePlanPtr> plan_of(Rank rank);  // and keeps what is to be known of it
 
   std::shared_ptr<const World> world_;
   SaveOptions options_;
-  std::unique_ptr<WorldPlans> plans_;
+  const std::shared_ptr<PlanSource> source_;
+  std::unique_ptr<WorldPlans> plans_;  // while some rank's is not known
   std::vector<Expected> ranks_;
+  size_t ranks_known_ = 0;
 };
 
 }  // namespace shoal

@@ -53,7 +53,7 @@ class EffectWriter {
 // Waiting times between what is said again: doubled each time, up to a bound.
 class Backoff {
  public:
-  Backoff(TimeNs first, TimeNs most) : first_(first), most_(most) {}
+  Backoff(TimeNs first, TimeNs most) : least_first_(first), least_most_(most), first_(first), most_(most) {}
   explicit Backoff(const RoleTimes& times)
       : Backoff(times.resend_first_ms * kMillisecond, times.resend_most_ms * kMillisecond) {}
   TimeNs next() {
@@ -62,20 +62,20 @@ class Backoff {
     return wait;
   }
   // Of what every host of a job says to one node, which has so much time for each before it comes again:
-  // between that of all hosts and eight times that. Their number is told from the ranks of this one.
-  void spread_over(const RoleTimes& times, uint64_t world_size, uint64_t ranks_here) {
+  // between that of all hosts and eight times that, or `longest`, where the bounds are not longer. The hosts'
+  // number is told from the ranks of this one.
+  void spread_over(const RoleTimes& times, uint64_t world_size, uint64_t ranks_here, TimeNs longest) {
     const uint64_t hosts = world_size / std::max<uint64_t>(1, ranks_here);
-    const auto all = std::min(static_cast<TimeNs>(hosts * times.resend_host_us * 1000),
-                              times.attempt_deadline_ms * kMillisecond / 2);
-    first_ = std::max(first_, all);
-    most_ = std::max(most_, 8 * all);
+    const auto all = static_cast<TimeNs>(hosts * times.resend_host_us * 1000);
+    first_ = std::max(least_first_, std::min(all, longest));
+    most_ = std::max(least_most_, std::min(8 * all, longest));
   }
   void reset() { next_ = 0; }
   void slow_down() { next_ = most_; }
 
  private:
-  TimeNs first_;
-  TimeNs most_;
+  TimeNs least_first_, least_most_;
+  TimeNs first_, most_;
   TimeNs next_ = 0;
 };
 

@@ -1,5 +1,6 @@
 // Planner: one a node. Collects what the ranks of this host hold, has the coordinator make a roster of all
 // ranks, and hands the world to the clients and to the other roles of the node. docs/protocol.md, "Joining".
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -268,7 +269,8 @@ class Planner final : public Role {
       }
       body.ranks.push_back({rank, local.layout->id()});
     }
-    backoff_.spread_over(facts_.times, world_size_, body.ranks.size());
+    backoff_.spread_over(facts_.times, world_size_, std::max(facts_.expected_ranks.size(), ranks_.size()),
+                         facts_.times.attempt_deadline_ms * kMillisecond / 2);
     out.send(kCoordinatorNode, RoleKind::coordinator, std::move(body));
     out.set_timer(kJoinTimer, now + backoff_.next());
   }

@@ -39,7 +39,7 @@ void ShardWriter::on_plan_exchange(TimeNs now, ClientId client, const local::Pla
     exchange.is_planning = exchange.is_made_said = false;
     exchange.made = is_made ? said.plans : std::vector<PlannerPlan>();
   }
-  if (is_made) save.reported = {0, 0};
+  if (is_made) save.reported = {0, 0}, save.partial_due = true;  // all have said what they offer
   report_soon(now, key, save, out);
 }
 

@@ -196,8 +196,10 @@ std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs 
                                                                          EffectWriter& out) {
   auto found = saves_.emplace(key, Save(facts_.times)).first;
   const size_t ranks_here = std::max(facts_.expected_ranks.size(), attached_.size());
-  found->second.backoff.spread_over(facts_.times, world_size(), ranks_here);
-  found->second.partials.spread_over(facts_.times, world_size(), ranks_here);
+  const TimeNs deadline = facts_.times.attempt_deadline_ms * kMillisecond;
+  found->second.backoff.spread_over(facts_.times, world_size(), ranks_here, deadline / 2);
+  // What a rank that hangs keeps its neighbours from saying is said well before it ends the save.
+  found->second.partials.spread_over(facts_.times, world_size(), ranks_here, deadline / 8);
   found->second.deadline = timers_.set(now + facts_.times.node_deadline_ms * kMillisecond, out,
                                        [this, key](TimeNs, EffectWriter& then_out) {
                                          auto open = saves_.find(key);

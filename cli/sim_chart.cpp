@@ -32,7 +32,7 @@ const NamedField kFields[] = {
     {"ranks a host", true, false,
      [](const SimulationReport& report) { return fmt::to_string(report.scenario.ranks_per_host); }},
     {"skew ms", true, false,
-     [](const SimulationReport& report) { return fmt::to_string(report.scenario.arrival_skew_ms); }},
+     [](const SimulationReport& report) { return arrival_skew_text(report.scenario); }},
     {"seed", true, false,
      [](const SimulationReport& report) { return fmt::to_string(report.scenario.seed); }},
 };

@@ -211,7 +211,7 @@ std::string comparison_text(const std::vector<SimulationReport>& reports) {
       {"PROFILE", [](const SimulationReport& r) { return r.scenario.profile; }},
       {"SAVES", [](const SimulationReport& r) { return fmt::to_string(r.scenario.saves); }},
       {"INTERVAL MS", [](const SimulationReport& r) { return fmt::to_string(r.scenario.interval_ms); }},
-      {"SKEW MS", [](const SimulationReport& r) { return fmt::to_string(r.scenario.arrival_skew_ms); }},
+      {"SKEW MS", [](const SimulationReport& r) { return arrival_skew_text(r.scenario); }},
       {"SEED", [](const SimulationReport& r) { return fmt::to_string(r.scenario.seed); }},
       {"MODE", [](const SimulationReport& r) { return std::string(mode_name(r.scenario.mode)); }}};
   std::string common;

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "plan/plan_classes.h"
 
@@ -23,8 +24,10 @@ class RankPlans {
  private:
   const std::shared_ptr<const World> world_;
   const SaveOptions options_;
-  std::unique_ptr<PlanClasses> classes_;  // null: too many shapes for a table of them
+  std::unique_ptr<PlanClasses> classes_;  // null: too many shapes, meshes or layouts for tables of them
+  std::vector<bool> alone_;               // by layout: its ranks write alike with nobody
   std::unordered_map<Hash128, SavePlanPtr> of_class_;
+  size_t items_kept_ = 0;  // of these plans
 };
 
 }  // namespace shoal

@@ -166,6 +166,11 @@ Result<Scenario> with_all_faults(const Scenario& scenario) {
   return whole;
 }
 
+std::string arrival_skew_text(const Scenario& scenario) {
+  const uint64_t us = scenario.arrival_skew_ms * 1000 + scenario.arrival_skew_us;
+  return us % 1000 == 0 ? fmt::to_string(us / 1000) : fmt::format("{}.{:03}", us / 1000, us % 1000);
+}
+
 std::string scenario_text(const Scenario& scenario) {
   std::string text;
   auto number = [&](std::string_view key, uint64_t value) { text += fmt::format("{} = {}\n", key, value); };

@@ -60,6 +60,8 @@ Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model);
 Status validate_scenario(const Scenario& scenario);
 // All faults in the list, ascending by time, and none to be drawn.
 Result<Scenario> with_all_faults(const Scenario& scenario);
+// Of arrival_skew_ms and arrival_skew_us together, in milliseconds: "9", "0.350".
+std::string arrival_skew_text(const Scenario& scenario);
 // As a file, which parse_scenario reads back.
 std::string scenario_text(const Scenario& scenario);
 // The job that loads: its ranks and mesh in place of those that save.

@@ -115,7 +115,8 @@ TEST(Scenarios, AreReadBackAsTheyArePrinted) {
 TEST(AScenario, IsReadBackWithAllOfItsKeys) {
   const std::string text =
       "ranks = 24\nranks_per_host = 2\nmesh = \"dp=24\"\nmodel = \"gpt2\"\nmode = \"rank-local\"\nsaves = 7\n"
-      "profile = \"nvme\"\ninterval_ms = 8\narrival_skew_ms = 9\nseed = 10\nmax_direct_nodes = 11\noptimizer "
+      "profile = \"nvme\"\ninterval_ms = 8\narrival_skew_ms = 9\narrival_skew_us = 12\nseed = "
+      "10\nmax_direct_nodes = 11\noptimizer "
       "= \"none\"\n"
       "failures = \"mixed:count=2\"\n[stragglers]\nhosts_permille = 3\ncopy_permille = 4000\n"
       "network_permille = 5000\nstorage_permille = 6000\n[[failure]]\nat_ms = 3\nkind = \"dies\"\nhost = 1\n";
