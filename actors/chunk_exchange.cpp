@@ -9,21 +9,13 @@ namespace {
 
 constexpr int64_t kTicksPerDeadline = 5;
 constexpr int64_t kReadsOfPatience = 3;  // with a peer, in reads as long as this node's longest
-// Once so much has come it is asked whether storage is that much faster, in thousandths, and tried for so
-// many chunks, then for twice as many each time that it was.
-constexpr uint64_t kSpeedSampleBytes = uint64_t{64} << 20;
-constexpr uint64_t kFasterPermille = 1500;
-constexpr uint32_t kFirstWindow = 4;
-// A host that has read nothing yet tries only where all of its group together read no more than this part of
-// what it needs besides.
-constexpr uint64_t kTrialShare = 8;
+// Where storage is faster than peers, so many more are read here at a time; peers are told so before.
+constexpr uint32_t kReadAheadChunks = 8;
 
-uint64_t kib_per_s(uint64_t bytes, TimeNs time) {
-  return bytes / 1024 * 1'000'000 / (static_cast<uint64_t>(time) / 1000 + 1);
-}
-
-bool is_faster(uint64_t storage_kib_per_s, uint64_t shared_kib_per_s) {
-  return storage_kib_per_s * 1000 > shared_kib_per_s * kFasterPermille;
+uint64_t bytes_of(const ChunkPlan& plan) {
+  uint64_t bytes = 0;
+  for (const ChunkPlan::PlannedChunk& chunk : plan.chunks) bytes += chunk.bytes;
+  return bytes;
 }
 
 uint32_t place_in(const std::vector<uint32_t>& hosts, uint32_t host) {
@@ -52,18 +44,20 @@ ChunkExchange::ChunkExchange(PendingOperations& operations, PendingTimers& timer
       forgotten_(plan_.users.size()),
       copying_(plan_.users.size()),
       dead_(plan_.groups.size()),
-      tries_storage_(settings_.may_go_direct) {
-  uint64_t bytes = 0, members = 1;
+      tried_(settings_.may_go_direct
+                 ? trial_chunks(
+                       plan_, settings_.buffer_bytes,
+                       [this](uint32_t chunk) { return !tree_of(chunk).parent(plan_.chunks[chunk].ordinal); })
+                 : std::vector<uint32_t>()),
+      trial_(tried_.size(), bytes_of(plan_)) {
   for (uint32_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) {
     held_[chunk].parts_left = static_cast<uint32_t>(plan_.chunks[chunk].parts.size());
-    bytes += plan_.chunks[chunk].bytes;
   }
-  for (const HostGroup& hosts : plan_.groups) members = std::max(members, hosts ? hosts->size() : 1);
-  may_try_unseen_ = members * kFirstWindow * kChunkBytes * kTrialShare <= bytes;
 }
 
 void ChunkExchange::begin(TimeNs now, EffectWriter& out) {
-  began_ = now;
+  trial_.begin(now);
+  for (uint32_t chunk : tried_) fetch(now, chunk, out);
   go_on(now, out);
   tick(now, out);
 }
@@ -78,6 +72,7 @@ LoadTree ChunkExchange::tree_of(uint32_t chunk) const {
 // --- getting chunks ---
 
 void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
+  if (trial_.is_under_way()) return;
   while (next_ < held_.size()) {
     if (held_[next_].state != State::waiting) {
       ++next_;
@@ -94,6 +89,7 @@ void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
       });
       if (waits_for_peers) break;  // for as long as the deadline says
     }
+    if (trial_.reads_storage() && next_ >= read_end_) read_ahead(out);
     fetch(now, next_++, out);
   }
   send_asks(out);
@@ -103,19 +99,23 @@ void ChunkExchange::fetch(TimeNs now, uint32_t chunk, EffectWriter& out) {
   Held& held = held_[chunk];
   bytes_held_ += plan_.chunks[chunk].bytes;
   ++under_way_;
+  const bool is_read_here = trial_.is_under_way() || chunk < read_end_;
   const std::optional<uint32_t> parent =
-      chunk < window_.end ? std::nullopt : tree_of(chunk).parent(plan_.chunks[chunk].ordinal);
+      is_read_here ? std::nullopt : tree_of(chunk).parent(plan_.chunks[chunk].ordinal);
   if (!parent) return read(now, chunk, out);
   held.state = State::asked;
   held.asked_host = (*plan_.groups[plan_.chunks[chunk].group])[*parent];
   Peer& peer = peers_[held.asked_host];
   if (peer.awaited++ == 0) peer.last_word = now;
+  if (peer.asks.empty()) asking_.push_back(held.asked_host);
   peer.asks.push_back(plan_.chunks[chunk].number);
   receiving_.begin(now);
 }
 
 void ChunkExchange::send_asks(EffectWriter& out) {
-  for (auto& [host, peer] : peers_) {
+  std::sort(asking_.begin(), asking_.end());
+  for (uint32_t host : asking_) {
+    Peer& peer = peers_[host];
     for (size_t at = 0; at < peer.asks.size(); at += kMaxChunksPerMessage) {
       const size_t end = std::min(peer.asks.size(), at + kMaxChunksPerMessage);
       auto begin = peer.asks.begin() + static_cast<std::ptrdiff_t>(at);
@@ -124,6 +124,7 @@ void ChunkExchange::send_asks(EffectWriter& out) {
     }
     peer.asks.clear();
   }
+  asking_.clear();
 }
 
 void ChunkExchange::take_back(TimeNs now, Held& held) {
@@ -158,7 +159,9 @@ void ChunkExchange::came(TimeNs now, const wire::ChunkIs& said, EffectWriter& ou
   if (!found) return;
   Held& held = held_[*found];
   if (held.state != State::asked) return;  // it was late, and is being read or is here
-  peers_[held.asked_host].last_word = now;
+  Peer& peer = peers_[held.asked_host];
+  peer.last_word = now;
+  peer.has_sent = true;
   take_back(now, held);
   check(now, *found, said.chunk, out);
 }
@@ -197,15 +200,14 @@ void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWrit
   held.chunk = std::move(got);
   held.here_since = now;
   --under_way_;
-  for (NodeId peer : std::exchange(held.wanted_by, {})) serve(chunk, peer, out);
+  if (!trial_.is_under_way()) serve_waiting(chunk, out);
   std::vector<size_t> ready;
   for (size_t i = 0; i < plan_.chunks[chunk].parts.size(); ++i) {
     const ChunkPlan::Part& part = plan_.chunks[chunk].parts[i];
     if (!forgotten_[part.user] && rooms_[part.user].contains(part.batch)) ready.push_back(i);
   }
   copy(now, chunk, ready, out);
-  in_window(now, chunk, out);
-  look_at_speed(now, out);
+  look_at_speed(now, chunk, out);
   if (may_release(held, chunk)) release(chunk);
   go_on(now, out);
 }
@@ -213,6 +215,9 @@ void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWrit
 // The storage has failed those who need it; peers that want it find out for themselves.
 void ChunkExchange::failed(TimeNs now, uint32_t chunk, const Status& why, EffectWriter& out) {
   --under_way_;
+  const bool ends_trial = trial_.is_under_way();
+  trial_.give_up();
+  if (ends_trial) serve_tried(out);
   Held& held = held_[chunk];
   for (NodeId peer : std::exchange(held.wanted_by, {})) {
     out.send(peer, RoleKind::loader, wire::ChunksNotHere{settings_.id, {plan_.chunks[chunk].number}});
@@ -318,7 +323,7 @@ void ChunkExchange::wanted(TimeNs now, NodeId from, const wire::ChunksWanted& sa
     const std::optional<uint32_t> found = plan_.find(number);
     if (!found || held_[*found].state == State::gone) {
       not_here.chunks.push_back(number);
-    } else if (held_[*found].state == State::here) {
+    } else if (held_[*found].state == State::here && !trial_.is_under_way()) {
       serve(*found, from, out);
       if (may_release(held_[*found], *found)) release(*found);
     } else if (held_[*found].wanted_by.size() < settings_.addresses.size()) {
@@ -344,6 +349,19 @@ void ChunkExchange::serve(uint32_t chunk, NodeId to, EffectWriter& out) {
   out.send(to, RoleKind::loader, wire::ChunkIs{settings_.id, plan_.chunks[chunk].number, held_[chunk].chunk});
 }
 
+void ChunkExchange::serve_waiting(uint32_t chunk, EffectWriter& out) {
+  for (NodeId peer : std::exchange(held_[chunk].wanted_by, {})) serve(chunk, peer, out);
+}
+
+// What peers asked for while storage was tried, which serving them would have hindered.
+void ChunkExchange::serve_tried(EffectWriter& out) {
+  for (uint32_t chunk : tried_) {
+    if (held_[chunk].state != State::here) continue;
+    serve_waiting(chunk, out);
+    if (may_release(held_[chunk], chunk)) release(chunk);
+  }
+}
+
 bool ChunkExchange::may_release(const Held& held, uint32_t chunk) const {
   if (held.state != State::here || held.parts_left != 0) return false;
   return held.served >= tree_of(chunk).children(plan_.chunks[chunk].ordinal);
@@ -358,7 +376,8 @@ void ChunkExchange::release(uint32_t chunk) {
 
 // Chunks that only peers still want, who have not asked for them in time.
 void ChunkExchange::release_late(TimeNs now) {
-  for (uint32_t chunk = 0; chunk < next_; ++chunk) {
+  const uint32_t end = tried_.empty() ? next_ : std::max(next_, tried_.back() + 1);
+  for (uint32_t chunk = 0; chunk < end; ++chunk) {
     const Held& held = held_[chunk];
     if (held.state == State::here && held.parts_left == 0 && now - held.here_since >= settings_.deadline) {
       release(chunk);
@@ -408,57 +427,39 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
 
 // --- where storage is faster ---
 
-uint64_t ChunkExchange::shared_kib_per_s(TimeNs now) const {
-  return kib_per_s(bytes_read_ + bytes_received_, now - began_);
+void ChunkExchange::look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out) {
+  const bool tried = trial_.is_under_way(), waited = trial_.waits_for_peers();
+  const bool all_send = waited && std::all_of(peers_.begin(), peers_.end(), [](const auto& each) {
+                          return each.second.awaited == 0 || each.second.has_sent;
+                        });
+  trial_.came(now, {plan_.chunks[chunk].bytes, all_send, !receiving_.is_busy()});
+  if (tried && !trial_.is_under_way()) serve_tried(out);
+  // Not before: who sends has begun, and takes it in.
+  if (waited && !trial_.waits_for_peers()) say_not_wanted(tried_, out);
 }
 
-// What it has read so far says so; where it has read too little to know, a trial must cost little.
-bool ChunkExchange::may_try_storage(TimeNs now) const {
-  if (bytes_read_ >= kSpeedSampleBytes / 4) {
-    const auto reading = static_cast<TimeNs>(reading_.until(now));
-    return is_faster(kib_per_s(bytes_read_, reading), shared_kib_per_s(now));
+void ChunkExchange::read_ahead(EffectWriter& out) {
+  std::vector<uint32_t> chunks;
+  for (read_end_ = next_; read_end_ < held_.size() && chunks.size() < kReadAheadChunks; ++read_end_) {
+    if (held_[read_end_].state == State::waiting) chunks.push_back(read_end_);
   }
-  return may_try_unseen_;
-}
-
-void ChunkExchange::look_at_speed(TimeNs now, EffectWriter& out) {
-  const bool has_come = bytes_read_ + bytes_received_ >= kSpeedSampleBytes;
-  if (!tries_storage_ || window_.end != 0 || !has_come || next_ == held_.size()) return;
-  if (!may_try_storage(now)) return;
-  shared_kib_per_s_ = shared_kib_per_s(now);
-  begin_window(now, kFirstWindow, out);
+  say_not_wanted(chunks, out);
 }
 
 // Peers that have those chunks, or will, need not keep them for this node.
-void ChunkExchange::begin_window(TimeNs now, uint32_t chunks, EffectWriter& out) {
-  window_ = {next_, static_cast<uint32_t>(std::min<size_t>(held_.size(), size_t{next_} + chunks)), 0, 0, now};
+void ChunkExchange::say_not_wanted(const std::vector<uint32_t>& chunks, EffectWriter& out) {
   std::map<uint32_t, std::vector<uint64_t>> not_wanted;  // by host
-  for (uint32_t chunk = window_.begin; chunk < window_.end; ++chunk) {
-    if (held_[chunk].state != State::waiting) continue;
-    ++window_.chunks_left;
+  for (uint32_t chunk : chunks) {
     const ChunkPlan::PlannedChunk& planned = plan_.chunks[chunk];
     if (const auto parent = tree_of(chunk).parent(planned.ordinal)) {
       not_wanted[(*plan_.groups[planned.group])[*parent]].push_back(planned.number);
     }
   }
+  static_assert(kReadAheadChunks <= kMaxChunksPerMessage);
   for (auto& [host, numbers] : not_wanted) {
-    for (size_t at = 0; at < numbers.size(); at += kMaxChunksPerMessage) {
-      const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(at);
-      const size_t count = std::min(kMaxChunksPerMessage, numbers.size() - at);
-      wire::ChunksNotWanted said{settings_.id, {begin, begin + static_cast<std::ptrdiff_t>(count)}};
-      out.send_to(settings_.addresses[host], RoleKind::loader, std::move(said));
-    }
+    out.send_to(settings_.addresses[host], RoleKind::loader,
+                wire::ChunksNotWanted{settings_.id, std::move(numbers)});
   }
-}
-
-// As long as storage stays the faster one, while others may read from it as well, the next window is twice as
-// long.
-void ChunkExchange::in_window(TimeNs now, uint32_t chunk, EffectWriter& out) {
-  if (chunk < window_.begin || chunk >= window_.end || window_.chunks_left == 0) return;
-  window_.bytes += plan_.chunks[chunk].bytes;
-  if (--window_.chunks_left != 0) return;
-  tries_storage_ = is_faster(kib_per_s(window_.bytes, now - window_.since), shared_kib_per_s_);
-  if (tries_storage_ && next_ < held_.size()) begin_window(now, 2 * (window_.end - window_.begin), out);
 }
 
 void ChunkExchange::tick(TimeNs now, EffectWriter& out) {

@@ -20,6 +20,7 @@
 #include "actors/chunk_plan.h"
 #include "actors/continuations.h"
 #include "actors/load_tree.h"
+#include "actors/storage_trial.h"
 #include "plan/load_times.h"
 
 namespace shoal {
@@ -95,6 +96,7 @@ class ChunkExchange {
   };
   struct Peer {
     size_t awaited = 0;          // chunks
+    bool has_sent = false;       // one
     TimeNs last_word = 0;        // or when the first of those was asked for
     std::vector<uint64_t> asks;  // to be sent
   };
@@ -111,6 +113,8 @@ class ChunkExchange {
   void failed(TimeNs now, uint32_t chunk, const Status& why, EffectWriter& out);
   void copy(TimeNs now, uint32_t chunk, const std::vector<size_t>& parts, EffectWriter& out);
   void serve(uint32_t chunk, NodeId to, EffectWriter& out);
+  void serve_waiting(uint32_t chunk, EffectWriter& out);
+  void serve_tried(EffectWriter& out);
   void release(uint32_t chunk);
   bool may_release(const Held& held, uint32_t chunk) const;
   void release_late(TimeNs now);
@@ -119,11 +123,9 @@ class ChunkExchange {
   void take_back(TimeNs now, Held& held);  // it is asked of nobody any more
   void send_asks(EffectWriter& out);
   void tick(TimeNs now, EffectWriter& out);
-  uint64_t shared_kib_per_s(TimeNs now) const;  // of all that has come
-  void look_at_speed(TimeNs now, EffectWriter& out);
-  bool may_try_storage(TimeNs now) const;
-  void begin_window(TimeNs now, uint32_t chunks, EffectWriter& out);
-  void in_window(TimeNs now, uint32_t chunk, EffectWriter& out);
+  void look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out);
+  void say_not_wanted(const std::vector<uint32_t>& chunks, EffectWriter& out);
+  void read_ahead(EffectWriter& out);
   LoadTree tree_of(uint32_t chunk) const;
 
   PendingOperations& operations_;
@@ -138,21 +140,14 @@ class ChunkExchange {
   std::vector<size_t> copying_;                  // by user
   std::vector<std::set<uint32_t>> dead_;         // by group, places in it
   std::map<uint32_t, Peer> peers_;               // by host
+  std::vector<uint32_t> asking_;                 // hosts that are to be asked
   uint32_t next_ = 0;                            // the first chunk that was not fetched
   uint64_t bytes_held_ = 0;                      // on their way, or here
   size_t under_way_ = 0;                         // asked, reading, checking, or being copied
-  struct Window {                                // of chunks that are read here, however they would come
-    uint32_t begin = 0, end = 0;
-    uint32_t chunks_left = 0;  // that have not come
-    uint64_t bytes = 0;        // that have
-    TimeNs since = 0;
-  };
-  Window window_;
-  uint64_t shared_kib_per_s_ = 0;  // before the first window
-  bool tries_storage_;             // false: it was no faster, or is not to be tried
-  bool may_try_unseen_ = false;    // without having read anything yet
+  const std::vector<uint32_t> tried_;            // read here before anything is asked of peers
+  StorageTrial trial_;
+  uint32_t read_end_ = 0;  // what was not asked for before is read here up to that chunk
   bool is_over_ = false;
-  TimeNs began_ = 0;
   TimeNs longest_read_ = 0;  // of a chunk that was read here
   BusyTime reading_, receiving_;
   DamageList damaged_;

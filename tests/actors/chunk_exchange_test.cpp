@@ -140,47 +140,82 @@ class AnExchange : public testing::Test {
 };
 
 TEST_F(AnExchange, ReadsItsPartAndAsksForTheOthersAsFarAsItsBufferGoes) {
-  begin();
+  begin(false);
   EXPECT_EQ(reading(), 16u);
   EXPECT_EQ(asked_for().size(), 16u);
 }
 
-// 128 MiB in 10 ms from storage; from peers one chunk in 100 ms.
-TEST_F(AnExchange, ReadsWhatIsLeftWhereThatIsHalfAsFastAgain) {
+TEST_F(AnExchange, BeginsWithSomeOfItsPartAndAsksForNothingMeanwhile) {
+  begin();
+  EXPECT_EQ(reading(), 8u);
+  read(7);
+  EXPECT_EQ(asked_for().size(), 0u);
+  EXPECT_TRUE(node_->sent<wire::ChunkIs>(kPeer).empty()) << "nor sends it what it has";
+  read(1);
+  EXPECT_EQ(node_->sent<wire::ChunkIs>(kPeer).size(), 8u);
+  EXPECT_EQ(reading(), 12u);
+  EXPECT_EQ(asked_for().size(), 20u);
+  while (role_->batches_complete == 0) {
+    read_all();
+    if (awaited() != 0) comes();
+  }
+  EXPECT_EQ(read_, kChunks / 2) << "no more for that";
+  EXPECT_TRUE(said<wire::ChunksNotWanted>().empty());
+}
+
+TEST_F(AnExchange, SharesAtOnceWhereItCannotReadWhatItBeginsWith) {
+  begin();
+  OperationId id = 0;
+  ASSERT_TRUE(node_->take_start<operation::ReadChunk>(&id));
+  node_->handle(event::OperationDone{id, Status(Code::io, "no storage")});
+  EXPECT_FALSE(asked_for().empty());
+}
+
+// 32 MiB in 10 ms from storage, while all read; then, with the peer, two chunks in 100 ms.
+TEST_F(AnExchange, ReadsWhatIsLeftWhereStorageIsFaster) {
   begin(true, 4 * kChunks);
   node_->now = 10 * kMillisecond;
-  read_all();
-  node_->now = 100 * kMillisecond;
-  comes();
-  EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 2u) << "of the first four, those that the peer would read";
-  while (reading() != 0) {
-    node_->now += kMillisecond;
-    read(1);
+  read(8);
+  while (said<wire::ChunksNotWanted>().empty()) {
+    node_->now += 100 * kMillisecond;
+    if (reading() != 0) read(1);
+    ASSERT_NE(awaited(), 0u);
+    comes();
   }
   const size_t asked = asked_for().size();
-  EXPECT_LT(asked, kChunks);
-  EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 2 * kChunks - asked) << "all others of its part";
+  EXPECT_LT(asked, kChunks) << "a sample of 64 MiB and what was on its way";
+  while (role_->batches_complete == 0) {
+    node_->now += kMillisecond;
+    if (awaited() != 0) comes();
+    if (reading() != 0) read(1);
+  }
+  EXPECT_EQ(asked_for().size(), asked);
+  EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 2 * kChunks - asked) << "all others of its peer's part";
   EXPECT_EQ(read_ + asked, 4u * kChunks);
-  while (awaited() != 0) comes();
-  EXPECT_EQ(role_->batches_complete, 1u);
   EXPECT_EQ(node_->sent<wire::ChunkIs>(kPeer).size(), 2 * kChunks)
       << "its peer has its own part all the same";
 }
 
-TEST_F(AnExchange, GoesOnSharingOnceManyReadAndStorageIsFasterNoMore) {
+TEST_F(AnExchange, SharesAgainOnceManyReadAndStorageIsSlowerThanSharingWas) {
   begin(true, 4 * kChunks);
   node_->now = 10 * kMillisecond;
-  read_all();
-  node_->now = 100 * kMillisecond;
-  comes();
-  ASSERT_EQ(said<wire::ChunksNotWanted>().size(), 2u);
-  while (role_->batches_complete == 0) {
+  read(8);
+  while (said<wire::ChunksNotWanted>().empty()) {
     node_->now += 100 * kMillisecond;
     if (reading() != 0) read(1);
-    if (awaited() != 0) comes();
+    ASSERT_NE(awaited(), 0u);
+    comes();
   }
-  EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 2u);
-  EXPECT_EQ(read_, 2 * kChunks + 2);
+  const size_t asked = asked_for().size();
+  while (role_->batches_complete == 0) {
+    node_->now += 200 * kMillisecond;
+    if (awaited() != 0) comes();
+    if (reading() != 0) read(1);
+  }
+  EXPECT_GT(asked_for().size(), asked);
+  const size_t not_wanted = said<wire::ChunksNotWanted>().size();
+  EXPECT_LE(not_wanted, (32u + 16 + 8) / 2) << "its peer's part of a buffer, a sample and what it had said";
+  EXPECT_EQ(asked_for().size() + not_wanted, 2 * kChunks) << "never again";
 }
 
 TEST_F(AnExchange, GoesOnSharingWhereStorageIsNoFaster) {
@@ -192,6 +227,20 @@ TEST_F(AnExchange, GoesOnSharingWhereStorageIsNoFaster) {
   }
   EXPECT_EQ(read_, kChunks / 2);
   EXPECT_EQ(asked_for().size(), kChunks / 2);
+}
+
+// What peers take to begin says nothing about sharing.
+TEST_F(AnExchange, DoesNotTakeSharingForSlowBecauseAPeerBeginsLate) {
+  begin(true, 4 * kChunks);
+  node_->now = 10 * kMillisecond;
+  read(8);
+  node_->now = 4000 * kMillisecond;
+  while (role_->batches_complete == 0) {
+    node_->now += kMillisecond;
+    if (awaited() != 0) comes();
+    if (reading() != 0) read(1);
+  }
+  EXPECT_EQ(read_, 2 * kChunks);
 }
 
 TEST_F(AnExchange, GoesOnSharingWhereItWasToldToHoweverFastStorageIs) {
@@ -207,19 +256,23 @@ TEST_F(AnExchange, GoesOnSharingWhereItWasToldToHoweverFastStorageIs) {
 }
 
 // Of ten hosts eight read; the fifth is none of them.
-TEST_F(AnExchange, TriesStorageUnseenWhereThatCostsLittleBesideWhatItNeeds) {
+TEST_F(AnExchange, OfALargeGroupBeginsWithTheFirstOfAllWhereThatCostsLittleBesideWhatItNeeds) {
   begin(true, 320, 10, 4);
-  EXPECT_EQ(reading(), 0u);
-  while (reading() == 0) {
-    node_->now += 100 * kMillisecond;
+  EXPECT_EQ(reading(), 4u);
+  EXPECT_EQ(asked_for().size(), 0u);
+  node_->now = 10 * kMillisecond;
+  read(4);
+  EXPECT_TRUE(said<wire::ChunksNotWanted>().empty()) << "its peers may not have begun";
+  while (role_->batches_complete == 0) {
+    node_->now += kMillisecond;
     comes();
   }
-  EXPECT_EQ(come_, 16u) << "64 MiB";
   EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 4u);
+  EXPECT_EQ(read_, 4u);
 }
 
-TEST_F(AnExchange, DoesNotTryStorageUnseenWhereThatCostsMuch) {
-  begin(true, 319, 10, 4);
+TEST_F(AnExchange, OfALargeGroupDoesNotTryStorageWhereThatCostsMuch) {
+  begin(true, 159, 10, 4);
   while (awaited() != 0) {
     node_->now += 100 * kMillisecond;
     comes();
@@ -230,7 +283,7 @@ TEST_F(AnExchange, DoesNotTryStorageUnseenWhereThatCostsMuch) {
 
 TEST_F(AnExchange, KeepsNothingForAPeerThatReadsItItself) {
   peers_ask_ = false;
-  begin();
+  begin(false);
   node_->now = 10 * kMillisecond;
   const size_t asked = asked_for().size();
   wire::ChunksNotWanted all{kLoad, {}};
@@ -254,7 +307,7 @@ TEST_F(AnExchange, ReadsWhatAPeerDoesNotSendWithinItsDeadline) {
 }
 
 TEST_F(AnExchange, IsAsPatientWithAPeerAsItsOwnReadsAreLong) {
-  begin();
+  begin(false);
   node_->pass(2 * kDeadline);
   EXPECT_EQ(reading(), 16u) << "while one of its own takes so long, a peer's may";
   read_all();

@@ -1,0 +1,70 @@
+// Which way replicas come by their bytes, where storage is many fast disks and where it is one slow one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "sim/simulation.h"
+
+namespace shoal {
+namespace {
+
+Profile nvme() {
+  auto profile = find_profile("nvme", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
+  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
+  return *profile;
+}
+
+// As many replicas of gpt2 with Adam, 1.6 GiB, a host each.
+LoadReport load(const Profile& profile, uint32_t replicas, LoadWay way) {
+  Scenario scenario;
+  scenario.ranks = replicas;
+  scenario.ranks_per_host = 1;
+  scenario.model = "gpt2";
+  scenario.mesh = "dp_replicate=" + std::to_string(replicas);
+  scenario.saves = 1;
+  scenario.loads = 1;
+  scenario.load_way = way;
+  auto report = simulate(scenario, profile);
+  EXPECT_TRUE(report.ok()) << report.status().to_string();
+  return report->loads.at(0);
+}
+
+struct Ways {
+  TimeNs direct, two_stage, automatic;
+  uint64_t bytes_two_stage, bytes_automatic;
+  TimeNs better() const { return std::min(direct, two_stage); }
+};
+
+Ways all_ways(const Profile& profile, uint32_t replicas) {
+  const LoadReport direct = load(profile, replicas, LoadWay::direct);
+  const LoadReport two_stage = load(profile, replicas, LoadWay::two_stage);
+  const LoadReport automatic = load(profile, replicas, LoadWay::automatic);
+  return {direct.loaded.greatest, two_stage.loaded.greatest, automatic.loaded.greatest,
+          two_stage.costs.storage.bytes_read, automatic.costs.storage.bytes_read};
+}
+
+class LoadWays : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(LoadWays, StorageThatGivesEachHostMoreThanPeersDoIsReadByEach) {
+  Profile profile = nvme();
+  profile.network.bytes_per_s = 10'000'000'000;
+  const Ways ways = all_ways(profile, GetParam());
+  EXPECT_GT(ways.two_stage, ways.direct * 3 / 2);
+  EXPECT_LT(ways.automatic, ways.better() * 4 / 3);
+  EXPECT_GT(ways.bytes_automatic, 2 * ways.bytes_two_stage);
+}
+
+// One host alone would have its bytes from storage as soon as peers send them.
+TEST_P(LoadWays, StorageThatGivesAllNoMoreThanItGivesOneIsReadOnce) {
+  Profile profile = nvme();
+  profile.storage.total_bytes_per_s = profile.storage.client_bytes_per_s = 5'000'000'000;
+  const Ways ways = all_ways(profile, GetParam());
+  EXPECT_GT(ways.direct, ways.two_stage * 3 / 2);
+  EXPECT_LT(ways.automatic, ways.better() * 23 / 20);
+  EXPECT_LT(ways.bytes_automatic, ways.bytes_two_stage * 5 / 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Replicas, LoadWays, testing::Values(4, 12));
+
+}  // namespace
+}  // namespace shoal
