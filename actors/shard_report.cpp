@@ -1,5 +1,4 @@
 // ShardWriter: reports to the coordinator, and what becomes of a decision.
-#include <algorithm>
 
 #include "actors/shard_writer_internal.h"
 
@@ -15,7 +14,6 @@ constexpr TimeNs kReadAgain = 1000 * kMillisecond;
 // --- reporting ---
 
 bool ShardWriter::all_here_ready(const Save& save) const {
-  if (save.shares.size() < std::max(facts_.expected_ranks.size(), attached_.size())) return false;
   for (const auto& [rank, share] : save.shares) {
     if (!share.written && !share.waits && !share.offer) return false;
   }

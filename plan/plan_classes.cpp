@@ -173,6 +173,10 @@ PlanClasses::OfLayout& PlanClasses::of_layout(uint32_t layout) {
   return *layouts_[layout];
 }
 
+bool PlanClasses::is_alone(const LayoutEntry& entry) {
+  return std::holds_alternative<BoxSharding>(entry.sharding) || devices_per_rank(entry) > 1;
+}
+
 void PlanClasses::add_entry(OfLayout& of, uint32_t layout_number, uint32_t number) {
   Holdings& holdings = of.rule.holdings();
   const ValueHoldings& held =
@@ -183,7 +187,7 @@ void PlanClasses::add_entry(OfLayout& of, uint32_t layout_number, uint32_t numbe
     of.has_rank_names = true;
     return;
   }
-  if (std::holds_alternative<BoxSharding>(entry.sharding) || devices_per_rank(entry) > 1) {
+  if (is_alone(entry)) {
     of.is_alone = true;
     return;
   }

@@ -25,7 +25,7 @@ class PlanClasses {
 
   // Equal classes: the plans have as many items, which are equal but for the offsets of their boxes, and
   // agree in tensor_bytes and files. Equal texts: besides, each offset has as many decimal digits, as a
-  // shard's header writes them. Ranks with explicit boxes, or with several devices, are alone in their class.
+  // shard's header writes them.
   // Costs a table look-up for each distinct sharding of the rank's layout.
   struct Place {
     Hash128 plan, text;
@@ -36,6 +36,9 @@ class PlanClasses {
   std::vector<WriteItem> moved(const SavePlan& plan, Rank rank);
 
   SavePlan plan_of(Rank rank);  // what plan_save returns
+
+  // Whether each rank that holds such an entry is alone in its class: explicit boxes, several devices a rank.
+  static bool is_alone(const LayoutEntry& entry);
 
  private:
   struct Seen;

@@ -18,11 +18,6 @@ constexpr uint64_t kMaxPlaces = uint64_t{8} << 20;
 constexpr uint64_t kMaxSites = uint64_t{16} << 20;  // entries of all layouts, for each layout
 constexpr size_t kMaxItems = size_t{1} << 20;       // of the plans that are kept, one a class
 
-// Whose ranks write alike with nobody: explicit boxes, and several devices a rank.
-bool is_alone(const LayoutEntry& entry) {
-  return std::holds_alternative<BoxSharding>(entry.sharding) || devices_per_rank(entry) > 1;
-}
-
 bool is_regular(const World& world) {
   uint64_t entries = 0;
   for (const LayoutPtr& layout : world.layouts) {
@@ -57,7 +52,7 @@ RankPlans::RankPlans(std::shared_ptr<const World> world, const SaveOptions& opti
   classes_ = std::make_unique<PlanClasses>(*world_, options_);
   for (const LayoutPtr& layout : world_->layouts) {
     const auto& entries = layout->entries();
-    alone_.push_back(std::any_of(entries.begin(), entries.end(), is_alone));
+    alone_.push_back(std::any_of(entries.begin(), entries.end(), PlanClasses::is_alone));
   }
 }
 

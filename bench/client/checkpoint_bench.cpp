@@ -32,11 +32,15 @@
 #include <new>
 #include <vector>
 
+#include "bench/client/timing.h"
 #include "client/checkpointer.h"
 #include "gpu/digest.h"
 
 namespace shoal {
 namespace {
+
+using bench::median;
+using bench::seconds_since;
 
 using Clock = std::chrono::steady_clock;
 
@@ -63,10 +67,6 @@ struct Shared {
   double seconds[kMaxRounds][kMaxRanks][kPhases];
   bool failed;
 };
-
-double seconds_since(Clock::time_point begun) {
-  return std::chrono::duration<double>(Clock::now() - begun).count();
-}
 
 [[noreturn]] void fail(const std::string& why) {
   fmt::print(stderr, "checkpoint_bench: {}\n", why);
@@ -238,11 +238,6 @@ class BenchRank {
   std::string committed_;
   double warm_up_[kPhases] = {};
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 class Report {
  public:

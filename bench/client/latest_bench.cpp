@@ -9,7 +9,8 @@
 //
 //   latest_bench --root FOLDER [--checkpoints 10000] [--rounds 5] [--node-program shoal]
 //
-// Medians of times, and of each round's ratio. The checkpoints but the last are copies of its manifest under
+// attach waits, besides, until the idle node of the round before has stopped, which is most of it. Medians of
+// times, and of each round's ratio. The checkpoints but the last are copies of its manifest under
 // other keys; nobody reads their shards.
 #include <dirent.h>
 #include <fmt/format.h>
@@ -23,6 +24,7 @@
 #include <memory>
 #include <vector>
 
+#include "bench/client/timing.h"
 #include "client/checkpointer.h"
 #include "storage/decision.h"
 #include "storage/local_storage.h"
@@ -32,7 +34,10 @@
 namespace shoal {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using bench::fail;
+using bench::median;
+using bench::need;
+using bench::timed;
 
 constexpr uint64_t kTensorBytes = uint64_t{64} << 10;
 
@@ -40,28 +45,6 @@ struct BenchOptions {
   std::string root, node_program;
   uint32_t checkpoints = 10'000, rounds = 5;
 };
-
-[[noreturn]] void fail(const std::string& why) {
-  fmt::print(stderr, "latest_bench: {}\n", why);
-  std::exit(1);
-}
-
-template <class T>
-T need(Result<T> result) {
-  if (!result.ok()) fail(result.status().to_string());
-  return std::move(result).value();
-}
-
-double timed(const std::function<void()>& work) {
-  const Clock::time_point begun = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - begun).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Names of all attempts, as readdir gives them.
 size_t walk(const std::string& root) {

@@ -23,10 +23,13 @@
 #include <thread>
 #include <vector>
 
+#include "bench/client/timing.h"
 #include "client/checkpointer.h"
 
 namespace shoal {
 namespace {
+
+using bench::fail;
 
 constexpr uint64_t kBudget = uint64_t{256} << 20;  // what a node should take at most
 
@@ -35,11 +38,6 @@ struct BenchOptions {
   uint64_t size = uint64_t{2} << 30;
   uint64_t window = CheckpointerOptions().load_window_bytes;
 };
-
-[[noreturn]] void fail(const std::string& why) {
-  fmt::print(stderr, "load_memory_bench: {}\n", why);
-  std::exit(1);
-}
 
 // In bytes, of /proc/PID/status.
 uint64_t memory_of(pid_t pid, const std::string& field) {

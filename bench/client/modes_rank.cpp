@@ -16,18 +16,15 @@
 #include <thread>
 #include <vector>
 
+#include "bench/client/timing.h"
 #include "client/checkpointer.h"
 
 namespace shoal {
 namespace {
 
-constexpr uint32_t kWarmUp = 3;
+using bench::median;
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+constexpr uint32_t kWarmUp = 3;
 
 struct Flags {
   SaveMode mode = SaveMode::collective_free;

@@ -31,13 +31,17 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "bench/client/timing.h"
 #include "client/checkpoint_reader.h"
 #include "gpu/digest.h"
 
 namespace shoal {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using bench::fail;
+using bench::median;
+using bench::need;
+using bench::timed;
 
 struct BenchOptions {
   std::string root, node_program;
@@ -45,28 +49,6 @@ struct BenchOptions {
   uint64_t tensor_bytes = uint64_t{64} << 10;
   bool json = false;
 };
-
-[[noreturn]] void fail(const std::string& why) {
-  fmt::print(stderr, "reader_bench: {}\n", why);
-  std::exit(1);
-}
-
-template <class T>
-T need(Result<T> result) {
-  if (!result.ok()) fail(result.status().to_string());
-  return std::move(result).value();
-}
-
-double timed(const std::function<void()>& work) {
-  const Clock::time_point begun = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - begun).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 class PlainFile {
  public:

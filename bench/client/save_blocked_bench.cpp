@@ -14,17 +14,17 @@
 #include <thread>
 #include <vector>
 
+#include "bench/client/timing.h"
 #include "client/checkpointer.h"
 #include "local/socket.h"
 
 namespace shoal {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using bench::median;
+using bench::seconds_since;
 
-double seconds_of(Clock::time_point begun) {
-  return std::chrono::duration<double>(Clock::now() - begun).count();
-}
+using Clock = std::chrono::steady_clock;
 
 void serve(LocalListener& listener) {
   LocalSocket socket(std::move(**listener.accept(-1)));
@@ -38,11 +38,6 @@ void serve(LocalListener& listener) {
       (void)socket.send(local::Decided{staged->step, staged->attempt, ok_status(), {}});
     }
   }
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 int run(size_t total_bytes, size_t tensors, size_t rounds) {
@@ -87,7 +82,7 @@ int run(size_t total_bytes, size_t tensors, size_t rounds) {
       const Clock::time_point begun = Clock::now();
       for (size_t i = 0; i < tensors; ++i) std::memcpy(copies[round % 2][i].data(), memory[i].data(), each);
       if (round < 2) continue;  // each slab once
-      plain.push_back(seconds_of(begun));
+      plain.push_back(seconds_since(begun));
       blocked.push_back(stats.seconds_blocked);
       overhead.push_back(not_copying(stats));
       const StateDict anew = make_state();

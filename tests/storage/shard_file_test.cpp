@@ -45,13 +45,7 @@ TEST(Shard, ReadsBackWhatWasWritten) {
   ASSERT_EQ(reader->pieces().size(), sample.pieces.size());
   for (size_t i = 0; i < sample.pieces.size(); ++i) {
     const ShardPiece &got = reader->pieces()[i], &expected = sample.pieces[i];
-    EXPECT_EQ(got.key, expected.key);
-    EXPECT_EQ(got.fqn, expected.fqn);
-    EXPECT_EQ(got.dtype, expected.dtype);
-    EXPECT_EQ(got.is_object, expected.is_object);
-    EXPECT_EQ(got.global_shape, expected.global_shape);
-    EXPECT_EQ(got.box, expected.box);
-    ASSERT_EQ(got.bytes, expected.bytes);
+    expect_same_piece(got, expected);
     EXPECT_EQ(reader->find(expected.key), i);
     Bytes out(got.bytes);
     uint64_t first = 7;

@@ -245,18 +245,12 @@ void expect_same(const ParsedShardHeader& a, const ParsedShardHeader& b) {
   ASSERT_EQ(a.pieces.size(), b.pieces.size());
   EXPECT_EQ(a.digests, b.digests);
   for (size_t i = 0; i < a.pieces.size(); ++i) {
-    const ShardPiece one = a.pieces[i], other = b.pieces[i];
-    EXPECT_EQ(one.key, other.key);
-    EXPECT_EQ(one.fqn, other.fqn);
-    EXPECT_EQ(one.dtype, other.dtype);
-    EXPECT_EQ(one.is_object, other.is_object);
-    EXPECT_EQ(one.global_shape, other.global_shape);
-    EXPECT_EQ(one.box, other.box);
-    EXPECT_EQ(one.bytes, other.bytes);
+    expect_same_piece(a.pieces[i], b.pieces[i]);
+    const std::string key = a.pieces[i].key;
     EXPECT_EQ(a.pieces.offset(i), b.pieces.offset(i));
     EXPECT_EQ(a.pieces.first_digest(i), b.pieces.first_digest(i));
-    EXPECT_EQ(a.pieces.find(one.key), i);
-    EXPECT_EQ(b.pieces.find(one.key), i);
+    EXPECT_EQ(a.pieces.find(key), i);
+    EXPECT_EQ(b.pieces.find(key), i);
   }
   EXPECT_EQ(a.pieces.find("no such key"), std::nullopt);
 }

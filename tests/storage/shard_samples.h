@@ -1,6 +1,8 @@
 // Shards for tests: every storable dtype, scalars, empty tensors, sharded pieces, objects.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +59,16 @@ inline SampleShard small_sample() {
       .whole_tensor("caf\xc3\xa9 \"quoted\"\\", DType::u8, {3}, 15)
       .object("rng@rank7", bytes_of("object bytes"));
   return sample;
+}
+
+inline void expect_same_piece(const ShardPiece& got, const ShardPiece& expected) {
+  EXPECT_EQ(got.key, expected.key);
+  EXPECT_EQ(got.fqn, expected.fqn);
+  EXPECT_EQ(got.dtype, expected.dtype);
+  EXPECT_EQ(got.is_object, expected.is_object);
+  EXPECT_EQ(got.global_shape, expected.global_shape);
+  EXPECT_EQ(got.box, expected.box);
+  EXPECT_EQ(got.bytes, expected.bytes);
 }
 
 }  // namespace shoal
