@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <iterator>
 #include <thread>
 
 #include "storage/rank_manifest.h"
@@ -83,6 +85,19 @@ namespace {
 constexpr size_t kFoldersPerThread = 256;
 constexpr size_t kMaxListingThreads = 4;
 
+// work(i) for all i below `count`, several at once: each is a few round trips to where the root is.
+void for_each_folder(size_t count, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  auto work_on = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < count;) work(i);
+  };
+  std::vector<std::thread> helpers;
+  const size_t threads = std::min(kMaxListingThreads, 1 + count / kFoldersPerThread);
+  for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work_on);
+  work_on();
+  for (std::thread& helper : helpers) helper.join();
+}
+
 struct StepNames {
   std::vector<AttemptKey> keys;
   std::vector<std::string> remains;
@@ -126,19 +141,9 @@ Result<AttemptNames> list_attempt_names(Storage& storage) {
     std::optional<uint64_t> step = parse_step_folder(folder.name);
     if (step && folder.is_folder) steps.emplace_back(std::move(folder.name), *step);
   }
-  // Each folder is a few round trips to where the root is: several at once.
   std::vector<Result<StepNames>> of_steps(steps.size(), Result<StepNames>(StepNames{}));
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < steps.size();) {
-      of_steps[i] = list_step(storage, steps[i].first, steps[i].second);
-    }
-  };
-  std::vector<std::thread> helpers;
-  size_t threads = std::min(kMaxListingThreads, 1 + steps.size() / kFoldersPerThread);
-  for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  for_each_folder(steps.size(),
+                  [&](size_t i) { of_steps[i] = list_step(storage, steps[i].first, steps[i].second); });
 
   AttemptNames out;
   for (Result<StepNames>& one : of_steps) {
@@ -154,6 +159,31 @@ Result<AttemptList> list_attempts(Storage& storage) {
   SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
   AttemptList out;
   for (const AttemptKey& key : names.keys) inspect_into(storage, key, &out);
+  return out;
+}
+
+Result<AttemptList> list_attempt_states(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
+  std::vector<AttemptList> of_keys(names.keys.size());
+  for_each_folder(names.keys.size(), [&](size_t i) {
+    const AttemptKey& key = names.keys[i];
+    auto state = read_state(storage, key);
+    if (state.ok()) {
+      AttemptInfo info;
+      info.key = key;
+      info.state = *state;
+      of_keys[i].attempts.push_back(info);
+    } else if (state.status().code() == Code::not_found) {
+      inspect_into(storage, key, &of_keys[i]);
+    } else {
+      of_keys[i].damaged.emplace_back(key, state.status());
+    }
+  });
+  AttemptList out;
+  for (AttemptList& one : of_keys) {
+    std::move(one.attempts.begin(), one.attempts.end(), std::back_inserter(out.attempts));
+    std::move(one.damaged.begin(), one.damaged.end(), std::back_inserter(out.damaged));
+  }
   return out;
 }
 

@@ -52,7 +52,8 @@ Status check_same_past(const std::vector<CatalogEntry>& entries, const std::set<
 }
 
 // Checkpoints that the catalog knows and the root no longer has a folder of were deleted, by whomever.
-Result<uint64_t> record_gone(Catalog& catalog, const AttemptList& listed) {
+Result<uint64_t> record_gone(Catalog& catalog, const std::vector<CatalogEntry>& entries,
+                             const AttemptList& listed) {
   std::set<AttemptKey> there;
   std::optional<AttemptKey> newest;  // of those decided
   auto add_decided = [&](const AttemptKey& key) { newest = newest ? std::max(*newest, key) : key; };
@@ -64,7 +65,6 @@ Result<uint64_t> record_gone(Catalog& catalog, const AttemptList& listed) {
     there.insert(key);
     add_decided(key);
   }
-  SHOAL_ASSIGN_OR_RETURN(std::vector<CatalogEntry> entries, catalog.list());
   SHOAL_RETURN_IF_ERROR(check_same_past(entries, there, newest));
   uint64_t recorded = 0;
   for (const CatalogEntry& entry : entries) {
@@ -73,7 +73,7 @@ Result<uint64_t> record_gone(Catalog& catalog, const AttemptList& listed) {
     gone.key = entry.key;
     gone.unix_time_ns = entry.unix_time_ns;
     gone.body = Tombstone{Tombstone::Reason::deleted, "its folder is gone"};
-    SHOAL_RETURN_IF_ERROR(catalog.record(gone));
+    SHOAL_RETURN_IF_ERROR(catalog.record_unsynced(gone));
     ++recorded;
   }
   return recorded;
@@ -82,20 +82,24 @@ Result<uint64_t> record_gone(Catalog& catalog, const AttemptList& listed) {
 }  // namespace
 
 Result<uint64_t> catch_up(Catalog& catalog, Storage& storage) {
-  SHOAL_ASSIGN_OR_RETURN(AttemptList listed, list_attempts(storage));
+  SHOAL_ASSIGN_OR_RETURN(AttemptList listed, list_attempt_states(storage));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, catalog.list());
   uint64_t recorded = 0;
   for (const AttemptInfo& info : listed.attempts) {
     if (info.state == AttemptInfo::State::undecided) continue;
-    SHOAL_ASSIGN_OR_RETURN(std::optional<CatalogEntry> known, catalog.find(info.key));
-    if (known && known->state == info.state) continue;
+    const auto known =
+        std::lower_bound(entries.begin(), entries.end(), info.key,
+                         [](const CatalogEntry& entry, const AttemptKey& key) { return entry.key < key; });
+    if (known != entries.end() && known->key == info.key && known->state == info.state) continue;
     auto decision = read_decision(storage, info.key);
     Code code = decision.status().code();
     if (code == Code::not_found || code == Code::corrupt || code == Code::version) continue;
     if (!decision.ok()) return decision.status();
-    SHOAL_RETURN_IF_ERROR(catalog.record(*decision));
+    SHOAL_RETURN_IF_ERROR(catalog.record_unsynced(*decision));
     ++recorded;
   }
-  SHOAL_ASSIGN_OR_RETURN(uint64_t gone, record_gone(catalog, listed));
+  SHOAL_ASSIGN_OR_RETURN(uint64_t gone, record_gone(catalog, entries, listed));
+  if (recorded + gone != 0) SHOAL_RETURN_IF_ERROR(catalog.sync());
   return recorded + gone;
 }
 
@@ -113,6 +117,8 @@ class MemoryCatalog final : public Catalog {
     known.files = decision.committed() ? decision.manifest().files : std::vector<FileEntry>();
     return ok_status();
   }
+  Status record_unsynced(const Decision& decision) override { return record(decision); }
+  Status sync() override { return ok_status(); }
   Result<std::optional<CatalogEntry>> find(const AttemptKey& key) override {
     std::lock_guard lock(mutex_);
     return find_locked(key);

@@ -35,6 +35,9 @@ class Catalog {
   virtual ~Catalog() = default;
   // One synchronous write batch: checkpoint, layouts, files. Recording again what is there does nothing.
   virtual Status record(const Decision& decision) = 0;
+  // The same of many, which are durable once sync, or a later record, has returned: one wait for the disk.
+  virtual Status record_unsynced(const Decision& decision) = 0;
+  virtual Status sync() = 0;
   virtual Result<std::optional<CatalogEntry>> find(const AttemptKey& key) = 0;
   virtual Result<std::vector<CatalogEntry>> list() = 0;  // ascending by key
   virtual Result<std::vector<FileEntry>> files(

@@ -139,7 +139,7 @@ Status record_root(Catalog& catalog, Storage& storage, CatalogRebuild* report) {
       continue;
     }
     if (!decision.ok()) return decision.status();
-    SHOAL_RETURN_IF_ERROR(catalog.record(*decision));
+    SHOAL_RETURN_IF_ERROR(catalog.record_unsynced(*decision));
     report->decided.push_back(catalog_entry_of(*decision));
     if (!decision->committed()) continue;
     for (const FileEntry& file : decision->manifest().files) report->file_bytes += file.size;
@@ -150,7 +150,7 @@ Status record_root(Catalog& catalog, Storage& storage, CatalogRebuild* report) {
   }
   std::sort(report->damaged.begin(), report->damaged.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
-  return ok_status();
+  return catalog.sync();
 }
 
 }  // namespace

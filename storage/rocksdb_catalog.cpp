@@ -187,23 +187,14 @@ class RocksDbCatalog final : public Catalog {
     (void)db_->Close();
   }
 
-  Status record(const Decision& decision) override {
+  Status record(const Decision& decision) override { return record(decision, true); }
+  Status record_unsynced(const Decision& decision) override { return record(decision, false); }
+  Status sync() override {
     std::lock_guard lock(writing_);
-    CatalogEntry entry = catalog_entry_of(decision);
-    SHOAL_ASSIGN_OR_RETURN(std::optional<CatalogEntry> before, find(entry.key));
-    SHOAL_ASSIGN_OR_RETURN(bool news, is_catalog_news(before, entry));
-    if (!news) return ok_status();
-    rocksdb::WriteBatch batch;
-    std::string key = key_of(entry.key);
-    rocksdb::Status status = batch.Put(families_[kCheckpoints], key, slice_of(encode_entry(entry, decision)));
-    if (status.ok() && before) {
-      status =
-          batch.DeleteRange(families_[kFiles], file_key(entry.key, 0), file_key(entry.key, ~uint32_t{0}));
-    }
-    if (status.ok() && decision.committed()) status = add_manifest(decision, &batch);
-    return write(status, &batch);
+    SHOAL_RETURN_IF_ERROR(fence_->check());
+    const rocksdb::Status status = db_->FlushWAL(true);
+    return status.ok() ? ok_status() : fence_->close(status_of(status, path_));
   }
-
   Result<std::optional<CatalogEntry>> find(const AttemptKey& key) override {
     SHOAL_RETURN_IF_ERROR(fence_->check());
     std::string name = key_of(key);
@@ -262,7 +253,7 @@ class RocksDbCatalog final : public Catalog {
       append_big_endian(&version, kCatalogFormatVersion, 4);
       status = batch.Put(families_[kMeta], "format", version);
       if (status.ok()) status = batch.Put(families_[kMeta], "root_id", slice_of(root_id));
-      return write(status, &batch);
+      return write(status, &batch, true);
     }
     if (status.ok()) status = db_->Get({}, families_[kMeta], "root_id", &owner);
     if (!status.ok()) return status_of(status, path_);
@@ -297,12 +288,29 @@ class RocksDbCatalog final : public Catalog {
     return status;
   }
 
+  Status record(const Decision& decision, bool is_synced) {
+    std::lock_guard lock(writing_);
+    CatalogEntry entry = catalog_entry_of(decision);
+    SHOAL_ASSIGN_OR_RETURN(std::optional<CatalogEntry> before, find(entry.key));
+    SHOAL_ASSIGN_OR_RETURN(bool news, is_catalog_news(before, entry));
+    if (!news) return ok_status();
+    rocksdb::WriteBatch batch;
+    std::string key = key_of(entry.key);
+    rocksdb::Status status = batch.Put(families_[kCheckpoints], key, slice_of(encode_entry(entry, decision)));
+    if (status.ok() && before) {
+      status =
+          batch.DeleteRange(families_[kFiles], file_key(entry.key, 0), file_key(entry.key, ~uint32_t{0}));
+    }
+    if (status.ok() && decision.committed()) status = add_manifest(decision, &batch);
+    return write(status, &batch, is_synced);
+  }
+
   // Writes the batch unless it could not even be made.
-  Status write(rocksdb::Status made, rocksdb::WriteBatch* batch) {
+  Status write(rocksdb::Status made, rocksdb::WriteBatch* batch, bool is_synced) {
     SHOAL_RETURN_IF_ERROR(fence_->check());
-    rocksdb::WriteOptions durable;
-    durable.sync = true;
-    if (made.ok()) made = db_->Write(durable, batch);
+    rocksdb::WriteOptions options;
+    options.sync = is_synced;
+    if (made.ok()) made = db_->Write(options, batch);
     if (made.ok()) return ok_status();
     return fence_->close(status_of(made, path_));
   }

@@ -115,6 +115,8 @@ struct AttemptList {
   std::vector<std::pair<AttemptKey, Status>> damaged;
 };
 Result<AttemptList> list_attempts(Storage& storage);
+// The same, but that of an attempt that is decided only key and state are told: its folder is not listed.
+Result<AttemptList> list_attempt_states(Storage& storage);
 // Of these, the newest checkpoint and all that stands above it, damaged ones too; opens no decision below.
 Result<AttemptList> list_newest_attempts(Storage& storage);
 Result<AttemptList> list_attempts_of_step(Storage& storage, uint64_t step);

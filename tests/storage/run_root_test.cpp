@@ -295,6 +295,17 @@ TEST(LoadChoices, AreThoseOfWhoeverWasFirst) {
   EXPECT_FALSE(read_load_choice(*memory, 2, 1)->found);
 }
 
+// Keys and states of a list, and which are damaged.
+std::vector<std::string> states_of(const Result<AttemptList>& list) {
+  std::vector<std::string> seen;
+  if (!list.ok()) return {list.status().to_string()};
+  for (const AttemptInfo& info : list->attempts) {
+    seen.push_back(to_string(info.key) + " " + std::to_string(static_cast<int>(info.state)));
+  }
+  for (const auto& [key, why] : list->damaged) seen.push_back(to_string(key) + " " + why.to_string());
+  return seen;
+}
+
 TEST(Attempts, AreListedAscendingWithTheirState) {
   MemoryStorage memory;
   ASSERT_OK(publish_decision(*memory, sample_manifest({2, 10, 1})).status());
@@ -317,6 +328,7 @@ TEST(Attempts, AreListedAscendingWithTheirState) {
   EXPECT_THAT(seen, ElementsAre("step 20 (g1a1) 3 0", "step 30 (g1a1) 2 0", "step 30 (g1a2) 0 2",
                                 "step 10 (g2a1) 1 0"));
   EXPECT_EQ(listed->attempts[2].files_bytes, 300'100u);
+  EXPECT_EQ(states_of(list_attempt_states(*memory)), states_of(listed));
 }
 
 TEST(Attempts, ShowWhetherSomebodyWrites) {
@@ -340,6 +352,7 @@ TEST(Attempts, WithADamagedDecisionAreListedApart) {
   EXPECT_EQ(listed->damaged[0].first, (AttemptKey{2, 20, 1}));
   EXPECT_THAT(listed->damaged[0].second.message(),
               HasSubstr("step-00000020/g2a1/manifest.shoal: damaged decision"));
+  EXPECT_EQ(states_of(list_attempt_states(*memory)), states_of(listed));
 }
 
 TEST(Sweep, RemovesOnlyWhatADecisionLeftWithoutMeaning) {
