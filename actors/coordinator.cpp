@@ -81,9 +81,9 @@ void Coordinator::send_superseded(NodeId to, EffectWriter& out) {
 
 void Coordinator::recover(EffectWriter& out) {
   operations_.start(operation::ReadRoster{facts_.generation}, out,
-                    [this](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                    [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto record = result_as<RosterRecord>(std::move(result));
-                      if (record.ok()) roster_stands(*record, then_out);
+                      if (record.ok()) roster_stands(now, *record, then_out);
                       roster_asked_ = true;
                       for (const auto& [node, join] : std::exchange(early_joins_, {}))
                         on_join(node, join, then_out);
@@ -245,7 +245,7 @@ void Coordinator::publish_roster(RosterRecord record, EffectWriter& out) {
                       auto stands = result_as<RosterRecord>(std::move(result));
                       if (stands.ok()) {
                         publishing_roster_ = false;
-                        return roster_stands(*stands, then_out);
+                        return roster_stands(now, *stands, then_out);
                       }
                       const Status why = stands.status().with_context("the roster could not be published");
                       const TimeNs again_at = roster_retries_.next_at(now, why);
@@ -260,14 +260,14 @@ void Coordinator::publish_roster(RosterRecord record, EffectWriter& out) {
                     });
 }
 
-void Coordinator::roster_stands(const RosterRecord& record, EffectWriter& out) {
+void Coordinator::roster_stands(TimeNs now, const RosterRecord& record, EffectWriter& out) {
   // One that an earlier coordinator, with another bound, made.
   const bool travels = record.options.mode != SaveMode::collective;
   if (Status fits = check_roster_fits(*record.world, facts_.message_bytes_max); travels && !fits.ok()) {
     return refuse_all(fits, out);
   }
   prefer(std::make_shared<ExpectedPlans>(facts_, record.world, record.options), out);
-  for (const AttemptKey& key : open_keys()) take_early(key, out);
+  for (const AttemptKey& key : open_keys()) take_early(now, key, out);
 }
 
 void Coordinator::refuse_all(Status why, EffectWriter& out) {

@@ -34,21 +34,25 @@ Coordinator::Attempt* Coordinator::open_attempt(TimeNs now, const AttemptKey& ke
   auto found = attempts_.find(key);
   if (found != attempts_.end()) return &found->second;
   if (attempts_.size() >= kMaxAttemptsInFlight) return nullptr;  // reports are resent
-  Attempt& attempt = attempts_.emplace(key, Attempt(facts_.times)).first->second;
-  attempt.deadline =
-      timers_.set(now + facts_.times.attempt_deadline_ms * kMillisecond, out,
-                  [this, key](TimeNs, EffectWriter& then_out) { deadline_passed(key, then_out); });
+  Attempt& attempt = attempts_.emplace(key, Attempt(now, facts_.times)).first->second;
+  await_news(key, attempt, out);
   // It may have been decided before this coordinator began, or by a node.
   operations_.start(operation::ReadDecision{key}, out,
-                    [this, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                    [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
                       if (decision.ok()) return decided(key, *decision, then_out);
                       auto open = attempts_.find(key);
                       if (open == attempts_.end() || open->second.phase != Phase::asking) return;
                       open->second.phase = Phase::gathering;
-                      take_early(key, then_out);
+                      take_early(then_now, key, then_out);
                     });
   return &attempt;
+}
+
+void Coordinator::await_news(const AttemptKey& key, Attempt& attempt, EffectWriter& out) {
+  attempt.deadline =
+      timers_.set(attempt.last_news + facts_.times.attempt_deadline_ms * kMillisecond, out,
+                  [this, key](TimeNs now, EffectWriter& then_out) { deadline_passed(now, key, then_out); });
 }
 
 void Coordinator::on_written(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out) {
@@ -62,20 +66,21 @@ void Coordinator::on_written(TimeNs now, NodeId from, const wire::ShardsWritten&
   for (const wire::RankPlan& plan : report.plans) ranks.push_back(plan.rank);
   heard_of(from, ranks);
   if (attempt->phase == Phase::asking || !plans_) {
-    keep_early(*attempt, from, report);
+    keep_early(now, *attempt, from, report);
   } else {
-    take(from, report, out);
+    take(now, from, report, out);
   }
   look_for_gone(now, report.key, out);
 }
 
 // A node's later report says all that its earlier ones under that roster said.
-void Coordinator::keep_early(Attempt& attempt, NodeId from, const wire::ShardsWritten& report) {
+void Coordinator::keep_early(TimeNs now, Attempt& attempt, NodeId from, const wire::ShardsWritten& report) {
   const std::pair name(from, report.roster_id);
   auto kept = attempt.early.find(name);
   const size_t kept_bytes = kept == attempt.early.end() ? 0 : size_of(kept->second);
   if (early_bytes_ - kept_bytes + size_of(report) > kMaxEarlyReportBytes) return;
   early_bytes_ += size_of(report) - kept_bytes;
+  if (size_of(report) > kept_bytes) attempt.last_news = now;
   attempt.early.insert_or_assign(name, report);
 }
 
@@ -84,30 +89,31 @@ void Coordinator::forget_early(Attempt& attempt) {
   attempt.early.clear();
 }
 
-void Coordinator::take_early(const AttemptKey& key, EffectWriter& out) {
+void Coordinator::take_early(TimeNs now, const AttemptKey& key, EffectWriter& out) {
   auto found = attempts_.find(key);
   if (found == attempts_.end() || found->second.phase != Phase::gathering) return;
   if (plans_) {
     for (const auto& [from, report] : found->second.early) early_bytes_ -= size_of(report);
     const auto early = std::exchange(found->second.early, {});
-    for (const auto& [from, report] : early) take(from.first, report, out);
+    for (const auto& [from, report] : early) take(now, from.first, report, out);
   }
   consider_complete(key, out);
 }
 
-void Coordinator::take(NodeId from, const wire::ShardsWritten& report, EffectWriter& out) {
+void Coordinator::take(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out) {
   auto found = attempts_.find(report.key);
   if (found == attempts_.end() || found->second.phase != Phase::gathering) return;
   Attempt& attempt = found->second;
   std::shared_ptr<ExpectedPlans> under = find_roster(report.roster_id);
   if (!under) {
-    keep_early(attempt, from, report);
+    keep_early(now, attempt, from, report);
     return read_roster(report.roster_id, out);
   }
   if (Status status = under->check(report); !status.ok()) return abort(report.key, status.message(), out);
   for (const wire::RankPlan& plan : report.plans) {
     auto [reported, fresh] = attempt.reported.try_emplace(plan.rank, Reported{under, {}});
     attempt.waiting.erase(plan.rank);
+    if (fresh) attempt.last_news = now;
     if (!fresh || !attempt.named) continue;
     Status fits = check_share(*attempt.named, reported->second, plan.rank);
     if (!fits.ok()) return abort(report.key, fits.message(), out);
@@ -211,10 +217,13 @@ void Coordinator::on_failed(TimeNs now, NodeId from, const wire::SaveFailed& fai
   abort(failed.key, "rank " + std::to_string(failed.rank) + ": " + failed.why.to_string(), out);
 }
 
-void Coordinator::deadline_passed(const AttemptKey& key, EffectWriter& out) {
+void Coordinator::deadline_passed(TimeNs now, const AttemptKey& key, EffectWriter& out) {
   auto found = attempts_.find(key);
   if (found == attempts_.end()) return;
   found->second.deadline = 0;
+  if (found->second.last_news + facts_.times.attempt_deadline_ms * kMillisecond > now) {
+    return await_news(key, found->second, out);
+  }
   abort(key,
         what_is_missing(found->second) + " within " + human_seconds(facts_.times.attempt_deadline_ms / 1e3),
         out);

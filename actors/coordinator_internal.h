@@ -91,8 +91,9 @@ class Coordinator final : public Role {
     // The newest of each node under each roster, before reports can be judged.
     std::map<std::pair<NodeId, RosterId>, wire::ShardsWritten> early;
     TimerId deadline = 0;
+    TimeNs last_news = 0;  // when it was first heard of, or of a rank the first time
     PublishRetries retries;
-    explicit Attempt(const RoleTimes& times) : retries(times) {}
+    Attempt(TimeNs now, const RoleTimes& times) : last_news(now), retries(times) {}
   };
   struct Gone {  // a rank that stages nothing more
     NodeId node = 0;
@@ -128,7 +129,7 @@ class Coordinator final : public Role {
   std::vector<LayoutId> to_ask(NodeId node, std::vector<LayoutId> missing);
   void consider_roster(EffectWriter& out);
   void publish_roster(RosterRecord record, EffectWriter& out);
-  void roster_stands(const RosterRecord& record, EffectWriter& out);
+  void roster_stands(TimeNs now, const RosterRecord& record, EffectWriter& out);
   void refuse_all(Status why, EffectWriter& out);
 
   // --- rosters after the first (coordinator_rosters.cpp) ---
@@ -187,10 +188,10 @@ class Coordinator final : public Role {
   // The attempt, opened if need be; null where it is none of this generation's or there are too many.
   Attempt* open_attempt(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void on_written(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out);
-  void keep_early(Attempt& attempt, NodeId from, const wire::ShardsWritten& report);
+  void keep_early(TimeNs now, Attempt& attempt, NodeId from, const wire::ShardsWritten& report);
   void forget_early(Attempt& attempt);
-  void take_early(const AttemptKey& key, EffectWriter& out);
-  void take(NodeId from, const wire::ShardsWritten& report, EffectWriter& out);
+  void take_early(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  void take(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out);
   std::vector<AttemptKey> open_keys() const;
   void commit(const AttemptKey& key, Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);
   void abort(const AttemptKey& key, const std::string& cause, EffectWriter& out);
@@ -200,7 +201,8 @@ class Coordinator final : public Role {
                       const Status& why, EffectWriter& out);
   void leave_undecided(const AttemptKey& key, const Status& why, EffectWriter& out);
   void on_failed(TimeNs now, NodeId from, const wire::SaveFailed& failed, EffectWriter& out);
-  void deadline_passed(const AttemptKey& key, EffectWriter& out);
+  void await_news(const AttemptKey& key, Attempt& attempt, EffectWriter& out);
+  void deadline_passed(TimeNs now, const AttemptKey& key, EffectWriter& out);
   std::string what_is_missing(const Attempt& attempt) const;
   void close_attempt(const AttemptKey& key, EffectWriter& out);
   // A decision stands, whoever published it.

@@ -38,7 +38,7 @@ void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
   if (!reading_rosters_.insert(id).second) return;
   operations_.start(
       operation::ReadRoster{facts_.generation, id}, out,
-      [this, id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+      [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
         reading_rosters_.erase(id);
         auto record = result_as<RosterRecord>(std::move(result));
         if (record.ok() && !find_roster(id)) {
@@ -50,7 +50,7 @@ void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
         }
         const bool is_nowhere = record.status().code() == Code::not_found;
         for (const AttemptKey& key : open_keys()) {
-          if (record.ok()) take_early(key, then_out);
+          if (record.ok()) take_early(now, key, then_out);
           auto open = attempts_.find(key);
           if (!is_nowhere || open == attempts_.end()) continue;
           for (const auto& [from, report] : open->second.early) {
@@ -113,6 +113,7 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
     ranks.push_back(rank.rank);
     auto reported = attempt->reported.find(rank.rank);
     if (reported == attempt->reported.end()) {
+      if (!attempt->waiting.contains(rank.rank)) attempt->last_news = now;
       attempt->waiting.insert_or_assign(rank.rank, Waiting{from, rank.layout_id});
     } else if (!answer) {
       answer = reported->second.under;  // by an earlier node of this rank: it wrote by this one
@@ -229,7 +230,7 @@ void Coordinator::make_roster(const AttemptKey& key, Attempt& attempt, EffectWri
   if_in_office(out, [this, key, record, is_first](TimeNs, EffectWriter& then_out) {
     operations_.start(
         operation::PublishRoster{facts_.generation, record, is_first}, then_out,
-        [this, key, record](TimeNs, Result<OperationResult> result, EffectWriter& last_out) {
+        [this, key, record](TimeNs now, Result<OperationResult> result, EffectWriter& last_out) {
           auto stands = result_as<RosterRecord>(std::move(result));
           auto open = attempts_.find(key);
           if (open == attempts_.end()) return;
@@ -238,7 +239,7 @@ void Coordinator::make_roster(const AttemptKey& key, Attempt& attempt, EffectWri
             return abort(key, "its roster could not be published: " + stands.status().message(), last_out);
           }
           if (stands->world->roster.id() != record.world->roster.id()) {  // another was the first
-            if (!plans_) roster_stands(*stands, last_out);
+            if (!plans_) roster_stands(now, *stands, last_out);
             return consider_complete(key, last_out);
           }
           // Another attempt's may be the same.

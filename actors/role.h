@@ -154,7 +154,7 @@ struct RoleTimes {
   uint32_t resend_most_ms = 10'000;  // ... up to this; at once that long after a Pending
   uint32_t resend_host_us = 500;     // at least so long for each host of the job, and eight times as long
   uint32_t report_partial_after_ms = 2'000;  // after the first local rank has written
-  uint32_t attempt_deadline_ms = 120'000;    // coordinator: from the first report of an attempt to its abort
+  uint32_t attempt_deadline_ms = 120'000;    // coordinator: from the last news of an attempt to its abort
   uint32_t node_deadline_ms =
       300'000;  // node: from staged to its own tombstone, without a coordinator's word
   uint32_t abandoned_after_ms =

@@ -19,7 +19,7 @@ constexpr TimeFlag kTimeFlags[] = {
     {"--report-partial-after-ms", &RoleTimes::report_partial_after_ms,
      "Report the ranks that have written, when others here have not"},
     {"--attempt-deadline-ms", &RoleTimes::attempt_deadline_ms,
-     "Abort a save of which not every rank was reported, this long after the first report"},
+     "Abort a save of which not every rank was reported, this long after the last one that was"},
     {"--node-deadline-ms", &RoleTimes::node_deadline_ms,
      "Abort a staged save of which the coordinator has said nothing; longer than the former"},
     {"--drain-patience-ms", &RoleTimes::drain_patience_ms,
