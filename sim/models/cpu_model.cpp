@@ -122,9 +122,12 @@ uint64_t MessageSizes::of(const WireMessage& message) {
             return true;
           },
           [&](const wire::GlobalPlan& said) {
-            // A plan's length depends on its items, which plans of one class share.
+            // A plan's length depends on its items, which plans of one class share. They are kept, so that
+            // no others come to lie where they are.
             for (const wire::RankPart& part : said.parts) {
-              add(part.plan ? reinterpret_cast<uintptr_t>(part.plan->items.data()) : 0);
+              const WriteItem* items = part.plan ? part.plan->items.data() : nullptr;
+              if (items != nullptr) kept_.try_emplace(items, part.plan->items);
+              add(reinterpret_cast<uintptr_t>(items));
             }
             return true;
           },

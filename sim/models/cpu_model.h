@@ -55,8 +55,7 @@ class CpuModel {
 // Of a message that carries a chunk; else 0.
 uint64_t chunk_bytes_of(const WireMessage& message);
 
-// The encoded size of a message: what encode_wire gives. Within one simulation: a plan that is not of
-// SharedPlans must stay where it is.
+// The encoded size of a message: what encode_wire gives. Keeps the items of every plan it has met.
 class MessageSizes {
  public:
   uint64_t of(const WireMessage& message);
@@ -64,6 +63,7 @@ class MessageSizes {
  private:
   std::vector<uint64_t> lengths_;  // of the message at hand: its kind, and what the length depends on
   std::unordered_map<Hash128, uint64_t> known_;
+  std::unordered_map<const WriteItem*, SharedVector<WriteItem>> kept_;
 };
 
 }  // namespace shoal
