@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/allocator.h"
 #include "cli/commands.h"
 #include "cli/program_build.h"
 #include "sim/basics/toml_tree.h"
@@ -65,6 +66,7 @@ SimulationListeners printers(const ReplayOptions& options) {
 }
 
 int run_replay(const ReplayOptions& options) {
+  prefer_large_pages();
   auto text = read_text(options.file);
   if (!text.ok()) return report_unusable(text.status());
   auto replay = parse_replay(*text, options.file);

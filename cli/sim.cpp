@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/allocator.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_text.h"
@@ -165,6 +166,7 @@ int interrupted(const SimulationRuns& runs, const std::vector<SimulationReport>&
 }
 
 int run_sim(const SimOptions& options) {
+  prefer_large_pages();
   auto points = all_points(options);
   if (!points.ok()) return report_unusable(points.status());
   std::vector<Scenario> scenarios;

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/allocator.h"
 #include "sim/simulation.h"
 
 namespace shoal {
@@ -130,6 +131,7 @@ int run_all(const Profile& profile) {
 
 int main(int argc, char** argv) {
   using namespace shoal;
+  prefer_large_pages();
   auto profile = find_profile("lustre", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
   if (!profile.ok()) return fmt::print(stderr, "{}\n", profile.status().to_string()), 2;
   if (argc == 1) return run_all(*profile);

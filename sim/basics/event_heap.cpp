@@ -1,65 +1,59 @@
 #include "sim/basics/event_heap.h"
 
-#include <algorithm>
-
-#include "base/check.h"
-
 namespace shoal {
 
 namespace {
-constexpr size_t kChildren = 4;
+// Of those that run next: so many are fetched, and when so few are left, what they touch.
+constexpr size_t kSoon = 16, kVerySoon = 4;
 }  // namespace
 
 EventHeap::~EventHeap() {
-  for (const Item& item : heap_) slot(item.slot()).act(*this, item.slot(), What::drop);
+  for (size_t i = next_; i < buckets_[0].size(); ++i)
+    buckets_[0][i].slot->act(*this, buckets_[0][i].slot, What::drop);
+  for (size_t bucket = 1; bucket < kBuckets; ++bucket) {
+    for (const Item& item : buckets_[bucket]) item.slot->act(*this, item.slot, What::drop);
+  }
 }
 
-EventHeap::Slot& EventHeap::push(TimeNs at) {
+EventHeap::Slot* EventHeap::take_slot() {
   if (free_slots_.empty()) {
-    const size_t first = blocks_.size() * kBlock;
-    SHOAL_CHECK(first + kBlock <= kMaxPending);
     blocks_.push_back(std::make_unique_for_overwrite<Slot[]>(kBlock));
-    for (size_t i = kBlock; i-- > 0;) free_slots_.push_back(static_cast<uint32_t>(first + i));
+    for (size_t i = kBlock; i-- > 0;) free_slots_.push_back(&blocks_.back()[i]);
   }
-  const uint32_t number = free_slots_.back();
+  Slot* slot = free_slots_.back();
   free_slots_.pop_back();
-  const Item item{std::max(at, now_), sequence_++ * kMaxPending + number};
-  size_t here = heap_.size();
-  heap_.push_back(item);
-  for (; here > 0; here = (here - 1) / kChildren) {
-    const size_t parent = (here - 1) / kChildren;
-    if (!item.before(heap_[parent])) break;
-    heap_[here] = heap_[parent];
+  return slot;
+}
+
+// To the least time of the first bucket that is not empty. All of it has a smaller bucket from then on, and
+// these are empty, so that the order of ties stays.
+void EventHeap::move_on() {
+  buckets_[0].clear();
+  next_ = 0;
+  const auto first = static_cast<size_t>(std::countr_zero(filled_));
+  filled_ &= filled_ - 1;
+  std::vector<Item>& bucket = buckets_[first];
+  now_ = std::min_element(bucket.begin(), bucket.end(), [](const Item& a, const Item& b) {
+           return a.at < b.at;
+         })->at;
+  const bool is_soon = bucket.size() <= kSoon, is_very_soon = bucket.size() <= kVerySoon;
+  for (const Item& item : bucket) {
+    if (is_very_soon) {
+      __builtin_prefetch(item.slot->touches);
+      __builtin_prefetch(static_cast<const std::byte*>(item.slot->touches) + 64);
+    } else if (is_soon) {
+      __builtin_prefetch(item.slot);
+    }
+    put(item);
   }
-  heap_[here] = item;
-  return slot(number);
+  bucket.clear();
 }
 
 void EventHeap::run_next() {
-  const Item first = heap_.front();
-  const Item last = heap_.back();
-  heap_.pop_back();
-  const size_t size = heap_.size();
-  for (size_t here = 0; size != 0;) {
-    const size_t begin = here * kChildren + 1, end = std::min(begin + kChildren, size);
-    if (begin >= size) {
-      heap_[here] = last;
-      break;
-    }
-    size_t least = begin;
-    for (size_t child = begin + 1; child < end; ++child) {
-      if (heap_[child].before(heap_[least])) least = child;
-    }
-    if (!heap_[least].before(last)) {
-      heap_[here] = last;
-      break;
-    }
-    heap_[here] = heap_[least];
-    here = least;
-  }
-  now_ = first.at;
+  if (next_ == buckets_[0].size()) move_on();
+  Slot* slot = buckets_[0][next_++].slot;
   ++executed_;
-  slot(first.slot()).act(*this, first.slot(), What::run);
+  slot->act(*this, slot, What::run);
 }
 
 }  // namespace shoal

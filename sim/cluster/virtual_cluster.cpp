@@ -112,7 +112,8 @@ void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage mess
       events_.now() + profile_.cpu.local_latency_ns,
       [this, node, client, said = std::make_shared<const LocalMessage>(std::move(message))]() mutable {
         offer(node, {std::nullopt, event::FromClient{client, std::move(said)}});
-      });
+      },
+      &nodes_[node]);
 }
 
 void VirtualCluster::attach(size_t node, Rank rank) {
@@ -143,10 +144,12 @@ void VirtualCluster::begin_next(size_t index) {
   }
   const TimeNs takes = cpu_.on(is_coordinator(index), work);
   if (index == coordinator_) hub_.busy_ns += takes;
-  events_.schedule(cores_.end_of(std::max(events_.now(), node.stalled_until), takes),
-                   [this, life = life_of(index)] {
-                     if (lives(life)) handle_next(static_cast<uint32_t>(life));
-                   });
+  events_.schedule(
+      cores_.end_of(std::max(events_.now(), node.stalled_until), takes),
+      [this, life = life_of(index)] {
+        if (lives(life)) handle_next(static_cast<uint32_t>(life));
+      },
+      &node);
 }
 
 // What a role answers leaves when it has been worked out.
@@ -170,7 +173,7 @@ void VirtualCluster::handle_next(size_t index) {
     answers_.give_back(answers);
   };
   if (takes == 0) return go();
-  events_.schedule(cores_.end_of(events_.now(), takes), std::move(go));
+  events_.schedule(cores_.end_of(events_.now(), takes), std::move(go), answers);
 }
 
 void VirtualCluster::leave(size_t index, Answers& answers) {
@@ -341,15 +344,18 @@ void VirtualCluster::set_timer(size_t index, RoleKind role, const effect::SetTim
   } else {
     known->setting = setting;
   }
-  events_.schedule(set.at, [this, index, setting] {
-    std::vector<Timer>& now_set = nodes_[index].timers;
-    auto found = std::find_if(now_set.begin(), now_set.end(),
-                              [&](const Timer& timer) { return timer.setting == setting; });
-    if (found == now_set.end()) return;  // moved or cancelled
-    const Timer timer = *found;
-    now_set.erase(found);
-    offer(index, {timer.role, event::TimerFired{timer.timer}});
-  });
+  events_.schedule(
+      set.at,
+      [this, index, setting] {
+        std::vector<Timer>& now_set = nodes_[index].timers;
+        auto found = std::find_if(now_set.begin(), now_set.end(),
+                                  [&](const Timer& timer) { return timer.setting == setting; });
+        if (found == now_set.end()) return;  // moved or cancelled
+        const Timer timer = *found;
+        now_set.erase(found);
+        offer(index, {timer.role, event::TimerFired{timer.timer}});
+      },
+      &nodes_[index]);
 }
 
 void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start start) {

@@ -32,7 +32,8 @@ void NetworkModel::send(size_t from, size_t to, uint64_t bytes, std::function<vo
               std::move(arrived)};
   const bool climbs = !racks_.empty() && rack_of(from) != rack_of(to);
   const TimeNs first_byte = begins + costs_.latency_ns + (climbs ? costs_.rack_latency_ns : 0);
-  events_.schedule(first_byte, [this, climbs, message] { climbs ? climb(message) : enter(message); });
+  events_.schedule(
+      first_byte, [this, climbs, message] { climbs ? climb(message) : enter(message); }, message);
 }
 
 void NetworkModel::climb(Message* message) {
@@ -40,7 +41,8 @@ void NetworkModel::climb(Message* message) {
   const TimeNs begins = std::max(events_.now(), free);
   free = begins + transfer_ns(message->bytes, uplink_bytes_per_s_);
   message->passed = std::max(message->passed, free);
-  events_.schedule(begins, [this, message] { descend(message); });
+  events_.schedule(
+      begins, [this, message] { descend(message); }, message);
 }
 
 void NetworkModel::descend(Message* message) {
@@ -48,7 +50,8 @@ void NetworkModel::descend(Message* message) {
   const TimeNs begins = std::max(events_.now(), free);
   free = begins + transfer_ns(message->bytes, uplink_bytes_per_s_);
   message->passed = std::max(message->passed, free);
-  events_.schedule(begins, [this, message] { enter(message); });
+  events_.schedule(
+      begins, [this, message] { enter(message); }, message);
 }
 
 void NetworkModel::enter(Message* message) {

@@ -52,11 +52,13 @@ void StorageModel::advance(JobPtr job) {
                      std::max<uint64_t>(1, divided_up(step.count, costs_.entries_per_request)));
     case StorageStep::Kind::sync:
       counts_.syncs += step.count;
-      return events_.schedule(events_.now() + slowed(*job, random_[job->node].lognormal(
-                                                               costs_.sync_ns, costs_.request_tail_permille)),
-                              [this, job] { advance(job); });
+      return events_.schedule(
+          events_.now() +
+              slowed(*job, random_[job->node].lognormal(costs_.sync_ns, costs_.request_tail_permille)),
+          [this, job] { advance(job); }, job);
     case StorageStep::Kind::wait:
-      return events_.schedule(events_.now() + count, [this, job] { advance(job); });
+      return events_.schedule(
+          events_.now() + count, [this, job] { advance(job); }, job);
     case StorageStep::Kind::write:
     case StorageStep::Kind::read:
       (step.kind == StorageStep::Kind::write ? counts_.bytes_written : counts_.bytes_read) += step.count;
@@ -77,9 +79,13 @@ void StorageModel::request(JobPtr job, TimeNs service_ns, uint64_t round_trips) 
       slowed(*job, random_[job->node].lognormal(costs_.round_trip_ns, costs_.request_tail_permille));
   const TimeNs there = round_trip / 2;
   const TimeNs back = static_cast<TimeNs>(round_trips) * round_trip - there;
-  events_.schedule(events_.now() + there, [this, job, service_ns, back] {
-    events_.schedule(serve(job->prefix, service_ns) + back, [this, job] { advance(job); });
-  });
+  events_.schedule(
+      events_.now() + there,
+      [this, job, service_ns, back] {
+        events_.schedule(
+            serve(job->prefix, service_ns) + back, [this, job] { advance(job); }, job);
+      },
+      job);
 }
 
 TimeNs StorageModel::serve(uint64_t prefix, TimeNs service_ns) {
@@ -101,11 +107,15 @@ void StorageModel::transfer_chunk(JobPtr job) {
   job->bytes_left -= bytes;
   TimeNs& link_free = link_free_[job->node];
   link_free = std::max(events_.now(), link_free) + slowed(*job, transfer_ns(bytes, job->link_bytes_per_s));
-  events_.schedule(link_free, [this, job, bytes] {
-    total_free_ = std::max(events_.now(), total_free_) + transfer_ns(bytes, costs_.total_bytes_per_s);
-    if (job->bytes_left != 0) return transfer_chunk(job);
-    events_.schedule(total_free_, [this, job] { advance(job); });
-  });
+  events_.schedule(
+      link_free,
+      [this, job, bytes] {
+        total_free_ = std::max(events_.now(), total_free_) + transfer_ns(bytes, costs_.total_bytes_per_s);
+        if (job->bytes_left != 0) return transfer_chunk(job);
+        events_.schedule(
+            total_free_, [this, job] { advance(job); }, job);
+      },
+      job);
 }
 
 }  // namespace shoal

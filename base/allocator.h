@@ -1,0 +1,11 @@
+// Where a program's memory comes from: whoever links shoal_allocator has malloc and operator new of mimalloc,
+// but under a sanitizer, which brings its own. ARCHITECTURE.md, "The programs allocate with mimalloc".
+#pragma once
+
+namespace shoal {
+
+// For a process that fills gigabytes and ends: pages of 2 MiB wherever the kernel gives them. Before much is
+// allocated; nothing where the memory is not mimalloc's.
+void prefer_large_pages();
+
+}  // namespace shoal
