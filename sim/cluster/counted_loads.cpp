@@ -1,6 +1,7 @@
 #include "sim/cluster/counted_loads.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -31,8 +32,45 @@ CountedLoads::CountedLoads(EventHeap& events, VirtualCluster& cluster, const Pro
   cluster_.set_items(std::move(items));
 }
 
-// As client/placing.cpp asks for what a rank's tensors hold.
+const CountedLoads::Sharded& CountedLoads::sharded_by(const Layout& layout) {
+  auto [found, is_new] = sharded_.try_emplace(&layout);
+  Sharded& sharded = found->second;
+  if (!is_new) return sharded;
+  sharded.dims_of_mesh.resize(layout.meshes().size());
+  for (const LayoutEntry& entry : layout.entries()) {
+    const auto* mesh = std::get_if<MeshSharding>(&entry.sharding);
+    if (mesh == nullptr) {
+      sharded.by_meshes_alone &= std::holds_alternative<GroupSharding>(entry.sharding);
+      continue;
+    }
+    for (size_t i = 0; i < mesh->placements.size(); ++i) {
+      if (mesh->placements[i].kind == Placement::Kind::replicate) continue;
+      sharded.dims_of_mesh[mesh_of(entry).value()] |= uint64_t{1} << i;
+    }
+  }
+  return sharded;
+}
+
+// Replicas hold alike: what one of them wants is not worked out again for the others.
 const CountedLoads::Wanted& CountedLoads::wanted_by(Rank rank) {
+  const Layout& layout = *job_.layout_of(rank);
+  const Sharded& sharded = sharded_by(layout);
+  if (!sharded.by_meshes_alone) return work_out(rank);
+  std::vector<uint64_t> place{reinterpret_cast<uintptr_t>(&layout)};
+  for (size_t mesh = 0; mesh < sharded.dims_of_mesh.size(); ++mesh) {
+    const std::optional<Dims> coordinate = layout.meshes()[mesh].coordinate_of(rank);
+    place.push_back(coordinate ? 1 : 0);
+    for (size_t i = 0; coordinate && i < coordinate->size(); ++i) {
+      if ((sharded.dims_of_mesh[mesh] >> i & 1) != 0) place.push_back((*coordinate)[i]);
+    }
+  }
+  const Wanted*& known = by_place_[xxh3_128(std::as_bytes(std::span(place)))];
+  if (known == nullptr) known = &work_out(rank);
+  return *known;
+}
+
+// As client/placing.cpp asks for what a rank's tensors hold.
+const CountedLoads::Wanted& CountedLoads::work_out(Rank rank) {
   const Layout& layout = *job_.layout_of(rank);
   std::vector<std::vector<Box>> boxes;
   std::vector<uint64_t> numbers{reinterpret_cast<uintptr_t>(&layout)};  // that tell it from what others want

@@ -44,6 +44,13 @@ class CountedLoads {
     uint64_t bytes = 0;
   };
   const Wanted& wanted_by(Rank rank);
+  const Wanted& work_out(Rank rank);
+  // What of a layout's meshes tells the shards of one rank from those of another.
+  struct Sharded {
+    bool by_meshes_alone = true;         // by nothing else
+    std::vector<uint64_t> dims_of_mesh;  // that shard something, one bit each
+  };
+  const Sharded& sharded_by(const Layout& layout);
   size_t node_of(Rank rank) const { return rank / job_.ranks_per_host; }
 
   EventHeap& events_;
@@ -51,6 +58,8 @@ class CountedLoads {
   const TrainerCosts costs_;
   const Job job_;
   std::unordered_map<Hash128, Wanted> wanted_;  // ranks that want the same share it
+  std::unordered_map<const Layout*, Sharded> sharded_;
+  std::unordered_map<Hash128, const Wanted*> by_place_;  // the same, by layout and place in its meshes
   std::vector<TimeNs> found_, loaded_, copies_until_;
   uint32_t loaded_count_ = 0;
   uint64_t bytes_wanted_ = 0, bytes_passed_ = 0, milestones_ = 0;
