@@ -73,21 +73,19 @@ LoadTree ChunkExchange::tree_of(uint32_t chunk) const {
 
 void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
   if (trial_.is_under_way()) return;
+  const uint64_t buffer_bytes = std::max(settings_.buffer_bytes, least_buffer_bytes(plan_.groups.size()));
   while (next_ < held_.size()) {
     if (held_[next_].state != State::waiting) {
       ++next_;
       continue;
     }
-    const bool has_room = bytes_held_ + plan_.chunks[next_].bytes <= settings_.buffer_bytes;
+    const bool has_room = bytes_held_ + plan_.chunks[next_].bytes <= buffer_bytes;
     if (!has_room && under_way_ != 0) break;
     if (!has_room) {  // what only peers still want makes room first
       const uint64_t before = bytes_held_;
       release_late(now);
-      if (bytes_held_ != before) continue;
-      const bool waits_for_peers = std::any_of(held_.begin(), held_.end(), [](const Held& held) {
-        return held.state == State::here && held.parts_left == 0;
-      });
-      if (waits_for_peers) break;  // for as long as the deadline says
+      if (bytes_held_ == before) break;  // until users have room, or peers have come or are late
+      continue;
     }
     if (trial_.reads_storage() && next_ >= read_end_) read_ahead(out);
     fetch(now, next_++, out);

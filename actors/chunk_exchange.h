@@ -2,11 +2,13 @@
 // peers for the others, passes on what peers ask for, and copies all of it to the windows of this node's
 // clients. docs/protocol.md, "A load that is shared".
 //
-// Memory: chunks on their way or at hand take at most `buffer_bytes`, and one chunk more where nothing could
-// go on otherwise. A chunk that this node's clients have is kept for the peers that will ask for it, for
-// chunk_deadline_ms at most where its room is needed. A peer that has sent nothing of what it was asked for
-// within chunk_deadline_ms is asked no more: the next member of the tree is, or this node reads. Where this
-// node's own reads take long, so may the peer's: it has three times as long as the longest of them.
+// Memory: chunks on their way or at hand take at most `buffer_bytes`, or least_buffer_bytes() if that is
+// more. Chunks are fetched in the order in which users want them, so that of each group one chunk at most is
+// held for what a user wants later while another one still lacks something before it. A chunk that this
+// node's clients have is kept for the peers that will ask for it, for chunk_deadline_ms at most where its
+// room is needed. A peer that has sent nothing of what it was asked for within chunk_deadline_ms is asked no
+// more: the next member of the tree is, or this node reads. Where this node's own reads take long, so may the
+// peer's: it has three times as long as the longest of them.
 #pragma once
 
 #include <functional>
@@ -76,6 +78,7 @@ class ChunkExchange {
   void not_there(TimeNs now, const wire::ChunksNotHere& said, EffectWriter& out);
   void not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out);
 
+  uint64_t bytes_held() const { return bytes_held_; }  // of chunks, on their way or here
   // Nothing is left to do here: users have all, peers have been given what they will ask for, or are late.
   bool is_over() const { return is_over_; }
   void add_times(TimeNs now, LoadTimes& times) const;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/chunk.h"
 #include "actors/load_groups.h"
 #include "actors/read_plan.h"
 
@@ -43,6 +44,11 @@ struct ChunkPlan {
 
   std::optional<uint32_t> find(uint64_t number) const;
 };
+
+// A buffer by which an exchange of so many groups of hosts always goes on.
+constexpr uint64_t least_buffer_bytes(size_t groups) {
+  return (groups + 1) * kChunkBytes;
+}
 
 struct UserReads {
   std::shared_ptr<const ReadPlan> plan;

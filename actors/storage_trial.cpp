@@ -34,7 +34,10 @@ std::vector<uint32_t> trial_chunks(const ChunkPlan& plan, uint64_t buffer_bytes,
     if (!all_read || is_own_part(chunk)) candidates.push_back(chunk);
   }
   const uint64_t affordable = candidates.size() / (all_read ? kPartOfOwn : kPartOfAll * members);
-  const uint64_t count = std::min({kMostTried, affordable, buffer_bytes / kPartOfBuffer / kChunkBytes});
+  // Beside them there must be room for those whose turn it is.
+  const uint64_t spare = buffer_bytes - std::min(buffer_bytes, least_buffer_bytes(plan.groups.size()));
+  const uint64_t count =
+      std::min({kMostTried, affordable, buffer_bytes / kPartOfBuffer / kChunkBytes, spare / kChunkBytes});
   candidates.resize(count < kLeastTried ? 0 : count);
   return candidates;
 }
