@@ -23,6 +23,7 @@ void Loader::handle(TimeNs now, const Event& event, Effects& effects) {
          load != loads_.end() && load->first.first == lost->client;) {
       load = end_load(now, load, out);
     }
+    budget_.forget_client(lost->client);
     for (const AttemptKey& key : open_.close_all(lost->client)) pins_.release(key, out);
   } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
     if (peer->node != kCoordinatorNode) return;
@@ -35,11 +36,13 @@ void Loader::handle(TimeNs now, const Event& event, Effects& effects) {
     out.drained();
   }
   forget_rounds();
+  give_windows(now, out);
 }
 
 void Loader::on_client(TimeNs now, ClientId client, const LocalMessage& message, EffectWriter& out) {
   if (const auto* slab = std::get_if<local::Slab>(&message)) {
     slabs_[{client, slab->slab_id}] = slab->bytes;
+    budget_.replace_window({client, slab->slab_id});
   } else if (const auto* latest = std::get_if<local::Latest>(&message)) {
     on_latest(client, latest->request_id, true, out);
   } else if (const auto* load = std::get_if<local::Load>(&message)) {
@@ -125,7 +128,7 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
   for (auto other = loads_.lower_bound({client, 0}); other != loads_.end() && other->first.first == client;
        ++other) {
     if (other->first == id) return;
-    if (!reads || other->second.request.targets.empty()) continue;
+    if (!reads || !other->second.reads) continue;
     if (other->second.request.slab_id != request.slab_id) continue;
     // Its reads would overwrite what this load has verified.
     return not_found(client, request.request_id,
@@ -134,11 +137,9 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
   auto [found, fresh] = loads_.try_emplace(id);
   SHOAL_CHECK(fresh);
   found->second.request = request;
+  found->second.reads = reads;
+  if (reads) found->second.slab_bytes = slab->second;
   found->second.began = now;
-  if (reads) {
-    found->second.part_bytes = slab->second / kWindowParts / kDigestBlockBytes * kDigestBlockBytes;
-    for (uint32_t part = kWindowParts; part-- > 0;) found->second.free_parts.push_back(part);
-  }
   if (request.of != 0) {
     if (const auto kept = open_.kept({client, request.of})) {
       found->second.fixed = kept;
@@ -203,7 +204,9 @@ void Loader::pin_lost(const AttemptKey& key, const Status& why, EffectWriter& ou
 Loader::Loads::iterator Loader::end_load(TimeNs now, Loads::iterator load, EffectWriter& out) {
   const LoadKey id = load->first;
   if (load->second.round) leave_round(now, id, load->second, out);
-  std::optional<AttemptKey> pinned = loads_.at(id).pinned;
+  const std::optional<AttemptKey> pinned = load->second.pinned;
+  stop_waiting(load->second.ticket);
+  if (load->second.has_window) budget_.end_window(window_of(id, load->second));
   auto next = loads_.erase(loads_.find(id));
   if (pinned) pins_.release(*pinned, out);
   return next;
@@ -282,8 +285,7 @@ void Loader::read_all(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadP
       return consider_exchange(now, wire::LoadId(*load.round), out);
     }
   }
-  if (!plan->reads.empty()) load.own.batches = facts_.plans->batches(plan, load.part_bytes);
-  proceed(now, id, out);
+  read_directly(now, id, std::move(plan), out);
 }
 
 void Loader::proceed(TimeNs now, const LoadKey& id, EffectWriter& out) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "actors/chunk_exchange.h"
@@ -16,6 +17,7 @@
 #include "actors/load_choice.h"
 #include "actors/open_checkpoints.h"
 #include "actors/read_plan.h"
+#include "actors/window_budget.h"
 
 namespace shoal {
 
@@ -27,6 +29,7 @@ class Loader final : public Role {
  public:
   explicit Loader(const NodeFacts& facts)
       : facts_(facts),
+        budget_(facts_.load_memory_bytes),
         chooser_(operations_, timers_, facts_),
         pins_(operations_, timers_, facts_,
               [this](const AttemptKey& key, const Status& why, EffectWriter& out) {
@@ -46,9 +49,14 @@ class Loader final : public Role {
     bool has_next() const { return next < size(); }
   };
   struct Load {
-    local::Load request;
+    local::Load request;  // targets and sharing as long as something is planned by them
+    bool reads = false;
     TimeNs began = 0, chosen = 0;
-    uint64_t part_bytes = 0;
+    std::shared_ptr<const ReadPlan> plan;        // while it waits for its window
+    std::optional<WindowBudget::Ticket> ticket;  // likewise
+    bool has_window = false;
+    uint64_t slab_bytes = 0;           // of its window, when it began
+    uint64_t part_bytes = 0;           // of that, as far as it may use it
     std::optional<AttemptKey> pinned;  // so that nobody deletes it meanwhile
     std::shared_ptr<StoredCheckpoint> stored;
     Queue own, shared;                   // read straight into the window; filled from chunks
@@ -78,7 +86,10 @@ class Loader final : public Role {
     std::optional<AttemptKey> key;  // told
     wire::LoadRoster roster;        // told
     std::map<LoadKey, std::shared_ptr<const ReadPlan>> planned;
-    std::vector<LoadKey> users;  // of the exchange, by number
+    std::vector<LoadKey> users;                  // of the exchange, by number
+    uint32_t own_host = 0;                       // in it
+    std::vector<UserReads> reads;                // of the users, while they wait for their windows
+    std::optional<WindowBudget::Ticket> ticket;  // of their windows and the buffer
     std::unique_ptr<ChunkExchange> exchange;
     std::vector<std::pair<NodeId, wire::ChunksWanted>> early;
     bool is_built = false;
@@ -137,13 +148,28 @@ class Loader final : public Role {
   void go_alone(TimeNs now, const wire::LoadId& id, EffectWriter& out);  // nobody answers
   void leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out);
   void consider_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out);
-  void build_exchange(TimeNs now, const wire::LoadId& id, Round& round, EffectWriter& out);
+  void build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_bytes, EffectWriter& out);
   std::vector<UserReads> reads_of_users(const Round& round, uint32_t own_host) const;
   std::optional<uint32_t> own_host_in(const wire::LoadRoster& roster) const;
   void on_wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out);
   void forget_rounds();  // that are over
 
+  // --- memory (loader_windows.cpp) ---
+  WindowBudget::WindowId window_of(const LoadKey& id, const Load& load) const {
+    return {id.first, load.request.slab_id};
+  }
+  // A window of one of the ranks here, which have so many bytes together.
+  WindowBudget::Window part_in(uint64_t bytes, const LoadKey& id) const;
+  void read_directly(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadPlan> plan, EffectWriter& out);
+  void ask_for_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out);
+  void go_direct(TimeNs now, const wire::LoadId& id, EffectWriter& out);
+  void give_windows(TimeNs now, EffectWriter& out);  // to those whose turn it is
+  void give_window(const LoadKey& id, uint64_t bytes);
+  void release_windows(EffectWriter& out);
+  void stop_waiting(std::optional<WindowBudget::Ticket>& ticket);
+
   const NodeFacts facts_;
+  WindowBudget budget_;
   PendingOperations operations_;
   PendingTimers timers_;
   LoadChooser chooser_;
@@ -151,6 +177,7 @@ class Loader final : public Role {
   std::map<std::pair<ClientId, uint32_t>, uint64_t> slabs_;  // bytes of each slab
   Loads loads_;
   std::map<wire::LoadId, Round> rounds_;
+  std::map<WindowBudget::Ticket, std::variant<LoadKey, wire::LoadId>> waiting_;  // for windows
   OpenCheckpoints open_;
   std::optional<std::string> address_;  // by which peers reach this node; "": they do not
 };

@@ -165,6 +165,7 @@ void Loader::leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter
   std::erase(round.loads, id);
   round.late.erase(id);
   round.planned.erase(id);
+  if (!round.is_built) stop_waiting(round.ticket);
   if (load.user) round.exchange->forget_user(now, *load.user, out);
   consider_exchange(now, round_id, out);
 }
@@ -172,9 +173,9 @@ void Loader::leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter
 // Once every load that is in it has been planned.
 void Loader::consider_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
-  if (round.is_built || round.phase != Round::Phase::told || round.loads.empty()) return;
+  if (round.is_built || round.ticket || round.phase != Round::Phase::told || round.loads.empty()) return;
   if (round.planned.size() < round.loads.size()) return;
-  build_exchange(now, id, round, out);
+  ask_for_exchange(now, id, out);
 }
 
 std::optional<uint32_t> Loader::own_host_in(const wire::LoadRoster& roster) const {
@@ -198,7 +199,7 @@ std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_h
       of_layout = std::make_unique<LoadGroups>(sharing.layout, round.roster,
                                                static_cast<uint32_t>(group - named.begin()), own_host);
     }
-    UserReads user{round.planned.at(id), {}, load.part_bytes};
+    UserReads user{round.planned.at(id), {}, 0};
     for (const local::LoadTarget& target : load.request.targets) {
       const std::optional<uint32_t> entry = sharing.layout->find(target.fqn);
       const bool has_group = of_layout != nullptr && entry && target.kind == LayoutEntry::Kind::tensor;
@@ -210,14 +211,10 @@ std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_h
   return users;
 }
 
-void Loader::build_exchange(TimeNs now, const wire::LoadId& id, Round& round, EffectWriter& out) {
+void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_bytes, EffectWriter& out) {
+  Round& round = rounds_.at(id);
   round.is_built = true;
-  round.users = round.loads;
-  const std::optional<uint32_t> host = own_host_in(round.roster);
-  if (!host) round.roster.addresses = {""};  // this one alone
-  const uint32_t own_host = host.value_or(0);
-  if (!host) round.roster.groups.clear();
-  const std::shared_ptr<const ChunkPlan> plan = facts_.plans->chunks(reads_of_users(round, own_host));
+  const std::shared_ptr<const ChunkPlan> plan = facts_.plans->chunks(std::exchange(round.reads, {}));
   round.planned.clear();
   bool may_go_direct = true;
   for (uint32_t user = 0; user < round.users.size(); ++user) {
@@ -226,11 +223,13 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, Round& round, Ef
     load.shared.batches = std::shared_ptr<const ReadBatches>(plan, &plan->users[user].shared);
     load.user = user;
     if (load.request.sharing->way == LoadWay::two_stage) may_go_direct = false;
+    load.request.targets = {};
+    load.request.sharing.reset();
   }
   ChunkExchange::Settings settings{id,
                                    std::exchange(round.roster, {}).addresses,
-                                   own_host,
-                                   facts_.load_buffer_bytes,
+                                   round.own_host,
+                                   buffer_bytes,
                                    may_go_direct,
                                    TimeNs{facts_.times.chunk_deadline_ms} * kMillisecond};
   ChunkExchange::Hooks hooks;
@@ -273,10 +272,13 @@ void Loader::on_wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, 
 }
 
 void Loader::forget_rounds() {
-  std::erase_if(rounds_, [](const auto& each) {
+  std::erase_if(rounds_, [this](const auto& each) {
     const Round& round = each.second;
     if (!round.loads.empty() || !round.late.empty()) return false;
-    return round.exchange == nullptr || round.exchange->is_over();
+    const bool is_over = round.exchange == nullptr || round.exchange->is_over();
+    // What its peers may still ask for.
+    if (round.ticket) budget_.shrink_buffer(*round.ticket, is_over ? 0 : round.exchange->bytes_held());
+    return is_over;
   });
 }
 

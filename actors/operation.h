@@ -173,6 +173,10 @@ struct CopyChunk {  // -> Done
   };
   std::vector<Copy> copies;
 };
+struct ReleaseWindow {  // -> Done: nothing that lies in that slab is needed any more, nor its memory
+  ClientId client = 0;
+  uint32_t slab_id = 0;
+};
 struct Done {};
 }  // namespace operation
 
@@ -184,7 +188,7 @@ using Operation = std::variant<
     operation::ListAttemptsOfStep, operation::PinAttempt, operation::RenewPin, operation::RemovePin,
     operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
     operation::PublishRankManifest, operation::CompleteRankLocal, operation::ListenToPeers,
-    operation::ReadChunk, operation::CheckChunk, operation::CopyChunk>;
+    operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow>;
 using OperationResult = std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>,
                                      RosterRecord, AttemptList, AttemptInfo, uint64_t, LoadChoice,
                                      std::vector<uint64_t>, Mark, std::shared_ptr<const RetentionPlan>,
@@ -201,6 +205,8 @@ class Slabs {
     MutableByteView bytes;
   };
   virtual Result<View> find(ClientId client, uint32_t slab_id) = 0;  // Code::not_found
+  // Its pages go back to the system, and read as zeros until somebody writes to them. Code::not_found.
+  virtual Status release(ClientId client, uint32_t slab_id) = 0;
 };
 
 // Carries out operations, each to its end before run returns. Any thread, concurrently.

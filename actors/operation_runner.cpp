@@ -236,6 +236,10 @@ struct OperationRunner::Impl {
     return OperationResult(operation::Done{});
   }
 
+  Result<OperationResult> operator()(const operation::ReleaseWindow& window) {
+    return as_result(slabs.release(window.client, window.slab_id));
+  }
+
   // The bytes of each piece; `views` keep them mapped.
   Result<std::vector<ByteView>> resolve(const operation::WriteShard& write, std::vector<Slabs::View>* views);
 };
@@ -299,6 +303,7 @@ struct OperationNames {
   std::string_view operator()(const operation::ReadChunk&) const { return "ReadChunk"; }
   std::string_view operator()(const operation::CheckChunk&) const { return "CheckChunk"; }
   std::string_view operator()(const operation::CopyChunk&) const { return "CopyChunk"; }
+  std::string_view operator()(const operation::ReleaseWindow&) const { return "ReleaseWindow"; }
   std::string_view operator()(const operation::ReadEpoch&) const { return "ReadEpoch"; }
   std::string_view operator()(const operation::ListNewestAttempts&) const { return "ListNewestAttempts"; }
   std::string_view operator()(const operation::ListAttemptsOfStep&) const { return "ListAttemptsOfStep"; }

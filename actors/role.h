@@ -170,18 +170,21 @@ struct RoleTimes {
   uint32_t chunk_deadline_ms = 5'000;      // who has sent nothing for that long is asked no more
 };
 
-inline constexpr uint64_t kLoadBufferBytes = uint64_t{128} << 20;
+// What the loads of a node take together: windows of clients, and chunks that are passed on.
+inline constexpr uint64_t kDefaultLoadMemoryBytes = uint64_t{256} << 20;
+inline constexpr uint64_t kMinLoadMemoryBytes = uint64_t{16} << 20;
+inline constexpr uint64_t kMaxLoadMemoryBytes = uint64_t{1} << 40;
 
 struct NodeFacts {  // what a node's roles know from the start
   uint32_t generation = 0;
   uint32_t epoch = 0;
-  std::string job_id;                             // the generation's token
-  std::string host;                               // of this node, distinct in the job
-  int32_t pid = 0;                                // told to clients
-  uint32_t world_size = 0;                        // 0: from the first client
-  std::vector<Rank> expected_ranks;               // of this host, where known; else those that attach
-  size_t message_bytes_max = kMaxMessageBytes;    // of one message to another node
-  uint64_t load_buffer_bytes = kLoadBufferBytes;  // of what a load shares with other nodes
+  std::string job_id;                                    // the generation's token
+  std::string host;                                      // of this node, distinct in the job
+  int32_t pid = 0;                                       // told to clients
+  uint32_t world_size = 0;                               // 0: from the first client
+  std::vector<Rank> expected_ranks;                      // of this host, where known; else those that attach
+  size_t message_bytes_max = kMaxMessageBytes;           // of one message to another node
+  uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // at most, of all loads here (window_budget.h)
   RoleTimes times;
   RetentionPolicy retention;                                           // the coordinator's
   std::shared_ptr<PlanSource> plans = std::make_shared<PlanSource>();  // never null

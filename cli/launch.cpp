@@ -19,6 +19,7 @@
 #include "cli/commands.h"
 #include "cli/job_token.h"
 #include "cli/launcher.h"
+#include "cli/load_memory.h"
 #include "cli/node_times.h"
 #include "cli/retention_flags.h"
 #include "cli/root_reader.h"
@@ -41,7 +42,8 @@ struct LaunchFlags {
   uint16_t master_port = 0;
   bool resume = false, kill_on_failure = false, tag_output = false, take_over = false;
   RoleTimes times;
-  uint32_t max_direct_nodes = 0;  // 0: the node's own default
+  uint32_t max_direct_nodes = 0;   // 0: the node's own default
+  uint64_t load_memory_bytes = 0;  // likewise
   RetentionPolicy retention;
   std::vector<std::string> command;
 };
@@ -221,6 +223,7 @@ class PlanMaker {
     add("--socket", socket_);
     add("--catalog", flags_.catalog_dir);
     if (flags_.max_direct_nodes > 0) add("--max-direct-nodes", std::to_string(flags_.max_direct_nodes));
+    if (flags_.load_memory_bytes > 0) add("--load-memory", std::to_string(flags_.load_memory_bytes));
     add("--stats-file", flags_.stats_file);
     add("--protocol-log", flags_.protocol_log);
     add("--metrics", flags_.metrics);
@@ -314,6 +317,7 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_option("--stats-file", flags->stats_file, "Where the node writes its counts at the end");
   command->add_option("--protocol-log", flags->protocol_log,
                       "Where the node writes a line for every message between it and others");
+  add_load_memory_option(*command, &flags->load_memory_bytes);
   add_retention_options(*command, &flags->retention);
   add_time_options(*command, &flags->times);
 }

@@ -16,6 +16,7 @@
 
 #include "cli/commands.h"
 #include "cli/job_token.h"
+#include "cli/load_memory.h"
 #include "cli/node_times.h"
 #include "cli/retention_flags.h"
 #include "storage/run_root.h"
@@ -210,6 +211,7 @@ void add_node_command(CLI::App& app, Command* chosen) {
       ->type_name("HOST:PORT");
   command->add_option("--ready-fd", flags->ready_fd,
                       "Write 'ready ADDRESS generation N' to this descriptor once trainers can attach");
+  add_load_memory_option(*command, &node.load_memory_bytes);
   add_retention_options(*command, &node.retention);
   add_time_options(*command, &node.times);
   command->footer(kFooter);

@@ -116,7 +116,8 @@ void Checkpointer::Impl::close(const OpenedCheckpoint& opened) {
   if (opened.request_id != 0) session->say_to(opened.link, local::Close{opened.request_id});
 }
 
-// A window for a load of `bytes`: as large as they are, within the bounds.
+// A window for a load of `bytes`: as large as they are, within the bounds. How much of it is used, and gets
+// memory, the node says, which knows the other windows of this host.
 Status Checkpointer::Impl::prepare_window(uint64_t bytes) {
   const uint64_t wanted = std::clamp(slab_bytes_for(bytes), kMinWindowBytes,
                                      std::max(kMinWindowBytes, options.load_window_bytes));
@@ -124,7 +125,7 @@ Status Checkpointer::Impl::prepare_window(uint64_t bytes) {
   window = MemorySlab();
   window_link = 0;
   SHOAL_RETURN_IF_ERROR(check_budget(wanted, held_bytes(), options.staging_bytes_max));
-  SHOAL_ASSIGN_OR_RETURN(window, MemorySlab::make(wanted));
+  SHOAL_ASSIGN_OR_RETURN(window, MemorySlab::make_empty(wanted));
   return ok_status();
 }
 
@@ -145,10 +146,16 @@ Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, local::Load lo
     load.of = opened->request_id;
   }
   if (reads && window_link != link) {
+    // One that another node has filled has memory that this one would not count.
+    if (window_link != 0) {
+      SHOAL_ASSIGN_OR_RETURN(window, MemorySlab::make_empty(window.bytes()));
+    }
     session->ask(local::Slab{load.slab_id, window.bytes()}, window.fd());
     window_link = link;
   }
   session->ask(load);
+  load.targets = {};  // what the node knows now
+  load.sharing.reset();
   bool ended = false;
   auto loaded = receive_load(load.request_id, placer, on_found, &ended);
   if (!ended) {  // its node may still fill the window, and that of the next one under the same number
@@ -217,13 +224,14 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   // Whatever this rank has saved is decided before the newest is chosen.
   if (!wanted.opened && !wanted.options.step) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
 
-  const std::vector<WantedKey> keys = wanted.planned ? std::vector<WantedKey>() : keys_of(target);
+  std::vector<WantedKey> keys = wanted.planned ? std::vector<WantedKey>() : keys_of(target);
   KeyComparison comparison;
   auto compare = [&](const Metadata& stored) {
     comparison = compare_keys(stored.state_dict_metadata, keys, policies, options.rank);
     report = comparison.report;
     comparison.outcome =
         comparison.outcome.with_context(to_string(stored.key) + " does not hold what is asked of it");
+    keys = std::vector<WantedKey>();  // of many small tensors they take more than the window
   };
 
   std::vector<uint32_t> entries;

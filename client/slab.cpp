@@ -44,6 +44,12 @@ Status fault_in(int fd, std::byte* data, uint64_t bytes) {
 }  // namespace
 
 Result<MemorySlab> MemorySlab::make(uint64_t bytes) {
+  SHOAL_ASSIGN_OR_RETURN(MemorySlab slab, make_empty(bytes));
+  SHOAL_RETURN_IF_ERROR(fault_in(slab.fd(), slab.data_, bytes));
+  return slab;
+}
+
+Result<MemorySlab> MemorySlab::make_empty(uint64_t bytes) {
   if (bytes == 0 || bytes > kMaxSlabBytes) {
     return Status(Code::too_large,
                   fmt::format("a slab of {} bytes, at most {} are allowed", bytes, kMaxSlabBytes));
@@ -59,7 +65,6 @@ Result<MemorySlab> MemorySlab::make(uint64_t bytes) {
   if (mapped == MAP_FAILED) return failed("mmap", bytes);
   slab.data_ = static_cast<std::byte*>(mapped);
   slab.bytes_ = bytes;
-  SHOAL_RETURN_IF_ERROR(fault_in(slab.fd(), slab.data_, bytes));
   return slab;
 }
 

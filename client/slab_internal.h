@@ -14,6 +14,8 @@ class MemorySlab {
  public:
   // Every page is faulted in. Code::no_space where the kernel has none.
   static Result<MemorySlab> make(uint64_t bytes);
+  // No page is: each comes when the node first writes to it.
+  static Result<MemorySlab> make_empty(uint64_t bytes);
   MemorySlab() = default;
   MemorySlab(MemorySlab&& other) noexcept
       : fd_(std::move(other.fd_)),

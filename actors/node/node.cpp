@@ -316,6 +316,7 @@ void Node::serve() {
   facts.world_size = options_.world_size;
   facts.expected_ranks = options_.expected_ranks;
   facts.message_bytes_max = kMaxRelayedBytes;
+  facts.load_memory_bytes = options_.load_memory_bytes;
   facts.times = options_.times;
   facts.retention = options_.retention;
   std::vector<std::unique_ptr<Role>> roles;

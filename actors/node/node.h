@@ -46,6 +46,7 @@ struct NodeOptions {
   std::string stats_file;    // key=value lines written at the end, if set
   std::string protocol_log;  // every message between this node and others (protocol_log.h); empty: none
   std::string metrics;       // HOST:PORT to serve Prometheus metrics at; empty: nowhere
+  uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // of NodeFacts
   RoleTimes times;
   RetentionPolicy retention;  // applied where the Coordinator is
   // Called around every operation on storage, on the thread that carries it out: tests end the node there.

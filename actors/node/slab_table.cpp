@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
@@ -14,6 +15,13 @@ namespace {
 // Up to here all pages are mapped at once, which costs a fifth of what as many faults do; beyond, as they are
 // touched.
 constexpr uint64_t kPopulateBytesMax = uint64_t{64} << 20;
+constexpr uint64_t kBlockBytes = 512;  // of st_blocks
+
+// A window of loads has no pages when it comes: they are made as far as a load is given it.
+bool has_all_pages(int fd, uint64_t bytes) {
+  struct stat stat {};
+  return fstat(fd, &stat) == 0 && static_cast<uint64_t>(stat.st_blocks) * kBlockBytes >= bytes;
+}
 
 Status bad_slab(const local::Slab& slab, std::string_view why) {
   return Status(Code::invalid_argument, fmt::format("slab {}: {}", slab.slab_id, why));
@@ -26,7 +34,8 @@ Status SlabTable::add(ClientId client, const local::Slab& slab, OwnedFd fd) {
   SHOAL_RETURN_IF_ERROR(check_slab(fd.get(), slab.bytes).with_context(fmt::format("slab {}", slab.slab_id)));
   View view;
   if (size_t size = slab.bytes; size > 0) {
-    const int flags = MAP_SHARED | (size <= kPopulateBytesMax ? MAP_POPULATE : 0);
+    const int flags =
+        MAP_SHARED | (size <= kPopulateBytesMax && has_all_pages(fd.get(), size) ? MAP_POPULATE : 0);
     void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
     if (address == MAP_FAILED) return bad_slab(slab, fmt::format("mmap: {}", std::strerror(errno)));
     view.keep = std::shared_ptr<void>(address, [size](void* mapped) { munmap(mapped, size); });
@@ -49,6 +58,14 @@ Result<Slabs::View> SlabTable::find(ClientId client, uint32_t slab_id) {
   auto it = slabs_.find({client, slab_id});
   if (it == slabs_.end()) return Status(Code::not_found, fmt::format("slab {} was never offered", slab_id));
   return it->second;
+}
+
+Status SlabTable::release(ClientId client, uint32_t slab_id) {
+  SHOAL_ASSIGN_OR_RETURN(const View view, find(client, slab_id));
+  if (view.bytes.empty()) return ok_status();
+  if (::madvise(view.bytes.data(), view.bytes.size(), MADV_REMOVE) == 0) return ok_status();
+  return Status(Code::io,
+                fmt::format("slab {}: its pages cannot be released: {}", slab_id, std::strerror(errno)));
 }
 
 void SlabTable::forget(ClientId client) {

@@ -19,6 +19,7 @@ class SlabTable final : public Slabs {
   // Any thread.
   Status add(ClientId client, const local::Slab& slab, OwnedFd fd);
   Result<View> find(ClientId client, uint32_t slab_id) override;
+  Status release(ClientId client, uint32_t slab_id) override;
   void forget(ClientId client);  // its mappings go with the last view
   bool empty() const;
 

@@ -1,6 +1,7 @@
 // MemorySlabs: the fake of Slabs (actors/operation.h), over plain memory.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,6 +35,11 @@ class MemorySlabs final : public Slabs {
                     "client " + std::to_string(client) + " has no slab " + std::to_string(slab_id));
     }
     return View{found->second, *found->second};
+  }
+  Status release(ClientId client, uint32_t slab_id) override {
+    SHOAL_ASSIGN_OR_RETURN(const View view, find(client, slab_id));
+    std::fill(view.bytes.begin(), view.bytes.end(), std::byte{0});
+    return ok_status();
   }
 
  private:

@@ -54,7 +54,8 @@ std::optional<CountedRoot::Work> CountedRoot::begin_of_load(const Operation& ope
     for (const operation::ReadRange& range : check->ranges) open_shard(steps, *range.piece, node);
     return Work{std::move(steps), [] { return Result<OperationResult>(operation::Done{}); }};
   }
-  if (std::holds_alternative<operation::CopyChunk>(operation)) {
+  if (std::holds_alternative<operation::CopyChunk>(operation) ||
+      std::holds_alternative<operation::ReleaseWindow>(operation)) {
     return Work{{}, [] { return Result<OperationResult>(operation::Done{}); }};
   }
   if (std::holds_alternative<operation::ListenToPeers>(operation)) {

@@ -61,6 +61,7 @@ shoal::NodeOptions parse(int count, char** arguments) {
       for (shoal::Rank rank = 0; rank < std::stoul(value); ++rank) options.expected_ranks.push_back(rank);
     }
     if (key == "find_ms") options.find_coordinator_ms = static_cast<uint32_t>(std::stoul(value));
+    if (key == "load_memory") options.load_memory_bytes = std::stoull(value);
     if (key == "max_direct_nodes") options.max_direct_nodes = static_cast<uint32_t>(std::stoul(value));
     if (key == "take_over") options.take_over = true;
     if (key == "rejoin") options.rejoin = static_cast<uint32_t>(std::stoul(value));
