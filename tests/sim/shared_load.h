@@ -63,6 +63,7 @@ class Reader {
 
   bool listen() {
     const auto heard = host_.take(client_);
+    if (is_gone_) return false;  // its window went with it
     for (const auto& message : heard) {
       if (const auto* found = std::get_if<local::Found>(message.get())) {
         if (!found->outcome.ok()) done_ = local::LoadDone{found->request_id, found->outcome};
@@ -81,6 +82,7 @@ class Reader {
   size_t node() const { return node_; }
   void end() {
     is_loading_ = false;
+    is_gone_ = true;
     host_.lose_client(client_);
   }
 
@@ -122,7 +124,7 @@ class Reader {
   const LayoutPtr layout_;
   const size_t node_;
   const ClientId client_;
-  bool is_loading_ = false;
+  bool is_loading_ = false, is_gone_ = false;
   MutableByteView window_;
   SharedVector<local::LoadTarget> targets_;
   std::map<std::string, Bytes> bytes_;
