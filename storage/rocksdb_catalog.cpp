@@ -195,6 +195,7 @@ class RocksDbCatalog final : public Catalog {
     const rocksdb::Status status = db_->FlushWAL(true);
     return status.ok() ? ok_status() : fence_->close(status_of(status, path_));
   }
+
   Result<std::optional<CatalogEntry>> find(const AttemptKey& key) override {
     SHOAL_RETURN_IF_ERROR(fence_->check());
     std::string name = key_of(key);

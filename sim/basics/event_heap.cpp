@@ -38,7 +38,7 @@ void EventHeap::move_on() {
          })->at;
   const bool is_soon = bucket.size() <= kSoon, is_very_soon = bucket.size() <= kVerySoon;
   for (const Item& item : bucket) {
-    if (is_very_soon) {
+    if (is_very_soon && item.slot->touches != nullptr) {
       __builtin_prefetch(item.slot->touches);
       __builtin_prefetch(static_cast<const std::byte*>(item.slot->touches) + 64);
     } else if (is_soon) {
