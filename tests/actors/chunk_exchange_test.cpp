@@ -86,6 +86,17 @@ class AnExchange : public testing::Test {
     }
     node_->receive(kPeer, RoleKind::loader, wire::ChunksWanted{kLoad, wanted});
   }
+  // 32 MiB in 10 ms from storage, while all read; then, with the peer, two chunks in 100 ms.
+  void share_slowly_until_storage_is_read() {
+    node_->now = 10 * kMillisecond;
+    read(8);
+    while (said<wire::ChunksNotWanted>().empty()) {
+      node_->now += 100 * kMillisecond;
+      if (reading() != 0) read(1);
+      ASSERT_NE(awaited(), 0u);
+      comes();
+    }
+  }
   // Ends so many of the reads that are under way, and the copies that follow.
   void read(size_t count) {
     for (size_t i = 0; i < count; ++i) {
@@ -171,17 +182,9 @@ TEST_F(AnExchange, SharesAtOnceWhereItCannotReadWhatItBeginsWith) {
   EXPECT_FALSE(asked_for().empty());
 }
 
-// 32 MiB in 10 ms from storage, while all read; then, with the peer, two chunks in 100 ms.
 TEST_F(AnExchange, ReadsWhatIsLeftWhereStorageIsFaster) {
   begin(true, 4 * kChunks);
-  node_->now = 10 * kMillisecond;
-  read(8);
-  while (said<wire::ChunksNotWanted>().empty()) {
-    node_->now += 100 * kMillisecond;
-    if (reading() != 0) read(1);
-    ASSERT_NE(awaited(), 0u);
-    comes();
-  }
+  ASSERT_NO_FATAL_FAILURE(share_slowly_until_storage_is_read());
   const size_t asked = asked_for().size();
   EXPECT_LT(asked, kChunks) << "a sample of 64 MiB and what was on its way";
   while (role_->batches_complete == 0) {
@@ -198,14 +201,7 @@ TEST_F(AnExchange, ReadsWhatIsLeftWhereStorageIsFaster) {
 
 TEST_F(AnExchange, SharesAgainOnceManyReadAndStorageIsSlowerThanSharingWas) {
   begin(true, 4 * kChunks);
-  node_->now = 10 * kMillisecond;
-  read(8);
-  while (said<wire::ChunksNotWanted>().empty()) {
-    node_->now += 100 * kMillisecond;
-    if (reading() != 0) read(1);
-    ASSERT_NE(awaited(), 0u);
-    comes();
-  }
+  ASSERT_NO_FATAL_FAILURE(share_slowly_until_storage_is_read());
   const size_t asked = asked_for().size();
   while (role_->batches_complete == 0) {
     node_->now += 200 * kMillisecond;
