@@ -4,8 +4,7 @@
 //   modes_rank --mode collective --saves 20 --tensors 200 --bytes 65536
 //
 // One line: rank, median seconds until `save` returned, and until the decision was heard; with --each a line
-// a save: rank, step, both times, and when it was called, on the host's clock. The first saves, before which
-// no plan was known, do not count. With
+// a save: rank, step and both times. The first saves, before which no plan was known, do not count. With
 // --interval-ms all ranks begin a save together, at multiples of it on the host's clock. Root, rank and job
 // come from the environment (`shoal launch`).
 #include <fmt/format.h>
@@ -56,14 +55,12 @@ Status save_again_and_again(const Flags& flags) {
   std::vector<double> staged, decided;
   for (uint32_t step = 1; step <= flags.saves; ++step) {
     wait_for_the_next(std::chrono::milliseconds(flags.interval_ms));
-    const std::chrono::duration<double> called = std::chrono::system_clock::now().time_since_epoch();
     SHOAL_ASSIGN_OR_RETURN(SaveHandle saved, checkpointer->save(step, state));
     SHOAL_RETURN_IF_ERROR(saved.wait_committed().status());
     if (step <= kWarmUp) continue;
     staged.push_back(saved.stats().seconds_blocked);
     decided.push_back(saved.seconds_to_decision());
-    if (flags.each)
-      fmt::print("{} {} {:.6f} {:.6f} {:.6f}\n", rank, step, staged.back(), decided.back(), called.count());
+    if (flags.each) fmt::print("{} {} {:.6f} {:.6f}\n", rank, step, staged.back(), decided.back());
   }
   if (flags.each) return ok_status();
   fmt::print("{} {:.6f} {:.6f}\n", rank, median(std::move(staged)), median(std::move(decided)));

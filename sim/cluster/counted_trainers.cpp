@@ -105,7 +105,7 @@ void CountedTrainers::ask(Rank rank) {
   const Trainer& trainer = trainers_[rank];
   const PlanId knows = trainer.share ? trainer.share->share_id : PlanId{};
   cluster_.from_client(node_of(rank), client_of(rank),
-                       local::PlanWanted{trainer.save, 1, job_.layout_of(rank)->id(), knows});
+                       local::PlanWanted{trainer.save, 1, job_.layout_of(rank)->id(), knows}, cpu_.event_ns);
 }
 
 void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
@@ -277,7 +277,8 @@ void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
   const auto save = static_cast<uint32_t>(decided.step);
   TrainerTimes& times = times_[save - 1];
   if (times.committed[rank] >= 0) return;  // and again, of what it had staged meanwhile
-  times.committed[rank] = events_.now() - trainer.called[save - 1];
+  const TimeNs heard = cluster_.cores().end_of(events_.now(), cpu_.event_ns);
+  times.committed[rank] = heard - trainer.called[save - 1];
   ++decided_;
   ++trainer.decided;
   ++milestones_;
@@ -300,7 +301,7 @@ void CountedTrainers::on_plan(Rank rank, const local::PlanIs& said) {
   times_[said.step - 1].told[rank] = events_.now() - trainer.called[said.step - 1];
   if (said.plan) trainer.share = share_of(*said.plan, *job_.layout_of(rank));
   SHOAL_CHECK(trainer.share.has_value());
-  stage(rank, *trainer.share, 0);
+  stage(rank, *trainer.share, cpu_.event_ns);
 }
 
 CountedTrainers::Share CountedTrainers::share_of(const SavePlan& plan, const Layout& layout) {

@@ -107,9 +107,10 @@ void VirtualCluster::begin_roles(size_t node) {
   offer(node, {std::nullopt, event::Started{}});
 }
 
-void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage message) {
+void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage message, TimeNs takes) {
+  const TimeNs said_at = takes == 0 ? events_.now() : cores_.end_of(events_.now(), takes);
   events_.schedule(
-      events_.now() + profile_.cpu.local_latency_ns,
+      said_at + profile_.cpu.local_latency_ns,
       [this, node, client, said = std::make_shared<const LocalMessage>(std::move(message))]() mutable {
         offer(node, {std::nullopt, event::FromClient{client, std::move(said)}});
       },

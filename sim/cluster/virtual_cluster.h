@@ -72,7 +72,8 @@ class VirtualCluster {
   void keep_bytes(StoredPayload* payload);
   // Every role hears of Started. `to_client` hears what nodes say to clients, when it has arrived.
   void start(ToClient to_client);
-  void from_client(size_t node, ClientId client, LocalMessage message);
+  // `takes`: of the trainer's processor, before it is sent.
+  void from_client(size_t node, ClientId client, LocalMessage message, TimeNs takes = 0);
   // The trainer of a rank connects to this node and attaches.
   void attach(size_t node, Rank rank);
   PlanSource& plans() { return *plans_; }
