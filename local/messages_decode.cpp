@@ -103,6 +103,7 @@ Result<Metadata> read_metadata(schema::CheckpointInfo::Reader in) {
   metadata.files = in.getFiles();
   auto tensors = in.getTensors();
   SHOAL_RETURN_IF_ERROR(bounded_size(tensors, kMaxEntries, "tensors of a checkpoint").status());
+  metadata.state_dict_metadata.reserve(tensors.size());
   for (auto tensor_in : tensors) {
     TensorMetadata tensor;
     SHOAL_RETURN_IF_ERROR(read_value(tensor_in, tensor));
@@ -266,7 +267,8 @@ Result<local::Load::Sharing> read_sharing(schema::LoadSharing::Reader in) {
     return Status(Code::corrupt, fmt::format("malformed load: rank {} of {}", out.rank, out.world_size));
   }
   out.round = in.getRound();
-  SHOAL_ASSIGN_OR_RETURN(out.layout, decode_layout(view_of(in.getLayout())));
+  const ByteView layout = view_of(in.getLayout());  // by whose hash ranks find each other
+  SHOAL_ASSIGN_OR_RETURN(out.layout, decode_layout(layout, xxh3_128(layout)));
   SHOAL_RETURN_IF_ERROR(bounded_size(in.getAmong(), kMaxWorldSize, "ranks that share a load").status());
   for (Rank rank : in.getAmong()) out.among.push_back(rank);
   return out;
@@ -284,6 +286,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Load::Reader in) {
   out.wants_layouts = in.getWantsLayouts();
   auto targets = in.getTargets();
   SHOAL_RETURN_IF_ERROR(bounded_size(targets, kMaxEntries, "load targets").status());
+  out.targets.reserve(targets.size());
   for (auto target_in : targets) {
     SHOAL_ASSIGN_OR_RETURN(local::LoadTarget target, read_target(target_in));
     out.targets.push_back(std::move(target));

@@ -1,7 +1,6 @@
-#include <capnp/message.h>
-
 #include <algorithm>
 
+#include "local/frame_internal.h"
 #include "local/messages.h"
 #include "local/status_codec_internal.h"
 #include "plan/codec.h"
@@ -157,20 +156,13 @@ class Writer {
     out.setStep(in.step);
     out.setOrdinal(in.ordinal);
     out.setSlabId(in.slab_id);
-    auto targets = out.initTargets(list_size(in.targets.size()));
-    for (uint32_t i = 0; i < targets.size(); ++i) write_target(targets[i], in.targets[i]);
     out.setKeepsOpen(in.keeps_open);
     out.setOf(in.of);
     out.setWantsLayouts(in.wants_layouts);
-    if (!in.sharing) return;
-    auto sharing = out.initSharing();
-    sharing.setWay(static_cast<uint8_t>(in.sharing->way));
-    sharing.setRank(in.sharing->rank);
-    sharing.setWorldSize(in.sharing->world_size);
-    sharing.setRound(in.sharing->round);
-    sharing.setLayout(data_of(ByteView(encode_layout(*in.sharing->layout))));
-    auto among = sharing.initAmong(list_size(in.sharing->among.size()));
-    for (uint32_t i = 0; i < among.size(); ++i) among.set(i, in.sharing->among[i]);
+    // First: to encode a layout takes memory, while there are no targets here yet.
+    if (in.sharing) write_sharing(out.initSharing(), *in.sharing);
+    auto targets = out.initTargets(list_size(in.targets.size()));
+    for (uint32_t i = 0; i < targets.size(); ++i) write_target(targets[i], in.targets[i]);
   }
   void operator()(const local::Close& in) { out_.setClose(in.request_id); }
   void operator()(const local::Found& in) {
@@ -282,6 +274,15 @@ class Writer {
       files[i].setPayloadBytes(in.files[i].payload_bytes);
     }
   }
+  static void write_sharing(schema::LoadSharing::Builder out, const local::Load::Sharing& in) {
+    out.setWay(static_cast<uint8_t>(in.way));
+    out.setRank(in.rank);
+    out.setWorldSize(in.world_size);
+    out.setRound(in.round);
+    out.setLayout(data_of(ByteView(encode_layout(*in.layout))));
+    auto among = out.initAmong(list_size(in.among.size()));
+    for (uint32_t i = 0; i < among.size(); ++i) among.set(i, in.among[i]);
+  }
   static void write_target(schema::LoadTarget::Builder out, const local::LoadTarget& in) {
     out.setFqn(text_of(in.fqn));
     out.setKind(static_cast<schema::LayoutEntry::Kind>(in.kind));
@@ -296,10 +297,13 @@ class Writer {
 
 }  // namespace
 
+LocalFrame::LocalFrame(const LocalMessage& message) {
+  std::visit(Writer(builder_.initRoot<schema::LocalMessage>()), message);
+  parts_ = framed_parts(builder_);
+}
+
 Bytes encode_local(const LocalMessage& message) {
-  capnp::MallocMessageBuilder builder;
-  std::visit(Writer(builder.initRoot<schema::LocalMessage>()), message);
-  return framed_bytes(builder);
+  return framed_bytes(LocalFrame(message).builder());
 }
 
 }  // namespace shoal

@@ -12,10 +12,13 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <mutex>
 #include <span>
 
+#include "base/page_buffer.h"
+#include "local/frame_internal.h"
 #include "local/peer_internal.h"
 
 namespace shoal {
@@ -25,8 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kHeaderBytes = 4;
-constexpr size_t kLeastGrowthBytes = size_t{64} << 10;  // memory follows what arrives, not what is announced
-constexpr size_t kMaxDescriptorsSeen = 16;              // room to see, and close, what nobody may send
+constexpr size_t kMaxDescriptorsSeen = 16;  // room to see, and close, what nobody may send
 
 Status closed_by_peer() {
   return Status(Code::unavailable, "the other side closed the connection");
@@ -49,6 +51,23 @@ bool wait_until_ready(int fd, short events, int timeout_ms) {
     if (ready == 0) return false;
     if (errno != EINTR) return true;  // the call that follows says what is wrong
   }
+}
+
+iovec iovec_of(ByteView bytes) {
+  return {const_cast<std::byte*>(bytes.data()), bytes.size()};
+}
+
+// The first of the vectors, from `first` on, that is left when so many bytes have gone.
+size_t skip(std::vector<iovec>& vectors, size_t first, size_t bytes) {
+  for (; first < vectors.size(); ++first) {
+    iovec& vector = vectors[first];
+    const size_t gone = std::min(bytes, vector.iov_len);
+    vector.iov_base = static_cast<std::byte*>(vector.iov_base) + gone;
+    vector.iov_len -= gone;
+    bytes -= gone;
+    if (vector.iov_len != 0) break;
+  }
+  return first;
 }
 
 // Takes all descriptors out of what recvmsg returned.
@@ -109,7 +128,8 @@ struct LocalSocket::State {
   std::array<std::byte, kHeaderBytes> header;
   size_t header_bytes = 0;
   size_t expected_bytes = 0;
-  Bytes body;
+  PageBuffer
+      body;  // of expected_bytes; where it is large, memory follows what arrives, not what is announced
   size_t body_bytes = 0;
   uint64_t total_bytes = 0;
   std::vector<OwnedFd> fds;
@@ -162,12 +182,10 @@ Result<std::optional<ReceivedLocal>> LocalSocket::State::advance(int fd) {
                     fmt::format("a local message of {} bytes, from 1 to {} are allowed", expected_bytes,
                                 kMaxLocalMessageBytes));
     }
+    body = PageBuffer(expected_bytes);
   }
   while (body_bytes < expected_bytes) {
-    if (body_bytes == body.size()) {
-      body.resize(std::min(expected_bytes, std::max(kLeastGrowthBytes, 2 * body.size())));
-    }
-    SHOAL_ASSIGN_OR_RETURN(size_t got, read_some(fd, std::span(body).subspan(body_bytes)));
+    SHOAL_ASSIGN_OR_RETURN(size_t got, read_some(fd, body.bytes().subspan(body_bytes)));
     if (got == 0) return std::optional<ReceivedLocal>();
     body_bytes += got;
   }
@@ -175,7 +193,7 @@ Result<std::optional<ReceivedLocal>> LocalSocket::State::advance(int fd) {
 }
 
 Result<std::optional<ReceivedLocal>> LocalSocket::State::finish() {
-  SHOAL_ASSIGN_OR_RETURN(LocalMessage message, decode_local(std::span(body).first(body_bytes)));
+  SHOAL_ASSIGN_OR_RETURN(LocalMessage message, decode_local(body.bytes()));
   const bool is_slab = std::holds_alternative<local::Slab>(message);
   if (is_slab != !fds.empty()) {
     return Status(Code::corrupt, is_slab ? "a slab without its descriptor" : "a descriptor with no slab");
@@ -183,7 +201,7 @@ Result<std::optional<ReceivedLocal>> LocalSocket::State::finish() {
   ReceivedLocal received{std::move(message), is_slab ? std::move(fds.front()) : OwnedFd()};
   fds.clear();
   header_bytes = body_bytes = 0;
-  body = Bytes();
+  body = PageBuffer();
   return std::optional(std::move(received));
 }
 
@@ -201,40 +219,39 @@ Result<std::unique_ptr<LocalSocket>> LocalSocket::connect(const std::string& pat
 }
 
 Status LocalSocket::send(const LocalMessage& message, int fd_to_pass) {
-  const Bytes body = encode_local(message);
-  if (body.size() > kMaxLocalMessageBytes) {
-    return Status(Code::too_large, fmt::format("a local message of {} bytes, at most {} are allowed",
-                                               body.size(), kMaxLocalMessageBytes));
+  const LocalFrame frame(message);
+  const size_t bytes = frame.parts().bytes;
+  if (bytes > kMaxLocalMessageBytes) {
+    return Status(Code::too_large, fmt::format("a local message of {} bytes, at most {} are allowed", bytes,
+                                               kMaxLocalMessageBytes));
   }
   std::lock_guard lock(state_->send_mutex);
-  return send_frame(body, fd_to_pass, true).status();
+  return send_frame(frame, fd_to_pass, true).status();
 }
 
 Result<bool> LocalSocket::try_send(const LocalMessage& message, int fd_to_pass) {
-  const Bytes body = encode_local(message);
+  const LocalFrame frame(message);
   std::unique_lock lock(state_->send_mutex, std::try_to_lock);
-  if (!lock.owns_lock() || body.size() > kTrySendBytesMax) return false;
-  return send_frame(body, fd_to_pass, false);
+  if (!lock.owns_lock() || frame.parts().bytes > kTrySendBytesMax) return false;
+  return send_frame(frame, fd_to_pass, false);
 }
 
 // Holds the mutex for sending. False, where it may not wait: nothing was sent.
-Result<bool> LocalSocket::send_frame(const Bytes& body, int fd_to_pass, bool may_wait) {
+Result<bool> LocalSocket::send_frame(const LocalFrame& frame, int fd_to_pass, bool may_wait) {
   std::array<std::byte, kHeaderBytes> header;
-  store_le32(header.data(), static_cast<uint32_t>(body.size()));
+  store_le32(header.data(), static_cast<uint32_t>(frame.parts().bytes));
+  std::vector<iovec> left{iovec_of(header), iovec_of(frame.parts().table)};
+  for (const ByteView segment : frame.parts().segments) left.push_back(iovec_of(segment));
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
 
   if (state_->send_failed) return closed_by_peer();
   const Clock::time_point end = Clock::now() + std::chrono::milliseconds(kLocalSendTimeoutMs);
-  const size_t total = kHeaderBytes + body.size();
+  const size_t total = kHeaderBytes + frame.parts().bytes;
+  size_t first = 0;  // of `left`
   for (size_t sent = 0; sent < total;) {
-    std::array<iovec, 2> vectors;
-    size_t count = 0;
-    if (sent < kHeaderBytes) vectors[count++] = iovec{header.data() + sent, kHeaderBytes - sent};
-    const size_t body_sent = sent < kHeaderBytes ? 0 : sent - kHeaderBytes;
-    vectors[count++] = iovec{const_cast<std::byte*>(body.data()) + body_sent, body.size() - body_sent};
     msghdr out{};
-    out.msg_iov = vectors.data();
-    out.msg_iovlen = count;
+    out.msg_iov = left.data() + first;
+    out.msg_iovlen = std::min<size_t>(left.size() - first, IOV_MAX);
     if (sent == 0 && fd_to_pass >= 0) {
       out.msg_control = control.data();
       out.msg_controllen = control.size();
@@ -247,6 +264,7 @@ Result<bool> LocalSocket::send_frame(const Bytes& body, int fd_to_pass, bool may
     const ssize_t wrote = ::sendmsg(fd_.get(), &out, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (wrote >= 0) {
       sent += static_cast<size_t>(wrote);
+      first = skip(left, first, static_cast<size_t>(wrote));
       continue;
     }
     Status failure;
@@ -287,7 +305,7 @@ Result<std::optional<ReceivedLocal>> LocalSocket::receive(int timeout_ms) {
     if (!received.ok()) {
       state_->broken = received.status();
       state_->fds.clear();
-      state_->body = Bytes();
+      state_->body = PageBuffer();
       return received;
     }
     if (received->has_value()) return received;

@@ -39,6 +39,8 @@ inline constexpr int kLocalSendTimeoutMs = 30000;
 inline constexpr size_t kTrySendBytesMax = size_t{64} << 10;
 
 // One end of a connection. send: any thread, whole messages. receive: one thread. Neither raises SIGPIPE.
+class LocalFrame;
+
 class LocalSocket {
  public:
   explicit LocalSocket(OwnedFd fd);
@@ -63,7 +65,7 @@ class LocalSocket {
 
  private:
   struct State;
-  Result<bool> send_frame(const Bytes& body, int fd_to_pass, bool may_wait);
+  Result<bool> send_frame(const LocalFrame& frame, int fd_to_pass, bool may_wait);
   OwnedFd fd_;
   std::shared_ptr<State> state_;
 };

@@ -259,7 +259,7 @@ Status as_corrupt(const Status& status, const char* what) {
 }  // namespace
 
 Bytes encode_layout(const Layout& layout) {
-  capnp::MallocMessageBuilder message;
+  PagedMessageBuilder message;
   auto out = message.initRoot<schema::Layout>();
   auto meshes = out.initMeshes(list_size(layout.meshes().size()));
   for (uint32_t i = 0; i < layout.meshes().size(); ++i) write_mesh(meshes[i], layout.meshes()[i]);

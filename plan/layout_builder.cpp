@@ -107,11 +107,12 @@ void LayoutBuilder::add_rank_objects(std::string_view fqn) {
 }
 
 Result<LayoutPtr> LayoutBuilder::build() && {
+  const bool needs_prefixes = std::ranges::any_of(pending_, &Pending::wants_siblings);
   MeshOfPrefix prefixes;
   for (const Pending& pending : pending_) {
     SHOAL_RETURN_IF_ERROR(validate_fqn(pending.entry.fqn));
     if (!pending.refused.ok()) return pending.refused.with_context(fmt::format("'{}'", pending.entry.fqn));
-    if (pending.mesh) {
+    if (needs_prefixes && pending.mesh) {
       add_prefixes(pending.entry.fqn, pending.siblings ? *pending.siblings : *pending.mesh, prefixes);
     }
   }
@@ -133,8 +134,14 @@ Result<LayoutPtr> LayoutBuilder::build() && {
       if (auto* devices = std::get_if<DeviceSharding>(&pending.entry.sharding))
         devices->mesh = number->second;
     }
-    entries.push_back(pending.entry);  // a copy: the prefixes refer to the names
+    if (needs_prefixes) {
+      entries.push_back(pending.entry);  // a copy: the prefixes refer to the names
+    } else {
+      entries.push_back(std::move(pending.entry));
+    }
   }
+  prefixes.clear();
+  pending_ = std::vector<Pending>();  // before the layout is encoded, which takes memory of its own
   return make_layout(std::move(meshes), std::move(entries));
 }
 

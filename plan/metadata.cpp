@@ -13,6 +13,7 @@ std::string to_string(const AttemptKey& key) {
 std::vector<TensorMetadata> list_values(const World& world) {
   std::vector<TensorMetadata> values;
   std::vector<std::vector<const LayoutEntry*>> rank_entries(world.layouts.size());  // by layout
+  if (world.layouts.size() == 1) values.reserve(world.layouts.front()->entries().size());
   for (size_t i = 0; i < world.layouts.size(); ++i) {
     for (const LayoutEntry& entry : world.layouts[i]->entries()) {
       if (is_per_rank(entry)) {

@@ -8,6 +8,7 @@ namespace shoal {
 namespace {
 constexpr size_t kWordBytes = sizeof(capnp::word);
 constexpr uint64_t kLeastTraversalWords = 1024;
+constexpr size_t kLeastSegmentBytes = size_t{8} << 10;
 
 Status bad_frame(const std::string& what) {
   return Status(Code::corrupt, "malformed message: " + what);
@@ -62,24 +63,35 @@ Status status_of(const kj::Exception& exception) {
   return bad_frame(description);
 }
 
+// Each as large as all before it: what is left of the last takes no memory.
+kj::ArrayPtr<capnp::word> PagedMessageBuilder::allocateSegment(unsigned minimum_words) {
+  const size_t bytes = std::max({kLeastSegmentBytes, size_t{minimum_words} * kWordBytes, total_bytes_});
+  const PageBuffer& segment = segments_.emplace_back(bytes);
+  total_bytes_ += bytes;
+  return kj::arrayPtr(reinterpret_cast<capnp::word*>(segment.data()), bytes / kWordBytes);
+}
+
+FramedParts framed_parts(capnp::MessageBuilder& message) {
+  const auto segments = message.getSegmentsForOutput();
+  FramedParts out;
+  out.table.resize((sizeof(uint32_t) * (1 + segments.size()) + kWordBytes - 1) / kWordBytes * kWordBytes);
+  store_le32(out.table.data(), static_cast<uint32_t>(segments.size() - 1));
+  out.bytes = out.table.size();
+  for (size_t i = 0; i < segments.size(); ++i) {
+    store_le32(out.table.data() + sizeof(uint32_t) * (1 + i), static_cast<uint32_t>(segments[i].size()));
+    const auto bytes = segments[i].asBytes();
+    out.segments.emplace_back(reinterpret_cast<const std::byte*>(bytes.begin()), bytes.size());
+    out.bytes += bytes.size();
+  }
+  return out;
+}
+
 // As capnp::messageToFlatArray, straight into what is returned: a message may carry megabytes.
 Bytes framed_bytes(capnp::MessageBuilder& message) {
-  const auto segments = message.getSegmentsForOutput();
-  const size_t table_bytes =
-      (sizeof(uint32_t) * (1 + segments.size()) + kWordBytes - 1) / kWordBytes * kWordBytes;
-  size_t bytes = table_bytes;
-  for (const auto& segment : segments) bytes += segment.asBytes().size();
-  Bytes out;
-  out.reserve(bytes);
-  out.resize(table_bytes);
-  store_le32(out.data(), static_cast<uint32_t>(segments.size() - 1));
-  for (size_t i = 0; i < segments.size(); ++i) {
-    store_le32(out.data() + sizeof(uint32_t) * (1 + i), static_cast<uint32_t>(segments[i].size()));
-  }
-  for (const auto& segment : segments) {
-    const auto* begin = reinterpret_cast<const std::byte*>(segment.asBytes().begin());
-    out.insert(out.end(), begin, begin + segment.asBytes().size());
-  }
+  FramedParts parts = framed_parts(message);
+  Bytes out = std::move(parts.table);
+  out.reserve(parts.bytes);
+  for (const ByteView segment : parts.segments) out.insert(out.end(), segment.begin(), segment.end());
   return out;
 }
 

@@ -18,6 +18,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "base/page_buffer.h"
 #include "base/status.h"
 
 namespace shoal {
@@ -88,7 +89,24 @@ inline capnp::Text::Reader text_of(const std::string& text) {
   return {text.c_str(), text.size()};
 }
 
-Bytes framed_bytes(capnp::MessageBuilder& message);  // standard framing
+// A builder whose memory goes back to the system as it ends: messages of megabytes leave nothing behind.
+class PagedMessageBuilder final : public capnp::MessageBuilder {
+ public:
+  kj::ArrayPtr<capnp::word> allocateSegment(unsigned minimum_words) override;
+
+ private:
+  std::vector<PageBuffer> segments_;
+  size_t total_bytes_ = 0;
+};
+
+// Standard framing: the table of segments, then these, which are borrowed.
+struct FramedParts {
+  Bytes table;
+  std::vector<ByteView> segments;
+  size_t bytes = 0;  // of all
+};
+FramedParts framed_parts(capnp::MessageBuilder& message);
+Bytes framed_bytes(capnp::MessageBuilder& message);  // the same in one
 
 // Standard framing around one segment in canonical form: equal values give equal bytes.
 Bytes framed_segment(kj::ArrayPtr<const capnp::word> segment);

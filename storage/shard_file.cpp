@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/page_buffer.h"
 #include "gpu/digest.h"
 #include "storage/shard_header.h"
 
@@ -104,9 +105,9 @@ Result<std::unique_ptr<ShardReader>> ShardReader::open(Storage& storage, const s
                                json_bytes, size, kMaxShardHeaderBytes));
   }
   reader->data_begin_ = kLengthPrefixBytes + json_bytes;
-  Bytes header(reader->data_begin_);
-  SHOAL_RETURN_IF_ERROR(reader->file_->read_at(0, header));
-  reader->header_digest_ = xxh3_128(header);
+  const PageBuffer header(reader->data_begin_);
+  SHOAL_RETURN_IF_ERROR(reader->file_->read_at(0, header.bytes()));
+  reader->header_digest_ = xxh3_128(header.bytes());
   if (expected_header_digest != nullptr && reader->header_digest_ != *expected_header_digest) {
     return corrupt("the header differs from its digest");
   }
@@ -114,7 +115,7 @@ Result<std::unique_ptr<ShardReader>> ShardReader::open(Storage& storage, const s
     return corrupt(fmt::format("the data begins at byte {}, no multiple of {}", reader->data_begin_,
                                kShardDataAlignment));
   }
-  std::string_view json = as_text(header).substr(kLengthPrefixBytes);
+  std::string_view json = as_text(header.bytes()).substr(kLengthPrefixBytes);
   auto parsed = parse_shard_header(json, size - reader->data_begin_);
   if (!parsed.ok()) return parsed.status().with_context(full_path + ": header");
   reader->pieces_ = std::move(parsed->pieces);

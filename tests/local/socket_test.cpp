@@ -144,6 +144,27 @@ TEST(LocalSocket, NamesTheEndOfTheOtherSide) {
   EXPECT_EQ(shut.socket->receive(-1).status().code(), Code::unavailable);
 }
 
+TEST(LocalSocket, SendsALoadOfManyTargetsAsItIsEncoded) {
+  Pair pair;
+  LocalSocket other(std::move(pair.raw));
+  local::Load load;
+  for (uint64_t i = 0; i < 20'000; ++i) {
+    const Box box{{i, 0}, {1, 64}};
+    load.targets.push_back(
+        {"layer." + std::to_string(i), LayoutEntry::Kind::tensor, DType::f32, {i + 1, 64}, {box}});
+  }
+  std::thread sender([&] {
+    EXPECT_TRUE(pair.socket->send(load).ok());
+    EXPECT_TRUE(pair.socket->send(local::Latest{1}).ok());
+  });
+  auto received = other.receive(-1);
+  auto next = other.receive(-1);
+  sender.join();
+  ASSERT_TRUE(received.ok()) << received.status().to_string();
+  EXPECT_EQ(encode_local((**received).message), encode_local(load));
+  EXPECT_TRUE(std::holds_alternative<local::Latest>((**next).message));
+}
+
 TEST(LocalSocket, RefusesWrongLengthsBeforeReservingMemory) {
   for (uint32_t length : {0u, static_cast<uint32_t>(kMaxLocalMessageBytes) + 8, 0xffffffffu}) {
     Pair pair;

@@ -53,6 +53,27 @@ TEST(CheckedReader, ReadsMessagesOfSeveralSegments) {
   EXPECT_THAT(read_all(bytes, {1 << 20, 1}).message(), HasSubstr("segments claimed"));
 }
 
+TEST(PagedMessageBuilder, GivesTheMessageInPartsAsItIsInOne) {
+  PagedMessageBuilder message;
+  auto files = message.initRoot<schema::Decision>().getBody().initManifest().initFiles(5000);
+  for (uint32_t i = 0; i < files.size(); ++i) files[i].setName(std::to_string(i).c_str());
+  const FramedParts parts = framed_parts(message);
+  ASSERT_GT(parts.segments.size(), 1u);
+  Bytes joined = parts.table;
+  for (const ByteView segment : parts.segments) joined.insert(joined.end(), segment.begin(), segment.end());
+  EXPECT_EQ(joined.size(), parts.bytes);
+  EXPECT_EQ(joined, framed_bytes(message));
+  auto read = read_checked<schema::Decision>(joined, kLimits, [](schema::Decision::Reader root) {
+    uint32_t in_order = 0;
+    for (auto file : root.getBody().getManifest().getFiles()) {
+      if (view_of(file.getName()) == std::to_string(in_order)) ++in_order;
+    }
+    return Result<uint32_t>(in_order);
+  });
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(*read, 5000u);
+}
+
 TEST(CheckedReader, RefusesAbsurdSegmentTables) {
   Bytes message = sample();
   for (uint32_t count : {0xffffffffu, 0x7fffffffu, 1000u, 511u, 1u}) {
