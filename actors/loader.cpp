@@ -138,6 +138,8 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
   SHOAL_CHECK(fresh);
   found->second.request = request;
   found->second.reads = reads;
+  // Of many small tensors a layout takes more than the window.
+  if (!is_worth_asking(request)) found->second.request.sharing.reset();
   if (reads) found->second.slab_bytes = slab->second;
   found->second.began = now;
   if (request.of != 0) {
@@ -239,6 +241,11 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
   StoredCheckpoint& stored = *load.stored;
   out.to_client(id.first, found_by(load.request, stored.decision()));
   const Manifest& manifest = stored.manifest();
+  if (load.request.sharing) {  // most often by the layout that was saved: it is kept once
+    for (const LayoutPtr& layout : manifest.world->layouts) {
+      if (layout->id() == load.request.sharing->layout->id()) load.request.sharing->layout = layout;
+    }
+  }
   if (manifest.rule_version != kRuleVersion) {
     return fail(now, id,
                 Status(Code::version, to_string(stored.key()) + " was planned by rule version " +

@@ -90,6 +90,7 @@ Status compare_targets(const Locator& locator, const std::vector<local::LoadTarg
 Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const std::vector<local::LoadTarget>& targets) {
   Locator& locator = stored.locator();
   ReadPlan plan;
+  plan.reads.reserve(targets.size());  // most have one
   for (uint32_t t = 0; t < targets.size(); ++t) {
     const local::LoadTarget& target = targets[t];
     const bool is_object = target.kind == LayoutEntry::Kind::object;
@@ -147,9 +148,10 @@ Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const std::vector<local::L
       }
     }
   }
-  std::stable_sort(plan.reads.begin(), plan.reads.end(), [](const PlannedRead& a, const PlannedRead& b) {
+  const auto by_file = [](const PlannedRead& a, const PlannedRead& b) {
     return a.piece->file_name < b.piece->file_name;
-  });
+  };
+  if (!std::ranges::is_sorted(plan.reads, by_file)) std::ranges::stable_sort(plan.reads, by_file);
   return plan;
 }
 

@@ -224,14 +224,12 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   // Whatever this rank has saved is decided before the newest is chosen.
   if (!wanted.opened && !wanted.options.step) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
 
-  std::vector<WantedKey> keys = wanted.planned ? std::vector<WantedKey>() : keys_of(target);
   KeyComparison comparison;
   auto compare = [&](const Metadata& stored) {
-    comparison = compare_keys(stored.state_dict_metadata, keys, policies, options.rank);
+    comparison = compare_keys(stored.state_dict_metadata, keys_of(target), policies, options.rank);
     report = comparison.report;
     comparison.outcome =
         comparison.outcome.with_context(to_string(stored.key) + " does not hold what is asked of it");
-    keys = std::vector<WantedKey>();  // of many small tensors they take more than the window
   };
 
   std::vector<uint32_t> entries;
@@ -244,8 +242,9 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
     SHOAL_RETURN_IF_ERROR(comparison.outcome);
     entries = std::move(comparison.readable);
   } else {
-    for (uint32_t i = 0; i < keys.size(); ++i) {
-      if (policies.of(keys[i].value.fqn) != KeyPolicy::skip) entries.push_back(i);
+    entries.reserve(target.values().size());
+    for (uint32_t i = 0; i < target.values().size(); ++i) {
+      if (policies.of(target.fqn_of(i)) != KeyPolicy::skip) entries.push_back(i);
     }
   }
   Placer placer(target, std::move(entries));
@@ -254,9 +253,11 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   }
   const bool compares_when_found = !wanted.planned && !wanted.opened;
   local::Load request = choice_of(wanted.options.step);
-  request.sharing =
-      local::Load::Sharing{wanted.options.way, options.rank,    options.world_size,
-                           counts->loads,      target.layout(), wanted.options.data_parallel_group};
+  if (options.world_size > 1) {  // else there is nobody to share with
+    request.sharing =
+        local::Load::Sharing{wanted.options.way, options.rank,    options.world_size,
+                             counts->loads,      target.layout(), wanted.options.data_parallel_group};
+  }
   Result<Metadata> loaded = load_targets(placer, std::move(request), wanted.opened,
                                          compares_when_found ? OnFound(compare) : nullptr);
   SHOAL_RETURN_IF_ERROR(comparison.outcome);  // which names more than the node's own

@@ -53,14 +53,15 @@ void put(const BoundState::Home& home, const Box& held, const Box& part, const B
 }  // namespace
 
 Placer::Placer(const BoundState& state, std::vector<uint32_t> wanted) : state_(state) {
-  for (uint32_t entry : wanted) {
-    Target target;
-    target.entry = entry;
-    if (!state.entry_of(entry).object) {
-      for (const Box& box : state.values()[entry].shards.boxes) target.wanted_elements += box.elements();
-    }
-    targets_.push_back(std::move(target));
-  }
+  targets_.reserve(wanted.size());
+  for (uint32_t entry : wanted) targets_.push_back({entry});
+}
+
+uint64_t Placer::wanted_elements(const Target& target) const {
+  if (state_.entry_of(target.entry).object) return 0;
+  uint64_t elements = 0;
+  for (const Box& box : state_.values()[target.entry].shards.boxes) elements += box.elements();
+  return elements;
 }
 
 std::vector<local::LoadTarget> Placer::targets() const {
@@ -78,7 +79,7 @@ std::vector<local::LoadTarget> Placer::targets() const {
 uint64_t Placer::bytes_wanted() const {
   uint64_t bytes = 0;
   for (const Target& target : targets_) {
-    bytes += target.wanted_elements * state_.values()[target.entry].element_bytes;
+    bytes += wanted_elements(target) * state_.values()[target.entry].element_bytes;
   }
   return bytes;
 }
@@ -98,19 +99,20 @@ Status Placer::place(const local::LoadedPiece& piece, ByteView window) {
 }
 
 Status Placer::place_object(Target& target, const local::LoadedPiece& piece, ByteView bytes) {
+  std::string& object = objects_[piece.target];
   if (!target.seen) {
     if (piece.piece_bytes > kMaxSlabBytes) return corrupt(state_.fqn_of(target.entry), "of an absurd length");
     try {
-      target.object.resize(piece.piece_bytes);
+      object.resize(piece.piece_bytes);
     } catch (const std::bad_alloc&) {
       return Status(Code::no_space, fmt::format("'{}': no memory for {} bytes", state_.fqn_of(target.entry),
                                                 piece.piece_bytes));
     }
     target.seen = true;
   }
-  if (target.object.size() != piece.piece_bytes)
+  if (object.size() != piece.piece_bytes)
     return corrupt(state_.fqn_of(target.entry), "with another length than before");
-  if (!bytes.empty()) std::memcpy(target.object.data() + piece.piece_offset, bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(object.data() + piece.piece_offset, bytes.data(), bytes.size());
   target.arrived_elements += bytes.size();
   bytes_placed_ += bytes.size();
   return ok_status();
@@ -137,8 +139,10 @@ Status Placer::place_tensor(Target& target, const local::LoadedPiece& piece, Byt
     const std::byte* source = bytes.data() + (*contiguous_offset(piece.box, part) - begin) * element_bytes;
     for (uint32_t i = 0; i < held.size(); ++i) place_part(target, i, held[i], part, source);
   }
-  const bool is_last = before < target.wanted_elements && target.arrived_elements == target.wanted_elements;
-  return is_last && told_ ? told_(state_.fqn_of(target.entry)) : ok_status();
+  if (!told_) return ok_status();
+  const uint64_t wanted = wanted_elements(target);
+  const bool is_last = before < wanted && target.arrived_elements == wanted;
+  return is_last ? told_(state_.fqn_of(target.entry)) : ok_status();
 }
 
 // `part` lies row-major at `source`; what it shares with the local box goes to every copy of that.
@@ -156,22 +160,20 @@ void Placer::place_part(Target& target, uint32_t local_box, const Box& held, con
 }
 
 Status Placer::finish() {
-  for (const Target& target : targets_) {
-    const std::string fqn = state_.fqn_of(target.entry);
+  for (uint32_t i = 0; i < targets_.size(); ++i) {
+    const Target& target = targets_[i];
     const bool is_object = state_.entry_of(target.entry).object != nullptr;
     if (is_object && !target.seen) {
-      return Status(Code::internal, fmt::format("'{}': nothing of it arrived", fqn));
+      return Status(Code::internal, fmt::format("'{}': nothing of it arrived", state_.fqn_of(target.entry)));
     }
-    const uint64_t wanted = is_object ? target.object.size() : target.wanted_elements;
+    const uint64_t wanted = is_object ? objects_.at(i).size() : wanted_elements(target);
     if (target.arrived_elements != wanted) {
-      return Status(Code::internal, fmt::format("'{}': {} of {} {} arrived", fqn, target.arrived_elements,
-                                                wanted, is_object ? "bytes" : "elements"));
+      return Status(Code::internal,
+                    fmt::format("'{}': {} of {} {} arrived", state_.fqn_of(target.entry),
+                                target.arrived_elements, wanted, is_object ? "bytes" : "elements"));
     }
   }
-  for (Target& target : targets_) {
-    std::string* object = state_.entry_of(target.entry).object;
-    if (object) *object = std::move(target.object);
-  }
+  for (auto& [i, object] : objects_) *state_.entry_of(targets_[i].entry).object = std::move(object);
   return ok_status();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -35,11 +36,10 @@ class Placer {
  private:
   struct Target {
     uint32_t entry = 0;
-    uint64_t wanted_elements = 0;   // of a tensor
-    uint64_t arrived_elements = 0;  // of a tensor; bytes of an object
     bool seen = false;              // of an object: a piece came, though it may be empty
-    std::string object;
+    uint64_t arrived_elements = 0;  // of a tensor; bytes of an object
   };
+  uint64_t wanted_elements(const Target& target) const;  // of a tensor
   Status place_tensor(Target& target, const local::LoadedPiece& piece, ByteView bytes);
   Status place_object(Target& target, const local::LoadedPiece& piece, ByteView bytes);
   void place_part(Target& target, uint32_t local_box, const Box& held, const Box& part,
@@ -47,6 +47,7 @@ class Placer {
 
   const BoundState& state_;
   std::vector<Target> targets_;
+  std::map<uint32_t, std::string> objects_;  // by target: what has come of it
   std::function<Status(const std::string& fqn)> told_;
   uint64_t bytes_placed_ = 0;
   DamageList damaged_;

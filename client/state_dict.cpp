@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <deque>
 
 #include "client/state_dict_internal.h"
 
@@ -227,21 +227,62 @@ bool same_structure(const StateEntries& a, const StateEntries& b) {
   return true;
 }
 
+namespace {
+
+// Where values stand in a state, by the names that they have on one rank.
+class Positions {
+ public:
+  Positions(Positions&&) = default;  // no copy: it would borrow names of this one
+  // Borrows names of `entries`. Code::invalid_argument: one is given twice.
+  static Result<Positions> of(const StateEntries& entries, Rank rank) {
+    Positions out;
+    out.by_name_.reserve(entries.size());
+    for (uint32_t i = 0; i < entries.size(); ++i) {
+      std::string name = fqn_on(*entries[i], rank);
+      const bool is_its_fqn = name == entries[i]->fqn;
+      out.by_name_.emplace_back(is_its_fqn ? entries[i]->fqn : out.made_.emplace_back(std::move(name)), i);
+    }
+    std::sort(out.by_name_.begin(), out.by_name_.end());
+    const auto twice = std::ranges::adjacent_find(
+        out.by_name_, [](const Named& a, const Named& b) { return a.first == b.first; });
+    if (twice == out.by_name_.end()) return out;
+    return Status(Code::invalid_argument, fmt::format("'{}' is given twice", twice->first));
+  }
+  uint32_t at(std::string_view name) const {
+    const auto found = std::ranges::lower_bound(by_name_, name, {}, &Named::first);
+    SHOAL_CHECK(found != by_name_.end() && found->first == name);
+    return found->second;
+  }
+
+ private:
+  using Named = std::pair<std::string_view, uint32_t>;
+  Positions() = default;
+  std::vector<Named> by_name_;
+  std::deque<std::string> made_;  // names that are no entry's fqn
+};
+
+// One box is most often all of its local tensor. Then that is nowhere stated again: home_of knows it.
+void drop_plain_place(LocalShards& shards) {
+  if (shards.local.size() != 1 || shards.local.front() != whole(shards.boxes.front().sizes)) return;
+  if (shards.local_shape != shards.boxes.front().sizes) return;
+  shards.local = std::vector<Box>();
+  shards.local_shape = Dims();
+}
+
+}  // namespace
+
 Result<BoundState> BoundState::bind(const StateDict& state, Rank rank) {
   BoundState out;
   out.entries_ = state.entries();
   LayoutBuilder builder;
   out.rank_ = rank;
-  std::map<std::string, uint32_t> positions;  // by the names that values have on this rank
-  for (uint32_t i = 0; i < out.entries_.size(); ++i) {
-    const Entry& entry = *out.entries_[i];
-    SHOAL_RETURN_IF_ERROR(check_entry(entry, rank));
-    add_to(builder, entry, rank);
-    if (!positions.emplace(fqn_on(entry, rank), i).second) {
-      return Status(Code::invalid_argument, fmt::format("'{}' is given twice", fqn_on(entry, rank)));
-    }
+  for (const auto& entry : out.entries_) {
+    SHOAL_RETURN_IF_ERROR(check_entry(*entry, rank));
+    add_to(builder, *entry, rank);
   }
+  SHOAL_ASSIGN_OR_RETURN(const Positions positions, Positions::of(out.entries_, rank));
   SHOAL_ASSIGN_OR_RETURN(out.layout_, std::move(builder).build());
+  out.values_.reserve(out.layout_->entries().size());
   for (const LayoutEntry& entry : out.layout_->entries()) {
     Value value;
     value.position = positions.at(value_fqn(entry, rank));
@@ -251,6 +292,7 @@ Result<BoundState> BoundState::bind(const StateDict& state, Rank rank) {
     if (given.form == Entry::Form::value && value.shards.boxes.empty() && !whole(entry.shape).empty()) {
       return bad(entry.fqn, fmt::format("rank {} is not in the group of its siblings", rank));
     }
+    drop_plain_place(value.shards);
     if (given.tiles) value.copies = find_copies(given, value.shards.boxes, rank);
     SHOAL_RETURN_IF_ERROR(check_memory(given, value));
     out.values_.push_back(std::move(value));
@@ -289,7 +331,7 @@ BoundState::Home BoundState::home_of(uint32_t layout_entry, uint32_t local_box, 
     return {place.data, place.whole, place.box};
   }
   std::byte* data = data_of(layout_entry, local_box, copy);
-  if (entry.form == Entry::Form::boxes || entry.form == Entry::Form::tiles) {
+  if (value.shards.local.empty()) {  // of explicit boxes, of tiles, and of what is all of its local tensor
     const Box itself = whole(value.shards.boxes[local_box].sizes);
     return {data, itself, itself};
   }

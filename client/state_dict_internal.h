@@ -56,7 +56,7 @@ class BoundState {
   struct Value {
     uint32_t position = 0;
     uint64_t element_bytes = 1;
-    LocalShards shards;
+    LocalShards shards;  // without the place in the local tensor where that is the box itself
     // Of tiles: by local box, the positions in the entry's shards of the devices that hold it.
     std::vector<std::vector<uint32_t>> copies;
   };
