@@ -2,11 +2,11 @@
 // each. Part of the ShardWriter.
 #pragma once
 
-#include <deque>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "actors/messages.h"
 
@@ -36,16 +36,17 @@ class KnownWorlds {
       break;
     }
     worlds_.push_back(std::move(known));
-    if (worlds_.size() > kMost) worlds_.pop_front();
+    if (worlds_.size() > kMost) worlds_.erase(worlds_.begin());
   }
   // One that a share was planned by, read from the root. Precondition: not empty, so that it is not taken for
   // the newest.
   void add_earlier(std::shared_ptr<const World> world, const SaveOptions& options) {
     if (find(world->roster.id()) != nullptr) return;
-    if (worlds_.size() >= kMost) worlds_.pop_front();
+    if (worlds_.size() >= kMost) worlds_.erase(worlds_.begin());
     worlds_.insert(std::prev(worlds_.end()), Known{std::move(world), options, {}});
   }
 
+  // What is found lies there until another one is added.
   Known* find(const RosterId& id) {
     for (auto each = worlds_.rbegin(); each != worlds_.rend(); ++each) {
       if (each->world->roster.id() == id) return &*each;
@@ -61,7 +62,7 @@ class KnownWorlds {
   }
 
  private:
-  std::deque<Known> worlds_;
+  std::vector<Known> worlds_;  // the newest last
 };
 
 }  // namespace shoal

@@ -3,15 +3,16 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <map>
 #include <utility>
+#include <vector>
 
 namespace shoal {
 
 template <class Key, class Value>
 class RecentMap {
  public:
+  // Precondition: most is not 0.
   explicit RecentMap(size_t most) : most_(most) {}
 
   auto find(const Key& key) const { return values_.find(key); }
@@ -22,16 +23,17 @@ class RecentMap {
   // A key that is there keeps its value and its place.
   void put(const Key& key, Value value) {
     if (!values_.emplace(key, std::move(value)).second) return;
-    by_age_.push_back(key);
-    if (values_.size() <= most_) return;
-    values_.erase(by_age_.front());
-    by_age_.pop_front();
+    if (values_.size() <= most_) return by_age_.push_back(key);
+    values_.erase(by_age_[oldest_]);
+    by_age_[oldest_] = key;
+    oldest_ = (oldest_ + 1) % most_;
   }
 
  private:
   size_t most_;
   std::map<Key, Value> values_;
-  std::deque<Key> by_age_;
+  std::vector<Key> by_age_;  // a ring, once there are so many
+  size_t oldest_ = 0;
 };
 
 }  // namespace shoal

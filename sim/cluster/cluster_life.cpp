@@ -24,7 +24,7 @@ void VirtualCluster::kill(size_t dead) {
   Node& node = nodes_[dead];
   if (!node.alive) return;
   node.alive = false;
-  node.inputs.clear();
+  while (!node.inputs.empty()) take_input(node);
   relays_.kill(dead);
   node.silent_since = events_.now();
   events_.schedule(events_.now() + kSilenceNs, [this, dead] { check_links_of(dead); });

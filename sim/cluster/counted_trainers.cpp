@@ -72,7 +72,8 @@ void CountedTrainers::begin_save() {
   times_[save - 1].began = events_.now();
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     const auto late = static_cast<TimeNs>(random_.below(static_cast<uint64_t>(job_.skew_ns) + 1));
-    events_.schedule(events_.now() + late, [this, rank] { call_save(rank); });
+    events_.schedule(
+        events_.now() + late, [this, rank] { call_save(rank); }, &trainers_[rank]);
   }
 }
 
@@ -113,8 +114,9 @@ void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
   TimeNs copying = transfer_ns(share.bytes, costs_.copy_bytes_per_s);
   if (!job_.copy_permille.empty()) copying = copying * job_.copy_permille[node_of(rank)] / 1000;
   const TimeNs calling = costs_.call_ns + static_cast<TimeNs>(share.pieces.size()) * costs_.item_ns;
-  events_.schedule(cluster_.cores().end_of(events_.now(), planning + calling + copying),
-                   [this, rank, share] { staged(rank, share); });
+  events_.schedule(
+      cluster_.cores().end_of(events_.now(), planning + calling + copying),
+      [this, rank, share] { staged(rank, share); }, &trainers_[rank]);
 }
 
 // Its bytes lie in the slab: the node is told, and the trainer let go.

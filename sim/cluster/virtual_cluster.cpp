@@ -129,16 +129,27 @@ void VirtualCluster::attach(size_t node, Rank rank) {
 void VirtualCluster::offer(size_t index, Input input) {
   Node& node = nodes_[index];
   if (!node.alive) return;
-  node.inputs.push_back(std::move(input));
+  node.wire_bytes += input.wire_bytes;
+  Input* waiting = inputs_.take();
+  *waiting = std::move(input);
+  node.inputs.push_back(waiting);
   if (index == coordinator_) hub_.longest_queue = std::max<uint64_t>(hub_.longest_queue, node.inputs.size());
   if (!node.busy) begin_next(index);
+}
+
+VirtualCluster::Input VirtualCluster::take_input(Node& node) {
+  Input* first = node.inputs.pop_front();
+  Input input = std::move(*first);
+  inputs_.give_back(first);
+  node.wire_bytes -= input.wire_bytes;
+  return input;
 }
 
 void VirtualCluster::begin_next(size_t index) {
   Node& node = nodes_[index];
   node.busy = !node.inputs.empty();
   if (!node.busy) return;
-  const Input& next = node.inputs.front();
+  const Input& next = *node.inputs.front();
   TimeNs work = cpu_.to_take(next.event, next.wire_bytes);
   if (const auto* received = std::get_if<event::Received>(&next.event)) {
     work += items_.to_take(index, received->message);
@@ -155,7 +166,7 @@ void VirtualCluster::begin_next(size_t index) {
 
 // What a role answers leaves when it has been worked out.
 void VirtualCluster::handle_next(size_t index) {
-  const Input input = nodes_[index].inputs.take();
+  const Input input = take_input(nodes_[index]);
   Answers* answers = answers_.take();
   TimeNs takes = 0;
   if (input.role) {
@@ -246,7 +257,7 @@ HubState VirtualCluster::hub_state() const {
   demand.listens = nodes_.size() > 1;
   demand.trainers = ranks_of_node_[coordinator_].size();
   demand.peers = hub_peers();
-  HubState state{hub.inputs.size(), hub.inputs.wire_bytes(), descriptors_needed(demand)};
+  HubState state{hub.inputs.size(), hub.wire_bytes, descriptors_needed(demand)};
   const Role* coordinator = hub.roles[static_cast<size_t>(RoleKind::coordinator)].get();
   if (coordinator != nullptr) state.memory_bytes += coordinator_memory_bytes(*coordinator);
   return state;
@@ -435,8 +446,7 @@ void VirtualCluster::end_operation(Running* running) {
   if (!is_alive) return;  // the threads are another process's
   ++mine.free;
   if (mine.waiting.empty()) return;
-  Running* next = mine.waiting.front();
-  mine.waiting.pop_front();
+  Running* next = mine.waiting.pop_front();
   --mine.free;
   begin_operation(next);
 }

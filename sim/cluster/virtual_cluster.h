@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -132,6 +131,7 @@ class VirtualCluster {
     std::optional<RoleKind> role;  // none: planner, shard writer and loader, who hear it
     Event event;
     uint64_t wire_bytes = 0;
+    Input* next = nullptr;  // in its line
   };
   struct Running {  // an operation, from its start to its end
     size_t node = 0;
@@ -142,43 +142,36 @@ class VirtualCluster {
     Operation operation;  // until it runs; of a shard, whose description is large, what it asks for instead
     CountedRoot::Work work;
     Status fails;
+    Running* next = nullptr;  // in its line
   };
-  struct Threads {  // operations: so many at a time, the others wait
-    size_t free = 0;
-    std::deque<Running*> waiting;
-  };
-  // What waits for a node's processor, in order. Keeps its memory.
-  class Inputs {
+  // Who waits for the same, in order: values of a pool, so that a node where nobody waits takes no memory.
+  template <class T>
+  class Line {
    public:
-    bool empty() const { return first_ == inputs_.size(); }
-    size_t size() const { return inputs_.size() - first_; }
-    uint64_t wire_bytes() const { return wire_bytes_; }  // of all that wait
-    const Input& front() const { return inputs_[first_]; }
-    void push_back(Input input) {
-      // Only where that halves it, so that each is moved a few times at most.
-      if (first_ > inputs_.size() / 2 && inputs_.size() == inputs_.capacity()) {
-        inputs_.erase(inputs_.begin(), inputs_.begin() + static_cast<std::ptrdiff_t>(first_));
-        first_ = 0;
-      }
-      wire_bytes_ += input.wire_bytes;
-      inputs_.push_back(std::move(input));
+    bool empty() const { return first_ == nullptr; }
+    size_t size() const { return size_; }
+    const T* front() const { return first_; }
+    void push_back(T* value) {
+      value->next = nullptr;
+      (first_ == nullptr ? first_ : last_->next) = value;
+      last_ = value;
+      ++size_;
     }
-    Input take() {
-      Input input = std::move(inputs_[first_++]);
-      wire_bytes_ -= input.wire_bytes;
-      if (empty()) clear();
-      return input;
-    }
-    void clear() {
-      inputs_.clear();
-      first_ = 0;
-      wire_bytes_ = 0;
+    T* pop_front() {
+      T* value = first_;
+      first_ = value->next;
+      --size_;
+      return value;
     }
 
    private:
-    std::vector<Input> inputs_;
-    size_t first_ = 0;
-    uint64_t wire_bytes_ = 0;
+    T* first_ = nullptr;
+    T* last_ = nullptr;
+    size_t size_ = 0;
+  };
+  struct Threads {  // operations: so many at a time, the others wait
+    size_t free = 0;
+    Line<Running> waiting;
   };
   struct Timer {  // the setting in force
     RoleKind role = RoleKind::planner;
@@ -187,7 +180,8 @@ class VirtualCluster {
   };
   struct Node {
     std::array<std::unique_ptr<Role>, kRoleCount> roles;
-    Inputs inputs;  // the first is being handled while busy
+    Line<Input> inputs;       // wait for its processor; the first is being handled while busy
+    uint64_t wire_bytes = 0;  // of all of them
     bool busy = false;
     bool alive = true;
     uint32_t life = 0;         // counts its processes
@@ -231,6 +225,7 @@ class VirtualCluster {
   void begin_roles(size_t node);
 
   void offer(size_t node, Input input);
+  Input take_input(Node& node);  // the first in line
   void begin_next(size_t node);
   void handle_next(size_t node);
   void deliver(size_t node, RoleKind role, const Input& input, Answers& answers, TimeNs* takes);
@@ -292,6 +287,7 @@ class VirtualCluster {
   OperationListener operation_listener_;
   HubCounts hub_;
   mutable std::optional<uint64_t> hub_peers_;  // none: sessions have come or gone
+  Pool<Input> inputs_;
   Pool<Running> operations_;
   Pool<Answers> answers_;
   Pool<Sent> sent_;
