@@ -38,9 +38,9 @@ inline constexpr int kLocalSendTimeoutMs = 30000;
 // What a socket takes whole or not at all: the kernel cuts at half of its default buffer of 208 KiB.
 inline constexpr size_t kTrySendBytesMax = size_t{64} << 10;
 
-// One end of a connection. send: any thread, whole messages. receive: one thread. Neither raises SIGPIPE.
 class LocalFrame;
 
+// One end of a connection. send: any thread, whole messages. receive: one thread. Neither raises SIGPIPE.
 class LocalSocket {
  public:
   explicit LocalSocket(OwnedFd fd);
