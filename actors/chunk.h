@@ -13,8 +13,12 @@ namespace shoal {
 
 inline constexpr uint64_t kChunkBytes = 4 * kDigestBlockBytes;  // at most
 inline constexpr size_t kMaxChunkRanges = 2048;                 // runs of digest blocks in one
+// Of a shard's header that is passed on: 3,000 tensors, or 60 GB of them, about.
+inline constexpr uint64_t kMaxPassedHeaderBytes = uint64_t{1} << 20;
+static_assert(kMaxPassedHeaderBytes <= kChunkBytes);
 
-// The bytes of runs of whole digest blocks, one run after the other, as they stand in the shards.
+// The bytes of runs of whole digest blocks, one run after the other, as they stand in the shards; or the
+// header of a shard, by whose digests its others are checked.
 struct Chunk {
   uint64_t size = 0;   // bytes
   Bytes bytes;         // `size` of them; none where only their number counts (sim/)

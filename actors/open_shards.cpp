@@ -37,8 +37,7 @@ Result<OpenShards::Found> OpenShards::find(const operation::PieceRef& piece) {
 }
 
 Result<OpenShards::ShardPtr> OpenShards::open(const operation::PieceRef& piece) {
-  SHOAL_RETURN_IF_ERROR(validate_component(piece.file_name));
-  const std::string path = attempt_folder(piece.key) + "/" + piece.file_name;
+  SHOAL_ASSIGN_OR_RETURN(const std::string path, path_of(piece));
   auto is_it = [&](const ShardPtr& shard) {
     return shard != nullptr && shard->header_digest() == piece.header_digest &&
            shard->file_size() == piece.file_size;
@@ -60,6 +59,34 @@ Result<OpenShards::ShardPtr> OpenShards::open(const operation::PieceRef& piece) 
   opened_.notify_all();
   if (!opened.ok()) return opened.status();
   return shard;
+}
+
+Result<Bytes> OpenShards::read_header(const operation::PieceRef& piece, uint64_t bytes_most) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string path, path_of(piece));
+  Bytes header;
+  SHOAL_ASSIGN_OR_RETURN(ShardPtr shard,
+                         ShardReader::open(storage_, path, &piece.header_digest, &piece.file_size, &header));
+  {
+    std::lock_guard lock(mutex_);
+    keep(path, shard);
+  }
+  if (header.size() <= bytes_most) return header;
+  return Status(Code::too_large, fmt::format("{}/{}: a header of {} bytes is not passed on",
+                                             storage_.describe(), path, header.size()));
+}
+
+Status OpenShards::take_header(const operation::PieceRef& piece, ByteView header) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string path, path_of(piece));
+  SHOAL_ASSIGN_OR_RETURN(
+      ShardPtr shard, ShardReader::by_header(storage_, path, header, piece.header_digest, piece.file_size));
+  std::lock_guard lock(mutex_);
+  keep(path, shard);
+  return ok_status();
+}
+
+Result<std::string> OpenShards::path_of(const operation::PieceRef& piece) {
+  SHOAL_RETURN_IF_ERROR(validate_component(piece.file_name));
+  return attempt_folder(piece.key) + "/" + piece.file_name;
 }
 
 OpenShards::ShardPtr OpenShards::cached(const std::string& path) {

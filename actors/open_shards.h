@@ -36,6 +36,12 @@ class OpenShards {
   // The piece, in its file. Code::corrupt, naming file and key, where the file is not the one that the
   // manifest lists, or its header says anything else of the piece.
   Result<Found> find(const operation::PieceRef& piece);
+  // The header of the piece's file, which is kept open then. Code::too_large: it has more than bytes_most;
+  // the file is kept open all the same.
+  Result<Bytes> read_header(const operation::PieceRef& piece, uint64_t bytes_most);
+  // Keeps the piece's file open by a header that came from elsewhere. Nothing is read. Code::corrupt: it is
+  // not the one that the manifest vouches for.
+  Status take_header(const operation::PieceRef& piece, ByteView header);
   uint64_t kept_bytes() const;  // about
 
  private:
@@ -47,6 +53,7 @@ class OpenShards {
   };
 
   Result<ShardPtr> open(const operation::PieceRef& piece);
+  static Result<std::string> path_of(const operation::PieceRef& piece);
   // With the mutex held.
   ShardPtr cached(const std::string& path);
   void keep(const std::string& path, const ShardPtr& shard);

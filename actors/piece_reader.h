@@ -21,6 +21,13 @@ class PieceReader {
   // the manifest vouches for, or where that header cannot be read, in that of a copy. Nothing but headers is
   // read. Code::corrupt: they are not.
   Status check(const operation::ReadRange& range, ByteView bytes);
+  // The header of the piece's file, and what came from elsewhere as such: see OpenShards.
+  Result<Bytes> read_header(const operation::PieceRef& piece, uint64_t bytes_most) {
+    return shards_.read_header(piece, bytes_most);
+  }
+  Status take_header(const operation::PieceRef& piece, ByteView header) {
+    return shards_.take_header(piece, header);
+  }
   // The length of an object. Reading it tells what is damaged.
   Result<uint64_t> measure(const operation::PieceRef& piece);
 

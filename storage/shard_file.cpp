@@ -82,50 +82,72 @@ Result<WrittenShard> write_shard(Storage& storage, const std::string& path, cons
   return Status(Code::already_exists, "another file has this name: " + same.message());
 }
 
+Status ShardReader::corrupt(std::string_view what) const {
+  return Status(Code::corrupt, fmt::format("{}: {}", full_path_, what));
+}
+
 Result<std::unique_ptr<ShardReader>> ShardReader::open(Storage& storage, const std::string& path,
                                                        const Hash128* expected_header_digest,
-                                                       const uint64_t* expected_size) {
-  std::unique_ptr<ShardReader> reader(new ShardReader());
-  reader->path_ = path;
+                                                       const uint64_t* expected_size, Bytes* header) {
+  std::unique_ptr<ShardReader> reader(new ShardReader(storage, path));
   SHOAL_ASSIGN_OR_RETURN(reader->file_, storage.open(path));
-  std::string full_path = storage.describe() + "/" + path;
-  auto corrupt = [&](std::string_view what) {
-    return Status(Code::corrupt, fmt::format("{}: {}", full_path, what));
-  };
-  uint64_t size = reader->file_->size();
+  const uint64_t size = reader->file_size_ = reader->file_->size();
   if (expected_size != nullptr && size != *expected_size) {
-    return corrupt(fmt::format("has {} bytes, {} are expected", size, *expected_size));
+    return reader->corrupt(fmt::format("has {} bytes, {} are expected", size, *expected_size));
   }
-  if (size < kLengthPrefixBytes) return corrupt(fmt::format("{} bytes are no shard", size));
+  if (size < kLengthPrefixBytes) return reader->corrupt(fmt::format("{} bytes are no shard", size));
   std::byte prefix[kLengthPrefixBytes];
   SHOAL_RETURN_IF_ERROR(reader->file_->read_at(0, prefix));
   uint64_t json_bytes = load_le64(prefix);
   if (json_bytes > kMaxShardHeaderBytes || json_bytes > size - kLengthPrefixBytes) {
-    return corrupt(fmt::format("a header of {} bytes is claimed; the file has {}, the limit is {}",
-                               json_bytes, size, kMaxShardHeaderBytes));
+    return reader->corrupt(fmt::format("a header of {} bytes is claimed; the file has {}, the limit is {}",
+                                       json_bytes, size, kMaxShardHeaderBytes));
   }
-  reader->data_begin_ = kLengthPrefixBytes + json_bytes;
-  const PageBuffer header(reader->data_begin_);
-  SHOAL_RETURN_IF_ERROR(reader->file_->read_at(0, header.bytes()));
-  reader->header_digest_ = xxh3_128(header.bytes());
-  if (expected_header_digest != nullptr && reader->header_digest_ != *expected_header_digest) {
-    return corrupt("the header differs from its digest");
-  }
-  if (reader->data_begin_ % kShardDataAlignment != 0) {
-    return corrupt(fmt::format("the data begins at byte {}, no multiple of {}", reader->data_begin_,
-                               kShardDataAlignment));
-  }
-  std::string_view json = as_text(header.bytes()).substr(kLengthPrefixBytes);
-  auto parsed = parse_shard_header(json, size - reader->data_begin_);
-  if (!parsed.ok()) return parsed.status().with_context(full_path + ": header");
-  reader->pieces_ = std::move(parsed->pieces);
-  reader->digests_ = std::move(parsed->digests);
-  reader->full_path_ = std::move(full_path);
+  const PageBuffer read(kLengthPrefixBytes + json_bytes);
+  SHOAL_RETURN_IF_ERROR(reader->file_->read_at(0, read.bytes()));
+  SHOAL_RETURN_IF_ERROR(reader->take_header(read.bytes(), expected_header_digest));
+  if (header != nullptr) header->assign(read.bytes().begin(), read.bytes().end());
   return reader;
 }
 
-uint64_t ShardReader::file_size() const {
-  return file_->size();
+Result<std::unique_ptr<ShardReader>> ShardReader::by_header(Storage& storage, const std::string& path,
+                                                            ByteView header, const Hash128& digest,
+                                                            uint64_t file_size) {
+  std::unique_ptr<ShardReader> reader(new ShardReader(storage, path));
+  reader->file_size_ = file_size;
+  if (header.size() < kLengthPrefixBytes || header.size() > file_size) {
+    return reader->corrupt(fmt::format("{} bytes are no header of {}", header.size(), file_size));
+  }
+  SHOAL_RETURN_IF_ERROR(reader->take_header(header, &digest));
+  return reader;
+}
+
+Status ShardReader::take_header(ByteView header, const Hash128* expected_digest) {
+  header_digest_ = xxh3_128(header);
+  if (expected_digest != nullptr && header_digest_ != *expected_digest) {
+    return corrupt("the header differs from its digest");
+  }
+  data_begin_ = header.size();
+  if (data_begin_ % kShardDataAlignment != 0) {
+    return corrupt(
+        fmt::format("the data begins at byte {}, no multiple of {}", data_begin_, kShardDataAlignment));
+  }
+  auto parsed = parse_shard_header(as_text(header).substr(kLengthPrefixBytes), file_size_ - data_begin_);
+  if (!parsed.ok()) return parsed.status().with_context(full_path_ + ": header");
+  pieces_ = std::move(parsed->pieces);
+  digests_ = std::move(parsed->digests);
+  return ok_status();
+}
+
+Result<ReadFile*> ShardReader::file() const {
+  std::lock_guard lock(opening_);
+  if (file_ != nullptr) return file_.get();
+  SHOAL_ASSIGN_OR_RETURN(auto file, storage_.open(path_));
+  if (file->size() != file_size_) {
+    return corrupt(fmt::format("has {} bytes, {} are expected", file->size(), file_size_));
+  }
+  file_ = std::move(file);
+  return file_.get();
 }
 
 namespace {
@@ -161,9 +183,10 @@ Status ShardReader::read_verified(size_t piece, uint64_t begin, uint64_t end, Mu
   SHOAL_CHECK(out.size() >= cover.end - cover.begin);
   out = out.first(cover.end - cover.begin);
   *first = cover.begin;
+  SHOAL_ASSIGN_OR_RETURN(ReadFile* const from, file());
   const uint64_t file_begin = data_begin_ + pieces_.offset(piece);
   auto announce = [&](uint64_t at) {  // one block a call: kernels cut longer wishes short
-    if (at < cover.end) file_->will_read(file_begin + at, std::min(kDigestBlockBytes, cover.end - at));
+    if (at < cover.end) from->will_read(file_begin + at, std::min(kDigestBlockBytes, cover.end - at));
   };
   for (uint64_t block = 1; block < kReadAheadBlocks; ++block) {
     announce(cover.begin + block * kDigestBlockBytes);
@@ -173,11 +196,10 @@ Status ShardReader::read_verified(size_t piece, uint64_t begin, uint64_t end, Mu
     MutableByteView block =
         out.subspan(at - cover.begin, std::min<uint64_t>(kDigestBlockBytes, cover.end - at));
     announce(at + kReadAheadBlocks * kDigestBlockBytes);
-    SHOAL_RETURN_IF_ERROR(file_->read_at(file_begin + at, block));
+    SHOAL_RETURN_IF_ERROR(from->read_at(file_begin + at, block));
     uint64_t index = at / kDigestBlockBytes;
     if (block_digest(block) == digests_[pieces_.first_digest(piece) + index]) continue;
-    return Status(Code::corrupt, fmt::format("{}: block {} of '{}' differs from its digest", full_path_,
-                                             index, pieces_.key(piece)));
+    return corrupt(fmt::format("block {} of '{}' differs from its digest", index, pieces_.key(piece)));
   }
   return ok_status();
 }

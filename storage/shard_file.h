@@ -9,12 +9,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/hash.h"
 #include "base/status.h"
 #include "plan/box.h"
@@ -132,14 +134,21 @@ Result<WrittenShard> write_shard(Storage& storage, const std::string& path, cons
 // it.
 class ShardReader {
  public:
-  // Code::corrupt names the file and what is wrong. Files without Shoal's keys are refused too.
+  // Code::corrupt names the file and what is wrong. Files without Shoal's keys are refused too. `header`: as
+  // it stands at the start of the file, if anybody wants it.
   static Result<std::unique_ptr<ShardReader>> open(Storage& storage, const std::string& path,
                                                    const Hash128* expected_header_digest,
-                                                   const uint64_t* expected_size);
+                                                   const uint64_t* expected_size, Bytes* header = nullptr);
+  // By a header that came from elsewhere. Code::corrupt: it has another digest, or open() would refuse it.
+  // The file is opened when something of it is read first, with Code::corrupt where it has another size;
+  // `storage` outlives the reader.
+  static Result<std::unique_ptr<ShardReader>> by_header(Storage& storage, const std::string& path,
+                                                        ByteView header, const Hash128& digest,
+                                                        uint64_t file_size);
   const ShardPieces& pieces() const { return pieces_; }
   std::optional<size_t> find(std::string_view key) const { return pieces_.find(key); }
   const Hash128& header_digest() const { return header_digest_; }
-  uint64_t file_size() const;
+  uint64_t file_size() const { return file_size_; }
   const std::string& path() const { return path_; }
   uint64_t memory_bytes() const { return pieces_.memory_bytes() + digests_.capacity() * sizeof(uint64_t); }
   uint64_t file_offset(size_t piece) const { return data_begin_ + pieces_.offset(piece); }
@@ -154,10 +163,18 @@ class ShardReader {
   std::span<const uint64_t> digests(size_t piece, uint64_t begin, uint64_t end) const;
 
  private:
-  ShardReader() = default;
-  std::string path_;       // under the root
-  std::string full_path_;  // for errors
-  std::unique_ptr<ReadFile> file_;
+  ShardReader(Storage& storage, const std::string& path)
+      : storage_(storage), path_(path), full_path_(storage.describe() + "/" + path) {}
+  Status corrupt(std::string_view what) const;
+  Status take_header(ByteView header, const Hash128* expected_digest);
+  Result<ReadFile*> file() const;
+
+  Storage& storage_;
+  const std::string path_;       // under the root
+  const std::string full_path_;  // for errors
+  mutable std::mutex opening_;
+  mutable std::unique_ptr<ReadFile> file_;  // nullptr: nothing was read of it yet
+  uint64_t file_size_ = 0;
   ShardPieces pieces_;
   uint64_t data_begin_ = 0;  // file offset of the first data byte
   std::vector<uint64_t> digests_;

@@ -126,6 +126,63 @@ TEST_F(CopiedPieces, AreReadWhereTheFileItselfIsGoneOrItsHeaderDamaged) {
   EXPECT_EQ(PieceReader(*storage_).measure(*object({})).status().code(), Code::not_found);
 }
 
+TEST_F(CopiedPieces, AreHeldAgainstAHeaderThatCameFromElsewhereWithoutTheFile) {
+  const Bytes header = *PieceReader(*storage_).read_header(*weight({}), kMaxPassedHeaderBytes);
+  EXPECT_EQ(xxh3_128(header), place_[0].header_digest);
+  PieceReader reader(*storage_);
+  ASSERT_OK(reader.take_header(*weight({}), header));
+  const std::string path = kFolder + shard_file_name(0, 0);
+  ASSERT_OK(storage_->remove(path));
+  EXPECT_OK(reader.check({weight({}), 0, kBytes, 0}, weight_));
+  EXPECT_EQ(*reader.measure(*object({})), object_.size());
+  Bytes wrong = weight_;
+  wrong[3] ^= std::byte{16};
+  EXPECT_EQ(reader.check({weight({}), 0, kBytes, 0}, wrong).code(), Code::corrupt);
+  Bytes out(kBytes);
+  DamageList damage;
+  EXPECT_EQ(reader.read({weight({}), 0, kBytes, 0}, out, &damage).code(), Code::not_found);
+  ASSERT_OK(reader.read({weight({1}), 0, kBytes, 0}, out, &damage)) << "of a copy, as that header states it";
+  EXPECT_EQ(out, weight_);
+}
+
+TEST_F(CopiedPieces, AreReadByAHeaderThatCameFromElsewhere) {
+  const Bytes header = *PieceReader(*storage_).read_header(*weight({}), kMaxPassedHeaderBytes);
+  damage_header(0);
+  PieceReader reader(*storage_);
+  ASSERT_OK(reader.take_header(*weight({}), header));
+  Bytes out(kBytes);
+  DamageList damage;
+  ASSERT_OK(reader.read({weight({}), 0, kBytes, 0}, out, &damage));
+  EXPECT_EQ(out, weight_);
+  storage_.files.resize(kFolder + shard_file_name(0, 0), place_[0].file_size + 1);
+  PieceReader other(*storage_);
+  ASSERT_OK(other.take_header(*weight({}), header));
+  EXPECT_THAT(other.read({weight({}), 0, kBytes, 0}, out, &damage).message(), HasSubstr("are expected"));
+}
+
+TEST_F(CopiedPieces, TakeNoHeaderThatTheManifestDoesNotVouchFor) {
+  const Bytes header = *PieceReader(*storage_).read_header(*weight({}), kMaxPassedHeaderBytes);
+  damage_header(0);
+  PieceReader reader(*storage_);
+  for (size_t byte : {size_t{0}, size_t{9}, header.size() / 2, header.size() - 1}) {
+    Bytes wrong = header;
+    wrong[byte] ^= std::byte{1};
+    EXPECT_EQ(reader.take_header(*weight({}), wrong).code(), Code::corrupt) << byte;
+  }
+  EXPECT_EQ(reader.take_header(*weight({}), ByteView(header).first(7)).code(), Code::corrupt);
+  EXPECT_EQ(reader.take_header(*weight({}), ByteView(header).first(header.size() - 1)).code(), Code::corrupt);
+  EXPECT_EQ(reader.take_header(*weight({}), {}).code(), Code::corrupt);
+  operation::PieceRef of_another_rank = *weight({});
+  static_cast<operation::PiecePlace&>(of_another_rank) = place(1, "w");
+  EXPECT_EQ(reader.take_header(of_another_rank, header).code(), Code::corrupt);
+  EXPECT_EQ(reader.check({weight({}), 0, kBytes, 0}, weight_).code(), Code::corrupt)
+      << "none of them is kept";
+}
+
+TEST_F(CopiedPieces, PassOnNoHeaderThatIsTooLong) {
+  EXPECT_EQ(PieceReader(*storage_).read_header(*weight({}), 4095).status().code(), Code::too_large);
+}
+
 TEST_F(CopiedPieces, ThatComeFromElsewhereAreHeldAgainstTheHeaderOfTheirFile) {
   damage_weight(0, 5);  // which does not matter: no more than headers are read
   PieceReader reader(*storage_);
