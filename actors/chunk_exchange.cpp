@@ -7,19 +7,12 @@ namespace shoal {
 
 namespace {
 
-constexpr int64_t kTicksPerDeadline = 5;
-constexpr int64_t kReadsOfPatience = 3;  // with a peer, in reads as long as this node's longest
-// Where storage is faster than peers, so many more are read here at a time; peers are told so before.
-constexpr uint32_t kReadAheadChunks = 8;
-
 uint64_t bytes_of(const ChunkPlan& plan) {
   uint64_t bytes = 0;
-  for (const ChunkPlan::PlannedChunk& chunk : plan.chunks) bytes += chunk.bytes;
+  for (const ChunkPlan::PlannedChunk& chunk : plan.chunks) {
+    if (chunk.header_of == nullptr) bytes += chunk.bytes;
+  }
   return bytes;
-}
-
-uint32_t place_in(const std::vector<uint32_t>& hosts, uint32_t host) {
-  return static_cast<uint32_t>(std::lower_bound(hosts.begin(), hosts.end(), host) - hosts.begin());
 }
 
 std::vector<operation::ReadRange> ranges_of(const ChunkPlan::PlannedChunk& chunk) {
@@ -27,6 +20,16 @@ std::vector<operation::ReadRange> ranges_of(const ChunkPlan::PlannedChunk& chunk
   ranges.reserve(chunk.reads.size());
   for (const PlannedRead& each : chunk.reads) ranges.push_back({each.piece, each.begin, each.end, 0});
   return ranges;
+}
+
+Operation reading_of(const ChunkPlan::PlannedChunk& chunk) {
+  if (chunk.header_of != nullptr) return operation::ReadHeader{chunk.header_of};
+  return operation::ReadChunk{ranges_of(chunk)};
+}
+
+Operation check_of(const ChunkPlan::PlannedChunk& chunk, const ChunkPtr& got) {
+  if (chunk.header_of != nullptr) return operation::CheckHeader{got, chunk.header_of};
+  return operation::CheckChunk{got, ranges_of(chunk)};
 }
 
 }  // namespace
@@ -62,6 +65,10 @@ void ChunkExchange::begin(TimeNs now, EffectWriter& out) {
   tick(now, out);
 }
 
+uint32_t ChunkExchange::place_in(const std::vector<uint32_t>& hosts, uint32_t host) {
+  return static_cast<uint32_t>(std::lower_bound(hosts.begin(), hosts.end(), host) - hosts.begin());
+}
+
 LoadTree ChunkExchange::tree_of(uint32_t chunk) const {
   const uint32_t group = plan_.chunks[chunk].group;
   const HostGroup& hosts = plan_.groups[group];
@@ -95,7 +102,8 @@ void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
 
 void ChunkExchange::fetch(TimeNs now, uint32_t chunk, EffectWriter& out) {
   Held& held = held_[chunk];
-  bytes_held_ += plan_.chunks[chunk].bytes;
+  held.bytes = plan_.chunks[chunk].bytes;
+  bytes_held_ += held.bytes;
   ++under_way_;
   const bool is_read_here = trial_.is_under_way() || chunk < read_end_;
   const std::optional<uint32_t> parent =
@@ -131,11 +139,12 @@ void ChunkExchange::take_back(TimeNs now, Held& held) {
 }
 
 void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
+  if (waits_for_header(chunk, nullptr)) return;
   Held& held = held_[chunk];
   held.state = State::reading;
   held.read_since = now;
   reading_.begin(now);
-  operations_.start(operation::ReadChunk{ranges_of(plan_.chunks[chunk])}, out,
+  operations_.start(reading_of(plan_.chunks[chunk]), out,
                     [this, chunk, alive = std::weak_ptr<bool>(alive_)](
                         TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       if (alive.expired()) return;
@@ -143,7 +152,8 @@ void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
                       longest_read_ = std::max(longest_read_, then_now - held_[chunk].read_since);
                       auto got = result_as<ChunkPtr>(std::move(result));
                       if (!got.ok()) return failed(then_now, chunk, got.status(), then_out);
-                      bytes_read_ += plan_.chunks[chunk].bytes;
+                      if (!is_header(chunk)) bytes_read_ += plan_.chunks[chunk].bytes;
+                      for (uint32_t header : plan_.chunks[chunk].headers) held_[header].is_known = true;
                       for (const ReadDamage& one : (*got)->damaged.named) {
                         then_out.warning("load: " + to_string(one));
                       }
@@ -165,13 +175,14 @@ void ChunkExchange::came(TimeNs now, const wire::ChunkIs& said, EffectWriter& ou
 }
 
 void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
+  if (waits_for_header(chunk, got)) return;
   held_[chunk].state = State::checking;
-  operations_.start(operation::CheckChunk{got, ranges_of(plan_.chunks[chunk])}, out,
+  operations_.start(check_of(plan_.chunks[chunk], got), out,
                     [this, chunk, got, alive = std::weak_ptr<bool>(alive_)](
                         TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       if (alive.expired()) return;
                       if (result.ok()) {
-                        bytes_received_ += got->size;
+                        if (!is_header(chunk)) bytes_received_ += got->size;
                         return arrived(now, chunk, got, then_out);
                       }
                       then_out.warning(result.status().to_string() + "; it is read from storage");
@@ -192,8 +203,35 @@ void ChunkExchange::not_there(TimeNs now, const wire::ChunksNotHere& said, Effec
   }
 }
 
+bool ChunkExchange::waits_for_header(uint32_t chunk, const ChunkPtr& got) {
+  if (trial_.is_under_way()) return false;
+  for (uint32_t header : plan_.chunks[chunk].headers) {
+    const Held& held = held_[header];
+    if (held.is_known || held.state == State::here || held.state == State::gone) continue;
+    held_[header].needed_by.push_back(chunk);
+    held_[chunk].state = State::needs_header;
+    held_[chunk].chunk = got;
+    return true;
+  }
+  return false;
+}
+
+void ChunkExchange::header_settled(TimeNs now, uint32_t header, EffectWriter& out) {
+  for (uint32_t chunk : std::exchange(held_[header].needed_by, {})) {
+    if (ChunkPtr got = std::exchange(held_[chunk].chunk, nullptr)) {
+      check(now, chunk, std::move(got), out);
+    } else {
+      read(now, chunk, out);
+    }
+  }
+}
+
 void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
   Held& held = held_[chunk];
+  if (is_header(chunk)) {
+    bytes_held_ -= held.bytes - got->size;
+    held.bytes = got->size;
+  }
   held.state = State::here;
   held.chunk = std::move(got);
   held.here_since = now;
@@ -205,7 +243,11 @@ void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWrit
     if (!forgotten_[part.user] && rooms_[part.user].contains(part.batch)) ready.push_back(i);
   }
   copy(now, chunk, ready, out);
-  look_at_speed(now, chunk, out);
+  if (is_header(chunk)) {
+    header_settled(now, chunk, out);
+  } else {
+    look_at_speed(now, chunk, out);
+  }
   if (may_release(held, chunk)) release(chunk);
   go_on(now, out);
 }
@@ -214,13 +256,14 @@ void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWrit
 void ChunkExchange::failed(TimeNs now, uint32_t chunk, const Status& why, EffectWriter& out) {
   --under_way_;
   const bool ends_trial = trial_.is_under_way();
-  trial_.give_up();
+  if (!is_header(chunk)) trial_.give_up();
   if (ends_trial) serve_tried(out);
   Held& held = held_[chunk];
   for (NodeId peer : std::exchange(held.wanted_by, {})) {
     out.send(peer, RoleKind::loader, wire::ChunksNotHere{settings_.id, {plan_.chunks[chunk].number}});
   }
   release(chunk);
+  header_settled(now, chunk, out);
   std::set<uint32_t> users;
   for (const ChunkPlan::Part& part : plan_.chunks[chunk].parts) users.insert(part.user);
   for (uint32_t user : users) {
@@ -367,7 +410,7 @@ bool ChunkExchange::may_release(const Held& held, uint32_t chunk) const {
 
 void ChunkExchange::release(uint32_t chunk) {
   Held& held = held_[chunk];
-  bytes_held_ -= plan_.chunks[chunk].bytes;
+  bytes_held_ -= held.bytes;
   held.state = State::gone;
   held.chunk.reset();
 }
@@ -381,109 +424,6 @@ void ChunkExchange::release_late(TimeNs now) {
       release(chunk);
     }
   }
-}
-
-// --- time ---
-
-TimeNs ChunkExchange::patience(TimeNs now) const {
-  TimeNs longest = longest_read_;
-  for (const Held& held : held_) {
-    if (held.state == State::reading) longest = std::max(longest, now - held.read_since);
-  }
-  return std::max(settings_.deadline, kReadsOfPatience * longest);
-}
-
-void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
-  const TimeNs patient_for = patience(now);
-  std::set<uint32_t> late;
-  for (const auto& [host, peer] : peers_) {
-    if (peer.awaited != 0 && now - peer.last_word >= patient_for) late.insert(host);
-  }
-  if (late.empty()) return;
-  for (uint32_t host : late) {
-    out.warning("a load that is shared: " + settings_.addresses[host] +
-                " has sent nothing in time, and is asked no more");
-    for (uint32_t group = 0; group < plan_.groups.size(); ++group) {
-      if (plan_.groups[group] == nullptr) continue;
-      const std::vector<uint32_t>& hosts = *plan_.groups[group];
-      const uint32_t place = place_in(hosts, host);
-      if (place < hosts.size() && hosts[place] == host) dead_[group].insert(place);
-    }
-  }
-  for (uint32_t chunk = 0; chunk < next_; ++chunk) {
-    Held& held = held_[chunk];
-    if (held.state != State::asked || !late.contains(held.asked_host)) continue;
-    take_back(now, held);
-    ++given_up_;
-    --under_way_;
-    bytes_held_ -= plan_.chunks[chunk].bytes;
-    held.state = State::waiting;
-    fetch(now, chunk, out);
-  }
-  send_asks(out);
-}
-
-// --- where storage is faster ---
-
-void ChunkExchange::look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out) {
-  const bool tried = trial_.is_under_way(), waited = trial_.waits_for_peers();
-  const bool all_send = waited && std::all_of(peers_.begin(), peers_.end(), [](const auto& each) {
-                          return each.second.awaited == 0 || each.second.has_sent;
-                        });
-  trial_.came(now, {plan_.chunks[chunk].bytes, all_send, !receiving_.is_busy()});
-  if (tried && !trial_.is_under_way()) serve_tried(out);
-  // Not before: who sends has begun, and takes it in.
-  if (waited && !trial_.waits_for_peers()) say_not_wanted(tried_, out);
-}
-
-void ChunkExchange::read_ahead(EffectWriter& out) {
-  std::vector<uint32_t> chunks;
-  for (read_end_ = next_; read_end_ < held_.size() && chunks.size() < kReadAheadChunks; ++read_end_) {
-    if (held_[read_end_].state == State::waiting) chunks.push_back(read_end_);
-  }
-  say_not_wanted(chunks, out);
-}
-
-// Peers that have those chunks, or will, need not keep them for this node.
-void ChunkExchange::say_not_wanted(const std::vector<uint32_t>& chunks, EffectWriter& out) {
-  std::map<uint32_t, std::vector<uint64_t>> not_wanted;  // by host
-  for (uint32_t chunk : chunks) {
-    const ChunkPlan::PlannedChunk& planned = plan_.chunks[chunk];
-    if (const auto parent = tree_of(chunk).parent(planned.ordinal)) {
-      not_wanted[(*plan_.groups[planned.group])[*parent]].push_back(planned.number);
-    }
-  }
-  static_assert(kReadAheadChunks <= kMaxChunksPerMessage);
-  for (auto& [host, numbers] : not_wanted) {
-    out.send_to(settings_.addresses[host], RoleKind::loader,
-                wire::ChunksNotWanted{settings_.id, std::move(numbers)});
-  }
-}
-
-void ChunkExchange::tick(TimeNs now, EffectWriter& out) {
-  give_up_peers(now, out);
-  go_on(now, out);
-  const bool has_all = std::all_of(held_.begin(), held_.end(), [&](const Held& held) {
-    return held.state == State::gone || (held.state == State::here && held.parts_left == 0 &&
-                                         now - held.here_since >= 2 * settings_.deadline);
-  });
-  if (has_all) {
-    is_over_ = true;
-    return;
-  }
-  timers_.set(now + settings_.deadline / kTicksPerDeadline, out,
-              [this, alive = std::weak_ptr<bool>(alive_)](TimeNs then_now, EffectWriter& then_out) {
-                if (!alive.expired()) tick(then_now, then_out);
-              });
-}
-
-void ChunkExchange::add_times(TimeNs now, LoadTimes& times) const {
-  times.was_shared = true;
-  times.reading_ns += reading_.until(now);
-  times.receiving_ns += receiving_.until(now);
-  times.bytes_read += bytes_read_;
-  times.bytes_received += bytes_received_;
-  times.chunks_given_up += given_up_;
 }
 
 }  // namespace shoal

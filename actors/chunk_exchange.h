@@ -9,6 +9,9 @@
 // room is needed. A peer that has sent nothing of what it was asked for within chunk_deadline_ms is asked no
 // more: the next member of the tree is, or this node reads. Where this node's own reads take long, so may the
 // peer's: it has three times as long as the longest of them.
+//
+// Headers are chunks too. A chunk is read or checked once the headers of its files are here; where one cannot
+// be had, whoever needs it opens the file.
 #pragma once
 
 #include <functional>
@@ -85,17 +88,20 @@ class ChunkExchange {
   const DamageList& damaged() const { return damaged_; }  // what this node read from copies
 
  private:
-  enum class State : uint8_t { waiting, asked, reading, checking, here, gone };
+  enum class State : uint8_t { waiting, asked, needs_header, reading, checking, here, gone };
   struct Held {
     State state = State::waiting;
-    ChunkPtr chunk;
+    ChunkPtr chunk;           // while it needs a header: what a peer sent, or nullptr to read it
+    uint64_t bytes = 0;       // of the buffer
     uint32_t parts_left = 0;  // not copied yet
     uint32_t served = 0;      // peers, or not wanted by them
     uint32_t asked_host = 0;  // while asked
     TimeNs here_since = 0;
     TimeNs read_since = 0;  // while reading
     std::vector<NodeId> wanted_by;
-    std::vector<bool> copied;  // of its parts; empty: none
+    std::vector<bool> copied;         // of its parts; empty: none
+    bool is_known = false;            // of a header: something of its file was read here before it came
+    std::vector<uint32_t> needed_by;  // of a header: chunks that wait for it
   };
   struct Peer {
     size_t awaited = 0;          // chunks
@@ -112,6 +118,10 @@ class ChunkExchange {
   void fetch(TimeNs now, uint32_t chunk, EffectWriter& out);
   void read(TimeNs now, uint32_t chunk, EffectWriter& out);
   void check(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out);
+  bool is_header(uint32_t chunk) const { return plan_.chunks[chunk].header_of != nullptr; }
+  // Where it lacks a header that is on its way it goes on with `got` once that has come, or is not to be had.
+  bool waits_for_header(uint32_t chunk, const ChunkPtr& got);
+  void header_settled(TimeNs now, uint32_t header, EffectWriter& out);
   void arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out);
   void failed(TimeNs now, uint32_t chunk, const Status& why, EffectWriter& out);
   void copy(TimeNs now, uint32_t chunk, const std::vector<size_t>& parts, EffectWriter& out);
@@ -130,6 +140,7 @@ class ChunkExchange {
   void say_not_wanted(const std::vector<uint32_t>& chunks, EffectWriter& out);
   void read_ahead(EffectWriter& out);
   LoadTree tree_of(uint32_t chunk) const;
+  static uint32_t place_in(const std::vector<uint32_t>& hosts, uint32_t host);
 
   PendingOperations& operations_;
   PendingTimers& timers_;

@@ -49,6 +49,40 @@ uint64_t number_of(const std::vector<PlannedRead>& reads) {
   return xxh3_64(text);
 }
 
+uint64_t number_of_header(const PlannedRead& first) {
+  const operation::PieceRef& piece = *first.piece;
+  return xxh3_64(to_string(piece.key) + '\0' + '\0' + piece.file_name + '\0' + piece.piece_key + '\0' +
+                 std::to_string(first.begin));
+}
+
+// Before the first chunk of each group that needs it, the header of each file. One host alone reads it when
+// it opens the file.
+void add_headers(ChunkPlan& plan) {
+  std::vector<ChunkPlan::PlannedChunk> all;
+  std::vector<uint64_t> headers(plan.groups.size());  // so far
+  std::map<std::pair<uint32_t, std::string>, uint32_t> header_of;
+  for (ChunkPlan::PlannedChunk& chunk : plan.chunks) {
+    if (plan.groups[chunk.group] != nullptr) {
+      for (const PlannedRead& read : chunk.reads) {
+        auto [found, fresh] =
+            header_of.try_emplace({chunk.group, read.piece->file_name}, static_cast<uint32_t>(all.size()));
+        if (fresh) {
+          ChunkPlan::PlannedChunk& header = all.emplace_back();
+          header.group = chunk.group;
+          header.ordinal = headers[chunk.group]++;
+          header.number = number_of_header(read);
+          header.bytes = kMaxPassedHeaderBytes;
+          header.header_of = read.piece;
+        }
+        if (chunk.headers.empty() || chunk.headers.back() != found->second)
+          chunk.headers.push_back(found->second);
+      }
+    }
+    all.push_back(std::move(chunk));
+  }
+  plan.chunks = std::move(all);
+}
+
 // Where the runs of each piece lie in chunks, ascending by begin.
 struct Place {
   uint64_t begin = 0, end = 0;
@@ -112,6 +146,7 @@ ChunkPlan plan_chunks(const std::vector<UserReads>& users) {
   };
   std::sort(plan.chunks.begin(), plan.chunks.end(),
             [&](const auto& a, const auto& b) { return first_of(a) < first_of(b); });
+  add_headers(plan);
 
   std::map<PieceName, std::vector<Place>> places;
   for (uint32_t chunk = 0; chunk < plan.chunks.size(); ++chunk) {

@@ -1,5 +1,6 @@
 // ChunkPlan: what the loads of one node's clients read together with other hosts, cut into chunks that every
-// host of a group cuts alike; and what they read for themselves.
+// host of a group cuts alike; and what they read for themselves. The header of each file that a group of
+// hosts reads is a chunk of theirs too, just before the first that needs it.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +23,15 @@ struct ChunkPlan {
     uint64_t bytes = 0;
   };
   struct PlannedChunk {
-    uint32_t group = 0;    // into groups
-    uint64_t ordinal = 0;  // among the chunks of its group
-    uint64_t number = 0;   // by which hosts know it: a hash of what it is
-    uint64_t bytes = 0;
+    uint32_t group = 0;              // into groups
+    uint64_t ordinal = 0;            // among the chunks of its group
+    uint64_t number = 0;             // by which hosts know it: a hash of what it is
+    uint64_t bytes = 0;              // of a header: at most
     std::vector<PlannedRead> reads;  // one after the other; their targets are of no account
     std::vector<Part> parts;
+    // Not nullptr: the header of that piece's file, which has no reads and no parts.
+    std::shared_ptr<const operation::PieceRef> header_of;
+    std::vector<uint32_t> headers;  // of the files that it is read from, where they are passed on; before it
   };
   struct PartAt {
     uint32_t chunk = 0, part = 0;  // into chunks, and into that one's parts
@@ -37,7 +41,7 @@ struct ChunkPlan {
     ReadBatches shared;                         // to be filled from chunks
     std::vector<std::vector<PartAt>> parts_of;  // that make up each shared batch
   };
-  std::vector<PlannedChunk> chunks;  // in the order in which they are wanted
+  std::vector<PlannedChunk> chunks;  // in the order in which they are wanted, on all hosts
   std::vector<HostGroup> groups;     // nullptr: this host alone
   std::vector<User> users;
   std::vector<std::pair<uint64_t, uint32_t>> by_number;  // ascending, and into chunks

@@ -157,10 +157,20 @@ struct ReadChunk {  // -> ChunkPtr: the ranges, one after the other, verified; s
   std::vector<ReadRange> ranges;
 };
 // -> Done: a peer's chunk is the ranges, one after the other, by the digests in the headers of their files,
-// which this node reads. Code::corrupt: it is not. slab_offset is not used.
+// which this node reads where it does not know them. Code::corrupt: it is not. slab_offset is not used.
 struct CheckChunk {
   ChunkPtr chunk;
   std::vector<ReadRange> ranges;
+};
+// -> ChunkPtr: the header of the piece's file, for others too. Code::too_large beyond kMaxPassedHeaderBytes.
+struct ReadHeader {
+  std::shared_ptr<const PieceRef> piece;
+};
+// -> Done: a peer's chunk is the header of the piece's file, by the digest that the manifest has of it; it is
+// not read again. Code::corrupt: it is not.
+struct CheckHeader {
+  ChunkPtr chunk;
+  std::shared_ptr<const PieceRef> piece;
 };
 struct CopyChunk {  // -> Done
   ChunkPtr chunk;
@@ -188,7 +198,8 @@ using Operation = std::variant<
     operation::ListAttemptsOfStep, operation::PinAttempt, operation::RenewPin, operation::RemovePin,
     operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
     operation::PublishRankManifest, operation::CompleteRankLocal, operation::ListenToPeers,
-    operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow>;
+    operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow,
+    operation::ReadHeader, operation::CheckHeader>;
 using OperationResult = std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>,
                                      RosterRecord, AttemptList, AttemptInfo, uint64_t, LoadChoice,
                                      std::vector<uint64_t>, Mark, std::shared_ptr<const RetentionPlan>,

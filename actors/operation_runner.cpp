@@ -222,6 +222,20 @@ struct OperationRunner::Impl {
     return OperationResult(operation::Done{});
   }
 
+  Result<OperationResult> operator()(const operation::ReadHeader& read) {
+    auto header = std::make_shared<Chunk>();
+    SHOAL_ASSIGN_OR_RETURN(header->bytes, pieces.read_header(*read.piece, kMaxPassedHeaderBytes));
+    header->size = header->bytes.size();
+    return OperationResult(ChunkPtr(std::move(header)));
+  }
+
+  Result<OperationResult> operator()(const operation::CheckHeader& check) {
+    constexpr std::string_view kWhose = "a header from a peer";
+    if (check.chunk->size > kMaxPassedHeaderBytes)
+      return Status(Code::corrupt, "it is too long").with_context(kWhose);
+    return as_result(pieces.take_header(*check.piece, check.chunk->bytes).with_context(kWhose));
+  }
+
   Result<OperationResult> operator()(const operation::CopyChunk& copy) {
     for (const operation::CopyChunk::Copy& each : copy.copies) {
       SHOAL_ASSIGN_OR_RETURN(Slabs::View slab, slabs.find(each.client, each.slab_id));
@@ -303,6 +317,8 @@ struct OperationNames {
   std::string_view operator()(const operation::ReadChunk&) const { return "ReadChunk"; }
   std::string_view operator()(const operation::CheckChunk&) const { return "CheckChunk"; }
   std::string_view operator()(const operation::CopyChunk&) const { return "CopyChunk"; }
+  std::string_view operator()(const operation::ReadHeader&) const { return "ReadHeader"; }
+  std::string_view operator()(const operation::CheckHeader&) const { return "CheckHeader"; }
   std::string_view operator()(const operation::ReleaseWindow&) const { return "ReleaseWindow"; }
   std::string_view operator()(const operation::ReadEpoch&) const { return "ReadEpoch"; }
   std::string_view operator()(const operation::ListNewestAttempts&) const { return "ListNewestAttempts"; }

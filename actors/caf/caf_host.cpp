@@ -50,6 +50,8 @@ bool moves_bulk(const Operation& operation) {
          std::holds_alternative<operation::ReadChunk>(operation) ||
          std::holds_alternative<operation::CheckChunk>(operation) ||
          std::holds_alternative<operation::CopyChunk>(operation) ||
+         std::holds_alternative<operation::ReadHeader>(operation) ||
+         std::holds_alternative<operation::CheckHeader>(operation) ||
          std::holds_alternative<operation::SweepAttempt>(operation);
 }
 

@@ -93,8 +93,15 @@ class CountedRoot final : public RootView {
   Work publish_choice(const operation::PublishLoadChoice& publish);
   Work list_newest_attempts();
   Work pin_attempt(const operation::PinAttempt& pin);
+  struct OpenShard {
+    uint64_t id = 0;
+    bool has_file = true;  // else its header came from a peer: who reads the file opens it
+  };
   // The newest kMaxOpenShards of a node stay open; another one is opened and its header read.
-  void open_shard(StorageSteps& steps, const operation::PieceRef& piece, size_t node);
+  OpenShard& open_shard(StorageSteps& steps, const operation::PieceRef& piece, size_t node);
+  Work read_header(const operation::PieceRef& piece, size_t node);
+  OpenShard& keep_open(OpenShard shard, size_t node);  // as the newest
+  uint64_t header_bytes(uint64_t shard_id) const;
   Work measure_objects(const operation::MeasureObjects& measure, size_t node);
   StorageSteps read_ranges(const std::vector<operation::ReadRange>& ranges, size_t node);
   void keep_head(const AttemptKey& key, Rank rank, uint32_t file, uint64_t bytes);
@@ -119,7 +126,7 @@ class CountedRoot final : public RootView {
   bool keeps_heads_ = false;
   std::unordered_map<uint64_t, uint64_t> heads_;  // bytes of each shard's header, by a hash of key and name
   std::map<std::pair<uint32_t, uint32_t>, LoadChoice> choices_;
-  std::map<size_t, std::deque<uint64_t>> open_shards_;  // of each node, the newest first
+  std::map<size_t, std::deque<OpenShard>> open_shards_;  // of each node, the newest first
   uint64_t pins_ = 0;
 };
 

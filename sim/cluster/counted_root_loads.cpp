@@ -15,6 +15,10 @@ using Kind = StorageStep::Kind;
 
 constexpr uint64_t kChoiceBytes = 256, kPinBytes = 256;  // at most, as records are
 
+uint64_t id_of(const operation::PieceRef& piece) {  // of its file
+  return xxh3_64(to_string(piece.key) + piece.file_name);
+}
+
 }  // namespace
 
 void CountedRoot::continue_from(CountedRoot& before) {
@@ -53,6 +57,14 @@ std::optional<CountedRoot::Work> CountedRoot::begin_of_load(const Operation& ope
     StorageSteps steps;
     for (const operation::ReadRange& range : check->ranges) open_shard(steps, *range.piece, node);
     return Work{std::move(steps), [] { return Result<OperationResult>(operation::Done{}); }};
+  }
+  if (const auto* read = std::get_if<operation::ReadHeader>(&operation))
+    return read_header(*read->piece, node);
+  if (const auto* check = std::get_if<operation::CheckHeader>(&operation)) {
+    return Work{{}, [this, id = id_of(*check->piece), node] {
+                  keep_open({id, false}, node);
+                  return Result<OperationResult>(operation::Done{});
+                }};
   }
   if (std::holds_alternative<operation::CopyChunk>(operation) ||
       std::holds_alternative<operation::ReleaseWindow>(operation)) {
@@ -114,19 +126,41 @@ CountedRoot::Work CountedRoot::pin_attempt(const operation::PinAttempt& pin) {
   return {std::move(steps), [mark] { return Result<OperationResult>(mark); }};
 }
 
-void CountedRoot::open_shard(StorageSteps& steps, const operation::PieceRef& piece, size_t node) {
-  std::deque<uint64_t>& open = open_shards_[node];
-  const uint64_t id = xxh3_64(to_string(piece.key) + piece.file_name);
-  auto found = std::find(open.begin(), open.end(), id);
-  if (found != open.end()) {
-    open.erase(found);
-  } else {
-    auto head = heads_.find(id);
-    SHOAL_CHECK(head != heads_.end());  // what a manifest lists was written
-    add_read(steps, 1, head->second, 1);
-  }
-  open.push_front(id);
+CountedRoot::OpenShard& CountedRoot::keep_open(OpenShard shard, size_t node) {
+  std::deque<OpenShard>& open = open_shards_[node];
+  std::erase_if(open, [&](const OpenShard& each) { return each.id == shard.id; });
+  open.push_front(shard);
   if (open.size() > kMaxOpenShards) open.pop_back();
+  return open.front();
+}
+
+uint64_t CountedRoot::header_bytes(uint64_t shard_id) const {
+  auto head = heads_.find(shard_id);
+  SHOAL_CHECK(head != heads_.end());  // what a manifest lists was written
+  return head->second;
+}
+
+CountedRoot::OpenShard& CountedRoot::open_shard(StorageSteps& steps, const operation::PieceRef& piece,
+                                                size_t node) {
+  const std::deque<OpenShard>& open = open_shards_[node];
+  const uint64_t id = id_of(piece);
+  auto found = std::find_if(open.begin(), open.end(), [&](const OpenShard& each) { return each.id == id; });
+  if (found != open.end()) return keep_open(*found, node);
+  add_read(steps, 1, header_bytes(id), 1);
+  return keep_open({id, true}, node);
+}
+
+CountedRoot::Work CountedRoot::read_header(const operation::PieceRef& piece, size_t node) {
+  StorageSteps steps;
+  const uint64_t bytes = header_bytes(id_of(piece));
+  add_read(steps, 1, bytes, 1);
+  return {std::move(steps), [this, id = id_of(piece), bytes, node]() -> Result<OperationResult> {
+            keep_open({id, true}, node);
+            if (bytes > kMaxPassedHeaderBytes) return Status(Code::too_large, "a header is not passed on");
+            auto header = std::make_shared<Chunk>();
+            header->size = bytes;
+            return OperationResult(ChunkPtr(std::move(header)));
+          }};
 }
 
 CountedRoot::Work CountedRoot::measure_objects(const operation::MeasureObjects& measure, size_t node) {
@@ -142,7 +176,9 @@ StorageSteps CountedRoot::read_ranges(const std::vector<operation::ReadRange>& r
   auto range = ranges.begin();
   while (range != ranges.end()) {
     const std::string& name = range->piece->file_name;
-    open_shard(steps, *range->piece, node);
+    OpenShard& shard = open_shard(steps, *range->piece, node);
+    // Of objects that is the request for their bytes.
+    if (!std::exchange(shard.has_file, true) && !costs_.is_objects) steps.push_back({Kind::look, 1});
     uint64_t bytes = 0, count = 0;
     for (; range != ranges.end() && range->piece->file_name == name; ++range, ++count) {
       bytes += range->end - range->begin;

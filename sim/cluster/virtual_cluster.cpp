@@ -379,6 +379,8 @@ void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start 
                      std::holds_alternative<operation::ReadBatch>(start.operation) ||
                      std::holds_alternative<operation::ReadChunk>(start.operation) ||
                      std::holds_alternative<operation::CheckChunk>(start.operation) ||
+                     std::holds_alternative<operation::ReadHeader>(start.operation) ||
+                     std::holds_alternative<operation::CheckHeader>(start.operation) ||
                      std::holds_alternative<operation::CopyChunk>(start.operation);
   if (running->is_bulk) {
     running->fails = hazards_.try_operation(index, start.operation, events_.now());

@@ -36,6 +36,8 @@ void LoadOracles::asked(TimeNs now, const Operation& operation) {
     for (const operation::ReadRange& range : batch->ranges) check_read(now, *range.piece);
   } else if (const auto* chunk = std::get_if<operation::ReadChunk>(&operation)) {
     for (const operation::ReadRange& range : chunk->ranges) check_read(now, *range.piece);
+  } else if (const auto* header = std::get_if<operation::ReadHeader>(&operation)) {
+    check_read(now, *header->piece);
   } else if (const auto* measure = std::get_if<operation::MeasureObjects>(&operation)) {
     for (const auto& piece : measure->pieces) check_read(now, *piece);
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <utility>
 
 #include "tests/sim/role_by_itself.h"
 
@@ -72,19 +73,31 @@ class AnExchange : public testing::Test {
   // This host is `own` of so many; the others want from it what it has.
   void begin(bool may_go_direct = true, uint32_t chunks = kChunks, uint32_t hosts = 2, uint32_t own = 0) {
     plan_ = plan_of(chunks, hosts);
+    header_ = plan_->chunks[0].number;
     std::vector<std::string> addresses;
     for (uint32_t host = 0; host < hosts; ++host) addresses.push_back("host" + std::to_string(host));
     auto role = std::make_unique<ExchangeRole>(
         plan_, ChunkExchange::Settings{kLoad, addresses, own, 128 * kMiB, may_go_direct, kDeadline});
     role_ = role.get();
     node_.emplace(std::move(role));
-    if (!peers_ask_) return;
+    if (!peers_ask_) return bring_headers();
     std::vector<uint64_t> wanted;
     for (const ChunkPlan::PlannedChunk& chunk : plan_->chunks) {
       const uint32_t children = LoadTree(hosts, own, {}).children(chunk.ordinal);
       wanted.insert(wanted.end(), children, chunk.number);
     }
     node_->receive(kPeer, RoleKind::loader, wire::ChunksWanted{kLoad, wanted});
+    if (has_headers_) bring_headers();
+  }
+  // Headers come from storage and from peers, as soon as they are wanted.
+  void bring_headers() {
+    while (node_->answer<operation::ReadHeader>(OperationResult(a_header()))) {
+    }
+    for (uint64_t number : said<wire::ChunksWanted>()) {
+      if (number != header_ || std::exchange(has_come_, true)) continue;
+      node_->receive(kPeer, RoleKind::loader, wire::ChunkIs{kLoad, number, a_header()});
+      node_->answer<operation::CheckHeader>(OperationResult(operation::Done{}));
+    }
   }
   // 32 MiB in 10 ms from storage, while all read; then, with the peer, two chunks in 100 ms.
   void share_slowly_until_storage_is_read() {
@@ -105,6 +118,7 @@ class AnExchange : public testing::Test {
       ASSERT_TRUE(chunk);
       ++read_;
       node_->handle(event::OperationDone{id, OperationResult(chunk_of(*chunk))});
+      if (has_headers_) bring_headers();
     }
     copy();
   }
@@ -124,7 +138,16 @@ class AnExchange : public testing::Test {
     }
     return numbers;
   }
-  std::vector<uint64_t> asked_for() const { return said<wire::ChunksWanted>(); }
+  std::vector<uint64_t> asked_for() const {  // but for headers
+    std::vector<uint64_t> numbers = said<wire::ChunksWanted>();
+    std::erase(numbers, header_);
+    return numbers;
+  }
+  std::vector<wire::ChunkIs> passed_on() const {  // likewise
+    std::vector<wire::ChunkIs> sent = node_->sent<wire::ChunkIs>(kPeer);
+    std::erase_if(sent, [this](const wire::ChunkIs& each) { return each.number == header_; });
+    return sent;
+  }
   // The next of those that were asked for.
   void comes() {
     ASSERT_LT(come_, asked_for().size());
@@ -134,6 +157,12 @@ class AnExchange : public testing::Test {
     node_->receive(kPeer, RoleKind::loader, wire::ChunkIs{kLoad, number, std::move(chunk)});
     node_->answer<operation::CheckChunk>(OperationResult(operation::Done{}));
     copy();
+    if (has_headers_) bring_headers();
+  }
+  static ChunkPtr a_header() {
+    auto chunk = std::make_shared<Chunk>();
+    chunk->size = 4096;
+    return chunk;
   }
   static ChunkPtr chunk_of(const operation::ReadChunk& read) {
     auto chunk = std::make_shared<Chunk>();
@@ -146,7 +175,9 @@ class AnExchange : public testing::Test {
   std::shared_ptr<const ChunkPlan> plan_;
   std::optional<RoleByItself> node_;
   ExchangeRole* role_ = nullptr;
-  bool peers_ask_ = true;
+  bool peers_ask_ = true, has_headers_ = true;
+  uint64_t header_ = 0;    // its number
+  bool has_come_ = false;  // it, from a peer
   size_t read_ = 0, come_ = 0;
 };
 
@@ -163,7 +194,7 @@ TEST_F(AnExchange, BeginsWithSomeOfItsPartAndAsksForNothingMeanwhile) {
   EXPECT_EQ(asked_for().size(), 0u);
   EXPECT_TRUE(node_->sent<wire::ChunkIs>(kPeer).empty()) << "nor sends it what it has";
   read(1);
-  EXPECT_EQ(node_->sent<wire::ChunkIs>(kPeer).size(), 8u);
+  EXPECT_EQ(passed_on().size(), 8u);
   EXPECT_EQ(reading(), 12u);
   EXPECT_EQ(asked_for().size(), 20u);
   while (role_->batches_complete == 0) {
@@ -195,8 +226,7 @@ TEST_F(AnExchange, ReadsWhatIsLeftWhereStorageIsFaster) {
   EXPECT_EQ(asked_for().size(), asked);
   EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 2 * kChunks - asked) << "all others of its peer's part";
   EXPECT_EQ(read_ + asked, 4u * kChunks);
-  EXPECT_EQ(node_->sent<wire::ChunkIs>(kPeer).size(), 2 * kChunks)
-      << "its peer has its own part all the same";
+  EXPECT_EQ(passed_on().size(), 2 * kChunks) << "its peer has its own part all the same";
 }
 
 TEST_F(AnExchange, SharesAgainOnceManyReadAndStorageIsSlowerThanSharingWas) {
@@ -311,6 +341,76 @@ TEST_F(AnExchange, IsAsPatientWithAPeerAsItsOwnReadsAreLong) {
   EXPECT_EQ(reading(), 0u) << "as long as three such reads";
   node_->pass(2 * kDeadline);
   EXPECT_GT(reading(), 0u);
+}
+
+// --- headers ---
+
+TEST_F(AnExchange, ReadsAndChecksNothingBeforeItHasTheHeader) {
+  has_headers_ = false;
+  begin(false);
+  EXPECT_EQ(reading(), 0u);
+  ASSERT_EQ(asked_for().size(), 15u) << "as far as the buffer goes beside the most that a header takes";
+  comes();
+  EXPECT_EQ(node_->started<operation::CheckChunk>(), 0u);
+  ASSERT_EQ(node_->started<operation::ReadHeader>(), 1u);
+  EXPECT_TRUE(node_->answer<operation::ReadHeader>(OperationResult(a_header())));
+  EXPECT_EQ(reading(), 16u);
+  EXPECT_EQ(node_->started<operation::CheckChunk>(), 1u);
+  ASSERT_EQ(node_->sent<wire::ChunkIs>(kPeer).size(), 1u);
+  EXPECT_EQ(node_->sent<wire::ChunkIs>(kPeer)[0].number, header_) << "its peer has not to read it";
+}
+
+TEST_F(AnExchange, WaitsForNoHeaderOfAFileThatItHasReadBefore) {
+  has_headers_ = false;
+  begin();
+  EXPECT_EQ(reading(), 8u) << "what it tries storage with";
+  read(8);
+  EXPECT_GT(reading(), 0u);
+  EXPECT_EQ(node_->started<operation::ReadHeader>(), 1u) << "for its peer";
+}
+
+TEST_F(AnExchange, AsksAPeerForTheHeaderThatIsThePeersToRead) {
+  has_headers_ = false;
+  begin(false, kChunks, 2, 1);
+  EXPECT_EQ(node_->started<operation::ReadHeader>(), 0u);
+  EXPECT_EQ(said<wire::ChunksWanted>().at(0), header_) << "before the chunks that need it";
+  EXPECT_EQ(reading(), 0u);
+  bring_headers();
+  EXPECT_EQ(reading(), 16u);
+  EXPECT_EQ(node_->started<operation::ReadHeader>(), 0u);
+}
+
+TEST_F(AnExchange, ReadsTheHeaderWhereThatOfAPeerIsNotTheFiles) {
+  has_headers_ = false;
+  begin(false, kChunks, 2, 1);
+  node_->receive(kPeer, RoleKind::loader, wire::ChunkIs{kLoad, header_, a_header()});
+  ASSERT_TRUE(node_->answer<operation::CheckHeader>(Status(Code::corrupt, "another header")));
+  EXPECT_EQ(reading(), 0u);
+  ASSERT_TRUE(node_->answer<operation::ReadHeader>(OperationResult(a_header())));
+  EXPECT_EQ(reading(), 16u);
+  EXPECT_FALSE(node_->log.empty());
+}
+
+TEST_F(AnExchange, ReadsTheHeaderThatAPeerDoesNotSendWithinItsDeadline) {
+  has_headers_ = false;
+  begin(false, kChunks, 2, 1);
+  node_->pass(2 * kDeadline);
+  ASSERT_TRUE(node_->answer<operation::ReadHeader>(OperationResult(a_header())));
+  EXPECT_GE(reading(), 16u);
+}
+
+// Where it is damaged, say: then blocks are read from copies, if there are any.
+TEST_F(AnExchange, GoesOnWithoutAHeaderThatCannotBeHad) {
+  has_headers_ = false;
+  begin(false);
+  ASSERT_TRUE(node_->answer<operation::ReadHeader>(Status(Code::corrupt, "the header differs")));
+  EXPECT_EQ(reading(), 16u);
+  const auto not_here = node_->sent<wire::ChunksNotHere>(kPeer);
+  ASSERT_EQ(not_here.size(), 1u);
+  EXPECT_EQ(not_here[0].chunks, std::vector<uint64_t>{header_});
+  comes();
+  read_all();
+  EXPECT_EQ(role_->exchange().bytes_held() % kChunkBytes, 0u) << "nothing is held for it any more";
 }
 
 }  // namespace

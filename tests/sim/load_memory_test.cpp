@@ -29,6 +29,8 @@ class MemoryWatch {
         touch(node, each.client, each.slab_id, each.slab_offset + each.bytes);
     } else if (const auto* check = std::get_if<operation::CheckChunk>(&operation)) {
       chunks_[check->chunk.get()] = check->chunk;
+    } else if (const auto* header = std::get_if<operation::CheckHeader>(&operation)) {
+      chunks_[header->chunk.get()] = header->chunk;
     } else if (const auto* window = std::get_if<operation::ReleaseWindow>(&operation)) {
       windows_[node].erase({window->client, window->slab_id});
       ++released;

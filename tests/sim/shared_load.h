@@ -193,6 +193,7 @@ class SharedLoad : public ::testing::Test {
   std::vector<std::unique_ptr<Reader>> readers_;
   uint64_t bytes_read_ = 0;
   std::map<size_t, uint64_t> chunks_read_;                     // by node
+  std::map<std::string, size_t> headers_read_;                 // by file, to pass them on
   size_t listings_ = 0;                                        // of the root
   std::function<void(size_t node, const Operation&)> attack_;  // hears of operations too
 
@@ -209,6 +210,9 @@ class SharedLoad : public ::testing::Test {
     if (const auto* chunk = std::get_if<operation::ReadChunk>(&operation)) {
       add(chunk->ranges);
       ++chunks_read_[node];
+    }
+    if (const auto* header = std::get_if<operation::ReadHeader>(&operation)) {
+      ++headers_read_[header->piece->file_name];
     }
     listings_ += std::holds_alternative<operation::ListNewestAttempts>(operation) ? 1 : 0;
     if (attack_) attack_(node, operation);

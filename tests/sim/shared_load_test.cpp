@@ -1,4 +1,6 @@
 // Loads that are shared: several nodes that need the same bytes read them once, and pass them on.
+#include <gmock/gmock.h>
+
 #include "tests/sim/shared_load.h"
 
 namespace shoal {
@@ -23,6 +25,23 @@ TEST_F(SharedLoad, HostsThatNeedTheSameReadItOnce) {
   EXPECT_EQ(times.chunks_given_up, 0u);
   EXPECT_NEAR(static_cast<double>(times.bytes_received), 0.75 * static_cast<double>(tensor_bytes()),
               static_cast<double>(4 * kMiB));
+}
+
+// Two ranks saved, a file each.
+TEST_F(SharedLoad, OfHostsThatNeedTheSameOneReadsTheHeaderOfEachFile) {
+  ASSERT_NO_FATAL_FAILURE(save(kReplicated));
+  start(20, 20);
+  size_t passed = 0;
+  host_.corrupt_messages([&](size_t, WireMessage& message) {
+    const auto* said = std::get_if<wire::ChunkIs>(message.body.get());
+    if (said != nullptr && said->chunk->size % 4096 == 0 && said->chunk->size < kDigestBlockBytes) ++passed;
+  });
+  for (auto& reader : readers_) reader->load();
+  run();
+  expect_all_loaded();
+  EXPECT_THAT(headers_read_, testing::UnorderedElementsAre(testing::Pair("rank-00000.safetensors", 1u),
+                                                           testing::Pair("rank-00001.safetensors", 1u)));
+  EXPECT_EQ(passed, 2 * 19u);
 }
 
 TEST_F(SharedLoad, ALoadThatIsTooSmallOrDirectAsksNobody) {
@@ -140,6 +159,33 @@ TEST_F(SharedLoad, AChunkThatItsSenderHoldsWronglyIsReadFromStorage) {
   uint64_t given_up = 0;
   for (auto& reader : readers_) given_up += reader->done()->times.chunks_given_up;
   EXPECT_EQ(given_up, passed);
+}
+
+// A header that states other digests, made as carefully as one likes: the manifest vouches for another.
+TEST_F(SharedLoad, AForgedHeaderIsReadFromStorage) {
+  ASSERT_NO_FATAL_FAILURE(save(kReplicated));
+  start(3, 3);
+  size_t forged = 0;
+  host_.corrupt_messages([&](size_t, WireMessage& message) {
+    const auto* said = std::get_if<wire::ChunkIs>(message.body.get());
+    if (said == nullptr) return;
+    const std::string_view text = as_text(said->chunk->bytes);
+    const size_t at = text.substr(0, 4096).find("shoal_digests");
+    if (at == std::string_view::npos) return;
+    ++forged;
+    auto wrong = std::make_shared<Chunk>(*said->chunk);
+    std::byte& digit = wrong->bytes[at + std::string_view(R"(shoal_digests":")").size()];
+    digit = digit == std::byte{'0'} ? std::byte{'1'} : std::byte{'0'};
+    message.body = std::make_shared<const WireBody>(wire::ChunkIs{said->id, said->number, std::move(wrong)});
+  });
+  for (auto& reader : readers_) reader->load();
+  run();
+  expect_all_loaded();
+  EXPECT_EQ(forged, 2 * 2u) << "of two files, to two hosts";
+  size_t read = 0;
+  for (const auto& [file, times] : headers_read_) read += times;
+  EXPECT_EQ(read, 2 + forged);
+  EXPECT_LT(bytes_read_, tensor_bytes() + 4096);
 }
 
 TEST_F(SharedLoad, WhoComesLateReadsDirectly) {
