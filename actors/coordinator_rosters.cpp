@@ -134,13 +134,22 @@ void Coordinator::ask_again(NodeId node) {
 bool Coordinator::has_layouts(const Attempt& attempt, EffectWriter& out) {
   std::map<NodeId, std::vector<LayoutId>> wanted;
   bool all = true;
+  // There, or asked for already. Neighbours mostly wait for the same: a job of many ranks has few layouts.
+  const LayoutId* settled = nullptr;
   for (const auto& [rank, waiting] : attempt.waiting) {
-    if (find_layout(attempt, waiting.layout_id)) continue;
+    if (settled != nullptr && *settled == waiting.layout_id) continue;
+    if (find_layout(attempt, waiting.layout_id)) {
+      settled = &waiting.layout_id;
+      continue;
+    }
     all = false;
     staged_layouts_.try_emplace(waiting.layout_id);
     // Of one node; of another where that is lost, and again when it says anew what it waits for.
     auto [asked, fresh] = layouts_asked_.try_emplace(waiting.layout_id, waiting.node);
-    if (!fresh && nodes_.contains(asked->second)) continue;
+    if (!fresh && nodes_.contains(asked->second)) {
+      settled = &waiting.layout_id;
+      continue;
+    }
     asked->second = waiting.node;
     wanted[waiting.node].push_back(waiting.layout_id);
   }
