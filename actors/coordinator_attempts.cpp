@@ -138,6 +138,7 @@ void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const Expected
   Manifest& manifest = std::get<Manifest>(*made);
   manifest.world = under.world_ptr();
   manifest.options = under.options();
+  manifest.files.reserve(attempt.reported.size());  // mostly one of each rank
   for (const auto& [rank, reported] : attempt.reported) {
     for (const wire::WrittenFile& file : reported.files) {
       manifest.files.push_back(

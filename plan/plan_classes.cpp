@@ -125,6 +125,16 @@ struct PlanClasses::Group {
   std::unordered_map<uint64_t, Cell> cells;
 };
 
+// Of the rank that is placed; kept for its memory, for a million ranks are placed one after the other.
+struct PlanClasses::Scratch {
+  std::vector<uint64_t> plan, text;  // what its class, and its text, depend on
+  std::vector<uint64_t> places;      // in each mesh
+  std::vector<Seen> seen;            // by geometry
+  std::vector<Group::Cell*> cells;   // by group
+  std::vector<uint64_t> within;
+  Dims coordinate;
+};
+
 struct PlanClasses::Units {
   uint64_t count = 0;
   bool is_cut = false;  // some box into several
@@ -156,7 +166,11 @@ struct PlanClasses::OfLayout {
 
 PlanClasses::PlanClasses(const World& world, const SaveOptions& options,
                          std::shared_ptr<Geometries> geometries)
-    : world_(world), options_(options), layouts_(world_.layouts.size()), geometries_(std::move(geometries)) {}
+    : world_(world),
+      options_(options),
+      layouts_(world_.layouts.size()),
+      geometries_(std::move(geometries)),
+      scratch_(std::make_unique<Scratch>()) {}
 
 PlanClasses::~PlanClasses() = default;
 
@@ -258,12 +272,11 @@ PlanClasses::Units PlanClasses::units_of(OfLayout& of, Rank rank, const RankSet&
   return found->second;
 }
 
-// Appends which part of its replica groups' boxes the rank gets to `out`; to `text`, where the boxes lie that
-// are cut, for then the pieces begin elsewhere.
-void PlanClasses::place_in_groups(OfLayout& of, Rank rank, const std::vector<Seen>& seen,
-                                  std::vector<uint64_t>& out, std::vector<uint64_t>& text) {
-  std::vector<Group::Cell*> cells(of.groups.size(), nullptr);
-  Dims coordinate;
+// Appends which part of its replica groups' boxes the rank gets to what its class depends on; to its text,
+// where the boxes lie that are cut, for then the pieces begin elsewhere.
+void PlanClasses::place_in_groups(OfLayout& of, Rank rank) {
+  auto& [out, text, places, seen, cells, within, coordinate] = *scratch_;
+  cells.assign(of.groups.size(), nullptr);
   for (size_t g = 0; g < of.groups.size(); ++g) {
     Group& group = of.groups[g];
     const uint64_t index = index_in(*group.instance.mesh, rank);
@@ -292,7 +305,7 @@ void PlanClasses::place_in_groups(OfLayout& of, Rank rank, const std::vector<See
     out.push_back(first);
     out.push_back(cell.ranks.lowest() == rank ? 1 : 0);
     if (options_.dedupe != Dedupe::balanced || cell.ranks.size() == 1) continue;
-    std::vector<uint64_t> within;
+    within.clear();
     for (size_t other = 0; other < of.groups.size(); ++other) {
       if (cells[other] == nullptr || cells[other]->ranks != cell.ranks) continue;
       within.push_back(other);
@@ -314,21 +327,23 @@ void PlanClasses::place_in_groups(OfLayout& of, Rank rank, const std::vector<See
 PlanClasses::Place PlanClasses::place_of(Rank rank) {
   const uint32_t layout = world_.roster.layout_of(rank);
   OfLayout& of = of_layout(layout);
-  std::vector<uint64_t> plan{layout}, text;
+  auto& [plan, text, places, seen, cells, within, coordinate] = *scratch_;
+  plan.assign({layout});
+  text.clear();
   if (of.is_alone) {
     plan.push_back(rank);
     return {hash_of(plan), hash_of(plan)};
   }
-  std::vector<uint64_t> places;
+  places.clear();
   for (const Mesh* mesh : of.meshes) places.push_back(index_in(*mesh, rank));
-  std::vector<Seen> seen;
+  seen.clear();
   for (size_t i = 0; i < of.geometries.size(); ++i) {
     const uint64_t place = places[of.mesh_of_geometry[i]];
     seen.push_back(place == kNotInMesh ? Seen{} : geometries_->at(of.geometries[i]).at(place));
     plan.push_back(seen.back().sizes);
     text.push_back(seen.back().digits);
   }
-  place_in_groups(of, rank, seen, plan, text);
+  place_in_groups(of, rank);
   if (auto writes = of.whole_writers.find(rank); writes != of.whole_writers.end()) {
     plan.insert(plan.end(), writes->second.begin(), writes->second.end());
   }

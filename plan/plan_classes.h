@@ -46,17 +46,18 @@ class PlanClasses {
   struct Units;
   struct Group;
   struct OfLayout;
+  struct Scratch;
 
   OfLayout& of_layout(uint32_t layout);
   void add_entry(OfLayout& of, uint32_t layout, uint32_t entry);
-  void place_in_groups(OfLayout& of, Rank rank, const std::vector<Seen>& seen, std::vector<uint64_t>& out,
-                       std::vector<uint64_t>& text);
+  void place_in_groups(OfLayout& of, Rank rank);
   Units units_of(OfLayout& of, Rank rank, const RankSet& group, Hash128 sizes);
 
   const World world_;
   const SaveOptions options_;
   std::vector<std::unique_ptr<OfLayout>> layouts_;
   const std::shared_ptr<Geometries> geometries_;
+  const std::unique_ptr<Scratch> scratch_;
 };
 
 }  // namespace shoal

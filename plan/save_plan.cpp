@@ -195,8 +195,13 @@ SavePlan plan_all_held(const Layout& layout, Rank rank) {
 }
 
 std::string shard_file_name(Rank rank, uint32_t file) {
-  return file == 0 ? fmt::format("rank-{:05}.safetensors", rank)
-                   : fmt::format("rank-{:05}-{}.safetensors", rank, file);
+  constexpr size_t kLeastDigits = 5;
+  const fmt::format_int digits(rank);  // not a format string: a manifest has a name of each rank
+  std::string name = "rank-";
+  name.append(kLeastDigits - std::min(kLeastDigits, digits.size()), '0');
+  name.append(digits.data(), digits.size());
+  if (file != 0) name += fmt::format("-{}", file);
+  return name += ".safetensors";
 }
 
 std::vector<std::string> item_keys(const Layout& layout, const SavePlan& plan) {

@@ -196,14 +196,19 @@ Status JsonReader::expect_end() {
 
 void append_json_string(std::string* out, std::string_view text) {
   out->push_back('"');
-  for (char c : text) {
+  auto is_as_it_is = [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; };
+  for (size_t i = 0; i < text.size();) {
+    size_t run = i;
+    while (run < text.size() && is_as_it_is(text[run])) ++run;
+    out->append(text.substr(i, run - i));
+    i = run;
+    if (i == text.size()) break;
+    const char c = text[i++];
     if (c == '"' || c == '\\') {
       out->push_back('\\');
       out->push_back(c);
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      fmt::format_to(std::back_inserter(*out), "\\u{:04x}", static_cast<unsigned>(c));
     } else {
-      out->push_back(c);
+      fmt::format_to(std::back_inserter(*out), "\\u{:04x}", static_cast<unsigned>(c));
     }
   }
   out->push_back('"');
