@@ -5,6 +5,7 @@ namespace shoal {
 namespace {
 // Of those that run next: so many are fetched, and when so few are left, what they touch.
 constexpr size_t kSoon = 16, kVerySoon = 4;
+constexpr size_t kTouchedBytes = 128;  // of it
 }  // namespace
 
 EventHeap::~EventHeap() {
@@ -39,8 +40,7 @@ void EventHeap::move_on() {
   const bool is_soon = bucket.size() <= kSoon, is_very_soon = bucket.size() <= kVerySoon;
   for (const Item& item : bucket) {
     if (is_very_soon && item.slot->touches != nullptr) {
-      __builtin_prefetch(item.slot->touches);
-      __builtin_prefetch(static_cast<const std::byte*>(item.slot->touches) + 64);
+      fetch_lines(item.slot->touches, kTouchedBytes);
     } else if (is_soon) {
       __builtin_prefetch(item.slot);
     }
@@ -49,9 +49,30 @@ void EventHeap::move_on() {
   bucket.clear();
 }
 
+// What the next one reaches by way of what it touches, while this one runs.
+void EventHeap::fetch_next() {
+  constexpr size_t kNext = 2;
+  auto fetch = [this](Slot* slot) {
+    if (slot->touches != nullptr) slot->act(*this, slot, What::fetch);
+  };
+  if (next_ < buckets_[0].size()) return fetch(buckets_[0][next_].slot);
+  if (filled_ == 0) return;
+  const std::vector<Item>& soon = buckets_[static_cast<size_t>(std::countr_zero(filled_))];
+  if (soon.size() > kNext) return;
+  for (const Item& item : soon) fetch(item.slot);
+}
+
 void EventHeap::run_next() {
   if (next_ == buckets_[0].size()) move_on();
-  Slot* slot = buckets_[0][next_++].slot;
+  const std::vector<Item>& due = buckets_[0];
+  Slot* slot = due[next_++].slot;
+  // Where many are due at once, those further back were not fetched when time came to them.
+  if (next_ + kSoon <= due.size()) __builtin_prefetch(due[next_ + kSoon - 1].slot);
+  if (next_ + kVerySoon <= due.size()) {
+    const void* touches = due[next_ + kVerySoon - 1].slot->touches;
+    if (touches != nullptr) fetch_lines(touches, kTouchedBytes);
+  }
+  fetch_next();
   ++executed_;
   slot->act(*this, slot, What::run);
 }

@@ -16,6 +16,13 @@
 
 namespace shoal {
 
+// Into the cache, all lines on which these bytes lie; from may be null.
+inline void fetch_lines(const void* from, size_t bytes) {
+  constexpr size_t kLine = 64;
+  const auto* first = static_cast<const std::byte*>(from);
+  for (size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(first + i);
+}
+
 // A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan: Faster algorithms for the shortest path problem, 1990): time
 // only moves on, so what is pending is sorted no finer than the highest bit in which its time differs from
 // now, and again when time comes to it. Times in nanoseconds, ties in the order in which they were scheduled.
@@ -33,7 +40,8 @@ class EventHeap {
   uint64_t executed() const { return executed_; }
   bool empty() const { return next_ == buckets_[0].size() && filled_ == 0; }
   // Now, where `at` has passed. `action` is called once, without arguments, or destroyed with the heap.
-  // `touches`: what it will read first; fetched into the cache shortly before, as the action itself is.
+  // `touches`: what it will read first; fetched into the cache shortly before, as the action itself is. Then
+  // what action.fetch() fetches by way of that, if it has such a method.
   template <class Action>
   void schedule(TimeNs at, Action&& action, const void* touches = nullptr) {
     using Stored = std::decay_t<Action>;
@@ -52,7 +60,7 @@ class EventHeap {
   void run_next();
 
  private:
-  enum class What : uint8_t { run, drop };
+  enum class What : uint8_t { run, drop, fetch };
   struct alignas(64) Slot {  // a cache line
     alignas(std::max_align_t) std::byte room[kRoom];
     void (*act)(EventHeap& heap, Slot* slot, What what);
@@ -68,6 +76,10 @@ class EventHeap {
   template <class Stored>
   static void act(EventHeap& heap, Slot* slot, What what) {
     auto* stored = std::launder(reinterpret_cast<Stored*>(slot->room));
+    if (what == What::fetch) {
+      if constexpr (requires { stored->fetch(); }) stored->fetch();
+      return;
+    }
     Stored action = std::move(*stored);
     stored->~Stored();
     heap.free_slots_.push_back(slot);
@@ -80,6 +92,7 @@ class EventHeap {
     if (bucket != 0) filled_ |= uint64_t{1} << bucket;
   }
   void move_on();
+  void fetch_next();
 
   TimeNs now_ = 0;
   uint64_t executed_ = 0;

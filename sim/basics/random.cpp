@@ -1,6 +1,7 @@
 #include "sim/basics/random.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 
@@ -16,6 +17,20 @@ constexpr int64_t kLog2OfE = 1'442'695;  // millionths
 constexpr uint64_t kRoots[] = {6074001000, 5107605667, 4683695048, 4485121744, 4389014833, 4341736423,
                                4318288544, 4306612134, 4300785774, 4297875550, 4296421177, 4295694175,
                                4295330720, 4295149004, 4295058149, 4295012722};
+
+// `value` times the root where `is_set`; without a branch, for nothing foretells such bits.
+constexpr uint64_t times_root(uint64_t value, unsigned i, bool is_set) {
+  return static_cast<uint64_t>(Wide{value} * (is_set ? kRoots[i] : uint64_t{1} << 32) >> 32);
+}
+// 2^(x / 2^8) for x below 2^8, in 1/2^32: what the first eight roots come to.
+constexpr std::array<uint64_t, 256> kHighRoots = [] {
+  std::array<uint64_t, 256> products{};
+  for (unsigned x = 0; x < products.size(); ++x) {
+    products[x] = uint64_t{1} << 32;
+    for (unsigned i = 0; i < 8; ++i) products[x] = times_root(products[x], i, (x >> (7 - i) & 1) != 0);
+  }
+  return products;
+}();
 
 constexpr uint64_t kLn2 = 2'977'044'472;  // in 1/2^32
 constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
@@ -67,10 +82,8 @@ uint64_t weibull_at(uint64_t u, uint64_t scale, uint32_t shape_permille) {
 uint64_t exp2_fixed16(int64_t exponent) {
   const int64_t whole = exponent >= 0 ? exponent >> 16 : -((-exponent + 0xffff) >> 16);
   const auto fraction = static_cast<uint64_t>(exponent - whole * 65536);
-  uint64_t value = uint64_t{1} << 32;
-  for (int i = 0; i < 16; ++i) {
-    if ((fraction >> (15 - i) & 1) != 0) value = static_cast<uint64_t>(Wide{value} * kRoots[i] >> 32);
-  }
+  uint64_t value = kHighRoots[fraction >> 8];
+  for (unsigned i = 8; i < 16; ++i) value = times_root(value, i, (fraction >> (15 - i) & 1) != 0);
   return whole >= 0 ? (value << whole) >> 16 : value >> (16 - whole);
 }
 

@@ -24,7 +24,7 @@ void VirtualCluster::kill(size_t dead) {
   Node& node = nodes_[dead];
   if (!node.alive) return;
   node.alive = false;
-  while (!node.inputs.empty()) take_input(node);
+  while (!node.inputs.empty()) give_back(take_input(node));
   relays_.kill(dead);
   node.silent_since = events_.now();
   events_.schedule(events_.now() + kSilenceNs, [this, dead] { check_links_of(dead); });
@@ -95,14 +95,14 @@ void VirtualCluster::stall(size_t index, TimeNs duration) {
 
 void VirtualCluster::lose_client(size_t node, ClientId client) {
   events_.schedule(events_.now() + profile_.cpu.local_latency_ns, [this, life = life_of(node), client] {
-    if (lives(life)) offer(static_cast<uint32_t>(life), {std::nullopt, event::ClientLost{client}});
+    if (lives(life)) offer(static_cast<uint32_t>(life), std::nullopt, event::ClientLost{client});
   });
 }
 
 void VirtualCluster::end_trainer(size_t node, Rank rank, const std::string& how) {
   events_.schedule(events_.now() + profile_.cpu.local_latency_ns, [this, life = life_of(node), rank, how] {
     if (!lives(life)) return;
-    offer(static_cast<uint32_t>(life), {RoleKind::shard_writer, event::TrainerEnded{rank, how}});
+    offer(static_cast<uint32_t>(life), RoleKind::shard_writer, event::TrainerEnded{rank, how});
   });
 }
 
@@ -178,8 +178,8 @@ void VirtualCluster::lose_session(size_t index, const Status& why) {
   const NodeId session = std::exchange(nodes_[index].session, 0);
   if (session == 0) return;
   hub_peers_.reset();
-  offer(nodes_[index].coordinator, {RoleKind::coordinator, event::PeerLost{session, why}});
-  offer(index, {std::nullopt, event::PeerLost{kCoordinatorNode, why}});
+  offer(nodes_[index].coordinator, RoleKind::coordinator, event::PeerLost{session, why});
+  offer(index, std::nullopt, event::PeerLost{kCoordinatorNode, why});
 }
 
 void VirtualCluster::connect(size_t index) {
@@ -188,7 +188,7 @@ void VirtualCluster::connect(size_t index) {
   node.session = kFirstPeerNode + session_owners_.size();
   session_owners_.push_back(static_cast<uint32_t>(index));
   hub_peers_.reset();
-  offer(index, {std::nullopt, event::PeerUp{kCoordinatorNode}});
+  offer(index, std::nullopt, event::PeerUp{kCoordinatorNode});
 }
 
 // As a live node: to the one that it follows it goes again where it has lost it, a later one it follows.
@@ -201,7 +201,7 @@ void VirtualCluster::redirect(size_t index, const effect::Redirect& to) {
   std::from_chars(number, to.address.c_str() + to.address.size(), coordinator);
   if (coordinator == index) return;
   if (coordinator == node.coordinator && node.session != 0) {
-    return offer(index, {std::nullopt, event::PeerUp{kCoordinatorNode}});
+    return offer(index, std::nullopt, event::PeerUp{kCoordinatorNode});
   }
   lose_session(index, kClosed);
   node.coordinator = coordinator;

@@ -130,11 +130,10 @@ CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
       }};
 }
 
-Result<OperationResult> CountedRoot::decide(const AttemptKey& key, std::variant<Manifest, Tombstone> body,
-                                            uint64_t bytes) {
-  Attempt& attempt = attempts_[key];
+Result<OperationResult> CountedRoot::decide(std::shared_ptr<const Decision> made, uint64_t bytes) {
+  Attempt& attempt = attempts_[made->key];
   if (!attempt.decision) {
-    attempt.decision = std::make_shared<const Decision>(Decision{key, Nonce{}, RootId{}, 0, std::move(body)});
+    attempt.decision = std::move(made);
     attempt.decision_bytes = bytes;
     record_bytes_ += bytes;
   }
@@ -144,19 +143,21 @@ Result<OperationResult> CountedRoot::decide(const AttemptKey& key, std::variant<
 CountedRoot::Work CountedRoot::publish_decision(const operation::PublishDecision& publish) {
   uint64_t bytes = kSmallRecordBytes;
   StorageSteps steps;
-  if (std::holds_alternative<Manifest>(publish.body)) {
-    auto encoded = encode_decision({publish.key, Nonce{}, RootId{}, kSomeTimeNs, publish.body});
+  // One copy of a manifest of many files, from here on shared.
+  auto made = std::make_shared<Decision>(Decision{publish.key, Nonce{}, RootId{}, kSomeTimeNs, publish.body});
+  if (made->committed()) {
+    auto encoded = encode_decision(*made);
     if (!encoded.ok()) return answer({}, encoded.status());
     bytes = encoded->size();
   } else {
     steps.push_back({Kind::list, attempts_[publish.key].entries()});
   }
   add_create(steps, bytes);
-  return {std::move(steps), [this, key = publish.key, body = publish.body, bytes] {
+  made->unix_time_ns = 0;
+  return {std::move(steps), [this, made = std::shared_ptr<const Decision>(std::move(made)), bytes] {
             // A complete set of rank manifests is committed, whoever wanted to abort it.
-            const bool is_tombstone = std::holds_alternative<Tombstone>(body);
-            if (is_tombstone && attempts_[key].is_complete_set()) return merge(key);
-            return decide(key, body, bytes);
+            if (!made->committed() && attempts_[made->key].is_complete_set()) return merge(made->key);
+            return decide(made, bytes);
           }};
 }
 
@@ -237,7 +238,8 @@ Result<OperationResult> CountedRoot::merge(const AttemptKey& key) {
   if (attempt.decision) return OperationResult(attempt.decision);
   SHOAL_RETURN_IF_ERROR(work_out_merged(key));
   Manifest merged = *std::exchange(attempt.merged, std::nullopt);
-  return decide(key, std::move(merged), attempt.merged_bytes);
+  return decide(std::make_shared<const Decision>(Decision{key, Nonce{}, RootId{}, 0, std::move(merged)}),
+                attempt.merged_bytes);
 }
 
 CountedRoot::Work CountedRoot::read_decision(const operation::ReadDecision& read) {

@@ -108,8 +108,7 @@ class CountedRoot final : public RootView {
   Status work_out_merged(const AttemptKey& key);
   Result<OperationResult> merge(const AttemptKey& key);
   // Makes the decision of this attempt, unless one stands.
-  Result<OperationResult> decide(const AttemptKey& key, std::variant<Manifest, Tombstone> body,
-                                 uint64_t bytes);
+  Result<OperationResult> decide(std::shared_ptr<const Decision> made, uint64_t bytes);
   uint64_t rank_manifest_bytes(const RankManifest& manifest);
   void add_create(StorageSteps& steps, uint64_t bytes) const;  // a small object, durably
   void add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes, uint32_t at_once) const;

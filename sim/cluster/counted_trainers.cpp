@@ -48,7 +48,8 @@ CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, con
 }
 
 void CountedTrainers::start() {
-  cluster_.start([this](ClientId client, const LocalMessage& message) { listen(client, message); });
+  cluster_.start([this](ClientId client, const LocalMessage& message) { listen(client, message); },
+                 [this](ClientId client) { return &trainers_[rank_of(client)]; });
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     cluster_.attach(node_of(rank), rank);
     cluster_.from_client(node_of(rank), client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});

@@ -18,6 +18,7 @@ constexpr uint32_t kEpoch = 1;
 constexpr const char* kJob = "simulated";
 constexpr size_t kBulkThreads = 4, kDutyThreads = 2;  // of actors/caf/caf_host.h
 constexpr size_t kMaxWarnings = 20;
+constexpr size_t kFetchedRoleBytes = 256;  // of a role, what most events touch
 
 // What an event says, in a number: enough that two runs which differ give different traces.
 uint64_t detail_of(const Event& event) {
@@ -97,14 +98,15 @@ void VirtualCluster::keep_bytes(StoredPayload* payload) {
   plans_->give_each_rank_its_own();
 }
 
-void VirtualCluster::start(ToClient to_client) {
+void VirtualCluster::start(ToClient to_client, std::function<const void*(ClientId)> state_of) {
   to_client_ = std::move(to_client);
+  state_of_client_ = std::move(state_of);
   for (size_t node = 0; node < nodes_.size(); ++node) begin_roles(node);
 }
 
 void VirtualCluster::begin_roles(size_t node) {
-  if (is_coordinator(node)) offer(node, {RoleKind::coordinator, event::Started{}});
-  offer(node, {std::nullopt, event::Started{}});
+  if (is_coordinator(node)) offer(node, RoleKind::coordinator, event::Started{});
+  offer(node, std::nullopt, event::Started{});
 }
 
 void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage message, TimeNs takes) {
@@ -112,7 +114,7 @@ void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage mess
   events_.schedule(
       said_at + profile_.cpu.local_latency_ns,
       [this, node, client, said = std::make_shared<const LocalMessage>(std::move(message))]() mutable {
-        offer(node, {std::nullopt, event::FromClient{client, std::move(said)}});
+        offer(node, std::nullopt, event::FromClient{client, std::move(said)});
       },
       &nodes_[node]);
 }
@@ -126,23 +128,23 @@ void VirtualCluster::attach(size_t node, Rank rank) {
 
 // --- a node's processor ---
 
-void VirtualCluster::offer(size_t index, Input input) {
+void VirtualCluster::add_input(size_t index, Input* input) {
   Node& node = nodes_[index];
-  if (!node.alive) return;
-  node.wire_bytes += input.wire_bytes;
-  Input* waiting = inputs_.take();
-  *waiting = std::move(input);
-  node.inputs.push_back(waiting);
+  node.wire_bytes += input->wire_bytes;
+  node.inputs.push_back(input);
   if (index == coordinator_) hub_.longest_queue = std::max<uint64_t>(hub_.longest_queue, node.inputs.size());
   if (!node.busy) begin_next(index);
 }
 
-VirtualCluster::Input VirtualCluster::take_input(Node& node) {
+VirtualCluster::Input* VirtualCluster::take_input(Node& node) {
   Input* first = node.inputs.pop_front();
-  Input input = std::move(*first);
-  inputs_.give_back(first);
-  node.wire_bytes -= input.wire_bytes;
-  return input;
+  node.wire_bytes -= first->wire_bytes;
+  return first;
+}
+
+void VirtualCluster::give_back(Input* input) {
+  input->event = event::Started{};
+  inputs_.give_back(input);
 }
 
 void VirtualCluster::begin_next(size_t index) {
@@ -156,28 +158,32 @@ void VirtualCluster::begin_next(size_t index) {
   }
   const TimeNs takes = cpu_.on(is_coordinator(index), work);
   if (index == coordinator_) hub_.busy_ns += takes;
-  events_.schedule(
-      cores_.end_of(std::max(events_.now(), node.stalled_until), takes),
-      [this, life = life_of(index)] {
-        if (lives(life)) handle_next(static_cast<uint32_t>(life));
-      },
-      &node);
+  events_.schedule(cores_.end_of(std::max(events_.now(), node.stalled_until), takes),
+                   HandleNext{this, life_of(index)}, &node);
+}
+
+// Its node has been fetched. Most events are the shard writer's.
+void VirtualCluster::HandleNext::fetch() const {
+  const Node& node = cluster->nodes_[static_cast<uint32_t>(life)];
+  fetch_lines(node.inputs.front(), sizeof(Input));
+  fetch_lines(node.roles[static_cast<size_t>(RoleKind::shard_writer)].get(), kFetchedRoleBytes);
 }
 
 // What a role answers leaves when it has been worked out.
 void VirtualCluster::handle_next(size_t index) {
-  const Input input = take_input(nodes_[index]);
+  Input* input = take_input(nodes_[index]);
   Answers* answers = answers_.take();
   TimeNs takes = 0;
-  if (input.role) {
-    deliver(index, *input.role, input, *answers, &takes);
+  if (input->role) {
+    deliver(index, *input->role, *input, *answers, &takes);
   } else {
-    const auto* from_client = std::get_if<event::FromClient>(&input.event);
+    const auto* from_client = std::get_if<event::FromClient>(&input->event);
     for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
       if (from_client != nullptr && !hears(role, *from_client->message)) continue;
-      deliver(index, role, input, *answers, &takes);
+      deliver(index, role, *input, *answers, &takes);
     }
   }
+  give_back(input);
   if (index == coordinator_) hub_.busy_ns += takes;
   auto go = [this, life = life_of(index), answers] {
     if (lives(life)) leave(static_cast<uint32_t>(life), *answers);
@@ -189,8 +195,26 @@ void VirtualCluster::handle_next(size_t index) {
 }
 
 void VirtualCluster::leave(size_t index, Answers& answers) {
-  for (Answer& answer : answers) carry_out(index, answer);
+  size_t next = 0, sends = 0;
+  for (const Answers::Answer& answer : answers.of_roles) {
+    for (; next < answer.end; ++next) {
+      Effect& effect = answers.effects[next];
+      const bool is_sent =
+          std::holds_alternative<effect::Send>(effect) || std::holds_alternative<effect::SendTo>(effect);
+      carry_out(index, answer.role, effect, is_sent ? answers.sizes[sends++] : 0);
+    }
+  }
   begin_next(index);
+}
+
+// What a coordinator once answered to all nodes is not kept for good.
+void VirtualCluster::Answers::clear() {
+  constexpr size_t kKept = 4;
+  of_roles.clear();
+  effects.clear();
+  sizes.clear();
+  if (effects.capacity() > kKept) effects = Effects();
+  if (sizes.capacity() > kKept) sizes = {};
 }
 
 void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, Answers& answers,
@@ -199,36 +223,35 @@ void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, An
   if (handler == nullptr) return;
   note(index, role, input);
   if (event_listener_) event_listener_(index, role, input.event);
-  effects_.clear();
-  handler->handle(events_.now(), input.event, effects_);
-  Answer answer;
-  answer.role = role;
-  std::vector<uint64_t> sent;
+  const size_t first = answers.effects.size();
+  handler->handle(events_.now(), input.event, answers.effects);
+  const std::span<const Effect> effects(answers.effects.data() + first, answers.effects.size() - first);
+  std::vector<uint64_t>& sent = sent_sizes_;
+  sent.clear();
   TimeNs work = 0;
-  for (const Effect& effect : effects_) {
+  for (const Effect& effect : effects) {
     if (const auto* start = std::get_if<effect::Start>(&effect)) {
       const auto* publish = std::get_if<operation::PublishDecision>(&start->operation);
       if (publish != nullptr) work += items_.to_commit(*publish).takes;
     }
     if (const auto* shared = std::get_if<effect::SendTo>(&effect)) {
-      answer.sizes.push_back(sizes_.of(shared->message));
-      sent.push_back(answer.sizes.back());
+      answers.sizes.push_back(sizes_.of(shared->message));
+      sent.push_back(answers.sizes.back());
       continue;
     }
     const auto* send = std::get_if<effect::Send>(&effect);
     if (send == nullptr) continue;
     const ItemModel::Extra extra = items_.to_send(send->message);
     work += extra.takes;
-    answer.sizes.push_back(is_local(index, send->to) ? 0 : sizes_.of(send->message) + extra.bytes);
+    const uint64_t bytes = is_local(index, send->to) ? 0 : sizes_.of(send->message) + extra.bytes;
+    answers.sizes.push_back(bytes);
     const uint64_t chunk_bytes = chunk_bytes_of(send->message);
     work += cpu_.to_copy(chunk_bytes);
-    if (answer.sizes.back() != 0) sent.push_back(answer.sizes.back() - extra.bytes - chunk_bytes);
+    if (bytes != 0) sent.push_back(bytes - extra.bytes - chunk_bytes);
   }
-  work += cpu_.to_answer(index, role, input.event, effects_, sent);
+  work += cpu_.to_answer(index, role, input.event, effects, sent);
   *takes += cpu_.on(is_coordinator(index), work);
-  if (effects_.empty()) return;
-  answer.effects.assign(std::move_iterator(effects_.begin()), std::move_iterator(effects_.end()));
-  answers.push_back(std::move(answer));
+  if (!effects.empty()) answers.of_roles.push_back({role, answers.effects.size()});
 }
 
 void VirtualCluster::note(size_t node, RoleKind role, const Input& input) {
@@ -265,33 +288,32 @@ HubState VirtualCluster::hub_state() const {
 
 // --- effects ---
 
-void VirtualCluster::carry_out(size_t index, Answer& answer) {
-  size_t sends = 0;
-  for (Effect& each : answer.effects) {
-    if (const auto* message = std::get_if<effect::Send>(&each)) {
-      send(index, *message, answer.sizes[sends++]);
-    } else if (const auto* shared = std::get_if<effect::SendTo>(&each)) {
-      const size_t to = std::stoul(shared->address.substr(4));  // after "node"
-      send_between(index, to, shared->message, answer.sizes[sends++]);
-    } else if (auto* tell = std::get_if<effect::Tell>(&each)) {
-      offer(index, {tell->to, std::move(tell->event)});
-    } else if (auto* to = std::get_if<effect::ToClient>(&each)) {
-      events_.schedule(events_.now() + profile_.cpu.local_latency_ns,
-                       [this, client = to->client, message = to->message] { to_client_(client, *message); });
-    } else if (const auto* set = std::get_if<effect::SetTimer>(&each)) {
-      set_timer(index, answer.role, *set);
-    } else if (const auto* cancel = std::get_if<effect::CancelTimer>(&each)) {
-      std::erase_if(nodes_[index].timers, [&](const Timer& timer) {
-        return timer.timer == cancel->timer && timer.role == answer.role;
-      });
-    } else if (auto* start = std::get_if<effect::Start>(&each)) {
-      start_operation(index, answer.role, std::move(*start));
-    } else if (const auto* follow = std::get_if<effect::Redirect>(&each)) {
-      redirect(index, *follow);
-    } else if (const auto* log = std::get_if<effect::Log>(&each)) {
-      if (log->level == effect::Log::Level::warning && warnings_.size() < kMaxWarnings) {
-        warnings_.push_back("node" + std::to_string(index) + ": " + log->line);
-      }
+void VirtualCluster::carry_out(size_t index, RoleKind role, Effect& effect, uint64_t bytes) {
+  if (const auto* message = std::get_if<effect::Send>(&effect)) {
+    send(index, *message, bytes);
+  } else if (const auto* shared = std::get_if<effect::SendTo>(&effect)) {
+    const size_t to = std::stoul(shared->address.substr(4));  // after "node"
+    send_between(index, to, shared->message, bytes);
+  } else if (auto* tell = std::get_if<effect::Tell>(&effect)) {
+    offer(index, tell->to, std::move(tell->event));
+  } else if (auto* to = std::get_if<effect::ToClient>(&effect)) {
+    const void* touches = state_of_client_ ? state_of_client_(to->client) : nullptr;
+    events_.schedule(
+        events_.now() + profile_.cpu.local_latency_ns,
+        [this, client = to->client, message = std::move(to->message)] { to_client_(client, *message); },
+        touches);
+  } else if (const auto* set = std::get_if<effect::SetTimer>(&effect)) {
+    set_timer(index, role, *set);
+  } else if (const auto* cancel = std::get_if<effect::CancelTimer>(&effect)) {
+    std::erase_if(nodes_[index].timers,
+                  [&](const Timer& timer) { return timer.timer == cancel->timer && timer.role == role; });
+  } else if (auto* start = std::get_if<effect::Start>(&effect)) {
+    start_operation(index, role, std::move(*start));
+  } else if (const auto* follow = std::get_if<effect::Redirect>(&effect)) {
+    redirect(index, *follow);
+  } else if (const auto* log = std::get_if<effect::Log>(&effect)) {
+    if (log->level == effect::Log::Level::warning && warnings_.size() < kMaxWarnings) {
+      warnings_.push_back("node" + std::to_string(index) + ": " + log->line);
     }
   }
 }
@@ -302,7 +324,7 @@ bool VirtualCluster::is_local(size_t index, NodeId to) const {
 
 void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes) {
   if (is_local(from, send.to)) {
-    return offer(from, {send.message.to, event::Received{kThisNode, send.message}});
+    return offer(from, send.message.to, event::Received{kThisNode, send.message});
   }
   if (send.to >= kFirstSharer) return send_between(from, send.to - kFirstSharer, send.message, bytes);
   const std::optional<Route> route = find_route(from, send.to);
@@ -332,7 +354,7 @@ void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes)
 
 void VirtualCluster::arrive(const Sent& sent) {
   if (!stands(sent.route)) return;  // its session has ended, and with it what was under way
-  offer(sent.route.to, {sent.message.to, event::Received{sent.route.sender, sent.message}, sent.bytes});
+  offer(sent.route.to, sent.message.to, event::Received{sent.route.sender, sent.message}, sent.bytes);
 }
 
 // Between nodes that load together. The links of these never fail here.
@@ -341,7 +363,7 @@ void VirtualCluster::send_between(size_t from, size_t to, const WireMessage& mes
   shared_bytes_ += bytes;
   network_.send(from, to, bytes, [this, from, message, bytes, life = life_of(to)] {
     if (!lives(life)) return;
-    offer(static_cast<uint32_t>(life), {message.to, event::Received{kFirstSharer + from, message}, bytes});
+    offer(static_cast<uint32_t>(life), message.to, event::Received{kFirstSharer + from, message}, bytes);
   });
 }
 
@@ -365,7 +387,7 @@ void VirtualCluster::set_timer(size_t index, RoleKind role, const effect::SetTim
         if (found == now_set.end()) return;  // moved or cancelled
         const Timer timer = *found;
         now_set.erase(found);
-        offer(index, {timer.role, event::TimerFired{timer.timer}});
+        offer(index, timer.role, event::TimerFired{timer.timer});
       },
       &nodes_[index]);
 }
@@ -386,7 +408,8 @@ void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start 
     running->fails = hazards_.try_operation(index, start.operation, events_.now());
     running->work = work_of(index, start.operation);
   } else {
-    running->operation = std::move(start.operation);
+    running->operation = waiting_operations_.take();
+    *running->operation = std::move(start.operation);
   }
   run_operation(running);
 }
@@ -418,12 +441,15 @@ void VirtualCluster::begin_operation(Running* running) {
   const size_t index = running->node;
   running->life = life_of(index);
   if (!running->is_bulk) {
-    running->work = work_of(index, running->operation);
-    running->fails = hazards_.try_operation(index, running->operation, events_.now());
-    const auto* publish = std::get_if<operation::PublishDecision>(&running->operation);
+    Operation* operation = std::exchange(running->operation, nullptr);
+    running->work = work_of(index, *operation);
+    running->fails = hazards_.try_operation(index, *operation, events_.now());
+    const auto* publish = std::get_if<operation::PublishDecision>(operation);
     const uint64_t more = publish == nullptr ? 0 : items_.to_commit(*publish).bytes;
     StorageSteps& steps = running->work.steps;
     if (more != 0) steps.insert(steps.begin(), {StorageStep::Kind::write, more});
+    *operation = Operation();
+    waiting_operations_.give_back(operation);
   }
   storage_.run(index, running->work.prefix, std::move(running->work.steps),
                [this, running] { end_operation(running); });
@@ -438,9 +464,9 @@ void VirtualCluster::end_operation(Running* running) {
   } else {
     const Status& fails = running->fails;
     if (!fails.ok()) abandon(running->id, is_small && fails.code() == Code::io, running->work);
-    offer(index,
-          {running->role, event::OperationDone{running->id, fails.ok() ? running->work.finish()
-                                                                       : Result<OperationResult>(fails)}});
+    offer(index, running->role,
+          event::OperationDone{running->id,
+                               fails.ok() ? running->work.finish() : Result<OperationResult>(fails)});
   }
   Threads& mine = threads_of(*running);
   *running = Running();

@@ -70,7 +70,8 @@ class VirtualCluster {
   // Before start.
   void keep_bytes(StoredPayload* payload);
   // Every role hears of Started. `to_client` hears what nodes say to clients, when it has arrived.
-  void start(ToClient to_client);
+  // `state_of`: of whoever hears what is said to a client, where its state lies; fetched shortly before.
+  void start(ToClient to_client, std::function<const void*(ClientId)> state_of = nullptr);
   // `takes`: of the trainer's processor, before it is sent.
   void from_client(size_t node, ClientId client, LocalMessage message, TimeNs takes = 0);
   // The trainer of a rank connects to this node and attaches.
@@ -139,7 +140,7 @@ class VirtualCluster {
     RoleKind role = RoleKind::planner;
     OperationId id = 0;
     bool is_bulk = false;
-    Operation operation;  // until it runs; of a shard, whose description is large, what it asks for instead
+    Operation* operation = nullptr;  // until it runs; of bulk, which is described at length, work instead
     CountedRoot::Work work;
     Status fails;
     Running* next = nullptr;  // in its line
@@ -178,7 +179,7 @@ class VirtualCluster {
     TimerId timer = 0;
     uint64_t setting = 0;
   };
-  struct Node {
+  struct alignas(64) Node {  // what each event touches comes first
     std::array<std::unique_ptr<Role>, kRoleCount> roles;
     Line<Input> inputs;       // wait for its processor; the first is being handled while busy
     uint64_t wire_bytes = 0;  // of all of them
@@ -193,12 +194,24 @@ class VirtualCluster {
     std::vector<Timer> timers;
     Threads bulk, duty;
   };
-  struct Answer {
-    RoleKind role = RoleKind::planner;
+  struct Answers {  // of the roles that heard an event
+    struct Answer {
+      RoleKind role = RoleKind::planner;
+      size_t end = 0;  // of its effects, which begin where those of the one before end
+    };
+    std::vector<Answer> of_roles;
     Effects effects;
-    std::vector<uint64_t> sizes;  // of its Sends, encoded; 0 within the node
+    std::vector<uint64_t> sizes;  // of all Sends, encoded; 0 within the node
+    void clear();                 // keeps some memory
   };
-  using Answers = std::vector<Answer>;
+  struct HandleNext {  // when a node's processor has taken in the first in line
+    VirtualCluster* cluster = nullptr;
+    Life life = 0;
+    void operator()() const {
+      if (cluster->lives(life)) cluster->handle_next(static_cast<uint32_t>(life));
+    }
+    void fetch() const;
+  };
 
   struct Route {
     size_t to = 0;
@@ -224,14 +237,24 @@ class VirtualCluster {
   void make_roles(size_t node, uint32_t epoch, bool coordinates);
   void begin_roles(size_t node);
 
-  void offer(size_t node, Input input);
-  Input take_input(Node& node);  // the first in line
+  template <class SomeEvent>
+  void offer(size_t node, std::optional<RoleKind> role, SomeEvent event, uint64_t wire_bytes = 0) {
+    if (!nodes_[node].alive) return;
+    Input* input = inputs_.take();
+    input->role = role;
+    input->event = std::move(event);
+    input->wire_bytes = wire_bytes;
+    add_input(node, input);
+  }
+  void add_input(size_t node, Input* input);
+  Input* take_input(Node& node);  // the first in line
+  void give_back(Input* input);
   void begin_next(size_t node);
   void handle_next(size_t node);
   void deliver(size_t node, RoleKind role, const Input& input, Answers& answers, TimeNs* takes);
   void leave(size_t node, Answers& answers);
   void note(size_t node, RoleKind role, const Input& input);
-  void carry_out(size_t node, Answer& answer);
+  void carry_out(size_t node, RoleKind role, Effect& effect, uint64_t bytes);
   void send(size_t node, const effect::Send& send, uint64_t bytes);
   void arrive(const Sent& sent);
   void send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes);
@@ -282,6 +305,7 @@ class VirtualCluster {
   size_t coordinator_ = 0;                // of the highest epoch
   uint32_t epoch_ = 1;                    // that one
   ToClient to_client_;
+  std::function<const void*(ClientId)> state_of_client_;
   MessageListener listener_;
   EventListener event_listener_;
   OperationListener operation_listener_;
@@ -289,9 +313,10 @@ class VirtualCluster {
   mutable std::optional<uint64_t> hub_peers_;  // none: sessions have come or gone
   Pool<Input> inputs_;
   Pool<Running> operations_;
+  Pool<Operation> waiting_operations_;
   Pool<Answers> answers_;
   Pool<Sent> sent_;
-  Effects effects_;  // of the role that handles an event; kept for its memory
+  std::vector<uint64_t> sent_sizes_;  // of the role that handles an event; kept for its memory
   uint64_t settings_ = 0;
   uint64_t shared_bytes_ = 0;
   uint64_t delivered_ = 0;

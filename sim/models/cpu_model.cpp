@@ -62,7 +62,7 @@ TimeNs CpuModel::to_plan(std::vector<bool>& planned, Rank rank, TimeNs item_ns) 
   return times(items_[rank], item_ns);
 }
 
-TimeNs CpuModel::to_answer(size_t node, RoleKind role, const Event& event, const Effects& effects,
+TimeNs CpuModel::to_answer(size_t node, RoleKind role, const Event& event, std::span<const Effect> effects,
                            const std::vector<uint64_t>& sizes) {
   const TimeNs check_ns = costs_.check_item_ns != 0 ? costs_.check_item_ns : costs_.plan_item_ns;
   TimeNs sum = 0;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -27,7 +28,7 @@ class CpuModel {
   // To take an event in. `wire_bytes`: of a message of another node, as it is encoded; else 0.
   TimeNs to_take(const Event& event, uint64_t wire_bytes) const;
   // To do what `role` answered to `event`. `sizes`: of its Sends to other nodes, encoded.
-  TimeNs to_answer(size_t node, RoleKind role, const Event& event, const Effects& effects,
+  TimeNs to_answer(size_t node, RoleKind role, const Event& event, std::span<const Effect> effects,
                    const std::vector<uint64_t>& sizes);
   // Another process has taken this node's place: it has planned nothing.
   void forget(size_t node, const std::vector<Rank>& its_ranks);
