@@ -14,7 +14,9 @@ namespace {
 #if defined(__SSE2__)
 
 constexpr uint64_t kLineBytes = 64, kPageBytes = 4096;
-constexpr uint64_t kPages = 4, kLines = 4;  // interleaved: pages of one round, lines of one page at a time
+// Interleaved: pages of one round, lines of one page at a time. With four lines an AMD EPYC takes twice as
+// long.
+constexpr uint64_t kPages = 4, kLines = 8;
 
 inline void stream_line(std::byte* target, const std::byte* source) {
   const auto* from = reinterpret_cast<const __m128i*>(source);
