@@ -57,7 +57,8 @@ void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
     round.ranks[sharing.rank] = shared_by(sharing);
     round.shares = true;
   }
-  if (round.loads.size() >= facts_.expected_ranks.size() && !facts_.expected_ranks.empty()) {
+  if (round.loads.size() >= round.world_size ||
+      (round.loads.size() >= facts_.expected_ranks.size() && !facts_.expected_ranks.empty())) {
     timers_.cancel(&round.timer, out);
     return begin_asking(now, round_id, out);
   }
@@ -237,7 +238,7 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
     const LoadKey key = rounds_.at(id).users[user];
     auto found = loads_.find(key);
     if (found == loads_.end() || !found->second.failure.ok()) return;
-    loaded(key, number_of_shared(found->second, batch), found->second, then_out);
+    loaded(key, number_of_shared(batch), found->second, then_out);
   };
   hooks.failed = [this, id](TimeNs then_now, uint32_t user, const Status& why, EffectWriter& then_out) {
     fail(then_now, LoadKey(rounds_.at(id).users[user]), why, then_out);
