@@ -171,7 +171,8 @@ ChunkPlan plan_chunks(const std::vector<UserReads>& users) {
              std::tie(b.piece->file_name, b.piece->piece_key, b.begin);
     });
     ChunkPlan::User planned;
-    planned.own = make_batches(own, users[user].part_bytes);
+    const uint64_t own_bytes = users[user].own_bytes != 0 ? users[user].own_bytes : users[user].part_bytes;
+    planned.own = make_batches(own, own_bytes);
     planned.shared = make_batches(together, users[user].part_bytes);
     for (uint32_t batch = 0; batch < planned.shared.size(); ++batch) {
       std::vector<ChunkPlan::PartAt>& parts_of = planned.parts_of.emplace_back();

@@ -58,6 +58,7 @@ struct UserReads {
   std::shared_ptr<const ReadPlan> plan;
   std::vector<HostGroup> hosts;  // by target: who reads the same of it; nullptr: this host alone
   uint64_t part_bytes = 0;       // of its window
+  uint64_t own_bytes = 0;  // of a batch that its client reads itself; 0: own ones go into the window too
 };
 // What is needed by one user here and by no other host is its own. Of a piece that several users need, they
 // name the same hosts. Which host this is does not matter.

@@ -49,6 +49,8 @@ void Loader::on_client(TimeNs now, ClientId client, const LocalMessage& message,
     on_load(now, client, *load, out);
   } else if (const auto* placed = std::get_if<local::Placed>(&message)) {
     on_placed(now, {client, placed->request_id}, placed->batch, out);
+  } else if (const auto* read = std::get_if<local::FilesRead>(&message)) {
+    on_files_read(now, {client, read->request_id}, *read, out);
   } else if (const auto* closed = std::get_if<local::Close>(&message)) {
     const auto key = open_.close({client, closed->request_id});
     if (key) pins_.release(*key, out);
@@ -138,6 +140,7 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
   SHOAL_CHECK(fresh);
   found->second.request = request;
   found->second.reads = reads;
+  found->second.reads_files = reads && request.reads_files;
   // Of many small tensors a layout takes more than the window.
   if (!is_worth_asking(request)) found->second.request.sharing.reset();
   if (reads) found->second.slab_bytes = slab->second;
@@ -300,24 +303,28 @@ void Loader::proceed(TimeNs now, const LoadKey& id, EffectWriter& out) {
   if (found == loads_.end()) return;
   Load& load = found->second;
   if (!load.failure.ok()) return;
-  while (!load.free_parts.empty() && (load.own.has_next() || load.shared.has_next())) {
+  if (load.reads_files) give_files(id, load, now, out);
+  const auto own_waits = [&] { return !load.reads_files && load.own.has_next(); };
+  while (!load.free_parts.empty() && (own_waits() || load.shared.has_next())) {
     const uint32_t part = load.free_parts.back();
     load.free_parts.pop_back();
     // Both go on side by side: one waits for storage, the other for peers.
     const bool is_own =
-        load.own.has_next() && (!load.shared.has_next() || load.own.under_way <= load.shared.under_way);
+        own_waits() && (!load.shared.has_next() || load.own.under_way <= load.shared.under_way);
     if (is_own) {
       read_own(now, id, load, part, out);
       continue;
     }
     const uint32_t at = load.shared.next++;
     ++load.shared.under_way;
-    load.parts[number_of_shared(load, at)] = part;
+    load.parts[number_of_shared(at)] = part;
     rounds_.at(*load.round)
         .exchange->give_room(now, *load.user, at,
                              {id.first, load.request.slab_id, part * load.part_bytes, load.part_bytes}, out);
   }
-  if (!load.own.has_next() && !load.shared.has_next() && load.parts.empty()) {
+  if (load.own.has_next() || load.own.under_way > 0) return;
+  if (!load.unread.empty()) return read_unread(now, id, load, out);
+  if (!load.shared.has_next() && load.parts.empty()) {
     LoadTimes times = load.times;
     times.reading_ns += load.busy.until(now);
     DamageList damaged = std::move(load.damaged);
@@ -380,8 +387,9 @@ void Loader::loaded(const LoadKey& id, uint32_t batch, Load& load, EffectWriter&
   const ReadBatchPlan& planned = batch_of(load, batch);
   for (size_t i = 0; i < planned.reads.size(); ++i) {
     const PlannedRead& read = planned.reads[i];
-    message.pieces.push_back({read.target, read.piece->box, read.begin, read.end - read.begin,
-                              part_offset + planned.offsets[i], read.piece_bytes});
+    message.pieces.push_back(
+        {{read.target, read.piece->box, read.begin, read.end - read.begin, read.piece_bytes},
+         part_offset + planned.offsets[i]});
   }
   load.told.insert(batch);
   out.to_client(id.first, std::move(message));

@@ -1,6 +1,7 @@
 // Loader: one a node. Chooses a checkpoint, works out what to read of it, and passes verified bytes to the
 // clients through their windows. docs/protocol.md, "A load". Events, choosing, planning and reading:
-// loader.cpp; what several nodes and clients read together: loader_rounds.cpp.
+// loader.cpp; what several nodes and clients read together: loader_rounds.cpp; what clients read themselves:
+// loader_files.cpp.
 #pragma once
 
 #include <map>
@@ -23,6 +24,9 @@ namespace shoal {
 
 // What a node's clients wait for of less than that is not worth asking others about, unless they say so.
 inline constexpr uint64_t kShareFromBytes = uint64_t{32} << 20;
+// What a client that reads files itself is told of at a time, and how many such batches it has to read.
+inline constexpr uint64_t kFilesBatchBytes = uint64_t{256} << 20;
+inline constexpr uint32_t kFilesBatches = 3;
 inline constexpr size_t kMaxEarlyWants = 1024;  // messages of peers that are ahead, of one load
 
 class Loader final : public Role {
@@ -51,6 +55,7 @@ class Loader final : public Role {
   struct Load {
     local::Load request;  // targets and sharing as long as something is planned by them
     bool reads = false;
+    bool reads_files = false;  // the client reads `own` itself
     TimeNs began = 0, chosen = 0;
     std::shared_ptr<const ReadPlan> plan;        // while it waits for its window
     std::optional<WindowBudget::Ticket> ticket;  // likewise
@@ -59,7 +64,10 @@ class Loader final : public Role {
     uint64_t part_bytes = 0;           // of that, as far as it may use it
     std::optional<AttemptKey> pinned;  // so that nobody deletes it meanwhile
     std::shared_ptr<StoredCheckpoint> stored;
-    Queue own, shared;                   // read straight into the window; filled from chunks
+    Queue own, shared;  // read straight into the window, or by the client; filled from chunks
+    std::map<uint32_t, std::vector<uint32_t>>
+        given;                           // own batches that the client reads: which reads of each
+    std::vector<PlannedRead> unread;     // what it could not; read into the window once the others are placed
     std::set<uint32_t> reading;          // batches whose bytes are still on their way into the window
     std::map<uint32_t, uint32_t> parts;  // batch being read, or loaded and not yet placed -> its part
     std::set<uint32_t> told;             // of these: the client knows that it is loaded
@@ -119,6 +127,12 @@ class Loader final : public Role {
   // --- reading ---
   void proceed(TimeNs now, const LoadKey& id, EffectWriter& out);
   void read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, EffectWriter& out);
+  // By a client that reads files itself (loader_files.cpp).
+  void give_files(const LoadKey& id, Load& load, TimeNs now, EffectWriter& out);
+  void located(TimeNs now, const LoadKey& id, uint32_t batch, const Result<OperationResult>& result,
+               EffectWriter& out);
+  void on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead& said, EffectWriter& out);
+  void read_unread(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out);
   // Kept for the client until the load has ended; said here to who runs the node.
   void note_damage(const LoadKey& id, const Result<OperationResult>& result, EffectWriter& out);
   void batch_read(TimeNs now, const LoadKey& id, uint32_t batch, const Status& outcome, EffectWriter& out);
@@ -127,14 +141,12 @@ class Loader final : public Role {
   // Before the checkpoint was found: Found carries the error; after: LoadDone does, and only once nothing is
   // being written to the window, for the client's next load has a window of the same number.
   void fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out);
-  // Batches have one number for the client: those that are read straight come first.
-  static uint32_t number_of_shared(const Load& load, uint32_t at) { return load.own.size() + at; }
-  static Queue& queue_of(Load& load, uint32_t batch) {
-    return batch < load.own.size() ? load.own : load.shared;
-  }
+  // Batches in the window have one number for the client.
+  static constexpr uint32_t kFirstShared = uint32_t{1} << 31;
+  static uint32_t number_of_shared(uint32_t at) { return kFirstShared + at; }
+  static Queue& queue_of(Load& load, uint32_t batch) { return batch < kFirstShared ? load.own : load.shared; }
   static const ReadBatchPlan& batch_of(const Load& load, uint32_t batch) {
-    const uint32_t own = load.own.size();
-    return batch < own ? (*load.own.batches)[batch] : (*load.shared.batches)[batch - own];
+    return batch < kFirstShared ? (*load.own.batches)[batch] : (*load.shared.batches)[batch - kFirstShared];
   }
 
   // --- together (loader_rounds.cpp) ---
@@ -161,6 +173,7 @@ class Loader final : public Role {
   // A window of one of the ranks here, which have so many bytes together.
   WindowBudget::Window part_in(uint64_t bytes, const LoadKey& id) const;
   void read_directly(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadPlan> plan, EffectWriter& out);
+  void wait_for_window(const LoadKey& id, Load& load, std::shared_ptr<const ReadPlan> plan);
   void ask_for_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void go_direct(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void give_windows(TimeNs now, EffectWriter& out);  // to those whose turn it is

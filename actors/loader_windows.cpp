@@ -22,9 +22,15 @@ void Loader::read_directly(TimeNs now, const LoadKey& id, std::shared_ptr<const 
                            EffectWriter& out) {
   Load& load = loads_.at(id);
   if (plan->reads.empty()) return proceed(now, id, out);
-  load.plan = std::move(plan);
   load.request.targets = {};  // of many small tensors they take more than the window
   load.request.sharing.reset();
+  if (!load.reads_files) return wait_for_window(id, load, std::move(plan));
+  load.own.batches = facts_.plans->batches(plan, kFilesBatchBytes);
+  proceed(now, id, out);
+}
+
+void Loader::wait_for_window(const LoadKey& id, Load& load, std::shared_ptr<const ReadPlan> plan) {
+  load.plan = std::move(plan);
   load.ticket = budget_.ask({{part_in(budget_.bytes(), id)}, 0, 0});
   waiting_[*load.ticket] = id;
 }
@@ -87,7 +93,9 @@ void Loader::give_windows(TimeNs now, EffectWriter& out) {
       Round& round = rounds_.at(*round_id);
       for (size_t user = 0; user < round.users.size(); ++user) {
         give_window(round.users[user], grant->windows[user]);
-        round.reads[user].part_bytes = loads_.at(round.users[user]).part_bytes;
+        const Load& load = loads_.at(round.users[user]);
+        round.reads[user].part_bytes = load.part_bytes;
+        if (load.reads_files) round.reads[user].own_bytes = kFilesBatchBytes;
       }
       build_exchange(now, *round_id, grant->buffer, out);
       continue;

@@ -150,6 +150,12 @@ struct ReadBatch {  // -> Done; DamageList, where something was read from a copy
   uint32_t slab_id = 0;
   std::vector<ReadRange> ranges;
 };
+// -> LocatedRangesPtr, for a client that reads files itself. Of the files nothing but headers is read.
+// slab_offset is not used.
+struct LocateRanges {
+  ClientId client = 0;
+  std::vector<ReadRange> ranges;
+};
 // -> std::string, the address by which other nodes' Loaders reach this one; opened the first time.
 // Code::unavailable: none can.
 struct ListenToPeers {};
@@ -190,6 +196,18 @@ struct ReleaseWindow {  // -> Done: nothing that lies in that slab is needed any
 struct Done {};
 }  // namespace operation
 
+// Where ranges of pieces lie in the files that the manifest names, and what they are.
+struct LocatedRanges {
+  struct Place {
+    std::optional<uint32_t> file;  // into files; none: that file or its header is damaged, or gone
+    uint64_t offset = 0;           // of the range's first byte
+  };
+  std::vector<std::string> files;  // paths under the root
+  std::vector<Place> places;       // parallel to the ranges
+  std::vector<uint64_t> digests;   // of the blocks of those that have a file, one range after the other
+};
+using LocatedRangesPtr = std::shared_ptr<const LocatedRanges>;
+
 using Operation = std::variant<
     operation::WriteShard, operation::PublishDecision, operation::ReadDecision, operation::CheckFiles,
     operation::RecordDecision, operation::PublishRoster, operation::ReadRoster, operation::ListAttempts,
@@ -199,11 +217,12 @@ using Operation = std::variant<
     operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
     operation::PublishRankManifest, operation::CompleteRankLocal, operation::ListenToPeers,
     operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow,
-    operation::ReadHeader, operation::CheckHeader>;
-using OperationResult = std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>,
-                                     RosterRecord, AttemptList, AttemptInfo, uint64_t, LoadChoice,
-                                     std::vector<uint64_t>, Mark, std::shared_ptr<const RetentionPlan>,
-                                     DeletionResult, EpochRecord, std::string, ChunkPtr, DamageList>;
+    operation::ReadHeader, operation::CheckHeader, operation::LocateRanges>;
+using OperationResult =
+    std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,
+                 AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>, Mark,
+                 std::shared_ptr<const RetentionPlan>, DeletionResult, EpochRecord, std::string, ChunkPtr,
+                 DamageList, LocatedRangesPtr>;
 
 std::string_view operation_name(const Operation& operation);
 

@@ -184,6 +184,10 @@ struct OperationRunner::Impl {
     return OperationResult(operation::Done{});
   }
 
+  Result<OperationResult> operator()(const operation::LocateRanges& locate) {
+    return OperationResult(std::make_shared<const LocatedRanges>(pieces.locate(locate.ranges)));
+  }
+
   Result<OperationResult> operator()(const operation::ListenToPeers&) {
     return Status(Code::unavailable, "this host serves no other nodes");
   }
@@ -318,6 +322,7 @@ struct OperationNames {
   std::string_view operator()(const operation::CheckChunk&) const { return "CheckChunk"; }
   std::string_view operator()(const operation::CopyChunk&) const { return "CopyChunk"; }
   std::string_view operator()(const operation::ReadHeader&) const { return "ReadHeader"; }
+  std::string_view operator()(const operation::LocateRanges&) const { return "LocateRanges"; }
   std::string_view operator()(const operation::CheckHeader&) const { return "CheckHeader"; }
   std::string_view operator()(const operation::ReleaseWindow&) const { return "ReleaseWindow"; }
   std::string_view operator()(const operation::ReadEpoch&) const { return "ReadEpoch"; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "gpu/digest.h"
 
@@ -60,6 +61,27 @@ Status PieceReader::read(const operation::ReadRange& range, MutableByteView slab
     begin = end;
   } while (begin < range.end);
   return ok_status();
+}
+
+LocatedRanges PieceReader::locate(const std::vector<operation::ReadRange>& ranges) {
+  LocatedRanges located;
+  located.places.reserve(ranges.size());
+  std::unordered_map<std::string, uint32_t> numbers;  // of the files
+  for (const operation::ReadRange& range : ranges) {
+    LocatedRanges::Place& place = located.places.emplace_back();
+    const auto found = shards_.find(*range.piece);
+    if (!found.ok()) continue;
+    const uint64_t piece_bytes = found->shard->pieces().bytes(found->piece);
+    const bool is_whole = range.begin % kDigestBlockBytes == 0 &&
+                          (range.end % kDigestBlockBytes == 0 || range.end == piece_bytes);
+    if (range.begin > range.end || range.end > piece_bytes || !is_whole) continue;
+    const auto [number, is_new] = numbers.try_emplace(found->shard->path(), located.files.size());
+    if (is_new) located.files.push_back(found->shard->path());
+    place = {number->second, found->shard->file_offset(found->piece) + range.begin};
+    const auto digests = found->shard->digests(found->piece, range.begin, range.end);
+    located.digests.insert(located.digests.end(), digests.begin(), digests.end());
+  }
+  return located;
 }
 
 Status PieceReader::check(const operation::ReadRange& range, ByteView bytes) {

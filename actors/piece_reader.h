@@ -17,6 +17,8 @@ class PieceReader {
   // it states. An error names the tensor, the rank that wrote it and the bytes of the file, and the copies
   // that were tried. Code::invalid_argument: the range is none, or not of whole blocks.
   Status read(const operation::ReadRange& range, MutableByteView slab, DamageList* damage);
+  // Where the ranges lie. One whose own file cannot be used, for whatever reason, has none: read() names it.
+  LocatedRanges locate(const std::vector<operation::ReadRange>& ranges);
   // Whether bytes that came from elsewhere are those of the range: by the digests in its file's header, which
   // the manifest vouches for, or where that header cannot be read, in that of a copy. Nothing but headers is
   // read. Code::corrupt: they are not.

@@ -108,7 +108,10 @@ struct CheckpointerOptions {
   Rank coordinator_rank = 0;  // alike, within the group; which planner and storage are told to coordinate
   SaveOptions save;           // alike on all ranks; mode rank_local implies dedupe none
   uint64_t load_window_bytes = uint64_t{16} << 20;  // at least 4 MiB; kept for further loads
-  uint64_t staging_bytes_max = 0;                   // of all slabs; 0: what the cgroup's memory limit leaves
+  // By which a load reads files itself, at most as many as this process may have processors; each takes 1
+  // MiB. 0: its node reads them, and passes the bytes on through the load window.
+  unsigned load_threads = 4;
+  uint64_t staging_bytes_max = 0;  // of all slabs; 0: what the cgroup's memory limit leaves
   std::chrono::milliseconds attach_timeout{30000};
   // A node that gives no sign of life for that long is reported by its pid: it is stopped, or hangs. A slow
   // disk is neither: the node answers while it writes.

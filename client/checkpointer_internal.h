@@ -2,14 +2,17 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "client/call_counts_internal.h"
 #include "client/checkpointer.h"
+#include "client/file_reads_internal.h"
 #include "client/load_report_internal.h"
 #include "client/placing_internal.h"
 #include "client/planned_load_internal.h"
@@ -41,6 +44,12 @@ class RequestScope {
   Session& session_;
 };
 
+inline std::string absolute_path(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.string();
+}
+
 inline constexpr int kTries = 3;  // of a request whose node went away
 
 struct Checkpointer::Impl {
@@ -51,6 +60,7 @@ struct Checkpointer::Impl {
 
   Impl(CheckpointerOptions given, std::unique_ptr<Session> attached)
       : options(std::move(given)),
+        root(absolute_path(options.root)),
         session(std::move(attached)),
         counts(call_counts(options, session->generation())),
         stager(make_host_stager()),
@@ -123,8 +133,11 @@ struct Checkpointer::Impl {
   Status prepare_window(uint64_t bytes);
   Result<Metadata> receive_load(uint32_t request_id, Placer& placer, const OnFound& on_found, bool* ended);
   Status receive_pieces(uint32_t request_id, Placer& placer, bool* ended);
+  // What a batch of files holds: read, placed, and answered.
+  Status read_files(const local::FilesToRead& batch, Placer& placer, FileReads& files, bool is_wanted);
 
   CheckpointerOptions options;
+  const std::string root;  // absolute: a process may change its folder
   std::unique_ptr<Session> session;
   std::shared_ptr<CallCounts> counts;
   std::unique_ptr<Stager> stager;

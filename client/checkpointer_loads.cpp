@@ -133,6 +133,7 @@ Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, local::Load lo
                                                   const OnFound& on_found) {
   load.slab_id = options.max_in_flight;  // slots have the numbers before it
   load.targets = placer.targets();
+  load.reads_files = options.load_threads > 0;
   const bool reads = !load.targets.empty();
   if (reads) SHOAL_RETURN_IF_ERROR(prepare_window(placer.bytes_wanted()));
   uint64_t link = 0;
@@ -182,12 +183,14 @@ Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, Placer& p
 Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, bool* ended) {
   Status broken;  // what came was wrong: the rest is let by, so that the next request starts clean
   std::chrono::nanoseconds placing{0};
+  FileReads files(root, load_threads_of(options.load_threads));
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
     if (const auto* done = std::get_if<local::LoadDone>(&answer)) {
       *ended = true;
       times = done->times;
-      times.placing_ns = static_cast<uint64_t>(placing.count());
+      times.reading_ns += files.reading_ns();
+      times.placing_ns = static_cast<uint64_t>(placing.count()) + files.placing_ns();
       if (done->outcome.code() == Code::corrupt || done->outcome.code() == Code::io) {
         return done->outcome.with_context(fmt::format("rank {} loading", options.rank));
       }
@@ -195,6 +198,11 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, b
       SHOAL_RETURN_IF_ERROR(broken);
       placer.note_damage(done->damaged);
       return placer.finish();
+    }
+    if (const auto* batch = std::get_if<local::FilesToRead>(&answer)) {
+      const Status read = read_files(*batch, placer, files, broken.ok());
+      if (broken.ok()) broken = read;
+      continue;
     }
     const auto* loaded = std::get_if<local::Loaded>(&answer);
     if (!loaded) return Status(Code::corrupt, "the node answered a load twice");
@@ -205,6 +213,19 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, b
     placing += Clock::now() - begun;
     session->ask(local::Placed{request_id, loaded->batch});
   }
+}
+
+Status Checkpointer::Impl::read_files(const local::FilesToRead& batch, Placer& placer, FileReads& files,
+                                      bool is_wanted) {
+  local::FilesRead said{batch.request_id, batch.batch};
+  Status status;
+  if (is_wanted) {
+    auto unread = files.read(batch, placer);
+    if (unread.ok()) said.unread = std::move(*unread);
+    status = unread.status();
+  }
+  session->ask(std::move(said));
+  return status;
 }
 
 // What is saved is most often what is loaded.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client/checkpointer_options_internal.h"
+#include "client/file_reads_internal.h"
 #include "client/job_id_service_internal.h"
 #include "client/node_process_internal.h"
 #include "client/state_dict_internal.h"
@@ -121,6 +122,10 @@ Status complete_options(CheckpointerOptions& options) {
   if (options.load_window_bytes < kMinWindowBytes || options.load_window_bytes > kMaxSlabBytes) {
     return bad(fmt::format("load_window_bytes is {}, from {} to {} are allowed", options.load_window_bytes,
                            kMinWindowBytes, kMaxSlabBytes));
+  }
+  if (options.load_threads > kMaxLoadThreads) {
+    return bad(
+        fmt::format("load_threads is {}, from 0 to {} are allowed", options.load_threads, kMaxLoadThreads));
   }
   if (options.job_id.size() > kMaxJobIdBytes || !is_clean_utf8(options.job_id)) {
     return bad(fmt::format("a job id is at most {} bytes of clean text", kMaxJobIdBytes));

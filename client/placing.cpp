@@ -85,60 +85,86 @@ uint64_t Placer::bytes_wanted() const {
 }
 
 Status Placer::place(const local::LoadedPiece& piece, ByteView window) {
-  if (piece.target >= targets_.size()) return Status(Code::corrupt, "the node sent a piece of no target");
-  Target& target = targets_[piece.target];
+  SHOAL_RETURN_IF_ERROR(expect(piece));
   if (piece.slab_offset > window.size() || piece.bytes > window.size() - piece.slab_offset) {
-    return corrupt(state_.fqn_of(target.entry), "beyond the window");
+    return corrupt(state_.fqn_of(targets_[piece.target].entry), "beyond the window");
   }
-  if (piece.piece_offset > piece.piece_bytes || piece.bytes > piece.piece_bytes - piece.piece_offset) {
-    return corrupt(state_.fqn_of(target.entry), "beyond its own length");
-  }
-  const ByteView bytes = window.subspan(piece.slab_offset, piece.bytes);
-  if (state_.entry_of(target.entry).object) return place_object(target, piece, bytes);
-  return place_tensor(target, piece, bytes);
+  SHOAL_ASSIGN_OR_RETURN(const uint64_t count,
+                         copy(piece, piece.piece_offset, window.subspan(piece.slab_offset, piece.bytes)));
+  return arrived(piece.target, count);
 }
 
-Status Placer::place_object(Target& target, const local::LoadedPiece& piece, ByteView bytes) {
-  std::string& object = objects_[piece.target];
-  if (!target.seen) {
-    if (piece.piece_bytes > kMaxSlabBytes) return corrupt(state_.fqn_of(target.entry), "of an absurd length");
-    try {
-      object.resize(piece.piece_bytes);
-    } catch (const std::bad_alloc&) {
-      return Status(Code::no_space, fmt::format("'{}': no memory for {} bytes", state_.fqn_of(target.entry),
-                                                piece.piece_bytes));
-    }
-    target.seen = true;
+Status Placer::expect(const local::StoredRange& range) {
+  if (range.target >= targets_.size()) return Status(Code::corrupt, "the node sent a piece of no target");
+  const uint32_t number = targets_[range.target].entry;
+  const std::string& fqn = state_.layout()->entries()[number].fqn;
+  if (range.piece_offset > range.piece_bytes || range.bytes > range.piece_bytes - range.piece_offset) {
+    return corrupt(fqn, "beyond its own length");
   }
-  if (object.size() != piece.piece_bytes)
-    return corrupt(state_.fqn_of(target.entry), "with another length than before");
-  if (!bytes.empty()) std::memcpy(object.data() + piece.piece_offset, bytes.data(), bytes.size());
-  target.arrived_elements += bytes.size();
-  bytes_placed_ += bytes.size();
+  if (state_.entry_of(number).object) return expect_object(range.target, range.piece_bytes);
+  const uint64_t element_bytes = state_.values()[number].element_bytes;
+  if (!validate_box(range.box, state_.layout()->entries()[number].shape).ok()) {
+    return corrupt(fqn, "outside its shape");
+  }
+  if (range.piece_bytes % element_bytes != 0 || range.box.elements() != range.piece_bytes / element_bytes) {
+    return corrupt(fqn, "whose length does not fit its box");
+  }
+  if (range.piece_offset % element_bytes != 0 || range.bytes % element_bytes != 0) {
+    return corrupt(fqn, "that cuts an element");
+  }
   return ok_status();
 }
 
-Status Placer::place_tensor(Target& target, const local::LoadedPiece& piece, ByteView bytes) {
-  const LayoutEntry& entry = state_.layout()->entries()[target.entry];
+Status Placer::expect_object(uint32_t number, uint64_t bytes) {
+  Target& target = targets_[number];
+  std::string& object = objects_[number];
+  if (!target.seen) {
+    if (bytes > kMaxSlabBytes) return corrupt(state_.fqn_of(target.entry), "of an absurd length");
+    try {
+      object.resize(bytes);
+    } catch (const std::bad_alloc&) {
+      return Status(Code::no_space,
+                    fmt::format("'{}': no memory for {} bytes", state_.fqn_of(target.entry), bytes));
+    }
+    target.seen = true;
+  }
+  if (object.size() != bytes) return corrupt(state_.fqn_of(target.entry), "with another length than before");
+  return ok_status();
+}
+
+Result<uint64_t> Placer::copy(const local::StoredRange& range, uint64_t piece_offset, ByteView bytes) {
+  const Target& target = targets_[range.target];
+  if (state_.entry_of(target.entry).object) {
+    std::string& object = objects_.find(range.target)->second;
+    if (!bytes.empty()) std::memcpy(object.data() + piece_offset, bytes.data(), bytes.size());
+    return bytes.size();
+  }
   const uint64_t element_bytes = state_.values()[target.entry].element_bytes;
-  if (!validate_box(piece.box, entry.shape).ok()) return corrupt(entry.fqn, "outside its shape");
-  const uint64_t elements = piece.box.elements();
-  if (piece.piece_bytes % element_bytes != 0 || elements != piece.piece_bytes / element_bytes) {
-    return corrupt(entry.fqn, "whose length does not fit its box");
+  if (piece_offset % element_bytes != 0 || bytes.size() % element_bytes != 0) {
+    return corrupt(state_.layout()->entries()[target.entry].fqn, "that cuts an element");
   }
-  if (piece.piece_offset % element_bytes != 0 || piece.bytes % element_bytes != 0) {
-    return corrupt(entry.fqn, "that cuts an element");
-  }
-  const uint64_t begin = piece.piece_offset / element_bytes;
-  const uint64_t end = begin + piece.bytes / element_bytes;
-  if (begin == end) return ok_status();
+  const uint64_t begin = piece_offset / element_bytes;
+  const uint64_t end = begin + bytes.size() / element_bytes;
+  if (begin == end) return uint64_t{0};
   const std::vector<Box>& held = state_.values()[target.entry].shards.boxes;
-  const uint64_t before = target.arrived_elements;
-  for (const Box& part : boxes_of_range(piece.box, begin, end)) {
+  uint64_t copied = 0;
+  for (const Box& part : boxes_of_range(range.box, begin, end)) {
     // The part is contiguous in the stored piece.
-    const std::byte* source = bytes.data() + (*contiguous_offset(piece.box, part) - begin) * element_bytes;
-    for (uint32_t i = 0; i < held.size(); ++i) place_part(target, i, held[i], part, source);
+    const std::byte* source = bytes.data() + (*contiguous_offset(range.box, part) - begin) * element_bytes;
+    for (uint32_t i = 0; i < held.size(); ++i) copied += copy_part(target, i, held[i], part, source);
   }
+  return copied;
+}
+
+Status Placer::arrived(uint32_t number, uint64_t count) {
+  Target& target = targets_[number];
+  const uint64_t before = target.arrived_elements;
+  target.arrived_elements += count;
+  if (state_.entry_of(target.entry).object) {
+    bytes_placed_ += count;
+    return ok_status();
+  }
+  bytes_placed_ += count * state_.values()[target.entry].element_bytes;
   if (!told_) return ok_status();
   const uint64_t wanted = wanted_elements(target);
   const bool is_last = before < wanted && target.arrived_elements == wanted;
@@ -146,17 +172,15 @@ Status Placer::place_tensor(Target& target, const local::LoadedPiece& piece, Byt
 }
 
 // `part` lies row-major at `source`; what it shares with the local box goes to every copy of that.
-void Placer::place_part(Target& target, uint32_t local_box, const Box& held, const Box& part,
-                        const std::byte* source) {
+uint64_t Placer::copy_part(const Target& target, uint32_t local_box, const Box& held, const Box& part,
+                           const std::byte* source) const {
   const std::optional<Box> shared = intersect(held, part);
-  if (!shared) return;
+  if (!shared) return 0;
   const uint64_t element_bytes = state_.values()[target.entry].element_bytes;
-  const uint64_t elements = shared->elements();
-  target.arrived_elements += elements;
-  bytes_placed_ += elements * element_bytes;
   for (size_t i = 0; i < state_.copies_of(target.entry, local_box); ++i) {
     put(state_.home_of(target.entry, local_box, i), held, part, *shared, source, element_bytes);
   }
+  return shared->elements();
 }
 
 Status Placer::finish() {

@@ -25,6 +25,13 @@ class Placer {
   // Copies one range out of the window into every local box that it touches. Tensors are written in place,
   // objects when finish() says so. Code::corrupt: the node says what cannot be.
   Status place(const local::LoadedPiece& piece, ByteView window);
+  // The same in three steps. expect() checks the range and makes room for an object; then copy(), by any
+  // thread and by several of different bytes, copies `bytes`, which begin at piece_offset and lie within the
+  // range, and says how many elements of the target that were (of an object: bytes); then arrived() counts
+  // them.
+  Status expect(const local::StoredRange& range);
+  Result<uint64_t> copy(const local::StoredRange& range, uint64_t piece_offset, ByteView bytes);
+  Status arrived(uint32_t target, uint64_t count);
   // OK if every element of every target has arrived exactly once; then objects get their new bytes.
   // Code::internal names the value.
   Status finish();
@@ -40,10 +47,9 @@ class Placer {
     uint64_t arrived_elements = 0;  // of a tensor; bytes of an object
   };
   uint64_t wanted_elements(const Target& target) const;  // of a tensor
-  Status place_tensor(Target& target, const local::LoadedPiece& piece, ByteView bytes);
-  Status place_object(Target& target, const local::LoadedPiece& piece, ByteView bytes);
-  void place_part(Target& target, uint32_t local_box, const Box& held, const Box& part,
-                  const std::byte* source);
+  Status expect_object(uint32_t number, uint64_t bytes);
+  uint64_t copy_part(const Target& target, uint32_t local_box, const Box& held, const Box& part,
+                     const std::byte* source) const;
 
   const BoundState& state_;
   std::vector<Target> targets_;

@@ -87,6 +87,8 @@ Status Session::handle(LocalMessage message) {
     on_answer(found->request_id, std::move(message));
   } else if (auto* loaded = std::get_if<local::Loaded>(&message)) {
     on_answer(loaded->request_id, std::move(message));
+  } else if (auto* to_read = std::get_if<local::FilesToRead>(&message)) {
+    on_answer(to_read->request_id, std::move(message));
   } else if (auto* done = std::get_if<local::LoadDone>(&message)) {
     on_answer(done->request_id, std::move(message));
   } else if (auto* failed = std::get_if<local::Failed>(&message)) {

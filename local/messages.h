@@ -28,7 +28,10 @@ inline constexpr uint32_t kLocalSchemaVersion = 1;
 inline constexpr size_t kMaxLocalMessageBytes = size_t{256} << 20;
 inline constexpr uint32_t kMaxSlabsPerClient = 64;
 inline constexpr uint64_t kMaxSlabBytes = uint64_t{1} << 44;
-inline constexpr size_t kMaxLocalPieces = size_t{1} << 23;  // of one Staged or Loaded
+inline constexpr size_t kMaxLocalPieces = size_t{1} << 23;   // of one Staged or Loaded
+inline constexpr size_t kMaxLocalDigests = size_t{1} << 23;  // of one FilesToRead
+inline constexpr size_t kMaxLocalPathBytes = 1024;           // of a file under the root
+inline constexpr uint64_t kMaxLocalFileBytes = uint64_t{1} << 62;
 inline constexpr size_t kMaxBoxesPerTarget = size_t{1} << 20;
 inline constexpr size_t kMaxDamagedPathBytes = 4096;            // under the root
 inline constexpr size_t kMaxLocalCauseBytes = size_t{1} << 20;  // longer causes are cut when encoded
@@ -145,6 +148,7 @@ struct Load {  // client -> node, after its window slab
     std::vector<Rank> among;  // ascending; those alone share. Empty: all
   };
   std::optional<Sharing> sharing = std::nullopt;
+  bool reads_files = false;  // this client reads files under the root itself, where the node says which
 };
 struct Close {  // client -> node: what a load of this id kept open
   uint32_t request_id = 0;
@@ -163,13 +167,15 @@ struct Found {  // node -> client: answer to Latest, and the first answer to Loa
   // If wanted; decoding makes the values of `checkpoint` from them.
   std::optional<StoredLayouts> layouts = std::nullopt;
 };
-struct LoadedPiece {
+struct StoredRange {    // of a stored piece, for one target
   uint32_t target = 0;  // into the request's targets
   Box box;              // the stored piece in global coordinates, row-major; no dimensions for an object
   uint64_t piece_offset = 0;  // where in the stored piece these bytes begin
   uint64_t bytes = 0;
-  uint64_t slab_offset = 0;  // where in the window they lie, verified
   uint64_t piece_bytes = 0;  // of the whole stored piece: an object's length
+};
+struct LoadedPiece : StoredRange {
+  uint64_t slab_offset = 0;  // where in the window the bytes lie, verified
 };
 struct Loaded {  // node -> client
   uint32_t request_id = 0;
@@ -179,6 +185,30 @@ struct Loaded {  // node -> client
 struct Placed {  // client -> node: the batch's part of the window may be overwritten
   uint32_t request_id = 0;
   uint32_t batch = 0;
+};
+struct FileRange : StoredRange {  // whole digest blocks of the piece
+  uint32_t file = 0;              // into the message's files
+  uint64_t file_offset = 0;       // of the range's first byte
+};
+// node -> client, to a Load with reads_files: bytes that the client is to read, and to verify, itself.
+struct FilesToRead {
+  uint32_t request_id = 0;
+  uint32_t batch = 0;                  // counted apart from those of Loaded
+  std::vector<std::string> files;      // paths under the root
+  std::vector<FileRange> ranges;       // neighbours in a file follow each other
+  std::vector<uint64_t> digests = {};  // of the ranges' blocks, one range after the other
+};
+struct UnreadRange {
+  uint32_t range = 0;  // into the ranges of the batch
+  uint64_t begin = 0;  // bytes of the stored piece: whole digest blocks of the range
+  uint64_t end = 0;
+};
+// client -> node: the batch is placed, but for what this client could not read, or what is not as its digest
+// says. That the node reads, from copies where there are any.
+struct FilesRead {
+  uint32_t request_id = 0;
+  uint32_t batch = 0;
+  std::vector<UnreadRange> unread = {};
 };
 struct LoadDone {  // node -> client
   uint32_t request_id = 0;
@@ -230,7 +260,8 @@ using LocalMessage =
                  local::Staged, local::SlabFree, local::Decided, local::Latest, local::Load, local::Found,
                  local::Loaded, local::Placed, local::LoadDone, local::Refused, local::Detach, local::Written,
                  local::NotStaged, local::Ping, local::Pong, local::StatusWanted, local::StatusIs,
-                 local::PlanWanted, local::PlanIs, local::PlanExchange, local::Close>;
+                 local::PlanWanted, local::PlanIs, local::PlanExchange, local::Close, local::FilesToRead,
+                 local::FilesRead>;
 
 Bytes encode_local(const LocalMessage& message);
 // Untrusted bytes: bounded memory, no crash; one-line errors.

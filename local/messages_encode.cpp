@@ -25,6 +25,15 @@ void write_box(schema::Box::Builder out, const Box& box) {
   set_numbers(out.initSizes(list_size(box.sizes.size())), box.sizes);
 }
 
+template <class Builder>
+void write_range(Builder out, const local::StoredRange& range) {
+  out.setTarget(range.target);
+  write_box(out.initBox(), range.box);
+  out.setPieceOffset(range.piece_offset);
+  out.setBytes(range.bytes);
+  out.setPieceBytes(range.piece_bytes);
+}
+
 std::string cut_cause(const std::string& text) {
   return text.size() <= kMaxLocalCauseBytes ? text : text.substr(0, kMaxLocalCauseBytes);
 }
@@ -159,6 +168,7 @@ class Writer {
     out.setKeepsOpen(in.keeps_open);
     out.setOf(in.of);
     out.setWantsLayouts(in.wants_layouts);
+    out.setReadsFiles(in.reads_files);
     // First: to encode a layout takes memory, while there are no targets here yet.
     if (in.sharing) write_sharing(out.initSharing(), *in.sharing);
     auto targets = out.initTargets(list_size(in.targets.size()));
@@ -181,19 +191,39 @@ class Writer {
     out.setBatch(in.batch);
     auto pieces = out.initPieces(list_size(in.pieces.size()));
     for (uint32_t i = 0; i < pieces.size(); ++i) {
-      auto piece = pieces[i];
-      piece.setTarget(in.pieces[i].target);
-      write_box(piece.initBox(), in.pieces[i].box);
-      piece.setPieceOffset(in.pieces[i].piece_offset);
-      piece.setBytes(in.pieces[i].bytes);
-      piece.setSlabOffset(in.pieces[i].slab_offset);
-      piece.setPieceBytes(in.pieces[i].piece_bytes);
+      write_range(pieces[i], in.pieces[i]);
+      pieces[i].setSlabOffset(in.pieces[i].slab_offset);
     }
   }
   void operator()(const local::Placed& in) {
     auto out = out_.initPlaced();
     out.setRequestId(in.request_id);
     out.setBatch(in.batch);
+  }
+  void operator()(const local::FilesToRead& in) {
+    auto out = out_.initFilesToRead();
+    out.setRequestId(in.request_id);
+    out.setBatch(in.batch);
+    auto files = out.initFiles(list_size(in.files.size()));
+    for (uint32_t i = 0; i < files.size(); ++i) files.set(i, text_of(in.files[i]));
+    auto ranges = out.initRanges(list_size(in.ranges.size()));
+    for (uint32_t i = 0; i < ranges.size(); ++i) {
+      write_range(ranges[i], in.ranges[i]);
+      ranges[i].setFile(in.ranges[i].file);
+      ranges[i].setFileOffset(in.ranges[i].file_offset);
+    }
+    set_numbers(out.initDigests(list_size(in.digests.size())), in.digests);
+  }
+  void operator()(const local::FilesRead& in) {
+    auto out = out_.initFilesRead();
+    out.setRequestId(in.request_id);
+    out.setBatch(in.batch);
+    auto unread = out.initUnread(list_size(in.unread.size()));
+    for (uint32_t i = 0; i < unread.size(); ++i) {
+      unread[i].setRange(in.unread[i].range);
+      unread[i].setBegin(in.unread[i].begin);
+      unread[i].setEnd(in.unread[i].end);
+    }
   }
   void operator()(const local::LoadDone& in) {
     auto out = out_.initLoadDone();

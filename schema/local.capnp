@@ -68,6 +68,22 @@ struct LoadedPiece {
   pieceBytes @5 :UInt64;   # of the whole stored piece
 }
 
+struct FileRange {         # of a stored piece, in a file that the client can read itself
+  target @0 :UInt32;       # as in LoadedPiece
+  box @1 :Layout.Box;
+  pieceOffset @2 :UInt64;
+  bytes @3 :UInt64;
+  pieceBytes @4 :UInt64;
+  file @5 :UInt32;         # index into the message's files
+  fileOffset @6 :UInt64;
+}
+
+struct UnreadRange {
+  range @0 :UInt32;        # index into the ranges of filesToRead
+  begin @1 :UInt64;        # bytes of the stored piece, whole digest blocks
+  end @2 :UInt64;
+}
+
 struct ReadDamage {        # of one digest block
   fqn @0 :Text;
   box @1 :Layout.Box;      # of the stored piece; no dimensions for an object
@@ -242,6 +258,7 @@ struct LocalMessage {
       of @89 :UInt32;            # the request id that keeps it open: nothing is chosen; 0: none
       wantsLayouts @90 :Bool;
       sharing @93 :LoadSharing;  # null: nobody else is asked
+      readsFiles @97 :Bool;      # the client reads files itself where the node says so
     }
     found :group {               # node -> client: answer to latest, and first answer to load
       requestId @39 :UInt32;
@@ -258,6 +275,18 @@ struct LocalMessage {
     placed :group {              # client -> node: the batch's part of the window may be overwritten
       requestId @46 :UInt32;
       batch @47 :UInt32;
+    }
+    filesToRead :group {         # node -> client: these bytes lie in files under the root, to be verified
+      requestId @98 :UInt32;
+      batch @99 :UInt32;
+      files @100 :List(Text);
+      ranges @101 :List(FileRange);
+      digests @102 :List(UInt64);  # of the ranges' blocks, one range after the other
+    }
+    filesRead :group {           # client -> node: the batch is placed, but for what could not be read so
+      requestId @103 :UInt32;
+      batch @104 :UInt32;
+      unread @105 :List(UnreadRange);
     }
     loadDone :group {            # node -> client
       requestId @48 :UInt32;

@@ -52,6 +52,7 @@ bool moves_bulk(const Operation& operation) {
          std::holds_alternative<operation::CopyChunk>(operation) ||
          std::holds_alternative<operation::ReadHeader>(operation) ||
          std::holds_alternative<operation::CheckHeader>(operation) ||
+         std::holds_alternative<operation::LocateRanges>(operation) ||
          std::holds_alternative<operation::SweepAttempt>(operation);
 }
 

@@ -161,6 +161,12 @@ void Activity::operation_ended(TimeNs now, const Operation& operation,
     if (!result.ok()) return;
     for (const operation::ReadRange& range : chunk->ranges)
       counts_.node.bytes_read += range.end - range.begin;
+  } else if (const auto* locate = std::get_if<operation::LocateRanges>(&operation)) {
+    if (!result.ok()) return;
+    const LocatedRanges& located = *std::get<LocatedRangesPtr>(*result);
+    for (size_t i = 0; i < locate->ranges.size(); ++i) {  // by the client, which is told of them
+      if (located.places[i].file) counts_.node.bytes_read += locate->ranges[i].end - locate->ranges[i].begin;
+    }
   } else if (std::get_if<operation::RecordDecision>(&operation) != nullptr) {
     ++(result.ok() ? counts_.catalog_recorded : counts_.catalog_errors);
   }

@@ -147,9 +147,10 @@ Status LocalServer::Connection::handle(ReceivedLocal received) {
         return std::is_same_v<Message, local::Slab> || std::is_same_v<Message, local::LayoutIs> ||
                std::is_same_v<Message, local::Staged> || std::is_same_v<Message, local::Latest> ||
                std::is_same_v<Message, local::Load> || std::is_same_v<Message, local::Placed> ||
-               std::is_same_v<Message, local::Written> || std::is_same_v<Message, local::NotStaged> ||
-               std::is_same_v<Message, local::PlanWanted> || std::is_same_v<Message, local::PlanExchange> ||
-               std::is_same_v<Message, local::Close> || std::is_same_v<Message, local::Ping>;
+               std::is_same_v<Message, local::FilesRead> || std::is_same_v<Message, local::Written> ||
+               std::is_same_v<Message, local::NotStaged> || std::is_same_v<Message, local::PlanWanted> ||
+               std::is_same_v<Message, local::PlanExchange> || std::is_same_v<Message, local::Close> ||
+               std::is_same_v<Message, local::Ping>;
       },
       received.message);
   if (!is_ours) return Status(Code::invalid_argument, "a message that no client sends here");

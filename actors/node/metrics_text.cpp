@@ -109,7 +109,9 @@ void add_loads(const NodeCounts& counts, Families& out) {
   out.counter("shoal_loads_done_total", "Loads that ended well.", counts.loads_done);
   out.counter("shoal_loads_failed_total", "Loads that failed after a checkpoint had been found.",
               counts.loads_failed);
-  out.counter("shoal_read_bytes_total", "Bytes of shards read and verified for loads.", counts.bytes_read);
+  out.counter("shoal_read_bytes_total",
+              "Bytes of shards read and verified for loads, by the node or by its trainers.",
+              counts.bytes_read);
   out.begin("shoal_shared_bytes_total", "counter", "Bytes that nodes passed on to each other in loads.");
   out.sample({{"direction", "sent"}}, counts.bytes_to_peers);
   out.sample({{"direction", "received"}}, counts.bytes_from_peers);

@@ -10,7 +10,7 @@
 //   pass
 //
 //   checkpoint_bench --root FOLDER [--ranks 2] [--size 256m] [--tensors 200] [--rounds 5] [--durable]
-//                    [--window 16m] [--json | --row NAME]
+//                    [--window 16m] [--load-threads 4] [--json | --row NAME]
 //
 // Ranks are processes that begin each phase together; a phase takes as long as its slowest rank. The first
 // rounds warm up (slabs, page tables) and do not count. Medians of times, and of each round's ratio.
@@ -57,6 +57,7 @@ struct BenchOptions {
   uint32_t ranks = 2, rounds = 5, tensors = 200;
   uint64_t size = uint64_t{256} << 20;  // bytes of a rank
   uint64_t window = CheckpointerOptions().load_window_bytes;
+  unsigned load_threads = CheckpointerOptions().load_threads;
   bool durable = false, json = false;
   std::string row;  // its name, if the answer is one row of a Markdown table
 };
@@ -103,6 +104,7 @@ class BenchRank {
     options.job_id = fmt::format("checkpoint-bench-{}", ::getppid());
     options.node_program = options_.node_program;
     options.load_window_bytes = options_.window;
+    options.load_threads = options_.load_threads;
     auto checkpointer = Checkpointer::open(options);
     if (!checkpointer.ok()) fail(checkpointer.status().to_string());
     if (Status status = (*checkpointer)->prepare(state_); !status.ok()) fail(status.to_string());
@@ -357,6 +359,8 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds)->check(CLI::Range(1u, shoal::kMaxRounds))->capture_default_str();
   app.add_option("--window", options.window, "Bytes of a rank's load window")
       ->transform(CLI::AsSizeValue(false));
+  app.add_option("--load-threads", options.load_threads,
+                 "By which a rank reads files itself; 0: its node does");
   app.add_flag("--durable", options.durable, "A disk: compare with what fsync costs");
   app.add_option("--row", options.row, "One row of a Markdown table, with this name");
   app.add_flag("--json", options.json, "A line of JSON for each row");

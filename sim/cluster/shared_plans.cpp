@@ -200,7 +200,8 @@ std::shared_ptr<const ChunkPlan> SharedPlans::chunks(const std::vector<UserReads
   std::unordered_map<const std::vector<uint32_t>*, uint64_t> groups{{nullptr, 0}};
   std::vector<uint64_t> numbers;
   for (const UserReads& user : users) {
-    numbers.insert(numbers.end(), {reinterpret_cast<uintptr_t>(user.plan.get()), user.part_bytes});
+    numbers.insert(numbers.end(),
+                   {reinterpret_cast<uintptr_t>(user.plan.get()), user.part_bytes, user.own_bytes});
     for (const HostGroup& hosts : user.hosts) {
       auto [group, is_new] = groups.try_emplace(hosts.get());
       if (is_new) group->second = xxh3_64(std::as_bytes(std::span(*hosts)));

@@ -231,6 +231,13 @@ TEST_F(ActivityTest, CountsWhatIsReadForLoadsAndForThoseWhomTheyShareWith) {
   activity_.operation_ended(now_, operation::ReadChunk{{range}}, OperationResult(ChunkPtr()));
   activity_.operation_ended(now_, operation::ReadChunk{{range}}, Status(Code::corrupt, "a flipped bit"));
   EXPECT_EQ(status().counts.bytes_read, 750u);
+  auto located = std::make_shared<LocatedRanges>();  // the second has no place, and is read by the node then
+  located->places.resize(2);
+  located->places[0].file = 0;
+  activity_.operation_ended(now_, operation::LocateRanges{7, {range, range}},
+                            OperationResult(LocatedRangesPtr(located)));
+  activity_.operation_ended(now_, operation::LocateRanges{7, {range}}, Status(Code::unavailable, "gone"));
+  EXPECT_EQ(status().counts.bytes_read, 1000u);
 }
 
 }  // namespace

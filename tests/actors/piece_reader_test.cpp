@@ -126,6 +126,36 @@ TEST_F(CopiedPieces, AreReadWhereTheFileItselfIsGoneOrItsHeaderDamaged) {
   EXPECT_EQ(PieceReader(*storage_).measure(*object({})).status().code(), Code::not_found);
 }
 
+TEST_F(CopiedPieces, AreLocatedByTheHeadersOfTheirOwnFiles) {
+  PieceReader reader(*storage_);
+  const auto located = reader.locate({{weight({1}), kDigestBlockBytes, kBytes}, {object({1}), 0, 100}});
+  EXPECT_EQ(located.files, std::vector<std::string>{std::string(kFolder) + shard_file_name(0, 0)});
+  ASSERT_EQ(located.places.size(), 2u);
+  EXPECT_EQ(located.places[0].file, 0u);
+  EXPECT_EQ(located.places[0].offset, weight_at_[0] + kDigestBlockBytes);
+  EXPECT_EQ(located.places[1].offset, weight_at_[0] + kBytes);
+  EXPECT_EQ(located.digests,
+            (std::vector<uint64_t>{block_digest(ByteView(weight_).subspan(kDigestBlockBytes)),
+                                   block_digest(object_)}));
+}
+
+TEST_F(CopiedPieces, WithoutAHeaderOrOutOfBoundsHaveNoPlace) {
+  PieceReader reader(*storage_);
+  damage_header(1);
+  operation::PieceRef other = *weight({0});
+  static_cast<operation::PiecePlace&>(other) = place(1, "w");
+  const auto damaged = std::make_shared<const operation::PieceRef>(other);
+  const auto located = reader.locate({{damaged, 0, kBytes},
+                                      {weight({}), 0, kBytes + 1},
+                                      {weight({}), 1, kBytes},
+                                      {weight({}), 0, 7},
+                                      {weight({}), kDigestBlockBytes, 0},
+                                      {weight({}), 0, kBytes}});
+  for (size_t i = 0; i < 5; ++i) EXPECT_FALSE(located.places[i].file) << i;
+  EXPECT_TRUE(located.places[5].file);
+  EXPECT_EQ(located.digests.size(), 2u);
+}
+
 TEST_F(CopiedPieces, AreHeldAgainstAHeaderThatCameFromElsewhereWithoutTheFile) {
   const Bytes header = *PieceReader(*storage_).read_header(*weight({}), kMaxPassedHeaderBytes);
   EXPECT_EQ(xxh3_128(header), place_[0].header_digest);

@@ -84,7 +84,7 @@ Status place_whole(Placer& placer, const Box& stored, const Dims& shape) {
   const std::vector<uint32_t> values = elements_of(stored, shape);
   Bytes window(values.size() * 4);
   std::memcpy(window.data(), values.data(), window.size());
-  return placer.place({0, stored, 0, window.size(), 0, window.size()}, window);
+  return placer.place({{0, stored, 0, window.size(), window.size()}, 0}, window);
 }
 
 // Stored rows arrive in any order: items are committed with the last that any of them needs, and once, though

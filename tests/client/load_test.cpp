@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <random>
 
 #include "client/placing_internal.h"
+#include "gpu/digest.h"
 #include "tests/client/fake_node.h"
 
 namespace shoal {
@@ -50,7 +52,7 @@ Status place_in_ranges(Placer& placer, std::mt19937_64& random, const Box& store
     Bytes window((end - begin) * 4 + 8);
     std::memcpy(window.data() + 8, values.data() + begin, (end - begin) * 4);
     SHOAL_RETURN_IF_ERROR(
-        placer.place({0, stored, begin * 4, (end - begin) * 4, 8, values.size() * 4}, window));
+        placer.place({{0, stored, begin * 4, (end - begin) * 4, values.size() * 4}, 8}, window));
     begin = end;
   }
   return ok_status();
@@ -139,17 +141,17 @@ TEST(Placer, RefusesWhatNoNodeMaySay) {
   auto expect_corrupt = [&](local::LoadedPiece piece) {
     EXPECT_EQ(placer.place(piece, window).code(), Code::corrupt) << placer.place(piece, window).to_string();
   };
-  expect_corrupt({2, box, 0, 32, 0, 32});                  // no such target
-  expect_corrupt({1, box, 0, 32, 40, 32});                 // beyond the window
-  expect_corrupt({1, box, 0, 32, UINT64_MAX, 32});         //
-  expect_corrupt({1, box, 16, 32, 0, 32});                 // beyond the piece
-  expect_corrupt({1, box, 2, 4, 0, 32});                   // cuts an element
-  expect_corrupt({1, box, 0, 16, 0, 16});                  // its box is longer
-  expect_corrupt({1, Box{{1}, {8}}, 0, 32, 0, 32});        // outside the shape
-  expect_corrupt({1, Box{{0, 0}, {8, 1}}, 0, 32, 0, 32});  // of other dimensions
-  expect_corrupt({0, Box{}, 0, 8, 0, kMaxSlabBytes + 1});  // absurdly long
-  ASSERT_TRUE(placer.place({0, Box{}, 0, 4, 0, 8}, window).ok());
-  expect_corrupt({0, Box{}, 4, 4, 0, 9});  // another length than before
+  expect_corrupt({{2, box, 0, 32, 32}, 0});                  // no such target
+  expect_corrupt({{1, box, 0, 32, 32}, 40});                 // beyond the window
+  expect_corrupt({{1, box, 0, 32, 32}, UINT64_MAX});         //
+  expect_corrupt({{1, box, 16, 32, 32}, 0});                 // beyond the piece
+  expect_corrupt({{1, box, 2, 4, 32}, 0});                   // cuts an element
+  expect_corrupt({{1, box, 0, 16, 16}, 0});                  // its box is longer
+  expect_corrupt({{1, Box{{1}, {8}}, 0, 32, 32}, 0});        // outside the shape
+  expect_corrupt({{1, Box{{0, 0}, {8, 1}}, 0, 32, 32}, 0});  // of other dimensions
+  expect_corrupt({{0, Box{}, 0, 8, kMaxSlabBytes + 1}, 0});  // absurdly long
+  ASSERT_TRUE(placer.place({{0, Box{}, 0, 4, 8}, 0}, window).ok());
+  expect_corrupt({{0, Box{}, 4, 4, 9}, 0});  // another length than before
   EXPECT_EQ(placer.finish().code(), Code::internal);
 }
 
@@ -160,9 +162,9 @@ TEST(Placer, CountsWhatArrives) {
   BoundState bound = BoundState::bind(state, 0).value();
   Placer placer(bound, {0});
   Bytes window(64);
-  ASSERT_TRUE(placer.place({0, Box{{0}, {8}}, 0, 28, 0, 32}, window).ok());
+  ASSERT_TRUE(placer.place({{0, Box{{0}, {8}}, 0, 28, 32}, 0}, window).ok());
   EXPECT_THAT(placer.finish().message(), HasSubstr("'x': 7 of 8 elements arrived"));
-  ASSERT_TRUE(placer.place({0, Box{{0}, {8}}, 24, 8, 0, 32}, window).ok());
+  ASSERT_TRUE(placer.place({{0, Box{{0}, {8}}, 24, 8, 32}, 0}, window).ok());
   EXPECT_THAT(placer.finish().message(), HasSubstr("9 of 8"));
 }
 
@@ -193,8 +195,8 @@ class Load : public testing::Test {
     const std::vector<uint32_t> values{1, 2, 3, 4};
     std::memcpy(node_.writable_slab(load.slab_id), values.data(), 16);
     std::memcpy(node_.writable_slab(load.slab_id) + 16, "hello", 5);
-    local::Loaded loaded{load.request_id, 0, {{x, Box{{0, 0}, {2, 2}}, 0, 16, 0, 16}}};
-    if (with_object) loaded.pieces.push_back({0, Box{}, 0, 5, 16, 5});
+    local::Loaded loaded{load.request_id, 0, {{{x, Box{{0, 0}, {2, 2}}, 0, 16, 16}, 0}}};
+    if (with_object) loaded.pieces.push_back({{0, Box{}, 0, 5, 5}, 16});
     node_.send(loaded);
     EXPECT_EQ(node_.expect<local::Placed>().batch, 0u);
   }
@@ -444,6 +446,87 @@ TEST_F(Load, SaysWhatItsNodeReadFromCopies) {
   auto loaded = loading.get();
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   EXPECT_EQ(loaded->damaged, damaged);
+}
+
+// x and o, one after the other in a file under the root.
+class LoadOfFiles : public Load {
+ protected:
+  local::FilesToRead write_file(uint32_t request_id) {
+    const std::vector<uint32_t> values{1, 2, 3, 4};
+    Bytes bytes(21);
+    std::memcpy(bytes.data(), values.data(), 16);
+    std::memcpy(bytes.data() + 16, "hello", 5);
+    std::ofstream(root_.path() + "/shard", std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    local::FilesToRead batch{request_id, 5, {"shard"}, {}};
+    batch.ranges = {{{1, Box{{0, 0}, {2, 2}}, 0, 16, 16}, 0, 0}, {{0, Box{}, 0, 5, 5}, 0, 16}};
+    batch.digests = {block_digest(ByteView(bytes).first(16)), block_digest(ByteView(bytes).subspan(16))};
+    return batch;
+  }
+};
+
+TEST_F(LoadOfFiles, FillsTheState) {
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  EXPECT_TRUE(load.reads_files);
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  node_.send(write_file(load.request_id));
+  const auto said = node_.expect<local::FilesRead>();
+  EXPECT_EQ(said.batch, 5u);
+  EXPECT_TRUE(said.unread.empty());
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  LoadResult result = loading.get().value();
+  EXPECT_EQ(result.bytes_loaded, 21u);
+  EXPECT_GT(result.times.reading_ns, 0u);
+  EXPECT_EQ(memory_, (std::vector<uint32_t>{1, 2, 3, 4}));
+  EXPECT_EQ(object_, "hello");
+}
+
+TEST_F(LoadOfFiles, TakesFromTheWindowWhatItCouldNotRead) {
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  local::FilesToRead batch = write_file(load.request_id);
+  batch.digests[0] ^= 1;
+  node_.send(batch);
+  const auto said = node_.expect<local::FilesRead>();
+  ASSERT_EQ(said.unread.size(), 1u);
+  EXPECT_EQ(said.unread[0].range, 0u);
+  EXPECT_EQ(said.unread[0].end, 16u);
+  send_batch(load, 1, false);
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  EXPECT_TRUE(loading.get().ok());
+  EXPECT_EQ(memory_, (std::vector<uint32_t>{1, 2, 3, 4}));
+  EXPECT_EQ(object_, "hello");
+}
+
+TEST_F(LoadOfFiles, AnswersABatchThatMakesNoSenseAndFailsInTheEnd) {
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  local::FilesToRead batch = write_file(load.request_id);
+  batch.digests.pop_back();
+  node_.send(batch);
+  (void)node_.expect<local::FilesRead>();
+  node_.send(write_file(load.request_id));  // what comes after it is let by
+  (void)node_.expect<local::FilesRead>();
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  EXPECT_EQ(loading.get().status().code(), Code::corrupt);
+  EXPECT_EQ(memory_, std::vector<uint32_t>(4));
+}
+
+TEST_F(Load, WithoutThreadsReadsNoFiles) {
+  node_.die();
+  checkpointer_.reset();
+  options_.load_threads = 0;
+  checkpointer_ = attach(node_, options_);
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  EXPECT_FALSE(load.reads_files);
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  send_batch(load, 1, true);
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  EXPECT_TRUE(loading.get().ok());
 }
 
 TEST_F(Load, FailsByNameWhereTheNodeDies) {

@@ -211,7 +211,7 @@ TEST(TheSpmdLoadPlanner, HandsATensorOverOnceWithEveryElement) {
         const std::vector<uint32_t> values = elements_of(row, shape);
         Bytes window(values.size() * 4);
         std::memcpy(window.data(), values.data(), window.size());
-        ASSERT_TRUE(placer.place({0, row, 0, window.size(), 0, window.size()}, window).ok());
+        ASSERT_TRUE(placer.place({{0, row, 0, window.size(), window.size()}, 0}, window).ok());
         ASSERT_EQ(handed_over, arrived == wanted);
       }
       ASSERT_TRUE(placer.finish().ok());

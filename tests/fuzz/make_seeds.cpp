@@ -159,28 +159,32 @@ std::vector<LocalMessage> local_messages() {
   Metadata of_layouts;
   of_layouts.key = {1, 9, 1};
   of_layouts.world_size = sample_world()->roster.world_size();
-  return {local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, {}},
-          local::Attached{3, 78},
-          local::Failed{Status(Code::refused, "another job")},
-          local::LayoutIs{sample_world()->layouts[0], SaveOptions{}},
-          local::RosterIs{sample_world(), kRuleVersion, SaveOptions{}},
-          local::Slab{1, 4096},
-          staged,
-          local::SlabFree{1},
-          local::Decided{9, 1, ok_status(), std::make_shared<const Metadata>(metadata)},
-          local::Latest{5},
-          load,
-          local::Found{4, ok_status(), metadata},
-          local::Loaded{4, 0, {{0, Box{{0, 0}, {8, 6}}, 12, 24, 1024, 192}}},
-          local::Placed{4, 0},
-          local::LoadDone{4, Status(Code::corrupt, "block 3 differs")},
-          local::Refused{9, 1, Status(Code::no_space, "full")},
-          local::Detach{},
-          local::PlanWanted{9, 1, nonce_of(3), nonce_of(4)},
-          local::PlanIs{9, 1, sample_world()->roster.id(), sample_plan()},
-          local::PlanExchange{9, 1, ExchangeStage::gathered, 1, {}, {planner_plan(), planner_plan()}},
-          local::Found{4, ok_status(), of_layouts, local::StoredLayouts{sample_world(), kRuleVersion, {}}},
-          local::Close{4}};
+  return {
+      local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, {}},
+      local::Attached{3, 78},
+      local::Failed{Status(Code::refused, "another job")},
+      local::LayoutIs{sample_world()->layouts[0], SaveOptions{}},
+      local::RosterIs{sample_world(), kRuleVersion, SaveOptions{}},
+      local::Slab{1, 4096},
+      staged,
+      local::SlabFree{1},
+      local::Decided{9, 1, ok_status(), std::make_shared<const Metadata>(metadata)},
+      local::Latest{5},
+      load,
+      local::Found{4, ok_status(), metadata},
+      local::Loaded{4, 0, {{{0, Box{{0, 0}, {8, 6}}, 12, 24, 192}, 1024}}},
+      local::Placed{4, 0},
+      local::FilesToRead{
+          4, 1, {"step-00000003/g1a1/rank-00000.safetensors"}, {{{0, Box{{8}, {6}}, 0, 6, 6}, 0, 4096}}, {7}},
+      local::FilesRead{4, 1, {{0, 0, 6}}},
+      local::LoadDone{4, Status(Code::corrupt, "block 3 differs")},
+      local::Refused{9, 1, Status(Code::no_space, "full")},
+      local::Detach{},
+      local::PlanWanted{9, 1, nonce_of(3), nonce_of(4)},
+      local::PlanIs{9, 1, sample_world()->roster.id(), sample_plan()},
+      local::PlanExchange{9, 1, ExchangeStage::gathered, 1, {}, {planner_plan(), planner_plan()}},
+      local::Found{4, ok_status(), of_layouts, local::StoredLayouts{sample_world(), kRuleVersion, {}}},
+      local::Close{4}};
 }
 
 Bytes framed(FrameKind kind, const Bytes& payload) {

@@ -130,8 +130,14 @@ std::vector<LocalMessage> one_of_each() {
       local::Found{4, ok_status(), some_metadata()},
       found_with_layouts(),
       local::Close{4},
-      local::Loaded{4, 0, {{0, Box{{0, 0}, {8, 6}}, 12, 24, 1024, 192}}},
+      local::Loaded{4, 0, {{{0, Box{{0, 0}, {8, 6}}, 12, 24, 192}, 1024}}},
       local::Placed{4, 0},
+      local::FilesToRead{4,
+                         1,
+                         {"step-00000003/g1a1/rank-00000.safetensors"},
+                         {{{0, Box{{0, 0}, {8, 6}}, 0, 192, 192}, 0, 4096}, {{1, Box{}, 0, 5, 5}, 0, 4288}},
+                         {7, UINT64_MAX}},
+      local::FilesRead{4, 1, {{0, 0, 192}}},
       local::LoadDone{4, Status(Code::corrupt, "block 3 differs"), LoadTimes{true, 1, 2, 3, 4, 5, 6, 7, 8}},
       local::LoadDone{4, ok_status(), LoadTimes{}, some_damage()},
       local::Refused{9, 1, Status(Code::no_space, "the disk is full")},
@@ -286,8 +292,19 @@ TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
   expect_refused(load, "overflows");
   load.targets = {{"a\n", LayoutEntry::Kind::tensor, DType::f32, {1}, {}}};
   expect_refused(load, "fqn");
-  expect_refused(local::Loaded{1, 0, {{0, Box{}, 5, 4, 0, 8}}}, "beyond the stored piece");
-  expect_refused(local::Loaded{1, 0, {{0, Box{{0}, {}}, 0, 4, 0, 8}}}, "as many offsets as sizes");
+  expect_refused(local::Loaded{1, 0, {{{0, Box{}, 5, 4, 8}, 0}}}, "beyond the stored piece");
+  expect_refused(local::Loaded{1, 0, {{{0, Box{{0}, {}}, 0, 4, 8}, 0}}}, "as many offsets as sizes");
+  const std::string file = "step-00000003/g1a1/rank-00000.safetensors";
+  for (const std::string& path :
+       std::vector<std::string>{"", "/etc/passwd", "a//b", "a/", "../a", "a/../b", "a/.b", "./a",
+                                std::string(kMaxLocalPathBytes + 1, 'a')}) {
+    expect_refused(local::FilesToRead{1, 0, {path}, {}, {}}, "path of a file");
+  }
+  const local::StoredRange range{0, Box{{0}, {8}}, 0, 8, 8};
+  expect_refused(local::FilesToRead{1, 0, {file}, {{range, 1, 0}}, {7}}, "in none of the files");
+  expect_refused(local::FilesToRead{1, 0, {file}, {{range, 0, kMaxLocalFileBytes}}, {7}}, "every file");
+  expect_refused(local::FilesToRead{1, 0, {file}, {{{0, Box{}, 5, 4, 8}, 0, 0}}, {7}}, "the stored piece");
+  expect_refused(local::FilesRead{1, 0, {{0, 2, 1}}}, "left unread");
 }
 
 TEST(LocalMessages, SurviveNoFlipOfABitBadly) {

@@ -194,12 +194,20 @@ TEST_F(Restart, KeepsTheDescriptorOfWhatIsDurable) {
   expect_loads(4);
 }
 
-TEST_F(Restart, OfANodeInTheMiddleOfALoad) {
+// Where the trainer reads the files itself, and where its node reads them.
+class RestartInALoad : public Restart, public ::testing::WithParamInterface<bool> {
+ protected:
+  RestartInALoad() {
+    change_ = [](CheckpointerOptions& options) { options.load_threads = GetParam() ? 2 : 0; };
+  }
+};
+
+TEST_P(RestartInALoad, OfANodeInTheMiddleOfIt) {
   save_on_both(1);
   expect_committed(saves_);
   nodes_[1]->signal(SIGKILL);
   ASSERT_EQ(nodes_[1]->wait(), 128 + SIGKILL);
-  start(1, "ReadBatch:before:1");
+  start(1, GetParam() ? "LocateRanges:after:1" : "ReadBatch:before:1");
   trainers_[1]->forget();
   std::thread back([&] {
     EXPECT_EQ(nodes_[1]->wait(), 128 + SIGKILL);
@@ -210,6 +218,9 @@ TEST_F(Restart, OfANodeInTheMiddleOfALoad) {
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   EXPECT_TRUE(trainers_[1]->holds(1));
 }
+
+INSTANTIATE_TEST_SUITE_P(ByWhomIsRead, RestartInALoad, ::testing::Bool(),
+                         [](const auto& by) { return by.param ? "Trainer" : "Node"; });
 
 class RestartInVain : public Restart {
  protected:

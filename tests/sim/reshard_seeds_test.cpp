@@ -33,8 +33,8 @@ struct BlockRead {  // one digest block of one stored piece
 };
 using Blocks = std::multiset<BlockRead>;
 
-void add_blocks(Blocks& blocks, const operation::ReadBatch& batch) {
-  for (const operation::ReadRange& range : batch.ranges) {
+void add_blocks(Blocks& blocks, const std::vector<operation::ReadRange>& ranges) {
+  for (const operation::ReadRange& range : ranges) {
     for (uint64_t at = range.begin; at < range.end; at += kDigestBlockBytes) {
       const uint64_t end = std::min(range.end, at + kDigestBlockBytes);
       blocks.insert({range.piece->file_name, range.piece->piece_key, at, end});
@@ -127,7 +127,9 @@ class Resharding : public ::testing::Test {
     std::map<ClientId, Blocks> read;
     host.on_operation([&](size_t, const Operation& operation) {
       const auto* batch = std::get_if<operation::ReadBatch>(&operation);
-      if (batch != nullptr) add_blocks(read[batch->client], *batch);
+      if (batch != nullptr) add_blocks(read[batch->client], batch->ranges);
+      const auto* located = std::get_if<operation::LocateRanges>(&operation);  // the client reads them
+      if (located != nullptr) add_blocks(read[located->client], located->ranges);
     });
     for (auto& trainer : next.trainers) trainer->load(2);
     next.run(kPatience);

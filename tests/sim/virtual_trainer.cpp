@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "gpu/digest.h"
+
 namespace shoal {
 namespace {
 
@@ -201,6 +203,7 @@ void VirtualTrainer::load(std::optional<uint64_t> step, uint32_t ordinal) {
   load.step = step.value_or(0);
   load.ordinal = ordinal;
   load.slab_id = next_slab_++;
+  load.reads_files = reads_files_.value_or(rank_ % 2 == 1);
   for (const LayoutEntry& entry : layout_->entries()) {
     const LocalShards shards = layout_->shards_of(entry, rank_);
     if (shards.boxes.empty()) continue;
@@ -249,25 +252,58 @@ bool VirtualTrainer::listen() {
       load_done_ = *done;
     } else if (const auto* loaded = std::get_if<local::Loaded>(message.get())) {
       for (const local::LoadedPiece& piece : loaded->pieces) {
-        const local::LoadTarget& target = targets_.at(piece.target);
-        const std::byte* bytes = window_.data() + piece.slab_offset;
-        if (target.kind == LayoutEntry::Kind::object) {
-          std::string& object = loaded_objects_[piece.target];
-          object.resize(piece.piece_bytes);
-          std::memcpy(object.data() + piece.piece_offset, bytes, piece.bytes);
-          continue;
-        }
-        const uint64_t element_bytes = dtype_bytes(target.dtype).value();
-        for (uint64_t i = 0; i < piece.bytes / element_bytes; ++i) {
-          const uint64_t index =
-              global_index(piece.box, target.shape, piece.piece_offset / element_bytes + i);
-          loaded_[{piece.target, index}] = load_element(bytes + i * element_bytes, element_bytes);
-        }
+        place(piece, window_.subspan(piece.slab_offset, piece.bytes));
       }
       host_.from_client(client_, local::Placed{loaded->request_id, loaded->batch});
+    } else if (const auto* files = std::get_if<local::FilesToRead>(message.get())) {
+      read_files(*files);
     }
   }
   return !heard.empty();
+}
+
+// `bytes` begin where the range does.
+void VirtualTrainer::place(const local::StoredRange& range, ByteView bytes) {
+  const local::LoadTarget& target = targets_.at(range.target);
+  if (target.kind == LayoutEntry::Kind::object) {
+    std::string& object = loaded_objects_[range.target];
+    object.resize(range.piece_bytes);
+    if (!bytes.empty()) std::memcpy(object.data() + range.piece_offset, bytes.data(), bytes.size());
+    return;
+  }
+  const uint64_t element_bytes = dtype_bytes(target.dtype).value();
+  for (uint64_t i = 0; i < bytes.size() / element_bytes; ++i) {
+    const uint64_t index = global_index(range.box, target.shape, range.piece_offset / element_bytes + i);
+    loaded_[{range.target, index}] = load_element(bytes.data() + i * element_bytes, element_bytes);
+  }
+}
+
+// As a client does, block by block.
+void VirtualTrainer::read_files(const local::FilesToRead& batch) {
+  local::FilesRead said{batch.request_id, batch.batch};
+  size_t digest = 0;
+  for (uint32_t number = 0; number < batch.ranges.size(); ++number) {
+    local::FileRange block = batch.ranges[number];
+    const uint64_t end = block.piece_offset + block.bytes;
+    auto file = host_.storage().open(batch.files.at(block.file));
+    do {
+      block.bytes = std::min<uint64_t>(kDigestBlockBytes, end - block.piece_offset);
+      Bytes bytes(block.bytes);
+      const bool is_right = file.ok() && (*file)->read_at(block.file_offset, bytes).ok() &&
+                            (bytes.empty() || block_digest(bytes) == batch.digests.at(digest));
+      if (is_right) {
+        place(block, bytes);
+        ++blocks_read_;
+      } else {
+        said.unread.push_back({number, block.piece_offset, block.piece_offset + block.bytes});
+      }
+      if (!bytes.empty()) ++digest;
+      block.piece_offset += block.bytes;
+      block.file_offset += block.bytes;
+    } while (block.piece_offset < end);
+  }
+  SHOAL_CHECK(digest == batch.digests.size());
+  host_.from_client(client_, said);
 }
 
 std::string VirtualTrainer::check_target(uint32_t number, uint64_t step, const Copies& copies) const {

@@ -51,6 +51,9 @@ class VirtualTrainer {
   const std::map<uint64_t, std::string>& told_by_planner() const { return told_by_planner_; }  // by step
   size_t plans_made() const { return plans_made_; }
   void load(std::optional<uint64_t> step, uint32_t ordinal = 1);
+  // Whether it reads files itself where its node says which; else those of odd ranks do.
+  void read_files_itself(bool itself) { reads_files_ = itself; }
+  size_t blocks_read() const { return blocks_read_; }  // by itself
   // Takes in what the node has said; answers Loaded with Placed. True if there was anything.
   bool listen();
   // Its node is gone: attaches to another one of its host, says what it holds, and offers again what is not
@@ -88,6 +91,8 @@ class VirtualTrainer {
   void hear_plans(const local::PlanExchange& said);
   void stage_by(uint64_t step, uint32_t attempt, const SavePlan& plan, bool is_told);
   void stage(const Offer& offer);
+  void place(const local::StoredRange& range, ByteView bytes);
+  void read_files(const local::FilesToRead& batch);
   Bytes local_bytes(const LayoutEntry& entry, const Box& box, uint64_t step) const;
   std::string check_target(uint32_t number, uint64_t step, const Copies& copies) const;
 
@@ -101,7 +106,8 @@ class VirtualTrainer {
   std::vector<local::LoadTarget> targets_;
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> loaded_;  // (target, global element) -> value
   std::map<uint32_t, std::string> loaded_objects_;
-  std::string load_error_;
+  std::optional<bool> reads_files_;
+  size_t blocks_read_ = 0;
   std::shared_ptr<const World> world_;
   SaveOptions options_;
   std::map<std::pair<uint64_t, uint32_t>, local::Decided> decided_;
