@@ -7,26 +7,28 @@
 
 namespace shoal {
 
-PageBuffer::PageBuffer(size_t bytes) : size_(bytes) {
-  if (bytes == 0) return;
-  void* memory = nullptr;
+std::byte* take_pages(size_t bytes) {
+  if (bytes == 0) return nullptr;
+  if (bytes < kPagesFromBytes) return static_cast<std::byte*>(std::calloc(1, bytes));
+  void* memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+void return_pages(std::byte* memory, size_t bytes) noexcept {
   if (bytes < kPagesFromBytes) {
-    memory = std::calloc(1, bytes);
+    std::free(memory);
   } else {
-    memory =
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) memory = nullptr;
+    ::munmap(memory, bytes);
   }
-  if (memory == nullptr) throw std::bad_alloc();
-  data_ = static_cast<std::byte*>(memory);
+}
+
+PageBuffer::PageBuffer(size_t bytes) : data_(take_pages(bytes)), size_(bytes) {
+  if (data_ == nullptr && bytes != 0) throw std::bad_alloc();
 }
 
 PageBuffer::~PageBuffer() {
-  if (size_ < kPagesFromBytes) {
-    std::free(data_);
-  } else {
-    ::munmap(data_, size_);
-  }
+  return_pages(data_, size_);
 }
 
 }  // namespace shoal

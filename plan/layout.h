@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/page_buffer.h"
 #include "base/status.h"
 #include "plan/box.h"
 #include "plan/dtype.h"
@@ -157,14 +158,19 @@ class LayoutBuilder {
   Result<LayoutPtr> build() &&;
 
  private:
+  using MeshPtr = std::shared_ptr<const Mesh>;
   struct Pending {
     LayoutEntry entry;
-    std::optional<Mesh> mesh;      // of a sharding that has one
-    std::optional<Mesh> siblings;  // the mesh for values without a group, if not that one
-    Status refused;                // what is wrong with it already
+    MeshPtr mesh;      // of a sharding that has one
+    MeshPtr siblings;  // the mesh for values without a group, if not that one
+    Status refused;    // what is wrong with it already
     bool wants_siblings = false;
   };
-  std::vector<Pending> pending_;
+  // Most entries have the mesh of the one before: they share it.
+  MeshPtr shared(const Mesh& mesh);
+
+  PagedVector<Pending> pending_;
+  MeshPtr last_mesh_;
 };
 
 }  // namespace shoal

@@ -36,6 +36,11 @@ Result<const Mesh*> mesh_of_siblings(std::string_view fqn, const MeshOfPrefix& p
 
 }  // namespace
 
+LayoutBuilder::MeshPtr LayoutBuilder::shared(const Mesh& mesh) {
+  if (last_mesh_ == nullptr || *last_mesh_ != mesh) last_mesh_ = std::make_shared<const Mesh>(mesh);
+  return last_mesh_;
+}
+
 void LayoutBuilder::add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
                                std::vector<Placement> placements) {
   Pending pending;
@@ -43,7 +48,7 @@ void LayoutBuilder::add_tensor(std::string fqn, DType dtype, Dims shape, const M
   pending.entry.dtype = dtype;
   pending.entry.shape = std::move(shape);
   pending.entry.sharding = MeshSharding{0, std::move(placements)};
-  pending.mesh = mesh;
+  pending.mesh = shared(mesh);
   pending_.push_back(std::move(pending));
 }
 
@@ -60,8 +65,8 @@ void LayoutBuilder::add_tensor(std::string fqn, DType dtype, Dims shape, const T
     const std::span<const Placement> placements = on_mesh.placements();
     pending.entry.sharding = MeshSharding{0, {placements.begin(), placements.end()}};
   }
-  pending.mesh = on_mesh.mesh;
-  pending.siblings = sharding.device_map().ranks();
+  pending.mesh = shared(on_mesh.mesh);
+  pending.siblings = std::make_shared<const Mesh>(sharding.device_map().ranks());
   pending_.push_back(std::move(pending));
 }
 
@@ -85,7 +90,7 @@ void LayoutBuilder::add_value(std::string fqn, DType dtype, Dims shape, std::opt
   pending.entry.replicated = replicated;
   pending.entry.sharding = GroupSharding{0};
   pending.wants_siblings = !group.has_value();
-  pending.mesh = std::move(group);
+  if (group) pending.mesh = shared(*group);
   pending_.push_back(std::move(pending));
 }
 
@@ -121,7 +126,7 @@ Result<LayoutPtr> LayoutBuilder::build() && {
   std::vector<LayoutEntry> entries;
   entries.reserve(pending_.size());
   for (Pending& pending : pending_) {
-    const Mesh* mesh = pending.mesh ? &*pending.mesh : nullptr;
+    const Mesh* mesh = pending.mesh.get();
     if (pending.wants_siblings) {
       SHOAL_ASSIGN_OR_RETURN(mesh, mesh_of_siblings(pending.entry.fqn, prefixes));
     }
@@ -141,7 +146,7 @@ Result<LayoutPtr> LayoutBuilder::build() && {
     }
   }
   prefixes.clear();
-  pending_ = std::vector<Pending>();  // before the layout is encoded, which takes memory of its own
+  pending_ = PagedVector<Pending>();  // before the layout is encoded, which takes memory of its own
   return make_layout(std::move(meshes), std::move(entries));
 }
 

@@ -18,6 +18,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "base/page_buffer.h"
 #include "base/status.h"
 #include "plan/box.h"
 #include "plan/dtype.h"
@@ -103,10 +104,12 @@ class ShardPieces {
     return piece + 1 < entries_.size() ? entries_[piece + 1].offset : data_bytes_;
   }
 
-  std::vector<Entry> entries_;
-  std::string names_;
-  std::vector<uint64_t> numbers_;  // of each piece: global shape, then offsets and sizes of its box
-  std::vector<uint32_t> by_key_;   // empty where the file order is that of the keys
+  std::string_view text(size_t at, size_t bytes) const { return {names_.data() + at, bytes}; }
+
+  PagedVector<Entry> entries_;
+  PagedVector<char> names_;
+  PagedVector<uint64_t> numbers_;  // of each piece: global shape, then offsets and sizes of its box
+  PagedVector<uint32_t> by_key_;   // empty where the file order is that of the keys
   uint64_t data_bytes_ = 0, digests_ = 0;
 };
 

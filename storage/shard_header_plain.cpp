@@ -197,8 +197,8 @@ class PlainParser {
 
   Cursor text_;
   const uint64_t data_bytes_;
-  std::vector<Sharded> sharded_;
-  std::vector<uint64_t> numbers_;
+  PagedVector<Sharded> sharded_;
+  PagedVector<uint64_t> numbers_;
   std::vector<std::string_view> objects_;
   size_t next_object_ = 0;
   std::string_view dtype_name_;

@@ -16,8 +16,7 @@ ShardPiece ShardPieces::operator[](size_t piece) const {
   const Entry& entry = entries_[piece];
   ShardPiece out;
   out.key = key(piece);
-  out.fqn = entry.fqn_bytes == 0 ? out.key
-                                 : names_.substr(size_t{entry.name_at} + entry.key_bytes, entry.fqn_bytes);
+  out.fqn = entry.fqn_bytes == 0 ? out.key : text(size_t{entry.name_at} + entry.key_bytes, entry.fqn_bytes);
   out.dtype = entry.dtype;
   out.is_object = entry.is_object;
   out.bytes = bytes(piece);
@@ -34,7 +33,7 @@ ShardPiece ShardPieces::operator[](size_t piece) const {
 
 std::string_view ShardPieces::key(size_t piece) const {
   const Entry& entry = entries_[piece];
-  return std::string_view(names_).substr(entry.name_at, entry.key_bytes);
+  return text(entry.name_at, entry.key_bytes);
 }
 
 void ShardPieces::add(const ShardPiece& piece) {
@@ -49,10 +48,10 @@ void ShardPieces::add(const Flat& piece) {
   entry.numbers_at = static_cast<uint32_t>(numbers_.size());
   entry.first_digest = static_cast<uint32_t>(digests_);
   entry.key_bytes = static_cast<uint16_t>(piece.key.size());
-  names_ += piece.key;
+  names_.insert(names_.end(), piece.key.begin(), piece.key.end());
   if (piece.fqn != piece.key) {
     entry.fqn_bytes = static_cast<uint16_t>(piece.fqn.size());
-    names_ += piece.fqn;
+    names_.insert(names_.end(), piece.fqn.begin(), piece.fqn.end());
   }
   entry.dims = static_cast<uint8_t>(piece.global_shape.size());
   entry.dtype = piece.dtype;

@@ -55,5 +55,23 @@ TEST(PageBuffer, IsMovedWithWhatItHolds) {
   EXPECT_EQ(first.bytes()[7], std::byte{42});
 }
 
+TEST(PagedVector, KeepsWhatItHoldsAsItGrowsAndGivesItsMemoryBack) {
+  std::vector<uint64_t*> grown;  // where it lay, once it was large
+  {
+    PagedVector<uint64_t> numbers;
+    for (uint64_t i = 0; i < kPagesFromBytes; ++i) {
+      numbers.push_back(i);
+      const bool is_large = numbers.capacity() * sizeof(uint64_t) >= kPagesFromBytes;
+      if (is_large && (grown.empty() || grown.back() != numbers.data())) grown.push_back(numbers.data());
+    }
+    for (uint64_t i = 0; i < kPagesFromBytes; ++i) ASSERT_EQ(numbers[i], i);
+    const PagedVector<uint64_t> copy = numbers;
+    EXPECT_EQ(copy, numbers);
+  }
+  ASSERT_GE(grown.size(), 2u);
+  unsigned char there = 0;
+  for (uint64_t* memory : grown) EXPECT_EQ(::mincore(memory, 1, &there), -1);
+}
+
 }  // namespace
 }  // namespace shoal
