@@ -10,26 +10,28 @@ namespace {
 uint64_t bytes_of(const ChunkPlan& plan) {
   uint64_t bytes = 0;
   for (const ChunkPlan::PlannedChunk& chunk : plan.chunks) {
-    if (chunk.header_of == nullptr) bytes += chunk.bytes;
+    if (!chunk.header_of) bytes += chunk.bytes;
   }
   return bytes;
 }
 
-std::vector<operation::ReadRange> ranges_of(const ChunkPlan::PlannedChunk& chunk) {
+std::vector<operation::ReadRange> ranges_of(const ChunkPlan& plan, const ChunkPlan::PlannedChunk& chunk) {
   std::vector<operation::ReadRange> ranges;
   ranges.reserve(chunk.reads.size());
-  for (const PlannedRead& each : chunk.reads) ranges.push_back({each.piece, each.begin, each.end, 0});
+  for (const PlannedRead& each : chunk.reads) {
+    ranges.push_back({plan.pieces->ref(each.piece), each.begin, each.end, 0});
+  }
   return ranges;
 }
 
-Operation reading_of(const ChunkPlan::PlannedChunk& chunk) {
-  if (chunk.header_of != nullptr) return operation::ReadHeader{chunk.header_of};
-  return operation::ReadChunk{ranges_of(chunk)};
+Operation reading_of(const ChunkPlan& plan, const ChunkPlan::PlannedChunk& chunk) {
+  if (chunk.header_of) return operation::ReadHeader{plan.pieces->ref(*chunk.header_of)};
+  return operation::ReadChunk{ranges_of(plan, chunk)};
 }
 
-Operation check_of(const ChunkPlan::PlannedChunk& chunk, const ChunkPtr& got) {
-  if (chunk.header_of != nullptr) return operation::CheckHeader{got, chunk.header_of};
-  return operation::CheckChunk{got, ranges_of(chunk)};
+Operation check_of(const ChunkPlan& plan, const ChunkPlan::PlannedChunk& chunk, const ChunkPtr& got) {
+  if (chunk.header_of) return operation::CheckHeader{got, plan.pieces->ref(*chunk.header_of)};
+  return operation::CheckChunk{got, ranges_of(plan, chunk)};
 }
 
 }  // namespace
@@ -144,7 +146,7 @@ void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
   held.state = State::reading;
   held.read_since = now;
   reading_.begin(now);
-  operations_.start(reading_of(plan_.chunks[chunk]), out,
+  operations_.start(reading_of(plan_, plan_.chunks[chunk]), out,
                     [this, chunk, alive = std::weak_ptr<bool>(alive_)](
                         TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       if (alive.expired()) return;
@@ -177,7 +179,7 @@ void ChunkExchange::came(TimeNs now, const wire::ChunkIs& said, EffectWriter& ou
 void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
   if (waits_for_header(chunk, got)) return;
   held_[chunk].state = State::checking;
-  operations_.start(check_of(plan_.chunks[chunk], got), out,
+  operations_.start(check_of(plan_, plan_.chunks[chunk], got), out,
                     [this, chunk, got, alive = std::weak_ptr<bool>(alive_)](
                         TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       if (alive.expired()) return;

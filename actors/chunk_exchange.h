@@ -118,7 +118,7 @@ class ChunkExchange {
   void fetch(TimeNs now, uint32_t chunk, EffectWriter& out);
   void read(TimeNs now, uint32_t chunk, EffectWriter& out);
   void check(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out);
-  bool is_header(uint32_t chunk) const { return plan_.chunks[chunk].header_of != nullptr; }
+  bool is_header(uint32_t chunk) const { return plan_.chunks[chunk].header_of.has_value(); }
   // Where it lacks a header that is on its way it goes on with `got` once that has come, or is not to be had.
   bool waits_for_header(uint32_t chunk, const ChunkPtr& got);
   void header_settled(TimeNs now, uint32_t header, EffectWriter& out);

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -13,19 +16,14 @@ namespace shoal {
 
 namespace {
 
+constexpr uint32_t kAlone = ~uint32_t{0};  // a piece that is read for one user, by this host alone
+
 // In this order pieces are read, on every host.
-using PieceName = std::pair<std::string, std::string>;  // file, key in it
+using PieceName = std::pair<std::string_view, std::string_view>;  // file, key in it
 
-PieceName name_of(const PlannedRead& read) {
-  return {read.piece->file_name, read.piece->piece_key};
+PieceName name_of(const PieceTable& pieces, uint32_t piece) {
+  return {pieces.file_name(piece), pieces.piece_key(piece)};
 }
-
-struct Piece {
-  PlannedRead sample;
-  HostGroup hosts;
-  std::set<size_t> users;
-  std::vector<std::pair<uint64_t, uint64_t>> runs;
-};
 
 void merge_runs(std::vector<std::pair<uint64_t, uint64_t>>& runs) {
   std::sort(runs.begin(), runs.end());
@@ -40,19 +38,21 @@ void merge_runs(std::vector<std::pair<uint64_t, uint64_t>>& runs) {
   if (!runs.empty()) runs.resize(last + 1);
 }
 
-uint64_t number_of(const std::vector<PlannedRead>& reads) {
-  std::string text = to_string(reads.front().piece->key);
+uint64_t number_of(const PieceTable& pieces, const std::vector<PlannedRead>& reads) {
+  std::string text = to_string(pieces.key());
   for (const PlannedRead& read : reads) {
-    text += '\0' + read.piece->file_name + '\0' + read.piece->piece_key + '\0' + std::to_string(read.begin) +
-            '\0' + std::to_string(read.end);
+    const auto [file, key] = name_of(pieces, read.piece);
+    text.append(1, '\0').append(file).append(1, '\0').append(key);
+    text += '\0' + std::to_string(read.begin) + '\0' + std::to_string(read.end);
   }
   return xxh3_64(text);
 }
 
-uint64_t number_of_header(const PlannedRead& first) {
-  const operation::PieceRef& piece = *first.piece;
-  return xxh3_64(to_string(piece.key) + '\0' + '\0' + piece.file_name + '\0' + piece.piece_key + '\0' +
-                 std::to_string(first.begin));
+uint64_t number_of_header(const PieceTable& pieces, const PlannedRead& first) {
+  const auto [file, key] = name_of(pieces, first.piece);
+  std::string text = to_string(pieces.key());
+  text.append(2, '\0').append(file).append(1, '\0').append(key);
+  return xxh3_64(text + '\0' + std::to_string(first.begin));
 }
 
 // Before the first chunk of each group that needs it, the header of each file. One host alone reads it when
@@ -60,17 +60,17 @@ uint64_t number_of_header(const PlannedRead& first) {
 void add_headers(ChunkPlan& plan) {
   std::vector<ChunkPlan::PlannedChunk> all;
   std::vector<uint64_t> headers(plan.groups.size());  // so far
-  std::map<std::pair<uint32_t, std::string>, uint32_t> header_of;
+  std::map<std::pair<uint32_t, std::string_view>, uint32_t> header_of;
   for (ChunkPlan::PlannedChunk& chunk : plan.chunks) {
     if (plan.groups[chunk.group] != nullptr) {
       for (const PlannedRead& read : chunk.reads) {
-        auto [found, fresh] =
-            header_of.try_emplace({chunk.group, read.piece->file_name}, static_cast<uint32_t>(all.size()));
+        auto [found, fresh] = header_of.try_emplace({chunk.group, plan.pieces->file_name(read.piece)},
+                                                    static_cast<uint32_t>(all.size()));
         if (fresh) {
           ChunkPlan::PlannedChunk& header = all.emplace_back();
           header.group = chunk.group;
           header.ordinal = headers[chunk.group]++;
-          header.number = number_of_header(read);
+          header.number = number_of_header(*plan.pieces, read);
           header.bytes = kMaxPassedHeaderBytes;
           header.header_of = read.piece;
         }
@@ -83,124 +83,175 @@ void add_headers(ChunkPlan& plan) {
   plan.chunks = std::move(all);
 }
 
-// Where the runs of each piece lie in chunks, ascending by begin.
-struct Place {
-  uint64_t begin = 0, end = 0;
-  uint32_t chunk = 0;
-  uint64_t chunk_offset = 0;
+class ChunkPlanner {
+ public:
+  explicit ChunkPlanner(const std::vector<UserReads>& users) : users_(users) {}
+
+  ChunkPlan plan() {
+    find_shared();
+    cut_chunks();
+    add_headers(plan_);
+    find_places();
+    for (uint32_t user = 0; user < users_.size(); ++user) add_user(user);
+    for (uint32_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) {
+      plan_.by_number.emplace_back(plan_.chunks[chunk].number, chunk);
+    }
+    std::sort(plan_.by_number.begin(), plan_.by_number.end());
+    return std::move(plan_);
+  }
+
+ private:
+  struct Want {
+    uint32_t user = 0;
+    uint32_t read = 0;  // into its plan's
+  };
+  // Where the runs of each piece lie in chunks.
+  struct Place {
+    uint32_t piece = 0, chunk = 0;
+    uint64_t begin = 0, end = 0;
+    uint64_t chunk_offset = 0;
+  };
+
+  const PlannedRead& read_of(const Want& want) const { return users_[want.user].plan->reads[want.read]; }
+  PieceName name_of_want(const Want& want) const {
+    return name_of(*users_[want.user].plan->pieces, read_of(want).piece);
+  }
+
+  // The pieces that several users or hosts read, by name, and their runs by group.
+  void find_shared() {
+    PagedVector<Want> wants;
+    for (uint32_t user = 0; user < users_.size(); ++user) {
+      const ReadPlan& plan = *users_[user].plan;
+      if (!pieces_ && plan.pieces) pieces_ = std::make_shared<PieceTable>(plan.pieces->key());
+      numbers_.emplace_back(plan.pieces ? plan.pieces->size() : 0, kAlone);
+      for (uint32_t read = 0; read < plan.reads.size(); ++read) wants.push_back({user, read});
+    }
+    std::sort(wants.begin(), wants.end(), [&](const Want& a, const Want& b) {
+      const int order = name_of_want(a).first.compare(name_of_want(b).first);
+      const int by_key = order != 0 ? order : name_of_want(a).second.compare(name_of_want(b).second);
+      return by_key != 0 ? by_key < 0 : std::tie(a.user, a.read) < std::tie(b.user, b.read);
+    });
+    for (size_t first = 0, end = 0; first < wants.size(); first = end) {
+      const PieceName name = name_of_want(wants[first]);
+      while (end < wants.size() && name_of_want(wants[end]) == name) ++end;
+      add_piece(std::span<const Want>(wants).subspan(first, end - first));
+    }
+    plan_.pieces = pieces_;
+  }
+
+  void add_piece(std::span<const Want> wants) {
+    const PlannedRead& sample = read_of(wants.front());
+    const HostGroup& hosts = users_[wants.front().user].hosts[sample.target];
+    if (hosts == nullptr && wants.front().user == wants.back().user) return;
+    const uint32_t number = pieces_->add(*users_[wants.front().user].plan->pieces->ref(sample.piece));
+    std::vector<std::pair<uint64_t, uint64_t>> runs;
+    for (const Want& want : wants) {
+      const PlannedRead& read = read_of(want);
+      numbers_[want.user][read.piece] = number;
+      runs.emplace_back(read.begin, read.end);
+    }
+    merge_runs(runs);
+    auto [group, fresh] = group_numbers_.try_emplace(hosts == nullptr ? std::vector<uint32_t>() : *hosts,
+                                                     static_cast<uint32_t>(by_group_.size()));
+    if (fresh) {
+      by_group_.emplace_back();
+      plan_.groups.push_back(hosts);
+    }
+    for (const auto& [begin, end] : runs) {
+      by_group_[group->second].push_back({0, number, sample.piece_bytes, begin, end});
+    }
+  }
+
+  void cut_chunks() {
+    for (uint32_t group = 0; group < by_group_.size(); ++group) {
+      const ReadBatches batches(plan_.pieces, std::move(by_group_[group]), kChunkBytes);
+      for (size_t batch = 0; batch < batches.size(); ++batch) {
+        ChunkPlan::PlannedChunk chunk;
+        chunk.group = group;
+        chunk.ordinal = batch;
+        chunk.reads = batches[batch].reads;
+        chunk.number = number_of(*plan_.pieces, chunk.reads);
+        for (const PlannedRead& read : chunk.reads) chunk.bytes += read.end - read.begin;
+        plan_.chunks.push_back(std::move(chunk));
+      }
+    }
+    // Pieces were numbered by name.
+    auto first_of = [](const ChunkPlan::PlannedChunk& chunk) {
+      return std::pair(chunk.reads.front().piece, chunk.reads.front().begin);
+    };
+    std::sort(plan_.chunks.begin(), plan_.chunks.end(),
+              [&](const auto& a, const auto& b) { return first_of(a) < first_of(b); });
+  }
+
+  void find_places() {
+    for (uint32_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) {
+      uint64_t offset = 0;
+      for (const PlannedRead& read : plan_.chunks[chunk].reads) {
+        places_.push_back({read.piece, chunk, read.begin, read.end, offset});
+        offset += read.end - read.begin;
+      }
+    }
+    std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) {
+      return std::tie(a.piece, a.begin) < std::tie(b.piece, b.begin);
+    });
+  }
+
+  void add_user(uint32_t user) {
+    const ReadPlan& plan = *users_[user].plan;
+    const std::vector<uint32_t>& numbers = numbers_[user];
+    PlannedReads own, together;
+    for (const PlannedRead& read : plan.reads)
+      (numbers[read.piece] == kAlone ? own : together).push_back(read);
+    std::sort(together.begin(), together.end(), [&](const PlannedRead& a, const PlannedRead& b) {
+      return std::tie(numbers[a.piece], a.begin) < std::tie(numbers[b.piece], b.begin);
+    });
+    ChunkPlan::User planned;
+    const uint64_t own_bytes = users_[user].own_bytes != 0 ? users_[user].own_bytes : users_[user].part_bytes;
+    planned.own = ReadBatches(plan.pieces, std::move(own), own_bytes);
+    planned.shared = ReadBatches(plan.pieces, std::move(together), users_[user].part_bytes);
+    for (uint32_t batch = 0; batch < planned.shared.size(); ++batch) {
+      std::vector<ChunkPlan::PartAt>& parts_of = planned.parts_of.emplace_back();
+      const ReadBatchPlan of_batch = planned.shared[batch];
+      for (size_t i = 0; i < of_batch.reads.size(); ++i) {
+        const PlannedRead& read = of_batch.reads[i];
+        add_parts({user, batch, of_batch.offsets[i], 0, 0}, numbers[read.piece], read, parts_of);
+      }
+    }
+    plan_.users.push_back(std::move(planned));
+  }
+
+  // The parts of chunks that make up a read, whose first byte lies at `first.batch_offset`.
+  void add_parts(const ChunkPlan::Part& first, uint32_t piece, const PlannedRead& read,
+                 std::vector<ChunkPlan::PartAt>& parts_of) {
+    auto place = std::upper_bound(places_.begin(), places_.end(), std::pair(piece, read.begin),
+                                  [](const std::pair<uint32_t, uint64_t>& at, const Place& each) {
+                                    return at < std::pair(each.piece, each.begin);
+                                  });
+    if (place != places_.begin()) --place;
+    for (uint64_t at = read.begin; at < read.end; ++place) {
+      SHOAL_CHECK(place != places_.end() && place->piece == piece && place->begin <= at && at < place->end);
+      const uint64_t end = std::min(read.end, place->end);
+      std::vector<ChunkPlan::Part>& parts = plan_.chunks[place->chunk].parts;
+      parts_of.push_back({place->chunk, static_cast<uint32_t>(parts.size())});
+      parts.push_back({first.user, first.batch, first.batch_offset + (at - read.begin),
+                       place->chunk_offset + (at - place->begin), end - at});
+      at = end;
+    }
+  }
+
+  const std::vector<UserReads>& users_;
+  ChunkPlan plan_;
+  std::shared_ptr<PieceTable> pieces_;          // nullptr: nobody reads anything
+  std::vector<std::vector<uint32_t>> numbers_;  // by user, of its pieces among pieces_; kAlone
+  std::map<std::vector<uint32_t>, uint32_t> group_numbers_;
+  std::vector<PlannedReads> by_group_;
+  PagedVector<Place> places_;  // ascending by piece and begin
 };
 
 }  // namespace
 
 ChunkPlan plan_chunks(const std::vector<UserReads>& users) {
-  std::map<PieceName, Piece> pieces;
-  for (size_t user = 0; user < users.size(); ++user) {
-    for (const PlannedRead& read : users[user].plan->reads) {
-      auto [found, fresh] = pieces.try_emplace(name_of(read));
-      Piece& piece = found->second;
-      if (fresh) {
-        piece.sample = read;
-        piece.hosts = users[user].hosts[read.target];
-      }
-      piece.users.insert(user);
-      piece.runs.emplace_back(read.begin, read.end);
-    }
-  }
-  ChunkPlan plan;
-  std::map<std::vector<uint32_t>, uint32_t> group_numbers;
-  std::vector<std::vector<PlannedRead>> by_group;
-  std::set<PieceName> shared;
-  for (auto& [name, piece] : pieces) {
-    if (piece.hosts == nullptr && piece.users.size() < 2) continue;
-    shared.insert(name);
-    merge_runs(piece.runs);
-    auto [group, fresh] =
-        group_numbers.try_emplace(piece.hosts == nullptr ? std::vector<uint32_t>() : *piece.hosts,
-                                  static_cast<uint32_t>(by_group.size()));
-    if (fresh) {
-      by_group.emplace_back();
-      plan.groups.push_back(piece.hosts);
-    }
-    for (const auto& [begin, end] : piece.runs) {
-      PlannedRead read = piece.sample;
-      read.begin = begin;
-      read.end = end;
-      by_group[group->second].push_back(std::move(read));
-    }
-  }
-  for (uint32_t group = 0; group < by_group.size(); ++group) {
-    uint64_t ordinal = 0;
-    for (ReadBatchPlan& batch : make_batches(by_group[group], kChunkBytes)) {
-      ChunkPlan::PlannedChunk chunk;
-      chunk.group = group;
-      chunk.ordinal = ordinal++;
-      chunk.number = number_of(batch.reads);
-      for (const PlannedRead& read : batch.reads) chunk.bytes += read.end - read.begin;
-      chunk.reads = std::move(batch.reads);
-      plan.chunks.push_back(std::move(chunk));
-    }
-  }
-  auto first_of = [](const ChunkPlan::PlannedChunk& chunk) {
-    const PlannedRead& read = chunk.reads.front();
-    return std::tie(read.piece->file_name, read.piece->piece_key, read.begin);
-  };
-  std::sort(plan.chunks.begin(), plan.chunks.end(),
-            [&](const auto& a, const auto& b) { return first_of(a) < first_of(b); });
-  add_headers(plan);
-
-  std::map<PieceName, std::vector<Place>> places;
-  for (uint32_t chunk = 0; chunk < plan.chunks.size(); ++chunk) {
-    uint64_t offset = 0;
-    for (const PlannedRead& read : plan.chunks[chunk].reads) {
-      places[name_of(read)].push_back({read.begin, read.end, chunk, offset});
-      offset += read.end - read.begin;
-    }
-  }
-  for (auto& [name, of_piece] : places) {
-    std::sort(of_piece.begin(), of_piece.end(),
-              [](const Place& a, const Place& b) { return a.begin < b.begin; });
-  }
-
-  for (uint32_t user = 0; user < users.size(); ++user) {
-    std::vector<PlannedRead> own, together;
-    for (const PlannedRead& read : users[user].plan->reads) {
-      (shared.contains(name_of(read)) ? together : own).push_back(read);
-    }
-    std::sort(together.begin(), together.end(), [](const PlannedRead& a, const PlannedRead& b) {
-      return std::tie(a.piece->file_name, a.piece->piece_key, a.begin) <
-             std::tie(b.piece->file_name, b.piece->piece_key, b.begin);
-    });
-    ChunkPlan::User planned;
-    const uint64_t own_bytes = users[user].own_bytes != 0 ? users[user].own_bytes : users[user].part_bytes;
-    planned.own = make_batches(own, own_bytes);
-    planned.shared = make_batches(together, users[user].part_bytes);
-    for (uint32_t batch = 0; batch < planned.shared.size(); ++batch) {
-      std::vector<ChunkPlan::PartAt>& parts_of = planned.parts_of.emplace_back();
-      const ReadBatchPlan& of_batch = planned.shared[batch];
-      for (size_t i = 0; i < of_batch.reads.size(); ++i) {
-        const PlannedRead& read = of_batch.reads[i];
-        const std::vector<Place>& in_chunks = places.at(name_of(read));
-        auto place = std::upper_bound(in_chunks.begin(), in_chunks.end(), read.begin,
-                                      [](uint64_t at, const Place& each) { return at < each.begin; });
-        if (place != in_chunks.begin()) --place;
-        for (uint64_t at = read.begin; at < read.end; ++place) {
-          SHOAL_CHECK(place != in_chunks.end() && place->begin <= at && at < place->end);
-          const uint64_t end = std::min(read.end, place->end);
-          std::vector<ChunkPlan::Part>& parts = plan.chunks[place->chunk].parts;
-          parts_of.push_back({place->chunk, static_cast<uint32_t>(parts.size())});
-          parts.push_back({user, batch, of_batch.offsets[i] + (at - read.begin),
-                           place->chunk_offset + (at - place->begin), end - at});
-          at = end;
-        }
-      }
-    }
-    plan.users.push_back(std::move(planned));
-  }
-  for (uint32_t chunk = 0; chunk < plan.chunks.size(); ++chunk) {
-    plan.by_number.emplace_back(plan.chunks[chunk].number, chunk);
-  }
-  std::sort(plan.by_number.begin(), plan.by_number.end());
-  return plan;
+  return ChunkPlanner(users).plan();
 }
 
 std::optional<uint32_t> ChunkPlan::find(uint64_t number) const {

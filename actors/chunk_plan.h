@@ -27,10 +27,9 @@ struct ChunkPlan {
     uint64_t ordinal = 0;            // among the chunks of its group
     uint64_t number = 0;             // by which hosts know it: a hash of what it is
     uint64_t bytes = 0;              // of a header: at most
-    std::vector<PlannedRead> reads;  // one after the other; their targets are of no account
+    std::vector<PlannedRead> reads;  // of `pieces`, one after the other; their targets are of no account
     std::vector<Part> parts;
-    // Not nullptr: the header of that piece's file, which has no reads and no parts.
-    std::shared_ptr<const operation::PieceRef> header_of;
+    std::optional<uint32_t> header_of;  // of `pieces`: the header of its file, without reads and parts
     std::vector<uint32_t> headers;  // of the files that it is read from, where they are passed on; before it
   };
   struct PartAt {
@@ -41,8 +40,9 @@ struct ChunkPlan {
     ReadBatches shared;                         // to be filled from chunks
     std::vector<std::vector<PartAt>> parts_of;  // that make up each shared batch
   };
-  std::vector<PlannedChunk> chunks;  // in the order in which they are wanted, on all hosts
-  std::vector<HostGroup> groups;     // nullptr: this host alone
+  std::shared_ptr<const PieceTable> pieces;  // that are read together
+  std::vector<PlannedChunk> chunks;          // in the order in which they are wanted, on all hosts
+  std::vector<HostGroup> groups;             // nullptr: this host alone
   std::vector<User> users;
   std::vector<std::pair<uint64_t, uint32_t>> by_number;  // ascending, and into chunks
 

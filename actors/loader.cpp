@@ -113,7 +113,8 @@ void Loader::read_metadata(ClientId client, uint32_t request_id, const AttemptKe
 }
 
 void Loader::out_found(ClientId client, uint32_t request_id, const Decision& decision, EffectWriter& out) {
-  out.to_client(client, local::Found{request_id, ok_status(), metadata_of(decision)});
+  out.to_client(client, local::Found{request_id, ok_status(), metadata_of(decision, false), std::nullopt,
+                                     decision.manifest().world});
 }
 
 void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, EffectWriter& out) {
@@ -256,9 +257,9 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
                                           std::to_string(kRuleVersion)),
                 out);
   }
-  const SharedVector<local::LoadTarget>& targets = load.request.targets;
+  const local::LoadTargets& targets = load.request.targets;
   if (targets.empty()) return read_all(now, id, std::make_shared<const ReadPlan>(), out);
-  if (Status status = compare_targets(stored.locator(), targets.vector()); !status.ok()) {
+  if (Status status = compare_targets(stored.locator(), targets); !status.ok()) {
     return fail(now, id, status.with_context(to_string(stored.key()) + " does not hold what is asked of it"),
                 out);
   }
@@ -266,7 +267,9 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
   if (!plan.ok()) return fail(now, id, plan.status(), out);
   if ((*plan)->objects.empty()) return read_all(now, id, std::move(*plan), out);
   operation::MeasureObjects measure;
-  for (const PlannedObject& object : (*plan)->objects) measure.pieces.push_back(object.piece);
+  for (const PlannedObject& object : (*plan)->objects) {
+    measure.pieces.push_back((*plan)->pieces->ref(object.piece));
+  }
   operations_.start(std::move(measure), out,
                     [this, id, planned = std::move(*plan)](TimeNs then_now, Result<OperationResult> result,
                                                            EffectWriter& then_out) {
@@ -347,13 +350,9 @@ void Loader::read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, 
   load.parts[batch] = part;
   load.reading.insert(batch);
   load.busy.begin(now);
-  const ReadBatchPlan& planned = (*load.own.batches)[batch];
-  operation::ReadBatch read{id.first, load.request.slab_id, {}};
-  for (size_t i = 0; i < planned.reads.size(); ++i) {
-    const PlannedRead& each = planned.reads[i];
-    read.ranges.push_back({each.piece, each.begin, each.end, part * load.part_bytes + planned.offsets[i]});
-    load.times.bytes_read += each.end - each.begin;
-  }
+  operation::ReadBatch read{id.first, load.request.slab_id,
+                            load.own.batches->ranges_of(batch, part * load.part_bytes)};
+  for (const operation::ReadRange& range : read.ranges) load.times.bytes_read += range.end - range.begin;
   operations_.start(
       std::move(read), out,
       [this, id, batch](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
@@ -384,11 +383,13 @@ void Loader::batch_read(TimeNs now, const LoadKey& id, uint32_t batch, const Sta
 void Loader::loaded(const LoadKey& id, uint32_t batch, Load& load, EffectWriter& out) {
   local::Loaded message{id.second, batch, {}};
   const uint64_t part_offset = load.parts.at(batch) * load.part_bytes;
-  const ReadBatchPlan& planned = batch_of(load, batch);
+  const ReadBatches& batches = *queue_of(load, batch).batches;
+  const ReadBatchPlan planned = batch_of(load, batch);
+  message.pieces.reserve(planned.reads.size());
   for (size_t i = 0; i < planned.reads.size(); ++i) {
     const PlannedRead& read = planned.reads[i];
     message.pieces.push_back(
-        {{read.target, read.piece->box, read.begin, read.end - read.begin, read.piece_bytes},
+        {{read.target, batches.pieces().box(read.piece), read.begin, read.end - read.begin, read.piece_bytes},
          part_offset + planned.offsets[i]});
   }
   load.told.insert(batch);

@@ -21,12 +21,8 @@ void Loader::give_files(const LoadKey& id, Load& load, TimeNs now, EffectWriter&
     const uint32_t batch = load.own.next++;
     ++load.own.under_way;
     load.busy.begin(now);
-    operation::LocateRanges locate{id.first, {}};
-    for (const PlannedRead& read : batch_of(load, batch).reads) {
-      locate.ranges.push_back({read.piece, read.begin, read.end});
-    }
     operations_.start(
-        std::move(locate), out,
+        operation::LocateRanges{id.first, load.own.batches->ranges_of(batch, 0)}, out,
         [this, id, batch](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
           located(then_now, id, batch, result, then_out);
         });
@@ -41,7 +37,7 @@ void Loader::located(TimeNs now, const LoadKey& id, uint32_t batch, const Result
   load.busy.end(now);
   if (!load.failure.ok()) return;
   const auto places = result_as<LocatedRangesPtr>(result);
-  const std::vector<PlannedRead>& reads = batch_of(load, batch).reads;
+  const std::vector<PlannedRead> reads = batch_of(load, batch).reads;
   local::FilesToRead message{id.second, batch, {}, {}};
   std::vector<uint32_t> told;
   for (uint32_t i = 0; i < reads.size(); ++i) {
@@ -53,7 +49,9 @@ void Loader::located(TimeNs now, const LoadKey& id, uint32_t batch, const Result
     const LocatedRanges::Place& place = (*places)->places[i];
     const uint64_t bytes = read.end - read.begin;
     message.ranges.push_back(
-        {{read.target, read.piece->box, read.begin, bytes, read.piece_bytes}, *place.file, place.offset});
+        {{read.target, load.own.batches->pieces().box(read.piece), read.begin, bytes, read.piece_bytes},
+         *place.file,
+         place.offset});
     load.times.bytes_read += bytes;
     told.push_back(i);
   }
@@ -74,7 +72,7 @@ void Loader::on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead
   const auto given = load.given.extract(said.batch);
   if (given.empty()) return;  // not before it was told
   --load.own.under_way;
-  const std::vector<PlannedRead>& reads = batch_of(load, said.batch).reads;
+  const std::vector<PlannedRead> reads = batch_of(load, said.batch).reads;
   for (const local::UnreadRange& unread : said.unread) {
     const bool is_known = unread.range < given.mapped().size();
     if (!is_known || !is_part_of(reads[given.mapped()[unread.range]], unread.begin, unread.end)) {
@@ -93,7 +91,8 @@ void Loader::on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead
 void Loader::read_unread(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out) {
   load.reads_files = false;
   auto plan = std::make_shared<ReadPlan>();
-  plan->reads = std::exchange(load.unread, {});
+  plan->pieces = load.own.batches->table();
+  for (const PlannedRead& read : std::exchange(load.unread, {})) plan->reads.push_back(read);
   load.own = {};
   if (!load.has_window) return wait_for_window(id, load, std::move(plan));
   load.own.batches = facts_.plans->batches(std::move(plan), load.part_bytes);

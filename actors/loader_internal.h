@@ -145,7 +145,7 @@ class Loader final : public Role {
   static constexpr uint32_t kFirstShared = uint32_t{1} << 31;
   static uint32_t number_of_shared(uint32_t at) { return kFirstShared + at; }
   static Queue& queue_of(Load& load, uint32_t batch) { return batch < kFirstShared ? load.own : load.shared; }
-  static const ReadBatchPlan& batch_of(const Load& load, uint32_t batch) {
+  static ReadBatchPlan batch_of(const Load& load, uint32_t batch) {
     return batch < kFirstShared ? (*load.own.batches)[batch] : (*load.shared.batches)[batch - kFirstShared];
   }
 

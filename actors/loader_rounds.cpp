@@ -12,7 +12,9 @@ constexpr uint32_t kLocalWaitShare = 4;  // ranks of this host are waited for a 
 
 uint64_t bytes_of(const local::Load& request) {
   uint64_t bytes = 0;
-  for (const local::LoadTarget& target : request.targets) {
+  local::LoadTarget target;
+  for (size_t t = 0; t < request.targets.size(); ++t) {
+    request.targets.read(t, target);
     const Result<uint64_t> element_bytes = dtype_bytes(target.dtype);
     for (const Box& box : target.boxes) bytes += box.elements() * (element_bytes.ok() ? *element_bytes : 1);
   }
@@ -201,9 +203,10 @@ std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_h
                                                static_cast<uint32_t>(group - named.begin()), own_host);
     }
     UserReads user{round.planned.at(id), {}, 0};
-    for (const local::LoadTarget& target : load.request.targets) {
-      const std::optional<uint32_t> entry = sharing.layout->find(target.fqn);
-      const bool has_group = of_layout != nullptr && entry && target.kind == LayoutEntry::Kind::tensor;
+    const local::LoadTargets& targets = load.request.targets;
+    for (size_t t = 0; t < targets.size(); ++t) {
+      const std::optional<uint32_t> entry = sharing.layout->find(targets.fqn(t));
+      const bool has_group = of_layout != nullptr && entry && targets.kind(t) == LayoutEntry::Kind::tensor;
       HostGroup hosts = has_group ? of_layout->hosts_of(sharing.layout->entries()[*entry]) : nullptr;
       user.hosts.push_back(hosts != nullptr && hosts->size() > 1 ? std::move(hosts) : nullptr);
     }

@@ -51,14 +51,14 @@ std::shared_ptr<StoredCheckpoint> PlanSource::stored(std::shared_ptr<const Decis
 }
 
 Result<std::shared_ptr<const ReadPlan>> PlanSource::reads(StoredCheckpoint& stored,
-                                                          const SharedVector<local::LoadTarget>& targets) {
-  SHOAL_ASSIGN_OR_RETURN(ReadPlan plan, plan_reads(stored, targets.vector()));
+                                                          const local::LoadTargets& targets) {
+  SHOAL_ASSIGN_OR_RETURN(ReadPlan plan, plan_reads(stored, targets));
   return std::make_shared<const ReadPlan>(std::move(plan));
 }
 
-std::shared_ptr<const std::vector<ReadBatchPlan>> PlanSource::batches(
-    const std::shared_ptr<const ReadPlan>& plan, uint64_t part_bytes) {
-  return std::make_shared<const ReadBatches>(make_batches(plan->reads, part_bytes));
+std::shared_ptr<const ReadBatches> PlanSource::batches(std::shared_ptr<const ReadPlan> plan,
+                                                       uint64_t part_bytes) {
+  return std::make_shared<const ReadBatches>(std::move(plan), part_bytes);
 }
 
 std::shared_ptr<const ChunkPlan> PlanSource::chunks(const std::vector<UserReads>& users) {

@@ -14,9 +14,9 @@
 
 namespace shoal {
 
+class ReadBatches;
 class StoredCheckpoint;
 struct ChunkPlan;
-struct ReadBatchPlan;
 struct ReadPlan;
 struct UserReads;
 
@@ -44,10 +44,10 @@ class PlanSource {
   virtual std::shared_ptr<const Metadata> metadata(const Decision& decision);  // metadata_of
   // What loads of a committed checkpoint work out of it.
   virtual std::shared_ptr<StoredCheckpoint> stored(std::shared_ptr<const Decision> committed);
-  virtual Result<std::shared_ptr<const ReadPlan>> reads(
-      StoredCheckpoint& stored, const SharedVector<local::LoadTarget>& targets);  // plan_reads
-  virtual std::shared_ptr<const std::vector<ReadBatchPlan>> batches(
-      const std::shared_ptr<const ReadPlan>& plan, uint64_t part_bytes);                 // make_batches
+  virtual Result<std::shared_ptr<const ReadPlan>> reads(StoredCheckpoint& stored,
+                                                        const local::LoadTargets& targets);  // plan_reads
+  virtual std::shared_ptr<const ReadBatches> batches(std::shared_ptr<const ReadPlan> plan,
+                                                     uint64_t part_bytes);
   virtual std::shared_ptr<const ChunkPlan> chunks(const std::vector<UserReads>& users);  // plan_chunks
 };
 

@@ -52,8 +52,8 @@ std::vector<std::pair<uint64_t, uint64_t>> merge(std::vector<std::pair<uint64_t,
 
 local::Found found_by(const local::Load& request, const Decision& committed) {
   const Manifest& manifest = committed.manifest();
-  const bool lists_values = request.of == 0 && !request.wants_layouts;
-  local::Found found{request.request_id, ok_status(), metadata_of(committed, lists_values)};
+  local::Found found{request.request_id, ok_status(), metadata_of(committed, false)};
+  if (request.of == 0 && !request.wants_layouts) found.values_of = manifest.world;
   if (request.wants_layouts) {
     found.layouts = local::StoredLayouts{manifest.world, manifest.rule_version, manifest.options};
     if (manifest.encoded) found.layouts->encoded = {manifest.encoded, &manifest.encoded->layouts};
@@ -61,13 +61,15 @@ local::Found found_by(const local::Load& request, const Decision& committed) {
   return found;
 }
 
-Status compare_targets(const Locator& locator, const std::vector<local::LoadTarget>& targets) {
+Status compare_targets(const Locator& locator, const local::LoadTargets& targets) {
   std::string report;
   size_t missing = 0, different = 0;
   auto name = [&](const std::string& line) {
     if (missing + different <= kDifferencesNamed) report += (report.empty() ? "" : "; ") + line;
   };
-  for (const local::LoadTarget& target : targets) {
+  local::LoadTarget target;
+  for (size_t t = 0; t < targets.size(); ++t) {
+    targets.read(t, target);
     auto stored = locator.value(target.fqn);
     if (!stored.ok()) {
       ++missing;
@@ -87,12 +89,14 @@ Status compare_targets(const Locator& locator, const std::vector<local::LoadTarg
   return Status(different == 0 ? Code::not_found : Code::invalid_argument, report);
 }
 
-Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const std::vector<local::LoadTarget>& targets) {
+Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const local::LoadTargets& targets) {
   Locator& locator = stored.locator();
+  auto table = std::make_shared<PieceTable>(stored.key());
   ReadPlan plan;
   plan.reads.reserve(targets.size());  // most have one
+  local::LoadTarget target;
   for (uint32_t t = 0; t < targets.size(); ++t) {
-    const local::LoadTarget& target = targets[t];
+    targets.read(t, target);
     const bool is_object = target.kind == LayoutEntry::Kind::object;
     std::vector<Box> boxes = is_object ? std::vector<Box>{Box{}} : target.boxes;
     struct Touched {
@@ -125,33 +129,28 @@ Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const std::vector<local::L
                                          target.fqn + "' " + to_string(piece.box));
       }
       SHOAL_ASSIGN_OR_RETURN(std::string key, stored.key_of(piece, target.fqn));
-      auto ref = std::make_shared<operation::PieceRef>();
-      *ref = {*place_in(file, std::move(key)),
-              stored.key(),
-              target.fqn,
-              target.kind,
-              target.dtype,
-              piece.box,
-              {}};
+      const uint32_t number =
+          table->add(*place_in(file, std::move(key)), target.fqn, target.kind, target.dtype, piece.box);
       SHOAL_ASSIGN_OR_RETURN(std::vector<StoredPiece> copies, locator.copies(target.fqn, piece, kMaxCopies));
       for (const StoredPiece& copy : copies) {
         auto place = place_in(stored.file_of(copy.rank, copy.file), stored.key_of(copy, target.fqn));
-        if (place) ref->copies.push_back(std::move(*place));
+        if (place) table->add_copy(*place);
       }
       if (is_object) {
-        plan.objects.push_back({t, std::move(ref)});
+        plan.objects.push_back({t, number});
         continue;
       }
       const uint64_t piece_bytes = piece.box.elements() * element_bytes;
       for (const auto& [begin, end] : merge(std::move(what.runs))) {
-        plan.reads.push_back({t, ref, piece_bytes, begin, end});
+        plan.reads.push_back({t, number, piece_bytes, begin, end});
       }
     }
   }
-  const auto by_file = [](const PlannedRead& a, const PlannedRead& b) {
-    return a.piece->file_name < b.piece->file_name;
+  const auto by_file = [&](const PlannedRead& a, const PlannedRead& b) {
+    return !table->same_file(a.piece, b.piece) && table->file_name(a.piece) < table->file_name(b.piece);
   };
   if (!std::ranges::is_sorted(plan.reads, by_file)) std::ranges::stable_sort(plan.reads, by_file);
+  plan.pieces = std::move(table);
   return plan;
 }
 
@@ -165,31 +164,67 @@ std::vector<PlannedRead> object_reads(const std::vector<PlannedObject>& objects,
   return reads;
 }
 
-ReadBatches make_batches(const std::vector<PlannedRead>& reads, uint64_t part_bytes) {
-  SHOAL_CHECK(part_bytes >= kDigestBlockBytes && part_bytes % kDigestBlockBytes == 0);
-  ReadBatches batches;
-  uint64_t used = part_bytes;
-  for (const PlannedRead& read : reads) {
-    uint64_t begin = read.begin;
-    do {
-      if (batches.empty() || batches.back().reads.size() >= kMaxRangesPerBatch ||
-          (read.end > begin && part_bytes - used < std::min<uint64_t>(read.end - begin, kDigestBlockBytes))) {
-        batches.emplace_back();
-        used = 0;
-      }
-      uint64_t room = part_bytes - used;
-      if (room < read.end - begin) room = room / kDigestBlockBytes * kDigestBlockBytes;
-      const uint64_t end = std::min(read.end, begin + room);
-      PlannedRead part = read;
-      part.begin = begin;
-      part.end = end;
-      batches.back().reads.push_back(std::move(part));
-      batches.back().offsets.push_back(used);
-      used += end - begin;
-      begin = end;
-    } while (begin < read.end);
+ReadBatches::ReadBatches(std::shared_ptr<const PieceTable> pieces, PlannedReads reads, uint64_t part_bytes)
+    : pieces_(std::move(pieces)),
+      reads_(std::make_shared<const PlannedReads>(std::move(reads))),
+      part_bytes_(part_bytes) {
+  find_starts();
+}
+
+ReadBatches::ReadBatches(std::shared_ptr<const ReadPlan> plan, uint64_t part_bytes)
+    : pieces_(plan->pieces), reads_(plan, &plan->reads), part_bytes_(part_bytes) {
+  find_starts();
+}
+
+void ReadBatches::find_starts() {
+  SHOAL_CHECK(part_bytes_ >= kDigestBlockBytes && part_bytes_ % kDigestBlockBytes == 0);
+  if (reads_->empty()) return;
+  Start at{0, reads_->front().begin};
+  while (at.read < reads_->size()) {
+    starts_.push_back(at);
+    cut(at, nullptr);
   }
-  return batches;
+}
+
+void ReadBatches::cut(Start& at, ReadBatchPlan* batch) const {
+  uint64_t used = 0;
+  for (size_t count = 0; at.read < reads_->size() && count < kMaxRangesPerBatch; ++count) {
+    const PlannedRead& read = (*reads_)[at.read];
+    const uint64_t left = read.end - at.begin;
+    uint64_t room = part_bytes_ - used;
+    if (room < std::min(left, kDigestBlockBytes)) return;
+    if (room < left) room = room / kDigestBlockBytes * kDigestBlockBytes;
+    const uint64_t end = at.begin + std::min(left, room);
+    if (batch != nullptr) {
+      batch->reads.push_back(read);
+      batch->reads.back().begin = at.begin;
+      batch->reads.back().end = end;
+      batch->offsets.push_back(used);
+    }
+    used += end - at.begin;
+    at.begin = end;
+    if (end < read.end) continue;
+    ++at.read;
+    if (at.read < reads_->size()) at.begin = (*reads_)[at.read].begin;
+  }
+}
+
+ReadBatchPlan ReadBatches::operator[](size_t batch) const {
+  ReadBatchPlan out;
+  Start at = starts_[batch];
+  cut(at, &out);
+  return out;
+}
+
+std::vector<operation::ReadRange> ReadBatches::ranges_of(size_t batch, uint64_t slab_offset) const {
+  const ReadBatchPlan planned = (*this)[batch];
+  std::vector<operation::ReadRange> ranges;
+  ranges.reserve(planned.reads.size());
+  for (size_t i = 0; i < planned.reads.size(); ++i) {
+    const PlannedRead& each = planned.reads[i];
+    ranges.push_back({pieces_->ref(each.piece), each.begin, each.end, slab_offset + planned.offsets[i]});
+  }
+  return ranges;
 }
 
 }  // namespace shoal

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "actors/operation.h"
+#include "actors/piece_table.h"
 #include "actors/stored_checkpoint.h"
+#include "base/page_buffer.h"
 #include "local/messages.h"
 #include "plan/locate.h"
 
@@ -22,7 +23,7 @@ inline constexpr uint64_t kMinWindowBytes = uint64_t{4} << 20;  // one digest bl
 // One contiguous run of whole digest blocks of one stored piece, for one target.
 struct PlannedRead {
   uint32_t target = 0;
-  std::shared_ptr<const operation::PieceRef> piece;
+  uint32_t piece = 0;  // of the table that goes with it
   uint64_t piece_bytes = 0;
   uint64_t begin = 0;  // bytes of the piece
   uint64_t end = 0;
@@ -30,11 +31,14 @@ struct PlannedRead {
 
 struct PlannedObject {  // its length stands in its file's header only
   uint32_t target = 0;
-  std::shared_ptr<const operation::PieceRef> piece;
+  uint32_t piece = 0;
 };
 
+using PlannedReads = PagedVector<PlannedRead>;
+
 struct ReadPlan {
-  std::vector<PlannedRead> reads;  // ordered by file, then position in the plan: neighbours are read together
+  std::shared_ptr<const PieceTable> pieces;
+  PlannedReads reads;  // ordered by file, then position in the plan: neighbours are read together
   std::vector<PlannedObject> objects;
 };
 
@@ -44,23 +48,50 @@ local::Found found_by(const local::Load& request, const Decision& committed);
 
 // One report of every target that the checkpoint lacks or holds with another kind, type or shape:
 // Code::invalid_argument (Code::not_found if all of them are merely missing). OK if none.
-Status compare_targets(const Locator& locator, const std::vector<local::LoadTarget>& targets);
+Status compare_targets(const Locator& locator, const local::LoadTargets& targets);
 
 // Precondition: compare_targets is OK. Code::corrupt where the manifest has no file for a piece that the rule
 // places.
-Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const std::vector<local::LoadTarget>& targets);
+Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const local::LoadTargets& targets);
 // The reads of objects, once their lengths are known; parallel to plan.objects. Empty objects have one empty
 // read.
 std::vector<PlannedRead> object_reads(const std::vector<PlannedObject>& objects,
                                       const std::vector<uint64_t>& lengths);
 
-// Cuts reads into batches of at most part_bytes (a multiple of the digest block) and kMaxRangesPerBatch, slab
-// offsets counted from the start of the part.
 struct ReadBatchPlan {
   std::vector<PlannedRead> reads;
-  std::vector<uint64_t> offsets;  // parallel
+  std::vector<uint64_t> offsets;  // parallel: in the slab, counted from the start of the part
 };
-using ReadBatches = std::vector<ReadBatchPlan>;
-ReadBatches make_batches(const std::vector<PlannedRead>& reads, uint64_t part_bytes);
+// Reads cut into batches of at most part_bytes (a multiple of the digest block) and kMaxRangesPerBatch. What
+// is kept of a batch is where it begins; its reads are cut out when somebody asks for them.
+class ReadBatches {
+ public:
+  ReadBatches() = default;
+  ReadBatches(std::shared_ptr<const PieceTable> pieces, PlannedReads reads, uint64_t part_bytes);
+  // The reads of a plan, which lives on for them.
+  ReadBatches(std::shared_ptr<const ReadPlan> plan, uint64_t part_bytes);
+
+  size_t size() const { return starts_.size(); }
+  bool empty() const { return starts_.empty(); }
+  ReadBatchPlan operator[](size_t batch) const;
+  const PieceTable& pieces() const { return *pieces_; }                       // of reads, if there are any
+  const std::shared_ptr<const PieceTable>& table() const { return pieces_; }  // the same
+  // What an operation is told of a batch's reads, the part of the slab beginning there.
+  std::vector<operation::ReadRange> ranges_of(size_t batch, uint64_t slab_offset) const;
+
+ private:
+  struct Start {
+    size_t read = 0;
+    uint64_t begin = 0;  // byte of its piece
+  };
+  void find_starts();
+  // Moves on to where the next one begins.
+  void cut(Start& at, ReadBatchPlan* batch) const;
+
+  std::shared_ptr<const PieceTable> pieces_;
+  std::shared_ptr<const PlannedReads> reads_;
+  uint64_t part_bytes_ = 0;
+  std::vector<Start> starts_;
+};
 
 }  // namespace shoal

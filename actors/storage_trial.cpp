@@ -31,7 +31,7 @@ std::vector<uint32_t> trial_chunks(const ChunkPlan& plan, uint64_t buffer_bytes,
   const bool all_read = members <= kReadersMost;
   std::vector<uint32_t> candidates;
   for (uint32_t chunk = 0; chunk < plan.chunks.size(); ++chunk) {
-    if (plan.chunks[chunk].header_of != nullptr) continue;
+    if (plan.chunks[chunk].header_of) continue;
     if (!all_read || is_own_part(chunk)) candidates.push_back(chunk);
   }
   const uint64_t affordable = candidates.size() / (all_read ? kPartOfOwn : kPartOfAll * members);

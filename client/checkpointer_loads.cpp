@@ -27,15 +27,15 @@ Result<local::Found> found_in(Result<LocalMessage> answer) {
   return std::move(*found);
 }
 
-std::vector<WantedKey> keys_of(const BoundState& state) {
-  std::vector<WantedKey> keys;
-  keys.reserve(state.values().size());
-  for (uint32_t i = 0; i < state.values().size(); ++i) {
-    const LayoutEntry& entry = state.layout()->entries()[i];
-    std::string fqn = state.fqn_of(i);
-    keys.push_back({{fqn, entry.kind, entry.dtype, entry.shape}, fqn});
-  }
-  return keys;
+WantedKeys keys_of(const BoundState& state) {
+  return {state.values().size(), [&state](uint32_t at, WantedKey& key) {
+            const LayoutEntry& entry = state.layout()->entries()[at];
+            key.stored_fqn = state.fqn_of(at);
+            key.value.fqn = key.stored_fqn;
+            key.value.kind = entry.kind;
+            key.value.dtype = entry.dtype;
+            key.value.shape = entry.shape;
+          }};
 }
 
 }  // namespace

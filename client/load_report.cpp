@@ -64,6 +64,29 @@ bool is_of_another_rank(const TensorMetadata& value, Rank rank) {
   return own && own->rank != rank;
 }
 
+// Positions of the wanted keys, ascending by the state's name.
+std::vector<uint32_t> by_name(const WantedKeys& wanted) {
+  std::vector<uint32_t> order(wanted.count);
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  WantedKey key;
+  std::string last;
+  bool ascends = true;
+  for (uint32_t i = 0; i < wanted.count && ascends; ++i) {
+    wanted.read(i, key);
+    ascends = i == 0 || last <= key.value.fqn;
+    std::swap(last, key.value.fqn);
+  }
+  if (ascends) return order;
+  std::vector<std::string> names;
+  names.reserve(wanted.count);
+  for (uint32_t i = 0; i < wanted.count; ++i) {
+    wanted.read(i, key);
+    names.push_back(key.value.fqn);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return names[a] < names[b]; });
+  return order;
+}
+
 }  // namespace
 
 bool needs_comparison_first(const KeyPolicies& policies) {
@@ -76,6 +99,13 @@ bool needs_comparison_first(const KeyPolicies& policies) {
 }
 
 KeyComparison compare_keys(std::span<const TensorMetadata> stored, std::span<const WantedKey> wanted,
+                           const KeyPolicies& policies, Rank rank,
+                           const std::vector<std::string>& not_wanted) {
+  const WantedKeys keys{wanted.size(), [wanted](uint32_t at, WantedKey& key) { key = wanted[at]; }};
+  return compare_keys(stored, keys, policies, rank, not_wanted);
+}
+
+KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedKeys& wanted,
                            const KeyPolicies& policies, Rank rank,
                            const std::vector<std::string>& not_wanted) {
   KeyComparison out;
@@ -92,20 +122,17 @@ KeyComparison compare_keys(std::span<const TensorMetadata> stored, std::span<con
     if (found != stored.end()) is_expected[static_cast<size_t>(found - stored.begin())] = true;
     return found;
   };
-  std::vector<uint32_t> order(wanted.size());
-  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return wanted[a].value.fqn < wanted[b].value.fqn; });
-
   bool only_missing = true;
-  for (uint32_t i : order) {
-    const TensorMetadata& here = wanted[i].value;
+  WantedKey key;
+  for (uint32_t i : by_name(wanted)) {
+    wanted.read(i, key);
+    const TensorMetadata& here = key.value;
     const KeyPolicy policy = policies.of(here.fqn);
-    auto there = expect(wanted[i].stored_fqn);
+    auto there = expect(key.stored_fqn);
     if (policy == KeyPolicy::skip) continue;
     if (there == stored.end()) {
       out.report.missing.push_back(here.fqn);
-      if (!allows_missing(policy)) refused.add(fmt::format("missing '{}'", wanted[i].stored_fqn));
+      if (!allows_missing(policy)) refused.add(fmt::format("missing '{}'", key.stored_fqn));
       continue;
     }
     const bool is_tensor = here.kind == LayoutEntry::Kind::tensor;

@@ -1,6 +1,7 @@
 // Holds keys against keys: of a state and of a checkpoint, for loads with and without planners.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,9 +22,18 @@ struct KeyComparison {
   Status outcome;                  // what policies make of it: one error that names all they do not allow
 };
 
+// The wanted keys, one at a time: of many small tensors all of them take more than a load's window.
+struct WantedKeys {
+  size_t count = 0;
+  std::function<void(uint32_t at, WantedKey& key)> read;  // into memory that is there
+};
+
 // `stored` ascends by fqn, each once. `not_wanted`: stored names that the caller leaves out on purpose.
 // Policies go by the state's name of what is wanted, and by the checkpoint's of what is unexpected.
 // Code::not_found: keys are missing, and nothing else is wrong; else Code::invalid_argument.
+KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedKeys& wanted,
+                           const KeyPolicies& policies, Rank rank,
+                           const std::vector<std::string>& not_wanted = {});
 KeyComparison compare_keys(std::span<const TensorMetadata> stored, std::span<const WantedKey> wanted,
                            const KeyPolicies& policies, Rank rank,
                            const std::vector<std::string>& not_wanted = {});

@@ -60,18 +60,19 @@ Placer::Placer(const BoundState& state, std::vector<uint32_t> wanted) : state_(s
 uint64_t Placer::wanted_elements(const Target& target) const {
   if (state_.entry_of(target.entry).object) return 0;
   uint64_t elements = 0;
-  for (const Box& box : state_.values()[target.entry].shards.boxes) elements += box.elements();
+  for (const Box& box : state_.values()[target.entry].shards().boxes) elements += box.elements();
   return elements;
 }
 
-std::vector<local::LoadTarget> Placer::targets() const {
-  std::vector<local::LoadTarget> out;
+local::LoadTargets Placer::targets() const {
+  static const std::vector<Box> none;
+  local::LoadTargets out;
   out.reserve(targets_.size());
   for (const Target& target : targets_) {
     const LayoutEntry& entry = state_.layout()->entries()[target.entry];
-    local::LoadTarget wanted{state_.fqn_of(target.entry), entry.kind, entry.dtype, entry.shape, {}};
-    if (entry.kind == LayoutEntry::Kind::tensor) wanted.boxes = state_.values()[target.entry].shards.boxes;
-    out.push_back(std::move(wanted));
+    const bool is_tensor = entry.kind == LayoutEntry::Kind::tensor;
+    out.add(state_.fqn_of(target.entry), entry.kind, entry.dtype, entry.shape,
+            is_tensor ? state_.values()[target.entry].shards().boxes : none);
   }
   return out;
 }
@@ -146,7 +147,7 @@ Result<uint64_t> Placer::copy(const local::StoredRange& range, uint64_t piece_of
   const uint64_t begin = piece_offset / element_bytes;
   const uint64_t end = begin + bytes.size() / element_bytes;
   if (begin == end) return uint64_t{0};
-  const std::vector<Box>& held = state_.values()[target.entry].shards.boxes;
+  const std::vector<Box>& held = state_.values()[target.entry].shards().boxes;
   uint64_t copied = 0;
   for (const Box& part : boxes_of_range(range.box, begin, end)) {
     // The part is contiguous in the stored piece.

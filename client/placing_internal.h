@@ -21,7 +21,7 @@ class Placer {
   // Told when all elements of a tensor have arrived, and at least one has; once each. Its error is place()'s.
   void on_arrival(std::function<Status(const std::string& fqn)> told) { told_ = std::move(told); }
 
-  std::vector<local::LoadTarget> targets() const;
+  local::LoadTargets targets() const;
   // Copies one range out of the window into every local box that it touches. Tensors are written in place,
   // objects when finish() says so. Code::corrupt: the node says what cannot be.
   Status place(const local::LoadedPiece& piece, ByteView window);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <set>
+#include <tuple>
 
 #include "client/state_dict_internal.h"
 
@@ -120,7 +122,7 @@ std::vector<std::vector<uint32_t>> find_copies(const Entry& entry, const std::ve
 // Memory is needed exactly where the rank holds an element.
 Status check_memory(const Entry& entry, const BoundState::Value& value) {
   if (entry.resolved_later) return ok_status();
-  const LocalShards& shards = value.shards;
+  const LocalShards& shards = value.shards();
   if (!entry.places.empty()) {
     for (size_t i = 0; i < shards.boxes.size(); ++i) {
       if (shards.boxes[i].empty() || entry.places[i].data) continue;
@@ -128,7 +130,7 @@ Status check_memory(const Entry& entry, const BoundState::Value& value) {
     }
     return ok_status();
   }
-  for (const std::vector<uint32_t>& copies : value.copies) {
+  for (const std::vector<uint32_t>& copies : value.held->copies) {
     for (uint32_t i : copies) {
       if (entry.shards[i].data) continue;
       return bad(entry.fqn,
@@ -261,6 +263,28 @@ class Positions {
   std::deque<std::string> made_;  // names that are no entry's fqn
 };
 
+// Those that are equal to one of the first few, once.
+class SharedHoldings {
+ public:
+  std::shared_ptr<const BoundState::Held> of(BoundState::Held held) {
+    auto fresh = std::make_shared<const BoundState::Held>(std::move(held));
+    if (const auto found = known_.find(fresh); found != known_.end()) return *found;
+    if (known_.size() < kMostKnown) known_.insert(fresh);
+    return fresh;
+  }
+
+ private:
+  static constexpr size_t kMostKnown = 4096;
+  struct Less {
+    bool operator()(const std::shared_ptr<const BoundState::Held>& a,
+                    const std::shared_ptr<const BoundState::Held>& b) const {
+      return std::tie(a->shards.boxes, a->shards.local, a->shards.local_shape, a->copies) <
+             std::tie(b->shards.boxes, b->shards.local, b->shards.local_shape, b->copies);
+    }
+  };
+  std::set<std::shared_ptr<const BoundState::Held>, Less> known_;
+};
+
 // One box is most often all of its local tensor. Then that is nowhere stated again: home_of knows it.
 void drop_plain_place(LocalShards& shards) {
   if (shards.local.size() != 1 || shards.local.front() != whole(shards.boxes.front().sizes)) return;
@@ -283,17 +307,19 @@ Result<BoundState> BoundState::bind(const StateDict& state, Rank rank) {
   SHOAL_ASSIGN_OR_RETURN(const Positions positions, Positions::of(out.entries_, rank));
   SHOAL_ASSIGN_OR_RETURN(out.layout_, std::move(builder).build());
   out.values_.reserve(out.layout_->entries().size());
+  SharedHoldings shared;
   for (const LayoutEntry& entry : out.layout_->entries()) {
     Value value;
     value.position = positions.at(value_fqn(entry, rank));
     SHOAL_ASSIGN_OR_RETURN(value.element_bytes, dtype_bytes(entry.dtype));
-    value.shards = out.layout_->shards_of(entry, rank);
+    Held held{out.layout_->shards_of(entry, rank), {}};
     const Entry& given = *out.entries_[value.position];
-    if (given.form == Entry::Form::value && value.shards.boxes.empty() && !whole(entry.shape).empty()) {
+    if (given.form == Entry::Form::value && held.shards.boxes.empty() && !whole(entry.shape).empty()) {
       return bad(entry.fqn, fmt::format("rank {} is not in the group of its siblings", rank));
     }
-    drop_plain_place(value.shards);
-    if (given.tiles) value.copies = find_copies(given, value.shards.boxes, rank);
+    drop_plain_place(held.shards);
+    if (given.tiles) held.copies = find_copies(given, held.shards.boxes, rank);
+    value.held = shared.of(std::move(held));
     SHOAL_RETURN_IF_ERROR(check_memory(given, value));
     out.values_.push_back(std::move(value));
   }
@@ -310,7 +336,7 @@ Status BoundState::rebind(const StateDict& state) {
 
 size_t BoundState::copies_of(uint32_t layout_entry, uint32_t local_box) const {
   const Value& value = values_[layout_entry];
-  return value.copies.empty() ? 1 : value.copies[local_box].size();
+  return value.held->copies.empty() ? 1 : value.held->copies[local_box].size();
 }
 
 std::byte* BoundState::data_of(uint32_t layout_entry, uint32_t local_box, size_t copy) const {
@@ -319,7 +345,7 @@ std::byte* BoundState::data_of(uint32_t layout_entry, uint32_t local_box, size_t
   if (!entry.places.empty()) return entry.places[local_box].data;
   void* data = entry.data;
   if (entry.form == Entry::Form::boxes) data = entry.boxes[local_box].data;
-  if (entry.form == Entry::Form::tiles) data = entry.shards[value.copies[local_box][copy]].data;
+  if (entry.form == Entry::Form::tiles) data = entry.shards[value.held->copies[local_box][copy]].data;
   return static_cast<std::byte*>(data);
 }
 
@@ -331,11 +357,12 @@ BoundState::Home BoundState::home_of(uint32_t layout_entry, uint32_t local_box, 
     return {place.data, place.whole, place.box};
   }
   std::byte* data = data_of(layout_entry, local_box, copy);
-  if (value.shards.local.empty()) {  // of explicit boxes, of tiles, and of what is all of its local tensor
-    const Box itself = whole(value.shards.boxes[local_box].sizes);
+  const LocalShards& shards = value.shards();
+  if (shards.local.empty()) {  // of explicit boxes, of tiles, and of what is all of its local tensor
+    const Box itself = whole(shards.boxes[local_box].sizes);
     return {data, itself, itself};
   }
-  return {data, whole(value.shards.local_shape), value.shards.local[local_box]};
+  return {data, whole(shards.local_shape), shards.local[local_box]};
 }
 
 }  // namespace shoal

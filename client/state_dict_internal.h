@@ -2,6 +2,7 @@
 // of it lies in the caller's memory.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,13 +53,18 @@ class BoundState {
     return value_fqn(layout_->entries()[layout_entry], rank_);
   }
   const StateEntries& entries() const { return entries_; }
+  struct Held {
+    LocalShards shards;  // without the place in the local tensor where that is the box itself
+    // Of tiles: by local box, the positions in the entry's shards of the devices that hold it.
+    std::vector<std::vector<uint32_t>> copies;
+  };
   // By the layout's entries: the position in the StateDict, and what this rank holds.
   struct Value {
     uint32_t position = 0;
     uint64_t element_bytes = 1;
-    LocalShards shards;  // without the place in the local tensor where that is the box itself
-    // Of tiles: by local box, the positions in the entry's shards of the devices that hold it.
-    std::vector<std::vector<uint32_t>> copies;
+    // Never nullptr. A model has many values of one shape and sharding: they share it.
+    std::shared_ptr<const Held> held;
+    const LocalShards& shards() const { return held->shards; }
   };
   const std::vector<Value>& values() const { return values_; }
   // Takes data pointers from `state`, whose structure is the same. Code::invalid_argument: no memory where

@@ -84,8 +84,8 @@ void StateItems::add_tensor(const std::string& name, uint32_t entry, std::vector
     out.push_back(item);
   };
   const size_t before = out.size();
-  for (uint32_t i = 0; i < value.shards.boxes.size(); ++i) {
-    if (!value.shards.boxes[i].empty()) add(value.shards.boxes[i], i);
+  for (uint32_t i = 0; i < value.shards().boxes.size(); ++i) {
+    if (!value.shards().boxes[i].empty()) add(value.shards().boxes[i], i);
   }
   if (out.size() > before) return;
   // What has no elements here keeps its name, so that ranks of one sharding keep one layout.
@@ -105,7 +105,7 @@ Result<Data> StateItems::resolve(const MetadataIndex& index) const {
   const auto [entry, local_box] = place;
   if (const std::string* object = bound_->entry_of(entry).object) return Data{as_view(*object), nullptr};
   const BoundState::Value& value = bound_->values()[entry];
-  if (local_box >= value.shards.boxes.size() || value.shards.boxes[local_box].empty()) return Data{};
+  if (local_box >= value.shards().boxes.size() || value.shards().boxes[local_box].empty()) return Data{};
   const BoundState::Home home = bound_->home_of(entry, local_box);
   const uint64_t bytes = home.box.elements() * value.element_bytes;
   if (const std::optional<uint64_t> at = contiguous_offset(home.whole, home.box)) {
@@ -121,7 +121,7 @@ Result<std::vector<Tensor>> StateItems::homes(const MetadataIndex& index, const 
     return Status(Code::invalid_argument, fmt::format("{} is an object", to_string(index)));
   }
   std::vector<Tensor> out;
-  if (local_box >= bound_->values()[entry].shards.boxes.size()) return out;
+  if (local_box >= bound_->values()[entry].shards().boxes.size()) return out;
   for (size_t i = 0; i < bound_->copies_of(entry, local_box); ++i) {
     BoundState::Home home = bound_->home_of(entry, local_box, i);
     for (size_t d = 0; d < offsets.size() && d < home.box.dims(); ++d) home.box.offsets[d] += offsets[d];

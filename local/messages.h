@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/shared_vector.h"
 #include "base/status.h"
+#include "local/load_targets.h"
 #include "local/node_status.h"
 #include "plan/load_times.h"
 #include "plan/metadata.h"
@@ -120,20 +121,13 @@ struct Decided {  // node -> client
 struct Latest {  // client -> node: what load(latest) would choose, deciding nothing
   uint32_t request_id = 0;
 };
-struct LoadTarget {
-  std::string fqn;
-  LayoutEntry::Kind kind = LayoutEntry::Kind::tensor;
-  DType dtype = DType::u8;
-  Dims shape;
-  std::vector<Box> boxes;  // what this rank wants of it; empty for an object
-};
 struct Load {  // client -> node, after its window slab
   uint32_t request_id = 0;
   bool latest = true;
   uint64_t step = 0;     // where not latest: the newest committed attempt at this step
   uint32_t ordinal = 0;  // of load(latest): 1 + the calls of save before it, alike on all ranks
   uint32_t slab_id = 0;  // the load window
-  SharedVector<LoadTarget> targets;
+  LoadTargets targets;
   // The checkpoint stays pinned, and what the node knows of it stays there, until Close names this request.
   bool keeps_open = false;
   uint32_t of = 0;  // the request id that keeps it open: nothing is chosen anew; 0: none
@@ -166,6 +160,9 @@ struct Found {  // node -> client: answer to Latest, and the first answer to Loa
   Metadata checkpoint;  // of a Load with `of`: without values
   // If wanted; decoding makes the values of `checkpoint` from them.
   std::optional<StoredLayouts> layouts = std::nullopt;
+  // Said instead of the values of `checkpoint`, which are listed from it when this is encoded: of many small
+  // tensors they take more than the window. Decoding never sets it.
+  std::shared_ptr<const World> values_of = nullptr;
 };
 struct StoredRange {    // of a stored piece, for one target
   uint32_t target = 0;  // into the request's targets

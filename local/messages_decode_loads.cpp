@@ -5,23 +5,21 @@ namespace shoal::local_decoding {
 
 namespace {
 
-Result<local::LoadTarget> read_target(schema::LoadTarget::Reader in) {
-  local::LoadTarget target;
+Status read_target(schema::LoadTarget::Reader in, local::LoadTarget& target) {
   SHOAL_RETURN_IF_ERROR(read_value(in, target));
-  if (Result<uint64_t> bytes = dtype_bytes(target.dtype); !bytes.ok()) {
-    return as_corrupt(bytes.status(), target.fqn);
-  }
+  if (auto bytes = dtype_bytes(target.dtype); !bytes.ok()) return as_corrupt(bytes.status(), target.fqn);
   auto boxes = in.getBoxes();
   SHOAL_RETURN_IF_ERROR(bounded_size(boxes, kMaxBoxesPerTarget, "boxes of a load target").status());
   if (target.kind == LayoutEntry::Kind::object && boxes.size() != 0) {
     return malformed(fmt::format("load target '{}': an object has no boxes", target.fqn));
   }
+  target.boxes.clear();
   for (auto box_in : boxes) {
     SHOAL_ASSIGN_OR_RETURN(Box box, read_box(box_in));
     if (Status status = validate_box(box, target.shape); !status.ok()) return as_corrupt(status, target.fqn);
     target.boxes.push_back(std::move(box));
   }
-  return target;
+  return ok_status();
 }
 
 Result<local::Load::Sharing> read_sharing(schema::LoadSharing::Reader in) {
@@ -107,9 +105,10 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Load::Reader in) {
   auto targets = in.getTargets();
   SHOAL_RETURN_IF_ERROR(bounded_size(targets, kMaxEntries, "load targets").status());
   out.targets.reserve(targets.size());
+  local::LoadTarget target;
   for (auto target_in : targets) {
-    SHOAL_ASSIGN_OR_RETURN(local::LoadTarget target, read_target(target_in));
-    out.targets.push_back(std::move(target));
+    SHOAL_RETURN_IF_ERROR(read_target(target_in, target));
+    out.targets.push_back(target);
   }
   if (in.hasSharing()) {
     SHOAL_ASSIGN_OR_RETURN(out.sharing, read_sharing(in.getSharing()));

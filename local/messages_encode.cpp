@@ -56,7 +56,32 @@ void write_damage(schema::ReadDamage::Builder out, const ReadDamage& damage) {
   out.setReadInstead(text_of(damage.read_instead));
 }
 
-void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadata, bool with_values = true) {
+void write_value(schema::TensorInfo::Builder out, const std::string& fqn, LayoutEntry::Kind kind, DType dtype,
+                 const Dims& shape) {
+  out.setFqn(text_of(fqn));
+  out.setKind(static_cast<schema::LayoutEntry::Kind>(kind));
+  out.setDtype(static_cast<uint8_t>(dtype));
+  set_numbers(out.initShape(list_size(shape.size())), shape);
+}
+
+void write_values(schema::CheckpointInfo::Builder out, const std::vector<TensorMetadata>& values) {
+  auto tensors = out.initTensors(list_size(values.size()));
+  for (uint32_t i = 0; i < tensors.size(); ++i) {
+    write_value(tensors[i], values[i].fqn, values[i].kind, values[i].dtype, values[i].shape);
+  }
+}
+
+void write_values_of(schema::CheckpointInfo::Builder out, const World& world) {
+  const WorldValues values(world);
+  auto tensors = out.initTensors(list_size(values.size()));
+  for (uint32_t i = 0; i < tensors.size(); ++i) {
+    const LayoutEntry& entry = *values[i].entry;
+    write_value(tensors[i], *values[i].fqn, entry.kind, entry.dtype, entry.shape);
+  }
+}
+
+// But for its values.
+void write_checkpoint(schema::CheckpointInfo::Builder out, const Metadata& metadata) {
   auto key = out.initKey();
   key.setGeneration(metadata.key.generation);
   key.setStep(metadata.key.step);
@@ -64,15 +89,11 @@ void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadat
   out.setWorldSize(metadata.world_size);
   out.setPayloadBytes(metadata.payload_bytes);
   out.setFiles(metadata.files);
-  if (!with_values) return;
-  auto tensors = out.initTensors(list_size(metadata.state_dict_metadata.size()));
-  for (uint32_t i = 0; i < tensors.size(); ++i) {
-    const TensorMetadata& tensor = metadata.state_dict_metadata[i];
-    tensors[i].setFqn(text_of(tensor.fqn));
-    tensors[i].setKind(static_cast<schema::LayoutEntry::Kind>(tensor.kind));
-    tensors[i].setDtype(static_cast<uint8_t>(tensor.dtype));
-    set_numbers(tensors[i].initShape(list_size(tensor.shape.size())), tensor.shape);
-  }
+}
+
+void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadata) {
+  write_checkpoint(out, metadata);
+  write_values(out, metadata.state_dict_metadata);
 }
 
 // For every message with roster, layouts, rule version and options.
@@ -172,7 +193,11 @@ class Writer {
     // First: to encode a layout takes memory, while there are no targets here yet.
     if (in.sharing) write_sharing(out.initSharing(), *in.sharing);
     auto targets = out.initTargets(list_size(in.targets.size()));
-    for (uint32_t i = 0; i < targets.size(); ++i) write_target(targets[i], in.targets[i]);
+    local::LoadTarget target;
+    for (uint32_t i = 0; i < targets.size(); ++i) {
+      in.targets.read(i, target);
+      write_target(targets[i], target);
+    }
   }
   void operator()(const local::Close& in) { out_.setClose(in.request_id); }
   void operator()(const local::Found& in) {
@@ -180,8 +205,13 @@ class Writer {
     out.setRequestId(in.request_id);
     write_status(out, in.outcome);
     if (!in.outcome.ok()) return;
-    write_metadata(out.initCheckpoint(), in.checkpoint, !in.layouts);
-    if (!in.layouts) return;
+    auto checkpoint = out.initCheckpoint();
+    write_checkpoint(checkpoint, in.checkpoint);
+    if (!in.layouts) {
+      in.values_of ? write_values_of(checkpoint, *in.values_of)
+                   : write_values(checkpoint, in.checkpoint.state_dict_metadata);
+      return;
+    }
     write_world(out.initLayouts(), *in.layouts->world, in.layouts->rule_version, in.layouts->options,
                 in.layouts->encoded.get());
   }

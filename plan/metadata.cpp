@@ -10,16 +10,15 @@ std::string to_string(const AttemptKey& key) {
   return fmt::format("step {} (g{}a{})", key.step, key.generation, key.attempt);
 }
 
-std::vector<TensorMetadata> list_values(const World& world) {
-  std::vector<TensorMetadata> values;
+WorldValues::WorldValues(const World& world) {
   std::vector<std::vector<const LayoutEntry*>> rank_entries(world.layouts.size());  // by layout
-  if (world.layouts.size() == 1) values.reserve(world.layouts.front()->entries().size());
+  if (world.layouts.size() == 1) values_.reserve(world.layouts.front()->entries().size());
   for (size_t i = 0; i < world.layouts.size(); ++i) {
     for (const LayoutEntry& entry : world.layouts[i]->entries()) {
       if (is_per_rank(entry)) {
         rank_entries[i].push_back(&entry);
       } else {
-        values.push_back({entry.fqn, entry.kind, entry.dtype, entry.shape});
+        values_.push_back({&entry.fqn, &entry});
       }
     }
   }
@@ -28,15 +27,27 @@ std::vector<TensorMetadata> list_values(const World& world) {
     const Run& run = roster.layout_runs()[i];
     for (const LayoutEntry* entry : rank_entries[run.value]) {
       for (uint32_t k = 0; k < run.count; ++k) {
-        values.push_back(
-            {value_fqn(*entry, roster.layout_starts()[i] + k), entry->kind, entry->dtype, entry->shape});
+        names_.push_back(value_fqn(*entry, roster.layout_starts()[i] + k));
+        values_.push_back({&names_.back(), entry});
       }
     }
   }
-  std::sort(values.begin(), values.end(),
-            [](const TensorMetadata& a, const TensorMetadata& b) { return a.fqn < b.fqn; });
-  auto same_fqn = [](const TensorMetadata& a, const TensorMetadata& b) { return a.fqn == b.fqn; };
-  values.erase(std::unique(values.begin(), values.end(), same_fqn), values.end());
+  const auto by_fqn = [](const Value& a, const Value& b) { return *a.fqn < *b.fqn; };
+  if (!std::is_sorted(values_.begin(), values_.end(), by_fqn)) {
+    std::sort(values_.begin(), values_.end(), by_fqn);
+  }
+  const auto same_fqn = [](const Value& a, const Value& b) { return *a.fqn == *b.fqn; };
+  values_.erase(std::unique(values_.begin(), values_.end(), same_fqn), values_.end());
+}
+
+std::vector<TensorMetadata> list_values(const World& world) {
+  const WorldValues listed(world);
+  std::vector<TensorMetadata> values;
+  values.reserve(listed.size());
+  for (size_t i = 0; i < listed.size(); ++i) {
+    const LayoutEntry& entry = *listed[i].entry;
+    values.push_back({*listed[i].fqn, entry.kind, entry.dtype, entry.shape});
+  }
   return values;
 }
 

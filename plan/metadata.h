@@ -3,9 +3,11 @@
 
 #include <compare>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
+#include "base/page_buffer.h"
 #include "plan/roster.h"
 
 namespace shoal {
@@ -37,6 +39,24 @@ struct Metadata {
 };
 
 // The values of a world, ascending by fqn, each once; what each rank has of its own under every rank's name.
+// They lie in the world, which outlives this.
+class WorldValues {
+ public:
+  explicit WorldValues(const World& world);
+  WorldValues(const WorldValues&) = delete;
+  WorldValues& operator=(const WorldValues&) = delete;
+  struct Value {
+    const std::string* fqn = nullptr;
+    const LayoutEntry* entry = nullptr;
+  };
+  size_t size() const { return values_.size(); }
+  const Value& operator[](size_t at) const { return values_[at]; }
+
+ private:
+  PagedVector<Value> values_;
+  std::deque<std::string> names_;  // that stand in no layout
+};
+// The same by themselves.
 std::vector<TensorMetadata> list_values(const World& world);
 
 }  // namespace shoal

@@ -44,8 +44,8 @@ Decision checkpoint_of(uint32_t ranks, Dedupe dedupe) {
 }
 
 // The rows of one of 1024 readers: one stored piece a tensor, whoever wrote it.
-std::vector<local::LoadTarget> targets_of(uint64_t reader) {
-  std::vector<local::LoadTarget> targets;
+local::LoadTargets targets_of(uint64_t reader) {
+  local::LoadTargets targets;
   for (uint32_t i = 0; i < kTensors; ++i) {
     targets.push_back({fmt::format("layers.{}.weight", i),
                        LayoutEntry::Kind::tensor,

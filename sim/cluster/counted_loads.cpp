@@ -86,14 +86,13 @@ const CountedLoads::Wanted& CountedLoads::work_out(Rank rank) {
   }
   auto [found, is_new] = wanted_.try_emplace(xxh3_128(std::as_bytes(std::span(numbers))));
   if (!is_new) return found->second;
-  std::vector<local::LoadTarget> targets;
+  local::LoadTargets& targets = found->second.targets;
   for (size_t i = 0; i < boxes.size(); ++i) {
     const LayoutEntry& entry = layout.entries()[i];
     if (boxes[i].empty() && entry.kind == LayoutEntry::Kind::tensor) continue;
     for (const Box& box : boxes[i]) found->second.bytes += box.elements() * dtype_bytes(entry.dtype).value();
     targets.push_back({value_fqn(entry, rank), entry.kind, entry.dtype, entry.shape, std::move(boxes[i])});
   }
-  found->second.targets = std::move(targets);
   return found->second;
 }
 

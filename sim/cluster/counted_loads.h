@@ -40,7 +40,7 @@ class CountedLoads {
  private:
   void listen(ClientId client, const LocalMessage& message);
   struct Wanted {
-    SharedVector<local::LoadTarget> targets;
+    local::LoadTargets targets;
     uint64_t bytes = 0;
   };
   const Wanted& wanted_by(Rank rank);

@@ -174,22 +174,23 @@ std::shared_ptr<StoredCheckpoint> SharedPlans::stored(std::shared_ptr<const Deci
 }
 
 Result<std::shared_ptr<const ReadPlan>> SharedPlans::reads(StoredCheckpoint& stored,
-                                                           const SharedVector<local::LoadTarget>& targets) {
+                                                           const local::LoadTargets& targets) {
   if (each_its_own_) return PlanSource::reads(stored, targets);
-  Reads& known = reads_[{&stored, targets.data()}];
+  Reads& known = reads_[{&stored, targets.identity()}];
   if (!known.plan) {
     SHOAL_ASSIGN_OR_RETURN(known.plan, PlanSource::reads(stored, targets));
     known.targets = targets;
+    if (known.plan->pieces) known.plan->pieces->hold_refs();
   }
   return known.plan;
 }
 
 // Objects are read by plans that each load makes for itself: these do not stay.
-std::shared_ptr<const ReadBatches> SharedPlans::batches(const std::shared_ptr<const ReadPlan>& plan,
+std::shared_ptr<const ReadBatches> SharedPlans::batches(std::shared_ptr<const ReadPlan> plan,
                                                         uint64_t part_bytes) {
-  if (each_its_own_ || !plan->objects.empty()) return PlanSource::batches(plan, part_bytes);
+  if (each_its_own_ || !plan->objects.empty()) return PlanSource::batches(std::move(plan), part_bytes);
   std::shared_ptr<const ReadBatches>& known = batches_[{plan.get(), part_bytes}];
-  if (!known) known = PlanSource::batches(plan, part_bytes);
+  if (!known) known = PlanSource::batches(std::move(plan), part_bytes);
   return known;
 }
 
@@ -209,7 +210,10 @@ std::shared_ptr<const ChunkPlan> SharedPlans::chunks(const std::vector<UserReads
     }
   }
   std::shared_ptr<const ChunkPlan>& known = chunks_[xxh3_128(std::as_bytes(std::span(numbers)))];
-  if (!known) known = PlanSource::chunks(users);
+  if (!known) {
+    known = PlanSource::chunks(users);
+    if (known->pieces) known->pieces->hold_refs();
+  }
   return known;
 }
 

@@ -40,8 +40,8 @@ class SharedPlans final : public PlanSource {
   std::shared_ptr<const Metadata> metadata(const Decision& decision) override;
   std::shared_ptr<StoredCheckpoint> stored(std::shared_ptr<const Decision> committed) override;
   Result<std::shared_ptr<const ReadPlan>> reads(StoredCheckpoint& stored,
-                                                const SharedVector<local::LoadTarget>& targets) override;
-  std::shared_ptr<const ReadBatches> batches(const std::shared_ptr<const ReadPlan>& plan,
+                                                const local::LoadTargets& targets) override;
+  std::shared_ptr<const ReadBatches> batches(std::shared_ptr<const ReadPlan> plan,
                                              uint64_t part_bytes) override;
   std::shared_ptr<const ChunkPlan> chunks(const std::vector<UserReads>& users) override;
 
@@ -90,10 +90,10 @@ class SharedPlans final : public PlanSource {
   std::pair<const Decision*, std::shared_ptr<const Metadata>> newest_;
   std::unordered_map<const Decision*, std::shared_ptr<StoredCheckpoint>> stored_;
   struct Reads {
-    SharedVector<local::LoadTarget> targets;  // kept, so that no others take the place of those
+    local::LoadTargets targets;  // kept, so that no others take the place of those
     std::shared_ptr<const ReadPlan> plan;
   };
-  std::map<std::pair<const StoredCheckpoint*, const local::LoadTarget*>, Reads> reads_;
+  std::map<std::pair<const StoredCheckpoint*, const void*>, Reads> reads_;
   std::map<std::pair<const ReadPlan*, uint64_t>, std::shared_ptr<const ReadBatches>> batches_;
   std::unordered_map<Hash128, std::shared_ptr<const ChunkPlan>> chunks_;
 };

@@ -56,10 +56,11 @@ class ExchangeRole final : public Role {
 // A rank of each of so many hosts, all of which want so many whole chunks.
 std::shared_ptr<const ChunkPlan> plan_of(uint32_t chunks, uint32_t hosts) {
   auto reads = std::make_shared<ReadPlan>();
-  auto piece = std::make_shared<operation::PieceRef>();
-  piece->file_name = "rank-00000.safetensors";
-  piece->piece_key = "w";
-  reads->reads.push_back({0, piece, chunks * kChunkBytes, 0, chunks * kChunkBytes});
+  auto pieces = std::make_shared<PieceTable>(AttemptKey());
+  pieces->add({0, "rank-00000.safetensors", 0, Hash128(), "w"}, "w", LayoutEntry::Kind::tensor, DType::u8,
+              Box{{0}, {chunks * kChunkBytes}});
+  reads->pieces = std::move(pieces);
+  reads->reads.push_back({0, 0, chunks * kChunkBytes, 0, chunks * kChunkBytes});
   std::vector<uint32_t> group(hosts);
   std::iota(group.begin(), group.end(), 0);
   const auto shared = std::make_shared<const std::vector<uint32_t>>(std::move(group));

@@ -122,8 +122,8 @@ TEST_F(LoaderFiles, ThatTheClientCouldNotReadAreReadIntoItsWindow) {
   EXPECT_TRUE(ends().empty());
   const auto again = read_into_window();
   ASSERT_EQ(again.size(), 2u);
-  EXPECT_EQ(again[0].piece, ranges_[1].piece);
-  EXPECT_EQ(again[1].piece, ranges_[3].piece);
+  EXPECT_EQ(again[0].piece->file_name, ranges_[1].piece->file_name);
+  EXPECT_EQ(again[1].piece->file_name, ranges_[3].piece->file_name);
   EXPECT_EQ(again[1].end, ranges_[3].end);
   ASSERT_EQ(ends().size(), 1u);
   EXPECT_TRUE(ends()[0].outcome.ok());
@@ -140,9 +140,9 @@ TEST_F(LoaderFiles, WithoutAPlaceAreReadIntoTheWindowOnceTheClientHasReadTheOthe
   read({{1, 0, ranges_[3].end}});  // as it was told: the fourth
   const auto again = read_into_window();
   ASSERT_EQ(again.size(), 3u);
-  EXPECT_EQ(again[0].piece, ranges_[0].piece);
-  EXPECT_EQ(again[1].piece, ranges_[2].piece);
-  EXPECT_EQ(again[2].piece, ranges_[3].piece);
+  EXPECT_EQ(again[0].piece->file_name, ranges_[0].piece->file_name);
+  EXPECT_EQ(again[1].piece->file_name, ranges_[2].piece->file_name);
+  EXPECT_EQ(again[2].piece->file_name, ranges_[3].piece->file_name);
   ASSERT_EQ(ends().size(), 1u);
   EXPECT_TRUE(ends()[0].outcome.ok());
 }

@@ -113,26 +113,32 @@ TEST_F(TouchedBlocks, AreReadOnceEachAndNoOthersInBatchesThatFit) {
     random_.seed(seed);
     make_checkpoint();
     StoredCheckpoint stored(std::make_shared<const Decision>(decision_));
-    const std::vector<local::LoadTarget> targets = {
-        {"w", LayoutEntry::Kind::tensor, dtype_, shape_, drawn_boxes()}};
+    const local::LoadTargets targets = {{"w", LayoutEntry::Kind::tensor, dtype_, shape_, drawn_boxes()}};
     ASSERT_TRUE(compare_targets(stored.locator(), targets).ok());
     auto plan = plan_reads(stored, targets);
     ASSERT_TRUE(plan.ok()) << plan.status().to_string();
     const uint64_t part_bytes = draw(1, 6) * kDigestBlockBytes;
     std::set<Block> read;
-    for (const ReadBatchPlan& batch : make_batches(plan->reads, part_bytes)) {
+    const ReadBatches batches(plan->pieces, plan->reads, part_bytes);
+    for (size_t number = 0; number < batches.size(); ++number) {
+      const ReadBatchPlan batch = batches[number];
+      const std::vector<operation::ReadRange> told = batches.ranges_of(number, 7 * part_bytes);
+      ASSERT_EQ(told.size(), batch.reads.size());
       uint64_t used = 0;
       for (size_t i = 0; i < batch.reads.size(); ++i) {
         const PlannedRead& range = batch.reads[i];
-        ASSERT_EQ(range.piece_bytes, range.piece->box.elements() * *dtype_bytes(dtype_));
+        const operation::PieceRef& piece = *told[i].piece;
+        ASSERT_EQ(told[i].slab_offset, 7 * part_bytes + used);
+        ASSERT_EQ(std::pair(told[i].begin, told[i].end), std::pair(range.begin, range.end));
+        ASSERT_EQ(files_.at({piece.file_name, piece.piece_key}), piece.box);
+        ASSERT_EQ(range.piece_bytes, piece.box.elements() * *dtype_bytes(dtype_));
         ASSERT_EQ(range.begin % kDigestBlockBytes, 0u);
         ASSERT_TRUE(range.end % kDigestBlockBytes == 0 || range.end == range.piece_bytes);
         ASSERT_LT(range.begin, range.end);
         ASSERT_EQ(batch.offsets[i], used) << "one after the other";
         used += range.end - range.begin;
         for (uint64_t at = range.begin; at < range.end; at += kDigestBlockBytes) {
-          ASSERT_TRUE(
-              read.insert({range.piece->file_name, range.piece->piece_key, at / kDigestBlockBytes}).second)
+          ASSERT_TRUE(read.insert({piece.file_name, piece.piece_key, at / kDigestBlockBytes}).second)
               << "a block is read twice";
         }
       }

@@ -243,6 +243,16 @@ TEST(LocalMessages, PassLayoutsOnAsTheyStandInAManifest) {
   EXPECT_EQ(encode_local(found), anew);
 }
 
+TEST(LocalMessages, ListTheValuesOfAWorldAsTheyAreEncoded) {
+  local::Found found{4, ok_status(), some_metadata()};
+  found.checkpoint.state_dict_metadata = list_values(*some_world());
+  const Bytes listed = encode_local(found);
+  found.checkpoint.state_dict_metadata.clear();
+  EXPECT_NE(encode_local(found), listed);
+  found.values_of = some_world();
+  EXPECT_EQ(encode_local(found), listed);
+}
+
 TEST(LocalMessages, ValuesOfACheckpointFollowFromItsLayouts) {
   auto message = decode_local(encode_local(found_with_layouts()));
   ASSERT_TRUE(message.ok()) << message.status().to_string();

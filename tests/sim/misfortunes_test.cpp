@@ -43,8 +43,8 @@ class ALoaderByItself : public ::testing::Test {
     load.latest = false;
     load.step = 1;
     load.slab_id = 2;
-    load.targets.push_back({"large", LayoutEntry::Kind::tensor, DType::f32, {600, 1024}, {}});
-    load.targets[0].boxes = {Box{{0, 0}, {600, 1024}}};
+    load.targets.push_back(
+        {"large", LayoutEntry::Kind::tensor, DType::f32, {600, 1024}, {Box{{0, 0}, {600, 1024}}}});
     from_client(local::Slab{2, uint64_t{4} << 20});
     from_client(load);
     while (!starts_.empty() && !std::get_if<operation::ReadBatch>(&starts_.front().operation)) {

@@ -47,12 +47,13 @@ class Reader {
     load.ordinal = 1;
     load.slab_id = round + 1;
     load.sharing = local::Load::Sharing{way, rank_, ranks_, round, layout_, std::move(among)};
+    targets_.clear();
     for (const LayoutEntry& entry : layout_->entries()) {
       local::LoadTarget target{value_fqn(entry, rank_), entry.kind, entry.dtype, entry.shape, {}};
       if (entry.kind == LayoutEntry::Kind::tensor) target.boxes = layout_->shards_of(entry, rank_).boxes;
-      load.targets.push_back(std::move(target));
+      load.targets.push_back(target);
+      targets_.push_back(std::move(target));
     }
-    targets_ = load.targets;
     is_loading_ = true;
     bytes_.clear();
     came_.clear();
@@ -107,7 +108,7 @@ class Reader {
 
  private:
   void place(const local::LoadedPiece& piece) {
-    const local::LoadTarget& target = std::as_const(targets_)[piece.target];
+    const local::LoadTarget& target = targets_[piece.target];
     if (target.kind == LayoutEntry::Kind::object) return;
     const uint64_t at = piece.box.offsets[0] + piece.piece_offset;
     Bytes& bytes = bytes_[target.fqn];
@@ -126,7 +127,7 @@ class Reader {
   const ClientId client_;
   bool is_loading_ = false, is_gone_ = false;
   MutableByteView window_;
-  SharedVector<local::LoadTarget> targets_;
+  std::vector<local::LoadTarget> targets_;
   std::map<std::string, Bytes> bytes_;
   std::map<std::string, std::vector<bool>> came_;
   std::optional<local::LoadDone> done_;

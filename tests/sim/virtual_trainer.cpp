@@ -204,14 +204,15 @@ void VirtualTrainer::load(std::optional<uint64_t> step, uint32_t ordinal) {
   load.ordinal = ordinal;
   load.slab_id = next_slab_++;
   load.reads_files = reads_files_.value_or(rank_ % 2 == 1);
+  targets_.clear();
   for (const LayoutEntry& entry : layout_->entries()) {
     const LocalShards shards = layout_->shards_of(entry, rank_);
     if (shards.boxes.empty()) continue;
     local::LoadTarget target{value_fqn(entry, rank_), entry.kind, entry.dtype, entry.shape, {}};
     if (entry.kind == LayoutEntry::Kind::tensor) target.boxes = shards.boxes;
-    load.targets.push_back(std::move(target));
+    load.targets.push_back(target);
+    targets_.push_back(std::move(target));
   }
-  targets_ = load.targets.vector();
   loaded_.clear();
   loaded_objects_.clear();
   load_done_.reset();
@@ -248,6 +249,7 @@ bool VirtualTrainer::listen() {
       refused_ = *refused;
     } else if (const auto* found = std::get_if<local::Found>(message.get())) {
       found_ = *found;
+      if (found->values_of) found_->checkpoint.state_dict_metadata = list_values(*found->values_of);
     } else if (const auto* done = std::get_if<local::LoadDone>(message.get())) {
       load_done_ = *done;
     } else if (const auto* loaded = std::get_if<local::Loaded>(message.get())) {
