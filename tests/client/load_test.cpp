@@ -451,6 +451,14 @@ TEST_F(Load, SaysWhatItsNodeReadFromCopies) {
 // x and o, one after the other in a file under the root.
 class LoadOfFiles : public Load {
  protected:
+  // Begins `loading`, and answers that its checkpoint is found.
+  local::Load begin(std::future<Result<LoadResult>>& loading) {
+    loading = start();
+    auto load = node_.expect<local::Load>();
+    EXPECT_TRUE(load.reads_files);
+    node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+    return load;
+  }
   local::FilesToRead write_file(uint32_t request_id) {
     const std::vector<uint32_t> values{1, 2, 3, 4};
     Bytes bytes(21);
@@ -466,10 +474,8 @@ class LoadOfFiles : public Load {
 };
 
 TEST_F(LoadOfFiles, FillsTheState) {
-  auto loading = start();
-  auto load = node_.expect<local::Load>();
-  EXPECT_TRUE(load.reads_files);
-  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  std::future<Result<LoadResult>> loading;
+  const local::Load load = begin(loading);
   node_.send(write_file(load.request_id));
   const auto said = node_.expect<local::FilesRead>();
   EXPECT_EQ(said.batch, 5u);
@@ -483,9 +489,8 @@ TEST_F(LoadOfFiles, FillsTheState) {
 }
 
 TEST_F(LoadOfFiles, TakesFromTheWindowWhatItCouldNotRead) {
-  auto loading = start();
-  auto load = node_.expect<local::Load>();
-  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  std::future<Result<LoadResult>> loading;
+  const local::Load load = begin(loading);
   local::FilesToRead batch = write_file(load.request_id);
   batch.digests[0] ^= 1;
   node_.send(batch);
@@ -501,9 +506,8 @@ TEST_F(LoadOfFiles, TakesFromTheWindowWhatItCouldNotRead) {
 }
 
 TEST_F(LoadOfFiles, AnswersABatchThatMakesNoSenseAndFailsInTheEnd) {
-  auto loading = start();
-  auto load = node_.expect<local::Load>();
-  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  std::future<Result<LoadResult>> loading;
+  const local::Load load = begin(loading);
   local::FilesToRead batch = write_file(load.request_id);
   batch.digests.pop_back();
   node_.send(batch);
