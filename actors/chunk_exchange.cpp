@@ -36,10 +36,11 @@ Operation check_of(const ChunkPlan& plan, const ChunkPlan::PlannedChunk& chunk, 
 
 }  // namespace
 
-ChunkExchange::ChunkExchange(PendingOperations& operations, PendingTimers& timers,
-                             std::shared_ptr<const ChunkPlan> plan, Settings settings, Hooks hooks)
-    : operations_(operations),
-      timers_(timers),
+ChunkExchange::ChunkExchange(Pendings pendings, std::shared_ptr<const ChunkPlan> plan, Settings settings,
+                             Hooks hooks)
+    : operations_(pendings.operations),
+      timers_(pendings.timers),
+      sends_(pendings.sends),
       kept_plan_(std::move(plan)),
       plan_(*kept_plan_),
       settings_(std::move(settings)),
@@ -89,6 +90,7 @@ void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
       continue;
     }
     const bool has_room = bytes_held_ + plan_.chunks[next_].bytes <= buffer_bytes;
+    if (!has_room) give_up_takers(now, out);
     if (!has_room && under_way_ != 0) break;
     if (!has_room) {  // what only peers still want makes room first
       const uint64_t before = bytes_held_;
@@ -238,7 +240,7 @@ void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWrit
   held.chunk = std::move(got);
   held.here_since = now;
   --under_way_;
-  if (!trial_.is_under_way()) serve_waiting(chunk, out);
+  if (!trial_.is_under_way()) serve_waiting(now, chunk, out);
   std::vector<size_t> ready;
   for (size_t i = 0; i < plan_.chunks[chunk].parts.size(); ++i) {
     const ChunkPlan::Part& part = plan_.chunks[chunk].parts[i];
@@ -259,7 +261,7 @@ void ChunkExchange::failed(TimeNs now, uint32_t chunk, const Status& why, Effect
   --under_way_;
   const bool ends_trial = trial_.is_under_way();
   if (!is_header(chunk)) trial_.give_up();
-  if (ends_trial) serve_tried(out);
+  if (ends_trial) serve_tried(now, out);
   Held& held = held_[chunk];
   for (NodeId peer : std::exchange(held.wanted_by, {})) {
     out.send(peer, RoleKind::loader, wire::ChunksNotHere{settings_.id, {plan_.chunks[chunk].number}});
@@ -367,7 +369,7 @@ void ChunkExchange::wanted(TimeNs now, NodeId from, const wire::ChunksWanted& sa
     if (!found || held_[*found].state == State::gone) {
       not_here.chunks.push_back(number);
     } else if (held_[*found].state == State::here && !trial_.is_under_way()) {
-      serve(*found, from, out);
+      serve(now, *found, from, out);
       if (may_release(held_[*found], *found)) release(*found);
     } else if (held_[*found].wanted_by.size() < settings_.addresses.size()) {
       held_[*found].wanted_by.push_back(from);
@@ -387,20 +389,38 @@ void ChunkExchange::not_wanted(TimeNs now, const wire::ChunksNotWanted& said, Ef
   go_on(now, out);
 }
 
-void ChunkExchange::serve(uint32_t chunk, NodeId to, EffectWriter& out) {
-  ++held_[chunk].served;
-  out.send(to, RoleKind::loader, wire::ChunkIs{settings_.id, plan_.chunks[chunk].number, held_[chunk].chunk});
+void ChunkExchange::serve(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out) {
+  Held& held = held_[chunk];
+  ++held.served;
+  ++held.leaving;
+  Taker& taker = takers_[to];
+  if (taker.leaving++ == 0) taker.last_left = now;
+  sends_.send(
+      to, RoleKind::loader, wire::ChunkIs{settings_.id, plan_.chunks[chunk].number, held.chunk}, out,
+      [this, chunk, to, alive = std::weak_ptr<bool>(alive_)](TimeNs then_now, EffectWriter& then_out) {
+        if (!alive.expired()) has_left(then_now, chunk, to, then_out);
+      });
 }
 
-void ChunkExchange::serve_waiting(uint32_t chunk, EffectWriter& out) {
-  for (NodeId peer : std::exchange(held_[chunk].wanted_by, {})) serve(chunk, peer, out);
+void ChunkExchange::has_left(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out) {
+  const auto taker = takers_.find(to);
+  taker->second.last_left = now;
+  if (--taker->second.leaving == 0) takers_.erase(taker);
+  Held& held = held_[chunk];
+  if (--held.leaving != 0 || held.state != State::gone) return;
+  bytes_held_ -= held.bytes;
+  go_on(now, out);
+}
+
+void ChunkExchange::serve_waiting(TimeNs now, uint32_t chunk, EffectWriter& out) {
+  for (NodeId peer : std::exchange(held_[chunk].wanted_by, {})) serve(now, chunk, peer, out);
 }
 
 // What peers asked for while storage was tried, which serving them would have hindered.
-void ChunkExchange::serve_tried(EffectWriter& out) {
+void ChunkExchange::serve_tried(TimeNs now, EffectWriter& out) {
   for (uint32_t chunk : tried_) {
     if (held_[chunk].state != State::here) continue;
-    serve_waiting(chunk, out);
+    serve_waiting(now, chunk, out);
     if (may_release(held_[chunk], chunk)) release(chunk);
   }
 }
@@ -410,9 +430,10 @@ bool ChunkExchange::may_release(const Held& held, uint32_t chunk) const {
   return held.served >= tree_of(chunk).children(plan_.chunks[chunk].ordinal);
 }
 
+// What is on its way to peers takes its room until it has left.
 void ChunkExchange::release(uint32_t chunk) {
   Held& held = held_[chunk];
-  bytes_held_ -= held.bytes;
+  if (held.leaving == 0) bytes_held_ -= held.bytes;
   held.state = State::gone;
   held.chunk.reset();
 }

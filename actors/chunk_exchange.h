@@ -2,13 +2,15 @@
 // peers for the others, passes on what peers ask for, and copies all of it to the windows of this node's
 // clients. docs/protocol.md, "A load that is shared".
 //
-// Memory: chunks on their way or at hand take at most `buffer_bytes`, or least_buffer_bytes() if that is
-// more. Chunks are fetched in the order in which users want them, so that of each group one chunk at most is
-// held for what a user wants later while another one still lacks something before it. A chunk that this
-// node's clients have is kept for the peers that will ask for it, for chunk_deadline_ms at most where its
-// room is needed. A peer that has sent nothing of what it was asked for within chunk_deadline_ms is asked no
-// more: the next member of the tree is, or this node reads. Where this node's own reads take long, so may the
-// peer's: it has three times as long as the longest of them.
+// Memory: chunks on their way here, at hand, or on their way to peers take at most `buffer_bytes`, or
+// least_buffer_bytes() if that is more; one that is for several peers counts once, until the last has it. A
+// peer that takes in nothing of what is sent to it while room is needed loses its session after
+// chunk_deadline_ms, and with it what was for it. Chunks are fetched in the order in which users want them,
+// so that of each group one chunk at most is held for what a user wants later while another one still lacks
+// something before it. A chunk that this node's clients have is kept for the peers that will ask for it, for
+// chunk_deadline_ms at most where its room is needed. A peer that has sent nothing of what it was asked for
+// within chunk_deadline_ms is asked no more: the next member of the tree is, or this node reads. Where this
+// node's own reads take long, so may the peer's: it has three times as long as the longest of them.
 //
 // Headers are chunks too. A chunk is read or checked once the headers of its files are here; where one cannot
 // be had, whoever needs it opens the file.
@@ -66,8 +68,12 @@ class ChunkExchange {
     // A user that was forgotten: nothing is being copied to its window any more.
     std::function<void(TimeNs, uint32_t user, EffectWriter&)> quiet;
   };
-  ChunkExchange(PendingOperations& operations, PendingTimers& timers, std::shared_ptr<const ChunkPlan> plan,
-                Settings settings, Hooks hooks);
+  struct Pendings {  // of its Loader
+    PendingOperations& operations;
+    PendingTimers& timers;
+    PendingSends& sends;
+  };
+  ChunkExchange(Pendings pendings, std::shared_ptr<const ChunkPlan> plan, Settings settings, Hooks hooks);
 
   void begin(TimeNs now, EffectWriter& out);
   // The batch's part of the window is free for it: it begins at `slab_offset` of that slab.
@@ -81,8 +87,11 @@ class ChunkExchange {
   void not_there(TimeNs now, const wire::ChunksNotHere& said, EffectWriter& out);
   void not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out);
 
-  uint64_t bytes_held() const { return bytes_held_; }  // of chunks, on their way or here
-  // Nothing is left to do here: users have all, peers have been given what they will ask for, or are late.
+  uint64_t bytes_held() const {
+    return bytes_held_;
+  }  // of chunks, on their way here, here or on their way out
+  // Nothing is left to do here: users have all, peers have been given what they will ask for, or are late,
+  // and nothing is on its way to them.
   bool is_over() const { return is_over_; }
   void add_times(TimeNs now, LoadTimes& times) const;
   const DamageList& damaged() const { return damaged_; }  // what this node read from copies
@@ -95,6 +104,7 @@ class ChunkExchange {
     uint64_t bytes = 0;       // of the buffer
     uint32_t parts_left = 0;  // not copied yet
     uint32_t served = 0;      // peers, or not wanted by them
+    uint32_t leaving = 0;     // messages with it that have not left
     uint32_t asked_host = 0;  // while asked
     TimeNs here_since = 0;
     TimeNs read_since = 0;  // while reading
@@ -108,6 +118,10 @@ class ChunkExchange {
     bool has_sent = false;       // one
     TimeNs last_word = 0;        // or when the first of those was asked for
     std::vector<uint64_t> asks;  // to be sent
+  };
+  struct Taker {           // a peer that something is on its way to
+    size_t leaving = 0;    // messages
+    TimeNs last_left = 0;  // or when the first of those was sent
   };
   struct Room {
     SlabRange range;
@@ -125,14 +139,16 @@ class ChunkExchange {
   void arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out);
   void failed(TimeNs now, uint32_t chunk, const Status& why, EffectWriter& out);
   void copy(TimeNs now, uint32_t chunk, const std::vector<size_t>& parts, EffectWriter& out);
-  void serve(uint32_t chunk, NodeId to, EffectWriter& out);
-  void serve_waiting(uint32_t chunk, EffectWriter& out);
-  void serve_tried(EffectWriter& out);
+  void serve(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out);
+  void serve_waiting(TimeNs now, uint32_t chunk, EffectWriter& out);
+  void serve_tried(TimeNs now, EffectWriter& out);
+  void has_left(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out);
   void release(uint32_t chunk);
   bool may_release(const Held& held, uint32_t chunk) const;
   void release_late(TimeNs now);
   TimeNs patience(TimeNs now) const;  // with a peer that says nothing
   void give_up_peers(TimeNs now, EffectWriter& out);
+  void give_up_takers(TimeNs now, EffectWriter& out);
   void take_back(TimeNs now, Held& held);  // it is asked of nobody any more
   void send_asks(EffectWriter& out);
   void tick(TimeNs now, EffectWriter& out);
@@ -144,6 +160,7 @@ class ChunkExchange {
 
   PendingOperations& operations_;
   PendingTimers& timers_;
+  PendingSends& sends_;
   const std::shared_ptr<const ChunkPlan> kept_plan_;
   const ChunkPlan& plan_;
   const Settings settings_;
@@ -155,10 +172,11 @@ class ChunkExchange {
   std::vector<std::set<uint32_t>> dead_;         // by group, places in it
   std::map<uint32_t, Peer> peers_;               // by host
   std::vector<uint32_t> asking_;                 // hosts that are to be asked
-  uint32_t next_ = 0;                            // the first chunk that was not fetched
-  uint64_t bytes_held_ = 0;                      // on their way, or here
-  size_t under_way_ = 0;                         // asked, reading, checking, or being copied
-  const std::vector<uint32_t> tried_;            // read here before anything is asked of peers
+  std::map<NodeId, Taker> takers_;
+  uint32_t next_ = 0;                  // the first chunk that was not fetched
+  uint64_t bytes_held_ = 0;            // on their way here, here, or on their way to peers
+  size_t under_way_ = 0;               // asked, reading, checking, or being copied
+  const std::vector<uint32_t> tried_;  // read here before anything is asked of peers
   StorageTrial trial_;
   uint32_t read_end_ = 0;  // what was not asked for before is read here up to that chunk
   bool is_over_ = false;

@@ -55,6 +55,17 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
   send_asks(out);
 }
 
+// What is for them keeps others from theirs. Those to whom more is to be sent come again, or read it.
+void ChunkExchange::give_up_takers(TimeNs now, EffectWriter& out) {
+  for (auto& [peer, taker] : takers_) {
+    if (now - taker.last_left < settings_.deadline) continue;
+    taker.last_left = now;  // said once
+    const std::string why = "it has taken in nothing of a load that is shared in time";
+    out.warning("the session with a peer ends: " + why);
+    out.end_session(peer, Status(Code::unavailable, why));
+  }
+}
+
 // --- where storage is faster ---
 
 void ChunkExchange::look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out) {
@@ -63,7 +74,7 @@ void ChunkExchange::look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out)
                           return each.second.awaited == 0 || each.second.has_sent;
                         });
   trial_.came(now, {plan_.chunks[chunk].bytes, all_send, !receiving_.is_busy()});
-  if (tried && !trial_.is_under_way()) serve_tried(out);
+  if (tried && !trial_.is_under_way()) serve_tried(now, out);
   // Not before: who sends has begun, and takes it in.
   if (waited && !trial_.waits_for_peers()) say_not_wanted(tried_, out);
 }
@@ -96,6 +107,7 @@ void ChunkExchange::tick(TimeNs now, EffectWriter& out) {
   give_up_peers(now, out);
   go_on(now, out);
   const bool has_all = std::all_of(held_.begin(), held_.end(), [&](const Held& held) {
+    if (held.leaving != 0) return false;
     return held.state == State::gone || (held.state == State::here && held.parts_left == 0 &&
                                          now - held.here_since >= 2 * settings_.deadline);
   });

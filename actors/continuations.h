@@ -1,5 +1,5 @@
-// What a role does when an operation of its is done or a timer fires, kept beside the request. Ids count up
-// from 1, so that the same events give the same ids on every host.
+// What a role does when an operation of its is done, a timer fires or a message has left, kept beside the
+// request. Ids count up from 1, so that the same events give the same ids on every host.
 #pragma once
 
 #include <algorithm>
@@ -73,6 +73,24 @@ class PendingTimers {
 
  private:
   TimerId last_ = 0;
+  Pending<Then> pending_;
+};
+
+class PendingSends {
+ public:
+  using Then = std::function<void(TimeNs now, EffectWriter& out)>;
+
+  void send(NodeId to, RoleKind role, WireBody body, EffectWriter& out, Then then) {
+    const SendId id = ++last_;
+    pending_.add(id, std::move(then));
+    out.send_with_id(id, to, role, std::move(body));
+  }
+  void done(TimeNs now, const event::SendDone& event, EffectWriter& out) {
+    if (std::optional<Then> then = pending_.take(event.send)) (*then)(now, out);
+  }
+
+ private:
+  SendId last_ = 0;
   Pending<Then> pending_;
 };
 

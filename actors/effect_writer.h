@@ -20,6 +20,10 @@ class EffectWriter {
   void send(NodeId to, RoleKind role, std::shared_ptr<const WireBody> body) {  // one for several
     out_.push_back(effect::Send{to, {self_, role, std::move(body)}});
   }
+  // event::SendDone follows.
+  void send_with_id(SendId id, NodeId to, RoleKind role, WireBody body) {
+    out_.push_back(effect::Send{to, {self_, role, std::make_shared<const WireBody>(std::move(body))}, id});
+  }
   void send_to(std::string address, RoleKind role, WireBody body) {
     out_.push_back(
         effect::SendTo{std::move(address), {self_, role, std::make_shared<const WireBody>(std::move(body))}});
@@ -39,6 +43,7 @@ class EffectWriter {
     out_.push_back(effect::Redirect{epoch, std::move(address)});
   }
   void retire(EpochRecord by) { out_.push_back(effect::Retire{std::move(by)}); }
+  void end_session(NodeId node, Status why) { out_.push_back(effect::EndSession{node, std::move(why)}); }
   void drained() { out_.push_back(effect::Drained{}); }
   void info(std::string line) { out_.push_back(effect::Log{effect::Log::Level::info, std::move(line)}); }
   void warning(std::string line) {

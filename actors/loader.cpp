@@ -17,6 +17,8 @@ void Loader::handle(TimeNs now, const Event& event, Effects& effects) {
     operations_.done(now, *done, out);
   } else if (const auto* timer = std::get_if<event::TimerFired>(&event)) {
     timers_.fired(now, *timer, out);
+  } else if (const auto* left = std::get_if<event::SendDone>(&event)) {
+    sends_.done(now, *left, out);
   } else if (const auto* lost = std::get_if<event::ClientLost>(&event)) {
     slabs_.erase(slabs_.lower_bound({lost->client, 0}), slabs_.lower_bound({lost->client + 1, 0}));
     for (auto load = loads_.lower_bound({lost->client, 0});

@@ -185,6 +185,7 @@ class Loader final : public Role {
   WindowBudget budget_;
   PendingOperations operations_;
   PendingTimers timers_;
+  PendingSends sends_;
   LoadChooser chooser_;
   HeldPins pins_;
   std::map<std::pair<ClientId, uint32_t>, uint64_t> slabs_;  // bytes of each slab

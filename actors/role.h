@@ -35,6 +35,7 @@ inline constexpr NodeId kFirstSharer = NodeId{1} << 40;  // likewise, of nodes t
 
 using TimerId = uint64_t;      // chosen by the role; setting one again moves it
 using OperationId = uint64_t;  // chosen by the role, never used twice
+using SendId = uint64_t;       // likewise, from 1 on
 
 namespace event {
 struct Started {};  // once, before any other
@@ -83,16 +84,22 @@ struct Stopping {};  // to the Coordinator: its node was told to stop; Drain fol
 struct Drain {       // finish what is staged, then answer effect::Drained
   bool told = true;  // the node was told to stop: its ranks are gone. Else nobody needed it
 };
+struct SendDone {  // of an effect::Send with an id: nothing of its message is held here any more. It has
+                   // left, or was dropped
+  SendId send = 0;
+};
 }  // namespace event
 using Event = std::variant<event::Started, event::Received, event::FromClient, event::ClientLost,
                            event::WorldKnown, event::PlanningFailed, event::TimerFired, event::OperationDone,
                            event::PeerUp, event::CoordinatorGone, event::PeerLost, event::TrainerEnded,
-                           event::Stopping, event::Drain, event::CommittedAlone>;
+                           event::Stopping, event::Drain, event::CommittedAlone, event::SendDone>;
 
 namespace effect {
 struct Send {  // to a role of another node, or of this one (kThisNode, or kCoordinatorNode if that is here)
   NodeId to = kThisNode;
   WireMessage message;
+  SendId id = 0;  // not 0, to a node that came by SendTo: SendDone follows, once, at the latest when its
+                  // session has ended
 };
 struct SendTo {  // to a role of the node that listens there (operation::ListenToPeers); answers come from a
                  // NodeId, to which one is sent as to any other
@@ -130,14 +137,19 @@ struct Retire {  // Coordinator, last of all: a later epoch stands; this role an
   EpochRecord by;
 };
 struct Drained {};
+struct EndSession {  // with a node that came by SendTo: what is for it and has not left is dropped
+  NodeId node = kThisNode;
+  Status why;
+};
 struct Log {  // for people: one line
   enum class Level : uint8_t { info, warning } level = Level::info;
   std::string line;
 };
 }  // namespace effect
-using Effect = std::variant<effect::Send, effect::SendTo, effect::Tell, effect::ToClient,
-                            effect::ForgetClient, effect::SetTimer, effect::CancelTimer, effect::Start,
-                            effect::Redirect, effect::Retire, effect::Drained, effect::Log>;
+using Effect =
+    std::variant<effect::Send, effect::SendTo, effect::Tell, effect::ToClient, effect::ForgetClient,
+                 effect::SetTimer, effect::CancelTimer, effect::Start, effect::Redirect, effect::Retire,
+                 effect::Drained, effect::Log, effect::EndSession>;
 using Effects = std::vector<Effect>;
 
 class Role {

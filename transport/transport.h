@@ -52,6 +52,9 @@ class TransportHandler {
   virtual ~TransportHandler() = default;
   virtual void on_peer_up(PeerId peer, const Identity& identity) = 0;
   virtual void on_message(PeerId peer, Bytes message) = 0;
+  // So many more of the messages that send took have left, in all: nothing of them is held here. Told in the
+  // order of their sending, but for small ones beside a large one. Of others on_peer_lost is the end.
+  virtual void on_sent(PeerId /*peer*/, size_t /*messages*/) {}
   // Once a session, also when it never came up: connection refused, handshake refused (its reason and code),
   // dead, silent, malformed frame. Nothing of this peer follows.
   virtual void on_peer_lost(PeerId peer, const Status& why) = 0;

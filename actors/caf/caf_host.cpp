@@ -219,6 +219,8 @@ void CafHost::Impl::Seat::carry_out(Effect& effect) {
     start(*start_effect);
   } else if (auto* redirect = std::get_if<effect::Redirect>(&effect)) {
     host_.services.redirect(*redirect);
+  } else if (auto* end = std::get_if<effect::EndSession>(&effect)) {
+    host_.services.end_session(end->node, end->why);
   } else if (auto* retire = std::get_if<effect::Retire>(&effect)) {
     host_.coordinator_is_here = false;
     host_.services.retired(retire->by);
@@ -231,7 +233,7 @@ void CafHost::Impl::Seat::carry_out(Effect& effect) {
 
 void CafHost::Impl::Seat::send(const effect::Send& send) {
   bool is_local = send.to == kThisNode || (send.to == kCoordinatorNode && host_.coordinator_is_here.load());
-  if (!is_local) return host_.services.send(send.to, send.message);
+  if (!is_local) return host_.services.send(send.to, send.message, send.id);
   event::Received received{.from = kThisNode, .message = send.message};
   host_.post(send.message.to, std::make_shared<QueuedEvent>(QueuedEvent{.event = std::move(received)}));
 }

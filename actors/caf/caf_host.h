@@ -28,13 +28,15 @@ class HostServices {
  public:
   virtual ~HostServices() = default;
   virtual TimeNs now() = 0;
-  // To another node, never to this one. May drop it: roles resend.
-  virtual void send(NodeId to, const WireMessage& message) = 0;
+  // To another node, never to this one. May drop it: roles resend. Of an id that is not 0 the role that sends
+  // hears event::SendDone.
+  virtual void send(NodeId to, const WireMessage& message, SendId id) = 0;
   virtual void send_to(const std::string& address, const WireMessage& message) = 0;  // likewise
   virtual void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) = 0;
   virtual void forget_client(ClientId client) = 0;
   virtual Result<OperationResult> run(const Operation& operation) = 0;  // on a thread of the pool
   virtual void redirect(const effect::Redirect& to) = 0;
+  virtual void end_session(NodeId node, const Status& why) = 0;
   virtual void retired(const EpochRecord& by) = 0;  // the coordinator here; kCoordinatorNode is elsewhere now
   virtual void drained(RoleKind role) = 0;
   virtual void log(RoleKind role, const effect::Log& log) = 0;

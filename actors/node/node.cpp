@@ -291,6 +291,7 @@ void Node::prepare_sharing() {
   settings.other_peers = peers_least_;
   settings.trainers = options_.expected_ranks.size();
   settings.log = [this](const std::string& line) { log_.info(line); };
+  settings.has_left = [this](SendId id) { wiring_->has_left(id); };
   sharing_ = std::make_unique<SharingLinks>(
       std::move(settings), [this](NodeId from, WireMessage message, size_t encoded_bytes) {
         return wiring_->received(from, std::move(message), encoded_bytes);

@@ -135,31 +135,42 @@ void SharingLinks::send_to(const std::string& address, const WireMessage& messag
     ++counts_.dropped;
     return;
   }
-  hold(transport_->connect(address), message);
+  hold(transport_->connect(address), message, 0);
 }
 
-void SharingLinks::send(NodeId to, const WireMessage& message) {
+void SharingLinks::send(NodeId to, const WireMessage& message, SendId id) {
   std::lock_guard lock(mutex_);
   auto peer = peers_.find(to);
   if (peer == peers_.end() || ends_) {
     ++counts_.dropped;
-    return;
+    return tell_left(id);
   }
-  hold(peer->second, message);
+  hold(peer->second, message, id);
+}
+
+void SharingLinks::end_session(NodeId node, const Status& why) {
+  std::lock_guard lock(mutex_);
+  auto peer = peers_.find(node);
+  if (peer == peers_.end() || !transport_ || ends_) return;
+  end(peer->second, sessions_.at(peer->second), why);
 }
 
 // With the lock held, as all that follow.
-void SharingLinks::hold(PeerId peer, const WireMessage& message) {
+void SharingLinks::hold(PeerId peer, const WireMessage& message, SendId id) {
   Session& to = session(peer);
   const size_t bytes = bytes_of(message);
   if (to.is_ending || to.held.size() >= kMaxHeldMessagesForSharer ||
       to.held_bytes + bytes > kMaxHeldForSharer) {
     ++counts_.dropped;
-    return;
+    return tell_left(id);
   }
-  to.held.push_back(message);
+  to.held.emplace_back(message, id);
   to.held_bytes += bytes;
   changed_.notify_all();
+}
+
+void SharingLinks::tell_left(SendId id) const {
+  if (id != 0 && settings_.has_left) settings_.has_left(id);
 }
 
 SharingLinks::Session& SharingLinks::session(PeerId peer) {
@@ -196,17 +207,22 @@ bool SharingLinks::pass_on(std::unique_lock<std::mutex>& lock, PeerId peer) {
   auto found = sessions_.find(peer);
   if (found == sessions_.end() || found->second.held.empty()) return true;
   Session& session = found->second;
-  const size_t bytes = bytes_of(session.held.front());
+  const size_t bytes = bytes_of(session.held.front().first);
   if (!transport_->has_room(peer, bytes)) return false;
-  WireMessage message = std::move(session.held.front());
+  const auto [message, id] = std::move(session.held.front());
   session.held.pop_front();
   session.held_bytes -= bytes;
+  session.in_transport.push_back(id);  // before it may have been sent
   session.last_message = steady_now();
   lock.unlock();
-  const bool is_sent = transport_->send(peer, encode_wire(message)).ok();
+  const bool is_taken = transport_->send(peer, encode_wire(message)).ok();
   lock.lock();
-  if (!is_sent) {
+  if (!is_taken) {
     ++counts_.dropped;
+    found = sessions_.find(peer);
+    if (found == sessions_.end()) return true;  // it was told with the session's end
+    found->second.in_transport.pop_back();
+    tell_left(id);
   } else if (const Chunk* chunk = chunk_of(message)) {
     ++counts_.chunks_sent;
     counts_.bytes_sent += chunk->size;
@@ -227,10 +243,14 @@ void SharingLinks::close_idle() {
 
 void SharingLinks::end(PeerId peer, Session& session, const Status& why) {
   if (std::exchange(session.is_ending, true)) return;
-  counts_.dropped += session.held.size();
-  session.held.clear();
-  session.held_bytes = 0;
+  drop_held(session);
   transport_->disconnect(peer, why);
+}
+
+void SharingLinks::drop_held(Session& session) {
+  counts_.dropped += session.held.size();
+  session.held_bytes = 0;
+  for (const auto& [message, id] : std::exchange(session.held, {})) tell_left(id);
 }
 
 // --- what the transport says ---
@@ -268,11 +288,24 @@ void SharingLinks::on_message(PeerId peer, Bytes message) {
   ++counts_.dropped;
 }
 
+void SharingLinks::on_sent(PeerId peer, size_t messages) {
+  std::lock_guard lock(mutex_);
+  auto found = sessions_.find(peer);
+  if (found == sessions_.end()) return;
+  std::deque<SendId>& in_transport = found->second.in_transport;
+  for (size_t i = 0; i < messages && !in_transport.empty(); ++i) {
+    tell_left(in_transport.front());
+    in_transport.pop_front();
+  }
+  changed_.notify_all();  // there is room for more
+}
+
 void SharingLinks::on_peer_lost(PeerId peer, const Status& /*why*/) {
   std::lock_guard lock(mutex_);
   auto found = sessions_.find(peer);
   if (found == sessions_.end()) return;
-  counts_.dropped += found->second.held.size();
+  drop_held(found->second);
+  for (SendId id : found->second.in_transport) tell_left(id);
   peers_.erase(found->second.node);
   sessions_.erase(found);
 }

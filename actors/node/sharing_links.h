@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "actors/role.h"
 #include "transport/transport.h"
@@ -21,8 +22,8 @@ namespace shoal {
 
 inline constexpr size_t kMaxSharingSessions = 512;  // both ways, all together
 inline constexpr uint32_t kSharingIdleMs = 60'000;  // a session without a message for that long is closed
-// Held for one session until the transport takes it, then dropped; a Loader asks all others together for less
-// than that (its window). Chunks are held, not copies.
+// Held for one session until the transport takes it; more is dropped. A Loader asks all others together for
+// less than that (its window). Chunks are held, not copies.
 inline constexpr size_t kMaxHeldForSharer = size_t{256} << 20;
 inline constexpr size_t kMaxHeldMessagesForSharer = 65'536;
 inline constexpr size_t kMaxChunkMessageBytes = kChunkBytes + 4096;       // encoded
@@ -48,6 +49,9 @@ class SharingLinks final : private TransportHandler {
     uint64_t trainers = 0;
     uint32_t idle_ms = kSharingIdleMs;
     std::function<void(const std::string& line)> log;  // any thread
+    // What was sent with that id, by send(), is held here no more: the transport has sent it, or it was
+    // dropped. Once, but for what is there at stop. Any thread; must neither block nor call in.
+    std::function<void(SendId id)> has_left;
   };
   // False: there was no room for it. On the transport's thread; must not block.
   using Receive = std::function<bool(NodeId from, WireMessage message, size_t encoded_bytes)>;
@@ -61,7 +65,9 @@ class SharingLinks final : private TransportHandler {
 
   // Any thread; neither blocks. What cannot be sent is dropped; so is all before listen() has succeeded.
   void send_to(const std::string& address, const WireMessage& message);
-  void send(NodeId to, const WireMessage& message);
+  void send(NodeId to, const WireMessage& message, SendId id = 0);
+  // What is for that node and has not left is dropped. It may come again, as another one.
+  void end_session(NodeId node, const Status& why);
 
   // Now and then.
   void close_idle();
@@ -76,19 +82,23 @@ class SharingLinks final : private TransportHandler {
     std::string name;
     TimeNs last_message = 0;
     bool is_ending = false;
-    std::deque<WireMessage> held;
+    std::deque<std::pair<WireMessage, SendId>> held;
     size_t held_bytes = 0;
+    std::deque<SendId> in_transport;  // what the transport has taken and not sent yet; 0: without an id
   };
 
   void on_peer_up(PeerId peer, const Identity& identity) override;
   void on_message(PeerId peer, Bytes message) override;
+  void on_sent(PeerId peer, size_t messages) override;
   void on_peer_lost(PeerId peer, const Status& why) override;
 
   Result<std::unique_ptr<Transport>> open();
   void run();
   bool pass_on(std::unique_lock<std::mutex>& lock, PeerId peer);
   Session& session(PeerId peer);
-  void hold(PeerId peer, const WireMessage& message);
+  void hold(PeerId peer, const WireMessage& message, SendId id);
+  void tell_left(SendId id) const;
+  void drop_held(Session& session);
   void end(PeerId peer, Session& session, const Status& why);
 
   const Settings settings_;

@@ -60,10 +60,10 @@ TimeNs NodeWiring::now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-void NodeWiring::send(NodeId to, const WireMessage& message) {
+void NodeWiring::send(NodeId to, const WireMessage& message, SendId id) {
   if (protocol_) protocol_->sent(now(), to, message);
   if (to < kFirstSharer) return links_.send(to, message);
-  if (sharing_ != nullptr) sharing_->send(to, message);
+  if (sharing_ != nullptr) sharing_->send(to, message, id);
 }
 
 void NodeWiring::send_to(const std::string& address, const WireMessage& message) {
@@ -101,6 +101,14 @@ Result<OperationResult> NodeWiring::carry_out(const Operation& operation) {
 
 void NodeWiring::redirect(const effect::Redirect& to) {
   links_.redirect(to.epoch, to.address);
+}
+
+void NodeWiring::end_session(NodeId node, const Status& why) {
+  if (sharing_ != nullptr) sharing_->end_session(node, why);
+}
+
+void NodeWiring::has_left(SendId id) {
+  host_.load()->post(RoleKind::loader, event::SendDone{id});
 }
 
 void NodeWiring::retired(const EpochRecord& by) {

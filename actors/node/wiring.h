@@ -53,12 +53,13 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   std::optional<EpochRecord> superseded_by() const;  // of the coordinator here
 
   TimeNs now() override;
-  void send(NodeId to, const WireMessage& message) override;
+  void send(NodeId to, const WireMessage& message, SendId id) override;
   void send_to(const std::string& address, const WireMessage& message) override;
   void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override;
   void forget_client(ClientId client) override;
   Result<OperationResult> run(const Operation& operation) override;
   void redirect(const effect::Redirect& to) override;
+  void end_session(NodeId node, const Status& why) override;
   void retired(const EpochRecord& by) override;
   void drained(RoleKind role) override;
   void log(RoleKind role, const effect::Log& log) override;
@@ -68,6 +69,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   std::shared_ptr<const NodeStatus> status() override;
 
   bool received(NodeId from, WireMessage message, size_t encoded_bytes) override;
+  void has_left(SendId id);  // of what a Loader sent to another
   void peer_up(NodeId node, const Identity& identity) override;
   void peer_lost(NodeId node, const Status& why) override;
   void peer_refused(const std::string& address, const Status& why) override;

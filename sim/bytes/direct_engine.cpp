@@ -38,7 +38,7 @@ class DirectEngine final : public NodeEngine {
 
   void carry_out(RoleKind role, Effect& each) {
     if (auto* message = std::get_if<effect::Send>(&each)) {
-      world_.send(message->to, message->message);
+      world_.send(message->to, message->message, message->id);
     } else if (auto* to = std::get_if<effect::SendTo>(&each)) {
       world_.send_to(to->address, to->message);
     } else if (auto* tell = std::get_if<effect::Tell>(&each)) {
@@ -57,6 +57,8 @@ class DirectEngine final : public NodeEngine {
       later(delays_.operation_ns, role, event::OperationDone{start->id, std::move(result)});
     } else if (const auto* redirect = std::get_if<effect::Redirect>(&each)) {
       world_.redirect(*redirect);
+    } else if (const auto* end = std::get_if<effect::EndSession>(&each)) {
+      world_.end_session(end->node);
     } else if (const auto* retire = std::get_if<effect::Retire>(&each)) {
       world_.retired(retire->by);
     } else if (std::get_if<effect::Drained>(&each)) {

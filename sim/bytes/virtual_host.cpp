@@ -29,9 +29,12 @@ class VirtualHost::Node final : public VirtualWorld {
       action();
     });
   }
-  void send(NodeId to, const WireMessage& message) override { host_.send(index_, to, message); }
+  void send(NodeId to, const WireMessage& message, SendId id) override {
+    host_.send(index_, to, message, id);
+  }
+  void end_session(NodeId node) override { host_.end_session(index_, node); }
   void send_to(const std::string& address, const WireMessage& message) override {
-    host_.send_between(index_, std::stoul(address.substr(4)), message);  // after "node"
+    host_.send_between(index_, std::stoul(address.substr(4)), message, 0);  // after "node"
   }
   void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override {
     auto found = host_.clients_.find(client);
@@ -61,6 +64,7 @@ class VirtualHost::Node final : public VirtualWorld {
   bool alive = true;
   bool cut_off = false;
   bool paused = false;
+  bool takes_nothing = false;
   bool has_retired = false;
   bool draining = false;
   size_t drains_awaited = 0;
@@ -180,6 +184,10 @@ std::vector<std::shared_ptr<const LocalMessage>> VirtualHost::take(ClientId clie
 void VirtualHost::kill_node(size_t node) {
   nodes_[node]->alive = false;
   schedule(now_ + kSilenceNs, [this] { check_links(); });
+  std::erase_if(untaken_, [&](const Untaken& each) {
+    if (each.to == node) has_left(each.from, each.message, each.id, kSilenceNs);
+    return each.to == node;
+  });
 }
 void VirtualHost::crash(const MemoryFileSystem::Unsynced& unsynced) {
   for (auto& node : nodes_) node->alive = false;
@@ -300,7 +308,7 @@ void VirtualHost::step() {
   next.action();
 }
 
-void VirtualHost::send(size_t from, NodeId to_node, const WireMessage& message) {
+void VirtualHost::send(size_t from, NodeId to_node, const WireMessage& message, SendId id) {
   const Node& sender = *nodes_[from];
   size_t to = from;
   NodeId sender_id = kThisNode;
@@ -310,7 +318,7 @@ void VirtualHost::send(size_t from, NodeId to_node, const WireMessage& message) 
     sender_id = sender.session;
     connected = sender.session != 0;
   } else if (to_node >= kFirstSharer) {
-    return send_between(from, to_node - kFirstSharer, message);
+    return send_between(from, to_node - kFirstSharer, message, id);
   } else if (to_node != kThisNode) {
     sender_id = kCoordinatorNode;
     for (to = 0; to < nodes_.size() && nodes_[to]->session != to_node;) ++to;
@@ -327,8 +335,50 @@ void VirtualHost::send(size_t from, NodeId to_node, const WireMessage& message) 
 }
 
 // Of nodes that have no session through a coordinator: whoever reaches the other is heard.
-void VirtualHost::send_between(size_t from, size_t to, const WireMessage& message) {
+void VirtualHost::send_between(size_t from, size_t to, const WireMessage& message, SendId id) {
+  if (id != 0 && nodes_[to]->takes_nothing) return untaken_.push_back({from, to, message, id});
   pass_on(from, to, kFirstSharer + from, message, true);
+  has_left(from, message, id, reachable(from, to) ? delays_.network_ns : kSilenceNs);
+}
+
+void VirtualHost::has_left(size_t from, const WireMessage& message, SendId id, TimeNs after) {
+  if (id == 0) return;
+  Node& sender = *nodes_[from];
+  sender.schedule(now_ + after,
+                  [&sender, role = message.from, id] { sender.engine->deliver(role, event::SendDone{id}); });
+}
+
+void VirtualHost::take_nothing_in(size_t node, bool takes_nothing) {
+  nodes_[node]->takes_nothing = takes_nothing;
+  if (takes_nothing) return;
+  std::vector<Untaken> left;
+  for (Untaken& each : std::exchange(untaken_, {})) {
+    if (each.to == node) {
+      send_between(each.from, each.to, each.message, each.id);
+    } else {
+      left.push_back(std::move(each));
+    }
+  }
+  untaken_ = std::move(left);
+}
+
+void VirtualHost::end_session(size_t from, NodeId to) {
+  std::erase_if(untaken_, [&](const Untaken& each) {
+    const bool ends = each.from == from && kFirstSharer + each.to == to;
+    if (ends) has_left(from, each.message, each.id, delays_.local_ns);
+    return ends;
+  });
+}
+
+uint64_t VirtualHost::untaken_bytes(size_t node) const {
+  std::map<const Chunk*, uint64_t> bytes;  // a chunk that is for several is there once
+  for (const Untaken& each : untaken_) {
+    const auto* chunk = std::get_if<wire::ChunkIs>(each.message.body.get());
+    if (each.from == node && chunk != nullptr) bytes[chunk->chunk.get()] = chunk->chunk->size;
+  }
+  uint64_t sum = 0;
+  for (const auto& [chunk, size] : bytes) sum += size;
+  return sum;
 }
 
 void VirtualHost::pass_on(size_t from, size_t to, NodeId sender_id, const WireMessage& said, bool connected) {

@@ -34,7 +34,9 @@ class VirtualWorld {
   virtual ~VirtualWorld() = default;
   virtual TimeNs now() const = 0;
   virtual void schedule(TimeNs at, std::function<void()> action) = 0;
-  virtual void send(NodeId to, const WireMessage& message) = 0;  // also to this node
+  // Also to this node. Of an id that is not 0, to who came by send_to, event::SendDone follows.
+  virtual void send(NodeId to, const WireMessage& message, SendId id) = 0;
+  virtual void end_session(NodeId node) = 0;  // likewise
   virtual void send_to(const std::string& address, const WireMessage& message) = 0;
   virtual void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) = 0;
   virtual void forget_client(ClientId client) = 0;
@@ -89,6 +91,12 @@ class VirtualHost {
   // As SIGSTOP and SIGCONT: what is for a paused node waits, its timers too, and all of it happens when it
   // goes on. Who is connected to a node that is dead, cut off or paused for kSilenceNs hears that it is lost.
   void pause(size_t node, bool paused);
+  // What is sent to it with an id stays with the senders, for as long as that holds, though it lives: a peer
+  // whose bulk data stands still. Else such a message has left when it has come; or when its receiver, dead,
+  // cut off or paused, is taken for lost.
+  void take_nothing_in(size_t node, bool takes_nothing);
+  // Of chunks that stay with a node so.
+  uint64_t untaken_bytes(size_t node) const;
   bool alive(size_t node) const;
   bool retired(size_t node) const;  // its Coordinator has found a later epoch
   void drain(size_t node);          // as a live node that is told to stop
@@ -128,11 +136,19 @@ class VirtualHost {
     std::vector<std::shared_ptr<const LocalMessage>> inbox;
   };
 
+  struct Untaken {
+    size_t from = 0, to = 0;
+    WireMessage message;
+    SendId id = 0;
+  };
+
   void schedule(TimeNs at, std::function<void()> action);
   void step();
   void deliver_local(size_t node, Event event);  // to planner, shard writer and loader, who hear it
-  void send(size_t from, NodeId to, const WireMessage& message);
-  void send_between(size_t from, size_t to, const WireMessage& message);
+  void send(size_t from, NodeId to, const WireMessage& message, SendId id);
+  void send_between(size_t from, size_t to, const WireMessage& message, SendId id);
+  void has_left(size_t from, const WireMessage& message, SendId id, TimeNs after);
+  void end_session(size_t from, NodeId to);
   void pass_on(size_t from, size_t to, NodeId sender_id, const WireMessage& message, bool connected);
   bool reachable(size_t one, size_t other) const;
   void check_links();
@@ -163,6 +179,7 @@ class VirtualHost {
   std::vector<std::string> transcript_;
   uint64_t wire_bytes_ = 0;
   uint64_t wire_messages_ = 0;
+  std::vector<Untaken> untaken_;
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 

@@ -27,7 +27,7 @@ uint64_t detail_of(const Event& event) {
                  [](const event::FromClient& e) { return e.client << 8 | e.message->index(); },
                  [](const event::TimerFired& e) { return e.timer; },
                  [](const event::OperationDone& e) { return e.operation << 1 | (e.result.ok() ? 1 : 0); },
-                 [](const auto&) { return uint64_t{0}; }},
+                 [](const event::SendDone& e) { return e.send; }, [](const auto&) { return uint64_t{0}; }},
       event);
 }
 
@@ -326,7 +326,9 @@ void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes)
   if (is_local(from, send.to)) {
     return offer(from, send.message.to, event::Received{kThisNode, send.message});
   }
-  if (send.to >= kFirstSharer) return send_between(from, send.to - kFirstSharer, send.message, bytes);
+  if (send.to >= kFirstSharer) {
+    return send_between(from, send.to - kFirstSharer, send.message, bytes, send.id);
+  }
   const std::optional<Route> route = find_route(from, send.to);
   if (!route) return;
   const size_t to = route->to;
@@ -357,13 +359,22 @@ void VirtualCluster::arrive(const Sent& sent) {
   offer(sent.route.to, sent.message.to, event::Received{sent.route.sender, sent.message}, sent.bytes);
 }
 
-// Between nodes that load together. The links of these never fail here.
-void VirtualCluster::send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes) {
+// Between nodes that load together. The links of these never fail here. What a node takes in has left its
+// sender; of what it does not, its sender hears when it goes on, or is taken for lost.
+void VirtualCluster::send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes,
+                                  SendId id) {
   if (listener_) listener_(from, to, message, bytes);
   shared_bytes_ += bytes;
-  network_.send(from, to, bytes, [this, from, message, bytes, life = life_of(to)] {
-    if (!lives(life)) return;
-    offer(static_cast<uint32_t>(life), message.to, event::Received{kFirstSharer + from, message}, bytes);
+  network_.send(from, to, bytes, [this, sender = life_of(from), message, bytes, life = life_of(to), id] {
+    const NodeId sender_id = kFirstSharer + static_cast<uint32_t>(sender);
+    if (lives(life)) {
+      offer(static_cast<uint32_t>(life), message.to, event::Received{sender_id, message}, bytes);
+    }
+    const Node& receiver = nodes_[static_cast<uint32_t>(life)];
+    const TimeNs lost = lives(life) && receiver.silent_since < 0 ? 0 : receiver.silent_since + kSilenceNs;
+    const TimeNs left = lives(life) ? std::min(lost, receiver.stalled_until) : lost;
+    if (id == 0 || left <= events_.now()) return say_left(sender, message.from, id);
+    events_.schedule(left, [this, sender, role = message.from, id] { say_left(sender, role, id); });
   });
 }
 

@@ -257,7 +257,10 @@ class VirtualCluster {
   void carry_out(size_t node, RoleKind role, Effect& effect, uint64_t bytes);
   void send(size_t node, const effect::Send& send, uint64_t bytes);
   void arrive(const Sent& sent);
-  void send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes);
+  void send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes, SendId id = 0);
+  void say_left(Life from, RoleKind role, SendId id) {
+    if (id != 0 && lives(from)) offer(static_cast<uint32_t>(from), role, event::SendDone{id});
+  }
   void start_operation(size_t node, RoleKind role, effect::Start start);
   void run_operation(Running* running);
   CountedRoot::Work work_of(size_t node, const Operation& operation);

@@ -59,7 +59,8 @@ std::string event_text(const Event& event, size_t node, size_t from) {
           },
           [](const event::TrainerEnded& e) { return fmt::format("TrainerEnded rank {}: {}", e.rank, e.how); },
           [](const event::Stopping&) -> std::string { return "Stopping"; },
-          [](const event::Drain&) -> std::string { return "Drain"; }},
+          [](const event::Drain&) -> std::string { return "Drain"; },
+          [](const event::SendDone& e) { return fmt::format("SendDone {}", e.send); }},
       event);
 }
 

@@ -48,7 +48,8 @@ class Recorder final : public HostServices {
   TimeNs now() override {
     return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
   }
-  void send(NodeId to, const WireMessage&) override { add("send " + std::to_string(to)); }
+  void send(NodeId to, const WireMessage&, SendId) override { add("send " + std::to_string(to)); }
+  void end_session(NodeId node, const Status&) override { add("end session " + std::to_string(node)); }
   void send_to(const std::string& address, const WireMessage&) override { add("send to " + address); }
   void to_client(ClientId client, const std::shared_ptr<const LocalMessage>&) override {
     add("to client " + std::to_string(client));

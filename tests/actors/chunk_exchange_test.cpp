@@ -20,7 +20,7 @@ constexpr NodeId kPeer = kFirstSharer + 9;
 class ExchangeRole final : public Role {
  public:
   ExchangeRole(std::shared_ptr<const ChunkPlan> plan, ChunkExchange::Settings settings)
-      : exchange_(operations_, timers_, std::move(plan), std::move(settings),
+      : exchange_({operations_, timers_, sends_}, std::move(plan), std::move(settings),
                   {[this](TimeNs, uint32_t, uint32_t, EffectWriter&) { ++batches_complete; },
                    [](TimeNs, uint32_t, const Status&, EffectWriter&) {},
                    [](TimeNs, uint32_t, EffectWriter&) {}}) {}
@@ -32,6 +32,8 @@ class ExchangeRole final : public Role {
       operations_.done(now, *done, out);
     } else if (const auto* timer = std::get_if<event::TimerFired>(&event)) {
       timers_.fired(now, *timer, out);
+    } else if (const auto* left = std::get_if<event::SendDone>(&event)) {
+      sends_.done(now, *left, out);
     } else if (const auto* received = std::get_if<event::Received>(&event)) {
       const WireBody& body = *received->message.body;
       if (const auto* wanted = std::get_if<wire::ChunksWanted>(&body))
@@ -50,6 +52,7 @@ class ExchangeRole final : public Role {
  private:
   PendingOperations operations_;
   PendingTimers timers_;
+  PendingSends sends_;
   ChunkExchange exchange_;
 };
 
@@ -342,6 +345,68 @@ TEST_F(AnExchange, IsAsPatientWithAPeerAsItsOwnReadsAreLong) {
   EXPECT_EQ(reading(), 0u) << "as long as three such reads";
   node_->pass(2 * kDeadline);
   EXPECT_GT(reading(), 0u);
+}
+
+// --- what has not left ---
+
+TEST_F(AnExchange, HoldsTheRoomOfWhatItsPeersHaveNotTakenIn) {
+  begin(false, kChunks + 4);
+  node_->sends_leave = false;
+  while (reading() + awaited() != 0) {
+    read_all();
+    while (awaited() != 0) comes();
+    EXPECT_LE(role_->exchange().bytes_held(), 128 * kMiB);
+  }
+  EXPECT_EQ(read_, 32u) << "its part is 34";
+  EXPECT_EQ(passed_on().size(), 32u);
+  EXPECT_EQ(role_->batches_complete, 0u);
+  node_->leave();
+  EXPECT_EQ(reading(), 2u);
+  read_all();
+  while (awaited() != 0) comes();
+  EXPECT_EQ(role_->batches_complete, 1u);
+}
+
+TEST_F(AnExchange, EndsTheSessionOfAPeerThatTakesNothingInWhileRoomIsNeeded) {
+  constexpr NodeId kOther = kPeer + 1;
+  peers_ask_ = false;
+  begin(false, 3 * kChunks, 3);
+  std::vector<uint64_t> own;
+  for (const ChunkPlan::PlannedChunk& chunk : plan_->chunks) {
+    if (LoadTree(3, 0, {}).children(chunk.ordinal) != 0) own.push_back(chunk.number);
+  }
+  for (NodeId peer : {kPeer, kOther}) node_->receive(peer, RoleKind::loader, wire::ChunksWanted{kLoad, own});
+  node_->sends_leave = false;
+  for (int i = 0; i < 200 && role_->batches_complete == 0; ++i) {
+    read_all();
+    while (awaited() != 0) comes();
+    node_->leave(kOther);
+    if (!node_->ended.empty()) {
+      EXPECT_GE(node_->now, kDeadline);
+      node_->leave(kPeer);
+    }
+    EXPECT_LE(role_->exchange().bytes_held(), 128 * kMiB);
+    node_->pass(kDeadline / 10);
+  }
+  EXPECT_EQ(role_->batches_complete, 1u);
+  ASSERT_EQ(node_->ended.size(), 1u);
+  EXPECT_EQ(node_->ended[0].node, kPeer);
+}
+
+TEST_F(AnExchange, EndsNoSessionWhileThereIsRoom) {
+  begin(false, 8);
+  node_->sends_leave = false;
+  read_all();
+  while (awaited() != 0) comes();
+  EXPECT_EQ(role_->batches_complete, 1u);
+  node_->pass(4 * kDeadline);
+  EXPECT_TRUE(node_->ended.empty());
+  EXPECT_FALSE(role_->exchange().is_over()) << "its peers have not had all";
+  EXPECT_GT(role_->exchange().bytes_held(), 0u);
+  node_->leave();
+  node_->pass(kDeadline);
+  EXPECT_TRUE(role_->exchange().is_over());
+  EXPECT_EQ(role_->exchange().bytes_held(), 0u);
 }
 
 // --- headers ---

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <numeric>
 
 #include "tests/actors/transport_options.h"
 
@@ -75,6 +76,15 @@ class SharingNode {
     }
     return links_.counts();
   }
+  std::vector<SendId> wait_left(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPatience, [&] { return left_.size() >= count; });
+    return left_;
+  }
+  std::vector<SendId> left() {
+    std::lock_guard lock(mutex_);
+    return left_;
+  }
   std::vector<std::string> lines() {
     std::lock_guard lock(mutex_);
     return lines_;
@@ -87,6 +97,11 @@ class SharingNode {
     out.transport = transport_options(name);
     out.own_host = [] { return Result<std::string>("127.0.0.1"); };
     out.idle_ms = idle_ms;
+    out.has_left = [this](SendId id) {
+      std::lock_guard lock(mutex_);
+      left_.push_back(id);
+      changed_.notify_all();
+    };
     out.log = [this](const std::string& line) {
       std::lock_guard lock(mutex_);
       lines_.push_back(line);
@@ -97,6 +112,7 @@ class SharingNode {
   std::condition_variable changed_;
   std::vector<Heard> heard_;
   std::vector<std::string> lines_;
+  std::vector<SendId> left_;
   std::atomic<bool> has_room_{true};
   SharingLinks links_;
 };
@@ -107,14 +123,26 @@ class Visitor final : public TransportHandler {
   explicit Visitor(UcxTransportOptions options) : transport_(make_ucx_transport(std::move(options))) {
     EXPECT_TRUE(transport_->start(*this).ok());
   }
-  ~Visitor() override { transport_->stop(0); }
+  ~Visitor() override {
+    {
+      std::lock_guard lock(mutex_);
+      stands_still_ = false;
+    }
+    changed_.notify_all();
+    transport_->stop(0);
+  }
   // In one session: what follows its end goes nowhere.
   void say(const std::string& address, const std::vector<WireMessage>& messages) {
     const PeerId peer = transport_->connect(address);
     for (const WireMessage& message : messages) (void)transport_->send(peer, encode_wire(message));
   }
+  // From the first message on it takes nothing in, until it goes.
+  void stand_still() { stands_still_ = true; }
   void on_peer_up(PeerId, const Identity&) override {}
-  void on_message(PeerId, Bytes) override {}
+  void on_message(PeerId, Bytes) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !stands_still_; });
+  }
   void on_peer_lost(PeerId, const Status& why) override {
     std::lock_guard lock(mutex_);
     lost_ = why;
@@ -130,6 +158,7 @@ class Visitor final : public TransportHandler {
   std::unique_ptr<Transport> transport_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  bool stands_still_ = false;
   Status lost_;
 };
 
@@ -169,6 +198,47 @@ TEST(SharingLinks, PassChunksOnToWhoeverAskedForThem) {
   SharingCounts sent = b.counts_when([&](const SharingCounts& now) { return now.chunks_sent == kChunks; });
   EXPECT_EQ(sent.bytes_sent, kChunks * kChunkBytes);
   EXPECT_EQ(sent.sessions, 1u);
+}
+
+TEST(SharingLinks, TellWhenWhatWasSentHasLeft) {
+  SharingNode a("a"), b("b");
+  a.listen();
+  a.links().send_to(b.listen(), wanted({1}));
+  const NodeId from = b.wait_for(1)[0].from;
+  const ChunkPtr chunk = some_chunk(kChunkBytes);
+  std::vector<SendId> ids(16);
+  std::iota(ids.begin(), ids.end(), 1);
+  for (SendId id : ids) b.links().send(from, between_loaders(wire::ChunkIs{kLoad, id, chunk}), id);
+  a.wait_for(ids.size());
+  EXPECT_EQ(b.wait_left(ids.size()), ids);
+  b.links().send(from + 77, wanted({2}), 17);
+  EXPECT_EQ(b.wait_left(17).back(), 17u) << "what cannot be sent is held no more either";
+}
+
+// It ends by itself where the other side says nothing any more.
+TEST(SharingLinks, HoldNothingForAPeerThatTakesNothingInOnceItsSessionHasEnded) {
+  for (bool ends_it : {true, false}) {
+    SharingNode a("a");
+    Visitor visitor(transport_options("visitor"));
+    visitor.stand_still();
+    visitor.say(a.listen(), {wanted({1})});
+    const NodeId from = a.wait_for(1)[0].from;
+    const ChunkPtr chunk = some_chunk(kChunkBytes);
+    constexpr SendId kSends = 16;
+    for (SendId id = 1; id <= kSends; ++id) {
+      a.links().send(from, between_loaders(wire::ChunkIs{kLoad, id, chunk}), id);
+    }
+    a.wait_left(1);
+    EXPECT_LT(a.left().size(), kSends);
+    EXPECT_GT(chunk.use_count(), 2) << "it is held";
+    if (ends_it) a.links().end_session(from, Status(Code::unavailable, "takes nothing in"));
+    EXPECT_EQ(a.wait_left(kSends).size(), kSends);
+    EXPECT_EQ(a.counts_when([](const SharingCounts& now) { return now.sessions == 0; }).sessions, 0u);
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (chunk.use_count() != 1 && came_to(deadline)) {  // the sender may be about to encode one
+    }
+    EXPECT_EQ(chunk.use_count(), 1);
+  }
 }
 
 TEST(SharingLinks, LetInNobodyWithoutTheToken) {

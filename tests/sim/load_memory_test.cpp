@@ -180,6 +180,48 @@ TEST_F(LoadMemory, TheWindowOfAClientThatIsGoneGoesToOthers) {
   for (size_t rank = 16; rank < readers_.size(); ++rank) EXPECT_EQ(readers_[rank]->check(1), "") << rank;
 }
 
+// Chunks for a peer whose bulk data stands still count with its sender, and hold up nobody for longer than a
+// deadline.
+TEST_F(LoadMemory, APeerThatTakesNothingInKeepsItsSendersWithinIt) {
+  std::vector<Tensor> large = kAllWantAll;
+  large.push_back({"e", 96 * kMiB, Placement::replicate()});
+  ASSERT_NO_FATAL_FAILURE(save(large));
+  start(3, 3, 2 * kTinyBytes, kDefaultLoadMemoryBytes);
+  host_.take_nothing_in(nodes_[2], true);
+  uint64_t most = 0;
+  attack_ = [&](size_t, const Operation&) {
+    for (size_t node : nodes_) most = std::max(most, host_.untaken_bytes(node));
+  };
+  for (auto& reader : readers_) reader->load();
+  run();
+  expect_all_loaded();
+  EXPECT_GT(most, kTinyBytes / 2) << "it has room for more, and asks for it";
+  EXPECT_LE(most, kTinyBytes) << "half of what loads may take is for chunks";
+}
+
+TEST_F(LoadMemory, APeerThatIsLostGivesBackWhatWasForIt) {
+  std::vector<Tensor> large = kAllWantAll;
+  large.push_back({"e", 96 * kMiB, Placement::replicate()});
+  ASSERT_NO_FATAL_FAILURE(save(large));
+  start(3, 3, 2 * kTinyBytes, kDefaultLoadMemoryBytes);
+  host_.take_nothing_in(nodes_[2], true);
+  bool is_full = false;
+  attack_ = [&](size_t, const Operation&) {
+    if (host_.untaken_bytes(nodes_[0]) > 4 * kMiB && !std::exchange(is_full, true))
+      host_.kill_node(nodes_[2]);
+  };
+  for (auto& reader : readers_) reader->load();
+  run();
+  EXPECT_TRUE(is_full);
+  EXPECT_EQ(readers_[0]->check(1), "");
+  EXPECT_EQ(readers_[1]->check(1), "");
+  attack_ = nullptr;
+  for (Rank rank : {0, 1}) readers_[rank]->load(LoadWay::two_stage, {}, 1);
+  run();
+  EXPECT_EQ(readers_[0]->check(1), "") << "and the next load finds room";
+  EXPECT_EQ(readers_[1]->check(1), "");
+}
+
 // One rank of a host that shares places nothing for a while: the others wait for it rather than that the
 // node keeps for it all that they have had.
 TEST_F(LoadMemory, ARankThatStandsStillDoesNotFillTheNode) {

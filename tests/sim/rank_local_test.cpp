@@ -28,16 +28,17 @@ class MuteEngine final : public NodeEngine, VirtualWorld {
  private:
   TimeNs now() const override { return world_.now(); }
   void schedule(TimeNs at, std::function<void()> action) override { world_.schedule(at, std::move(action)); }
-  void send(NodeId, const WireMessage& message) override {
+  void send(NodeId, const WireMessage& message, SendId) override {
     ADD_FAILURE() << "sent: " << describe(*message.body);
     std::abort();
   }
-  void send_to(const std::string&, const WireMessage& message) override { send(kThisNode, message); }
+  void send_to(const std::string&, const WireMessage& message) override { send(kThisNode, message, 0); }
   void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override {
     world_.to_client(client, message);
   }
   void forget_client(ClientId client) override { world_.forget_client(client); }
   Result<OperationResult> run(const Operation& operation) override { return world_.run(operation); }
+  void end_session(NodeId node) override { world_.end_session(node); }
   void redirect(const effect::Redirect& to) override { world_.redirect(to); }
   void retired(const EpochRecord& by) override { world_.retired(by); }
   void drained(RoleKind role) override { world_.drained(role); }

@@ -21,16 +21,29 @@ class RoleByItself {
   std::vector<effect::Start> starts;  // not carried out yet
   std::vector<effect::Send> sends;
   std::vector<effect::SendTo> sent_to;
+  std::vector<effect::EndSession> ended;
   std::vector<std::pair<ClientId, LocalMessage>> said;
   std::vector<std::string> log;
   std::vector<effect::Redirect> redirects;
   std::optional<EpochRecord> retired_by;
   bool drained = false;
+  bool sends_leave = true;  // at once; else leave() is when they do
 
   void handle(const Event& event) {
     Effects effects;
     role_->handle(now, event, effects);
     for (const Effect& each : effects) take(each);
+    if (sends_leave) leave();
+  }
+  // What was sent with an id has left, or was dropped; with `to`: what was sent to that node.
+  void leave(std::optional<NodeId> to = std::nullopt) {
+    std::vector<std::pair<NodeId, SendId>> left;
+    std::erase_if(leaving_, [&](const auto& each) {
+      if (to && each.first != *to) return false;
+      left.push_back(each);
+      return true;
+    });
+    for (const auto& [node, send] : left) handle(event::SendDone{send});
   }
   void receive(NodeId from, RoleKind from_role, WireBody body) {
     handle(
@@ -106,8 +119,12 @@ class RoleByItself {
  private:
   void take(const Effect& each) {
     if (const auto* start = std::get_if<effect::Start>(&each)) starts.push_back(*start);
-    if (const auto* send = std::get_if<effect::Send>(&each)) sends.push_back(*send);
+    if (const auto* send = std::get_if<effect::Send>(&each)) {
+      sends.push_back(*send);
+      if (send->id != 0) leaving_.emplace_back(send->to, send->id);
+    }
     if (const auto* send = std::get_if<effect::SendTo>(&each)) sent_to.push_back(*send);
+    if (const auto* end = std::get_if<effect::EndSession>(&each)) ended.push_back(*end);
     if (const auto* to = std::get_if<effect::ToClient>(&each)) said.emplace_back(to->client, *to->message);
     if (const auto* set = std::get_if<effect::SetTimer>(&each)) timers_[set->timer] = set->at;
     if (const auto* cancel = std::get_if<effect::CancelTimer>(&each)) timers_.erase(cancel->timer);
@@ -119,6 +136,7 @@ class RoleByItself {
 
   std::unique_ptr<Role> role_;
   std::map<TimerId, TimeNs> timers_;
+  std::vector<std::pair<NodeId, SendId>> leaving_;
 };
 
 }  // namespace shoal

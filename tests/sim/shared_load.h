@@ -148,13 +148,15 @@ class SharedLoad : public ::testing::Test {
     host_.on_operation([this](size_t node, const Operation& operation) { heard(node, operation); });
   }
 
-  void start(uint32_t nodes, uint32_t ranks, uint64_t load_memory_bytes = kDefaultLoadMemoryBytes) {
+  void start(uint32_t nodes, uint32_t ranks, uint64_t load_memory_bytes = kDefaultLoadMemoryBytes,
+             std::optional<uint64_t> memory_of_last = std::nullopt) {
     const uint32_t a_node = ranks / nodes;
     const LayoutPtr layout = layout_of(tensors_, ranks);
     for (uint32_t node = 0; node < nodes; ++node) {
       NodeFacts facts = facts_of(2);
       facts.host = "reader" + std::to_string(node);
-      facts.load_memory_bytes = load_memory_bytes;
+      facts.load_memory_bytes =
+          node + 1 < nodes ? load_memory_bytes : memory_of_last.value_or(load_memory_bytes);
       for (Rank rank = node * a_node; rank < (node + 1) * a_node; ++rank)
         facts.expected_ranks.push_back(rank);
       nodes_.push_back(host_.add_node(facts, node == 0));

@@ -27,7 +27,8 @@ class CafEngine final : public NodeEngine, public HostServices, public VirtualTi
  private:
   TimeNs now() override { return world_.now(); }
   void schedule(TimeNs at, std::function<void()> action) override { world_.schedule(at, std::move(action)); }
-  void send(NodeId to, const WireMessage& message) override { world_.send(to, message); }
+  void send(NodeId to, const WireMessage& message, SendId id) override { world_.send(to, message, id); }
+  void end_session(NodeId node, const Status&) override { world_.end_session(node); }
   void send_to(const std::string& address, const WireMessage& message) override {
     world_.send_to(address, message);
   }

@@ -24,6 +24,7 @@ class RecordingHandler : public TransportHandler {
   struct Record {
     std::optional<Identity> up;
     std::vector<Bytes> messages;
+    size_t sent = 0;
     std::vector<Status> lost;
     std::chrono::steady_clock::time_point lost_at;
   };
@@ -40,6 +41,9 @@ class RecordingHandler : public TransportHandler {
       records_[peer].messages.push_back(std::move(message));
       ++messages_;
     });
+  }
+  void on_sent(PeerId peer, size_t messages) override {
+    change([&] { records_[peer].sent += messages; });
   }
   void on_peer_lost(PeerId peer, const Status& why) override {
     change([&] {
@@ -66,6 +70,9 @@ class RecordingHandler : public TransportHandler {
   }
   bool wait_messages(PeerId peer, size_t count) {
     return wait([=](auto& self) { return self.records_[peer].messages.size() >= count; });
+  }
+  bool wait_sent(PeerId peer, size_t count) {
+    return wait([=](auto& self) { return self.records_[peer].sent >= count; });
   }
   // The peer that came up last, once there were `count` of them.
   PeerId wait_nth_up(size_t count) {

@@ -74,6 +74,9 @@ TEST(UcxTransport, CarriesMessagesOfAllSizesBothWaysInOrder) {
     EXPECT_TRUE(at_listener[i] == make_message(sizes[i], i)) << "message " << i;
     EXPECT_TRUE(at_connector[i] == make_message(sizes[i], 100 + i)) << "message " << i;
   }
+  EXPECT_TRUE(pair.connector.handler.wait_sent(pair.to_listener, sizes.size()));
+  EXPECT_TRUE(pair.listener.handler.wait_sent(pair.to_connector, sizes.size()));
+  EXPECT_EQ(pair.connector.handler.record(pair.to_listener).sent, sizes.size());
 }
 
 TEST(UcxTransport, DeliversWhatWasSentBeforeTheHandshakeWasDone) {
@@ -103,6 +106,7 @@ TEST(UcxTransport, HoldsBackThoseWhoSendFasterThanThePeerReceives) {
       << " messages have come, lost: " << connector.handler.record(peer).lost.size();
   auto messages = listener.handler.record(from).messages;
   for (size_t i = 0; i < kCount; ++i) ASSERT_TRUE(messages[i] == make_message(8 + 8 * (i % 100), i)) << i;
+  EXPECT_TRUE(connector.handler.wait_sent(peer, kCount));
 }
 
 // Regression: room that a message had taken was lost when the next one was announced before it was delivered.

@@ -63,10 +63,14 @@ void Engine::done(Operation& operation, const Status& status) {
   if (operation.kind == Operation::Kind::eager) {
     peer.eager_under_way -= 1;
     shared_.sent(peer.id, operation.bytes);
+    ++peer.sent_messages;
   } else if (operation.kind == Operation::Kind::chunk) {
     peer.chunk_under_way = false;
     peer.bulk_offset += operation.bytes;
-    if (peer.bulk_offset == peer.bulk.size()) shared_.sent(peer.id, std::exchange(peer.bulk, Bytes()).size());
+    if (peer.bulk_offset == peer.bulk.size()) {
+      shared_.sent(peer.id, std::exchange(peer.bulk, Bytes()).size());
+      ++peer.sent_messages;
+    }
   }
   mark(peer);
   operations_.erase(operation.self);

@@ -66,6 +66,7 @@ class Engine final : private UcxEvents {
     bool chunk_under_way = false;
     size_t eager_under_way = 0;
     size_t operations_under_way = 0;  // of any kind
+    size_t sent_messages = 0;         // not told yet
 
     void* announced = nullptr;  // chunk that waits to be fetched
     size_t announced_bytes = 0;

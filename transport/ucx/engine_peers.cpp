@@ -110,6 +110,7 @@ void Engine::report(Peer& peer) {
   if (stage_ == Stage::parting || peer.is_over) return;
   if (peer.session->was_up() && !peer.was_reported_up) report_up(peer);
   for (Bytes& message : peer.session->take_messages()) handler_.on_message(peer.id, std::move(message));
+  if (peer.sent_messages != 0) handler_.on_sent(peer.id, std::exchange(peer.sent_messages, 0));
 }
 
 void Engine::report_up(Peer& peer) {
