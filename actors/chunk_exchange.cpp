@@ -114,9 +114,10 @@ void ChunkExchange::fetch(TimeNs now, uint32_t chunk, EffectWriter& out) {
       is_read_here ? std::nullopt : tree_of(chunk).parent(plan_.chunks[chunk].ordinal);
   if (!parent) return read(now, chunk, out);
   held.state = State::asked;
+  held.last_word = now;
   held.asked_host = (*plan_.groups[plan_.chunks[chunk].group])[*parent];
   Peer& peer = peers_[held.asked_host];
-  if (peer.awaited++ == 0) peer.last_word = now;
+  if (peer.awaited++ == 0) peer.last_chunk = now;
   if (peer.asks.empty()) asking_.push_back(held.asked_host);
   peer.asks.push_back(plan_.chunks[chunk].number);
   receiving_.begin(now);
@@ -172,7 +173,7 @@ void ChunkExchange::came(TimeNs now, const wire::ChunkIs& said, EffectWriter& ou
   Held& held = held_[*found];
   if (held.state != State::asked) return;  // it was late, and is being read or is here
   Peer& peer = peers_[held.asked_host];
-  peer.last_word = now;
+  peer.last_chunk = now;
   peer.has_sent = true;
   take_back(now, held);
   check(now, *found, said.chunk, out);
@@ -200,7 +201,7 @@ void ChunkExchange::not_there(TimeNs now, const wire::ChunksNotHere& said, Effec
     const std::optional<uint32_t> found = plan_.find(number);
     if (!found || held_[*found].state != State::asked) continue;
     Held& held = held_[*found];
-    peers_[held.asked_host].last_word = now;
+    peers_[held.asked_host].last_chunk = now;
     take_back(now, held);
     ++given_up_;
     read(now, *found, out);
@@ -363,6 +364,7 @@ void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
 // --- to peers ---
 
 void ChunkExchange::wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out) {
+  told_.try_emplace(from, now);
   wire::ChunksNotHere not_here{settings_.id, {}};
   for (uint64_t number : said.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
@@ -395,6 +397,7 @@ void ChunkExchange::serve(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& o
   ++held.leaving;
   Taker& taker = takers_[to];
   if (taker.leaving++ == 0) taker.last_left = now;
+  told_[to] = now;
   sends_.send(
       to, RoleKind::loader, wire::ChunkIs{settings_.id, plan_.chunks[chunk].number, held.chunk}, out,
       [this, chunk, to, alive = std::weak_ptr<bool>(alive_)](TimeNs then_now, EffectWriter& then_out) {

@@ -8,9 +8,10 @@
 // chunk_deadline_ms, and with it what was for it. Chunks are fetched in the order in which users want them,
 // so that of each group one chunk at most is held for what a user wants later while another one still lacks
 // something before it. A chunk that this node's clients have is kept for the peers that will ask for it, for
-// chunk_deadline_ms at most where its room is needed. A peer that has sent nothing of what it was asked for
-// within chunk_deadline_ms is asked no more: the next member of the tree is, or this node reads. Where this
-// node's own reads take long, so may the peer's: it has three times as long as the longest of them.
+// chunk_deadline_ms at most where its room is needed. A peer that has sent no chunk for chunk_deadline_ms,
+// nor said of one that it was asked for that it comes, is asked no more: the next member of the tree is, or
+// this node reads. A node says so of what it is asked for while it waits for its storage or for its own
+// peers; not of a read that may never end.
 //
 // Headers are chunks too. A chunk is read or checked once the headers of its files are here; where one cannot
 // be had, whoever needs it opens the file.
@@ -86,6 +87,7 @@ class ChunkExchange {
   void came(TimeNs now, const wire::ChunkIs& said, EffectWriter& out);
   void not_there(TimeNs now, const wire::ChunksNotHere& said, EffectWriter& out);
   void not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out);
+  void coming(TimeNs now, const wire::ChunksComing& said);
 
   uint64_t bytes_held() const {
     return bytes_held_;
@@ -106,6 +108,7 @@ class ChunkExchange {
     uint32_t served = 0;      // peers, or not wanted by them
     uint32_t leaving = 0;     // messages with it that have not left
     uint32_t asked_host = 0;  // while asked
+    TimeNs last_word = 0;     // while asked: since when, or when that host last said that it comes
     TimeNs here_since = 0;
     TimeNs read_since = 0;  // while reading
     std::vector<NodeId> wanted_by;
@@ -116,7 +119,7 @@ class ChunkExchange {
   struct Peer {
     size_t awaited = 0;          // chunks
     bool has_sent = false;       // one
-    TimeNs last_word = 0;        // or when the first of those was asked for
+    TimeNs last_chunk = 0;       // or when the first of those was asked for
     std::vector<uint64_t> asks;  // to be sent
   };
   struct Taker {           // a peer that something is on its way to
@@ -146,9 +149,10 @@ class ChunkExchange {
   void release(uint32_t chunk);
   bool may_release(const Held& held, uint32_t chunk) const;
   void release_late(TimeNs now);
-  TimeNs patience(TimeNs now) const;  // with a peer that says nothing
+  bool may_never_end(TimeNs now, const Held& held) const;  // a read
   void give_up_peers(TimeNs now, EffectWriter& out);
   void give_up_takers(TimeNs now, EffectWriter& out);
+  void say_coming(TimeNs now, EffectWriter& out);
   void take_back(TimeNs now, Held& held);  // it is asked of nobody any more
   void send_asks(EffectWriter& out);
   void tick(TimeNs now, EffectWriter& out);
@@ -173,6 +177,7 @@ class ChunkExchange {
   std::map<uint32_t, Peer> peers_;               // by host
   std::vector<uint32_t> asking_;                 // hosts that are to be asked
   std::map<NodeId, Taker> takers_;
+  std::map<NodeId, TimeNs> told_;      // who wants something: when this node last spoke to it, or it asked
   uint32_t next_ = 0;                  // the first chunk that was not fetched
   uint64_t bytes_held_ = 0;            // on their way here, here, or on their way to peers
   size_t under_way_ = 0;               // asked, reading, checking, or being copied

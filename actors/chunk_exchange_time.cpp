@@ -9,7 +9,12 @@ namespace shoal {
 namespace {
 
 constexpr int64_t kTicksPerDeadline = 5;
-constexpr int64_t kReadsOfPatience = 3;  // with a peer, in reads as long as this node's longest
+constexpr int64_t kTicksOfSilence = 2;  // then a peer that waits is told that its chunks come
+static_assert(kTicksOfSilence + 1 < kTicksPerDeadline, "and hears it in time");
+// A read that takes longer than so many deadlines, and than so many of the longest read so far, may never
+// end: nobody is told any more that its chunk comes.
+constexpr int64_t kDeadlinesOfARead = 12;
+constexpr int64_t kReadsOfARead = 3;
 // Where storage is faster than peers, so many more are read here at a time; peers are told so before.
 constexpr uint32_t kReadAheadChunks = 8;
 
@@ -17,19 +22,18 @@ constexpr uint32_t kReadAheadChunks = 8;
 
 // --- time ---
 
-TimeNs ChunkExchange::patience(TimeNs now) const {
-  TimeNs longest = longest_read_;
-  for (const Held& held : held_) {
-    if (held.state == State::reading) longest = std::max(longest, now - held.read_since);
-  }
-  return std::max(settings_.deadline, kReadsOfPatience * longest);
+bool ChunkExchange::may_never_end(TimeNs now, const Held& held) const {
+  const TimeNs longest = std::max(kDeadlinesOfARead * settings_.deadline, kReadsOfARead * longest_read_);
+  return held.state == State::reading && now - held.read_since > longest;
 }
 
 void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
-  const TimeNs patient_for = patience(now);
   std::set<uint32_t> late;
-  for (const auto& [host, peer] : peers_) {
-    if (peer.awaited != 0 && now - peer.last_word >= patient_for) late.insert(host);
+  for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
+    const Held& held = held_[chunk];
+    if (held.state != State::asked) continue;
+    const TimeNs last_word = std::max(held.last_word, peers_[held.asked_host].last_chunk);
+    if (now - last_word >= settings_.deadline) late.insert(held.asked_host);
   }
   if (late.empty()) return;
   for (uint32_t host : late) {
@@ -53,6 +57,38 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
     fetch(now, chunk, out);
   }
   send_asks(out);
+}
+
+// What has not been asked for, or is here, is of no account.
+void ChunkExchange::coming(TimeNs now, const wire::ChunksComing& said) {
+  for (uint64_t number : said.chunks) {
+    const std::optional<uint32_t> found = plan_.find(number);
+    if (found) held_[*found].last_word = now;
+  }
+}
+
+// Only where this node waits for storage or for others. While it waits for its own users alone, it may do so
+// for ever.
+void ChunkExchange::say_coming(TimeNs now, EffectWriter& out) {
+  bool goes_on = false;
+  std::map<NodeId, std::vector<uint64_t>> wanted;
+  for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
+    const Held& held = held_[chunk];
+    if (may_never_end(now, held)) continue;
+    goes_on = goes_on || held.state == State::asked || held.state == State::reading ||
+              held.state == State::checking;
+    for (NodeId peer : held.wanted_by) {
+      std::vector<uint64_t>& numbers = wanted[peer];
+      if (numbers.size() < kMaxChunksPerMessage) numbers.push_back(plan_.chunks[chunk].number);
+    }
+  }
+  if (!goes_on) return;
+  for (auto& [peer, numbers] : wanted) {
+    TimeNs& told = told_[peer];
+    if (now - told < kTicksOfSilence * settings_.deadline / kTicksPerDeadline) continue;
+    told = now;
+    out.send(peer, RoleKind::loader, wire::ChunksComing{settings_.id, std::move(numbers)});
+  }
 }
 
 // What is for them keeps others from theirs. Those to whom more is to be sent come again, or read it.
@@ -106,6 +142,7 @@ void ChunkExchange::say_not_wanted(const std::vector<uint32_t>& chunks, EffectWr
 void ChunkExchange::tick(TimeNs now, EffectWriter& out) {
   give_up_peers(now, out);
   go_on(now, out);
+  say_coming(now, out);
   const bool has_all = std::all_of(held_.begin(), held_.end(), [&](const Held& held) {
     if (held.leaving != 0) return false;
     return held.state == State::gone || (held.state == State::here && held.parts_left == 0 &&

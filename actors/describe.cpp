@@ -99,6 +99,9 @@ struct Describer {
   std::string operator()(const wire::ChunksNotWanted& body) const {
     return fmt::format("ChunksNotWanted {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
   }
+  std::string operator()(const wire::ChunksComing& body) const {
+    return fmt::format("ChunksComing {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  }
 
  private:
   static std::string named(const wire::LoadId& id) {

@@ -75,6 +75,9 @@ void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWri
     auto round = rounds_.find(not_wanted->id);
     if (round != rounds_.end() && round->second.exchange)
       round->second.exchange->not_wanted(now, *not_wanted, out);
+  } else if (const auto* coming = std::get_if<wire::ChunksComing>(&body)) {
+    auto round = rounds_.find(coming->id);
+    if (round != rounds_.end() && round->second.exchange) round->second.exchange->coming(now, *coming);
   }
 }
 

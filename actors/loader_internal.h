@@ -28,6 +28,8 @@ inline constexpr uint64_t kShareFromBytes = uint64_t{32} << 20;
 inline constexpr uint64_t kFilesBatchBytes = uint64_t{256} << 20;
 inline constexpr uint32_t kFilesBatches = 3;
 inline constexpr size_t kMaxEarlyWants = 1024;  // messages of peers that are ahead, of one load
+// So long they are told that their chunks come, in chunk_deadline_ms, before this node has begun.
+inline constexpr int64_t kMostDeadlinesEarly = 12;
 
 class Loader final : public Role {
  public:
@@ -100,6 +102,7 @@ class Loader final : public Role {
     std::optional<WindowBudget::Ticket> ticket;  // of their windows and the buffer
     std::unique_ptr<ChunkExchange> exchange;
     std::vector<std::pair<NodeId, wire::ChunksWanted>> early;
+    TimeNs early_since = 0;
     bool is_built = false;
   };
   using Loads = std::map<LoadKey, Load>;
@@ -164,6 +167,7 @@ class Loader final : public Role {
   std::vector<UserReads> reads_of_users(const Round& round, uint32_t own_host) const;
   std::optional<uint32_t> own_host_in(const wire::LoadRoster& roster) const;
   void on_wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out);
+  void say_coming_later(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void forget_rounds();  // that are over
 
   // --- memory (loader_windows.cpp) ---

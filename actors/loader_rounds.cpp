@@ -269,10 +269,30 @@ void Loader::on_wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, 
   }
   const bool comes = found != rounds_.end() && !found->second.is_built && !found->second.loads.empty();
   if (comes && found->second.early.size() < kMaxEarlyWants) {
-    found->second.early.emplace_back(from, said);
+    Round& round = found->second;
+    round.early.emplace_back(from, said);
+    if (round.early.size() == 1) {
+      round.early_since = now;
+      say_coming_later(now, said.id, out);
+    }
     return;
   }
   out.send(from, RoleKind::loader, wire::ChunksNotHere{said.id, said.chunks});
+}
+
+// Peers that are ahead hear that this node is about to begin; not while it waits for memory, nor for ever.
+void Loader::say_coming_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  const TimeNs deadline = TimeNs{facts_.times.chunk_deadline_ms} * kMillisecond;
+  timers_.set(now + deadline / 5 * 2, out, [this, id, deadline](TimeNs then_now, EffectWriter& then_out) {
+    auto found = rounds_.find(id);
+    if (found == rounds_.end() || found->second.is_built) return;
+    const Round& round = found->second;
+    if (then_now - round.early_since > kMostDeadlinesEarly * deadline) return;
+    for (const auto& [from, wanted] : round.early) {
+      if (!round.ticket) then_out.send(from, RoleKind::loader, wire::ChunksComing{id, wanted.chunks});
+    }
+    say_coming_later(then_now, id, then_out);
+  });
 }
 
 void Loader::forget_rounds() {

@@ -196,6 +196,10 @@ struct ChunksNotWanted {  // the sender reads them itself: nobody has to keep th
   LoadId id;
   std::vector<uint64_t> chunks;
 };
+struct ChunksComing {  // wanted of the sender, who has not got them yet: he reads, or waits for others who do
+  LoadId id;
+  std::vector<uint64_t> chunks;
+};
 
 }  // namespace wire
 
@@ -204,7 +208,7 @@ using WireBody =
                  wire::ShardsWritten, wire::SaveFailed, wire::Pending, wire::Decided, wire::Superseded,
                  wire::Undecided, wire::LayoutsStaged, wire::PlanBy, wire::RanksGone, wire::LocalPlans,
                  wire::GlobalPlan, wire::PlanExchange, wire::JoinLoad, wire::LoadRoster, wire::ChunksWanted,
-                 wire::ChunkIs, wire::ChunksNotHere, wire::ChunksNotWanted>;
+                 wire::ChunkIs, wire::ChunksNotHere, wire::ChunksNotWanted, wire::ChunksComing>;
 
 // The four roles. Numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };

@@ -369,6 +369,11 @@ Result<WireBody> read_chunks_not_wanted(schema::Chunks::Reader in) {
   return WireBody(wire::ChunksNotWanted{read_load_id(in.getId()), std::move(chunks)});
 }
 
+Result<WireBody> read_chunks_coming(schema::Chunks::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
+  return WireBody(wire::ChunksComing{read_load_id(in.getId()), std::move(chunks)});
+}
+
 Result<WireBody> read_chunk(schema::Chunk::Reader in) {
   SHOAL_RETURN_IF_ERROR(bounded_size(in.getBytes(), kChunkBytes, "bytes of a chunk").status());
   auto chunk = std::make_shared<Chunk>();
@@ -428,6 +433,8 @@ Result<WireBody> read_body(schema::Message::Reader in) {
       return read_chunks_not_here(in.getChunksNotHere());
     case schema::Message::CHUNKS_NOT_WANTED:
       return read_chunks_not_wanted(in.getChunksNotWanted());
+    case schema::Message::CHUNKS_COMING:
+      return read_chunks_coming(in.getChunksComing());
     case schema::Message::LINK:
       return malformed("a word between links in place of a message between roles");
   }

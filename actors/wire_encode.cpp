@@ -213,6 +213,11 @@ struct Encoder {
     write(not_wanted.initId(), body.id);
     write(not_wanted.initChunks(list_size(body.chunks.size())), body.chunks);
   }
+  void operator()(const wire::ChunksComing& body) {
+    auto coming = out.initChunksComing();
+    write(coming.initId(), body.id);
+    write(coming.initChunks(list_size(body.chunks.size())), body.chunks);
+  }
   void operator()(const wire::GlobalPlan& body) {
     auto global = out.initGlobalPlan();
     write(global.initKey(), body.key);

@@ -214,6 +214,7 @@ struct Message {
     chunkIs @57 :Chunk;                # Loader -> Loader
     chunksNotHere @58 :Chunks;         # Loader -> Loader
     chunksNotWanted @59 :Chunks;       # Loader -> Loader
+    chunksComing @60 :Chunks;          # Loader -> Loader
   }
 }
 

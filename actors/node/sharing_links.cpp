@@ -38,6 +38,8 @@ size_t bytes_of(const WireMessage& message) {
     numbers = not_here->chunks.size();
   if (const auto* not_wanted = std::get_if<wire::ChunksNotWanted>(message.body.get()))
     numbers = not_wanted->chunks.size();
+  if (const auto* coming = std::get_if<wire::ChunksComing>(message.body.get()))
+    numbers = coming->chunks.size();
   const Chunk* chunk = chunk_of(message);
   return kAround + numbers * sizeof(uint64_t) + (chunk == nullptr ? 0 : chunk->bytes.size());
 }
@@ -47,7 +49,8 @@ bool is_between_loaders(const WireMessage& message) {
          (std::holds_alternative<wire::ChunksWanted>(*message.body) ||
           std::holds_alternative<wire::ChunkIs>(*message.body) ||
           std::holds_alternative<wire::ChunksNotHere>(*message.body) ||
-          std::holds_alternative<wire::ChunksNotWanted>(*message.body));
+          std::holds_alternative<wire::ChunksNotWanted>(*message.body) ||
+          std::holds_alternative<wire::ChunksComing>(*message.body));
 }
 
 }  // namespace

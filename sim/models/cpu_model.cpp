@@ -141,6 +141,7 @@ uint64_t MessageSizes::of(const WireMessage& message) {
           [&](const wire::ChunksWanted& said) { return add(said.chunks.size()), true; },
           [&](const wire::ChunksNotHere& said) { return add(said.chunks.size()), true; },
           [&](const wire::ChunksNotWanted& said) { return add(said.chunks.size()), true; },
+          [&](const wire::ChunksComing& said) { return add(said.chunks.size()), true; },
           [](const wire::ChunkIs&) { return true; }, [](const auto&) { return false; }},
       *message.body);
   if (!is_known) return encode_wire(message).size();

@@ -19,11 +19,12 @@ constexpr NodeId kPeer = kFirstSharer + 9;
 // What its Loader passes on to an exchange, and hears of it.
 class ExchangeRole final : public Role {
  public:
-  ExchangeRole(std::shared_ptr<const ChunkPlan> plan, ChunkExchange::Settings settings)
-      : exchange_({operations_, timers_, sends_}, std::move(plan), std::move(settings),
-                  {[this](TimeNs, uint32_t, uint32_t, EffectWriter&) { ++batches_complete; },
-                   [](TimeNs, uint32_t, const Status&, EffectWriter&) {},
-                   [](TimeNs, uint32_t, EffectWriter&) {}}) {}
+  ExchangeRole(std::shared_ptr<const ChunkPlan> plan, ChunkExchange::Settings settings, bool gives_room)
+      : exchange_(
+            {operations_, timers_, sends_}, std::move(plan), std::move(settings),
+            {[this](TimeNs, uint32_t, uint32_t, EffectWriter&) { ++batches_complete; },
+             [](TimeNs, uint32_t, const Status&, EffectWriter&) {}, [](TimeNs, uint32_t, EffectWriter&) {}}),
+        gives_room_(gives_room) {}
 
   RoleKind kind() const override { return RoleKind::loader; }
   void handle(TimeNs now, const Event& event, Effects& effects) override {
@@ -41,9 +42,10 @@ class ExchangeRole final : public Role {
       if (const auto* is = std::get_if<wire::ChunkIs>(&body)) exchange_.came(now, *is, out);
       if (const auto* not_wanted = std::get_if<wire::ChunksNotWanted>(&body))
         exchange_.not_wanted(now, *not_wanted, out);
+      if (const auto* coming = std::get_if<wire::ChunksComing>(&body)) exchange_.coming(now, *coming);
     } else if (std::get_if<event::Started>(&event) != nullptr) {
       exchange_.begin(now, out);
-      exchange_.give_room(now, 0, 0, {7, 1, 0, 0}, out);
+      if (gives_room_) exchange_.give_room(now, 0, 0, {7, 1, 0, 0}, out);
     }
   }
   const ChunkExchange& exchange() const { return exchange_; }
@@ -54,6 +56,7 @@ class ExchangeRole final : public Role {
   PendingTimers timers_;
   PendingSends sends_;
   ChunkExchange exchange_;
+  const bool gives_room_;  // to its one user, for all of it
 };
 
 // A rank of each of so many hosts, all of which want so many whole chunks.
@@ -81,7 +84,8 @@ class AnExchange : public testing::Test {
     std::vector<std::string> addresses;
     for (uint32_t host = 0; host < hosts; ++host) addresses.push_back("host" + std::to_string(host));
     auto role = std::make_unique<ExchangeRole>(
-        plan_, ChunkExchange::Settings{kLoad, addresses, own, 128 * kMiB, may_go_direct, kDeadline});
+        plan_, ChunkExchange::Settings{kLoad, addresses, own, 128 * kMiB, may_go_direct, kDeadline},
+        gives_room_);
     role_ = role.get();
     node_.emplace(std::move(role));
     if (!peers_ask_) return bring_headers();
@@ -179,7 +183,7 @@ class AnExchange : public testing::Test {
   std::shared_ptr<const ChunkPlan> plan_;
   std::optional<RoleByItself> node_;
   ExchangeRole* role_ = nullptr;
-  bool peers_ask_ = true, has_headers_ = true;
+  bool peers_ask_ = true, has_headers_ = true, gives_room_ = true;
   uint64_t header_ = 0;    // its number
   bool has_come_ = false;  // it, from a peer
   size_t read_ = 0, come_ = 0;
@@ -336,15 +340,67 @@ TEST_F(AnExchange, ReadsWhatAPeerDoesNotSendWithinItsDeadline) {
   EXPECT_EQ(times.chunks_given_up, asked_for().size()) << "all that it was asked for";
 }
 
-TEST_F(AnExchange, IsAsPatientWithAPeerAsItsOwnReadsAreLong) {
+TEST_F(AnExchange, WaitsForAPeerForAsLongAsThatSaysThatItsChunksCome) {
   begin(false);
-  node_->pass(2 * kDeadline);
-  EXPECT_EQ(reading(), 16u) << "while one of its own takes so long, a peer's may";
   read_all();
-  node_->pass(3 * kDeadline);
-  EXPECT_EQ(reading(), 0u) << "as long as three such reads";
-  node_->pass(2 * kDeadline);
+  for (int i = 0; i < 20; ++i) {
+    node_->pass(kDeadline * 4 / 5);
+    node_->receive(kPeer, RoleKind::loader, wire::ChunksComing{kLoad, asked_for()});
+  }
+  EXPECT_EQ(reading(), 0u);
+  node_->pass(kDeadline * 6 / 5);
+  EXPECT_GT(reading(), 0u) << "a peer that has died says so no more";
+}
+
+// Its request was lost, or the answer.
+TEST_F(AnExchange, ReadsAChunkOfWhichItsPeerSaysNothingAmongOthersThatCome) {
+  begin(false);
+  read_all();
+  std::vector<uint64_t> named = asked_for();
+  named.pop_back();
+  for (int i = 0; i < 2; ++i) {
+    node_->pass(kDeadline * 4 / 5);
+    node_->receive(kPeer, RoleKind::loader, wire::ChunksComing{kLoad, named});
+  }
   EXPECT_GT(reading(), 0u);
+}
+
+TEST_F(AnExchange, TellsAPeerThatAChunkComesWhileItReadsIt) {
+  begin(false, 1);
+  ASSERT_EQ(reading(), 1u);
+  auto said_to_peer = [this] { return node_->sent<wire::ChunksComing>(kPeer); };
+  node_->pass(kDeadline / 2);
+  EXPECT_LE(said_to_peer().size(), 1u);
+  node_->pass(2 * kDeadline);
+  ASSERT_GE(said_to_peer().size(), 3u) << "before the peer gives it up";
+  EXPECT_LE(said_to_peer().size(), 6u);
+  EXPECT_EQ(said_to_peer()[0].chunks, std::vector<uint64_t>{plan_->chunks[1].number});
+  node_->pass(12 * kDeadline);
+  const size_t said = said_to_peer().size();
+  node_->pass(4 * kDeadline);
+  EXPECT_EQ(said_to_peer().size(), said) << "a read that may never end";
+}
+
+// Its users may never have room; then its peers read what it cannot take in.
+TEST_F(AnExchange, TellsAPeerNothingWhileItWaitsForItsUsersAlone) {
+  gives_room_ = false;
+  begin(false);
+  read_all();
+  while (awaited() != 0) comes();
+  ASSERT_EQ(reading(), 0u);
+  node_->sends.clear();
+  node_->pass(4 * kDeadline);
+  EXPECT_TRUE(node_->sent<wire::ChunksComing>(kPeer).empty());
+}
+
+TEST_F(AnExchange, ReadsInPlaceOfAPeerThatDiesHoweverLongItsOwnReadsTake) {
+  begin(false);
+  node_->pass(kDeadline / 2);
+  node_->receive(kPeer, RoleKind::loader, wire::ChunksComing{kLoad, asked_for()});
+  node_->pass(kDeadline * 4 / 5);
+  EXPECT_EQ(reading(), 16u);
+  node_->pass(kDeadline * 2 / 5);
+  EXPECT_EQ(reading(), 32u);
 }
 
 // --- what has not left ---

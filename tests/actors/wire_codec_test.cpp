@@ -101,6 +101,7 @@ std::vector<WireMessage> samples() {
       message_of(sample_chunk(), RoleKind::loader, RoleKind::loader),
       message_of(wire::ChunksNotHere{kLoad, {7}}, RoleKind::loader, RoleKind::loader),
       message_of(wire::ChunksNotWanted{kLoad, {7, 9}}, RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunksComing{kLoad, {7, 8, 9}}, RoleKind::loader, RoleKind::loader),
   };
 }
 
@@ -388,7 +389,7 @@ TEST(Describe, SaysKindKeysAndCounts) {
                  "PlanExchange step 3 (g1a1): 2 plans made", "JoinLoad latest-3.1: 2 ranks of 8, shares",
                  "LoadRoster latest-3.1: step 3 (g1a1), 2 hosts", "ChunksWanted latest-3.1: 2 chunks",
                  "ChunkIs latest-3.1: 100 bytes", "ChunksNotHere latest-3.1: 1 chunk",
-                 "ChunksNotWanted latest-3.1: 2 chunks"));
+                 "ChunksNotWanted latest-3.1: 2 chunks", "ChunksComing latest-3.1: 3 chunks"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }

@@ -134,7 +134,8 @@ std::vector<WireBody> wire_bodies() {
       wire::ChunksWanted{{false, 3, 0, 1}, {99, 7}},
       wire::ChunkIs{{true, 0, 3, 1}, 99, std::make_shared<Chunk>(Chunk{3, Bytes(3), {}})},
       wire::ChunksNotHere{{true, 0, 3, 1}, {7}},
-      wire::ChunksNotWanted{{true, 0, 3, 1}, {7, 9}}};
+      wire::ChunksNotWanted{{true, 0, 3, 1}, {7, 9}},
+      wire::ChunksComing{{true, 0, 3, 1}, {7, 8}}};
 }
 
 std::vector<LinkMessage> link_messages(const Bytes& between_roles) {

@@ -8,8 +8,8 @@
 namespace shoal {
 namespace {
 
-Profile nvme() {
-  auto profile = find_profile("nvme", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
+Profile profile_of(const std::string& name) {
+  auto profile = find_profile(name, {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
   EXPECT_TRUE(profile.ok()) << profile.status().to_string();
   return *profile;
 }
@@ -46,7 +46,7 @@ Ways all_ways(const Profile& profile, uint32_t replicas) {
 class LoadWays : public testing::TestWithParam<uint32_t> {};
 
 TEST_P(LoadWays, StorageThatGivesEachHostMoreThanPeersDoIsReadByEach) {
-  Profile profile = nvme();
+  Profile profile = profile_of("nvme");
   profile.network.bytes_per_s = 10'000'000'000;
   const Ways ways = all_ways(profile, GetParam());
   EXPECT_GT(ways.two_stage, ways.direct * 3 / 2);
@@ -56,12 +56,30 @@ TEST_P(LoadWays, StorageThatGivesEachHostMoreThanPeersDoIsReadByEach) {
 
 // One host alone would have its bytes from storage as soon as peers send them.
 TEST_P(LoadWays, StorageThatGivesAllNoMoreThanItGivesOneIsReadOnce) {
-  Profile profile = nvme();
+  Profile profile = profile_of("nvme");
   profile.storage.total_bytes_per_s = profile.storage.client_bytes_per_s = 5'000'000'000;
   const Ways ways = all_ways(profile, GetParam());
   EXPECT_GT(ways.direct, ways.two_stage * 3 / 2);
   EXPECT_LT(ways.automatic, ways.better() * 23 / 20);
   EXPECT_LT(ways.bytes_automatic, ways.bytes_two_stage * 5 / 4);
+}
+
+// A chunk takes its reader longer than the deadline then, and who only receives does not read it as well. At
+// the slowest, hosts begin more than a deadline apart.
+TEST(SlowStorage, IsReadOnceByHostsThatShare) {
+  Profile profile = profile_of("object-store");
+  for (uint32_t replicas : {12, 32}) {
+    const uint64_t once = load(profile, replicas, LoadWay::two_stage).costs.storage.bytes_read;
+    for (TimeNs look_ms : {100, 400}) {
+      Profile slow = profile;
+      slow.storage.look_ns = look_ms * kMillisecond;
+      const LoadReport report = load(slow, replicas, LoadWay::two_stage);
+      EXPECT_GT(report.loaded.greatest, look_ms * 900 * kMillisecond)
+          << "a thousand requests, one after the other";
+      EXPECT_LT(report.costs.storage.bytes_read, once * 101 / 100)
+          << replicas << " replicas, " << look_ms << " ms";
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Replicas, LoadWays, testing::Values(4, 12));

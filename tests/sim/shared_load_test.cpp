@@ -109,8 +109,10 @@ TEST_P(ADeath, IsMadeUpForByTheOthers) {
     if (node == nodes_[death.host] && is_time) host_.kill_node(node);
   };
   for (auto& reader : readers_) reader->load();
+  const TimeNs began = host_.now();
   run();
   ASSERT_FALSE(host_.alive(nodes_[death.host]));
+  EXPECT_LT(host_.now() - began, 2 * RoleTimes().chunk_deadline_ms * kMillisecond);
   for (size_t rank = 0; rank < 4; ++rank) {
     if (rank != death.host) {
       EXPECT_EQ(readers_[rank]->check(1), "") << rank;
