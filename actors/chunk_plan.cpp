@@ -55,30 +55,49 @@ uint64_t number_of_header(const PieceTable& pieces, const PlannedRead& first) {
   return xxh3_64(text + '\0' + std::to_string(first.begin));
 }
 
-// Before the first chunk of each group that needs it, the header of each file. One host alone reads it when
-// it opens the file.
+// The header of each file, by so many chunks of its group before the first that needs it: it has come down
+// the tree then. One host alone reads it when it opens the file.
+constexpr size_t kHeadersAhead = 16;
+
 void add_headers(ChunkPlan& plan) {
-  std::vector<ChunkPlan::PlannedChunk> all;
-  std::vector<uint64_t> headers(plan.groups.size());  // so far
+  struct Header {
+    ChunkPlan::PlannedChunk chunk;
+    uint32_t place = 0;  // in the end
+  };
+  std::vector<Header> headers;
+  std::vector<std::vector<uint32_t>> before(plan.chunks.size());  // headers
+  std::vector<std::vector<uint32_t>> of_group(plan.groups.size());
+  std::vector<uint64_t> ordinals(plan.groups.size());
   std::map<std::pair<uint32_t, std::string_view>, uint32_t> header_of;
-  for (ChunkPlan::PlannedChunk& chunk : plan.chunks) {
-    if (plan.groups[chunk.group] != nullptr) {
-      for (const PlannedRead& read : chunk.reads) {
-        auto [found, fresh] = header_of.try_emplace({chunk.group, plan.pieces->file_name(read.piece)},
-                                                    static_cast<uint32_t>(all.size()));
-        if (fresh) {
-          ChunkPlan::PlannedChunk& header = all.emplace_back();
-          header.group = chunk.group;
-          header.ordinal = headers[chunk.group]++;
-          header.number = number_of_header(*plan.pieces, read);
-          header.bytes = kMaxPassedHeaderBytes;
-          header.header_of = read.piece;
-        }
-        if (chunk.headers.empty() || chunk.headers.back() != found->second)
-          chunk.headers.push_back(found->second);
+  for (uint32_t at = 0; at < plan.chunks.size(); ++at) {
+    ChunkPlan::PlannedChunk& chunk = plan.chunks[at];
+    if (plan.groups[chunk.group] == nullptr) continue;
+    std::vector<uint32_t>& chunks = of_group[chunk.group];
+    chunks.push_back(at);
+    for (const PlannedRead& read : chunk.reads) {
+      auto [found, fresh] = header_of.try_emplace({chunk.group, plan.pieces->file_name(read.piece)},
+                                                  static_cast<uint32_t>(headers.size()));
+      if (fresh) {
+        ChunkPlan::PlannedChunk& header = headers.emplace_back().chunk;
+        header.group = chunk.group;
+        header.ordinal = ordinals[chunk.group]++;
+        header.number = number_of_header(*plan.pieces, read);
+        header.bytes = kMaxPassedHeaderBytes;
+        header.header_of = read.piece;
+        before[chunks[chunks.size() - std::min(chunks.size(), kHeadersAhead + 1)]].push_back(found->second);
       }
+      if (chunk.headers.empty() || chunk.headers.back() != found->second)
+        chunk.headers.push_back(found->second);
     }
-    all.push_back(std::move(chunk));
+  }
+  std::vector<ChunkPlan::PlannedChunk> all;
+  for (uint32_t at = 0; at < plan.chunks.size(); ++at) {
+    for (uint32_t header : before[at]) {
+      headers[header].place = static_cast<uint32_t>(all.size());
+      all.push_back(std::move(headers[header].chunk));
+    }
+    for (uint32_t& header : plan.chunks[at].headers) header = headers[header].place;
+    all.push_back(std::move(plan.chunks[at]));
   }
   plan.chunks = std::move(all);
 }

@@ -1,6 +1,6 @@
 // ChunkPlan: what the loads of one node's clients read together with other hosts, cut into chunks that every
 // host of a group cuts alike; and what they read for themselves. The header of each file that a group of
-// hosts reads is a chunk of theirs too, just before the first that needs it.
+// hosts reads is a chunk of theirs too, some chunks before the first that needs it.
 #pragma once
 
 #include <cstdint>
