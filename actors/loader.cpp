@@ -72,9 +72,7 @@ void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWri
     if (round != rounds_.end() && round->second.exchange)
       round->second.exchange->not_there(now, *not_here, out);
   } else if (const auto* not_wanted = std::get_if<wire::ChunksNotWanted>(&body)) {
-    auto round = rounds_.find(not_wanted->id);
-    if (round != rounds_.end() && round->second.exchange)
-      round->second.exchange->not_wanted(now, *not_wanted, out);
+    on_not_wanted(now, *not_wanted, out);
   } else if (const auto* coming = std::get_if<wire::ChunksComing>(&body)) {
     auto round = rounds_.find(coming->id);
     if (round != rounds_.end() && round->second.exchange) round->second.exchange->coming(now, *coming);

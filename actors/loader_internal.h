@@ -103,6 +103,7 @@ class Loader final : public Role {
     std::unique_ptr<ChunkExchange> exchange;
     std::vector<std::pair<NodeId, wire::ChunksWanted>> early;
     TimeNs early_since = 0;
+    std::vector<wire::ChunksNotWanted> early_not_wanted;
     bool is_built = false;
   };
   using Loads = std::map<LoadKey, Load>;
@@ -167,6 +168,7 @@ class Loader final : public Role {
   std::vector<UserReads> reads_of_users(const Round& round, uint32_t own_host) const;
   std::optional<uint32_t> own_host_in(const wire::LoadRoster& roster) const;
   void on_wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out);
+  void on_not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out);
   void say_coming_later(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void forget_rounds();  // that are over
 

@@ -259,6 +259,9 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
   for (const auto& [from, wanted] : std::exchange(round.early, {})) {
     round.exchange->wanted(now, from, wanted, out);
   }
+  for (const wire::ChunksNotWanted& said : std::exchange(round.early_not_wanted, {})) {
+    round.exchange->not_wanted(now, said, out);
+  }
   for (const LoadKey& user : std::vector<LoadKey>(round.users)) proceed(now, user, out);
 }
 
@@ -278,6 +281,16 @@ void Loader::on_wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, 
     return;
   }
   out.send(from, RoleKind::loader, wire::ChunksNotHere{said.id, said.chunks});
+}
+
+void Loader::on_not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out) {
+  auto found = rounds_.find(said.id);
+  if (found == rounds_.end()) return;
+  Round& round = found->second;
+  if (round.exchange) return round.exchange->not_wanted(now, said, out);
+  if (!round.is_built && round.early_not_wanted.size() < kMaxEarlyWants) {
+    round.early_not_wanted.push_back(said);
+  }
 }
 
 // Peers that are ahead hear that this node is about to begin; not while it waits for memory, nor for ever.

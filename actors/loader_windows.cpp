@@ -74,6 +74,7 @@ void Loader::go_direct(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   for (const auto& [from, wanted] : std::exchange(round.early, {})) {
     out.send(from, RoleKind::loader, wire::ChunksNotHere{wanted.id, wanted.chunks});
   }
+  round.early_not_wanted.clear();
   round.late.insert(round.loads.begin(), round.loads.end());
   round.loads.clear();
   for (auto& [user, plan] : std::exchange(round.planned, {})) read_directly(now, user, std::move(plan), out);

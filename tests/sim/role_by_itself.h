@@ -99,6 +99,7 @@ class RoleByItself {
     return found;
   }
 
+  bool has_timers() const { return !timers_.empty(); }
   // Lets time pass: timers fire in order, operations stay where they are.
   void pass(TimeNs duration) {
     const TimeNs until = now + duration;
