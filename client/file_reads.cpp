@@ -103,8 +103,6 @@ struct FileReads::Work {
   uint64_t bytes = 0;
   std::atomic<size_t> next{0};  // of the runs
   std::atomic<uint64_t> reading_ns{0}, placing_ns{0};
-  std::mutex mutex = {};
-  Status failure = {};  // the first
 };
 
 FileReads::FileReads(std::string root, unsigned threads)
@@ -163,7 +161,6 @@ Result<std::vector<local::UnreadRange>> FileReads::read(const local::FilesToRead
   for (std::thread& other : others) other.join();
   reading_ns_ += work.reading_ns / (others.size() + 1);
   placing_ns_ += work.placing_ns / (others.size() + 1);
-  SHOAL_RETURN_IF_ERROR(work.failure);
 
   std::vector<local::UnreadRange> unread;
   for (const Block& block : work.blocks) {
@@ -217,13 +214,7 @@ void FileReads::read_run(Work& work, const Run& run, PageBuffer& buffer) {
   for (size_t i = 0; i < run.count; ++i) {
     if (good[i].empty()) continue;
     Block& block = work.blocks[run.first + i];
-    auto arrived = work.placer.copy(work.batch.ranges[block.range], block.begin, good[i]);
-    if (!arrived.ok()) {
-      std::lock_guard lock(work.mutex);
-      if (work.failure.ok()) work.failure = arrived.status();
-      return;
-    }
-    block.arrived = *arrived;
+    block.arrived = work.placer.copy(work.batch.ranges[block.range], block.begin, good[i]);
     block.is_placed = true;
   }
   work.placing_ns += ns_since(begun);

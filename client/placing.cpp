@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "client/placing_internal.h"
 #include "gpu/host/stream_copy.h"
 
@@ -90,9 +91,8 @@ Status Placer::place(const local::LoadedPiece& piece, ByteView window) {
   if (piece.slab_offset > window.size() || piece.bytes > window.size() - piece.slab_offset) {
     return corrupt(state_.fqn_of(targets_[piece.target].entry), "beyond the window");
   }
-  SHOAL_ASSIGN_OR_RETURN(const uint64_t count,
-                         copy(piece, piece.piece_offset, window.subspan(piece.slab_offset, piece.bytes)));
-  return arrived(piece.target, count);
+  const ByteView bytes = window.subspan(piece.slab_offset, piece.bytes);
+  return arrived(piece.target, copy(piece, piece.piece_offset, bytes));
 }
 
 Status Placer::expect(const local::StoredRange& range) {
@@ -133,7 +133,7 @@ Status Placer::expect_object(uint32_t number, uint64_t bytes) {
   return ok_status();
 }
 
-Result<uint64_t> Placer::copy(const local::StoredRange& range, uint64_t piece_offset, ByteView bytes) {
+uint64_t Placer::copy(const local::StoredRange& range, uint64_t piece_offset, ByteView bytes) {
   const Target& target = targets_[range.target];
   if (state_.entry_of(target.entry).object) {
     std::string& object = objects_.find(range.target)->second;
@@ -141,12 +141,10 @@ Result<uint64_t> Placer::copy(const local::StoredRange& range, uint64_t piece_of
     return bytes.size();
   }
   const uint64_t element_bytes = state_.values()[target.entry].element_bytes;
-  if (piece_offset % element_bytes != 0 || bytes.size() % element_bytes != 0) {
-    return corrupt(state_.layout()->entries()[target.entry].fqn, "that cuts an element");
-  }
+  SHOAL_CHECK(piece_offset % element_bytes == 0 && bytes.size() % element_bytes == 0);
   const uint64_t begin = piece_offset / element_bytes;
   const uint64_t end = begin + bytes.size() / element_bytes;
-  if (begin == end) return uint64_t{0};
+  if (begin == end) return 0;
   const std::vector<Box>& held = state_.values()[target.entry].shards().boxes;
   uint64_t copied = 0;
   for (const Box& part : boxes_of_range(range.box, begin, end)) {

@@ -26,11 +26,11 @@ class Placer {
   // objects when finish() says so. Code::corrupt: the node says what cannot be.
   Status place(const local::LoadedPiece& piece, ByteView window);
   // The same in three steps. expect() checks the range and makes room for an object; then copy(), by any
-  // thread and by several of different bytes, copies `bytes`, which begin at piece_offset and lie within the
-  // range, and says how many elements of the target that were (of an object: bytes); then arrived() counts
-  // them.
+  // thread and by several of different bytes, copies `bytes`, which begin at piece_offset, lie within the
+  // range and cut no element, and says how many elements of the target that were (of an object: bytes); then
+  // arrived() counts them.
   Status expect(const local::StoredRange& range);
-  Result<uint64_t> copy(const local::StoredRange& range, uint64_t piece_offset, ByteView bytes);
+  uint64_t copy(const local::StoredRange& range, uint64_t piece_offset, ByteView bytes);
   Status arrived(uint32_t target, uint64_t count);
   // OK if every element of every target has arrived exactly once; then objects get their new bytes.
   // Code::internal names the value.
