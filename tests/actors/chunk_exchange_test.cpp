@@ -59,18 +59,32 @@ class ExchangeRole final : public Role {
   const bool gives_room_;  // to its one user, for all of it
 };
 
-// A rank of each of so many hosts, all of which want so many whole chunks.
-std::shared_ptr<const ChunkPlan> plan_of(uint32_t chunks, uint32_t hosts) {
+// A rank of each of so many hosts, all of which want so many whole chunks of each file.
+std::shared_ptr<const ChunkPlan> plan_of(uint32_t chunks, uint32_t hosts, uint32_t files = 1) {
   auto reads = std::make_shared<ReadPlan>();
   auto pieces = std::make_shared<PieceTable>(AttemptKey());
-  pieces->add({0, "rank-00000.safetensors", 0, Hash128(), "w"}, "w", LayoutEntry::Kind::tensor, DType::u8,
-              Box{{0}, {chunks * kChunkBytes}});
+  const uint64_t bytes = chunks * kChunkBytes;
+  for (uint32_t file = 0; file < files; ++file) {
+    pieces->add({0, shard_file_name(file, 0), 0, Hash128(), "w"}, "w", LayoutEntry::Kind::tensor, DType::u8,
+                Box{{0}, {bytes}});
+    reads->reads.push_back({0, file, bytes, 0, bytes});
+  }
   reads->pieces = std::move(pieces);
-  reads->reads.push_back({0, 0, chunks * kChunkBytes, 0, chunks * kChunkBytes});
   std::vector<uint32_t> group(hosts);
   std::iota(group.begin(), group.end(), 0);
   const auto shared = std::make_shared<const std::vector<uint32_t>>(std::move(group));
-  return std::make_shared<const ChunkPlan>(plan_chunks({{reads, {shared}, chunks * kChunkBytes}}));
+  return std::make_shared<const ChunkPlan>(plan_chunks({{reads, {shared}, bytes}}));
+}
+
+TEST(AChunkPlan, HasTheHeaderOfAFileSixteenChunksBeforeTheFirstThatNeedsIt) {
+  const auto plan = plan_of(20, 2, 2);
+  std::vector<uint32_t> headers;
+  for (uint32_t chunk = 0; chunk < plan->chunks.size(); ++chunk) {
+    if (plan->chunks[chunk].header_of) headers.push_back(chunk);
+  }
+  EXPECT_EQ(headers, (std::vector<uint32_t>{0, 5}));
+  EXPECT_EQ(plan->chunks[21].headers, std::vector<uint32_t>{0});
+  EXPECT_EQ(plan->chunks[22].headers, std::vector<uint32_t>{5});
 }
 
 class AnExchange : public testing::Test {
