@@ -4,14 +4,14 @@
 //
 // Memory: chunks on their way here, at hand, or on their way to peers take at most `buffer_bytes`, or
 // least_buffer_bytes() if that is more; one that is for several peers counts once, until the last has it. A
-// peer that takes in nothing of what is sent to it while room is needed loses its session after
-// chunk_deadline_ms, and with it what was for it. Chunks are fetched in the order in which users want them,
-// so that of each group one chunk at most is held for what a user wants later while another one still lacks
-// something before it. A chunk that this node's clients have is kept for the peers that will ask for it, for
-// chunk_deadline_ms at most where its room is needed. A peer that has sent no chunk for chunk_deadline_ms,
-// nor said of one that it was asked for that it comes, is asked no more: the next member of the tree is, or
-// this node reads. A node says so of what it is asked for while it waits for its storage or for its own
-// peers; not of a read that may never end.
+// peer that takes in nothing of what is sent to it while room is needed, or nothing else is left to do, loses
+// its session after chunk_deadline_ms, and with it what was for it. Chunks are fetched in the order in which
+// users want them, so that of each group one chunk at most is held for what a user wants later while another
+// one still lacks something before it. A chunk that this node's clients have is kept for the peers that will
+// ask for it, for chunk_deadline_ms at most where its room is needed. A peer that has sent no chunk for
+// chunk_deadline_ms, nor said of one that it was asked for that it comes, is asked no more: the next member
+// of the tree is, or this node reads. A node says so of what it is asked for while it waits for its storage
+// or for its own peers; not of a read that may never end.
 //
 // Headers are chunks too. A chunk is read or checked once the headers of its files are here; where one cannot
 // be had, whoever needs it opens the file.

@@ -91,7 +91,7 @@ void ChunkExchange::say_coming(TimeNs now, EffectWriter& out) {
   }
 }
 
-// What is for them keeps others from theirs. Those to whom more is to be sent come again, or read it.
+// What is for them keeps others from their room. Those to whom more is to be sent come again, or read it.
 void ChunkExchange::give_up_takers(TimeNs now, EffectWriter& out) {
   for (auto& [peer, taker] : takers_) {
     if (now - taker.last_left < settings_.deadline) continue;
@@ -144,14 +144,12 @@ void ChunkExchange::tick(TimeNs now, EffectWriter& out) {
   go_on(now, out);
   say_coming(now, out);
   const bool has_all = std::all_of(held_.begin(), held_.end(), [&](const Held& held) {
-    if (held.leaving != 0) return false;
     return held.state == State::gone || (held.state == State::here && held.parts_left == 0 &&
                                          now - held.here_since >= 2 * settings_.deadline);
   });
-  if (has_all) {
-    is_over_ = true;
-    return;
-  }
+  is_over_ = has_all && takers_.empty();
+  if (is_over_) return;
+  if (has_all) give_up_takers(now, out);  // other loads may need the room
   timers_.set(now + settings_.deadline / kTicksPerDeadline, out,
               [this, alive = std::weak_ptr<bool>(alive_)](TimeNs then_now, EffectWriter& then_out) {
                 if (!alive.expired()) tick(then_now, then_out);
