@@ -11,46 +11,50 @@ RelayTree::Answer RelayTree::came(NodeId node, const Nonce& incarnation) {
   if (auto sent = sent_to_.find(incarnation); sent != sent_to_.end()) but = sent->second;
   forget_promise(incarnation);
   if (direct_.size() < direct_max_) {
-    direct_.emplace(node, Service::none);
+    if (direct_.emplace(node, Service::none).second) never_asked_.insert(node);
     answer.is_direct = true;
     return answer;
   }
-  Relay* relay = choose(but);
-  bool is_filled = relay == nullptr || relay->load() >= std::min(kRelayFill, direct_max_);
+  const auto chosen = choose(but);
+  const bool is_filled =
+      chosen == relays_.end() || chosen->second.load() >= std::min(kRelayFill, direct_max_);
   if (is_filled || (but && relays_.size() == 1)) answer.asks = next_to_ask();
-  if (relay == nullptr) return answer;
-  answer.go_by = relay->address;
-  relay->promised.insert(incarnation);
-  for (const auto& [id, each] : relays_) {
-    if (&each == relay) sent_to_[incarnation] = id;
-  }
+  if (chosen == relays_.end()) return answer;
+  auto& [id, relay] = *chosen;
+  answer.go_by = relay.address;
+  relay.promised.insert(incarnation);
+  load_changed(id, relay);
+  sent_to_[incarnation] = id;
   return answer;
 }
 
 // The least loaded that has room; where none has, promises that were never kept count no longer.
-RelayTree::Relay* RelayTree::choose(const std::optional<NodeId>& but) {
-  Relay* chosen = nullptr;
+RelayTree::Relays::iterator RelayTree::choose(const std::optional<NodeId>& but) {
   for (bool with_promises : {true, false}) {
-    for (auto& [node, relay] : relays_) {
-      size_t load = with_promises ? relay.load() : relay.children.size();
-      if (load >= relay.children_max) continue;
+    for (const auto& [load, node] : by_load_) {
+      const auto relay = relays_.find(node);
+      const size_t counted = with_promises ? load : relay->second.children.size();
+      if (counted >= relay->second.children_max) continue;
       if (but == node && relays_.size() > 1) continue;
-      if (chosen == nullptr || relay.load() < chosen->load()) chosen = &relay;
+      return relay;
     }
-    if (chosen != nullptr) return chosen;
   }
-  return nullptr;
+  return relays_.end();
 }
 
 std::optional<NodeId> RelayTree::next_to_ask() {
-  if (asked_ >= kRelaysAskedAtOnce) return std::nullopt;
-  for (auto& [node, service] : direct_) {
-    if (service != Service::none) continue;
-    service = Service::asked;
-    ++asked_;
-    return node;
-  }
-  return std::nullopt;
+  if (asked_ >= kRelaysAskedAtOnce || never_asked_.empty()) return std::nullopt;
+  const NodeId node = *never_asked_.begin();
+  never_asked_.erase(never_asked_.begin());
+  direct_.at(node) = Service::asked;
+  ++asked_;
+  return node;
+}
+
+void RelayTree::load_changed(NodeId node, Relay& relay) {
+  by_load_.erase({relay.known_load, node});
+  relay.known_load = relay.load();
+  by_load_.emplace(relay.known_load, node);
 }
 
 void RelayTree::serves(NodeId node, const std::string& address, size_t children_max) {
@@ -61,6 +65,7 @@ void RelayTree::serves(NodeId node, const std::string& address, size_t children_
   Relay& relay = relays_[node];
   relay.address = address;
   relay.children_max = std::min(children_max, direct_max_);
+  load_changed(node, relay);
 }
 
 void RelayTree::cannot_serve(NodeId node, const std::string& cause) {
@@ -75,6 +80,7 @@ bool RelayTree::child_came(NodeId relay, uint64_t child, NodeId as, const Nonce&
   auto found = relays_.find(relay);
   if (found == relays_.end() || found->second.children.size() >= found->second.children_max) return false;
   if (!found->second.children.emplace(child, as).second) return false;
+  load_changed(relay, found->second);
   forget_promise(incarnation);
   ways_[as] = Way{relay, child};
   return true;
@@ -83,7 +89,9 @@ bool RelayTree::child_came(NodeId relay, uint64_t child, NodeId as, const Nonce&
 std::optional<NodeId> RelayTree::child_left(NodeId relay, uint64_t child) {
   auto known = child_of(relay, child);
   if (!known) return std::nullopt;
-  relays_[relay].children.erase(child);
+  Relay& left = relays_.at(relay);
+  left.children.erase(child);
+  load_changed(relay, left);
   ways_.erase(*known);
   return known;
 }
@@ -94,6 +102,7 @@ std::vector<NodeId> RelayTree::lost(NodeId node) {
   if (found == direct_.end()) return children;
   if (found->second == Service::asked) --asked_;
   direct_.erase(found);
+  never_asked_.erase(node);
   auto relay = relays_.find(node);
   if (relay == relays_.end()) return children;
   for (const auto& [child, id] : relay->second.children) {
@@ -101,6 +110,7 @@ std::vector<NodeId> RelayTree::lost(NodeId node) {
     ways_.erase(id);
   }
   for (const Nonce& incarnation : relay->second.promised) sent_to_.erase(incarnation);
+  by_load_.erase({relay->second.known_load, node});
   relays_.erase(relay);
   std::sort(children.begin(), children.end());
   return children;
@@ -125,6 +135,7 @@ void RelayTree::forget_promise(const Nonce& incarnation) {
   if (sent == sent_to_.end()) return;
   if (auto relay = relays_.find(sent->second); relay != relays_.end()) {
     relay->second.promised.erase(incarnation);
+    load_changed(relay->first, relay->second);
   }
   sent_to_.erase(sent);
 }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/role.h"
@@ -66,18 +67,23 @@ class RelayTree {
     size_t children_max = 0;
     std::map<uint64_t, NodeId> children;
     std::set<Nonce> promised;  // sent there, and not heard of since
+    size_t known_load = 0;     // as by_load_ has it
     size_t load() const { return children.size() + promised.size(); }
   };
-  Relay* choose(const std::optional<NodeId>& but);
+  using Relays = std::map<NodeId, Relay>;
+  Relays::iterator choose(const std::optional<NodeId>& but);
   std::optional<NodeId> next_to_ask();
+  void load_changed(NodeId node, Relay& relay);
   void forget_promise(const Nonce& incarnation);
 
   const size_t direct_max_;
   enum class Service { none, asked, serves, cannot };
   std::map<NodeId, Service> direct_;
-  std::map<NodeId, Relay> relays_;   // of those that serve
-  std::map<Nonce, NodeId> sent_to_;  // the relay of each promise
-  std::map<NodeId, Way> ways_;       // of children
+  std::set<NodeId> never_asked_;                 // of these
+  Relays relays_;                                // of those that serve
+  std::set<std::pair<size_t, NodeId>> by_load_;  // the relays
+  std::map<Nonce, NodeId> sent_to_;              // the relay of each promise
+  std::map<NodeId, Way> ways_;                   // of children
   size_t asked_ = 0;
   std::string last_failure_;
 };
