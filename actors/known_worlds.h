@@ -3,12 +3,12 @@
 #pragma once
 
 #include <iterator>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "actors/messages.h"
+#include "base/flat_map.h"
 
 namespace shoal {
 
@@ -20,7 +20,7 @@ class KnownWorlds {
   struct Known {
     std::shared_ptr<const World> world;
     SaveOptions options;
-    std::map<Rank, SavePlanPtr> plans;  // made so far
+    FlatMap<Rank, SavePlanPtr> plans;  // made so far
   };
 
   bool empty() const { return worlds_.empty(); }

@@ -1,13 +1,13 @@
 // Planner: one a node. Collects what the ranks of this host hold, has the coordinator make a roster of all
 // ranks, and hands the world to the clients and to the other roles of the node. docs/protocol.md, "Joining".
 #include <algorithm>
-#include <map>
 #include <optional>
 
 #include "actors/continuations.h"
 #include "actors/effect_writer.h"
 #include "actors/message_bounds.h"
 #include "actors/recent_map.h"
+#include "base/flat_map.h"
 
 namespace shoal {
 namespace {
@@ -282,9 +282,9 @@ class Planner final : public Role {
   bool gone_ = false;  // another job has the root
   PendingOperations operations_;
   Backoff backoff_;
-  std::map<Rank, LocalRank> ranks_;
+  FlatMap<Rank, LocalRank> ranks_;
   RecentMap<LayoutId, LayoutPtr> said_before_{kMaxLayoutsRemembered};  // saves in flight may have these
-  std::map<ClientId, Rank> clients_;
+  FlatMap<ClientId, Rank> clients_;
   bool joined_any_ = false;
   std::shared_ptr<const World> world_;
   SaveOptions options_;

@@ -289,7 +289,7 @@ Result<SavePlanPtr> ShardWriter::plan_of(KnownWorlds::Known& known, Rank rank) {
   auto found = known.plans.find(rank);
   if (found != known.plans.end()) return found->second;
   SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, facts_.plans->plan(*known.world, rank, known.options));
-  return known.plans.emplace(rank, std::move(plan)).first->second;
+  return known.plans.try_emplace(rank, std::move(plan)).first->second;
 }
 
 std::optional<RosterId> ShardWriter::roster_of(const Save& save, Rank rank, const Share& share) {

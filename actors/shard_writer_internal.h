@@ -18,6 +18,7 @@
 #include "actors/publishing.h"
 #include "actors/recent_map.h"
 #include "actors/role.h"
+#include "base/flat_map.h"
 
 namespace shoal {
 
@@ -67,7 +68,7 @@ class ShardWriter final : public Role {
     bool says_again = false;               // all of it: some may not have arrived
   };
   struct Save {
-    std::map<Rank, Share> shares;
+    FlatMap<Rank, Share> shares;
     std::optional<Exchange> exchange;
     std::set<ClientId> without_share;  // said NotStaged, and are told too
     Status failure;                    // the first here
@@ -257,15 +258,15 @@ class ShardWriter final : public Role {
   const NodeFacts facts_;
   PendingOperations operations_;
   PendingTimers timers_;
-  std::map<ClientId, Rank> clients_;  // attached now
-  std::map<Rank, ClientId> attached_;
+  FlatMap<ClientId, Rank> clients_;  // attached now
+  FlatMap<Rank, ClientId> attached_;
   std::set<Rank> lost_;                // were attached and are gone, or never will be
   std::map<Rank, std::string> ended_;  // how their trainers did, by the word of who started them
   std::set<ClientId> gone_;            // lost clients whose slabs are still kept
   KnownWorlds worlds_;
   bool rank_local_ = false;  // the ranks here save rank-local
-  std::map<Rank, KnownWorlds> alone_;
-  std::map<Rank, Collective> collective_;
+  FlatMap<Rank, KnownWorlds> alone_;
+  FlatMap<Rank, Collective> collective_;
   uint32_t world_size_ = 0;  // as clients said
   std::set<RosterId> reading_rosters_;
   Status planning_failed_;
