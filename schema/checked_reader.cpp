@@ -95,11 +95,15 @@ Bytes framed_bytes(capnp::MessageBuilder& message) {
   return out;
 }
 
-Bytes framed_segment(kj::ArrayPtr<const capnp::word> segment) {
-  kj::ArrayPtr<const capnp::byte> body = segment.asBytes();
-  Bytes out(kWordBytes + body.size());
-  store_le32(out.data() + 4, static_cast<uint32_t>(segment.size()));  // the count of segments, less one, is 0
-  if (body.size() != 0) std::memcpy(out.data() + kWordBytes, body.begin(), body.size());
+// As capnp::canonicalize, straight into what is returned.
+Bytes framed_segment(size_t most_words, const std::function<void(capnp::AnyPointer::Builder)>& write_root) {
+  Bytes out((1 + most_words) * kWordBytes);
+  auto* words = reinterpret_cast<capnp::word*>(out.data() + kWordBytes);
+  capnp::FlatMessageBuilder message(kj::arrayPtr(words, most_words));
+  write_root(message.getRoot<capnp::AnyPointer>());
+  const size_t written = message.getSegmentsForOutput()[0].size();
+  store_le32(out.data() + 4, static_cast<uint32_t>(written));  // the count of segments, less one, is 0
+  out.resize((1 + written) * kWordBytes);
   return out;
 }
 

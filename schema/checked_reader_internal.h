@@ -6,11 +6,13 @@
 // (bounded_size). Third-party types: include from .cpp files and *_internal.h headers only.
 #pragma once
 
+#include <capnp/any.h>
 #include <capnp/common.h>
 #include <capnp/message.h>
 #include <capnp/serialize.h>
 #include <kj/exception.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -108,12 +110,14 @@ struct FramedParts {
 FramedParts framed_parts(capnp::MessageBuilder& message);
 Bytes framed_bytes(capnp::MessageBuilder& message);  // the same in one
 
-// Standard framing around one segment in canonical form: equal values give equal bytes.
-Bytes framed_segment(kj::ArrayPtr<const capnp::word> segment);
+// Standard framing around one segment of so many words at most, the first of which points to the root.
+Bytes framed_segment(size_t most_words, const std::function<void(capnp::AnyPointer::Builder)>& write_root);
+// The segment in canonical form: equal values give equal bytes.
 template <class Builder>
 Bytes canonical_framed_bytes(Builder builder) {
-  kj::Array<capnp::word> words = capnp::canonicalize(builder.asReader());
-  return framed_segment(words);
+  return framed_segment(1 + builder.totalSize().wordCount, [&builder](capnp::AnyPointer::Builder root) {
+    root.setCanonicalAs<capnp::FromBuilder<Builder>>(builder.asReader());
+  });
 }
 
 }  // namespace shoal

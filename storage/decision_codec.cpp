@@ -151,9 +151,7 @@ Result<Decision> read_body(schema::Decision::Reader reader, size_t message_bytes
   return decision;
 }
 
-}  // namespace
-
-Result<Bytes> encode_decision(const Decision& decision) {
+Bytes encode_body(const Decision& decision) {
   capnp::MallocMessageBuilder message;
   auto root = message.initRoot<schema::Decision>();
   root.setGeneration(decision.key.generation);
@@ -164,7 +162,6 @@ Result<Bytes> encode_decision(const Decision& decision) {
   root.setUnixTimeNs(decision.unix_time_ns);
   if (decision.committed()) {
     const Manifest& manifest = decision.manifest();
-    SHOAL_RETURN_IF_ERROR(validate_manifest(manifest).with_context("manifest"));
     auto builder = root.getBody().initManifest();
     write_world_record(builder, *manifest.world, manifest.rule_version, manifest.options);
     auto files = builder.initFiles(static_cast<unsigned>(manifest.files.size()));
@@ -175,8 +172,16 @@ Result<Bytes> encode_decision(const Decision& decision) {
     builder.setReason(static_cast<schema::Tombstone::Reason>(decision.tombstone().reason));
     builder.setCause(text_of(clean_line(decision.tombstone().cause, kMaxCauseBytes)));
   }
-  return seal_record(kDecisionRecord, static_cast<uint32_t>(state_of(decision)),
-                     canonical_framed_bytes(root));
+  return canonical_framed_bytes(root);
+}
+
+}  // namespace
+
+Result<Bytes> encode_decision(const Decision& decision) {
+  if (decision.committed()) {
+    SHOAL_RETURN_IF_ERROR(validate_manifest(decision.manifest()).with_context("manifest"));
+  }
+  return seal_record(kDecisionRecord, static_cast<uint32_t>(state_of(decision)), encode_body(decision));
 }
 
 Result<Decision> decode_decision(ByteView bytes, const std::string& path) {

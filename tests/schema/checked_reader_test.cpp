@@ -151,7 +151,12 @@ TEST(CanonicalFraming, GivesEqualBytesForEqualValues) {
     if (detour) root.getBody().initManifest().initFiles(50);  // leaves a hole behind
     root.setStep(7);
     root.getBody().initTombstone().setCause("a cause");
-    return canonical_framed_bytes(root);
+    const Bytes framed = canonical_framed_bytes(root);
+    const kj::Array<capnp::word> canonical = capnp::canonicalize(root.asReader());
+    const auto bytes = canonical.asBytes();
+    EXPECT_TRUE(std::ranges::equal(ByteView(framed).subspan(8),
+                                   std::as_bytes(std::span(bytes.begin(), bytes.size()))));
+    return framed;
   };
   EXPECT_EQ(build(false), build(true));
   EXPECT_TRUE(read_all(build(true), {1 << 20, 1}).ok());
