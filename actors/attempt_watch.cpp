@@ -1,5 +1,7 @@
 #include "actors/attempt_watch.h"
 
+#include "actors/publishing.h"
+
 namespace shoal {
 
 AttemptInfo::State state_of(const Decision& decision) {
@@ -64,8 +66,7 @@ void AttemptWatch::look_later(TimeNs now, const AttemptKey& key, EffectWriter& o
 }
 
 void AttemptWatch::abort(const AttemptKey& key, std::string cause, EffectWriter& out) {
-  operations_.start(operation::PublishDecision{key, Tombstone{Tombstone::Reason::aborted, std::move(cause)}},
-                    out,
+  operations_.start(abort_of(key, std::move(cause)), out,
                     [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
                       if (!decision.ok()) return finish(then_now, key, decision.status(), then_out);

@@ -56,8 +56,8 @@ void Coordinator::if_in_office(EffectWriter& out, std::function<void(TimeNs now,
       operation::ReadEpoch{}, out,
       [this, act = std::move(act)](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
         if (superseded_) return;
-        auto highest = result_as<EpochRecord>(std::move(result));
-        if (highest.ok() && highest->epoch > facts_.epoch) return retire(*highest, then_out);
+        auto highest = result_as<std::shared_ptr<const EpochRecord>>(std::move(result));
+        if (highest.ok() && (*highest)->epoch > facts_.epoch) return retire(**highest, then_out);
         act(now, then_out);
       });
 }

@@ -150,7 +150,8 @@ void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const Expected
     attempt.phase = Phase::gathering;
     return abort(key, "no rank holds anything that is to be saved", out);
   }
-  operations_.start(operation::CheckFiles{key, manifest.files}, out,
+  auto files = std::shared_ptr<const std::vector<FileEntry>>(made, &manifest.files);
+  operations_.start(operation::CheckFiles{key, std::move(files)}, out,
                     [this, key, body = std::shared_ptr<const DecisionBody>(std::move(made))](
                         TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
                       auto found = attempts_.find(key);
@@ -170,16 +171,13 @@ void Coordinator::abort(const AttemptKey& key, const std::string& cause, EffectW
   if (found == attempts_.end() || found->second.phase == Phase::publishing) return;
   found->second.phase = Phase::publishing;
   if_in_office(out, [this, key, cause](TimeNs, EffectWriter& then_out) {
-    publish(key,
-            std::make_shared<const DecisionBody>(
-                Tombstone{Tombstone::Reason::aborted, cause.substr(0, kMaxCauseBytes)}),
-            then_out);
+    publish(key, abort_of(key, cause.substr(0, kMaxCauseBytes)).body, then_out);
   });
 }
 
 void Coordinator::publish(const AttemptKey& key, const std::shared_ptr<const DecisionBody>& body,
                           EffectWriter& out) {
-  operations_.start(operation::PublishDecision{key, *body}, out,
+  operations_.start(operation::PublishDecision{key, body}, out,
                     [this, key, body](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
                       if (decision.ok()) return decided(key, *decision, then_out);

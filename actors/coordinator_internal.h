@@ -195,7 +195,6 @@ class Coordinator final : public Role {
   std::vector<AttemptKey> open_keys() const;
   void commit(const AttemptKey& key, Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);
   void abort(const AttemptKey& key, const std::string& cause, EffectWriter& out);
-  using DecisionBody = std::variant<Manifest, Tombstone>;
   void publish(const AttemptKey& key, const std::shared_ptr<const DecisionBody>& body, EffectWriter& out);
   void publish_failed(TimeNs now, const AttemptKey& key, const std::shared_ptr<const DecisionBody>& body,
                       const Status& why, EffectWriter& out);

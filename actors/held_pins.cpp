@@ -13,11 +13,13 @@ void HeldPins::hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then t
   if (!fresh) return;
   operations_.start(operation::PinAttempt{key, "a load on " + facts_.host}, out,
                     [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      made(then_now, key, result_as<Mark>(std::move(result)), then_out);
+                      made(then_now, key, result_as<std::shared_ptr<const Mark>>(std::move(result)),
+                           then_out);
                     });
 }
 
-void HeldPins::made(TimeNs now, const AttemptKey& key, Result<Mark> pin, EffectWriter& out) {
+void HeldPins::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const Mark>> pin,
+                    EffectWriter& out) {
   auto found = held_.find(key);
   if (found == held_.end()) return;
   Held& held = found->second;
@@ -25,10 +27,10 @@ void HeldPins::made(TimeNs now, const AttemptKey& key, Result<Mark> pin, EffectW
   const Status status = pin.status();
   if (pin.ok() && held.users != 0) {
     held.stands = true;
-    held.pin = std::move(*pin);
+    held.pin = **pin;
     renew_later(now, key, out);
   } else {
-    if (pin.ok()) remove(pin->name, out);
+    if (pin.ok()) remove((*pin)->name, out);
     held_.erase(found);
   }
   for (Then& then : waiting) then(now, status, out);
@@ -44,7 +46,7 @@ void HeldPins::renew(const AttemptKey& key, EffectWriter& out) {
   if (found == held_.end()) return;
   found->second.renewal = 0;
   ++found->second.pin.counter;
-  operations_.start(operation::RenewPin{found->second.pin}, out,
+  operations_.start(operation::RenewPin{std::make_shared<const Mark>(found->second.pin)}, out,
                     [this, key, name = found->second.pin.name](TimeNs now, Result<OperationResult> result,
                                                                EffectWriter& then_out) {
                       auto held = held_.find(key);

@@ -34,7 +34,7 @@ class HeldPins {
     TimerId renewal = 0;
     std::vector<Then> waiting;
   };
-  void made(TimeNs now, const AttemptKey& key, Result<Mark> pin, EffectWriter& out);
+  void made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const Mark>> pin, EffectWriter& out);
   void renew_later(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void renew(const AttemptKey& key, EffectWriter& out);
   void remove(const std::string& name, EffectWriter& out);

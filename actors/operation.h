@@ -48,7 +48,7 @@ struct WriteShard {  // -> WrittenShard
 // rank-local save have published their manifests, no tombstone of an abort is: the save is committed.
 struct PublishDecision {
   AttemptKey key;
-  std::variant<Manifest, Tombstone> body;
+  std::shared_ptr<const DecisionBody> body;  // not null
 };
 struct PublishRankManifest {  // -> Done, read back. nonce, root_id and unix_time_ns are filled in
   std::shared_ptr<const RankManifest> manifest;
@@ -62,7 +62,7 @@ struct ReadDecision {  // -> Decision; Code::not_found while undecided
 };
 struct CheckFiles {  // -> Done
   AttemptKey key;
-  std::vector<FileEntry> files;
+  std::shared_ptr<const std::vector<FileEntry>> files;  // not null
 };
 struct RecordDecision {  // -> Done: into the catalog
   std::shared_ptr<const Decision> decision;
@@ -93,7 +93,7 @@ struct PinAttempt {  // -> Mark, a lease under a name of its own
   std::string holder;  // for people
 };
 struct RenewPin {  // -> Done; Code::not_found where somebody has ended it. The counter is the new one
-  Mark pin;
+  std::shared_ptr<const Mark> pin;  // not null
 };
 struct RemovePin {  // -> Done
   std::string name;
@@ -218,11 +218,12 @@ using Operation = std::variant<
     operation::PublishRankManifest, operation::CompleteRankLocal, operation::ListenToPeers,
     operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow,
     operation::ReadHeader, operation::CheckHeader, operation::LocateRanges>;
+// Few are as large as a Mark, and of many that are not there are a great number at once in the simulator.
 using OperationResult =
     std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,
-                 AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>, Mark,
-                 std::shared_ptr<const RetentionPlan>, DeletionResult, EpochRecord, std::string, ChunkPtr,
-                 DamageList, LocatedRangesPtr>;
+                 AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>, std::shared_ptr<const Mark>,
+                 std::shared_ptr<const RetentionPlan>, DeletionResult, std::shared_ptr<const EpochRecord>,
+                 std::string, ChunkPtr, DamageList, LocatedRangesPtr>;
 
 std::string_view operation_name(const Operation& operation);
 

@@ -60,11 +60,11 @@ struct OperationRunner::Impl {
   }
 
   Result<OperationResult> operator()(const operation::PublishDecision& publish) {
-    const auto* tombstone = std::get_if<Tombstone>(&publish.body);
+    const auto* tombstone = std::get_if<Tombstone>(publish.body.get());
     if (tombstone != nullptr && tombstone->reason == Tombstone::Reason::aborted) {
       return as_result(abort_attempt(storage, publish.key, stamp(), tombstone->cause));
     }
-    Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(), publish.body};
+    Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(), *publish.body};
     return as_result(decision.committed() ? publish_decision_in_folder(storage, decision)
                                           : publish_decision(storage, decision));
   }
@@ -83,7 +83,7 @@ struct OperationRunner::Impl {
     return as_result(read_decision(storage, read.key, read.keeps_encoded));
   }
   Result<OperationResult> operator()(const operation::CheckFiles& check) {
-    return as_result(check_files_present(storage, check.key, check.files));
+    return as_result(check_files_present(storage, check.key, *check.files));
   }
   Result<OperationResult> operator()(const operation::RecordDecision& record) {
     if (catalog == nullptr) return Status(Code::unavailable, "this node has no catalog");
@@ -102,7 +102,7 @@ struct OperationRunner::Impl {
   Result<OperationResult> operator()(const operation::ReadEpoch&) {
     SHOAL_ASSIGN_OR_RETURN(std::optional<EpochRecord> highest, highest_epoch(storage));
     if (!highest) return Status(Code::not_found, storage.describe() + " has no epoch");
-    return OperationResult(std::move(*highest));
+    return OperationResult(std::make_shared<const EpochRecord>(std::move(*highest)));
   }
   Result<OperationResult> operator()(const operation::ListAttempts&) {
     return as_result(list_attempts(storage));
@@ -119,10 +119,10 @@ struct OperationRunner::Impl {
     Mark mark{pin_name(id), pin.key, true, 0, pin.holder, surroundings.unix_time_ns(), id};
     SHOAL_ASSIGN_OR_RETURN(bool created, create_mark(storage, MarkKind::pin, mark));
     if (!created) return Status(Code::already_exists, "pin " + mark.name + " is there already");
-    return OperationResult(std::move(mark));
+    return OperationResult(std::make_shared<const Mark>(std::move(mark)));
   }
   Result<OperationResult> operator()(const operation::RenewPin& renew) {
-    return as_result(replace_mark(storage, MarkKind::pin, renew.pin));
+    return as_result(replace_mark(storage, MarkKind::pin, *renew.pin));
   }
   Result<OperationResult> operator()(const operation::RemovePin& remove) {
     return as_result(remove_mark(storage, MarkKind::pin, remove.name));

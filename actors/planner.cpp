@@ -73,11 +73,12 @@ class Planner final : public Role {
     out.set_timer(kEpochTimer, now + facts_.times.epoch_check_ms * kMillisecond);
     operations_.start(operation::ReadEpoch{}, out,
                       [this, said](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-                        auto highest = result_as<EpochRecord>(std::move(result));
-                        if (highest.ok() && !is_of_run(*highest, facts_.job_id, facts_.generation)) {
+                        auto answer = result_as<std::shared_ptr<const EpochRecord>>(std::move(result));
+                        const EpochRecord* highest = answer.ok() ? answer->get() : nullptr;
+                        if (highest != nullptr && !is_of_run(*highest, facts_.job_id, facts_.generation)) {
                           return coordinator_gone(*highest, then_out);
                         }
-                        if (highest.ok()) follow(highest->epoch, highest->address, then_out);
+                        if (highest != nullptr) follow(highest->epoch, highest->address, then_out);
                         if (said) follow(said->epoch, said->address, then_out);
                       });
   }

@@ -1,6 +1,10 @@
 // What to do when a record that decides could not be created: whether to try again, and how long.
 #pragma once
 
+#include <memory>
+#include <string>
+#include <utility>
+
 #include "actors/effect_writer.h"
 
 namespace shoal {
@@ -19,6 +23,10 @@ inline bool is_permanent(const Status& why) {
     default:
       return false;
   }
+}
+
+inline operation::PublishDecision abort_of(const AttemptKey& key, std::string cause) {
+  return {key, std::make_shared<const DecisionBody>(Tombstone{Tombstone::Reason::aborted, std::move(cause)})};
 }
 
 // Tries with back-off, until the first failure lies `attempt_deadline_ms` back.

@@ -176,15 +176,14 @@ void ShardWriter::give_up(const AttemptKey& key, const std::string& cause, Effec
 }
 
 void ShardWriter::publish_tombstone(const AttemptKey& key, const std::string& cause, EffectWriter& out) {
-  operations_.start(
-      operation::PublishDecision{key, Tombstone{Tombstone::Reason::aborted, cause.substr(0, kMaxCauseBytes)}},
-      out, [this, key, cause](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-        auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
-        if (!saves_.contains(key)) return;
-        if (!decision.ok()) return publish_failed(now, key, cause, decision.status(), then_out);
-        settle(key, (*decision)->committed(), (*decision)->committed() ? "" : (*decision)->tombstone().cause,
-               then_out);
-      });
+  operations_.start(abort_of(key, cause.substr(0, kMaxCauseBytes)), out,
+                    [this, key, cause](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      if (!saves_.contains(key)) return;
+                      if (!decision.ok()) return publish_failed(now, key, cause, decision.status(), then_out);
+                      settle(key, (*decision)->committed(),
+                             (*decision)->committed() ? "" : (*decision)->tombstone().cause, then_out);
+                    });
 }
 
 Status ShardWriter::not_decided(const Save& save, const Status& why) {

@@ -55,12 +55,13 @@ struct Tombstone {
   Reason reason = Reason::aborted;
   std::string cause;
 };
+using DecisionBody = std::variant<Manifest, Tombstone>;
 struct Decision {
   AttemptKey key;
   Nonce nonce;
   RootId root_id;
   int64_t unix_time_ns = 0;  // informative; orders nothing
-  std::variant<Manifest, Tombstone> body;
+  DecisionBody body;
 
   bool committed() const { return std::holds_alternative<Manifest>(body); }
   const Manifest& manifest() const { return std::get<Manifest>(body); }

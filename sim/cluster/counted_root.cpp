@@ -83,7 +83,9 @@ CountedRoot::Work CountedRoot::work_of(const Operation& operation, bool has_cata
   if (std::holds_alternative<operation::ReadEpoch>(operation)) {
     StorageSteps steps{{Kind::list, epoch_.epoch}};
     add_read(steps, 1, kSmallRecordBytes, 1);
-    return {std::move(steps), [this]() -> Result<OperationResult> { return OperationResult(epoch_); }};
+    return {std::move(steps), [this]() -> Result<OperationResult> {
+              return OperationResult(std::make_shared<const EpochRecord>(epoch_));
+            }};
   }
   if (std::holds_alternative<operation::RecordDecision>(operation)) {
     if (!has_catalog) return answer({}, Status(Code::unavailable, "this node has no catalog"));
@@ -144,7 +146,8 @@ CountedRoot::Work CountedRoot::publish_decision(const operation::PublishDecision
   uint64_t bytes = kSmallRecordBytes;
   StorageSteps steps;
   // One copy of a manifest of many files, from here on shared.
-  auto made = std::make_shared<Decision>(Decision{publish.key, Nonce{}, RootId{}, kSomeTimeNs, publish.body});
+  auto made =
+      std::make_shared<Decision>(Decision{publish.key, Nonce{}, RootId{}, kSomeTimeNs, *publish.body});
   if (made->committed()) {
     auto encoded = encode_decision(*made);
     if (!encoded.ok()) return answer({}, encoded.status());
@@ -252,7 +255,7 @@ CountedRoot::Work CountedRoot::read_decision(const operation::ReadDecision& read
 
 CountedRoot::Work CountedRoot::check_files(const operation::CheckFiles& check) {
   const Attempt& attempt = attempts_[check.key];
-  for (const FileEntry& file : check.files) {
+  for (const FileEntry& file : *check.files) {
     auto found = attempt.shards.find(shard_of(file.rank, std::get<uint32_t>(file.contents)));
     if (found == attempt.shards.end() || found->second != file.size) {
       return answer({}, Status(Code::corrupt, file.name + " is not there as it was reported"));

@@ -122,7 +122,7 @@ CountedRoot::Work CountedRoot::pin_attempt(const operation::PinAttempt& pin) {
   add_create(steps, kPinBytes);
   Nonce id;
   store_le64(id.bytes.data(), ++pins_);
-  Mark mark{pin_name(id), pin.key, true, 0, pin.holder, 0, id};
+  auto mark = std::make_shared<const Mark>(Mark{pin_name(id), pin.key, true, 0, pin.holder, 0, id});
   return {std::move(steps), [mark] { return Result<OperationResult>(mark); }};
 }
 

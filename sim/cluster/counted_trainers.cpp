@@ -36,11 +36,11 @@ CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, con
   std::vector<uint32_t> items;
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     items.push_back(static_cast<uint32_t>(job_.layout_of(rank)->entries().size()));
-    trainers_[rank].called.resize(job_.saves);
   }
   cluster_.set_items(items);
   times_.resize(job_.saves);
   for (TrainerTimes& save : times_) {
+    save.called.resize(job_.ranks);
     for (auto* column : {&save.told, &save.blocked, &save.written, &save.committed}) {
       column->resize(job_.ranks, -1);
     }
@@ -82,7 +82,7 @@ void CountedTrainers::call_save(Rank rank) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
   trainer.save = saves_begun_;
-  trainer.called[trainer.save - 1] = events_.now();
+  times_[trainer.save - 1].called[rank] = events_.now();
   trainer.waits_for_slab = trainer.slabs_in_use == kSimulatedSlabs;
   if (!trainer.waits_for_slab) ask_or_stage(rank);
 }
@@ -94,7 +94,8 @@ void CountedTrainers::ask_or_stage(Rank rank) {
     trainer.asks = true;
     return ask(rank);
   }
-  times_[trainer.save - 1].told[rank] = events_.now() - trainer.called[trainer.save - 1];
+  TrainerTimes& times = times_[trainer.save - 1];
+  times.told[rank] = events_.now() - times.called[rank];
   if (!trainer.share) return stage(rank, whole_share(rank), 0);
   const TimeNs planning =
       std::exchange(trainer.has_planned, true)
@@ -149,7 +150,8 @@ void CountedTrainers::say_staged(Rank rank, uint32_t save, const Share& share, u
 void CountedTrainers::let_go(Rank rank) {
   Trainer& trainer = trainers_[rank];
   const uint32_t save = std::exchange(trainer.save, 0);
-  times_[save - 1].blocked[rank] = events_.now() - trainer.called[save - 1];
+  TrainerTimes& times = times_[save - 1];
+  times.blocked[rank] = events_.now() - times.called[rank];
   trainer.let_go_of = save;
   ++let_go_;
   ++milestones_;
@@ -250,7 +252,7 @@ void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {
   if (slab_freed_) slab_freed_(rank, trainer.slabs_in_use);
   ++milestones_;
   TrainerTimes& times = times_[free.step - 1];
-  if (free.durable) times.written[rank] = events_.now() - trainer.called[free.step - 1];
+  if (free.durable) times.written[rank] = events_.now() - times.called[rank];
   if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
 }
 
@@ -263,7 +265,7 @@ void CountedTrainers::give_up(size_t node) {
     if (trainer.asks || trainer.waits_for_slab) waits.push_back(trainer.save);
     for (uint32_t save : waits) {
       const bool is_told = times_[save - 1].committed[rank] >= 0;
-      if (is_told || events_.now() - trainer.called[save - 1] < kAttachTimeoutNs) continue;
+      if (is_told || events_.now() - times_[save - 1].called[rank] < kAttachTimeoutNs) continue;
       hear(rank, {save, 1, Status(Code::unavailable, "no node serves this host"), {}});
     }
   }
@@ -281,7 +283,7 @@ void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
   TrainerTimes& times = times_[save - 1];
   if (times.committed[rank] >= 0) return;  // and again, of what it had staged meanwhile
   const TimeNs heard = cluster_.cores().end_of(events_.now(), cpu_.event_ns);
-  times.committed[rank] = heard - trainer.called[save - 1];
+  times.committed[rank] = heard - times.called[rank];
   ++decided_;
   ++trainer.decided;
   ++milestones_;
@@ -301,7 +303,8 @@ void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
 void CountedTrainers::on_plan(Rank rank, const local::PlanIs& said) {
   Trainer& trainer = trainers_[rank];
   if (trainer.save != said.step || !std::exchange(trainer.asks, false)) return;
-  times_[said.step - 1].told[rank] = events_.now() - trainer.called[said.step - 1];
+  TrainerTimes& times = times_[said.step - 1];
+  times.told[rank] = events_.now() - times.called[rank];
   if (said.plan) trainer.share = share_of(*said.plan, *job_.layout_of(rank));
   SHOAL_CHECK(trainer.share.has_value());
   stage(rank, *trainer.share, cpu_.event_ns);

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/flat_map.h"
 #include "sim/basics/random.h"
 #include "sim/cluster/virtual_cluster.h"
 
@@ -25,9 +26,10 @@ inline constexpr TimeNs kAttachTimeoutNs = 30'000 * kMillisecond;  // Checkpoint
 inline constexpr uint64_t kMilestonesPerSave =
     3;  // of a rank: it is let go, its bytes are durable, it is told
 
-// Of one save; from each rank's own call of save; by rank. Negative: it never came to that.
+// Of one save; by rank, from its own call of save. Negative: it never came to that.
 struct TrainerTimes {
-  TimeNs began = 0;  // on the clock of the simulation: when the first rank may call
+  TimeNs began = 0;            // on the clock of the simulation: when the first rank may call
+  std::vector<TimeNs> called;  // on that clock
   std::vector<TimeNs> told, blocked, written, committed;
   uint64_t bytes_staged = 0;  // of all ranks
   uint32_t aborted_ranks = 0;
@@ -103,13 +105,12 @@ class CountedTrainers {
     uint32_t slabs_in_use = 0;
     uint32_t save = 0;  // that it is in, from the call until it is let go; 0: it trains
     bool waits_for_slab = false;
-    bool asks = false;                    // collective: for a plan
-    std::map<uint32_t, Offer> undecided;  // by save; where offers are kept
+    bool asks = false;                   // collective: for a plan
+    FlatMap<uint32_t, Offer> undecided;  // by save; where offers are kept
     uint32_t last_slab = 0;
     uint32_t let_go_of = 0;  // the newest save that it was let go by
     uint32_t decided = 0;    // saves
     bool alive = true;
-    std::vector<TimeNs> called;  // by save
   };
 
   void listen(ClientId client, const LocalMessage& message);

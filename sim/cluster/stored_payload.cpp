@@ -18,7 +18,7 @@ namespace {
 // Of records whose count is a bound (counted_root.cpp): rosters, tombstones, choices, pins.
 bool is_small_record(const Operation& operation) {
   if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
-    return !std::holds_alternative<Manifest>(publish->body);
+    return !std::holds_alternative<Manifest>(*publish->body);
   }
   return !std::holds_alternative<operation::WriteShard>(operation) &&
          !std::holds_alternative<operation::PublishRankManifest>(operation) &&

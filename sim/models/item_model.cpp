@@ -100,7 +100,7 @@ TimeNs ItemModel::to_take(size_t node, const WireMessage& message) {
 }
 
 ItemModel::Extra ItemModel::to_commit(const operation::PublishDecision& publish) const {
-  if (items_.empty() || !std::holds_alternative<Manifest>(publish.body)) return {};
+  if (items_.empty() || !std::holds_alternative<Manifest>(*publish.body)) return {};
   return {all_written_ * costs_.record_bytes, times(all_written_, costs_.record_ns)};
 }
 

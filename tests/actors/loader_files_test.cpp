@@ -40,8 +40,8 @@ class LoaderFiles : public testing::Test {
     list.attempts.back().key = kKey;
     list.attempts.back().state = AttemptInfo::State::committed;
     ASSERT_TRUE(loader_.answer<operation::ListAttemptsOfStep>(OperationResult(list)));
-    ASSERT_TRUE(
-        loader_.answer<operation::PinAttempt>(OperationResult(Mark{"a pin", kKey, true, 0, "", 0, {}})));
+    ASSERT_TRUE(loader_.answer<operation::PinAttempt>(
+        OperationResult(std::make_shared<const Mark>(Mark{"a pin", kKey, true, 0, "", 0, {}}))));
     Manifest manifest = sample_manifest(kKey).manifest();
     manifest.files.back() = {shard_file_name(3, 0), 4126, nonce_of(103), 3, 0u};
     Decision decision{kKey, nonce_of(1), nonce_of(77), 0, std::move(manifest)};

@@ -49,7 +49,7 @@ class LoaderOpen : public testing::Test {
       return OperationResult(list);
     }
     if (const auto* pin = std::get_if<operation::PinAttempt>(&operation)) {
-      return OperationResult(Mark{"a pin", pin->key, true, 0, "", 0, {}});
+      return OperationResult(std::make_shared<const Mark>(Mark{"a pin", pin->key, true, 0, "", 0, {}}));
     }
     if (std::get_if<operation::ReadDecision>(&operation)) {
       return OperationResult(std::make_shared<const Decision>(sample_manifest(kKey)));

@@ -48,7 +48,8 @@ class ALoader : public LoaderByItself {
     wire::LoadRoster roster{
         kLoad, {}, kKey, {group}, {address_of(0), address_of(1)}, {{0, 1, 0, 0}, {1, 1, 1, 0}}};
     receive(kCoordinatorNode, RoleKind::coordinator, roster);
-    EXPECT_TRUE(answer<operation::PinAttempt>(OperationResult(Mark{"a pin", kKey, true, 0, "", 0, {}})));
+    EXPECT_TRUE(answer<operation::PinAttempt>(
+        OperationResult(std::make_shared<const Mark>(Mark{"a pin", kKey, true, 0, "", 0, {}}))));
   }
   // Knows then what to read, and begins.
   void begin() {

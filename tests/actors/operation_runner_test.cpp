@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "actors/open_shards.h"
-#include "actors/operation.h"
+#include "actors/publishing.h"
 #include "gpu/digest.h"
 #include "sim/bytes/memory_slabs.h"
 #include "tests/storage/decision_samples.h"
@@ -291,12 +291,13 @@ TEST_F(RunnerTest, ReadsFromManyThreads) {
 TEST_F(RunnerTest, PublishesDecisionsAndAnswersWithTheOneThatStands) {
   using DecisionPtr = std::shared_ptr<const Decision>;
   EXPECT_EQ(run<DecisionPtr>(operation::ReadDecision{kKey}).status().code(), Code::not_found);
-  auto published = run<DecisionPtr>(operation::PublishDecision{kKey, Tombstone{{}, "rank 1 is gone"}});
+  auto published = run<DecisionPtr>(abort_of(kKey, "rank 1 is gone"));
   ASSERT_OK(published.status());
   EXPECT_EQ((*published)->nonce, nonce_of(1001));
   EXPECT_EQ((*published)->root_id, nonce_of(77));
   EXPECT_EQ((*published)->unix_time_ns, 12345);
-  auto late = run<DecisionPtr>(operation::PublishDecision{kKey, sample_manifest(kKey).manifest()});
+  auto late = run<DecisionPtr>(operation::PublishDecision{
+      kKey, std::make_shared<const DecisionBody>(sample_manifest(kKey).manifest())});
   ASSERT_OK(late.status());
   EXPECT_FALSE((*late)->committed());
   EXPECT_EQ((*late)->nonce, nonce_of(1001));
@@ -317,17 +318,19 @@ TEST_F(RunnerTest, WithoutACatalogNothingIsRecorded) {
 TEST_F(RunnerTest, LooksAfterAttemptsAndTheirFiles) {
   write_one();
   FileEntry file{"rank-00000.safetensors", written.size, written.header_digest, 0, 0u};
-  EXPECT_OK(run(operation::CheckFiles{kKey, {file}}).status());
+  auto check = [this](const FileEntry& each) {
+    return run(operation::CheckFiles{kKey, std::make_shared<const std::vector<FileEntry>>(1, each)}).status();
+  };
+  EXPECT_OK(check(file));
   file.size += 1;
-  EXPECT_THAT(run(operation::CheckFiles{kKey, {file}}).status().message(),
-              HasSubstr("rank-00000.safetensors"));
+  EXPECT_THAT(check(file).message(), HasSubstr("rank-00000.safetensors"));
   auto attempts = run<AttemptList>(operation::ListAttempts{});
   ASSERT_OK(attempts.status());
   ASSERT_EQ(attempts->attempts.size(), 1u);
   EXPECT_EQ(attempts->attempts[0].key, kKey);
   EXPECT_EQ(run<AttemptInfo>(operation::InspectAttempt{kKey})->files_bytes, written.size);
   EXPECT_EQ(run<uint64_t>(operation::SweepAttempt{kKey}).status().code(), Code::refused);
-  ASSERT_OK(runner.run(operation::PublishDecision{kKey, Tombstone{{}, "swept"}}).status());
+  ASSERT_OK(runner.run(abort_of(kKey, "swept")).status());
   auto swept = run<uint64_t>(operation::SweepAttempt{kKey});
   ASSERT_OK(swept.status());
   EXPECT_EQ(*swept, written.size);

@@ -49,7 +49,8 @@ class ACoordinatorByItself : public ::testing::Test {
   }
   // The root's highest epoch is this coordinator's.
   void in_office() {
-    while (role_.answer<operation::ReadEpoch>(OperationResult(EpochRecord{1, "node0", "job-1", {}}))) {
+    while (role_.answer<operation::ReadEpoch>(
+        OperationResult(std::make_shared<const EpochRecord>(EpochRecord{1, "node0", "job-1", {}})))) {
     }
   }
   void roster_stands() {
@@ -271,7 +272,8 @@ TEST_F(ASupersededCoordinator, PublishesNothingAndSaysWhoCameAfterIt) {
   role_.receive(kOther, RoleKind::shard_writer, report({1, 5, 1}, 1));
   role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
   role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
-  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(later())));
+  ASSERT_TRUE(
+      role_.answer<operation::ReadEpoch>(OperationResult(std::make_shared<const EpochRecord>(later()))));
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
   for (NodeId node : {kNode, kOther, kThisNode}) {
     ASSERT_EQ(role_.sent<wire::Superseded>(node).size(), 1u);
@@ -290,16 +292,19 @@ TEST_F(ASupersededCoordinator, PublishesNothingAndSaysWhoCameAfterIt) {
 
 TEST_F(ASupersededCoordinator, NoticesAtTheLatestAfterTheNextCheck) {
   role_.pass(5'000 * kMillisecond);
-  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(EpochRecord{1, "node0", "job-1", {}})));
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(
+      OperationResult(std::make_shared<const EpochRecord>(EpochRecord{1, "node0", "job-1", {}}))));
   EXPECT_FALSE(role_.retired_by.has_value());
   role_.pass(5'000 * kMillisecond);
-  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(later())));
+  ASSERT_TRUE(
+      role_.answer<operation::ReadEpoch>(OperationResult(std::make_shared<const EpochRecord>(later()))));
   EXPECT_TRUE(role_.retired_by.has_value());
 }
 
 TEST_F(ASupersededCoordinator, AsksTheRootWhenItIsToldAndBelievesNothingElse) {
   role_.receive(kNode, RoleKind::coordinator, wire::Superseded{9, "a.stranger:1"});
-  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(EpochRecord{1, "node0", "job-1", {}})));
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(
+      OperationResult(std::make_shared<const EpochRecord>(EpochRecord{1, "node0", "job-1", {}}))));
   EXPECT_FALSE(role_.retired_by.has_value());
 }
 
@@ -343,7 +348,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingASaveForWhichThereIsNoRoster) {
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
-  EXPECT_THAT(std::get<Tombstone>(publish->body).cause, HasSubstr("only 1 of 2 ranks said what they hold"));
+  EXPECT_THAT(std::get<Tombstone>(*publish->body).cause, HasSubstr("only 1 of 2 ranks said what they hold"));
 }
 
 TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
@@ -363,7 +368,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
-  const std::string cause = std::get<Tombstone>(publish->body).cause;
+  const std::string cause = std::get<Tombstone>(*publish->body).cause;
   EXPECT_THAT(cause, HasSubstr("rank 1 did not report before the coordinator was told to stop"));
   role_.handle(event::OperationDone{id, aborted(key, cause)});
   role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));

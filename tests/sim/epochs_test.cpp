@@ -157,11 +157,13 @@ TEST_F(Epochs, ARankWhoseNodeIsCutOffAndComesBackIsHeard) {
 TEST(APlanner, FollowsTheHighestEpochOfItsJobAndNoLowerOne) {
   RoleByItself planner(make_planner(facts_of("host0")));
   planner.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "gone")});
-  ASSERT_TRUE(planner.answer<operation::ReadEpoch>(OperationResult(EpochRecord{3, "b:1", "job-1", {}})));
+  ASSERT_TRUE(planner.answer<operation::ReadEpoch>(
+      OperationResult(std::make_shared<const EpochRecord>(EpochRecord{3, "b:1", "job-1", {}}))));
   planner.receive(kCoordinatorNode, RoleKind::coordinator, wire::Superseded{2, "a:1"});
   EXPECT_EQ(planner.started<operation::ReadEpoch>(), 0u);
   planner.pass(5'000 * kMillisecond);  // still lost: it looks again
-  ASSERT_TRUE(planner.answer<operation::ReadEpoch>(OperationResult(EpochRecord{3, "b:1", "job-1", {}})));
+  ASSERT_TRUE(planner.answer<operation::ReadEpoch>(
+      OperationResult(std::make_shared<const EpochRecord>(EpochRecord{3, "b:1", "job-1", {}}))));
   planner.handle(event::PeerUp{kCoordinatorNode});
   planner.pass(60'000 * kMillisecond);
   EXPECT_EQ(planner.started<operation::ReadEpoch>(), 0u);

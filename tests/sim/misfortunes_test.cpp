@@ -53,7 +53,8 @@ class ALoaderByItself : public ::testing::Test {
       if (std::get_if<operation::ListAttemptsOfStep>(&start.operation)) {
         done(start, OperationResult(*list_attempts(host_.storage())));
       } else if (const auto* pin = std::get_if<operation::PinAttempt>(&start.operation)) {
-        done(start, OperationResult(Mark{"a pin", pin->key, true, 0, "", 0, {}}));
+        done(start,
+             OperationResult(std::make_shared<const Mark>(Mark{"a pin", pin->key, true, 0, "", 0, {}})));
       } else {
         done(start, OperationResult(std::make_shared<const Decision>(
                         *read_decision(host_.storage(), AttemptKey{1, 1, 1}))));

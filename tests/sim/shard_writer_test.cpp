@@ -83,7 +83,7 @@ class AShardWriterByItself : public ::testing::Test {
   }
   std::string tombstone_cause(OperationId* id) {
     auto publish = role_.take_start<operation::PublishDecision>(id);
-    return publish ? std::get<Tombstone>(publish->body).cause : "nothing was published";
+    return publish ? std::get<Tombstone>(*publish->body).cause : "nothing was published";
   }
 
   RoleByItself role_{make_shard_writer(facts())};
