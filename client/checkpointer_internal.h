@@ -148,6 +148,7 @@ struct Checkpointer::Impl {
   std::vector<MemorySlab> slabs;  // by slot
   MemorySlab window;              // of loads; kept from one to the next, whose pages are then there
   uint64_t window_link = 0;       // the connection whose node knows it; 0: none
+  FileReads::Buffers read_buffers;
   std::vector<CopyTask> tasks;
   LoadReport report;  // of the last load
   LoadTimes times;    // of the last load

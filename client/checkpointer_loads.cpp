@@ -183,7 +183,7 @@ Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, Placer& p
 Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, bool* ended) {
   Status broken;  // what came was wrong: the rest is let by, so that the next request starts clean
   std::chrono::nanoseconds placing{0};
-  FileReads files(root, load_threads_of(options.load_threads));
+  FileReads files(root, load_threads_of(options.load_threads), read_buffers);
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
     if (const auto* done = std::get_if<local::LoadDone>(&answer)) {

@@ -105,10 +105,10 @@ struct FileReads::Work {
   std::atomic<uint64_t> reading_ns{0}, placing_ns{0};
 };
 
-FileReads::FileReads(std::string root, unsigned threads)
+FileReads::FileReads(std::string root, unsigned threads, Buffers& buffers)
     : threads_(std::clamp(threads, 1u, kMaxLoadThreads)),
       files_(std::make_unique<OpenFiles>(std::move(root))),
-      buffers_(threads_) {}
+      buffers_(buffers) {}
 
 FileReads::~FileReads() = default;
 

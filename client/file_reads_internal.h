@@ -2,6 +2,7 @@
 // places, with no window between storage and tensors. docs/client-node.md, "Loading".
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,8 +23,12 @@ unsigned load_threads_of(unsigned asked_for);
 // Of one load. Not thread-safe; has threads of its own while it reads.
 class FileReads {
  public:
-  // Files are opened under `root`. Each of the 1 to kMaxLoadThreads threads has one digest block of memory.
-  FileReads(std::string root, unsigned threads);
+  // What is read lies in: a digest block a thread, made when it is first needed. Kept from load to load, for
+  // memory that is fresh from the system takes longer to fill than to read.
+  using Buffers = std::array<PageBuffer, kMaxLoadThreads>;
+  // Files are opened under `root`, by 1 to kMaxLoadThreads threads. `buffers` outlive this, and are its
+  // alone.
+  FileReads(std::string root, unsigned threads, Buffers& buffers);
   ~FileReads();
 
   // Reads the batch block by block; a block is held against its digest before any of it reaches a tensor.
@@ -47,7 +52,7 @@ class FileReads {
 
   const unsigned threads_;
   std::unique_ptr<OpenFiles> files_;
-  std::vector<PageBuffer> buffers_;  // of each thread
+  Buffers& buffers_;  // of each thread
   uint64_t reading_ns_ = 0, placing_ns_ = 0;
 };
 

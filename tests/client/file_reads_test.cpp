@@ -56,7 +56,7 @@ class AFile : public testing::Test {
     out.write(reinterpret_cast<const char*>(file_.data()), static_cast<std::streamsize>(file_.size()));
   }
   Result<std::vector<local::UnreadRange>> read(unsigned threads = 3) {
-    return FileReads(root_.path(), threads).read(batch_, *placer_);
+    return FileReads(root_.path(), threads, buffers_).read(batch_, *placer_);
   }
   Bytes stored(uint32_t tensor) const {
     const local::FileRange& range = batch_.ranges[tensor];
@@ -71,6 +71,7 @@ class AFile : public testing::Test {
   local::FilesToRead batch_;
   std::optional<BoundState> bound_;
   std::optional<Placer> placer_;
+  FileReads::Buffers buffers_;
 };
 
 TEST_F(AFile, IsReadByAnyNumberOfThreads) {
