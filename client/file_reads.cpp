@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/read_ahead.h"
 #include "client/file_reads_internal.h"
 #include "gpu/digest.h"
 #include "local/socket.h"
@@ -180,8 +181,7 @@ void FileReads::announce(Work& work, size_t number) {
   const Run& run = work.runs[number];
   const OpenFiles::File file = files_->find(work.batch.files[run.file]);
   if (file == nullptr) return;
-  (void)::posix_fadvise(file->get(), static_cast<off_t>(run.offset), static_cast<off_t>(run.bytes),
-                        POSIX_FADV_WILLNEED);
+  read_ahead(file->get(), run.offset, run.bytes);
 }
 
 void FileReads::read_runs(Work& work, PageBuffer& buffer) {

@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <limits>
 
+#include "base/read_ahead.h"
+
 namespace shoal {
 
 namespace {
@@ -76,8 +78,7 @@ class PosixFile final : public OpenFile {
 #endif
   }
   void will_read(uint64_t offset, uint64_t bytes) override {
-    (void)posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
-                        POSIX_FADV_WILLNEED);
+    read_ahead(fd_.get(), offset, bytes);
   }
   int set_direct(bool is_direct) override {
     struct statfs info;
