@@ -10,12 +10,12 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <string>
 
 #include "base/bytes.h"
 #include "cli/commands.h"
 #include "cli/measure.h"
+#include "cli/text_file.h"
 
 namespace shoal {
 
@@ -81,6 +81,7 @@ Status calibrate(const CalibrateOptions& options) {
   if (::access(options.root.c_str(), W_OK | X_OK) != 0) {
     return Status(Code::not_found, fmt::format("{}: {}", options.root, std::strerror(errno)));
   }
+  if (!options.out.empty()) SHOAL_RETURN_IF_ERROR(check_writable(options.out));
   note(options.peer.empty() ? "network: the loopback, since no --peer is named"
                             : "network: to " + options.peer);
   SHOAL_ASSIGN_OR_RETURN(MeasuredNumbers numbers, measure_network(options.peer, options.secret));
@@ -97,10 +98,7 @@ Status calibrate(const CalibrateOptions& options) {
     fmt::print("{}", text);
     return ok_status();
   }
-  std::ofstream file(options.out, std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) return Status(Code::io, options.out + ": it cannot be written");
+  SHOAL_RETURN_IF_ERROR(write_text(options.out, text));
   note("wrote " + options.out);
   return ok_status();
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/commands.h"
@@ -35,6 +36,23 @@ constexpr const char* kFooter =
 std::string version_text() {
   return fmt::format("shoal {} (reads and writes: decisions {}, shards {}, planning rule {})", SHOAL_VERSION,
                      kDecisionFormatVersion, kShardFormatVersion, kRuleVersion);
+}
+
+// Also where it ends because it cannot print, which fmt throws.
+int run(const Command& command) {
+  int status = kExitOk;
+  try {
+    status = command();
+  } catch (const std::system_error& error) {
+    if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0) throw;
+    if (std::ferror(stderr) == 0) {
+      std::fprintf(stderr, "shoal: standard output: %s\n", error.code().message().c_str());
+    }
+    return kExitUnusable;
+  }
+  if (std::fflush(stdout) == 0) return status;
+  std::perror("shoal: standard output");
+  return kExitUnusable;
 }
 
 }  // namespace
@@ -83,10 +101,5 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "shoal: a subcommand is required (see shoal --help)\n");
     return shoal::kExitUnusable;
   }
-  int status = chosen();
-  if (std::fflush(stdout) != 0) {
-    std::perror("shoal: standard output");
-    return shoal::kExitUnusable;
-  }
-  return status;
+  return shoal::run(chosen);
 }

@@ -60,7 +60,9 @@ void ProgressLine::draw() const {
   double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   std::string line = line_(seconds);
   bool is_terminal = kind_ == Kind::terminal;
-  fmt::print(stderr, "{}{}{}", is_terminal ? "\r\x1b[K" : "", line, is_terminal ? "" : "\n");
+  // Not by fmt, which throws where stderr cannot be written.
+  line = fmt::format("{}{}{}", is_terminal ? "\r\x1b[K" : "", line, is_terminal ? "" : "\n");
+  std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
 }
 

@@ -18,6 +18,7 @@
 #include "cli/sim_run.h"
 #include "cli/sim_seeds.h"
 #include "cli/sim_sensitivity.h"
+#include "cli/text_file.h"
 #include "sim/basics/toml_tree.h"
 
 namespace shoal {
@@ -78,9 +79,7 @@ Result<Scenario> base_scenario(const SimOptions& options) {
     SHOAL_ASSIGN_OR_RETURN(std::string text, read_text(options.file));
     SHOAL_ASSIGN_OR_RETURN(scenario, parse_scenario(text, options.file));
   }
-  for (const auto& [key, value] : options.values) {
-    if (!value.empty()) SHOAL_RETURN_IF_ERROR(set_value(scenario, key, value));
-  }
+  for (const auto& [key, value] : options.values) SHOAL_RETURN_IF_ERROR(set_value(scenario, key, value));
   return scenario;
 }
 
@@ -156,12 +155,16 @@ int run_sensitivity(const SimOptions& options, const Scenario& scenario, const P
 }
 
 // Says what is missing of what was asked for.
-int interrupted(const SimulationRuns& runs, const std::vector<SimulationReport>& reports) {
+int interrupted(const SimulationRuns& runs, const std::vector<SimulationReport>& reports,
+                const std::string& record) {
   const auto whole = static_cast<size_t>(std::count_if(
       reports.begin(), reports.end(), [](const auto& report) { return !report.stopped_early; }));
   fmt::print(stderr,
              "shoal: interrupted: {} of {} simulations ended, of {} others there are the saves that were\n",
              whole, runs.reports.size(), reports.size() - whole);
+  if (!record.empty() && whole == 0) {
+    fmt::print(stderr, "shoal: {}: nothing is recorded of a simulation that has not ended\n", record);
+  }
   return 128 + runs.interrupted_by;
 }
 
@@ -200,6 +203,10 @@ int run_sim(const SimOptions& options) {
   if (!options.record.empty() && scenarios.size() != 1) {
     return report_unusable(Status(Code::invalid_argument, "--record: one simulation, no sweep, is recorded"));
   }
+  for (const std::string& file : {options.record, options.timeline}) {
+    if (file.empty()) continue;
+    if (Status fits = check_writable(file); !fits.ok()) return report_unusable(fits);
+  }
   if (!options.seeds.empty()) {
     const bool writes = options.json || options.csv || !options.plot.empty() || !options.timeline.empty();
     if (writes) {
@@ -213,32 +220,28 @@ int run_sim(const SimOptions& options) {
   if (!options.plot.empty()) {
     if (Status fits = check_plot(options.plot, scenarios); !fits.ok()) return report_unusable(fits);
   }
-  if (!options.timeline.empty()) {
-    if (Status fits = check_writable(options.timeline); !fits.ok()) return report_unusable(fits);
-  }
   const auto began = std::chrono::steady_clock::now();
   std::vector<SimulationReport> reports;
-  bool all_committed = true;
+  int status = kExitOk;  // the worst
   uint64_t steps = 0;
   SimulationRuns runs = run_simulations(scenarios, profiles, options.jobs, options.progress);
   for (auto& each : runs.reports) {
     if (!each) continue;  // not begun before the user asked to end
     if (!each->ok()) {
       report_unusable(each->status());
-      all_committed = false;
+      status = std::max(status, kExitFailed);
       continue;
     }
     reports.push_back(std::move(*each).value());
     steps += reports.back().steps;
     const Profile& profile = profiles.at(reports.back().scenario.profile);
     if (!options.record.empty() && !reports.back().stopped_early) {
-      all_committed = record_run(reports.back(), profile, options.record) == kExitOk && all_committed;
+      status = std::max(status, record_run(reports.back(), profile, options.record));
     } else if (reports.back().violation) {
-      report_violation(reports.back(), profile);
-      all_committed = false;
+      status = std::max(status, report_violation(reports.back(), profile));
     }
     for (const SaveReport& save : reports.back().saves) {
-      all_committed = all_committed && save.aborted_ranks == 0;
+      if (save.aborted_ranks != 0) status = std::max(status, kExitFailed);
     }
   }
   print_reports(options, reports);
@@ -254,8 +257,8 @@ int run_sim(const SimOptions& options) {
   fmt::print(stderr, "{} simulated in {}, {} steps\n",
              reports.size() == 1 ? "one job" : fmt::format("{} jobs", reports.size()),
              human_seconds(took.count()), steps);
-  if (runs.interrupted_by != 0) return interrupted(runs, reports);
-  return all_committed ? kExitOk : kExitFailed;
+  if (runs.interrupted_by != 0) return interrupted(runs, reports, options.record);
+  return status;
 }
 
 }  // namespace
@@ -264,7 +267,10 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("sim", "Simulate what the saves of a large job would cost");
   auto options = std::make_shared<SimOptions>();
   auto value = [&](const char* flag, const char* key, const char* type, const char* what) {
-    command->add_option(flag, options->values[key], what)->type_name(type);
+    command
+        ->add_option_function<std::string>(
+            flag, [options, key](const std::string& said) { options->values[key] = said; }, what)
+        ->type_name(type);
   };
   command->add_option("--scenario", options->file, "TOML file; flags take precedence")->type_name("FILE");
   value("--ranks", "ranks", "N", "Ranks of the job (512)");

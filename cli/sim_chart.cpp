@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <set>
+
+#include "cli/text_file.h"
 
 namespace shoal {
 
@@ -178,22 +178,6 @@ Status check_plot(const std::string& file, const std::vector<Scenario>& scenario
   for (const Scenario& scenario : scenarios) ranks.insert(scenario.ranks);
   if (ranks.size() > 1) return check_writable(file);
   return Status(Code::invalid_argument, "--plot draws cost against ranks: --sweep ranks=A,B,... is needed");
-}
-
-Status write_text(const std::string& file, const std::string& text) {
-  std::ofstream out(file, std::ios::trunc);
-  out << text;
-  out.close();
-  return out ? ok_status() : Status(Code::io, file + ": it cannot be written");
-}
-
-Status check_writable(const std::string& file) {
-  const bool was_there = std::filesystem::exists(file);
-  std::ofstream out(file, std::ios::app);
-  if (!out) return Status(Code::io, file + ": it cannot be written");
-  out.close();
-  if (!was_there) std::filesystem::remove(file);
-  return ok_status();
 }
 
 Status write_plot(const std::string& file, const std::vector<SimulationReport>& reports) {

@@ -16,9 +16,6 @@ namespace shoal {
 std::vector<Chart> charts_of(const std::vector<SimulationReport>& reports);
 // The coordinator's queue, memory and descriptors over time, in the last save of each of the largest jobs.
 std::vector<Chart> charts_over_time(const std::vector<SimulationReport>& reports);
-// Code::io where it cannot be written; leaves it as it is.
-Status check_writable(const std::string& file);
-Status write_text(const std::string& file, const std::string& text);
 // OK where `file` can be written as a chart of these scenarios. Code::invalid_argument: neither .svg nor
 // .html, or only one number of ranks.
 Status check_plot(const std::string& file, const std::vector<Scenario>& scenarios);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <fstream>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/program_build.h"
 #include "cli/progress.h"
+#include "cli/text_file.h"
 #include "sim/replay.h"
 #include "sim/reports/event_text.h"
 
@@ -134,18 +134,18 @@ Result<SeedRange> parse_seeds(const std::string& text) {
 }
 
 int record_run(const SimulationReport& report, const Profile& profile, const std::string& file) {
-  std::ofstream(file) << replay_text(replay_of(report, profile, SHOAL_VERSION, program_build()));
-  std::ifstream written(file);
-  if (!written) return report_unusable(Status(Code::io, file + ": cannot be written"));
+  const std::string text = replay_text(replay_of(report, profile, SHOAL_VERSION, program_build()));
+  if (Status written = write_text(file, text); !written.ok()) return report_unusable(written);
   fmt::print(stderr, "recorded: shoal replay {}\n", file);
   return report.violation ? kExitFailed : kExitOk;
 }
 
-void report_violation(const SimulationReport& report, const Profile& profile, const std::string& name) {
+int report_violation(const SimulationReport& report, const Profile& profile, const std::string& name) {
   const Violation& violation = *report.violation;
   fmt::print(stderr, "shoal: {}seed {}: violated at {} s: {}: {}\n", name.empty() ? "" : name + ", ",
              report.scenario.seed, seconds_text(violation.at), violation.oracle, violation.what);
-  record_run(report, profile, fmt::format("violation-seed{}.toml", report.scenario.seed));
+  const std::string stem = fmt::format("violation-seed{}", report.scenario.seed);
+  return record_run(report, profile, free_name(stem, ".toml"));
 }
 
 int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string, Profile>& profiles,
@@ -177,16 +177,17 @@ int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string,
   }
   fmt::print("{:.1f} s, {:.0f} seeds an hour\n", took.count(),
              static_cast<double>(campaign.ended()) / took.count() * 3600);
+  int status = kExitOk;
   if (campaign.violated() != nullptr) {
     const SweepPoint& at = campaign.violated_at();
-    report_violation(*campaign.violated(), profiles.at(at.scenario.profile), at.name);
+    status = report_violation(*campaign.violated(), profiles.at(at.scenario.profile), at.name);
   }
   if (!campaign.failure().ok()) return report_unusable(campaign.failure());
   if (const int signal = Interrupts::signal_number(); signal != 0) {
     fmt::print(stderr, "shoal: interrupted: {} of {} seeds were run\n", campaign.ended(), campaign.total());
     return 128 + signal;
   }
-  return campaign.violated() != nullptr ? kExitFailed : kExitOk;
+  return status;
 }
 
 }  // namespace shoal

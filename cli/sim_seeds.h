@@ -25,10 +25,11 @@ struct SweepPoint {
 // `always_shows`: progress, also where stderr is no terminal. An exit status.
 int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string, Profile>& profiles,
               const SeedRange& seeds, unsigned jobs, bool always_shows);
-// Writes a replay file of the run, and says so; an exit status: kExitFailed where an oracle was violated.
+// Writes a replay file of the run, and says so; an exit status: kExitFailed where an oracle was violated,
+// kExitUnusable where it cannot be written.
 int record_run(const SimulationReport& report, const Profile& profile, const std::string& file);
-// Of a violation; says it, and writes the replay file, "violation-seed7.toml" in this folder. `name`: of the
-// point of a sweep.
-void report_violation(const SimulationReport& report, const Profile& profile, const std::string& name = "");
+// Of a violation; says it, and writes the replay file, "violation-seed7.toml" in this folder, or -2, -3, ...
+// where that is taken. `name`: of the point of a sweep. An exit status.
+int report_violation(const SimulationReport& report, const Profile& profile, const std::string& name = "");
 
 }  // namespace shoal

@@ -94,6 +94,10 @@ TEST(Calibrate, NamesWhatItCannotUse) {
   EXPECT_EQ(no_folder.status, 2);
   EXPECT_THAT(no_folder.err, HasSubstr("/no/such/folder"));
   EXPECT_EQ(run_shoal({"calibrate", "--root", "/tmp", "--bytes", "many"}).status, 2);
+  const ProcessEnd no_file = run_shoal({"calibrate", "--root", "/tmp", "--out", "/no/such/here.toml"});
+  EXPECT_EQ(no_file.status, 2);
+  EXPECT_THAT(no_file.err, HasSubstr("/no/such/here.toml: it cannot be written"));
+  EXPECT_THAT(no_file.err, testing::Not(HasSubstr("network")));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -210,6 +211,39 @@ TEST(Sim, SaysWhereEachNumberComesFrom) {
   EXPECT_THAT(end.out, HasSubstr("3,500 PUT/s a prefix"));
 }
 
+TEST(Sim, SaysThatStandardOutputIsFull) {
+  for (const std::string form : {"", "--json", "--csv", "--sensitivity --json", "--show-profile"}) {
+    const ProcessEnd end =
+        run_process({"/bin/sh", "-c",
+                     SHOAL_PROGRAM " sim --ranks 8 --model gpt2 --profile nvme " + form + " > /dev/full"});
+    EXPECT_EQ(end.status, 2) << form;
+    EXPECT_THAT(end.err, HasSubstr("shoal: standard output: No space left on device")) << form;
+  }
+}
+
+TEST(Sim, SaysThatARunCouldNotBeRecorded) {
+  TemporaryFolder folder;
+  const std::string file = folder.path() + "/run.toml";
+  std::filesystem::create_symlink("/dev/full", file);
+  const ProcessEnd end = run_shoal({"sim", "--ranks", "8", "--model", "gpt2", "--record", file});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr(file + ": it cannot be written: No space left on device"));
+  EXPECT_THAT(end.err, testing::Not(HasSubstr("recorded: ")));
+}
+
+TEST(Sim, SaysThatNothingIsRecordedOfWhatIsInterrupted) {
+  TemporaryFolder folder;
+  const std::string file = folder.path() + "/run.toml";
+  Process process({SHOAL_PROGRAM, "sim", "--model", "gpt2", "--ranks", "1024", "--saves", "1000",
+                   "--progress", "--record", file});
+  wait_for_progress(process, " of 1000, ", "save 1 of 1000, ");
+  process.send_signal(SIGINT);
+  const ProcessEnd end = process.wait();
+  EXPECT_EQ(end.status, 130) << end.err;
+  EXPECT_THAT(end.err, HasSubstr(file + ": nothing is recorded of a simulation that has not ended"));
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
 TEST(Sim, RefusesBeforeAnythingRuns) {
   auto refusal = [](const std::vector<std::string>& arguments) {
     ProcessEnd end = run_shoal(arguments);
@@ -227,6 +261,8 @@ TEST(Sim, RefusesBeforeAnythingRuns) {
   EXPECT_THAT(refusal({"sim", "--timeline", "/nowhere/t.csv"}), HasSubstr("/nowhere/t.csv"));
   EXPECT_THAT(refusal({"sim", "--sweep", "ranks=8,16", "--plot", "/nowhere/costs.svg"}),
               HasSubstr("/nowhere/costs.svg"));
+  EXPECT_THAT(refusal({"sim", "--record", "/nowhere/run.toml"}), HasSubstr("/nowhere/run.toml"));
+  EXPECT_THAT(refusal({"sim", "--model", ""}), HasSubstr("no model ''"));
   EXPECT_THAT(refusal({"sim", "--scenario", "/nowhere.toml"}), HasSubstr("/nowhere.toml"));
   EXPECT_THAT(refusal({"sim", "--sweep", "ranks=8,16", "--plot", "costs.png"}), HasSubstr(".svg or .html"));
   EXPECT_THAT(refusal({"sim", "--sweep", "mode=all", "--plot", "costs.svg"}), HasSubstr("--sweep ranks="));
