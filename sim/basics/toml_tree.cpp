@@ -51,8 +51,16 @@ const TomlTable::Entry* TomlTable::find(std::string_view key) const {
   return nullptr;
 }
 
+Status SaidAt::error(const std::string& what) const {
+  return Status(Code::invalid_argument, file ? fmt::format("{}:{}: {}", *file, line, what) : what);
+}
+
 Status TomlTable::error(uint32_t at_line, const std::string& what) const {
   return Status(Code::invalid_argument, fmt::format("{}:{}: {}", file, at_line, what));
+}
+
+SaidAt TomlTable::place(uint32_t at_line) const {
+  return {std::make_shared<const std::string>(file), at_line};
 }
 
 Result<int64_t> TomlTable::integer(std::string_view key, int64_t least, int64_t most,

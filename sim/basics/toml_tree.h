@@ -14,6 +14,15 @@
 
 namespace shoal {
 
+// Where a file says something; that is no part of what it says, so that all are equal.
+struct SaidAt {
+  std::shared_ptr<const std::string> file;  // null: no file says it
+  uint32_t line = 0;
+
+  Status error(const std::string& what) const;  // "file:line: what", or "what" alone
+  friend bool operator==(const SaidAt&, const SaidAt&) { return true; }
+};
+
 class TomlTable {
  public:
   struct Entry {
@@ -37,6 +46,7 @@ class TomlTable {
   // Names the first entry that is none of these.
   Status allow_only(std::span<const std::string_view> keys) const;
   Status error(uint32_t at_line, const std::string& what) const;  // "file:line: what"
+  SaidAt place(uint32_t at_line) const;
 };
 
 // `file` is for errors. Code::invalid_argument: "file:line: why".

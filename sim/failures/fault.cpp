@@ -82,7 +82,9 @@ std::string to_string(const Fault& fault) {
   const bool is_rank = names(shape.needed, "rank");
   std::string text =
       (is_rank ? fmt::format("rank {}", fault.rank) : name_hosts(fault.host, fault.hosts)) + " ";
-  text += fmt::format("{} at {} ms", shape.name, fault.at_ms);
+  std::string_view verb = shape.name;
+  if (!is_rank && fault.hosts != 1 && verb.ends_with('s')) verb.remove_suffix(1);  // hosts 1 to 5 die
+  text += fmt::format("{} at {} ms", verb, fault.at_ms);
   if (is_link(fault.kind)) text += " to " + name_hosts(fault.to_host, fault.to_hosts);
   if (fault.factor != 1) text += fmt::format(" by {}", fault.factor);
   if (fault.permille != kPermille) text += fmt::format(", {} in 1000", fault.permille);
@@ -131,6 +133,7 @@ Result<Fault> parse_fault(const TomlTable& said) {
   if (said.find("at_ms") == nullptr) return said.error(said.line, "a failure has an at_ms");
   Fault fault;
   fault.kind = shape->kind;
+  fault.said_at = said.place(said.line);
   SHOAL_ASSIGN_OR_RETURN(int64_t at, said.integer("at_ms", 0, kMostMs, 0));
   fault.at_ms = static_cast<uint64_t>(at);
   for (const Field& field : kFields) {
@@ -143,8 +146,7 @@ Result<Fault> parse_fault(const TomlTable& said) {
 
 Status check_fault(const Fault& fault, uint64_t hosts, uint64_t ranks) {
   auto bad = [&](std::string_view what, uint64_t there_are) {
-    return Status(Code::invalid_argument,
-                  fmt::format("{}: there are {} {}", to_string(fault), there_are, what));
+    return fault.said_at.error(fmt::format("{}: there are {} {}", to_string(fault), there_are, what));
   };
   if (names(shape_of(fault.kind).needed, "rank")) {
     return fault.rank < ranks ? ok_status() : bad("ranks", ranks);

@@ -56,6 +56,7 @@ struct Fault {
   uint64_t by_ms = 0;
   uint64_t permille = kPermille;
   uint64_t factor = 1;
+  SaidAt said_at;
 
   // When it is over: for one that lasts at_ms + for_ms, for one that does not at_ms.
   uint64_t ends_ms() const { return at_ms + (for_ms > back_after_ms ? for_ms : back_after_ms); }
@@ -69,7 +70,7 @@ std::vector<std::pair<std::string_view, uint64_t>> fault_values(const Fault& fau
 std::string fault_toml(const Fault& fault);  // a [[failure]], which parse_fault reads back
 // "file:line: why" of a key that its kind has not, or lacks, and of absurd values.
 Result<Fault> parse_fault(const TomlTable& said);
-// That its hosts and its rank are there. Code::invalid_argument.
+// That its hosts and its rank are there. Code::invalid_argument, with file and line where a file says it.
 Status check_fault(const Fault& fault, uint64_t hosts, uint64_t ranks);
 // "hosts 3 to 10"
 std::string name_hosts(uint64_t first, uint64_t count);

@@ -67,6 +67,15 @@ uint32_t fitted(uint32_t wanted, uint64_t left) {
   return wanted;
 }
 
+// That a save can end before the simulation gives up, which it does after a virtual day.
+Status check_times(const Scenario& scenario) {
+  if (scenario.interval_ms + scenario.arrival_skew_ms < kMaxSimulatedSaveMs) return ok_status();
+  return bad(
+      fmt::format("interval_ms = {}, arrival_skew_ms = {}: together less than a virtual day, {} ms, "
+                  "within which a save has to end",
+                  scenario.interval_ms, scenario.arrival_skew_ms, kMaxSimulatedSaveMs));
+}
+
 }  // namespace
 
 Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
@@ -131,11 +140,13 @@ Status validate_scenario(const Scenario& scenario) {
   if (scenario.saves == 0 || scenario.saves > kMaxSimulatedSaves) {
     return outside("saves", scenario.saves, kMaxSimulatedSaves);
   }
+  SHOAL_RETURN_IF_ERROR(check_times(scenario));
   const uint32_t hosts = scenario.hosts();
   const uint64_t direct = scenario.max_direct_nodes;
   if (hosts - 1 > direct * (direct + 1)) {
-    return bad(fmt::format("max_direct_nodes = {}: at most {} nodes beside the coordinator's, not {}", direct,
-                           direct * (direct + 1), hosts - 1));
+    return scenario.max_direct_nodes_said_at.error(
+        fmt::format("max_direct_nodes = {}: at most {} nodes beside the coordinator's, not {}", direct,
+                    direct * (direct + 1), hosts - 1));
   }
   for (const Fault& fault : scenario.failures) {
     SHOAL_RETURN_IF_ERROR(check_fault(fault, scenario.hosts(), scenario.ranks));
@@ -224,7 +235,10 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "arrival_skew_ms") return number(&scenario.arrival_skew_ms, 0, kMostMs);
   if (key == "arrival_skew_us") return number(&scenario.arrival_skew_us, 0, kMostUs);
   if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
-  if (key == "max_direct_nodes") return number(&scenario.max_direct_nodes, 1, kMaxDirectNodes);
+  if (key == "max_direct_nodes") {
+    scenario.max_direct_nodes_said_at = {};
+    return number(&scenario.max_direct_nodes, 1, kMaxDirectNodes);
+  }
   if (key == "stragglers") {
     SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(text));
     return ok_status();
@@ -279,6 +293,9 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   SHOAL_RETURN_IF_ERROR(number("ranks_per_host", &scenario.ranks_per_host, 1, kMaxRanksPerHost));
   SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, kMaxDirectNodes));
+  if (const auto* entry = parsed.find("max_direct_nodes")) {
+    scenario.max_direct_nodes_said_at = parsed.place(entry->line);
+  }
   SHOAL_RETURN_IF_ERROR(number("loads", &scenario.loads, 0, kMaxSimulatedLoads));
   SHOAL_RETURN_IF_ERROR(number("load_ranks", &scenario.load_ranks, 1, kMaxSimulatedRanks));
   SHOAL_RETURN_IF_ERROR(number("interval_ms", &scenario.interval_ms, 0, kMostMs));
@@ -308,6 +325,10 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
     const TomlTable::Entry* entry = parsed.find(key);
     return entry == nullptr ? 1 : entry->line;
   };
+  if (Status ends = check_times(scenario); !ends.ok()) {
+    const bool is_interval = scenario.interval_ms >= scenario.arrival_skew_ms;
+    return parsed.error(line_of(is_interval ? "interval_ms" : "arrival_skew_ms"), ends.message());
+  }
   if (!named) {
     return parsed.error(line_of("mode"),
                         "mode is collective-free, rank-local or collective, not '" + mode + "'");

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "plan/load_times.h"
 #include "plan/save_plan.h"
+#include "sim/basics/toml_tree.h"
 #include "sim/failures/fault.h"
 #include "sim/jobs/model_table.h"
 #include "sim/jobs/payload.h"
@@ -21,6 +22,8 @@ namespace shoal {
 inline constexpr uint32_t kMaxSimulatedRanks = 1u << 20;
 inline constexpr uint32_t kMaxSimulatedSaves = 1000;
 inline constexpr uint32_t kMaxSimulatedLoads = 100;
+// From the begin of a save to that of the next, and to its own end: a virtual day, beyond which none goes on.
+inline constexpr uint64_t kMaxSimulatedSaveMs = uint64_t{24} * 3600 * 1000;
 
 struct Scenario {
   uint32_t ranks = 512;
@@ -35,6 +38,7 @@ struct Scenario {
   uint64_t arrival_skew_ms = 0;   // each rank comes to a save up to so much later, drawn anew
   uint64_t arrival_skew_us = 0;   // the same, added to it
   uint32_t max_direct_nodes = kDefaultDirectNodes;  // beyond them nodes speak through relays
+  SaidAt max_direct_nodes_said_at;
   uint32_t loads = 0;       // after the last save: so many times the job starts again and loads it
   uint32_t load_ranks = 0;  // of the job that starts again; 0: as many as saved
   LoadWay load_way = LoadWay::automatic;

@@ -109,7 +109,9 @@ Status read_field(const TomlTable& table, const Field& field, Profile& profile) 
   if (std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds)) {
     return said->error(said->line, fmt::format("{}: its kind is one of {}", key, fmt::join(kKinds, ", ")));
   }
-  if (source.empty()) return said->error(said->line, key + " names no source");
+  if (source.find_first_not_of(" \t\r\n") == std::string::npos) {
+    return said->error(said->line, key + " names no source");
+  }
   field.set(profile, value);
   profile.numbers.push_back({key, fmt::to_string(value), kind, source});
   return ok_status();

@@ -121,6 +121,8 @@ TEST(Profiles, AreRefusedByFileLineAndReason) {
   EXPECT_THAT(with("kind = \"published\"", "kind = \"guessed\""), HasSubstr("network.latency_ns: its kind"));
   EXPECT_THAT(with("source = \"LogGOPSim's default g\"", "source = \"\""),
               HasSubstr("p.toml:7: network.message_ns names no source"));
+  EXPECT_THAT(with("source = \"LogGOPSim's default g\"", "source = \" \\t \""),
+              HasSubstr("p.toml:7: network.message_ns names no source"));
   EXPECT_THAT(with("interface = \"files\"", "interface = \"tapes\""), HasSubstr("'files' or 'objects'"));
   EXPECT_THAT(with("[cpu]", "[cpu"), HasSubstr("p.toml:"));
 }
@@ -149,6 +151,41 @@ TEST(Scenarios, AreRefusedByFileLineAndReason) {
   scenario.mesh = "pp=128";
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("pp=128: llama3-405b has 126 layers"));
   EXPECT_THAT(set_value(scenario, "ranks", "-4").message(), HasSubstr("ranks: '-4' is no number"));
+}
+
+TEST(Scenarios, AreRefusedByFileAndLineWhereTheyDoNotFitTheirJob) {
+  auto refusal = [](const std::string& text, std::string_view key = "", std::string_view value = "") {
+    Result<Scenario> scenario = parse_scenario(text, "s.toml");
+    if (!scenario.ok()) return scenario.status().message();
+    if (!key.empty() && !set_value(*scenario, key, value).ok()) return std::string("the value");
+    return validate_scenario(*scenario).message();
+  };
+  const std::string dies = "model = \"gpt2\"\n[[failure]]\nat_ms = 1\nkind = \"dies\"\n";
+  EXPECT_EQ(refusal("ranks = 8\n" + dies + "host = 7\n"), "s.toml:3: host 7 dies at 1 ms: there are 1 hosts");
+  EXPECT_EQ(refusal(dies + "host = 7\n"), "");
+  EXPECT_EQ(refusal(dies + "host = 7\n", "ranks", "8"), "s.toml:2: host 7 dies at 1 ms: there are 1 hosts");
+  EXPECT_EQ(refusal("ranks = 16\n" + dies + "host = 1\nhosts = 5\n"),
+            "s.toml:3: hosts 1 to 5 die at 1 ms: there are 2 hosts");
+  EXPECT_EQ(refusal("ranks = 4\n[[failure]]\nat_ms = 1\nkind = \"ends\"\nrank = 9\n"),
+            "s.toml:2: rank 9 ends at 1 ms: there are 4 ranks");
+  const std::string direct = "ranks = 320\nmax_direct_nodes = 1\n";
+  const std::string why = "max_direct_nodes = 1: at most 2 nodes beside the coordinator's, not 39";
+  EXPECT_EQ(refusal(direct), "s.toml:2: " + why);
+  EXPECT_EQ(refusal("ranks = 320\n", "max_direct_nodes", "1"), why);
+  EXPECT_EQ(refusal(direct, "max_direct_nodes", "8"), "");
+}
+
+TEST(Scenarios, AreRefusedWhereNoSaveEndsWithinAVirtualDay) {
+  auto refusal = [](const std::string& text) { return parse_scenario(text, "s.toml").status().message(); };
+  EXPECT_THAT(
+      refusal("ranks = 8\ninterval_ms = 86_400_000\n"),
+      HasSubstr("s.toml:2: interval_ms = 86400000, arrival_skew_ms = 0: together less than a virtual"));
+  EXPECT_THAT(refusal("interval_ms = 80_000_000\narrival_skew_ms = 86_000_000\n"), HasSubstr("s.toml:2: "));
+  Scenario scenario;
+  scenario.interval_ms = kMaxSimulatedSaveMs - 1;
+  EXPECT_TRUE(validate_scenario(scenario).ok());
+  scenario.arrival_skew_ms = 1;
+  EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("a virtual day, 86400000 ms"));
 }
 
 // --- the same protocol as over real bytes ---
