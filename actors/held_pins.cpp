@@ -30,7 +30,7 @@ void HeldPins::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<co
     held.pin = **pin;
     renew_later(now, key, out);
   } else {
-    if (pin.ok()) remove((*pin)->name, out);
+    if (pin.ok()) remove((*pin)->name, key, out);
     held_.erase(found);
   }
   for (Then& then : waiting) then(now, status, out);
@@ -52,7 +52,7 @@ void HeldPins::renew(const AttemptKey& key, EffectWriter& out) {
                       auto held = held_.find(key);
                       if (held == held_.end() || held->second.pin.name != name) {
                         // Released meanwhile, and perhaps brought back by this renewal.
-                        return remove(name, then_out);
+                        return remove(name, std::nullopt, then_out);
                       }
                       if (result.status().code() == Code::not_found) {
                         held_.erase(held);
@@ -69,13 +69,14 @@ void HeldPins::release(const AttemptKey& key, EffectWriter& out) {
   if (--found->second.users != 0 || !found->second.stands) return;  // one in the making ends in made()
   if (found->second.renewal != 0) timers_.cancel(&found->second.renewal, out);
   const std::string name = found->second.pin.name;
+  const AttemptKey unused = key;
   held_.erase(found);
-  remove(name, out);
+  remove(name, unused, out);
 }
 
-void HeldPins::remove(const std::string& name, EffectWriter& out) {
+void HeldPins::remove(const std::string& name, const std::optional<AttemptKey>& unused, EffectWriter& out) {
   operations_.start(
-      operation::RemovePin{name}, out,
+      operation::RemovePin{name, unused}, out,
       [name](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
         if (result.ok()) return;
         then_out.warning("pin " + name + " stays until it ends: " + result.status().to_string());

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,7 @@ class HeldPins {
   void made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const Mark>> pin, EffectWriter& out);
   void renew_later(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void renew(const AttemptKey& key, EffectWriter& out);
-  void remove(const std::string& name, EffectWriter& out);
+  void remove(const std::string& name, const std::optional<AttemptKey>& unused, EffectWriter& out);
 
   PendingOperations& operations_;
   PendingTimers& timers_;

@@ -89,6 +89,17 @@ Result<std::string> OpenShards::path_of(const operation::PieceRef& piece) {
   return attempt_folder(piece.key) + "/" + piece.file_name;
 }
 
+void OpenShards::close(const AttemptKey& key) {
+  const std::string folder = attempt_folder(key) + "/";
+  std::lock_guard lock(mutex_);
+  auto next = by_path_.lower_bound(folder);
+  while (next != by_path_.end() && next->first.starts_with(folder)) {
+    bytes_ -= next->second->bytes;
+    by_use_.erase(next->second);
+    next = by_path_.erase(next);
+  }
+}
+
 OpenShards::ShardPtr OpenShards::cached(const std::string& path) {
   auto found = by_path_.find(path);
   if (found == by_path_.end()) return nullptr;

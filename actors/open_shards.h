@@ -42,6 +42,8 @@ class OpenShards {
   // Keeps the piece's file open by a header that came from elsewhere. Nothing is read. Code::corrupt: it is
   // not the one that the manifest vouches for.
   Status take_header(const operation::PieceRef& piece, ByteView header);
+  // Those of the attempt are kept open no longer: they may be deleted, and take room while they are open.
+  void close(const AttemptKey& key);
   uint64_t kept_bytes() const;  // about
 
  private:

@@ -97,6 +97,7 @@ struct RenewPin {  // -> Done; Code::not_found where somebody has ended it. The 
 };
 struct RemovePin {  // -> Done
   std::string name;
+  std::optional<AttemptKey> unused;  // no load here needs it any more: its shards are closed
 };
 struct PlanRetention {  // -> RetentionPlan
   RetentionPolicy policy;

@@ -125,6 +125,7 @@ struct OperationRunner::Impl {
     return as_result(replace_mark(storage, MarkKind::pin, *renew.pin));
   }
   Result<OperationResult> operator()(const operation::RemovePin& remove) {
+    if (remove.unused) pieces.close(*remove.unused);
     return as_result(remove_mark(storage, MarkKind::pin, remove.name));
   }
   Result<OperationResult> operator()(const operation::PlanRetention& plan) {

@@ -30,6 +30,7 @@ class PieceReader {
   Status take_header(const operation::PieceRef& piece, ByteView header) {
     return shards_.take_header(piece, header);
   }
+  void close(const AttemptKey& key) { shards_.close(key); }
   // The length of an object. Reading it tells what is damaged.
   Result<uint64_t> measure(const operation::PieceRef& piece);
 

@@ -27,7 +27,7 @@ void RetentionDuty::start_pass(EffectWriter& out) {
 void RetentionDuty::planned(TimeNs now, const RetentionPlan& plan, EffectWriter& out) {
   for (const Mark& lease : leases_.ended(now, facts_.times.lease_ttl_ms * kMillisecond, plan.leases)) {
     out.info("pin " + lease.name + " on " + to_string(lease.key) + " (" + lease.note + ") has ended");
-    operations_.start(operation::RemovePin{lease.name}, out,
+    operations_.start(operation::RemovePin{lease.name, std::nullopt}, out,
                       [](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
                         if (!result.ok()) then_out.warning("retention: " + result.status().to_string());
                       });

@@ -203,7 +203,8 @@ class Checkpointer {
   // step. A planner with a global plan of its own is refused by name, but in mode collective.
   Result<SaveHandle> save(uint64_t step, const StateDict& state, dcp::SavePlanner& planner);
   // Fills the state; after an error, tensors may hold some of it, objects are untouched. Every byte is
-  // verified against its digest before it is placed. Code::not_found: there is no checkpoint.
+  // verified against its digest before it is placed. Code::not_found: there is no
+  // checkpoint, or keys are missing in it (LoadReport); a file of one that is gone is Code::corrupt.
   // Without a step: waits until the saves of this rank are decided. All ranks that load between the same two
   // calls of save get the same checkpoint, however often each of them loads or tries again.
   Result<LoadResult> load(const StateDict& state, const LoadOptions& options = {});

@@ -191,8 +191,11 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, b
       times = done->times;
       times.reading_ns += files.reading_ns();
       times.placing_ns = static_cast<uint64_t>(placing.count()) + files.placing_ns();
-      if (done->outcome.code() == Code::corrupt || done->outcome.code() == Code::io) {
-        return done->outcome.with_context(fmt::format("rank {} loading", options.rank));
+      Status outcome = done->outcome;
+      // The checkpoint was found: what is missing now is a file of it.
+      if (outcome.code() == Code::not_found) outcome = Status(Code::corrupt, outcome.message());
+      if (outcome.code() == Code::corrupt || outcome.code() == Code::io || outcome.code() == Code::version) {
+        return outcome.with_context(fmt::format("rank {} loading", options.rank));
       }
       SHOAL_RETURN_IF_ERROR(done->outcome);
       SHOAL_RETURN_IF_ERROR(broken);

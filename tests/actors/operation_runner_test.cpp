@@ -249,6 +249,15 @@ TEST_F(RunnerTest, KeepsABoundedNumberOfShardsOpen) {
   EXPECT_FALSE(opened[0].expired());
   EXPECT_TRUE(opened[1].expired());
   ASSERT_OK(shards.find(refs[1]).status());
+
+  AttemptKey later = kKey;
+  later.attempt = kKey.attempt * 10;  // whose folder's name begins alike
+  shards.close(later);
+  EXPECT_FALSE(opened[0].expired());
+  shards.close(kKey);
+  for (const auto& shard : opened) EXPECT_TRUE(shard.expired());
+  EXPECT_EQ(shards.kept_bytes(), 0u);
+  ASSERT_OK(shards.find(refs[0]).status());
 }
 
 // However many tensors each file has.
