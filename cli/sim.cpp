@@ -142,6 +142,14 @@ int run_sensitivity(const SimOptions& options, const Scenario& scenario, const P
   auto report = find_sensitivity(scenario, profile, options.jobs, &watch);
   shown.finish();
   if (!report.ok()) return report_unusable(report.status()), kExitFailed;
+  const SimulationReport& job = report->job;
+  if (job.violation || !job.saves.back().is_committed()) {
+    const std::string why = job.violation ? job.violation->what : job.saves.back().cause;
+    return report_unusable(Status(
+               Code::aborted, fmt::format("the job's last save is {}{}: nothing to compare with",
+                                          job.saves.back().outcome(), why.empty() ? "" : " (" + why + ")"))),
+           kExitFailed;
+  }
   if (options.json) {
     fmt::print("{}\n", json_text(sensitivity_json(*report)));
   } else {
@@ -241,7 +249,7 @@ int run_sim(const SimOptions& options) {
       status = std::max(status, report_violation(reports.back(), profile));
     }
     for (const SaveReport& save : reports.back().saves) {
-      if (save.aborted_ranks != 0) status = std::max(status, kExitFailed);
+      if (!save.is_committed()) status = std::max(status, kExitFailed);
     }
   }
   print_reports(options, reports);

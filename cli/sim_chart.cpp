@@ -80,7 +80,7 @@ std::vector<Chart> charts_of(const std::vector<SimulationReport>& reports) {
   auto chart_of = [&](std::string title, std::string y_label, Chart::Unit unit, auto value) {
     Chart chart{std::move(title), subtitle, "ranks", std::move(y_label), unit, {}};
     for (const SimulationReport& report : reports) {
-      if (report.saves.empty() || report.saves.back().aborted_ranks != 0) continue;
+      if (report.saves.empty() || !report.saves.back().is_committed()) continue;
       const std::string name = naming.of(report);
       auto line = std::find_if(chart.lines.begin(), chart.lines.end(),
                                [&](const ChartLine& each) { return each.name == name; });

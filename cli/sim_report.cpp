@@ -28,7 +28,7 @@ constexpr NamedSpread kSpreads[] = {{"told what to write", "told", &SaveReport::
                                     {"told the decision", "committed", &SaveReport::committed}};
 
 std::string outcome_of(const SaveReport& save) {
-  return save.aborted_ranks == 0 ? "committed" : fmt::format("aborted: {}", save.cause);
+  return save.aborted_ranks == 0 ? save.outcome() : fmt::format("aborted: {}", save.cause);
 }
 
 // A manifest says what there is, whosever state.
@@ -181,6 +181,7 @@ std::string report_text(const SimulationReport& report) {
   out += "\n" + times_table(report) + "\n" + costs_table(report) + "\n";
   for (size_t i = 0; i < report.saves.size(); ++i) {
     const SaveReport& save = report.saves[i];
+    if (save.told_ranks == 0) out += fmt::format("save {} was never decided\n", i + 1);
     if (save.aborted_ranks == 0) continue;
     out += fmt::format("save {} was aborted on {} ranks: {}\n", i + 1, save.aborted_ranks, save.cause);
   }
@@ -245,10 +246,9 @@ std::string comparison_text(const std::vector<SimulationReport>& reports) {
          human_bytes(hub.bytes_in + hub.bytes_out), fmt::to_string(hub.longest_queue), seconds(hub.busy_ns),
          human_bytes(peaks.memory_bytes), fmt::to_string(peaks.descriptors), human_bytes(records),
          fmt::to_string(storage.changes + storage.looks), fmt::to_string(storage.listed),
-         save.aborted_ranks != 0 ? "aborted"
-         : report.stopped_early
+         save.is_committed() && report.stopped_early
              ? fmt::format("committed, save {} of {}", report.saves.size(), report.scenario.saves)
-             : "committed"});
+             : save.outcome()});
     table.add_row(std::move(cells));
   }
   return common + "\n\n" + table.to_string();
@@ -344,8 +344,7 @@ std::string report_csv(const std::vector<SimulationReport>& reports) {
       const Scenario& scenario = report.scenario;
       out += fmt::format("{},{},{},\"{}\",{},{},{},{},{}", scenario.model, scenario.ranks,
                          scenario.ranks_per_host, to_string(report.mesh), mode_name(scenario.mode),
-                         scenario.profile, scenario.seed, i + 1,
-                         save.aborted_ranks == 0 ? "committed" : "aborted");
+                         scenario.profile, scenario.seed, i + 1, save.outcome());
       for (const NamedSpread& each : kSpreads) {
         const Spread& spread = save.*each.spread;
         out += fmt::format(",{},{},{},{}", spread.least, spread.median, spread.p99, spread.greatest);

@@ -26,7 +26,7 @@ namespace {
 constexpr uint64_t kMaxSeeds = 10'000'000;
 
 struct Tally {
-  uint64_t runs = 0, saves = 0, saves_aborted = 0, faults = 0, events = 0;
+  uint64_t runs = 0, saves = 0, saves_aborted = 0, saves_undecided = 0, faults = 0, events = 0;
 
   void take(const SimulationReport& report) {
     ++runs;
@@ -35,6 +35,7 @@ struct Tally {
     for (const SaveReport& save : report.saves) {
       ++saves;
       saves_aborted += save.aborted_ranks != 0 ? 1 : 0;
+      saves_undecided += save.told_ranks == 0 ? 1 : 0;
     }
   }
 };
@@ -171,9 +172,11 @@ int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string,
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   for (size_t point = 0; point < points.size(); ++point) {
     const Tally& tally = campaign.tallies()[point];
-    fmt::print("{}{} seeds: {} failures, {} saves, {} of them aborted, {} events\n",
+    fmt::print("{}{} seeds: {} failures, {} saves, {} of them aborted{}, {} events\n",
                points[point].name.empty() ? "" : points[point].name + ": ", tally.runs, tally.faults,
-               tally.saves, tally.saves_aborted, tally.events);
+               tally.saves, tally.saves_aborted,
+               tally.saves_undecided == 0 ? "" : fmt::format(", {} undecided", tally.saves_undecided),
+               tally.events);
   }
   fmt::print("{:.1f} s, {:.0f} seeds an hour\n", took.count(),
              static_cast<double>(campaign.ended()) / took.count() * 3600);

@@ -16,7 +16,7 @@ namespace {
 constexpr TimeNs kSaveMarginMs = 60'000;        // of the deadline: staging, writing, and what is sent again
 constexpr uint64_t kStepsBetweenLooks = 1024;   // at what other threads want
 constexpr uint64_t kLooksBetweenThorough = 64;  // at least; else so many that all ranks cost little
-constexpr TimeNs kLongestSave = TimeNs{24} * 3600 * 1000 * kMillisecond;
+constexpr TimeNs kLongestSave = static_cast<TimeNs>(kMaxSimulatedSaveMs) * kMillisecond;
 
 // What counters have gained since they were last asked.
 class PhaseMeter {
@@ -64,6 +64,8 @@ SaveReport report_of(const TrainerTimes& times) {
   report.written = spread_of(times.written);
   report.committed = spread_of(times.committed);
   report.bytes_staged = times.bytes_staged;
+  report.told_ranks =
+      static_cast<uint32_t>(std::ranges::count_if(times.committed, [](TimeNs told) { return told >= 0; }));
   report.aborted_ranks = times.aborted_ranks;
   report.cause = times.cause;
   return report;
@@ -118,6 +120,7 @@ class RunWatch {
         (TimeNs{times.node_deadline_ms} + kSaveMarginMs +
          static_cast<TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000)) *
         kMillisecond;
+    facts.heard_of = [&trainers](uint32_t save) { return trainers.times()[save - 1].heard_of; };
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
     facts.share_bytes = [this](const Manifest& manifest, Rank rank) {
       auto plan = cluster_.plans().plan(*manifest.world, rank, manifest.options);
@@ -370,7 +373,7 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   report.trace_hash = cluster.trace_hash();
   report.warnings = cluster.warnings();
   const auto checkpoints = std::count_if(report.saves.begin(), report.saves.end(),
-                                         [](const SaveReport& save) { return save.aborted_ranks == 0; });
+                                         [](const SaveReport& save) { return save.is_committed(); });
   if (payload) report.bytes_stored = payload->used_bytes();
   if (checkpoints == 0 || report.stopped_early || report.violation) return report;
   CountedRoot* root = &cluster.counted_root();

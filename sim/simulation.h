@@ -42,9 +42,16 @@ struct SaveReport {
   Spread written;    // until its last byte is durable
   Spread committed;  // until it is told the decision
   uint64_t bytes_staged = 0;
-  uint32_t aborted_ranks = 0;  // that were told of an abort
+  uint32_t told_ranks = 0;     // the decision
+  uint32_t aborted_ranks = 0;  // of these, of an abort
   std::string cause;
   PhaseCosts costs;
+
+  bool is_committed() const { return told_ranks != 0 && aborted_ranks == 0; }
+  // "undecided": nobody was told, for all ranks were gone before, or the run ended.
+  const char* outcome() const {
+    return aborted_ranks != 0 ? "aborted" : told_ranks != 0 ? "committed" : "undecided";
+  }
 };
 // The job starts again, as another generation, and loads the newest checkpoint on all ranks at once.
 struct LoadReport {

@@ -21,7 +21,7 @@ constexpr uint64_t kShardHeadBytes = 4096;  // read to check a shard's header ag
 using Kind = StorageStep::Kind;
 
 CountedRoot::Work answer(StorageSteps steps, Result<OperationResult> result) {
-  return {std::move(steps), [result = std::move(result)] { return result; }, 0};
+  return {std::move(steps), [result = std::move(result)] { return result; }, 0, true};
 }
 
 }  // namespace
@@ -47,6 +47,8 @@ void CountedRoot::add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes
 
 CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalog, size_t node) {
   Work work = work_of(operation, has_catalog, node);
+  work.is_seen = work.is_seen && (std::holds_alternative<operation::ReadDecision>(operation) ||
+                                  std::holds_alternative<operation::CompleteRankLocal>(operation));
   auto prefix_of = [](const AttemptKey& key) {
     return mix64(mix64(key.generation) ^ key.step) ^ key.attempt;
   };

@@ -34,7 +34,8 @@ class CountedRoot final : public RootView {
   struct Work {
     StorageSteps steps;                               // what it asks of the storage, as things stand now
     std::function<Result<OperationResult>()> finish;  // after these: makes it so, and answers
-    uint64_t prefix = 0;  // the folder that it is about: an attempt's, or the root
+    uint64_t prefix = 0;   // the folder that it is about: an attempt's, or the root
+    bool is_seen = false;  // it only looks, and finish answers what stands now, whatever happens until then
   };
   Work begin(const Operation& operation, bool has_catalog, size_t node);  // coordinator's node: has_catalog
 

@@ -107,8 +107,8 @@ void CountedTrainers::ask_or_stage(Rank rank) {
 void CountedTrainers::ask(Rank rank) {
   const Trainer& trainer = trainers_[rank];
   const PlanId knows = trainer.share ? trainer.share->share_id : PlanId{};
-  cluster_.from_client(node_of(rank), client_of(rank),
-                       local::PlanWanted{trainer.save, 1, job_.layout_of(rank)->id(), knows}, cpu_.event_ns);
+  tell_node(rank, trainer.save, local::PlanWanted{trainer.save, 1, job_.layout_of(rank)->id(), knows},
+            cpu_.event_ns);
 }
 
 void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
@@ -144,7 +144,13 @@ void CountedTrainers::say_staged(Rank rank, uint32_t save, const Share& share, u
   said.slab_id = slab;
   said.again = again;
   said.pieces = share.pieces;
-  cluster_.from_client(node_of(rank), client_of(rank), std::move(said));
+  tell_node(rank, save, std::move(said));
+}
+
+void CountedTrainers::tell_node(Rank rank, uint32_t save, LocalMessage message, TimeNs takes) {
+  TimeNs& heard_of = times_[save - 1].heard_of;
+  if (heard_of < 0) heard_of = events_.now();
+  cluster_.from_client(node_of(rank), client_of(rank), std::move(message), takes);
 }
 
 void CountedTrainers::let_go(Rank rank) {

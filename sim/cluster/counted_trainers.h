@@ -31,6 +31,7 @@ struct TrainerTimes {
   TimeNs began = 0;            // on the clock of the simulation: when the first rank may call
   std::vector<TimeNs> called;  // on that clock
   std::vector<TimeNs> told, blocked, written, committed;
+  TimeNs heard_of = -1;       // when the first rank told its node of it
   uint64_t bytes_staged = 0;  // of all ranks
   uint32_t aborted_ranks = 0;
   std::string cause;  // of an abort
@@ -121,6 +122,7 @@ class CountedTrainers {
   void stage(Rank rank, const Share& share, TimeNs planning);
   void staged(Rank rank, const Share& share);
   void ask(Rank rank);
+  void tell_node(Rank rank, uint32_t save, LocalMessage message, TimeNs takes = 0);
   void say_staged(Rank rank, uint32_t save, const Share& share, uint32_t slab, bool again);
   void let_go(Rank rank);
   void go_on();  // where all were let go

@@ -441,6 +441,12 @@ CountedRoot::Work VirtualCluster::work_of(size_t node, const Operation& operatio
   for (const StorageStep& step : work.steps) {
     if (step.kind == StorageStep::Kind::write) writes += step.count;
   }
+  // What was not there when somebody looked may be there when he hears so.
+  if (work.is_seen) {
+    work.finish = [answer = payload_->carry_out(node, is_coordinator(node), operation, work.finish(),
+                                                writes)] { return answer; };
+    return work;
+  }
   work.finish = [this, node, has_catalog = is_coordinator(node), operation, writes,
                  count = std::move(work.finish)] {
     return payload_->carry_out(node, has_catalog, operation, count(), writes);

@@ -27,11 +27,14 @@ void Oracles::violated(std::string oracle, TimeNs now, std::string what) {
 
 void Oracles::save_begins(TimeNs now, uint32_t save) {
   open_[save] = {now, std::vector<bool>(facts_.ranks)};
-  next_due_ = std::min(next_due_ == 0 ? due(open_[save]) : next_due_, due(open_[save]));
+  const TimeNs is_due = due(save, open_[save], now);
+  next_due_ = next_due_ == 0 ? is_due : std::min(next_due_, is_due);
 }
 
-TimeNs Oracles::due(const Save& save) const {
-  return std::max(save.began, facts_.faults_end) + facts_.save_deadline;
+// A trainer may copy for as long as it likes, or wait for a slab; nodes count from what they hear.
+TimeNs Oracles::due(uint32_t number, const Save& save, TimeNs now) const {
+  const TimeNs heard = facts_.heard_of ? facts_.heard_of(number) : save.began;
+  return std::max(heard < 0 ? now : heard, facts_.faults_end) + facts_.save_deadline;
 }
 
 void Oracles::answered(TimeNs now, const std::shared_ptr<const Decision>& decision) {
@@ -141,7 +144,8 @@ void Oracles::check_deadlines(TimeNs now) {
     for (Rank rank = 0; rank < facts_.ranks; ++rank) {
       if (!save->second.told[rank] && facts_.lives(rank)) missing.push_back(rank);
     }
-    if (!missing.empty() && now >= due(save->second)) {
+    const TimeNs is_due = due(save->first, save->second, now);
+    if (!missing.empty() && now >= is_due) {
       violated("ends-in-time", now,
                fmt::format("save {} began at {} ms, and {} not told what became of it", save->first,
                            save->second.began / kMillisecond,
@@ -151,7 +155,7 @@ void Oracles::check_deadlines(TimeNs now) {
       save = open_.erase(save);
       continue;
     }
-    next_due_ = next_due_ == 0 ? due(save->second) : std::min(next_due_, due(save->second));
+    next_due_ = next_due_ == 0 ? is_due : std::min(next_due_, is_due);
     ++save;
   }
 }

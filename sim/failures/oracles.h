@@ -50,7 +50,9 @@ class Oracles {
     uint32_t generation = 1;
     uint32_t ranks = 0;
     TimeNs faults_end = 0;
-    TimeNs save_deadline = 0;  // from the begin of a save, or the last fault's end, to the last rank's answer
+    // From when a node first hears of a save, or the last fault's end, to the last rank's answer.
+    TimeNs save_deadline = 0;
+    std::function<TimeNs(uint32_t save)> heard_of;  // when that was; negative: none has
     std::function<bool(Rank)> lives;
     std::function<uint64_t(const Manifest&, Rank)> share_bytes;  // what the rule gives a rank to write
   };
@@ -79,7 +81,7 @@ class Oracles {
   void check_durable(TimeNs now, const AttemptKey& key, const Manifest& manifest);
   void check_latest(TimeNs now);
   void check_deadlines(TimeNs now);
-  TimeNs due(const Save& save) const;
+  TimeNs due(uint32_t number, const Save& save, TimeNs now) const;
 
   const Facts facts_;
   const RootView& root_;

@@ -60,10 +60,11 @@ class AnOracle : public ::testing::Test {
     world_ = made;
   }
 
-  Oracles oracles() {
+  Oracles oracles(std::function<TimeNs(uint32_t)> heard_of = nullptr) {
     Oracles::Facts facts;
     facts.ranks = kRanks;
     facts.save_deadline = kDeadline;
+    facts.heard_of = std::move(heard_of);
     facts.lives = [this](Rank rank) { return !dead_.contains(rank); };
     facts.share_bytes = [](const Manifest&, Rank) { return uint64_t{100}; };
     return Oracles(std::move(facts), root_);
@@ -267,6 +268,17 @@ TEST_F(AnOracle, SeesBoundsThatAreNotHeld) {
   Oracles slabs = oracles();
   slabs.slabs(10, 3, static_cast<uint32_t>(-1));  // freed twice
   expect(slabs, "bounds", "rank 3 has -1 of 2 slabs in use");
+}
+
+TEST_F(AnOracle, CountsFromWhenANodeHearsOfASave) {
+  TimeNs heard_of = -1;
+  Oracles all = oracles([&heard_of](uint32_t) { return heard_of; });
+  all.save_begins(100, 1);
+  EXPECT_FALSE(all.stops(100 + 5 * kDeadline));  // its ranks still copy
+  heard_of = 100 + 5 * kDeadline;
+  EXPECT_FALSE(all.stops(99 + 6 * kDeadline));
+  EXPECT_TRUE(all.stops(100 + 6 * kDeadline));
+  expect(all, "ends-in-time", "ranks 0, 1, 2, 3 are not told");
 }
 
 TEST_F(AnOracle, SeesASaveOfWhichALivingRankIsNotTold) {
