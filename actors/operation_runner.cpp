@@ -62,6 +62,7 @@ struct OperationRunner::Impl {
   Result<OperationResult> operator()(const operation::PublishDecision& publish) {
     const auto* tombstone = std::get_if<Tombstone>(publish.body.get());
     if (tombstone != nullptr && tombstone->reason == Tombstone::Reason::aborted) {
+      SHOAL_RETURN_IF_ERROR(refuse_lost_manifest(publish.key));
       return as_result(abort_attempt(storage, publish.key, stamp(), tombstone->cause));
     }
     Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(), *publish.body};
@@ -259,9 +260,27 @@ struct OperationRunner::Impl {
     return as_result(slabs.release(window.client, window.slab_id));
   }
 
+  // An attempt without a decision that the catalog has as committed: its manifest was lost since, by a hand
+  // or a file system. A tombstone there would have its shards swept.
+  Status refuse_lost_manifest(const AttemptKey& key);
+
   // The bytes of each piece; `views` keep them mapped.
   Result<std::vector<ByteView>> resolve(const operation::WriteShard& write, std::vector<Slabs::View>* views);
 };
+
+Status OperationRunner::Impl::refuse_lost_manifest(const AttemptKey& key) {
+  if (catalog == nullptr) return ok_status();
+  auto known = catalog->find(key);  // an index: where it cannot be read, the root alone counts
+  if (!known.ok() || !*known || (*known)->state != AttemptInfo::State::committed) return ok_status();
+  auto info = inspect_attempt(storage, key);
+  if (info.status().code() == Code::not_found) return ok_status();  // deleted, with its folder
+  SHOAL_RETURN_IF_ERROR(info.status());
+  if (info->state != AttemptInfo::State::undecided || info->leftover_files == 0) return ok_status();
+  return Status(Code::corrupt,
+                fmt::format("{}/{}: gone, though the catalog has {} as committed: it is neither loaded nor "
+                            "aborted; put the file back, or remove its folder to give it up",
+                            storage.describe(), decision_path(key), to_string(key)));
+}
 
 Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::WriteShard& write,
                                                              std::vector<Slabs::View>* views) {

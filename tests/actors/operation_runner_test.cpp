@@ -317,6 +317,26 @@ TEST_F(RunnerTest, PublishesDecisionsAndAnswersWithTheOneThatStands) {
   EXPECT_EQ(catalog->find(kKey).value()->cause, "rank 1 is gone");
 }
 
+// Regression: a committed checkpoint whose manifest alone was removed was aborted, and its shards swept.
+TEST_F(RunnerTest, WhatTheCatalogHasAsCommittedIsNotAborted) {
+  write_one();
+  auto committed = run<std::shared_ptr<const Decision>>(operation::PublishDecision{
+      kKey, std::make_shared<const DecisionBody>(sample_manifest(kKey).manifest())});
+  ASSERT_OK(committed.status());
+  ASSERT_OK(run(operation::RecordDecision{*committed}).status());
+  auto stands = run<std::shared_ptr<const Decision>>(abort_of(kKey, "left undecided"));
+  ASSERT_OK(stands.status());
+  EXPECT_TRUE((*stands)->committed());
+  ASSERT_OK(storage->remove(decision_path(kKey)));
+  const Status refused = runner.run(abort_of(kKey, "left undecided")).status();
+  EXPECT_EQ(refused.code(), Code::corrupt);
+  EXPECT_THAT(refused.message(), HasSubstr("manifest.shoal: gone, though the catalog has step 3"));
+  EXPECT_EQ(run(operation::SweepAttempt{kKey}).status().code(), Code::refused);
+  // Gone with all that lay there, it was deleted.
+  ASSERT_OK(storage->remove(shard_path(kKey, 0, 0)));
+  EXPECT_OK(runner.run(abort_of(kKey, "left undecided")).status());
+}
+
 TEST_F(RunnerTest, WithoutACatalogNothingIsRecorded) {
   OperationRunner other(*storage, nullptr, slabs, nonce_of(77),
                         {[] { return nonce_of(1); }, [] { return 1; }});
