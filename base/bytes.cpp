@@ -76,9 +76,28 @@ Result<uint64_t> parse_bytes(std::string_view text) {
   return value << shift;
 }
 
+namespace {
+
+// Whether all bytes are printable ASCII, which most names are made of.
+bool is_plain_ascii(uint64_t word) {
+  constexpr uint64_t kOnes = 0x0101010101010101u, kHigh = 0x80 * kOnes;
+  const uint64_t below_space = (word - 0x20 * kOnes) & ~word;
+  return ((word | (word + kOnes) | below_space) & kHigh) == 0;  // adding one carries from 0x7f
+}
+
+}  // namespace
+
 bool is_clean_utf8(std::string_view text) {
   size_t i = 0;
   while (i < text.size()) {
+    if (i + sizeof(uint64_t) <= text.size()) {
+      uint64_t word = 0;
+      std::memcpy(&word, text.data() + i, sizeof word);
+      if (is_plain_ascii(word)) {
+        i += sizeof word;
+        continue;
+      }
+    }
     unsigned char c = static_cast<unsigned char>(text[i]);
     if (c < 0x20 || c == 0x7f) return false;
     size_t more = c < 0x80 ? 0 : (c >> 5) == 6 ? 1 : (c >> 4) == 14 ? 2 : (c >> 3) == 30 ? 3 : 4;

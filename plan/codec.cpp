@@ -132,17 +132,20 @@ std::vector<Number> copy_list(typename capnp::List<Number>::Reader in) {
 }
 
 // At most `most` numbers, so that no reader reserves more.
-Result<Dims> read_numbers(capnp::List<uint64_t>::Reader in, size_t most, const char* what) {
+Status read_numbers(capnp::List<uint64_t>::Reader in, size_t most, const char* what, Dims& out) {
   SHOAL_RETURN_IF_ERROR(bounded_size(in, most, what).status());
-  return copy_list<uint64_t>(in);
+  out.reserve(in.size());
+  for (uint64_t number : in) out.push_back(number);
+  return ok_status();
 }
 
 Result<Mesh> read_mesh(schema::Mesh::Reader in) {
-  SHOAL_ASSIGN_OR_RETURN(Dims shape, read_numbers(in.getShape(), kMaxDims, "mesh shape"));
+  Dims shape;
+  SHOAL_RETURN_IF_ERROR(read_numbers(in.getShape(), kMaxDims, "mesh shape", shape));
   auto ranks = in.getRanks();
   if (ranks.isAffine()) {
-    SHOAL_ASSIGN_OR_RETURN(Dims strides,
-                           read_numbers(ranks.getAffine().getStrides(), kMaxDims, "mesh strides"));
+    Dims strides;
+    SHOAL_RETURN_IF_ERROR(read_numbers(ranks.getAffine().getStrides(), kMaxDims, "mesh strides", strides));
     // Not canonical; and to find out whether they make a mesh at all could take seconds.
     if (!Mesh::strides_nest(shape, strides)) return malformed("mesh: its strides do not nest");
     return Mesh::affine(std::move(shape), ranks.getAffine().getBase(), std::move(strides));
@@ -153,59 +156,62 @@ Result<Mesh> read_mesh(schema::Mesh::Reader in) {
   return Mesh::from_ranks(std::move(shape), copy_list<Rank>(listed));
 }
 
-Result<Sharding> read_mesh_sharding(schema::LayoutEntry::Sharding::Mesh::Reader in) {
-  MeshSharding sharding{in.getIndex(), {}};
+Status read_mesh_sharding(schema::LayoutEntry::Sharding::Mesh::Reader in, MeshSharding& out) {
+  out.mesh = in.getIndex();
   auto placements = in.getPlacements();
   SHOAL_RETURN_IF_ERROR(bounded_size(placements, kMaxDims, "placements").status());
+  out.placements.reserve(placements.size());
   for (auto placement : placements) {
     auto kind = static_cast<uint16_t>(placement.getKind());
     if (kind > static_cast<uint16_t>(Placement::Kind::strided_shard)) return malformed("placement");
-    sharding.placements.push_back(
+    out.placements.push_back(
         {static_cast<Placement::Kind>(kind), placement.getDim(), placement.getSplitFactor()});
   }
-  return Sharding(std::move(sharding));
+  return ok_status();
 }
 
-Result<Sharding> read_box_sharding(capnp::List<schema::RankBoxes>::Reader in, size_t dims) {
-  BoxSharding sharding;
+Status read_box_sharding(capnp::List<schema::RankBoxes>::Reader in, size_t dims, BoxSharding& out) {
   for (auto held : in) {
-    RankBoxes boxes{held.getRank(), {}};
+    RankBoxes& boxes = out.ranks.emplace_back();
+    boxes.rank = held.getRank();
     auto list = held.getBoxes();
     // A scalar's boxes take no bytes; none is listed twice, so that more than one is an error in any case.
     if (dims == 0 && list.size() > 1) return malformed("boxes of a scalar");
     for (auto box : list) {
-      SHOAL_ASSIGN_OR_RETURN(Dims offsets, read_numbers(box.getOffsets(), kMaxDims, "box offsets"));
-      SHOAL_ASSIGN_OR_RETURN(Dims sizes, read_numbers(box.getSizes(), kMaxDims, "box sizes"));
-      boxes.boxes.push_back({std::move(offsets), std::move(sizes)});
+      Box& added = boxes.boxes.emplace_back();
+      SHOAL_RETURN_IF_ERROR(read_numbers(box.getOffsets(), kMaxDims, "box offsets", added.offsets));
+      SHOAL_RETURN_IF_ERROR(read_numbers(box.getSizes(), kMaxDims, "box sizes", added.sizes));
     }
-    sharding.ranks.push_back(std::move(boxes));
   }
-  return Sharding(std::move(sharding));
+  return ok_status();
 }
 
-Result<Sharding> read_sharding(schema::LayoutEntry::Sharding::Reader in, size_t dims) {
-  if (in.isMesh()) return read_mesh_sharding(in.getMesh());
-  if (in.isGroup()) return Sharding(GroupSharding{in.getGroup()});
-  if (in.isBoxes()) return read_box_sharding(in.getBoxes(), dims);
-  if (in.isPerRank()) return Sharding(RankSharding{});
-  if (in.isTiles())
-    return Sharding(DeviceSharding{in.getTiles().getIndex(), in.getTiles().getDevicesPerRank()});
-  return malformed("sharding");
+Status read_sharding(schema::LayoutEntry::Sharding::Reader in, size_t dims, Sharding& out) {
+  if (in.isMesh()) return read_mesh_sharding(in.getMesh(), out.emplace<MeshSharding>());
+  if (in.isBoxes()) return read_box_sharding(in.getBoxes(), dims, out.emplace<BoxSharding>());
+  if (in.isGroup()) {
+    out = GroupSharding{in.getGroup()};
+  } else if (in.isPerRank()) {
+    out = RankSharding{};
+  } else if (in.isTiles()) {
+    out = DeviceSharding{in.getTiles().getIndex(), in.getTiles().getDevicesPerRank()};
+  } else {
+    return malformed("sharding");
+  }
+  return ok_status();
 }
 
-Result<LayoutEntry> read_entry(schema::LayoutEntry::Reader in) {
-  LayoutEntry entry;
+Status read_entry(schema::LayoutEntry::Reader in, LayoutEntry& out) {
   auto fqn = in.getFqn();
   SHOAL_RETURN_IF_ERROR(bounded_size(fqn, kMaxFqnBytes, "fqn").status());
-  entry.fqn = view_of(fqn);
+  out.fqn = view_of(fqn);
   auto kind = static_cast<uint16_t>(in.getKind());
   if (kind > static_cast<uint16_t>(LayoutEntry::Kind::object)) return malformed("kind of an entry");
-  entry.kind = static_cast<LayoutEntry::Kind>(kind);
-  SHOAL_ASSIGN_OR_RETURN(entry.dtype, dtype_from_number(in.getDtype()));
-  SHOAL_ASSIGN_OR_RETURN(entry.shape, read_numbers(in.getShape(), kMaxDims, "shape"));
-  entry.replicated = in.getReplicated();
-  SHOAL_ASSIGN_OR_RETURN(entry.sharding, read_sharding(in.getSharding(), entry.shape.size()));
-  return entry;
+  out.kind = static_cast<LayoutEntry::Kind>(kind);
+  SHOAL_ASSIGN_OR_RETURN(out.dtype, dtype_from_number(in.getDtype()));
+  SHOAL_RETURN_IF_ERROR(read_numbers(in.getShape(), kMaxDims, "shape", out.shape));
+  out.replicated = in.getReplicated();
+  return read_sharding(in.getSharding(), out.shape.size(), out.sharding);
 }
 
 Result<LayoutPtr> read_layout(schema::Layout::Reader in, size_t words, const LayoutId& id) {
@@ -219,8 +225,7 @@ Result<LayoutPtr> read_layout(schema::Layout::Reader in, size_t words, const Lay
   SHOAL_RETURN_IF_ERROR(bounded_size(entries_in, kMaxEntries, "layout entries").status());
   entries.reserve(std::min<size_t>(entries_in.size(), words / kWordsAnEntry));
   for (auto entry_in : entries_in) {
-    SHOAL_ASSIGN_OR_RETURN(LayoutEntry entry, read_entry(entry_in));
-    entries.push_back(std::move(entry));
+    SHOAL_RETURN_IF_ERROR(read_entry(entry_in, entries.emplace_back()));
   }
   return layout_in_order(std::move(meshes), std::move(entries), id);
 }

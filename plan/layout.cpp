@@ -23,6 +23,10 @@ Status bad(std::string what) {
   return Status(Code::invalid_argument, std::move(what));
 }
 
+Status not_canonical() {
+  return Status(Code::corrupt, "not in canonical form");
+}
+
 // A name that may be none, for people: printable ASCII as it is, all else escaped, its end left out.
 std::string shown(std::string_view fqn) {
   std::string out = "'";
@@ -34,7 +38,8 @@ std::string shown(std::string_view fqn) {
   return out + (fqn.size() > kShownFqnBytes ? "…'" : "'");
 }
 
-Status validate_shape(const LayoutEntry& entry) {
+// How many bytes its elements take.
+Result<uint64_t> validate_shape(const LayoutEntry& entry) {
   if (entry.shape.size() > kMaxDims) {
     return bad(fmt::format("{} dimensions, at most {} are allowed", entry.shape.size(), kMaxDims));
   }
@@ -44,7 +49,7 @@ Status validate_shape(const LayoutEntry& entry) {
   SHOAL_ASSIGN_OR_RETURN(uint64_t element_bytes, dtype_bytes(entry.dtype));
   std::optional<uint64_t> count = element_count(entry.shape);
   if (!count || *count > kMaxSize / element_bytes) return bad("2^63 bytes or more");
-  return ok_status();
+  return *count * element_bytes;
 }
 
 Status validate_rank_boxes(const RankBoxes& held, const LayoutEntry& entry) {
@@ -87,20 +92,19 @@ Status validate_devices(const DeviceSharding& sharding, const Mesh& mesh, const 
   return ok_status();
 }
 
-// Everything but the name. Explicit boxes come sorted by rank.
-Status validate_entry(const LayoutEntry& entry, const std::vector<Mesh>& meshes) {
+// Everything but the name and the shape. Explicit boxes come sorted by rank.
+Status validate_sharding(const LayoutEntry& entry, const std::vector<Mesh>& meshes) {
   auto mesh_exists = [&](uint32_t index) {
     return index < meshes.size() ? ok_status() : bad(fmt::format("mesh {} of {}", index, meshes.size()));
   };
   const auto* mesh = std::get_if<MeshSharding>(&entry.sharding);
   const auto* group = std::get_if<GroupSharding>(&entry.sharding);
   const auto* devices = std::get_if<DeviceSharding>(&entry.sharding);
-  if (is_per_rank(entry)) return validate_rank_entry(entry);
+  if (std::holds_alternative<RankSharding>(entry.sharding)) return validate_rank_entry(entry);
   if (entry.kind == LayoutEntry::Kind::object) {
     if (!group) return bad("an object is held whole by the ranks of a group");
     if (!entry.shape.empty() || entry.dtype != DType::u8) return bad("an object has no shape, and dtype U8");
   }
-  SHOAL_RETURN_IF_ERROR(validate_shape(entry));
   if (group) return mesh_exists(group->mesh);
   if (mesh) {
     SHOAL_RETURN_IF_ERROR(mesh_exists(mesh->mesh));
@@ -116,18 +120,6 @@ Status validate_entry(const LayoutEntry& entry, const std::vector<Mesh>& meshes)
     if (i > 0 && ranks[i].rank == ranks[i - 1].rank)
       return bad(fmt::format("rank {} is listed twice", ranks[i].rank));
     SHOAL_RETURN_IF_ERROR(validate_rank_boxes(ranks[i], entry));
-  }
-  return ok_status();
-}
-
-// All values of a layout together have fewer than 2^63 bytes, so that no load adds up beyond.
-Status validate_total(const std::vector<LayoutEntry>& entries) {
-  uint64_t total = 0;
-  for (const LayoutEntry& entry : entries) {
-    const uint64_t bytes = *element_count(entry.shape) * *dtype_bytes(entry.dtype);
-    if (bytes > kMaxSize - total)
-      return bad(fmt::format("'{}': 2^63 bytes or more with those before it", entry.fqn));
-    total += bytes;
   }
   return ok_status();
 }
@@ -178,6 +170,7 @@ std::vector<Mesh> canonical_meshes(const std::vector<Mesh>& meshes, std::vector<
 
 // Tools that unpack a checkpoint make paths of names: none may lead out of their folder.
 bool climbs(std::string_view fqn) {
+  if (fqn.find("..") == std::string_view::npos) return false;
   while (true) {
     const size_t end = fqn.find_first_of("/\\");
     if (fqn.substr(0, end) == "..") return true;
@@ -224,18 +217,27 @@ std::optional<RankFqn> split_rank_fqn(std::string_view fqn) {
 
 namespace {
 
-// Of entries in order.
+// Names ascend. All values of a layout together have fewer than 2^63 bytes, so that no load adds up beyond.
 Status validate_entries(const std::vector<LayoutEntry>& entries, const std::vector<Mesh>& meshes) {
+  uint64_t total = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
-    SHOAL_RETURN_IF_ERROR(validate_fqn(entries[i].fqn));
-    if (i > 0 && entries[i].fqn == entries[i - 1].fqn) {
-      return bad(fmt::format("'{}' is given twice", entries[i].fqn));
+    const LayoutEntry& entry = entries[i];
+    SHOAL_RETURN_IF_ERROR(validate_fqn(entry.fqn));
+    if (const int order = i == 0 ? -1 : entries[i - 1].fqn.compare(entry.fqn); order >= 0) {
+      if (order > 0) return not_canonical();
+      return bad(fmt::format("'{}' is given twice", entry.fqn));
     }
-    if (Status status = validate_entry(entries[i], meshes); !status.ok()) {
-      return status.with_context(fmt::format("'{}'", entries[i].fqn));
+    const Result<uint64_t> bytes = validate_shape(entry);
+    if (!bytes.ok()) return bytes.status().with_context(fmt::format("'{}'", entry.fqn));
+    if (Status status = validate_sharding(entry, meshes); !status.ok()) {
+      return status.with_context(fmt::format("'{}'", entry.fqn));
     }
+    if (*bytes > kMaxSize - total) {
+      return bad(fmt::format("'{}': 2^63 bytes or more with those before it", entry.fqn));
+    }
+    total += *bytes;
   }
-  return validate_total(entries);
+  return ok_status();
 }
 
 Status validate_count(const std::vector<LayoutEntry>& entries) {
@@ -277,19 +279,21 @@ Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry>
 Result<LayoutPtr> layout_in_order(std::vector<Mesh> meshes, std::vector<LayoutEntry> entries,
                                   const LayoutId& id) {
   SHOAL_RETURN_IF_ERROR(validate_count(entries));
-  const bool in_order =
-      std::ranges::is_sorted(entries, fqn_less) && std::ranges::all_of(entries, rank_boxes_in_order);
-  if (!in_order) return Status(Code::corrupt, "not in canonical form");
   SHOAL_RETURN_IF_ERROR(validate_entries(entries, meshes));
   std::vector<bool> used(meshes.size(), false);
   for (const LayoutEntry& entry : entries) {
-    if (const std::optional<uint32_t> mesh = mesh_of(entry)) used[*mesh] = true;
+    if (!rank_boxes_in_order(entry)) return not_canonical();
+    if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) {
+      used[mesh->mesh] = true;
+    } else if (const std::optional<uint32_t> index = mesh_of(entry)) {
+      used[*index] = true;
+    }
   }
   const bool all_used = std::find(used.begin(), used.end(), false) == used.end();
   const bool ascend = std::adjacent_find(meshes.begin(), meshes.end(), [](const Mesh& a, const Mesh& b) {
                         return !(a < b);
                       }) == meshes.end();
-  if (!all_used || !ascend) return Status(Code::corrupt, "not in canonical form");
+  if (!all_used || !ascend) return not_canonical();
   auto layout = std::make_shared<Layout>();
   layout->meshes_ = std::move(meshes);
   layout->entries_ = std::move(entries);

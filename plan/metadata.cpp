@@ -32,6 +32,7 @@ WorldValues::WorldValues(const World& world) {
       }
     }
   }
+  if (world.layouts.size() == 1 && names_.empty()) return;  // in its order
   const auto by_fqn = [](const Value& a, const Value& b) { return *a.fqn < *b.fqn; };
   if (!std::is_sorted(values_.begin(), values_.end(), by_fqn)) {
     std::sort(values_.begin(), values_.end(), by_fqn);
@@ -46,7 +47,11 @@ std::vector<TensorMetadata> list_values(const World& world) {
   values.reserve(listed.size());
   for (size_t i = 0; i < listed.size(); ++i) {
     const LayoutEntry& entry = *listed[i].entry;
-    values.push_back({*listed[i].fqn, entry.kind, entry.dtype, entry.shape});
+    TensorMetadata& value = values.emplace_back();
+    value.fqn = *listed[i].fqn;
+    value.kind = entry.kind;
+    value.dtype = entry.dtype;
+    value.shape = entry.shape;
   }
   return values;
 }

@@ -19,11 +19,12 @@ Status validate_ranks(const Layout& layout, uint32_t world_size) {
   for (const Mesh& mesh : layout.meshes()) highest.push_back(RankSet::of_mesh(mesh).highest());
   for (const LayoutEntry& entry : layout.entries()) {
     bool is_ok = true;
-    if (std::optional<uint32_t> mesh = mesh_of(entry)) {
-      is_ok = highest[*mesh] / devices_per_rank(entry) < world_size;
-    }
-    if (const auto* boxes = std::get_if<BoxSharding>(&entry.sharding)) {
+    if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) {
+      is_ok = highest[mesh->mesh] < world_size;
+    } else if (const auto* boxes = std::get_if<BoxSharding>(&entry.sharding)) {
       is_ok = boxes->ranks.empty() || boxes->ranks.back().rank < world_size;
+    } else if (std::optional<uint32_t> index = mesh_of(entry)) {
+      is_ok = highest[*index] / devices_per_rank(entry) < world_size;
     }
     if (!is_ok) return bad(fmt::format("'{}' names a rank beyond a world of {}", entry.fqn, world_size));
   }
