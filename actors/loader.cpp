@@ -1,5 +1,6 @@
 // Loader: its events, choosing, planning and reading.
 #include <algorithm>
+#include <utility>
 
 #include "actors/attempt_choice.h"
 #include "actors/loader_internal.h"
@@ -235,8 +236,23 @@ void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& ke
                       Status(Code::not_found, to_string(key) + " is gone: " + (*decision)->tombstone().cause),
                       then_out);
         }
+        if ((*decision)->manifest().world == nullptr) return decode(id, *decision, then_out);
         begin(now, id, facts_.plans->stored(*decision), then_out);
       });
+}
+
+// The client looks into what it is told at the same time as the node does.
+void Loader::decode(const LoadKey& id, const std::shared_ptr<const Decision>& encoded, EffectWriter& out) {
+  auto found = loads_.find(id);
+  if (found == loads_.end()) return;
+  found->second.is_told = true;
+  out.to_client(id.first, found_by(found->second.request, *encoded));
+  operations_.start(operation::DecodeDecision{encoded}, out,
+                    [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      if (!decision.ok()) return fail(now, id, decision.status(), then_out);
+                      begin(now, id, facts_.plans->stored(*decision), then_out);
+                    });
 }
 
 void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoint> fresh,
@@ -246,7 +262,9 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
   Load& load = found->second;
   load.stored = open_.share(std::move(fresh));
   StoredCheckpoint& stored = *load.stored;
-  out.to_client(id.first, found_by(load.request, stored.decision()));
+  if (!std::exchange(load.is_told, true)) {
+    out.to_client(id.first, found_by(load.request, stored.decision()));
+  }
   const Manifest& manifest = stored.manifest();
   if (load.request.sharing) {  // most often by the layout that was saved: it is kept once
     for (const LayoutPtr& layout : manifest.world->layouts) {
@@ -423,10 +441,10 @@ void Loader::fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out) 
     if (exchange.is_copying(*load.user)) return;  // it says when it does no longer
   }
   why = load.failure;
-  const bool was_found = load.stored != nullptr;
+  const bool was_told = load.is_told;
   end_load(now, found, out);
   out.warning("load for client " + std::to_string(id.first) + ": " + why.to_string());
-  if (was_found) {
+  if (was_told) {
     out.to_client(id.first, local::LoadDone{id.second, std::move(why)});
   } else {
     not_found(id.first, id.second, std::move(why), out);

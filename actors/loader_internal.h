@@ -65,6 +65,7 @@ class Loader final : public Role {
     uint64_t slab_bytes = 0;           // of its window, when it began
     uint64_t part_bytes = 0;           // of that, as far as it may use it
     std::optional<AttemptKey> pinned;  // so that nobody deletes it meanwhile
+    bool is_told = false;              // which checkpoint it is
     std::shared_ptr<StoredCheckpoint> stored;
     Queue own, shared;  // read straight into the window, or by the client; filled from chunks
     std::map<uint32_t, std::vector<uint32_t>>
@@ -125,6 +126,7 @@ class Loader final : public Role {
 
   // --- what to read ---
   void read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out);
+  void decode(const LoadKey& id, const std::shared_ptr<const Decision>& encoded, EffectWriter& out);
   void begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoint> fresh, EffectWriter& out);
   void read_all(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadPlan> plan, EffectWriter& out);
 

@@ -58,7 +58,10 @@ struct CompleteRankLocal {  // -> Decision: that which stands, or what a complet
 };
 struct ReadDecision {  // -> Decision; Code::not_found while undecided
   AttemptKey key;
-  bool keeps_encoded = false;  // the layouts' encodings, for who passes them on
+  bool leaves_encoded = false;  // a manifest may be left encoded: then its world is nullptr
+};
+struct DecodeDecision {  // -> Decision: all of one that was left encoded
+  std::shared_ptr<const Decision> encoded;
 };
 struct CheckFiles {  // -> Done
   AttemptKey key;
@@ -218,7 +221,7 @@ using Operation = std::variant<
     operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
     operation::PublishRankManifest, operation::CompleteRankLocal, operation::ListenToPeers,
     operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow,
-    operation::ReadHeader, operation::CheckHeader, operation::LocateRanges>;
+    operation::ReadHeader, operation::CheckHeader, operation::LocateRanges, operation::DecodeDecision>;
 // Few are as large as a Mark, and of many that are not there are a great number at once in the simulator.
 using OperationResult =
     std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,

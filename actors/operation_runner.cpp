@@ -81,7 +81,11 @@ struct OperationRunner::Impl {
     return as_result(complete_rank_local(storage, complete.key, stamp()));
   }
   Result<OperationResult> operator()(const operation::ReadDecision& read) {
-    return as_result(read_decision(storage, read.key, read.keeps_encoded));
+    return as_result(read.leaves_encoded ? read_decision_encoded(storage, read.key)
+                                         : read_decision(storage, read.key));
+  }
+  Result<OperationResult> operator()(const operation::DecodeDecision& decode) {
+    return as_result(decode_rest(*decode.encoded));
   }
   Result<OperationResult> operator()(const operation::CheckFiles& check) {
     return as_result(check_files_present(storage, check.key, *check.files));
@@ -326,6 +330,7 @@ struct OperationNames {
   std::string_view operator()(const operation::PublishRankManifest&) const { return "PublishRankManifest"; }
   std::string_view operator()(const operation::CompleteRankLocal&) const { return "CompleteRankLocal"; }
   std::string_view operator()(const operation::ReadDecision&) const { return "ReadDecision"; }
+  std::string_view operator()(const operation::DecodeDecision&) const { return "DecodeDecision"; }
   std::string_view operator()(const operation::CheckFiles&) const { return "CheckFiles"; }
   std::string_view operator()(const operation::RecordDecision&) const { return "RecordDecision"; }
   std::string_view operator()(const operation::PublishRoster&) const { return "PublishRoster"; }

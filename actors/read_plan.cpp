@@ -56,7 +56,7 @@ local::Found found_by(const local::Load& request, const Decision& committed) {
   if (request.of == 0 && !request.wants_layouts) found.values_of = manifest.world;
   if (request.wants_layouts) {
     found.layouts = local::StoredLayouts{manifest.world, manifest.rule_version, manifest.options};
-    if (manifest.encoded) found.layouts->encoded = {manifest.encoded, &manifest.encoded->layouts};
+    if (manifest.encoded) found.layouts->encoded = {manifest.encoded, &manifest.encoded->world};
   }
   return found;
 }

@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "local/load_targets.h"
 #include "local/node_status.h"
+#include "plan/codec.h"
 #include "plan/load_times.h"
 #include "plan/metadata.h"
 #include "plan/plan_exchange.h"
@@ -147,16 +148,15 @@ struct Load {  // client -> node, after its window slab
 struct Close {  // client -> node: what a load of this id kept open
   uint32_t request_id = 0;
 };
-struct StoredLayouts {  // who held what of a checkpoint, and by which rule it was written
-  std::shared_ptr<const World> world;
+struct StoredLayouts {                 // who held what of a checkpoint, and by which rule it was written
+  std::shared_ptr<const World> world;  // not needed where `encoded` is there
   uint32_t rule_version = kRuleVersion;
   SaveOptions options;
-  // Of the world's layouts, where they are at hand: else they are encoded anew.
-  std::shared_ptr<const std::vector<ByteView>> encoded = nullptr;
+  std::shared_ptr<const EncodedWorld> encoded = nullptr;  // passed on as it is. Decoding never sets it
 };
 struct Found {  // node -> client: answer to Latest, and the first answer to Load
   uint32_t request_id = 0;
-  Status outcome;
+  Status outcome;       // also why layouts that a node passed on without looking into them cannot be decoded
   Metadata checkpoint;  // of a Load with `of`: without values
   // If wanted; decoding makes the values of `checkpoint` from them.
   std::optional<StoredLayouts> layouts = std::nullopt;

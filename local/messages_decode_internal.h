@@ -119,20 +119,11 @@ inline Result<Metadata> read_metadata(schema::CheckpointInfo::Reader in) {
 
 template <class Reader>
 Result<std::shared_ptr<const World>> read_world(Reader in) {
-  SHOAL_ASSIGN_OR_RETURN(Roster roster, decode_roster(view_of(in.getRoster())));
-  auto layouts = in.getLayouts();
-  if (layouts.size() != roster.layout_ids().size()) {
-    return malformed(fmt::format("roster: {} layouts come with it, it names {}", layouts.size(),
-                                 roster.layout_ids().size()));
-  }
-  auto world = std::make_shared<World>(World{std::move(roster), {}});
-  for (uint32_t i = 0; i < layouts.size(); ++i) {
-    const LayoutId id = world->roster.layout_ids()[i];
-    SHOAL_ASSIGN_OR_RETURN(LayoutPtr layout, decode_layout(view_of(layouts[i]), id));
-    world->layouts.push_back(std::move(layout));
-  }
+  EncodedWorld encoded{view_of(in.getRoster()), {}};
+  for (auto layout : in.getLayouts()) encoded.layouts.push_back(view_of(layout));
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const World> world, decode_world(encoded));
   if (Status status = validate_world(*world); !status.ok()) return as_corrupt(status, "roster");
-  return std::shared_ptr<const World>(std::move(world));
+  return world;
 }
 
 // messages_decode_loads.cpp

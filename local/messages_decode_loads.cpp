@@ -125,7 +125,13 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Found::Reader in) {
   }
   if (!out.outcome.ok() || !in.hasLayouts()) return LocalMessage(std::move(out));
   auto layouts = in.getLayouts();
-  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const World> world, read_world(layouts));
+  Result<std::shared_ptr<const World>> decoded = read_world(layouts);
+  if (!decoded.ok()) {  // the node did not look into them: what is wrong is wrong with the checkpoint
+    out.outcome = decoded.status().with_context(to_string(out.checkpoint.key));
+    out.checkpoint = {};
+    return LocalMessage(std::move(out));
+  }
+  std::shared_ptr<const World> world = std::move(decoded).value();
   SHOAL_ASSIGN_OR_RETURN(SaveOptions options, read_options(layouts.getOptions()));
   if (!out.checkpoint.state_dict_metadata.empty()) return malformed("checkpoint: its values are said twice");
   if (world->roster.world_size() != out.checkpoint.world_size) {

@@ -12,6 +12,11 @@ namespace shoal {
 
 namespace {
 
+// Encoded layouts from that size on are sent from where they lie, as segments of their own.
+constexpr size_t kReferencedFromBytes = size_t{64} << 10;
+constexpr uint32_t kMaxReferenced = 256;
+static_assert(kMaxReferenced <= kMaxSegments / 2);
+
 uint32_t list_size(size_t size) {
   return static_cast<uint32_t>(size);
 }
@@ -98,13 +103,10 @@ void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadat
 
 // For every message with roster, layouts, rule version and options.
 template <class Builder>
-void write_world(Builder out, const World& world, uint32_t rule_version, const SaveOptions& options,
-                 const std::vector<ByteView>* encoded = nullptr) {
+void write_world(Builder out, const World& world, uint32_t rule_version, const SaveOptions& options) {
   out.setRoster(data_of(encode_roster(world.roster)));
   auto layouts = out.initLayouts(list_size(world.layouts.size()));
-  for (uint32_t i = 0; i < layouts.size(); ++i) {
-    layouts.set(i, encoded ? data_of((*encoded)[i]) : data_of(encode_layout(*world.layouts[i])));
-  }
+  for (uint32_t i = 0; i < layouts.size(); ++i) layouts.set(i, data_of(encode_layout(*world.layouts[i])));
   out.setRuleVersion(rule_version);
   write_options(out.initOptions(), options);
 }
@@ -212,8 +214,11 @@ class Writer {
                    : write_values(checkpoint, in.checkpoint.state_dict_metadata);
       return;
     }
-    write_world(out.initLayouts(), *in.layouts->world, in.layouts->rule_version, in.layouts->options,
-                in.layouts->encoded.get());
+    if (in.layouts->encoded) {
+      write_encoded(out.initLayouts(), *in.layouts);
+    } else {
+      write_world(out.initLayouts(), *in.layouts->world, in.layouts->rule_version, in.layouts->options);
+    }
   }
   void operator()(const local::Loaded& in) {
     auto out = out_.initLoaded();
@@ -323,6 +328,25 @@ class Writer {
   void operator()(const local::Pong&) { out_.setPong(); }
 
  private:
+  static void write_encoded(schema::CheckpointLayouts::Builder out, const local::StoredLayouts& in) {
+    out.setRoster(data_of(in.encoded->roster));
+    auto layouts = out.initLayouts(list_size(in.encoded->layouts.size()));
+    uint32_t referenced = 0;
+    for (uint32_t i = 0; i < layouts.size(); ++i) {
+      const ByteView layout = in.encoded->layouts[i];
+      const uintptr_t place = reinterpret_cast<uintptr_t>(layout.data());
+      const bool is_aligned = (place | layout.size()) % sizeof(capnp::word) == 0;
+      if (is_aligned && layout.size() >= kReferencedFromBytes && referenced < kMaxReferenced) {
+        ++referenced;
+        auto orphanage = capnp::Orphanage::getForMessageContaining(out);
+        layouts.adopt(i, orphanage.referenceExternalData(data_of(layout)));
+      } else {
+        layouts.set(i, data_of(layout));
+      }
+    }
+    out.setRuleVersion(in.rule_version);
+    write_options(out.initOptions(), in.options);
+  }
   static void write_durable(schema::DurableShare::Builder out, const local::DurableShare& in) {
     out.setRosterId(data_of(in.roster_id));
     out.setPlanId(data_of(in.plan_id));

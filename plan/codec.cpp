@@ -321,4 +321,18 @@ Result<Roster> decode_roster(ByteView bytes) {
   return roster;
 }
 
+Result<std::shared_ptr<const World>> decode_world(const EncodedWorld& encoded) {
+  SHOAL_ASSIGN_OR_RETURN(Roster roster, decode_roster(encoded.roster));
+  const std::vector<LayoutId>& ids = roster.layout_ids();
+  if (encoded.layouts.size() != ids.size()) {
+    return Status(Code::corrupt,
+                  fmt::format("{} layouts for a roster of {}", encoded.layouts.size(), ids.size()));
+  }
+  std::vector<LayoutPtr> layouts(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    SHOAL_ASSIGN_OR_RETURN(layouts[i], decode_layout(encoded.layouts[i], ids[i]));
+  }
+  return std::make_shared<const World>(World{std::move(roster), std::move(layouts)});
+}
+
 }  // namespace shoal

@@ -2,6 +2,9 @@
 // decoding validates everything, with bounded memory, and never throws. Bytes need no alignment.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "base/bytes.h"
 #include "base/status.h"
 #include "plan/layout.h"
@@ -21,6 +24,13 @@ Result<LayoutPtr> decode_layout(ByteView bytes);  // its id is recomputed; Code:
 Result<LayoutPtr> decode_layout(ByteView bytes, const LayoutId& id);
 Bytes encode_roster(const Roster& roster);
 Result<Roster> decode_roster(ByteView bytes);
+// A roster and its layouts, in their order, as they are encoded. Borrowed.
+struct EncodedWorld {
+  ByteView roster;
+  std::vector<ByteView> layouts;
+};
+// Each layout by the hash that the roster states of it. Whether they go together: validate_world.
+Result<std::shared_ptr<const World>> decode_world(const EncodedWorld& encoded);
 // A plan under a roster (plan/plan_codec.cpp); id, tensor_bytes and files are worked out anew. Whether it
 // fits a layout: check_plan.
 Bytes encode_plan(const SavePlan& plan);

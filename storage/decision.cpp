@@ -9,23 +9,32 @@
 
 namespace shoal {
 
-Result<Decision> read_decision(Storage& storage, const AttemptKey& key, bool keeps_encoded) {
+namespace {
+
+// `decode(bytes, path)` makes the decision of the file's bytes.
+template <class Decode>
+Result<Decision> read_by(Decode&& decode, Storage& storage, const AttemptKey& key) {
   std::string path = decision_path(key), full_path = storage.describe() + "/" + path;
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes,
                          storage.read(path, kRecordHeadBytes + kMaxDecisionBytes + kRecordTailBytes));
-  SHOAL_ASSIGN_OR_RETURN(Decision decision, decode_decision(bytes, full_path));
+  SHOAL_ASSIGN_OR_RETURN(Decision decision, decode(std::move(bytes), full_path));
   if (decision.key != key) {
     return Status(Code::corrupt,
                   fmt::format("{}: holds the decision of {}", full_path, to_string(decision.key)));
   }
   SHOAL_RETURN_IF_ERROR(storage.sync_folder(attempt_folder(key)));
-  if (keeps_encoded && decision.committed()) {
-    auto encoded = std::make_shared<EncodedLayouts>();
-    encoded->file = std::move(bytes);
-    encoded->layouts = encoded_layouts_in(encoded->file);
-    std::get<Manifest>(decision.body).encoded = std::move(encoded);
-  }
   return decision;
+}
+
+}  // namespace
+
+Result<Decision> read_decision(Storage& storage, const AttemptKey& key) {
+  return read_by([](const Bytes& bytes, const std::string& path) { return decode_decision(bytes, path); },
+                 storage, key);
+}
+
+Result<Decision> read_decision_encoded(Storage& storage, const AttemptKey& key) {
+  return read_by(open_decision, storage, key);
 }
 
 namespace {
@@ -61,8 +70,13 @@ Metadata metadata_of(const Decision& decision, bool lists_values) {
   const Manifest& manifest = decision.manifest();
   Metadata metadata;
   metadata.key = decision.key;
-  metadata.world_size = manifest.world->roster.world_size();
   metadata.payload_bytes = manifest.payload_bytes;
+  if (manifest.world == nullptr) {
+    metadata.world_size = manifest.encoded->world_size;
+    metadata.files = manifest.encoded->files;
+    return metadata;
+  }
+  metadata.world_size = manifest.world->roster.world_size();
   metadata.files = static_cast<uint32_t>(manifest.files.size());
   if (lists_values) metadata.state_dict_metadata = list_values(*manifest.world);
   return metadata;

@@ -13,6 +13,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "plan/codec.h"
 #include "plan/metadata.h"
 #include "plan/roster.h"
 #include "plan/save_plan.h"
@@ -37,13 +38,16 @@ struct FileEntry {
   std::variant<uint32_t, std::vector<FilePiece>>
       contents;  // derived: file index of the rank's plan; or listed
 };
-struct EncodedLayouts {  // as they stand in a manifest
+struct EncodedManifest {
+  std::string path;  // for errors
   Bytes file;
-  std::vector<ByteView> layouts;  // in the order of the world's
+  EncodedWorld world;  // in the file
+  uint32_t world_size = 0;
+  uint32_t files = 0;
 };
 struct Manifest {
-  std::shared_ptr<const World> world;
-  std::shared_ptr<const EncodedLayouts> encoded = nullptr;  // where read_decision was to keep them
+  std::shared_ptr<const World> world;  // nullptr where it was read encoded: then nor are `files` known yet
+  std::shared_ptr<const EncodedManifest> encoded = nullptr;  // of one that was read encoded
   uint32_t rule_version = kRuleVersion;
   SaveOptions options;
   std::vector<FileEntry>
@@ -75,8 +79,11 @@ inline constexpr std::string_view kDecisionName = "manifest.shoal";
 Result<Bytes> encode_decision(const Decision& decision);
 // Checks magic, version (Code::version names both), lengths, digest, and every value. `path` is for errors.
 Result<Decision> decode_decision(ByteView bytes, const std::string& path);
-// The layouts' encodings within the bytes of a manifest that decode_decision has taken.
-std::vector<ByteView> encoded_layouts_in(ByteView bytes);
+// The same, but that a manifest's layouts and files are left as they are encoded: for who passes them on
+// before, or instead of, looking into them. The bytes are those that were written, by their digest; that its
+// layouts and files are valid is not known before decode_rest.
+Result<Decision> open_decision(Bytes bytes, std::string path);
+Result<Decision> decode_rest(const Decision& opened);  // keeps `encoded`
 
 // Whether it was committed, aborted or deleted, from the first kRecordHeadBytes alone (storage/record.h),
 // which have a digest of their own.
@@ -94,10 +101,11 @@ Result<Decision> publish_decision_in_folder(Storage& storage, const Decision& de
 // gone.
 Result<bool> mark_deleted(Storage& storage, const Decision& tombstone);
 // Code::not_found while undecided. The folder is synced first, so that what is told lasts.
-// Keeping the layouts' encodings takes as much memory as the file has bytes.
-Result<Decision> read_decision(Storage& storage, const AttemptKey& key, bool keeps_encoded = false);
+Result<Decision> read_decision(Storage& storage, const AttemptKey& key);
+Result<Decision> read_decision_encoded(Storage& storage, const AttemptKey& key);  // by open_decision
 
-// Precondition: committed. Its values are left out where nobody asks for them.
+// Precondition: committed. Its values are left out where nobody asks for them; one that was read encoded has
+// none to list.
 Metadata metadata_of(const Decision& decision, bool lists_values = true);
 
 }  // namespace shoal

@@ -121,6 +121,20 @@ Result<Manifest> read_manifest(schema::Manifest::Reader reader, size_t message_b
   return manifest;
 }
 
+// All but its layouts and files.
+Result<Manifest> open_manifest(schema::Manifest::Reader reader, EncodedManifest& encoded) {
+  Manifest manifest;
+  manifest.rule_version = reader.getRuleVersion();
+  SHOAL_ASSIGN_OR_RETURN(manifest.options, read_options(reader.getOptions()));
+  SHOAL_RETURN_IF_ERROR(validate_rule(manifest.rule_version, manifest.options));
+  manifest.payload_bytes = reader.getPayloadBytes();
+  SHOAL_ASSIGN_OR_RETURN(encoded.world, encoded_world_in(reader));
+  SHOAL_ASSIGN_OR_RETURN(const Roster roster, decode_roster(encoded.world.roster));
+  encoded.world_size = roster.world_size();
+  encoded.files = reader.getFiles().size();
+  return manifest;
+}
+
 Result<Tombstone> read_tombstone(schema::Tombstone::Reader reader) {
   Tombstone tombstone;
   auto reason = static_cast<uint16_t>(reader.getReason());
@@ -134,7 +148,9 @@ Result<Tombstone> read_tombstone(schema::Tombstone::Reader reader) {
   return tombstone;
 }
 
-Result<Decision> read_body(schema::Decision::Reader reader, size_t message_bytes) {
+// `read_manifest(reader)` makes a Manifest of one.
+template <class ReadManifest>
+Result<Decision> read_body(schema::Decision::Reader reader, ReadManifest&& read_manifest) {
   Decision decision;
   decision.key = {reader.getGeneration(), reader.getStep(), reader.getAttempt()};
   SHOAL_ASSIGN_OR_RETURN(decision.nonce, Hash128::from_bytes(view_of(reader.getNonce())));
@@ -142,7 +158,7 @@ Result<Decision> read_body(schema::Decision::Reader reader, size_t message_bytes
   decision.unix_time_ns = reader.getUnixTimeNs();
   auto body = reader.getBody();
   if (body.isManifest()) {
-    SHOAL_ASSIGN_OR_RETURN(decision.body, read_manifest(body.getManifest(), message_bytes));
+    SHOAL_ASSIGN_OR_RETURN(decision.body, read_manifest(body.getManifest()));
   } else if (body.isTombstone()) {
     SHOAL_ASSIGN_OR_RETURN(decision.body, read_tombstone(body.getTombstone()));
   } else {
@@ -175,6 +191,21 @@ Bytes encode_body(const Decision& decision) {
   return canonical_framed_bytes(root);
 }
 
+template <class ReadManifest>
+Result<Decision> decode_by(ByteView bytes, const std::string& path, ReadManifest&& read_manifest) {
+  SHOAL_ASSIGN_OR_RETURN(OpenedRecord record, open_record(kDecisionRecord, bytes, path));
+  ReadLimits limits;
+  limits.bytes_max = kMaxDecisionBytes;
+  limits.segments_max = 1;
+  auto decision = read_checked<schema::Decision>(
+      record.body, limits, [&](schema::Decision::Reader reader) { return read_body(reader, read_manifest); });
+  if (!decision.ok()) return record_error(kDecisionRecord, decision.status(), path);
+  if (record.head.state != static_cast<uint32_t>(state_of(*decision))) {
+    return record_error(kDecisionRecord, Status(Code::corrupt, "head and body disagree"), path);
+  }
+  return decision;
+}
+
 }  // namespace
 
 Result<Bytes> encode_decision(const Decision& decision) {
@@ -185,32 +216,29 @@ Result<Bytes> encode_decision(const Decision& decision) {
 }
 
 Result<Decision> decode_decision(ByteView bytes, const std::string& path) {
-  SHOAL_ASSIGN_OR_RETURN(OpenedRecord record, open_record(kDecisionRecord, bytes, path));
-  ReadLimits limits;
-  limits.bytes_max = kMaxDecisionBytes;
-  limits.segments_max = 1;
-  auto decision = read_checked<schema::Decision>(record.body, limits, [&](schema::Decision::Reader reader) {
-    return read_body(reader, record.body.size());
+  return decode_by(bytes, path,
+                   [bytes](schema::Manifest::Reader reader) { return read_manifest(reader, bytes.size()); });
+}
+
+Result<Decision> open_decision(Bytes bytes, std::string path) {
+  auto encoded = std::make_shared<EncodedManifest>();
+  encoded->file = std::move(bytes);
+  encoded->path = std::move(path);
+  SHOAL_CHECK(reinterpret_cast<uintptr_t>(encoded->file.data()) % alignof(uint64_t) == 0);  // read in place
+  Result<Decision> decision = decode_by(encoded->file, encoded->path, [&](schema::Manifest::Reader reader) {
+    return open_manifest(reader, *encoded);
   });
-  if (!decision.ok()) return record_error(kDecisionRecord, decision.status(), path);
-  if (record.head.state != static_cast<uint32_t>(state_of(*decision))) {
-    return record_error(kDecisionRecord, Status(Code::corrupt, "head and body disagree"), path);
+  if (decision.ok() && decision->committed()) {
+    std::get<Manifest>(decision->body).encoded = std::move(encoded);
   }
   return decision;
 }
 
-std::vector<ByteView> encoded_layouts_in(ByteView bytes) {
-  std::vector<ByteView> layouts;
-  const ByteView body = bytes.subspan(kRecordHeadBytes, bytes.size() - kRecordHeadBytes - kRecordTailBytes);
-  ReadLimits limits;
-  limits.bytes_max = kMaxDecisionBytes;
-  limits.segments_max = 1;
-  const Status status = read_checked<schema::Decision>(body, limits, [&](schema::Decision::Reader reader) {
-    for (auto layout : reader.getBody().getManifest().getLayouts()) layouts.push_back(view_of(layout));
-    return ok_status();
-  });
-  SHOAL_CHECK(status.ok());
-  return layouts;
+Result<Decision> decode_rest(const Decision& opened) {
+  const std::shared_ptr<const EncodedManifest>& encoded = opened.manifest().encoded;
+  Result<Decision> decision = decode_decision(encoded->file, encoded->path);
+  if (decision.ok()) std::get<Manifest>(decision->body).encoded = encoded;
+  return decision;
 }
 
 Result<DecisionState> read_decision_state(ByteView first, uint64_t file_bytes, const std::string& path) {

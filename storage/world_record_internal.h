@@ -22,8 +22,8 @@ struct WorldRecord {
 };
 
 // Code::invalid_argument, or Code::version for a rule that this program does not know.
-Status validate_world_record(const WorldRecord& record);
-Result<std::shared_ptr<const World>> decode_world(ByteView roster, const std::vector<ByteView>& layouts);
+Status validate_rule(uint32_t rule_version, const SaveOptions& options);
+Status validate_world_record(const WorldRecord& record);  // by it too
 
 template <class Builder>
 void write_world_record(Builder builder, const World& world, uint32_t rule_version,
@@ -35,17 +35,23 @@ void write_world_record(Builder builder, const World& world, uint32_t rule_versi
   write_options(builder.initOptions(), options);
 }
 
+template <class Reader>
+Result<EncodedWorld> encoded_world_in(Reader reader) {
+  EncodedWorld world{view_of(reader.getRoster()), {}};
+  auto layouts = reader.getLayouts();
+  SHOAL_RETURN_IF_ERROR(bounded_size(layouts, kMaxWorldSize, "layouts").status());
+  for (auto layout : layouts) world.layouts.push_back(view_of(layout));
+  return world;
+}
+
 // Validates all of it.
 template <class Reader>
 Result<WorldRecord> read_world_record(Reader reader) {
   WorldRecord record;
   record.rule_version = reader.getRuleVersion();
   SHOAL_ASSIGN_OR_RETURN(record.options, read_options(reader.getOptions()));
-  std::vector<ByteView> layouts;
-  auto list = reader.getLayouts();
-  SHOAL_RETURN_IF_ERROR(bounded_size(list, kMaxWorldSize, "layouts").status());
-  for (auto layout : list) layouts.push_back(view_of(layout));
-  SHOAL_ASSIGN_OR_RETURN(record.world, decode_world(view_of(reader.getRoster()), layouts));
+  SHOAL_ASSIGN_OR_RETURN(EncodedWorld encoded, encoded_world_in(reader));
+  SHOAL_ASSIGN_OR_RETURN(record.world, decode_world(encoded));
   SHOAL_RETURN_IF_ERROR(validate_world_record(record));
   return record;
 }

@@ -133,5 +133,68 @@ void build_a_layout_and_its_id(benchmark::State& state) {
 }
 BENCHMARK(build_a_layout_and_its_id)->Unit(benchmark::kMicrosecond);
 
+// A world as a checkpoint's manifest has it.
+struct StoredWorld {
+  explicit StoredWorld(const std::vector<LayoutPtr>& of_ranks) {
+    std::vector<LayoutId> ids;
+    std::vector<uint32_t> hosts;
+    for (uint32_t rank = 0; rank < of_ranks.size(); ++rank) {
+      ids.push_back(of_ranks[rank]->id());
+      hosts.push_back(rank / kRanksPerHost);
+      layouts.push_back(encode_layout(*of_ranks[rank]));
+    }
+    roster = encode_roster(Roster::make(ids, hosts).value());
+  }
+  Bytes roster;
+  std::vector<Bytes> layouts;
+};
+
+// Stage `rank` of a pipeline: names of its own.
+LayoutPtr stage_of(uint32_t rank, uint32_t tensors) {
+  LayoutBuilder builder;
+  for (uint32_t i = 0; i < tensors; ++i) {
+    builder.add_tensor(fmt::format("model.layers.{:06}.mlp.weight", rank * tensors + i), DType::bf16,
+                       {64, 1024}, Mesh::single(rank), {Placement::shard(0)});
+  }
+  return std::move(builder).build().value();
+}
+
+// What a rank says that knows no mesh: its own boxes.
+LayoutPtr boxes_of(uint32_t rank, uint32_t tensors) {
+  LayoutBuilder builder;
+  for (uint32_t i = 0; i < tensors; ++i) {
+    builder.add_tensor_boxes(fmt::format("model.layers.{:06}.mlp.weight", i), DType::bf16, {64, 1024},
+                             {{rank, {{{rank, 0}, {1, 1024}}}}});
+  }
+  return std::move(builder).build().value();
+}
+
+// What opening a checkpoint of many tensors takes beside passing its manifest: of one layout for all ranks,
+// of as many different ones as there are ranks.
+void look_into(benchmark::State& state, LayoutPtr (*layout)(uint32_t rank, uint32_t tensors)) {
+  const auto ranks = static_cast<uint32_t>(state.range(0)), tensors = static_cast<uint32_t>(state.range(1));
+  std::vector<LayoutPtr> of_ranks;
+  for (uint32_t rank = 0; rank < ranks; ++rank) of_ranks.push_back(layout(rank, tensors));
+  const StoredWorld stored(of_ranks);
+  for (auto _ : state) {
+    const auto world = decode_world({stored.roster, {stored.layouts.begin(), stored.layouts.end()}}).value();
+    benchmark::DoNotOptimize(validate_world(*world).ok());
+    benchmark::DoNotOptimize(list_values(*world).size());
+  }
+  state.SetItemsProcessed(state.iterations() * ranks * tensors);
+}
+void look_into_stages(benchmark::State& state) {
+  look_into(state, stage_of);
+}
+void look_into_boxes(benchmark::State& state) {
+  look_into(state, boxes_of);
+}
+BENCHMARK(look_into_stages)
+    ->Args({1, 100'000})
+    ->Args({16, 6250})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK(look_into_boxes)->Args({64, 6250})->Unit(benchmark::kMillisecond)->UseRealTime();
+
 }  // namespace
 }  // namespace shoal

@@ -51,11 +51,20 @@ class LoaderOpen : public testing::Test {
     if (const auto* pin = std::get_if<operation::PinAttempt>(&operation)) {
       return OperationResult(std::make_shared<const Mark>(Mark{"a pin", pin->key, true, 0, "", 0, {}}));
     }
-    if (std::get_if<operation::ReadDecision>(&operation)) {
-      return OperationResult(std::make_shared<const Decision>(sample_manifest(kKey)));
+    if (const auto* read = std::get_if<operation::ReadDecision>(&operation)) {
+      const Bytes file = encode_decision(sample_manifest(kKey)).value();
+      return decision_of(read->leaves_encoded ? open_decision(file, "m") : decode_decision(file, "m"));
+    }
+    if (const auto* decode = std::get_if<operation::DecodeDecision>(&operation)) {
+      if (!decoding_fails.ok()) return decoding_fails;
+      return decision_of(decode_rest(*decode->encoded));
     }
     if (std::get_if<operation::RenewPin>(&operation)) return Status(Code::not_found, "somebody ended it");
     return OperationResult(operation::Done{});
+  }
+  static Result<OperationResult> decision_of(Result<Decision> decision) {
+    SHOAL_ASSIGN_OR_RETURN(Decision made, std::move(decision));
+    return OperationResult(std::make_shared<const Decision>(std::move(made)));
   }
   // The two answers to a load of no targets.
   std::pair<local::Found, local::LoadDone> answers() {
@@ -68,18 +77,20 @@ class LoaderOpen : public testing::Test {
   }
 
   LoaderByItself loader_;
+  Status decoding_fails;
 };
 
 using Names = std::vector<std::string>;
 
 TEST_F(LoaderOpen, OneThatIsKeptIsReadWithoutLookingAtTheRootAgain) {
   load(7, 1);
-  EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision"}));
+  EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision", "DecodeDecision"}));
   auto [found, done] = answers();
   EXPECT_EQ(found.checkpoint.key, kKey);
   EXPECT_TRUE(found.checkpoint.state_dict_metadata.empty());  // they follow from the layouts
   ASSERT_TRUE(found.layouts);
-  EXPECT_EQ(found.layouts->world->roster.id(), sample_world()->roster.id());
+  ASSERT_TRUE(found.layouts->encoded);  // as they stand in the manifest
+  EXPECT_EQ(decode_world(*found.layouts->encoded).value()->roster.id(), sample_world()->roster.id());
   EXPECT_TRUE(done.outcome.ok());
   for (uint32_t id : {2, 3}) {
     load(7, id, 1, false);
@@ -101,7 +112,7 @@ TEST_F(LoaderOpen, OneThatIsKeptIsReadWithoutLookingAtTheRootAgain) {
 
 TEST_F(LoaderOpen, ClientsOfOneNodeShareWhatItKnowsAndOnePin) {
   load(7, 1);
-  EXPECT_EQ(carry_out().size(), 3u);
+  EXPECT_EQ(carry_out().size(), 4u);
   load(8, 1);
   EXPECT_EQ(carry_out(), Names{"ListAttemptsOfStep"});
   loader_.handle(event::ClientLost{7});
@@ -111,7 +122,40 @@ TEST_F(LoaderOpen, ClientsOfOneNodeShareWhatItKnowsAndOnePin) {
   loader_.handle(event::ClientLost{8});  // kept it twice
   EXPECT_EQ(carry_out(), Names{"RemovePin"});
   load(9, 1);
-  EXPECT_EQ(carry_out().size(), 3u);
+  EXPECT_EQ(carry_out().size(), 4u);
+}
+
+TEST_F(LoaderOpen, LayoutsAreToldBeforeTheNodeDecodesThem) {
+  load(7, 1);
+  while (operation_name(loader_.starts.front().operation) != "DecodeDecision") {
+    loader_.finish(answer(loader_.starts.front().operation));
+  }
+  ASSERT_EQ(loader_.said.size(), 1u);
+  const auto found = std::get<local::Found>(loader_.said[0].second);
+  EXPECT_TRUE(found.layouts && found.layouts->encoded);
+  EXPECT_EQ(found.checkpoint.world_size, 4u);
+  EXPECT_EQ(carry_out(), Names{"DecodeDecision"});
+  EXPECT_TRUE(answers().second.outcome.ok());
+}
+
+TEST_F(LoaderOpen, OneWhoseLayoutsAreDamagedIsNotKept) {
+  decoding_fails = Status(Code::corrupt, "layouts of nobody");
+  load(7, 1);
+  carry_out();
+  EXPECT_EQ(answers().second.outcome.code(), Code::corrupt);
+  loader_.said.clear();
+  load(7, 2, 1);
+  ASSERT_EQ(loader_.said.size(), 1u);
+  EXPECT_EQ(std::get<local::Found>(loader_.said[0].second).outcome.code(), Code::unavailable);
+}
+
+TEST_F(LoaderOpen, WhoGoesWhileItIsDecodedLeavesNoPin) {
+  load(7, 1);
+  while (operation_name(loader_.starts.front().operation) != "DecodeDecision") {
+    loader_.finish(answer(loader_.starts.front().operation));
+  }
+  loader_.handle(event::ClientLost{7});
+  EXPECT_EQ(carry_out(), (Names{"DecodeDecision", "RemovePin"}));
 }
 
 TEST_F(LoaderOpen, IsForgottenWithItsPin) {
@@ -125,7 +169,7 @@ TEST_F(LoaderOpen, IsForgottenWithItsPin) {
   EXPECT_THAT(std::get<local::Found>(loader_.said[0].second).outcome.message(),
               HasSubstr("no such checkpoint open"));
   load(7, 3);
-  EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision"}));
+  EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision", "DecodeDecision"}));
 }
 
 TEST_F(LoaderOpen, SoManyAreKeptForAClientAndNoMore) {

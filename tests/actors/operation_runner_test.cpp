@@ -317,6 +317,20 @@ TEST_F(RunnerTest, PublishesDecisionsAndAnswersWithTheOneThatStands) {
   EXPECT_EQ(catalog->find(kKey).value()->cause, "rank 1 is gone");
 }
 
+TEST_F(RunnerTest, ReadsAManifestInTwoSteps) {
+  using DecisionPtr = std::shared_ptr<const Decision>;
+  write_one();
+  ASSERT_OK(run<DecisionPtr>(operation::PublishDecision{kKey, std::make_shared<const DecisionBody>(
+                                                                  sample_manifest(kKey).manifest())})
+                .status());
+  auto opened = run<DecisionPtr>(operation::ReadDecision{kKey, true});
+  ASSERT_OK(opened.status());
+  EXPECT_EQ((*opened)->manifest().world, nullptr);
+  auto all = run<DecisionPtr>(operation::DecodeDecision{*opened});
+  ASSERT_OK(all.status());
+  EXPECT_EQ((*all)->manifest().world->roster.id(), sample_world()->roster.id());
+}
+
 // Regression: a committed checkpoint whose manifest alone was removed was aborted, and its shards swept.
 TEST_F(RunnerTest, WhatTheCatalogHasAsCommittedIsNotAborted) {
   write_one();

@@ -28,6 +28,13 @@ void decode_rank(ByteView file) {
 void decode(ByteView file) {
   (void)read_decision_state(file.first(std::min(file.size(), kRecordHeadBytes)), file.size(), "input");
   auto decision = decode_decision(file, "input");
+  auto opened = open_decision({file.begin(), file.end()}, "input");
+  SHOAL_CHECK(opened.ok() || !decision.ok());
+  if (opened.ok() && opened->committed()) {
+    (void)metadata_of(*opened);
+    (void)decode_world(opened->manifest().encoded->world);
+    SHOAL_CHECK(decode_rest(*opened).ok() == decision.ok());
+  }
   if (!decision.ok()) return;
   auto encoded = encode_decision(*decision);
   SHOAL_CHECK(encoded.ok());

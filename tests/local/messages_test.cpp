@@ -1,6 +1,7 @@
 #include "local/messages.h"
 #include "plan/codec.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -234,13 +235,62 @@ TEST(LocalMessages, BringAWholeWorld) {
   EXPECT_EQ(roster.world->layout_of(1).id(), some_layout()->id());
 }
 
+// Its roster and layouts as they lie in a manifest.
+struct Encodings {
+  explicit Encodings(const World& world) : roster(encode_roster(world.roster)) {
+    for (const LayoutPtr& layout : world.layouts) layouts.push_back(encode_layout(*layout));
+  }
+  std::shared_ptr<const EncodedWorld> view() const {
+    return std::make_shared<const EncodedWorld>(EncodedWorld{roster, {layouts.begin(), layouts.end()}});
+  }
+  Bytes roster;
+  std::vector<Bytes> layouts;
+};
+
 TEST(LocalMessages, PassLayoutsOnAsTheyStandInAManifest) {
   local::Found found = found_with_layouts();
   const Bytes anew = encode_local(found);
-  std::vector<Bytes> encodings;
-  for (const LayoutPtr& layout : found.layouts->world->layouts) encodings.push_back(encode_layout(*layout));
-  found.layouts->encoded = std::make_shared<const std::vector<ByteView>>(encodings.begin(), encodings.end());
+  const Encodings encodings(*found.layouts->world);
+  found.layouts->encoded = encodings.view();
+  found.layouts->world = nullptr;
   EXPECT_EQ(encode_local(found), anew);
+}
+
+TEST(LocalMessages, PassLargeLayoutsOnToo) {
+  LayoutBuilder builder;
+  for (uint32_t i = 0; i < 3000; ++i) {
+    builder.add_tensor("layer" + std::to_string(i), DType::f32, {i, 2}, Mesh::contiguous({2}),
+                       {Placement::shard(0)});
+  }
+  const LayoutPtr large = std::move(builder).build().value();
+  std::vector<LayoutId> ids{some_layout()->id(), large->id()};
+  World world{Roster::make(ids, std::vector<uint32_t>{0, 0}).value(), {some_layout(), large}};
+  const Encodings encodings(world);
+  local::Found found{4, ok_status(), some_metadata(), local::StoredLayouts{}};
+  found.checkpoint.state_dict_metadata.clear();
+  found.checkpoint.world_size = 2;
+  found.layouts->encoded = encodings.view();
+  auto message = decode_local(encode_local(found));
+  ASSERT_TRUE(message.ok()) << message.status().to_string();
+  const auto& told = std::get<local::Found>(*message);
+  ASSERT_TRUE(told.outcome.ok()) << told.outcome.to_string();
+  EXPECT_EQ(told.layouts->world->layouts[1]->id(), large->id());
+  EXPECT_EQ(told.checkpoint.state_dict_metadata.size(), list_values(world).size());
+}
+
+// The node passes them on before it looks into them: what is wrong with them ends the request, not the
+// connection.
+TEST(LocalMessages, SayWhatIsWrongWithLayoutsThatWerePassedOn) {
+  local::Found found = found_with_layouts();
+  Encodings encodings(*found.layouts->world);
+  encodings.layouts[0][8] ^= std::byte{1};
+  found.layouts->encoded = encodings.view();
+  auto message = decode_local(encode_local(found));
+  ASSERT_TRUE(message.ok()) << message.status().to_string();
+  const auto& told = std::get<local::Found>(*message);
+  EXPECT_EQ(told.outcome.code(), Code::corrupt);
+  EXPECT_THAT(told.outcome.message(), testing::HasSubstr(to_string(found.checkpoint.key)));
+  EXPECT_FALSE(told.layouts);
 }
 
 TEST(LocalMessages, ListTheValuesOfAWorldAsTheyAreEncoded) {

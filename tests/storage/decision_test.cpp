@@ -89,6 +89,31 @@ TEST(Decision, CausesAreCutAndCleaned) {
       << "no character is cut in two";
 }
 
+TEST(Decision, CanBeOpenedBeforeItsLayoutsAreDecoded) {
+  const Decision written = sample_manifest();
+  auto opened = open_decision(encoded(written), "/root/d");
+  ASSERT_OK(opened.status());
+  EXPECT_EQ(opened->manifest().world, nullptr);
+  const Metadata metadata = metadata_of(*opened), expected = metadata_of(written, false);
+  EXPECT_EQ(metadata.key, expected.key);
+  EXPECT_EQ(metadata.world_size, expected.world_size);
+  EXPECT_EQ(metadata.payload_bytes, expected.payload_bytes);
+  EXPECT_EQ(metadata.files, expected.files);
+  EXPECT_TRUE(metadata.state_dict_metadata.empty());
+  const EncodedWorld& layouts = opened->manifest().encoded->world;
+  EXPECT_EQ(decode_world(layouts).value()->roster.id(), written.manifest().world->roster.id());
+  auto all = decode_rest(*opened);
+  ASSERT_OK(all.status());
+  EXPECT_EQ(encode_decision(*all).value(), encoded(written));
+  EXPECT_EQ(all->manifest().encoded, opened->manifest().encoded);
+}
+
+TEST(Decision, OfATombstoneIsOpenedWhole) {
+  auto opened = open_decision(encoded(sample_tombstone()), "x");
+  ASSERT_OK(opened.status());
+  EXPECT_EQ(opened->tombstone().cause, sample_tombstone().tombstone().cause);
+}
+
 TEST(Decision, CatchesEveryFlippedBit) {
   for (const Decision& decision : {sample_manifest(), sample_tombstone()}) {
     Bytes bytes = encoded(decision);
@@ -97,6 +122,7 @@ TEST(Decision, CatchesEveryFlippedBit) {
       Status status = decode_decision(bytes, "/root/d").status();
       ASSERT_EQ(status.code(), Code::corrupt) << "bit " << bit << ": " << status.to_string();
       ASSERT_THAT(status.message(), HasSubstr("/root/d: damaged decision"));
+      ASSERT_EQ(open_decision(bytes, "/root/d").status(), status);
       bytes[bit / 8] ^= std::byte{1} << (bit % 8);
     }
   }
@@ -138,7 +164,13 @@ TEST(Decision, SurvivesAnyBodyUnderARightDigest) {
             random() % 2 ? static_cast<std::byte>(tricky[random() % 5]) : static_cast<std::byte>(random());
       }
       if (random() % 8 == 0) body.resize(random() % body.size() / 8 * 8);
-      Status status = decode_decision(resealed(bytes, decision.committed() ? 1 : 2, body), "x").status();
+      const Bytes file = resealed(bytes, decision.committed() ? 1 : 2, body);
+      Status status = decode_decision(file, "x").status();
+      auto opened = open_decision(file, "x");
+      ASSERT_TRUE(opened.ok() || !status.ok());
+      if (opened.ok() && opened->committed()) {
+        ASSERT_EQ(decode_rest(*opened).status(), status);
+      }
       ASSERT_TRUE(status.ok() || status.code() == Code::corrupt || status.code() == Code::version)
           << status.to_string();
       ASSERT_EQ(status.message().find('\n'), std::string::npos);
