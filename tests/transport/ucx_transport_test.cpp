@@ -89,6 +89,26 @@ TEST(UcxTransport, DeliversWhatWasSentBeforeTheHandshakeWasDone) {
   EXPECT_TRUE(listener.handler.record(from).messages[0] == make_message(64, 1));
 }
 
+// Regression: what was sent while the transport's thread was about to take messages, having taken the
+// commands before, was dropped with those connections that it had not heard of.
+TEST(UcxTransport, DeliversWhatIsSentAtOnceToManyThatItConnectsTo) {
+  constexpr size_t kListeners = 12;
+  std::list<Node> listeners;
+  for (size_t i = 0; i < kListeners; ++i) {
+    ASSERT_TRUE(listeners.emplace_back(make_options(true, "listener-" + std::to_string(i))).start().ok());
+  }
+  Node connector(make_options(false, "connector"));
+  ASSERT_TRUE(connector.start().ok());
+  for (Node& listener : listeners) {
+    const PeerId peer = connector.transport->connect(listener.address());
+    ASSERT_TRUE(connector.transport->send(peer, make_message(64, 1)).ok());
+  }
+  for (Node& listener : listeners) {
+    EXPECT_TRUE(listener.handler.wait([](auto& self) { return self.messages() == 1; }));
+    if (HasFailure()) return;
+  }
+}
+
 TEST(UcxTransport, HoldsBackThoseWhoSendFasterThanThePeerReceives) {
   UcxTransportOptions options = make_options(false, "connector");
   options.limits.queued_messages_per_peer = 16;

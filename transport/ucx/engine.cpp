@@ -86,14 +86,26 @@ void Engine::service_marked() {
 bool Engine::take_work() {
   std::vector<Command> commands = shared_.take_commands();
   for (Command& command : commands) carry_out(command);
+  std::vector<OutgoingQueues::Batch> early = std::exchange(early_, {});
+  for (OutgoingQueues::Batch& batch : early) {
+    if (Peer* peer = find(batch.peer)) put_out(*peer, batch);
+  }
   std::vector<OutgoingQueues::Batch> batches = shared_.take_messages();
   for (OutgoingQueues::Batch& batch : batches) {
     Peer* peer = find(batch.peer);
-    if (peer == nullptr || peer->is_over) continue;
-    for (Bytes& message : batch.messages) peer->outbox.push_back(std::move(message));
-    mark(*peer);
+    if (peer == nullptr) {
+      early_.push_back(std::move(batch));
+    } else {
+      put_out(*peer, batch);
+    }
   }
-  return !commands.empty() || !batches.empty();
+  return !commands.empty() || !early.empty() || !batches.empty();
+}
+
+void Engine::put_out(Peer& peer, OutgoingQueues::Batch& batch) {
+  if (peer.is_over) return;
+  for (Bytes& message : batch.messages) peer.outbox.push_back(std::move(message));
+  mark(peer);
 }
 
 void Engine::carry_out(Command& command) {

@@ -98,6 +98,7 @@ class Engine final : private UcxEvents {
 
   // The loop (engine.cpp).
   bool take_work();
+  void put_out(Peer& peer, OutgoingQueues::Batch& batch);
   void carry_out(Command& command);
   void service_marked();
   void tick();
@@ -176,6 +177,8 @@ class Engine final : private UcxEvents {
   std::unordered_map<uint64_t, Peer*> by_tag_;  // proven listener's sessions that wait to be attached
   std::vector<PeerId> marked_;
   std::vector<PeerId> closing_;
+  // Sent to peers that no command taken yet connects to: the next ones do, or they are gone.
+  std::vector<OutgoingQueues::Batch> early_;
   size_t unproven_ = 0;  // listener's sessions that are not up
 
   std::unordered_map<ucp_ep_h, std::unique_ptr<Endpoint>> endpoints_;
