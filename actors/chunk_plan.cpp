@@ -102,6 +102,18 @@ void add_headers(ChunkPlan& plan) {
   plan.chunks = std::move(all);
 }
 
+// A host reads several chunks at once, which of a slow storage all come at the end of their time: it has many
+// enough to send the first while the others are read.
+constexpr uint64_t kChunksPerHost = 8;
+
+uint64_t chunk_bytes_of(const PlannedReads& reads, const HostGroup& hosts) {
+  uint64_t bytes = 0;
+  for (const PlannedRead& read : reads) bytes += read.end - read.begin;
+  const uint64_t blocks =
+      bytes / ((hosts == nullptr ? 1 : hosts->size()) * kChunksPerHost) / kDigestBlockBytes;
+  return std::clamp(blocks * kDigestBlockBytes, kDigestBlockBytes, kChunkBytes);
+}
+
 class ChunkPlanner {
  public:
   explicit ChunkPlanner(const std::vector<UserReads>& users) : users_(users) {}
@@ -183,7 +195,8 @@ class ChunkPlanner {
 
   void cut_chunks() {
     for (uint32_t group = 0; group < by_group_.size(); ++group) {
-      const ReadBatches batches(plan_.pieces, std::move(by_group_[group]), kChunkBytes);
+      const uint64_t chunk_bytes = chunk_bytes_of(by_group_[group], plan_.groups[group]);
+      const ReadBatches batches(plan_.pieces, std::move(by_group_[group]), chunk_bytes);
       for (size_t batch = 0; batch < batches.size(); ++batch) {
         ChunkPlan::PlannedChunk chunk;
         chunk.group = group;
