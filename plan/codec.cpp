@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
+#include "base/helper_threads.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/layout.capnp.h"
 
@@ -19,6 +21,10 @@ constexpr int kLayoutNesting = 8;  // Layout, entries, rank boxes, box, list: wi
 // handful of words can have a replicate placement for each of kMaxDims mesh dimensions. The slack is for
 // small layouts.
 constexpr uint64_t kTraversalSlackWords = 64;
+// Where layouts differ from rank to rank there are as many as ranks: several are decoded at once, if they are
+// large together.
+constexpr size_t kMaxDecodingThreads = 4;
+constexpr size_t kDecodedPerThreadBytes = size_t{2} << 20;
 constexpr size_t kWordsAnEntry =
     6;  // or more, of all but odd ones: bounds what is reserved on a stranger's word
 
@@ -328,10 +334,18 @@ Result<std::shared_ptr<const World>> decode_world(const EncodedWorld& encoded) {
     return Status(Code::corrupt,
                   fmt::format("{} layouts for a roster of {}", encoded.layouts.size(), ids.size()));
   }
+  size_t bytes = 0;
+  for (const ByteView layout : encoded.layouts) bytes += layout.size();
+  const size_t threads = std::min<size_t>({kMaxDecodingThreads, 1 + bytes / kDecodedPerThreadBytes,
+                                           std::max(1u, std::thread::hardware_concurrency())});
   std::vector<LayoutPtr> layouts(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    SHOAL_ASSIGN_OR_RETURN(layouts[i], decode_layout(encoded.layouts[i], ids[i]));
-  }
+  std::vector<Status> statuses(ids.size());
+  for_each_by_threads(ids.size(), threads, [&](size_t i) {
+    Result<LayoutPtr> layout = decode_layout(encoded.layouts[i], ids[i]);
+    statuses[i] = layout.status();
+    if (layout.ok()) layouts[i] = std::move(layout).value();
+  });
+  for (const Status& status : statuses) SHOAL_RETURN_IF_ERROR(status);
   return std::make_shared<const World>(World{std::move(roster), std::move(layouts)});
 }
 

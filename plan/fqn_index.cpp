@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "plan/holdings.h"
 
@@ -6,45 +7,67 @@ namespace shoal {
 
 namespace {
 
-// Calls found(position in names, entry) for every entry whose name is among `names`, and missing(entry) for
-// every other. Both are ascending; layouts of one job share nearly all of their names, so that this is one
-// walk.
-template <class Found, class Missing>
-void match(const std::vector<std::string_view>& names, const std::vector<LayoutEntry>& entries, Found&& found,
-           Missing&& missing) {
+using Names = std::vector<std::string_view>;  // ascending, each once
+
+// The first name after names[at], which is less than `fqn`, that is not. In steps that double: layouts of one
+// job share nearly all of their names, or nearly none.
+uint32_t skip_less(const Names& names, uint32_t at, std::string_view fqn) {
+  size_t step = 1, before = at;
+  for (; before + step < names.size() && names[before + step] < fqn; step *= 2) before += step;
+  const size_t end = std::min(before + step, names.size());
+  const auto first = names.begin();
+  return static_cast<uint32_t>(std::lower_bound(first + static_cast<std::ptrdiff_t>(before + 1),
+                                                first + static_cast<std::ptrdiff_t>(end), fqn) -
+                               first);
+}
+
+// Calls found(position in names, entry) for every entry whose name is among `names`. Both are ascending.
+template <class Found>
+void match(const Names& names, const std::vector<LayoutEntry>& entries, Found&& found) {
   uint32_t name = 0;
+  auto order_of = [&](const LayoutEntry& entry) {
+    return name < names.size() ? names[name].compare(entry.fqn) : 1;
+  };
   for (uint32_t i = 0; i < entries.size(); ++i) {
-    int order = 1;
-    while (name < names.size() && (order = names[name].compare(entries[i].fqn)) < 0) ++name;
-    if (name < names.size() && order == 0) {
-      found(name++, i);
-    } else {
-      missing(i);
+    int order = order_of(entries[i]);
+    if (order < 0) {
+      name = skip_less(names, name, entries[i].fqn);
+      order = order_of(entries[i]);
     }
+    if (order == 0) found(name++, i);
   }
+}
+
+Names names_of(const Layout& layout) {
+  Names names;
+  names.reserve(layout.entries().size());
+  for (const LayoutEntry& entry : layout.entries()) names.emplace_back(entry.fqn);
+  return names;
+}
+
+// Of the layouts from `begin` on, before `end`: halves are joined, so that as many layouts with names of
+// their own as there are ranks take no walk over all names each.
+Names names_of(const std::vector<LayoutPtr>& layouts, size_t begin, size_t end) {
+  if (begin == end) return {};
+  if (end - begin == 1) return names_of(*layouts[begin]);
+  const size_t middle = begin + (end - begin) / 2;
+  Names a = names_of(layouts, begin, middle);
+  const Names b = names_of(layouts, middle, end);
+  if (a == b) return a;
+  Names both;
+  both.reserve(std::max(a.size(), b.size()));
+  std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
 }
 
 }  // namespace
 
 FqnIndex FqnIndex::of_world(const World& world) {
-  std::vector<std::string_view> names;
-  for (const LayoutPtr& layout : world.layouts) {
-    std::vector<std::string_view> added;
-    match(
-        names, layout->entries(), [](uint32_t, uint32_t) {},
-        [&](uint32_t entry) { added.push_back(layout->entries()[entry].fqn); });
-    if (added.empty()) continue;
-    const auto middle = static_cast<std::ptrdiff_t>(names.size());
-    names.insert(names.end(), added.begin(), added.end());
-    std::inplace_merge(names.begin(), names.begin() + middle, names.end());
-  }
-  return with_sites(world, std::move(names));
+  return with_sites(world, names_of(world.layouts, 0, world.layouts.size()));
 }
 
 FqnIndex FqnIndex::of_layout(const World& world, uint32_t layout) {
-  std::vector<std::string_view> names;
-  for (const LayoutEntry& entry : world.layouts[layout]->entries()) names.emplace_back(entry.fqn);
-  return with_sites(world, std::move(names));
+  return with_sites(world, names_of(*world.layouts[layout]));
 }
 
 FqnIndex FqnIndex::with_sites(const World& world, std::vector<std::string_view> names) {
@@ -54,12 +77,9 @@ FqnIndex FqnIndex::with_sites(const World& world, std::vector<std::string_view> 
   };
   std::vector<Found> found;  // by layout, then by value
   for (uint32_t layout = 0; layout < world.layouts.size(); ++layout) {
-    match(
-        names, world.layouts[layout]->entries(),
-        [&](uint32_t name, uint32_t entry) {
-          found.push_back({name, {layout, entry}});
-        },
-        [](uint32_t) {});
+    match(names, world.layouts[layout]->entries(), [&](uint32_t name, uint32_t entry) {
+      found.push_back({name, {layout, entry}});
+    });
   }
   FqnIndex index;
   index.starts_.assign(names.size() + 1, 0);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "plan/holdings.h"
+
 namespace shoal {
 
 std::string to_string(const AttemptKey& key) {
@@ -12,13 +14,23 @@ std::string to_string(const AttemptKey& key) {
 
 WorldValues::WorldValues(const World& world) {
   std::vector<std::vector<const LayoutEntry*>> rank_entries(world.layouts.size());  // by layout
-  if (world.layouts.size() == 1) values_.reserve(world.layouts.front()->entries().size());
-  for (size_t i = 0; i < world.layouts.size(); ++i) {
-    for (const LayoutEntry& entry : world.layouts[i]->entries()) {
-      if (is_per_rank(entry)) {
-        rank_entries[i].push_back(&entry);
-      } else {
-        values_.push_back({&entry.fqn, &entry});
+  auto add = [&](uint32_t layout, const LayoutEntry& entry) {
+    if (is_per_rank(entry)) {
+      rank_entries[layout].push_back(&entry);
+      return false;
+    }
+    values_.push_back({&entry.fqn, &entry});
+    return true;
+  };
+  if (world.layouts.size() == 1) {
+    values_.reserve(world.layouts.front()->entries().size());
+    for (const LayoutEntry& entry : world.layouts.front()->entries()) add(0, entry);
+  } else {
+    const FqnIndex index = FqnIndex::of_world(world);
+    values_.reserve(index.size());
+    for (uint32_t value = 0; value < index.size(); ++value) {
+      for (const Site site : index.sites(value)) {
+        if (add(site.layout, world.layouts[site.layout]->entries()[site.entry])) break;  // all mean the same
       }
     }
   }
@@ -32,11 +44,8 @@ WorldValues::WorldValues(const World& world) {
       }
     }
   }
-  if (world.layouts.size() == 1 && names_.empty()) return;  // in its order
-  const auto by_fqn = [](const Value& a, const Value& b) { return *a.fqn < *b.fqn; };
-  if (!std::is_sorted(values_.begin(), values_.end(), by_fqn)) {
-    std::sort(values_.begin(), values_.end(), by_fqn);
-  }
+  if (names_.empty()) return;  // in their order
+  std::sort(values_.begin(), values_.end(), [](const Value& a, const Value& b) { return *a.fqn < *b.fqn; });
   const auto same_fqn = [](const Value& a, const Value& b) { return *a.fqn == *b.fqn; };
   values_.erase(std::unique(values_.begin(), values_.end(), same_fqn), values_.end());
 }

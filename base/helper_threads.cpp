@@ -1,0 +1,26 @@
+#include "base/helper_threads.h"
+
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace shoal {
+
+void for_each_by_threads(size_t count, size_t threads, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  auto work_on = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < count;) work(i);
+  };
+  std::vector<std::thread> helpers;
+  helpers.reserve(threads);
+  try {
+    for (size_t i = 1; i < std::min(threads, count); ++i) helpers.emplace_back(work_on);
+  } catch (const std::system_error&) {  // the others do it
+  }
+  work_on();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+}  // namespace shoal

@@ -1,0 +1,13 @@
+// Work that several threads share.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace shoal {
+
+// work(i), which throws nothing, for all i below `count`, each once: by the caller's thread and by as many
+// more as make `threads`, but for those that the system does not give.
+void for_each_by_threads(size_t count, size_t threads, const std::function<void(size_t)>& work);
+
+}  // namespace shoal
