@@ -36,7 +36,7 @@ CheckpointReader::~CheckpointReader() {
 }
 
 const Metadata& CheckpointReader::metadata() const {
-  return opened_->metadata;
+  return opened_->listed();
 }
 
 const World& CheckpointReader::world() const {
@@ -48,7 +48,7 @@ const SaveOptions& CheckpointReader::save_options() const {
 }
 
 const TensorMetadata* CheckpointReader::find(std::string_view fqn) const {
-  const std::vector<TensorMetadata>& values = opened_->metadata.state_dict_metadata;
+  const std::vector<TensorMetadata>& values = metadata().state_dict_metadata;
   auto found =
       std::lower_bound(values.begin(), values.end(), fqn,
                        [](const TensorMetadata& value, std::string_view name) { return value.fqn < name; });
@@ -56,7 +56,9 @@ const TensorMetadata* CheckpointReader::find(std::string_view fqn) const {
 }
 
 Result<std::vector<Box>> CheckpointReader::boxes_of(std::string_view fqn, Rank rank) const {
-  if (!find(fqn)) return Status(Code::not_found, fmt::format("'{}' is not in the checkpoint", fqn));
+  if (!find_value(world(), fqn)) {
+    return Status(Code::not_found, fmt::format("'{}' is not in the checkpoint", fqn));
+  }
   if (rank >= world().roster.world_size()) {
     return Status(Code::invalid_argument,
                   fmt::format("rank {} of {} that saved it", rank, world().roster.world_size()));
@@ -69,12 +71,13 @@ Result<std::vector<Box>> CheckpointReader::boxes_of(std::string_view fqn, Rank r
   return layout.shards_of(layout.entries()[*entry], rank).boxes;
 }
 
-// The value of that name, which must be a tensor; and how many bytes the box of it has.
-Result<const TensorMetadata*> CheckpointReader::tensor(std::string_view fqn, const Box* box,
-                                                       uint64_t* bytes) const {
-  const TensorMetadata* value = find(fqn);
+// The value of that name, which must be a tensor; and how many bytes the box of it has. Values are not listed
+// for it.
+Result<const LayoutEntry*> CheckpointReader::tensor(std::string_view fqn, const Box* box,
+                                                    uint64_t* bytes) const {
+  const LayoutEntry* value = find_value(world(), fqn);
   if (!value) {
-    return Status(Code::not_found, fmt::format("'{}' is not in {}", fqn, to_string(metadata().key)));
+    return Status(Code::not_found, fmt::format("'{}' is not in {}", fqn, to_string(opened_->metadata.key)));
   }
   if (value->kind != LayoutEntry::Kind::tensor) {
     return Status(Code::invalid_argument, fmt::format("'{}' is an object, not a tensor", fqn));
@@ -102,20 +105,20 @@ Status CheckpointReader::fill(const StateDict& state) {
 
 Status CheckpointReader::read(std::string_view fqn, const Box& box, void* data, uint64_t bytes) {
   uint64_t wanted = 0;
-  SHOAL_ASSIGN_OR_RETURN(const TensorMetadata* value, tensor(fqn, &box, &wanted));
+  SHOAL_ASSIGN_OR_RETURN(const LayoutEntry* value, tensor(fqn, &box, &wanted));
   if (bytes != wanted) {
     return Status(Code::invalid_argument,
                   fmt::format("'{}' {}: {} bytes, not {}", fqn, to_string(box), wanted, bytes));
   }
   if (box.empty()) return ok_status();
   StateDict state;
-  state.add_tensor_boxes(value->fqn, value->dtype, value->shape, {{box, data}});
+  state.add_tensor_boxes(std::string(fqn), value->dtype, value->shape, {{box, data}});
   return fill(state);
 }
 
 Status CheckpointReader::read(std::string_view fqn, void* data, uint64_t bytes) {
   uint64_t wanted = 0;
-  SHOAL_ASSIGN_OR_RETURN(const TensorMetadata* value, tensor(fqn, nullptr, &wanted));
+  SHOAL_ASSIGN_OR_RETURN(const LayoutEntry* value, tensor(fqn, nullptr, &wanted));
   return read(fqn, whole(value->shape), data, bytes);
 }
 
@@ -132,7 +135,7 @@ Result<Bytes> CheckpointReader::read(std::string_view fqn, const Box& box) {
 }
 
 Result<Bytes> CheckpointReader::read(std::string_view fqn) {
-  const TensorMetadata* value = find(fqn);
+  const LayoutEntry* value = find_value(world(), fqn);
   if (!value || value->kind == LayoutEntry::Kind::tensor) {
     uint64_t wanted = 0;
     SHOAL_ASSIGN_OR_RETURN(value, tensor(fqn, nullptr, &wanted));
@@ -140,7 +143,7 @@ Result<Bytes> CheckpointReader::read(std::string_view fqn) {
   }
   std::string object;
   StateDict state;
-  state.add_object(value->fqn, &object, Mesh::single(client_->options.rank));
+  state.add_object(std::string(fqn), &object, Mesh::single(client_->options.rank));
   SHOAL_RETURN_IF_ERROR(fill(state));
   const ByteView bytes = as_view(object);
   return Bytes(bytes.begin(), bytes.end());
@@ -149,7 +152,7 @@ Result<Bytes> CheckpointReader::read(std::string_view fqn) {
 Result<LoadResult> CheckpointReader::load(const StateDict& given, const KeyPolicies& policies) {
   client_->report = {};
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, client_->of_group(given));
-  const LoadOptions options{metadata().key.step, policies};
+  const LoadOptions options{opened_->metadata.key.step, policies};
   return client_->while_open(*opened_, [&] { return client_->load({*state, options, opened_.get()}); });
 }
 
@@ -179,7 +182,8 @@ Result<std::map<std::string, CheckpointReader::Value>> CheckpointReader::read_al
       object = std::string();
     }
   } catch (const std::bad_alloc&) {
-    return Status(Code::no_space, fmt::format("{} does not fit into memory", to_string(metadata().key)));
+    return Status(Code::no_space,
+                  fmt::format("{} does not fit into memory", to_string(opened_->metadata.key)));
   }
   return values;
 }

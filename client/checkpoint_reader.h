@@ -31,7 +31,7 @@ class CheckpointReader {
   CheckpointReader& operator=(CheckpointReader&&) noexcept;
   ~CheckpointReader();
 
-  // Which one it is, and its values, ascending by fqn.
+  // Which one it is, and its values, ascending by fqn: listed by the first call of this or find.
   const Metadata& metadata() const;
   // Who held what when it was saved: the layout of every rank. Its ranks are those of the saving job.
   const World& world() const;
@@ -62,7 +62,7 @@ class CheckpointReader {
  private:
   friend class Checkpointer;
   CheckpointReader(Checkpointer::Impl& client, std::unique_ptr<OpenedCheckpoint> opened);
-  Result<const TensorMetadata*> tensor(std::string_view fqn, const Box* box, uint64_t* bytes) const;
+  Result<const LayoutEntry*> tensor(std::string_view fqn, const Box* box, uint64_t* bytes) const;
   Status fill(const StateDict& state);
 
   Checkpointer::Impl* client_;

@@ -26,10 +26,19 @@ namespace shoal {
 
 // A checkpoint that a node keeps open for this client.
 struct OpenedCheckpoint {
-  uint32_t request_id = 0;  // under which it is; 0: it is open no more
-  uint64_t link = 0;        // the connection to the node that has it
-  Metadata metadata;
+  uint32_t request_id = 0;                      // under which it is; 0: it is open no more
+  uint64_t link = 0;                            // the connection to the node that has it
+  Metadata metadata;                            // without values where there are layouts: see listed
   std::optional<local::StoredLayouts> layouts;  // if they were wanted
+
+  // With its values, which are listed when they are first asked for: of many they take as long to list as
+  // their layouts to decode.
+  const Metadata& listed() {
+    if (layouts && metadata.state_dict_metadata.empty()) {
+      metadata.state_dict_metadata = list_values(*layouts->world);
+    }
+    return metadata;
+  }
 };
 
 // A request's answers are dropped however it ends.

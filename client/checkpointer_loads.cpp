@@ -262,7 +262,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
       if (!wanted.planned->has_arrived(target.fqn_of(i))) entries.push_back(i);
     }
   } else if (wanted.opened) {
-    compare(wanted.opened->metadata);
+    compare(wanted.opened->listed());
     SHOAL_RETURN_IF_ERROR(comparison.outcome);
     entries = std::move(comparison.readable);
   } else {

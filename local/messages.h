@@ -158,7 +158,7 @@ struct Found {  // node -> client: answer to Latest, and the first answer to Loa
   uint32_t request_id = 0;
   Status outcome;       // also why layouts that a node passed on without looking into them cannot be decoded
   Metadata checkpoint;  // of a Load with `of`: without values
-  // If wanted; decoding makes the values of `checkpoint` from them.
+  // If wanted; the values of `checkpoint` follow from them, and are not said.
   std::optional<StoredLayouts> layouts = std::nullopt;
   // Said instead of the values of `checkpoint`, which are listed from it when this is encoded: of many small
   // tensors they take more than the window. Decoding never sets it.

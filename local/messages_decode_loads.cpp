@@ -137,7 +137,6 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Found::Reader in) {
   if (world->roster.world_size() != out.checkpoint.world_size) {
     return malformed("checkpoint: its roster is of another world size");
   }
-  out.checkpoint.state_dict_metadata = list_values(*world);
   out.layouts = local::StoredLayouts{std::move(world), layouts.getRuleVersion(), options};
   return LocalMessage(std::move(out));
 }

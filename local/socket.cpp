@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -55,6 +56,18 @@ bool wait_until_ready(int fd, short events, int timeout_ms) {
 
 iovec iovec_of(ByteView bytes) {
   return {const_cast<std::byte*>(bytes.data()), bytes.size()};
+}
+
+// A fault of a small page takes as long as the bytes that fill it. Not below some such pages: what comes may
+// be less than was announced.
+void ask_for_large_pages(MutableByteView memory) {
+  constexpr size_t kFromBytes = size_t{4} << 20;
+  constexpr uintptr_t kPageBytes = 4096;
+  if (memory.size() < kFromBytes) return;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(memory.data()) / kPageBytes * kPageBytes;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(memory.data() + memory.size());
+  (void)::madvise(reinterpret_cast<void*>(begin), end - begin,
+                  MADV_HUGEPAGE);  // NOLINT(performance-no-int-to-ptr)
 }
 
 // The first of the vectors, from `first` on, that is left when so many bytes have gone.
@@ -183,6 +196,7 @@ Result<std::optional<ReceivedLocal>> LocalSocket::State::advance(int fd) {
                                 kMaxLocalMessageBytes));
     }
     body = PageBuffer(expected_bytes);
+    ask_for_large_pages(body.bytes());
   }
   while (body_bytes < expected_bytes) {
     SHOAL_ASSIGN_OR_RETURN(size_t got, read_some(fd, body.bytes().subspan(body_bytes)));

@@ -1,19 +1,22 @@
 // What a checkpoint of many tensors costs to look at, and one tensor of it to read, each beside what the
 // machine does with the same bytes:
 //
-//   open        open_checkpoint: choose, pin, read the manifest, names, types, shapes, layouts
+//   open        open_checkpoint: choose, pin, read the manifest, decode all layouts
 //                                                            against  read(2) of the manifest and its hash
+//   and list    the same, and the first call of metadata(), which lists names, types and shapes
+//                                                            against  the same
 //   first read  of one tensor by a reader: its file is opened, the header of all tensors there verified
 //                                                            against  read(2) of such a header and its hash
 //   read        of one tensor more                            against  pread(2) of its bytes and their
 //   digests load        of one tensor by Checkpointer::load, which chooses and pins the checkpoint each time
 //                                                            against  the same
 //
-//   reader_bench --root FOLDER [--tensors 100000] [--tensor-bytes 64k] [--rounds 100] [--json]
+//   reader_bench --root FOLDER [--tensors 100000] [--tensor-bytes 64k] [--ranks 1] [--rounds 100]
+//                [--json]
 //
-// One rank and its node, on a warm page cache. Medians of times, and of each round's ratio. Opens and first
-// reads are measured a tenth as often, the first with a new node each: it remembers the files that it has
-// open.
+// One rank reads, with its node, what --ranks have saved, on a warm page cache. Medians of times, and of each
+// round's ratio. Opens and first reads are measured a tenth as often, the first with a new node each: it
+// remembers the files that it has open.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -45,7 +48,7 @@ using bench::timed;
 
 struct BenchOptions {
   std::string root, node_program;
-  uint32_t tensors = 100'000, rounds = 100;
+  uint32_t tensors = 100'000, rounds = 100, ranks = 1;
   uint64_t tensor_bytes = uint64_t{64} << 10;
   bool json = false;
 };
@@ -82,7 +85,10 @@ class Bench {
       auto checkpointer = attach();
       std::optional<CheckpointReader> reader;
       open_.push_back(timed([&] { reader = need(checkpointer->open_checkpoint(1)); }));
-      if (reader->metadata().state_dict_metadata.size() != options_.tensors) fail("values are missing");
+      size_t values = 0;
+      listed_.push_back(open_.back() +
+                        timed([&] { values = reader->metadata().state_dict_metadata.size(); }));
+      if (values != options_.tensors) fail("values are missing");
       plain_open_.push_back(timed([&] {
         PlainFile(manifest).read(0, whole);
         hash_ = xxh3_128(whole);
@@ -94,12 +100,13 @@ class Bench {
     CheckpointReader reader = need(checkpointer->open_checkpoint(1));
     read_one(reader);
     const PlainFile file(shard_);
-    const uint64_t data = std::filesystem::file_size(shard_) - options_.tensors * options_.tensor_bytes;
+    const uint64_t in_shard = (options_.tensors + options_.ranks - 1) / options_.ranks;
+    const uint64_t data = std::filesystem::file_size(shard_) - in_shard * options_.tensor_bytes;
     Bytes bytes(options_.tensor_bytes);
     std::vector<uint64_t> digests;
     for (uint32_t round = 0; round < options_.rounds; ++round) {
       read_.push_back(timed([&] { read_one(reader); }));
-      const uint64_t at = data + random_() % options_.tensors * options_.tensor_bytes;
+      const uint64_t at = data + random_() % in_shard * options_.tensor_bytes;
       plain_read_.push_back(timed([&] {
         digests.clear();
         file.read(at, bytes);
@@ -115,6 +122,7 @@ class Bench {
       plain_load_.push_back(plain_read_[round]);
     }
     print("open", "read + hash", open_, plain_open_);
+    print("and list", "read + hash", listed_, plain_open_);
     print("first read", "read + hash", first_, plain_first_);
     print("read", "pread + digest", read_, plain_read_);
     print("load", "pread + digest", load_, plain_load_);
@@ -125,9 +133,16 @@ class Bench {
 
   // By a run of its own each, so that its node is a new one.
   std::unique_ptr<Checkpointer> attach() {
+    ++runs_;
+    return attach_as(0, 1);
+  }
+
+  std::unique_ptr<Checkpointer> attach_as(Rank rank, uint32_t world_size) {
     CheckpointerOptions options;
     options.root = options_.root;
-    options.job_id = fmt::format("reader-bench-{}-{}", ::getpid(), runs_++);
+    options.rank = rank;
+    options.world_size = world_size;
+    options.job_id = fmt::format("reader-bench-{}-{}", ::getpid(), runs_);
     options.node_program = options_.node_program;
     return need(Checkpointer::open(options));
   }
@@ -139,16 +154,25 @@ class Bench {
       const uint64_t value = i * 0x9E3779B97F4A7C15u;
       std::memcpy(memory.data() + i, &value, sizeof value);
     }
-    StateDict state;
+    std::vector<std::unique_ptr<Checkpointer>> ranks;
+    std::vector<StateDict> states(options_.ranks);
     for (uint32_t i = 0; i < options_.tensors; ++i) {
-      state.add_tensor(name_of(i), DType::u8, {options_.tensor_bytes}, Mesh::single(0), {Placement::shard(0)},
-                       memory.data() + i * options_.tensor_bytes);
+      const Rank rank = i % options_.ranks;
+      states[rank].add_tensor(name_of(i), DType::u8, {options_.tensor_bytes}, Mesh::single(rank),
+                              {Placement::shard(0)}, memory.data() + i * options_.tensor_bytes);
     }
-    auto checkpointer = attach();
-    need(need(checkpointer->save(1, state)).wait_committed());
+    std::vector<SaveHandle> saves;
+    ++runs_;
+    for (Rank rank = 0; rank < options_.ranks; ++rank) ranks.push_back(attach_as(rank, options_.ranks));
+    for (Rank rank = 0; rank < options_.ranks; ++rank)
+      saves.push_back(need(ranks[rank]->save(1, states[rank])));
+    for (SaveHandle& save : saves) need(save.wait_committed());
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(options_.root + "/step-00000001")) {
-      if (entry.path().extension() == ".safetensors") shard_ = entry.path();
+      if (entry.path().extension() != ".safetensors") continue;
+      if (shard_.empty() || std::filesystem::file_size(entry.path()) > std::filesystem::file_size(shard_)) {
+        shard_ = entry.path();
+      }
     }
     folder_ = std::filesystem::path(shard_).parent_path();
   }
@@ -194,7 +218,8 @@ class Bench {
   uint32_t runs_ = 0;
   std::string folder_, shard_;
   Hash128 hash_;
-  std::vector<double> open_, plain_open_, first_, plain_first_, read_, plain_read_, load_, plain_load_;
+  std::vector<double> open_, listed_, plain_open_, first_, plain_first_, read_, plain_read_, load_,
+      plain_load_;
 };
 
 }  // namespace
@@ -208,6 +233,8 @@ int main(int argc, char** argv) {
   app.add_option("--node-program", options.node_program, "The shoal program");
   app.add_option("--tensors", options.tensors)->check(CLI::Range(1u, 1u << 22));
   app.add_option("--tensor-bytes", tensor_bytes);
+  app.add_option("--ranks", options.ranks, "That saved it, each with a layout of its own")
+      ->check(CLI::Range(1u, 64u));
   app.add_option("--rounds", options.rounds)->check(CLI::Range(1u, 100'000u));
   app.add_flag("--json", options.json);
   CLI11_PARSE(app, argc, argv);
