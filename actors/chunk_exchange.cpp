@@ -395,6 +395,7 @@ void ChunkExchange::serve(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& o
   Held& held = held_[chunk];
   ++held.served;
   ++held.leaving;
+  has_served_ = true;
   Taker& taker = takers_[to];
   if (taker.leaving++ == 0) taker.last_left = now;
   told_[to] = now;

@@ -95,7 +95,7 @@ class ChunkExchange {
   // Nothing is left to do here: users have all, peers have been given what they will ask for, or are late,
   // and nothing is on its way to them.
   bool is_over() const { return is_over_; }
-  void add_times(TimeNs now, LoadTimes& times) const;
+  void add_times(TimeNs now, uint32_t user, LoadTimes& times) const;
   const DamageList& damaged() const { return damaged_; }  // what this node read from copies
 
  private:
@@ -154,6 +154,7 @@ class ChunkExchange {
   void give_up_takers(TimeNs now, EffectWriter& out);
   void say_coming(TimeNs now, EffectWriter& out);
   void take_back(TimeNs now, Held& held);  // it is asked of nobody any more
+  bool has_shared(uint32_t user) const;
   void send_asks(EffectWriter& out);
   void tick(TimeNs now, EffectWriter& out);
   void look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out);
@@ -189,6 +190,7 @@ class ChunkExchange {
   BusyTime reading_, receiving_;
   DamageList damaged_;
   uint64_t bytes_read_ = 0, bytes_received_ = 0, given_up_ = 0;
+  bool has_served_ = false;                                           // a peer
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what is pending when it goes
 };
 

@@ -156,8 +156,22 @@ void ChunkExchange::tick(TimeNs now, EffectWriter& out) {
               });
 }
 
-void ChunkExchange::add_times(TimeNs now, LoadTimes& times) const {
-  times.was_shared = true;
+// With another user here, or with a peer.
+bool ChunkExchange::has_shared(uint32_t user) const {
+  if (plan_.users[user].shared.empty()) return false;
+  if (bytes_received_ > 0 || has_served_) return true;
+  for (const auto& batch : plan_.users[user].parts_of) {
+    for (const ChunkPlan::PartAt& at : batch) {
+      for (const ChunkPlan::Part& part : plan_.chunks[at.chunk].parts) {
+        if (part.user != user) return true;
+      }
+    }
+  }
+  return false;
+}
+
+void ChunkExchange::add_times(TimeNs now, uint32_t user, LoadTimes& times) const {
+  times.was_shared = has_shared(user);
   times.reading_ns += reading_.until(now);
   times.receiving_ns += receiving_.until(now);
   times.bytes_read += bytes_read_;

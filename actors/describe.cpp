@@ -80,7 +80,8 @@ struct Describer {
   }
   std::string operator()(const wire::JoinLoad& body) const {
     return fmt::format("JoinLoad {}: {} of {}{}", named(body.id), counted(body.ranks.size(), "rank"),
-                       body.world_size, body.address.empty() ? "" : ", shares");
+                       body.world_size,
+                       body.address.empty() ? "" : fmt::format(", shares, waits {} ms", body.quiet_ms));
   }
   std::string operator()(const wire::LoadRoster& body) const {
     if (!body.outcome.ok()) return fmt::format("LoadRoster {}: {}", named(body.id), body.outcome.to_string());

@@ -7,6 +7,12 @@
 
 namespace shoal {
 
+namespace {
+
+constexpr int64_t kMostQuietTimes = 15;  // so many of them pass before a load begins, if ever more come
+
+}  // namespace
+
 void LoadGathering::join(TimeNs now, NodeId from, const wire::JoinLoad& said, EffectWriter& out) {
   auto [found, fresh] = loads_.try_emplace(said.id);
   Load& load = found->second;
@@ -22,15 +28,15 @@ void LoadGathering::join(TimeNs now, NodeId from, const wire::JoinLoad& said, Ef
                         ? known->second
                         : std::make_shared<const WireBody>(bare(said.id, *load.choice)));
   }
-  const bool is_news = !load.members.contains(from);
+  const auto before = load.members.find(from);
+  const bool is_news = before == load.members.end() || before->second.ranks.size() < said.ranks.size();
   load.members.insert_or_assign(from, said);
-  load.ranks = 0;
-  for (const auto& [node, member] : load.members) {
-    if (!member.address.empty()) load.ranks += member.ranks.size();
-  }
-  if (is_news) load.last = now;
-  if (fresh) choose(said.id, out);
+  const bool was_shared = load.ranks > 0;
+  count_members(load);
+  if (!was_shared) load.first = now;
   const bool shares = !said.address.empty();
+  if (is_news && shares) load.last = now;
+  if (fresh) choose(said.id, out);
   if (!shares && load.choice) {
     return out.send(from, RoleKind::loader, bare(said.id, *load.choice));
   }
@@ -45,8 +51,20 @@ void LoadGathering::join(TimeNs now, NodeId from, const wire::JoinLoad& said, Ef
 
 void LoadGathering::forget(NodeId node) {
   for (auto& [id, load] : loads_) {
-    if (!load.is_gathered) load.members.erase(node);
+    if (load.is_gathered || load.members.erase(node) == 0) continue;
+    count_members(load);
   }
+}
+
+void LoadGathering::count_members(Load& load) const {
+  load.ranks = 0;
+  load.quiet_ms = 0;
+  for (const auto& [node, member] : load.members) {
+    if (member.address.empty()) continue;
+    load.ranks += member.ranks.size();
+    load.quiet_ms = std::max(load.quiet_ms, member.quiet_ms);
+  }
+  load.quiet_ms = std::min(load.quiet_ms, facts_.times.load_gather_longest_ms);
 }
 
 void LoadGathering::choose(const wire::LoadId& id, EffectWriter& out) {
@@ -70,9 +88,11 @@ void LoadGathering::choose(const wire::LoadId& id, EffectWriter& out) {
 // Until nobody has come for a while.
 void LoadGathering::wait(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Load& load = loads_.at(id);
-  const TimeNs quiet = load.last + TimeNs{facts_.times.load_gather_quiet_ms} * kMillisecond;
-  const TimeNs most = load.first + TimeNs{facts_.times.load_gather_most_ms} * kMillisecond;
-  const TimeNs until = std::min(quiet, most);
+  if (load.ranks == 0) return;  // nobody waits for others
+  const TimeNs quiet = TimeNs{load.quiet_ms} * kMillisecond;
+  const TimeNs most =
+      std::min(kMostQuietTimes * quiet, TimeNs{facts_.times.load_gather_most_ms} * kMillisecond);
+  const TimeNs until = std::min(load.last + quiet, load.first + most);
   if (until <= now) {
     load.is_gathered = true;
     if (load.choice) answer(id, load, out);

@@ -26,7 +26,8 @@ class LoadGathering {
   struct Load {
     uint64_t number = 0;  // counts loads
     std::map<NodeId, wire::JoinLoad> members;
-    uint64_t ranks = 0;  // of those that share
+    uint64_t ranks = 0;     // of those that share
+    uint32_t quiet_ms = 0;  // as the most patient of these says
     TimeNs first = 0, last = 0;
     TimerId timer = 0;
     std::optional<Result<AttemptKey>> choice;
@@ -35,6 +36,7 @@ class LoadGathering {
   };
 
   void choose(const wire::LoadId& id, EffectWriter& out);
+  void count_members(Load& load) const;
   void wait(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void answer(const wire::LoadId& id, Load& load, EffectWriter& out);
   void forget_oldest(EffectWriter& out);

@@ -353,7 +353,7 @@ void Loader::proceed(TimeNs now, const LoadKey& id, EffectWriter& out) {
     times.reading_ns += load.busy.until(now);
     DamageList damaged = std::move(load.damaged);
     if (load.user) {
-      rounds_.at(*load.round).exchange->add_times(now, times);
+      rounds_.at(*load.round).exchange->add_times(now, *load.user, times);
       damaged.add(rounds_.at(*load.round).exchange->damaged());
     }
     if (load.request.keeps_open && load.pinned) {

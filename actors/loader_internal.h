@@ -86,11 +86,14 @@ class Loader final : public Role {
   // What this node does about one call of load of its ranks, with other nodes.
   struct Round {
     enum class Phase { gathering, asking, told } phase = Phase::gathering;
-    std::vector<LoadKey> loads;      // in it still, and began before the coordinator was asked
+    std::vector<LoadKey> loads;      // in it still, and began before the coordinator answered
     std::map<Rank, LayoutId> ranks;  // of these, and what each shares by
     std::set<LoadKey> late;          // came since
     uint32_t world_size = 0;
     bool shares = false;
+    bool insists = false;     // one of them, on sharing
+    uint64_t bytes = 0;       // of those that share
+    bool asks_again = false;  // soon, for ranks that came since it asked
     TimeNs asked_since = 0;
     TimerId timer = 0;
     std::optional<Backoff> backoff;
@@ -159,10 +162,15 @@ class Loader final : public Role {
   static bool is_worth_asking(const local::Load& request);
   static LayoutId shared_by(const local::Load::Sharing& sharing);
   void enter_round(TimeNs now, const LoadKey& id, EffectWriter& out);
+  void join_round(Round& round, const LoadKey& id);
+  bool are_all_here(const Round& round) const;
+  uint32_t quiet_ms_of(const Round& round) const;
   void begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out);
+  void ask_again(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void ask(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter& out);
+  bool is_named(const LoadKey& id, const wire::LoadRoster& roster) const;
   void go_alone(TimeNs now, const wire::LoadId& id, EffectWriter& out);  // nobody answers
   void leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out);
   void consider_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out);

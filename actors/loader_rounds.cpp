@@ -8,7 +8,10 @@ namespace shoal {
 
 namespace {
 
-constexpr uint32_t kLocalWaitShare = 4;  // ranks of this host are waited for a part of load_gather_quiet_ms
+// Ranks of this host that come together are named together: they are waited for a part of
+// load_gather_quiet_ms, before the coordinator is asked and before it is asked again.
+constexpr uint32_t kLocalWaitShare = 4;
+constexpr uint64_t kReadBytesPerMs = uint64_t{4} << 20;  // of a host's storage: for others it waits as long
 
 uint64_t bytes_of(const local::Load& request) {
   uint64_t bytes = 0;
@@ -50,17 +53,15 @@ void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
     return choose(now, id, out);
   }
   if (round.phase == Round::Phase::asking) {
-    round.late.insert(id);
-    return;
+    if (!round.shares || sharing.way == LoadWay::direct) {
+      round.late.insert(id);
+      return;
+    }
+    join_round(round, id);
+    return ask_again(now, round_id, out);
   }
-  round.loads.push_back(id);
-  round.world_size = sharing.world_size;
-  if (sharing.way != LoadWay::direct) {
-    round.ranks[sharing.rank] = shared_by(sharing);
-    round.shares = true;
-  }
-  if (round.loads.size() >= round.world_size ||
-      (round.loads.size() >= facts_.expected_ranks.size() && !facts_.expected_ranks.empty())) {
+  join_round(round, id);
+  if (are_all_here(round)) {
     timers_.cancel(&round.timer, out);
     return begin_asking(now, round_id, out);
   }
@@ -72,6 +73,32 @@ void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
     found->second.timer = 0;
     begin_asking(then_now, round_id, then_out);
   });
+}
+
+void Loader::join_round(Round& round, const LoadKey& id) {
+  const local::Load& request = loads_.at(id).request;
+  const local::Load::Sharing& sharing = *request.sharing;
+  round.loads.push_back(id);
+  round.world_size = sharing.world_size;
+  if (sharing.way == LoadWay::direct) return;
+  round.ranks[sharing.rank] = shared_by(sharing);
+  round.shares = true;
+  round.insists = round.insists || sharing.way == LoadWay::two_stage;
+  round.bytes += bytes_of(request);
+}
+
+bool Loader::are_all_here(const Round& round) const {
+  return round.loads.size() >= round.world_size ||
+         (round.loads.size() >= facts_.expected_ranks.size() && !facts_.expected_ranks.empty());
+}
+
+// As long as this host would take to read all by itself.
+uint32_t Loader::quiet_ms_of(const Round& round) const {
+  const RoleTimes& times = facts_.times;
+  const uint64_t longest = std::max(times.load_gather_quiet_ms, times.load_gather_longest_ms);
+  if (round.insists) return static_cast<uint32_t>(longest);
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(round.bytes / kReadBytesPerMs, times.load_gather_quiet_ms, longest));
 }
 
 // A node that shares says where it is reached.
@@ -98,13 +125,29 @@ void Loader::ask(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   auto found = rounds_.find(id);
   if (found == rounds_.end() || found->second.phase != Round::Phase::asking) return;
   Round& round = found->second;
-  wire::JoinLoad join{id, round.world_size, "", {}};
+  timers_.cancel(&round.timer, out);
+  round.asks_again = false;
+  wire::JoinLoad join{id, round.world_size, "", {}, 0};
   if (round.shares && address_ && !address_->empty()) {
     join.address = *address_;
+    join.quiet_ms = quiet_ms_of(round);
     for (const auto& [rank, shared_by] : round.ranks) join.ranks.push_back({rank, shared_by});
   }
   out.send(kCoordinatorNode, RoleKind::coordinator, std::move(join));
   ask_later(now, id, out);
+}
+
+// For ranks that came while it waits: what it says takes the place of what it said.
+void Loader::ask_again(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  Round& round = rounds_.at(id);
+  if (round.timer == 0) return;  // it has not asked yet
+  if (are_all_here(round)) return ask(now, id, out);
+  if (std::exchange(round.asks_again, true)) return;
+  const TimeNs wait = TimeNs{facts_.times.load_gather_quiet_ms} * kMillisecond / kLocalWaitShare;
+  timers_.set(now + wait, out, [this, id](TimeNs then_now, EffectWriter& then_out) {
+    auto found = rounds_.find(id);
+    if (found != rounds_.end() && found->second.asks_again) ask(then_now, id, then_out);
+  });
 }
 
 void Loader::ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
@@ -128,6 +171,17 @@ void Loader::go_alone(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   round.late.insert(round.loads.begin(), round.loads.end());
   round.loads.clear();
   for (const LoadKey& load : std::set<LoadKey>(round.late)) choose(now, load, out);
+}
+
+// Not a rank that came when the coordinator had answered: its peers do not know of it.
+bool Loader::is_named(const LoadKey& id, const wire::LoadRoster& roster) const {
+  const local::Load& request = loads_.at(id).request;
+  const std::optional<uint32_t> host = own_host_in(roster);
+  if (!host || !request.sharing || request.sharing->way == LoadWay::direct) return true;
+  const Rank rank = request.sharing->rank;
+  return std::any_of(roster.members.begin(), roster.members.end(), [&](const wire::LoadMembers& members) {
+    return members.host == *host && members.first <= rank && rank - members.first < members.count;
+  });
 }
 
 void Loader::on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter& out) {
@@ -154,7 +208,8 @@ void Loader::on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter&
   round.roster = roster;
   for (const LoadKey& load : loads) {
     const AttemptKey key = loads_.at(load).fixed.value_or(roster.key);
-    if (key != roster.key) {  // another attempt at the step than the one that it keeps open
+    // Another attempt at the step than the one that it keeps open, or nobody knows of it.
+    if (key != roster.key || !is_named(load, roster)) {
       std::erase(round.loads, load);
       round.late.insert(load);
     }

@@ -160,6 +160,9 @@ struct JoinLoad {
   std::string address;  // where its Loader serves others; empty: it shares nothing, and asks which checkpoint
   // Ascending. Ranks that name the same id say the same of what they load: their layout, and who shares.
   std::vector<RankLayout> ranks;
+  // How long it is worth waiting for the next to come; the coordinator waits as long as the most patient
+  // would, load_gather_longest_ms at most.
+  uint32_t quiet_ms = 0;
 };
 struct LoadMembers {  // ranks [first, first + count)
   Rank first = 0;

@@ -176,10 +176,11 @@ struct RoleTimes {
   uint32_t epoch_check_ms = 5'000;     // how often a coordinator, or who lost it, asks the root for the epoch
   uint32_t lease_renew_ms = 5'000;     // how often a load moves the counter of its pin
   uint32_t lease_ttl_ms = 60'000;      // a pin whose counter has not moved for that long has ended
-  uint32_t load_gather_quiet_ms = 200;     // a load's roster is made when nobody has come for that long ...
-  uint32_t load_gather_most_ms = 3'000;    // ... or that long after the first
-  uint32_t load_join_patience_ms = 8'000;  // for the coordinator's answer; then a node loads by itself
-  uint32_t chunk_deadline_ms = 5'000;      // who has sent nothing for that long is asked no more
+  uint32_t load_gather_quiet_ms = 200;      // a load's roster is made when nobody has come for that long; or
+  uint32_t load_gather_longest_ms = 3'000;  // for longer, as its nodes say, but no longer than that ...
+  uint32_t load_gather_most_ms = 10'000;    // ... or that long after the first, or fifteen times the former
+  uint32_t load_join_patience_ms = 25'000;  // for the coordinator's answer; then a node loads by itself
+  uint32_t chunk_deadline_ms = 5'000;       // who has sent nothing for that long is asked no more
 };
 
 // What the loads of a node take together: windows of clients, and chunks that are passed on.

@@ -311,6 +311,7 @@ Result<WireBody> read_join_load(schema::JoinLoad::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));
   SHOAL_ASSIGN_OR_RETURN(body.address, read_line(in.getAddress(), kMaxAddressBytes, "address"));
   SHOAL_ASSIGN_OR_RETURN(body.ranks, read_rank_layouts(in.getRanks(), body.world_size));
+  body.quiet_ms = in.getQuietMs();
   return WireBody(std::move(body));
 }
 

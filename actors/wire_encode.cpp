@@ -173,6 +173,7 @@ struct Encoder {
     join.setWorldSize(body.world_size);
     join.setAddress(text_of(body.address));
     write(join.initRanks(list_size(body.ranks.size())), body.ranks);
+    join.setQuietMs(body.quiet_ms);
   }
   void operator()(const wire::LoadRoster& body) {
     auto roster = out.initLoadRoster();

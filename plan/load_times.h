@@ -10,7 +10,7 @@ namespace shoal {
 // Of one rank's load. Stages overlap: their times do not add up to the whole. All ranks of a host share its
 // node's reading, receiving and checking, which are told to each of them.
 struct LoadTimes {
-  bool was_shared = false;       // with other ranks: two-stage
+  bool was_shared = false;       // two-stage, and with other ranks in the end
   uint64_t choosing_ns = 0;      // until it was known which checkpoint, and who shares
   uint64_t planning_ns = 0;      // from there until the first read began
   uint64_t reading_ns = 0;       // at least one read of storage was under way

@@ -102,6 +102,7 @@ struct JoinLoad {
   worldSize @1 :UInt32;
   address @2 :Text;               # where it serves others; empty: it shares nothing
   ranks @3 :List(RankLayout);     # of layoutId: what those share who name the same
+  quietMs @4 :UInt32;             # how long others are worth waiting for, each
 }
 
 struct LoadRoster {

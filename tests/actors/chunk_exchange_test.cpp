@@ -359,7 +359,7 @@ TEST_F(AnExchange, ReadsWhatAPeerDoesNotSendWithinItsDeadline) {
   EXPECT_EQ(role_->batches_complete, 1u);
   EXPECT_EQ(read_, size_t{kChunks});
   LoadTimes times;
-  role_->exchange().add_times(node_->now, times);
+  role_->exchange().add_times(node_->now, 0, times);
   EXPECT_EQ(times.chunks_given_up, asked_for().size()) << "all that it was asked for";
 }
 

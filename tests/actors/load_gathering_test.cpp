@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "tests/sim/role_by_itself.h"
 
 namespace shoal {
@@ -48,12 +51,13 @@ class AGathering : public testing::Test {
  protected:
   const RoleTimes times_{};
   const TimeNs quiet_ = TimeNs{times_.load_gather_quiet_ms} * kMillisecond;
+  const TimeNs longest_ = TimeNs{times_.load_gather_longest_ms} * kMillisecond;
   const TimeNs most_ = TimeNs{times_.load_gather_most_ms} * kMillisecond;
 
   // Ranks [first, first + count) of a host, all of one layout; without an address it shares nothing.
   void join(NodeId node, const std::string& address, Rank first, uint32_t count, uint8_t of_layout = 1,
             const wire::LoadId& id = kLatest) {
-    wire::JoinLoad said{id, world_size_, address, {}};
+    wire::JoinLoad said{id, world_size_, address, {}, patience_ms_};
     for (Rank rank = first; !address.empty() && rank < first + count; ++rank) {
       said.ranks.push_back({rank, layout(of_layout)});
     }
@@ -70,6 +74,7 @@ class AGathering : public testing::Test {
   std::vector<wire::LoadRoster> told(NodeId node) const { return coordinator_.sent<wire::LoadRoster>(node); }
 
   uint32_t world_size_ = 8;
+  uint32_t patience_ms_ = times_.load_gather_quiet_ms;  // of who joins
   RoleByItself coordinator_{std::make_unique<GatheringRole>()};
 };
 
@@ -106,16 +111,70 @@ TEST_F(AGathering, WaitsUntilNobodyHasComeForAWhile) {
 }
 
 TEST_F(AGathering, WaitsForNoLongerThanItMayHoweverManyCome) {
-  world_size_ = 64;
-  join(kA, "a:1", 0, 1);
-  choose();
-  for (NodeId node = kB; coordinator_.now < most_ - quiet_ / 2; ++node) {
-    coordinator_.pass(quiet_ / 2);
-    join(node, "node" + std::to_string(node), 1, 1);  // they all say that they are rank 1
+  for (const TimeNs quiet : {quiet_, longest_}) {
+    const wire::LoadId id{false, static_cast<uint64_t>(quiet), 0, 0};
+    const TimeNs until = coordinator_.now + std::min(15 * quiet, most_);
+    world_size_ = 64;
+    patience_ms_ = static_cast<uint32_t>(quiet / kMillisecond);
+    const size_t before = told(kA).size();
+    join(kA, "a:1", 0, 1, 1, id);
+    AttemptList there;
+    there.attempts.push_back({{1, id.step, 1}, AttemptInfo::State::committed});
+    ASSERT_TRUE(coordinator_.answer<operation::ListAttemptsOfStep>(OperationResult(there)));
+    for (NodeId node = kB; coordinator_.now < until - quiet / 2; ++node) {
+      coordinator_.pass(quiet / 2);
+      join(node, "node" + std::to_string(node), 1, 1, 1, id);  // they all say that they are rank 1
+    }
+    EXPECT_EQ(told(kA).size(), before);
+    coordinator_.pass(quiet / 2);
+    EXPECT_EQ(told(kA).size(), before + 1);
   }
-  EXPECT_TRUE(told(kA).empty());
+}
+
+// Regression: hosts that came a quarter of a second after the others shared nothing, whatever that cost.
+TEST_F(AGathering, WaitsAsLongAsTheMostPatientOfItsMembers) {
+  join(kA, "a:1", 0, 2);
+  choose();
   coordinator_.pass(quiet_ / 2);
+  patience_ms_ = 2'000;
+  join(kB, "b:1", 2, 2);
+  patience_ms_ = 0;
+  join(kC, "c:1", 4, 1);
+  coordinator_.pass(1'999 * kMillisecond);
+  EXPECT_TRUE(told(kA).empty());
+  coordinator_.pass(kMillisecond);
+  ASSERT_EQ(told(kA).size(), 1u);
+  EXPECT_THAT(told(kA)[0].addresses, ElementsAre("a:1", "b:1", "c:1"));
+}
+
+TEST_F(AGathering, WaitsNoLongerThanIsUsefulWhateverItIsTold) {
+  patience_ms_ = std::numeric_limits<uint32_t>::max();
+  join(kA, "a:1", 0, 2);
+  choose();
+  coordinator_.pass(longest_ - kMillisecond);
+  EXPECT_TRUE(told(kA).empty());
+  coordinator_.pass(kMillisecond);
   EXPECT_EQ(told(kA).size(), 1u);
+}
+
+TEST_F(AGathering, WaitsForNobodyWhereNobodyIsWorthIt) {
+  patience_ms_ = 0;
+  join(kA, "a:1", 0, 2);
+  choose();
+  EXPECT_EQ(told(kA).size(), 1u);
+}
+
+TEST_F(AGathering, TellsOfTheRanksThatAHostNamedLater) {
+  join(kA, "a:1", 0, 1);
+  join(kB, "b:1", 4, 4);
+  choose();
+  coordinator_.pass(quiet_ / 2);
+  join(kA, "a:1", 0, 3);
+  coordinator_.pass(quiet_ / 2);
+  EXPECT_TRUE(told(kA).empty()) << "which is news";
+  join(kA, "a:1", 0, 4);
+  ASSERT_EQ(told(kB).size(), 1u) << "now all have come";
+  EXPECT_EQ(told(kB)[0].members.at(0).count, 4u);
 }
 
 TEST_F(AGathering, TellsThoseOfEachLayoutOfEachOther) {
@@ -153,6 +212,20 @@ TEST_F(AGathering, TellsWhoSharesNothingTheCheckpointAsSoonAsItIsChosen) {
   EXPECT_EQ(told(kB)[0].key, kKey);
   EXPECT_TRUE(told(kB)[0].addresses.empty());
   EXPECT_TRUE(told(kA).empty()) << "which waits for others";
+}
+
+TEST_F(AGathering, BeginsToWaitWithTheFirstThatShares) {
+  join(kA, "", 0, 4);
+  choose();
+  EXPECT_EQ(told(kA).size(), 1u);
+  coordinator_.pass(most_);
+  join(kB, "b:1", 4, 2);
+  coordinator_.pass(quiet_ / 2);
+  join(kC, "c:1", 6, 2);
+  EXPECT_TRUE(told(kB).empty());
+  coordinator_.pass(quiet_);
+  ASSERT_EQ(told(kB).size(), 1u);
+  EXPECT_THAT(told(kB)[0].addresses, ElementsAre("b:1", "c:1"));
 }
 
 TEST_F(AGathering, NamesNoHostOfARankThatTwoSayTheyHave) {

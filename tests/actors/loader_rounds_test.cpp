@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "actors/read_plan.h"
 #include "tests/actors/loader_by_itself.h"
 #include "tests/storage/decision_samples.h"
@@ -120,6 +122,82 @@ TEST(ALoaderThatIsAskedBeforeItBegins, KeepsNothingForAPeerThatReadsItItself) {
     loader.pass(kDeadline / 2);
     EXPECT_EQ(loader.has_timers(), !is_told) << "its exchange is over";
   }
+}
+
+// Of a weight that all of four ranks want.
+class ManyRanks : public LoaderByItself {
+ public:
+  void load(Rank rank, LoadWay way, uint64_t rows = 8) {
+    LayoutBuilder builder;
+    builder.add_tensor("weight", DType::f32, {rows, 1024}, Mesh::contiguous({4}), {Placement::replicate()});
+    const ClientId client = kClient + rank;
+    from_client(client, local::Slab{1, kMinWindowBytes});
+    local::Load load;
+    load.request_id = 1;
+    load.latest = false;
+    load.step = kKey.step;
+    load.slab_id = 1;
+    load.targets = {
+        {"weight", LayoutEntry::Kind::tensor, DType::f32, {rows, 1024}, {whole(Dims{rows, 1024})}}};
+    load.sharing = local::Load::Sharing{way, rank, 4, 0, std::move(builder).build().value(), {}};
+    from_client(client, load);
+  }
+  void listen() { EXPECT_TRUE(answer<operation::ListenToPeers>(OperationResult(std::string("a:1")))); }
+  std::vector<wire::JoinLoad> joins() const { return sent<wire::JoinLoad>(kCoordinatorNode); }
+  size_t pinned() const { return started<operation::PinAttempt>(); }
+};
+
+TEST(ALoaderThatAsksWhoSharesWithIt, SaysHowLongOthersAreWorthWaitingFor) {
+  const uint64_t gib = (uint64_t{1} << 30) / 4096;  // rows
+  const std::vector<std::tuple<LoadWay, uint64_t, uint32_t>> cases = {
+      {LoadWay::two_stage, 8, 3'000},
+      {LoadWay::automatic, gib / 16, 200},
+      {LoadWay::automatic, 4 * gib, 1'024},  // as long as it would read
+      {LoadWay::automatic, 100 * gib, 3'000}};
+  for (const auto& [way, rows, quiet_ms] : cases) {
+    ManyRanks host;
+    host.load(0, way, rows);
+    host.pass(50 * kMillisecond);
+    host.listen();
+    ASSERT_EQ(host.joins().size(), 1u);
+    EXPECT_EQ(host.joins()[0].quiet_ms, quiet_ms) << rows;
+  }
+}
+
+// Regression: a rank that came 50 ms after the others of its host read directly.
+TEST(ALoaderThatAsksWhoSharesWithIt, NamesTheRanksThatCameSince) {
+  ManyRanks host;
+  host.load(0, LoadWay::two_stage);
+  host.pass(50 * kMillisecond);
+  host.load(1, LoadWay::two_stage);
+  host.listen();
+  ASSERT_EQ(host.joins().size(), 1u);
+  EXPECT_EQ(host.joins()[0].ranks.size(), 2u);
+  host.pass(100 * kMillisecond);
+  host.load(2, LoadWay::two_stage);
+  host.pass(50 * kMillisecond);
+  ASSERT_EQ(host.joins().size(), 2u);
+  EXPECT_EQ(host.joins()[1].ranks.size(), 3u);
+  host.load(3, LoadWay::two_stage);
+  ASSERT_EQ(host.joins().size(), 3u) << "at once: all have come";
+  EXPECT_EQ(host.joins()[2].ranks.size(), 4u);
+}
+
+TEST(ALoaderThatAsksWhoSharesWithIt, ReadsDirectlyForARankThatItsPeersDoNotKnowOf) {
+  ManyRanks host;
+  host.load(0, LoadWay::two_stage);
+  host.pass(50 * kMillisecond);
+  host.listen();
+  host.load(1, LoadWay::two_stage);
+  const LayoutId group = host.joins().at(0).ranks.at(0).layout_id;
+  host.receive(kCoordinatorNode, RoleKind::coordinator,
+               wire::LoadRoster{kLoad, {}, kKey, {group}, {"a:1", "b:1"}, {{0, 1, 0, 0}, {2, 1, 1, 0}}});
+  EXPECT_EQ(host.pinned(), 1u);
+  host.pass(5'000 * kMillisecond);
+  EXPECT_EQ(host.joins().size(), 1u) << "it knows enough";
+  EXPECT_TRUE(host.answer<operation::PinAttempt>(
+      OperationResult(std::make_shared<const Mark>(Mark{"a pin", kKey, true, 0, "", 0, {}}))));
+  EXPECT_EQ(host.started<operation::ReadDecision>(), 2u) << "both load it";
 }
 
 }  // namespace

@@ -128,7 +128,7 @@ std::vector<WireBody> wire_bodies() {
       wire::GlobalPlan{key, sample_world()->roster.id(), {{0, nullptr}, {1, sample_plan()}}},
       wire::PlanExchange{
           key, ExchangeStage::offered, "host-a", 8, {}, 5, {{2, planner_plan()}, {7, planner_plan()}}},
-      wire::JoinLoad{{true, 0, 3, 1}, 8, "host-a:1", {{2, nonce_of(3)}, {5, nonce_of(4)}}},
+      wire::JoinLoad{{true, 0, 3, 1}, 8, "host-a:1", {{2, nonce_of(3)}, {5, nonce_of(4)}}, 700},
       wire::LoadRoster{
           {true, 0, 3, 1}, {}, key, {nonce_of(3)}, {"host-a:1", "host-b:2"}, {{0, 4, 0, 0}, {4, 2, 1, 0}}},
       wire::ChunksWanted{{false, 3, 0, 1}, {99, 7}},

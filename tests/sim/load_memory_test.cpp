@@ -147,7 +147,7 @@ TEST_F(LoadMemory, ARankThatComesLateWaitsForThoseThatShareAndTheyNotForIt) {
   start(2, 8, kTinyBytes);
   watch();
   for (size_t rank = 1; rank < readers_.size(); ++rank) readers_[rank]->load();
-  host_.run_for(1000 * kMillisecond);
+  host_.run_for((RoleTimes().load_gather_longest_ms + 500) * kMillisecond);
   readers_[0]->load();
   run();
   expect_all_loaded();

@@ -64,6 +64,47 @@ TEST_F(SharedLoad, RanksOfOneHostReadTheSameOnce) {
   EXPECT_LT(bytes_read_, tensor_bytes() + 4096);
 }
 
+// Regression: a rank that came 250 ms after the others, or 50 ms after those of its host, read directly.
+TEST_F(SharedLoad, RanksThatComeSecondsApartShareWhereTheyInsistOnIt) {
+  ASSERT_NO_FATAL_FAILURE(save(kReplicated));
+  start(3, 6);
+  for (size_t rank : {0, 2, 1, 4, 5, 3}) {
+    host_.run_for(1'200 * kMillisecond);
+    readers_[rank]->load();
+  }
+  const TimeNs last_came = host_.now();
+  run();
+  expect_all_loaded();
+  EXPECT_LT(bytes_read_, tensor_bytes() + 4096);
+  EXPECT_LT(host_.now() - last_came, 1'000 * kMillisecond) << "nobody is waited for once all have come";
+  for (auto& reader : readers_) EXPECT_TRUE(reader->done()->times.was_shared);
+}
+
+TEST_F(SharedLoad, RanksOfTheOnlyHostThatComeApartReadTheSameOnce) {
+  ASSERT_NO_FATAL_FAILURE(save(kReplicated));
+  start(1, 3);
+  for (auto& reader : readers_) {
+    host_.run_for(1'000 * kMillisecond);
+    reader->load();
+  }
+  const TimeNs last_came = host_.now();
+  run();
+  expect_all_loaded();
+  EXPECT_LT(bytes_read_, tensor_bytes() + 4096);
+  EXPECT_LT(host_.now() - last_came, 500 * kMillisecond);
+}
+
+TEST_F(SharedLoad, WhoSharedWithNobodySaysSo) {
+  ASSERT_NO_FATAL_FAILURE(save(kReplicated));
+  start(2, 2);
+  readers_[0]->load();
+  host_.run_for(10'000 * kMillisecond);
+  readers_[1]->load();
+  run();
+  expect_all_loaded();
+  for (auto& reader : readers_) EXPECT_FALSE(reader->done()->times.was_shared);
+}
+
 TEST_F(SharedLoad, WhatOnlyOneNeedsIsReadStraight) {
   ASSERT_NO_FATAL_FAILURE(
       save({{"sharded", 16 * kMiB, Placement::shard(0)}, {"norm", 2 * kMiB, Placement::replicate()}}));
