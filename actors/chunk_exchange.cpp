@@ -159,10 +159,9 @@ void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
                       if (!got.ok()) return failed(then_now, chunk, got.status(), then_out);
                       if (!is_header(chunk)) bytes_read_ += plan_.chunks[chunk].bytes;
                       for (uint32_t header : plan_.chunks[chunk].headers) held_[header].is_known = true;
-                      for (const ReadDamage& one : (*got)->damaged.named) {
+                      for (const ReadDamage& one : damaged_.add((*got)->damaged)) {
                         then_out.warning("load: " + to_string(one));
                       }
-                      damaged_.add((*got)->damaged);
                       arrived(then_now, chunk, std::move(*got), then_out);
                     });
 }

@@ -385,8 +385,9 @@ void Loader::read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, 
 void Loader::note_damage(const LoadKey& id, const Result<OperationResult>& result, EffectWriter& out) {
   auto found = loads_.find(id);
   if (found == loads_.end() || !result.ok() || !std::holds_alternative<DamageList>(*result)) return;
-  for (const ReadDamage& one : std::get<DamageList>(*result).named) out.warning("load: " + to_string(one));
-  found->second.damaged.add(std::get<DamageList>(*result));
+  for (const ReadDamage& one : found->second.damaged.add(std::get<DamageList>(*result))) {
+    out.warning("load: " + to_string(one));
+  }
 }
 
 void Loader::batch_read(TimeNs now, const LoadKey& id, uint32_t batch, const Status& outcome,

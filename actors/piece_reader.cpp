@@ -25,6 +25,10 @@ std::string name_of(const operation::PieceRef& piece) {
   return fmt::format("{}, written by rank {}", name, piece.rank);
 }
 
+std::string nor_copy(const operation::PiecePlace& place, const Status& why) {
+  return fmt::format("; nor the copy of rank {}: {}", place.rank, why.message());
+}
+
 bool states(const OpenShards::Found& found, const operation::ReadRange& range,
             const std::vector<uint64_t>& digests) {
   if (range.end > found.shard->pieces().bytes(found.piece)) return false;
@@ -105,10 +109,14 @@ Status PieceReader::check(const operation::ReadRange& range, ByteView bytes) {
 Result<uint64_t> PieceReader::measure(const operation::PieceRef& piece) {
   auto found = shards_.find(piece);
   const Status own = found.status();
+  std::string others;
   for (size_t i = 0; !found.ok() && i < piece.copies.size(); ++i) {
     found = shards_.find(at_place(piece, piece.copies[i]));
+    if (!found.ok()) others += nor_copy(piece.copies[i], found.status());
   }
-  if (!found.ok()) return own.with_context(name_of(piece));
+  if (!found.ok()) {
+    return Status(own.code(), fmt::format("{}: {}{}", name_of(piece), own.message(), others));
+  }
   return found->shard->pieces().bytes(found->piece);
 }
 
@@ -150,7 +158,8 @@ Status PieceReader::read_block(const operation::PieceRef& piece, const Result<Op
                                const Block& block, DamageList* damage) {
   const Status why = own.ok() ? read_from(*own, block) : own.status();
   if (why.ok() || why.code() == Code::invalid_argument) return why;
-  ReadDamage found{piece.fqn, piece.box, piece.rank, path_of(piece), 0, 0, why.message(), ""};
+  ReadDamage found{piece.fqn, piece.box,     piece.rank, path_of(piece),         0,
+                   0,         why.message(), "",         block.end - block.begin};
   std::string name = name_of(piece);
   if (own.ok()) {
     found.begin = own->shard->file_offset(own->piece) + block.begin;
@@ -166,7 +175,7 @@ Status PieceReader::read_block(const operation::PieceRef& piece, const Result<Op
       damage->add(std::move(found));
       return ok_status();
     }
-    others += fmt::format("; nor the copy of rank {}: {}", place.rank, status.message());
+    others += nor_copy(place, status);
   }
   return Status(why.code(), fmt::format("{}: {}{}", name, why.message(), others));
 }

@@ -31,7 +31,7 @@ class PieceReader {
     return shards_.take_header(piece, header);
   }
   void close(const AttemptKey& key) { shards_.close(key); }
-  // The length of an object. Reading it tells what is damaged.
+  // The length of an object. Reading it tells what is damaged. An error names the copies that were tried.
   Result<uint64_t> measure(const operation::PieceRef& piece);
 
  private:

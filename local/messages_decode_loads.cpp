@@ -61,6 +61,7 @@ Result<ReadDamage> read_damage(schema::ReadDamage::Reader in) {
   out.end = in.getEnd();
   out.cause = fit_to_print(view_of(in.getCause()));
   out.read_instead = fit_to_print(view_of(in.getReadInstead()));
+  out.bytes = in.getBytes();
   return out;
 }
 

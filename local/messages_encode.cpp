@@ -59,6 +59,7 @@ void write_damage(schema::ReadDamage::Builder out, const ReadDamage& damage) {
   out.setEnd(damage.end);
   out.setCause(text_of(cut_cause(damage.cause)));
   out.setReadInstead(text_of(damage.read_instead));
+  out.setBytes(damage.bytes);
 }
 
 void write_value(schema::TensorInfo::Builder out, const std::string& fqn, LayoutEntry::Kind kind, DType dtype,

@@ -84,7 +84,7 @@ struct UnreadRange {
   end @2 :UInt64;
 }
 
-struct ReadDamage {        # of one digest block
+struct ReadDamage {        # plan/read_damage.h
   fqn @0 :Text;
   box @1 :Layout.Box;      # of the stored piece; no dimensions for an object
   rank @2 :UInt32;         # that wrote the damaged file
@@ -93,6 +93,7 @@ struct ReadDamage {        # of one digest block
   end @5 :UInt64;          # 0: the file cannot be read at all
   cause @6 :Text;
   readInstead @7 :Text;    # file under the root
+  bytes @8 :UInt64;        # that were read from there or other copies
 }
 
 struct TensorInfo {

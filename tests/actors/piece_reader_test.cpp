@@ -103,6 +103,57 @@ TEST_F(CopiedPieces, GiveABlockThatIsDamagedFromTheFirstCopyThatHasIt) {
                                        HasSubstr("read from step-00000003/g1a1/rank-00002.safetensors")));
 }
 
+// Regression: a record a block, so that a lost file filled the list and hid all other damage.
+TEST_F(CopiedPieces, ThatLieInALostFileAreOneRecordOfIt) {
+  ASSERT_OK(storage_->remove(kFolder + shard_file_name(0, 0)));
+  PieceReader reader(*storage_);
+  Bytes out(kBytes + 100);
+  DamageList all;
+  for (int again = 0; again < 2; ++again) {
+    DamageList damage;
+    ASSERT_OK(reader.read({weight({1}), 0, kBytes, 0}, out, &damage));
+    ASSERT_OK(reader.read({object({1}), 0, 100, kBytes}, out, &damage));
+    EXPECT_EQ(damage.count, 1u);
+    EXPECT_EQ(all.add(std::move(damage)).size(), again == 0 ? 1u : 0u) << "it is known";
+  }
+  ASSERT_EQ(all.count, 1u);
+  EXPECT_EQ(all.named.at(0).fqn, "w");
+  EXPECT_EQ(all.named.at(0).bytes, 2 * (kBytes + 100));
+  EXPECT_THAT(to_string(all.named.at(0)), HasSubstr("as is all of that file, 3.00 MiB of which were needed"));
+}
+
+TEST_F(CopiedPieces, OfWhichBlocksThatFollowEachOtherAreDamagedAreOneRecord) {
+  damage_weight(0, 5);
+  damage_weight(0, kDigestBlockBytes + 5);
+  ASSERT_OK(read(weight({1}), kBytes));
+  ASSERT_EQ(found_.count, 1u);
+  const ReadDamage& damage = found_.named.at(0);
+  EXPECT_EQ(damage.begin, weight_at_[0]);
+  EXPECT_EQ(damage.end, weight_at_[0] + kBytes);
+  EXPECT_EQ(damage.bytes, kBytes);
+  EXPECT_THAT(damage.cause, HasSubstr("block 0 of 'w' differs from its digest"));
+}
+
+TEST(DamageLists, JoinWhatIsOfOneCauseInAnyOrderAndNothingElse) {
+  const auto block = [](uint64_t number, const std::string& why) {
+    return ReadDamage{
+        "x",    Box{}, 7, "file", number * 10, number * 10 + 10, "block " + std::to_string(number) + why,
+        "copy", 10};
+  };
+  DamageList list;
+  EXPECT_TRUE(list.add(block(5, " differs")));
+  EXPECT_FALSE(list.add(block(4, " differs")));
+  EXPECT_TRUE(list.add(block(8, " differs")));
+  EXPECT_TRUE(list.add(block(6, " cannot be read")));
+  ReadDamage elsewhere = block(9, " differs");
+  elsewhere.file = "another";
+  EXPECT_TRUE(list.add(elsewhere));
+  EXPECT_EQ(list.count, 4u);
+  EXPECT_EQ(list.named[0].begin, 40u);
+  EXPECT_EQ(list.named[0].end, 60u);
+  EXPECT_EQ(list.named[0].cause, "block 4 differs");
+}
+
 TEST_F(CopiedPieces, AreWholeTogetherWhereEachFileIsDamagedElsewhere) {
   damage_weight(0, 0);
   damage_weight(1, kDigestBlockBytes);
@@ -115,7 +166,7 @@ TEST_F(CopiedPieces, AreReadWhereTheFileItselfIsGoneOrItsHeaderDamaged) {
   damage_header(0);
   ASSERT_OK(read(weight({1}), kBytes));
   expect_bytes(weight_);
-  EXPECT_EQ(found_.count, 2u) << "a block each";
+  EXPECT_EQ(found_.count, 1u) << "of the file";
   EXPECT_EQ(found_.named.at(0).end, 0u) << "where in the file, nobody can say";
   EXPECT_THAT(found_.named.at(0).cause, HasSubstr("the header differs from its digest"));
   ASSERT_OK(storage_->remove(kFolder + shard_file_name(0, 0)));
@@ -173,6 +224,16 @@ TEST_F(CopiedPieces, AreHeldAgainstAHeaderThatCameFromElsewhereWithoutTheFile) {
   EXPECT_EQ(reader.read({weight({}), 0, kBytes, 0}, out, &damage).code(), Code::not_found);
   ASSERT_OK(reader.read({weight({1}), 0, kBytes, 0}, out, &damage)) << "of a copy, as that header states it";
   EXPECT_EQ(out, weight_);
+}
+
+TEST_F(CopiedPieces, OfWhichNoFileIsThereAreNotMeasuredAndTheCopiesAreNamed) {
+  for (Rank rank = 0; rank < 3; ++rank) ASSERT_OK(storage_->remove(kFolder + shard_file_name(rank, 0)));
+  const Status status = PieceReader(*storage_).measure(*object({1, 2})).status();
+  EXPECT_EQ(status.code(), Code::not_found);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("'o', written by rank 0"), HasSubstr("rank-00000.safetensors"),
+                    HasSubstr("nor the copy of rank 1: "), HasSubstr("rank-00001.safetensors"),
+                    HasSubstr("nor the copy of rank 2: ")));
 }
 
 TEST_F(CopiedPieces, AreReadByAHeaderThatCameFromElsewhere) {

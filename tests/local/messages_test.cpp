@@ -46,7 +46,8 @@ DamageList some_damage() {
   DamageList damage;
   damage.add({"x", Box{{0, 8}, {4, 8}}, 7, "step-00000001/g1a1/rank-00007.safetensors", 4096, 8192,
               "block 0 differs", "step-00000001/g1a1/rank-00003.safetensors"});
-  damage.add({"o", Box{}, 7, "step-00000001/g1a1/rank-00007.safetensors", 0, 0, "gone", "elsewhere"});
+  damage.add({"o", Box{}, 7, "step-00000001/g1a1/rank-00007.safetensors", 0, 0, "gone", "elsewhere",
+              uint64_t{1} << 40});
   damage.count = 300;
   return damage;
 }
