@@ -159,7 +159,8 @@ struct LoadOptions {
   KeyPolicies policies;
   // How ranks that need the same bytes come by them. Alike on all ranks of a load, as is what follows.
   LoadWay way = LoadWay::automatic;
-  // Ascending: the ranks that share with this one what they read. Empty: all that need the same.
+  // Ascending: the ranks that share with this one what they read. Empty: all that need the same. Of a
+  // process_group they are places in it, counted from 0, as coordinator_rank is.
   std::vector<Rank> data_parallel_group;
   // Bytes pass from host to host through host memory. Otherwise Code::invalid_argument: no other way is
   // built.

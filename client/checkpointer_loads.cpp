@@ -60,10 +60,17 @@ Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const 
   const bool ascends = std::adjacent_find(group.begin(), group.end(), std::greater_equal<>()) == group.end();
   if (!ascends || group.back() >= options.world_size ||
       !std::binary_search(group.begin(), group.end(), options.rank)) {
+    if (options.process_group.empty()) {
+      return Status(
+          Code::invalid_argument,
+          fmt::format("data_parallel_group: ascending ranks of {}, this one, {}, among them, are needed",
+                      options.world_size, options.rank));
+    }
     return Status(
         Code::invalid_argument,
-        fmt::format("data_parallel_group: ascending ranks of {}, this one, {}, among them, are needed",
-                    options.world_size, options.rank));
+        fmt::format("data_parallel_group: ascending places in the process group of {}, that of this "
+                    "rank, {}, among them, are needed (it is rank {} of the world)",
+                    options.world_size, options.rank, rank_in_world(options)));
   }
   return ok_status();
 }
@@ -194,10 +201,11 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, b
       Status outcome = done->outcome;
       // The checkpoint was found: what is missing now is a file of it.
       if (outcome.code() == Code::not_found) outcome = Status(Code::corrupt, outcome.message());
-      if (outcome.code() == Code::corrupt || outcome.code() == Code::io || outcome.code() == Code::version) {
+      // Neither keys that differ nor a node that went away is of what this rank reads.
+      if (!outcome.ok() && outcome.code() != Code::invalid_argument && outcome.code() != Code::unavailable) {
         return outcome.with_context(fmt::format("rank {} loading", options.rank));
       }
-      SHOAL_RETURN_IF_ERROR(done->outcome);
+      SHOAL_RETURN_IF_ERROR(outcome);
       SHOAL_RETURN_IF_ERROR(broken);
       placer.note_damage(done->damaged);
       return placer.finish();

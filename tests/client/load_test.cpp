@@ -255,6 +255,22 @@ TEST_F(Load, IntoNoMemoryIsRefusedByName) {
   }
 }
 
+TEST_F(Load, OfAProcessGroupSharesAmongPlacesInIt) {
+  TemporaryRoot root;
+  FakeNode node(root.path());
+  CheckpointerOptions options = options_;
+  options.root = root.path();
+  options.world_size = 8;
+  options.process_group = {0, 4, 6};
+  auto checkpointer = attach(node, options);
+  LoadOptions sharing;
+  sharing.data_parallel_group = {0, 4};
+  EXPECT_EQ(
+      checkpointer->load(state_, sharing).status().message(),
+      "data_parallel_group: ascending places in the process group of 3, that of this rank, 0, among them, "
+      "are needed (it is rank 0 of the world)");
+}
+
 TEST_F(Load, OfANamedStepCountsNotAsOneOfTheLatest) {
   LoadOptions options;
   options.step = 40;
@@ -432,6 +448,22 @@ TEST_F(Load, PassesOnTheFirstCause) {
   node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
   node_.send(local::LoadDone{load.request_id, Status(Code::corrupt, "rank-00001.safetensors: block 3")});
   EXPECT_EQ(loading.get().status(), Status(Code::corrupt, "rank 0 loading: rank-00001.safetensors: block 3"));
+}
+
+// Regression: of a file that may not be read, or is a symlink, the rank was not said.
+TEST_F(Load, SaysWhichRankCouldNotReadWhateverTheCause) {
+  const std::vector<std::pair<Code, Code>> told = {{Code::refused, Code::refused},
+                                                   {Code::io, Code::io},
+                                                   {Code::version, Code::version},
+                                                   {Code::too_large, Code::too_large},
+                                                   {Code::not_found, Code::corrupt}};
+  for (const auto& [code, expected] : told) {
+    auto loading = start();
+    auto load = node_.expect<local::Load>();
+    node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+    node_.send(local::LoadDone{load.request_id, Status(code, "a file")});
+    EXPECT_EQ(loading.get().status(), Status(expected, "rank 0 loading: a file"));
+  }
 }
 
 TEST_F(Load, SaysWhatItsNodeReadFromCopies) {
