@@ -25,7 +25,8 @@ inline constexpr size_t kMaxFqnBytes = 4096;
 inline constexpr size_t kMaxEntries = size_t{1} << 22;  // of one layout
 
 // An fqn is 1 to kMaxFqnBytes of clean UTF-8 without control characters, not "__metadata__" (safetensors' own
-// key). It never becomes part of a path, so that "../x" is an ordinary, if odd, name; NUL is refused.
+// key), and has no part ".." between slashes or backslashes: Shoal makes no path of it, but others do who
+// unpack a checkpoint.
 Status validate_fqn(std::string_view fqn);
 
 struct MeshSharding {  // placements prove which ranks hold equal bytes
