@@ -151,6 +151,7 @@ Result<Bytes> CheckpointReader::read(std::string_view fqn) {
 
 Result<LoadResult> CheckpointReader::load(const StateDict& given, const KeyPolicies& policies) {
   client_->report = {};
+  SHOAL_RETURN_IF_ERROR(validate_policies(policies));
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, client_->of_group(given));
   const LoadOptions options{opened_->metadata.key.step, policies};
   return client_->while_open(*opened_, [&] { return client_->load({*state, options, opened_.get()}); });

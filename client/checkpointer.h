@@ -66,8 +66,8 @@ class StateDict {
   void add_rank_object(std::string fqn, std::string* bytes);
 
   struct Entry;  // client/state_dict_internal.h
-  // A value of another state, which shares its memory.
-  void add(std::shared_ptr<const Entry> entry) { entries_.push_back(std::move(entry)); }
+  // A value of another state, which shares its memory. A state that was given a nullptr is refused.
+  void add(std::shared_ptr<const Entry> entry);
   const std::vector<std::shared_ptr<const Entry>>& entries() const { return entries_; }
 
  private:

@@ -55,6 +55,10 @@ Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const 
     return Status(Code::invalid_argument,
                   "cpu_transfer = false: bytes pass from host to host through host memory only");
   }
+  if (load_options.way > LoadWay::two_stage) {
+    return Status(Code::invalid_argument, fmt::format("LoadOptions::way is number {}, which is none",
+                                                      static_cast<unsigned>(load_options.way)));
+  }
   const std::vector<Rank>& group = load_options.data_parallel_group;
   if (group.empty()) return ok_status();
   const bool ascends = std::adjacent_find(group.begin(), group.end(), std::greater_equal<>()) == group.end();
@@ -306,6 +310,7 @@ Result<LoadResult> Checkpointer::load(const StateDict& given, const LoadOptions&
   impl_->report = {};
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
   SHOAL_RETURN_IF_ERROR(impl_->check_sharing(load_options));
+  SHOAL_RETURN_IF_ERROR(validate_policies(load_options.policies));
   ++impl_->counts->loads;
   if (!needs_comparison_first(load_options.policies)) {
     return impl_->with_patience([&] { return impl_->load({*state, load_options}); });

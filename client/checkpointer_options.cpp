@@ -94,7 +94,7 @@ class Renumbering {
 };
 
 Status renumber(Renumbering& numbers, StateDict::Entry& entry) {
-  if (entry.mesh) {
+  if (entry.mesh && entry.mesh->status().ok()) {  // else it is refused as without a group
     SHOAL_ASSIGN_OR_RETURN(entry.mesh, numbers.of(*entry.mesh));
   }
   if (entry.tiles) {

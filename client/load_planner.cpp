@@ -107,6 +107,7 @@ Result<LoadPlan> DefaultLoadPlanner::create_local_plan() {
 Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<WantedKey>& others,
                                                  std::vector<std::string> left_out,
                                                  std::vector<bool>* readable) {
+  SHOAL_RETURN_IF_ERROR(validate_policies(options_.policies));
   const std::vector<WriteItem> items = items_->write_items(KeyRules{});
   std::vector<WantedKey> keys = others;
   std::vector<std::optional<size_t>> key_of(items.size());  // by item

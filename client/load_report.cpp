@@ -20,6 +20,30 @@ KeyPolicy KeyPolicies::of(std::string_view fqn) const {
 
 namespace {
 
+Status validate_policy(std::string_view of, KeyPolicy policy) {
+  if (policy <= KeyPolicy::skip) return ok_status();
+  return Status(Code::invalid_argument, fmt::format("the policy of {} is number {}, which is none", of,
+                                                    static_cast<unsigned>(policy)));
+}
+
+Status validate_subtree(const std::string& subtree) {
+  const auto bad = [](std::string what) { return Status(Code::invalid_argument, std::move(what)); };
+  if (Status status = validate_fqn(subtree); !status.ok()) {
+    return status.with_context("a policy's subtree is the name of a key, or of what comes before its dots");
+  }
+  if (subtree.ends_with('.')) {
+    const std::string_view without = std::string_view(subtree).substr(0, subtree.find_last_not_of('.') + 1);
+    return bad(fmt::format("no key is in the policies' subtree '{}': '{}' is that key and all below it",
+                           subtree, without));
+  }
+  if (const auto own = split_rank_fqn(subtree)) {
+    return bad(
+        fmt::format("no key is in the policies' subtree '{}': what each rank has of its own goes by '{}'",
+                    subtree, own->prefix.substr(0, own->prefix.rfind('@'))));
+  }
+  return ok_status();
+}
+
 bool allows_missing(KeyPolicy policy) {
   return policy == KeyPolicy::allow_missing || policy == KeyPolicy::lenient;
 }
@@ -88,6 +112,15 @@ std::vector<uint32_t> by_name(const WantedKeys& wanted) {
 }
 
 }  // namespace
+
+Status validate_policies(const KeyPolicies& policies) {
+  SHOAL_RETURN_IF_ERROR(validate_policy("the root", policies.root));
+  for (const auto& [subtree, policy] : policies.subtrees) {
+    SHOAL_RETURN_IF_ERROR(validate_subtree(subtree));
+    SHOAL_RETURN_IF_ERROR(validate_policy(fmt::format("'{}'", subtree), policy));
+  }
+  return ok_status();
+}
 
 bool needs_comparison_first(const KeyPolicies& policies) {
   auto by_itself = [](KeyPolicy policy) {

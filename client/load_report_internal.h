@@ -38,6 +38,9 @@ KeyComparison compare_keys(std::span<const TensorMetadata> stored, std::span<con
                            const KeyPolicies& policies, Rank rank,
                            const std::vector<std::string>& not_wanted = {});
 
+// Code::invalid_argument names a policy that is none, and a subtree that no key can be in.
+Status validate_policies(const KeyPolicies& policies);
+
 // Whether the checkpoint must be known before it is said what to read of it. Otherwise the node finds what is
 // wrong by itself.
 bool needs_comparison_first(const KeyPolicies& policies);

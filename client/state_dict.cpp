@@ -25,9 +25,9 @@ bool same_entry(const Entry& a, const Entry& b) {
   auto same_place = [](const Entry::Place& x, const Entry::Place& y) {
     return x.whole == y.whole && x.box == y.box;
   };
-  return a.form == b.form && a.resolved_later == b.resolved_later && a.fqn == b.fqn && a.dtype == b.dtype &&
-         a.shape == b.shape && a.replicated == b.replicated && a.placements == b.placements &&
-         a.mesh == b.mesh && a.tiles == b.tiles &&
+  return a.form == b.form && a.is_null == b.is_null && a.resolved_later == b.resolved_later &&
+         a.fqn == b.fqn && a.dtype == b.dtype && a.shape == b.shape && a.replicated == b.replicated &&
+         a.placements == b.placements && a.mesh == b.mesh && a.tiles == b.tiles &&
          std::equal(a.shards.begin(), a.shards.end(), b.shards.begin(), b.shards.end(), same_device) &&
          std::equal(a.boxes.begin(), a.boxes.end(), b.boxes.begin(), b.boxes.end(), same_box) &&
          std::equal(a.places.begin(), a.places.end(), b.places.begin(), b.places.end(), same_place);
@@ -70,12 +70,16 @@ Status check_devices(const Entry& entry, Rank rank) {
 }
 
 Status check_entry(const Entry& entry, Rank rank) {
+  if (entry.is_null) return Status(Code::invalid_argument, "StateDict::add was given a nullptr");
   SHOAL_RETURN_IF_ERROR(validate_fqn(entry.fqn));
   SHOAL_RETURN_IF_ERROR(validate_fqn(fqn_on(entry, rank)));
   if (entry.form == Entry::Form::object || entry.form == Entry::Form::rank_object) {
     if (!entry.object) return bad(entry.fqn, "an object without a string");
   } else if (Result<uint64_t> bytes = dtype_bytes(entry.dtype); !bytes.ok()) {
     return bytes.status().with_context(fmt::format("'{}'", entry.fqn));
+  }
+  if (entry.mesh) {
+    SHOAL_RETURN_IF_ERROR(entry.mesh->status().with_context(fmt::format("'{}'", entry.fqn)));
   }
   if (entry.mesh && !entry.mesh->contains(rank)) {
     return bad(entry.fqn, fmt::format("rank {} is not in its mesh", rank));
@@ -218,6 +222,15 @@ void StateDict::add_rank_object(std::string fqn, std::string* bytes) {
   entry->form = Entry::Form::rank_object;
   entry->fqn = std::move(fqn);
   entry->object = bytes;
+  entries_.push_back(std::move(entry));
+}
+
+void StateDict::add(std::shared_ptr<const Entry> entry) {
+  if (entry == nullptr) {
+    auto none = std::make_shared<Entry>();
+    none->is_null = true;
+    entry = std::move(none);
+  }
   entries_.push_back(std::move(entry));
 }
 

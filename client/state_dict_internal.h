@@ -33,6 +33,7 @@ struct StateDict::Entry {
   };
   std::vector<Place> places;
   bool resolved_later = false;  // data are given, or not, when this rank's share is known
+  bool is_null = false;         // in place of a nullptr; without a name
 };
 
 using StateEntries = std::vector<std::shared_ptr<const StateDict::Entry>>;

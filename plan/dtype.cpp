@@ -18,9 +18,11 @@ constexpr std::array<Properties, kDTypeCount> kProperties = {{
     {"C64", 64},  {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},
 }};
 
+constexpr Properties kNone = {"no dtype", 0};
+
 const Properties& properties(DType dtype) {
-  SHOAL_CHECK(static_cast<uint8_t>(dtype) < kDTypeCount);
-  return kProperties[static_cast<uint8_t>(dtype)];
+  const auto number = static_cast<uint8_t>(dtype);
+  return number < kDTypeCount ? kProperties[number] : kNone;
 }
 }  // namespace
 
@@ -46,6 +48,10 @@ unsigned dtype_bits(DType dtype) {
 
 Result<uint64_t> dtype_bytes(DType dtype) {
   unsigned bits = dtype_bits(dtype);
+  if (bits == 0) {
+    return Status(Code::invalid_argument,
+                  fmt::format("dtype number {} is unknown", static_cast<unsigned>(dtype)));
+  }
   if (bits % 8 != 0) {
     return Status(Code::invalid_argument,
                   fmt::format("dtype {} is smaller than a byte, which is not supported", dtype_name(dtype)));

@@ -37,12 +37,12 @@ enum class DType : uint8_t {
 };
 inline constexpr uint8_t kDTypeCount = 22;
 
-std::string_view dtype_name(DType dtype);              // "BF16", as in a safetensors header
+std::string_view dtype_name(DType dtype);              // "BF16", as in a safetensors header; "no dtype"
 Result<DType> dtype_from_name(std::string_view name);  // Code::invalid_argument
 Result<DType> dtype_from_number(uint8_t number);       // Code::corrupt
-unsigned dtype_bits(DType dtype);
-// Bytes per element. Sub-byte types (F4, F6_*) are Code::invalid_argument by name: a cut need not fall on a
-// byte.
+unsigned dtype_bits(DType dtype);                      // 0: it is none
+// Bytes per element. Code::invalid_argument by name: sub-byte types (F4, F6_*), for a cut need not fall on a
+// byte; a number that is none of the above.
 Result<uint64_t> dtype_bytes(DType dtype);
 
 }  // namespace shoal

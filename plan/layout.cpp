@@ -95,7 +95,8 @@ Status validate_devices(const DeviceSharding& sharding, const Mesh& mesh, const 
 // Everything but the name and the shape. Explicit boxes come sorted by rank.
 Status validate_sharding(const LayoutEntry& entry, const std::vector<Mesh>& meshes) {
   auto mesh_exists = [&](uint32_t index) {
-    return index < meshes.size() ? ok_status() : bad(fmt::format("mesh {} of {}", index, meshes.size()));
+    return index < meshes.size() ? meshes[index].status()
+                                 : bad(fmt::format("mesh {} of {}", index, meshes.size()));
   };
   const auto* mesh = std::get_if<MeshSharding>(&entry.sharding);
   const auto* group = std::get_if<GroupSharding>(&entry.sharding);

@@ -153,9 +153,18 @@ Result<Mesh> Mesh::affine(Dims shape, Rank base, Dims strides) {
 Mesh Mesh::contiguous(Dims shape, Rank base) {
   Dims strides(shape.size(), 1);
   for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
-  Result<Mesh> mesh = affine(std::move(shape), base, std::move(strides));
-  SHOAL_CHECK(mesh.ok());
-  return std::move(mesh).value();
+  Result<Mesh> mesh = affine(shape, base, strides);
+  if (mesh.ok()) return std::move(mesh).value();
+  Mesh none;
+  none.shape_ = std::move(shape);
+  none.base_ = base;
+  none.strides_ = std::move(strides);
+  none.size_ = 0;
+  return none;
+}
+
+Status Mesh::status() const {
+  return size_ != 0 ? ok_status() : affine(shape_, base_, strides_).status();
 }
 
 Mesh Mesh::single(Rank rank) {
@@ -174,6 +183,7 @@ Rank Mesh::rank_at(std::span<const uint64_t> coordinate) const {
 }
 
 std::optional<Dims> Mesh::coordinate_of(Rank rank) const {
+  if (size_ == 0) return std::nullopt;
   Dims coordinate(dims(), 0);
   if (is_affine()) {
     if (rank < base_) return std::nullopt;
@@ -227,6 +237,7 @@ Mesh Mesh::slice(std::span<const uint64_t> coordinate, const std::vector<bool>& 
 
 std::vector<Rank> Mesh::ranks() const {
   if (!is_affine()) return listed_->ranks;
+  if (size_ == 0) return {};
   std::vector<Rank> ranks;
   ranks.reserve(size_);
   Dims coordinate(dims(), 0);

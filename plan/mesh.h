@@ -40,9 +40,12 @@ class Mesh {
   static Result<Mesh> affine(Dims shape, Rank base, Dims strides);
   // Whether an affine mesh of these strides, as many as there are sizes, is canonical (above).
   static bool strides_nest(std::span<const uint64_t> shape, std::span<const uint64_t> strides);
-  static Mesh contiguous(Dims shape, Rank base = 0);  // row-major ranks from `base` on
-  static Mesh single(Rank rank);                      // one dimension of size 1
+  // Row-major ranks from `base` on. What affine would refuse gives a mesh of no ranks, whose status() says
+  // why; a layout refuses it.
+  static Mesh contiguous(Dims shape, Rank base = 0);
+  static Mesh single(Rank rank);  // one dimension of size 1
 
+  Status status() const;  // not OK: no mesh, as contiguous made it
   const Dims& shape() const { return shape_; }
   size_t dims() const { return shape_.size(); }
   uint64_t size() const { return size_; }

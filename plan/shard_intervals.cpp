@@ -123,11 +123,15 @@ std::vector<Box> boxes_of(std::span<const Intervals> by_dim) {
 Status validate_placements(std::span<const Placement> placements, const Mesh& mesh,
                            std::span<const uint64_t> shape) {
   auto bad = [](std::string what) { return Status(Code::invalid_argument, std::move(what)); };
+  SHOAL_RETURN_IF_ERROR(mesh.status());
   if (placements.size() != mesh.dims()) {
     return bad(fmt::format("{} placements for a mesh of {} dimensions", placements.size(), mesh.dims()));
   }
   uint64_t factors = 1;
   for (const Placement& placement : placements) {
+    if (placement.kind > Placement::Kind::strided_shard) {
+      return bad(fmt::format("a placement of kind {}, which is none", static_cast<unsigned>(placement.kind)));
+    }
     const bool sharded = placement.kind != Placement::Kind::replicate;
     const bool strided = placement.kind == Placement::Kind::strided_shard;
     if (sharded ? placement.dim >= shape.size() : placement.dim != 0) {

@@ -41,6 +41,21 @@ TEST(KeyPolicies, GoByTheLongestSubtreeAtADot) {
   EXPECT_EQ(policies.of("rng@rank"), KeyPolicy::strict);  // no rank's own
 }
 
+TEST(KeyPolicies, OfNumbersThatAreNoneAndOfSubtreesThatNoKeyIsInAreRefusedByName) {
+  const auto message = [](const std::string& subtree, KeyPolicy policy = KeyPolicy::skip) {
+    return validate_policies({KeyPolicy::strict, {{"good", KeyPolicy::skip}, {subtree, policy}}}).message();
+  };
+  EXPECT_EQ(message("m"), "");
+  EXPECT_EQ(message("m.layers.0"), "");
+  EXPECT_EQ(message("m", static_cast<KeyPolicy>(5)), "the policy of 'm' is number 5, which is none");
+  EXPECT_NE(message(""), "");
+  EXPECT_NE(message("m\n"), "");
+  EXPECT_EQ(message("m.."), "no key is in the policies' subtree 'm..': 'm' is that key and all below it");
+  EXPECT_EQ(message("rng@rank7"),
+            "no key is in the policies' subtree 'rng@rank7': what each rank has of its own goes by 'rng'");
+  EXPECT_NE(validate_policies({static_cast<KeyPolicy>(255), {}}).message(), "");
+}
+
 TEST(CompareKeys, ListsEveryDifferenceAndNamesThoseThatAreNotAllowed) {
   const std::vector<TensorMetadata> stored = {tensor("a"), tensor("b", {5}), tensor("c", {4}, DType::bf16),
                                               object("d"), tensor("x.1"),    tensor("y")};

@@ -255,6 +255,28 @@ TEST_F(Load, IntoNoMemoryIsRefusedByName) {
   }
 }
 
+// Regression: each of these ended the process.
+TEST_F(Load, OfAStateThatIsNoneIsRefusedByName) {
+  Placement of_no_kind;
+  of_no_kind.kind = static_cast<Placement::Kind>(7);
+  StateDict no_dtype, no_kind, no_value, no_mesh;
+  no_dtype.add_tensor("x", static_cast<DType>(99), {2, 2}, Mesh::single(0), {Placement::shard(0)},
+                      memory_.data());
+  no_kind.add_tensor("x", DType::u32, {2, 2}, Mesh::single(0), {of_no_kind}, memory_.data());
+  no_value.add(nullptr);
+  no_mesh.add_tensor("x", DType::u32, {2, 2}, Mesh::contiguous({0}), {Placement::shard(0)}, memory_.data());
+  for (bool is_known : {false, true}) {
+    if (is_known) {
+      ASSERT_TRUE(checkpointer_->prepare(state_).ok());
+    }
+    EXPECT_THAT(checkpointer_->load(no_dtype).status().message(), HasSubstr("'x': dtype number 99"));
+    EXPECT_THAT(checkpointer_->load(no_kind).status().message(), HasSubstr("a placement of kind 7"));
+    EXPECT_EQ(checkpointer_->load(no_value).status(),
+              Status(Code::invalid_argument, "StateDict::add was given a nullptr"));
+    EXPECT_THAT(checkpointer_->load(no_mesh).status().message(), HasSubstr("'x': mesh: a shape of 0 ranks"));
+  }
+}
+
 TEST_F(Load, OfAProcessGroupSharesAmongPlacesInIt) {
   TemporaryRoot root;
   FakeNode node(root.path());
@@ -464,6 +486,23 @@ TEST_F(Load, SaysWhichRankCouldNotReadWhateverTheCause) {
     node_.send(local::LoadDone{load.request_id, Status(code, "a file")});
     EXPECT_EQ(loading.get().status(), Status(expected, "rank 0 loading: a file"));
   }
+}
+
+TEST_F(Load, RefusesAWayAndPoliciesThatAreNone) {
+  const auto refused = [&](const LoadOptions& options) {
+    const Status status = checkpointer_->load(state_, options).status();
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    return status.message();
+  };
+  LoadOptions options;
+  options.way = static_cast<LoadWay>(9);
+  EXPECT_THAT(refused(options), testing::HasSubstr("LoadOptions::way is number 9"));
+  options = {};
+  options.policies.root = static_cast<KeyPolicy>(77);
+  EXPECT_THAT(refused(options), testing::HasSubstr("the policy of the root is number 77"));
+  options = {};
+  options.policies.subtrees = {{"m.", KeyPolicy::skip}};
+  EXPECT_THAT(refused(options), testing::HasSubstr("'m.': 'm' is that key and all below it"));
 }
 
 TEST_F(Load, SaysWhatItsNodeReadFromCopies) {

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "plan/layout.h"
 #include "plan/rank_set.h"
 
 namespace shoal {
@@ -138,6 +139,42 @@ TEST(Placement, StridedShardsHoldAChunkOfEveryChunk) {
   EXPECT_THAT(held.boxes, ElementsAre(rows(2, 4), rows(6, 8)));
   EXPECT_THAT(held.local, ElementsAre(rows(0, 2), rows(2, 4)));
   EXPECT_THAT(held.local_shape, ElementsAre(4));
+}
+
+TEST(Mesh, OfAShapeThatIsNoneHasNoRanksAndSaysWhy) {
+  for (const Dims& shape : {Dims{}, Dims{0}, Dims{3, 0}, Dims{1 << 25}, Dims{1ull << 63, 4}, Dims(100, 1)}) {
+    const Mesh mesh = Mesh::contiguous(shape);
+    EXPECT_EQ(mesh.status().code(), Code::invalid_argument);
+    EXPECT_EQ(mesh.size(), 0u);
+    EXPECT_TRUE(mesh.ranks().empty());
+    EXPECT_FALSE(mesh.contains(0));
+    LayoutBuilder builder;
+    builder.add_tensor("w", DType::f32, {4}, mesh, std::vector<Placement>(mesh.dims()));
+    builder.add_value("v", DType::f32, {}, mesh);
+    EXPECT_EQ(std::move(builder).build().status().code(), Code::invalid_argument);
+    LayoutBuilder object;
+    object.add_object("o", mesh);
+    EXPECT_EQ(std::move(object).build().status().code(), Code::invalid_argument);
+  }
+  EXPECT_NE(Mesh::contiguous({2}, ~Rank{0}).status().message(), "") << "a rank passes 32 bits";
+  EXPECT_TRUE(Mesh::contiguous({2, 2}).status().ok());
+}
+
+TEST(Placement, OfAKindThatIsNoneIsRefused) {
+  Placement placement;
+  placement.kind = static_cast<Placement::Kind>(7);
+  EXPECT_EQ(validate_placements(std::vector<Placement>{placement}, Mesh::contiguous({2}), Dims{4}).message(),
+            "a placement of kind 7, which is none");
+}
+
+TEST(DType, ThatIsNoneIsRefusedByNumber) {
+  const auto none = static_cast<DType>(99);
+  EXPECT_EQ(dtype_name(none), "no dtype");
+  EXPECT_EQ(dtype_bits(none), 0u);
+  EXPECT_EQ(dtype_bytes(none).status(), Status(Code::invalid_argument, "dtype number 99 is unknown"));
+  LayoutBuilder builder;
+  builder.add_tensor("w", none, {4}, Mesh::contiguous({2}), {Placement::shard(0)});
+  EXPECT_EQ(std::move(builder).build().status().code(), Code::invalid_argument);
 }
 
 TEST(Placement, IsRefusedWhereItDoesNotFit) {
