@@ -1,6 +1,7 @@
 #include "client/call_counts_internal.h"
 
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -17,7 +18,7 @@ std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint
   std::lock_guard lock(mutex);
   std::shared_ptr<CallCounts>& counts = last[{std::move(root), options.rank}];
   if (!counts || counts->generation != generation || counts->process != process_nonce()) {
-    counts = std::make_shared<CallCounts>(CallCounts{process_nonce(), generation, {}, 0});
+    counts = std::make_shared<CallCounts>(CallCounts{process_nonce(), generation, {}, 0, 0});
   }
   return counts;
 }

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 
 #include "base/hash.h"
 #include "client/checkpointer.h"
+#include "plan/metadata.h"
 
 namespace shoal {
 
@@ -15,7 +15,7 @@ namespace shoal {
 struct CallCounts {
   Nonce process;
   uint32_t generation = 0;
-  std::map<uint64_t, uint32_t> attempts;  // by step
+  AttemptCount attempts;
   uint32_t saves = 0;
   uint32_t loads = 0;  // as often on all ranks, else they share nothing
 };

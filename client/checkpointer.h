@@ -139,7 +139,7 @@ class SaveHandle {
   const SaveStats& stats() const;
   bool done() const;  // decided, or known to have failed
   // Blocks until committed or failed. Code::aborted carries the first cause; Code::deadline_exceeded: not
-  // yet.
+  // yet. Of a checkpoint that was deleted by then, the key alone is told.
   Result<Metadata> wait_committed(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   Status error() const;                // OK while in flight and when committed
   double seconds_to_decision() const;  // from the call of save; 0 while in flight
@@ -194,7 +194,8 @@ class Checkpointer {
   // Optional: registers the layout and faults in the slabs, so that the first save costs what later ones do.
   Status prepare(const StateDict& state);
   // Returns when staged; in mode collective that waits until all ranks have called it. The attempt is counted
-  // by this process: how often this generation saved this step on this rank. Code::busy: K saves in flight
+  // by this process: a step that is not above the one saved before it, as after a rollback, begins the next.
+  // Of all that was committed, what was saved last is `latest`. Code::busy: K saves in flight
   // and on_busy = decline. Code::no_space: over the memory budget. The layout may change from save to save,
   // on all ranks or on some: a rank whose layout is new stages all that it holds instead of its share alone,
   // once. A save that fails here is reported, so that it aborts at once on the other ranks too, with this
@@ -206,8 +207,9 @@ class Checkpointer {
   // Fills the state; after an error, tensors may hold some of it, objects are untouched. Every byte is
   // verified against its digest before it is placed. Code::not_found: there is no
   // checkpoint, or keys are missing in it (LoadReport); a file of one that is gone is Code::corrupt.
-  // Without a step: waits until the saves of this rank are decided. All ranks that load between the same two
-  // calls of save get the same checkpoint, however often each of them loads or tries again.
+  // Waits until the saves of this rank are decided. Without a step: the latest, of which all ranks that load
+  // between the same two calls of save get the same, however often each of them loads or tries again. With
+  // one: the newest committed attempt at it. One thread of a process at a time; Code::refused.
   Result<LoadResult> load(const StateDict& state, const LoadOptions& options = {});
   // What the planner asks for, to where it says. An error of one of its steps ends the load and names the
   // step. What may be missing is the planner's to say: the policies of `options` are not used.

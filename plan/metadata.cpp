@@ -9,6 +9,7 @@
 namespace shoal {
 
 std::string to_string(const AttemptKey& key) {
+  if (key.attempt == 0) return fmt::format("step {}", key.step);  // of no attempt known
   return fmt::format("step {} (g{}a{})", key.step, key.generation, key.attempt);
 }
 

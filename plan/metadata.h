@@ -4,7 +4,9 @@
 #include <compare>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/page_buffer.h"
@@ -12,15 +14,33 @@
 
 namespace shoal {
 
-// One attempt at saving one step, in one incarnation of the job. Ordered as `latest` orders: generation,
-// step, attempt.
+// One attempt at saving one step, in one incarnation of the job. In the order in which they were begun,
+// which is that of `latest`: generation, attempt (AttemptCount), step.
 struct AttemptKey {
   uint32_t generation = 0;
   uint64_t step = 0;
   uint32_t attempt = 0;
-  friend auto operator<=>(const AttemptKey&, const AttemptKey&) = default;
+  friend bool operator==(const AttemptKey&, const AttemptKey&) = default;
+  friend std::strong_ordering operator<=>(const AttemptKey& a, const AttemptKey& b) {
+    return std::tie(a.generation, a.attempt, a.step) <=> std::tie(b.generation, b.attempt, b.step);
+  }
 };
 std::string to_string(const AttemptKey& key);  // "step 1000 (g3a1)"
+
+// The attempts of a generation's saves, as every rank counts them for itself: a save whose step is not above
+// the one before it (the same again, or after a rollback) begins the next number, which later steps keep.
+class AttemptCount {
+ public:
+  uint32_t next(uint64_t step) {
+    if (!before_ || step <= *before_) ++attempt_;
+    before_ = step;
+    return attempt_;
+  }
+
+ private:
+  std::optional<uint64_t> before_;
+  uint32_t attempt_ = 0;
+};
 
 struct TensorMetadata {
   std::string fqn;

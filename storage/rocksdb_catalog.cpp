@@ -58,7 +58,7 @@ uint64_t load_big_endian(std::string_view text) {
   return number;
 }
 
-// 16 bytes that sort as attempts do: generation, step, attempt, big-endian.
+// 16 bytes: generation, step, attempt, big-endian.
 std::string key_of(const AttemptKey& key) {
   std::string out;
   append_big_endian(&out, key.generation, 4);
@@ -218,6 +218,7 @@ class RocksDbCatalog final : public Catalog {
       out.push_back(std::move(*entry));
     }
     SHOAL_RETURN_IF_ERROR(status_of(at->status(), path_));
+    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
     return out;
   }
 

@@ -57,8 +57,8 @@ TEST_P(CatalogContract, KnowsNothingOfOtherAttempts) {
   EXPECT_TRUE(catalog().files({3, 1000, 2})->empty());
 }
 
-TEST_P(CatalogContract, ListsByGenerationThenStepThenAttempt) {
-  std::vector<AttemptKey> keys = {{1, 300, 1}, {2, 5, 1}, {2, 5, 2}, {2, 256, 1}, {256, 1, 1}};
+TEST_P(CatalogContract, ListsByGenerationThenAttemptThenStep) {
+  std::vector<AttemptKey> keys = {{1, 300, 1}, {2, 5, 1}, {2, 256, 1}, {2, 5, 2}, {256, 1, 1}};
   for (size_t i : {3, 0, 4, 2, 1}) ASSERT_OK(catalog().record(sample_tombstone(keys[i])));
   auto listed = catalog().list();
   ASSERT_OK(listed.status());
