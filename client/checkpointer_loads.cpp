@@ -90,8 +90,7 @@ local::Load Checkpointer::Impl::choice_of(std::optional<uint64_t> step) const {
 }
 
 Result<OpenedCheckpoint> Checkpointer::Impl::open(std::optional<uint64_t> step, bool wants_layouts) {
-  // Whatever this rank has saved is decided before the newest is chosen.
-  if (!step) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
+  SHOAL_RETURN_IF_ERROR(session->wait_all_decided());  // before the newest is chosen, of all or of a step
   local::Load load = choice_of(step);
   load.keeps_open = true;
   load.wants_layouts = wants_layouts;
@@ -257,8 +256,8 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   const Clock::time_point begun = Clock::now();
   const KeyPolicies& policies = wanted.options.policies;
   SHOAL_ASSIGN_OR_RETURN(const BoundState target, bound_for_load(wanted.state));
-  // Whatever this rank has saved is decided before the newest is chosen.
-  if (!wanted.opened && !wanted.options.step) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
+  // Whatever this rank has saved is decided before the newest is chosen, of all or of a step.
+  if (!wanted.opened) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
 
   KeyComparison comparison;
   auto compare = [&](const Metadata& stored) {

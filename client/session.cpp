@@ -295,6 +295,9 @@ Result<uint32_t> Session::begin_request(uint64_t* link) {
   --requests_waiting_;
   if (!lost_.ok()) return lost_;
   if (!link_) return trouble_;
+  if (is_asking_) {
+    return Status(Code::refused, "another thread uses this Checkpointer: one may load or ask at a time");
+  }
   is_asking_ = true;
   interrupted_ = ok_status();
   answers_.clear();

@@ -423,6 +423,35 @@ TEST_F(Load, IsAnotherChoiceAfterASaveAndWaitsForItsDecision) {
   EXPECT_EQ(loading.get().status().code(), Code::not_found);
 }
 
+// Regression: two threads took each other's answers, and waited for ever.
+TEST_F(Load, IsRefusedToASecondThread) {
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  const Status second = checkpointer_->latest().status();
+  EXPECT_EQ(second.code(), Code::refused);
+  EXPECT_THAT(second.message(), HasSubstr("another thread uses this Checkpointer"));
+  node_.send(local::Found{load.request_id, Status(Code::not_found, "none"), {}});
+  EXPECT_EQ(loading.get().status().code(), Code::not_found);
+}
+
+// Regression: ranks that looked before and after a second save of that step was committed loaded different
+// ones.
+TEST_F(Load, OfAStepWaitsForTheDecisionOfWhatThisRankSaved) {
+  SaveHandle saved = checkpointer_->save(7, state_).value();
+  (void)node_.expect<local::LayoutIs>();
+  auto staged = node_.expect<local::Staged>();
+  LoadOptions options;
+  options.step = 7;
+  auto loading = start(options);
+  (void)node_.expect<local::Ping>();  // and no Load before it
+  node_.send(local::Decided{7, 1, Status(Code::aborted, "rank 1 did not report"), {}});
+  node_.send(local::SlabFree{staged.slab_id, staged.step, staged.attempt, std::nullopt});
+  auto load = node_.expect<local::Load>();
+  EXPECT_EQ(load.step, 7u);
+  node_.send(local::Found{load.request_id, Status(Code::not_found, "none"), {}});
+  EXPECT_EQ(loading.get().status().code(), Code::not_found);
+}
+
 TEST_F(Load, UsesTheWindowOfTheOneBefore) {
   auto load_once = [this] {
     auto loading = start();
