@@ -268,7 +268,8 @@ void Coordinator::decided(const AttemptKey& key, const std::shared_ptr<const Dec
                           EffectWriter& out) {
   if (!attempts_.contains(key)) return;
   close_attempt(key, out);
-  const Outcome outcome{decision->committed(), decision->committed() ? "" : decision->tombstone().cause, {}};
+  const bool was_committed = decision->was_committed();
+  const Outcome outcome{was_committed, was_committed ? "" : decision->tombstone().cause, {}};
   decided_.put(key, outcome);
   ++telling_;
   operations_.start(operation::RecordDecision{decision}, out,

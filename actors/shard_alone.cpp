@@ -96,7 +96,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   Save& save = found->second;
   save.set_looking = false;
   if (decision.ok()) {
-    const bool committed = (*decision)->committed();
+    const bool committed = (*decision)->was_committed();
     if (committed) {
       out.tell(RoleKind::coordinator, event::CommittedAlone{});
       operations_.start(operation::RecordDecision{*decision}, out,

@@ -118,7 +118,7 @@ void ShardWriter::ask_root(const AttemptKey& key, Save& save, EffectWriter& out)
                       found->second.asks_root = false;
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
                       if (!decision.ok()) return;  // none yet, or not to be read now: asked again
-                      const bool committed = (*decision)->committed();
+                      const bool committed = (*decision)->was_committed();
                       settle(key, committed, committed ? "" : (*decision)->tombstone().cause, then_out);
                     });
 }
@@ -181,8 +181,8 @@ void ShardWriter::publish_tombstone(const AttemptKey& key, const std::string& ca
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
                       if (!saves_.contains(key)) return;
                       if (!decision.ok()) return publish_failed(now, key, cause, decision.status(), then_out);
-                      settle(key, (*decision)->committed(),
-                             (*decision)->committed() ? "" : (*decision)->tombstone().cause, then_out);
+                      const bool committed = (*decision)->was_committed();
+                      settle(key, committed, committed ? "" : (*decision)->tombstone().cause, then_out);
                     });
 }
 
@@ -295,8 +295,12 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
         std::shared_ptr<const Metadata> metadata;
         if (decision.ok() && (*decision)->committed()) {
           metadata = facts_.plans->metadata(**decision);
-        } else if (decision.ok()) {
-          outcome = Status(Code::aborted, (*decision)->tombstone().cause);
+        } else if (decision.ok() || outcome.code() == Code::not_found) {
+          // It was committed, and no rule keeps it any more: all that is known of it is its name.
+          outcome = ok_status();
+          auto name = std::make_shared<Metadata>();
+          name->key = key;
+          metadata = std::move(name);
         }
         // One message for all: what it says of a large checkpoint is large.
         const auto message = std::make_shared<const LocalMessage>(

@@ -157,7 +157,7 @@ void ShardWriter::ask_root(const AttemptKey& key, Rank rank, EffectWriter& out) 
                       auto found = saves_.find(key);
                       if (found == saves_.end()) return;
                       if (decision.ok()) {
-                        const bool committed = (*decision)->committed();
+                        const bool committed = (*decision)->was_committed();
                         return settle(key, committed, committed ? "" : (*decision)->tombstone().cause,
                                       then_out);
                       }

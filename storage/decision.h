@@ -68,6 +68,8 @@ struct Decision {
   DecisionBody body;
 
   bool committed() const { return std::holds_alternative<Manifest>(body); }
+  // Also where it was deleted since.
+  bool was_committed() const { return committed() || tombstone().reason == Tombstone::Reason::deleted; }
   const Manifest& manifest() const { return std::get<Manifest>(body); }
   const Tombstone& tombstone() const { return std::get<Tombstone>(body); }
 };

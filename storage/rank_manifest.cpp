@@ -162,6 +162,9 @@ Result<Manifest> merge_rank_manifests(std::vector<RankManifest> set, const std::
 Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp) {
   auto stands = read_decision(storage, key);
   if (stands.ok() || stands.status().code() != Code::not_found) return stands;
+  if (storage.list(attempt_folder(key)).status().code() == Code::not_found) {
+    return Decision{key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, "its folder is gone"}};
+  }
   SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_rank_manifests(storage, key));
   return publish_decision_in_folder(
       storage, Decision{key, stamp.nonce, stamp.root_id, stamp.unix_time_ns, std::move(merged)});

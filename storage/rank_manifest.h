@@ -58,7 +58,8 @@ Status publish_rank_manifest(Storage& storage, const RankManifest& manifest);
 Result<Manifest> merge_rank_manifests(Storage& storage, const AttemptKey& key);
 
 // The decision that stands; where none does and the set is complete: its manifest, published by this call or
-// by somebody at the same time. Errors as of merge_rank_manifests while it is not.
+// by somebody at the same time. Errors as of merge_rank_manifests while it is not. Precondition: manifests of
+// ranks stood there; where the folder has gone, it was completed and deleted since, and that is the answer.
 struct DecisionStamp {
   Nonce nonce;
   RootId root_id;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "storage/rank_manifest.h"
+#include "storage/retention.h"
 #include "storage/run_root.h"
 #include "tests/sim/job_layouts.h"
 #include "tests/sim/sixteen_ranks.h"
@@ -239,6 +240,34 @@ TEST_F(RankLocal, ACompleteSetThatStaysDamagedIsGivenUpAtOnceNamingTheFile) {
   ASSERT_FALSE(decision->committed());
   EXPECT_THAT(decision->tombstone().cause,
               AllOf(HasSubstr("/rank-00007-of-00016.manifest.shoal"), HasSubstr("digest")));
+}
+
+// Regression: nodes looked for the decision until their deadline, and then said that the save was aborted.
+TEST_F(RankLocal, ACheckpointThatIsDeletedBeforeAllHaveSeenItWasCommitted) {
+  job_.run(kPatience);
+  save_all(1);
+  const AttemptKey key{1, 1, 1};
+  TimeNs passed = 0;
+  auto is_complete = [&] {
+    auto info = inspect_attempt(host_.storage(), key);
+    return info.ok() && info->is_complete_set();
+  };
+  for (; !is_complete() && passed < kPatience; passed += kMillisecond / 100)
+    host_.run_for(kMillisecond / 100);
+  ASSERT_TRUE(
+      complete_rank_local(host_.storage(), key, {Nonce{}, host_.root_id(), 0})->committed());  // a load
+  auto removed = delete_checkpoint(host_.storage(), {key, "by hand", host_.root_id(), Nonce{}, 0, 1});
+  ASSERT_TRUE(removed.ok());
+  ASSERT_EQ(removed->outcome, DeletionResult::Outcome::gone) << removed->why;
+  host_.run_for(10'000 * kMillisecond);
+  job_.run(1);
+  for (const auto& trainer : job_.trainers) {
+    ASSERT_TRUE(trainer->decided().contains({1, 1}));
+    const local::Decided& said = trainer->decided().at({1, 1});
+    EXPECT_EQ(said.outcome.code(), Code::ok) << said.outcome.to_string();
+    ASSERT_NE(said.checkpoint, nullptr);
+    EXPECT_EQ(said.checkpoint->key, (AttemptKey{1, 1, 1}));
+  }
 }
 
 TEST_F(RankLocal, ATombstoneThatCameFirstVoidsTheSet) {
