@@ -135,19 +135,30 @@ bool inspect_into(Storage& storage, const AttemptKey& key, AttemptList* out) {
 }  // namespace
 
 Result<AttemptNames> list_attempt_names(Storage& storage) {
+  AttemptNames out;
   std::vector<std::pair<std::string, uint64_t>> steps;
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(""));
   for (ObjectInfo& folder : listed) {
     std::optional<uint64_t> step = parse_step_folder(folder.name);
-    if (step && folder.is_folder) steps.emplace_back(std::move(folder.name), *step);
+    if (step && folder.is_folder) {
+      steps.emplace_back(std::move(folder.name), *step);
+    } else if (step) {
+      out.unreadable.emplace_back(
+          AttemptKey{kUnknownGeneration, *step, 0},
+          Status(Code::refused,
+                 fmt::format("{}/{} is no folder: links are not followed", storage.describe(), folder.name)));
+    }
   }
   std::vector<Result<StepNames>> of_steps(steps.size(), Result<StepNames>(StepNames{}));
   for_each_folder(steps.size(),
                   [&](size_t i) { of_steps[i] = list_step(storage, steps[i].first, steps[i].second); });
 
-  AttemptNames out;
-  for (Result<StepNames>& one : of_steps) {
-    if (!one.ok()) return one.status();
+  for (size_t i = 0; i < of_steps.size(); ++i) {
+    Result<StepNames>& one = of_steps[i];
+    if (!one.ok()) {
+      out.unreadable.emplace_back(AttemptKey{kUnknownGeneration, steps[i].second, 0}, one.status());
+      continue;
+    }
     out.keys.insert(out.keys.end(), one->keys.begin(), one->keys.end());
     out.remains.insert(out.remains.end(), one->remains.begin(), one->remains.end());
   }
@@ -159,6 +170,7 @@ Result<AttemptList> list_attempts(Storage& storage) {
   SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
   AttemptList out;
   for (const AttemptKey& key : names.keys) inspect_into(storage, key, &out);
+  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(out.damaged));
   return out;
 }
 
@@ -184,6 +196,7 @@ Result<AttemptList> list_attempt_states(Storage& storage) {
     std::move(one.attempts.begin(), one.attempts.end(), std::back_inserter(out.attempts));
     std::move(one.damaged.begin(), one.damaged.end(), std::back_inserter(out.damaged));
   }
+  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(out.damaged));
   return out;
 }
 
@@ -195,6 +208,7 @@ Result<AttemptList> list_newest_attempts(Storage& storage) {
   }
   std::reverse(out.attempts.begin(), out.attempts.end());
   std::reverse(out.damaged.begin(), out.damaged.end());
+  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(out.damaged));
   return out;
 }
 

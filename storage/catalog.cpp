@@ -61,14 +61,17 @@ Result<uint64_t> record_gone(Catalog& catalog, const std::vector<CatalogEntry>& 
     there.insert(info.key);
     if (info.state != AttemptInfo::State::undecided) add_decided(info.key);
   }
+  std::set<uint64_t> unreadable;  // steps
   for (const auto& [key, why] : listed.damaged) {
     there.insert(key);
     add_decided(key);
+    if (key.generation == kUnknownGeneration) unreadable.insert(key.step);
   }
   SHOAL_RETURN_IF_ERROR(check_same_past(entries, there, newest));
   uint64_t recorded = 0;
   for (const CatalogEntry& entry : entries) {
     if (entry.state != AttemptInfo::State::committed || there.contains(entry.key)) continue;
+    if (unreadable.contains(entry.key.step)) continue;
     Decision gone;
     gone.key = entry.key;
     gone.unix_time_ns = entry.unix_time_ns;

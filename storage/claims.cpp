@@ -312,12 +312,17 @@ Result<GenerationRecord> find_or_claim(Storage& storage, const std::string& job_
       return *ours;
     }
     if (ours != records.rend()) return superseded(storage, ours->generation, records.back());
-    if (claimed.highest_used == ~uint32_t{0}) {
-      return Status(Code::refused, fmt::format("{}: no number is left for a generation", storage.describe()));
-    }
     SHOAL_ASSIGN_OR_RETURN(bool lasts, generations_last(storage, claimed, records));
     if (!lasts) continue;
-    GenerationRecord next{claimed.highest_used + 1, job_id, nonce};
+    // Claims may be lost while checkpoints stay: what is saved under a number below theirs is never the
+    // latest.
+    SHOAL_ASSIGN_OR_RETURN(AttemptNames attempts, list_attempt_names(storage));
+    uint32_t highest = claimed.highest_used;
+    for (const AttemptKey& key : attempts.keys) highest = std::max(highest, key.generation);
+    if (highest == ~uint32_t{0}) {
+      return Status(Code::refused, fmt::format("{}: no number is left for a generation", storage.describe()));
+    }
+    GenerationRecord next{highest + 1, job_id, nonce};
     capnp::MallocMessageBuilder message;
     auto root = message.initRoot<schema::GenerationClaim>();
     root.setGeneration(next.generation);

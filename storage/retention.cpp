@@ -214,6 +214,7 @@ Result<RetentionPlan> plan_retention(Storage& storage, const RetentionPolicy& po
   RetentionPlan plan;
   // Names first: what is committed from now on is newer than all of them, and none of this plan's business.
   SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
+  if (!names.unreadable.empty()) return names.unreadable.front().second;
   SHOAL_ASSIGN_OR_RETURN(Keepers keepers, read_keepers(storage, &plan));
   SHOAL_RETURN_IF_ERROR(Planner(storage, policy, unix_time_ns, known, &plan).run(keepers, names));
   plan.remains.insert(plan.remains.end(), names.remains.begin(), names.remains.end());

@@ -124,7 +124,11 @@ Result<AttemptList> list_attempts_of_step(Storage& storage, uint64_t step);
 struct AttemptNames {
   std::vector<AttemptKey> keys;      // ascending
   std::vector<std::string> remains;  // folders of no meaning: empty ones of steps, and what deletions left
+  // Steps that cannot be listed, or whose name is no folder's: they may hold the newest. Of generation
+  // kUnknownGeneration, above all others.
+  std::vector<std::pair<AttemptKey, Status>> unreadable;
 };
+inline constexpr uint32_t kUnknownGeneration = ~uint32_t{0};
 Result<AttemptNames> list_attempt_names(Storage& storage);
 Result<AttemptInfo> inspect_attempt(Storage& storage, const AttemptKey& key);
 

@@ -113,6 +113,7 @@ TEST(RetentionPlan, KeepsWhatIsYoung) {
 
 TEST(RetentionPlan, AlwaysKeepsTheNewestTheLastVerifiedAndWhatIsNamed) {
   MemoryStorage memory;
+  ASSERT_OK(claim_generation(*memory, "a", nonce_of(1)).status());
   for (uint64_t step = 1; step <= 8; ++step) commit_sample(*memory, {1, step, 1});
   for (uint64_t step : {2u, 4u}) {
     ASSERT_TRUE(
@@ -120,7 +121,6 @@ TEST(RetentionPlan, AlwaysKeepsTheNewestTheLastVerifiedAndWhatIsNamed) {
   }
   ASSERT_TRUE(*create_mark(*memory, MarkKind::pin, pin_of(1, {1, 3, 1})));
   ASSERT_TRUE(*create_mark(*memory, MarkKind::tag, mark_of("best", {1, 5, 1})));
-  ASSERT_OK(claim_generation(*memory, "a", nonce_of(1)).status());
   ASSERT_OK(publish_load_choice(*memory, 1, 0, {true, {1, 1, 1}, nonce_of(1)}).status());
   ASSERT_OK(claim_generation(*memory, "b", nonce_of(2)).status());
   ASSERT_OK(publish_load_choice(*memory, 2, 0, {true, {1, 6, 1}, nonce_of(1)}).status());

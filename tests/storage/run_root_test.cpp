@@ -178,6 +178,15 @@ TEST(Generations, BelongToOneRunEachAlsoWhereAJobIdIsUsedAgain) {
   EXPECT_EQ((*listed)[2].job_id, "job-b");
 }
 
+// Regression: where the claims were lost, new ones began at 1 again, and what was saved was never the latest.
+TEST(Generations, AreAboveThoseOfAllCheckpoints) {
+  MemoryStorage memory;
+  ASSERT_OK(publish_decision(*memory, sample_manifest({7, 40, 1})).status());
+  ASSERT_OK(publish_decision(*memory, sample_tombstone({9, 10, 1})).status());
+  EXPECT_EQ(claim_generation(*memory, "job-a", nonce_of(1))->generation, 10u);
+  EXPECT_EQ(claim_generation(*memory, "job-b", nonce_of(2))->generation, 11u);
+}
+
 TEST(Generations, AreJoinedByARestartedNodeOfTheirRunUntilALaterRunBegins) {
   MemoryStorage memory;
   auto absent = rejoin_generation(*memory, 1, "job-a", nonce_of(1)).status();
@@ -338,6 +347,24 @@ TEST(Attempts, ShowWhetherSomebodyWrites) {
   EXPECT_EQ(before->fingerprint, same->fingerprint);
   ASSERT_OK((*file)->append(Bytes(300'000)));
   EXPECT_NE(inspect_attempt(*memory, {1, 30, 2})->fingerprint, before->fingerprint);
+}
+
+// Regression: a step whose folder had been moved away and replaced by a link was passed over, and an older
+// one loaded.
+TEST(Attempts, OfAStepThatIsNoFolderMayBeTheNewest) {
+  MemoryStorage memory;
+  ASSERT_OK(publish_decision(*memory, sample_manifest({2, 10, 1})).status());
+  ASSERT_TRUE(*memory->create_exclusive("step-00000020", Bytes(1)));
+  for (const auto& listed :
+       {list_attempts(*memory), list_attempt_states(*memory), list_newest_attempts(*memory)}) {
+    ASSERT_OK(listed.status());
+    ASSERT_EQ(listed->attempts.size(), 1u);
+    ASSERT_EQ(listed->damaged.size(), 1u);
+    EXPECT_GT(listed->damaged[0].first, listed->attempts[0].key);
+    EXPECT_EQ(to_string(listed->damaged[0].first), "step 20");
+    EXPECT_THAT(listed->damaged[0].second.message(), HasSubstr("step-00000020 is no folder"));
+  }
+  EXPECT_EQ(claim_generation(*memory, "job", nonce_of(1))->generation, 3u);
 }
 
 TEST(Attempts, WithADamagedDecisionAreListedApart) {
