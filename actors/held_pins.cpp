@@ -24,8 +24,12 @@ void HeldPins::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<co
   if (found == held_.end()) return;
   Held& held = found->second;
   std::vector<Then> waiting = std::exchange(held.waiting, {});
-  const Status status = pin.status();
-  if (pin.ok() && held.users != 0) {
+  Status status = pin.status();
+  if (status.code() == Code::no_space && held.users != 0) {
+    // A load is what helps now; retention hardly deletes it meanwhile, for that needs room too.
+    out.warning(to_string(key) + " is loaded without a pin: " + std::exchange(status, ok_status()).message());
+    held.stands = true;
+  } else if (pin.ok() && held.users != 0) {
     held.stands = true;
     held.pin = **pin;
     renew_later(now, key, out);

@@ -22,7 +22,7 @@ class HeldPins {
       : operations_(operations), timers_(timers), facts_(facts), lost_(std::move(lost)) {}
 
   // One user more. `then` is called once the pin stands, durably, or could not be made (the user is none
-  // then).
+  // then). Where storage has no room for one, the load goes on without.
   void hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then then);
   // One user less. The last one's release removes the pin.
   void release(const AttemptKey& key, EffectWriter& out);

@@ -224,21 +224,34 @@ Loader::Loads::iterator Loader::end_load(TimeNs now, Loads::iterator load, Effec
 
 // --- what to read ---
 
+namespace {
+Status was_deleted(const AttemptKey& key, const std::string& why, bool is_latest) {
+  return Status(
+      Code::not_found,
+      to_string(key) + " was deleted since it was chosen: " + why +
+          (is_latest ? "; what is the latest is chosen anew after the next save or start of the job, "
+                       "until then name a step"
+                     : ""));
+}
+}  // namespace
+
 void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
   if (auto known = open_.known(key)) return begin(begun, id, std::move(known), out);
-  operations_.start(
-      operation::ReadDecision{key, loads_.at(id).request.wants_layouts}, out,
-      [this, id, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-        auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
-        if (!decision.ok()) return fail(now, id, decision.status(), then_out);
-        if (!(*decision)->committed()) {
-          return fail(now, id,
-                      Status(Code::not_found, to_string(key) + " is gone: " + (*decision)->tombstone().cause),
-                      then_out);
-        }
-        if ((*decision)->manifest().world == nullptr) return decode(id, *decision, then_out);
-        begin(now, id, facts_.plans->stored(*decision), then_out);
-      });
+  operations_.start(operation::ReadDecision{key, loads_.at(id).request.wants_layouts}, out,
+                    [this, id, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      const bool is_deleted = decision.ok() && !(*decision)->committed();
+                      if (is_deleted || decision.status().code() == Code::not_found) {
+                        const auto load = loads_.find(id);
+                        const bool is_latest = load != loads_.end() && load->second.request.latest;
+                        const std::string why =
+                            is_deleted ? (*decision)->tombstone().cause : decision.status().message();
+                        return fail(now, id, was_deleted(key, why, is_latest), then_out);
+                      }
+                      if (!decision.ok()) return fail(now, id, decision.status(), then_out);
+                      if ((*decision)->manifest().world == nullptr) return decode(id, *decision, then_out);
+                      begin(now, id, facts_.plans->stored(*decision), then_out);
+                    });
 }
 
 // The client looks into what it is told at the same time as the node does.

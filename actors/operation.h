@@ -98,8 +98,8 @@ struct PinAttempt {  // -> Mark, a lease under a name of its own
 struct RenewPin {  // -> Done; Code::not_found where somebody has ended it. The counter is the new one
   std::shared_ptr<const Mark> pin;  // not null
 };
-struct RemovePin {  // -> Done
-  std::string name;
+struct RemovePin {                   // -> Done
+  std::string name;                  // "": none stands
   std::optional<AttemptKey> unused;  // no load here needs it any more: its shards are closed
 };
 struct PlanRetention {  // -> RetentionPlan

@@ -131,6 +131,7 @@ struct OperationRunner::Impl {
   }
   Result<OperationResult> operator()(const operation::RemovePin& remove) {
     if (remove.unused) pieces.close(*remove.unused);
+    if (remove.name.empty()) return OperationResult(operation::Done{});
     return as_result(remove_mark(storage, MarkKind::pin, remove.name));
   }
   Result<OperationResult> operator()(const operation::PlanRetention& plan) {

@@ -49,6 +49,7 @@ class LoaderOpen : public testing::Test {
       return OperationResult(list);
     }
     if (const auto* pin = std::get_if<operation::PinAttempt>(&operation)) {
+      if (!pinning_fails.ok()) return pinning_fails;
       return OperationResult(std::make_shared<const Mark>(Mark{"a pin", pin->key, true, 0, "", 0, {}}));
     }
     if (const auto* read = std::get_if<operation::ReadDecision>(&operation)) {
@@ -77,10 +78,22 @@ class LoaderOpen : public testing::Test {
   }
 
   LoaderByItself loader_;
-  Status decoding_fails;
+  Status decoding_fails, pinning_fails;
 };
 
 using Names = std::vector<std::string>;
+
+// Regression: on a full disk nothing could be loaded.
+TEST_F(LoaderOpen, OneThatThereIsNoRoomToPinIsReadAllTheSame) {
+  pinning_fails = Status(Code::no_space, "the disk is full");
+  load(7, 1);
+  EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision", "DecodeDecision"}));
+  auto [found, done] = answers();
+  EXPECT_EQ(found.checkpoint.key, kKey);
+  EXPECT_OK(done.outcome);
+  loader_.from_client(7, local::Close{1});
+  EXPECT_EQ(carry_out(), Names{"RemovePin"});  // closes its shards
+}
 
 TEST_F(LoaderOpen, OneThatIsKeptIsReadWithoutLookingAtTheRootAgain) {
   load(7, 1);
