@@ -6,6 +6,7 @@
 #include <charconv>
 #include <chrono>
 #include <ctime>
+#include <iterator>
 #include <limits>
 
 #include "storage/rank_manifest.h"
@@ -69,7 +70,6 @@ Result<std::vector<AttemptView>> view_list(Storage& storage, const AttemptList& 
     views.push_back(std::move(*view));
   }
   for (const auto& [key, status] : list.damaged) {
-    if (status.code() == Code::version) return status;
     AttemptView view;
     view.key = key;
     view.damage = status;
@@ -103,6 +103,7 @@ Result<std::vector<AttemptView>> view_newest_attempts(Storage& storage, size_t m
       list.damaged.emplace_back(*key, info.status());
     }
   }
+  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(list.damaged));
   *omitted = names.keys.size() - seen;
   return view_list(storage, list);
 }

@@ -149,6 +149,18 @@ TEST(Ls, ListsWhatCannotBeReadAndTheOthers) {
   EXPECT_EQ(count_lines(end.out), 6u);
 }
 
+// Regression: an older one was shown as the latest.
+TEST(Ls, ListsAStepWhoseFolderIsALink) {
+  GoldenCopy copy;
+  fs::rename(copy.path("step-00000004"), copy.path("moved"));
+  fs::create_directory_symlink("moved", copy.path("step-00000004"));
+  ProcessEnd end = run_shoal({"ls", copy.root()});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.out, Not(HasSubstr("committed *")));
+  EXPECT_THAT(end.out, HasSubstr("step-00000004 is no folder"));
+  EXPECT_THAT(end.out, HasSubstr("committed"));
+}
+
 TEST(RestoreId, PutsBackALostRootId) {
   GoldenCopy copy;
   std::string before = run_shoal({"ls", copy.root()}).out;
