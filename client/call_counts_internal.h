@@ -1,6 +1,7 @@
 // What a process counts of a rank's saves, over all the Checkpointers that it opens for it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -17,7 +18,13 @@ struct CallCounts {
   uint32_t generation = 0;
   AttemptCount attempts;
   uint32_t saves = 0;
-  uint32_t loads = 0;  // as often on all ranks, else they share nothing
+  uint32_t loads = 0;  // since the last save, but direct ones; as often on all ranks, else they share nothing
+                       // until the next
+
+  // By which ranks know a load: each save begins anew, so that a rank that loads more often than the others
+  // comes back to them.
+  uint32_t round() const { return saves * kLoadsBetweenSaves + std::min(loads, kLoadsBetweenSaves - 1); }
+  static constexpr uint32_t kLoadsBetweenSaves = 4096;  // beyond, they share nothing
 };
 
 // What this process has counted so far, kept for the next Checkpointer of the rank: a node serves one at a

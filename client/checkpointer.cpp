@@ -134,6 +134,7 @@ Status Checkpointer::prepare(const StateDict& given) {
 template <class Save>
 Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
   ++counts->saves;
+  counts->loads = 0;
   const uint32_t attempt = counts->attempts.next(step);
   try {
     Result<SaveHandle> saved = save(attempt);

@@ -291,7 +291,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   if (options.world_size > 1) {  // else there is nobody to share with
     request.sharing =
         local::Load::Sharing{wanted.options.way, options.rank,    options.world_size,
-                             counts->loads,      target.layout(), wanted.options.data_parallel_group};
+                             counts->round(),    target.layout(), wanted.options.data_parallel_group};
   }
   Result<Metadata> loaded = load_targets(placer, std::move(request), wanted.opened,
                                          compares_when_found ? OnFound(compare) : nullptr);
@@ -310,7 +310,7 @@ Result<LoadResult> Checkpointer::load(const StateDict& given, const LoadOptions&
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
   SHOAL_RETURN_IF_ERROR(impl_->check_sharing(load_options));
   SHOAL_RETURN_IF_ERROR(validate_policies(load_options.policies));
-  ++impl_->counts->loads;
+  if (load_options.way != LoadWay::direct) ++impl_->counts->loads;
   if (!needs_comparison_first(load_options.policies)) {
     return impl_->with_patience([&] { return impl_->load({*state, load_options}); });
   }
@@ -330,7 +330,7 @@ Result<LoadResult> Checkpointer::load(const StateDict& given, dcp::LoadPlanner& 
   impl_->report = {};
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
   SHOAL_RETURN_IF_ERROR(impl_->check_sharing(load_options));
-  ++impl_->counts->loads;
+  if (load_options.way != LoadWay::direct) ++impl_->counts->loads;
   const Impl::Clock::time_point begun = Impl::Clock::now();
   SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
                          impl_->with_patience([&] { return impl_->open(load_options.step, false); }));

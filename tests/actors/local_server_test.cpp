@@ -137,6 +137,7 @@ TEST_F(Server, HandsOnWhatAClientSaysInItsOrderAndThatItIsLost) {
 TEST_F(Server, TellsItsStatusToWhoeverAsksInPlaceOfAttaching) {
   serve();
   auto client = attached();
+  ASSERT_TRUE(heard_.wait_for("1 " + kAttach));
   for (int i = 0; i < 3; ++i) {
     auto status = ask_node(options_.socket_file);
     ASSERT_TRUE(status.ok()) << status.status().to_string();

@@ -6,7 +6,9 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 
+#include "client/call_counts_internal.h"
 #include "client/placing_internal.h"
 #include "gpu/digest.h"
 #include "tests/client/fake_node.h"
@@ -166,6 +168,18 @@ TEST(Placer, CountsWhatArrives) {
   EXPECT_THAT(placer.finish().message(), HasSubstr("'x': 7 of 8 elements arrived"));
   ASSERT_TRUE(placer.place({{0, Box{{0}, {8}}, 24, 8, 32}, 0}, window).ok());
   EXPECT_THAT(placer.finish().message(), HasSubstr("9 of 8"));
+}
+
+TEST(CallCounts, GiveEachLoadItsOwnRoundAlsoAcrossSaves) {
+  std::set<uint32_t> rounds;
+  CallCounts counts{};
+  for (counts.saves = 0; counts.saves < 3; ++counts.saves) {
+    for (counts.loads = 0; counts.loads < 5; ++counts.loads)
+      EXPECT_TRUE(rounds.insert(counts.round()).second);
+  }
+  counts.loads = 1'000'000;
+  EXPECT_LT(counts.round(), (CallCounts{.saves = counts.saves + 1}.round()))
+      << "not one of after the next save";
 }
 
 class Load : public testing::Test {
