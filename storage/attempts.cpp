@@ -2,11 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <iterator>
-#include <thread>
 
+#include "base/helper_threads.h"
 #include "storage/rank_manifest.h"
 #include "storage/record.h"
 #include "storage/run_root.h"
@@ -85,17 +84,9 @@ namespace {
 constexpr size_t kFoldersPerThread = 256;
 constexpr size_t kMaxListingThreads = 4;
 
-// work(i) for all i below `count`, several at once: each is a few round trips to where the root is.
+// Several at once: each is a few round trips to where the root is.
 void for_each_folder(size_t count, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next{0};
-  auto work_on = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < count;) work(i);
-  };
-  std::vector<std::thread> helpers;
-  const size_t threads = std::min(kMaxListingThreads, 1 + count / kFoldersPerThread);
-  for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work_on);
-  work_on();
-  for (std::thread& helper : helpers) helper.join();
+  for_each_by_threads(count, std::min(kMaxListingThreads, 1 + count / kFoldersPerThread), work);
 }
 
 struct StepNames {
@@ -130,6 +121,10 @@ bool inspect_into(Storage& storage, const AttemptKey& key, AttemptList* out) {
   bool has_begun = info->state != AttemptInfo::State::undecided || info->leftover_files != 0;
   if (has_begun) out->attempts.push_back(*info);
   return info->state == AttemptInfo::State::committed;
+}
+
+void add_unreadable(AttemptNames& names, AttemptList* out) {
+  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(out->damaged));
 }
 
 }  // namespace
@@ -170,7 +165,7 @@ Result<AttemptList> list_attempts(Storage& storage) {
   SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
   AttemptList out;
   for (const AttemptKey& key : names.keys) inspect_into(storage, key, &out);
-  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(out.damaged));
+  add_unreadable(names, &out);
   return out;
 }
 
@@ -196,7 +191,7 @@ Result<AttemptList> list_attempt_states(Storage& storage) {
     std::move(one.attempts.begin(), one.attempts.end(), std::back_inserter(out.attempts));
     std::move(one.damaged.begin(), one.damaged.end(), std::back_inserter(out.damaged));
   }
-  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(out.damaged));
+  add_unreadable(names, &out);
   return out;
 }
 
@@ -208,7 +203,7 @@ Result<AttemptList> list_newest_attempts(Storage& storage) {
   }
   std::reverse(out.attempts.begin(), out.attempts.end());
   std::reverse(out.damaged.begin(), out.damaged.end());
-  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(out.damaged));
+  add_unreadable(names, &out);
   return out;
 }
 

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
-#include <thread>
 
+#include "base/helper_threads.h"
 #include "base/rank_names.h"
 #include "storage/rank_manifest_set.h"
 #include "storage/run_root.h"
@@ -43,9 +42,8 @@ Status missing(const std::string& folder, const std::vector<RankManifestName>& n
 }
 
 // The names of a complete set, by rank.
-Result<std::vector<RankManifestName>> list_set(Storage& storage, const AttemptKey& key,
-                                               const std::string& full_folder) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(attempt_folder(key)));
+Result<std::vector<RankManifestName>> names_of_set(const std::vector<ObjectInfo>& listed,
+                                                   const std::string& full_folder) {
   std::vector<RankManifestName> names;
   for (const ObjectInfo& object : listed) {
     std::optional<RankManifestName> name = parse_rank_manifest_name(object.name);
@@ -68,17 +66,9 @@ Result<std::vector<RankManifestName>> list_set(Storage& storage, const AttemptKe
 Result<std::vector<RankManifest>> read_set(Storage& storage, const AttemptKey& key,
                                            const std::vector<RankManifestName>& names) {
   std::vector<std::optional<Result<RankManifest>>> read(names.size());
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < names.size();) {
-      read[i] = read_rank_manifest(storage, key, names[i]);
-    }
-  };
-  std::vector<std::thread> helpers;
   const size_t threads = std::min(kMaxMergeThreads, 1 + names.size() / kManifestsPerThread);
-  for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  for_each_by_threads(names.size(), threads,
+                      [&](size_t i) { read[i] = read_rank_manifest(storage, key, names[i]); });
   std::vector<RankManifest> out;
   out.reserve(read.size());
   for (auto& each : read) {
@@ -126,11 +116,21 @@ Status publish_rank_manifest(Storage& storage, const RankManifest& manifest) {
   return ok_status();
 }
 
-Result<Manifest> merge_rank_manifests(Storage& storage, const AttemptKey& key) {
+namespace {
+
+Result<Manifest> merge_listed(Storage& storage, const AttemptKey& key,
+                              const std::vector<ObjectInfo>& listed) {
   const std::string full_folder = storage.describe() + "/" + attempt_folder(key);
-  SHOAL_ASSIGN_OR_RETURN(std::vector<RankManifestName> names, list_set(storage, key, full_folder));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<RankManifestName> names, names_of_set(listed, full_folder));
   SHOAL_ASSIGN_OR_RETURN(std::vector<RankManifest> set, read_set(storage, key, names));
   return merge_rank_manifests(std::move(set), full_folder);
+}
+
+}  // namespace
+
+Result<Manifest> merge_rank_manifests(Storage& storage, const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(attempt_folder(key)));
+  return merge_listed(storage, key, listed);
 }
 
 Result<Manifest> merge_rank_manifests(std::vector<RankManifest> set, const std::string& folder) {
@@ -162,10 +162,12 @@ Result<Manifest> merge_rank_manifests(std::vector<RankManifest> set, const std::
 Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp) {
   auto stands = read_decision(storage, key);
   if (stands.ok() || stands.status().code() != Code::not_found) return stands;
-  if (storage.list(attempt_folder(key)).status().code() == Code::not_found) {
+  auto listed = storage.list(attempt_folder(key));
+  if (listed.status().code() == Code::not_found) {
     return Decision{key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, "its folder is gone"}};
   }
-  SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_rank_manifests(storage, key));
+  SHOAL_RETURN_IF_ERROR(listed.status());
+  SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_listed(storage, key, *listed));
   return publish_decision_in_folder(
       storage, Decision{key, stamp.nonce, stamp.root_id, stamp.unix_time_ns, std::move(merged)});
 }
