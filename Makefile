@@ -1,7 +1,7 @@
 # The commands of the tree; `make` alone lists them. Each does all that it needs on a bare Debian 12 or 13.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build demo test bench asan tsan fuzz format format-check lint clean
+.PHONY: help deps peers build demo test bench asan tsan fuzz format format-check lint clean
 SHELL := /bin/bash
 
 # Compile and test jobs at once.
@@ -22,12 +22,13 @@ help:
 	@echo 'make bench         run every benchmark; prints docs/performance.md'
 	@echo 'make build         build everything into build/release'
 	@echo 'make deps          install the Debian packages that are missing'
+	@echo 'make peers         install Open MPI, Slurm and PyTorch, for tests that are skipped without'
 	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers'
 	@echo 'make tsan          unit tests under the thread sanitizer'
 	@echo '                   with SCOPE=all the tests that start nodes and trainers too'
 	@echo 'make fuzz          each fuzz target for ten seconds (docs/fuzzing.md)'
 	@echo 'make format        format the C++ files; format-check only says which differ'
-	@echo 'make lint          check the house rules: who includes whom, sizes of files and lines'
+	@echo 'make lint          check the house rules: who includes whom, length of lines'
 	@echo 'make clean         remove build/'
 	@echo
 	@echo 'Variables: JOBS=$(JOBS) WERROR=$(WERROR) SCOPE=$(SCOPE) CMAKE_ARGS=$(CMAKE_ARGS)'
@@ -35,6 +36,9 @@ help:
 deps:
 	@tools/timed --begin
 	@tools/timed set-up tools/install_deps
+
+peers:
+	@tools/timed 'launchers and peers' tools/install_peers
 
 build: deps
 	@tools/timed configure $(CONFIGURE) release
@@ -52,7 +56,7 @@ demo: deps
 # ctest's own lines close it.
 test: build
 	@tools/timed --summary
-	@tools/tests -j $(JOBS)
+	@ctest --preset release -j $(JOBS)
 
 # On a quiet machine. The page is standard output; what happens goes to standard error.
 bench:

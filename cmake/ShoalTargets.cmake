@@ -4,7 +4,8 @@
 #
 # A test is labelled `unit` (the default: within one process; runs under the sanitizers too) or `process`
 # (starts real nodes and trainers). The target unit_tests builds the programs of the first kind, process_tests
-# those of the second with all that they start.
+# those of the second with all that they start. A process test has the machine to itself: what it starts would
+# use every processor, and is judged by deadlines that a busy machine does not keep.
 
 add_library(shoal_flags INTERFACE)
 target_compile_options(shoal_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
@@ -30,6 +31,8 @@ endfunction()
 
 if(SHOAL_TESTS)
   include(GoogleTest)
+  cmake_host_system_information(RESULT SHOAL_ALL_PROCESSORS QUERY NUMBER_OF_LOGICAL_CORES)
+  set(SHOAL_PEERS "${PROJECT_SOURCE_DIR}/build/peers") # tools/install_peers
   add_custom_target(unit_tests)
   add_custom_target(process_tests)
 endif()
@@ -62,8 +65,13 @@ function(shoal_test name)
   if(SHOAL_SANITIZE)
     set(timeout_s 1800)
   endif()
+  set(processors 1)
+  if(ARG_LABELS STREQUAL process)
+    set(processors ${SHOAL_ALL_PROCESSORS})
+  endif()
   # Discovered by ctest, not by the build: a build without a test program still configures and tests the rest.
   gtest_discover_tests(
-    ${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES LABELS ${ARG_LABELS} TIMEOUT ${timeout_s})
+    ${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
+    PROPERTIES LABELS ${ARG_LABELS} TIMEOUT ${timeout_s} PROCESSORS ${processors})
   add_dependencies(${ARG_LABELS}_tests ${name})
 endfunction()
