@@ -25,10 +25,10 @@ static_assert(kMaxMessageBytes <= UINT32_MAX, "offsets in a message are 32 bits"
 
 enum class FrameKind : uint8_t {
   handshake = 1,  // payload: schema::Handshake; the only kind at the door
-  attach = 2,     // no payload; the first over UCX, each way: this connection carries the session
+  attach = 2,     // no payload; the first by the data way, each way: it carries the session
   heartbeat = 3,  // no payload
   message = 4,    // payload: one whole message
-  chunk = 5,      // payload: a part of a message, by rendezvous
+  chunk = 5,      // payload: a part of a message, announced by its header
   closing = 6,    // payload: schema::Handshake, refused: why the sender ends the session
 };
 

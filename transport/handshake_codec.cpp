@@ -86,7 +86,6 @@ Status read_frame(HandshakeFrame& out, schema::Handshake::Reader in, uint32_t sc
     case schema::Handshake::WELCOME:
       out.kind = HandshakeKind::welcome;
       out.data_port = in.getWelcome().getDataPort();
-      if (out.data_port == 0) return Status(Code::corrupt, "a welcome without a port");
       return read_identity(out, in.getWelcome().getIdentity(), schema_version);
     case schema::Handshake::REFUSED:
       out.kind = HandshakeKind::refused;

@@ -8,8 +8,16 @@
 
 namespace shoal {
 
-// Sessions that have not proven to know the token, all together; further ones are turned away at the door.
+// Connections that have not proven to know the token, all together. When another one comes, one of them is
+// closed: of the address that has the most, the oldest. Each is kept for so long at least, which bounds how
+// fast a flood of them is let in, and for so long at most. One whose first message needs the token is kept
+// for longer: when all nodes of a large job come at once, each has the time to finish.
 inline constexpr size_t kMaxUnprovenSessions = 256;
+inline constexpr uint32_t kUnprovenLifeMinMs = 25;
+inline constexpr uint32_t kOfferedLifeMinMs = 500;
+inline constexpr uint32_t kUnprovenLifeMaxMs = 2000;
+static_assert(kUnprovenLifeMinMs < kOfferedLifeMinMs && kOfferedLifeMinMs < kUnprovenLifeMaxMs);
+static_assert(kUnprovenLifeMaxMs < kHandshakeTimeoutMs);
 // How long an ended session waits for the other side to have read why, before the connection is cut.
 inline constexpr uint32_t kFarewellMs = 500;
 static_assert(kFarewellMs < kHandshakeTimeoutMs);
@@ -18,8 +26,8 @@ static_assert(kFarewellMs < kHandshakeTimeoutMs);
 inline constexpr uint32_t kMessageStallMs = 10000;
 static_assert(kMessageStallMs > kPeerLostAfterMs);
 
-// File descriptors of a session that is up (two by UCX over TCP, tests/transport/descriptors_test.cpp counts
-// them; at the door a session has one more), and of the transport itself with all the workers it may have.
+// File descriptors of a session that is up: one by TCP, two by UCX over TCP, which has one more before that
+// (tests/transport/descriptors_test.cpp counts them); and of the transport itself with all of UCX's workers.
 inline constexpr size_t kDescriptorsPerPeer = 2;
 inline constexpr size_t kDescriptorsOfTransport = 64;
 
@@ -33,6 +41,9 @@ struct TransportLimits {
   size_t queued_messages_per_peer = kMaxQueuedMessagesPerPeer;
   size_t inbound_bytes = kMaxInboundBytes;
   size_t unproven_sessions = kMaxUnprovenSessions;
+  uint32_t unproven_life_min_ms = kUnprovenLifeMinMs;
+  uint32_t offered_life_min_ms = kOfferedLifeMinMs;
+  uint32_t unproven_life_max_ms = kUnprovenLifeMaxMs;
   size_t peers = kMaxPeers;
 };
 

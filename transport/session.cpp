@@ -184,7 +184,8 @@ void Session::on_fetched(uint64_t now_ms) {
 
 void Session::on_link_lost(const Status& why) {
   if (phase_ == Phase::ended) return;
-  finish(phase_ == Phase::attaching ? why.with_context("no data connection by UCX") : why);
+  was_refused_ = phase_ == Phase::handshaking && why.code() == Code::refused;
+  finish(phase_ == Phase::attaching ? why.with_context("no data connection") : why);
   door_frames_.clear();
   frames_.clear();
 }

@@ -1,9 +1,9 @@
 // One session with one peer: handshake, frames, order, heartbeats and silence, as a state machine without
-// I/O. The engine (transport/ucx/) feeds it what arrived and the time, and sends what it asks for.
+// I/O. The engine (transport/live/) feeds it what arrived and the time, and sends what it asks for.
 //
-// A session has two ways to its peer, one after the other. At the door, a plain TCP connection, only small
-// handshake frames pass, and strangers get no further. Once both sides are proven, the connector attaches:
-// it connects to the data port that the listener has told it, and all later frames pass there.
+// A session begins at the door, where only small handshake frames pass, and strangers get no further. Once
+// both sides are proven, the connector attaches, and all later frames pass by the data way: the same TCP
+// connection, or, where the listener names a port, a connection of UCX to that port.
 //
 // Times are milliseconds of a LivedClock (transport/lived_clock.h). Nothing here throws but std::bad_alloc.
 #pragma once
@@ -46,10 +46,10 @@ class Session {
 
   // A handshake frame arrived at the door; a payload over kMaxHandshakeBytes may be left out.
   void on_door_frame(ByteView header, ByteView payload, uint64_t now_ms);
-  // A listener's, proven and waiting for a port to tell the connector.
+  // A listener's, proven and waiting for a port to tell the connector; 0: the connection stays as it is.
   bool wants_data_port() const { return wants_data_port_; }
   void offer_data_port(uint16_t port);
-  // A connector's, once it is welcome: where to connect to, and attach.
+  // A connector's, once it is welcome: where to connect to, and attach. 0: by the connection that there is.
   uint16_t data_port() const { return handshake_.data_port(); }
   // What tells frames of this session's peer from anybody else's; 0 before attaching.
   uint64_t incoming_tag() const { return incoming_tag_; }
@@ -68,7 +68,11 @@ class Session {
   MutableByteView fetch_buffer(uint64_t now_ms);
   void on_fetched(uint64_t now_ms);
 
-  // The connection broke, was refused or cannot be made. No frame can be sent any more.
+  // A part of a frame arrived by the data way, or this side does not read what is there: no silence.
+  void on_heard(uint64_t now_ms) {
+    if (phase_ == Phase::up) last_heard_ms_ = now_ms;
+  }
+  // The connection broke, was refused (Code::refused) or cannot be made. No frame can be sent any more.
   void on_link_lost(const Status& why);
   // Ends the session and tells the peer. Nothing happens if it has ended.
   void end(const Status& why);

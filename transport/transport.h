@@ -1,4 +1,4 @@
-// Transport: carries messages between nodes. Read this first; transport/ucx/ is the implementation that runs
+// Transport: carries messages between nodes. Read this first; transport/live/ is the implementation that runs
 // live.
 //
 // A message is a byte string in Cap'n Proto's standard framing (a schema::Message, encoded); its segment

@@ -1,7 +1,7 @@
-// The live transport between two nodes on the loopback, beside a plain TCP connection in the same run: round
-// trips of a small message, and bulk.
+// The live transport between two nodes on the loopback, by TCP with TLS and by UCX, beside a plain TCP
+// connection in the same run: round trips of a small message, and bulk.
 //
-//   transport_bench [MIB_BULK [ROUND_TRIPS]]          default: 256 20000
+//   transport_bench [MIB_BULK [ROUND_TRIPS [tcp|ucx]]]          default: 256 20000, both
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "transport/ucx/ucx_transport.h"
+#include "transport/live/make_transport.h"
 
 namespace shoal {
 namespace {
@@ -46,16 +46,17 @@ Bytes message_of(size_t bytes) {
 // Echoes small messages where it is told to, and counts bytes.
 class Endpoint : public TransportHandler {
  public:
-  Endpoint(bool listens, bool echoes) : echoes_(echoes) {
-    UcxTransportOptions options;
+  Endpoint(TransportKind kind, bool listens, bool echoes) : echoes_(echoes) {
+    TransportOptions options;
     if (listens) options.listen = "127.0.0.1:0";
+    options.network.transport = kind;
     options.identity.job_id = "bench";
     options.identity.incarnation = random_128();
     options.identity.name = listens ? "listener" : "connector";
     const char token[] = "transport-bench";
     options.token.assign(reinterpret_cast<const std::byte*>(token),
                          reinterpret_cast<const std::byte*>(token) + sizeof token);
-    transport = make_ucx_transport(std::move(options));
+    transport = make_transport(std::move(options));
     const Status started = transport->start(*this);
     if (!started.ok()) {
       fmt::print(stderr, "transport_bench: {}\n", started.to_string());
@@ -87,8 +88,8 @@ struct Figures {
   double round_trip_seconds = 0, bytes_per_second = 0;
 };
 
-Figures measure_transport(size_t bulk_bytes, size_t round_trips) {
-  Endpoint listener(true, true), connector(false, false);
+Figures measure_transport(TransportKind kind, size_t bulk_bytes, size_t round_trips) {
+  Endpoint listener(kind, true, true), connector(kind, false, false);
   const PeerId peer = connector.transport->connect(listener.transport->listen_address());
   connector.up.acquire();
   Figures figures;
@@ -179,11 +180,14 @@ int main(int argc, char** argv) {
   };
   const size_t bulk_bytes = number(1, 256) << 20, round_trips = number(2, 20000);
   const shoal::Figures tcp = shoal::measure_tcp(bulk_bytes, round_trips);
-  const shoal::Figures ours = shoal::measure_transport(bulk_bytes, round_trips);
-  fmt::print("round trip of {} bytes {:>9.1f} us   plain TCP {:>9.1f} us   x{:.2f}\n", shoal::kSmallBytes,
-             ours.round_trip_seconds * 1e6, tcp.round_trip_seconds * 1e6,
-             ours.round_trip_seconds / tcp.round_trip_seconds);
-  fmt::print("bulk of {} MiB       {:>9.2f} GB/s plain TCP {:>9.2f} GB/s x{:.2f} of its time\n",
-             bulk_bytes >> 20, ours.bytes_per_second / 1e9, tcp.bytes_per_second / 1e9,
-             tcp.bytes_per_second / ours.bytes_per_second);
+  for (shoal::TransportKind kind : {shoal::TransportKind::tcp, shoal::TransportKind::ucx}) {
+    if (argc > 3 && argv[3] != std::string(to_string(kind))) continue;
+    const shoal::Figures ours = shoal::measure_transport(kind, bulk_bytes, round_trips);
+    fmt::print("{}: round trip of {} bytes {:>9.1f} us   plain TCP {:>9.1f} us   x{:.2f}\n", to_string(kind),
+               shoal::kSmallBytes, ours.round_trip_seconds * 1e6, tcp.round_trip_seconds * 1e6,
+               ours.round_trip_seconds / tcp.round_trip_seconds);
+    fmt::print("{}: bulk of {} MiB       {:>9.2f} GB/s plain TCP {:>9.2f} GB/s x{:.2f} of its time\n",
+               to_string(kind), bulk_bytes >> 20, ours.bytes_per_second / 1e9, tcp.bytes_per_second / 1e9,
+               tcp.bytes_per_second / ours.bytes_per_second);
+  }
 }

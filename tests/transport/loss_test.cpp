@@ -20,7 +20,7 @@ using ::testing::StartsWith;
 
 constexpr milliseconds kReportedWithin{3000};
 
-class Loss : public ::testing::Test {
+class Loss : public OfEachTransport {
  protected:
   Loss() : node_(make_options(true, "node")), good_(make_options(false, "good")) {
     EXPECT_TRUE(node_.start().ok() && good_.start().ok());
@@ -51,7 +51,9 @@ class Loss : public ::testing::Test {
   PeerId good_to_node_ = 0, good_at_node_ = 0;
 };
 
-TEST_F(Loss, OfAKilledPeerIsReported) {
+INSTANTIATE_TEST_SUITE_P(Of, Loss, kEachTransport(), kNameOfTransport);
+
+TEST_P(Loss, OfAKilledPeerIsReported) {
   Child child(node_.address());
   PeerId peer = node_.handler.wait_nth_up(2);
   auto since = steady_clock::now();
@@ -60,7 +62,7 @@ TEST_F(Loss, OfAKilledPeerIsReported) {
   expect_good_peer_unharmed();
 }
 
-TEST_F(Loss, OfAStoppedPeerIsReported) {
+TEST_P(Loss, OfAStoppedPeerIsReported) {
   Child child(node_.address());
   PeerId peer = node_.handler.wait_nth_up(2);
   auto since = steady_clock::now();
@@ -69,7 +71,7 @@ TEST_F(Loss, OfAStoppedPeerIsReported) {
   expect_good_peer_unharmed();
 }
 
-TEST_F(Loss, OfAPeerWithFullQueuesIsReported) {
+TEST_P(Loss, OfAPeerWithFullQueuesIsReported) {
   Bytes small = make_message(4096, 1), large = make_message(4 << 20, 2);
   for (int number : {SIGKILL, SIGSTOP}) {
     Child child(node_.address());
@@ -85,7 +87,7 @@ TEST_F(Loss, OfAPeerWithFullQueuesIsReported) {
 }
 
 // Killed at some moment while megabytes pass both ways.
-TEST_F(Loss, InTheMiddleOfBulkDataIsReported) {
+TEST_P(Loss, InTheMiddleOfBulkDataIsReported) {
   for (size_t round = 0; round < 5; ++round) {
     Child child(node_.address());
     PeerId peer = node_.handler.wait_nth_up(2 + round);
@@ -98,7 +100,7 @@ TEST_F(Loss, InTheMiddleOfBulkDataIsReported) {
   expect_good_peer_unharmed();
 }
 
-TEST_F(Loss, IsNotReportedForAShortStop) {
+TEST_P(Loss, IsNotReportedForAShortStop) {
   Child child(node_.address());
   PeerId peer = node_.handler.wait_nth_up(2);
   child.stop();
@@ -112,7 +114,7 @@ TEST_F(Loss, IsNotReportedForAShortStop) {
 
 // The child calls a peer lost after 500 ms of silence; it is itself stopped for longer, and then finds all
 // that the node has sent meanwhile.
-TEST_F(Loss, IsNotReportedByOneWhoWasStoppedItself) {
+TEST_P(Loss, IsNotReportedByOneWhoWasStoppedItself) {
   Child child(node_.address(), 500);
   PeerId peer = node_.handler.wait_nth_up(2);
   child.stop();
@@ -124,7 +126,7 @@ TEST_F(Loss, IsNotReportedByOneWhoWasStoppedItself) {
   EXPECT_EQ(child.status(), -1) << "it has given up its peer";
 }
 
-TEST_F(Loss, IsFollowedByANewSessionForWhoeverConnectsAgain) {
+TEST_P(Loss, IsFollowedByANewSessionForWhoeverConnectsAgain) {
   PeerId first = good_to_node_;
   node_.transport->disconnect(good_at_node_, Status(Code::aborted, "try again"));
   Status why = good_.handler.wait_lost(first);
@@ -138,7 +140,7 @@ TEST_F(Loss, IsFollowedByANewSessionForWhoeverConnectsAgain) {
   expect_good_peer_unharmed();
 }
 
-TEST_F(Loss, OfAListenerIsFollowedByANewSessionWithItsSuccessor) {
+TEST_P(Loss, OfAListenerIsFollowedByANewSessionWithItsSuccessor) {
   auto first = std::make_unique<Node>(make_options(true, "first"));
   ASSERT_TRUE(first->start().ok());
   std::string address = first->address();
@@ -146,7 +148,7 @@ TEST_F(Loss, OfAListenerIsFollowedByANewSessionWithItsSuccessor) {
   ASSERT_TRUE(good_.handler.wait_up(peer));
   first.reset();
   EXPECT_EQ(good_.handler.wait_lost(peer).code(), Code::unavailable);
-  UcxTransportOptions options = make_options(true, "second");
+  TransportOptions options = make_options(true, "second");
   options.listen = address;
   Node second(std::move(options));
   ASSERT_TRUE(second.start().ok()) << "the port is free again";
@@ -155,7 +157,7 @@ TEST_F(Loss, OfAListenerIsFollowedByANewSessionWithItsSuccessor) {
   EXPECT_EQ(good_.handler.record(peer).up->name, "second");
 }
 
-TEST_F(Loss, OfWhatNeverWasNamesTheAddress) {
+TEST_P(Loss, OfWhatNeverWasNamesTheAddress) {
   std::string address;
   {
     Node gone(make_options(true, "gone"));

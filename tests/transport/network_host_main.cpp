@@ -76,8 +76,9 @@ class Host {
 
  private:
   std::string start(const std::string& name, const std::string& listen) {
-    UcxTransportOptions options = make_options(false, name);
+    TransportOptions options = make_options(false, name);
     options.listen = listen;
+    if (!listen.empty()) options.network.transport = TransportKind::ucx;
     node_.emplace(std::move(options));
     Status started = node_->start();
     if (!started.ok()) return started.to_string();

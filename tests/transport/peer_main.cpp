@@ -26,10 +26,10 @@ class Echo : public shoal::TransportHandler {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  shoal::UcxTransportOptions options = shoal::testing::make_options(false, "child");
+  shoal::TransportOptions options = shoal::testing::make_options(false, "child");
   options.limits.peer_lost_after_ms = static_cast<uint32_t>(std::atoi(argv[2]));
   options.limits.heartbeat_interval_ms = options.limits.peer_lost_after_ms / 5;
-  auto transport = shoal::make_ucx_transport(std::move(options));
+  auto transport = shoal::make_transport(std::move(options));
   Echo echo;
   echo.transport = transport.get();
   if (!transport->start(echo).ok()) return 2;

@@ -1,21 +1,25 @@
 #include "tests/transport/raw_client.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
 #include <thread>
 
 #include "tests/transport/recording_handler.h"
+#include "transport/tcp/resolver_internal.h"
 
 namespace shoal::testing {
 
 RawClient::RawClient(const std::string& address) {
-  auto worker = UcxWorker::create(*this);
-  SHOAL_CHECK(worker.ok());
-  worker_ = std::move(*worker);
   auto socket = resolve(*parse_host_port(address), true);
   SHOAL_CHECK(socket.ok());
   address_ = *socket;
-  auto door = DoorConnection::connect(address_);
-  SHOAL_CHECK(door.ok());
-  door_.emplace(std::move(*door));
+  auto connecting = begin_connecting(address_);
+  SHOAL_CHECK(connecting.ok());
+  plain_ = std::move(*connecting);
+  pollfd wait{plain_.get(), POLLOUT, 0};
+  SHOAL_CHECK(::poll(&wait, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())) == 1);
 }
 
 RawClient::~RawClient() {
@@ -30,17 +34,36 @@ bool RawClient::drive(const std::function<bool()>& condition) {
   auto give_up = std::chrono::steady_clock::now() + kPatience;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > give_up) return false;
-    if (door_) read_door();
-    if (!worker_->progress()) std::this_thread::yield();
+    if (plain_.get() >= 0) drive_plain();
+    if (stream_ && !drive_stream().ok()) {
+      stream_.reset();
+      is_stream_closed_ = true;
+    }
+    if (worker_ == nullptr || !worker_->progress()) std::this_thread::yield();
   }
   return true;
 }
 
-void RawClient::read_door() {
-  std::vector<DoorConnection::Frame> frames;
-  Status open = door_->progress(frames);
-  for (DoorConnection::Frame& frame : frames) on_frame(nullptr, frame.header, frame.payload);
-  if (!open.ok()) door_.reset();
+void RawClient::drive_plain() {
+  std::byte buffer[4096];
+  ssize_t got = ::recv(plain_.get(), buffer, sizeof buffer, 0);
+  if (got > 0) plain_received.insert(plain_received.end(), buffer, buffer + got);
+  const bool is_over = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+  if (!is_over) return;
+  plain_ = FileDescriptor();
+  is_stream_closed_ = true;
+}
+
+Status RawClient::drive_stream() {
+  SHOAL_ASSIGN_OR_RETURN(bool is_proven, stream_->tls().prove());
+  if (!is_proven) return ok_status();
+  size_t budget = size_t{1} << 20;
+  (void)stream_->flush(&budget);  // who cannot be written to any more may have said why
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(FrameStream::Event event, stream_->read(kMaxEagerBytes, &budget));
+    if (event != FrameStream::Event::frame) return ok_status();
+    on_frame(nullptr, stream_->header(), stream_->payload());
+  }
 }
 
 void RawClient::on_frame(ucp_ep_h, ByteView header, ByteView payload) noexcept {
@@ -48,16 +71,36 @@ void RawClient::on_frame(ucp_ep_h, ByteView header, ByteView payload) noexcept {
   if (decoded.ok()) received.push_back({*decoded, Bytes(payload.begin(), payload.end())});
 }
 
-void RawClient::send_to_door(ByteView bytes) {
-  if (door_) door_->write_raw(bytes);
+void RawClient::send_plain(ByteView bytes) {
+  while (!bytes.empty() && plain_.get() >= 0) {
+    ssize_t moved = ::send(plain_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (moved > 0) bytes = bytes.subspan(static_cast<size_t>(moved));
+    if (moved < 0 && errno != EAGAIN && errno != EINTR) return;
+    drive_plain();
+  }
+}
+
+bool RawClient::begin_tls(const TransportOptions& options) {
+  auto context = TlsContext::create(options.token, options.identity.root_id);
+  SHOAL_CHECK(context.ok());
+  auto tls = TlsStream::open(*context, std::move(plain_), HandshakeRole::connector);
+  SHOAL_CHECK(tls.ok());
+  stream_.emplace(std::move(*tls));
+  return drive([this] { return !stream_ || stream_->tls().is_proven(); }) && stream_.has_value();
 }
 
 void RawClient::send_to_door(const FrameHeader& header, ByteView payload) {
-  send_to_door(encode_frame_header(header));
-  send_to_door(payload);
+  if (stream_) stream_->push(encode_frame_header(header), payload);
 }
 
 void RawClient::send(ByteView header, ByteView payload) {
+  if (endpoint_ == nullptr) {
+    if (!stream_) return;
+    FrameHeaderBytes bytes{};
+    SHOAL_CHECK(header.size() == bytes.size());
+    std::copy(header.begin(), header.end(), bytes.begin());
+    return stream_->push(bytes, payload);
+  }
   Sent& sent = sent_.emplace_back();
   sent.header.assign(header.begin(), header.end());
   sent.payload.assign(payload.begin(), payload.end());
@@ -65,6 +108,7 @@ void RawClient::send(ByteView header, ByteView payload) {
 }
 
 void RawClient::announce(const FrameHeader& header, size_t claimed_bytes) {
+  if (endpoint_ == nullptr) return send(header, {});
   Sent& sent = sent_.emplace_back();
   FrameHeaderBytes bytes = encode_frame_header(header);
   sent.header.assign(bytes.begin(), bytes.end());
@@ -72,23 +116,30 @@ void RawClient::announce(const FrameHeader& header, size_t claimed_bytes) {
   (void)worker_->send(endpoint_, sent.header, ByteView(sent.payload.data(), claimed_bytes), true, sent);
 }
 
-uint16_t RawClient::prove_itself(const UcxTransportOptions& options) {
+std::optional<uint16_t> RawClient::prove_itself(const TransportOptions& options) {
+  if (!begin_tls(options)) return std::nullopt;
   Handshake handshake(HandshakeRole::connector, options.identity,
                       std::make_shared<const Bytes>(options.token), random_handshake_nonce());
-  for (Bytes frame = handshake.hello(); !frame.empty();) {
+  Handshake::Answer answer{.reply = handshake.hello()};
+  while (!answer.proven) {
+    if (answer.reply.empty()) return std::nullopt;
     FrameHeader header;
     header.kind = FrameKind::handshake;
-    header.payload_bytes = static_cast<uint32_t>(frame.size());
+    header.payload_bytes = static_cast<uint32_t>(answer.reply.size());
     size_t seen = received.size();
-    send_to_door(header, frame);
-    if (!drive([&] { return received.size() > seen || !door_; }) || received.size() == seen) return 0;
-    frame = handshake.on_frame(received.back().payload).reply;
+    send_to_door(header, answer.reply);
+    if (!drive([&] { return received.size() > seen || !stream_; }) || received.size() == seen)
+      return std::nullopt;
+    answer = handshake.on_frame(received.back().payload);
   }
   tags_ = handshake.tags();
   return handshake.data_port();
 }
 
 void RawClient::connect_data(uint16_t port) {
+  auto worker = UcxWorker::create(*this, {});
+  SHOAL_CHECK(worker.ok());
+  worker_ = std::move(*worker);
   SocketAddress address = address_;
   set_port(address, port);
   auto endpoint = worker_->connect(address.get(), address.bytes, link_);
@@ -96,14 +147,15 @@ void RawClient::connect_data(uint16_t port) {
   endpoint_ = *endpoint;
 }
 
-bool RawClient::attach(uint16_t port) {
-  connect_data(port);
+bool RawClient::attach(std::optional<uint16_t> port) {
+  if (!port) return false;
+  if (*port != 0) connect_data(*port);
   FrameHeader header;
   header.kind = FrameKind::attach;
   header.tag = tags_.connector;
   size_t seen = received.size();
   send(header, {});
-  return drive([&] { return received.size() > seen || is_broken_; }) && !is_broken_;
+  return drive([&] { return received.size() > seen || is_closed(); }) && !is_closed();
 }
 
 Status RawClient::refusal() const {

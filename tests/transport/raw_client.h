@@ -1,5 +1,5 @@
-// A stranger who knows the protocol: sends whatever frames a test wants, at the door and by UCX, without any
-// of the transport's checks.
+// A stranger who knows the protocol: sends whatever bytes and frames a test wants, in the clear, by TLS and
+// by UCX, without any of the transport's checks.
 #pragma once
 
 #include <chrono>
@@ -12,39 +12,44 @@
 
 #include "transport/frame.h"
 #include "transport/handshake.h"
-#include "transport/ucx/door_internal.h"
-#include "transport/ucx/ucx_transport.h"
+#include "transport/live/make_transport.h"
+#include "transport/tcp/frame_stream.h"
 #include "transport/ucx/worker_internal.h"
 
 namespace shoal::testing {
 
 class RawClient final : private UcxEvents {
  public:
-  explicit RawClient(const std::string& address);
+  explicit RawClient(const std::string& address);  // connects, and says nothing
   ~RawClient() override;
 
-  // Takes part in the handshake as a node with these options would; the port for its data, or 0 if it is
-  // refused.
-  uint16_t prove_itself(const UcxTransportOptions& options);
+  // In the clear. What came back before TLS began is in `plain_received`.
+  void send_plain(ByteView bytes);
+  Bytes plain_received;
+
+  // TLS with these options' token and root; true once both sides are proven.
+  bool begin_tls(const TransportOptions& options);
+  // Takes part in TLS and the handshake as a node with these options would; the port for its data (0: this
+  // connection), or nothing if it is refused.
+  std::optional<uint16_t> prove_itself(const TransportOptions& options);
   // Connects to a data port by UCX, proven or not.
   void connect_data(uint16_t port);
-  // Connects and attaches; true once the listener has answered.
-  bool attach(uint16_t port);
+  // Goes on by the data way, and attaches; true once the listener has answered.
+  bool attach(std::optional<uint16_t> port);
   uint64_t tag() const { return tags_.connector; }
 
-  void send_to_door(ByteView bytes);
   void send_to_door(const FrameHeader& header, ByteView payload);
   void send(ByteView header, ByteView payload);
   void send(const FrameHeader& header, ByteView payload) { send(encode_frame_header(header), payload); }
-  // Announces `claimed_bytes` by rendezvous; there is nothing behind the claim.
+  // Announces `claimed_bytes`; there is nothing behind the claim.
   void announce(const FrameHeader& header, size_t claimed_bytes);
 
-  // Drives door and UCX until the condition holds; false if it does not in time.
+  // Drives the connections until the condition holds; false if it does not in time.
   bool drive(const std::function<bool()>& condition);
   bool wait_closed() {
     return drive([this] { return is_closed(); });
   }
-  bool is_closed() const { return endpoint_ != nullptr ? is_broken_ : !door_; }
+  bool is_closed() const { return endpoint_ != nullptr ? is_broken_ : is_stream_closed_; }
 
   struct Received {
     FrameHeader header;
@@ -60,14 +65,17 @@ class RawClient final : private UcxEvents {
   bool on_announced(ucp_ep_h, ByteView, void*, size_t) noexcept override { return false; }
   void on_endpoint_error(UcxLink&, ucs_status_t) noexcept override { is_broken_ = true; }
   void on_done(UcxOperation&, ucs_status_t) noexcept override {}
-  void read_door();
+  void drive_plain();
+  Status drive_stream();
 
   struct Sent : UcxOperation {
     Bytes header, payload;
   };
   std::list<Sent> sent_;  // until the client goes
   SocketAddress address_;
-  std::optional<DoorConnection> door_;
+  FileDescriptor plain_;  // until TLS begins
+  std::optional<FrameStream> stream_;
+  bool is_stream_closed_ = false;
   std::shared_ptr<UcxWorker> worker_;
   UcxLink link_;
   ucp_ep_h endpoint_ = nullptr;

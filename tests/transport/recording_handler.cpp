@@ -16,9 +16,12 @@ Bytes make_message(size_t bytes, uint64_t seed) {
   return message;
 }
 
-UcxTransportOptions make_options(bool listens, const std::string& name) {
-  UcxTransportOptions options;
-  if (listens) options.listen = "127.0.0.1:0";
+TransportOptions make_options(bool listens, const std::string& name) {
+  TransportOptions options;
+  if (listens) {
+    options.listen = "127.0.0.1:0";
+    options.network.transport = transport_of_listeners;
+  }
   options.identity.root_id = xxh3_128(as_view("a root"));
   options.identity.job_id = "job-1";
   options.identity.generation = 3;

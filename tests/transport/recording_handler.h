@@ -2,6 +2,8 @@
 // messages with known contents, and options for nodes of one job.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -11,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "transport/live/make_transport.h"
 #include "transport/transport.h"
-#include "transport/ucx/ucx_transport.h"
 
 namespace shoal::testing {
 
@@ -50,6 +52,10 @@ class RecordingHandler : public TransportHandler {
       records_[peer].lost.push_back(why);
       records_[peer].lost_at = std::chrono::steady_clock::now();
     });
+  }
+
+  void on_refused(const std::string& /*address*/, const Status& why) override {
+    change([&] { refused_.push_back(why); });
   }
 
   // False if the condition did not come true in time.
@@ -91,6 +97,7 @@ class RecordingHandler : public TransportHandler {
     return count;
   }
   size_t messages() const { return messages_; }
+  const std::vector<Status>& refused() const { return refused_; }
   std::map<PeerId, Record>& records() { return records_; }
 
   std::function<void(PeerId)> react;  // on a peer that came up; set before start
@@ -110,17 +117,34 @@ class RecordingHandler : public TransportHandler {
   std::map<PeerId, Record> records_;
   PeerId last_up_ = 0;
   size_t messages_ = 0;
+  std::vector<Status> refused_;
 };
 
 // A framed message of exactly `bytes` (a multiple of 8, at least 8) with contents that depend on `seed`.
 Bytes make_message(size_t bytes, uint64_t seed);
 
+// By which those who listen are reached; connectors find out. A test of both kinds sets it first.
+inline TransportKind transport_of_listeners = TransportKind::tcp;
+
+// A test for each kind of transport.
+class OfEachTransport : public ::testing::TestWithParam<TransportKind> {
+ protected:
+  OfEachTransport() { transport_of_listeners = GetParam(); }
+  ~OfEachTransport() override { transport_of_listeners = TransportKind::tcp; }
+};
+inline constexpr auto kEachTransport = [] {
+  return ::testing::Values(TransportKind::tcp, TransportKind::ucx);
+};
+inline constexpr auto kNameOfTransport = [](const ::testing::TestParamInfo<TransportKind>& tested) {
+  return std::string(to_string(tested.param));
+};
+
 // Options of a node of the test's job that listens on a free port of the loopback, or on none.
-UcxTransportOptions make_options(bool listens, const std::string& name);
+TransportOptions make_options(bool listens, const std::string& name);
 
 // A started transport with its handler, stopped when it goes.
 struct Node {
-  explicit Node(UcxTransportOptions options) : transport(make_ucx_transport(std::move(options))) {}
+  explicit Node(TransportOptions options) : transport(make_transport(std::move(options))) {}
   ~Node() { transport->stop(0); }
   Status start() { return transport->start(handler); }
   std::string address() const { return transport->listen_address(); }

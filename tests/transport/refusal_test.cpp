@@ -14,16 +14,21 @@ using ::testing::StartsWith;
 
 struct Case {
   const char* name;
-  void (*change)(UcxTransportOptions&);
+  void (*change)(TransportOptions&);
   const char* words;
 };
 
-class Refusal : public ::testing::TestWithParam<Case> {};
+class Refusal : public ::testing::TestWithParam<std::tuple<Case, TransportKind>> {
+ protected:
+  Refusal() { transport_of_listeners = std::get<1>(GetParam()); }
+  ~Refusal() override { transport_of_listeners = TransportKind::tcp; }
+};
 
 TEST_P(Refusal, IsToldToTheConnectorAndCountedByTheListener) {
   Node listener(make_options(true, "listener")), good(make_options(false, "good"));
-  UcxTransportOptions options = make_options(false, "bad");
-  GetParam().change(options);
+  TransportOptions options = make_options(false, "bad");
+  const Case& tested = std::get<0>(GetParam());
+  tested.change(options);
   Node bad(std::move(options));
   ASSERT_TRUE(listener.start().ok() && good.start().ok() && bad.start().ok());
   PeerId good_peer = good.transport->connect(listener.address());
@@ -32,7 +37,7 @@ TEST_P(Refusal, IsToldToTheConnectorAndCountedByTheListener) {
   PeerId peer = bad.transport->connect(listener.address());
   Status why = bad.handler.wait_lost(peer);
   EXPECT_EQ(why.code(), Code::refused);
-  EXPECT_THAT(why.message(), AllOf(StartsWith(listener.address() + ": "), HasSubstr(GetParam().words)));
+  EXPECT_THAT(why.message(), AllOf(StartsWith(listener.address() + ": "), HasSubstr(tested.words)));
   EXPECT_FALSE(bad.handler.record(peer).up.has_value());
   EXPECT_EQ(bad.transport->send(peer, make_message(8, 0)).code(), Code::unavailable);
 
@@ -47,17 +52,21 @@ TEST_P(Refusal, IsToldToTheConnectorAndCountedByTheListener) {
 
 INSTANTIATE_TEST_SUITE_P(
     Of, Refusal,
-    ::testing::Values(
-        Case{"AnotherToken", [](UcxTransportOptions& o) { o.token.back() ^= std::byte{1}; }, "token"},
-        Case{"AnotherRoot", [](UcxTransportOptions& o) { o.identity.root_id = {}; }, "roots differ"},
-        Case{"AnotherJob", [](UcxTransportOptions& o) { o.identity.job_id = "job-2"; },
-             "jobs differ: 'job-2' was offered, this side is 'job-1'"},
-        Case{"AnotherGeneration", [](UcxTransportOptions& o) { o.identity.generation = 4; },
-             "generations differ: 4 was offered, this side is in 3"}),
-    [](const auto& tested) { return tested.param.name; });
+    ::testing::Combine(
+        ::testing::Values(
+            Case{"AnotherToken", [](TransportOptions& o) { o.token.back() ^= std::byte{1}; }, "token"},
+            Case{"AnotherRoot", [](TransportOptions& o) { o.identity.root_id = {}; }, "roots differ"},
+            Case{"AnotherJob", [](TransportOptions& o) { o.identity.job_id = "job-2"; },
+                 "jobs differ: 'job-2' was offered, this side is 'job-1'"},
+            Case{"AnotherGeneration", [](TransportOptions& o) { o.identity.generation = 4; },
+                 "generations differ: 4 was offered, this side is in 3"}),
+        kEachTransport()),
+    [](const auto& tested) {
+      return std::string(std::get<0>(tested.param).name) + "By" + to_string(std::get<1>(tested.param));
+    });
 
 TEST(Refusals, EndOnceTheGenerationIsSetRight) {
-  UcxTransportOptions options = make_options(false, "late");
+  TransportOptions options = make_options(false, "late");
   options.identity.generation = 2;
   Node listener(make_options(true, "listener")), late(std::move(options));
   ASSERT_TRUE(listener.start().ok() && late.start().ok());
@@ -70,19 +79,18 @@ TEST(Refusals, EndOnceTheGenerationIsSetRight) {
 
 TEST(Refusals, OfOptionsThatMakeNoSense) {
   RecordingHandler handler;
-  auto start = [&](void (*change)(UcxTransportOptions&)) {
-    UcxTransportOptions options = make_options(true, "node");
+  auto start = [&](void (*change)(TransportOptions&)) {
+    TransportOptions options = make_options(true, "node");
     change(options);
-    return make_ucx_transport(std::move(options))->start(handler).code();
+    return make_transport(std::move(options))->start(handler).code();
   };
-  EXPECT_EQ(start([](UcxTransportOptions& o) { o.token.clear(); }), Code::invalid_argument);
-  EXPECT_EQ(start([](UcxTransportOptions& o) { o.token.resize(5000); }), Code::invalid_argument);
-  EXPECT_EQ(start([](UcxTransportOptions& o) { o.identity.name = "a\nb"; }), Code::invalid_argument);
-  EXPECT_EQ(start([](UcxTransportOptions& o) { o.identity.job_id.assign(1000, 'x'); }),
-            Code::invalid_argument);
-  EXPECT_EQ(start([](UcxTransportOptions& o) { o.listen = "nowhere"; }), Code::invalid_argument);
-  EXPECT_EQ(start([](UcxTransportOptions& o) { o.listen = "192.0.2.77:1"; }), Code::unavailable);
-  EXPECT_EQ(start([](UcxTransportOptions& o) { o.limits.peer_lost_after_ms = 500; }), Code::invalid_argument);
+  EXPECT_EQ(start([](TransportOptions& o) { o.token.clear(); }), Code::invalid_argument);
+  EXPECT_EQ(start([](TransportOptions& o) { o.token.resize(5000); }), Code::invalid_argument);
+  EXPECT_EQ(start([](TransportOptions& o) { o.identity.name = "a\nb"; }), Code::invalid_argument);
+  EXPECT_EQ(start([](TransportOptions& o) { o.identity.job_id.assign(1000, 'x'); }), Code::invalid_argument);
+  EXPECT_EQ(start([](TransportOptions& o) { o.listen = "nowhere"; }), Code::invalid_argument);
+  EXPECT_EQ(start([](TransportOptions& o) { o.listen = "192.0.2.77:1"; }), Code::unavailable);
+  EXPECT_EQ(start([](TransportOptions& o) { o.limits.peer_lost_after_ms = 500; }), Code::invalid_argument);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using testing::make_message;
 using testing::make_options;
 
 SessionSettings settings_of(const std::string& name) {
-  UcxTransportOptions options = make_options(false, name);
+  TransportOptions options = make_options(false, name);
   return {options.identity, std::make_shared<const Bytes>(options.token), TransportLimits()};
 }
 

@@ -11,4 +11,10 @@ using InterfaceAddresses = std::set<std::string>;
 
 InterfaceAddresses interface_addresses();
 
+// Name of the interface that has the local address of a connected socket; "" if none has it.
+std::string interface_of_socket(int socket);
+
+// "mlx5_0:1": ports of RDMA devices, as UCX_NET_DEVICES names them.
+std::set<std::string> rdma_ports();
+
 }  // namespace shoal

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/ucx/interfaces_internal.h"
 #include "transport/ucx/worker_internal.h"
 
 // Exported by libucs, but not in its installed headers.
@@ -44,13 +45,13 @@ void set_unless_in_environment(ucp_config_t* config, const char* name, const cha
 }
 }  // namespace
 
-Result<std::shared_ptr<UcxWorker>> UcxWorker::create(UcxEvents& events) {
+Result<std::shared_ptr<UcxWorker>> UcxWorker::create(UcxEvents& events, const Places& places) {
   std::shared_ptr<UcxWorker> worker(new UcxWorker(events));
-  SHOAL_RETURN_IF_ERROR(worker->open());
+  SHOAL_RETURN_IF_ERROR(worker->open(places));
   return worker;
 }
 
-Status UcxWorker::open() {
+Status UcxWorker::open(const Places& places) {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return ucx_error(Code::io, "UCX's configuration", status);
@@ -58,6 +59,15 @@ Status UcxWorker::open() {
   // Else a connection may take any device: UCX holds any two TCP interfaces for connected with each other,
   // and sends into a network where the peer is not.
   set_unless_in_environment(config, "CM_USE_ALL_DEVICES", "n");
+  // UCX listens on every interface that it uses, and trusts whoever connects there.
+  if (!places.ports.empty()) set_unless_in_environment(config, "TCP_PORT_RANGE", places.ports.c_str());
+  if (!places.interfaces.empty()) {
+    std::set<std::string> devices = rdma_ports();
+    devices.insert(places.interfaces.begin(), places.interfaces.end());
+    std::string names;
+    for (const std::string& device : devices) names += (names.empty() ? "" : ",") + device;
+    set_unless_in_environment(config, "NET_DEVICES", names.c_str());
+  }
 
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME;

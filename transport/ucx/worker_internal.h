@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "base/bytes.h"
@@ -46,8 +47,12 @@ class UcxEvents {
 
 class UcxWorker : public std::enable_shared_from_this<UcxWorker> {
  public:
-  // Created, used and destroyed by one thread, but for wake().
-  static Result<std::shared_ptr<UcxWorker>> create(UcxEvents& events);
+  // Created, used and destroyed by one thread.
+  struct Places {
+    std::set<std::string> interfaces;  // that UCX may use, and listen on, beside RDMA devices; none: all
+    std::string ports;                 // "FIRST-LAST", that it may listen on; "": any
+  };
+  static Result<std::shared_ptr<UcxWorker>> create(UcxEvents& events, const Places& places);
   ~UcxWorker() { close_all(); }
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
@@ -86,12 +91,10 @@ class UcxWorker : public std::enable_shared_from_this<UcxWorker> {
   // Before waiting on event_fd(): false if there is something to progress first.
   bool arm() { return ucp_worker_arm(worker_) == UCS_OK; }
   int event_fd() const { return event_fd_; }
-  // Any thread: makes event_fd() readable.
-  void wake() { ucp_worker_signal(worker_); }
 
  private:
   explicit UcxWorker(UcxEvents& events) : events_(events) {}
-  Status open();
+  Status open(const Places& places);
   Status set_handler();
   Result<ucp_ep_h> make_endpoint(ucp_ep_params_t params, UcxLink& link);
   static ucs_status_t on_active_message(void* self, const void* header, size_t header_bytes, void* data,

@@ -1,33 +1,39 @@
-// Engine: what the transport's one thread does. It owns the door, the workers and all sessions, feeds
+// Engine: what the transport's one thread does. It owns the listener, all connections and all sessions, feeds
 // sessions with what arrives, sends what they and the users want sent, and calls the handler.
+//
+// Every session begins on a TCP connection with TLS (a stream). Whoever has not proven the token there is
+// unproven: few of those are kept, for a short time, and they are closed first. A session of TransportKind::
+// tcp stays on its stream; one of ucx goes on by an endpoint of UCX, and its stream is closed.
 //
 // UCX's callbacks only note what happened and mark the peer; everything else happens in the round after:
 // service() brings one marked peer up to date.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/descriptors.h"
 #include "transport/inbound_turns.h"
+#include "transport/live/make_transport.h"
+#include "transport/live/shared_internal.h"
 #include "transport/lived_clock.h"
 #include "transport/session.h"
-#include "transport/ucx/door_internal.h"
+#include "transport/tcp/frame_stream.h"
 #include "transport/ucx/interfaces_internal.h"
-#include "transport/ucx/shared_internal.h"
-#include "transport/ucx/ucx_transport.h"
 #include "transport/ucx/worker_internal.h"
 
 namespace shoal {
 
 class Engine final : private UcxEvents {
  public:
-  Engine(const UcxTransportOptions& options, Shared& shared, TransportHandler& handler);
+  Engine(const TransportOptions& options, Shared& shared, TransportHandler& handler);
   ~Engine() override;
 
   // On the thread that will call run(). Returns the address listened on, or "".
@@ -51,10 +57,17 @@ class Engine final : private UcxEvents {
     PeerId id = 0;
     std::unique_ptr<Session> session;
     bool is_connector = false;
-    std::string address;         // as connect() was given it
-    SocketAddress door_address;  // of a connector
-    std::optional<DoorConnection> door;
-    uint32_t door_interest = 0;  // epoll's events
+    std::string address;           // as connect() was given it
+    std::string host;              // that a listener's comes from
+    SocketAddress socket_address;  // that the stream goes to, or comes from
+    std::optional<FrameStream> stream;
+    uint32_t stream_interest = 0;  // epoll's events
+    bool is_proven = false;        // both sides know the token
+    bool stays_on_stream = false;  // TransportKind::tcp, once the listener has let the connector in
+    bool holds_spare = false;      // its socket took the spare descriptor
+    bool goes_on = false;          // in again_
+    uint64_t came_at_ms = 0;       // a listener's
+    std::optional<std::list<PeerId>::iterator> unproven;  // a listener's, until it is proven
     Endpoint* endpoint = nullptr;
     std::shared_ptr<UcxWorker> worker;  // of the endpoint, once there was one; operations may outlive that
     Status link_error;                  // not OK: nothing can be sent
@@ -65,10 +78,16 @@ class Engine final : private UcxEvents {
     size_t bulk_offset = 0;
     bool chunk_under_way = false;
     size_t eager_under_way = 0;
-    size_t operations_under_way = 0;  // of any kind
+    struct QueuedMessage {
+      uint64_t end = 0;  // of all bytes that were queued in the stream
+      size_t bytes = 0;
+    };
+    std::deque<QueuedMessage> eager_in_stream;
+    size_t chunk_bytes = 0;           // of the chunk that is under way
+    size_t operations_under_way = 0;  // of UCX, of any kind
     size_t sent_messages = 0;         // not told yet
 
-    void* announced = nullptr;  // chunk that waits to be fetched
+    void* announced = nullptr;  // by UCX: chunk that waits to be fetched
     size_t announced_bytes = 0;
     size_t reserved_bytes = 0;  // of the inbound bound
 
@@ -106,16 +125,49 @@ class Engine final : private UcxEvents {
   bool has_stopped();
   void end_all(const Status& why);
 
-  // Connections: the door and data connections (engine_links.cpp).
-  void poll_door(int timeout_ms);
+  // Who comes: the listener, and those who have proven nothing yet (engine_door.cpp).
+  Status open_poll();
+  void poll(int timeout_ms);
+  void update_listener_interest();
+  void shut_listener_until(uint64_t until_ms);
   void accept_visitors();
-  void turn_away(FileDescriptor socket, const std::string& from, const Status& why);
-  bool turn_away_in_place();
-  void update_door_interest();
-  void watch(Peer& peer, DoorConnection door);
-  void progress_door(Peer& peer);
-  void close_door(Peer& peer);
+  bool accept_in_place();
+  void add_visitor(Listener::Visitor visitor, bool holds_spare);
+  Peer& first_to_go();
+  static bool has_offered_key(const Peer& peer);
+  uint64_t may_go_at_ms(const Peer& peer) const;
+  void make_room(Peer& goes);
+  void close_unproven(Peer& peer, const Status& why);
+  void close_late_unproven();
+  void forget_unproven(Peer& peer);
+  void report_flood();
+  Status prove(Peer& peer);
+  size_t known_peers() const { return peers_.size() - strangers_; }
+
+  // Streams (engine_streams.cpp).
+  void begin_stream(Peer& peer, FileDescriptor socket);
+  void watch_stream(Peer& peer);
+  void close_stream(Peer& peer);
+  void stay_on_stream(Peer& peer);
+  void go_on(Peer& peer);
+  void go_on_with_streams();
+  void progress_stream(Peer& peer);
+  Status read_stream(Peer& peer);
+  void take_event(Peer& peer, FrameStream::Event event);
+  void take_frame(Peer& peer, bool is_malformed);
+  void take_announcement(Peer& peer);
+  void fetch_from_stream(Peer& peer);
+  void push_control(Peer& peer, const OutgoingFrame& frame);
+  void pump_stream(Peer& peer);
+  void fill_stream(Peer& peer);
+  void settle_sent(Peer& peer);
+  void count_sent(Peer& peer, size_t bytes, bool is_chunk);
+  void count_received(Peer& peer, size_t bytes);
+
+  // UCX: its connections (engine_ucx.cpp).
   void offer_data_port(Peer& peer);
+  Result<uint16_t> listen_for_data();
+  void choose_data_way(Peer& peer);  // of a connector
   void connect_data(Peer& peer);
   void adopt(Result<ucp_ep_h> handle, std::unique_ptr<Endpoint> endpoint);
   void accept_requests();
@@ -123,9 +175,9 @@ class Engine final : private UcxEvents {
   void close_endpoint(Endpoint& endpoint);
   void stop_waiting_for(Peer& peer);
 
-  // Workers (engine_workers.cpp).
+  // UCX: its workers (engine_ucx_workers.cpp). There is none before the first session needs it.
   Status open_worker();
-  void renew_worker();
+  Status renew_worker(const Peer& peer);
   void retire_idle_workers();
   bool progress_workers();
   bool arm_workers();
@@ -135,7 +187,7 @@ class Engine final : private UcxEvents {
   Peer* find(PeerId peer);
   Peer& add(PeerId id, bool is_connector, const std::string& remote);
   void begin_connect(PeerId id, const std::string& address);
-  void connect_door(Peer& peer, const SocketAddress& address);
+  void connect_stream(Peer& peer, const SocketAddress& address);
   void mark(Peer& peer);
   void break_link(Peer& peer, const Status& why);
   void service(Peer& peer);
@@ -146,7 +198,7 @@ class Engine final : private UcxEvents {
   void cut(Peer& peer);
   void reap();
 
-  // Data (engine_data.cpp).
+  // UCX: data (engine_ucx_data.cpp).
   void pump(Peer& peer);
   void send_eager(Peer& peer, Bytes message);
   void send_chunk(Peer& peer);
@@ -158,7 +210,7 @@ class Engine final : private UcxEvents {
   void done(Operation& operation, const Status& status);
   bool is_idle(const Peer& peer) const;
 
-  UcxTransportOptions options_;
+  TransportOptions options_;
   Shared& shared_;
   TransportHandler& handler_;
   std::shared_ptr<const Bytes> token_;
@@ -166,20 +218,34 @@ class Engine final : private UcxEvents {
   InboundTurns turns_;
   uint64_t now_ms_ = 0, next_due_ms_ = 0;
 
-  FileDescriptor poll_fd_;
-  std::optional<DoorListener> door_listener_;
+  bool uses_ucx_ = false;  // as a listener
+  std::shared_ptr<TlsContext> tls_;
+
+  FileDescriptor poll_fd_, wake_fd_;
+  std::atomic<bool> is_woken_ = false;  // wake_fd_ was written to
+  bool has_been_woken_ = false;         // and read since the work was last taken
+  std::optional<Listener> listener_;
   SpareDescriptor spare_descriptor_;
   SocketAddress listen_address_;
-  bool is_door_open_ = false;        // the listener is watched
-  uint64_t door_shut_until_ms_ = 0;  // no descriptor was left
+  bool is_listener_watched_ = false;
+  uint64_t listener_shut_until_ms_ = 0;  // no descriptor was left, or all who are unproven are too young
+
+  size_t strangers_ = 0;        // of peers_, those that never proved the token
+  std::list<PeerId> unproven_;  // listener's sessions that have not proven the token, in the order they came
+  std::unordered_map<std::string, size_t> unproven_by_host_;
+  struct Flood {  // who was closed unproven to make room, since it was last reported
+    std::unordered_map<std::string, uint64_t> by_host;
+    uint64_t closed = 0, report_at_ms = 0;
+  };
+  Flood flood_;
 
   std::unordered_map<PeerId, std::unique_ptr<Peer>> peers_;
   std::unordered_map<uint64_t, Peer*> by_tag_;  // proven listener's sessions that wait to be attached
   std::vector<PeerId> marked_;
+  std::vector<PeerId> again_;  // streams that go on without a word of epoll
   std::vector<PeerId> closing_;
   // Sent to peers that no command taken yet connects to: the next ones do, or they are gone.
   std::vector<OutgoingQueues::Batch> early_;
-  size_t unproven_ = 0;  // listener's sessions that are not up
 
   std::unordered_map<ucp_ep_h, std::unique_ptr<Endpoint>> endpoints_;
   std::vector<std::unique_ptr<Endpoint>> closing_endpoints_;
@@ -198,7 +264,8 @@ class Engine final : private UcxEvents {
 
   std::list<Operation> operations_;  // outlives the workers: UCX may still know them
   std::shared_ptr<UcxWorker> worker_;
-  InterfaceAddresses interfaces_;  // those that worker_ knows
+  InterfaceAddresses interfaces_;  // those that were there when worker_ was opened
+  std::set<std::string> devices_;  // that worker_ may use: those by which sessions came
   uint64_t check_interfaces_at_ms_ = 0;
   struct RetiredWorker {
     std::shared_ptr<UcxWorker> worker;

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "transport/ucx/resolver_internal.h"
+#include "transport/tcp/resolver_internal.h"
 
 namespace shoal {
 
@@ -17,14 +17,14 @@ Result<SocketAddress> resolve(const HostPort& address, bool numeric_only) {
   if (error != 0) {
     return Status(Code::unavailable, "the host " + address.host + " is not known: " + gai_strerror(error));
   }
-  // A listener on an IPv6 address makes UCX 1.13 write past the end of memory where its TCP speaks IPv4, and
-  // that is what it speaks by default.
+  // One rule for both transports: a listener on an IPv6 address makes UCX 1.13 write past the end of memory
+  // where its TCP speaks IPv4, and that is what it speaks by default.
   const addrinfo* chosen = found;
   while (chosen != nullptr && chosen->ai_family != AF_INET) chosen = chosen->ai_next;
   if (chosen == nullptr) {
     freeaddrinfo(found);
     return Status(Code::invalid_argument,
-                  address.host + " has only IPv6 addresses, which UCX 1.13 cannot serve");
+                  address.host + " has only IPv6 addresses: nodes reach each other by IPv4");
   }
   SocketAddress out;
   out.bytes = chosen->ai_addrlen;

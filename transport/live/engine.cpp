@@ -1,10 +1,10 @@
 #include <fmt/format.h>
-#include <sys/epoll.h>
 #include <time.h>
 
 #include <algorithm>
 
-#include "transport/ucx/engine_internal.h"
+#include "transport/live/engine_internal.h"
+#include "transport/tcp/resolver_internal.h"
 
 namespace shoal {
 
@@ -20,7 +20,7 @@ uint64_t monotonic_ms() {
 }
 }  // namespace
 
-Engine::Engine(const UcxTransportOptions& options, Shared& shared, TransportHandler& handler)
+Engine::Engine(const TransportOptions& options, Shared& shared, TransportHandler& handler)
     : options_(options),
       shared_(shared),
       handler_(handler),
@@ -41,15 +41,17 @@ Result<std::string> Engine::open() {
   if (!options_.listen.empty()) {
     SHOAL_ASSIGN_OR_RETURN(HostPort address, parse_host_port(options_.listen));
     SHOAL_ASSIGN_OR_RETURN(listen_address_, resolve(address, false));
-    auto listener = DoorListener::listen(listen_address_);
+    auto listener = Listener::listen(listen_address_, options_.network.ports);
     if (!listener.ok()) return listener.status().with_context(options_.listen);
-    door_listener_ = std::move(*listener);
-    address.port = door_listener_->port();
+    listener_ = std::move(*listener);
+    address.port = listener_->port();
     listening = to_string(address);
   }
-  poll_fd_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
-  if (poll_fd_.get() < 0) return Status(Code::io, "no epoll descriptor can be had");
-  SHOAL_RETURN_IF_ERROR(open_worker());
+  const TransportKind asked = options_.network.transport;
+  uses_ucx_ = asked == TransportKind::ucx || (asked == TransportKind::automatic && listener_ &&
+                                              !is_loopback(listen_address_) && has_active_rdma_device());
+  SHOAL_ASSIGN_OR_RETURN(tls_, TlsContext::create(*token_, options_.identity.root_id));
+  SHOAL_RETURN_IF_ERROR(open_poll());
   resolver_ = std::make_unique<Resolver>();
   now_ms_ = clock_.advance(monotonic_ms());
   return listening;
@@ -58,9 +60,11 @@ Result<std::string> Engine::open() {
 void Engine::run() {
   while (true) {
     now_ms_ = clock_.advance(monotonic_ms());
+    has_been_woken_ = false;
     bool busy = take_work();
     busy |= progress_workers();
-    poll_door(0);
+    go_on_with_streams();
+    poll(0);
     accept_requests();
     start_fetches();
     busy |= !marked_.empty();
@@ -70,7 +74,7 @@ void Engine::run() {
     retire_idle_workers();
     if (now_ms_ >= next_due_ms_) tick();
     if (has_stopped()) return;
-    if (!busy && marked_.empty()) sleep();
+    if (!busy && !has_been_woken_ && marked_.empty() && again_.empty()) sleep();
   }
 }
 
@@ -115,7 +119,7 @@ void Engine::carry_out(Command& command) {
     stop_at_ms_ = monotonic_ms() + command.drain_ms;
     parting_ms_ = std::min(command.drain_ms, options_.limits.farewell_ms);
     shared_.refuse_new();
-    door_listener_.reset();
+    listener_.reset();
     return;
   }
   Peer* peer = find(command.peer);
@@ -124,14 +128,20 @@ void Engine::carry_out(Command& command) {
     peer->session->end(command.status);
     mark(*peer);
   } else if (command.status.ok()) {
-    connect_door(*peer, command.socket);
+    connect_stream(*peer, command.socket);
   } else {
     break_link(*peer, command.status);
   }
 }
 
 void Engine::tick() {
-  uint64_t due = door_shut_until_ms_ > now_ms_ ? door_shut_until_ms_ : UINT64_MAX;
+  close_late_unproven();
+  report_flood();
+  uint64_t due = listener_shut_until_ms_ > now_ms_ ? listener_shut_until_ms_ : UINT64_MAX;
+  if (flood_.closed != 0) due = std::min(due, flood_.report_at_ms);
+  if (!unproven_.empty()) {
+    due = std::min(due, find(unproven_.front())->came_at_ms + options_.limits.unproven_life_max_ms);
+  }
   for (auto& [id, peer] : peers_) {
     if (peer->is_closing) continue;
     if (peer->is_over) {
@@ -139,6 +149,8 @@ void Engine::tick() {
       due = std::min(due, peer->cut_at_ms);
       continue;
     }
+    // Its silence is ours: it waits for its turn, and is not read.
+    if (peer->stream && peer->stream->awaits_room()) peer->session->on_heard(now_ms_);
     if (now_ms_ >= peer->session->next_due_ms()) {
       peer->session->tick(now_ms_);
       mark(*peer);
@@ -161,7 +173,7 @@ void Engine::sleep() {
   if (is_closing) timeout_ms = std::min(timeout_ms, kClosingPollMs);
   if (peers_.empty() && next_due_ms_ > now_ms_ + 60000 && stage_ == Stage::serving && !is_closing)
     timeout_ms = -1;
-  poll_door(timeout_ms);
+  poll(timeout_ms);
 }
 
 // Draining: what is queued goes out. Parting: every peer is told, and given time to have read it. Stopped:
@@ -186,7 +198,7 @@ bool Engine::has_stopped() {
   accept_requests();
   stop_at_ms_ = monotonic_ms() + kCloseTimeoutMs;
   while (!(peers_.empty() && closing_endpoints_.empty()) && monotonic_ms() < stop_at_ms_) {
-    if (!progress_workers() && arm_workers()) poll_door(kClosingPollMs);
+    if (!progress_workers() && arm_workers()) poll(kClosingPollMs);
     reap();
   }
   stage_ = Stage::stopped;

@@ -10,8 +10,8 @@
 
 #include "transport/limits.h"
 #include "transport/outgoing_queues.h"
+#include "transport/tcp/resolver_internal.h"
 #include "transport/transport.h"
-#include "transport/ucx/resolver_internal.h"
 
 namespace shoal {
 

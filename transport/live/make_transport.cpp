@@ -1,4 +1,4 @@
-#include "transport/ucx/ucx_transport.h"
+#include "transport/live/make_transport.h"
 
 #include <fmt/format.h>
 
@@ -7,13 +7,13 @@
 #include <thread>
 
 #include "transport/handshake.h"
-#include "transport/ucx/engine_internal.h"
+#include "transport/live/engine_internal.h"
 
 namespace shoal {
 
 namespace {
 
-Status check_options(const UcxTransportOptions& options) {
+Status check_options(const TransportOptions& options) {
   auto bad = [](std::string why) { return Status(Code::invalid_argument, std::move(why)); };
   const TransportLimits& limits = options.limits;
   if (options.token.empty()) return bad("the job's token is empty");
@@ -31,11 +31,11 @@ Status check_options(const UcxTransportOptions& options) {
   return ok_status();
 }
 
-class UcxTransport final : public Transport {
+class LiveTransport final : public Transport {
  public:
-  explicit UcxTransport(UcxTransportOptions options)
+  explicit LiveTransport(TransportOptions options)
       : options_(std::move(options)), shared_(options_.identity, options_.limits) {}
-  ~UcxTransport() override { stop(0); }
+  ~LiveTransport() override { stop(0); }
 
   Status start(TransportHandler& handler) override {
     SHOAL_RETURN_IF_ERROR(check_options(options_));
@@ -87,7 +87,7 @@ class UcxTransport final : public Transport {
   TransportStats stats() const override { return shared_.stats(); }
 
  private:
-  UcxTransportOptions options_;
+  TransportOptions options_;
   Shared shared_;
   std::string listen_address_;
   std::thread thread_;
@@ -95,8 +95,8 @@ class UcxTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_ucx_transport(UcxTransportOptions options) {
-  return std::make_unique<UcxTransport>(std::move(options));
+std::unique_ptr<Transport> make_transport(TransportOptions options) {
+  return std::make_unique<LiveTransport>(std::move(options));
 }
 
 }  // namespace shoal

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
-#include <sys/epoll.h>
 
 #include <algorithm>
 
-#include "transport/ucx/engine_internal.h"
+#include "transport/handshake.h"
+#include "transport/live/engine_internal.h"
 
 namespace shoal {
 
@@ -40,10 +40,10 @@ void Engine::begin_connect(PeerId id, const std::string& address) {
   if (!parsed.ok()) return break_link(peer, parsed.status());
   if (parsed->port == 0)
     return break_link(peer, Status(Code::invalid_argument, "port 0 cannot be connected to"));
-  if (peers_.size() > options_.limits.peers) {
+  if (known_peers() > options_.limits.peers) {
     return break_link(peer, Status(Code::busy, fmt::format("{} peers are the most", options_.limits.peers)));
   }
-  if (auto socket = resolve(*parsed, true); socket.ok()) return connect_door(peer, *socket);
+  if (auto socket = resolve(*parsed, true); socket.ok()) return connect_stream(peer, *socket);
   resolver_->ask(*parsed, [shared = &shared_, id](Result<SocketAddress> answer) {
     Command command;
     command.kind = Command::Kind::resolved;
@@ -54,11 +54,11 @@ void Engine::begin_connect(PeerId id, const std::string& address) {
   });
 }
 
-void Engine::connect_door(Peer& peer, const SocketAddress& address) {
-  peer.door_address = address;
-  auto door = DoorConnection::connect(address);
-  if (!door.ok()) return break_link(peer, door.status());
-  watch(peer, std::move(*door));
+void Engine::connect_stream(Peer& peer, const SocketAddress& address) {
+  peer.socket_address = address;
+  auto socket = begin_connecting(address);
+  if (!socket.ok()) return break_link(peer, socket.status());
+  begin_stream(peer, std::move(*socket));
 }
 
 // Brings a peer up to date with what happened to it: frames to send, news for the handler, its end, messages
@@ -71,36 +71,41 @@ void Engine::service(Peer& peer) {
     shared_.count([&](TransportStats& stats) { stats.malformed_frames += malformed; });
   }
   if (session.wants_data_port()) offer_data_port(peer);
-  if (session.phase() == Session::Phase::attaching && session.data_port() != 0 && peer.endpoint == nullptr) {
-    connect_data(peer);
+  if (session.phase() == Session::Phase::attaching && peer.is_connector && peer.endpoint == nullptr &&
+      !peer.stays_on_stream) {
+    choose_data_way(peer);
   }
   bool has_ended = session.phase() == Session::Phase::ended;
   bool has_sent = send_control(peer);
   report(peer);
   if (has_ended && !peer.is_over) end_peer(peer, has_sent);
   if (!peer.is_over) {
-    pump(peer);
+    if (peer.endpoint != nullptr) pump(peer);
+    pump_stream(peer);
     next_due_ms_ = std::min(next_due_ms_, session.next_due_ms());
   } else if (!peer.link_error.ok() || now_ms_ >= peer.cut_at_ms) {
     cut(peer);
+  } else {
+    pump_stream(peer);
   }
 }
 
-// True if anything was sent.
+// True if anything was sent, or will be by pump_stream.
 bool Engine::send_control(Peer& peer) {
   bool any = false;
-  if (peer.door && peer.link_error.ok()) {
+  if (peer.stream && peer.is_proven && peer.link_error.ok()) {
     std::vector<OutgoingFrame> frames = peer.session->take_door_frames();
-    for (const OutgoingFrame& frame : frames) peer.door->write(frame);
-    bool has_ended = peer.session->phase() == Session::Phase::ended;
-    if (has_ended) peer.door->end_writing();
+    for (const OutgoingFrame& frame : frames) peer.stream->push(frame.header, frame.payload);
     any = !frames.empty();
-    if (any) progress_door(peer);
   }
-  if (peer.endpoint == nullptr) return any;
+  if (!peer.stays_on_stream && peer.endpoint == nullptr) return any;
   for (OutgoingFrame& frame : peer.session->take_frames()) {
     if (!peer.link_error.ok()) return any;
-    submit(Operation::Kind::control, peer, frame.header, std::move(frame.payload), {});
+    if (peer.endpoint != nullptr) {
+      submit(Operation::Kind::control, peer, frame.header, std::move(frame.payload), {});
+    } else if (peer.stream) {
+      push_control(peer, frame);
+    }
     any = true;
   }
   return any;
@@ -115,11 +120,7 @@ void Engine::report(Peer& peer) {
 
 void Engine::report_up(Peer& peer) {
   peer.was_reported_up = true;
-  if (peer.is_connector) {
-    close_door(peer);
-  } else {
-    --unproven_;
-  }
+  if (peer.is_connector && !peer.stays_on_stream) close_stream(peer);
   if (peer.endpoint != nullptr) peer.lanes = UcxWorker::lanes(peer.endpoint->handle);
   shared_.count([](TransportStats& stats) { ++stats.peers_up; });
   handler_.on_peer_up(peer.id, peer.session->peer());
@@ -128,7 +129,8 @@ void Engine::report_up(Peer& peer) {
 // A listener's session that never came up is a stranger's: it is counted, and only the refusal is told.
 void Engine::end_peer(Peer& peer, bool said_why) {
   peer.is_over = true;
-  if (!peer.is_connector && !peer.was_reported_up) --unproven_;
+  forget_unproven(peer);
+  if (peer.stream) peer.stream->ignore_rest();
   stop_waiting_for(peer);
   shared_.remove_peer(peer.id, peer.address);
   peer.outbox.clear();
@@ -153,7 +155,7 @@ void Engine::end_peer(Peer& peer, bool said_why) {
 void Engine::cut(Peer& peer) {
   peer.is_closing = true;
   closing_.push_back(peer.id);
-  close_door(peer);
+  close_stream(peer);
   if (peer.announced != nullptr) peer.worker->drop(std::exchange(peer.announced, nullptr));
   if (peer.endpoint != nullptr) close_endpoint(*peer.endpoint);
 }
@@ -169,6 +171,7 @@ void Engine::reap() {
     Peer& peer = *find(id);
     if (peer.endpoint != nullptr || peer.operations_under_way != 0) return false;
     turns_.give_back(peer.reserved_bytes);
+    if (!peer.is_connector && !peer.is_proven) --strangers_;
     peers_.erase(id);
     return true;
   });

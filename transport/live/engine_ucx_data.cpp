@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "transport/ucx/engine_internal.h"
+#include "transport/live/engine_internal.h"
 
 namespace shoal {
 
@@ -18,14 +18,7 @@ void Engine::on_frame(ucp_ep_h handle, ByteView header, ByteView payload) noexce
     shared_.count([](TransportStats& stats) { ++stats.malformed_frames; });
     return;
   }
-  if (peer->session->on_frame(header, payload, now_ms_)) {
-    shared_.count([&](TransportStats& stats) {
-      for (auto* counter : {&stats.received, &stats.by_transport[peer->lanes]}) {
-        counter->frames += 1;
-        counter->bytes += payload.size();
-      }
-    });
-  }
+  if (peer->session->on_frame(header, payload, now_ms_)) count_received(*peer, payload.size());
   mark(*peer);
 }
 
@@ -94,7 +87,9 @@ void Engine::submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& he
 }
 
 bool Engine::is_idle(const Peer& peer) const {
-  return peer.is_over || (peer.outbox.empty() && peer.bulk.empty() && peer.operations_under_way == 0);
+  const bool has_output = peer.stream && peer.stays_on_stream && peer.stream->has_output();
+  return peer.is_over ||
+         (peer.outbox.empty() && peer.bulk.empty() && peer.operations_under_way == 0 && !has_output);
 }
 
 void Engine::pump(Peer& peer) {
@@ -119,12 +114,7 @@ void Engine::send_eager(Peer& peer, Bytes message) {
   size_t bytes = message.size();
   FrameHeaderBytes header = peer.session->seal(bytes, 0, bytes, false);
   peer.eager_under_way += 1;
-  shared_.count([&](TransportStats& stats) {
-    for (auto* counter : {&stats.sent, &stats.sent_eager, &stats.by_transport[peer.lanes]}) {
-      counter->frames += 1;
-      counter->bytes += bytes;
-    }
-  });
+  count_sent(peer, bytes, false);
   submit(Operation::Kind::eager, peer, header, std::move(message), {});
 }
 
@@ -132,12 +122,7 @@ void Engine::send_chunk(Peer& peer) {
   size_t bytes = std::min(kRendezvousChunkBytes, peer.bulk.size() - peer.bulk_offset);
   FrameHeaderBytes header = peer.session->seal(peer.bulk.size(), peer.bulk_offset, bytes, true);
   peer.chunk_under_way = true;
-  shared_.count([&](TransportStats& stats) {
-    for (auto* counter : {&stats.sent, &stats.sent_rendezvous, &stats.by_transport[peer.lanes]}) {
-      counter->frames += 1;
-      counter->bytes += bytes;
-    }
-  });
+  count_sent(peer, bytes, true);
   submit(Operation::Kind::chunk, peer, header, Bytes(), ByteView(peer.bulk).subspan(peer.bulk_offset, bytes));
 }
 
@@ -147,6 +132,9 @@ void Engine::start_fetches() {
     Peer& peer = *find(*turn);
     peer.reserved_bytes = peer.session->announced_message_bytes();
     mark(peer);
+    if (!peer.stays_on_stream) continue;
+    fetch_from_stream(peer);
+    go_on(peer);
   }
   for (size_t i = 0; i < marked_.size(); ++i) {  // by index: a fetch that is done at once marks its peer
     Peer* peer = find(marked_[i]);
@@ -172,12 +160,7 @@ void Engine::fetch(Peer& peer) {
 void Engine::fetched(Peer& peer) {
   peer.session->on_fetched(now_ms_);
   if (!peer.session->is_receiving()) turns_.give_back(std::exchange(peer.reserved_bytes, 0));
-  shared_.count([&](TransportStats& stats) {
-    for (auto* counter : {&stats.received, &stats.by_transport[peer.lanes]}) {
-      counter->frames += 1;
-      counter->bytes += peer.announced_bytes;
-    }
-  });
+  count_received(peer, peer.announced_bytes);
 }
 
 }  // namespace shoal

@@ -2,8 +2,6 @@
 // for seconds, on a thread of its own that is started by the first name.
 #pragma once
 
-#include <sys/socket.h>
-
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -12,15 +10,10 @@
 #include <thread>
 
 #include "base/status.h"
+#include "transport/tcp/socket.h"
 #include "transport/transport.h"
 
 namespace shoal {
-
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t bytes = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-};
 
 // Blocks if the host is a name and `numeric_only` is false. Code::unavailable if there is no such host,
 // Code::invalid_argument if it has no IPv4 address.

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "transport/ucx/engine_internal.h"
+#include "transport/live/engine_internal.h"
 
 namespace shoal {
 
@@ -19,12 +19,12 @@ constexpr size_t kMaxWorkers = 4;
 Status Engine::open_worker() {
   // Before UCX looks: what changes in between counts as a change.
   InterfaceAddresses interfaces = interface_addresses();
-  SHOAL_ASSIGN_OR_RETURN(auto worker, UcxWorker::create(*this));
+  SHOAL_ASSIGN_OR_RETURN(auto worker,
+                         UcxWorker::create(*this, {devices_, to_string(options_.network.ports)}));
   epoll_event event{.events = EPOLLIN, .data = {.u64 = 0}};
   if (epoll_ctl(poll_fd_.get(), EPOLL_CTL_ADD, worker->event_fd(), &event) != 0) {
     return Status(Code::io, "UCX's descriptor cannot be watched");
   }
-  shared_.set_wake([waken = worker.get()] { waken->wake(); });
   worker_.swap(worker);
   interfaces_ = std::move(interfaces);
   if (worker != nullptr) {
@@ -33,15 +33,22 @@ Status Engine::open_worker() {
   return ok_status();
 }
 
-// Before a connection is made. An interface that has gone is no reason: UCX finds out by itself.
-void Engine::renew_worker() {
-  if (now_ms_ < check_interfaces_at_ms_) return;
-  check_interfaces_at_ms_ = now_ms_ + kInterfacesCheckMs;
-  InterfaceAddresses now = interface_addresses();
-  bool are_known = std::includes(interfaces_.begin(), interfaces_.end(), now.begin(), now.end());
-  if (are_known || retired_workers_.size() + 1 >= kMaxWorkers) return;
+// Before a connection is made. An interface that has gone is no reason: UCX finds out by itself. Not OK:
+// there is no worker, and none can be had.
+Status Engine::renew_worker(const Peer& peer) {
+  const std::string device = peer.stream ? interface_of_socket(peer.stream->tls().fd()) : "";
+  const bool is_new_device = !device.empty() && devices_.insert(device).second;
+  if (worker_ == nullptr) return open_worker();
+  if (!is_new_device) {
+    if (now_ms_ < check_interfaces_at_ms_) return ok_status();
+    check_interfaces_at_ms_ = now_ms_ + kInterfacesCheckMs;
+    InterfaceAddresses now = interface_addresses();
+    if (std::includes(interfaces_.begin(), interfaces_.end(), now.begin(), now.end())) return ok_status();
+  }
   // Where none can be had the present one goes on, and the next connection asks again.
-  (void)open_worker();
+  const bool is_renewed = retired_workers_.size() + 1 < kMaxWorkers && open_worker().ok();
+  if (!is_renewed && is_new_device) devices_.erase(device);
+  return ok_status();
 }
 
 void Engine::retire_idle_workers() {
@@ -56,14 +63,15 @@ void Engine::retire_idle_workers() {
 }
 
 bool Engine::progress_workers() {
-  bool any = worker_->progress();
+  bool any = worker_ != nullptr && worker_->progress();
   for (RetiredWorker& retired : retired_workers_) any |= retired.worker->progress();
   return any;
 }
 
 bool Engine::arm_workers() {
-  return worker_->arm() && std::all_of(retired_workers_.begin(), retired_workers_.end(),
-                                       [](RetiredWorker& retired) { return retired.worker->arm(); });
+  if (worker_ != nullptr && !worker_->arm()) return false;
+  return std::all_of(retired_workers_.begin(), retired_workers_.end(),
+                     [](RetiredWorker& retired) { return retired.worker->arm(); });
 }
 
 }  // namespace shoal

@@ -1,5 +1,5 @@
 // The live transport between two nodes of one process, over the loopback.
-#include "transport/ucx/ucx_transport.h"
+#include "transport/live/make_transport.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -20,6 +20,15 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+
+class LiveTransport : public OfEachTransport {};
+INSTANTIATE_TEST_SUITE_P(Of, LiveTransport, kEachTransport(), kNameOfTransport);
+
+class UcxTransport : public ::testing::Test {
+ protected:
+  UcxTransport() { transport_of_listeners = TransportKind::ucx; }
+  ~UcxTransport() override { transport_of_listeners = TransportKind::tcp; }
+};
 
 struct Pair {
   Pair() : listener(make_options(true, "listener")), connector(make_options(false, "connector")) {
@@ -44,7 +53,7 @@ Status send_patiently(Transport& transport, PeerId peer, const Bytes& message) {
   }
 }
 
-TEST(UcxTransport, TellsBothSidesWhoTheOtherIs) {
+TEST_P(LiveTransport, TellsBothSidesWhoTheOtherIs) {
   Pair pair;
   auto seen_by_connector = pair.connector.handler.record(pair.to_listener).up;
   auto seen_by_listener = pair.listener.handler.record(pair.to_connector).up;
@@ -57,7 +66,7 @@ TEST(UcxTransport, TellsBothSidesWhoTheOtherIs) {
   EXPECT_EQ(seen_by_listener->incarnation, xxh3_128(as_view("connector")));
 }
 
-TEST(UcxTransport, CarriesMessagesOfAllSizesBothWaysInOrder) {
+TEST_P(LiveTransport, CarriesMessagesOfAllSizesBothWaysInOrder) {
   Pair pair;
   std::vector<size_t> sizes = {8,       16,      4096, kMaxEagerBytes,        kMaxEagerBytes + 8,
                                64,      1 << 20, 24,   kRendezvousChunkBytes, kRendezvousChunkBytes + 8,
@@ -79,7 +88,7 @@ TEST(UcxTransport, CarriesMessagesOfAllSizesBothWaysInOrder) {
   EXPECT_EQ(pair.connector.handler.record(pair.to_listener).sent, sizes.size());
 }
 
-TEST(UcxTransport, DeliversWhatWasSentBeforeTheHandshakeWasDone) {
+TEST_P(LiveTransport, DeliversWhatWasSentBeforeTheHandshakeWasDone) {
   Node listener(make_options(true, "listener")), connector(make_options(false, "connector"));
   ASSERT_TRUE(listener.start().ok() && connector.start().ok());
   PeerId peer = connector.transport->connect(listener.address());
@@ -91,7 +100,7 @@ TEST(UcxTransport, DeliversWhatWasSentBeforeTheHandshakeWasDone) {
 
 // Regression: what was sent while the transport's thread was about to take messages, having taken the
 // commands before, was dropped with those connections that it had not heard of.
-TEST(UcxTransport, DeliversWhatIsSentAtOnceToManyThatItConnectsTo) {
+TEST_P(LiveTransport, DeliversWhatIsSentAtOnceToManyThatItConnectsTo) {
   constexpr size_t kListeners = 12;
   std::list<Node> listeners;
   for (size_t i = 0; i < kListeners; ++i) {
@@ -109,8 +118,8 @@ TEST(UcxTransport, DeliversWhatIsSentAtOnceToManyThatItConnectsTo) {
   }
 }
 
-TEST(UcxTransport, HoldsBackThoseWhoSendFasterThanThePeerReceives) {
-  UcxTransportOptions options = make_options(false, "connector");
+TEST_P(LiveTransport, HoldsBackThoseWhoSendFasterThanThePeerReceives) {
+  TransportOptions options = make_options(false, "connector");
   options.limits.queued_messages_per_peer = 16;
   Node listener(make_options(true, "listener")), connector(std::move(options));
   ASSERT_TRUE(listener.start().ok() && connector.start().ok());
@@ -130,8 +139,8 @@ TEST(UcxTransport, HoldsBackThoseWhoSendFasterThanThePeerReceives) {
 }
 
 // Regression: room that a message had taken was lost when the next one was announced before it was delivered.
-TEST(UcxTransport, ReceivesFarMoreThanItsInboundBoundOneAfterTheOther) {
-  UcxTransportOptions options = make_options(true, "listener");
+TEST_P(LiveTransport, ReceivesFarMoreThanItsInboundBoundOneAfterTheOther) {
+  TransportOptions options = make_options(true, "listener");
   options.limits.inbound_bytes = 300 << 10;
   Node listener(std::move(options)), one(make_options(false, "one")), two(make_options(false, "two"));
   ASSERT_TRUE(listener.start().ok() && one.start().ok() && two.start().ok());
@@ -147,7 +156,7 @@ TEST(UcxTransport, ReceivesFarMoreThanItsInboundBoundOneAfterTheOther) {
   EXPECT_TRUE(listener.handler.wait([](auto& self) { return self.messages() == 2 * (kCount + 1); }));
 }
 
-TEST(UcxTransport, GivesTheSamePeerForAnAddressThatItIsConnectedTo) {
+TEST_P(LiveTransport, GivesTheSamePeerForAnAddressThatItIsConnectedTo) {
   Pair pair;
   EXPECT_EQ(pair.connector.transport->connect(pair.listener.address()), pair.to_listener);
   pair.connector.transport->disconnect(pair.to_listener, Status(Code::aborted, "enough"));
@@ -157,7 +166,7 @@ TEST(UcxTransport, GivesTheSamePeerForAnAddressThatItIsConnectedTo) {
   EXPECT_TRUE(pair.connector.handler.wait_up(next));
 }
 
-TEST(UcxTransport, KeepsSessionsInBothDirectionsApart) {
+TEST_P(LiveTransport, KeepsSessionsInBothDirectionsApart) {
   Node a(make_options(true, "a")), b(make_options(true, "b"));
   ASSERT_TRUE(a.start().ok() && b.start().ok());
   PeerId a_to_b = a.transport->connect(b.address());
@@ -172,7 +181,7 @@ TEST(UcxTransport, KeepsSessionsInBothDirectionsApart) {
   EXPECT_TRUE(a.handler.record(a_to_b).messages.empty());
 }
 
-TEST(UcxTransport, TalksToItself) {
+TEST_P(LiveTransport, TalksToItself) {
   Node node(make_options(true, "node"));
   ASSERT_TRUE(node.start().ok());
   PeerId there = node.transport->connect(node.address());
@@ -182,8 +191,8 @@ TEST(UcxTransport, TalksToItself) {
   EXPECT_TRUE(node.handler.wait([](auto& self) { return self.messages() == 2; }));
 }
 
-TEST(UcxTransport, ListensOnAllAddressesAndFindsHostsByName) {
-  UcxTransportOptions options = make_options(true, "listener");
+TEST_P(LiveTransport, ListensOnAllAddressesAndFindsHostsByName) {
+  TransportOptions options = make_options(true, "listener");
   options.listen = "0.0.0.0:0";
   Node listener(std::move(options)), connector(make_options(false, "connector"));
   ASSERT_TRUE(listener.start().ok() && connector.start().ok());
@@ -193,11 +202,11 @@ TEST(UcxTransport, ListensOnAllAddressesAndFindsHostsByName) {
 }
 
 // Regression: UCX 1.13 wrote past the end of memory when it listened on an IPv6 address.
-TEST(UcxTransport, RefusesAddressesOfIpv6) {
-  UcxTransportOptions options = make_options(true, "listener");
+TEST_P(LiveTransport, RefusesAddressesOfIpv6) {
+  TransportOptions options = make_options(true, "listener");
   options.listen = "[::1]:0";
   RecordingHandler handler;
-  Status started = make_ucx_transport(std::move(options))->start(handler);
+  Status started = make_transport(std::move(options))->start(handler);
   EXPECT_EQ(started.code(), Code::invalid_argument);
   EXPECT_THAT(started.message(), HasSubstr("IPv6"));
   Node connector(make_options(false, "connector"));
@@ -206,7 +215,7 @@ TEST(UcxTransport, RefusesAddressesOfIpv6) {
   EXPECT_EQ(why.code(), Code::invalid_argument);
 }
 
-TEST(UcxTransport, ServesManyPeersAtOnce) {
+TEST_P(LiveTransport, ServesManyPeersAtOnce) {
   constexpr size_t kPeers = 8, kMessages = 200;
   Node listener(make_options(true, "listener"));
   ASSERT_TRUE(listener.start().ok());
@@ -235,7 +244,7 @@ TEST(UcxTransport, ServesManyPeersAtOnce) {
   }
 }
 
-TEST(UcxTransport, LetsTheHandlerSendAndConnect) {
+TEST_P(LiveTransport, LetsTheHandlerSendAndConnect) {
   Node target(make_options(true, "target")), listener(make_options(true, "listener"));
   Node connector(make_options(false, "connector"));
   ASSERT_TRUE(target.start().ok());
@@ -251,7 +260,7 @@ TEST(UcxTransport, LetsTheHandlerSendAndConnect) {
   connector.transport->stop(0);
 }
 
-TEST(UcxTransport, SendsNothingThatThePeerWouldEndTheSessionFor) {
+TEST_P(LiveTransport, SendsNothingThatThePeerWouldEndTheSessionFor) {
   Pair pair;
   Bytes unframed(64, std::byte{0xff});
   EXPECT_EQ(pair.connector.transport->send(pair.to_listener, unframed).code(), Code::invalid_argument);
@@ -261,7 +270,7 @@ TEST(UcxTransport, SendsNothingThatThePeerWouldEndTheSessionFor) {
   EXPECT_EQ(pair.connector.transport->send(999, make_message(8, 0)).code(), Code::unavailable);
 }
 
-TEST(UcxTransport, CountsWhatCrossesEachTransport) {
+TEST_P(LiveTransport, CountsWhatCrossesEachTransport) {
   Pair pair;
   for (uint64_t i = 0; i < 10; ++i) {
     ASSERT_TRUE(pair.connector.transport->send(pair.to_listener, make_message(1000, i)).ok());
@@ -279,13 +288,13 @@ TEST(UcxTransport, CountsWhatCrossesEachTransport) {
   for (const TransportStats& stats : {sent, received}) {
     ASSERT_EQ(stats.by_transport.size(), 1u);
     EXPECT_EQ(stats.by_transport.begin()->second.bytes, bytes);
-    EXPECT_THAT(stats.by_transport.begin()->first, HasSubstr("tcp"));
+    EXPECT_EQ(stats.by_transport.begin()->first, GetParam() == TransportKind::ucx ? "tcp" : "tls");
     EXPECT_EQ(stats.peers_up, 1u);
     EXPECT_EQ(stats.malformed_frames, 0u);
   }
 }
 
-TEST(UcxTransport, KeepsToTheNetworkOfTheConnectionUnlessToldOtherwise) {
+TEST_F(UcxTransport, KeepsToTheNetworkOfTheConnectionUnlessToldOtherwise) {
   auto lanes = [] {
     Pair pair;
     EXPECT_TRUE(pair.connector.transport->send(pair.to_listener, make_message(64, 1)).ok());
@@ -300,7 +309,7 @@ TEST(UcxTransport, KeepsToTheNetworkOfTheConnectionUnlessToldOtherwise) {
   for (auto [name, value] : told) unsetenv(name);
 }
 
-TEST(UcxTransport, LeavesSignalsToTheProgram) {
+TEST_P(LiveTransport, LeavesSignalsToTheProgram) {
   Pair pair;
   for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGHUP}) {
     struct sigaction action {};
@@ -313,7 +322,7 @@ TEST(UcxTransport, LeavesSignalsToTheProgram) {
   }
 }
 
-TEST(UcxTransport, StopsAfterSendingWhatIsQueued) {
+TEST_P(LiveTransport, StopsAfterSendingWhatIsQueued) {
   Pair pair;
   for (uint64_t i = 0; i < 100; ++i) {
     ASSERT_TRUE(pair.connector.transport->send(pair.to_listener, make_message(8000, i)).ok());
@@ -330,7 +339,7 @@ TEST(UcxTransport, StopsAfterSendingWhatIsQueued) {
   EXPECT_EQ(pair.connector.transport->send(pair.to_listener, make_message(8, 0)).code(), Code::unavailable);
 }
 
-TEST(UcxTransport, StopsAtOnceWhenNothingIsToBeDrained) {
+TEST_P(LiveTransport, StopsAtOnceWhenNothingIsToBeDrained) {
   auto pair = std::make_unique<Pair>();
   for (uint64_t i = 0; i < 20; ++i) {
     ASSERT_TRUE(pair->connector.transport->send(pair->to_listener, make_message(5 << 20, i)).ok());
@@ -342,7 +351,7 @@ TEST(UcxTransport, StopsAtOnceWhenNothingIsToBeDrained) {
   EXPECT_EQ(pair->listener.handler.wait_lost(pair->to_connector).code(), Code::unavailable);
 }
 
-TEST(UcxTransport, StartsWithoutAnyoneThereAndStops) {
+TEST_P(LiveTransport, StartsWithoutAnyoneThereAndStops) {
   Node node(make_options(true, "node"));
   EXPECT_EQ(node.transport->listen_address(), "");
   ASSERT_TRUE(node.start().ok());

@@ -1,5 +1,5 @@
+#include "transport/live/shared_internal.h"
 #include "transport/message_check.h"
-#include "transport/ucx/shared_internal.h"
 
 namespace shoal {
 

@@ -1,0 +1,71 @@
+// Sockets of TCP over IPv4: addresses, descriptors that close themselves, and listeners.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "transport/live/network_options.h"
+#include "transport/transport.h"
+
+namespace shoal {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+std::string to_string(const SocketAddress& address);  // "HOST:PORT"
+std::string host_of(const SocketAddress& address);    // "HOST", in numbers
+void set_port(SocketAddress& address, uint16_t port);
+bool is_loopback(const SocketAddress& address);
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor();
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Sockets never block and are not inherited. What is written leaves at once (TCP_NODELAY).
+
+// Begins to connect: the socket is writable once that has succeeded or failed. Code::unavailable if it fails
+// at once.
+Result<FileDescriptor> begin_connecting(const SocketAddress& address);
+// Once it is writable. True: connected; false: not yet.
+Result<bool> finish_connecting(const FileDescriptor& socket);
+
+class Listener {
+ public:
+  // Where the address has port 0, any port that is free, within `ports` where these are set.
+  static Result<Listener> listen(const SocketAddress& address, const PortRange& ports);
+  int fd() const { return socket_.get(); }
+  uint16_t port() const;
+
+  struct Visitor {
+    FileDescriptor socket;
+    SocketAddress from;
+  };
+  // Code::not_found: nobody is waiting. Code::busy: this process has no descriptor left.
+  Result<Visitor> accept();
+
+ private:
+  explicit Listener(FileDescriptor socket) : socket_(std::move(socket)) {}
+  FileDescriptor socket_;
+};
+
+void send_at_once(int socket);  // TCP_NODELAY
+
+}  // namespace shoal
