@@ -16,13 +16,15 @@ Result<std::optional<AttemptKey>> newest(const AttemptList& list) {
   return best;
 }
 
-std::optional<AttemptKey> newest_set(const AttemptList& list, const std::optional<AttemptKey>& best) {
-  std::optional<AttemptKey> set;
+std::optional<AttemptKey> newest_left(const AttemptList& list, const std::optional<AttemptKey>& best,
+                                      uint32_t generation) {
+  std::optional<AttemptKey> left;
   for (const AttemptInfo& info : list.attempts) {
-    if (info.state != AttemptInfo::State::undecided || info.rank_manifests == 0) continue;
-    if ((!best || *best < info.key) && (!set || *set < info.key)) set = info.key;
+    if (info.state != AttemptInfo::State::undecided) continue;
+    if (info.rank_manifests == 0 && info.key.generation >= generation) continue;
+    if ((!best || *best < info.key) && (!left || *left < info.key)) left = info.key;
   }
-  return set;
+  return left;
 }
 
 std::vector<AttemptInfo> decided_from(const AttemptList& list, const std::optional<AttemptKey>& best) {

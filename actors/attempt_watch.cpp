@@ -1,6 +1,7 @@
 #include "actors/attempt_watch.h"
 
 #include "actors/publishing.h"
+#include "storage/completion.h"
 
 namespace shoal {
 
@@ -38,14 +39,13 @@ void AttemptWatch::looked(TimeNs now, const AttemptKey& key, Result<AttemptInfo>
     watched.since = now;
   }
   const bool is_over = now - watched.since >= watched.unchanged_for;
-  if (info->is_complete_set() || (is_over && info->rank_manifests != 0)) return complete(key, is_over, out);
-  if (!is_over) return look_later(now, key, out);
-  abort(key, watched.cause, out);
+  if (info->is_complete_set() || is_over) return complete(key, is_over, out);
+  look_later(now, key, out);
 }
 
 // `is_over`: what cannot be completed now is aborted, and the cause says what it lacked.
 void AttemptWatch::complete(const AttemptKey& key, bool is_over, EffectWriter& out) {
-  operations_.start(operation::CompleteRankLocal{key}, out,
+  operations_.start(operation::CompleteAttempt{key}, out,
                     [this, key, is_over](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
                       if (decision.ok()) return finish(now, key, state_of(**decision), then_out);
@@ -55,6 +55,7 @@ void AttemptWatch::complete(const AttemptKey& key, bool is_over, EffectWriter& o
                       const std::string damage = is_damaged ? why.message() : "";
                       const bool stays_damaged = is_damaged && watched.damage == damage;
                       watched.damage = damage;
+                      if (is_over && !is_unproven(why)) return finish(now, key, why, then_out);
                       if (!is_over && !stays_damaged) return look_later(now, key, then_out);
                       if (is_damaged) then_out.warning(to_string(key) + " is given up: " + damage);
                       abort(key, watched.cause + ": " + why.message(), then_out);

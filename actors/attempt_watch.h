@@ -1,5 +1,5 @@
-// Sees undecided attempts decided: waits while somebody still writes, then puts a tombstone over what nobody
-// finishes.
+// Sees undecided attempts decided: waits while somebody still writes, then commits what the root proves
+// complete and puts a tombstone over the rest.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,10 @@ class AttemptWatch {
       : operations_(operations), timers_(timers), poll_(poll) {}
 
   // Polls until a decision stands, or until the listing of the attempt's folder has not changed for
-  // `unchanged_for` by this observer's clock; then publishes a tombstone with `cause` and reports what
-  // stands. A complete set of rank manifests is merged at once; one that two looks find damaged alike gets
-  // its tombstone then.
+  // `unchanged_for` by this observer's clock. Then commits the attempt if the root proves it complete, or
+  // publishes a tombstone whose cause is `cause` and what the proof lacks; and reports what stands. Reports
+  // an error, and publishes nothing, if the root cannot be read. A complete set of rank manifests is merged
+  // at once; a set that two looks find damaged alike gets its tombstone then.
   void watch(TimeNs now, const AttemptKey& key, TimeNs unchanged_for, std::string cause, EffectWriter& out,
              Then then);
 

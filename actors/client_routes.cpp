@@ -10,6 +10,11 @@ bool hears(RoleKind role, const LocalMessage& message) {
       std::holds_alternative<local::NotStaged>(message) ||
       std::holds_alternative<local::PlanWanted>(message) ||
       std::holds_alternative<local::PlanExchange>(message) || std::holds_alternative<local::Ping>(message);
+  // The node itself answers these (StagingMemory, StagedParts).
+  const bool is_of_memory = std::holds_alternative<local::StagingWanted>(message) ||
+                            std::holds_alternative<local::StagingKept>(message) ||
+                            std::holds_alternative<local::PartStaged>(message);
+  if (is_of_memory) return false;
   switch (role) {
     case RoleKind::planner:
       return is_of_a_rank;

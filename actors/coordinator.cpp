@@ -23,7 +23,7 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
     told_roster_.forget_if([&](NodeId node) { return node == peer->node; });
     told_plans_.forget_if([&](const auto& told) { return told.second == peer->node; });
     loads_.forget(peer->node);
-    lose_ranks_of(peer->node);
+    lose_ranks_of(now, peer->node, out);
   } else if (const auto* failed = std::get_if<event::PlanningFailed>(&event)) {
     if (!plans_ && refused_.ok() && !superseded_) refuse_all(failed->why, out);
   } else if (std::get_if<event::CommittedAlone>(&event)) {
@@ -32,11 +32,15 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
     recover(out);
     watch_epoch(now, out);
     retention_.begin(out);
-  } else if (std::get_if<event::Stopping>(&event)) {
+  } else if (const auto* stopping = std::get_if<event::Stopping>(&event)) {
     stopping_ = true;
+    stopping_since_ = now;
+    hands_over_ = stopping->trainers_live;
     look_for_all_gone(now, out);
-  } else if (std::get_if<event::Drain>(&event)) {
+  } else if (const auto* drain = std::get_if<event::Drain>(&event)) {
     draining_ = true;
+    const bool was_spared = std::exchange(hands_over_, drain->told && drain->trainers_live);
+    if (stopping_ && was_spared && !hands_over_) look_for_all_gone(now, out);
   }
   if (stopping_ || draining_) consider_drain(now, out);
 }
@@ -84,6 +88,7 @@ void Coordinator::recover(EffectWriter& out) {
                     [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto record = result_as<RosterRecord>(std::move(result));
                       if (record.ok()) roster_stands(now, *record, then_out);
+                      if (record.ok()) await_all(now, then_out);
                       roster_asked_ = true;
                       for (const auto& [node, join] : std::exchange(early_joins_, {}))
                         on_join(node, join, then_out);
@@ -109,6 +114,9 @@ void Coordinator::clean_up(TimeNs now, const AttemptList& list, EffectWriter& ou
                    [this, key = info.key](TimeNs, Result<AttemptInfo::State> state, EffectWriter& then_out) {
                      if (!state.ok()) {
                        then_out.warning(to_string(key) + ": " + state.status().to_string());
+                     } else if (*state == AttemptInfo::State::committed) {
+                       then_out.warning(to_string(key) +
+                                        " was left undecided by its generation and is complete: committed");
                      } else if (*state == AttemptInfo::State::aborted) {
                        then_out.info(to_string(key) + " was left undecided by its generation: aborted");
                        sweep(key, then_out);
@@ -187,7 +195,7 @@ void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter
   nodes_.insert(from);
   std::vector<Rank> theirs;
   for (const wire::RankLayout& rank : join.ranks) theirs.push_back(rank.rank);
-  heard_of(from, theirs);
+  heard_of(from, theirs, join.host);
   if (!refused_.ok()) return out.send(from, RoleKind::planner, wire::JoinRefused{refused_.message()});
   if (plans_) {
     if (const uint32_t ranks = plans_->world().roster.world_size(); join.world_size != ranks) {

@@ -90,7 +90,7 @@ void Coordinator::on_local_plans(TimeNs now, NodeId from, const wire::LocalPlans
     is_news = true;
   }
   if (is_news) attempt->last_news = now;
-  heard_of(from, ranks);
+  heard_of(from, ranks, said.host);
   if (attempt->named && !is_news && told_plans_.has_crossed({said.key, from})) return;
   if (attempt->named) return send_global_plan(said.key, from, out);
   consider_complete(said.key, out);

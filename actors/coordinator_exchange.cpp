@@ -42,7 +42,7 @@ void Coordinator::take_offers(NodeId from, const wire::PlanExchange& said, Attem
     if (!is_made && exchange.offers.emplace(plan.rank, plan.bytes).second)
       exchange.bytes += plan.bytes->size();
   }
-  heard_of(from, ranks);
+  heard_of(from, ranks, said.host);
   if (is_made) return send_plans(said.key, exchange, ExchangeStage::told, from, out);
   if (exchange.bytes > kMaxExchangeBytes) {
     return abort(said.key,

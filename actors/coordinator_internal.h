@@ -209,10 +209,20 @@ class Coordinator final : public Role {
   void tell(const AttemptKey& key, const Outcome& outcome, EffectWriter& out);
 
   // --- ranks that are gone (coordinator_leaving.cpp) ---
+  static bool has_reported(const Attempt& attempt, Rank rank);  // its files are durable, as its node says
   static bool has_spoken(const Attempt& attempt, Rank rank);
   // This node speaks for these ranks: one that was gone with another node has come back.
-  void heard_of(NodeId node, const std::vector<Rank>& ranks);
-  void lose_ranks_of(NodeId node);
+  // `host`: its name, where the message says it.
+  void heard_of(NodeId node, const std::vector<Rank>& ranks, const std::string& host = "");
+  void lose_ranks_of(TimeNs now, NodeId node, EffectWriter& out);
+  // A coordinator that takes another's place awaits every rank of the roster that stands: once, a while after
+  // it began, those for which no node has spoken are lost.
+  void await_all(TimeNs now, EffectWriter& out);
+  // Looks for saves that wait for a lost rank, when the next one has been lost for host_lost_ms.
+  void await_lost(TimeNs now, EffectWriter& out);
+  void abort_lost(TimeNs now, EffectWriter& out);
+  // Why this attempt never gets what lost hosts were to report; nothing: it may, or needs nothing of theirs.
+  std::optional<std::string> never_comes_back(TimeNs now, const Attempt& attempt) const;
   void on_ranks_gone(TimeNs now, NodeId from, const wire::RanksGone& said, EffectWriter& out);
   // Why this rank will never take part in this attempt; nothing: it may.
   std::optional<std::string> never_comes(TimeNs now, const AttemptKey& key, const Attempt& attempt, Rank rank,
@@ -226,6 +236,8 @@ class Coordinator final : public Role {
   // While stopping: that reports which complete it cannot come, as far as is known.
   bool is_hopeless(const Attempt& attempt) const;
   void consider_drain(TimeNs now, EffectWriter& out);
+  // Leaves what it has not begun to publish undecided, to the coordinator that comes in this one's place.
+  void hand_over(TimeNs now, EffectWriter& out);
 
   const NodeFacts facts_;
   PendingOperations operations_;
@@ -258,9 +270,17 @@ class Coordinator final : public Role {
   std::map<Rank, Gone> gone_;
   PagedMap<NodeId, std::vector<Rank>> ranks_of_;  // as far as they spoke; ascending
   size_t ranks_heard_ = 0;                        // all of these
-  std::set<Rank> lost_ranks_;                     // spoke by a node that is lost, and by none since
+  PagedMap<NodeId, std::string> host_of_;         // of those whose name was said
+  struct Lost {
+    TimeNs since = 0;
+    std::string host;  // "": not known
+  };
+  std::map<Rank, Lost> lost_ranks_;  // spoke by a node that is lost, or never did, and by none since
+  TimerId lost_timer_ = 0;
   TimerId return_timer_ = 0;
   bool stopping_ = false, draining_ = false;
+  bool hands_over_ = false;  // told to stop, while trainers of its host live: another one takes its place
+  TimeNs stopping_since_ = 0;
   std::map<AttemptKey, TimeNs> hopeless_since_;
   TimerId drain_timer_ = 0;
 };

@@ -33,7 +33,7 @@ uint64_t Coordinator::memory_bytes() const {
   for (const auto& [node, join] : early_joins_) {
     sum += sizeof(join) + kTreeNodeBytes + join.ranks.size() * sizeof(join.ranks[0]);
   }
-  sum += map_bytes(ranks_of_) + ranks_heard_ * sizeof(Rank);
+  sum += map_bytes(ranks_of_) + ranks_heard_ * sizeof(Rank) + map_bytes(host_of_);
   sum += told_roster_.size() * (sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes) +
          told_plans_.size() * (sizeof(AttemptKey) + sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes);
   if (collective_) sum += map_bytes(collective_->host_of);

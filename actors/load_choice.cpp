@@ -5,6 +5,10 @@
 
 namespace shoal {
 
+namespace {
+constexpr size_t kMaxPassedOverReported = 8;
+}  // namespace
+
 Status LoadChooser::no_checkpoint() {
   return Status(Code::not_found, "there is no committed checkpoint in this root");
 }
@@ -28,6 +32,7 @@ void LoadChooser::decide_earlier(const LoadPtr& load, EffectWriter& out) {
                     [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto list = result_as<AttemptList>(std::move(result));
                       if (!list.ok()) return load->then(now, list.status(), then_out);
+                      load->passed_over.clear();
                       auto best = newest(*list);
                       if (!best.ok()) return load->then(now, best.status(), then_out);
                       std::vector<AttemptKey> undecided;
@@ -57,6 +62,8 @@ void LoadChooser::confirm(TimeNs now, const LoadPtr& load, const std::optional<A
                         return load->then(then_now, decision.status(), then_out);
                       if (vanished || state_of(**decision) != last.state)
                         return decide_earlier(load, then_out);
+                      if (last.state == AttemptInfo::State::aborted)
+                        load->passed_over.push_back({last.key, (*decision)->tombstone().cause});
                       confirm(then_now, load, best, decided, then_out);
                     });
 }
@@ -89,6 +96,7 @@ void LoadChooser::await_decisions(TimeNs now, const LoadPtr& load, const std::ve
 }
 
 void LoadChooser::publish(const LoadPtr& load, const std::optional<AttemptKey>& key, EffectWriter& out) {
+  report_passed_over(*load, key, out);
   LoadChoice choice;
   choice.found = key.has_value();
   if (key) choice.key = *key;
@@ -100,6 +108,22 @@ void LoadChooser::publish(const LoadPtr& load, const std::optional<AttemptKey>& 
                     });
 }
 
+// Going back is never silent: saves that were aborted above the checkpoint are named, the newest first.
+void LoadChooser::report_passed_over(const Load& load, const std::optional<AttemptKey>& key,
+                                     EffectWriter& out) {
+  const std::string loaded = key ? "loads " + to_string(*key) : "finds no checkpoint";
+  size_t reported = 0;
+  for (const PassedOver& each : load.passed_over) {
+    if (reported++ == kMaxPassedOverReported) {
+      return out.warning("latest " + loaded + ": " +
+                         std::to_string(load.passed_over.size() - kMaxPassedOverReported) +
+                         " further attempts that are newer are not loaded; `shoal ls` lists them");
+    }
+    out.warning("latest " + loaded + ": the newer " + to_string(each.key) +
+                " is not loaded, since it was aborted: " + each.cause);
+  }
+}
+
 void LoadChooser::chosen(TimeNs now, const LoadPtr& load, const LoadChoice& choice, EffectWriter& out) {
   if (!choice.found) return load->then(now, no_checkpoint(), out);
   load->then(now, choice.key, out);
@@ -109,41 +133,43 @@ void LoadChooser::choose_step(uint64_t step, EffectWriter& out, Then then) {
   list_step(step, true, out, std::move(then));
 }
 
-// A complete set counts; of one that is not the error says what is missing, unless there is another.
-void LoadChooser::list_step(uint64_t step, bool completes_set, EffectWriter& out, Then then) {
-  operations_.start(
-      operation::ListAttemptsOfStep{step}, out,
-      [this, step, completes_set, then = std::move(then)](TimeNs now, Result<OperationResult> result,
-                                                          EffectWriter& then_out) {
-        auto list = result_as<AttemptList>(std::move(result));
-        if (!list.ok()) return then(now, list.status(), then_out);
-        std::optional<AttemptKey> best;
-        for (const AttemptInfo& info : list->attempts) {
-          if (info.key.step == step && info.state == AttemptInfo::State::committed &&
-              (!best || *best < info.key)) {
-            best = info.key;
-          }
-        }
-        if (const std::optional<AttemptKey> set = newest_set(*list, best); set && completes_set) {
-          return operations_.start(
-              operation::CompleteRankLocal{*set}, then_out,
-              [this, step, has_other = best.has_value(), then](
-                  TimeNs set_now, Result<OperationResult> completed, EffectWriter& set_out) {
-                if (!completed.ok() && !has_other) return then(set_now, completed.status(), set_out);
-                list_step(step, false, set_out, then);
-              });
-        }
-        for (const auto& [key, why] : list->damaged) {
-          if (key.step == step && !best) return then(now, why, then_out);
-        }
-        if (!best) {
-          return then(now,
-                      Status(Code::not_found,
-                             "step " + std::to_string(step) + " has no committed checkpoint in this root"),
-                      then_out);
-        }
-        then(now, *best, then_out);
-      });
+// An attempt that the root proves complete counts; of one that it does not prove, the error says what is
+// missing, unless there is another.
+void LoadChooser::list_step(uint64_t step, bool completes_left, EffectWriter& out, Then then) {
+  operations_.start(operation::ListAttemptsOfStep{step}, out,
+                    [this, step, completes_left, then = std::move(then)](
+                        TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto list = result_as<AttemptList>(std::move(result));
+                      if (!list.ok()) return then(now, list.status(), then_out);
+                      std::optional<AttemptKey> best;
+                      for (const AttemptInfo& info : list->attempts) {
+                        if (info.key.step == step && info.state == AttemptInfo::State::committed &&
+                            (!best || *best < info.key)) {
+                          best = info.key;
+                        }
+                      }
+                      const auto left = newest_left(*list, best, facts_.generation);
+                      if (left && completes_left) {
+                        return operations_.start(
+                            operation::CompleteAttempt{*left}, then_out,
+                            [this, step, has_other = best.has_value(), then](
+                                TimeNs left_now, Result<OperationResult> completed, EffectWriter& left_out) {
+                              if (!completed.ok() && !has_other)
+                                return then(left_now, completed.status(), left_out);
+                              list_step(step, false, left_out, then);
+                            });
+                      }
+                      for (const auto& [key, why] : list->damaged) {
+                        if (key.step == step && !best) return then(now, why, then_out);
+                      }
+                      if (!best) {
+                        return then(now,
+                                    Status(Code::not_found, "step " + std::to_string(step) +
+                                                                " has no committed checkpoint in this root"),
+                                    then_out);
+                      }
+                      then(now, *best, then_out);
+                    });
 }
 
 }  // namespace shoal

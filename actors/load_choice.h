@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "actors/attempt_choice.h"
@@ -28,13 +29,18 @@ class LoadChooser {
   // The choice of that load(latest): the one that stands in the root, else the newest checkpoint once every
   // attempt above it is decided, published.
   void choose_latest(uint32_t ordinal, EffectWriter& out, Then then);
-  // The newest committed attempt at this step.
+  // The newest committed attempt at this step, once an attempt that the root proves complete is committed.
   void choose_step(uint64_t step, EffectWriter& out, Then then);
 
  private:
+  struct PassedOver {  // newer than what is loaded, and not committed
+    AttemptKey key;
+    std::string cause;
+  };
   struct Load {
     uint32_t ordinal = 0;
     Then then;
+    std::vector<PassedOver> passed_over = {};  // newest first
   };
   using LoadPtr = std::shared_ptr<Load>;
 
@@ -44,8 +50,9 @@ class LoadChooser {
   void await_decisions(TimeNs now, const LoadPtr& load, const std::vector<AttemptKey>& keys,
                        EffectWriter& out);
   void publish(const LoadPtr& load, const std::optional<AttemptKey>& key, EffectWriter& out);
+  static void report_passed_over(const Load& load, const std::optional<AttemptKey>& key, EffectWriter& out);
   static void chosen(TimeNs now, const LoadPtr& load, const LoadChoice& choice, EffectWriter& out);
-  void list_step(uint64_t step, bool completes_set, EffectWriter& out, Then then);
+  void list_step(uint64_t step, bool completes_left, EffectWriter& out, Then then);
 
   PendingOperations& operations_;
   const NodeFacts& facts_;

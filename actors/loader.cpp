@@ -82,16 +82,16 @@ void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWri
 
 // --- which checkpoint ---
 
-void Loader::on_latest(ClientId client, uint32_t request_id, bool completes_sets, EffectWriter& out) {
+void Loader::on_latest(ClientId client, uint32_t request_id, bool completes_left, EffectWriter& out) {
   operations_.start(operation::ListNewestAttempts{}, out,
                     [=, this](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
                       auto list = result_as<AttemptList>(std::move(result));
                       if (!list.ok()) return not_found(client, request_id, list.status(), then_out);
                       auto best = newest(*list);
                       if (!best.ok()) return not_found(client, request_id, best.status(), then_out);
-                      if (auto set = newest_set(*list, *best); set && completes_sets) {
+                      if (auto left = newest_left(*list, *best, facts_.generation); left && completes_left) {
                         return operations_.start(
-                            operation::CompleteRankLocal{*set}, then_out,
+                            operation::CompleteAttempt{*left}, then_out,
                             [=, this](TimeNs, Result<OperationResult>, EffectWriter& last_out) {
                               on_latest(client, request_id, false, last_out);
                             });

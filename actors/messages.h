@@ -103,6 +103,8 @@ struct RanksGone {  // ShardWriter -> Coordinator: these ranks of its host stage
                     // of what this node said so before
   std::vector<GoneRank> ranks;     // ascending
   std::vector<AttemptKey> staged;  // ascending: undecided saves of which this node speaks by itself
+  std::string host;                // its name
+  std::vector<Rank> here;  // ascending: ranks whose trainers are attached, unless the node is stopping
 };
 
 // Mode collective. What each rank holds is its local plan; LayoutIds stand for layouts, which are asked for

@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "base/shared_vector.h"
 #include "base/status.h"
+#include "local/messages.h"
 #include "plan/read_damage.h"
 #include "storage/catalog.h"
 #include "storage/decision.h"
@@ -43,6 +44,8 @@ struct WriteShard {  // -> WrittenShard
   uint32_t file = 0;
   SharedVector<ShardPiece> pieces;
   SharedVector<SlabRange> data;  // parallel to pieces
+  // Their bytes come to the slab part by part, by Slabs::parts_of; offsets are those of the staged pieces.
+  bool in_parts = false;
 };
 // -> Decision, the one that stands. nonce, root_id and unix_time_ns are filled in. Where all ranks of a
 // rank-local save have published their manifests, no tombstone of an abort is: the save is committed.
@@ -55,6 +58,11 @@ struct PublishRankManifest {  // -> Done, read back. nonce, root_id and unix_tim
 };
 struct CompleteRankLocal {  // -> Decision: that which stands, or what a complete set makes. Code::not_found
   AttemptKey key;           // names the ranks whose manifests are missing
+};
+// -> Decision: the one that stands, or the manifest of an attempt that the root proves complete.
+// Code::not_found, corrupt or version: it does not (storage/completion.h).
+struct CompleteAttempt {
+  AttemptKey key;
 };
 struct ReadDecision {  // -> Decision; Code::not_found while undecided
   AttemptKey key;
@@ -221,7 +229,8 @@ using Operation = std::variant<
     operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
     operation::PublishRankManifest, operation::CompleteRankLocal, operation::ListenToPeers,
     operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow,
-    operation::ReadHeader, operation::CheckHeader, operation::LocateRanges, operation::DecodeDecision>;
+    operation::ReadHeader, operation::CheckHeader, operation::LocateRanges, operation::DecodeDecision,
+    operation::CompleteAttempt>;
 // Few are as large as a Mark, and of many that are not there are a great number at once in the simulator.
 using OperationResult =
     std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,
@@ -230,6 +239,16 @@ using OperationResult =
                  std::string, ChunkPtr, DamageList, LocatedRangesPtr>;
 
 std::string_view operation_name(const Operation& operation);
+
+// Bytes of a save that is staged in parts, while its client waits. One thread.
+class PartSource {
+ public:
+  virtual ~PartSource() = default;
+  // Asks the client to copy these bytes into its slab. Does not wait. The number of the answer.
+  virtual uint64_t ask(std::vector<local::PartRange> ranges) = 0;
+  // Until they lie there. An error: they do not, nor will they.
+  virtual Status wait(uint64_t number) = 0;
+};
 
 // Slabs of the clients of one node. Any thread.
 class Slabs {
@@ -242,6 +261,12 @@ class Slabs {
   virtual Result<View> find(ClientId client, uint32_t slab_id) = 0;  // Code::not_found
   // Its pages go back to the system, and read as zeros until somebody writes to them. Code::not_found.
   virtual Status release(ClientId client, uint32_t slab_id) = 0;
+  // The slab is this caller's alone while it has what this returns; waits for an earlier one.
+  virtual Result<std::unique_ptr<PartSource>> parts_of(ClientId client, uint32_t slab_id,
+                                                       const AttemptKey& key) {
+    (void)client, (void)slab_id, (void)key;
+    return Status(Code::unavailable, "no client stages in parts here");
+  }
 };
 
 // Carries out operations, each to its end before run returns. Any thread, concurrently.
@@ -250,6 +275,8 @@ class OperationRunner {
   struct Surroundings {
     std::function<Nonce()> nonce;  // live: random_128
     std::function<int64_t()> unix_time_ns;
+    // Called before a manifest is published, if it is set: an error refuses the commit.
+    std::function<Status()> before_commit = nullptr;
   };
   // catalog may be null (a node without a coordinator): RecordDecision is then Code::unavailable.
   OperationRunner(Storage& storage, Catalog* catalog, Slabs& slabs, RootId root_id,

@@ -4,7 +4,9 @@
 #include <mutex>
 
 #include "actors/operation.h"
+#include "actors/part_write.h"
 #include "actors/piece_reader.h"
+#include "storage/completion.h"
 
 namespace shoal {
 
@@ -42,6 +44,9 @@ struct OperationRunner::Impl {
   std::mutex retention_mutex;
   KnownAttempts known_attempts;  // under retention_mutex
 
+  Status before_commit() const {
+    return surroundings.before_commit ? surroundings.before_commit() : ok_status();
+  }
   DecisionStamp stamp() { return {surroundings.nonce(), root_id, surroundings.unix_time_ns()}; }
 
   Result<OperationResult> operator()(const operation::WriteShard& write) {
@@ -50,6 +55,11 @@ struct OperationRunner::Impl {
       return status.with_context(
           fmt::format("rank {} writing {} of {}", write.rank, name, to_string(write.key)));
     };
+    if (write.in_parts) {
+      Result<WrittenShard> written = write_in_parts(write);
+      if (!written.ok()) return named(written.status());
+      return OperationResult(*written);
+    }
     std::vector<Slabs::View> views;
     Result<std::vector<ByteView>> data = resolve(write, &views);
     if (!data.ok()) return named(data.status());
@@ -66,10 +76,12 @@ struct OperationRunner::Impl {
       return as_result(abort_attempt(storage, publish.key, stamp(), tombstone->cause));
     }
     Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(), *publish.body};
+    if (decision.committed()) SHOAL_RETURN_IF_ERROR(before_commit());
     return as_result(decision.committed() ? publish_decision_in_folder(storage, decision)
                                           : publish_decision(storage, decision));
   }
   Result<OperationResult> operator()(const operation::PublishRankManifest& publish) {
+    SHOAL_RETURN_IF_ERROR(before_commit());
     RankManifest manifest = *publish.manifest;
     const DecisionStamp mark = stamp();
     manifest.nonce = mark.nonce;
@@ -79,6 +91,14 @@ struct OperationRunner::Impl {
   }
   Result<OperationResult> operator()(const operation::CompleteRankLocal& complete) {
     return as_result(complete_rank_local(storage, complete.key, stamp()));
+  }
+  Result<OperationResult> operator()(const operation::CompleteAttempt& complete) {
+    SHOAL_RETURN_IF_ERROR(before_commit());
+    const DecisionStamp mark = stamp();
+    auto decision = complete_attempt(storage, complete.key, mark);
+    const bool is_new = decision.ok() && decision->committed() && decision->nonce == mark.nonce;
+    if (is_new && catalog != nullptr) (void)catalog->record(*decision);  // an index: it is there without it
+    return as_result(std::move(decision));
   }
   Result<OperationResult> operator()(const operation::ReadDecision& read) {
     return as_result(read.leaves_encoded ? read_decision_encoded(storage, read.key)
@@ -269,6 +289,7 @@ struct OperationRunner::Impl {
   // or a file system. A tombstone there would have its shards swept.
   Status refuse_lost_manifest(const AttemptKey& key);
 
+  Result<WrittenShard> write_in_parts(const operation::WriteShard& write);
   // The bytes of each piece; `views` keep them mapped.
   Result<std::vector<ByteView>> resolve(const operation::WriteShard& write, std::vector<Slabs::View>* views);
 };
@@ -285,6 +306,17 @@ Status OperationRunner::Impl::refuse_lost_manifest(const AttemptKey& key) {
                 fmt::format("{}/{}: gone, though the catalog has {} as committed: it is neither loaded nor "
                             "aborted; put the file back, or remove its folder to give it up",
                             storage.describe(), decision_path(key), to_string(key)));
+}
+
+// A file without pieces has no slab either.
+Result<WrittenShard> OperationRunner::Impl::write_in_parts(const operation::WriteShard& write) {
+  const std::string path = shard_path(write.key, write.rank, write.file);
+  if (write.data.empty()) return write_shard(storage, path, surroundings.nonce(), write.pieces.vector(), {});
+  const SlabRange& first = *write.data.begin();
+  SHOAL_ASSIGN_OR_RETURN(const Slabs::View slab, slabs.find(first.client, first.slab_id));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<PartSource> source,
+                         slabs.parts_of(first.client, first.slab_id, write.key));
+  return write_shard_in_parts(storage, path, surroundings.nonce(), write, slab.bytes, *source);
 }
 
 Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::WriteShard& write,
@@ -330,6 +362,7 @@ struct OperationNames {
   std::string_view operator()(const operation::PublishDecision&) const { return "PublishDecision"; }
   std::string_view operator()(const operation::PublishRankManifest&) const { return "PublishRankManifest"; }
   std::string_view operator()(const operation::CompleteRankLocal&) const { return "CompleteRankLocal"; }
+  std::string_view operator()(const operation::CompleteAttempt&) const { return "CompleteAttempt"; }
   std::string_view operator()(const operation::ReadDecision&) const { return "ReadDecision"; }
   std::string_view operator()(const operation::DecodeDecision&) const { return "DecodeDecision"; }
   std::string_view operator()(const operation::CheckFiles&) const { return "CheckFiles"; }

@@ -111,7 +111,8 @@ class Planner final : public Role {
       clients_[client] = attach->rank;
       ranks_[attach->rank].client = client;
       if (world_size_ == 0) world_size_ = attach->world_size;
-      out.to_client(client, local::Attached{facts_.generation, facts_.pid, facts_.times.node_deadline_ms});
+      out.to_client(client, local::Attached{facts_.generation, facts_.pid, facts_.times.node_deadline_ms,
+                                            facts_.grants_staging});
     } else if (const auto* layout = std::get_if<local::LayoutIs>(&message)) {
       on_layout(now, client, *layout, out);
     }

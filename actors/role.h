@@ -80,9 +80,14 @@ struct TrainerEnded {  // to the ShardWriter: whoever started this rank says so;
   Rank rank = 0;
   std::string how;  // "exit status 1"
 };
-struct Stopping {};  // to the Coordinator: its node was told to stop; Drain follows
-struct Drain {       // finish what is staged, then answer effect::Drained
-  bool told = true;  // the node was told to stop: its ranks are gone. Else nobody needed it
+// To the Coordinator: its node was told to stop; Drain follows. trainers_live: trainers of its host are still
+// attached, so that another node will take its place and the job goes on.
+struct Stopping {
+  bool trainers_live = false;
+};
+struct Drain {                 // finish what is staged, then answer effect::Drained
+  bool told = true;            // the node was told to stop: its ranks are gone. Else nobody needed it
+  bool trainers_live = false;  // as of Stopping, for the Coordinator; the ShardWriter knows its clients
 };
 struct SendDone {  // of an effect::Send with an id: nothing of its message is held here any more. It has
                    // left, or was dropped
@@ -173,9 +178,13 @@ struct RoleTimes {
       10'000;              // an undecided attempt of an earlier generation, unchanged for that long
   uint32_t poll_ms = 100;  // how often an undecided attempt is looked at
   uint32_t drain_patience_ms = 5'000;  // a drain: for a save that nobody here can complete any more
-  uint32_t epoch_check_ms = 5'000;     // how often a coordinator, or who lost it, asks the root for the epoch
-  uint32_t lease_renew_ms = 5'000;     // how often a load moves the counter of its pin
-  uint32_t lease_ttl_ms = 60'000;      // a pin whose counter has not moved for that long has ended
+  // From the end of a host's session with the coordinator, for its node or its trainers to come back; then
+  // saves that wait for its ranks are aborted. Likewise for a node that has lost its coordinator.
+  uint32_t host_lost_ms = 15'000;
+  uint32_t find_coordinator_ms = 60'000;  // a node that starts: for its coordinator; then it ends
+  uint32_t epoch_check_ms = 5'000;  // how often a coordinator, or who lost it, asks the root for the epoch
+  uint32_t lease_renew_ms = 5'000;  // how often a load moves the counter of its pin
+  uint32_t lease_ttl_ms = 60'000;   // a pin whose counter has not moved for that long has ended
   uint32_t load_gather_quiet_ms = 200;      // a load's roster is made when nobody has come for that long; or
   uint32_t load_gather_longest_ms = 3'000;  // for longer, as its nodes say, but no longer than that ...
   uint32_t load_gather_most_ms = 10'000;    // ... or that long after the first, or fifteen times the former
@@ -198,6 +207,7 @@ struct NodeFacts {  // what a node's roles know from the start
   std::vector<Rank> expected_ranks;                      // of this host, where known; else those that attach
   size_t message_bytes_max = kMaxMessageBytes;           // of one message to another node
   uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // at most, of all loads here (window_budget.h)
+  bool grants_staging = false;  // clients are told so: the node answers StagingWanted
   RoleTimes times;
   RetentionPolicy retention;                                           // the coordinator's
   std::shared_ptr<PlanSource> plans = std::make_shared<PlanSource>();  // never null

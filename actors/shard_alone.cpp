@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "actors/shard_writer_internal.h"
+#include "storage/rank_manifest_set.h"
 
 namespace shoal {
 
@@ -95,6 +96,13 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   if (found == saves_.end()) return;
   Save& save = found->second;
   save.set_looking = false;
+  if (decision.ok() && is_folder_gone(**decision)) {
+    return close_unknown(key,
+                         Status(Code::unavailable, "the folder of " + to_string(key) +
+                                                       " is gone: it was committed and deleted since, or "
+                                                       "somebody removed the folder"),
+                         out);
+  }
   if (decision.ok()) {
     const bool committed = (*decision)->was_committed();
     if (committed) {
@@ -125,7 +133,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
 
 void ShardWriter::sweep_alone(const AttemptKey& key, EffectWriter& out) {
   auto outcome = decided_.find(key);
-  if (outcome == decided_.end() || outcome->second.committed) return;
+  if (outcome == decided_.end() || outcome->second.fate != Fate::aborted) return;
   operations_.start(operation::SweepAttempt{key}, out,
                     [key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
                       const Code code = result.status().code();
@@ -138,9 +146,7 @@ void ShardWriter::leave_set(const AttemptKey& key, EffectWriter& out) {
   const std::string& missing = saves_.at(key).set_missing;
   const Status why(Code::unavailable, "its node was stopped before the save was complete" +
                                           (missing.empty() ? "" : ": " + missing));
-  for (ClientId client : close_save(key, Outcome{false, why.message()}, out)) {
-    tell_outcome(client, key, why, out);
-  }
+  close_unknown(key, why, out);
 }
 
 }  // namespace shoal

@@ -20,7 +20,7 @@ ShardWriter::Share* ShardWriter::asking_share(TimeNs now, ClientId client, const
   if (attached == clients_.end()) return nullptr;
   const Rank rank = attached->second;
   if (auto decided = decided_.find(key); decided != decided_.end()) {
-    tell_outcome(client, key, Status(Code::aborted, decided->second.cause), out);
+    tell_outcome(client, key, decided->second.late, out);
     return nullptr;
   }
   auto found = saves_.find(key);

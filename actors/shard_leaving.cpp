@@ -43,7 +43,11 @@ void ShardWriter::say_gone(EffectWriter& out) {
   wire::RanksGone said;
   for (const auto& [rank, how] : gone) said.ranks.push_back({rank, how});
   for (const auto& [key, save] : saves_) said.staged.push_back(key);
-  if (said.ranks.empty() && said.staged.empty() && !has_said_gone_) return;
+  said.host = facts_.host;
+  if (!leaving_) {
+    for (const auto& [rank, client] : attached_) said.here.push_back(rank);
+  }
+  if (said.ranks.empty() && said.staged.empty() && said.here.empty() && !has_said_gone_) return;
   has_said_gone_ = !said.ranks.empty();
   out.send(kCoordinatorNode, RoleKind::coordinator, std::move(said));
 }
@@ -53,7 +57,10 @@ void ShardWriter::say_gone_at(TimeNs at, EffectWriter& out) {
   gone_timer_ = timers_.set(at, out, [this](TimeNs now, EffectWriter& then_out) {
     gone_timer_ = 0;
     say_gone(then_out);
-    if (leaving_ || !ended_.empty()) say_gone_at(now + gone_backoff_.next(), then_out);
+    if (words_after_session_ > 0) --words_after_session_;
+    if (leaving_ || !ended_.empty() || words_after_session_ > 0) {
+      say_gone_at(now + gone_backoff_.next(), then_out);
+    }
   });
 }
 
@@ -67,10 +74,26 @@ void ShardWriter::begin_drain(TimeNs now, const event::Drain& drain, EffectWrite
   leave_timer_ = timers_.set(now + facts_.times.drain_patience_ms * kMillisecond, out,
                              [this](TimeNs then_now, EffectWriter& then_out) {
                                leave_timer_ = 0;
+                               is_patience_over_ = true;
+                               if (hands_over()) return;  // end_drain says it, once nothing is written here
                                leaving_ = true;
                                gone_backoff_.reset();
                                say_gone_at(then_now, then_out);
                              });
+}
+
+bool ShardWriter::hands_over() const {
+  return is_told_to_stop_ && !attached_.empty() && (rank_local_ || !coordinator_lost_);
+}
+
+bool ShardWriter::is_writing() const {
+  if (!late_.empty() || reading_ != 0) return true;
+  for (const auto& [key, save] : saves_) {
+    for (const auto& [rank, share] : save.shares) {
+      if (share.files_writing != 0) return true;
+    }
+  }
+  return false;
 }
 
 void ShardWriter::end_drain(EffectWriter& out) {
@@ -85,6 +108,7 @@ void ShardWriter::end_drain(EffectWriter& out) {
 
 std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) const {
   if (save.deciding || !save.failure.ok()) return std::nullopt;  // it ends by itself
+  if (hands_over()) return std::nullopt;                         // the next node goes on with it
   if (!rank_local_ && !is_collective() && worlds_.empty() && !save.shares.empty()) {
     return Failure{save.shares.begin()->first,
                    Status(Code::unavailable, "its node was stopped before there was a roster")};
@@ -100,6 +124,14 @@ std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) cons
 
 void ShardWriter::consider_drain(TimeNs now, EffectWriter& out) {
   if (saves_.empty() && late_.empty() && reading_ == 0) return end_drain(out);
+  if (is_patience_over_ && hands_over() && !is_writing()) {
+    std::vector<AttemptKey> published;
+    for (const auto& [key, save] : saves_) {
+      if (rank_local_ && all_published(save)) published.push_back(key);
+    }
+    for (const AttemptKey& key : published) leave_set(key, out);
+    return end_drain(out);
+  }
   if (drain_timer_ != 0) return;
   bool is_hopeless = coordinator_lost_ || rank_local_;
   for (const auto& [key, save] : saves_) is_hopeless = is_hopeless || hopeless(save);

@@ -1,5 +1,7 @@
 // ShardWriter: reports to the coordinator, and what becomes of a decision.
 
+#include <algorithm>
+
 #include "actors/shard_writer_internal.h"
 
 namespace shoal {
@@ -216,9 +218,12 @@ void ShardWriter::publish_failed(TimeNs now, const AttemptKey& key, const std::s
     });
     return;
   }
-  const Status told = not_decided(saves_.at(key), why);
-  for (ClientId client : close_save(key, Outcome{false, told.message()}, out)) {
-    tell_outcome(client, key, told, out);
+  close_unknown(key, not_decided(saves_.at(key), why), out);
+}
+
+void ShardWriter::close_unknown(const AttemptKey& key, const Status& why, EffectWriter& out) {
+  for (ClientId client : close_save(key, Outcome{Fate::unknown, why}, out)) {
+    tell_outcome(client, key, why, out);
   }
 }
 
@@ -259,8 +264,10 @@ std::set<ClientId> ShardWriter::without_part(const Save& save) {
 
 void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
   const std::set<ClientId> strangers = committed ? without_part(saves_.at(key)) : std::set<ClientId>();
-  std::vector<ClientId> told = close_save(
-      key, Outcome{committed, committed ? "what this rank had staged before is committed" : cause}, out);
+  const Outcome outcome{
+      committed ? Fate::committed : Fate::aborted,
+      Status(Code::aborted, committed ? "what this rank had staged before is committed" : cause)};
+  std::vector<ClientId> told = close_save(key, outcome, out);
   std::erase_if(told, [&](ClientId client) { return strangers.contains(client); });
   for (ClientId client : strangers) {
     tell_outcome(client, key,
@@ -268,17 +275,23 @@ void ShardWriter::settle(const AttemptKey& key, bool committed, const std::strin
                                                         "another process of this rank had saved it"),
                  out);
   }
-  if (committed) return read_and_tell(key, std::move(told), out);
+  if (committed) return read_and_tell(key, std::move(told), outcome, out);
   if (rank_local_) sweep_alone(key, out);
-  for (ClientId client : told) tell_outcome(client, key, Status(Code::aborted, cause), out);
+  for (ClientId client : told) tell_outcome(client, key, outcome.late, out);
 }
 
-void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out,
-                                uint32_t failures) {
+void ShardWriter::tell_closed(const AttemptKey& key, const Outcome& known, ClientId client,
+                              EffectWriter& out) {
+  if (known.fate == Fate::aborted) return tell_outcome(client, key, known.late, out);
+  read_and_tell(key, {client}, known, out);
+}
+
+void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> told, Outcome known,
+                                EffectWriter& out, uint32_t failures) {
   ++reading_;
   operations_.start(
       operation::ReadDecision{key}, out,
-      [this, key, told, failures](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+      [this, key, told, known, failures](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
         --reading_;
         auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
         Status outcome = decision.status();
@@ -286,21 +299,26 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
         if (may_pass && failures < kReadRetries) {
           ++reading_;
           timers_.set(now + kReadAgain, then_out,
-                      [this, key, told, failures](TimeNs, EffectWriter& retry_out) {
+                      [this, key, told, known, failures](TimeNs, EffectWriter& retry_out) {
                         --reading_;
-                        read_and_tell(key, told, retry_out, failures + 1);
+                        read_and_tell(key, told, known, retry_out, failures + 1);
                       });
           return;
         }
+        const bool is_nowhere = outcome.code() == Code::not_found;
         std::shared_ptr<const Metadata> metadata;
         if (decision.ok() && (*decision)->committed()) {
           metadata = facts_.plans->metadata(**decision);
-        } else if (decision.ok() || outcome.code() == Code::not_found) {
+        } else if (decision.ok() && !(*decision)->was_committed()) {
+          outcome = Status(Code::aborted, (*decision)->tombstone().cause);
+        } else if (decision.ok() || (is_nowhere && known.fate == Fate::committed)) {
           // It was committed, and no rule keeps it any more: all that is known of it is its name.
           outcome = ok_status();
           auto name = std::make_shared<Metadata>();
           name->key = key;
           metadata = std::move(name);
+        } else if (is_nowhere) {
+          outcome = known.late;
         }
         // One message for all: what it says of a large checkpoint is large.
         const auto message = std::make_shared<const LocalMessage>(
@@ -315,6 +333,34 @@ void ShardWriter::tell_outcome(ClientId client, const AttemptKey& key, const Sta
                                EffectWriter& out) {
   if (!clients_.contains(client)) return;
   out.to_client(client, local::Decided{key.step, key.attempt, outcome, nullptr});
+}
+
+void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
+  if (!coordinator_lost_ || rank_local_) return;
+  const TimeNs patience = facts_.times.host_lost_ms * kMillisecond;
+  std::vector<AttemptKey> due;
+  std::optional<TimeNs> next;
+  for (const auto& [key, save] : saves_) {
+    const TimeNs at = std::max(coordinator_lost_at_, save.begun) + patience;
+    if (at <= now) {
+      due.push_back(key);
+    } else if (!next || at < *next) {
+      next = at;
+    }
+  }
+  for (const AttemptKey& key : due) {
+    give_up(key,
+            "host " + facts_.host + " heard no decision within " +
+                human_seconds(facts_.times.host_lost_ms / 1e3) + ": it has lost the coordinator (" +
+                why_coordinator_lost_ + "), and none has come back",
+            out);
+  }
+  timers_.cancel(&away_timer_, out);
+  if (!next) return;
+  away_timer_ = timers_.set(*next, out, [this](TimeNs then_now, EffectWriter& then_out) {
+    away_timer_ = 0;
+    give_up_without_coordinator(then_now, then_out);
+  });
 }
 
 void ShardWriter::on_coordinator_gone(const Status& why, EffectWriter& out) {

@@ -1,5 +1,6 @@
 // ShardWriter: what clients say, and what is written of it.
 #include <algorithm>
+#include <utility>
 
 #include "actors/shard_writer_internal.h"
 
@@ -34,13 +35,19 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
     on_client_lost(now, lost->client, out);
   } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
     if (peer->node != kCoordinatorNode) return;
-    coordinator_lost_ = true;
+    if (!std::exchange(coordinator_lost_, true)) coordinator_lost_at_ = now;
+    why_coordinator_lost_ = peer->why.message();
     resend_all(now, out);
+    give_up_without_coordinator(now, out);
   } else if (const auto* up = std::get_if<event::PeerUp>(&event)) {
     if (up->node != kCoordinatorNode) return;
     coordinator_lost_ = false;
     resend_all(now, out);
-    if (!saves_.empty() || !ended_.empty() || leaving_) say_gone(out);
+    if (saves_.empty() && ended_.empty() && attached_.empty() && !leaving_) return;
+    say_gone(out);
+    words_after_session_ = kWordsAfterSession;
+    gone_backoff_.reset();
+    say_gone_at(now + gone_backoff_.next(), out);
   } else if (const auto* ended = std::get_if<event::TrainerEnded>(&event)) {
     on_trainer_ended(now, *ended, out);
   } else if (const auto* gone = std::get_if<event::CoordinatorGone>(&event)) {
@@ -98,8 +105,7 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const L
   if (staged.again) return on_offered_again(now, key, rank, std::move(share), out);
   if (auto decided = decided_.find(key); decided != decided_.end()) {
     free_slab(key, share, out);
-    tell_outcome(client, key, Status(Code::aborted, decided->second.cause), out);
-    return;
+    return tell_outcome(client, key, decided->second.late, out);
   }
   auto found = saves_.find(key);
   if (found == saves_.end()) {
@@ -126,9 +132,10 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const L
 void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank, Share offered,
                                    EffectWriter& out) {
   const ClientId client = offered.listener;
-  if (decided_.contains(key)) {
+  if (auto closed = decided_.find(key); closed != decided_.end()) {
+    const Outcome known = closed->second;
     free_slab(key, offered, out);
-    return read_and_tell(key, {client}, out);
+    return tell_closed(key, known, client, out);
   }
   auto found = saves_.find(key);
   if (found == saves_.end()) {
@@ -175,7 +182,8 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
   const Rank rank = attached->second;
   const AttemptKey key{facts_.generation, said.step, said.attempt};
   if (auto decided = decided_.find(key); decided != decided_.end()) {
-    return tell_outcome(client, key, Status(Code::aborted, decided->second.cause), out);
+    // An earlier node may have dropped the bytes of a save that had been committed.
+    return tell_closed(key, decided->second, client, out);
   }
   auto found = saves_.find(key);
   if (found == saves_.end()) {
@@ -197,6 +205,7 @@ std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs 
   auto found = saves_.emplace(key, Save(facts_.times)).first;
   const size_t ranks_here = std::max(facts_.expected_ranks.size(), attached_.size());
   const TimeNs deadline = facts_.times.attempt_deadline_ms * kMillisecond;
+  found->second.begun = now;
   found->second.backoff.spread_over(facts_.times, world_size(), ranks_here, deadline / 2);
   // What a rank that hangs keeps its neighbours from saying is said well before it ends the save.
   found->second.partials.spread_over(facts_.times, world_size(), ranks_here, deadline / 8);
@@ -209,6 +218,7 @@ std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs 
                                        });
   for (Rank rank : lost_) fail(now, key, rank, trainer_ended(rank), out);
   if (!coordinator_gone_.ok()) give_up(key, coordinator_gone_.message(), out);
+  if (coordinator_lost_) give_up_without_coordinator(now, out);
   return found;
 }
 

@@ -23,6 +23,8 @@
 namespace shoal {
 
 inline constexpr size_t kMaxOutcomesRemembered = 1024;
+// How often a node says for whom it speaks, after each new session with a coordinator: one may be lost.
+inline constexpr uint32_t kWordsAfterSession = 4;
 
 class ShardWriter final : public Role {
  public:
@@ -81,6 +83,7 @@ class ShardWriter final : public Role {
     bool asks_root = false;
     bool is_announced = false;  // before there was a roster
     TimerId resend = 0, partial = 0, deadline = 0, announce = 0;
+    TimeNs begun = 0;
     Backoff backoff;
     Backoff partials;  // until what is ready is reported without the rest
     PublishRetries retries;
@@ -102,9 +105,14 @@ class ShardWriter final : public Role {
     Rank rank = 0;
     Status why;
   };
-  struct Outcome {
-    bool committed = false;
-    std::string cause;
+  enum class Fate : uint8_t {
+    committed,  // a manifest stands, or stood
+    aborted,    // an abort's tombstone stands
+    unknown,    // this node stopped asking before any decision stood; one may stand by now
+  };
+  struct Outcome {  // what this node knows of a save that it has closed
+    Fate fate = Fate::unknown;
+    Status late;  // the answer to a client that stages the save only now. Never OK
   };
 
   // --- clients ---
@@ -190,8 +198,11 @@ class ShardWriter final : public Role {
   void undecidable(const AttemptKey& key, const Status& why, EffectWriter& out);
   void on_undecided(const AttemptKey& key, const Status& why, EffectWriter& out);
   void settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out);
-  // Reads the decision that stands; `failures`: how often that failed already.
-  void read_and_tell(const AttemptKey& key, std::vector<ClientId> told, EffectWriter& out,
+  // Answers a client whose rank staged a closed save before this node closed it.
+  void tell_closed(const AttemptKey& key, const Outcome& known, ClientId client, EffectWriter& out);
+  // Reads the decision that stands and tells it. `known`: what to say where none can be found: it never makes
+  // a save of unknown fate a committed or aborted one. `failures`: how often reading failed already.
+  void read_and_tell(const AttemptKey& key, std::vector<ClientId> told, Outcome known, EffectWriter& out,
                      uint32_t failures = 0);
   // Of a save that is committed: those who staged it now, and whose rank has had no part in it, for nothing
   // of theirs was written yet. Another process of their rank has had it.
@@ -199,6 +210,9 @@ class ShardWriter final : public Role {
   // Takes the save out of those in flight. Returns the clients that are to be told.
   std::vector<ClientId> close_save(const AttemptKey& key, Outcome outcome, EffectWriter& out);
   void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, EffectWriter& out);
+
+  // Ends saves that have waited for a lost coordinator for host_lost_ms; looks again when the next one has.
+  void give_up_without_coordinator(TimeNs now, EffectWriter& out);
 
   // None of this job will decide any more: this node does, at once.
   void on_coordinator_gone(const Status& why, EffectWriter& out);
@@ -216,6 +230,8 @@ class ShardWriter final : public Role {
   void sweep_alone(const AttemptKey& key, EffectWriter& out);
   // The node stops. What it has published counts as soon as the others have.
   void leave_set(const AttemptKey& key, EffectWriter& out);
+  // Ends the save here without a decision, and tells its clients why.
+  void close_unknown(const AttemptKey& key, const Status& why, EffectWriter& out);
 
   // --- collective ---
   bool is_collective() const { return !collective_.empty(); }
@@ -250,6 +266,9 @@ class ShardWriter final : public Role {
   // --- draining ---
   void begin_drain(TimeNs now, const event::Drain& drain, EffectWriter& out);
   void end_drain(EffectWriter& out);
+  // Told to stop while trainers are attached: another node will serve them, and hears of what is undecided.
+  bool hands_over() const;
+  bool is_writing() const;
   // Why nobody here can complete this save any more; nothing: somebody may.
   std::optional<Failure> hopeless(const Save& save) const;
   void consider_drain(TimeNs now, EffectWriter& out);
@@ -276,11 +295,15 @@ class ShardWriter final : public Role {
   RecentMap<AttemptKey, Outcome> decided_{kMaxOutcomesRemembered};
   size_t reading_ = 0;             // manifests being read for clients
   bool coordinator_lost_ = false;  // and nothing heard of it since
+  TimeNs coordinator_lost_at_ = 0;
+  std::string why_coordinator_lost_;
   bool draining_ = false, is_told_to_stop_ = false;
   bool leaving_ = false;  // no rank of this host stages anything more
   bool has_said_gone_ = false;
+  bool is_patience_over_ = false;     // of a drain
+  uint32_t words_after_session_ = 0;  // that are still to be said: of whom this node speaks for
   Backoff gone_backoff_;
-  TimerId drain_timer_ = 0, leave_timer_ = 0, gone_timer_ = 0;
+  TimerId drain_timer_ = 0, leave_timer_ = 0, gone_timer_ = 0, away_timer_ = 0;
 };
 
 }  // namespace shoal

@@ -44,6 +44,7 @@ Result<std::vector<operation::WriteShard>> shard_writes(const Layout& layout, co
     writes[file].key = key;
     writes[file].rank = plan.rank;
     writes[file].file = file;
+    writes[file].in_parts = staged.in_parts;
   }
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const WriteItem& item = plan.items[i];

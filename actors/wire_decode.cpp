@@ -243,6 +243,13 @@ Result<WireBody> read_ranks_gone(schema::Message::RanksGone::Reader in) {
     const size_t size = body.staged.size();
     if (size > 1 && !(body.staged[size - 2] < body.staged[size - 1])) return malformed("order of saves");
   }
+  SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getHere(), kMaxRanksPerNode, "ranks of a host").status());
+  uint64_t here_end = 0;
+  for (uint32_t rank : in.getHere()) {
+    SHOAL_RETURN_IF_ERROR(next_rank(rank, &here_end, kMaxWorldSize));
+    body.here.push_back(rank);
+  }
   return WireBody(std::move(body));
 }
 

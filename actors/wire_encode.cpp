@@ -139,6 +139,9 @@ struct Encoder {
     }
     auto staged = gone.initStaged(list_size(body.staged.size()));
     for (unsigned i = 0; i < staged.size(); ++i) write(staged[i], body.staged[i]);
+    gone.setHost(text_of(body.host));
+    auto here = gone.initHere(list_size(body.here.size()));
+    for (unsigned i = 0; i < here.size(); ++i) here.set(i, body.here[i]);
   }
   void operator()(const wire::LocalPlans& body) {
     auto local = out.initLocalPlans();

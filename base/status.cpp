@@ -44,6 +44,10 @@ std::string_view code_name(Code code) {
       return "internal error";
     case Code::superseded:
       return "superseded";
+    case Code::key_mismatch:
+      return "key mismatch";
+    case Code::earlier_save_failed:
+      return "earlier save failed";
   }
   return "unknown code";
 }

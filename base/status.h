@@ -32,9 +32,11 @@ enum class Code : unsigned short {
   busy = 12,
   too_large = 13,  // over a stated bound
   internal = 14,
-  superseded = 15,  // a later incarnation has taken the place, for good
+  superseded = 15,           // a later incarnation has taken the place, for good
+  key_mismatch = 16,         // keys of state and checkpoint differ: missing, unexpected, other shape
+  earlier_save_failed = 17,  // this save was staged, but an earlier one failed and nobody had asked
 };
-inline constexpr Code kLastCode = Code::superseded;
+inline constexpr Code kLastCode = Code::earlier_save_failed;
 
 std::string_view code_name(Code code);  // "ok", "invalid argument", ...
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "storage/completion.h"
 
 namespace shoal {
 
@@ -88,7 +89,7 @@ ordered_json collected_json(const OpenRoot& root, const Collected& collected) {
   return out;
 }
 
-void print_plan(const RetentionPlan& plan) {
+void print_plan(const OpenRoot& root, const RetentionPlan& plan) {
   for (const auto& item : plan.keep) fmt::print("{}: kept: {}\n", to_string(item.key), item.why);
   for (const auto& item : plan.remove)
     fmt::print("{}: would be deleted: {}\n", to_string(item.key), item.why);
@@ -97,8 +98,9 @@ void print_plan(const RetentionPlan& plan) {
   for (const AttemptKey& key : plan.sweep)
     fmt::print("{}: what nobody finished would be swept\n", to_string(key));
   for (const AttemptInfo& info : plan.undecided) {
+    const bool is_complete = info.is_complete_set() || prove_complete(*root.storage, info.key).ok();
     fmt::print("{}: undecided, would be {} if nobody writes it\n", to_string(info.key),
-               info.is_complete_set() ? "completed" : "aborted");
+               is_complete ? "completed" : "aborted");
   }
   for (const auto& [key, why] : plan.damaged)
     fmt::print("{}: left alone: {}\n", to_string(key), why.to_string());

@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "storage/rank_manifest.h"
+#include "storage/completion.h"
 
 namespace shoal {
 
@@ -66,8 +66,8 @@ Status Collector::end_leases(const std::vector<Mark>& leases) {
   return ok_status();
 }
 
-// Undecided attempts of earlier generations in whose folders nothing changes: a tombstone, and their files
-// go; but what all ranks of a rank-local save have published becomes the checkpoint that it is.
+// Undecided attempts of earlier generations in whose folders nothing changes: what the root proves complete
+// becomes the checkpoint that it is; the rest gets a tombstone, and its files go.
 void Collector::abort_abandoned(const std::vector<AttemptInfo>& undecided, Collected* out) {
   if (undecided.empty()) return;
   std::this_thread::sleep_for(std::chrono::milliseconds(options_.abandoned_after_ms));
@@ -78,16 +78,19 @@ void Collector::abort_abandoned(const std::vector<AttemptInfo>& undecided, Colle
       out->undecided.push_back({before.key, "still being written", 0});
       continue;
     }
-    std::string cause = "left undecided by its generation";
-    if (after->rank_manifests != 0 && !after->is_complete_set()) {
-      cause += ": " + merge_rank_manifests(*root_.storage, before.key).status().message();
+    const DecisionStamp stamp{random_128(), root_.id, unix_time_now_ns()};
+    auto stands = complete_attempt(*root_.storage, before.key, stamp);
+    if (!stands.ok() && is_unproven(stands.status())) {
+      const std::string cause = "left undecided by its generation: " + stands.status().message();
+      stands = abort_attempt(*root_.storage, before.key, stamp, cause);
     }
-    auto stands =
-        abort_attempt(*root_.storage, before.key, {random_128(), root_.id, unix_time_now_ns()}, cause);
     if (!stands.ok()) {
       out->failed.emplace_back(to_string(before.key), stands.status());
     } else if (stands->committed()) {
-      out->completed.push_back({before.key, "the manifests of all its ranks were there", 0});
+      out->completed.push_back({before.key,
+                                after->rank_manifests != 0 ? "the manifests of all its ranks were there"
+                                                           : "its rosters and shards prove it complete",
+                                0});
     } else {
       sweep_all({before.key}, out);
     }

@@ -48,7 +48,7 @@ int run_gc(const GcOptions& options) {
   if (!plan.ok()) return report_unusable(plan.status());
   if (options.dry_run) {
     if (options.json) fmt::print("{}\n", json_text(plan_json(*root, *plan)));
-    if (!options.json) print_plan(*plan);
+    if (!options.json) print_plan(*root, *plan);
     return kExitOk;
   }
   Collected collected;

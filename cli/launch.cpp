@@ -20,6 +20,7 @@
 #include "cli/job_token.h"
 #include "cli/launcher.h"
 #include "cli/load_memory.h"
+#include "cli/network_flags.h"
 #include "cli/node_times.h"
 #include "cli/retention_flags.h"
 #include "cli/root_reader.h"
@@ -42,8 +43,10 @@ struct LaunchFlags {
   uint16_t master_port = 0;
   bool resume = false, kill_on_failure = false, tag_output = false, take_over = false;
   RoleTimes times;
-  uint32_t max_direct_nodes = 0;   // 0: the node's own default
-  uint64_t load_memory_bytes = 0;  // likewise
+  uint32_t max_direct_nodes = 0;      // 0: the node's own default
+  uint64_t load_memory_bytes = 0;     // likewise
+  uint64_t staging_memory_bytes = 0;  // likewise
+  NetworkOptions network;
   RetentionPolicy retention;
   std::vector<std::string> command;
 };
@@ -181,6 +184,10 @@ class PlanMaker {
     plan.first_rank = first_rank_;
     plan.kill_on_failure = flags_.kill_on_failure;
     plan.tag_output = flags_.tag_output;
+    constexpr std::chrono::seconds kBesideCoordinator{30};  // a node's start, once it has found that one
+    plan.node_ready_within =
+        std::max(plan.node_ready_within,
+                 std::chrono::milliseconds(flags_.times.find_coordinator_ms) + kBesideCoordinator);
     return plan;
   }
 
@@ -224,6 +231,10 @@ class PlanMaker {
     add("--catalog", flags_.catalog_dir);
     if (flags_.max_direct_nodes > 0) add("--max-direct-nodes", std::to_string(flags_.max_direct_nodes));
     if (flags_.load_memory_bytes > 0) add("--load-memory", std::to_string(flags_.load_memory_bytes));
+    if (flags_.staging_memory_bytes > 0) {
+      add("--staging-memory", std::to_string(flags_.staging_memory_bytes));
+    }
+    for (std::string& argument : network_arguments(flags_.network)) out.push_back(std::move(argument));
     add("--stats-file", flags_.stats_file);
     add("--protocol-log", flags_.protocol_log);
     add("--metrics", flags_.metrics);
@@ -312,12 +323,14 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
                                "default: {}",
                                kDefaultDirectNodes))
       ->check(CLI::Range(1u, kMaxDirectNodes));
+  add_network_options(*command, &flags->network);
   command->add_option("--catalog", flags->catalog_dir, "Folder of the coordinator's catalog");
   command->add_option("--metrics", flags->metrics, "HOST:PORT where the node serves Prometheus metrics");
   command->add_option("--stats-file", flags->stats_file, "Where the node writes its counts at the end");
   command->add_option("--protocol-log", flags->protocol_log,
                       "Where the node writes a line for every message between it and others");
   add_load_memory_option(*command, &flags->load_memory_bytes);
+  add_staging_memory_option(*command, &flags->staging_memory_bytes);
   add_retention_options(*command, &flags->retention);
   add_time_options(*command, &flags->times);
 }

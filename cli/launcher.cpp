@@ -20,10 +20,9 @@ namespace shoal {
 namespace {
 
 constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-constexpr uint32_t kStopSignalsToKill = 3;            // the third one does not wait for the trainers any more
-constexpr std::chrono::seconds kTrainerGrace{10};     // from our SIGTERM to SIGKILL
-constexpr std::chrono::seconds kNodeReadyWithin{90};  // it may have to wait for the coordinator
-constexpr size_t kMaxLineBytes = size_t{64} << 10;    // a longer line is tagged in parts
+constexpr uint32_t kStopSignalsToKill = 3;          // the third one does not wait for the trainers any more
+constexpr std::chrono::seconds kTrainerGrace{10};   // from our SIGTERM to SIGKILL
+constexpr size_t kMaxLineBytes = size_t{64} << 10;  // a longer line is tagged in parts
 
 template <class... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
@@ -141,7 +140,7 @@ void Launcher::tell_node() {
 }
 
 Status Launcher::wait_for_node() {
-  Clock::time_point deadline = Clock::now() + kNodeReadyWithin;
+  Clock::time_point deadline = Clock::now() + plan_.node_ready_within;
   while (stop_signal_ == 0) {
     if (handle_events(node_ready_.get(), deadline)) {
       char buffer[256];
@@ -156,7 +155,7 @@ Status Launcher::wait_for_node() {
     }
     if (Clock::now() >= deadline) {
       return Status(Code::deadline_exceeded,
-                    fmt::format("the node was not ready within {} s", kNodeReadyWithin.count()));
+                    fmt::format("the node was not ready within {} ms", plan_.node_ready_within.count()));
     }
   }
   return ok_status();

@@ -29,6 +29,7 @@ struct LaunchPlan {
   uint32_t first_rank = 0;                        // of the local ones
   bool kill_on_failure = false;
   bool tag_output = false;
+  std::chrono::milliseconds node_ready_within{90'000};  // it may have to wait for the coordinator
 };
 
 // One thread. Trainers die (SIGKILL) when this process does, the node then stops cleanly (SIGTERM).

@@ -63,7 +63,8 @@ constexpr const char* kFooter =
     "Reads the root's files, never a catalog. STATE is one of\n"
     "  committed  a checkpoint: load and latest see it (the latest is marked with *); also a rank-local\n"
     "             save that all ranks have published, whose parts the next load merges\n"
-    "  undecided  being written, or left by a job that ended; invisible to load\n"
+    "  undecided  being written, or left by a job that ended; NOTE says what it lacks, or that its files\n"
+    "             prove it complete: then the next job that loads or saves commits it\n"
     "  aborted    never became a checkpoint; NOTE says why\n"
     "  deleted    was a checkpoint\n"
     "  damaged    its decision does not read back; above every checkpoint, none is the latest then\n"
@@ -80,13 +81,32 @@ constexpr const char* kFooter =
 
 std::string cause_of(const AttemptView& view) {
   if (!view.damage.ok()) return view.damage.message();
-  return view.decision && !view.committed() ? view.decision->tombstone().cause : "";
+  if (view.decision && !view.committed()) return view.decision->tombstone().cause;
+  return view.proof;
 }
 
 // nullptr also where that is not known.
 const AttemptView* latest_of(const std::vector<AttemptView>& views) {
   const AttemptView* newest = newest_checkpoint(views);
   return newest != nullptr && newest->damage.ok() ? newest : nullptr;
+}
+
+// The aborted attempts that are newer than the latest checkpoint: `load(latest)` goes back behind them.
+std::vector<const AttemptView*> passed_over(const std::vector<AttemptView>& views) {
+  const AttemptView* latest = latest_of(views);
+  std::vector<const AttemptView*> out;
+  for (const AttemptView& view : views) {
+    const bool is_aborted = view.damage.ok() && view.info.state == AttemptInfo::State::aborted;
+    if (latest != nullptr && latest->key < view.key && is_aborted) out.push_back(&view);
+  }
+  return out;
+}
+
+void warn_of_passed_over(const std::vector<AttemptView>& views) {
+  for (const AttemptView* view : passed_over(views)) {
+    fmt::print(stderr, "warning: {} is newer than the latest checkpoint, {}, and was aborted: {}\n",
+               to_string(view->key), to_string(latest_of(views)->key), cause_of(*view));
+  }
 }
 
 std::string as_table(const std::vector<AttemptView>& views, const Marks& marks) {
@@ -127,6 +147,13 @@ nlohmann::ordered_json as_json(const OpenRoot& root, const std::vector<AttemptVi
   out["omitted"] = omitted;
   Status unknown = check_reads_back(newest_checkpoint(views));
   if (!unknown.ok()) out["latest_unknown"] = unknown.message();
+  out["passed_over"] = nlohmann::ordered_json::array();
+  for (const AttemptView* view : passed_over(views)) {
+    out["passed_over"].push_back({{"step", view->key.step},
+                                  {"generation", view->key.generation},
+                                  {"attempt", view->key.attempt},
+                                  {"cause", cause_of(*view)}});
+  }
   out["attempts"] = nlohmann::ordered_json::array();
   const AttemptView* latest = latest_of(views);
   for (const AttemptView& view : views) {
@@ -170,6 +197,7 @@ int run_ls(const LsOptions& options) {
   if (!marks.ok()) return report_unusable(marks.status());
   fmt::print("{}", options.json ? json_text(as_json(*root, *views, *marks, omitted)) + "\n"
                                 : as_table(*views, *marks));
+  warn_of_passed_over(*views);
   if (omitted != 0 && !options.json) fmt::print("{} older ones are not shown: --all or --last N\n", omitted);
   if (Status unknown = check_reads_back(newest_checkpoint(*views)); !unknown.ok()) report_unusable(unknown);
   bool damaged =

@@ -12,7 +12,7 @@
 
 #include "base/hash.h"
 #include "cli/measure.h"
-#include "transport/ucx/ucx_transport.h"
+#include "transport/live/make_transport.h"
 
 namespace shoal {
 
@@ -43,13 +43,13 @@ Bytes message_of(size_t bytes) {
 class End final : public TransportHandler {
  public:
   End(const std::string& listen, const std::string& secret, bool serves) : serves_(serves) {
-    UcxTransportOptions options;
+    TransportOptions options;
     options.listen = listen;
     options.identity.job_id = "shoal calibrate";
     options.identity.incarnation = random_128();
     options.identity.name = "calibrate";
     options.token.assign(as_view(secret).begin(), as_view(secret).end());
-    transport_ = make_ucx_transport(std::move(options));
+    transport_ = make_transport(std::move(options));
   }
   ~End() override { transport_->stop(0); }
   Status start() { return transport_->start(*this); }

@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/job_token.h"
 #include "cli/load_memory.h"
+#include "cli/network_flags.h"
 #include "cli/node_times.h"
 #include "cli/retention_flags.h"
 #include "storage/run_root.h"
@@ -175,6 +176,7 @@ void add_node_command(CLI::App& app, Command* chosen) {
       ->check(CLI::Range(1u, kMaxDirectNodes))
       ->envname("SHOAL_MAX_DIRECT_NODES")
       ->capture_default_str();
+  add_network_options(*command, &node.network);
   command
       ->add_flag("--take-over", node.take_over,
                  "Coordinate although another run's coordinator is live on this root; that one ends")
@@ -212,6 +214,7 @@ void add_node_command(CLI::App& app, Command* chosen) {
   command->add_option("--ready-fd", flags->ready_fd,
                       "Write 'ready ADDRESS generation N' to this descriptor once trainers can attach");
   add_load_memory_option(*command, &node.load_memory_bytes);
+  add_staging_memory_option(*command, &node.staging_memory_bytes);
   add_retention_options(*command, &node.retention);
   add_time_options(*command, &node.times);
   command->footer(kFooter);

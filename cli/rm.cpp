@@ -62,7 +62,7 @@ int show_plan(const OpenRoot& root, const RmOptions& options, const std::vector<
     }
   }
   if (options.json) fmt::print("{}\n", json_text(plan_json(root, plan)));
-  if (!options.json) print_plan(plan);
+  if (!options.json) print_plan(root, plan);
   return plan.keep.empty() ? kExitOk : kExitUnusable;
 }
 

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 
+#include "storage/completion.h"
 #include "storage/rank_manifest.h"
 
 namespace shoal {
@@ -37,6 +38,16 @@ std::string_view AttemptView::state_name() const {
   return "undecided";
 }
 
+namespace {
+
+std::string proof_of(Storage& storage, const AttemptKey& key) {
+  const Status proven = prove_complete(storage, key).status();
+  if (proven.ok()) return "its files prove it complete: the next job commits it";
+  return is_unproven(proven) ? proven.message() : "";
+}
+
+}  // namespace
+
 Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info) {
   AttemptView view;
   view.key = info.key;
@@ -47,7 +58,10 @@ Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info) {
     view.decision = Decision{info.key, {}, {}, 0, std::move(*manifest)};
     view.is_merged = false;
   }
-  if (info.state == AttemptInfo::State::undecided) return view;
+  if (info.state == AttemptInfo::State::undecided) {
+    if (info.rank_manifests == 0) view.proof = proof_of(storage, info.key);
+    return view;
+  }
   auto decision = read_decision(storage, info.key);
   if (decision.ok()) {
     view.decision = std::move(*decision);

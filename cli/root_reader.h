@@ -34,6 +34,8 @@ struct AttemptView {
   std::optional<Decision> decision;  // nullopt: undecided or damaged
   bool is_merged = true;             // false: of that decision there is no file
   Status damage;
+  std::string
+      proof;  // of an undecided one: what it lacks to be complete, or that it lacks nothing; "": not known
 
   bool committed() const { return decision && decision->committed(); }
   std::string_view state_name() const;  // "committed", "aborted", "deleted", "undecided", "damaged"

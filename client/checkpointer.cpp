@@ -8,7 +8,6 @@
 
 #include "client/checkpointer_internal.h"
 #include "client/checkpointer_options_internal.h"
-#include "client/memory_budget_internal.h"
 
 namespace shoal {
 
@@ -61,39 +60,6 @@ Status Checkpointer::Impl::agree_on_recipe(const std::shared_ptr<SaveHandle::Sta
   return ok_status();
 }
 
-uint64_t Checkpointer::Impl::held_bytes() const {
-  uint64_t held = 0;
-  for (const MemorySlab& slab : slabs) held += slab.bytes();
-  return held + window.bytes();
-}
-
-// A new slab under the slot's number takes the place of the one that the node knew.
-Status Checkpointer::Impl::replace_slab(uint32_t slot, uint64_t bytes) {
-  const uint64_t wanted = slab_bytes_for(bytes);
-  slabs[slot] = MemorySlab();
-  SHOAL_RETURN_IF_ERROR(check_budget(wanted, held_bytes(), options.staging_bytes_max));
-  SHOAL_ASSIGN_OR_RETURN(slabs[slot], MemorySlab::make(wanted));
-  return session->offer_slab(slot, wanted, slabs[slot].fd());
-}
-
-// A free slot whose slab has room: the smallest that has; else a new slab where there is none; else in place
-// of a free one that is too small. The slot is not taken yet.
-Result<uint32_t> Checkpointer::Impl::slot_for(uint64_t bytes, bool wait) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<uint32_t> free, session->free_slots(wait));
-  for (uint32_t slot : free) {
-    if (!session->keeps_slab(slot)) slabs[slot] = MemorySlab();
-  }
-  auto rank_of = [&](uint32_t slot) {
-    const uint64_t has = slabs[slot].bytes();
-    const int group = has >= std::max<uint64_t>(bytes, 1) ? 0 : has == 0 ? 1 : 2;
-    return std::pair(group, has);
-  };
-  const uint32_t best = *std::min_element(free.begin(), free.end(),
-                                          [&](uint32_t a, uint32_t b) { return rank_of(a) < rank_of(b); });
-  if (rank_of(best).first != 0) SHOAL_RETURN_IF_ERROR(replace_slab(best, bytes));
-  return best;
-}
-
 Result<std::unique_ptr<Checkpointer>> Checkpointer::open(CheckpointerOptions options) {
   SHOAL_RETURN_IF_ERROR(complete_options(options));
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::open(options));
@@ -121,12 +87,7 @@ Status Checkpointer::prepare(const StateDict& given) {
   SHOAL_RETURN_IF_ERROR(impl_->bind(*state));
   SHOAL_RETURN_IF_ERROR(impl_->refresh_recipe());
   SHOAL_ASSIGN_OR_RETURN(StageRecipe::Staging staging, impl_->recipe->lay_out(*impl_->bound));
-  SHOAL_ASSIGN_OR_RETURN(std::vector<uint32_t> free, impl_->session->free_slots(true));
-  for (uint32_t slot : free) {
-    if (impl_->slabs[slot].bytes() >= std::max<uint64_t>(staging.slab_bytes, 1)) continue;
-    SHOAL_RETURN_IF_ERROR(impl_->replace_slab(slot, staging.slab_bytes));
-  }
-  return ok_status();
+  return impl_->prepare_slabs(staging.slab_bytes);
 }
 
 // Counted by every rank, whatever comes of it. Where it fails, the other ranks' part of it is in vain: they
@@ -190,11 +151,16 @@ Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::St
   SHOAL_RETURN_IF_ERROR(is_collective ? agree_on_recipe(save, follows_planner) : refresh_recipe());
   if (planned_save) SHOAL_RETURN_IF_ERROR(planned_save->resolve(*bound, planned.get()));
   SHOAL_ASSIGN_OR_RETURN(StageRecipe::Staging staging, recipe->lay_out(*bound));
-  SHOAL_ASSIGN_OR_RETURN(save->slot, slot_for(staging.slab_bytes, true));
-  const Clock::time_point copy_begun = Clock::now();
-  recipe->make_tasks(*bound, staging, slabs[save->slot].data(), tasks);
-  SHOAL_RETURN_IF_ERROR(stager->wait(stager->submit(tasks)));
-  save->stats.seconds_copying = seconds_since(copy_begun);
+  SHOAL_ASSIGN_OR_RETURN(const Place place, place_for(staging.slab_bytes, &save->stats));
+  const Filling filling(*session, save->slot = place.slot);
+  const std::optional<Session::StagingGrant> grant = session->staging_grant();
+  save->stats.in_flight_max = grant ? grant->slabs : options.max_in_flight;
+  if (!place.in_parts) {
+    const Clock::time_point copy_begun = Clock::now();
+    recipe->make_tasks(*bound, staging, slabs[save->slot].data(), tasks);
+    SHOAL_RETURN_IF_ERROR(stager->wait(stager->submit(tasks)));
+    save->stats.seconds_copying = seconds_since(copy_begun);
+  }
   save->stats.bytes_staged = staging.payload_bytes;
   save->stats.with_plan = planned != nullptr;
 
@@ -207,8 +173,13 @@ Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::St
     staged.plan_id = planned->id;
   }
   staged.slab_id = save->slot;
-  staged.pieces = std::move(staging.pieces);
-  SHOAL_RETURN_IF_ERROR(session->stage(save, std::move(staged)));
+  if (place.in_parts) {
+    staged.pieces = staging.pieces;
+    SHOAL_RETURN_IF_ERROR(stage_in_parts(save, staging, std::move(staged)));
+  } else {
+    staged.pieces = std::move(staging.pieces);
+    SHOAL_RETURN_IF_ERROR(session->stage(save, std::move(staged)));
+  }
   save->stats.seconds_blocked = seconds_since(save->begun);
   return SaveHandle(save);
 }

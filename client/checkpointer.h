@@ -2,8 +2,9 @@
 // sharding.
 //
 //   auto checkpointer = Checkpointer::open(CheckpointerOptions::from_environment());
+//   const ShardedTensor rows{DType::f32, {50257, 768}, mesh, {Placement::shard(0)}};
 //   StateDict state;                                   // names, shardings, and pointers to this rank's bytes
-//   state.add_tensor("wte.weight", DType::f32, {50257, 768}, mesh, {Placement::shard(0)}, local_bytes);
+//   state.add_tensor("wte.weight", rows, local_bytes);
 //   SaveHandle saved = (*checkpointer)->save(step, state).value();   // returns when staged
 //   ... train ...                                                    // the node persists, digests, commits
 //   Metadata metadata = saved.wait_committed().value();
@@ -22,6 +23,7 @@
 
 #include "base/status.h"
 #include "client/load_report.h"
+#include "client/state_dict.h"
 #include "plan/layout.h"
 #include "plan/load_times.h"
 #include "plan/metadata.h"
@@ -35,44 +37,6 @@ class SavePlanner;
 class LoadPlanner;
 }  // namespace dcp
 class CheckpointReader;  // client/checkpoint_reader.h
-
-// The values of one rank: what LayoutBuilder knows, with pointers. Pointers are read during save (until it
-// returns) and written during load. Tensors are row-major and contiguous in their local shape.
-class StateDict {
- public:
-  // `data`: the local tensor, shards_at(shape, mesh, placements, coordinate).local_shape elements (a
-  // DTensor's to_local()).
-  void add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
-                  std::vector<Placement> placements, void* data);
-  // `shards`: the local shard of each of this rank's devices that the sharding assigns, unpadded. Devices
-  // that hold the same tile hold the same bytes: one of them is read, all are filled.
-  struct DeviceData {
-    Device device;
-    void* data;  // row-major, sharding.box_of(shape, device); unused if that has no element
-  };
-  void add_tensor(std::string fqn, DType dtype, Dims shape, const TileSharding& sharding,
-                  std::vector<DeviceData> shards);
-  struct BoxData {
-    Box box;     // global coordinates
-    void* data;  // row-major
-  };
-  void add_tensor_boxes(std::string fqn, DType dtype, Dims shape, std::vector<BoxData> boxes,
-                        bool replicated = false);
-  void add_value(std::string fqn, DType dtype, Dims shape, void* data, std::optional<Mesh> group,
-                 bool replicated = false);
-  // Objects are bytes of any length, which may change from save to save; load replaces *bytes.
-  void add_object(std::string fqn, std::string* bytes, std::optional<Mesh> group, bool replicated = false);
-  // An object that differs on every rank: a value of its own for each, "fqn@rank7" on rank 7.
-  void add_rank_object(std::string fqn, std::string* bytes);
-
-  struct Entry;  // client/state_dict_internal.h
-  // A value of another state, which shares its memory. A state that was given a nullptr is refused.
-  void add(std::shared_ptr<const Entry> entry);
-  const std::vector<std::shared_ptr<const Entry>>& entries() const { return entries_; }
-
- private:
-  std::vector<std::shared_ptr<const Entry>> entries_;
-};
 
 // Where no launcher says a job id that is new for each incarnation of the job (torchrun does not), rank 0
 // makes one in `open`, and tells it to the others in theirs for as long as its process lives.
@@ -111,7 +75,7 @@ struct CheckpointerOptions {
   // By which a load reads files itself, at most as many as this process may have processors; each takes 1
   // MiB. 0: its node reads them, and passes the bytes on through the load window.
   unsigned load_threads = 4;
-  uint64_t staging_bytes_max = 0;  // of all slabs; 0: what the cgroup's memory limit leaves
+  uint64_t staging_bytes_max = 0;  // of all slabs; 0: what this process's cgroup and its node leave
   std::chrono::milliseconds attach_timeout{30000};
   // A node that gives no sign of life for that long is reported by its pid: it is stopped, or hangs. A slow
   // disk is neither: the node answers while it writes.
@@ -130,6 +94,12 @@ struct SaveStats {
   double seconds_planning = 0;  // of that, in mode collective, until this rank was told its plan
   double seconds_copying = 0;   // of that, copying
   bool with_plan = false;       // false: no roster yet, everything held was staged
+  // How many saves of this rank the memory of its host holds at a time; fewer than max_in_flight where memory
+  // is short.
+  uint32_t in_flight_max = 0;
+  // 0: the save was copied at once. Where the memory of the host does not hold it, it was copied in so many
+  // parts, while the node wrote, and save returned when all of it was durable.
+  uint32_t parts = 0;
 };
 
 // One save in flight. Copies share it. Destroying it does not cancel the save.
@@ -195,11 +165,12 @@ class Checkpointer {
   Status prepare(const StateDict& state);
   // Returns when staged; in mode collective that waits until all ranks have called it. The attempt is counted
   // by this process: a step that is not above the one saved before it, as after a rollback, begins the next.
-  // Of all that was committed, what was saved last is `latest`. Code::busy: K saves in flight
-  // and on_busy = decline. Code::no_space: over the memory budget. The layout may change from save to save,
-  // on all ranks or on some: a rank whose layout is new stages all that it holds instead of its share alone,
-  // once. A save that fails here is reported, so that it aborts at once on the other ranks too, with this
-  // rank and cause.
+  // Of all that was committed, what was saved last is `latest`. Code::busy: as many saves in flight as may
+  // be, or as the memory of the host holds, and on_busy = decline. Where that does not hold one save, save
+  // returns when all of it is durable (SaveStats::parts). Code::no_space: not even that is possible
+  // (docs/operations.md, "Memory of saves"). The layout may change from save to save, on all ranks or on
+  // some: a rank whose layout is new stages all that it holds instead of its share alone, once. A save that
+  // fails here is reported, so that it aborts at once on the other ranks too, with this rank and cause.
   Result<SaveHandle> save(uint64_t step, const StateDict& state);
   // What the planner makes of the state. An error of one of its steps fails the save, as above, and names the
   // step. A planner with a global plan of its own is refused by name, but in mode collective.

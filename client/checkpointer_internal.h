@@ -84,9 +84,34 @@ struct Checkpointer::Impl {
   Status bind(const StateDict& state);
   Status refresh_recipe();
   Status agree_on_recipe(const std::shared_ptr<SaveHandle::State>& save, bool follows_planner);
-  uint64_t held_bytes() const;
+  // Slabs: checkpointer_staging.cpp.
+  struct Place {
+    uint32_t slot = 0;
+    bool in_parts = false;
+  };
+  class Filling {  // a slot, until its slab is staged or given up
+   public:
+    Filling(Session& session, uint32_t slot) : session_(session), slot_(slot) {}
+    ~Filling() { session_.end_filling(slot_); }
+    Filling(const Filling&) = delete;
+    Filling& operator=(const Filling&) = delete;
+
+   private:
+    Session& session_;
+    const uint32_t slot_;
+  };
+  uint64_t held_bytes() const;  // by slabs
+  void drop_slab(uint32_t slot);
+  void forget_dropped_slabs(const std::vector<uint32_t>& free);
   Status replace_slab(uint32_t slot, uint64_t bytes);
-  Result<uint32_t> slot_for(uint64_t bytes, bool wait);
+  Result<std::optional<Session::StagingGrant>> ask_for_staging(uint64_t slab_bytes);
+  bool make_room(uint32_t slot, uint64_t bytes, uint64_t most, const std::vector<uint32_t>& free);
+  uint32_t best_slot(uint64_t bytes, const std::vector<uint32_t>& free) const;
+  uint32_t slot_of_parts(uint64_t bytes, const std::vector<uint32_t>& free) const;
+  Result<Place> place_for(uint64_t bytes, SaveStats* stats);
+  Status prepare_slabs(uint64_t bytes);
+  Status stage_in_parts(const std::shared_ptr<SaveHandle::State>& save, const StageRecipe::Staging& staging,
+                        local::Staged staged);
   template <class Save>
   Result<SaveHandle> count_save(uint64_t step, Save&& save);
   Result<std::shared_ptr<SaveHandle::State>> begin_save(uint64_t step, uint32_t attempt);

@@ -282,6 +282,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
       if (policies.of(target.fqn_of(i)) != KeyPolicy::skip) entries.push_back(i);
     }
   }
+  for (const uint32_t entry : entries) SHOAL_RETURN_IF_ERROR(check_fillable(target.entry_of(entry)));
   Placer placer(target, std::move(entries));
   if (wanted.planned) {
     placer.on_arrival([&](const std::string& fqn) { return wanted.planned->arrived(fqn); });
@@ -311,7 +312,12 @@ Result<LoadResult> Checkpointer::load(const StateDict& given, const LoadOptions&
   SHOAL_RETURN_IF_ERROR(impl_->check_sharing(load_options));
   SHOAL_RETURN_IF_ERROR(validate_policies(load_options.policies));
   if (load_options.way != LoadWay::direct) ++impl_->counts->loads;
-  if (!needs_comparison_first(load_options.policies)) {
+  const ForEachKey keys_here = [state](const std::function<void(std::string_view)>& see) {
+    for (const auto& entry : state->entries()) see(entry->fqn);
+  };
+  // A subtree without a key of the state may still hold one of the checkpoint.
+  if (!needs_comparison_first(load_options.policies) &&
+      subtrees_without_keys(load_options.policies, keys_here).empty()) {
     return impl_->with_patience([&] { return impl_->load({*state, load_options}); });
   }
   const Impl::Clock::time_point begun = Impl::Clock::now();

@@ -105,7 +105,7 @@ Result<LoadPlan> DefaultLoadPlanner::create_local_plan() {
 }
 
 Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<WantedKey>& others,
-                                                 std::vector<std::string> left_out,
+                                                 std::vector<LeftOutKey> left_out,
                                                  std::vector<bool>* readable) {
   SHOAL_RETURN_IF_ERROR(validate_policies(options_.policies));
   const std::vector<WriteItem> items = items_->write_items(KeyRules{});
@@ -122,7 +122,7 @@ Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<WantedKey>& o
       key_of[i] = keys.size();
       keys.push_back({wanted_value(item), as_stored(std::move(*stored_fqn))});
     } else {
-      left_out.push_back(as_stored(options_.keys.renamed(item.index.fqn)));
+      left_out.push_back({item.index.fqn, as_stored(options_.keys.renamed(item.index.fqn))});
     }
   }
   KeyComparison comparison =
@@ -139,6 +139,7 @@ Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<WantedKey>& o
     const WriteItem& item = items[i];
     const std::string& stored_fqn = keys[*key_of[i]].stored_fqn;
     if (!item.tensor_data) {
+      SHOAL_RETURN_IF_ERROR(items_->object(item.index).status());  // before anything is placed
       plan.items.push_back({LoadItemType::byte_io, item.index, {}, MetadataIndex{stored_fqn}, {}, {}});
       continue;
     }
@@ -152,8 +153,8 @@ Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<WantedKey>& o
 }
 
 Status DefaultLoadPlanner::load_bytes(const ReadItem& read_item, std::string value) {
-  SHOAL_ASSIGN_OR_RETURN(std::string * object, items_->object(read_item.dest_index));
-  *object = std::move(value);
+  SHOAL_ASSIGN_OR_RETURN(const BytesRef object, items_->object(read_item.dest_index));
+  object.replace(std::move(value));
   return ok_status();
 }
 

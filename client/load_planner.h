@@ -26,8 +26,9 @@
 #include "client/load_report.h"
 
 namespace shoal {
-struct WantedKey;  // client/load_report_internal.h
-}
+struct WantedKey;   // client/load_report_internal.h
+struct LeftOutKey;  // likewise
+}  // namespace shoal
 
 namespace shoal::dcp {
 
@@ -114,8 +115,8 @@ class DefaultLoadPlanner : public LocalLoadPlanner {
  private:
   friend class SpmdLoadPlanner;
   // Of the state's values; `others` are held against the checkpoint with them, and are readable where that
-  // has them as they are wanted. `left_out`: stored names of what the caller leaves out.
-  Result<LoadPlan> plan_beside(const std::vector<WantedKey>& others, std::vector<std::string> left_out,
+  // has them as they are wanted. `left_out`: what the caller leaves out.
+  Result<LoadPlan> plan_beside(const std::vector<WantedKey>& others, std::vector<LeftOutKey> left_out,
                                std::vector<bool>* readable);
 
   DefaultLoadPlannerOptions options_;

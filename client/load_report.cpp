@@ -133,14 +133,14 @@ bool needs_comparison_first(const KeyPolicies& policies) {
 
 KeyComparison compare_keys(std::span<const TensorMetadata> stored, std::span<const WantedKey> wanted,
                            const KeyPolicies& policies, Rank rank,
-                           const std::vector<std::string>& not_wanted) {
+                           const std::vector<LeftOutKey>& not_wanted) {
   const WantedKeys keys{wanted.size(), [wanted](uint32_t at, WantedKey& key) { key = wanted[at]; }};
   return compare_keys(stored, keys, policies, rank, not_wanted);
 }
 
 KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedKeys& wanted,
                            const KeyPolicies& policies, Rank rank,
-                           const std::vector<std::string>& not_wanted) {
+                           const std::vector<LeftOutKey>& not_wanted) {
   KeyComparison out;
   Refusal refused;
   std::vector<bool> is_expected(stored.size(), false);
@@ -157,6 +157,19 @@ KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedK
   };
   bool only_missing = true;
   WantedKey key;
+  const auto for_each_key = [&](const std::function<void(std::string_view)>& see) {
+    WantedKey here;
+    for (uint32_t i = 0; i < wanted.count; ++i) {
+      wanted.read(i, here);
+      see(here.value.fqn);
+    }
+    for (const LeftOutKey& left_out : not_wanted) see(left_out.fqn);
+    for (const TensorMetadata& value : stored) see(value.fqn);
+  };
+  for (std::string& line : describe_subtrees_without_keys(policies, for_each_key)) {
+    only_missing = false;
+    refused.add(std::move(line));
+  }
   for (uint32_t i : by_name(wanted)) {
     wanted.read(i, key);
     const TensorMetadata& here = key.value;
@@ -182,7 +195,7 @@ KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedK
     refused.add(
         fmt::format("'{}' is {} in the checkpoint, {} here", here.fqn, describe(*there), describe(here)));
   }
-  for (const std::string& fqn : not_wanted) expect(fqn);
+  for (const LeftOutKey& left_out : not_wanted) expect(left_out.stored_fqn);
   for (size_t i = 0; i < stored.size(); ++i) {
     if (is_expected[i] || is_of_another_rank(stored[i], rank)) continue;
     const KeyPolicy policy = policies.of(stored[i].fqn);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -28,15 +29,30 @@ struct WantedKeys {
   std::function<void(uint32_t at, WantedKey& key)> read;  // into memory that is there
 };
 
-// `stored` ascends by fqn, each once. `not_wanted`: stored names that the caller leaves out on purpose.
+// Calls its argument with each key; as often as it is asked to.
+using ForEachKey = std::function<void(const std::function<void(std::string_view key)>&)>;
+// The subtrees of the policies that hold none of the keys, ascending; and a line about each, with the keys
+// that are nearest to it.
+std::vector<std::string> subtrees_without_keys(const KeyPolicies& policies, const ForEachKey& for_each_key);
+std::vector<std::string> describe_subtrees_without_keys(const KeyPolicies& policies,
+                                                        const ForEachKey& for_each_key);
+
+// What the caller leaves out on purpose, under both of its names.
+struct LeftOutKey {
+  std::string fqn;  // in the state
+  std::string stored_fqn;
+};
+
+// `stored` ascends by fqn, each once.
 // Policies go by the state's name of what is wanted, and by the checkpoint's of what is unexpected.
-// Code::not_found: keys are missing, and nothing else is wrong; else Code::invalid_argument.
+// Code::not_found: keys are missing, and nothing else is wrong; else Code::invalid_argument. That a subtree
+// of the policies holds no key of either side is wrong too.
 KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedKeys& wanted,
                            const KeyPolicies& policies, Rank rank,
-                           const std::vector<std::string>& not_wanted = {});
+                           const std::vector<LeftOutKey>& not_wanted = {});
 KeyComparison compare_keys(std::span<const TensorMetadata> stored, std::span<const WantedKey> wanted,
                            const KeyPolicies& policies, Rank rank,
-                           const std::vector<std::string>& not_wanted = {});
+                           const std::vector<LeftOutKey>& not_wanted = {});
 
 // Code::invalid_argument names a policy that is none, and a subtree that no key can be in.
 Status validate_policies(const KeyPolicies& policies);

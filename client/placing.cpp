@@ -182,10 +182,24 @@ uint64_t Placer::copy_part(const Target& target, uint32_t local_box, const Box& 
   return shared->elements();
 }
 
+// All of them or none: room comes first.
+Status Placer::replace_objects() {
+  for (auto& [i, object] : objects_) {
+    const StateDict::Entry& entry = state_.entry_of(targets_[i].entry);
+    try {
+      entry.object.reserve(object.size());
+    } catch (const std::bad_alloc&) {
+      return Status(Code::no_space, fmt::format("'{}': no memory for {} bytes", entry.fqn, object.size()));
+    }
+  }
+  for (auto& [i, object] : objects_) state_.entry_of(targets_[i].entry).object.replace(std::move(object));
+  return ok_status();
+}
+
 Status Placer::finish() {
   for (uint32_t i = 0; i < targets_.size(); ++i) {
     const Target& target = targets_[i];
-    const bool is_object = state_.entry_of(target.entry).object != nullptr;
+    const bool is_object = static_cast<bool>(state_.entry_of(target.entry).object);
     if (is_object && !target.seen) {
       return Status(Code::internal, fmt::format("'{}': nothing of it arrived", state_.fqn_of(target.entry)));
     }
@@ -196,8 +210,7 @@ Status Placer::finish() {
                                 target.arrived_elements, wanted, is_object ? "bytes" : "elements"));
     }
   }
-  for (auto& [i, object] : objects_) *state_.entry_of(targets_[i].entry).object = std::move(object);
-  return ok_status();
+  return replace_objects();
 }
 
 }  // namespace shoal

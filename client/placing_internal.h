@@ -48,6 +48,7 @@ class Placer {
   };
   uint64_t wanted_elements(const Target& target) const;  // of a tensor
   Status expect_object(uint32_t number, uint64_t bytes);
+  Status replace_objects();
   uint64_t copy_part(const Target& target, uint32_t local_box, const Box& held, const Box& part,
                      const std::byte* source) const;
 

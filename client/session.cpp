@@ -130,6 +130,7 @@ void Session::lose(Status why) {
   for (Slot& slot : slots_) slot.is_taken = slot.is_good = false;
   link_.reset();
   outgoing_.clear();
+  parts_.clear();
   changed_.notify_all();
 }
 
@@ -141,6 +142,7 @@ void Session::finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata
   const bool is_in_slab = save && std::holds_alternative<local::Staged>(found->second.offer);
   undecided_.erase(found);
   if (is_in_slab && frees_slot) slots_[save->slot].is_taken = false;
+  give_back_free_slabs();
   // Before anybody can see that the save is gone: its trainer may wait here for an answer.
   if (save) save->finish(std::move(outcome), std::move(metadata));
   changed_.notify_all();
@@ -197,13 +199,6 @@ Result<SavePlanPtr> Session::plan() const {
   return plan_;
 }
 
-// The receiving thread ends every wait: it notices a node that is gone or stopped, and a search in vain.
-template <class Ready>
-Status Session::wait_until(std::unique_lock<std::mutex>& lock, Ready&& ready) {
-  changed_.wait(lock, [&] { return !lost_.ok() || !trouble_.ok() || ready(); });
-  return lost_.ok() ? trouble_ : lost_;
-}
-
 Result<std::vector<uint32_t>> Session::free_slots(bool wait) {
   std::unique_lock lock(mutex_);
   std::vector<uint32_t> free;
@@ -254,6 +249,7 @@ Status Session::stage(std::shared_ptr<SaveHandle::State> save, local::Staged sta
   slots_[save->slot].is_taken = true;
   say(staged);
   const SaveKey key{staged.step, staged.attempt};
+  if (staged.in_parts) parts_of_ = key;
   undecided_[key] = Record{std::move(save), std::move(staged), nullptr, std::nullopt};
   const std::shared_ptr<NodeLink> link = link_;
   const uint64_t number = said_;
@@ -265,6 +261,7 @@ Status Session::stage(std::shared_ptr<SaveHandle::State> save, local::Staged sta
 void Session::not_staged(uint64_t step, uint32_t attempt, Status why) {
   std::lock_guard lock(mutex_);
   if (!lost_.ok() || undecided_.size() >= kMaxUndecidedSaves) return;
+  end_parts({step, attempt});
   local::NotStaged said{step, attempt, std::move(why)};
   say(said);
   undecided_[{step, attempt}] = Record{nullptr, std::move(said), nullptr, std::nullopt};

@@ -50,6 +50,7 @@ inline constexpr int kPingsPerSilence = 6;
 inline constexpr std::chrono::milliseconds kLongestHandOver{1000};
 inline constexpr size_t kMaxUndecidedSaves = 1024;
 inline constexpr size_t kMaxLoadMessagesQueued = 4096;
+inline constexpr size_t kMaxPartsQueued = 64;  // a node asks for two of a file at a time
 
 class Session {
  public:
@@ -76,6 +77,34 @@ class Session {
   // This memory file lies in the slot from now on. `fd` is duplicated.
   Status offer_slab(uint32_t slot, uint64_t bytes, int fd);
   void wait_all_free(std::chrono::steady_clock::duration at_most);
+
+  // What the node grants to the slabs of this rank: session_staging.cpp. Of the trainer's thread.
+  struct StagingGrant {
+    uint64_t slab_bytes = 0;
+    uint32_t slabs = 0;
+    bool in_parts = false;
+    uint64_t bytes() const { return slab_bytes * slabs; }
+  };
+  // As it was granted last; nothing: no node has, or it asked for it back.
+  std::optional<StagingGrant> staging_grant() const;
+  // Asks for another one, and waits for the answer. Nothing: no node serves that grants any. Code::no_space.
+  Result<std::optional<StagingGrant>> ask_for_staging(const local::StagingWanted& wanted);
+  // Until at least so many slots are free. Code::busy: so many are not, and it is not to wait.
+  Status wait_for_free(size_t count, bool wait);
+  // A free slot's slab will be written to: it is not given back meanwhile. False: it has been.
+  bool begin_filling(uint32_t slot);
+  void end_filling(uint32_t slot);
+  // A free slot's slab and its memory are needed no more.
+  void drop_slab(uint32_t slot);
+  void say_what_is_kept();  // to a node that grants: where a slab could not be made
+  // A save that stage() has said to be in parts: the next part that its node wants. Nothing: all of it is
+  // durable, or the save has ended. An error: no node serves.
+  struct Part {
+    local::PartWanted wanted;
+    uint64_t link = 0;  // the connection that it came by
+  };
+  Result<std::optional<Part>> next_part(const std::shared_ptr<SaveHandle::State>& save);
+  void answer_part(const Part& part, Status outcome);
 
   // The save's slot is taken. Returns when the node has the message, even if this process then dies; waits
   // for that at most kLongestHandOver, and not where no node serves. Its handle is finished by the decision,
@@ -130,6 +159,9 @@ class Session {
     bool is_good = true;
     std::shared_ptr<const OwnedFd> fd;  // null: no slab yet
     uint64_t bytes = 0;
+    bool is_filling = false;
+    bool gives_back = false;  // as soon as it is free
+    bool is_free() const { return !is_taken && !is_filling; }
   };
   struct Outgoing {
     LocalMessage message;
@@ -158,6 +190,16 @@ class Session {
   void on_roster(const local::RosterIs& said);
   Status on_plan(const local::PlanIs& said);
   Status on_plans(local::PlanExchange said);
+  void on_granted(local::StagingGranted said);
+  void on_give_back();
+  Status on_part_wanted(local::PartWanted wanted);
+  // With the mutex held.
+  void give_back_free_slabs();
+  void forget_slab(uint32_t slot);
+  local::StagingKept kept() const;
+  // The record of a save that is staged in parts; null: it has ended, or all of it is durable.
+  const Record* in_parts(const SaveKey& key) const;
+  void end_parts(const SaveKey& key);
   // With the mutex held. What the node, and each that comes after it, is asked for this save.
   template <class Ask>
   Status ask_for(const std::shared_ptr<SaveHandle::State>& save, Ask ask);
@@ -193,6 +235,11 @@ class Session {
   bool is_sending_ = false;
   uint64_t said_ = 0, sent_ = 0;  // messages put into outgoing_, and gone out of it, ever
   std::vector<Slot> slots_;
+  std::optional<StagingGrant> grant_;
+  std::optional<local::StagingWanted> asked_;  // and not answered
+  std::optional<local::StagingGranted> granted_;
+  std::optional<SaveKey> parts_of_;  // the save whose trainer waits to copy parts
+  std::deque<Part> parts_;           // that it has not copied yet
   std::map<SaveKey, Record> undecided_;
   LayoutPtr layout_;
   std::optional<local::RosterIs> roster_;
@@ -207,5 +254,12 @@ class Session {
 
   std::thread sender_, receiver_;
 };
+
+// The receiving thread ends every wait: it notices a node that is gone or stopped, and a search in vain.
+template <class Ready>
+Status Session::wait_until(std::unique_lock<std::mutex>& lock, Ready&& ready) {
+  changed_.wait(lock, [&] { return !lost_.ok() || !trouble_.ok() || ready(); });
+  return lost_.ok() ? trouble_ : lost_;
+}
 
 }  // namespace shoal

@@ -91,6 +91,12 @@ Status Session::handle(LocalMessage message) {
     on_answer(to_read->request_id, std::move(message));
   } else if (auto* done = std::get_if<local::LoadDone>(&message)) {
     on_answer(done->request_id, std::move(message));
+  } else if (auto* granted = std::get_if<local::StagingGranted>(&message)) {
+    on_granted(std::move(*granted));
+  } else if (std::get_if<local::GiveBack>(&message)) {
+    on_give_back();
+  } else if (auto* part = std::get_if<local::PartWanted>(&message)) {
+    return on_part_wanted(std::move(*part));
   } else if (auto* failed = std::get_if<local::Failed>(&message)) {
     return failed->why;
   } else if (!std::holds_alternative<local::Pong>(message)) {
@@ -117,6 +123,7 @@ Status Session::on_slab_free(local::SlabFree said) {
         Status(Code::aborted, "what it had staged was dropped by a node that has ended since")};
   }
   slots_[said.slab_id].is_taken = false;
+  give_back_free_slabs();
   changed_.notify_all();
   return ok_status();
 }
@@ -145,6 +152,7 @@ void Session::leave(const std::shared_ptr<NodeLink>& link, Status why) {
   if (link_ != link) return;
   link_.reset();
   outgoing_.clear();
+  parts_.clear();
   gone_ = why.message();
   if (is_asking_) interrupted_ = std::move(why);
   std::vector<bool> is_offered(slots_.size());
@@ -263,6 +271,9 @@ void Session::offer_again() {
   if (layout_) say(local::LayoutIs{layout_, options_.save});
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].fd) say(local::Slab{i, slots_[i].bytes}, slots_[i].fd);
+  }
+  if (link_->said.grants_staging) {
+    if (const local::StagingKept has = kept(); has.bytes != 0) say(has);
   }
   for (const auto& [key, record] : undecided_) {
     if (record.made) say(*record.made);

@@ -33,7 +33,7 @@ Status SpmdLoadPlanner::set_up_planner(const StateDict& state_dict, const Metada
 Result<LoadPlan> SpmdLoadPlanner::create_local_plan() {
   std::vector<WantedKey> keys;
   std::vector<size_t> numbers;  // of these keys, into tensors_
-  std::vector<std::string> left_out;
+  std::vector<LeftOutKey> left_out;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const SpmdTensor& tensor = tensors_[i];
     if (std::optional<std::string> stored_fqn = options_.keys.stored_name(tensor.fqn)) {
@@ -42,7 +42,7 @@ Result<LoadPlan> SpmdLoadPlanner::create_local_plan() {
           {{tensor.fqn, LayoutEntry::Kind::tensor, tensor.dtype, tensor.shape}, std::move(*stored_fqn)});
     } else {
       loading_[i].is_handed_over = true;
-      left_out.push_back(options_.keys.renamed(tensor.fqn));
+      left_out.push_back({tensor.fqn, options_.keys.renamed(tensor.fqn)});
     }
   }
   std::vector<bool> readable;

@@ -74,7 +74,7 @@ Status check_entry(const Entry& entry, Rank rank) {
   SHOAL_RETURN_IF_ERROR(validate_fqn(entry.fqn));
   SHOAL_RETURN_IF_ERROR(validate_fqn(fqn_on(entry, rank)));
   if (entry.form == Entry::Form::object || entry.form == Entry::Form::rank_object) {
-    if (!entry.object) return bad(entry.fqn, "an object without a string");
+    if (!entry.object) return bad(entry.fqn, "an object without a container of bytes");
   } else if (Result<uint64_t> bytes = dtype_bytes(entry.dtype); !bytes.ok()) {
     return bytes.status().with_context(fmt::format("'{}'", entry.fqn));
   }
@@ -143,11 +143,11 @@ Status check_memory(const Entry& entry, const BoundState::Value& value) {
   }
   if (entry.form == Entry::Form::tiles) return ok_status();
   if (entry.form == Entry::Form::object || entry.form == Entry::Form::rank_object) {
-    return entry.object ? ok_status() : bad(entry.fqn, "an object without a string");
+    return entry.object ? ok_status() : bad(entry.fqn, "an object without a container of bytes");
   }
   for (size_t i = 0; i < shards.boxes.size(); ++i) {
     if (shards.boxes[i].empty()) continue;
-    const void* data = entry.form == Entry::Form::boxes ? entry.boxes[i].data : entry.data;
+    const MemoryRef data = entry.form == Entry::Form::boxes ? entry.boxes[i].data : entry.data;
     if (!data) return bad(entry.fqn, "no memory is given for what this rank holds");
   }
   return ok_status();
@@ -156,7 +156,7 @@ Status check_memory(const Entry& entry, const BoundState::Value& value) {
 }  // namespace
 
 void StateDict::add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
-                           std::vector<Placement> placements, void* data) {
+                           std::vector<Placement> placements, MemoryRef data) {
   auto entry = std::make_shared<Entry>();
   entry->form = Entry::Form::mesh;
   entry->fqn = std::move(fqn);
@@ -194,7 +194,7 @@ void StateDict::add_tensor_boxes(std::string fqn, DType dtype, Dims shape, std::
   entries_.push_back(std::move(entry));
 }
 
-void StateDict::add_value(std::string fqn, DType dtype, Dims shape, void* data, std::optional<Mesh> group,
+void StateDict::add_value(std::string fqn, DType dtype, Dims shape, MemoryRef data, std::optional<Mesh> group,
                           bool replicated) {
   auto entry = std::make_shared<Entry>();
   entry->form = Entry::Form::value;
@@ -207,7 +207,7 @@ void StateDict::add_value(std::string fqn, DType dtype, Dims shape, void* data, 
   entries_.push_back(std::move(entry));
 }
 
-void StateDict::add_object(std::string fqn, std::string* bytes, std::optional<Mesh> group, bool replicated) {
+void StateDict::add_object(std::string fqn, BytesRef bytes, std::optional<Mesh> group, bool replicated) {
   auto entry = std::make_shared<Entry>();
   entry->form = Entry::Form::object;
   entry->fqn = std::move(fqn);
@@ -217,7 +217,7 @@ void StateDict::add_object(std::string fqn, std::string* bytes, std::optional<Me
   entries_.push_back(std::move(entry));
 }
 
-void StateDict::add_rank_object(std::string fqn, std::string* bytes) {
+void StateDict::add_rank_object(std::string fqn, BytesRef bytes) {
   auto entry = std::make_shared<Entry>();
   entry->form = Entry::Form::rank_object;
   entry->fqn = std::move(fqn);
@@ -232,6 +232,20 @@ void StateDict::add(std::shared_ptr<const Entry> entry) {
     entry = std::move(none);
   }
   entries_.push_back(std::move(entry));
+}
+
+bool StateDict::Entry::is_const() const {
+  const auto given_const = [](const auto& part) { return part.data.is_const(); };
+  return data.is_const() || object.is_const() || std::ranges::any_of(shards, given_const) ||
+         std::ranges::any_of(boxes, given_const);
+}
+
+Status check_fillable(const StateDict::Entry& entry) {
+  if (!entry.is_const()) return ok_status();
+  return bad(
+      entry.fqn,
+      "its memory is const, so it can be saved but not loaded: add it with a pointer that is not const "
+      "to load it, or give its key the policy skip");
 }
 
 bool same_structure(const StateEntries& a, const StateEntries& b) {
@@ -356,10 +370,10 @@ std::byte* BoundState::data_of(uint32_t layout_entry, uint32_t local_box, size_t
   const Value& value = values_[layout_entry];
   const Entry& entry = *entries_[value.position];
   if (!entry.places.empty()) return entry.places[local_box].data;
-  void* data = entry.data;
+  MemoryRef data = entry.data;
   if (entry.form == Entry::Form::boxes) data = entry.boxes[local_box].data;
   if (entry.form == Entry::Form::tiles) data = entry.shards[value.held->copies[local_box][copy]].data;
-  return static_cast<std::byte*>(data);
+  return static_cast<std::byte*>(const_cast<void*>(data.data()));
 }
 
 BoundState::Home BoundState::home_of(uint32_t layout_entry, uint32_t local_box, size_t copy) const {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "client/checkpointer.h"
+#include "client/state_dict.h"
 
 namespace shoal {
 
@@ -23,8 +23,9 @@ struct StateDict::Entry {
   std::vector<DeviceData> shards;  // of form tiles, ascending by device
   std::vector<BoxData> boxes;
   bool replicated = false;
-  void* data = nullptr;           // of forms mesh and value
-  std::string* object = nullptr;  // of forms object and rank_object
+  MemoryRef data;               // of forms mesh and value
+  std::shared_ptr<Bytes> kept;  // of form value: where `data` lies, if the state keeps it
+  BytesRef object;              // of forms object and rank_object
   // Not empty: by local box, where it lies, whatever the form says; as a planner has it.
   struct Place {
     std::byte* data = nullptr;  // of the buffer
@@ -34,7 +35,13 @@ struct StateDict::Entry {
   std::vector<Place> places;
   bool resolved_later = false;  // data are given, or not, when this rank's share is known
   bool is_null = false;         // in place of a nullptr; without a name
+
+  // Whether some of its memory may be read only.
+  bool is_const() const;
 };
+
+// Code::invalid_argument names what a load must not fill, for its memory is const.
+Status check_fillable(const StateDict::Entry& entry);
 
 using StateEntries = std::vector<std::shared_ptr<const StateDict::Entry>>;
 
@@ -84,7 +91,8 @@ class BoundState {
   // The first copy is the one that is saved; a load fills all.
   Home home_of(uint32_t layout_entry, uint32_t local_box, size_t copy = 0) const;
   size_t copies_of(uint32_t layout_entry, uint32_t local_box) const;
-  std::byte* data_of(uint32_t layout_entry, uint32_t local_box, size_t copy = 0) const;  // of its home
+  // Of its home. Who writes there has asked check_fillable.
+  std::byte* data_of(uint32_t layout_entry, uint32_t local_box, size_t copy = 0) const;
 
  private:
   Rank rank_ = 0;

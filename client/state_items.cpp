@@ -103,7 +103,7 @@ Result<StateItems::Place> StateItems::find(const MetadataIndex& index) const {
 Result<Data> StateItems::resolve(const MetadataIndex& index) const {
   SHOAL_ASSIGN_OR_RETURN(const Place place, find(index));
   const auto [entry, local_box] = place;
-  if (const std::string* object = bound_->entry_of(entry).object) return Data{as_view(*object), nullptr};
+  if (const BytesRef object = bound_->entry_of(entry).object) return Data{object.view(), nullptr};
   const BoundState::Value& value = bound_->values()[entry];
   if (local_box >= value.shards().boxes.size() || value.shards().boxes[local_box].empty()) return Data{};
   const BoundState::Home home = bound_->home_of(entry, local_box);
@@ -120,6 +120,7 @@ Result<std::vector<Tensor>> StateItems::homes(const MetadataIndex& index, const 
   if (bound_->entry_of(entry).object) {
     return Status(Code::invalid_argument, fmt::format("{} is an object", to_string(index)));
   }
+  SHOAL_RETURN_IF_ERROR(check_fillable(bound_->entry_of(entry)));
   std::vector<Tensor> out;
   if (local_box >= bound_->values()[entry].shards().boxes.size()) return out;
   for (size_t i = 0; i < bound_->copies_of(entry, local_box); ++i) {
@@ -131,10 +132,12 @@ Result<std::vector<Tensor>> StateItems::homes(const MetadataIndex& index, const 
   return out;
 }
 
-Result<std::string*> StateItems::object(const MetadataIndex& index) const {
+Result<BytesRef> StateItems::object(const MetadataIndex& index) const {
   SHOAL_ASSIGN_OR_RETURN(const Place place, find(index));
-  if (std::string* object = bound_->entry_of(place.entry).object) return object;
-  return Status(Code::invalid_argument, fmt::format("{} is a tensor", to_string(index)));
+  const BytesRef object = bound_->entry_of(place.entry).object;
+  if (!object) return Status(Code::invalid_argument, fmt::format("{} is a tensor", to_string(index)));
+  SHOAL_RETURN_IF_ERROR(check_fillable(bound_->entry_of(place.entry)));
+  return object;
 }
 
 }  // namespace shoal::dcp::internal

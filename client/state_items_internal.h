@@ -21,9 +21,10 @@ class StateItems {
   std::vector<WriteItem> write_items(const KeyRules& keys);
   // Code::not_found: no item of write_items() has this index.
   Result<Data> resolve(const MetadataIndex& index) const;
-  // Where the element at `offsets` of the item's chunk lies, in each of the copies that this rank holds.
+  // Where the element at `offsets` of the item's chunk lies, in each of the copies that this rank holds, to
+  // be filled; and the object to be replaced. Code::invalid_argument: its memory is const.
   Result<std::vector<Tensor>> homes(const MetadataIndex& index, const Dims& offsets) const;
-  Result<std::string*> object(const MetadataIndex& index) const;
+  Result<BytesRef> object(const MetadataIndex& index) const;
 
  private:
   struct Place {

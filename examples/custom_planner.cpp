@@ -64,14 +64,12 @@ int main() {
   if (!checkpointer.ok()) return fail(checkpointer.status());
 
   const Mesh mesh = Mesh::contiguous({options->world_size});
-  const std::vector<Placement> placements = {Placement::shard(0)};
-  const uint64_t coordinate[] = {options->rank};
-  const LocalShards mine = shards_at(std::vector<uint64_t>{1000, 64}, mesh, placements, coordinate);
-  const size_t elements = mine.local_shape[0] * mine.local_shape[1];
-  std::vector<float> weight(elements, 1.5f), moment(elements, 0.25f);
+  const ShardedTensor rows{DType::f32, {1000, 64}, mesh, {Placement::shard(0)}};
+  const size_t elements = rows.local_elements(options->rank).value();
+  const std::vector<float> weight(elements, 1.5f), moment(elements, 0.25f);
   StateDict state;
-  state.add_tensor("module.weight", DType::f32, {1000, 64}, mesh, placements, weight.data());
-  state.add_tensor("optimizer.moment", DType::f32, {1000, 64}, mesh, placements, moment.data());
+  state.add_tensor("module.weight", rows, weight.data());
+  state.add_tensor("optimizer.moment", rows, moment.data());
 
   HalfPrecisionPlanner planner;
   auto saved = (*checkpointer)->save(1, state, planner);
@@ -81,7 +79,7 @@ int main() {
 
   std::vector<uint16_t> halves(elements);
   StateDict target;
-  target.add_tensor("weight", DType::bf16, {1000, 64}, mesh, placements, halves.data());
+  target.add_tensor("weight", {DType::bf16, rows.shape, mesh, rows.placements}, halves.data());
   auto loaded = (*checkpointer)->load(target);
   if (!loaded.ok()) return fail(loaded.status());
   for (uint16_t half : halves) {

@@ -130,14 +130,14 @@ int main() {
 
   const Dims shape = {101, 64};
   const Mesh mesh = Mesh::contiguous({options->world_size});
-  const uint64_t coordinate[] = {options->rank};
   auto rows_and_columns = [&](std::vector<float>& rows, std::vector<float>& columns, std::string& rng) {
     StateDict state;
-    const std::vector<Placement> by_rows = {Placement::shard(0)}, by_columns = {Placement::shard(1)};
-    rows.resize(*element_count(shards_at(shape, mesh, by_rows, coordinate).local_shape));
-    columns.resize(*element_count(shards_at(shape, mesh, by_columns, coordinate).local_shape));
-    state.add_tensor("rows", DType::f32, shape, mesh, by_rows, rows.data());
-    state.add_tensor("columns", DType::f32, shape, mesh, by_columns, columns.data());
+    const ShardedTensor by_rows{DType::f32, shape, mesh, {Placement::shard(0)}};
+    const ShardedTensor by_columns{DType::f32, shape, mesh, {Placement::shard(1)}};
+    rows.resize(by_rows.local_elements(options->rank).value());
+    columns.resize(by_columns.local_elements(options->rank).value());
+    state.add_tensor("rows", by_rows, rows.data());
+    state.add_tensor("columns", by_columns, columns.data());
     state.add_rank_object("rng", &rng);
     return state;
   };

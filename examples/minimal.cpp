@@ -13,14 +13,13 @@ int main() {
   if (!checkpointer.ok()) return std::fprintf(stderr, "%s\n", checkpointer.status().to_string().c_str()), 1;
 
   // A tensor of 1000 rows over all ranks, as FSDP shards it: rank r holds rows [r * ceil, (r + 1) * ceil).
-  Mesh mesh = Mesh::contiguous({options->world_size});
-  std::vector<Placement> placements = {Placement::shard(0)};
-  uint64_t coordinate[] = {options->rank};
-  LocalShards mine = shards_at(std::vector<uint64_t>{1000, 64}, mesh, placements, coordinate);
-  std::vector<float> weight(mine.local_shape[0] * mine.local_shape[1], 0.5f);
+  const Mesh mesh = Mesh::contiguous({options->world_size});
+  const ShardedTensor rows{DType::f32, {1000, 64}, mesh, {Placement::shard(0)}};
+  std::vector<float> weight(rows.local_elements(options->rank).value(), 0.5f);
 
   StateDict state;
-  state.add_tensor("weight", DType::f32, {1000, 64}, mesh, placements, weight.data());
+  state.add_tensor("weight", rows, weight.data());
+  state.add_value("learning_rate", 0.1, mesh);  // the state keeps it
 
   auto saved = (*checkpointer)->save(1, state);  // returns when the bytes are in shared memory
   if (!saved.ok()) return std::fprintf(stderr, "%s\n", saved.status().to_string().c_str()), 1;
@@ -31,7 +30,8 @@ int main() {
 
   auto loaded = (*checkpointer)->load(state);  // the latest; any number of ranks, any sharding
   if (!loaded.ok()) return std::fprintf(stderr, "%s\n", loaded.status().to_string().c_str()), 1;
-  std::printf("rank %u: step %llu is back: weight[0] = %g\n", options->rank,
-              static_cast<unsigned long long>(loaded->metadata.key.step), static_cast<double>(weight[0]));
+  std::printf("rank %u: step %llu is back: weight[0] = %g, learning rate %g\n", options->rank,
+              static_cast<unsigned long long>(loaded->metadata.key.step), static_cast<double>(weight[0]),
+              state.value<double>("learning_rate").value());
   return weight[0] == 0.5f ? 0 : 1;
 }

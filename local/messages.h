@@ -31,6 +31,7 @@ inline constexpr size_t kMaxLocalMessageBytes = size_t{256} << 20;
 inline constexpr uint32_t kMaxSlabsPerClient = 64;
 inline constexpr uint64_t kMaxSlabBytes = uint64_t{1} << 44;
 inline constexpr size_t kMaxLocalPieces = size_t{1} << 23;   // of one Staged or Loaded
+inline constexpr size_t kMaxPartRanges = size_t{1} << 14;    // of one PartWanted
 inline constexpr size_t kMaxLocalDigests = size_t{1} << 23;  // of one FilesToRead
 inline constexpr size_t kMaxLocalPathBytes = 1024;           // of a file under the root
 inline constexpr uint64_t kMaxLocalFileBytes = uint64_t{1} << 62;
@@ -52,6 +53,7 @@ struct Attached {  // node -> client
   uint32_t generation = 0;
   int32_t node_pid = 0;
   uint32_t node_deadline_ms = 0;  // within which the node ends each save that it can end; 0: not said
+  bool grants_staging = false;    // it answers StagingWanted
 };
 struct Failed {  // node -> client: this connection is of no more use
   Status why;
@@ -85,6 +87,9 @@ struct Staged {  // client -> node: a save's bytes lie in the slab
   uint32_t slab_id = 0;
   bool again = false;                // it was offered to the node before, over an earlier connection
   SharedVector<StagedPiece> pieces;  // ascending by (entry, local_box, local_offset)
+  // The slab is smaller than what is staged. Nothing lies in it yet: the node asks for it by PartWanted, in
+  // the offsets that the pieces would have in a slab that is large enough.
+  bool in_parts = false;
 };
 struct DurableFile {
   uint32_t index = 0;
@@ -248,6 +253,44 @@ struct PlanExchange {  // offered, made: client -> node; again, likewise. gather
   SaveOptions options;
   std::vector<PlannerPlan> plans;  // offered, told: this rank's; gathered, made: of all ranks, by rank
 };
+// How much memory the slabs of this rank may take: client -> node, before it makes one that does not fit into
+// what was granted to it. docs/client-node.md, "Slabs".
+struct StagingWanted {
+  uint64_t bytes = 0;               // of a slab that holds one save
+  uint32_t slabs = 0;               // how many it wants; slabs for saves have lower ids than that
+  uint64_t bytes_max = UINT64_MAX;  // of all of them, by the limits of this process
+  std::string because = {};         // which limit that is
+};
+struct StagingGranted {  // node -> client; takes the place of an earlier grant
+  uint32_t slabs = 0;
+  uint64_t slab_bytes = 0;  // as wanted; less where a save has to be staged in parts
+  bool in_parts = false;
+  Status outcome = {};  // not OK: nothing is granted
+};
+// client -> node: what it has of a grant, after it has given some of it back, or of an earlier node's.
+struct StagingKept {
+  uint64_t bytes = 0;                   // that its slabs may take together
+  std::vector<uint32_t> slab_ids = {};  // those that still have memory
+  uint32_t slabs = 0;                   // slabs for saves have lower ids
+};
+struct GiveBack {};  // node -> client: memory is short: each slab as soon as it is free, and the grant
+struct PartRange {
+  uint64_t from = 0;  // in the offsets of the staged pieces; lies within one of them
+  uint64_t bytes = 0;
+  uint64_t slab_offset = 0;
+};
+struct PartWanted {  // node -> client: copy these bytes of a save that is staged in parts
+  uint32_t slab_id = 0;
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  uint64_t number = 0;
+  std::vector<PartRange> ranges = {};
+};
+struct PartStaged {  // client -> node
+  uint32_t slab_id = 0;
+  uint64_t number = 0;
+  Status outcome = {};  // not OK: the bytes do not lie there
+};
 struct Detach {};  // client -> node: a clean end; without it the trainer died
 
 }  // namespace local
@@ -258,7 +301,8 @@ using LocalMessage =
                  local::Loaded, local::Placed, local::LoadDone, local::Refused, local::Detach, local::Written,
                  local::NotStaged, local::Ping, local::Pong, local::StatusWanted, local::StatusIs,
                  local::PlanWanted, local::PlanIs, local::PlanExchange, local::Close, local::FilesToRead,
-                 local::FilesRead>;
+                 local::FilesRead, local::StagingWanted, local::StagingGranted, local::StagingKept,
+                 local::GiveBack, local::PartWanted, local::PartStaged>;
 
 Bytes encode_local(const LocalMessage& message);
 // Untrusted bytes: bounded memory, no crash; one-line errors.

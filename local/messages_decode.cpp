@@ -56,6 +56,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Staged::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(out.plan_id, read_hash_or_zero(in.getPlanId()));
   out.slab_id = in.getSlabId();
   out.again = in.getAgain();
+  out.in_parts = in.getInParts();
   auto pieces = in.getPieces();
   SHOAL_ASSIGN_OR_RETURN(size_t count, bounded_size(pieces, kMaxLocalPieces, "staged pieces"));
   out.pieces.reserve(count);
@@ -150,13 +151,64 @@ Result<LocalMessage> read_message(schema::LocalMessage::Plan::Reader in) {
   return LocalMessage(std::move(out));
 }
 
+Result<LocalMessage> read_message(schema::LocalMessage::StagingWanted::Reader in) {
+  const uint32_t slabs = in.getSlabs();
+  if (slabs == 0 || slabs > kMaxSlabsPerClient || in.getBytes() == 0 || in.getBytes() > kMaxSlabBytes) {
+    return malformed(fmt::format("staging memory: {} slabs of {} bytes", slabs, in.getBytes()));
+  }
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getBecause(), kMaxLocalCauseBytes, "limit of memory").status());
+  local::StagingWanted out{in.getBytes(), slabs, in.getBytesMax(), std::string(view_of(in.getBecause()))};
+  if (!is_clean_utf8(out.because)) return malformed("limit of memory");
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::StagingGranted::Reader in) {
+  local::StagingGranted out{in.getSlabs(), in.getSlabBytes(), in.getInParts(), {}};
+  SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
+  const bool has_slabs = out.slabs > 0 && out.slabs <= kMaxSlabsPerClient && out.slab_bytes > 0 &&
+                         out.slab_bytes <= kMaxSlabBytes;
+  if (out.outcome.ok() && !has_slabs) {
+    return malformed(fmt::format("grant of staging memory: {} slabs of {} bytes", out.slabs, out.slab_bytes));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::StagingKept::Reader in) {
+  local::StagingKept out{in.getBytes(), {}, in.getSlabs()};
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getSlabIds(), kMaxSlabsPerClient, "slabs that are kept").status());
+  for (uint32_t id : in.getSlabIds()) out.slab_ids.push_back(id);
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::PartWanted::Reader in) {
+  local::PartWanted out{in.getSlabId(), in.getStep(), in.getAttempt(), in.getNumber(), {}};
+  SHOAL_ASSIGN_OR_RETURN(size_t count, bounded_size(in.getRanges(), kMaxPartRanges, "ranges of a part"));
+  out.ranges.reserve(count);
+  for (auto range : in.getRanges()) {
+    out.ranges.push_back({range.getFrom(), range.getBytes(), range.getSlabOffset()});
+    const local::PartRange& last = out.ranges.back();
+    if (last.bytes > kMaxSlabBytes || last.from > kMaxSlabBytes - last.bytes ||
+        last.slab_offset > kMaxSlabBytes - last.bytes) {
+      return malformed("range of a part: its bytes lie beyond every slab");
+    }
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::PartStaged::Reader in) {
+  local::PartStaged out{in.getSlabId(), in.getNumber(), {}};
+  SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
+  return LocalMessage(std::move(out));
+}
+
 Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
   switch (in.which()) {
     case schema::LocalMessage::ATTACH:
       return read_message(in.getAttach());
     case schema::LocalMessage::ATTACHED:
       return LocalMessage(local::Attached{in.getAttached().getGeneration(), in.getAttached().getNodePid(),
-                                          in.getAttached().getNodeDeadlineMs()});
+                                          in.getAttached().getNodeDeadlineMs(),
+                                          in.getAttached().getGrantsStaging()});
     case schema::LocalMessage::FAILED: {
       Status why;
       SHOAL_RETURN_IF_ERROR(read_error(in.getFailed(), "failure", why));
@@ -223,6 +275,18 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return read_message(in.getPlan());
     case schema::LocalMessage::PLAN_EXCHANGE:
       return read_message(in.getPlanExchange());
+    case schema::LocalMessage::STAGING_WANTED:
+      return read_message(in.getStagingWanted());
+    case schema::LocalMessage::STAGING_GRANTED:
+      return read_message(in.getStagingGranted());
+    case schema::LocalMessage::STAGING_KEPT:
+      return read_message(in.getStagingKept());
+    case schema::LocalMessage::GIVE_BACK:
+      return LocalMessage(local::GiveBack{});
+    case schema::LocalMessage::PART_WANTED:
+      return read_message(in.getPartWanted());
+    case schema::LocalMessage::PART_STAGED:
+      return read_message(in.getPartStaged());
     case schema::LocalMessage::PING:
       return LocalMessage(local::Ping{});
     case schema::LocalMessage::PONG:

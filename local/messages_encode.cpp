@@ -131,6 +131,7 @@ class Writer {
     out.setGeneration(in.generation);
     out.setNodePid(in.node_pid);
     out.setNodeDeadlineMs(in.node_deadline_ms);
+    out.setGrantsStaging(in.grants_staging);
   }
   void operator()(const local::Failed& in) { write_status(out_.initFailed(), in.why); }
   void operator()(const local::LayoutIs& in) {
@@ -156,6 +157,7 @@ class Writer {
     if (!in.plan_id.is_zero()) out.setPlanId(data_of(in.plan_id));
     out.setSlabId(in.slab_id);
     out.setAgain(in.again);
+    out.setInParts(in.in_parts);
     auto pieces = out.initPieces(list_size(in.pieces.size()));
     for (uint32_t i = 0; i < pieces.size(); ++i) {
       auto piece = pieces[i];
@@ -201,6 +203,47 @@ class Writer {
       in.targets.read(i, target);
       write_target(targets[i], target);
     }
+  }
+  void operator()(const local::StagingWanted& in) {
+    auto out = out_.initStagingWanted();
+    out.setBytes(in.bytes);
+    out.setSlabs(in.slabs);
+    out.setBytesMax(in.bytes_max);
+    out.setBecause(text_of(in.because));
+  }
+  void operator()(const local::StagingGranted& in) {
+    auto out = out_.initStagingGranted();
+    out.setSlabs(in.slabs);
+    out.setSlabBytes(in.slab_bytes);
+    out.setInParts(in.in_parts);
+    write_status(out, in.outcome);
+  }
+  void operator()(const local::StagingKept& in) {
+    auto out = out_.initStagingKept();
+    out.setBytes(in.bytes);
+    auto ids = out.initSlabIds(list_size(in.slab_ids.size()));
+    for (uint32_t i = 0; i < ids.size(); ++i) ids.set(i, in.slab_ids[i]);
+    out.setSlabs(in.slabs);
+  }
+  void operator()(const local::GiveBack&) { out_.setGiveBack(); }
+  void operator()(const local::PartWanted& in) {
+    auto out = out_.initPartWanted();
+    out.setSlabId(in.slab_id);
+    out.setStep(in.step);
+    out.setAttempt(in.attempt);
+    out.setNumber(in.number);
+    auto ranges = out.initRanges(list_size(in.ranges.size()));
+    for (uint32_t i = 0; i < ranges.size(); ++i) {
+      ranges[i].setFrom(in.ranges[i].from);
+      ranges[i].setBytes(in.ranges[i].bytes);
+      ranges[i].setSlabOffset(in.ranges[i].slab_offset);
+    }
+  }
+  void operator()(const local::PartStaged& in) {
+    auto out = out_.initPartStaged();
+    out.setSlabId(in.slab_id);
+    out.setNumber(in.number);
+    write_status(out, in.outcome);
   }
   void operator()(const local::Close& in) { out_.setClose(in.request_id); }
   void operator()(const local::Found& in) {

@@ -9,14 +9,20 @@ namespace shoal {
 
 namespace {
 
-// For every dotted prefix, the mesh of the entries below it; nullptr where they disagree.
+// For every dotted prefix, and for the empty one, the mesh of the entries below it; nullptr where they
+// disagree.
 using MeshOfPrefix = std::map<std::string_view, const Mesh*>;
+
+void add_prefix(std::string_view prefix, const Mesh& mesh, MeshOfPrefix& prefixes) {
+  auto [found, is_new] = prefixes.emplace(prefix, &mesh);
+  if (!is_new && found->second && *found->second != mesh) found->second = nullptr;
+}
 
 void add_prefixes(std::string_view fqn, const Mesh& mesh, MeshOfPrefix& prefixes) {
   for (size_t dot = fqn.rfind('.'); dot != std::string_view::npos && dot > 0; dot = fqn.rfind('.', dot - 1)) {
-    auto [found, is_new] = prefixes.emplace(fqn.substr(0, dot), &mesh);
-    if (!is_new && found->second && *found->second != mesh) found->second = nullptr;
+    add_prefix(fqn.substr(0, dot), mesh, prefixes);
   }
+  add_prefix("", mesh, prefixes);
 }
 
 Result<const Mesh*> mesh_of_siblings(std::string_view fqn, const MeshOfPrefix& prefixes) {
@@ -29,9 +35,15 @@ Result<const Mesh*> mesh_of_siblings(std::string_view fqn, const MeshOfPrefix& p
         fmt::format("'{}' has no group, and the values under '{}' lie on different meshes: name its group",
                     fqn, found->first));
   }
+  const auto all = prefixes.find("");
+  if (all == prefixes.end()) {
+    return Status(Code::invalid_argument,
+                  fmt::format("'{}' has no group, and no other value is on a mesh: name its group", fqn));
+  }
+  if (all->second) return all->second;
   return Status(
       Code::invalid_argument,
-      fmt::format("'{}' has no group, and no sibling on a mesh to take it from: name its group", fqn));
+      fmt::format("'{}' has no group, and the other values lie on different meshes: name its group", fqn));
 }
 
 }  // namespace

@@ -78,6 +78,12 @@ struct FileRange {         # of a stored piece, in a file that the client can re
   fileOffset @6 :UInt64;
 }
 
+struct PartRange {         # of a save that is staged in parts: in the offsets of its staged pieces
+  from @0 :UInt64;
+  bytes @1 :UInt64;
+  slabOffset @2 :UInt64;   # where in the slab they are wanted
+}
+
 struct UnreadRange {
   range @0 :UInt32;        # index into the ranges of filesToRead
   begin @1 :UInt64;        # bytes of the stored piece, whole digest blocks
@@ -203,6 +209,7 @@ struct LocalMessage {
       generation @5 :UInt32;
       nodePid @6 :Int32;
       nodeDeadlineMs @56 :UInt32;
+      grantsStaging @106 :Bool;  # it answers stagingWanted
     }
     failed :group {              # node -> client: the connection is of no more use
       code @7 :UInt16;
@@ -232,6 +239,7 @@ struct LocalMessage {
       slabId @23 :UInt32;
       pieces @24 :List(StagedPiece);
       again @57 :Bool;           # offered to a node before
+      inParts @107 :Bool;        # the slab is smaller: the node asks for its bytes by partWanted
     }
     slabFree :group {            # node -> client: written or dropped, the slab may be reused
       slabId @25 :UInt32;
@@ -341,5 +349,37 @@ struct LocalMessage {
       plans @86 :List(Data);     # offered, told: this rank's; gathered, made: those of all ranks, by rank
     }
     close @92 :UInt32;           # client -> node: what a load of this request id kept open
+    stagingWanted :group {       # client -> node, before it makes slabs: how much memory may they take?
+      bytes @108 :UInt64;        # of a slab that holds one save
+      slabs @109 :UInt32;        # how many it wants
+      bytesMax @110 :UInt64;     # of all of them, by the limits of this process
+      because @111 :Text;        # which limit that is
+    }
+    stagingGranted :group {      # node -> client: its slabs may take slabs * slabBytes together
+      slabs @112 :UInt32;
+      slabBytes @113 :UInt64;    # as wanted, or less where a save is to be staged in parts
+      inParts @114 :Bool;
+      code @115 :UInt16;         # not 0: not even that
+      cause @116 :Text;
+    }
+    stagingKept :group {         # client -> node: what it has of an earlier grant, after it gave some back
+      bytes @117 :UInt64;        # that its slabs may take together
+      slabIds @118 :List(UInt32);  # slabs that still have memory
+      slabs @119 :UInt32;        # slabs for saves have lower ids
+    }
+    giveBack @120 :Void;         # node -> client: free slabs, as soon as they are free, and the grant
+    partWanted :group {          # node -> client: copy these bytes of the save into the slab
+      slabId @121 :UInt32;
+      step @122 :UInt64;
+      attempt @123 :UInt32;
+      number @124 :UInt64;       # the answer names it
+      ranges @125 :List(PartRange);
+    }
+    partStaged :group {          # client -> node
+      slabId @126 :UInt32;
+      number @127 :UInt64;
+      code @128 :UInt16;         # not 0: it did not
+      cause @129 :Text;
+    }
   }
 }

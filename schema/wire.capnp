@@ -184,6 +184,8 @@ struct Message {
     ranksGone :group {                 # ShardWriter -> Coordinator: these stage nothing more
       ranks @35 :List(GoneRank);
       staged @36 :List(AttemptKey);    # undecided saves of which this node speaks by itself
+      host @61 :Text;                  # its name
+      here @62 :List(UInt32);          # ranks whose trainers are attached: it speaks for these
     }
     localPlans :group {                # ShardWriter -> Coordinator, mode collective: what these ranks hold
       key @37 :AttemptKey;

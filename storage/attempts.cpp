@@ -92,7 +92,15 @@ void for_each_folder(size_t count, const std::function<void(size_t)>& work) {
 struct StepNames {
   std::vector<AttemptKey> keys;
   std::vector<std::string> remains;
+  std::vector<std::pair<AttemptKey, Status>> unreadable;
 };
+
+Status is_no_folder(Storage& storage, const std::string& path) {
+  return Status(Code::refused, fmt::format("{}/{} is not a folder, and symbolic links are not followed: put "
+                                           "the folder itself there, or remove that name",
+                                           storage.describe(), path));
+}
+
 Result<StepNames> list_step(Storage& storage, const std::string& folder, uint64_t step) {
   StepNames out;
   auto listed = storage.list(folder);
@@ -100,10 +108,12 @@ Result<StepNames> list_step(Storage& storage, const std::string& folder, uint64_
   if (!listed.ok()) return listed.status();
   if (listed->empty()) out.remains.push_back(folder);
   for (const ObjectInfo& object : *listed) {
-    if (!object.is_folder) continue;
-    if (std::optional<AttemptKey> key = parse_attempt_folder(step, object.name)) {
+    std::optional<AttemptKey> key = parse_attempt_folder(step, object.name);
+    if (key && !object.is_folder) {
+      out.unreadable.emplace_back(*key, is_no_folder(storage, folder + "/" + object.name));
+    } else if (key) {
       out.keys.push_back(*key);
-    } else if (is_partial(object.name)) {
+    } else if (object.is_folder && is_partial(object.name)) {
       out.remains.push_back(folder + "/" + object.name);
     }
   }
@@ -138,10 +148,8 @@ Result<AttemptNames> list_attempt_names(Storage& storage) {
     if (step && folder.is_folder) {
       steps.emplace_back(std::move(folder.name), *step);
     } else if (step) {
-      out.unreadable.emplace_back(
-          AttemptKey{kUnknownGeneration, *step, 0},
-          Status(Code::refused,
-                 fmt::format("{}/{} is no folder: links are not followed", storage.describe(), folder.name)));
+      out.unreadable.emplace_back(AttemptKey{kUnknownGeneration, *step, 0},
+                                  is_no_folder(storage, folder.name));
     }
   }
   std::vector<Result<StepNames>> of_steps(steps.size(), Result<StepNames>(StepNames{}));
@@ -156,6 +164,7 @@ Result<AttemptNames> list_attempt_names(Storage& storage) {
     }
     out.keys.insert(out.keys.end(), one->keys.begin(), one->keys.end());
     out.remains.insert(out.remains.end(), one->remains.begin(), one->remains.end());
+    std::move(one->unreadable.begin(), one->unreadable.end(), std::back_inserter(out.unreadable));
   }
   std::sort(out.keys.begin(), out.keys.end());
   return out;
@@ -214,6 +223,7 @@ Result<AttemptList> list_attempts_of_step(Storage& storage, uint64_t step) {
   std::sort(names.keys.begin(), names.keys.end());
   AttemptList out;
   for (const AttemptKey& key : names.keys) inspect_into(storage, key, &out);
+  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(out.damaged));
   return out;
 }
 

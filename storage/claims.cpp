@@ -7,6 +7,7 @@
 
 #include "schema/root.capnp.h"
 #include "storage/record_io_internal.h"
+#include "storage/run_claims.h"
 #include "storage/run_root.h"
 #include "storage/world_record_internal.h"
 
@@ -23,8 +24,8 @@ constexpr const char* kGenerationsFolder = "generations";
 constexpr const char* kProbesFolder = "probes";
 
 const RecordKind kRootIdRecord = {"SHOALRID", "root id", 1, kMaxClaimBytes};
-const RecordKind kEpochRecord = {"SHOALEPO", "epoch", 1, kMaxClaimBytes};
-const RecordKind kGenerationRecord = {"SHOALGEN", "generation", 1, kMaxClaimBytes};
+const RecordKind kEpochRecord = {"SHOALEPO", "epoch", 1, kMaxClaimBytes, true};
+const RecordKind kGenerationRecord = {"SHOALGEN", "generation", 1, kMaxClaimBytes, true};
 const RecordKind kRosterRecord = {"SHOALROS", "first roster", 1, kMaxRosterRecordBytes};
 const RecordKind kLoadChoiceRecord = {"SHOALLOD", "load choice", 1, kMaxClaimBytes};
 
@@ -109,12 +110,37 @@ Result<RootId> read_root_id(Storage& storage) {
       [](schema::RootIdentity::Reader reader) { return Hash128::from_bytes(view_of(reader.getId())); });
 }
 
-// Returns the id that stands: this one, or that of whoever was first.
-Result<RootId> create_root_id(Storage& storage, const RootId& id) {
+Result<Bytes> encode_epoch(const EpochRecord& record) {
+  capnp::MallocMessageBuilder message;
+  auto root = message.initRoot<schema::EpochClaim>();
+  root.setEpoch(record.epoch);
+  root.setAddress(text_of(record.address));
+  root.setJobId(text_of(record.job_id));
+  root.setNonce(data_of(record.nonce));
+  root.setGeneration(record.generation);
+  return seal_record(kEpochRecord, 0, canonical_framed_bytes(root));
+}
+
+Result<Bytes> encode_generation(const GenerationRecord& record) {
+  capnp::MallocMessageBuilder message;
+  auto root = message.initRoot<schema::GenerationClaim>();
+  root.setGeneration(record.generation);
+  root.setJobId(text_of(record.job_id));
+  root.setNonce(data_of(record.nonce));
+  return seal_record(kGenerationRecord, 0, canonical_framed_bytes(root));
+}
+
+Result<Bytes> encode_root_id(const RootId& id) {
   capnp::MallocMessageBuilder message;
   auto root = message.initRoot<schema::RootIdentity>();
   root.setId(data_of(id));
-  SHOAL_RETURN_IF_ERROR(create_record(storage, kRootIdRecord, kRootIdPath, root).status());
+  return seal_record(kRootIdRecord, 0, canonical_framed_bytes(root));
+}
+
+// Returns the id that stands: this one, or that of whoever was first.
+Result<RootId> create_root_id(Storage& storage, const RootId& id) {
+  SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_root_id(id));
+  SHOAL_RETURN_IF_ERROR(storage.create_exclusive(kRootIdPath, bytes).status());
   return read_root_id(storage);
 }
 
@@ -239,14 +265,8 @@ Result<bool> claim_epoch(Storage& storage, const EpochRecord& record) {
   if (record.epoch == 0) return Status(Code::invalid_argument, "epochs begin with 1");
   SHOAL_RETURN_IF_ERROR(validate_text(record.address, kMaxAddressBytes, "address"));
   SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, kMaxJobIdBytes, "job id"));
-  capnp::MallocMessageBuilder message;
-  auto root = message.initRoot<schema::EpochClaim>();
-  root.setEpoch(record.epoch);
-  root.setAddress(text_of(record.address));
-  root.setJobId(text_of(record.job_id));
-  root.setNonce(data_of(record.nonce));
-  root.setGeneration(record.generation);
-  SHOAL_ASSIGN_OR_RETURN(bool ours, create_record(storage, kEpochRecord, epoch_path(record.epoch), root));
+  SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_epoch(record));
+  SHOAL_ASSIGN_OR_RETURN(bool ours, storage.create_exclusive(epoch_path(record.epoch), bytes));
   if (ours) return true;
   SHOAL_ASSIGN_OR_RETURN(EpochRecord winner, read_epoch(storage, record.epoch));
   return winner.nonce == record.nonce;
@@ -282,6 +302,11 @@ Result<bool> generations_last(Storage& storage, const ClaimedNumbers& claimed,
 }
 
 }  // namespace
+
+Result<uint32_t> highest_generation_used(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
+  return claimed.highest_used;
+}
 
 Result<std::vector<GenerationRecord>> list_generations(Storage& storage) {
   SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
@@ -320,16 +345,15 @@ Result<GenerationRecord> find_or_claim(Storage& storage, const std::string& job_
     uint32_t highest = claimed.highest_used;
     for (const AttemptKey& key : attempts.keys) highest = std::max(highest, key.generation);
     if (highest == ~uint32_t{0}) {
-      return Status(Code::refused, fmt::format("{}: no number is left for a generation", storage.describe()));
+      return Status(
+          Code::refused,
+          fmt::format("{}: no number is left for a generation: the highest number of {}/ and of the "
+                      "attempts' folders (step-*/gGaA) is {}; remove what has that number",
+                      storage.describe(), kGenerationsFolder, highest));
     }
     GenerationRecord next{highest + 1, job_id, nonce};
-    capnp::MallocMessageBuilder message;
-    auto root = message.initRoot<schema::GenerationClaim>();
-    root.setGeneration(next.generation);
-    root.setJobId(text_of(job_id));
-    root.setNonce(data_of(nonce));
-    SHOAL_ASSIGN_OR_RETURN(bool created,
-                           create_record(storage, kGenerationRecord, generation_path(next.generation), root));
+    SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_generation(next));
+    SHOAL_ASSIGN_OR_RETURN(bool created, storage.create_exclusive(generation_path(next.generation), bytes));
     if (created) return next;
   }
   return Status(Code::unavailable,
@@ -356,6 +380,89 @@ Result<GenerationRecord> rejoin_generation(Storage& storage, uint32_t generation
   if (generation != records.back().generation) return superseded(storage, generation, records.back());
   SHOAL_RETURN_IF_ERROR(storage.sync_folder(kGenerationsFolder));
   return *ours;
+}
+
+Result<GenerationRecord> read_generation_record(Storage& storage, uint32_t generation) {
+  return read_generation(storage, generation);
+}
+
+namespace {
+
+// `is_ours` judges what stands there: a refusal if it is another's. Adds the path where it was restored.
+template <class Read, class Judge>
+Status restore_record(Storage& storage, const RecordKind& kind, const std::string& path, const Bytes& ours,
+                      Read&& read, Judge&& judge, std::vector<std::string>* restored) {
+  auto bytes = storage.read(path, kind.file_bytes_max());
+  const bool is_gone = bytes.status().code() == Code::not_found;
+  if (!bytes.ok() && !is_gone && bytes.status().code() != Code::too_large) return bytes.status();
+  if (bytes.ok() && *bytes == ours) return ok_status();
+  if (is_gone) {
+    SHOAL_ASSIGN_OR_RETURN(bool created, storage.create_exclusive(path, ours));
+    if (created) {
+      restored->push_back(path);
+      return ok_status();
+    }
+  }
+  auto stands = read();
+  if (stands.ok()) SHOAL_RETURN_IF_ERROR(judge(*stands));
+  const bool is_sound = bytes.ok() && open_record(kind, *bytes, path).ok();
+  if (stands.ok() && (is_gone || is_sound)) return ok_status();
+  const Code code = stands.status().code();
+  if (!stands.ok() && code != Code::corrupt && code != Code::too_large) return stands.status();
+  SHOAL_RETURN_IF_ERROR(storage.replace(path, ours));
+  restored->push_back(path);
+  return ok_status();
+}
+
+Status not_ours(Storage& storage, const std::string& path, std::string_view whose) {
+  return Status(Code::refused,
+                fmt::format("{}/{} {}: nothing is committed there by this run; give each run a "
+                            "root of its own, or put the file back",
+                            storage.describe(), path, whose));
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> restore_claims(Storage& storage, const RunClaims& claims) {
+  std::vector<std::string> restored;
+  SHOAL_ASSIGN_OR_RETURN(Bytes id, encode_root_id(claims.root_id));
+  SHOAL_RETURN_IF_ERROR(restore_record(
+      storage, kRootIdRecord, kRootIdPath, id, [&] { return read_root_id(storage); },
+      [&](const RootId& stands) {
+        return stands == claims.root_id ? ok_status()
+                                        : not_ours(storage, kRootIdPath, "names another run's root now");
+      },
+      &restored));
+  if (claims.generation) {
+    const uint32_t number = claims.generation->generation;
+    SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_generation(*claims.generation));
+    SHOAL_RETURN_IF_ERROR(restore_record(
+        storage, kGenerationRecord, generation_path(number), bytes,
+        [&] { return read_generation(storage, number); },
+        [&](const GenerationRecord& stands) {
+          return stands.nonce == claims.generation->nonce
+                     ? ok_status()
+                     : not_ours(
+                           storage, generation_path(number),
+                           fmt::format("was claimed by job '{}' after it had been removed", stands.job_id));
+        },
+        &restored));
+  }
+  if (claims.epoch) {
+    const uint32_t number = claims.epoch->epoch;
+    SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_epoch(*claims.epoch));
+    SHOAL_RETURN_IF_ERROR(restore_record(
+        storage, kEpochRecord, epoch_path(number), bytes, [&] { return read_epoch(storage, number); },
+        [&](const EpochRecord& stands) {
+          return stands.nonce == claims.epoch->nonce
+                     ? ok_status()
+                     : not_ours(storage, epoch_path(number),
+                                fmt::format("was claimed by {} at {} after it had been removed",
+                                            run_of(stands, claims.epoch->job_id), stands.address));
+        },
+        &restored));
+  }
+  return restored;
 }
 
 namespace {
@@ -420,6 +527,28 @@ Result<RosterRecord> read_roster_of_id(Storage& storage, uint32_t generation, co
   if (first.ok() && first->world->roster.id() == id) return first;
   if (!first.ok() && first.status().code() != Code::not_found) return first.status();
   return later.status();
+}
+
+Result<std::vector<RosterRecord>> list_rosters(Storage& storage, uint32_t generation) {
+  std::vector<RosterRecord> rosters;
+  auto add = [&](Result<RosterRecord> record) {
+    if (record.ok()) rosters.push_back(std::move(*record));
+    const Code code = record.status().code();  // a damaged one is as good as none
+    const bool is_none = code == Code::not_found || code == Code::corrupt || code == Code::version;
+    return record.ok() || is_none ? ok_status() : record.status();
+  };
+  SHOAL_RETURN_IF_ERROR(add(read_roster(storage, generation)));
+  auto listed = storage.list(kGenerationsFolder);
+  if (listed.status().code() == Code::not_found) return rosters;
+  SHOAL_RETURN_IF_ERROR(listed.status());
+  const std::string prefix = fmt::format("{}.roster-", generation);
+  for (const ObjectInfo& object : *listed) {
+    if (!object.name.starts_with(prefix) || is_partial(object.name)) continue;
+    auto id = Hash128::from_hex(object.name.substr(prefix.size()));
+    if (!id.ok()) continue;
+    SHOAL_RETURN_IF_ERROR(add(read_roster_at(storage, generation, later_roster_path(generation, *id), &*id)));
+  }
+  return rosters;
 }
 
 Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, uint32_t ordinal,

@@ -164,7 +164,8 @@ Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, co
   if (stands.ok() || stands.status().code() != Code::not_found) return stands;
   auto listed = storage.list(attempt_folder(key));
   if (listed.status().code() == Code::not_found) {
-    return Decision{key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, "its folder is gone"}};
+    return Decision{
+        key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, std::string(kFolderGone)}};
   }
   SHOAL_RETURN_IF_ERROR(listed.status());
   SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_listed(storage, key, *listed));

@@ -70,6 +70,20 @@ Result<OpenedRecord> open_record(const RecordKind& kind, ByteView bytes, const s
   return OpenedRecord{head, digested.subspan(kRecordHeadBytes)};
 }
 
+// 128 bits of digest tell what stood there: that other bytes fit them is as likely as a collision.
+std::optional<Bytes> flip_back(const RecordKind& kind, ByteView damaged) {
+  const size_t bytes = damaged.size();
+  if (bytes < kRecordHeadBytes + kRecordTailBytes || bytes > kMaxRepairedBytes) return std::nullopt;
+  Bytes tried(damaged.begin(), damaged.end());
+  for (size_t bit = 0; bit < 8 * bytes; ++bit) {
+    const std::byte mask = std::byte{1} << (bit % 8);
+    tried[bit / 8] ^= mask;
+    if (open_record(kind, tried, "").ok()) return tried;
+    tried[bit / 8] ^= mask;
+  }
+  return std::nullopt;
+}
+
 Status record_error(const RecordKind& kind, const Status& status, const std::string& path) {
   if (status.code() == Code::version) return status.with_context(path);
   return Status(Code::corrupt, fmt::format("{}: damaged {}: {}", path, kind.what, status.message()));

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,7 @@ struct RecordKind {
   std::string_view what;   // "decision", for errors
   uint32_t version = 1;    // the newest that this program reads, and the one it writes
   uint64_t body_bytes_max = 0;
+  bool repairs_a_bit = false;  // one flipped bit is no damage: flip_back says what stood there
 
   uint64_t file_bytes_max() const { return kRecordHeadBytes + body_bytes_max + kRecordTailBytes; }
 };
@@ -47,6 +49,11 @@ struct OpenedRecord {
 };
 // Checks everything that a record says of itself, its digests first.
 Result<OpenedRecord> open_record(const RecordKind& kind, ByteView bytes, const std::string& path);
+
+// The record as it was before one of its bits flipped: the bytes that differ from these in one bit and agree
+// with both digests. Nothing where there are none, or where the record is larger than kMaxRepairedBytes.
+inline constexpr size_t kMaxRepairedBytes = 8192;
+std::optional<Bytes> flip_back(const RecordKind& kind, ByteView damaged);
 
 // What was found wrong inside a body whose digest is right, as an error of the file: Code::corrupt, but
 // Code::version stays.

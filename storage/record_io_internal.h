@@ -19,12 +19,20 @@ inline Status validate_text(std::string_view text, size_t bytes_max, std::string
                 fmt::format("{}: 1 to {} bytes of text without control characters", what, bytes_max));
 }
 
+// The bytes of a record file. If one bit has flipped and the kind repairs that, they are those from before.
+inline Result<Bytes> read_record_bytes(Storage& storage, const RecordKind& kind, const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(Bytes bytes, storage.read(path, kind.file_bytes_max()));
+  if (!kind.repairs_a_bit || open_record(kind, bytes, path).ok()) return bytes;
+  std::optional<Bytes> repaired = flip_back(kind, bytes);
+  return repaired ? std::move(*repaired) : std::move(bytes);
+}
+
 // Reads a record and hands the body's struct to `body`, which returns Result<Value>.
 template <class Root, class Body>
 auto read_record(Storage& storage, const RecordKind& kind, const std::string& path, Body&& body)
     -> decltype(body(std::declval<typename Root::Reader>())) {
   std::string full_path = storage.describe() + "/" + path;
-  SHOAL_ASSIGN_OR_RETURN(Bytes bytes, storage.read(path, kind.file_bytes_max()));
+  SHOAL_ASSIGN_OR_RETURN(Bytes bytes, read_record_bytes(storage, kind, path));
   SHOAL_ASSIGN_OR_RETURN(OpenedRecord record, open_record(kind, bytes, full_path));
   ReadLimits limits;
   limits.bytes_max = kind.body_bytes_max;

@@ -70,6 +70,8 @@ Result<GenerationRecord> rejoin_generation(Storage& storage, uint32_t generation
                                            const Nonce& nonce);
 // Ascending. The highest one that is damaged is an error; damaged ones below it are left out: they are over.
 Result<std::vector<GenerationRecord>> list_generations(Storage& storage);
+// The highest number of which anything stands under generations/, a damaged claim too; 0: none.
+Result<uint32_t> highest_generation_used(Storage& storage);
 
 // The first roster of a generation: generations/N.roster holds world and options. Returns what stands (ours
 // or the first).
@@ -87,6 +89,8 @@ Result<RosterRecord> publish_later_roster(Storage& storage, uint32_t generation,
                                           const Nonce& nonce);
 // Any roster of a generation by its id, the first or a later one. Code::not_found.
 Result<RosterRecord> read_roster_of_id(Storage& storage, uint32_t generation, const RosterId& id);
+// All rosters of a generation that can be read, the first one first, the later ones by their ids.
+Result<std::vector<RosterRecord>> list_rosters(Storage& storage, uint32_t generation);
 
 struct AttemptInfo {
   AttemptKey key;
@@ -124,8 +128,8 @@ Result<AttemptList> list_attempts_of_step(Storage& storage, uint64_t step);
 struct AttemptNames {
   std::vector<AttemptKey> keys;      // ascending
   std::vector<std::string> remains;  // folders of no meaning: empty ones of steps, and what deletions left
-  // Steps that cannot be listed, or whose name is no folder's: they may hold the newest. Of generation
-  // kUnknownGeneration, above all others.
+  // Names of steps and attempts that are no folders, such as symbolic links, and steps that cannot be listed:
+  // they may hold the newest checkpoint. A step has generation kUnknownGeneration, above all others.
   std::vector<std::pair<AttemptKey, Status>> unreadable;
 };
 inline constexpr uint32_t kUnknownGeneration = ~uint32_t{0};

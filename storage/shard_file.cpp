@@ -7,6 +7,7 @@
 #include "base/page_buffer.h"
 #include "gpu/digest.h"
 #include "storage/shard_header.h"
+#include "storage/shard_stream.h"
 
 namespace shoal {
 
@@ -15,21 +16,6 @@ namespace {
 constexpr size_t kLengthPrefixBytes = 8;
 constexpr uint64_t kReadAheadBlocks = 4;  // on their way from the disk while one is digested
 constexpr uint64_t kVerifyWindowBytes = 4 * kDigestBlockBytes;  // read at a time to verify an existing file
-
-Status write_pieces(WriteFile& file, const std::vector<ByteView>& data, BuiltShardHeader* header) {
-  uint64_t digest = 0;
-  for (ByteView piece : data) {
-    while (!piece.empty()) {
-      // Block by block, so that the write finds in cache what the digest has read.
-      ByteView block = piece.first(std::min(piece.size(), kDigestBlockBytes));
-      put_digest(header, digest++, block_digest(block));
-      SHOAL_RETURN_IF_ERROR(file.append_kept(block));
-      piece = piece.subspan(block.size());
-    }
-  }
-  SHOAL_CHECK(digest == header->digests);
-  return ok_status();
-}
 
 // OK if the file under this name is, byte for byte of its header and block for block of its data, the one
 // described.
@@ -56,7 +42,6 @@ Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces) {
 
 Result<WrittenShard> write_shard(Storage& storage, const std::string& path, const Nonce& nonce,
                                  const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data) {
-  SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(pieces));
   if (data.size() != pieces.size()) {
     return Status(Code::invalid_argument,
                   fmt::format("{} buffers for {} shard pieces", data.size(), pieces.size()));
@@ -66,17 +51,50 @@ Result<WrittenShard> write_shard(Storage& storage, const std::string& path, cons
     return Status(Code::invalid_argument, fmt::format("shard piece '{}': {} bytes given, {} announced",
                                                       pieces[i].key, data[i].size(), pieces[i].bytes));
   }
-  WrittenShard written;
-  written.size = header.bytes.size() + header.payload_bytes;
-  written.payload_bytes = header.payload_bytes;
-  SHOAL_ASSIGN_OR_RETURN(auto file, storage.create(path, nonce, written.size));
-  SHOAL_RETURN_IF_ERROR(file->append(header.bytes));
-  SHOAL_RETURN_IF_ERROR(write_pieces(*file, data, &header));
-  SHOAL_RETURN_IF_ERROR(file->patch(0, header.bytes));
-  written.header_digest = xxh3_128(header.bytes);
-  SHOAL_ASSIGN_OR_RETURN(bool ours, file->publish());
+  SHOAL_ASSIGN_OR_RETURN(ShardStream stream, ShardStream::create(storage, path, nonce, pieces));
+  for (ByteView piece : data) SHOAL_RETURN_IF_ERROR(stream.append_kept(piece));
+  return stream.publish();
+}
+
+Result<ShardStream> ShardStream::create(Storage& storage, const std::string& path, const Nonce& nonce,
+                                        const std::vector<ShardPiece>& pieces) {
+  SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(pieces));
+  ShardStream stream(storage, path, std::move(header));
+  const uint64_t bytes = stream.header_.bytes.size() + stream.header_.payload_bytes;
+  SHOAL_ASSIGN_OR_RETURN(stream.file_, storage.create(path, nonce, bytes));
+  SHOAL_RETURN_IF_ERROR(stream.file_->append(stream.header_.bytes));
+  return stream;
+}
+
+Status ShardStream::append(ByteView bytes) {
+  return append(bytes, false);
+}
+
+Status ShardStream::append_kept(ByteView bytes) {
+  return append(bytes, true);
+}
+
+// Block by block, so that the write finds in cache what the digest has read.
+Status ShardStream::append(ByteView bytes, bool are_kept) {
+  appended_ += bytes.size();
+  while (!bytes.empty()) {
+    const ByteView block = bytes.first(std::min(bytes.size(), kDigestBlockBytes));
+    SHOAL_CHECK(digests_ < header_.digests);
+    put_digest(&header_, digests_++, block_digest(block));
+    SHOAL_RETURN_IF_ERROR(are_kept ? file_->append_kept(block) : file_->append(block));
+    bytes = bytes.subspan(block.size());
+  }
+  return ok_status();
+}
+
+Result<WrittenShard> ShardStream::publish() {
+  SHOAL_CHECK(digests_ == header_.digests && appended_ == header_.payload_bytes);
+  SHOAL_RETURN_IF_ERROR(file_->patch(0, header_.bytes));
+  const WrittenShard written{header_.bytes.size() + header_.payload_bytes, xxh3_128(header_.bytes),
+                             header_.payload_bytes};
+  SHOAL_ASSIGN_OR_RETURN(bool ours, file_->publish());
   if (ours) return written;
-  Status same = verify_existing(storage, path, written);
+  Status same = verify_existing(*storage_, path_, written);
   if (same.ok()) return written;
   if (same.code() != Code::corrupt) return same;
   return Status(Code::already_exists, "another file has this name: " + same.message());

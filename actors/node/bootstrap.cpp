@@ -10,7 +10,7 @@
 
 #include "storage/posix_file_system.h"
 #include "storage/run_root.h"
-#include "transport/ucx/ucx_transport.h"
+#include "transport/live/make_transport.h"
 
 namespace shoal {
 
@@ -81,13 +81,13 @@ Status check_no_other_run(Storage& storage, const Identity& self, const Bytes& t
   SHOAL_ASSIGN_OR_RETURN(auto last, highest_epoch(storage));
   if (!last || !parse_host_port(last->address).ok()) return ok_status();
   if (rejoin && is_of_run(*last, self.job_id, *rejoin)) return ok_status();
-  UcxTransportOptions options;
+  TransportOptions options;
   options.identity = self;
   options.identity.incarnation = random_128();
   options.identity.generation = kNoRunsGeneration;
   options.token = token;
   Probe probe;
-  auto transport = make_ucx_transport(std::move(options));
+  auto transport = make_transport(std::move(options));
   SHOAL_RETURN_IF_ERROR(transport->start(probe));
   transport->connect(last->address);
   Status answer = probe.wait(kProbeCoordinatorTimeoutMs);

@@ -150,7 +150,8 @@ Status LocalServer::Connection::handle(ReceivedLocal received) {
                std::is_same_v<Message, local::FilesRead> || std::is_same_v<Message, local::Written> ||
                std::is_same_v<Message, local::NotStaged> || std::is_same_v<Message, local::PlanWanted> ||
                std::is_same_v<Message, local::PlanExchange> || std::is_same_v<Message, local::Close> ||
-               std::is_same_v<Message, local::Ping>;
+               std::is_same_v<Message, local::StagingWanted> || std::is_same_v<Message, local::StagingKept> ||
+               std::is_same_v<Message, local::PartStaged> || std::is_same_v<Message, local::Ping>;
       },
       received.message);
   if (!is_ours) return Status(Code::invalid_argument, "a message that no client sends here");

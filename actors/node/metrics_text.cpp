@@ -118,25 +118,28 @@ void add_loads(const NodeCounts& counts, Families& out) {
 }
 
 void add_transport(const NodeStats& stats, Families& out) {
-  const TransportStats& ucx = stats.transport;
-  out.begin("shoal_ucx_frames_total", "counter", "Frames of messages between nodes.");
-  out.sample({{"direction", "sent"}}, ucx.sent.frames);
-  out.sample({{"direction", "received"}}, ucx.received.frames);
-  out.begin("shoal_ucx_bytes_total", "counter", "Bytes of messages between nodes.");
-  out.sample({{"direction", "sent"}}, ucx.sent.bytes);
-  out.sample({{"direction", "received"}}, ucx.received.bytes);
-  out.begin("shoal_ucx_sent_bytes_total", "counter", "Bytes sent, by the way UCX moves them.");
-  out.sample({{"protocol", "eager"}}, ucx.sent_eager.bytes);
-  out.sample({{"protocol", "rendezvous"}}, ucx.sent_rendezvous.bytes);
-  out.begin("shoal_ucx_transport_frames_total", "counter", "Frames sent and received, by UCX transport.");
-  for (const auto& [name, value] : ucx.by_transport) out.sample({{"transport", name}}, value.frames);
-  out.begin("shoal_ucx_transport_bytes_total", "counter", "Bytes sent and received, by UCX transport.");
-  for (const auto& [name, value] : ucx.by_transport) out.sample({{"transport", name}}, value.bytes);
-  out.counter("shoal_peers_up_total", "Sessions with other nodes that came up.", ucx.peers_up);
-  out.counter("shoal_peers_lost_total", "Sessions with other nodes that ended.", ucx.peers_lost);
+  const TransportStats& transport = stats.transport;
+  out.begin("shoal_transport_frames_total", "counter", "Frames of messages between nodes.");
+  out.sample({{"direction", "sent"}}, transport.sent.frames);
+  out.sample({{"direction", "received"}}, transport.received.frames);
+  out.begin("shoal_transport_bytes_total", "counter", "Bytes of messages between nodes.");
+  out.sample({{"direction", "sent"}}, transport.sent.bytes);
+  out.sample({{"direction", "received"}}, transport.received.bytes);
+  out.begin("shoal_transport_sent_bytes_total", "counter",
+            "Bytes sent, by size of message: eager, or in chunks.");
+  out.sample({{"protocol", "eager"}}, transport.sent_eager.bytes);
+  out.sample({{"protocol", "rendezvous"}}, transport.sent_rendezvous.bytes);
+  out.begin("shoal_transport_frames_by_kind_total", "counter",
+            "Frames sent and received, by what carried them.");
+  for (const auto& [name, value] : transport.by_transport) out.sample({{"transport", name}}, value.frames);
+  out.begin("shoal_transport_bytes_by_kind_total", "counter",
+            "Bytes sent and received, by what carried them.");
+  for (const auto& [name, value] : transport.by_transport) out.sample({{"transport", name}}, value.bytes);
+  out.counter("shoal_peers_up_total", "Sessions with other nodes that came up.", transport.peers_up);
+  out.counter("shoal_peers_lost_total", "Sessions with other nodes that ended.", transport.peers_lost);
   out.counter("shoal_handshakes_refused_total", "Connections refused in the handshake.",
-              ucx.handshakes_refused);
-  out.counter("shoal_malformed_frames_total", "Frames that were none.", ucx.malformed_frames);
+              transport.handshakes_refused);
+  out.counter("shoal_malformed_frames_total", "Frames that were none.", transport.malformed_frames);
   out.counter("shoal_sends_dropped_total", "Messages to other nodes for which there was no room.",
               stats.sends_dropped);
   out.counter("shoal_messages_dropped_total", "Messages of other nodes that found a full mailbox.",

@@ -24,12 +24,15 @@
 #include "actors/node/report.h"
 #include "actors/node/sharing_links.h"
 #include "actors/node/slab_table.h"
+#include "actors/node/staged_parts.h"
+#include "actors/node/staging_memory.h"
 #include "actors/node/stats.h"
 #include "actors/node/wiring.h"
 #include "local/node_query.h"
 #include "storage/catalog_recovery.h"
+#include "storage/run_claims.h"
 #include "storage/run_root.h"
-#include "transport/ucx/ucx_transport.h"
+#include "transport/live/make_transport.h"
 
 namespace shoal {
 
@@ -71,9 +74,12 @@ class Node {
   Status start_coordinating();
   Status follow_coordinator();
   void try_address(bool by_root);
+  Status keep_claims();
+  void say_if_unreachable();
   Status open_door();
   Status open_metrics();
   void prepare_sharing();
+  void prepare_staging();
   Result<std::string> own_host() const;
   Status open_protocol_log();
   void serve();
@@ -92,6 +98,7 @@ class Node {
   NodePaths paths_;
   std::optional<NodeLock> lock_;
   OpenedRoot root_;
+  RunClaims claims_;  // not changed once operations run
   Identity identity_;
   SlabTable slabs_;
   std::string epoch_address_;        // where others reach the coordinator here
@@ -110,6 +117,8 @@ class Node {
   std::unique_ptr<OperationRunner> runner_;
   std::unique_ptr<Activity> activity_;
   std::unique_ptr<NodeReport> report_;
+  std::unique_ptr<StagingMemory> staging_;
+  std::unique_ptr<StagedParts> parts_;
   std::unique_ptr<NodeWiring> wiring_;
   std::unique_ptr<SharingLinks> sharing_;
   std::unique_ptr<LocalServer> server_;
@@ -175,6 +184,7 @@ Status Node::check_hosts() const {
 }
 
 Status Node::take_place() {
+  claims_.root_id = root_.root_id;
   identity_.generation = options_.rejoin.value_or(0);
   if (options_.coordinate) {
     if (!options_.take_over) SHOAL_RETURN_IF_ERROR(check_root_is_ours());
@@ -183,15 +193,17 @@ Status Node::take_place() {
         options_.rejoin ? rejoin_generation(*root_.storage, *options_.rejoin, options_.job_id, process_)
                         : claim_generation(*root_.storage, options_.job_id, process_));
     identity_.generation = generation.generation;
+    claims_.generation = generation;
   }
-  UcxTransportOptions transport;
+  TransportOptions transport;
   transport.listen = options_.coordinate ? options_.listen : "";
   transport.identity = identity_;
   transport.token = options_.token;
+  transport.network = options_.network;
   if (options_.coordinate) transport.limits.peers = peers_max_;
   RelayServer::Settings relay{transport, options_.expected_ranks.size(),
                               [this](const std::string& line) { log_.info(line); }};
-  transport_ = make_ucx_transport(std::move(transport));
+  transport_ = make_transport(std::move(transport));
   links_ =
       std::make_unique<PeerLinks>(*transport_, options_.coordinate ? "" : options_.coordinator, direct_max_);
   if (!options_.coordinate) {
@@ -233,6 +245,8 @@ Status Node::start_coordinating() {
   }
   SHOAL_ASSIGN_OR_RETURN(identity_.epoch, claim_next_epoch(*root_.storage, address, identity_));
   epoch_address_ = address;
+  claims_.epoch =
+      EpochRecord{identity_.epoch, address, identity_.job_id, identity_.incarnation, identity_.generation};
   return ok_status();
 }
 
@@ -246,19 +260,37 @@ Status Node::follow_coordinator() {
       look_at = Clock::now() + kTryAddressFor;
       try_address(by_root);
     }
+    say_if_unreachable();
     return must_stop();
   };
   SHOAL_ASSIGN_OR_RETURN(Identity coordinator,
-                         links_->find_coordinator(options_.find_coordinator_ms, give_up));
+                         links_->find_coordinator(options_.times.find_coordinator_ms, give_up));
   identity_.generation = coordinator.generation;
   identity_.epoch = coordinator.epoch;
+  auto generation = read_generation_record(*root_.storage, identity_.generation);
+  if (generation.ok()) claims_.generation = *generation;
   return ok_status();
+}
+
+void Node::say_if_unreachable() {
+  if (auto line = links_->unreachable_line()) log_.warning(*line);
 }
 
 void Node::try_address(bool by_root) {
   auto highest = highest_epoch(*root_.storage);
   bool is_ours = highest.ok() && *highest && is_of_run(**highest, options_.job_id, identity_.generation);
   if (is_ours) links_->redirect((*highest)->epoch, by_root ? (*highest)->address : options_.coordinator);
+}
+
+// Before each commit: what is saved in a root that has lost its records would be found by nobody.
+Status Node::keep_claims() {
+  auto restored = restore_claims(*root_.storage, claims_);
+  SHOAL_RETURN_IF_ERROR(restored.status());
+  for (const std::string& path : *restored) {
+    log_.warning(fmt::format("{}/{} was gone or damaged: this node has written it again, as it was",
+                             root_.storage->describe(), path));
+  }
+  return ok_status();
 }
 
 Status Node::open_door() {
@@ -286,6 +318,7 @@ void Node::prepare_sharing() {
   SharingLinks::Settings settings;
   settings.transport.identity = identity_;
   settings.transport.token = options_.token;
+  settings.transport.network = options_.network;
   settings.own_host = [this] { return own_host(); };
   settings.host_name = own_host_name();
   settings.other_peers = peers_least_;
@@ -300,9 +333,29 @@ void Node::prepare_sharing() {
   report_->set_sharing(sharing_.get());
 }
 
+void Node::prepare_staging() {
+  StagingLimits limits;
+  limits.bytes_max = options_.staging_memory_bytes;
+  limits.ranks = static_cast<uint32_t>(options_.expected_ranks.size());
+  auto send = [this](ClientId client, std::shared_ptr<const LocalMessage> message) {
+    server_->send(client, std::move(message));
+  };
+  auto read_memory = options_.host_memory;
+  if (!read_memory) {
+    read_memory = [bytes_max = limits.bytes_max] { return memory_of_this_host(bytes_max); };
+  }
+  staging_ = std::make_unique<StagingMemory>(
+      limits, StagingMemory::Surroundings{std::move(read_memory), send,
+                                          [this](const std::string& line) { log_.info(line); }});
+  parts_ = std::make_unique<StagedParts>(send);
+  slabs_.stage_by(*parts_);
+  wiring_->stage_by(*staging_, *parts_);
+}
+
 // By which other nodes reach this one.
 Result<std::string> Node::own_host() const {
-  if (!options_.coordinate) return own_address_towards(links_->coordinator());
+  if (!options_.coordinate) return own_address_towards(links_->coordinator(), options_.network);
+  if (!options_.network.interface.empty()) return address_of_interface(options_.network.interface);
   SHOAL_ASSIGN_OR_RETURN(HostPort listening, parse_host_port(transport_->listen_address()));
   return listening.host;
 }
@@ -318,6 +371,7 @@ void Node::serve() {
   facts.expected_ranks = options_.expected_ranks;
   facts.message_bytes_max = kMaxRelayedBytes;
   facts.load_memory_bytes = options_.load_memory_bytes;
+  facts.grants_staging = true;
   facts.times = options_.times;
   facts.retention = options_.retention;
   std::vector<std::unique_ptr<Role>> roles;
@@ -356,11 +410,10 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
   if (placed.ok()) {
     runner_ = std::make_unique<OperationRunner>(
         *root_.storage, catalog_.get(), slabs_, root_.root_id,
-        OperationRunner::Surroundings{[] { return random_128(); },
-                                      [] {
-                                        return std::chrono::system_clock::now().time_since_epoch() /
-                                               std::chrono::nanoseconds(1);
-                                      }});
+        OperationRunner::Surroundings{
+            [] { return random_128(); },
+            [] { return std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); },
+            [this] { return keep_claims(); }});
     activity_ = std::make_unique<Activity>(identity_.generation, options_.world_size);
     report_ = std::make_unique<NodeReport>(
         NodeReport::Facts{name_, root_.storage->describe(), identity_, options_.coordinate,
@@ -369,6 +422,7 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
     wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_, *activity_, *report_,
                                            options_.around_operation);
     prepare_sharing();
+    prepare_staging();
     placed = open_protocol_log();
     if (placed.ok()) placed = open_door();
     if (placed.ok()) placed = open_metrics();
@@ -380,7 +434,7 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
   serve();
   std::string address = transport_->listen_address();
   log_.info(options_.coordinate ? fmt::format("ready, coordinating at {}", address)
-                                : fmt::format("ready, coordinator at {}", options_.coordinator));
+                                : fmt::format("ready, coordinator at {}", links_->coordinator()));
   if (on_ready) on_ready(address, identity_.generation);
   wait_until_stopped();
   stop();
@@ -393,7 +447,9 @@ void Node::wait_until_stopped() {
   while (!must_stop()) {
     std::this_thread::sleep_for(kStopTick);
     links_->look_for_coordinator();
+    say_if_unreachable();
     sharing_->close_idle();
+    staging_->tick(wiring_->now());
     hear_launcher();
     std::optional<EpochRecord> later = wiring_->superseded_by();
     if (later && !is_of_run(*later, options_.job_id, identity_.generation)) {
@@ -435,18 +491,20 @@ void Node::stop() {
   log_.info("stopping: what is staged is written first");
   server_->settle(kSettleMs);
   hear_launcher();
-  const event::Drain how{.told = is_told};
+  event::Drain how{.told = is_told, .trainers_live = is_told && server_->attached() > 0};
   auto deadline =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.times.node_deadline_ms);
   // First what was staged here is decided, then what the other nodes have under way.
-  if (options_.coordinate && how.told) host_->post(RoleKind::coordinator, event::Stopping{});
+  if (options_.coordinate && how.told) host_->post(RoleKind::coordinator, event::Stopping{how.trainers_live});
   drain(RoleKind::shard_writer, how, deadline);
+  how.trainers_live = is_told && server_->attached() > 0;  // some may have ended meanwhile
   if (options_.coordinate) drain(RoleKind::coordinator, how, deadline);
 }
 
 void Node::drain(RoleKind role, const event::Drain& how, std::chrono::steady_clock::time_point deadline) {
   host_->post(role, how);
   while (!wiring_->wait_drained(role, kStopTick)) {
+    staging_->tick(wiring_->now());
     if (must_stop_at_once()) return;
     if (std::chrono::steady_clock::now() < deadline) continue;
     log_.warning(fmt::format("the {} had work left when the time was over", role_name(role)));
@@ -469,6 +527,7 @@ void Node::close() {
   wiring_->refuse_clients();
   if (!ended_by_.ok()) server_->fail_all(ended_by_);
   server_->close_all(is_hurried ? 0 : kFlushClientsMs);
+  parts_->close();
   stop_transport(is_hurried ? 0 : kDrainTransportMs);
   metrics_.reset();
   NodeStats stats = report_->stats();

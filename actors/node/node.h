@@ -12,12 +12,12 @@
 
 #include "actors/relay_tree.h"
 #include "actors/role.h"
+#include "actors/staging_budget.h"
 #include "base/bytes.h"
 #include "base/status.h"
+#include "transport/live/network_options.h"
 
 namespace shoal {
-
-inline constexpr uint32_t kFindCoordinatorTimeoutMs = 60'000;
 
 struct NodeOptions {
   std::string root;         // an existing folder; becomes a root (ROOT_ID) if it is none yet
@@ -25,8 +25,8 @@ struct NodeOptions {
   std::string name;         // of this host, distinct in the job; default: host name
   bool coordinate = false;  // host the Coordinator here
   std::string coordinator;  // HOST:PORT of the coordinator; unused if coordinate
-  uint32_t find_coordinator_ms = kFindCoordinatorTimeoutMs;  // then the node cannot run
-  std::string listen;                                        // HOST:PORT; used if coordinate; port 0: any
+  std::string listen;       // HOST:PORT; used if coordinate; port 0: any
+  NetworkOptions network;   // --transport, --interface, --ports
   uint32_t max_direct_nodes = kDefaultDirectNodes;  // beyond them nodes go by way of relays; if coordinate
   bool take_over = false;  // coordinate although another run's coordinator is live on this root
   // The generation that an earlier node served, in whose place this one comes; kGenerationOfJob: that of the
@@ -47,8 +47,12 @@ struct NodeOptions {
   std::string protocol_log;  // every message between this node and others (protocol_log.h); empty: none
   std::string metrics;       // HOST:PORT to serve Prometheus metrics at; empty: nowhere
   uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // of NodeFacts
+  // What the slabs of this host's trainers may take together (staging_budget.h); 0: what the host leaves.
+  uint64_t staging_memory_bytes = 0;
   RoleTimes times;
   RetentionPolicy retention;  // applied where the Coordinator is
+  // How much memory the host has left; not set: as its kernel says. Tests say other figures.
+  std::function<HostMemory()> host_memory;
   // Called around every operation on storage, on the thread that carries it out: tests end the node there.
   std::function<void(std::string_view operation, bool is_done)> around_operation;
 };

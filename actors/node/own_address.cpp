@@ -15,7 +15,8 @@
 
 namespace shoal {
 
-Result<std::string> own_address_towards(const std::string& peer) {
+Result<std::string> own_address_towards(const std::string& peer, const NetworkOptions& network) {
+  if (!network.interface.empty()) return address_of_interface(network.interface);
   SHOAL_ASSIGN_OR_RETURN(HostPort address, parse_host_port(peer));
   addrinfo hints{};
   hints.ai_family = AF_INET;

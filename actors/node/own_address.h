@@ -4,12 +4,13 @@
 #include <string>
 
 #include "base/status.h"
+#include "transport/live/network_options.h"
 
 namespace shoal {
 
-// Of this host, where `peer` (HOST:PORT) sees it: that of the interface by which the system would go there.
-// Blocks while a name is resolved.
-Result<std::string> own_address_towards(const std::string& peer);
+// Of this host, where `peer` (HOST:PORT) sees it: that of `network.interface`, or where that is empty, of the
+// interface by which the system would go there. Blocks while a name is resolved.
+Result<std::string> own_address_towards(const std::string& peer, const NetworkOptions& network = {});
 
 // Where others reach a listener: its own address, with this host's name in place of "any address".
 std::string reachable_address(const std::string& listen_address, const std::string& host_name);

@@ -193,6 +193,15 @@ std::string PeerLinks::coordinator() const {
   return coordinator_;
 }
 
+std::optional<std::string> PeerLinks::unreachable_line() {
+  std::lock_guard lock(mutex_);
+  const bool is_reached = coordinates_ || (is_welcome_ && up_.contains(kCoordinatorNode));
+  const std::string address =
+      via_.empty() ? coordinator_ : fmt::format("{} by its relay {}", coordinator_, via_);
+  return notice_.due(steady_now(), is_reached, address,
+                     coordinator_lost_.ok() ? "no answer" : coordinator_lost_.message());
+}
+
 size_t PeerLinks::peers_up() const {
   std::lock_guard lock(mutex_);
   return up_.size();

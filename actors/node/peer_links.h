@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "actors/link_messages.h"
+#include "actors/node/unreachable_notice.h"
 #include "actors/relay_tree.h"
 #include "actors/role.h"
 #include "transport/transport.h"
@@ -72,6 +73,8 @@ class PeerLinks final : public TransportHandler {
   // Now and then: connects to a coordinator that was lost, where nothing else would soon.
   void look_for_coordinator();
   std::string coordinator() const;  // its address, "" where it is this node
+  // Asked often: a line for the log, soon after the coordinator cannot be reached, then less and less often.
+  std::optional<std::string> unreachable_line();
   size_t peers_up() const;
   std::vector<std::pair<NodeId, Identity>> peers() const;  // that are up, by their numbers
   uint64_t sends_dropped() const;
@@ -124,6 +127,7 @@ class PeerLinks final : public TransportHandler {
   uint32_t failures_ = 0;    // of connecting to it, since it was last up
   TimeNs connect_not_before_ = 0;
   uint64_t sends_dropped_ = 0;
+  UnreachableNotice notice_;
 };
 
 }  // namespace shoal

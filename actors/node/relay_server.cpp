@@ -109,13 +109,14 @@ Result<LinkMessage> RelayServer::start_listening(const Grant& grant, std::unique
   demand.peers = 2;  // the coordinator, and one child at least
   demand.trainers = settings_.trainers;
   SHOAL_ASSIGN_OR_RETURN(uint64_t peers, ensure_descriptors(demand, uint64_t{grant.children_max} + 1));
-  UcxTransportOptions options = settings_.transport;
+  TransportOptions options = settings_.transport;
   options.identity.generation = grant.followed.generation;
   options.identity.epoch = grant.followed.epoch;
   options.limits.peers = peers - 1;
-  SHOAL_ASSIGN_OR_RETURN(std::string host, own_address_towards(grant.coordinator));
+  SHOAL_ASSIGN_OR_RETURN(std::string host,
+                         own_address_towards(grant.coordinator, settings_.transport.network));
   options.listen = to_string(HostPort{host, 0});
-  auto made = make_ucx_transport(std::move(options));
+  auto made = make_transport(std::move(options));
   SHOAL_RETURN_IF_ERROR(made->start(*this));
   std::string address = made->listen_address();
   *transport = std::move(made);

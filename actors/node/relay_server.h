@@ -13,8 +13,8 @@
 
 #include "actors/link_messages.h"
 #include "actors/relay_queue.h"
+#include "transport/live/make_transport.h"
 #include "transport/transport.h"
-#include "transport/ucx/ucx_transport.h"
 
 namespace shoal {
 
@@ -27,7 +27,7 @@ struct RelayCounts {
 class RelayServer final : private TransportHandler {
  public:
   struct Settings {
-    UcxTransportOptions transport;                     // identity and token; where it listens is found out
+    TransportOptions transport;                        // identity and token; where it listens is found out
     uint64_t trainers = 0;                             // of this host, for the count of descriptors
     std::function<void(const std::string& line)> log;  // any thread
   };

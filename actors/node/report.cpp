@@ -39,7 +39,7 @@ NodeStatus NodeReport::status() const {
   out.generation = facts_.identity.generation;
   out.epoch = facts_.identity.epoch;
   out.coordinates = facts_.coordinates;
-  out.coordinator = facts_.coordinator;
+  out.coordinator = facts_.coordinates ? facts_.coordinator : links_.coordinator();
   out.uptime_ms = static_cast<uint64_t>((now - start_) / kMillisecond);
   out.is_stopping = stop_.load() != 0;
   auto peers = links_.peers();

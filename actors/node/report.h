@@ -21,7 +21,7 @@ class NodeReport {
     std::string host, root;
     Identity identity;
     bool coordinates = false;
-    std::string coordinator;  // its address
+    std::string coordinator;  // where it coordinates: its own address
   };
   // All outlive the report.
   NodeReport(Facts facts, const Activity& activity, const PeerLinks& links, const Transport& transport,

@@ -91,14 +91,14 @@ Result<std::unique_ptr<Transport>> SharingLinks::open() {
   demand.peers = others + kFewestSessions;
   demand.trainers = settings_.trainers;
   SHOAL_ASSIGN_OR_RETURN(uint64_t peers, ensure_descriptors(demand, others + kMaxSharingSessions));
-  UcxTransportOptions options = settings_.transport;
+  TransportOptions options = settings_.transport;
   options.limits.peers = peers - others;
   options.limits.unproven_sessions = kMaxSharingStrangers;
   options.limits.queued_bytes_per_peer = kMaxQueuedForSharer;
   options.limits.inbound_bytes = kMaxInboundShared;
   SHOAL_ASSIGN_OR_RETURN(std::string host, settings_.own_host());
   options.listen = to_string(HostPort{host, 0});
-  auto transport = make_ucx_transport(std::move(options));
+  auto transport = make_transport(std::move(options));
   SHOAL_RETURN_IF_ERROR(transport->start(*this));
   return transport;
 }

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "actors/role.h"
+#include "transport/live/make_transport.h"
 #include "transport/transport.h"
-#include "transport/ucx/ucx_transport.h"
 
 namespace shoal {
 
@@ -41,7 +41,7 @@ struct SharingCounts {
 class SharingLinks final : private TransportHandler {
  public:
   struct Settings {
-    UcxTransportOptions transport;  // identity, with its generation, and token; the rest is set here
+    TransportOptions transport;  // identity, with its generation, and token; the rest is set here
     // The host part of the address to listen at; "any address" is told as `host_name`. May block.
     std::function<Result<std::string>()> own_host;
     std::string host_name;

@@ -4,9 +4,12 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
+
+#include "actors/node/staged_parts.h"
 
 namespace shoal {
 
@@ -66,6 +69,24 @@ Status SlabTable::release(ClientId client, uint32_t slab_id) {
   if (::madvise(view.bytes.data(), view.bytes.size(), MADV_REMOVE) == 0) return ok_status();
   return Status(Code::io,
                 fmt::format("slab {}: its pages cannot be released: {}", slab_id, std::strerror(errno)));
+}
+
+Result<std::unique_ptr<PartSource>> SlabTable::parts_of(ClientId client, uint32_t slab_id,
+                                                        const AttemptKey& key) {
+  if (parts_ == nullptr) return Slabs::parts_of(client, slab_id, key);
+  return parts_->open(client, slab_id, key);
+}
+
+void SlabTable::stage_by(StagedParts& parts) {
+  parts_ = &parts;
+}
+
+void SlabTable::keep_only(ClientId client, uint32_t below, const std::vector<uint32_t>& slab_ids) {
+  std::lock_guard lock(mutex_);
+  for (auto slab = slabs_.lower_bound({client, 0}); slab != slabs_.lower_bound({client, below});) {
+    const bool is_kept = std::find(slab_ids.begin(), slab_ids.end(), slab->first.second) != slab_ids.end();
+    slab = is_kept ? std::next(slab) : slabs_.erase(slab);
+  }
 }
 
 void SlabTable::forget(ClientId client) {

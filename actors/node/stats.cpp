@@ -10,25 +10,25 @@
 namespace shoal {
 
 std::string format_node_stats(const NodeStats& stats) {
-  const TransportStats& ucx = stats.transport;
+  const TransportStats& transport = stats.transport;
   std::string text;
   auto line = [&text](std::string_view key, uint64_t value) { text += fmt::format("{}={}\n", key, value); };
   auto counter = [&](std::string_view what, const TransportStats::Counter& value) {
-    line(fmt::format("ucx_frames_{}", what), value.frames);
-    line(fmt::format("ucx_bytes_{}", what), value.bytes);
+    line(fmt::format("transport_frames_{}", what), value.frames);
+    line(fmt::format("transport_bytes_{}", what), value.bytes);
   };
-  counter("sent", ucx.sent);
-  counter("received", ucx.received);
-  counter("sent_eager", ucx.sent_eager);
-  counter("sent_rendezvous", ucx.sent_rendezvous);
-  for (const auto& [name, value] : ucx.by_transport) {
-    line(fmt::format("ucx_transport.{}.frames", name), value.frames);
-    line(fmt::format("ucx_transport.{}.bytes", name), value.bytes);
+  counter("sent", transport.sent);
+  counter("received", transport.received);
+  counter("sent_eager", transport.sent_eager);
+  counter("sent_rendezvous", transport.sent_rendezvous);
+  for (const auto& [name, value] : transport.by_transport) {
+    line(fmt::format("transport.{}.frames", name), value.frames);
+    line(fmt::format("transport.{}.bytes", name), value.bytes);
   }
-  line("peers_up", ucx.peers_up);
-  line("peers_lost", ucx.peers_lost);
-  line("handshakes_refused", ucx.handshakes_refused);
-  line("malformed_frames", ucx.malformed_frames);
+  line("peers_up", transport.peers_up);
+  line("peers_lost", transport.peers_lost);
+  line("handshakes_refused", transport.handshakes_refused);
+  line("malformed_frames", transport.malformed_frames);
   line("sends_dropped", stats.sends_dropped);
   line("direct_nodes_most", stats.reach.direct_most);
   line("relayed_nodes_most", stats.reach.relayed_most);

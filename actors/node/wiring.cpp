@@ -38,6 +38,11 @@ void NodeWiring::share(SharingLinks& links) {
   sharing_ = &links;
 }
 
+void NodeWiring::stage_by(StagingMemory& memory, StagedParts& parts) {
+  staging_ = &memory;
+  parts_ = &parts;
+}
+
 void NodeWiring::keep(std::unique_ptr<ProtocolLog> log) {
   protocol_ = std::move(log);
 }
@@ -73,11 +78,13 @@ void NodeWiring::send_to(const std::string& address, const WireMessage& message)
 
 void NodeWiring::to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) {
   activity_.to_client(now(), client, *message);
+  if (staging_ != nullptr) staging_->to_client(now(), client, *message);
   if (LocalServer* server = server_.load()) server->send(client, message);
 }
 
 void NodeWiring::forget_client(ClientId client) {
   slabs_.forget(client);
+  if (staging_ != nullptr) staging_->forget_client(client);
 }
 
 Result<OperationResult> NodeWiring::run(const Operation& operation) {
@@ -146,6 +153,15 @@ void NodeWiring::post_from_client(RoleKind role, ClientId client,
 
 void NodeWiring::from_client(ClientId client, std::shared_ptr<const LocalMessage> message) {
   activity_.from_client(now(), client, *message);
+  if (const auto* kept = std::get_if<local::StagingKept>(message.get())) {
+    slabs_.keep_only(client, kept->slabs, kept->slab_ids);
+  }
+  if (std::get_if<local::Attach>(message.get()) && parts_ != nullptr) parts_->client_came(client);
+  if (const auto* part = std::get_if<local::PartStaged>(message.get());
+      part != nullptr && parts_ != nullptr) {
+    parts_->answered(client, *part);
+  }
+  if (staging_ != nullptr) staging_->from_client(now(), client, *message);
   for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
     if (hears(role, *message)) post_from_client(role, client, message);
   }
@@ -157,6 +173,8 @@ std::shared_ptr<const NodeStatus> NodeWiring::status() {
 
 void NodeWiring::client_lost(ClientId client) {
   activity_.client_lost(client);
+  if (parts_ != nullptr) parts_->client_lost(client);
+  if (staging_ != nullptr) staging_->client_lost(now(), client);
   for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
     host_.load()->post(role, event::ClientLost{client});
   }

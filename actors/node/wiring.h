@@ -23,6 +23,8 @@
 #include "actors/node/report.h"
 #include "actors/node/sharing_links.h"
 #include "actors/node/slab_table.h"
+#include "actors/node/staged_parts.h"
+#include "actors/node/staging_memory.h"
 #include "actors/node/stats.h"
 
 namespace shoal {
@@ -44,8 +46,9 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   // is not OK is the end of the roster: the coordinator refuses all with it.
   using CheckJoin = std::function<Status(const std::string& host, uint32_t ranks, uint32_t world_size)>;
   void check_joins(CheckJoin check);
-  void keep(std::unique_ptr<ProtocolLog> log);  // before peers are served
-  void share(SharingLinks& links);              // likewise; they outlive the CafHost
+  void keep(std::unique_ptr<ProtocolLog> log);               // before peers are served
+  void share(SharingLinks& links);                           // likewise; they outlive the CafHost
+  void stage_by(StagingMemory& memory, StagedParts& parts);  // before clients are served; likewise
 
   bool wait_drained(RoleKind role, std::chrono::milliseconds timeout);
   void refuse_clients();                             // readers of clients no longer wait for a full mailbox
@@ -89,6 +92,8 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   std::unique_ptr<ProtocolLog> protocol_;                     // null where none is kept
   LineBudget refusals_{kRefusalLinesAtOnce, kRefusalLineMs};  // of the transport's thread
   SharingLinks* sharing_ = nullptr;
+  StagingMemory* staging_ = nullptr;
+  StagedParts* parts_ = nullptr;
   std::atomic<CafHost*> host_{nullptr};
   std::atomic<LocalServer*> server_{nullptr};
   std::atomic<bool> refuses_clients_{false};

@@ -14,7 +14,14 @@ uint64_t exponential_at(uint64_t u, uint64_t mean);
 uint64_t weibull_at(uint64_t u, uint64_t scale, uint32_t shape_permille);
 
 // What draws from a scenario's seed: each a stream of its own, so that none changes with what another draws.
-enum class Stream : uint8_t { storage = 0, arrivals = 1, hazards = 2, faults = 3, stragglers = 4 };
+enum class Stream : uint8_t {
+  storage = 0,
+  arrivals = 1,
+  hazards = 2,
+  faults = 3,
+  stragglers = 4,
+  returns = 5
+};
 inline uint64_t stream_seed(uint64_t seed, Stream stream) {
   return mix64(seed + static_cast<uint64_t>(stream));
 }

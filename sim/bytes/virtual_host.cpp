@@ -58,7 +58,9 @@ class VirtualHost::Node final : public VirtualWorld {
   void drained(RoleKind role) override {
     if (drains_awaited > 0) --drains_awaited;
     if (role != RoleKind::shard_writer || !coordinates) return;
-    schedule(now(), [this] { engine->deliver(RoleKind::coordinator, event::Drain{}); });
+    schedule(now(), [this] {
+      engine->deliver(RoleKind::coordinator, event::Drain{true, host_.has_clients(index_)});
+    });
   }
 
   bool alive = true;
@@ -270,8 +272,8 @@ void VirtualHost::drain(size_t index) {
   Node& node = *nodes_[index];
   node.draining = true;
   node.drains_awaited = node.coordinates ? 2 : 1;
-  node.schedule(now_, [&node] {
-    if (node.coordinates) node.engine->deliver(RoleKind::coordinator, event::Stopping{});
+  node.schedule(now_, [this, index, &node] {
+    if (node.coordinates) node.engine->deliver(RoleKind::coordinator, event::Stopping{has_clients(index)});
     node.engine->deliver(RoleKind::shard_writer, event::Drain{});
   });
 }
@@ -281,6 +283,11 @@ void VirtualHost::end_trainer(size_t index, Rank rank, const std::string& how) {
   node.schedule(now_ + delays_.local_ns, [&node, rank, how] {
     node.engine->deliver(RoleKind::shard_writer, event::TrainerEnded{rank, how});
   });
+}
+
+bool VirtualHost::has_clients(size_t node) const {
+  return std::any_of(clients_.begin(), clients_.end(),
+                     [&](const auto& each) { return each.second.node == node && each.second.connected; });
 }
 
 bool VirtualHost::drained(size_t node) const {

@@ -151,6 +151,7 @@ class VirtualHost {
   void end_session(size_t from, NodeId to);
   void pass_on(size_t from, size_t to, NodeId sender_id, const WireMessage& message, bool connected);
   bool reachable(size_t one, size_t other) const;
+  bool has_clients(size_t node) const;  // that are connected
   void check_links();
   void connect(size_t node);  // to the coordinator that it follows
   void lose_coordinator(size_t node);

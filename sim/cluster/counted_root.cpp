@@ -24,6 +24,26 @@ CountedRoot::Work answer(StorageSteps steps, Result<OperationResult> result) {
   return {std::move(steps), [result = std::move(result)] { return result; }, 0, true};
 }
 
+// Stands for it: nobody reads the bytes.
+Hash128 header_digest_of(const AttemptKey& key, Rank rank, uint32_t file) {
+  std::byte name[16];
+  store_le64(name, rank);
+  store_le64(name + 8, mix64(key.step) + file);
+  return xxh3_128(name);
+}
+
+void add_roster(std::vector<RosterRecord>* rosters, const RosterRecord& record, bool is_first) {
+  const RosterId& id = record.world->roster.id();
+  auto is_it = [&](const RosterRecord& other) { return other.world->roster.id() == id; };
+  if (std::any_of(rosters->begin(), rosters->end(), is_it)) return;
+  auto at = is_first ? rosters->begin()
+                     : std::upper_bound(rosters->begin() + (rosters->empty() ? 0 : 1), rosters->end(), id,
+                                        [](const RosterId& one, const RosterRecord& other) {
+                                          return one < other.world->roster.id();
+                                        });
+  rosters->insert(at, record);
+}
+
 }  // namespace
 
 // Files: create, sync, link, remove the temporary name, sync the folder. Objects: one conditional PUT.
@@ -48,7 +68,8 @@ void CountedRoot::add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes
 CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalog, size_t node) {
   Work work = work_of(operation, has_catalog, node);
   work.is_seen = work.is_seen && (std::holds_alternative<operation::ReadDecision>(operation) ||
-                                  std::holds_alternative<operation::CompleteRankLocal>(operation));
+                                  std::holds_alternative<operation::CompleteRankLocal>(operation) ||
+                                  std::holds_alternative<operation::CompleteAttempt>(operation));
   auto prefix_of = [](const AttemptKey& key) {
     return mix64(mix64(key.generation) ^ key.step) ^ key.attempt;
   };
@@ -76,6 +97,9 @@ CountedRoot::Work CountedRoot::work_of(const Operation& operation, bool has_cata
   }
   if (const auto* complete = std::get_if<operation::CompleteRankLocal>(&operation)) {
     return complete_rank_local(*complete);
+  }
+  if (const auto* complete = std::get_if<operation::CompleteAttempt>(&operation)) {
+    return complete_attempt(*complete);
   }
   if (const auto* read = std::get_if<operation::ReadDecision>(&operation)) return read_decision(*read);
   if (const auto* check = std::get_if<operation::CheckFiles>(&operation)) return check_files(*check);
@@ -111,10 +135,7 @@ CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
   WrittenShard written;
   written.payload_bytes = bytes->payload;
   written.size = bytes->file;
-  std::byte name[16];
-  store_le64(name, write.rank);
-  store_le64(name + 8, mix64(write.key.step) + write.file);
-  written.header_digest = xxh3_128(name);
+  written.header_digest = header_digest_of(write.key, write.rank, write.file);
   StorageSteps steps;
   if (costs_.is_objects) {  // a multipart upload, whose parts go out while the bytes do
     const uint64_t parts = costs_.part_bytes == 0 ? 1 : written.size / costs_.part_bytes + 1;
@@ -128,7 +149,9 @@ CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
   return {
       std::move(steps),
       [this, key = write.key, rank = write.rank, file = write.file, written]() -> Result<OperationResult> {
-        attempts_[key].shards[shard_of(rank, file)] = written.size;
+        Attempt& attempt = attempts_[key];
+        if (!attempt.shards.contains(shard_of(rank, file))) attempt.payload_bytes += written.payload_bytes;
+        attempt.shards[shard_of(rank, file)] = written.size;
         if (keeps_heads_) keep_head(key, rank, file, written.size - written.payload_bytes);
         return OperationResult(written);
       }};
@@ -247,6 +270,72 @@ Result<OperationResult> CountedRoot::merge(const AttemptKey& key) {
                 attempt.merged_bytes);
 }
 
+CountedRoot::Work CountedRoot::complete_attempt(const operation::CompleteAttempt& complete) {
+  const Attempt& attempt = attempts_[complete.key];
+  if (attempt.decision || attempt.published != 0) return complete_rank_local({complete.key});
+  StorageSteps steps{{Kind::look, 1}, {Kind::list, attempt.entries()}};
+  auto proven = prove_complete(complete.key);
+  if (!proven.ok()) return answer(std::move(steps), proven.status());
+  add_read(steps, attempt.shards.size(), attempt.shards.size() * kShardHeadBytes, kMergeThreads);
+  auto decision =
+      std::make_shared<Decision>(Decision{complete.key, Nonce{}, RootId{}, kSomeTimeNs, std::move(*proven)});
+  auto encoded = encode_decision(*decision);
+  if (!encoded.ok()) return answer(std::move(steps), encoded.status());
+  add_create(steps, encoded->size());
+  decision->unix_time_ns = 0;
+  return {std::move(steps), [this, decision = std::shared_ptr<const Decision>(std::move(decision)),
+                             bytes = encoded->size()] { return decide(decision, bytes); }};
+}
+
+Result<Manifest> CountedRoot::prove_complete(const AttemptKey& key) {
+  const Attempt& attempt = attempts_[key];
+  Status why(Code::not_found, to_string(key) + ": there is no roster of its generation, or no shard");
+  auto rosters = rosters_of_.find(key.generation);
+  if (attempt.shards.empty() || rosters == rosters_of_.end()) return why;
+  for (const RosterRecord& roster : rosters->second) {
+    if (roster.options.mode == SaveMode::rank_local) continue;
+    auto manifest = prove_under(key, attempt, roster);
+    if (manifest.ok()) return manifest;
+    why = manifest.status();
+  }
+  return why;
+}
+
+Result<Manifest> CountedRoot::prove_under(const AttemptKey& key, const Attempt& attempt,
+                                          const RosterRecord& roster) {
+  const World& world = *roster.world;
+  const Status differs(Code::not_found, to_string(key) + ": its shards are not those of a roster");
+  auto is_same_in_all = [&](Rank rank) {
+    const LayoutId& id = world.layout_of(rank).id();
+    return std::all_of(rosters_of_[key.generation].begin(), rosters_of_[key.generation].end(),
+                       [&](const RosterRecord& other) { return other.world->layout_of(rank).id() == id; });
+  };
+  Manifest manifest;
+  manifest.world = roster.world;
+  manifest.options = roster.options;
+  uint64_t payload_bytes = 0;
+  for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
+    const bool may_be_empty = key.generation < highest_generation_ && is_same_in_all(rank);
+    if (!attempt.shards.contains(shard_of(rank, 0)) && !may_be_empty) return differs;
+    SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(world, rank, roster.options));
+    payload_bytes += plan->tensor_bytes;
+    for (const WriteItem& item : plan->items.vector()) {
+      const LayoutEntry& entry = world.layout_of(rank).entries()[item.entry];
+      if (entry.kind == LayoutEntry::Kind::object) payload_bytes += kSimulatedObjectBytes;
+    }
+    for (uint32_t file = 0; file < plan->files; ++file) {
+      auto shard = attempt.shards.find(shard_of(rank, file));
+      if (shard == attempt.shards.end()) return differs;
+      manifest.files.push_back(
+          {shard_file_name(rank, file), shard->second, header_digest_of(key, rank, file), rank, file});
+    }
+  }
+  if (manifest.files.size() != attempt.shards.size() || payload_bytes != attempt.payload_bytes)
+    return differs;
+  manifest.payload_bytes = payload_bytes;
+  return manifest;
+}
+
 CountedRoot::Work CountedRoot::read_decision(const operation::ReadDecision& read) {
   const Attempt& attempt = attempts_[read.key];
   StorageSteps steps;
@@ -348,6 +437,7 @@ CountedRoot::Work CountedRoot::sweep_attempt(const operation::SweepAttempt& swee
             if (swept.decision->committed()) return OperationResult(uint64_t{0});
             const uint64_t bytes = info_of(key, swept).files_bytes + swept.manifest_bytes;
             swept.shards.clear();
+            swept.payload_bytes = 0;
             swept.manifests.clear();
             swept.published = 0;
             swept.manifest_bytes = 0;
@@ -361,13 +451,16 @@ CountedRoot::Work CountedRoot::publish_roster(const operation::PublishRoster& pu
   StorageSteps steps;
   add_create(steps, bytes);
   return {std::move(steps),
-          [this, record = publish.record, is_first = publish.is_first, bytes]() -> Result<OperationResult> {
+          [this, record = publish.record, is_first = publish.is_first, generation = publish.generation,
+           bytes]() -> Result<OperationResult> {
             const RosterId id = record.world->roster.id();
             if (is_first && !first_roster_.is_zero()) {
               return OperationResult(rosters_.at(first_roster_).record);
             }
             if (rosters_.emplace(id, Roster{record, bytes}).second) record_bytes_ += bytes;
             if (is_first) first_roster_ = id;
+            highest_generation_ = std::max(highest_generation_, generation);
+            add_roster(&rosters_of_[generation], record, is_first);
             return OperationResult(rosters_.at(id).record);
           }};
 }

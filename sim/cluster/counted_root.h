@@ -62,6 +62,7 @@ class CountedRoot final : public RootView {
     PagedMap<uint64_t, uint64_t> shards;                         // sizes, by shard_of
     std::vector<std::shared_ptr<const RankManifest>> manifests;  // by rank; null: missing
     uint32_t published = 0;
+    uint64_t payload_bytes = 0;      // of all shards
     uint64_t manifest_bytes = 0;     // of all rank manifests
     std::optional<Manifest> merged;  // of a complete set, from when somebody looks at it until it is decided
     uint64_t merged_bytes = 0;
@@ -80,6 +81,10 @@ class CountedRoot final : public RootView {
   Work publish_decision(const operation::PublishDecision& publish);
   Work publish_rank_manifest(const operation::PublishRankManifest& publish);
   Work complete_rank_local(const operation::CompleteRankLocal& complete);
+  Work complete_attempt(const operation::CompleteAttempt& complete);
+  // What storage/completion.cpp proves, from names, counts and sums of bytes.
+  Result<Manifest> prove_complete(const AttemptKey& key);
+  Result<Manifest> prove_under(const AttemptKey& key, const Attempt& attempt, const RosterRecord& roster);
   Work read_decision(const operation::ReadDecision& read);
   Work check_files(const operation::CheckFiles& check);
   AttemptInfo info_of(const AttemptKey& key, const Attempt& attempt) const;
@@ -121,6 +126,9 @@ class CountedRoot final : public RootView {
   std::map<AttemptKey, Attempt> attempts_;
   std::map<RosterId, Roster> rosters_;
   RosterId first_roster_;
+  // Of each generation: the first, then the later ones by id.
+  std::map<uint32_t, std::vector<RosterRecord>> rosters_of_;
+  uint32_t highest_generation_ = 0;  // of which a roster or a load choice stands
   std::map<std::pair<LayoutId, size_t>, uint64_t> layout_manifest_bytes_;
   uint64_t record_bytes_ = 0;
   bool keeps_heads_ = false;

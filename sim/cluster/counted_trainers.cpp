@@ -10,6 +10,11 @@ namespace shoal {
 
 namespace {
 
+// A client that waits for an answer looks for its node every 20 ms, one that does not every second
+// (client/session_link.cpp).
+constexpr TimeNs kPressingSearchNs = 20 * kMillisecond;
+constexpr TimeNs kIdleSearchNs = 1000 * kMillisecond;
+
 uint64_t hash_of(const std::vector<local::StagedPiece>& pieces) {
   uint64_t hash = pieces.size();
   for (const local::StagedPiece& piece : pieces) {
@@ -31,6 +36,7 @@ CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, con
       job_(std::move(job)),
       save_begins_(std::move(save_begins)),
       random_(stream_seed(job_.seed, Stream::arrivals)),
+      returns_(stream_seed(job_.seed, Stream::returns)),
       trainers_(job_.ranks),
       living_(job_.ranks) {
   std::vector<uint32_t> items;
@@ -150,6 +156,7 @@ void CountedTrainers::say_staged(Rank rank, uint32_t save, const Share& share, u
 void CountedTrainers::tell_node(Rank rank, uint32_t save, LocalMessage message, TimeNs takes) {
   TimeNs& heard_of = times_[save - 1].heard_of;
   if (heard_of < 0) heard_of = events_.now();
+  if (!trainers_[rank].is_attached) return;  // it says so again when it attaches
   cluster_.from_client(node_of(rank), client_of(rank), std::move(message), takes);
 }
 
@@ -201,15 +208,35 @@ void CountedTrainers::come_back(size_t node) {
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     Trainer& trainer = trainers_[rank];
     if (node_of(rank) != node || !trainer.alive) continue;
-    cluster_.attach(node, rank);
-    cluster_.from_client(node, client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
-    if (trainer.asks) ask(rank);
-    for (const auto& [save, offer] : trainer.undecided) {
-      if (offer.durable) {
-        cluster_.from_client(node, client_of(rank), local::Written{save, 1, *offer.durable});
-      } else {
-        say_staged(rank, save, offer.share, offer.slab, true);
-      }
+    trainer.is_attached = false;
+    const TimeNs most = returns_.below(2) == 0 ? kPressingSearchNs : kIdleSearchNs;
+    const auto later = static_cast<TimeNs>(returns_.below(static_cast<uint64_t>(most)));
+    events_.schedule(
+        events_.now() + later,
+        [this, rank, returns = ++trainer.returns] {
+          if (trainers_[rank].returns == returns) attach_again(rank);
+        },
+        &trainer);
+  }
+}
+
+void CountedTrainers::attach_again(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  const size_t node = node_of(rank);
+  // Where that process has ended meanwhile, the next one is looked for.
+  if (!trainer.alive || !cluster_.alive(node)) return;
+  trainer.is_attached = true;
+  cluster_.attach(node, rank);
+  cluster_.from_client(node, client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
+  if (trainer.asks) ask(rank);
+  for (const auto& [save, offer] : trainer.undecided) {
+    if (offer.durable) {
+      cluster_.from_client(node, client_of(rank), local::Written{save, 1, *offer.durable});
+    } else if (offer.is_freed) {
+      const Status why(Code::aborted, "what it had staged was dropped by a node that has ended since");
+      cluster_.from_client(node, client_of(rank), local::NotStaged{save, 1, why});
+    } else {
+      say_staged(rank, save, offer.share, offer.slab, true);
     }
   }
 }

@@ -70,8 +70,8 @@ class CountedTrainers {
 
   void lose_host(size_t node);  // its trainers are gone; the others go on saving without them
   void lose_rank(Rank rank, const std::string& how);  // it ends; "": nobody tells its node how
-  // Another process serves this host: trainers attach to it, and offer what is not decided. Precondition:
-  // keeps_offers.
+  // Another process serves this host: each trainer finds it at an instant of its own, attaches, and offers
+  // what is not decided. Precondition: keeps_offers.
   void come_back(size_t node);
   // No node serves this host: who has waited for one for kAttachTimeoutNs is told so by its client. What it
   // staged stays offered. Precondition: keeps_offers.
@@ -98,7 +98,7 @@ class CountedTrainers {
     Share share;
     uint32_t slab = 0;
     bool is_freed = false;
-    std::optional<local::DurableShare> durable;  // what its node has said that the slab became
+    std::optional<local::DurableShare> durable;  // what its node has said that the slab became; none: dropped
   };
   struct Trainer {
     std::optional<Share> share;  // by the newest plan that it knows
@@ -107,6 +107,8 @@ class CountedTrainers {
     uint32_t save = 0;  // that it is in, from the call until it is let go; 0: it trains
     bool waits_for_slab = false;
     bool asks = false;                   // collective: for a plan
+    bool is_attached = true;             // to the process that serves its host now
+    uint32_t returns = 0;                // how often it had to look for another one
     FlatMap<uint32_t, Offer> undecided;  // by save; where offers are kept
     uint32_t last_slab = 0;
     uint32_t let_go_of = 0;  // the newest save that it was let go by
@@ -127,6 +129,7 @@ class CountedTrainers {
   void let_go(Rank rank);
   void go_on();  // where all were let go
   void forget_rank(Rank rank);
+  void attach_again(Rank rank);
   void on_slab_free(Rank rank, const local::SlabFree& free);
   void on_decided(Rank rank, const local::Decided& decided);
   void hear(Rank rank, const local::Decided& decided);  // by the node, or by its own client
@@ -146,6 +149,7 @@ class CountedTrainers {
   ToldListener told_;
   SlabListener slab_freed_;
   Random random_;
+  Random returns_;
   std::vector<Trainer> trainers_;
   std::vector<TrainerTimes> times_;
   std::map<uint64_t, Pieces> known_pieces_;  // by their hash: most ranks stage alike

@@ -22,7 +22,8 @@ bool is_small_record(const Operation& operation) {
   }
   return !std::holds_alternative<operation::WriteShard>(operation) &&
          !std::holds_alternative<operation::PublishRankManifest>(operation) &&
-         !std::holds_alternative<operation::CompleteRankLocal>(operation);
+         !std::holds_alternative<operation::CompleteRankLocal>(operation) &&
+         !std::holds_alternative<operation::CompleteAttempt>(operation);
 }
 
 void put_element(uint64_t name, uint64_t index, uint64_t bytes, std::byte* out) {

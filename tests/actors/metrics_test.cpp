@@ -49,7 +49,7 @@ TEST(MetricsText, IsWhatPrometheusReads) {
   EXPECT_EQ((*parsed)["shoal_shared_bytes_total"].samples[0].value, 11);
   EXPECT_EQ((*parsed)["shoal_shared_bytes_total"].samples[1].value, 12);
   EXPECT_EQ((*parsed)["shoal_last_commit_seconds"].samples[0].value, 1.5);
-  const MetricFamily& by_transport = (*parsed)["shoal_ucx_transport_bytes_total"];
+  const MetricFamily& by_transport = (*parsed)["shoal_transport_bytes_by_kind_total"];
   ASSERT_EQ(by_transport.samples.size(), 1u);
   EXPECT_EQ(by_transport.samples[0].labels.at("transport"), "posix+tcp");
   EXPECT_EQ((*parsed)["shoal_node_info"].samples[0].labels.at("host"), R"(host-\"a\"\\b\nc)");

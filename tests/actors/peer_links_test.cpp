@@ -318,5 +318,32 @@ TEST(ALineBudget, LetsSoManyThroughAtOnceAndCountsTheOthers) {
   EXPECT_EQ(budget.take(now), std::nullopt);
 }
 
+TEST(UnreachableNotice, ComesWithinThreeSecondsAndThenLessAndLessOften) {
+  UnreachableNotice notice;
+  std::vector<TimeNs> seconds;
+  std::string first;
+  for (TimeNs ms = 0; ms <= 300'000; ms += 20) {
+    auto line = notice.due(ms * kMillisecond, false, "10.0.0.1:7070", "connection refused");
+    if (!line) continue;
+    if (seconds.empty()) first = *line;
+    seconds.push_back(ms / 1000);
+  }
+  EXPECT_EQ(first, "cannot reach the coordinator at 10.0.0.1:7070 for 2 s: connection refused; trying again");
+  EXPECT_THAT(seconds, ElementsAre(2, 6, 14, 30, 62, 122, 182, 242));
+}
+
+TEST(UnreachableNotice, BeginsAgainWhereTheCoordinatorWasReachedMeanwhile) {
+  UnreachableNotice notice;
+  auto at = [&](TimeNs ms, bool is_reached) {
+    return notice.due(ms * kMillisecond, is_reached, "a:1", "gone").has_value();
+  };
+  EXPECT_FALSE(at(0, false));
+  EXPECT_TRUE(at(2'000, false));
+  EXPECT_FALSE(at(2'020, true));
+  EXPECT_FALSE(at(9'000, false));
+  EXPECT_FALSE(at(10'900, false));
+  EXPECT_TRUE(at(11'000, false));
+}
+
 }  // namespace
 }  // namespace shoal::testing

@@ -63,7 +63,7 @@ class Coordinator {
 // One node that goes by way of the relay.
 class Child final : public TransportHandler {
  public:
-  explicit Child(UcxTransportOptions options) : transport_(make_ucx_transport(std::move(options))) {
+  explicit Child(TransportOptions options) : transport_(make_transport(std::move(options))) {
     EXPECT_TRUE(transport_->start(*this).ok());
   }
   ~Child() override { transport_->stop(0); }

@@ -120,7 +120,7 @@ class SharingNode {
 // Whoever comes to the address with a transport of his own.
 class Visitor final : public TransportHandler {
  public:
-  explicit Visitor(UcxTransportOptions options) : transport_(make_ucx_transport(std::move(options))) {
+  explicit Visitor(TransportOptions options) : transport_(make_transport(std::move(options))) {
     EXPECT_TRUE(transport_->start(*this).ok());
   }
   ~Visitor() override {
@@ -247,7 +247,7 @@ TEST(SharingLinks, LetInNobodyWithoutTheToken) {
   Visitor stranger(transport_options("stranger", "another secret"));
   stranger.say(at_a, {wanted({1})});
   EXPECT_THAT(stranger.wait_lost().message(), HasSubstr("token"));
-  UcxTransportOptions other_run = transport_options("other run");
+  TransportOptions other_run = transport_options("other run");
   other_run.identity.generation = 4;
   Visitor late(other_run);
   late.say(at_a, {wanted({1})});

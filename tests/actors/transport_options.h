@@ -3,12 +3,12 @@
 
 #include <string>
 
-#include "transport/ucx/ucx_transport.h"
+#include "transport/live/make_transport.h"
 
 namespace shoal::testing {
 
-inline UcxTransportOptions transport_options(const std::string& name, const std::string& token = "secret") {
-  UcxTransportOptions out;
+inline TransportOptions transport_options(const std::string& name, const std::string& token = "secret") {
+  TransportOptions out;
   out.identity.job_id = "job-1";
   out.identity.generation = 3;
   out.identity.name = name;

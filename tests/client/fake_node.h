@@ -101,11 +101,12 @@ class FakeNode {
   size_t slabs_received_ = 0;
 };
 
-inline std::unique_ptr<Checkpointer> attach(FakeNode& node, const CheckpointerOptions& options) {
+inline std::unique_ptr<Checkpointer> attach(FakeNode& node, const CheckpointerOptions& options,
+                                            bool grants_staging = false) {
   auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options); });
   node.accept();
   EXPECT_EQ(node.expect<local::Attach>().rank, options.rank);
-  node.send(local::Attached{3, FakeNode::kPid});
+  node.send(local::Attached{3, FakeNode::kPid, 0, grants_staging});
   return std::move(opening.get()).value();
 }
 

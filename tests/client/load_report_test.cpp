@@ -133,5 +133,48 @@ TEST(CompareKeys, TheCheckpointIsAskedFirstWhereAPolicyMayDropOrRefuseWhatItAlon
   EXPECT_TRUE(needs_comparison_first({KeyPolicy::strict, {}}));
 }
 
+// Regression: a policy for "optimiser" was silently the policy of nothing.
+TEST(CompareKeys, RefusesASubtreeInWhichNeitherSideHasAKey) {
+  const std::vector<TensorMetadata> stored = {tensor("model.layers.0.w"), tensor("model.layers.1.w"),
+                                              tensor("model.wte"), tensor("optimizer.mu.w"),
+                                              object("rng@rank3")};
+  const auto message = [&](const std::string& subtree) {
+    KeyPolicies policies;
+    policies.subtrees = {{subtree, KeyPolicy::skip}};
+    const auto found = compare_keys(stored, wanting({tensor("model.wte"), tensor("new.w")}), policies, 0,
+                                    {{"dropped.w", "model.layers.0.w"}});
+    const std::string text(found.outcome.message());
+    if (text.starts_with("the policies")) {
+      EXPECT_EQ(found.outcome.code(), Code::invalid_argument);
+    }
+    return text.substr(0, text.find(';'));
+  };
+  const auto nobody_has = [](const std::string& subtree, const std::string& nearest) {
+    return fmt::format(
+        "the policies name the subtree '{}', in which neither the state nor the checkpoint has a "
+        "key (nearest: {})",
+        subtree, nearest);
+  };
+  for (const char* known : {"model.wte", "model.layers", "optimizer.mu", "optimizer", "rng", "dropped"}) {
+    EXPECT_EQ(message(known), "missing 'new.w'") << known;
+  }
+  EXPECT_EQ(message("new"), "");
+  EXPECT_EQ(message("optimiser"), nobody_has("optimiser", "'optimizer'"));
+  EXPECT_EQ(message("model.layer"), nobody_has("model.layer", "'model.layers'"));
+  EXPECT_EQ(message("layers.1"), nobody_has("layers.1", "'model.layers.1'"));
+  EXPECT_EQ(message("model.wte.weight"), nobody_has("model.wte.weight", "'model.wte'"));
+}
+
+TEST(CompareKeys, NamesEverySubtreeWithoutAKey) {
+  KeyPolicies policies;
+  for (int i = 0; i < 30; ++i) policies.subtrees[fmt::format("layer{}", i)] = KeyPolicy::lenient;
+  const std::vector<TensorMetadata> stored = {tensor("layer7.w")};
+  const auto found = compare_keys(stored, wanting({tensor("layer7.w")}), policies, 0);
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_EQ(found.outcome.message().find(fmt::format("'layer{}', in which", i)) != std::string::npos,
+              i != 7);
+  }
+}
+
 }  // namespace
 }  // namespace shoal

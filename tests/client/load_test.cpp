@@ -395,6 +395,37 @@ TEST_F(Load, AsksNotForWhatIsSkipped) {
   EXPECT_TRUE(loaded->report.empty());
 }
 
+// Whether the checkpoint has such a key is asked before anything is read, though the policy alone needs it
+// not.
+TEST_F(Load, ReadsNothingWhereAPolicysSubtreeIsMisspelt) {
+  for (const char* subtree : {"frozzen", "frozen"}) {
+    LoadOptions options;
+    options.policies.subtrees[subtree] = KeyPolicy::skip;
+    auto loading = start(options);
+    auto load = node_.expect<local::Load>();
+    EXPECT_TRUE(load.targets.empty());
+    const TensorMetadata frozen{"frozen.w", LayoutEntry::Kind::tensor, DType::u32, {1}};
+    node_.send(local::Found{load.request_id, ok_status(), stored({frozen, kO, kX})});
+    node_.send(local::LoadDone{load.request_id, ok_status()});
+    if (subtree == std::string("frozen")) {
+      auto second = node_.expect<local::Load>();
+      ASSERT_EQ(second.targets.size(), 2u);
+      node_.send(local::Found{second.request_id, ok_status(), stored({})});
+      send_batch(second, 1, true);
+      node_.send(local::LoadDone{second.request_id, ok_status()});
+    }
+    (void)node_.expect<local::Close>();
+    const Status loaded = loading.get().status();
+    if (subtree == std::string("frozen")) {
+      EXPECT_EQ(loaded, ok_status());
+      continue;
+    }
+    EXPECT_EQ(loaded.code(), Code::invalid_argument);
+    EXPECT_THAT(loaded.message(), HasSubstr("the policies name the subtree 'frozzen'"));
+    EXPECT_THAT(loaded.message(), HasSubstr("(nearest: 'frozen')"));
+  }
+}
+
 // The node that kept the checkpoint open is gone before it is read.
 TEST_F(Load, OpensACheckpointAgainAtTheNextNode) {
   LoadOptions options;

@@ -2,7 +2,7 @@
 # machine, with an address of its own (10.79.0.N), a runtime folder of its own (/tmp/shoal-UID) and a name,
 # hN, that all of them know. They share every other folder, as a cluster shares a file system.
 #
-#   skip WHY                  ends with status 77: the test cannot run here
+#   skip WHY                  status 77: the test cannot run here; with $SHOAL_REQUIRE_PEERS a failure
 #   begin BUILD_DIR SECONDS [PROGRAM...]
 #                             a scratch folder, $dir; everything ends after so long, or when the shell
 #                             does. What has to be built: `shoal` and these (default: the sharded trainer)
@@ -21,6 +21,7 @@ dir='' shoal='' trainer='' watchdog=''
 is_done=0
 
 skip() {
+  [[ -z ${SHOAL_REQUIRE_PEERS:-} ]] || fail "SHOAL_REQUIRE_PEERS is set, and this test cannot run: $*"
   echo "skipped: $*"
   is_done=1
   exit 77

@@ -185,7 +185,13 @@ std::vector<LocalMessage> local_messages() {
       local::PlanIs{9, 1, sample_world()->roster.id(), sample_plan()},
       local::PlanExchange{9, 1, ExchangeStage::gathered, 1, {}, {planner_plan(), planner_plan()}},
       local::Found{4, ok_status(), of_layouts, local::StoredLayouts{sample_world(), kRuleVersion, {}}},
-      local::Close{4}};
+      local::Close{4},
+      local::StagingWanted{uint64_t{1} << 30, 2, uint64_t{3} << 30, "staging_bytes_max"},
+      local::StagingGranted{1, uint64_t{32} << 20, true, ok_status()},
+      local::StagingKept{4096, {0, 1}, 2},
+      local::GiveBack{},
+      local::PartWanted{1, 9, 1, 7, {{0, 100, 0}, {128, 64, 128}}},
+      local::PartStaged{1, 7, Status(Code::aborted, "the save has ended")}};
 }
 
 Bytes framed(FrameKind kind, const Bytes& payload) {

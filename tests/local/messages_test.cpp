@@ -156,7 +156,15 @@ std::vector<LocalMessage> one_of_each() {
       local::PlanIs{9, 4, some_world()->roster.id(), nullptr},
       local::PlanWanted{9, 4, some_layout()->id(), {}, true},
       exchange_of(ExchangeStage::offered, {"a plan"}),
-      exchange_of(ExchangeStage::gathered, {"a plan", "", "another"})};
+      exchange_of(ExchangeStage::gathered, {"a plan", "", "another"}),
+      local::StagingWanted{uint64_t{1} << 30, 2, uint64_t{3} << 30, "staging_bytes_max"},
+      local::StagingGranted{1, uint64_t{32} << 20, true, ok_status()},
+      local::StagingGranted{0, 0, false, Status(Code::no_space, "60.0 MiB are left")},
+      local::StagingKept{4096, {0, 1}, 2},
+      local::GiveBack{},
+      local::PartWanted{1, 9, 4, 7, {{0, 100, 0}, {128, 64, 128}}},
+      local::PartStaged{1, 7, ok_status()},
+      local::PartStaged{1, 8, Status(Code::aborted, "the save has ended")}};
 }
 
 TEST(LocalMessages, SurviveEncodingAndDecoding) {
@@ -362,6 +370,10 @@ TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
   expect_refused(local::FilesToRead{1, 0, {file}, {{range, 0, kMaxLocalFileBytes}}, {7}}, "every file");
   expect_refused(local::FilesToRead{1, 0, {file}, {{{0, Box{}, 5, 4, 8}, 0, 0}}, {7}}, "the stored piece");
   expect_refused(local::FilesRead{1, 0, {{0, 2, 1}}}, "left unread");
+  expect_refused(local::StagingWanted{4096, 0}, "0 slabs of 4096 bytes");
+  expect_refused(local::StagingWanted{kMaxSlabBytes + 1, 1}, "1 slabs of");
+  expect_refused(local::StagingGranted{1, 0}, "1 slabs of 0 bytes");
+  expect_refused(local::PartWanted{1, 9, 4, 7, {{kMaxSlabBytes, 1, 0}}}, "beyond every slab");
 }
 
 TEST(LocalMessages, SurviveNoFlipOfABitBadly) {

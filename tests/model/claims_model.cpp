@@ -6,9 +6,12 @@
 // of its own; an entry that was not synced is forgotten by a crash of the storage, or not, and the calls
 // under way fail: that process ends. Each process is one incarnation, never used again once it is over. It
 // may crash at any step, or pause for as long as it likes: a process that does not step is paused, and may or
-// may not answer who calls it. The answer to a successful create may be "taken".
+// may not answer who calls it. The answer to a successful create may be "taken". Once, a bit of the highest
+// entry of a folder flips: its digest says what it was. Or, once, both folders are removed: who serves looks
+// before each commit, and puts back what is his or ends where it is another's.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "tests/model/models.h"
@@ -36,6 +39,12 @@ const std::vector<Mutation> kMutations = {
     {"joined-by-job-id", "a run that starts goes on in the generation that has its job id", kOneHolder},
     {"claim-on-what-may-not-last", "a process claims the number after one that may not last", kOneGeneration},
     {"old-run-continues", "a run whose generation was passed goes on under it", kOldRunEnds},
+    {"flipped-claim-is-anothers", "a claim of which a bit has flipped counts as another run's",
+     kOneGeneration},
+    {"flipped-claim-is-free", "the number of a claim of which a bit has flipped is claimed again",
+     kOneHolder},
+    {"commit-without-a-look", "who serves commits without a look at his claims", kOneHolder},
+    {"lost-claim-taken-back", "who finds his number taken by another after a loss takes it back", kOneHolder},
 };
 
 class Claims {
@@ -53,10 +62,11 @@ class Claims {
     serving,
     over
   };
-  enum Broken : uint8_t { nothing, claims_again, old_run };
+  enum Broken : uint8_t { nothing, claims_again, old_run, acts_on_anothers };
 
   struct Entry {
     uint8_t owner, durable;  // 0: not there; else the process, or the run, + 1
+    uint8_t flipped;
   };
   struct Process {
     uint8_t phase, target, generation, epoch, superseded;
@@ -65,7 +75,8 @@ class Claims {
     Entry generations[kMaxNumber];
     Entry epochs[kMaxNumber];
     Process processes[kMaxProcesses];
-    uint8_t broken;
+    uint8_t broken, flips, lost;  // faults that have struck
+    uint8_t committed;            // bit by process: under its number since the folders were lost
   };
 
   Claims(int processes, const std::string& mutation)
@@ -79,7 +90,11 @@ class Claims {
         run_not_compared_(mutation == "run-not-compared"),
         joined_by_id_(mutation == "joined-by-job-id"),
         not_confirmed_(mutation == "claim-on-what-may-not-last"),
-        old_run_continues_(mutation == "old-run-continues") {}
+        old_run_continues_(mutation == "old-run-continues"),
+        flipped_is_anothers_(mutation == "flipped-claim-is-anothers"),
+        flipped_is_free_(mutation == "flipped-claim-is-free"),
+        commits_blindly_(mutation == "commit-without-a-look"),
+        takes_back_(mutation == "lost-claim-taken-back") {}
 
   State initial() const { return State{}; }
   State canonical(const State& state) const { return state; }
@@ -87,6 +102,12 @@ class Claims {
   const char* violated(const State& state) const {
     if (state.broken == claims_again) return kNeverAgain;
     if (state.broken == old_run) return kOldRunEnds;
+    if (state.broken == acts_on_anothers) return kOneHolder;
+    // Numbers that were lost may be claimed again: what counts then is under whose number a commit is made.
+    for (int i = 0; i < kMaxNumber && state.lost; ++i) {
+      if (committed_under(state, i) > 1) return kOneHolder;
+    }
+    if (state.lost) return nullptr;
     for (int p = 0; p < processes_; ++p) {
       const Process& self = state.processes[p];
       if (self.epoch != 0 && state.epochs[self.epoch - 1].owner != p + 1) return kOneHolder;
@@ -132,9 +153,19 @@ class Claims {
           Kind::fault, [](State&, Process& self) { self.phase = over; }, [] { return "crashes"; });
     }
     storage_crashes(state, sink);
+    damage(state, sink);
   }
 
  private:
+  // How many processes have committed under this epoch since the folders were lost.
+  int committed_under(const State& state, int number) const {
+    int count = 0;
+    for (int p = 0; p < processes_; ++p) {
+      count += (state.committed >> p & 1) != 0 && state.processes[p].epoch == number + 1;
+    }
+    return count;
+  }
+
   static int run_of(int process) { return process == 2 ? 1 : 0; }  // two incarnations of one run, and another
   static uint8_t highest(const Entry (&entries)[kMaxNumber]) {
     for (int i = kMaxNumber; i > 0; --i) {
@@ -166,7 +197,9 @@ class Claims {
       auto confirm = [&](State& next, Process& me) {
         sync(next.generations);
         bool as_before = highest(next.generations) + 1 == me.target;
-        for (const Entry& entry : next.generations) as_before = as_before && entry.owner != run;
+        for (const Entry& entry : next.generations) {
+          as_before = as_before && (entry.owner != run || (flipped_is_anothers_ && entry.flipped));
+        }
         me.phase = as_before || run_not_compared_ ? making_generation : listing;
       };
       step(Kind::calm, confirm, say("syncs the generations and lists them once more"));
@@ -181,7 +214,7 @@ class Claims {
       }
       for (const bool answer_lost : {false, true}) {
         auto link = [&](State& next, Process& me) {
-          next.generations[me.target - 1] = {run, 0};
+          next.generations[me.target - 1] = {run, 0, 0};
           me.phase = answer_lost ? listing : generation_linked;
         };
         step(answer_lost ? Kind::fault : Kind::calm, link, [&] {
@@ -203,6 +236,7 @@ class Claims {
     const uint8_t last = highest(next.generations);
     uint8_t own = 0;
     for (int i = 0; i < kMaxNumber && !run_not_compared_; ++i) {
+      if (flipped_is_anothers_ && next.generations[i].flipped) continue;
       const uint8_t owner = next.generations[i].owner;
       if (owner == run || (joined_by_id_ && owner != 0)) own = static_cast<uint8_t>(i + 1);
     }
@@ -215,8 +249,35 @@ class Claims {
       me.phase = looking;
     } else {
       me.target = static_cast<uint8_t>(last + 1);
+      if (flipped_is_free_ && next.generations[last > 0 ? last - 1 : 0].flipped) {
+        next.generations[last - 1] = {};
+        me.target = last;
+      }
       me.phase = me.target > kMaxNumber ? over : not_confirmed_ ? making_generation : confirming;
     }
+  }
+
+  // What a server does before each commit, once its folders may be gone.
+  template <class Step>
+  void commit_steps(const State& state, int p, Step& step) const {
+    if (!state.lost || (state.committed >> p & 1) != 0) return;
+    auto commit = [&](State& next, Process& me) {
+      Entry& generation = next.generations[me.generation - 1];
+      Entry& epoch = next.epochs[me.epoch - 1];
+      const auto run = static_cast<uint8_t>(run_of(p) + 1), own = static_cast<uint8_t>(p + 1);
+      if (!commits_blindly_) {
+        if (generation.owner == 0 || takes_back_) generation = {run, 1, 0};
+        if (generation.owner == run && (epoch.owner == 0 || takes_back_)) epoch = {own, 1, 0};
+      }
+      const bool is_his = generation.owner == run && epoch.owner == own;
+      if (!is_his && !commits_blindly_) {
+        me.phase = over;
+        return;
+      }
+      if (!is_his) next.broken = acts_on_anothers;
+      next.committed = static_cast<uint8_t>(next.committed | 1 << p);
+    };
+    step(Kind::calm, commit, say("commits, or finds its number another's and ends"));
   }
 
   template <class Step>
@@ -234,7 +295,7 @@ class Claims {
       for (const bool answer_lost : {false, true}) {
         auto link = [&](State& next, Process& me) {
           if (me.superseded) next.broken = claims_again;
-          next.epochs[me.target - 1] = {static_cast<uint8_t>(p + 1), 0};
+          next.epochs[me.target - 1] = {static_cast<uint8_t>(p + 1), 0, 0};
           me.phase = answer_lost ? epoch_taken : epoch_linked;
         };
         step(answer_lost ? Kind::fault : Kind::calm, link, [&] {
@@ -262,7 +323,10 @@ class Claims {
       };
       step(Kind::calm, serve,
            say(serve_unsynced_ ? "serves, nothing synced" : "syncs the epochs and serves"));
-    } else if (self.phase == serving && self.epoch < highest(state.epochs) && !not_noticed_) {
+    } else if (self.phase == serving) {
+      commit_steps(state, p, step);
+    }
+    if (self.phase == serving && self.epoch < highest(state.epochs) && !not_noticed_) {
       auto notice = [&](State&, Process& me) {
         me.superseded = 1;
         me.phase = claims_again_ ? looking : over;
@@ -289,6 +353,26 @@ class Claims {
   }
 
   template <class Sink>
+  void damage(const State& state, Sink& sink) const {
+    for (const bool of_epochs : {false, true}) {
+      const uint8_t last = highest(of_epochs ? state.epochs : state.generations);
+      if (state.flips || state.lost || last == 0) continue;
+      State next = state;
+      next.flips = 1;
+      (of_epochs ? next.epochs : next.generations)[last - 1].flipped = 1;
+      sink(next, Kind::fault,
+           [&] { return fmt::format("a bit of {} {} flips", of_epochs ? "epoch" : "generation", last); });
+    }
+    const bool is_served = std::any_of(state.processes, state.processes + processes_,
+                                       [](const Process& each) { return each.phase == serving; });
+    if (state.lost || state.flips || !is_served) return;
+    State next = state;
+    next.lost = 1;
+    for (int i = 0; i < kMaxNumber; ++i) next.generations[i] = next.epochs[i] = {};
+    sink(next, Kind::fault, [] { return std::string("the folders of claims are removed"); });
+  }
+
+  template <class Sink>
   void storage_crashes(const State& state, Sink& sink) const {
     std::array<int, 2 * kMaxNumber> unsynced{};
     int count = 0;
@@ -302,7 +386,7 @@ class Claims {
       for (int i = 0; i < count; ++i) {
         const int at = unsynced[i];
         Entry& entry = at < kMaxNumber ? next.generations[at] : next.epochs[at - kMaxNumber];
-        entry = (kept >> i & 1) ? Entry{entry.owner, 1} : Entry{0, 0};
+        entry = (kept >> i & 1) ? Entry{entry.owner, 1, entry.flipped} : Entry{};
       }
       for (int p = 0; p < processes_; ++p) {
         Process& self = next.processes[p];
@@ -324,7 +408,8 @@ class Claims {
 
   const int processes_;
   const bool epoch_not_exclusive_, serve_unsynced_, nonce_not_compared_, claims_again_, not_noticed_,
-      generation_not_exclusive_, run_not_compared_, joined_by_id_, not_confirmed_, old_run_continues_;
+      generation_not_exclusive_, run_not_compared_, joined_by_id_, not_confirmed_, old_run_continues_,
+      flipped_is_anothers_, flipped_is_free_, commits_blindly_, takes_back_;
 };
 
 }  // namespace

@@ -8,6 +8,11 @@
 // does not step, so that each is also the zombie of an earlier epoch. Epochs do not restrain them here, and
 // neither do timers: any deadline may pass at any moment. Messages are never forgotten, so that loss, delay,
 // doubling and reordering are all in it. The answer to a successful create may be "taken".
+//
+// Each node has two ranks. The first is always there when the node comes to know the decision. The second may
+// be away, as a rank that has not found the restarted node yet: it offers its part again later, and the node
+// answers from what it remembers. A node whose root refuses every write closes the attempt without a
+// decision. Both are left out where two attempts are modelled, of which none knows the other.
 #include <fmt/format.h>
 
 #include <array>
@@ -36,12 +41,16 @@ const std::vector<Mutation> kMutations = {
     {"report-before-sync", "a node reports a shard whose folder is not synced", kFilesStay},
     {"sweep-before-tombstone", "files are removed as soon as an abort is meant", kFilesStay},
     {"sweep-unsynced-tombstone", "files are removed under a tombstone that is not synced", kFilesStay},
+    {"tombstone-taken-for-deletion", "a rank that comes late is told 'committed' under any tombstone",
+     kOneAnswer},
+    {"nothing-taken-for-deletion", "a rank that comes late is told 'committed' where no decision stands",
+     kToldLasts},
     {"no-node-deadline", "a node waits for a coordinator's word however long it takes", kWayLost},
 };
 
 class Decisions {
  public:
-  enum Value : uint8_t { none, commit, abort, torn };
+  enum Value : uint8_t { none, commit, abort, torn, unknown };  // unknown: told only; no claim about the root
   enum Entry : uint8_t { absent, unsynced, durable };
   // Of one publisher: `taken` was told that the name was taken; `holding` knows a decision, unsynced as far
   // as it knows.
@@ -49,7 +58,9 @@ class Decisions {
   enum Progress : uint8_t { to_write, to_sync, reported };
 
   struct NodeState {
-    uint8_t progress, shard, phase, held, told;
+    uint8_t progress, shard, phase, held, known;
+    uint8_t told[2];  // by rank
+    bool is_told() const { return told[0] != none && told[1] != none; }
   };
   struct AttemptState {
     uint8_t value, entry, bytes_lost_in_crash, said;  // said: bit 1 << value, by any coordinator, ever
@@ -78,6 +89,8 @@ class Decisions {
         report_unsynced_(mutation == "report-before-sync"),
         sweep_early_(mutation == "sweep-before-tombstone"),
         sweep_unsynced_(mutation == "sweep-unsynced-tombstone"),
+        any_tombstone_(mutation == "tombstone-taken-for-deletion"),
+        nothing_found_(mutation == "nothing-taken-for-deletion"),
         no_deadline_(mutation == "no-node-deadline") {}
 
   State initial() const { return State{}; }
@@ -102,7 +115,9 @@ class Decisions {
       const AttemptState& attempt = state.attempts[a];
       uint8_t answers = attempt.said;
       for (int n = 0; n < nodes_; ++n) {
-        if (attempt.nodes[n].told != none) answers |= bit(attempt.nodes[n].told);
+        for (const uint8_t told : attempt.nodes[n].told) {
+          if (told == commit || told == abort) answers |= bit(told);
+        }
       }
       if (attempt.value == torn) return kWhole;
       if (answers != 0 && attempt.value == none) return kToldLasts;
@@ -117,7 +132,7 @@ class Decisions {
   bool settled(const State& state) const {
     for (int a = 0; a < attempts_; ++a) {
       for (int n = 0; n < nodes_; ++n) {
-        if (state.attempts[a].nodes[n].told == none) return false;
+        if (!state.attempts[a].nodes[n].is_told()) return false;
       }
     }
     return true;
@@ -135,7 +150,16 @@ class Decisions {
  private:
   static uint8_t bit(uint8_t value) { return static_cast<uint8_t>(1 << value); }
   static const char* name_of(uint8_t value) {
-    return value == commit ? "manifest" : value == abort ? "tombstone" : "nothing";
+    switch (value) {
+      case commit:
+        return "manifest";
+      case abort:
+        return "tombstone";
+      case unknown:
+        return "unknown fate";
+      default:
+        return "nothing";
+    }
   }
 
   State with_sorted_coordinators(State state) const {
@@ -334,29 +358,63 @@ class Decisions {
       step(Kind::calm, sync_it,
            say(report_unsynced_ ? "reports, nothing synced" : "syncs the folder and reports"));
     }
-    if (self.told != none) return;
-    // A killed node comes back, and its client offers the slabs again.
-    auto restart = [](auto& me, auto&) { me = {to_write, me.shard, idle, none, none}; };
-    if (self.progress != to_write || self.phase != idle)
+    if (self.is_told()) return;
+    // A killed node comes back, and its ranks offer what they have not heard of again.
+    auto restart = [](auto& me, auto&) {
+      me = {to_write, me.shard, idle, none, none, {me.told[0], me.told[1]}};
+    };
+    if (self.progress != to_write || self.phase != idle || self.known != none)
       step(Kind::fault, restart, say("crashes and restarts"));
+    if (self.known != none) return late_rank_steps(attempt, self, step);
     node_decision_steps(attempt, self, step);
+  }
+
+  // The second rank offers its part again, of an attempt that the node has closed.
+  template <class Step>
+  void late_rank_steps(const AttemptState& attempt, const NodeState& self, Step& step) const {
+    uint8_t answer = self.known;
+    const bool reads = self.known != abort || any_tombstone_;
+    if (reads && attempt.value != none) answer = any_tombstone_ ? uint8_t{commit} : attempt.value;
+    if (nothing_found_ && attempt.value == none) answer = commit;
+    auto tell = [&](auto& me, auto& in) {
+      if (reads) sync(in);
+      me.told[1] = answer;
+    };
+    step(Kind::calm, tell,
+         [&] { return fmt::format("tells the rank that comes late of the {}", name_of(answer)); });
   }
 
   template <class Step>
   void node_decision_steps(const AttemptState& attempt, const NodeState& self, Step& step) const {
     auto say = [](const char* words) { return [words] { return words; }; };
-    auto settle = [](auto& me, uint8_t value) {
-      me.told = value;
-      me.phase = idle;
-      me.held = none;
+    // `change(me, attempt)`: returns what the node knows then.
+    auto settle = [&](Kind kind, auto&& change, auto&& words) {
+      for (const bool is_second_here : {true, false}) {
+        if (!is_second_here && attempts_ != 1) continue;
+        step(
+            kind,
+            [&](auto& me, auto& in) {
+              const uint8_t value = change(me, in);
+              me.phase = idle;
+              me.held = none;
+              me.known = value;
+              if (me.told[0] == none) me.told[0] = value;
+              if (is_second_here) me.told[1] = value;
+            },
+            [&] { return fmt::format("{}{}", words(), is_second_here ? "" : "; its second rank is away"); });
+      }
     };
     for (const uint8_t value : {commit, abort}) {
       if (!(attempt.said & bit(value))) continue;
-      step(
-          Kind::calm, [&](auto& me, auto&) { settle(me, value); },
+      settle(
+          Kind::calm, [&](auto&, auto&) { return value; },
           [&] { return fmt::format("hears of a {}", name_of(value)); });
     }
     if (self.phase == idle && !no_deadline_) {
+      if (attempts_ == 1)
+        settle(
+            Kind::fault, [](auto&, auto&) { return uint8_t{unknown}; },
+            say("gives up waiting, and can publish nothing"));
       if (attempt.value != none && !not_exclusive_) {
         auto find = [](auto& me, auto&) { me.phase = taken; };
         return step(Kind::calm, find, say("gives up waiting, and finds the name taken"));
@@ -368,22 +426,25 @@ class Decisions {
       };
       step(Kind::calm, publish, say("gives up waiting, and links its tombstone"));
     } else if (self.phase == taken) {
-      auto read = [&](auto& me, auto& in) {
-        if (node_not_read_) {
+      if (node_not_read_) {
+        auto tell = [&](auto&, auto& in) {
           sync(in);
-          return settle(me, abort);
-        }
+          return uint8_t{abort};
+        };
+        return settle(Kind::calm, tell, say("tells its clients of an abort"));
+      }
+      auto read = [&](auto& me, auto& in) {
         me.phase = in.value == none ? idle : holding;
         me.held = in.value;
       };
-      step(Kind::calm, read, say(node_not_read_ ? "tells its clients of an abort" : "reads the winner"));
+      step(Kind::calm, read, say("reads the winner"));
     } else if (self.phase == holding) {
       const bool skip_sync = answer_unsynced_ && self.held == commit;
       auto answer = [&](auto& me, auto& in) {
         if (!skip_sync) sync(in);
-        settle(me, me.held);
+        return me.held;
       };
-      step(Kind::calm, answer, [&] {
+      settle(Kind::calm, answer, [&] {
         return fmt::format("{} and tells its clients of the {}",
                            skip_sync ? "does not sync the folder" : "syncs the folder", name_of(self.held));
       });
@@ -456,7 +517,8 @@ class Decisions {
 
   const int coordinators_, attempts_, nodes_;
   const bool not_exclusive_, tell_unsynced_, answer_unsynced_, link_unsynced_, winner_not_read_,
-      node_not_read_, not_awaited_, report_unsynced_, sweep_early_, sweep_unsynced_, no_deadline_;
+      node_not_read_, not_awaited_, report_unsynced_, sweep_early_, sweep_unsynced_, any_tombstone_,
+      nothing_found_, no_deadline_;
 };
 
 }  // namespace

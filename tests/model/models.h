@@ -31,6 +31,7 @@ std::vector<NamedModel> all_models(Size size);
 
 NamedModel decisions_model(int coordinators, int attempts, int nodes);
 NamedModel claims_model(int processes);
+NamedModel completion_model();
 NamedModel loads_model(int ranks);
 NamedModel retention_model(int retainers, int loaders);
 NamedModel rosters_model(int saves, int in_flight);

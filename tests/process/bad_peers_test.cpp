@@ -4,7 +4,11 @@
 #include <signal.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <random>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "local/socket.h"
@@ -16,6 +20,7 @@ namespace shoal::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // A coordinating node, a follower, and a trainer on each.
@@ -126,6 +131,64 @@ TEST_F(LiveJob, EndsWithAClientThatAnnouncesMoreThanItMayAndWithNobodyElse) {
   EXPECT_TRUE(huge.wait_closed());
   EXPECT_TRUE(empty.wait_closed());
   expect_saves_commit(1, 2);
+}
+
+// "ADDRESS:PORT" in hexadecimal digits, of every TCP port that a process listens on.
+std::set<std::string> listening_places(pid_t pid) {
+  std::set<std::string> own_inodes;
+  const std::string folder = "/proc/" + std::to_string(pid);
+  for (const auto& each : std::filesystem::directory_iterator(folder + "/fd")) {
+    std::error_code ignored;
+    const std::string target = std::filesystem::read_symlink(each, ignored);
+    if (target.starts_with("socket:[")) own_inodes.insert(target.substr(8, target.size() - 9));
+  }
+  std::set<std::string> places;
+  for (const char* table : {"/net/tcp", "/net/tcp6"}) {
+    std::ifstream lines(folder + table);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream fields(line);
+      std::string slot, local, remote, state, queues, timer, retransmits, user, timeout, inode;
+      fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >>
+          inode;
+      constexpr const char* kListens = "0A";
+      if (state == kListens && own_inodes.contains(inode)) places.insert(local);
+    }
+  }
+  return places;
+}
+
+// Regression: UCX listened on every interface, and aborted the node for anybody who spoke its own protocol.
+TEST(Strangers, FindNothingOpenBeyondTheLoopbackOfAJobOnOneHostAndAbortNothing) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=1"});
+  ASSERT_THAT(node.first_line(), StartsWith("ready"));
+  const std::set<std::string> places = listening_places(node.pid());
+  EXPECT_FALSE(places.empty());
+  Bytes words_of_ucx(72, std::byte{0xff});
+  store_le64(words_of_ucx.data(), 0xCAFEBABE12345678);
+  for (const std::string& place : places) {
+    EXPECT_THAT(place, StartsWith("0100007F:"));
+    const unsigned long port = std::stoul(place.substr(place.find(':') + 1), nullptr, 16);
+    Stranger stranger = Stranger::at_address("127.0.0.1:" + std::to_string(port));
+    ASSERT_TRUE(stranger.connected());
+    stranger.send(words_of_ucx);
+    EXPECT_TRUE(stranger.wait_closed());
+  }
+  Trainer trainer(scratch, "a", 0, 1);
+  ASSERT_TRUE(trainer.opened.ok()) << trainer.opened.status().to_string();
+  auto saved = trainer.save(1);
+  ASSERT_TRUE(saved.ok() && saved->wait_committed(kPatience).ok());
+}
+
+TEST_F(LiveJob, TellsStrangersNothing) {
+  Identity stranger = member();
+  stranger.job_id = "guess";
+  stranger.generation = 0;
+  const Status why = Stranger::at_address(address_).say_hello(stranger, schema::SCHEMA_VERSION, "no token");
+  EXPECT_EQ(why.code(), Code::refused) << why.to_string();
+  EXPECT_THAT(why.message(), HasSubstr("another token"));
+  EXPECT_THAT(why.message(), Not(HasSubstr("job-1")));
+  expect_saves_commit(1, 1);
 }
 
 // The next incarnation of the job has begun at the same address; a node of the one before lives on. Its

@@ -95,6 +95,54 @@ TEST_F(RootUnderAJob, ThatIsRemovedFailsSavesByNameAndTheNodeLivesOn) {
   EXPECT_TRUE(node_->wait().has_value());
 }
 
+// Regression: saves went on being committed there, and nothing loaded them until somebody ran `restore-id`.
+TEST_F(RootUnderAJob, ThatLosesItsRecordsHasThemAgainAfterTheNextCommit) {
+  start();
+  ASSERT_TRUE(outcome_of(1).ok());
+  uint64_t step = 1;
+  const std::vector<std::vector<std::string>> losses = {
+      {"ROOT_ID"}, {"epochs"}, {"generations"}, {"ROOT_ID", "epochs", "generations"}};
+  const std::vector<std::string> records = {"/ROOT_ID", "/epochs/1", "/generations/1"};
+  std::vector<std::string> before;
+  for (const std::string& record : records) before.push_back(read_file(scratch_.root() + record));
+  for (const auto& lost : losses) {
+    for (const std::string& each : lost) ASSERT_GT(fs::remove_all(scratch_.root() + "/" + each), 0u);
+    const Status outcome = outcome_of(++step);
+    EXPECT_TRUE(outcome.ok()) << lost.front() << ": " << outcome.to_string();
+    for (size_t i = 0; i < records.size(); ++i) {
+      EXPECT_EQ(read_file(scratch_.root() + records[i]), before[i]) << records[i];
+    }
+  }
+  trainer_.reset();
+  node_->signal(SIGTERM);
+  ASSERT_EQ(node_->wait(), 0);
+  start("job-2");
+  auto loaded = trainer_->checkpointer().load(trainer_->state);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->metadata.key.step, step);
+}
+
+TEST_F(RootUnderAJob, WhoseRecordsAreAnotherRunsRefusesSavesByName) {
+  Scratch other;
+  {
+    NodeChild node(other.host("a"), {"root=" + other.root(), "job=another", "world=1"});
+    ASSERT_NE(node.address(), "");
+  }
+  start();
+  ASSERT_TRUE(outcome_of(1).ok());
+  uint64_t step = 1;
+  for (const char* record : {"/ROOT_ID", "/generations/1", "/epochs/1"}) {
+    const std::string path = scratch_.root() + record, aside = scratch_.file("aside");
+    fs::rename(path, aside);
+    fs::copy(other.root() + record, path);
+    const Status outcome = outcome_of(++step);
+    expect_error_naming_the_root(outcome);
+    EXPECT_THAT(outcome.message(), HasSubstr(record));
+    fs::rename(aside, path);
+  }
+  EXPECT_TRUE(outcome_of(++step).ok());
+}
+
 TEST_F(RootUnderAJob, ThatIsFullFailsSavesByNameAndTakesThemAgainWhenThereIsRoom) {
   if (mount("tmpfs", scratch_.root().c_str(), "tmpfs", 0, "size=512k") != 0) {
     GTEST_SKIP() << "no permission to mount a small tmpfs";

@@ -93,12 +93,32 @@ TEST_F(FlippedRoot, IsNamedByItsId) {
   EXPECT_TRUE(load().ok());
 }
 
+TEST_F(FlippedRoot, NeedsNobodyWhereOneBitOfItsHighestEpochOrGenerationFlips) {
+  for (const char* folder : {"/epochs", "/generations"}) {
+    for (int i = 0; i < 2; ++i) {
+      const std::string path = highest_of(scratch_.root() + folder);
+      flip_bit(path, random_() % (8 * fs::file_size(path)));
+      EXPECT_TRUE(load().ok()) << path;
+    }
+  }
+}
+
 TEST_F(FlippedRoot, IsNamedByItsHighestEpochAndGeneration) {
   for (const char* folder : {"/epochs", "/generations"}) {
     const std::string path = highest_of(scratch_.root() + folder);
     for (int i = 0; i < 2; ++i) {
       const std::string now = highest_of(scratch_.root() + folder);
-      expect_named(now, now, 1);
+      flip_bit(now, 8 * fs::file_size(now) - 1);
+      for (int flip = 0; flip < 2; ++flip) {  // a second bit
+        const uint64_t bit = random_() % (8 * fs::file_size(now) - 1);
+        SCOPED_TRACE(now + ", bit " + std::to_string(bit));
+        flip_bit(now, bit);
+        const Status status = load();
+        EXPECT_FALSE(status.ok());
+        EXPECT_THAT(status.message(), HasSubstr(now));
+        flip_bit(now, bit);
+      }
+      flip_bit(now, 8 * fs::file_size(now) - 1);
     }
     // What is no longer the highest orders nothing.
     EXPECT_TRUE(load().ok());

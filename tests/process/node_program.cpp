@@ -60,7 +60,8 @@ shoal::NodeOptions parse(int count, char** arguments) {
     if (key == "ranks_here") {
       for (shoal::Rank rank = 0; rank < std::stoul(value); ++rank) options.expected_ranks.push_back(rank);
     }
-    if (key == "find_ms") options.find_coordinator_ms = static_cast<uint32_t>(std::stoul(value));
+    if (key == "find_ms") options.times.find_coordinator_ms = static_cast<uint32_t>(std::stoul(value));
+    if (key == "staging_memory") options.staging_memory_bytes = std::stoull(value);
     if (key == "load_memory") options.load_memory_bytes = std::stoull(value);
     if (key == "max_direct_nodes") options.max_direct_nodes = static_cast<uint32_t>(std::stoul(value));
     if (key == "take_over") options.take_over = true;
@@ -74,8 +75,16 @@ shoal::NodeOptions parse(int count, char** arguments) {
     if (key == "attempt_deadline_ms") {
       options.times.attempt_deadline_ms = static_cast<uint32_t>(std::stoul(value));
     }
+    if (key == "host_lost_ms") options.times.host_lost_ms = static_cast<uint32_t>(std::stoul(value));
+    if (key == "drain_patience_ms") {
+      options.times.drain_patience_ms = static_cast<uint32_t>(std::stoul(value));
+    }
     if (key == "epoch_check_ms") {
       options.times.epoch_check_ms = static_cast<uint32_t>(std::stoul(value));
+    }
+    if (key == "log" && std::freopen(value.c_str(), "a", stderr) == nullptr) std::abort();
+    if (key == "abandoned_after_ms") {
+      options.times.abandoned_after_ms = static_cast<uint32_t>(std::stoul(value));
     }
     if (key == "node_deadline_ms") {
       options.times.node_deadline_ms = static_cast<uint32_t>(std::stoul(value));

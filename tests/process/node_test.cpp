@@ -77,9 +77,9 @@ TEST(NodeProcess, CommitsASaveOfTwoNodesAndCountsWhatCrossed) {
   EXPECT_EQ(coordinator.wait(), 0);
   std::string stats = read_file(scratch.file("a.stats"));
   EXPECT_THAT(stats, HasSubstr("saves_committed=2\n"));
-  EXPECT_THAT(stats, HasSubstr("ucx_transport."));
-  EXPECT_THAT(stats, Not(HasSubstr("ucx_frames_received=0\n")));
-  EXPECT_THAT(read_file(scratch.file("b.stats")), Not(HasSubstr("ucx_frames_sent=0\n")));
+  EXPECT_THAT(stats, HasSubstr("transport.tls.frames="));
+  EXPECT_THAT(stats, Not(HasSubstr("transport_frames_received=0\n")));
+  EXPECT_THAT(read_file(scratch.file("b.stats")), Not(HasSubstr("transport_frames_sent=0\n")));
   std::istringstream protocol(read_file(scratch.file("b.protocol")));
   std::vector<std::string> of_saves;
   for (std::string line; std::getline(protocol, line);) {

@@ -114,6 +114,48 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+// Each of the two ranks once the one that has not staged yet.
+class CoordinatorToldToStop : public Restart, public ::testing::WithParamInterface<int> {};
+
+TEST_P(CoordinatorToldToStop, LeavesWhatIsInFlightToTheNextOne) {
+  save_on_both(1);
+  expect_committed(saves_);
+  const int late = GetParam();
+  auto early = trainers_[1 - late]->save(2);
+  ASSERT_TRUE(early.ok()) << early.status().to_string();
+  saves_.push_back(*early);
+  nodes_[0]->signal(SIGTERM);
+  ASSERT_EQ(nodes_[0]->wait(), 0);
+  EXPECT_EQ(decision_of(scratch_.root(), {1, 2, 1}).status().code(), Code::not_found);
+  start(0);
+  auto then = trainers_[late]->save(2);
+  ASSERT_TRUE(then.ok()) << then.status().to_string();
+  saves_.push_back(*then);
+  expect_committed(saves_);
+  expect_loads(2);
+}
+
+INSTANTIATE_TEST_SUITE_P(RankThatIsLate, CoordinatorToldToStop, ::testing::Values(0, 1));
+
+TEST_F(Restart, AHostThatDoesNotComeBackAbortsTheSaveThatWaitsForIt) {
+  save_on_both(1);
+  expect_committed(saves_);
+  nodes_[0]->signal(SIGKILL);
+  ASSERT_EQ(nodes_[0]->wait(), 128 + SIGKILL);
+  arguments_[0].push_back("host_lost_ms=5000");
+  start(0);
+  save_on_both(2);  // both have found it: it knows whom it serves
+  expect_committed(saves_);
+  nodes_[1]->signal(SIGKILL);
+  ASSERT_EQ(nodes_[1]->wait(), 128 + SIGKILL);
+  auto saved = trainers_[0]->save(3);
+  ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+  const Status heard = saved->wait_committed(kPatience).status();  // well below the deadline
+  EXPECT_EQ(heard.code(), Code::aborted);
+  EXPECT_THAT(heard.message(), HasSubstr("host b (rank 1) is lost: neither its node nor its trainers came "
+                                         "back within 5"));
+}
+
 TEST_F(Restart, OfBothNodesWithSeveralSavesInFlight) {
   for (int host : {1, 0}) nodes_[host]->signal(SIGSTOP);
   save_on_both(1);

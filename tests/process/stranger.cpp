@@ -1,14 +1,17 @@
 #include "tests/process/stranger.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "transport/frame.h"
@@ -71,32 +74,36 @@ bool Stranger::wait_closed() {
   }
 }
 
-bool Stranger::read_exactly(MutableByteView out) {
-  while (!out.empty()) {
-    ssize_t got = recv(fd_, out.data(), out.size(), 0);
-    if (got <= 0) return false;
-    out = out.subspan(static_cast<size_t>(got));
+Result<Stranger::Frame> Stranger::read_frame(FrameStream& stream) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(kPatienceSeconds);
+  while (std::chrono::steady_clock::now() < give_up) {
+    SHOAL_ASSIGN_OR_RETURN(bool is_proven, stream.tls().prove());
+    size_t budget = kMaxHandshakeBytes * 2;
+    if (is_proven) SHOAL_RETURN_IF_ERROR(stream.flush(&budget));
+    if (is_proven) {
+      SHOAL_ASSIGN_OR_RETURN(FrameStream::Event event, stream.read(kMaxHandshakeBytes, &budget));
+      if (event == FrameStream::Event::frame) return Frame(stream.payload().begin(), stream.payload().end());
+    }
+    std::this_thread::yield();
   }
-  return true;
+  return Status(Code::deadline_exceeded, "no answer");
 }
 
-Status Stranger::say_hello(const Identity& identity, uint32_t schema_version) {
-  const ByteView token = as_view("secret");  // of tests/process/node_program.cpp
+Status Stranger::say_hello(const Identity& identity, uint32_t schema_version, std::string_view token) {
+  SHOAL_ASSIGN_OR_RETURN(auto context, TlsContext::create(as_view(token), identity.root_id));
+  fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
+  SHOAL_ASSIGN_OR_RETURN(TlsStream tls, TlsStream::open(context, FileDescriptor(std::exchange(fd_, -1)),
+                                                        HandshakeRole::connector));
+  FrameStream stream(std::move(tls));
   Handshake handshake(HandshakeRole::connector, identity,
-                      std::make_shared<const Bytes>(token.begin(), token.end()), random_handshake_nonce(),
-                      schema_version);
+                      std::make_shared<const Bytes>(as_view(token).begin(), as_view(token).end()),
+                      random_handshake_nonce(), schema_version);
   Bytes hello = handshake.hello();
   FrameHeader header;
   header.kind = FrameKind::handshake;
   header.payload_bytes = static_cast<uint32_t>(hello.size());
-  send(encode_frame_header(header));
-  send(hello);
-  FrameHeaderBytes answer_header;
-  if (!read_exactly(answer_header)) return Status(Code::unavailable, "no answer");
-  auto decoded = decode_frame_header(answer_header);
-  if (!decoded.ok()) return decoded.status();
-  Bytes answer(decoded->payload_bytes);
-  if (!read_exactly(answer)) return Status(Code::unavailable, "half an answer");
+  stream.push(encode_frame_header(header), hello);
+  SHOAL_ASSIGN_OR_RETURN(Frame answer, read_frame(stream));
   return handshake.on_frame(answer).failure;
 }
 

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/bytes.h"
+#include "transport/tcp/frame_stream.h"
 #include "transport/transport.h"
 
 namespace shoal::testing {
+
+inline constexpr std::string_view kTokenOfNodeProgram = "secret";  // tests/process/node_program.cpp
 
 // One connection; blocking, with a bound on every wait.
 class Stranger {
@@ -19,13 +23,15 @@ class Stranger {
   bool connected() const { return fd_ >= 0; }
   void send(ByteView bytes);  // as far as the other side takes them
   bool wait_closed();         // reads and drops; false: still open after a long time
-  // The first frame of a handshake, as a node of this identity and schema version sends it; why it is
-  // refused, or OK where it is challenged to prove itself.
-  Status say_hello(const Identity& identity, uint32_t schema_version);
+  // The first frame of a handshake, as a node of this token, identity and schema version sends it; why it is
+  // refused, or OK where it is challenged to prove itself. Ends the connection.
+  Status say_hello(const Identity& identity, uint32_t schema_version,
+                   std::string_view token = kTokenOfNodeProgram);
 
  private:
   explicit Stranger(int fd) : fd_(fd) {}
-  bool read_exactly(MutableByteView out);
+  using Frame = Bytes;
+  static Result<Frame> read_frame(FrameStream& stream);
   int fd_;
 };
 

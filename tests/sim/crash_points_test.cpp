@@ -133,6 +133,11 @@ class NextGeneration {
     }
     expect_next_save_commits();
   }
+  // What expect_sound has loaded as latest.
+  AttemptKey loaded() const {
+    const auto& found = job_.trainers.front()->found();
+    return found.has_value() ? found->checkpoint.key : AttemptKey{};
+  }
 
  private:
   void expect_next_save_commits() {
@@ -248,6 +253,89 @@ TEST(CrashOfANode, AtEveryCallLeavesTheOtherHostADecisionOfEveryAttempt) {
   std::printf("%zu deaths of the coordinator's node, %zu of the other\n", coordinators, others);
   EXPECT_GT(coordinators, 50u);
   EXPECT_GT(others, 20u);
+}
+
+constexpr AttemptKey kLastAttempt{1, kLastStep, 1};
+
+// Regression: the next job put a tombstone over such a save, deleted its shards and loaded an older step.
+TEST(DeathOfAllNodes, AfterTheLastShardLosesNoSave) {
+  auto writes_last_step = [](const Operation& operation) {
+    const auto* write = std::get_if<operation::WriteShard>(&operation);
+    return write != nullptr && write->key == kLastAttempt;
+  };
+  auto checks_last_step = [](const Operation& operation) {
+    const auto* check = std::get_if<operation::CheckFiles>(&operation);
+    return check != nullptr && check->key == kLastAttempt;
+  };
+  size_t writes = 0;
+  {
+    Scene scene;
+    scene.host.on_operation(
+        [&](size_t, const Operation& operation) { writes += writes_last_step(operation); });
+    scene.play(kShortly);
+  }
+  ASSERT_GE(writes, 4u);
+  for (bool has_been_reported : {false, true}) {
+    for (Fate fate : {Fate::lost, Fate::kept}) {
+      SCOPED_TRACE(has_been_reported ? "the coordinator was about to commit" : "nobody has reported");
+      Scene scene;
+      size_t left = writes;
+      bool has_ended = false;
+      scene.host.on_operation([&](size_t, const Operation& operation) {
+        left -= writes_last_step(operation);
+        if (has_ended || (has_been_reported ? !checks_last_step(operation) : left != 0)) return;
+        has_ended = true;
+        for (size_t node : {0, 1}) scene.host.kill_node(node);
+      });
+      scene.play(kShortly);
+      ASSERT_TRUE(has_ended);
+      scene.host.on_operation(nullptr);
+      const auto told = scene.told();
+      ASSERT_FALSE(told.contains(kLastAttempt));
+      scene.host.crash({fate, 0});
+      NextGeneration next(scene.host);
+      next.expect_sound(told);
+      EXPECT_EQ(next.loaded(), kLastAttempt);
+    }
+  }
+}
+
+// Somebody removes the manifest of the newest checkpoint; with and without a catalog that knew of it.
+TEST(ALostManifest, OfTheNewestCheckpointIsWrittenAgainByTheNextJob) {
+  for (bool has_catalog : {false, true}) {
+    Scene scene;
+    scene.play(kShortly);
+    auto told = scene.told();
+    ASSERT_TRUE(told.at(kLastAttempt));
+    told.erase(kLastAttempt);
+    for (size_t node : {0, 1}) scene.host.kill_node(node);
+    const Decision before = read_decision(scene.host.storage(), kLastAttempt).value();
+    ASSERT_TRUE(scene.host.storage().remove(decision_path(kLastAttempt)).ok());
+    if (!has_catalog) scene.host.crash({Fate::kept, 0});
+    NextGeneration next(scene.host);
+    next.expect_sound(told);
+    EXPECT_EQ(next.loaded(), kLastAttempt);
+    Decision after = read_decision(scene.host.storage(), kLastAttempt).value();
+    after.nonce = before.nonce;
+    after.unix_time_ns = before.unix_time_ns;
+    EXPECT_EQ(encode_decision(after).value(), encode_decision(before).value());
+  }
+}
+
+// One shard is gone as well: nothing proves the save, and the load goes back, but not silently.
+TEST(ALostManifest, WithALostShardIsAnAbortThatNamesTheShard) {
+  Scene scene;
+  scene.play(kShortly);
+  for (size_t node : {0, 1}) scene.host.kill_node(node);
+  ASSERT_TRUE(scene.host.storage().remove(decision_path(kLastAttempt)).ok());
+  ASSERT_TRUE(scene.host.storage().remove(shard_path(kLastAttempt, 2, 0)).ok());
+  scene.host.crash({Fate::kept, 0});
+  NextGeneration next(scene.host);
+  next.expect_sound({});
+  EXPECT_EQ(next.loaded(), (AttemptKey{1, kFirstStep, 1}));
+  const Decision decision = read_decision(scene.host.storage(), kLastAttempt).value();
+  ASSERT_FALSE(decision.committed());
+  EXPECT_THAT(decision.tombstone().cause, testing::HasSubstr("there is no shard of rank 2"));
 }
 
 // One call fails; everybody lives on. A save commits or aborts for all, an abort says what the call said, and

@@ -100,10 +100,10 @@ TEST_F(Epochs, ACoordinatorStoppedInTheMiddleOfASaveChangesNothingWhenItWakesUp)
   EXPECT_TRUE(host_.retired(0));
 }
 
-TEST_F(Epochs, WithoutAnyCoordinatorEveryRankIsToldByItsNodesDeadline) {
+TEST_F(Epochs, WithoutAnyCoordinatorEveryRankIsToldOnceNoneHasComeInTime) {
   host_.kill_node(0);
   save(1);
-  run_for(299'000 * kMillisecond);
+  run_for(17'000 * kMillisecond);  // 2.5 s until it is known
   EXPECT_TRUE(job_.trainers[0]->decided().empty());
   run_for(2'000 * kMillisecond);
   expect_outcome(1, Code::aborted);
@@ -118,7 +118,7 @@ TEST_F(Epochs, WhatACoordinatorDecidedBeforeItWasLostIsHeardFromTheRoot) {
   const Nonce nonce{};
   Decision aborted{{1, 1, 1}, nonce, {}, 0, Tombstone{Tombstone::Reason::aborted, "rank 9 is unwell"}};
   ASSERT_TRUE(publish_decision(host_.storage(), aborted).ok());
-  run_for(20'000 * kMillisecond);
+  run_for(12'000 * kMillisecond);  // no coordinator has come, and one may yet
   expect_outcome(1, Code::aborted);
   EXPECT_EQ(job_.trainers[3]->decided().at({1, 1}).outcome.message(), "rank 9 is unwell");
   EXPECT_FALSE(job_.trainers[3]->decided().contains({2, 1})) << "that one is still open";
@@ -147,7 +147,7 @@ TEST_F(Epochs, AnotherJobThatTakesTheRootOverEndsEverySaveByItsName) {
 TEST_F(Epochs, ARankWhoseNodeIsCutOffAndComesBackIsHeard) {
   host_.cut(2, true);
   save(1);
-  run_for(30'000 * kMillisecond);
+  run_for(10'000 * kMillisecond);
   EXPECT_FALSE(job_.trainers[0]->decided().contains({1, 1}));
   host_.cut(2, false);
   run_for(20'000 * kMillisecond);

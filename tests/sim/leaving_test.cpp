@@ -148,6 +148,7 @@ TEST_F(ThreeHosts, ThatAreStoppedBeforeThereIsARosterWaitForNoRankThatHasNotAtta
   for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
 }
 
+// Their trainers have ended, as at the end of a job: no other node comes.
 TEST_F(ThreeHosts, ThatAreStoppedAfterOneWasLostGiveUpWhatItWasToReport) {
   attach_all();
   for (size_t n : {0, 1}) job_.trainers[n]->save(1);
@@ -155,11 +156,159 @@ TEST_F(ThreeHosts, ThatAreStoppedAfterOneWasLostGiveUpWhatItWasToReport) {
   host_.kill_node(2);
   run_for(5'000 * kMillisecond);  // by now it is known to be lost; it may come back
   EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  for (size_t n : {0, 1}) job_.trainers[n]->end();
   for (size_t node : {0, 1}) host_.drain(node);
   run_for(6'000 * kMillisecond);
-  EXPECT_THAT(heard(1, 1).message(),
+  const auto decision = read_decision(host_.storage(), {1, 1, 1});
+  ASSERT_TRUE(decision.ok()) << decision.status().to_string();
+  EXPECT_THAT(decision->tombstone().cause,
               HasSubstr("rank 2 did not report before the coordinator was told to stop"));
   EXPECT_TRUE(host_.drained(0) && host_.drained(1));
+}
+
+// Only the coordinator's node is told to stop, and its trainers live: another one takes its place.
+class ThreeHostsWhoseCoordinatorIsStopped : public ThreeHosts, public ::testing::WithParamInterface<Rank> {
+ protected:
+  void stop_coordinator() {
+    host_.drain(0);
+    run_for(6'000 * kMillisecond);
+    EXPECT_TRUE(host_.drained(0));
+    EXPECT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+    host_.kill_node(0);
+  }
+  void start_coordinator() {
+    NodeFacts facts;
+    facts.generation = 1;
+    facts.job_id = "job-1";
+    facts.host = "host0";
+    facts.expected_ranks = {0};
+    job_.trainers[0]->come_back(host_.add_node(facts, true), kHosts);
+    run_for(10'000 * kMillisecond);
+  }
+};
+
+TEST_P(ThreeHostsWhoseCoordinatorIsStopped, CommitWithTheNextOneWhatOneRankHadNotStaged) {
+  attach_all();
+  for (Rank rank = 0; rank < kHosts; ++rank) {
+    if (rank != GetParam()) job_.trainers[rank]->save(1);
+  }
+  run_for(1'000 * kMillisecond);
+  stop_coordinator();
+  start_coordinator();
+  EXPECT_EQ(heard(1, 1).message(), "nothing yet");
+  job_.trainers[GetParam()]->save(1);
+  run_for(10'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status()) << n;
+}
+
+INSTANTIATE_TEST_SUITE_P(RankThatIsLate, ThreeHostsWhoseCoordinatorIsStopped, ::testing::Values(0u, 1u, 2u));
+
+TEST_F(ThreeHosts, CommitWhatAllHaveStagedThoughTheCoordinatorIsStopped) {
+  attach_all();
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.run_for(5'000);  // staged, and not written
+  host_.drain(0);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  EXPECT_TRUE(host_.drained(0));
+}
+
+// --- hosts that are lost ---
+
+TEST_F(ThreeHosts, AbortASaveThatWaitsForAHostThatDied) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.kill_node(2);
+  run_for(16'000 * kMillisecond);  // 2.5 s until it is known
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  run_for(3'000 * kMillisecond);
+  const std::string cause =
+      "host host2 (rank 2) is lost: neither its node nor its trainers came back within 15.00 s";
+  for (size_t n : {0, 1}) {
+    EXPECT_EQ(heard(n, 1), Status(Code::aborted, cause));
+    job_.trainers[n]->save(2);
+  }
+  run_for(1'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 2), Status(Code::aborted, cause));
+}
+
+TEST_F(ThreeHosts, CommitWhatAHostHadReportedBeforeItDied) {
+  attach_all();
+  for (size_t n : {1, 2}) job_.trainers[n]->save(1);
+  run_for(1'000 * kMillisecond);
+  host_.kill_node(2);
+  run_for(60'000 * kMillisecond);
+  job_.trainers[0]->save(1);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+TEST_F(ThreeHosts, CommitWhereTheNodeThatEndedIsFollowedInTime) {
+  attach_all();
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.run_for(5'000);  // staged, and not written
+  host_.kill_node(2);
+  run_for(12'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.job_id = "job-1";
+  facts.host = "host2";
+  facts.expected_ranks = {2};
+  job_.trainers[2]->come_back(host_.add_node(facts, false), kHosts);
+  run_for(20'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+// It has a new session, and nothing in flight of which it would speak.
+TEST_F(ThreeHosts, WaitForAHostWhoseSessionBrokeAndStandsAgain) {
+  attach_all();
+  host_.cut(2, true);
+  run_for(4'000 * kMillisecond);
+  host_.cut(2, false);
+  run_for(30'000 * kMillisecond);
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(30'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  job_.trainers[2]->save(1);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+TEST_F(ThreeHosts, AbortWhatWaitsForACoordinatorWhoseHostDied) {
+  attach_all();
+  for (size_t n : {1, 2}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.kill_node(0);
+  run_for(16'000 * kMillisecond);
+  EXPECT_EQ(heard(1, 1).message(), "nothing yet");
+  run_for(3'000 * kMillisecond);
+  for (size_t n : {1, 2}) {
+    EXPECT_EQ(heard(n, 1).code(), Code::aborted);
+    EXPECT_THAT(heard(n, 1).message(),
+                HasSubstr("heard no decision within 15.00 s: it has lost the coordinator"));
+  }
+}
+
+// A coordinator in the place of another one has never heard of the host that died with that one.
+TEST_F(ThreeHosts, AbortWhatWaitsForAHostThatDiedWithTheCoordinatorBeforeTheNextOneCame) {
+  attach_all();
+  job_.trainers[1]->save(1);
+  run_for(100 * kMillisecond);
+  host_.kill_node(0);
+  host_.kill_node(2);
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.job_id = "job-1";
+  facts.host = "host0";
+  facts.expected_ranks = {0};
+  job_.trainers[0]->come_back(host_.add_node(facts, true), kHosts);
+  job_.trainers[0]->save(1);
+  run_for(10'000 * kMillisecond);
+  EXPECT_EQ(heard(1, 1).message(), "nothing yet");
+  run_for(10'000 * kMillisecond);
+  EXPECT_THAT(heard(1, 1).message(), HasSubstr("rank 2: no node has spoken"));
 }
 
 TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayHaveAnotherInItsPlace) {
@@ -210,6 +359,14 @@ class ThreeSlowHosts : public ThreeHosts {
   }
   ThreeSlowHosts() : ThreeHosts(slow()) {}
 };
+
+TEST_F(ThreeSlowHosts, AreNotTakenForLost) {
+  attach_all();
+  run_for(60'000 * kMillisecond);
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(200'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
 
 TEST_F(ThreeSlowHosts, CommitWhatAllHaveStagedThoughTheyAreStoppedTogether) {
   attach_all();

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <tuple>
 
+#include "storage/rank_manifest_set.h"
 #include "tests/sim/job_layouts.h"
 #include "tests/sim/role_by_itself.h"
 
 namespace shoal {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr ClientId kClient = 7;
@@ -49,13 +51,21 @@ class AShardWriterByItself : public ::testing::Test {
     world_ = world;
     role_.handle(event::WorldKnown{world_, {}});
   }
-  void stage(uint64_t step, Rank rank = 0) {
+  void attach(Rank rank) {
+    local::Attach attach;
+    attach.rank = rank;
+    attach.world_size = 2;
+    role_.from_client(kClient + rank, attach);
+  }
+  // `again`: it had offered that to an earlier node.
+  void stage(uint64_t step, Rank rank = 0, bool again = false) {
     local::Staged staged;
     staged.step = step;
+    staged.again = again;
     staged.attempt = 1;
     staged.slab_id = static_cast<uint32_t>(step);
     if (world_) {
-      const SavePlan plan = *plan_save(*world_, rank, {});
+      const SavePlan plan = *plan_save(*world_, rank, options_);
       staged.layout_id = world_->layouts[0]->id();
       staged.roster_id = plan.roster_id;
       staged.plan_id = plan.id;
@@ -75,11 +85,29 @@ class AShardWriterByItself : public ::testing::Test {
     role_.from_client(kClient + rank, local::Slab{staged.slab_id, uint64_t{1} << 20});
     role_.from_client(kClient + rank, staged);
   }
-  static OperationResult aborted(const AttemptKey& key, const std::string& cause) {
+  static OperationResult tombstone(const AttemptKey& key, Tombstone::Reason reason,
+                                   const std::string& cause) {
     Decision decision;
     decision.key = key;
-    decision.body = Tombstone{Tombstone::Reason::aborted, cause};
+    decision.body = Tombstone{reason, cause};
     return std::make_shared<const Decision>(std::move(decision));
+  }
+  static OperationResult aborted(const AttemptKey& key, const std::string& cause) {
+    return tombstone(key, Tombstone::Reason::aborted, cause);
+  }
+  static OperationResult deleted(const AttemptKey& key) {
+    return tombstone(key, Tombstone::Reason::deleted, "no rule keeps it");
+  }
+  // The root has this to say of every decision that is read, for as long as anything reads one.
+  void root_answers(const Result<OperationResult>& answer) {
+    while (role_.answer<operation::ReadDecision>(answer)) {
+    }
+  }
+  // What this rank has heard of its saves, all told. Never: nothing.
+  std::vector<Status> heard(Rank rank = 0) const {
+    std::vector<Status> outcomes;
+    for (const auto& each : role_.told<local::Decided>(kClient + rank)) outcomes.push_back(each.outcome);
+    return outcomes;
   }
   std::string tombstone_cause(OperationId* id) {
     auto publish = role_.take_start<operation::PublishDecision>(id);
@@ -88,6 +116,7 @@ class AShardWriterByItself : public ::testing::Test {
 
   RoleByItself role_{make_shard_writer(facts())};
   std::shared_ptr<const World> world_;
+  SaveOptions options_;
 };
 
 TEST_F(AShardWriterByItself, TellsItsClientWhyNoDecisionCanBePublished) {
@@ -159,8 +188,84 @@ TEST_F(AShardWriterByItself, WaitsWhileDrainingForACoordinatorThatIsThere) {
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
 }
 
+TEST_F(AShardWriterByItself, GivesUpASaveWhoseCoordinatorStaysAway) {
+  world_known();
+  stage(5);
+  role_.handle(event::PeerLost{kCoordinatorNode, gone()});
+  role_.pass(10'000 * kMillisecond);
+  stage(6);  // waits as long as any other
+  role_.pass(4'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  role_.pass(2'000 * kMillisecond);
+  OperationId id = 0;
+  EXPECT_EQ(
+      tombstone_cause(&id),
+      "host host0 heard no decision within 15.00 s: it has lost the coordinator (gone), and none has come "
+      "back");
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  role_.pass(10'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 1u);
+}
+
+TEST_F(AShardWriterByItself, GivesUpNothingWhoseCoordinatorCameBackInTime) {
+  world_known();
+  stage(5);
+  role_.handle(event::PeerLost{kCoordinatorNode, gone()});
+  role_.pass(10'000 * kMillisecond);
+  role_.handle(event::PeerUp{kCoordinatorNode});
+  role_.pass(60'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+}
+
+TEST_F(AShardWriterByItself, SaysForWhomItSpeaksInEachNewSession) {
+  attach(1);
+  role_.sends.clear();
+  role_.handle(event::PeerLost{kCoordinatorNode, gone()});
+  role_.handle(event::PeerUp{kCoordinatorNode});
+  role_.pass(60'000 * kMillisecond);
+  const auto said = role_.sent<wire::RanksGone>(kCoordinatorNode);
+  ASSERT_GE(said.size(), 3u);  // one may be lost
+  EXPECT_LE(said.size(), 6u);
+  for (const auto& each : said) {
+    EXPECT_EQ(each.host, "host0");
+    EXPECT_THAT(each.here, ElementsAre(0u, 1u));
+    EXPECT_TRUE(each.ranks.empty());
+  }
+}
+
+TEST_F(AShardWriterByItself, ThatIsStoppedLeavesWhatItsLivingTrainersHaveInFlightToTheNextNode) {
+  world_known();
+  attach(1);
+  stage(5);  // rank 1 has not staged it yet
+  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  }
+  role_.handle(event::Drain{});
+  role_.pass(4'000 * kMillisecond);
+  EXPECT_FALSE(role_.drained);  // it may still be decided
+  role_.pass(2'000 * kMillisecond);
+  EXPECT_TRUE(role_.drained);
+  EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  EXPECT_TRUE(heard(0).empty() && heard(1).empty());
+  EXPECT_THAT(role_.sent<wire::RanksGone>(kCoordinatorNode).back().staged, ElementsAre(AttemptKey{1, 5, 1}));
+}
+
+TEST_F(AShardWriterByItself, ThatIsStoppedFinishesWhatItWritesBeforeTheNextNodeComes) {
+  world_known();
+  stage(5);
+  role_.handle(event::Drain{});
+  role_.pass(60'000 * kMillisecond);
+  EXPECT_FALSE(role_.drained);
+  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  }
+  EXPECT_TRUE(role_.drained);
+  EXPECT_EQ(role_.told<local::SlabFree>(kClient).size(), 1u);
+  EXPECT_TRUE(heard(0).empty());
+}
+
 TEST_F(AShardWriterByItself, DrainsWithinSecondsWhenThereIsNoRoster) {
   stage(5);
+  role_.handle(event::ClientLost{kClient});  // else the next node goes on with it
   role_.handle(event::Drain{});
   role_.pass(6'000 * kMillisecond);
   const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
@@ -171,12 +276,13 @@ TEST_F(AShardWriterByItself, DrainsWithinSecondsWhenThereIsNoRoster) {
 }
 
 TEST_F(AShardWriterByItself, FailsWhileDrainingASaveThatARankOfItsHostHasNotStaged) {
+  NodeFacts of_two = facts();
+  of_two.expected_ranks = {0, 1};  // the second one never attached
+  role_ = RoleByItself(make_shard_writer(of_two));
+  attach(0);
   world_known();
-  local::Attach attach;
-  attach.rank = 1;
-  attach.world_size = 2;
-  role_.from_client(kClient + 1, attach);
   stage(5);
+  role_.handle(event::ClientLost{kClient});  // else the next node goes on with it
   role_.handle(event::Drain{});
   role_.pass(6'000 * kMillisecond);
   const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
@@ -209,6 +315,103 @@ TEST_F(AShardWriterByItself, DoesNotCallCommittedWhatItsClientHasJustStagedAndNo
   EXPECT_EQ(told[0].outcome.code(), Code::aborted);
   EXPECT_THAT(told[0].outcome.message(),
               HasSubstr("step 5 (g1a1) was committed before this rank had written"));
+}
+
+// Its trainers find the node that was started again one after the other.
+TEST_F(AShardWriterByItself, TellsARankThatOffersAnAbortedSaveLaterThatItIsAborted) {
+  world_known();
+  attach(1);
+  const AttemptKey key{1, 5, 1};
+  stage(5, 0, true);
+  root_answers(aborted(key, "rank 3 was lost"));
+  EXPECT_THAT(heard(0), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
+  stage(5, 1, true);
+  root_answers(aborted(key, "rank 3 was lost"));
+  EXPECT_THAT(heard(1), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
+  EXPECT_EQ(role_.told<local::SlabFree>(kClient + 1).size(), 1u);
+}
+
+TEST_F(AShardWriterByItself, TellsARankThatOffersACommittedSaveLaterThatItIsCommittedThoughDeletedSince) {
+  world_known();
+  attach(1);
+  const AttemptKey key{1, 5, 1};
+  stage(5, 0, true);
+  root_answers(deleted(key));
+  EXPECT_THAT(heard(0), ElementsAre(ok_status()));
+  stage(5, 1, true);
+  root_answers(Status(Code::not_found, "its folder has gone"));  // this node has seen that it was committed
+  EXPECT_THAT(heard(1), ElementsAre(ok_status()));
+  EXPECT_EQ(role_.told<local::Decided>(kClient + 1)[0].checkpoint->key, key);
+}
+
+TEST_F(AShardWriterByItself, BelievesTheRootWhereATombstoneStandsForWhatItHeardIsCommitted) {
+  world_known();
+  stage(5, 0, true);
+  root_answers(Status(Code::not_found, "undecided"));
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
+  root_answers(aborted({1, 5, 1}, "rank 3 was lost"));
+  EXPECT_THAT(heard(0), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
+}
+
+// The root took no tombstone, and this node has closed the save without knowing what became of it.
+class AShardWriterThatCouldNotDecide : public AShardWriterByItself {
+ protected:
+  AShardWriterThatCouldNotDecide() {
+    attach(1);
+    stage(5);
+    role_.pass(300'000 * kMillisecond);
+    EXPECT_TRUE(role_.answer<operation::PublishDecision>(read_only()));
+    EXPECT_EQ(heard(0).size(), 1u);
+  }
+  void expect_not_decided(Rank rank) {
+    ASSERT_EQ(heard(rank).size(), 1u);
+    EXPECT_EQ(heard(rank)[0].code(), Code::refused);
+    EXPECT_THAT(heard(rank)[0].message(), HasSubstr("not decided"));
+  }
+};
+
+TEST_F(AShardWriterThatCouldNotDecide, SaysSoToARankThatOffersItLaterWhereNothingStands) {
+  stage(5, 1, true);
+  root_answers(Status(Code::not_found, "undecided"));
+  expect_not_decided(1);
+}
+
+TEST_F(AShardWriterThatCouldNotDecide, SaysSoToARankThatStagesItOnlyThen) {
+  stage(5, 1);
+  expect_not_decided(1);
+}
+
+TEST_F(AShardWriterThatCouldNotDecide, TellsARankThatOffersItLaterWhatStandsByThen) {
+  stage(5, 1, true);
+  root_answers(deleted({1, 5, 1}));
+  EXPECT_THAT(heard(1), ElementsAre(ok_status()));
+}
+
+// Whose bytes an earlier node had let go, since the save was committed, and had not yet told so.
+TEST_F(AShardWriterByItself, TellsARankWhoseBytesWereDroppedThatItsSaveIsCommitted) {
+  world_known();
+  attach(1);
+  stage(5, 0, true);
+  root_answers(deleted({1, 5, 1}));
+  role_.from_client(kClient + 1, local::NotStaged{5, 1, Status(Code::aborted, "dropped")});
+  root_answers(deleted({1, 5, 1}));
+  EXPECT_THAT(heard(1), ElementsAre(ok_status()));
+}
+
+TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
+  world_known();
+  options_.mode = SaveMode::rank_local;
+  options_.dedupe = Dedupe::none;
+  role_.handle(event::WorldKnown{world_, options_, Rank{0}});
+  stage(5);
+  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  }
+  ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(OperationResult(operation::Done{})));
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(
+      tombstone({1, 5, 1}, Tombstone::Reason::deleted, std::string(kFolderGone))));
+  ASSERT_EQ(heard(0).size(), 1u);
+  EXPECT_EQ(heard(0)[0].code(), Code::unavailable);
+  EXPECT_THAT(heard(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is gone"));
 }
 
 TEST_F(AShardWriterByItself, RemembersTheOutcomeOfARollbackAmongAThousandOfLaterSteps) {

@@ -184,6 +184,9 @@ void VirtualTrainer::come_back(size_t node, uint32_t world_size) {
   for (auto& [key, offer] : undecided_) {
     if (offer.durable) {
       host_.from_client(client_, local::Written{key.first, key.second, *offer.durable});
+    } else if (offer.is_dropped) {
+      const Status why(Code::aborted, "what it had staged was dropped by a node that has ended since");
+      host_.from_client(client_, local::NotStaged{key.first, key.second, why});
     } else {
       offer.staged.again = true;
       stage(offer);
@@ -242,7 +245,9 @@ bool VirtualTrainer::listen() {
     } else if (const auto* free = std::get_if<local::SlabFree>(message.get())) {
       ++slabs_freed_;
       auto offer = undecided_.find({free->step, free->attempt});
-      if (offer != undecided_.end() && free->durable) offer->second.durable = free->durable;
+      if (offer == undecided_.end()) continue;
+      if (free->durable) offer->second.durable = free->durable;
+      offer->second.is_dropped = !offer->second.durable;
     } else if (const auto* failed = std::get_if<local::Failed>(message.get())) {
       failed_ = *failed;
     } else if (const auto* refused = std::get_if<local::Refused>(message.get())) {

@@ -85,6 +85,7 @@ class VirtualTrainer {
     local::Staged staged;
     Bytes slab;
     std::optional<local::DurableShare> durable;  // what its node has said that the slab became
+    bool is_dropped = false;                     // it has said that it became nothing
   };
   void ask_for_plan(uint64_t step, uint32_t attempt);
   void offer_plan(uint64_t step, uint32_t attempt);

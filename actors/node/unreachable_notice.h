@@ -1,0 +1,42 @@
+// When a node says in its log that it cannot reach its coordinator. Pure: time comes in.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "actors/role.h"
+
+namespace shoal {
+
+inline constexpr TimeNs kSayUnreachableFirstNs = 2'000 * kMillisecond;  // doubled after each line ...
+inline constexpr TimeNs kSayUnreachableMostNs = 60'000 * kMillisecond;  // ... up to this
+
+class UnreachableNotice {
+ public:
+  // The line that is due now. `address`: where the node looks for the coordinator; `cause`: of the last try.
+  std::optional<std::string> due(TimeNs now, bool is_reached, const std::string& address,
+                                 const std::string& cause) {
+    if (is_reached) {
+      since_.reset();
+      return std::nullopt;
+    }
+    if (!since_) {
+      since_ = now;
+      pause_ = kSayUnreachableFirstNs;
+      next_ = now + pause_;
+    }
+    if (now < next_) return std::nullopt;
+    pause_ = std::min(2 * pause_, kSayUnreachableMostNs);
+    next_ = now + pause_;
+    const TimeNs seconds = (now - *since_) / (1'000 * kMillisecond);
+    return "cannot reach the coordinator at " + address + " for " + std::to_string(seconds) + " s: " + cause +
+           "; trying again";
+  }
+
+ private:
+  std::optional<TimeNs> since_;  // not reached
+  TimeNs pause_ = 0, next_ = 0;
+};
+
+}  // namespace shoal

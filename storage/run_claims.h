@@ -1,0 +1,29 @@
+// What a running node knows of its run's records in the root, so that it can put them back.
+//
+// ROOT_ID, epochs/ and generations/ may be removed or damaged under a live job. What is saved then would be
+// found by nobody. So a node looks before each commit, and restores what it knows. docs/format.md, "Root".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "storage/run_root.h"
+
+namespace shoal {
+
+struct RunClaims {
+  RootId root_id;
+  std::optional<GenerationRecord> generation;  // of this run; none: its record was never read here
+  std::optional<EpochRecord> epoch;            // none: no coordinator is here
+};
+
+// Compares the root's records with these. Creates a missing one exclusively, and replaces a damaged one, with
+// what is known of it. Returns the paths of those restored. Code::refused names a record that holds another
+// run's id or claim: nothing may be committed then. A higher number than ours is no error here.
+Result<std::vector<std::string>> restore_claims(Storage& storage, const RunClaims& claims);
+
+// The record of a generation. Code::not_found.
+Result<GenerationRecord> read_generation_record(Storage& storage, uint32_t generation);
+
+}  // namespace shoal

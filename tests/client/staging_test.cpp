@@ -1,0 +1,284 @@
+// Slabs by what the node grants: fewer saves in flight, saves in parts, and slabs that are given back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+
+#include <cstring>
+#include <future>
+#include <numeric>
+
+#include "tests/client/fake_node.h"
+
+namespace shoal {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+class Granted : public testing::Test {
+ protected:
+  void SetUp() override {
+    options_.root = root_.path();
+    options_.job_id = "job";
+    options_.start_node = false;
+    options_.attach_timeout = milliseconds(1'000);
+    object_.resize(5 * kMiB + 12'345);
+    for (size_t i = 0; i < object_.size(); ++i) object_[i] = static_cast<char>(i * 7 + i / 4096);
+    rows_.resize(kRows * kColumns);
+    std::iota(rows_.begin(), rows_.end(), 1u);
+    // Columns of a matrix: runs of memory with gaps between them.
+    state_.add_tensor_boxes("m", DType::u32, {kRows, kColumns},
+                            {{Box{{0, 0}, {kRows, kColumns}}, rows_.data()}});
+    state_.add_object("o", &object_, Mesh::contiguous({1}));
+  }
+  void TearDown() override {
+    node_.die();
+    checkpointer_.reset();
+  }
+  void open() { checkpointer_ = attach(node_, options_, true); }
+  std::future<Result<SaveHandle>> save(uint64_t step) {
+    return std::async(std::launch::async, [this, step] { return checkpointer_->save(step, state_); });
+  }
+  local::StagingWanted grant(uint32_t slabs, uint64_t slab_bytes = 0, bool in_parts = false) {
+    const auto wanted = node_.expect<local::StagingWanted>();
+    node_.send(
+        local::StagingGranted{slabs, slab_bytes == 0 ? wanted.bytes : slab_bytes, in_parts, ok_status()});
+    return wanted;
+  }
+  // What was staged, as its pieces are, once the node has had all of it in parts of `part_bytes`.
+  std::map<uint32_t, Bytes> take_parts(const local::Staged& staged, uint64_t part_bytes,
+                                       uint64_t number = 1) {
+    std::map<uint32_t, Bytes> taken;
+    for (const local::StagedPiece& piece : staged.pieces) {
+      for (uint64_t at = 0; at < piece.bytes; at += part_bytes) {
+        const uint64_t bytes = std::min(part_bytes, piece.bytes - at);
+        node_.send(local::PartWanted{
+            staged.slab_id, staged.step, staged.attempt, number, {{piece.slab_offset + at, bytes, 4096}}});
+        const auto said = node_.expect<local::PartStaged>();
+        EXPECT_EQ(said.number, number++);
+        EXPECT_TRUE(said.outcome.ok()) << said.outcome.to_string();
+        const std::byte* from = node_.slab(staged.slab_id) + 4096;
+        Bytes& into = taken[piece.entry];
+        into.insert(into.end(), from, from + bytes);
+      }
+    }
+    return taken;
+  }
+  void expect_state(const std::map<uint32_t, Bytes>& taken) {
+    ASSERT_EQ(taken.size(), 2u);
+    EXPECT_EQ(taken.at(0).size(), rows_.size() * sizeof(uint32_t));
+    EXPECT_EQ(std::memcmp(taken.at(0).data(), rows_.data(), taken.at(0).size()), 0);
+    EXPECT_EQ(as_text(taken.at(1)), object_);
+  }
+  local::SlabFree freed(const local::Staged& staged, bool is_durable = true) {
+    local::SlabFree said{staged.slab_id, staged.step, staged.attempt, std::nullopt};
+    if (is_durable) said.durable = local::DurableShare{};
+    return said;
+  }
+
+  static constexpr uint64_t kRows = 300, kColumns = 700;
+  TemporaryRoot root_;
+  FakeNode node_{root_.path()};
+  CheckpointerOptions options_;
+  std::string object_;
+  std::vector<uint32_t> rows_;
+  StateDict state_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+};
+
+TEST_F(Granted, AsksOnceAndNotAgainWhileItsSlabsDo) {
+  open();
+  auto first = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  const local::StagingWanted wanted = grant(2);
+  EXPECT_GE(wanted.bytes, object_.size() + rows_.size() * 4);
+  EXPECT_EQ(wanted.slabs, 2u);
+  EXPECT_EQ(first.get()->stats().in_flight_max, 2u);
+  const auto staged = node_.expect<local::Staged>();
+  EXPECT_FALSE(staged.in_parts);
+  EXPECT_TRUE(checkpointer_->save(2, state_).ok());  // nobody answers anything
+  EXPECT_EQ(node_.expect<local::Staged>().slab_id, 1u);
+  node_.send(freed(staged, false));
+  EXPECT_EQ(save(3).get()->stats().parts, 0u);
+}
+
+TEST_F(Granted, KeepsFewerSavesInFlightThanItMay) {
+  options_.max_in_flight = 3;
+  open();
+  auto first = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  grant(1);
+  EXPECT_EQ(first.get()->stats().in_flight_max, 1u);
+  const auto staged = node_.expect<local::Staged>();
+  auto second = save(2);
+  grant(1);  // it asks whether there is more by now
+  EXPECT_EQ(second.wait_for(milliseconds(30)), std::future_status::timeout);
+  node_.send(freed(staged));
+  const auto saved = second.get();
+  ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+  EXPECT_GT(saved->stats().seconds_waited, 0);
+  EXPECT_EQ(node_.expect<local::Staged>().slab_id, staged.slab_id);
+  EXPECT_EQ(node_.slabs_received(), 1u);
+  auto third = save(3);
+  grant(2);
+  EXPECT_TRUE(third.get().ok());
+  EXPECT_NE(node_.expect<local::Staged>().slab_id, staged.slab_id);
+}
+
+TEST_F(Granted, DeclinesWhereNoMoreSavesFitAndItMayNotWait) {
+  options_.on_busy = OnBusy::decline;
+  open();
+  auto first = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  grant(1);
+  EXPECT_TRUE(first.get().ok());
+  (void)node_.expect<local::Staged>();
+  auto second = save(2);
+  grant(1);
+  const Status declined = second.get().status();
+  EXPECT_EQ(declined.code(), Code::busy);
+  EXPECT_THAT(declined.message(), HasSubstr("as many as the memory for staging holds"));
+  EXPECT_EQ(node_.expect<local::NotStaged>().step, 2u);
+}
+
+TEST_F(Granted, StagesInPartsUntilAllIsDurable) {
+  open();
+  for (uint64_t step : {1, 2}) {
+    auto saving = save(step);
+    if (step == 1) (void)node_.expect<local::LayoutIs>();
+    grant(1, 2 * kMiB, true);
+    const auto staged = node_.expect<local::Staged>();
+    EXPECT_TRUE(staged.in_parts);
+    EXPECT_EQ(node_.slab_bytes(staged.slab_id), 2 * kMiB);
+    expect_state(take_parts(staged, step == 1 ? kMiB : 12'344));
+    EXPECT_EQ(saving.wait_for(milliseconds(20)), std::future_status::timeout) << "not all is durable";
+    node_.send(freed(staged));
+    const auto saved = saving.get();
+    ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+    EXPECT_GE(saved->stats().parts, 7u);
+    EXPECT_EQ(saved->stats().in_flight_max, 1u);
+    EXPECT_EQ(saved->stats().bytes_staged, object_.size() + rows_.size() * 4);
+  }
+  EXPECT_EQ(node_.slabs_received(), 1u) << "the second save used the first one's slab";
+}
+
+TEST_F(Granted, RefusesAPartThatWasNotStaged) {
+  open();
+  auto saving = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  grant(1, 2 * kMiB, true);
+  const auto staged = node_.expect<local::Staged>();
+  node_.send(local::PartWanted{staged.slab_id, 1, 1, 7, {{uint64_t{1} << 40, 8, 0}}});
+  EXPECT_EQ(node_.expect<local::PartStaged>().outcome.code(), Code::invalid_argument);
+  EXPECT_EQ(saving.get().status().code(), Code::invalid_argument);
+  EXPECT_EQ(node_.expect<local::NotStaged>().step, 1u);
+  // Its trainer copies no more, whatever the node asks for.
+  node_.send(local::PartWanted{staged.slab_id, 1, 1, 8, {{0, 8, 0}}});
+  EXPECT_EQ(node_.expect<local::PartStaged>().outcome.code(), Code::aborted);
+}
+
+TEST_F(Granted, EndsInPartsWhereTheSaveWasAborted) {
+  open();
+  auto saving = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  grant(1, 2 * kMiB, true);
+  const auto staged = node_.expect<local::Staged>();
+  node_.send(local::Decided{1, 1, Status(Code::aborted, "rank 1 went away"), {}});
+  auto saved = saving.get();
+  ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+  EXPECT_THAT(saved->wait_committed().status().message(), HasSubstr("rank 1 went away"));
+  node_.send(local::PartWanted{staged.slab_id, 1, 1, 8, {{0, 8, 0}}});
+  EXPECT_EQ(node_.expect<local::PartStaged>().outcome.code(), Code::aborted);
+}
+
+// The trainer is still in save: the next node gets all of it, from the start, and no answer to what the one
+// before had asked for.
+TEST_F(Granted, BeginsAgainInPartsWithTheNextNode) {
+  open();
+  auto saving = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  grant(1, 2 * kMiB, true);
+  const auto staged = node_.expect<local::Staged>();
+  node_.send(local::PartWanted{staged.slab_id, 1, 1, 1, {{0, 8, 0}}});
+  (void)node_.expect<local::PartStaged>();
+  node_.die();
+  node_.accept();
+  (void)node_.expect<local::Attach>();
+  node_.send(local::Attached{3, FakeNode::kPid, 0, true});
+  (void)node_.expect<local::LayoutIs>();
+  const auto kept = node_.expect<local::StagingKept>();
+  EXPECT_EQ(kept.bytes, 2 * kMiB);
+  EXPECT_EQ(kept.slab_ids, std::vector<uint32_t>{staged.slab_id});
+  const auto again = node_.expect<local::Staged>();
+  EXPECT_TRUE(again.again);
+  EXPECT_TRUE(again.in_parts);
+  expect_state(take_parts(again, kMiB));
+  node_.send(freed(again));
+  EXPECT_TRUE(saving.get().ok());
+}
+
+TEST_F(Granted, FailsInPartsWhereNoNodeComesAgain) {
+  options_.attach_timeout = milliseconds(200);
+  open();
+  auto saving = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  grant(1, 2 * kMiB, true);
+  (void)node_.expect<local::Staged>();
+  node_.die();
+  EXPECT_EQ(saving.get().status().code(), Code::deadline_exceeded);
+}
+
+TEST_F(Granted, SaysWhatTheNodeSaysWhereThereIsNoMemory) {
+  open();
+  auto saving = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::StagingWanted>();
+  node_.send(local::StagingGranted{0, 0, false, Status(Code::no_space, "60.0 MiB are left")});
+  EXPECT_EQ(saving.get().status(), Status(Code::no_space, "60.0 MiB are left"));
+  EXPECT_EQ(node_.expect<local::NotStaged>().why.code(), Code::no_space);
+}
+
+TEST_F(Granted, GivesFreeSlabsBackAtOnceAndOthersWhenTheyAreFree) {
+  open();
+  auto first = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  grant(2);
+  ASSERT_TRUE(first.get().ok());
+  const auto of_first = node_.expect<local::Staged>();
+  ASSERT_TRUE(checkpointer_->save(2, state_).ok());
+  const auto of_second = node_.expect<local::Staged>();
+  node_.send(freed(of_first));
+  node_.send(local::GiveBack{});
+  auto kept = node_.expect<local::StagingKept>();
+  while (kept.slab_ids.size() > 1) kept = node_.expect<local::StagingKept>();
+  EXPECT_EQ(kept.slab_ids, std::vector<uint32_t>{of_second.slab_id});
+  EXPECT_EQ(node_.slab(of_first.slab_id)[0], std::byte{0}) << "its pages are gone";
+  EXPECT_NE(node_.slab(of_second.slab_id)[object_.size() - 1], std::byte{0}) << "this one is not written yet";
+  node_.send(freed(of_second));
+  while (!kept.slab_ids.empty()) kept = node_.expect<local::StagingKept>();
+  EXPECT_EQ(kept.bytes, 0u);
+  // The next save asks again, and makes a slab of its own.
+  auto third = save(3);
+  grant(2);
+  ASSERT_TRUE(third.get().ok());
+  (void)node_.expect<local::Staged>();
+  EXPECT_EQ(node_.slabs_received(), 3u);
+}
+
+TEST_F(Granted, PreparesAsManySlabsAsAreGranted) {
+  options_.max_in_flight = 3;
+  open();
+  auto preparing = std::async(std::launch::async, [&] { return checkpointer_->prepare(state_); });
+  (void)node_.expect<local::LayoutIs>();
+  grant(2);
+  ASSERT_TRUE(preparing.get().ok());
+  ASSERT_TRUE(checkpointer_->save(1, state_).ok());
+  (void)node_.expect<local::Staged>();
+  EXPECT_EQ(node_.slabs_received(), 2u);
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,333 @@
+// Completion: an attempt that its coordinator left undecided, or whose manifest somebody removed, and those
+// who find it: each commits what the root proves complete and aborts the rest.
+//
+// What is modelled. Two nodes write one shard each; the second one may write it by another plan, since its
+// layout has changed. A shard is a partial file until it gets its name, and its name lasts once the folder
+// was synced. The coordinator commits what was reported. Two finders look at the folder, decide what it
+// proves, and create the decision exclusively; they may look at any moment, also while the coordinator and
+// the nodes live. Nodes and coordinators that pause simply do not step, so that each is also a zombie. Once
+// nobody acts, the manifest may be removed once. A crash of the storage forgets any subset of what was not
+// synced. The answer to a successful create may be "taken".
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "tests/model/models.h"
+
+namespace shoal::model {
+namespace {
+
+constexpr int kNodes = 2, kActors = 3;  // actor 0 is the coordinator, the others are finders
+
+constexpr const char* kOneAnswer = "all answers agree with the decision that stands";
+constexpr const char* kToldLasts = "what was told lasts";
+constexpr const char* kFilesStay = "of a committed attempt every shard is there";
+constexpr const char* kFilesWhole = "of a committed attempt every shard is whole";
+constexpr const char* kOnePlan = "the shards of a committed attempt are those of one plan";
+constexpr const char* kKept = "nobody aborts what he has seen complete";
+
+const std::vector<Mutation> kMutations = {
+    {"commit-without-a-shard", "a finder commits though a shard is missing", kFilesStay},
+    {"commit-of-two-plans", "a finder does not compare the shards with a plan", kOnePlan},
+    {"commit-a-partial-file", "a finder takes a file that is still being written for a shard", kFilesWhole},
+    {"proof-before-sync", "a finder lists the folder without syncing it first", kFilesStay},
+    {"delete-before-deciding", "a finder removes files before its tombstone stands", kFilesStay},
+    {"completion-not-exclusive", "a finder's decision replaces the one that stands", kOneAnswer},
+    {"finder-does-not-read-winner", "a finder that finds the name taken tells what it meant", kOneAnswer},
+    {"abort-what-is-proven", "a finder aborts an attempt that is complete", kKept},
+};
+
+class Completion {
+ public:
+  enum Value : uint8_t { none, commit, abort };
+  enum Entry : uint8_t { absent, unsynced, durable };
+  enum Shard : uint8_t { no_shard, partial, named, lasting };
+  enum Progress : uint8_t { to_write, writing, linked, reported, gone };
+  enum Phase : uint8_t { idle, wanting, taken, holding, sweeping, dead };
+
+  struct NodeState {
+    uint8_t progress, shard, plan;
+  };
+  struct Actor {
+    uint8_t phase, intent, held;
+    auto key() const { return std::tuple(phase, intent, held); }
+  };
+  struct State {
+    uint8_t value, entry, said, removed, thrown_away;
+    NodeState nodes[kNodes];
+    Actor actors[kActors];
+  };
+
+  explicit Completion(const std::string& mutation)
+      : without_shard_(mutation == "commit-without-a-shard"),
+        two_plans_(mutation == "commit-of-two-plans"),
+        partial_counts_(mutation == "commit-a-partial-file"),
+        unsynced_proof_(mutation == "proof-before-sync"),
+        delete_early_(mutation == "delete-before-deciding"),
+        not_exclusive_(mutation == "completion-not-exclusive"),
+        winner_not_read_(mutation == "finder-does-not-read-winner"),
+        aborts_proven_(mutation == "abort-what-is-proven") {}
+
+  State initial() const { return State{}; }
+  State canonical(State state) const {
+    if (state.actors[2].key() < state.actors[1].key()) std::swap(state.actors[1], state.actors[2]);
+    return state;
+  }
+
+  const char* violated(const State& state) const {
+    if (state.thrown_away) return kKept;
+    if (state.said != 0 && state.value == none && !state.removed) return kToldLasts;
+    if (state.said != 0 && state.value != none && state.said != bit(state.value)) return kOneAnswer;
+    if (state.value != commit) return nullptr;
+    for (const NodeState& node : state.nodes) {
+      if (node.shard == no_shard) return kFilesStay;
+      if (node.shard == partial) return kFilesWhole;
+    }
+    return state.nodes[0].plan == state.nodes[1].plan ? nullptr : kOnePlan;
+  }
+
+  bool settled(const State& state) const {
+    if (state.value == none || state.entry != durable) return false;
+    return std::all_of(state.actors, state.actors + kActors,
+                       [](const Actor& actor) { return actor.phase == idle || actor.phase == dead; });
+  }
+
+  template <class Sink>
+  void steps(const State& state, Sink&& sink) const {
+    for (int n = 0; n < kNodes; ++n) node_steps(state, n, sink);
+    for (int a = 0; a < kActors; ++a) actor_steps(state, a, sink);
+    removal(state, sink);
+    storage_crashes(state, sink);
+  }
+
+ private:
+  static uint8_t bit(uint8_t value) { return static_cast<uint8_t>(1 << value); }
+  static std::string name_of(int actor) {
+    return actor == 0 ? "the coordinator" : fmt::format("finder {}", actor);
+  }
+  static void sync(State& state) {
+    if (state.entry == unsynced) state.entry = durable;
+    for (NodeState& node : state.nodes) {
+      if (node.shard == named) node.shard = lasting;
+    }
+  }
+
+  template <class Sink>
+  void node_steps(const State& state, int n, Sink& sink) const {
+    const NodeState& self = state.nodes[n];
+    auto step = [&](Kind kind, auto&& change, const std::string& words) {
+      State next = state;
+      change(next, next.nodes[n]);
+      sink(next, kind, [&] { return fmt::format("node {} {}", n + 1, words); });
+    };
+    if (self.progress == to_write) {
+      for (uint8_t plan = 0; plan <= n; ++plan) {
+        auto begin = [&](State&, NodeState& me) { me = {writing, static_cast<uint8_t>(partial), plan}; };
+        step(Kind::calm, begin, fmt::format("begins to write its shard by plan {}", plan + 1));
+      }
+    } else if (self.progress == writing) {
+      auto link = [](State&, NodeState& me) {
+        me.progress = me.shard == partial ? linked : gone;  // swept meanwhile
+        if (me.shard == partial) me.shard = named;
+      };
+      step(Kind::calm, link, "gives its shard its name");
+    } else if (self.progress == linked) {
+      auto report = [](State& next, NodeState& me) {
+        sync(next);
+        me.progress = reported;
+      };
+      step(Kind::calm, report, "syncs the folder and reports");
+    }
+    if (self.progress != reported && self.progress != gone) {
+      step(
+          Kind::fault, [](State&, NodeState& me) { me.progress = gone; }, "is gone for good");
+    }
+  }
+
+  // What this actor takes for complete.
+  bool proves(const State& state, int actor) const {
+    if (actor == 0) {
+      return state.nodes[0].progress == reported && state.nodes[1].progress == reported &&
+             state.nodes[0].shard != no_shard && state.nodes[1].shard != no_shard &&
+             state.nodes[0].plan == state.nodes[1].plan;
+    }
+    for (int n = 0; n < kNodes; ++n) {
+      const uint8_t shard = state.nodes[n].shard;
+      if (without_shard_ && n == 1) continue;
+      if (shard == no_shard || (shard == partial && !partial_counts_)) return false;
+    }
+    return two_plans_ || without_shard_ || state.nodes[0].plan == state.nodes[1].plan;
+  }
+
+  template <class Sink>
+  void actor_steps(const State& state, int a, Sink& sink) const {
+    const Actor& self = state.actors[a];
+    if (self.phase == dead) return;
+    auto step = [&](Kind kind, auto&& change, const std::string& words) {
+      State next = state;
+      change(next, next.actors[a]);
+      if (next.actors[a].phase == idle || next.actors[a].phase == dead)
+        next.actors[a] = {next.actors[a].phase, none, none};
+      sink(next, kind, [&] { return name_of(a) + " " + words; });
+    };
+    const auto end = static_cast<uint8_t>(a == 0 ? dead : idle);  // another finder comes
+    if (a == 0 || self.phase != idle) {
+      step(
+          Kind::fault, [end](State&, Actor& me) { me.phase = end; }, "crashes");
+    }
+    switch (self.phase) {
+      case idle:
+        return look_steps(state, a, step);
+      case wanting:
+        return link_steps(state, a, step);
+      case taken:
+        return step(
+            Kind::calm,
+            [&](State& next, Actor& me) {
+              me.held = winner_not_read_ && a != 0 ? me.intent : next.value;
+              me.phase = next.value == none ? idle : holding;
+            },
+            "reads the winner");
+      case holding:
+        return step(
+            Kind::calm,
+            [](State& next, Actor& me) {
+              sync(next);
+              next.said |= bit(me.held);
+              me.phase = me.held == abort ? sweeping : idle;
+            },
+            "syncs the folder and tells the decision");
+      default:
+        sweep_steps(state, step);
+        return step(
+            Kind::calm, [](State&, Actor& me) { me.phase = idle; }, "ends its sweep");
+    }
+  }
+
+  template <class Step>
+  void look_steps(const State& state, int a, Step& step) const {
+    if (state.value != none) {
+      const bool is_known = state.entry == durable && (state.said & bit(state.value)) != 0;
+      if (is_known) return;
+      return step(
+          Kind::calm,
+          [](State& next, Actor& me) {
+            me = {holding, none, next.value};
+          },
+          "reads the decision that stands");
+    }
+    const bool is_finder = a != 0;
+    auto look = [&](State& next, Actor& me) {
+      if (is_finder && !unsynced_proof_) sync(next);
+      const bool is_complete = proves(next, a);
+      me.phase = wanting;
+      me.intent = is_complete ? commit : abort;
+      if (!is_finder || !is_complete || !aborts_proven_) return;
+      me.intent = abort;
+      next.thrown_away = 1;
+    };
+    step(Kind::calm, look, is_finder ? "looks at what the root proves" : "counts the reports");
+  }
+
+  template <class Step>
+  void link_steps(const State& state, int a, Step& step) const {
+    const Actor& self = state.actors[a];
+    const bool is_finder = a != 0;
+    if (is_finder && delete_early_ && self.intent == abort) sweep_steps(state, step);
+    const bool replaces = is_finder && not_exclusive_;
+    if (state.value != none && !replaces) {
+      return step(
+          Kind::calm, [](State&, Actor& me) { me.phase = taken; }, "finds the name taken");
+    }
+    for (const bool answer_lost : {false, true}) {
+      auto link = [&](State& next, Actor& me) {
+        next.entry = next.value == none ? unsynced : durable;
+        next.value = me.intent;
+        me.phase = answer_lost ? taken : holding;
+        me.held = answer_lost ? uint8_t{none} : me.intent;
+      };
+      step(answer_lost ? Kind::fault : Kind::calm, link,
+           fmt::format("links its {}{}", self.intent == commit ? "manifest" : "tombstone",
+                       answer_lost ? ", but is told that the name was taken" : ""));
+    }
+  }
+
+  template <class Step>
+  void sweep_steps(const State& state, Step& step) const {
+    for (int n = 0; n < kNodes; ++n) {
+      if (state.nodes[n].shard == no_shard) continue;
+      step(
+          Kind::calm, [n](State& next, Actor&) { next.nodes[n].shard = no_shard; },
+          fmt::format("removes the shard of node {}", n + 1));
+    }
+  }
+
+  // By a hand, or a file system: after the job, and before anybody has looked.
+  template <class Sink>
+  void removal(const State& state, Sink& sink) const {
+    if (state.removed || state.value != commit || state.entry != durable) return;
+    const bool is_over =
+        state.actors[0].phase == dead && state.actors[1].phase == idle && state.actors[2].phase == idle;
+    if (!is_over) return;
+    State next = state;
+    next.value = none;
+    next.entry = absent;
+    next.removed = 1;
+    sink(next, Kind::fault, [] { return std::string("the manifest is removed"); });
+  }
+
+  template <class Sink>
+  void storage_crashes(const State& state, Sink& sink) const {
+    std::array<int, 1 + kNodes> entries{};  // -1: the decision; else a node
+    int count = 0;
+    if (state.entry == unsynced) entries[count++] = -1;
+    for (int n = 0; n < kNodes; ++n) {
+      if (state.nodes[n].shard == named) entries[count++] = n;
+    }
+    if (count == 0) return;
+    for (int kept = 0; kept < 1 << count; ++kept) {
+      State next = state;
+      for (int i = 0; i < count; ++i) after_crash(next, entries[i], (kept >> i & 1) != 0);
+      for (Actor& actor : next.actors) {  // calls under way fail; what was seen before stays known
+        if (actor.phase == taken || actor.phase == holding) actor = {};
+      }
+      for (NodeState& node : next.nodes) {
+        if (node.progress == linked) node.progress = gone;
+      }
+      sink(next, Kind::fault, [&] {
+        std::string words = "the storage crashes";
+        for (int i = 0; i < count; ++i) {
+          words += fmt::format("; it {} {}", (kept >> i & 1) ? "kept" : "forgot",
+                               entries[i] < 0 ? std::string("the decision")
+                                              : fmt::format("the shard of node {}", entries[i] + 1));
+        }
+        return words;
+      });
+    }
+  }
+  static void after_crash(State& state, int entry, bool kept) {
+    if (entry >= 0) {
+      state.nodes[entry].shard = kept ? lasting : no_shard;
+      return;
+    }
+    state.entry = kept ? durable : absent;
+    if (!kept) state.value = none;
+  }
+
+  const bool without_shard_, two_plans_, partial_counts_, unsynced_proof_, delete_early_, not_exclusive_,
+      winner_not_read_, aborts_proven_;
+};
+
+}  // namespace
+
+NamedModel completion_model() {
+  auto check = [](const std::string& mutation) {
+    const Completion model(mutation);
+    return Checker<Completion>(model).run(kStatesMax);
+  };
+  return {"completion", "a coordinator, 2 nodes and 2 finders", kMutations, check};
+}
+
+}  // namespace shoal::model

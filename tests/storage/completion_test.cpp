@@ -1,0 +1,281 @@
+// Attempts without a decision: what their rosters and the headers of their shards prove is committed, by the
+// very manifest that the coordinator would have published; anything else is left as it is.
+#include "storage/completion.h"
+
+#include <gmock/gmock.h>
+
+#include "storage/run_root.h"
+#include "tests/storage/decision_samples.h"
+#include "tests/storage/shard_samples.h"
+
+namespace shoal {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr AttemptKey kKey = {3, 1000, 1};
+constexpr uint32_t kLaterGeneration = 4;
+const DecisionStamp kStamp{nonce_of(5), nonce_of(77), 9};
+
+LayoutBuilder sharded_builder() {
+  const Mesh mesh = Mesh::contiguous({4});
+  LayoutBuilder builder;
+  builder.add_tensor("weight", DType::f32, {8, 3}, mesh, {Placement::shard(0)});
+  builder.add_tensor("bias", DType::bf16, {8}, mesh, {Placement::replicate()});
+  builder.add_tensor("empty", DType::f16, {0, 4}, mesh, {Placement::shard(1)});
+  builder.add_object("loader", mesh, true);
+  return builder;
+}
+LayoutPtr built(LayoutBuilder builder) {
+  return std::move(builder).build().value();
+}
+LayoutPtr sharded() {
+  return built(sharded_builder());
+}
+// Small replicated tensors alone: one rank writes them all.
+LayoutPtr replicated(const std::string& name = "bias") {
+  LayoutBuilder builder;
+  builder.add_tensor(name, DType::bf16, {8}, Mesh::contiguous({4}), {Placement::replicate()});
+  return built(std::move(builder));
+}
+
+std::shared_ptr<const World> world_of(const std::vector<LayoutPtr>& layouts) {
+  std::vector<LayoutId> ids;
+  for (const LayoutPtr& layout : layouts) ids.push_back(layout->id());
+  auto world =
+      std::make_shared<World>(World{Roster::make(ids, std::vector<uint32_t>{7, 7, 9, 9}).value(), {}});
+  for (const LayoutId& id : world->roster.layout_ids()) {
+    world->layouts.push_back(*std::find_if(layouts.begin(), layouts.end(),
+                                           [&](const LayoutPtr& layout) { return layout->id() == id; }));
+  }
+  return world;
+}
+std::shared_ptr<const World> world_of(const LayoutPtr& layout) {
+  return world_of(std::vector<LayoutPtr>(4, layout));
+}
+
+class Completion : public testing::Test {
+ protected:
+  Completion() { claim(3); }
+  void claim(uint32_t generation) {
+    while (true) {
+      auto claimed = claim_generation(*memory_, "job", nonce_of(900 + ++nonces_));
+      ASSERT_OK(claimed.status());
+      if (claimed->generation >= generation) return;
+    }
+  }
+  void publish(const std::shared_ptr<const World>& world, const SaveOptions& options = {}) {
+    const bool is_first = read_roster(*memory_, 3).status().code() == Code::not_found;
+    const RosterRecord record{world, options};
+    auto stands = is_first ? publish_roster(*memory_, 3, record, nonce_of(1))
+                           : publish_later_roster(*memory_, 3, record, nonce_of(1));
+    ASSERT_OK(stands.status());
+  }
+  // The shards of one rank, as its node writes them; and what it reports of them.
+  void write(const World& world, Rank rank, const SaveOptions& options = {}) {
+    const SavePlan plan = plan_save(world, rank, options).value();
+    const Layout& layout = world.layout_of(rank);
+    const std::vector<std::string> keys = item_keys(layout, plan);
+    for (uint32_t file = 0; file < plan.files; ++file) {
+      SampleShard shard;
+      for (size_t i = 0; i < plan.items.size(); ++i) {
+        if (plan.items[i].file != file) continue;
+        const LayoutEntry& entry = layout.entries()[plan.items[i].entry];
+        const bool is_object = entry.kind == LayoutEntry::Kind::object;
+        const uint64_t bytes = is_object ? 11 : plan.items[i].bytes;
+        shard.pieces.push_back(
+            {keys[i], value_fqn(entry, rank), entry.dtype, is_object, entry.shape, plan.items[i].box, bytes});
+        shard.data.push_back(random_bytes(bytes, rank));
+      }
+      auto written = write_shard(*memory_, shard_path(kKey, rank, file), nonce_of(++nonces_), shard.pieces,
+                                 shard.views());
+      ASSERT_OK(written.status());
+      reported_.push_back({shard_file_name(rank, file), written->size, written->header_digest, rank, file});
+      payload_bytes_ += written->payload_bytes;
+    }
+  }
+  void write_all(const World& world, const SaveOptions& options = {}) {
+    for (Rank rank = 0; rank < 4; ++rank) write(world, rank, options);
+  }
+  // What the coordinator would have published.
+  Bytes manifest_of(const std::shared_ptr<const World>& world, const SaveOptions& options = {}) {
+    Manifest manifest;
+    manifest.world = world;
+    manifest.options = options;
+    manifest.files = reported_;
+    manifest.payload_bytes = payload_bytes_;
+    return encode_decision({kKey, kStamp.nonce, kStamp.root_id, kStamp.unix_time_ns, manifest}).value();
+  }
+  void expect_unproven(Code code, const std::string& what) {
+    const Status status = complete_attempt(*memory_, kKey, kStamp).status();
+    EXPECT_EQ(status.code(), code) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr(what));
+    EXPECT_TRUE(is_unproven(status));
+    EXPECT_EQ(read_decision(*memory_, kKey).status().code(), Code::not_found) << "nothing was published";
+  }
+
+  MemoryStorage memory_;
+  std::vector<FileEntry> reported_;
+  uint64_t payload_bytes_ = 0;
+  uint64_t nonces_ = 0;
+};
+
+TEST_F(Completion, PublishesByteForByteWhatTheCoordinatorWouldHave) {
+  const auto world = world_of(sharded());
+  publish(world);
+  write_all(*world);
+  auto decision = complete_attempt(*memory_, kKey, kStamp);
+  ASSERT_OK(decision.status());
+  EXPECT_TRUE(decision->committed());
+  EXPECT_EQ(memory_->read(decision_path(kKey), 1 << 20).value(), manifest_of(world));
+}
+
+class CompletionOf : public Completion, public testing::WithParamInterface<Dedupe> {};
+
+TEST_P(CompletionOf, HoldsInEveryWayOfDividingTheWork) {
+  SaveOptions options;
+  options.dedupe = GetParam();
+  options.mode = GetParam() == Dedupe::none ? SaveMode::collective : SaveMode::collective_free;
+  const auto world = world_of(sharded());
+  publish(world, options);
+  write_all(*world, options);
+  ASSERT_OK(complete_attempt(*memory_, kKey, kStamp).status());
+  EXPECT_EQ(memory_->read(decision_path(kKey), 1 << 20).value(), manifest_of(world, options));
+}
+
+INSTANTIATE_TEST_SUITE_P(EachDedupe, CompletionOf,
+                         testing::Values(Dedupe::balanced, Dedupe::lowest_rank, Dedupe::none));
+
+TEST_F(Completion, AnswersWithTheDecisionThatStands) {
+  const auto world = world_of(sharded());
+  publish(world);
+  write_all(*world);
+  ASSERT_OK(publish_decision(*memory_, sample_tombstone(kKey)).status());
+  auto decision = complete_attempt(*memory_, kKey, kStamp);
+  ASSERT_OK(decision.status());
+  EXPECT_FALSE(decision->committed());
+}
+
+TEST_F(Completion, NeedsEveryShard) {
+  const auto world = world_of(sharded());
+  publish(world);
+  for (Rank rank : {0u, 1u, 3u}) write(*world, rank);
+  expect_unproven(Code::not_found, "there is no shard of rank 2");
+  claim(kLaterGeneration);
+  expect_unproven(Code::not_found, "there is no shard of rank 2");
+  write(*world, 2);
+  EXPECT_OK(complete_attempt(*memory_, kKey, kStamp).status());
+}
+
+TEST_F(Completion, NeedsEveryByteOfAShardUnderItsName) {
+  const auto world = world_of(sharded());
+  publish(world);
+  write_all(*world);
+  const std::string path = shard_path(kKey, 1, 0);
+  const Bytes bytes = memory_->read(path, 1 << 20).value();
+  for (size_t cut : {size_t{0}, size_t{7}, size_t{4095}, size_t{4096}, bytes.size() - 1}) {
+    ASSERT_OK(memory_->replace(path, ByteView(bytes).first(cut)));
+    expect_unproven(Code::corrupt, "rank-00001.safetensors");
+  }
+}
+
+TEST_F(Completion, TakesNoShardOfAnotherPlan) {
+  const auto world = world_of(sharded());
+  publish(world);
+  LayoutBuilder other = sharded_builder();
+  other.add_tensor("later", DType::f32, {8}, Mesh::contiguous({4}), {Placement::shard(0)});
+  const auto changed = world_of(built(std::move(other)));
+  for (Rank rank : {0u, 2u, 3u}) write(*world, rank);
+  write(*changed, 1);
+  expect_unproven(Code::corrupt, "rank-00001.safetensors");
+}
+
+TEST_F(Completion, TakesNoShardBeyondThePlan) {
+  const auto world = world_of(sharded());
+  publish(world);
+  write_all(*world);
+  const Bytes bytes = memory_->read(shard_path(kKey, 1, 0), 1 << 20).value();
+  ASSERT_TRUE(*memory_->create_exclusive(shard_path(kKey, 1, 1), bytes));
+  expect_unproven(Code::not_found, "rank-00001-1.safetensors");
+  ASSERT_OK(memory_->remove(shard_path(kKey, 1, 1)));
+  ASSERT_TRUE(*memory_->create_exclusive(shard_path(kKey, 4, 0), bytes));
+  expect_unproven(Code::not_found, "rank-00004.safetensors");
+}
+
+TEST_F(Completion, FindsTheRosterOfTheAttemptAmongThoseOfItsGeneration) {
+  const auto first = world_of(replicated("other"));
+  publish(first);
+  const auto world = world_of(sharded());
+  publish(world);
+  write_all(*world);
+  ASSERT_OK(complete_attempt(*memory_, kKey, kStamp).status());
+  EXPECT_EQ(memory_->read(decision_path(kKey), 1 << 20).value(), manifest_of(world));
+}
+
+TEST_F(Completion, NeedsARosterThatReadsBack) {
+  const auto world = world_of(sharded());
+  publish(world);
+  write_all(*world);
+  Bytes roster = memory_->read("generations/3.roster", 1 << 20).value();
+  for (size_t at : {size_t{70}, size_t{80}, size_t{90}}) roster[at] ^= std::byte{0x5a};
+  ASSERT_OK(memory_->replace("generations/3.roster", roster));
+  expect_unproven(Code::not_found, "holds no roster of generation 3");
+}
+
+// Only its node's report says that such a rank has staged the step, and with which layout.
+TEST_F(Completion, OfALiveGenerationNeedsAShardOfEveryRank) {
+  const auto world = world_of(replicated());
+  publish(world);
+  write_all(*world);
+  ASSERT_EQ(reported_.size(), 1u) << "one rank writes all";
+  expect_unproven(Code::not_found, "there is no shard of ranks");
+  claim(kLaterGeneration);
+  ASSERT_OK(complete_attempt(*memory_, kKey, kStamp).status());
+  EXPECT_EQ(memory_->read(decision_path(kKey), 1 << 20).value(), manifest_of(world));
+}
+
+// Rank 3 may have staged something that it never wrote.
+TEST_F(Completion, IsNotProvenWhereARankThatWroteNothingHasChangedItsLayout) {
+  const LayoutPtr same = replicated();
+  LayoutBuilder with_own;
+  with_own.add_tensor("bias", DType::bf16, {8}, Mesh::contiguous({4}), {Placement::replicate()});
+  with_own.add_object("own", Mesh::contiguous({1}, 3), true);
+  const auto world = world_of(same);
+  const Rank writer = [&] {
+    for (Rank rank = 0; rank < 4; ++rank) {
+      if (plan_save(*world, rank, {})->files != 0) return rank;
+    }
+    return Rank{4};
+  }();
+  ASSERT_NE(writer, 3u);
+  publish(world);
+  publish(world_of({same, same, same, built(std::move(with_own))}));
+  write(*world, writer);
+  claim(kLaterGeneration);
+  expect_unproven(Code::not_found, "there is no shard of");
+}
+
+TEST_F(Completion, OfAnAttemptWhoseFolderHasGoneIsADeletion) {
+  auto decision = complete_attempt(*memory_, kKey, kStamp);
+  ASSERT_OK(decision.status());
+  EXPECT_TRUE(!decision->committed() && decision->was_committed());
+}
+
+TEST_F(Completion, ThatCannotReadTheRootKnowsNothing) {
+  const auto world = world_of(sharded());
+  publish(world);
+  write_all(*world);
+  const uint64_t begin = memory_.files.operations();
+  ASSERT_OK(prove_complete(*memory_, kKey).status());
+  const uint64_t calls = memory_.files.operations() - begin;
+  ASSERT_GT(calls, 10u);
+  for (uint64_t call = 0; call < calls; ++call) {
+    memory_.files.fail_at(memory_.files.operations() + call, EIO);
+    auto manifest = prove_complete(*memory_, kKey);
+    EXPECT_TRUE(manifest.ok() || !is_unproven(manifest.status()))
+        << "call " << call << ": " << manifest.status().to_string();
+  }
+}
+
+}  // namespace
+}  // namespace shoal
