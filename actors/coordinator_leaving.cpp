@@ -7,13 +7,31 @@
 //
 // A coordinator that is told to stop while trainers of its host live will be followed by another one. It
 // finishes what it can within drain_patience_ms, and leaves the rest undecided.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "actors/coordinator_internal.h"
 #include "base/rank_names.h"
 
 namespace shoal {
+
+namespace {
+
+// The hosts of a rack end at one instant; this is how far apart a coordinator may notice it.
+constexpr TimeNs kOneLoss = 3'000 * kMillisecond;
+
+std::string name_hosts(const std::set<std::string>& hosts) {
+  const size_t named = std::min(hosts.size(), kRanksNamed);
+  std::string out = fmt::format("host{} {}", hosts.size() == 1 ? "" : "s",
+                                fmt::join(hosts.begin(), std::next(hosts.begin(), named), ", "));
+  if (hosts.size() > named) out += fmt::format(" and {} more", hosts.size() - named);
+  return out;
+}
+
+}  // namespace
 
 bool Coordinator::has_reported(const Attempt& attempt, Rank rank) {
   if (attempt.reported.contains(rank)) return true;
@@ -106,23 +124,27 @@ void Coordinator::abort_lost(TimeNs now, EffectWriter& out) {
 std::optional<std::string> Coordinator::never_comes_back(TimeNs now, const Attempt& attempt) const {
   if (attempt.phase == Phase::publishing) return std::nullopt;
   const TimeNs patience = facts_.times.host_lost_ms * kMillisecond;
-  std::map<std::string, std::vector<Rank>> by_host;
+  const auto is_awaited = [&](Rank rank, const Lost& lost, TimeNs by) {
+    return (world_size() == 0 || rank < world_size()) && lost.since + patience <= by &&
+           !has_reported(attempt, rank);
+  };
+  if (std::none_of(lost_ranks_.begin(), lost_ranks_.end(),
+                   [&](const auto& lost) { return is_awaited(lost.first, lost.second, now); })) {
+    return std::nullopt;
+  }
+  std::set<std::string> hosts;
+  std::vector<Rank> of_hosts, of_nobody;
   for (const auto& [rank, lost] : lost_ranks_) {
-    const bool is_awaited = world_size() == 0 || rank < world_size();
-    if (is_awaited && lost.since + patience <= now && !has_reported(attempt, rank)) {
-      by_host[lost.host].push_back(rank);
-    }
+    if (!is_awaited(rank, lost, now + kOneLoss)) continue;
+    if (!lost.host.empty()) hosts.insert(lost.host);
+    (lost.host.empty() ? of_nobody : of_hosts).push_back(rank);
   }
-  if (by_host.empty()) return std::nullopt;
-  const auto& [host, ranks] = *by_host.rbegin();  // one whose name is known, if there is any
   const std::string span = human_seconds(facts_.times.host_lost_ms / 1e3);
-  if (host.empty()) return name_ranks(ranks) + ": no node has spoken for them within " + span;
-  const std::string which = "host " + host + " (" + name_ranks(ranks) + ")";
-  if (by_host.size() == 1) {
-    return which + " is lost: neither its node nor its trainers came back within " + span;
-  }
-  return which + " and " + std::to_string(by_host.size() - 1) +
-         " more are lost: neither their nodes nor their trainers came back within " + span;
+  if (hosts.empty()) return name_ranks(of_nobody) + ": no node has spoken for them within " + span;
+  const bool is_one = hosts.size() == 1;
+  return fmt::format("{} ({}) {} lost: neither {} came back within {}", name_hosts(hosts),
+                     name_ranks(of_hosts), is_one ? "is" : "are",
+                     is_one ? "its node nor its trainers" : "their nodes nor their trainers", span);
 }
 
 // --- ranks that stage nothing more ---

@@ -46,6 +46,8 @@ struct SaveHandle::State {
 inline constexpr std::chrono::minutes kLongestAnswer{10};
 // Signs of life are asked for, and missed ones counted, that often within CheckpointerOptions::node_silence.
 inline constexpr int kPingsPerSilence = 6;
+// A node that leaves a ping that long without an answer, while a save waits for staging memory, is stopped.
+inline constexpr std::chrono::seconds kLongestPong{2};
 // How long save waits for its message to pass into the socket: a node that reads nothing is stopped.
 inline constexpr std::chrono::milliseconds kLongestHandOver{1000};
 inline constexpr size_t kMaxUndecidedSaves = 1024;
@@ -87,7 +89,8 @@ class Session {
   };
   // As it was granted last; nothing: no node has, or it asked for it back.
   std::optional<StagingGrant> staging_grant() const;
-  // Asks for another one, and waits for the answer. Nothing: no node serves that grants any. Code::no_space.
+  // Asks for another one, and waits for the answer. Nothing: no node serves that grants any, or it is
+  // stopped. Code::no_space.
   Result<std::optional<StagingGrant>> ask_for_staging(const local::StagingWanted& wanted);
   // Until at least so many slots are free. Code::busy: so many are not, and it is not to wait.
   Status wait_for_free(size_t count, bool wait);
@@ -190,6 +193,8 @@ class Session {
   void on_roster(const local::RosterIs& said);
   Status on_plan(const local::PlanIs& said);
   Status on_plans(local::PlanExchange said);
+  // With the mutex held. False: the node lives, and has not answered within kLongestAnswer.
+  bool wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link);
   void on_granted(local::StagingGranted said);
   void on_give_back();
   Status on_part_wanted(local::PartWanted wanted);
@@ -233,6 +238,7 @@ class Session {
   std::string gone_;                // of the one before
   std::deque<Outgoing> outgoing_;   // to link_
   bool is_sending_ = false;
+  uint64_t messages_heard_ = 0;
   uint64_t said_ = 0, sent_ = 0;  // messages put into outgoing_, and gone out of it, ever
   std::vector<Slot> slots_;
   std::optional<StagingGrant> grant_;

@@ -38,6 +38,10 @@ Status Session::receive_one(NodeLink& link) {
                          link.socket->receive(static_cast<int>(tick.count())));
   if (received) {
     silent_ticks_ = 0;
+    {
+      std::lock_guard lock(mutex_);
+      ++messages_heard_;
+    }
     return handle(std::move(received->message));
   }
   const uint64_t bytes = link.socket->bytes_received();

@@ -34,9 +34,7 @@ Result<std::optional<Session::StagingGrant>> Session::ask_for_staging(const loca
   asked_ = wanted;
   granted_.reset();
   say(wanted);
-  changed_.notify_all();
-  const bool is_over =
-      changed_.wait_for(lock, kLongestAnswer, [&] { return granted_ || !lost_.ok() || link_ != link; });
+  const bool is_over = wait_for_grant(lock, link);
   asked_.reset();
   if (!lost_.ok()) return lost_;
   if (!is_over) {
@@ -45,13 +43,26 @@ Result<std::optional<Session::StagingGrant>> Session::ask_for_staging(const loca
                               "an answer for {} minutes",
                               link->said.node_pid, kLongestAnswer.count()));
   }
-  if (!granted_) return std::optional<StagingGrant>();  // it went away
+  if (!granted_) return std::optional<StagingGrant>();  // it went away, or is stopped
   if (!granted_->outcome.ok()) {
     grant_.reset();
     return granted_->outcome;
   }
   grant_ = StagingGrant{granted_->slab_bytes, granted_->slabs, granted_->in_parts};
   return grant_;
+}
+
+// A node that is stopped must not hold a save up: one that leaves a ping without an answer is not waited for.
+bool Session::wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link) {
+  const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + kLongestAnswer;
+  const auto is_over = [&] { return granted_ || !lost_.ok() || link_ != link; };
+  while (std::chrono::steady_clock::now() < until) {
+    const uint64_t heard = messages_heard_;
+    say(local::Ping{});
+    changed_.notify_all();
+    if (changed_.wait_for(lock, kLongestPong, is_over) || messages_heard_ == heard) return true;
+  }
+  return false;
 }
 
 void Session::on_granted(local::StagingGranted said) {

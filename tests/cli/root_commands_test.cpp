@@ -157,7 +157,7 @@ TEST(Ls, ListsAStepWhoseFolderIsALink) {
   ProcessEnd end = run_shoal({"ls", copy.root()});
   EXPECT_EQ(end.status, 1);
   EXPECT_THAT(end.out, Not(HasSubstr("committed *")));
-  EXPECT_THAT(end.out, HasSubstr("step-00000004 is no folder"));
+  EXPECT_THAT(end.out, HasSubstr("step-00000004 is not a folder"));
   EXPECT_THAT(end.out, HasSubstr("committed"));
 }
 

@@ -113,16 +113,23 @@ TEST(ACoordinator, ThatBeginsAgainIsFoundAndCommits) {
 
 TEST(ACoordinator, TakesThePlaceOfOneThatStandsStillAndWakesUp) {
   const SimulationReport report =
-      simulated(of_eight_hosts({{Kind::stalls, 20'100, 0, 30'000}, {Kind::coordinates, 23'000, 1}}));
+      simulated(of_eight_hosts({{Kind::stalls, 20'100, 0, 12'000}, {Kind::coordinates, 23'000, 1}}));
   EXPECT_GT(report.saves[1].committed.least, seconds(2));  // what the old one would have taken
   EXPECT_EQ(report.saves[1].aborted_ranks, 0u) << report.saves[1].cause;
   EXPECT_THAT(report.warnings, ::testing::Contains(HasSubstr("node0: superseded by epoch 2 at node1")));
 }
 
 TEST(ANode, ThatStandsStillForLongReturnsAndIsHeard) {
-  const SimulationReport report = simulated(of_eight_hosts({{Kind::stalls, 20'100, 3, 20'000}}));
+  const SimulationReport report = simulated(of_eight_hosts({{Kind::stalls, 20'100, 3, 12'000}}));
   EXPECT_EQ(report.saves[1].aborted_ranks, 0u) << report.saves[1].cause;
-  EXPECT_GT(report.saves[1].committed.least, seconds(19));
+  EXPECT_GT(report.saves[1].committed.least, seconds(11));
+}
+
+TEST(ANode, ThatStandsStillForLongerIsLostAndNamedByItsHost) {
+  const SaveReport save = simulated(of_eight_hosts({{Kind::stalls, 20'100, 3, 40'000}})).saves[1];
+  EXPECT_EQ(save.aborted_ranks, 64u);
+  EXPECT_LT(save.committed.least, seconds(20));
+  EXPECT_THAT(save.cause, HasSubstr("host host3 (ranks 24, 25,"));
 }
 
 TEST(AHost, ThatDiesAndComesBackWithoutTrainersLeavesTheOthersToTheDeadline) {
@@ -149,11 +156,11 @@ TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
 }
 
 TEST(ALink, CutOneWayTowardsTheCoordinatorHoldsASaveUpUntilItIsWhole) {
-  Fault cut{Kind::cut, 20'100, 3, 15'000};
+  Fault cut{Kind::cut, 20'100, 3, 12'000};
   cut.to_hosts = 1;
   const SaveReport save = simulated(of_eight_hosts({cut})).saves[1];
   EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
-  EXPECT_GT(save.committed.least, seconds(14));
+  EXPECT_GT(save.committed.least, seconds(11));
 }
 
 TEST(ALink, CutOneWayFromTheCoordinatorHidesTheDecisionUntilTheRootIsAsked) {
@@ -203,9 +210,8 @@ TEST(ANode, ThatCannotBeginAgainIsSaidByTheClientsOfItsHost) {
   const SaveReport save =
       simulated(of_eight_hosts({{Kind::dies, 20'100, 0}, {Kind::restarts, 20'110, 3, 100}})).saves[1];
   EXPECT_EQ(save.aborted_ranks, 56u);
-  EXPECT_LT(save.committed.least, seconds(61))
-      << "clients say it: no coordinator is there that it could join";
-  EXPECT_GT(save.committed.least, seconds(29));
+  EXPECT_LT(save.committed.greatest, seconds(61)) << "no coordinator is there that it could join";
+  EXPECT_GT(save.committed.least, seconds(15)) << "as long as one is awaited";
 }
 
 TEST(ARank, ThatWaitsForASlabWhileNoNodeServesItIsToldSo) {
@@ -227,7 +233,7 @@ TEST(ANode, ThatBeginsAgainTwiceServesOnce) {
 TEST(ARack, ThatDiesIsNamedByItsRanks) {
   const SaveReport save = simulated(of_eight_hosts({{Kind::dies, 20'150, 4, 0, 4}})).saves[1];
   EXPECT_EQ(save.aborted_ranks, 32u);
-  EXPECT_THAT(save.cause, HasSubstr("ranks 32, 33,"));
+  EXPECT_THAT(save.cause, HasSubstr("hosts host4, host5, host6, host7 (ranks 32, 33,"));
 }
 
 }  // namespace
