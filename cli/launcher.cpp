@@ -101,7 +101,7 @@ Status Launcher::start_node() {
   SpawnOptions options;
   options.arguments = plan_.node;
   // What it took over once, it does not take back.
-  if (node_restarts_ > 0) std::erase(options.arguments, "--take-over");
+  if (was_restarted_) std::erase(options.arguments, "--take-over");
   options.arguments.push_back("--ready-fd");
   options.arguments.push_back(std::to_string(ready.write.get()));
   if (!generation_.empty()) options.arguments.insert(options.arguments.end(), {"--rejoin", generation_});
@@ -284,12 +284,12 @@ void Launcher::on_node_end() {
   const std::string how = describe_end(*node_.wait_status);
   const bool is_superseded = exit_status_of(*node_.wait_status) == kExitSuperseded;
   const bool is_wanted = any_trainer() && !is_ending_ && !is_superseded;
-  if (is_wanted && node_restarts_ < kMaxNodeRestarts) {
-    ++node_restarts_;
-    say("the node ended early: {}; starting it again ({} of {} times)", how, node_restarts_,
-        kMaxNodeRestarts);
-    restart_at_ = Clock::now();
-    if (node_restarts_ > 1) *restart_at_ += kNodeRestartPause;
+  const Clock::time_point now = Clock::now();
+  if (const auto pause = is_wanted ? restart_limit_.next(now) : std::nullopt) {
+    was_restarted_ = true;
+    say("the node ended early: {}; starting it again in {} s ({} of {} times in {} minutes)", how,
+        pause->count(), restart_limit_.count(), kMaxNodeRestarts, kNodeRestartWindow.count());
+    restart_at_ = now + *pause;
     return;
   }
   say("the node ended early: {}{}", is_superseded ? "another job has taken over the root" : how,

@@ -12,14 +12,10 @@
 
 #include "base/status.h"
 #include "cli/child_process.h"
+#include "cli/restart_limit.h"
 #include "local/socket.h"
 
 namespace shoal {
-
-// How often a node that ends before its trainers is started again; with the next end, the trainers are ended.
-inline constexpr uint32_t kMaxNodeRestarts = 5;
-// Before the second restart and those after it: what kills a node at once must not do so in a fast loop.
-inline constexpr std::chrono::milliseconds kNodeRestartPause{1000};
 
 struct LaunchPlan {
   std::vector<std::string> node;  // command line; --ready-fd is added, and --rejoin where it is started again
@@ -41,8 +37,8 @@ class Launcher {
   Launcher(const Launcher&) = delete;
 
   // Starts the node, waits until it is ready, starts the trainers, forwards signals to them until the last
-  // has ended, then stops the node and waits for it. A node that ends before them is started again, at most
-  // kMaxNodeRestarts times, and not where another job has taken over the root. The worst status of the
+  // has ended, then stops the node and waits for it. A node that ends before them is started again, as
+  // RestartLimit allows, and not where another job has taken over the root. The worst status of the
   // trainers; 1 where the node failed in the end.
   Result<int> run();
 
@@ -100,7 +96,8 @@ class Launcher {
   bool is_ending_ = false;     // trainers were told to end
   bool node_is_stopping_ = false;
   bool node_was_ready_ = false;
-  uint32_t node_restarts_ = 0;
+  RestartLimit restart_limit_;
+  bool was_restarted_ = false;
   std::optional<Clock::time_point> restart_at_;  // a node that has ended
 };
 

@@ -119,7 +119,7 @@ TEST_F(TrainerTest, ANodeKilledInTheMiddleCostsNoSave) {
   ASSERT_EQ(kill(node, SIGKILL), 0);
   ProcessEnd end = process.wait();
   EXPECT_EQ(end.status, 0) << end.err;
-  EXPECT_THAT(end.err, HasSubstr("starting it again (1 of 5 times)"));
+  EXPECT_THAT(end.err, HasSubstr("starting it again in 0 s (1 of 5 times in 10 minutes)"));
   for (const char* step : {"1", "6"}) EXPECT_EQ(train(3, {"--load", step}).status, 0) << step;
 }
 
