@@ -457,7 +457,9 @@ void Loader::fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out) 
   why = load.failure;
   const bool was_told = load.is_told;
   end_load(now, found, out);
-  out.warning("load for client " + std::to_string(id.first) + ": " + why.to_string());
+  // A job that starts in an empty root asks for what cannot be there: no failure.
+  const std::string line = "load for client " + std::to_string(id.first) + ": " + why.to_string();
+  why == LoadChooser::no_checkpoint() ? out.info(line) : out.warning(line);
   if (was_told) {
     out.to_client(id.first, local::LoadDone{id.second, std::move(why)});
   } else {

@@ -177,7 +177,7 @@ class Checkpointer {
   Result<SaveHandle> save(uint64_t step, const StateDict& state, dcp::SavePlanner& planner);
   // Fills the state; after an error, tensors may hold some of it, objects are untouched. Every byte is
   // verified against its digest before it is placed. Code::not_found: there is no
-  // checkpoint, or keys are missing in it (LoadReport); a file of one that is gone is Code::corrupt.
+  // checkpoint. Code::key_mismatch: its keys differ (LoadReport). A file that is gone is Code::corrupt.
   // Waits until the saves of this rank are decided. Without a step: the latest, of which all ranks that load
   // between the same two calls of save get the same, however often each of them loads or tries again. With
   // one: the newest committed attempt at it. One thread of a process at a time; Code::refused.

@@ -155,7 +155,6 @@ KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedK
     if (found != stored.end()) is_expected[static_cast<size_t>(found - stored.begin())] = true;
     return found;
   };
-  bool only_missing = true;
   WantedKey key;
   const auto for_each_key = [&](const std::function<void(std::string_view)>& see) {
     WantedKey here;
@@ -167,9 +166,9 @@ KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedK
     for (const TensorMetadata& value : stored) see(value.fqn);
   };
   for (std::string& line : describe_subtrees_without_keys(policies, for_each_key)) {
-    only_missing = false;
     refused.add(std::move(line));
   }
+  const bool is_policy_wrong = !refused.empty();
   for (uint32_t i : by_name(wanted)) {
     wanted.read(i, key);
     const TensorMetadata& here = key.value;
@@ -191,7 +190,6 @@ KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedK
       out.readable.push_back(i);
       continue;
     }
-    only_missing = false;
     refused.add(
         fmt::format("'{}' is {} in the checkpoint, {} here", here.fqn, describe(*there), describe(here)));
   }
@@ -202,12 +200,11 @@ KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedK
     if (policy == KeyPolicy::skip) continue;
     out.report.unexpected.push_back(stored[i].fqn);
     if (allows_unexpected(policy)) continue;
-    only_missing = false;
     refused.add(fmt::format("unexpected '{}'", stored[i].fqn));
   }
   std::sort(out.readable.begin(), out.readable.end());
   if (!refused.empty()) {
-    out.outcome = Status(only_missing ? Code::not_found : Code::invalid_argument, refused.text());
+    out.outcome = Status(is_policy_wrong ? Code::invalid_argument : Code::key_mismatch, refused.text());
   }
   return out;
 }

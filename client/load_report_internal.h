@@ -45,8 +45,8 @@ struct LeftOutKey {
 
 // `stored` ascends by fqn, each once.
 // Policies go by the state's name of what is wanted, and by the checkpoint's of what is unexpected.
-// Code::not_found: keys are missing, and nothing else is wrong; else Code::invalid_argument. That a subtree
-// of the policies holds no key of either side is wrong too.
+// Code::key_mismatch: keys are missing, unexpected, or of another type or shape. Code::invalid_argument: a
+// subtree of the policies holds no key of either side.
 KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedKeys& wanted,
                            const KeyPolicies& policies, Rank rank,
                            const std::vector<LeftOutKey>& not_wanted = {});

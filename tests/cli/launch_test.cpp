@@ -178,8 +178,10 @@ TEST_F(LaunchTest, ANodeThatDiesEarlyIsStartedAgainUntilItHasDoneSoTooOften) {
   }
   ProcessEnd end = process.wait();
   EXPECT_EQ(end.status, 1) << "trainers that were ended because of it do not count";
-  EXPECT_THAT(end.err,
-              HasSubstr("the node ended early: signal 9 (Killed); starting it again in 0 s (1 of 5 times in 10 minutes)"));
+  EXPECT_THAT(
+      end.err,
+      HasSubstr(
+          "the node ended early: signal 9 (Killed); starting it again in 0 s (1 of 5 times in 10 minutes)"));
   EXPECT_THAT(end.err, HasSubstr("(5 of 5 times in"));
   EXPECT_THAT(end.err, HasSubstr("the node ended early: signal 9 (Killed); ending the trainers"));
   EXPECT_TRUE(std::filesystem::exists(root() + "/generations/1"));

@@ -65,7 +65,7 @@ TEST(CompareKeys, ListsEveryDifferenceAndNamesThoseThatAreNotAllowed) {
                                   wanting({tensor("m.two"), tensor("a"), tensor("b"), tensor("c", {7}),
                                            tensor("d"), tensor("m.lazy.one")}),
                                   policies, 0);
-  EXPECT_EQ(found.outcome.code(), Code::invalid_argument);
+  EXPECT_EQ(found.outcome.code(), Code::key_mismatch);
   EXPECT_EQ(
       found.outcome.message(),
       "'b' is F32[5] in the checkpoint, F32[4] here; 'c' is BF16[4] in the checkpoint, F32[7] here; 'd' is "
@@ -90,7 +90,7 @@ TEST(CompareKeys, EachPolicyAllowsWhatItSays) {
   };
   EXPECT_EQ(outcome(KeyPolicy::strict).outcome.message(), "missing 's.missing'; unexpected 's.unexpected'");
   EXPECT_EQ(outcome(KeyPolicy::allow_missing).outcome.message(), "unexpected 's.unexpected'");
-  EXPECT_EQ(outcome(KeyPolicy::allow_unexpected).outcome, Status(Code::not_found, "missing 's.missing'"));
+  EXPECT_EQ(outcome(KeyPolicy::allow_unexpected).outcome, Status(Code::key_mismatch, "missing 's.missing'"));
   const auto lenient = outcome(KeyPolicy::lenient);
   EXPECT_TRUE(lenient.outcome.ok());
   EXPECT_THAT(lenient.readable, ElementsAre(0u));
@@ -118,7 +118,7 @@ TEST(CompareKeys, NamesAreBoundedInTheMessageAndNotInTheReport) {
   const auto found = compare_keys(stored, wanting(wanted), {}, 0);
   EXPECT_EQ(found.report.missing.size(), 100'000u);
   EXPECT_EQ(found.report.unexpected.size(), 100'000u);
-  EXPECT_EQ(found.outcome.code(), Code::not_found);
+  EXPECT_EQ(found.outcome.code(), Code::key_mismatch);
   EXPECT_THAT(found.outcome.message(), EndsWith("'model.layers.000999.weight'; and 99000 more"));
   for (TensorMetadata& value : wanted) value.fqn += std::string(1000, '.');
   const auto longer = compare_keys(stored, wanting(wanted), {}, 0);

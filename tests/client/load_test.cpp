@@ -355,7 +355,7 @@ TEST_F(Load, TellsAllDifferencesThoughTheNodeNamesAFew) {
   node_.send(local::Found{load.request_id, ok_status(), stored({other_x, y})});
   node_.send(local::LoadDone{load.request_id, Status(Code::invalid_argument, "missing 'o'; and 1 more")});
   const Status refused = loading.get().status();
-  EXPECT_EQ(refused.code(), Code::invalid_argument);
+  EXPECT_EQ(refused.code(), Code::key_mismatch);
   EXPECT_EQ(
       refused.message(),
       "step 40 (g2a1) does not hold what is asked of it: missing 'o'; 'x' is BF16[4] in the checkpoint, "
