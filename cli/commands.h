@@ -20,6 +20,8 @@ inline constexpr int kExitNoNode = 1;    // status, top: no node runs here
 inline constexpr int kExitFailed = 1;    // node: it could not run, or not end cleanly
 inline constexpr int kExitSuperseded =
     3;  // node: another job has taken the root, so that to start it again is in vain
+inline constexpr int kExitSaveFailed =
+    4;  // launch: the trainers ended well, but a save failed that none was told of, or too many in a row
 
 using Command = std::function<int()>;  // returns the exit status
 

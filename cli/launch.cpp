@@ -25,6 +25,8 @@
 #include "cli/retention_flags.h"
 #include "cli/root_reader.h"
 #include "client/job_environment.h"
+#include "client/save_report.h"
+#include "local/node_query.h"
 #include "local/socket.h"
 
 namespace shoal {
@@ -42,6 +44,7 @@ struct LaunchFlags {
   std::string coordinator, root, job_id, token_file, catalog_dir, stats_file, protocol_log, metrics;
   uint16_t master_port = 0;
   bool resume = false, kill_on_failure = false, tag_output = false, take_over = false;
+  uint32_t max_failed_saves = 0;  // 0: any number
   RoleTimes times;
   uint32_t max_direct_nodes = 0;      // 0: the node's own default
   uint64_t load_memory_bytes = 0;     // likewise
@@ -53,8 +56,8 @@ struct LaunchFlags {
 
 constexpr const char* kFooter =
     "Each trainer gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR,\n"
-    "MASTER_PORT, SHOAL_ROOT, SHOAL_JOB_ID, SHOAL_SOCKET, SHOAL_NODE_PROGRAM, SHOAL_START_NODE=0 and, on\n"
-    "several hosts, SHOAL_COORDINATOR; its input is /dev/null.\n"
+    "MASTER_PORT, SHOAL_ROOT, SHOAL_JOB_ID, SHOAL_SOCKET, SHOAL_NODE_PROGRAM, SHOAL_START_NODE=0,\n"
+    "SHOAL_SAVE_REPORT and, on several hosts, SHOAL_COORDINATOR; its input is /dev/null.\n"
     "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the trainers; the third request "
     "to\n"
     "stop kills them. When the last trainer has ended, the node is stopped: it first finishes what is "
@@ -75,7 +78,8 @@ constexpr const char* kFooter =
     "\n"
     "Exit status: the worst of the trainers' (128 + n for one that signal n ended); at least 1 where the "
     "node\n"
-    "failed; 127 where there is no such command; 2 for bad arguments.";
+    "failed; 4 where all ended well, but a save failed that no trainer was told of, or as many in a row as\n"
+    "--max-failed-saves allows; 127 where there is no such command; 2 for bad arguments.";
 
 Status invalid(std::string message) {
   return Status(Code::invalid_argument, std::move(message));
@@ -172,6 +176,8 @@ class PlanMaker {
     SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(root_));
     if (socket_ = variable("SHOAL_SOCKET"); socket_.empty()) socket_ = paths.socket_file;
 
+    save_report_ = fmt::format("{}/launch-{}.saves", runtime_folder(), getpid());
+
     LaunchPlan plan;
     plan.node = node_command();
     plan.node_environment = own_environment();
@@ -183,6 +189,10 @@ class PlanMaker {
     for (uint32_t i = 0; i < flags_.trainers; ++i)
       plan.trainer_environments.push_back(trainer_environment(i, port));
     plan.first_rank = first_rank_;
+    plan.root = root_;
+    plan.save_report = save_report_;
+    plan.is_one_host = flags_.nodes == 1;
+    plan.max_failed_saves = flags_.max_failed_saves;
     plan.kill_on_failure = flags_.kill_on_failure;
     plan.tag_output = flags_.tag_output;
     constexpr std::chrono::seconds kBesideCoordinator{30};  // a node's start, once it has found that one
@@ -256,6 +266,8 @@ class PlanMaker {
     out["SHOAL_ROOT"] = root_;
     out["SHOAL_JOB_ID"] = job_id_;
     out["SHOAL_SOCKET"] = socket_;
+    out[kSaveReportVariable] = save_report_;
+    if (flags_.max_failed_saves > 0) out["SHOAL_MAX_FAILED_SAVES"] = std::to_string(flags_.max_failed_saves);
     out["SHOAL_NODE_PROGRAM"] = own_program();
     out["SHOAL_START_NODE"] = "0";  // this process does
     if (!flags_.coordinator.empty()) out["SHOAL_COORDINATOR"] = flags_.coordinator;
@@ -268,7 +280,7 @@ class PlanMaker {
   }
 
   const LaunchFlags& flags_;
-  std::string job_id_, root_, socket_;
+  std::string job_id_, root_, socket_, save_report_;
   uint32_t first_rank_ = 0, world_size_ = 0;
 };
 
@@ -317,6 +329,10 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_flag("--take-over", flags->take_over,
                     "Run although another run's coordinator is live on this root; that one ends");
   command->add_flag("--kill-on-failure", flags->kill_on_failure, "When a trainer fails, end the others");
+  command
+      ->add_option("--max-failed-saves", flags->max_failed_saves,
+                   "End the job when so many saves in a row have failed; default: never")
+      ->envname("SHOAL_MAX_FAILED_SAVES");
   command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
   command
       ->add_option("--max-direct-nodes", flags->max_direct_nodes,

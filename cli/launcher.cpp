@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,11 +67,13 @@ Launcher::Launcher(LaunchPlan plan) : plan_(std::move(plan)) {
 }
 
 Launcher::~Launcher() {
+  if (save_report_.valid()) unlink(plan_.save_report.c_str());
   kill_trainers();
   if (node_.pid > 0 && !node_.wait_status) kill(node_.pid, SIGTERM);
 }
 
 Result<int> Launcher::run() {
+  SHOAL_RETURN_IF_ERROR(make_save_report());
   SHOAL_RETURN_IF_ERROR(start_node());
   Status ready = wait_for_node();
   node_was_ready_ = ready.ok();
@@ -91,7 +94,45 @@ Result<int> Launcher::run() {
     if (!node_died) say("the node did not end cleanly: {}", describe_end(*node_.wait_status));
     worst = std::max(worst, 1);
   }
+  const bool has_untold = tell_failed_saves();
+  if ((has_untold || save_outcomes_.too_many()) && worst == 0) worst = kExitSaveFailed;
   return worst;
+}
+
+Status Launcher::make_save_report() {
+  if (plan_.save_report.empty()) return ok_status();
+  unlink(plan_.save_report.c_str());  // of a launcher that had this process id before
+  if (mkfifo(plan_.save_report.c_str(), 0600) != 0) {
+    return Status(Code::io, fmt::format("{}: {}", plan_.save_report, std::strerror(errno)));
+  }
+  // For writing too: else it would end whenever the last trainer closes it.
+  save_report_ = OwnedFd(open(plan_.save_report.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (save_report_.valid()) return ok_status();
+  return Status(Code::io, fmt::format("{}: {}", plan_.save_report, std::strerror(errno)));
+}
+
+void Launcher::hear_saves() {
+  char buffer[16384];
+  while (save_report_.valid()) {
+    const ssize_t size = read(save_report_.get(), buffer, sizeof buffer);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) break;
+    save_outcomes_.hear({buffer, static_cast<size_t>(size)});
+  }
+  const std::optional<SaveEvent>& many = save_outcomes_.too_many();
+  if (!many || is_ending_ || !any_trainer()) return;
+  say("rank {}: {} saves in a row failed, as many as --max-failed-saves allows; the last, {}: {}; ending the "
+      "trainers",
+      many->rank, plan_.max_failed_saves, to_string(many->key), many->cause);
+  end_trainers();
+}
+
+bool Launcher::tell_failed_saves() {
+  hear_saves();
+  const UntoldSaves untold = save_outcomes_.untold(plan_.root);
+  for (const std::string& line : untold.failed) say("{}", line);
+  for (const std::string& line : untold.undecided) say("{}", line);
+  return !untold.failed.empty() || (plan_.is_one_host && !untold.undecided.empty());
 }
 
 Status Launcher::start_node() {
@@ -207,7 +248,9 @@ void Launcher::stop_node() {
 bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> deadline) {
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0},
                              {extra_fd, POLLIN, 0},
-                             {untold_.empty() ? -1 : to_node_.get(), POLLOUT, 0}};
+                             {untold_.empty() ? -1 : to_node_.get(), POLLOUT, 0},
+                             {save_report_.get(), POLLIN, 0}};
+  const size_t first_output = fds.size();
   for (const Output& output : outputs_) fds.push_back({output.from.get(), POLLIN, 0});
   for (const auto& at : {kill_at_, restart_at_}) {
     if (at && (!deadline || *at < *deadline)) deadline = at;
@@ -219,9 +262,10 @@ bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> dead
   }
   if (poll(fds.data(), fds.size(), timeout_ms) < 0) return false;
   for (size_t i = 0; i < outputs_.size(); ++i) {
-    if (fds[i + 3].revents != 0) read_output(&outputs_[i]);
+    if (fds[i + first_output].revents != 0) read_output(&outputs_[i]);
   }
   if (fds[2].revents != 0) tell_node();
+  if (fds[3].revents != 0) hear_saves();
   if (fds[0].revents != 0) handle_signals();
   if (kill_at_ && Clock::now() >= *kill_at_) {
     say("trainers did not end within {} s of SIGTERM: killing them", kTrainerGrace.count());

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "cli/child_process.h"
 #include "cli/restart_limit.h"
+#include "cli/save_outcomes.h"
 #include "local/socket.h"
 
 namespace shoal {
@@ -23,6 +24,10 @@ struct LaunchPlan {
   std::vector<std::string> trainer;               // command line of each
   std::vector<Environment> trainer_environments;  // one a local rank
   uint32_t first_rank = 0;                        // of the local ones
+  std::string root;                               // where the decisions of saves are read back
+  std::string save_report;                        // the FIFO by which trainers report their saves; made here
+  bool is_one_host = true;                        // when this node has ended, nobody decides saves any more
+  uint32_t max_failed_saves = 0;                  // as the trainers hear it; named in messages alone
   bool kill_on_failure = false;
   bool tag_output = false;
   std::chrono::milliseconds node_ready_within{90'000};  // it may have to wait for the coordinator
@@ -39,7 +44,8 @@ class Launcher {
   // Starts the node, waits until it is ready, starts the trainers, forwards signals to them until the last
   // has ended, then stops the node and waits for it. A node that ends before them is started again, as
   // RestartLimit allows, and not where another job has taken over the root. The worst status of the
-  // trainers; 1 where the node failed in the end.
+  // trainers; at least 1 where the node failed in the end; kExitSaveFailed where a save failed and no trainer
+  // was told of it, or too many in a row did.
   Result<int> run();
 
  private:
@@ -64,6 +70,9 @@ class Launcher {
   void on_node_end();
   void restart_node();
   void stop_node();
+  Status make_save_report();
+  void hear_saves();
+  bool tell_failed_saves();  // whether any failed that no trainer was told of
 
   // Waits for signals, output and `extra_fd`, at most until the earlier of `deadline` and the time to kill.
   // Returns whether extra_fd can be read.
@@ -90,6 +99,8 @@ class Launcher {
   Child node_;
   std::vector<Child> trainers_;
   std::vector<Output> outputs_;
+  OwnedFd save_report_;
+  SaveOutcomes save_outcomes_;
   std::optional<Clock::time_point> kill_at_;
   int stop_signal_ = 0;        // the first SIGTERM, SIGINT or SIGHUP that came
   uint32_t stop_signals_ = 0;  // how many

@@ -70,8 +70,37 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(CheckpointerOptions opt
 Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Checkpointer::~Checkpointer() {
-  impl_->session->wait_all_free(kLongestClose);
+  if (!impl_->is_closed) {
+    impl_->session->wait_all_free(kLongestClose);
+    impl_->session->detach();
+  }
+  const std::optional<FailedSaves::Untold> untold = impl_->session->failures()->untold();
+  if (!untold) return;
+  fmt::print(stderr, "shoal: {}; nobody asked for its outcome\n",
+             describe_untold(rank_in_world(impl_->options), *untold));
+}
+
+Status Checkpointer::wait_all(std::optional<std::chrono::milliseconds> timeout) {
+  const Status waited = impl_->session->wait_all_decided(timeout);
+  const std::optional<FailedSaves::Untold> untold = impl_->session->failures()->take_untold();
+  if (untold) {
+    return Status(untold->first.why.code(), describe_untold(rank_in_world(impl_->options), *untold));
+  }
+  return waited.code() == Code::deadline_exceeded ? waited : ok_status();
+}
+
+Status Checkpointer::close(std::optional<std::chrono::milliseconds> timeout) {
+  if (impl_->is_closed) return ok_status();
+  const Status waited = impl_->session->wait_all_decided(timeout);
+  if (waited.code() == Code::deadline_exceeded) return waited.with_context("the Checkpointer is still open");
+  impl_->is_closed = true;
   impl_->session->detach();
+  impl_->session->end();
+  return wait_all();
+}
+
+std::optional<SaveHandle> Checkpointer::last_save() const {
+  return impl_->last_save;
 }
 
 const CheckpointerOptions& Checkpointer::options() const {
@@ -83,6 +112,7 @@ uint32_t Checkpointer::generation() const {
 }
 
 Status Checkpointer::prepare(const StateDict& given) {
+  SHOAL_RETURN_IF_ERROR(impl_->check_open());
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
   SHOAL_RETURN_IF_ERROR(impl_->bind(*state));
   SHOAL_RETURN_IF_ERROR(impl_->refresh_recipe());
@@ -90,21 +120,61 @@ Status Checkpointer::prepare(const StateDict& given) {
   return impl_->prepare_slabs(staging.slab_bytes);
 }
 
+Status Checkpointer::Impl::check_open() const {
+  return is_closed ? Status(Code::refused, "the Checkpointer was closed") : ok_status();
+}
+
+Status Checkpointer::Impl::check_failures(uint64_t step) const {
+  const FailedSaves& failures = *session->failures();
+  if (const auto too_many = failures.too_many()) {
+    return Status(
+        Code::earlier_save_failed,
+        fmt::format("nothing of step {} was staged: {} saves in a row failed, as many as "
+                    "max_failed_saves allows; the last, {}: {}",
+                    step, too_many->count, to_string(too_many->last.key), too_many->last.why.to_string()));
+  }
+  if (options.on_failed != OnFailed::refuse || !failures.has_own_untold()) return ok_status();
+  return Status(
+      Code::earlier_save_failed,
+      fmt::format("{}; nothing of step {} was staged ({}): saves go on once wait_all or its handle "
+                  "has told of it",
+                  describe_untold(rank_in_world(options), *failures.untold()), step, kRefusedAfterFailure));
+}
+
 // Counted by every rank, whatever comes of it. Where it fails, the other ranks' part of it is in vain: they
 // hear so now, not at a deadline.
 template <class Save>
 Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
+  SHOAL_RETURN_IF_ERROR(check_open());
   ++counts->saves;
   counts->loads = 0;
-  const uint32_t attempt = counts->attempts.next(step);
+  const AttemptKey key{session->generation(), step, counts->attempts.next(step)};
+  FailedSaves& failures = *session->failures();
+  auto give_up = [&](const Status& why) {
+    session->not_staged(step, key.attempt, why);
+    failures.on_failed_call(key, why);
+  };
+  if (Status refused = check_failures(step); !refused.ok()) {
+    give_up(refused);
+    return refused;
+  }
   try {
-    Result<SaveHandle> saved = save(attempt);
-    if (!saved.ok()) session->not_staged(step, attempt, saved.status());
-    return saved;
+    Result<SaveHandle> saved = save(key.attempt);
+    if (!saved.ok()) {
+      give_up(saved.status());
+      return saved;
+    }
+    last_save = *saved;
   } catch (const std::exception& thrown) {  // by a planner or a storage: the trainer's to catch
-    session->not_staged(step, attempt, Status(Code::internal, fmt::format("save threw: {}", thrown.what())));
+    give_up(Status(Code::internal, fmt::format("save threw: {}", thrown.what())));
     throw;
   }
+  if (options.on_failed == OnFailed::refuse) return *last_save;
+  const std::optional<FailedSaves::Untold> untold = failures.take_untold(key);
+  if (!untold) return *last_save;
+  return Status(Code::earlier_save_failed,
+                fmt::format("{}; step {} was staged all the same, and last_save has its handle",
+                            describe_untold(rank_in_world(options), *untold), step));
 }
 
 Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given) {
@@ -135,6 +205,7 @@ Result<std::shared_ptr<SaveHandle::State>> Checkpointer::Impl::begin_save(uint64
   SHOAL_RETURN_IF_ERROR(session->status());
   auto save = std::make_shared<SaveHandle::State>();
   save->key = {session->generation(), step, attempt};
+  save->failures = session->failures();
   return save;
 }
 
@@ -164,6 +235,7 @@ Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::St
   save->stats.bytes_staged = staging.payload_bytes;
   save->stats.with_plan = planned != nullptr;
 
+  session->failures()->on_staged(save->key);
   local::Staged staged;
   staged.step = save->key.step;
   staged.attempt = save->key.attempt;

@@ -45,7 +45,8 @@ struct JobIdExchange {
   std::string run;      // all ranks say the same, or are refused
 };
 
-enum class OnBusy { wait, decline };  // what save does when max_in_flight saves are in flight
+enum class OnBusy { wait, decline };     // what save does when max_in_flight saves are in flight
+enum class OnFailed { report, refuse };  // what it does after a failure that nobody was told of
 
 struct CheckpointerOptions {
   std::string root;  // folder of the run, on storage that every host sees
@@ -64,6 +65,16 @@ struct CheckpointerOptions {
   bool start_node = true;  // where none is on this host; SHOAL_START_NODE=0, as of `shoal launch`, forbids it
   uint32_t max_in_flight = 2;
   OnBusy on_busy = OnBusy::wait;
+  // Where an earlier save of this rank failed, and neither its handle nor anything else has told of it: save
+  // stages, then returns Code::earlier_save_failed once (report), or stages nothing until wait_all or the
+  // handle has told of it (refuse). Alike on all ranks.
+  OnFailed on_failed = OnFailed::report;
+  // After so many failed saves in a row, save stages nothing any more, and `shoal launch` ends the job. 0:
+  // any number may fail. SHOAL_MAX_FAILED_SAVES sets it.
+  uint32_t max_failed_saves = 0;
+  // Called for every save that fails after it was staged, by a thread of the Checkpointer. It may not wait
+  // for the Checkpointer or for a handle, and may not throw.
+  std::function<void(const AttemptKey&, const Status&)> on_save_failed;
   // A subset of the launcher's ranks that saves and loads by itself: ascending, alike on all of them; empty:
   // all. `rank`, `world_size` and the ranks of meshes are those of the launcher's world; what a checkpoint, a
   // planner, a load elsewhere and options() call a rank is its place in the group. docs/clusters.md, "Some of
@@ -156,7 +167,8 @@ class Checkpointer {
   // Finds the node of this host and run, or starts one; attaches. Code::unavailable names the socket and the
   // node's log. A rank may be opened again by this process, but by no other one in the same run.
   static Result<std::unique_ptr<Checkpointer>> open(CheckpointerOptions options);
-  // Waits for the saves in flight to be written by the node (not committed), then detaches.
+  // Waits for the saves in flight to be written by the node (not committed), then detaches. A failed save
+  // that nobody was told of is a line on stderr; close returns it.
   ~Checkpointer();
 
   uint32_t generation() const;
@@ -171,10 +183,21 @@ class Checkpointer {
   // (docs/operations.md, "Memory of saves"). The layout may change from save to save, on all ranks or on
   // some: a rank whose layout is new stages all that it holds instead of its share alone, once. A save that
   // fails here is reported, so that it aborts at once on the other ranks too, with this rank and cause.
+  //
+  // Code::earlier_save_failed tells of a save before this one, by step, rank and cause, once: that one
+  // failed, and nobody had asked. This one was staged all the same, unless options say otherwise (on_failed,
+  // max_failed_saves); last_save has its handle.
   Result<SaveHandle> save(uint64_t step, const StateDict& state);
   // What the planner makes of the state. An error of one of its steps fails the save, as above, and names the
   // step. A planner with a global plan of its own is refused by name, but in mode collective.
   Result<SaveHandle> save(uint64_t step, const StateDict& state, dcp::SavePlanner& planner);
+  // Of the last call of save that staged something; nullopt: none has.
+  std::optional<SaveHandle> last_save() const;
+  // Waits until all saves of this Checkpointer are decided. The first failure that nobody was told of, with
+  // step and rank, and how many more there are. Code::deadline_exceeded: not all are decided yet.
+  Status wait_all(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  // wait_all, then detaches: what is called later is refused. After Code::deadline_exceeded it is still open.
+  Status close(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   // Fills the state; after an error, tensors may hold some of it, objects are untouched. Every byte is
   // verified against its digest before it is placed. Code::not_found: there is no
   // checkpoint. Code::key_mismatch: its keys differ (LoadReport). A file that is gone is Code::corrupt.

@@ -112,6 +112,9 @@ struct Checkpointer::Impl {
   Status prepare_slabs(uint64_t bytes);
   Status stage_in_parts(const std::shared_ptr<SaveHandle::State>& save, const StageRecipe::Staging& staging,
                         local::Staged staged);
+  Status check_open() const;  // Code::refused after close
+  // Whether earlier failures allow another save.
+  Status check_failures(uint64_t step) const;
   template <class Save>
   Result<SaveHandle> count_save(uint64_t step, Save&& save);
   Result<std::shared_ptr<SaveHandle::State>> begin_save(uint64_t step, uint32_t attempt);
@@ -174,6 +177,8 @@ struct Checkpointer::Impl {
   const std::string root;  // absolute: a process may change its folder
   std::unique_ptr<Session> session;
   std::shared_ptr<CallCounts> counts;
+  std::optional<SaveHandle> last_save;
+  bool is_closed = false;
   std::unique_ptr<Stager> stager;
   StateDict renumbered;             // what of_group made last
   std::optional<BoundState> bound;  // of the layout that this generation saves

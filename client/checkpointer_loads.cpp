@@ -41,6 +41,7 @@ WantedKeys keys_of(const BoundState& state) {
 }  // namespace
 
 Result<Metadata> Checkpointer::latest() {
+  SHOAL_RETURN_IF_ERROR(impl_->check_open());
   return impl_->with_patience([this]() -> Result<Metadata> {
     SHOAL_ASSIGN_OR_RETURN(uint32_t id, impl_->session->begin_request());
     RequestScope request(*impl_->session);
@@ -307,6 +308,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
 }
 
 Result<LoadResult> Checkpointer::load(const StateDict& given, const LoadOptions& load_options) {
+  SHOAL_RETURN_IF_ERROR(impl_->check_open());
   impl_->report = {};
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
   SHOAL_RETURN_IF_ERROR(impl_->check_sharing(load_options));
@@ -333,6 +335,7 @@ Result<LoadResult> Checkpointer::load(const StateDict& given, const LoadOptions&
 
 Result<LoadResult> Checkpointer::load(const StateDict& given, dcp::LoadPlanner& planner,
                                       const LoadOptions& load_options) {
+  SHOAL_RETURN_IF_ERROR(impl_->check_open());
   impl_->report = {};
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
   SHOAL_RETURN_IF_ERROR(impl_->check_sharing(load_options));
@@ -366,6 +369,7 @@ const LoadReport& Checkpointer::load_report() const {
 }
 
 Result<CheckpointReader> Checkpointer::open_checkpoint(std::optional<uint64_t> step) {
+  SHOAL_RETURN_IF_ERROR(impl_->check_open());
   SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
                          impl_->with_patience([&] { return impl_->open(step, true); }));
   return CheckpointReader(*impl_, std::make_unique<OpenedCheckpoint>(std::move(opened)));

@@ -8,6 +8,7 @@
 
 #include "client/checkpointer_options_internal.h"
 #include "client/file_reads_internal.h"
+#include "client/job_environment.h"
 #include "client/job_id_service_internal.h"
 #include "client/node_process_internal.h"
 #include "client/state_dict_internal.h"
@@ -143,6 +144,9 @@ Status complete_options(CheckpointerOptions& options) {
   }
   if (const char* may = std::getenv("SHOAL_START_NODE"); may && std::string_view(may) == "0") {
     options.start_node = false;
+  }
+  if (options.max_failed_saves == 0) {
+    SHOAL_ASSIGN_OR_RETURN(options.max_failed_saves, max_failed_saves_of(environment_variable));
   }
   // A rank that knows of no other writes all that it holds.
   if (options.save.mode == SaveMode::rank_local) options.save.dedupe = Dedupe::none;

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "client/checkpointer_options_internal.h"
+
 namespace shoal {
 
 namespace {
@@ -24,6 +26,7 @@ void SaveHandle::State::finish(Status with, Metadata checkpoint) {
   outcome = std::move(with);
   metadata = std::move(checkpoint);
   seconds_to_decision = std::chrono::duration<double>(Clock::now() - begun).count();
+  if (failures) failures->on_decided(key, outcome);
   changed.notify_all();
 }
 
@@ -36,6 +39,8 @@ Result<std::unique_ptr<Session>> Session::open(const CheckpointerOptions& option
 Session::Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink link)
     : options_(options),
       generation_(link.said.generation),
+      failures_(std::make_shared<FailedSaves>(rank_in_world(options), options.on_save_failed,
+                                              options.max_failed_saves)),
       finder_(std::move(finder)),
       link_(std::make_shared<NodeLink>(std::move(link))),
       slots_(options.max_in_flight) {
@@ -45,14 +50,19 @@ Session::Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink
 }
 
 Session::~Session() {
+  end();
+}
+
+void Session::end() {
   {
     std::lock_guard lock(mutex_);
-    is_closing_ = true;
+    if (std::exchange(is_closing_, true)) return;
     if (link_) link_->socket->shutdown();
     changed_.notify_all();
   }
   receiver_.join();
   sender_.join();
+  failures_->stop_listening();
   lose(Status(Code::unavailable, "the Checkpointer was closed before the decision was heard"));
 }
 
@@ -268,7 +278,8 @@ void Session::not_staged(uint64_t step, uint32_t attempt, Status why) {
   changed_.notify_all();
 }
 
-Status Session::wait_all_decided() {
+Status Session::wait_all_decided(std::optional<std::chrono::milliseconds> at_most) {
+  const Clock::time_point deadline = at_most ? Clock::now() + *at_most : Clock::time_point();
   std::unique_lock lock(mutex_);
   std::vector<std::shared_ptr<SaveHandle::State>> saves;
   for (const auto& [key, record] : undecided_) {
@@ -277,7 +288,12 @@ Status Session::wait_all_decided() {
   lock.unlock();
   for (const auto& save : saves) {
     std::unique_lock save_lock(save->mutex);
-    save->changed.wait(save_lock, [&] { return save->is_done; });
+    const auto is_done = [&] { return save->is_done; };
+    if (!at_most) {
+      save->changed.wait(save_lock, is_done);
+    } else if (!save->changed.wait_until(save_lock, deadline, is_done)) {
+      return Status(Code::deadline_exceeded, to_string(save->key) + " is not decided yet");
+    }
   }
   lock.lock();
   return lost_;

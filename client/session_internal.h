@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "client/checkpointer.h"
+#include "client/failed_saves_internal.h"
 #include "client/node_process_internal.h"
 #include "local/socket.h"
 #include "plan/save_plan.h"
@@ -30,6 +31,7 @@ struct SaveHandle::State {
   SaveStats stats;
   Clock::time_point begun = Clock::now();
   uint32_t slot = 0;
+  std::shared_ptr<FailedSaves> failures;  // null: nobody counts
 
   std::mutex mutex;  // of what follows
   std::condition_variable changed;
@@ -59,7 +61,10 @@ class Session {
   // Finds or starts the node and attaches within options.attach_timeout. Code::unavailable, Code::refused or
   // what the node says.
   static Result<std::unique_ptr<Session>> open(const CheckpointerOptions& options);
-  ~Session();  // ends the connection; saves not decided fail
+  ~Session();
+  // Ends the connection, for good; what is asked later fails. Handles of saves that are not decided hear that
+  // nobody knows more.
+  void end();
 
   uint32_t generation() const { return generation_; }
   // Why nothing can be asked of a node; OK while one serves, or is looked for within attach_timeout. An error
@@ -125,8 +130,9 @@ class Session {
                                      const MakePlans& make);
   // The other ranks hear that this one takes no part.
   void not_staged(uint64_t step, uint32_t attempt, Status why);
-  // Until every handle is finished. An error ends the session.
-  Status wait_all_decided();
+  // Until every handle is finished. An error ends the session, but Code::deadline_exceeded.
+  Status wait_all_decided(std::optional<std::chrono::milliseconds> at_most = std::nullopt);
+  const std::shared_ptr<FailedSaves>& failures() const { return failures_; }
 
   // One request at a time, to one node: waits for one. Its answers are Found, Loaded and LoadDone. `link`, if
   // asked for: the number of the connection, from 1; on another one the node knows no window.
@@ -223,6 +229,7 @@ class Session {
 
   const CheckpointerOptions options_;
   const uint32_t generation_;
+  const std::shared_ptr<FailedSaves> failures_;
   NodeFinder finder_;            // of the receiving thread
   int silent_ticks_ = 0;         // of the receiving thread
   uint64_t bytes_received_ = 0;  // likewise

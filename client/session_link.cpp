@@ -23,9 +23,13 @@ void Session::receive_all() {
   std::shared_ptr<NodeLink> link = link_;  // nobody else is here yet
   while (link) {
     Status status;
-    while (status.ok()) status = receive_one(*link);
+    while (status.ok()) {
+      status = receive_one(*link);
+      failures_->call_back();
+    }
     link->socket->shutdown();
     link = drop(link, status) ? find_node() : nullptr;
+    failures_->call_back();
   }
 }
 
@@ -181,6 +185,7 @@ std::shared_ptr<NodeLink> Session::find_node() {
   finder_.found();
   Clock::time_point deadline = kNever;  // while a node is needed
   while (true) {
+    failures_->call_back();
     bool is_needed = false;
     {
       std::unique_lock lock(mutex_);

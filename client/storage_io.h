@@ -88,6 +88,10 @@ Result<Dims> chunk_sizes(const Metadata& metadata, const MetadataIndex& storage_
 // A save through a storage. Used by the trainer's thread; checkpointer and writer outlive it.
 class StorageSave {
  public:
+  // For a save whose call returned Code::earlier_save_failed, with Checkpointer::last_save: save makes it
+  // otherwise.
+  StorageSave(Checkpointer& checkpointer, StorageWriter& writer, SaveHandle handle)
+      : checkpointer_(&checkpointer), writer_(&writer), handle_(std::move(handle)) {}
   AttemptKey key() const { return handle_.key(); }
   // The record's own save: may be asked by any thread.
   SaveHandle& handle() { return handle_; }
@@ -97,10 +101,6 @@ class StorageSave {
   Result<shoal::Metadata> wait_committed(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
  private:
-  friend Result<StorageSave> save(Checkpointer&, uint64_t, const StateDict&, SavePlanner&, StorageWriter&);
-  StorageSave(Checkpointer& checkpointer, StorageWriter& writer, SaveHandle handle)
-      : checkpointer_(&checkpointer), writer_(&writer), handle_(std::move(handle)) {}
-
   Checkpointer* checkpointer_;
   StorageWriter* writer_;
   SaveHandle handle_;

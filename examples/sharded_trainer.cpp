@@ -41,7 +41,7 @@ struct TrainerOptions {
   std::string mode = "collective-free";
   std::optional<uint64_t> kill_after_stage;
   uint32_t kill_rank = 0;
-  bool wait = false;
+  bool wait = false, forget = false;
   std::string json_file;
 };
 
@@ -74,6 +74,7 @@ class Trainer {
       SHOAL_RETURN_IF_ERROR(save(step));
       if (options_.wait) SHOAL_RETURN_IF_ERROR(report_committed(saved_.back()));
     }
+    if (options_.forget) return ok_status();
     for (const SavedStep& one : saved_) {
       if (!options_.wait) SHOAL_RETURN_IF_ERROR(report_committed(one));
     }
@@ -119,7 +120,7 @@ class Trainer {
     }
     if (missing == 0) return ok_status();
     if (missing > kMissingNamed) report += fmt::format(" and {} more", missing - kMissingNamed);
-    return Status(Code::not_found,
+    return Status(Code::key_mismatch,
                   fmt::format("{} lacks {}: other flags made it", to_string(loaded.metadata.key), report));
   }
 
@@ -132,7 +133,7 @@ class Trainer {
     Clock::time_point start = Clock::now();
     state_->copy_tensors(warm_, copied);
     double memcpy_seconds = seconds_since(start);
-    SHOAL_ASSIGN_OR_RETURN(SaveHandle handle, checkpointer_->save(step, state_->state_dict()));
+    SHOAL_ASSIGN_OR_RETURN(SaveHandle handle, save_or_report_earlier(step));
     const SaveStats& stats = handle.stats();
     if (copied > 0) memcpy_seconds *= static_cast<double>(stats.bytes_staged) / static_cast<double>(copied);
     saved_.push_back({step, saved_.empty(), memcpy_seconds, handle});
@@ -147,6 +148,15 @@ class Trainer {
       raise(SIGKILL);
     }
     return ok_status();
+  }
+
+  // An earlier save that failed is printed, not the end of training: this one was staged all the same.
+  Result<SaveHandle> save_or_report_earlier(uint64_t step) {
+    Result<SaveHandle> saved = checkpointer_->save(step, state_->state_dict());
+    if (saved.ok() || !options_.forget || saved.status().code() != Code::earlier_save_failed) return saved;
+    fmt::print(stderr, "rank {}: {}\n", checkpointer_options_.rank, saved.status().to_string());
+    const std::optional<SaveHandle> last = checkpointer_->last_save();
+    return last && last->key().step == step ? Result<SaveHandle>(*last) : saved;
   }
 
   Status report_committed(const SavedStep& one) {
@@ -237,7 +247,11 @@ void add_options(CLI::App& app, TrainerOptions* options, std::string* root) {
       ->check(CLI::IsMember({"collective-free", "rank-local", "collective"}))
       ->capture_default_str();
   app.add_option("--train-ms", options->train_ms, "Time between saves")->capture_default_str();
-  app.add_flag("--wait", options->wait, "Wait for each save to be committed before the next");
+  CLI::Option* wait =
+      app.add_flag("--wait", options->wait, "Wait for each save to be committed before the next");
+  app.add_flag("--forget", options->forget,
+               "Ask for the outcome of no save; the next save returns the failure of an earlier one")
+      ->excludes(wait);
   app.add_option("--kill-after-stage", options->kill_after_stage,
                  "SIGKILL right after the save of this step returned");
   app.add_option("--kill-rank", options->kill_rank, "Which rank that is")->capture_default_str();
@@ -268,7 +282,8 @@ int run(int argc, char** argv) {
   Status status = Trainer(options, *checkpointer_options).run();
   if (status.ok()) return 0;
   fmt::print(stderr, "rank {}: {}\n", checkpointer_options->rank, status.to_string());
-  return status.code() == Code::invalid_argument ? 2 : 1;
+  // Flags that are wrong, or not those of the job that saved.
+  return status.code() == Code::invalid_argument || status.code() == Code::key_mismatch ? 2 : 1;
 }
 
 }  // namespace

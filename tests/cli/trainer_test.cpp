@@ -186,6 +186,40 @@ TEST_F(TrainerTest, AnotherShapeIsToldWithBothOfEveryKey) {
                                  "checkpoint, F32[1000, 128] here"));
 }
 
+// The root is moved away, as an operator may, under a trainer that asks for the outcome of no save.
+class ForgetfulTrainer : public TrainerTest {
+ protected:
+  ProcessEnd train_without_root(std::vector<std::string> launch_flags, const char* steps) {
+    std::vector<std::string> arguments = command(1, {"--save-steps", steps, "--train-ms", "300", "--forget"});
+    arguments.insert(arguments.begin() + 2, launch_flags.begin(), launch_flags.end());
+    Process process(arguments, options());
+    EXPECT_TRUE(process.wait_for_output("step 1 (first): staged"));
+    std::filesystem::rename(root(), root() + ".moved");
+    return process.wait();
+  }
+};
+
+TEST_F(ForgetfulTrainer, HearsOfAFailureFromTheNextSaveAndTheLauncherEndsWithAStatusOfItsOwn) {
+  const ProcessEnd end = train_without_root({}, "1-4");
+  EXPECT_THAT(end.err, ContainsRegex("rank 0: earlier save failed: rank 0: the save of step [123] \\(g1a1\\) "
+                                     "failed: .*was staged all the same"));
+  EXPECT_THAT(end.err,
+              ContainsRegex("rank 0: the save of step 4 \\(g1a1\\) failed, and no trainer was told"));
+  EXPECT_EQ(end.status, 4);
+}
+
+TEST_F(ForgetfulTrainer, IsEndedAfterAsManyFailuresInARowAsMayBe) {
+  const ProcessEnd end = train_without_root({"--max-failed-saves", "2"}, "1-100");
+  EXPECT_THAT(end.err, HasSubstr("2 saves in a row failed, as many as --max-failed-saves allows"));
+  EXPECT_EQ(end.status, 4);
+}
+
+TEST_F(ForgetfulTrainer, EndsWithoutAWordWhereAllWasCommitted) {
+  const ProcessEnd end = train(2, {"--save-steps", "1-3", "--forget"});
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_EQ(end.err, "");
+}
+
 TEST_F(TrainerTest, ALoadWithoutACheckpointSaysSo) {
   ProcessEnd end = train(1, {"--load", "latest"});
   EXPECT_EQ(end.status, 1);
