@@ -82,7 +82,8 @@ Result<int> Launcher::run() {
   while (any_trainer()) handle_events(-1, std::nullopt);
   for (Output& output : outputs_) read_output(&output);
   for (Output& output : outputs_) flush_output(&output, true);
-  bool node_died = node_.wait_status.has_value();
+  const bool outlived_node = restart_at_.has_value();  // trainers that ended while a new one was awaited
+  const bool node_died = node_.wait_status.has_value() && !outlived_node;
   stop_node();
   if (!ready.ok()) return ready;
   int worst = 0;
@@ -90,11 +91,11 @@ Result<int> Launcher::run() {
     if (!trainer.ended_by_us) worst = std::max(worst, exit_status_of(*trainer.wait_status));
   }
   if (trainers_.empty() && stop_signal_ != 0) worst = 128 + stop_signal_;
-  if (node_died || exit_status_of(*node_.wait_status) != 0) {
+  if (node_died || (!outlived_node && exit_status_of(*node_.wait_status) != 0)) {
     if (!node_died) say("the node did not end cleanly: {}", describe_end(*node_.wait_status));
     worst = std::max(worst, 1);
   }
-  const bool has_untold = tell_failed_saves();
+  const bool has_untold = tell_failed_saves(plan_.is_one_host || outlived_node);
   if ((has_untold || save_outcomes_.too_many()) && worst == 0) worst = kExitSaveFailed;
   return worst;
 }
@@ -127,18 +128,18 @@ void Launcher::hear_saves() {
   end_trainers();
 }
 
-bool Launcher::tell_failed_saves() {
+bool Launcher::tell_failed_saves(bool undecided_fail) {
   hear_saves();
   const UntoldSaves untold = save_outcomes_.untold(plan_.root);
   for (const std::string& line : untold.failed) say("{}", line);
   for (const std::string& line : untold.undecided) say("{}", line);
-  return !untold.failed.empty() || (plan_.is_one_host && !untold.undecided.empty());
+  return !untold.failed.empty() || (undecided_fail && !untold.undecided.empty());
 }
 
 Status Launcher::start_node() {
   SHOAL_ASSIGN_OR_RETURN(Pipe ready, make_pipe());
   SHOAL_ASSIGN_OR_RETURN(Pipe ends, make_pipe());
-  for (int fd : {ends.read.get(), ends.write.get()}) fcntl(fd, F_SETFL, O_NONBLOCK);
+  for (int fd : {ready.read.get(), ends.read.get(), ends.write.get()}) fcntl(fd, F_SETFL, O_NONBLOCK);
   SpawnOptions options;
   options.arguments = plan_.node;
   // What it took over once, it does not take back.
@@ -153,6 +154,7 @@ Status Launcher::start_node() {
   options.keep_fds = {ready.write.get(), ends.read.get()};
   SHOAL_ASSIGN_OR_RETURN(node_.pid, spawn(options));
   node_ready_ = std::move(ready.read);
+  node_line_.clear();
   to_node_ = std::move(ends.write);
   untold_.clear();
   for (const Child& trainer : trainers_)
@@ -184,15 +186,8 @@ Status Launcher::wait_for_node() {
   Clock::time_point deadline = Clock::now() + plan_.node_ready_within;
   while (stop_signal_ == 0) {
     if (handle_events(node_ready_.get(), deadline)) {
-      char buffer[256];
-      ssize_t size = read(node_ready_.get(), buffer, sizeof buffer);
-      if (size > 0) node_line_.append(buffer, static_cast<size_t>(size));
-      if (const size_t end = node_line_.find('\n'); end != std::string::npos) {
-        const size_t last_word = node_line_.rfind(' ', end) + 1;
-        generation_ = node_line_.substr(last_word, end - last_word);
-        return ok_status();
-      }
-      if (size == 0) return ended_before_ready();
+      if (hear_node()) return ok_status();
+      if (!node_ready_.valid()) return ended_before_ready();
     }
     if (Clock::now() >= deadline) {
       return Status(Code::deadline_exceeded,
@@ -202,8 +197,24 @@ Status Launcher::wait_for_node() {
   return ok_status();
 }
 
+// Whether the node has become ready. It says so once: nothing is read after that, or after its end.
+bool Launcher::hear_node() {
+  if (!node_ready_.valid()) return false;
+  char buffer[256];
+  const ssize_t size = read(node_ready_.get(), buffer, sizeof buffer);
+  if (size < 0) return false;
+  node_line_.append(buffer, static_cast<size_t>(size));
+  const size_t end = node_line_.find('\n');
+  const bool is_ready = end != std::string::npos;
+  if (is_ready) {
+    const size_t last_word = node_line_.rfind(' ', end) + 1;
+    generation_ = node_line_.substr(last_word, end - last_word);
+  }
+  if (is_ready || size == 0) node_ready_ = OwnedFd();
+  return is_ready;
+}
+
 Status Launcher::ended_before_ready() {
-  node_ready_ = OwnedFd();
   while (!node_.wait_status) handle_events(-1, std::nullopt);
   std::string how = describe_end(*node_.wait_status);
   if (WIFEXITED(*node_.wait_status)) how += "; it has said why";
@@ -249,7 +260,8 @@ bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> dead
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0},
                              {extra_fd, POLLIN, 0},
                              {untold_.empty() ? -1 : to_node_.get(), POLLOUT, 0},
-                             {save_report_.get(), POLLIN, 0}};
+                             {save_report_.get(), POLLIN, 0},
+                             {node_was_ready_ ? node_ready_.get() : -1, POLLIN, 0}};
   const size_t first_output = fds.size();
   for (const Output& output : outputs_) fds.push_back({output.from.get(), POLLIN, 0});
   for (const auto& at : {kill_at_, restart_at_}) {
@@ -266,6 +278,7 @@ bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> dead
   }
   if (fds[2].revents != 0) tell_node();
   if (fds[3].revents != 0) hear_saves();
+  if (fds[4].revents != 0 && hear_node()) restart_limit_.on_ready();
   if (fds[0].revents != 0) handle_signals();
   if (kill_at_ && Clock::now() >= *kill_at_) {
     say("trainers did not end within {} s of SIGTERM: killing them", kTrainerGrace.count());
@@ -291,6 +304,7 @@ void Launcher::handle_signal(int number) {
   if (asks_to_stop(number)) {
     if (stop_signal_ == 0) stop_signal_ = number;
     ++stop_signals_;
+    if (restart_at_) restart_at_ = Clock::now();  // the trainers' last saves need it
   }
   if (node_is_stopping_) {
     if (asks_to_stop(number) && !node_.wait_status) kill(node_.pid, SIGTERM);  // its second: it ends at once
@@ -325,26 +339,29 @@ void Launcher::reap() {
 
 void Launcher::on_node_end() {
   if (node_is_stopping_ || !node_was_ready_) return;
+  if (hear_node()) restart_limit_.on_ready();  // just before it ended
   const std::string how = describe_end(*node_.wait_status);
   const bool is_superseded = exit_status_of(*node_.wait_status) == kExitSuperseded;
   const bool is_wanted = any_trainer() && !is_ending_ && !is_superseded;
   const Clock::time_point now = Clock::now();
   if (const auto pause = is_wanted ? restart_limit_.next(now) : std::nullopt) {
     was_restarted_ = true;
-    say("the node ended early: {}; starting it again in {} s ({} of {} times in {} minutes)", how,
-        pause->count(), restart_limit_.count(), kMaxNodeRestarts, kNodeRestartWindow.count());
+    say("the node ended early: {}; starting it again in {} s ({})", how, pause->count(),
+        restart_limit_.describe());
     restart_at_ = now + *pause;
     return;
   }
-  say("the node ended early: {}{}", is_superseded ? "another job has taken over the root" : how,
+  const std::string limit =
+      is_wanted ? fmt::format("; it was started again {}", restart_limit_.describe()) : "";
+  say("the node ended early: {}{}{}", is_superseded ? "another job has taken over the root" : how, limit,
       any_trainer() ? "; ending the trainers" : "");
   end_trainers();
 }
 
 // Trainers look for it; that it is ready needs no waiting for.
 void Launcher::restart_node() {
+  if (!any_trainer()) return;  // and restart_at_ says that nobody needed it any more
   restart_at_.reset();
-  if (!any_trainer()) return;
   node_.wait_status.reset();
   if (Status started = start_node(); !started.ok()) {
     say("{}; ending the trainers", started.to_string());

@@ -64,6 +64,7 @@ class Launcher {
 
   Status start_node();
   Status wait_for_node();
+  bool hear_node();
   Status ended_before_ready();
   Status start_trainers();
   Status start_trainer(uint32_t local_rank);
@@ -72,7 +73,8 @@ class Launcher {
   void stop_node();
   Status make_save_report();
   void hear_saves();
-  bool tell_failed_saves();  // whether any failed that no trainer was told of
+  // Whether any failed that no trainer was told of. `undecided_fail`: nobody decides those any more.
+  bool tell_failed_saves(bool undecided_fail);
 
   // Waits for signals, output and `extra_fd`, at most until the earlier of `deadline` and the time to kill.
   // Returns whether extra_fd can be read.

@@ -1,13 +1,17 @@
 // RestartLimit: how often, and how soon, a process that ends early is started again.
 //
-// The limit counts what happened within a window of time: a crash loop ends, and a node that dies once a day
-// is started again for as long as the training takes. The pause doubles with each restart in the window.
+// The limit counts the restarts within a window of time: a crash loop ends, and a node that dies once a day
+// is started again for as long as the training takes. It also counts the restarts since a node was last
+// ready, whenever they were: nodes that take minutes to fail and never become ready end as well. The pause
+// doubles with each restart that counts.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 
 namespace shoal {
 
@@ -19,13 +23,17 @@ class RestartLimit {
   using Time = std::chrono::steady_clock::time_point;
 
   // Counts a restart of what ended at `now`, and returns how long to wait before it: 0 s, 1 s, 2 s, 4 s, 8 s.
-  // Nothing: kMaxNodeRestarts were counted within kNodeRestartWindow. Calls come in the order of their times.
+  // Nothing: kMaxNodeRestarts were counted within kNodeRestartWindow, or since on_ready. Calls come in the
+  // order of their times.
   std::optional<std::chrono::seconds> next(Time now);
-  // Those within the window, the one counted last among them.
-  uint32_t count() const { return static_cast<uint32_t>(restarts_.size()); }
+  void on_ready() { since_ready_ = 0; }
+  // Those within the window, or since on_ready if these are more; the one counted last among them.
+  uint32_t count() const { return std::max(static_cast<uint32_t>(restarts_.size()), since_ready_); }
+  std::string describe() const;  // "2 of 5 times in 10 minutes", or "... since a node was ready"
 
  private:
-  std::deque<Time> restarts_;
+  std::deque<Time> restarts_;  // within the window
+  uint32_t since_ready_ = 0;
 };
 
 }  // namespace shoal

@@ -183,9 +183,24 @@ TEST_F(LaunchTest, ANodeThatDiesEarlyIsStartedAgainUntilItHasDoneSoTooOften) {
       HasSubstr(
           "the node ended early: signal 9 (Killed); starting it again in 0 s (1 of 5 times in 10 minutes)"));
   EXPECT_THAT(end.err, HasSubstr("(5 of 5 times in"));
-  EXPECT_THAT(end.err, HasSubstr("the node ended early: signal 9 (Killed); ending the trainers"));
+  EXPECT_THAT(end.err, HasSubstr("the node ended early: signal 9 (Killed); it was started again 5 of 5 times "
+                                 "in 10 minutes; ending the trainers"));
   EXPECT_TRUE(std::filesystem::exists(root() + "/generations/1"));
   EXPECT_FALSE(std::filesystem::exists(root() + "/generations/2")) << "it is one run";
+}
+
+// Regression: the job failed although its trainers had ended well while the launcher waited to start a node.
+TEST_F(LaunchTest, TrainersThatEndWellBeforeTheNextNodeHaveEndedWell) {
+  const std::string end_now = path("end");
+  Process process(command({"-n", "1"}, "echo up; until [ -e " + end_now + " ]; do sleep 0.02; done"),
+                  options());
+  ASSERT_TRUE(process.wait_for_output("up"));
+  const pid_t first = wait_for_child(process.pid(), "node");
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  ASSERT_EQ(kill(wait_for_child(process.pid(), "node", first), SIGKILL), 0);  // the next one comes in 1 s
+  std::ofstream(end_now).flush();
+  ProcessEnd end = process.wait();
+  EXPECT_EQ(end.status, 0) << end.err;
 }
 
 class TakenOver : public LaunchTest {

@@ -16,7 +16,30 @@ using std::chrono::seconds;
 TEST(RestartLimit, LetsANodeDieOnceADayForAMonth) {
   RestartLimit limit;
   RestartLimit::Time now{};
-  for (int day = 0; day < 30; ++day, now += hours(24)) EXPECT_EQ(limit.next(now), seconds(0)) << day;
+  for (int day = 0; day < 30; ++day, now += hours(24)) {
+    EXPECT_EQ(limit.next(now), seconds(0)) << day;
+    limit.on_ready();
+  }
+}
+
+// Regression: a node that took two minutes to fail was started again for ever, and its trainers hung.
+TEST(RestartLimit, EndsALoopOfNodesThatNeverBecomeReady) {
+  RestartLimit limit;
+  RestartLimit::Time now{};
+  std::vector<int64_t> pauses;
+  for (int i = 0; i < 20; ++i, now += minutes(5)) {
+    if (auto pause = limit.next(now)) pauses.push_back(pause->count());
+  }
+  EXPECT_THAT(pauses, testing::ElementsAre(0, 1, 2, 4, 8));
+  EXPECT_EQ(limit.describe(), "5 of 5 times since a node was ready");
+}
+
+TEST(RestartLimit, ForgetsThoseOnceReady) {
+  RestartLimit limit;
+  RestartLimit::Time now{};
+  for (uint32_t i = 0; i < kMaxNodeRestarts; ++i, now += minutes(5)) ASSERT_TRUE(limit.next(now)) << i;
+  limit.on_ready();
+  EXPECT_EQ(limit.next(now), seconds(1)) << "with the one that lies within the window";
 }
 
 TEST(RestartLimit, EndsALoopAndWaitsLongerEachTime) {
@@ -28,7 +51,7 @@ TEST(RestartLimit, EndsALoopAndWaitsLongerEachTime) {
     now += *pause;
   }
   EXPECT_THAT(pauses, testing::ElementsAre(0, 1, 2, 4, 8));
-  EXPECT_EQ(limit.count(), kMaxNodeRestarts);
+  EXPECT_EQ(limit.describe(), "5 of 5 times in 10 minutes");
 }
 
 TEST(RestartLimit, CountsOnlyWhatLiesWithinTheWindow) {
@@ -36,6 +59,7 @@ TEST(RestartLimit, CountsOnlyWhatLiesWithinTheWindow) {
   const RestartLimit::Time begin{};
   for (uint32_t i = 0; i < kMaxNodeRestarts; ++i) EXPECT_TRUE(limit.next(begin + minutes(i)));
   EXPECT_EQ(limit.next(begin + kNodeRestartWindow - seconds(1)), std::nullopt);
+  limit.on_ready();
   EXPECT_EQ(limit.next(begin + kNodeRestartWindow), seconds(8)) << "four are left in the window";
 }
 
