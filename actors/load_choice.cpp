@@ -6,11 +6,24 @@
 namespace shoal {
 
 namespace {
+
 constexpr size_t kMaxPassedOverReported = 8;
+
+// A file or folder of the root that is missing does not mean that there is no checkpoint.
+Status unreadable(const Status& why) {
+  return why.code() == Code::not_found ? Status(Code::corrupt, why.message()) : why;
+}
+
 }  // namespace
 
 Status LoadChooser::no_checkpoint() {
   return Status(Code::not_found, "there is no committed checkpoint in this root");
+}
+
+Status LoadChooser::no_checkpoint_of(uint64_t step, const std::string& why) {
+  return Status(Code::not_found, "step " + std::to_string(step) +
+                                     " has no committed checkpoint in this root" +
+                                     (why.empty() ? "" : ": " + why));
 }
 
 void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) {
@@ -31,10 +44,10 @@ void LoadChooser::decide_earlier(const LoadPtr& load, EffectWriter& out) {
   operations_.start(operation::ListNewestAttempts{}, out,
                     [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto list = result_as<AttemptList>(std::move(result));
-                      if (!list.ok()) return load->then(now, list.status(), then_out);
+                      if (!list.ok()) return load->then(now, unreadable(list.status()), then_out);
                       load->passed_over.clear();
                       auto best = newest(*list);
-                      if (!best.ok()) return load->then(now, best.status(), then_out);
+                      if (!best.ok()) return load->then(now, unreadable(best.status()), then_out);
                       std::vector<AttemptKey> undecided;
                       for (const AttemptInfo& info : list->attempts) {
                         if (info.state != AttemptInfo::State::undecided) continue;
@@ -88,7 +101,7 @@ void LoadChooser::await_decisions(TimeNs now, const LoadPtr& load, const std::ve
           if (wait->failed) return;
           if (!state.ok()) {
             wait->failed = true;
-            return load->then(then_now, state.status(), then_out);
+            return load->then(then_now, unreadable(state.status()), then_out);
           }
           if (wait->left == 0) decide_earlier(load, then_out);
         });
@@ -103,7 +116,7 @@ void LoadChooser::publish(const LoadPtr& load, const std::optional<AttemptKey>& 
   operations_.start(operation::PublishLoadChoice{facts_.generation, load->ordinal, choice}, out,
                     [load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto stands = result_as<LoadChoice>(std::move(result));
-                      if (!stands.ok()) return load->then(now, stands.status(), then_out);
+                      if (!stands.ok()) return load->then(now, unreadable(stands.status()), then_out);
                       chosen(now, load, *stands, then_out);
                     });
 }
@@ -140,7 +153,7 @@ void LoadChooser::list_step(uint64_t step, bool completes_left, EffectWriter& ou
                     [this, step, completes_left, then = std::move(then)](
                         TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto list = result_as<AttemptList>(std::move(result));
-                      if (!list.ok()) return then(now, list.status(), then_out);
+                      if (!list.ok()) return then(now, unreadable(list.status()), then_out);
                       std::optional<AttemptKey> best;
                       for (const AttemptInfo& info : list->attempts) {
                         if (info.key.step == step && info.state == AttemptInfo::State::committed &&
@@ -154,20 +167,20 @@ void LoadChooser::list_step(uint64_t step, bool completes_left, EffectWriter& ou
                             operation::CompleteAttempt{*left}, then_out,
                             [this, step, has_other = best.has_value(), then](
                                 TimeNs left_now, Result<OperationResult> completed, EffectWriter& left_out) {
-                              if (!completed.ok() && !has_other)
-                                return then(left_now, completed.status(), left_out);
+                              if (!completed.ok() && !has_other) {
+                                const Status& why = completed.status();
+                                const bool is_unfinished = why.code() == Code::not_found;
+                                return then(left_now,
+                                            is_unfinished ? no_checkpoint_of(step, why.message()) : why,
+                                            left_out);
+                              }
                               list_step(step, false, left_out, then);
                             });
                       }
                       for (const auto& [key, why] : list->damaged) {
-                        if (key.step == step && !best) return then(now, why, then_out);
+                        if (key.step == step && !best) return then(now, unreadable(why), then_out);
                       }
-                      if (!best) {
-                        return then(now,
-                                    Status(Code::not_found, "step " + std::to_string(step) +
-                                                                " has no committed checkpoint in this root"),
-                                    then_out);
-                      }
+                      if (!best) return then(now, no_checkpoint_of(step, ""), then_out);
                       then(now, *best, then_out);
                     });
 }

@@ -15,7 +15,7 @@ namespace shoal {
 
 class LoadChooser {
  public:
-  // Code::not_found: there is none.
+  // Code::not_found: there is none, and nothing else. Whoever hears it may start afresh.
   using Then = std::function<void(TimeNs now, Result<AttemptKey> key, EffectWriter& out)>;
 
   // All outlive the chooser, as it outlives what is under way.
@@ -25,6 +25,7 @@ class LoadChooser {
         watch_(operations, timers, facts.times.poll_ms * kMillisecond) {}
 
   static Status no_checkpoint();
+  static Status no_checkpoint_of(uint64_t step, const std::string& why);  // why: may be empty
 
   // The choice of that load(latest): the one that stands in the root, else the newest checkpoint once every
   // attempt above it is decided, published.

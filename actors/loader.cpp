@@ -82,13 +82,42 @@ void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWri
 
 // --- which checkpoint ---
 
+namespace {
+// Only where the listing itself shows none is there no checkpoint.
+Status not_of_none(const Status& why) {
+  return why.code() == Code::not_found ? Status(Code::corrupt, why.message()) : why;
+}
+
+// It was committed when it was chosen, or listed, and is not any more.
+Status no_longer_committed(const AttemptKey& key, const Tombstone& tombstone, bool is_latest) {
+  if (tombstone.reason == Tombstone::Reason::aborted) {
+    return Status(Code::aborted, to_string(key) +
+                                     " was committed when it was chosen; its manifest was lost "
+                                     "since, and it was aborted: " +
+                                     tombstone.cause);
+  }
+  return Status(Code::unavailable,
+                to_string(key) + " was deleted since it was chosen: " + tombstone.cause +
+                    (is_latest ? "; the latest is chosen again after the next save or start of the job, "
+                                 "until then load another checkpoint by its step"
+                               : "; load again"));
+}
+
+Status lost_decision(const AttemptKey& key, const Status& why) {
+  return Status(Code::corrupt, to_string(key) + " was committed when it was chosen, and its decision " +
+                                   decision_path(key) + " is missing now (" + why.message() +
+                                   "): start the job again, which restores it from the shards, or load "
+                                   "another checkpoint by its step");
+}
+}  // namespace
+
 void Loader::on_latest(ClientId client, uint32_t request_id, bool completes_left, EffectWriter& out) {
   operations_.start(operation::ListNewestAttempts{}, out,
                     [=, this](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
                       auto list = result_as<AttemptList>(std::move(result));
-                      if (!list.ok()) return not_found(client, request_id, list.status(), then_out);
+                      if (!list.ok()) return refuse(client, request_id, not_of_none(list.status()), then_out);
                       auto best = newest(*list);
-                      if (!best.ok()) return not_found(client, request_id, best.status(), then_out);
+                      if (!best.ok()) return refuse(client, request_id, not_of_none(best.status()), then_out);
                       if (auto left = newest_left(*list, *best, facts_.generation); left && completes_left) {
                         return operations_.start(
                             operation::CompleteAttempt{*left}, then_out,
@@ -96,24 +125,29 @@ void Loader::on_latest(ClientId client, uint32_t request_id, bool completes_left
                               on_latest(client, request_id, false, last_out);
                             });
                       }
-                      if (!*best)
-                        return not_found(client, request_id, LoadChooser::no_checkpoint(), then_out);
+                      if (!*best) return refuse(client, request_id, LoadChooser::no_checkpoint(), then_out);
                       read_metadata(client, request_id, **best, then_out);
                     });
 }
 
-void Loader::not_found(ClientId client, uint32_t request_id, Status why, EffectWriter& out) {
+void Loader::refuse(ClientId client, uint32_t request_id, Status why, EffectWriter& out) {
   out.to_client(client, local::Found{request_id, std::move(why), {}});
 }
 
 void Loader::read_metadata(ClientId client, uint32_t request_id, const AttemptKey& key, EffectWriter& out) {
-  operations_.start(
-      operation::ReadDecision{key}, out,
-      [this, client, request_id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-        auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
-        if (!decision.ok()) return not_found(client, request_id, decision.status(), then_out);
-        out_found(client, request_id, **decision, then_out);
-      });
+  operations_.start(operation::ReadDecision{key}, out,
+                    [=, this](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      if (decision.status().code() == Code::not_found) {
+                        return refuse(client, request_id, lost_decision(key, decision.status()), then_out);
+                      }
+                      if (!decision.ok()) return refuse(client, request_id, decision.status(), then_out);
+                      if (!(*decision)->committed()) {
+                        return refuse(client, request_id,
+                                      no_longer_committed(key, (*decision)->tombstone(), false), then_out);
+                      }
+                      out_found(client, request_id, **decision, then_out);
+                    });
 }
 
 void Loader::out_found(ClientId client, uint32_t request_id, const Decision& decision, EffectWriter& out) {
@@ -126,11 +160,10 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
   auto slab = slabs_.find({client, request.slab_id});
   const bool reads = !request.targets.empty();
   if (reads && (slab == slabs_.end() || slab->second < kMinWindowBytes)) {
-    return not_found(
-        client, request.request_id,
-        Status(Code::invalid_argument,
-               "a load window of at least " + human_bytes(kMinWindowBytes) + " must be given first"),
-        out);
+    return refuse(client, request.request_id,
+                  Status(Code::invalid_argument, "a load window of at least " + human_bytes(kMinWindowBytes) +
+                                                     " must be given first"),
+                  out);
   }
   for (auto other = loads_.lower_bound({client, 0}); other != loads_.end() && other->first.first == client;
        ++other) {
@@ -138,8 +171,8 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
     if (!reads || !other->second.reads) continue;
     if (other->second.request.slab_id != request.slab_id) continue;
     // Its reads would overwrite what this load has verified.
-    return not_found(client, request.request_id,
-                     Status(Code::busy, "an earlier load still fills that window"), out);
+    return refuse(client, request.request_id, Status(Code::busy, "an earlier load still fills that window"),
+                  out);
   }
   auto [found, fresh] = loads_.try_emplace(id);
   SHOAL_CHECK(fresh);
@@ -181,6 +214,7 @@ void Loader::choose(TimeNs now, const LoadKey& id, EffectWriter& out) {
 void Loader::hold(TimeNs now, const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
   Load& load = loads_.at(id);
   load.chosen = now;
+  load.is_chosen = true;
   load.times.choosing_ns = static_cast<uint64_t>(now - load.began);
   pins_.hold(now, key, out, [this, id, key](TimeNs then_now, const Status& status, EffectWriter& then_out) {
     auto found = loads_.find(id);
@@ -224,31 +258,21 @@ Loader::Loads::iterator Loader::end_load(TimeNs now, Loads::iterator load, Effec
 
 // --- what to read ---
 
-namespace {
-Status was_deleted(const AttemptKey& key, const std::string& why, bool is_latest) {
-  return Status(
-      Code::not_found,
-      to_string(key) + " was deleted since it was chosen: " + why +
-          (is_latest ? "; what is the latest is chosen anew after the next save or start of the job, "
-                       "until then name a step"
-                     : ""));
-}
-}  // namespace
-
 void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
   if (auto known = open_.known(key)) return begin(begun, id, std::move(known), out);
   operations_.start(operation::ReadDecision{key, loads_.at(id).request.wants_layouts}, out,
                     [this, id, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
-                      const bool is_deleted = decision.ok() && !(*decision)->committed();
-                      if (is_deleted || decision.status().code() == Code::not_found) {
-                        const auto load = loads_.find(id);
-                        const bool is_latest = load != loads_.end() && load->second.request.latest;
-                        const std::string why =
-                            is_deleted ? (*decision)->tombstone().cause : decision.status().message();
-                        return fail(now, id, was_deleted(key, why, is_latest), then_out);
+                      if (decision.status().code() == Code::not_found) {
+                        return fail(now, id, lost_decision(key, decision.status()), then_out);
                       }
                       if (!decision.ok()) return fail(now, id, decision.status(), then_out);
+                      if (!(*decision)->committed()) {
+                        const auto load = loads_.find(id);
+                        const bool is_latest = load != loads_.end() && load->second.request.latest;
+                        return fail(now, id, no_longer_committed(key, (*decision)->tombstone(), is_latest),
+                                    then_out);
+                      }
                       if ((*decision)->manifest().world == nullptr) return decode(id, *decision, then_out);
                       begin(now, id, facts_.plans->stored(*decision), then_out);
                     });
@@ -447,7 +471,7 @@ void Loader::fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out) 
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   Load& load = found->second;
-  if (load.failure.ok()) load.failure = why;
+  if (load.failure.ok()) load.failure = load.is_chosen ? not_of_none(why) : why;
   if (!load.reading.empty()) return;
   if (load.user) {
     ChunkExchange& exchange = *rounds_.at(*load.round).exchange;
@@ -456,14 +480,15 @@ void Loader::fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out) 
   }
   why = load.failure;
   const bool was_told = load.is_told;
+  const bool is_none = why.code() == Code::not_found;
   end_load(now, found, out);
   // A job that starts in an empty root asks for what cannot be there: no failure.
   const std::string line = "load for client " + std::to_string(id.first) + ": " + why.to_string();
-  why == LoadChooser::no_checkpoint() ? out.info(line) : out.warning(line);
+  is_none ? out.info(line) : out.warning(line);
   if (was_told) {
     out.to_client(id.first, local::LoadDone{id.second, std::move(why)});
   } else {
-    not_found(id.first, id.second, std::move(why), out);
+    refuse(id.first, id.second, std::move(why), out);
   }
 }
 

@@ -59,6 +59,7 @@ class Loader final : public Role {
     bool reads = false;
     bool reads_files = false;  // the client reads `own` itself
     TimeNs began = 0, chosen = 0;
+    bool is_chosen = false;                      // which checkpoint it loads
     std::shared_ptr<const ReadPlan> plan;        // while it waits for its window
     std::optional<WindowBudget::Ticket> ticket;  // likewise
     bool has_window = false;
@@ -117,7 +118,7 @@ class Loader final : public Role {
 
   // --- which checkpoint ---
   void on_latest(ClientId client, uint32_t request_id, bool completes_left, EffectWriter& out);
-  void not_found(ClientId client, uint32_t request_id, Status why, EffectWriter& out);
+  static void refuse(ClientId client, uint32_t request_id, Status why, EffectWriter& out);
   void read_metadata(ClientId client, uint32_t request_id, const AttemptKey& key, EffectWriter& out);
   static void out_found(ClientId client, uint32_t request_id, const Decision& decision, EffectWriter& out);
   void on_load(TimeNs now, ClientId client, const local::Load& request, EffectWriter& out);
@@ -148,7 +149,9 @@ class Loader final : public Role {
   void loaded(const LoadKey& id, uint32_t batch, Load& load, EffectWriter& out);
   void on_placed(TimeNs now, const LoadKey& id, uint32_t batch, EffectWriter& out);
   // Before the checkpoint was found: Found carries the error; after: LoadDone does, and only once nothing is
-  // being written to the window, for the client's next load has a window of the same number.
+  // being written to the window, for the client's next load has a window of the same number. Code::not_found
+  // is passed on from the choice alone: there is no checkpoint. Once one is chosen, a file that is missing is
+  // Code::corrupt.
   void fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out);
   // Batches in the window have one number for the client.
   static constexpr uint32_t kFirstShared = uint32_t{1} << 31;

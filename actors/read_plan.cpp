@@ -86,7 +86,7 @@ Status compare_targets(const Locator& locator, const local::LoadTargets& targets
   if (missing + different > kDifferencesNamed) {
     report += "; and " + std::to_string(missing + different - kDifferencesNamed) + " more";
   }
-  return Status(different == 0 ? Code::not_found : Code::invalid_argument, report);
+  return Status(Code::key_mismatch, report);
 }
 
 Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const local::LoadTargets& targets) {

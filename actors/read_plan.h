@@ -47,7 +47,7 @@ struct ReadPlan {
 local::Found found_by(const local::Load& request, const Decision& committed);
 
 // One report of every target that the checkpoint lacks or holds with another kind, type or shape:
-// Code::invalid_argument (Code::not_found if all of them are merely missing). OK if none.
+// Code::key_mismatch. OK if none.
 Status compare_targets(const Locator& locator, const local::LoadTargets& targets);
 
 // Precondition: compare_targets is OK. Code::corrupt where the manifest has no file for a piece that the rule

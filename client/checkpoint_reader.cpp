@@ -57,7 +57,8 @@ const TensorMetadata* CheckpointReader::find(std::string_view fqn) const {
 
 Result<std::vector<Box>> CheckpointReader::boxes_of(std::string_view fqn, Rank rank) const {
   if (!find_value(world(), fqn)) {
-    return Status(Code::not_found, fmt::format("'{}' is not in the checkpoint", fqn));
+    return Status(Code::key_mismatch,
+                  fmt::format("'{}' is not in {}", fqn, to_string(opened_->metadata.key)));
   }
   if (rank >= world().roster.world_size()) {
     return Status(Code::invalid_argument,
@@ -77,7 +78,8 @@ Result<const LayoutEntry*> CheckpointReader::tensor(std::string_view fqn, const 
                                                     uint64_t* bytes) const {
   const LayoutEntry* value = find_value(world(), fqn);
   if (!value) {
-    return Status(Code::not_found, fmt::format("'{}' is not in {}", fqn, to_string(opened_->metadata.key)));
+    return Status(Code::key_mismatch,
+                  fmt::format("'{}' is not in {}", fqn, to_string(opened_->metadata.key)));
   }
   if (value->kind != LayoutEntry::Kind::tensor) {
     return Status(Code::invalid_argument, fmt::format("'{}' is an object, not a tensor", fqn));

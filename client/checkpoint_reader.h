@@ -38,10 +38,10 @@ class CheckpointReader {
   const SaveOptions& save_options() const;
   const TensorMetadata* find(std::string_view fqn) const;  // nullptr: there is none
   // What a rank of the saving job held of a value, in global coordinates; none: nothing. An object: one box
-  // without dimensions. Code::not_found: there is no such value; Code::invalid_argument: no such rank.
+  // without dimensions. Code::key_mismatch: there is no such value; Code::invalid_argument: no such rank.
   Result<std::vector<Box>> boxes_of(std::string_view fqn, Rank rank) const;
 
-  // Row-major elements of the box, or of all of the tensor, which must be `bytes` bytes. Code::not_found,
+  // Row-major elements of the box, or of all of the tensor, which must be `bytes` bytes. Code::key_mismatch,
   // Code::invalid_argument name the value; Code::corrupt what was damaged. After an error, memory may hold
   // some of it.
   Status read(std::string_view fqn, const Box& box, void* data, uint64_t bytes);

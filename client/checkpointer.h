@@ -199,8 +199,9 @@ class Checkpointer {
   // wait_all, then detaches: what is called later is refused. After Code::deadline_exceeded it is still open.
   Status close(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   // Fills the state; after an error, tensors may hold some of it, objects are untouched. Every byte is
-  // verified against its digest before it is placed. Code::not_found: there is no
-  // checkpoint. Code::key_mismatch: its keys differ (LoadReport). A file that is gone is Code::corrupt.
+  // verified against its digest before it is placed. Code::not_found: there is no checkpoint, or none of that
+  // step, and nothing else. Code::key_mismatch: its keys differ (LoadReport). A file that is gone is
+  // Code::corrupt. Code::unavailable: no node answers, or the checkpoint was deleted after it was chosen.
   // Waits until the saves of this rank are decided. Without a step: the latest, of which all ranks that load
   // between the same two calls of save get the same, however often each of them loads or tries again. With
   // one: the newest committed attempt at it. One thread of a process at a time; Code::refused.
@@ -208,6 +209,12 @@ class Checkpointer {
   // What the planner asks for, to where it says. An error of one of its steps ends the load and names the
   // step. What may be missing is the planner's to say: the policies of `options` are not used.
   Result<LoadResult> load(const StateDict& state, dcp::LoadPlanner& planner, const LoadOptions& options = {});
+  // The latest, or nothing where the root has no checkpoint: a run may start afresh then, and only then. The
+  // state is untouched where nothing was loaded. Every other reason why no checkpoint is loaded is an error.
+  // All ranks are told the same. `options` name no step.
+  Result<std::optional<LoadResult>> load_or_start(const StateDict& state, const LoadOptions& options = {});
+  Result<std::optional<LoadResult>> load_or_start(const StateDict& state, dcp::LoadPlanner& planner,
+                                                  const LoadOptions& options = {});
   // What the last call of load found, also where it failed; empty where it came to no checkpoint.
   const LoadReport& load_report() const;
   // Which checkpoint that is, and what it holds, without reading any of it; its values one by one, later. It

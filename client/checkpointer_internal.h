@@ -158,10 +158,23 @@ struct Checkpointer::Impl {
     PlannedLoad* planned = nullptr;  // whose state it is, with the checkpoint's names; nothing is compared
   };
   Result<LoadResult> load(const Wanted& wanted);
+  Result<LoadResult> load(const StateDict& given, const LoadOptions& load_options);
+  Result<LoadResult> load(const StateDict& given, dcp::LoadPlanner& planner, const LoadOptions& load_options);
+  Result<std::optional<LoadResult>> nothing_if_none(Result<LoadResult> loaded) const;
   Result<LoadResult> load_planned(const StateDict& state, const LoadOptions& load_options,
                                   dcp::LoadPlanner& planner, OpenedCheckpoint& opened);
   Result<BoundState> bound_for_load(const StateDict& state);
   local::Load choice_of(std::optional<uint64_t> step) const;
+  // What a node said to Latest or Load. Of its answers, that there is no checkpoint is told apart.
+  Result<local::Found> found_in(Result<LocalMessage> answer);
+  // Begins a call whose Code::not_found shall mean that there is no checkpoint, and nothing else.
+  void begin_choice() { choice = {}; }
+  template <class T>
+  Result<T> end_choice(Result<T> result) const {
+    if (result.ok() || result.status().code() != Code::not_found || choice.is_none) return result;
+    // Not even asked, or of one that was found.
+    return Status(choice.is_found ? Code::corrupt : Code::unavailable, result.status().message());
+  }
   // Asks for the placer's targets, of what is open, else of what `load` chooses, and places all that comes.
   // `on_found` is told which checkpoint it is, and what it holds, before anything is placed.
   using OnFound = std::function<void(const Metadata&)>;
@@ -191,6 +204,11 @@ struct Checkpointer::Impl {
   std::vector<CopyTask> tasks;
   LoadReport report;  // of the last load
   LoadTimes times;    // of the last load
+  struct Choice {     // what nodes have said in this call
+    bool is_found = false;
+    bool is_none = false;  // there is no checkpoint
+  };
+  Choice choice;
 };
 
 }  // namespace shoal

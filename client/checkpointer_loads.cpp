@@ -19,12 +19,13 @@ Status another_came(const AttemptKey& now, const AttemptKey& chosen) {
                                            to_string(chosen)));
 }
 
-Result<local::Found> found_in(Result<LocalMessage> answer) {
-  if (!answer.ok()) return answer.status();
-  auto* found = std::get_if<local::Found>(&*answer);
-  if (!found) return Status(Code::corrupt, "the node answered with something else than it was asked");
-  if (!found->outcome.ok()) return found->outcome;
-  return std::move(*found);
+Status check_no_step(const LoadOptions& options) {
+  if (!options.step) return ok_status();
+  return Status(
+      Code::invalid_argument,
+      fmt::format("load_or_start loads the latest checkpoint or none; LoadOptions::step is {}: load "
+                  "that step with load",
+                  *options.step));
 }
 
 WantedKeys keys_of(const BoundState& state) {
@@ -40,15 +41,26 @@ WantedKeys keys_of(const BoundState& state) {
 
 }  // namespace
 
+Result<local::Found> Checkpointer::Impl::found_in(Result<LocalMessage> answer) {
+  if (!answer.ok()) return answer.status();
+  auto* found = std::get_if<local::Found>(&*answer);
+  if (!found) return Status(Code::corrupt, "the node answered with something else than it was asked");
+  choice.is_none = found->outcome.code() == Code::not_found && !choice.is_found;
+  if (!found->outcome.ok()) return found->outcome;
+  choice.is_found = true;
+  return std::move(*found);
+}
+
 Result<Metadata> Checkpointer::latest() {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
-  return impl_->with_patience([this]() -> Result<Metadata> {
+  impl_->begin_choice();
+  return impl_->end_choice(impl_->with_patience([this]() -> Result<Metadata> {
     SHOAL_ASSIGN_OR_RETURN(uint32_t id, impl_->session->begin_request());
     RequestScope request(*impl_->session);
     impl_->session->ask(local::Latest{id});
-    SHOAL_ASSIGN_OR_RETURN(local::Found found, found_in(impl_->session->next_answer()));
+    SHOAL_ASSIGN_OR_RETURN(local::Found found, impl_->found_in(impl_->session->next_answer()));
     return std::move(found.checkpoint);
-  });
+  }));
 }
 
 Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const {
@@ -112,8 +124,12 @@ Result<OpenedCheckpoint> Checkpointer::Impl::open(std::optional<uint64_t> step, 
 
 // By its step: nobody but the node chose the attempt.
 Status Checkpointer::Impl::reopen(OpenedCheckpoint& opened) {
-  SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint again,
-                         with_patience([&] { return open(opened.metadata.key.step, false); }));
+  auto found = with_patience([&] { return open(opened.metadata.key.step, false); });
+  if (found.status().code() == Code::not_found) {
+    return Status(Code::unavailable,
+                  fmt::format("{} was deleted while it was open", to_string(opened.metadata.key)));
+  }
+  SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint again, std::move(found));
   if (again.metadata.key != opened.metadata.key) {
     close(again);
     return another_came(again.metadata.key, opened.metadata.key);
@@ -206,7 +222,10 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, b
       // The checkpoint was found: what is missing now is a file of it.
       if (outcome.code() == Code::not_found) outcome = Status(Code::corrupt, outcome.message());
       // Neither keys that differ nor a node that went away is of what this rank reads.
-      if (!outcome.ok() && outcome.code() != Code::invalid_argument && outcome.code() != Code::unavailable) {
+      const bool is_of_reading = outcome.code() != Code::key_mismatch &&
+                                 outcome.code() != Code::invalid_argument &&
+                                 outcome.code() != Code::unavailable;
+      if (!outcome.ok() && is_of_reading) {
         return outcome.with_context(fmt::format("rank {} loading", options.rank));
       }
       SHOAL_RETURN_IF_ERROR(outcome);
@@ -307,45 +326,73 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
                     placer.take_damage()};
 }
 
-Result<LoadResult> Checkpointer::load(const StateDict& given, const LoadOptions& load_options) {
+Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions& load_options) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
-  impl_->report = {};
-  SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
-  SHOAL_RETURN_IF_ERROR(impl_->check_sharing(load_options));
+  impl_->begin_choice();
+  return impl_->end_choice(impl_->load(state, load_options));
+}
+
+Result<LoadResult> Checkpointer::load(const StateDict& state, dcp::LoadPlanner& planner,
+                                      const LoadOptions& load_options) {
+  SHOAL_RETURN_IF_ERROR(impl_->check_open());
+  impl_->begin_choice();
+  return impl_->end_choice(impl_->load(state, planner, load_options));
+}
+
+Result<std::optional<LoadResult>> Checkpointer::load_or_start(const StateDict& state,
+                                                              const LoadOptions& load_options) {
+  SHOAL_RETURN_IF_ERROR(check_no_step(load_options));
+  return impl_->nothing_if_none(load(state, load_options));
+}
+
+Result<std::optional<LoadResult>> Checkpointer::load_or_start(const StateDict& state,
+                                                              dcp::LoadPlanner& planner,
+                                                              const LoadOptions& load_options) {
+  SHOAL_RETURN_IF_ERROR(check_no_step(load_options));
+  return impl_->nothing_if_none(load(state, planner, load_options));
+}
+
+Result<std::optional<LoadResult>> Checkpointer::Impl::nothing_if_none(Result<LoadResult> loaded) const {
+  if (loaded.ok()) return std::optional<LoadResult>(std::move(loaded).value());
+  if (loaded.status().code() == Code::not_found) return std::optional<LoadResult>();
+  return loaded.status();
+}
+
+Result<LoadResult> Checkpointer::Impl::load(const StateDict& given, const LoadOptions& load_options) {
+  report = {};
+  SHOAL_ASSIGN_OR_RETURN(const StateDict* state, of_group(given));
+  SHOAL_RETURN_IF_ERROR(check_sharing(load_options));
   SHOAL_RETURN_IF_ERROR(validate_policies(load_options.policies));
-  if (load_options.way != LoadWay::direct) ++impl_->counts->loads;
+  if (load_options.way != LoadWay::direct) ++counts->loads;
   const ForEachKey keys_here = [state](const std::function<void(std::string_view)>& see) {
     for (const auto& entry : state->entries()) see(entry->fqn);
   };
   // A subtree without a key of the state may still hold one of the checkpoint.
   if (!needs_comparison_first(load_options.policies) &&
       subtrees_without_keys(load_options.policies, keys_here).empty()) {
-    return impl_->with_patience([&] { return impl_->load({*state, load_options}); });
+    return with_patience([&] { return load({*state, load_options}); });
   }
-  const Impl::Clock::time_point begun = Impl::Clock::now();
+  const Clock::time_point begun = Clock::now();
   SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
-                         impl_->with_patience([&] { return impl_->open(load_options.step, false); }));
-  const Impl::CloseLater closing{*impl_, opened};
-  Result<LoadResult> loaded = impl_->while_open(opened, [&] {
-    return impl_->load({*state, load_options, &opened});
-  });
-  if (loaded.ok()) loaded->seconds = Impl::seconds_since(begun);
+                         with_patience([&] { return open(load_options.step, false); }));
+  const CloseLater closing{*this, opened};
+  Result<LoadResult> loaded = while_open(opened, [&] { return load({*state, load_options, &opened}); });
+  if (loaded.ok()) loaded->seconds = seconds_since(begun);
   return loaded;
 }
 
-Result<LoadResult> Checkpointer::load(const StateDict& given, dcp::LoadPlanner& planner,
-                                      const LoadOptions& load_options) {
-  SHOAL_RETURN_IF_ERROR(impl_->check_open());
-  impl_->report = {};
-  SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
-  SHOAL_RETURN_IF_ERROR(impl_->check_sharing(load_options));
-  if (load_options.way != LoadWay::direct) ++impl_->counts->loads;
-  const Impl::Clock::time_point begun = Impl::Clock::now();
+Result<LoadResult> Checkpointer::Impl::load(const StateDict& given, dcp::LoadPlanner& planner,
+                                            const LoadOptions& load_options) {
+  report = {};
+  SHOAL_ASSIGN_OR_RETURN(const StateDict* state, of_group(given));
+  SHOAL_RETURN_IF_ERROR(check_sharing(load_options));
+  if (load_options.way != LoadWay::direct) ++counts->loads;
+  const Clock::time_point begun = Clock::now();
   SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
-                         impl_->with_patience([&] { return impl_->open(load_options.step, false); }));
-  const Impl::CloseLater closing{*impl_, opened};
-  Result<LoadResult> loaded = impl_->load_planned(*state, load_options, planner, opened);
-  if (loaded.ok()) loaded->seconds = Impl::seconds_since(begun);
+                         with_patience([&] { return open(load_options.step, false); }));
+  const CloseLater closing{*this, opened};
+  Result<LoadResult> loaded = load_planned(*state, load_options, planner, opened);
+  if (loaded.ok()) loaded->seconds = seconds_since(begun);
   return loaded;
 }
 
@@ -370,8 +417,9 @@ const LoadReport& Checkpointer::load_report() const {
 
 Result<CheckpointReader> Checkpointer::open_checkpoint(std::optional<uint64_t> step) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
+  impl_->begin_choice();
   SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
-                         impl_->with_patience([&] { return impl_->open(step, true); }));
+                         impl_->end_choice(impl_->with_patience([&] { return impl_->open(step, true); })));
   return CheckpointReader(*impl_, std::make_unique<OpenedCheckpoint>(std::move(opened)));
 }
 

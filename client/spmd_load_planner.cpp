@@ -91,7 +91,7 @@ Result<std::pair<size_t, SpmdLoadPlanner::Tile*>> SpmdLoadPlanner::tile_of(const
   auto& tiles = loading_[number->second].tiles;
   auto tile = tiles.find(read_item.dest_index.offset.value_or(Dims()));
   if (tile != tiles.end()) return std::pair{number->second, &tile->second};
-  return Status(Code::not_found, fmt::format("no local shard is {}", to_string(read_item.dest_index)));
+  return Status(Code::key_mismatch, fmt::format("no local shard is {}", to_string(read_item.dest_index)));
 }
 
 Result<Tensor> SpmdLoadPlanner::resolve_tensor(const ReadItem& read_item) {

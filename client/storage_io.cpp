@@ -176,7 +176,7 @@ Result<Dims> chunk_sizes(const Metadata& metadata, const MetadataIndex& storage_
       }
     }
   }
-  return Status(Code::not_found, fmt::format("no chunk {} is stored", to_string(storage_index)));
+  return Status(Code::key_mismatch, fmt::format("no chunk {} is stored", to_string(storage_index)));
 }
 
 Result<StorageSave> save(Checkpointer& checkpointer, uint64_t step, const StateDict& state,
@@ -193,17 +193,12 @@ Result<shoal::Metadata> StorageSave::wait_committed(std::optional<std::chrono::m
   return *finished_;
 }
 
-Result<LoadResult> load(Checkpointer& checkpointer, const StateDict& given, LoadPlanner& planner,
-                        StorageReader& reader, const LoadOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(const StateDict state, in_process_group(checkpointer.options(), given));
+namespace {
+
+// What the storage and the planner make of a checkpoint that was found.
+Result<LoadResult> load_found(Checkpointer& checkpointer, const StateDict& state, LoadPlanner& planner,
+                              StorageReader& reader, LoadResult loaded) {
   const Role role = role_of(checkpointer);
-  if (role.world_size > 1 && planner.overrides_global_plan()) {
-    return refuse_global_plan("planner", typeid(planner), "create_global_plan", "a load");
-  }
-  if (role.world_size > 1 && reader.overrides_global_plan()) {
-    return refuse_global_plan("storage", typeid(reader), "prepare_global_plan", "a load");
-  }
-  SHOAL_ASSIGN_OR_RETURN(LoadResult loaded, checkpointer.load(StateDict(), options));
   SHOAL_ASSIGN_OR_RETURN(const auto records, load_records(checkpointer, loaded.metadata, &loaded));
   SHOAL_ASSIGN_OR_RETURN(Metadata metadata, internal::join_records(records, loaded.metadata.key));
 
@@ -218,6 +213,25 @@ Result<LoadResult> load(Checkpointer& checkpointer, const StateDict& given, Load
                            return prepare_alone(reader, std::move(local));
                          }));
   SHOAL_RETURN_IF_ERROR(reader.read_data(plan, planner).with_context("read_data"));
+  return loaded;
+}
+
+}  // namespace
+
+Result<LoadResult> load(Checkpointer& checkpointer, const StateDict& given, LoadPlanner& planner,
+                        StorageReader& reader, const LoadOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(const StateDict state, in_process_group(checkpointer.options(), given));
+  const Role role = role_of(checkpointer);
+  if (role.world_size > 1 && planner.overrides_global_plan()) {
+    return refuse_global_plan("planner", typeid(planner), "create_global_plan", "a load");
+  }
+  if (role.world_size > 1 && reader.overrides_global_plan()) {
+    return refuse_global_plan("storage", typeid(reader), "prepare_global_plan", "a load");
+  }
+  SHOAL_ASSIGN_OR_RETURN(LoadResult found, checkpointer.load(StateDict(), options));
+  Result<LoadResult> loaded = load_found(checkpointer, state, planner, reader, std::move(found));
+  // There is a checkpoint: what a storage does not find is damage of it.
+  if (loaded.status().code() == Code::not_found) return Status(Code::corrupt, loaded.status().message());
   return loaded;
 }
 

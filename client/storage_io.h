@@ -82,7 +82,7 @@ class LocalStorageReader : public StorageReader {
   bool overrides_global_plan() const final { return false; }
 };
 
-// The sizes of the stored chunk that a tensor's item reads from. Code::not_found.
+// The sizes of the stored chunk that a tensor's item reads from. Code::key_mismatch: there is no such chunk.
 Result<Dims> chunk_sizes(const Metadata& metadata, const MetadataIndex& storage_index);
 
 // A save through a storage. Used by the trainer's thread; checkpointer and writer outlive it.

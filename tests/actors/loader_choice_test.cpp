@@ -1,4 +1,5 @@
 // What load(latest) rests its choice on, by the operations that the Loader asks for.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -13,6 +14,7 @@ namespace {
 constexpr ClientId kClient = 7;
 constexpr AttemptKey kCommitted = {1, 10, 1}, kAborted = {1, 20, 1};
 using State = AttemptInfo::State;
+using testing::HasSubstr;
 
 class LoaderChoice : public testing::Test {
  protected:
@@ -45,10 +47,11 @@ class LoaderChoice : public testing::Test {
     }
     finish(OperationResult(list));
   }
-  static Result<OperationResult> tombstone(const AttemptKey& key) {
+  static Result<OperationResult> tombstone(const AttemptKey& key,
+                                           Tombstone::Reason reason = Tombstone::Reason::aborted) {
     auto decision = std::make_shared<Decision>();
     decision->key = key;
-    decision->body = Tombstone{Tombstone::Reason::aborted, "too late"};
+    decision->body = Tombstone{reason, "too late"};
     return OperationResult(std::shared_ptr<const Decision>(decision));
   }
   static Result<OperationResult> manifest(const AttemptKey& key) {
@@ -58,7 +61,24 @@ class LoaderChoice : public testing::Test {
     return OperationResult(std::shared_ptr<const Decision>(decision));
   }
 
- private:
+  // What the client is told of a load whose chosen checkpoint is, by then, what `decision` says.
+  Status told_of(Result<OperationResult> decision) {
+    LoadChoice choice;
+    choice.found = true;
+    choice.key = kCommitted;
+    expect<operation::ReadLoadChoice>();
+    finish(OperationResult(choice));
+    expect<operation::PinAttempt>();
+    finish(OperationResult(std::make_shared<const Mark>()));
+    expect<operation::ReadDecision>();
+    finish(std::move(decision));
+    return told();
+  }
+  Status told() const {
+    const auto found = loader_.told<local::Found>(kClient);
+    return found.size() == 1 ? found[0].outcome : Status(Code::internal, "it was not answered once");
+  }
+
   LoaderByItself loader_;
 };
 
@@ -90,6 +110,49 @@ TEST_F(LoaderChoice, LooksAgainWhenADecisionIsAnotherThanItSaw) {
   finish_listing({{kCommitted, State::aborted}});
   finish(tombstone(kCommitted));
   EXPECT_FALSE(expect<operation::PublishLoadChoice>().choice.found);
+}
+
+// Regression: each of these was not_found, which a job that starts afresh takes for an empty root.
+TEST_F(LoaderChoice, OfACheckpointThatWasDeletedSinceIsToBeMadeAgain) {
+  const Status told = told_of(tombstone(kCommitted, Tombstone::Reason::deleted));
+  EXPECT_EQ(told.code(), Code::unavailable);
+  EXPECT_THAT(told.message(), HasSubstr("step 10 (g1a1) was deleted since it was chosen: too late"));
+}
+
+TEST_F(LoaderChoice, OfACheckpointThatWasAbortedSinceSaysSo) {
+  const Status told = told_of(tombstone(kCommitted));
+  EXPECT_EQ(told.code(), Code::aborted);
+  EXPECT_THAT(told.message(), HasSubstr("it was aborted: too late"));
+}
+
+TEST_F(LoaderChoice, OfACheckpointWhoseDecisionIsMissingNamesThatFile) {
+  const Status told = told_of(Status(Code::not_found, "no such file"));
+  EXPECT_EQ(told.code(), Code::corrupt);
+  EXPECT_THAT(told.message(), HasSubstr("step-00000010/g1a1/manifest.shoal is missing now (no such file)"));
+}
+
+TEST_F(LoaderChoice, OfARootThatIsMissingIsNotThatThereIsNone) {
+  finish(Status(Code::not_found, "no choice"));
+  expect<operation::ListNewestAttempts>();
+  finish(Status(Code::not_found, "/ckpt/run7: no such folder"));
+  EXPECT_EQ(told(), Status(Code::corrupt, "/ckpt/run7: no such folder"));
+}
+
+TEST_F(LoaderChoice, WithoutAnyCheckpointSaysThatThereIsNone) {
+  finish(Status(Code::not_found, "no choice"));
+  finish_listing({});
+  expect<operation::PublishLoadChoice>();
+  finish(OperationResult(LoadChoice{}));
+  EXPECT_EQ(told(), Status(Code::not_found, "there is no committed checkpoint in this root"));
+}
+
+TEST_F(LoaderChoice, OfWhatIsTheLatestIsNotThatThereIsNoneWhenADecisionVanishes) {
+  loader_.starts.clear();
+  loader_.from_client(kClient, local::Latest{2});
+  finish_listing({{kCommitted, State::committed}});
+  expect<operation::ReadDecision>();
+  finish(Status(Code::not_found, "no such file"));
+  EXPECT_EQ(told().code(), Code::corrupt);
 }
 
 }  // namespace

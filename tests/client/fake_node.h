@@ -50,6 +50,10 @@ class FakeNode {
 
   void accept() { socket_ = std::make_unique<LocalSocket>(std::move(**listener_->accept(kPatienceMs))); }
   void die() { socket_.reset(); }
+  void stop() {  // and nobody listens any more
+    listener_.reset();
+    die();
+  }
   void send(const LocalMessage& message) { ASSERT_TRUE(socket_->send(message).ok()); }
 
   // The next message, which must be this; slabs that come before it are mapped.

@@ -80,7 +80,7 @@ TEST_P(ACheckpointReader, TellsWhatACheckpointHoldsAndReadsOfItWhatIsAskedFor) {
   EXPECT_THAT(reader.boxes_of("w", 2).value(), ElementsAre(Box{{2 * rows, 0}, {rows, kColumns}}));
   EXPECT_THAT(reader.boxes_of("rng@rank2", 2).value(), ElementsAre(Box{}));
   EXPECT_THAT(reader.boxes_of("rng@rank2", 1).value(), IsEmpty());
-  EXPECT_EQ(reader.boxes_of("x", 0).status().code(), Code::not_found);
+  EXPECT_EQ(reader.boxes_of("x", 0).status().code(), Code::key_mismatch);
   EXPECT_EQ(reader.boxes_of("w", 4).status().code(), Code::invalid_argument);
 
   const std::vector<float> all = as_floats(reader.read("w").value());
