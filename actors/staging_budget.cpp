@@ -40,8 +40,9 @@ uint64_t StagingBudget::Holder::resident() const {
   return bytes;
 }
 
-void StagingBudget::attach(ClientId client) {
-  holders_.try_emplace(client);
+void StagingBudget::attach(ClientId client, const local::Attach& said) {
+  holders_[client].rank = said.rank;
+  ranks_said_ = std::max(ranks_said_, said.ranks_on_host);
 }
 
 void StagingBudget::lose(ClientId client) {
@@ -106,7 +107,7 @@ bool StagingBudget::holds_any() const {
 uint32_t StagingBudget::ranks() const {
   const auto here =
       std::count_if(holders_.begin(), holders_.end(), [](const auto& each) { return each.second.is_here; });
-  return std::max({1u, limits_.ranks, static_cast<uint32_t>(here)});
+  return std::max({1u, limits_.ranks, ranks_said_, static_cast<uint32_t>(here)});
 }
 
 uint32_t StagingBudget::missing() const {
@@ -160,31 +161,37 @@ void StagingBudget::grant(TimeNs now, Place place, uint32_t slabs, uint64_t slab
     news = std::to_string(slabs) + " save(s) of " + human_bytes(wanted.bytes) + " in flight instead of " +
            std::to_string(wanted.slabs);
   }
-  const bool is_known = news == holder.news;
-  holder.news = news;
+  // Not the figures: a rank that stages in parts asks before every save, and its share is never quite the
+  // same.
+  const Shortage shortage = news.empty() ? Shortage() : Shortage{in_parts, slabs};
+  const bool is_known = shortage == holder.told;
+  holder.told = shortage;
   if (!news.empty()) news = "memory for staging is short: " + news + ": " + memory.because;
   holder.wanted.reset();
   holder.granted = times(slab_bytes, slabs);
   holder.in_parts = in_parts;
   holder.is_making = holder.granted > holder.resident();
   holder.since = now;
-  out.push_back({place.client, local::StagingGranted{slabs, slab_bytes, in_parts, ok_status()},
+  out.push_back({place.client, local::StagingGranted{slabs, slab_bytes, in_parts, ok_status(), wanted.number},
                  is_known ? "" : std::move(news)});
 }
 
-void StagingBudget::refuse(Place place, uint64_t share, const HostMemory& memory,
-                           std::vector<Decision>& out) {
-  const local::StagingWanted wanted = *place.holder->wanted;
-  const bool is_own_limit = wanted.bytes_max < share;
-  Status why(Code::no_space, "a save of this rank takes " + human_bytes(wanted.bytes) +
-                                 " of memory to be staged, or to be staged in parts " +
-                                 human_bytes(least_bytes()) + "; " +
-                                 human_bytes(std::min(share, wanted.bytes_max)) +
-                                 " are left for it: " + (is_own_limit ? wanted.because : memory.because) +
-                                 "; free memory on this host, or raise that limit");
+Status StagingBudget::too_little(const Part& part, const HostMemory& memory) const {
+  const local::StagingWanted& wanted = *part.place.holder->wanted;
+  const bool is_own_limit = wanted.bytes_max < part.share;
+  return Status(Code::no_space, "a save of this rank takes " + human_bytes(wanted.bytes) +
+                                    " of memory to be staged, or to be staged in parts " +
+                                    human_bytes(least_bytes()) + "; " +
+                                    human_bytes(std::min(part.share, wanted.bytes_max)) +
+                                    " are left for it: " + (is_own_limit ? wanted.because : memory.because) +
+                                    "; free memory on this host, or raise that limit");
+}
+
+void StagingBudget::refuse(Place place, Status why, std::vector<Decision>& out) {
+  const uint64_t number = place.holder->wanted->number;
   place.holder->wanted.reset();
   place.holder->granted = place.holder->resident();
-  out.push_back({place.client, local::StagingGranted{0, 0, false, std::move(why)}, ""});
+  out.push_back({place.client, local::StagingGranted{0, 0, false, std::move(why), number}, ""});
 }
 
 // Who wants no more than an equal share of what is free.
@@ -225,8 +232,10 @@ bool StagingBudget::grant_whole(TimeNs now, uint64_t free, const HostMemory& mem
   return false;
 }
 
-// Whether there may be more in a while.
-bool StagingBudget::wait_for_others(TimeNs now, uint64_t free, std::vector<Decision>& out) {
+// Whether there may be more in a while. Who stages in parts is asked for its slab only where those that wait
+// could not even do that (have_parts): it asks before each of its saves anyway, and shares what there is
+// then.
+bool StagingBudget::wait_for_others(TimeNs now, uint64_t free, bool have_parts, std::vector<Decision>& out) {
   TimeNs since = now;
   for (const Place& place : waiting()) since = std::min(since, place.holder->since);
   const TimeNs waited = now - since;
@@ -239,7 +248,8 @@ bool StagingBudget::wait_for_others(TimeNs now, uint64_t free, std::vector<Decis
   for (auto& [client, holder] : holders_) {
     if (!holder.is_here || holder.wanted) continue;
     const uint64_t held = std::max(holder.granted, holder.resident());
-    if (held > all / ranks() && !holder.in_parts && !holder.is_giving_back) {
+    const bool may_keep = holder.in_parts && have_parts;
+    if (held > all / ranks() && !may_keep && !holder.is_giving_back) {
       holder.is_giving_back = true;
       out.push_back({client, std::nullopt, ""});
     }
@@ -248,28 +258,42 @@ bool StagingBudget::wait_for_others(TimeNs now, uint64_t free, std::vector<Decis
   return is_waiting;
 }
 
-// The smallest first: what it leaves of its share is the others'.
-void StagingBudget::grant_parts(TimeNs now, uint64_t free, const HostMemory& memory,
-                                std::vector<Decision>& out) {
+// One slab for each that waits. The smallest first: what it leaves of its share is the others'.
+std::vector<StagingBudget::Part> StagingBudget::parts_of(uint64_t free) {
   std::vector<Place> places = waiting();
   std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
     return std::min(a.holder->wanted->bytes, a.holder->wanted->bytes_max) <
            std::min(b.holder->wanted->bytes, b.holder->wanted->bytes_max);
   });
+  std::vector<Part> parts;
   for (size_t i = 0; i < places.size(); ++i) {
     const local::StagingWanted& wanted = *places[i].holder->wanted;
     const uint64_t share = free / (places.size() - i);
     const uint64_t most = std::min(share, wanted.bytes_max);
-    const uint64_t bytes =
+    uint64_t bytes =
         wanted.bytes <= most ? wanted.bytes : whole_part_slabs(std::min(most, kMostPartSlabBytes));
-    if (bytes < wanted.bytes && bytes < least_bytes()) {
-      refuse(places[i], share, memory, out);
-      free -= share;  // without it there is no save, whatever the others could do with that
-      continue;
-    }
-    grant(now, places[i], 1, bytes, memory, out);
-    free -= bytes;
+    if (bytes < wanted.bytes && bytes < least_bytes()) bytes = 0;
+    parts.push_back({places[i], share, bytes});
+    free -= bytes != 0 ? bytes : share;
   }
+  return parts;
+}
+
+// All of them or none: without one rank there is no save, whatever the others stage.
+void StagingBudget::grant_parts(TimeNs now, uint64_t free, const HostMemory& memory,
+                                std::vector<Decision>& out) {
+  const std::vector<Part> parts = parts_of(free);
+  const auto lacking = std::find_if(parts.begin(), parts.end(), [](const Part& p) { return p.bytes == 0; });
+  if (lacking == parts.end()) {
+    for (const Part& part : parts) grant(now, part.place, 1, part.bytes, memory, out);
+    return;
+  }
+  const Status first = too_little(*lacking, memory)
+                           .with_context("rank " + std::to_string(lacking->place.holder->rank) +
+                                         " of this host cannot stage its part of the save");
+  std::vector<Status> causes;
+  for (const Part& part : parts) causes.push_back(part.bytes == 0 ? too_little(part, memory) : first);
+  for (size_t i = 0; i < parts.size(); ++i) refuse(parts[i].place, std::move(causes[i]), out);
 }
 
 // Slabs of ranks that have saved nothing for a while.
@@ -296,8 +320,13 @@ std::vector<StagingBudget::Decision> StagingBudget::decide(TimeNs now, const Hos
     // Of ranks that have not come yet, each may want as much.
     const uint64_t of_these = missing() == 0 ? free : free / (count + missing()) * count;
     const bool all_are_known = missing() == 0;
+    const std::vector<Part> parts = parts_of(of_these);
+    const bool have_parts = std::none_of(parts.begin(), parts.end(), [&](const Part& part) {
+      return part.bytes == 0 && part.share < least_bytes();  // else it is the process's own limit
+    });
     const bool is_granted = all_are_known && grant_whole(now, free, memory, out);
-    if (!is_granted && !wait_for_others(now, free, out) && !grant_whole(now, of_these, memory, out)) {
+    if (!is_granted && !wait_for_others(now, free, have_parts, out) &&
+        !grant_whole(now, of_these, memory, out)) {
       grant_parts(now, of_these, memory, out);
     }
   }

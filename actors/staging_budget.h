@@ -5,7 +5,8 @@
 // what is free, it is granted at once. Else it waits until every rank of the host has asked or holds a grant,
 // or for gather_ms, and all that wait are granted together: as many slabs each as fit for all of them; where
 // not even one does, the ranks share what there is, and those whose slab is then too small stage in parts.
-// Less than least_bytes() for a rank is an error.
+// Where that is less than least_bytes() for one of them, all that wait are refused: what the others would
+// stage could never be committed.
 //
 // What was granted and is not yet in memory counts as taken: no two ranks count on the same free memory.
 //
@@ -40,7 +41,7 @@ struct HostMemory {
 
 struct StagingLimits {
   uint64_t bytes_max = 0;         // of all slabs of the host, if not 0
-  uint32_t ranks = 0;             // of the host, where that is known; else those that attach
+  uint32_t ranks = 0;             // of the host, where that is known; else what clients say, or who attach
   uint32_t gather_ms = 3'000;     // for ranks that have not asked yet
   uint32_t patience_ms = 60'000;  // for ranks that are to give back, or are making what they were granted
   // With less than that left on the host, slabs that were not used for idle_ms are given back.
@@ -52,7 +53,7 @@ class StagingBudget {
  public:
   explicit StagingBudget(const StagingLimits& limits) : limits_(limits) {}
 
-  void attach(ClientId client);
+  void attach(ClientId client, const local::Attach& said);
   // Its slabs stay until forget().
   void lose(ClientId client);
   void forget(ClientId client);
@@ -66,7 +67,8 @@ class StagingBudget {
   struct Decision {
     ClientId client = 0;
     std::optional<local::StagingGranted> granted;  // nothing: it is to give back
-    std::string news;                              // for people, where it gets less than it wants; once
+    // For people, where it gets less than it wants: once, until it gets another number of slabs.
+    std::string news;
   };
   // Who is told what now. To be asked again when something has happened, and every now and then.
   std::vector<Decision> decide(TimeNs now, const HostMemory& memory);
@@ -76,7 +78,13 @@ class StagingBudget {
   uint64_t least_bytes() const;  // of a rank that stages in parts
 
  private:
+  struct Shortage {  // 0 slabs: none
+    bool in_parts = false;
+    uint32_t slabs = 0;
+    bool operator==(const Shortage&) const = default;
+  };
   struct Holder {
+    Rank rank = 0;
     bool is_here = true;
     uint64_t granted = 0;  // that its slabs may take together
     uint32_t slabs_wanted = 0;
@@ -87,12 +95,17 @@ class StagingBudget {
     TimeNs used = 0;
     std::optional<local::StagingWanted> wanted;  // it waits
     TimeNs since = 0;                            // for so long
-    std::string news;                            // that people were told last
+    Shortage told;                               // that people were told last
     uint64_t resident() const;
   };
   struct Place {  // of who waits
     ClientId client = 0;
     Holder* holder = nullptr;
+  };
+  struct Part {
+    Place place;
+    uint64_t share = 0;
+    uint64_t bytes = 0;  // of its slab; 0: the share is too small
   };
 
   uint64_t free_for_waiting(const HostMemory& memory) const;
@@ -101,14 +114,17 @@ class StagingBudget {
   std::vector<Place> waiting();
   void grant(TimeNs now, Place place, uint32_t slabs, uint64_t slab_bytes, const HostMemory& memory,
              std::vector<Decision>& out);
-  void refuse(Place place, uint64_t share, const HostMemory& memory, std::vector<Decision>& out);
+  std::vector<Part> parts_of(uint64_t free);
+  Status too_little(const Part& part, const HostMemory& memory) const;
+  void refuse(Place place, Status why, std::vector<Decision>& out);
   bool grant_shares(TimeNs now, uint64_t free, const HostMemory& memory, std::vector<Decision>& out);
   bool grant_whole(TimeNs now, uint64_t free, const HostMemory& memory, std::vector<Decision>& out);
-  bool wait_for_others(TimeNs now, uint64_t free, std::vector<Decision>& out);
+  bool wait_for_others(TimeNs now, uint64_t free, bool have_parts, std::vector<Decision>& out);
   void grant_parts(TimeNs now, uint64_t free, const HostMemory& memory, std::vector<Decision>& out);
   void relieve(TimeNs now, const HostMemory& memory, std::vector<Decision>& out);
 
   const StagingLimits limits_;
+  uint32_t ranks_said_ = 0;  // of the host, by what clients were told
   std::map<ClientId, Holder> holders_;
 };
 

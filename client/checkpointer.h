@@ -87,6 +87,9 @@ struct CheckpointerOptions {
   // MiB. 0: its node reads them, and passes the bytes on through the load window.
   unsigned load_threads = 4;
   uint64_t staging_bytes_max = 0;  // of all slabs; 0: what this process's cgroup and its node leave
+  // How many ranks of the job run on this host: its node divides the host's memory among so many, also before
+  // they have come. 0: nobody says; from_environment takes it from the launcher.
+  uint32_t ranks_on_host = 0;
   std::chrono::milliseconds attach_timeout{30000};
   // A node that gives no sign of life for that long is reported by its pid: it is stopped, or hangs. A slow
   // disk is neither: the node answers while it writes.

@@ -104,7 +104,9 @@ struct Checkpointer::Impl {
   void drop_slab(uint32_t slot);
   void forget_dropped_slabs(const std::vector<uint32_t>& free);
   Status replace_slab(uint32_t slot, uint64_t bytes);
-  Result<std::optional<Session::StagingGrant>> ask_for_staging(uint64_t slab_bytes);
+  Status check_ungranted(uint64_t bytes) const;
+  Result<std::optional<Session::StagingGrant>> ask_for_staging(uint64_t slab_bytes, bool needs_answer);
+  Result<std::optional<Session::StagingGrant>> grant_for(uint64_t bytes, uint32_t slot);
   bool make_room(uint32_t slot, uint64_t bytes, uint64_t most, const std::vector<uint32_t>& free);
   uint32_t best_slot(uint64_t bytes, const std::vector<uint32_t>& free) const;
   uint32_t slot_of_parts(uint64_t bytes, const std::vector<uint32_t>& free) const;

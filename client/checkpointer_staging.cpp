@@ -40,7 +40,13 @@ void Checkpointer::Impl::forget_dropped_slabs(const std::vector<uint32_t>& free)
   }
 }
 
-Result<std::optional<Session::StagingGrant>> Checkpointer::Impl::ask_for_staging(uint64_t slab_bytes) {
+// Whether a slab of `bytes` may be made without a grant.
+Status Checkpointer::Impl::check_ungranted(uint64_t bytes) const {
+  return check_budget(bytes, held_bytes() + window.bytes(), options.staging_bytes_max);
+}
+
+Result<std::optional<Session::StagingGrant>> Checkpointer::Impl::ask_for_staging(uint64_t slab_bytes,
+                                                                                 bool needs_answer) {
   local::StagingWanted wanted{slab_bytes, options.max_in_flight};
   if (options.staging_bytes_max != 0) {
     wanted.bytes_max = options.staging_bytes_max - std::min(options.staging_bytes_max, window.bytes());
@@ -51,7 +57,28 @@ Result<std::optional<Session::StagingGrant>> Checkpointer::Impl::ask_for_staging
         headroom.bytes > UINT64_MAX - held_bytes() ? UINT64_MAX : headroom.bytes + held_bytes();
     wanted.because = std::move(headroom.because);
   }
-  return session->ask_for_staging(wanted);
+  return session->ask_for_staging(wanted, needs_answer);
+}
+
+// What the node grants to slabs of which each holds a save of `bytes`. Nothing: the one in `slot` may be made
+// without a grant.
+//
+// A node that is silent is not waited for where the memory of this host holds such a slab of every rank;
+// where it does not, ranks would count on the same memory.
+Result<std::optional<Session::StagingGrant>> Checkpointer::Impl::grant_for(uint64_t bytes, uint32_t slot) {
+  const uint64_t ranks = options.staging_bytes_max != 0 ? 1 : std::max(options.ranks_on_host, 1u);
+  const uint64_t of_all = bytes > UINT64_MAX / ranks ? UINT64_MAX : bytes * ranks;
+  for (bool needs_answer = false;; needs_answer = true) {
+    const uint64_t more = of_all - std::min(of_all, slabs[slot].bytes());
+    needs_answer = needs_answer || !check_ungranted(more).ok();
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<Session::StagingGrant> grant,
+                           ask_for_staging(bytes, needs_answer));
+    if (grant) return grant;
+    drop_slab(slot);
+    const Status fits = check_ungranted(bytes);
+    if (fits.ok()) return grant;
+    if (needs_answer) return fits;
+  }
 }
 
 // Whether a slab of `bytes` in `slot` leaves all slabs within `most`, once the others that are free are gone:
@@ -104,12 +131,10 @@ Result<Checkpointer::Impl::Place> Checkpointer::Impl::place_for(uint64_t bytes, 
     }
     std::optional<Session::StagingGrant> grant = session->staging_grant();
     if (!grant || grant->in_parts || grant->slab_bytes < whole) {
-      SHOAL_ASSIGN_OR_RETURN(grant, ask_for_staging(whole));
+      SHOAL_ASSIGN_OR_RETURN(grant, grant_for(whole, best));
       has_asked = true;
     }
     if (!grant) {
-      drop_slab(best);
-      SHOAL_RETURN_IF_ERROR(check_budget(whole, held_bytes() + window.bytes(), options.staging_bytes_max));
       SHOAL_RETURN_IF_ERROR(replace_slab(best, whole));
       if (session->begin_filling(best)) return Place{best, false};
       continue;
@@ -120,8 +145,12 @@ Result<Checkpointer::Impl::Place> Checkpointer::Impl::place_for(uint64_t bytes, 
       if (slabs[slot].bytes() != slab_bytes) SHOAL_RETURN_IF_ERROR(replace_slab(slot, slab_bytes));
       if (session->begin_filling(slot)) return Place{slot, grant->in_parts};
     } else if (!has_asked) {  // there may be more memory by now
-      SHOAL_RETURN_IF_ERROR(ask_for_staging(whole).status());
+      SHOAL_RETURN_IF_ERROR(grant_for(whole, best).status());
       has_asked = true;
+    } else if (free.size() == slabs.size()) {  // no save is in flight whose end would free memory
+      return Status(Code::internal, "the node of this host granted " + human_bytes(grant->bytes()) +
+                                        " of memory for staging, and no parts; a save takes " +
+                                        human_bytes(whole));
     } else {
       const Clock::time_point begun = Clock::now();
       SHOAL_RETURN_IF_ERROR(session->wait_for_free(free.size() + 1, options.on_busy == OnBusy::wait));
@@ -138,7 +167,7 @@ Status Checkpointer::Impl::prepare_slabs(uint64_t bytes) {
   forget_dropped_slabs(free);
   std::optional<Session::StagingGrant> grant = session->staging_grant();
   if (!grant || grant->in_parts || grant->slab_bytes < whole) {
-    SHOAL_ASSIGN_OR_RETURN(grant, ask_for_staging(whole));
+    SHOAL_ASSIGN_OR_RETURN(grant, grant_for(whole, free.front()));
   }
   if (grant && grant->in_parts) {
     const uint32_t slot = slot_of_parts(grant->slab_bytes, free);
@@ -153,7 +182,7 @@ Status Checkpointer::Impl::prepare_slabs(uint64_t bytes) {
     if (grant && !make_room(slot, whole, grant->bytes(), {})) continue;
     if (!grant) {
       drop_slab(slot);
-      SHOAL_RETURN_IF_ERROR(check_budget(whole, held_bytes() + window.bytes(), options.staging_bytes_max));
+      SHOAL_RETURN_IF_ERROR(check_ungranted(whole));
     }
     SHOAL_RETURN_IF_ERROR(replace_slab(slot, whole));
   }

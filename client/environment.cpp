@@ -41,6 +41,7 @@ Status apply(const JobEnvironment& job, CheckpointerOptions* options) {
   options->world_size = job.world_size;
   options->job_id = job.job_id;
   options->node_name = job.node_name;
+  options->ranks_on_host = job.ranks_on_host.value_or(0);
   options->coordinator = job.coordinator;
   if (job.mints_job_id) {
     options->job_id_exchange.emplace();

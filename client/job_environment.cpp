@@ -60,13 +60,21 @@ std::optional<uint32_t> slurm_hosts(const Variables& variables) {
   return std::nullopt;
 }
 
-std::optional<bool> find_is_one_host(const JobEnvironment& job, const Variables& variables) {
-  if (job.world_size == 1) return true;
+std::optional<uint32_t> slurm_tasks_here(const Variables& variables) {
+  const std::optional<uint32_t> node = number_if_any(variables, "SLURM_NODEID");
+  if (!node) return std::nullopt;
+  for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
+    if (auto list = variables(name)) return tasks_on_node(*list, *node);
+  }
+  return std::nullopt;
+}
+
+std::optional<uint32_t> find_ranks_on_host(const JobEnvironment& job, const Variables& variables) {
   std::optional<uint32_t> here;
   switch (job.launcher) {
     case Launcher::slurm:
-      if (auto hosts = slurm_hosts(variables)) return *hosts == 1;
-      return std::nullopt;
+      here = slurm_tasks_here(variables);
+      break;
     case Launcher::open_mpi:
       here = number_if_any(variables, "OMPI_COMM_WORLD_LOCAL_SIZE");
       break;
@@ -75,10 +83,20 @@ std::optional<bool> find_is_one_host(const JobEnvironment& job, const Variables&
       here = number_if_any(variables, "LOCAL_WORLD_SIZE");
       break;
     case Launcher::none:
+      here = 1;
       break;
   }
-  if (!here) return std::nullopt;
-  return *here == job.world_size;
+  return here == 0u ? std::nullopt : here;
+}
+
+std::optional<bool> find_is_one_host(const JobEnvironment& job, const Variables& variables) {
+  if (job.world_size == 1) return true;
+  if (job.launcher == Launcher::slurm) {
+    if (auto hosts = slurm_hosts(variables)) return *hosts == 1;
+    return std::nullopt;
+  }
+  if (!job.ranks_on_host) return std::nullopt;
+  return *job.ranks_on_host == job.world_size;
 }
 
 // Which host this is in the job's order, where RANK's launcher says so.
@@ -190,6 +208,7 @@ Result<JobEnvironment> read_job_environment(const Variables& variables) {
           fmt::format("{} is {}, but {} is {}", names.rank, job.rank, names.world_size, job.world_size));
     }
   }
+  job.ranks_on_host = find_ranks_on_host(job, variables);
   job.is_one_host = find_is_one_host(job, variables);
   job.job_id = job_id_of(variables);
   job.mints_job_id = job.job_id.empty() && job.launcher == Launcher::torchrun && job.world_size > 1;

@@ -32,8 +32,9 @@ struct JobEnvironment {
   // Whether the node of this host is the coordinator. nullopt: the variables do not say, it is so where HOST
   // is this one.
   std::optional<bool> coordinates;
-  std::optional<bool> is_one_host;  // all ranks are here; nullopt: not said
-  std::string node_name;            // of this host, as the launcher calls it; empty: its host name
+  std::optional<uint32_t> ranks_on_host;  // on this one; nullopt: not said
+  std::optional<bool> is_one_host;        // all ranks are here; nullopt: not said
+  std::string node_name;                  // of this host, as the launcher calls it; empty: its host name
 };
 
 // The value of a variable; nullopt where it is not set or empty.

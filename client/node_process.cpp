@@ -224,6 +224,10 @@ local::Attach attach_message(const CheckpointerOptions& options) {
   attach.job_id = options.job_id;
   attach.pid = ::getpid();
   attach.process = process_nonce();
+  // How many of a group are here, no launcher knows.
+  if (options.process_group.empty()) {
+    attach.ranks_on_host = std::min(options.ranks_on_host, options.world_size);
+  }
   return attach;
 }
 

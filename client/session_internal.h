@@ -48,7 +48,8 @@ struct SaveHandle::State {
 inline constexpr std::chrono::minutes kLongestAnswer{10};
 // Signs of life are asked for, and missed ones counted, that often within CheckpointerOptions::node_silence.
 inline constexpr int kPingsPerSilence = 6;
-// A node that leaves a ping that long without an answer, while a save waits for staging memory, is stopped.
+// A node that leaves a ping that long without an answer, while a save waits for staging memory, is stopped: a
+// save whose process has memory enough does without its answer.
 inline constexpr std::chrono::seconds kLongestPong{2};
 // How long save waits for its message to pass into the socket: a node that reads nothing is stopped.
 inline constexpr std::chrono::milliseconds kLongestHandOver{1000};
@@ -94,9 +95,10 @@ class Session {
   };
   // As it was granted last; nothing: no node has, or it asked for it back.
   std::optional<StagingGrant> staging_grant() const;
-  // Asks for another one, and waits for the answer. Nothing: no node serves that grants any, or it is
-  // stopped. Code::no_space.
-  Result<std::optional<StagingGrant>> ask_for_staging(const local::StagingWanted& wanted);
+  // Asks for another one, and waits for the answer. Nothing: the node grants none, or, unless
+  // `needs_answer`, none serves, or it is stopped. With it the wait is for the next node too, until this
+  // session gives the search up. Code::no_space.
+  Result<std::optional<StagingGrant>> ask_for_staging(const local::StagingWanted& wanted, bool needs_answer);
   // Until at least so many slots are free. Code::busy: so many are not, and it is not to wait.
   Status wait_for_free(size_t count, bool wait);
   // A free slot's slab will be written to: it is not given back meanwhile. False: it has been.
@@ -199,8 +201,11 @@ class Session {
   void on_roster(const local::RosterIs& said);
   Status on_plan(const local::PlanIs& said);
   Status on_plans(local::PlanExchange said);
-  // With the mutex held. False: the node lives, and has not answered within kLongestAnswer.
-  bool wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link);
+  // With the mutex held.
+  Status wait_for_node(std::unique_lock<std::mutex>& lock);
+  // False: the node lives, and has not answered within kLongestAnswer.
+  bool wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link,
+                      bool needs_answer);
   void on_granted(local::StagingGranted said);
   void on_give_back();
   Status on_part_wanted(local::PartWanted wanted);
@@ -250,6 +255,7 @@ class Session {
   std::vector<Slot> slots_;
   std::optional<StagingGrant> grant_;
   std::optional<local::StagingWanted> asked_;  // and not answered
+  uint64_t staging_requests_ = 0;              // the number of the last one
   std::optional<local::StagingGranted> granted_;
   std::optional<SaveKey> parts_of_;  // the save whose trainer waits to copy parts
   std::deque<Part> parts_;           // that it has not copied yet

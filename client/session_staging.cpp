@@ -26,24 +26,31 @@ std::optional<Session::StagingGrant> Session::staging_grant() const {
   return grant_;
 }
 
-Result<std::optional<Session::StagingGrant>> Session::ask_for_staging(const local::StagingWanted& wanted) {
+Result<std::optional<Session::StagingGrant>> Session::ask_for_staging(const local::StagingWanted& wanted,
+                                                                      bool needs_answer) {
   std::unique_lock lock(mutex_);
-  if (!lost_.ok()) return lost_;
-  if (!link_ || !link_->said.grants_staging) return std::optional<StagingGrant>();
-  const std::shared_ptr<NodeLink> link = link_;
-  asked_ = wanted;
-  granted_.reset();
-  say(wanted);
-  const bool is_over = wait_for_grant(lock, link);
-  asked_.reset();
-  if (!lost_.ok()) return lost_;
-  if (!is_over) {
-    return Status(Code::deadline_exceeded,
-                  fmt::format("the node of this host (pid {}) has left a request for staging memory without "
-                              "an answer for {} minutes",
-                              link->said.node_pid, kLongestAnswer.count()));
+  while (true) {
+    if (!lost_.ok()) return lost_;
+    if (needs_answer) SHOAL_RETURN_IF_ERROR(wait_for_node(lock));
+    if (!link_ || !link_->said.grants_staging) return std::optional<StagingGrant>();
+    const std::shared_ptr<NodeLink> link = link_;
+    asked_ = wanted;
+    asked_->number = ++staging_requests_;
+    granted_.reset();
+    say(*asked_);
+    const bool is_over = wait_for_grant(lock, link, needs_answer);
+    asked_.reset();
+    if (!lost_.ok()) return lost_;
+    if (!is_over) {
+      return Status(
+          Code::deadline_exceeded,
+          fmt::format("the node of this host (pid {}) has left a request for staging memory without "
+                      "an answer for {} minutes",
+                      link->said.node_pid, kLongestAnswer.count()));
+    }
+    if (granted_) break;
+    if (!needs_answer) return std::optional<StagingGrant>();  // it went away, or is stopped
   }
-  if (!granted_) return std::optional<StagingGrant>();  // it went away, or is stopped
   if (!granted_->outcome.ok()) {
     grant_.reset();
     return granted_->outcome;
@@ -52,22 +59,36 @@ Result<std::optional<Session::StagingGrant>> Session::ask_for_staging(const loca
   return grant_;
 }
 
-// A node that is stopped must not hold a save up: one that leaves a ping without an answer is not waited for.
-bool Session::wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link) {
+Status Session::wait_for_node(std::unique_lock<std::mutex>& lock) {
+  ++requests_waiting_;
+  changed_.notify_all();
+  const Status waited = wait_until(lock, [&] { return link_ != nullptr; });
+  --requests_waiting_;
+  return waited;
+}
+
+// A node that is stopped must not hold a save up that can do without: one that leaves a ping without an
+// answer is not waited for. Another save waits until the receiving thread gives the node up.
+bool Session::wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link,
+                             bool needs_answer) {
   const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + kLongestAnswer;
   const auto is_over = [&] { return granted_ || !lost_.ok() || link_ != link; };
   while (std::chrono::steady_clock::now() < until) {
     const uint64_t heard = messages_heard_;
     say(local::Ping{});
     changed_.notify_all();
-    if (changed_.wait_for(lock, kLongestPong, is_over) || messages_heard_ == heard) return true;
+    if (changed_.wait_for(lock, kLongestPong, is_over)) return true;
+    if (!needs_answer && messages_heard_ == heard) return true;
   }
   return false;
 }
 
 void Session::on_granted(local::StagingGranted said) {
   std::lock_guard lock(mutex_);
-  if (!asked_) return;  // by an earlier connection
+  if (!asked_) return;
+  // A late answer, to a request that was given up: its memory is less, or more, than is wanted now. The node
+  // counts what it grants last.
+  if (said.number != 0 && said.number != asked_->number) return;
   granted_ = std::move(said);
   changed_.notify_all();
 }

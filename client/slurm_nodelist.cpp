@@ -101,4 +101,24 @@ Result<std::vector<std::string>> expand_nodelist(std::string_view text, size_t m
   }
 }
 
+std::optional<uint32_t> tasks_on_node(std::string_view text, uint32_t node) {
+  uint64_t hosts_before = 0;
+  while (text.size() <= kMaxNodelistBytes) {
+    std::string_view item = text.substr(0, text.find(','));
+    const size_t length = item.size();
+    uint64_t tasks = 0, hosts = 1;
+    if (const size_t open = item.find("(x"); open != std::string_view::npos) {
+      if (item.back() != ')') return std::nullopt;
+      if (!parse_number(item.substr(open + 2, item.size() - open - 3), &hosts)) return std::nullopt;
+      item = item.substr(0, open);
+    }
+    if (!parse_number(item, &tasks) || tasks > UINT32_MAX || hosts > UINT32_MAX) return std::nullopt;
+    hosts_before += hosts;
+    if (node < hosts_before) return static_cast<uint32_t>(tasks);
+    if (length == text.size()) return std::nullopt;
+    text.remove_prefix(length + 1);
+  }
+  return std::nullopt;
+}
+
 }  // namespace shoal

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,5 +20,9 @@ inline constexpr size_t kMaxHostNameBytes = 255;
 // its order, numbers as wide as they are written. Code::invalid_argument names what is malformed; at most
 // `most` hosts are expanded, further ones are left out.
 Result<std::vector<std::string>> expand_nodelist(std::string_view text, size_t most = kMaxNodelistHosts);
+
+// How many tasks the host with this number (from 0) has, by a list as in SLURM_STEP_TASKS_PER_NODE: of
+// "2(x3),1" the hosts 0 to 2 have two, host 3 has one. Nothing: the list is malformed, or shorter.
+std::optional<uint32_t> tasks_on_node(std::string_view text, uint32_t node);
 
 }  // namespace shoal

@@ -47,7 +47,8 @@ struct Attach {  // client -> node, first on every connection
   uint32_t world_size = 0;
   std::string job_id;
   int32_t pid = 0;
-  Nonce process;  // one and the same for all that this process opens; zero: not said
+  Nonce process;               // one and the same for all that this process opens; zero: not said
+  uint32_t ranks_on_host = 0;  // of this job, as its launcher says; 0: it does not
 };
 struct Attached {  // node -> client
   uint32_t generation = 0;
@@ -260,12 +261,14 @@ struct StagingWanted {
   uint32_t slabs = 0;               // how many it wants; slabs for saves have lower ids than that
   uint64_t bytes_max = UINT64_MAX;  // of all of them, by the limits of this process
   std::string because = {};         // which limit that is
+  uint64_t number = 0;              // of the request, from 1; the answer repeats it
 };
 struct StagingGranted {  // node -> client; takes the place of an earlier grant
   uint32_t slabs = 0;
   uint64_t slab_bytes = 0;  // as wanted; less where a save has to be staged in parts
   bool in_parts = false;
   Status outcome = {};  // not OK: nothing is granted
+  uint64_t number = 0;  // of the request that this answers; 0: an older node, which repeats none
 };
 // client -> node: what it has of a grant, after it has given some of it back, or of an earlier node's.
 struct StagingKept {

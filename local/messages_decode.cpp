@@ -10,14 +10,24 @@ namespace {
 Result<LocalMessage> read_message(schema::LocalMessage::Attach::Reader in) {
   auto job_id = in.getJobId();
   SHOAL_RETURN_IF_ERROR(bounded_size(job_id, kMaxJobIdBytes, "job id").status());
-  local::Attach out{in.getSchemaVersion(),        in.getRank(), in.getWorldSize(),
-                    std::string(view_of(job_id)), in.getPid(),  Nonce()};
+  local::Attach out{in.getSchemaVersion(),
+                    in.getRank(),
+                    in.getWorldSize(),
+                    std::string(view_of(job_id)),
+                    in.getPid(),
+                    Nonce(),
+                    0};
   if (in.hasProcess()) {
     SHOAL_ASSIGN_OR_RETURN(out.process, Hash128::from_bytes(view_of(in.getProcess())));
   }
   if (!is_clean_utf8(out.job_id)) return malformed("job id");
   if (out.world_size == 0 || out.world_size > kMaxWorldSize || out.rank >= out.world_size) {
     return malformed(fmt::format("attach: rank {} of a world of {}", out.rank, out.world_size));
+  }
+  out.ranks_on_host = in.getRanksOnHost();
+  if (out.ranks_on_host > out.world_size) {
+    return malformed(
+        fmt::format("attach: {} ranks on one host, of a world of {}", out.ranks_on_host, out.world_size));
   }
   return LocalMessage(std::move(out));
 }
@@ -157,13 +167,14 @@ Result<LocalMessage> read_message(schema::LocalMessage::StagingWanted::Reader in
     return malformed(fmt::format("staging memory: {} slabs of {} bytes", slabs, in.getBytes()));
   }
   SHOAL_RETURN_IF_ERROR(bounded_size(in.getBecause(), kMaxLocalCauseBytes, "limit of memory").status());
-  local::StagingWanted out{in.getBytes(), slabs, in.getBytesMax(), std::string(view_of(in.getBecause()))};
+  local::StagingWanted out{in.getBytes(), slabs, in.getBytesMax(), std::string(view_of(in.getBecause())),
+                           in.getNumber()};
   if (!is_clean_utf8(out.because)) return malformed("limit of memory");
   return LocalMessage(std::move(out));
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::StagingGranted::Reader in) {
-  local::StagingGranted out{in.getSlabs(), in.getSlabBytes(), in.getInParts(), {}};
+  local::StagingGranted out{in.getSlabs(), in.getSlabBytes(), in.getInParts(), {}, in.getNumber()};
   SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
   const bool has_slabs = out.slabs > 0 && out.slabs <= kMaxSlabsPerClient && out.slab_bytes > 0 &&
                          out.slab_bytes <= kMaxSlabBytes;

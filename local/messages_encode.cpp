@@ -125,6 +125,7 @@ class Writer {
     out.setJobId(text_of(in.job_id));
     out.setPid(in.pid);
     if (!in.process.is_zero()) out.setProcess(data_of(in.process));
+    out.setRanksOnHost(in.ranks_on_host);
   }
   void operator()(const local::Attached& in) {
     auto out = out_.initAttached();
@@ -210,6 +211,7 @@ class Writer {
     out.setSlabs(in.slabs);
     out.setBytesMax(in.bytes_max);
     out.setBecause(text_of(in.because));
+    out.setNumber(in.number);
   }
   void operator()(const local::StagingGranted& in) {
     auto out = out_.initStagingGranted();
@@ -217,6 +219,7 @@ class Writer {
     out.setSlabBytes(in.slab_bytes);
     out.setInParts(in.in_parts);
     write_status(out, in.outcome);
+    out.setNumber(in.number);
   }
   void operator()(const local::StagingKept& in) {
     auto out = out_.initStagingKept();

@@ -204,6 +204,7 @@ struct LocalMessage {
       jobId @3 :Text;
       pid @4 :Int32;
       process @72 :Data;       # 16 random bytes, the same for all that this process opens; empty: not said
+      ranksOnHost @130 :UInt32;  # of this job, as its launcher says; 0: it does not
     }
     attached :group {            # node -> client
       generation @5 :UInt32;
@@ -354,6 +355,7 @@ struct LocalMessage {
       slabs @109 :UInt32;        # how many it wants
       bytesMax @110 :UInt64;     # of all of them, by the limits of this process
       because @111 :Text;        # which limit that is
+      number @131 :UInt64;       # from 1; the answer repeats it
     }
     stagingGranted :group {      # node -> client: its slabs may take slabs * slabBytes together
       slabs @112 :UInt32;
@@ -361,6 +363,7 @@ struct LocalMessage {
       inParts @114 :Bool;
       code @115 :UInt16;         # not 0: not even that
       cause @116 :Text;
+      number @132 :UInt64;       # of the request; 0: an older node, which repeats none
     }
     stagingKept :group {         # client -> node: what it has of an earlier grant, after it gave some back
       bytes @117 :UInt64;        # that its slabs may take together

@@ -5,7 +5,6 @@
 #include <variant>
 
 #include "base/bytes.h"
-#include "base/memory_headroom.h"
 
 namespace shoal {
 
@@ -22,8 +21,8 @@ StagingMemory::StagingMemory(const StagingLimits& limits, Surroundings surroundi
 
 void StagingMemory::from_client(TimeNs now, ClientId client, const LocalMessage& message) {
   std::lock_guard lock(mutex_);
-  if (std::get_if<local::Attach>(&message)) {
-    budget_.attach(client);
+  if (const auto* said = std::get_if<local::Attach>(&message)) {
+    budget_.attach(client, *said);
   } else if (const auto* wanted = std::get_if<local::StagingWanted>(&message)) {
     budget_.want(now, client, *wanted);
   } else if (const auto* slab = std::get_if<local::Slab>(&message)) {
@@ -71,9 +70,13 @@ void StagingMemory::decide(TimeNs now) {
   }
 }
 
-HostMemory memory_of_this_host(uint64_t bytes_max) {
-  MemoryHeadroom headroom = memory_headroom();
-  if (headroom.bytes != UINT64_MAX) headroom.bytes -= headroom.bytes / kReserveParts;
+HostMemory memory_of_this_host(uint64_t bytes_max, const MemoryFiles& files) {
+  MemoryHeadroom headroom = memory_headroom(files);
+  // What a host needs to save at all is not kept back from it.
+  if (headroom.bytes != UINT64_MAX) {
+    headroom.bytes = std::max(headroom.bytes - headroom.bytes / kReserveParts,
+                              std::min(headroom.bytes, kLeastStagingBytes));
+  }
   if (bytes_max != 0 && bytes_max < headroom.bytes) {
     headroom.because = "--staging-memory is " + human_bytes(bytes_max);
   }

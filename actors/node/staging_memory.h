@@ -8,6 +8,7 @@
 #include <string>
 
 #include "actors/staging_budget.h"
+#include "base/memory_headroom.h"
 #include "local/messages.h"
 
 namespace shoal {
@@ -39,7 +40,8 @@ class StagingMemory {
   TimeNs looked_ = 0;  // at the host's memory, by tick
 };
 
-// What this process's cgroup and the machine leave, less a reserve for everything else on the host.
-HostMemory memory_of_this_host(uint64_t bytes_max);
+// What this process's cgroup and the machine leave, less a reserve for everything else on the host; the
+// reserve takes nothing of the last kLeastStagingBytes.
+HostMemory memory_of_this_host(uint64_t bytes_max, const MemoryFiles& files = {});
 
 }  // namespace shoal

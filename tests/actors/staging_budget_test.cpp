@@ -24,14 +24,25 @@ class Staging : public ::testing::Test {
     limits.bytes_max = bytes_max;
     budget_.emplace(limits);
     memory_ = {free_bytes, "the machine has little"};
-    for (ClientId client = 0; client < ranks; ++client) budget_->attach(client);
+    for (ClientId client = 0; client < ranks; ++client) attach(client);
+  }
+  void attach(ClientId client, uint32_t ranks_on_host = 0) {
+    local::Attach said;
+    said.rank = static_cast<Rank>(client);
+    said.ranks_on_host = ranks_on_host;
+    budget_->attach(client, said);
   }
   void want(ClientId client, uint64_t bytes, uint32_t slabs = 2) {
-    budget_->want(now_, client, {bytes, slabs, UINT64_MAX, ""});
+    budget_->want(now_, client, {bytes, slabs, UINT64_MAX, "", ++requests_});
     decide();
   }
   void decide() {
+    parts_granted_ = refused_ = 0;
     for (StagingBudget::Decision& decision : budget_->decide(now_, memory_)) {
+      if (decision.granted) {
+        parts_granted_ += decision.granted->in_parts;
+        refused_ += !decision.granted->outcome.ok();
+      }
       if (!decision.news.empty()) news_.push_back(decision.news);
       if (decision.granted) {
         granted_[decision.client] = *decision.granted;
@@ -72,6 +83,8 @@ class Staging : public ::testing::Test {
   std::map<ClientId, local::StagingGranted> granted_;
   std::vector<ClientId> asked_back_;
   std::vector<std::string> news_;
+  uint64_t requests_ = 0;
+  int parts_granted_ = 0, refused_ = 0;  // by the last decision
 };
 
 TEST_F(Staging, GrantsAtOnceWhatIsNoMoreThanAnEqualShare) {
@@ -177,6 +190,99 @@ TEST_F(Staging, RefusesAllRanksWhereNoneHasEnough) {
   for (ClientId client : {0, 1}) EXPECT_EQ(take(client).outcome.code(), Code::no_space);
 }
 
+// 50 MiB are enough for the small rank, not for a part of the other one beside it.
+TEST_F(Staging, RefusesAllWhereOneCannot) {
+  set_up(2, 50 * kMiB);
+  budget_->want(now_, 0, {kGiB, 1, UINT64_MAX, "", 11});
+  budget_->want(now_, 1, {20 * kMiB, 2, UINT64_MAX, "", 12});
+  decide();
+  const local::StagingGranted large = take(0), small = take(1);
+  EXPECT_EQ(large.outcome.code(), Code::no_space);
+  EXPECT_EQ(small.outcome.code(), Code::no_space) << "it would stage what cannot be committed";
+  EXPECT_THAT(small.outcome.message(), HasSubstr("rank 0 of this host cannot stage its part of the save"));
+  EXPECT_THAT(small.outcome.message(), HasSubstr("30.0 MiB are left"));
+  EXPECT_EQ(large.number, 11u);
+  EXPECT_EQ(small.number, 12u);
+}
+
+TEST_F(Staging, RefusesAllWhereTheLimitOfOneProcessIsTooLow) {
+  set_up(2, 100 * kMiB);
+  budget_->want(now_, 0, {kGiB, 1, kMiB, "memory.max of /job is 1.0 MiB"});
+  budget_->want(now_, 1, {kGiB, 1, UINT64_MAX, ""});
+  decide();
+  EXPECT_THAT(take(0).outcome.message(), HasSubstr("memory.max of /job"));
+  const Status other = take(1).outcome;
+  EXPECT_THAT(other.message(), HasSubstr("rank 0 of this host"));
+  EXPECT_THAT(other.message(), HasSubstr("memory.max of /job"));
+}
+
+// Where trainers start the node, nobody tells it how many ranks its host has, but the launcher tells them.
+TEST_F(Staging, KnowsRanksThatHaveNotAttached) {
+  set_up(0, 200 * kMiB);
+  attach(0, 2);
+  want(0, 150 * kMiB);
+  EXPECT_THAT(granted_, IsEmpty()) << "rank 1 is still to come";
+  attach(1, 2);
+  want(1, 150 * kMiB);
+  for (ClientId client : {0, 1}) EXPECT_EQ(take(client).slab_bytes, 100 * kMiB);
+  EXPECT_THAT(asked_back_, IsEmpty());
+}
+
+// Nobody knew of rank 1, and rank 0 has all there is.
+TEST_F(Staging, AsksAHolderInPartsForMoreThanItsShare) {
+  set_up(0, 200 * kMiB);
+  attach(0);
+  want(0, kGiB);
+  EXPECT_EQ(take(0).slab_bytes, 200 * kMiB);
+  make(0, 0, 200 * kMiB);
+  attach(1);
+  want(1, kGiB);
+  EXPECT_EQ(asked_back_, std::vector<ClientId>{0});
+  EXPECT_THAT(granted_, IsEmpty()) << "not refused: rank 0 gives its slab back when its save is written";
+  keep_none(0, 200 * kMiB);
+  want(0, kGiB);
+  for (ClientId client : {0, 1}) {
+    const local::StagingGranted granted = take(client);
+    EXPECT_TRUE(granted.in_parts);
+    EXPECT_EQ(granted.slab_bytes, 100 * kMiB);
+  }
+}
+
+// What rank 1 takes of its share is little: the others' parts are larger than an equal share, and stay so.
+TEST_F(Staging, LeavesAHolderInPartsAloneWhileTheOthersHaveParts) {
+  set_up(3, 96 * kMiB);
+  want(1, 4 * kMiB, 1);
+  make(1, 0, 4 * kMiB);
+  for (int round = 0; round < 3; ++round) {
+    for (ClientId client : {0, 2}) want(client, kGiB);
+    for (ClientId client : {0, 2}) {
+      const uint64_t bytes = take(client).slab_bytes;
+      EXPECT_EQ(bytes, 46 * kMiB) << round;
+      if (round == 0) make(client, 0, bytes);
+    }
+  }
+  EXPECT_THAT(asked_back_, IsEmpty());
+}
+
+TEST_F(Staging, TellsAShortageOnceThoughItsFiguresChange) {
+  set_up(1, 96 * kMiB);
+  want(0, kGiB);
+  EXPECT_EQ(take(0).slab_bytes, 96 * kMiB);
+  make(0, 0, 96 * kMiB);
+  keep_none(0, 94 * kMiB);
+  want(0, kGiB);
+  EXPECT_EQ(take(0).slab_bytes, 94 * kMiB);
+  EXPECT_EQ(news_.size(), 1u);
+  // It has what it wants, and lacks it again.
+  memory_.free_bytes = 10 * kGiB;
+  want(0, kGiB);
+  EXPECT_EQ(take(0).slabs, 2u);
+  memory_.free_bytes = 96 * kMiB;
+  want(0, kGiB);
+  EXPECT_TRUE(take(0).in_parts);
+  EXPECT_EQ(news_.size(), 2u);
+}
+
 TEST_F(Staging, KeepsTheShareOfARankThatNeverAsks) {
   set_up(2, 200 * kMiB);
   want(0, 150 * kMiB);
@@ -188,11 +294,11 @@ TEST_F(Staging, KeepsTheShareOfARankThatNeverAsks) {
 
 TEST_F(Staging, AsksForSlabsBackThatAnotherRankLacks) {
   set_up(0, 200 * kMiB);  // nobody says how many ranks there are
-  budget_->attach(0);
+  attach(0);
   want(0, 100 * kMiB, 2);
   EXPECT_EQ(take(0).slabs, 2u);
   make(0, 0, 100 * kMiB);
-  budget_->attach(1);
+  attach(1);
   want(1, 60 * kMiB);
   EXPECT_EQ(asked_back_, std::vector<ClientId>{0});
   EXPECT_THAT(granted_, IsEmpty());
@@ -206,11 +312,11 @@ TEST_F(Staging, AsksForSlabsBackThatAnotherRankLacks) {
 
 TEST_F(Staging, WaitsForSlabsThatAreAskedBackOnlySoLong) {
   set_up(0, 200 * kMiB);
-  budget_->attach(0);
+  attach(0);
   want(0, 180 * kMiB, 1);
   make(0, 0, 180 * kMiB);
   take(0);
-  budget_->attach(1);
+  attach(1);
   want(1, 100 * kMiB);
   pass(30 * kSecond);
   EXPECT_THAT(granted_, IsEmpty());
@@ -234,7 +340,7 @@ TEST_F(Staging, CountsTheSlabsOfALostRankUntilTheyAreGone) {
   make(0, 0, 60 * kMiB);
   take(0);
   budget_->lose(0);
-  budget_->attach(7);
+  attach(7);
   want(7, 80 * kMiB, 1);
   pass(4 * kSecond);
   EXPECT_EQ(take(7).outcome.code(), Code::no_space) << "40 MiB are left";
@@ -277,14 +383,18 @@ TEST_F(Staging, AsksIdleRanksForTheirSlabsWhereTheHostIsShort) {
 }
 
 // Whatever ranks ask for, make, lose and give back: what they hold and were granted is never more than there
-// is, and each request is answered.
+// is, each request is answered, and of those that are answered together all are refused or none. Where all
+// ranks are known and make their slabs at once, nobody is refused.
 TEST_F(Staging, NeverPromisesMoreThanThereIsAndAnswersEverybody) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     std::mt19937_64 random(seed);
     const auto ranks = static_cast<uint32_t>(1 + random() % 6);
     const uint64_t total = (64 + random() % 1000) * kMiB;
-    set_up(random() % 2 == 0 ? ranks : 0, total, random() % 2 == 0 ? total : 0);
-    for (ClientId client = 0; client < ranks; ++client) budget_->attach(client);
+    // The node, the launcher or nobody says how many ranks there are. They attach before they ask, or early.
+    const bool node_knows = random() % 2 == 0, launcher_knows = random() % 2 == 0;
+    const bool makes_at_once = random() % 2 == 0;
+    set_up(node_knows ? ranks : 0, total, random() % 2 == 0 ? total : 0);
+    std::vector<bool> is_attached(ranks, node_knows);
     struct Rank {
       local::StagingGranted granted;
       std::map<uint32_t, uint64_t> slabs;
@@ -298,18 +408,39 @@ TEST_F(Staging, NeverPromisesMoreThanThereIsAndAnswersEverybody) {
       for (const auto& [id, of_slab] : rank.slabs) bytes += of_slab;
       return bytes;
     };
-    auto hear = [&] {
-      for (auto& [client, granted] : granted_) {
+    auto take_answers = [&] {
+      if (refused_ > 0) {
+        ASSERT_EQ(parts_granted_, 0) << "seed " << seed << ": all or none";
+        ASSERT_FALSE((node_knows || launcher_knows) && makes_at_once) << "seed " << seed;
+      }
+      for (auto& [client, granted] : std::exchange(granted_, {})) {
         all[client].is_waiting = false;
         all[client].granted = granted;
       }
-      granted_.clear();
+    };
+    auto make_next = [&](ClientId client) {
+      Rank& rank = all[client];
+      const auto id = static_cast<uint32_t>(rank.slabs.size());
+      if (rank.is_waiting || id >= rank.granted.slabs) return false;
+      rank.slabs[id] = rank.granted.slab_bytes;
+      make(client, id, rank.granted.slab_bytes);
+      take_answers();
+      return true;
+    };
+    auto hear = [&] {
+      take_answers();
+      for (bool is_more = makes_at_once; is_more;) {
+        is_more = false;
+        for (ClientId client = 0; client < ranks; ++client) is_more = make_next(client) || is_more;
+      }
       for (ClientId client : std::exchange(asked_back_, {})) {
         const uint64_t freed = held(all[client]);
         all[client].slabs.clear();
         all[client].granted = {};
         memory_.free_bytes += freed;
         budget_->keep(client, {0, {}, 3});
+        decide();
+        take_answers();
       }
       uint64_t promised = 0;
       for (const Rank& rank : all) {
@@ -323,6 +454,8 @@ TEST_F(Staging, NeverPromisesMoreThanThereIsAndAnswersEverybody) {
       switch (random() % 4) {
         case 0:
           if (rank.is_waiting) break;
+          if (!is_attached[client]) attach(client, launcher_knows ? ranks : 0);
+          is_attached[client] = true;
           // What it has is of no use for another save: it goes first.
           memory_.free_bytes += held(rank);
           rank.slabs.clear();
@@ -331,13 +464,9 @@ TEST_F(Staging, NeverPromisesMoreThanThereIsAndAnswersEverybody) {
           rank.is_waiting = true;
           want(client, (1 + random() % 600) * kMiB, static_cast<uint32_t>(1 + random() % 3));
           break;
-        case 1: {
-          const auto id = static_cast<uint32_t>(rank.slabs.size());
-          if (rank.is_waiting || id >= rank.granted.slabs) break;
-          rank.slabs[id] = rank.granted.slab_bytes;
-          make(client, id, rank.granted.slab_bytes);
+        case 1:
+          (void)make_next(client);
           break;
-        }
         default:
           pass(static_cast<TimeNs>(random() % 5) * kSecond);
       }

@@ -3,6 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
 
 namespace shoal {
 namespace {
@@ -112,6 +117,19 @@ TEST_F(StagingOfANode, AsksForIdleSlabsWhereTheHostIsShort) {
   memory_.tick(now_ += 20 * kSecond);
   EXPECT_THAT(sent_, SizeIs(1));
   EXPECT_EQ(reads_, reads) << "nobody holds anything";
+}
+
+TEST(MemoryOfThisHost, KeepsAReserveButNotOfTheLastSixtyFourMebibytes) {
+  const std::string path = testing::TempDir() + "/meminfo-" + std::to_string(::getpid());
+  const auto left = [&](uint64_t available) {
+    std::ofstream(path) << "MemAvailable: " << available / 1024 << " kB\n";
+    return memory_of_this_host(0, MemoryFiles{"/nonexistent", "/nonexistent", path}).free_bytes;
+  };
+  EXPECT_EQ(left(3200 * kMiB), 3100 * kMiB);
+  EXPECT_EQ(left(65 * kMiB), 64 * kMiB);
+  EXPECT_EQ(left(64 * kMiB), 64 * kMiB);
+  EXPECT_EQ(left(10 * kMiB), 10 * kMiB);
+  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -56,7 +56,8 @@ class FakeNode {
   }
   void send(const LocalMessage& message) { ASSERT_TRUE(socket_->send(message).ok()); }
 
-  // The next message, which must be this; slabs that come before it are mapped.
+  // The next message, which must be this; slabs that come before it are mapped, and what the client says that
+  // it keeps of its memory is passed over.
   template <class Message>
   Message expect() {
     while (true) {
@@ -65,9 +66,10 @@ class FakeNode {
       LocalMessage& message = (**received).message;
       if (auto* wanted = std::get_if<Message>(&message)) return std::move(*wanted);
       if (std::get_if<local::Ping>(&message)) {
-        send(local::Pong{});
+        if (answers_pings) send(local::Pong{});
         continue;
       }
+      if (std::get_if<local::StagingKept>(&message)) continue;
       auto* slab = std::get_if<local::Slab>(&message);
       SHOAL_CHECK(slab != nullptr);
       map(*slab, (**received).fd);
@@ -85,6 +87,8 @@ class FakeNode {
 
   const std::byte* slab(uint32_t id) const { return static_cast<const std::byte*>(slabs_.at(id).first); }
   std::byte* writable_slab(uint32_t id) { return static_cast<std::byte*>(slabs_.at(id).first); }
+  bool answers_pings = true;  // else it is silent, as one that is stopped or swapped out
+
   size_t slabs_received() const { return slabs_received_; }
   uint64_t slab_bytes(uint32_t id) const { return slabs_.at(id).second; }
 

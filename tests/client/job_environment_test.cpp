@@ -81,6 +81,19 @@ TEST(JobEnvironment, OfTorchrunHasItsJobIdMadeByRank0) {
   EXPECT_EQ(read(kTorchrun + Map{{"GROUP_RANK", "0"}})->coordinates, true);
 }
 
+TEST(JobEnvironment, KnowsHowManyRanksAreOnThisHost) {
+  EXPECT_EQ(read(kTorchrun)->ranks_on_host, 4u);
+  EXPECT_EQ(read(kOpenMpi + Map{{"MASTER_ADDR", "n1"}})->ranks_on_host, 2u);
+  EXPECT_EQ(read({})->ranks_on_host, 1u);
+  EXPECT_EQ(read(kSlurm)->ranks_on_host, std::nullopt);
+  const Map slurm = kSlurm + Map{{"SLURM_TASKS_PER_NODE", "8(x2)"}};
+  EXPECT_EQ(read(slurm)->ranks_on_host, 8u);
+  EXPECT_EQ(read(slurm + Map{{"SLURM_STEP_TASKS_PER_NODE", "3,1"}})->ranks_on_host, 1u)
+      << "of the step, on its second host";
+  EXPECT_EQ(read(slurm + kTorchrun)->ranks_on_host, 4u);
+  EXPECT_EQ(read(kTorchrun + Map{{"LOCAL_WORLD_SIZE", "0"}})->ranks_on_host, std::nullopt);
+}
+
 TEST(JobEnvironment, OfOneHostNeedsNoCoordinator) {
   auto torchrun = read(kTorchrun + Map{{"LOCAL_WORLD_SIZE", "8"}});
   EXPECT_EQ(torchrun->coordinator, "");

@@ -29,6 +29,21 @@ TEST(SlurmNodelist, GivesTheFirstHostOfAListThatIsHuge) {
   EXPECT_EQ(expand_nodelist("n[1-999999999999]", 5)->size(), 5u);
 }
 
+TEST(SlurmTasks, AreThoseOfTheHostWithThatNumber) {
+  for (uint32_t node : {0u, 1u, 2u}) EXPECT_EQ(tasks_on_node("2(x3),1", node), 2u);
+  EXPECT_EQ(tasks_on_node("2(x3),1", 3), 1u);
+  EXPECT_EQ(tasks_on_node("8", 0), 8u);
+  EXPECT_EQ(tasks_on_node("8,4,2(x2)", 2), 2u);
+}
+
+TEST(SlurmTasks, AreNotKnownByAListThatIsShortOrMalformed) {
+  EXPECT_EQ(tasks_on_node("2(x3),1", 4), std::nullopt);
+  for (const char* text :
+       {"", ",", "2(x3", "2(x)", "2(3)", "x", "(x3)", "2(x3)1", "-1", "9999999999", "2,"}) {
+    EXPECT_EQ(tasks_on_node(text, 1), std::nullopt) << "'" << text << "'";
+  }
+}
+
 TEST(SlurmNodelist, ThatIsMalformedIsRefused) {
   for (const char* text : {"", ",", "n1,", ",n1", "n[1-3", "n1]", "n[]", "n[a]", "n[3-1]", "n[1-]",
                            "n[1-2-3]", "n[1,,2]", "n[-1]", "n[1]]", "n[1[2]", "n[9999999999999999999]"}) {

@@ -44,8 +44,8 @@ class Granted : public testing::Test {
   }
   local::StagingWanted grant(uint32_t slabs, uint64_t slab_bytes = 0, bool in_parts = false) {
     const auto wanted = node_.expect<local::StagingWanted>();
-    node_.send(
-        local::StagingGranted{slabs, slab_bytes == 0 ? wanted.bytes : slab_bytes, in_parts, ok_status()});
+    node_.send(local::StagingGranted{slabs, slab_bytes == 0 ? wanted.bytes : slab_bytes, in_parts,
+                                     ok_status(), wanted.number});
     return wanted;
   }
   // What was staged, as its pieces are, once the node has had all of it in parts of `part_bytes`.
@@ -239,6 +239,99 @@ TEST_F(Granted, SaysWhatTheNodeSaysWhereThereIsNoMemory) {
   node_.send(local::StagingGranted{0, 0, false, Status(Code::no_space, "60.0 MiB are left")});
   EXPECT_EQ(saving.get().status(), Status(Code::no_space, "60.0 MiB are left"));
   EXPECT_EQ(node_.expect<local::NotStaged>().why.code(), Code::no_space);
+}
+
+// A node that is silent for two seconds, and this process has memory: the save does without an answer. The
+// one that comes later is to a request for less than the next save needs.
+TEST_F(Granted, TakesNoAnswerToAnEarlierRequest) {
+  open();
+  auto first = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  node_.answers_pings = false;
+  const auto early = node_.expect<local::StagingWanted>();
+  const auto staged = node_.expect<local::Staged>();
+  node_.answers_pings = true;
+  ASSERT_TRUE(first.get().ok());
+  node_.send(freed(staged));
+  object_.resize(4 * object_.size());
+  auto second = save(2);
+  const auto late = node_.expect<local::StagingWanted>();
+  EXPECT_GT(late.number, early.number);
+  EXPECT_GT(late.bytes, 2 * early.bytes);
+  node_.send(local::StagingGranted{2, early.bytes, false, ok_status(), early.number});
+  node_.send(local::StagingGranted{1, late.bytes, false, ok_status(), late.number});
+  const auto bigger = node_.expect<local::Staged>();
+  EXPECT_EQ(node_.slab_bytes(bigger.slab_id), late.bytes);
+  EXPECT_EQ(second.get()->stats().in_flight_max, 1u);
+}
+
+// Not even with all slots free, where no save ends that a wait could be for.
+TEST_F(Granted, FailsWhereTheNodeGrantsLessThanASaveAndNoParts) {
+  open();
+  auto saving = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  grant(1, 4096);
+  const Status failed = saving.get().status();
+  EXPECT_EQ(failed.code(), Code::internal);
+  EXPECT_THAT(failed.message(), HasSubstr("granted 4.00 KiB of memory for staging, and no parts"));
+}
+
+// A host that swaps is short of memory, and its node slow to answer: just then parts are needed.
+TEST_F(Granted, WaitsForASilentNodeWhereThisProcessHasNotTheMemory) {
+  options_.staging_bytes_max = 3 * kMiB;
+  open();
+  auto saving = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  const auto wanted = node_.expect<local::StagingWanted>();
+  EXPECT_EQ(wanted.bytes_max, 3 * kMiB);
+  ASSERT_EQ(saving.wait_for(milliseconds(2'500)), std::future_status::timeout) << "longer than kLongestPong";
+  node_.send(local::StagingGranted{1, 2 * kMiB, true, ok_status(), wanted.number});
+  const auto staged = node_.expect<local::Staged>();
+  EXPECT_TRUE(staged.in_parts);
+  expect_state(take_parts(staged, kMiB));
+  node_.send(freed(staged));
+  EXPECT_TRUE(saving.get().ok());
+}
+
+TEST_F(Granted, AsksTheNextNodeWhereThisProcessHasNotTheMemory) {
+  options_.staging_bytes_max = 3 * kMiB;
+  open();
+  auto saving = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::StagingWanted>();
+  node_.die();
+  node_.accept();
+  (void)node_.expect<local::Attach>();
+  node_.send(local::Attached{3, FakeNode::kPid, 0, true});
+  (void)node_.expect<local::LayoutIs>();
+  grant(1, 2 * kMiB, true);
+  const auto staged = node_.expect<local::Staged>();
+  expect_state(take_parts(staged, kMiB));
+  node_.send(freed(staged));
+  EXPECT_TRUE(saving.get().ok());
+}
+
+TEST_F(Granted, FailsWhereNoNodeComesAndThisProcessHasNotTheMemory) {
+  options_.staging_bytes_max = 3 * kMiB;
+  options_.attach_timeout = milliseconds(200);
+  open();
+  auto saving = save(1);
+  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::StagingWanted>();
+  node_.die();
+  const Status failed = saving.get().status();
+  EXPECT_NE(failed.code(), Code::no_space) << "a node would have granted parts";
+  EXPECT_THAT(failed.message(), HasSubstr("the node of this host is gone"));
+}
+
+TEST_F(Granted, SaysHowManyRanksAreOnItsHost) {
+  options_.world_size = 8;
+  options_.ranks_on_host = 4;
+  auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options_); });
+  node_.accept();
+  EXPECT_EQ(node_.expect<local::Attach>().ranks_on_host, 4u);
+  node_.send(local::Attached{3, FakeNode::kPid, 0, true});
+  EXPECT_TRUE(opening.get().ok());
 }
 
 TEST_F(Granted, GivesFreeSlabsBackAtOnceAndOthersWhenTheyAreFree) {

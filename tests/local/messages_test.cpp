@@ -115,7 +115,7 @@ std::vector<LocalMessage> one_of_each() {
   opening.of = 4;
   opening.keeps_open = opening.wants_layouts = true;
   return {
-      local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, xxh3_128(as_view("process"))},
+      local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, xxh3_128(as_view("process")), 2},
       local::Attached{3, 78},
       local::Failed{Status(Code::refused, "another job")},
       local::LayoutIs{some_layout(), SaveOptions{Dedupe::lowest_rank, 1 << 20}},
@@ -157,9 +157,9 @@ std::vector<LocalMessage> one_of_each() {
       local::PlanWanted{9, 4, some_layout()->id(), {}, true},
       exchange_of(ExchangeStage::offered, {"a plan"}),
       exchange_of(ExchangeStage::gathered, {"a plan", "", "another"}),
-      local::StagingWanted{uint64_t{1} << 30, 2, uint64_t{3} << 30, "staging_bytes_max"},
-      local::StagingGranted{1, uint64_t{32} << 20, true, ok_status()},
-      local::StagingGranted{0, 0, false, Status(Code::no_space, "60.0 MiB are left")},
+      local::StagingWanted{uint64_t{1} << 30, 2, uint64_t{3} << 30, "staging_bytes_max", 7},
+      local::StagingGranted{1, uint64_t{32} << 20, true, ok_status(), 7},
+      local::StagingGranted{0, 0, false, Status(Code::no_space, "60.0 MiB are left"), 8},
       local::StagingKept{4096, {0, 1}, 2},
       local::GiveBack{},
       local::PartWanted{1, 9, 4, 7, {{0, 100, 0}, {128, 64, 128}}},
@@ -334,6 +334,7 @@ void expect_refused(const LocalMessage& message, std::string_view part_of_why) {
 
 TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
   expect_refused(local::Attach{1, 2, 2, "job", 1, {}}, "rank 2 of a world of 2");
+  expect_refused(local::Attach{1, 1, 2, "job", 1, {}, 3}, "3 ranks on one host, of a world of 2");
   expect_refused(local::Slab{0, kMaxSlabBytes + 1}, "slab");
   expect_refused(local::Failed{ok_status()}, "names no error");
   expect_refused(local::LayoutIs{some_layout(), SaveOptions{Dedupe::none, 1}}, "unit_bytes");
