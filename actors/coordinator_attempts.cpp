@@ -57,14 +57,14 @@ void Coordinator::await_news(const AttemptKey& key, Attempt& attempt, EffectWrit
 
 void Coordinator::on_written(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out) {
   nodes_.insert(from);
+  std::vector<Rank> ranks;
+  for (const wire::RankPlan& plan : report.plans) ranks.push_back(plan.rank);
+  heard_of(from, ranks);
   if (answer_decided(from, report.key, out)) return;
   Attempt* attempt = open_attempt(now, report.key, out);
   if (attempt == nullptr) return;
   out.send(from, RoleKind::shard_writer, wire::Pending{report.key});
   if (attempt->phase == Phase::publishing) return;
-  std::vector<Rank> ranks;
-  for (const wire::RankPlan& plan : report.plans) ranks.push_back(plan.rank);
-  heard_of(from, ranks);
   if (attempt->phase == Phase::asking || !plans_) {
     keep_early(now, *attempt, from, report);
   } else {

@@ -41,6 +41,7 @@ Status Coordinator::check_host(const Speaker& said) const {
 Coordinator::Attempt* Coordinator::hear(TimeNs now, const Speaker& said, const AttemptKey& key,
                                         EffectWriter& out) {
   nodes_.insert(said.node);
+  heard_of(said.node, said.ranks, said.host);
   if (!refused_.ok()) {
     out.send(said.node, RoleKind::planner, wire::JoinRefused{refused_.message()});
     return nullptr;
@@ -69,15 +70,14 @@ Coordinator::Attempt* Coordinator::hear(TimeNs now, const Speaker& said, const A
 }
 
 void Coordinator::on_local_plans(TimeNs now, NodeId from, const wire::LocalPlans& said, EffectWriter& out) {
-  Attempt* attempt =
-      hear(now, {from, said.host, said.world_size, said.options, said.follows_planner}, said.key, out);
+  Speaker speaker{from, said.host, said.world_size, said.options, said.follows_planner, {}};
+  for (const wire::RankLayout& rank : said.ranks) speaker.ranks.push_back(rank.rank);
+  Attempt* attempt = hear(now, speaker, said.key, out);
   if (attempt == nullptr) return;
   ask_again(from);
-  std::vector<Rank> ranks;
   bool is_news = false;
   for (size_t i = 0; i < said.ranks.size(); ++i) {
     const auto& [rank, layout_id] = said.ranks[i];
-    ranks.push_back(rank);
     collective_->host_of[rank] = said.host;
     if (attempt->reported.contains(rank)) continue;
     const Waiting now_waits{from, layout_id, false, said.known[i]};
@@ -90,7 +90,6 @@ void Coordinator::on_local_plans(TimeNs now, NodeId from, const wire::LocalPlans
     is_news = true;
   }
   if (is_news) attempt->last_news = now;
-  heard_of(from, ranks, said.host);
   if (attempt->named && !is_news && told_plans_.has_crossed({said.key, from})) return;
   if (attempt->named) return send_global_plan(said.key, from, out);
   consider_complete(said.key, out);

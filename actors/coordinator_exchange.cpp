@@ -10,7 +10,10 @@ namespace shoal {
 
 void Coordinator::on_plan_exchange(TimeNs now, NodeId from, const wire::PlanExchange& said,
                                    EffectWriter& out) {
-  Attempt* attempt = hear(now, {from, said.host, said.world_size, said.options, true}, said.key, out);
+  Speaker speaker{from, said.host, said.world_size, said.options, true, {}};
+  for (const wire::PlanOfRank& plan : said.plans) speaker.ranks.push_back(plan.rank);
+  if (said.stage == ExchangeStage::made) speaker.ranks = {said.coordinator_rank};  // plans are those of all
+  Attempt* attempt = hear(now, speaker, said.key, out);
   if (attempt == nullptr) return;
   if (!attempt->exchange) attempt->exchange = Exchange{said.coordinator_rank, {}, {}, {}, 0};
   if (attempt->exchange->coordinator_rank != said.coordinator_rank) {
@@ -34,15 +37,12 @@ void Coordinator::take_offers(NodeId from, const wire::PlanExchange& said, Attem
   const bool is_made = exchange.made.size() == said.world_size;
   const size_t before = exchange.offers.size();
   bool asks_for_all = false;
-  std::vector<Rank> ranks;
   for (const wire::PlanOfRank& plan : said.plans) {
-    ranks.push_back(plan.rank);
     exchange.nodes[plan.rank] = from;
     asks_for_all = asks_for_all || plan.rank == exchange.coordinator_rank;
     if (!is_made && exchange.offers.emplace(plan.rank, plan.bytes).second)
       exchange.bytes += plan.bytes->size();
   }
-  heard_of(from, ranks, said.host);
   if (is_made) return send_plans(said.key, exchange, ExchangeStage::told, from, out);
   if (exchange.bytes > kMaxExchangeBytes) {
     return abort(said.key,
@@ -60,7 +60,6 @@ void Coordinator::take_made(NodeId from, const wire::PlanExchange& said, Attempt
                             EffectWriter& out) {
   Exchange& exchange = *attempt.exchange;
   exchange.nodes[exchange.coordinator_rank] = from;
-  heard_of(from, {exchange.coordinator_rank});
   if (exchange.made.size() == said.world_size) {  // it has not heard so yet
     return send_plans(said.key, exchange, ExchangeStage::told, from, out);
   }

@@ -167,6 +167,7 @@ class Coordinator final : public Role {
     uint32_t world_size = 0;
     SaveOptions options;
     bool follows_planner = false;
+    std::vector<Rank> ranks;  // for which it speaks
   };
   // The attempt of which this host speaks, before anything is staged; null: it has been answered.
   Attempt* hear(TimeNs now, const Speaker& said, const AttemptKey& key, EffectWriter& out);

@@ -101,6 +101,9 @@ LayoutPtr Coordinator::find_layout(const Attempt& attempt, const LayoutId& id) c
 void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::LayoutsStaged& staged,
                                     EffectWriter& out) {
   nodes_.insert(from);
+  std::vector<Rank> ranks;
+  for (const wire::RankLayout& rank : staged.ranks) ranks.push_back(rank.rank);
+  heard_of(from, ranks);
   if (answer_decided(from, staged.key, out)) return;
   Attempt* attempt = open_attempt(now, staged.key, out);
   if (attempt == nullptr) return;
@@ -108,9 +111,7 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
   if (attempt->phase == Phase::publishing) return;
   ask_again(from);
   std::shared_ptr<ExpectedPlans> answer = attempt->named;
-  std::vector<Rank> ranks;
   for (const wire::RankLayout& rank : staged.ranks) {
-    ranks.push_back(rank.rank);
     auto reported = attempt->reported.find(rank.rank);
     if (reported == attempt->reported.end()) {
       if (!attempt->waiting.contains(rank.rank)) attempt->last_news = now;
@@ -119,7 +120,6 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
       answer = reported->second.under;  // by an earlier node of this rank: it wrote by this one
     }
   }
-  heard_of(from, ranks);
   if (answer) {
     return out.send(from, RoleKind::shard_writer, wire::PlanBy{staged.key, answer->world().roster.id()});
   }

@@ -58,8 +58,9 @@ struct Describer {
     return fmt::format("PlanBy {}", to_string(body.key));
   }
   std::string operator()(const wire::RanksGone& body) const {
-    return fmt::format("RanksGone: {}, {} staged", counted(body.ranks.size(), "rank"),
-                       counted(body.staged.size(), "save"));
+    return fmt::format("RanksGone: {}, {} staged{}", counted(body.ranks.size(), "rank"),
+                       counted(body.staged.size(), "save"),
+                       body.here.empty() ? "" : ", " + counted(body.here.size(), "rank") + " here");
   }
   std::string operator()(const wire::LocalPlans& body) const {
     const auto unknown = std::count(body.known.begin(), body.known.end(), PlanId{});

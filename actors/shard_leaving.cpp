@@ -52,6 +52,11 @@ void ShardWriter::say_gone(EffectWriter& out) {
   out.send(kCoordinatorNode, RoleKind::coordinator, std::move(said));
 }
 
+void ShardWriter::speak_for_ranks(TimeNs first, EffectWriter& out) {
+  words_after_session_ = kWordsAfterSession;
+  say_gone_at(first, out);
+}
+
 void ShardWriter::say_gone_at(TimeNs at, EffectWriter& out) {
   timers_.cancel(&gone_timer_, out);
   gone_timer_ = timers_.set(at, out, [this](TimeNs now, EffectWriter& then_out) {
@@ -70,7 +75,7 @@ void ShardWriter::say_gone_at(TimeNs at, EffectWriter& out) {
 void ShardWriter::begin_drain(TimeNs now, const event::Drain& drain, EffectWriter& out) {
   draining_ = true;
   is_told_to_stop_ = drain.told;
-  if (!drain.told || saves_.empty() || leave_timer_ != 0) return;
+  if (!drain.told || leave_timer_ != 0) return;
   leave_timer_ = timers_.set(now + facts_.times.drain_patience_ms * kMillisecond, out,
                              [this](TimeNs then_now, EffectWriter& then_out) {
                                leave_timer_ = 0;
@@ -83,7 +88,7 @@ void ShardWriter::begin_drain(TimeNs now, const event::Drain& drain, EffectWrite
 }
 
 bool ShardWriter::hands_over() const {
-  return is_told_to_stop_ && !attached_.empty() && (rank_local_ || !coordinator_lost_);
+  return is_told_to_stop_ && !attached_.empty();
 }
 
 bool ShardWriter::is_writing() const {
@@ -91,6 +96,7 @@ bool ShardWriter::is_writing() const {
   for (const auto& [key, save] : saves_) {
     for (const auto& [rank, share] : save.shares) {
       if (share.files_writing != 0) return true;
+      if (rank_local_ && share.written && !share.published && save.failure.ok()) return true;
     }
   }
   return false;
@@ -124,14 +130,7 @@ std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) cons
 
 void ShardWriter::consider_drain(TimeNs now, EffectWriter& out) {
   if (saves_.empty() && late_.empty() && reading_ == 0) return end_drain(out);
-  if (is_patience_over_ && hands_over() && !is_writing()) {
-    std::vector<AttemptKey> published;
-    for (const auto& [key, save] : saves_) {
-      if (rank_local_ && all_published(save)) published.push_back(key);
-    }
-    for (const AttemptKey& key : published) leave_set(key, out);
-    return end_drain(out);
-  }
+  if (is_patience_over_ && hands_over() && !is_writing()) return end_drain(out);
   if (drain_timer_ != 0) return;
   bool is_hopeless = coordinator_lost_ || rank_local_;
   for (const auto& [key, save] : saves_) is_hopeless = is_hopeless || hopeless(save);
@@ -143,6 +142,7 @@ void ShardWriter::consider_drain(TimeNs now, EffectWriter& out) {
 
 void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
   drain_timer_ = 0;
+  if (hands_over()) return;  // its clients offer all of it to the next node
   std::map<AttemptKey, std::optional<Failure>> failures;
   for (const auto& [key, save] : saves_) failures.emplace(key, hopeless(save));
   for (const auto& [key, failure] : failures) {

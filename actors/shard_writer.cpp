@@ -45,9 +45,8 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
     resend_all(now, out);
     if (saves_.empty() && ended_.empty() && attached_.empty() && !leaving_) return;
     say_gone(out);
-    words_after_session_ = kWordsAfterSession;
     gone_backoff_.reset();
-    say_gone_at(now + gone_backoff_.next(), out);
+    speak_for_ranks(now + gone_backoff_.next(), out);
   } else if (const auto* ended = std::get_if<event::TrainerEnded>(&event)) {
     on_trainer_ended(now, *ended, out);
   } else if (const auto* gone = std::get_if<event::CoordinatorGone>(&event)) {
@@ -82,7 +81,7 @@ void ShardWriter::on_client(TimeNs now, ClientId client, const std::shared_ptr<c
   } else if (const auto* not_staged = std::get_if<local::NotStaged>(message.get())) {
     on_not_staged(now, client, *not_staged, out);
   } else if (const auto* layout = std::get_if<local::LayoutIs>(message.get())) {
-    on_layout(client, *layout);
+    on_layout(now, client, *layout, out);
   } else if (const auto* wanted = std::get_if<local::PlanWanted>(message.get())) {
     on_plan_wanted(now, client, *wanted, out);
   } else if (const auto* plans = std::get_if<local::PlanExchange>(message.get())) {

@@ -235,7 +235,7 @@ class ShardWriter final : public Role {
 
   // --- collective ---
   bool is_collective() const { return !collective_.empty(); }
-  void on_layout(ClientId client, const local::LayoutIs& said);
+  void on_layout(TimeNs now, ClientId client, const local::LayoutIs& said, EffectWriter& out);
   void on_plan_wanted(TimeNs now, ClientId client, const local::PlanWanted& said, EffectWriter& out);
   void send_local_plans(const AttemptKey& key, const Save& save, EffectWriter& out);
   void on_global_plan(TimeNs now, const wire::GlobalPlan& said, EffectWriter& out);
@@ -262,6 +262,8 @@ class ShardWriter final : public Role {
   void lose_rank(TimeNs now, Rank rank, EffectWriter& out);
   void say_gone(EffectWriter& out);
   void say_gone_at(TimeNs at, EffectWriter& out);  // and again with back-off
+  // Says, kWordsAfterSession times from `first` on, for which ranks this node speaks.
+  void speak_for_ranks(TimeNs first, EffectWriter& out);
 
   // --- draining ---
   void begin_drain(TimeNs now, const event::Drain& drain, EffectWriter& out);
@@ -286,7 +288,8 @@ class ShardWriter final : public Role {
   bool rank_local_ = false;  // the ranks here save rank-local
   FlatMap<Rank, KnownWorlds> alone_;
   FlatMap<Rank, Collective> collective_;
-  uint32_t world_size_ = 0;  // as clients said
+  std::set<Rank> introduced_;  // ranks of modes without JoinRanks, for which this node has begun to speak
+  uint32_t world_size_ = 0;    // as clients said
   std::set<RosterId> reading_rosters_;
   Status planning_failed_;
   Status coordinator_gone_;                            // not OK: another job has the root

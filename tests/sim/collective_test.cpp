@@ -24,7 +24,10 @@ size_t count_lines(const std::vector<std::string>& lines, size_t from, const std
 
 class CollectiveSave : public SixteenRanks {
  protected:
-  CollectiveSave() : SixteenRanks(SaveMode::collective) {}
+  CollectiveSave() : SixteenRanks(SaveMode::collective) {
+    host_.run_for(10'000 * kMillisecond);  // each node has said for which ranks it speaks
+    job_.run(1);
+  }
 };
 
 TEST_F(CollectiveSave, IsCommittedAndLoadsOnOtherRanks) {

@@ -5,6 +5,7 @@
 
 #include "tests/sim/job_layouts.h"
 #include "tests/sim/role_by_itself.h"
+#include "tests/sim/sixteen_ranks.h"
 #include "tests/sim/virtual_trainer.h"
 
 namespace shoal {
@@ -33,7 +34,7 @@ class ThreeHosts : public ::testing::Test {
   void attach(Rank rank) {
     job_.trainers.push_back(
         std::make_unique<VirtualTrainer>(host_, rank, rank, kHosts, flat_job(kHosts, 0)[rank]));
-    job_.trainers.back()->declare();
+    job_.trainers.back()->declare(options_);
   }
   void attach_all() {
     for (Rank rank = 0; rank < kHosts; ++rank) attach(rank);
@@ -48,6 +49,17 @@ class ThreeHosts : public ::testing::Test {
   void stop_all() {
     for (size_t node = 0; node < kHosts; ++node) host_.drain(node);
   }
+  // Another node comes in the place of the one of this host; its trainer finds it half a second later.
+  void follow(Rank rank) {
+    NodeFacts facts;
+    facts.generation = 1;
+    facts.job_id = "job-1";
+    facts.host = "host" + std::to_string(rank);
+    facts.expected_ranks = {rank};
+    const size_t node = host_.add_node(facts, rank == 0);
+    run_for(500 * kMillisecond);
+    job_.trainers[rank]->come_back(node, kHosts);
+  }
   // What the n-th trainer that attached has heard of its first save of this step.
   Status heard(size_t n, uint64_t step) const {
     const auto& decided = job_.trainers[n]->decided();
@@ -57,6 +69,7 @@ class ThreeHosts : public ::testing::Test {
 
   VirtualHost host_;
   VirtualJob job_;
+  SaveOptions options_;
 };
 
 TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBeforeItEverAttached) {
@@ -135,6 +148,25 @@ TEST_F(ThreeHosts, ThatAreStoppedTogetherWaitForNobodyWhoHasLeft) {
               "rank 2: the node of its host is stopping, and it has not staged this save");
   }
   for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
+}
+
+// Regression: a node whose coordinator had ended first published tombstones of what all had staged.
+TEST_F(ThreeHosts, ThatAreStoppedAfterTheirCoordinatorLeaveWhatIsStagedToTheNextOnes) {
+  attach_all();
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.run_for(5'000);  // staged, and not written
+  host_.kill_node(0);
+  run_for(3'000 * kMillisecond);
+  for (size_t node : {1, 2}) host_.drain(node);
+  run_for(6'000 * kMillisecond);
+  EXPECT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  for (size_t node : {1, 2}) {
+    EXPECT_TRUE(host_.drained(node)) << node;
+    host_.kill_node(node);
+  }
+  for (Rank rank = 0; rank < kHosts; ++rank) follow(rank);
+  run_for(10'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status()) << n;
 }
 
 TEST_F(ThreeHosts, ThatAreStoppedBeforeThereIsARosterWaitForNoRankThatHasNotAttached) {
@@ -348,6 +380,73 @@ TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneAreHeardOfByTheOthers) {
   run_for(1'000 * kMillisecond);
   EXPECT_THAT(heard(0, 2).message(), HasSubstr("rank 2: the node of its host is stopping"));
 }
+
+// Regression: in mode collective nobody joins, so that a node which another one had followed was taken for
+// lost, or for one that was still stopping, until a save of its own was heard of.
+class ThreeHostsOfEachMode : public ThreeHosts, public ::testing::WithParamInterface<SaveMode> {
+ protected:
+  ThreeHostsOfEachMode() {
+    options_ = in_mode(GetParam());
+    attach_all();
+    for (auto& trainer : job_.trainers) trainer->save(1);
+    run_for(5'000 * kMillisecond);
+    for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  }
+  // Host `last` comes to this save a second after the others.
+  void expect_commits(uint64_t step, Rank last) {
+    for (Rank rank = 0; rank < kHosts; ++rank) {
+      if (rank != last) job_.trainers[rank]->save(step);
+    }
+    run_for(1'000 * kMillisecond);
+    job_.trainers[last]->save(step);
+    run_for(5'000 * kMillisecond);
+    for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, step), ok_status()) << n;
+  }
+};
+
+TEST_P(ThreeHostsOfEachMode, CommitWithANodeThatWasKilledAndFollowedBetweenSaves) {
+  host_.kill_node(2);
+  run_for(5'000 * kMillisecond);
+  follow(2);
+  run_for(30'000 * kMillisecond);
+  expect_commits(2, 2);
+}
+
+TEST_P(ThreeHostsOfEachMode, CommitWithACoordinatorThatWasKilledAndFollowedBetweenSaves) {
+  host_.kill_node(0);
+  run_for(5'000 * kMillisecond);
+  follow(0);
+  run_for(30'000 * kMillisecond);
+  expect_commits(2, 0);
+}
+
+TEST_P(ThreeHostsOfEachMode, CommitWithANodeThatWasStoppedAndFollowedBetweenSaves) {
+  host_.drain(2);
+  run_for(1'000 * kMillisecond);
+  host_.kill_node(2);
+  follow(2);
+  run_for(30'000 * kMillisecond);
+  expect_commits(2, 2);
+}
+
+TEST_P(ThreeHostsOfEachMode, CommitThoughTheHostThatCameBackHeardOfAnAbortFirst) {
+  host_.kill_node(2);
+  run_for(5'000 * kMillisecond);
+  for (size_t n : {0, 1}) job_.trainers[n]->save(2);
+  run_for(20'000 * kMillisecond);
+  EXPECT_THAT(heard(0, 2).message(), HasSubstr("host2"));
+  follow(2);
+  job_.trainers[2]->save(2);
+  run_for(20'000 * kMillisecond);
+  EXPECT_EQ(heard(2, 2).code(), Code::aborted);
+  expect_commits(3, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mode, ThreeHostsOfEachMode,
+                         ::testing::Values(SaveMode::collective_free, SaveMode::collective),
+                         [](const auto& mode) {
+                           return mode.param == SaveMode::collective ? "Collective" : "CollectiveFree";
+                         });
 
 // Writing takes longer than anybody's patience.
 class ThreeSlowHosts : public ThreeHosts {

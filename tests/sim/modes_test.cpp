@@ -32,7 +32,8 @@ std::string transcript_of(SaveMode mode) {
     for (; shown < host.transcript().size(); ++shown) text += host.transcript()[shown] + "\n";
   };
   for (auto& trainer : job.trainers) trainer->declare(in_small_units(mode));
-  if (mode != SaveMode::collective) job.run(kPatience);
+  host.run_for(10'000 * kMillisecond);  // each node has said for which ranks it speaks
+  job.run(kPatience);
   for (uint64_t step : {1, 2}) {
     if (step == 2) text += "---\n";
     for (auto& trainer : job.trainers) trainer->save(step);
