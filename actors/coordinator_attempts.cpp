@@ -191,8 +191,15 @@ void Coordinator::publish_failed(TimeNs now, const AttemptKey& key,
                                  EffectWriter& out) {
   auto found = attempts_.find(key);
   if (found == attempts_.end()) return;
-  const TimeNs again_at = found->second.retries.next_at(now, why);
-  if (again_at == 0) return leave_undecided(key, why, out);
+  PublishRetries& retries = found->second.retries;
+  const auto* abort = std::get_if<Tombstone>(&*body);
+  // Trainers hear soon of a save that failed, also where the abort cannot be recorded.
+  const TimeNs again_at =
+      abort == nullptr ? retries.next_at(now, why) : retries.next_at(now, why, kAbortPatience);
+  if (again_at == 0) {
+    return leave_undecided(
+        key, abort == nullptr ? why : Status(why.code(), abort->cause + "; " + why.message()), out);
+  }
   out.warning(to_string(key) + ": " + why.to_string());
   timers_.set(again_at, out, [this, key, body](TimeNs, EffectWriter& retry_out) {
     if (attempts_.contains(key)) publish(key, body, retry_out);

@@ -1,6 +1,7 @@
 // What to do when a record that decides could not be created: whether to try again, and how long.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,6 +30,10 @@ inline operation::PublishDecision abort_of(const AttemptKey& key, std::string ca
   return {key, std::make_shared<const DecisionBody>(Tombstone{Tombstone::Reason::aborted, std::move(cause)})};
 }
 
+// How long the coordinator tries to record an abort, before the nodes tell their trainers that the save
+// failed and try by themselves. How long a node tries that nobody waits for any more.
+inline constexpr TimeNs kAbortPatience = 3'000 * kMillisecond;
+
 // Tries with back-off, until the first failure lies `attempt_deadline_ms` back.
 class PublishRetries {
  public:
@@ -36,9 +41,10 @@ class PublishRetries {
       : backoff_(times), patience_(times.attempt_deadline_ms * kMillisecond) {}
 
   // When to try again after `why`; 0: not at all.
-  TimeNs next_at(TimeNs now, const Status& why) {
+  TimeNs next_at(TimeNs now, const Status& why) { return next_at(now, why, patience_); }
+  TimeNs next_at(TimeNs now, const Status& why, TimeNs patience) {
     if (first_failure_ < 0) first_failure_ = now;
-    if (is_permanent(why) || now - first_failure_ >= patience_) return 0;
+    if (is_permanent(why) || now - first_failure_ >= std::min(patience, patience_)) return 0;
     return now + backoff_.next();
   }
 

@@ -189,7 +189,7 @@ void ShardWriter::publish_tombstone(const AttemptKey& key, const std::string& ca
 }
 
 Status ShardWriter::not_decided(const Save& save, const Status& why) {
-  const Status& first = save.failure.ok() ? why : save.failure;
+  const Status& first = !save.failure.ok() ? save.failure : !save.undecided.ok() ? save.undecided : why;
   return Status(first.code(), "not decided: " + first.message());
 }
 
@@ -211,7 +211,9 @@ void ShardWriter::undecidable(const AttemptKey& key, const Status& why, EffectWr
 void ShardWriter::publish_failed(TimeNs now, const AttemptKey& key, const std::string& cause,
                                  const Status& why, EffectWriter& out) {
   undecidable(key, why, out);
-  const TimeNs again_at = saves_.at(key).retries.next_at(now, why);
+  PublishRetries& retries = saves_.at(key).retries;
+  const bool is_awaited = !draining_ || !attached_.empty();
+  const TimeNs again_at = is_awaited ? retries.next_at(now, why) : retries.next_at(now, why, kAbortPatience);
   if (again_at != 0) {
     timers_.set(again_at, out, [this, key, cause](TimeNs, EffectWriter& retry_out) {
       if (saves_.contains(key)) publish_tombstone(key, cause, retry_out);
@@ -228,6 +230,9 @@ void ShardWriter::close_unknown(const AttemptKey& key, const Status& why, Effect
 }
 
 void ShardWriter::on_undecided(const AttemptKey& key, const Status& why, EffectWriter& out) {
+  if (auto found = saves_.find(key); found != saves_.end() && found->second.failure.ok()) {
+    found->second.undecided = why;
+  }
   give_up(key, "the coordinator: " + why.to_string(), out);
 }
 

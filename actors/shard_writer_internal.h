@@ -75,6 +75,7 @@ class ShardWriter final : public Role {
     std::set<ClientId> without_share;  // said NotStaged, and are told too
     Status failure;                    // the first here
     Rank failed_rank = 0;
+    Status undecided;  // why the coordinator could record no decision
     bool deciding = false;
     std::set<ClientId> told_undecided;   // have heard that nothing can be decided, and hear nothing more
     std::pair<size_t, size_t> reported;  // in the last report: ranks that have written, and that wait

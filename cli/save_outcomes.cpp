@@ -58,13 +58,11 @@ UntoldSaves SaveOutcomes::untold(const std::string& path) const {
     }
     if (!is_open) root = open_root_for_reading(path);
     is_open = true;
-    Result<std::vector<AttemptView>> views = root.status();
-    if (root.ok()) {
-      AttemptChoice choice;
-      choice.step = key.step;
-      choice.attempt = attempt_name(key);
-      views = choose_attempts(*root, choice);
-    }
+    AttemptChoice choice;
+    choice.step = key.step;
+    choice.attempt = attempt_name(key);
+    const auto views =
+        root.ok() ? choose_attempts(*root, choice) : Result<std::vector<AttemptView>>(root.status());
     const std::string which = fmt::format("rank {}: the save of {}", save.rank, to_string(key));
     if (views.ok() && !views->empty()) {
       const AttemptView& view = views->front();

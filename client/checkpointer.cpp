@@ -76,7 +76,7 @@ Checkpointer::~Checkpointer() {
   }
   const std::optional<FailedSaves::Untold> untold = impl_->session->failures()->untold();
   if (!untold) return;
-  fmt::print(stderr, "shoal: {}; nobody asked for its outcome\n",
+  fmt::print(stderr, "shoal: {} (nobody asked for the outcome)\n",
              describe_untold(rank_in_world(impl_->options), *untold));
 }
 

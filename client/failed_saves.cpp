@@ -106,11 +106,7 @@ void FailedSaves::call_back() {
 
 std::string describe_untold(Rank rank, const FailedSaves::Untold& untold) {
   const AttemptKey& key = untold.first.key;
-  std::string others;
-  if (untold.others != 0) {
-    others = fmt::format("; {} more failed, and nobody asked for {} outcome", untold.others,
-                         untold.others == 1 ? "its" : "their");
-  }
+  const std::string others = untold.others == 0 ? "" : fmt::format("; and {} more failed", untold.others);
   return fmt::format("rank {}: the save of step {} (g{}a{}) failed: {}{}", rank, key.step, key.generation,
                      key.attempt, untold.first.why.to_string(), others);
 }

@@ -189,8 +189,10 @@ TEST_F(TrainerTest, AnotherShapeIsToldWithBothOfEveryKey) {
 // The root is moved away, as an operator may, under a trainer that asks for the outcome of no save.
 class ForgetfulTrainer : public TrainerTest {
  protected:
+  // The node takes three seconds to give up on the record of an abort.
   ProcessEnd train_without_root(std::vector<std::string> launch_flags, const char* steps) {
-    std::vector<std::string> arguments = command(1, {"--save-steps", steps, "--train-ms", "300", "--forget"});
+    std::vector<std::string> arguments =
+        command(1, {"--save-steps", steps, "--train-ms", "1500", "--forget"});
     arguments.insert(arguments.begin() + 2, launch_flags.begin(), launch_flags.end());
     Process process(arguments, options());
     EXPECT_TRUE(process.wait_for_output("step 1 (first): staged"));
@@ -200,11 +202,12 @@ class ForgetfulTrainer : public TrainerTest {
 };
 
 TEST_F(ForgetfulTrainer, HearsOfAFailureFromTheNextSaveAndTheLauncherEndsWithAStatusOfItsOwn) {
-  const ProcessEnd end = train_without_root({}, "1-4");
-  EXPECT_THAT(end.err, ContainsRegex("rank 0: earlier save failed: rank 0: the save of step [123] \\(g1a1\\) "
-                                     "failed: .*was staged all the same"));
+  const ProcessEnd end = train_without_root({}, "1-5");
   EXPECT_THAT(end.err,
-              ContainsRegex("rank 0: the save of step 4 \\(g1a1\\) failed, and no trainer was told"));
+              ContainsRegex("rank 0: earlier save failed: rank 0: the save of step [1234] \\(g1a1\\) "
+                            "failed: .*was staged all the same"));
+  EXPECT_THAT(end.err,
+              ContainsRegex("rank 0: the save of step 5 \\(g1a1\\) was not decided when the job ended"));
   EXPECT_EQ(end.status, 4);
 }
 
@@ -217,7 +220,7 @@ TEST_F(ForgetfulTrainer, IsEndedAfterAsManyFailuresInARowAsMayBe) {
 TEST_F(ForgetfulTrainer, EndsWithoutAWordWhereAllWasCommitted) {
   const ProcessEnd end = train(2, {"--save-steps", "1-3", "--forget"});
   EXPECT_EQ(end.status, 0) << end.err;
-  EXPECT_EQ(end.err, "");
+  EXPECT_THAT(end.err, Not(HasSubstr("the save of")));
 }
 
 TEST_F(TrainerTest, ALoadWithoutACheckpointSaysSo) {

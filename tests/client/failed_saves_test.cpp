@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/save_report.h"
@@ -44,6 +45,7 @@ class FailedSave : public testing::Test {
   void open() { checkpointer_ = attach(node_, options_); }
   Result<SaveHandle> save(uint64_t step) { return checkpointer_->save(step, state_); }
   void decide(uint64_t step, Status outcome) {
+    if (!std::exchange(has_layout_, true)) node_.expect<local::LayoutIs>();  // it comes before the first save
     const auto staged = node_.expect<local::Staged>();
     ASSERT_EQ(staged.step, step);
     node_.send(local::SlabFree{staged.slab_id, step, staged.attempt, {}});
@@ -66,6 +68,7 @@ class FailedSave : public testing::Test {
   std::byte bytes_[4] = {};
   StateDict state_;
   std::unique_ptr<Checkpointer> checkpointer_;
+  bool has_layout_ = false;
 };
 
 TEST_F(FailedSave, TheNextSaveTellsOfItOnceAndIsStagedAllTheSame) {
@@ -144,6 +147,7 @@ TEST_F(FailedSave, ALineTellsOfItWhereTheCheckpointerEnds) {
 TEST_F(FailedSave, ASaveThatWasNeverDecidedIsNoFailure) {
   open();
   ASSERT_TRUE(save(5).ok());
+  node_.expect<local::LayoutIs>();
   const auto staged = node_.expect<local::Staged>();
   node_.send(local::SlabFree{staged.slab_id, 5, 1, {}});
   testing::internal::CaptureStderr();

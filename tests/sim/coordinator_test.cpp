@@ -11,6 +11,7 @@
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr NodeId kNode = kFirstPeerNode;
@@ -146,6 +147,25 @@ TEST_F(ACoordinatorByItself, TriesToPublishWithBackOffAndNotForEver) {
   EXPECT_GE(tries, 10u);
   EXPECT_LE(tries, 20u);  // 120 s, every 10 s at most
   EXPECT_EQ(role_.sent<wire::Undecided>(kNode).size(), 1u);
+}
+
+// Regression: under a root that had been moved away, trainers heard of failed saves two minutes later.
+TEST_F(ACoordinatorByItself, TellsWithinSecondsOfAFailedSaveWhoseAbortCannotBeRecorded) {
+  roster_stands();
+  role_.receive(kNode, RoleKind::shard_writer,
+                wire::SaveFailed{{1, 5, 1}, 0, Status(Code::no_space, "disk full")});
+  in_office();
+  size_t seconds = 0;
+  while (seconds < 60 && role_.sent<wire::Undecided>(kNode).empty()) {
+    role_.answer<operation::PublishDecision>(Status(Code::unavailable, "the root is gone"));
+    role_.pass(1'000 * kMillisecond);
+    ++seconds;
+  }
+  EXPECT_GE(seconds, 3u) << "what passes soon is worth another try";
+  EXPECT_LE(seconds, 8u);
+  ASSERT_EQ(role_.sent<wire::Undecided>(kNode).size(), 1u);
+  EXPECT_THAT(role_.sent<wire::Undecided>(kNode)[0].why.message(),
+              AllOf(HasSubstr("rank 0: no space: disk full"), HasSubstr("the root is gone")));
 }
 
 TEST_F(ACoordinatorByItself, RefusesAllWhenTheRosterCannotBePublished) {

@@ -160,6 +160,31 @@ TEST_F(AShardWriterByItself, PublishesATombstoneWhenItHearsThatTheCoordinatorCan
               HasSubstr("Read-only file system"));
 }
 
+TEST_F(AShardWriterByItself, TellsWhatFailedWhereTheCoordinatorCouldNotRecordTheAbort) {
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator,
+                wire::Undecided{{1, 5, 1}, Status(Code::unavailable, "rank 3: disk full; the root is gone")});
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(Status(Code::unavailable, "the root is gone")));
+  ASSERT_EQ(role_.told<local::Decided>(kClient).size(), 1u);
+  EXPECT_THAT(role_.told<local::Decided>(kClient)[0].outcome.message(), HasSubstr("rank 3: disk full"));
+}
+
+// Regression: `shoal launch` waited two minutes for a node whose trainers had ended.
+TEST_F(AShardWriterByItself, DrainsWithinSecondsWhereNoAbortCanBeRecordedAndNoTrainerWaits) {
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Undecided{{1, 5, 1}, read_only()});
+  role_.handle(event::ClientLost{kClient});
+  role_.handle(event::Drain{});
+  size_t seconds = 0;
+  for (; seconds < 60 && !role_.drained; ++seconds) {
+    role_.answer<operation::PublishDecision>(Status(Code::unavailable, "the root is gone"));
+    role_.answer<operation::WriteShard>(Status(Code::unavailable, "the root is gone"));
+    role_.pass(1'000 * kMillisecond);
+  }
+  EXPECT_LE(seconds, 8u);
+  EXPECT_TRUE(role_.drained);
+}
+
 TEST_F(AShardWriterByItself, DrainsWithinSecondsWhenTheCoordinatorIsGone) {
   world_known();
   stage(5);
