@@ -17,7 +17,6 @@
 #include "actors/relay_tree.h"
 #include "base/hash.h"
 #include "cli/commands.h"
-#include "cli/job_token.h"
 #include "cli/launcher.h"
 #include "cli/load_memory.h"
 #include "cli/network_flags.h"
@@ -26,6 +25,7 @@
 #include "cli/root_reader.h"
 #include "client/job_environment.h"
 #include "client/save_report.h"
+#include "local/job_token.h"
 #include "local/node_query.h"
 #include "local/socket.h"
 

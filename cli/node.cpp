@@ -15,11 +15,11 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/job_token.h"
 #include "cli/load_memory.h"
 #include "cli/network_flags.h"
 #include "cli/node_times.h"
 #include "cli/retention_flags.h"
+#include "local/job_token.h"
 #include "storage/run_root.h"
 
 namespace shoal {
@@ -105,6 +105,23 @@ Status parse_rejoin(const std::string& text, std::optional<uint32_t>* rejoin) {
   return ok_status();
 }
 
+// The coordinator's door is at --interface, too, where its address leaves the choice. A launcher leaves it
+// where the host's own name leads to the loopback, and several interfaces are up.
+Status narrow_listen_address(NodeOptions* node) {
+  SHOAL_ASSIGN_OR_RETURN(HostPort listen, parse_host_port(node->listen));
+  if (listen.host != "0.0.0.0") return ok_status();
+  if (node->network.interface.empty()) {
+    fmt::print(stderr,
+               "shoal node: warning: {} means every interface of this host: --interface NAME "
+               "(SHOAL_INTERFACE) chooses the one by which the other hosts come\n",
+               node->listen);
+    return ok_status();
+  }
+  SHOAL_ASSIGN_OR_RETURN(listen.host, address_of_interface(node->network.interface));
+  node->listen = to_string(listen);
+  return ok_status();
+}
+
 Status complete(NodeFlags* flags) {
   NodeOptions& node = flags->node;
   SHOAL_RETURN_IF_ERROR(check_times(node.times));
@@ -132,6 +149,7 @@ Status complete(NodeFlags* flags) {
   }
   if (node.coordinator.empty()) node.coordinate = true;
   if (node.coordinate && node.listen.empty()) node.listen = "127.0.0.1:0";
+  if (node.coordinate) SHOAL_RETURN_IF_ERROR(narrow_listen_address(&node));
   if (flags->create_root && mkdir(node.root.c_str(), 0777) != 0 && errno != EEXIST) {
     return Status(Code::refused, fmt::format("root {} cannot be made: {}", node.root, std::strerror(errno)));
   }

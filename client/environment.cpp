@@ -52,7 +52,8 @@ Status apply(const JobEnvironment& job, CheckpointerOptions* options) {
   SHOAL_ASSIGN_OR_RETURN(Place place, parse_place(job.coordinator));
   const std::optional<std::string> here = own_address(place.host);
   if (job.coordinates.value_or(here.has_value())) {
-    options->coordinate_at = fmt::format("{}:{}", here.value_or("0.0.0.0"), place.port);
+    SHOAL_ASSIGN_OR_RETURN(const std::string address, address_to_serve_at(place.host));
+    options->coordinate_at = fmt::format("{}:{}", address, place.port);
   }
   if (job.mints_job_id) {
     options->job_id_exchange->address = fmt::format("{}:{}", place.host, place.port + 1);

@@ -1,4 +1,5 @@
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <poll.h>
@@ -6,7 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -16,9 +17,18 @@
 #include "base/hash.h"
 #include "client/job_id_service_internal.h"
 #include "client/node_process_internal.h"
+#include "client/own_address_internal.h"
+#include "local/job_proof.h"
+#include "local/job_token.h"
+#include "local/question_server.h"
 
-// A question is "SHJ1", world size, length of the run's id, that id; an answer "SHJ1", 0 or 1 for refused, a
-// length, the job's id or why not. Numbers are 32 bits, little-endian. One of each a connection.
+// Rank 0 greets each connection with "SHJ2" and a nonce, 32 bytes. A question is a packet: "SHJ2", world
+// size, length of the run's id, a nonce of the asker, a proof, and that id. The answer is a packet: "SHJ2", 0
+// or 1 for refused, length, rank 0's nonce again, a proof, and the job's id or why not. Numbers are 32 bits,
+// little-endian. A proof is local/job_proof.h's, under the job's token, of both nonces, number and text. Who
+// proves nothing is closed without a word. One of each a connection.
+//
+// On one host the socket lies in a folder that is the user's alone, and the key is a constant.
 
 namespace shoal {
 
@@ -26,11 +36,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kMagic = "SHJ1";
-constexpr size_t kHeadBytes = 12;
+constexpr std::string_view kMagic = "SHJ2";
+constexpr std::string_view kQuestionLabel = "shoal-job-id-question", kAnswerLabel = "shoal-job-id-answer";
+constexpr std::string_view kKeyOnOneHost = "one host";
+constexpr size_t kGreetingBytes = kMagic.size() + kJobNonceBytes;
+constexpr size_t kHeadBytes = kMagic.size() + 4 + 4 + kJobNonceBytes + kJobProofBytes;
 constexpr int kBacklog = 4096;  // ranks that ask at once
-constexpr int kAnswerTimeoutMs = 2000;
+constexpr std::chrono::seconds kExchangeMost{2};
 constexpr std::chrono::milliseconds kPause{100};
+constexpr QuestionLimits kLimits{
+    .connections_max = 64, .question_bytes_max = kHeadBytes + kMaxRunBytes, .life_max = kExchangeMost};
 
 struct Address {
   sockaddr_storage storage{};
@@ -63,13 +78,16 @@ Result<Address> address_of(const CheckpointerOptions& options, bool to_listen) {
   const std::string& text = options.job_id_exchange->address;
   if (text.empty()) return local_address(options);
   const size_t colon = text.rfind(':');
-  const std::string host = text.substr(0, colon), port = text.substr(std::min(colon, text.size() - 1) + 1);
+  std::string host = text.substr(0, colon), port = text.substr(std::min(colon, text.size() - 1) + 1);
+  // A rank beside rank 0 goes where that one listens, whatever the name leads to here.
+  if (to_listen || own_address(host)) {
+    SHOAL_ASSIGN_OR_RETURN(host, address_to_serve_at(host));
+  }
   addrinfo hints{};
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = to_listen ? AI_PASSIVE : 0;
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(to_listen ? nullptr : host.c_str(), port.c_str(), &hints, &found);
+  const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
   if (error != 0) return Status(Code::unavailable, fmt::format("{}: {}", text, ::gai_strerror(error)));
   Address out;
   std::memcpy(&out.storage, found->ai_addr, found->ai_addrlen);
@@ -79,39 +97,78 @@ Result<Address> address_of(const CheckpointerOptions& options, bool to_listen) {
   return out;
 }
 
+Result<Bytes> key_of(const CheckpointerOptions& options) {
+  if (options.job_id_exchange->address.empty()) {
+    return Bytes(as_view(kKeyOnOneHost).begin(), as_view(kKeyOnOneHost).end());
+  }
+  SHOAL_ASSIGN_OR_RETURN(Bytes token, find_token(""));
+  if (!token.empty()) return token;
+  return Status(Code::invalid_argument,
+                fmt::format("ranks on several hosts need the job's token to agree on a job id: set {} or {}, "
+                            "the same on all hosts",
+                            kTokenFileVariable, kTokenVariable));
+}
+
 OwnedFd new_socket(const Address& address) {
   return OwnedFd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
 }
 
-void limit_waits(int fd) {
-  const timeval limit{kAnswerTimeoutMs / 1000, 0};
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-}
-
-bool send_all(int fd, uint32_t number, std::string_view text) {
-  std::string bytes(kMagic);
-  bytes.resize(kHeadBytes);
-  store_le32(reinterpret_cast<std::byte*>(&bytes[4]), number);
-  store_le32(reinterpret_cast<std::byte*>(&bytes[8]), static_cast<uint32_t>(text.size()));
-  bytes += text;
-  return ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
-}
+struct Nonces {
+  JobNonce service, asker;
+};
 
 struct Packet {
   uint32_t number = 0;
+  JobNonce nonce{};  // the sender's
+  JobProof proof{};
   std::string text;
 };
-std::optional<Packet> receive_all(int fd, size_t text_most) {
-  std::array<char, kHeadBytes> head{};
-  if (::recv(fd, head.data(), head.size(), MSG_WAITALL) != static_cast<ssize_t>(head.size())) {
-    return std::nullopt;
-  }
-  const auto* bytes = reinterpret_cast<const std::byte*>(head.data());
-  const uint32_t length = load_le32(bytes + 8);
-  if (std::string_view(head.data(), 4) != kMagic || length > text_most) return std::nullopt;
-  Packet out{load_le32(bytes + 4), std::string(length, '\0')};
-  if (::recv(fd, out.text.data(), length, MSG_WAITALL) != static_cast<ssize_t>(length)) return std::nullopt;
+
+JobProof proof_of(ByteView key, std::string_view label, const Nonces& nonces, uint32_t number,
+                  std::string_view text) {
+  std::array<std::byte, 4> number_bytes;
+  store_le32(number_bytes.data(), number);
+  return job_proof(key, label, {nonces.service, nonces.asker, number_bytes, as_view(text)});
+}
+
+void append(std::string& out, ByteView bytes) {
+  out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+std::string encode(const Packet& packet) {
+  std::array<std::byte, 8> numbers;
+  store_le32(numbers.data(), packet.number);
+  store_le32(numbers.data() + 4, static_cast<uint32_t>(packet.text.size()));
+  std::string out(kMagic);
+  append(out, numbers);
+  append(out, packet.nonce);
+  append(out, packet.proof);
+  return out + packet.text;
+}
+
+// How long the packet is that begins so; kHeadBytes while that is not known. Nothing: it is none of ours.
+std::optional<size_t> packet_bytes(std::string_view begun, size_t text_most) {
+  if (!begun.starts_with(kMagic.substr(0, begun.size()))) return std::nullopt;
+  if (begun.size() < kHeadBytes) return kHeadBytes;
+  const uint32_t length = load_le32(as_view(begun).data() + kMagic.size() + 4);
+  return length <= text_most ? std::optional(kHeadBytes + length) : std::nullopt;
+}
+
+// Of a whole one.
+Packet decode(std::string_view bytes) {
+  const std::byte* at = as_view(bytes).data() + kMagic.size();
+  Packet out;
+  out.number = load_le32(at);
+  std::memcpy(out.nonce.data(), at + 8, kJobNonceBytes);
+  std::memcpy(out.proof.data(), at + 8 + kJobNonceBytes, kJobProofBytes);
+  out.text = bytes.substr(kHeadBytes);
+  return out;
+}
+
+// After the magic.
+JobNonce nonce_in(std::string_view greeting) {
+  JobNonce out;
+  std::memcpy(out.data(), greeting.data() + kMagic.size(), out.size());
   return out;
 }
 
@@ -121,6 +178,7 @@ class Service {
   // The process's, made by its first call. Lives as long as the process, as the id does: never destroyed, so
   // that its thread outlives every other part.
   static Result<std::string> job_id(const CheckpointerOptions& options, Clock::time_point deadline) {
+    SHOAL_ASSIGN_OR_RETURN(Bytes key, key_of(options));
     static std::mutex mutex;
     static Service* service = nullptr;
     std::lock_guard lock(mutex);
@@ -132,17 +190,22 @@ class Service {
       if (!listening.ok()) std::this_thread::sleep_for(kPause);
     } while (!listening.ok() && Clock::now() < deadline);
     SHOAL_RETURN_IF_ERROR(listening.with_context("where rank 0 tells the job's id"));
-    service = new Service(std::move(listener), options.world_size, options.job_id_exchange->run);
-    std::thread([] { service->serve(); }).detach();
+    service = new Service(std::move(listener), std::move(key), options);
+    std::thread([] { service->server_.run(); }).detach();
     return service->job_id_;
   }
 
  private:
-  Service(OwnedFd listener, uint32_t world_size, std::string run)
-      : listener_(std::move(listener)),
-        world_size_(world_size),
-        run_(std::move(run)),
-        job_id_("rendezvous-" + random_128().to_hex()) {}
+  Service(OwnedFd listener, Bytes key, const CheckpointerOptions& options)
+      : key_(std::move(key)),
+        world_size_(options.world_size),
+        run_(options.job_id_exchange->run),
+        job_id_("rendezvous-" + random_128().to_hex()),
+        server_(std::move(listener), kLimits,
+                {.greet = [] { return greet(); },
+                 .answer = [this](std::string_view greeting,
+                                  std::string_view question) { return answer(greeting, question); },
+                 .too_long = ""}) {}
 
   static Status listen(const CheckpointerOptions& options, OwnedFd* listener) {
     SHOAL_ASSIGN_OR_RETURN(Address address, address_of(options, true));
@@ -155,45 +218,90 @@ class Service {
         ::listen(listener->get(), kBacklog) != 0) {
       return failed(address.shown, errno);
     }
+    ::fcntl(listener->get(), F_SETFL, O_NONBLOCK);
     return ok_status();
   }
 
-  void serve() {
-    while (true) {
-      OwnedFd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (peer.valid()) {
-        answer(peer.get());
-      } else if (errno != EINTR && errno != ECONNABORTED) {
-        std::this_thread::sleep_for(kPause);  // no descriptor is left
-      }
-    }
+  static std::string greet() {
+    std::string out(kMagic);
+    append(out, random_job_nonce());
+    return out;
   }
 
-  void answer(int fd) const {
-    limit_waits(fd);
-    const std::optional<Packet> asked = receive_all(fd, kMaxRunBytes);
-    if (!asked) return;
-    if (asked->text != run_ || asked->number != world_size_) {
-      send_all(fd, 1, fmt::format("rank 0 there is of run '{}' with {} ranks", run_, world_size_));
-      return;
-    }
-    send_all(fd, 0, job_id_);
+  std::optional<std::string> answer(std::string_view greeting, std::string_view question) const {
+    const std::optional<size_t> bytes = packet_bytes(question, kMaxRunBytes);
+    if (!bytes || question.size() > *bytes) return "";
+    if (question.size() < *bytes) return std::nullopt;
+    const Packet asked = decode(question);
+    const Nonces nonces{nonce_in(greeting), asked.nonce};
+    const JobProof expected = proof_of(key_, kQuestionLabel, nonces, asked.number, asked.text);
+    if (!is_same_proof(asked.proof, expected)) return "";
+    Packet answer;
+    answer.nonce = nonces.service;
+    answer.number = asked.text == run_ && asked.number == world_size_ ? 0 : 1;
+    answer.text = answer.number == 0
+                      ? job_id_
+                      : fmt::format("rank 0 there is of run '{}' with {} ranks", run_, world_size_);
+    answer.proof = proof_of(key_, kAnswerLabel, nonces, answer.number, answer.text);
+    return encode(answer);
   }
 
-  const OwnedFd listener_;
+  const Bytes key_;
   const uint32_t world_size_;
   const std::string run_, job_id_;
+  QuestionServer server_;  // of its thread
 };
 
-Result<std::string> ask(const CheckpointerOptions& options) {
+// Until `out` has so many bytes. False: they did not come in time.
+bool receive(int fd, size_t bytes, Clock::time_point until, std::string* out) {
+  while (out->size() < bytes) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    pollfd readable{fd, POLLIN, 0};
+    if (left <= 0 || ::poll(&readable, 1, static_cast<int>(left)) <= 0) return false;
+    char buffer[1024];
+    const ssize_t size = ::recv(fd, buffer, std::min(sizeof buffer, bytes - out->size()), 0);
+    if (size <= 0) return false;
+    out->append(buffer, static_cast<size_t>(size));
+  }
+  return true;
+}
+
+std::optional<Packet> receive_packet(int fd, size_t text_most, Clock::time_point until) {
+  std::string out;
+  if (!receive(fd, kHeadBytes, until, &out)) return std::nullopt;
+  const std::optional<size_t> bytes = packet_bytes(out, text_most);
+  if (!bytes || !receive(fd, *bytes, until, &out)) return std::nullopt;
+  return decode(out);
+}
+
+Result<std::string> ask(const CheckpointerOptions& options, const Bytes& key) {
   SHOAL_ASSIGN_OR_RETURN(Address address, address_of(options, false));
+  const Clock::time_point until = Clock::now() + kExchangeMost;
   OwnedFd socket = new_socket(address);
-  limit_waits(socket.get());
+  const timeval limit{kExchangeMost.count(), 0};  // of connect, too
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (::connect(socket.get(), address.get(), address.bytes) != 0) return failed(address.shown, errno);
-  const bool is_asked = send_all(socket.get(), options.world_size, options.job_id_exchange->run);
-  const std::optional<Packet> answer =
-      is_asked ? receive_all(socket.get(), kMaxJobIdTextBytes) : std::nullopt;
-  if (!answer) return Status(Code::unavailable, address.shown + ": no answer");
+  std::string greeting;
+  if (!receive(socket.get(), kGreetingBytes, until, &greeting) || !greeting.starts_with(kMagic)) {
+    return Status(Code::unavailable, address.shown + ": no rank 0 of this version of Shoal answers there");
+  }
+  Packet question;
+  question.number = options.world_size;
+  question.nonce = random_job_nonce();
+  question.text = options.job_id_exchange->run;
+  const Nonces nonces{nonce_in(greeting), question.nonce};
+  question.proof = proof_of(key, kQuestionLabel, nonces, question.number, question.text);
+  const std::string sent = encode(question);
+  const bool is_sent =
+      ::send(socket.get(), sent.data(), sent.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(sent.size());
+  const auto answer = is_sent ? receive_packet(socket.get(), kMaxJobIdTextBytes, until) : std::nullopt;
+  // It closes without a word on who has another token.
+  if (!answer ||
+      !is_same_proof(answer->proof, proof_of(key, kAnswerLabel, nonces, answer->number, answer->text))) {
+    return Status(Code::unavailable,
+                  fmt::format("{}: no answer that proves the job's token; is {} or {} the same on all hosts?",
+                              address.shown, kTokenFileVariable, kTokenVariable));
+  }
   if (answer->number != 0 || answer->text.empty()) {
     return Status(Code::refused, fmt::format("{}: {}", address.shown, answer->text));
   }
@@ -207,8 +315,9 @@ Result<std::string> agree_on_job_id(const CheckpointerOptions& options, Clock::t
     return Status(Code::invalid_argument, fmt::format("a run's id has at most {} bytes", kMaxRunBytes));
   }
   if (options.rank == 0) return Service::job_id(options, deadline);
+  SHOAL_ASSIGN_OR_RETURN(const Bytes key, key_of(options));
   while (true) {
-    Result<std::string> told = ask(options);
+    Result<std::string> told = ask(options, key);
     if (told.ok() || Clock::now() >= deadline) {
       return told.ok() ? told : told.status().with_context("the job's id, of rank 0");
     }

@@ -1,5 +1,5 @@
 #include <arpa/inet.h>
-#include <ifaddrs.h>
+#include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <unistd.h>
@@ -7,6 +7,8 @@
 #include <array>
 #include <set>
 
+#include "base/interfaces.h"
+#include "client/job_environment.h"
 #include "client/own_address_internal.h"
 
 namespace shoal {
@@ -26,13 +28,9 @@ bool is_loopback(const std::string& address) {
 
 std::set<std::string> interface_addresses() {
   std::set<std::string> out;
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return out;
-  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
-    out.insert(as_text(reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr));
-  }
-  ::freeifaddrs(first);
+  auto interfaces = network_interfaces();
+  if (!interfaces.ok()) return out;
+  for (const NetworkInterface& each : *interfaces) out.insert(each.address);
   return out;
 }
 
@@ -78,6 +76,18 @@ std::optional<std::string> own_address(const std::string& host) {
   }
   if (leads_to_loopback || is_own_name(host)) return kAnyAddress;
   return std::nullopt;
+}
+
+Result<std::string> address_to_serve_at(const std::string& host) {
+  const std::optional<std::string> own = own_address(host);
+  if (own && *own != kAnyAddress) return *own;
+  SHOAL_ASSIGN_OR_RETURN(auto interfaces, network_interfaces());
+  const std::string wanted = environment_variable("SHOAL_INTERFACE").value_or("");
+  if (auto found = address_to_listen_at(interfaces, wanted)) return *found;
+  if (wanted.empty()) return std::string(kAnyAddress);
+  return Status(Code::not_found, fmt::format("SHOAL_INTERFACE is '{}': this host has no such interface with "
+                                             "an IPv4 address",
+                                             wanted));
 }
 
 }  // namespace shoal

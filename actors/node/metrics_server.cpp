@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -20,8 +18,6 @@
 namespace shoal {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 std::string response(std::string_view status, std::string_view type, std::string_view body,
                      std::string_view more_headers = "") {
@@ -79,15 +75,6 @@ Result<OwnedFd> listen_on(const std::string& text, std::string* real_address) {
 
 }  // namespace
 
-struct MetricsServer::Connection {
-  OwnedFd fd;
-  Clock::time_point deadline;
-  std::string request;
-  std::string answer;  // not empty: the request is over
-  size_t sent = 0;
-  bool has_ended = false;
-};
-
 Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& address,
                                                             std::function<std::string()> text,
                                                             int client_timeout_ms) {
@@ -101,12 +88,16 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
 
 MetricsServer::MetricsServer(OwnedFd listener, OwnedFd wake, std::string address,
                              std::function<std::string()> text, int client_timeout_ms)
-    : listener_(std::move(listener)),
-      wake_(std::move(wake)),
+    : wake_(std::move(wake)),
       address_(std::move(address)),
       text_(std::move(text)),
-      client_timeout_ms_(client_timeout_ms),
-      thread_([this] { run(); }) {}
+      server_(std::move(listener),
+              {.connections_max = kMaxMetricsConnections,
+               .question_bytes_max = kMaxMetricsRequestBytes,
+               .life_max = std::chrono::milliseconds(client_timeout_ms)},
+              {.answer = [this](std::string_view, std::string_view request) { return answer(request); },
+               .too_long = refusal("431 Request Header Fields Too Large")}),
+      thread_([this] { server_.run(wake_.get()); }) {}
 
 MetricsServer::~MetricsServer() {
   uint64_t one = 1;
@@ -115,91 +106,13 @@ MetricsServer::~MetricsServer() {
   thread_.join();
 }
 
-void MetricsServer::run() {
-  for (;;) {
-    std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
-    Clock::time_point now = Clock::now();
-    int timeout_ms = -1;
-    for (const auto& each : connections_) {
-      polled.push_back({each->fd.get(), static_cast<short>(each->answer.empty() ? POLLIN : POLLOUT), 0});
-      auto left = std::chrono::ceil<std::chrono::milliseconds>(each->deadline - now).count();
-      int left_ms = static_cast<int>(std::max<int64_t>(0, left));
-      timeout_ms = timeout_ms < 0 ? left_ms : std::min(timeout_ms, left_ms);
-    }
-    if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) return;
-    if (polled[0].revents != 0) return;
-    now = Clock::now();
-    for (size_t i = 0; i < connections_.size(); ++i) {
-      if (polled[i + 2].revents != 0) serve(*connections_[i]);
-      if (now >= connections_[i]->deadline) connections_[i]->has_ended = true;
-    }
-    std::erase_if(connections_, [](const auto& each) { return each->has_ended; });
-    if (polled[1].revents != 0) accept_all();
-  }
-}
-
-void MetricsServer::accept_all() {
-  for (;;) {
-    OwnedFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd.valid() && is_out_of_descriptors(errno) && close_in_place()) continue;
-    if (!fd.valid()) return;
-    if (connections_.size() >= kMaxMetricsConnections) continue;
-    auto connection = std::make_unique<Connection>();
-    connection->fd = std::move(fd);
-    connection->deadline = Clock::now() + std::chrono::milliseconds(client_timeout_ms_);
-    connections_.push_back(std::move(connection));
-  }
-}
-
-// Whoever waits, for there is no descriptor to answer with. False: nobody could be closed.
-bool MetricsServer::close_in_place() {
-  OwnedFd fd(spare_descriptor_.accept_in_place(listener_.get()));
-  bool is_closed = fd.valid();
-  fd = OwnedFd();
-  spare_descriptor_.refill();
-  return is_closed;
-}
-
-void MetricsServer::serve(Connection& connection) {
-  if (connection.answer.empty()) {
-    char buffer[2048];
-    ssize_t size = recv(connection.fd.get(), buffer, sizeof buffer, 0);
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (size <= 0) {
-      connection.has_ended = true;
-      return;
-    }
-    connection.request.append(buffer, static_cast<size_t>(size));
-    bool is_whole = connection.request.find("\r\n\r\n") != std::string::npos;
-    if (connection.request.size() > kMaxMetricsRequestBytes) {
-      connection.answer = refusal("431 Request Header Fields Too Large");
-    } else if (is_whole) {
-      answer(connection);
-    } else {
-      return;
-    }
-  }
-  while (connection.sent < connection.answer.size()) {
-    ssize_t size = send(connection.fd.get(), connection.answer.data() + connection.sent,
-                        connection.answer.size() - connection.sent, MSG_NOSIGNAL);
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (size < 0) break;
-    connection.sent += static_cast<size_t>(size);
-  }
-  connection.has_ended = true;
-}
-
-void MetricsServer::answer(Connection& connection) {
+std::optional<std::string> MetricsServer::answer(std::string_view request) const {
+  if (request.find("\r\n\r\n") == std::string_view::npos) return std::nullopt;
   RequestLine line;
-  if (!parse_request_line(connection.request, &line)) {
-    connection.answer = refusal("400 Bad Request");
-  } else if (line.path != "/metrics") {
-    connection.answer = refusal("404 Not Found");
-  } else if (line.method != "GET") {
-    connection.answer = refusal("405 Method Not Allowed", "Allow: GET\r\n");
-  } else {
-    connection.answer = response("200 OK", kMetricsContentType, text_());
-  }
+  if (!parse_request_line(request, &line)) return refusal("400 Bad Request");
+  if (line.path != "/metrics") return refusal("404 Not Found");
+  if (line.method != "GET") return refusal("405 Method Not Allowed", "Allow: GET\r\n");
+  return response("200 OK", kMetricsContentType, text_());
 }
 
 }  // namespace shoal

@@ -1,23 +1,24 @@
 // MetricsServer: answers GET /metrics over HTTP/1.1 with what a function says. One thread of its own, so that
-// nothing of a save waits for a scraper. Requests, connections and their time are bounded; a slow client is
-// cut off and harms nobody else. No TLS, no access control: bind it to an address that only the scraper
-// reaches.
+// nothing of a save waits for a scraper. Requests, connections and their time are bounded
+// (local/question_server.h); a slow client is cut off and harms nobody else. No TLS, no access control: bind
+// it to an address that only the scraper reaches.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
-#include <vector>
 
-#include "base/descriptors.h"
 #include "base/status.h"
+#include "local/question_server.h"
 #include "local/socket.h"
 
 namespace shoal {
 
-inline constexpr size_t kMaxMetricsConnections = 16;  // further ones are closed at once
+inline constexpr size_t kMaxMetricsConnections = 16;
 inline constexpr size_t kMaxMetricsRequestBytes = 8192;
 inline constexpr int kMetricsClientTimeoutMs = 5'000;  // from the connection to the last byte of its answer
 
@@ -32,21 +33,14 @@ class MetricsServer {
   const std::string& address() const { return address_; }  // HOST:PORT with the real port
 
  private:
-  struct Connection;
   MetricsServer(OwnedFd listener, OwnedFd wake, std::string address, std::function<std::string()> text,
                 int client_timeout_ms);
-  void run();
-  void accept_all();
-  bool close_in_place();
-  void serve(Connection& connection);
-  void answer(Connection& connection);
+  std::optional<std::string> answer(std::string_view request) const;
 
-  const OwnedFd listener_, wake_;  // an eventfd, readable once the server ends
+  const OwnedFd wake_;  // an eventfd, readable once the server ends
   const std::string address_;
   const std::function<std::string()> text_;
-  const int client_timeout_ms_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // of the thread, as is the next
-  SpareDescriptor spare_descriptor_;
+  QuestionServer server_;  // of the thread
   std::thread thread_;
 };
 

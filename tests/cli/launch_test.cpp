@@ -361,6 +361,24 @@ TEST_F(LaunchTest, ANodeOfARootThatIsNotThereSaysSo) {
   EXPECT_THAT(end.err, HasSubstr(root()));
 }
 
+TEST_F(LaunchTest, ANodeThatMayListenAnywhereTakesTheInterfaceThatWasChosen) {
+  std::filesystem::create_directory(root());
+  std::vector<std::string> arguments = {
+      SHOAL_PROGRAM,     "node",         "--root",   root(),      "--job-id",   "j", "--token-file",
+      write_token(0600), "--coordinate", "--listen", "0.0.0.0:0", "--ready-fd", "1"};
+  {
+    Process process(arguments, options());
+    ASSERT_TRUE(process.wait_for_output("ready 0.0.0.0:"));
+    process.send_signal(SIGTERM);
+    EXPECT_THAT(process.wait().err, HasSubstr("0.0.0.0:0 means every interface of this host: --interface"));
+  }
+  arguments.insert(arguments.end(), {"--interface", "lo"});
+  Process process(arguments, options());
+  ASSERT_TRUE(process.wait_for_output("ready 127.0.0.1:"));
+  process.send_signal(SIGTERM);
+  EXPECT_THAT(process.wait().err, Not(HasSubstr("every interface")));
+}
+
 TEST_F(LaunchTest, ANodeStopsCleanlyOnSigterm) {
   std::filesystem::create_directory(root());
   Process process({SHOAL_PROGRAM, "node", "--root", root(), "--job-id", "j", "--ready-fd", "1",

@@ -84,8 +84,20 @@ class Rank0 {
   std::string said_;
 };
 
+constexpr const char* kToken = "SHOAL_TOKEN";
+
+class WithToken {
+ public:
+  WithToken() {
+    ::unsetenv("SHOAL_TOKEN_FILE");
+    ::setenv(kToken, "a secret", 1);
+  }
+  ~WithToken() { ::unsetenv(kToken); }
+};
+
 class JobIdService : public testing::TestWithParam<bool> {
  protected:
+  const WithToken token_;
   const TemporaryRoot root_;
   const std::string address_ = GetParam() ? "127.0.0.1:" + std::to_string(free_port()) : "";
 };
@@ -148,6 +160,91 @@ TEST_P(JobIdService, SaysThatNobodyIsThere) {
 INSTANTIATE_TEST_SUITE_P(Everywhere, JobIdService, testing::Bool(), [](const auto& each) {
   return each.param ? std::string("OverTheNetwork") : std::string("OnOneHost");
 });
+
+// A stranger at the port of rank 0.
+class JobIdDoor : public testing::Test {
+ protected:
+  OwnedFd knock(const char* host = "127.0.0.1") const {
+    OwnedFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const timeval patience{20, 0};
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port_);
+    ::inet_pton(AF_INET, host, &to.sin_addr);
+    const bool is_open = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
+    return is_open ? std::move(fd) : OwnedFd();
+  }
+  // All that a stranger hears who says this, and nothing more.
+  std::string hears(const std::string& words) const {
+    OwnedFd fd = knock();
+    EXPECT_TRUE(fd.valid());
+    if (::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL) < 0) return "";
+    ::shutdown(fd.get(), SHUT_WR);
+    std::string out;
+    char buffer[1024];
+    for (ssize_t size; (size = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;) {
+      out.append(buffer, static_cast<size_t>(size));
+    }
+    return out;
+  }
+
+  const WithToken token_;
+  const TemporaryRoot root_;
+  const uint16_t port_ = free_port();
+  const std::string address_ = "127.0.0.1:" + std::to_string(port_);
+};
+
+// Regression: the answer to a wrong question named the run and its ranks, and a question that repeated these
+// was answered with the job's id.
+TEST_F(JobIdDoor, TellsAStrangerNothing) {
+  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
+  const std::string run7("\4\0\0\0\4\0\0\0", 8);  // 4 ranks, 4 bytes
+  for (const std::string& words :
+       {std::string(), "SHJ1" + run7 + "run7", "SHJ2" + run7 + std::string(64, '\0') + "run7",
+        "SHJ2" + std::string(72, '\xff'), std::string(2000, 'x'), std::string("GET / HTTP/1.1\r\n\r\n")}) {
+    const std::string heard = hears(words);
+    EXPECT_LE(heard.size(), 36u) << "a greeting: four letters and a nonce";
+    EXPECT_TRUE(heard.empty() || heard.starts_with("SHJ2")) << heard;
+  }
+  EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(), rank0.said());
+}
+
+TEST_F(JobIdDoor, RefusesAnotherToken) {
+  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
+  ::setenv(kToken, "another secret", 1);
+  const Status refused = agree_on_job_id(options_of(root_, 1, address_), Clock::now()).status();
+  EXPECT_EQ(refused.code(), Code::unavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("no answer that proves the job's token"));
+}
+
+TEST_F(JobIdDoor, NeedsATokenOnSeveralHosts) {
+  ::unsetenv(kToken);
+  for (Rank rank : {0u, 1u}) {
+    const Status refused = agree_on_job_id(options_of(root_, rank, address_), Clock::now()).status();
+    EXPECT_EQ(refused.code(), Code::invalid_argument);
+    EXPECT_THAT(refused.message(), HasSubstr("SHOAL_TOKEN_FILE or SHOAL_TOKEN"));
+  }
+}
+
+// Regression: each connection that said nothing held the service for two seconds.
+TEST_F(JobIdDoor, IsHeardBesideHundredsThatSayNothing) {
+  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
+  std::vector<OwnedFd> silent;
+  for (int i = 0; i < 500; ++i) silent.push_back(knock());
+  EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(), rank0.said());
+}
+
+// Regression: it listened on every interface.
+TEST_F(JobIdDoor, IsAtItsOwnAddressAlone) {
+  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
+  EXPECT_TRUE(knock("127.0.0.1").valid());
+  EXPECT_FALSE(knock("127.0.0.2").valid());
+}
 
 }  // namespace
 }  // namespace shoal

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "client/node_process_internal.h"
+#include "client/own_address_internal.h"
 #include "tests/client/fake_node.h"
 
 namespace shoal {
@@ -185,7 +186,8 @@ TEST_F(Environment, OfTorchrunOnSeveralHostsAsksRank0OnTheNextPort) {
   ASSERT_TRUE(options->job_id_exchange.has_value());
   EXPECT_EQ(options->job_id_exchange->address, "203.0.113.77:7071");
   EXPECT_EQ(options->job_id_exchange->run, "run7");
-  EXPECT_EQ(options->coordinate_at, "0.0.0.0:7070") << "first host by torchrun's word, by whatever address";
+  EXPECT_EQ(options->coordinate_at, address_to_serve_at("203.0.113.77").value() + ":7070")
+      << "first host by torchrun's word, by whatever address";
   ::setenv("LOCAL_WORLD_SIZE", "4", 1);
   EXPECT_EQ(CheckpointerOptions::from_environment().value().job_id_exchange->address, "") << "one host";
 }

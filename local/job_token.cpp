@@ -1,4 +1,4 @@
-#include "cli/job_token.h"
+#include "local/job_token.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
