@@ -202,7 +202,8 @@ Status Node::take_place() {
   transport.network = options_.network;
   if (options_.coordinate) transport.limits.peers = peers_max_;
   RelayServer::Settings relay{transport, options_.expected_ranks.size(),
-                              [this](const std::string& line) { log_.info(line); }};
+                              [this](const std::string& line) { log_.info(line); },
+                              [this](const std::string& line) { log_.warning(line); }};
   transport_ = make_transport(std::move(transport));
   links_ =
       std::make_unique<PeerLinks>(*transport_, options_.coordinate ? "" : options_.coordinator, direct_max_);
@@ -324,6 +325,7 @@ void Node::prepare_sharing() {
   settings.other_peers = peers_least_;
   settings.trainers = options_.expected_ranks.size();
   settings.log = [this](const std::string& line) { log_.info(line); };
+  settings.warn = [this](const std::string& line) { log_.warning(line); };
   settings.has_left = [this](SendId id) { wiring_->has_left(id); };
   sharing_ = std::make_unique<SharingLinks>(
       std::move(settings), [this](NodeId from, WireMessage message, size_t encoded_bytes) {
@@ -355,9 +357,7 @@ void Node::prepare_staging() {
 // By which other nodes reach this one.
 Result<std::string> Node::own_host() const {
   if (!options_.coordinate) return own_address_towards(links_->coordinator(), options_.network);
-  if (!options_.network.interface.empty()) return address_of_interface(options_.network.interface);
-  SHOAL_ASSIGN_OR_RETURN(HostPort listening, parse_host_port(transport_->listen_address()));
-  return listening.host;
+  return own_address_beside(transport_->listen_address(), options_.network);
 }
 
 void Node::serve() {

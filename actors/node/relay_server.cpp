@@ -16,6 +16,10 @@ namespace {
 constexpr uint32_t kDrainChildrenMs = 1'000;
 constexpr std::chrono::milliseconds kFullTick{5};  // until the coordinator's session is looked at again
 
+TimeNs steady_now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
 }  // namespace
 
 RelayServer::RelayServer(Settings settings, SendUp send_up)
@@ -162,6 +166,11 @@ void RelayServer::on_peer_lost(PeerId child, const Status& why) {
   std::lock_guard lock(mutex_);
   if (counts_.children > 0) --counts_.children;
   say(child, link::ChildLost{child, why.message()}, true);
+}
+
+void RelayServer::on_refused(const std::string& address, const Status& why) {
+  const auto line = refusals_.line(steady_now(), address, why);
+  if (line) settings_.warn ? settings_.warn(*line) : settings_.log(*line);
 }
 
 }  // namespace shoal

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "actors/link_messages.h"
+#include "actors/node/refusal_lines.h"
 #include "actors/relay_queue.h"
 #include "transport/live/make_transport.h"
 #include "transport/transport.h"
@@ -27,9 +28,10 @@ struct RelayCounts {
 class RelayServer final : private TransportHandler {
  public:
   struct Settings {
-    TransportOptions transport;                        // identity and token; where it listens is found out
-    uint64_t trainers = 0;                             // of this host, for the count of descriptors
-    std::function<void(const std::string& line)> log;  // any thread
+    TransportOptions transport;                         // identity and token; where it listens is found out
+    uint64_t trainers = 0;                              // of this host, for the count of descriptors
+    std::function<void(const std::string& line)> log;   // any thread
+    std::function<void(const std::string& line)> warn;  // any thread; not set: as log
   };
   // To the coordinator: Code::busy, try again; anything else that is not OK, it is gone.
   using SendUp = std::function<Status(Bytes message)>;
@@ -57,6 +59,7 @@ class RelayServer final : private TransportHandler {
   void on_peer_up(PeerId child, const Identity& identity) override;
   void on_message(PeerId child, Bytes message) override;
   void on_peer_lost(PeerId child, const Status& why) override;
+  void on_refused(const std::string& address, const Status& why) override;
 
   void run();
   void change(std::unique_lock<std::mutex>& lock);
@@ -66,6 +69,7 @@ class RelayServer final : private TransportHandler {
 
   const Settings settings_;
   const SendUp send_up_;
+  RefusalLines refusals_{"the relay's door"};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Grant> wanted_;

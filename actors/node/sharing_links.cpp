@@ -313,4 +313,9 @@ void SharingLinks::on_peer_lost(PeerId peer, const Status& /*why*/) {
   sessions_.erase(found);
 }
 
+void SharingLinks::on_refused(const std::string& address, const Status& why) {
+  const auto line = refusals_.line(steady_now(), address, why);
+  if (line) settings_.warn ? settings_.warn(*line) : settings_.log(*line);
+}
+
 }  // namespace shoal

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "actors/node/refusal_lines.h"
 #include "actors/role.h"
 #include "transport/live/make_transport.h"
 #include "transport/transport.h"
@@ -48,7 +49,8 @@ class SharingLinks final : private TransportHandler {
     uint64_t other_peers = 1;  // of this node's other transports, and trainers, for the count of descriptors
     uint64_t trainers = 0;
     uint32_t idle_ms = kSharingIdleMs;
-    std::function<void(const std::string& line)> log;  // any thread
+    std::function<void(const std::string& line)> log;   // any thread
+    std::function<void(const std::string& line)> warn;  // any thread; not set: as log
     // What was sent with that id, by send(), is held here no more: the transport has sent it, or it was
     // dropped. Once, but for what is there at stop. Any thread; must neither block nor call in.
     std::function<void(SendId id)> has_left;
@@ -91,6 +93,7 @@ class SharingLinks final : private TransportHandler {
   void on_message(PeerId peer, Bytes message) override;
   void on_sent(PeerId peer, size_t messages) override;
   void on_peer_lost(PeerId peer, const Status& why) override;
+  void on_refused(const std::string& address, const Status& why) override;
 
   Result<std::unique_ptr<Transport>> open();
   void run();
@@ -103,6 +106,7 @@ class SharingLinks final : private TransportHandler {
 
   const Settings settings_;
   const Receive receive_;
+  RefusalLines refusals_{"the door for shared loads"};
   std::mutex opening_;  // held while the transport is opened; before mutex_
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -209,12 +209,7 @@ void NodeWiring::peer_lost(NodeId node, const Status& why) {
 }
 
 void NodeWiring::peer_refused(const std::string& address, const Status& why) {
-  std::optional<uint64_t> left_out = refusals_.take(now());
-  if (!left_out) return;
-  std::string others = *left_out == 0 ? "" : fmt::format(" ({} more were refused before)", *left_out);
-  // A visitor whom the handshake refused is named by the cause.
-  std::string who = address.empty() ? "" : address + ": ";
-  log_.warning(fmt::format("refused {}{}{}", who, why.message(), others));
+  if (auto line = refusals_.line(now(), address, why)) log_.warning(*line);
 }
 
 }  // namespace shoal

@@ -15,11 +15,11 @@
 
 #include "actors/caf/caf_host.h"
 #include "actors/node/activity.h"
-#include "actors/node/line_budget.h"
 #include "actors/node/local_server.h"
 #include "actors/node/log.h"
 #include "actors/node/peer_links.h"
 #include "actors/node/protocol_log.h"
+#include "actors/node/refusal_lines.h"
 #include "actors/node/report.h"
 #include "actors/node/sharing_links.h"
 #include "actors/node/slab_table.h"
@@ -28,10 +28,6 @@
 #include "actors/node/stats.h"
 
 namespace shoal {
-
-// Lines about peers that were refused: so many at once, then one in so many milliseconds.
-inline constexpr uint32_t kRefusalLinesAtOnce = 10;
-inline constexpr uint32_t kRefusalLineMs = 10'000;
 
 class NodeWiring final : public HostServices, public LocalEvents, public PeerEvents {
  public:
@@ -89,8 +85,8 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   const NodeReport& report_;
   const std::function<void(std::string_view operation, bool is_done)> around_operation_;
   CheckJoin check_join_;
-  std::unique_ptr<ProtocolLog> protocol_;                     // null where none is kept
-  LineBudget refusals_{kRefusalLinesAtOnce, kRefusalLineMs};  // of the transport's thread
+  std::unique_ptr<ProtocolLog> protocol_;  // null where none is kept
+  RefusalLines refusals_;
   SharingLinks* sharing_ = nullptr;
   StagingMemory* staging_ = nullptr;
   StagedParts* parts_ = nullptr;

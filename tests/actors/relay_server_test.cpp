@@ -100,9 +100,19 @@ class Relay : public ::testing::Test {
     relay_.open("127.0.0.1:7070", followed_, 4);
     address_ = coordinator_.wait_for<link::RelayReady>(1)[0].address;
   }
+  std::vector<std::string> warnings() {
+    std::lock_guard lock(warnings_mutex_);
+    return warnings_;
+  }
   Coordinator coordinator_;
   Identity followed_;
-  RelayServer relay_{RelayServer::Settings{transport_options("relay"), 0, [](const std::string&) {}},
+  std::mutex warnings_mutex_;
+  std::vector<std::string> warnings_;
+  RelayServer relay_{RelayServer::Settings{transport_options("relay"), 0, [](const std::string&) {},
+                                           [this](const std::string& line) {
+                                             std::lock_guard lock(warnings_mutex_);
+                                             warnings_.push_back(line);
+                                           }},
                      [this](const Bytes& message) { return coordinator_.take(message); }};
   std::string address_;
 };
@@ -131,6 +141,31 @@ TEST_F(Relay, LetsInNobodyWithoutTheToken) {
   Child a(transport_options("a"));
   a.connect(address_);
   EXPECT_EQ(coordinator_.wait_for<link::ChildUp>(1)[0].name, "a") << "the coordinator hears of no stranger";
+  EXPECT_THAT(warnings(), ::testing::Contains(HasSubstr("refused at the relay's door: ")));
+}
+
+TEST(RelayDoor, IsWithinThePorts) {
+  TransportOptions transport = transport_options("relay");
+  transport.network.ports = free_ports();
+  transport.network.interface = "no-such-0";  // of no use where the coordinator is on the loopback
+  Coordinator coordinator;
+  RelayServer relay(RelayServer::Settings{transport, 0, [](const std::string&) {}, nullptr},
+                    [&](const Bytes& message) { return coordinator.take(message); });
+  relay.open("127.0.0.1:7070", Identity(), 4);
+  const HostPort at = *parse_host_port(coordinator.wait_for<link::RelayReady>(1)[0].address);
+  EXPECT_EQ(at.host, "127.0.0.1");
+  EXPECT_GE(at.port, transport.network.ports.first);
+  EXPECT_LE(at.port, transport.network.ports.last);
+}
+
+TEST(RelayDoor, IsAtTheInterfaceThatWasAskedFor) {
+  TransportOptions transport = transport_options("relay");
+  transport.network.interface = "no-such-0";
+  Coordinator coordinator;
+  RelayServer relay(RelayServer::Settings{transport, 0, [](const std::string&) {}, nullptr},
+                    [&](const Bytes& message) { return coordinator.take(message); });
+  relay.open("203.0.113.1:7070", Identity(), 4);  // an address for documentation, nobody's
+  EXPECT_THAT(coordinator.wait_for<link::RelayFailed>(1)[0].cause, HasSubstr("no interface 'no-such-0'"));
 }
 
 TEST_F(Relay, HoldsBackWhatTheCoordinatorHasNoRoomForUpToItsBound) {

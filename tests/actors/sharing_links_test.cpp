@@ -255,6 +255,20 @@ TEST(SharingLinks, LetInNobodyWithoutTheToken) {
   Visitor b(transport_options("b"));
   b.say(at_a, {wanted({2})});
   EXPECT_EQ(std::get<wire::ChunksWanted>(*a.wait_for(1)[0].message.body).chunks[0], 2u);
+  EXPECT_THAT(a.lines(), Contains(HasSubstr("refused at the door for shared loads: ")));
+}
+
+TEST(SharingLinks, ListenWithinThePorts) {
+  TransportOptions transport = transport_options("a");
+  transport.network.ports = free_ports();
+  SharingLinks::Settings settings;
+  settings.transport = transport;
+  settings.own_host = [] { return Result<std::string>("127.0.0.1"); };
+  settings.log = [](const std::string&) {};
+  SharingLinks links(std::move(settings), [](NodeId, WireMessage, size_t) { return true; });
+  const HostPort at = *parse_host_port(links.listen().value());
+  EXPECT_GE(at.port, transport.network.ports.first);
+  EXPECT_LE(at.port, transport.network.ports.last);
 }
 
 TEST(SharingLinks, EndTheSessionOfWhoeverSaysAnythingElse) {

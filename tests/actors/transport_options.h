@@ -18,4 +18,12 @@ inline TransportOptions transport_options(const std::string& name, const std::st
   return out;
 }
 
+// A range of ports, of which most are free; they are those that the system does not choose from by itself.
+inline PortRange free_ports() {
+  constexpr uint16_t kFirst = 20'000, kCount = 500, kRanges = 20;
+  const auto range = static_cast<uint16_t>(random_128().bytes[0]) % kRanges;
+  const auto first = static_cast<uint16_t>(kFirst + range * kCount);
+  return {first, static_cast<uint16_t>(first + kCount - 1)};
+}
+
 }  // namespace shoal::testing

@@ -4,15 +4,12 @@
 #include <signal.h>
 
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <random>
-#include <set>
-#include <sstream>
 #include <thread>
 
 #include "local/socket.h"
 #include "schema/wire.capnp.h"
+#include "tests/process/listening_places.h"
 #include "tests/process/stranger.h"
 #include "tests/process/trainer.h"
 
@@ -133,30 +130,6 @@ TEST_F(LiveJob, EndsWithAClientThatAnnouncesMoreThanItMayAndWithNobodyElse) {
   expect_saves_commit(1, 2);
 }
 
-// "ADDRESS:PORT" in hexadecimal digits, of every TCP port that a process listens on.
-std::set<std::string> listening_places(pid_t pid) {
-  std::set<std::string> own_inodes;
-  const std::string folder = "/proc/" + std::to_string(pid);
-  for (const auto& each : std::filesystem::directory_iterator(folder + "/fd")) {
-    std::error_code ignored;
-    const std::string target = std::filesystem::read_symlink(each, ignored);
-    if (target.starts_with("socket:[")) own_inodes.insert(target.substr(8, target.size() - 9));
-  }
-  std::set<std::string> places;
-  for (const char* table : {"/net/tcp", "/net/tcp6"}) {
-    std::ifstream lines(folder + table);
-    for (std::string line; std::getline(lines, line);) {
-      std::istringstream fields(line);
-      std::string slot, local, remote, state, queues, timer, retransmits, user, timeout, inode;
-      fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >>
-          inode;
-      constexpr const char* kListens = "0A";
-      if (state == kListens && own_inodes.contains(inode)) places.insert(local);
-    }
-  }
-  return places;
-}
-
 // Regression: UCX listened on every interface, and aborted the node for anybody who spoke its own protocol.
 TEST(Strangers, FindNothingOpenBeyondTheLoopbackOfAJobOnOneHostAndAbortNothing) {
   Scratch scratch;
@@ -167,9 +140,8 @@ TEST(Strangers, FindNothingOpenBeyondTheLoopbackOfAJobOnOneHostAndAbortNothing) 
   Bytes words_of_ucx(72, std::byte{0xff});
   store_le64(words_of_ucx.data(), 0xCAFEBABE12345678);
   for (const std::string& place : places) {
-    EXPECT_THAT(place, StartsWith("0100007F:"));
-    const unsigned long port = std::stoul(place.substr(place.find(':') + 1), nullptr, 16);
-    Stranger stranger = Stranger::at_address("127.0.0.1:" + std::to_string(port));
+    EXPECT_THAT(place, StartsWith(kLoopbackPlace));
+    Stranger stranger = Stranger::at_address("127.0.0.1:" + std::to_string(port_of_place(place)));
     ASSERT_TRUE(stranger.connected());
     stranger.send(words_of_ucx);
     EXPECT_TRUE(stranger.wait_closed());

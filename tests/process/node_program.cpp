@@ -47,6 +47,7 @@ shoal::NodeOptions parse(int count, char** arguments) {
     if (key == "world") options.world_size = static_cast<uint32_t>(std::stoul(value));
     if (key == "coordinator") options.coordinator = value;
     if (key == "listen") options.listen = value;
+    if (key == "interface") options.network.interface = value;
     if (key == "token") {
       token = shoal::as_view(value);
       options.token.assign(token.begin(), token.end());

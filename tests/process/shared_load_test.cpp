@@ -9,6 +9,7 @@
 
 #include "local/node_query.h"
 #include "local/socket.h"
+#include "tests/process/listening_places.h"
 #include "tests/process/node_child.h"
 #include "tests/process/trainer.h"
 
@@ -137,6 +138,19 @@ TEST_F(SharedLoads, EachByteIsReadAboutOnceByAllHostsTogether) {
     read_direct += counts(i).bytes_read;
   }
   EXPECT_GE(read_direct - read, kPayload * kHosts) << "direct, each reads all";
+}
+
+// Regression: where SHOAL_INTERFACE was set, a job on one host opened a port there as soon as it loaded.
+TEST_F(SharedLoads, OnOneHostOpenNothingBeyondTheLoopbackWhateverTheInterface) {
+  for (uint32_t i = 0; i < kHosts; ++i) start(i, "interface=no-such-0");
+  save_and_forget();
+  for (auto& loaded : load(LoadWay::two_stage)) ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  for (uint32_t i = 0; i < kHosts; ++i) {
+    EXPECT_GT(counts(i).bytes_to_peers, 0u) << "they share";
+    const auto places = listening_places(nodes_[i]->pid());
+    EXPECT_FALSE(places.empty());
+    for (const std::string& place : places) EXPECT_THAT(place, StartsWith(kLoopbackPlace));
+  }
 }
 
 // A host that dies, or stops, with a part of the reading begun: the others read what it owed them.

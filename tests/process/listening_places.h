@@ -1,0 +1,17 @@
+// Where a process can be reached by TCP.
+#pragma once
+
+#include <sys/types.h>
+
+#include <set>
+#include <string>
+
+namespace shoal::testing {
+
+inline constexpr const char* kLoopbackPlace = "0100007F:";  // how one on 127.0.0.1 begins
+
+// "ADDRESS:PORT" in hexadecimal digits, of every TCP port that a process listens on.
+std::set<std::string> listening_places(pid_t pid);
+unsigned long port_of_place(const std::string& place);
+
+}  // namespace shoal::testing
