@@ -16,16 +16,19 @@
 #include "cli/commands.h"
 #include "cli/measure.h"
 #include "cli/text_file.h"
+#include "transport/transport.h"
 
 namespace shoal {
 
 namespace {
 
 struct CalibrateOptions {
-  std::string root, peer, listen, out, name = "here", secret = "shoal calibrate";
+  std::string root, peer, listen, out, name = "here", secret;
   std::string bytes = "1GiB";
   bool serve = false;
 };
+
+constexpr const char* kSecretOnOneHost = "shoal calibrate";
 
 constexpr const char* kFooter =
     "Writes a profile (TOML) to standard output or to --out, each number with how it was measured; what one\n"
@@ -37,9 +40,9 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  shoal calibrate --root /checkpoints --out here.toml\n"
     "  shoal sim --profile here.toml --ranks 4096\n"
-    "  node1$ shoal calibrate --serve --listen 10.0.0.1:7171          and, on another host of the cluster:\n"
-    "  node2$ shoal calibrate --root /lustre/run --peer 10.0.0.1:7171 --name our-cluster --out "
-    "our-cluster.toml\n"
+    "  node1$ shoal calibrate --serve --listen 10.0.0.1:7171 --secret WORD     and, on another host:\n"
+    "  node2$ shoal calibrate --root /lustre/run --peer 10.0.0.1:7171 --secret WORD --name our-cluster "
+    "--out our-cluster.toml\n"
     "\n"
     "Exit status: 0; 2 for bad arguments, a root that cannot be written or a peer that does not answer.";
 
@@ -63,16 +66,29 @@ std::string today() {
   return text.data();
 }
 
+// A secret that everybody knows lets anybody in: it is for the loopback alone.
+Result<std::string> secret_for(const CalibrateOptions& options, const std::string& address) {
+  if (!options.secret.empty()) return options.secret;
+  SHOAL_ASSIGN_OR_RETURN(const HostPort place, parse_host_port(address));
+  if (place.host == "localhost" || place.host == "::1" || place.host.starts_with("127.")) {
+    return std::string(kSecretOnOneHost);
+  }
+  return Status(
+      Code::invalid_argument,
+      fmt::format("{} can be reached from other hosts: --secret WORD is needed, the same on both", address));
+}
+
 int serve(const CalibrateOptions& options) {
   std::signal(SIGINT, [](int) { stop_serving = true; });
   std::signal(SIGTERM, [](int) { stop_serving = true; });
   const std::string listen = options.listen.empty() ? "127.0.0.1:0" : options.listen;
-  const Status served =
-      serve_measurements(listen, options.secret, stop_serving, [](const std::string& address) {
-        fmt::print("{}\n", address);
-        std::fflush(stdout);
-        note("serving at " + address + "; Ctrl-C ends it");
-      });
+  const Result<std::string> secret = secret_for(options, listen);
+  if (!secret.ok()) return report_unusable(secret.status());
+  const Status served = serve_measurements(listen, *secret, stop_serving, [](const std::string& address) {
+    fmt::print("{}\n", address);
+    std::fflush(stdout);
+    note("serving at " + address + "; Ctrl-C ends it");
+  });
   return served.ok() ? kExitOk : report_unusable(served);
 }
 
@@ -84,7 +100,10 @@ Status calibrate(const CalibrateOptions& options) {
   if (!options.out.empty()) SHOAL_RETURN_IF_ERROR(check_writable(options.out));
   note(options.peer.empty() ? "network: the loopback, since no --peer is named"
                             : "network: to " + options.peer);
-  SHOAL_ASSIGN_OR_RETURN(MeasuredNumbers numbers, measure_network(options.peer, options.secret));
+  const bool is_alone = options.peer.empty();
+  SHOAL_ASSIGN_OR_RETURN(const std::string secret,
+                         secret_for(options, is_alone ? "127.0.0.1:0" : options.peer));
+  SHOAL_ASSIGN_OR_RETURN(MeasuredNumbers numbers, measure_network(options.peer, secret));
   note("processor and memory");
   for (MeasuredNumber& each : measure_processor()) numbers.push_back(std::move(each));
   note("storage: " + options.root);
@@ -142,7 +161,8 @@ void add_calibrate_command(CLI::App& app, Command* chosen) {
   command->add_option("--peer", options->peer, "HOST:PORT of `shoal calibrate --serve` on another host");
   command->add_flag("--serve", options->serve, "Answer another host's --peer until Ctrl-C");
   command->add_option("--listen", options->listen, "HOST:PORT to serve at; default 127.0.0.1 and any port");
-  command->add_option("--secret", options->secret, "What both sides must say")->capture_default_str();
+  command->add_option("--secret", options->secret,
+                      "What both sides must say; needed where they are on different hosts");
   command->add_option("--bytes", options->bytes, "How much is written to the storage at most")
       ->capture_default_str();
   command->add_option("--name", options->name, "Of the profile")->capture_default_str();

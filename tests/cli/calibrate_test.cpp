@@ -83,6 +83,16 @@ TEST(Calibrate, MeasuresAPeer) {
   EXPECT_EQ(server.wait().status, 0);
 }
 
+// Regression: it let in whoever knew the secret that --help shows.
+TEST(Calibrate, ServesOtherHostsOnlyWithASecretOfTheirOwn) {
+  const ProcessEnd open_to_all = run_shoal({"calibrate", "--serve", "--listen", "0.0.0.0:0"});
+  EXPECT_EQ(open_to_all.status, 2);
+  EXPECT_THAT(open_to_all.err, HasSubstr("--secret WORD is needed"));
+  const ProcessEnd asks = run_shoal({"calibrate", "--root", "/tmp", "--peer", "203.0.113.1:7171"});
+  EXPECT_EQ(asks.status, 2);
+  EXPECT_THAT(asks.err, HasSubstr("--secret WORD is needed"));
+}
+
 TEST(Calibrate, NamesWhatItCannotUse) {
   const ProcessEnd no_root = run_shoal({"calibrate"});
   EXPECT_EQ(no_root.status, 2);
