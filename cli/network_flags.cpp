@@ -18,15 +18,16 @@ void add_network_options(CLI::App& command, NetworkOptions* network) {
   command
       .add_option_function<std::string>(
           "--transport", read_transport,
-          fmt::format("What messages between nodes pass by: {}; auto is tcp unless the coordinator's host "
-                      "has an active RDMA device; default: auto",
+          fmt::format("What messages between nodes pass by: {}; auto is ucx for those who come by the "
+                      "interface of an active RDMA device, else tcp; default: auto",
                       kTransportKinds))
       ->type_name("KIND")
       ->envname("SHOAL_TRANSPORT");
   command
       .add_option("--interface", network->interface,
                   "Network interface, by name or IPv4 address, that relays and nodes that share loads listen "
-                  "on; default: that by which the coordinator is reached")
+                  "on, and a coordinator whose address is 0.0.0.0; default: that by which the coordinator is "
+                  "reached")
       ->type_name("NAME")
       ->envname("SHOAL_INTERFACE");
   command

@@ -1,5 +1,6 @@
 // Strangers, and members of the job that have gone mad, against a live transport: what they send ends their
 // own session with a named error, and a good peer beside them notices nothing.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -328,6 +329,68 @@ TEST_P(Hostile, NothingBeyondTheLoopbackIsOpenForANodeOnTheLoopback) {
   if (!by_ucx()) {
     EXPECT_EQ(listening_places().size(), 1u);
   }
+}
+
+// A listener of UCX at any address, and one who has proven itself there and has not connected its data.
+class UcxDataPort : public ::testing::Test {
+ protected:
+  UcxDataPort() {
+    TransportOptions options = make_options(true, "listener");
+    options.listen = "0.0.0.0:0";
+    options.network = {TransportKind::ucx, "", {20'000, 29'999}};
+    options.limits.unproven_sessions = 2;
+    listener_.emplace(std::move(options));
+    EXPECT_TRUE(listener_->start().ok());
+    door_ = parse_host_port(listener_->address())->port;
+    first_.emplace(at("127.0.0.1"));
+    expected_ = prove(*first_);
+  }
+  std::string at(const std::string& host) const { return host + ":" + std::to_string(door_); }
+  static uint16_t prove(RawClient& client) {
+    const std::optional<uint16_t> port = client.prove_itself(make_options(false, "node"));
+    EXPECT_TRUE(port.has_value());
+    return port.value_or(0);
+  }
+
+  std::optional<Node> listener_;
+  uint16_t door_ = 0, expected_ = 0;
+  std::list<RawClient> strangers_;
+  std::optional<RawClient> first_;
+};
+
+// Regression: it was on every interface where the door was.
+TEST_F(UcxDataPort, IsAtTheAddressOfItsSessionAndAllPortsAreWithinTheRange) {
+  ASSERT_NE(expected_, 0);
+  EXPECT_EQ(listening_ports().count(expected_), 1u);
+  for (const std::string& place : listening_places()) {
+    const unsigned long port = std::stoul(place.substr(place.find(':') + 1), nullptr, 16);
+    EXPECT_GE(port, 20'000u);
+    EXPECT_LE(port, 29'999u);
+    if (port != door_) {
+      EXPECT_THAT(place, ::testing::StartsWith("0100007F:"));
+    }
+  }
+  EXPECT_TRUE(first_->attach(expected_));
+}
+
+// UCX itself connects to addresses of interfaces alone, and 127.0.0.2 is none: the second one does not
+// attach.
+TEST_F(UcxDataPort, IsAtTheDoorsAddressOnceSessionsCameByDifferentOnes) {
+  RawClient second(at("127.0.0.2"));
+  EXPECT_EQ(prove(second), expected_) << "those who are expected know it";
+  EXPECT_EQ(listening_places().count(fmt::format("00000000:{:04X}", expected_)), 1u);
+  EXPECT_TRUE(first_->attach(expected_));
+}
+
+// Regression: as many connections as it keeps kept out the one that was expected.
+TEST_F(UcxDataPort, ClosesTheOldestStrangerForWhoeverComesNext) {
+  for (int i = 0; i < 6; ++i) {
+    RawClient& stranger = strangers_.emplace_back(at("127.0.0.1"));
+    stranger.connect_data(expected_);
+    int turns = 0;
+    EXPECT_TRUE(stranger.drive([&] { return ++turns > 100; }));
+  }
+  EXPECT_TRUE(first_->attach(expected_));
 }
 
 // UCX's own: its magic number, then what it takes for the header of a message. Regression: it aborted the

@@ -48,8 +48,7 @@ Result<std::string> Engine::open() {
     listening = to_string(address);
   }
   const TransportKind asked = options_.network.transport;
-  uses_ucx_ = asked == TransportKind::ucx || (asked == TransportKind::automatic && listener_ &&
-                                              !is_loopback(listen_address_) && has_active_rdma_device());
+  may_use_rdma_ = asked == TransportKind::automatic && listener_ && has_active_rdma_device();
   SHOAL_ASSIGN_OR_RETURN(tls_, TlsContext::create(*token_, options_.identity.root_id));
   SHOAL_RETURN_IF_ERROR(open_poll());
   resolver_ = std::make_unique<Resolver>();

@@ -165,8 +165,10 @@ class Engine final : private UcxEvents {
   void count_received(Peer& peer, size_t bytes);
 
   // UCX: its connections (engine_ucx.cpp).
+  bool goes_by_ucx(const Peer& peer) const;
   void offer_data_port(Peer& peer);
-  Result<uint16_t> listen_for_data();
+  Status open_data_port(const Peer& peer);
+  Result<uint16_t> listen_for_data(SocketAddress address);
   void choose_data_way(Peer& peer);  // of a connector
   void connect_data(Peer& peer);
   void adopt(Result<ucp_ep_h> handle, std::unique_ptr<Endpoint> endpoint);
@@ -218,7 +220,7 @@ class Engine final : private UcxEvents {
   InboundTurns turns_;
   uint64_t now_ms_ = 0, next_due_ms_ = 0;
 
-  bool uses_ucx_ = false;  // as a listener
+  bool may_use_rdma_ = false;  // as a listener, where nobody chose the transport
   std::shared_ptr<TlsContext> tls_;
 
   FileDescriptor poll_fd_, wake_fd_;
@@ -256,6 +258,7 @@ class Engine final : private UcxEvents {
   };
   std::vector<ConnectionRequest> requests_;
   uint16_t data_port_ = 0;  // of worker_, while it listens
+  std::string data_host_;   // likewise
 
   enum class Stage { serving, draining, parting, stopped };
   Stage stage_ = Stage::serving;

@@ -31,24 +31,47 @@ void Engine::choose_data_way(Peer& peer) {
   }
 }
 
+// A listener's, by the choice of whoever started it, else by the interface that the session came by.
+bool Engine::goes_by_ucx(const Peer& peer) const {
+  if (options_.network.transport == TransportKind::ucx) return true;
+  return may_use_rdma_ && peer.stream && is_rdma_interface(interface_of_socket(peer.stream->tls().fd()));
+}
+
 void Engine::offer_data_port(Peer& peer) {
-  if (!uses_ucx_) {
+  if (!goes_by_ucx(peer)) {
     peer.session->offer_data_port(0);
     return stay_on_stream(peer);
   }
   if (Status ready = renew_worker(peer); !ready.ok()) return peer.session->end(ready);
-  if (!worker_->is_listening()) {
-    auto port = listen_for_data();
-    if (!port.ok()) return peer.session->end(port.status().with_context("a port for data"));
-    data_port_ = *port;
+  if (Status opened = open_data_port(peer); !opened.ok()) {
+    return peer.session->end(opened.with_context("a port for data"));
   }
   peer.is_expected = true;
   by_tag_[peer.session->incoming_tag()] = &peer;
   peer.session->offer_data_port(data_port_);
 }
 
-Result<uint16_t> Engine::listen_for_data() {
-  SocketAddress address = listen_address_;
+// At the address by which the session came; at the door's own only while sessions that came by different ones
+// are expected.
+Status Engine::open_data_port(const Peer& peer) {
+  SocketAddress address = local_end_of(peer.stream->tls().fd());
+  uint16_t port = 0;
+  if (worker_->is_listening()) {
+    if (data_host_ == host_of(address) || data_host_ == host_of(listen_address_)) return ok_status();
+    address = listen_address_;
+    port = data_port_;  // those who are expected know it
+    worker_->stop_listening();
+  }
+  set_port(address, port);
+  auto opened = port == 0 ? Result<uint16_t>(Status(Code::unavailable, "no port"))
+                          : worker_->listen(address.get(), address.bytes);
+  if (!opened.ok()) opened = listen_for_data(address);
+  SHOAL_ASSIGN_OR_RETURN(data_port_, std::move(opened));
+  data_host_ = host_of(address);
+  return ok_status();
+}
+
+Result<uint16_t> Engine::listen_for_data(SocketAddress address) {
   const PortRange& ports = options_.network.ports;
   Result<uint16_t> port = Status(Code::unavailable, "no port");
   for (uint32_t next = ports.first; next <= ports.last && !port.ok(); ++next) {
@@ -93,12 +116,15 @@ void Engine::on_connection_request(UcxWorker& worker, ucp_conn_request_h request
 
 void Engine::accept_requests() {
   for (ConnectionRequest& request : std::exchange(requests_, {})) {
-    // One of those who are expected has one connection; some room beyond is for strangers.
+    // One of those who are expected has one connection; some room beyond is for strangers, of whom the oldest
+    // goes first.
     const size_t unattached_max = by_tag_.size() + options_.limits.unproven_sessions;
-    if (by_tag_.empty() || unattached_.size() >= unattached_max) {
+    const bool is_full = unattached_.size() >= unattached_max;
+    if (by_tag_.empty() || (is_full && closing_endpoints_.size() >= unattached_max)) {
       request.worker->reject(request.handle);
       continue;
     }
+    if (is_full) close_endpoint(*unattached_.front());
     auto endpoint = std::make_unique<Endpoint>();
     endpoint->attach_by_ms = now_ms_ + options_.limits.handshake_timeout_ms;
     next_due_ms_ = std::min(next_due_ms_, endpoint->attach_by_ms);

@@ -1,13 +1,14 @@
 #include "transport/live/network_options.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <vector>
+
+#include "base/interfaces.h"
 
 namespace shoal {
 
@@ -31,14 +32,57 @@ const char* to_string(TransportKind kind) {
   return "?";
 }
 
-bool has_active_rdma_device() {
-  namespace fs = std::filesystem;
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& file) {
+  std::string line;
+  std::getline(std::ifstream(file), line);
+  return line;
+}
+
+// Folders of the ports of a device that are active.
+std::vector<fs::path> active_ports(const fs::path& device) {
+  std::vector<fs::path> out;
   std::error_code error;
-  for (const auto& device : fs::directory_iterator("/sys/class/infiniband", error)) {
-    for (const auto& port : fs::directory_iterator(device.path() / "ports", error)) {
-      std::string state;  // "4: ACTIVE"
-      std::getline(std::ifstream(port.path() / "state"), state);
-      if (state.find("ACTIVE") != std::string::npos) return true;
+  for (const auto& port : fs::directory_iterator(device / "ports", error)) {
+    const bool is_active = first_line(port.path() / "state").find("ACTIVE") != std::string::npos;
+    if (is_active) out.push_back(port.path());  // "4: ACTIVE"
+  }
+  return out;
+}
+
+// RoCE over a bond or a VLAN: each of the port's addresses names the interface that it is of.
+bool names_interface(const fs::path& port, const std::string& interface) {
+  std::error_code error;
+  for (const auto& each : fs::directory_iterator(port / "gid_attrs" / "ndevs", error)) {
+    if (first_line(each.path()) == interface) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool has_active_rdma_device(const std::string& devices) {
+  std::error_code error;
+  for (const auto& device : fs::directory_iterator(devices, error)) {
+    if (!active_ports(device.path()).empty()) return true;
+  }
+  return false;
+}
+
+bool is_rdma_interface(const std::string& interface, const std::string& devices) {
+  if (interface.empty()) return false;
+  std::error_code error;
+  for (const auto& device : fs::directory_iterator(devices, error)) {
+    const std::vector<fs::path> ports = active_ports(device.path());
+    if (ports.empty()) continue;
+    std::error_code absent;
+    if (fs::exists(device.path() / "device" / "net" / interface, absent)) return true;
+    if (std::any_of(ports.begin(), ports.end(),
+                    [&](const fs::path& port) { return names_interface(port, interface); })) {
+      return true;
     }
   }
   return false;
@@ -63,18 +107,12 @@ std::string to_string(const PortRange& ports) {
 }
 
 Result<std::string> address_of_interface(const std::string& interface) {
-  ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return Status(Code::io, "the system does not list its network interfaces");
-  std::string known, found;
-  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
-    char text[INET_ADDRSTRLEN] = {};
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr, text, sizeof text);
-    known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", each->ifa_name, text);
-    if (found.empty() && (interface == each->ifa_name || interface == text)) found = text;
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<NetworkInterface> interfaces, network_interfaces());
+  if (auto found = address_to_listen_at(interfaces, interface)) return *found;
+  std::string known;
+  for (const NetworkInterface& each : interfaces) {
+    known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", each.name, each.address);
   }
-  freeifaddrs(first);
-  if (!found.empty()) return found;
   return Status(Code::not_found,
                 fmt::format("this host has no interface '{}' with an IPv4 address; it has {}", interface,
                             known.empty() ? "none" : known));

@@ -16,7 +16,6 @@ namespace shoal {
 
 namespace {
 constexpr int kBacklog = 4096;  // of those who wait to be accepted; the system may allow fewer
-constexpr uint32_t kLoopbackNetwork = 127;
 
 Status system_error(const std::string& what) {
   return Status(Code::unavailable, what + ": " + std::strerror(errno));
@@ -63,9 +62,11 @@ void set_port(SocketAddress& address, uint16_t port) {
   reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
 }
 
-bool is_loopback(const SocketAddress& address) {
-  const auto& host = reinterpret_cast<const sockaddr_in&>(address.storage).sin_addr;
-  return ntohl(host.s_addr) >> 24 == kLoopbackNetwork;
+SocketAddress local_end_of(int socket) {
+  SocketAddress out;
+  out.bytes = sizeof out.storage;
+  getsockname(socket, reinterpret_cast<sockaddr*>(&out.storage), &out.bytes);
+  return out;
 }
 
 void send_at_once(int socket) {
@@ -113,10 +114,7 @@ Result<Listener> Listener::listen(const SocketAddress& address, const PortRange&
 }
 
 uint16_t Listener::port() const {
-  SocketAddress bound;
-  bound.bytes = sizeof bound.storage;
-  getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.bytes);
-  return port_of(bound);
+  return port_of(local_end_of(socket_.get()));
 }
 
 Result<Listener::Visitor> Listener::accept() {

@@ -22,7 +22,7 @@ struct SocketAddress {
 std::string to_string(const SocketAddress& address);  // "HOST:PORT"
 std::string host_of(const SocketAddress& address);    // "HOST", in numbers
 void set_port(SocketAddress& address, uint16_t port);
-bool is_loopback(const SocketAddress& address);
+SocketAddress local_end_of(int socket);
 
 class FileDescriptor {
  public:

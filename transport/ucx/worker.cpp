@@ -60,7 +60,12 @@ Status UcxWorker::open(const Places& places) {
   // and sends into a network where the peer is not.
   set_unless_in_environment(config, "CM_USE_ALL_DEVICES", "n");
   // UCX listens on every interface that it uses, and trusts whoever connects there.
-  if (!places.ports.empty()) set_unless_in_environment(config, "TCP_PORT_RANGE", places.ports.c_str());
+  if (!places.ports.empty() && std::getenv("UCX_TCP_PORT_RANGE") == nullptr) {
+    // Of a transport's own settings UCX 1.13 knows the names without the transport's, later ones with it; it
+    // ignores the other.
+    ucp_config_modify(config, "PORT_RANGE", places.ports.c_str());
+    ucp_config_modify(config, "TCP_PORT_RANGE", places.ports.c_str());
+  }
   if (!places.interfaces.empty()) {
     std::set<std::string> devices = rdma_ports();
     devices.insert(places.interfaces.begin(), places.interfaces.end());
