@@ -17,10 +17,11 @@ Result<std::optional<AttemptKey>> newest(const AttemptList& list) {
 }
 
 std::optional<AttemptKey> newest_left(const AttemptList& list, const std::optional<AttemptKey>& best,
-                                      uint32_t generation) {
+                                      uint32_t generation, const std::optional<AttemptKey>& below) {
   std::optional<AttemptKey> left;
   for (const AttemptInfo& info : list.attempts) {
     if (info.state != AttemptInfo::State::undecided) continue;
+    if (below && *below <= info.key) continue;
     if (info.rank_manifests == 0 && info.key.generation >= generation) continue;
     if ((!best || *best < info.key) && (!left || *left < info.key)) left = info.key;
   }

@@ -51,11 +51,13 @@ void AttemptWatch::complete(const AttemptKey& key, bool is_over, EffectWriter& o
                       if (decision.ok()) return finish(now, key, state_of(**decision), then_out);
                       const Status& why = decision.status();
                       Watched& watched = watched_.at(key);
-                      const bool is_damaged = why.code() == Code::corrupt || why.code() == Code::version;
+                      const bool is_damaged = why.code() == Code::corrupt;
                       const std::string damage = is_damaged ? why.message() : "";
                       const bool stays_damaged = is_damaged && watched.damage == damage;
                       watched.damage = damage;
-                      if (is_over && !is_unproven(why)) return finish(now, key, why, then_out);
+                      const bool is_known = is_unproven(why);
+                      if (!is_known && (is_over || why.code() == Code::version))
+                        return finish(now, key, why, then_out);
                       if (!is_over && !stays_damaged) return look_later(now, key, then_out);
                       if (is_damaged) then_out.warning(to_string(key) + " is given up: " + damage);
                       abort(key, watched.cause + ": " + why.message(), then_out);

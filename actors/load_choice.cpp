@@ -143,46 +143,43 @@ void LoadChooser::chosen(TimeNs now, const LoadPtr& load, const LoadChoice& choi
 }
 
 void LoadChooser::choose_step(uint64_t step, EffectWriter& out, Then then) {
-  list_step(step, true, out, std::move(then));
+  list_step(step, {}, out, std::move(then));
 }
 
 // An attempt that the root proves complete counts; of one that it does not prove, the error says what is
 // missing, unless there is another.
-void LoadChooser::list_step(uint64_t step, bool completes_left, EffectWriter& out, Then then) {
-  operations_.start(operation::ListAttemptsOfStep{step}, out,
-                    [this, step, completes_left, then = std::move(then)](
-                        TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto list = result_as<AttemptList>(std::move(result));
-                      if (!list.ok()) return then(now, unreadable(list.status()), then_out);
-                      std::optional<AttemptKey> best;
-                      for (const AttemptInfo& info : list->attempts) {
-                        if (info.key.step == step && info.state == AttemptInfo::State::committed &&
-                            (!best || *best < info.key)) {
-                          best = info.key;
-                        }
-                      }
-                      const auto left = newest_left(*list, best, facts_.generation);
-                      if (left && completes_left) {
-                        return operations_.start(
-                            operation::CompleteAttempt{*left}, then_out,
-                            [this, step, has_other = best.has_value(), then](
-                                TimeNs left_now, Result<OperationResult> completed, EffectWriter& left_out) {
-                              if (!completed.ok() && !has_other) {
-                                const Status& why = completed.status();
-                                const bool is_unfinished = why.code() == Code::not_found;
-                                return then(left_now,
-                                            is_unfinished ? no_checkpoint_of(step, why.message()) : why,
-                                            left_out);
-                              }
-                              list_step(step, false, left_out, then);
-                            });
-                      }
-                      for (const auto& [key, why] : list->damaged) {
-                        if (key.step == step && !best) return then(now, unreadable(why), then_out);
-                      }
-                      if (!best) return then(now, no_checkpoint_of(step, ""), then_out);
-                      then(now, *best, then_out);
-                    });
+void LoadChooser::list_step(uint64_t step, Tried tried, EffectWriter& out, Then then) {
+  operations_.start(
+      operation::ListAttemptsOfStep{step}, out,
+      [this, step, tried = std::move(tried), then = std::move(then)](
+          TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        auto list = result_as<AttemptList>(std::move(result));
+        if (!list.ok()) return then(now, unreadable(list.status()), then_out);
+        std::optional<AttemptKey> best;
+        for (const AttemptInfo& info : list->attempts) {
+          if (info.key.step == step && info.state == AttemptInfo::State::committed &&
+              (!best || *best < info.key)) {
+            best = info.key;
+          }
+        }
+        if (auto left = newest_left(*list, best, facts_.generation, tried.from)) {
+          return operations_.start(
+              operation::CompleteAttempt{*left}, then_out,
+              [this, step, left, why = tried.why, then](TimeNs, Result<OperationResult> completed,
+                                                        EffectWriter& left_out) {
+                list_step(step, {left, why.ok() ? completed.status() : why}, left_out, then);
+              });
+        }
+        for (const auto& [key, why] : list->damaged) {
+          if (key.step == step && !best) return then(now, unreadable(why), then_out);
+        }
+        if (!best && !tried.why.ok()) {
+          const bool is_unfinished = tried.why.code() == Code::not_found;
+          return then(now, is_unfinished ? no_checkpoint_of(step, tried.why.message()) : tried.why, then_out);
+        }
+        if (!best) return then(now, no_checkpoint_of(step, ""), then_out);
+        then(now, *best, then_out);
+      });
 }
 
 }  // namespace shoal

@@ -53,7 +53,11 @@ class LoadChooser {
   void publish(const LoadPtr& load, const std::optional<AttemptKey>& key, EffectWriter& out);
   static void report_passed_over(const Load& load, const std::optional<AttemptKey>& key, EffectWriter& out);
   static void chosen(TimeNs now, const LoadPtr& load, const LoadChoice& choice, EffectWriter& out);
-  void list_step(uint64_t step, bool completes_left, EffectWriter& out, Then then);
+  struct Tried {                          // to complete, from the newest down
+    std::optional<AttemptKey> from = {};  // the last of them
+    Status why = {};                      // of the newest
+  };
+  void list_step(uint64_t step, Tried tried, EffectWriter& out, Then then);
 
   PendingOperations& operations_;
   const NodeFacts& facts_;

@@ -47,7 +47,7 @@ void Loader::on_client(TimeNs now, ClientId client, const LocalMessage& message,
     slabs_[{client, slab->slab_id}] = slab->bytes;
     budget_.replace_window({client, slab->slab_id});
   } else if (const auto* latest = std::get_if<local::Latest>(&message)) {
-    on_latest(client, latest->request_id, true, out);
+    on_latest(client, latest->request_id, {}, out);
   } else if (const auto* load = std::get_if<local::Load>(&message)) {
     on_load(now, client, *load, out);
   } else if (const auto* placed = std::get_if<local::Placed>(&message)) {
@@ -111,18 +111,19 @@ Status lost_decision(const AttemptKey& key, const Status& why) {
 }
 }  // namespace
 
-void Loader::on_latest(ClientId client, uint32_t request_id, bool completes_left, EffectWriter& out) {
+void Loader::on_latest(ClientId client, uint32_t request_id, std::optional<AttemptKey> tried,
+                       EffectWriter& out) {
   operations_.start(operation::ListNewestAttempts{}, out,
                     [=, this](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
                       auto list = result_as<AttemptList>(std::move(result));
                       if (!list.ok()) return refuse(client, request_id, not_of_none(list.status()), then_out);
                       auto best = newest(*list);
                       if (!best.ok()) return refuse(client, request_id, not_of_none(best.status()), then_out);
-                      if (auto left = newest_left(*list, *best, facts_.generation); left && completes_left) {
+                      if (auto left = newest_left(*list, *best, facts_.generation, tried)) {
                         return operations_.start(
                             operation::CompleteAttempt{*left}, then_out,
                             [=, this](TimeNs, Result<OperationResult>, EffectWriter& last_out) {
-                              on_latest(client, request_id, false, last_out);
+                              on_latest(client, request_id, left, last_out);
                             });
                       }
                       if (!*best) return refuse(client, request_id, LoadChooser::no_checkpoint(), then_out);

@@ -117,7 +117,8 @@ class Loader final : public Role {
   void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out);
 
   // --- which checkpoint ---
-  void on_latest(ClientId client, uint32_t request_id, bool completes_left, EffectWriter& out);
+  // `tried`: attempts from this one up could not be completed.
+  void on_latest(ClientId client, uint32_t request_id, std::optional<AttemptKey> tried, EffectWriter& out);
   static void refuse(ClientId client, uint32_t request_id, Status why, EffectWriter& out);
   void read_metadata(ClientId client, uint32_t request_id, const AttemptKey& key, EffectWriter& out);
   static void out_found(ClientId client, uint32_t request_id, const Decision& decision, EffectWriter& out);

@@ -98,9 +98,13 @@ void print_plan(const OpenRoot& root, const RetentionPlan& plan) {
   for (const AttemptKey& key : plan.sweep)
     fmt::print("{}: what nobody finished would be swept\n", to_string(key));
   for (const AttemptInfo& info : plan.undecided) {
-    const bool is_complete = info.is_complete_set() || prove_complete(*root.storage, info.key).ok();
+    const Status proven = prove_complete(*root.storage, info.key).status();
+    if (!proven.ok() && !is_unproven(proven)) {
+      fmt::print("{}: undecided, would be left alone: {}\n", to_string(info.key), proven.to_string());
+      continue;
+    }
     fmt::print("{}: undecided, would be {} if nobody writes it\n", to_string(info.key),
-               is_complete ? "completed" : "aborted");
+               proven.ok() ? "completed" : "aborted");
   }
   for (const auto& [key, why] : plan.damaged)
     fmt::print("{}: left alone: {}\n", to_string(key), why.to_string());

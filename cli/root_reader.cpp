@@ -43,7 +43,7 @@ namespace {
 std::string proof_of(Storage& storage, const AttemptKey& key) {
   const Status proven = prove_complete(storage, key).status();
   if (proven.ok()) return "its files prove it complete: the next job commits it";
-  return is_unproven(proven) ? proven.message() : "";
+  return is_unproven(proven) || proven.code() == Code::version ? proven.message() : "";
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "storage/rank_manifest.h"
 #include "storage/record.h"
 #include "storage/run_root.h"
+#include "storage/tombstone_repair.h"
 
 namespace shoal {
 
@@ -24,9 +25,16 @@ Result<AttemptInfo::State> read_state(Storage& storage, const AttemptKey& key) {
   SHOAL_ASSIGN_OR_RETURN(auto file, storage.open(path));
   Bytes first(std::min<uint64_t>(file->size(), kRecordHeadBytes));
   SHOAL_RETURN_IF_ERROR(file->read_at(0, first));
-  SHOAL_ASSIGN_OR_RETURN(DecisionState state,
-                         read_decision_state(first, file->size(), storage.describe() + "/" + path));
-  switch (state) {
+  auto state = read_decision_state(first, file->size(), storage.describe() + "/" + path);
+  if (state.status().code() == Code::corrupt && file->size() <= kMaxRepairedBytes) {
+    SHOAL_ASSIGN_OR_RETURN(Bytes bytes, storage.read(path, kMaxRepairedBytes));
+    const std::optional<Bytes> tombstone = repaired_tombstone(bytes);
+    if (tombstone) {
+      state = read_decision_state(ByteView(*tombstone).first(kRecordHeadBytes), tombstone->size(), path);
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(state.status());
+  switch (*state) {
     case DecisionState::committed:
       return AttemptInfo::State::committed;
     case DecisionState::aborted:

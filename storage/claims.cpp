@@ -23,11 +23,11 @@ constexpr const char* kEpochsFolder = "epochs";
 constexpr const char* kGenerationsFolder = "generations";
 constexpr const char* kProbesFolder = "probes";
 
-const RecordKind kRootIdRecord = {"SHOALRID", "root id", 1, kMaxClaimBytes};
+const RecordKind kRootIdRecord = {"SHOALRID", "root id", 1, kMaxClaimBytes, true};
 const RecordKind kEpochRecord = {"SHOALEPO", "epoch", 1, kMaxClaimBytes, true};
 const RecordKind kGenerationRecord = {"SHOALGEN", "generation", 1, kMaxClaimBytes, true};
-const RecordKind kRosterRecord = {"SHOALROS", "first roster", 1, kMaxRosterRecordBytes};
-const RecordKind kLoadChoiceRecord = {"SHOALLOD", "load choice", 1, kMaxClaimBytes};
+const RecordKind kRosterRecord = {"SHOALROS", "first roster", 1, kMaxRosterRecordBytes, true};
+const RecordKind kLoadChoiceRecord = {"SHOALLOD", "load choice", 1, kMaxClaimBytes, true};
 
 std::string epoch_path(uint32_t epoch) {
   return fmt::format("{}/{}", kEpochsFolder, epoch);
@@ -534,7 +534,7 @@ Result<std::vector<RosterRecord>> list_rosters(Storage& storage, uint32_t genera
   auto add = [&](Result<RosterRecord> record) {
     if (record.ok()) rosters.push_back(std::move(*record));
     const Code code = record.status().code();  // a damaged one is as good as none
-    const bool is_none = code == Code::not_found || code == Code::corrupt || code == Code::version;
+    const bool is_none = code == Code::not_found || code == Code::corrupt;
     return record.ok() || is_none ? ok_status() : record.status();
   };
   SHOAL_RETURN_IF_ERROR(add(read_roster(storage, generation)));

@@ -72,8 +72,10 @@ class Proof {
         options_(roster.options),
         roster_(roster) {}
 
-  // The ranks that have no shard. Of a generation that is over they may be ranks that write nothing.
-  Status check_ranks(bool generation_is_over, const std::vector<RosterRecord>& rosters) const {
+  // A rank without a shard may have staged something else than this roster says: it then waits for a roster
+  // of its own, which may never have been published, or may be damaged. So its plan proves nothing of it,
+  // also where that gives it no file.
+  Status check_ranks() const {
     const uint32_t ranks = world_.roster.world_size();
     if (shards_.back().rank >= ranks) {
       return missing(fmt::format("{} is there, and the roster has {} ranks",
@@ -85,9 +87,6 @@ class Proof {
       if (next == shards_.size() || shards_[next].rank != rank) absent.push_back(rank);
       while (next < shards_.size() && shards_[next].rank == rank) ++next;
     }
-    if (absent.empty()) return ok_status();
-    if (!generation_is_over) return missing(fmt::format("there is no shard of {}", name_ranks(absent)));
-    std::erase_if(absent, [&](Rank rank) { return writes_nothing(rank, rosters); });
     if (absent.empty()) return ok_status();
     return missing(fmt::format("there is no shard of {}", name_ranks(absent)));
   }
@@ -122,17 +121,6 @@ class Proof {
   std::string full_folder() const { return storage_.describe() + "/" + folder_; }
   Status missing(std::string_view what) const {
     return Status(Code::not_found, fmt::format("{}: {}", full_folder(), what));
-  }
-
-  // What such a rank holds, others have written. That it held nothing else is known as long as it has the
-  // same layout in all rosters of the generation.
-  bool writes_nothing(Rank rank, const std::vector<RosterRecord>& rosters) const {
-    const LayoutId& id = world_.layout_of(rank).id();
-    for (const RosterRecord& other : rosters) {
-      if (rank >= other.world->roster.world_size() || other.world->layout_of(rank).id() != id) return false;
-    }
-    auto plan = plan_save(world_, rank, options_);
-    return plan.ok() && plan->files == 0;
   }
 
   Result<Share> read_share(Rank rank) const {
@@ -215,12 +203,11 @@ Result<Manifest> prove_by_shards(Storage& storage, const AttemptKey& key) {
   // After the shards: the roster by which a shard was written stands before it.
   SHOAL_ASSIGN_OR_RETURN(std::vector<RosterRecord> rosters, list_rosters(storage, key.generation));
   std::erase_if(rosters, [](const auto& roster) { return roster.options.mode == SaveMode::rank_local; });
-  SHOAL_ASSIGN_OR_RETURN(uint32_t highest, highest_generation_used(storage));
   std::optional<Manifest> proven;
   std::optional<Status> first_failure;
   for (const RosterRecord& roster : rosters) {
     const Proof proof(storage, key, shards, roster);
-    Status ranks = proof.check_ranks(key.generation < highest, rosters);
+    Status ranks = proof.check_ranks();
     Result<Manifest> manifest = ranks.ok() ? proof.read_headers() : Result<Manifest>(ranks);
     if (!manifest.ok()) {
       if (!is_unproven(manifest.status())) return manifest.status();
@@ -241,7 +228,7 @@ Result<Manifest> prove_by_shards(Storage& storage, const AttemptKey& key) {
 }  // namespace
 
 bool is_unproven(const Status& why) {
-  return why.code() == Code::not_found || why.code() == Code::corrupt || why.code() == Code::version;
+  return why.code() == Code::not_found || why.code() == Code::corrupt;
 }
 
 Result<Manifest> prove_complete(Storage& storage, const AttemptKey& key) {

@@ -16,7 +16,7 @@ namespace shoal {
 // shards; of a rank-local save, from the manifests of its ranks. It is the manifest that the coordinator
 // would have published. Code::not_found names what is missing for a proof; Code::corrupt names a file that
 // another plan wrote or that is damaged. With any other code the root could not be read, and nothing is
-// known.
+// known: so with Code::version, of a file that a newer program wrote.
 Result<Manifest> prove_complete(Storage& storage, const AttemptKey& key);
 
 // Returns the decision that stands. If none does and the attempt is proven complete, publishes its manifest

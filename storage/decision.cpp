@@ -6,6 +6,7 @@
 
 #include "storage/record.h"
 #include "storage/run_root.h"
+#include "storage/tombstone_repair.h"
 
 namespace shoal {
 
@@ -17,6 +18,7 @@ Result<Decision> read_by(Decode&& decode, Storage& storage, const AttemptKey& ke
   std::string path = decision_path(key), full_path = storage.describe() + "/" + path;
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes,
                          storage.read(path, kRecordHeadBytes + kMaxDecisionBytes + kRecordTailBytes));
+  if (auto tombstone = repaired_tombstone(bytes)) bytes = std::move(*tombstone);
   SHOAL_ASSIGN_OR_RETURN(Decision decision, decode(std::move(bytes), full_path));
   if (decision.key != key) {
     return Status(Code::corrupt,

@@ -9,6 +9,7 @@
 #include "storage/file_entry_internal.h"
 #include "storage/record.h"
 #include "storage/shard_file.h"
+#include "storage/tombstone_repair.h"
 #include "storage/world_record_internal.h"
 
 namespace shoal {
@@ -248,6 +249,15 @@ Result<DecisionState> read_decision_state(ByteView first, uint64_t file_bytes, c
     return record_error(kDecisionRecord, Status(Code::corrupt, fmt::format("state {}", head.state)), path);
   }
   return static_cast<DecisionState>(head.state);
+}
+
+std::optional<Bytes> repaired_tombstone(ByteView bytes) {
+  if (bytes.size() > kMaxRepairedBytes || open_record(kDecisionRecord, bytes, "").ok()) return std::nullopt;
+  std::optional<Bytes> repaired = flip_back(kDecisionRecord, bytes);
+  if (!repaired) return std::nullopt;
+  auto state = read_decision_state(ByteView(*repaired).first(kRecordHeadBytes), repaired->size(), "");
+  if (!state.ok() || *state == DecisionState::committed) return std::nullopt;
+  return repaired;
 }
 
 }  // namespace shoal

@@ -180,7 +180,7 @@ Result<Decision> abort_attempt(Storage& storage, const AttemptKey& key, const De
   if (info.ok() && info->is_complete_set()) {
     auto completed = complete_rank_local(storage, key, stamp);
     const Code code = completed.status().code();
-    const bool is_none = code == Code::corrupt || code == Code::version || code == Code::not_found;
+    const bool is_none = code == Code::corrupt || code == Code::not_found;
     if (!is_none) return completed;
   }
   return publish_decision(storage, Decision{key, stamp.nonce, stamp.root_id, stamp.unix_time_ns,

@@ -305,18 +305,12 @@ Result<Manifest> CountedRoot::prove_under(const AttemptKey& key, const Attempt& 
                                           const RosterRecord& roster) {
   const World& world = *roster.world;
   const Status differs(Code::not_found, to_string(key) + ": its shards are not those of a roster");
-  auto is_same_in_all = [&](Rank rank) {
-    const LayoutId& id = world.layout_of(rank).id();
-    return std::all_of(rosters_of_[key.generation].begin(), rosters_of_[key.generation].end(),
-                       [&](const RosterRecord& other) { return other.world->layout_of(rank).id() == id; });
-  };
   Manifest manifest;
   manifest.world = roster.world;
   manifest.options = roster.options;
   uint64_t payload_bytes = 0;
   for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
-    const bool may_be_empty = key.generation < highest_generation_ && is_same_in_all(rank);
-    if (!attempt.shards.contains(shard_of(rank, 0)) && !may_be_empty) return differs;
+    if (!attempt.shards.contains(shard_of(rank, 0))) return differs;
     SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(world, rank, roster.options));
     payload_bytes += plan->tensor_bytes;
     for (const WriteItem& item : plan->items.vector()) {
@@ -459,7 +453,6 @@ CountedRoot::Work CountedRoot::publish_roster(const operation::PublishRoster& pu
             }
             if (rosters_.emplace(id, Roster{record, bytes}).second) record_bytes_ += bytes;
             if (is_first) first_roster_ = id;
-            highest_generation_ = std::max(highest_generation_, generation);
             add_roster(&rosters_of_[generation], record, is_first);
             return OperationResult(rosters_.at(id).record);
           }};

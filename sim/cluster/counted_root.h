@@ -128,7 +128,6 @@ class CountedRoot final : public RootView {
   RosterId first_roster_;
   // Of each generation: the first, then the later ones by id.
   std::map<uint32_t, std::vector<RosterRecord>> rosters_of_;
-  uint32_t highest_generation_ = 0;  // of which a roster or a load choice stands
   std::map<std::pair<LayoutId, size_t>, uint64_t> layout_manifest_bytes_;
   uint64_t record_bytes_ = 0;
   bool keeps_heads_ = false;

@@ -24,7 +24,6 @@ uint64_t id_of(const operation::PieceRef& piece) {  // of its file
 void CountedRoot::continue_from(CountedRoot& before) {
   attempts_ = std::move(before.attempts_);
   rosters_of_ = std::move(before.rosters_of_);
-  highest_generation_ = before.highest_generation_;
   heads_ = std::move(before.heads_);
 }
 
@@ -92,7 +91,6 @@ CountedRoot::Work CountedRoot::publish_choice(const operation::PublishLoadChoice
   StorageSteps steps;
   add_create(steps, kChoiceBytes);
   return {std::move(steps), [this, publish]() -> Result<OperationResult> {
-            highest_generation_ = std::max(highest_generation_, publish.generation);
             auto stands = choices_.try_emplace({publish.generation, publish.ordinal}, publish.choice).first;
             return OperationResult(stands->second);
           }};

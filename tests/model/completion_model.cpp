@@ -2,12 +2,15 @@
 // who find it: each commits what the root proves complete and aborts the rest.
 //
 // What is modelled. Two nodes write one shard each; the second one may write it by another plan, since its
-// layout has changed. A shard is a partial file until it gets its name, and its name lasts once the folder
-// was synced. The coordinator commits what was reported. Two finders look at the folder, decide what it
+// layout has changed. Or the roster that stands gives the second one no shard: then it reports that it has
+// staged the step, or stages more than that roster says, and waits for another roster, which never comes. A
+// shard is a partial file until it gets its name, and its name lasts once the folder was synced. The
+// coordinator commits what was reported; where it gives up what was not, it goes by the rules of a finder.
+// Two finders look at the folder, decide what it
 // proves, and create the decision exclusively; they may look at any moment, also while the coordinator and
 // the nodes live. Nodes and coordinators that pause simply do not step, so that each is also a zombie. Once
-// nobody acts, the manifest may be removed once. A crash of the storage forgets any subset of what was not
-// synced. The answer to a successful create may be "taken".
+// nobody acts, the manifest may be removed once, where the root proves the attempt without it. A crash of the
+// storage forgets any subset of what was not synced. The answer to a successful create may be "taken".
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +29,8 @@ constexpr const char* kToldLasts = "what was told lasts";
 constexpr const char* kFilesStay = "of a committed attempt every shard is there";
 constexpr const char* kFilesWhole = "of a committed attempt every shard is whole";
 constexpr const char* kOnePlan = "the shards of a committed attempt are those of one plan";
-constexpr const char* kKept = "nobody aborts what he has seen complete";
+constexpr const char* kStaged = "what was staged is in what is committed";
+constexpr const char* kKept = "nobody aborts what the root proves complete when he looks";
 
 const std::vector<Mutation> kMutations = {
     {"commit-without-a-shard", "a finder commits though a shard is missing", kFilesStay},
@@ -37,6 +41,10 @@ const std::vector<Mutation> kMutations = {
     {"completion-not-exclusive", "a finder's decision replaces the one that stands", kOneAnswer},
     {"finder-does-not-read-winner", "a finder that finds the name taken tells what it meant", kOneAnswer},
     {"abort-what-is-proven", "a finder aborts an attempt that is complete", kKept},
+    {"give-up-without-a-look", "a coordinator gives up what was not reported, whatever lies in the root",
+     kKept},
+    {"absent-rank-taken-for-done", "a finder takes a rank to which the roster gives no shard for staged",
+     kStaged},
 };
 
 class Completion {
@@ -44,7 +52,8 @@ class Completion {
   enum Value : uint8_t { none, commit, abort };
   enum Entry : uint8_t { absent, unsynced, durable };
   enum Shard : uint8_t { no_shard, partial, named, lasting };
-  enum Progress : uint8_t { to_write, writing, linked, reported, gone };
+  enum Progress : uint8_t { to_write, writing, linked, reported, gone, waits };
+  enum Job : uint8_t { not_begun, all_write, second_writes_nothing };  // by the roster that stands
   enum Phase : uint8_t { idle, wanting, taken, holding, sweeping, dead };
 
   struct NodeState {
@@ -55,7 +64,7 @@ class Completion {
     auto key() const { return std::tuple(phase, intent, held); }
   };
   struct State {
-    uint8_t value, entry, said, removed, thrown_away;
+    uint8_t value, entry, said, removed, thrown_away, job, staged_more;
     NodeState nodes[kNodes];
     Actor actors[kActors];
   };
@@ -68,7 +77,9 @@ class Completion {
         delete_early_(mutation == "delete-before-deciding"),
         not_exclusive_(mutation == "completion-not-exclusive"),
         winner_not_read_(mutation == "finder-does-not-read-winner"),
-        aborts_proven_(mutation == "abort-what-is-proven") {}
+        aborts_proven_(mutation == "abort-what-is-proven"),
+        gives_up_blindly_(mutation == "give-up-without-a-look"),
+        absent_is_done_(mutation == "absent-rank-taken-for-done") {}
 
   State initial() const { return State{}; }
   State canonical(State state) const {
@@ -81,9 +92,10 @@ class Completion {
     if (state.said != 0 && state.value == none && !state.removed) return kToldLasts;
     if (state.said != 0 && state.value != none && state.said != bit(state.value)) return kOneAnswer;
     if (state.value != commit) return nullptr;
-    for (const NodeState& node : state.nodes) {
-      if (node.shard == no_shard) return kFilesStay;
-      if (node.shard == partial) return kFilesWhole;
+    if (state.staged_more) return kStaged;
+    for (int n = 0; n < writers(state); ++n) {
+      if (state.nodes[n].shard == no_shard) return kFilesStay;
+      if (state.nodes[n].shard == partial) return kFilesWhole;
     }
     return state.nodes[0].plan == state.nodes[1].plan ? nullptr : kOnePlan;
   }
@@ -96,6 +108,7 @@ class Completion {
 
   template <class Sink>
   void steps(const State& state, Sink&& sink) const {
+    if (state.job == not_begun) return begin(state, sink);
     for (int n = 0; n < kNodes; ++n) node_steps(state, n, sink);
     for (int a = 0; a < kActors; ++a) actor_steps(state, a, sink);
     removal(state, sink);
@@ -106,6 +119,17 @@ class Completion {
   static uint8_t bit(uint8_t value) { return static_cast<uint8_t>(1 << value); }
   static std::string name_of(int actor) {
     return actor == 0 ? "the coordinator" : fmt::format("finder {}", actor);
+  }
+  static int writers(const State& state) { return state.job == second_writes_nothing ? 1 : kNodes; }
+
+  template <class Sink>
+  static void begin(const State& state, Sink& sink) {
+    for (const uint8_t job : {all_write, second_writes_nothing}) {
+      State next = state;
+      next.job = job;
+      sink(next, Kind::calm,
+           [job] { return job == all_write ? "both nodes write" : "the roster gives node 2 no shard"; });
+    }
   }
   static void sync(State& state) {
     if (state.entry == unsynced) state.entry = durable;
@@ -122,7 +146,15 @@ class Completion {
       change(next, next.nodes[n]);
       sink(next, kind, [&] { return fmt::format("node {} {}", n + 1, words); });
     };
-    if (self.progress == to_write) {
+    if (self.progress == to_write && n == writers(state)) {
+      auto report = [](State&, NodeState& me) { me.progress = reported; };
+      step(Kind::calm, report, "stages what the roster says, and reports that");
+      auto stage_more = [](State& next, NodeState& me) {
+        me.progress = waits;
+        next.staged_more = 1;
+      };
+      step(Kind::calm, stage_more, "stages more than the roster says, and waits for another one");
+    } else if (self.progress == to_write) {
       for (uint8_t plan = 0; plan <= n; ++plan) {
         auto begin = [&](State&, NodeState& me) { me = {writing, static_cast<uint8_t>(partial), plan}; };
         step(Kind::calm, begin, fmt::format("begins to write its shard by plan {}", plan + 1));
@@ -146,16 +178,19 @@ class Completion {
     }
   }
 
-  // What this actor takes for complete.
-  bool proves(const State& state, int actor) const {
-    if (actor == 0) {
-      return state.nodes[0].progress == reported && state.nodes[1].progress == reported &&
-             state.nodes[0].shard != no_shard && state.nodes[1].shard != no_shard &&
-             state.nodes[0].plan == state.nodes[1].plan;
+  // What the coordinator commits by what it heard, and what anybody commits by what lies in the root.
+  bool has_all_reports(const State& state) const {
+    for (int n = 0; n < kNodes; ++n) {
+      if (state.nodes[n].progress != reported) return false;
+      if (n < writers(state) && state.nodes[n].shard == no_shard) return false;
     }
+    return state.nodes[0].plan == state.nodes[1].plan;
+  }
+  bool proves(const State& state) const {
     for (int n = 0; n < kNodes; ++n) {
       const uint8_t shard = state.nodes[n].shard;
       if (without_shard_ && n == 1) continue;
+      if (absent_is_done_ && n == writers(state)) continue;
       if (shard == no_shard || (shard == partial && !partial_counts_)) return false;
     }
     return two_plans_ || without_shard_ || state.nodes[0].plan == state.nodes[1].plan;
@@ -219,16 +254,19 @@ class Completion {
           "reads the decision that stands");
     }
     const bool is_finder = a != 0;
+    const bool is_told = !is_finder && has_all_reports(state);
     auto look = [&](State& next, Actor& me) {
-      if (is_finder && !unsynced_proof_) sync(next);
-      const bool is_complete = proves(next, a);
+      if (!is_told && !unsynced_proof_) sync(next);
+      const bool is_complete = is_told || proves(next);
+      const bool throws_away = is_complete && !is_told && (is_finder ? aborts_proven_ : gives_up_blindly_);
       me.phase = wanting;
-      me.intent = is_complete ? commit : abort;
-      if (!is_finder || !is_complete || !aborts_proven_) return;
-      me.intent = abort;
-      next.thrown_away = 1;
+      me.intent = is_complete && !throws_away ? commit : abort;
+      if (throws_away) next.thrown_away = 1;
     };
-    step(Kind::calm, look, is_finder ? "looks at what the root proves" : "counts the reports");
+    step(Kind::calm, look,
+         is_told ? "has all reports"
+                 : fmt::format("looks at what the root proves{}",
+                               is_finder ? "" : ", giving up what was not reported"));
   }
 
   template <class Step>
@@ -268,6 +306,7 @@ class Completion {
   template <class Sink>
   void removal(const State& state, Sink& sink) const {
     if (state.removed || state.value != commit || state.entry != durable) return;
+    if (state.job == second_writes_nothing) return;  // nothing would prove it any more
     const bool is_over =
         state.actors[0].phase == dead && state.actors[1].phase == idle && state.actors[2].phase == idle;
     if (!is_over) return;
@@ -317,7 +356,7 @@ class Completion {
   }
 
   const bool without_shard_, two_plans_, partial_counts_, unsynced_proof_, delete_early_, not_exclusive_,
-      winner_not_read_, aborts_proven_;
+      winner_not_read_, aborts_proven_, gives_up_blindly_, absent_is_done_;
 };
 
 }  // namespace

@@ -89,11 +89,16 @@ class FlippedRoot : public ::testing::Test {
 };
 
 TEST_F(FlippedRoot, IsNamedByItsId) {
-  expect_named(scratch_.root() + "/ROOT_ID", scratch_.root() + "/ROOT_ID");
+  const std::string path = scratch_.root() + "/ROOT_ID";
+  flip_bit(path, 8 * fs::file_size(path) - 1);  // and a second bit
+  expect_named(path, path, 2);
+  flip_bit(path, 8 * fs::file_size(path) - 1);
   EXPECT_TRUE(load().ok());
 }
 
-TEST_F(FlippedRoot, NeedsNobodyWhereOneBitOfItsHighestEpochOrGenerationFlips) {
+TEST_F(FlippedRoot, NeedsNobodyWhereOneBitOfItsIdOrHighestEpochOrGenerationFlips) {
+  flip_bit(scratch_.root() + "/ROOT_ID", random_() % (8 * fs::file_size(scratch_.root() + "/ROOT_ID")));
+  EXPECT_TRUE(load().ok());
   for (const char* folder : {"/epochs", "/generations"}) {
     for (int i = 0; i < 2; ++i) {
       const std::string path = highest_of(scratch_.root() + folder);

@@ -225,12 +225,14 @@ TEST_P(BitFlips, InAManifestNameItAndDoNotStepBack) {
   expect_whole();
 }
 
-TEST_P(BitFlips, InTheChoiceOfALatestNameItAndAnotherChoiceIsFree) {
+TEST_P(BitFlips, InTheChoiceOfALatestNeedNobodyAndTwoNameItAndAnotherChoiceIsFree) {
   EXPECT_TRUE(load(std::nullopt, 7).errors.empty());
   const std::string path = "generations/2.load-7";
   const uint64_t bits = 8 * size_of(path);
-  for (uint32_t i = 0; i < 8; ++i) {
-    const Outcome outcome = load_with_flip(path, random_() % bits, std::nullopt, 7);
+  EXPECT_TRUE(load_with_flip(path, random_() % bits, std::nullopt, 7).errors.empty());
+  host_.file_system().flip_bit(path, bits - 1);
+  for (uint32_t i = 0; i < 4; ++i) {
+    const Outcome outcome = load_with_flip(path, random_() % (bits - 1), std::nullopt, 7);
     EXPECT_EQ(outcome.errors.size(), kReaders);
     EXPECT_TRUE(outcome.named(path));
     if (HasFailure()) return;
@@ -322,7 +324,7 @@ TEST_P(RankLocalBitFlips, InARankManifestOfAMergedSetAreOfNoMeaning) {
 class AbortedBitFlips : public BitFlips {};
 INSTANTIATE_TEST_SUITE_P(Mode, AbortedBitFlips, ::testing::Values(SaveMode::collective_free));
 
-TEST_P(AbortedBitFlips, InTheTombstoneOfALaterStepNameItWhereTheLatestIsAsked) {
+TEST_P(AbortedBitFlips, InTheTombstoneOfALaterStepNeedNobodyAndTwoNameItWhereTheLatestIsAsked) {
   const AttemptKey later{1, 3, 1};
   Decision tombstone = *read_decision(host_.storage(), kKey);
   tombstone.key = later;
@@ -332,8 +334,11 @@ TEST_P(AbortedBitFlips, InTheTombstoneOfALaterStepNameItWhereTheLatestIsAsked) {
   const std::string path = decision_path(later);
   const uint64_t bits = 8 * size_of(path);
   size_t caught = 0;
-  for (uint32_t i = 0; i < 16; ++i) {
-    const uint64_t bit = i < 8 ? i * 32 + random_() % 32 : random_() % bits;
+  EXPECT_TRUE(load_with_flip(path, random_() % 256, std::nullopt, 90).errors.empty());
+  EXPECT_TRUE(load_with_flip(path, 256 + random_() % (bits - 256), std::nullopt, 91).errors.empty());
+  host_.file_system().flip_bit(path, bits - 1);
+  for (uint32_t i = 0; i < 12; ++i) {
+    const uint64_t bit = i < 8 ? i * 32 + random_() % 32 : random_() % (bits - 1);
     SCOPED_TRACE("bit " + std::to_string(bit));
     caught += load_with_flip(path, bit, std::nullopt, 100 + i).named("step-00000003/g1a1/manifest.shoal");
     EXPECT_TRUE(load_with_flip(path, bit, kStep).errors.empty());

@@ -6,7 +6,7 @@
 
 #include "storage/run_root.h"
 #include "tests/storage/decision_samples.h"
-#include "tests/storage/shard_samples.h"
+#include "tests/storage/planned_shards.h"
 
 namespace shoal {
 namespace {
@@ -73,25 +73,9 @@ class Completion : public testing::Test {
   }
   // The shards of one rank, as its node writes them; and what it reports of them.
   void write(const World& world, Rank rank, const SaveOptions& options = {}) {
-    const SavePlan plan = plan_save(world, rank, options).value();
-    const Layout& layout = world.layout_of(rank);
-    const std::vector<std::string> keys = item_keys(layout, plan);
-    for (uint32_t file = 0; file < plan.files; ++file) {
-      SampleShard shard;
-      for (size_t i = 0; i < plan.items.size(); ++i) {
-        if (plan.items[i].file != file) continue;
-        const LayoutEntry& entry = layout.entries()[plan.items[i].entry];
-        const bool is_object = entry.kind == LayoutEntry::Kind::object;
-        const uint64_t bytes = is_object ? 11 : plan.items[i].bytes;
-        shard.pieces.push_back(
-            {keys[i], value_fqn(entry, rank), entry.dtype, is_object, entry.shape, plan.items[i].box, bytes});
-        shard.data.push_back(random_bytes(bytes, rank));
-      }
-      auto written = write_shard(*memory_, shard_path(kKey, rank, file), nonce_of(++nonces_), shard.pieces,
-                                 shard.views());
-      ASSERT_OK(written.status());
-      reported_.push_back({shard_file_name(rank, file), written->size, written->header_digest, rank, file});
-      payload_bytes_ += written->payload_bytes;
+    for (FileEntry& file : write_planned(*memory_, kKey, world, rank, options, nonces_, &payload_bytes_)) {
+      ++nonces_;
+      reported_.push_back(std::move(file));
     }
   }
   void write_all(const World& world, const SaveOptions& options = {}) {
@@ -222,37 +206,46 @@ TEST_F(Completion, NeedsARosterThatReadsBack) {
   expect_unproven(Code::not_found, "holds no roster of generation 3");
 }
 
-// Only its node's report says that such a rank has staged the step, and with which layout.
-TEST_F(Completion, OfALiveGenerationNeedsAShardOfEveryRank) {
-  const auto world = world_of(replicated());
+// Regression: a rank without a shard may have staged more than the roster says. It then waits for a roster
+// that was never published, since the job died before, or that is damaged. Nothing on disk differs from a
+// rank that had nothing to write; the attempt was committed without what that rank had staged.
+TEST_F(Completion, NeedsAShardOfEveryRankAlsoOfThoseToWhichTheRosterGivesNone) {
+  const LayoutPtr same = replicated();
+  const auto world = world_of(same);
   publish(world);
   write_all(*world);
   ASSERT_EQ(reported_.size(), 1u) << "one rank writes all";
   expect_unproven(Code::not_found, "there is no shard of ranks");
   claim(kLaterGeneration);
-  ASSERT_OK(complete_attempt(*memory_, kKey, kStamp).status());
-  EXPECT_EQ(memory_->read(decision_path(kKey), 1 << 20).value(), manifest_of(world));
-}
+  expect_unproven(Code::not_found, "there is no shard of ranks");
 
-// Rank 3 may have staged something that it never wrote.
-TEST_F(Completion, IsNotProvenWhereARankThatWroteNothingHasChangedItsLayout) {
-  const LayoutPtr same = replicated();
   LayoutBuilder with_own;
   with_own.add_tensor("bias", DType::bf16, {8}, Mesh::contiguous({4}), {Placement::replicate()});
   with_own.add_object("own", Mesh::contiguous({1}, 3), true);
-  const auto world = world_of(same);
-  const Rank writer = [&] {
-    for (Rank rank = 0; rank < 4; ++rank) {
-      if (plan_save(*world, rank, {})->files != 0) return rank;
-    }
-    return Rank{4};
-  }();
-  ASSERT_NE(writer, 3u);
+  const auto changed = world_of({same, same, same, built(std::move(with_own))});
+  publish(changed);
+  expect_unproven(Code::not_found, "there is no shard of ranks");
+  const std::string later = "generations/3.roster-" + changed->roster.id().to_hex();
+  Bytes roster = memory_->read(later, 1 << 20).value();
+  for (size_t at : {size_t{70}, size_t{80}, size_t{90}}) roster[at] ^= std::byte{0x5a};
+  ASSERT_OK(memory_->replace(later, roster));
+  expect_unproven(Code::not_found, "there is no shard of ranks");
+}
+
+// Regression: an older program took the records of a newer one for missing, and swept an intact attempt.
+TEST_F(Completion, OfAnAttemptOfANewerProgramIsNotKnownToFail) {
+  const auto world = world_of(sharded());
   publish(world);
-  publish(world_of({same, same, same, built(std::move(with_own))}));
-  write(*world, writer);
-  claim(kLaterGeneration);
-  expect_unproven(Code::not_found, "there is no shard of");
+  write_all(*world);
+  const std::string path = "generations/3.roster";
+  Bytes roster = memory_->read(path, 1 << 20).value();
+  store_le32(roster.data() + 8, 2);
+  store_le64(roster.data() + 24, xxh3_64(ByteView(roster).first(24)));
+  ASSERT_OK(memory_->replace(path, roster));
+  const Status status = complete_attempt(*memory_, kKey, kStamp).status();
+  EXPECT_EQ(status.code(), Code::version) << status.to_string();
+  EXPECT_THAT(status.message(), HasSubstr(path));
+  EXPECT_FALSE(is_unproven(status));
 }
 
 TEST_F(Completion, OfAnAttemptWhoseFolderHasGoneIsADeletion) {

@@ -147,6 +147,19 @@ TEST_F(RankManifests, AreVoidedWhereOneIsMissingOrDamaged) {
   EXPECT_EQ(stands->tombstone().cause, "nobody came back");
 }
 
+// Regression: an older program voided the set of a newer one.
+TEST_F(RankManifests, AreNotVoidedByAProgramThatIsTooOldForThem) {
+  put_all_but(kWorld);
+  const std::string path = rank_manifest_path(kKey, {2, kWorld});
+  Bytes bytes = memory_->read(path, 1 << 20).value();
+  store_le32(bytes.data() + 8, 99);
+  store_le64(bytes.data() + 24, xxh3_64(ByteView(bytes).first(24)));
+  ASSERT_OK(memory_->replace(path, bytes));
+  auto stands = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
+  EXPECT_EQ(stands.status().code(), Code::version);
+  EXPECT_EQ(read_decision(*memory_, kKey).status().code(), Code::not_found);
+}
+
 // Regression: a set of which one file could not be read just then was voided.
 TEST_F(RankManifests, AreNotVoidedByADiskThatFailsForAMoment) {
   put_all_but(kWorld);
