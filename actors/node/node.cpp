@@ -13,6 +13,7 @@
 #include "actors/caf/caf_host.h"
 #include "actors/node/bootstrap.h"
 #include "actors/node/descriptors.h"
+#include "actors/node/first_save.h"
 #include "actors/node/launcher_word.h"
 #include "actors/node/local_server.h"
 #include "actors/node/lock.h"
@@ -120,6 +121,7 @@ class Node {
   std::unique_ptr<StagingMemory> staging_;
   std::unique_ptr<StagedParts> parts_;
   std::unique_ptr<NodeWiring> wiring_;
+  std::unique_ptr<FirstSaveWatch> first_save_;
   std::unique_ptr<SharingLinks> sharing_;
   std::unique_ptr<LocalServer> server_;
   std::unique_ptr<CafHost> host_;
@@ -352,6 +354,9 @@ void Node::prepare_staging() {
   parts_ = std::make_unique<StagedParts>(send);
   slabs_.stage_by(*parts_);
   wiring_->stage_by(*staging_, *parts_);
+  first_save_ = std::make_unique<FirstSaveWatch>(*root_.storage, identity_.generation,
+                                                 [this](const std::string& line) { wiring_->warn(line); });
+  wiring_->watch(*first_save_);
 }
 
 // By which other nodes reach this one.

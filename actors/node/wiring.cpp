@@ -43,6 +43,15 @@ void NodeWiring::stage_by(StagingMemory& memory, StagedParts& parts) {
   parts_ = &parts;
 }
 
+void NodeWiring::watch(FirstSaveWatch& first_save) {
+  first_save_ = &first_save;
+}
+
+void NodeWiring::warn(const std::string& line) {
+  activity_.warned(now(), line);
+  log_.warning(line);
+}
+
 void NodeWiring::keep(std::unique_ptr<ProtocolLog> log) {
   protocol_ = std::move(log);
 }
@@ -79,6 +88,7 @@ void NodeWiring::send_to(const std::string& address, const WireMessage& message)
 void NodeWiring::to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) {
   activity_.to_client(now(), client, *message);
   if (staging_ != nullptr) staging_->to_client(now(), client, *message);
+  if (first_save_ != nullptr) first_save_->to_client(client, *message);
   if (LocalServer* server = server_.load()) server->send(client, message);
 }
 
@@ -139,8 +149,7 @@ void NodeWiring::drained(RoleKind role) {
 void NodeWiring::log(RoleKind role, const effect::Log& log) {
   std::string line = fmt::format("{}: {}", role_name(role), log.line);
   if (log.level == effect::Log::Level::info) return log_.info(line);
-  activity_.warned(now(), line);
-  log_.warning(line);
+  warn(line);
 }
 
 void NodeWiring::post_from_client(RoleKind role, ClientId client,
@@ -162,6 +171,7 @@ void NodeWiring::from_client(ClientId client, std::shared_ptr<const LocalMessage
     parts_->answered(client, *part);
   }
   if (staging_ != nullptr) staging_->from_client(now(), client, *message);
+  if (first_save_ != nullptr) first_save_->from_client(client, *message);
   for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
     if (hears(role, *message)) post_from_client(role, client, message);
   }
@@ -175,6 +185,7 @@ void NodeWiring::client_lost(ClientId client) {
   activity_.client_lost(client);
   if (parts_ != nullptr) parts_->client_lost(client);
   if (staging_ != nullptr) staging_->client_lost(now(), client);
+  if (first_save_ != nullptr) first_save_->client_lost(client);
   for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
     host_.load()->post(role, event::ClientLost{client});
   }

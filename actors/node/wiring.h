@@ -15,6 +15,7 @@
 
 #include "actors/caf/caf_host.h"
 #include "actors/node/activity.h"
+#include "actors/node/first_save.h"
 #include "actors/node/local_server.h"
 #include "actors/node/log.h"
 #include "actors/node/peer_links.h"
@@ -45,6 +46,9 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   void keep(std::unique_ptr<ProtocolLog> log);               // before peers are served
   void share(SharingLinks& links);                           // likewise; they outlive the CafHost
   void stage_by(StagingMemory& memory, StagedParts& parts);  // before clients are served; likewise
+
+  void watch(FirstSaveWatch& first_save);  // before clients are served
+  void warn(const std::string& line);      // in the log and the status of the node
 
   bool wait_drained(RoleKind role, std::chrono::milliseconds timeout);
   void refuse_clients();                             // readers of clients no longer wait for a full mailbox
@@ -90,6 +94,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   SharingLinks* sharing_ = nullptr;
   StagingMemory* staging_ = nullptr;
   StagedParts* parts_ = nullptr;
+  FirstSaveWatch* first_save_ = nullptr;
   std::atomic<CafHost*> host_{nullptr};
   std::atomic<LocalServer*> server_{nullptr};
   std::atomic<bool> refuses_clients_{false};

@@ -10,13 +10,15 @@ namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class RunAgain : public ::testing::Test {
  protected:
   void begin(uint32_t world = 1) {
     node_ = std::make_unique<NodeChild>(
         scratch_.host("a"),
-        std::vector<std::string>{"root=" + scratch_.root(), "job=job-1", "world=" + std::to_string(world)});
+        std::vector<std::string>{"root=" + scratch_.root(), "job=job-1", "world=" + std::to_string(world),
+                                 "log=" + scratch_.file("a.log")});
     ASSERT_NE(node_->address(), "") << node_->first_line();
     trainer_ = std::make_unique<Trainer>(scratch_, "a", 0, world);
     ASSERT_TRUE(trainer_->opened.ok()) << trainer_->opened.status().to_string();
@@ -51,6 +53,30 @@ TEST_F(RunAgain, LoadsTheNewestCheckpointAndNotWhatTheRunBeforeChose) {
   auto loaded = trainer_->checkpointer().load(trainer_->state);
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   EXPECT_THAT(trainer_->w, Each(1.0f));
+}
+
+// Regression: step 1 became the latest over step 50, and nobody heard of it.
+TEST_F(RunAgain, AfreshOverACheckpointIsAWarningThatNamesIt) {
+  begin();
+  save_all(1, 50);
+  end();
+  EXPECT_THAT(read_file(scratch_.file("a.log")), Not(HasSubstr("starts afresh")));
+  begin();
+  save_all(2, 1);
+  end();
+  EXPECT_THAT(read_file(scratch_.file("a.log")),
+              HasSubstr("this run starts afresh at step 1, though the root has step 50 (g1a1)"));
+}
+
+TEST_F(RunAgain, FromTheLatestIsNoWarning) {
+  begin();
+  save_all(1, 50);
+  end();
+  begin();
+  ASSERT_TRUE(trainer_->checkpointer().load_or_start(trainer_->state)->has_value());
+  save_all(2, 51);
+  end();
+  EXPECT_THAT(read_file(scratch_.file("a.log")), Not(HasSubstr("starts afresh")));
 }
 
 TEST_F(RunAgain, CommitsItsOwnBytesForAStepThatTheRunBeforeCommitted) {
