@@ -91,6 +91,7 @@ struct Staged {  // client -> node: a save's bytes lie in the slab
   // The slab is smaller than what is staged. Nothing lies in it yet: the node asks for it by PartWanted, in
   // the offsets that the pieces would have in a slab that is large enough.
   bool in_parts = false;
+  UserMetadataPtr user = nullptr;  // SaveAttributes::metadata
 };
 struct DurableFile {
   uint32_t index = 0;
@@ -113,6 +114,7 @@ struct Written {  // client -> node: an earlier node of this host made this shar
   uint64_t step = 0;
   uint32_t attempt = 0;
   DurableShare share;
+  UserMetadataPtr user = nullptr;  // as in Staged
 };
 struct NotStaged {  // client -> node: this rank takes no part in this save, which can therefore not be whole
   uint64_t step = 0;

@@ -85,6 +85,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Staged::Reader in) {
       return malformed("staged pieces: they do not ascend");
     }
   }
+  SHOAL_ASSIGN_OR_RETURN(out.user, read_shared_user(in));
   return LocalMessage(std::move(out));
 }
 
@@ -271,8 +272,9 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return LocalMessage(local::Detach{});
     case schema::LocalMessage::WRITTEN: {
       SHOAL_ASSIGN_OR_RETURN(local::DurableShare share, read_durable(in.getWritten().getShare()));
-      return LocalMessage(
-          local::Written{in.getWritten().getStep(), in.getWritten().getAttempt(), std::move(share)});
+      SHOAL_ASSIGN_OR_RETURN(UserMetadataPtr user, read_shared_user(in.getWritten()));
+      return LocalMessage(local::Written{in.getWritten().getStep(), in.getWritten().getAttempt(),
+                                         std::move(share), std::move(user)});
     }
     case schema::LocalMessage::NOT_STAGED: {
       Status why;

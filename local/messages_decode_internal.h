@@ -114,6 +114,7 @@ inline Result<Metadata> read_metadata(schema::CheckpointInfo::Reader in) {
     SHOAL_RETURN_IF_ERROR(read_value(tensor_in, tensor));
     metadata.state_dict_metadata.push_back(std::move(tensor));
   }
+  SHOAL_ASSIGN_OR_RETURN(metadata.user, read_user(in));
   return metadata;
 }
 

@@ -95,6 +95,7 @@ void write_checkpoint(schema::CheckpointInfo::Builder out, const Metadata& metad
   out.setWorldSize(metadata.world_size);
   out.setPayloadBytes(metadata.payload_bytes);
   out.setFiles(metadata.files);
+  write_user(out, metadata.user);
 }
 
 void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadata) {
@@ -168,6 +169,7 @@ class Writer {
       piece.setBytes(in.pieces[i].bytes);
       piece.setSlabOffset(in.pieces[i].slab_offset);
     }
+    write_user(out, in.user);
   }
   void operator()(const local::SlabFree& in) {
     auto out = out_.initSlabFree();
@@ -339,6 +341,7 @@ class Writer {
     out.setStep(in.step);
     out.setAttempt(in.attempt);
     write_durable(out.initShare(), in.share);
+    write_user(out, in.user);
   }
   void operator()(const local::PlanWanted& in) {
     auto out = out_.initPlanWanted();

@@ -4,9 +4,76 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "plan/holdings.h"
 
 namespace shoal {
+
+namespace {
+
+constexpr size_t kMostShown = 80;  // of a key or value, in an error
+
+Status bad_metadata(std::string what) {
+  return Status(Code::invalid_argument, "metadata of a save: " + std::move(what));
+}
+
+bool is_text(std::string value) {
+  for (char& c : value) {
+    if (c == '\n' || c == '\r' || c == '\t') c = ' ';
+  }
+  return is_clean_utf8(value);
+}
+
+std::string shown(const UserMetadata& user, const std::string& key) {
+  auto found = user.find(key);
+  return found == user.end() ? "missing" : fmt::format("'{}'", clean_line(found->second, kMostShown));
+}
+
+}  // namespace
+
+Status validate_user_metadata(const UserMetadata& user) {
+  if (user.size() > kMaxUserKeys) {
+    return bad_metadata(fmt::format("{} keys are given, at most {} are allowed", user.size(), kMaxUserKeys));
+  }
+  size_t bytes = 0;
+  for (const auto& [key, value] : user) {
+    if (key.empty() || key.size() > kMaxUserKeyBytes || !is_clean_utf8(key)) {
+      return bad_metadata(
+          fmt::format("key '{}': a key must be 1 to {} bytes of UTF-8 without control "
+                      "characters",
+                      clean_line(key, kMostShown), kMaxUserKeyBytes));
+    }
+    if (!is_text(value)) {
+      return bad_metadata(fmt::format("the value of '{}' is not UTF-8 text: encode bytes, as in base64",
+                                      clean_line(key, kMostShown)));
+    }
+    bytes += key.size() + value.size();
+  }
+  if (bytes > kMaxUserMetadataBytes) {
+    return bad_metadata(
+        fmt::format("its keys and values take {} bytes, at most {} are allowed: save larger "
+                    "values as objects of the state",
+                    bytes, kMaxUserMetadataBytes));
+  }
+  return ok_status();
+}
+
+Status check_same_user_metadata(Rank a, const UserMetadata& of_a, Rank b, const UserMetadata& of_b) {
+  if (of_a == of_b) return ok_status();
+  std::optional<std::string> first;  // key that differs
+  for (const auto* from : {&of_a, &of_b}) {
+    const UserMetadata& other = from == &of_a ? of_b : of_a;
+    for (const auto& [key, value] : *from) {
+      auto found = other.find(key);
+      if (found != other.end() && found->second == value) continue;
+      if (!first || key < *first) first = key;
+      break;  // the map ascends
+    }
+  }
+  const std::string& key = *first;
+  return bad_metadata(fmt::format("'{}' is {} on rank {} and {} on rank {}: give the same on all ranks",
+                                  clean_line(key, kMostShown), shown(of_a, key), a, shown(of_b, key), b));
+}
 
 std::string to_string(const AttemptKey& key) {
   if (key.attempt == 0) return fmt::format("step {}", key.step);  // of no attempt known

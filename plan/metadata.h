@@ -4,6 +4,8 @@
 #include <compare>
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -50,12 +52,30 @@ struct TensorMetadata {
   friend bool operator==(const TensorMetadata&, const TensorMetadata&) = default;
 };
 
+// What a trainer says of a save in its own words: it is stored with the checkpoint, shown by `shoal ls` and
+// `shoal show`, and means nothing to Shoal. Alike on all ranks of a save.
+using UserMetadata = std::map<std::string, std::string>;
+using UserMetadataPtr = std::shared_ptr<const UserMetadata>;  // null: none
+inline constexpr size_t kMaxUserKeys = 64;
+inline constexpr size_t kMaxUserKeyBytes = 256;
+inline constexpr size_t kMaxUserMetadataBytes = size_t{16} << 10;  // keys and values together
+
+// A key is 1 to kMaxUserKeyBytes of UTF-8 without control characters; a value is UTF-8 that may have line
+// breaks and tabs. Code::invalid_argument names the key.
+Status validate_user_metadata(const UserMetadata& user);
+// Code::invalid_argument names both ranks and the first key that differs.
+Status check_same_user_metadata(Rank a, const UserMetadata& of_a, Rank b, const UserMetadata& of_b);
+inline UserMetadata or_none(const UserMetadataPtr& user) {
+  return user ? *user : UserMetadata();
+}
+
 struct Metadata {
   AttemptKey key;
   uint32_t world_size = 0;
   uint64_t payload_bytes = 0;
   uint32_t files = 0;
   std::vector<TensorMetadata> state_dict_metadata;  // ascending by fqn
+  UserMetadata user;                                // SaveAttributes::metadata
 };
 
 // The values of a world, ascending by fqn, each once; what each rank has of its own under every rank's name.

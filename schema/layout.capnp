@@ -104,3 +104,8 @@ struct SavePlan {
   options @3 :SaveOptions;
   items @4 :List(Item);      # in the order of the bytes in the rank's files
 }
+
+struct UserText {          # one entry of UserMetadata (plan/metadata.h); lists of them ascend by key
+  key @0 :Text;
+  value @1 :Text;
+}

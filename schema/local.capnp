@@ -116,6 +116,7 @@ struct CheckpointInfo {
   payloadBytes @2 :UInt64;
   files @3 :UInt32;
   tensors @4 :List(TensorInfo);
+  user @5 :List(Layout.UserText);
 }
 
 struct CheckpointLayouts {     # who held what, and by which rule it was written
@@ -241,6 +242,7 @@ struct LocalMessage {
       pieces @24 :List(StagedPiece);
       again @57 :Bool;           # offered to a node before
       inParts @107 :Bool;        # the slab is smaller: the node asks for its bytes by partWanted
+      user @133 :List(Layout.UserText);  # what the trainer says of the save
     }
     slabFree :group {            # node -> client: written or dropped, the slab may be reused
       slabId @25 :UInt32;
@@ -317,6 +319,7 @@ struct LocalMessage {
       step @61 :UInt64;
       attempt @62 :UInt32;
       share @63 :DurableShare;
+      user @134 :List(Layout.UserText);  # as in staged
     }
     notStaged :group {           # client -> node: this rank takes no part in this save
       step @64 :UInt64;

@@ -34,6 +34,7 @@ struct Manifest {
   files @4 :List(FileEntry);
   payloadBytes @5 :UInt64;           # tensor and object bytes of all files
   nextRoster @6 :Data;               # RosterId in force from save i + K on; empty while it stays
+  user @7 :List(Layout.UserText);    # what the trainers said of the save
 }
 
 struct Tombstone {
@@ -69,4 +70,5 @@ struct RankManifest {      # what one rank wrote of a rank-local save: a record 
   options @10 :Layout.SaveOptions;
   files @11 :List(FileEntry);        # of this rank, derived, index 0 upwards
   payloadBytes @12 :UInt64;
+  user @13 :List(Layout.UserText);   # as in Manifest
 }

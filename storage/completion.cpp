@@ -103,6 +103,7 @@ class Proof {
     manifest.files.reserve(shards_.size());
     for (auto& share : shares) {
       SHOAL_RETURN_IF_ERROR(share->status());
+      SHOAL_RETURN_IF_ERROR(take_user(**share, &manifest));
       for (FileEntry& file : (*share)->files) manifest.files.push_back(std::move(file));
       manifest.payload_bytes += (*share)->payload_bytes;
     }
@@ -116,11 +117,24 @@ class Proof {
   struct Share {
     std::vector<FileEntry> files;
     uint64_t payload_bytes = 0;
+    UserMetadata user;  // as its files say it
   };
 
   std::string full_folder() const { return storage_.describe() + "/" + folder_; }
   Status missing(std::string_view what) const {
     return Status(Code::not_found, fmt::format("{}: {}", full_folder(), what));
+  }
+
+  // That of every rank with files must be the same.
+  Status take_user(const Share& share, Manifest* manifest) const {
+    if (share.files.empty()) return ok_status();
+    if (manifest->files.empty()) {
+      manifest->user = share.user;
+      return ok_status();
+    }
+    Status same = check_same_user_metadata(manifest->files.front().rank, manifest->user,
+                                           share.files.front().rank, share.user);
+    return same.ok() ? same : Status(Code::corrupt, full_folder() + ": " + same.message());
   }
 
   Result<Share> read_share(Rank rank) const {
@@ -167,6 +181,13 @@ class Proof {
                     fmt::format("{}/{}: it holds '{}', which the plan of its rank does not have",
                                 full_folder(), name, pieces.key(at)));
     }
+    UserMetadata user = or_none(reader->user());
+    if (!share->files.empty() && user != share->user) {
+      return Status(
+          Code::corrupt,
+          fmt::format("{}/{}: its metadata of the save is not that of the file before", full_folder(), name));
+    }
+    share->user = std::move(user);
     share->files.push_back({name, reader->file_size(), reader->header_digest(), plan.rank, file});
     return ok_status();
   }

@@ -73,6 +73,7 @@ Metadata metadata_of(const Decision& decision, bool lists_values) {
   Metadata metadata;
   metadata.key = decision.key;
   metadata.payload_bytes = manifest.payload_bytes;
+  metadata.user = manifest.user;
   if (manifest.world == nullptr) {
     metadata.world_size = manifest.encoded->world_size;
     metadata.files = manifest.encoded->files;

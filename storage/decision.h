@@ -53,6 +53,7 @@ struct Manifest {
   std::vector<FileEntry>
       files;  // ascending by rank; of a rank derived ones by file index, then listed ones by name
   uint64_t payload_bytes = 0;
+  UserMetadata user = {};
 };
 struct Tombstone {
   enum class Reason : uint8_t { aborted = 0, deleted = 1 };

@@ -99,6 +99,7 @@ Status validate_files(const Manifest& manifest) {
 Status validate_manifest(const Manifest& manifest) {
   if (manifest.world == nullptr) return Status(Code::invalid_argument, "a manifest without a world");
   SHOAL_RETURN_IF_ERROR(validate_world_record({manifest.world, manifest.rule_version, manifest.options}));
+  SHOAL_RETURN_IF_ERROR(validate_user_metadata(manifest.user));
   return validate_files(manifest);
 }
 
@@ -109,6 +110,7 @@ Result<Manifest> read_manifest(schema::Manifest::Reader reader, size_t message_b
   manifest.rule_version = world.rule_version;
   manifest.options = world.options;
   manifest.payload_bytes = reader.getPayloadBytes();
+  SHOAL_ASSIGN_OR_RETURN(manifest.user, read_user(reader));
   if (size_t size = reader.getNextRoster().size(); size != 0 && size != sizeof(Hash128::bytes)) {
     return Status(Code::invalid_argument, "a next roster that is no id");
   }
@@ -129,6 +131,7 @@ Result<Manifest> open_manifest(schema::Manifest::Reader reader, EncodedManifest&
   SHOAL_ASSIGN_OR_RETURN(manifest.options, read_options(reader.getOptions()));
   SHOAL_RETURN_IF_ERROR(validate_rule(manifest.rule_version, manifest.options));
   manifest.payload_bytes = reader.getPayloadBytes();
+  SHOAL_ASSIGN_OR_RETURN(manifest.user, read_user(reader));
   SHOAL_ASSIGN_OR_RETURN(encoded.world, encoded_world_in(reader));
   SHOAL_ASSIGN_OR_RETURN(const Roster roster, decode_roster(encoded.world.roster));
   encoded.world_size = roster.world_size();
@@ -184,6 +187,7 @@ Bytes encode_body(const Decision& decision) {
     auto files = builder.initFiles(static_cast<unsigned>(manifest.files.size()));
     for (unsigned i = 0; i < files.size(); ++i) write_file_entry(files[i], manifest.files[i]);
     builder.setPayloadBytes(manifest.payload_bytes);
+    write_user(builder, manifest.user);
   } else {
     auto builder = root.getBody().initTombstone();
     builder.setReason(static_cast<schema::Tombstone::Reason>(decision.tombstone().reason));

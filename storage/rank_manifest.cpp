@@ -21,7 +21,7 @@ constexpr size_t kMaxMergeThreads = 8;
 bool say_the_same(const RankManifest& a, const RankManifest& b) {
   return a.key == b.key && a.rank == b.rank && a.world_size == b.world_size && a.root_id == b.root_id &&
          a.layout->id() == b.layout->id() && a.rule_version == b.rule_version && a.options == b.options &&
-         a.payload_bytes == b.payload_bytes &&
+         a.payload_bytes == b.payload_bytes && a.user == b.user &&
          std::equal(a.files.begin(), a.files.end(), b.files.begin(), b.files.end(),
                     [](const FileEntry& x, const FileEntry& y) {
                       return x.name == y.name && x.size == y.size && x.header_digest == y.header_digest;
@@ -86,6 +86,9 @@ Status compare(const RankManifest& first, const RankManifest& other, const std::
   if (other.root_id != first.root_id) return differ("roots");
   if (other.rule_version != first.rule_version) return differ("planning rules");
   if (other.options != first.options) return differ("save options");
+  if (Status same = check_same_user_metadata(first.rank, first.user, other.rank, other.user); !same.ok()) {
+    return Status(Code::corrupt, full_folder + ": " + same.message());
+  }
   return ok_status();
 }
 
@@ -137,6 +140,7 @@ Result<Manifest> merge_rank_manifests(std::vector<RankManifest> set, const std::
   Manifest merged;
   merged.rule_version = set.front().rule_version;
   merged.options = set.front().options;
+  merged.user = set.front().user;
   std::vector<LayoutId> ids;
   std::map<LayoutId, LayoutPtr> layouts;
   for (RankManifest& each : set) {

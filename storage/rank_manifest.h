@@ -30,6 +30,7 @@ struct RankManifest {
   SaveOptions options;           // mode rank_local
   std::vector<FileEntry> files;  // of this rank, derived, by index
   uint64_t payload_bytes = 0;
+  UserMetadata user = {};
 };
 
 struct RankManifestName {

@@ -38,6 +38,7 @@ Status validate(const RankManifest& manifest) {
                               manifest.rule_version, kRuleVersion));
   }
   SHOAL_RETURN_IF_ERROR(validate_options(manifest.options));
+  SHOAL_RETURN_IF_ERROR(validate_user_metadata(manifest.user));
   if (manifest.options.mode != SaveMode::rank_local)
     return invalid("options of a save that is not rank-local");
   if (manifest.files.size() > kMaxFilesPerRank) return invalid("more files than a rank writes");
@@ -74,6 +75,7 @@ Result<RankManifest> read_body(schema::RankManifest::Reader in) {
     out.files.push_back(std::move(entry));
   }
   out.payload_bytes = in.getPayloadBytes();
+  SHOAL_ASSIGN_OR_RETURN(out.user, read_user(in));
   SHOAL_RETURN_IF_ERROR(validate(out));
   return out;
 }
@@ -122,6 +124,7 @@ Result<Bytes> encode_rank_manifest(const RankManifest& manifest) {
   auto files = out.initFiles(static_cast<unsigned>(manifest.files.size()));
   for (unsigned i = 0; i < files.size(); ++i) write_file_entry(files[i], manifest.files[i]);
   out.setPayloadBytes(manifest.payload_bytes);
+  write_user(out, manifest.user);
   return seal_record(kRankRecord, 0, canonical_framed_bytes(out));
 }
 

@@ -35,13 +35,14 @@ Status verify_existing(Storage& storage, const std::string& path, const WrittenS
 
 }  // namespace
 
-Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces) {
-  SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(pieces));
+Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces, const UserMetadataPtr& user) {
+  SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(pieces, user));
   return header.bytes.size() + header.payload_bytes;
 }
 
 Result<WrittenShard> write_shard(Storage& storage, const std::string& path, const Nonce& nonce,
-                                 const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data) {
+                                 const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data,
+                                 const UserMetadataPtr& user) {
   if (data.size() != pieces.size()) {
     return Status(Code::invalid_argument,
                   fmt::format("{} buffers for {} shard pieces", data.size(), pieces.size()));
@@ -51,14 +52,14 @@ Result<WrittenShard> write_shard(Storage& storage, const std::string& path, cons
     return Status(Code::invalid_argument, fmt::format("shard piece '{}': {} bytes given, {} announced",
                                                       pieces[i].key, data[i].size(), pieces[i].bytes));
   }
-  SHOAL_ASSIGN_OR_RETURN(ShardStream stream, ShardStream::create(storage, path, nonce, pieces));
+  SHOAL_ASSIGN_OR_RETURN(ShardStream stream, ShardStream::create(storage, path, nonce, pieces, user));
   for (ByteView piece : data) SHOAL_RETURN_IF_ERROR(stream.append_kept(piece));
   return stream.publish();
 }
 
 Result<ShardStream> ShardStream::create(Storage& storage, const std::string& path, const Nonce& nonce,
-                                        const std::vector<ShardPiece>& pieces) {
-  SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(pieces));
+                                        const std::vector<ShardPiece>& pieces, const UserMetadataPtr& user) {
+  SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(pieces, user));
   ShardStream stream(storage, path, std::move(header));
   const uint64_t bytes = stream.header_.bytes.size() + stream.header_.payload_bytes;
   SHOAL_ASSIGN_OR_RETURN(stream.file_, storage.create(path, nonce, bytes));
@@ -98,6 +99,14 @@ Result<WrittenShard> ShardStream::publish() {
   if (same.ok()) return written;
   if (same.code() != Code::corrupt) return same;
   return Status(Code::already_exists, "another file has this name: " + same.message());
+}
+
+uint64_t ShardReader::memory_bytes() const {
+  uint64_t bytes = pieces_.memory_bytes() + digests_.capacity() * sizeof(uint64_t);
+  if (!user_) return bytes;
+  for (const auto& [key, value] : *user_)
+    bytes += key.size() + value.size() + sizeof(UserMetadata::value_type);
+  return bytes;
 }
 
 Status ShardReader::corrupt(std::string_view what) const {
@@ -154,6 +163,7 @@ Status ShardReader::take_header(ByteView header, const Hash128* expected_digest)
   if (!parsed.ok()) return parsed.status().with_context(full_path_ + ": header");
   pieces_ = std::move(parsed->pieces);
   digests_ = std::move(parsed->digests);
+  if (!parsed->user.empty()) user_ = std::make_shared<const UserMetadata>(std::move(parsed->user));
   return ok_status();
 }
 

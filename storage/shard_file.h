@@ -4,7 +4,8 @@
 // __metadata__: "format": "pt"; "DCP_SHARDING_INFO": PyTorch's key (torch 2.13,
 // distributed/checkpoint/_hf_utils.py), a JSON text with saved_offsets (and our global_shape and logical_fqn)
 // of every key; "shoal": a JSON text {"version":1, "objects":[keys]}; "shoal_digests": 16 hex digits a digest
-// block, pieces in file order, blocks of 1 MiB cut inside pieces.
+// block, pieces in file order, blocks of 1 MiB cut inside pieces; "shoal_user", where trainers gave some: a
+// JSON text of the save's UserMetadata.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include "base/status.h"
 #include "plan/box.h"
 #include "plan/dtype.h"
+#include "plan/metadata.h"
 #include "storage/storage.h"
 
 namespace shoal {
@@ -125,13 +127,15 @@ Status validate_shard_key(std::string_view key);
 // The header's exact size is known from the pieces alone. Code::too_large beyond safetensors' limit;
 // Code::invalid_argument where a piece does not fit its box, is not aligned to its element size (larger
 // element types go first) or has a key that another has.
-Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces);
+Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces,
+                                  const UserMetadataPtr& user = nullptr);
 
 // Streams the pieces (data[i] has pieces[i].bytes bytes) into `path`, digesting as it goes, one pass; patches
 // the digests into the header; publishes. If the name is taken, the existing file is verified fully and
 // reported instead when it equals what would have been written; otherwise Code::already_exists.
 Result<WrittenShard> write_shard(Storage& storage, const std::string& path, const Nonce& nonce,
-                                 const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data);
+                                 const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data,
+                                 const UserMetadataPtr& user = nullptr);
 
 // A shard opened for reading: header parsed with bounded memory and, if a digest is given, checked against
 // it.
@@ -149,11 +153,12 @@ class ShardReader {
                                                         ByteView header, const Hash128& digest,
                                                         uint64_t file_size);
   const ShardPieces& pieces() const { return pieces_; }
+  const UserMetadataPtr& user() const { return user_; }
   std::optional<size_t> find(std::string_view key) const { return pieces_.find(key); }
   const Hash128& header_digest() const { return header_digest_; }
   uint64_t file_size() const { return file_size_; }
   const std::string& path() const { return path_; }
-  uint64_t memory_bytes() const { return pieces_.memory_bytes() + digests_.capacity() * sizeof(uint64_t); }
+  uint64_t memory_bytes() const;
   uint64_t file_offset(size_t piece) const { return data_begin_ + pieces_.offset(piece); }
 
   // Reads the digest blocks that cover bytes [begin, end) of a piece into `out`, verified. On return out[0]
@@ -181,6 +186,7 @@ class ShardReader {
   ShardPieces pieces_;
   uint64_t data_begin_ = 0;  // file offset of the first data byte
   std::vector<uint64_t> digests_;
+  UserMetadataPtr user_;
   Hash128 header_digest_;
 };
 

@@ -100,6 +100,18 @@ std::string shoal_info(const std::vector<ShardPiece>& pieces) {
   return out;
 }
 
+std::string user_json(const UserMetadata& user) {
+  std::string out = "{";
+  for (const auto& [key, value] : user) {
+    if (out.size() > 1) out.push_back(',');
+    append_json_string(&out, key);
+    out.push_back(':');
+    append_json_string(&out, value);
+  }
+  out.push_back('}');
+  return out;
+}
+
 }  // namespace
 
 Status validate_shard_key(std::string_view key) {
@@ -113,7 +125,8 @@ Status validate_shard_key(std::string_view key) {
   return ok_status();
 }
 
-Result<BuiltShardHeader> build_shard_header(const std::vector<ShardPiece>& pieces) {
+Result<BuiltShardHeader> build_shard_header(const std::vector<ShardPiece>& pieces,
+                                            const UserMetadataPtr& user) {
   BuiltShardHeader header;
   SHOAL_RETURN_IF_ERROR(validate_distinct_keys(pieces));
   for (const ShardPiece& piece : pieces) {
@@ -132,6 +145,10 @@ Result<BuiltShardHeader> build_shard_header(const std::vector<ShardPiece>& piece
   append_json_string(&json, sharding_info(pieces));
   json += ",\"shoal\":";
   append_json_string(&json, shoal_info(pieces));
+  if (user && !user->empty()) {
+    json += ",\"shoal_user\":";
+    append_json_string(&json, user_json(*user));
+  }
   json += ",\"shoal_digests\":\"";
   header.digests_at = kLengthPrefixBytes + json.size();
   json.append(header.digests * kDigestDigits, '0');

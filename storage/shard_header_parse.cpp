@@ -38,7 +38,7 @@ Status read_numbers(JsonReader& json, Dims* out) {
 
 // What the strings of __metadata__ say, unescaped but not yet parsed.
 struct MetadataTexts {
-  std::optional<std::string> sharding, shoal, digests;
+  std::optional<std::string> sharding, shoal, digests, user;
 };
 
 class Parser {
@@ -57,6 +57,9 @@ class Parser {
     SHOAL_RETURN_IF_ERROR(parse_shoal().with_context("shoal"));
     SHOAL_RETURN_IF_ERROR(parse_sharding().with_context("DCP_SHARDING_INFO"));
     SHOAL_RETURN_IF_ERROR(parse_digests());
+    if (texts_.user) {
+      SHOAL_ASSIGN_OR_RETURN(out_.user, parse_user_json(*texts_.user));
+    }
     for (const ShardPiece& piece : pieces_) out_.pieces.add(piece);
     out_.pieces.sort();
     return std::move(out_);
@@ -95,12 +98,14 @@ class Parser {
       std::optional<std::string>* wanted = name == "DCP_SHARDING_INFO" ? &texts_.sharding
                                            : name == "shoal"           ? &texts_.shoal
                                            : name == "shoal_digests"   ? &texts_.digests
+                                           : name == "shoal_user"      ? &texts_.user
                                                                        : nullptr;
       if (wanted == nullptr) {
         SHOAL_RETURN_IF_ERROR(json.skip_string());
       } else {
         if (wanted->has_value()) return json.error(fmt::format("'{}' is given twice", name));
-        SHOAL_RETURN_IF_ERROR(json.read_string(&wanted->emplace(), text_.size()));
+        const size_t most = wanted == &texts_.user ? kMaxUserJsonBytes : text_.size();
+        SHOAL_RETURN_IF_ERROR(json.read_string(&wanted->emplace(), most));
       }
       SHOAL_RETURN_IF_ERROR(json.next('}', &more));
     }
@@ -299,6 +304,28 @@ class Parser {
 };
 
 }  // namespace
+
+Result<UserMetadata> parse_user_json(std::string_view text) {
+  const auto parse = [&]() -> Result<UserMetadata> {
+    JsonReader json(text);
+    UserMetadata user;
+    std::string key, value;
+    SHOAL_RETURN_IF_ERROR(json.expect('{'));
+    for (bool more = !json.take('}'); more;) {
+      if (user.size() == kMaxUserKeys) return json.error(fmt::format("more than {} keys", kMaxUserKeys));
+      SHOAL_RETURN_IF_ERROR(json.read_string(&key, kMaxUserKeyBytes));
+      SHOAL_RETURN_IF_ERROR(json.expect(':'));
+      SHOAL_RETURN_IF_ERROR(json.read_string(&value, kMaxUserMetadataBytes));
+      if (!user.emplace(key, value).second) return of_key(key, "is given twice");
+      SHOAL_RETURN_IF_ERROR(json.next('}', &more));
+    }
+    SHOAL_RETURN_IF_ERROR(json.expect_end());
+    if (Status valid = validate_user_metadata(user); !valid.ok()) return corrupt(valid.message());
+    return user;
+  };
+  auto user = parse();
+  return user.ok() ? user : user.status().with_context("shoal_user");
+}
 
 Result<ParsedShardHeader> parse_shard_header(std::string_view json, uint64_t data_bytes) {
   if (auto plain = parse_plain_shard_header(json, data_bytes)) return std::move(*plain);

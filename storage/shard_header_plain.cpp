@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "gpu/digest.h"
 #include "plan/layout.h"
+#include "storage/json.h"
 #include "storage/shard_header.h"
 
 namespace shoal {
@@ -44,6 +47,14 @@ class Cursor {
     *out = left_.substr(0, length);
     left_.remove_prefix(length);
     return length != 0 && take(end);
+  }
+  // A JSON string, quoted, with whatever escapes.
+  bool quoted(std::string_view* out) {
+    if (left_.empty() || left_.front() != '"') return false;
+    size_t length = 1;
+    while (length < left_.size() && left_[length] != '"') length += left_[length] == '\\' ? 2 : 1;
+    if (length >= left_.size()) return false;
+    return text(length + 1, out);
   }
   bool number(uint64_t* out) {
     size_t digits = 0;
@@ -86,7 +97,9 @@ class PlainParser {
   bool parse(ParsedShardHeader* out) {
     if (!text_.take("{\"__metadata__\":{\"format\":\"pt\",\"DCP_SHARDING_INFO\":\"{")) return false;
     if (!parse_sharding() || !text_.take("\",\"shoal\":\"{\\\"version\\\":1,\\\"objects\\\":[")) return false;
-    if (!parse_objects() || !text_.take("}\",\"shoal_digests\":\"")) return false;
+    if (!parse_objects() || !text_.take("}\"")) return false;
+    if (text_.take(",\"shoal_user\":") && !parse_user(&out->user)) return false;
+    if (!text_.take(",\"shoal_digests\":\"")) return false;
     const size_t digits = text_.left().find('"');
     std::string_view digests;
     if (digits == std::string_view::npos || !text_.text(digits, &digests) || !text_.take("\"}")) return false;
@@ -141,6 +154,16 @@ class PlainParser {
       if (!text_.take("\\\"") || !text_.name("\\\"", &objects_.emplace_back())) return false;
     } while (text_.take(','));
     return text_.take(']');
+  }
+
+  bool parse_user(UserMetadata* out) {
+    std::string_view quoted;
+    std::string json;
+    if (!text_.quoted(&quoted) || !JsonReader(quoted).read_string(&json, kMaxUserJsonBytes).ok())
+      return false;
+    auto user = parse_user_json(json);
+    if (user.ok()) *out = std::move(*user);
+    return user.ok();
   }
 
   bool parse_tensor(const Sharded& sharded, ShardPieces* out) {

@@ -14,7 +14,8 @@ class ShardStream {
  public:
   // The header's errors are those of build_shard_header, the others those of Storage::create.
   static Result<ShardStream> create(Storage& storage, const std::string& path, const Nonce& nonce,
-                                    const std::vector<ShardPiece>& pieces);
+                                    const std::vector<ShardPiece>& pieces,
+                                    const UserMetadataPtr& user = nullptr);
 
   // The next bytes of the pieces, in file order: whole digest blocks of one piece, the last of which may be
   // the rest of it. `append_kept`: they stay where they are, unchanged, until publish.

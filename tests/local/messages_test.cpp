@@ -103,6 +103,7 @@ std::vector<LocalMessage> one_of_each() {
   staged.attempt = 1;
   staged.layout_id = some_layout()->id();
   staged.pieces = {{0, 0, 0, 48, 0}, {0, 0, 48, 48, 64}, {1, 0, 0, 0, 128}};
+  staged.user = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}, {"text", "1\n2"}});
   local::Load load;
   load.request_id = 4;
   load.ordinal = 1;
@@ -145,6 +146,7 @@ std::vector<LocalMessage> one_of_each() {
       local::Refused{9, 1, Status(Code::no_space, "the disk is full")},
       local::Detach{},
       local::Written{9, 2, some_share()},
+      local::Written{9, 2, some_share(), staged.user},
       local::NotStaged{9, 3, Status(Code::busy, "2 saves are in flight")},
       local::Ping{},
       local::Pong{},

@@ -73,7 +73,8 @@ class Completion : public testing::Test {
   }
   // The shards of one rank, as its node writes them; and what it reports of them.
   void write(const World& world, Rank rank, const SaveOptions& options = {}) {
-    for (FileEntry& file : write_planned(*memory_, kKey, world, rank, options, nonces_, &payload_bytes_)) {
+    for (FileEntry& file :
+         write_planned(*memory_, kKey, world, rank, options, nonces_, &payload_bytes_, user_)) {
       ++nonces_;
       reported_.push_back(std::move(file));
     }
@@ -88,6 +89,7 @@ class Completion : public testing::Test {
     manifest.options = options;
     manifest.files = reported_;
     manifest.payload_bytes = payload_bytes_;
+    manifest.user = or_none(user_);
     return encode_decision({kKey, kStamp.nonce, kStamp.root_id, kStamp.unix_time_ns, manifest}).value();
   }
   void expect_unproven(Code code, const std::string& what) {
@@ -102,6 +104,7 @@ class Completion : public testing::Test {
   std::vector<FileEntry> reported_;
   uint64_t payload_bytes_ = 0;
   uint64_t nonces_ = 0;
+  UserMetadataPtr user_;
 };
 
 TEST_F(Completion, PublishesByteForByteWhatTheCoordinatorWouldHave) {
@@ -112,6 +115,27 @@ TEST_F(Completion, PublishesByteForByteWhatTheCoordinatorWouldHave) {
   ASSERT_OK(decision.status());
   EXPECT_TRUE(decision->committed());
   EXPECT_EQ(memory_->read(decision_path(kKey), 1 << 20).value(), manifest_of(world));
+}
+
+TEST_F(Completion, KeepsTheMetadataOfTheSave) {
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}, {"note", "line 1\nline 2"}});
+  const auto world = world_of(sharded());
+  publish(world);
+  write_all(*world);
+  auto decision = complete_attempt(*memory_, kKey, kStamp);
+  ASSERT_OK(decision.status());
+  EXPECT_EQ(decision->manifest().user, *user_);
+  EXPECT_EQ(memory_->read(decision_path(kKey), 1 << 20).value(), manifest_of(world));
+}
+
+TEST_F(Completion, TakesNoShardsOfDifferentMetadata) {
+  const auto world = world_of(sharded());
+  publish(world);
+  for (Rank rank = 0; rank < 4; ++rank) {
+    if (rank == 2) user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});
+    write(*world, rank);
+  }
+  expect_unproven(Code::corrupt, "'run' is missing on rank 0 and 'a' on rank 2");
 }
 
 class CompletionOf : public Completion, public testing::WithParamInterface<Dedupe> {};

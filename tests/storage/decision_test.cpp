@@ -63,6 +63,21 @@ TEST(Decision, ManifestReadsBackAsItWasWritten) {
   EXPECT_EQ(pieces[1].key, "loader");
 }
 
+TEST(Decision, CarriesTheMetadataOfTheSave) {
+  Decision written = sample_manifest();
+  const UserMetadata user = {{"run", "a"}, {"config", "x: 1\ny: \"2\""}};
+  std::get<Manifest>(written.body).user = user;
+  auto read = decode_decision(encoded(written), "x");
+  ASSERT_OK(read.status());
+  EXPECT_EQ(read->manifest().user, user);
+  EXPECT_EQ(metadata_of(*read).user, user);
+  auto opened = open_decision(encoded(written), "x");
+  ASSERT_OK(opened.status());
+  EXPECT_EQ(metadata_of(*opened, false).user, user) << "before its layouts are decoded";
+  std::get<Manifest>(written.body).user = {{"", "no key"}};
+  EXPECT_EQ(encode_decision(written).status().code(), Code::invalid_argument);
+}
+
 TEST(Decision, TombstoneReadsBackAsItWasWritten) {
   for (auto reason : {Tombstone::Reason::aborted, Tombstone::Reason::deleted}) {
     auto read = decode_decision(encoded(sample_tombstone(kKey, 2, reason)), "x");

@@ -14,7 +14,7 @@ namespace shoal {
 // Returns what the node reports of them; *payload_bytes grows by theirs. `nonce`: of the first file.
 inline std::vector<FileEntry> write_planned(Storage& storage, const AttemptKey& key, const World& world,
                                             Rank rank, const SaveOptions& options, uint64_t nonce,
-                                            uint64_t* payload_bytes) {
+                                            uint64_t* payload_bytes, const UserMetadataPtr& user = nullptr) {
   constexpr uint64_t kObjectBytes = 11;
   const SavePlan plan = plan_save(world, rank, options).value();
   const Layout& layout = world.layout_of(rank);
@@ -32,7 +32,7 @@ inline std::vector<FileEntry> write_planned(Storage& storage, const AttemptKey& 
       shard.data.push_back(random_bytes(bytes, rank));
     }
     auto written = write_shard(storage, shard_path(key, rank, file), nonce_of(nonce + file), shard.pieces,
-                               shard.views());
+                               shard.views(), user);
     SHOAL_CHECK(written.ok());
     files.push_back({shard_file_name(rank, file), written->size, written->header_digest, rank, file});
     *payload_bytes += written->payload_bytes;

@@ -79,6 +79,29 @@ TEST(RankManifest, IsReadBackAsItWasWritten) {
   EXPECT_EQ(*encode_rank_manifest(read), bytes);
 }
 
+TEST(RankManifest, CarriesTheMetadataOfTheSave) {
+  RankManifest manifest = manifest_of(2);
+  manifest.user = {{"run", "a"}, {"note", ""}};
+  EXPECT_EQ(decode_rank_manifest(encode_rank_manifest(manifest).value(), "there")->user, manifest.user);
+}
+
+TEST_F(RankManifests, GiveTheirMetadataToTheCheckpoint) {
+  for (Rank rank = 0; rank < kWorld; ++rank) {
+    RankManifest manifest = manifest_of(rank);
+    manifest.user = {{"run", "a"}};
+    put(manifest, {rank, kWorld});
+  }
+  auto decision = complete_rank_local(*memory_, kKey, {});
+  ASSERT_OK(decision.status());
+  EXPECT_EQ(decision->manifest().user, (UserMetadata{{"run", "a"}}));
+}
+
+TEST_F(RankManifests, OfDifferentMetadataAreNone) {
+  RankManifest other = manifest_of(2);
+  other.user = {{"run", "b"}};
+  expect_damaged(other, "'run' is missing on rank 0 and 'b' on rank 2");
+}
+
 TEST(RankManifest, EveryBitThatFlipsIsNoticed) {
   const Bytes bytes = encode_rank_manifest(manifest_of(2)).value();
   for (size_t bit = 0; bit < bytes.size() * 8; bit += 7) {

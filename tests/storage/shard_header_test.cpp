@@ -283,6 +283,49 @@ TEST(ShardHeader, IsReadTheQuickWayAsTheGeneralOne) {
   }
 }
 
+TEST(ShardHeader, CarriesTheMetadataOfTheSave) {
+  const SampleShard sample = small_sample();
+  SampleShard plain_names;
+  plain_names.whole_tensor("step", DType::i32, {}, 12);
+  const UserMetadata user = {{"run \"7\"", "line 1\nline 2\t\\"}, {"caf\xc3\xa9", ""}, {"plain", "text"}};
+  for (const SampleShard* shard : {&sample, static_cast<const SampleShard*>(&plain_names)}) {
+    auto built = build_shard_header(shard->pieces, std::make_shared<const UserMetadata>(user));
+    ASSERT_OK(built.status());
+    EXPECT_EQ(built->bytes.size() % kShardDataAlignment, 0u);
+    for (uint64_t i = 0; i < built->digests; ++i) put_digest(&*built, i, i + 1);
+    const std::string_view json = as_text(built->bytes).substr(8);
+    auto general = parse_general_shard_header(json, built->payload_bytes);
+    ASSERT_OK(general.status());
+    EXPECT_EQ(general->user, user);
+    EXPECT_EQ(general->digests.front(), 1u);
+    auto plain = parse_plain_shard_header(json, built->payload_bytes);
+    EXPECT_EQ(plain.has_value(), shard == &plain_names) << "what trainers say needs no slow way";
+    if (plain) {
+      EXPECT_EQ(plain->user, user);
+    }
+  }
+  auto without = build_shard_header(sample.pieces, std::make_shared<const UserMetadata>());
+  EXPECT_EQ(without->bytes, build_shard_header(sample.pieces)->bytes) << "byte for byte as before";
+}
+
+TEST(ShardHeader, WithMetadataOfASaveThatNoTrainerMayGiveIsRefused) {
+  SampleShard sample;
+  sample.whole_tensor("step", DType::i32, {}, 12);
+  auto built =
+      build_shard_header(sample.pieces, std::make_shared<const UserMetadata>(UserMetadata{{"k", "v"}}));
+  const std::string good(as_text(built->bytes).substr(8));
+  const std::string said = R"("shoal_user":"{\"k\":\"v\"}")";
+  ASSERT_NE(good.find(said), std::string::npos);
+  for (const char* bad : {R"({\"k\":\"v\",\"k\":\"w\"})", R"({\"\":\"v\"})", R"({\"k\":1})", R"([])",
+                          R"({\"k\":\"v\"}x)", R"({\"k\":\"\\u0001\"})", ""}) {
+    std::string json = good;
+    json.replace(json.find(said), said.size(), std::string("\"shoal_user\":\"") + bad + "\"");
+    auto parsed = parse_shard_header(json, built->payload_bytes);
+    EXPECT_EQ(parsed.status().code(), Code::corrupt) << bad;
+    EXPECT_THAT(parsed.status().message(), HasSubstr("shoal_user")) << bad;
+  }
+}
+
 TEST(ShardHeader, SurvivesRandomChanges) {
   SampleShard sample = small_sample();
   auto built = build_shard_header(sample.pieces);
