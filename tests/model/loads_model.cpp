@@ -8,6 +8,9 @@
 // it reads the load's choice, or sees the earlier attempts decided and publishes one. Somebody asks for
 // latest() all the time. A crash of the storage forgets any subset of what was not synced and fails the calls
 // under way.
+//
+// Readers are ranks of a job that only reads. Their choices are their own. They take what is committed when
+// they look, and decide nothing, so that something older may still be committed above what they chose.
 #include <fmt/format.h>
 
 #include <array>
@@ -17,14 +20,17 @@
 namespace shoal::model {
 namespace {
 
-constexpr int kAttempts = 3, kLoads = 2, kMaxRanks = 3, kWriters = 2;
-constexpr uint8_t kNobody = 7;  // of a choice or floor: no checkpoint at all
+constexpr int kAttempts = 3, kLoads = 2, kMaxRanks = 3, kWriters = 2;  // of ranks: readers included
+constexpr int kChoices = 2 * kLoads;  // of the live generation, then of the readers
+constexpr uint8_t kNobody = 7;        // of a choice or floor: no checkpoint at all
 
 constexpr const char* kOneChoice = "all ranks of a load load the same checkpoint";
 constexpr const char* kChosenStays = "what a load chose is committed, and stays";
 constexpr const char* kInvisible = "what is not committed is invisible";
 constexpr const char* kNotOvertaken = "nothing that had begun before a choice is committed above it";
 constexpr const char* kNeverBack = "latest never goes back within a generation";
+constexpr const char* kDecideNothing = "readers decide nothing";
+constexpr const char* kReadersNeverBack = "the next load of a reader is of nothing older";
 
 const std::vector<Mutation> kMutations = {
     {"choice-not-exclusive", "a load's choice replaces the one that stands", kOneChoice},
@@ -37,6 +43,18 @@ const std::vector<Mutation> kMutations = {
     {"uncommitted-chosen", "a load takes the newest attempt that has files", kInvisible},
     {"latest-not-synced", "latest() tells what it has seen, but not synced", kNeverBack},
     {"latest-by-step", "latest is the greatest step, whatever its generation", kNeverBack},
+};
+
+const std::vector<Mutation> kReaderMutations = {
+    {"readers-decide", "readers see earlier attempts decided, as ranks of the live generation do",
+     kDecideNothing},
+    {"readers-keep-their-own", "a reader whose choice was not the first loads its own", kOneChoice},
+    {"readers-choose-what-may-not-last", "a reader chooses by decisions that it has seen, but not synced",
+     kChosenStays},
+    {"readers-choose-uncommitted", "a reader takes the newest attempt that has files", kInvisible},
+};
+const std::vector<Mutation> kNextLoadMutations = {
+    {"readers-take-any", "a reader takes any checkpoint, not the newest", kReadersNeverBack},
 };
 
 class Loads {
@@ -53,7 +71,7 @@ class Loads {
     choice_linked,
     loaded
   };
-  enum Broken : uint8_t { nothing, went_back, uncommitted_told };
+  enum Broken : uint8_t { nothing, went_back, uncommitted_told, reader_decided };
   struct Attempt {
     uint8_t value, durable, begun;
   };
@@ -69,15 +87,17 @@ class Loads {
   };
   struct State {
     Attempt attempts[kAttempts];
-    Choice choices[kLoads];
+    Choice choices[kChoices];
     Writer writers[kWriters];
     Rank ranks[kMaxRanks];
     uint8_t floor;  // the greatest attempt + 1 that anybody of the live generation was told is committed
     uint8_t broken;
   };
 
-  Loads(int ranks, const std::string& mutation)
+  Loads(int ranks, int readers, int loads, const std::string& mutation)
       : ranks_(ranks),
+        all_ranks_(ranks + readers),
+        loads_(loads),
         not_exclusive_(mutation == "choice-not-exclusive"),
         own_kept_(mutation == "own-choice-kept"),
         told_unsynced_(mutation == "choice-told-before-sync"),
@@ -86,7 +106,12 @@ class Loads {
         winner_not_read_(mutation == "winner-not-read"),
         uncommitted_(mutation == "uncommitted-chosen"),
         latest_unsynced_(mutation == "latest-not-synced"),
-        by_step_(mutation == "latest-by-step") {}
+        by_step_(mutation == "latest-by-step"),
+        readers_decide_(mutation == "readers-decide"),
+        readers_keep_own_(mutation == "readers-keep-their-own"),
+        readers_unconfirmed_(mutation == "readers-choose-what-may-not-last"),
+        readers_uncommitted_(mutation == "readers-choose-uncommitted"),
+        readers_take_any_(mutation == "readers-take-any") {}
 
   State initial() const {
     State state{};
@@ -95,8 +120,8 @@ class Loads {
   }
 
   State canonical(State state) const {
-    for (int i = 0; i < ranks_; ++i) {
-      for (int j = i + 1; j < ranks_; ++j) {
+    for (int i = 0; i < all_ranks_; ++i) {
+      for (int j = i + 1; j < (i < ranks_ ? ranks_ : all_ranks_); ++j) {
         if (std::memcmp(&state.ranks[j], &state.ranks[i], sizeof(Rank)) < 0)
           std::swap(state.ranks[i], state.ranks[j]);
       }
@@ -107,11 +132,15 @@ class Loads {
   const char* violated(const State& state) const {
     if (state.broken == uncommitted_told) return kInvisible;
     if (state.broken == went_back) return kNeverBack;
-    for (const Choice& choice : state.choices) {
+    if (state.broken == reader_decided) return kDecideNothing;
+    for (int c = 0; c < kChoices; ++c) {
+      const Choice& choice = state.choices[c];
       if (!choice.told) continue;
       if (!choice.made || choice.told_attempt != choice.attempt || choice.told == 2) return kOneChoice;
       if (choice.attempt != kNobody && state.attempts[choice.attempt].value != commit) return kChosenStays;
-      for (int a = 0; a < kAttempts; ++a) {
+      const bool is_next = c > kLoads && state.choices[c - 1].told;  // of a reader
+      if (is_next && height(choice.attempt) < height(state.choices[c - 1].attempt)) return kReadersNeverBack;
+      for (int a = 0; a < kAttempts && c < kLoads; ++a) {
         if (choice.attempt != kNobody && a <= choice.attempt) continue;
         if ((choice.begun >> a & 1) && state.attempts[a].value == commit) return kNotOvertaken;
       }
@@ -120,15 +149,15 @@ class Loads {
   }
 
   bool settled(const State& state) const {
-    for (int r = 0; r < ranks_; ++r) {
-      if (state.ranks[r].phase != loaded || state.ranks[r].load != kLoads - 1) return false;
+    for (int r = 0; r < all_ranks_; ++r) {
+      if (state.ranks[r].phase != loaded || state.ranks[r].load != loads_ - 1) return false;
     }
     return true;
   }
 
   template <class Sink>
   void steps(const State& state, Sink&& sink) const {
-    for (int r = 0; r < ranks_; ++r) rank_steps(state, r, sink);
+    for (int r = 0; r < all_ranks_; ++r) rank_steps(state, r, sink);
     for (int w = 0; w < kWriters; ++w) writer_steps(state, w, sink);
     attempts_begin(state, sink);
     somebody_asks_latest(state, sink);
@@ -162,22 +191,36 @@ class Loads {
     return kNobody;
   }
 
+  static uint8_t height(uint8_t attempt) {
+    return attempt == kNobody ? 0 : static_cast<uint8_t>(attempt + 1);
+  }
+  bool is_reader(int r) const { return r >= ranks_; }
+  int choice_of(int r, int load) const { return is_reader(r) ? kLoads + load : load; }
+  static uint8_t decided_bits(const State& state) {
+    uint8_t bits = 0;
+    for (int a = 0; a < kAttempts; ++a) bits |= static_cast<uint8_t>((state.attempts[a].value != none) << a);
+    return bits;
+  }
+
   // Told within the live generation that this attempt is committed, or the newest.
   static void tell_committed(State& state, uint8_t attempt, bool as_newest) {
-    const uint8_t height = attempt == kNobody ? 0 : static_cast<uint8_t>(attempt + 1);
     if (attempt != kNobody && state.attempts[attempt].value != commit) state.broken = uncommitted_told;
-    if (as_newest && height < state.floor) state.broken = went_back;
-    state.floor = std::max(state.floor, height);
+    if (as_newest && height(attempt) < state.floor) state.broken = went_back;
+    state.floor = std::max(state.floor, height(attempt));
   }
 
   template <class Sink>
   void rank_steps(const State& state, int r, Sink& sink) const {
     const Rank& self = state.ranks[r];
-    const Choice& choice = state.choices[self.load];
+    const int chosen = choice_of(r, self.load);
+    const Choice& choice = state.choices[chosen];
     auto step = [&](Kind kind, auto&& change, auto&& words) {
       State next = state;
-      change(next, next.ranks[r], next.choices[self.load]);
-      sink(next, kind, [&] { return fmt::format("rank {}, load {}: {}", r + 1, self.load + 1, words()); });
+      change(next, next.ranks[r], next.choices[chosen]);
+      sink(next, kind, [&] {
+        return fmt::format("{} {}, load {}: {}", is_reader(r) ? "reader" : "rank",
+                           is_reader(r) ? r - ranks_ + 1 : r + 1, self.load + 1, words());
+      });
     };
     auto again = [](State&, Rank& me, Choice&) { me = {me.load, asking, 0, 0, 0}; };
     if (self.phase != asking && self.phase != loaded)
@@ -189,12 +232,14 @@ class Loads {
               Kind::calm, [](State&, Rank& me, Choice&) { me.phase = listing; }, say("finds no choice"));
         } else {
           step(
-              Kind::calm, [&](State& next, Rank& me, Choice& it) { obey(next, me, it, it.attempt, true); },
+              Kind::calm,
+              [&](State& next, Rank& me, Choice& it) { obey(next, me, it, it.attempt, true, is_reader(r)); },
               [&] { return "reads the choice of " + name_of(choice.attempt) + " and syncs its folder"; });
         }
         break;
       case listing:
-        list_steps(state, step);
+        is_reader(r) && !readers_decide_ ? reader_list_steps(state, step)
+                                         : list_steps(state, step, is_reader(r));
         break;
       case burying:
         step(
@@ -213,12 +258,33 @@ class Loads {
             [&] { return "reads once more, synced, what " + name_of(self.candidate) + " rests on"; });
         break;
       default:
-        choice_steps(state, self, choice, step);
+        choice_steps(self, choice, step, is_reader(r));
+    }
+  }
+
+  // What is undecided is others' to decide.
+  template <class Step>
+  void reader_list_steps(const State& state, Step& step) const {
+    uint8_t best = newest(state);
+    for (uint8_t a = 0; a < kAttempts && readers_uncommitted_; ++a) {
+      if (state.attempts[a].begun && state.attempts[a].value != abort) best = a;
+    }
+    auto take = [&](uint8_t candidate) {
+      auto change = [&, candidate](State& next, Rank& me, Choice&) {
+        me.phase = readers_unconfirmed_ || readers_uncommitted_ ? choosing : confirming;
+        me.candidate = candidate;
+        me.begun = readers_take_any_ ? static_cast<uint8_t>(1 << (candidate % kNobody)) : decided_bits(next);
+      };
+      step(Kind::calm, change, [&, candidate] { return "lists the attempts: " + name_of(candidate); });
+    };
+    take(best);
+    for (uint8_t a = 0; a < kAttempts && readers_take_any_; ++a) {
+      if (state.attempts[a].value == commit && a != best) take(a);
     }
   }
 
   template <class Step>
-  void list_steps(const State& state, Step& step) const {
+  void list_steps(const State& state, Step& step, bool of_reader) const {
     const uint8_t best = newest(state);
     bool all_decided = true;
     for (uint8_t a = 0; a < kAttempts && !undecided_ && !uncommitted_; ++a) {
@@ -227,6 +293,7 @@ class Loads {
       all_decided = false;
       auto bury = [&](State& next, Rank& me, Choice&) {
         link(next.attempts[a], abort);
+        if (of_reader) next.broken = reader_decided;
         me.phase = burying;
         me.burying = a;
       };
@@ -262,7 +329,7 @@ class Loads {
   }
 
   template <class Step>
-  void choice_steps(const State&, const Rank& self, const Choice& choice, Step& step) const {
+  void choice_steps(const Rank& self, const Choice& choice, Step& step, bool of_reader) const {
     if (self.phase == choosing && choice.made && !not_exclusive_) {
       step(
           Kind::calm, [](State&, Rank& me, Choice&) { me.phase = choice_taken; }, say("finds a choice made"));
@@ -281,15 +348,16 @@ class Loads {
         });
       }
     } else if (self.phase == choice_taken || self.phase == choice_linked) {
-      const uint8_t attempt = own_kept_ || self.phase == choice_linked ? self.candidate : choice.attempt;
+      const bool keeps_own = own_kept_ || (of_reader && readers_keep_own_);
+      const uint8_t attempt = keeps_own || self.phase == choice_linked ? self.candidate : choice.attempt;
       step(
           Kind::calm,
-          [&](State& next, Rank& me, Choice& it) { obey(next, me, it, attempt, !told_unsynced_); },
+          [&](State& next, Rank& me, Choice& it) { obey(next, me, it, attempt, !told_unsynced_, of_reader); },
           [&] {
             return fmt::format("{} the choices and loads {}", told_unsynced_ ? "does not sync" : "syncs",
                                name_of(attempt));
           });
-    } else if (self.phase == loaded && self.load + 1 < kLoads) {
+    } else if (self.phase == loaded && self.load + 1 < loads_) {
       step(
           Kind::calm,
           [](State&, Rank& me, Choice&) {
@@ -299,14 +367,17 @@ class Loads {
     }
   }
 
-  static void obey(State& next, Rank& me, Choice& choice, uint8_t attempt, bool synced) {
+  static void obey(State& next, Rank& me, Choice& choice, uint8_t attempt, bool synced, bool of_reader) {
     if (synced) {
       for (Choice& each : next.choices) each.durable = each.made;
     }
     if (choice.told && choice.told_attempt != attempt) choice.told = 2;  // two answers
     if (!choice.told) choice.told = 1;
     choice.told_attempt = attempt;
-    if (me.load > 0 && attempt != kNobody) tell_committed(next, attempt, false);
+    if (of_reader && attempt != kNobody && next.attempts[attempt].value != commit) {
+      next.broken = uncommitted_told;
+    }
+    if (!of_reader && me.load > 0 && attempt != kNobody) tell_committed(next, attempt, false);
     me = {me.load, loaded, 0, 0, 0};
   }
 
@@ -361,7 +432,7 @@ class Loads {
   void attempts_begin(const State& state, Sink& sink) const {
     for (const int a : {1, 2}) {
       if (state.attempts[a].begun) continue;
-      bool may = a == 1;
+      bool may = a == 1 || ranks_ == 0;
       for (int r = 0; r < ranks_; ++r) may = may || state.ranks[r].load > 0 || state.ranks[r].phase == loaded;
       if (!may) continue;
       State next = state;
@@ -382,12 +453,12 @@ class Loads {
 
   template <class Sink>
   void storage_crashes(const State& state, Sink& sink) const {
-    std::array<int, kAttempts + kLoads> unsynced{};
+    std::array<int, kAttempts + kChoices> unsynced{};
     int count = 0;
     for (int a = 0; a < kAttempts; ++a) {
       if (state.attempts[a].value != none && !state.attempts[a].durable) unsynced[count++] = a;
     }
-    for (int k = 0; k < kLoads; ++k) {
+    for (int k = 0; k < kChoices; ++k) {
       if (state.choices[k].made && !state.choices[k].durable) unsynced[count++] = kAttempts + k;
     }
     if (count == 0) return;
@@ -395,7 +466,7 @@ class Loads {
       State next = state;
       for (int i = 0; i < count; ++i) crash_entry(next, unsynced[i], (kept >> i & 1) != 0);
       for (Writer& writer : next.writers) writer = {};
-      for (int r = 0; r < ranks_; ++r) {
+      for (int r = 0; r < all_ranks_; ++r) {
         Rank& rank = next.ranks[r];
         const bool in_call =
             rank.phase == burying || rank.phase == choice_taken || rank.phase == choice_linked;
@@ -425,21 +496,33 @@ class Loads {
     if (!kept) choice = {0, 0, 0, 0, choice.told, choice.told_attempt};
   }
 
-  const int ranks_;
+  const int ranks_, all_ranks_, loads_;  // of the live generation; readers too; of each
   const bool not_exclusive_, own_kept_, told_unsynced_, undecided_, unconfirmed_, winner_not_read_,
-      uncommitted_, latest_unsynced_, by_step_;
+      uncommitted_, latest_unsynced_, by_step_, readers_decide_, readers_keep_own_, readers_unconfirmed_,
+      readers_uncommitted_, readers_take_any_;
 };
 
 }  // namespace
 
 NamedModel loads_model(int ranks) {
   auto check = [=](const std::string& mutation) {
-    const Loads model(ranks, mutation);
+    const Loads model(ranks, 0, kLoads, mutation);
     return Checker<Loads>(model).run(kStatesMax);
   };
   return {"loads",
           fmt::format("{} attempts of two generations, {} ranks, {} loads each", kAttempts, ranks, kLoads),
           kMutations, check};
+}
+
+NamedModel readers_model(int readers, int loads) {
+  auto check = [=](const std::string& mutation) {
+    const Loads model(0, readers, loads, mutation);
+    return Checker<Loads>(model).run(kStatesMax);
+  };
+  const std::string bounds =
+      fmt::format("{} attempts of two generations, {} readers, {} loads each", kAttempts, readers, loads);
+  if (loads > 1) return {"readers-next-load", bounds, kNextLoadMutations, check};
+  return {"readers", bounds, kReaderMutations, check};
 }
 
 }  // namespace shoal::model

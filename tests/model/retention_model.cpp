@@ -4,7 +4,8 @@
 // generation has chosen what it began from; then another generation begins from that. Several processes
 // retain at once: the coordinator, those that it superseded, somebody at a terminal. Each lists, picks a
 // victim, replaces its manifest by a tombstone, syncs the folder, lists the pins, and removes the shards
-// where there is none. A loader creates its pin, syncs, and reads the manifest after that. Any of them may
+// where there is none. A loader, of the live job or of one that only reads, creates its pin, syncs, and reads
+// the manifest after that; nobody who retains knows of it but by the pin. Any of them may
 // pause for as long as it likes or crash at any step; the pin of a loader that crashed is void. A crash of
 // the storage forgets or keeps each thing that was not synced, and fails the calls under way.
 #include <fmt/format.h>
