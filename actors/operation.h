@@ -60,7 +60,7 @@ struct CompleteRankLocal {  // -> Decision: that which stands, or what a complet
   AttemptKey key;           // names the ranks whose manifests are missing
 };
 // -> Decision: the one that stands, or the manifest of an attempt that the root proves complete.
-// Code::not_found, corrupt or version: it does not (storage/completion.h).
+// Code::not_found or corrupt: it does not (storage/completion.h).
 struct CompleteAttempt {
   AttemptKey key;
 };
@@ -276,7 +276,7 @@ class OperationRunner {
     std::function<Nonce()> nonce;  // live: random_128
     std::function<int64_t()> unix_time_ns;
     // Called before a manifest is published, if it is set: an error refuses the commit.
-    std::function<Status()> before_commit = nullptr;
+    BeforeCommit before_commit = nullptr;
   };
   // catalog may be null (a node without a coordinator): RecordDecision is then Code::unavailable.
   OperationRunner(Storage& storage, Catalog* catalog, Slabs& slabs, RootId root_id,

@@ -7,6 +7,7 @@
 #include "actors/part_write.h"
 #include "actors/piece_reader.h"
 #include "storage/completion.h"
+#include "storage/run_claims.h"
 
 namespace shoal {
 
@@ -43,10 +44,10 @@ struct OperationRunner::Impl {
   PieceReader pieces;
   std::mutex retention_mutex;
   KnownAttempts known_attempts;  // under retention_mutex
+  std::mutex roster_mutex;
+  RosterId roster_seen;        // of the last commit; under roster_mutex
+  std::string roster_seen_at;  // likewise; "": not yet
 
-  Status before_commit() const {
-    return surroundings.before_commit ? surroundings.before_commit() : ok_status();
-  }
   DecisionStamp stamp() { return {surroundings.nonce(), root_id, surroundings.unix_time_ns()}; }
 
   Result<OperationResult> operator()(const operation::WriteShard& write) {
@@ -73,15 +74,19 @@ struct OperationRunner::Impl {
     const auto* tombstone = std::get_if<Tombstone>(publish.body.get());
     if (tombstone != nullptr && tombstone->reason == Tombstone::Reason::aborted) {
       SHOAL_RETURN_IF_ERROR(refuse_lost_manifest(publish.key));
-      return as_result(abort_attempt(storage, publish.key, stamp(), tombstone->cause));
+      return as_result(
+          abort_attempt(storage, publish.key, stamp(), tombstone->cause, surroundings.before_commit));
     }
     Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(), *publish.body};
-    if (decision.committed()) SHOAL_RETURN_IF_ERROR(before_commit());
+    if (decision.committed()) {
+      SHOAL_RETURN_IF_ERROR(allow_commit(surroundings.before_commit));
+      SHOAL_RETURN_IF_ERROR(keep_roster_of(decision));
+    }
     return as_result(decision.committed() ? publish_decision_in_folder(storage, decision)
                                           : publish_decision(storage, decision));
   }
   Result<OperationResult> operator()(const operation::PublishRankManifest& publish) {
-    SHOAL_RETURN_IF_ERROR(before_commit());
+    SHOAL_RETURN_IF_ERROR(allow_commit(surroundings.before_commit));
     RankManifest manifest = *publish.manifest;
     const DecisionStamp mark = stamp();
     manifest.nonce = mark.nonce;
@@ -90,12 +95,11 @@ struct OperationRunner::Impl {
     return as_result(publish_rank_manifest(storage, manifest));
   }
   Result<OperationResult> operator()(const operation::CompleteRankLocal& complete) {
-    return as_result(complete_rank_local(storage, complete.key, stamp()));
+    return as_result(complete_rank_local(storage, complete.key, stamp(), surroundings.before_commit));
   }
   Result<OperationResult> operator()(const operation::CompleteAttempt& complete) {
-    SHOAL_RETURN_IF_ERROR(before_commit());
     const DecisionStamp mark = stamp();
-    auto decision = complete_attempt(storage, complete.key, mark);
+    auto decision = complete_attempt(storage, complete.key, mark, surroundings.before_commit);
     const bool is_new = decision.ok() && decision->committed() && decision->nonce == mark.nonce;
     if (is_new && catalog != nullptr) (void)catalog->record(*decision);  // an index: it is there without it
     return as_result(std::move(decision));
@@ -285,6 +289,8 @@ struct OperationRunner::Impl {
     return as_result(slabs.release(window.client, window.slab_id));
   }
 
+  // Somebody may have removed it since the ranks of this attempt planned by it.
+  Status keep_roster_of(const Decision& committed);
   // An attempt without a decision that the catalog has as committed: its manifest was lost since, by a hand
   // or a file system. A tombstone there would have its shards swept.
   Status refuse_lost_manifest(const AttemptKey& key);
@@ -293,6 +299,15 @@ struct OperationRunner::Impl {
   // The bytes of each piece; `views` keep them mapped.
   Result<std::vector<ByteView>> resolve(const operation::WriteShard& write, std::vector<Slabs::View>* views);
 };
+
+Status OperationRunner::Impl::keep_roster_of(const Decision& committed) {
+  const Manifest& manifest = committed.manifest();
+  const RosterRecord record{manifest.world, manifest.options, manifest.rule_version};
+  std::lock_guard lock(roster_mutex);
+  if (roster_seen != manifest.world->roster.id()) roster_seen_at.clear();
+  roster_seen = manifest.world->roster.id();
+  return keep_roster(storage, committed.key.generation, record, surroundings.nonce(), &roster_seen_at);
+}
 
 Status OperationRunner::Impl::refuse_lost_manifest(const AttemptKey& key) {
   if (catalog == nullptr) return ok_status();
@@ -348,8 +363,17 @@ Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::Wr
 
 OperationRunner::OperationRunner(Storage& storage, Catalog* catalog, Slabs& slabs, RootId root_id,
                                  Surroundings surroundings)
-    : impl_(new Impl{
-          storage, catalog, slabs, root_id, std::move(surroundings), PieceReader(storage), {}, {}}) {}
+    : impl_(new Impl{storage,
+                     catalog,
+                     slabs,
+                     root_id,
+                     std::move(surroundings),
+                     PieceReader(storage),
+                     {},
+                     {},
+                     {},
+                     {},
+                     {}}) {}
 OperationRunner::~OperationRunner() = default;
 
 Result<OperationResult> OperationRunner::run(const Operation& operation) {

@@ -49,7 +49,6 @@ std::string load_choice_path(uint32_t generation, uint32_t ordinal) {
 struct ClaimedNumbers {
   std::vector<uint32_t> numbers;  // N of what is called "N", a folder too, ascending
   uint32_t highest_used = 0;      // of these and of what is called "N.ANYTHING": not to be claimed again
-  std::string highest_name;       // what has it
 };
 Result<ClaimedNumbers> list_numbers(Storage& storage, const std::string& folder) {
   ClaimedNumbers out;
@@ -64,7 +63,6 @@ Result<ClaimedNumbers> list_numbers(Storage& storage, const std::string& folder)
     auto [end, error] = std::from_chars(digits.data(), last, number);
     if (error != std::errc() || end != last || digits != std::to_string(number)) continue;
     if (digits == object.name) out.numbers.push_back(number);
-    if (number >= out.highest_used) out.highest_name = object.name;
     out.highest_used = std::max(out.highest_used, number);
   }
   std::sort(out.numbers.begin(), out.numbers.end());
@@ -264,13 +262,7 @@ Result<std::optional<EpochRecord>> highest_epoch(Storage& storage) {
 }
 
 Result<bool> claim_epoch(Storage& storage, const EpochRecord& record) {
-  if (record.epoch == 0) {  // what comes after the highest number, too
-    return Status(
-        Code::invalid_argument,
-        fmt::format("{}: no number is left for an epoch: they begin with 1; if {} exists, move it out of "
-                    "the root, and start again",
-                    storage.describe(), epoch_path(~uint32_t{0})));
-  }
+  if (record.epoch == 0) return Status(Code::invalid_argument, "epochs begin with 1");
   SHOAL_RETURN_IF_ERROR(validate_text(record.address, kMaxAddressBytes, "address"));
   SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, kMaxJobIdBytes, "job id"));
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_epoch(record));
@@ -351,16 +343,13 @@ Result<GenerationRecord> find_or_claim(Storage& storage, const std::string& job_
     // latest.
     SHOAL_ASSIGN_OR_RETURN(AttemptNames attempts, list_attempt_names(storage));
     uint32_t highest = claimed.highest_used;
-    std::string path = fmt::format("{}/{}", kGenerationsFolder, claimed.highest_name);
-    for (const AttemptKey& key : attempts.keys) {
-      if (key.generation > highest) path = attempt_folder(key);
-      highest = std::max(highest, key.generation);
-    }
+    for (const AttemptKey& key : attempts.keys) highest = std::max(highest, key.generation);
     if (highest == ~uint32_t{0}) {
-      return Status(Code::refused,
-                    fmt::format("{}: no number is left for a generation: {} has the highest one, {}; "
-                                "move it out of the root, and start again",
-                                storage.describe(), path, highest));
+      return Status(
+          Code::refused,
+          fmt::format("{}: no number is left for a generation: the highest number of {}/ and of the "
+                      "attempts' folders (step-*/gGaA) is {}; remove what has that number",
+                      storage.describe(), kGenerationsFolder, highest));
     }
     GenerationRecord next{highest + 1, job_id, nonce};
     SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_generation(next));
@@ -425,6 +414,20 @@ Status restore_record(Storage& storage, const RecordKind& kind, const std::strin
   return ok_status();
 }
 
+// A later run that found no epoch claimed one below ours: to put ours back would end its coordinator.
+Status refuse_epoch_of_past_run(Storage& storage, const RunClaims& claims) {
+  if (!claims.generation) return ok_status();
+  const std::string path = epoch_path(claims.epoch->epoch);
+  if (storage.open(path).status().code() != Code::not_found) return ok_status();
+  SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
+  if (claimed.numbers.empty() || claimed.numbers.back() <= claims.generation->generation) return ok_status();
+  return Status(
+      Code::refused,
+      fmt::format("{}/{} is gone, and a later run has claimed generation {}: this run, of generation "
+                  "{}, commits nothing more",
+                  storage.describe(), path, claimed.numbers.back(), claims.generation->generation));
+}
+
 Status not_ours(Storage& storage, const std::string& path, std::string_view whose) {
   return Status(Code::refused,
                 fmt::format("{}/{} {}: nothing is committed there by this run; give each run a "
@@ -460,6 +463,7 @@ Result<std::vector<std::string>> restore_claims(Storage& storage, const RunClaim
         &restored));
   }
   if (claims.epoch) {
+    SHOAL_RETURN_IF_ERROR(refuse_epoch_of_past_run(storage, claims));
     const uint32_t number = claims.epoch->epoch;
     SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_epoch(*claims.epoch));
     SHOAL_RETURN_IF_ERROR(restore_record(
@@ -538,6 +542,24 @@ Result<RosterRecord> read_roster_of_id(Storage& storage, uint32_t generation, co
   if (first.ok() && first->world->roster.id() == id) return first;
   if (!first.ok() && first.status().code() != Code::not_found) return first.status();
   return later.status();
+}
+
+Status keep_roster(Storage& storage, uint32_t generation, const RosterRecord& record, const Nonce& nonce,
+                   std::string* seen_at) {
+  if (!seen_at->empty()) {
+    const Code code = storage.open(*seen_at).status().code();
+    if (code != Code::not_found) return ok_status();
+    seen_at->clear();
+  }
+  const RosterId id = record.world->roster.id();
+  auto first = read_roster(storage, generation);
+  if (first.ok() && first->world->roster.id() == id) {
+    *seen_at = roster_path(generation);
+    return ok_status();
+  }
+  SHOAL_RETURN_IF_ERROR(publish_later_roster(storage, generation, record, nonce).status());
+  *seen_at = later_roster_path(generation, id);
+  return ok_status();
 }
 
 Result<std::vector<RosterRecord>> list_rosters(Storage& storage, uint32_t generation) {

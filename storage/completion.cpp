@@ -257,13 +257,15 @@ Result<Manifest> prove_complete(Storage& storage, const AttemptKey& key) {
   return info.rank_manifests != 0 ? merge_rank_manifests(storage, key) : prove_by_shards(storage, key);
 }
 
-Result<Decision> complete_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp) {
+Result<Decision> complete_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
+                                  const BeforeCommit& before_commit) {
   auto stands = read_decision(storage, key);
   if (stands.ok() || stands.status().code() != Code::not_found) return stands;
   if (auto listed = storage.list(attempt_folder(key)); listed.status().code() == Code::not_found) {
     return Decision{key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, "its folder is gone"}};
   }
   SHOAL_ASSIGN_OR_RETURN(Manifest manifest, prove_complete(storage, key));
+  SHOAL_RETURN_IF_ERROR(allow_commit(before_commit));
   return publish_decision_in_folder(
       storage, Decision{key, stamp.nonce, stamp.root_id, stamp.unix_time_ns, std::move(manifest)});
 }

@@ -20,12 +20,14 @@ namespace shoal {
 Result<Manifest> prove_complete(Storage& storage, const AttemptKey& key);
 
 // Returns the decision that stands. If none does and the attempt is proven complete, publishes its manifest
-// first. Errors are those of prove_complete; then nothing was published. Precondition: the attempt's folder
-// was seen. If it is gone, the attempt was completed and deleted meanwhile, and the answer is a tombstone.
-Result<Decision> complete_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp);
+// first. Errors are those of prove_complete and of before_commit; then nothing was published. Precondition:
+// the attempt's folder was seen. If it is gone, the attempt was completed and deleted meanwhile, and the
+// answer is a tombstone.
+Result<Decision> complete_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
+                                  const BeforeCommit& before_commit = nullptr);
 
 // Whether `why` means that an attempt cannot be proven complete: it may be aborted then. With any other error
-// of prove_complete it may not, for it may be a checkpoint.
+// of complete_attempt it may not, for it may be a checkpoint.
 bool is_unproven(const Status& why);
 
 }  // namespace shoal

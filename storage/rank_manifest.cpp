@@ -163,7 +163,17 @@ Result<Manifest> merge_rank_manifests(std::vector<RankManifest> set, const std::
   return merged;
 }
 
-Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp) {
+Status allow_commit(const BeforeCommit& before_commit) {
+  if (!before_commit) return ok_status();
+  const Status allowed = before_commit();
+  const Code code = allowed.code();
+  const bool reads_as_the_attempts =
+      code == Code::not_found || code == Code::corrupt || code == Code::version;
+  return reads_as_the_attempts ? Status(Code::refused, allowed.message()) : allowed;
+}
+
+Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
+                                     const BeforeCommit& before_commit) {
   auto stands = read_decision(storage, key);
   if (stands.ok() || stands.status().code() != Code::not_found) return stands;
   auto listed = storage.list(attempt_folder(key));
@@ -173,16 +183,17 @@ Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, co
   }
   SHOAL_RETURN_IF_ERROR(listed.status());
   SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_listed(storage, key, *listed));
+  SHOAL_RETURN_IF_ERROR(allow_commit(before_commit));
   return publish_decision_in_folder(
       storage, Decision{key, stamp.nonce, stamp.root_id, stamp.unix_time_ns, std::move(merged)});
 }
 
 Result<Decision> abort_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
-                               std::string cause) {
+                               std::string cause, const BeforeCommit& before_commit) {
   auto info = inspect_attempt(storage, key);
   if (!info.ok() && info.status().code() != Code::not_found) return info.status();
   if (info.ok() && info->is_complete_set()) {
-    auto completed = complete_rank_local(storage, key, stamp);
+    auto completed = complete_rank_local(storage, key, stamp, before_commit);
     const Code code = completed.status().code();
     const bool is_none = code == Code::corrupt || code == Code::not_found;
     if (!is_none) return completed;

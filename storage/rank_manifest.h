@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -66,12 +67,18 @@ struct DecisionStamp {
   RootId root_id;
   int64_t unix_time_ns = 0;
 };
-Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp);
+// Called once a manifest has been worked out, before it is published: an error refuses that, and is the
+// answer.
+using BeforeCommit = std::function<Status()>;
+// Its error, by a code that does not read as one of the attempt's own files; OK where there is none to call.
+Status allow_commit(const BeforeCommit& before_commit);
+Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
+                                     const BeforeCommit& before_commit = nullptr);
 
 // Ends an attempt that nobody goes on with: a complete set is merged, for it is a checkpoint already;
 // anything else gets a tombstone with this cause. What stands is the answer. An error where that cannot be
-// told now: then nothing was published.
+// told now, or where a newer program wrote a manifest of the set: then nothing was published.
 Result<Decision> abort_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
-                               std::string cause);
+                               std::string cause, const BeforeCommit& before_commit = nullptr);
 
 }  // namespace shoal

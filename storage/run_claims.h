@@ -20,8 +20,14 @@ struct RunClaims {
 
 // Compares the root's records with these. Creates a missing one exclusively, and replaces a damaged one, with
 // what is known of it. Returns the paths of those restored. Code::refused names a record that holds another
-// run's id or claim: nothing may be committed then. A higher number than ours is no error here.
+// run's id or claim: nothing may be committed then. A higher number than ours is no error here, unless our
+// epoch is gone and a later run has its generation: our epoch would end its coordinator.
 Result<std::vector<std::string>> restore_claims(Storage& storage, const RunClaims& claims);
+
+// Makes sure that a roster is in the root by which a checkpoint could be proven complete without its
+// manifest. *seen_at: the path where an earlier call found it, or ""; changed to where it is now.
+Status keep_roster(Storage& storage, uint32_t generation, const RosterRecord& record, const Nonce& nonce,
+                   std::string* seen_at);
 
 // The record of a generation. Code::not_found.
 Result<GenerationRecord> read_generation_record(Storage& storage, uint32_t generation);

@@ -9,6 +9,7 @@
 #include "gpu/digest.h"
 #include "sim/bytes/memory_slabs.h"
 #include "tests/storage/decision_samples.h"
+#include "tests/storage/planned_shards.h"
 #include "tests/storage/test_support.h"
 
 namespace shoal {
@@ -349,6 +350,96 @@ TEST_F(RunnerTest, WhatTheCatalogHasAsCommittedIsNotAborted) {
   // Gone with all that lay there, it was deleted.
   ASSERT_OK(storage->remove(shard_path(kKey, 0, 0)));
   EXPECT_OK(runner.run(abort_of(kKey, "left undecided")).status());
+}
+
+// An attempt of four ranks, all of whose shards are durable.
+class WholeAttempt : public RunnerTest {
+ protected:
+  WholeAttempt() {
+    const RosterRecord record{sample_world(), {}};
+    SHOAL_CHECK(publish_roster(*storage, kKey.generation, record, nonce_of(1)).ok());
+    uint64_t payload_bytes = 0;
+    for (Rank rank = 0; rank < 4; ++rank) {
+      write_planned(*storage, kKey, *record.world, rank, {}, nonces += 10, &payload_bytes);
+    }
+  }
+};
+
+// Which operations may publish a manifest. A new one does not compile until it is named here.
+template <class... T>
+struct Operations {
+  template <class Of>
+  static constexpr bool name = (std::is_same_v<T, Of> || ...);
+};
+using MayCommit = Operations<operation::PublishDecision, operation::PublishRankManifest,
+                             operation::CompleteRankLocal, operation::CompleteAttempt>;
+using CommitNothing =
+    Operations<operation::WriteShard, operation::ReadDecision, operation::CheckFiles,
+               operation::RecordDecision, operation::PublishRoster, operation::ReadRoster,
+               operation::ListAttempts, operation::InspectAttempt, operation::SweepAttempt,
+               operation::PublishLoadChoice, operation::ReadLoadChoice, operation::MeasureObjects,
+               operation::ReadBatch, operation::ListNewestAttempts, operation::ListAttemptsOfStep,
+               operation::PinAttempt, operation::RenewPin, operation::RemovePin, operation::PlanRetention,
+               operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
+               operation::ListenToPeers, operation::ReadChunk, operation::CheckChunk, operation::CopyChunk,
+               operation::ReleaseWindow, operation::ReadHeader, operation::CheckHeader,
+               operation::LocateRanges, operation::DecodeDecision>;
+template <class... T>
+constexpr bool is_each_named(const std::variant<T...>*) {
+  return ((MayCommit::name<T> != CommitNothing::name<T>)&&...);
+}
+static_assert(is_each_named(static_cast<const Operation*>(nullptr)), "say whether the new one may commit");
+
+// Each that commits where it finds the attempt whole, in each of its ways.
+std::vector<Operation> commits(const AttemptKey& key, const RankManifest& manifest) {
+  std::vector<Operation> out;
+  auto add = [&]<class T>(std::in_place_type_t<T>) {
+    if constexpr (std::is_same_v<T, operation::PublishDecision>) {
+      out.push_back(T{key, std::make_shared<const DecisionBody>(sample_manifest(key).manifest())});
+      out.push_back(abort_of(key, "host b is lost"));
+    } else if constexpr (std::is_same_v<T, operation::PublishRankManifest>) {
+      out.push_back(T{std::make_shared<const RankManifest>(manifest)});
+    } else if constexpr (MayCommit::name<T>) {
+      out.push_back(T{key});
+    }
+  };
+  [&]<class... T>(const std::variant<T...>*) {
+    (add(std::in_place_type<T>), ...);
+  }(static_cast<const Operation*>(nullptr));
+  return out;
+}
+
+// Regression: two of them did not ask, so that a root that had become another's took a manifest.
+TEST_F(WholeAttempt, IsCommittedByNoOperationWhileNothingMayBe) {
+  RankManifest manifest;
+  manifest.key = {kKey.generation, kKey.step + 1, 1};
+  manifest.layout = sample_world()->layouts.front();
+  manifest.options.mode = SaveMode::rank_local;
+  manifest.options.dedupe = Dedupe::none;
+  manifest.world_size = 4;
+  for (manifest.rank = 0; manifest.rank < 4; ++manifest.rank) {
+    ASSERT_TRUE(*storage->create_exclusive(rank_manifest_path(manifest.key, {manifest.rank, 4}),
+                                           *encode_rank_manifest(manifest)));
+  }
+  manifest.rank = 0;
+  RankManifest second = manifest;
+  second.key.step += 1;
+  OperationRunner refused(*storage, nullptr, slabs, nonce_of(77),
+                          {[this] { return nonce_of(1000 + ++nonces); }, [] { return int64_t{1}; },
+                           [] { return Status(Code::refused, "ROOT_ID is another's"); }});
+  for (const AttemptKey& key : {kKey, manifest.key}) {
+    const bool is_set = key == manifest.key;
+    for (const Operation& each : commits(key, second)) {
+      const auto* decision = std::get_if<operation::PublishDecision>(&each);
+      const bool is_abort = decision != nullptr && std::holds_alternative<Tombstone>(*decision->body);
+      const bool merges = std::holds_alternative<operation::CompleteRankLocal>(each);
+      if (!is_set && (is_abort || merges)) continue;  // these commit sets of rank manifests alone
+      EXPECT_EQ(refused.run(each).status(), Status(Code::refused, "ROOT_ID is another's"))
+          << operation_name(each) << " of " << to_string(key);
+      EXPECT_EQ(read_decision(*storage, key).status().code(), Code::not_found) << operation_name(each);
+      EXPECT_FALSE(storage->list(attempt_folder(second.key)).ok());
+    }
+  }
 }
 
 TEST_F(RunnerTest, WithoutACatalogNothingIsRecorded) {

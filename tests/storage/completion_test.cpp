@@ -272,6 +272,17 @@ TEST_F(Completion, OfAnAttemptOfANewerProgramIsNotKnownToFail) {
   EXPECT_FALSE(is_unproven(status));
 }
 
+TEST_F(Completion, IsRefusedByWhoeverMayNotCommit) {
+  const auto world = world_of(sharded());
+  publish(world);
+  write_all(*world);
+  auto refuse = [] { return Status(Code::corrupt, "ROOT_ID is another's"); };
+  const Status status = complete_attempt(*memory_, kKey, kStamp, refuse).status();
+  EXPECT_EQ(status, Status(Code::refused, "ROOT_ID is another's"));
+  EXPECT_FALSE(is_unproven(status));
+  EXPECT_EQ(read_decision(*memory_, kKey).status().code(), Code::not_found);
+}
+
 TEST_F(Completion, OfAnAttemptWhoseFolderHasGoneIsADeletion) {
   auto decision = complete_attempt(*memory_, kKey, kStamp);
   ASSERT_OK(decision.status());

