@@ -49,6 +49,7 @@ std::string load_choice_path(uint32_t generation, uint32_t ordinal) {
 struct ClaimedNumbers {
   std::vector<uint32_t> numbers;  // N of what is called "N", a folder too, ascending
   uint32_t highest_used = 0;      // of these and of what is called "N.ANYTHING": not to be claimed again
+  std::string highest_name;       // what has it
 };
 Result<ClaimedNumbers> list_numbers(Storage& storage, const std::string& folder) {
   ClaimedNumbers out;
@@ -63,6 +64,7 @@ Result<ClaimedNumbers> list_numbers(Storage& storage, const std::string& folder)
     auto [end, error] = std::from_chars(digits.data(), last, number);
     if (error != std::errc() || end != last || digits != std::to_string(number)) continue;
     if (digits == object.name) out.numbers.push_back(number);
+    if (number >= out.highest_used) out.highest_name = object.name;
     out.highest_used = std::max(out.highest_used, number);
   }
   std::sort(out.numbers.begin(), out.numbers.end());
@@ -262,7 +264,13 @@ Result<std::optional<EpochRecord>> highest_epoch(Storage& storage) {
 }
 
 Result<bool> claim_epoch(Storage& storage, const EpochRecord& record) {
-  if (record.epoch == 0) return Status(Code::invalid_argument, "epochs begin with 1");
+  if (record.epoch == 0) {  // what comes after the highest number, too
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{}: no number is left for an epoch: they begin with 1; if {} exists, move it out of "
+                    "the root, and start again",
+                    storage.describe(), epoch_path(~uint32_t{0})));
+  }
   SHOAL_RETURN_IF_ERROR(validate_text(record.address, kMaxAddressBytes, "address"));
   SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, kMaxJobIdBytes, "job id"));
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_epoch(record));
@@ -343,13 +351,16 @@ Result<GenerationRecord> find_or_claim(Storage& storage, const std::string& job_
     // latest.
     SHOAL_ASSIGN_OR_RETURN(AttemptNames attempts, list_attempt_names(storage));
     uint32_t highest = claimed.highest_used;
-    for (const AttemptKey& key : attempts.keys) highest = std::max(highest, key.generation);
+    std::string path = fmt::format("{}/{}", kGenerationsFolder, claimed.highest_name);
+    for (const AttemptKey& key : attempts.keys) {
+      if (key.generation > highest) path = attempt_folder(key);
+      highest = std::max(highest, key.generation);
+    }
     if (highest == ~uint32_t{0}) {
-      return Status(
-          Code::refused,
-          fmt::format("{}: no number is left for a generation: the highest number of {}/ and of the "
-                      "attempts' folders (step-*/gGaA) is {}; remove what has that number",
-                      storage.describe(), kGenerationsFolder, highest));
+      return Status(Code::refused,
+                    fmt::format("{}: no number is left for a generation: {} has the highest one, {}; "
+                                "move it out of the root, and start again",
+                                storage.describe(), path, highest));
     }
     GenerationRecord next{highest + 1, job_id, nonce};
     SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_generation(next));

@@ -123,7 +123,9 @@ TEST(Epochs, AreClaimedOnce) {
   EXPECT_EQ((*highest)->address, "host:2");
   EXPECT_EQ((*highest)->job_id, "job2");
   EXPECT_EQ((*highest)->nonce, nonce_of(2));
-  EXPECT_EQ(claim_epoch(*memory, {0, "host:2", "job2", nonce_of(2)}).status().code(), Code::invalid_argument);
+  const Status none_left = claim_epoch(*memory, {0, "host:2", "job2", nonce_of(2)}).status();
+  EXPECT_EQ(none_left.code(), Code::invalid_argument);
+  EXPECT_THAT(none_left.message(), HasSubstr("if epochs/4294967295 exists, move it out of the root"));
   EXPECT_EQ(claim_epoch(*memory, {12, "host\n", "job2", nonce_of(2)}).status().code(),
             Code::invalid_argument);
 }
@@ -279,6 +281,21 @@ TEST(Generations, AreAboveThoseOfAllCheckpoints) {
   ASSERT_OK(publish_decision(*memory, sample_tombstone({9, 10, 1})).status());
   EXPECT_EQ(claim_generation(*memory, "job-a", nonce_of(1))->generation, 10u);
   EXPECT_EQ(claim_generation(*memory, "job-b", nonce_of(2))->generation, 11u);
+}
+
+// Regression: the error named two kinds of places, and not the one that has the number.
+TEST(Generations, OfWhichNoneIsLeftNameTheFileOrFolderThatHasTheHighestNumber) {
+  for (const std::string name : {"generations/4294967295.damaged", "step-00000040/g4294967295a1"}) {
+    MemoryStorage memory;
+    ASSERT_OK(publish_decision(*memory, sample_manifest({7, 40, 1})).status());
+    ASSERT_OK(claim_generation(*memory, "job-a", nonce_of(1)).status());
+    ASSERT_TRUE(*memory->create_exclusive(name.starts_with("step") ? name + "/file" : name, Bytes(1)));
+    const Status status = claim_generation(*memory, "job-b", nonce_of(2)).status();
+    EXPECT_EQ(status.code(), Code::refused);
+    EXPECT_EQ(status.message(), "/root: no number is left for a generation: " + name +
+                                    " has the highest one, 4294967295; move it out of the root, and start "
+                                    "again");
+  }
 }
 
 TEST(Generations, AreJoinedByARestartedNodeOfTheirRunUntilALaterRunBegins) {
