@@ -28,6 +28,7 @@
 #include "local/job_token.h"
 #include "local/node_query.h"
 #include "local/socket.h"
+#include "storage/run_claims.h"
 
 namespace shoal {
 
@@ -43,7 +44,7 @@ struct LaunchFlags {
   std::optional<uint32_t> world_size, first_rank;
   std::string coordinator, root, job_id, token_file, catalog_dir, stats_file, protocol_log, metrics;
   uint16_t master_port = 0;
-  bool resume = false, kill_on_failure = false, tag_output = false, take_over = false;
+  bool create = false, resume = false, kill_on_failure = false, tag_output = false, take_over = false;
   uint32_t max_failed_saves = 0;  // 0: any number
   RoleTimes times;
   uint32_t max_direct_nodes = 0;      // 0: the node's own default
@@ -71,11 +72,11 @@ constexpr const char* kFooter =
     "when another job has taken over the root, the trainers are ended.\n"
     "\n"
     "Examples:\n"
-    "  shoal launch -n 4 --root /checkpoints/run7 -- ./trainer --layers 12\n"
+    "  shoal launch -n 4 --root /checkpoints/run7 --create -- ./trainer --layers 12\n"
     "  shoal launch -n 4 --root /checkpoints/run7 --resume -- ./trainer --load latest\n"
     "  shoal launch -n 8 --nnodes 2 --node-rank 0 --coordinator 10.0.0.1:7070 --job-id job-1 \\\n"
-    "               --token-file ~/.job-token --root /checkpoints/run7 -- ./trainer     on 10.0.0.1\n"
-    "  the same with --node-rank 1                                                      on the other host\n"
+    "               --token-file ~/.job-token --root /checkpoints/run7 --create -- ./trainer   on 10.0.0.1\n"
+    "  the same with --node-rank 1                                                on the other host\n"
     "\n"
     "Exit status: the worst of the trainers' (128 + n for one that signal n ended); at least 1 where the "
     "node\n"
@@ -118,6 +119,28 @@ Status make_root(const std::string& root) {
   if (mkdir(root.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
   return Status(errno == ENOENT ? Code::not_found : Code::refused,
                 fmt::format("root {} cannot be made: {}", root, std::strerror(errno)));
+}
+
+// Refuses a folder that no run has used: an unmounted mount point is an empty folder, and a job that starts
+// afresh in it would save where nobody looks.
+Status check_holds_run(const std::string& root) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::directory_iterator entries(root, error);
+  if (error == std::errc::no_such_file_or_directory) {
+    return Status(Code::not_found, fmt::format("root {} is not there: is the storage mounted? --create makes "
+                                               "a new root",
+                                               root));
+  }
+  bool is_empty = true;
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    if (shows_a_run(entries->path().filename().native())) return ok_status();
+    is_empty = false;
+  }
+  if (error) return Status(Code::refused, fmt::format("root {}: {}", root, error.message()));
+  return Status(Code::not_found,
+                fmt::format("root {} {}: is the storage mounted? --create makes it a root", root,
+                            is_empty ? "is an empty folder" : "is a folder that no run has used"));
 }
 
 // What a job that is to go on would load as the latest is there, and its decision reads back.
@@ -170,7 +193,7 @@ class PlanMaker {
       return invalid(fmt::format("--nnodes needs the job's token: --token-file or {}", kTokenVariable));
     }
     if (flags_.resume) SHOAL_RETURN_IF_ERROR(check_can_resume(flags_.root));
-    SHOAL_RETURN_IF_ERROR(make_root(flags_.root));
+    SHOAL_RETURN_IF_ERROR(flags_.create ? make_root(flags_.root) : check_holds_run(flags_.root));
     std::error_code error;
     root_ = std::filesystem::canonical(flags_.root, error).string();
     if (error) return Status(Code::not_found, fmt::format("root {}: {}", flags_.root, error.message()));
@@ -305,11 +328,15 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_option("-n,--nproc-per-node", flags->trainers, "Trainers on this host")
       ->check(CLI::Range(1u, kMaxLocalTrainers))
       ->capture_default_str();
-  command->add_option("--root", flags->root, "Folder of the run; made, if the folder it lies in exists")
+  command
+      ->add_option("--root", flags->root,
+                   "Folder of the run, which an earlier run has used; a new one needs --create")
       ->envname("SHOAL_ROOT")
       ->required();
+  command->add_flag("--create", flags->create,
+                    "Make the root where there is none yet, in a folder that exists; on every host");
   command->add_flag("--resume", flags->resume,
-                    "Start nothing and make no folder unless the root holds a checkpoint to go on from");
+                    "Start nothing unless the root holds a checkpoint to go on from");
   command->add_option("--nnodes", flags->nodes, "Hosts of the job")
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kFooter =
     "Examples:\n"
-    "  shoal launch -n 4 --root /checkpoints/run7 -- ./trainer   a node and four trainers\n"
+    "  shoal launch -n 4 --root /checkpoints/run7 --create -- ./trainer   a node, four trainers, a new root\n"
     "  shoal ls /checkpoints/run7                 what this root holds\n"
     "  shoal show /checkpoints/run7 --step 1000   tensors and files of one checkpoint\n"
     "  shoal verify /checkpoints/run7 --all       re-read every byte of every checkpoint\n"

@@ -1,6 +1,6 @@
 // A planner of one's own: saves the weights in half precision under other names, without the optimizer. Any
 // trainer loads them by the plain calls. Run it on any number of ranks:
-//   shoal launch -n 2 --root /tmp/run -- ./custom_planner
+//   shoal launch -n 2 --root /tmp/run --create -- ./custom_planner
 #include <cstdio>
 #include <cstring>
 #include <vector>

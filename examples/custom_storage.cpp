@@ -1,6 +1,6 @@
 // A storage of one's own: each rank appends to a file of its own, and the storage remembers what lies where.
 // Shoal decides whether the checkpoint exists. Run it on any number of ranks:
-//   shoal launch -n 2 --root /tmp/run -- ./custom_storage
+//   shoal launch -n 2 --root /tmp/run --create -- ./custom_storage
 #include <unistd.h>
 
 #include <cstdio>

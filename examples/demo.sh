@@ -126,8 +126,9 @@ launch_pair() {
   port=$(free_port)
   shift
   for host in 0 1; do
-    launch "$host" "$job-host$host" -n 2 --nnodes 2 --node-rank "$host" --coordinator "$address0:$port" \
-      --job-id "$job-$$" --token-file "$dir/token" --stats-file "$dir/$job-$host.stats" -- "$trainer" "$@"
+    launch "$host" "$job-host$host" --create -n 2 --nnodes 2 --node-rank "$host" \
+      --coordinator "$address0:$port" --job-id "$job-$$" --token-file "$dir/token" \
+      --stats-file "$dir/$job-$host.stats" -- "$trainer" "$@"
   done
 }
 

@@ -1,5 +1,5 @@
 // The least a trainer does: go on from the latest checkpoint or start afresh, train, save.
-// Run it on two ranks: shoal launch -n 2 --root /tmp/run -- ./minimal
+// Run it on two ranks: shoal launch -n 2 --root /tmp/run --create -- ./minimal
 #include <cstdio>
 #include <vector>
 

@@ -1,7 +1,7 @@
 // A trainer whose state is checked bit for bit. Started once a rank, by `shoal launch`, torchrun, mpirun or
 // srun.
 //
-//   shoal launch -n 4 --root /tmp/run -- sharded_trainer --save-steps 1-3
+//   shoal launch -n 4 --root /tmp/run --create -- sharded_trainer --save-steps 1-3
 //   shoal launch -n 2 --root /tmp/run -- sharded_trainer --sharding tp --load latest
 //
 // Exit status: 0; 1 when a save or load failed or an element differs, naming the first; 2 for bad arguments.

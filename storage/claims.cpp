@@ -197,6 +197,11 @@ Result<RootId> open_root(Storage& storage, bool create, const RootId& fresh) {
   return id;
 }
 
+bool shows_a_run(std::string_view name) {
+  return name == kRootIdPath || name == kEpochsFolder || name == kGenerationsFolder ||
+         parse_step_folder(name).has_value();
+}
+
 Result<RootId> restore_root_id(Storage& storage) {
   auto stands = read_root_id(storage);
   if (stands.ok()) {

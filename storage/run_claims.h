@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "storage/run_root.h"
@@ -31,5 +32,8 @@ Status keep_roster(Storage& storage, uint32_t generation, const RosterRecord& re
 
 // The record of a generation. Code::not_found.
 Result<GenerationRecord> read_generation_record(Storage& storage, uint32_t generation);
+
+// Whether an entry of that name, directly below a folder, shows that the folder was a root before.
+bool shows_a_run(std::string_view name);
 
 }  // namespace shoal

@@ -21,6 +21,9 @@ constexpr const char* kWhyNodesWrite =
     "; a node writes to its root also where a job only loads: it must be able to create files in the root's "
     "folders probes, epochs, generations and pins (`shoal ls`, `show` and `verify` only read)";
 
+constexpr const char* kWhyNoNewRoot =
+    "; a node that goes on with a run makes no new root: is the storage mounted?";
+
 // Told to whom we only ask whether he is there: a coordinator of any run refuses it.
 constexpr uint32_t kNoRunsGeneration = ~uint32_t{0};
 
@@ -63,11 +66,15 @@ std::string own_host_name() {
   return name;
 }
 
-Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process) {
+Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create) {
   OpenedRoot opened;
   opened.file_system = std::make_unique<PosixFileSystem>();
   SHOAL_ASSIGN_OR_RETURN(opened.storage, LocalStorage::open(*opened.file_system, root, process));
-  SHOAL_ASSIGN_OR_RETURN(opened.root_id, open_root(*opened.storage, true, random_128()));
+  auto root_id = open_root(*opened.storage, may_create, random_128());
+  if (!may_create && root_id.status().code() == Code::not_found) {
+    return Status(Code::not_found, root_id.status().message() + kWhyNoNewRoot);
+  }
+  SHOAL_ASSIGN_OR_RETURN(opened.root_id, std::move(root_id));
   Status probed = probe_storage(*opened.storage, random_128());
   if (probed.code() == Code::refused) {
     return Status(Code::refused, probed.message() + kWhyNodesWrite);

@@ -22,8 +22,9 @@ struct OpenedRoot {
   std::unique_ptr<Storage> storage;
   RootId root_id;
 };
-// Makes the folder a root if it is none yet, and proves that it can do what commits rest on.
-Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process);
+// Proves that the root can do what commits rest on. `may_create`: makes the folder a root if it is none yet;
+// else that is Code::not_found, and nothing is written.
+Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create);
 
 // Refuses where a live coordinator of another run answers at the address of the root's last epoch, naming its
 // job and address. `rejoin`: as in NodeOptions; a run that starts has no coordinator yet, so that one of its

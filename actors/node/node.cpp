@@ -44,6 +44,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kStopTick{20};
 constexpr std::chrono::milliseconds kTryAddressFor{kHandshakeTimeoutMs + 1'000};
 constexpr int kHolderAnswerTimeoutMs = 1'000;  // of the node that has this host already
+bool may_create_root(const NodeOptions& options) {
+  return !options.rejoin || *options.rejoin == kGenerationOfJob;
+}
+
 constexpr uint32_t kSettleMs = 2'000;          // for what clients have sent already
 constexpr uint32_t kFlushClientsMs = 2'000;    // for what they are still to hear
 constexpr uint32_t kDrainTransportMs = 2'000;  // for what other nodes are still to hear
@@ -152,7 +156,7 @@ Status Node::open() {
   auto lock = NodeLock::take(paths_.lock_file, options_.root);
   if (!lock.ok()) return with_job_of_holder(lock.status());
   lock_.emplace(std::move(*lock));
-  SHOAL_ASSIGN_OR_RETURN(root_, open_node_root(options_.root, process_));
+  SHOAL_ASSIGN_OR_RETURN(root_, open_node_root(options_.root, process_, may_create_root(options_)));
   identity_.root_id = root_.root_id;
   identity_.job_id = options_.job_id;
   identity_.incarnation = process_;

@@ -20,13 +20,16 @@
 namespace shoal {
 
 struct NodeOptions {
-  std::string root;         // an existing folder; becomes a root (ROOT_ID) if it is none yet
-  std::string job_id;       // the same on all hosts of a run
-  std::string name;         // of this host, distinct in the job; default: host name
-  bool coordinate = false;  // host the Coordinator here
-  std::string coordinator;  // HOST:PORT of the coordinator; unused if coordinate
-  std::string listen;       // HOST:PORT; used if coordinate; port 0: any
-  NetworkOptions network;   // --transport, --interface, --ports
+  // An existing folder. Becomes a root (ROOT_ID) if it is none yet, but not where `rejoin` names a
+  // generation: that run has a root, and a folder without one is the mount point of storage that is not
+  // there.
+  std::string root;
+  std::string job_id;                               // the same on all hosts of a run
+  std::string name;                                 // of this host, distinct in the job; default: host name
+  bool coordinate = false;                          // host the Coordinator here
+  std::string coordinator;                          // HOST:PORT of the coordinator; unused if coordinate
+  std::string listen;                               // HOST:PORT; used if coordinate; port 0: any
+  NetworkOptions network;                           // --transport, --interface, --ports
   uint32_t max_direct_nodes = kDefaultDirectNodes;  // beyond them nodes go by way of relays; if coordinate
   bool take_over = false;  // coordinate although another run's coordinator is live on this root
   // The generation that an earlier node served, in whose place this one comes; kGenerationOfJob: that of the

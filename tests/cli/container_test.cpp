@@ -60,7 +60,7 @@ class ContainerTest : public testing::Test {
   std::vector<std::string> job(const std::vector<std::string>& before_trainer,
                                const std::vector<std::string>& arguments) const {
     std::vector<std::string> out = {SHOAL_PROGRAM, "launch", "--root", folder_.path() + "/root",
-                                    "-n",          "2",      "--"};
+                                    "--create",    "-n",     "2",      "--"};
     out.insert(out.end(), before_trainer.begin(), before_trainer.end());
     out.insert(out.end(),
                {SHOAL_TRAINER, "--layers", "2", "--hidden", "256", "--vocab", "18000", "--context", "64"});

@@ -32,9 +32,9 @@ class LaunchTest : public testing::Test {
   ProcessOptions options() const {
     return {.environment = {{"SHOAL_RUNTIME_DIR", folder_.path() + "/runtime"}, {"FOLDER", folder_.path()}}};
   }
-  // `shoal launch FLAGS --root ROOT -- sh -c SCRIPT`
+  // `shoal launch --root ROOT --create FLAGS -- sh -c SCRIPT`
   std::vector<std::string> command(std::vector<std::string> flags, const std::string& script) const {
-    flags.insert(flags.begin(), {SHOAL_PROGRAM, "launch", "--root", root()});
+    flags.insert(flags.begin(), {SHOAL_PROGRAM, "launch", "--root", root(), "--create"});
     flags.insert(flags.end(), {"--", "/bin/sh", "-c", script});
     return flags;
   }
@@ -253,9 +253,45 @@ TEST_F(LaunchTest, OutputMayBeTaggedLineByLine) {
 TEST_F(LaunchTest, TheRootIsMadeInAFolderThatExistsOnly) {
   EXPECT_EQ(launch({"-n", "1"}, "true").status, 0);
   EXPECT_TRUE(std::filesystem::exists(root() + "/ROOT_ID"));
+  EXPECT_EQ(launch({"-n", "1"}, "true").status, 0) << "--create, where there is a root";
   ProcessEnd end =
-      run_process({SHOAL_PROGRAM, "launch", "--root", root() + "/none/run", "--", "/bin/true"}, options());
-  expect_refusal(end, "none/run");
+      run_shoal({"launch", "--root", root() + "/none/run", "--create", "--", "/bin/true"}, options());
+  expect_refusal(end, "none/run cannot be made");
+}
+
+// Regression: a job whose root had been moved away, or whose storage was not mounted, made a new root and
+// trained from the start.
+TEST_F(LaunchTest, NoNewRootIsMadeUnlessItIsAskedFor) {
+  auto launch_again = [&] { return run_shoal({"launch", "--root", root(), "--", "/bin/true"}, options()); };
+  expect_refusal(launch_again(), "root " + root() + " is not there: is the storage mounted? --create makes");
+  EXPECT_FALSE(std::filesystem::exists(root()));
+
+  EXPECT_EQ(launch({}, "true").status, 0);
+  EXPECT_EQ(launch_again().status, 0) << "a root that a run has used";
+  std::filesystem::rename(root(), root() + ".moved");
+  expect_refusal(launch_again(), "is not there: is the storage mounted? --create");
+  EXPECT_FALSE(std::filesystem::exists(root()));
+
+  std::filesystem::create_directory(root());
+  expect_refusal(launch_again(), "root " + root() + " is an empty folder: is the storage mounted? --create");
+  std::ofstream(root() + "/notes") << "mine";
+  expect_refusal(launch_again(), "root " + root() + " is a folder that no run has used: is the storage");
+  EXPECT_FALSE(std::filesystem::exists(root() + "/ROOT_ID"));
+  EXPECT_EQ(launch({}, "true").status, 0);
+  EXPECT_TRUE(std::filesystem::exists(root() + "/ROOT_ID"));
+}
+
+TEST_F(LaunchTest, ANodeThatIsStartedAgainInAnEmptiedRootMakesNoNewOne) {
+  Process process(command({"-n", "1"}, "echo up; exec sleep 50"), options());
+  ASSERT_TRUE(process.wait_for_output("up"));
+  std::filesystem::rename(root(), root() + ".moved");
+  std::filesystem::create_directory(root());
+  ASSERT_EQ(kill(wait_for_child(process.pid(), "node"), SIGKILL), 0);
+  EXPECT_TRUE(
+      process.wait_for_errors("holds no run: ROOT_ID is not there; a node that goes on with a run makes"));
+  EXPECT_TRUE(std::filesystem::is_empty(root()));
+  process.send_signal(SIGTERM);
+  process.wait();
 }
 
 TEST_F(LaunchTest, ANodeKilledBeforeItIsReadySaysNothingAndItsSignalIsTold) {

@@ -192,7 +192,7 @@ class RetainedJob : public testing::Test {
  protected:
   std::string root() const { return folder_.path() + "/root"; }
   ProcessEnd train(std::vector<std::string> flags, std::vector<std::string> trainer) const {
-    std::vector<std::string> command = {SHOAL_PROGRAM, "launch", "--root", root(), "-n", "2"};
+    std::vector<std::string> command = {SHOAL_PROGRAM, "launch", "--root", root(), "--create", "-n", "2"};
     command.insert(command.end(), flags.begin(), flags.end());
     command.insert(command.end(), {"--", SHOAL_TRAINER});
     command.insert(command.end(), trainer.begin(), trainer.end());

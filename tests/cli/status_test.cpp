@@ -44,7 +44,7 @@ class StatusTest : public testing::Test {
   std::vector<std::string> job(const std::vector<std::string>& more = {}) const {
     std::string script = std::string(SHOAL_TRAINER) +
                          " --save-steps 1 --layers 1 --hidden 32 --wait && echo up && exec sleep 60";
-    std::vector<std::string> command = {SHOAL_PROGRAM, "launch", "--root", root(), "-n", "2"};
+    std::vector<std::string> command = {SHOAL_PROGRAM, "launch", "--root", root(), "--create", "-n", "2"};
     command.insert(command.end(), more.begin(), more.end());
     for (const char* part : {"--", "/bin/sh", "-c"}) command.emplace_back(part);
     command.push_back(script);
@@ -93,8 +93,9 @@ TEST_F(StatusTest, ShowsASaveInFlightAndTheRankThatItWaitsFor) {
   std::string script = "if [ $RANK = 1 ]; then echo up; exec sleep 60; fi; exec " +
                        std::string(SHOAL_TRAINER) +
                        " --save-steps 7 --sharding replicas --layers 1 --hidden 32";
-  RunningJob running({SHOAL_PROGRAM, "launch", "--root", root(), "-n", "2", "--", "/bin/sh", "-c", script},
-                     options());
+  RunningJob running(
+      {SHOAL_PROGRAM, "launch", "--root", root(), "--create", "-n", "2", "--", "/bin/sh", "-c", script},
+      options());
   ASSERT_TRUE(running.wait_for_output("up"));
   json node;
   auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);

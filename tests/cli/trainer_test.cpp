@@ -22,9 +22,9 @@ class TrainerTest : public testing::Test {
  protected:
   std::vector<std::string> command(int ranks, const std::vector<std::string>& arguments) const {
     std::vector<std::string> out = {
-        SHOAL_PROGRAM, "launch",      "--root",    root(), "-n",       std::to_string(ranks),
-        "--",          SHOAL_TRAINER, "--layers",  layers, "--hidden", hidden,
-        "--vocab",     "1000",        "--context", "33"};
+        SHOAL_PROGRAM, "launch",      "--root",   root(), "--create", "-n",   std::to_string(ranks),
+        "--",          SHOAL_TRAINER, "--layers", layers, "--hidden", hidden, "--vocab",
+        "1000",        "--context",   "33"};
     out.insert(out.end(), arguments.begin(), arguments.end());
     return out;
   }

@@ -42,8 +42,8 @@ class VerifyTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     saved_ = new TemporaryFolder();
-    ProcessEnd end = run_process({SHOAL_PROGRAM, "launch", "--root", saved_->path() + "/root", "-n", "2",
-                                  "--", SHOAL_TRAINER, "--save-steps", "1-2", "--wait"},
+    ProcessEnd end = run_process({SHOAL_PROGRAM, "launch", "--root", saved_->path() + "/root", "--create",
+                                  "-n", "2", "--", SHOAL_TRAINER, "--save-steps", "1-2", "--wait"},
                                  {.environment = {{"SHOAL_RUNTIME_DIR", saved_->path() + "/runtime"}}});
     ASSERT_EQ(end.status, 0) << end.err;
   }
