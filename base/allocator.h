@@ -1,5 +1,6 @@
 // Where a program's memory comes from: whoever links shoal_allocator has malloc and operator new of mimalloc,
-// but under a sanitizer, which brings its own. ARCHITECTURE.md, "The programs allocate with mimalloc".
+// but under a sanitizer, which brings its own. Where memory is short, operator new throws std::bad_alloc, as
+// the standard has it. ARCHITECTURE.md, "The programs allocate with mimalloc".
 #pragma once
 
 namespace shoal {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -10,14 +10,14 @@ namespace shoal {
 
 void for_each_by_threads(size_t count, size_t threads, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next{0};
-  auto work_on = [&] {
+  auto work_on = [&]() noexcept {
     for (size_t i; (i = next.fetch_add(1)) < count;) work(i);
   };
   std::vector<std::thread> helpers;
-  helpers.reserve(threads);
   try {
+    helpers.reserve(threads);
     for (size_t i = 1; i < std::min(threads, count); ++i) helpers.emplace_back(work_on);
-  } catch (const std::system_error&) {  // the others do it
+  } catch (const std::exception&) {  // no thread, or no memory for one: the others do it
   }
   work_on();
   for (std::thread& helper : helpers) helper.join();

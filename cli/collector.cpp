@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <set>
 #include <thread>
 
+#include "base/helper_threads.h"
 #include "storage/completion.h"
 
 namespace shoal {
@@ -100,18 +100,11 @@ void Collector::abort_abandoned(const std::vector<AttemptInfo>& undecided, Colle
 void Collector::delete_all(const std::vector<RetentionPlan::Item>& items, Collected* out) {
   const unsigned checkpoints = static_cast<unsigned>(std::clamp<size_t>(items.size(), 1, options_.jobs));
   std::vector<Result<DeletionResult>> results(items.size(), Result<DeletionResult>(DeletionResult{}));
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < items.size();) {
-      results[i] =
-          delete_checkpoint(*root_.storage, {items[i].key, items[i].why, root_.id, random_128(),
-                                             unix_time_now_ns(), std::max(1u, options_.jobs / checkpoints)});
-    }
-  };
-  std::vector<std::thread> helpers;
-  for (unsigned i = 1; i < checkpoints; ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  for_each_by_threads(items.size(), checkpoints, [&](size_t i) {
+    results[i] =
+        delete_checkpoint(*root_.storage, {items[i].key, items[i].why, root_.id, random_128(),
+                                           unix_time_now_ns(), std::max(1u, options_.jobs / checkpoints)});
+  });
   for (size_t i = 0; i < items.size(); ++i) {
     const Result<DeletionResult>& result = results[i];
     if (!result.ok()) {

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "base/last_words.h"
 #include "cli/commands.h"
 #include "plan/save_plan.h"
 #include "storage/decision.h"
@@ -38,17 +40,19 @@ std::string version_text() {
                      kDecisionFormatVersion, kShardFormatVersion, kRuleVersion);
 }
 
-// Also where it ends because it cannot print, which fmt throws.
+// Also where it ends because it cannot print, which fmt throws, or for want of memory.
 int run(const Command& command) {
   int status = kExitOk;
   try {
     status = command();
   } catch (const std::system_error& error) {
-    if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0) throw;
+    if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0) return say_last_words();
     if (std::ferror(stderr) == 0) {
       std::fprintf(stderr, "shoal: standard output: %s\n", error.code().message().c_str());
     }
     return kExitUnusable;
+  } catch (const std::exception&) {
+    return say_last_words();
   }
   if (std::fflush(stdout) == 0) return status;
   std::perror("shoal: standard output");
@@ -64,7 +68,21 @@ int report_unusable(const Status& status) {
 
 }  // namespace shoal
 
+namespace {
+
+void install() {
+  shoal::install_last_words("shoal", shoal::kExitUnusable);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Before the constructors of libraries, which may find memory short too. A sanitizer is not ready by then.
+__attribute__((section(".preinit_array"), used)) void (*const install_first)() = install;
+#endif
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  install();
   CLI::App app("Checkpoints of sharded training jobs, without collectives.", "shoal");
   app.set_version_flag("--version", shoal::version_text());
   app.footer(shoal::kFooter);

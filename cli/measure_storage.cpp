@@ -13,10 +13,10 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
-#include <thread>
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "base/helper_threads.h"
 #include "cli/measure.h"
 #include "storage/catalog.h"
 
@@ -116,10 +116,7 @@ Result<Times> time_all(size_t count, size_t threads, const std::function<Status(
     std::lock_guard lock(mutex);
     times.each.insert(times.each.end(), own.begin(), own.end());
   };
-  std::vector<std::thread> others;
-  for (size_t i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& each : others) each.join();
+  for_each_by_threads(threads, threads, [&](size_t) { work(); });
   times.total = seconds_since(begun);
   if (!first.ok()) return first;
   std::sort(times.each.begin(), times.each.end());

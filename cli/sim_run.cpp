@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/helper_threads.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 
@@ -92,10 +93,8 @@ SimulationRuns run_simulations(const std::vector<Scenario>& scenarios,
   if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
   const Progress progress(scenarios, runs);
   ProgressLine shown([&progress](double seconds) { return progress.line(seconds); }, always_shows);
-  std::vector<std::thread> helpers;
-  for (size_t i = 1; i < std::min<size_t>(jobs, scenarios.size()); ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  const size_t threads = std::min<size_t>(jobs, scenarios.size());
+  for_each_by_threads(threads, threads, [&](size_t) { work(); });
   out.interrupted_by = Interrupts::signal_number();
   return out;
 }

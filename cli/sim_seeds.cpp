@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/helper_threads.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/program_build.h"
@@ -164,10 +165,8 @@ int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string,
   if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
   {
     ProgressLine shown([&campaign](double seconds) { return campaign.line(seconds); }, always_shows);
-    std::vector<std::thread> helpers;
-    for (uint64_t i = 1; i < std::min<uint64_t>(jobs, campaign.total()); ++i) helpers.emplace_back(work);
-    work();
-    for (std::thread& helper : helpers) helper.join();
+    const size_t threads = std::min<uint64_t>(jobs, campaign.total());
+    for_each_by_threads(threads, threads, [&](size_t) { work(); });
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   for (size_t point = 0; point < points.size(); ++point) {

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/helper_threads.h"
 #include "gpu/digest.h"
 #include "storage/run_root.h"
 #include "storage/shard_file.h"
@@ -284,12 +285,8 @@ void RateLimit::take(uint64_t bytes) {
 VerifyReport verify_checkpoint(Storage& storage, const Decision& decision, unsigned jobs, RateLimit& rate,
                                std::atomic<uint64_t>* bytes_done) {
   CheckpointVerifier verifier(storage, decision, rate, bytes_done);
-  std::vector<std::thread> helpers;
-  for (unsigned i = 1; i < std::clamp(jobs, 1u, kMaxVerifyJobs); ++i) {
-    helpers.emplace_back([&] { verifier.work(); });
-  }
-  verifier.work();
-  for (std::thread& helper : helpers) helper.join();
+  const size_t threads = std::clamp(jobs, 1u, kMaxVerifyJobs);
+  for_each_by_threads(threads, threads, [&](size_t) { verifier.work(); });
   return verifier.report();
 }
 

@@ -11,7 +11,9 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/hash.h"
@@ -191,7 +193,15 @@ class Service {
     } while (!listening.ok() && Clock::now() < deadline);
     SHOAL_RETURN_IF_ERROR(listening.with_context("where rank 0 tells the job's id"));
     service = new Service(std::move(listener), std::move(key), options);
-    std::thread([] { service->server_.run(); }).detach();
+    try {
+      std::thread([self = service] { self->server_.run(); }).detach();
+    } catch (const std::system_error& error) {
+      delete std::exchange(service, nullptr);
+      return Status(Code::no_space,
+                    fmt::format("no thread to tell the job's id: {}; raise the limit (ulimit -u, "
+                                "ulimit -v, or those of the container)",
+                                error.what()));
+    }
     return service->job_id_;
   }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "client/checkpointer_options_internal.h"
 
@@ -33,7 +34,9 @@ void SaveHandle::State::finish(Status with, Metadata checkpoint) {
 Result<std::unique_ptr<Session>> Session::open(const CheckpointerOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(NodeFinder finder, NodeFinder::make(options));
   SHOAL_ASSIGN_OR_RETURN(NodeLink link, attach_to_node(finder, options));
-  return std::unique_ptr<Session>(new Session(options, std::move(finder), std::move(link)));
+  std::unique_ptr<Session> session(new Session(options, std::move(finder), std::move(link)));
+  SHOAL_RETURN_IF_ERROR(session->start());
+  return session;
 }
 
 Session::Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink link)
@@ -45,8 +48,19 @@ Session::Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink
       link_(std::make_shared<NodeLink>(std::move(link))),
       slots_(options.max_in_flight) {
   finder_.rejoin(generation_);
-  sender_ = std::thread([this] { send_all(); });
-  receiver_ = std::thread([this] { receive_all(); });
+}
+
+Status Session::start() {
+  try {
+    sender_ = std::thread([this] { send_all(); });
+    receiver_ = std::thread([this] { receive_all(); });
+  } catch (const std::system_error& error) {
+    return Status(Code::no_space,
+                  fmt::format("no thread to speak with the node: {}; raise the limit (ulimit -u, "
+                              "ulimit -v, or those of the container)",
+                              error.what()));
+  }
+  return ok_status();
 }
 
 Session::~Session() {
@@ -60,8 +74,9 @@ void Session::end() {
     if (link_) link_->socket->shutdown();
     changed_.notify_all();
   }
-  receiver_.join();
-  sender_.join();
+  for (std::thread* thread : {&receiver_, &sender_}) {
+    if (thread->joinable()) thread->join();
+  }
   failures_->stop_listening();
   lose(Status(Code::unavailable, "the Checkpointer was closed before the decision was heard"));
 }

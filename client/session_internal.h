@@ -180,6 +180,7 @@ class Session {
   };
 
   Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink link);
+  Status start();  // the threads; Code::no_space where the system gives none
 
   // Of the receiving thread: session_link.cpp.
   void receive_all();

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <thread>
 
+#include "base/helper_threads.h"
 #include "storage/retention.h"
 
 namespace shoal {
@@ -77,23 +77,17 @@ Status remove_files(Storage& storage, const std::string& folder, unsigned thread
     }
   }
   std::erase_if(listed, [](const ObjectInfo& object) { return object.name == kDecisionName; });
-  std::atomic<size_t> next{0};
+  std::atomic<bool> has_failed{false};
   std::mutex mutex;
   Status first;
-  auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < listed.size();) {
-      Status status = storage.remove(folder + "/" + listed[i].name);
-      if (status.ok()) continue;
-      std::lock_guard lock(mutex);
-      if (first.ok()) first = status;
-      next.store(listed.size());
-    }
-  };
-  std::vector<std::thread> helpers;
-  size_t count = std::min<size_t>(std::min(threads, kMaxDeletionThreads), listed.size());
-  for (size_t i = 1; i < count; ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  for_each_by_threads(listed.size(), std::min(threads, kMaxDeletionThreads), [&](size_t i) {
+    if (has_failed.load()) return;
+    Status status = storage.remove(folder + "/" + listed[i].name);
+    if (status.ok()) return;
+    std::lock_guard lock(mutex);
+    if (first.ok()) first = status;
+    has_failed.store(true);
+  });
   SHOAL_RETURN_IF_ERROR(first);
   for (const ObjectInfo& object : listed) result->bytes += object.size;
   result->files += static_cast<uint32_t>(listed.size());

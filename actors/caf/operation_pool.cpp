@@ -2,10 +2,13 @@
 
 #include <utility>
 
+#include "base/last_words.h"
+
 namespace shoal {
 
 OperationPool::OperationPool(size_t threads, size_t queued_max) : queued_max_(queued_max) {
-  for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+  threads_.reserve(threads);
+  for (size_t i = 0; i < threads; ++i) threads_.push_back(vital_thread([this] { run(); }));
 }
 
 OperationPool::~OperationPool() {

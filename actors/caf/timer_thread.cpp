@@ -3,10 +3,12 @@
 #include <chrono>
 #include <utility>
 
+#include "base/last_words.h"
+
 namespace shoal {
 
 TimerThread::TimerThread(std::function<TimeNs()> now, std::function<void(RoleKind, TimerId, uint64_t)> fire)
-    : now_(std::move(now)), fire_(std::move(fire)), thread_([this] { run(); }) {}
+    : now_(std::move(now)), fire_(std::move(fire)), thread_(vital_thread([this] { run(); })) {}
 
 TimerThread::~TimerThread() {
   {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/node/local_connection_internal.h"
+#include "base/last_words.h"
 
 namespace shoal {
 
@@ -36,7 +37,7 @@ LocalServer::~LocalServer() {
 }
 
 void LocalServer::serve() {
-  accepting_ = std::thread([this] { accept_loop(); });
+  accepting_ = vital_thread([this] { accept_loop(); });
 }
 
 void LocalServer::close_all(uint32_t flush_ms) {

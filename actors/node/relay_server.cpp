@@ -8,6 +8,7 @@
 
 #include "actors/node/descriptors.h"
 #include "actors/node/own_address.h"
+#include "base/last_words.h"
 
 namespace shoal {
 
@@ -23,7 +24,9 @@ TimeNs steady_now() {
 }  // namespace
 
 RelayServer::RelayServer(Settings settings, SendUp send_up)
-    : settings_(std::move(settings)), send_up_(std::move(send_up)), thread_([this] { run(); }) {}
+    : settings_(std::move(settings)),
+      send_up_(std::move(send_up)),
+      thread_(vital_thread([this] { run(); })) {}
 
 RelayServer::~RelayServer() {
   {

@@ -8,6 +8,7 @@
 
 #include "actors/node/descriptors.h"
 #include "actors/node/own_address.h"
+#include "base/last_words.h"
 
 namespace shoal {
 
@@ -79,7 +80,7 @@ Result<std::string> SharingLinks::listen() {
   std::lock_guard lock(mutex_);
   transport_ = std::move(*transport);
   address_ = reachable_address(transport_->listen_address(), settings_.host_name);
-  sender_ = std::thread([this] { run(); });
+  sender_ = vital_thread([this] { run(); });
   settings_.log(fmt::format("shares what is loaded at {}", address_));
   return address_;
 }

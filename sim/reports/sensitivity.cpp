@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/helper_threads.h"
 #include "sim/basics/integer_math.h"
 
 namespace shoal {
@@ -42,10 +43,8 @@ void run_tasks(const Scenario& scenario, std::vector<Task>& tasks, unsigned jobs
     }
   };
   if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> helpers;
-  for (size_t i = 1; i < std::min<size_t>(jobs, tasks.size()); ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  const size_t threads = std::min<size_t>(jobs, tasks.size());
+  for_each_by_threads(threads, threads, [&](size_t) { work(); });
 }
 
 }  // namespace

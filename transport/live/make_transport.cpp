@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/last_words.h"
 #include "transport/handshake.h"
 #include "transport/live/engine_internal.h"
 
@@ -42,7 +43,7 @@ class LiveTransport final : public Transport {
     SHOAL_CHECK(!thread_.joinable());
     std::promise<Result<std::string>> opened;
     auto address = opened.get_future();
-    thread_ = std::thread([this, &handler, &opened] {
+    thread_ = vital_thread([this, &handler, &opened] {
       Engine engine(options_, shared_, handler);
       auto result = engine.open();
       bool is_open = result.ok();

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/last_words.h"
+
 #include "transport/tcp/resolver_internal.h"
 
 namespace shoal {
@@ -45,7 +47,7 @@ Resolver::~Resolver() {
 void Resolver::ask(HostPort address, Answer answer) {
   std::lock_guard lock(mutex_);
   questions_.push_back({std::move(address), std::move(answer)});
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = vital_thread([this] { run(); });
   changed_.notify_all();
 }
 

@@ -1,0 +1,103 @@
+#include "base/last_words.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <system_error>
+
+namespace shoal {
+
+namespace {
+
+constexpr size_t kLineBytes = 1024;  // longer causes are cut
+
+std::atomic<const char*> program_name{"shoal"};
+std::atomic<int> exit_status{1};
+std::atomic<long> who_ends{0};  // the thread that says the last words
+
+// Without memory of the heap, of which there may be none.
+template <class... Parts>
+void say(const char* format, Parts... parts) {
+  char line[kLineBytes];
+  const int wanted = std::snprintf(line, sizeof line, format, program_name.load(), parts...);
+  size_t size = std::min<size_t>(wanted < 0 ? 0 : static_cast<size_t>(wanted), sizeof line - 1);
+  if (size == sizeof line - 1) line[size - 1] = '\n';
+  for (const char* rest = line; size > 0;) {
+    const ssize_t written = ::write(STDERR_FILENO, rest, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    rest += written;
+    size -= static_cast<size_t>(written);
+  }
+}
+
+bool is_short_of_resources(const std::system_error& error) {
+  return error.code() == std::errc::resource_unavailable_try_again ||
+         error.code() == std::errc::not_enough_memory;
+}
+
+// Says what the exception that is being handled means. true: memory or threads are short.
+bool say_cause() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    say("%s: out of memory: raise the limit (ulimit -v, or that of the container), or give it less to do\n");
+    return true;
+  } catch (const std::system_error& error) {
+    const bool is_short = is_short_of_resources(error);
+    if (is_short) {
+      say("%s: out of memory or threads (%s): raise the limit (ulimit -v, ulimit -u, or those of the "
+          "container)\n",
+          error.what());
+    } else {
+      say("%s: ended by an error that nothing handles: %s\n", error.what());
+    }
+    return is_short;
+  } catch (const std::exception& error) {
+    say("%s: ended by an error that nothing handles: %s\n", error.what());
+  } catch (...) {
+    say("%s: ended by an error that nothing handles\n");
+  }
+  return false;
+}
+
+[[noreturn]] void end() {
+  const long self = ::syscall(SYS_gettid);
+  long nobody = 0;
+  if (!who_ends.compare_exchange_strong(nobody, self)) {
+    if (nobody == self) std::abort();  // the words themselves failed
+    for (;;) ::pause();                // another thread ends the process
+  }
+  if (std::current_exception() != nullptr) {
+    if (say_cause()) ::_exit(exit_status.load());
+  } else if (std::uncaught_exceptions() > 0) {
+    // What unwound the stack met a thread that was not waited for. It cannot be looked at.
+    say("%s: ended by an error that nothing handles; memory or threads may be short (ulimit -v, ulimit "
+        "-u)\n");
+  } else {
+    say("%s: ended by std::terminate\n");
+  }
+  std::abort();
+}
+
+}  // namespace
+
+void install_last_words(const char* program, int status) {
+  program_name = program;
+  exit_status = status;
+  std::set_terminate(end);
+}
+
+int say_last_words() {
+  say_cause();
+  return exit_status.load();
+}
+
+}  // namespace shoal

@@ -1,0 +1,26 @@
+// What a program says before it ends because memory or threads are short, or because of an exception that
+// nothing handles. For programs alone: a library leaves this to whoever links it.
+#pragma once
+
+#include <thread>
+#include <utility>
+
+namespace shoal {
+
+// Installs a handler of std::terminate. For std::bad_alloc, and for a std::system_error that says that memory
+// or threads are short, the handler writes one line to stderr, which names `program` and the limits to raise,
+// and ends the process with `exit_status`. For anything else it writes a line and aborts. `program` lives as
+// long as the process.
+void install_last_words(const char* program, int exit_status);
+// The same for an exception that main has caught, with a line and no end. Called in a catch clause; returns
+// the exit status that was installed.
+int say_last_words();
+
+// A thread without which the process cannot go on: if the system gives none, the process ends
+// (std::terminate), rather than by destructors that wait for threads that were never started.
+template <class Run>
+std::thread vital_thread(Run&& run) noexcept {
+  return std::thread(std::forward<Run>(run));
+}
+
+}  // namespace shoal

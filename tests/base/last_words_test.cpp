@@ -1,0 +1,97 @@
+// What a program says before it ends for want of memory or threads, from any thread.
+#include "base/last_words.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+
+namespace shoal {
+namespace {
+
+constexpr int kStatus = 7;
+constexpr const char* kMemory = "^name: out of memory: raise the limit \\(ulimit -v";
+constexpr const char* kThreads =
+    "^name: out of memory or threads \\(.*\\): raise the limit \\(ulimit -v, ulimit -u";
+constexpr const char* kOther = "^name: ended by an error that nothing handles: the cause\n";
+
+const std::system_error kNoThread(std::make_error_code(std::errc::resource_unavailable_try_again));
+
+template <class Exception>
+void end_by(const Exception& exception) noexcept {  // else the death test catches it
+  install_last_words("name", kStatus);
+  throw exception;
+}
+
+template <class Exception>
+void end_thread_by(const Exception& exception) {
+  install_last_words("name", kStatus);
+  std::thread([&] { throw exception; }).join();
+}
+
+class LastWords : public testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+using LastWordsDeathTest = LastWords;
+
+TEST_F(LastWordsDeathTest, NameTheLimitsWhereMemoryOrThreadsAreShort) {
+  EXPECT_EXIT(end_by(std::bad_alloc()), testing::ExitedWithCode(kStatus), kMemory);
+  EXPECT_EXIT(end_thread_by(std::bad_alloc()), testing::ExitedWithCode(kStatus), kMemory);
+  EXPECT_EXIT(end_by(kNoThread), testing::ExitedWithCode(kStatus), kThreads);
+  EXPECT_EXIT(end_thread_by(kNoThread), testing::ExitedWithCode(kStatus), kThreads);
+}
+
+TEST_F(LastWordsDeathTest, NameTheCauseOfAnotherErrorWhichLeavesACoreFile) {
+  const std::runtime_error other("the cause");
+  EXPECT_EXIT(end_by(other), testing::KilledBySignal(SIGABRT), kOther);
+  EXPECT_EXIT(end_thread_by(other), testing::KilledBySignal(SIGABRT), kOther);
+  EXPECT_EXIT(end_by(7), testing::KilledBySignal(SIGABRT), "^name: ended by an error that nothing handles\n");
+}
+
+// A thread that was not waited for while an error passed by.
+TEST_F(LastWordsDeathTest, AreSaidWhereTheErrorCannotBeLookedAt) {
+  auto leave_a_thread = [] {
+    install_last_words("name", kStatus);
+    try {
+      std::thread left([] {
+        for (;;) ::pause();
+      });
+      throw std::bad_alloc();
+    } catch (const std::bad_alloc&) {
+    }
+  };
+  EXPECT_EXIT(leave_a_thread(), testing::KilledBySignal(SIGABRT), "memory or threads may be short");
+}
+
+TEST_F(LastWordsDeathTest, OfSeveralThreadsAreSaidOnce) {
+  auto end_by_many = [] {
+    install_last_words("name", kStatus);
+    std::thread others[8];
+    for (std::thread& other : others) other = std::thread([] { throw std::bad_alloc(); });
+    for (std::thread& other : others) other.join();
+  };
+  EXPECT_EXIT(end_by_many(), testing::ExitedWithCode(kStatus), "^name: out of memory: [^\n]*\n$");
+}
+
+TEST_F(LastWords, OfAnErrorThatMainHasCaughtGiveTheStatus) {
+  const std::terminate_handler before = std::get_terminate();
+  install_last_words("name", kStatus);
+  testing::internal::CaptureStderr();
+  int status = 0;
+  try {
+    throw std::bad_alloc();
+  } catch (const std::exception&) {
+    status = say_last_words();
+  }
+  EXPECT_EQ(status, kStatus);
+  EXPECT_EQ(testing::internal::GetCapturedStderr().substr(0, 20), "name: out of memory:");
+  std::set_terminate(before);
+}
+
+}  // namespace
+}  // namespace shoal
