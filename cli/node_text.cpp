@@ -159,6 +159,10 @@ std::string as_text(const JobView& view, const EarlierView* before) {
     out += fmt::format("no node answers at {}\n", silent.second.message());
   }
   if (view.nodes.empty() && view.silent.empty()) out += "no node of this user runs on this host\n";
+  for (const std::string& root : view.hanging) {
+    out += fmt::format("root {} did not answer within {} s: its storage hangs, or is very slow\n", root,
+                       kRootPatience.count());
+  }
   // A node that runs knows more; its root is shown where none does.
   if (view.root && view.nodes.empty()) out += root_text(*view.root);
   if (view.root && !view.nodes.empty() && !view.root->latest_unknown.ok()) {

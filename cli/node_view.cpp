@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <future>
+#include <memory>
+#include <thread>
 #include <utility>
 
 #include "local/node_query.h"
@@ -38,18 +41,52 @@ Result<RootView> view_root(const std::string& path) {
   return out;
 }
 
-void ask(const std::string& socket, JobView* out) {
+// What `look` finds, or nothing where it takes longer than kRootPatience: its thread is left to itself then.
+template <class Look>
+auto within_patience(Look look) -> std::optional<decltype(look())> {
+  auto promise = std::make_shared<std::promise<decltype(look())>>();
+  auto found = promise->get_future();
+  std::thread([promise, look = std::move(look)] { promise->set_value(look()); }).detach();
+  if (found.wait_for(kRootPatience) != std::future_status::ready) return std::nullopt;
+  return found.get();
+}
+
+std::vector<std::optional<uint64_t>> bytes_on_disk(const std::string& root_path,
+                                                   const std::vector<AttemptKey>& saves) {
+  std::vector<std::optional<uint64_t>> out(saves.size());
+  auto root = open_root_for_reading(root_path);
+  for (size_t i = 0; root.ok() && i < saves.size(); ++i) {
+    auto info = inspect_attempt(*root->storage, saves[i]);
+    if (info.ok()) out[i] = info->files_bytes;
+  }
+  return out;
+}
+
+void hangs(const std::string& root, JobView* out) {
+  if (std::find(out->hanging.begin(), out->hanging.end(), root) == out->hanging.end()) {
+    out->hanging.push_back(root);
+  }
+}
+
+// `root`: only a node that serves it, if not empty.
+void ask(const std::string& socket, const std::string& root, JobView* out) {
   auto status = ask_node(socket);
   if (!status.ok()) {
     out->silent.emplace_back(socket, status.status());
     return;
   }
+  if (!root.empty() && status->root != root) return;
   NodeView node{socket, std::move(*status), {}};
-  node.bytes_on_disk.resize(node.status.saves.size());
-  auto root = open_root_for_reading(node.status.root);
-  for (size_t i = 0; root.ok() && i < node.status.saves.size(); ++i) {
-    auto info = inspect_attempt(*root->storage, node.status.saves[i].key);
-    if (info.ok()) node.bytes_on_disk[i] = info->files_bytes;
+  std::vector<AttemptKey> saves;
+  for (const SaveStatus& save : node.status.saves) saves.push_back(save.key);
+  node.bytes_on_disk.resize(saves.size());
+  if (!saves.empty()) {
+    auto bytes = within_patience([path = node.status.root, saves] { return bytes_on_disk(path, saves); });
+    if (bytes) {
+      node.bytes_on_disk = std::move(*bytes);
+    } else {
+      hangs(node.status.root, out);
+    }
   }
   out->nodes.push_back(std::move(node));
 }
@@ -163,19 +200,31 @@ nlohmann::ordered_json root_json(const RootView& root) {
 Result<JobView> look_at(const NodeTarget& target) {
   JobView out;
   if (!target.root.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(out.root, view_root(target.root));
     std::string socket = target.socket;
     const char* from_environment = std::getenv("SHOAL_SOCKET");
     if (socket.empty() && from_environment != nullptr) socket = from_environment;
     if (socket.empty()) {
-      SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(target.root));
-      socket = paths.socket_file;
+      auto paths = within_patience([root = target.root] { return node_paths(root); });
+      if (paths && paths->ok()) socket = (*paths)->socket_file;
     }
-    ask(socket, &out);
+    if (!socket.empty()) {
+      ask(socket, "", &out);
+    } else {  // the root's real path, which names the socket, is not known
+      for (const std::string& each : list_node_sockets()) ask(each, target.root, &out);
+      out.silent.clear();
+    }
+    auto root = within_patience([path = target.root] { return view_root(path); });
+    if (!root) {
+      hangs(target.root, &out);
+    } else if (!root->ok()) {
+      return root->status();
+    } else {
+      out.root = std::move(**root);
+    }
   } else if (!target.socket.empty()) {
-    ask(target.socket, &out);
+    ask(target.socket, "", &out);
   } else {
-    for (const std::string& socket : list_node_sockets()) ask(socket, &out);
+    for (const std::string& socket : list_node_sockets()) ask(socket, "", &out);
   }
   return out;
 }
@@ -189,6 +238,7 @@ nlohmann::ordered_json as_json(const JobView& view) {
     out["silent"].push_back({{"socket", socket}, {"cause", why.to_string()}});
   }
   if (view.root) out["root"] = root_json(*view.root);
+  if (!view.hanging.empty()) out["hanging_roots"] = view.hanging;
   return out;
 }
 

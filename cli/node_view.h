@@ -1,6 +1,7 @@
 // What `shoal status` and `shoal top` show: what the nodes of this host say, and what the root tells.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -46,9 +47,13 @@ struct JobView {
   std::vector<NodeView> nodes;
   std::vector<std::pair<std::string, Status>> silent;  // sockets where no node answers, and why
   std::optional<RootView> root;                        // where one root was asked for
+  std::vector<std::string> hanging;                    // roots that did not answer within kRootPatience
 };
 
-// Asks once. An error where nothing can be told: no such root.
+// Storage that hangs must not keep from being seen what the node says of it.
+inline constexpr std::chrono::seconds kRootPatience{2};
+
+// Asks once, the node before the root. An error where nothing can be told: no such root.
 Result<JobView> look_at(const NodeTarget& target);
 
 nlohmann::ordered_json as_json(const JobView& view);

@@ -10,6 +10,7 @@
 
 #include "storage/posix_file_system.h"
 #include "storage/run_root.h"
+#include "storage/watched_file_system.h"
 #include "transport/live/make_transport.h"
 
 namespace shoal {
@@ -66,9 +67,13 @@ std::string own_host_name() {
   return name;
 }
 
-Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create) {
+Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create,
+                                  CallWatch::Log log) {
   OpenedRoot opened;
-  opened.file_system = std::make_unique<PosixFileSystem>();
+  opened.watch = std::make_unique<CallWatch>(steady_now_ns, std::move(log));
+  opened.watch->start();
+  opened.disk = std::make_unique<PosixFileSystem>();
+  opened.file_system = std::make_unique<WatchedFileSystem>(*opened.disk, *opened.watch);
   SHOAL_ASSIGN_OR_RETURN(opened.storage, LocalStorage::open(*opened.file_system, root, process));
   auto root_id = open_root(*opened.storage, may_create, random_128());
   if (!may_create && root_id.status().code() == Code::not_found) {

@@ -8,6 +8,7 @@
 
 #include "actors/node/node.h"
 #include "base/status.h"
+#include "storage/call_watch.h"
 #include "storage/file_system.h"
 #include "storage/local_storage.h"
 #include "transport/transport.h"
@@ -18,13 +19,16 @@ inline constexpr uint32_t kProbeCoordinatorTimeoutMs = 3'000;  // of an earlier 
 inline constexpr int kMaxEpochClaims = 64;                     // lost races for the next epoch
 
 struct OpenedRoot {
-  std::unique_ptr<FileSystem> file_system;
+  std::unique_ptr<CallWatch> watch;
+  std::unique_ptr<FileSystem> disk, file_system;  // the latter shows the watch each call on the former
   std::unique_ptr<Storage> storage;
   RootId root_id;
 };
 // Proves that the root can do what commits rest on. `may_create`: makes the folder a root if it is none yet;
-// else that is Code::not_found, and nothing is written.
-Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create);
+// else that is Code::not_found, and nothing is written. `log` hears of calls that take long (CallWatch), from
+// any thread, until the root is destroyed.
+Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create,
+                                  CallWatch::Log log);
 
 // Refuses where a live coordinator of another run answers at the address of the root's last epoch, naming its
 // job and address. `rejoin`: as in NodeOptions; a run that starts has no coordinator yet, so that one of its

@@ -69,6 +69,7 @@ class Node {
   bool must_stop() const { return stop_.load() != 0; }
   bool must_stop_at_once() const { return stop_.load() == 2; }
   Status open();
+  void storage_is_slow(const std::string& line);
   std::string socket_file() const;
   Status with_job_of_holder(const Status& taken) const;
   Status take_place();
@@ -102,8 +103,10 @@ class Node {
   NodeLog log_;
   NodePaths paths_;
   std::optional<NodeLock> lock_;
-  OpenedRoot root_;
-  RunClaims claims_;  // not changed once operations run
+  std::unique_ptr<Activity> activity_;
+  std::atomic<Activity*> shown_{nullptr};  // the same, once it is there
+  OpenedRoot root_;                        // its watch tells the activity
+  RunClaims claims_;                       // not changed once operations run
   Identity identity_;
   SlabTable slabs_;
   std::string epoch_address_;        // where others reach the coordinator here
@@ -120,7 +123,6 @@ class Node {
   std::unique_ptr<RelayServer> relay_;
   RelayCounts relayed_;  // of the relay that was here
   std::unique_ptr<OperationRunner> runner_;
-  std::unique_ptr<Activity> activity_;
   std::unique_ptr<NodeReport> report_;
   std::unique_ptr<StagingMemory> staging_;
   std::unique_ptr<StagedParts> parts_;
@@ -156,12 +158,19 @@ Status Node::open() {
   auto lock = NodeLock::take(paths_.lock_file, options_.root);
   if (!lock.ok()) return with_job_of_holder(lock.status());
   lock_.emplace(std::move(*lock));
-  SHOAL_ASSIGN_OR_RETURN(root_, open_node_root(options_.root, process_, may_create_root(options_)));
+  SHOAL_ASSIGN_OR_RETURN(root_, open_node_root(options_.root, process_, may_create_root(options_),
+                                               [this](const std::string& line) { storage_is_slow(line); }));
   identity_.root_id = root_.root_id;
   identity_.job_id = options_.job_id;
   identity_.incarnation = process_;
   identity_.name = fmt::format("{}:{}", name_, getpid());
   return ok_status();
+}
+
+// Logged, and shown among the latest errors by `shoal status`.
+void Node::storage_is_slow(const std::string& line) {
+  log_.warning(line);
+  if (Activity* activity = shown_.load()) activity->warned(steady_now_ns(), line);
 }
 
 // For the coordinator, the trainers here, and where this node coordinates, the others that connect to it.
@@ -424,6 +433,7 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
             [] { return std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); },
             [this] { return keep_claims(); }});
     activity_ = std::make_unique<Activity>(identity_.generation, options_.world_size);
+    shown_ = activity_.get();
     report_ = std::make_unique<NodeReport>(
         NodeReport::Facts{name_, root_.storage->describe(), identity_, options_.coordinate,
                           options_.coordinate ? transport_->listen_address() : options_.coordinator},
