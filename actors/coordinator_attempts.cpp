@@ -11,7 +11,7 @@ namespace {
 
 size_t size_of(const wire::ShardsWritten& report) {
   return sizeof(report) + report.plans.size() * sizeof(wire::RankPlan) +
-         report.files.size() * sizeof(wire::WrittenFile);
+         report.files.size() * sizeof(wire::WrittenFile) + (report.user ? kMaxUserMetadataBytes : 0);
 }
 
 }  // namespace
@@ -110,6 +110,7 @@ void Coordinator::take(TimeNs now, NodeId from, const wire::ShardsWritten& repor
     return read_roster(report.roster_id, out);
   }
   if (Status status = under->check(report); !status.ok()) return abort(report.key, status.message(), out);
+  if (Status same = take_user(attempt, report); !same.ok()) return abort(report.key, same.message(), out);
   for (const wire::RankPlan& plan : report.plans) {
     auto [reported, fresh] = attempt.reported.try_emplace(plan.rank, Reported{under, {}});
     attempt.waiting.erase(plan.rank);
@@ -125,6 +126,15 @@ void Coordinator::take(TimeNs now, NodeId from, const wire::ShardsWritten& repor
   consider_complete(report.key, out);
 }
 
+Status Coordinator::take_user(Attempt& attempt, const wire::ShardsWritten& report) {
+  if (report.plans.empty()) return ok_status();
+  const Rank rank = report.plans.front().rank;
+  if (!attempt.user) attempt.user.emplace(rank, report.user);
+  const auto& [first, user] = *attempt.user;
+  if (user == report.user) return ok_status();
+  return check_same_user_metadata(first, or_none(user), rank, or_none(report.user));
+}
+
 std::vector<AttemptKey> Coordinator::open_keys() const {
   std::vector<AttemptKey> keys;
   for (const auto& [key, attempt] : attempts_) keys.push_back(key);
@@ -138,6 +148,7 @@ void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const Expected
   Manifest& manifest = std::get<Manifest>(*made);
   manifest.world = under.world_ptr();
   manifest.options = under.options();
+  if (attempt.user) manifest.user = or_none(attempt.user->second);
   manifest.files.reserve(attempt.reported.size());  // mostly one of each rank
   for (const auto& [rank, reported] : attempt.reported) {
     for (const wire::WrittenFile& file : reported.files) {

@@ -83,6 +83,7 @@ class Coordinator final : public Role {
     Phase phase = Phase::asking;
     std::optional<Exchange> exchange;
     std::optional<std::pair<bool, std::string>> follows_planner;  // and the host that said so first
+    std::optional<std::pair<Rank, UserMetadataPtr>> user;         // and the rank that said so first
     PagedMap<Rank, Reported> reported;
     PagedMap<Rank, Waiting> waiting;       // for the attempt's roster, whatever they have staged
     std::shared_ptr<ExpectedPlans> named;  // the roster that its layouts make, once it stands in the root
@@ -193,6 +194,7 @@ class Coordinator final : public Role {
   void forget_early(Attempt& attempt);
   void take_early(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void take(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out);
+  static Status take_user(Attempt& attempt, const wire::ShardsWritten& report);
   std::vector<AttemptKey> open_keys() const;
   void commit(const AttemptKey& key, Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);
   void abort(const AttemptKey& key, const std::string& cause, EffectWriter& out);

@@ -63,6 +63,7 @@ struct ShardsWritten {  // ShardWriter -> Coordinator; the same again changes no
   RosterId roster_id;
   std::vector<RankPlan> plans;     // the ranks this message answers for, ascending
   std::vector<WrittenFile> files;  // ascending by (rank, index)
+  UserMetadataPtr user = nullptr;  // of all these ranks
 };
 struct SaveFailed {  // ShardWriter -> Coordinator: this attempt cannot be committed
   AttemptKey key;

@@ -46,6 +46,7 @@ struct WriteShard {  // -> WrittenShard
   SharedVector<SlabRange> data;  // parallel to pieces
   // Their bytes come to the slab part by part, by Slabs::parts_of; offsets are those of the staged pieces.
   bool in_parts = false;
+  UserMetadataPtr user = nullptr;
 };
 // -> Decision, the one that stands. nonce, root_id and unix_time_ns are filled in. Where all ranks of a
 // rank-local save have published their manifests, no tombstone of an abort is: the save is committed.

@@ -64,8 +64,9 @@ struct OperationRunner::Impl {
     std::vector<Slabs::View> views;
     Result<std::vector<ByteView>> data = resolve(write, &views);
     if (!data.ok()) return named(data.status());
-    Result<WrittenShard> written = write_shard(storage, shard_path(write.key, write.rank, write.file),
-                                               surroundings.nonce(), write.pieces.vector(), *data);
+    Result<WrittenShard> written =
+        write_shard(storage, shard_path(write.key, write.rank, write.file), surroundings.nonce(),
+                    write.pieces.vector(), *data, write.user);
     if (!written.ok()) return named(written.status());
     return OperationResult(*written);
   }
@@ -326,7 +327,9 @@ Status OperationRunner::Impl::refuse_lost_manifest(const AttemptKey& key) {
 // A file without pieces has no slab either.
 Result<WrittenShard> OperationRunner::Impl::write_in_parts(const operation::WriteShard& write) {
   const std::string path = shard_path(write.key, write.rank, write.file);
-  if (write.data.empty()) return write_shard(storage, path, surroundings.nonce(), write.pieces.vector(), {});
+  if (write.data.empty()) {
+    return write_shard(storage, path, surroundings.nonce(), write.pieces.vector(), {}, write.user);
+  }
   const SlabRange& first = *write.data.begin();
   SHOAL_ASSIGN_OR_RETURN(const Slabs::View slab, slabs.find(first.client, first.slab_id));
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<PartSource> source,

@@ -46,7 +46,7 @@ Result<WrittenShard> write_shard_in_parts(Storage& storage, const std::string& p
                   fmt::format("a slab of {} bytes is too small to stage in parts", slab.size()));
   }
   SHOAL_ASSIGN_OR_RETURN(ShardStream stream,
-                         ShardStream::create(storage, path, nonce, write.pieces.vector()));
+                         ShardStream::create(storage, path, nonce, write.pieces.vector(), write.user));
   struct Part {
     std::vector<local::PartRange> ranges;
     uint64_t number = 0;

@@ -37,6 +37,7 @@ void ShardWriter::publish_alone(const AttemptKey& key, Rank rank, EffectWriter& 
   manifest->world_size = known->world->roster.world_size();
   manifest->layout = known->world->layouts.front();
   manifest->options = known->options;
+  manifest->user = or_none(share.user);
   for (const wire::WrittenFile& file : share.files) {
     manifest->files.push_back(
         {shard_file_name(rank, file.index), file.size, file.header_digest, rank, file.index});

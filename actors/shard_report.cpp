@@ -83,6 +83,7 @@ void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, Eff
       report.roster_id = share.roster_id;
       report.plans.push_back({rank, share.plan_id});
       report.files.insert(report.files.end(), share.files.begin(), share.files.end());
+      report.user = share.user;
     }
     for (auto& [roster, report] : reports) {
       out.send(kCoordinatorNode, RoleKind::coordinator, std::move(report));

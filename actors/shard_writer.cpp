@@ -75,6 +75,7 @@ void ShardWriter::on_client(TimeNs now, ClientId client, const std::shared_ptr<c
     Share share;
     share.client = share.listener = client;
     share.message = message;
+    share.user = written->user;
     share.slab_in_use = false;
     on_offered_again(now, {facts_.generation, written->step, written->attempt}, attached->second,
                      std::move(share), out);
@@ -100,6 +101,7 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const L
   Share share;
   share.client = share.listener = client;
   share.slab_id = share.listener_slab_id = staged.slab_id;
+  share.user = staged.user;
   share.message = std::move(message);
   if (staged.again) return on_offered_again(now, key, rank, std::move(share), out);
   if (auto decided = decided_.find(key); decided != decided_.end()) {
@@ -350,6 +352,8 @@ void ShardWriter::on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter&
 
 void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
   if (!coordinator_gone_.ok()) return;  // the tombstone is on its way
+  Status alike = check_user(saves_.at(key), rank);
+  if (!alike.ok()) fail(now, key, rank, std::move(alike), out);
   if (is_collective() || !worlds_of(rank).empty()) {
     plan_share(now, key, rank, out);
   } else if (!planning_failed_.ok()) {
@@ -358,6 +362,15 @@ void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, Effec
     announce(now, key, out);
   }
   consider_report(now, key, out);
+}
+
+Status ShardWriter::check_user(const Save& save, Rank rank) {
+  const UserMetadataPtr& user = save.shares.at(rank).user;
+  for (const auto& [other, share] : save.shares) {
+    if (other == rank || share.asked || share.user == user) continue;
+    return check_same_user_metadata(other, or_none(share.user), rank, or_none(user));
+  }
+  return ok_status();
 }
 
 void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
@@ -407,6 +420,7 @@ void ShardWriter::write_share(TimeNs now, const AttemptKey& key, Rank rank, cons
   share.files.resize(writes->size());
   share.files_writing = writes->size();
   for (operation::WriteShard& write : *writes) {
+    write.user = share.user;
     const uint32_t file = write.file;
     operations_.start(
         std::move(write), out,

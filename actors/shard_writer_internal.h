@@ -57,6 +57,7 @@ class ShardWriter final : public Role {
     RosterId roster_id;
     PlanId plan_id;
     std::vector<wire::WrittenFile> files;
+    UserMetadataPtr user;
     bool written = false;
     bool published = false;  // rank-local: its manifest stands
   };
@@ -159,6 +160,8 @@ class ShardWriter final : public Role {
   void read_roster(const RosterId& id, EffectWriter& out);
   void on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter& out);
   void take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
+  // Whether this rank's user metadata is that of the others here.
+  static Status check_user(const Save& save, Rank rank);
   void plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
   void write_share(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan, const Layout& layout,
                    EffectWriter& out);

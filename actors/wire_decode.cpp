@@ -173,6 +173,7 @@ Result<WireBody> read_shards_written(schema::Message::ShardsWritten::Reader in) 
     body.plans.push_back({plan.getRank(), id});
   }
   SHOAL_RETURN_IF_ERROR(read_files(in.getFiles(), &body));
+  SHOAL_ASSIGN_OR_RETURN(body.user, read_shared_user(in));
   return WireBody(std::move(body));
 }
 

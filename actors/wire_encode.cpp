@@ -94,6 +94,7 @@ struct Encoder {
       files[i].setHeaderDigest(data_of(file.header_digest));
       files[i].setPayloadBytes(file.payload_bytes);
     }
+    write_user(written, body.user);
   }
   void operator()(const wire::SaveFailed& body) {
     auto failed = out.initSaveFailed();

@@ -18,6 +18,7 @@ namespace shoal {
 namespace {
 
 constexpr size_t kDefaultShown = 200;
+constexpr size_t kMostUserBytes = 60;  // of what trainers said of a save, in a table
 
 struct LsOptions {
   std::string root;
@@ -69,9 +70,10 @@ constexpr const char* kFooter =
     "  deleted    was a checkpoint\n"
     "  damaged    its decision does not read back; above every checkpoint, none is the latest then\n"
     "SIZE of a checkpoint is that of its shards; of anything else, what still lies in its folder.\n"
-    "TIME is UTC, by the clock of whoever decided. NOTE of a checkpoint: its tags, and whether it is pinned, "
+    "TIME is UTC, by the clock of whoever decided. NOTE of a checkpoint: its tags, whether it is pinned, "
     "being\n"
-    "loaded, or was verified.\n"
+    "loaded, or was verified, and the beginning of the metadata that the trainers saved with it (show has "
+    "all).\n"
     "\n"
     "Examples:\n"
     "  shoal ls /checkpoints/run7\n"
@@ -109,6 +111,22 @@ void warn_of_passed_over(const std::vector<AttemptView>& views) {
   }
 }
 
+// Short: the rest is for `show`.
+std::string user_text(const UserMetadata& user) {
+  std::vector<std::string> words;
+  for (const auto& [key, value] : user) words.push_back(key + "=" + value);
+  const std::string all = fmt::format("{}", fmt::join(words, " "));
+  const std::string line = clean_line(all, kMostUserBytes);
+  return all.size() > kMostUserBytes ? line + "…" : line;
+}
+
+std::string note_of(const AttemptView& view, const Marks& marks) {
+  if (!view.committed()) return cause_of(view);
+  const std::string keepers = marks_of(marks, view.key).text();
+  const std::string user = user_text(view.decision->manifest().user);
+  return keepers + (keepers.empty() || user.empty() ? "" : " ") + user;
+}
+
 std::string as_table(const std::vector<AttemptView>& views, const Marks& marks) {
   using Align = Table::Align;
   Table table({{"STEP", Align::right},
@@ -133,8 +151,7 @@ std::string as_table(const std::vector<AttemptView>& views, const Marks& marks) 
     table.add_row({fmt::to_string(view.key.step), fmt::to_string(view.key.generation),
                    fmt::to_string(view.key.attempt),
                    std::string(view.state_name()) + (&view == latest ? " *" : ""), size, files, ranks,
-                   utc_time(view.decision ? view.decision->unix_time_ns : 0),
-                   view.committed() ? marks_of(marks, view.key).text() : cause_of(view)});
+                   utc_time(view.decision ? view.decision->unix_time_ns : 0), note_of(view, marks)});
   }
   return table.to_string();
 }
@@ -176,6 +193,7 @@ nlohmann::ordered_json as_json(const OpenRoot& root, const std::vector<AttemptVi
       one["pins"] = keepers.pins;
       one["loads"] = keepers.loads;
       one["verified"] = keepers.is_verified;
+      if (!manifest.user.empty()) one["metadata"] = manifest.user;
     } else {
       one["leftover_files"] = view.info.leftover_files;
     }

@@ -119,6 +119,31 @@ std::string contents_text(const FileEntry& file) {
   return fmt::format("by the rule, file {}", std::get<uint32_t>(file.contents));
 }
 
+// Line breaks and the like would break the table.
+std::string escaped(std::string_view value) {
+  std::string out;
+  for (char c : value) {
+    if (c == '\n')
+      out += "\\n";
+    else if (c == '\r')
+      out += "\\r";
+    else if (c == '\t')
+      out += "\\t";
+    else if (c == '\\')
+      out += "\\\\";
+    else
+      out.push_back(c);
+  }
+  return out;
+}
+
+void print_user(const UserMetadata& user) {
+  if (user.empty()) return;
+  Table table({{"METADATA"}, {"VALUE"}});
+  for (const auto& [key, value] : user) table.add_row({key, escaped(value)});
+  fmt::print("{}\n", table.to_string());
+}
+
 void print_manifest(const Manifest& manifest) {
   fmt::print(
       "saved by {}, {} of values in {} ({}); roster {}, rule version {}, mode {}, dedupe {}, "
@@ -127,6 +152,7 @@ void print_manifest(const Manifest& manifest) {
       counted(manifest.files.size(), "file"), human_bytes(file_bytes_of(manifest)),
       manifest.world->roster.id().to_hex(), manifest.rule_version, mode_name(manifest.options.mode),
       dedupe_name(manifest.options.dedupe), human_bytes(manifest.options.unit_bytes));
+  print_user(manifest.user);
   Table values({{"NAME"}, {"DTYPE"}, {"SHAPE"}, {"SHARDING"}});
   for (const auto& [fqn, value] : values_of(*manifest.world)) {
     bool is_object = value.entry->kind == LayoutEntry::Kind::object;
@@ -153,6 +179,7 @@ nlohmann::ordered_json manifest_json(const Manifest& manifest) {
   out["layouts"] = manifest.world->layouts.size();
   out["payload_bytes"] = manifest.payload_bytes;
   out["file_bytes"] = file_bytes_of(manifest);
+  if (!manifest.user.empty()) out["metadata"] = manifest.user;
   out["options"] = {{"rule_version", manifest.rule_version},
                     {"mode", mode_name(manifest.options.mode)},
                     {"dedupe", dedupe_name(manifest.options.dedupe)},

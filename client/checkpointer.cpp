@@ -177,16 +177,20 @@ Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
                             describe_untold(rank_in_world(options), *untold), step));
 }
 
-Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given) {
+Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given,
+                                      const SaveAttributes& attributes) {
   return impl_->count_save(step, [&](uint32_t attempt) -> Result<SaveHandle> {
+    SHOAL_RETURN_IF_ERROR(validate_user_metadata(attributes.metadata));
     SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
     SHOAL_ASSIGN_OR_RETURN(auto save, impl_->begin_save(step, attempt));
-    return impl_->save(save, *state);
+    return impl_->save(save, *state, attributes);
   });
 }
 
-Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given, dcp::SavePlanner& planner) {
+Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given, dcp::SavePlanner& planner,
+                                      const SaveAttributes& attributes) {
   return impl_->count_save(step, [&](uint32_t attempt) -> Result<SaveHandle> {
+    SHOAL_RETURN_IF_ERROR(validate_user_metadata(attributes.metadata));
     SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
     SHOAL_ASSIGN_OR_RETURN(auto save, impl_->begin_save(step, attempt));
     const auto exchange = [&](PlannerPlan mine, const dcp::internal::MakePlans& make) {
@@ -197,7 +201,7 @@ Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given, dcp
     };
     PlannedSave planned(planner);
     SHOAL_RETURN_IF_ERROR(planned.plan(*state, save->key, impl_->role(), impl_->options.save.mode, exchange));
-    return impl_->save(save, planned.state_dict(), &planned);
+    return impl_->save(save, planned.state_dict(), attributes, &planned);
   });
 }
 
@@ -210,7 +214,8 @@ Result<std::shared_ptr<SaveHandle::State>> Checkpointer::Impl::begin_save(uint64
 }
 
 Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::State>& save,
-                                            const StateDict& state, PlannedSave* planned_save) {
+                                            const StateDict& state, const SaveAttributes& attributes,
+                                            PlannedSave* planned_save) {
   SHOAL_RETURN_IF_ERROR(bind(state));
   const Clock::time_point slot_wanted = Clock::now();
   if (options.on_busy == OnBusy::decline) SHOAL_RETURN_IF_ERROR(session->free_slots(false).status());
@@ -245,6 +250,9 @@ Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::St
     staged.plan_id = planned->id;
   }
   staged.slab_id = save->slot;
+  if (!attributes.metadata.empty()) {
+    staged.user = std::make_shared<const UserMetadata>(attributes.metadata);
+  }
   if (place.in_parts) {
     staged.pieces = staging.pieces;
     SHOAL_RETURN_IF_ERROR(stage_in_parts(save, staging, std::move(staged)));

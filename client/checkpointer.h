@@ -116,6 +116,14 @@ struct SaveStats {
   uint32_t parts = 0;
 };
 
+// What one call of save may say beside its state.
+struct SaveAttributes {
+  // Stored with the checkpoint, in its manifest and in every shard: returned by wait_committed, latest and
+  // load (Metadata::user), shown by `shoal ls` and `shoal show`. Alike on all ranks, or the save aborts and
+  // names two ranks and a key that differ. At most kMaxUserKeys keys, and kMaxUserMetadataBytes in all.
+  UserMetadata metadata;
+};
+
 // One save in flight. Copies share it. Destroying it does not cancel the save.
 class SaveHandle {
  public:
@@ -190,10 +198,11 @@ class Checkpointer {
   // Code::earlier_save_failed tells of a save before this one, by step, rank and cause, once: that one
   // failed, and nobody had asked. This one was staged all the same, unless options say otherwise (on_failed,
   // max_failed_saves); last_save has its handle.
-  Result<SaveHandle> save(uint64_t step, const StateDict& state);
+  Result<SaveHandle> save(uint64_t step, const StateDict& state, const SaveAttributes& attributes = {});
   // What the planner makes of the state. An error of one of its steps fails the save, as above, and names the
   // step. A planner with a global plan of its own is refused by name, but in mode collective.
-  Result<SaveHandle> save(uint64_t step, const StateDict& state, dcp::SavePlanner& planner);
+  Result<SaveHandle> save(uint64_t step, const StateDict& state, dcp::SavePlanner& planner,
+                          const SaveAttributes& attributes = {});
   // Of the last call of save that staged something; nullopt: none has.
   std::optional<SaveHandle> last_save() const;
   // Waits until all saves of this Checkpointer are decided. The first failure that nobody was told of, with

@@ -121,7 +121,7 @@ struct Checkpointer::Impl {
   Result<SaveHandle> count_save(uint64_t step, Save&& save);
   Result<std::shared_ptr<SaveHandle::State>> begin_save(uint64_t step, uint32_t attempt);
   Result<SaveHandle> save(const std::shared_ptr<SaveHandle::State>& save, const StateDict& state,
-                          PlannedSave* planned_save = nullptr);
+                          const SaveAttributes& attributes, PlannedSave* planned_save = nullptr);
 
   // `ask` again, where the node went away that was asked.
   template <class Ask>

@@ -124,7 +124,8 @@ Status Session::on_slab_free(local::SlabFree said) {
     return Status(Code::corrupt, "it freed the slab of another save");
   }
   if (is_known && said.durable) {
-    record->second.offer = local::Written{said.step, said.attempt, std::move(*said.durable)};
+    UserMetadataPtr user = std::get<local::Staged>(record->second.offer).user;
+    record->second.offer = local::Written{said.step, said.attempt, std::move(*said.durable), std::move(user)};
   } else if (is_known) {
     record->second.offer = local::NotStaged{
         said.step, said.attempt,

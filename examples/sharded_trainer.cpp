@@ -42,6 +42,7 @@ struct TrainerOptions {
   std::optional<uint64_t> kill_after_stage;
   uint32_t kill_rank = 0;
   bool wait = false, forget = false;
+  std::vector<std::string> metadata;  // KEY=VALUE
   std::string json_file;
 };
 
@@ -152,7 +153,12 @@ class Trainer {
 
   // An earlier save that failed is printed, not the end of training: this one was staged all the same.
   Result<SaveHandle> save_or_report_earlier(uint64_t step) {
-    Result<SaveHandle> saved = checkpointer_->save(step, state_->state_dict());
+    SaveAttributes attributes;
+    for (const std::string& entry : options_.metadata) {
+      const size_t equals = std::min(entry.find('='), entry.size());
+      attributes.metadata[entry.substr(0, equals)] = entry.substr(std::min(equals + 1, entry.size()));
+    }
+    Result<SaveHandle> saved = checkpointer_->save(step, state_->state_dict(), attributes);
     if (saved.ok() || !options_.forget || saved.status().code() != Code::earlier_save_failed) return saved;
     fmt::print(stderr, "rank {}: {}\n", checkpointer_options_.rank, saved.status().to_string());
     const std::optional<SaveHandle> last = checkpointer_->last_save();
@@ -255,6 +261,7 @@ void add_options(CLI::App& app, TrainerOptions* options, std::string* root) {
   app.add_option("--kill-after-stage", options->kill_after_stage,
                  "SIGKILL right after the save of this step returned");
   app.add_option("--kill-rank", options->kill_rank, "Which rank that is")->capture_default_str();
+  app.add_option("--metadata", options->metadata, "KEY=VALUE to store with each save; may be given again");
   app.add_option("--json", options->json_file, "Append a line for each save and load to this file");
 }
 

@@ -149,7 +149,7 @@ Result<SharedPlans::ShardBytes> SharedPlans::shard_bytes(const operation::WriteS
   if (known == of_pieces_.end()) {
     ShardBytes bytes;
     for (const ShardPiece& piece : write.pieces) bytes.payload += piece.bytes;
-    SHOAL_ASSIGN_OR_RETURN(bytes.file, shard_file_bytes(write.pieces.vector()));
+    SHOAL_ASSIGN_OR_RETURN(bytes.file, shard_file_bytes(write.pieces.vector(), write.user));
     return bytes;
   }
   const Writes& writes = *known->second;

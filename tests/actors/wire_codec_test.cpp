@@ -31,7 +31,8 @@ wire::ShardsWritten sample_written() {
   return {kKey,
           nonce_of(9),
           {{2, nonce_of(10)}, {3, nonce_of(11)}},
-          {{2, 0, 5000, nonce_of(12), 904}, {3, 0, 4096, nonce_of(13), 0}, {3, 1, 8192, nonce_of(14), 4096}}};
+          {{2, 0, 5000, nonce_of(12), 904}, {3, 0, 4096, nonce_of(13), 0}, {3, 1, 8192, nonce_of(14), 4096}},
+          std::make_shared<const UserMetadata>(UserMetadata{{"note", ""}, {"run", "a"}})};
 }
 
 wire::LocalPlans sample_local_plans() {
@@ -144,6 +145,7 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(written.plans[1].plan_id, nonce_of(11));
   EXPECT_EQ(written.files[2].header_digest, nonce_of(14));
   EXPECT_EQ(written.files[2].payload_bytes, 4096u);
+  EXPECT_EQ(*written.user, *sample_written().user);
   wire::SaveFailed failed = passed_on(wire::SaveFailed{kKey, 2, Status(Code::no_space, "/root: full")});
   EXPECT_EQ(failed.rank, 2u);
   EXPECT_EQ(failed.why, Status(Code::no_space, "/root: full"));

@@ -61,6 +61,23 @@ TEST_F(TrainerTest, WhatAnyShardingSavedAnyOtherLoadsBitForBit) {
   }
 }
 
+TEST_F(TrainerTest, WhatItSaysOfASaveIsShownByLsAndShow) {
+  for (const char* mode : {"collective-free", "rank-local", "collective"}) {
+    ProcessEnd end = train(2, {"--mode", mode, "--save-steps", "1-2", "--wait", "--metadata", "run=a b",
+                               "--metadata", "mode=" + std::string(mode)});
+    ASSERT_EQ(end.status, 0) << end.err;
+    end = run_process({SHOAL_PROGRAM, "ls", root()});
+    EXPECT_THAT(end.out, HasSubstr("mode=" + std::string(mode) + " run=a b"));
+    end = run_process({SHOAL_PROGRAM, "ls", root(), "--json"});
+    EXPECT_THAT(end.out, ContainsRegex("\"metadata\": \\{[^}]*\"mode\": \"" + std::string(mode) + "\""));
+    end = run_process({SHOAL_PROGRAM, "show", root()});
+    EXPECT_THAT(end.out, ContainsRegex("METADATA +VALUE\nmode +" + std::string(mode) + "\nrun +a b\n"));
+    end = run_process({SHOAL_PROGRAM, "show", root(), "--json"});
+    EXPECT_THAT(end.out, HasSubstr("\"run\": \"a b\""));
+    EXPECT_EQ(run_process({SHOAL_PROGRAM, "verify", root(), "--no-record"}).status, 0);
+  }
+}
+
 TEST_F(TrainerTest, ARankLocalSaveIsLoadedByAnyShardingAndVerified) {
   const std::vector<std::pair<std::string, int>> loads = {{"tp", 1}, {"pipeline", 4}, {"fsdp+tp", 2}};
   ProcessEnd end = train(4, {"--sharding", "hsdp", "--mode", "rank-local", "--save-steps", "1-2", "--wait"});

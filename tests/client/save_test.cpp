@@ -427,6 +427,48 @@ TEST_F(Save, IsWaitedForWhenTheCheckpointerCloses) {
   EXPECT_EQ(saved.wait_committed().status().code(), Code::unavailable);
 }
 
+TEST_F(Save, PassesItsMetadataOnAndOffersItAgain) {
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const UserMetadata user = {{"run", "a"}, {"note", "x\ny"}};
+  SaveHandle written = checkpointer_->save(5, state, {user}).value();
+  (void)node_.expect<local::LayoutIs>();
+  const auto staged = node_.expect<local::Staged>();
+  ASSERT_NE(staged.user, nullptr);
+  EXPECT_EQ(*staged.user, user);
+  local::SlabFree freed{staged.slab_id, staged.step, staged.attempt, local::DurableShare{}};
+  node_.send(freed);
+  ASSERT_TRUE(checkpointer_->save(6, state, {{{"run", "b"}}}).ok());
+  EXPECT_EQ(node_.expect<local::Staged>().user->at("run"), "b");
+  // An earlier node made one durable and had the other: the next one hears what was said of both.
+  node_.die();
+  node_.accept();
+  (void)node_.expect<local::Attach>();
+  node_.send(local::Attached{3, FakeNode::kPid, 0, false});
+  (void)node_.expect<local::LayoutIs>();
+  EXPECT_EQ(*node_.expect<local::Written>().user, user);
+  EXPECT_EQ(node_.expect<local::Staged>().user->at("run"), "b");
+  // What was decided comes with it.
+  auto checkpoint = std::make_shared<Metadata>();
+  checkpoint->key = {3, 5, 1};
+  checkpoint->user = user;
+  node_.send(local::Decided{5, 1, ok_status(), checkpoint});
+  EXPECT_EQ(written.wait_committed()->user, user);
+}
+
+TEST_F(Save, RefusesMetadataBeyondItsBounds) {
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const Status refused = checkpointer_->save(5, state, {{{"k", std::string(1 << 20, 'x')}}}).status();
+  EXPECT_EQ(refused.code(), Code::invalid_argument);
+  EXPECT_THAT(refused.message(), HasSubstr("at most 16384 are allowed"));
+  EXPECT_EQ(node_.expect<local::NotStaged>().step, 5u) << "the other ranks hear of it";
+}
+
 TEST_F(Save, OfManyTensorsIsOneShortMessage) {
   open();
   constexpr uint32_t kTensors = 20'000;

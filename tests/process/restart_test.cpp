@@ -64,6 +64,7 @@ class Restart : public ::testing::Test {
       auto loaded = trainer->checkpointer().load(trainer->state);
       ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
       EXPECT_EQ(loaded->metadata.key.step, step);
+      EXPECT_EQ(loaded->metadata.user, trainer->attributes.metadata);
       EXPECT_TRUE(trainer->holds(step));
     }
   }
@@ -91,11 +92,17 @@ TEST_P(RestartAt, LosesNothingAndCommits) {
   nodes_[GetParam().host]->signal(SIGKILL);
   ASSERT_EQ(nodes_[GetParam().host]->wait(), 128 + SIGKILL);
   start(GetParam().host, GetParam().at);
+  for (auto& trainer : trainers_) trainer->attributes.metadata = {{"run", "a"}};
   save_on_both(2);
   ASSERT_EQ(nodes_[GetParam().host]->wait(), 128 + SIGKILL) << "it never came to " << GetParam().at;
   start(GetParam().host);
   save_on_both(3);
   expect_committed(saves_);
+  for (uint64_t step : {2, 3}) {
+    auto decision = decision_of(scratch_.root(), {1, step, 1});
+    ASSERT_TRUE(decision.ok()) << decision.status().to_string();
+    EXPECT_EQ(decision->manifest().user, (UserMetadata{{"run", "a"}})) << step;
+  }
   for (SaveHandle& save : saves_) EXPECT_EQ(save.key().generation, 1u);
   expect_loads(3);
 }

@@ -82,6 +82,9 @@ class ShortOfMemory : public ::testing::Test {
       if (!saved.ok()) continue;
       auto committed = saved->wait_committed(kPatience);
       EXPECT_TRUE(committed.ok()) << step << ": " << committed.status().to_string();
+      if (committed.ok()) {
+        EXPECT_EQ(committed->user, trainers_.front()->attributes.metadata);
+      }
       stats.push_back(saved->stats());
     }
     return stats;
@@ -136,6 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, ShortOfMemoryInMode,
 TEST_P(ShortOfMemoryInMode, SavesInPartsThroughSixtyFourMebibytes) {
   start(64 * kMiB, GetParam());
   for (uint64_t step : {1, 2}) {
+    for (auto& trainer : trainers_) trainer->attributes.metadata["step"] = std::to_string(step);
     for (const SaveStats& stats : save_and_commit(step)) {
       EXPECT_GE(stats.parts, kBigBytes / (32 * kMiB));
       EXPECT_GE(stats.bytes_staged, kBigBytes);

@@ -80,7 +80,7 @@ struct Trainer {
   }
   Result<SaveHandle> save(uint64_t step) {
     fill(step);
-    return checkpointer().save(step, state);
+    return checkpointer().save(step, state, attributes);
   }
 
   const Rank rank;
@@ -89,6 +89,7 @@ struct Trainer {
   std::vector<float> w, b;
   std::string rng;
   StateDict state;
+  SaveAttributes attributes;
   Result<std::unique_ptr<Checkpointer>> opened = Status(Code::internal, "not opened");
 };
 

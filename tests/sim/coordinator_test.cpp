@@ -65,7 +65,7 @@ class ACoordinatorByItself : public ::testing::Test {
   }
   wire::ShardsWritten report(const AttemptKey& key, Rank rank) const {
     const SavePlan plan = *plan_save(*world_, rank, {});
-    wire::ShardsWritten said{key, world_->roster.id(), {{rank, plan.id}}, {}};
+    wire::ShardsWritten said{key, world_->roster.id(), {{rank, plan.id}}, {}, user_};
     for (uint32_t file = 0; file < plan.files; ++file) {
       said.files.push_back({rank, file, uint64_t{1} << 30, {}, uint64_t{1} << 29});
     }
@@ -97,6 +97,7 @@ class ACoordinatorByItself : public ::testing::Test {
 
   RoleByItself role_;
   std::shared_ptr<const World> world_;
+  UserMetadataPtr user_;
 };
 
 TEST(ARecentMap, ForgetsWhatWasPutFirstNotTheSmallestKey) {
@@ -119,6 +120,33 @@ TEST_F(ACoordinatorByItself, RemembersTheDecisionOfARollbackAmongAThousandOfLate
   role_.receive(kNode, RoleKind::shard_writer, report({1, 1, 1}, 0));
   EXPECT_EQ(role_.sent<wire::Decided>(kNode).size(), 1u);
   EXPECT_EQ(role_.started<operation::ReadDecision>(), 0u);
+}
+
+TEST_F(ACoordinatorByItself, PublishesTheMetadataThatAllRanksGave) {
+  roster_stands();
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});
+  both_report({1, 5, 1});
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_EQ(std::get<Manifest>(*publish->body).user, *user_);
+}
+
+TEST_F(ACoordinatorByItself, AbortsWhereRanksGaveDifferentMetadata) {
+  roster_stands();
+  const AttemptKey key{1, 5, 1};
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}, {"seed", "7"}});
+  const wire::ShardsWritten first = report(key, 0);
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "b"}, {"seed", "7"}});
+  role_.receive(kNode, RoleKind::shard_writer, first);
+  role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  in_office();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_THAT(std::get<Tombstone>(*publish->body).cause,
+              HasSubstr("'run' is 'a' on rank 0 and 'b' on rank 1"));
 }
 
 TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {

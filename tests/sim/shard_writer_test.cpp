@@ -64,6 +64,7 @@ class AShardWriterByItself : public ::testing::Test {
     staged.again = again;
     staged.attempt = 1;
     staged.slab_id = static_cast<uint32_t>(step);
+    staged.user = user_;
     if (world_) {
       const SavePlan plan = *plan_save(*world_, rank, options_);
       staged.layout_id = world_->layouts[0]->id();
@@ -117,6 +118,7 @@ class AShardWriterByItself : public ::testing::Test {
   RoleByItself role_{make_shard_writer(facts())};
   std::shared_ptr<const World> world_;
   SaveOptions options_;
+  UserMetadataPtr user_;
 };
 
 TEST_F(AShardWriterByItself, TellsItsClientWhyNoDecisionCanBePublished) {
@@ -183,6 +185,48 @@ TEST_F(AShardWriterByItself, DrainsWithinSecondsWhereNoAbortCanBeRecordedAndNoTr
   }
   EXPECT_LE(seconds, 8u);
   EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(AShardWriterByItself, WritesAndReportsTheMetadataThatATrainerGave) {
+  world_known();
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});
+  stage(5);
+  OperationId id = 0;
+  auto write = role_.take_start<operation::WriteShard>(&id);
+  ASSERT_TRUE(write.has_value());
+  EXPECT_EQ(write->user, user_);
+  role_.handle(event::OperationDone{id, OperationResult(WrittenShard{})});
+  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  }
+  const auto reports = role_.sent<wire::ShardsWritten>(kCoordinatorNode);
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports.back().user, user_);
+}
+
+// One node made it durable, the next reports it: by the word of the client.
+TEST_F(AShardWriterByItself, ReportsTheMetadataOfWhatAnEarlierNodeWrote) {
+  world_known();
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});
+  const SavePlan plan = *plan_save(*world_, 0, options_);
+  local::Written written{5, 1, {plan.roster_id, plan.id, {}}, user_};
+  for (uint32_t file = 0; file < plan.files; ++file) written.share.files.push_back({file, 4096, {}, 0});
+  role_.from_client(kClient, written);
+  root_answers(Status(Code::not_found, "undecided"));
+  const auto reports = role_.sent<wire::ShardsWritten>(kCoordinatorNode);
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports.back().user, user_);
+}
+
+TEST_F(AShardWriterByItself, FailsASaveOfWhichItsRanksGaveDifferentMetadata) {
+  world_known();
+  attach(1);
+  stage(5);
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "b"}});
+  stage(5, 1);
+  const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
+  ASSERT_FALSE(failed.empty());
+  EXPECT_EQ(failed[0].rank, 1u);
+  EXPECT_THAT(failed[0].why.message(), HasSubstr("'run' is missing on rank 0 and 'b' on rank 1"));
 }
 
 TEST_F(AShardWriterByItself, DrainsWithinSecondsWhenTheCoordinatorIsGone) {
