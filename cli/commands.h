@@ -41,6 +41,7 @@ void add_status_command(CLI::App& app, Command* chosen);
 void add_top_command(CLI::App& app, Command* chosen);
 void add_sim_command(CLI::App& app, Command* chosen);
 void add_replay_command(CLI::App& app, Command* chosen);
+void add_settings_command(CLI::App& app, Command* chosen);
 void add_calibrate_command(CLI::App& app, Command* chosen);
 
 // "shoal: not found: ...", one line on stderr. Returns kExitUnusable.

@@ -7,7 +7,7 @@
 #include "cli/collected_report.h"
 #include "cli/commands.h"
 #include "cli/json_text.h"
-#include "cli/retention_flags.h"
+#include "cli/node_settings.h"
 
 namespace shoal {
 
@@ -17,7 +17,7 @@ constexpr unsigned kMaxJobs = 64;
 
 struct GcOptions {
   std::string root;
-  RetentionPolicy policy;
+  Settings settings;  // of retention; by flags alone: what deletes takes nothing from a file
   CollectorOptions collector;
   bool dry_run = false, no_wait = false, json = false;
 };
@@ -44,7 +44,8 @@ int run_gc(const GcOptions& options) {
   auto root = open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
   Storage& storage = *root->storage;
-  auto plan = plan_retention(storage, options.policy, unix_time_now_ns(), nullptr);
+  const RetentionPolicy policy = retention_of(options.settings);
+  auto plan = plan_retention(storage, policy, unix_time_now_ns(), nullptr);
   if (!plan.ok()) return report_unusable(plan.status());
   if (options.dry_run) {
     if (options.json) fmt::print("{}\n", json_text(plan_json(*root, *plan)));
@@ -53,12 +54,12 @@ int run_gc(const GcOptions& options) {
   }
   Collected collected;
   Collector collector(*root, options.collector);
-  bool may_matter = options.policy.any() || !plan->finish.empty();
+  bool may_matter = policy.any() || !plan->finish.empty();
   if (!may_matter) plan->leases.clear();
   Status settled = collector.settle(*plan, &collected);
   if (!settled.ok()) return report_unusable(settled);
   if (!plan->leases.empty()) {
-    plan = plan_retention(storage, options.policy, unix_time_now_ns(), nullptr);
+    plan = plan_retention(storage, policy, unix_time_now_ns(), nullptr);
     if (!plan.ok()) return report_unusable(plan.status());
   }
   std::vector<RetentionPlan::Item> doomed = plan->remove;
@@ -80,7 +81,7 @@ void add_gc_command(CLI::App& app, Command* chosen) {
       app.add_subcommand("gc", "Delete the checkpoints that no rule keeps, and sweep leftovers");
   auto options = std::make_shared<GcOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
-  add_retention_options(*command, &options->policy);
+  add_retention_settings(*command, &options->settings);
   command->add_flag("--dry-run", options->dry_run, "Say what would be done, and why; change nothing");
   command->add_flag("--no-wait", options->no_wait,
                     "Do not wait to see whether loads and saves that others began are still alive");

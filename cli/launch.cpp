@@ -14,14 +14,10 @@
 #include <memory>
 #include <string>
 
-#include "actors/relay_tree.h"
 #include "base/hash.h"
 #include "cli/commands.h"
 #include "cli/launcher.h"
-#include "cli/load_memory.h"
-#include "cli/network_flags.h"
-#include "cli/node_times.h"
-#include "cli/retention_flags.h"
+#include "cli/node_settings.h"
 #include "cli/root_reader.h"
 #include "client/job_environment.h"
 #include "client/save_report.h"
@@ -42,16 +38,10 @@ struct LaunchFlags {
   uint32_t trainers = 1;
   uint32_t nodes = 1, node_rank = 0;
   std::optional<uint32_t> world_size, first_rank;
-  std::string coordinator, root, job_id, token_file, catalog_dir, stats_file, protocol_log, metrics;
+  std::string coordinator, root, job_id, token_file;
   uint16_t master_port = 0;
   bool create = false, resume = false, kill_on_failure = false, tag_output = false, take_over = false;
-  uint32_t max_failed_saves = 0;  // 0: any number
-  RoleTimes times;
-  uint32_t max_direct_nodes = 0;      // 0: the node's own default
-  uint64_t load_memory_bytes = 0;     // likewise
-  uint64_t staging_memory_bytes = 0;  // likewise
-  NetworkOptions network;
-  RetentionPolicy retention;
+  Settings settings;  // by flags; PlanMaker adds the rest
   std::vector<std::string> command;
 };
 
@@ -70,6 +60,7 @@ constexpr const char* kFooter =
     "ready, "
     "or\n"
     "when another job has taken over the root, the trainers are ended.\n"
+    "Settings also come from variables and from shoal.toml: docs/settings.md.\n"
     "\n"
     "Examples:\n"
     "  shoal launch -n 4 --root /checkpoints/run7 --create -- ./trainer --layers 12\n"
@@ -104,7 +95,6 @@ Result<std::string> find_job_id(const LaunchFlags& flags) {
 
 Status validate(const LaunchFlags& flags) {
   if (flags.command.empty()) return invalid("a command is needed after --, such as -- ./trainer");
-  SHOAL_RETURN_IF_ERROR(check_times(flags.times));
   if (flags.node_rank >= flags.nodes) {
     return invalid(fmt::format("--node-rank {} is not below --nnodes {}", flags.node_rank, flags.nodes));
   }
@@ -180,12 +170,18 @@ std::string own_program() {
   return error ? "shoal" : path.string();
 }
 
+// By its own settings, and by how long a node that starts looks for its coordinator.
+bool trainers_need(const Setting& setting) {
+  return setting.of == SettingOf::trainer || setting.name == std::string_view("find-coordinator-ms");
+}
+
 class PlanMaker {
  public:
-  explicit PlanMaker(const LaunchFlags& flags) : flags_(flags) {}
+  explicit PlanMaker(const LaunchFlags& flags) : flags_(flags), settings_(flags.settings) {}
 
   Result<LaunchPlan> make() {
     SHOAL_RETURN_IF_ERROR(validate(flags_));
+    SHOAL_RETURN_IF_ERROR(complete_settings(flags_.root, &settings_));
     SHOAL_ASSIGN_OR_RETURN(job_id_, find_job_id(flags_));
     SHOAL_RETURN_IF_ERROR(find_ranks());
     SHOAL_ASSIGN_OR_RETURN(Bytes token, find_token(flags_.token_file));
@@ -216,13 +212,13 @@ class PlanMaker {
     plan.root = root_;
     plan.save_report = save_report_;
     plan.is_one_host = flags_.nodes == 1;
-    plan.max_failed_saves = flags_.max_failed_saves;
+    plan.max_failed_saves = static_cast<uint32_t>(settings_.number_of("max-failed-saves"));
     plan.kill_on_failure = flags_.kill_on_failure;
     plan.tag_output = flags_.tag_output;
     constexpr std::chrono::seconds kBesideCoordinator{30};  // a node's start, once it has found that one
     plan.node_ready_within =
         std::max(plan.node_ready_within,
-                 std::chrono::milliseconds(flags_.times.find_coordinator_ms) + kBesideCoordinator);
+                 std::chrono::milliseconds(settings_.number_of("find-coordinator-ms")) + kBesideCoordinator);
     return plan;
   }
 
@@ -263,18 +259,7 @@ class PlanMaker {
     add("--world-size", std::to_string(world_size_));
     add("--ranks", fmt::format("{}-{}", first_rank_, first_rank_ + flags_.trainers - 1));
     add("--socket", socket_);
-    add("--catalog", flags_.catalog_dir);
-    if (flags_.max_direct_nodes > 0) add("--max-direct-nodes", std::to_string(flags_.max_direct_nodes));
-    if (flags_.load_memory_bytes > 0) add("--load-memory", std::to_string(flags_.load_memory_bytes));
-    if (flags_.staging_memory_bytes > 0) {
-      add("--staging-memory", std::to_string(flags_.staging_memory_bytes));
-    }
-    for (std::string& argument : network_arguments(flags_.network)) out.push_back(std::move(argument));
-    add("--stats-file", flags_.stats_file);
-    add("--protocol-log", flags_.protocol_log);
-    add("--metrics", flags_.metrics);
-    for (std::string& argument : time_arguments(flags_.times)) out.push_back(std::move(argument));
-    for (std::string& argument : retention_arguments(flags_.retention)) out.push_back(std::move(argument));
+    for (std::string& argument : node_arguments_of(settings_)) out.push_back(std::move(argument));
     return out;
   }
 
@@ -291,7 +276,10 @@ class PlanMaker {
     out["SHOAL_JOB_ID"] = job_id_;
     out["SHOAL_SOCKET"] = socket_;
     out[kSaveReportVariable] = save_report_;
-    if (flags_.max_failed_saves > 0) out["SHOAL_MAX_FAILED_SAVES"] = std::to_string(flags_.max_failed_saves);
+    for (const auto& [name, value] : settings_.values()) {
+      const Setting& setting = *find_setting(name);
+      if (trainers_need(setting)) out[setting.variable()] = value.text;
+    }
     out["SHOAL_NODE_PROGRAM"] = own_program();
     out["SHOAL_START_NODE"] = "0";  // this process does
     if (!flags_.coordinator.empty()) out["SHOAL_COORDINATOR"] = flags_.coordinator;
@@ -304,6 +292,7 @@ class PlanMaker {
   }
 
   const LaunchFlags& flags_;
+  Settings settings_;
   std::string job_id_, root_, socket_, save_report_;
   uint32_t first_rank_ = 0, world_size_ = 0;
 };
@@ -357,27 +346,9 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_flag("--take-over", flags->take_over,
                     "Run although another run's coordinator is live on this root; that one ends");
   command->add_flag("--kill-on-failure", flags->kill_on_failure, "When a trainer fails, end the others");
-  command
-      ->add_option("--max-failed-saves", flags->max_failed_saves,
-                   "End the job when so many saves in a row have failed; default: never")
-      ->envname("SHOAL_MAX_FAILED_SAVES");
   command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
-  command
-      ->add_option("--max-direct-nodes", flags->max_direct_nodes,
-                   fmt::format("Nodes that connect to the coordinator; further ones go by way of relays; "
-                               "default: {}",
-                               kDefaultDirectNodes))
-      ->check(CLI::Range(1u, kMaxDirectNodes));
-  add_network_options(*command, &flags->network);
-  command->add_option("--catalog", flags->catalog_dir, "Folder of the coordinator's catalog");
-  command->add_option("--metrics", flags->metrics, "HOST:PORT where the node serves Prometheus metrics");
-  command->add_option("--stats-file", flags->stats_file, "Where the node writes its counts at the end");
-  command->add_option("--protocol-log", flags->protocol_log,
-                      "Where the node writes a line for every message between it and others");
-  add_load_memory_option(*command, &flags->load_memory_bytes);
-  add_staging_memory_option(*command, &flags->staging_memory_bytes);
-  add_retention_options(*command, &flags->retention);
-  add_time_options(*command, &flags->times);
+  add_settings(*command, SettingOf::node, &flags->settings);
+  add_settings(*command, SettingOf::trainer, &flags->settings);
 }
 
 }  // namespace

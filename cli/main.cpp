@@ -107,6 +107,7 @@ int main(int argc, char** argv) {
   shoal::add_rebuild_command(app, &chosen);
   shoal::add_status_command(app, &chosen);
   shoal::add_top_command(app, &chosen);
+  shoal::add_settings_command(app, &chosen);
   shoal::add_sim_command(app, &chosen);
   shoal::add_replay_command(app, &chosen);
   shoal::add_calibrate_command(app, &chosen);

@@ -15,10 +15,7 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/load_memory.h"
-#include "cli/network_flags.h"
-#include "cli/node_times.h"
-#include "cli/retention_flags.h"
+#include "cli/node_settings.h"
 #include "local/job_token.h"
 #include "storage/run_root.h"
 
@@ -31,6 +28,8 @@ struct NodeFlags {
   std::string token_file;
   std::string ranks;   // "A-B"
   std::string rejoin;  // "N" or kRejoinJob
+  Settings settings;
+  std::optional<std::string> settings_said;  // by who started this node, and has read variables and files
   bool create_root = false;
   int ready_fd = -1;
 };
@@ -41,6 +40,7 @@ constexpr const char* kFooter =
     "One node runs on each host, beside its trainers; `shoal launch` starts it, and a trainer that finds "
     "none\n"
     "does. Without --coordinate and --coordinator it coordinates by itself, for this host alone.\n"
+    "Settings also come from variables and from shoal.toml: docs/settings.md.\n"
     "SIGTERM or SIGINT: a clean stop, what is staged is written and decided first. A second one: at once.\n"
     "\n"
     "Examples:\n"
@@ -122,9 +122,18 @@ Status narrow_listen_address(NodeOptions* node) {
   return ok_status();
 }
 
+// A node that is started again is what it was, even if a file of settings has changed meanwhile.
+Status complete_settings(NodeFlags* flags) {
+  Settings& settings = flags->settings;
+  SHOAL_RETURN_IF_ERROR(flags->settings_said ? settings.check()
+                                             : complete_settings(flags->node.root, &settings));
+  flags->node.settings_said = flags->settings_said.value_or(settings_line(settings));
+  return apply_settings(settings, &flags->node);
+}
+
 Status complete(NodeFlags* flags) {
   NodeOptions& node = flags->node;
-  SHOAL_RETURN_IF_ERROR(check_times(node.times));
+  SHOAL_RETURN_IF_ERROR(complete_settings(flags));
   if (!flags->rejoin.empty()) SHOAL_RETURN_IF_ERROR(parse_rejoin(flags->rejoin, &node.rejoin));
   if (node.job_id.empty())
     return Status(
@@ -189,13 +198,6 @@ void add_node_command(CLI::App& app, Command* chosen) {
   command->add_option("--listen", node.listen, "HOST:PORT to coordinate at; default 127.0.0.1 and any port")
       ->excludes(coordinator);
   command
-      ->add_option("--max-direct-nodes", node.max_direct_nodes,
-                   "Nodes that connect to the coordinator here; further ones go by way of relays")
-      ->check(CLI::Range(1u, kMaxDirectNodes))
-      ->envname("SHOAL_MAX_DIRECT_NODES")
-      ->capture_default_str();
-  add_network_options(*command, &node.network);
-  command
       ->add_flag("--take-over", node.take_over,
                  "Coordinate although another run's coordinator is live on this root; that one ends")
       ->excludes(coordinator);
@@ -215,26 +217,13 @@ void add_node_command(CLI::App& app, Command* chosen) {
       ->add_option("--world-size", node.world_size, "Ranks of the job; default: what the first trainer says")
       ->check(CLI::Range(0u, kMaxWorldSize));
   command->add_option("--ranks", flags->ranks, "Ranks of this host, as A-B; default: those that attach");
-  command->add_option("--catalog", node.catalog_dir,
-                      "Folder of the coordinator's catalog; default: in the runtime folder");
   command->add_option("--socket", node.socket_file,
                       "Where trainers find this node; default: $SHOAL_SOCKET, else in the runtime folder");
   command->add_flag("--idle-exit", node.idle_exit, "End some time after the last trainer has left");
-  command->add_option("--stats-file", node.stats_file,
-                      "Write counts as key=value lines to this file at the end");
-  command->add_option("--protocol-log", node.protocol_log,
-                      "Append a line for every message between this node and others to this file");
-  command
-      ->add_option(
-          "--metrics", node.metrics,
-          "HOST:PORT to serve Prometheus metrics at, GET /metrics; default: nowhere. No access control")
-      ->type_name("HOST:PORT");
   command->add_option("--ready-fd", flags->ready_fd,
                       "Write 'ready ADDRESS generation N' to this descriptor once trainers can attach");
-  add_load_memory_option(*command, &node.load_memory_bytes);
-  add_staging_memory_option(*command, &node.staging_memory_bytes);
-  add_retention_options(*command, &node.retention);
-  add_time_options(*command, &node.times);
+  command->add_option("--settings-said", flags->settings_said)->group("");
+  add_settings(*command, SettingOf::node, &flags->settings);
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_node_command(*flags); }; });
 }

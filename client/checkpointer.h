@@ -23,6 +23,7 @@
 
 #include "base/status.h"
 #include "client/load_report.h"
+#include "client/node_settings.h"
 #include "client/state_dict.h"
 #include "plan/layout.h"
 #include "plan/load_times.h"
@@ -62,6 +63,7 @@ struct CheckpointerOptions {
   std::string node_name;     // of this host, distinct in the job; empty: its host name
   std::string node_program;  // `shoal` to start a node with; default: $SHOAL_NODE_PROGRAM, else beside this
                              // program, else installed with this library, else PATH
+  NodeSettings node;         // its settings, where it has to be started
   bool start_node = true;  // where none is on this host; SHOAL_START_NODE=0, as of `shoal launch`, forbids it
   uint32_t max_in_flight = 2;
   OnBusy on_busy = OnBusy::wait;
@@ -70,7 +72,7 @@ struct CheckpointerOptions {
   // handle has told of it (refuse). Alike on all ranks.
   OnFailed on_failed = OnFailed::report;
   // After so many failed saves in a row, save stages nothing any more, and `shoal launch` ends the job. 0:
-  // any number may fail. SHOAL_MAX_FAILED_SAVES sets it.
+  // as SHOAL_MAX_FAILED_SAVES or shoal.toml says; if neither does, any number may fail.
   uint32_t max_failed_saves = 0;
   // Called for every save that fails after it was staged, by a thread of the Checkpointer. It may not wait
   // for the Checkpointer or for a handle, and may not throw.
@@ -90,13 +92,17 @@ struct CheckpointerOptions {
   // How many ranks of the job run on this host: its node divides the host's memory among so many, also before
   // they have come. 0: nobody says; from_environment takes it from the launcher.
   uint32_t ranks_on_host = 0;
-  std::chrono::milliseconds attach_timeout{30000};
+  // How long to look for a node that serves this rank, in open and wherever its node has ended. 0: 30 s where
+  // all ranks are on one host, else as long as a node looks for its coordinator (node.find_coordinator_ms, 60
+  // s), and a minute more.
+  std::chrono::milliseconds attach_timeout{0};
   // A node that gives no sign of life for that long is reported by its pid: it is stopped, or hangs. A slow
   // disk is neither: the node answers while it writes.
   std::chrono::milliseconds node_silence{30000};
 
   // ROOT from SHOAL_ROOT; rank, world size, job id and coordinator from the variables of shoal launch,
-  // torchrun, Open MPI or Slurm, as docs/clusters.md says. Code::invalid_argument names the variable that is
+  // torchrun, Open MPI or Slurm, as docs/clusters.md says; on_busy, save and others from the variables and
+  // files of docs/settings.md. Code::invalid_argument names the variable, or the line of a file, that is
   // missing or wrong. May look up the coordinator's name.
   static Result<CheckpointerOptions> from_environment();
 };

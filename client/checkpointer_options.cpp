@@ -11,6 +11,7 @@
 #include "client/job_environment.h"
 #include "client/job_id_service_internal.h"
 #include "client/node_process_internal.h"
+#include "client/settings_internal.h"
 #include "client/state_dict_internal.h"
 #include "local/messages.h"
 
@@ -111,6 +112,7 @@ Status complete_options(CheckpointerOptions& options) {
   if (options.world_size == 0 || options.world_size > kMaxWorldSize || options.rank >= options.world_size) {
     return bad(fmt::format("rank {} of a world of {}", options.rank, options.world_size));
   }
+  SHOAL_RETURN_IF_ERROR(settle_settings(options));
   if (!options.process_group.empty()) SHOAL_RETURN_IF_ERROR(enter_process_group(options));
   if (options.coordinator_rank >= options.world_size) {
     return bad(
@@ -144,9 +146,6 @@ Status complete_options(CheckpointerOptions& options) {
   }
   if (const char* may = std::getenv("SHOAL_START_NODE"); may && std::string_view(may) == "0") {
     options.start_node = false;
-  }
-  if (options.max_failed_saves == 0) {
-    SHOAL_ASSIGN_OR_RETURN(options.max_failed_saves, max_failed_saves_of(environment_variable));
   }
   // A rank that knows of no other writes all that it holds.
   if (options.save.mode == SaveMode::rank_local) options.save.dedupe = Dedupe::none;

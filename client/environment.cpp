@@ -6,13 +6,11 @@
 #include "client/checkpointer.h"
 #include "client/job_environment.h"
 #include "client/own_address_internal.h"
+#include "client/settings_internal.h"
 
 namespace shoal {
 
 namespace {
-
-// Hosts do not start their trainers at the same moment.
-constexpr std::chrono::minutes kAttachTimeoutOfManyHosts{2};
 
 struct Place {
   std::string host;  // without brackets
@@ -48,7 +46,6 @@ Status apply(const JobEnvironment& job, CheckpointerOptions* options) {
     options->job_id_exchange->run = environment_variable("TORCHELASTIC_RUN_ID").value_or("");
   }
   if (job.coordinator.empty()) return ok_status();
-  options->attach_timeout = kAttachTimeoutOfManyHosts;
   SHOAL_ASSIGN_OR_RETURN(Place place, parse_place(job.coordinator));
   const std::optional<std::string> here = own_address(place.host);
   if (job.coordinates.value_or(here.has_value())) {
@@ -70,6 +67,11 @@ Result<CheckpointerOptions> CheckpointerOptions::from_environment() {
   options.root = *root;
   SHOAL_ASSIGN_OR_RETURN(JobEnvironment job, read_job_environment(environment_variable));
   SHOAL_RETURN_IF_ERROR(apply(job, &options));
+  Settings settings;
+  SHOAL_RETURN_IF_ERROR(settings.add_variables(environment_variable));
+  SHOAL_RETURN_IF_ERROR(settings.add_files(options.root));
+  SHOAL_RETURN_IF_ERROR(settings.check());
+  apply_trainer_settings(settings, &options);
   return options;
 }
 

@@ -176,11 +176,6 @@ std::optional<std::string> environment_variable(const char* name) {
   return std::string(value);
 }
 
-Result<uint32_t> max_failed_saves_of(const Variables& variables) {
-  if (!variables("SHOAL_MAX_FAILED_SAVES")) return 0u;
-  return number_in(variables, "SHOAL_MAX_FAILED_SAVES");
-}
-
 std::string job_id_of(const Variables& variables) {
   if (auto given = variables("SHOAL_JOB_ID")) return *given;
   switch (find_launcher(variables)) {

@@ -43,8 +43,6 @@ using Variables = std::function<std::optional<std::string>(const char* name)>;
 // Code::invalid_argument names the variable that is missing or wrong. Several hosts without a coordinator, or
 // several ranks without a job id, are such errors.
 Result<JobEnvironment> read_job_environment(const Variables& variables);
-// SHOAL_MAX_FAILED_SAVES; 0 where it is not set.
-Result<uint32_t> max_failed_saves_of(const Variables& variables);
 // Of this process.
 std::optional<std::string> environment_variable(const char* name);
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "client/node_process_internal.h"
+#include "client/settings_internal.h"
 
 namespace shoal {
 
@@ -144,6 +145,7 @@ Result<std::vector<std::string>> node_command(const CheckpointerOptions& options
   }
   if (!options.node_name.empty()) command.insert(command.end(), {"--name", options.node_name});
   if (generation != 0) command.insert(command.end(), {"--rejoin", std::to_string(generation)});
+  for (std::string& argument : node_arguments(options.node)) command.push_back(std::move(argument));
   command.push_back("--idle-exit");
   return command;
 }

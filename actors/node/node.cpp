@@ -231,6 +231,7 @@ Status Node::take_place() {
   SHOAL_RETURN_IF_ERROR(options_.coordinate ? start_coordinating() : follow_coordinator());
   log_.info(fmt::format("job {}, generation {}, epoch {}, root {}", options_.job_id, identity_.generation,
                         identity_.epoch, root_.storage->describe()));
+  if (!options_.settings_said.empty()) log_.info("settings: " + options_.settings_said);
   return ok_status();
 }
 

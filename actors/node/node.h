@@ -54,6 +54,7 @@ struct NodeOptions {
   uint64_t staging_memory_bytes = 0;
   RoleTimes times;
   RetentionPolicy retention;  // applied where the Coordinator is
+  std::string settings_said;  // which of these were set, and where: a line of the log; empty: none is written
   // How much memory the host has left; not set: as its kernel says. Tests say other figures.
   std::function<HostMemory()> host_memory;
   // Called around every operation on storage, on the thread that carries it out: tests end the node there.

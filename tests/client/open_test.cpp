@@ -57,7 +57,8 @@ TEST(Open, StartsANodeThatWritesItsLog) {
   std::ifstream log(node_paths(root.path()).value().log_file);
   std::string said;
   std::getline(log, said);
-  EXPECT_EQ(said, "node --root " + root.path() + " --job-id job --world-size 1 --idle-exit");
+  EXPECT_EQ(said,
+            "node --root " + root.path() + " --job-id job --world-size 1 --settings-said none --idle-exit");
 }
 
 TEST(Open, NamesAProgramThatCannotRun) {

@@ -1,0 +1,45 @@
+// NodeSettings: how a node acts that a trainer has to start. What is not set follows from variables and from
+// shoal.toml; docs/settings.md says what each is for, and which values it takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace shoal {
+
+// Alike on all ranks: the first of a host that finds no node starts it with its own.
+struct NodeSettings {
+  std::optional<std::string> transport;  // "auto", "tcp" or "ucx"
+  std::optional<std::string> interface;
+  std::optional<std::string> ports;  // "7100-7199"
+  std::optional<uint64_t> max_direct_nodes;
+
+  std::optional<uint64_t> load_memory_bytes;
+  std::optional<uint64_t> staging_memory_bytes;
+
+  std::optional<std::string> catalog;       // a folder
+  std::optional<std::string> stats_file;    // of the node's counts, at its end
+  std::optional<std::string> protocol_log;  // a file
+  std::optional<std::string> metrics;       // "HOST:PORT"
+
+  std::optional<uint64_t> keep_last;
+  std::optional<uint64_t> keep_every;
+  std::optional<uint64_t> keep_for_s;
+
+  std::optional<uint64_t> report_partial_after_ms;
+  std::optional<uint64_t> attempt_deadline_ms;
+  std::optional<uint64_t> node_deadline_ms;
+  std::optional<uint64_t> drain_patience_ms;
+  std::optional<uint64_t> host_lost_ms;
+  std::optional<uint64_t> find_coordinator_ms;
+  std::optional<uint64_t> epoch_check_ms;
+  std::optional<uint64_t> abandoned_after_ms;
+  std::optional<uint64_t> lease_renew_ms;
+  std::optional<uint64_t> lease_ttl_ms;
+
+  // Filled by Checkpointer::open, for the node's log: which settings were said, and where.
+  std::string said;
+};
+
+}  // namespace shoal
