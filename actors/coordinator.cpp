@@ -29,6 +29,7 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
   } else if (std::get_if<event::CommittedAlone>(&event)) {
     if (!superseded_) retention_.committed(out);
   } else if (std::get_if<event::Started>(&event)) {
+    if (facts_.read_only) return;  // another job decides, cleans up and retains
     recover(out);
     watch_epoch(now, out);
     retention_.begin(out);
@@ -163,7 +164,9 @@ void Coordinator::sweep_later(TimeNs now, const AttemptKey& key, EffectWriter& o
 // --- joining ---
 
 void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
-  if (const auto* join = std::get_if<wire::JoinRanks>(&body)) {
+  if (facts_.read_only) {  // nothing is saved: all that its nodes need is a choice
+    if (const auto* load = std::get_if<wire::JoinLoad>(&body)) loads_.join(now, from, *load, out);
+  } else if (const auto* join = std::get_if<wire::JoinRanks>(&body)) {
     on_join(from, *join, out);
   } else if (const auto* layouts = std::get_if<wire::Layouts>(&body)) {
     for (const LayoutPtr& layout : layouts->layouts) {

@@ -28,7 +28,7 @@ Status LoadChooser::no_checkpoint_of(uint64_t step, const std::string& why) {
 
 void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) {
   auto load = std::make_shared<Load>(Load{ordinal, std::move(then)});
-  operations_.start(operation::ReadLoadChoice{facts_.generation, ordinal}, out,
+  operations_.start(operation::ReadLoadChoice{facts_.generation, ordinal, whose()}, out,
                     [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto choice = result_as<LoadChoice>(std::move(result));
                       if (choice.ok()) return chosen(now, load, *choice, then_out);
@@ -52,6 +52,12 @@ void LoadChooser::decide_earlier(const LoadPtr& load, EffectWriter& out) {
                       for (const AttemptInfo& info : list->attempts) {
                         if (info.state != AttemptInfo::State::undecided) continue;
                         if (!*best || **best < info.key) undecided.push_back(info.key);
+                      }
+                      if (facts_.read_only) {  // others decide them
+                        load->undecided = std::exchange(undecided, {});
+                        std::erase_if(list->attempts, [](const AttemptInfo& info) {
+                          return info.state == AttemptInfo::State::undecided;
+                        });
                       }
                       if (!undecided.empty()) return await_decisions(now, load, undecided, then_out);
                       confirm(now, load, *best, decided_from(*list, *best), then_out);
@@ -113,7 +119,7 @@ void LoadChooser::publish(const LoadPtr& load, const std::optional<AttemptKey>& 
   LoadChoice choice;
   choice.found = key.has_value();
   if (key) choice.key = *key;
-  operations_.start(operation::PublishLoadChoice{facts_.generation, load->ordinal, choice}, out,
+  operations_.start(operation::PublishLoadChoice{facts_.generation, load->ordinal, choice, whose()}, out,
                     [load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto stands = result_as<LoadChoice>(std::move(result));
                       if (!stands.ok()) return load->then(now, unreadable(stands.status()), then_out);
@@ -125,6 +131,10 @@ void LoadChooser::publish(const LoadPtr& load, const std::optional<AttemptKey>& 
 void LoadChooser::report_passed_over(const Load& load, const std::optional<AttemptKey>& key,
                                      EffectWriter& out) {
   const std::string loaded = key ? "loads " + to_string(*key) : "finds no checkpoint";
+  if (!load.undecided.empty()) {
+    out.info("latest " + loaded + ": " + std::to_string(load.undecided.size()) +
+             " newer attempts are not decided yet, the newest is " + to_string(load.undecided.back()));
+  }
   size_t reported = 0;
   for (const PassedOver& each : load.passed_over) {
     if (reported++ == kMaxPassedOverReported) {
@@ -162,7 +172,9 @@ void LoadChooser::list_step(uint64_t step, Tried tried, EffectWriter& out, Then 
             best = info.key;
           }
         }
-        if (auto left = newest_left(*list, best, facts_.generation, tried.from)) {
+        const auto left = facts_.read_only ? std::optional<AttemptKey>()
+                                           : newest_left(*list, best, facts_.generation, tried.from);
+        if (left) {
           return operations_.start(
               operation::CompleteAttempt{*left}, then_out,
               [this, step, left, why = tried.why, then](TimeNs, Result<OperationResult> completed,

@@ -28,7 +28,8 @@ class LoadChooser {
   static Status no_checkpoint_of(uint64_t step, const std::string& why);  // why: may be empty
 
   // The choice of that load(latest): the one that stands in the root, else the newest checkpoint once every
-  // attempt above it is decided, published.
+  // attempt above it is decided, published. A job that only reads decides nothing: it takes the newest
+  // checkpoint that there is.
   void choose_latest(uint32_t ordinal, EffectWriter& out, Then then);
   // The newest committed attempt at this step, once an attempt that the root proves complete is committed.
   void choose_step(uint64_t step, EffectWriter& out, Then then);
@@ -42,6 +43,7 @@ class LoadChooser {
     uint32_t ordinal = 0;
     Then then;
     std::vector<PassedOver> passed_over = {};  // newest first
+    std::vector<AttemptKey> undecided = {};    // where the job only reads
   };
   using LoadPtr = std::shared_ptr<Load>;
 
@@ -58,6 +60,7 @@ class LoadChooser {
     Status why = {};                      // of the newest
   };
   void list_step(uint64_t step, Tried tried, EffectWriter& out, Then then);
+  ChoiceOf whose() const { return facts_.read_only ? ChoiceOf::reader : ChoiceOf::generation; }
 
   PendingOperations& operations_;
   const NodeFacts& facts_;

@@ -48,6 +48,8 @@ void Loader::on_client(TimeNs now, ClientId client, const LocalMessage& message,
     budget_.replace_window({client, slab->slab_id});
   } else if (const auto* latest = std::get_if<local::Latest>(&message)) {
     on_latest(client, latest->request_id, {}, out);
+  } else if (const auto* list = std::get_if<local::List>(&message)) {
+    on_list(client, *list, out);
   } else if (const auto* load = std::get_if<local::Load>(&message)) {
     on_load(now, client, *load, out);
   } else if (const auto* placed = std::get_if<local::Placed>(&message)) {
@@ -88,13 +90,19 @@ Status not_of_none(const Status& why) {
   return why.code() == Code::not_found ? Status(Code::corrupt, why.message()) : why;
 }
 
-// It was committed when it was chosen, or listed, and is not any more.
-Status no_longer_committed(const AttemptKey& key, const Tombstone& tombstone, bool is_latest) {
+// It was committed when it was chosen, or listed, and is not any more. `chooses_next`: the next load of the
+// latest is another choice, whatever is saved.
+Status no_longer_committed(const AttemptKey& key, const Tombstone& tombstone, bool is_latest,
+                           bool chooses_next) {
   if (tombstone.reason == Tombstone::Reason::aborted) {
     return Status(Code::aborted, to_string(key) +
                                      " was committed when it was chosen; its manifest was lost "
                                      "since, and it was aborted: " +
                                      tombstone.cause);
+  }
+  if (is_latest && chooses_next) {
+    return Status(Code::aborted, to_string(key) + " was deleted since it was chosen: " + tombstone.cause +
+                                     "; load again, which chooses what is the newest then");
   }
   return Status(Code::unavailable,
                 to_string(key) + " was deleted since it was chosen: " + tombstone.cause +
@@ -113,22 +121,34 @@ Status lost_decision(const AttemptKey& key, const Status& why) {
 
 void Loader::on_latest(ClientId client, uint32_t request_id, std::optional<AttemptKey> tried,
                        EffectWriter& out) {
-  operations_.start(operation::ListNewestAttempts{}, out,
-                    [=, this](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto list = result_as<AttemptList>(std::move(result));
-                      if (!list.ok()) return refuse(client, request_id, not_of_none(list.status()), then_out);
-                      auto best = newest(*list);
-                      if (!best.ok()) return refuse(client, request_id, not_of_none(best.status()), then_out);
-                      if (auto left = newest_left(*list, *best, facts_.generation, tried)) {
-                        return operations_.start(
-                            operation::CompleteAttempt{*left}, then_out,
-                            [=, this](TimeNs, Result<OperationResult>, EffectWriter& last_out) {
-                              on_latest(client, request_id, left, last_out);
-                            });
-                      }
-                      if (!*best) return refuse(client, request_id, LoadChooser::no_checkpoint(), then_out);
-                      read_metadata(client, request_id, **best, then_out);
-                    });
+  operations_.start(
+      operation::ListNewestAttempts{}, out,
+      [=, this](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+        auto list = result_as<AttemptList>(std::move(result));
+        if (!list.ok()) return refuse(client, request_id, not_of_none(list.status()), then_out);
+        auto best = newest(*list);
+        if (!best.ok()) return refuse(client, request_id, not_of_none(best.status()), then_out);
+        const auto left = facts_.read_only ? std::optional<AttemptKey>()
+                                           : newest_left(*list, *best, facts_.generation, tried);
+        if (left) {
+          return operations_.start(operation::CompleteAttempt{*left}, then_out,
+                                   [=, this](TimeNs, Result<OperationResult>, EffectWriter& last_out) {
+                                     on_latest(client, request_id, left, last_out);
+                                   });
+        }
+        if (!*best) return refuse(client, request_id, LoadChooser::no_checkpoint(), then_out);
+        read_metadata(client, request_id, **best, then_out);
+      });
+}
+
+void Loader::on_list(ClientId client, const local::List& wanted, EffectWriter& out) {
+  operations_.start(
+      operation::ListCheckpoints{std::min(wanted.newest, kMaxListedCheckpoints)}, out,
+      [client, id = wanted.request_id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+        auto list = result_as<std::shared_ptr<const CheckpointList>>(std::move(result));
+        if (!list.ok()) return then_out.to_client(client, local::Listing{id, list.status(), nullptr});
+        then_out.to_client(client, local::Listing{id, ok_status(), std::move(*list)});
+      });
 }
 
 void Loader::refuse(ClientId client, uint32_t request_id, Status why, EffectWriter& out) {
@@ -145,7 +165,8 @@ void Loader::read_metadata(ClientId client, uint32_t request_id, const AttemptKe
                       if (!decision.ok()) return refuse(client, request_id, decision.status(), then_out);
                       if (!(*decision)->committed()) {
                         return refuse(client, request_id,
-                                      no_longer_committed(key, (*decision)->tombstone(), false), then_out);
+                                      no_longer_committed(key, (*decision)->tombstone(), false, false),
+                                      then_out);
                       }
                       out_found(client, request_id, **decision, then_out);
                     });
@@ -271,8 +292,10 @@ void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& ke
                       if (!(*decision)->committed()) {
                         const auto load = loads_.find(id);
                         const bool is_latest = load != loads_.end() && load->second.request.latest;
-                        return fail(now, id, no_longer_committed(key, (*decision)->tombstone(), is_latest),
-                                    then_out);
+                        return fail(
+                            now, id,
+                            no_longer_committed(key, (*decision)->tombstone(), is_latest, facts_.read_only),
+                            then_out);
                       }
                       if ((*decision)->manifest().world == nullptr) return decode(id, *decision, then_out);
                       begin(now, id, facts_.plans->stored(*decision), then_out);

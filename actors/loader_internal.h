@@ -119,6 +119,7 @@ class Loader final : public Role {
   // --- which checkpoint ---
   // `tried`: attempts from this one up could not be completed.
   void on_latest(ClientId client, uint32_t request_id, std::optional<AttemptKey> tried, EffectWriter& out);
+  void on_list(ClientId client, const local::List& wanted, EffectWriter& out);
   static void refuse(ClientId client, uint32_t request_id, Status why, EffectWriter& out);
   void read_metadata(ClientId client, uint32_t request_id, const AttemptKey& key, EffectWriter& out);
   static void out_found(ClientId client, uint32_t request_id, const Decision& decision, EffectWriter& out);

@@ -17,6 +17,7 @@
 #include "base/shared_vector.h"
 #include "base/status.h"
 #include "local/messages.h"
+#include "plan/checkpoint_info.h"
 #include "plan/read_damage.h"
 #include "storage/catalog.h"
 #include "storage/decision.h"
@@ -94,6 +95,9 @@ struct ListNewestAttempts {};  // -> AttemptList: the newest checkpoint and what
 struct ListAttemptsOfStep {    // -> AttemptList
   uint64_t step = 0;
 };
+struct ListCheckpoints {  // -> CheckpointList: the newest attempts, for whoever asks
+  uint32_t newest = 0;
+};
 struct InspectAttempt {  // -> AttemptInfo
   AttemptKey key;
 };
@@ -125,10 +129,12 @@ struct PublishLoadChoice {  // -> LoadChoice, the one that stands. nonce is fill
   uint32_t generation = 0;
   uint32_t ordinal = 0;
   LoadChoice choice;
+  ChoiceOf of = ChoiceOf::generation;
 };
 struct ReadLoadChoice {  // -> LoadChoice; Code::not_found
   uint32_t generation = 0;
   uint32_t ordinal = 0;
+  ChoiceOf of = ChoiceOf::generation;
 };
 struct PiecePlace {
   Rank rank = 0;  // that wrote the file
@@ -231,15 +237,20 @@ using Operation = std::variant<
     operation::PublishRankManifest, operation::CompleteRankLocal, operation::ListenToPeers,
     operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow,
     operation::ReadHeader, operation::CheckHeader, operation::LocateRanges, operation::DecodeDecision,
-    operation::CompleteAttempt>;
+    operation::CompleteAttempt, operation::ListCheckpoints>;
 // Few are as large as a Mark, and of many that are not there are a great number at once in the simulator.
 using OperationResult =
     std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,
                  AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>, std::shared_ptr<const Mark>,
                  std::shared_ptr<const RetentionPlan>, DeletionResult, std::shared_ptr<const EpochRecord>,
-                 std::string, ChunkPtr, DamageList, LocatedRangesPtr>;
+                 std::string, ChunkPtr, DamageList, LocatedRangesPtr, std::shared_ptr<const CheckpointList>>;
 
 std::string_view operation_name(const Operation& operation);
+
+// Whether an operation changes the root, or what a catalog says of it. A job that only reads may carry out
+// those alone that do not, but for its own pins and choices of what it loads.
+enum class RootUse : uint8_t { reads, keeps_what_is_read, writes };
+RootUse root_use(const Operation& operation);
 
 // Bytes of a save that is staged in parts, while its client waits. One thread.
 class PartSource {
@@ -278,6 +289,8 @@ class OperationRunner {
     std::function<int64_t()> unix_time_ns;
     // Called before a manifest is published, if it is set: an error refuses the commit.
     BeforeCommit before_commit = nullptr;
+    // Of a job that only reads: what root_use says writes is Code::refused.
+    bool read_only = false;
   };
   // catalog may be null (a node without a coordinator): RecordDecision is then Code::unavailable.
   OperationRunner(Storage& storage, Catalog* catalog, Slabs& slabs, RootId root_id,

@@ -6,6 +6,7 @@
 #include "actors/operation.h"
 #include "actors/part_write.h"
 #include "actors/piece_reader.h"
+#include "storage/attempt_views.h"
 #include "storage/completion.h"
 #include "storage/run_claims.h"
 
@@ -144,6 +145,10 @@ struct OperationRunner::Impl {
     auto listed = list_attempts_of_step(storage, list.step);
     return as_result(std::move(listed));
   }
+  Result<OperationResult> operator()(const operation::ListCheckpoints& list) {
+    SHOAL_ASSIGN_OR_RETURN(CheckpointList found, list_newest_checkpoints(storage, list.newest));
+    return OperationResult(std::make_shared<const CheckpointList>(std::move(found)));
+  }
   Result<OperationResult> operator()(const operation::PinAttempt& pin) {
     const Nonce id = surroundings.nonce();
     Mark mark{pin_name(id), pin.key, true, 0, pin.holder, surroundings.unix_time_ns(), id};
@@ -190,10 +195,10 @@ struct OperationRunner::Impl {
   Result<OperationResult> operator()(const operation::PublishLoadChoice& publish) {
     LoadChoice choice = publish.choice;
     choice.nonce = surroundings.nonce();
-    return as_result(publish_load_choice(storage, publish.generation, publish.ordinal, choice));
+    return as_result(publish_load_choice(storage, publish.generation, publish.ordinal, choice, publish.of));
   }
   Result<OperationResult> operator()(const operation::ReadLoadChoice& read) {
-    return as_result(read_load_choice(storage, read.generation, read.ordinal));
+    return as_result(read_load_choice(storage, read.generation, read.ordinal, read.of));
   }
 
   Result<OperationResult> operator()(const operation::MeasureObjects& measure) {
@@ -380,7 +385,61 @@ OperationRunner::OperationRunner(Storage& storage, Catalog* catalog, Slabs& slab
 OperationRunner::~OperationRunner() = default;
 
 Result<OperationResult> OperationRunner::run(const Operation& operation) {
+  if (impl_->surroundings.read_only && root_use(operation) == RootUse::writes) {
+    return Status(Code::refused, fmt::format("{}: {} is not for a job that only reads",
+                                             impl_->storage.describe(), operation_name(operation)));
+  }
   return std::visit(*impl_, operation);
+}
+
+namespace {
+// An overload for each, so that a new operation has to say what it is.
+struct RootUses {
+  static constexpr RootUse reads = RootUse::reads, keeps = RootUse::keeps_what_is_read,
+                           writes = RootUse::writes;
+  RootUse operator()(const operation::WriteShard&) const { return writes; }
+  RootUse operator()(const operation::PublishDecision&) const { return writes; }
+  RootUse operator()(const operation::PublishRankManifest&) const { return writes; }
+  RootUse operator()(const operation::CompleteRankLocal&) const { return writes; }
+  RootUse operator()(const operation::CompleteAttempt&) const { return writes; }
+  RootUse operator()(const operation::ReadDecision&) const { return reads; }
+  RootUse operator()(const operation::DecodeDecision&) const { return reads; }
+  RootUse operator()(const operation::CheckFiles&) const { return reads; }
+  RootUse operator()(const operation::RecordDecision&) const { return writes; }
+  RootUse operator()(const operation::PublishRoster&) const { return writes; }
+  RootUse operator()(const operation::ReadRoster&) const { return reads; }
+  RootUse operator()(const operation::ReadEpoch&) const { return reads; }
+  RootUse operator()(const operation::ListAttempts&) const { return reads; }
+  RootUse operator()(const operation::ListNewestAttempts&) const { return reads; }
+  RootUse operator()(const operation::ListAttemptsOfStep&) const { return reads; }
+  RootUse operator()(const operation::ListCheckpoints&) const { return reads; }
+  RootUse operator()(const operation::InspectAttempt&) const { return reads; }
+  RootUse operator()(const operation::SweepAttempt&) const { return writes; }
+  RootUse operator()(const operation::PublishLoadChoice& publish) const {
+    return publish.of == ChoiceOf::reader ? keeps : writes;
+  }
+  RootUse operator()(const operation::ReadLoadChoice&) const { return reads; }
+  RootUse operator()(const operation::MeasureObjects&) const { return reads; }
+  RootUse operator()(const operation::ReadBatch&) const { return reads; }
+  RootUse operator()(const operation::ListenToPeers&) const { return reads; }
+  RootUse operator()(const operation::ReadChunk&) const { return reads; }
+  RootUse operator()(const operation::CheckChunk&) const { return reads; }
+  RootUse operator()(const operation::CopyChunk&) const { return reads; }
+  RootUse operator()(const operation::ReadHeader&) const { return reads; }
+  RootUse operator()(const operation::CheckHeader&) const { return reads; }
+  RootUse operator()(const operation::LocateRanges&) const { return reads; }
+  RootUse operator()(const operation::ReleaseWindow&) const { return reads; }
+  RootUse operator()(const operation::PinAttempt&) const { return keeps; }
+  RootUse operator()(const operation::RenewPin&) const { return keeps; }
+  RootUse operator()(const operation::RemovePin&) const { return keeps; }
+  RootUse operator()(const operation::PlanRetention&) const { return writes; }  // on what it may delete
+  RootUse operator()(const operation::DeleteCheckpoint&) const { return writes; }
+  RootUse operator()(const operation::RemoveRemains&) const { return writes; }
+};
+}  // namespace
+
+RootUse root_use(const Operation& operation) {
+  return std::visit(RootUses{}, operation);
 }
 
 namespace {
@@ -414,6 +473,7 @@ struct OperationNames {
   std::string_view operator()(const operation::ReadEpoch&) const { return "ReadEpoch"; }
   std::string_view operator()(const operation::ListNewestAttempts&) const { return "ListNewestAttempts"; }
   std::string_view operator()(const operation::ListAttemptsOfStep&) const { return "ListAttemptsOfStep"; }
+  std::string_view operator()(const operation::ListCheckpoints&) const { return "ListCheckpoints"; }
   std::string_view operator()(const operation::PinAttempt&) const { return "PinAttempt"; }
   std::string_view operator()(const operation::RenewPin&) const { return "RenewPin"; }
   std::string_view operator()(const operation::RemovePin&) const { return "RemovePin"; }

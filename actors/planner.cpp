@@ -70,6 +70,7 @@ class Planner final : public Role {
 
   // The root knows the last epoch. `said`: what a coordinator said of it, for when the root cannot be read.
   void look_up(TimeNs now, std::optional<wire::Superseded> said, EffectWriter& out) {
+    if (facts_.read_only) return;  // the epochs are those of the job that trains
     out.set_timer(kEpochTimer, now + facts_.times.epoch_check_ms * kMillisecond);
     operations_.start(operation::ReadEpoch{}, out,
                       [this, said](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {

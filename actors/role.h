@@ -200,6 +200,8 @@ inline constexpr uint64_t kMaxLoadMemoryBytes = uint64_t{1} << 40;
 struct NodeFacts {  // what a node's roles know from the start
   uint32_t generation = 0;
   uint32_t epoch = 0;
+  // The job only reads the root, beside another that trains. Then generation is its number under readers/.
+  bool read_only = false;
   std::string job_id;                                    // the generation's token
   std::string host;                                      // of this node, distinct in the job
   int32_t pid = 0;                                       // told to clients

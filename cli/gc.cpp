@@ -8,12 +8,14 @@
 #include "cli/commands.h"
 #include "cli/json_text.h"
 #include "cli/node_settings.h"
+#include "storage/readers.h"
 
 namespace shoal {
 
 namespace {
 
 constexpr unsigned kMaxJobs = 64;
+constexpr int64_t kReaderMostAgeNs = int64_t{7} * 24 * 3600 * 1'000'000'000;
 
 struct GcOptions {
   std::string root;
@@ -39,6 +41,19 @@ constexpr const char* kFooter =
     "\n"
     "Exit status: 0; 1 something could not be removed; 2 the root cannot be read, or what keeps checkpoints\n"
     "cannot.";
+
+// What jobs that only read chose, where they ended badly. One that still runs chooses again.
+void remove_old_readers(Storage& storage, Collected* out) {
+  auto old = list_old_readers(storage, unix_time_now_ns() - kReaderMostAgeNs);
+  if (!old.ok()) {
+    out->failed.emplace_back("readers", old.status());
+    return;
+  }
+  for (const uint32_t number : *old) {
+    Status removed = remove_reader(storage, number);
+    if (!removed.ok()) out->failed.emplace_back(fmt::format("readers/{}", number), removed);
+  }
+}
 
 int run_gc(const GcOptions& options) {
   auto root = open_root_for_reading(options.root);
@@ -68,6 +83,7 @@ int run_gc(const GcOptions& options) {
   collector.sweep_all(plan->sweep, &collected);
   collector.remove_all(plan->remains, &collected);
   collector.delete_all(doomed, &collected);
+  remove_old_readers(storage, &collected);
   for (const auto& [key, why] : plan->damaged) collected.kept.push_back({key, why.to_string(), 0});
   if (options.json) fmt::print("{}\n", json_text(collected_json(*root, collected)));
   if (!options.json) print_collected(collected);

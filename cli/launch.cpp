@@ -40,7 +40,8 @@ struct LaunchFlags {
   std::optional<uint32_t> world_size, first_rank;
   std::string coordinator, root, job_id, token_file;
   uint16_t master_port = 0;
-  bool create = false, resume = false, kill_on_failure = false, tag_output = false, take_over = false;
+  bool create = false, read_only = false, resume = false, take_over = false;
+  bool kill_on_failure = false, tag_output = false;
   Settings settings;  // by flags; PlanMaker adds the rest
   std::vector<std::string> command;
 };
@@ -68,6 +69,7 @@ constexpr const char* kFooter =
     "  shoal launch -n 8 --nnodes 2 --node-rank 0 --coordinator 10.0.0.1:7070 --job-id job-1 \\\n"
     "               --token-file ~/.job-token --root /checkpoints/run7 --create -- ./trainer   on 10.0.0.1\n"
     "  the same with --node-rank 1                                                on the other host\n"
+    "  shoal launch -n 2 --root /checkpoints/run7 --read-only -- ./evaluate   beside the job that trains\n"
     "\n"
     "Exit status: the worst of the trainers' (128 + n for one that signal n ended); at least 1 where the "
     "node\n"
@@ -193,8 +195,10 @@ class PlanMaker {
     std::error_code error;
     root_ = std::filesystem::canonical(flags_.root, error).string();
     if (error) return Status(Code::not_found, fmt::format("root {}: {}", flags_.root, error.message()));
-    SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(root_));
-    if (socket_ = variable("SHOAL_SOCKET"); socket_.empty()) socket_ = paths.socket_file;
+    SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(root_, flags_.read_only ? job_id_ : ""));
+    // A job that reads may be started by one that trains, whose socket is not for it.
+    if (!flags_.read_only) socket_ = variable("SHOAL_SOCKET");
+    if (socket_.empty()) socket_ = paths.socket_file;
 
     save_report_ = fmt::format("{}/launch-{}.saves", runtime_folder(), getpid());
 
@@ -255,6 +259,7 @@ class PlanMaker {
       add(hosts_coordinator() ? "--listen" : "--coordinator", flags_.coordinator);
     }
     if (flags_.take_over && hosts_coordinator()) out.push_back("--take-over");
+    if (flags_.read_only) out.push_back("--read-only");
     add("--token-file", flags_.token_file);
     add("--world-size", std::to_string(world_size_));
     add("--ranks", fmt::format("{}-{}", first_rank_, first_rank_ + flags_.trainers - 1));
@@ -282,6 +287,7 @@ class PlanMaker {
     }
     out["SHOAL_NODE_PROGRAM"] = own_program();
     out["SHOAL_START_NODE"] = "0";  // this process does
+    if (flags_.read_only) out["SHOAL_READ_ONLY"] = "1";
     if (!flags_.coordinator.empty()) out["SHOAL_COORDINATOR"] = flags_.coordinator;
     // For a node that a trainer has to start where this one has died.
     std::error_code error;
@@ -345,6 +351,12 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
                       "MASTER_PORT; default: 29500, on one host any free one");
   command->add_flag("--take-over", flags->take_over,
                     "Run although another run's coordinator is live on this root; that one ends");
+  command
+      ->add_flag("--read-only", flags->read_only,
+                 "Trainers that only load, beside the job that trains on this root, which notices nothing")
+      ->excludes("--take-over")
+      ->excludes("--create")
+      ->envname("SHOAL_READ_ONLY");
   command->add_flag("--kill-on-failure", flags->kill_on_failure, "When a trainer fails, end the others");
   command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
   add_settings(*command, SettingOf::node, &flags->settings);

@@ -202,6 +202,14 @@ void add_node_command(CLI::App& app, Command* chosen) {
                  "Coordinate although another run's coordinator is live on this root; that one ends")
       ->excludes(coordinator);
   command
+      ->add_flag(
+          "--read-only", node.read_only,
+          "For a job that only loads, beside the one that trains on this root: claims no generation, and "
+          "saves nothing")
+      ->excludes("--take-over")
+      ->excludes("--create-root")
+      ->envname("SHOAL_READ_ONLY");
+  command
       ->add_option(
           "--rejoin", flags->rejoin,
           "Go on with a run in the place of a node that died: N is its generation, 'job' that of the "

@@ -24,8 +24,9 @@ std::string heading(const NodeStatus& node) {
                                       : fmt::format("coordinator at {}", node.coordinator);
   std::string out = fmt::format("node {} (pid {}), {}{}\n", node.host, node.pid, role,
                                 node.is_stopping ? ", is stopping" : "");
-  out += fmt::format("job {}, generation {}, epoch {}, root {}, up {}\n", node.job_id, node.generation,
-                     node.epoch, node.root, ago(node.uptime_ms));
+  std::string place = node.read_only ? fmt::format("reads only (readers/{})", node.generation)
+                                     : fmt::format("generation {}, epoch {}", node.generation, node.epoch);
+  out += fmt::format("job {}, {}, root {}, up {}\n", node.job_id, place, node.root, ago(node.uptime_ms));
   std::string world = node.world_size == 0 ? "" : fmt::format(" of {}", node.world_size);
   out += fmt::format("ranks here: {}{}; nodes connected: {}", describe_ranks(node.ranks, node.ranks.size()),
                      world, node.peers_count);

@@ -144,6 +144,7 @@ nlohmann::ordered_json node_json(const NodeView& node) {
   out["job_id"] = status.job_id;
   out["generation"] = status.generation;
   out["epoch"] = status.epoch;
+  out["read_only"] = status.read_only;
   out["coordinates"] = status.coordinates;
   out["coordinator"] = status.coordinator;
   out["world_size"] = status.world_size;
@@ -195,6 +196,15 @@ nlohmann::ordered_json root_json(const RootView& root) {
   return out;
 }
 
+// Those that answer: sockets of jobs that have ended badly stay behind.
+void ask_readers(const std::string& root, JobView* out) {
+  auto sockets = within_patience([root] { return list_reader_sockets(root); });
+  if (!sockets || !sockets->ok()) return;
+  JobView readers;
+  for (const std::string& socket : **sockets) ask(socket, "", &readers);
+  std::move(readers.nodes.begin(), readers.nodes.end(), std::back_inserter(out->nodes));
+}
+
 }  // namespace
 
 Result<JobView> look_at(const NodeTarget& target) {
@@ -221,6 +231,7 @@ Result<JobView> look_at(const NodeTarget& target) {
     } else {
       out.root = std::move(**root);
     }
+    if (target.socket.empty()) ask_readers(target.root, &out);
   } else if (!target.socket.empty()) {
     ask(target.socket, "", &out);
   } else {

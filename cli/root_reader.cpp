@@ -6,10 +6,8 @@
 #include <charconv>
 #include <chrono>
 #include <ctime>
-#include <iterator>
 #include <limits>
 
-#include "storage/completion.h"
 #include "storage/rank_manifest.h"
 
 namespace shoal {
@@ -20,106 +18,6 @@ Result<OpenRoot> open_root_for_reading(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(root.storage, LocalStorage::open(*root.file_system, path, random_128()));
   SHOAL_ASSIGN_OR_RETURN(root.id, open_root(*root.storage, false, RootId{}));
   return root;
-}
-
-std::string_view AttemptView::state_name() const {
-  if (!damage.ok()) return "damaged";
-  if (committed()) return "committed";
-  switch (info.state) {
-    case AttemptInfo::State::committed:
-      return "committed";
-    case AttemptInfo::State::aborted:
-      return "aborted";
-    case AttemptInfo::State::deleted:
-      return "deleted";
-    case AttemptInfo::State::undecided:
-      break;
-  }
-  return "undecided";
-}
-
-namespace {
-
-std::string proof_of(Storage& storage, const AttemptKey& key) {
-  const Status proven = prove_complete(storage, key).status();
-  if (proven.ok()) return "its files prove it complete: the next job commits it";
-  return is_unproven(proven) || proven.code() == Code::version ? proven.message() : "";
-}
-
-}  // namespace
-
-Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info) {
-  AttemptView view;
-  view.key = info.key;
-  view.info = info;
-  if (info.is_complete_set()) {
-    auto manifest = merge_rank_manifests(storage, info.key);
-    if (!manifest.ok()) return view;  // the load that looks at it says what is wrong
-    view.decision = Decision{info.key, {}, {}, 0, std::move(*manifest)};
-    view.is_merged = false;
-  }
-  if (info.state == AttemptInfo::State::undecided) {
-    if (info.rank_manifests == 0) view.proof = proof_of(storage, info.key);
-    return view;
-  }
-  auto decision = read_decision(storage, info.key);
-  if (decision.ok()) {
-    view.decision = std::move(*decision);
-    return view;
-  }
-  Code code = decision.status().code();
-  if (code == Code::version || code == Code::not_found) return decision.status();
-  view.damage = decision.status();
-  return view;
-}
-
-namespace {
-
-Result<std::vector<AttemptView>> view_list(Storage& storage, const AttemptList& list) {
-  std::vector<AttemptView> views;
-  for (const AttemptInfo& info : list.attempts) {
-    auto view = view_attempt(storage, info);
-    if (!view.ok() && view.status().code() == Code::not_found) continue;  // removed meanwhile
-    if (!view.ok()) return view.status();
-    views.push_back(std::move(*view));
-  }
-  for (const auto& [key, status] : list.damaged) {
-    AttemptView view;
-    view.key = key;
-    view.damage = status;
-    views.push_back(std::move(view));
-  }
-  std::sort(views.begin(), views.end(),
-            [](const AttemptView& a, const AttemptView& b) { return a.key < b.key; });
-  return views;
-}
-
-}  // namespace
-
-Result<std::vector<AttemptView>> view_attempts(Storage& storage) {
-  SHOAL_ASSIGN_OR_RETURN(AttemptList list, list_attempts(storage));
-  return view_list(storage, list);
-}
-
-Result<std::vector<AttemptView>> view_newest_attempts(Storage& storage, size_t most, size_t* omitted) {
-  SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
-  AttemptList list;
-  bool has_checkpoint = false;
-  size_t seen = 0;
-  for (auto key = names.keys.rbegin(); key != names.keys.rend() && (seen < most || !has_checkpoint); ++key) {
-    ++seen;
-    auto info = inspect_attempt(storage, *key);
-    if (info.ok()) {
-      has_checkpoint = has_checkpoint || info->state == AttemptInfo::State::committed;
-      bool has_begun = info->state != AttemptInfo::State::undecided || info->leftover_files != 0;
-      if (has_begun) list.attempts.push_back(*info);
-    } else if (info.status().code() != Code::not_found) {
-      list.damaged.emplace_back(*key, info.status());
-    }
-  }
-  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(list.damaged));
-  *omitted = names.keys.size() - seen;
-  return view_list(storage, list);
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "storage/attempt_views.h"
 #include "storage/decision.h"
 #include "storage/local_storage.h"
 #include "storage/marks.h"
@@ -25,28 +26,6 @@ struct OpenRoot {
 };
 // Code::not_found where the folder is missing or holds no run.
 Result<OpenRoot> open_root_for_reading(const std::string& path);
-
-// One attempt, with its decision where there is one that reads back. Of a rank-local save which all ranks
-// have published and nobody has merged yet: the decision that the next load makes of it.
-struct AttemptView {
-  AttemptKey key;
-  AttemptInfo info;                  // default where `damage` is set
-  std::optional<Decision> decision;  // nullopt: undecided or damaged
-  bool is_merged = true;             // false: of that decision there is no file
-  Status damage;
-  std::string
-      proof;  // of an undecided one: what it lacks to be complete, or that it lacks nothing; "": not known
-
-  bool committed() const { return decision && decision->committed(); }
-  std::string_view state_name() const;  // "committed", "aborted", "deleted", "undecided", "damaged"
-};
-// Ascending, as `latest` orders.
-Result<std::vector<AttemptView>> view_attempts(Storage& storage);
-// The newest `most` of them, and as many more as it takes to come to a checkpoint. *omitted: how many are
-// older; of these only names were read.
-Result<std::vector<AttemptView>> view_newest_attempts(Storage& storage, size_t most, size_t* omitted);
-// A decision that does not read back is `damage` of the view. A version newer than this program is an error.
-Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info);
 
 // Which attempts a command is about.
 struct AttemptChoice {

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "client/node_process_internal.h"
@@ -12,11 +13,12 @@ namespace shoal {
 
 std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint32_t generation) {
   static std::mutex mutex;
-  static std::map<std::pair<std::string, Rank>, std::shared_ptr<CallCounts>> last;  // by root
+  // By root, rank, and whether it only reads: a process may do both.
+  static std::map<std::tuple<std::string, Rank, bool>, std::shared_ptr<CallCounts>> last;
   std::error_code error;
   std::string root = std::filesystem::weakly_canonical(options.root, error).string();
   std::lock_guard lock(mutex);
-  std::shared_ptr<CallCounts>& counts = last[{std::move(root), options.rank}];
+  std::shared_ptr<CallCounts>& counts = last[{std::move(root), options.rank, options.read_only}];
   if (!counts || counts->generation != generation || counts->process != process_nonce()) {
     counts = std::make_shared<CallCounts>(CallCounts{process_nonce(), generation, {}, 0, 0});
   }

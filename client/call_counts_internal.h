@@ -17,10 +17,15 @@ struct CallCounts {
   Nonce process;
   uint32_t generation = 0;
   AttemptCount attempts;
-  uint32_t saves = 0;
+  uint32_t saves = 0;  // of a job that only reads: loads of the latest that have ended
   uint32_t loads = 0;  // since the last save, but direct ones; as often on all ranks, else they share nothing
                        // until the next
 
+  // What follows is named anew.
+  void begin_next() {
+    ++saves;
+    loads = 0;
+  }
   // By which ranks know a load: each save begins anew, so that a rank that loads more often than the others
   // comes back to them.
   uint32_t round() const { return saves * kLoadsBetweenSaves + std::min(loads, kLoadsBetweenSaves - 1); }

@@ -113,6 +113,7 @@ uint32_t Checkpointer::generation() const {
 
 Status Checkpointer::prepare(const StateDict& given) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
+  SHOAL_RETURN_IF_ERROR(impl_->check_may_save());
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
   SHOAL_RETURN_IF_ERROR(impl_->bind(*state));
   SHOAL_RETURN_IF_ERROR(impl_->refresh_recipe());
@@ -122,6 +123,13 @@ Status Checkpointer::prepare(const StateDict& given) {
 
 Status Checkpointer::Impl::check_open() const {
   return is_closed ? Status(Code::refused, "the Checkpointer was closed") : ok_status();
+}
+
+Status Checkpointer::Impl::check_may_save() const {
+  if (!options.read_only) return ok_status();
+  return Status(Code::refused, fmt::format("rank {} only reads root {} (read_only, SHOAL_READ_ONLY): nothing "
+                                           "is saved; a job that saves opens its Checkpointer without it",
+                                           rank_in_world(options), root));
 }
 
 Status Checkpointer::Impl::check_failures(uint64_t step) const {
@@ -146,8 +154,8 @@ Status Checkpointer::Impl::check_failures(uint64_t step) const {
 template <class Save>
 Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
   SHOAL_RETURN_IF_ERROR(check_open());
-  ++counts->saves;
-  counts->loads = 0;
+  SHOAL_RETURN_IF_ERROR(check_may_save());
+  counts->begin_next();
   const AttemptKey key{session->generation(), step, counts->attempts.next(step)};
   FailedSaves& failures = *session->failures();
   auto give_up = [&](const Status& why) {

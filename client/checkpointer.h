@@ -25,6 +25,7 @@
 #include "client/load_report.h"
 #include "client/node_settings.h"
 #include "client/state_dict.h"
+#include "plan/checkpoint_info.h"
 #include "plan/layout.h"
 #include "plan/load_times.h"
 #include "plan/metadata.h"
@@ -65,6 +66,10 @@ struct CheckpointerOptions {
                              // program, else installed with this library, else PATH
   NodeSettings node;         // its settings, where it has to be started
   bool start_node = true;  // where none is on this host; SHOAL_START_NODE=0, as of `shoal launch`, forbids it
+  // Loads alone, beside a job that trains on this root, which notices nothing: no generation is claimed. save
+  // and prepare are Code::refused. Alike on all ranks; SHOAL_READ_ONLY=1 sets it. docs/operations.md, "A job
+  // that only reads".
+  bool read_only = false;
   uint32_t max_in_flight = 2;
   OnBusy on_busy = OnBusy::wait;
   // Where an earlier save of this rank failed, and neither its handle nor anything else has told of it: save
@@ -188,7 +193,7 @@ class Checkpointer {
   // that nobody was told of is a line on stderr; close returns it.
   ~Checkpointer();
 
-  uint32_t generation() const;
+  uint32_t generation() const;                 // of a job that only reads: its number under readers/
   const CheckpointerOptions& options() const;  // as they hold: with the job id that was agreed on
   // Optional: registers the layout and faults in the slabs, so that the first save costs what later ones do.
   Status prepare(const StateDict& state);
@@ -222,7 +227,8 @@ class Checkpointer {
   // Code::corrupt. Code::unavailable: no node answers, or the checkpoint was deleted after it was chosen.
   // Waits until the saves of this rank are decided. Without a step: the latest, of which all ranks that load
   // between the same two calls of save get the same, however often each of them loads or tries again. With
-  // one: the newest committed attempt at it. One thread of a process at a time; Code::refused.
+  // one: the newest committed attempt at it. One thread of a process at a time; Code::refused. With read_only
+  // the n-th load of the latest gets the same on all ranks, and the next one what is the newest then.
   Result<LoadResult> load(const StateDict& state, const LoadOptions& options = {});
   // What the planner asks for, to where it says. An error of one of its steps ends the load and names the
   // step. What may be missing is the planner's to say: the policies of `options` are not used.
@@ -240,6 +246,10 @@ class Checkpointer {
   // client/checkpoint_reader.h.
   Result<CheckpointReader> open_checkpoint(std::optional<uint64_t> step = std::nullopt);
   Result<Metadata> latest();
+  // The newest attempts at saving of this root, at most so many and kMaxListedCheckpoints, and where none of
+  // them is a checkpoint, as many more as it takes to come to one. Ascending, as `latest` orders. Reads files
+  // of the root, decides nothing, and keeps nothing: what is listed may be deleted before it is loaded.
+  Result<CheckpointList> list(uint32_t newest = 100);
 
  private:
   friend class CheckpointReader;

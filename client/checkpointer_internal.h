@@ -115,6 +115,10 @@ struct Checkpointer::Impl {
   Status stage_in_parts(const std::shared_ptr<SaveHandle::State>& save, const StageRecipe::Staging& staging,
                         local::Staged staged);
   Status check_open() const;  // Code::refused after close
+  Status check_may_save() const;
+  // With read_only: a load of the latest has ended, so that the next one chooses anew. Not where no choice
+  // was heard of: then it has to be made again.
+  void end_of_latest(const Status& outcome);
   // Whether earlier failures allow another save.
   Status check_failures(uint64_t step) const;
   template <class Save>
@@ -144,6 +148,7 @@ struct Checkpointer::Impl {
   Status check_sharing(const LoadOptions& load_options) const;
   // Chooses a checkpoint, as load does, and has it kept open.
   Result<OpenedCheckpoint> open(std::optional<uint64_t> step, bool wants_layouts);
+  Result<OpenedCheckpoint> open_chosen(std::optional<uint64_t> step, bool wants_layouts);
   Status reopen(OpenedCheckpoint& opened);
   void close(const OpenedCheckpoint& opened);
   struct CloseLater {  // also where a planner throws

@@ -63,6 +63,22 @@ Result<Metadata> Checkpointer::latest() {
   }));
 }
 
+Result<CheckpointList> Checkpointer::list(uint32_t newest) {
+  SHOAL_RETURN_IF_ERROR(impl_->check_open());
+  return impl_->with_patience([this, newest]() -> Result<CheckpointList> {
+    SHOAL_ASSIGN_OR_RETURN(uint32_t id, impl_->session->begin_request());
+    RequestScope request(*impl_->session);
+    impl_->session->ask(local::List{id, std::min(newest, kMaxListedCheckpoints)});
+    SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, impl_->session->next_answer());
+    const auto* listing = std::get_if<local::Listing>(&answer);
+    if (listing == nullptr) {
+      return Status(Code::corrupt, "the node answered with something else than it was asked");
+    }
+    SHOAL_RETURN_IF_ERROR(listing->outcome);
+    return *listing->list;
+  });
+}
+
 Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const {
   if (!load_options.cpu_transfer) {
     return Status(Code::invalid_argument,
@@ -92,6 +108,12 @@ Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const 
   return ok_status();
 }
 
+void Checkpointer::Impl::end_of_latest(const Status& outcome) {
+  const Code code = outcome.code();
+  const bool was_heard = code != Code::unavailable && code != Code::deadline_exceeded && code != Code::busy;
+  if (options.read_only && was_heard) counts->begin_next();
+}
+
 local::Load Checkpointer::Impl::choice_of(std::optional<uint64_t> step) const {
   local::Load load;
   load.latest = !step;
@@ -103,6 +125,12 @@ local::Load Checkpointer::Impl::choice_of(std::optional<uint64_t> step) const {
 }
 
 Result<OpenedCheckpoint> Checkpointer::Impl::open(std::optional<uint64_t> step, bool wants_layouts) {
+  auto opened = open_chosen(step, wants_layouts);
+  if (!step) end_of_latest(opened.status());
+  return opened;
+}
+
+Result<OpenedCheckpoint> Checkpointer::Impl::open_chosen(std::optional<uint64_t> step, bool wants_layouts) {
   SHOAL_RETURN_IF_ERROR(session->wait_all_decided());  // before the newest is chosen, of all or of a step
   local::Load load = choice_of(step);
   load.keeps_open = true;
@@ -316,6 +344,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   }
   Result<Metadata> loaded = load_targets(placer, std::move(request), wanted.opened,
                                          compares_when_found ? OnFound(compare) : nullptr);
+  if (!wanted.opened && !wanted.options.step) end_of_latest(loaded.status());
   SHOAL_RETURN_IF_ERROR(comparison.outcome);  // which names more than the node's own
   if (!loaded.ok()) return loaded.status();
   return LoadResult{wanted.opened ? wanted.opened->metadata : std::move(*loaded),

@@ -130,6 +130,9 @@ Status complete_options(CheckpointerOptions& options) {
     return bad(
         fmt::format("load_threads is {}, from 0 to {} are allowed", options.load_threads, kMaxLoadThreads));
   }
+  if (!options.read_only) {
+    SHOAL_ASSIGN_OR_RETURN(options.read_only, read_only_of(environment_variable));
+  }
   if (options.job_id.size() > kMaxJobIdBytes || !is_clean_utf8(options.job_id)) {
     return bad(fmt::format("a job id is at most {} bytes of clean text", kMaxJobIdBytes));
   }

@@ -176,6 +176,13 @@ std::optional<std::string> environment_variable(const char* name) {
   return std::string(value);
 }
 
+Result<bool> read_only_of(const Variables& variables) {
+  const std::optional<std::string> given = variables("SHOAL_READ_ONLY");
+  if (!given || *given == "0") return false;
+  if (*given == "1") return true;
+  return Status(Code::invalid_argument, fmt::format("SHOAL_READ_ONLY is '{}': 0 or 1 is needed", *given));
+}
+
 std::string job_id_of(const Variables& variables) {
   if (auto given = variables("SHOAL_JOB_ID")) return *given;
   switch (find_launcher(variables)) {

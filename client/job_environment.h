@@ -43,6 +43,8 @@ using Variables = std::function<std::optional<std::string>(const char* name)>;
 // Code::invalid_argument names the variable that is missing or wrong. Several hosts without a coordinator, or
 // several ranks without a job id, are such errors.
 Result<JobEnvironment> read_job_environment(const Variables& variables);
+// SHOAL_READ_ONLY, which is 0 or 1; false where it is not set.
+Result<bool> read_only_of(const Variables& variables);
 // Of this process.
 std::optional<std::string> environment_variable(const char* name);
 

@@ -62,7 +62,9 @@ Status failed(const std::string& shown, int error) {
 
 // Of a socket beside the node's.
 Result<Address> local_address(const CheckpointerOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(options.root));
+  // The job's id, which names a reader's other files, is not known yet.
+  const std::string reader = options.read_only ? "run " + options.job_id_exchange->run : "";
+  SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(options.root, reader));
   SHOAL_ASSIGN_OR_RETURN(std::string node_socket, socket_of(options, paths));
   Address out;
   out.shown = node_socket + ".job";

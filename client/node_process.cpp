@@ -144,6 +144,7 @@ Result<std::vector<std::string>> node_command(const CheckpointerOptions& options
     command.insert(command.end(), {"--coordinator", options.coordinator});
   }
   if (!options.node_name.empty()) command.insert(command.end(), {"--name", options.node_name});
+  if (options.read_only) command.push_back("--read-only");
   if (generation != 0) command.insert(command.end(), {"--rejoin", std::to_string(generation)});
   for (std::string& argument : node_arguments(options.node)) command.push_back(std::move(argument));
   command.push_back("--idle-exit");
@@ -189,7 +190,7 @@ Status start_node(const CheckpointerOptions& options, const std::string& log_fil
 Result<NodeFinder> NodeFinder::make(const CheckpointerOptions& options) {
   NodeFinder finder;
   finder.options_ = options;
-  SHOAL_ASSIGN_OR_RETURN(finder.paths_, node_paths(options.root));
+  SHOAL_ASSIGN_OR_RETURN(finder.paths_, node_paths(options.root, options.read_only ? options.job_id : ""));
   SHOAL_ASSIGN_OR_RETURN(finder.socket_file_, socket_of(options, finder.paths_));
   return finder;
 }
@@ -230,6 +231,7 @@ local::Attach attach_message(const CheckpointerOptions& options) {
   if (options.process_group.empty()) {
     attach.ranks_on_host = std::min(options.ranks_on_host, options.world_size);
   }
+  attach.read_only = options.read_only;
   return attach;
 }
 

@@ -93,6 +93,8 @@ Status Session::handle(LocalMessage message) {
     return on_plans(std::move(*plans));
   } else if (auto* found = std::get_if<local::Found>(&message)) {
     on_answer(found->request_id, std::move(message));
+  } else if (auto* listing = std::get_if<local::Listing>(&message)) {
+    on_answer(listing->request_id, std::move(message));
   } else if (auto* loaded = std::get_if<local::Loaded>(&message)) {
     on_answer(loaded->request_id, std::move(message));
   } else if (auto* to_read = std::get_if<local::FilesToRead>(&message)) {

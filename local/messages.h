@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "local/load_targets.h"
 #include "local/node_status.h"
+#include "plan/checkpoint_info.h"
 #include "plan/codec.h"
 #include "plan/load_times.h"
 #include "plan/metadata.h"
@@ -49,6 +50,7 @@ struct Attach {  // client -> node, first on every connection
   int32_t pid = 0;
   Nonce process;               // one and the same for all that this process opens; zero: not said
   uint32_t ranks_on_host = 0;  // of this job, as its launcher says; 0: it does not
+  bool read_only = false;      // it loads alone, and needs a node that does likewise
 };
 struct Attached {  // node -> client
   uint32_t generation = 0;
@@ -129,6 +131,15 @@ struct Decided {  // node -> client
 };
 struct Latest {  // client -> node: what load(latest) would choose, deciding nothing
   uint32_t request_id = 0;
+};
+struct List {  // client -> node: which checkpoints there are, deciding nothing
+  uint32_t request_id = 0;
+  uint32_t newest = 0;  // attempts, at most kMaxListedCheckpoints
+};
+struct Listing {  // node -> client
+  uint32_t request_id = 0;
+  Status outcome;
+  std::shared_ptr<const CheckpointList> list;  // never null where the outcome is OK
 };
 struct Load {  // client -> node, after its window slab
   uint32_t request_id = 0;
@@ -307,7 +318,7 @@ using LocalMessage =
                  local::NotStaged, local::Ping, local::Pong, local::StatusWanted, local::StatusIs,
                  local::PlanWanted, local::PlanIs, local::PlanExchange, local::Close, local::FilesToRead,
                  local::FilesRead, local::StagingWanted, local::StagingGranted, local::StagingKept,
-                 local::GiveBack, local::PartWanted, local::PartStaged>;
+                 local::GiveBack, local::PartWanted, local::PartStaged, local::List, local::Listing>;
 
 Bytes encode_local(const LocalMessage& message);
 // Untrusted bytes: bounded memory, no crash; one-line errors.

@@ -20,6 +20,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Attach::Reader in) {
   if (in.hasProcess()) {
     SHOAL_ASSIGN_OR_RETURN(out.process, Hash128::from_bytes(view_of(in.getProcess())));
   }
+  out.read_only = in.getReadOnly();
   if (!is_clean_utf8(out.job_id)) return malformed("job id");
   if (out.world_size == 0 || out.world_size > kMaxWorldSize || out.rank >= out.world_size) {
     return malformed(fmt::format("attach: rank {} of a world of {}", out.rank, out.world_size));
@@ -244,6 +245,10 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return read_load_message(in.getLoad());
     case schema::LocalMessage::CLOSE:
       return LocalMessage(local::Close{in.getClose()});
+    case schema::LocalMessage::LIST:
+      return LocalMessage(local::List{in.getList().getRequestId(), in.getList().getNewest()});
+    case schema::LocalMessage::LISTING:
+      return read_load_message(in.getListing());
     case schema::LocalMessage::FOUND:
       return read_load_message(in.getFound());
     case schema::LocalMessage::FILES_TO_READ:

@@ -131,6 +131,7 @@ Result<std::shared_ptr<const World>> read_world(Reader in) {
 Result<LocalMessage> read_load_message(schema::LocalMessage::Load::Reader in);
 Result<LocalMessage> read_load_message(schema::LocalMessage::Found::Reader in);
 Result<LocalMessage> read_load_message(schema::LocalMessage::LoadDone::Reader in);
+Result<LocalMessage> read_load_message(schema::LocalMessage::Listing::Reader in);
 Result<LocalMessage> read_load_message(schema::LocalMessage::FilesToRead::Reader in);
 Result<LocalMessage> read_load_message(schema::LocalMessage::FilesRead::Reader in);
 Result<LocalMessage> read_load_message(schema::LocalMessage::Loaded::Reader in);

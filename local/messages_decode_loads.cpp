@@ -142,6 +142,33 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Found::Reader in) {
   return LocalMessage(std::move(out));
 }
 
+Result<LocalMessage> read_load_message(schema::LocalMessage::Listing::Reader in) {
+  local::Listing out{in.getRequestId(), ok_status(), nullptr};
+  SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
+  if (!out.outcome.ok()) return LocalMessage(std::move(out));
+  auto list = std::make_shared<CheckpointList>();
+  list->omitted = in.getOmitted();
+  auto attempts = in.getAttempts();
+  SHOAL_RETURN_IF_ERROR(bounded_size(attempts, kMaxListedCheckpoints, "attempts of a listing").status());
+  list->attempts.reserve(attempts.size());
+  for (auto one : attempts) {
+    CheckpointInfo info;
+    info.key = {one.getKey().getGeneration(), one.getKey().getStep(), one.getKey().getAttempt()};
+    if (one.getState() > static_cast<uint8_t>(kLastCheckpointState)) return malformed("state of an attempt");
+    info.state = static_cast<CheckpointInfo::State>(one.getState());
+    info.world_size = one.getWorldSize();
+    info.files = one.getFiles();
+    info.payload_bytes = one.getPayloadBytes();
+    info.unix_time_ns = one.getUnixTimeNs();
+    auto cause = one.getCause();
+    SHOAL_RETURN_IF_ERROR(bounded_size(cause, kMaxListedCauseBytes, "cause of an attempt").status());
+    info.cause = fit_to_print(view_of(cause));
+    list->attempts.push_back(std::move(info));
+  }
+  out.list = std::move(list);
+  return LocalMessage(std::move(out));
+}
+
 Result<LocalMessage> read_load_message(schema::LocalMessage::LoadDone::Reader in) {
   local::LoadDone out{in.getRequestId(), ok_status(), read_times(in.getTimes()), {}};
   SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));

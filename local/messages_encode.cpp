@@ -127,6 +127,7 @@ class Writer {
     out.setPid(in.pid);
     if (!in.process.is_zero()) out.setProcess(data_of(in.process));
     out.setRanksOnHost(in.ranks_on_host);
+    out.setReadOnly(in.read_only);
   }
   void operator()(const local::Attached& in) {
     auto out = out_.initAttached();
@@ -251,6 +252,32 @@ class Writer {
     write_status(out, in.outcome);
   }
   void operator()(const local::Close& in) { out_.setClose(in.request_id); }
+  void operator()(const local::List& in) {
+    auto out = out_.initList();
+    out.setRequestId(in.request_id);
+    out.setNewest(in.newest);
+  }
+  void operator()(const local::Listing& in) {
+    auto out = out_.initListing();
+    out.setRequestId(in.request_id);
+    write_status(out, in.outcome);
+    if (!in.outcome.ok()) return;
+    out.setOmitted(in.list->omitted);
+    auto attempts = out.initAttempts(list_size(in.list->attempts.size()));
+    for (uint32_t i = 0; i < attempts.size(); ++i) {
+      const CheckpointInfo& info = in.list->attempts[i];
+      auto key = attempts[i].initKey();
+      key.setGeneration(info.key.generation);
+      key.setStep(info.key.step);
+      key.setAttempt(info.key.attempt);
+      attempts[i].setState(static_cast<uint8_t>(info.state));
+      attempts[i].setWorldSize(info.world_size);
+      attempts[i].setFiles(info.files);
+      attempts[i].setPayloadBytes(info.payload_bytes);
+      attempts[i].setUnixTimeNs(info.unix_time_ns);
+      attempts[i].setCause(text_of(info.cause));
+    }
+  }
   void operator()(const local::Found& in) {
     auto out = out_.initFound();
     out.setRequestId(in.request_id);

@@ -16,6 +16,12 @@ namespace shoal {
 
 namespace {
 
+constexpr const char* kReaderInfix = "-reader-";  // between the root's hash and that of who reads it
+
+std::string short_hash(const std::string& text) {
+  return xxh3_128(as_view(text)).to_hex().substr(0, 16);
+}
+
 Result<std::string> real_folder(const std::string& root) {
   if (root.empty()) return Status(Code::invalid_argument, "the root has no name");
   if (root.find('\0') != std::string::npos)
@@ -61,12 +67,21 @@ std::string runtime_folder() {
   return fmt::format("/tmp/shoal-{}", ::geteuid());
 }
 
-Result<NodePaths> node_paths(const std::string& root) {
+Result<NodePaths> node_paths(const std::string& root, const std::string& reader) {
   SHOAL_ASSIGN_OR_RETURN(std::string real_root, real_folder(root));
   const std::string folder = runtime_folder();
   SHOAL_RETURN_IF_ERROR(make_private_folder(folder));
-  const std::string stem = fmt::format("{}/{}", folder, xxh3_128(as_view(real_root)).to_hex().substr(0, 16));
+  std::string stem = fmt::format("{}/{}", folder, short_hash(real_root));
+  if (!reader.empty()) stem += kReaderInfix + short_hash(reader);
   return NodePaths{stem + ".lock", stem + ".sock", stem + ".log", stem + ".catalog"};
+}
+
+Result<std::vector<std::string>> list_reader_sockets(const std::string& root) {
+  SHOAL_ASSIGN_OR_RETURN(std::string real_root, real_folder(root));
+  const std::string stem = fmt::format("{}/{}{}", runtime_folder(), short_hash(real_root), kReaderInfix);
+  std::vector<std::string> sockets = list_node_sockets();
+  std::erase_if(sockets, [&](const std::string& socket) { return !socket.starts_with(stem); });
+  return sockets;
 }
 
 }  // namespace shoal

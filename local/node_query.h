@@ -19,5 +19,7 @@ Result<NodeStatus> ask_node(const std::string& socket_file, int timeout_ms = kNo
 std::string runtime_folder();
 // Of every node that this user started on this host, running or not, by name.
 std::vector<std::string> list_node_sockets();
+// Of these, of jobs that only read this root. Code::not_found: there is no such folder.
+Result<std::vector<std::string>> list_reader_sockets(const std::string& root);
 
 }  // namespace shoal

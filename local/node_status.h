@@ -82,6 +82,7 @@ struct NodeStatus {
   uint32_t world_size = 0;  // 0: not known yet
   uint64_t uptime_ms = 0;
   bool is_stopping = false;
+  bool read_only = false;   // generation is then the job's number under readers/
   std::vector<Rank> ranks;  // attached here, ascending
   std::vector<PeerStatus> peers;
   uint64_t peers_count = 0;       // of all, where `peers` is cut

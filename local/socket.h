@@ -89,16 +89,18 @@ class LocalListener {
   std::string path_;
 };
 
-// One node a user, host and root. The runtime directory is $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal,
-// else /tmp/shoal-<uid>; made with mode 0700, refused if it belongs to somebody else or others may write in
-// it. File names carry a hash of the root's real path, so that all names of one root mean one node.
+// One node a user, host and root, and one for each job that only reads it. The runtime directory is
+// $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal, else /tmp/shoal-<uid>; made with mode 0700, refused if it
+// belongs to somebody else or others may write in it. File names carry a hash of the root's real path, so
+// that all names of one root mean one node.
 struct NodePaths {
   std::string lock_file;  // held by the node for its life, never unlinked; holds its pid as text
   std::string socket_file;
   std::string log_file;     // of a node that a client started
   std::string catalog_dir;  // default place of the coordinator's catalog
 };
-// Code::not_found: there is no folder `root`.
-Result<NodePaths> node_paths(const std::string& root);
+// Code::not_found: there is no folder `root`. `reader`: names a job that only reads, whose node has files of
+// its own beside those of the job that trains; empty: none.
+Result<NodePaths> node_paths(const std::string& root, const std::string& reader = "");
 
 }  // namespace shoal

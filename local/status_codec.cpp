@@ -197,6 +197,7 @@ void write_node_status(schema::NodeStatus::Builder out, const NodeStatus& status
   out.setWorldSize(status.world_size);
   out.setUptimeMs(status.uptime_ms);
   out.setIsStopping(status.is_stopping);
+  out.setReadOnly(status.read_only);
   out.setPeersCount(status.peers_count);
   out.setSavesCount(status.saves_count);
   write_lists(out, status);
@@ -222,6 +223,7 @@ Result<NodeStatus> read_node_status(schema::NodeStatus::Reader in) {
   out.world_size = in.getWorldSize();
   out.uptime_ms = in.getUptimeMs();
   out.is_stopping = in.getIsStopping();
+  out.read_only = in.getReadOnly();
   out.peers_count = in.getPeersCount();
   out.saves_count = in.getSavesCount();
   out.counts = read_counts(in);

@@ -119,6 +119,16 @@ struct CheckpointInfo {
   user @5 :List(Layout.UserText);
 }
 
+struct ListedCheckpoint {      # plan/checkpoint_info.h
+  key @0 :Wire.AttemptKey;
+  state @1 :UInt8;             # 0 committed, 1 aborted, 2 undecided, 3 deleted, 4 damaged
+  worldSize @2 :UInt32;
+  files @3 :UInt32;
+  payloadBytes @4 :UInt64;
+  unixTimeNs @5 :Int64;
+  cause @6 :Text;
+}
+
 struct CheckpointLayouts {     # who held what, and by which rule it was written
   roster @0 :Data;
   layouts @1 :List(Data);      # in the order of roster.layoutIds
@@ -185,6 +195,7 @@ struct NodeStatus {
   loadsFailed @28 :UInt64;
   bytesToPeers @29 :UInt64;
   bytesFromPeers @30 :UInt64;
+  readOnly @31 :Bool;              # generation is the number of a job that only reads
 
   struct Peer {
     name @0 :Text;
@@ -206,6 +217,7 @@ struct LocalMessage {
       pid @4 :Int32;
       process @72 :Data;       # 16 random bytes, the same for all that this process opens; empty: not said
       ranksOnHost @130 :UInt32;  # of this job, as its launcher says; 0: it does not
+      readOnly @142 :Bool;       # it loads alone
     }
     attached :group {            # node -> client
       generation @5 :UInt32;
@@ -386,6 +398,17 @@ struct LocalMessage {
       number @127 :UInt64;
       code @128 :UInt16;         # not 0: it did not
       cause @129 :Text;
+    }
+    list :group {                # client -> node: which checkpoints there are
+      requestId @135 :UInt32;
+      newest @136 :UInt32;       # attempts, at most
+    }
+    listing :group {             # node -> client
+      requestId @137 :UInt32;
+      code @138 :UInt16;
+      cause @139 :Text;
+      attempts @140 :List(ListedCheckpoint);  # ascending, as latest orders
+      omitted @141 :UInt64;
     }
   }
 }

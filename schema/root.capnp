@@ -25,6 +25,13 @@ struct GenerationClaim {   # generations/N
   nonce @2 :Data;
 }
 
+struct ReaderClaim {       # readers/N
+  number @0 :UInt32;       # N
+  jobId @1 :Text;
+  nonce @2 :Data;
+  unixTimeNs @3 :Int64;    # when it was claimed
+}
+
 struct FirstRoster {       # generations/N.roster
   generation @0 :UInt32;   # N
   roster @1 :Data;
@@ -34,7 +41,7 @@ struct FirstRoster {       # generations/N.roster
   nonce @5 :Data;
 }
 
-struct LoadChoice {        # generations/N.load-K
+struct LoadChoice {        # generations/N.load-K, readers/N.load-K
   generation @0 :UInt32;   # N, of those who load
   ordinal @1 :UInt32;      # K
   found @2 :Bool;          # false: there was no checkpoint; the chosen attempt is zeros

@@ -41,8 +41,11 @@ std::string roster_path(uint32_t generation) {
 std::string later_roster_path(uint32_t generation, const RosterId& id) {
   return fmt::format("{}-{}", roster_path(generation), id.to_hex());
 }
-std::string load_choice_path(uint32_t generation, uint32_t ordinal) {
-  return fmt::format("{}.load-{}", generation_path(generation), ordinal);
+const char* folder_of(ChoiceOf of) {
+  return of == ChoiceOf::reader ? "readers" : kGenerationsFolder;
+}
+std::string load_choice_path(uint32_t generation, uint32_t ordinal, ChoiceOf of) {
+  return fmt::format("{}/{}.load-{}", folder_of(of), generation, ordinal);
 }
 
 // The numbers that a folder of claims shows; none where the folder is not there.
@@ -601,7 +604,7 @@ Result<std::vector<RosterRecord>> list_rosters(Storage& storage, uint32_t genera
 }
 
 Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, uint32_t ordinal,
-                                       const LoadChoice& choice) {
+                                       const LoadChoice& choice, ChoiceOf of) {
   capnp::MallocMessageBuilder message;
   auto root = message.initRoot<schema::LoadChoice>();
   root.setGeneration(generation);
@@ -614,13 +617,16 @@ Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, ui
   }
   root.setNonce(data_of(choice.nonce));
   SHOAL_RETURN_IF_ERROR(
-      create_record(storage, kLoadChoiceRecord, load_choice_path(generation, ordinal), root).status());
-  return read_load_choice(storage, generation, ordinal);
+      create_record(storage, kLoadChoiceRecord, load_choice_path(generation, ordinal, of), root).status());
+  if (of == ChoiceOf::reader && ordinal > kReaderChoicesKept) {
+    (void)storage.remove(load_choice_path(generation, ordinal - kReaderChoicesKept, of));  // gc finds it
+  }
+  return read_load_choice(storage, generation, ordinal, of);
 }
 
-Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation, uint32_t ordinal) {
+Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation, uint32_t ordinal, ChoiceOf of) {
   auto choice = read_record<schema::LoadChoice>(
-      storage, kLoadChoiceRecord, load_choice_path(generation, ordinal),
+      storage, kLoadChoiceRecord, load_choice_path(generation, ordinal, of),
       [&](schema::LoadChoice::Reader reader) -> Result<LoadChoice> {
         if (reader.getGeneration() != generation) return wrong_number(reader.getGeneration());
         if (reader.getOrdinal() != ordinal) return wrong_number(reader.getOrdinal());
@@ -632,7 +638,7 @@ Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation, uint3
         SHOAL_ASSIGN_OR_RETURN(read.nonce, Hash128::from_bytes(view_of(reader.getNonce())));
         return read;
       });
-  if (choice.ok()) SHOAL_RETURN_IF_ERROR(storage.sync_folder(kGenerationsFolder));
+  if (choice.ok()) SHOAL_RETURN_IF_ERROR(storage.sync_folder(folder_of(of)));
   return choice;
 }
 

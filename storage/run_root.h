@@ -142,10 +142,14 @@ struct LoadChoice {
   AttemptKey key;
   Nonce nonce;
 };
+// Of a job that only reads: readers/N.load-K, N being its number. Of these the newest kReaderChoicesKept
+// stay, so that a rank that is so many loads behind the others chooses for itself.
+enum class ChoiceOf : uint8_t { generation, reader };
+inline constexpr uint32_t kReaderChoicesKept = 64;
 Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, uint32_t ordinal,
-                                       const LoadChoice& choice);
-Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation,
-                                    uint32_t ordinal);  // Code::not_found
+                                       const LoadChoice& choice, ChoiceOf of = ChoiceOf::generation);
+Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation, uint32_t ordinal,
+                                    ChoiceOf of = ChoiceOf::generation);  // Code::not_found
 // What the highest generation has loaded as `latest`, and its number (0: there is none yet).
 struct LiveGeneration {
   uint32_t generation = 0;

@@ -53,6 +53,7 @@ bool moves_bulk(const Operation& operation) {
          std::holds_alternative<operation::ReadHeader>(operation) ||
          std::holds_alternative<operation::CheckHeader>(operation) ||
          std::holds_alternative<operation::LocateRanges>(operation) ||
+         std::holds_alternative<operation::ListCheckpoints>(operation) ||
          std::holds_alternative<operation::SweepAttempt>(operation);
 }
 

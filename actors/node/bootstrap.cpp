@@ -20,7 +20,8 @@ namespace {
 // Commands that only read need no node.
 constexpr const char* kWhyNodesWrite =
     "; a node writes to its root also where a job only loads: it must be able to create files in the root's "
-    "folders probes, epochs, generations and pins (`shoal ls`, `show` and `verify` only read)";
+    "folders probes, epochs, generations and pins (with --read-only in readers and pins alone; `shoal ls`, "
+    "`show` and `verify` only read)";
 
 constexpr const char* kWhyNoNewRoot =
     "; a node that goes on with a run makes no new root: is the storage mounted?";
@@ -67,13 +68,36 @@ std::string own_host_name() {
   return name;
 }
 
-Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create,
-                                  CallWatch::Log log) {
+// With the storage that every call goes through, watched for slow ones.
+OpenedRoot watched_root(CallWatch::Log log) {
   OpenedRoot opened;
   opened.watch = std::make_unique<CallWatch>(steady_now_ns, std::move(log));
   opened.watch->start();
   opened.disk = std::make_unique<PosixFileSystem>();
   opened.file_system = std::make_unique<WatchedFileSystem>(*opened.disk, *opened.watch);
+  return opened;
+}
+
+Result<OpenedRoot> open_root_to_read(const std::string& root, const Nonce& process, CallWatch::Log log) {
+  OpenedRoot opened = watched_root(std::move(log));
+  SHOAL_ASSIGN_OR_RETURN(opened.storage, LocalStorage::open(*opened.file_system, root, process));
+  SHOAL_ASSIGN_OR_RETURN(opened.root_id, open_root(*opened.storage, false, Nonce{}));
+  return opened;
+}
+
+Result<ReaderRecord> take_reader(Storage& storage, const Identity& self, std::optional<uint32_t> rejoin) {
+  const int64_t now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  auto reader = rejoin ? rejoin_reader(storage, *rejoin, self.job_id, self.incarnation, now)
+                       : claim_reader(storage, self.job_id, self.incarnation, now);
+  const Code code = reader.status().code();
+  if (reader.ok() || (code != Code::refused && code != Code::io)) return reader;
+  return reader.status().with_context(
+      "a job that only reads must be able to create files in the root's folders readers and pins");
+}
+
+Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create,
+                                  CallWatch::Log log) {
+  OpenedRoot opened = watched_root(std::move(log));
   SHOAL_ASSIGN_OR_RETURN(opened.storage, LocalStorage::open(*opened.file_system, root, process));
   auto root_id = open_root(*opened.storage, may_create, random_128());
   if (!may_create && root_id.status().code() == Code::not_found) {

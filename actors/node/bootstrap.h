@@ -11,6 +11,7 @@
 #include "storage/call_watch.h"
 #include "storage/file_system.h"
 #include "storage/local_storage.h"
+#include "storage/readers.h"
 #include "transport/transport.h"
 
 namespace shoal {
@@ -29,6 +30,12 @@ struct OpenedRoot {
 // any thread, until the root is destroyed.
 Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create,
                                   CallWatch::Log log);
+
+// Of a job that only reads: Code::not_found where it is no root.
+Result<OpenedRoot> open_root_to_read(const std::string& root, const Nonce& process, CallWatch::Log log);
+// The number of such a job, by its coordinator; `rejoin`: as in NodeOptions. It also shows that the job may
+// create what it has to.
+Result<ReaderRecord> take_reader(Storage& storage, const Identity& self, std::optional<uint32_t> rejoin);
 
 // Refuses where a live coordinator of another run answers at the address of the root's last epoch, naming its
 // job and address. `rejoin`: as in NodeOptions; a run that starts has no coordinator yet, so that one of its

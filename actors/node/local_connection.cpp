@@ -137,7 +137,26 @@ Status LocalServer::Connection::attach() {
   return ok_status();
 }
 
+namespace {
+// What a save needs of a node.
+bool is_of_a_save(const LocalMessage& message) {
+  return std::visit(
+      [](const auto& each) {
+        using Message = std::decay_t<decltype(each)>;
+        return std::is_same_v<Message, local::LayoutIs> || std::is_same_v<Message, local::Staged> ||
+               std::is_same_v<Message, local::Written> || std::is_same_v<Message, local::NotStaged> ||
+               std::is_same_v<Message, local::PlanWanted> || std::is_same_v<Message, local::PlanExchange> ||
+               std::is_same_v<Message, local::StagingWanted> || std::is_same_v<Message, local::StagingKept> ||
+               std::is_same_v<Message, local::PartStaged>;
+      },
+      message);
+}
+}  // namespace
+
 Status LocalServer::Connection::handle(ReceivedLocal received) {
+  if (server_.options_.read_only && is_of_a_save(received.message)) {
+    return Status(Code::refused, "this node only reads the root: nothing is saved by it");
+  }
   if (const auto* slab = std::get_if<local::Slab>(&received.message)) {
     SHOAL_RETURN_IF_ERROR(server_.slabs_.add(id_, *slab, std::move(received.fd)));
   }
@@ -151,7 +170,8 @@ Status LocalServer::Connection::handle(ReceivedLocal received) {
                std::is_same_v<Message, local::NotStaged> || std::is_same_v<Message, local::PlanWanted> ||
                std::is_same_v<Message, local::PlanExchange> || std::is_same_v<Message, local::Close> ||
                std::is_same_v<Message, local::StagingWanted> || std::is_same_v<Message, local::StagingKept> ||
-               std::is_same_v<Message, local::PartStaged> || std::is_same_v<Message, local::Ping>;
+               std::is_same_v<Message, local::PartStaged> || std::is_same_v<Message, local::List> ||
+               std::is_same_v<Message, local::Ping>;
       },
       received.message);
   if (!is_ours) return Status(Code::invalid_argument, "a message that no client sends here");

@@ -160,6 +160,7 @@ Status LocalServer::check_attach(const local::Attach& attach) {
     return Status(Code::version, fmt::format("the client speaks local schema {}, this node {}",
                                              attach.schema_version, kLocalSchemaVersion));
   }
+  if (attach.read_only != options_.read_only) return of_another_kind(attach);
   if (attach.job_id != options_.job_id) {
     return of_another_run(
         fmt::format("this node serves job '{}', the client is of job '{}'", options_.job_id, attach.job_id));
@@ -179,6 +180,21 @@ Status LocalServer::check_attach(const local::Attach& attach) {
                                  attach.rank, attach.world_size);
   // One that disagrees with ranks that are here is of this run, and wrong.
   return ranks_.empty() ? of_another_run(std::move(what)) : Status(Code::refused, std::move(what));
+}
+
+// Reached by SHOAL_SOCKET alone, which a process has from the one that started it.
+Status LocalServer::of_another_kind(const local::Attach& attach) const {
+  constexpr const char* kRemedy = "unset SHOAL_SOCKET, so that it finds or starts a node of its own";
+  if (options_.read_only) {
+    return Status(Code::refused,
+                  fmt::format("the node at {} only reads, for job '{}', and the client of job '{}' is to "
+                              "save: {}, or open it with read_only",
+                              options_.socket_file, options_.job_id, attach.job_id, kRemedy));
+  }
+  return Status(Code::refused,
+                fmt::format("the node at {} serves job '{}', which saves, and the client of job "
+                            "'{}' only reads: {}",
+                            options_.socket_file, options_.job_id, attach.job_id, kRemedy));
 }
 
 Status LocalServer::of_another_run(std::string what) {

@@ -46,6 +46,7 @@ struct LocalServerOptions {
   std::string job_id;
   uint32_t world_size = 0;           // 0: that of the first client
   std::vector<Rank> expected_ranks;  // empty: any
+  bool read_only = false;            // clients that only read are taken in, no others; they save nothing
   // A client of another run is told to try again, for this node will end: is_wanted_by_another_run.
   bool makes_way = false;
   size_t clients_max = kMaxLocalClients;
@@ -90,6 +91,7 @@ class LocalServer {
   Status check_attach(const local::Attach& attach);
   Status refusal(const local::Attach& attach) const;  // OK: clients are taken in
   Status take_rank(const local::Attach& attach, ClientId client);
+  Status of_another_kind(const local::Attach& attach) const;
   Status of_another_run(std::string what);
   void release_rank(Rank rank);
   void connection_ended();

@@ -51,6 +51,9 @@ bool may_create_root(const NodeOptions& options) {
 constexpr uint32_t kSettleMs = 2'000;          // for what clients have sent already
 constexpr uint32_t kFlushClientsMs = 2'000;    // for what they are still to hear
 constexpr uint32_t kDrainTransportMs = 2'000;  // for what other nodes are still to hear
+// Of a job that only reads: any but 0. Whoever coordinates it has no claim that another one could fence.
+constexpr uint32_t kReaderEpoch = 1;
+constexpr std::string_view kOnlyReads = " (read-only)";  // after the job's id
 
 class Node {
  public:
@@ -73,6 +76,9 @@ class Node {
   std::string socket_file() const;
   Status with_job_of_holder(const Status& taken) const;
   Status take_place();
+  Status take_generation();
+  Identity said_identity() const;
+  void end_reading();
   Status check_root_is_ours();
   Status taken_over(const EpochRecord& by) const;
   Status take_descriptors();
@@ -154,14 +160,20 @@ Status Node::with_job_of_holder(const Status& taken) const {
 // Root and lock: what no other node of this host may have.
 Status Node::open() {
   SHOAL_RETURN_IF_ERROR(take_descriptors());
-  SHOAL_ASSIGN_OR_RETURN(paths_, node_paths(options_.root));
+  SHOAL_ASSIGN_OR_RETURN(paths_, node_paths(options_.root, options_.read_only ? options_.job_id : ""));
   auto lock = NodeLock::take(paths_.lock_file, options_.root);
   if (!lock.ok()) return with_job_of_holder(lock.status());
   lock_.emplace(std::move(*lock));
-  SHOAL_ASSIGN_OR_RETURN(root_, open_node_root(options_.root, process_, may_create_root(options_),
-                                               [this](const std::string& line) { storage_is_slow(line); }));
+  const auto log_slow = [this](const std::string& line) { storage_is_slow(line); };
+  SHOAL_ASSIGN_OR_RETURN(root_, options_.read_only ? open_root_to_read(options_.root, process_, log_slow)
+                                                   : open_node_root(options_.root, process_,
+                                                                    may_create_root(options_), log_slow));
   identity_.root_id = root_.root_id;
   identity_.job_id = options_.job_id;
+  if (options_.read_only && options_.job_id.size() + kOnlyReads.size() > kMaxJobIdBytes) {
+    return Status(Code::invalid_argument, fmt::format("the id of a job that only reads is at most {} bytes",
+                                                      kMaxJobIdBytes - kOnlyReads.size()));
+  }
   identity_.incarnation = process_;
   identity_.name = fmt::format("{}:{}", name_, getpid());
   return ok_status();
@@ -198,21 +210,37 @@ Status Node::check_hosts() const {
                             hosts_.hosts(), direct_max_, nodes_within(direct_max_), remedy));
 }
 
+// As other nodes hear it: a node that saves and one that only reads are never of one job.
+Identity Node::said_identity() const {
+  Identity said = identity_;
+  if (options_.read_only) said.job_id += kOnlyReads;
+  return said;
+}
+
+// The coordinator's.
+Status Node::take_generation() {
+  if (options_.read_only) {
+    SHOAL_ASSIGN_OR_RETURN(ReaderRecord reader, take_reader(*root_.storage, identity_, options_.rejoin));
+    identity_.generation = reader.number;
+    return ok_status();
+  }
+  if (!options_.take_over) SHOAL_RETURN_IF_ERROR(check_root_is_ours());
+  SHOAL_ASSIGN_OR_RETURN(GenerationRecord generation,
+                         options_.rejoin
+                             ? rejoin_generation(*root_.storage, *options_.rejoin, options_.job_id, process_)
+                             : claim_generation(*root_.storage, options_.job_id, process_));
+  identity_.generation = generation.generation;
+  claims_.generation = generation;
+  return ok_status();
+}
+
 Status Node::take_place() {
   claims_.root_id = root_.root_id;
   identity_.generation = options_.rejoin.value_or(0);
-  if (options_.coordinate) {
-    if (!options_.take_over) SHOAL_RETURN_IF_ERROR(check_root_is_ours());
-    SHOAL_ASSIGN_OR_RETURN(
-        GenerationRecord generation,
-        options_.rejoin ? rejoin_generation(*root_.storage, *options_.rejoin, options_.job_id, process_)
-                        : claim_generation(*root_.storage, options_.job_id, process_));
-    identity_.generation = generation.generation;
-    claims_.generation = generation;
-  }
+  if (options_.coordinate) SHOAL_RETURN_IF_ERROR(take_generation());
   TransportOptions transport;
   transport.listen = options_.coordinate ? options_.listen : "";
-  transport.identity = identity_;
+  transport.identity = said_identity();
   transport.token = options_.token;
   transport.network = options_.network;
   if (options_.coordinate) transport.limits.peers = peers_max_;
@@ -229,8 +257,11 @@ Status Node::take_place() {
   }
   SHOAL_RETURN_IF_ERROR(transport_->start(*links_));
   SHOAL_RETURN_IF_ERROR(options_.coordinate ? start_coordinating() : follow_coordinator());
-  log_.info(fmt::format("job {}, generation {}, epoch {}, root {}", options_.job_id, identity_.generation,
-                        identity_.epoch, root_.storage->describe()));
+  log_.info(options_.read_only
+                ? fmt::format("job {} only reads root {}, as readers/{}", options_.job_id,
+                              root_.storage->describe(), identity_.generation)
+                : fmt::format("job {}, generation {}, epoch {}, root {}", options_.job_id,
+                              identity_.generation, identity_.epoch, root_.storage->describe()));
   if (!options_.settings_said.empty()) log_.info("settings: " + options_.settings_said);
   return ok_status();
 }
@@ -250,6 +281,10 @@ Status Node::taken_over(const EpochRecord& by) const {
 }
 
 Status Node::start_coordinating() {
+  if (options_.read_only) {
+    identity_.epoch = kReaderEpoch;
+    return ok_status();
+  }
   bool is_default = options_.catalog_dir.empty();
   SHOAL_ASSIGN_OR_RETURN(
       catalog_,
@@ -272,7 +307,7 @@ Status Node::follow_coordinator() {
   Clock::time_point look_at = Clock::now() + kTryAddressFor;
   bool by_root = false;
   auto give_up = [&] {
-    if (Clock::now() >= look_at) {
+    if (Clock::now() >= look_at && !options_.read_only) {  // the root names the coordinator that trains
       by_root = !by_root;
       look_at = Clock::now() + kTryAddressFor;
       try_address(by_root);
@@ -284,6 +319,7 @@ Status Node::follow_coordinator() {
                          links_->find_coordinator(options_.times.find_coordinator_ms, give_up));
   identity_.generation = coordinator.generation;
   identity_.epoch = coordinator.epoch;
+  if (options_.read_only) return ok_status();
   auto generation = read_generation_record(*root_.storage, identity_.generation);
   if (generation.ok()) claims_.generation = *generation;
   return ok_status();
@@ -316,6 +352,7 @@ Status Node::open_door() {
   options.job_id = options_.job_id;
   options.world_size = options_.world_size;
   options.expected_ranks = options_.expected_ranks;
+  options.read_only = options_.read_only;
   options.makes_way = options_.idle_exit;
   SHOAL_ASSIGN_OR_RETURN(server_, LocalServer::listen(std::move(options), slabs_, *wiring_));
   return ok_status();
@@ -333,7 +370,7 @@ Status Node::open_metrics() {
 // Nothing is opened before the Loader asks for it.
 void Node::prepare_sharing() {
   SharingLinks::Settings settings;
-  settings.transport.identity = identity_;
+  settings.transport.identity = said_identity();
   settings.transport.token = options_.token;
   settings.transport.network = options_.network;
   settings.own_host = [this] { return own_host(); };
@@ -383,6 +420,7 @@ void Node::serve() {
   NodeFacts facts;
   facts.generation = identity_.generation;
   facts.epoch = identity_.epoch;
+  facts.read_only = options_.read_only;
   facts.job_id = options_.job_id;
   facts.host = name_;
   facts.pid = getpid();
@@ -390,7 +428,7 @@ void Node::serve() {
   facts.expected_ranks = options_.expected_ranks;
   facts.message_bytes_max = kMaxRelayedBytes;
   facts.load_memory_bytes = options_.load_memory_bytes;
-  facts.grants_staging = true;
+  facts.grants_staging = !options_.read_only;
   facts.times = options_.times;
   facts.retention = options_.retention;
   std::vector<std::unique_ptr<Role>> roles;
@@ -432,12 +470,13 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
         OperationRunner::Surroundings{
             [] { return random_128(); },
             [] { return std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); },
-            [this] { return keep_claims(); }});
+            [this] { return keep_claims(); }, options_.read_only});
     activity_ = std::make_unique<Activity>(identity_.generation, options_.world_size);
     shown_ = activity_.get();
     report_ = std::make_unique<NodeReport>(
         NodeReport::Facts{name_, root_.storage->describe(), identity_, options_.coordinate,
-                          options_.coordinate ? transport_->listen_address() : options_.coordinator},
+                          options_.coordinate ? transport_->listen_address() : options_.coordinator,
+                          options_.read_only},
         *activity_, *links_, *transport_, stop_);
     wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_, *activity_, *report_,
                                            options_.around_operation);
@@ -542,12 +581,21 @@ void Node::stop_transport(uint32_t drain_ms) {
   transport_->stop(drain_ms);
 }
 
+// What its ranks chose is needed no more once the last of them has ended; `shoal gc` removes what is left.
+void Node::end_reading() {
+  if (!options_.read_only || !options_.coordinate) return;
+  if (server_->attached() > 0 || links_->peers_up() > 0) return;
+  Status removed = remove_reader(*root_.storage, identity_.generation);
+  if (!removed.ok()) log_.warning(removed.to_string());
+}
+
 void Node::close() {
   bool is_hurried = must_stop_at_once();
   wiring_->refuse_clients();
   if (!ended_by_.ok()) server_->fail_all(ended_by_);
   server_->close_all(is_hurried ? 0 : kFlushClientsMs);
   parts_->close();
+  end_reading();
   stop_transport(is_hurried ? 0 : kDrainTransportMs);
   metrics_.reset();
   NodeStats stats = report_->stats();

@@ -32,6 +32,9 @@ struct NodeOptions {
   NetworkOptions network;                           // --transport, --interface, --ports
   uint32_t max_direct_nodes = kDefaultDirectNodes;  // beyond them nodes go by way of relays; if coordinate
   bool take_over = false;  // coordinate although another run's coordinator is live on this root
+  // For a job that loads and never saves: beside the one that trains on this root, if there is one, which
+  // notices nothing. The root must be there. Claims a number under readers/ in the place of a generation.
+  bool read_only = false;
   // The generation that an earlier node served, in whose place this one comes; kGenerationOfJob: that of the
   // job id, which then no earlier run has had. Not set: a run starts here, and where this node coordinates,
   // it is a generation of its own.

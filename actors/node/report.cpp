@@ -41,6 +41,7 @@ NodeStatus NodeReport::status() const {
   out.coordinates = facts_.coordinates;
   out.coordinator = facts_.coordinates ? facts_.coordinator : links_.coordinator();
   out.uptime_ms = static_cast<uint64_t>((now - start_) / kMillisecond);
+  out.read_only = facts_.read_only;
   out.is_stopping = stop_.load() != 0;
   auto peers = links_.peers();
   out.peers_count = peers.size();

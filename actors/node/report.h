@@ -22,6 +22,7 @@ class NodeReport {
     Identity identity;
     bool coordinates = false;
     std::string coordinator;  // where it coordinates: its own address
+    bool read_only = false;
   };
   // All outlive the report.
   NodeReport(Facts facts, const Activity& activity, const PeerLinks& links, const Transport& transport,

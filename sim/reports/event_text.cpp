@@ -68,12 +68,13 @@ std::string event_text(const Event& event, size_t node, size_t from) {
 
 std::string local_message_name(const LocalMessage& message) {
   static constexpr const char* kNames[] = {
-      "Attach",         "Attached",     "Failed",   "LayoutIs",     "RosterIs",  "Slab",
-      "Staged",         "SlabFree",     "Decided",  "Latest",       "Load",      "Found",
-      "Loaded",         "Placed",       "LoadDone", "Refused",      "Detach",    "Written",
-      "NotStaged",      "Ping",         "Pong",     "StatusWanted", "StatusIs",  "PlanWanted",
-      "PlanIs",         "PlanExchange", "Close",    "FilesToRead",  "FilesRead", "StagingWanted",
-      "StagingGranted", "StagingKept",  "GiveBack", "PartWanted",   "PartStaged"};
+      "Attach",         "Attached",     "Failed",   "LayoutIs",     "RosterIs",   "Slab",
+      "Staged",         "SlabFree",     "Decided",  "Latest",       "Load",       "Found",
+      "Loaded",         "Placed",       "LoadDone", "Refused",      "Detach",     "Written",
+      "NotStaged",      "Ping",         "Pong",     "StatusWanted", "StatusIs",   "PlanWanted",
+      "PlanIs",         "PlanExchange", "Close",    "FilesToRead",  "FilesRead",  "StagingWanted",
+      "StagingGranted", "StagingKept",  "GiveBack", "PartWanted",   "PartStaged", "List",
+      "Listing"};
   static_assert(std::size(kNames) == std::variant_size_v<LocalMessage>);
   return fmt::format("local::{}", kNames[message.index()]);
 }

@@ -1,4 +1,5 @@
-// A Loader without a host, of generation 2: the test is its clients and its root.
+// A Loader without a host, of generation 2, or of a job that only reads: the test is its clients and its
+// root.
 #pragma once
 
 #include "tests/sim/role_by_itself.h"
@@ -7,7 +8,7 @@ namespace shoal {
 
 class LoaderByItself : public RoleByItself {
  public:
-  LoaderByItself() : RoleByItself(make_loader(facts())) {}
+  explicit LoaderByItself(bool read_only = false) : RoleByItself(make_loader(facts(read_only))) {}
 
   // Carries out the oldest operation that is under way.
   void finish(Result<OperationResult> result) {
@@ -18,8 +19,9 @@ class LoaderByItself : public RoleByItself {
   }
 
  private:
-  static NodeFacts facts() {
+  static NodeFacts facts(bool read_only) {
     NodeFacts facts;
+    facts.read_only = read_only;
     facts.generation = 2;
     facts.host = "a";
     return facts;

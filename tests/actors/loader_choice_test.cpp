@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 class LoaderChoice : public testing::Test {
  protected:
-  LoaderChoice() {
+  explicit LoaderChoice(bool read_only = false) : loader_(read_only) {
     loader_.from_client(kClient, local::Slab{0, uint64_t{64} << 20});
     local::Load load;
     load.request_id = 1;
@@ -80,6 +80,11 @@ class LoaderChoice : public testing::Test {
   }
 
   LoaderByItself loader_;
+};
+
+class ReaderChoice : public LoaderChoice {
+ protected:
+  ReaderChoice() : LoaderChoice(true) {}
 };
 
 TEST_F(LoaderChoice, RestsOnDecisionsThatWereSynced) {
@@ -153,6 +158,66 @@ TEST_F(LoaderChoice, OfWhatIsTheLatestIsNotThatThereIsNoneWhenADecisionVanishes)
   expect<operation::ReadDecision>();
   finish(Status(Code::not_found, "no such file"));
   EXPECT_EQ(told().code(), Code::corrupt);
+}
+
+TEST_F(LoaderChoice, ListsCheckpointsForWhoeverAsks) {
+  loader_.starts.clear();
+  loader_.from_client(kClient, local::List{5, UINT32_MAX});
+  EXPECT_EQ(expect<operation::ListCheckpoints>().newest, kMaxListedCheckpoints);
+  auto list = std::make_shared<CheckpointList>();
+  list->attempts.emplace_back().key = kCommitted;
+  finish(OperationResult(std::shared_ptr<const CheckpointList>(list)));
+  loader_.from_client(kClient, local::List{6, 1});
+  finish(Status(Code::io, "the root cannot be read"));
+  const auto told = loader_.told<local::Listing>(kClient);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].request_id, 5u);
+  EXPECT_EQ(told[0].list->attempts.at(0).key, kCommitted);
+  EXPECT_EQ(told[1].outcome.code(), Code::io);
+}
+
+TEST_F(ReaderChoice, OfACheckpointThatWasDeletedSinceIsFollowedByAnother) {
+  const Status told = told_of(tombstone(kCommitted, Tombstone::Reason::deleted));
+  EXPECT_EQ(told.code(), Code::aborted) << "a client that hears unavailable asks for the same choice again";
+  EXPECT_THAT(told.message(), testing::HasSubstr("load again, which chooses what is the newest then"));
+}
+
+// Another job may be writing it: a reader that waited for its decision would publish one in the end.
+TEST_F(ReaderChoice, TakesTheNewestCheckpointAndLeavesWhatIsUndecidedAlone) {
+  EXPECT_EQ(expect<operation::ReadLoadChoice>().of, ChoiceOf::reader);
+  finish(Status(Code::not_found, "no choice"));
+  finish_listing({{kCommitted, State::committed}, {kAborted, State::undecided}});
+  EXPECT_EQ(expect<operation::ReadDecision>().key, kCommitted);
+  finish(manifest(kCommitted));
+  const auto publish = expect<operation::PublishLoadChoice>();
+  EXPECT_EQ(publish.of, ChoiceOf::reader);
+  EXPECT_EQ(publish.choice.key, kCommitted);
+  EXPECT_FALSE(loader_.has_timers()) << "it waits for nobody";
+  EXPECT_THAT(loader_.log, testing::Contains(testing::HasSubstr("1 newer attempts are not decided yet")));
+}
+
+TEST_F(ReaderChoice, OfAStepCompletesNothing) {
+  local::Load load;
+  load.request_id = 2;
+  load.latest = false;
+  load.step = 20;
+  loader_.starts.clear();
+  loader_.from_client(kClient, load);
+  expect<operation::ListAttemptsOfStep>();
+  AttemptList list;
+  list.attempts.emplace_back();
+  list.attempts.back().key = kAborted;
+  list.attempts.back().rank_manifests = list.attempts.back().rank_world = 2;
+  finish(OperationResult(list));
+  EXPECT_TRUE(loader_.starts.empty());
+  EXPECT_EQ(loader_.told<local::Found>(kClient).at(0).outcome.code(), Code::not_found);
+}
+
+TEST_F(ReaderChoice, AskedForTheLatestCompletesNothing) {
+  loader_.starts.clear();
+  loader_.from_client(kClient, local::Latest{3});
+  finish_listing({{kCommitted, State::committed}, {kAborted, State::undecided}});
+  EXPECT_EQ(expect<operation::ReadDecision>().key, kCommitted);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 namespace shoal::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -235,6 +236,32 @@ TEST_F(Server, RefusesByNameWhoDoesNotBelong) {
   ASSERT_TRUE(heard_.wait_for("7 " + kAttach));
   EXPECT_THAT(failure_after(attach(1, 3)).message(), HasSubstr("the world size of this job is 2"));
   EXPECT_EQ(heard_.lines().size(), 1u) << "roles never hear of those who were refused";
+}
+
+TEST_F(Server, OfAJobThatOnlyReadsTakesInReadersAloneAndNothingOfASave) {
+  options_.read_only = true;
+  serve();
+  EXPECT_THAT(failure_after(attach()).message(),
+              AllOf(HasSubstr("only reads, for job 'job'"), HasSubstr("unset SHOAL_SOCKET")));
+  local::Attach reader = attach();
+  reader.read_only = true;
+  auto socket = connect();
+  ASSERT_TRUE(socket->send(reader).ok());
+  ASSERT_TRUE(socket->send(local::Latest{1}).ok());
+  ASSERT_TRUE(socket->send(local::NotStaged{1, 1, Status(Code::io, "")}).ok());
+  EXPECT_THAT(failure_of(*socket).message(), HasSubstr("nothing is saved by it"));
+  ASSERT_TRUE(heard_.wait_for("2 lost"));
+  EXPECT_THAT(heard_.lines(), ElementsAre("2 " + kAttach, "2 " + kLatest, "2 lost"));
+}
+
+TEST_F(Server, OfAJobThatSavesTakesInNoReaders) {
+  serve();
+  local::Attach reader = attach();
+  reader.read_only = true;
+  const Status refused = failure_after(reader);
+  EXPECT_EQ(refused.code(), Code::refused);
+  EXPECT_THAT(refused.message(),
+              AllOf(HasSubstr("serves job 'job', which saves"), HasSubstr("SHOAL_SOCKET")));
 }
 
 TEST_F(Server, KeepsARankForItsFirstClientAndGivesItToTheNextOneAfterwards) {

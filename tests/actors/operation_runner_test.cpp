@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "actors/open_shards.h"
 #include "actors/publishing.h"
@@ -490,6 +492,35 @@ TEST_F(RunnerTest, RostersAndLoadChoicesStandAsFirstPublished) {
 TEST(Operation, HasAName) {
   EXPECT_EQ(operation_name(operation::ListAttempts{}), "ListAttempts");
   EXPECT_EQ(operation_name(operation::ReadBatch{}), "ReadBatch");
+}
+
+template <size_t... I>
+std::vector<Operation> one_of_each(std::index_sequence<I...>) {
+  return {Operation(std::in_place_index<I>)...};
+}
+
+// Every operation that there is: one that is added later is refused until this list names it.
+TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
+  OperationRunner reader(*storage, nullptr, slabs, {},
+                         {[] { return nonce_of(1); }, [] { return 0; }, nullptr, true});
+  const std::set<std::string_view> allowed = {
+      "ReadDecision",   "CheckFiles",     "ReadRoster",     "ListAttempts",       "InspectAttempt",
+      "ReadLoadChoice", "MeasureObjects", "ReadBatch",      "ListNewestAttempts", "ListAttemptsOfStep",
+      "PinAttempt",     "RenewPin",       "RemovePin",      "ReadEpoch",          "ListenToPeers",
+      "ReadChunk",      "CheckChunk",     "CopyChunk",      "ReleaseWindow",      "ReadHeader",
+      "CheckHeader",    "LocateRanges",   "DecodeDecision", "ListCheckpoints"};
+  for (const Operation& each : one_of_each(std::make_index_sequence<std::variant_size_v<Operation>>())) {
+    const std::string_view name = operation_name(each);
+    EXPECT_EQ(root_use(each) != RootUse::writes, allowed.contains(name)) << name;
+    if (allowed.contains(name)) continue;
+    const Status refused = reader.run(each).status();
+    EXPECT_EQ(refused.code(), Code::refused) << name;
+    EXPECT_THAT(refused.message(), HasSubstr(std::string(name) + " is not for a job that only reads"));
+  }
+  operation::PublishLoadChoice choice{7, 1, {true, kKey, {}}, ChoiceOf::reader};
+  ASSERT_OK(reader.run(choice).status());
+  EXPECT_EQ(storage->list("readers")->size(), 1u);
+  EXPECT_EQ(storage->list("generations").status().code(), Code::not_found);
 }
 
 }  // namespace

@@ -71,6 +71,30 @@ TEST_F(LaunchTest, ASecondJobOnARootIsRefusedNamingTheFirst) {
   EXPECT_THAT(second.out, Not(HasSubstr("never")));
 }
 
+// An evaluation that a trainer starts has that one's variables.
+TEST_F(LaunchTest, AJobThatOnlyReadsRunsBesideTheOneThatTrains) {
+  Process first(command({"--job-id", "trains"}, "echo begun; sleep 60"), options());
+  ASSERT_TRUE(first.wait_for_output("begun"));
+  ProcessOptions inherited = options();
+  inherited.environment.emplace_back("SHOAL_SOCKET", path("runtime") + "/not-for-readers.sock");
+  ProcessEnd reader = run_process(
+      command({"--read-only", "-n", "2"}, "echo reads: $SHOAL_READ_ONLY $SHOAL_SOCKET"), inherited);
+  EXPECT_EQ(reader.status, 0) << reader.err;
+  EXPECT_THAT(reader.out, HasSubstr("reads: 1 " + path("runtime")));
+  EXPECT_THAT(reader.out, Not(HasSubstr("not-for-readers")));
+  EXPECT_FALSE(std::filesystem::exists(root() + "/generations/2"));
+  EXPECT_FALSE(std::filesystem::exists(root() + "/epochs/2"));
+  EXPECT_TRUE(std::filesystem::is_empty(root() + "/readers")) << "it ended";
+}
+
+TEST_F(LaunchTest, AJobThatOnlyReadsMakesNoRootAndTakesNoneOver) {
+  ProcessEnd absent = launch({"--read-only"}, "echo never");
+  EXPECT_NE(absent.status, 0);
+  EXPECT_THAT(absent.err, HasSubstr("No such file"));
+  EXPECT_FALSE(std::filesystem::exists(root()));
+  EXPECT_EQ(launch({"--read-only", "--take-over"}, "echo never").status, 2);
+}
+
 std::map<std::string, std::string> variables_of(const std::string& file) {
   std::ifstream in(file);
   std::map<std::string, std::string> out;

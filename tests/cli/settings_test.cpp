@@ -241,10 +241,12 @@ std::set<std::string> matches(const std::string& text, const char* pattern) {
 // Whatever is not in the table says who is who in the job, or what this command is to do.
 TEST_F(SettingsCommand, EveryFlagOfNodeAndLaunchIsASettingOrOnThisList) {
   const std::set<std::string> others = {
-      "--help",      "--root",      "--job-id",     "--coordinator", "--coordinate",      "--listen",
-      "--take-over", "--rejoin",    "--token-file", "--name",        "--world-size",      "--ranks",
-      "--socket",    "--idle-exit", "--ready-fd",   "--create-root", "--nproc-per-node",  "--resume",
-      "--nnodes",    "--node-rank", "--first-rank", "--master-port", "--kill-on-failure", "--tag-output"};
+      "--help",        "--root",      "--job-id",     "--coordinator",    "--coordinate",
+      "--listen",      "--take-over", "--rejoin",     "--token-file",     "--name",
+      "--world-size",  "--ranks",     "--socket",     "--idle-exit",      "--ready-fd",
+      "--create-root", "--create",    "--read-only",  "--nproc-per-node", "--resume",
+      "--nnodes",      "--node-rank", "--first-rank", "--master-port",    "--kill-on-failure",
+      "--tag-output"};
   for (const char* command : {"node", "launch"}) {
     const std::string help = run_shoal({command, "--help"}).out;
     const std::set<std::string> flags = matches(help, R"((?:^|\n)  (?:-[a-z],)?(--[a-z-]+))");

@@ -42,8 +42,9 @@ class FakeNode {
   static constexpr int32_t kPid = 4242;
   static constexpr int kPatienceMs = 20'000;
 
-  explicit FakeNode(const std::string& root)
-      : listener_(LocalListener::listen(node_paths(root).value().socket_file).value()) {}
+  // `reader`: the id of a job that only reads.
+  explicit FakeNode(const std::string& root, const std::string& reader = "")
+      : listener_(LocalListener::listen(node_paths(root, reader).value().socket_file).value()) {}
   ~FakeNode() {
     for (auto& [id, slab] : slabs_) ::munmap(slab.first, slab.second);
   }

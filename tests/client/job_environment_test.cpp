@@ -177,6 +177,16 @@ TEST(JobEnvironment, RefusesSeveralRanksWithoutAJobId) {
   EXPECT_THAT(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), HasSubstr("RANK is 2"));
 }
 
+TEST(JobEnvironment, SaysThatAJobOnlyReads) {
+  auto read_only = [](const std::string& value) {
+    return read_only_of([&](const char*) { return value.empty() ? std::nullopt : std::optional(value); });
+  };
+  EXPECT_FALSE(*read_only(""));
+  EXPECT_FALSE(*read_only("0"));
+  EXPECT_TRUE(*read_only("1"));
+  EXPECT_THAT(read_only("yes").status().message(), HasSubstr("SHOAL_READ_ONLY is 'yes': 0 or 1"));
+}
+
 TEST(OwnAddress, KnowsThisHostFromOthers) {
   EXPECT_EQ(own_address("127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(own_address("localhost"), "127.0.0.1");

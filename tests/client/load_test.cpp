@@ -468,6 +468,64 @@ TEST_F(Load, IsAnotherChoiceAfterASaveAndWaitsForItsDecision) {
   EXPECT_EQ(loading.get().status().code(), Code::not_found);
 }
 
+TEST_F(Load, ListsWhatTheNodeFinds) {
+  auto listing = std::async(std::launch::async, [&] { return checkpointer_->list(7); });
+  auto wanted = node_.expect<local::List>();
+  EXPECT_EQ(wanted.newest, 7u);
+  CheckpointList found;
+  found.attempts.push_back({{1, 9, 1}, CheckpointInfo::State::committed, 2, 3, 4096, 77, ""});
+  found.attempts.push_back({{1, 10, 1}, CheckpointInfo::State::aborted, 0, 0, 0, 78, "rank 1 is late"});
+  found.omitted = 4;
+  node_.send(local::Listing{wanted.request_id, ok_status(), std::make_shared<const CheckpointList>(found)});
+  auto list = listing.get();
+  ASSERT_TRUE(list.ok()) << list.status().to_string();
+  ASSERT_EQ(list->attempts.size(), 2u);
+  EXPECT_TRUE(list->attempts[0].committed());
+  EXPECT_EQ(list->attempts[1].cause, "rank 1 is late");
+  EXPECT_EQ(list->omitted, 4u);
+
+  auto failing = std::async(std::launch::async, [&] { return checkpointer_->list(UINT32_MAX); });
+  wanted = node_.expect<local::List>();
+  EXPECT_EQ(wanted.newest, kMaxListedCheckpoints);
+  node_.send(local::Listing{wanted.request_id, Status(Code::io, "the root cannot be read"), nullptr});
+  EXPECT_EQ(failing.get().status(), Status(Code::io, "the root cannot be read"));
+}
+
+// An evaluation that looks for newer checkpoints again and again.
+TEST(ReadOnlyLoad, TheNextOneOfTheLatestIsAnotherChoice) {
+  TemporaryRoot root;
+  FakeNode node(root.path(), "eval");
+  CheckpointerOptions options;
+  options.root = root.path();
+  options.job_id = "eval";
+  options.start_node = false;
+  options.read_only = true;
+  auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options); });
+  node.accept();
+  EXPECT_TRUE(node.expect<local::Attach>().read_only);
+  node.send(local::Attached{3, FakeNode::kPid});
+  const std::unique_ptr<Checkpointer> checkpointer = std::move(opening.get()).value();
+  StateDict state;
+  std::vector<uint32_t> memory(4);
+  state.add_tensor("x", DType::u32, {2, 2}, Mesh::single(0), {Placement::shard(0)}, memory.data());
+  auto ordinal_of_load = [&](const Status& outcome, const LoadOptions& load_options = {}) {
+    auto loading = std::async(std::launch::async, [&] { return checkpointer->load(state, load_options); });
+    const auto load = node.expect<local::Load>();
+    node.send(local::Found{load.request_id, outcome, {}});
+    EXPECT_EQ(loading.get().status().code(), outcome.code());
+    return load.ordinal;
+  };
+  LoadOptions by_step;
+  by_step.step = 4;
+  EXPECT_EQ(ordinal_of_load(Status(Code::not_found, "none yet")), 1u);
+  EXPECT_EQ(ordinal_of_load(Status(Code::busy, "an earlier load")), 2u) << "none yet is an answer, too";
+  EXPECT_EQ(ordinal_of_load(Status(Code::corrupt, "damaged")), 2u) << "the choice was not heard of";
+  EXPECT_EQ(ordinal_of_load(Status(Code::not_found, "none"), by_step), 0u);
+  EXPECT_EQ(ordinal_of_load(Status(Code::not_found, "none")), 3u);
+  EXPECT_EQ(checkpointer->save(1, state).status().code(), Code::refused);
+  EXPECT_EQ(ordinal_of_load(Status(Code::not_found, "none")), 4u) << "a save that is refused counts not";
+}
+
 // Regression: two threads took each other's answers, and waited for ever.
 TEST_F(Load, IsRefusedToASecondThread) {
   auto loading = start();

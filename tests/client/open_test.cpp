@@ -124,6 +124,14 @@ TEST(NodeCommand, OfAClientThatWasServedBeforeGoesOnWithItsGeneration) {
                           "--rejoin", "3", "--idle-exit"));
 }
 
+TEST(NodeCommand, OfAJobThatOnlyReadsSaysSo) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.node_program = "/bin/shoal";
+  options.read_only = true;
+  EXPECT_THAT(node_command(options).value(), testing::Contains("--read-only"));
+}
+
 TEST(NodeCommand, CoordinatesWhereTheJobIsToldToAndSaysItsName) {
   TemporaryRoot root;
   CheckpointerOptions options = options_in(root);

@@ -97,6 +97,15 @@ local::Found found_with_layouts() {
   return found;
 }
 
+CheckpointList some_listing() {
+  using State = CheckpointInfo::State;
+  return {{{{1, 9, 1}, State::committed, 2, 3, 4096, 77, ""},
+           {{1, 10, 1}, State::aborted, 0, 0, 0, 78, "rank 1 is late"},
+           {{1, 11, 1}, State::undecided, 0, 0, 0, 0, ""},
+           {{1, 12, 1}, State::damaged, 0, 0, 0, 0, "block 3 differs"}},
+          5};
+}
+
 std::vector<LocalMessage> one_of_each() {
   local::Staged staged;
   staged.step = 9;
@@ -116,7 +125,7 @@ std::vector<LocalMessage> one_of_each() {
   opening.of = 4;
   opening.keeps_open = opening.wants_layouts = true;
   return {
-      local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, xxh3_128(as_view("process")), 2},
+      local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, xxh3_128(as_view("process")), 2, true},
       local::Attached{3, 78},
       local::Failed{Status(Code::refused, "another job")},
       local::LayoutIs{some_layout(), SaveOptions{Dedupe::lowest_rank, 1 << 20}},
@@ -166,7 +175,10 @@ std::vector<LocalMessage> one_of_each() {
       local::GiveBack{},
       local::PartWanted{1, 9, 4, 7, {{0, 100, 0}, {128, 64, 128}}},
       local::PartStaged{1, 7, ok_status()},
-      local::PartStaged{1, 8, Status(Code::aborted, "the save has ended")}};
+      local::PartStaged{1, 8, Status(Code::aborted, "the save has ended")},
+      local::List{8, 100},
+      local::Listing{8, ok_status(), std::make_shared<const CheckpointList>(some_listing())},
+      local::Listing{9, Status(Code::io, "the root cannot be read"), nullptr}};
 }
 
 TEST(LocalMessages, SurviveEncodingAndDecoding) {
@@ -176,6 +188,24 @@ TEST(LocalMessages, SurviveEncodingAndDecoding) {
     ASSERT_TRUE(again.ok()) << again.status().to_string();
     EXPECT_EQ(again->index(), message.index());
     EXPECT_EQ(encode_local(*again), bytes) << "message " << message.index();
+  }
+}
+
+TEST(LocalMessages, BringTheAttemptsOfAListing) {
+  const CheckpointList sent = some_listing();
+  const auto got = decode_local(
+      encode_local(local::Listing{8, ok_status(), std::make_shared<const CheckpointList>(sent)}));
+  const auto& list = *std::get<local::Listing>(*got).list;
+  EXPECT_EQ(list.omitted, sent.omitted);
+  ASSERT_EQ(list.attempts.size(), sent.attempts.size());
+  for (size_t i = 0; i < sent.attempts.size(); ++i) {
+    EXPECT_EQ(list.attempts[i].key, sent.attempts[i].key);
+    EXPECT_EQ(list.attempts[i].state, sent.attempts[i].state);
+    EXPECT_EQ(list.attempts[i].world_size, sent.attempts[i].world_size);
+    EXPECT_EQ(list.attempts[i].files, sent.attempts[i].files);
+    EXPECT_EQ(list.attempts[i].payload_bytes, sent.attempts[i].payload_bytes);
+    EXPECT_EQ(list.attempts[i].unix_time_ns, sent.attempts[i].unix_time_ns);
+    EXPECT_EQ(list.attempts[i].cause, sent.attempts[i].cause);
   }
 }
 
@@ -339,6 +369,15 @@ TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
   expect_refused(local::Attach{1, 1, 2, "job", 1, {}, 3}, "3 ranks on one host, of a world of 2");
   expect_refused(local::Slab{0, kMaxSlabBytes + 1}, "slab");
   expect_refused(local::Failed{ok_status()}, "names no error");
+  CheckpointList of_no_state = some_listing(), too_long = some_listing(), cause = some_listing();
+  of_no_state.attempts[0].state = static_cast<CheckpointInfo::State>(5);
+  too_long.attempts.resize(kMaxListedCheckpoints + 1);
+  cause.attempts[0].cause.assign(kMaxListedCauseBytes + 1, 'x');
+  for (const auto& [list, why] : {std::pair{of_no_state, "state of an attempt"},
+                                  {too_long, "attempts of a listing"},
+                                  {cause, "cause of an attempt"}}) {
+    expect_refused(local::Listing{8, ok_status(), std::make_shared<const CheckpointList>(list)}, why);
+  }
   expect_refused(local::LayoutIs{some_layout(), SaveOptions{Dedupe::none, 1}}, "unit_bytes");
   local::Staged staged;
   staged.pieces = {{1, 0, 0, 8, 0}, {0, 0, 0, 8, 8}};

@@ -1,4 +1,5 @@
 #include "local/socket.h"
+#include "local/node_query.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -12,6 +13,7 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 namespace shoal {
@@ -252,6 +254,12 @@ TEST(NodePaths, AreOneForAllNamesOfARoot) {
   EXPECT_EQ(node_paths(runtime.path() + "/link").value().socket_file, direct.socket_file);
   EXPECT_THAT(direct.lock_file, HasSubstr(runtime.path() + "/shoal/"));
   EXPECT_NE(node_paths(runtime.path()).value().socket_file, direct.socket_file);
+  const NodePaths reader = node_paths(root.path(), "eval").value();
+  EXPECT_NE(reader.lock_file, direct.lock_file) << "a job that only reads has a node of its own";
+  EXPECT_NE(reader.socket_file, node_paths(root.path(), "another").value().socket_file);
+  std::ofstream(reader.socket_file) << "";
+  std::ofstream(direct.socket_file) << "";
+  EXPECT_EQ(list_reader_sockets(root.path()).value(), std::vector<std::string>{reader.socket_file});
   struct stat made {};
   ASSERT_EQ(::stat((runtime.path() + "/shoal").c_str(), &made), 0);
   EXPECT_EQ(made.st_mode & 0777u, 0700u);

@@ -66,6 +66,8 @@ shoal::NodeOptions parse(int count, char** arguments) {
     if (key == "load_memory") options.load_memory_bytes = std::stoull(value);
     if (key == "max_direct_nodes") options.max_direct_nodes = static_cast<uint32_t>(std::stoul(value));
     if (key == "take_over") options.take_over = true;
+    if (key == "read_only") options.read_only = true;
+    if (key == "keep_last") options.retention.keep_last = static_cast<uint32_t>(std::stoul(value));
     if (key == "rejoin") options.rejoin = static_cast<uint32_t>(std::stoul(value));
     if (key == "stats") options.stats_file = value;
     if (key == "protocol") options.protocol_log = value;

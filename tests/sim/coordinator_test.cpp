@@ -423,5 +423,25 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
   EXPECT_TRUE(role_.drained);
 }
 
+// Another job trains on this root. Its attempts, epochs and checkpoints are no business of this one.
+TEST(ACoordinatorOfAJobThatOnlyReads, ChoosesForItsNodesAndDoesNothingElse) {
+  NodeFacts facts = facts_of_one();
+  facts.read_only = true;
+  facts.retention.keep_last = 1;
+  RoleByItself role(make_coordinator(facts));
+  EXPECT_TRUE(role.starts.empty()) << operation_name(role.starts.front().operation);
+  EXPECT_FALSE(role.has_timers());
+  role.receive(kNode, RoleKind::coordinator, wire::Superseded{7, "node7"});
+  role.receive(kNode, RoleKind::planner, wire::JoinRanks{"host0", 1, {{0, LayoutId{}}}, {}});
+  role.receive(kNode, RoleKind::shard_writer, wire::SaveFailed{{1, 3, 1}, 0, Status(Code::io, "no")});
+  role.pass(TimeNs{600'000} * kMillisecond);
+  EXPECT_TRUE(role.starts.empty()) << operation_name(role.starts.front().operation);
+  wire::JoinLoad load;
+  load.id.latest = true;
+  load.id.ordinal = 1;
+  role.receive(kNode, RoleKind::loader, load);
+  EXPECT_EQ(role.started<operation::ReadLoadChoice>(), 1u);
+}
+
 }  // namespace
 }  // namespace shoal
