@@ -24,6 +24,7 @@
 #include "local/job_token.h"
 #include "local/node_query.h"
 #include "local/socket.h"
+#include "storage/completion.h"
 #include "storage/run_claims.h"
 
 namespace shoal {
@@ -135,7 +136,8 @@ Status check_holds_run(const std::string& root) {
                             is_empty ? "is an empty folder" : "is a folder that no run has used"));
 }
 
-// What a job that is to go on would load as the latest is there, and its decision reads back.
+// What a job that is to go on would load as the latest is there, and its decision reads back, or the root
+// proves it complete.
 Status check_can_resume(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(OpenRoot root, open_root_for_reading(path));
   AttemptChoice newest;
@@ -143,6 +145,11 @@ Status check_can_resume(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, newest));
   const AttemptView* latest = newest_checkpoint(views);
   if (latest != nullptr) return check_reads_back(latest);
+  for (const AttemptView& view : views) {  // the first load commits what the root proves complete
+    if (view.info.state == AttemptInfo::State::undecided && prove_complete(*root.storage, view.key).ok()) {
+      return ok_status();
+    }
+  }
   return Status(Code::not_found, fmt::format("root {} has no checkpoint to go on from", path));
 }
 

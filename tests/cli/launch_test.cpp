@@ -364,6 +364,25 @@ TEST_F(LaunchTest, AJobThatIsToGoOnNeedsACheckpoint) {
   EXPECT_TRUE(std::filesystem::exists(path("ran")));
 }
 
+// Regression: such a root was refused, though the first load commits what it holds.
+TEST_F(LaunchTest, AJobThatIsToGoOnMayHaveACheckpointThatLostItsManifest) {
+  std::filesystem::copy(SHOAL_GOLDEN_ROOT, path("golden"), std::filesystem::copy_options::recursive);
+  for (const char* step : {"1", "2", "3", "5"}) {
+    std::filesystem::remove_all(path("golden") + "/step-0000000" + step);
+  }
+  const std::string attempt = path("golden") + "/step-00000004/g2a1";
+  ASSERT_TRUE(std::filesystem::remove(attempt + "/manifest.shoal"));
+  auto resume = [&] {
+    return run_process({SHOAL_PROGRAM, "launch", "--root", path("golden"), "--resume", "--", "true"},
+                       options());
+  };
+  EXPECT_EQ(resume().status, 0);
+  ASSERT_TRUE(std::filesystem::remove(attempt + "/rank-00000.safetensors"));
+  const ProcessEnd end = resume();
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr("has no checkpoint to go on from"));
+}
+
 TEST_F(LaunchTest, ANodeWithoutAJobIdSaysWhichOneIsNeeded) {
   ProcessEnd end = run_shoal({"node", "--root", root(), "--create-root"}, options());
   EXPECT_EQ(end.status, 2);
