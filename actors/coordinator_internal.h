@@ -100,6 +100,7 @@ class Coordinator final : public Role {
     NodeId node = 0;
     std::string end;                                     // of its trainer; "": its node is stopping
     TimeNs since = 0;                                    // when that was first said
+    bool may_return = false;                             // trainers of its host live: another node may come
     std::shared_ptr<const std::set<AttemptKey>> staged;  // but of these its node speaks by itself
   };
   struct Outcome {
@@ -224,6 +225,13 @@ class Coordinator final : public Role {
   // Looks for saves that wait for a lost rank, when the next one has been lost for host_lost_ms.
   void await_lost(TimeNs now, EffectWriter& out);
   void abort_lost(TimeNs now, EffectWriter& out);
+  // Ranks of the world whose hosts are lost, or will be by then, ascending.
+  std::vector<Rank> lost_by(TimeNs by) const;
+  std::string why_lost(const std::vector<Rank>& ranks) const;  // precondition: they are in lost_ranks_
+  // Rank-local: saves are decided by nodes, and the one here hears of hosts that are lost.
+  void tell_lost(TimeNs now, EffectWriter& out);
+  // Rank-local: nodes that lose this one must know of whom not to expect a manifest.
+  void name_own_ranks(NodeId to, EffectWriter& out);
   // Why this attempt never gets what lost hosts were to report; nothing: it may, or needs nothing of theirs.
   std::optional<std::string> never_comes_back(TimeNs now, const Attempt& attempt) const;
   void on_ranks_gone(TimeNs now, NodeId from, const wire::RanksGone& said, EffectWriter& out);
@@ -233,12 +241,16 @@ class Coordinator final : public Role {
   // With the first word of an attempt.
   void look_for_gone(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void look_for_all_gone(TimeNs now, EffectWriter& out);
+  // How long another node may take to come in the place of the one that said so.
+  TimeNs return_patience(const Gone& gone) const;
   void await_return(TimeNs now, EffectWriter& out);
 
   // --- draining ---
   // While stopping: that reports which complete it cannot come, as far as is known.
   bool is_hopeless(const Attempt& attempt) const;
   void consider_drain(TimeNs now, EffectWriter& out);
+  // This host has no ranks, and those of others go on: somebody will start another coordinator.
+  bool others_go_on() const;
   // Leaves what it has not begun to publish undecided, to the coordinator that comes in this one's place.
   void hand_over(TimeNs now, EffectWriter& out);
 
@@ -279,6 +291,8 @@ class Coordinator final : public Role {
     std::string host;  // "": not known
   };
   std::map<Rank, Lost> lost_ranks_;  // spoke by a node that is lost, or never did, and by none since
+  bool rank_local_ = false;          // as nodes said
+  std::vector<Rank> told_lost_;      // rank-local: to the node here
   TimerId lost_timer_ = 0;
   TimerId return_timer_ = 0;
   bool stopping_ = false, draining_ = false;

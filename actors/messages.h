@@ -100,12 +100,15 @@ struct GoneRank {
   Rank rank = 0;
   std::string end;  // of its trainer, such as "exit status 3"; "": its node is stopping
 };
-struct RanksGone {  // ShardWriter -> Coordinator: these ranks of its host stage nothing more. Takes the place
-                    // of what this node said so before
+// ShardWriter -> Coordinator: these ranks of its host stage nothing more. Takes the place of what this node
+// said so before. Coordinator -> ShardWriter, in mode rank-local: host and ranks of the Coordinator's node.
+struct RanksGone {
   std::vector<GoneRank> ranks;     // ascending
   std::vector<AttemptKey> staged;  // ascending: undecided saves of which this node speaks by itself
   std::string host;                // its name
-  std::vector<Rank> here;  // ascending: ranks whose trainers are attached, unless the node is stopping
+  std::vector<Rank> here;   // ascending: ranks whose trainers are attached, unless the node is stopping
+  bool may_return = false;  // the node stops while trainers are attached: another may follow it
+  bool rank_local = false;  // the ranks here save so
 };
 
 // Mode collective. What each rank holds is its local plan; LayoutIds stand for layouts, which are asked for

@@ -61,6 +61,12 @@ struct PublishRankManifest {  // -> Done, read back. nonce, root_id and unix_tim
 struct CompleteRankLocal {  // -> Decision: that which stands, or what a complete set makes. Code::not_found
   AttemptKey key;           // names the ranks whose manifests are missing
 };
+// -> std::vector<uint64_t>: ranks of the world whose manifests are missing, ascending. Code::not_found where
+// nothing of the attempt lies in the root.
+struct ListMissingManifests {
+  AttemptKey key;
+  uint32_t world_size = 0;
+};
 // -> Decision: the one that stands, or the manifest of an attempt that the root proves complete.
 // Code::not_found or corrupt: it does not (storage/completion.h).
 struct CompleteAttempt {
@@ -237,7 +243,7 @@ using Operation = std::variant<
     operation::PublishRankManifest, operation::CompleteRankLocal, operation::ListenToPeers,
     operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow,
     operation::ReadHeader, operation::CheckHeader, operation::LocateRanges, operation::DecodeDecision,
-    operation::CompleteAttempt, operation::ListCheckpoints>;
+    operation::CompleteAttempt, operation::ListCheckpoints, operation::ListMissingManifests>;
 // Few are as large as a Mark, and of many that are not there are a great number at once in the simulator.
 using OperationResult =
     std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,

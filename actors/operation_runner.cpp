@@ -99,6 +99,11 @@ struct OperationRunner::Impl {
   Result<OperationResult> operator()(const operation::CompleteRankLocal& complete) {
     return as_result(complete_rank_local(storage, complete.key, stamp(), surroundings.before_commit));
   }
+  Result<OperationResult> operator()(const operation::ListMissingManifests& list) {
+    auto missing = list_missing_manifests(storage, list.key, list.world_size);
+    if (!missing.ok()) return missing.status();
+    return OperationResult(std::vector<uint64_t>(missing->begin(), missing->end()));
+  }
   Result<OperationResult> operator()(const operation::CompleteAttempt& complete) {
     const DecisionStamp mark = stamp();
     auto decision = complete_attempt(storage, complete.key, mark, surroundings.before_commit);
@@ -449,6 +454,7 @@ struct OperationNames {
   std::string_view operator()(const operation::PublishRankManifest&) const { return "PublishRankManifest"; }
   std::string_view operator()(const operation::CompleteRankLocal&) const { return "CompleteRankLocal"; }
   std::string_view operator()(const operation::CompleteAttempt&) const { return "CompleteAttempt"; }
+  std::string_view operator()(const operation::ListMissingManifests&) const { return "ListMissingManifests"; }
   std::string_view operator()(const operation::ReadDecision&) const { return "ReadDecision"; }
   std::string_view operator()(const operation::DecodeDecision&) const { return "DecodeDecision"; }
   std::string_view operator()(const operation::CheckFiles&) const { return "CheckFiles"; }

@@ -56,7 +56,12 @@ struct WorldKnown {  // Planner -> ShardWriter and Loader, on this node
   std::optional<Rank> alone;  // rank-local: what this rank knows by itself (rank_local_world)
 };
 struct CommittedAlone {};  // ShardWriter -> Coordinator of this node, if it is here: a rank-local save is
-struct PlanningFailed {    // Planner -> ShardWriter, on this node: no roster will come
+struct RanksLost {  // Coordinator -> ShardWriter of this node, in mode rank-local. Takes the place of the
+                    // one before
+  std::vector<Rank> ranks;  // ascending: of hosts that are lost. Empty: all have come back
+  std::string cause;
+};
+struct PlanningFailed {  // Planner -> ShardWriter, on this node: no roster will come
   Status why;
 };
 struct TimerFired {
@@ -94,10 +99,11 @@ struct SendDone {  // of an effect::Send with an id: nothing of its message is h
   SendId send = 0;
 };
 }  // namespace event
-using Event = std::variant<event::Started, event::Received, event::FromClient, event::ClientLost,
-                           event::WorldKnown, event::PlanningFailed, event::TimerFired, event::OperationDone,
-                           event::PeerUp, event::CoordinatorGone, event::PeerLost, event::TrainerEnded,
-                           event::Stopping, event::Drain, event::CommittedAlone, event::SendDone>;
+using Event =
+    std::variant<event::Started, event::Received, event::FromClient, event::ClientLost, event::WorldKnown,
+                 event::PlanningFailed, event::TimerFired, event::OperationDone, event::PeerUp,
+                 event::CoordinatorGone, event::PeerLost, event::TrainerEnded, event::Stopping, event::Drain,
+                 event::CommittedAlone, event::RanksLost, event::SendDone>;
 
 namespace effect {
 struct Send {  // to a role of another node, or of this one (kThisNode, or kCoordinatorNode if that is here)

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "actors/shard_writer_internal.h"
+#include "base/rank_names.h"
 #include "storage/rank_manifest_set.h"
 
 namespace shoal {
@@ -62,14 +63,17 @@ void ShardWriter::published_alone(TimeNs now, const AttemptKey& key, Rank rank, 
   look_at_set(now, key, out);
 }
 
+uint64_t ShardWriter::turns(const Save& save) const {
+  const uint64_t here = std::max<uint64_t>(1, save.shares.size());
+  return world_size() * (world_size() / here) / kListedInTurn + 1;
+}
+
 bool ShardWriter::has_turn(const Save& save) const {
   if (save.shares.contains(0)) return true;
   if (save.set_polls % kPollsOfDecision != 0 || save.shares.empty()) return false;
-  // Which of the nodes this is, and how many there are, if all have as many ranks.
-  const uint64_t here = save.shares.size();
-  const uint64_t place = save.shares.begin()->first / here;
-  const uint64_t turns = world_size() * (world_size() / here) / kListedInTurn + 1;
-  return save.set_polls / kPollsOfDecision % turns == place % turns;
+  // Which of the nodes this is, if all have as many ranks.
+  const uint64_t place = save.shares.begin()->first / save.shares.size();
+  return save.set_polls / kPollsOfDecision % turns(save) == place % turns(save);
 }
 
 void ShardWriter::look_at_set(TimeNs began, const AttemptKey& key, EffectWriter& out) {
@@ -116,6 +120,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   const Status& why = decision.status();
   if (why.code() == Code::not_found) {
     if (was_merged) save.set_missing = why.message();
+    if (was_merged || save.set_polls == 1) look_for_lost(now, key, out);
   } else if (is_permanent(why)) {
     return fail(now, key, save.shares.begin()->first, why, out);
   }
@@ -141,6 +146,55 @@ void ShardWriter::sweep_alone(const AttemptKey& key, EffectWriter& out) {
                       if (result.ok() || code == Code::refused || code == Code::not_found) return;
                       then_out.warning("sweeping " + to_string(key) + ": " + result.status().to_string());
                     });
+}
+
+// --- hosts that are lost ---
+
+void ShardWriter::on_ranks_lost(TimeNs now, const event::RanksLost& said, EffectWriter& out) {
+  ranks_lost_ = said;
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, save] : saves_) keys.push_back(key);
+  for (const AttemptKey& key : keys) look_for_lost(now, key, out);
+}
+
+bool ShardWriter::has_missed_coordinator(TimeNs now, const Save& save) const {
+  const TimeNs since = std::max(coordinator_lost_at_, save.begun);
+  return coordinator_lost_ && since + facts_.times.host_lost_ms * kMillisecond <= now;
+}
+
+void ShardWriter::look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter& out) {
+  Save& save = saves_.at(key);
+  const bool is_without_coordinator = has_missed_coordinator(now, save) && !coordinators_.here.empty();
+  if (!rank_local_ || save.lists_missing || save.deciding) return;
+  if (ranks_lost_.ranks.empty() && !is_without_coordinator) return;
+  save.lists_missing = true;
+  operations_.start(operation::ListMissingManifests{key, world_size()}, out,
+                    [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto found = saves_.find(key);
+                      if (found == saves_.end()) return;
+                      found->second.lists_missing = false;
+                      auto missing = result_as<std::vector<uint64_t>>(std::move(result));
+                      if (!missing.ok()) return;  // looked at again with the set
+                      auto cause = why_hopeless(*missing, has_missed_coordinator(then_now, found->second));
+                      if (cause) give_up(key, *cause, then_out);
+                    });
+}
+
+std::optional<std::string> ShardWriter::why_hopeless(const std::vector<uint64_t>& missing,
+                                                     bool is_without_coordinator) {
+  const auto is_among = [](const std::vector<Rank>& ranks) {
+    return [&ranks](uint64_t rank) { return std::binary_search(ranks.begin(), ranks.end(), rank); };
+  };
+  if (std::any_of(missing.begin(), missing.end(), is_among(ranks_lost_.ranks))) return ranks_lost_.cause;
+  // Other hosts may be slow, and then so may that one be: it does not answer, but it may live.
+  if (!is_without_coordinator || missing.empty() || coordinators_.here.empty() ||
+      !std::all_of(missing.begin(), missing.end(), is_among(coordinators_.here))) {
+    return std::nullopt;
+  }
+  return "host " + coordinators_.host + " (" + name_ranks(coordinators_.here) +
+         "), that of the coordinator, is lost (" + why_coordinator_lost_ +
+         "): neither its node nor its trainers came back within " +
+         human_seconds(facts_.times.host_lost_ms / 1e3);
 }
 
 void ShardWriter::leave_set(const AttemptKey& key, EffectWriter& out) {

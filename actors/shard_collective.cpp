@@ -8,11 +8,12 @@ namespace shoal {
 
 void ShardWriter::on_layout(TimeNs now, ClientId client, const local::LayoutIs& said, EffectWriter& out) {
   auto attached = clients_.find(client);
-  if (attached == clients_.end() || said.options.mode != SaveMode::collective) return;
+  if (attached == clients_.end() || said.options.mode == SaveMode::collective_free) return;
   if (introduced_.insert(attached->second).second && !leaving_) {
     gone_backoff_.reset();
     speak_for_ranks(now + facts_.times.join_gather_ms * kMillisecond, out);
   }
+  if (said.options.mode != SaveMode::collective) return;
   Collective& rank = collective_[attached->second];
   rank.options = said.options;
   rank.layouts.put(said.layout->id(), said.layout);

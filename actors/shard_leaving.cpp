@@ -32,7 +32,6 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
 
 // Other hosts' saves wait for these ranks, and this node may know nothing of those saves.
 void ShardWriter::say_gone(EffectWriter& out) {
-  if (rank_local_) return;  // what these ranks lack is decided here
   std::map<Rank, std::string> gone;
   if (leaving_) {
     for (Rank rank : facts_.expected_ranks) gone[rank];
@@ -46,6 +45,12 @@ void ShardWriter::say_gone(EffectWriter& out) {
   said.host = facts_.host;
   if (!leaving_) {
     for (const auto& [rank, client] : attached_) said.here.push_back(rank);
+  }
+  said.may_return = leaving_ && !attached_.empty();
+  if (rank_local_) {  // what these ranks lack is decided here
+    said.ranks.clear();
+    said.staged.clear();
+    said.rank_local = true;
   }
   if (said.ranks.empty() && said.staged.empty() && said.here.empty() && !has_said_gone_) return;
   has_said_gone_ = !said.ranks.empty();

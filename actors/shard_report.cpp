@@ -156,6 +156,8 @@ void ShardWriter::on_message(TimeNs now, const WireBody& body, EffectWriter& out
     on_global_plan(now, *global, out);
   } else if (const auto* plans = std::get_if<wire::PlanExchange>(&body)) {
     on_plans(*plans, out);
+  } else if (const auto* ranks = std::get_if<wire::RanksGone>(&body)) {
+    coordinators_ = *ranks;
   } else if (const auto* undecided = std::get_if<wire::Undecided>(&body)) {
     on_undecided(undecided->key, undecided->why, out);
   } else if (const auto* pending = std::get_if<wire::Pending>(&body)) {
@@ -319,6 +321,11 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
           outcome = Status(Code::aborted, (*decision)->tombstone().cause);
         } else if (decision.ok() || (is_nowhere && known.fate == Fate::committed)) {
           // It was committed, and no rule keeps it any more: all that is known of it is its name.
+          if (is_nowhere) {
+            then_out.warning(
+                to_string(key) +
+                " is committed as this node heard, and nothing of it is in the root: " + outcome.message());
+          }
           outcome = ok_status();
           auto name = std::make_shared<Metadata>();
           name->key = key;
@@ -342,7 +349,7 @@ void ShardWriter::tell_outcome(ClientId client, const AttemptKey& key, const Sta
 }
 
 void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
-  if (!coordinator_lost_ || rank_local_) return;
+  if (!coordinator_lost_) return;
   const TimeNs patience = facts_.times.host_lost_ms * kMillisecond;
   std::vector<AttemptKey> due;
   std::optional<TimeNs> next;
@@ -355,6 +362,10 @@ void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
     }
   }
   for (const AttemptKey& key : due) {
+    if (rank_local_) {  // the others need no coordinator
+      if (turns(saves_.at(key)) == 1) look_for_lost(now, key, out);
+      continue;
+    }
     give_up(key,
             "host " + facts_.host + " heard no decision within " +
                 human_seconds(facts_.times.host_lost_ms / 1e3) + ": it has lost the coordinator (" +

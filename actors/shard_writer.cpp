@@ -51,6 +51,8 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
     on_trainer_ended(now, *ended, out);
   } else if (const auto* gone = std::get_if<event::CoordinatorGone>(&event)) {
     on_coordinator_gone(gone->why, out);
+  } else if (const auto* ranks = std::get_if<event::RanksLost>(&event)) {
+    on_ranks_lost(now, *ranks, out);
   } else if (const auto* drain = std::get_if<event::Drain>(&event)) {
     begin_drain(now, *drain, out);
   }

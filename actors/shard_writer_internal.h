@@ -89,10 +89,11 @@ class ShardWriter final : public Role {
     Backoff backoff;
     Backoff partials;  // until what is ready is reported without the rest
     PublishRetries retries;
-    TimeNs set_pace = 0;       // rank-local: until the set is looked at again
-    uint32_t set_polls = 0;    // how often it was, since something was published here
-    bool set_looking = false;  // it is being looked at now
-    std::string set_missing;   // what it lacked when last seen
+    TimeNs set_pace = 0;         // rank-local: until the set is looked at again
+    uint32_t set_polls = 0;      // how often it was, since something was published here
+    bool set_looking = false;    // it is being looked at now
+    std::string set_missing;     // what it lacked when last seen
+    bool lists_missing = false;  // its manifests are being listed, since a host is lost
     explicit Save(const RoleTimes& times)
         : backoff(times),
           partials(times.report_partial_after_ms * kMillisecond, times.resend_most_ms * kMillisecond),
@@ -230,7 +231,13 @@ class ShardWriter final : public Role {
   void looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged, TimeNs took,
                      Result<std::shared_ptr<const Decision>> decision, EffectWriter& out);
   bool all_published(const Save& save) const;
-  bool has_turn(const Save& save) const;  // to look at the whole set, this time
+  bool has_turn(const Save& save) const;   // to look at the whole set, this time
+  uint64_t turns(const Save& save) const;  // how many nodes share the looking
+  void on_ranks_lost(TimeNs now, const event::RanksLost& said, EffectWriter& out);
+  // Ends the save if it waits for the manifest of a host that is lost, or of the lost coordinator's alone.
+  void look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  std::optional<std::string> why_hopeless(const std::vector<uint64_t>& missing, bool is_without_coordinator);
+  bool has_missed_coordinator(TimeNs now, const Save& save) const;  // for host_lost_ms
   void sweep_alone(const AttemptKey& key, EffectWriter& out);
   // The node stops. What it has published counts as soon as the others have.
   void leave_set(const AttemptKey& key, EffectWriter& out);
@@ -300,6 +307,8 @@ class ShardWriter final : public Role {
   std::map<AttemptKey, Save> saves_;                   // in flight
   std::map<std::pair<AttemptKey, Rank>, Share> late_;  // decided while a file was still being written
   RecentMap<AttemptKey, Outcome> decided_{kMaxOutcomesRemembered};
+  event::RanksLost ranks_lost_;    // rank-local, as the coordinator of this node says
+  wire::RanksGone coordinators_;   // rank-local: host and ranks of the coordinator's node
   size_t reading_ = 0;             // manifests being read for clients
   bool coordinator_lost_ = false;  // and nothing heard of it since
   TimeNs coordinator_lost_at_ = 0;

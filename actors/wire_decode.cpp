@@ -251,6 +251,8 @@ Result<WireBody> read_ranks_gone(schema::Message::RanksGone::Reader in) {
     SHOAL_RETURN_IF_ERROR(next_rank(rank, &here_end, kMaxWorldSize));
     body.here.push_back(rank);
   }
+  body.may_return = in.getMayReturn();
+  body.rank_local = in.getRankLocal();
   return WireBody(std::move(body));
 }
 

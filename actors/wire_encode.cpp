@@ -143,6 +143,8 @@ struct Encoder {
     gone.setHost(text_of(body.host));
     auto here = gone.initHere(list_size(body.here.size()));
     for (unsigned i = 0; i < here.size(); ++i) here.set(i, body.here[i]);
+    gone.setMayReturn(body.may_return);
+    gone.setRankLocal(body.rank_local);
   }
   void operator()(const wire::LocalPlans& body) {
     auto local = out.initLocalPlans();

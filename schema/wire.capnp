@@ -182,11 +182,14 @@ struct Message {
       rosterId @33 :Data;
     }
     link @34 :Link;                    # between links, not roles: fromRole and toRole are 0
-    ranksGone :group {                 # ShardWriter -> Coordinator: these stage nothing more
+    ranksGone :group {                 # ShardWriter -> Coordinator: these stage nothing more. Back, in mode
+                                       # rank-local: host and ranks of the Coordinator's node
       ranks @35 :List(GoneRank);
       staged @36 :List(AttemptKey);    # undecided saves of which this node speaks by itself
       host @61 :Text;                  # its name
       here @62 :List(UInt32);          # ranks whose trainers are attached: it speaks for these
+      mayReturn @63 :Bool;             # a node that stops: trainers are attached, another may follow it
+      rankLocal @64 :Bool;             # its ranks save rank-local; the Coordinator answers, with its own host
     }
     localPlans :group {                # ShardWriter -> Coordinator, mode collective: what these ranks hold
       key @37 :AttemptKey;

@@ -12,6 +12,7 @@
 
 #include "base/helper_threads.h"
 #include "base/rank_names.h"
+#include "storage/rank_manifest_set.h"
 #include "storage/run_root.h"
 #include "storage/shard_file.h"
 
@@ -262,7 +263,8 @@ Result<Decision> complete_attempt(Storage& storage, const AttemptKey& key, const
   auto stands = read_decision(storage, key);
   if (stands.ok() || stands.status().code() != Code::not_found) return stands;
   if (auto listed = storage.list(attempt_folder(key)); listed.status().code() == Code::not_found) {
-    return Decision{key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, "its folder is gone"}};
+    return Decision{
+        key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, std::string(kFolderGone)}};
   }
   SHOAL_ASSIGN_OR_RETURN(Manifest manifest, prove_complete(storage, key));
   SHOAL_RETURN_IF_ERROR(allow_commit(before_commit));

@@ -131,6 +131,22 @@ Result<Manifest> merge_listed(Storage& storage, const AttemptKey& key,
 
 }  // namespace
 
+Result<std::vector<Rank>> list_missing_manifests(Storage& storage, const AttemptKey& key,
+                                                 uint32_t world_size) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(attempt_folder(key)));
+  if (listed.empty()) return Status(Code::not_found, "nothing of " + to_string(key) + " is there");
+  std::vector<bool> is_there(world_size);
+  for (const ObjectInfo& object : listed) {
+    const std::optional<RankManifestName> name = parse_rank_manifest_name(object.name);
+    if (name && name->world_size == world_size) is_there[name->rank] = true;
+  }
+  std::vector<Rank> missing;
+  for (Rank rank = 0; rank < world_size; ++rank) {
+    if (!is_there[rank]) missing.push_back(rank);
+  }
+  return missing;
+}
+
 Result<Manifest> merge_rank_manifests(Storage& storage, const AttemptKey& key) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(attempt_folder(key)));
   return merge_listed(storage, key, listed);

@@ -54,6 +54,10 @@ Result<RankManifest> read_rank_manifest(Storage& storage, const AttemptKey& key,
 // that stands already and says the same of the same files is as good. Code::already_exists where it does not.
 Status publish_rank_manifest(Storage& storage, const RankManifest& manifest);
 
+// Ranks of this world whose manifests are missing, ascending. Code::not_found where the folder is missing.
+Result<std::vector<Rank>> list_missing_manifests(Storage& storage, const AttemptKey& key,
+                                                 uint32_t world_size);
+
 // What the set of an attempt makes together. Code::not_found names the ranks whose manifests are missing;
 // Code::corrupt one that is damaged, of another attempt, doubled (two world sizes in one folder), that does
 // not agree with the others, or the value that no rank's pieces cover.

@@ -98,6 +98,9 @@ CountedRoot::Work CountedRoot::work_of(const Operation& operation, bool has_cata
   if (const auto* complete = std::get_if<operation::CompleteRankLocal>(&operation)) {
     return complete_rank_local(*complete);
   }
+  if (const auto* list = std::get_if<operation::ListMissingManifests>(&operation)) {
+    return list_missing_manifests(*list);
+  }
   if (const auto* complete = std::get_if<operation::CompleteAttempt>(&operation)) {
     return complete_attempt(*complete);
   }
@@ -246,6 +249,16 @@ CountedRoot::Work CountedRoot::complete_rank_local(const operation::CompleteRank
   steps.push_back({Kind::wait, static_cast<uint64_t>(decoding)});
   add_create(steps, attempt.merged_bytes);
   return {std::move(steps), [this, key = complete.key] { return merge(key); }};
+}
+
+CountedRoot::Work CountedRoot::list_missing_manifests(const operation::ListMissingManifests& list) {
+  const Attempt& attempt = attempts_[list.key];
+  if (attempt.entries() == 0) return answer({{Kind::look, 1}}, Status(Code::not_found, to_string(list.key)));
+  std::vector<uint64_t> missing;
+  for (Rank rank = 0; rank < list.world_size; ++rank) {
+    if (rank >= attempt.manifests.size() || !attempt.manifests[rank]) missing.push_back(rank);
+  }
+  return answer({{Kind::list, attempt.entries()}}, OperationResult(std::move(missing)));
 }
 
 // Once a set, whoever asks: its ranks may all try to complete it.

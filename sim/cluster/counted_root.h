@@ -81,6 +81,7 @@ class CountedRoot final : public RootView {
   Work publish_decision(const operation::PublishDecision& publish);
   Work publish_rank_manifest(const operation::PublishRankManifest& publish);
   Work complete_rank_local(const operation::CompleteRankLocal& complete);
+  Work list_missing_manifests(const operation::ListMissingManifests& list);
   Work complete_attempt(const operation::CompleteAttempt& complete);
   // What storage/completion.cpp proves, from names, counts and sums of bytes.
   Result<Manifest> prove_complete(const AttemptKey& key);

@@ -43,6 +43,9 @@ std::string event_text(const Event& event, size_t node, size_t from) {
           [](const event::ClientLost& e) { return fmt::format("ClientLost {}", e.client); },
           [](const event::WorldKnown&) -> std::string { return "WorldKnown"; },
           [](const event::CommittedAlone&) -> std::string { return "CommittedAlone"; },
+          [](const event::RanksLost& e) {
+            return fmt::format("RanksLost: {} ranks: {}", e.ranks.size(), e.cause);
+          },
           [](const event::PlanningFailed& e) { return fmt::format("PlanningFailed: {}", e.why.to_string()); },
           [](const event::TimerFired& e) { return fmt::format("TimerFired {}", e.timer); },
           [](const event::OperationDone& e) {

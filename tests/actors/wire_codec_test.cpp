@@ -167,6 +167,13 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(gone.ranks[0].end, "exit status 1");
   EXPECT_EQ(gone.ranks[1].end, "");
   EXPECT_EQ(gone.staged, std::vector<AttemptKey>{kKey});
+  EXPECT_FALSE(gone.may_return);
+  EXPECT_FALSE(gone.rank_local);
+  gone = passed_on(wire::RanksGone{{}, {}, "host-a", {2, 3}, true, false});
+  EXPECT_EQ(gone.host, "host-a");
+  EXPECT_EQ(gone.here, (std::vector<Rank>{2, 3}));
+  EXPECT_TRUE(gone.may_return);
+  EXPECT_TRUE(passed_on(wire::RanksGone{{}, {}, "host-a", {2}, false, true}).rank_local);
   wire::LocalPlans local = passed_on(sample_local_plans());
   EXPECT_EQ(local.host, "host-a");
   EXPECT_EQ(local.world_size, 8u);

@@ -141,13 +141,34 @@ TEST_F(ThreeHosts, ThatAreStoppedTogetherWaitForNobodyWhoHasLeft) {
   attach_all();
   for (size_t n : {0, 1}) job_.trainers[n]->save(1);
   run_for(100 * kMillisecond);
+  for (auto& trainer : job_.trainers) trainer->end();
+  run_for(10 * kMillisecond);
   stop_all();
   run_for(100 * kMillisecond);
-  for (size_t n : {0, 1}) {
-    EXPECT_EQ(heard(n, 1).message(),
-              "rank 2: the node of its host is stopping, and it has not staged this save");
-  }
+  const auto decision = read_decision(host_.storage(), {1, 1, 1});
+  ASSERT_TRUE(decision.ok()) << decision.status().to_string();
+  EXPECT_EQ(decision->tombstone().cause,
+            "rank 2: the node of its host is stopping, and it has not staged this save");
   for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
+}
+
+// Regression: it was aborted, which it would not have been had all nodes been killed.
+TEST_F(ThreeHosts, ThatAreStoppedTogetherLeaveToTheNextNodesWhatATrainerHasNotStaged) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  stop_all();
+  run_for(6'000 * kMillisecond);
+  EXPECT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  for (size_t node = 0; node < kHosts; ++node) {
+    EXPECT_TRUE(host_.drained(node)) << node;
+    host_.kill_node(node);
+  }
+  for (Rank rank = 0; rank < kHosts; ++rank) follow(rank);
+  run_for(10'000 * kMillisecond);
+  job_.trainers[2]->save(1);
+  run_for(10'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status()) << n;
 }
 
 // Regression: a node whose coordinator had ended first published tombstones of what all had staged.
@@ -340,7 +361,7 @@ TEST_F(ThreeHosts, AbortWhatWaitsForAHostThatDiedWithTheCoordinatorBeforeTheNext
   run_for(10'000 * kMillisecond);
   EXPECT_EQ(heard(1, 1).message(), "nothing yet");
   run_for(10'000 * kMillisecond);
-  EXPECT_THAT(heard(1, 1).message(), HasSubstr("rank 2: no node has spoken"));
+  EXPECT_EQ(heard(1, 1).message(), "the host of rank 2 is lost: no node has spoken for it within 15.00 s");
 }
 
 TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayHaveAnotherInItsPlace) {
@@ -365,6 +386,23 @@ TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayHaveAnotherInItsPlace) {
   for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
 }
 
+// Regression: a node that was killed had three times as long to be followed.
+TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayBeFollowedAsLateAsOneThatWasKilled) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.drain(2);
+  run_for(1'000 * kMillisecond);
+  host_.kill_node(2);
+  run_for(11'000 * kMillisecond);
+  follow(2);
+  run_for(10'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  job_.trainers[2]->save(1);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
 TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneAreHeardOfByTheOthers) {
   attach_all();
   for (size_t n : {0, 1}) job_.trainers[n]->save(1);
@@ -373,6 +411,8 @@ TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneAreHeardOfByTheOthers) {
   host_.run_for(1'000 * kMillisecond);
   host_.kill_node(2);
   run_for(6'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  run_for(9'000 * kMillisecond);
   for (size_t n : {0, 1}) {
     EXPECT_THAT(heard(n, 1).message(), HasSubstr("rank 2: the node of its host is stopping"));
     job_.trainers[n]->save(2);
@@ -447,6 +487,42 @@ INSTANTIATE_TEST_SUITE_P(Mode, ThreeHostsOfEachMode,
                          [](const auto& mode) {
                            return mode.param == SaveMode::collective ? "Collective" : "CollectiveFree";
                          });
+
+// A coordinator on a host without trainers is told to stop, and those of others go on.
+TEST(ACoordinatorWithoutTrainers, LeavesWhatIsUndecidedToTheNextOne) {
+  VirtualHost host;
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.job_id = "job-1";
+  facts.world_size = 2;
+  facts.host = "host9";
+  host.add_node(facts, true);
+  VirtualJob job{host, {}};
+  for (Rank rank : {0u, 1u}) {
+    facts.host = "host" + std::to_string(rank);
+    facts.expected_ranks = {rank};
+    const size_t node = host.add_node(facts, false);
+    job.trainers.push_back(std::make_unique<VirtualTrainer>(host, node, rank, 2, flat_job(2, 0)[rank]));
+    job.trainers.back()->declare();
+  }
+  job.run(100 * kMillisecond);
+  job.trainers[0]->save(1);
+  host.run_for(1'000 * kMillisecond);
+  host.drain(0);
+  host.run_for(10'000 * kMillisecond);
+  EXPECT_FALSE(host.drained(0));  // it may be decided here
+  host.run_for(6'000 * kMillisecond);
+  EXPECT_TRUE(host.drained(0));
+  EXPECT_EQ(read_decision(host.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  host.kill_node(0);
+  facts.host = "host9";
+  facts.expected_ranks.clear();
+  host.add_node(facts, true);
+  host.run_for(8'000 * kMillisecond);
+  job.trainers[1]->save(1);
+  host.run_for(1'000 * kMillisecond);
+  EXPECT_TRUE(read_decision(host.storage(), {1, 1, 1}).value().committed());
+}
 
 // Writing takes longer than anybody's patience.
 class ThreeSlowHosts : public ThreeHosts {

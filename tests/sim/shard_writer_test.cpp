@@ -12,6 +12,7 @@
 namespace shoal {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -448,6 +449,7 @@ TEST_F(AShardWriterByItself, TellsARankThatOffersACommittedSaveLaterThatItIsComm
   root_answers(Status(Code::not_found, "its folder has gone"));  // this node has seen that it was committed
   EXPECT_THAT(heard(1), ElementsAre(ok_status()));
   EXPECT_EQ(role_.told<local::Decided>(kClient + 1)[0].checkpoint->key, key);
+  EXPECT_THAT(role_.log, Contains(HasSubstr("nothing of it is in the root: its folder has gone")));
 }
 
 TEST_F(AShardWriterByItself, BelievesTheRootWhereATombstoneStandsForWhatItHeardIsCommitted) {

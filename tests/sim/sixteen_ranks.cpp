@@ -22,8 +22,8 @@ NodeFacts facts_of(uint32_t generation) {
   return facts;
 }
 
-SixteenRanks::SixteenRanks(SaveMode mode, NodeEngineFactory engines)
-    : host_({}, std::move(engines)),
+SixteenRanks::SixteenRanks(SaveMode mode, NodeEngineFactory engines, VirtualDelays delays)
+    : host_(delays, std::move(engines)),
       job_(VirtualJob::start(host_, facts_of(1), kHosts, kRanks, pipeline_job(kRanks, 2, 2))) {
   for (auto& trainer : job_.trainers) trainer->declare(in_mode(mode));
 }
@@ -77,7 +77,10 @@ void SixteenRanks::replace_node(uint32_t host, bool coordinates) {
     facts.expected_ranks.push_back(rank);
   const size_t node = host_.add_node(facts, coordinates);
   nodes_ = node + 1;
-  for (Rank rank : facts.expected_ranks) job_.trainers[rank]->come_back(node, kRanks);
+  for (Rank rank : facts.expected_ranks) {
+    job_.trainers[rank]->come_back(node, kRanks);
+    host_.run_for(kBetweenReturnsNs);
+  }
 }
 
 }  // namespace shoal

@@ -24,7 +24,8 @@ class SixteenRanks : public ::testing::Test {
   static constexpr uint32_t kRanksAHost = kRanks / kHosts;
   static constexpr TimeNs kPatience = 1000 * kMillisecond;
 
-  explicit SixteenRanks(SaveMode mode, NodeEngineFactory engines = make_direct_engine);
+  explicit SixteenRanks(SaveMode mode, NodeEngineFactory engines = make_direct_engine,
+                        VirtualDelays delays = {});
 
   void save_all(uint64_t step);
   void expect_committed(uint64_t step);

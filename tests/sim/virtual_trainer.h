@@ -21,6 +21,10 @@ std::string object_value(const std::string& fqn, uint64_t step);
 // By fqn the name whose bytes a value has; its own, if it is not in there.
 using Copies = std::map<std::string, std::string>;
 
+// How far apart the trainers of a host find its next node: what one offers has been looked up when the next
+// one offers the same.
+inline constexpr TimeNs kBetweenReturnsNs = 3 * kMillisecond;
+
 class VirtualTrainer {
  public:
   VirtualTrainer(VirtualHost& host, size_t node, Rank rank, uint32_t world_size, LayoutPtr layout);
