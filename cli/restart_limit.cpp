@@ -10,7 +10,7 @@ std::optional<std::chrono::seconds> RestartLimit::next(Time now) {
   restarts_.push_back(now);
   ++since_ready_;
   if (count() == 1) return std::chrono::seconds(0);
-  return std::chrono::seconds(int64_t{1} << (count() - 2));
+  return std::min(std::chrono::seconds(int64_t{1} << (count() - 2)), kLongestRestartPause);
 }
 
 std::string RestartLimit::describe() const {

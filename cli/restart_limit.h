@@ -3,7 +3,7 @@
 // The limit counts the restarts within a window of time: a crash loop ends, and a node that dies once a day
 // is started again for as long as the training takes. It also counts the restarts since a node was last
 // ready, whenever they were: nodes that take minutes to fail and never become ready end as well. The pause
-// doubles with each restart that counts.
+// doubles with each restart that counts, up to kLongestRestartPause.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,14 @@ namespace shoal {
 
 inline constexpr uint32_t kMaxNodeRestarts = 5;
 inline constexpr std::chrono::minutes kNodeRestartWindow{10};
+// The next node must be there, and found, before host_lost_ms (15 s) ends the saves that wait for it.
+inline constexpr std::chrono::seconds kLongestRestartPause{4};
 
 class RestartLimit {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Counts a restart of what ended at `now`, and returns how long to wait before it: 0 s, 1 s, 2 s, 4 s, 8 s.
+  // Counts a restart of what ended at `now`, and returns how long to wait before it: 0 s, 1 s, 2 s, 4 s, 4 s.
   // Nothing: kMaxNodeRestarts were counted within kNodeRestartWindow, or since on_ready. Calls come in the
   // order of their times.
   std::optional<std::chrono::seconds> next(Time now);
