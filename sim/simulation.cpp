@@ -71,6 +71,46 @@ SaveReport report_of(const TrainerTimes& times) {
   return report;
 }
 
+constexpr uint64_t kOutageMs = 4'000;  // more than it lasts: until it is known, and everybody is back
+
+// No fault is one that ends a save: no trainer and no disk fails, and all that is away is back before anybody
+// may take it for lost, even where one outage follows another.
+bool needs_no_abort(const std::vector<Fault>& faults, const RoleTimes& times) {
+  uint64_t away_ms = 0;
+  for (const Fault& fault : faults) {
+    switch (fault.kind) {
+      case Fault::Kind::stalls:
+      case Fault::Kind::restarts:
+      case Fault::Kind::stops:
+      case Fault::Kind::coordinates:
+      case Fault::Kind::cut:
+        away_ms += fault.for_ms + kOutageMs;
+        break;
+      case Fault::Kind::delays:
+      case Fault::Kind::doubles:
+      case Fault::Kind::reorders:
+        away_ms += fault.by_ms;
+        break;
+      default:
+        return false;
+    }
+  }
+  return away_ms < times.host_lost_ms;
+}
+
+// How long a save may be waited for, beyond staging and writing. Hosts that die hold it for host_lost_ms:
+// once, and again where another coordinator begins to await them.
+// A trainer that ends without a word while its node lives is noticed at the attempt's deadline.
+TimeNs longest_wait_ms(const Scenario& scenario, const RoleTimes& times) {
+  bool is_known = scenario.mode != SaveMode::rank_local;  // a coordinator that begins again knows no ranks
+  for (const Fault& fault : scenario.failures) {
+    is_known = is_known && fault.kind != Fault::Kind::vanishes && fault.kind != Fault::Kind::loses &&
+               fault.kind != Fault::Kind::disk_slow && fault.kind != Fault::Kind::disk_fails &&
+               fault.kind != Fault::Kind::disk_full;
+  }
+  return is_known ? 2 * TimeNs{times.host_lost_ms} : TimeNs{times.node_deadline_ms};
+}
+
 // Lets oracles and listeners hear of a run.
 class RunWatch {
  public:
@@ -117,9 +157,10 @@ class RunWatch {
     }
     const RoleTimes times = cluster_.times();
     facts.save_deadline =
-        (TimeNs{times.node_deadline_ms} + kSaveMarginMs +
+        (longest_wait_ms(scenario_, times) + kSaveMarginMs +
          static_cast<TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000)) *
         kMillisecond;
+    facts.needs_no_abort = needs_no_abort(scenario_.failures, times);
     facts.heard_of = [&trainers](uint32_t save) { return trainers.times()[save - 1].heard_of; };
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
     facts.share_bytes = [this](const Manifest& manifest, Rank rank) {

@@ -38,6 +38,39 @@ void VirtualCluster::crash(size_t index) {
   });
 }
 
+void VirtualCluster::stop(size_t index, bool trainers_live, std::function<void()> has_ended) {
+  if (!nodes_[index].alive) return;
+  const Life life = life_of(index);
+  if (!stopping_.try_emplace(life, Stopping{trainers_live, std::move(has_ended)}).second) return;
+  if (is_coordinator(index)) offer(index, RoleKind::coordinator, event::Stopping{trainers_live});
+  offer(index, RoleKind::shard_writer, event::Drain{.told = true, .trainers_live = trainers_live});
+  events_.schedule(events_.now() + times().node_deadline_ms * kMillisecond,
+                   [this, life] { end_stopped(life); });
+}
+
+// First what was staged here is decided, then what the other nodes have under way.
+void VirtualCluster::drained(size_t index, RoleKind role) {
+  const Life life = life_of(index);
+  auto found = stopping_.find(life);
+  if (found == stopping_.end()) return;
+  if (role == RoleKind::shard_writer && is_coordinator(index)) {
+    const bool live = found->second.trainers_live;
+    return offer(index, RoleKind::coordinator, event::Drain{.told = true, .trainers_live = live});
+  }
+  // What it said last leaves before the process does.
+  events_.schedule(events_.now() + 10 * kMillisecond, [this, life] { end_stopped(life); });
+}
+
+void VirtualCluster::end_stopped(Life life) {
+  auto found = stopping_.find(life);
+  if (found == stopping_.end()) return;
+  const std::function<void()> has_ended = std::move(found->second.has_ended);
+  stopping_.erase(found);
+  if (!lives(life)) return;
+  crash(static_cast<uint32_t>(life));
+  has_ended();
+}
+
 void VirtualCluster::start_again(size_t index, bool coordinates, std::function<void()> is_up) {
   kill(index);
   lose_sessions_of(index, kClosed);

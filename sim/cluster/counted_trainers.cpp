@@ -204,6 +204,13 @@ void CountedTrainers::forget_rank(Rank rank) {
   if (let_go_ != 0 && trainer.let_go_of == saves_begun_) --let_go_;
 }
 
+bool CountedTrainers::has_living(size_t node) const {
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    if (node_of(rank) == node && trainers_[rank].alive) return true;
+  }
+  return false;
+}
+
 void CountedTrainers::come_back(size_t node) {
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     Trainer& trainer = trainers_[rank];

@@ -77,6 +77,7 @@ class CountedTrainers {
   // staged stays offered. Precondition: keeps_offers.
   void give_up(size_t node);
   bool alive(Rank rank) const { return trainers_[rank].alive; }
+  bool has_living(size_t node) const;
   // Every rank that lives has heard of every save.
   bool done() const { return decided_ == uint64_t{living_} * job_.saves; }
   // Saves, from the first on, of which every rank that lives has heard.

@@ -311,6 +311,8 @@ void VirtualCluster::carry_out(size_t index, RoleKind role, Effect& effect, uint
     start_operation(index, role, std::move(*start));
   } else if (const auto* follow = std::get_if<effect::Redirect>(&effect)) {
     redirect(index, *follow);
+  } else if (std::holds_alternative<effect::Drained>(effect)) {
+    drained(index, role);
   } else if (const auto* log = std::get_if<effect::Log>(&effect)) {
     if (log->level == effect::Log::Level::warning && warnings_.size() < kMaxWarnings) {
       warnings_.push_back("node" + std::to_string(index) + ": " + log->line);

@@ -85,6 +85,9 @@ class VirtualCluster {
   void kill(size_t node);
   // The node's process ends: its peers hear of it as soon as the network tells them.
   void crash(size_t node);
+  // The node's process is told to stop, while trainers of its host live or after they have ended. It drains,
+  // at most for node_deadline_ms, and ends as by crash(); `has_ended` runs then.
+  void stop(size_t node, bool trainers_live, std::function<void()> has_ended);
   // Another process takes the node's place, with roles that know nothing; one that lives is ended first. It
   // coordinates where told to, and where the root's highest epoch is this node's: then it claims the next
   // one. Else it serves as soon as the coordinator of the highest epoch can be reached. `is_up` runs then.
@@ -194,6 +197,10 @@ class VirtualCluster {
     std::vector<Timer> timers;
     Threads bulk, duty;
   };
+  struct Stopping {  // a process that drains
+    bool trainers_live = false;
+    std::function<void()> has_ended;
+  };
   struct Answers {  // of the roles that heard an event
     struct Answer {
       RoleKind role = RoleKind::planner;
@@ -272,6 +279,8 @@ class VirtualCluster {
   }
   // What a process had asked of the storage when it ended: a name may be made all the same, or not.
   void abandon(OperationId id, bool is_small, const CountedRoot::Work& work);
+  void drained(size_t node, RoleKind role);
+  void end_stopped(Life life);
   void set_timer(size_t node, RoleKind role, const effect::SetTimer& set);
   bool is_local(size_t node, NodeId to) const;
 
@@ -304,6 +313,7 @@ class VirtualCluster {
   const uint32_t world_size_;
   const uint32_t generation_;
   std::vector<Node> nodes_;
+  std::map<Life, Stopping> stopping_;
   std::vector<uint32_t> session_owners_;  // by session, from kFirstPeerNode on
   size_t coordinator_ = 0;                // of the highest epoch
   uint32_t epoch_ = 1;                    // that one

@@ -51,6 +51,7 @@ constexpr std::array<Shape, Fault::kKinds> kShapes = {{
     {Kind::disk_slow, "disk-slow", "host for_ms factor ", "hosts "},
     {Kind::disk_fails, "disk-fails", "host for_ms ", "hosts permille "},
     {Kind::disk_full, "disk-full", "host for_ms ", "hosts "},
+    {Kind::stops, "stops", "host for_ms ", "hosts "},
 }};
 
 const Shape& shape_of(Kind kind) {

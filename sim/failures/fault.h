@@ -41,8 +41,10 @@ struct Fault {
     disk_slow,    // what hosts ask of the storage takes factor times as long, for_ms
     disk_fails,   // permille of hosts' operations on the storage fail, for_ms
     disk_full,    // hosts' operations that write fail, for_ms
+    stops,        // hosts: their nodes are told to stop, and end when they have drained; others take their
+                  // places for_ms after that
   };
-  static constexpr size_t kKinds = 14;
+  static constexpr size_t kKinds = 15;
 
   Kind kind = Kind::dies;
   uint64_t at_ms = 0;

@@ -27,6 +27,7 @@ class Injector : public std::enable_shared_from_this<Injector> {
       case Fault::Kind::dies:
       case Fault::Kind::stalls:
       case Fault::Kind::restarts:
+      case Fault::Kind::stops:
       case Fault::Kind::coordinates:
         for (size_t host = 0; host < cluster_.nodes(); ++host) {
           if (fault.hosts == 0 || (host >= fault.host && host < fault.host + fault.hosts)) {
@@ -58,6 +59,12 @@ class Injector : public std::enable_shared_from_this<Injector> {
       cluster_.crash(host);
       goes_down(host);
       later(fault.for_ms, [self = shared_from_this(), host] { self->start(host, false); });
+    } else if (fault.kind == Fault::Kind::stops) {
+      cluster_.stop(host, trainers_.has_living(host),
+                    [self = shared_from_this(), host, for_ms = fault.for_ms] {
+                      self->goes_down(host);
+                      self->later(for_ms, [self, host] { self->start(host, false); });
+                    });
     } else {
       goes_down(host);
       start(host, true);

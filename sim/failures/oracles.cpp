@@ -58,6 +58,11 @@ void Oracles::told(TimeNs now, Rank rank, const AttemptKey& key, const Status& o
   if (auto save = open_.find(static_cast<uint32_t>(key.step)); save != open_.end()) {
     save->second.told[rank] = true;
   }
+  if (facts_.needs_no_abort && outcome.code() == Code::aborted) {
+    violated("aborted-for-nothing", now,
+             fmt::format("rank {} was told of {} that it is aborted: {}", rank, to_string(key),
+                         outcome.message()));
+  }
   const auto stands = root_.decision(key);
   const std::string who = fmt::format("rank {} was told of {}", rank, to_string(key));
   if (outcome.ok()) {

@@ -10,6 +10,7 @@
 //   latest-is-committed  latest names a committed attempt, or none
 //   latest-goes-forward  latest never goes back within a generation
 //   bounds               messages are within their bound, slabs in use within theirs
+//   aborted-for-nothing  no save is aborted where nothing goes wrong that it must not outlive
 //   ends-in-time         a save is decided for every rank that lives within its deadline, once faults stop
 //
 // That equal seeds give equal traces is compared by whoever runs twice (sim/replay.h).
@@ -50,6 +51,7 @@ class Oracles {
     uint32_t generation = 1;
     uint32_t ranks = 0;
     TimeNs faults_end = 0;
+    bool needs_no_abort = false;  // every rank comes to every save, and nothing is away for long
     // From when a node first hears of a save, or the last fault's end, to the last rank's answer.
     TimeNs save_deadline = 0;
     std::function<TimeNs(uint32_t save)> heard_of;  // when that was; negative: none has

@@ -64,7 +64,10 @@ void ChangingJob::kill_node_of(Rank rank) {
   for (auto& trainer : trainers_) trainer->listen();
   host.kill_node(nodes_[of_host]);
   nodes_[of_host] = add_node(of_host);
-  for (Rank each : {2 * of_host, 2 * of_host + 1}) trainers_[each]->come_back(nodes_[of_host], kRanks);
+  for (Rank each : {2 * of_host, 2 * of_host + 1}) {
+    trainers_[each]->come_back(nodes_[of_host], kRanks);
+    host.run_for(kBetweenReturnsNs);
+  }
 }
 
 void ChangingJob::save(Rank rank, uint64_t step, const Holding& holding) {

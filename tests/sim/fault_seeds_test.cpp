@@ -50,5 +50,36 @@ TEST(FaultSeeds, ViolateNoOracle) {
   EXPECT_EQ(kinds.size(), Fault::kKinds);
 }
 
+// Outages of a few seconds: nodes that stand still, that end by themselves and that are told to stop, each
+// followed in time. The oracle aborted-for-nothing looks at each run.
+TEST(FaultSeeds, ThatEndInTimeAbortNothing) {
+  using Kind = Fault::Kind;
+  constexpr Kind kOutages[] = {Kind::stops, Kind::restarts, Kind::stalls, Kind::cut, Kind::coordinates};
+  auto profile = find_profile("nvme", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
+  ASSERT_TRUE(profile.ok());
+  std::set<Kind> kinds;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    Random random(seed);
+    Scenario scenario = of_seed(seed);
+    scenario.failure_draws = "";
+    const uint64_t hosts = scenario.ranks / std::min(scenario.ranks, scenario.ranks_per_host);
+    for (uint64_t left = 1 + random.below(2); left != 0; --left) {
+      Fault fault{kOutages[random.below(std::size(kOutages))], 1'000 + random.below(30'000)};
+      fault.host = random.below(3) == 0 ? 0 : random.below(hosts);
+      if (fault.kind != Kind::coordinates) fault.for_ms = 20 + random.below(3'000);
+      if (fault.kind == Kind::cut) fault.to_hosts = 0;
+      scenario.failures.push_back(fault);
+      kinds.insert(fault.kind);
+    }
+    auto report = simulate(scenario, *profile);
+    ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << report.status().to_string();
+    if (!report->violation) continue;
+    ADD_FAILURE() << "seed " << seed << ": " << report->violation->oracle << ": " << report->violation->what
+                  << "\n"
+                  << replay_text(replay_of(*report, Profile(), "test"));
+  }
+  EXPECT_EQ(kinds.size(), std::size(kOutages));
+}
+
 }  // namespace
 }  // namespace shoal

@@ -103,6 +103,29 @@ TEST(ANode, ThatBeginsAgainIsOfferedWhatItsTrainersHold) {
   }
 }
 
+TEST(ANode, ThatIsToldToStopIsFollowedAndLosesNothing) {
+  for (SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
+    for (uint64_t host : {0, 3}) {
+      const SimulationReport report = simulated(of_eight_hosts({{Kind::stops, 20'150, host, 2'000}}, mode));
+      EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
+      for (const SaveReport& save : report.saves) EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
+    }
+  }
+}
+
+// Regression: ranks that found the next node of their host one after the other were told that a save is
+// committed which had been aborted meanwhile.
+TEST(ANode, ThatBeginsAgainTellsRanksThatComeLateThatTheirSaveIsAborted) {
+  for (SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
+    Fault ends{Kind::ends, 20'060};
+    ends.rank = 63;
+    const SimulationReport report =
+        simulated(of_eight_hosts({{Kind::restarts, 20'070, 3, 5'000}, ends}, mode));
+    EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
+    EXPECT_EQ(report.saves[1].aborted_ranks, 63u) << report.saves[1].cause;
+  }
+}
+
 TEST(ACoordinator, ThatBeginsAgainIsFoundAndCommits) {
   for (uint64_t at_ms : {20'060, 20'150, 20'400, 20'600}) {
     const SimulationReport report = simulated(of_eight_hosts({{Kind::restarts, at_ms, 0, 1000}}));

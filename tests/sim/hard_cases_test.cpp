@@ -183,6 +183,7 @@ class AJobInAMode {
     for (Rank rank : facts.expected_ranks) {
       hold(rank, n);
       job_->trainers[rank]->come_back(node, of_.ranks);
+      host_.run_for(kBetweenReturnsNs);
     }
   }
 

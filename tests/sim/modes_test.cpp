@@ -20,6 +20,38 @@ SaveOptions in_small_units(SaveMode mode) {
   return options;
 }
 
+class EachMode : public SixteenRanks, public ::testing::WithParamInterface<SaveMode> {
+ protected:
+  EachMode() : SixteenRanks(GetParam()) {}
+};
+
+// Regression: the second rank that found the next node of its host was told that the save is committed.
+TEST_P(EachMode, RanksThatReturnOneAfterTheOtherHearThatTheirSaveIsAborted) {
+  host_.run_for(5'000 * kMillisecond);
+  job_.run(kPatience);
+  if (GetParam() == SaveMode::collective) {  // all are told what to stage, and one stages nothing
+    job_.trainers[kRanks - 1]->only_ask(true);
+    save_all(1);
+  } else {
+    for (Rank rank = 0; rank < kRanks - 1; ++rank) job_.trainers[rank]->save(1);
+  }
+  job_.run(kPatience);
+  host_.kill_node(2);
+  job_.trainers[kRanks - 1]->refuse(1, Status(Code::internal, "its planner failed"));
+  host_.run_for(2'000 * kMillisecond);
+  job_.run(1);
+  replace_node(2, false);
+  host_.run_for(5'000 * kMillisecond);
+  job_.run(1);
+  expect_aborted(1, {8, 9, 10, 11}, "its planner failed");
+}
+
+INSTANTIATE_TEST_SUITE_P(Mode, EachMode, ::testing::ValuesIn(kModes), [](const auto& mode) {
+  return mode.param == SaveMode::collective   ? "Collective"
+         : mode.param == SaveMode::rank_local ? "RankLocal"
+                                              : "CollectiveFree";
+});
+
 // --- the transcripts of docs/protocol.md ---
 
 // Two hosts of two ranks each: the first save, and, from "---" on, the second.

@@ -146,6 +146,17 @@ TEST_F(AnOracle, SeesWhatIsToldAndDoesNotStand) {
   expect(aborted, "told-what-stands", "and nothing stands");
 }
 
+TEST_F(AnOracle, SeesAnAbortThatNothingMadeNecessary) {
+  Oracles::Facts facts;
+  facts.ranks = kRanks;
+  facts.needs_no_abort = true;
+  Oracles all(std::move(facts), root_);
+  abort(step(1), "host host3 is lost");
+  all.told(10, 2, step(1), Status(Code::aborted, "host host3 is lost"));
+  expect(all, "aborted-for-nothing",
+         "rank 2 was told of step 1 (g1a1) that it is aborted: host host3 is lost");
+}
+
 TEST_F(AnOracle, SeesFilesThatAreNotThereOrNotWhole) {
   commit(step(1));
   Oracles missing = oracles();

@@ -59,7 +59,10 @@ class PlanExchange : public ::testing::Test {
     facts.host = "host" + std::to_string(host);
     facts.expected_ranks = {2 * host, 2 * host + 1};
     const size_t node = host_.add_node(facts, coordinates);
-    for (Rank rank : facts.expected_ranks) job_.trainers[rank]->come_back(node, kRanks);
+    for (Rank rank : facts.expected_ranks) {
+      job_.trainers[rank]->come_back(node, kRanks);
+      host_.run_for(kBetweenReturnsNs);
+    }
   }
   // Listening all the while.
   void pass(TimeNs time) {
