@@ -433,6 +433,7 @@ struct RootUses {
   RootUse operator()(const operation::ReadHeader&) const { return reads; }
   RootUse operator()(const operation::CheckHeader&) const { return reads; }
   RootUse operator()(const operation::LocateRanges&) const { return reads; }
+  RootUse operator()(const operation::ListMissingManifests&) const { return reads; }
   RootUse operator()(const operation::ReleaseWindow&) const { return reads; }
   RootUse operator()(const operation::PinAttempt&) const { return keeps; }
   RootUse operator()(const operation::RenewPin&) const { return keeps; }
