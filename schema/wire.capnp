@@ -150,7 +150,7 @@ struct Message {
       rosterId @14 :Data;
       plans @15 :List(RankPlan);       # the ranks this message answers for
       files @16 :List(WrittenFile);
-      user @63 :List(Layout.UserText); # what the trainers of these ranks said of the save
+      user @65 :List(Layout.UserText); # what the trainers of these ranks said of the save
     }
     saveFailed :group {                # ShardWriter -> Coordinator: abort, and why
       key @17 :AttemptKey;
