@@ -22,9 +22,14 @@ constexpr const char* kOther = "^name: ended by an error that nothing handles: t
 const std::system_error kNoThread(std::make_error_code(std::errc::resource_unavailable_try_again));
 
 template <class Exception>
+void raise_error(const Exception& exception) {
+  throw exception;
+}
+
+template <class Exception>
 void end_by(const Exception& exception) noexcept {  // else the death test catches it
   install_last_words("name", kStatus);
-  throw exception;
+  raise_error(exception);
 }
 
 template <class Exception>

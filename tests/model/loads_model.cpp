@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <compare>
 
 #include "tests/model/models.h"
 
@@ -84,6 +85,7 @@ class Loads {
   };
   struct Rank {
     uint8_t load, phase, candidate, begun, burying;
+    friend auto operator<=>(const Rank&, const Rank&) = default;
   };
   struct State {
     Attempt attempts[kAttempts];
@@ -122,8 +124,7 @@ class Loads {
   State canonical(State state) const {
     for (int i = 0; i < all_ranks_; ++i) {
       for (int j = i + 1; j < (i < ranks_ ? ranks_ : all_ranks_); ++j) {
-        if (std::memcmp(&state.ranks[j], &state.ranks[i], sizeof(Rank)) < 0)
-          std::swap(state.ranks[i], state.ranks[j]);
+        if (state.ranks[j] < state.ranks[i]) std::swap(state.ranks[i], state.ranks[j]);
       }
     }
     return state;
