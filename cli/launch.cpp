@@ -116,14 +116,13 @@ Status make_root(const std::string& root) {
 
 // Refuses a folder that no run has used: an unmounted mount point is an empty folder, and a job that starts
 // afresh in it would save where nobody looks.
-Status check_holds_run(const std::string& root) {
+Status check_holds_run(const std::string& root, bool may_create) {
   namespace fs = std::filesystem;
   std::error_code error;
   fs::directory_iterator entries(root, error);
   if (error == std::errc::no_such_file_or_directory) {
-    return Status(Code::not_found, fmt::format("root {} is not there: is the storage mounted? --create makes "
-                                               "a new root",
-                                               root));
+    return Status(Code::not_found, fmt::format("root {} is not there: is the storage mounted?{}", root,
+                                               may_create ? " --create makes a new root" : ""));
   }
   bool is_empty = true;
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
@@ -132,8 +131,9 @@ Status check_holds_run(const std::string& root) {
   }
   if (error) return Status(Code::refused, fmt::format("root {}: {}", root, error.message()));
   return Status(Code::not_found,
-                fmt::format("root {} {}: is the storage mounted? --create makes it a root", root,
-                            is_empty ? "is an empty folder" : "is a folder that no run has used"));
+                fmt::format("root {} {}: is the storage mounted?{}", root,
+                            is_empty ? "is an empty folder" : "is a folder that no run has used",
+                            may_create ? " --create makes it a root" : ""));
 }
 
 // What a job that is to go on would load as the latest is there, and its decision reads back, or the root
@@ -198,7 +198,8 @@ class PlanMaker {
       return invalid(fmt::format("--nnodes needs the job's token: --token-file or {}", kTokenVariable));
     }
     if (flags_.resume) SHOAL_RETURN_IF_ERROR(check_can_resume(flags_.root));
-    SHOAL_RETURN_IF_ERROR(flags_.create ? make_root(flags_.root) : check_holds_run(flags_.root));
+    SHOAL_RETURN_IF_ERROR(flags_.create ? make_root(flags_.root)
+                                        : check_holds_run(flags_.root, !flags_.read_only));
     std::error_code error;
     root_ = std::filesystem::canonical(flags_.root, error).string();
     if (error) return Status(Code::not_found, fmt::format("root {}: {}", flags_.root, error.message()));

@@ -152,18 +152,18 @@ Result<OpenedCheckpoint> Checkpointer::Impl::open_chosen(std::optional<uint64_t>
 
 // By its step: nobody but the node chose the attempt.
 Status Checkpointer::Impl::reopen(OpenedCheckpoint& opened) {
-  auto found = with_patience([&] { return open(opened.metadata.key.step, false); });
-  if (found.status().code() == Code::not_found) {
+  auto again = with_patience([&] { return open(opened.metadata.key.step, false); });
+  if (!again.ok()) {
+    if (again.status().code() != Code::not_found) return again.status();
     return Status(Code::unavailable,
                   fmt::format("{} was deleted while it was open", to_string(opened.metadata.key)));
   }
-  SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint again, std::move(found));
-  if (again.metadata.key != opened.metadata.key) {
-    close(again);
-    return another_came(again.metadata.key, opened.metadata.key);
+  if (again->metadata.key != opened.metadata.key) {
+    close(*again);
+    return another_came(again->metadata.key, opened.metadata.key);
   }
-  opened.request_id = again.request_id;
-  opened.link = again.link;
+  opened.request_id = again->request_id;
+  opened.link = again->link;
   return ok_status();
 }
 

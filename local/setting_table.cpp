@@ -114,6 +114,7 @@ constexpr OtherVariable kOtherVariables[] = {
     {"SHOAL_SOCKET", "where trainers find the node of this host"},
     {"SHOAL_NODE_PROGRAM", "`shoal` for a trainer to start a node with"},
     {"SHOAL_START_NODE", "0: trainers start no node; `shoal launch` says so"},
+    {"SHOAL_READ_ONLY", "1: the job only loads, beside the one that trains"},
     {"SHOAL_SAVE_REPORT", "set by `shoal launch`: where its trainers report their saves"},
 };
 

@@ -197,8 +197,9 @@ TEST_F(SettingsCommand, AWrongVariableOrLineIsRefusedByEachCommandThatReadsIt) {
 
 TEST_F(SettingsCommand, ANodeThatLaunchStartsLogsWhatWasSaidAndTrainersGetTheirs) {
   write(root(), "keep-last = 4\nload-threads = 2\nfind-coordinator-ms = 40000\n");
-  const ProcessEnd end = shoal({"launch", "--root", root(), "--max-in-flight", "3", "--", "/usr/bin/env"},
-                               {{"SHOAL_KEEP_EVERY", "20"}});
+  const ProcessEnd end =
+      shoal({"launch", "--root", root(), "--create", "--max-in-flight", "3", "--", "/usr/bin/env"},
+            {{"SHOAL_KEEP_EVERY", "20"}});
   EXPECT_EQ(end.status, 0) << end.err;
   EXPECT_THAT(end.err, AllOf(HasSubstr("settings: "), HasSubstr("keep-last 4 (" + root() + "/shoal.toml:1)"),
                              HasSubstr("keep-every 20 (SHOAL_KEEP_EVERY)"),

@@ -41,7 +41,10 @@ std::string sample(const Setting& setting) {
     case SettingKind::bytes:
       break;
   }
-  return std::to_string(setting.least + 7);
+  // Deadlines are held against each other's defaults.
+  const std::string initially = setting.initially;
+  const bool is_number = !initially.empty() && initially.find_first_not_of("0123456789") == std::string::npos;
+  return std::to_string((is_number ? std::stoull(initially) : setting.least) + 7);
 }
 
 // All that settings of trainers change.
