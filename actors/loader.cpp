@@ -156,20 +156,20 @@ void Loader::refuse(ClientId client, uint32_t request_id, Status why, EffectWrit
 }
 
 void Loader::read_metadata(ClientId client, uint32_t request_id, const AttemptKey& key, EffectWriter& out) {
-  operations_.start(operation::ReadDecision{key}, out,
-                    [=, this](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
-                      if (decision.status().code() == Code::not_found) {
-                        return refuse(client, request_id, lost_decision(key, decision.status()), then_out);
-                      }
-                      if (!decision.ok()) return refuse(client, request_id, decision.status(), then_out);
-                      if (!(*decision)->committed()) {
-                        return refuse(client, request_id,
-                                      no_longer_committed(key, (*decision)->tombstone(), false, false),
-                                      then_out);
-                      }
-                      out_found(client, request_id, **decision, then_out);
-                    });
+  operations_.start(
+      operation::ReadDecision{key}, out,
+      [client, request_id, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+        auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+        if (decision.status().code() == Code::not_found) {
+          return refuse(client, request_id, lost_decision(key, decision.status()), then_out);
+        }
+        if (!decision.ok()) return refuse(client, request_id, decision.status(), then_out);
+        if (!(*decision)->committed()) {
+          return refuse(client, request_id, no_longer_committed(key, (*decision)->tombstone(), false, false),
+                        then_out);
+        }
+        out_found(client, request_id, **decision, then_out);
+      });
 }
 
 void Loader::out_found(ClientId client, uint32_t request_id, const Decision& decision, EffectWriter& out) {
