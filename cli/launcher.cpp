@@ -103,13 +103,14 @@ Result<int> Launcher::run() {
 Status Launcher::make_save_report() {
   if (plan_.save_report.empty()) return ok_status();
   unlink(plan_.save_report.c_str());  // of a launcher that had this process id before
-  if (mkfifo(plan_.save_report.c_str(), 0600) != 0) {
-    return Status(Code::io, fmt::format("{}: {}", plan_.save_report, std::strerror(errno)));
-  }
+  const auto failed = [this] {
+    return Status(Code::io, fmt::format("cannot make {}, by which trainers report their saves: {}",
+                                        plan_.save_report, std::strerror(errno)));
+  };
+  if (mkfifo(plan_.save_report.c_str(), 0600) != 0) return failed();
   // For writing too: else it would end whenever the last trainer closes it.
   save_report_ = OwnedFd(open(plan_.save_report.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
-  if (save_report_.valid()) return ok_status();
-  return Status(Code::io, fmt::format("{}: {}", plan_.save_report, std::strerror(errno)));
+  return save_report_.valid() ? ok_status() : failed();
 }
 
 void Launcher::hear_saves() {

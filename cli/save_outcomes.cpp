@@ -9,7 +9,7 @@ namespace shoal {
 namespace {
 
 constexpr size_t kMaxNamed = 8;        // further ones are counted
-constexpr size_t kMaxKept = 1u << 16;  // saves that nobody knows the end of; older ones are forgotten
+constexpr size_t kMaxKept = 1u << 16;  // saves; older ones are forgotten
 
 }  // namespace
 
