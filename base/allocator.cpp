@@ -5,12 +5,35 @@
 
 #include <new>
 
-// std::get_new_handler, by the name under which mimalloc's operator new asks for it. Where memory is short,
-// it calls the handler; its own answer, that there is none, makes it abort without a word. A program's
-// definition takes the place of that one.
-std::new_handler handler_that_mimalloc_calls() noexcept __asm__("_ZSt15get_new_handlerv");
-__attribute__((visibility("default"))) std::new_handler handler_that_mimalloc_calls() noexcept {
-  return [] { throw std::bad_alloc(); };
+namespace {
+
+// As the standard has it: the handler is called until there is memory, or it throws, or there is none.
+template <class Take>
+void* take_or_throw(Take take) {
+  for (;;) {
+    if (void* memory = take()) return memory;
+    const std::new_handler handler = std::get_new_handler();
+    if (handler == nullptr) throw std::bad_alloc();
+    handler();
+  }
+}
+
+}  // namespace
+
+// mimalloc is built as C, where nothing can be thrown: its own operators abort without a word where memory is
+// short. A program's definitions take the place of those. Its operators that free, and those that do not
+// throw, are right for memory that comes from here.
+void* operator new(std::size_t bytes) {
+  return take_or_throw([=] { return mi_malloc(bytes); });
+}
+void* operator new[](std::size_t bytes) {
+  return take_or_throw([=] { return mi_malloc(bytes); });
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return take_or_throw([=] { return mi_malloc_aligned(bytes, static_cast<std::size_t>(alignment)); });
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return take_or_throw([=] { return mi_malloc_aligned(bytes, static_cast<std::size_t>(alignment)); });
 }
 #endif
 

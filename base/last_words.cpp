@@ -1,11 +1,14 @@
 #include "base/last_words.h"
 
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -17,6 +20,10 @@ namespace shoal {
 namespace {
 
 constexpr size_t kLineBytes = 1024;  // longer causes are cut
+// Less than a new thread needs for its stack and its first memory.
+constexpr size_t kShortBytes = size_t{80} << 20;
+constexpr const char* kOutOfMemory =
+    "%s: out of memory: raise the limit (ulimit -v, or that of the container), or give it less to do\n";
 
 std::atomic<const char*> program_name{"shoal"};
 std::atomic<int> exit_status{1};
@@ -43,12 +50,22 @@ bool is_short_of_resources(const std::system_error& error) {
          error.code() == std::errc::not_enough_memory;
 }
 
+// Whether the process has a limit of address space, and has nearly reached it.
+bool is_short_of_address_space() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  void* probe = ::mmap(nullptr, kShortBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (probe == MAP_FAILED) return true;
+  ::munmap(probe, kShortBytes);
+  return false;
+}
+
 // Says what the exception that is being handled means. true: memory or threads are short.
 bool say_cause() {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    say("%s: out of memory: raise the limit (ulimit -v, or that of the container), or give it less to do\n");
+    say(kOutOfMemory);
     return true;
   } catch (const std::system_error& error) {
     const bool is_short = is_short_of_resources(error);
@@ -68,15 +85,23 @@ bool say_cause() {
   return false;
 }
 
-[[noreturn]] void end() {
+// Returns in one thread of the process, once: the others wait for it to end the process. False: this thread
+// has been here before.
+bool is_mine_to_say() {
   const long self = ::syscall(SYS_gettid);
   long nobody = 0;
-  if (!who_ends.compare_exchange_strong(nobody, self)) {
-    if (nobody == self) std::abort();  // the words themselves failed
-    for (;;) ::pause();                // another thread ends the process
-  }
+  if (who_ends.compare_exchange_strong(nobody, self)) return true;
+  if (nobody == self) return false;
+  for (;;) ::pause();
+}
+
+[[noreturn]] void end() {
+  if (!is_mine_to_say()) std::abort();  // the words themselves failed
   if (std::current_exception() != nullptr) {
     if (say_cause()) ::_exit(exit_status.load());
+  } else if (is_short_of_address_space()) {
+    say(kOutOfMemory);
+    ::_exit(exit_status.load());
   } else if (std::uncaught_exceptions() > 0) {
     // What unwound the stack met a thread that was not waited for. It cannot be looked at.
     say("%s: ended by an error that nothing handles; memory or threads may be short (ulimit -v, ulimit "
@@ -87,16 +112,27 @@ bool say_cause() {
   std::abort();
 }
 
+// What abort() calls first; it goes on where this returns.
+void on_abort(int) {
+  if (!is_short_of_address_space() || !is_mine_to_say()) return;
+  say(kOutOfMemory);
+  ::_exit(exit_status.load());
+}
+
 }  // namespace
 
 void install_last_words(const char* program, int status) {
   program_name = program;
   exit_status = status;
   std::set_terminate(end);
+  struct sigaction action {};
+  action.sa_handler = on_abort;
+  sigemptyset(&action.sa_mask);
+  ::sigaction(SIGABRT, &action, nullptr);
 }
 
 int say_last_words() {
-  say_cause();
+  if (is_mine_to_say()) say_cause();
   return exit_status.load();
 }
 

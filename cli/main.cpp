@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -40,19 +41,25 @@ std::string version_text() {
                      kDecisionFormatVersion, kShardFormatVersion, kRuleVersion);
 }
 
+// Called in a catch clause.
+[[noreturn]] void end_by_last_words() {
+  std::fflush(stdout);
+  std::_Exit(say_last_words());
+}
+
 // Also where it ends because it cannot print, which fmt throws, or for want of memory.
 int run(const Command& command) {
   int status = kExitOk;
   try {
     status = command();
   } catch (const std::system_error& error) {
-    if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0) return say_last_words();
+    if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0) end_by_last_words();
     if (std::ferror(stderr) == 0) {
       std::fprintf(stderr, "shoal: standard output: %s\n", error.code().message().c_str());
     }
     return kExitUnusable;
   } catch (const std::exception&) {
-    return say_last_words();
+    end_by_last_words();
   }
   if (std::fflush(stdout) == 0) return status;
   std::perror("shoal: standard output");
@@ -70,19 +77,22 @@ int report_unusable(const Status& status) {
 
 namespace {
 
-void install() {
-  shoal::install_last_words("shoal", shoal::kExitUnusable);
+// The status of a command that ends for want of memory or threads: a node that could not run is one that
+// failed, and what no other command could do is unusable.
+void install(int argc, char** argv) {
+  const bool is_node = argc > 1 && (std::strcmp(argv[1], "node") == 0 || std::strcmp(argv[1], "launch") == 0);
+  shoal::install_last_words("shoal", is_node ? shoal::kExitFailed : shoal::kExitUnusable);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // Before the constructors of libraries, which may find memory short too. A sanitizer is not ready by then.
-__attribute__((section(".preinit_array"), used)) void (*const install_first)() = install;
+__attribute__((section(".preinit_array"), used)) void (*const install_first)(int, char**) = install;
 #endif
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  install();
+  install(argc, argv);
   CLI::App app("Checkpoints of sharded training jobs, without collectives.", "shoal");
   app.set_version_flag("--version", shoal::version_text());
   app.footer(shoal::kFooter);

@@ -6,9 +6,9 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <list>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -154,8 +154,8 @@ Result<std::vector<local::UnreadRange>> FileReads::read(const local::FilesToRead
   for (unsigned i = 1; i < threads; ++i) {
     try {
       others.emplace_back([this, &work, i] { read_runs(work, buffers_[i]); });
-    } catch (const std::system_error&) {
-      break;  // fewer do it as well
+    } catch (const std::exception&) {  // no thread, or no memory for one
+      break;                           // fewer do it as well
     }
   }
   read_runs(work, buffers_[0]);

@@ -197,7 +197,7 @@ class Service {
     service = new Service(std::move(listener), std::move(key), options);
     try {
       std::thread([self = service] { self->server_.run(); }).detach();
-    } catch (const std::system_error& error) {
+    } catch (const std::exception& error) {
       delete std::exchange(service, nullptr);
       return Status(Code::no_space,
                     fmt::format("no thread to tell the job's id: {}; raise the limit (ulimit -u, "

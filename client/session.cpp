@@ -54,7 +54,7 @@ Status Session::start() {
   try {
     sender_ = std::thread([this] { send_all(); });
     receiver_ = std::thread([this] { receive_all(); });
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {
     return Status(Code::no_space,
                   fmt::format("no thread to speak with the node: {}; raise the limit (ulimit -u, "
                               "ulimit -v, or those of the container)",

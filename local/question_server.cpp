@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -12,7 +13,7 @@ namespace shoal {
 
 namespace {
 
-constexpr std::chrono::milliseconds kPauseAfterFailure{100};  // of poll itself
+constexpr std::chrono::milliseconds kPauseAfterFailure{100};  // of poll itself, or for want of memory
 
 bool must_wait(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
@@ -36,26 +37,36 @@ QuestionServer::QuestionServer(OwnedFd listener, const QuestionLimits& limits, W
 QuestionServer::~QuestionServer() = default;
 
 void QuestionServer::run(int stop_fd) {
-  for (;;) {
-    Time now = std::chrono::steady_clock::now();
-    if (shut_until_ && now >= *shut_until_) shut_until_.reset();
-    std::vector<pollfd> polled = {{stop_fd, POLLIN, 0}, {shut_until_ ? -1 : listener_.get(), POLLIN, 0}};
-    for (const auto& each : connections_) {
-      polled.push_back({each->fd.get(), static_cast<short>(each->answer.empty() ? POLLIN : POLLOUT), 0});
+  for (bool goes_on = true; goes_on;) {
+    try {
+      goes_on = wait_and_serve(stop_fd);
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(kPauseAfterFailure);
     }
-    if (poll(polled.data(), polled.size(), timeout_ms(now)) < 0) {
-      if (errno != EINTR) std::this_thread::sleep_for(kPauseAfterFailure);
-      continue;
-    }
-    if (polled[0].revents != 0) return;
-    now = std::chrono::steady_clock::now();
-    for (size_t i = 0; i < connections_.size(); ++i) {
-      if (polled[i + 2].revents != 0) serve(*connections_[i]);
-      if (now >= connections_[i]->deadline) connections_[i]->has_ended = true;
-    }
-    std::erase_if(connections_, [](const auto& each) { return each->has_ended; });
-    if (polled[1].revents != 0) accept_all();
   }
+}
+
+// False: it is to stop.
+bool QuestionServer::wait_and_serve(int stop_fd) {
+  Time now = std::chrono::steady_clock::now();
+  if (shut_until_ && now >= *shut_until_) shut_until_.reset();
+  std::vector<pollfd> polled = {{stop_fd, POLLIN, 0}, {shut_until_ ? -1 : listener_.get(), POLLIN, 0}};
+  for (const auto& each : connections_) {
+    polled.push_back({each->fd.get(), static_cast<short>(each->answer.empty() ? POLLIN : POLLOUT), 0});
+  }
+  if (poll(polled.data(), polled.size(), timeout_ms(now)) < 0) {
+    if (errno != EINTR) std::this_thread::sleep_for(kPauseAfterFailure);
+    return true;
+  }
+  if (polled[0].revents != 0) return false;
+  now = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    if (polled[i + 2].revents != 0) serve_or_close(*connections_[i]);
+    if (now >= connections_[i]->deadline) connections_[i]->has_ended = true;
+  }
+  std::erase_if(connections_, [](const auto& each) { return each->has_ended; });
+  if (polled[1].revents != 0) accept_all();
+  return true;
 }
 
 int QuestionServer::timeout_ms(Time now) const {
@@ -121,6 +132,14 @@ void QuestionServer::begin(OwnedFd fd) {
     return;
   }
   connections_.push_back(std::move(connection));
+}
+
+void QuestionServer::serve_or_close(Connection& connection) {
+  try {
+    serve(connection);
+  } catch (const std::bad_alloc&) {
+    connection.has_ended = true;
+  }
 }
 
 void QuestionServer::serve(Connection& connection) {

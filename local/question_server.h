@@ -4,6 +4,9 @@
 // Connections are few and live for a short time, whatever they send. When another one comes, the oldest that
 // has asked nothing yet is closed; each is kept for `life_min` at least, which bounds how fast a flood of
 // them is let in and gives each the time to ask.
+//
+// Where memory is short, the connection that needs it is closed, and the server goes on: what it serves is
+// never worth the process.
 #pragma once
 
 #include <chrono>
@@ -46,6 +49,8 @@ class QuestionServer {
  private:
   struct Connection;
   using Time = std::chrono::steady_clock::time_point;
+  bool wait_and_serve(int stop_fd);
+  void serve_or_close(Connection& connection);
   int timeout_ms(Time now) const;
   void accept_all();
   std::vector<std::unique_ptr<Connection>>::iterator first_to_go();

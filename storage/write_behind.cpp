@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <system_error>
+#include <exception>
 
 #include "base/check.h"
 
@@ -32,7 +32,7 @@ Result<std::unique_ptr<WriteBehind>> WriteBehind::make(Write write) {
   }
   try {
     made->thread_ = std::thread([self = made.get()] { self->run(); });
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {
     return Status(Code::no_space, std::string("no thread to write with: ") + error.what());
   }
   return made;

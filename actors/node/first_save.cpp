@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -74,8 +75,12 @@ void FirstSaveWatch::from_client(ClientId client, const LocalMessage& message) {
     if (has_looked_ || rank_0_ != client) return;
     has_looked_ = true;
     if (staged->again) return;  // to a node that came after another, which has looked
-    looking_ = std::thread(
-        [this, first = FirstSave{{generation_, staged->step, staged->attempt}, loaded_}] { look(first); });
+    try {
+      looking_ = std::thread(
+          [this, first = FirstSave{{generation_, staged->step, staged->attempt}, loaded_}] { look(first); });
+    } catch (const std::exception& error) {
+      cannot_look(error);
+    }
   }
 }
 
@@ -98,8 +103,19 @@ void FirstSaveWatch::client_lost(ClientId client) {
 }
 
 void FirstSaveWatch::look(const FirstSave& first) {
-  const Result<std::optional<std::string>> line = first_save_warning(storage_, first);
-  if (line.ok() && *line) warn_(**line);
+  try {
+    const Result<std::optional<std::string>> line = first_save_warning(storage_, first);
+    if (line.ok() && *line) warn_(**line);
+  } catch (const std::bad_alloc& error) {
+    cannot_look(error);
+  }
+}
+
+void FirstSaveWatch::cannot_look(const std::exception& why) {
+  warn_(
+      fmt::format("no memory or thread to see whether this run saves over checkpoints that it has not "
+                  "loaded: {}",
+                  why.what()));
 }
 
 }  // namespace shoal

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -29,11 +30,11 @@ struct FirstSave {
 Result<std::optional<std::string>> first_save_warning(Storage& storage, const FirstSave& first);
 
 // Watches what clients of a node say, and looks once, beside all else, when rank 0 has staged its first save.
-// Any thread.
+// Where there is no thread or no memory to look with, it says that alone. Any thread.
 class FirstSaveWatch {
  public:
   using Warn = std::function<void(const std::string& line)>;
-  // Both outlive the watch. `warn` is called by a thread of the watch.
+  // Both outlive the watch. `warn` is called by a thread of the watch, or by the one that calls it.
   FirstSaveWatch(Storage& storage, uint32_t generation, Warn warn);
   ~FirstSaveWatch();  // waits until it has looked
   void from_client(ClientId client, const LocalMessage& message);
@@ -42,6 +43,7 @@ class FirstSaveWatch {
 
  private:
   void look(const FirstSave& first);
+  void cannot_look(const std::exception& why);
 
   Storage& storage_;
   const uint32_t generation_;

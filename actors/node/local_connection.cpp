@@ -30,7 +30,7 @@ bool LocalServer::Connection::start() {
     writer_ = std::thread([this] { write_loop(); });
     reader_ = std::thread([this] { read_loop(); });
     return true;
-  } catch (const std::system_error&) {  // no more threads to be had
+  } catch (const std::exception&) {  // no more threads to be had, or no memory for one
     close();
     if (writer_.joinable()) writer_.join();
     return false;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <string_view>
 #include <utility>
 
@@ -82,8 +83,17 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
   SHOAL_ASSIGN_OR_RETURN(OwnedFd listener, listen_on(address, &real_address));
   OwnedFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return Status(Code::io, fmt::format("eventfd: {}", std::strerror(errno)));
-  return std::unique_ptr<MetricsServer>(new MetricsServer(
+  std::unique_ptr<MetricsServer> server(new MetricsServer(
       std::move(listener), std::move(wake), std::move(real_address), std::move(text), client_timeout_ms));
+  try {
+    server->thread_ = std::thread([self = server.get()] { self->server_.run(self->wake_.get()); });
+  } catch (const std::exception& error) {
+    return Status(Code::no_space,
+                  fmt::format("no thread to serve the metrics: {}; raise the limit (ulimit -u, "
+                              "ulimit -v, or those of the container)",
+                              error.what()));
+  }
+  return server;
 }
 
 MetricsServer::MetricsServer(OwnedFd listener, OwnedFd wake, std::string address,
@@ -96,14 +106,13 @@ MetricsServer::MetricsServer(OwnedFd listener, OwnedFd wake, std::string address
                .question_bytes_max = kMaxMetricsRequestBytes,
                .life_max = std::chrono::milliseconds(client_timeout_ms)},
               {.answer = [this](std::string_view, std::string_view request) { return answer(request); },
-               .too_long = refusal("431 Request Header Fields Too Large")}),
-      thread_([this] { server_.run(wake_.get()); }) {}
+               .too_long = refusal("431 Request Header Fields Too Large")}) {}
 
 MetricsServer::~MetricsServer() {
   uint64_t one = 1;
   while (write(wake_.get(), &one, sizeof one) < 0 && errno == EINTR) {
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 std::optional<std::string> MetricsServer::answer(std::string_view request) const {

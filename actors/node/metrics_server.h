@@ -26,6 +26,7 @@ class MetricsServer {
  public:
   // Listens on HOST:PORT, port 0 for any, and serves. `text` is called on the server's thread; what it uses
   // outlives the server. Code::invalid_argument, Code::unavailable: the address cannot be listened on.
+  // Code::no_space: there is no thread to serve it with.
   static Result<std::unique_ptr<MetricsServer>> start(const std::string& address,
                                                       std::function<std::string()> text,
                                                       int client_timeout_ms = kMetricsClientTimeoutMs);

@@ -2,9 +2,11 @@
 #include "base/last_words.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <new>
 #include <stdexcept>
 #include <system_error>
@@ -73,6 +75,27 @@ TEST_F(LastWordsDeathTest, AreSaidWhereTheErrorCannotBeLookedAt) {
   EXPECT_EXIT(leave_a_thread(), testing::KilledBySignal(SIGABRT), "memory or threads may be short");
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take terabytes of addresses
+// As libraries do that cannot throw.
+TEST_F(LastWordsDeathTest, NameTheLimitWhereALibraryAbortsNearIt) {
+  auto abort_near_limit = [] {
+    install_last_words("name", kStatus);
+    const rlimit nothing{0, 0};
+    setrlimit(RLIMIT_AS, &nothing);
+    std::abort();
+  };
+  EXPECT_EXIT(abort_near_limit(), testing::ExitedWithCode(kStatus), kMemory);
+}
+#endif
+
+TEST_F(LastWordsDeathTest, LeaveOtherAbortsAlone) {
+  auto abort_with_room = [] {
+    install_last_words("name", kStatus);
+    std::abort();
+  };
+  EXPECT_EXIT(abort_with_room(), testing::KilledBySignal(SIGABRT), "^$");
+}
+
 TEST_F(LastWordsDeathTest, OfSeveralThreadsAreSaidOnce) {
   auto end_by_many = [] {
     install_last_words("name", kStatus);
@@ -85,6 +108,8 @@ TEST_F(LastWordsDeathTest, OfSeveralThreadsAreSaidOnce) {
 
 TEST_F(LastWords, OfAnErrorThatMainHasCaughtGiveTheStatus) {
   const std::terminate_handler before = std::get_terminate();
+  struct sigaction abort_before {};
+  sigaction(SIGABRT, nullptr, &abort_before);
   install_last_words("name", kStatus);
   testing::internal::CaptureStderr();
   int status = 0;
@@ -96,6 +121,7 @@ TEST_F(LastWords, OfAnErrorThatMainHasCaughtGiveTheStatus) {
   EXPECT_EQ(status, kStatus);
   EXPECT_EQ(testing::internal::GetCapturedStderr().substr(0, 20), "name: out of memory:");
   std::set_terminate(before);
+  sigaction(SIGABRT, &abort_before, nullptr);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ Process::~Process() {
 bool Process::read_some(std::chrono::steady_clock::time_point deadline) {
   auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  if (left.count() <= 0) return false;
+  if (left.count() <= 0 || (out_fd_ < 0 && err_fd_ < 0)) return false;
   pollfd fds[2] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}};
   if (poll(fds, 2, static_cast<int>(left.count())) <= 0) return false;
   char buffer[65536];
