@@ -10,8 +10,30 @@ Result<std::optional<AttemptKey>> newest(const AttemptList& list) {
   for (const auto& [key, why] : list.damaged) {
     if (!best || *best < key) {
       return why.with_context("the newest checkpoint, " + to_string(key) +
-                              ", cannot be read; name a step to load another");
+                              ", cannot be read; name a step to load another, or let the load fall back");
     }
+  }
+  return best;
+}
+
+bool is_damage(const Status& why) {
+  return why.code() == Code::corrupt || why.code() == Code::not_found;
+}
+
+Result<std::optional<AttemptKey>> newest_undamaged(const AttemptList& list, DamagedAttempts* damaged) {
+  std::optional<AttemptKey> best;
+  for (const AttemptInfo& info : list.attempts) {
+    if (info.state != AttemptInfo::State::committed || damaged->contains(info.key)) continue;
+    if (!best || *best < info.key) best = info.key;
+  }
+  for (const auto& [key, why] : list.damaged) {
+    if (best && key <= *best) continue;
+    if (!is_damage(why)) {
+      return why.with_context(to_string(key) +
+                              " cannot be read, and may be the newest checkpoint; name a "
+                              "step to load another");
+    }
+    damaged->insert_or_assign(key, why);
   }
   return best;
 }

@@ -107,6 +107,9 @@ struct Describer {
 
  private:
   static std::string named(const wire::LoadId& id) {
+    if (id.latest && may_fall_back(id.ordinal)) {
+      return fmt::format("latest-or-previous-{}.{}", id.ordinal & ~kFallbackOrdinal, id.round);
+    }
     return id.latest ? fmt::format("latest-{}.{}", id.ordinal, id.round)
                      : fmt::format("step {}.{}", id.step, id.round);
   }

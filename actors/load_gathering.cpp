@@ -68,11 +68,11 @@ void LoadGathering::count_members(Load& load) const {
 }
 
 void LoadGathering::choose(const wire::LoadId& id, EffectWriter& out) {
-  auto chosen = [this, id](TimeNs, Result<AttemptKey> key, EffectWriter& then_out) {
+  auto chosen = [this, id](TimeNs, Result<LoadChooser::Chosen> choice, EffectWriter& then_out) {
     auto found = loads_.find(id);
     if (found == loads_.end() || found->second.choice) return;
     Load& load = found->second;
-    load.choice = std::move(key);
+    load.choice = std::move(choice);
     if (load.is_gathered || !load.choice->ok()) return answer(id, load, then_out);
     for (const auto& [node, member] : load.members) {
       if (member.address.empty()) then_out.send(node, RoleKind::loader, bare(id, *load.choice));
@@ -106,9 +106,10 @@ void LoadGathering::wait(TimeNs now, const wire::LoadId& id, EffectWriter& out) 
   });
 }
 
-wire::LoadRoster LoadGathering::bare(const wire::LoadId& id, const Result<AttemptKey>& choice) {
+wire::LoadRoster LoadGathering::bare(const wire::LoadId& id, const Result<LoadChooser::Chosen>& choice) {
   wire::LoadRoster roster{id, choice.status(), {}, {}, {}, {}};
-  if (choice.ok()) roster.key = *choice;
+  if (choice.ok()) roster.key = choice->key;
+  if (choice.ok()) roster.passed_over = choice->passed_over;
   return roster;
 }
 

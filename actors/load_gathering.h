@@ -30,7 +30,7 @@ class LoadGathering {
     uint32_t quiet_ms = 0;  // as the most patient of these says
     TimeNs first = 0, last = 0;
     TimerId timer = 0;
-    std::optional<Result<AttemptKey>> choice;
+    std::optional<Result<LoadChooser::Chosen>> choice;
     bool is_gathered = false;
     std::map<NodeId, std::shared_ptr<const WireBody>> answers;
   };
@@ -40,7 +40,7 @@ class LoadGathering {
   void wait(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void answer(const wire::LoadId& id, Load& load, EffectWriter& out);
   void forget_oldest(EffectWriter& out);
-  static wire::LoadRoster bare(const wire::LoadId& id, const Result<AttemptKey>& choice);
+  static wire::LoadRoster bare(const wire::LoadId& id, const Result<LoadChooser::Chosen>& choice);
 
   PendingTimers& timers_;
   const NodeFacts& facts_;

@@ -222,10 +222,12 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
 }
 
 void Loader::choose(TimeNs now, const LoadKey& id, EffectWriter& out) {
-  auto chosen = [this, id](TimeNs then_now, Result<AttemptKey> key, EffectWriter& then_out) {
-    if (!loads_.contains(id)) return;
-    if (!key.ok()) return fail(then_now, id, key.status(), then_out);
-    hold(then_now, id, *key, then_out);
+  auto chosen = [this, id](TimeNs then_now, Result<LoadChooser::Chosen> choice, EffectWriter& then_out) {
+    auto found = loads_.find(id);
+    if (found == loads_.end()) return;
+    if (!choice.ok()) return fail(then_now, id, choice.status(), then_out);
+    found->second.passed_over = choice->passed_over;
+    hold(then_now, id, choice->key, then_out);
   };
   const local::Load& request = loads_.at(id).request;
   if (const auto fixed = loads_.at(id).fixed) return hold(now, id, *fixed, out);
@@ -307,7 +309,7 @@ void Loader::decode(const LoadKey& id, const std::shared_ptr<const Decision>& en
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   found->second.is_told = true;
-  out.to_client(id.first, found_by(found->second.request, *encoded));
+  out.to_client(id.first, found_by(found->second.request, *encoded, found->second.passed_over));
   operations_.start(operation::DecodeDecision{encoded}, out,
                     [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
@@ -324,7 +326,7 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
   load.stored = open_.share(std::move(fresh));
   StoredCheckpoint& stored = *load.stored;
   if (!std::exchange(load.is_told, true)) {
-    out.to_client(id.first, found_by(load.request, stored.decision()));
+    out.to_client(id.first, found_by(load.request, stored.decision(), load.passed_over));
   }
   const Manifest& manifest = stored.manifest();
   if (load.request.sharing) {  // most often by the layout that was saved: it is kept once

@@ -79,6 +79,7 @@ class Loader final : public Role {
     DamageList damaged;               // what was read from copies
     Status failure;                   // the first; told once nothing is being read
     std::optional<AttemptKey> fixed;  // one that the client keeps open
+    PassedOverPtr passed_over;        // by the choice
     std::optional<wire::LoadId> round;
     std::optional<uint32_t> user;  // of the round's exchange
     BusyTime busy;
@@ -98,8 +99,8 @@ class Loader final : public Role {
     TimeNs asked_since = 0;
     TimerId timer = 0;
     std::optional<Backoff> backoff;
-    std::optional<AttemptKey> key;  // told
-    wire::LoadRoster roster;        // told
+    std::optional<LoadChooser::Chosen> chosen;  // told
+    wire::LoadRoster roster;                    // told
     std::map<LoadKey, std::shared_ptr<const ReadPlan>> planned;
     std::vector<LoadKey> users;                  // of the exchange, by number
     uint32_t own_host = 0;                       // in it

@@ -49,7 +49,10 @@ void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
   Round& round = rounds_[round_id];
   if (round.phase == Round::Phase::told) {
     round.late.insert(id);
-    if (round.key && !load.fixed) return hold(now, id, *round.key, out);
+    if (round.chosen && !load.fixed) {
+      load.passed_over = round.chosen->passed_over;
+      return hold(now, id, round.chosen->key, out);
+    }
     return choose(now, id, out);
   }
   if (round.phase == Round::Phase::asking) {
@@ -152,7 +155,9 @@ void Loader::ask_again(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
 
 void Loader::ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
-  const TimeNs patience = TimeNs{facts_.times.load_join_patience_ms} * kMillisecond;
+  const bool is_verified_first = id.latest && may_fall_back(id.ordinal);
+  const TimeNs patience = kMillisecond * (is_verified_first ? TimeNs{facts_.times.load_verify_patience_ms}
+                                                            : TimeNs{facts_.times.load_join_patience_ms});
   const TimeNs again = std::min(now + round.backoff->next(), round.asked_since + patience);
   round.timer = timers_.set(again, out, [this, id, patience](TimeNs then_now, EffectWriter& then_out) {
     auto then = rounds_.find(id);
@@ -204,9 +209,10 @@ void Loader::on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter&
     }
     return;
   }
-  round.key = roster.key;
+  round.chosen = LoadChooser::Chosen{roster.key, roster.passed_over};
   round.roster = roster;
   for (const LoadKey& load : loads) {
+    loads_.at(load).passed_over = roster.passed_over;
     const AttemptKey key = loads_.at(load).fixed.value_or(roster.key);
     // Another attempt at the step than the one that it keeps open, or nobody knows of it.
     if (key != roster.key || !is_named(load, roster)) {

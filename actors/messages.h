@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "plan/metadata.h"
+#include "plan/passed_over.h"
 #include "plan/plan_exchange.h"
 #include "plan/roster.h"
 #include "plan/save_plan.h"
@@ -154,7 +155,7 @@ struct PlanExchange {
 struct LoadId {
   bool latest = true;
   uint64_t step = 0;     // where not latest
-  uint32_t ordinal = 0;  // of load(latest): local::Load
+  uint32_t ordinal = 0;  // of load(latest): local::Load; of one that may_fall_back
   uint32_t round = 0;    // how many loads a rank of it began before
   friend auto operator<=>(const LoadId&, const LoadId&) = default;
 };
@@ -186,6 +187,7 @@ struct LoadRoster {
   std::vector<LayoutId> groups;
   std::vector<std::string> addresses;
   std::vector<LoadMembers> members;  // ascending by rank
+  PassedOverPtr passed_over = nullptr;
 };
 // Loader -> Loader: these chunks (actors/chunk.h), in this order, as soon as they are there.
 struct ChunksWanted {

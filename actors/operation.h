@@ -79,6 +79,11 @@ struct ReadDecision {  // -> Decision; Code::not_found while undecided
 struct DecodeDecision {  // -> Decision: all of one that was left encoded
   std::shared_ptr<const Decision> encoded;
 };
+// -> Done: every byte of that checkpoint is as its manifest says. Code::corrupt: it is not, or a file is
+// missing, by name. Code::not_found: it is committed no more. Any other: it could not be read.
+struct VerifyCheckpoint {
+  AttemptKey key;
+};
 struct CheckFiles {  // -> Done
   AttemptKey key;
   std::shared_ptr<const std::vector<FileEntry>> files;  // not null
@@ -243,7 +248,8 @@ using Operation = std::variant<
     operation::PublishRankManifest, operation::CompleteRankLocal, operation::ListenToPeers,
     operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow,
     operation::ReadHeader, operation::CheckHeader, operation::LocateRanges, operation::DecodeDecision,
-    operation::CompleteAttempt, operation::ListCheckpoints, operation::ListMissingManifests>;
+    operation::CompleteAttempt, operation::ListCheckpoints, operation::ListMissingManifests,
+    operation::VerifyCheckpoint>;
 // Few are as large as a Mark, and of many that are not there are a great number at once in the simulator.
 using OperationResult =
     std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 
@@ -9,12 +10,14 @@
 #include "storage/attempt_views.h"
 #include "storage/completion.h"
 #include "storage/run_claims.h"
+#include "storage/verifier.h"
 
 namespace shoal {
 
 namespace {
 
-constexpr unsigned kDeletionThreads = 4;  // of one checkpoint
+constexpr unsigned kDeletionThreads = 4;   // of one checkpoint
+constexpr unsigned kVerifyingThreads = 4;  // likewise
 
 template <class T>
 Result<OperationResult> as_result(Result<T> result) {
@@ -114,6 +117,19 @@ struct OperationRunner::Impl {
   Result<OperationResult> operator()(const operation::ReadDecision& read) {
     return as_result(read.leaves_encoded ? read_decision_encoded(storage, read.key)
                                          : read_decision(storage, read.key));
+  }
+  Result<OperationResult> operator()(const operation::VerifyCheckpoint& verify) {
+    SHOAL_ASSIGN_OR_RETURN(const Decision decision, read_decision(storage, verify.key));
+    if (!decision.committed()) return Status(Code::not_found, to_string(verify.key) + " is not committed");
+    RateLimit unlimited(0);
+    std::atomic<uint64_t> bytes_done{0};
+    const Status sound =
+        as_status(verify_checkpoint(storage, decision, kVerifyingThreads, unlimited, &bytes_done));
+    if (sound.ok()) return OperationResult(operation::Done{});
+    // Files that go while they are read may be on their way out rightly: their decision says so first.
+    SHOAL_ASSIGN_OR_RETURN(const Decision now, read_decision(storage, verify.key));
+    if (!now.committed()) return Status(Code::not_found, to_string(verify.key) + " was deleted");
+    return sound;
   }
   Result<OperationResult> operator()(const operation::DecodeDecision& decode) {
     return as_result(decode_rest(*decode.encoded));
@@ -409,6 +425,7 @@ struct RootUses {
   RootUse operator()(const operation::CompleteAttempt&) const { return writes; }
   RootUse operator()(const operation::ReadDecision&) const { return reads; }
   RootUse operator()(const operation::DecodeDecision&) const { return reads; }
+  RootUse operator()(const operation::VerifyCheckpoint&) const { return reads; }
   RootUse operator()(const operation::CheckFiles&) const { return reads; }
   RootUse operator()(const operation::RecordDecision&) const { return writes; }
   RootUse operator()(const operation::PublishRoster&) const { return writes; }
@@ -456,6 +473,7 @@ struct OperationNames {
   std::string_view operator()(const operation::CompleteRankLocal&) const { return "CompleteRankLocal"; }
   std::string_view operator()(const operation::CompleteAttempt&) const { return "CompleteAttempt"; }
   std::string_view operator()(const operation::ListMissingManifests&) const { return "ListMissingManifests"; }
+  std::string_view operator()(const operation::VerifyCheckpoint&) const { return "VerifyCheckpoint"; }
   std::string_view operator()(const operation::ReadDecision&) const { return "ReadDecision"; }
   std::string_view operator()(const operation::DecodeDecision&) const { return "DecodeDecision"; }
   std::string_view operator()(const operation::CheckFiles&) const { return "CheckFiles"; }

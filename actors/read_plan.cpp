@@ -50,9 +50,11 @@ std::vector<std::pair<uint64_t, uint64_t>> merge(std::vector<std::pair<uint64_t,
 
 }  // namespace
 
-local::Found found_by(const local::Load& request, const Decision& committed) {
+local::Found found_by(const local::Load& request, const Decision& committed,
+                      const PassedOverPtr& passed_over) {
   const Manifest& manifest = committed.manifest();
   local::Found found{request.request_id, ok_status(), metadata_of(committed, false)};
+  found.passed_over = passed_over;
   if (request.of == 0 && !request.wants_layouts) found.values_of = manifest.world;
   if (request.wants_layouts) {
     found.layouts = local::StoredLayouts{manifest.world, manifest.rule_version, manifest.options};

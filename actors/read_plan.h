@@ -44,7 +44,8 @@ struct ReadPlan {
 
 // The first answer to a load. Values are left out where the client knows them: of what it keeps open already,
 // and where it asks for layouts, from which they follow.
-local::Found found_by(const local::Load& request, const Decision& committed);
+local::Found found_by(const local::Load& request, const Decision& committed,
+                      const PassedOverPtr& passed_over);
 
 // One report of every target that the checkpoint lacks or holds with another kind, type or shape:
 // Code::key_mismatch. OK if none.

@@ -195,7 +195,9 @@ struct RoleTimes {
   uint32_t load_gather_longest_ms = 3'000;  // for longer, as its nodes say, but no longer than that ...
   uint32_t load_gather_most_ms = 10'000;    // ... or that long after the first, or fifteen times the former
   uint32_t load_join_patience_ms = 25'000;  // for the coordinator's answer; then a node loads by itself
-  uint32_t chunk_deadline_ms = 5'000;       // who has sent nothing for that long is asked no more
+  // Likewise of a load that may fall back: whoever chooses reads all of a checkpoint first.
+  uint32_t load_verify_patience_ms = 1'800'000;
+  uint32_t chunk_deadline_ms = 5'000;  // who has sent nothing for that long is asked no more
 };
 
 // What the loads of a node take together: windows of clients, and chunks that are passed on.

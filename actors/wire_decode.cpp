@@ -6,6 +6,7 @@
 #include "actors/messages.h"
 #include "plan/codec.h"
 #include "plan/options_codec.h"
+#include "plan/passed_over_codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/wire.capnp.h"
 #include "storage/decision.h"
@@ -329,6 +330,7 @@ Result<WireBody> read_load_roster(schema::LoadRoster::Reader in) {
   wire::LoadRoster body;
   body.id = read_load_id(in.getId());
   body.key = read_key(in.getKey());
+  SHOAL_ASSIGN_OR_RETURN(body.passed_over, read_passed_over(in));
   if (in.getCode() != 0) {
     SHOAL_RETURN_IF_ERROR(read_failure(in.getCode(), in.getCause(), &body.outcome));
   }

@@ -4,6 +4,7 @@
 #include "actors/messages.h"
 #include "plan/codec.h"
 #include "plan/options_codec.h"
+#include "plan/passed_over_codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/wire.capnp.h"
 #include "storage/decision.h"
@@ -198,6 +199,7 @@ struct Encoder {
       members[i].setHost(body.members[i].host);
       members[i].setGroup(body.members[i].group);
     }
+    write_passed_over(roster, body.passed_over);
   }
   void operator()(const wire::ChunksWanted& body) {
     auto wanted = out.initChunksWanted();

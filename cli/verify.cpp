@@ -14,7 +14,7 @@
 #include "cli/json_text.h"
 #include "cli/progress.h"
 #include "cli/root_reader.h"
-#include "cli/verifier.h"
+#include "storage/verifier.h"
 
 namespace shoal {
 

@@ -43,6 +43,10 @@ const World& CheckpointReader::world() const {
   return *opened_->layouts->world;
 }
 
+const PassedOver& CheckpointReader::passed_over() const {
+  return opened_->passed_over;
+}
+
 const SaveOptions& CheckpointReader::save_options() const {
   return opened_->layouts->options;
 }
@@ -177,6 +181,10 @@ Result<std::map<std::string, CheckpointReader::Value>> CheckpointReader::read_al
       if (bytes == 0) continue;
       value.bytes.resize(bytes);
       state.add_tensor_boxes(about.fqn, about.dtype, about.shape, {{whole(about.shape), value.bytes.data()}});
+    }
+    if (values.empty() && !subtree.empty()) {
+      return Status(Code::key_mismatch, fmt::format("{} has no key '{}', and none below it",
+                                                    to_string(opened_->metadata.key), subtree));
     }
     if (!state.entries().empty()) SHOAL_RETURN_IF_ERROR(fill(state));
     for (auto& [fqn, object] : objects) {

@@ -36,6 +36,8 @@ class CheckpointReader {
   // Who held what when it was saved: the layout of every rank. Its ranks are those of the saving job.
   const World& world() const;
   const SaveOptions& save_options() const;
+  // Newer attempts, passed over when this one was chosen as the latest: LoadResult::passed_over.
+  const PassedOver& passed_over() const;
   const TensorMetadata* find(std::string_view fqn) const;  // nullptr: there is none
   // What a rank of the saving job held of a value, in global coordinates; none: nothing. An object: one box
   // without dimensions. Code::key_mismatch: there is no such value; Code::invalid_argument: no such rank.
@@ -56,7 +58,7 @@ class CheckpointReader {
     Bytes bytes;
   };
   // A plain dictionary of everything, or of a subtree ("model.layers", as KeyPolicies has them).
-  // Code::no_space: it does not fit into memory.
+  // Code::key_mismatch: no key is in that subtree. Code::no_space: it does not fit into memory.
   Result<std::map<std::string, Value>> read_all(std::string_view subtree = {});
 
  private:

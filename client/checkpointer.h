@@ -29,6 +29,7 @@
 #include "plan/layout.h"
 #include "plan/load_times.h"
 #include "plan/metadata.h"
+#include "plan/passed_over.h"
 #include "plan/read_damage.h"
 #include "plan/save_plan.h"
 
@@ -93,6 +94,8 @@ struct CheckpointerOptions {
   // By which a load reads files itself, at most as many as this process may have processors; each takes 1
   // MiB. 0: its node reads them, and passes the bytes on through the load window.
   unsigned load_threads = 4;
+  // What loads of the latest do that do not say it themselves (LoadOptions::fallback). Alike on all ranks.
+  LoadFallback load_fallback = LoadFallback::none;
   uint64_t staging_bytes_max = 0;  // of all slabs; 0: what this process's cgroup and its node leave
   // How many ranks of the job run on this host: its node divides the host's memory among so many, also before
   // they have come. 0: nobody says; from_environment takes it from the launcher.
@@ -168,6 +171,12 @@ struct LoadOptions {
   // Bytes pass from host to host through host memory. Otherwise Code::invalid_argument: no other way is
   // built.
   bool cpu_transfer = true;
+  // Of the latest: what to do where the newest checkpoint is damaged. With LoadFallback::previous somebody
+  // reads and verifies all of it before any rank loads it, and goes on to the one before it if it is damaged:
+  // LoadResult::passed_over names what was. All ranks get the same. Where all are damaged, Code::corrupt; a
+  // checkpoint that cannot be read for another reason is an error. nullopt: as
+  // CheckpointerOptions::load_fallback says. Together with `step`: Code::invalid_argument.
+  std::optional<LoadFallback> fallback = std::nullopt;
 };
 
 struct LoadResult {
@@ -179,6 +188,10 @@ struct LoadResult {
   // What was damaged or gone and therefore read from copies, which another rank had written of the very same
   // (dedupe none). The checkpoint wants looking after: shoal verify names all that is damaged in it.
   DamageList damaged;
+  // Newer attempts than this checkpoint, which load of the latest has passed over: aborted ones; damaged
+  // ones, with LoadFallback::previous; of a job that only reads those that are not decided yet. Alike on all
+  // ranks. Rank 0 writes them to stderr too, once.
+  PassedOver passed_over;
 };
 // Of all ranks that are given, by rank: a line a stage, with the least, the median and the greatest of it,
 // and whose that is.
@@ -231,7 +244,7 @@ class Checkpointer {
   // the n-th load of the latest gets the same on all ranks, and the next one what is the newest then.
   Result<LoadResult> load(const StateDict& state, const LoadOptions& options = {});
   // What the planner asks for, to where it says. An error of one of its steps ends the load and names the
-  // step. What may be missing is the planner's to say: the policies of `options` are not used.
+  // step. What may be missing is the planner's to say: policies in `options` are Code::invalid_argument.
   Result<LoadResult> load(const StateDict& state, dcp::LoadPlanner& planner, const LoadOptions& options = {});
   // The latest, or nothing where the root has no checkpoint: a run may start afresh then, and only then. The
   // state is untouched where nothing was loaded. Every other reason why no checkpoint is loaded is an error.
@@ -244,7 +257,9 @@ class Checkpointer {
   // Which checkpoint that is, and what it holds, without reading any of it; its values one by one, later. It
   // is chosen as load chooses one, pinned while it is open, and must be closed before this object is.
   // client/checkpoint_reader.h.
-  Result<CheckpointReader> open_checkpoint(std::optional<uint64_t> step = std::nullopt);
+  // `fallback`: as in LoadOptions.
+  Result<CheckpointReader> open_checkpoint(std::optional<uint64_t> step = std::nullopt,
+                                           std::optional<LoadFallback> fallback = std::nullopt);
   Result<Metadata> latest();
   // The newest attempts at saving of this root, at most so many and kMaxListedCheckpoints, and where none of
   // them is a checkpoint, as many more as it takes to come to one. Ascending, as `latest` orders. Reads files

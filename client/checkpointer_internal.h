@@ -30,6 +30,7 @@ struct OpenedCheckpoint {
   uint64_t link = 0;                            // the connection to the node that has it
   Metadata metadata;                            // without values where there are layouts: see listed
   std::optional<local::StoredLayouts> layouts;  // if they were wanted
+  PassedOver passed_over;                       // when it was chosen
 
   // With its values, which are listed when they are first asked for: of many they take as long to list as
   // their layouts to decode.
@@ -145,10 +146,20 @@ struct Checkpointer::Impl {
       if (opened.request_id != 0) return answer;
     }
   }
+  Status check_load_options(const LoadOptions& load_options) const;
   Status check_sharing(const LoadOptions& load_options) const;
+  // Which checkpoint a load asks for.
+  struct WantedCheckpoint {
+    std::optional<uint64_t> step;  // nullopt: the latest
+    LoadFallback fallback = LoadFallback::none;
+  };
+  WantedCheckpoint wanted_by(const LoadOptions& load_options) const;
   // Chooses a checkpoint, as load does, and has it kept open.
-  Result<OpenedCheckpoint> open(std::optional<uint64_t> step, bool wants_layouts);
-  Result<OpenedCheckpoint> open_chosen(std::optional<uint64_t> step, bool wants_layouts);
+  Result<OpenedCheckpoint> open(const WantedCheckpoint& which, bool wants_layouts);
+  Result<OpenedCheckpoint> open_chosen(const WantedCheckpoint& which, bool wants_layouts);
+  // Going back is never silent: rank 0 writes it to stderr, once.
+  void tell_passed_over(const AttemptKey& loaded, const PassedOver& passed_over);
+  Result<LoadResult> told(Result<LoadResult> loaded);
   Status reopen(OpenedCheckpoint& opened);
   void close(const OpenedCheckpoint& opened);
   struct CloseLater {  // also where a planner throws
@@ -171,7 +182,7 @@ struct Checkpointer::Impl {
   Result<LoadResult> load_planned(const StateDict& state, const LoadOptions& load_options,
                                   dcp::LoadPlanner& planner, OpenedCheckpoint& opened);
   Result<BoundState> bound_for_load(const StateDict& state);
-  local::Load choice_of(std::optional<uint64_t> step) const;
+  local::Load choice_of(const WantedCheckpoint& which) const;
   // What a node said to Latest or Load. Of its answers, that there is no checkpoint is told apart.
   Result<local::Found> found_in(Result<LocalMessage> answer);
   // Begins a call whose Code::not_found shall mean that there is no checkpoint, and nothing else.
@@ -214,8 +225,10 @@ struct Checkpointer::Impl {
   struct Choice {     // what nodes have said in this call
     bool is_found = false;
     bool is_none = false;  // there is no checkpoint
+    PassedOverPtr passed_over;
   };
   Choice choice;
+  std::optional<AttemptKey> told_passed_over;  // the newest of those that were told last
 };
 
 }  // namespace shoal

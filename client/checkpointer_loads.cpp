@@ -48,6 +48,7 @@ Result<local::Found> Checkpointer::Impl::found_in(Result<LocalMessage> answer) {
   choice.is_none = found->outcome.code() == Code::not_found && !choice.is_found;
   if (!found->outcome.ok()) return found->outcome;
   choice.is_found = true;
+  if (found->passed_over) choice.passed_over = found->passed_over;
   return std::move(*found);
 }
 
@@ -77,6 +78,40 @@ Result<CheckpointList> Checkpointer::list(uint32_t newest) {
     SHOAL_RETURN_IF_ERROR(listing->outcome);
     return *listing->list;
   });
+}
+
+Status Checkpointer::Impl::check_load_options(const LoadOptions& load_options) const {
+  if (load_options.fallback && *load_options.fallback > LoadFallback::previous) {
+    return Status(Code::invalid_argument, fmt::format("LoadOptions::fallback is number {}, which is none",
+                                                      static_cast<unsigned>(*load_options.fallback)));
+  }
+  if (load_options.step && load_options.fallback == LoadFallback::previous) {
+    return Status(
+        Code::invalid_argument,
+        fmt::format("LoadOptions::fallback is of the latest checkpoint, and LoadOptions::step names "
+                    "step {}: leave one of them out",
+                    *load_options.step));
+  }
+  return check_sharing(load_options);
+}
+
+Checkpointer::Impl::WantedCheckpoint Checkpointer::Impl::wanted_by(const LoadOptions& load_options) const {
+  if (load_options.step) return {load_options.step, LoadFallback::none};
+  return {std::nullopt, load_options.fallback.value_or(options.load_fallback)};
+}
+
+void Checkpointer::Impl::tell_passed_over(const AttemptKey& loaded, const PassedOver& passed_over) {
+  if (options.rank != 0 || passed_over.named.empty()) return;
+  if (told_passed_over == passed_over.named.front().key) return;
+  told_passed_over = passed_over.named.front().key;
+  fmt::print(stderr, "shoal: warning: {} is loaded, and {} newer {} passed over: {}\n", to_string(loaded),
+             passed_over.count, passed_over.count == 1 ? "attempt is" : "attempts are",
+             to_string(passed_over));
+}
+
+Result<LoadResult> Checkpointer::Impl::told(Result<LoadResult> loaded) {
+  if (loaded.ok()) tell_passed_over(loaded->metadata.key, loaded->passed_over);
+  return loaded;
 }
 
 Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const {
@@ -114,25 +149,26 @@ void Checkpointer::Impl::end_of_latest(const Status& outcome) {
   if (options.read_only && was_heard) counts->begin_next();
 }
 
-local::Load Checkpointer::Impl::choice_of(std::optional<uint64_t> step) const {
+local::Load Checkpointer::Impl::choice_of(const WantedCheckpoint& which) const {
   local::Load load;
-  load.latest = !step;
-  load.step = step.value_or(0);
+  load.latest = !which.step;
+  load.step = which.step.value_or(0);
   // Ranks call save alike: what they load after the same call of it is one choice, also where some of them
   // try again.
   load.ordinal = load.latest ? 1 + counts->saves : 0;
+  if (which.fallback == LoadFallback::previous) load.ordinal |= kFallbackOrdinal;
   return load;
 }
 
-Result<OpenedCheckpoint> Checkpointer::Impl::open(std::optional<uint64_t> step, bool wants_layouts) {
-  auto opened = open_chosen(step, wants_layouts);
-  if (!step) end_of_latest(opened.status());
+Result<OpenedCheckpoint> Checkpointer::Impl::open(const WantedCheckpoint& which, bool wants_layouts) {
+  auto opened = open_chosen(which, wants_layouts);
+  if (!which.step) end_of_latest(opened.status());
   return opened;
 }
 
-Result<OpenedCheckpoint> Checkpointer::Impl::open_chosen(std::optional<uint64_t> step, bool wants_layouts) {
+Result<OpenedCheckpoint> Checkpointer::Impl::open_chosen(const WantedCheckpoint& which, bool wants_layouts) {
   SHOAL_RETURN_IF_ERROR(session->wait_all_decided());  // before the newest is chosen, of all or of a step
-  local::Load load = choice_of(step);
+  local::Load load = choice_of(which);
   load.keeps_open = true;
   load.wants_layouts = wants_layouts;
   OpenedCheckpoint opened;
@@ -147,12 +183,13 @@ Result<OpenedCheckpoint> Checkpointer::Impl::open_chosen(std::optional<uint64_t>
   SHOAL_RETURN_IF_ERROR(done->outcome);
   opened.metadata = std::move(found.checkpoint);
   opened.layouts = std::move(found.layouts);
+  if (choice.passed_over) opened.passed_over = *choice.passed_over;
   return opened;
 }
 
 // By its step: nobody but the node chose the attempt.
 Status Checkpointer::Impl::reopen(OpenedCheckpoint& opened) {
-  auto again = with_patience([&] { return open(opened.metadata.key.step, false); });
+  auto again = with_patience([&] { return open({opened.metadata.key.step}, false); });
   if (!again.ok()) {
     if (again.status().code() != Code::not_found) return again.status();
     return Status(Code::unavailable,
@@ -336,7 +373,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
     placer.on_arrival([&](const std::string& fqn) { return wanted.planned->arrived(fqn); });
   }
   const bool compares_when_found = !wanted.planned && !wanted.opened;
-  local::Load request = choice_of(wanted.options.step);
+  local::Load request = choice_of(wanted_by(wanted.options));
   if (options.world_size > 1) {  // else there is nobody to share with
     request.sharing =
         local::Load::Sharing{wanted.options.way, options.rank,    options.world_size,
@@ -347,25 +384,29 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   if (!wanted.opened && !wanted.options.step) end_of_latest(loaded.status());
   SHOAL_RETURN_IF_ERROR(comparison.outcome);  // which names more than the node's own
   if (!loaded.ok()) return loaded.status();
+  PassedOver passed_over;
+  if (wanted.opened) passed_over = wanted.opened->passed_over;
+  if (!wanted.opened && choice.passed_over) passed_over = *choice.passed_over;
   return LoadResult{wanted.opened ? wanted.opened->metadata : std::move(*loaded),
                     placer.bytes_placed(),
                     seconds_since(begun),
                     report,
                     times,
-                    placer.take_damage()};
+                    placer.take_damage(),
+                    std::move(passed_over)};
 }
 
 Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions& load_options) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
   impl_->begin_choice();
-  return impl_->end_choice(impl_->load(state, load_options));
+  return impl_->told(impl_->end_choice(impl_->load(state, load_options)));
 }
 
 Result<LoadResult> Checkpointer::load(const StateDict& state, dcp::LoadPlanner& planner,
                                       const LoadOptions& load_options) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
   impl_->begin_choice();
-  return impl_->end_choice(impl_->load(state, planner, load_options));
+  return impl_->told(impl_->end_choice(impl_->load(state, planner, load_options)));
 }
 
 Result<std::optional<LoadResult>> Checkpointer::load_or_start(const StateDict& state,
@@ -390,7 +431,7 @@ Result<std::optional<LoadResult>> Checkpointer::Impl::nothing_if_none(Result<Loa
 Result<LoadResult> Checkpointer::Impl::load(const StateDict& given, const LoadOptions& load_options) {
   report = {};
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, of_group(given));
-  SHOAL_RETURN_IF_ERROR(check_sharing(load_options));
+  SHOAL_RETURN_IF_ERROR(check_load_options(load_options));
   SHOAL_RETURN_IF_ERROR(validate_policies(load_options.policies));
   if (load_options.way != LoadWay::direct) ++counts->loads;
   const ForEachKey keys_here = [state](const std::function<void(std::string_view)>& see) {
@@ -403,7 +444,7 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& given, const LoadOp
   }
   const Clock::time_point begun = Clock::now();
   SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
-                         with_patience([&] { return open(load_options.step, false); }));
+                         with_patience([&] { return open(wanted_by(load_options), false); }));
   const CloseLater closing{*this, opened};
   Result<LoadResult> loaded = while_open(opened, [&] { return load({*state, load_options, &opened}); });
   if (loaded.ok()) loaded->seconds = seconds_since(begun);
@@ -414,11 +455,12 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& given, dcp::LoadPla
                                             const LoadOptions& load_options) {
   report = {};
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, of_group(given));
-  SHOAL_RETURN_IF_ERROR(check_sharing(load_options));
+  SHOAL_RETURN_IF_ERROR(check_load_options(load_options));
+  SHOAL_RETURN_IF_ERROR(check_no_policies(load_options.policies));
   if (load_options.way != LoadWay::direct) ++counts->loads;
   const Clock::time_point begun = Clock::now();
   SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
-                         with_patience([&] { return open(load_options.step, false); }));
+                         with_patience([&] { return open(wanted_by(load_options), false); }));
   const CloseLater closing{*this, opened};
   Result<LoadResult> loaded = load_planned(*state, load_options, planner, opened);
   if (loaded.ok()) loaded->seconds = seconds_since(begun);
@@ -431,10 +473,8 @@ Result<LoadResult> Checkpointer::Impl::load_planned(const StateDict& state, cons
   const Status status = planned_load.plan(state, dcp::metadata_of(opened.metadata), role());
   if (const LoadReport* found = planner.load_report()) report = *found;
   SHOAL_RETURN_IF_ERROR(status);
-  LoadOptions sharing = load_options;
-  sharing.policies = {};  // the planner's to say
   SHOAL_ASSIGN_OR_RETURN(LoadResult loaded, while_open(opened, [&] {
-                           return load({planned_load.state_dict(), sharing, &opened, &planned_load});
+                           return load({planned_load.state_dict(), load_options, &opened, &planned_load});
                          }));
   SHOAL_RETURN_IF_ERROR(planned_load.finish());
   return loaded;
@@ -444,11 +484,18 @@ const LoadReport& Checkpointer::load_report() const {
   return impl_->report;
 }
 
-Result<CheckpointReader> Checkpointer::open_checkpoint(std::optional<uint64_t> step) {
+Result<CheckpointReader> Checkpointer::open_checkpoint(std::optional<uint64_t> step,
+                                                       std::optional<LoadFallback> fallback) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
+  LoadOptions load_options;
+  load_options.step = step;
+  load_options.fallback = fallback;
+  SHOAL_RETURN_IF_ERROR(impl_->check_load_options(load_options));
+  const Impl::WantedCheckpoint which = impl_->wanted_by(load_options);
   impl_->begin_choice();
   SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
-                         impl_->end_choice(impl_->with_patience([&] { return impl_->open(step, true); })));
+                         impl_->end_choice(impl_->with_patience([&] { return impl_->open(which, true); })));
+  impl_->tell_passed_over(opened.metadata.key, opened.passed_over);
   return CheckpointReader(*impl_, std::make_unique<OpenedCheckpoint>(std::move(opened)));
 }
 

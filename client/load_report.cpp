@@ -113,6 +113,13 @@ std::vector<uint32_t> by_name(const WantedKeys& wanted) {
 
 }  // namespace
 
+Status check_no_policies(const KeyPolicies& policies) {
+  if (policies == KeyPolicies()) return ok_status();
+  return Status(Code::invalid_argument,
+                "LoadOptions::policies are not for a load with a planner, which says itself which keys may "
+                "differ: set DefaultLoadPlannerOptions::policies instead");
+}
+
 Status validate_policies(const KeyPolicies& policies) {
   SHOAL_RETURN_IF_ERROR(validate_policy("the root", policies.root));
   for (const auto& [subtree, policy] : policies.subtrees) {

@@ -40,6 +40,7 @@ struct KeyPolicies {
   std::map<std::string, KeyPolicy, std::less<>> subtrees;
 
   KeyPolicy of(std::string_view fqn) const;
+  friend bool operator==(const KeyPolicies&, const KeyPolicies&) = default;
 };
 
 // All of one rank's differences, those too that its policies allow; each list ascends by name. What is

@@ -56,6 +56,8 @@ KeyComparison compare_keys(std::span<const TensorMetadata> stored, std::span<con
 
 // Code::invalid_argument names a policy that is none, and a subtree that no key can be in.
 Status validate_policies(const KeyPolicies& policies);
+// Of a load with a planner, which says itself which keys may differ.
+Status check_no_policies(const KeyPolicies& policies);
 
 // Whether the checkpoint must be known before it is said what to read of it. Otherwise the node finds what is
 // wrong by itself.

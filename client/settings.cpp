@@ -58,6 +58,8 @@ constexpr TrainerField kTrainerFields[] = {
     {"save-unit-bytes", [](const Value& v, auto* o) { o->save.unit_bytes = v.number; }},
     {"load-window-bytes", [](const Value& v, auto* o) { o->load_window_bytes = v.number; }},
     {"load-threads", [](const Value& v, auto* o) { o->load_threads = static_cast<unsigned>(v.number); }},
+    {"load-fallback",
+     [](const Value& v, auto* o) { o->load_fallback = static_cast<LoadFallback>(v.number); }},
     {"staging-bytes-max", [](const Value& v, auto* o) { o->staging_bytes_max = v.number; }},
     {"attach-timeout-ms", [](const Value& v, auto* o) { o->attach_timeout = milliseconds(v.number); }},
     {"node-silence-ms", [](const Value& v, auto* o) { o->node_silence = milliseconds(v.number); }},

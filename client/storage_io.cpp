@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "client/checkpointer_options_internal.h"
+#include "client/load_report_internal.h"
 #include "client/plan_exchange_internal.h"
 #include "client/planned_load_internal.h"
 #include "client/planned_save_internal.h"
@@ -180,9 +181,9 @@ Result<Dims> chunk_sizes(const Metadata& metadata, const MetadataIndex& storage_
 }
 
 Result<StorageSave> save(Checkpointer& checkpointer, uint64_t step, const StateDict& state,
-                         SavePlanner& planner, StorageWriter& writer) {
+                         SavePlanner& planner, StorageWriter& writer, const SaveAttributes& attributes) {
   RecordPlanner recording(planner, writer);
-  SHOAL_ASSIGN_OR_RETURN(SaveHandle handle, checkpointer.save(step, state, recording));
+  SHOAL_ASSIGN_OR_RETURN(SaveHandle handle, checkpointer.save(step, state, recording, attributes));
   return StorageSave(checkpointer, writer, std::move(handle));
 }
 
@@ -199,7 +200,9 @@ namespace {
 Result<LoadResult> load_found(Checkpointer& checkpointer, const StateDict& state, LoadPlanner& planner,
                               StorageReader& reader, LoadResult loaded) {
   const Role role = role_of(checkpointer);
+  PassedOver passed_over = std::move(loaded.passed_over);  // the records are loaded by their step
   SHOAL_ASSIGN_OR_RETURN(const auto records, load_records(checkpointer, loaded.metadata, &loaded));
+  loaded.passed_over = std::move(passed_over);
   SHOAL_ASSIGN_OR_RETURN(Metadata metadata, internal::join_records(records, loaded.metadata.key));
 
   SHOAL_RETURN_IF_ERROR(reader.reset(metadata.storage_meta.checkpoint_id).with_context("reset"));
@@ -228,6 +231,7 @@ Result<LoadResult> load(Checkpointer& checkpointer, const StateDict& given, Load
   if (role.world_size > 1 && reader.overrides_global_plan()) {
     return refuse_global_plan("storage", typeid(reader), "prepare_global_plan", "a load");
   }
+  SHOAL_RETURN_IF_ERROR(check_no_policies(options.policies));
   SHOAL_ASSIGN_OR_RETURN(LoadResult found, checkpointer.load(StateDict(), options));
   Result<LoadResult> loaded = load_found(checkpointer, state, planner, reader, std::move(found));
   // There is a checkpoint: what a storage does not find is damage of it.

@@ -107,9 +107,10 @@ class StorageSave {
   std::optional<Result<shoal::Metadata>> finished_;
 };
 
-// Returns when this rank's bytes are in the storage and their record is staged.
+// Returns when this rank's bytes are in the storage and their record is staged. `attributes` as in
+// Checkpointer::save.
 Result<StorageSave> save(Checkpointer& checkpointer, uint64_t step, const StateDict& state,
-                         SavePlanner& planner, StorageWriter& writer);
+                         SavePlanner& planner, StorageWriter& writer, const SaveAttributes& attributes = {});
 // Code::invalid_argument where the checkpoint was saved without a StorageWriter.
 Result<LoadResult> load(Checkpointer& checkpointer, const StateDict& state, LoadPlanner& planner,
                         StorageReader& reader, const LoadOptions& options = {});

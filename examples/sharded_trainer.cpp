@@ -104,8 +104,9 @@ class Trainer {
       return Status(Code::corrupt,
                     fmt::format("{} differs from what step {} saved", *check.first_difference, step));
     }
-    say("loaded {}: {} in {}; all {} elements checked, all right", to_string(loaded.metadata.key),
-        human_bytes(loaded.bytes_loaded), human_seconds(loaded.seconds), check.elements);
+    say("loaded {}: {} in {}; all {} elements checked, all right{}", to_string(loaded.metadata.key),
+        human_bytes(loaded.bytes_loaded), human_seconds(loaded.seconds), check.elements,
+        loaded.passed_over.empty() ? "" : "; passed over: " + to_string(loaded.passed_over));
     append_json(
         fmt::format(R"({{"event":"load","rank":{},"step":{},"bytes":{},"seconds":{:.6f},"elements":{}}})",
                     checkpointer_options_.rank, step, loaded.bytes_loaded, loaded.seconds, check.elements));

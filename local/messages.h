@@ -20,6 +20,7 @@
 #include "plan/codec.h"
 #include "plan/load_times.h"
 #include "plan/metadata.h"
+#include "plan/passed_over.h"
 #include "plan/plan_exchange.h"
 #include "plan/read_damage.h"
 #include "plan/roster.h"
@@ -144,8 +145,10 @@ struct Listing {  // node -> client
 struct Load {  // client -> node, after its window slab
   uint32_t request_id = 0;
   bool latest = true;
-  uint64_t step = 0;     // where not latest: the newest committed attempt at this step
-  uint32_t ordinal = 0;  // of load(latest): 1 + the calls of save before it, alike on all ranks
+  uint64_t step = 0;  // where not latest: the newest committed attempt at this step
+  // Of load(latest): 1 + the calls of save before it, alike on all ranks; with kFallbackOrdinal where it may
+  // fall back.
+  uint32_t ordinal = 0;
   uint32_t slab_id = 0;  // the load window
   LoadTargets targets;
   // The checkpoint stays pinned, and what the node knows of it stays there, until Close names this request.
@@ -182,6 +185,7 @@ struct Found {  // node -> client: answer to Latest, and the first answer to Loa
   // Said instead of the values of `checkpoint`, which are listed from it when this is encoded: of many small
   // tensors they take more than the window. Decoding never sets it.
   std::shared_ptr<const World> values_of = nullptr;
+  PassedOverPtr passed_over = nullptr;  // to a Load of the latest
 };
 struct StoredRange {    // of a stored piece, for one target
   uint32_t target = 0;  // into the request's targets

@@ -13,6 +13,7 @@
 #include "local/messages.h"
 #include "plan/codec.h"
 #include "plan/options_codec.h"
+#include "plan/passed_over_codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/local.capnp.h"
 

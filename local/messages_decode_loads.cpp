@@ -123,6 +123,7 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Found::Reader in) {
   SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
   if (out.outcome.ok()) {
     SHOAL_ASSIGN_OR_RETURN(out.checkpoint, read_metadata(in.getCheckpoint()));
+    SHOAL_ASSIGN_OR_RETURN(out.passed_over, read_passed_over(in));
   }
   if (!out.outcome.ok() || !in.hasLayouts()) return LocalMessage(std::move(out));
   auto layouts = in.getLayouts();

@@ -5,6 +5,7 @@
 #include "local/status_codec_internal.h"
 #include "plan/codec.h"
 #include "plan/options_codec.h"
+#include "plan/passed_over_codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/local.capnp.h"
 
@@ -283,6 +284,7 @@ class Writer {
     out.setRequestId(in.request_id);
     write_status(out, in.outcome);
     if (!in.outcome.ok()) return;
+    write_passed_over(out, in.passed_over);
     auto checkpoint = out.initCheckpoint();
     write_checkpoint(checkpoint, in.checkpoint);
     if (!in.layouts) {

@@ -95,6 +95,11 @@ constexpr Setting kSettings[] = {
      "Memory of a rank by which its node passes on what it loads"},
     {"load-threads", kTrainer, count, kTrainers, 0, 64, "4",
      "Threads by which a rank reads files of a load itself; 0: its node reads them"},
+    {"load-fallback", kTrainer, choice, kTrainers, 0, 0, "none",
+     "What a load of the latest does when the newest checkpoint is damaged: none fails and names it, "
+     "previous "
+     "reads all of a checkpoint first and takes the newest that is sound; alike on all ranks",
+     "none, previous"},
     {"staging-bytes-max", kTrainer, bytes, kTrainers, 0, 16 * kTiB, "0",
      "Memory of all copies that a rank may hold; 0: what its cgroup and its node leave"},
     {"attach-timeout-ms", kTrainer, milliseconds, kTrainers, 1, kMaxSettingTimeMs, "",

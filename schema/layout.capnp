@@ -105,6 +105,13 @@ struct SavePlan {
   items @4 :List(Item);      # in the order of the bytes in the rank's files
 }
 
+struct PassedOver {        # an attempt that is newer than what a load takes (plan/passed_over.h)
+  generation @0 :UInt32;
+  step @1 :UInt64;
+  attempt @2 :UInt32;
+  cause @3 :Text;
+}
+
 struct UserText {          # one entry of UserMetadata (plan/metadata.h); lists of them ascend by key
   key @0 :Text;
   value @1 :Text;

@@ -275,7 +275,8 @@ struct LocalMessage {
       requestId @33 :UInt32;
       latest @34 :Bool;
       step @35 :UInt64;          # where not latest
-      ordinal @36 :UInt32;       # of load(latest): 1 + the calls of save before it, alike on all ranks
+      ordinal @36 :UInt32;       # of load(latest): 1 + the calls of save before it, alike on all ranks; with
+                                 # its highest bit, of one that may fall back
       slabId @37 :UInt32;        # the load window
       targets @38 :List(LoadTarget);
       keepsOpen @88 :Bool;       # the checkpoint stays pinned after the load, under its request id
@@ -290,6 +291,8 @@ struct LocalMessage {
       cause @41 :Text;
       checkpoint @42 :CheckpointInfo; # without tensors where layouts follow, from which they are known
       layouts @91 :CheckpointLayouts; # where the load wants them
+      passedOver @143 :List(Layout.PassedOver);  # newer attempts, the first of passedOverCount
+      passedOverCount @144 :UInt64;
     }
     loaded :group {              # node -> client: these bytes lie verified in the window
       requestId @43 :UInt32;

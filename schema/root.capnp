@@ -43,10 +43,12 @@ struct FirstRoster {       # generations/N.roster
 
 struct LoadChoice {        # generations/N.load-K, readers/N.load-K
   generation @0 :UInt32;   # N, of those who load
-  ordinal @1 :UInt32;      # K
+  ordinal @1 :UInt32;      # K; with its highest bit, of a load that may fall back
   found @2 :Bool;          # false: there was no checkpoint; the chosen attempt is zeros
   chosenGeneration @3 :UInt32;
   chosenStep @4 :UInt64;
   chosenAttempt @5 :UInt32;
   nonce @6 :Data;
+  passedOver @7 :List(Layout.PassedOver);  # newer attempts, the newest first; the first of passedOverCount.
+  passedOverCount @8 :UInt32;              # An older program writes neither
 }

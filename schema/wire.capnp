@@ -85,7 +85,7 @@ struct GoneRank {
 struct LoadId {
   latest @0 :Bool;
   step @1 :UInt64;         # where not latest
-  ordinal @2 :UInt32;      # of load(latest)
+  ordinal @2 :UInt32;      # of load(latest); with its highest bit, of one that may fall back
   round @3 :UInt32;        # how many loads a rank of it began before
 }
 
@@ -113,6 +113,8 @@ struct LoadRoster {
   groups @4 :List(Data);          # of RankLayout.layoutId, which the receiver named too
   addresses @5 :List(Text);
   members @6 :List(LoadMembers);  # ascending by rank
+  passedOver @7 :List(Layout.PassedOver);  # by the choice: newer attempts, the first of passedOverCount
+  passedOverCount @8 :UInt32;
 }
 
 struct Chunks {

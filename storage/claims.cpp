@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "plan/passed_over_codec.h"
 #include "schema/root.capnp.h"
 #include "storage/record_io_internal.h"
 #include "storage/run_claims.h"
@@ -16,6 +17,7 @@ namespace shoal {
 namespace {
 
 constexpr uint64_t kMaxClaimBytes = 4096;
+static_assert(kMaxPassedOverNamed * (kMaxPassedOverCauseBytes + 64) + 256 <= kMaxClaimBytes);
 constexpr uint64_t kMaxRosterRecordBytes = uint64_t{1} << 30;
 constexpr int kMaxClaimTries = 64;  // lost races for the next generation
 constexpr const char* kRootIdPath = "ROOT_ID";
@@ -616,9 +618,10 @@ Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, ui
     root.setChosenAttempt(choice.key.attempt);
   }
   root.setNonce(data_of(choice.nonce));
+  write_passed_over(root, choice.passed_over);
   SHOAL_RETURN_IF_ERROR(
       create_record(storage, kLoadChoiceRecord, load_choice_path(generation, ordinal, of), root).status());
-  if (of == ChoiceOf::reader && ordinal > kReaderChoicesKept) {
+  if (of == ChoiceOf::reader && (ordinal & ~kFallbackOrdinal) > kReaderChoicesKept) {
     (void)storage.remove(load_choice_path(generation, ordinal - kReaderChoicesKept, of));  // gc finds it
   }
   return read_load_choice(storage, generation, ordinal, of);
@@ -636,6 +639,7 @@ Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation, uint3
         if (!read.found && read.key != AttemptKey{})
           return Status(Code::corrupt, "nothing found, yet an attempt named");
         SHOAL_ASSIGN_OR_RETURN(read.nonce, Hash128::from_bytes(view_of(reader.getNonce())));
+        SHOAL_ASSIGN_OR_RETURN(read.passed_over, read_passed_over(reader));
         return read;
       });
   if (choice.ok()) SHOAL_RETURN_IF_ERROR(storage.sync_folder(folder_of(of)));

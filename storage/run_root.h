@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "plan/metadata.h"
+#include "plan/passed_over.h"
 #include "plan/roster.h"
 #include "plan/save_plan.h"
 #include "storage/decision.h"
@@ -141,6 +142,7 @@ struct LoadChoice {
   bool found = false;  // false: there was no checkpoint at all
   AttemptKey key;
   Nonce nonce;
+  PassedOverPtr passed_over = nullptr;  // newer attempts than `key`
 };
 // Of a job that only reads: readers/N.load-K, N being its number. Of these the newest kReaderChoicesKept
 // stay, so that a rank that is so many loads behind the others chooses for itself.

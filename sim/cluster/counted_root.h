@@ -99,6 +99,7 @@ class CountedRoot final : public RootView {
   Work read_choice(const operation::ReadLoadChoice& read);
   Work publish_choice(const operation::PublishLoadChoice& publish);
   Work list_newest_attempts();
+  Work verify_checkpoint(const operation::VerifyCheckpoint& verify);
   Work pin_attempt(const operation::PinAttempt& pin);
   struct OpenShard {
     uint64_t id = 0;

@@ -32,6 +32,8 @@ std::optional<CountedRoot::Work> CountedRoot::begin_of_load(const Operation& ope
   if (const auto* publish = std::get_if<operation::PublishLoadChoice>(&operation))
     return publish_choice(*publish);
   if (std::holds_alternative<operation::ListNewestAttempts>(operation)) return list_newest_attempts();
+  if (const auto* verify = std::get_if<operation::VerifyCheckpoint>(&operation))
+    return verify_checkpoint(*verify);
   if (const auto* pin = std::get_if<operation::PinAttempt>(&operation)) return pin_attempt(*pin);
   if (std::holds_alternative<operation::RenewPin>(operation)) {  // read, then replaced under another name
     StorageSteps steps;
@@ -116,6 +118,22 @@ CountedRoot::Work CountedRoot::list_newest_attempts() {
             std::reverse(list.attempts.begin(), list.attempts.end());
             return OperationResult(std::move(list));
           }};
+}
+
+// Nothing is damaged here: all of it is read.
+CountedRoot::Work CountedRoot::verify_checkpoint(const operation::VerifyCheckpoint& verify) {
+  const auto found = attempts_.find(verify.key);
+  if (found == attempts_.end() || !found->second.decision || !found->second.decision->committed()) {
+    return {{{Kind::look, 1}}, [key = verify.key]() -> Result<OperationResult> {
+              return Status(Code::not_found, to_string(key) + " is not committed");
+            }};
+  }
+  StorageSteps steps;
+  uint64_t bytes = 0;
+  const std::vector<FileEntry>& files = found->second.decision->manifest().files;
+  for (const FileEntry& file : files) bytes += file.size;
+  add_read(steps, files.size(), bytes, 1);
+  return {std::move(steps), [] { return Result<OperationResult>(operation::Done{}); }};
 }
 
 CountedRoot::Work CountedRoot::pin_attempt(const operation::PinAttempt& pin) {

@@ -136,7 +136,7 @@ uint64_t MessageSizes::of(const WireMessage& message) {
             add(said.groups.size());
             add(said.members.size());
             for (const std::string& address : said.addresses) add(address.size());
-            return said.outcome.ok();
+            return said.outcome.ok() && said.passed_over == nullptr;
           },
           [&](const wire::ChunksWanted& said) { return add(said.chunks.size()), true; },
           [&](const wire::ChunksNotHere& said) { return add(said.chunks.size()), true; },

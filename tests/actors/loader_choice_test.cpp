@@ -82,6 +82,159 @@ class LoaderChoice : public testing::Test {
   LoaderByItself loader_;
 };
 
+// A load that may take an older checkpoint where the newest is damaged.
+class FallbackChoice : public LoaderChoice {
+ protected:
+  explicit FallbackChoice(bool read_only = false) : LoaderChoice(read_only) {
+    loader_.starts.clear();
+    ask(kClient, 2);
+    EXPECT_EQ(expect<operation::ReadLoadChoice>().ordinal, kFallbackOrdinal | 3);
+    finish(Status(Code::not_found, "no choice"));
+  }
+  void ask(ClientId client, uint32_t request_id) {
+    local::Load load;
+    load.request_id = request_id;
+    load.ordinal = kFallbackOrdinal | 3;
+    loader_.from_client(client, load);
+  }
+  void finish_all(std::vector<std::pair<AttemptKey, State>> attempts,
+                  std::vector<std::pair<AttemptKey, Status>> damaged = {}) {
+    expect<operation::ListAttempts>();
+    AttemptList list;
+    for (const auto& [key, state] : attempts) {
+      list.attempts.emplace_back();
+      list.attempts.back().key = key;
+      list.attempts.back().state = state;
+    }
+    list.damaged = std::move(damaged);
+    finish(OperationResult(list));
+  }
+  void finish_verifying(const AttemptKey& key, const Status& outcome = ok_status()) {
+    EXPECT_EQ(expect<operation::VerifyCheckpoint>().key, key);
+    finish(outcome.ok() ? Result<OperationResult>(OperationResult(operation::Done{}))
+                        : Result<OperationResult>(outcome));
+  }
+  static constexpr AttemptKey kNewest = {1, 30, 1};
+  const Status damage_ = Status(Code::corrupt, "manifest.shoal: its digest differs");
+};
+
+TEST_F(FallbackChoice, VerifiesTheNewestBeforeItPublishes) {
+  finish_all({{kCommitted, State::committed}, {kNewest, State::committed}});
+  finish_verifying(kNewest);
+  finish_all({{kCommitted, State::committed}, {kNewest, State::committed}});
+  EXPECT_EQ(expect<operation::ReadDecision>().key, kNewest);
+  finish(manifest(kNewest));
+  const auto publish = expect<operation::PublishLoadChoice>();
+  EXPECT_EQ(publish.ordinal, kFallbackOrdinal | 3);
+  EXPECT_EQ(publish.choice.key, kNewest);
+  EXPECT_EQ(publish.choice.passed_over, nullptr);
+}
+
+TEST_F(FallbackChoice, PassesOverADamagedManifestAndADamagedShard) {
+  const AttemptKey middle{1, 25, 1};
+  const std::vector<std::pair<AttemptKey, State>> all = {
+      {kCommitted, State::committed}, {kAborted, State::aborted}, {middle, State::committed}};
+  finish_all(all, {{kNewest, damage_}});
+  finish_verifying(middle, Status(Code::corrupt, "rank-00000.safetensors: block 0 differs"));
+  finish_all(all, {{kNewest, damage_}});
+  finish_verifying(kCommitted);
+  finish_all(all, {{kNewest, damage_}});
+  EXPECT_EQ(expect<operation::ReadDecision>().key, kAborted);
+  finish(tombstone(kAborted));
+  EXPECT_EQ(expect<operation::ReadDecision>().key, kCommitted);
+  finish(manifest(kCommitted));
+  const LoadChoice choice = expect<operation::PublishLoadChoice>().choice;
+  EXPECT_EQ(choice.key, kCommitted);
+  ASSERT_NE(choice.passed_over, nullptr);
+  const PassedOver expected{{{kNewest, "damaged: manifest.shoal: its digest differs"},
+                             {middle, "damaged: rank-00000.safetensors: block 0 differs"},
+                             {kAborted, "aborted: too late"}},
+                            3};
+  EXPECT_EQ(*choice.passed_over, expected);
+  EXPECT_THAT(loader_.log,
+              testing::Contains(HasSubstr("latest loads step 10 (g1a1): the newer step 30 (g1a1) is "
+                                          "not loaded, since it is damaged: manifest.shoal")));
+}
+
+TEST_F(FallbackChoice, OfNothingButDamageIsCorruptAndPublishesNothing) {
+  finish_all({{kCommitted, State::committed}}, {{kNewest, damage_}});
+  finish_verifying(kCommitted, Status(Code::corrupt, "a shard is missing"));
+  finish_all({{kCommitted, State::committed}}, {{kNewest, damage_}});
+  EXPECT_TRUE(loader_.starts.empty());
+  EXPECT_EQ(told().code(), Code::corrupt);
+  EXPECT_THAT(told().message(),
+              HasSubstr("every checkpoint of this root is damaged (2), the newest is step 30"));
+}
+
+TEST_F(FallbackChoice, TakesWhatCannotBeReadForNoDamage) {
+  finish_all({{kCommitted, State::committed}, {kNewest, State::committed}});
+  finish_verifying(kNewest, Status(Code::io, "the disk does not answer"));
+  EXPECT_TRUE(loader_.starts.empty());
+  EXPECT_EQ(told().code(), Code::io);
+  EXPECT_THAT(told().message(), HasSubstr("step 30 (g1a1) was not verified: the disk does not answer"));
+}
+
+TEST_F(FallbackChoice, TakesADecisionThatCannotBeReadForNoDamage) {
+  finish_all({{kCommitted, State::committed}}, {{kNewest, Status(Code::unavailable, "stale handle")}});
+  EXPECT_TRUE(loader_.starts.empty());
+  EXPECT_EQ(told().code(), Code::unavailable);
+}
+
+TEST_F(FallbackChoice, SeesDecidedWhatStandsBetweenTheDamagedAndTheSound) {
+  finish_all({{kCommitted, State::committed}, {kAborted, State::undecided}}, {{kNewest, damage_}});
+  EXPECT_EQ(expect<operation::InspectAttempt>().key, kAborted) << "it watches that attempt";
+}
+
+TEST_F(FallbackChoice, LooksAgainWhereWhatItVerifiedIsNoCheckpointAnyMore) {
+  finish_all({{kCommitted, State::committed}, {kNewest, State::committed}});
+  finish_verifying(kNewest, Status(Code::not_found, "it was deleted"));
+  finish_all({{kCommitted, State::committed}, {kNewest, State::deleted}});
+  finish_verifying(kCommitted);
+}
+
+TEST_F(FallbackChoice, VerifiesOnceForAllRanksOfANode) {
+  loader_.from_client(kClient + 1, local::Slab{0, uint64_t{64} << 20});
+  ask(kClient + 1, 9);
+  finish_all({{kNewest, State::committed}});
+  finish_verifying(kNewest, Status(Code::io, "the disk does not answer"));
+  EXPECT_TRUE(loader_.starts.empty());
+  EXPECT_EQ(told().code(), Code::io);
+  ASSERT_EQ(loader_.told<local::Found>(kClient + 1).size(), 1u);
+  EXPECT_EQ(loader_.told<local::Found>(kClient + 1)[0].outcome.code(), Code::io);
+}
+
+TEST_F(LoaderChoice, OfADamagedNewestIsAnErrorThatNamesIt) {
+  finish(Status(Code::not_found, "no choice"));
+  expect<operation::ListNewestAttempts>();
+  AttemptList list;
+  list.attempts.emplace_back();
+  list.attempts.back().key = kCommitted;
+  list.attempts.back().state = State::committed;
+  list.damaged = {{kAborted, Status(Code::corrupt, "its digest differs")}};
+  finish(OperationResult(list));
+  EXPECT_TRUE(loader_.starts.empty());
+  EXPECT_EQ(told().code(), Code::corrupt);
+  EXPECT_THAT(told().message(), HasSubstr("the newest checkpoint, step 20 (g1a1), cannot be read"));
+}
+
+TEST_F(LoaderChoice, TellsTheClientWhatItPassedOver) {
+  auto passed_over = std::make_shared<PassedOver>();
+  passed_over->add(kAborted, "aborted: too late");
+  LoadChoice choice{true, kCommitted, {}, passed_over};
+  expect<operation::ReadLoadChoice>();
+  finish(OperationResult(choice));
+  expect<operation::PinAttempt>();
+  finish(OperationResult(std::make_shared<const Mark>()));
+  expect<operation::ReadDecision>();
+  finish(OperationResult(std::make_shared<const Decision>(
+      Decision{kCommitted, nonce_of(1), nonce_of(77), 0, sample_manifest(kCommitted).manifest()})));
+  const auto found = loader_.told<local::Found>(kClient);
+  ASSERT_EQ(found.size(), 1u);
+  ASSERT_TRUE(found[0].outcome.ok()) << found[0].outcome.to_string();
+  ASSERT_NE(found[0].passed_over, nullptr);
+  EXPECT_EQ(*found[0].passed_over, *passed_over);
+}
+
 class ReaderChoice : public LoaderChoice {
  protected:
   ReaderChoice() : LoaderChoice(true) {}

@@ -375,16 +375,18 @@ struct Operations {
 };
 using MayCommit = Operations<operation::PublishDecision, operation::PublishRankManifest,
                              operation::CompleteRankLocal, operation::CompleteAttempt>;
-using CommitNothing = Operations<
-    operation::WriteShard, operation::ReadDecision, operation::CheckFiles, operation::RecordDecision,
-    operation::PublishRoster, operation::ReadRoster, operation::ListAttempts, operation::InspectAttempt,
-    operation::SweepAttempt, operation::PublishLoadChoice, operation::ReadLoadChoice,
-    operation::MeasureObjects, operation::ReadBatch, operation::ListNewestAttempts,
-    operation::ListAttemptsOfStep, operation::PinAttempt, operation::RenewPin, operation::RemovePin,
-    operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
-    operation::ListenToPeers, operation::ReadChunk, operation::CheckChunk, operation::CopyChunk,
-    operation::ReleaseWindow, operation::ReadHeader, operation::CheckHeader, operation::LocateRanges,
-    operation::DecodeDecision, operation::ListCheckpoints, operation::ListMissingManifests>;
+using CommitNothing =
+    Operations<operation::WriteShard, operation::ReadDecision, operation::CheckFiles,
+               operation::RecordDecision, operation::PublishRoster, operation::ReadRoster,
+               operation::ListAttempts, operation::InspectAttempt, operation::SweepAttempt,
+               operation::PublishLoadChoice, operation::ReadLoadChoice, operation::MeasureObjects,
+               operation::ReadBatch, operation::ListNewestAttempts, operation::ListAttemptsOfStep,
+               operation::PinAttempt, operation::RenewPin, operation::RemovePin, operation::PlanRetention,
+               operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
+               operation::ListenToPeers, operation::ReadChunk, operation::CheckChunk, operation::CopyChunk,
+               operation::ReleaseWindow, operation::ReadHeader, operation::CheckHeader,
+               operation::LocateRanges, operation::DecodeDecision, operation::ListCheckpoints,
+               operation::ListMissingManifests, operation::VerifyCheckpoint>;
 template <class... T>
 constexpr bool is_each_named(const std::variant<T...>*) {
   return ((MayCommit::name<T> != CommitNothing::name<T>)&&...);
@@ -488,6 +490,24 @@ TEST_F(RunnerTest, RostersAndLoadChoicesStandAsFirstPublished) {
   EXPECT_FALSE(choice->nonce.is_zero());
 }
 
+// A load that may fall back rests on the difference: damage is passed over, the rest is looked at again.
+TEST_F(RunnerTest, ToldToVerifyTellsDamageFromWhatIsNoCheckpoint) {
+  const operation::VerifyCheckpoint verify{kKey};
+  EXPECT_EQ(run(verify).status().code(), Code::not_found) << "nothing is decided";
+  ASSERT_OK(storage->create_exclusive(attempt_folder(kKey) + "/other", as_view("x")).status());
+  ASSERT_OK(run<std::shared_ptr<const Decision>>(
+                operation::PublishDecision{
+                    kKey, std::make_shared<const DecisionBody>(sample_manifest(kKey).manifest())})
+                .status());
+  const Status damaged = run(verify).status();
+  EXPECT_EQ(damaged.code(), Code::corrupt) << damaged.to_string();
+  EXPECT_THAT(damaged.message(), HasSubstr("rank-0"));
+  AttemptKey aborted = kKey;
+  ++aborted.step;
+  ASSERT_OK(run<std::shared_ptr<const Decision>>(abort_of(aborted, "too late")).status());
+  EXPECT_EQ(run(operation::VerifyCheckpoint{aborted}).status().code(), Code::not_found);
+}
+
 TEST(Operation, HasAName) {
   EXPECT_EQ(operation_name(operation::ListAttempts{}), "ListAttempts");
   EXPECT_EQ(operation_name(operation::ReadBatch{}), "ReadBatch");
@@ -503,11 +523,12 @@ TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
   OperationRunner reader(*storage, nullptr, slabs, {},
                          {[] { return nonce_of(1); }, [] { return 0; }, nullptr, true});
   const std::set<std::string_view> allowed = {
-      "ReadDecision",   "CheckFiles",     "ReadRoster",     "ListAttempts",       "InspectAttempt",
-      "ReadLoadChoice", "MeasureObjects", "ReadBatch",      "ListNewestAttempts", "ListAttemptsOfStep",
-      "PinAttempt",     "RenewPin",       "RemovePin",      "ReadEpoch",          "ListenToPeers",
-      "ReadChunk",      "CheckChunk",     "CopyChunk",      "ReleaseWindow",      "ReadHeader",
-      "CheckHeader",    "LocateRanges",   "DecodeDecision", "ListCheckpoints",    "ListMissingManifests"};
+      "ReadDecision",    "CheckFiles",     "ReadRoster",     "ListAttempts",       "InspectAttempt",
+      "ReadLoadChoice",  "MeasureObjects", "ReadBatch",      "ListNewestAttempts", "ListAttemptsOfStep",
+      "PinAttempt",      "RenewPin",       "RemovePin",      "ReadEpoch",          "ListenToPeers",
+      "ReadChunk",       "CheckChunk",     "CopyChunk",      "ReleaseWindow",      "ReadHeader",
+      "CheckHeader",     "LocateRanges",   "DecodeDecision", "ListCheckpoints",    "ListMissingManifests",
+      "VerifyCheckpoint"};
   for (const Operation& each : one_of_each(std::make_index_sequence<std::variant_size_v<Operation>>())) {
     const std::string_view name = operation_name(each);
     EXPECT_EQ(root_use(each) != RootUse::writes, allowed.contains(name)) << name;

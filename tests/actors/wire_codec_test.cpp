@@ -59,12 +59,15 @@ wire::PlanExchange sample_exchange() {
 constexpr wire::LoadId kLoad = {true, 0, 3, 1};
 
 wire::LoadRoster sample_load_roster() {
+  auto passed_over = std::make_shared<PassedOver>();
+  passed_over->add({1, 9, 1}, "damaged: manifest.shoal");
   return {kLoad,
           ok_status(),
           kKey,
           {nonce_of(3), nonce_of(4)},
           {"host-a:1", "host-b:2"},
-          {{0, 4, 0, 0}, {4, 2, 1, 0}, {8, 1, 1, 1}}};
+          {{0, 4, 0, 0}, {4, 2, 1, 0}, {8, 1, 1, 1}},
+          std::move(passed_over)};
 }
 
 wire::ChunkIs sample_chunk() {

@@ -121,6 +121,41 @@ TEST_F(TrainerTest, ADamagedBlockIsNeverLoaded) {
   EXPECT_EQ(run_shoal({"verify", root()}).status, 1);
 }
 
+TEST_F(TrainerTest, AJobThatMayFallBackLoadsWhatIsSoundAndSaysWhatItPassedOver) {
+  ASSERT_EQ(train(2, {"--save-steps", "1-3", "--wait"}).status, 0);
+  auto flip = [&](const std::string& path) {
+    std::fstream stream(root() + path, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekg(-1, std::ios::end);
+    const char byte = static_cast<char>(stream.get() ^ 4);
+    stream.seekp(-1, std::ios::end);
+    stream.put(byte);
+  };
+  flip("/step-00000003/g1a1/manifest.shoal");
+  flip("/step-00000002/g1a1/rank-00001.safetensors");
+  ProcessEnd end = train(3, {"--load", "latest"});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.err, HasSubstr("the newest checkpoint, step 3 (g1a1), cannot be read"));
+  auto falling_back = [&](int ranks) {
+    std::vector<std::string> with_setting = command(ranks, {"--load", "latest"});
+    with_setting.insert(with_setting.begin() + 2, {"--load-fallback", "previous"});
+    return run_process(with_setting, options());
+  };
+  end = falling_back(3);
+  EXPECT_EQ(end.status, 0) << end.err;
+  for (const char* rank : {"rank 0", "rank 1", "rank 2"}) {
+    EXPECT_THAT(end.out,
+                ContainsRegex(std::string(rank) + ": loaded step 1 .*; passed over: step 3 .*manifest.*; "
+                                                  "step 2 .*rank-00001"));
+  }
+  EXPECT_THAT(end.err,
+              HasSubstr("shoal: warning: step 1 (g1a1) is loaded, and 2 newer attempts are passed over: "
+                        "step 3 (g1a1) is damaged: "));
+  flip("/step-00000001/g1a1/rank-00000.safetensors");
+  end = falling_back(2);
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.err, HasSubstr("every checkpoint of this root is damaged (3)"));
+}
+
 TEST_F(TrainerTest, ATrainerKilledAfterStagingLosesNothing) {
   ProcessEnd end = train(2, {"--save-steps", "1-2", "--wait", "--kill-after-stage", "2", "--kill-rank", "1"});
   EXPECT_EQ(end.status, 137) << end.err;

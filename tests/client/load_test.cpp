@@ -9,6 +9,7 @@
 #include <set>
 
 #include "client/call_counts_internal.h"
+#include "client/load_planner.h"
 #include "client/placing_internal.h"
 #include "gpu/digest.h"
 #include "tests/client/fake_node.h"
@@ -524,6 +525,42 @@ TEST(ReadOnlyLoad, TheNextOneOfTheLatestIsAnotherChoice) {
   EXPECT_EQ(ordinal_of_load(Status(Code::not_found, "none")), 3u);
   EXPECT_EQ(checkpointer->save(1, state).status().code(), Code::refused);
   EXPECT_EQ(ordinal_of_load(Status(Code::not_found, "none")), 4u) << "a save that is refused counts not";
+}
+
+TEST_F(Load, ThatMayFallBackAsksForAChoiceOfItsOwnAndIsToldWhatWasPassedOver) {
+  LoadOptions options;
+  options.fallback = LoadFallback::previous;
+  auto loading = start(options);
+  const auto load = node_.expect<local::Load>();
+  EXPECT_EQ(load.ordinal, kFallbackOrdinal | 1);
+  auto passed_over = std::make_shared<PassedOver>();
+  passed_over->add({2, 50, 1}, "damaged: manifest.shoal");
+  local::Found found{load.request_id, ok_status(), stored({kO, kX})};
+  found.passed_over = passed_over;
+  node_.send(found);
+  send_batch(load, 1, true);
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  const auto loaded = loading.get();
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->passed_over, *passed_over);
+
+  auto next = start();  // is told of nothing, and does not repeat what the one before was told
+  const auto again = node_.expect<local::Load>();
+  EXPECT_EQ(again.ordinal, 1u);
+  node_.send(local::Found{again.request_id, ok_status(), stored({kO, kX})});
+  send_batch(again, 1, true);
+  node_.send(local::LoadDone{again.request_id, ok_status()});
+  EXPECT_TRUE(next.get()->passed_over.empty());
+}
+
+// Regression: they were dropped without a word.
+TEST_F(Load, WithAPlannerRefusesPolicies) {
+  LoadOptions options;
+  options.policies.root = KeyPolicy::lenient;
+  dcp::DefaultLoadPlanner planner;
+  const Status refused = checkpointer_->load(state_, planner, options).status();
+  EXPECT_EQ(refused.code(), Code::invalid_argument);
+  EXPECT_THAT(refused.message(), HasSubstr("LoadOptions::policies are not for a load with a planner"));
 }
 
 // Regression: two threads took each other's answers, and waited for ever.

@@ -90,6 +90,12 @@ local::PlanExchange exchange_of(ExchangeStage stage, const std::vector<std::stri
   return said;
 }
 
+PassedOverPtr some_passed_over() {
+  auto passed_over = std::make_shared<PassedOver>();
+  for (uint64_t step = 20; step > 8; --step) passed_over->add({1, step, 1}, "aborted: too late");
+  return passed_over;
+}
+
 local::Found found_with_layouts() {
   local::Found found{4, ok_status(), {}, local::StoredLayouts{some_world(), 7, SaveOptions{}}};
   found.checkpoint.key = {1, 9, 1};
@@ -140,6 +146,7 @@ std::vector<LocalMessage> one_of_each() {
       load,
       opening,
       local::Found{4, ok_status(), some_metadata()},
+      local::Found{4, ok_status(), some_metadata(), std::nullopt, nullptr, some_passed_over()},
       found_with_layouts(),
       local::Close{4},
       local::Loaded{4, 0, {{{0, Box{{0, 0}, {8, 6}}, 12, 24, 192}, 1024}}},

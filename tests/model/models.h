@@ -32,6 +32,7 @@ std::vector<NamedModel> all_models(Size size);
 NamedModel decisions_model(int coordinators, int attempts, int nodes);
 NamedModel claims_model(int processes);
 NamedModel completion_model();
+NamedModel fallback_model();
 NamedModel loads_model(int ranks);
 NamedModel readers_model(int readers, int loads);  // of a job that only reads beside the live one
 NamedModel retention_model(int retainers, int loaders);

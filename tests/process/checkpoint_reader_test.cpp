@@ -124,7 +124,10 @@ TEST_P(ACheckpointReader, GivesAPlainDictionaryOfAll) {
   EXPECT_EQ(as_text(all->at("rng@rank1").bytes), "rng of 1 at 6");
   EXPECT_EQ(all->at("b").about.shape, Dims{kColumns});
   EXPECT_EQ(reader.read_all("b")->size(), 1u);
-  EXPECT_EQ(reader.read_all("rng")->size(), 0u);
+  // Regression: an empty dictionary, as if there were nothing to read.
+  const Status none = reader.read_all("bias").status();
+  EXPECT_EQ(none.code(), Code::key_mismatch);
+  EXPECT_THAT(none.message(), ::testing::HasSubstr("has no key 'bias', and none below it"));
 }
 
 TEST_P(ACheckpointReader, FillsAStateAndReportsItsKeys) {

@@ -124,13 +124,14 @@ TEST_P(StoragesInEachMode, KeepTheBytesOfACheckpointThatShoalCommits) {
       auto saves = together(trainers, [&](Trainer& trainer) {
         trainer.fill(step);
         return dcp::save(trainer.checkpointer(), step, trainer.state, planners[trainer.rank],
-                         writers[trainer.rank]);
+                         writers[trainer.rank], {.metadata = {{"data", "shelf " + std::to_string(step)}}});
       });
       for (auto& save : saves) {
         ASSERT_TRUE(save.ok()) << save.status().to_string();
         for (int twice = 0; twice < 2; ++twice) {
           auto committed = save->wait_committed(kPatience);
           ASSERT_TRUE(committed.ok()) << committed.status().to_string();
+          EXPECT_EQ(committed->user.at("data"), "shelf " + std::to_string(step));
         }
       }
     }

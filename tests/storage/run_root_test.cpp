@@ -436,6 +436,43 @@ TEST(LoadChoices, AreThoseOfWhoeverWasFirst) {
   EXPECT_FALSE(read_load_choice(*memory, 2, 1)->found);
 }
 
+TEST(LoadChoices, KeepWhatTheyPassedOver) {
+  MemoryStorage memory;
+  auto passed_over = std::make_shared<PassedOver>();
+  for (uint64_t step = 20; step > 0; --step) {
+    passed_over->add({1, 500 + step, 2}, "aborted:\n" + std::string(1000, 'x'));
+  }
+  ASSERT_EQ(passed_over->named.size(), kMaxPassedOverNamed);
+  EXPECT_EQ(passed_over->named[0].cause.size(), kMaxPassedOverCauseBytes);
+  ASSERT_OK(
+      publish_load_choice(*memory, 2, kFallbackOrdinal | 1, {true, {1, 500, 2}, nonce_of(1), passed_over})
+          .status());
+  EXPECT_EQ(read_load_choice(*memory, 2, 1).status().code(), Code::not_found) << "that is another load";
+  auto choice = read_load_choice(*memory, 2, kFallbackOrdinal | 1);
+  ASSERT_OK(choice.status());
+  ASSERT_NE(choice->passed_over, nullptr);
+  EXPECT_EQ(*choice->passed_over, *passed_over);
+  EXPECT_EQ(choice->passed_over->count, 20u);
+  EXPECT_EQ(read_live_generation(*memory)->loaded.size(), 0u) << "no generation was claimed";
+}
+
+// Byte for byte what programs wrote that could list nothing.
+TEST(LoadChoices, OfAnOlderProgramStayReadable) {
+  MemoryStorage memory;
+  const auto old = hex_decode(
+      "53484f414c4c4f44010000000000000048000000000000005fc1fe6c9b047e0b00000000080000000000000004000100020000"
+      "00"
+      "000000000100000001000000010000000000000001000000000000000100000082000000b1b7a7a446a9bd61f0fdaf3aa12091"
+      "7f"
+      "48d4aa271cbfec0b856834e857d4c9a1");
+  ASSERT_OK(old.status());
+  ASSERT_OK(memory->create_exclusive("generations/2.load-0", as_view(*old)).status());
+  const auto choice = read_load_choice(*memory, 2, 0);
+  ASSERT_OK(choice.status());
+  EXPECT_EQ(choice->key, (AttemptKey{1, 1, 1}));
+  EXPECT_EQ(choice->passed_over, nullptr);
+}
+
 // Keys and states of a list, and which are damaged.
 std::vector<std::string> states_of(const Result<AttemptList>& list) {
   std::vector<std::string> seen;

@@ -1,4 +1,4 @@
-#include "cli/verifier.h"
+#include "storage/verifier.h"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t kTurnBytes = 8 * kDigestBlockBytes;  // what a thread takes of a file at once
 
 // The first kMaxDamageReported by place, whoever finds them when. Any thread.
-class DamageList {
+class FoundDamage {
  public:
   // file, piece + 1 (0: the file itself), block + 1 (0: the piece itself)
   using Place = std::tuple<size_t, size_t, uint64_t>;
@@ -177,7 +177,8 @@ class CheckpointVerifier {
     std::string path = attempt_folder(decision_.key) + "/" + entry.name;
     auto reader = ShardReader::open(storage_, path, &entry.header_digest, &entry.size);
     if (!reader.ok()) {
-      damage_.add({number, 0, 0}, {entry.name, "", "", {}, reader.status().message()});
+      damage_.add({number, 0, 0},
+                  {entry.name, "", "", {}, reader.status().message(), reader.status().code()});
       return nullptr;
     }
     Status contents = check_contents(entry, **reader);
@@ -204,7 +205,7 @@ class CheckpointVerifier {
       const ShardPiece piece = file.reader->pieces()[range.piece];
       damage_.add({file.number, range.piece + 1, at / kDigestBlockBytes + 1},
                   {file.entry.name, piece.fqn, piece.key, locate(*file.reader, range.piece, at, end),
-                   status.message()});
+                   status.message(), status.code()});
     }
   }
 
@@ -258,7 +259,7 @@ class CheckpointVerifier {
   RateLimit& rate_;
   std::atomic<uint64_t>* const bytes_done_;
   std::atomic<uint64_t> bytes_{0}, payload_bytes_{0};
-  DamageList damage_;
+  FoundDamage damage_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -280,6 +281,18 @@ void RateLimit::take(uint64_t bytes) {
                           static_cast<double>(bytes) / static_cast<double>(bytes_per_second_)));
   }
   std::this_thread::sleep_until(turn);
+}
+
+Status as_status(const VerifyReport& report) {
+  if (report.ok()) return ok_status();
+  auto is_no_damage = [](const Damage& damage) {
+    return damage.code != Code::corrupt && damage.code != Code::not_found;
+  };
+  const auto unread = std::find_if(report.damage.begin(), report.damage.end(), is_no_damage);
+  if (unread != report.damage.end()) return Status(unread->code, unread->what);
+  const std::string others =
+      report.damage_count > 1 ? fmt::format(" (and {} more)", report.damage_count - 1) : "";
+  return Status(Code::corrupt, report.damage.front().what + others);
 }
 
 VerifyReport verify_checkpoint(Storage& storage, const Decision& decision, unsigned jobs, RateLimit& rate,

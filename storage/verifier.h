@@ -33,6 +33,8 @@ struct Damage {
   std::string key;     // in the file; mostly the fqn
   std::optional<DamagedBlock> block;
   std::string what;  // one line, with the full path
+  // not_found and corrupt: it is damaged. Any other: it could not be read, and may be sound.
+  Code code = Code::corrupt;
 };
 
 struct VerifyReport {
@@ -43,6 +45,10 @@ struct VerifyReport {
 
   bool ok() const { return damage_count == 0; }
 };
+
+// OK: all is sound. Code::corrupt: what is damaged, the first place by name; files that are missing too. Any
+// other code: something could not be read, so that nobody knows.
+Status as_status(const VerifyReport& report);
 
 // Spreads reads over time, so that all who take from it together stay below a rate. Any thread.
 class RateLimit {

@@ -1,0 +1,251 @@
+// Loads of a root whose newest checkpoint is damaged: an error that names it, or, where the load may fall
+// back, the newest checkpoint that is sound, the same on all ranks of all hosts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "client/checkpoint_reader.h"
+#include "tests/process/trainer.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+void flip_last_byte(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  ASSERT_TRUE(file) << path;
+  file.seekg(-1, std::ios::end);
+  const char flipped = static_cast<char>(file.get() ^ 0x10);
+  file.seekp(-1, std::ios::end);
+  file.put(flipped);
+}
+
+// Three saves by a job on two hosts with a rank each, which has ended. Then another one of that kind.
+class Fallback : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    start("first");
+    for (const uint64_t step : {1, 2, 3}) save(step);
+    end();
+  }
+  void start(const std::string& name, const std::function<void(CheckpointerOptions&)>& change = nullptr) {
+    std::string coordinator;
+    for (uint32_t i = 0; i < 2; ++i) {
+      const std::string host = name + (i == 0 ? "-a" : "-b");
+      std::vector<std::string> arguments = {"root=" + scratch_.root(),
+                                            "job=" + name,
+                                            "world=2",
+                                            "name=" + host,
+                                            "abandoned_after_ms=200",
+                                            "log=" + scratch_.file(host + ".log")};
+      if (i == 1) arguments.push_back("coordinator=" + coordinator);
+      nodes_.push_back(std::make_unique<NodeChild>(scratch_.host(host), arguments));
+      if (i == 0) coordinator = nodes_.back()->address();
+      ASSERT_THAT(nodes_.back()->first_line(), HasSubstr("ready"));
+    }
+    for (uint32_t i = 0; i < 2; ++i) {
+      trainers_.push_back(std::make_unique<Trainer>(scratch_, name + (i == 0 ? "-a" : "-b"), i, 2, name,
+                                                    [&](CheckpointerOptions& options) {
+                                                      options.attach_timeout = std::chrono::seconds(5);
+                                                      if (change) change(options);
+                                                    }));
+      ASSERT_TRUE(trainers_.back()->opened.ok()) << trainers_.back()->opened.status().to_string();
+    }
+  }
+  void save(uint64_t step) {
+    std::vector<SaveHandle> saves;
+    for (auto& trainer : trainers_) {
+      auto saved = trainer->save(step);
+      ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+      saves.push_back(*saved);
+    }
+    for (SaveHandle& each : saves) {
+      auto committed = each.wait_committed(kPatience);
+      ASSERT_TRUE(committed.ok()) << committed.status().to_string();
+    }
+  }
+  void end() {
+    trainers_.clear();
+    for (auto& node : nodes_) node->signal(SIGKILL);
+    for (auto& node : nodes_) node->wait();
+    nodes_.clear();
+  }
+  std::string folder(uint64_t step) const {
+    return scratch_.root() + "/step-0000000" + std::to_string(step) + "/g1a1";
+  }
+  std::string manifest(uint64_t step) const { return folder(step) + "/manifest.shoal"; }
+  std::string shard(uint64_t step, Rank rank) const {
+    return folder(step) + "/rank-0000" + std::to_string(rank) + ".safetensors";
+  }
+  std::vector<Result<LoadResult>> load(const LoadOptions& options) {
+    return together(trainers_, [&](Trainer& trainer) {
+      trainer.forget();
+      return trainer.checkpointer().load(trainer.state, options);
+    });
+  }
+  static LoadOptions previous(LoadWay way = LoadWay::automatic) {
+    LoadOptions options;
+    options.fallback = LoadFallback::previous;
+    options.way = way;
+    return options;
+  }
+  // On both hosts; what was passed over is the same, and is told.
+  PassedOver expect_loads(uint64_t step, const LoadOptions& options) {
+    std::vector<PassedOver> passed_over;
+    for (const auto& loaded : load(options)) {
+      if (!loaded.ok()) {
+        ADD_FAILURE() << loaded.status().to_string();
+        return {};
+      }
+      EXPECT_EQ(loaded->metadata.key.step, step);
+      passed_over.push_back(loaded->passed_over);
+    }
+    for (auto& trainer : trainers_) EXPECT_TRUE(trainer->holds(step));
+    EXPECT_EQ(passed_over[0], passed_over[1]);
+    return passed_over[0];
+  }
+  void expect_corrupt(const LoadOptions& options, const std::string& names) {
+    for (const auto& loaded : load(options)) {
+      EXPECT_EQ(loaded.status().code(), Code::corrupt) << loaded.status().to_string();
+      EXPECT_THAT(loaded.status().message(), HasSubstr(names));
+    }
+  }
+  std::string choices() const {
+    std::string names;
+    for (const auto& each : fs::directory_iterator(scratch_.root() + "/generations")) {
+      const std::string name = each.path().filename();
+      if (name.find(".load-") != std::string::npos) names += name + " ";
+    }
+    return names;
+  }
+
+  Scratch scratch_;
+  std::vector<std::unique_ptr<NodeChild>> nodes_;
+  std::vector<std::unique_ptr<Trainer>> trainers_;
+};
+
+TEST_F(Fallback, OfADamagedManifestLoadsTheCheckpointBeforeIt) {
+  flip_last_byte(manifest(3));
+  start("next");
+  expect_corrupt({}, "step-00000003/g1a1/manifest.shoal");
+  const PassedOver passed_over = expect_loads(2, previous());
+  ASSERT_EQ(passed_over.count, 1u);
+  EXPECT_EQ(passed_over.named[0].key, (AttemptKey{1, 3, 1}));
+  EXPECT_THAT(passed_over.named[0].cause, AllOf(HasSubstr("damaged: "), HasSubstr("manifest.shoal")));
+  save(4);  // goes on from there
+  EXPECT_TRUE(expect_loads(4, {}).empty());
+}
+
+TEST_F(Fallback, OfADamagedShardLoadsTheCheckpointBeforeItAlsoWhereTheDamageIsAnotherRanks) {
+  flip_last_byte(shard(3, 1));
+  for (const LoadWay way : {LoadWay::two_stage, LoadWay::direct}) {
+    start(way == LoadWay::direct ? "direct" : "shared");
+    const PassedOver passed_over = expect_loads(2, previous(way));
+    ASSERT_EQ(passed_over.count, 1u);
+    EXPECT_THAT(passed_over.named[0].cause, HasSubstr("rank-00001.safetensors"));
+    end();
+  }
+}
+
+TEST_F(Fallback, OfAMissingShardLoadsTheCheckpointBeforeIt) {
+  ASSERT_TRUE(fs::remove(shard(3, 0)));
+  flip_last_byte(shard(2, 0));
+  start("next");
+  EXPECT_EQ(expect_loads(1, previous(LoadWay::two_stage)).count, 2u);
+}
+
+TEST_F(Fallback, OfASoundRootLoadsTheNewest) {
+  start("next");
+  EXPECT_TRUE(expect_loads(3, previous()).empty());
+}
+
+TEST_F(Fallback, WhereAllAreDamagedIsCorruptAndNeverAStartAfresh) {
+  flip_last_byte(manifest(1));
+  flip_last_byte(shard(2, 0));
+  flip_last_byte(manifest(3));
+  start("next");
+  expect_corrupt(previous(), "every checkpoint of this root is damaged (3), the newest is step 3 (g1a1)");
+  expect_corrupt(previous(LoadWay::two_stage), "every checkpoint of this root is damaged (3)");
+  for (auto& trainer : trainers_) {
+    auto started = trainer->checkpointer().load_or_start(trainer->state, previous());
+    EXPECT_EQ(started.status().code(), Code::corrupt) << started.status().to_string();
+  }
+  EXPECT_EQ(choices(), "") << "nothing was chosen";
+}
+
+// The choice of the load that fails on a damaged shard stands, and is not that of the one that falls back.
+TEST_F(Fallback, FollowsALoadThatFailedOnTheDamage) {
+  flip_last_byte(shard(3, 0));
+  flip_last_byte(shard(3, 1));
+  start("next");
+  expect_corrupt({}, "step-00000003/g1a1/rank-0000");
+  EXPECT_EQ(choices(), "2.load-1 ");
+  EXPECT_EQ(expect_loads(2, previous()).count, 1u);
+  // One that comes later obeys the choice, also where the root has changed.
+  flip_last_byte(shard(3, 0));
+  flip_last_byte(shard(3, 1));
+  EXPECT_EQ(expect_loads(2, previous()).count, 1u);
+}
+
+TEST_F(Fallback, IsASettingOfTheJob) {
+  flip_last_byte(manifest(3));
+  start("next", [](CheckpointerOptions& options) { options.load_fallback = LoadFallback::previous; });
+  EXPECT_EQ(expect_loads(2, {}).count, 1u);
+  LoadOptions none;
+  none.fallback = LoadFallback::none;
+  expect_corrupt(none, "step-00000003/g1a1/manifest.shoal");
+  LoadOptions named;
+  named.step = 1;
+  EXPECT_TRUE(expect_loads(1, named).empty());
+}
+
+TEST_F(Fallback, OfAReaderAndOfPoliciesThatCompareFirst) {
+  flip_last_byte(shard(3, 1));
+  start("next");
+  auto reader = trainers_[0]->checkpointer().open_checkpoint(std::nullopt, LoadFallback::previous);
+  ASSERT_TRUE(reader.ok()) << reader.status().to_string();
+  EXPECT_EQ(reader->metadata().key.step, 2u);
+  EXPECT_EQ(reader->passed_over().count, 1u);
+  EXPECT_TRUE(reader->read("b").ok());
+  LoadOptions strict = previous();
+  strict.policies.root = KeyPolicy::strict;
+  strict.policies.subtrees = {{"rng", KeyPolicy::lenient}};
+  EXPECT_EQ(expect_loads(2, strict).count, 1u);
+}
+
+TEST_F(Fallback, IsOfTheLatestAlone) {
+  start("next");
+  LoadOptions options = previous();
+  options.step = 2;
+  for (const auto& loaded : load(options)) {
+    EXPECT_EQ(loaded.status().code(), Code::invalid_argument);
+    EXPECT_THAT(loaded.status().message(), HasSubstr("LoadOptions::fallback is of the latest"));
+  }
+}
+
+TEST_F(Fallback, OfAJobThatOnlyReads) {
+  flip_last_byte(manifest(3));
+  NodeChild node(scratch_.host("reads"),
+                 {"root=" + scratch_.root(), "job=reads", "world=1", "name=reads", "read_only=1"});
+  ASSERT_THAT(node.first_line(), HasSubstr("ready"));
+  Trainer reader(scratch_, "reads", 0, 1, "reads",
+                 [](CheckpointerOptions& options) { options.read_only = true; });
+  ASSERT_TRUE(reader.opened.ok()) << reader.opened.status().to_string();
+  for (int i = 0; i < 2; ++i) {
+    auto loaded = reader.checkpointer().load(reader.state, previous());
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    EXPECT_EQ(loaded->metadata.key.step, 2u);
+    EXPECT_EQ(loaded->passed_over.count, 1u);
+    EXPECT_EQ(reader.checkpointer().load(reader.state).status().code(), Code::corrupt);
+  }
+}
+
+}  // namespace
+}  // namespace shoal::testing
