@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
+
 namespace shoal::dcp {
 
 // Alike on all ranks. Names are those of the state; "x" of what add_rank_object adds, which all ranks have.
@@ -20,6 +22,12 @@ struct KeyRules {
   // text begins the name puts the second in its place. Then `rename`, if it is not null.
   std::vector<std::pair<std::string, std::string>> rename_prefixes;
   std::function<std::string(std::string_view fqn)> rename;
+
+  // Whether each prefix, and each text that a renamed prefix becomes, begins a name: most often one that
+  // begins none is misspelt. Code::invalid_argument names those. Asked by a load, of the names of the state
+  // and of the checkpoint; a save knows the names of one rank alone.
+  using ForEachName = std::function<void(const std::function<void(std::string_view name)>& see)>;
+  Status check_prefixes(const ForEachName& for_each_name) const;
 
   // The name in the checkpoint; nullopt: left out.
   std::optional<std::string> stored_name(std::string_view fqn) const;

@@ -125,6 +125,12 @@ Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<WantedKey>& o
       left_out.push_back({item.index.fqn, as_stored(options_.keys.renamed(item.index.fqn))});
     }
   }
+  SHOAL_RETURN_IF_ERROR(options_.keys.check_prefixes([&](const std::function<void(std::string_view)>& see) {
+    for (const WantedKey& key : others) see(key.value.fqn);
+    for (const LeftOutKey& key : left_out) see(key.fqn);
+    for (const WriteItem& item : items) see(item.index.fqn);
+    for (const auto& [fqn, value] : metadata_.state_dict_metadata) see(fqn);
+  }));
   KeyComparison comparison =
       compare_keys(stored_values(metadata_), keys, policies_of(options_), role_.rank, left_out);
   report_ = std::move(comparison.report);

@@ -47,24 +47,30 @@ class MemoryRef {
   bool is_const_ = false;
 };
 
-// std::string, Bytes, std::vector<uint8_t>: whatever lies in one piece, has elements of one byte and resizes.
+// Whatever lies in one piece and has elements of one byte: also std::string_view, std::span<const std::byte>
+// and std::array<char, 8>.
 template <class C>
-concept ByteContainer = requires(C& container, const C& constant, size_t size) {
+concept ByteSequence = requires(const C& constant) {
   { constant.size() } -> std::convertible_to<size_t>;
   {*constant.data()};
-  container.resize(size);
   requires sizeof(*constant.data()) == 1;
   requires std::is_trivially_copyable_v<std::remove_cvref_t<decltype(*constant.data())>>;
 };
+// std::string, Bytes, std::vector<uint8_t>: what resizes, too.
+template <class C>
+concept ByteContainer = ByteSequence<C> && requires(C& container, size_t size) {
+  container.resize(size);
+};
 
-// The caller's container of bytes. A pointer to one converts to it and keeps its constness.
+// The caller's container of bytes. A pointer to one converts to it and keeps its constness. What does not
+// resize is const: it can be saved, and a load that would have to fill it fails.
 class BytesRef {
  public:
   BytesRef() = default;
   BytesRef(std::nullptr_t) {}
   template <ByteContainer C>
   BytesRef(C* container) : container_(container), operations_(container ? &kOperations<C> : nullptr) {}
-  template <ByteContainer C>
+  template <ByteSequence C>
   BytesRef(const C* container)
       : container_(container), operations_(container ? &kOperations<C> : nullptr), is_const_(true) {}
 
@@ -86,25 +92,27 @@ class BytesRef {
     return *static_cast<C*>(const_cast<void*>(container));
   }
   template <class C>
-  static constexpr Operations kOperations = {
-      [](const void* container) {
-        const C& bytes = *static_cast<const C*>(container);
-        return std::as_bytes(std::span(bytes.data(), bytes.size()));
-      },
-      [](const void* container, size_t size) {
-        if constexpr (!std::is_same_v<C, std::string> && requires(C & c) { c.reserve(size); }) {
-          writable<C>(container).reserve(size);
-        }
-      },
-      [](const void* container, std::string bytes) {
-        C& out = writable<C>(container);
-        if constexpr (std::is_same_v<C, std::string>) {
-          out = std::move(bytes);
-        } else {
-          out.resize(bytes.size());
-          if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
-        }
-      }};
+  static constexpr Operations kOperations = {[](const void* container) {
+                                               const C& bytes = *static_cast<const C*>(container);
+                                               return std::as_bytes(std::span(bytes.data(), bytes.size()));
+                                             },
+                                             [](const void* container, size_t size) {
+                                               if constexpr (ByteContainer<C> &&
+                                                             !std::is_same_v<C, std::string> &&
+                                                             requires(C & c) { c.reserve(size); }) {
+                                                 writable<C>(container).reserve(size);
+                                               }
+                                             },
+                                             [](const void* container, std::string bytes) {
+                                               C& out = writable<C>(container);
+                                               if constexpr (std::is_same_v<C, std::string>) {
+                                                 out = std::move(bytes);
+                                               } else if constexpr (ByteContainer<C>) {
+                                                 out.resize(bytes.size());
+                                                 if (!bytes.empty())
+                                                   std::memcpy(out.data(), bytes.data(), bytes.size());
+                                               }
+                                             }};
 
   const void* container_ = nullptr;
   const Operations* operations_ = nullptr;

@@ -452,5 +452,25 @@ TEST(KeyRules, KeepDropAndRenameInThisOrder) {
   EXPECT_EQ(rules.stored_name("model.w"), "x/w");
 }
 
+TEST(KeyRules, NameThePrefixesWithWhichNoKeyBegins) {
+  dcp::KeyRules rules;
+  auto check = [&](std::vector<std::string> names) {
+    return rules.check_prefixes([&](const std::function<void(std::string_view)>& see) {
+      for (const std::string& name : names) see(name);
+    });
+  };
+  EXPECT_TRUE(check({}).ok());
+  rules.keep_prefixes = {"model."};
+  rules.drop_prefixes = {"modle.tmp."};
+  rules.rename_prefixes = {{"module.", ""}, {"model.", "net."}, {"", "x."}};
+  const Status unused = check({"net.w", "model.b"});
+  EXPECT_EQ(unused.code(), Code::invalid_argument);
+  EXPECT_EQ(
+      unused.message(),
+      "KeyRules::drop_prefixes has 'modle.tmp.', KeyRules::rename_prefixes has 'module.', with which no "
+      "key of the state or of the checkpoint begins");
+  EXPECT_TRUE(check({"model.w", "modle.tmp.a", "module.b"}).ok());
+}
+
 }  // namespace
 }  // namespace shoal

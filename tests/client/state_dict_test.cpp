@@ -30,6 +30,8 @@ static_assert(ByteContainer<std::string> && ByteContainer<Bytes> && ByteContaine
               ByteContainer<std::vector<char>>);
 static_assert(!ByteContainer<std::vector<int>> && !ByteContainer<std::vector<bool>> &&
               !ByteContainer<std::string_view> && !ByteContainer<std::array<char, 4>>);
+static_assert(ByteSequence<std::string_view> && ByteSequence<std::span<const std::byte>> &&
+              ByteSequence<std::array<char, 4>> && !ByteSequence<std::span<const int>>);
 
 TEST(MemoryRef, KeepsThePointersConstness) {
   float value = 0;
@@ -161,19 +163,25 @@ class State : public testing::Test {
 TEST_F(State, SavesConstData) {
   const std::vector<uint16_t> weight = {1, 2, 3, 4};
   const std::vector<uint8_t> object = {9, 8, 7};
+  std::string_view view = "a view";
+  const std::span<const uint8_t> span(object);
   StateDict state;
   state.add_object("o", &object, kOne);
+  state.add_object("p", &view, kOne);
+  state.add_object("q", &span, kOne);
   state.add_value("lr", uint16_t{5}, kOne);
   state.add_tensor("w", {DType::u16, {4}, kOne, {Placement::shard(0)}}, weight.data());
   ASSERT_TRUE(checkpointer_->save(1, state).ok());
   (void)node_.expect<local::LayoutIs>();
   const auto staged = node_.expect<local::Staged>();
-  ASSERT_EQ(staged.pieces.size(), 3u);  // lr, o, w
+  ASSERT_EQ(staged.pieces.size(), 5u);  // lr, o, p, q, w
   const auto* slab = node_.slab(staged.slab_id);
   EXPECT_EQ(slab[staged.pieces[0].slab_offset], std::byte{5});
   EXPECT_EQ(slab[staged.pieces[1].slab_offset], std::byte{9});
   EXPECT_EQ(staged.pieces[1].bytes, 3u);
-  EXPECT_EQ(slab[staged.pieces[2].slab_offset + 6], std::byte{4});
+  EXPECT_EQ(slab[staged.pieces[2].slab_offset], std::byte{'a'});
+  EXPECT_EQ(staged.pieces[3].bytes, 3u);
+  EXPECT_EQ(slab[staged.pieces[4].slab_offset + 6], std::byte{4});
 }
 
 // Nothing is asked of the node: nothing could have been placed.
@@ -183,7 +191,9 @@ TEST_F(State, IsNotLoadedIntoConstData) {
   const std::string object = "o";
   std::string writable_object;
   const ShardedTensor tensor{DType::u32, {4}, kOne, {Placement::shard(0)}};
-  StateDict tensors, objects, boxes, values, tiles;
+  std::string_view view = "o";  // it could not be filled, though the pointer is not const
+  StateDict tensors, objects, views, boxes, values, tiles;
+  views.add_object("x", &view, kOne);
   tensors.add_tensor("x", tensor, constant.data());
   objects.add_tensor("y", tensor, memory.data());
   objects.add_object("x", &object, kOne);
@@ -191,7 +201,7 @@ TEST_F(State, IsNotLoadedIntoConstData) {
   values.add_value("x", DType::u32, {4}, constant.data(), kOne);
   tiles.add_tensor("x", DType::u32, {4}, TileSharding::replicated(*DeviceMap::uniform(1, 2)),
                    {{0, memory.data()}, {1, constant.data()}});
-  for (const StateDict* state : {&tensors, &objects, &boxes, &values, &tiles}) {
+  for (const StateDict* state : {&tensors, &objects, &views, &boxes, &values, &tiles}) {
     for (bool is_known : {false, true}) {
       if (is_known) {
         ASSERT_TRUE(checkpointer_->prepare(*state).ok());
