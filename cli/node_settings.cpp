@@ -127,9 +127,10 @@ void add_setting(CLI::App& command, const Setting& setting, Settings* settings) 
     if (!status.ok()) throw CLI::ValidationError(status.message());
   };
   CLI::Option* option = command.add_option_function<std::string>(flag, read, setting.help);
-  option->type_name(fmt::format("{} (Env:{})", type_name_of(setting.kind), setting.variable()));
+  // The parser would put the default behind the variable.
+  const std::string initially = *setting.initially == '\0' ? "" : fmt::format(" [{}]", setting.initially);
+  option->type_name(fmt::format("{}{} (Env:{})", type_name_of(setting.kind), initially, setting.variable()));
   option->group(setting.group);
-  if (*setting.initially != '\0') option->default_str(setting.initially);
 }
 
 bool is_retention(const Setting& setting) {

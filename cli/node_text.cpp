@@ -102,6 +102,14 @@ std::string errors(const NodeStatus& node) {
   return out;
 }
 
+std::string slow_calls(const NodeStatus& node) {
+  std::string out;
+  for (const SlowCallStatus& call : node.slow_calls) {
+    out += fmt::format("storage: {} has taken {} and has not returned\n", call.what, ago(call.age_ms));
+  }
+  return out;
+}
+
 std::string root_text(const RootView& root) {
   std::string out = fmt::format("root {}: {}, {}; ", root.path, counted(root.attempts, "attempt"),
                                 counted(root.checkpoints, "checkpoint"));
@@ -153,7 +161,7 @@ std::string as_text(const JobView& view, const EarlierView* before) {
     if (!out.empty()) out += "\n";
     out += heading(node.status) + last_commit(node.status) +
            counts(node.status.counts, early, before == nullptr ? 0 : before->seconds) + saves(node) +
-           errors(node.status);
+           slow_calls(node.status) + errors(node.status);
   }
   for (const auto& silent : view.silent) {
     if (!out.empty()) out += "\n";

@@ -166,6 +166,10 @@ nlohmann::ordered_json node_json(const NodeView& node) {
   for (const ErrorStatus& error : status.errors) {
     out["errors"].push_back({{"age_ms", error.age_ms}, {"line", error.line}});
   }
+  out["slow_calls"] = nlohmann::ordered_json::array();
+  for (const SlowCallStatus& call : status.slow_calls) {
+    out["slow_calls"].push_back({{"what", call.what}, {"age_ms", call.age_ms}});
+  }
   out["counts"] = counts_json(status.counts);
   return out;
 }

@@ -74,8 +74,9 @@ struct Verified {
   AttemptKey key;
   VerifyReport report;
   double seconds = 0;
-  bool deleted_meanwhile = false;
-  Status recorded;  // that it is sound, or is not, for retention
+  bool deleted_meanwhile = false;  // a tombstone says so
+  bool gone_meanwhile = false;     // its folder is, and nothing says why
+  Status recorded;                 // that it is sound, or is not, for retention
 
   bool ok() const { return deleted_meanwhile || report.ok(); }
 };
@@ -112,8 +113,8 @@ class Verifying {
     if (out.report.ok()) return out;
     // Files that go while they are read may be on their way out rightly: their decision says so first.
     auto now = inspect_attempt(storage_, view.key);
-    out.deleted_meanwhile =
-        now.ok() ? now->state == AttemptInfo::State::deleted : now.status().code() == Code::not_found;
+    out.deleted_meanwhile = now.ok() && now->state == AttemptInfo::State::deleted;
+    out.gone_meanwhile = now.status().code() == Code::not_found;
     return out;
   }
 
@@ -151,6 +152,11 @@ void print_verified(const Verified& one) {
   const VerifyReport& report = one.report;
   if (one.deleted_meanwhile) {
     fmt::print("{}: deleted while it was read\n", to_string(one.key));
+    return;
+  }
+  if (one.gone_meanwhile) {
+    fmt::print("{}: not checked: its folder went while it was read: removed by hand, or deleted to the end\n",
+               to_string(one.key));
     return;
   }
   for (const Damage& damage : report.damage) {
@@ -194,13 +200,15 @@ nlohmann::ordered_json verified_json(const Verified& one) {
   out["attempt"] = one.key.attempt;
   out["ok"] = one.ok();
   if (one.deleted_meanwhile) out["deleted_meanwhile"] = true;
+  if (one.gone_meanwhile) out["gone_meanwhile"] = true;
   out["files"] = one.report.files;
   out["bytes"] = one.report.bytes;
   out["seconds"] = one.seconds;
   if (!one.recorded.ok()) out["not_recorded"] = one.recorded.to_string();
-  out["damage_count"] = one.deleted_meanwhile ? 0 : one.report.damage_count;
+  const bool is_away = one.deleted_meanwhile || one.gone_meanwhile;
+  out["damage_count"] = is_away ? 0 : one.report.damage_count;
   out["damage"] = nlohmann::ordered_json::array();
-  if (one.deleted_meanwhile) return out;
+  if (is_away) return out;
   for (const Damage& damage : one.report.damage) out["damage"].push_back(damage_json(damage));
   return out;
 }
@@ -244,7 +252,9 @@ int run_verify(const VerifyOptions& options) {
   out["ok"] = ok;
   if (options.json) fmt::print("{}\n", json_text(out));
   if (!options.json && views->empty()) fmt::print("no checkpoint yet\n");
-  return ok ? kExitOk : kExitDamaged;
+  const bool is_damaged = std::any_of(verified.begin(), verified.end(),
+                                      [](const Verified& one) { return !one.ok() && !one.gone_meanwhile; });
+  return ok ? kExitOk : is_damaged ? kExitDamaged : kExitUnusable;
 }
 
 }  // namespace

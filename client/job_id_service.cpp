@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -46,6 +48,7 @@ constexpr size_t kHeadBytes = kMagic.size() + 4 + 4 + kJobNonceBytes + kJobProof
 constexpr int kBacklog = 4096;  // ranks that ask at once
 constexpr std::chrono::seconds kExchangeMost{2};
 constexpr std::chrono::milliseconds kPause{100};
+constexpr std::chrono::seconds kFloodLineEvery{10};
 constexpr QuestionLimits kLimits{
     .connections_max = 64, .question_bytes_max = kHeadBytes + kMaxRunBytes, .life_max = kExchangeMost};
 
@@ -217,7 +220,8 @@ class Service {
                 {.greet = [] { return greet(); },
                  .answer = [this](std::string_view greeting,
                                   std::string_view question) { return answer(greeting, question); },
-                 .too_long = ""}) {}
+                 .too_long = "",
+                 .turned_away = [this] { turned_away(); }}) {}
 
   static Status listen(const CheckpointerOptions& options, OwnedFd* listener) {
     SHOAL_ASSIGN_OR_RETURN(Address address, address_of(options, true));
@@ -232,6 +236,19 @@ class Service {
     }
     ::fcntl(listener->get(), F_SETFL, O_NONBLOCK);
     return ok_status();
+  }
+
+  // One line on stderr in so many seconds: whoever floods this port can fill no log.
+  void turned_away() {
+    ++turned_away_;
+    const Clock::time_point now = Clock::now();
+    if (turned_away_since_ && now < *turned_away_since_ + kFloodLineEvery) return;
+    turned_away_since_ = now;
+    std::fprintf(
+        stderr,
+        "shoal: where rank 0 tells the job's id, %llu connections that had asked nothing were closed: "
+        "more came than it serves at once\n",
+        static_cast<unsigned long long>(std::exchange(turned_away_, 0)));
   }
 
   static std::string greet() {
@@ -261,6 +278,8 @@ class Service {
   const Bytes key_;
   const uint32_t world_size_;
   const std::string run_, job_id_;
+  uint64_t turned_away_ = 0;  // since the last line; of the server's thread
+  std::optional<Clock::time_point> turned_away_since_;
   QuestionServer server_;  // of its thread
 };
 

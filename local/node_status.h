@@ -14,9 +14,10 @@
 
 namespace shoal {
 
-inline constexpr size_t kMaxStatusSaves = 256;   // newest of those in flight
-inline constexpr size_t kMaxStatusErrors = 16;   // newest
-inline constexpr size_t kMaxStatusPeers = 1024;  // the rest is counted
+inline constexpr size_t kMaxStatusSaves = 256;     // newest of those in flight
+inline constexpr size_t kMaxStatusErrors = 16;     // newest
+inline constexpr size_t kMaxStatusPeers = 1024;    // the rest is counted
+inline constexpr size_t kMaxStatusSlowCalls = 16;  // oldest
 inline constexpr size_t kMaxStatusRanks = 4096;
 inline constexpr size_t kMaxStatusTextBytes = 4096;
 
@@ -59,6 +60,12 @@ struct ErrorStatus {
   std::string line;
 };
 
+// A call on storage that has not returned (storage/call_watch.h).
+struct SlowCallStatus {
+  std::string what;  // "fsync of /root/step-00000001"
+  uint64_t age_ms = 0;
+};
+
 struct PeerStatus {
   std::string name;  // "host:pid"
   bool coordinates = false;
@@ -89,7 +96,8 @@ struct NodeStatus {
   std::vector<SaveStatus> saves;  // in flight, ascending
   uint64_t saves_count = 0;       // of all, where `saves` is cut
   std::optional<CommitStatus> last_commit;
-  std::vector<ErrorStatus> errors;  // oldest first
+  std::vector<ErrorStatus> errors;         // oldest first
+  std::vector<SlowCallStatus> slow_calls;  // oldest first
   NodeCounts counts;
 };
 

@@ -91,12 +91,12 @@ void QuestionServer::accept_all() {
     }
     OwnedFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.valid()) {
-      if (is_full) connections_.erase(goes);
+      if (is_full) close_for_others(goes);
       begin(std::move(fd));
     } else if (!is_out_of_descriptors(errno)) {
       return;
     } else if (may_go) {
-      connections_.erase(goes);
+      close_for_others(goes);
     } else if (!close_in_place()) {
       return;
     }
@@ -110,10 +110,16 @@ std::vector<std::unique_ptr<QuestionServer::Connection>>::iterator QuestionServe
   return silent == connections_.end() ? connections_.begin() : silent;
 }
 
+void QuestionServer::close_for_others(std::vector<std::unique_ptr<Connection>>::iterator goes) {
+  connections_.erase(goes);
+  if (words_.turned_away) words_.turned_away();
+}
+
 // Whoever waits, for there is no descriptor to answer with. False: nobody could be closed.
 bool QuestionServer::close_in_place() {
   OwnedFd fd(spare_descriptor_.accept_in_place(listener_.get()));
   const bool is_closed = fd.valid();
+  if (is_closed && words_.turned_away) words_.turned_away();
   fd = OwnedFd();
   spare_descriptor_.refill();
   return is_closed;

@@ -39,6 +39,9 @@ class QuestionServer {
     // needed. Empty: the connection is closed without a word.
     std::function<std::optional<std::string>(std::string_view greeting, std::string_view question)> answer;
     std::string too_long;  // the answer to a question longer than question_bytes_max
+    // A connection was closed unanswered, for others came, or no descriptor was left for it. Not set:
+    // nothing.
+    std::function<void()> turned_away = nullptr;
   };
 
   // `listener` listens, and does not block.
@@ -54,6 +57,7 @@ class QuestionServer {
   int timeout_ms(Time now) const;
   void accept_all();
   std::vector<std::unique_ptr<Connection>>::iterator first_to_go();
+  void close_for_others(std::vector<std::unique_ptr<Connection>>::iterator goes);
   bool close_in_place();
   void begin(OwnedFd fd);
   void serve(Connection& connection);

@@ -117,6 +117,12 @@ Status read_lists(schema::NodeStatus::Reader in, NodeStatus* out) {
     SHOAL_ASSIGN_OR_RETURN(std::string line, read_text(error.getLine(), "line of an error"));
     out->errors.push_back({error.getAgeMs(), std::move(line)});
   }
+  SHOAL_RETURN_IF_ERROR(
+      bounded_size(in.getSlowCalls(), kMaxStatusSlowCalls, "slow calls of a status").status());
+  for (auto call : in.getSlowCalls()) {
+    SHOAL_ASSIGN_OR_RETURN(std::string what, read_text(call.getWhat(), "name of a slow call"));
+    out->slow_calls.push_back({std::move(what), call.getAgeMs()});
+  }
   return ok_status();
 }
 
@@ -163,6 +169,11 @@ void write_lists(schema::NodeStatus::Builder out, const NodeStatus& status) {
   for (uint32_t i = 0; i < errors.size(); ++i) {
     errors[i].setAgeMs(status.errors[i].age_ms);
     errors[i].setLine(text_of(clean_line(status.errors[i].line, kMaxStatusTextBytes)));
+  }
+  auto calls = out.initSlowCalls(bounded(status.slow_calls.size(), kMaxStatusSlowCalls));
+  for (uint32_t i = 0; i < calls.size(); ++i) {
+    calls[i].setWhat(text_of(clean_line(status.slow_calls[i].what, kMaxStatusTextBytes)));
+    calls[i].setAgeMs(status.slow_calls[i].age_ms);
   }
 }
 

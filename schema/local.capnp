@@ -196,7 +196,12 @@ struct NodeStatus {
   bytesToPeers @29 :UInt64;
   bytesFromPeers @30 :UInt64;
   readOnly @31 :Bool;              # generation is the number of a job that only reads
+  slowCalls @32 :List(SlowCall);   # on storage, under way for 5 s or more; oldest first
 
+  struct SlowCall {
+    what @0 :Text;
+    ageMs @1 :UInt64;
+  }
   struct Peer {
     name @0 :Text;
     coordinates @1 :Bool;

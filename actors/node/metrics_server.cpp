@@ -78,13 +78,15 @@ Result<OwnedFd> listen_on(const std::string& text, std::string* real_address) {
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& address,
                                                             std::function<std::string()> text,
-                                                            int client_timeout_ms) {
+                                                            int client_timeout_ms,
+                                                            std::function<void()> turned_away) {
   std::string real_address;
   SHOAL_ASSIGN_OR_RETURN(OwnedFd listener, listen_on(address, &real_address));
   OwnedFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return Status(Code::io, fmt::format("eventfd: {}", std::strerror(errno)));
-  std::unique_ptr<MetricsServer> server(new MetricsServer(
-      std::move(listener), std::move(wake), std::move(real_address), std::move(text), client_timeout_ms));
+  std::unique_ptr<MetricsServer> server(new MetricsServer(std::move(listener), std::move(wake),
+                                                          std::move(real_address), std::move(text),
+                                                          client_timeout_ms, std::move(turned_away)));
   try {
     server->thread_ = std::thread([self = server.get()] { self->server_.run(self->wake_.get()); });
   } catch (const std::exception& error) {
@@ -97,7 +99,8 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
 }
 
 MetricsServer::MetricsServer(OwnedFd listener, OwnedFd wake, std::string address,
-                             std::function<std::string()> text, int client_timeout_ms)
+                             std::function<std::string()> text, int client_timeout_ms,
+                             std::function<void()> turned_away)
     : wake_(std::move(wake)),
       address_(std::move(address)),
       text_(std::move(text)),
@@ -106,7 +109,8 @@ MetricsServer::MetricsServer(OwnedFd listener, OwnedFd wake, std::string address
                .question_bytes_max = kMaxMetricsRequestBytes,
                .life_max = std::chrono::milliseconds(client_timeout_ms)},
               {.answer = [this](std::string_view, std::string_view request) { return answer(request); },
-               .too_long = refusal("431 Request Header Fields Too Large")}) {}
+               .too_long = refusal("431 Request Header Fields Too Large"),
+               .turned_away = std::move(turned_away)}) {}
 
 MetricsServer::~MetricsServer() {
   uint64_t one = 1;

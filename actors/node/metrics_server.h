@@ -26,16 +26,17 @@ class MetricsServer {
  public:
   // Listens on HOST:PORT, port 0 for any, and serves. `text` is called on the server's thread; what it uses
   // outlives the server. Code::invalid_argument, Code::unavailable: the address cannot be listened on.
-  // Code::no_space: there is no thread to serve it with.
+  // Code::no_space: there is no thread to serve it with. `turned_away`: as in QuestionServer::Words.
   static Result<std::unique_ptr<MetricsServer>> start(const std::string& address,
                                                       std::function<std::string()> text,
-                                                      int client_timeout_ms = kMetricsClientTimeoutMs);
+                                                      int client_timeout_ms = kMetricsClientTimeoutMs,
+                                                      std::function<void()> turned_away = nullptr);
   ~MetricsServer();                                        // closes every connection
   const std::string& address() const { return address_; }  // HOST:PORT with the real port
 
  private:
   MetricsServer(OwnedFd listener, OwnedFd wake, std::string address, std::function<std::string()> text,
-                int client_timeout_ms);
+                int client_timeout_ms, std::function<void()> turned_away);
   std::optional<std::string> answer(std::string_view request) const;
 
   const OwnedFd wake_;  // an eventfd, readable once the server ends

@@ -72,6 +72,9 @@ void add_node(const NodeMetrics& node, Families& out) {
   out.gauge("shoal_epoch", "Epoch of the coordinator.", node.epoch);
   out.gauge("shoal_peers", "Nodes connected to this one now.", node.peers);
   out.gauge("shoal_attached_ranks", "Trainers attached to this node now.", node.activity.ranks_attached);
+  out.gauge("shoal_storage_oldest_call_seconds",
+            "Age of the oldest call on storage that has not returned; 0 without one.",
+            static_cast<double>(node.storage_oldest_call_ns) / 1e9);
   out.counter("shoal_warnings_total", "Warnings that this node logged.", node.activity.warnings);
 }
 

@@ -15,7 +15,8 @@ struct NodeMetrics {
   bool coordinates = false;
   uint32_t generation = 0, epoch = 0;
   int64_t start_unix_time_ms = 0;
-  uint64_t peers = 0;  // nodes connected now
+  uint64_t peers = 0;                  // nodes connected now
+  int64_t storage_oldest_call_ns = 0;  // 0: none is under way
   ActivityCounts activity;
   NodeStats stats;
 };

@@ -21,6 +21,7 @@
 #include "actors/node/metrics_server.h"
 #include "actors/node/own_address.h"
 #include "actors/node/peer_links.h"
+#include "actors/node/refusal_lines.h"
 #include "actors/node/relay_server.h"
 #include "actors/node/report.h"
 #include "actors/node/sharing_links.h"
@@ -30,9 +31,9 @@
 #include "actors/node/stats.h"
 #include "actors/node/wiring.h"
 #include "local/node_query.h"
-#include "storage/catalog_recovery.h"
 #include "storage/run_claims.h"
 #include "storage/run_root.h"
+#include "storage/watched_catalog.h"
 #include "transport/live/make_transport.h"
 
 namespace shoal {
@@ -72,7 +73,7 @@ class Node {
   bool must_stop() const { return stop_.load() != 0; }
   bool must_stop_at_once() const { return stop_.load() == 2; }
   Status open();
-  void storage_is_slow(const std::string& line);
+  void warn(const std::string& line);
   std::string socket_file() const;
   Status with_job_of_holder(const Status& taken) const;
   Status take_place();
@@ -90,6 +91,7 @@ class Node {
   void say_if_unreachable();
   Status open_door();
   Status open_metrics();
+  void scraper_turned_away();
   void prepare_sharing();
   void prepare_staging();
   Result<std::string> own_host() const;
@@ -137,6 +139,7 @@ class Node {
   std::unique_ptr<SharingLinks> sharing_;
   std::unique_ptr<LocalServer> server_;
   std::unique_ptr<CafHost> host_;
+  RefusalLines scrapers_{"the metrics page"};
   std::unique_ptr<MetricsServer> metrics_;
 };
 
@@ -164,7 +167,7 @@ Status Node::open() {
   auto lock = NodeLock::take(paths_.lock_file, options_.root);
   if (!lock.ok()) return with_job_of_holder(lock.status());
   lock_.emplace(std::move(*lock));
-  const auto log_slow = [this](const std::string& line) { storage_is_slow(line); };
+  const auto log_slow = [this](const std::string& line) { warn(line); };
   SHOAL_ASSIGN_OR_RETURN(root_, options_.read_only ? open_root_to_read(options_.root, process_, log_slow)
                                                    : open_node_root(options_.root, process_,
                                                                     may_create_root(options_), log_slow));
@@ -180,7 +183,7 @@ Status Node::open() {
 }
 
 // Logged, and shown among the latest errors by `shoal status`.
-void Node::storage_is_slow(const std::string& line) {
+void Node::warn(const std::string& line) {
   log_.warning(line);
   if (Activity* activity = shown_.load()) activity->warned(steady_now_ns(), line);
 }
@@ -288,8 +291,8 @@ Status Node::start_coordinating() {
   bool is_default = options_.catalog_dir.empty();
   SHOAL_ASSIGN_OR_RETURN(
       catalog_,
-      open_sound_catalog(is_default ? paths_.catalog_dir : options_.catalog_dir, is_default, root_.root_id,
-                         *root_.storage, [this](const std::string& line) { log_.warning(line); }));
+      open_watched_catalog(is_default ? paths_.catalog_dir : options_.catalog_dir, is_default, root_.root_id,
+                           *root_.storage, *root_.watch, [this](const std::string& line) { warn(line); }));
   std::string address = reachable_address(transport_->listen_address(), own_host_name());
   SHOAL_ASSIGN_OR_RETURN(auto before, highest_epoch(*root_.storage));
   if (before && is_of_run(*before, options_.job_id, identity_.generation) && before->address != address) {
@@ -326,7 +329,7 @@ Status Node::follow_coordinator() {
 }
 
 void Node::say_if_unreachable() {
-  if (auto line = links_->unreachable_line()) log_.warning(*line);
+  if (auto line = links_->unreachable_line()) warn(*line);
 }
 
 void Node::try_address(bool by_root) {
@@ -360,11 +363,20 @@ Status Node::open_door() {
 
 Status Node::open_metrics() {
   if (options_.metrics.empty()) return ok_status();
-  SHOAL_ASSIGN_OR_RETURN(metrics_, MetricsServer::start(options_.metrics, [this] {
-                           return format_metrics(report_->metrics());
-                         }));
+  SHOAL_ASSIGN_OR_RETURN(metrics_,
+                         MetricsServer::start(
+                             options_.metrics, [this] { return format_metrics(report_->metrics()); },
+                             kMetricsClientTimeoutMs, [this] { scraper_turned_away(); }));
   log_.info(fmt::format("metrics at http://{}/metrics", metrics_->address()));
   return ok_status();
+}
+
+void Node::scraper_turned_away() {
+  static const Status flood(Code::busy,
+                            fmt::format("more than {} connections at once, or no descriptor for another: one "
+                                        "that had asked nothing was closed",
+                                        kMaxMetricsConnections));
+  if (auto line = scrapers_.line(steady_now_ns(), "", flood)) warn(*line);
 }
 
 // Nothing is opened before the Loader asks for it.
@@ -477,7 +489,7 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
         NodeReport::Facts{name_, root_.storage->describe(), identity_, options_.coordinate,
                           options_.coordinate ? transport_->listen_address() : options_.coordinator,
                           options_.read_only},
-        *activity_, *links_, *transport_, stop_);
+        *activity_, *links_, *transport_, *root_.watch, stop_);
     wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_, *activity_, *report_,
                                            options_.around_operation);
     prepare_sharing();

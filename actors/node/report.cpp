@@ -17,11 +17,12 @@ TimeNs monotonic_now() {
 }  // namespace
 
 NodeReport::NodeReport(Facts facts, const Activity& activity, const PeerLinks& links,
-                       const Transport& transport, const std::atomic<int>& stop)
+                       const Transport& transport, const CallWatch& watch, const std::atomic<int>& stop)
     : facts_(std::move(facts)),
       activity_(activity),
       links_(links),
       transport_(transport),
+      watch_(watch),
       stop_(stop),
       start_(monotonic_now()),
       start_unix_time_ms_(std::chrono::system_clock::now().time_since_epoch() /
@@ -51,6 +52,9 @@ NodeStatus NodeReport::status() const {
   }
   activity_.describe(now, facts_.coordinates, &out);
   add_shared(&out.counts);
+  for (SlowCall& call : watch_.slow(kMaxStatusSlowCalls)) {
+    out.slow_calls.push_back({std::move(call.what), call.age_ms});
+  }
   return out;
 }
 
@@ -83,6 +87,7 @@ NodeMetrics NodeReport::metrics() const {
   out.epoch = facts_.identity.epoch;
   out.start_unix_time_ms = start_unix_time_ms_;
   out.peers = links_.peers_up();
+  out.storage_oldest_call_ns = watch_.oldest_ns();
   out.activity = activity_.counts();
   add_shared(&out.activity.node);
   out.stats = stats();

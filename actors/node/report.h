@@ -11,6 +11,7 @@
 #include "actors/node/metrics_text.h"
 #include "actors/node/peer_links.h"
 #include "local/node_status.h"
+#include "storage/call_watch.h"
 #include "transport/transport.h"
 
 namespace shoal {
@@ -26,7 +27,7 @@ class NodeReport {
   };
   // All outlive the report.
   NodeReport(Facts facts, const Activity& activity, const PeerLinks& links, const Transport& transport,
-             const std::atomic<int>& stop);
+             const CallWatch& watch, const std::atomic<int>& stop);
   void set_host(const CafHost* host) { host_ = host; }                   // nullptr before it is taken down
   void set_sharing(const SharingLinks* sharing) { sharing_ = sharing; }  // likewise
 
@@ -42,6 +43,7 @@ class NodeReport {
   const Activity& activity_;
   const PeerLinks& links_;
   const Transport& transport_;
+  const CallWatch& watch_;
   const std::atomic<int>& stop_;
   std::atomic<const CafHost*> host_{nullptr};
   std::atomic<const SharingLinks*> sharing_{nullptr};

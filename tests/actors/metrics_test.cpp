@@ -28,6 +28,7 @@ NodeMetrics sample_metrics() {
   metrics.host = "host-\"a\"\\b\nc";
   metrics.job_id = "job";
   metrics.coordinates = true;
+  metrics.storage_oldest_call_ns = 7'500'000'000;
   metrics.activity.node.saves_committed = 3;
   metrics.activity.node.bytes_to_peers = 11;
   metrics.activity.node.bytes_from_peers = 12;
@@ -45,6 +46,7 @@ TEST(MetricsText, IsWhatPrometheusReads) {
   auto parsed = parse_prometheus(format_metrics(sample_metrics()));
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
   EXPECT_EQ((*parsed)["shoal_saves_committed_total"].samples[0].value, 3);
+  EXPECT_EQ((*parsed)["shoal_storage_oldest_call_seconds"].samples[0].value, 7.5);
   EXPECT_EQ((*parsed)["shoal_last_commit_step"].samples[0].value, 70);
   EXPECT_EQ((*parsed)["shoal_shared_bytes_total"].samples[0].value, 11);
   EXPECT_EQ((*parsed)["shoal_shared_bytes_total"].samples[1].value, 12);

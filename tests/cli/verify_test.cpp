@@ -132,6 +132,20 @@ TEST_F(VerifyTest, KeepsBelowARate) {
   }
 }
 
+// Its files are opened one after the other, and the first takes some seconds.
+TEST_F(VerifyTest, DoesNotCallDeletedWhatWasRemovedByHandWhileItRead) {
+  const std::string rate = std::to_string(fs::file_size(file(0)) / 4) + "/s";
+  Process verify({SHOAL_PROGRAM, "verify", root(), "--rate", rate, "--jobs", "1", "--progress", "--json"});
+  ASSERT_TRUE(verify.wait_for_errors("verify: "));
+  fs::remove_all(fs::path(file(0)).parent_path());
+  const ProcessEnd end = verify.wait();
+  EXPECT_EQ(end.status, 2) << end.out;
+  const json one = json::parse(end.out)["checkpoints"][0];
+  EXPECT_EQ(one["ok"], false);
+  EXPECT_EQ(one["gone_meanwhile"], true);
+  EXPECT_FALSE(one.contains("deleted_meanwhile")) << "no tombstone says so";
+}
+
 TEST_F(VerifyTest, ShowsProgressWhereAskedTo) {
   ProcessEnd end = run_shoal({"verify", root(), "--all", "--progress"});
   EXPECT_EQ(end.status, 0);

@@ -77,6 +77,7 @@ NodeStatus some_status() {
   status.saves_count = 1;
   status.last_commit = CommitStatus{{3, 900, 1}, 1'700'000'000'000'000'000, 1500, 99, Rank{3}};
   status.errors = {{5000, "step 800 (g3a1) aborted"}};
+  status.slow_calls = {{"fsync of /root/step-00000001", 7000}};
   status.counts.bytes_read = 12;
   status.counts.loads_failed = 1;
   status.counts.bytes_to_peers = 13;

@@ -39,7 +39,8 @@ class QuestionServerTest : public testing::Test {
               if (!question.ends_with('\n')) return std::nullopt;
               return std::string(greeting) + std::string(question);
             },
-            .too_long = "too long"});
+            .too_long = "too long",
+            .turned_away = [this] { ++turned_away_; }});
     thread_ = std::thread([this] { server_->run(stop_.get()); });
   }
   void TearDown() override {
@@ -69,6 +70,8 @@ class QuestionServerTest : public testing::Test {
     return read_all(fd);
   }
 
+  std::atomic<int> turned_away_{0};
+
  private:
   OwnedFd stop_{eventfd(0, EFD_CLOEXEC)};
   sockaddr_in address_{};
@@ -90,6 +93,7 @@ TEST_F(QuestionServerTest, AnswersWhileManyMoreThanItTakesSayNothing) {
   for (int i = 0; i < 100; ++i) silent.push_back(connect_to());
   EXPECT_EQ(ask("me\n"), "101:101:me\n");
   EXPECT_EQ(read_all(silent.front()), "1:") << "the oldest one made room";
+  EXPECT_EQ(turned_away_.load(), 97) << "all but those that it holds are counted";
 }
 
 // Regression: each byte began the time anew.

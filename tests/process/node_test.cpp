@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,8 @@
 #include <sstream>
 #include <thread>
 
+#include "local/node_query.h"
+#include "local/socket.h"
 #include "tests/process/node_child.h"
 #include "tests/process/trainer.h"
 
@@ -287,6 +290,39 @@ TEST(NodeProcess, BeginsItsCatalogAfreshWhereThatIsDamaged) {
   ASSERT_TRUE(trainer.opened.ok());
   auto saved = trainer.save(2);
   EXPECT_TRUE(saved.ok() && saved->wait_committed(kPatience).ok());
+}
+
+TEST(NodeProcess, SaysThatItCannotReachItsCoordinatorAndWhereItLooks) {
+  Scratch scratch;
+  NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "coordinator=127.0.0.1:1",
+                                     "find_ms=5000", "log=" + scratch.file("log")});
+  EXPECT_THAT(node.first_line(), HasSubstr("127.0.0.1:1"));
+  EXPECT_EQ(node.wait(), 1);
+  EXPECT_THAT(read_file(scratch.file("log")),
+              HasSubstr("cannot reach the coordinator at 127.0.0.1:1 for 2 s: "));
+}
+
+TEST(NodeProcess, ShowsThatItHasLostItsCoordinatorInItsStatus) {
+  Scratch scratch;
+  NodeChild coordinator(scratch.host("a"), {"root=" + scratch.root(), "job=job-1"});
+  NodeChild node(scratch.host("b"),
+                 {"root=" + scratch.root(), "job=job-1", "name=b", "coordinator=" + coordinator.address()});
+  ASSERT_THAT(node.first_line(), StartsWith("ready"));
+  coordinator.signal(SIGKILL);
+  ASSERT_EQ(coordinator.wait(), 128 + SIGKILL);
+  setenv("SHOAL_RUNTIME_DIR", scratch.host("b").c_str(), 1);
+  const auto paths = node_paths(scratch.root());
+  ASSERT_TRUE(paths.ok());
+  const std::string expected = "cannot reach the coordinator at " + coordinator.address();
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  std::string shown;
+  while (shown.find(expected) == std::string::npos && std::chrono::steady_clock::now() < deadline) {
+    const auto status = ask_node(paths->socket_file);
+    ASSERT_TRUE(status.ok()) << status.status().to_string();
+    for (const ErrorStatus& error : status->errors) shown += error.line + "\n";
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_THAT(shown, HasSubstr(expected));
 }
 
 TEST(NodeProcess, RefusesAFollowerWithoutTheToken) {

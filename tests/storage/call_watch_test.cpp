@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "storage/local_storage.h"
+#include "storage/watched_catalog.h"
 #include "storage/watched_file_system.h"
 #include "tests/storage/test_support.h"
 
@@ -105,6 +106,42 @@ TEST_F(CallWatchTest, AStorageThatHangsIsToldByThePathOfTheCall) {
   opening.join();
   EXPECT_OK(opened);
   EXPECT_EQ(watch.oldest_ns(), 0) << "no call is left in the list";
+}
+
+// Its first write waits until it is let go.
+class HangingCatalog final : public Catalog {
+ public:
+  Status record(const Decision&) override {
+    entered.set_value();
+    released.get_future().wait();
+    return ok_status();
+  }
+  Status record_unsynced(const Decision&) override { return ok_status(); }
+  Status sync() override { return Status(Code::io, "the disk is gone"); }
+  Result<std::optional<CatalogEntry>> find(const AttemptKey&) override {
+    return std::optional<CatalogEntry>();
+  }
+  Result<std::vector<CatalogEntry>> list() override { return std::vector<CatalogEntry>(); }
+  Result<std::vector<FileEntry>> files(const AttemptKey&) override { return std::vector<FileEntry>(); }
+  std::promise<void> entered, released;
+};
+
+TEST_F(CallWatchTest, ACatalogThatHangsIsToldByItsPath) {
+  auto made = std::make_unique<HangingCatalog>();
+  HangingCatalog& hanging = *made;
+  const auto catalog = make_watched_catalog(std::move(made), "/run/catalog", watch);
+  Status recorded(Code::internal, "not called");
+  std::thread recording([&] { recorded = catalog->record(Decision{}); });
+  hanging.entered.get_future().wait();
+  EXPECT_THAT(lines_after(5),
+              ElementsAre("storage: catalog write of /run/catalog has taken 5 s and has not returned"));
+  EXPECT_EQ(watch.slow(8).at(0).what, "catalog write of /run/catalog");
+  hanging.released.set_value();
+  recording.join();
+  EXPECT_OK(recorded);
+  EXPECT_EQ(catalog->sync().message(), "the disk is gone");
+  EXPECT_EQ(watch.oldest_ns(), 0);
+  EXPECT_EQ(make_watched_catalog(nullptr, "/run/catalog", watch), nullptr) << "a job without one";
 }
 
 TEST_F(CallWatchTest, AStorageThatIsWatchedDoesWhatItDidBefore) {
