@@ -56,6 +56,16 @@ struct Decision {
   }
 }
 
+struct StagedRecord {      # a rank has staged a save and writes nothing: a record with magic "SHOALSTG"
+  generation @0 :UInt32;
+  step @1 :UInt64;
+  attempt @2 :UInt32;
+  rank @3 :UInt32;
+  layoutId @4 :Data;                 # of this rank
+  shareId @5 :Data;                  # the PlanId of its plan under a RosterId of zeros
+  user @6 :List(Layout.UserText);    # as in Manifest
+}
+
 struct RankManifest {      # what one rank wrote of a rank-local save: a record with magic "SHOALRNK"
   generation @0 :UInt32;
   step @1 :UInt64;

@@ -15,6 +15,7 @@
 #include "storage/rank_manifest_set.h"
 #include "storage/run_root.h"
 #include "storage/shard_file.h"
+#include "storage/staged_record.h"
 
 namespace shoal {
 
@@ -54,6 +55,17 @@ std::vector<ListedShard> shards_in(const std::vector<ObjectInfo>& listed) {
   return shards;
 }
 
+// Ranks that say that they staged the attempt and write nothing. Ascending.
+std::vector<Rank> records_in(const std::vector<ObjectInfo>& listed) {
+  std::vector<Rank> ranks;
+  for (const ObjectInfo& object : listed) {
+    std::optional<Rank> rank = parse_staged_record_name(object.name);
+    if (rank && !object.is_folder) ranks.push_back(*rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 std::span<const ListedShard> shards_of(const std::vector<ListedShard>& shards, Rank rank) {
   auto [begin, end] = std::equal_range(shards.begin(), shards.end(), ListedShard{rank, 0},
                                        [](const auto& a, const auto& b) { return a.rank < b.rank; });
@@ -64,32 +76,44 @@ std::span<const ListedShard> shards_of(const std::vector<ListedShard>& shards, R
 class Proof {
  public:
   Proof(Storage& storage, const AttemptKey& key, const std::vector<ListedShard>& shards,
-        const RosterRecord& roster)
+        const std::vector<Rank>& records, const RosterRecord& roster)
       : storage_(storage),
         folder_(attempt_folder(key)),
         key_(key),
         shards_(shards),
+        records_(records),
         world_(*roster.world),
         options_(roster.options),
         roster_(roster) {}
 
   // A rank without a shard may have staged something else than this roster says: it then waits for a roster
   // of its own, which may never have been published, or may be damaged. So its plan proves nothing of it,
-  // also where that gives it no file.
+  // also where that gives it no file: its record does.
   Status check_ranks() const {
     const uint32_t ranks = world_.roster.world_size();
     if (shards_.back().rank >= ranks) {
       return missing(fmt::format("{} is there, and the roster has {} ranks",
                                  shard_file_name(shards_.back().rank, shards_.back().file), ranks));
     }
+    if (!records_.empty() && records_.back() >= ranks) {
+      return missing(fmt::format("{} is there, and the roster has {} ranks",
+                                 staged_record_name(records_.back()), ranks));
+    }
     std::vector<Rank> absent;
-    size_t next = 0;
+    size_t next = 0, next_record = 0;
     for (Rank rank = 0; rank < ranks; ++rank) {
-      if (next == shards_.size() || shards_[next].rank != rank) absent.push_back(rank);
+      const bool has_shard = next < shards_.size() && shards_[next].rank == rank;
+      const bool has_record = next_record < records_.size() && records_[next_record] == rank;
+      if (has_shard && has_record) {
+        return missing(fmt::format("{} is there, and a shard of that rank", staged_record_name(rank)));
+      }
+      if (!has_shard && !has_record) absent.push_back(rank);
+      next_record += has_record;
       while (next < shards_.size() && shards_[next].rank == rank) ++next;
     }
     if (absent.empty()) return ok_status();
-    return missing(fmt::format("there is no shard of {}", name_ranks(absent)));
+    return missing(
+        fmt::format("there is no shard of {}, nor a record that it writes none", name_ranks(absent)));
   }
 
   Result<Manifest> read_headers() const {
@@ -102,9 +126,10 @@ class Proof {
     manifest.rule_version = roster_.rule_version;
     manifest.options = options_;
     manifest.files.reserve(shards_.size());
-    for (auto& share : shares) {
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      auto& share = shares[rank];
       SHOAL_RETURN_IF_ERROR(share->status());
-      SHOAL_RETURN_IF_ERROR(take_user(**share, &manifest));
+      SHOAL_RETURN_IF_ERROR(take_user(rank, **share, &manifest));
       for (FileEntry& file : (*share)->files) manifest.files.push_back(std::move(file));
       manifest.payload_bytes += (*share)->payload_bytes;
     }
@@ -118,7 +143,7 @@ class Proof {
   struct Share {
     std::vector<FileEntry> files;
     uint64_t payload_bytes = 0;
-    UserMetadata user;  // as its files say it
+    UserMetadata user;  // as its files or its record say it
   };
 
   std::string full_folder() const { return storage_.describe() + "/" + folder_; }
@@ -126,15 +151,10 @@ class Proof {
     return Status(Code::not_found, fmt::format("{}: {}", full_folder(), what));
   }
 
-  // That of every rank with files must be the same.
-  Status take_user(const Share& share, Manifest* manifest) const {
-    if (share.files.empty()) return ok_status();
-    if (manifest->files.empty()) {
-      manifest->user = share.user;
-      return ok_status();
-    }
-    Status same = check_same_user_metadata(manifest->files.front().rank, manifest->user,
-                                           share.files.front().rank, share.user);
+  // That of every rank must be the same.
+  Status take_user(Rank rank, const Share& share, Manifest* manifest) const {
+    if (rank == 0) manifest->user = share.user;
+    Status same = check_same_user_metadata(0, manifest->user, rank, share.user);
     return same.ok() ? same : Status(Code::corrupt, full_folder() + ": " + same.message());
   }
 
@@ -152,12 +172,25 @@ class Proof {
       return missing(fmt::format("{} is there, and the roster gives that rank {} shards",
                                  shard_file_name(rank, listed.back().file), plan.files));
     }
-    const std::vector<std::string> keys = item_keys(world_.layout_of(rank), plan);
     Share share;
+    if (plan.files == 0) {
+      SHOAL_ASSIGN_OR_RETURN(share.user, read_record(plan));
+      return share;
+    }
+    const std::vector<std::string> keys = item_keys(world_.layout_of(rank), plan);
     for (size_t item = 0, file = 0; file < plan.files; ++file) {
       SHOAL_RETURN_IF_ERROR(read_file(plan, keys, static_cast<uint32_t>(file), &item, &share));
     }
     return share;
+  }
+
+  // Any roster that gives this rank the same layout and no file agrees with its record.
+  Result<UserMetadata> read_record(const SavePlan& plan) const {
+    SHOAL_ASSIGN_OR_RETURN(StagedRecord record, read_staged_record(storage_, key_, plan.rank));
+    if (record.layout_id == plan.layout_id && record.share_id == share_id_of(plan)) return record.user;
+    return missing(fmt::format("{} is of layout {}, the roster gives that rank {}",
+                               staged_record_name(plan.rank), record.layout_id.short_hex(),
+                               plan.layout_id.short_hex()));
   }
 
   // `item`: the first one of this file, and on return that of the next.
@@ -206,6 +239,7 @@ class Proof {
   const std::string folder_;
   const AttemptKey key_;
   const std::vector<ListedShard>& shards_;
+  const std::vector<Rank>& records_;
   const World& world_;
   const SaveOptions options_;
   const RosterRecord& roster_;
@@ -221,6 +255,7 @@ Result<Manifest> prove_by_shards(Storage& storage, const AttemptKey& key) {
   SHOAL_RETURN_IF_ERROR(storage.sync_folder(folder));
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
   const std::vector<ListedShard> shards = shards_in(listed);
+  const std::vector<Rank> records = records_in(listed);
   if (shards.empty()) return Status(Code::not_found, full_folder + ": there is no shard");
   // After the shards: the roster by which a shard was written stands before it.
   SHOAL_ASSIGN_OR_RETURN(std::vector<RosterRecord> rosters, list_rosters(storage, key.generation));
@@ -228,7 +263,7 @@ Result<Manifest> prove_by_shards(Storage& storage, const AttemptKey& key) {
   std::optional<Manifest> proven;
   std::optional<Status> first_failure;
   for (const RosterRecord& roster : rosters) {
-    const Proof proof(storage, key, shards, roster);
+    const Proof proof(storage, key, shards, records, roster);
     Status ranks = proof.check_ranks();
     Result<Manifest> manifest = ranks.ok() ? proof.read_headers() : Result<Manifest>(ranks);
     if (!manifest.ok()) {
@@ -245,6 +280,14 @@ Result<Manifest> prove_by_shards(Storage& storage, const AttemptKey& key) {
   return Status(Code::not_found,
                 fmt::format("{}: {} holds no roster of generation {} that could be read", full_folder,
                             storage.describe() + "/generations", key.generation));
+}
+
+Result<Decision> prove_and_publish(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
+                                   const BeforeCommit& before_commit) {
+  SHOAL_ASSIGN_OR_RETURN(Manifest manifest, prove_complete(storage, key));
+  SHOAL_RETURN_IF_ERROR(allow_commit(before_commit));
+  return publish_decision_in_folder(
+      storage, Decision{key, stamp.nonce, stamp.root_id, stamp.unix_time_ns, std::move(manifest)});
 }
 
 }  // namespace
@@ -266,10 +309,14 @@ Result<Decision> complete_attempt(Storage& storage, const AttemptKey& key, const
     return Decision{
         key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, std::string(kFolderGone)}};
   }
-  SHOAL_ASSIGN_OR_RETURN(Manifest manifest, prove_complete(storage, key));
-  SHOAL_RETURN_IF_ERROR(allow_commit(before_commit));
-  return publish_decision_in_folder(
-      storage, Decision{key, stamp.nonce, stamp.root_id, stamp.unix_time_ns, std::move(manifest)});
+  return prove_and_publish(storage, key, stamp, before_commit);
+}
+
+Result<Decision> complete_if_begun(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
+                                   const BeforeCommit& before_commit) {
+  auto stands = read_decision(storage, key);
+  if (stands.ok() || stands.status().code() != Code::not_found) return stands;
+  return prove_and_publish(storage, key, stamp, before_commit);
 }
 
 }  // namespace shoal

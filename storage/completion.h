@@ -25,6 +25,9 @@ Result<Manifest> prove_complete(Storage& storage, const AttemptKey& key);
 // answer is a tombstone.
 Result<Decision> complete_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
                                   const BeforeCommit& before_commit = nullptr);
+// The same for an attempt whose folder need not have been seen: without a folder it is unproven.
+Result<Decision> complete_if_begun(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
+                                   const BeforeCommit& before_commit);
 
 // Whether `why` means that an attempt cannot be proven complete: it may be aborted then. With any other error
 // of complete_attempt it may not, for it may be a checkpoint.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "storage/run_root.h"
+#include "storage/staged_record.h"
 #include "tests/storage/decision_samples.h"
 #include "tests/storage/planned_shards.h"
 
@@ -78,6 +79,12 @@ class Completion : public testing::Test {
       ++nonces_;
       reported_.push_back(std::move(file));
     }
+  }
+  // That this rank has staged by this world, which gives it nothing to write.
+  Status record(const World& world, Rank rank, const SaveOptions& options = {}) {
+    const SavePlan plan = plan_save(world, rank, options).value();
+    EXPECT_EQ(plan.files, 0u);
+    return write_staged_record(*memory_, {kKey, rank, plan.layout_id, share_id_of(plan), or_none(user_)});
   }
   void write_all(const World& world, const SaveOptions& options = {}) {
     for (Rank rank = 0; rank < 4; ++rank) write(world, rank, options);
@@ -254,6 +261,136 @@ TEST_F(Completion, NeedsAShardOfEveryRankAlsoOfThoseToWhichTheRosterGivesNone) {
   for (size_t at : {size_t{70}, size_t{80}, size_t{90}}) roster[at] ^= std::byte{0x5a};
   ASSERT_OK(memory_->replace(later, roster));
   expect_unproven(Code::not_found, "there is no shard of ranks");
+}
+
+// Of four ranks that hold the same small tensor, which one of them writes.
+class CompletionOfASmallModel : public Completion {
+ protected:
+  CompletionOfASmallModel() {
+    publish(world_);
+    for (Rank rank = 0; rank < 4; ++rank) {
+      if (plan_save(*world_, rank, {}).value().files == 0) without_.push_back(rank);
+    }
+    EXPECT_EQ(without_.size(), 3u);
+    write_all(*world_);
+  }
+  void record_all() {
+    for (Rank rank : without_) ASSERT_OK(record(*world_, rank));
+  }
+  // The record of the first rank without a shard, with these bytes at this place.
+  void damage(const std::vector<size_t>& at) {
+    const std::string path = staged_record_path(kKey, without_[0]);
+    Bytes bytes = memory_->read(path, 1 << 20).value();
+    for (size_t each : at) bytes[each] ^= std::byte{0x40};
+    ASSERT_OK(memory_->replace(path, bytes));
+  }
+
+  const std::shared_ptr<const World> world_ = world_of(replicated());
+  std::vector<Rank> without_;
+};
+
+// Regression: such an attempt was never proven complete, and aborted by whoever found it.
+TEST_F(CompletionOfASmallModel, TakesTheRecordsOfRanksThatWriteNothing) {
+  for (Rank rank : without_) {
+    expect_unproven(Code::not_found, "there is no shard of rank");
+    ASSERT_OK(record(*world_, rank));
+  }
+  ASSERT_OK(complete_attempt(*memory_, kKey, kStamp).status());
+  EXPECT_EQ(memory_->read(decision_path(kKey), 1 << 20).value(), manifest_of(world_));
+}
+
+TEST_F(CompletionOfASmallModel, TakesNoRecordOfAnotherLayout) {
+  record_all();
+  const std::string path = staged_record_path(kKey, without_[0]);
+  const StagedRecord right = read_staged_record(*memory_, kKey, without_[0]).value();
+  StagedRecord layout = right, share = right;
+  layout.layout_id = nonce_of(9);
+  share.share_id = nonce_of(9);
+  for (const StagedRecord& wrong : {layout, share}) {
+    ASSERT_OK(memory_->remove(path));
+    ASSERT_OK(write_staged_record(*memory_, wrong));
+    expect_unproven(Code::not_found, staged_record_name(without_[0]) + " is of layout");
+  }
+}
+
+// The coordinator takes such a report, since the rank stages and writes the very same under both.
+TEST_F(CompletionOfASmallModel, TakesARecordOfTheSameShareUnderAnotherRoster) {
+  const auto other_hosts = std::make_shared<World>(World{
+      Roster::make(std::vector<LayoutId>(4, world_->layouts[0]->id()), std::vector<uint32_t>{1, 2, 3, 4})
+          .value(),
+      world_->layouts});
+  for (Rank rank : without_) {
+    if (plan_save(*other_hosts, rank, {}).value().files != 0) continue;
+    ASSERT_OK(record(*other_hosts, rank));
+    EXPECT_OK(record(*world_, rank)) << "it says the same";
+  }
+  record_all();
+  EXPECT_OK(complete_attempt(*memory_, kKey, kStamp).status());
+}
+
+TEST_F(CompletionOfASmallModel, TakesNoRecordOfARankThatHasAShard) {
+  record_all();
+  Rank writer = 0;
+  while (std::find(without_.begin(), without_.end(), writer) != without_.end()) ++writer;
+  StagedRecord both = read_staged_record(*memory_, kKey, without_[0]).value();
+  both.rank = writer;
+  ASSERT_OK(write_staged_record(*memory_, both));
+  expect_unproven(Code::not_found, "and a shard of that rank");
+  ASSERT_OK(memory_->remove(staged_record_path(kKey, writer)));
+  both.rank = 4;
+  ASSERT_OK(write_staged_record(*memory_, both));
+  expect_unproven(Code::not_found, "rank-00004.staged is there, and the roster has 4 ranks");
+}
+
+TEST_F(CompletionOfASmallModel, NeedsTheSameMetadataOfRanksThatWriteNothing) {
+  record_all();
+  ASSERT_OK(memory_->remove(staged_record_path(kKey, without_[2])));
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});
+  ASSERT_OK(record(*world_, without_[2]));
+  expect_unproven(Code::corrupt, "'run' is missing on rank");
+}
+
+TEST_F(CompletionOfASmallModel, ReadsARecordWithOneFlippedBitAndNoMore) {
+  record_all();
+  damage({60});
+  EXPECT_OK(prove_complete(*memory_, kKey).status());
+  damage({70, 80});
+  expect_unproven(Code::corrupt, staged_record_name(without_[0]));
+}
+
+TEST_F(CompletionOfASmallModel, WhoseRecordIsOfANewerProgramIsNotKnownToFail) {
+  record_all();
+  const std::string path = staged_record_path(kKey, without_[0]);
+  Bytes bytes = memory_->read(path, 1 << 20).value();
+  store_le32(bytes.data() + 8, 2);
+  store_le64(bytes.data() + 24, xxh3_64(ByteView(bytes).first(24)));
+  ASSERT_OK(memory_->replace(path, bytes));
+  const Status status = complete_attempt(*memory_, kKey, kStamp).status();
+  EXPECT_EQ(status.code(), Code::version) << status.to_string();
+  EXPECT_FALSE(is_unproven(status));
+}
+
+TEST_F(CompletionOfASmallModel, ThatCannotReadARecordKnowsNothing) {
+  record_all();
+  const uint64_t begin = memory_.files.operations();
+  ASSERT_OK(prove_complete(*memory_, kKey).status());
+  const uint64_t calls = memory_.files.operations() - begin;
+  for (uint64_t call = 0; call < calls; ++call) {
+    memory_.files.fail_at(memory_.files.operations() + call, EIO);
+    auto manifest = prove_complete(*memory_, kKey);
+    EXPECT_TRUE(manifest.ok() || !is_unproven(manifest.status())) << manifest.status().to_string();
+  }
+}
+
+TEST_F(CompletionOfASmallModel, KeepsTheFirstRecordOfARank) {
+  const Rank rank = without_[0];
+  ASSERT_OK(record(*world_, rank));
+  EXPECT_OK(record(*world_, rank));
+  StagedRecord other = read_staged_record(*memory_, kKey, rank).value();
+  other.layout_id = nonce_of(9);
+  const Status taken = write_staged_record(*memory_, other);
+  EXPECT_EQ(taken.code(), Code::already_exists);
+  EXPECT_THAT(taken.message(), HasSubstr("another process of this rank"));
 }
 
 // Regression: an older program took the records of a newer one for missing, and swept an intact attempt.

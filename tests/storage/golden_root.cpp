@@ -7,6 +7,7 @@
 #include "storage/decision.h"
 #include "storage/run_root.h"
 #include "storage/shard_file.h"
+#include "storage/staged_record.h"
 
 namespace shoal {
 
@@ -157,7 +158,10 @@ Status write_golden_root(Storage& storage) {
           .status());
   SHOAL_RETURN_IF_ERROR(bury(storage, {1, 3, 1}, Tombstone::Reason::deleted, "retention"));
   SHOAL_RETURN_IF_ERROR(commit(storage, {2, 4, 1}, golden_rare_world()));
-  return write_shards(storage, {2, 5, 2}, golden_rare_world()).status();
+  const AttemptKey undecided{2, 5, 2};
+  SHOAL_RETURN_IF_ERROR(write_shards(storage, undecided, golden_rare_world()).status());
+  return write_staged_record(
+      storage, {undecided, 1, golden_nonce("layout"), golden_nonce("share"), {{"run", "golden"}}});
 }
 
 }  // namespace shoal

@@ -9,6 +9,7 @@
 #include "storage/record.h"
 #include "storage/run_root.h"
 #include "storage/shard_file.h"
+#include "storage/staged_record.h"
 #include "tests/storage/golden_root.h"
 #include "tests/storage/test_support.h"
 
@@ -87,6 +88,11 @@ TEST(GoldenV1, HasAttemptsInEveryState) {
       ElementsAre(std::pair("step 1 (g1a1)", State::committed), std::pair("step 2 (g1a1)", State::aborted),
                   std::pair("step 3 (g1a1)", State::deleted), std::pair("step 4 (g2a1)", State::committed),
                   std::pair("step 5 (g2a2)", State::undecided)));
+  auto staged = read_staged_record(*storage, {2, 5, 2}, 1);
+  ASSERT_OK(staged.status());
+  EXPECT_EQ(staged->layout_id, xxh3_128(as_view("layout")));
+  EXPECT_EQ(staged->share_id, xxh3_128(as_view("share")));
+  EXPECT_EQ(staged->user, (UserMetadata{{"run", "golden"}}));
   EXPECT_EQ(read_decision(*storage, {1, 2, 1})->tombstone().cause, "rank 2: host-2 was not heard for 60 s");
   auto catalog = make_memory_catalog();
   EXPECT_EQ(*catch_up(*catalog, *storage), 4u);
