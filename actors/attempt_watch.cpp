@@ -69,7 +69,7 @@ void AttemptWatch::look_later(TimeNs now, const AttemptKey& key, EffectWriter& o
 }
 
 void AttemptWatch::abort(const AttemptKey& key, std::string cause, EffectWriter& out) {
-  operations_.start(abort_of(key, std::move(cause)), out,
+  operations_.start(abort_of(key, GiveUp::unproven, std::move(cause)), out,
                     [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
                       if (!decision.ok()) return finish(then_now, key, decision.status(), then_out);

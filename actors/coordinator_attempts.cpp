@@ -109,15 +109,17 @@ void Coordinator::take(TimeNs now, NodeId from, const wire::ShardsWritten& repor
     keep_early(now, attempt, from, report);
     return read_roster(report.roster_id, out);
   }
-  if (Status status = under->check(report); !status.ok()) return abort(report.key, status.message(), out);
-  if (Status same = take_user(attempt, report); !same.ok()) return abort(report.key, same.message(), out);
+  if (Status status = under->check(report); !status.ok())
+    return abort(report.key, GiveUp::contradiction, status.message(), out);
+  if (Status same = take_user(attempt, report); !same.ok())
+    return abort(report.key, GiveUp::contradiction, same.message(), out);
   for (const wire::RankPlan& plan : report.plans) {
     auto [reported, fresh] = attempt.reported.try_emplace(plan.rank, Reported{under, {}});
     attempt.waiting.erase(plan.rank);
     if (fresh) attempt.last_news = now;
     if (!fresh || !attempt.named) continue;
     Status fits = check_share(*attempt.named, reported->second, plan.rank);
-    if (!fits.ok()) return abort(report.key, fits.message(), out);
+    if (!fits.ok()) return abort(report.key, GiveUp::contradiction, fits.message(), out);
   }
   for (const wire::WrittenFile& file : report.files) {
     auto& files = attempt.reported[file.rank].files;
@@ -159,7 +161,7 @@ void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const Expected
   }
   if (manifest.files.empty()) {
     attempt.phase = Phase::gathering;
-    return abort(key, "no rank holds anything that is to be saved", out);
+    return abort(key, GiveUp::contradiction, "no rank holds anything that is to be saved", out);
   }
   auto files = std::shared_ptr<const std::vector<FileEntry>>(made, &manifest.files);
   operations_.start(operation::CheckFiles{key, std::move(files)}, out,
@@ -169,41 +171,45 @@ void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const Expected
                       if (found == attempts_.end()) return;
                       if (Status status = result.status(); !status.ok()) {
                         found->second.phase = Phase::gathering;
-                        return abort(key, status.message(), then_out);
+                        return abort(key, GiveUp::files_differ, status.message(), then_out);
                       }
                       if_in_office(then_out, [this, key, body](TimeNs, EffectWriter& last_out) {
-                        publish(key, body, last_out);
+                        publish({key, body}, last_out);
                       });
                     });
 }
 
-void Coordinator::abort(const AttemptKey& key, const std::string& cause, EffectWriter& out) {
+void Coordinator::abort(const AttemptKey& key, GiveUp why, const std::string& cause, EffectWriter& out) {
   auto found = attempts_.find(key);
   if (found == attempts_.end() || found->second.phase == Phase::publishing) return;
   found->second.phase = Phase::publishing;
-  if_in_office(out, [this, key, cause](TimeNs, EffectWriter& then_out) {
-    publish(key, abort_of(key, cause.substr(0, kMaxCauseBytes)).body, then_out);
+  if_in_office(out, [this, key, why, cause](TimeNs, EffectWriter& then_out) {
+    publish(abort_of(key, why, cause.substr(0, kMaxCauseBytes)), then_out);
   });
 }
 
-void Coordinator::publish(const AttemptKey& key, const std::shared_ptr<const DecisionBody>& body,
-                          EffectWriter& out) {
-  operations_.start(operation::PublishDecision{key, body}, out,
-                    [this, key, body](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+void Coordinator::publish(const operation::PublishDecision& made, EffectWriter& out) {
+  operations_.start(made, out,
+                    [this, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
-                      if (decision.ok()) return decided(key, *decision, then_out);
-                      publish_failed(now, key, body, decision.status(), then_out);
+                      if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
+                      const auto* tombstone = std::get_if<Tombstone>(made.body.get());
+                      if (tombstone != nullptr && (*decision)->committed()) {
+                        then_out.warning(to_string(made.key) + ": " + tombstone->cause +
+                                         "; it is committed all the same: the root holds all of it");
+                      }
+                      decided(made.key, *decision, then_out);
                     });
 }
 
 // What stands is unknown; asking again with the same name is safe.
-void Coordinator::publish_failed(TimeNs now, const AttemptKey& key,
-                                 const std::shared_ptr<const DecisionBody>& body, const Status& why,
+void Coordinator::publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,
                                  EffectWriter& out) {
+  const AttemptKey& key = made.key;
   auto found = attempts_.find(key);
   if (found == attempts_.end()) return;
   PublishRetries& retries = found->second.retries;
-  const auto* abort = std::get_if<Tombstone>(&*body);
+  const auto* abort = std::get_if<Tombstone>(made.body.get());
   // Trainers hear soon of a save that failed, also where the abort cannot be recorded.
   const TimeNs again_at =
       abort == nullptr ? retries.next_at(now, why) : retries.next_at(now, why, kAbortPatience);
@@ -212,8 +218,8 @@ void Coordinator::publish_failed(TimeNs now, const AttemptKey& key,
         key, abort == nullptr ? why : Status(why.code(), abort->cause + "; " + why.message()), out);
   }
   out.warning(to_string(key) + ": " + why.to_string());
-  timers_.set(again_at, out, [this, key, body](TimeNs, EffectWriter& retry_out) {
-    if (attempts_.contains(key)) publish(key, body, retry_out);
+  timers_.set(again_at, out, [this, made](TimeNs, EffectWriter& retry_out) {
+    if (attempts_.contains(made.key)) publish(made, retry_out);
   });
 }
 
@@ -231,7 +237,8 @@ void Coordinator::on_failed(TimeNs now, NodeId from, const wire::SaveFailed& fai
   if (answer_decided(from, failed.key, out)) return;
   Attempt* attempt = open_attempt(now, failed.key, out);
   if (attempt == nullptr || attempt->phase == Phase::publishing) return;
-  abort(failed.key, "rank " + std::to_string(failed.rank) + ": " + failed.why.to_string(), out);
+  abort(failed.key, give_up_after(failed.why),
+        "rank " + std::to_string(failed.rank) + ": " + failed.why.to_string(), out);
 }
 
 void Coordinator::deadline_passed(TimeNs now, const AttemptKey& key, EffectWriter& out) {
@@ -241,7 +248,7 @@ void Coordinator::deadline_passed(TimeNs now, const AttemptKey& key, EffectWrite
   if (found->second.last_news + facts_.times.attempt_deadline_ms * kMillisecond > now) {
     return await_news(key, found->second, out);
   }
-  abort(key,
+  abort(key, GiveUp::deadline,
         what_is_missing(found->second) + " within " + human_seconds(facts_.times.attempt_deadline_ms / 1e3),
         out);
 }

@@ -52,14 +52,14 @@ Coordinator::Attempt* Coordinator::hear(TimeNs now, const Speaker& said, const A
   out.send(said.node, RoleKind::shard_writer, wire::Pending{key});
   if (attempt->phase == Phase::publishing) return nullptr;
   if (Status fits = check_host(said); !fits.ok()) {
-    abort(key, fits.message(), out);
+    abort(key, GiveUp::contradiction, fits.message(), out);
     return nullptr;
   }
   if (!collective_) collective_ = Collective{said.world_size, said.options, said.host, {}};
   if (!attempt->follows_planner) attempt->follows_planner.emplace(said.follows_planner, said.host);
   const auto& [follows, host] = *attempt->follows_planner;
   if (follows != said.follows_planner) {
-    abort(key,
+    abort(key, GiveUp::contradiction,
           "the planners of host " + (follows ? host : said.host) +
               " have a global plan of their own, those of host " + (follows ? said.host : host) +
               " have none",
@@ -113,14 +113,16 @@ void Coordinator::send_global_plan(const AttemptKey& key, NodeId to, EffectWrite
     if (waiting.node != to || waiting.has_staged) continue;
     // Named with another layout, by an earlier node of this rank.
     if (attempt.named->world().layout_of(rank).id() != waiting.layout_id) {
-      return abort(key, "rank " + std::to_string(rank) + " has changed what it holds since it first said so",
-                   out);
+      return abort(key, GiveUp::contradiction,
+                   "rank " + std::to_string(rank) + " has changed what it holds since it first said so", out);
     }
     auto plan = attempt.named->plan_unless(rank, waiting.known);
-    if (!plan.ok()) return abort(key, "rank " + std::to_string(rank) + ": " + plan.status().message(), out);
+    if (!plan.ok())
+      return abort(key, GiveUp::contradiction,
+                   "rank " + std::to_string(rank) + ": " + plan.status().message(), out);
     const size_t more = *plan ? message_bytes_of(**plan) : sizeof(wire::RankPart);
     if (more > facts_.message_bytes_max) {
-      return abort(key,
+      return abort(key, GiveUp::contradiction,
                    "the plan of rank " + std::to_string(rank) + " takes " + human_bytes(more) +
                        ", a message at most " + human_bytes(facts_.message_bytes_max),
                    out);

@@ -17,7 +17,7 @@ void Coordinator::on_plan_exchange(TimeNs now, NodeId from, const wire::PlanExch
   if (attempt == nullptr) return;
   if (!attempt->exchange) attempt->exchange = Exchange{said.coordinator_rank, {}, {}, {}, 0};
   if (attempt->exchange->coordinator_rank != said.coordinator_rank) {
-    return abort(said.key,
+    return abort(said.key, GiveUp::contradiction,
                  "host " + said.host + " says that coordinator_rank is " +
                      std::to_string(said.coordinator_rank) + ", another host that it is " +
                      std::to_string(attempt->exchange->coordinator_rank),
@@ -45,7 +45,7 @@ void Coordinator::take_offers(NodeId from, const wire::PlanExchange& said, Attem
   }
   if (is_made) return send_plans(said.key, exchange, ExchangeStage::told, from, out);
   if (exchange.bytes > kMaxExchangeBytes) {
-    return abort(said.key,
+    return abort(said.key, GiveUp::contradiction,
                  "the plans of " + std::to_string(exchange.offers.size()) + " of " +
                      std::to_string(said.world_size) + " ranks take " + human_bytes(exchange.bytes) +
                      ", those of all may take " + human_bytes(kMaxExchangeBytes),
@@ -67,7 +67,8 @@ void Coordinator::take_made(NodeId from, const wire::PlanExchange& said, Attempt
     if (exchange.made.emplace(plan.rank, plan.bytes).second) exchange.bytes += plan.bytes->size();
   }
   if (exchange.bytes > 2 * kMaxExchangeBytes) {
-    return abort(said.key, "the global plan takes more than " + human_bytes(kMaxExchangeBytes), out);
+    return abort(said.key, GiveUp::contradiction,
+                 "the global plan takes more than " + human_bytes(kMaxExchangeBytes), out);
   }
   if (exchange.made.size() < said.world_size) return;
   exchange.offers.clear();
@@ -91,7 +92,7 @@ void Coordinator::send_plans(const AttemptKey& key, const Exchange& exchange, Ex
   for (wire::PlanExchange& part : split_plans(std::move(said), facts_.message_bytes_max, &refused)) {
     out.send(to, RoleKind::shard_writer, std::move(part));
   }
-  if (!refused.ok()) abort(key, refused.message(), out);
+  if (!refused.ok()) abort(key, GiveUp::contradiction, refused.message(), out);
 }
 
 std::string Coordinator::what_planners_lack(const Attempt& attempt) const {

@@ -198,10 +198,12 @@ class Coordinator final : public Role {
   static Status take_user(Attempt& attempt, const wire::ShardsWritten& report);
   std::vector<AttemptKey> open_keys() const;
   void commit(const AttemptKey& key, Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);
-  void abort(const AttemptKey& key, const std::string& cause, EffectWriter& out);
-  void publish(const AttemptKey& key, const std::shared_ptr<const DecisionBody>& body, EffectWriter& out);
-  void publish_failed(TimeNs now, const AttemptKey& key, const std::shared_ptr<const DecisionBody>& body,
-                      const Status& why, EffectWriter& out);
+  // Publishes a tombstone; or, where something did not come and the root proves the attempt complete, its
+  // manifest (actors/giving_up.h).
+  void abort(const AttemptKey& key, GiveUp why, const std::string& cause, EffectWriter& out);
+  void publish(const operation::PublishDecision& made, EffectWriter& out);
+  void publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,
+                      EffectWriter& out);
   void leave_undecided(const AttemptKey& key, const Status& why, EffectWriter& out);
   void on_failed(TimeNs now, NodeId from, const wire::SaveFailed& failed, EffectWriter& out);
   void await_news(const AttemptKey& key, Attempt& attempt, EffectWriter& out);

@@ -119,7 +119,7 @@ void Coordinator::await_lost(TimeNs now, EffectWriter& out) {
 void Coordinator::abort_lost(TimeNs now, EffectWriter& out) {
   if (rank_local_) tell_lost(now, out);
   for (const AttemptKey& key : open_keys()) {
-    if (auto cause = never_comes_back(now, attempts_.at(key))) abort(key, *cause, out);
+    if (auto cause = never_comes_back(now, attempts_.at(key))) abort(key, GiveUp::host_lost, *cause, out);
   }
 }
 
@@ -230,7 +230,7 @@ void Coordinator::on_ranks_gone(TimeNs now, NodeId from, const wire::RanksGone& 
         gone_.insert_or_assign(rank.rank, Gone{from, rank.end, first, said.may_return, staged}).first->second;
     for (const AttemptKey& key : open_keys()) {
       auto cause = never_comes(now, key, attempts_.at(key), rank.rank, gone);
-      if (cause) abort(key, *cause, out);
+      if (cause) abort(key, GiveUp::rank_gone, *cause, out);
     }
   }
   await_return(now, out);
@@ -255,9 +255,11 @@ void Coordinator::look_for_gone(TimeNs now, const AttemptKey& key, EffectWriter&
   auto found = attempts_.find(key);
   if (found == attempts_.end() || std::exchange(found->second.looked_for_gone, true)) return;
   for (const auto& [rank, gone] : gone_) {
-    if (auto cause = never_comes(now, key, found->second, rank, gone)) return abort(key, *cause, out);
+    if (auto cause = never_comes(now, key, found->second, rank, gone)) {
+      return abort(key, GiveUp::rank_gone, *cause, out);
+    }
   }
-  if (auto cause = never_comes_back(now, found->second)) abort(key, *cause, out);
+  if (auto cause = never_comes_back(now, found->second)) abort(key, GiveUp::host_lost, *cause, out);
 }
 
 void Coordinator::look_for_all_gone(TimeNs now, EffectWriter& out) {
@@ -349,7 +351,8 @@ void Coordinator::consider_drain(TimeNs now, EffectWriter& out) {
     }
     const TimeNs until = hopeless_since_.try_emplace(key, now).first->second + patience;
     if (until <= now) {
-      abort(key, what_is_missing(attempt) + " before the coordinator was told to stop", out);
+      abort(key, GiveUp::stopping, what_is_missing(attempt) + " before the coordinator was told to stop",
+            out);
     } else if (!first || until < *first) {
       first = until;
     }

@@ -55,7 +55,8 @@ void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
           if (!is_nowhere || open == attempts_.end()) continue;
           for (const auto& [from, report] : open->second.early) {
             if (from.second != id) continue;
-            abort(key, "ranks saved under roster " + id.short_hex() + ", which this generation does not have",
+            abort(key, GiveUp::contradiction,
+                  "ranks saved under roster " + id.short_hex() + ", which this generation does not have",
                   then_out);
             break;
           }
@@ -230,7 +231,8 @@ Result<std::shared_ptr<const World>> Coordinator::world_of(const Attempt& attemp
 void Coordinator::make_roster(const AttemptKey& key, Attempt& attempt, EffectWriter& out) {
   auto world = world_of(attempt);
   if (!world.ok()) {
-    return abort(key, "no roster can be made of the layouts of this save: " + world.status().message(), out);
+    return abort(key, GiveUp::contradiction,
+                 "no roster can be made of the layouts of this save: " + world.status().message(), out);
   }
   if (auto known = find_roster((*world)->roster.id())) return roster_named(key, known, out);
   attempt.naming = true;
@@ -245,7 +247,8 @@ void Coordinator::make_roster(const AttemptKey& key, Attempt& attempt, EffectWri
           if (open == attempts_.end()) return;
           open->second.naming = false;
           if (!stands.ok()) {
-            return abort(key, "its roster could not be published: " + stands.status().message(), last_out);
+            return abort(key, GiveUp::contradiction,
+                         "its roster could not be published: " + stands.status().message(), last_out);
           }
           if (stands->world->roster.id() != record.world->roster.id()) {  // another was the first
             if (!plans_) roster_stands(now, *stands, last_out);
@@ -279,7 +282,7 @@ void Coordinator::roster_named(const AttemptKey& key, std::shared_ptr<ExpectedPl
   attempt.named = plans;
   for (const auto& [rank, reported] : attempt.reported) {
     Status fits = check_share(*plans, reported, rank);
-    if (!fits.ok()) return abort(key, fits.message(), out);
+    if (!fits.ok()) return abort(key, GiveUp::contradiction, fits.message(), out);
   }
   std::set<NodeId> told;
   for (const auto& [rank, waiting] : attempt.waiting) {

@@ -49,11 +49,22 @@ struct WriteShard {  // -> WrittenShard
   bool in_parts = false;
   UserMetadataPtr user = nullptr;
 };
+// -> Done: that a rank has staged, which writes nothing (storage/staged_record.h). Code::already_exists where
+// another process of the rank has staged something else.
+struct RecordStaged {
+  AttemptKey key;
+  Rank rank = 0;
+  LayoutId layout_id;
+  PlanId share_id;
+  UserMetadataPtr user = nullptr;
+};
 // -> Decision, the one that stands. nonce, root_id and unix_time_ns are filled in. Where all ranks of a
 // rank-local save have published their manifests, no tombstone of an abort is: the save is committed.
 struct PublishDecision {
   AttemptKey key;
   std::shared_ptr<const DecisionBody> body;  // not null
+  // Of a tombstone: an attempt that the root proves complete is committed instead (actors/giving_up.h).
+  bool looks_first = false;
 };
 struct PublishRankManifest {  // -> Done, read back. nonce, root_id and unix_time_ns are filled in
   std::shared_ptr<const RankManifest> manifest;
@@ -249,7 +260,7 @@ using Operation = std::variant<
     operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow,
     operation::ReadHeader, operation::CheckHeader, operation::LocateRanges, operation::DecodeDecision,
     operation::CompleteAttempt, operation::ListCheckpoints, operation::ListMissingManifests,
-    operation::VerifyCheckpoint>;
+    operation::VerifyCheckpoint, operation::RecordStaged>;
 // Few are as large as a Mark, and of many that are not there are a great number at once in the simulator.
 using OperationResult =
     std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,

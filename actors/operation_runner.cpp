@@ -10,6 +10,7 @@
 #include "storage/attempt_views.h"
 #include "storage/completion.h"
 #include "storage/run_claims.h"
+#include "storage/staged_record.h"
 #include "storage/verifier.h"
 
 namespace shoal {
@@ -75,12 +76,16 @@ struct OperationRunner::Impl {
     return OperationResult(*written);
   }
 
+  Result<OperationResult> operator()(const operation::RecordStaged& staged) {
+    return as_result(write_staged_record(storage, {staged.key, staged.rank, staged.layout_id, staged.share_id,
+                                                   or_none(staged.user)})
+                         .with_context(fmt::format("rank {} recording that it has staged {}", staged.rank,
+                                                   to_string(staged.key))));
+  }
   Result<OperationResult> operator()(const operation::PublishDecision& publish) {
     const auto* tombstone = std::get_if<Tombstone>(publish.body.get());
     if (tombstone != nullptr && tombstone->reason == Tombstone::Reason::aborted) {
-      SHOAL_RETURN_IF_ERROR(refuse_lost_manifest(publish.key));
-      return as_result(
-          abort_attempt(storage, publish.key, stamp(), tombstone->cause, surroundings.before_commit));
+      return as_result(abort(publish.key, tombstone->cause, publish.looks_first));
     }
     Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(), *publish.body};
     if (decision.committed()) {
@@ -318,6 +323,9 @@ struct OperationRunner::Impl {
 
   // Somebody may have removed it since the ranks of this attempt planned by it.
   Status keep_roster_of(const Decision& committed);
+  // Whether a later run has begun: a node that has lost its coordinator may not have heard of it.
+  Result<bool> is_passed(uint32_t generation);
+  Result<Decision> abort(const AttemptKey& key, const std::string& cause, bool looks_first);
   // An attempt without a decision that the catalog has as committed: its manifest was lost since, by a hand
   // or a file system. A tombstone there would have its shards swept.
   Status refuse_lost_manifest(const AttemptKey& key);
@@ -334,6 +342,26 @@ Status OperationRunner::Impl::keep_roster_of(const Decision& committed) {
   if (roster_seen != manifest.world->roster.id()) roster_seen_at.clear();
   roster_seen = manifest.world->roster.id();
   return keep_roster(storage, committed.key.generation, record, surroundings.nonce(), &roster_seen_at);
+}
+
+Result<bool> OperationRunner::Impl::is_passed(uint32_t generation) {
+  auto generations = list_generations(storage);
+  const Code code = generations.status().code();
+  if (code == Code::not_found || code == Code::corrupt) return code == Code::corrupt;
+  SHOAL_RETURN_IF_ERROR(generations.status());
+  return !generations->empty() && generations->back().generation > generation;
+}
+
+Result<Decision> OperationRunner::Impl::abort(const AttemptKey& key, const std::string& cause,
+                                              bool looks_first) {
+  const DecisionStamp mark = stamp();
+  SHOAL_ASSIGN_OR_RETURN(const bool passed, looks_first ? is_passed(key.generation) : Result<bool>(true));
+  if (!passed) {
+    auto completed = complete_if_begun(storage, key, mark, surroundings.before_commit);
+    if (completed.ok() || !is_unproven(completed.status())) return completed;
+  }
+  SHOAL_RETURN_IF_ERROR(refuse_lost_manifest(key));
+  return abort_attempt(storage, key, mark, cause, surroundings.before_commit);
 }
 
 Status OperationRunner::Impl::refuse_lost_manifest(const AttemptKey& key) {
@@ -419,6 +447,7 @@ struct RootUses {
   static constexpr RootUse reads = RootUse::reads, keeps = RootUse::keeps_what_is_read,
                            writes = RootUse::writes;
   RootUse operator()(const operation::WriteShard&) const { return writes; }
+  RootUse operator()(const operation::RecordStaged&) const { return writes; }
   RootUse operator()(const operation::PublishDecision&) const { return writes; }
   RootUse operator()(const operation::PublishRankManifest&) const { return writes; }
   RootUse operator()(const operation::CompleteRankLocal&) const { return writes; }
@@ -468,6 +497,7 @@ RootUse root_use(const Operation& operation) {
 namespace {
 struct OperationNames {
   std::string_view operator()(const operation::WriteShard&) const { return "WriteShard"; }
+  std::string_view operator()(const operation::RecordStaged&) const { return "RecordStaged"; }
   std::string_view operator()(const operation::PublishDecision&) const { return "PublishDecision"; }
   std::string_view operator()(const operation::PublishRankManifest&) const { return "PublishRankManifest"; }
   std::string_view operator()(const operation::CompleteRankLocal&) const { return "CompleteRankLocal"; }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/effect_writer.h"
+#include "actors/giving_up.h"
 
 namespace shoal {
 
@@ -26,8 +27,9 @@ inline bool is_permanent(const Status& why) {
   }
 }
 
-inline operation::PublishDecision abort_of(const AttemptKey& key, std::string cause) {
-  return {key, std::make_shared<const DecisionBody>(Tombstone{Tombstone::Reason::aborted, std::move(cause)})};
+inline operation::PublishDecision abort_of(const AttemptKey& key, GiveUp why, std::string cause) {
+  return {key, std::make_shared<const DecisionBody>(Tombstone{Tombstone::Reason::aborted, std::move(cause)}),
+          looks_at_root_first(why)};
 }
 
 // How long the coordinator tries to record an abort, before the nodes tell their trainers that the save

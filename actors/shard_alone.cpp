@@ -176,7 +176,7 @@ void ShardWriter::look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter&
                       auto missing = result_as<std::vector<uint64_t>>(std::move(result));
                       if (!missing.ok()) return;  // looked at again with the set
                       auto cause = why_hopeless(*missing, has_missed_coordinator(then_now, found->second));
-                      if (cause) give_up(key, *cause, then_out);
+                      if (cause) give_up(key, GiveUp::host_lost, *cause, then_out);
                     });
 }
 

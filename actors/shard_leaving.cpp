@@ -154,7 +154,8 @@ void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
     if (failure) fail(now, key, failure->rank, failure->why, out);
     if (rank_local_ && saves_.contains(key) && all_published(saves_.at(key))) leave_set(key, out);
     if (rank_local_ || !coordinator_lost_) continue;
-    give_up(key, "host " + facts_.host + " was stopped while the coordinator could not be reached", out);
+    give_up(key, GiveUp::stopping,
+            "host " + facts_.host + " was stopped while the coordinator could not be reached", out);
   }
 }
 

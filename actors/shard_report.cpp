@@ -64,7 +64,7 @@ void ShardWriter::consider_report(TimeNs now, const AttemptKey& key, EffectWrite
 void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out) {
   if (save.deciding) return;
   if (rank_local_) {  // nobody to report to: a failure is decided here, for all
-    if (!save.failure.ok()) give_up(key, save.failure.message(), out);
+    if (!save.failure.ok()) give_up(key, give_up_after(save.failure), save.failure.message(), out);
     return;
   }
   const bool has_no_roster = save.is_announced && worlds_.empty();
@@ -168,26 +168,31 @@ void ShardWriter::on_message(TimeNs now, const WireBody& body, EffectWriter& out
   }
 }
 
-void ShardWriter::give_up(const AttemptKey& key, const std::string& cause, EffectWriter& out) {
+void ShardWriter::give_up(const AttemptKey& key, GiveUp why, const std::string& cause, EffectWriter& out) {
   auto found = saves_.find(key);
   if (found == saves_.end() || found->second.deciding) return;
   Save& save = found->second;
   save.deciding = true;
-  publish_tombstone(key,
-                    save.failure.ok()
-                        ? cause
-                        : "rank " + std::to_string(save.failed_rank) + ": " + save.failure.to_string(),
-                    out);
+  std::string said = cause;
+  if (!save.failure.ok()) {
+    why = give_up_after(save.failure);
+    said = "rank " + std::to_string(save.failed_rank) + ": " + save.failure.to_string();
+  }
+  publish_tombstone(abort_of(key, why, said.substr(0, kMaxCauseBytes)), out);
 }
 
-void ShardWriter::publish_tombstone(const AttemptKey& key, const std::string& cause, EffectWriter& out) {
-  operations_.start(abort_of(key, cause.substr(0, kMaxCauseBytes)), out,
-                    [this, key, cause](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+void ShardWriter::publish_tombstone(const operation::PublishDecision& made, EffectWriter& out) {
+  operations_.start(made, out,
+                    [this, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
-                      if (!saves_.contains(key)) return;
-                      if (!decision.ok()) return publish_failed(now, key, cause, decision.status(), then_out);
+                      if (!saves_.contains(made.key)) return;
+                      if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
                       const bool committed = (*decision)->was_committed();
-                      settle(key, committed, committed ? "" : (*decision)->tombstone().cause, then_out);
+                      if (committed) {
+                        then_out.warning(to_string(made.key) + ": " + std::get<Tombstone>(*made.body).cause +
+                                         "; it is committed all the same: the root holds all of it");
+                      }
+                      settle(made.key, committed, committed ? "" : (*decision)->tombstone().cause, then_out);
                     });
 }
 
@@ -211,15 +216,16 @@ void ShardWriter::undecidable(const AttemptKey& key, const Status& why, EffectWr
   for (ClientId client : save.told_undecided) tell_outcome(client, key, told, out);
 }
 
-void ShardWriter::publish_failed(TimeNs now, const AttemptKey& key, const std::string& cause,
-                                 const Status& why, EffectWriter& out) {
+void ShardWriter::publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,
+                                 EffectWriter& out) {
+  const AttemptKey& key = made.key;
   undecidable(key, why, out);
   PublishRetries& retries = saves_.at(key).retries;
   const bool is_awaited = !draining_ || !attached_.empty();
   const TimeNs again_at = is_awaited ? retries.next_at(now, why) : retries.next_at(now, why, kAbortPatience);
   if (again_at != 0) {
-    timers_.set(again_at, out, [this, key, cause](TimeNs, EffectWriter& retry_out) {
-      if (saves_.contains(key)) publish_tombstone(key, cause, retry_out);
+    timers_.set(again_at, out, [this, made](TimeNs, EffectWriter& retry_out) {
+      if (saves_.contains(made.key)) publish_tombstone(made, retry_out);
     });
     return;
   }
@@ -236,7 +242,7 @@ void ShardWriter::on_undecided(const AttemptKey& key, const Status& why, EffectW
   if (auto found = saves_.find(key); found != saves_.end() && found->second.failure.ok()) {
     found->second.undecided = why;
   }
-  give_up(key, "the coordinator: " + why.to_string(), out);
+  give_up(key, GiveUp::no_coordinator, "the coordinator: " + why.to_string(), out);
 }
 
 std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, Outcome outcome, EffectWriter& out) {
@@ -262,27 +268,33 @@ std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, Outcome out
   return told;
 }
 
-std::set<ClientId> ShardWriter::without_part(const Save& save) {
-  std::set<ClientId> out;
-  for (const auto& [rank, share] : save.shares) {
-    if (!share.written && !share.offered_again) out.insert(share.listener);
+ShardWriter::WithoutPart ShardWriter::without_part(Save& save) {
+  WithoutPart out;
+  for (auto& [rank, share] : save.shares) {
+    if (share.written || share.offered_again || save.told_undecided.contains(share.listener)) continue;
+    share.is_committed = share.files_writing != 0;
+    (share.is_committed ? out.writing : out.strangers).insert(share.listener);
   }
   return out;
 }
 
+void ShardWriter::tell_stranger(ClientId client, const AttemptKey& key, EffectWriter& out) {
+  tell_outcome(client, key,
+               Status(Code::aborted, to_string(key) + " was committed before this rank had written it: "
+                                                      "another process of this rank had saved it"),
+               out);
+}
+
 void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
-  const std::set<ClientId> strangers = committed ? without_part(saves_.at(key)) : std::set<ClientId>();
+  const WithoutPart others = committed ? without_part(saves_.at(key)) : WithoutPart();
   const Outcome outcome{
       committed ? Fate::committed : Fate::aborted,
       Status(Code::aborted, committed ? "what this rank had staged before is committed" : cause)};
   std::vector<ClientId> told = close_save(key, outcome, out);
-  std::erase_if(told, [&](ClientId client) { return strangers.contains(client); });
-  for (ClientId client : strangers) {
-    tell_outcome(client, key,
-                 Status(Code::aborted, to_string(key) + " was committed before this rank had written it: "
-                                                        "another process of this rank had saved it"),
-                 out);
-  }
+  std::erase_if(told, [&](ClientId client) {
+    return others.strangers.contains(client) || others.writing.contains(client);
+  });
+  for (ClientId client : others.strangers) tell_stranger(client, key, out);
   if (committed) return read_and_tell(key, std::move(told), outcome, out);
   if (rank_local_) sweep_alone(key, out);
   for (ClientId client : told) tell_outcome(client, key, outcome.late, out);
@@ -366,7 +378,7 @@ void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
       if (turns(saves_.at(key)) == 1) look_for_lost(now, key, out);
       continue;
     }
-    give_up(key,
+    give_up(key, GiveUp::no_coordinator,
             "host " + facts_.host + " heard no decision within " +
                 human_seconds(facts_.times.host_lost_ms / 1e3) + ": it has lost the coordinator (" +
                 why_coordinator_lost_ + "), and none has come back",
@@ -384,7 +396,7 @@ void ShardWriter::on_coordinator_gone(const Status& why, EffectWriter& out) {
   coordinator_gone_ = why;
   std::vector<AttemptKey> keys;
   for (const auto& [key, save] : saves_) keys.push_back(key);
-  for (const AttemptKey& key : keys) give_up(key, why.message(), out);
+  for (const AttemptKey& key : keys) give_up(key, GiveUp::superseded, why.message(), out);
 }
 
 }  // namespace shoal

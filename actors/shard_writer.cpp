@@ -217,10 +217,10 @@ std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs 
                                          auto open = saves_.find(key);
                                          if (open == saves_.end()) return;
                                          open->second.deadline = 0;
-                                         give_up(key, no_decision(open->second), then_out);
+                                         give_up(key, GiveUp::deadline, no_decision(open->second), then_out);
                                        });
   for (Rank rank : lost_) fail(now, key, rank, trainer_ended(rank), out);
-  if (!coordinator_gone_.ok()) give_up(key, coordinator_gone_.message(), out);
+  if (!coordinator_gone_.ok()) give_up(key, GiveUp::superseded, coordinator_gone_.message(), out);
   if (coordinator_lost_) give_up_without_coordinator(now, out);
   return found;
 }
@@ -430,7 +430,21 @@ void ShardWriter::write_share(TimeNs now, const AttemptKey& key, Rank rank, cons
           file_written(then_now, key, rank, file, result_as<WrittenShard>(std::move(result)), then_out);
         });
   }
-  if (share.files_writing == 0) share_written(now, key, rank, out);
+  if (writes->empty()) record_staged(now, key, rank, plan, out);
+}
+
+// Nothing else in the root says that a rank without a shard has staged the save. A rank-local save has a
+// manifest of each rank.
+void ShardWriter::record_staged(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan,
+                                EffectWriter& out) {
+  if (rank_local_) return share_written(now, key, rank, out);
+  Share& share = saves_.at(key).shares.at(rank);
+  share.files_writing = 1;
+  operations_.start(
+      operation::RecordStaged{key, rank, plan.layout_id, share_id_of(plan), share.user}, out,
+      [this, key, rank](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+        write_ended(then_now, key, rank, result.status(), then_out);
+      });
 }
 
 // The client's word for files that are durable is the node's own of before; the coordinator compares their
@@ -451,38 +465,74 @@ void ShardWriter::take_written(TimeNs now, const AttemptKey& key, Rank rank, con
   for (const local::DurableFile& file : said.files) {
     share.files.push_back({rank, file.index, file.size, file.header_digest, file.payload_bytes});
   }
+  if (share.files.empty()) return record_staged(now, key, rank, plan, out);  // an older node wrote none
   share_written(now, key, rank, out);
 }
 
 void ShardWriter::file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file,
                                Result<WrittenShard> written, EffectWriter& out) {
   auto found = saves_.find(key);
-  if (found == saves_.end()) return release_late(key, rank, out);
+  auto late = late_.find({key, rank});
+  Share* share = found != saves_.end() ? &found->second.shares.at(rank)
+                 : late != late_.end() ? &late->second
+                                       : nullptr;
+  if (share != nullptr && written.ok()) {
+    share->files[file] = {rank, file, written->size, written->header_digest, written->payload_bytes};
+  }
+  write_ended(now, key, rank, written.status(), out);
+}
+
+void ShardWriter::write_ended(TimeNs now, const AttemptKey& key, Rank rank, const Status& written,
+                              EffectWriter& out) {
+  auto found = saves_.find(key);
+  if (found == saves_.end()) return release_late(key, rank, !written.ok(), out);
   Share& share = found->second.shares.at(rank);
   --share.files_writing;
-  if (!written.ok()) {
-    fail(now, key, rank, written.status(), out);
-  } else {
-    share.files[file] = {rank, file, written->size, written->header_digest, written->payload_bytes};
-  }
+  share.write_failed = share.write_failed || !written.ok();
+  if (!written.ok()) fail(now, key, rank, written, out);
   found = saves_.find(key);
   if (found != saves_.end() && found->second.shares.at(rank).files_writing == 0)
     share_written(now, key, rank, out);
 }
 
-void ShardWriter::release_late(const AttemptKey& key, Rank rank, EffectWriter& out) {
+void ShardWriter::release_late(const AttemptKey& key, Rank rank, bool failed, EffectWriter& out) {
   auto late = late_.find({key, rank});
-  if (late == late_.end() || --late->second.files_writing != 0) return;
+  if (late == late_.end()) return;
+  late->second.write_failed = late->second.write_failed || failed;
+  if (--late->second.files_writing != 0) return;
   Share share = std::move(late->second);
   late_.erase(late);
   free_slab(key, share, out);
   forget_if_unused(share.client, out);
+  if (share.is_committed) return tell_late_writer(key, rank, share, out);  // nothing is swept
   auto others = late_.lower_bound({key, 0});
   if (others != late_.end() && others->first.first == key) return;
   if (rank_local_) return sweep_alone(key, out);
   // The sweep after the abort may have come before these files: this makes the coordinator sweep once more.
   out.send(kCoordinatorNode, RoleKind::coordinator,
            wire::SaveFailed{key, rank, Status(Code::aborted, "its files were written after the abort")});
+}
+
+// What it has written is what is committed, or another process of its rank has had part in the save.
+void ShardWriter::tell_late_writer(const AttemptKey& key, Rank rank, const Share& share, EffectWriter& out) {
+  if (share.write_failed) return tell_stranger(share.listener, key, out);
+  ++reading_;
+  operations_.start(
+      operation::ReadDecision{key}, out,
+      [this, key, rank, client = share.listener, files = share.files](TimeNs, Result<OperationResult> result,
+                                                                      EffectWriter& then_out) {
+        --reading_;
+        auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+        if (decision.ok() && (*decision)->committed()) {
+          std::vector<Hash128> named, written;
+          for (const FileEntry& file : (*decision)->manifest().files) {
+            if (file.rank == rank) named.push_back(file.header_digest);
+          }
+          for (const wire::WrittenFile& file : files) written.push_back(file.header_digest);
+          if (named != written) return tell_stranger(client, key, then_out);
+        }
+        read_and_tell(key, {client}, Outcome{Fate::committed, Status(Code::aborted, "")}, then_out);
+      });
 }
 
 void ShardWriter::share_written(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {

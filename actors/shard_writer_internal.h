@@ -59,7 +59,9 @@ class ShardWriter final : public Role {
     std::vector<wire::WrittenFile> files;
     UserMetadataPtr user;
     bool written = false;
-    bool published = false;  // rank-local: its manifest stands
+    bool write_failed = false;
+    bool is_committed = false;  // while its files were being written: the listener hears once they are
+    bool published = false;     // rank-local: its manifest stands
   };
   struct Exchange {  // of the plans of planners with a global plan of their own
     Rank coordinator_rank = 0;
@@ -167,10 +169,13 @@ class ShardWriter final : public Role {
   void write_share(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan, const Layout& layout,
                    EffectWriter& out);
   void take_written(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan, EffectWriter& out);
+  void record_staged(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan, EffectWriter& out);
   void file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file, Result<WrittenShard> written,
                     EffectWriter& out);
-  // A write that ended after its save had been decided: only the slab is left to free.
-  void release_late(const AttemptKey& key, Rank rank, EffectWriter& out);
+  void write_ended(TimeNs now, const AttemptKey& key, Rank rank, const Status& written, EffectWriter& out);
+  // A write that ended after its save had been decided. Whose save was committed meanwhile hears of it now.
+  void release_late(const AttemptKey& key, Rank rank, bool failed, EffectWriter& out);
+  void tell_late_writer(const AttemptKey& key, Rank rank, const Share& share, EffectWriter& out);
   void share_written(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
   void wait_for_roster(TimeNs now, const AttemptKey& key, Share& share, EffectWriter& out);
 
@@ -189,13 +194,14 @@ class ShardWriter final : public Role {
 
   // --- the decision ---
   void on_message(TimeNs now, const WireBody& body, EffectWriter& out);
-  // This node publishes the tombstone itself and obeys whatever stands. `cause`: where nothing failed here.
   // The coordinator is lost, and may have decided before it was: what stands in the root is obeyed.
   void ask_root(const AttemptKey& key, Save& save, EffectWriter& out);
-  void give_up(const AttemptKey& key, const std::string& cause, EffectWriter& out);
-  void publish_tombstone(const AttemptKey& key, const std::string& cause, EffectWriter& out);
+  // This node publishes the tombstone itself, or commits what the root proves complete (giving_up.h), and
+  // obeys whatever stands. `why`, `cause`: where nothing failed here.
+  void give_up(const AttemptKey& key, GiveUp why, const std::string& cause, EffectWriter& out);
+  void publish_tombstone(const operation::PublishDecision& made, EffectWriter& out);
   // Tells the clients, and tries again while that may help.
-  void publish_failed(TimeNs now, const AttemptKey& key, const std::string& cause, const Status& why,
+  void publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,
                       EffectWriter& out);
   static Status not_decided(const Save& save, const Status& why);
   // The root takes no decision: clients wait for one no longer, and hear nothing more of this attempt. What
@@ -210,8 +216,13 @@ class ShardWriter final : public Role {
   void read_and_tell(const AttemptKey& key, std::vector<ClientId> told, Outcome known, EffectWriter& out,
                      uint32_t failures = 0);
   // Of a save that is committed: those who staged it now, and whose rank has had no part in it, for nothing
-  // of theirs was written yet. Another process of their rank has had it.
-  static std::set<ClientId> without_part(const Save& save);
+  // of theirs was written yet. Another process of their rank has had it. What is being written may be what
+  // is committed: `writing` are those who hear of it when their writes have ended.
+  struct WithoutPart {
+    std::set<ClientId> strangers, writing;
+  };
+  static WithoutPart without_part(Save& save);
+  void tell_stranger(ClientId client, const AttemptKey& key, EffectWriter& out);
   // Takes the save out of those in flight. Returns the clients that are to be told.
   std::vector<ClientId> close_save(const AttemptKey& key, Outcome outcome, EffectWriter& out);
   void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, EffectWriter& out);

@@ -89,6 +89,7 @@ CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalo
 
 CountedRoot::Work CountedRoot::work_of(const Operation& operation, bool has_catalog, size_t node) {
   if (const auto* write = std::get_if<operation::WriteShard>(&operation)) return write_shard(*write);
+  if (const auto* staged = std::get_if<operation::RecordStaged>(&operation)) return record_staged(*staged);
   if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
     return publish_decision(*publish);
   }
@@ -160,6 +161,18 @@ CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
       }};
 }
 
+CountedRoot::Work CountedRoot::record_staged(const operation::RecordStaged& staged) {
+  StorageSteps steps;
+  add_create(steps, kSmallRecordBytes);
+  return {std::move(steps), [this, staged]() -> Result<OperationResult> {
+            const std::pair said(staged.layout_id, staged.share_id);
+            auto [stands, is_new] = attempts_[staged.key].records.emplace(staged.rank, said);
+            if (is_new) record_bytes_ += kSmallRecordBytes;
+            if (stands->second == said) return OperationResult(operation::Done{});
+            return Status(Code::already_exists, "another record of this rank stands there");
+          }};
+}
+
 Result<OperationResult> CountedRoot::decide(std::shared_ptr<const Decision> made, uint64_t bytes) {
   Attempt& attempt = attempts_[made->key];
   if (!attempt.decision) {
@@ -173,6 +186,11 @@ Result<OperationResult> CountedRoot::decide(std::shared_ptr<const Decision> made
 CountedRoot::Work CountedRoot::publish_decision(const operation::PublishDecision& publish) {
   uint64_t bytes = kSmallRecordBytes;
   StorageSteps steps;
+  const Attempt& attempt = attempts_[publish.key];
+  if (publish.looks_first && !attempt.decision && attempt.published == 0 &&
+      prove_complete(publish.key).ok()) {
+    return complete_attempt({publish.key});
+  }
   // One copy of a manifest of many files, from here on shared.
   auto made =
       std::make_shared<Decision>(Decision{publish.key, Nonce{}, RootId{}, kSomeTimeNs, *publish.body});
@@ -289,7 +307,9 @@ CountedRoot::Work CountedRoot::complete_attempt(const operation::CompleteAttempt
   StorageSteps steps{{Kind::look, 1}, {Kind::list, attempt.entries()}};
   auto proven = prove_complete(complete.key);
   if (!proven.ok()) return answer(std::move(steps), proven.status());
-  add_read(steps, attempt.shards.size(), attempt.shards.size() * kShardHeadBytes, kMergeThreads);
+  add_read(steps, attempt.shards.size() + attempt.records.size(),
+           attempt.shards.size() * kShardHeadBytes + attempt.records.size() * kSmallRecordBytes,
+           kMergeThreads);
   auto decision =
       std::make_shared<Decision>(Decision{complete.key, Nonce{}, RootId{}, kSomeTimeNs, std::move(*proven)});
   auto encoded = encode_decision(*decision);
@@ -323,8 +343,13 @@ Result<Manifest> CountedRoot::prove_under(const AttemptKey& key, const Attempt& 
   manifest.options = roster.options;
   uint64_t payload_bytes = 0;
   for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
-    if (!attempt.shards.contains(shard_of(rank, 0))) return differs;
+    auto record = attempt.records.find(rank);
+    if (attempt.shards.contains(shard_of(rank, 0)) == (record != attempt.records.end())) return differs;
     SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(world, rank, roster.options));
+    if (record != attempt.records.end() &&
+        (plan->files != 0 || record->second != std::pair(plan->layout_id, share_id_of(*plan)))) {
+      return differs;
+    }
     payload_bytes += plan->tensor_bytes;
     for (const WriteItem& item : plan->items.vector()) {
       const LayoutEntry& entry = world.layout_of(rank).entries()[item.entry];
@@ -337,6 +362,8 @@ Result<Manifest> CountedRoot::prove_under(const AttemptKey& key, const Attempt& 
           {shard_file_name(rank, file), shard->second, header_digest_of(key, rank, file), rank, file});
     }
   }
+  if (!attempt.records.empty() && attempt.records.rbegin()->first >= world.roster.world_size())
+    return differs;
   if (manifest.files.size() != attempt.shards.size() || payload_bytes != attempt.payload_bytes)
     return differs;
   manifest.payload_bytes = payload_bytes;
@@ -403,7 +430,8 @@ AttemptInfo CountedRoot::info_of(const AttemptKey& key, const Attempt& attempt) 
   }
   for (const auto& [name, bytes] : attempt.shards) info.files_bytes += bytes;
   info.fingerprint = attempt.entries();  // names come and do not change
-  info.leftover_files = static_cast<uint32_t>(attempt.shards.size()) + attempt.published;
+  info.leftover_files =
+      static_cast<uint32_t>(attempt.shards.size() + attempt.records.size()) + attempt.published;
   info.rank_manifests = attempt.published;
   info.rank_world = static_cast<uint32_t>(attempt.manifests.size());
   return info;
@@ -433,7 +461,7 @@ CountedRoot::Work CountedRoot::inspect_attempt(const operation::InspectAttempt& 
 CountedRoot::Work CountedRoot::sweep_attempt(const operation::SweepAttempt& sweep) {
   const Attempt& attempt = attempts_[sweep.key];
   StorageSteps steps{{Kind::list, attempt.entries()}};
-  const uint64_t files = attempt.shards.size() + attempt.published;
+  const uint64_t files = attempt.shards.size() + attempt.records.size() + attempt.published;
   if (attempt.decision && !attempt.decision->committed() && files != 0)
     steps.push_back({Kind::change, files});
   return {std::move(steps), [this, key = sweep.key]() -> Result<OperationResult> {
@@ -444,6 +472,7 @@ CountedRoot::Work CountedRoot::sweep_attempt(const operation::SweepAttempt& swee
             if (swept.decision->committed()) return OperationResult(uint64_t{0});
             const uint64_t bytes = info_of(key, swept).files_bytes + swept.manifest_bytes;
             swept.shards.clear();
+            swept.records.clear();
             swept.payload_bytes = 0;
             swept.manifests.clear();
             swept.published = 0;

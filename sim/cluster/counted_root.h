@@ -60,6 +60,7 @@ class CountedRoot final : public RootView {
     std::shared_ptr<const Decision> decision;
     uint64_t decision_bytes = 0;
     PagedMap<uint64_t, uint64_t> shards;                         // sizes, by shard_of
+    std::map<Rank, std::pair<LayoutId, PlanId>> records;         // of ranks that write nothing: layout, share
     std::vector<std::shared_ptr<const RankManifest>> manifests;  // by rank; null: missing
     uint32_t published = 0;
     uint64_t payload_bytes = 0;      // of all shards
@@ -68,7 +69,7 @@ class CountedRoot final : public RootView {
     uint64_t merged_bytes = 0;
 
     bool is_complete_set() const { return published != 0 && published == manifests.size(); }
-    uint64_t entries() const { return shards.size() + published + (decision ? 1 : 0); }
+    uint64_t entries() const { return shards.size() + records.size() + published + (decision ? 1 : 0); }
   };
   static uint64_t shard_of(Rank rank, uint32_t file) { return uint64_t{file} << 32 | rank; }
   struct Roster {
@@ -78,6 +79,7 @@ class CountedRoot final : public RootView {
 
   Work work_of(const Operation& operation, bool has_catalog, size_t node);
   Work write_shard(const operation::WriteShard& write);
+  Work record_staged(const operation::RecordStaged& staged);
   Work publish_decision(const operation::PublishDecision& publish);
   Work publish_rank_manifest(const operation::PublishRankManifest& publish);
   Work complete_rank_local(const operation::CompleteRankLocal& complete);

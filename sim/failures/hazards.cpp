@@ -9,6 +9,7 @@ namespace {
 // Whether it makes names or bytes: what a full disk refuses.
 bool is_write(const Operation& operation) {
   return std::holds_alternative<operation::WriteShard>(operation) ||
+         std::holds_alternative<operation::RecordStaged>(operation) ||
          std::holds_alternative<operation::PublishDecision>(operation) ||
          std::holds_alternative<operation::PublishRankManifest>(operation) ||
          std::holds_alternative<operation::PublishRoster>(operation);

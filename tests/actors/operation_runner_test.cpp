@@ -303,7 +303,7 @@ TEST_F(RunnerTest, ReadsFromManyThreads) {
 TEST_F(RunnerTest, PublishesDecisionsAndAnswersWithTheOneThatStands) {
   using DecisionPtr = std::shared_ptr<const Decision>;
   EXPECT_EQ(run<DecisionPtr>(operation::ReadDecision{kKey}).status().code(), Code::not_found);
-  auto published = run<DecisionPtr>(abort_of(kKey, "rank 1 is gone"));
+  auto published = run<DecisionPtr>(abort_of(kKey, GiveUp::rank_gone, "rank 1 is gone"));
   ASSERT_OK(published.status());
   EXPECT_EQ((*published)->nonce, nonce_of(1001));
   EXPECT_EQ((*published)->root_id, nonce_of(77));
@@ -341,17 +341,17 @@ TEST_F(RunnerTest, WhatTheCatalogHasAsCommittedIsNotAborted) {
       kKey, std::make_shared<const DecisionBody>(sample_manifest(kKey).manifest())});
   ASSERT_OK(committed.status());
   ASSERT_OK(run(operation::RecordDecision{*committed}).status());
-  auto stands = run<std::shared_ptr<const Decision>>(abort_of(kKey, "left undecided"));
+  auto stands = run<std::shared_ptr<const Decision>>(abort_of(kKey, GiveUp::unproven, "left undecided"));
   ASSERT_OK(stands.status());
   EXPECT_TRUE((*stands)->committed());
   ASSERT_OK(storage->remove(decision_path(kKey)));
-  const Status refused = runner.run(abort_of(kKey, "left undecided")).status();
+  const Status refused = runner.run(abort_of(kKey, GiveUp::unproven, "left undecided")).status();
   EXPECT_EQ(refused.code(), Code::corrupt);
   EXPECT_THAT(refused.message(), HasSubstr("manifest.shoal: gone, though the catalog has step 3"));
   EXPECT_EQ(run(operation::SweepAttempt{kKey}).status().code(), Code::refused);
   // Gone with all that lay there, it was deleted.
   ASSERT_OK(storage->remove(shard_path(kKey, 0, 0)));
-  EXPECT_OK(runner.run(abort_of(kKey, "left undecided")).status());
+  EXPECT_OK(runner.run(abort_of(kKey, GiveUp::unproven, "left undecided")).status());
 }
 
 // An attempt of four ranks, all of whose shards are durable.
@@ -365,7 +365,55 @@ class WholeAttempt : public RunnerTest {
       write_planned(*storage, kKey, *record.world, rank, {}, nonces += 10, &payload_bytes);
     }
   }
+  Result<std::shared_ptr<const Decision>> abort(GiveUp why, const std::string& cause) {
+    return run<std::shared_ptr<const Decision>>(abort_of(kKey, why, cause));
+  }
 };
+
+// Regression: the save of a host that died before its report was aborted, and its shards swept.
+TEST_F(WholeAttempt, IsCommittedByWhoGivesUpWhatDidNotCome) {
+  auto stands = abort(GiveUp::host_lost, "host b is lost");
+  ASSERT_OK(stands.status());
+  EXPECT_TRUE((*stands)->committed());
+  EXPECT_EQ((*stands)->manifest().files.size(), 4u);
+}
+
+TEST_F(WholeAttempt, IsAbortedWhereAReportIsWrong) {
+  auto stands = abort(GiveUp::contradiction, "rank 1 wrote by another plan");
+  ASSERT_OK(stands.status());
+  EXPECT_EQ((*stands)->tombstone().cause, "rank 1 wrote by another plan");
+}
+
+// A node that has lost its coordinator may not have heard of the later run.
+TEST_F(WholeAttempt, IsNotCommittedByARunThatALaterOneHasPassed) {
+  for (uint64_t run : {1, 2}) {
+    ASSERT_OK(claim_generation(*storage, "job-" + std::to_string(run), nonce_of(run)).status());
+  }
+  auto stands = abort(GiveUp::no_coordinator, "host a has lost the coordinator");
+  ASSERT_OK(stands.status());
+  EXPECT_FALSE((*stands)->committed());
+}
+
+TEST_F(WholeAttempt, IsAbortedOnceAShardIsMissing) {
+  ASSERT_OK(storage->remove(shard_path(kKey, 2, 0)));
+  auto stands = abort(GiveUp::host_lost, "host b is lost");
+  ASSERT_OK(stands.status());
+  EXPECT_EQ((*stands)->tombstone().cause, "host b is lost");
+}
+
+TEST_F(WholeAttempt, IsNeitherWhileTheRootCannotBeRead) {
+  for (uint64_t call = 0;; ++call) {
+    const uint64_t at = storage.files.operations() + call;
+    storage.files.fail_at(at, EIO);
+    auto stands = abort(GiveUp::host_lost, "host b is lost");
+    const bool has_failed = storage.files.operations() > at;
+    storage.files.stop_failing();
+    EXPECT_TRUE(!stands.ok() || (*stands)->committed()) << "call " << call;
+    if (!has_failed) break;
+    const Status removed = storage->remove(decision_path(kKey));
+    ASSERT_TRUE(removed.ok() || removed.code() == Code::not_found);
+  }
+}
 
 // Which operations may publish a manifest. A new one does not compile until it is named here.
 template <class... T>
@@ -386,7 +434,7 @@ using CommitNothing =
                operation::ListenToPeers, operation::ReadChunk, operation::CheckChunk, operation::CopyChunk,
                operation::ReleaseWindow, operation::ReadHeader, operation::CheckHeader,
                operation::LocateRanges, operation::DecodeDecision, operation::ListCheckpoints,
-               operation::ListMissingManifests, operation::VerifyCheckpoint>;
+               operation::ListMissingManifests, operation::VerifyCheckpoint, operation::RecordStaged>;
 template <class... T>
 constexpr bool is_each_named(const std::variant<T...>*) {
   return ((MayCommit::name<T> != CommitNothing::name<T>)&&...);
@@ -399,7 +447,8 @@ std::vector<Operation> commits(const AttemptKey& key, const RankManifest& manife
   auto add = [&]<class T>(std::in_place_type_t<T>) {
     if constexpr (std::is_same_v<T, operation::PublishDecision>) {
       out.push_back(T{key, std::make_shared<const DecisionBody>(sample_manifest(key).manifest())});
-      out.push_back(abort_of(key, "host b is lost"));
+      out.push_back(abort_of(key, GiveUp::host_lost, "host b is lost"));
+      out.push_back(abort_of(key, GiveUp::rank_failed, "a full disk"));
     } else if constexpr (std::is_same_v<T, operation::PublishRankManifest>) {
       out.push_back(T{std::make_shared<const RankManifest>(manifest)});
     } else if constexpr (MayCommit::name<T>) {
@@ -434,7 +483,8 @@ TEST_F(WholeAttempt, IsCommittedByNoOperationWhileNothingMayBe) {
     const bool is_set = key == manifest.key;
     for (const Operation& each : commits(key, second)) {
       const auto* decision = std::get_if<operation::PublishDecision>(&each);
-      const bool is_abort = decision != nullptr && std::holds_alternative<Tombstone>(*decision->body);
+      const bool is_abort =
+          decision != nullptr && std::holds_alternative<Tombstone>(*decision->body) && !decision->looks_first;
       const bool merges = std::holds_alternative<operation::CompleteRankLocal>(each);
       if (!is_set && (is_abort || merges)) continue;  // these commit sets of rank manifests alone
       EXPECT_EQ(refused.run(each).status(), Status(Code::refused, "ROOT_ID is another's"))
@@ -467,7 +517,7 @@ TEST_F(RunnerTest, LooksAfterAttemptsAndTheirFiles) {
   EXPECT_EQ(attempts->attempts[0].key, kKey);
   EXPECT_EQ(run<AttemptInfo>(operation::InspectAttempt{kKey})->files_bytes, written.size);
   EXPECT_EQ(run<uint64_t>(operation::SweepAttempt{kKey}).status().code(), Code::refused);
-  ASSERT_OK(runner.run(abort_of(kKey, "swept")).status());
+  ASSERT_OK(runner.run(abort_of(kKey, GiveUp::rank_failed, "swept")).status());
   auto swept = run<uint64_t>(operation::SweepAttempt{kKey});
   ASSERT_OK(swept.status());
   EXPECT_EQ(*swept, written.size);
@@ -504,7 +554,8 @@ TEST_F(RunnerTest, ToldToVerifyTellsDamageFromWhatIsNoCheckpoint) {
   EXPECT_THAT(damaged.message(), HasSubstr("rank-0"));
   AttemptKey aborted = kKey;
   ++aborted.step;
-  ASSERT_OK(run<std::shared_ptr<const Decision>>(abort_of(aborted, "too late")).status());
+  ASSERT_OK(
+      run<std::shared_ptr<const Decision>>(abort_of(aborted, GiveUp::rank_failed, "too late")).status());
   EXPECT_EQ(run(operation::VerifyCheckpoint{aborted}).status().code(), Code::not_found);
 }
 

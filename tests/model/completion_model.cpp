@@ -2,14 +2,16 @@
 // who find it: each commits what the root proves complete and aborts the rest.
 //
 // What is modelled. Two nodes write one shard each; the second one may write it by another plan, since its
-// layout has changed. Or the roster that stands gives the second one no shard: then it reports that it has
-// staged the step, or stages more than that roster says, and waits for another roster, which never comes. A
-// shard is a partial file until it gets its name, and its name lasts once the folder was synced. The
-// coordinator commits what was reported; where it gives up what was not, it goes by the rules of a finder.
-// Two finders look at the folder, decide what it
-// proves, and create the decision exclusively; they may look at any moment, also while the coordinator and
-// the nodes live. Nodes and coordinators that pause simply do not step, so that each is also a zombie. Once
-// nobody acts, the manifest may be removed once, where the root proves the attempt without it. A crash of the
+// layout has changed. Or the roster that stands gives the second one no shard: then it writes a record of
+// what it has staged, or stages more than that roster says, and waits for another roster. That never comes;
+// or it does, gives it no shard either, and its record is of what that one says. A shard or record is a
+// partial file until it gets its name, and its name lasts once the folder was synced; then it is reported. A
+// node may also say that its write failed, whatever has become of the file. The coordinator commits what was
+// reported, and aborts without a look what is said to have failed, or once another run has the root. Where it
+// gives up what was not reported, it goes by the rules of a finder, as a node does that gives up by itself.
+// Two finders look at the folder, decide what it proves, and create the decision exclusively; they may look
+// at any moment, also while the coordinator and the nodes live. Nodes and coordinators that pause simply do
+// not step, so that each is also a zombie. Once nobody acts, the manifest may be removed once. A crash of the
 // storage forgets any subset of what was not synced. The answer to a successful create may be "taken".
 #include <fmt/format.h>
 
@@ -45,6 +47,8 @@ const std::vector<Mutation> kMutations = {
      kKept},
     {"absent-rank-taken-for-done", "a finder takes a rank to which the roster gives no shard for staged",
      kStaged},
+    {"record-not-compared", "a finder does not compare the record of such a rank with the roster", kStaged},
+    {"report-before-record", "a node reports such a rank before its record is durable", kOneAnswer},
 };
 
 class Completion {
@@ -52,7 +56,7 @@ class Completion {
   enum Value : uint8_t { none, commit, abort };
   enum Entry : uint8_t { absent, unsynced, durable };
   enum Shard : uint8_t { no_shard, partial, named, lasting };
-  enum Progress : uint8_t { to_write, writing, linked, reported, gone, waits };
+  enum Progress : uint8_t { to_write, writing, linked, reported, failed, gone, waits };
   enum Job : uint8_t { not_begun, all_write, second_writes_nothing };  // by the roster that stands
   enum Phase : uint8_t { idle, wanting, taken, holding, sweeping, dead };
 
@@ -79,7 +83,9 @@ class Completion {
         winner_not_read_(mutation == "finder-does-not-read-winner"),
         aborts_proven_(mutation == "abort-what-is-proven"),
         gives_up_blindly_(mutation == "give-up-without-a-look"),
-        absent_is_done_(mutation == "absent-rank-taken-for-done") {}
+        absent_is_done_(mutation == "absent-rank-taken-for-done"),
+        record_not_compared_(mutation == "record-not-compared"),
+        reports_before_record_(mutation == "report-before-record") {}
 
   State initial() const { return State{}; }
   State canonical(State state) const {
@@ -147,13 +153,16 @@ class Completion {
       sink(next, kind, [&] { return fmt::format("node {} {}", n + 1, words); });
     };
     if (self.progress == to_write && n == writers(state)) {
-      auto report = [](State&, NodeState& me) { me.progress = reported; };
-      step(Kind::calm, report, "stages what the roster says, and reports that");
+      auto begin = [](State&, NodeState& me) { me = {writing, static_cast<uint8_t>(partial), 0}; };
+      step(Kind::calm, begin, "stages what the roster says, and begins to write its record");
       auto stage_more = [](State& next, NodeState& me) {
         me.progress = waits;
         next.staged_more = 1;
       };
       step(Kind::calm, stage_more, "stages more than the roster says, and waits for another one");
+    } else if (self.progress == waits) {
+      auto begin = [](State&, NodeState& me) { me = {writing, static_cast<uint8_t>(partial), 1}; };
+      step(Kind::calm, begin, "hears of another roster, and begins to write its record by that");
     } else if (self.progress == to_write) {
       for (uint8_t plan = 0; plan <= n; ++plan) {
         auto begin = [&](State&, NodeState& me) { me = {writing, static_cast<uint8_t>(partial), plan}; };
@@ -164,7 +173,7 @@ class Completion {
         me.progress = me.shard == partial ? linked : gone;  // swept meanwhile
         if (me.shard == partial) me.shard = named;
       };
-      step(Kind::calm, link, "gives its shard its name");
+      step(Kind::calm, link, n < writers(state) ? "gives its shard its name" : "gives its record its name");
     } else if (self.progress == linked) {
       auto report = [](State& next, NodeState& me) {
         sync(next);
@@ -172,7 +181,15 @@ class Completion {
       };
       step(Kind::calm, report, "syncs the folder and reports");
     }
-    if (self.progress != reported && self.progress != gone) {
+    if (reports_before_record_ && n == writers(state) && self.progress == writing) {
+      step(
+          Kind::calm, [](State&, NodeState& me) { me.progress = reported; }, "reports without its record");
+    }
+    if (self.progress == writing || self.progress == linked) {
+      step(
+          Kind::fault, [](State&, NodeState& me) { me.progress = failed; }, "says that its write failed");
+    }
+    if (self.progress != reported && self.progress != failed && self.progress != gone) {
       step(
           Kind::fault, [](State&, NodeState& me) { me.progress = gone; }, "is gone for good");
     }
@@ -190,10 +207,15 @@ class Completion {
     for (int n = 0; n < kNodes; ++n) {
       const uint8_t shard = state.nodes[n].shard;
       if (without_shard_ && n == 1) continue;
-      if (absent_is_done_ && n == writers(state)) continue;
+      if (absent_is_done_ && n == writers(state) && shard == no_shard) continue;
       if (shard == no_shard || (shard == partial && !partial_counts_)) return false;
     }
+    if (record_not_compared_ && state.job == second_writes_nothing) return true;
     return two_plans_ || without_shard_ || state.nodes[0].plan == state.nodes[1].plan;
+  }
+  static bool has_failed(const State& state) {
+    return std::any_of(state.nodes, state.nodes + kNodes,
+                       [](const NodeState& node) { return node.progress == failed; });
   }
 
   template <class Sink>
@@ -254,6 +276,10 @@ class Completion {
           "reads the decision that stands");
     }
     const bool is_finder = a != 0;
+    auto reject = [](State&, Actor& me) { me = {wanting, abort, none}; };
+    if (!is_finder && has_failed(state))
+      return step(Kind::calm, reject, "rejects what a node says has failed");
+    if (!is_finder) step(Kind::fault, reject, "aborts, since another run has the root");
     const bool is_told = !is_finder && has_all_reports(state);
     auto look = [&](State& next, Actor& me) {
       if (!is_told && !unsynced_proof_) sync(next);
@@ -306,7 +332,6 @@ class Completion {
   template <class Sink>
   void removal(const State& state, Sink& sink) const {
     if (state.removed || state.value != commit || state.entry != durable) return;
-    if (state.job == second_writes_nothing) return;  // nothing would prove it any more
     const bool is_over =
         state.actors[0].phase == dead && state.actors[1].phase == idle && state.actors[2].phase == idle;
     if (!is_over) return;
@@ -356,7 +381,8 @@ class Completion {
   }
 
   const bool without_shard_, two_plans_, partial_counts_, unsynced_proof_, delete_early_, not_exclusive_,
-      winner_not_read_, aborts_proven_, gives_up_blindly_, absent_is_done_;
+      winner_not_read_, aborts_proven_, gives_up_blindly_, absent_is_done_, record_not_compared_,
+      reports_before_record_;
 };
 
 }  // namespace

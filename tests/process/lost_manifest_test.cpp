@@ -22,7 +22,8 @@ class LostManifest : public ::testing::Test {
     std::unique_ptr<NodeChild> nodes[2];
     std::vector<std::unique_ptr<Trainer>> trainers;
   };
-  std::unique_ptr<Job> start(const std::string& name, const std::string& die_at = "") {
+  // The node of host `dying` ends there.
+  std::unique_ptr<Job> start(const std::string& name, const std::string& die_at = "", uint32_t dying = 0) {
     auto job = std::make_unique<Job>();
     std::string coordinator;
     for (uint32_t i = 0; i < 2; ++i) {
@@ -32,8 +33,9 @@ class LostManifest : public ::testing::Test {
                                             "world=2",
                                             "name=" + host,
                                             "abandoned_after_ms=200",
+                                            "host_lost_ms=2500",
                                             "log=" + scratch_.file(host + ".log")};
-      if (i == 0 && !die_at.empty()) arguments.push_back("die_at=" + die_at);
+      if (i == dying && !die_at.empty()) arguments.push_back("die_at=" + die_at);
       if (i == 1) arguments.push_back("coordinator=" + coordinator);
       job->nodes[i] = std::make_unique<NodeChild>(scratch_.host(host), arguments);
       if (i == 0) coordinator = job->nodes[i]->address();
@@ -107,6 +109,19 @@ TEST_F(LostManifest, WasNeverWrittenWhereTheJobDiedAfterItsLastShard) {
   expect_loads(*next, 2);
 }
 
+// Regression: the coordinator aborted the save of a host that died before its report, and swept its shard.
+TEST_F(LostManifest, IsWrittenByTheLiveJobWhereAHostDiedBetweenItsShardAndItsReport) {
+  auto job = start("first", "WriteShard:after:2", 1);
+  save(*job, 1);
+  auto saved = job->trainers[0]->save(2);
+  ASSERT_TRUE(saved.ok() && job->trainers[1]->save(2).ok());
+  ASSERT_EQ(job->nodes[1]->wait(), 128 + SIGKILL);
+  auto committed = saved->wait_committed(kPatience);
+  EXPECT_TRUE(committed.ok()) << committed.status().to_string();
+  EXPECT_THAT(read_file(scratch_.file("first-a.log")),
+              HasSubstr("it is committed all the same: the root holds all of it"));
+}
+
 // Without that shard nothing proves the step: an older one is loaded, and the node's log says why.
 TEST_F(LostManifest, WithALostShardIsReportedByWhoLoadsAnOlderStep) {
   auto job = start("first");
@@ -119,6 +134,61 @@ TEST_F(LostManifest, WithALostShardIsReportedByWhoLoadsAnOlderStep) {
   const std::string log = read_file(scratch_.file("next-a.log"));
   EXPECT_THAT(log, HasSubstr("latest loads step 1 (g1a1): the newer step 2 (g1a1) is not loaded"));
   EXPECT_THAT(log, HasSubstr("there is no shard of rank 1"));
+}
+
+// "b" alone is saved, which both ranks hold: one of them writes it, the other nothing.
+class LostManifestOfASmallModel : public LostManifest {
+ protected:
+  std::unique_ptr<Job> start_small(const std::string& name) {
+    auto job = start(name);
+    for (auto& trainer : job->trainers) {
+      trainer->state = StateDict();
+      trainer->state.add_tensor("b", DType::f32, {kColumns}, Mesh::contiguous({2}), {Placement::replicate()},
+                                trainer->b.data());
+    }
+    return job;
+  }
+  static void expect_loads_small(Job& job, uint64_t step) {
+    for (const auto& loaded : load(job)) {
+      ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+      EXPECT_EQ(loaded->metadata.key.step, step);
+    }
+    for (auto& trainer : job.trainers) EXPECT_EQ(trainer->b[1], -value_at(1, step));
+  }
+};
+
+// Regression: the next job aborted step 3 and loaded step 2, for nothing said that the other rank had staged.
+TEST_F(LostManifestOfASmallModel, ThatOneRankWroteIsWrittenAgain) {
+  auto job = start_small("first");
+  for (uint64_t step : {1, 2, 3}) save(*job, step);
+  end(*job);
+  size_t shards = 0, records = 0;
+  for (const auto& entry : fs::directory_iterator(folder(3))) {
+    shards += entry.path().extension() == ".safetensors";
+    records += entry.path().extension() == ".staged";
+  }
+  EXPECT_EQ(shards, 1u);
+  EXPECT_EQ(records, 1u);
+  ASSERT_TRUE(fs::remove(folder(3) + "/manifest.shoal"));
+  for (const char* host : {"first-a", "first-b"}) fs::remove_all(scratch_.host(host));  // and the catalog
+  auto next = start_small("next");
+  expect_loads_small(*next, 3);
+  EXPECT_TRUE(fs::exists(folder(3) + "/manifest.shoal"));
+  save(*next, 4);
+  expect_loads_small(*next, 4);
+}
+
+// Regression: the roster was not written again, so that nothing proved what was saved later.
+TEST_F(LostManifest, OfARunWhoseRecordsWereRemovedWhileItSavedIsWrittenAgain) {
+  auto job = start("first");
+  save(*job, 1);
+  ASSERT_GT(fs::remove_all(scratch_.root() + "/generations"), 0u);
+  for (uint64_t step : {2, 3}) save(*job, step);
+  end(*job);
+  ASSERT_TRUE(fs::remove(folder(3) + "/manifest.shoal"));
+  auto next = start("next");
+  expect_loads(*next, 3);
+  EXPECT_TRUE(fs::exists(folder(3) + "/manifest.shoal"));
 }
 
 // Regression: such a folder was passed over, and an older step loaded.

@@ -164,6 +164,37 @@ TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
   EXPECT_TRUE(role_.drained);
 }
 
+// What did not come may lie in the root all the same; what is wrong is aborted whatever lies there.
+TEST_F(ACoordinatorByItself, GivesUpWhatNeverCameOnlyIfTheRootDoesNotProveItComplete) {
+  roster_stands();
+  auto completes = [&](uint64_t step, const WireBody& said) -> std::optional<bool> {
+    role_.starts.clear();
+    role_.receive(kNode, RoleKind::shard_writer, report({1, step, 1}, 0));
+    role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+    role_.receive(kOther, RoleKind::shard_writer, said);
+    in_office();
+    OperationId id = 0;
+    auto publish = role_.take_start<operation::PublishDecision>(&id);
+    if (!publish) return std::nullopt;
+    return publish->looks_first;
+  };
+  EXPECT_EQ(completes(5, wire::SaveFailed{{1, 5, 1}, 1, Status(Code::unavailable, "its trainer ended")}),
+            true);
+  EXPECT_EQ(completes(6, wire::SaveFailed{{1, 6, 1}, 1, Status(Code::io, "input/output error")}), false);
+  wire::ShardsWritten wrong = report({1, 7, 1}, 1);
+  wrong.plans[0].plan_id = {};
+  EXPECT_EQ(completes(7, wrong), false);
+  EXPECT_EQ(completes(8, wire::RanksGone{{{1, "exit 1"}}, {}, "host1", {}}), true);
+  role_.starts.clear();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 9, 1}, 0));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  in_office();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_TRUE(publish->looks_first);
+}
+
 TEST_F(ACoordinatorByItself, TriesToPublishWithBackOffAndNotForEver) {
   roster_stands();
   both_report({1, 5, 1});

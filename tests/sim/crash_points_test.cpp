@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <set>
 
+#include "storage/completion.h"
 #include "storage/run_root.h"
 #include "tests/sim/job_layouts.h"
 #include "tests/sim/virtual_trainer.h"
@@ -35,7 +36,8 @@ NodeFacts facts_of(uint32_t generation) {
 // ends before it staged, so that it aborts and is swept; the third commits again.
 class Scene {
  public:
-  Scene() : job_(VirtualJob::start(host, facts_of(1), 2, 4, layouts_)) {}
+  explicit Scene(std::vector<LayoutPtr> layouts = pipeline_job(4, 1, 2))
+      : layouts_(std::move(layouts)), job_(VirtualJob::start(host, facts_of(1), 2, 4, layouts_)) {}
 
   // Each save is given `duration`, in which everything happens that will, deadlines included.
   void play(TimeNs duration) {
@@ -76,7 +78,7 @@ class Scene {
     for (auto& trainer : job_.trainers) trainer->listen();
   }
 
-  const std::vector<LayoutPtr> layouts_ = pipeline_job(4, 1, 2);
+  const std::vector<LayoutPtr> layouts_;
   VirtualJob job_;
 };
 
@@ -94,11 +96,11 @@ std::map<AttemptKey, Decision> standing(VirtualHost& host) {
   return out;
 }
 
-// A rank of the next generation, which sees to it that all is decided, loads and saves.
+// Ranks of the next generation, which see to it that all is decided, load and save.
 class NextGeneration {
  public:
-  explicit NextGeneration(VirtualHost& host)
-      : host_(host), job_(VirtualJob::start(host, facts_of(2), 1, 2, flat_job(2, 3))) {}
+  explicit NextGeneration(VirtualHost& host, std::vector<LayoutPtr> layouts = flat_job(2, 3))
+      : host_(host), job_(VirtualJob::start(host, facts_of(2), 1, 2, std::move(layouts))) {}
 
   void expect_sound(const std::map<AttemptKey, bool>& told) {
     const std::map<AttemptKey, Decision> before = standing(host_);
@@ -160,8 +162,8 @@ struct Calls {
   std::vector<uint64_t> changes;
   uint64_t count = 0;
 
-  explicit Calls(TimeNs duration) {
-    Scene scene;
+  explicit Calls(TimeNs duration, const std::vector<LayoutPtr>& layouts = pipeline_job(4, 1, 2)) {
+    Scene scene(layouts);
     const uint64_t begin = scene.host.file_system().operations();
     scene.play(duration);
     count = scene.host.file_system().operations() - begin;
@@ -181,8 +183,8 @@ std::string line_of(const std::map<AttemptKey, bool>& told) {
 
 // Between two calls that change something a crash leaves the same, and equal remains need to be looked at
 // once.
-TEST(CrashOfAWholeJob, AtEveryCallLosesNothingThatWasToldAndCommitsTheNextSave) {
-  const Calls calls(kShortly);
+void crash_whole_job(const std::vector<LayoutPtr>& layouts, const std::vector<LayoutPtr>& next) {
+  const Calls calls(kShortly, layouts);
   std::vector<uint64_t> points = calls.changes;
   points.push_back(calls.count);
   std::set<std::string> seen;
@@ -192,7 +194,7 @@ TEST(CrashOfAWholeJob, AtEveryCallLosesNothingThatWasToldAndCommitsTheNextSave) 
              {Fate::lost, 0}, {Fate::kept, 0}, {Fate::mixed, 2 * point}, {Fate::mixed, 2 * point + 1}}) {
       SCOPED_TRACE("power fails at call " + std::to_string(point) + ", fate " +
                    std::to_string(static_cast<int>(fate.fate)) + ", seed " + std::to_string(fate.seed));
-      Scene scene;
+      Scene scene(layouts);
       MemoryFileSystem& files = scene.host.file_system();
       const uint64_t dies_at = files.operations() + point;
       files.die_at(dies_at);
@@ -208,7 +210,7 @@ TEST(CrashOfAWholeJob, AtEveryCallLosesNothingThatWasToldAndCommitsTheNextSave) 
       with_commit += told.contains({1, kLastStep, 1});
       if (!seen.insert(files.fingerprint().to_hex() + line_of(told)).second) continue;
       ++looked_at;
-      NextGeneration(scene.host).expect_sound(told);
+      NextGeneration(scene.host, next).expect_sound(told);
       if (::testing::Test::HasFailure()) return;
     }
   }
@@ -220,19 +222,38 @@ TEST(CrashOfAWholeJob, AtEveryCallLosesNothingThatWasToldAndCommitsTheNextSave) 
   EXPECT_GT(with_nothing, 0u);
 }
 
+TEST(CrashOfAWholeJob, AtEveryCallLosesNothingThatWasToldAndCommitsTheNextSave) {
+  crash_whole_job(pipeline_job(4, 1, 2), flat_job(2, 3));
+}
+TEST(CrashOfAWholeJob, MostOfWhoseRanksWriteNothingLosesNothingEither) {
+  crash_whole_job(replicated_job(4), replicated_job(2));
+}
+
+// A save all of whose shards are in the root is never aborted. Whether an abort has committed it instead.
+bool expect_not_thrown_away(Storage& storage, const Operation& operation) {
+  const auto* publish = std::get_if<operation::PublishDecision>(&operation);
+  if (publish == nullptr || !std::holds_alternative<Tombstone>(*publish->body)) return false;
+  auto stands = read_decision(storage, publish->key);
+  if (!stands.ok()) return false;
+  EXPECT_TRUE(stands->committed() || !prove_complete(storage, publish->key).ok())
+      << to_string(publish->key) << ": " << stands->tombstone().cause;
+  return stands->committed();
+}
+
 // One node dies in the middle of an operation; the other host lives on, and its ranks are told of every
 // attempt within the deadlines, whoever died.
-TEST(CrashOfANode, AtEveryCallLeavesTheOtherHostADecisionOfEveryAttempt) {
-  const Calls calls(kBeyondAllDeadlines);
-  size_t coordinators = 0, others = 0;
+void crash_node(const std::vector<LayoutPtr>& layouts, const std::vector<LayoutPtr>& next) {
+  const Calls calls(kBeyondAllDeadlines, layouts);
+  size_t coordinators = 0, others = 0, completed = 0;
   for (uint64_t point : calls.changes) {
     SCOPED_TRACE("a node dies at call " + std::to_string(point));
-    Scene scene;
+    Scene scene(layouts);
     MemoryFileSystem& files = scene.host.file_system();
     const uint64_t dies_at = files.operations() + point;
     files.die_at(dies_at);
     std::optional<size_t> dead;
-    scene.host.on_operation([&](size_t node, const Operation&) {
+    scene.host.on_operation([&](size_t node, const Operation& operation) {
+      if (dead) completed += expect_not_thrown_away(scene.host.storage(), operation);
       if (dead || files.operations() <= dies_at) return;
       files.stop_failing();
       scene.host.kill_node(node);
@@ -247,12 +268,21 @@ TEST(CrashOfANode, AtEveryCallLeavesTheOtherHostADecisionOfEveryAttempt) {
     }
     const auto told = scene.told();
     for (size_t node : {0, 1}) scene.host.kill_node(node);
-    NextGeneration(scene.host).expect_sound(told);
+    NextGeneration(scene.host, next).expect_sound(told);
     if (::testing::Test::HasFailure()) return;
   }
-  std::printf("%zu deaths of the coordinator's node, %zu of the other\n", coordinators, others);
+  std::printf("%zu deaths of the coordinator's node, %zu of the other; %zu saves completed\n", coordinators,
+              others, completed);
+  EXPECT_GT(completed, 0u);
   EXPECT_GT(coordinators, 50u);
   EXPECT_GT(others, 20u);
+}
+
+TEST(CrashOfANode, AtEveryCallLeavesTheOtherHostADecisionOfEveryAttempt) {
+  crash_node(pipeline_job(4, 1, 2), flat_job(2, 3));
+}
+TEST(CrashOfANode, OfAJobMostOfWhoseRanksWriteNothingLeavesADecisionToo) {
+  crash_node(replicated_job(4), replicated_job(2));
 }
 
 constexpr AttemptKey kLastAttempt{1, kLastStep, 1};
@@ -322,6 +352,21 @@ TEST(ALostManifest, OfTheNewestCheckpointIsWrittenAgainByTheNextJob) {
   }
 }
 
+// Regression: such a save was aborted by the next job, for a rank that writes nothing left no trace.
+TEST(ALostManifest, OfAJobMostOfWhoseRanksWriteNothingIsWrittenAgain) {
+  Scene scene(replicated_job(4));
+  scene.play(kShortly);
+  auto told = scene.told();
+  ASSERT_TRUE(told.at(kLastAttempt));
+  told.erase(kLastAttempt);
+  for (size_t node : {0, 1}) scene.host.kill_node(node);
+  ASSERT_TRUE(scene.host.storage().remove(decision_path(kLastAttempt)).ok());
+  scene.host.crash({Fate::lost, 0});
+  NextGeneration next(scene.host, replicated_job(2));
+  next.expect_sound(told);
+  EXPECT_EQ(next.loaded(), kLastAttempt);
+}
+
 // One shard is gone as well: nothing proves the save, and the load goes back, but not silently.
 TEST(ALostManifest, WithALostShardIsAnAbortThatNamesTheShard) {
   Scene scene;
@@ -340,12 +385,14 @@ TEST(ALostManifest, WithALostShardIsAnAbortThatNamesTheShard) {
 
 // One call fails; everybody lives on. A save commits or aborts for all, an abort says what the call said, and
 // once the fault is over the next save of the same job commits.
-void fail_every_call(int error, const std::string& words) {
-  const Calls calls(kBeyondAllDeadlines);
+void fail_every_call(int error, const std::string& words,
+                     const std::vector<LayoutPtr>& layouts = pipeline_job(4, 1, 2),
+                     const std::vector<LayoutPtr>& next = flat_job(2, 3)) {
+  const Calls calls(kBeyondAllDeadlines, layouts);
   size_t aborts = 0, named = 0;
   for (uint64_t point = 0; point < calls.count; ++point) {
     SCOPED_TRACE("call " + std::to_string(point) + " fails: " + words);
-    Scene scene;
+    Scene scene(layouts);
     MemoryFileSystem& files = scene.host.file_system();
     const uint64_t begin = files.operations();
     files.fail_at(begin + point, error);
@@ -367,7 +414,7 @@ void fail_every_call(int error, const std::string& words) {
       named += outcome->message().find(words) != std::string::npos;
     }
     for (size_t node : {0, 1}) scene.host.kill_node(node);
-    NextGeneration(scene.host).expect_sound(told);
+    NextGeneration(scene.host, next).expect_sound(told);
     if (::testing::Test::HasFailure()) return;
   }
   std::printf("%llu calls failed, %zu saves aborted, %zu of them with the words of the call\n",
@@ -379,6 +426,9 @@ void fail_every_call(int error, const std::string& words) {
 
 TEST(AFailingCall, OfIOAbortsOneSaveByNameAtMost) {
   fail_every_call(EIO, "Input/output error");
+}
+TEST(AFailingCall, OfAJobMostOfWhoseRanksWriteNothingAbortsOneSaveByNameAtMost) {
+  fail_every_call(EIO, "Input/output error", replicated_job(4), replicated_job(2));
 }
 TEST(AFailingCall, ForWantOfSpaceAbortsOneSaveByNameAtMost) {
   fail_every_call(ENOSPC, "No space left");

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "storage/run_root.h"
 #include "tests/sim/job_layouts.h"
 #include "tests/sim/role_by_itself.h"
 #include "tests/sim/virtual_trainer.h"
@@ -102,12 +103,28 @@ TEST_F(Epochs, ACoordinatorStoppedInTheMiddleOfASaveChangesNothingWhenItWakesUp)
 
 TEST_F(Epochs, WithoutAnyCoordinatorEveryRankIsToldOnceNoneHasComeInTime) {
   host_.kill_node(0);
+  host_.on_operation([&](size_t, const Operation& operation) {  // of the first rank, nothing lasts
+    const auto* write = std::get_if<operation::WriteShard>(&operation);
+    if (write != nullptr && write->rank == 0) {
+      (void)host_.storage().remove(shard_path(write->key, write->rank, write->file));
+    }
+  });
   save(1);
   run_for(17'000 * kMillisecond);  // 2.5 s until it is known
   EXPECT_TRUE(job_.trainers[0]->decided().empty());
   run_for(2'000 * kMillisecond);
   expect_outcome(1, Code::aborted);
   EXPECT_THAT(job_.trainers[0]->decided().at({1, 1}).outcome.message(), HasSubstr("heard no decision"));
+}
+
+// Regression: such a save was aborted, though every rank had written it.
+TEST_F(Epochs, WithoutAnyCoordinatorWhatAllRanksHaveWrittenIsCommittedOnceNoneHasComeInTime) {
+  host_.kill_node(0);
+  save(1);
+  run_for(17'000 * kMillisecond);
+  EXPECT_TRUE(job_.trainers[0]->decided().empty());
+  run_for(2'000 * kMillisecond);
+  expect_outcome(1, Code::ok);
 }
 
 TEST_F(Epochs, WhatACoordinatorDecidedBeforeItWasLostIsHeardFromTheRoot) {

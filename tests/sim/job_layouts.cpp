@@ -54,6 +54,16 @@ std::vector<LayoutPtr> flat_job(uint32_t world_size, Rank rng_of) {
   return std::vector<LayoutPtr>(world_size, *layout);
 }
 
+std::vector<LayoutPtr> replicated_job(uint32_t world_size) {
+  const Mesh mesh = Mesh::contiguous({world_size});
+  LayoutBuilder builder;
+  builder.add_tensor("norm.weight", DType::f32, {50}, mesh, {Placement::replicate()});
+  builder.add_tensor("norm.bias", DType::f32, {50}, mesh, {Placement::replicate()});
+  auto layout = std::move(builder).build();
+  SHOAL_CHECK(layout.ok());
+  return std::vector<LayoutPtr>(world_size, *layout);
+}
+
 namespace {
 
 uint64_t draw(std::mt19937_64& random, uint64_t first, uint64_t last) {

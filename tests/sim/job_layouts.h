@@ -16,6 +16,9 @@ std::vector<LayoutPtr> pipeline_job(uint32_t world_size, uint32_t stages, uint64
 // What a job of other ranks wants of that state of 64 ranks: every tensor, over one flat mesh.
 std::vector<LayoutPtr> flat_job(uint32_t world_size, Rank rng_of = 63);
 
+// A model so small that one rank writes all of it: each rank holds two tensors, replicated.
+std::vector<LayoutPtr> replicated_job(uint32_t world_size);
+
 // A job drawn at random: one or two groups of ranks with values of their own, on meshes of one or two
 // dimensions with any placements, in groups, as tiles of one or two devices a rank, as uneven explicit boxes;
 // of any dtype; some that both groups have, each on a mesh of its own; and objects of every rank. All of it

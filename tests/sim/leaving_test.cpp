@@ -297,6 +297,33 @@ TEST_F(ThreeHosts, CommitWhatAHostHadReportedBeforeItDied) {
   for (size_t n : {0, 1}) EXPECT_EQ(heard(n, 1), ok_status());
 }
 
+// Regression: such a save was aborted after 15 s, and its shards were swept.
+TEST_F(ThreeHosts, CommitWhatAHostHadWrittenThoughItDiedBeforeItsReport) {
+  attach_all();
+  host_.on_operation([&](size_t node, const Operation& operation) {
+    if (node == 2 && std::holds_alternative<operation::WriteShard>(operation)) host_.kill_node(2);
+  });
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(16'000 * kMillisecond);  // 2.5 s until it is known
+  ASSERT_FALSE(host_.alive(2));
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  run_for(3'000 * kMillisecond);
+  for (size_t n : {0, 1}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+TEST_F(ThreeHosts, CommitWhatAllHadWrittenThoughTheCoordinatorsHostDied) {
+  attach_all();
+  size_t written = 0;
+  host_.on_operation([&](size_t, const Operation& operation) {
+    written += std::holds_alternative<operation::WriteShard>(operation);
+    if (written == kHosts) host_.kill_node(0);
+  });
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(20'000 * kMillisecond);
+  ASSERT_FALSE(host_.alive(0));
+  for (size_t n : {1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
 TEST_F(ThreeHosts, CommitWhereTheNodeThatEndedIsFollowedInTime) {
   attach_all();
   for (auto& trainer : job_.trainers) trainer->save(1);

@@ -43,7 +43,9 @@ class AShardWriterByItself : public ::testing::Test {
 
   // Of as many ranks as hosts has; host[r] is that of rank r.
   void world_known(const std::vector<uint32_t>& hosts = {0, 1}) {
-    const std::vector<LayoutPtr> layouts = flat_job(static_cast<uint32_t>(hosts.size()), 0);
+    world_known(hosts, flat_job(static_cast<uint32_t>(hosts.size()), 0));
+  }
+  void world_known(const std::vector<uint32_t>& hosts, const std::vector<LayoutPtr>& layouts) {
     auto world = std::make_shared<World>();
     std::vector<LayoutId> ids;
     for (const LayoutPtr& layout : layouts) ids.push_back(layout->id());
@@ -291,6 +293,55 @@ TEST_F(AShardWriterByItself, GivesUpASaveWhoseCoordinatorStaysAway) {
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 1u);
 }
 
+TEST_F(AShardWriterByItself, WithoutACoordinatorCommitsWhatTheRootProvesUnlessItsOwnShardFailed) {
+  world_known();
+  stage(5);
+  stage(6);
+  role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}));
+  role_.answer<operation::WriteShard>(Status(Code::io, "input/output error"));
+  role_.handle(event::PeerLost{kCoordinatorNode, gone()});
+  role_.pass(16'000 * kMillisecond);
+  for (uint64_t step : {5, 6}) {
+    OperationId id = 0;
+    auto publish = role_.take_start<operation::PublishDecision>(&id);
+    ASSERT_TRUE(publish.has_value());
+    EXPECT_EQ(publish->key.step, step);
+    EXPECT_EQ(publish->looks_first, step == 5);
+  }
+}
+
+// What the others commit while a write ends here may be what this write makes.
+TEST_F(AShardWriterByItself, TellsARankWhoseSaveIsCommittedWhileItWritesOnceItHasWritten) {
+  world_known();
+  enum class Is : uint8_t { named, not_named, deleted };
+  for (const Is is : {Is::named, Is::not_named, Is::deleted}) {
+    const uint64_t step = 5 + static_cast<uint64_t>(is);
+    SCOPED_TRACE("step " + std::to_string(step));
+    stage(step);
+    role_.said.clear();
+    role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, step, 1}, true, ""});
+    EXPECT_TRUE(heard().empty());
+    WrittenShard written;
+    written.header_digest.bytes[0] = std::byte{7};
+    role_.answer<operation::WriteShard>(OperationResult(written));
+    Manifest manifest;
+    manifest.world = world_;
+    if (is == Is::named) {
+      manifest.files.push_back({"rank-00000.safetensors", 1, written.header_digest, 0, 0u});
+    }
+    Decision committed;
+    committed.key = {1, step, 1};
+    committed.body = std::move(manifest);
+    root_answers(is == Is::deleted ? deleted({1, step, 1})
+                                   : OperationResult(std::make_shared<const Decision>(std::move(committed))));
+    ASSERT_EQ(heard().size(), 1u);
+    EXPECT_EQ(heard()[0].ok(), is != Is::not_named) << heard()[0].to_string();
+    const std::string said = is == Is::not_named ? "another process of this rank had saved it" : "";
+    EXPECT_THAT(heard()[0].message(), HasSubstr(said));
+    EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty()) << "nothing is to be swept";
+  }
+}
+
 TEST_F(AShardWriterByItself, GivesUpNothingWhoseCoordinatorCameBackInTime) {
   world_known();
   stage(5);
@@ -417,6 +468,8 @@ TEST_F(AShardWriterByItself, DoesNotCallCommittedWhatItsClientHasJustStagedAndNo
   world_known();
   stage(5);
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
+  EXPECT_TRUE(role_.told<local::Decided>(kClient).empty()) << "what it writes may be what is committed";
+  role_.answer<operation::WriteShard>(Status(Code::already_exists, "another file has this name"));
   const auto told = role_.told<local::Decided>(kClient);
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].outcome.code(), Code::aborted);
@@ -530,6 +583,55 @@ TEST_F(AShardWriterByItself, RemembersTheOutcomeOfARollbackAmongAThousandOfLater
   }
   stage(1);
   EXPECT_EQ(role_.told<local::Decided>(kClient).size(), 1026u);  // answered at once, not staged again
+}
+
+// A model so small that one of two ranks writes all of it.
+class AShardWriterOfASmallModel : public AShardWriterByItself {
+ protected:
+  AShardWriterOfASmallModel() {
+    attach(1);
+    world_known({0, 0}, replicated_job(2));
+    idle_ = plan_save(*world_, 0, {})->files == 0 ? 0 : 1;
+    EXPECT_EQ(plan_save(*world_, idle_, {})->files, 0u);
+  }
+  size_t reports() const { return role_.sent<wire::ShardsWritten>(kCoordinatorNode).size(); }
+
+  Rank idle_ = 0;
+};
+
+TEST_F(AShardWriterOfASmallModel, ReportsARankThatWritesNothingOnceItsRecordIsDurable) {
+  for (Rank rank : {0u, 1u}) stage(5, rank);
+  ASSERT_TRUE(role_.answer<operation::WriteShard>(OperationResult(WrittenShard{})));
+  EXPECT_FALSE(role_.answer<operation::WriteShard>(OperationResult(WrittenShard{})));
+  EXPECT_EQ(reports(), 0u);
+  OperationId id = 0;
+  auto staged = role_.take_start<operation::RecordStaged>(&id);
+  ASSERT_TRUE(staged.has_value());
+  EXPECT_EQ(staged->rank, idle_);
+  EXPECT_EQ(staged->layout_id, world_->layouts[0]->id());
+  EXPECT_EQ(staged->share_id, share_id_of(*plan_save(*world_, idle_, {})));
+  EXPECT_EQ(role_.started<operation::RecordStaged>(), 0u) << "none of the rank that writes";
+  role_.handle(event::OperationDone{id, OperationResult(operation::Done{})});
+  ASSERT_EQ(reports(), 1u);
+  EXPECT_EQ(role_.sent<wire::ShardsWritten>(kCoordinatorNode)[0].plans.size(), 2u);
+}
+
+TEST_F(AShardWriterOfASmallModel, FailsTheSaveOfARankWhoseRecordCannotBeWritten) {
+  for (Rank rank : {0u, 1u}) stage(5, rank);
+  ASSERT_TRUE(role_.answer<operation::RecordStaged>(Status(Code::no_space, "full")));
+  EXPECT_EQ(reports(), 0u);
+  const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
+  ASSERT_FALSE(failed.empty());
+  EXPECT_EQ(failed[0].rank, idle_);
+  EXPECT_EQ(failed[0].why.code(), Code::no_space);
+}
+
+// An earlier node may have been of a program that wrote no records.
+TEST_F(AShardWriterOfASmallModel, RecordsWhatAnEarlierNodeSaidIsDurable) {
+  const SavePlan plan = *plan_save(*world_, idle_, {});
+  role_.from_client(kClient + idle_, local::Written{5, 1, {plan.roster_id, plan.id, {}}, nullptr});
+  root_answers(Status(Code::not_found, "undecided"));
+  EXPECT_EQ(role_.started<operation::RecordStaged>(), 1u);
 }
 
 // Of a host whose files are ready one after the other, which in a job of many hosts all say so.
