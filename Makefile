@@ -19,7 +19,7 @@ COMPILE = cmake --build -j $(JOBS) --preset
 help:
 	@echo 'make demo          two nodes, four trainers: save, kill, commit, load; then 4,096 ranks simulated'
 	@echo 'make test          build and run every test'
-	@echo 'make bench         run every benchmark; prints docs/performance.md'
+	@echo 'make bench         run every benchmark; prints docs/explanation/performance.md'
 	@echo 'make build         build everything into build/release'
 	@echo 'make deps          install the Debian packages that are missing'
 	@echo 'make peers         install Open MPI, Slurm and PyTorch, for tests that are skipped without'

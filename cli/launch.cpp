@@ -62,7 +62,7 @@ constexpr const char* kFooter =
     "ready, "
     "or\n"
     "when another job has taken over the root, the trainers are ended.\n"
-    "Settings also come from variables and from shoal.toml: docs/settings.md.\n"
+    "Settings also come from variables and from shoal.toml: docs/reference/settings.md.\n"
     "\n"
     "Examples:\n"
     "  shoal launch -n 4 --root /checkpoints/run7 --create -- ./trainer --layers 12\n"

@@ -40,7 +40,7 @@ constexpr const char* kFooter =
     "One node runs on each host, beside its trainers; `shoal launch` starts it, and a trainer that finds "
     "none\n"
     "does. Without --coordinate and --coordinator it coordinates by itself, for this host alone.\n"
-    "Settings also come from variables and from shoal.toml: docs/settings.md.\n"
+    "Settings also come from variables and from shoal.toml: docs/reference/settings.md.\n"
     "SIGTERM or SIGINT: a clean stop, what is staged is written and decided first. A second one: at once.\n"
     "\n"
     "Examples:\n"

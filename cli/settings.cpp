@@ -196,7 +196,7 @@ void add_settings_command(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<SettingsOptions>();
   command->add_option("ROOT", options->root, "Folder of the run; default: $SHOAL_ROOT, else no root's file");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
-  command->add_flag("--markdown", options->markdown, "docs/settings.md: all ways to say each setting");
+  command->add_flag("--markdown", options->markdown, "docs/reference/settings.md, as Markdown");
   add_settings(*command, SettingOf::node, &options->settings);
   add_settings(*command, SettingOf::trainer, &options->settings);
   command->footer(kFooter);

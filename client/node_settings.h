@@ -1,5 +1,5 @@
 // NodeSettings: how a node acts that a trainer has to start. What is not set follows from variables and from
-// shoal.toml; docs/settings.md says what each is for, and which values it takes.
+// shoal.toml; docs/reference/settings.md says what each is for, and which values it takes.
 #pragma once
 
 #include <cstdint>

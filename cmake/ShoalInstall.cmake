@@ -1,5 +1,5 @@
 # cmake --install: the program, the client as one shared library with its headers, the CMake package that
-# find_package(Shoal) reads, man page, completions and examples. docs/install.md.
+# find_package(Shoal) reads, man page, completions and examples. docs/how-to/install.md.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

@@ -84,7 +84,7 @@ constexpr Setting kSettings[] = {
     {"max-failed-saves", kTrainer, count, kTrainers, 0, kMaxU32, "0",
      "End the job when so many saves in a row have failed; 0: never"},
     {"save-mode", kTrainer, choice, kTrainers, 0, 0, "collective-free",
-     "How ranks divide a save; alike on all ranks (docs/planning.md)",
+     "How ranks divide a save; alike on all ranks (docs/explanation/planning.md)",
      "collective-free, rank-local, collective"},
     {"save-dedupe", kTrainer, choice, kTrainers, 0, 0, "balanced",
      "Who writes what several ranks hold; alike on all ranks, and none in mode rank-local",
@@ -112,7 +112,7 @@ constexpr Setting kSettings[] = {
 constexpr OtherVariable kOtherVariables[] = {
     {"SHOAL_ROOT", "folder of the run"},
     {"SHOAL_JOB_ID", "the same on all ranks of one incarnation of the job, never used again"},
-    {"SHOAL_COORDINATOR", "HOST:PORT of the job's coordinator, or :PORT (docs/clusters.md)"},
+    {"SHOAL_COORDINATOR", "HOST:PORT of the job's coordinator, or :PORT (docs/how-to/clusters.md)"},
     {"SHOAL_TOKEN", "the job's secret"},
     {"SHOAL_TOKEN_FILE", "file of mode 0600 with the job's secret"},
     {"SHOAL_RUNTIME_DIR", "where a node's lock, socket and log lie; default: $XDG_RUNTIME_DIR/shoal"},

@@ -1,7 +1,7 @@
 // Settings: what a job may be told beyond who is who in it. One table has all of them; each is a flag of
 // `shoal launch` (and of `shoal node`, where a node acts by it), a variable, a field of CheckpointerOptions
-// and a key of shoal.toml, whose names all follow from the one in the table. docs/settings.md is generated
-// from it.
+// and a key of shoal.toml, whose names all follow from the one in the table. docs/reference/settings.md
+// is generated from it.
 //
 // Where a setting is said twice, this order decides: flag or field, variable, the working folder's
 // shoal.toml, the root's shoal.toml, default.

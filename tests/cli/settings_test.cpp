@@ -228,8 +228,8 @@ std::string text_of(const std::string& file) {
 }
 
 TEST_F(SettingsCommand, ThePageOfTheDocumentationIsWhatTheProgramWrites) {
-  EXPECT_EQ(text_of(SHOAL_SOURCE_FOLDER "/docs/settings.md"), shoal({"settings", "--markdown"}).out)
-      << "write it again: shoal settings --markdown > docs/settings.md";
+  EXPECT_EQ(text_of(SHOAL_SOURCE_FOLDER "/docs/reference/settings.md"), shoal({"settings", "--markdown"}).out)
+      << "write it again: shoal settings --markdown > docs/reference/settings.md";
 }
 
 std::set<std::string> matches(const std::string& text, const char* pattern) {
@@ -272,7 +272,7 @@ TEST_F(SettingsCommand, EveryVariableThatTheDocumentationNamesIsKnown) {
     known.insert(name);
   }
   std::vector<std::string> files{SHOAL_SOURCE_FOLDER "/README.md"};
-  for (const auto& entry : fs::directory_iterator(SHOAL_SOURCE_FOLDER "/docs")) {
+  for (const auto& entry : fs::recursive_directory_iterator(SHOAL_SOURCE_FOLDER "/docs")) {
     if (entry.path().extension() == ".md") files.push_back(entry.path());
   }
   EXPECT_GT(files.size(), 10u);
