@@ -35,51 +35,52 @@ constexpr const char* kFooter =
 
 constexpr const char* kPageHead = R"(# Settings
 
-All that a job may be told beyond who is who in it ([clusters.md](clusters.md)). `shoal settings --markdown`
-writes this page, and a test holds the two equal. `shoal settings ROOT` shows what holds now, and where it
-was said.
+This page lists every setting of a job. Who is who in a job (rank, host, coordinator) is in
+[clusters.md](../how-to/clusters.md). `shoal settings --markdown` writes this page, and a test checks that
+the two are equal. `shoal settings ROOT` shows each value that is in effect, and where it was set.
 
-## Four ways to say one
+## Four ways to set a value
 
-A setting has one name, from which the names of its four ways follow. `keep-last` is
+Every setting has one name. The names of its flag, variable, field and key follow from it. For `keep-last`
+they are:
 
-| way | name | for |
+| way | name | who reads it |
 |---|---|---|
-| flag | `--keep-last 5` | `shoal launch`; `shoal node`, where the node acts by it |
-| variable | `SHOAL_KEEP_LAST=5` | any launcher: torchrun, mpirun and srun pass it on as they pass on others |
+| flag | `--keep-last 5` | `shoal launch`; `shoal node`, if the setting is one of nodes |
+| variable | `SHOAL_KEEP_LAST=5` | nodes and trainers; torchrun, mpirun and srun pass it on |
 | field | `options.node.keep_last = 5` | the trainer's program: `CheckpointerOptions` |
-| file | `keep-last = 5` in `shoal.toml` | the working folder of the job, or the root |
+| file | `keep-last = 5` in `shoal.toml` | nodes and trainers; in the working folder, or the root |
 
-Where several say it, the first of these decides:
+If several of them set a value, the first in this list decides:
 
 1. the flag, or the field of `CheckpointerOptions`
-2. the variable; an empty one says nothing
+2. the variable; an empty variable counts as not set
 3. `shoal.toml` in the working folder
 4. `shoal.toml` in the root
 5. the default
 
-A flag of `shoal launch` that trainers act by reaches them as a variable: a field that the program sets
-itself still decides. `CheckpointerOptions::from_environment()` fills the fields of the second table from
-variables and files. `Checkpointer::open` does the same for the fields of `node`, also where the program
-made the options by itself, and hands all of them to the node that it starts. What a node was told when its
-job began holds until the job's end: when it is started again, no file is read a second time.
+`shoal launch` passes the flags of trainers on as variables. A field that the program sets itself therefore
+takes precedence over such a flag. `CheckpointerOptions::from_environment()` fills the fields of the second
+table from variables and files. `Checkpointer::open` does the same for the fields of `node`, also if the
+program did not call `from_environment`, and passes all of them to the node that it starts. The settings of a
+node hold until its job ends. A node that is started again in the same job does not read the files again.
 
-The node writes one line when it starts, with each setting that was said, its value and its source:
+A node writes one line when it starts. The line has each setting that was set, its value and its source:
 
 ```
 settings: keep-last 5 (SHOAL_KEEP_LAST), load-memory 512 MiB (/checkpoints/run7/shoal.toml:2)
 ```
 
-Variables that begin with `SHOAL_` and are none, most likely misspelt ones, are named in the same line.
+The same line names variables that begin with `SHOAL_` and are not settings: most of them are misspelt.
 
-Times ending in `-ms` are whole numbers of milliseconds, up to a day. Sizes are numbers of bytes, or written
-as in `512MiB` and `1 GiB`. A wrong value is an error before anything starts, also where a setting before it
-in the order decides.
+Settings whose names end in `-ms` are whole numbers of milliseconds, at most one day. Sizes are numbers of
+bytes, or have a unit as in `512MiB` and `1 GiB`. A wrong value is an error before anything starts, also if a
+setting that comes earlier in the order overrides it.
 
 ## shoal.toml
 
-A TOML file of at most 64 KiB with a line a setting: whole numbers as they are, everything else in quotes,
-no section.
+`shoal.toml` is a TOML file of at most 64 KiB without sections. Each line has one setting. Whole numbers are
+written as they are, and all other values in quotes.
 
 ```toml
 # /checkpoints/run7/shoal.toml
@@ -88,11 +89,11 @@ keep-for = "7d"
 load-memory = "512 MiB"
 ```
 
-A key that is no setting is an error that names file and line. **Who may write to a root does not choose the
-files and ports of others**: settings that name a file or an address (marked ✎) are rejected in the root's
-file, and in a working folder's file that belongs to another user than yours or root.
+A key that is not a setting is an error that names file and line. **Whoever may write to a root cannot choose
+the files and ports of other users.** Settings that name a file or an address (marked ✎) are rejected in the
+root's file. They are also rejected in the working folder's file if it belongs neither to you nor to root.
 
-`shoal gc` takes its rules by flags alone: no file makes it delete anything.
+`shoal gc` takes its rules from flags only: neither a file nor a variable makes it delete anything.
 )";
 
 std::string shown(const std::string& text) {
@@ -140,11 +141,11 @@ void print_page_rows(SettingOf of) {
 
 int print_page() {
   fmt::print("{}", kPageHead);
-  fmt::print("\n## Of nodes\n");
+  fmt::print("\n## Settings of nodes\n");
   print_page_rows(SettingOf::node);
-  fmt::print("\n## Of trainers\n");
+  fmt::print("\n## Settings of trainers\n");
   print_page_rows(SettingOf::trainer);
-  fmt::print("\n## Other variables\n\nThey say who is who, and are in no file.\n\n");
+  fmt::print("\n## Other variables\n\nThese identify a job and its parts. No file sets them.\n\n");
   fmt::print("| variable | what it is |\n|---|---|\n");
   for (const OtherVariable& other : other_variables()) fmt::print("| `{}` | {} |\n", other.name, other.help);
   return kExitOk;
