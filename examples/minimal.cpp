@@ -1,43 +1,32 @@
 // The least a trainer does: go on from the latest checkpoint or start afresh, train, save.
 // Run it on two ranks: shoal launch -n 2 --root /tmp/run --create -- ./minimal
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
-#include "client/checkpointer.h"
+#include "shoal/checkpointer.h"
+
+template <class T>
+T must(shoal::Result<T> result) {  // the value; an error goes to stderr and ends the program
+  if (!result.ok()) std::fprintf(stderr, "%s\n", result.status().to_string().c_str()), std::exit(1);
+  return std::move(result).value();
+}
 
 int main() {
   using namespace shoal;
-  auto options = CheckpointerOptions::from_environment();  // SHOAL_ROOT, RANK, WORLD_SIZE, SHOAL_JOB_ID
-  if (!options.ok()) return std::fprintf(stderr, "%s\n", options.status().to_string().c_str()), 2;
-  auto checkpointer = Checkpointer::open(*options);  // finds the node on this host, or starts one
-  if (!checkpointer.ok()) return std::fprintf(stderr, "%s\n", checkpointer.status().to_string().c_str()), 1;
+  const CheckpointerOptions options = must(CheckpointerOptions::from_environment());  // as the launcher says
+  const auto checkpointer = must(Checkpointer::open(options));  // finds the node of this host, or starts one
 
-  // A tensor of 1000 rows over all ranks, as FSDP shards it: rank r holds rows [r * ceil, (r + 1) * ceil).
-  const Mesh mesh = Mesh::contiguous({options->world_size});
-  const ShardedTensor rows{DType::f32, {1000, 64}, mesh, {Placement::shard(0)}};
-  std::vector<float> weight(rows.local_elements(options->rank).value(), 0.5f);
-
-  StateDict state;
+  const Mesh mesh = Mesh::contiguous({options.world_size});
+  const ShardedTensor rows{DType::f32, {1000, 64}, mesh, {Placement::shard(0)}};  // by rows, as FSDP shards
+  std::vector<float> weight(must(rows.local_elements(options.rank)), 0.5f);
+  StateDict state;  // names, shardings, and pointers to the memory of this rank
   state.add_tensor("weight", rows, weight.data());
-  state.add_value("learning_rate", 0.1, mesh);  // the state keeps it
 
-  auto loaded = (*checkpointer)->load_or_start(state);  // the latest; any number of ranks, any sharding
-  if (!loaded.ok()) return std::fprintf(stderr, "%s\n", loaded.status().to_string().c_str()), 1;
-  uint64_t step = 0;
-  if (*loaded) {  // else the root has no checkpoint, and the run starts afresh
-    step = (*loaded)->metadata.key.step;
-    std::printf("rank %u: step %llu is back: weight[0] = %g, learning rate %g\n", options->rank,
-                static_cast<unsigned long long>(step), static_cast<double>(weight[0]),
-                state.value<double>("learning_rate").value());
-  }
-  for (float& value : weight) value += 1;  // training
-
-  auto saved = (*checkpointer)->save(++step, state);  // returns when the bytes are in shared memory
-  if (!saved.ok()) return std::fprintf(stderr, "%s\n", saved.status().to_string().c_str()), 1;
-  for (float& value : weight) value += 1;  // training goes on while the node writes
-
-  auto committed = saved->wait_committed();  // now it exists: durable, digested, complete
-  if (!committed.ok()) return std::fprintf(stderr, "%s\n", committed.status().to_string().c_str()), 1;
-  std::printf("rank %u: step %llu is committed\n", options->rank, static_cast<unsigned long long>(step));
-  return 0;
+  const auto loaded = must(checkpointer->load_or_start(state));  // the latest, whatever mesh saved it
+  const uint64_t step = loaded ? loaded->metadata.key.step + 1 : 1;
+  for (float& value : weight) value += 1;                    // train
+  SaveHandle saved = must(checkpointer->save(step, state));  // returns once the bytes are copied
+  for (float& value : weight) value += 1;                    // train on while the node writes
+  must(saved.wait_committed());                              // now the checkpoint exists, durable and whole
 }
