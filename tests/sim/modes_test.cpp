@@ -1,4 +1,4 @@
-// What the three modes of a save say, as docs/protocol.md shows it. That they make checkpoints of the same
+// What the three modes of a save say, as docs/reference/protocol.md shows it. That they make checkpoints of the same
 // values is shown by reshard_seeds_test.cpp.
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Mode, EachMode, ::testing::ValuesIn(kModes), [](const a
                                               : "CollectiveFree";
 });
 
-// --- the transcripts of docs/protocol.md ---
+// --- the transcripts of docs/reference/protocol.md ---
 
 // Two hosts of two ranks each: the first save, and, from "---" on, the second.
 std::string transcript_of(SaveMode mode) {
