@@ -1,5 +1,5 @@
-// Chunk: a part of a checkpoint that nodes pass on to each other while they load it. docs/protocol.md, "A
-// load that is shared".
+// Chunk: a part of a checkpoint that nodes pass on to each other while they load it.
+// docs/reference/protocol.md, "A shared load".
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // ChunkExchange: carries out a ChunkPlan on one node. Reads the chunks that are this node's to read, asks
 // peers for the others, passes on what peers ask for, and copies all of it to the windows of this node's
-// clients. docs/protocol.md, "A load that is shared".
+// clients. docs/reference/protocol.md, "A shared load".
 //
 // Memory: chunks on their way here, at hand, or on their way to peers take at most `buffer_bytes`, or
 // least_buffer_bytes() if that is more; one that is for several peers counts once, until the last has it. A

@@ -1,4 +1,5 @@
-// Coordinator: one a run. Makes the roster of a generation, decides attempts, and tells. docs/protocol.md.
+// Coordinator: one a run. Makes the roster of a generation, decides attempts, and tells.
+// docs/reference/protocol.md.
 //
 // Its memory is a cache: whatever it forgets when it dies, the root decides. The first file under an
 // attempt's decision name stands, whoever wrote it. Events, joining and what earlier incarnations left:

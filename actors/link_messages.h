@@ -1,5 +1,5 @@
 // What the links of nodes say to each other where relays stand between nodes and the coordinator
-// (schema/wire.capnp, Link), as plain values. Roles never see them. docs/transport.md, "Relays".
+// (schema/wire.capnp, Link), as plain values. Roles never see them. docs/reference/transport.md, "Relays".
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// LoadChooser: which checkpoint a load takes. docs/protocol.md, "A load".
+// LoadChooser: which checkpoint a load takes. docs/reference/protocol.md, "A load".
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // LoadGathering: the coordinator's side of loads that nodes ask it about. Makes the choice once for all of
-// them, and tells those who came in time of each other. docs/protocol.md, "A load that is shared".
+// them, and tells those who came in time of each other. docs/reference/protocol.md, "A shared load".
 //
 // Whoever comes after the answer was given is told the checkpoint alone. Bounded: of kMaxLoadsGathered loads
 // the answer is known, an older one counts as new.

@@ -1,7 +1,7 @@
 // Loader: one a node. Chooses a checkpoint, works out what to read of it, and passes verified bytes to the
-// clients through their windows. docs/protocol.md, "A load". Events, choosing, planning and reading:
-// loader.cpp; what several nodes and clients read together: loader_rounds.cpp; what clients read themselves:
-// loader_files.cpp.
+// clients through their windows. docs/reference/protocol.md, "A load". Events, choosing, planning and
+// reading: loader.cpp; what several nodes and clients read together: loader_rounds.cpp; what clients read
+// themselves: loader_files.cpp.
 #pragma once
 
 #include <map>

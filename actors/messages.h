@@ -1,5 +1,5 @@
-// What roles on different nodes say to each other (schema/wire.capnp), as plain values. docs/protocol.md says
-// when.
+// What roles on different nodes say to each other (schema/wire.capnp), as plain values.
+// docs/reference/protocol.md says when.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Planner: one a node. Collects what the ranks of this host hold, has the coordinator make a roster of all
-// ranks, and hands the world to the clients and to the other roles of the node. docs/protocol.md, "Joining".
+// ranks, and hands the world to the clients and to the other roles of the node. docs/reference/protocol.md,
+// "Joining".
 #include <algorithm>
 #include <optional>
 

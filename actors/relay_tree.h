@@ -1,6 +1,6 @@
 // RelayTree: who is connected to the coordinator, who goes by way of a relay, and who becomes one. The
 // coordinator's side, as a state machine without I/O: events in, decisions out, equal events give equal
-// decisions. docs/transport.md, "Relays".
+// decisions. docs/reference/transport.md, "Relays".
 //
 // The first `direct_max` nodes are direct. Whoever comes then is sent to a direct node that serves as a
 // relay; there are no relays of relays, so that a job has at most direct_max * (direct_max + 1) nodes beside

@@ -1,7 +1,7 @@
 // ShardWriter: one a node. Persists what local ranks staged, reports it, and tells the clients what was
-// decided. docs/protocol.md, "A save". What clients say and what is written: shard_writer.cpp; reports and
-// decisions: shard_report.cpp; ranks that are gone, and the drain: shard_leaving.cpp; rank-local saves, of
-// which nobody is told: shard_alone.cpp; collective saves, of which ranks are told what to write:
+// decided. docs/reference/protocol.md, "A save". What clients say and what is written: shard_writer.cpp;
+// reports and decisions: shard_report.cpp; ranks that are gone, and the drain: shard_leaving.cpp; rank-local
+// saves, of which nobody is told: shard_alone.cpp; collective saves, of which ranks are told what to write:
 // shard_collective.cpp; what their planners pass on before: shard_exchange.cpp.
 #pragma once
 

@@ -1,5 +1,5 @@
 // StagingBudget: the memory that the slabs of one host's ranks may take together, and who may take how much
-// of it. docs/client-node.md, "Slabs".
+// of it. docs/reference/client-node.md, "Slabs".
 //
 // A rank asks for K slabs of which each holds one of its saves. Where that is no more than its equal share of
 // what is free, it is granted at once. Else it waits until every rank of the host has asked or holds a grant,

@@ -1,5 +1,5 @@
-// StorageTrial: whether a node that shares a load would sooner have its bytes from storage. docs/protocol.md,
-// "A load that is shared".
+// StorageTrial: whether a node that shares a load would sooner have its bytes from storage.
+// docs/reference/protocol.md, "A shared load".
 //
 // All hosts of a load begin with a few chunks that each reads itself, before any asks another: so fast is
 // storage while all read from it. Then they share. Where storage was that much faster than all that has come

@@ -1,4 +1,4 @@
-// Checkpointer: where a save's bytes go. docs/client-node.md, "Slabs".
+// Checkpointer: where a save's bytes go. docs/reference/client-node.md, "Slabs".
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,5 @@
 // FileReads: what a load reads by itself: the client reads from the files that its node names, verifies, and
-// places, with no window between storage and tensors. docs/client-node.md, "Loading".
+// places, with no window between storage and tensors. docs/reference/client-node.md, "Loading".
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // Items of plans as bytes, where they are kept or passed on: little-endian, lengths before what they count.
-// docs/format.md, "Storages of one's own".
+// docs/reference/format.md, "Custom storage".
 #pragma once
 
 #include <string>

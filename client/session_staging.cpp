@@ -1,4 +1,4 @@
-// Session: the memory of slabs, and saves that are staged in parts. docs/client-node.md, "Slabs".
+// Session: the memory of slabs, and saves that are staged in parts. docs/reference/client-node.md, "Slabs".
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/falloc.h>

@@ -1,5 +1,5 @@
-// What a rank's storage answered for its items, as bytes of a checkpoint. docs/format.md, "Storages of one's
-// own".
+// What a rank's storage answered for its items, as bytes of a checkpoint. docs/reference/format.md, "Custom
+// storage".
 #pragma once
 
 #include <string>

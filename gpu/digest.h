@@ -1,6 +1,6 @@
 // Digests of checkpoint bytes: XXH3-64 over the little-endian XXH3-64s of 64 KiB leaves, one a block of 1
 // MiB. Leaves are independent, so that a GPU can digest them side by side; a CPU does it at cache speed.
-// docs/format.md, "Digests". Algorithm: XXH3 (xxHash 0.8), seed 0,
+// docs/reference/format.md, "Digests". Algorithm: XXH3 (xxHash 0.8), seed 0,
 // https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md
 #pragma once
 

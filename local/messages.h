@@ -1,5 +1,5 @@
 // What a trainer's client and the node on its host say to each other over a unix socket (schema/local.capnp).
-// Plain values here; encode_local and decode_local cross the boundary. docs/client-node.md.
+// Plain values here; encode_local and decode_local cross the boundary. docs/reference/client-node.md.
 #pragma once
 
 #include <cstdint>
@@ -272,7 +272,7 @@ struct PlanExchange {  // offered, made: client -> node; again, likewise. gather
   std::vector<PlannerPlan> plans;  // offered, told: this rank's; gathered, made: of all ranks, by rank
 };
 // How much memory the slabs of this rank may take: client -> node, before it makes one that does not fit into
-// what was granted to it. docs/client-node.md, "Slabs".
+// what was granted to it. docs/reference/client-node.md, "Slabs".
 struct StagingWanted {
   uint64_t bytes = 0;               // of a slab that holds one save
   uint32_t slabs = 0;               // how many it wants; slabs for saves have lower ids than that

@@ -1,6 +1,6 @@
 // What planners with a global plan of their own pass to each other, as bytes whose meaning is theirs: each
-// rank offers its plan, that of coordinator_rank gets all, and each rank is told its part. docs/protocol.md,
-// "Planners with a global plan".
+// rank offers its plan, that of coordinator_rank gets all, and each rank is told its part.
+// docs/reference/protocol.md, "Planners with a global plan".
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,7 @@ inline constexpr uint32_t kMaxFilesPerRank = 16;
 
 enum class Dedupe : uint8_t { balanced = 0, lowest_rank = 1, none = 2 };
 
-// How the ranks of a save come to one checkpoint. docs/protocol.md.
+// How the ranks of a save come to one checkpoint. docs/reference/protocol.md.
 enum class SaveMode : uint8_t {
   collective_free = 0,  // one report a node to the coordinator, which commits
   rank_local = 1,       // each rank publishes a manifest of its own; no message to anybody

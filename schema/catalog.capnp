@@ -1,6 +1,6 @@
 @0xb1f4c7a3d1e05a06;
 # Values of the catalog, RocksDB on the coordinator's own disk, that can be rebuilt from the root at any time.
-# docs/format.md, "Catalog", has the column families and keys.
+# docs/reference/format.md, "Catalog", has the column families and keys.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");

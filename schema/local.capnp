@@ -1,7 +1,7 @@
 @0xb1f4c7a3d1e05a04;
 # Between a trainer's client and the node on its host, over a unix stream socket. Each frame is a UInt32
 # length (little endian), then one LocalMessage in standard framing. A frame that names a memory file carries
-# its descriptor as SCM_RIGHTS. docs/client-node.md.
+# its descriptor as SCM_RIGHTS. docs/reference/client-node.md.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");

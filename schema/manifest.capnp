@@ -1,7 +1,7 @@
 @0xb1f4c7a3d1e05a02;
 # The decision of one attempt: a manifest (committed) or a tombstone (aborted or deleted).
-# The file is one record (docs/format.md, "Records") with magic "SHOALDEC", whose head says which of the three
-# it is and whose body is this struct.
+# The file is one record (docs/reference/format.md, "Records") with magic "SHOALDEC", whose head says which of
+# the three it is and whose body is this struct.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");

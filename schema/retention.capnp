@@ -1,6 +1,6 @@
 @0xd3a9b06f4c21e7c8;
 # What retention reads of a root besides decisions: marks, each of which keeps one checkpoint. Each file is
-# one record (docs/format.md, "Records").
+# one record (docs/reference/format.md, "Records").
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");

@@ -1,6 +1,6 @@
 @0xb1f4c7a3d1e05a05;
 # The records of a root besides decisions: its id, epochs, generations, first rosters, load choices. Each file
-# is one record (docs/format.md, "Records") whose body is one of these structs.
+# is one record (docs/reference/format.md, "Records") whose body is one of these structs.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");

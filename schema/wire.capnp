@@ -1,6 +1,6 @@
 @0xb1f4c7a3d1e05a03;
 # Everything that crosses between nodes. Transport frames carry one Handshake, Heartbeat or Message each.
-# docs/protocol.md says who sends what and when.
+# docs/reference/protocol.md says who sends what and when.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");
@@ -200,7 +200,7 @@ struct Message {
       options @40 :Layout.SaveOptions;
       ranks @41 :List(RankLayout);
       known @42 :List(Data);           # parallel to ranks: the hash, under no roster, of the plan that
-                                       # each has for this layout (docs/protocol.md); empty: none
+                                       # each has for this layout (docs/reference/protocol.md); empty: none
       followsPlanner @46 :Bool;        # these layouts follow from a planExchange
     }
     globalPlan :group {                # Coordinator -> ShardWriter: what these ranks write
@@ -228,7 +228,8 @@ struct Message {
 }
 
 # What the links of nodes say to each other where there are more nodes than connect to the coordinator
-# (docs/transport.md, "Relays"). A child is a node that a relay speaks for; the relay numbers its children.
+# (docs/reference/transport.md, "Relays"). A child is a node that a relay speaks for; the relay numbers its
+# children.
 struct Link {
   union {
     serveAsRelay @0 :UInt32;           # coordinator -> node: take so many children

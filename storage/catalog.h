@@ -1,5 +1,5 @@
 // Catalog: the checkpoints of a run in a transactional index. It can be rebuilt from the files at any time,
-// and `load` and `latest` never trust it: they read the root. docs/format.md, "Catalog".
+// and `load` and `latest` never trust it: they read the root. docs/reference/format.md, "Catalog".
 #pragma once
 
 #include <memory>

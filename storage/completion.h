@@ -2,8 +2,8 @@
 //
 // A save may lose its manifest, or never get one: the coordinator dies after the last shard, or somebody
 // removes the file. Its bytes are then as durable as those of any checkpoint. Whoever finds such an attempt
-// commits it instead of aborting it. docs/format.md, "Attempts without a decision", says what is a proof, and
-// tests/model/completion_model.cpp why it is enough. Any thread.
+// commits it instead of aborting it. docs/reference/format.md, "Attempts without a decision", says what is a
+// proof, and tests/model/completion_model.cpp why it is enough. Any thread.
 #pragma once
 
 #include "storage/decision.h"

@@ -1,4 +1,4 @@
-// Decisions: the one file that says what became of an attempt. docs/format.md, "Decisions".
+// Decisions: the one file that says what became of an attempt. docs/reference/format.md, "Decisions".
 //
 // The first file under an attempt's decision name decides for ever, whoever wrote it.
 #pragma once

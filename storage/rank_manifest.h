@@ -1,5 +1,5 @@
 // Rank manifests: in a rank-local save each rank says in a file of its own what it has written.
-// docs/format.md, "Rank manifests".
+// docs/reference/format.md, "Rank manifests".
 //
 // A save of W ranks is complete once "rank-R-of-W.manifest.shoal" of every rank R lies in the attempt's
 // folder. Whoever then reads them first merges them into the attempt's one manifest, which is created

@@ -1,5 +1,5 @@
 // Jobs that only read a root: each has a number of its own under readers/, by which its ranks find what they
-// load as `latest`. docs/format.md, "Readers".
+// load as `latest`. docs/reference/format.md, "Readers".
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Records: the small files of a root that are written once and carry their own digests. docs/format.md,
-// "Records".
+// Records: the small files of a root that are written once and carry their own digests.
+// docs/reference/format.md, "Records".
 //
 // A head of 32 bytes (magic, version, state, length of the body, XXH3-64 of these 24), the body, XXH3-128 of
 // all before. The head's own digest lets a listing trust the state of a decision without reading a whole

@@ -1,7 +1,8 @@
 // What a running node knows of its run's records in the root, so that it can put them back.
 //
 // ROOT_ID, epochs/ and generations/ may be removed or damaged under a live job. What is saved then would be
-// found by nobody. So a node looks before each commit, and restores what it knows. docs/format.md, "Root".
+// found by nobody. So a node looks before each commit, and restores what it knows. docs/reference/format.md,
+// "Root".
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // The root of a run: its id, claims of epochs and generations, attempts, and the choice of `latest`.
-// docs/format.md, "Root".
+// docs/reference/format.md, "Root".
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Shard files: plain safetensors, with digests of every block in the header. docs/format.md, "Shards".
+// Shard files: plain safetensors, with digests of every block in the header. docs/reference/format.md,
+// "Shards".
 //
 // Format: safetensors (https://github.com/huggingface/safetensors, README "Format"). Ours puts into
 // __metadata__: "format": "pt"; "DCP_SHARDING_INFO": PyTorch's key (torch 2.13,

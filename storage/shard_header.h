@@ -1,5 +1,5 @@
-// The header of a shard file, built from its pieces and parsed back. docs/format.md, "Shards". Used by
-// shard_file.cpp.
+// The header of a shard file, built from its pieces and parsed back. docs/reference/format.md, "Shards". Used
+// by shard_file.cpp.
 #pragma once
 
 #include <cstdint>

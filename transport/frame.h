@@ -1,5 +1,5 @@
-// The header in front of everything that one transport sends to another. docs/transport.md has it byte by
-// byte.
+// The header in front of everything that one transport sends to another. docs/reference/transport.md has it
+// byte by byte.
 //
 // A message of at most kMaxEagerBytes is one frame. A larger one goes as a sequence of chunks, one after the
 // other, each announced by its header before any byte of it is moved (rendezvous), so that heartbeats pass

@@ -12,8 +12,8 @@
 // canonical encoding, each with its length before it: neither can be replayed, reflected or moved to another
 // pair of identities. Either side may answer refused{code, reason} instead. The data are neither
 // encrypted nor signed frame by frame; frames carry a tag that only the two sides know, so that nobody else
-// can speak into a session blindly. docs/transport.md has the transcript. Challenge and response with mutual
-// authentication: ISO/IEC 9798-4, three pass.
+// can speak into a session blindly. docs/reference/transport.md has the transcript. Challenge and response
+// with mutual authentication: ISO/IEC 9798-4, three pass.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// SharingLinks: sessions between nodes that pass on to each other what they load (docs/protocol.md, "A load
-// that is shared"). A transport of their own, with a listener, opened when the Loader first asks for its
+// SharingLinks: sessions between nodes that pass on to each other what they load (docs/reference/protocol.md,
+// "A shared load"). A transport of their own, with a listener, opened when the Loader first asks for its
 // address; who knows the job's token may come, and may say nothing but what Loaders say to each other.
 #pragma once
 

@@ -1,5 +1,5 @@
 // StagedParts: who writes a save that its client stages in parts, and waits for the next one.
-// docs/client-node.md, "In parts".
+// docs/reference/client-node.md, "In parts".
 #pragma once
 
 #include <chrono>

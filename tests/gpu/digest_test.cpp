@@ -17,7 +17,7 @@ Bytes random_bytes(size_t size, uint64_t seed) {
   return out;
 }
 
-// The definition, written down once more from docs/format.md.
+// The definition, written down once more from docs/reference/format.md.
 uint64_t digest_by_definition(ByteView block) {
   Bytes leaves;
   while (!block.empty()) {

@@ -1,7 +1,7 @@
 // The models of the protocol's rules, and the mutations that show what each rule is for.
 //
-// docs/protocol.md, "What the rules rest on", says which rule rests on which property. The models know the
-// rules, not the code: they share nothing with the roles.
+// docs/reference/protocol.md, "What the rules rest on", says which rule rests on which property. The models
+// know the rules, not the code: they share nothing with the roles.
 #pragma once
 
 #include <functional>

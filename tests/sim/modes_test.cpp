@@ -1,5 +1,5 @@
-// What the three modes of a save say, as docs/reference/protocol.md shows it. That they make checkpoints of the same
-// values is shown by reshard_seeds_test.cpp.
+// What the three modes of a save say, as docs/reference/protocol.md shows it. That they make checkpoints of
+// the same values is shown by reshard_seeds_test.cpp.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -55,7 +55,7 @@ uint64_t settle_at_refusals(const Node& listener, uint64_t count) {
 }
 
 TEST_P(Descriptors, OfAPeerAreAsManyAsStated) {
-  constexpr size_t kPeers = 6, kOfTcp = 4, kOfWorker = 9;  // docs/transport.md
+  constexpr size_t kPeers = 6, kOfTcp = 4, kOfWorker = 9;  // docs/reference/transport.md
   const bool by_ucx = GetParam() == TransportKind::ucx;
   const size_t per_peer = by_ucx ? kDescriptorsPerPeer : 1;
   Node listener(make_options(true, "listener"));

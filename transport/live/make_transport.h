@@ -2,8 +2,8 @@
 //
 // UCX is told what it needs through its own configuration, and the environment's UCX_* variables win: UCX_TLS
 // chooses the transports, UCX_NET_DEVICES the networks, UCX_LOG_LEVEL brings back UCX's own messages.
-// docs/transport.md says what is set and why. One thread of ours a transport; where UCX is used, its own for
-// asynchronous events as well.
+// docs/reference/transport.md says what is set and why. One thread of ours a transport; where UCX is used,
+// its own for asynchronous events as well.
 #pragma once
 
 #include <memory>
