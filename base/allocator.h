@@ -1,6 +1,6 @@
 // Where a program's memory comes from: whoever links shoal_allocator has malloc and operator new of mimalloc,
 // but under a sanitizer, which brings its own. Where memory is short, operator new throws std::bad_alloc, as
-// the standard has it. ARCHITECTURE.md, "The programs allocate with mimalloc".
+// the standard has it. See docs/decisions/040-programs-allocate-with-mimalloc.md.
 #pragma once
 
 namespace shoal {

@@ -1,4 +1,4 @@
-// CanonicalBytes: little-endian byte strings to be hashed, as docs/planning.md spells them.
+// CanonicalBytes: little-endian byte strings to be hashed, as docs/explanation/planning.md spells them.
 #pragma once
 
 #include "base/bytes.h"

@@ -1,7 +1,7 @@
 // The rule by which every rank works out its own share of a save: rule version 1.
 //
-// plan_save is a pure function of (roster, rank, rule version, options). docs/planning.md states it so that
-// another program can recompute it; tests/plan/golden/plans.txt holds it still. In short:
+// plan_save is a pure function of (roster, rank, rule version, options). docs/explanation/planning.md states
+// it so that another program can recompute it; tests/plan/golden/plans.txt holds it still. In short:
 //
 // A replica group is the set of ranks that provably hold the same boxes of a value: the ranks of its mesh
 // that agree on all sharded mesh dimensions and whose layout has the identical entry; or, with declared

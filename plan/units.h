@@ -1,5 +1,5 @@
-// Units: how a replica group divides what it holds among its members. Rule version 1; docs/planning.md states
-// it.
+// Units: how a replica group divides what it holds among its members. Rule version 1;
+// docs/explanation/planning.md states it.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 @0xb1f4c7a3d1e05a01;
 # What a rank holds (Layout) and which rank holds which (Roster). Both are hashed in canonical form:
 # LayoutId and RosterId are XXH3-128 over the canonical single-segment encoding of these structs, so lists
-# must be in the order stated here. docs/planning.md has the rules. Ordinals are only ever appended.
+# must be in the order stated here. docs/explanation/planning.md has the rules. Ordinals are only
+# ever appended.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");
@@ -87,7 +88,7 @@ struct SaveOptions {
 }
 
 # What one rank writes of a save, where it is told so (mode collective). Its id is the PlanId of
-# docs/planning.md.
+# docs/explanation/planning.md.
 struct SavePlan {
   struct Item {
     entry @0 :UInt32;        # into the entries of the rank's layout
