@@ -26,7 +26,7 @@ help:
 	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers'
 	@echo 'make tsan          unit tests under the thread sanitizer'
 	@echo '                   with SCOPE=all the tests that start nodes and trainers too'
-	@echo 'make fuzz          each fuzz target for ten seconds (docs/fuzzing.md)'
+	@echo 'make fuzz          each fuzz target for ten seconds (docs/how-to/fuzz.md)'
 	@echo 'make format        format the C++ files; format-check only says which differ'
 	@echo 'make lint          check the house rules: who includes whom, length of lines'
 	@echo 'make clean         remove build/'

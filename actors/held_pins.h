@@ -1,5 +1,5 @@
 // HeldPins: the leases by which a node's loads keep what they read. One pin a checkpoint, however many
-// clients of this node load it. docs/retention.md, "A load".
+// clients of this node load it. docs/explanation/retention.md, "A load".
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
 // RetentionDuty: what a coordinator does about checkpoints that no rule keeps, in the background: one pass
 // after each commit, never two at once, a few deletions at a time. Nobody waits for it, and it waits for
-// nobody. docs/retention.md.
+// nobody. docs/explanation/retention.md.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // WindowBudget: the memory that the loads of one node may take together: the windows of its clients, and the
-// buffers of the exchanges by which they read together. docs/loading.md, "Memory".
+// buffers of the exchanges by which they read together. docs/how-to/load.md, "Memory".
 //
 // Who asks stands in line; the first is given all that it asks for where that is there, else what there is,
 // its least at any rate, else it waits, and all behind it. What one ask names is given together or not at

@@ -136,7 +136,7 @@ std::string quoted(const std::string& text) {
 std::string profile_file(const std::string& name, const std::string& about, const MeasuredNumbers& numbers,
                          const std::string& source_prefix) {
   std::string out = fmt::format(
-      "# Costs of a cluster, for shoal sim. docs/simulator.md says what each number does.\n"
+      "# Costs of a cluster, for shoal sim. docs/explanation/simulator.md says what each number does.\n"
       "name = {}\nabout = {}\n",
       quoted(name), quoted(about));
   for (const char* table : {"network", "cpu", "trainer", "storage"}) {

@@ -39,7 +39,8 @@ struct SimOptions {
 constexpr const char* kFooter =
     "The production roles run on virtual time; network, processors and storage are modelled by the numbers "
     "of a\n"
-    "profile, each with its source (--show-profile). docs/simulator.md says what the model leaves out.\n"
+    "profile, each with its source (--show-profile). What the model leaves out: "
+    "docs/explanation/simulator.md\n"
     "Of each save, over all ranks: until a rank knows what to write, until save returns, until its last byte "
     "is\n"
     "durable, until it is told the decision. Then, from one save to the next: messages and bytes of the\n"
@@ -315,7 +316,7 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   value("--seed", "seed", "N", "Of all that is drawn (1)");
   value("--failures", "failures", "RULE",
         "Draw failures from the seed: poisson:mtbf_node_hours=1000, "
-        "weibull:k=0.78,scale_node_hours=1000, mixed:count=8; more keys in docs/simulator.md");
+        "weibull:k=0.78,scale_node_hours=1000, mixed:count=8; more keys in docs/how-to/simulate.md");
   command->add_flag("--show-failures", options->show_failures,
                     "Only print the scenario with its failures, drawn ones too, as a scenario file");
   CLI::Option* record =

@@ -68,8 +68,8 @@ struct CheckpointerOptions {
   NodeSettings node;         // its settings, where it has to be started
   bool start_node = true;  // where none is on this host; SHOAL_START_NODE=0, as of `shoal launch`, forbids it
   // Loads alone, beside a job that trains on this root, which notices nothing: no generation is claimed. save
-  // and prepare are Code::refused. Alike on all ranks; SHOAL_READ_ONLY=1 sets it. docs/operations.md, "A job
-  // that only reads".
+  // and prepare are Code::refused. Alike on all ranks; SHOAL_READ_ONLY=1 sets it. docs/how-to/operations.md,
+  // "A job that only reads".
   bool read_only = false;
   uint32_t max_in_flight = 2;
   OnBusy on_busy = OnBusy::wait;
@@ -85,8 +85,8 @@ struct CheckpointerOptions {
   std::function<void(const AttemptKey&, const Status&)> on_save_failed;
   // A subset of the launcher's ranks that saves and loads by itself: ascending, alike on all of them; empty:
   // all. `rank`, `world_size` and the ranks of meshes are those of the launcher's world; what a checkpoint, a
-  // planner, a load elsewhere and options() call a rank is its place in the group. docs/clusters.md, "Some of
-  // the ranks".
+  // planner, a load elsewhere and options() call a rank is its place in the group. docs/how-to/clusters.md,
+  // "Some of the ranks".
   std::vector<Rank> process_group;
   Rank coordinator_rank = 0;  // alike, within the group; which planner and storage are told to coordinate
   SaveOptions save;           // alike on all ranks; mode rank_local implies dedupe none
@@ -109,9 +109,9 @@ struct CheckpointerOptions {
   std::chrono::milliseconds node_silence{30000};
 
   // ROOT from SHOAL_ROOT; rank, world size, job id and coordinator from the variables of shoal launch,
-  // torchrun, Open MPI or Slurm, as docs/clusters.md says; on_busy, save and others from the variables and
-  // files of docs/reference/settings.md. Code::invalid_argument names the variable, or the line of a file,
-  // that is missing or wrong. May look up the coordinator's name.
+  // torchrun, Open MPI or Slurm, as docs/how-to/clusters.md says; on_busy, save and others from the variables
+  // and files of docs/settings.md. Code::invalid_argument names the variable, or the line of a file, that is
+  // missing or wrong. May look up the coordinator's name.
   static Result<CheckpointerOptions> from_environment();
 };
 
@@ -215,9 +215,9 @@ class Checkpointer {
   // Of all that was committed, what was saved last is `latest`. Code::busy: as many saves in flight as may
   // be, or as the memory of the host holds, and on_busy = decline. Where that does not hold one save, save
   // returns when all of it is durable (SaveStats::parts). Code::no_space: not even that is possible
-  // (docs/operations.md, "Memory of saves"). The layout may change from save to save, on all ranks or on
-  // some: a rank whose layout is new stages all that it holds instead of its share alone, once. A save that
-  // fails here is reported, so that it aborts at once on the other ranks too, with this rank and cause.
+  // (docs/how-to/operations.md, "Memory of saves"). The layout may change from save to save, on all ranks or
+  // on some: a rank whose layout is new stages all that it holds instead of its share alone, once. A save
+  // that fails here is reported, so that it aborts at once on the other ranks too, with this rank and cause.
   //
   // Code::earlier_save_failed tells of a save before this one, by step, rank and cause, once: that one
   // failed, and nobody had asked. This one was staged all the same, unless options say otherwise (on_failed,

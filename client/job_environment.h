@@ -1,5 +1,5 @@
 // JobEnvironment: what a launcher's variables say about the job and this rank's place in it. Pure: variables
-// in, facts out; docs/clusters.md is the same as prose.
+// in, facts out; docs/how-to/clusters.md is the same as prose.
 #pragma once
 
 #include <cstdint>

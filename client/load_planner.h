@@ -5,8 +5,8 @@
 //   dcp::DefaultLoadPlanner planner(rules);
 //   auto loaded = (*checkpointer)->load(state, planner);
 //
-// Source of the interface: torch.distributed.checkpoint (2.13), planner.py; docs/planners.md says line by
-// line how one is ported.
+// Source of the interface: torch.distributed.checkpoint (2.13), planner.py; docs/how-to/planners.md says line
+// by line how one is ported.
 //
 // Threads: the calls of one load come from the trainer's thread within Checkpointer::load: set_up_planner,
 // create_local_plan, finish_plan, resolve_tensor for every tensor item, commit_tensor for the items of a

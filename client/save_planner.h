@@ -4,8 +4,8 @@
 //   HalfPlanner planner;
 //   auto saved = (*checkpointer)->save(step, state, planner);
 //
-// Source of the interface: torch.distributed.checkpoint (2.13), planner.py; docs/planners.md says line by
-// line how one is ported. A planner says what its rank holds. Who writes which part of it is Shoal's to
+// Source of the interface: torch.distributed.checkpoint (2.13), planner.py; docs/how-to/planners.md says line
+// by line how one is ported. A planner says what its rank holds. Who writes which part of it is Shoal's to
 // decide, by the rule of every save (plan/save_plan.h), so that a planner costs no collective and works in
 // every mode; but for one with a global plan of its own, which decides that itself, in mode collective.
 //

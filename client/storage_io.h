@@ -4,9 +4,9 @@
 //   Metadata metadata = saved->wait_committed().value();                  // finish, on coordinator_rank
 //   auto loaded = dcp::load(*checkpointer, state, load_planner, reader);
 //
-// Source of the interface: torch.distributed.checkpoint (2.13), storage.py; docs/planners.md says line by
-// line how one is ported. The storage keeps the bytes. What it answers for them (WriteResult) is saved as an
-// ordinary checkpoint of Shoal's, whose commit is that of the whole: until then nothing of it is loadable,
+// Source of the interface: torch.distributed.checkpoint (2.13), storage.py; docs/how-to/planners.md says line
+// by line how one is ported. The storage keeps the bytes. What it answers for them (WriteResult) is saved as
+// an ordinary checkpoint of Shoal's, whose commit is that of the whole: until then nothing of it is loadable,
 // and a rank that fails aborts it for all.
 //
 // Every rank writes all that its planner's plan has: values that several ranks hold are written by each of

@@ -1,5 +1,6 @@
 // A catalog that can be trusted: opened, checked and caught up, or made anew from the root's files. It holds
-// nothing that the root does not, so that losing it costs time alone. docs/operations.md, "The catalog".
+// nothing that the root does not, so that losing it costs time alone. docs/how-to/operations.md, "The
+// catalog".
 #pragma once
 
 #include <cstdint>

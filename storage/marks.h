@@ -1,4 +1,4 @@
-// Marks: small records under a root, each of which keeps one checkpoint. docs/retention.md.
+// Marks: small records under a root, each of which keeps one checkpoint. docs/explanation/retention.md.
 //
 // A *pin* (pins/UUID) is either a lease, which a load holds while it reads and renews by moving its counter,
 // or permanent, until somebody removes it. A *tag* (tags/NAME) is a name for a checkpoint. A *verified* mark

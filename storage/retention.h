@@ -1,4 +1,4 @@
-// Retention: which checkpoints stay, and how the others go. docs/retention.md.
+// Retention: which checkpoints stay, and how the others go. docs/explanation/retention.md.
 //
 // A checkpoint goes in this order: its manifest is replaced by a tombstone, durably; then pins are listed;
 // where none is left its shards are removed, durably; its folder goes last. Each step may be repeated, by

@@ -1,5 +1,6 @@
 // What a node counts, as Prometheus reads it: text format 0.0.4.
-// https://prometheus.io/docs/instrumenting/exposition_formats/. Every name stands in docs/operations.md.
+// https://prometheus.io/docs/instrumenting/exposition_formats/. Every name stands in
+// docs/reference/metrics.md.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 //   host = 3
 //   hosts = 8              # hosts 3 to 10: a rack
 //
-// What each kind means, and which keys it has, is said in docs/simulator.md; injected is only what must be
-// survived. sim/failures/fault_injector.h carries them out.
+// What each kind means, and which keys it has, is said in docs/how-to/simulate.md; injected is only what must
+// be survived. sim/failures/fault_injector.h carries them out.
 #pragma once
 
 #include <cstdint>

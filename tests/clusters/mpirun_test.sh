@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# docs/clusters.md, "mpirun": Open MPI's daemons and ranks on three hosts; the trainers' clients start the
-# nodes.
+# docs/how-to/clusters.md, "mpirun": Open MPI's daemons and ranks on three hosts; the trainers' clients start
+# the nodes.
 #   mpirun_test.sh BUILD_DIR     status 77: it cannot run here
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 

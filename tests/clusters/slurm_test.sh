@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# docs/clusters.md, "srun": a Slurm of our own, slurmctld and a slurmd a host, and steps over several hosts;
-# the trainers' clients start the nodes.
+# docs/how-to/clusters.md, "Slurm": a Slurm of our own, slurmctld and a slurmd a host, and steps over several
+# hosts; the trainers' clients start the nodes.
 #   slurm_test.sh BUILD_DIR     status 77: it cannot run here
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 

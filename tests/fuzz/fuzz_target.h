@@ -2,7 +2,7 @@
 // bounded memory, without a crash, and hold what it asserts. SHOAL_CHECK ends the process where it does not.
 //
 // The same function is linked twice: with libFuzzer (SHOAL_FUZZ, clang), and with tests/fuzz/replay_main.cpp,
-// which runs the files of the corpus once on any compiler. docs/fuzzing.md says how to run them for long.
+// which runs the files of the corpus once on any compiler. docs/how-to/fuzz.md says how to run them for long.
 #pragma once
 
 #include <cstddef>
