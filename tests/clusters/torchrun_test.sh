@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# docs/how-to/clusters.md, "torchrun": an agent a host, and the trainers' clients start the nodes. After a rank
-# was killed, torchrun's second rendezvous is a generation of its own.
+# docs/how-to/clusters.md, "torchrun": an agent a host, and the trainers' clients start the nodes. After a
+# rank was killed, torchrun's second rendezvous is a generation of its own.
 #   torchrun_test.sh BUILD_DIR     status 77: it cannot run here
 # $TORCHRUN: the program; default: that of PATH.
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
