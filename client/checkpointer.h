@@ -110,7 +110,7 @@ struct CheckpointerOptions {
 
   // ROOT from SHOAL_ROOT; rank, world size, job id and coordinator from the variables of shoal launch,
   // torchrun, Open MPI or Slurm, as docs/how-to/clusters.md says; on_busy, save and others from the variables
-  // and files of docs/settings.md. Code::invalid_argument names the variable, or the line of a file, that is
+  // and files of docs/reference/settings.md. Code::invalid_argument names the variable, or the line of a file, that is
   // missing or wrong. May look up the coordinator's name.
   static Result<CheckpointerOptions> from_environment();
 };
