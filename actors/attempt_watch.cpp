@@ -1,7 +1,7 @@
 #include "actors/attempt_watch.h"
 
 #include "actors/publishing.h"
-#include "storage/completion.h"
+#include "storage/decisions/completion.h"
 
 namespace shoal {
 

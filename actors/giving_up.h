@@ -2,13 +2,13 @@
 //
 // A coordinator or node that gives up an attempt may not have heard of a shard that is durable all the same:
 // its host died before the report, say. Where something does not come, whoever gives up therefore commits the
-// attempt if the root proves it complete (storage/completion.h), as those do who find it later. Where
-// something that came is wrong, it is aborted, whatever lies in the root.
+// attempt if the root proves it complete (storage/decisions/completion.h), as those do who find it later.
+// Where something that came is wrong, it is aborted, whatever lies in the root.
 #pragma once
 
 #include <cstdint>
 
-#include "base/status.h"
+#include "shoal/status.h"
 
 namespace shoal {
 

@@ -1,9 +1,8 @@
-// Operation: storage work that a role starts by an effect and hears of by an event. OperationRunner carries
-// it out.
+// Operation: storage work that a role starts by an effect and hears of by an event.
+// actors/executor/operation_runner.h carries it out.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,20 +10,20 @@
 #include <variant>
 #include <vector>
 
-#include "actors/chunk.h"
-#include "base/bytes.h"
-#include "base/hash.h"
-#include "base/shared_vector.h"
-#include "base/status.h"
-#include "local/messages.h"
-#include "plan/checkpoint_info.h"
-#include "plan/read_damage.h"
-#include "storage/catalog.h"
-#include "storage/decision.h"
-#include "storage/rank_manifest.h"
-#include "storage/retention.h"
-#include "storage/run_root.h"
-#include "storage/shard_file.h"
+#include "actors/messages/chunk.h"
+#include "local/messages/messages.h"
+#include "shoal/bytes.h"
+#include "shoal/checkpoint_info.h"
+#include "shoal/hash.h"
+#include "shoal/read_damage.h"
+#include "shoal/shared_vector.h"
+#include "shoal/status.h"
+#include "storage/catalog/catalog.h"
+#include "storage/decisions/decision.h"
+#include "storage/decisions/rank_manifest.h"
+#include "storage/retention/retention.h"
+#include "storage/root/run_root.h"
+#include "storage/shards/shard_file.h"
 #include "storage/storage.h"
 
 namespace shoal {
@@ -49,8 +48,8 @@ struct WriteShard {  // -> WrittenShard
   bool in_parts = false;
   UserMetadataPtr user = nullptr;
 };
-// -> Done: that a rank has staged, which writes nothing (storage/staged_record.h). Code::already_exists where
-// another process of the rank has staged something else.
+// -> Done: that a rank has staged, which writes nothing (storage/decisions/staged_record.h).
+// Code::already_exists where another process of the rank has staged something else.
 struct RecordStaged {
   AttemptKey key;
   Rank rank = 0;
@@ -79,7 +78,7 @@ struct ListMissingManifests {
   uint32_t world_size = 0;
 };
 // -> Decision: the one that stands, or the manifest of an attempt that the root proves complete.
-// Code::not_found or corrupt: it does not (storage/completion.h).
+// Code::not_found or corrupt: it does not (storage/decisions/completion.h).
 struct CompleteAttempt {
   AttemptKey key;
 };
@@ -274,56 +273,5 @@ std::string_view operation_name(const Operation& operation);
 // those alone that do not, but for its own pins and choices of what it loads.
 enum class RootUse : uint8_t { reads, keeps_what_is_read, writes };
 RootUse root_use(const Operation& operation);
-
-// Bytes of a save that is staged in parts, while its client waits. One thread.
-class PartSource {
- public:
-  virtual ~PartSource() = default;
-  // Asks the client to copy these bytes into its slab. Does not wait. The number of the answer.
-  virtual uint64_t ask(std::vector<local::PartRange> ranges) = 0;
-  // Until they lie there. An error: they do not, nor will they.
-  virtual Status wait(uint64_t number) = 0;
-};
-
-// Slabs of the clients of one node. Any thread.
-class Slabs {
- public:
-  virtual ~Slabs() = default;
-  struct View {
-    std::shared_ptr<void> keep;  // the mapping lives as long as this
-    MutableByteView bytes;
-  };
-  virtual Result<View> find(ClientId client, uint32_t slab_id) = 0;  // Code::not_found
-  // Its pages go back to the system, and read as zeros until somebody writes to them. Code::not_found.
-  virtual Status release(ClientId client, uint32_t slab_id) = 0;
-  // The slab is this caller's alone while it has what this returns; waits for an earlier one.
-  virtual Result<std::unique_ptr<PartSource>> parts_of(ClientId client, uint32_t slab_id,
-                                                       const AttemptKey& key) {
-    (void)client, (void)slab_id, (void)key;
-    return Status(Code::unavailable, "no client stages in parts here");
-  }
-};
-
-// Carries out operations, each to its end before run returns. Any thread, concurrently.
-class OperationRunner {
- public:
-  struct Surroundings {
-    std::function<Nonce()> nonce;  // live: random_128
-    std::function<int64_t()> unix_time_ns;
-    // Called before a manifest is published, if it is set: an error refuses the commit.
-    BeforeCommit before_commit = nullptr;
-    // Of a job that only reads: what root_use says writes is Code::refused.
-    bool read_only = false;
-  };
-  // catalog may be null (a node without a coordinator): RecordDecision is then Code::unavailable.
-  OperationRunner(Storage& storage, Catalog* catalog, Slabs& slabs, RootId root_id,
-                  Surroundings surroundings);
-  ~OperationRunner();
-  Result<OperationResult> run(const Operation& operation);
-
- private:
-  struct Impl;  // holds a bounded number of open shards
-  std::unique_ptr<Impl> impl_;
-};
 
 }  // namespace shoal

@@ -1,4 +1,4 @@
-#include "base/hash.h"
+#include "shoal/hash.h"
 
 #include <sys/random.h>
 
@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/bytes.h"
+#include "shoal/bytes.h"
 
 namespace shoal {
 

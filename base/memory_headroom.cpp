@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/bytes.h"
+#include "shoal/bytes.h"
 
 namespace shoal {
 

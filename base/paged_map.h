@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
+#include "shoal/check.h"
 
 namespace shoal {
 

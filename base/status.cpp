@@ -1,4 +1,4 @@
-#include "base/status.h"
+#include "shoal/status.h"
 
 #include <cstdio>
 #include <cstdlib>

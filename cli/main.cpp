@@ -12,9 +12,9 @@
 
 #include "base/last_words.h"
 #include "cli/commands.h"
-#include "plan/save_plan.h"
-#include "storage/decision.h"
-#include "storage/shard_file.h"
+#include "shoal/save_plan.h"
+#include "storage/decisions/decision.h"
+#include "storage/shards/shard_file.h"
 
 namespace shoal {
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/hash.h"
+#include "shoal/hash.h"
 
 namespace shoal {
 

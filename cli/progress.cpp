@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "base/bytes.h"
+#include "shoal/bytes.h"
 
 namespace shoal {
 

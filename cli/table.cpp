@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "shoal/check.h"
 
 namespace shoal {
 

@@ -1,4 +1,4 @@
-#include "client/checkpointer.h"
+#include "shoal/checkpointer.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "client/checkpointer_internal.h"
-#include "client/checkpointer_options_internal.h"
+#include "client/launch/checkpointer_options.h"
 
 namespace shoal {
 

@@ -10,17 +10,17 @@
 #include <system_error>
 #include <vector>
 
-#include "client/call_counts_internal.h"
-#include "client/checkpointer.h"
-#include "client/file_reads_internal.h"
-#include "client/load_report_internal.h"
-#include "client/placing_internal.h"
-#include "client/planned_load_internal.h"
-#include "client/planned_save_internal.h"
-#include "client/session_internal.h"
-#include "client/slab_internal.h"
-#include "client/staging_internal.h"
+#include "client/loading/file_reads.h"
+#include "client/loading/load_report.h"
+#include "client/loading/placing.h"
+#include "client/planners/planned_load.h"
+#include "client/planners/planned_save.h"
+#include "client/session/call_counts.h"
+#include "client/session/session.h"
+#include "client/staging/slab.h"
+#include "client/staging/staging.h"
 #include "gpu/stager.h"
+#include "shoal/checkpointer.h"
 
 namespace shoal {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "client/state_dict.h"
+#include "shoal/state_dict.h"
 
 namespace shoal {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "client/state_dict_internal.h"
+#include "shoal/check.h"
 
 namespace shoal {
 

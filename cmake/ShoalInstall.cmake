@@ -3,30 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(SHOAL_INCLUDEDIR "${CMAKE_INSTALL_INCLUDEDIR}/shoal")
 set(SHOAL_PACKAGEDIR "${CMAKE_INSTALL_LIBDIR}/cmake/Shoal")
-
-# shoal_header_closure(OUT header...): the headers, and all of ours that they include. Configured again when
-# one of them changes.
-function(shoal_header_closure out)
-  set(waiting ${ARGN})
-  set(found)
-  while(waiting)
-    list(POP_FRONT waiting header)
-    if(header IN_LIST found)
-      continue()
-    endif()
-    list(APPEND found ${header})
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${header}")
-    file(STRINGS "${PROJECT_SOURCE_DIR}/${header}" lines REGEX "^#include \"")
-    foreach(line IN LISTS lines)
-      string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" included "${line}")
-      list(APPEND waiting ${included})
-    endforeach()
-  endwhile()
-  list(SORT found)
-  set(${out} ${found} PARENT_SCOPE)
-endfunction()
 
 # What a trainer links: the client and all of ours below it, in one library that shows nothing else. The
 # libraries that it uses inside are its own affair, and a trainer needs none of their headers.
@@ -51,17 +28,13 @@ set_target_properties(
              LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/client"
              LINK_DEPENDS "${PROJECT_SOURCE_DIR}/packaging/client.map")
 target_compile_features(shoal_client_shared INTERFACE cxx_std_20)
-target_include_directories(shoal_client_shared INTERFACE "$<INSTALL_INTERFACE:${SHOAL_INCLUDEDIR}>")
+target_include_directories(shoal_client_shared INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 
-shoal_header_closure(shoal_public_headers client/checkpointer.h client/checkpoint_reader.h
-                     client/global_plan.h client/spmd_planner.h client/storage_io.h)
-foreach(header IN LISTS shoal_public_headers)
-  get_filename_component(folder "${header}" DIRECTORY)
-  install(
-    FILES "${PROJECT_SOURCE_DIR}/${header}"
-    DESTINATION "${SHOAL_INCLUDEDIR}/${folder}"
-    COMPONENT development)
-endforeach()
+install(
+  DIRECTORY "${PROJECT_SOURCE_DIR}/include/shoal"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  COMPONENT development
+  FILES_MATCHING PATTERN "*.h")
 
 install(TARGETS shoal RUNTIME COMPONENT runtime)
 install(

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "client/checkpointer.h"
-#include "client/save_planner.h"
+#include "shoal/checkpointer.h"
+#include "shoal/dcp/save_planner.h"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <vector>
 
-#include "client/checkpointer.h"
-#include "client/storage_io.h"
+#include "shoal/checkpointer.h"
+#include "shoal/dcp/storage.h"
 
 namespace {
 

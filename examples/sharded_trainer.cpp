@@ -18,9 +18,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/bytes.h"
-#include "client/checkpointer.h"
 #include "examples/synthetic_state.h"
+#include "shoal/bytes.h"
+#include "shoal/checkpointer.h"
 
 namespace shoal::example {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/hash.h"
+#include "shoal/hash.h"
 
 namespace shoal::example {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
-#include "client/checkpointer.h"
+#include "shoal/bytes.h"
+#include "shoal/checkpointer.h"
 
 namespace shoal::example {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "base/status.h"
+#include "shoal/status.h"
 
 namespace shoal {
 

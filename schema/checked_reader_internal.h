@@ -18,10 +18,10 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/hash.h"
-#include "base/page_buffer.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/hash.h"
+#include "shoal/page_buffer.h"
+#include "shoal/status.h"
 
 namespace shoal {
 

@@ -40,7 +40,7 @@ struct LayoutEntry {
   enum Kind { tensor @0; object @1; }
   fqn @0 :Text;
   kind @1 :Kind;
-  dtype @2 :UInt8;         # plan/dtype.h; U8 for an object
+  dtype @2 :UInt8;         # include/shoal/dtype.h; U8 for an object
   shape @3 :List(UInt64);  # global shape; empty for a scalar and for an object
   replicated @4 :Bool;     # the caller declares that holders of the same box hold the same bytes
   sharding :union {
@@ -106,14 +106,14 @@ struct SavePlan {
   items @4 :List(Item);      # in the order of the bytes in the rank's files
 }
 
-struct PassedOver {        # an attempt that is newer than what a load takes (plan/passed_over.h)
+struct PassedOver {        # an attempt that is newer than what a load takes (include/shoal/passed_over.h)
   generation @0 :UInt32;
   step @1 :UInt64;
   attempt @2 :UInt32;
   cause @3 :Text;
 }
 
-struct UserText {          # one entry of UserMetadata (plan/metadata.h); lists of them ascend by key
+struct UserText {          # one entry of UserMetadata (include/shoal/metadata.h); lists of them ascend by key
   key @0 :Text;
   value @1 :Text;
 }

@@ -47,7 +47,7 @@ struct LoadSharing {       # with whom bytes may be read together
   among @5 :List(UInt32);  # those ranks alone; empty: all
 }
 
-struct LoadTimes {         # plan/load_times.h
+struct LoadTimes {         # include/shoal/load_times.h
   wasShared @0 :Bool;
   choosingNs @1 :UInt64;
   planningNs @2 :UInt64;
@@ -90,7 +90,7 @@ struct UnreadRange {
   end @2 :UInt64;
 }
 
-struct ReadDamage {        # plan/read_damage.h
+struct ReadDamage {        # include/shoal/read_damage.h
   fqn @0 :Text;
   box @1 :Layout.Box;      # of the stored piece; no dimensions for an object
   rank @2 :UInt32;         # that wrote the damaged file
@@ -119,7 +119,7 @@ struct CheckpointInfo {
   user @5 :List(Layout.UserText);
 }
 
-struct ListedCheckpoint {      # plan/checkpoint_info.h
+struct ListedCheckpoint {      # include/shoal/checkpoint_info.h
   key @0 :Wire.AttemptKey;
   state @1 :UInt8;             # 0 committed, 1 aborted, 2 undecided, 3 deleted, 4 damaged
   worldSize @2 :UInt32;
@@ -136,7 +136,7 @@ struct CheckpointLayouts {     # who held what, and by which rule it was written
   options @3 :Layout.SaveOptions;
 }
 
-# What a node says of itself, for people: local/node_status.h has the meaning of each.
+# What a node says of itself, for people: local/status/node_status.h has the meaning of each.
 struct SaveStatus {
   key @0 :Wire.AttemptKey;
   phase @1 :Phase;

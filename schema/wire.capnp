@@ -36,7 +36,7 @@ struct Handshake {
       dataPort @9 :UInt16; # where UCX listens for it
     }
     refused :group {
-      code @7 :UInt16;     # base/status.h
+      code @7 :UInt16;     # include/shoal/status.h
       reason @8 :Text;
     }
   }

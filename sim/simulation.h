@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "shoal/status.h"
 #include "sim/cluster/counted_loads.h"
 #include "sim/cluster/counted_trainers.h"
 #include "sim/failures/oracles.h"

@@ -1,6 +1,6 @@
 // Storage: named byte objects under one root, with the few guarantees that commits rest on. Read this first.
 //
-// Implementations: LocalStorage (storage/local_storage.h) on a file system; an object store later; the
+// Implementations: LocalStorage (storage/files/local_storage.h) on a file system; an object store later; the
 // simulator's fake in sim/. Paths are relative to the root, '/'-separated, of components that
 // validate_component accepts: nothing read from a message or a file can name anything outside the root. Every
 // error carries the full path. All methods may be called from any thread, on different paths concurrently.
@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/hash.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/hash.h"
+#include "shoal/status.h"
 
 namespace shoal {
 

@@ -9,8 +9,8 @@
 #include <array>
 #include <cstdint>
 
-#include "base/bytes.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/status.h"
 #include "transport/transport.h"
 
 namespace shoal {

@@ -7,8 +7,8 @@
 
 #include <cstring>
 
-#include "base/hash.h"
 #include "schema/wire.capnp.h"
+#include "shoal/hash.h"
 #include "transport/handshake_codec_internal.h"
 
 namespace shoal {

@@ -20,9 +20,9 @@
 #include <memory>
 #include <string>
 
-#include "base/bytes.h"
 #include "base/limits.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/status.h"
 #include "transport/frame.h"
 #include "transport/transport.h"
 

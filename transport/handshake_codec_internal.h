@@ -2,8 +2,8 @@
 // results untouched on failure.
 #pragma once
 
-#include "base/bytes.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/status.h"
 #include "transport/handshake.h"
 
 namespace shoal {

@@ -7,7 +7,7 @@
 #include <deque>
 #include <optional>
 
-#include "base/check.h"
+#include "shoal/check.h"
 #include "transport/transport.h"
 
 namespace shoal {

@@ -1,8 +1,8 @@
 // What the transport knows of a message's contents: that it is framed as Cap'n Proto frames it.
 #pragma once
 
-#include "base/bytes.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/status.h"
 
 namespace shoal {
 

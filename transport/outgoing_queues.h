@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/status.h"
 #include "transport/limits.h"
 #include "transport/transport.h"
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/status.h"
 #include "transport/frame.h"
 #include "transport/handshake.h"
 #include "transport/limits.h"

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/hash.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/hash.h"
+#include "shoal/status.h"
 
 namespace shoal {
 

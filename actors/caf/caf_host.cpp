@@ -20,7 +20,7 @@
 
 #include "actors/caf/operation_pool.h"
 #include "actors/caf/timer_thread.h"
-#include "base/check.h"
+#include "shoal/check.h"
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>

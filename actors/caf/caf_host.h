@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "actors/role.h"
-#include "base/status.h"
+#include "shoal/status.h"
 
 namespace shoal {
 

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <utility>
 
-#include "storage/posix_file_system.h"
-#include "storage/run_root.h"
-#include "storage/watched_file_system.h"
+#include "storage/files/posix_file_system.h"
+#include "storage/files/watched_file_system.h"
+#include "storage/root/run_root.h"
 #include "transport/live/make_transport.h"
 
 namespace shoal {

@@ -7,11 +7,11 @@
 #include <string>
 
 #include "actors/node/node.h"
-#include "base/status.h"
-#include "storage/call_watch.h"
-#include "storage/file_system.h"
-#include "storage/local_storage.h"
-#include "storage/readers.h"
+#include "shoal/status.h"
+#include "storage/files/call_watch.h"
+#include "storage/files/file_system.h"
+#include "storage/files/local_storage.h"
+#include "storage/retention/readers.h"
 #include "transport/transport.h"
 
 namespace shoal {

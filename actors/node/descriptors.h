@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "actors/messages.h"
+#include "actors/messages/messages.h"
 #include "base/descriptors.h"
 #include "transport/limits.h"
 

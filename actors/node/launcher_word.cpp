@@ -7,7 +7,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "actors/messages.h"
+#include "actors/messages/messages.h"
 
 namespace shoal {
 

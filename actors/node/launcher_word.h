@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "plan/roster.h"
+#include "shoal/roster.h"
 
 namespace shoal {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "base/status.h"
-#include "local/socket.h"
+#include "local/socket/socket.h"
+#include "shoal/status.h"
 
 namespace shoal {
 

@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/relay_tree.h"
+#include "actors/node/clients/staging_budget.h"
+#include "actors/node/links/relay_tree.h"
 #include "actors/role.h"
-#include "actors/staging_budget.h"
-#include "base/bytes.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/status.h"
 #include "transport/live/network_options.h"
 
 namespace shoal {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/client_routes.h"
+#include "actors/executor/operation_runner.h"
 
 namespace shoal {
 

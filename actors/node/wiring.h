@@ -14,19 +14,20 @@
 #include <string_view>
 
 #include "actors/caf/caf_host.h"
-#include "actors/node/activity.h"
-#include "actors/node/first_save.h"
-#include "actors/node/local_server.h"
-#include "actors/node/log.h"
-#include "actors/node/peer_links.h"
-#include "actors/node/protocol_log.h"
-#include "actors/node/refusal_lines.h"
-#include "actors/node/report.h"
-#include "actors/node/sharing_links.h"
-#include "actors/node/slab_table.h"
-#include "actors/node/staged_parts.h"
-#include "actors/node/staging_memory.h"
-#include "actors/node/stats.h"
+#include "actors/executor/operation_runner.h"
+#include "actors/node/clients/first_save.h"
+#include "actors/node/clients/local_server.h"
+#include "actors/node/clients/slab_table.h"
+#include "actors/node/clients/staged_parts.h"
+#include "actors/node/clients/staging_memory.h"
+#include "actors/node/links/peer_links.h"
+#include "actors/node/links/sharing_links.h"
+#include "actors/node/watch/activity.h"
+#include "actors/node/watch/log.h"
+#include "actors/node/watch/protocol_log.h"
+#include "actors/node/watch/refusal_lines.h"
+#include "actors/node/watch/report.h"
+#include "actors/node/watch/stats.h"
 
 namespace shoal {
 

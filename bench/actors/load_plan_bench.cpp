@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "actors/read_plan.h"
+#include "actors/loader/read_plan.h"
 
 namespace shoal {
 namespace {

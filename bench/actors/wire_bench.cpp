@@ -1,7 +1,7 @@
 // Encoding and checked decoding of what nodes send: the one message a host of a save, and a roster.
 #include <benchmark/benchmark.h>
 
-#include "actors/messages.h"
+#include "actors/messages/messages.h"
 
 namespace shoal {
 namespace {

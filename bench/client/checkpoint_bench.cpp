@@ -32,9 +32,9 @@
 #include <new>
 #include <vector>
 
+#include "base/digest/digest.h"
 #include "bench/client/timing.h"
-#include "client/checkpointer.h"
-#include "gpu/digest.h"
+#include "shoal/checkpointer.h"
 
 namespace shoal {
 namespace {

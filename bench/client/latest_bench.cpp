@@ -25,11 +25,11 @@
 #include <vector>
 
 #include "bench/client/timing.h"
-#include "client/checkpointer.h"
-#include "storage/decision.h"
-#include "storage/local_storage.h"
-#include "storage/posix_file_system.h"
-#include "storage/run_root.h"
+#include "shoal/checkpointer.h"
+#include "storage/decisions/decision.h"
+#include "storage/files/local_storage.h"
+#include "storage/files/posix_file_system.h"
+#include "storage/root/run_root.h"
 
 namespace shoal {
 namespace {

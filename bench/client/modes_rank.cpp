@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "bench/client/timing.h"
-#include "client/checkpointer.h"
+#include "shoal/checkpointer.h"
 
 namespace shoal {
 namespace {

@@ -33,10 +33,10 @@
 #include <random>
 #include <vector>
 
-#include "base/hash.h"
+#include "base/digest/digest.h"
 #include "bench/client/timing.h"
-#include "client/checkpoint_reader.h"
-#include "gpu/digest.h"
+#include "shoal/checkpoint_reader.h"
+#include "shoal/hash.h"
 
 namespace shoal {
 namespace {

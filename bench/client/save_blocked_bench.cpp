@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "bench/client/timing.h"
-#include "client/checkpointer.h"
-#include "local/socket.h"
+#include "local/socket/socket.h"
+#include "shoal/checkpointer.h"
 
 namespace shoal {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "shoal/status.h"
 
 namespace shoal::bench {
 

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "client/checkpointer.h"
+#include "shoal/checkpointer.h"
 
 namespace shoal {
 namespace {

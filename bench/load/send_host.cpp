@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "actors/node/sharing_links.h"
+#include "actors/node/links/sharing_links.h"
 
 namespace shoal {
 namespace {

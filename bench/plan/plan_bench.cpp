@@ -5,12 +5,12 @@
 
 #include <vector>
 
-#include "plan/box.h"
-#include "plan/codec.h"
-#include "plan/locate.h"
-#include "plan/metadata.h"
-#include "plan/rank_plans.h"
-#include "plan/save_plan.h"
+#include "plan/layout/codec.h"
+#include "plan/reading/locate.h"
+#include "plan/saving/rank_plans.h"
+#include "shoal/box.h"
+#include "shoal/metadata.h"
+#include "shoal/save_plan.h"
 
 namespace shoal {
 namespace {

@@ -8,9 +8,9 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "plan/save_plan.h"
-#include "storage/decision.h"
-#include "storage/shard_file.h"
+#include "shoal/save_plan.h"
+#include "storage/decisions/decision.h"
+#include "storage/shards/shard_file.h"
 
 namespace shoal {
 namespace {

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "base/check.h"
-#include "gpu/digest.h"
-#include "storage/local_storage.h"
-#include "storage/posix_file_system.h"
-#include "storage/shard_file.h"
+#include "base/digest/digest.h"
+#include "shoal/check.h"
+#include "storage/files/local_storage.h"
+#include "storage/files/posix_file_system.h"
+#include "storage/shards/shard_file.h"
 
 namespace shoal {
 namespace {

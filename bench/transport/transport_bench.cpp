@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/check.h"
+#include "shoal/check.h"
 #include "transport/live/make_transport.h"
 
 namespace shoal {

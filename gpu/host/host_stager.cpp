@@ -1,6 +1,6 @@
-#include "base/check.h"
-#include "gpu/host/stream_copy.h"
+#include "base/stream_copy.h"
 #include "gpu/stager.h"
+#include "shoal/check.h"
 
 namespace shoal {
 

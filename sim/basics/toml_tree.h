@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/status.h"
+#include "shoal/status.h"
 
 namespace shoal {
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "base/check.h"
+#include "shoal/check.h"
 
 namespace shoal {
 

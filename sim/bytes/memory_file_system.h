@@ -1,4 +1,4 @@
-// MemoryFileSystem: the fake of storage/file_system.h.
+// MemoryFileSystem: the fake of storage/files/file_system.h.
 //
 // Fault model. The machine may lose power (crash): bytes written since a file's last sync, and entries made
 // or removed since a folder's last sync, are each kept or lost, independently, by a chosen seed. The process
@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "base/hash.h"
-#include "storage/file_system.h"
+#include "shoal/hash.h"
+#include "storage/files/file_system.h"
 
 namespace shoal {
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/executor/operation_runner.h"
 #include "actors/operation.h"
 
 namespace shoal {

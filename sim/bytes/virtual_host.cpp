@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "actors/client_routes.h"
-#include "base/bytes.h"
+#include "actors/executor/operation_runner.h"
+#include "shoal/bytes.h"
 #include "sim/reports/event_text.h"
 
 namespace shoal {

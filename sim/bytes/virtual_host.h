@@ -18,7 +18,7 @@
 #include "actors/role.h"
 #include "sim/bytes/memory_file_system.h"
 #include "sim/bytes/memory_slabs.h"
-#include "storage/local_storage.h"
+#include "storage/files/local_storage.h"
 
 namespace shoal {
 

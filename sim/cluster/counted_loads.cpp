@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "actors/read_plan.h"
+#include "actors/loader/read_plan.h"
 #include "sim/basics/integer_math.h"
 
 namespace shoal {
@@ -69,7 +69,7 @@ const CountedLoads::Wanted& CountedLoads::wanted_by(Rank rank) {
   return *known;
 }
 
-// As client/placing.cpp asks for what a rank's tensors hold.
+// As client/loading/placing.cpp asks for what a rank's tensors hold.
 const CountedLoads::Wanted& CountedLoads::work_out(Rank rank) {
   const Layout& layout = *job_.layout_of(rank);
   std::vector<std::vector<Box>> boxes;

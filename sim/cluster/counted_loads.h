@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-// A client's window, unless it wants less (client/checkpointer.h, load_window_bytes).
+// A client's window, unless it wants less (include/shoal/checkpointer.h, load_window_bytes).
 inline constexpr uint64_t kSimulatedWindowBytes = uint64_t{16} << 20;
 inline constexpr uint64_t kMilestonesPerLoad = 2;  // of a rank: it knows the checkpoint, it has its bytes
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/rank_names.h"
-#include "plan/codec.h"
+#include "plan/layout/codec.h"
 #include "sim/basics/integer_math.h"
-#include "storage/rank_manifest_set.h"
+#include "storage/decisions/rank_manifest_set.h"
 
 namespace shoal {
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kSmallRecordBytes = 256;  // an epoch, a tombstone
 constexpr int64_t kSomeTimeNs = 1;           // as the canonical encoding leaves out words of zeros
-constexpr uint32_t kMergeThreads = 8;        // kMaxMergeThreads of storage/rank_manifest.cpp
+constexpr uint32_t kMergeThreads = 8;        // kMaxMergeThreads of storage/decisions/rank_manifest.cpp
 constexpr uint32_t kPartsAtOnce = 64;
 constexpr uint64_t kShardHeadBytes = 4096;  // read to check a shard's header against its digest
 
@@ -457,7 +457,7 @@ CountedRoot::Work CountedRoot::inspect_attempt(const operation::InspectAttempt& 
           }};
 }
 
-// As storage/attempts.cpp: nothing is removed but under a tombstone.
+// As storage/root/attempts.cpp: nothing is removed but under a tombstone.
 CountedRoot::Work CountedRoot::sweep_attempt(const operation::SweepAttempt& sweep) {
   const Attempt& attempt = attempts_[sweep.key];
   StorageSteps steps{{Kind::list, attempt.entries()}};

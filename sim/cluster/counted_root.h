@@ -85,7 +85,7 @@ class CountedRoot final : public RootView {
   Work complete_rank_local(const operation::CompleteRankLocal& complete);
   Work list_missing_manifests(const operation::ListMissingManifests& list);
   Work complete_attempt(const operation::CompleteAttempt& complete);
-  // What storage/completion.cpp proves, from names, counts and sums of bytes.
+  // What storage/decisions/completion.cpp proves, from names, counts and sums of bytes.
   Result<Manifest> prove_complete(const AttemptKey& key);
   Result<Manifest> prove_under(const AttemptKey& key, const Attempt& attempt, const RosterRecord& roster);
   Work read_decision(const operation::ReadDecision& read);

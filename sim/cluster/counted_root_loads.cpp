@@ -1,11 +1,11 @@
-// CountedRoot: what a load asks of it, as storage/attempts.cpp, storage/run_root.cpp, storage/marks.cpp and
-// actors/open_shards.cpp ask it of a storage.
+// CountedRoot: what a load asks of it, as storage/root/attempts.cpp, storage/root/run_root.cpp,
+// storage/retention/marks.cpp and actors/executor/open_shards.cpp ask it of a storage.
 #include <algorithm>
 #include <utility>
 
-#include "actors/open_shards.h"
+#include "actors/executor/open_shards.h"
 #include "sim/cluster/counted_root.h"
-#include "storage/record.h"
+#include "storage/decisions/record.h"
 
 namespace shoal {
 

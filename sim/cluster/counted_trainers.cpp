@@ -11,7 +11,7 @@ namespace shoal {
 namespace {
 
 // A client that waits for an answer looks for its node every 20 ms, one that does not every second
-// (client/session_link.cpp).
+// (client/session/link.cpp).
 constexpr TimeNs kPressingSearchNs = 20 * kMillisecond;
 constexpr TimeNs kIdleSearchNs = 1000 * kMillisecond;
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <utility>
 
-#include "base/bytes.h"
-#include "storage/shard_header.h"
+#include "shoal/bytes.h"
+#include "storage/shards/shard_header.h"
 
 namespace shoal {
 

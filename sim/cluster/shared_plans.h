@@ -1,7 +1,7 @@
 // SharedPlans: the plans of all ranks of a simulation, and what follows from them. Ranks that write alike
-// (plan/plan_classes.h) share one plan's items, those of the first of them that is asked for: where a rank's
-// boxes lie matters to nobody where bytes are counted, but for the digits of their offsets in a shard's
-// header, which shard_bytes counts. Ids are not hashes of the items, but name roster and rank.
+// (plan/saving/plan_classes.h) share one plan's items, those of the first of them that is asked for: where a
+// rank's boxes lie matters to nobody where bytes are counted, but for the digits of their offsets in a
+// shard's header, which shard_bytes counts. Ids are not hashes of the items, but name roster and rank.
 //
 // What loads work out is shared by those that want the same: ranks whose targets are one list, and hosts
 // whose ranks are alike in that and in who else reads the same.
@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "actors/chunk_plan.h"
-#include "actors/plan_source.h"
+#include "actors/loader/sharing/chunk_plan.h"
+#include "actors/planner/plan_source.h"
 #include "base/paged_map.h"
-#include "plan/plan_classes.h"
+#include "plan/saving/plan_classes.h"
 
 namespace shoal {
 

@@ -8,7 +8,8 @@
 #include <tuple>
 #include <vector>
 
-#include "plan/dtype.h"
+#include "actors/executor/operation_runner.h"
+#include "shoal/dtype.h"
 #include "sim/basics/integer_math.h"
 
 namespace shoal {

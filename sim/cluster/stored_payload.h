@@ -18,11 +18,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "actors/executor/operation_runner.h"
 #include "actors/operation.h"
-#include "local/messages.h"
-#include "plan/layout.h"
+#include "local/messages/messages.h"
+#include "shoal/layout.h"
 #include "sim/bytes/memory_file_system.h"
-#include "storage/local_storage.h"
+#include "storage/files/local_storage.h"
 
 namespace shoal {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "actors/client_routes.h"
-#include "actors/coordinator_memory.h"
+#include "actors/coordinator/memory.h"
 #include "actors/effect_writer.h"
 #include "actors/node/descriptors.h"
 #include "sim/basics/integer_math.h"

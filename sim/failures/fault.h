@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "shoal/status.h"
 #include "sim/basics/toml_tree.h"
 
 namespace shoal {

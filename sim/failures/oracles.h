@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "actors/role.h"
-#include "storage/decision.h"
+#include "storage/decisions/decision.h"
 
 namespace shoal {
 

@@ -9,10 +9,10 @@
 #include <optional>
 #include <utility>
 
-#include "base/bytes.h"
-#include "storage/decision.h"
-#include "storage/json.h"
-#include "storage/shard_file.h"
+#include "shoal/bytes.h"
+#include "storage/decisions/decision.h"
+#include "storage/shards/json.h"
+#include "storage/shards/shard_file.h"
 
 namespace shoal {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/status.h"
+#include "shoal/status.h"
 #include "sim/jobs/model_table.h"
 
 namespace shoal {

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/status.h"
-#include "plan/layout.h"
-#include "plan/roster.h"
+#include "shoal/layout.h"
+#include "shoal/roster.h"
+#include "shoal/status.h"
 
 namespace shoal {
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "base/bytes.h"
-#include "plan/dtype.h"
+#include "shoal/bytes.h"
+#include "shoal/dtype.h"
 
 namespace shoal {
 

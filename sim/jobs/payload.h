@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
-#include "base/status.h"
-#include "plan/save_plan.h"
+#include "shoal/save_plan.h"
+#include "shoal/status.h"
 #include "sim/jobs/model_table.h"
 
 namespace shoal {

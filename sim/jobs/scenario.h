@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/relay_tree.h"
-#include "base/status.h"
-#include "plan/load_times.h"
-#include "plan/save_plan.h"
+#include "actors/node/links/relay_tree.h"
+#include "shoal/load_times.h"
+#include "shoal/save_plan.h"
+#include "shoal/status.h"
 #include "sim/basics/toml_tree.h"
 #include "sim/failures/fault.h"
 #include "sim/jobs/model_table.h"

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/status.h"
+#include "shoal/status.h"
 #include "sim/basics/toml_tree.h"
 
 namespace shoal {

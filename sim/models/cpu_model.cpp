@@ -3,7 +3,7 @@
 #include <span>
 
 #include "actors/effect_writer.h"
-#include "base/bytes.h"
+#include "shoal/bytes.h"
 
 #include "sim/basics/integer_math.h"
 

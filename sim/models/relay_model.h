@@ -1,7 +1,7 @@
 // RelayModel: by which way messages go between nodes and the coordinator, node 0. Beyond a stated number of
 // nodes they pass through relays, which are ordinary nodes (docs/reference/transport.md, "Relays"). Who
-// relays for whom the production state machine decides (actors/relay_tree.h), when nodes come in the order of
-// their numbers.
+// relays for whom the production state machine decides (actors/node/links/relay_tree.h), when nodes come in
+// the order of their numbers.
 //
 // A relay passes a message on in a thread of its own, one at a time: its interface is used twice, and a
 // message's time of a processor, too. That nodes come, are sent on and come again costs nothing here; a relay
@@ -13,7 +13,7 @@
 #include <functional>
 #include <vector>
 
-#include "actors/relay_tree.h"
+#include "actors/node/links/relay_tree.h"
 #include "sim/models/network_model.h"
 
 namespace shoal {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <set>
 
-#include "base/bytes.h"
+#include "shoal/bytes.h"
 
 namespace shoal {
 

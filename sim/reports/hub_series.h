@@ -12,7 +12,7 @@ namespace shoal {
 
 struct HubState {
   uint64_t queue = 0;         // events that wait for its processor
-  uint64_t memory_bytes = 0;  // of the coordinator role (actors/coordinator_memory.h) and of waiting messages
+  uint64_t memory_bytes = 0;  // of the coordinator role (actors/coordinator/memory.h) and of waiting messages
   uint64_t descriptors = 0;   // by the rule of actors/node/descriptors.h
 };
 struct HubSample {

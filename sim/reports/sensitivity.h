@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "shoal/status.h"
 #include "sim/simulation.h"
 
 namespace shoal {

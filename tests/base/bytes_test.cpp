@@ -1,4 +1,4 @@
-#include "base/bytes.h"
+#include "shoal/bytes.h"
 
 #include <gmock/gmock.h>
 

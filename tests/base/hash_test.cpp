@@ -1,8 +1,8 @@
-#include "base/hash.h"
+#include "shoal/hash.h"
 
 #include <gmock/gmock.h>
 
-#include "base/bytes.h"
+#include "shoal/bytes.h"
 
 namespace shoal {
 namespace {

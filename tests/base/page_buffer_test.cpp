@@ -1,4 +1,4 @@
-#include "base/page_buffer.h"
+#include "shoal/page_buffer.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

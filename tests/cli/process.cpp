@@ -14,7 +14,7 @@
 #include <cstring>
 #include <map>
 
-#include "base/check.h"
+#include "shoal/check.h"
 
 extern char** environ;
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/check.h"
+#include "shoal/check.h"
 
 namespace shoal {
 

@@ -8,11 +8,11 @@
 #include <numeric>
 #include <span>
 
-#include "client/load_planner.h"
-#include "client/placing_internal.h"
-#include "client/staging_internal.h"
-#include "client/state_dict.h"
+#include "client/loading/placing.h"
+#include "client/staging/staging.h"
 #include "client/state_dict_internal.h"
+#include "shoal/dcp/load_planner.h"
+#include "shoal/state_dict.h"
 #include "tests/client/fake_node.h"
 
 namespace shoal {

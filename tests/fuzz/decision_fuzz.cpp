@@ -3,9 +3,9 @@
 // With a body alone the digests are made here, so that what lies behind them is reached.
 #include <string>
 
-#include "storage/decision.h"
-#include "storage/rank_manifest.h"
-#include "storage/record.h"
+#include "storage/decisions/decision.h"
+#include "storage/decisions/rank_manifest.h"
+#include "storage/decisions/record.h"
 #include "tests/fuzz/fuzz_target.h"
 
 using namespace shoal;

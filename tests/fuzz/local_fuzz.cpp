@@ -1,5 +1,5 @@
 // A message between client and node.
-#include "local/messages.h"
+#include "local/messages/messages.h"
 #include "tests/fuzz/fuzz_target.h"
 
 using namespace shoal;

@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
-#include "actors/link_messages.h"
-#include "actors/messages.h"
-#include "local/messages.h"
-#include "storage/rank_manifest.h"
-#include "storage/record.h"
-#include "storage/shard_file.h"
-#include "tests/storage/decision_samples.h"
+#include "actors/messages/link_messages.h"
+#include "actors/messages/messages.h"
+#include "local/messages/messages.h"
+#include "storage/decisions/rank_manifest.h"
+#include "storage/decisions/record.h"
+#include "storage/shards/shard_file.h"
+#include "tests/storage/decisions/decision_samples.h"
 #include "transport/handshake.h"
 
 using namespace shoal;

@@ -1,7 +1,7 @@
 // The header of a safetensors shard. Input: the bytes of data that follow it, UInt64; then its JSON.
 #include <string_view>
 
-#include "storage/shard_header.h"
+#include "storage/shards/shard_header.h"
 #include "tests/fuzz/fuzz_target.h"
 
 using namespace shoal;

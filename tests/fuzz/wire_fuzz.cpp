@@ -1,6 +1,6 @@
 // A message between nodes, after the transport has put it together.
-#include "actors/link_messages.h"
-#include "actors/messages.h"
+#include "actors/messages/link_messages.h"
+#include "actors/messages/messages.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "transport/message_check.h"
 

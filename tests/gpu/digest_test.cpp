@@ -1,11 +1,11 @@
-#include "gpu/digest.h"
+#include "base/digest/digest.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "base/hash.h"
-#include "gpu/digest_internal.h"
+#include "base/digest/kernel.h"
+#include "shoal/hash.h"
 
 namespace shoal {
 namespace {

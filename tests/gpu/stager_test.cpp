@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "gpu/host/stream_copy.h"
+#include "base/stream_copy.h"
 
 namespace shoal {
 namespace {

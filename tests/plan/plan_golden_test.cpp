@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "plan/codec.h"
-#include "plan/save_plan.h"
+#include "plan/layout/codec.h"
+#include "shoal/save_plan.h"
 #include "tests/plan/test_worlds.h"
 
 namespace shoal {

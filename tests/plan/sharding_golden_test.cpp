@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "plan/mesh.h"
+#include "shoal/mesh.h"
 #include "tests/plan/test_worlds.h"
 
 namespace shoal {

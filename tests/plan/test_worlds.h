@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/roster.h"
-#include "plan/tile_sharding.h"
+#include "shoal/roster.h"
+#include "shoal/tile_sharding.h"
 
 namespace shoal {
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "local/socket.h"
+#include "local/socket/socket.h"
 #include "schema/wire.capnp.h"
 #include "tests/process/listening_places.h"
 #include "tests/process/stranger.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <random>
 
-#include "storage/shard_file.h"
+#include "storage/shards/shard_file.h"
 #include "tests/process/trainer.h"
 
 namespace shoal::testing {

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "client/checkpoint_reader.h"
-#include "storage/marks.h"
+#include "shoal/checkpoint_reader.h"
+#include "storage/retention/marks.h"
 #include "tests/process/trainer.h"
 #include "tests/storage/golden_root.h"
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "client/checkpoint_reader.h"
+#include "shoal/checkpoint_reader.h"
 #include "tests/process/trainer.h"
 
 namespace shoal::testing {

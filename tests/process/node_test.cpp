@@ -16,8 +16,8 @@
 #include <sstream>
 #include <thread>
 
-#include "local/node_query.h"
-#include "local/socket.h"
+#include "local/socket/socket.h"
+#include "local/status/node_query.h"
 #include "tests/process/node_child.h"
 #include "tests/process/trainer.h"
 

@@ -7,8 +7,8 @@
 #include <set>
 #include <stdexcept>
 
-#include "client/load_planner.h"
-#include "client/save_planner.h"
+#include "shoal/dcp/load_planner.h"
+#include "shoal/dcp/save_planner.h"
 #include "tests/process/trainer.h"
 
 namespace shoal::testing {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/save_planner.h"
+#include "shoal/dcp/save_planner.h"
 #include "tests/process/trainer.h"
 
 namespace shoal::testing {

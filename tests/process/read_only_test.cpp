@@ -7,7 +7,7 @@
 #include <map>
 #include <thread>
 
-#include "client/checkpoint_reader.h"
+#include "shoal/checkpoint_reader.h"
 #include "tests/process/trainer.h"
 
 namespace shoal::testing {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "client/save_planner.h"
+#include "shoal/dcp/save_planner.h"
 #include "tests/process/node_child.h"
 #include "tests/process/trainer.h"
 

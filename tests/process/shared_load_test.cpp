@@ -7,8 +7,8 @@
 
 #include <future>
 
-#include "local/node_query.h"
-#include "local/socket.h"
+#include "local/socket/socket.h"
+#include "local/status/node_query.h"
 #include "tests/process/listening_places.h"
 #include "tests/process/node_child.h"
 #include "tests/process/trainer.h"

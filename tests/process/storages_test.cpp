@@ -5,7 +5,7 @@
 #include <map>
 #include <mutex>
 
-#include "client/storage_io.h"
+#include "shoal/dcp/storage.h"
 #include "tests/process/trainer.h"
 
 namespace shoal::testing {

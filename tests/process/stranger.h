@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/bytes.h"
+#include "shoal/bytes.h"
 #include "transport/tcp/frame_stream.h"
 #include "transport/transport.h"
 

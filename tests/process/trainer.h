@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "client/checkpointer.h"
-#include "storage/local_storage.h"
-#include "storage/posix_file_system.h"
-#include "storage/run_root.h"
+#include "shoal/checkpointer.h"
+#include "storage/files/local_storage.h"
+#include "storage/files/posix_file_system.h"
+#include "storage/root/run_root.h"
 #include "tests/process/node_child.h"
 
 namespace shoal::testing {

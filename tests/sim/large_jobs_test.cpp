@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "sim/simulation.h"
-#include "tests/sim/job_layouts.h"
-#include "tests/sim/role_by_itself.h"
+#include "tests/actors/role_by_itself.h"
+#include "tests/sim/support/job_layouts.h"
 
 namespace shoal {
 namespace {

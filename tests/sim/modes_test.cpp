@@ -5,8 +5,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/sim/job_layouts.h"
-#include "tests/sim/sixteen_ranks.h"
+#include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/sixteen_ranks.h"
 
 namespace shoal {
 namespace {

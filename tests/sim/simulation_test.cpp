@@ -10,8 +10,8 @@
 #include "sim/basics/toml_tree.h"
 #include "sim/reports/sensitivity.h"
 #include "sim/simulation.h"
-#include "tests/sim/job_layouts.h"
-#include "tests/sim/virtual_trainer.h"
+#include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/virtual_trainer.h"
 
 namespace shoal {
 namespace {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <map>
 
-#include "plan/layout.h"
-#include "storage/decision.h"
-#include "storage/run_root.h"
-#include "storage/shard_file.h"
-#include "storage/staged_record.h"
+#include "shoal/layout.h"
+#include "storage/decisions/decision.h"
+#include "storage/decisions/staged_record.h"
+#include "storage/root/run_root.h"
+#include "storage/shards/shard_file.h"
 
 namespace shoal {
 

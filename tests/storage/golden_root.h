@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "base/bytes.h"
-#include "plan/roster.h"
-#include "plan/save_plan.h"
+#include "shoal/bytes.h"
+#include "shoal/roster.h"
+#include "shoal/save_plan.h"
 #include "storage/storage.h"
 
 namespace shoal {

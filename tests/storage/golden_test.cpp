@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <functional>
 
-#include "storage/catalog.h"
-#include "storage/record.h"
-#include "storage/run_root.h"
-#include "storage/shard_file.h"
-#include "storage/staged_record.h"
+#include "storage/catalog/catalog.h"
+#include "storage/decisions/record.h"
+#include "storage/decisions/staged_record.h"
+#include "storage/root/run_root.h"
+#include "storage/shards/shard_file.h"
 #include "tests/storage/golden_root.h"
 #include "tests/storage/test_support.h"
 

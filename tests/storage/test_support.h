@@ -10,12 +10,12 @@
 #include <string>
 #include <string_view>
 
-#include "base/bytes.h"
-#include "base/hash.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/hash.h"
+#include "shoal/status.h"
 #include "sim/bytes/memory_file_system.h"
-#include "storage/local_storage.h"
-#include "storage/posix_file_system.h"
+#include "storage/files/local_storage.h"
+#include "storage/files/posix_file_system.h"
 
 namespace shoal {
 

@@ -1,8 +1,8 @@
 // Writes the golden root into a folder: write_golden_root FOLDER.
 #include <cstdio>
 
-#include "storage/local_storage.h"
-#include "storage/posix_file_system.h"
+#include "storage/files/local_storage.h"
+#include "storage/files/posix_file_system.h"
 #include "tests/storage/golden_root.h"
 
 int main(int argc, char** argv) {

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "base/check.h"
+#include "shoal/check.h"
 
 extern char** environ;
 

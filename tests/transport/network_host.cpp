@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/status.h"
+#include "shoal/status.h"
 
 namespace shoal::testing {
 

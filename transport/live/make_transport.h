@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "base/bytes.h"
+#include "shoal/bytes.h"
 #include "transport/limits.h"
 #include "transport/live/network_options.h"
 #include "transport/transport.h"

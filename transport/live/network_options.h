@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/status.h"
+#include "shoal/status.h"
 
 namespace shoal {
 

@@ -2,8 +2,8 @@
 // than its place allows, and a chunk only once it is told where to; writes what is queued in order.
 #pragma once
 
-#include "base/bytes.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/status.h"
 #include "transport/frame.h"
 #include "transport/tcp/tls.h"
 

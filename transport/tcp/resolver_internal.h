@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "base/status.h"
+#include "shoal/status.h"
 #include "transport/tcp/socket.h"
 #include "transport/transport.h"
 

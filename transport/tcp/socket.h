@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "base/status.h"
+#include "shoal/status.h"
 #include "transport/live/network_options.h"
 #include "transport/transport.h"
 

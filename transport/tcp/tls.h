@@ -13,9 +13,9 @@
 #include <memory>
 #include <string>
 
-#include "base/bytes.h"
-#include "base/hash.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/hash.h"
+#include "shoal/status.h"
 #include "transport/handshake.h"
 #include "transport/tcp/socket.h"
 

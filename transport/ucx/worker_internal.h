@@ -10,8 +10,8 @@
 #include <set>
 #include <string>
 
-#include "base/bytes.h"
-#include "base/status.h"
+#include "shoal/bytes.h"
+#include "shoal/status.h"
 
 struct sockaddr;
 

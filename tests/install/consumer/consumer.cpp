@@ -1,6 +1,6 @@
 // Saves a tensor through an installed node, loads it again, and compares every byte.
 // consumer ROOT
-#include <client/checkpointer.h>
+#include <shoal/checkpointer.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -1,0 +1,181 @@
+#include "actors/coordinator/load_gathering.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+constexpr int64_t kMostQuietTimes = 15;  // so many of them pass before a load begins, if ever more come
+
+}  // namespace
+
+void LoadGathering::join(TimeNs now, NodeId from, const wire::JoinLoad& said, EffectWriter& out) {
+  auto [found, fresh] = loads_.try_emplace(said.id);
+  Load& load = found->second;
+  if (fresh) {
+    load.number = ++begun_;
+    load.first = now;
+    forget_oldest(out);
+  }
+  if (load.is_gathered && load.choice) {  // once more, or too late
+    auto known = load.answers.find(from);
+    return out.send(from, RoleKind::loader,
+                    known != load.answers.end()
+                        ? known->second
+                        : std::make_shared<const WireBody>(bare(said.id, *load.choice)));
+  }
+  const auto before = load.members.find(from);
+  const bool is_news = before == load.members.end() || before->second.ranks.size() < said.ranks.size();
+  load.members.insert_or_assign(from, said);
+  const bool was_shared = load.ranks > 0;
+  count_members(load);
+  if (!was_shared) load.first = now;
+  const bool shares = !said.address.empty();
+  if (is_news && shares) load.last = now;
+  if (fresh) choose(said.id, out);
+  if (!shares && load.choice) {
+    return out.send(from, RoleKind::loader, bare(said.id, *load.choice));
+  }
+  if (load.ranks >= said.world_size) {
+    timers_.cancel(&load.timer, out);
+    load.is_gathered = true;
+    if (load.choice) answer(said.id, load, out);
+  } else if (load.timer == 0) {
+    wait(now, said.id, out);
+  }
+}
+
+void LoadGathering::forget(NodeId node) {
+  for (auto& [id, load] : loads_) {
+    if (load.is_gathered || load.members.erase(node) == 0) continue;
+    count_members(load);
+  }
+}
+
+void LoadGathering::count_members(Load& load) const {
+  load.ranks = 0;
+  load.quiet_ms = 0;
+  for (const auto& [node, member] : load.members) {
+    if (member.address.empty()) continue;
+    load.ranks += member.ranks.size();
+    load.quiet_ms = std::max(load.quiet_ms, member.quiet_ms);
+  }
+  load.quiet_ms = std::min(load.quiet_ms, facts_.times.load_gather_longest_ms);
+}
+
+void LoadGathering::choose(const wire::LoadId& id, EffectWriter& out) {
+  auto chosen = [this, id](TimeNs, Result<LoadChooser::Chosen> choice, EffectWriter& then_out) {
+    auto found = loads_.find(id);
+    if (found == loads_.end() || found->second.choice) return;
+    Load& load = found->second;
+    load.choice = std::move(choice);
+    if (load.is_gathered || !load.choice->ok()) return answer(id, load, then_out);
+    for (const auto& [node, member] : load.members) {
+      if (member.address.empty()) then_out.send(node, RoleKind::loader, bare(id, *load.choice));
+    }
+  };
+  if (id.latest) {
+    chooser_.choose_latest(id.ordinal, out, chosen);
+  } else {
+    chooser_.choose_step(id.step, out, chosen);
+  }
+}
+
+// Until nobody has come for a while.
+void LoadGathering::wait(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  Load& load = loads_.at(id);
+  if (load.ranks == 0) return;  // nobody waits for others
+  const TimeNs quiet = TimeNs{load.quiet_ms} * kMillisecond;
+  const TimeNs most =
+      std::min(kMostQuietTimes * quiet, TimeNs{facts_.times.load_gather_most_ms} * kMillisecond);
+  const TimeNs until = std::min(load.last + quiet, load.first + most);
+  if (until <= now) {
+    load.is_gathered = true;
+    if (load.choice) answer(id, load, out);
+    return;
+  }
+  load.timer = timers_.set(until, out, [this, id](TimeNs then_now, EffectWriter& then_out) {
+    auto found = loads_.find(id);
+    if (found == loads_.end() || found->second.is_gathered) return;
+    found->second.timer = 0;
+    wait(then_now, id, then_out);
+  });
+}
+
+wire::LoadRoster LoadGathering::bare(const wire::LoadId& id, const Result<LoadChooser::Chosen>& choice) {
+  wire::LoadRoster roster{id, choice.status(), {}, {}, {}, {}};
+  if (choice.ok()) roster.key = choice->key;
+  if (choice.ok()) roster.passed_over = choice->passed_over;
+  return roster;
+}
+
+// Each hears of those who have an id in common with it; members that name the same ids share an answer.
+void LoadGathering::answer(const wire::LoadId& id, Load& load, EffectWriter& out) {
+  load.is_gathered = true;
+  timers_.cancel(&load.timer, out);
+  struct Ranked {
+    Rank rank;
+    LayoutId group;
+    const std::string* address;
+  };
+  std::vector<Ranked> ranks;
+  for (const auto& [node, member] : load.members) {
+    if (member.address.empty()) continue;
+    for (const wire::RankLayout& rank : member.ranks) {
+      ranks.push_back({rank.rank, rank.layout_id, &member.address});
+    }
+  }
+  std::sort(ranks.begin(), ranks.end(), [](const Ranked& a, const Ranked& b) {
+    return std::tie(a.rank, *a.address) < std::tie(b.rank, *b.address);
+  });
+  const auto twice = std::unique(ranks.begin(), ranks.end(),
+                                 [](const Ranked& a, const Ranked& b) { return a.rank == b.rank; });
+  ranks.erase(twice, ranks.end());  // a rank of two hosts is not where one of them says
+
+  std::map<std::set<LayoutId>, std::shared_ptr<const WireBody>> made;
+  for (const auto& [node, member] : load.members) {
+    std::set<LayoutId> groups;
+    if (!member.address.empty()) {
+      for (const wire::RankLayout& rank : member.ranks) groups.insert(rank.layout_id);
+    }
+    std::shared_ptr<const WireBody>& body = made[groups];
+    if (body == nullptr) {
+      wire::LoadRoster roster = bare(id, *load.choice);
+      roster.groups.assign(groups.begin(), groups.end());
+      std::map<std::string, uint32_t> hosts;
+      for (const Ranked& rank : ranks) {
+        const auto group = groups.find(rank.group);
+        if (group == groups.end() || !load.choice->ok()) continue;
+        const auto [host, fresh] = hosts.try_emplace(*rank.address, static_cast<uint32_t>(hosts.size()));
+        if (fresh) roster.addresses.push_back(*rank.address);
+        const auto number = static_cast<uint32_t>(std::distance(groups.begin(), group));
+        wire::LoadMembers* last = roster.members.empty() ? nullptr : &roster.members.back();
+        if (last != nullptr && last->first + last->count == rank.rank && last->host == host->second &&
+            last->group == number) {
+          ++last->count;
+        } else {
+          roster.members.push_back({rank.rank, 1, host->second, number});
+        }
+      }
+      body = std::make_shared<const WireBody>(std::move(roster));
+    }
+    load.answers[node] = body;
+    out.send(node, RoleKind::loader, body);
+  }
+  load.members.clear();
+}
+
+void LoadGathering::forget_oldest(EffectWriter& out) {
+  if (loads_.size() <= kMaxLoadsGathered) return;
+  auto oldest = std::min_element(loads_.begin(), loads_.end(), [](const auto& a, const auto& b) {
+    return a.second.number < b.second.number;
+  });
+  timers_.cancel(&oldest->second.timer, out);
+  loads_.erase(oldest);
+}
+
+}  // namespace shoal

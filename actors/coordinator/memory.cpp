@@ -1,0 +1,62 @@
+#include "actors/coordinator/memory.h"
+
+#include "actors/coordinator/coordinator.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint64_t kTreeNodeBytes = 32;  // of std::map and std::set, beside the element
+constexpr uint64_t kNameBytes = 64;      // of a tensor or a host, about
+
+template <class Map>
+uint64_t map_bytes(const Map& map) {
+  return map.size() * (sizeof(typename Map::value_type) + kTreeNodeBytes);
+}
+
+uint64_t layout_bytes(const LayoutPtr& layout) {
+  return layout ? layout->entries().size() * (sizeof(LayoutEntry) + kNameBytes) : 0;
+}
+
+uint64_t world_bytes(const World& world) {
+  uint64_t sum = (world.roster.layout_runs().size() + world.roster.host_runs().size()) *
+                 (sizeof(Run) + sizeof(uint32_t));
+  for (const LayoutPtr& layout : world.layouts) sum += layout_bytes(layout);
+  return sum;
+}
+
+}  // namespace
+
+uint64_t Coordinator::memory_bytes() const {
+  uint64_t sum = sizeof(*this) + nodes_.size() / 4 + map_bytes(gone_) + map_bytes(lost_ranks_);
+  sum += gathering_.ranks_known() * (sizeof(Rank) + sizeof(LayoutId) + kNameBytes + kTreeNodeBytes);
+  for (const auto& [node, join] : early_joins_) {
+    sum += sizeof(join) + kTreeNodeBytes + join.ranks.size() * sizeof(join.ranks[0]);
+  }
+  sum += map_bytes(ranks_of_) + ranks_heard_ * sizeof(Rank) + map_bytes(host_of_);
+  sum += told_roster_.size() * (sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes) +
+         told_plans_.size() * (sizeof(AttemptKey) + sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes);
+  if (collective_) sum += map_bytes(collective_->host_of);
+  for (const auto& roster : rosters_) {
+    sum += roster->memory_bytes() + world_bytes(roster->world());
+  }
+  for (const auto& [id, layout] : staged_layouts_) sum += kTreeNodeBytes + sizeof(id) + layout_bytes(layout);
+  for (const auto& [key, attempt] : attempts_) {
+    sum += sizeof(attempt) + kTreeNodeBytes + map_bytes(attempt.waiting) + map_bytes(attempt.reported) +
+           map_bytes(attempt.early);
+    // Ranks have about as many files as the first one.
+    if (!attempt.reported.empty()) {
+      sum +=
+          attempt.reported.size() * attempt.reported.begin()->second.files.size() * sizeof(wire::WrittenFile);
+    }
+    if (attempt.exchange) sum += attempt.exchange->bytes;
+  }
+  return sum + early_bytes_ + decided_.size() * (sizeof(AttemptKey) + sizeof(Outcome) + kTreeNodeBytes);
+}
+
+uint64_t coordinator_memory_bytes(const Role& role) {
+  const auto* coordinator = dynamic_cast<const Coordinator*>(&role);
+  return coordinator == nullptr ? 0 : coordinator->memory_bytes();
+}
+
+}  // namespace shoal

@@ -1,0 +1,96 @@
+#include "actors/coordinator/retention_duty.h"
+
+#include <utility>
+
+namespace shoal {
+
+void RetentionDuty::committed(EffectWriter& out) {
+  if (facts_.retention.any()) start_pass(out);
+}
+
+void RetentionDuty::start_pass(EffectWriter& out) {
+  if (is_running_) {
+    is_due_ = true;
+    return;
+  }
+  is_running_ = true;
+  must_look_again_ = false;
+  operations_.start(operation::PlanRetention{facts_.retention}, out,
+                    [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto plan = result_as<std::shared_ptr<const RetentionPlan>>(std::move(result));
+                      if (plan.ok()) return planned(now, **plan, then_out);
+                      then_out.warning("retention: " + plan.status().to_string());
+                      end_pass(now, then_out);
+                    });
+}
+
+void RetentionDuty::planned(TimeNs now, const RetentionPlan& plan, EffectWriter& out) {
+  for (const Mark& lease : leases_.ended(now, facts_.times.lease_ttl_ms * kMillisecond, plan.leases)) {
+    out.info("pin " + lease.name + " on " + to_string(lease.key) + " (" + lease.note + ") has ended");
+    operations_.start(operation::RemovePin{lease.name, std::nullopt}, out,
+                      [](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                        if (!result.ok()) then_out.warning("retention: " + result.status().to_string());
+                      });
+  }
+  must_look_again_ = !plan.leases.empty();
+  doomed_.assign(plan.remove.begin(), plan.remove.end());
+  for (const AttemptKey& key : plan.finish) doomed_.push_back({key, "an earlier deletion"});
+  remains_.assign(plan.remains.begin(), plan.remains.end());
+  pump(now, out);
+}
+
+void RetentionDuty::pump(TimeNs now, EffectWriter& out) {
+  while (in_flight_ < kMaxDeletionsInFlight && !doomed_.empty()) start_deletion(out);
+  while (in_flight_ < kMaxDeletionsInFlight && !remains_.empty()) start_removal(out);
+  if (in_flight_ == 0) end_pass(now, out);
+}
+
+void RetentionDuty::start_deletion(EffectWriter& out) {
+  RetentionPlan::Item item = std::move(doomed_.front());
+  doomed_.pop_front();
+  ++in_flight_;
+  operations_.start(
+      operation::DeleteCheckpoint{item.key, item.why}, out,
+      [this, item](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        auto deleted = result_as<DeletionResult>(std::move(result));
+        if (!deleted.ok()) {
+          then_out.warning(to_string(item.key) + ": " + deleted.status().to_string());
+        } else if (deleted->outcome == DeletionResult::Outcome::held) {
+          must_look_again_ = true;
+          then_out.info(to_string(item.key) + " is deleted; its files stay for now: " + deleted->why);
+        } else if (deleted->outcome == DeletionResult::Outcome::gone) {
+          then_out.info(to_string(item.key) + " is deleted (" + item.why +
+                        "): " + human_bytes(deleted->bytes) + " freed");
+        }
+        finished(now, then_out);
+      });
+}
+
+void RetentionDuty::start_removal(EffectWriter& out) {
+  std::string folder = std::move(remains_.front());
+  remains_.pop_front();
+  ++in_flight_;
+  operations_.start(operation::RemoveRemains{folder}, out,
+                    [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      if (!result.ok()) then_out.warning("retention: " + result.status().to_string());
+                      finished(now, then_out);
+                    });
+}
+
+void RetentionDuty::finished(TimeNs now, EffectWriter& out) {
+  --in_flight_;
+  pump(now, out);
+}
+
+void RetentionDuty::end_pass(TimeNs now, EffectWriter& out) {
+  is_running_ = false;
+  if (std::exchange(is_due_, false)) return start_pass(out);
+  if (!must_look_again_ || next_look_ != 0) return;
+  next_look_ = timers_.set(now + facts_.times.lease_ttl_ms * kMillisecond / 2, out,
+                           [this](TimeNs, EffectWriter& then_out) {
+                             next_look_ = 0;
+                             start_pass(then_out);
+                           });
+}
+
+}  // namespace shoal

@@ -1,0 +1,47 @@
+// RetentionDuty: what a coordinator does about checkpoints that no rule keeps, in the background: one pass
+// after each commit, never two at once, a few deletions at a time. Nobody waits for it, and it waits for
+// nobody. docs/explanation/retention.md.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <string>
+
+#include "actors/continuations.h"
+#include "storage/retention/retention.h"
+
+namespace shoal {
+
+inline constexpr size_t kMaxDeletionsInFlight = 2;
+
+class RetentionDuty {
+ public:
+  RetentionDuty(PendingOperations& operations, PendingTimers& timers, const NodeFacts& facts)
+      : operations_(operations), timers_(timers), facts_(facts) {}
+
+  // A coordinator begins: deletions that stopped half-way are finished, whatever the policy.
+  void begin(EffectWriter& out) { start_pass(out); }
+  void committed(EffectWriter& out);  // a checkpoint more
+
+ private:
+  void start_pass(EffectWriter& out);
+  void planned(TimeNs now, const RetentionPlan& plan, EffectWriter& out);
+  void pump(TimeNs now, EffectWriter& out);
+  void start_deletion(EffectWriter& out);
+  void start_removal(EffectWriter& out);
+  void finished(TimeNs now, EffectWriter& out);
+  void end_pass(TimeNs now, EffectWriter& out);
+
+  PendingOperations& operations_;
+  PendingTimers& timers_;
+  const NodeFacts& facts_;
+  LeaseWatch leases_;
+  bool is_running_ = false, is_due_ = false;  // a pass; another after it
+  bool must_look_again_ = false;              // something is held, or a lease is watched
+  TimerId next_look_ = 0;
+  std::deque<RetentionPlan::Item> doomed_;
+  std::deque<std::string> remains_;
+  size_t in_flight_ = 0;
+};
+
+}  // namespace shoal

@@ -1,0 +1,122 @@
+#include "actors/coordinator/roster_gathering.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "base/rank_names.h"
+
+namespace shoal {
+
+Status RosterGathering::add(const wire::JoinRanks& said) {
+  if (world_size_ == 0) {
+    if (said.world_size == 0 || said.world_size > kMaxWorldSize) {
+      return Status(Code::refused, "host " + said.host + " says that the job has " +
+                                       std::to_string(said.world_size) + " ranks");
+    }
+    world_size_ = said.world_size;
+    options_ = said.options;
+    first_host_ = said.host;
+  }
+  if (said.world_size != world_size_) {
+    return Status(Code::refused, "host " + said.host + " says that the job has " +
+                                     std::to_string(said.world_size) + " ranks, host " + first_host_ +
+                                     " says " + std::to_string(world_size_));
+  }
+  if (said.options != *options_) {
+    return Status(Code::refused,
+                  "hosts " + said.host + " and " + first_host_ + " save with different options");
+  }
+  for (const wire::RankLayout& rank : said.ranks) {
+    const std::string name = "rank " + std::to_string(rank.rank);
+    if (rank.rank >= world_size_) {
+      return Status(Code::refused, name + " on host " + said.host + " is beyond a job of " +
+                                       std::to_string(world_size_) + " ranks");
+    }
+    auto [known, fresh] = ranks_.try_emplace(rank.rank, Known{rank.layout_id, said.host});
+    if (fresh) {
+      layouts_.try_emplace(rank.layout_id);
+      continue;
+    }
+    if (known->second.host != said.host) {
+      return Status(Code::refused, name + " is on host " + known->second.host + " and on host " + said.host);
+    }
+    if (known->second.layout_id == rank.layout_id) continue;
+    known->second.layout_id = rank.layout_id;  // it changed meanwhile
+    layouts_.try_emplace(rank.layout_id);
+    forget_unnamed_layouts();
+  }
+  return ok_status();
+}
+
+void RosterGathering::forget_unnamed_layouts() {
+  std::set<LayoutId> named;
+  for (const auto& [rank, known] : ranks_) named.insert(known.layout_id);
+  std::erase_if(layouts_, [&](const auto& layout) { return !named.contains(layout.first); });
+}
+
+void RosterGathering::add_layout(LayoutPtr layout) {
+  auto named = layouts_.find(layout->id());
+  if (named != layouts_.end() && !named->second) named->second = std::move(layout);
+}
+
+std::vector<LayoutId> RosterGathering::missing_layouts(const wire::JoinRanks& said) const {
+  std::map<LayoutId, bool> missing;
+  for (const wire::RankLayout& rank : said.ranks) {
+    auto named = layouts_.find(rank.layout_id);
+    if (named == layouts_.end() || !named->second) missing[rank.layout_id] = true;
+  }
+  std::vector<LayoutId> ids;
+  for (const auto& [id, ignored] : missing) ids.push_back(id);
+  return ids;
+}
+
+std::string RosterGathering::what_is_missing() const {
+  if (world_size_ == 0) return "no rank said what it holds";
+  if (ranks_.size() >= world_size_) return "not every layout came";
+  std::string out = "only " + std::to_string(ranks_.size()) + " of " + std::to_string(world_size_) +
+                    " ranks said what they hold";
+  std::vector<Rank> missing;
+  auto known = ranks_.begin();
+  for (Rank rank = 0; rank < world_size_; ++rank) {
+    if (known != ranks_.end() && known->first == rank) {
+      ++known;
+    } else {
+      missing.push_back(rank);
+    }
+  }
+  out += "; " + name_ranks(missing) + " never came";
+  auto on_host = [](const auto& rank) {
+    return "rank " + std::to_string(rank->first) + " is on host " + rank->second.host;
+  };
+  std::string beside;  // of the first that is missing
+  const auto next = ranks_.lower_bound(missing.front());
+  if (missing.front() != 0) beside = on_host(ranks_.find(missing.front() - 1));
+  if (next != ranks_.end()) beside += (beside.empty() ? "" : ", ") + on_host(next);
+  return beside.empty() ? out : out + " (" + beside + ")";
+}
+
+bool RosterGathering::complete() const {
+  if (world_size_ == 0 || ranks_.size() != world_size_) return false;
+  return std::all_of(layouts_.begin(), layouts_.end(),
+                     [](const auto& layout) { return layout.second != nullptr; });
+}
+
+Result<std::shared_ptr<const World>> RosterGathering::make_world() const {
+  std::vector<LayoutId> layout_ids;
+  std::vector<uint32_t> hosts;
+  std::map<std::string, uint32_t> host_numbers;
+  for (const auto& [rank, known] : ranks_) {
+    layout_ids.push_back(known.layout_id);
+    hosts.push_back(
+        host_numbers.try_emplace(known.host, static_cast<uint32_t>(host_numbers.size())).first->second);
+  }
+  auto world = std::make_shared<World>();
+  SHOAL_ASSIGN_OR_RETURN(world->roster, Roster::make(layout_ids, hosts));
+  for (const LayoutId& id : world->roster.layout_ids()) world->layouts.push_back(layouts_.at(id));
+  SHOAL_RETURN_IF_ERROR(validate_world(*world));
+  SHOAL_RETURN_IF_ERROR(check_coverage(*world, *options_));
+  return std::shared_ptr<const World>(std::move(world));
+}
+
+}  // namespace shoal

@@ -1,0 +1,131 @@
+#include "actors/executor/open_shards.h"
+
+#include <fmt/format.h>
+
+namespace shoal {
+
+namespace {
+
+std::string meaning(bool is_object, DType dtype, const Box& box) {
+  if (is_object) return "an object";
+  return fmt::format("{} {}", dtype_name(dtype), to_string(box));
+}
+
+bool agree(const operation::PieceRef& rule, const ShardPiece& header) {
+  bool is_object = rule.kind == LayoutEntry::Kind::object;
+  if (is_object != header.is_object) return false;
+  return is_object || (rule.dtype == header.dtype && rule.box == header.box);
+}
+
+}  // namespace
+
+Result<OpenShards::Found> OpenShards::find(const operation::PieceRef& piece) {
+  SHOAL_ASSIGN_OR_RETURN(ShardPtr shard, open(piece));
+  auto corrupt = [&](std::string_view what) {
+    return Status(Code::corrupt,
+                  fmt::format("{}/{}: '{}': {}", storage_.describe(), shard->path(), piece.piece_key, what));
+  };
+  std::optional<size_t> index = shard->find(piece.piece_key);
+  if (!index) return corrupt("the header has no such key, by the rule it is there");
+  const ShardPiece header = shard->pieces()[*index];
+  if (!agree(piece, header)) {
+    return corrupt(fmt::format("the rule says {}, the header {}",
+                               meaning(piece.kind == LayoutEntry::Kind::object, piece.dtype, piece.box),
+                               meaning(header.is_object, header.dtype, header.box)));
+  }
+  return Found{std::move(shard), *index};
+}
+
+Result<OpenShards::ShardPtr> OpenShards::open(const operation::PieceRef& piece) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string path, path_of(piece));
+  auto is_it = [&](const ShardPtr& shard) {
+    return shard != nullptr && shard->header_digest() == piece.header_digest &&
+           shard->file_size() == piece.file_size;
+  };
+  std::unique_lock lock(mutex_);
+  // One thread opens a file and the others wait: each would hold its header, of a hundred megabytes at most.
+  while (true) {
+    if (ShardPtr kept = cached(path); is_it(kept)) return kept;
+    if (opening_.insert(path).second) break;
+    opened_.wait(lock);
+  }
+  lock.unlock();
+  auto opened = ShardReader::open(storage_, path, &piece.header_digest, &piece.file_size);
+  ShardPtr shard;
+  if (opened.ok()) shard = std::move(*opened);
+  lock.lock();
+  opening_.erase(path);
+  if (shard != nullptr) keep(path, shard);
+  opened_.notify_all();
+  if (!opened.ok()) return opened.status();
+  return shard;
+}
+
+Result<Bytes> OpenShards::read_header(const operation::PieceRef& piece, uint64_t bytes_most) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string path, path_of(piece));
+  Bytes header;
+  SHOAL_ASSIGN_OR_RETURN(ShardPtr shard,
+                         ShardReader::open(storage_, path, &piece.header_digest, &piece.file_size, &header));
+  {
+    std::lock_guard lock(mutex_);
+    keep(path, shard);
+  }
+  if (header.size() <= bytes_most) return header;
+  return Status(Code::too_large, fmt::format("{}/{}: a header of {} bytes is not passed on",
+                                             storage_.describe(), path, header.size()));
+}
+
+Status OpenShards::take_header(const operation::PieceRef& piece, ByteView header) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string path, path_of(piece));
+  SHOAL_ASSIGN_OR_RETURN(
+      ShardPtr shard, ShardReader::by_header(storage_, path, header, piece.header_digest, piece.file_size));
+  std::lock_guard lock(mutex_);
+  keep(path, shard);
+  return ok_status();
+}
+
+Result<std::string> OpenShards::path_of(const operation::PieceRef& piece) {
+  SHOAL_RETURN_IF_ERROR(validate_component(piece.file_name));
+  return attempt_folder(piece.key) + "/" + piece.file_name;
+}
+
+void OpenShards::close(const AttemptKey& key) {
+  const std::string folder = attempt_folder(key) + "/";
+  std::lock_guard lock(mutex_);
+  auto next = by_path_.lower_bound(folder);
+  while (next != by_path_.end() && next->first.starts_with(folder)) {
+    bytes_ -= next->second->bytes;
+    by_use_.erase(next->second);
+    next = by_path_.erase(next);
+  }
+}
+
+OpenShards::ShardPtr OpenShards::cached(const std::string& path) {
+  auto found = by_path_.find(path);
+  if (found == by_path_.end()) return nullptr;
+  by_use_.splice(by_use_.begin(), by_use_, found->second);
+  return found->second->shard;
+}
+
+void OpenShards::keep(const std::string& path, const ShardPtr& shard) {
+  auto found = by_path_.find(path);
+  if (found != by_path_.end()) {
+    bytes_ -= found->second->bytes;
+    by_use_.erase(found->second);
+  }
+  by_use_.push_front({path, shard, shard->memory_bytes()});
+  by_path_[path] = by_use_.begin();
+  bytes_ += by_use_.front().bytes;
+  while (by_use_.size() > bounds_.most || (bytes_ > bounds_.most_bytes && by_use_.size() > bounds_.least)) {
+    bytes_ -= by_use_.back().bytes;
+    by_path_.erase(by_use_.back().path);
+    by_use_.pop_back();
+  }
+}
+
+uint64_t OpenShards::kept_bytes() const {
+  std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+}  // namespace shoal

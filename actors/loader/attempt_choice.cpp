@@ -1,0 +1,61 @@
+#include "actors/loader/attempt_choice.h"
+
+namespace shoal {
+
+Result<std::optional<AttemptKey>> newest(const AttemptList& list) {
+  std::optional<AttemptKey> best;
+  for (const AttemptInfo& info : list.attempts) {
+    if (info.state == AttemptInfo::State::committed && (!best || *best < info.key)) best = info.key;
+  }
+  for (const auto& [key, why] : list.damaged) {
+    if (!best || *best < key) {
+      return why.with_context("the newest checkpoint, " + to_string(key) +
+                              ", cannot be read; name a step to load another, or let the load fall back");
+    }
+  }
+  return best;
+}
+
+bool is_damage(const Status& why) {
+  return why.code() == Code::corrupt || why.code() == Code::not_found;
+}
+
+Result<std::optional<AttemptKey>> newest_undamaged(const AttemptList& list, DamagedAttempts* damaged) {
+  std::optional<AttemptKey> best;
+  for (const AttemptInfo& info : list.attempts) {
+    if (info.state != AttemptInfo::State::committed || damaged->contains(info.key)) continue;
+    if (!best || *best < info.key) best = info.key;
+  }
+  for (const auto& [key, why] : list.damaged) {
+    if (best && key <= *best) continue;
+    if (!is_damage(why)) {
+      return why.with_context(to_string(key) +
+                              " cannot be read, and may be the newest checkpoint; name a "
+                              "step to load another");
+    }
+    damaged->insert_or_assign(key, why);
+  }
+  return best;
+}
+
+std::optional<AttemptKey> newest_left(const AttemptList& list, const std::optional<AttemptKey>& best,
+                                      uint32_t generation, const std::optional<AttemptKey>& below) {
+  std::optional<AttemptKey> left;
+  for (const AttemptInfo& info : list.attempts) {
+    if (info.state != AttemptInfo::State::undecided) continue;
+    if (below && *below <= info.key) continue;
+    if (info.rank_manifests == 0 && info.key.generation >= generation) continue;
+    if ((!best || *best < info.key) && (!left || *left < info.key)) left = info.key;
+  }
+  return left;
+}
+
+std::vector<AttemptInfo> decided_from(const AttemptList& list, const std::optional<AttemptKey>& best) {
+  std::vector<AttemptInfo> decided;
+  for (const AttemptInfo& info : list.attempts) {
+    if (!best || *best <= info.key) decided.push_back(info);
+  }
+  return decided;
+}
+
+}  // namespace shoal

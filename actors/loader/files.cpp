@@ -1,0 +1,102 @@
+// Loader: what a client reads itself, by files, places and digests that this node tells it.
+#include <utility>
+
+#include "actors/loader/loader.h"
+#include "base/digest/digest.h"
+
+namespace shoal {
+
+namespace {
+
+// Whole digest blocks of the read, or all of an empty one.
+bool is_part_of(const PlannedRead& read, uint64_t begin, uint64_t end) {
+  if (begin < read.begin || end > read.end || begin > end) return false;
+  return begin % kDigestBlockBytes == 0 && (end % kDigestBlockBytes == 0 || end == read.end);
+}
+
+}  // namespace
+
+void Loader::give_files(const LoadKey& id, Load& load, TimeNs now, EffectWriter& out) {
+  while (load.own.has_next() && load.own.under_way < kFilesBatches) {
+    const uint32_t batch = load.own.next++;
+    ++load.own.under_way;
+    load.busy.begin(now);
+    operations_.start(
+        operation::LocateRanges{id.first, load.own.batches->ranges_of(batch, 0)}, out,
+        [this, id, batch](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+          located(then_now, id, batch, result, then_out);
+        });
+  }
+}
+
+void Loader::located(TimeNs now, const LoadKey& id, uint32_t batch, const Result<OperationResult>& result,
+                     EffectWriter& out) {
+  auto found = loads_.find(id);
+  if (found == loads_.end()) return;
+  Load& load = found->second;
+  load.busy.end(now);
+  if (!load.failure.ok()) return;
+  const auto places = result_as<LocatedRangesPtr>(result);
+  const std::vector<PlannedRead> reads = batch_of(load, batch).reads;
+  local::FilesToRead message{id.second, batch, {}, {}};
+  std::vector<uint32_t> told;
+  for (uint32_t i = 0; i < reads.size(); ++i) {
+    const PlannedRead& read = reads[i];
+    if (!places.ok() || !(*places)->places.at(i).file) {
+      load.unread.push_back(read);  // which says why, or takes a copy
+      continue;
+    }
+    const LocatedRanges::Place& place = (*places)->places[i];
+    const uint64_t bytes = read.end - read.begin;
+    message.ranges.push_back(
+        {{read.target, load.own.batches->pieces().box(read.piece), read.begin, bytes, read.piece_bytes},
+         *place.file,
+         place.offset});
+    load.times.bytes_read += bytes;
+    told.push_back(i);
+  }
+  if (told.empty()) {
+    --load.own.under_way;
+    return proceed(now, id, out);
+  }
+  message.files = (*places)->files;
+  message.digests = (*places)->digests;
+  load.given[batch] = std::move(told);
+  out.to_client(id.first, std::move(message));
+}
+
+void Loader::on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead& said, EffectWriter& out) {
+  auto found = loads_.find(id);
+  if (found == loads_.end()) return;
+  Load& load = found->second;
+  const auto given = load.given.extract(said.batch);
+  if (given.empty()) return;  // not before it was told
+  --load.own.under_way;
+  const std::vector<PlannedRead> reads = batch_of(load, said.batch).reads;
+  for (const local::UnreadRange& unread : said.unread) {
+    const bool is_known = unread.range < given.mapped().size();
+    if (!is_known || !is_part_of(reads[given.mapped()[unread.range]], unread.begin, unread.end)) {
+      return fail(
+          now, id,
+          Status(Code::invalid_argument, "the client says of what it was not to read that it did not"), out);
+    }
+    PlannedRead& again = load.unread.emplace_back(reads[given.mapped()[unread.range]]);
+    again.begin = unread.begin;
+    again.end = unread.end;
+    load.times.bytes_read -= unread.end - unread.begin;
+  }
+  proceed(now, id, out);
+}
+
+void Loader::read_unread(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out) {
+  load.reads_files = false;
+  auto plan = std::make_shared<ReadPlan>();
+  plan->pieces = load.own.batches->table();
+  for (const PlannedRead& read : std::exchange(load.unread, {})) plan->reads.push_back(read);
+  load.own = {};
+  if (!load.has_window) return wait_for_window(id, load, std::move(plan));
+  load.own.batches = facts_.plans->batches(std::move(plan), load.part_bytes);
+  proceed(now, id, out);
+}
+
+}  // namespace shoal

@@ -1,0 +1,265 @@
+#include "actors/loader/load_choice.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+// A file or folder of the root that is missing does not mean that there is no checkpoint.
+Status unreadable(const Status& why) {
+  return why.code() == Code::not_found ? Status(Code::corrupt, why.message()) : why;
+}
+
+}  // namespace
+
+Status LoadChooser::no_checkpoint() {
+  return Status(Code::not_found, "there is no committed checkpoint in this root");
+}
+
+Status LoadChooser::no_checkpoint_of(uint64_t step, const std::string& why) {
+  return Status(Code::not_found, "step " + std::to_string(step) +
+                                     " has no committed checkpoint in this root" +
+                                     (why.empty() ? "" : ": " + why));
+}
+
+void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) {
+  if (may_fall_back(ordinal)) {
+    const auto [waiting, is_first] = falling_back_.try_emplace(ordinal);
+    waiting->second.push_back(std::move(then));
+    if (!is_first) return;
+    then = [this, ordinal](TimeNs now, Result<Chosen> chosen, EffectWriter& then_out) {
+      const auto all = falling_back_.extract(ordinal);
+      for (const Then& each : all.mapped()) each(now, chosen, then_out);
+    };
+  }
+  auto load = std::make_shared<Load>(Load{ordinal, std::move(then)});
+  operations_.start(operation::ReadLoadChoice{facts_.generation, ordinal, whose()}, out,
+                    [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto choice = result_as<LoadChoice>(std::move(result));
+                      if (choice.ok()) return chosen(now, load, *choice, then_out);
+                      if (choice.status().code() != Code::not_found)
+                        return load->then(now, choice.status(), then_out);
+                      decide_earlier(load, then_out);
+                    });
+}
+
+// Every attempt above the one that is loaded is decided first, so that the choice cannot be overtaken by what
+// had begun before it.
+void LoadChooser::decide_earlier(const LoadPtr& load, EffectWriter& out) {
+  auto then = [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+    auto list = result_as<AttemptList>(std::move(result));
+    if (!list.ok()) return load->then(now, unreadable(list.status()), then_out);
+    listed(now, load, std::move(*list), then_out);
+  };
+  if (load->falls_back()) return operations_.start(operation::ListAttempts{}, out, std::move(then));
+  operations_.start(operation::ListNewestAttempts{}, out, std::move(then));
+}
+
+void LoadChooser::listed(TimeNs now, const LoadPtr& load, AttemptList list, EffectWriter& out) {
+  load->aborted.clear();
+  auto best = load->falls_back() ? newest_undamaged(list, &load->damaged) : newest(list);
+  if (!best.ok()) return load->then(now, unreadable(best.status()), out);
+  std::vector<AttemptKey> undecided;
+  for (const AttemptInfo& info : list.attempts) {
+    if (info.state != AttemptInfo::State::undecided) continue;
+    if (!*best || **best < info.key) undecided.push_back(info.key);
+  }
+  if (facts_.read_only) {  // others decide them
+    load->undecided = std::exchange(undecided, {});
+    std::erase_if(list.attempts,
+                  [](const AttemptInfo& info) { return info.state == AttemptInfo::State::undecided; });
+  }
+  if (!undecided.empty()) return await_decisions(now, load, undecided, out);
+  if (load->falls_back() && *best && load->verified != *best) return verify(load, **best, out);
+  std::vector<AttemptInfo> decided = decided_from(list, *best);
+  std::erase_if(decided, [&](const AttemptInfo& info) { return load->damaged.contains(info.key); });
+  confirm(now, load, *best, std::move(decided), out);
+}
+
+// Takes as long as it takes to read all of it: what was listed before has to be listed again.
+void LoadChooser::verify(const LoadPtr& load, const AttemptKey& key, EffectWriter& out) {
+  out.info("latest: reads all of " + to_string(key) +
+           ", since this load may take an older one if it is damaged");
+  operations_.start(operation::VerifyCheckpoint{key}, out,
+                    [this, load, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      const Status outcome = result.status();
+                      const bool is_gone = outcome.code() == Code::not_found;
+                      if (!outcome.ok() && !is_damage(outcome)) {
+                        return load->then(now, outcome.with_context(to_string(key) + " was not verified"),
+                                          then_out);
+                      }
+                      if (outcome.ok()) load->verified = key;
+                      if (!outcome.ok() && !is_gone) load->damaged.insert_or_assign(key, outcome);
+                      decide_earlier(load, then_out);
+                    });
+}
+
+// A listing shows decisions that may not last yet. A choice rests on them: each is read again, which syncs
+// it, one after another; if one is not what it was, the load looks again.
+void LoadChooser::confirm(TimeNs now, const LoadPtr& load, const std::optional<AttemptKey>& best,
+                          std::vector<AttemptInfo> decided, EffectWriter& out) {
+  if (decided.empty()) return publish(now, load, best, out);
+  const AttemptInfo last = decided.back();
+  decided.pop_back();
+  operations_.start(operation::ReadDecision{last.key}, out,
+                    [this, load, best, last, decided = std::move(decided)](
+                        TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      const bool vanished = decision.status().code() == Code::not_found;
+                      if (load->falls_back() && decision.status().code() == Code::corrupt) {
+                        load->damaged.insert_or_assign(last.key, decision.status());
+                        return decide_earlier(load, then_out);
+                      }
+                      if (decision.status().code() == Code::corrupt) {
+                        const std::string what = "the newest checkpoint, " + to_string(last.key) +
+                                                 ", cannot be read; name a step to load another, or let "
+                                                 "the load fall back";
+                        return load->then(then_now, decision.status().with_context(what), then_out);
+                      }
+                      if (!decision.ok() && !vanished)
+                        return load->then(then_now, decision.status(), then_out);
+                      if (vanished || state_of(**decision) != last.state)
+                        return decide_earlier(load, then_out);
+                      if (last.state == AttemptInfo::State::aborted)
+                        load->aborted.emplace(last.key, (*decision)->tombstone().cause);
+                      confirm(then_now, load, best, decided, then_out);
+                    });
+}
+
+// All at once, so that a load waits for the last of them, not for each in turn; then looks again.
+void LoadChooser::await_decisions(TimeNs now, const LoadPtr& load, const std::vector<AttemptKey>& keys,
+                                  EffectWriter& out) {
+  struct Wait {
+    size_t left = 0;
+    bool failed = false;
+  };
+  auto wait = std::make_shared<Wait>(Wait{keys.size(), false});
+  for (const AttemptKey& key : keys) {
+    // An attempt of this generation has its own deadlines; one of an earlier generation is abandoned once
+    // nobody writes it.
+    const uint32_t patience_ms =
+        key.generation < facts_.generation ? facts_.times.abandoned_after_ms : facts_.times.node_deadline_ms;
+    watch_.watch(
+        now, key, patience_ms * kMillisecond, "left undecided until a later load", out,
+        [this, load, wait](TimeNs then_now, Result<AttemptInfo::State> state, EffectWriter& then_out) {
+          --wait->left;
+          if (wait->failed) return;
+          if (!state.ok()) {
+            wait->failed = true;
+            return load->then(then_now, unreadable(state.status()), then_out);
+          }
+          if (wait->left == 0) decide_earlier(load, then_out);
+        });
+  }
+}
+
+void LoadChooser::publish(TimeNs now, const LoadPtr& load, const std::optional<AttemptKey>& key,
+                          EffectWriter& out) {
+  if (!key && !load->damaged.empty()) {  // a job that heard of none would start afresh
+    const auto& [newest_key, why] = *load->damaged.rbegin();
+    return load->then(now,
+                      Status(Code::corrupt, "every checkpoint of this root is damaged (" +
+                                                std::to_string(load->damaged.size()) + "), the newest is " +
+                                                to_string(newest_key) + ": " + why.message()),
+                      out);
+  }
+  report_passed_over(*load, key, out);
+  LoadChoice choice;
+  choice.found = key.has_value();
+  if (key) choice.key = *key;
+  if (key) choice.passed_over = passed_over(*load, key);
+  operations_.start(operation::PublishLoadChoice{facts_.generation, load->ordinal, choice, whose()}, out,
+                    [load](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto stands = result_as<LoadChoice>(std::move(result));
+                      if (!stands.ok()) return load->then(then_now, unreadable(stands.status()), then_out);
+                      chosen(then_now, load, *stands, then_out);
+                    });
+}
+
+PassedOverPtr LoadChooser::passed_over(const Load& load, const std::optional<AttemptKey>& key) {
+  std::map<AttemptKey, std::string, std::greater<>> newer;
+  for (const auto& [aborted, cause] : load.aborted) newer.emplace(aborted, "aborted: " + cause);
+  for (const auto& [damaged, why] : load.damaged) newer.emplace(damaged, "damaged: " + why.message());
+  for (const AttemptKey& undecided : load.undecided) newer.emplace(undecided, "not decided yet");
+  auto all = std::make_shared<PassedOver>();
+  for (const auto& [each, cause] : newer) {
+    if (!key || *key < each) all->add(each, cause);
+  }
+  return all->empty() ? nullptr : all;
+}
+
+// Going back is never silent: attempts above the checkpoint that were aborted, or are damaged, are named, the
+// newest first.
+void LoadChooser::report_passed_over(const Load& load, const std::optional<AttemptKey>& key,
+                                     EffectWriter& out) {
+  const std::string loaded = key ? "loads " + to_string(*key) : "finds no checkpoint";
+  if (!load.undecided.empty()) {
+    out.info("latest " + loaded + ": " + std::to_string(load.undecided.size()) +
+             " newer attempts are not decided yet, the newest is " + to_string(load.undecided.back()));
+  }
+  std::map<AttemptKey, std::string, std::greater<>> newer;
+  for (const auto& [aborted, cause] : load.aborted) newer.emplace(aborted, "was aborted: " + cause);
+  for (const auto& [damaged, why] : load.damaged) {
+    if (!key || *key < damaged) newer.emplace(damaged, "is damaged: " + why.message());
+  }
+  size_t reported = 0;
+  for (const auto& [each, cause] : newer) {
+    if (reported++ == kMaxPassedOverNamed) {
+      return out.warning("latest " + loaded + ": " + std::to_string(newer.size() - kMaxPassedOverNamed) +
+                         " further attempts that are newer are not loaded; `shoal ls` lists them");
+    }
+    out.warning("latest " + loaded + ": the newer " + to_string(each) + " is not loaded, since it " + cause);
+  }
+}
+
+void LoadChooser::chosen(TimeNs now, const LoadPtr& load, const LoadChoice& choice, EffectWriter& out) {
+  if (!choice.found) return load->then(now, no_checkpoint(), out);
+  load->then(now, Chosen{choice.key, choice.passed_over}, out);
+}
+
+void LoadChooser::choose_step(uint64_t step, EffectWriter& out, Then then) {
+  list_step(step, {}, out, std::move(then));
+}
+
+// An attempt that the root proves complete counts; of one that it does not prove, the error says what is
+// missing, unless there is another.
+void LoadChooser::list_step(uint64_t step, Tried tried, EffectWriter& out, Then then) {
+  operations_.start(
+      operation::ListAttemptsOfStep{step}, out,
+      [this, step, tried = std::move(tried), then = std::move(then)](
+          TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        auto list = result_as<AttemptList>(std::move(result));
+        if (!list.ok()) return then(now, unreadable(list.status()), then_out);
+        std::optional<AttemptKey> best;
+        for (const AttemptInfo& info : list->attempts) {
+          if (info.key.step == step && info.state == AttemptInfo::State::committed &&
+              (!best || *best < info.key)) {
+            best = info.key;
+          }
+        }
+        const auto left = facts_.read_only ? std::optional<AttemptKey>()
+                                           : newest_left(*list, best, facts_.generation, tried.from);
+        if (left) {
+          return operations_.start(
+              operation::CompleteAttempt{*left}, then_out,
+              [this, step, left, why = tried.why, then](TimeNs, Result<OperationResult> completed,
+                                                        EffectWriter& left_out) {
+                list_step(step, {left, why.ok() ? completed.status() : why}, left_out, then);
+              });
+        }
+        for (const auto& [key, why] : list->damaged) {
+          if (key.step == step && !best) return then(now, unreadable(why), then_out);
+        }
+        if (!best && !tried.why.ok()) {
+          const bool is_unfinished = tried.why.code() == Code::not_found;
+          return then(now, is_unfinished ? no_checkpoint_of(step, tried.why.message()) : tried.why, then_out);
+        }
+        if (!best) return then(now, no_checkpoint_of(step, ""), then_out);
+        then(now, Chosen{*best}, then_out);
+      });
+}
+
+}  // namespace shoal

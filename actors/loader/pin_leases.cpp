@@ -1,0 +1,90 @@
+#include "actors/loader/pin_leases.h"
+
+#include <utility>
+
+namespace shoal {
+
+void HeldPins::hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then then) {
+  auto [found, fresh] = held_.try_emplace(key);
+  Held& held = found->second;
+  ++held.users;
+  if (held.stands) return then(now, ok_status(), out);
+  held.waiting.push_back(std::move(then));
+  if (!fresh) return;
+  operations_.start(operation::PinAttempt{key, "a load on " + facts_.host}, out,
+                    [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      made(then_now, key, result_as<std::shared_ptr<const Mark>>(std::move(result)),
+                           then_out);
+                    });
+}
+
+void HeldPins::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const Mark>> pin,
+                    EffectWriter& out) {
+  auto found = held_.find(key);
+  if (found == held_.end()) return;
+  Held& held = found->second;
+  std::vector<Then> waiting = std::exchange(held.waiting, {});
+  Status status = pin.status();
+  if (status.code() == Code::no_space && held.users != 0) {
+    // A load is what helps now; retention hardly deletes it meanwhile, for that needs room too.
+    out.warning(to_string(key) + " is loaded without a pin: " + std::exchange(status, ok_status()).message());
+    held.stands = true;
+  } else if (pin.ok() && held.users != 0) {
+    held.stands = true;
+    held.pin = **pin;
+    renew_later(now, key, out);
+  } else {
+    if (pin.ok()) remove((*pin)->name, key, out);
+    held_.erase(found);
+  }
+  for (Then& then : waiting) then(now, status, out);
+}
+
+void HeldPins::renew_later(TimeNs now, const AttemptKey& key, EffectWriter& out) {
+  held_.at(key).renewal = timers_.set(now + facts_.times.lease_renew_ms * kMillisecond, out,
+                                      [this, key](TimeNs, EffectWriter& then_out) { renew(key, then_out); });
+}
+
+void HeldPins::renew(const AttemptKey& key, EffectWriter& out) {
+  auto found = held_.find(key);
+  if (found == held_.end()) return;
+  found->second.renewal = 0;
+  ++found->second.pin.counter;
+  operations_.start(operation::RenewPin{std::make_shared<const Mark>(found->second.pin)}, out,
+                    [this, key, name = found->second.pin.name](TimeNs now, Result<OperationResult> result,
+                                                               EffectWriter& then_out) {
+                      auto held = held_.find(key);
+                      if (held == held_.end() || held->second.pin.name != name) {
+                        // Released meanwhile, and perhaps brought back by this renewal.
+                        return remove(name, std::nullopt, then_out);
+                      }
+                      if (result.status().code() == Code::not_found) {
+                        held_.erase(held);
+                        return lost_(key, result.status(), then_out);
+                      }
+                      if (!result.ok()) then_out.warning("pin " + name + ": " + result.status().to_string());
+                      renew_later(now, key, then_out);
+                    });
+}
+
+void HeldPins::release(const AttemptKey& key, EffectWriter& out) {
+  auto found = held_.find(key);
+  if (found == held_.end() || found->second.users == 0) return;
+  if (--found->second.users != 0 || !found->second.stands) return;  // one in the making ends in made()
+  if (found->second.renewal != 0) timers_.cancel(&found->second.renewal, out);
+  const std::string name = found->second.pin.name;
+  const AttemptKey unused = key;
+  held_.erase(found);
+  remove(name, unused, out);
+}
+
+void HeldPins::remove(const std::string& name, const std::optional<AttemptKey>& unused, EffectWriter& out) {
+  operations_.start(
+      operation::RemovePin{name, unused}, out,
+      [name](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+        if (result.ok()) return;
+        then_out.warning("pin " + name + " stays until it ends: " + result.status().to_string());
+      });
+}
+
+}  // namespace shoal

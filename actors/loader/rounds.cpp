@@ -1,0 +1,383 @@
+// Loader: what several nodes, and the clients of one, read together.
+#include <algorithm>
+#include <utility>
+
+#include "actors/loader/loader.h"
+
+namespace shoal {
+
+namespace {
+
+// Ranks of this host that come together are named together: they are waited for a part of
+// load_gather_quiet_ms, before the coordinator is asked and before it is asked again.
+constexpr uint32_t kLocalWaitShare = 4;
+constexpr uint64_t kReadBytesPerMs = uint64_t{4} << 20;  // of a host's storage: for others it waits as long
+
+uint64_t bytes_of(const local::Load& request) {
+  uint64_t bytes = 0;
+  local::LoadTarget target;
+  for (size_t t = 0; t < request.targets.size(); ++t) {
+    request.targets.read(t, target);
+    const Result<uint64_t> element_bytes = dtype_bytes(target.dtype);
+    for (const Box& box : target.boxes) bytes += box.elements() * (element_bytes.ok() ? *element_bytes : 1);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool Loader::is_worth_asking(const local::Load& request) {
+  if (!request.sharing || request.targets.empty() || request.sharing->world_size < 2) return false;
+  return request.sharing->way == LoadWay::two_stage || bytes_of(request) >= kShareFromBytes;
+}
+
+// Ranks with one layout share, unless they say that they do so among others alone.
+LayoutId Loader::shared_by(const local::Load::Sharing& sharing) {
+  if (sharing.among.empty()) return sharing.layout->id();
+  std::string text(as_text(sharing.layout->id().bytes));
+  for (Rank rank : sharing.among) text += ' ' + std::to_string(rank);
+  return xxh3_128(as_view(text));
+}
+
+void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
+  Load& load = loads_.at(id);
+  const local::Load::Sharing& sharing = *load.request.sharing;
+  wire::LoadId round_id{load.request.latest, load.request.latest ? 0 : load.request.step,
+                        load.request.ordinal, sharing.round};
+  if (load.fixed) round_id = {false, load.fixed->step, 0, sharing.round};
+  load.round = round_id;
+  Round& round = rounds_[round_id];
+  if (round.phase == Round::Phase::told) {
+    round.late.insert(id);
+    if (round.chosen && !load.fixed) {
+      load.passed_over = round.chosen->passed_over;
+      return hold(now, id, round.chosen->key, out);
+    }
+    return choose(now, id, out);
+  }
+  if (round.phase == Round::Phase::asking) {
+    if (!round.shares || sharing.way == LoadWay::direct) {
+      round.late.insert(id);
+      return;
+    }
+    join_round(round, id);
+    return ask_again(now, round_id, out);
+  }
+  join_round(round, id);
+  if (are_all_here(round)) {
+    timers_.cancel(&round.timer, out);
+    return begin_asking(now, round_id, out);
+  }
+  if (round.timer != 0) return;
+  const TimeNs wait = TimeNs{facts_.times.load_gather_quiet_ms} * kMillisecond / kLocalWaitShare;
+  round.timer = timers_.set(now + wait, out, [this, round_id](TimeNs then_now, EffectWriter& then_out) {
+    auto found = rounds_.find(round_id);
+    if (found == rounds_.end() || found->second.phase != Round::Phase::gathering) return;
+    found->second.timer = 0;
+    begin_asking(then_now, round_id, then_out);
+  });
+}
+
+void Loader::join_round(Round& round, const LoadKey& id) {
+  const local::Load& request = loads_.at(id).request;
+  const local::Load::Sharing& sharing = *request.sharing;
+  round.loads.push_back(id);
+  round.world_size = sharing.world_size;
+  if (sharing.way == LoadWay::direct) return;
+  round.ranks[sharing.rank] = shared_by(sharing);
+  round.shares = true;
+  round.insists = round.insists || sharing.way == LoadWay::two_stage;
+  round.bytes += bytes_of(request);
+}
+
+bool Loader::are_all_here(const Round& round) const {
+  return round.loads.size() >= round.world_size ||
+         (round.loads.size() >= facts_.expected_ranks.size() && !facts_.expected_ranks.empty());
+}
+
+// As long as this host would take to read all by itself.
+uint32_t Loader::quiet_ms_of(const Round& round) const {
+  const RoleTimes& times = facts_.times;
+  const uint64_t longest = std::max(times.load_gather_quiet_ms, times.load_gather_longest_ms);
+  if (round.insists) return static_cast<uint32_t>(longest);
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(round.bytes / kReadBytesPerMs, times.load_gather_quiet_ms, longest));
+}
+
+// A node that shares says where it is reached.
+void Loader::begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  Round& round = rounds_.at(id);
+  round.phase = Round::Phase::asking;
+  round.asked_since = now;
+  round.backoff.emplace(facts_.times);
+  if (!round.shares || address_) return ask(now, id, out);
+  operations_.start(operation::ListenToPeers{}, out,
+                    [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto address = result_as<std::string>(std::move(result));
+                      if (!address_) {
+                        address_ = address.ok() ? *address : "";
+                        if (!address.ok()) {
+                          then_out.info("loads are shared with no other node: " + address.status().message());
+                        }
+                      }
+                      ask(then_now, id, then_out);
+                    });
+}
+
+void Loader::ask(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  auto found = rounds_.find(id);
+  if (found == rounds_.end() || found->second.phase != Round::Phase::asking) return;
+  Round& round = found->second;
+  timers_.cancel(&round.timer, out);
+  round.asks_again = false;
+  wire::JoinLoad join{id, round.world_size, "", {}, 0};
+  if (round.shares && address_ && !address_->empty()) {
+    join.address = *address_;
+    join.quiet_ms = quiet_ms_of(round);
+    for (const auto& [rank, shared_by] : round.ranks) join.ranks.push_back({rank, shared_by});
+  }
+  out.send(kCoordinatorNode, RoleKind::coordinator, std::move(join));
+  ask_later(now, id, out);
+}
+
+// For ranks that came while it waits: what it says takes the place of what it said.
+void Loader::ask_again(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  Round& round = rounds_.at(id);
+  if (round.timer == 0) return;  // it has not asked yet
+  if (are_all_here(round)) return ask(now, id, out);
+  if (std::exchange(round.asks_again, true)) return;
+  const TimeNs wait = TimeNs{facts_.times.load_gather_quiet_ms} * kMillisecond / kLocalWaitShare;
+  timers_.set(now + wait, out, [this, id](TimeNs then_now, EffectWriter& then_out) {
+    auto found = rounds_.find(id);
+    if (found != rounds_.end() && found->second.asks_again) ask(then_now, id, then_out);
+  });
+}
+
+void Loader::ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  Round& round = rounds_.at(id);
+  const bool is_verified_first = id.latest && may_fall_back(id.ordinal);
+  const TimeNs patience = kMillisecond * (is_verified_first ? TimeNs{facts_.times.load_verify_patience_ms}
+                                                            : TimeNs{facts_.times.load_join_patience_ms});
+  const TimeNs again = std::min(now + round.backoff->next(), round.asked_since + patience);
+  round.timer = timers_.set(again, out, [this, id, patience](TimeNs then_now, EffectWriter& then_out) {
+    auto then = rounds_.find(id);
+    if (then == rounds_.end() || then->second.phase != Round::Phase::asking) return;
+    then->second.timer = 0;
+    if (then_now - then->second.asked_since >= patience) return go_alone(then_now, id, then_out);
+    ask(then_now, id, then_out);
+  });
+}
+
+void Loader::go_alone(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  Round& round = rounds_.at(id);
+  timers_.cancel(&round.timer, out);
+  round.phase = Round::Phase::told;
+  out.info("a load is not shared with other nodes: the coordinator does not answer");
+  round.late.insert(round.loads.begin(), round.loads.end());
+  round.loads.clear();
+  for (const LoadKey& load : std::set<LoadKey>(round.late)) choose(now, load, out);
+}
+
+// Not a rank that came when the coordinator had answered: its peers do not know of it.
+bool Loader::is_named(const LoadKey& id, const wire::LoadRoster& roster) const {
+  const local::Load& request = loads_.at(id).request;
+  const std::optional<uint32_t> host = own_host_in(roster);
+  if (!host || !request.sharing || request.sharing->way == LoadWay::direct) return true;
+  const Rank rank = request.sharing->rank;
+  return std::any_of(roster.members.begin(), roster.members.end(), [&](const wire::LoadMembers& members) {
+    return members.host == *host && members.first <= rank && rank - members.first < members.count;
+  });
+}
+
+void Loader::on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter& out) {
+  auto found = rounds_.find(roster.id);
+  if (found == rounds_.end() || found->second.phase != Round::Phase::asking) return;
+  Round& round = found->second;
+  timers_.cancel(&round.timer, out);
+  round.phase = Round::Phase::told;
+  std::vector<LoadKey> loads = round.loads;
+  loads.insert(loads.end(), round.late.begin(), round.late.end());
+  if (!roster.outcome.ok()) {
+    for (const LoadKey& load : loads) {
+      if (loads_.at(load).fixed) {
+        std::erase(round.loads, load);
+        round.late.insert(load);
+        hold(now, load, *loads_.at(load).fixed, out);
+      } else {
+        fail(now, load, roster.outcome, out);
+      }
+    }
+    return;
+  }
+  round.chosen = LoadChooser::Chosen{roster.key, roster.passed_over};
+  round.roster = roster;
+  for (const LoadKey& load : loads) {
+    loads_.at(load).passed_over = roster.passed_over;
+    const AttemptKey key = loads_.at(load).fixed.value_or(roster.key);
+    // Another attempt at the step than the one that it keeps open, or nobody knows of it.
+    if (key != roster.key || !is_named(load, roster)) {
+      std::erase(round.loads, load);
+      round.late.insert(load);
+    }
+    hold(now, load, key, out);
+  }
+}
+
+void Loader::leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out) {
+  const wire::LoadId round_id = *load.round;
+  Round& round = rounds_.at(round_id);
+  std::erase(round.loads, id);
+  round.late.erase(id);
+  round.planned.erase(id);
+  if (!round.is_built) stop_waiting(round.ticket);
+  if (load.user) round.exchange->forget_user(now, *load.user, out);
+  consider_exchange(now, round_id, out);
+}
+
+// Once every load that is in it has been planned.
+void Loader::consider_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  Round& round = rounds_.at(id);
+  if (round.is_built || round.ticket || round.phase != Round::Phase::told || round.loads.empty()) return;
+  if (round.planned.size() < round.loads.size()) return;
+  ask_for_exchange(now, id, out);
+}
+
+std::optional<uint32_t> Loader::own_host_in(const wire::LoadRoster& roster) const {
+  for (uint32_t host = 0; host < roster.addresses.size(); ++host) {
+    if (address_ && roster.addresses[host] == *address_) return host;
+  }
+  return std::nullopt;
+}
+
+std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_host) const {
+  std::map<LayoutId, std::unique_ptr<LoadGroups>> groups;
+  std::vector<UserReads> users;
+  for (const LoadKey& id : round.users) {
+    const Load& load = loads_.at(id);
+    const local::Load::Sharing& sharing = *load.request.sharing;
+    const LayoutId shared = shared_by(sharing);
+    const auto& named = round.roster.groups;
+    const auto group = std::find(named.begin(), named.end(), shared);
+    std::unique_ptr<LoadGroups>& of_layout = groups[shared];
+    if (of_layout == nullptr && group != named.end() && sharing.way != LoadWay::direct) {
+      of_layout = std::make_unique<LoadGroups>(sharing.layout, round.roster,
+                                               static_cast<uint32_t>(group - named.begin()), own_host);
+    }
+    UserReads user{round.planned.at(id), {}, 0};
+    const local::LoadTargets& targets = load.request.targets;
+    for (size_t t = 0; t < targets.size(); ++t) {
+      const std::optional<uint32_t> entry = sharing.layout->find(targets.fqn(t));
+      const bool has_group = of_layout != nullptr && entry && targets.kind(t) == LayoutEntry::Kind::tensor;
+      HostGroup hosts = has_group ? of_layout->hosts_of(sharing.layout->entries()[*entry]) : nullptr;
+      user.hosts.push_back(hosts != nullptr && hosts->size() > 1 ? std::move(hosts) : nullptr);
+    }
+    users.push_back(std::move(user));
+  }
+  return users;
+}
+
+void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_bytes, EffectWriter& out) {
+  Round& round = rounds_.at(id);
+  round.is_built = true;
+  const std::shared_ptr<const ChunkPlan> plan = facts_.plans->chunks(std::exchange(round.reads, {}));
+  round.planned.clear();
+  bool may_go_direct = true;
+  for (uint32_t user = 0; user < round.users.size(); ++user) {
+    Load& load = loads_.at(round.users[user]);
+    load.own.batches = std::shared_ptr<const ReadBatches>(plan, &plan->users[user].own);
+    load.shared.batches = std::shared_ptr<const ReadBatches>(plan, &plan->users[user].shared);
+    load.user = user;
+    if (load.request.sharing->way == LoadWay::two_stage) may_go_direct = false;
+    load.request.targets = {};
+    load.request.sharing.reset();
+  }
+  ChunkExchange::Settings settings{id,
+                                   std::exchange(round.roster, {}).addresses,
+                                   round.own_host,
+                                   buffer_bytes,
+                                   may_go_direct,
+                                   TimeNs{facts_.times.chunk_deadline_ms} * kMillisecond};
+  ChunkExchange::Hooks hooks;
+  hooks.batch_complete = [this, id](TimeNs, uint32_t user, uint32_t batch, EffectWriter& then_out) {
+    const LoadKey key = rounds_.at(id).users[user];
+    auto found = loads_.find(key);
+    if (found == loads_.end() || !found->second.failure.ok()) return;
+    loaded(key, number_of_shared(batch), found->second, then_out);
+  };
+  hooks.failed = [this, id](TimeNs then_now, uint32_t user, const Status& why, EffectWriter& then_out) {
+    fail(then_now, LoadKey(rounds_.at(id).users[user]), why, then_out);
+  };
+  hooks.quiet = [this, id](TimeNs then_now, uint32_t user, EffectWriter& then_out) {
+    const LoadKey key = rounds_.at(id).users[user];
+    auto found = loads_.find(key);
+    if (found != loads_.end() && !found->second.failure.ok()) {
+      fail(then_now, key, found->second.failure, then_out);
+    }
+  };
+  round.exchange = std::make_unique<ChunkExchange>(ChunkExchange::Pendings{operations_, timers_, sends_},
+                                                   plan, std::move(settings), std::move(hooks));
+  round.exchange->begin(now, out);
+  for (const auto& [from, wanted] : std::exchange(round.early, {})) {
+    round.exchange->wanted(now, from, wanted, out);
+  }
+  for (const wire::ChunksNotWanted& said : std::exchange(round.early_not_wanted, {})) {
+    round.exchange->not_wanted(now, said, out);
+  }
+  for (const LoadKey& user : std::vector<LoadKey>(round.users)) proceed(now, user, out);
+}
+
+void Loader::on_wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out) {
+  auto found = rounds_.find(said.id);
+  if (found != rounds_.end() && found->second.exchange) {
+    return found->second.exchange->wanted(now, from, said, out);
+  }
+  const bool comes = found != rounds_.end() && !found->second.is_built && !found->second.loads.empty();
+  if (comes && found->second.early.size() < kMaxEarlyWants) {
+    Round& round = found->second;
+    round.early.emplace_back(from, said);
+    if (round.early.size() == 1) {
+      round.early_since = now;
+      say_coming_later(now, said.id, out);
+    }
+    return;
+  }
+  out.send(from, RoleKind::loader, wire::ChunksNotHere{said.id, said.chunks});
+}
+
+void Loader::on_not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out) {
+  auto found = rounds_.find(said.id);
+  if (found == rounds_.end()) return;
+  Round& round = found->second;
+  if (round.exchange) return round.exchange->not_wanted(now, said, out);
+  if (!round.is_built && round.early_not_wanted.size() < kMaxEarlyWants) {
+    round.early_not_wanted.push_back(said);
+  }
+}
+
+// Peers that are ahead hear that this node is about to begin; not while it waits for memory, nor for ever.
+void Loader::say_coming_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  const TimeNs deadline = TimeNs{facts_.times.chunk_deadline_ms} * kMillisecond;
+  timers_.set(now + deadline / 5 * 2, out, [this, id, deadline](TimeNs then_now, EffectWriter& then_out) {
+    auto found = rounds_.find(id);
+    if (found == rounds_.end() || found->second.is_built) return;
+    const Round& round = found->second;
+    if (then_now - round.early_since > kMostDeadlinesEarly * deadline) return;
+    for (const auto& [from, wanted] : round.early) {
+      if (!round.ticket) then_out.send(from, RoleKind::loader, wire::ChunksComing{id, wanted.chunks});
+    }
+    say_coming_later(then_now, id, then_out);
+  });
+}
+
+void Loader::forget_rounds() {
+  std::erase_if(rounds_, [this](const auto& each) {
+    const Round& round = each.second;
+    if (!round.loads.empty() || !round.late.empty()) return false;
+    const bool is_over = round.exchange == nullptr || round.exchange->is_over();
+    // What its peers may still ask for.
+    if (round.ticket) budget_.shrink_buffer(*round.ticket, is_over ? 0 : round.exchange->bytes_held());
+    return is_over;
+  });
+}
+
+}  // namespace shoal

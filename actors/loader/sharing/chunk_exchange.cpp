@@ -1,0 +1,455 @@
+#include "actors/loader/sharing/chunk_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+uint64_t bytes_of(const ChunkPlan& plan) {
+  uint64_t bytes = 0;
+  for (const ChunkPlan::PlannedChunk& chunk : plan.chunks) {
+    if (!chunk.header_of) bytes += chunk.bytes;
+  }
+  return bytes;
+}
+
+std::vector<operation::ReadRange> ranges_of(const ChunkPlan& plan, const ChunkPlan::PlannedChunk& chunk) {
+  std::vector<operation::ReadRange> ranges;
+  ranges.reserve(chunk.reads.size());
+  for (const PlannedRead& each : chunk.reads) {
+    ranges.push_back({plan.pieces->ref(each.piece), each.begin, each.end, 0});
+  }
+  return ranges;
+}
+
+Operation reading_of(const ChunkPlan& plan, const ChunkPlan::PlannedChunk& chunk) {
+  if (chunk.header_of) return operation::ReadHeader{plan.pieces->ref(*chunk.header_of)};
+  return operation::ReadChunk{ranges_of(plan, chunk)};
+}
+
+Operation check_of(const ChunkPlan& plan, const ChunkPlan::PlannedChunk& chunk, const ChunkPtr& got) {
+  if (chunk.header_of) return operation::CheckHeader{got, plan.pieces->ref(*chunk.header_of)};
+  return operation::CheckChunk{got, ranges_of(plan, chunk)};
+}
+
+}  // namespace
+
+ChunkExchange::ChunkExchange(Pendings pendings, std::shared_ptr<const ChunkPlan> plan, Settings settings,
+                             Hooks hooks)
+    : operations_(pendings.operations),
+      timers_(pendings.timers),
+      sends_(pendings.sends),
+      kept_plan_(std::move(plan)),
+      plan_(*kept_plan_),
+      settings_(std::move(settings)),
+      hooks_(std::move(hooks)),
+      held_(plan_.chunks.size()),
+      rooms_(plan_.users.size()),
+      forgotten_(plan_.users.size()),
+      copying_(plan_.users.size()),
+      dead_(plan_.groups.size()),
+      tried_(settings_.may_go_direct
+                 ? trial_chunks(
+                       plan_, settings_.buffer_bytes,
+                       [this](uint32_t chunk) { return !tree_of(chunk).parent(plan_.chunks[chunk].ordinal); })
+                 : std::vector<uint32_t>()),
+      trial_(tried_.size(), bytes_of(plan_)) {
+  for (uint32_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) {
+    held_[chunk].parts_left = static_cast<uint32_t>(plan_.chunks[chunk].parts.size());
+  }
+}
+
+void ChunkExchange::begin(TimeNs now, EffectWriter& out) {
+  trial_.begin(now);
+  for (uint32_t chunk : tried_) fetch(now, chunk, out);
+  go_on(now, out);
+  tick(now, out);
+}
+
+uint32_t ChunkExchange::place_in(const std::vector<uint32_t>& hosts, uint32_t host) {
+  return static_cast<uint32_t>(std::lower_bound(hosts.begin(), hosts.end(), host) - hosts.begin());
+}
+
+LoadTree ChunkExchange::tree_of(uint32_t chunk) const {
+  const uint32_t group = plan_.chunks[chunk].group;
+  const HostGroup& hosts = plan_.groups[group];
+  if (hosts == nullptr) return LoadTree(1, 0, dead_[group]);
+  return LoadTree(static_cast<uint32_t>(hosts->size()), place_in(*hosts, settings_.own_host), dead_[group]);
+}
+
+// --- getting chunks ---
+
+void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
+  if (trial_.is_under_way()) return;
+  const uint64_t buffer_bytes = std::max(settings_.buffer_bytes, least_buffer_bytes(plan_.groups.size()));
+  while (next_ < held_.size()) {
+    if (held_[next_].state != State::waiting) {
+      ++next_;
+      continue;
+    }
+    const bool has_room = bytes_held_ + plan_.chunks[next_].bytes <= buffer_bytes;
+    if (!has_room) give_up_takers(now, out);
+    if (!has_room && under_way_ != 0) break;
+    if (!has_room) {  // what only peers still want makes room first
+      const uint64_t before = bytes_held_;
+      release_late(now);
+      if (bytes_held_ == before) break;  // until users have room, or peers have come or are late
+      continue;
+    }
+    if (trial_.reads_storage() && next_ >= read_end_) read_ahead(out);
+    fetch(now, next_++, out);
+  }
+  send_asks(out);
+}
+
+void ChunkExchange::fetch(TimeNs now, uint32_t chunk, EffectWriter& out) {
+  Held& held = held_[chunk];
+  held.bytes = plan_.chunks[chunk].bytes;
+  bytes_held_ += held.bytes;
+  ++under_way_;
+  const bool is_read_here = trial_.is_under_way() || chunk < read_end_;
+  const std::optional<uint32_t> parent =
+      is_read_here ? std::nullopt : tree_of(chunk).parent(plan_.chunks[chunk].ordinal);
+  if (!parent) return read(now, chunk, out);
+  held.state = State::asked;
+  held.last_word = now;
+  held.asked_host = (*plan_.groups[plan_.chunks[chunk].group])[*parent];
+  Peer& peer = peers_[held.asked_host];
+  if (peer.awaited++ == 0) peer.last_chunk = now;
+  if (peer.asks.empty()) asking_.push_back(held.asked_host);
+  peer.asks.push_back(plan_.chunks[chunk].number);
+  receiving_.begin(now);
+}
+
+void ChunkExchange::send_asks(EffectWriter& out) {
+  std::sort(asking_.begin(), asking_.end());
+  for (uint32_t host : asking_) {
+    Peer& peer = peers_[host];
+    for (size_t at = 0; at < peer.asks.size(); at += kMaxChunksPerMessage) {
+      const size_t end = std::min(peer.asks.size(), at + kMaxChunksPerMessage);
+      auto begin = peer.asks.begin() + static_cast<std::ptrdiff_t>(at);
+      wire::ChunksWanted wanted{settings_.id, {begin, begin + static_cast<std::ptrdiff_t>(end - at)}};
+      out.send_to(settings_.addresses[host], RoleKind::loader, std::move(wanted));
+    }
+    peer.asks.clear();
+  }
+  asking_.clear();
+}
+
+void ChunkExchange::take_back(TimeNs now, Held& held) {
+  --peers_[held.asked_host].awaited;
+  receiving_.end(now);
+}
+
+void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
+  if (waits_for_header(chunk, nullptr)) return;
+  Held& held = held_[chunk];
+  held.state = State::reading;
+  held.read_since = now;
+  reading_.begin(now);
+  operations_.start(reading_of(plan_, plan_.chunks[chunk]), out,
+                    [this, chunk, alive = std::weak_ptr<bool>(alive_)](
+                        TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      if (alive.expired()) return;
+                      reading_.end(then_now);
+                      longest_read_ = std::max(longest_read_, then_now - held_[chunk].read_since);
+                      auto got = result_as<ChunkPtr>(std::move(result));
+                      if (!got.ok()) return failed(then_now, chunk, got.status(), then_out);
+                      if (!is_header(chunk)) bytes_read_ += plan_.chunks[chunk].bytes;
+                      for (uint32_t header : plan_.chunks[chunk].headers) held_[header].is_known = true;
+                      for (const ReadDamage& one : damaged_.add((*got)->damaged)) {
+                        then_out.warning("load: " + to_string(one));
+                      }
+                      arrived(then_now, chunk, std::move(*got), then_out);
+                    });
+}
+
+void ChunkExchange::came(TimeNs now, const wire::ChunkIs& said, EffectWriter& out) {
+  const std::optional<uint32_t> found = plan_.find(said.number);
+  if (!found) return;
+  Held& held = held_[*found];
+  if (held.state != State::asked) return;  // it was late, and is being read or is here
+  Peer& peer = peers_[held.asked_host];
+  peer.last_chunk = now;
+  peer.has_sent = true;
+  take_back(now, held);
+  check(now, *found, said.chunk, out);
+}
+
+void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
+  if (waits_for_header(chunk, got)) return;
+  held_[chunk].state = State::checking;
+  operations_.start(check_of(plan_, plan_.chunks[chunk], got), out,
+                    [this, chunk, got, alive = std::weak_ptr<bool>(alive_)](
+                        TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      if (alive.expired()) return;
+                      if (result.ok()) {
+                        if (!is_header(chunk)) bytes_received_ += got->size;
+                        return arrived(now, chunk, got, then_out);
+                      }
+                      then_out.warning(result.status().to_string() + "; it is read from storage");
+                      ++given_up_;
+                      read(now, chunk, then_out);
+                    });
+}
+
+void ChunkExchange::not_there(TimeNs now, const wire::ChunksNotHere& said, EffectWriter& out) {
+  for (uint64_t number : said.chunks) {
+    const std::optional<uint32_t> found = plan_.find(number);
+    if (!found || held_[*found].state != State::asked) continue;
+    Held& held = held_[*found];
+    peers_[held.asked_host].last_chunk = now;
+    take_back(now, held);
+    ++given_up_;
+    read(now, *found, out);
+  }
+}
+
+bool ChunkExchange::waits_for_header(uint32_t chunk, const ChunkPtr& got) {
+  if (trial_.is_under_way()) return false;
+  for (uint32_t header : plan_.chunks[chunk].headers) {
+    const Held& held = held_[header];
+    if (held.is_known || held.state == State::here || held.state == State::gone) continue;
+    held_[header].needed_by.push_back(chunk);
+    held_[chunk].state = State::needs_header;
+    held_[chunk].chunk = got;
+    return true;
+  }
+  return false;
+}
+
+void ChunkExchange::header_settled(TimeNs now, uint32_t header, EffectWriter& out) {
+  for (uint32_t chunk : std::exchange(held_[header].needed_by, {})) {
+    if (ChunkPtr got = std::exchange(held_[chunk].chunk, nullptr)) {
+      check(now, chunk, std::move(got), out);
+    } else {
+      read(now, chunk, out);
+    }
+  }
+}
+
+void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
+  Held& held = held_[chunk];
+  if (is_header(chunk)) {
+    bytes_held_ -= held.bytes - got->size;
+    held.bytes = got->size;
+  }
+  held.state = State::here;
+  held.chunk = std::move(got);
+  held.here_since = now;
+  --under_way_;
+  if (!trial_.is_under_way()) serve_waiting(now, chunk, out);
+  std::vector<size_t> ready;
+  for (size_t i = 0; i < plan_.chunks[chunk].parts.size(); ++i) {
+    const ChunkPlan::Part& part = plan_.chunks[chunk].parts[i];
+    if (!forgotten_[part.user] && rooms_[part.user].contains(part.batch)) ready.push_back(i);
+  }
+  copy(now, chunk, ready, out);
+  if (is_header(chunk)) {
+    header_settled(now, chunk, out);
+  } else {
+    look_at_speed(now, chunk, out);
+  }
+  if (may_release(held, chunk)) release(chunk);
+  go_on(now, out);
+}
+
+// The storage has failed those who need it; peers that want it find out for themselves.
+void ChunkExchange::failed(TimeNs now, uint32_t chunk, const Status& why, EffectWriter& out) {
+  --under_way_;
+  const bool ends_trial = trial_.is_under_way();
+  if (!is_header(chunk)) trial_.give_up();
+  if (ends_trial) serve_tried(now, out);
+  Held& held = held_[chunk];
+  for (NodeId peer : std::exchange(held.wanted_by, {})) {
+    out.send(peer, RoleKind::loader, wire::ChunksNotHere{settings_.id, {plan_.chunks[chunk].number}});
+  }
+  release(chunk);
+  header_settled(now, chunk, out);
+  std::set<uint32_t> users;
+  for (const ChunkPlan::Part& part : plan_.chunks[chunk].parts) users.insert(part.user);
+  for (uint32_t user : users) {
+    if (!forgotten_[user]) hooks_.failed(now, user, why, out);
+  }
+  go_on(now, out);
+}
+
+// --- to the windows ---
+
+void ChunkExchange::give_room(TimeNs now, uint32_t user, uint32_t batch, const SlabRange& room,
+                              EffectWriter& out) {
+  const std::vector<ChunkPlan::PartAt>& parts_of = plan_.users[user].parts_of[batch];
+  if (parts_of.empty()) return hooks_.batch_complete(now, user, batch, out);
+  rooms_[user][batch] = {room, static_cast<uint32_t>(parts_of.size())};
+  std::map<uint32_t, std::vector<size_t>> ready;
+  for (const ChunkPlan::PartAt& each : parts_of) {
+    if (held_[each.chunk].state == State::here) ready[each.chunk].push_back(each.part);
+  }
+  for (const auto& [chunk, parts] : ready) copy(now, chunk, parts, out);
+  go_on(now, out);
+}
+
+void ChunkExchange::copy(TimeNs, uint32_t chunk, const std::vector<size_t>& parts, EffectWriter& out) {
+  if (parts.empty()) return;
+  operation::CopyChunk copy{held_[chunk].chunk, {}};
+  for (size_t i : parts) {
+    const ChunkPlan::Part& part = plan_.chunks[chunk].parts[i];
+    const Room& room = rooms_[part.user].at(part.batch);
+    copy.copies.push_back({room.range.client, room.range.slab_id, room.range.offset + part.batch_offset,
+                           part.chunk_offset, part.bytes});
+    ++copying_[part.user];
+  }
+  held_[chunk].copied.resize(plan_.chunks[chunk].parts.size());
+  ++under_way_;
+  operations_.start(std::move(copy), out,
+                    [this, chunk, parts, alive = std::weak_ptr<bool>(alive_)](
+                        TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      if (alive.expired()) return;
+                      --under_way_;
+                      std::set<std::pair<uint32_t, uint32_t>> complete;
+                      std::set<uint32_t> users, quiet;
+                      for (size_t i : parts) {
+                        const ChunkPlan::Part& part = plan_.chunks[chunk].parts[i];
+                        const bool is_last = --copying_[part.user] == 0;
+                        held_[chunk].copied[i] = true;
+                        if (forgotten_[part.user]) {
+                          if (is_last) quiet.insert(part.user);
+                          continue;
+                        }
+                        users.insert(part.user);
+                        --held_[chunk].parts_left;
+                        auto room = rooms_[part.user].find(part.batch);
+                        if (result.ok() && --room->second.parts_left == 0) {
+                          rooms_[part.user].erase(room);
+                          complete.insert({part.user, part.batch});
+                        }
+                      }
+                      if (may_release(held_[chunk], chunk)) release(chunk);
+                      if (!result.ok()) {
+                        for (uint32_t user : users) hooks_.failed(now, user, result.status(), then_out);
+                      }
+                      for (uint32_t user : quiet) hooks_.quiet(now, user, then_out);
+                      for (const auto& [user, batch] : complete)
+                        hooks_.batch_complete(now, user, batch, then_out);
+                      if (!alive.expired()) go_on(now, then_out);
+                    });
+}
+
+void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
+  if (forgotten_[user]) return;
+  forgotten_[user] = true;
+  rooms_[user].clear();
+  const bool is_last = std::find(forgotten_.begin(), forgotten_.end(), false) == forgotten_.end();
+  for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
+    Held& held = held_[chunk];
+    const std::vector<ChunkPlan::Part>& parts = plan_.chunks[chunk].parts;
+    held.parts_left = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const bool is_copied = !held.copied.empty() && held.copied[i];
+      held.parts_left += forgotten_[parts[i].user] || is_copied ? 0 : 1;
+    }
+    if (held.state == State::here && may_release(held, chunk)) release(chunk);
+    if (!is_last || held.state != State::waiting) continue;
+    held.state = State::gone;  // nobody here needs it; who else does reads it
+    for (NodeId peer : std::exchange(held.wanted_by, {})) {
+      out.send(peer, RoleKind::loader, wire::ChunksNotHere{settings_.id, {plan_.chunks[chunk].number}});
+    }
+  }
+  go_on(now, out);
+}
+
+// --- to peers ---
+
+void ChunkExchange::wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out) {
+  told_.try_emplace(from, now);
+  wire::ChunksNotHere not_here{settings_.id, {}};
+  for (uint64_t number : said.chunks) {
+    const std::optional<uint32_t> found = plan_.find(number);
+    if (!found || held_[*found].state == State::gone) {
+      not_here.chunks.push_back(number);
+    } else if (held_[*found].state == State::here && !trial_.is_under_way()) {
+      serve(now, *found, from, out);
+      if (may_release(held_[*found], *found)) release(*found);
+    } else if (held_[*found].wanted_by.size() < settings_.addresses.size()) {
+      held_[*found].wanted_by.push_back(from);
+    }
+  }
+  if (!not_here.chunks.empty()) out.send(from, RoleKind::loader, std::move(not_here));
+  go_on(now, out);
+}
+
+void ChunkExchange::not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out) {
+  for (uint64_t number : said.chunks) {
+    const std::optional<uint32_t> found = plan_.find(number);
+    if (!found || held_[*found].state == State::gone) continue;
+    ++held_[*found].served;
+    if (may_release(held_[*found], *found)) release(*found);
+  }
+  go_on(now, out);
+}
+
+void ChunkExchange::serve(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out) {
+  Held& held = held_[chunk];
+  ++held.served;
+  ++held.leaving;
+  has_served_ = true;
+  Taker& taker = takers_[to];
+  if (taker.leaving++ == 0) taker.last_left = now;
+  told_[to] = now;
+  sends_.send(
+      to, RoleKind::loader, wire::ChunkIs{settings_.id, plan_.chunks[chunk].number, held.chunk}, out,
+      [this, chunk, to, alive = std::weak_ptr<bool>(alive_)](TimeNs then_now, EffectWriter& then_out) {
+        if (!alive.expired()) has_left(then_now, chunk, to, then_out);
+      });
+}
+
+void ChunkExchange::has_left(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out) {
+  const auto taker = takers_.find(to);
+  taker->second.last_left = now;
+  if (--taker->second.leaving == 0) takers_.erase(taker);
+  Held& held = held_[chunk];
+  if (--held.leaving != 0 || held.state != State::gone) return;
+  bytes_held_ -= held.bytes;
+  go_on(now, out);
+}
+
+void ChunkExchange::serve_waiting(TimeNs now, uint32_t chunk, EffectWriter& out) {
+  for (NodeId peer : std::exchange(held_[chunk].wanted_by, {})) serve(now, chunk, peer, out);
+}
+
+// What peers asked for while storage was tried, which serving them would have hindered.
+void ChunkExchange::serve_tried(TimeNs now, EffectWriter& out) {
+  for (uint32_t chunk : tried_) {
+    if (held_[chunk].state != State::here) continue;
+    serve_waiting(now, chunk, out);
+    if (may_release(held_[chunk], chunk)) release(chunk);
+  }
+}
+
+bool ChunkExchange::may_release(const Held& held, uint32_t chunk) const {
+  if (held.state != State::here || held.parts_left != 0) return false;
+  return held.served >= tree_of(chunk).children(plan_.chunks[chunk].ordinal);
+}
+
+// What is on its way to peers takes its room until it has left.
+void ChunkExchange::release(uint32_t chunk) {
+  Held& held = held_[chunk];
+  if (held.leaving == 0) bytes_held_ -= held.bytes;
+  held.state = State::gone;
+  held.chunk.reset();
+}
+
+// Chunks that only peers still want, who have not asked for them in time.
+void ChunkExchange::release_late(TimeNs now) {
+  const uint32_t end = tried_.empty() ? next_ : std::max(next_, tried_.back() + 1);
+  for (uint32_t chunk = 0; chunk < end; ++chunk) {
+    const Held& held = held_[chunk];
+    if (held.state == State::here && held.parts_left == 0 && now - held.here_since >= settings_.deadline) {
+      release(chunk);
+    }
+  }
+}
+
+}  // namespace shoal

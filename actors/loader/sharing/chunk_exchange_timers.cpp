@@ -1,0 +1,182 @@
+// ChunkExchange: how long it waits for peers, and when it would sooner read than ask.
+#include <algorithm>
+#include <utility>
+
+#include "actors/loader/sharing/chunk_exchange.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr int64_t kTicksPerDeadline = 5;
+constexpr int64_t kTicksOfSilence = 2;  // then a peer that waits is told that its chunks come
+static_assert(kTicksOfSilence + 1 < kTicksPerDeadline, "and hears it in time");
+// A read that takes longer than so many deadlines, and than so many of the longest read so far, may never
+// end: nobody is told any more that its chunk comes.
+constexpr int64_t kDeadlinesOfARead = 12;
+constexpr int64_t kReadsOfARead = 3;
+// Where storage is faster than peers, so many more are read here at a time; peers are told so before.
+constexpr uint32_t kReadAheadChunks = 8;
+
+}  // namespace
+
+// --- time ---
+
+bool ChunkExchange::may_never_end(TimeNs now, const Held& held) const {
+  const TimeNs longest = std::max(kDeadlinesOfARead * settings_.deadline, kReadsOfARead * longest_read_);
+  return held.state == State::reading && now - held.read_since > longest;
+}
+
+void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
+  std::set<uint32_t> late;
+  for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
+    const Held& held = held_[chunk];
+    if (held.state != State::asked) continue;
+    const TimeNs last_word = std::max(held.last_word, peers_[held.asked_host].last_chunk);
+    if (now - last_word >= settings_.deadline) late.insert(held.asked_host);
+  }
+  if (late.empty()) return;
+  for (uint32_t host : late) {
+    out.warning("a load that is shared: " + settings_.addresses[host] +
+                " has sent nothing in time, and is asked no more");
+    for (uint32_t group = 0; group < plan_.groups.size(); ++group) {
+      if (plan_.groups[group] == nullptr) continue;
+      const std::vector<uint32_t>& hosts = *plan_.groups[group];
+      const uint32_t place = place_in(hosts, host);
+      if (place < hosts.size() && hosts[place] == host) dead_[group].insert(place);
+    }
+  }
+  for (uint32_t chunk = 0; chunk < next_; ++chunk) {
+    Held& held = held_[chunk];
+    if (held.state != State::asked || !late.contains(held.asked_host)) continue;
+    take_back(now, held);
+    ++given_up_;
+    --under_way_;
+    bytes_held_ -= held.bytes;
+    held.state = State::waiting;
+    fetch(now, chunk, out);
+  }
+  send_asks(out);
+}
+
+// What has not been asked for, or is here, is of no account.
+void ChunkExchange::coming(TimeNs now, const wire::ChunksComing& said) {
+  for (uint64_t number : said.chunks) {
+    const std::optional<uint32_t> found = plan_.find(number);
+    if (found) held_[*found].last_word = now;
+  }
+}
+
+// Only where this node waits for storage or for others. While it waits for its own users alone, it may do so
+// for ever.
+void ChunkExchange::say_coming(TimeNs now, EffectWriter& out) {
+  bool goes_on = false;
+  std::map<NodeId, std::vector<uint64_t>> wanted;
+  for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
+    const Held& held = held_[chunk];
+    if (may_never_end(now, held)) continue;
+    goes_on = goes_on || held.state == State::asked || held.state == State::reading ||
+              held.state == State::checking;
+    for (NodeId peer : held.wanted_by) {
+      std::vector<uint64_t>& numbers = wanted[peer];
+      if (numbers.size() < kMaxChunksPerMessage) numbers.push_back(plan_.chunks[chunk].number);
+    }
+  }
+  if (!goes_on) return;
+  for (auto& [peer, numbers] : wanted) {
+    TimeNs& told = told_[peer];
+    if (now - told < kTicksOfSilence * settings_.deadline / kTicksPerDeadline) continue;
+    told = now;
+    out.send(peer, RoleKind::loader, wire::ChunksComing{settings_.id, std::move(numbers)});
+  }
+}
+
+// What is for them keeps others from their room. Those to whom more is to be sent come again, or read it.
+void ChunkExchange::give_up_takers(TimeNs now, EffectWriter& out) {
+  for (auto& [peer, taker] : takers_) {
+    if (now - taker.last_left < settings_.deadline) continue;
+    taker.last_left = now;  // said once
+    const std::string why = "it has taken in nothing of a load that is shared in time";
+    out.warning("the session with a peer ends: " + why);
+    out.end_session(peer, Status(Code::unavailable, why));
+  }
+}
+
+// --- where storage is faster ---
+
+void ChunkExchange::look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out) {
+  const bool tried = trial_.is_under_way(), waited = trial_.waits_for_peers();
+  const bool all_send = waited && std::all_of(peers_.begin(), peers_.end(), [](const auto& each) {
+                          return each.second.awaited == 0 || each.second.has_sent;
+                        });
+  trial_.came(now, {plan_.chunks[chunk].bytes, all_send, !receiving_.is_busy()});
+  if (tried && !trial_.is_under_way()) serve_tried(now, out);
+  // Not before: who sends has begun, and takes it in.
+  if (waited && !trial_.waits_for_peers()) say_not_wanted(tried_, out);
+}
+
+void ChunkExchange::read_ahead(EffectWriter& out) {
+  std::vector<uint32_t> chunks;
+  for (read_end_ = next_; read_end_ < held_.size() && chunks.size() < kReadAheadChunks; ++read_end_) {
+    if (held_[read_end_].state == State::waiting) chunks.push_back(read_end_);
+  }
+  say_not_wanted(chunks, out);
+}
+
+// Peers that have those chunks, or will, need not keep them for this node.
+void ChunkExchange::say_not_wanted(const std::vector<uint32_t>& chunks, EffectWriter& out) {
+  std::map<uint32_t, std::vector<uint64_t>> not_wanted;  // by host
+  for (uint32_t chunk : chunks) {
+    const ChunkPlan::PlannedChunk& planned = plan_.chunks[chunk];
+    if (const auto parent = tree_of(chunk).parent(planned.ordinal)) {
+      not_wanted[(*plan_.groups[planned.group])[*parent]].push_back(planned.number);
+    }
+  }
+  static_assert(kReadAheadChunks <= kMaxChunksPerMessage);
+  for (auto& [host, numbers] : not_wanted) {
+    out.send_to(settings_.addresses[host], RoleKind::loader,
+                wire::ChunksNotWanted{settings_.id, std::move(numbers)});
+  }
+}
+
+void ChunkExchange::tick(TimeNs now, EffectWriter& out) {
+  give_up_peers(now, out);
+  go_on(now, out);
+  say_coming(now, out);
+  const bool has_all = std::all_of(held_.begin(), held_.end(), [&](const Held& held) {
+    return held.state == State::gone || (held.state == State::here && held.parts_left == 0 &&
+                                         now - held.here_since >= 2 * settings_.deadline);
+  });
+  is_over_ = has_all && takers_.empty();
+  if (is_over_) return;
+  if (has_all) give_up_takers(now, out);  // other loads may need the room
+  timers_.set(now + settings_.deadline / kTicksPerDeadline, out,
+              [this, alive = std::weak_ptr<bool>(alive_)](TimeNs then_now, EffectWriter& then_out) {
+                if (!alive.expired()) tick(then_now, then_out);
+              });
+}
+
+// With another user here, or with a peer.
+bool ChunkExchange::has_shared(uint32_t user) const {
+  if (plan_.users[user].shared.empty()) return false;
+  if (bytes_received_ > 0 || has_served_) return true;
+  for (const auto& batch : plan_.users[user].parts_of) {
+    for (const ChunkPlan::PartAt& at : batch) {
+      for (const ChunkPlan::Part& part : plan_.chunks[at.chunk].parts) {
+        if (part.user != user) return true;
+      }
+    }
+  }
+  return false;
+}
+
+void ChunkExchange::add_times(TimeNs now, uint32_t user, LoadTimes& times) const {
+  times.was_shared = has_shared(user);
+  times.reading_ns += reading_.until(now);
+  times.receiving_ns += receiving_.until(now);
+  times.bytes_read += bytes_read_;
+  times.bytes_received += bytes_received_;
+  times.chunks_given_up += given_up_;
+}
+
+}  // namespace shoal

@@ -1,0 +1,138 @@
+// role_name and describe: messages for people and transcripts.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "actors/messages/messages.h"
+
+namespace shoal {
+
+namespace {
+
+std::string counted(size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+struct Describer {
+  std::string operator()(const wire::JoinRanks& body) const {
+    return fmt::format("JoinRanks {}: {} of {}", body.host, counted(body.ranks.size(), "rank"),
+                       body.world_size);
+  }
+  std::string operator()(const wire::LayoutsWanted& body) const {
+    return fmt::format("LayoutsWanted: {}", counted(body.ids.size(), "layout"));
+  }
+  std::string operator()(const wire::Layouts& body) const {
+    return fmt::format("Layouts: {}", counted(body.layouts.size(), "layout"));
+  }
+  std::string operator()(const wire::RosterIs& body) const {
+    return fmt::format("RosterIs: {}, {}", counted(body.world->roster.world_size(), "rank"),
+                       counted(body.world->layouts.size(), "layout"));
+  }
+  std::string operator()(const wire::JoinRefused& body) const {
+    return fmt::format("JoinRefused: {}", body.cause);
+  }
+  std::string operator()(const wire::ShardsWritten& body) const {
+    return fmt::format("ShardsWritten {}: {}, {}", to_string(body.key), counted(body.plans.size(), "rank"),
+                       counted(body.files.size(), "file"));
+  }
+  std::string operator()(const wire::SaveFailed& body) const {
+    return fmt::format("SaveFailed {}: rank {}: {}", to_string(body.key), body.rank, body.why.to_string());
+  }
+  std::string operator()(const wire::Pending& body) const {
+    return fmt::format("Pending {}", to_string(body.key));
+  }
+  std::string operator()(const wire::Decided& body) const {
+    return fmt::format("Decided {}: {}", to_string(body.key),
+                       body.committed ? std::string("committed") : "aborted: " + body.cause);
+  }
+  std::string operator()(const wire::Superseded& body) const {
+    return fmt::format("Superseded: epoch {}", body.epoch);  // an address differs from run to run
+  }
+  std::string operator()(const wire::Undecided& body) const {
+    return fmt::format("Undecided {}: {}", to_string(body.key), body.why.to_string());
+  }
+  std::string operator()(const wire::LayoutsStaged& body) const {
+    return fmt::format("LayoutsStaged {}: {}", to_string(body.key), counted(body.ranks.size(), "rank"));
+  }
+  std::string operator()(const wire::PlanBy& body) const {
+    return fmt::format("PlanBy {}", to_string(body.key));
+  }
+  std::string operator()(const wire::RanksGone& body) const {
+    return fmt::format("RanksGone: {}, {} staged{}", counted(body.ranks.size(), "rank"),
+                       counted(body.staged.size(), "save"),
+                       body.here.empty() ? "" : ", " + counted(body.here.size(), "rank") + " here");
+  }
+  std::string operator()(const wire::LocalPlans& body) const {
+    const auto unknown = std::count(body.known.begin(), body.known.end(), PlanId{});
+    return fmt::format("LocalPlans {}: {} of {}, {} known", to_string(body.key),
+                       counted(body.ranks.size(), "rank"), body.world_size,
+                       counted(body.known.size() - static_cast<size_t>(unknown), "plan"));
+  }
+  std::string operator()(const wire::GlobalPlan& body) const {
+    const auto whole = std::count_if(body.parts.begin(), body.parts.end(),
+                                     [](const wire::RankPart& part) { return part.plan != nullptr; });
+    return fmt::format("GlobalPlan {}: {}, {} of them as before", to_string(body.key),
+                       counted(body.parts.size(), "rank"), body.parts.size() - static_cast<size_t>(whole));
+  }
+  std::string operator()(const wire::PlanExchange& body) const {
+    static constexpr std::string_view kStages[kExchangeStages] = {"offered", "gathered", "made", "told"};
+    return fmt::format("PlanExchange {}: {} {}", to_string(body.key), counted(body.plans.size(), "plan"),
+                       kStages[static_cast<size_t>(body.stage)]);
+  }
+  std::string operator()(const wire::JoinLoad& body) const {
+    return fmt::format("JoinLoad {}: {} of {}{}", named(body.id), counted(body.ranks.size(), "rank"),
+                       body.world_size,
+                       body.address.empty() ? "" : fmt::format(", shares, waits {} ms", body.quiet_ms));
+  }
+  std::string operator()(const wire::LoadRoster& body) const {
+    if (!body.outcome.ok()) return fmt::format("LoadRoster {}: {}", named(body.id), body.outcome.to_string());
+    return fmt::format("LoadRoster {}: {}, {}", named(body.id), to_string(body.key),
+                       counted(body.addresses.size(), "host"));
+  }
+  std::string operator()(const wire::ChunksWanted& body) const {
+    return fmt::format("ChunksWanted {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  }
+  std::string operator()(const wire::ChunkIs& body) const {
+    return fmt::format("ChunkIs {}: {}", named(body.id), counted(body.chunk->size, "byte"));
+  }
+  std::string operator()(const wire::ChunksNotHere& body) const {
+    return fmt::format("ChunksNotHere {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  }
+  std::string operator()(const wire::ChunksNotWanted& body) const {
+    return fmt::format("ChunksNotWanted {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  }
+  std::string operator()(const wire::ChunksComing& body) const {
+    return fmt::format("ChunksComing {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  }
+
+ private:
+  static std::string named(const wire::LoadId& id) {
+    if (id.latest && may_fall_back(id.ordinal)) {
+      return fmt::format("latest-or-previous-{}.{}", id.ordinal & ~kFallbackOrdinal, id.round);
+    }
+    return id.latest ? fmt::format("latest-{}.{}", id.ordinal, id.round)
+                     : fmt::format("step {}.{}", id.step, id.round);
+  }
+};
+
+}  // namespace
+
+std::string_view role_name(RoleKind role) {
+  switch (role) {
+    case RoleKind::coordinator:
+      return "coordinator";
+    case RoleKind::planner:
+      return "planner";
+    case RoleKind::shard_writer:
+      return "shard_writer";
+    case RoleKind::loader:
+      return "loader";
+  }
+  return "unknown role";
+}
+
+std::string describe(const WireBody& body) {
+  return std::visit(Describer{}, body);
+}
+
+}  // namespace shoal

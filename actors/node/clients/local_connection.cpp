@@ -1,0 +1,182 @@
+#include <fmt/format.h>
+
+#include <system_error>
+#include <utility>
+
+#include "actors/node/clients/local_connection.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr int kReadTickMs = 100;  // how often a reader looks whether the server stops
+
+}  // namespace
+
+LocalServer::Connection::Connection(LocalServer& server, ClientId id, OwnedFd fd)
+    : server_(server), id_(id), socket_(std::move(fd)) {}
+
+LocalServer::Connection::~Connection() {
+  close();
+  join();
+}
+
+void LocalServer::Connection::join() {
+  if (reader_.joinable()) reader_.join();
+}
+
+bool LocalServer::Connection::start() {
+  try {
+    writer_ = std::thread([this] { write_loop(); });
+    reader_ = std::thread([this] { read_loop(); });
+    return true;
+  } catch (const std::exception&) {  // no more threads to be had, or no memory for one
+    close();
+    if (writer_.joinable()) writer_.join();
+    return false;
+  }
+}
+
+void LocalServer::Connection::send(std::shared_ptr<const LocalMessage> message) {
+  bool is_full = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (is_last_queued_) return;
+    is_last_queued_ = std::holds_alternative<local::Failed>(*message);
+    is_full = outgoing_.size() >= server_.options_.outgoing_max;
+    if (is_full) is_last_queued_ = true;
+    if (!is_full) outgoing_.push_back(std::move(message));
+  }
+  changed_.notify_one();
+  if (is_full) close();
+}
+
+void LocalServer::Connection::close() {
+  socket_.shutdown();
+  std::lock_guard lock(mutex_);
+  outgoing_.clear();
+  is_last_queued_ = true;
+  changed_.notify_one();
+}
+
+void LocalServer::Connection::finish_writing() {
+  {
+    std::lock_guard lock(mutex_);
+    is_last_queued_ = true;
+  }
+  changed_.notify_one();
+}
+
+void LocalServer::Connection::write_loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return is_last_queued_ || !outgoing_.empty(); });
+    if (outgoing_.empty()) break;
+    std::shared_ptr<const LocalMessage> message = std::move(outgoing_.front());
+    outgoing_.pop_front();
+    lock.unlock();
+    bool is_sent = socket_.send(*message).ok();
+    lock.lock();
+    if (!is_sent) {
+      outgoing_.clear();
+      is_last_queued_ = true;
+    }
+  }
+  lock.unlock();
+  socket_.shutdown();
+}
+
+void LocalServer::Connection::fail(const Status& why) {
+  send(std::make_shared<const LocalMessage>(local::Failed{.why = why}));
+}
+
+void LocalServer::Connection::read_loop() {
+  Status status = attach();
+  while (status.ok()) {
+    auto received = socket_.receive(kReadTickMs);
+    if (!received.ok()) {
+      status = received.status();
+    } else if (received->has_value()) {
+      bool is_detach = std::holds_alternative<local::Detach>((*received)->message);
+      if (is_detach) break;
+      status = handle(std::move(**received));
+    } else if (!server_.takes_clients_.load()) {
+      is_silent_ = true;
+      server_.connection_ended();
+    }
+  }
+  if (!status.ok() && status.code() != Code::unavailable) fail(status);
+  finish_writing();
+  if (rank_) {
+    server_.events_.client_lost(id_);
+    server_.release_rank(*rank_);
+  } else {
+    server_.slabs_.forget(id_);
+  }
+  writer_.join();  // so that the last word, why, reaches the client
+  has_ended_ = true;
+  server_.connection_ended();
+}
+
+Status LocalServer::Connection::attach() {
+  SHOAL_ASSIGN_OR_RETURN(auto first, socket_.receive(static_cast<int>(server_.options_.attach_timeout_ms)));
+  if (!first) return Status(Code::deadline_exceeded, "no Attach came in time");
+  if (std::get_if<local::StatusWanted>(&first->message) != nullptr) {
+    send(std::make_shared<const LocalMessage>(local::StatusIs{server_.events_.status()}));
+    return Status(Code::unavailable, "answered");
+  }
+  const auto* attach = std::get_if<local::Attach>(&first->message);
+  if (attach == nullptr) return Status(Code::refused, "the first message must be Attach");
+  Status why = server_.check_attach(*attach);
+  if (why.ok()) why = server_.refusal(*attach);
+  if (why.ok()) why = server_.take_rank(*attach, id_);
+  if (why.code() == Code::unavailable) fail(why);  // here it does not mean that the client has gone
+  SHOAL_RETURN_IF_ERROR(why);
+  rank_ = attach->rank;
+  server_.events_.from_client(id_, std::make_shared<const LocalMessage>(std::move(first->message)));
+  return ok_status();
+}
+
+namespace {
+// What a save needs of a node.
+bool is_of_a_save(const LocalMessage& message) {
+  return std::visit(
+      [](const auto& each) {
+        using Message = std::decay_t<decltype(each)>;
+        return std::is_same_v<Message, local::LayoutIs> || std::is_same_v<Message, local::Staged> ||
+               std::is_same_v<Message, local::Written> || std::is_same_v<Message, local::NotStaged> ||
+               std::is_same_v<Message, local::PlanWanted> || std::is_same_v<Message, local::PlanExchange> ||
+               std::is_same_v<Message, local::StagingWanted> || std::is_same_v<Message, local::StagingKept> ||
+               std::is_same_v<Message, local::PartStaged>;
+      },
+      message);
+}
+}  // namespace
+
+Status LocalServer::Connection::handle(ReceivedLocal received) {
+  if (server_.options_.read_only && is_of_a_save(received.message)) {
+    return Status(Code::refused, "this node only reads the root: nothing is saved by it");
+  }
+  if (const auto* slab = std::get_if<local::Slab>(&received.message)) {
+    SHOAL_RETURN_IF_ERROR(server_.slabs_.add(id_, *slab, std::move(received.fd)));
+  }
+  bool is_ours = std::visit(
+      [](const auto& message) {
+        using Message = std::decay_t<decltype(message)>;
+        return std::is_same_v<Message, local::Slab> || std::is_same_v<Message, local::LayoutIs> ||
+               std::is_same_v<Message, local::Staged> || std::is_same_v<Message, local::Latest> ||
+               std::is_same_v<Message, local::Load> || std::is_same_v<Message, local::Placed> ||
+               std::is_same_v<Message, local::FilesRead> || std::is_same_v<Message, local::Written> ||
+               std::is_same_v<Message, local::NotStaged> || std::is_same_v<Message, local::PlanWanted> ||
+               std::is_same_v<Message, local::PlanExchange> || std::is_same_v<Message, local::Close> ||
+               std::is_same_v<Message, local::StagingWanted> || std::is_same_v<Message, local::StagingKept> ||
+               std::is_same_v<Message, local::PartStaged> || std::is_same_v<Message, local::List> ||
+               std::is_same_v<Message, local::Ping>;
+      },
+      received.message);
+  if (!is_ours) return Status(Code::invalid_argument, "a message that no client sends here");
+  server_.events_.from_client(id_, std::make_shared<const LocalMessage>(std::move(received.message)));
+  return ok_status();
+}
+
+}  // namespace shoal

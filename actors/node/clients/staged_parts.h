@@ -1,0 +1,60 @@
+// StagedParts: who writes a save that its client stages in parts, and waits for the next one.
+// docs/reference/client-node.md, "In parts".
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "actors/executor/operation_runner.h"
+#include "actors/operation.h"
+#include "local/messages/messages.h"
+
+namespace shoal {
+
+// A trainer that stages in parts does nothing else: one that has not copied a part by then is stopped.
+inline constexpr std::chrono::milliseconds kPartPatience{60'000};
+
+class StagedParts {
+ public:
+  using Send = std::function<void(ClientId client, std::shared_ptr<const LocalMessage> message)>;
+  explicit StagedParts(Send send, std::chrono::milliseconds patience = kPartPatience)
+      : send_(std::move(send)), patience_(patience) {}
+
+  // Any thread.
+  // The slab is this caller's while it has what this returns; waits for an earlier one. Code::unavailable:
+  // its client has gone.
+  Result<std::unique_ptr<PartSource>> open(ClientId client, uint32_t slab_id, const AttemptKey& key);
+  void client_came(ClientId client);
+  void answered(ClientId client, const local::PartStaged& said);
+  void client_lost(ClientId client);  // ends all waits for it
+  void close();                       // ends all waits
+
+ private:
+  class Source;
+  struct Asked {
+    ClientId client = 0;
+    uint32_t slab_id = 0;
+    bool is_answered = false;
+    Status outcome;
+  };
+  Status gone(ClientId client) const;  // with the mutex held; OK: it is here
+
+  const Send send_;
+  const std::chrono::milliseconds patience_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_closed_ = false;
+  std::set<ClientId> here_;
+  std::set<std::pair<ClientId, uint32_t>> in_use_;  // slabs
+  std::map<uint64_t, Asked> asked_;                 // by number
+  uint64_t last_number_ = 0;
+};
+
+}  // namespace shoal

@@ -1,0 +1,86 @@
+#include "actors/node/clients/staging_memory.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "shoal/bytes.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr TimeNs kLookEvery = 1000 * kMillisecond;
+// A host that slabs fill to the last byte has no memory left for the trainers' next step.
+constexpr uint64_t kReserveParts = 32;
+
+}  // namespace
+
+StagingMemory::StagingMemory(const StagingLimits& limits, Surroundings surroundings)
+    : limits_(limits), surroundings_(std::move(surroundings)), budget_(limits) {}
+
+void StagingMemory::from_client(TimeNs now, ClientId client, const LocalMessage& message) {
+  std::lock_guard lock(mutex_);
+  if (const auto* said = std::get_if<local::Attach>(&message)) {
+    budget_.attach(client, *said);
+  } else if (const auto* wanted = std::get_if<local::StagingWanted>(&message)) {
+    budget_.want(now, client, *wanted);
+  } else if (const auto* slab = std::get_if<local::Slab>(&message)) {
+    budget_.add_slab(client, *slab);
+  } else if (const auto* kept = std::get_if<local::StagingKept>(&message)) {
+    budget_.keep(client, *kept);
+  } else if (std::get_if<local::Staged>(&message)) {
+    return budget_.use(now, client);
+  } else {
+    return;
+  }
+  if (budget_.has_waiting()) decide(now);
+}
+
+void StagingMemory::to_client(TimeNs now, ClientId client, const LocalMessage& message) {
+  if (!std::holds_alternative<local::SlabFree>(message)) return;
+  std::lock_guard lock(mutex_);
+  budget_.use(now, client);
+}
+
+void StagingMemory::client_lost(TimeNs now, ClientId client) {
+  std::lock_guard lock(mutex_);
+  budget_.lose(client);
+  if (budget_.has_waiting()) decide(now);
+}
+
+void StagingMemory::forget_client(ClientId client) {
+  std::lock_guard lock(mutex_);
+  budget_.forget(client);
+}
+
+void StagingMemory::tick(TimeNs now) {
+  std::lock_guard lock(mutex_);
+  const bool may_be_short = now - looked_ >= kLookEvery && budget_.holds_any();
+  if (budget_.has_waiting() || may_be_short) decide(now);
+}
+
+void StagingMemory::decide(TimeNs now) {
+  looked_ = now;
+  for (StagingBudget::Decision& decision : budget_.decide(now, surroundings_.memory())) {
+    if (!decision.news.empty()) surroundings_.log(decision.news);
+    auto message = decision.granted ? std::make_shared<const LocalMessage>(std::move(*decision.granted))
+                                    : std::make_shared<const LocalMessage>(local::GiveBack{});
+    surroundings_.send(decision.client, std::move(message));
+  }
+}
+
+HostMemory memory_of_this_host(uint64_t bytes_max, const MemoryFiles& files) {
+  MemoryHeadroom headroom = memory_headroom(files);
+  // What a host needs to save at all is not kept back from it.
+  if (headroom.bytes != UINT64_MAX) {
+    headroom.bytes = std::max(headroom.bytes - headroom.bytes / kReserveParts,
+                              std::min(headroom.bytes, kLeastStagingBytes));
+  }
+  if (bytes_max != 0 && bytes_max < headroom.bytes) {
+    headroom.because = "--staging-memory is " + human_bytes(bytes_max);
+  }
+  return {headroom.bytes, std::move(headroom.because)};
+}
+
+}  // namespace shoal

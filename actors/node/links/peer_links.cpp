@@ -1,0 +1,318 @@
+#include "actors/node/links/peer_links.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "actors/node/links/relay_server.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr std::chrono::milliseconds kWaitTick{50};
+
+TimeNs steady_now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+TimeNs back_off(uint32_t failures) {
+  uint64_t wait_ms = uint64_t{kReconnectFirstMs} << std::min(failures, 16u);
+  return static_cast<TimeNs>(std::min<uint64_t>(wait_ms, kReconnectMostMs)) * kMillisecond;
+}
+
+}  // namespace
+
+PeerLinks::PeerLinks(Transport& transport, std::string coordinator, size_t direct_max)
+    : transport_(transport),
+      coordinates_(coordinator.empty()),
+      coordinator_(std::move(coordinator)),
+      tree_(direct_max) {}
+
+void PeerLinks::serve(PeerEvents& events) {
+  std::lock_guard lock(mutex_);
+  events_ = &events;
+  const std::map<NodeId, Identity> up = std::exchange(up_, {});
+  for (const auto& [node, identity] : up) admit(node, identity);
+}
+
+void PeerLinks::set_relay(RelayServer* relay) {
+  std::lock_guard lock(mutex_);
+  relay_ = relay;
+}
+
+Result<Identity> PeerLinks::find_coordinator(uint32_t timeout_ms, const std::function<bool()>& give_up) {
+  TimeNs begun = steady_now(), deadline = begun + TimeNs{timeout_ms} * kMillisecond;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    auto up = up_.find(kCoordinatorNode);
+    if (up != up_.end() && up->second.epoch != 0 && is_welcome_) return up->second;
+    if (up != up_.end() && up->second.epoch == 0) {  // it listens, but has not claimed its epoch yet
+      PeerId peer = sessions_.at(kCoordinatorNode);
+      Status not_ready(Code::unavailable, "the coordinator is not ready yet");
+      lock.unlock();
+      transport_.disconnect(peer, not_ready);
+      on_peer_lost(peer, not_ready);
+      lock.lock();
+    }
+    // A refusal mostly stays one; a coordinator of an earlier job that is about to end does not.
+    bool is_refused = coordinator_lost_.code() == Code::refused || coordinator_lost_.code() == Code::version;
+    bool is_over = steady_now() >= deadline ||
+                   (is_refused && steady_now() >= begun + TimeNs{kRefusedPatienceMs} * kMillisecond);
+    lock.unlock();
+    is_over = give_up() || is_over;
+    lock.lock();
+    if (is_over) {
+      std::string cause = coordinator_lost_.ok() ? "no answer" : coordinator_lost_.message();
+      return Status(is_refused ? coordinator_lost_.code() : Code::unavailable,
+                    fmt::format("no coordinator at {} within {} ms: {}", coordinator_,
+                                (steady_now() - begun) / kMillisecond, cause));
+    }
+    session_to(kCoordinatorNode);
+    changed_.wait_for(lock, kWaitTick);
+  }
+}
+
+// With the lock held.
+std::optional<PeerId> PeerLinks::session_to(NodeId to) {
+  auto it = sessions_.find(to);
+  if (it != sessions_.end()) return it->second;
+  if (to != kCoordinatorNode || coordinator_.empty() || steady_now() < connect_not_before_)
+    return std::nullopt;
+  PeerId peer = transport_.connect(via_.empty() ? coordinator_ : via_);
+  sessions_[kCoordinatorNode] = peer;
+  nodes_[peer] = kCoordinatorNode;
+  return peer;
+}
+
+void PeerLinks::wait_to_connect(uint32_t wait_ms) {
+  connect_not_before_ = steady_now() + TimeNs{wait_ms} * kMillisecond;
+}
+
+// With the lock held. What the session still says is that of a stranger.
+void PeerLinks::leave_coordinator(const Status& why) {
+  if (relay_ != nullptr) relay_->close();
+  via_.clear();
+  is_welcome_ = false;
+  auto it = sessions_.find(kCoordinatorNode);
+  if (it == sessions_.end()) return;
+  transport_.disconnect(it->second, why);
+  nodes_.erase(it->second);
+  sessions_.erase(it);
+  up_.erase(kCoordinatorNode);
+}
+
+void PeerLinks::redirect(uint32_t epoch, const std::string& address) {
+  std::lock_guard lock(mutex_);
+  if (epoch < epoch_ || !parse_host_port(address).ok()) return;
+  auto up = up_.find(kCoordinatorNode);
+  bool stands = up != up_.end() && up->second.epoch >= epoch;
+  if (!stands && (epoch > epoch_ || address != coordinator_)) {
+    leave_coordinator(Status(Code::unavailable, "a later coordinator is followed"));
+    failures_ = 0;
+    connect_not_before_ = 0;
+    coordinator_ = address;
+  }
+  epoch_ = epoch;
+  if (stands && events_ != nullptr) return tell_up(kCoordinatorNode, up->second);
+  session_to(kCoordinatorNode);
+}
+
+void PeerLinks::tell(const std::string& address, const WireMessage& message) {
+  PeerId peer = transport_.connect(address);
+  (void)transport_.send(peer, encode_wire(message));
+}
+
+NodeId PeerLinks::node_of(PeerId peer) {
+  auto [it, is_new] = nodes_.try_emplace(peer, next_node_);
+  if (is_new) {
+    sessions_[next_node_] = peer;
+    ++next_node_;
+  }
+  return it->second;
+}
+
+void PeerLinks::send(NodeId to, const WireMessage& message) {
+  Bytes bytes = encode_wire(message);
+  std::lock_guard lock(mutex_);
+  if (auto way = tree_.way_to(to)) {
+    bytes = encode_link(link::ToChild{way->child, std::move(bytes)});
+    to = way->relay;
+  }
+  std::optional<PeerId> peer = session_to(to);
+  if (!peer || !transport_.send(*peer, std::move(bytes)).ok()) ++sends_dropped_;
+}
+
+void PeerLinks::look_for_coordinator() {
+  std::lock_guard lock(mutex_);
+  session_to(kCoordinatorNode);
+}
+
+Status PeerLinks::send_up(Bytes message) {
+  std::lock_guard lock(mutex_);
+  auto session = sessions_.find(kCoordinatorNode);
+  if (session == sessions_.end() || !up_.contains(kCoordinatorNode)) {
+    return Status(Code::unavailable, "no session with the coordinator");
+  }
+  return transport_.send(session->second, std::move(message));
+}
+
+// With the lock held, as all that follow.
+void PeerLinks::send_link(NodeId to, const LinkMessage& message) {
+  Bytes bytes = encode_link(message);
+  if (auto way = tree_.way_to(to)) {
+    bytes = encode_link(link::ToChild{way->child, std::move(bytes)});
+    to = way->relay;
+  }
+  auto session = sessions_.find(to);
+  if (session == sessions_.end()) return;
+  if (!transport_.send(session->second, std::move(bytes)).ok()) ++sends_dropped_;
+}
+
+void PeerLinks::tell_up(NodeId node, const Identity& identity) {
+  if (node == kCoordinatorNode) told_up_ = true;
+  most_.direct_most = std::max(most_.direct_most, tree_.direct_nodes());
+  most_.relayed_most = std::max(most_.relayed_most, tree_.relayed_nodes());
+  events_->peer_up(node, identity);
+}
+
+void PeerLinks::tell_lost(NodeId node, const Status& why) {
+  if (node == kCoordinatorNode) told_up_ = false;
+  events_->peer_lost(node, why);
+}
+
+std::vector<std::pair<NodeId, Identity>> PeerLinks::peers() const {
+  std::lock_guard lock(mutex_);
+  return {up_.begin(), up_.end()};
+}
+
+std::string PeerLinks::coordinator() const {
+  std::lock_guard lock(mutex_);
+  return coordinator_;
+}
+
+std::optional<std::string> PeerLinks::unreachable_line() {
+  std::lock_guard lock(mutex_);
+  const bool is_reached = coordinates_ || (is_welcome_ && up_.contains(kCoordinatorNode));
+  const std::string address =
+      via_.empty() ? coordinator_ : fmt::format("{} by its relay {}", coordinator_, via_);
+  return notice_.due(steady_now(), is_reached, address,
+                     coordinator_lost_.ok() ? "no answer" : coordinator_lost_.message());
+}
+
+size_t PeerLinks::peers_up() const {
+  std::lock_guard lock(mutex_);
+  return up_.size();
+}
+
+uint64_t PeerLinks::sends_dropped() const {
+  std::lock_guard lock(mutex_);
+  return sends_dropped_;
+}
+
+PeerLinks::Reach PeerLinks::reach() const {
+  std::lock_guard lock(mutex_);
+  return {tree_.direct_nodes(), tree_.relayed_nodes(), most_.direct_most, most_.relayed_most};
+}
+
+void PeerLinks::on_peer_up(PeerId peer, const Identity& identity) {
+  std::lock_guard lock(mutex_);
+  NodeId node = node_of(peer);
+  if (node == kCoordinatorNode) {
+    failures_ = 0;
+    epoch_ = std::max(epoch_, identity.epoch);
+  }
+  if (events_ != nullptr) {
+    admit(node, identity);
+  } else {
+    up_[node] = identity;
+  }
+  changed_.notify_all();
+}
+
+// Whoever comes to the coordinator is direct, or is sent on.
+void PeerLinks::admit(NodeId node, const Identity& identity) {
+  RelayTree::Answer answer{.is_direct = true};
+  if (coordinates_ && node != kCoordinatorNode) answer = tree_.came(node, identity.incarnation);
+  if (answer.is_direct) {
+    up_[node] = identity;
+    if (coordinates_ && node != kCoordinatorNode) send_link(node, link::Welcome{});
+    return tell_up(node, identity);
+  }
+  if (answer.asks) {
+    send_link(*answer.asks, link::ServeAsRelay{static_cast<uint32_t>(tree_.direct_max())});
+  }
+  elsewhere_[node] = identity;
+  send_link(node, link::GoBy{answer.go_by, answer.go_by.empty() ? tree_.no_relay_cause() : ""});
+}
+
+void PeerLinks::on_message(PeerId peer, Bytes message) {
+  auto said = decode_link(message);
+  if (said.ok() && *said) return on_link(peer, std::move(**said));
+  NodeId node = kThisNode;
+  {
+    std::lock_guard lock(mutex_);
+    node = node_of(peer);
+  }
+  hand_on(node, peer, std::move(message));
+}
+
+// Without the lock.
+void PeerLinks::hand_on(NodeId from, PeerId session, Bytes message) {
+  PeerEvents* events = nullptr;
+  std::optional<RelayTree::Way> way;
+  bool is_elsewhere = false;
+  {
+    std::lock_guard lock(mutex_);
+    events = events_;
+    way = tree_.way_to(from);
+    is_elsewhere = elsewhere_.contains(from);
+  }
+  auto decoded = decode_wire(message);
+  if (!decoded.ok()) {
+    Status why = decoded.status().with_context("malformed message");
+    if (!way) return transport_.disconnect(session, why);
+    std::lock_guard lock(mutex_);
+    return send_link(way->relay, link::DropChild{way->child, why.message()});
+  }
+  // A node that is to go by way of a relay says it there again; another coordinator says it only here.
+  if (is_elsewhere && decoded->from != RoleKind::coordinator) return;
+  bool is_taken = events != nullptr && events->received(from, std::move(*decoded), message.size());
+  if (is_taken) return;
+  std::lock_guard lock(mutex_);
+  ++sends_dropped_;
+}
+
+void PeerLinks::on_peer_lost(PeerId peer, const Status& why) {
+  std::lock_guard lock(mutex_);
+  auto it = nodes_.find(peer);
+  if (it == nodes_.end()) return;
+  NodeId node = it->second;
+  bool was_up = up_.erase(node) > 0;
+  nodes_.erase(it);
+  sessions_.erase(node);
+  elsewhere_.erase(node);
+  if (node == kCoordinatorNode) {
+    if (relay_ != nullptr) relay_->close();
+    is_welcome_ = false;
+    via_.clear();  // if it was a relay: whoever knows another one is asked again
+    was_up = was_up || told_up_;
+    coordinator_lost_ = why;
+    connect_not_before_ = steady_now() + back_off(failures_++);
+  }
+  changed_.notify_all();
+  if (events_ != nullptr && was_up) tell_lost(node, why);
+  for (NodeId child : tree_.lost(node)) {
+    up_.erase(child);
+    if (events_ != nullptr) tell_lost(child, why.with_context("its relay"));
+  }
+}
+
+void PeerLinks::on_refused(const std::string& address, const Status& why) {
+  std::lock_guard lock(mutex_);
+  if (events_ != nullptr) events_->peer_refused(address, why);
+}
+
+}  // namespace shoal

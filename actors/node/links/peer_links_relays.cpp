@@ -1,0 +1,86 @@
+// PeerLinks: what links say to each other about relays. At the coordinator, of relays and of their children;
+// at any other node, of the coordinator.
+#include <utility>
+
+#include "actors/node/links/peer_links.h"
+#include "actors/node/links/relay_server.h"
+
+namespace shoal {
+
+void PeerLinks::on_link(PeerId peer, LinkMessage message) {
+  std::unique_lock lock(mutex_);
+  NodeId node = node_of(peer);
+  if (node == kCoordinatorNode) return on_coordinator_word(std::move(message));
+  auto* from_child = std::get_if<link::FromChild>(&message);
+  if (from_child == nullptr) return on_relay_word(node, std::move(message));
+  auto child = tree_.child_of(node, from_child->child);
+  if (!child) return send_link(node, link::DropChild{from_child->child, "the coordinator does not know it"});
+  lock.unlock();
+  hand_on(*child, peer, std::move(from_child->message));
+}
+
+void PeerLinks::on_relay_word(NodeId relay, LinkMessage message) {
+  if (std::holds_alternative<link::ServeAsRelay>(message)) {  // to a coordinator, by another one
+    send_link(relay, link::RelayFailed{"this node coordinates"});
+  } else if (const auto* ready = std::get_if<link::RelayReady>(&message)) {
+    tree_.serves(relay, ready->address, ready->children_max);
+  } else if (const auto* failed = std::get_if<link::RelayFailed>(&message)) {
+    tree_.cannot_serve(relay, failed->cause);
+  } else if (const auto* up = std::get_if<link::ChildUp>(&message)) {
+    child_came(relay, *up);
+  } else if (const auto* lost = std::get_if<link::ChildLost>(&message)) {
+    auto child = tree_.child_left(relay, lost->child);
+    if (!child) return;
+    up_.erase(*child);
+    tell_lost(*child, Status(Code::unavailable, lost->cause));
+  }
+}
+
+void PeerLinks::child_came(NodeId relay, const link::ChildUp& child) {
+  if (events_ == nullptr || !tree_.child_came(relay, child.child, next_node_, child.incarnation)) {
+    return send_link(relay, link::DropChild{child.child, "the relay has no place for it"});
+  }
+  auto through = up_.find(relay);
+  Identity identity = through == up_.end() ? Identity() : through->second;
+  identity.name = child.name;
+  identity.incarnation = child.incarnation;
+  up_[next_node_] = identity;
+  send_link(next_node_, link::Welcome{});
+  tell_up(next_node_++, identity);
+}
+
+void PeerLinks::on_coordinator_word(LinkMessage message) {
+  if (const auto* elsewhere = std::get_if<link::GoBy>(&message)) return go_by(*elsewhere);
+  if (std::holds_alternative<link::Welcome>(message)) {
+    is_welcome_ = true;
+    changed_.notify_all();
+  } else if (const auto* serve = std::get_if<link::ServeAsRelay>(&message)) {
+    auto followed = up_.find(kCoordinatorNode);
+    if (relay_ == nullptr || followed == up_.end()) {
+      return send_link(kCoordinatorNode, link::RelayFailed{"this node serves nobody"});
+    }
+    relay_->open(coordinator_, followed->second, serve->children_max);
+  } else if (auto* to = std::get_if<link::ToChild>(&message)) {
+    if (relay_ != nullptr) relay_->to_child(to->child, std::move(to->message));
+  } else if (const auto* drop = std::get_if<link::DropChild>(&message)) {
+    if (relay_ != nullptr) relay_->drop_child(drop->child, Status(Code::refused, drop->cause));
+  }
+}
+
+// Roles hear nothing of it, unless the relay cannot be reached either.
+void PeerLinks::go_by(const link::GoBy& said) {
+  if (!via_.empty()) return;  // only the coordinator itself sends anybody on
+  leave_coordinator(Status(Code::unavailable, said.address.empty() ? said.cause : "goes by way of a relay"));
+  connect_not_before_ = 0;
+  changed_.notify_all();
+  if (!said.address.empty()) {
+    via_ = said.address;
+    session_to(kCoordinatorNode);
+    return;
+  }
+  coordinator_lost_ = Status(Code::busy, said.cause);
+  wait_to_connect(kReconnectFirstMs);
+  if (events_ != nullptr && told_up_) tell_lost(kCoordinatorNode, coordinator_lost_);
+}
+
+}  // namespace shoal

@@ -1,0 +1,40 @@
+// RelayQueue: what a relay's children have said and the coordinator's session has no room for yet. In order
+// for each child, in turns among them, bounded. A state machine without I/O; one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "shoal/bytes.h"
+
+namespace shoal {
+
+inline constexpr size_t kMaxHeldPerChild = 64;                      // messages
+inline constexpr size_t kMaxHeldBytes = size_t{256} << 20;          // of all children
+inline constexpr size_t kMaxHeldBytesPerChild = kMaxHeldBytes / 4;  // one message may be larger
+
+class RelayQueue {
+ public:
+  // False: there is no room for it. What `must_go` (a child is there, or lost) always has room.
+  bool push(uint64_t child, Bytes message, bool must_go);
+  bool empty() const { return waiting_.empty(); }
+  // The next one, of the child whose turn it is. Precondition: not empty.
+  const Bytes& front() const;
+  void pop();
+  void clear();
+  size_t bytes() const { return bytes_; }
+
+ private:
+  struct Held {
+    std::deque<Bytes> messages;
+    size_t bytes = 0;
+  };
+  std::map<uint64_t, Held> held_;
+  std::deque<uint64_t> waiting_;  // children that have something, in turns
+  size_t bytes_ = 0;
+};
+
+}  // namespace shoal

@@ -1,0 +1,322 @@
+#include "actors/node/links/sharing_links.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "actors/node/descriptors.h"
+#include "actors/node/links/own_address.h"
+#include "base/last_words.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr std::chrono::milliseconds kRoomTick{2};  // until a transport that was full is looked at again
+constexpr size_t kMaxSharingStrangers = 64;        // at the door
+constexpr uint64_t kFewestSessions = 2;            // with descriptors for fewer, nothing is shared
+// What this transport takes beside its sessions, as if it were sessions of another.
+constexpr uint64_t kOwnWorth = (kDescriptorsOfTransport + kMaxSharingStrangers) / kDescriptorsPerPeer;
+
+TimeNs steady_now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+const Chunk* chunk_of(const WireMessage& message) {
+  const auto* chunk = std::get_if<wire::ChunkIs>(message.body.get());
+  return chunk == nullptr ? nullptr : chunk->chunk.get();
+}
+
+// At least what it takes encoded.
+size_t bytes_of(const WireMessage& message) {
+  constexpr size_t kAround = 4096;
+  size_t numbers = 0;
+  if (const auto* wanted = std::get_if<wire::ChunksWanted>(message.body.get()))
+    numbers = wanted->chunks.size();
+  if (const auto* not_here = std::get_if<wire::ChunksNotHere>(message.body.get()))
+    numbers = not_here->chunks.size();
+  if (const auto* not_wanted = std::get_if<wire::ChunksNotWanted>(message.body.get()))
+    numbers = not_wanted->chunks.size();
+  if (const auto* coming = std::get_if<wire::ChunksComing>(message.body.get()))
+    numbers = coming->chunks.size();
+  const Chunk* chunk = chunk_of(message);
+  return kAround + numbers * sizeof(uint64_t) + (chunk == nullptr ? 0 : chunk->bytes.size());
+}
+
+bool is_between_loaders(const WireMessage& message) {
+  return message.from == RoleKind::loader && message.to == RoleKind::loader &&
+         (std::holds_alternative<wire::ChunksWanted>(*message.body) ||
+          std::holds_alternative<wire::ChunkIs>(*message.body) ||
+          std::holds_alternative<wire::ChunksNotHere>(*message.body) ||
+          std::holds_alternative<wire::ChunksNotWanted>(*message.body) ||
+          std::holds_alternative<wire::ChunksComing>(*message.body));
+}
+
+}  // namespace
+
+SharingLinks::SharingLinks(Settings settings, Receive receive)
+    : settings_(std::move(settings)), receive_(std::move(receive)) {}
+
+SharingLinks::~SharingLinks() {
+  stop(0);
+}
+
+// --- the transport ---
+
+Result<std::string> SharingLinks::listen() {
+  std::lock_guard opening(opening_);
+  {
+    std::lock_guard lock(mutex_);
+    if (ends_) return Status(Code::unavailable, "this node stops");
+    if (transport_) return address_;
+  }
+  auto transport = open();
+  if (!transport.ok()) {
+    settings_.log(fmt::format("cannot share what is loaded: {}", transport.status().to_string()));
+    return Status(Code::unavailable, transport.status().message());
+  }
+  std::lock_guard lock(mutex_);
+  transport_ = std::move(*transport);
+  address_ = reachable_address(transport_->listen_address(), settings_.host_name);
+  sender_ = vital_thread([this] { run(); });
+  settings_.log(fmt::format("shares what is loaded at {}", address_));
+  return address_;
+}
+
+Result<std::unique_ptr<Transport>> SharingLinks::open() {
+  const uint64_t others = settings_.other_peers + kOwnWorth;
+  DescriptorDemand demand;
+  demand.listens = true;
+  demand.peers = others + kFewestSessions;
+  demand.trainers = settings_.trainers;
+  SHOAL_ASSIGN_OR_RETURN(uint64_t peers, ensure_descriptors(demand, others + kMaxSharingSessions));
+  TransportOptions options = settings_.transport;
+  options.limits.peers = peers - others;
+  options.limits.unproven_sessions = kMaxSharingStrangers;
+  options.limits.queued_bytes_per_peer = kMaxQueuedForSharer;
+  options.limits.inbound_bytes = kMaxInboundShared;
+  SHOAL_ASSIGN_OR_RETURN(std::string host, settings_.own_host());
+  options.listen = to_string(HostPort{host, 0});
+  auto transport = make_transport(std::move(options));
+  SHOAL_RETURN_IF_ERROR(transport->start(*this));
+  return transport;
+}
+
+void SharingLinks::stop(uint32_t drain_ms) {
+  std::lock_guard opening(opening_);
+  {
+    std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  if (sender_.joinable()) sender_.join();
+  if (!transport_) return;
+  transport_->stop(drain_ms);
+  std::lock_guard lock(mutex_);
+  last_stats_ = transport_->stats();
+  transport_.reset();
+}
+
+SharingCounts SharingLinks::counts() const {
+  std::lock_guard lock(mutex_);
+  SharingCounts out = counts_;
+  out.sessions = sessions_.size();
+  return out;
+}
+
+TransportStats SharingLinks::transport_stats() const {
+  std::lock_guard lock(mutex_);
+  return transport_ ? transport_->stats() : last_stats_;
+}
+
+// --- what is sent ---
+
+void SharingLinks::send_to(const std::string& address, const WireMessage& message) {
+  std::lock_guard lock(mutex_);
+  if (!transport_ || ends_) {
+    ++counts_.dropped;
+    return;
+  }
+  hold(transport_->connect(address), message, 0);
+}
+
+void SharingLinks::send(NodeId to, const WireMessage& message, SendId id) {
+  std::lock_guard lock(mutex_);
+  auto peer = peers_.find(to);
+  if (peer == peers_.end() || ends_) {
+    ++counts_.dropped;
+    return tell_left(id);
+  }
+  hold(peer->second, message, id);
+}
+
+void SharingLinks::end_session(NodeId node, const Status& why) {
+  std::lock_guard lock(mutex_);
+  auto peer = peers_.find(node);
+  if (peer == peers_.end() || !transport_ || ends_) return;
+  end(peer->second, sessions_.at(peer->second), why);
+}
+
+// With the lock held, as all that follow.
+void SharingLinks::hold(PeerId peer, const WireMessage& message, SendId id) {
+  Session& to = session(peer);
+  const size_t bytes = bytes_of(message);
+  if (to.is_ending || to.held.size() >= kMaxHeldMessagesForSharer ||
+      to.held_bytes + bytes > kMaxHeldForSharer) {
+    ++counts_.dropped;
+    return tell_left(id);
+  }
+  to.held.emplace_back(message, id);
+  to.held_bytes += bytes;
+  changed_.notify_all();
+}
+
+void SharingLinks::tell_left(SendId id) const {
+  if (id != 0 && settings_.has_left) settings_.has_left(id);
+}
+
+SharingLinks::Session& SharingLinks::session(PeerId peer) {
+  auto [found, is_new] = sessions_.try_emplace(peer);
+  if (is_new) {
+    found->second.node = next_node_++;
+    found->second.last_message = steady_now();
+    peers_[found->second.node] = peer;
+  }
+  return found->second;
+}
+
+// Encodes late: what is held is one chunk, however many want it.
+void SharingLinks::run() {
+  std::unique_lock lock(mutex_);
+  while (!ends_) {
+    std::vector<PeerId> wanting;
+    for (const auto& [peer, session] : sessions_) {
+      if (!session.held.empty()) wanting.push_back(peer);
+    }
+    bool has_sent = false;
+    for (PeerId peer : wanting) has_sent = pass_on(lock, peer) || has_sent;
+    if (has_sent || ends_) continue;
+    if (wanting.empty()) {
+      changed_.wait(lock);
+    } else {
+      changed_.wait_for(lock, kRoomTick);
+    }
+  }
+}
+
+// False: there was no room for the session's next message.
+bool SharingLinks::pass_on(std::unique_lock<std::mutex>& lock, PeerId peer) {
+  auto found = sessions_.find(peer);
+  if (found == sessions_.end() || found->second.held.empty()) return true;
+  Session& session = found->second;
+  const size_t bytes = bytes_of(session.held.front().first);
+  if (!transport_->has_room(peer, bytes)) return false;
+  const auto [message, id] = std::move(session.held.front());
+  session.held.pop_front();
+  session.held_bytes -= bytes;
+  session.in_transport.push_back(id);  // before it may have been sent
+  session.last_message = steady_now();
+  lock.unlock();
+  const bool is_taken = transport_->send(peer, encode_wire(message)).ok();
+  lock.lock();
+  if (!is_taken) {
+    ++counts_.dropped;
+    found = sessions_.find(peer);
+    if (found == sessions_.end()) return true;  // it was told with the session's end
+    found->second.in_transport.pop_back();
+    tell_left(id);
+  } else if (const Chunk* chunk = chunk_of(message)) {
+    ++counts_.chunks_sent;
+    counts_.bytes_sent += chunk->size;
+  }
+  return true;
+}
+
+void SharingLinks::close_idle() {
+  std::lock_guard lock(mutex_);
+  if (!transport_) return;
+  const TimeNs before = steady_now() - TimeNs{settings_.idle_ms} * kMillisecond;
+  for (auto& [peer, session] : sessions_) {
+    if (session.held.empty() && session.last_message < before) {
+      end(peer, session, Status(Code::unavailable, "nothing is shared any more"));
+    }
+  }
+}
+
+void SharingLinks::end(PeerId peer, Session& session, const Status& why) {
+  if (std::exchange(session.is_ending, true)) return;
+  drop_held(session);
+  transport_->disconnect(peer, why);
+}
+
+void SharingLinks::drop_held(Session& session) {
+  counts_.dropped += session.held.size();
+  session.held_bytes = 0;
+  for (const auto& [message, id] : std::exchange(session.held, {})) tell_left(id);
+}
+
+// --- what the transport says ---
+
+void SharingLinks::on_peer_up(PeerId peer, const Identity& identity) {
+  std::lock_guard lock(mutex_);
+  session(peer).name = identity.name;
+}
+
+void SharingLinks::on_message(PeerId peer, Bytes message) {
+  auto decoded = decode_wire(message);
+  Status wrong = decoded.status();
+  if (decoded.ok() && !is_between_loaders(*decoded)) {
+    wrong = Status(Code::refused, fmt::format("{} is not said here", describe(*decoded->body)));
+  }
+  NodeId from = kThisNode;
+  {
+    std::lock_guard lock(mutex_);
+    auto found = sessions_.find(peer);
+    if (found == sessions_.end() || found->second.is_ending || !transport_ || ends_) return;
+    Session& session = found->second;
+    if (!wrong.ok()) {
+      settings_.log(fmt::format("{} is let go: {}", session.name, wrong.message()));
+      return end(peer, session, wrong);
+    }
+    session.last_message = steady_now();
+    from = session.node;
+    if (const Chunk* chunk = chunk_of(*decoded)) {
+      ++counts_.chunks_received;
+      counts_.bytes_received += chunk->size;
+    }
+  }
+  if (receive_(from, std::move(*decoded), message.size())) return;
+  std::lock_guard lock(mutex_);
+  ++counts_.dropped;
+}
+
+void SharingLinks::on_sent(PeerId peer, size_t messages) {
+  std::lock_guard lock(mutex_);
+  auto found = sessions_.find(peer);
+  if (found == sessions_.end()) return;
+  std::deque<SendId>& in_transport = found->second.in_transport;
+  for (size_t i = 0; i < messages && !in_transport.empty(); ++i) {
+    tell_left(in_transport.front());
+    in_transport.pop_front();
+  }
+  changed_.notify_all();  // there is room for more
+}
+
+void SharingLinks::on_peer_lost(PeerId peer, const Status& /*why*/) {
+  std::lock_guard lock(mutex_);
+  auto found = sessions_.find(peer);
+  if (found == sessions_.end()) return;
+  drop_held(found->second);
+  for (SendId id : found->second.in_transport) tell_left(id);
+  peers_.erase(found->second.node);
+  sessions_.erase(found);
+}
+
+void SharingLinks::on_refused(const std::string& address, const Status& why) {
+  const auto line = refusals_.line(steady_now(), address, why);
+  if (line) settings_.warn ? settings_.warn(*line) : settings_.log(*line);
+}
+
+}  // namespace shoal

@@ -1,0 +1,320 @@
+#include "actors/node/watch/activity.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+uint64_t ms_between(TimeNs from, TimeNs to) {
+  return to > from ? static_cast<uint64_t>((to - from) / kMillisecond) : 0;
+}
+
+uint64_t bytes_of(const operation::WriteShard& write) {
+  uint64_t bytes = 0;
+  for (const ShardPiece& piece : write.pieces) bytes += piece.bytes;
+  return bytes;
+}
+
+void note(std::string* trouble, std::string line) {
+  if (trouble->empty()) *trouble = std::move(line);
+}
+
+}  // namespace
+
+// --- what clients say and hear ---
+
+void Activity::from_client(TimeNs now, ClientId client, const LocalMessage& message) {
+  std::lock_guard lock(mutex_);
+  if (const auto* attach = std::get_if<local::Attach>(&message)) {
+    clients_[client] = attach->rank;
+    if (world_size_ == 0) world_size_ = attach->world_size;
+  } else if (const auto* bytes = std::get_if<local::Staged>(&message)) {
+    staged(now, client, *bytes);
+  } else if (const auto* written = std::get_if<local::Written>(&message)) {
+    auto found = clients_.find(client);
+    Save* save = open(now, {generation_, written->step, written->attempt});
+    if (save != nullptr && found != clients_.end()) save->shares[found->second].is_written = true;
+  } else if (const auto* wanted = std::get_if<local::PlanWanted>(&message)) {
+    open(now, {generation_, wanted->step, wanted->attempt});
+  } else if (const auto* plans = std::get_if<local::PlanExchange>(&message)) {
+    open(now, {generation_, plans->step, plans->attempt});
+  } else if (const auto* missing = std::get_if<local::NotStaged>(&message)) {
+    if (Save* save = open(now, {generation_, missing->step, missing->attempt})) {
+      note(&save->trouble, missing->why.to_string());
+    }
+  } else if (std::get_if<local::Load>(&message) != nullptr) {
+    ++counts_.node.loads_begun;
+  }
+}
+
+void Activity::staged(TimeNs now, ClientId client, const local::Staged& staged) {
+  auto found = clients_.find(client);
+  if (found == clients_.end()) return;
+  Save* save = open(now, {generation_, staged.step, staged.attempt});
+  if (save == nullptr) return;
+  Share& share = save->shares[found->second];
+  share.client = client;
+  share.is_planned = !staged.roster_id.is_zero();
+  uint64_t bytes = 0;
+  for (const local::StagedPiece& piece : staged.pieces) bytes += piece.bytes;
+  share.bytes_staged = bytes;
+  if (!staged.again) counts_.node.bytes_staged += bytes;
+  save->last_rank = found->second;
+}
+
+void Activity::client_lost(ClientId client) {
+  std::lock_guard lock(mutex_);
+  clients_.erase(client);
+}
+
+void Activity::to_client(TimeNs now, ClientId client, const LocalMessage& message) {
+  std::lock_guard lock(mutex_);
+  if (const auto* free = std::get_if<local::SlabFree>(&message)) {
+    auto save = saves_.find({generation_, free->step, free->attempt});
+    auto rank = clients_.find(client);
+    if (save == saves_.end() || rank == clients_.end() || !free->durable) return;
+    save->second.shares[rank->second].is_written = true;
+    save->second.last_rank = rank->second;
+  } else if (const auto* decided = std::get_if<local::Decided>(&message)) {
+    AttemptKey key{generation_, decided->step, decided->attempt};
+    settle(now, key, decided->outcome.ok(), decided->outcome.message(), 0, 0);
+    auto& last = counts_.last_commit;
+    if (last && last->key == key)
+      last->payload_bytes = decided->checkpoint ? decided->checkpoint->payload_bytes : 0;
+  } else if (const auto* done = std::get_if<local::LoadDone>(&message)) {
+    ++(done->outcome.ok() ? counts_.node.loads_done : counts_.node.loads_failed);
+    if (!done->outcome.ok()) add_error(now, "load: " + done->outcome.to_string());
+    if (done->damaged.count != 0) add_error(now, "load: " + to_string(done->damaged.named.at(0)));
+  } else if (const auto* found = std::get_if<local::Found>(&message)) {
+    // The only answer to a Load that chose nothing. Latest gets one too, and is no load.
+    if (!found->outcome.ok() && found->outcome.code() != Code::not_found) {
+      add_error(now, "load: " + found->outcome.to_string());
+    }
+  }
+}
+
+// --- what peers say ---
+
+void Activity::from_peer(TimeNs now, const WireBody& body) {
+  std::lock_guard lock(mutex_);
+  if (const auto* report = std::get_if<wire::ShardsWritten>(&body)) {
+    reported(now, *report);
+  } else if (const auto* failed = std::get_if<wire::SaveFailed>(&body)) {
+    if (Save* save = open(now, failed->key)) {
+      note(&save->trouble, "rank " + std::to_string(failed->rank) + ": " + failed->why.to_string());
+    }
+  } else if (const auto* decided = std::get_if<wire::Decided>(&body)) {
+    settle(now, decided->key, decided->committed, decided->cause, 0, 0);
+  }
+}
+
+void Activity::reported(TimeNs now, const wire::ShardsWritten& report) {
+  Save* save = open(now, report.key);
+  if (save == nullptr) return;
+  std::set<Rank> fresh;
+  for (const wire::RankPlan& plan : report.plans) {
+    if (save->reported.insert(plan.rank).second) fresh.insert(plan.rank);
+  }
+  for (const wire::WrittenFile& file : report.files) {
+    if (fresh.contains(file.rank)) save->bytes_reported += file.payload_bytes;
+  }
+  if (!fresh.empty()) save->last_rank = *fresh.rbegin();
+}
+
+// --- operations ---
+
+void Activity::operation_began(TimeNs now, const Operation& operation) {
+  std::lock_guard lock(mutex_);
+  if (const auto* write = std::get_if<operation::WriteShard>(&operation)) {
+    Save* save = open(now, write->key);
+    if (save == nullptr) return;
+    Share& share = save->shares[write->rank];
+    share.bytes_begun += bytes_of(*write);
+    ++share.writes_running;
+  } else if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
+    auto save = saves_.find(publish->key);
+    if (save != saves_.end()) save->second.is_publishing = true;
+  }
+}
+
+void Activity::operation_ended(TimeNs now, const Operation& operation,
+                               const Result<OperationResult>& result) {
+  std::lock_guard lock(mutex_);
+  if (const auto* write = std::get_if<operation::WriteShard>(&operation)) {
+    write_ended(*write, result);
+  } else if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
+    auto save = saves_.find(publish->key);
+    if (save != saves_.end()) save->second.is_publishing = false;
+    if (!result.ok()) return add_error(now, to_string(publish->key) + ": " + result.status().to_string());
+    const auto& decision = *std::get<std::shared_ptr<const Decision>>(*result);
+    bool committed = decision.committed();
+    settle(now, decision.key, committed, committed ? "" : decision.tombstone().cause, decision.unix_time_ns,
+           committed ? decision.manifest().payload_bytes : 0);
+  } else if (const auto* batch = std::get_if<operation::ReadBatch>(&operation)) {
+    if (!result.ok()) return;
+    for (const operation::ReadRange& range : batch->ranges)
+      counts_.node.bytes_read += range.end - range.begin;
+  } else if (const auto* chunk = std::get_if<operation::ReadChunk>(&operation)) {
+    if (!result.ok()) return;
+    for (const operation::ReadRange& range : chunk->ranges)
+      counts_.node.bytes_read += range.end - range.begin;
+  } else if (const auto* locate = std::get_if<operation::LocateRanges>(&operation)) {
+    if (!result.ok()) return;
+    const LocatedRanges& located = *std::get<LocatedRangesPtr>(*result);
+    for (size_t i = 0; i < locate->ranges.size(); ++i) {  // by the client, which is told of them
+      if (located.places[i].file) counts_.node.bytes_read += locate->ranges[i].end - locate->ranges[i].begin;
+    }
+  } else if (std::get_if<operation::RecordDecision>(&operation) != nullptr) {
+    ++(result.ok() ? counts_.catalog_recorded : counts_.catalog_errors);
+  }
+}
+
+void Activity::write_ended(const operation::WriteShard& write, const Result<OperationResult>& result) {
+  if (result.ok()) counts_.node.bytes_written += std::get<WrittenShard>(*result).payload_bytes;
+  auto save = saves_.find(write.key);
+  if (save == saves_.end()) return;
+  Share& share = save->second.shares[write.rank];
+  if (share.writes_running > 0) --share.writes_running;
+  if (result.ok()) {
+    share.bytes_written += std::get<WrittenShard>(*result).payload_bytes;
+  } else {
+    note(&save->second.trouble, result.status().to_string());
+  }
+}
+
+void Activity::warned(TimeNs now, const std::string& line) {
+  std::lock_guard lock(mutex_);
+  ++counts_.warnings;
+  add_error(now, line);
+}
+
+void Activity::add_error(TimeNs now, std::string line) {
+  errors_.push_back({now, std::move(line)});
+  if (errors_.size() > kMaxStatusErrors) errors_.pop_front();
+}
+
+// --- saves ---
+
+Activity::Save* Activity::open(TimeNs now, const AttemptKey& key) {
+  if (auto found = saves_.find(key); found != saves_.end()) return &found->second;
+  if (settled_.contains(key) || saves_.size() >= kMaxSavesTracked) return nullptr;
+  ++counts_.node.saves_begun;
+  Save& save = saves_[key];
+  save.began = now;
+  return &save;
+}
+
+void Activity::settle(TimeNs now, const AttemptKey& key, bool committed, const std::string& cause,
+                      int64_t unix_time_ns, uint64_t payload_bytes) {
+  auto found = saves_.find(key);
+  if (found == saves_.end()) return;
+  Save save = std::move(found->second);
+  saves_.erase(found);
+  settled_.insert(key);
+  if (settled_.size() > kMaxSavesSettled) settled_.erase(settled_.begin());
+  if (!committed) {
+    ++counts_.node.saves_aborted;
+    return add_error(now, to_string(key) + " aborted: " + cause);
+  }
+  ++counts_.node.saves_committed;
+  double seconds = static_cast<double>(now - save.began) / 1e9;
+  auto bucket = std::lower_bound(kCommitSecondsBuckets.begin(), kCommitSecondsBuckets.end(), seconds);
+  ++counts_.commit_seconds.counts[static_cast<size_t>(bucket - kCommitSecondsBuckets.begin())];
+  counts_.commit_seconds.sum += seconds;
+  if (counts_.last_commit && key < counts_.last_commit->key) return;
+  if (unix_time_ns == 0) {  // another node published it: when this one heard of it
+    unix_time_ns = std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  }
+  counts_.last_commit = {key, unix_time_ns, ms_between(save.began, now), payload_bytes, save.last_rank};
+}
+
+// --- what is told ---
+
+ActivityCounts Activity::counts() const {
+  std::lock_guard lock(mutex_);
+  ActivityCounts out = counts_;
+  out.saves_in_flight = saves_.size();
+  out.ranks_attached = clients_.size();
+  return out;
+}
+
+bool Activity::is_written(const Share& share) const {
+  if (share.is_written) return true;
+  // A trainer that ended after staging is told nothing: what began of its share and ended well stands.
+  return !clients_.contains(share.client) && share.writes_running == 0 && share.bytes_begun > 0 &&
+         share.bytes_written == share.bytes_begun;
+}
+
+SaveStatus Activity::describe(TimeNs now, bool coordinates, const AttemptKey& key, const Save& save) const {
+  SaveStatus out;
+  out.key = key;
+  out.age_ms = ms_between(save.began, now);
+  out.trouble = save.trouble;
+  std::set<Rank> here, written;
+  for (const auto& [client, rank] : clients_) here.insert(rank);
+  for (const auto& [rank, share] : save.shares) {
+    here.insert(rank);
+    ++out.ranks_staged;
+    out.bytes_staged += share.bytes_staged;
+    out.bytes_to_write +=
+        share.is_planned ? std::max(share.bytes_staged, share.bytes_begun) : share.bytes_begun;
+    out.bytes_written += share.bytes_written;
+    if (is_written(share)) written.insert(rank);
+  }
+  out.ranks_here = static_cast<uint32_t>(here.size());
+  out.ranks_written = static_cast<uint32_t>(written.size());
+  out.phase = save.is_publishing                     ? SavePhase::committing
+              : out.ranks_staged < out.ranks_here    ? SavePhase::staging
+              : out.ranks_written < out.ranks_staged ? SavePhase::writing
+                                                     : SavePhase::waiting;
+  for (Rank rank : here) {
+    bool is_staged = save.shares.contains(rank);
+    if (out.phase == SavePhase::staging ? is_staged : !is_staged || written.contains(rank)) continue;
+    if (out.awaited_count++ < kMaxStatusRanks) out.awaited.push_back(rank);
+  }
+  if (coordinates) add_reports(save, written, &out);
+  return out;
+}
+
+void Activity::add_reports(const Save& save, const std::set<Rank>& written_here, SaveStatus* out) const {
+  size_t reported = save.reported.size();
+  for (Rank rank : written_here) reported += !save.reported.contains(rank);
+  out->ranks_reported = static_cast<uint32_t>(reported);
+  out->bytes_reported = save.bytes_reported + out->bytes_written;
+  if (out->awaited_count != 0 || reported >= world_size_) return;
+  // Those that are shown are looked for, however many there are.
+  out->awaited_count = world_size_ - reported;
+  auto next = save.reported.begin();
+  for (Rank rank = 0; rank < world_size_ && out->awaited.size() < kMaxStatusRanks; ++rank) {
+    if (next != save.reported.end() && *next == rank) {
+      ++next;
+    } else if (!written_here.contains(rank)) {
+      out->awaited.push_back(rank);
+    }
+  }
+}
+
+void Activity::describe(TimeNs now, bool coordinates, NodeStatus* status) const {
+  std::lock_guard lock(mutex_);
+  status->world_size = world_size_;
+  std::set<Rank> ranks;
+  for (const auto& [client, rank] : clients_) ranks.insert(rank);
+  status->ranks.assign(ranks.begin(), ranks.end());
+  status->saves_count = saves_.size();
+  size_t left_out = saves_.size() - std::min(saves_.size(), kMaxStatusSaves);
+  for (const auto& [key, save] : saves_) {
+    if (left_out > 0) {
+      --left_out;
+      continue;
+    }
+    status->saves.push_back(describe(now, coordinates, key, save));
+  }
+  status->last_commit = counts_.last_commit;
+  for (const Error& error : errors_) status->errors.push_back({ms_between(error.at, now), error.line});
+  status->counts = counts_.node;
+}
+
+}  // namespace shoal

@@ -1,0 +1,102 @@
+// Activity: what a live node does, as seen from outside its roles: by what passes between them, clients,
+// peers and storage. It feeds `shoal status` and the metrics, and nothing else: roles never see it, and a
+// save goes on the same whatever it says. All methods: any thread, short.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "actors/messages/messages.h"
+#include "actors/operation.h"
+#include "actors/role.h"
+#include "local/messages/messages.h"
+#include "local/status/node_status.h"
+
+namespace shoal {
+
+inline constexpr size_t kMaxSavesTracked = 1024;  // in flight; further ones are not shown
+inline constexpr size_t kMaxSavesSettled = 4096;  // newest decided ones, so that late reports open none again
+inline constexpr std::array<double, 14> kCommitSecondsBuckets = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
+                                                                 2.5,  5,     10,   30,  60,   120, 300};
+
+struct CommitSeconds {  // how long saves took, from the first staged bytes to the decision
+  std::array<uint64_t, kCommitSecondsBuckets.size() + 1> counts{};  // not cumulated; the last is beyond all
+  double sum = 0;
+};
+
+struct ActivityCounts {
+  NodeCounts node;
+  CommitSeconds commit_seconds;
+  uint64_t saves_in_flight = 0;
+  uint64_t ranks_attached = 0;
+  uint64_t warnings = 0;
+  uint64_t catalog_recorded = 0, catalog_errors = 0;
+  std::optional<CommitStatus> last_commit;
+};
+
+class Activity {
+ public:
+  Activity(uint32_t generation, uint32_t world_size) : generation_(generation), world_size_(world_size) {}
+
+  void from_client(TimeNs now, ClientId client, const LocalMessage& message);
+  void client_lost(ClientId client);
+  void to_client(TimeNs now, ClientId client, const LocalMessage& message);
+  void from_peer(TimeNs now, const WireBody& body);
+  void operation_began(TimeNs now, const Operation& operation);
+  void operation_ended(TimeNs now, const Operation& operation, const Result<OperationResult>& result);
+  void warned(TimeNs now, const std::string& line);
+
+  ActivityCounts counts() const;
+  // Ranks, saves, errors, counts and the last commit. `coordinates`: what others reported counts too.
+  void describe(TimeNs now, bool coordinates, NodeStatus* status) const;
+
+ private:
+  struct Share {  // of a rank of this host
+    uint64_t bytes_staged = 0, bytes_begun = 0, bytes_written = 0;
+    bool is_planned = false;  // what is staged is what is written
+    uint32_t writes_running = 0;
+    ClientId client = 0;
+    bool is_written = false;
+  };
+  struct Save {
+    TimeNs began = 0;
+    std::map<Rank, Share> shares;
+    std::set<Rank> reported;  // by other hosts
+    uint64_t bytes_reported = 0;
+    std::optional<Rank> last_rank;  // the last that came forward
+    bool is_publishing = false;
+    std::string trouble;
+  };
+
+  Save* open(TimeNs now, const AttemptKey& key);  // nullptr: decided before, or one too many
+  void settle(TimeNs now, const AttemptKey& key, bool committed, const std::string& cause,
+              int64_t unix_time_ns, uint64_t payload_bytes);
+  void staged(TimeNs now, ClientId client, const local::Staged& staged);
+  void reported(TimeNs now, const wire::ShardsWritten& report);
+  void write_ended(const operation::WriteShard& write, const Result<OperationResult>& result);
+  void add_error(TimeNs now, std::string line);
+  bool is_written(const Share& share) const;
+  SaveStatus describe(TimeNs now, bool coordinates, const AttemptKey& key, const Save& save) const;
+  void add_reports(const Save& save, const std::set<Rank>& written_here, SaveStatus* out) const;
+
+  mutable std::mutex mutex_;
+  const uint32_t generation_;
+  uint32_t world_size_;  // 0: until a client says
+  std::map<ClientId, Rank> clients_;
+  std::map<AttemptKey, Save> saves_;
+  std::set<AttemptKey> settled_;
+  ActivityCounts counts_;
+  struct Error {
+    TimeNs at;
+    std::string line;
+  };
+  std::deque<Error> errors_;
+};
+
+}  // namespace shoal

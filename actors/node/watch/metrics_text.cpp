@@ -1,0 +1,172 @@
+#include "actors/node/watch/metrics_text.h"
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+using Label = std::pair<std::string_view, std::string_view>;
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+// One family after another: its HELP and TYPE once, then its samples.
+class Families {
+ public:
+  void begin(std::string_view name, std::string_view type, std::string_view help) {
+    name_ = name;
+    text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  }
+  template <class Number>
+  void sample(std::initializer_list<Label> labels, Number value, std::string_view suffix = "") {
+    text_ += name_;
+    text_ += suffix;
+    std::string_view before = "{";
+    for (const auto& [label, content] : labels) {
+      text_ += fmt::format("{}{}=\"{}\"", before, label, escaped(content));
+      before = ",";
+    }
+    text_ += fmt::format("{} {}\n", labels.size() == 0 ? "" : "}", value);
+  }
+  void counter(std::string_view name, std::string_view help, uint64_t value) {
+    begin(name, "counter", help);
+    sample({}, value);
+  }
+  template <class Number>
+  void gauge(std::string_view name, std::string_view help, Number value) {
+    begin(name, "gauge", help);
+    sample({}, value);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string name_, text_;
+};
+
+void add_node(const NodeMetrics& node, Families& out) {
+  out.begin("shoal_node_info", "gauge", "Facts of this node, as labels; always 1.");
+  out.sample({{"version", node.version},
+              {"host", node.host},
+              {"job_id", node.job_id},
+              {"root_id", node.root_id},
+              {"role", node.coordinates ? "coordinator" : "node"}},
+             1);
+  out.gauge("shoal_node_start_time_seconds", "When this node began, in seconds since 1970.",
+            static_cast<double>(node.start_unix_time_ms) / 1e3);
+  out.gauge("shoal_generation", "Generation of the job.", node.generation);
+  out.gauge("shoal_epoch", "Epoch of the coordinator.", node.epoch);
+  out.gauge("shoal_peers", "Nodes connected to this one now.", node.peers);
+  out.gauge("shoal_attached_ranks", "Trainers attached to this node now.", node.activity.ranks_attached);
+  out.gauge("shoal_storage_oldest_call_seconds",
+            "Age of the oldest call on storage that has not returned; 0 without one.",
+            static_cast<double>(node.storage_oldest_call_ns) / 1e9);
+  out.counter("shoal_warnings_total", "Warnings that this node logged.", node.activity.warnings);
+}
+
+void add_saves(const ActivityCounts& activity, Families& out) {
+  const NodeCounts& counts = activity.node;
+  out.counter("shoal_saves_begun_total", "Attempts at saving that this node heard of.", counts.saves_begun);
+  out.counter("shoal_saves_committed_total", "Attempts that became checkpoints.", counts.saves_committed);
+  out.counter("shoal_saves_aborted_total", "Attempts that were aborted.", counts.saves_aborted);
+  out.gauge("shoal_saves_in_flight", "Attempts that are not decided yet.", activity.saves_in_flight);
+  out.counter("shoal_staged_bytes_total", "Bytes that trainers of this host staged.", counts.bytes_staged);
+  out.counter("shoal_written_bytes_total", "Bytes of tensors and objects that this host made durable.",
+              counts.bytes_written);
+  out.begin("shoal_commit_seconds", "histogram",
+            "Time from the first staged bytes that this node heard of to the commit.");
+  uint64_t sum = 0;
+  const auto& counted = activity.commit_seconds.counts;
+  for (size_t i = 0; i < kCommitSecondsBuckets.size(); ++i) {
+    sum += counted[i];
+    out.sample({{"le", fmt::format("{}", kCommitSecondsBuckets[i])}}, sum, "_bucket");
+  }
+  sum += counted.back();
+  out.sample({{"le", "+Inf"}}, sum, "_bucket");
+  out.sample({}, activity.commit_seconds.sum, "_sum");
+  out.sample({}, sum, "_count");
+  if (!activity.last_commit) return;
+  const CommitStatus& last = *activity.last_commit;
+  out.gauge("shoal_last_commit_step", "Step of the newest checkpoint.", last.key.step);
+  out.gauge("shoal_last_commit_seconds", "How long that one took.",
+            static_cast<double>(last.duration_ms) / 1e3);
+  out.gauge("shoal_last_commit_bytes", "Payload of that one.", last.payload_bytes);
+}
+
+void add_loads(const NodeCounts& counts, Families& out) {
+  out.counter("shoal_loads_begun_total", "Loads that trainers of this host asked for.", counts.loads_begun);
+  out.counter("shoal_loads_done_total", "Loads that ended well.", counts.loads_done);
+  out.counter("shoal_loads_failed_total", "Loads that failed after a checkpoint had been found.",
+              counts.loads_failed);
+  out.counter("shoal_read_bytes_total",
+              "Bytes of shards read and verified for loads, by the node or by its trainers.",
+              counts.bytes_read);
+  out.begin("shoal_shared_bytes_total", "counter", "Bytes that nodes passed on to each other in loads.");
+  out.sample({{"direction", "sent"}}, counts.bytes_to_peers);
+  out.sample({{"direction", "received"}}, counts.bytes_from_peers);
+}
+
+void add_transport(const NodeStats& stats, Families& out) {
+  const TransportStats& transport = stats.transport;
+  out.begin("shoal_transport_frames_total", "counter", "Frames of messages between nodes.");
+  out.sample({{"direction", "sent"}}, transport.sent.frames);
+  out.sample({{"direction", "received"}}, transport.received.frames);
+  out.begin("shoal_transport_bytes_total", "counter", "Bytes of messages between nodes.");
+  out.sample({{"direction", "sent"}}, transport.sent.bytes);
+  out.sample({{"direction", "received"}}, transport.received.bytes);
+  out.begin("shoal_transport_sent_bytes_total", "counter",
+            "Bytes sent, by size of message: eager, or in chunks.");
+  out.sample({{"protocol", "eager"}}, transport.sent_eager.bytes);
+  out.sample({{"protocol", "rendezvous"}}, transport.sent_rendezvous.bytes);
+  out.begin("shoal_transport_frames_by_kind_total", "counter",
+            "Frames sent and received, by what carried them.");
+  for (const auto& [name, value] : transport.by_transport) out.sample({{"transport", name}}, value.frames);
+  out.begin("shoal_transport_bytes_by_kind_total", "counter",
+            "Bytes sent and received, by what carried them.");
+  for (const auto& [name, value] : transport.by_transport) out.sample({{"transport", name}}, value.bytes);
+  out.counter("shoal_peers_up_total", "Sessions with other nodes that came up.", transport.peers_up);
+  out.counter("shoal_peers_lost_total", "Sessions with other nodes that ended.", transport.peers_lost);
+  out.counter("shoal_handshakes_refused_total", "Connections refused in the handshake.",
+              transport.handshakes_refused);
+  out.counter("shoal_malformed_frames_total", "Frames that were none.", transport.malformed_frames);
+  out.counter("shoal_sends_dropped_total", "Messages to other nodes for which there was no room.",
+              stats.sends_dropped);
+  out.counter("shoal_messages_dropped_total", "Messages of other nodes that found a full mailbox.",
+              stats.host.wire_dropped);
+  out.counter("shoal_events_total", "Events that the roles of this node handled.", stats.host.events);
+}
+
+void add_catalog(const ActivityCounts& activity, Families& out) {
+  out.counter("shoal_catalog_recorded_total", "Decisions recorded in the catalog.",
+              activity.catalog_recorded);
+  out.counter("shoal_catalog_errors_total", "Decisions that could not be recorded in the catalog.",
+              activity.catalog_errors);
+}
+
+}  // namespace
+
+std::string format_metrics(const NodeMetrics& metrics) {
+  Families out;
+  add_node(metrics, out);
+  add_saves(metrics.activity, out);
+  add_loads(metrics.activity.node, out);
+  add_transport(metrics.stats, out);
+  if (metrics.coordinates) add_catalog(metrics.activity, out);
+  return out.take();
+}
+
+}  // namespace shoal

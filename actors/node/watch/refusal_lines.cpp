@@ -1,0 +1,19 @@
+#include "actors/node/watch/refusal_lines.h"
+
+#include <fmt/format.h>
+
+namespace shoal {
+
+std::optional<std::string> RefusalLines::line(TimeNs now, const std::string& address, const Status& why) {
+  std::lock_guard lock(mutex_);
+  LineBudget& budget = why.code() == Code::busy ? floods_ : others_;
+  const std::optional<uint64_t> left_out = budget.take(now);
+  if (!left_out) return std::nullopt;
+  const std::string others = *left_out == 0 ? "" : fmt::format(" ({} more were refused before)", *left_out);
+  const std::string where = door_.empty() ? "" : fmt::format("at {}: ", door_);
+  // A visitor whom the handshake refused is named by the cause.
+  const std::string who = address.empty() ? "" : address + ": ";
+  return fmt::format("refused {}{}{}{}", where, who, why.message(), others);
+}
+
+}  // namespace shoal

@@ -1,0 +1,97 @@
+#include "actors/node/watch/report.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace shoal {
+
+namespace {
+
+TimeNs monotonic_now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+}  // namespace
+
+NodeReport::NodeReport(Facts facts, const Activity& activity, const PeerLinks& links,
+                       const Transport& transport, const CallWatch& watch, const std::atomic<int>& stop)
+    : facts_(std::move(facts)),
+      activity_(activity),
+      links_(links),
+      transport_(transport),
+      watch_(watch),
+      stop_(stop),
+      start_(monotonic_now()),
+      start_unix_time_ms_(std::chrono::system_clock::now().time_since_epoch() /
+                          std::chrono::milliseconds(1)) {}
+
+NodeStatus NodeReport::status() const {
+  NodeStatus out;
+  TimeNs now = monotonic_now();
+  out.version = SHOAL_VERSION;
+  out.host = facts_.host;
+  out.pid = getpid();
+  out.root = facts_.root;
+  out.root_id = facts_.identity.root_id.to_hex();
+  out.job_id = facts_.identity.job_id;
+  out.generation = facts_.identity.generation;
+  out.epoch = facts_.identity.epoch;
+  out.coordinates = facts_.coordinates;
+  out.coordinator = facts_.coordinates ? facts_.coordinator : links_.coordinator();
+  out.uptime_ms = static_cast<uint64_t>((now - start_) / kMillisecond);
+  out.read_only = facts_.read_only;
+  out.is_stopping = stop_.load() != 0;
+  auto peers = links_.peers();
+  out.peers_count = peers.size();
+  peers.resize(std::min(peers.size(), kMaxStatusPeers));
+  for (auto& [node, identity] : peers) {
+    out.peers.push_back({std::move(identity.name), node == kCoordinatorNode});
+  }
+  activity_.describe(now, facts_.coordinates, &out);
+  add_shared(&out.counts);
+  for (SlowCall& call : watch_.slow(kMaxStatusSlowCalls)) {
+    out.slow_calls.push_back({std::move(call.what), call.age_ms});
+  }
+  return out;
+}
+
+void NodeReport::add_shared(NodeCounts* counts) const {
+  const SharingLinks* sharing = sharing_.load();
+  if (sharing == nullptr) return;
+  const SharingCounts shared = sharing->counts();
+  counts->bytes_to_peers = shared.bytes_sent;
+  counts->bytes_from_peers = shared.bytes_received;
+}
+
+NodeStats NodeReport::stats() const {
+  NodeStats out;
+  out.transport = transport_.stats();
+  out.sends_dropped = links_.sends_dropped();
+  out.reach = links_.reach();
+  if (const CafHost* host = host_.load()) out.host = host->stats();
+  if (const SharingLinks* sharing = sharing_.load()) out.sharing = sharing->counts();
+  return out;
+}
+
+NodeMetrics NodeReport::metrics() const {
+  NodeMetrics out;
+  out.version = SHOAL_VERSION;
+  out.host = facts_.host;
+  out.job_id = facts_.identity.job_id;
+  out.root_id = facts_.identity.root_id.to_hex();
+  out.coordinates = facts_.coordinates;
+  out.generation = facts_.identity.generation;
+  out.epoch = facts_.identity.epoch;
+  out.start_unix_time_ms = start_unix_time_ms_;
+  out.peers = links_.peers_up();
+  out.storage_oldest_call_ns = watch_.oldest_ns();
+  out.activity = activity_.counts();
+  add_shared(&out.activity.node);
+  out.stats = stats();
+  return out;
+}
+
+}  // namespace shoal

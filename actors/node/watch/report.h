@@ -1,0 +1,54 @@
+// NodeReport: what a live node says of itself, put together from its parts when somebody asks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "actors/caf/caf_host.h"
+#include "actors/node/links/peer_links.h"
+#include "actors/node/watch/activity.h"
+#include "actors/node/watch/metrics_text.h"
+#include "local/status/node_status.h"
+#include "storage/files/call_watch.h"
+#include "transport/transport.h"
+
+namespace shoal {
+
+class NodeReport {
+ public:
+  struct Facts {
+    std::string host, root;
+    Identity identity;
+    bool coordinates = false;
+    std::string coordinator;  // where it coordinates: its own address
+    bool read_only = false;
+  };
+  // All outlive the report.
+  NodeReport(Facts facts, const Activity& activity, const PeerLinks& links, const Transport& transport,
+             const CallWatch& watch, const std::atomic<int>& stop);
+  void set_host(const CafHost* host) { host_ = host; }                   // nullptr before it is taken down
+  void set_sharing(const SharingLinks* sharing) { sharing_ = sharing; }  // likewise
+
+  // Any thread.
+  NodeStatus status() const;
+  NodeMetrics metrics() const;
+  NodeStats stats() const;
+
+ private:
+  void add_shared(NodeCounts* counts) const;
+
+  const Facts facts_;
+  const Activity& activity_;
+  const PeerLinks& links_;
+  const Transport& transport_;
+  const CallWatch& watch_;
+  const std::atomic<int>& stop_;
+  std::atomic<const CafHost*> host_{nullptr};
+  std::atomic<const SharingLinks*> sharing_{nullptr};
+  const TimeNs start_;
+  const int64_t start_unix_time_ms_;
+};
+
+}  // namespace shoal

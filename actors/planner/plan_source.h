@@ -1,0 +1,54 @@
+// PlanSource: where roles get what follows from worlds, plans and decisions by arithmetic alone. As it stands
+// each is worked out where it is asked for; a host of many nodes lets these share it
+// (sim/cluster/shared_plans.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "actors/operation.h"
+#include "local/messages/messages.h"
+#include "shoal/metadata.h"
+#include "shoal/save_plan.h"
+#include "storage/decisions/decision.h"
+
+namespace shoal {
+
+class ReadBatches;
+class StoredCheckpoint;
+struct ChunkPlan;
+struct ReadPlan;
+struct UserReads;
+
+// The plans of all ranks of a world, for who checks them. One thread.
+class WorldPlans {
+ public:
+  virtual ~WorldPlans() = default;
+  virtual Result<SavePlanPtr> plan(Rank rank) = 0;
+};
+
+class PlanSource {
+ public:
+  virtual ~PlanSource() = default;
+  virtual std::unique_ptr<WorldPlans> plans_of(std::shared_ptr<const World> world,
+                                               const SaveOptions& options);                     // RankPlans
+  virtual Result<SavePlanPtr> plan(const World& world, Rank rank, const SaveOptions& options);  // plan_save
+  virtual Result<std::shared_ptr<const World>> world_alone(const LayoutPtr& layout,
+                                                           uint32_t world_size);  // rank_local_world
+  virtual SavePlanPtr moved(const SavePlanPtr& plan, const RosterId& roster_id);  // under_roster
+  virtual Status check(const SavePlan& plan, const Layout& layout);               // check_plan
+  // shard_writes (actors/planner/staged_share.h)
+  virtual Result<std::vector<operation::WriteShard>> writes(const Layout& layout, const SavePlan& plan,
+                                                            const AttemptKey& key, ClientId client,
+                                                            const local::Staged& staged);
+  virtual std::shared_ptr<const Metadata> metadata(const Decision& decision);  // metadata_of
+  // What loads of a committed checkpoint work out of it.
+  virtual std::shared_ptr<StoredCheckpoint> stored(std::shared_ptr<const Decision> committed);
+  virtual Result<std::shared_ptr<const ReadPlan>> reads(StoredCheckpoint& stored,
+                                                        const local::LoadTargets& targets);  // plan_reads
+  virtual std::shared_ptr<const ReadBatches> batches(std::shared_ptr<const ReadPlan> plan,
+                                                     uint64_t part_bytes);
+  virtual std::shared_ptr<const ChunkPlan> chunks(const std::vector<UserReads>& users);  // plan_chunks
+};
+
+}  // namespace shoal

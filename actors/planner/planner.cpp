@@ -1,0 +1,304 @@
+// Planner: one a node. Collects what the ranks of this host hold, has the coordinator make a roster of all
+// ranks, and hands the world to the clients and to the other roles of the node. docs/reference/protocol.md,
+// "Joining".
+#include <algorithm>
+#include <optional>
+
+#include "actors/continuations.h"
+#include "actors/effect_writer.h"
+#include "actors/messages/message_bounds.h"
+#include "actors/recent_map.h"
+#include "base/flat_map.h"
+
+namespace shoal {
+namespace {
+
+constexpr TimerId kJoinTimer = 1;
+constexpr TimerId kEpochTimer = 2;
+constexpr size_t kMaxLayoutsRemembered = 64;  // besides those that the ranks hold now
+
+class Planner final : public Role {
+ public:
+  explicit Planner(const NodeFacts& facts)
+      : facts_(facts), world_size_(facts.world_size), epoch_(facts.epoch), backoff_(facts.times) {}
+
+  RoleKind kind() const override { return RoleKind::planner; }
+
+  void handle(TimeNs now, const Event& event, Effects& effects) override {
+    EffectWriter out(kind(), effects);
+    if (const auto* from_client = std::get_if<event::FromClient>(&event)) {
+      on_client(now, from_client->client, *from_client->message, out);
+    } else if (const auto* lost = std::get_if<event::ClientLost>(&event)) {
+      on_client_lost(lost->client);
+    } else if (const auto* received = std::get_if<event::Received>(&event)) {
+      on_message(now, received->from, *received->message.body, out);
+    } else if (const auto* timer = std::get_if<event::TimerFired>(&event)) {
+      if (timer->timer == kJoinTimer) join(now, out);
+      if (timer->timer == kEpochTimer && coordinator_lost_) look_up(now, std::nullopt, out);
+    } else if (const auto* done = std::get_if<event::OperationDone>(&event)) {
+      operations_.done(now, *done, out);
+    } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
+      if (peer->node == kCoordinatorNode) on_coordinator_lost(now, out);
+    } else if (const auto* found = std::get_if<event::PeerUp>(&event)) {
+      if (found->node == kCoordinatorNode) on_coordinator_up(now, out);
+    }
+  }
+
+ private:
+  struct LocalRank {
+    ClientId client = 0;  // 0: gone; what it held stays part of the job
+    LayoutPtr layout;
+    SaveOptions options;
+  };
+
+  // --- where the coordinator is ---
+
+  void on_coordinator_lost(TimeNs now, EffectWriter& out) {
+    coordinator_lost_ = true;
+    look_up(now, std::nullopt, out);
+    if (!waiting()) return;
+    backoff_.reset();
+    out.set_timer(kJoinTimer, now + backoff_.next());
+  }
+
+  void on_coordinator_up(TimeNs now, EffectWriter& out) {
+    coordinator_lost_ = false;
+    out.cancel_timer(kEpochTimer);
+    if (!waiting()) return;
+    backoff_.reset();
+    join(now, out);
+  }
+
+  // The root knows the last epoch. `said`: what a coordinator said of it, for when the root cannot be read.
+  void look_up(TimeNs now, std::optional<wire::Superseded> said, EffectWriter& out) {
+    if (facts_.read_only) return;  // the epochs are those of the job that trains
+    out.set_timer(kEpochTimer, now + facts_.times.epoch_check_ms * kMillisecond);
+    operations_.start(operation::ReadEpoch{}, out,
+                      [this, said](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                        auto answer = result_as<std::shared_ptr<const EpochRecord>>(std::move(result));
+                        const EpochRecord* highest = answer.ok() ? answer->get() : nullptr;
+                        if (highest != nullptr && !is_of_run(*highest, facts_.job_id, facts_.generation)) {
+                          return coordinator_gone(*highest, then_out);
+                        }
+                        if (highest != nullptr) follow(highest->epoch, highest->address, then_out);
+                        if (said) follow(said->epoch, said->address, then_out);
+                      });
+  }
+
+  // Also to the one followed so far: it is called again, if it was lost.
+  void follow(uint32_t epoch, const std::string& address, EffectWriter& out) {
+    if (epoch < epoch_) return;
+    if (epoch > epoch_) coordinator_lost_ = true;  // until it is heard of
+    epoch_ = epoch;
+    out.redirect(epoch, address);
+  }
+
+  void coordinator_gone(const EpochRecord& by, EffectWriter& out) {
+    if (gone_) return;
+    gone_ = true;
+    const Status why(Code::superseded, run_of(by, facts_.job_id) + " has taken over the root (epoch " +
+                                           std::to_string(by.epoch) + " at " + by.address + ")");
+    out.warning(why.message());
+    out.tell(RoleKind::shard_writer, event::CoordinatorGone{why});
+    if (!world_) refuse(why, out);
+  }
+
+  // --- joining ---
+
+  // Ranks have said what they hold and no answer has come yet.
+  bool waiting() const { return !world_ && refused_.ok() && joined_any_; }
+
+  void on_client(TimeNs now, ClientId client, const LocalMessage& message, EffectWriter& out) {
+    if (const auto* attach = std::get_if<local::Attach>(&message)) {
+      clients_[client] = attach->rank;
+      ranks_[attach->rank].client = client;
+      if (world_size_ == 0) world_size_ = attach->world_size;
+      out.to_client(client, local::Attached{facts_.generation, facts_.pid, facts_.times.node_deadline_ms,
+                                            facts_.grants_staging});
+    } else if (const auto* layout = std::get_if<local::LayoutIs>(&message)) {
+      on_layout(now, client, *layout, out);
+    }
+  }
+
+  void on_layout(TimeNs now, ClientId client, const local::LayoutIs& said, EffectWriter& out) {
+    auto attached = clients_.find(client);
+    if (attached == clients_.end()) return;
+    const Rank rank = attached->second;
+    LocalRank& local = ranks_[rank];
+    local.layout = said.layout;
+    said_before_.put(said.layout->id(), said.layout);
+    local.options = said.options;
+    if (said.options.mode == SaveMode::rank_local) return answer_alone(rank, local, out);
+    // What a rank of these writes it is told save by save; layouts are kept for who asks.
+    if (said.options.mode == SaveMode::collective) return;
+    joined_any_ = true;
+    if (!refused_.ok()) {
+      out.to_client(client, local::Failed{refused_});
+    } else if (world_) {
+      answer(rank, local, out);
+    } else {
+      out.set_timer(kJoinTimer, all_local_known() ? now : now + facts_.times.join_gather_ms * kMillisecond);
+    }
+  }
+
+  bool all_local_known() const {
+    for (Rank rank : facts_.expected_ranks) {
+      auto found = ranks_.find(rank);
+      if (found == ranks_.end() || !found->second.layout) return false;
+    }
+    return !facts_.expected_ranks.empty();
+  }
+
+  void on_client_lost(ClientId client) {
+    auto found = clients_.find(client);
+    if (found == clients_.end()) return;
+    LocalRank& local = ranks_[found->second];
+    if (local.client == client) local.client = 0;
+    clients_.erase(found);
+  }
+
+  void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
+    if (const auto* roster = std::get_if<wire::RosterIs>(&body)) {
+      on_roster(*roster, out);
+    } else if (const auto* wanted = std::get_if<wire::LayoutsWanted>(&body)) {
+      send_layouts(from, *wanted, out);
+    } else if (const auto* refused = std::get_if<wire::JoinRefused>(&body)) {
+      if (!world_) refuse(Status(Code::refused, refused->cause), out);
+    } else if (const auto* superseded = std::get_if<wire::Superseded>(&body)) {
+      if (superseded->epoch > epoch_) look_up(now, *superseded, out);
+    }
+  }
+
+  void send_layouts(NodeId to, const wire::LayoutsWanted& wanted, EffectWriter& out) {
+    std::vector<LayoutPtr> layouts;
+    for (const LayoutId& id : wanted.ids) {
+      if (LayoutPtr layout = find_layout(id)) layouts.push_back(std::move(layout));
+    }
+    Status refused;
+    for (wire::Layouts& part : split_layouts(layouts, facts_.message_bytes_max, &refused)) {
+      out.send(to, RoleKind::coordinator, std::move(part));
+    }
+    if (!refused.ok()) refuse(refused, out);
+  }
+
+  LayoutPtr find_layout(const LayoutId& id) const {
+    for (const auto& [rank, local] : ranks_) {
+      if (local.layout && local.layout->id() == id) return local.layout;
+    }
+    auto before = said_before_.find(id);
+    return before == said_before_.end() ? nullptr : before->second;
+  }
+
+  void on_roster(const wire::RosterIs& said, EffectWriter& out) {
+    if (world_ && world_->roster.id() == said.world->roster.id()) return;  // the same again
+    if (said.rule_version != kRuleVersion) {
+      refuse(
+          Status(Code::version, "the coordinator plans by rule version " + std::to_string(said.rule_version) +
+                                    ", this node by " + std::to_string(kRuleVersion)),
+          out);
+      return;
+    }
+    world_ = said.world;
+    options_ = said.options;
+    out.cancel_timer(kJoinTimer);
+    out.tell(RoleKind::shard_writer, event::WorldKnown{world_, options_, std::nullopt});
+    out.tell(RoleKind::loader, event::WorldKnown{world_, options_, std::nullopt});
+    for (const auto& [rank, local] : ranks_) {
+      if (local.layout && local.client != 0) answer(rank, local, out);
+    }
+  }
+
+  // A client whose layout is not that of the roster stages all that it holds; a roster comes of that save.
+  void answer(Rank rank, const LocalRank& local, EffectWriter& out) {
+    if (local.client == 0) return;
+    if (rank >= world_->roster.world_size()) {
+      out.to_client(local.client,
+                    local::Failed{Status(Code::invalid_argument,
+                                         "rank " + std::to_string(rank) + " is not in the roster of " +
+                                             std::to_string(world_->roster.world_size()) + " ranks")});
+    } else if (local.options != options_) {
+      out.to_client(local.client,
+                    local::Failed{Status(Code::invalid_argument,
+                                         "rank " + std::to_string(rank) +
+                                             " saves with other options than the rest of the job")});
+    } else if (world_->layout_of(rank).id() == local.layout->id()) {
+      out.to_client(local.client, local::RosterIs{world_, kRuleVersion, options_});
+    }
+  }
+
+  // Rank-local: what the rank must know follows from its own layout; nobody is asked.
+  void answer_alone(Rank rank, const LocalRank& local, EffectWriter& out) {
+    auto refused = [&](Code code, const std::string& why) {
+      out.to_client(local.client, local::Failed{Status(code, "rank " + std::to_string(rank) + ": " + why)});
+    };
+    for (const auto& [other, each] : ranks_) {
+      if (!each.layout || each.options == local.options) continue;
+      return refused(Code::invalid_argument, "saves with other options than rank " + std::to_string(other));
+    }
+    if (rank >= world_size_) {
+      return refused(Code::invalid_argument, "not in a world of " + std::to_string(world_size_));
+    }
+    auto world = facts_.plans->world_alone(local.layout, world_size_);
+    if (!world.ok()) return refused(world.status().code(), world.status().message());
+    out.tell(RoleKind::shard_writer, event::WorldKnown{*world, local.options, rank});
+    out.to_client(local.client, local::RosterIs{*world, kRuleVersion, local.options});
+  }
+
+  void refuse(Status why, EffectWriter& out) {
+    if (!refused_.ok()) return;
+    refused_ = std::move(why);
+    out.cancel_timer(kJoinTimer);
+    out.warning("no roster: " + refused_.to_string());
+    out.tell(RoleKind::shard_writer, event::PlanningFailed{refused_});
+    for (const auto& [client, rank] : clients_) out.to_client(client, local::Failed{refused_});
+  }
+
+  void join(TimeNs now, EffectWriter& out) {
+    if (!waiting()) return;
+    wire::JoinRanks body;
+    body.host = facts_.host;
+    body.world_size = world_size_;
+    bool first = true;
+    for (const auto& [rank, local] : ranks_) {
+      if (!local.layout) continue;
+      if (first) {
+        body.options = local.options;
+        first = false;
+      } else if (local.options != body.options) {
+        refuse(Status(Code::invalid_argument, "rank " + std::to_string(rank) +
+                                                  " saves with other options than rank " +
+                                                  std::to_string(body.ranks.front().rank)),
+               out);
+        return;
+      }
+      body.ranks.push_back({rank, local.layout->id()});
+    }
+    backoff_.spread_over(facts_.times, world_size_, std::max(facts_.expected_ranks.size(), ranks_.size()),
+                         facts_.times.attempt_deadline_ms * kMillisecond / 2);
+    out.send(kCoordinatorNode, RoleKind::coordinator, std::move(body));
+    out.set_timer(kJoinTimer, now + backoff_.next());
+  }
+
+  const NodeFacts facts_;
+  uint32_t world_size_;
+  uint32_t epoch_;  // of the coordinator that is followed
+  bool coordinator_lost_ = false;
+  bool gone_ = false;  // another job has the root
+  PendingOperations operations_;
+  Backoff backoff_;
+  FlatMap<Rank, LocalRank> ranks_;
+  RecentMap<LayoutId, LayoutPtr> said_before_{kMaxLayoutsRemembered};  // saves in flight may have these
+  FlatMap<ClientId, Rank> clients_;
+  bool joined_any_ = false;
+  std::shared_ptr<const World> world_;
+  SaveOptions options_;
+  Status refused_;
+};
+
+}  // namespace
+
+std::unique_ptr<Role> make_planner(const NodeFacts& facts) {
+  return std::make_unique<Planner>(facts);
+}
+
+}  // namespace shoal

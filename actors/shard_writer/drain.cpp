@@ -1,0 +1,162 @@
+// ShardWriter: ranks that stage nothing more, since their trainer ended or the node is stopping, and the
+// drain.
+#include "actors/shard_writer/shard_writer.h"
+
+namespace shoal {
+
+// --- ranks that are gone ---
+
+Status ShardWriter::trainer_ended(Rank rank) const {
+  auto how = ended_.find(rank);
+  return Status(Code::unavailable, "its trainer ended before it had staged this save" +
+                                       (how == ended_.end() ? "" : ": " + how->second));
+}
+
+void ShardWriter::on_trainer_ended(TimeNs now, const event::TrainerEnded& said, EffectWriter& out) {
+  ended_[said.rank] = said.how;
+  if (attached_.contains(said.rank)) return;  // what it said last is heard first
+  lose_rank(now, said.rank, out);
+}
+
+void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
+  lost_.insert(rank);
+  std::vector<AttemptKey> without;
+  for (auto& [key, save] : saves_) {
+    if (!has_staged(save, rank)) without.push_back(key);
+  }
+  for (const AttemptKey& key : without) fail(now, key, rank, trainer_ended(rank), out);
+  if (!ended_.contains(rank)) return;
+  gone_backoff_.reset();
+  say_gone_at(now + facts_.times.join_gather_ms * kMillisecond, out);
+}
+
+// Other hosts' saves wait for these ranks, and this node may know nothing of those saves.
+void ShardWriter::say_gone(EffectWriter& out) {
+  std::map<Rank, std::string> gone;
+  if (leaving_) {
+    for (Rank rank : facts_.expected_ranks) gone[rank];
+    for (const auto& [rank, client] : attached_) gone[rank];
+    for (Rank rank : lost_) gone[rank];
+  }
+  for (const auto& [rank, how] : ended_) gone[rank] = how;
+  wire::RanksGone said;
+  for (const auto& [rank, how] : gone) said.ranks.push_back({rank, how});
+  for (const auto& [key, save] : saves_) said.staged.push_back(key);
+  said.host = facts_.host;
+  if (!leaving_) {
+    for (const auto& [rank, client] : attached_) said.here.push_back(rank);
+  }
+  said.may_return = leaving_ && !attached_.empty();
+  if (rank_local_) {  // what these ranks lack is decided here
+    said.ranks.clear();
+    said.staged.clear();
+    said.rank_local = true;
+  }
+  if (said.ranks.empty() && said.staged.empty() && said.here.empty() && !has_said_gone_) return;
+  has_said_gone_ = !said.ranks.empty();
+  out.send(kCoordinatorNode, RoleKind::coordinator, std::move(said));
+}
+
+void ShardWriter::speak_for_ranks(TimeNs first, EffectWriter& out) {
+  words_after_session_ = kWordsAfterSession;
+  say_gone_at(first, out);
+}
+
+void ShardWriter::say_gone_at(TimeNs at, EffectWriter& out) {
+  timers_.cancel(&gone_timer_, out);
+  gone_timer_ = timers_.set(at, out, [this](TimeNs now, EffectWriter& then_out) {
+    gone_timer_ = 0;
+    say_gone(then_out);
+    if (words_after_session_ > 0) --words_after_session_;
+    if (leaving_ || !ended_.empty() || words_after_session_ > 0) {
+      say_gone_at(now + gone_backoff_.next(), then_out);
+    }
+  });
+}
+
+// --- draining ---
+
+// Trainers may be about to stage what others have staged, as long as something holds the node here.
+void ShardWriter::begin_drain(TimeNs now, const event::Drain& drain, EffectWriter& out) {
+  draining_ = true;
+  is_told_to_stop_ = drain.told;
+  if (!drain.told || leave_timer_ != 0) return;
+  leave_timer_ = timers_.set(now + facts_.times.drain_patience_ms * kMillisecond, out,
+                             [this](TimeNs then_now, EffectWriter& then_out) {
+                               leave_timer_ = 0;
+                               is_patience_over_ = true;
+                               if (hands_over()) return;  // end_drain says it, once nothing is written here
+                               leaving_ = true;
+                               gone_backoff_.reset();
+                               say_gone_at(then_now, then_out);
+                             });
+}
+
+bool ShardWriter::hands_over() const {
+  return is_told_to_stop_ && !attached_.empty();
+}
+
+bool ShardWriter::is_writing() const {
+  if (!late_.empty() || reading_ != 0) return true;
+  for (const auto& [key, save] : saves_) {
+    for (const auto& [rank, share] : save.shares) {
+      if (share.files_writing != 0) return true;
+      if (rank_local_ && share.written && !share.published && save.failure.ok()) return true;
+    }
+  }
+  return false;
+}
+
+void ShardWriter::end_drain(EffectWriter& out) {
+  draining_ = false;
+  for (TimerId* timer : {&drain_timer_, &leave_timer_, &gone_timer_}) timers_.cancel(timer, out);
+  if (is_told_to_stop_) {
+    leaving_ = true;
+    say_gone(out);
+  }
+  out.drained();
+}
+
+std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) const {
+  if (save.deciding || !save.failure.ok()) return std::nullopt;  // it ends by itself
+  if (hands_over()) return std::nullopt;                         // the next node goes on with it
+  if (!rank_local_ && !is_collective() && worlds_.empty() && !save.shares.empty()) {
+    return Failure{save.shares.begin()->first,
+                   Status(Code::unavailable, "its node was stopped before there was a roster")};
+  }
+  std::set<Rank> awaited(facts_.expected_ranks.begin(), facts_.expected_ranks.end());
+  for (const auto& [rank, client] : attached_) awaited.insert(rank);
+  for (Rank rank : awaited) {
+    if (has_staged(save, rank)) continue;
+    return Failure{rank, Status(Code::unavailable, "it had not staged this save when its node was stopped")};
+  }
+  return std::nullopt;
+}
+
+void ShardWriter::consider_drain(TimeNs now, EffectWriter& out) {
+  if (saves_.empty() && late_.empty() && reading_ == 0) return end_drain(out);
+  if (is_patience_over_ && hands_over() && !is_writing()) return end_drain(out);
+  if (drain_timer_ != 0) return;
+  bool is_hopeless = coordinator_lost_ || rank_local_;
+  for (const auto& [key, save] : saves_) is_hopeless = is_hopeless || hopeless(save);
+  if (!is_hopeless || saves_.empty()) return;
+  drain_timer_ = timers_.set(
+      now + facts_.times.drain_patience_ms * kMillisecond, out,
+      [this](TimeNs then_now, EffectWriter& then_out) { drain_patience_over(then_now, then_out); });
+}
+
+void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
+  drain_timer_ = 0;
+  if (hands_over()) return;  // its clients offer all of it to the next node
+  std::map<AttemptKey, std::optional<Failure>> failures;
+  for (const auto& [key, save] : saves_) failures.emplace(key, hopeless(save));
+  for (const auto& [key, failure] : failures) {
+    if (failure) fail(now, key, failure->rank, failure->why, out);
+    if (rank_local_ && saves_.contains(key) && all_published(saves_.at(key))) leave_set(key, out);
+    if (rank_local_ || !coordinator_lost_) continue;
+    give_up(key, GiveUp::stopping,
+            "host " + facts_.host + " was stopped while the coordinator could not be reached", out);
+  }
+}
+
+}  // namespace shoal

@@ -1,0 +1,207 @@
+// ShardWriter: rank-local saves. Each rank publishes a manifest of what it wrote; whoever sees the set
+// complete merges it into the attempt's manifest. The root is all that the ranks have in common: a tombstone
+// in it tells the others of a failure here. Nothing is sent.
+//
+// To look at a set is to list as many manifests as there are ranks. So the node of rank 0 does that, and the
+// others mostly look for the decision alone, one name; but now and then for the set, for that node may be
+// gone. The nodes of a large job take turns then: if all looked at once, the root would be busy for hours.
+#include <algorithm>
+
+#include "actors/shard_writer/shard_writer.h"
+#include "base/rank_names.h"
+#include "storage/decisions/rank_manifest_set.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint32_t kSlowestPolls = 20;    // in poll_ms: how seldom a set that grows slowly is looked at
+constexpr uint32_t kPollsOfDecision = 8;  // of which other nodes than rank 0's spend the last on the set,
+constexpr uint64_t kListedInTurn = 4096;  // as many at a time as list so many manifests, but one at least
+
+}  // namespace
+
+bool ShardWriter::all_published(const Save& save) const {
+  return !save.shares.empty() && std::all_of(save.shares.begin(), save.shares.end(),
+                                             [](const auto& each) { return each.second.published; });
+}
+
+void ShardWriter::publish_alone(const AttemptKey& key, Rank rank, EffectWriter& out) {
+  const Save& save = saves_.at(key);
+  const Share& share = save.shares.at(rank);
+  if (!save.failure.ok() || save.deciding) return;
+  const KnownWorlds::Known* known = alone_[rank].find(share.roster_id);
+  SHOAL_CHECK(known != nullptr);  // it was planned by
+  auto manifest = std::make_shared<RankManifest>();
+  manifest->key = key;
+  manifest->rank = rank;
+  manifest->world_size = known->world->roster.world_size();
+  manifest->layout = known->world->layouts.front();
+  manifest->options = known->options;
+  manifest->user = or_none(share.user);
+  for (const wire::WrittenFile& file : share.files) {
+    manifest->files.push_back(
+        {shard_file_name(rank, file.index), file.size, file.header_digest, rank, file.index});
+    manifest->payload_bytes += file.payload_bytes;
+  }
+  operations_.start(operation::PublishRankManifest{std::move(manifest)}, out,
+                    [this, key, rank](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      published_alone(now, key, rank, result.status(), then_out);
+                    });
+}
+
+void ShardWriter::published_alone(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,
+                                  EffectWriter& out) {
+  auto found = saves_.find(key);
+  if (found == saves_.end()) return sweep_alone(key, out);  // decided meanwhile
+  if (!outcome.ok()) return fail(now, key, rank, outcome, out);
+  Save& save = found->second;
+  save.shares.at(rank).published = true;
+  save.set_pace = 0;
+  save.set_polls = 0;
+  // Also before all here have: a tombstone of somebody else's ends the save for all of them.
+  look_at_set(now, key, out);
+}
+
+uint64_t ShardWriter::turns(const Save& save) const {
+  const uint64_t here = std::max<uint64_t>(1, save.shares.size());
+  return world_size() * (world_size() / here) / kListedInTurn + 1;
+}
+
+bool ShardWriter::has_turn(const Save& save) const {
+  if (save.shares.contains(0)) return true;
+  if (save.set_polls % kPollsOfDecision != 0 || save.shares.empty()) return false;
+  // Which of the nodes this is, if all have as many ranks.
+  const uint64_t place = save.shares.begin()->first / save.shares.size();
+  return save.set_polls / kPollsOfDecision % turns(save) == place % turns(save);
+}
+
+void ShardWriter::look_at_set(TimeNs began, const AttemptKey& key, EffectWriter& out) {
+  Save& save = saves_.at(key);
+  if (save.set_looking) return;
+  save.set_looking = true;
+  timers_.cancel(&save.resend, out);
+  ++save.set_polls;
+  const bool merges = has_turn(save) && all_published(save);
+  auto looked = [this, key, merges, began](TimeNs now, Result<OperationResult> result,
+                                           EffectWriter& then_out) {
+    auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+    looked_at_set(now, key, merges, now - began, std::move(decision), then_out);
+  };
+  if (merges) {
+    operations_.start(operation::CompleteRankLocal{key}, out, std::move(looked));
+  } else {
+    operations_.start(operation::ReadDecision{key}, out, std::move(looked));
+  }
+}
+
+void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged, TimeNs took,
+                                Result<std::shared_ptr<const Decision>> decision, EffectWriter& out) {
+  auto found = saves_.find(key);
+  if (found == saves_.end()) return;
+  Save& save = found->second;
+  save.set_looking = false;
+  if (decision.ok() && is_folder_gone(**decision)) {
+    return close_unknown(key,
+                         Status(Code::unavailable, "the folder of " + to_string(key) +
+                                                       " is gone: it was committed and deleted since, or "
+                                                       "somebody removed the folder"),
+                         out);
+  }
+  if (decision.ok()) {
+    const bool committed = (*decision)->was_committed();
+    if (committed) {
+      out.tell(RoleKind::coordinator, event::CommittedAlone{});
+      operations_.start(operation::RecordDecision{*decision}, out,
+                        [](TimeNs, Result<OperationResult>, EffectWriter&) {});  // an index, if it is here
+    }
+    return settle(key, committed, committed ? "" : (*decision)->tombstone().cause, out);
+  }
+  const Status& why = decision.status();
+  if (why.code() == Code::not_found) {
+    if (was_merged) save.set_missing = why.message();
+    if (was_merged || save.set_polls == 1) look_for_lost(now, key, out);
+  } else if (is_permanent(why)) {
+    return fail(now, key, save.shares.begin()->first, why, out);
+  }
+  if (save.deciding) return;
+  const TimeNs poll = facts_.times.poll_ms * kMillisecond;
+  save.set_pace = std::min(std::max(poll, save.set_pace * 2), kSlowestPolls * poll);
+  // A root that answers slowly is busy with such looks.
+  const TimeNs until_next = std::max(save.set_pace, took);
+  save.resend = timers_.set(now + until_next, out, [this, key](TimeNs then_now, EffectWriter& then_out) {
+    auto open = saves_.find(key);
+    if (open == saves_.end()) return;
+    open->second.resend = 0;
+    look_at_set(then_now, key, then_out);
+  });
+}
+
+void ShardWriter::sweep_alone(const AttemptKey& key, EffectWriter& out) {
+  auto outcome = decided_.find(key);
+  if (outcome == decided_.end() || outcome->second.fate != Fate::aborted) return;
+  operations_.start(operation::SweepAttempt{key}, out,
+                    [key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      const Code code = result.status().code();
+                      if (result.ok() || code == Code::refused || code == Code::not_found) return;
+                      then_out.warning("sweeping " + to_string(key) + ": " + result.status().to_string());
+                    });
+}
+
+// --- hosts that are lost ---
+
+void ShardWriter::on_ranks_lost(TimeNs now, const event::RanksLost& said, EffectWriter& out) {
+  ranks_lost_ = said;
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, save] : saves_) keys.push_back(key);
+  for (const AttemptKey& key : keys) look_for_lost(now, key, out);
+}
+
+bool ShardWriter::has_missed_coordinator(TimeNs now, const Save& save) const {
+  const TimeNs since = std::max(coordinator_lost_at_, save.begun);
+  return coordinator_lost_ && since + facts_.times.host_lost_ms * kMillisecond <= now;
+}
+
+void ShardWriter::look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter& out) {
+  Save& save = saves_.at(key);
+  const bool is_without_coordinator = has_missed_coordinator(now, save) && !coordinators_.here.empty();
+  if (!rank_local_ || save.lists_missing || save.deciding) return;
+  if (ranks_lost_.ranks.empty() && !is_without_coordinator) return;
+  save.lists_missing = true;
+  operations_.start(operation::ListMissingManifests{key, world_size()}, out,
+                    [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto found = saves_.find(key);
+                      if (found == saves_.end()) return;
+                      found->second.lists_missing = false;
+                      auto missing = result_as<std::vector<uint64_t>>(std::move(result));
+                      if (!missing.ok()) return;  // looked at again with the set
+                      auto cause = why_hopeless(*missing, has_missed_coordinator(then_now, found->second));
+                      if (cause) give_up(key, GiveUp::host_lost, *cause, then_out);
+                    });
+}
+
+std::optional<std::string> ShardWriter::why_hopeless(const std::vector<uint64_t>& missing,
+                                                     bool is_without_coordinator) {
+  const auto is_among = [](const std::vector<Rank>& ranks) {
+    return [&ranks](uint64_t rank) { return std::binary_search(ranks.begin(), ranks.end(), rank); };
+  };
+  if (std::any_of(missing.begin(), missing.end(), is_among(ranks_lost_.ranks))) return ranks_lost_.cause;
+  // Other hosts may be slow, and then so may that one be: it does not answer, but it may live.
+  if (!is_without_coordinator || missing.empty() || coordinators_.here.empty() ||
+      !std::all_of(missing.begin(), missing.end(), is_among(coordinators_.here))) {
+    return std::nullopt;
+  }
+  return "host " + coordinators_.host + " (" + name_ranks(coordinators_.here) +
+         "), that of the coordinator, is lost (" + why_coordinator_lost_ +
+         "): neither its node nor its trainers came back within " +
+         human_seconds(facts_.times.host_lost_ms / 1e3);
+}
+
+void ShardWriter::leave_set(const AttemptKey& key, EffectWriter& out) {
+  const std::string& missing = saves_.at(key).set_missing;
+  const Status why(Code::unavailable, "its node was stopped before the save was complete" +
+                                          (missing.empty() ? "" : ": " + missing));
+  close_unknown(key, why, out);
+}
+
+}  // namespace shoal

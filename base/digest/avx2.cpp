@@ -1,0 +1,2 @@
+#define SHOAL_DIGEST_KERNEL block_digest_avx2
+#include "base/digest/kernel.inc"

@@ -1,0 +1,387 @@
+// shoal launch: works out who is who in the job, then hands over to Launcher.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "admin/root_reader.h"
+#include "cli/commands.h"
+#include "cli/launch/launcher.h"
+#include "cli/node/node_settings.h"
+#include "client/launch/job_environment.h"
+#include "client/launch/save_report.h"
+#include "local/job/job_token.h"
+#include "local/socket/socket.h"
+#include "local/status/node_query.h"
+#include "shoal/hash.h"
+#include "storage/decisions/completion.h"
+#include "storage/root/run_claims.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint32_t kMaxLocalTrainers = 4096;
+constexpr uint16_t kDefaultMasterPort = 29500;  // torchrun's
+constexpr int kExitNoProgram = 127;             // as a shell
+
+struct LaunchFlags {
+  uint32_t trainers = 1;
+  uint32_t nodes = 1, node_rank = 0;
+  std::optional<uint32_t> world_size, first_rank;
+  std::string coordinator, root, job_id, token_file;
+  uint16_t master_port = 0;
+  bool create = false, read_only = false, resume = false, take_over = false;
+  bool kill_on_failure = false, tag_output = false;
+  Settings settings;  // by flags; PlanMaker adds the rest
+  std::vector<std::string> command;
+};
+
+constexpr const char* kFooter =
+    "Each trainer gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR,\n"
+    "MASTER_PORT, SHOAL_ROOT, SHOAL_JOB_ID, SHOAL_SOCKET, SHOAL_NODE_PROGRAM, SHOAL_START_NODE=0,\n"
+    "SHOAL_SAVE_REPORT and, on several hosts, SHOAL_COORDINATOR; its input is /dev/null.\n"
+    "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the trainers; the third request "
+    "to\n"
+    "stop kills them. When the last trainer has ended, the node is stopped: it first finishes what is "
+    "staged.\n"
+    "The node hears how each trainer ended: saves of the others do not wait for it.\n"
+    "A node that ends before its trainers is started again, up to 5 times in 10 minutes; trainers attach to "
+    "it\n"
+    "and offer it what they had staged. When it ends once more within that time, when none of 5 became "
+    "ready, "
+    "or\n"
+    "when another job has taken over the root, the trainers are ended.\n"
+    "Settings also come from variables and from shoal.toml: docs/reference/settings.md.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal launch -n 4 --root /checkpoints/run7 --create -- ./trainer --layers 12\n"
+    "  shoal launch -n 4 --root /checkpoints/run7 --resume -- ./trainer --load latest\n"
+    "  shoal launch -n 8 --nnodes 2 --node-rank 0 --coordinator 10.0.0.1:7070 --job-id job-1 \\\n"
+    "               --token-file ~/.job-token --root /checkpoints/run7 --create -- ./trainer   on 10.0.0.1\n"
+    "  the same with --node-rank 1                                                on the other host\n"
+    "  shoal launch -n 2 --root /checkpoints/run7 --read-only -- ./evaluate   beside the job that trains\n"
+    "\n"
+    "Exit status: the worst of the trainers' (128 + n for one that signal n ended); at least 1 where the "
+    "node\n"
+    "failed; 4 where all ended well, but a save failed that no trainer was told of, or as many in a row as\n"
+    "--max-failed-saves allows; 127 where there is no such command; 2 for bad arguments.";
+
+Status invalid(std::string message) {
+  return Status(Code::invalid_argument, std::move(message));
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The job's id: given, from Slurm (as a trainer works it out), or minted where nobody else needs to know it.
+Result<std::string> find_job_id(const LaunchFlags& flags) {
+  if (!flags.job_id.empty()) return flags.job_id;
+  if (std::string job = job_id_of(environment_variable); !job.empty()) return job;
+  if (flags.nodes == 1) return "launch-" + random_128().to_hex();
+  return invalid(
+      "--nnodes needs --job-id (or SHOAL_JOB_ID, or Slurm's variables): the same on all hosts, never used "
+      "again");
+}
+
+Status validate(const LaunchFlags& flags) {
+  if (flags.command.empty()) return invalid("a command is needed after --, such as -- ./trainer");
+  if (flags.node_rank >= flags.nodes) {
+    return invalid(fmt::format("--node-rank {} is not below --nnodes {}", flags.node_rank, flags.nodes));
+  }
+  if (flags.nodes > 1 && flags.coordinator.empty()) return invalid("--nnodes needs --coordinator HOST:PORT");
+  if (!flags.coordinator.empty() && flags.coordinator.rfind(':') == std::string::npos) {
+    return invalid(fmt::format("--coordinator {}: HOST:PORT is needed", flags.coordinator));
+  }
+  return ok_status();
+}
+
+Status make_root(const std::string& root) {
+  if (mkdir(root.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
+  return Status(errno == ENOENT ? Code::not_found : Code::refused,
+                fmt::format("root {} cannot be made: {}", root, std::strerror(errno)));
+}
+
+// Refuses a folder that no run has used: an unmounted mount point is an empty folder, and a job that starts
+// afresh in it would save where nobody looks.
+Status check_holds_run(const std::string& root, bool may_create) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::directory_iterator entries(root, error);
+  if (error == std::errc::no_such_file_or_directory) {
+    return Status(Code::not_found, fmt::format("root {} is not there: is the storage mounted?{}", root,
+                                               may_create ? " --create makes a new root" : ""));
+  }
+  bool is_empty = true;
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    if (shows_a_run(entries->path().filename().native())) return ok_status();
+    is_empty = false;
+  }
+  if (error) return Status(Code::refused, fmt::format("root {}: {}", root, error.message()));
+  return Status(Code::not_found,
+                fmt::format("root {} {}: is the storage mounted?{}", root,
+                            is_empty ? "is an empty folder" : "is a folder that no run has used",
+                            may_create ? " --create makes it a root" : ""));
+}
+
+// What a job that is to go on would load as the latest is there, and its decision reads back, or the root
+// proves it complete.
+Status check_can_resume(const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(OpenRoot root, open_root_for_reading(path));
+  AttemptChoice newest;
+  newest.newest_only = true;
+  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, newest));
+  const AttemptView* latest = newest_checkpoint(views);
+  if (latest != nullptr) return check_reads_back(latest);
+  for (const AttemptView& view : views) {  // the first load commits what the root proves complete
+    if (view.info.state == AttemptInfo::State::undecided && prove_complete(*root.storage, view.key).ok()) {
+      return ok_status();
+    }
+  }
+  return Status(Code::not_found, fmt::format("root {} has no checkpoint to go on from", path));
+}
+
+// A port that is free now, for MASTER_PORT of a job on this host alone.
+uint16_t free_port() {
+  OwnedFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (bind(socket_fd.get(), generic, size) != 0 || getsockname(socket_fd.get(), generic, &size) != 0) {
+    return kDefaultMasterPort;
+  }
+  return ntohs(address.sin_port);
+}
+
+std::string host_of(const std::string& address) {
+  std::string host = address.substr(0, address.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) return host.substr(1, host.size() - 2);
+  return host;
+}
+
+std::string own_program() {
+  std::error_code error;
+  auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "shoal" : path.string();
+}
+
+// By its own settings, and by how long a node that starts looks for its coordinator.
+bool trainers_need(const Setting& setting) {
+  return setting.of == SettingOf::trainer || setting.name == std::string_view("find-coordinator-ms");
+}
+
+class PlanMaker {
+ public:
+  explicit PlanMaker(const LaunchFlags& flags) : flags_(flags), settings_(flags.settings) {}
+
+  Result<LaunchPlan> make() {
+    SHOAL_RETURN_IF_ERROR(validate(flags_));
+    SHOAL_RETURN_IF_ERROR(complete_settings(flags_.root, &settings_));
+    SHOAL_ASSIGN_OR_RETURN(job_id_, find_job_id(flags_));
+    SHOAL_RETURN_IF_ERROR(find_ranks());
+    SHOAL_ASSIGN_OR_RETURN(Bytes token, find_token(flags_.token_file));
+    if (token.empty() && flags_.nodes > 1) {
+      return invalid(fmt::format("--nnodes needs the job's token: --token-file or {}", kTokenVariable));
+    }
+    if (flags_.resume) SHOAL_RETURN_IF_ERROR(check_can_resume(flags_.root));
+    SHOAL_RETURN_IF_ERROR(flags_.create ? make_root(flags_.root)
+                                        : check_holds_run(flags_.root, !flags_.read_only));
+    std::error_code error;
+    root_ = std::filesystem::canonical(flags_.root, error).string();
+    if (error) return Status(Code::not_found, fmt::format("root {}: {}", flags_.root, error.message()));
+    SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(root_, flags_.read_only ? job_id_ : ""));
+    // A job that reads may be started by one that trains, whose socket is not for it.
+    if (!flags_.read_only) socket_ = variable("SHOAL_SOCKET");
+    if (socket_.empty()) socket_ = paths.socket_file;
+
+    save_report_ = fmt::format("{}/launch-{}.saves", runtime_folder(), getpid());
+
+    LaunchPlan plan;
+    plan.node = node_command();
+    plan.node_environment = own_environment();
+    plan.node_environment["SHOAL_SOCKET"] = socket_;
+    if (token.empty()) plan.node_environment[kTokenVariable] = mint_token();
+    plan.trainer = flags_.command;
+    uint16_t port = flags_.master_port;
+    if (port == 0) port = flags_.nodes == 1 ? free_port() : kDefaultMasterPort;
+    for (uint32_t i = 0; i < flags_.trainers; ++i)
+      plan.trainer_environments.push_back(trainer_environment(i, port));
+    plan.first_rank = first_rank_;
+    plan.root = root_;
+    plan.save_report = save_report_;
+    plan.is_one_host = flags_.nodes == 1;
+    plan.max_failed_saves = static_cast<uint32_t>(settings_.number_of("max-failed-saves"));
+    plan.kill_on_failure = flags_.kill_on_failure;
+    plan.tag_output = flags_.tag_output;
+    constexpr std::chrono::seconds kBesideCoordinator{30};  // a node's start, once it has found that one
+    plan.node_ready_within =
+        std::max(plan.node_ready_within,
+                 std::chrono::milliseconds(settings_.number_of("find-coordinator-ms")) + kBesideCoordinator);
+    return plan;
+  }
+
+ private:
+  Status find_ranks() {
+    uint64_t first = flags_.first_rank.value_or(flags_.node_rank * flags_.trainers);
+    uint64_t world = flags_.world_size.value_or(flags_.nodes * flags_.trainers);
+    if (first + flags_.trainers > world || world > kMaxWorldSize) {
+      return invalid(fmt::format("ranks {} to {} do not lie in a world of {}", first,
+                                 first + flags_.trainers - 1, world));
+    }
+    first_rank_ = static_cast<uint32_t>(first);
+    world_size_ = static_cast<uint32_t>(world);
+    return ok_status();
+  }
+
+  bool hosts_coordinator() const { return flags_.coordinator.empty() || flags_.node_rank == 0; }
+
+  std::vector<std::string> node_command() const {
+    char host[HOST_NAME_MAX + 1] = {};
+    if (gethostname(host, sizeof host - 1) != 0) std::strcpy(host, "host");
+    std::vector<std::string> out = {
+        own_program(), "node",
+        "--root",      root_,
+        "--job-id",    job_id_,
+        "--name",      flags_.nodes > 1 ? fmt::format("{}-{}", host, flags_.node_rank) : host};
+    auto add = [&](const char* name, const std::string& value) {
+      if (value.empty()) return;
+      out.push_back(name);
+      out.push_back(value);
+    };
+    if (!flags_.coordinator.empty()) {
+      if (hosts_coordinator()) out.push_back("--coordinate");
+      add(hosts_coordinator() ? "--listen" : "--coordinator", flags_.coordinator);
+    }
+    if (flags_.take_over && hosts_coordinator()) out.push_back("--take-over");
+    if (flags_.read_only) out.push_back("--read-only");
+    add("--token-file", flags_.token_file);
+    add("--world-size", std::to_string(world_size_));
+    add("--ranks", fmt::format("{}-{}", first_rank_, first_rank_ + flags_.trainers - 1));
+    add("--socket", socket_);
+    for (std::string& argument : node_arguments_of(settings_)) out.push_back(std::move(argument));
+    return out;
+  }
+
+  Environment trainer_environment(uint32_t local_rank, uint16_t master_port) const {
+    Environment out = own_environment();
+    out["RANK"] = std::to_string(first_rank_ + local_rank);
+    out["WORLD_SIZE"] = std::to_string(world_size_);
+    out["LOCAL_RANK"] = std::to_string(local_rank);
+    out["LOCAL_WORLD_SIZE"] = std::to_string(flags_.trainers);
+    out["NODE_RANK"] = out["GROUP_RANK"] = std::to_string(flags_.node_rank);
+    out["MASTER_ADDR"] = flags_.coordinator.empty() ? "127.0.0.1" : host_of(flags_.coordinator);
+    out["MASTER_PORT"] = std::to_string(master_port);
+    out["SHOAL_ROOT"] = root_;
+    out["SHOAL_JOB_ID"] = job_id_;
+    out["SHOAL_SOCKET"] = socket_;
+    out[kSaveReportVariable] = save_report_;
+    for (const auto& [name, value] : settings_.values()) {
+      const Setting& setting = *find_setting(name);
+      if (trainers_need(setting)) out[setting.variable()] = value.text;
+    }
+    out["SHOAL_NODE_PROGRAM"] = own_program();
+    out["SHOAL_START_NODE"] = "0";  // this process does
+    if (flags_.read_only) out["SHOAL_READ_ONLY"] = "1";
+    if (!flags_.coordinator.empty()) out["SHOAL_COORDINATOR"] = flags_.coordinator;
+    // For a node that a trainer has to start where this one has died.
+    std::error_code error;
+    if (!flags_.token_file.empty()) {
+      out[kTokenFileVariable] = std::filesystem::absolute(flags_.token_file, error).string();
+    }
+    return out;
+  }
+
+  const LaunchFlags& flags_;
+  Settings settings_;
+  std::string job_id_, root_, socket_, save_report_;
+  uint32_t first_rank_ = 0, world_size_ = 0;
+};
+
+int report_failed(const Status& status) {
+  fmt::print(stderr, "shoal launch: {}\n", status.to_string());
+  return status.code() == Code::not_found ? kExitNoProgram : kExitFailed;
+}
+
+int run_launch(const LaunchFlags& flags) {
+  // Before the node claims a generation for a job that will never be.
+  Status runnable = flags.command.empty() ? ok_status() : check_program(flags.command.front());
+  if (!runnable.ok()) return report_failed(runnable);
+  auto plan = PlanMaker(flags).make();
+  if (!plan.ok()) return report_unusable(plan.status());
+  auto status = Launcher(std::move(*plan)).run();
+  if (status.ok()) return *status;
+  return report_failed(status.status());
+}
+
+void add_options(CLI::App* command, LaunchFlags* flags) {
+  command->add_option("-n,--nproc-per-node", flags->trainers, "Trainers on this host")
+      ->check(CLI::Range(1u, kMaxLocalTrainers))
+      ->capture_default_str();
+  command
+      ->add_option("--root", flags->root,
+                   "Folder of the run, which an earlier run has used; a new one needs --create")
+      ->envname("SHOAL_ROOT")
+      ->required();
+  command->add_flag("--create", flags->create,
+                    "Make the root where there is none yet, in a folder that exists; on every host");
+  command->add_flag("--resume", flags->resume,
+                    "Start nothing unless the root holds a checkpoint to go on from");
+  command->add_option("--nnodes", flags->nodes, "Hosts of the job")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  command->add_option("--node-rank", flags->node_rank, "Which of them this is")->capture_default_str();
+  command->add_option("--coordinator", flags->coordinator,
+                      "HOST:PORT where the first host's node listens for the others");
+  command
+      ->add_option("--job-id", flags->job_id,
+                   "The same on all hosts of one incarnation of the job, never used again")
+      ->envname("SHOAL_JOB_ID");
+  command->add_option(
+      "--token-file", flags->token_file,
+      "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN_FILE, else $SHOAL_TOKEN");
+  command->add_option("--world-size", flags->world_size, "Ranks of the job; default: N on every host");
+  command->add_option("--first-rank", flags->first_rank, "Of this host; default: N times the node rank");
+  command->add_option("--master-port", flags->master_port,
+                      "MASTER_PORT; default: 29500, on one host any free one");
+  command->add_flag("--take-over", flags->take_over,
+                    "Run although another run's coordinator is live on this root; that one ends");
+  command
+      ->add_flag("--read-only", flags->read_only,
+                 "Trainers that only load, beside the job that trains on this root, which notices nothing")
+      ->excludes("--take-over")
+      ->excludes("--create")
+      ->envname("SHOAL_READ_ONLY");
+  command->add_flag("--kill-on-failure", flags->kill_on_failure, "When a trainer fails, end the others");
+  command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
+  add_settings(*command, SettingOf::node, &flags->settings);
+  add_settings(*command, SettingOf::trainer, &flags->settings);
+}
+
+}  // namespace
+
+void add_launch_command(CLI::App& app, const std::vector<std::string>& command_line, Command* chosen) {
+  CLI::App* command = app.add_subcommand(
+      "launch",
+      "Start a node and N trainers on this host: shoal launch -n N --root ROOT [OPTIONS] -- COMMAND");
+  auto flags = std::make_shared<LaunchFlags>();
+  flags->command = command_line;
+  add_options(command, flags.get());
+  command->footer(kFooter);
+  command->callback([=] { *chosen = [=] { return run_launch(*flags); }; });
+}
+
+}  // namespace shoal

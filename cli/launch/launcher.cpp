@@ -1,0 +1,434 @@
+#include "cli/launch/launcher.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "actors/node/launcher_word.h"
+#include "cli/commands.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr uint32_t kStopSignalsToKill = 3;          // the third one does not wait for the trainers any more
+constexpr std::chrono::seconds kTrainerGrace{10};   // from our SIGTERM to SIGKILL
+constexpr size_t kMaxLineBytes = size_t{64} << 10;  // a longer line is tagged in parts
+
+template <class... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  std::string line = "shoal launch: " + fmt::format(format, std::forward<Args>(args)...) + "\n";
+  if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // nobody to tell
+}
+
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    ssize_t done = write(fd, text.data(), text.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return;  // our reader is gone; the trainer goes on
+    text.remove_prefix(static_cast<size_t>(done));
+  }
+}
+
+bool asks_to_stop(int number) {
+  return number == SIGTERM || number == SIGINT || number == SIGHUP;
+}
+
+struct Pipe {
+  OwnedFd read, write;
+};
+Result<Pipe> make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return Status(Code::io, fmt::format("pipe: {}", std::strerror(errno)));
+  return Pipe{OwnedFd(ends[0]), OwnedFd(ends[1])};
+}
+
+}  // namespace
+
+Launcher::Launcher(LaunchPlan plan) : plan_(std::move(plan)) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int number : kForwarded) sigaddset(&set, number);
+  sigaddset(&set, SIGCHLD);
+  SHOAL_CHECK(sigprocmask(SIG_BLOCK, &set, nullptr) == 0);
+  signal(SIGPIPE, SIG_IGN);
+  signals_ = OwnedFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  SHOAL_CHECK(signals_.valid());
+}
+
+Launcher::~Launcher() {
+  if (save_report_.valid()) unlink(plan_.save_report.c_str());
+  kill_trainers();
+  if (node_.pid > 0 && !node_.wait_status) kill(node_.pid, SIGTERM);
+}
+
+Result<int> Launcher::run() {
+  SHOAL_RETURN_IF_ERROR(make_save_report());
+  SHOAL_RETURN_IF_ERROR(start_node());
+  Status ready = wait_for_node();
+  node_was_ready_ = ready.ok();
+  if (ready.ok() && stop_signal_ == 0) ready = start_trainers();
+  if (!ready.ok()) end_trainers();
+  while (any_trainer()) handle_events(-1, std::nullopt);
+  for (Output& output : outputs_) read_output(&output);
+  for (Output& output : outputs_) flush_output(&output, true);
+  const bool outlived_node = restart_at_.has_value();  // trainers that ended while a new one was awaited
+  const bool node_died = node_.wait_status.has_value() && !outlived_node;
+  stop_node();
+  if (!ready.ok()) return ready;
+  int worst = 0;
+  for (const Child& trainer : trainers_) {
+    if (!trainer.ended_by_us) worst = std::max(worst, exit_status_of(*trainer.wait_status));
+  }
+  if (trainers_.empty() && stop_signal_ != 0) worst = 128 + stop_signal_;
+  if (node_died || (!outlived_node && exit_status_of(*node_.wait_status) != 0)) {
+    if (!node_died) say("the node did not end cleanly: {}", describe_end(*node_.wait_status));
+    worst = std::max(worst, 1);
+  }
+  const bool has_untold = tell_failed_saves(plan_.is_one_host || outlived_node);
+  if ((has_untold || save_outcomes_.too_many()) && worst == 0) worst = kExitSaveFailed;
+  return worst;
+}
+
+Status Launcher::make_save_report() {
+  if (plan_.save_report.empty()) return ok_status();
+  unlink(plan_.save_report.c_str());  // of a launcher that had this process id before
+  const auto failed = [this] {
+    return Status(Code::io, fmt::format("cannot make {}, by which trainers report their saves: {}",
+                                        plan_.save_report, std::strerror(errno)));
+  };
+  if (mkfifo(plan_.save_report.c_str(), 0600) != 0) return failed();
+  // For writing too: else it would end whenever the last trainer closes it.
+  save_report_ = OwnedFd(open(plan_.save_report.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  return save_report_.valid() ? ok_status() : failed();
+}
+
+void Launcher::hear_saves() {
+  char buffer[16384];
+  while (save_report_.valid()) {
+    const ssize_t size = read(save_report_.get(), buffer, sizeof buffer);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) break;
+    save_outcomes_.hear({buffer, static_cast<size_t>(size)});
+  }
+  const std::optional<SaveEvent>& many = save_outcomes_.too_many();
+  if (!many || is_ending_ || !any_trainer()) return;
+  say("rank {}: {} saves in a row failed, as many as --max-failed-saves allows; the last, {}: {}; ending the "
+      "trainers",
+      many->rank, plan_.max_failed_saves, to_string(many->key), many->cause);
+  end_trainers();
+}
+
+bool Launcher::tell_failed_saves(bool undecided_fail) {
+  hear_saves();
+  const UntoldSaves untold = save_outcomes_.untold(plan_.root);
+  for (const std::string& line : untold.failed) say("{}", line);
+  for (const std::string& line : untold.undecided) say("{}", line);
+  return !untold.failed.empty() || (undecided_fail && !untold.undecided.empty());
+}
+
+Status Launcher::start_node() {
+  SHOAL_ASSIGN_OR_RETURN(Pipe ready, make_pipe());
+  SHOAL_ASSIGN_OR_RETURN(Pipe ends, make_pipe());
+  for (int fd : {ready.read.get(), ends.read.get(), ends.write.get()}) fcntl(fd, F_SETFL, O_NONBLOCK);
+  SpawnOptions options;
+  options.arguments = plan_.node;
+  // What it took over once, it does not take back.
+  if (was_restarted_) std::erase(options.arguments, "--take-over");
+  options.arguments.push_back("--ready-fd");
+  options.arguments.push_back(std::to_string(ready.write.get()));
+  if (!generation_.empty()) options.arguments.insert(options.arguments.end(), {"--rejoin", generation_});
+  options.environment = plan_.node_environment;
+  options.death_signal = SIGTERM;
+  options.arguments.push_back("--launcher-fd");
+  options.arguments.push_back(std::to_string(ends.read.get()));
+  options.keep_fds = {ready.write.get(), ends.read.get()};
+  SHOAL_ASSIGN_OR_RETURN(node_.pid, spawn(options));
+  node_ready_ = std::move(ready.read);
+  node_line_.clear();
+  to_node_ = std::move(ends.write);
+  untold_.clear();
+  for (const Child& trainer : trainers_)
+    tell_end(trainer);  // a node that is started again has to hear it too
+  return ok_status();
+}
+
+// A save of the others waits for this rank in vain, even where its trainer never reached the node.
+void Launcher::tell_end(const Child& trainer) {
+  if (!trainer.wait_status) return;
+  untold_ += launcher_line({trainer.rank, describe_end(*trainer.wait_status)});
+  tell_node();
+}
+
+void Launcher::tell_node() {
+  while (!untold_.empty() && to_node_.valid()) {
+    ssize_t size = write(to_node_.get(), untold_.data(), untold_.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return;
+    if (size < 0) {
+      to_node_ = OwnedFd();  // it has ended
+      return;
+    }
+    untold_.erase(0, static_cast<size_t>(size));
+  }
+}
+
+Status Launcher::wait_for_node() {
+  Clock::time_point deadline = Clock::now() + plan_.node_ready_within;
+  while (stop_signal_ == 0) {
+    if (handle_events(node_ready_.get(), deadline)) {
+      if (hear_node()) return ok_status();
+      if (!node_ready_.valid()) return ended_before_ready();
+    }
+    if (Clock::now() >= deadline) {
+      return Status(Code::deadline_exceeded,
+                    fmt::format("the node was not ready within {} ms", plan_.node_ready_within.count()));
+    }
+  }
+  return ok_status();
+}
+
+// Whether the node has become ready. It says so once: nothing is read after that, or after its end.
+bool Launcher::hear_node() {
+  if (!node_ready_.valid()) return false;
+  char buffer[256];
+  const ssize_t size = read(node_ready_.get(), buffer, sizeof buffer);
+  if (size < 0) return false;
+  node_line_.append(buffer, static_cast<size_t>(size));
+  const size_t end = node_line_.find('\n');
+  const bool is_ready = end != std::string::npos;
+  if (is_ready) {
+    const size_t last_word = node_line_.rfind(' ', end) + 1;
+    generation_ = node_line_.substr(last_word, end - last_word);
+  }
+  if (is_ready || size == 0) node_ready_ = OwnedFd();
+  return is_ready;
+}
+
+Status Launcher::ended_before_ready() {
+  while (!node_.wait_status) handle_events(-1, std::nullopt);
+  std::string how = describe_end(*node_.wait_status);
+  if (WIFEXITED(*node_.wait_status)) how += "; it has said why";
+  return Status(Code::unavailable, "the node ended before it was ready: " + how);
+}
+
+Status Launcher::start_trainers() {
+  for (uint32_t i = 0; i < plan_.trainer_environments.size(); ++i) SHOAL_RETURN_IF_ERROR(start_trainer(i));
+  return ok_status();
+}
+
+Status Launcher::start_trainer(uint32_t local_rank) {
+  SpawnOptions options;
+  options.arguments = plan_.trainer;
+  options.environment = plan_.trainer_environments[local_rank];
+  options.death_signal = SIGKILL;
+  Pipe out, err;
+  uint32_t rank = plan_.first_rank + local_rank;
+  if (plan_.tag_output) {
+    SHOAL_ASSIGN_OR_RETURN(out, make_pipe());
+    SHOAL_ASSIGN_OR_RETURN(err, make_pipe());
+    options.stdout_fd = out.write.get();
+    options.stderr_fd = err.write.get();
+  }
+  SHOAL_ASSIGN_OR_RETURN(pid_t pid, spawn(options));
+  trainers_.push_back({pid, rank, std::nullopt, false});
+  if (!plan_.tag_output) return ok_status();
+  std::string tag = fmt::format("[{}] ", rank);
+  for (auto [from, to] : {std::pair{&out, STDOUT_FILENO}, std::pair{&err, STDERR_FILENO}}) {
+    fcntl(from->read.get(), F_SETFL, O_NONBLOCK);
+    outputs_.push_back({std::move(from->read), to, tag, ""});
+  }
+  return ok_status();
+}
+
+void Launcher::stop_node() {
+  node_is_stopping_ = true;
+  if (!node_.wait_status) kill(node_.pid, SIGTERM);
+  while (!node_.wait_status) handle_events(-1, std::nullopt);
+}
+
+bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> deadline) {
+  std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0},
+                             {extra_fd, POLLIN, 0},
+                             {untold_.empty() ? -1 : to_node_.get(), POLLOUT, 0},
+                             {save_report_.get(), POLLIN, 0},
+                             {node_was_ready_ ? node_ready_.get() : -1, POLLIN, 0}};
+  const size_t first_output = fds.size();
+  for (const Output& output : outputs_) fds.push_back({output.from.get(), POLLIN, 0});
+  for (const auto& at : {kill_at_, restart_at_}) {
+    if (at && (!deadline || *at < *deadline)) deadline = at;
+  }
+  int timeout_ms = -1;
+  if (deadline) {
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+    timeout_ms = static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+  }
+  if (poll(fds.data(), fds.size(), timeout_ms) < 0) return false;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (fds[i + first_output].revents != 0) read_output(&outputs_[i]);
+  }
+  if (fds[2].revents != 0) tell_node();
+  if (fds[3].revents != 0) hear_saves();
+  if (fds[4].revents != 0 && hear_node()) restart_limit_.on_ready();
+  if (fds[0].revents != 0) handle_signals();
+  if (kill_at_ && Clock::now() >= *kill_at_) {
+    say("trainers did not end within {} s of SIGTERM: killing them", kTrainerGrace.count());
+    kill_at_.reset();
+    kill_trainers();
+  }
+  if (restart_at_ && Clock::now() >= *restart_at_) restart_node();
+  return fds[1].revents != 0;
+}
+
+void Launcher::handle_signals() {
+  signalfd_siginfo info;
+  while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    if (info.ssi_signo == SIGCHLD) {
+      reap();
+    } else {
+      handle_signal(static_cast<int>(info.ssi_signo));
+    }
+  }
+}
+
+void Launcher::handle_signal(int number) {
+  if (asks_to_stop(number)) {
+    if (stop_signal_ == 0) stop_signal_ = number;
+    ++stop_signals_;
+    if (restart_at_) restart_at_ = Clock::now();  // the trainers' last saves need it
+  }
+  if (node_is_stopping_) {
+    if (asks_to_stop(number) && !node_.wait_status) kill(node_.pid, SIGTERM);  // its second: it ends at once
+    return;
+  }
+  if (stop_signals_ >= kStopSignalsToKill) {
+    say("signal {} for the {}th time: killing the trainers", number, stop_signals_);
+    kill_trainers();
+    return;
+  }
+  for (const Child& trainer : trainers_) {
+    if (!trainer.wait_status) kill(trainer.pid, number);
+  }
+}
+
+void Launcher::reap() {
+  int wait_status = 0;
+  for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+    if (pid == node_.pid) {
+      node_.wait_status = wait_status;
+      on_node_end();
+      continue;
+    }
+    for (Child& trainer : trainers_) {
+      if (trainer.pid != pid) continue;
+      trainer.wait_status = wait_status;
+      trainer.ended_by_us = is_ending_;
+      on_trainer_end(trainer);
+    }
+  }
+}
+
+void Launcher::on_node_end() {
+  if (node_is_stopping_ || !node_was_ready_) return;
+  if (hear_node()) restart_limit_.on_ready();  // just before it ended
+  const std::string how = describe_end(*node_.wait_status);
+  const bool is_superseded = exit_status_of(*node_.wait_status) == kExitSuperseded;
+  const bool is_wanted = any_trainer() && !is_ending_ && !is_superseded;
+  const Clock::time_point now = Clock::now();
+  if (const auto pause = is_wanted ? restart_limit_.next(now) : std::nullopt) {
+    was_restarted_ = true;
+    say("the node ended early: {}; starting it again in {} s ({})", how, pause->count(),
+        restart_limit_.describe());
+    restart_at_ = now + *pause;
+    return;
+  }
+  const std::string limit =
+      is_wanted ? fmt::format("; it was started again {}", restart_limit_.describe()) : "";
+  say("the node ended early: {}{}{}", is_superseded ? "another job has taken over the root" : how, limit,
+      any_trainer() ? "; ending the trainers" : "");
+  end_trainers();
+}
+
+// Trainers look for it; that it is ready needs no waiting for.
+void Launcher::restart_node() {
+  if (!any_trainer()) return;  // and restart_at_ says that nobody needed it any more
+  restart_at_.reset();
+  node_.wait_status.reset();
+  if (Status started = start_node(); !started.ok()) {
+    say("{}; ending the trainers", started.to_string());
+    node_.wait_status = 1 << 8;  // as if it had ended with status 1
+    end_trainers();
+  }
+}
+
+void Launcher::on_trainer_end(const Child& trainer) {
+  tell_end(trainer);
+  if (exit_status_of(*trainer.wait_status) == 0) return;
+  bool ends_others = plan_.kill_on_failure && !is_ending_ && any_trainer();
+  say("rank {} ended: {}{}", trainer.rank, describe_end(*trainer.wait_status),
+      ends_others ? "; ending the others" : "");
+  if (ends_others) end_trainers();
+}
+
+void Launcher::end_trainers() {
+  if (is_ending_ || !any_trainer()) return;
+  is_ending_ = true;
+  for (const Child& trainer : trainers_) {
+    if (!trainer.wait_status) kill(trainer.pid, SIGTERM);
+  }
+  kill_at_ = Clock::now() + kTrainerGrace;
+}
+
+void Launcher::kill_trainers() {
+  for (const Child& trainer : trainers_) {
+    if (!trainer.wait_status) kill(-trainer.pid, SIGKILL);  // with all of its own processes
+  }
+}
+
+void Launcher::read_output(Output* output) {
+  char buffer[16384];
+  while (output->from.valid()) {
+    ssize_t size = read(output->from.get(), buffer, sizeof buffer);
+    if (size > 0) {
+      output->line.append(buffer, static_cast<size_t>(size));
+      flush_output(output, false);
+    } else if (size < 0 && errno == EINTR) {
+      continue;
+    } else if (size < 0 && errno == EAGAIN) {
+      return;
+    } else {
+      output->from = OwnedFd();
+    }
+  }
+}
+
+// Writes whole lines, tagged; the rest of a line only at the end, or where it is too long.
+void Launcher::flush_output(Output* output, bool at_end) {
+  std::string& text = output->line;
+  std::string tagged;
+  for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
+    tagged += output->tag + text.substr(0, end + 1);
+  }
+  if (!text.empty() && (at_end || text.size() > kMaxLineBytes)) {
+    tagged += output->tag + text + "\n";
+    text.clear();
+  }
+  write_all(output->to, tagged);
+}
+
+bool Launcher::any_trainer() const {
+  return std::any_of(trainers_.begin(), trainers_.end(),
+                     [](const Child& trainer) { return !trainer.wait_status; });
+}
+
+}  // namespace shoal

@@ -1,0 +1,97 @@
+#include "cli/launch/save_outcomes.h"
+
+#include <fmt/format.h>
+
+#include "admin/root_reader.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr size_t kMaxNamed = 8;        // further ones are counted
+constexpr size_t kMaxKept = 1u << 16;  // saves; older ones are forgotten
+
+}  // namespace
+
+void SaveOutcomes::hear(std::string_view bytes) {
+  line_ += bytes;
+  for (size_t end; (end = line_.find('\n')) != std::string::npos; line_.erase(0, end + 1)) {
+    if (auto event = parse_save_event(std::string_view(line_).substr(0, end))) hear_event(*event);
+  }
+}
+
+void SaveOutcomes::hear_event(const SaveEvent& event) {
+  const auto known = saves_.find(event.key);
+  switch (event.kind) {
+    case SaveEvent::Kind::staged:
+      saves_.try_emplace(event.key, Save{event.rank, false, false, false, ""});
+      if (saves_.size() > kMaxKept) saves_.erase(saves_.begin());
+      return;
+    case SaveEvent::Kind::committed:
+      if (known != saves_.end()) known->second.is_committed = true;
+      break;
+    case SaveEvent::Kind::failed: {
+      Save& save = saves_[event.key];
+      if (!save.has_failed) save.rank = event.rank, save.cause = event.cause;
+      save.has_failed = true;
+      return;
+    }
+    case SaveEvent::Kind::told:
+      if (known != saves_.end()) known->second.is_told = true;
+      break;
+    case SaveEvent::Kind::too_many:
+      if (!too_many_) too_many_ = event;
+      return;
+  }
+}
+
+UntoldSaves SaveOutcomes::untold(const std::string& path) const {
+  UntoldSaves out;
+  size_t more = 0;
+  Result<OpenRoot> root = Status(Code::unavailable, "not opened yet");
+  bool is_open = false;
+  for (const auto& [key, save] : saves_) {
+    if (save.is_committed || save.is_told) continue;
+    if (out.failed.size() + out.undecided.size() >= kMaxNamed) {
+      ++more;
+      continue;
+    }
+    if (!is_open) root = open_root_for_reading(path);
+    is_open = true;
+    AttemptChoice choice;
+    choice.step = key.step;
+    choice.attempt = attempt_name(key);
+    const auto views =
+        root.ok() ? choose_attempts(*root, choice) : Result<std::vector<AttemptView>>(root.status());
+    const std::string which = fmt::format("rank {}: the save of {}", save.rank, to_string(key));
+    if (views.ok() && !views->empty()) {
+      const AttemptView& view = views->front();
+      const std::string_view state = view.state_name();
+      if (state == "committed" || state == "deleted") continue;
+      if (state == "aborted" || state == "damaged") {
+        std::string cause = save.cause;
+        if (cause.empty() && view.decision && !view.decision->committed()) {
+          cause = view.decision->tombstone().cause;
+        }
+        if (!view.damage.ok()) cause = view.damage.to_string();
+        out.failed.push_back(fmt::format("{} failed, and no trainer was told: {}", which, cause));
+        continue;
+      }
+    }
+    if (save.has_failed) {
+      out.failed.push_back(fmt::format("{} failed, and no trainer was told: {}", which, save.cause));
+    } else if (!views.ok() && views.status().code() != Code::not_found) {
+      out.undecided.push_back(
+          fmt::format("nobody knows what became of {}: {}", which, views.status().to_string()));
+    } else {
+      out.undecided.push_back(fmt::format("{} was not decided when the job ended", which));
+    }
+  }
+  if (more != 0) {
+    (out.failed.empty() ? out.undecided : out.failed)
+        .push_back(fmt::format("{} more saves failed or were not decided", more));
+  }
+  return out;
+}
+
+}  // namespace shoal

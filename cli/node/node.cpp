@@ -1,0 +1,239 @@
+// shoal node: the process beside the trainers of one host. Flags in, run_node out.
+#include "actors/node/node.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/node/node_settings.h"
+#include "local/job/job_token.h"
+#include "storage/root/run_root.h"
+
+namespace shoal {
+
+namespace {
+
+struct NodeFlags {
+  NodeOptions node;
+  std::string token_file;
+  std::string ranks;   // "A-B"
+  std::string rejoin;  // "N" or kRejoinJob
+  Settings settings;
+  std::optional<std::string> settings_said;  // by who started this node, and has read variables and files
+  bool create_root = false;
+  int ready_fd = -1;
+};
+
+constexpr const char* kRejoinJob = "job";
+
+constexpr const char* kFooter =
+    "One node runs on each host, beside its trainers; `shoal launch` starts it, and a trainer that finds "
+    "none\n"
+    "does. Without --coordinate and --coordinator it coordinates by itself, for this host alone.\n"
+    "Settings also come from variables and from shoal.toml: docs/reference/settings.md.\n"
+    "SIGTERM or SIGINT: a clean stop, what is staged is written and decided first. A second one: at once.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal node --root /checkpoints/run7 --job-id job-1                 one host\n"
+    "  shoal node --root /checkpoints/run7 --job-id job-1 --token-file ~/.job-token \\\n"
+    "             --coordinate --listen 10.0.0.1:7070 --world-size 16     first of several hosts\n"
+    "  shoal node --root /checkpoints/run7 --job-id job-1 --token-file ~/.job-token \\\n"
+    "             --coordinator 10.0.0.1:7070 --world-size 16             each other host\n"
+    "\n"
+    "Exit status: 0 after a clean stop; 1 it could not run, or not end cleanly; 2 bad arguments; 3 another "
+    "job "
+    "has\n"
+    "taken over the root.";
+
+// How often a stop was asked for; written by the signal handler.
+std::atomic<int> stops{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void on_stop_signal(int) {
+  int before = stops.load();
+  if (before < 2) stops.store(before + 1);
+}
+
+void handle_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_stop_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (int number : {SIGTERM, SIGINT, SIGHUP}) sigaction(number, &action, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+Status parse_ranks(const std::string& text, std::vector<Rank>* ranks) {
+  auto bad = [&] {
+    return Status(Code::invalid_argument, fmt::format("--ranks {}: a range such as 0-7 is needed", text));
+  };
+  Rank first = 0, last = 0;
+  const char* end = text.data() + text.size();
+  auto [dash, first_error] = std::from_chars(text.data(), end, first);
+  if (first_error != std::errc()) return bad();
+  last = first;
+  if (dash != end) {
+    if (*dash != '-') return bad();
+    auto [rest, last_error] = std::from_chars(dash + 1, end, last);
+    if (last_error != std::errc() || rest != end) return bad();
+  }
+  if (last < first || last >= kMaxWorldSize) return bad();
+  for (Rank rank = first; rank <= last; ++rank) ranks->push_back(rank);
+  return ok_status();
+}
+
+Status parse_rejoin(const std::string& text, std::optional<uint32_t>* rejoin) {
+  uint32_t generation = kGenerationOfJob;
+  if (text != kRejoinJob) {
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), generation);
+    if (error != std::errc() || end != text.data() + text.size() || generation == kGenerationOfJob) {
+      return Status(Code::invalid_argument,
+                    fmt::format("--rejoin {}: a generation or '{}' is needed", text, kRejoinJob));
+    }
+  }
+  *rejoin = generation;
+  return ok_status();
+}
+
+// The coordinator's door is at --interface, too, where its address leaves the choice. A launcher leaves it
+// where the host's own name leads to the loopback, and several interfaces are up.
+Status narrow_listen_address(NodeOptions* node) {
+  SHOAL_ASSIGN_OR_RETURN(HostPort listen, parse_host_port(node->listen));
+  if (listen.host != "0.0.0.0") return ok_status();
+  if (node->network.interface.empty()) {
+    fmt::print(stderr,
+               "shoal node: warning: {} means every interface of this host: --interface NAME "
+               "(SHOAL_INTERFACE) chooses the one by which the other hosts come\n",
+               node->listen);
+    return ok_status();
+  }
+  SHOAL_ASSIGN_OR_RETURN(listen.host, address_of_interface(node->network.interface));
+  node->listen = to_string(listen);
+  return ok_status();
+}
+
+// A node that is started again is what it was, even if a file of settings has changed meanwhile.
+Status complete_settings(NodeFlags* flags) {
+  Settings& settings = flags->settings;
+  SHOAL_RETURN_IF_ERROR(flags->settings_said ? settings.check()
+                                             : complete_settings(flags->node.root, &settings));
+  flags->node.settings_said = flags->settings_said.value_or(settings_line(settings));
+  return apply_settings(settings, &flags->node);
+}
+
+Status complete(NodeFlags* flags) {
+  NodeOptions& node = flags->node;
+  SHOAL_RETURN_IF_ERROR(complete_settings(flags));
+  if (!flags->rejoin.empty()) SHOAL_RETURN_IF_ERROR(parse_rejoin(flags->rejoin, &node.rejoin));
+  if (node.job_id.empty())
+    return Status(
+        Code::invalid_argument,
+        "--job-id or SHOAL_JOB_ID is needed: the same as the trainers', new for each incarnation of the "
+        "job");
+  if (!flags->ranks.empty()) SHOAL_RETURN_IF_ERROR(parse_ranks(flags->ranks, &node.expected_ranks));
+  if (node.world_size > 0 && !node.expected_ranks.empty() && node.expected_ranks.back() >= node.world_size) {
+    return Status(Code::invalid_argument,
+                  fmt::format("--ranks {} is beyond --world-size {}", flags->ranks, node.world_size));
+  }
+  SHOAL_ASSIGN_OR_RETURN(node.token, find_token(flags->token_file));
+  if (node.token.empty() && (!node.coordinator.empty() || !node.listen.empty())) {
+    return Status(Code::invalid_argument,
+                  fmt::format("{} needs the job's token: --token-file or {}",
+                              node.coordinator.empty() ? "--listen" : "--coordinator", kTokenVariable));
+  }
+  if (node.token.empty()) {
+    std::string minted = mint_token();
+    ByteView view = as_view(minted);
+    node.token.assign(view.begin(), view.end());
+  }
+  if (node.coordinator.empty()) node.coordinate = true;
+  if (node.coordinate && node.listen.empty()) node.listen = "127.0.0.1:0";
+  if (node.coordinate) SHOAL_RETURN_IF_ERROR(narrow_listen_address(&node));
+  if (flags->create_root && mkdir(node.root.c_str(), 0777) != 0 && errno != EEXIST) {
+    return Status(Code::refused, fmt::format("root {} cannot be made: {}", node.root, std::strerror(errno)));
+  }
+  return ok_status();
+}
+
+int run_node_command(NodeFlags flags) {
+  Status status = complete(&flags);
+  if (!status.ok()) return report_unusable(status);
+  handle_signals();
+  status = run_node(flags.node, stops, [&](const std::string& address, uint32_t generation) {
+    if (flags.ready_fd < 0) return;
+    std::string line = fmt::format("ready {} generation {}\n", address, generation);
+    if (write(flags.ready_fd, line.data(), line.size()) < 0) return;  // whoever started us has ended
+    close(flags.ready_fd);
+  });
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "shoal node: {}\n", status.to_string());
+  return status.code() == Code::superseded ? kExitSuperseded : kExitFailed;
+}
+
+}  // namespace
+
+void add_node_command(CLI::App& app, Command* chosen) {
+  CLI::App* command = app.add_subcommand("node", "Run the node of this host");
+  auto flags = std::make_shared<NodeFlags>();
+  NodeOptions& node = flags->node;
+  command->add_option("--root", node.root, "Folder of the run")->required();
+  command->add_flag("--create-root", flags->create_root, "Make that folder, in one that exists");
+  command
+      ->add_option("--job-id", node.job_id,
+                   "The same on all hosts of one incarnation of the job, never used again")
+      ->envname("SHOAL_JOB_ID");
+  CLI::Option* coordinator =
+      command->add_option("--coordinator", node.coordinator, "HOST:PORT where the job's coordinator listens");
+  command->add_flag("--coordinate", node.coordinate, "Coordinate the job here")->excludes(coordinator);
+  command->add_option("--listen", node.listen, "HOST:PORT to coordinate at; default 127.0.0.1 and any port")
+      ->excludes(coordinator);
+  command
+      ->add_flag("--take-over", node.take_over,
+                 "Coordinate although another run's coordinator is live on this root; that one ends")
+      ->excludes(coordinator);
+  command
+      ->add_flag(
+          "--read-only", node.read_only,
+          "For a job that only loads, beside the one that trains on this root: claims no generation, and "
+          "saves nothing")
+      ->excludes("--take-over")
+      ->excludes("--create-root")
+      ->envname("SHOAL_READ_ONLY");
+  command
+      ->add_option(
+          "--rejoin", flags->rejoin,
+          "Go on with a run in the place of a node that died: N is its generation, 'job' that of the "
+          "job id, which no earlier run may have had; without it a new run starts")
+      ->type_name("N|job");
+  // Where a launcher says which trainers have ended.
+  command->add_option("--launcher-fd", node.launcher_fd)->group("");
+  command->add_option(
+      "--token-file", flags->token_file,
+      "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN_FILE, else $SHOAL_TOKEN");
+  command->add_option("--name", node.name, "Of this host, distinct in the job; default: its host name");
+  command
+      ->add_option("--world-size", node.world_size, "Ranks of the job; default: what the first trainer says")
+      ->check(CLI::Range(0u, kMaxWorldSize));
+  command->add_option("--ranks", flags->ranks, "Ranks of this host, as A-B; default: those that attach");
+  command->add_option("--socket", node.socket_file,
+                      "Where trainers find this node; default: $SHOAL_SOCKET, else in the runtime folder");
+  command->add_flag("--idle-exit", node.idle_exit, "End some time after the last trainer has left");
+  command->add_option("--ready-fd", flags->ready_fd,
+                      "Write 'ready ADDRESS generation N' to this descriptor once trainers can attach");
+  command->add_option("--settings-said", flags->settings_said)->group("");
+  add_settings(*command, SettingOf::node, &flags->settings);
+  command->footer(kFooter);
+  command->callback([=] { *chosen = [=] { return run_node_command(*flags); }; });
+}
+
+}  // namespace shoal

@@ -1,0 +1,183 @@
+// What nodes and root tell, as text.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "cli/node/node_view.h"
+#include "cli/table.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr size_t kRunsShown = 8;    // of consecutive ranks
+constexpr size_t kPeersShown = 8;   // the rest is counted
+constexpr size_t kErrorsShown = 5;  // the newest
+
+std::string ago(uint64_t ms) {
+  return human_seconds(static_cast<double>(ms) / 1e3);
+}
+
+std::string heading(const NodeStatus& node) {
+  std::string role = node.coordinates ? fmt::format("coordinates at {}", node.coordinator)
+                                      : fmt::format("coordinator at {}", node.coordinator);
+  std::string out = fmt::format("node {} (pid {}), {}{}\n", node.host, node.pid, role,
+                                node.is_stopping ? ", is stopping" : "");
+  std::string place = node.read_only ? fmt::format("reads only (readers/{})", node.generation)
+                                     : fmt::format("generation {}, epoch {}", node.generation, node.epoch);
+  out += fmt::format("job {}, {}, root {}, up {}\n", node.job_id, place, node.root, ago(node.uptime_ms));
+  std::string world = node.world_size == 0 ? "" : fmt::format(" of {}", node.world_size);
+  out += fmt::format("ranks here: {}{}; nodes connected: {}", describe_ranks(node.ranks, node.ranks.size()),
+                     world, node.peers_count);
+  for (size_t i = 0; i < std::min(node.peers.size(), kPeersShown); ++i) {
+    out += fmt::format("{}{}{}", i == 0 ? " (" : ", ", node.peers[i].name,
+                       node.peers[i].coordinates ? " coordinates" : "");
+  }
+  if (!node.peers.empty()) out += node.peers_count > kPeersShown ? ", ...)" : ")";
+  return out + "\n";
+}
+
+std::string last_commit(const NodeStatus& node) {
+  if (!node.last_commit) return "last commit: none yet\n";
+  const CommitStatus& commit = *node.last_commit;
+  std::string out = fmt::format("last commit: {}", to_string(commit.key));
+  if (commit.unix_time_ns != 0) out += fmt::format(" at {}", utc_time(commit.unix_time_ns));
+  if (commit.payload_bytes != 0) out += fmt::format(", {}", human_bytes(commit.payload_bytes));
+  out += fmt::format(", after {}", ago(commit.duration_ms));
+  if (commit.slowest_rank) out += fmt::format(", rank {} last", *commit.slowest_rank);
+  return out + "\n";
+}
+
+std::string counts(const NodeCounts& now, const NodeCounts* before, double seconds) {
+  std::string out =
+      fmt::format("saves: {} begun, {} committed, {} aborted; staged {}, written {}, read {}\n",
+                  now.saves_begun, now.saves_committed, now.saves_aborted, human_bytes(now.bytes_staged),
+                  human_bytes(now.bytes_written), human_bytes(now.bytes_read));
+  if (before == nullptr || seconds <= 0) return out;
+  auto rate = [&](uint64_t late, uint64_t early) {
+    uint64_t grown = late - std::min(early, late);
+    return human_bytes(static_cast<uint64_t>(static_cast<double>(grown) / seconds));
+  };
+  return out + fmt::format("now: staging {}/s, writing {}/s, reading {}/s\n",
+                           rate(now.bytes_staged, before->bytes_staged),
+                           rate(now.bytes_written, before->bytes_written),
+                           rate(now.bytes_read, before->bytes_read));
+}
+
+std::string saves(const NodeView& node) {
+  if (node.status.saves.empty()) return "no save in flight\n";
+  using Align = Table::Align;
+  Table table({{"STEP", Align::right},
+               {"ATTEMPT"},
+               {"PHASE"},
+               {"AGE", Align::right},
+               {"STAGED", Align::right},
+               {"WRITTEN", Align::right},
+               {"TO WRITE", Align::right},
+               {"ON DISK", Align::right},
+               {"REPORTED", Align::right},
+               {"WAITS FOR"}});
+  for (size_t i = 0; i < node.status.saves.size(); ++i) {
+    const SaveStatus& save = node.status.saves[i];
+    std::string reported =
+        node.status.coordinates ? fmt::format("{}/{}", save.ranks_reported, node.status.world_size) : "-";
+    std::string waits =
+        save.awaited_count == 0 ? "-" : "rank " + describe_ranks(save.awaited, save.awaited_count);
+    if (!save.trouble.empty()) waits += "; " + save.trouble;
+    table.add_row({fmt::to_string(save.key.step), attempt_name(save.key), std::string(phase_name(save.phase)),
+                   ago(save.age_ms), human_bytes(save.bytes_staged), human_bytes(save.bytes_written),
+                   human_bytes(save.bytes_to_write),
+                   node.bytes_on_disk[i] ? human_bytes(*node.bytes_on_disk[i]) : "-", reported, waits});
+  }
+  return table.to_string();
+}
+
+std::string errors(const NodeStatus& node) {
+  std::string out;
+  size_t first = node.errors.size() - std::min(node.errors.size(), kErrorsShown);
+  for (size_t i = first; i < node.errors.size(); ++i) {
+    out += fmt::format("{} ago: {}\n", ago(node.errors[i].age_ms), node.errors[i].line);
+  }
+  return out;
+}
+
+std::string slow_calls(const NodeStatus& node) {
+  std::string out;
+  for (const SlowCallStatus& call : node.slow_calls) {
+    out += fmt::format("storage: {} has taken {} and has not returned\n", call.what, ago(call.age_ms));
+  }
+  return out;
+}
+
+std::string root_text(const RootView& root) {
+  std::string out = fmt::format("root {}: {}, {}; ", root.path, counted(root.attempts, "attempt"),
+                                counted(root.checkpoints, "checkpoint"));
+  if (root.latest) {
+    out += fmt::format("the latest is {} at {}, {}\n", to_string(*root.latest),
+                       utc_time(root.latest_unix_time_ns), human_bytes(root.latest_payload_bytes));
+  } else if (!root.latest_unknown.ok()) {
+    out += "the latest is not known\n";
+  } else {
+    out += "none yet\n";
+  }
+  for (const UndecidedView& one : root.undecided) {
+    out += fmt::format("undecided: {}, {} in its folder\n", to_string(one.key), human_bytes(one.bytes));
+  }
+  for (const std::string& line : root.damaged) out += fmt::format("damaged: {}\n", line);
+  if (root.coordinator) {
+    out += fmt::format("last coordinator: {} of job {} (epoch {})\n", root.coordinator->address,
+                       root.coordinator->job_id, root.coordinator->epoch);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string describe_ranks(const std::vector<Rank>& ranks, uint64_t count) {
+  if (ranks.empty()) return "none";
+  std::string out;
+  uint64_t shown = 0;
+  size_t runs = 0;
+  for (size_t i = 0; i < ranks.size() && runs < kRunsShown; ++runs) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!out.empty()) out += ", ";
+    out += i == last ? fmt::to_string(ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]);
+    shown += last - i + 1;
+    i = last + 1;
+  }
+  return shown < count ? out + fmt::format(" and {} more", count - shown) : out;
+}
+
+std::string as_text(const JobView& view, const EarlierView* before) {
+  std::string out;
+  for (const NodeView& node : view.nodes) {
+    const NodeCounts* early = nullptr;
+    for (size_t i = 0; before != nullptr && i < before->view.nodes.size(); ++i) {
+      const NodeView& same = before->view.nodes[i];
+      if (same.socket == node.socket && same.status.pid == node.status.pid) early = &same.status.counts;
+    }
+    if (!out.empty()) out += "\n";
+    out += heading(node.status) + last_commit(node.status) +
+           counts(node.status.counts, early, before == nullptr ? 0 : before->seconds) + saves(node) +
+           slow_calls(node.status) + errors(node.status);
+  }
+  for (const auto& silent : view.silent) {
+    if (!out.empty()) out += "\n";
+    out += fmt::format("no node answers at {}\n", silent.second.message());
+  }
+  if (view.nodes.empty() && view.silent.empty()) out += "no node of this user runs on this host\n";
+  for (const std::string& root : view.hanging) {
+    out += fmt::format("root {} did not answer within {} s: its storage hangs, or is very slow\n", root,
+                       kRootPatience.count());
+  }
+  // A node that runs knows more; its root is shown where none does.
+  if (view.root && view.nodes.empty()) out += root_text(*view.root);
+  if (view.root && !view.nodes.empty() && !view.root->latest_unknown.ok()) {
+    out += fmt::format("damaged: {}\n", view.root->latest_unknown.message());
+  }
+  return out;
+}
+
+}  // namespace shoal

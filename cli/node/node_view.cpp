@@ -1,0 +1,260 @@
+#include "cli/node/node_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "local/socket/socket.h"
+#include "local/status/node_query.h"
+
+namespace shoal {
+
+namespace {
+
+Result<RootView> view_root(const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(OpenRoot root, open_root_for_reading(path));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> attempts, view_attempts(*root.storage));
+  RootView out;
+  out.path = root.storage->describe();
+  out.attempts = attempts.size();
+  for (const AttemptView& attempt : attempts) {
+    if (!attempt.damage.ok()) {
+      out.damaged.push_back(attempt.damage.message());
+    } else if (attempt.committed()) {
+      ++out.checkpoints;
+      out.latest = attempt.key;
+      out.latest_unix_time_ns = attempt.decision->unix_time_ns;
+      out.latest_payload_bytes = attempt.decision->manifest().payload_bytes;
+    } else if (attempt.info.state == AttemptInfo::State::undecided) {
+      out.undecided.push_back({attempt.key, attempt.info.files_bytes});
+    }
+  }
+  out.latest_unknown = check_reads_back(newest_checkpoint(attempts));
+  if (!out.latest_unknown.ok()) out.latest.reset();
+  auto epoch = highest_epoch(*root.storage);
+  if (epoch.ok()) out.coordinator = std::move(*epoch);
+  return out;
+}
+
+// What `look` finds, or nothing where it takes longer than kRootPatience: its thread is left to itself then.
+template <class Look>
+auto within_patience(Look look) -> std::optional<decltype(look())> {
+  auto promise = std::make_shared<std::promise<decltype(look())>>();
+  auto found = promise->get_future();
+  std::thread([promise, look = std::move(look)] { promise->set_value(look()); }).detach();
+  if (found.wait_for(kRootPatience) != std::future_status::ready) return std::nullopt;
+  return found.get();
+}
+
+std::vector<std::optional<uint64_t>> bytes_on_disk(const std::string& root_path,
+                                                   const std::vector<AttemptKey>& saves) {
+  std::vector<std::optional<uint64_t>> out(saves.size());
+  auto root = open_root_for_reading(root_path);
+  for (size_t i = 0; root.ok() && i < saves.size(); ++i) {
+    auto info = inspect_attempt(*root->storage, saves[i]);
+    if (info.ok()) out[i] = info->files_bytes;
+  }
+  return out;
+}
+
+void hangs(const std::string& root, JobView* out) {
+  if (std::find(out->hanging.begin(), out->hanging.end(), root) == out->hanging.end()) {
+    out->hanging.push_back(root);
+  }
+}
+
+// `root`: only a node that serves it, if not empty.
+void ask(const std::string& socket, const std::string& root, JobView* out) {
+  auto status = ask_node(socket);
+  if (!status.ok()) {
+    out->silent.emplace_back(socket, status.status());
+    return;
+  }
+  if (!root.empty() && status->root != root) return;
+  NodeView node{socket, std::move(*status), {}};
+  std::vector<AttemptKey> saves;
+  for (const SaveStatus& save : node.status.saves) saves.push_back(save.key);
+  node.bytes_on_disk.resize(saves.size());
+  if (!saves.empty()) {
+    auto bytes = within_patience([path = node.status.root, saves] { return bytes_on_disk(path, saves); });
+    if (bytes) {
+      node.bytes_on_disk = std::move(*bytes);
+    } else {
+      hangs(node.status.root, out);
+    }
+  }
+  out->nodes.push_back(std::move(node));
+}
+
+nlohmann::ordered_json key_json(const AttemptKey& key) {
+  return {{"step", key.step}, {"generation", key.generation}, {"attempt", key.attempt}};
+}
+
+nlohmann::ordered_json save_json(const SaveStatus& save, const std::optional<uint64_t>& on_disk) {
+  nlohmann::ordered_json out = key_json(save.key);
+  out["phase"] = phase_name(save.phase);
+  out["age_ms"] = save.age_ms;
+  out["ranks_here"] = save.ranks_here;
+  out["ranks_staged"] = save.ranks_staged;
+  out["ranks_written"] = save.ranks_written;
+  out["ranks_reported"] = save.ranks_reported;
+  out["bytes_staged"] = save.bytes_staged;
+  out["bytes_to_write"] = save.bytes_to_write;
+  out["bytes_written"] = save.bytes_written;
+  out["bytes_reported"] = save.bytes_reported;
+  if (on_disk) out["bytes_on_disk"] = *on_disk;
+  out["awaited_ranks"] = save.awaited;
+  out["awaited_count"] = save.awaited_count;
+  if (!save.trouble.empty()) out["trouble"] = save.trouble;
+  return out;
+}
+
+nlohmann::ordered_json commit_json(const CommitStatus& commit) {
+  nlohmann::ordered_json out = key_json(commit.key);
+  if (commit.unix_time_ns != 0) out["unix_time_ns"] = commit.unix_time_ns;
+  out["duration_ms"] = commit.duration_ms;
+  out["payload_bytes"] = commit.payload_bytes;
+  if (commit.slowest_rank) out["slowest_rank"] = *commit.slowest_rank;
+  return out;
+}
+
+nlohmann::ordered_json counts_json(const NodeCounts& counts) {
+  return {{"saves_begun", counts.saves_begun},          {"saves_committed", counts.saves_committed},
+          {"saves_aborted", counts.saves_aborted},      {"bytes_staged", counts.bytes_staged},
+          {"bytes_written", counts.bytes_written},      {"bytes_read", counts.bytes_read},
+          {"loads_begun", counts.loads_begun},          {"loads_done", counts.loads_done},
+          {"loads_failed", counts.loads_failed},        {"bytes_to_peers", counts.bytes_to_peers},
+          {"bytes_from_peers", counts.bytes_from_peers}};
+}
+
+nlohmann::ordered_json node_json(const NodeView& node) {
+  const NodeStatus& status = node.status;
+  nlohmann::ordered_json out;
+  out["socket"] = node.socket;
+  out["version"] = status.version;
+  out["host"] = status.host;
+  out["pid"] = status.pid;
+  out["root"] = status.root;
+  out["root_id"] = status.root_id;
+  out["job_id"] = status.job_id;
+  out["generation"] = status.generation;
+  out["epoch"] = status.epoch;
+  out["read_only"] = status.read_only;
+  out["coordinates"] = status.coordinates;
+  out["coordinator"] = status.coordinator;
+  out["world_size"] = status.world_size;
+  out["uptime_ms"] = status.uptime_ms;
+  out["is_stopping"] = status.is_stopping;
+  out["ranks"] = status.ranks;
+  out["peers"] = nlohmann::ordered_json::array();
+  for (const PeerStatus& peer : status.peers) {
+    out["peers"].push_back({{"name", peer.name}, {"coordinates", peer.coordinates}});
+  }
+  out["peers_count"] = status.peers_count;
+  out["saves"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < status.saves.size(); ++i) {
+    out["saves"].push_back(save_json(status.saves[i], node.bytes_on_disk[i]));
+  }
+  out["saves_count"] = status.saves_count;
+  out["last_commit"] = status.last_commit ? commit_json(*status.last_commit) : nlohmann::ordered_json();
+  out["errors"] = nlohmann::ordered_json::array();
+  for (const ErrorStatus& error : status.errors) {
+    out["errors"].push_back({{"age_ms", error.age_ms}, {"line", error.line}});
+  }
+  out["slow_calls"] = nlohmann::ordered_json::array();
+  for (const SlowCallStatus& call : status.slow_calls) {
+    out["slow_calls"].push_back({{"what", call.what}, {"age_ms", call.age_ms}});
+  }
+  out["counts"] = counts_json(status.counts);
+  return out;
+}
+
+nlohmann::ordered_json root_json(const RootView& root) {
+  nlohmann::ordered_json out;
+  out["path"] = root.path;
+  out["attempts"] = root.attempts;
+  out["checkpoints"] = root.checkpoints;
+  out["latest"] = nlohmann::ordered_json();
+  if (root.latest) {
+    out["latest"] = key_json(*root.latest);
+    out["latest"]["unix_time_ns"] = root.latest_unix_time_ns;
+    out["latest"]["payload_bytes"] = root.latest_payload_bytes;
+  }
+  if (!root.latest_unknown.ok()) out["latest_unknown"] = root.latest_unknown.message();
+  out["undecided"] = nlohmann::ordered_json::array();
+  for (const UndecidedView& one : root.undecided) {
+    out["undecided"].push_back(key_json(one.key));
+    out["undecided"].back()["folder_bytes"] = one.bytes;
+  }
+  out["damaged"] = root.damaged;
+  if (root.coordinator) {
+    out["last_coordinator"] = {{"epoch", root.coordinator->epoch},
+                               {"address", root.coordinator->address},
+                               {"job_id", root.coordinator->job_id}};
+  }
+  return out;
+}
+
+// Those that answer: sockets of jobs that have ended badly stay behind.
+void ask_readers(const std::string& root, JobView* out) {
+  auto sockets = within_patience([root] { return list_reader_sockets(root); });
+  if (!sockets || !sockets->ok()) return;
+  JobView readers;
+  for (const std::string& socket : **sockets) ask(socket, "", &readers);
+  std::move(readers.nodes.begin(), readers.nodes.end(), std::back_inserter(out->nodes));
+}
+
+}  // namespace
+
+Result<JobView> look_at(const NodeTarget& target) {
+  JobView out;
+  if (!target.root.empty()) {
+    std::string socket = target.socket;
+    const char* from_environment = std::getenv("SHOAL_SOCKET");
+    if (socket.empty() && from_environment != nullptr) socket = from_environment;
+    if (socket.empty()) {
+      auto paths = within_patience([root = target.root] { return node_paths(root); });
+      if (paths && paths->ok()) socket = (*paths)->socket_file;
+    }
+    if (!socket.empty()) {
+      ask(socket, "", &out);
+    } else {  // the root's real path, which names the socket, is not known
+      for (const std::string& each : list_node_sockets()) ask(each, target.root, &out);
+      out.silent.clear();
+    }
+    auto root = within_patience([path = target.root] { return view_root(path); });
+    if (!root) {
+      hangs(target.root, &out);
+    } else if (!root->ok()) {
+      return root->status();
+    } else {
+      out.root = std::move(**root);
+    }
+    if (target.socket.empty()) ask_readers(target.root, &out);
+  } else if (!target.socket.empty()) {
+    ask(target.socket, "", &out);
+  } else {
+    for (const std::string& socket : list_node_sockets()) ask(socket, "", &out);
+  }
+  return out;
+}
+
+nlohmann::ordered_json as_json(const JobView& view) {
+  nlohmann::ordered_json out;
+  out["nodes"] = nlohmann::ordered_json::array();
+  for (const NodeView& node : view.nodes) out["nodes"].push_back(node_json(node));
+  out["silent"] = nlohmann::ordered_json::array();
+  for (const auto& [socket, why] : view.silent) {
+    out["silent"].push_back({{"socket", socket}, {"cause", why.to_string()}});
+  }
+  if (view.root) out["root"] = root_json(*view.root);
+  if (!view.hanging.empty()) out["hanging_roots"] = view.hanging;
+  return out;
+}
+
+}  // namespace shoal

@@ -1,0 +1,128 @@
+// shoal status and shoal top: what running nodes do.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/json_text.h"
+#include "cli/node/node_view.h"
+
+namespace shoal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kDefaultIntervalSeconds = 1;
+
+struct StatusOptions {
+  NodeTarget target;
+  bool json = false;
+  bool watch = false;
+  bool is_top = false;
+  double interval_seconds = kDefaultIntervalSeconds;
+  uint64_t frames = 0;  // 0: until interrupted
+};
+
+constexpr const char* kStatusFooter =
+    "Asks the node that serves ROOT on this host, through its socket; without ROOT, every node that this "
+    "user\n"
+    "runs here. The coordinator's node knows the whole job, each other node its own ranks. Where no node "
+    "runs,\n"
+    "what the root's files tell is shown. Asking changes nothing and waits for no save.\n"
+    "  PHASE     staging: ranks of this host have yet to stage; writing: their shards are being written;\n"
+    "            waiting: for other hosts, or the decision; committing: the decision is being published\n"
+    "  STAGED    bytes in shared memory; WRITTEN and TO WRITE: of this host's shards, file by file;\n"
+    "            ON DISK: what lies in the attempt's folder, whoever wrote it\n"
+    "  REPORTED  ranks whose shards are durable, as the coordinator knows\n"
+    "\n"
+    "Examples:\n"
+    "  shoal status /checkpoints/run7\n"
+    "  shoal status --json | jq '.nodes[].last_commit'\n"
+    "  shoal status /checkpoints/run7 --watch --json      one object a line, every second\n"
+    "\n"
+    "Exit status: 0 a node answered; 1 no node runs here, or ROOT's newest manifest is damaged; 2 no such\n"
+    "root, or bad arguments.";
+
+constexpr const char* kTopFooter =
+    "Redraws what `shoal status` shows, with rates, until it is interrupted. 'shoal status --help' says "
+    "what\n"
+    "the columns mean. Where stdout is no terminal, one picture follows another.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal top /checkpoints/run7\n"
+    "  shoal top --interval 0.2      every node of this user on this host\n"
+    "\n"
+    "Exit status: 0 a node answered the last time; 1 no node runs here, or ROOT's newest manifest is\n"
+    "damaged; 2 no such root, or bad arguments.";
+
+void show(const StatusOptions& options, const JobView& view, const EarlierView* before, bool is_first) {
+  if (options.json) {
+    fmt::print("{}\n", json_text(as_json(view), options.watch ? -1 : 2));
+  } else if (options.is_top && isatty(STDOUT_FILENO) != 0) {
+    fmt::print("\x1b[H\x1b[J{}", as_text(view, before));
+  } else {
+    fmt::print("{}{}", is_first ? "" : "\n", as_text(view, before));
+  }
+  std::fflush(stdout);
+}
+
+int run_status(const StatusOptions& options) {
+  std::optional<JobView> earlier;
+  Clock::time_point earlier_at;
+  int exit_status = kExitOk;
+  for (uint64_t frame = 0;; ++frame) {
+    Clock::time_point now = Clock::now();
+    auto view = look_at(options.target);
+    if (!view.ok()) return report_unusable(view.status());
+    std::optional<EarlierView> before;
+    if (earlier)
+      before.emplace(EarlierView{*earlier, std::chrono::duration<double>(now - earlier_at).count()});
+    show(options, *view, before ? &*before : nullptr, frame == 0);
+    const bool is_latest_known = !view->root || view->root->latest_unknown.ok();
+    if (!is_latest_known && !options.watch) report_unusable(view->root->latest_unknown);
+    exit_status = view->nodes.empty() ? kExitNoNode : is_latest_known ? kExitOk : kExitDamaged;
+    if (!options.watch || frame + 1 == options.frames || std::ferror(stdout) != 0) return exit_status;
+    before.reset();
+    earlier = std::move(*view);
+    earlier_at = now;
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.interval_seconds));
+  }
+}
+
+std::shared_ptr<StatusOptions> add_command(CLI::App& app, const char* name, const char* what,
+                                           const char* footer, Command* chosen) {
+  CLI::App* command = app.add_subcommand(name, what);
+  auto options = std::make_shared<StatusOptions>();
+  CLI::Option* root = command->add_option("ROOT", options->target.root, "Folder of the run");
+  command->add_option("--node", options->target.socket, "Socket of the node to ask")->excludes(root);
+  command->add_option("--interval", options->interval_seconds, "Seconds from one look to the next")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  command->add_option("--count", options->frames, "Look so often, then end; default: until interrupted");
+  command->footer(footer);
+  command->callback([=] { *chosen = [=] { return run_status(*options); }; });
+  return options;
+}
+
+}  // namespace
+
+void add_status_command(CLI::App& app, Command* chosen) {
+  auto options = add_command(app, "status", "Show what a running job does", kStatusFooter, chosen);
+  CLI::App* command = app.get_subcommand("status");
+  command->add_flag("--watch", options->watch, "Look again and again");
+  command->add_flag("--json", options->json, "One JSON object, or one a line with --watch");
+}
+
+void add_top_command(CLI::App& app, Command* chosen) {
+  auto options = add_command(app, "top", "Watch a running job", kTopFooter, chosen);
+  options->is_top = options->watch = true;
+}
+
+}  // namespace shoal

@@ -1,0 +1,17 @@
+#include "cli/root/choice_options.h"
+
+namespace shoal {
+
+CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const std::string& step_help) {
+  auto take_step = [choice](const std::string& text) {
+    if (Status taken = choose_step(text, choice); !taken.ok()) {
+      throw CLI::ValidationError("--step", std::string(taken.message()));
+    }
+  };
+  CLI::Option* step = command.add_option_function<std::string>("--step", take_step, step_help + "; or a tag");
+  step->type_name("N");
+  command.add_option("--attempt", choice->attempt, "This attempt at the step alone, such as g3a1");
+  return step;
+}
+
+}  // namespace shoal

@@ -1,0 +1,15 @@
+// The options --step and --attempt of the commands that are about attempts of a root.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+#include "admin/root_reader.h"
+
+namespace shoal {
+
+// A step that is neither a number nor a tag is an error of the command line.
+CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const std::string& step_help);
+
+}  // namespace shoal

@@ -1,0 +1,21 @@
+// What rm and gc say of their work: lines, or one JSON object.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "admin/collector.h"
+
+namespace shoal {
+
+void print_collected(const Collected& collected);
+nlohmann::ordered_json collected_json(const OpenRoot& root, const Collected& collected);
+nlohmann::ordered_json key_json(const AttemptKey& key);
+// What a plan would do, for --dry-run.
+void print_plan(const OpenRoot& root, const RetentionPlan& plan);
+nlohmann::ordered_json plan_json(const OpenRoot& root, const RetentionPlan& plan);
+// kExitOk, or kExitDamaged where something could not be done.
+int exit_status_of(const Collected& collected);
+
+}  // namespace shoal

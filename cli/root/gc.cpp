@@ -1,0 +1,125 @@
+// shoal gc: deletes what no rule keeps, and sweeps what crashes left.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/json_text.h"
+#include "cli/node/node_settings.h"
+#include "cli/root/collected_report.h"
+#include "storage/retention/readers.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr unsigned kMaxJobs = 64;
+constexpr int64_t kReaderMostAgeNs = int64_t{7} * 24 * 3600 * 1'000'000'000;
+
+struct GcOptions {
+  std::string root;
+  Settings settings;  // of retention; by flags alone: what deletes takes nothing from a file
+  CollectorOptions collector;
+  bool dry_run = false, no_wait = false, json = false;
+};
+
+constexpr const char* kFooter =
+    "Always kept: the newest checkpoint, the newest of those that `shoal verify` found sound, what the live\n"
+    "generation began with, and what is pinned or tagged. Without a rule no checkpoint is deleted; what "
+    "aborted\n"
+    "saves and interrupted deletions left is removed all the same. Safe while jobs run on the root, and "
+    "beside\n"
+    "another gc: a checkpoint that is being loaded keeps its files until that load has ended. May be stopped "
+    "at\n"
+    "any time; the next one goes on.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal gc /checkpoints/run7 --keep-last 5 --keep-every 1000 --dry-run    what would go, and why\n"
+    "  shoal gc /checkpoints/run7 --keep-last 5 --keep-every 1000\n"
+    "  shoal gc /checkpoints/run7                                              leftovers alone\n"
+    "\n"
+    "Exit status: 0; 1 something could not be removed; 2 the root cannot be read, or what keeps checkpoints\n"
+    "cannot.";
+
+// What jobs that only read chose, where they ended badly. One that still runs chooses again.
+void remove_old_readers(Storage& storage, Collected* out) {
+  auto old = list_old_readers(storage, unix_time_now_ns() - kReaderMostAgeNs);
+  if (!old.ok()) {
+    out->failed.emplace_back("readers", old.status());
+    return;
+  }
+  for (const uint32_t number : *old) {
+    Status removed = remove_reader(storage, number);
+    if (!removed.ok()) out->failed.emplace_back(fmt::format("readers/{}", number), removed);
+  }
+}
+
+int run_gc(const GcOptions& options) {
+  auto root = open_root_for_reading(options.root);
+  if (!root.ok()) return report_unusable(root.status());
+  Storage& storage = *root->storage;
+  const RetentionPolicy policy = retention_of(options.settings);
+  auto plan = plan_retention(storage, policy, unix_time_now_ns(), nullptr);
+  if (!plan.ok()) return report_unusable(plan.status());
+  if (options.dry_run) {
+    if (options.json) fmt::print("{}\n", json_text(plan_json(*root, *plan)));
+    if (!options.json) print_plan(*root, *plan);
+    return kExitOk;
+  }
+  Collected collected;
+  Collector collector(*root, options.collector);
+  bool may_matter = policy.any() || !plan->finish.empty();
+  if (!may_matter) plan->leases.clear();
+  Status settled = collector.settle(*plan, &collected);
+  if (!settled.ok()) return report_unusable(settled);
+  if (!plan->leases.empty()) {
+    plan = plan_retention(storage, policy, unix_time_now_ns(), nullptr);
+    if (!plan.ok()) return report_unusable(plan.status());
+  }
+  std::vector<RetentionPlan::Item> doomed = plan->remove;
+  for (const AttemptKey& key : plan->finish) doomed.push_back({key, "an earlier deletion"});
+  // What needs no tombstone first: a deletion needs room for one, and the disk may be full.
+  collector.sweep_all(plan->sweep, &collected);
+  collector.remove_all(plan->remains, &collected);
+  collector.delete_all(doomed, &collected);
+  remove_old_readers(storage, &collected);
+  for (const auto& [key, why] : plan->damaged) collected.kept.push_back({key, why.to_string(), 0});
+  if (options.json) fmt::print("{}\n", json_text(collected_json(*root, collected)));
+  if (!options.json) print_collected(collected);
+  return exit_status_of(collected);
+}
+
+}  // namespace
+
+void add_gc_command(CLI::App& app, Command* chosen) {
+  CLI::App* command =
+      app.add_subcommand("gc", "Delete the checkpoints that no rule keeps, and sweep leftovers");
+  auto options = std::make_shared<GcOptions>();
+  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  add_retention_settings(*command, &options->settings);
+  command->add_flag("--dry-run", options->dry_run, "Say what would be done, and why; change nothing");
+  command->add_flag("--no-wait", options->no_wait,
+                    "Do not wait to see whether loads and saves that others began are still alive");
+  command->add_option("--jobs,-j", options->collector.jobs, "Removals at once")
+      ->check(CLI::Range(1u, kMaxJobs))
+      ->capture_default_str();
+  command
+      ->add_option("--lease-ttl-ms", options->collector.lease_ttl_ms,
+                   "A load that has not renewed its pin for this long is over; at least the nodes' own")
+      ->check(CLI::Range(1u, 24u * 3600 * 1000))
+      ->capture_default_str();
+  command
+      ->add_option("--abandoned-after-ms", options->collector.abandoned_after_ms,
+                   "An undecided save of an earlier generation that nobody touched for this long is over")
+      ->check(CLI::Range(1u, 24u * 3600 * 1000))
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "One JSON object instead of lines");
+  command->footer(kFooter);
+  command->callback([=] {
+    options->collector.wait = !options->no_wait;
+    *chosen = [=] { return run_gc(*options); };
+  });
+}
+
+}  // namespace shoal

@@ -1,0 +1,243 @@
+// shoal ls: every attempt that a root holds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "admin/root_reader.h"
+#include "cli/commands.h"
+#include "cli/json_text.h"
+#include "cli/table.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr size_t kDefaultShown = 200;
+constexpr size_t kMostUserBytes = 60;  // of what trainers said of a save, in a table
+
+struct LsOptions {
+  std::string root;
+  size_t shown = kDefaultShown;
+  bool all = false;
+  bool json = false;
+};
+
+// What keeps a checkpoint, whatever the rules of retention.
+struct MarksOf {
+  std::vector<std::string> tags, pins, loads;
+  bool is_verified = false;
+
+  std::string text() const {
+    std::vector<std::string> words = tags;
+    if (!pins.empty()) words.push_back("(pinned)");
+    if (!loads.empty()) words.push_back("(loading)");
+    if (is_verified) words.push_back("(verified)");
+    return fmt::format("{}", fmt::join(words, " "));
+  }
+};
+using Marks = std::map<AttemptKey, MarksOf>;
+
+Result<Marks> read_marks(Storage& storage) {
+  Marks marks;
+  SHOAL_ASSIGN_OR_RETURN(MarkList tags, list_marks(storage, MarkKind::tag));
+  SHOAL_ASSIGN_OR_RETURN(MarkList pins, list_marks(storage, MarkKind::pin));
+  SHOAL_ASSIGN_OR_RETURN(MarkList verified, list_marks(storage, MarkKind::verified));
+  for (const Mark& tag : tags.marks) marks[tag.key].tags.push_back(tag.name);
+  for (const Mark& pin : pins.marks) {
+    (pin.is_lease ? marks[pin.key].loads : marks[pin.key].pins).push_back(pin.name);
+  }
+  for (const Mark& mark : verified.marks) marks[mark.key].is_verified = true;
+  return marks;
+}
+
+MarksOf marks_of(const Marks& marks, const AttemptKey& key) {
+  auto found = marks.find(key);
+  return found == marks.end() ? MarksOf{} : found->second;
+}
+
+constexpr const char* kFooter =
+    "Reads the root's files, never a catalog. STATE is one of\n"
+    "  committed  a checkpoint: load and latest see it (the latest is marked with *); also a rank-local\n"
+    "             save that all ranks have published, whose parts the next load merges\n"
+    "  undecided  being written, or left by a job that ended; NOTE says what it lacks, or that its files\n"
+    "             prove it complete: then the next job that loads or saves commits it\n"
+    "  aborted    never became a checkpoint; NOTE says why\n"
+    "  deleted    was a checkpoint\n"
+    "  damaged    its decision does not read back; above every checkpoint, none is the latest then\n"
+    "SIZE of a checkpoint is that of its shards; of anything else, what still lies in its folder.\n"
+    "TIME is UTC, by the clock of whoever decided. NOTE of a checkpoint: its tags, whether it is pinned, "
+    "being\n"
+    "loaded, or was verified, and the beginning of the metadata that the trainers saved with it (show has "
+    "all).\n"
+    "\n"
+    "Examples:\n"
+    "  shoal ls /checkpoints/run7\n"
+    "  shoal ls /checkpoints/run7 --json | jq '.attempts[] | select(.latest)'\n"
+    "\n"
+    "Exit status: 0; 1 if a decision is damaged; 2 if the root cannot be read.";
+
+std::string cause_of(const AttemptView& view) {
+  if (!view.damage.ok()) return view.damage.message();
+  if (view.decision && !view.committed()) return view.decision->tombstone().cause;
+  return view.proof;
+}
+
+// nullptr also where that is not known.
+const AttemptView* latest_of(const std::vector<AttemptView>& views) {
+  const AttemptView* newest = newest_checkpoint(views);
+  return newest != nullptr && newest->damage.ok() ? newest : nullptr;
+}
+
+// The aborted attempts that are newer than the latest checkpoint: `load(latest)` goes back behind them.
+std::vector<const AttemptView*> passed_over(const std::vector<AttemptView>& views) {
+  const AttemptView* latest = latest_of(views);
+  std::vector<const AttemptView*> out;
+  for (const AttemptView& view : views) {
+    const bool is_aborted = view.damage.ok() && view.info.state == AttemptInfo::State::aborted;
+    if (latest != nullptr && latest->key < view.key && is_aborted) out.push_back(&view);
+  }
+  return out;
+}
+
+void warn_of_passed_over(const std::vector<AttemptView>& views) {
+  for (const AttemptView* view : passed_over(views)) {
+    fmt::print(stderr, "warning: {} is newer than the latest checkpoint, {}, and was aborted: {}\n",
+               to_string(view->key), to_string(latest_of(views)->key), cause_of(*view));
+  }
+}
+
+// Short: the rest is for `show`.
+std::string user_text(const UserMetadata& user) {
+  std::vector<std::string> words;
+  for (const auto& [key, value] : user) words.push_back(key + "=" + value);
+  const std::string all = fmt::format("{}", fmt::join(words, " "));
+  const std::string line = clean_line(all, kMostUserBytes);
+  return all.size() > kMostUserBytes ? line + "…" : line;
+}
+
+std::string note_of(const AttemptView& view, const Marks& marks) {
+  if (!view.committed()) return cause_of(view);
+  const std::string keepers = marks_of(marks, view.key).text();
+  const std::string user = user_text(view.decision->manifest().user);
+  return keepers + (keepers.empty() || user.empty() ? "" : " ") + user;
+}
+
+std::string as_table(const std::vector<AttemptView>& views, const Marks& marks) {
+  using Align = Table::Align;
+  Table table({{"STEP", Align::right},
+               {"GENERATION", Align::right},
+               {"ATTEMPT", Align::right},
+               {"STATE"},
+               {"SIZE", Align::right},
+               {"FILES", Align::right},
+               {"RANKS", Align::right},
+               {"TIME"},
+               {"NOTE"}});
+  const AttemptView* latest = latest_of(views);
+  for (const AttemptView& view : views) {
+    std::string size = human_bytes(view.info.files_bytes);
+    std::string files = fmt::to_string(view.info.leftover_files), ranks = "-";
+    if (view.committed()) {
+      const Manifest& manifest = view.decision->manifest();
+      size = human_bytes(file_bytes_of(manifest));
+      files = fmt::to_string(manifest.files.size());
+      ranks = fmt::to_string(manifest.world->roster.world_size());
+    }
+    table.add_row({fmt::to_string(view.key.step), fmt::to_string(view.key.generation),
+                   fmt::to_string(view.key.attempt),
+                   std::string(view.state_name()) + (&view == latest ? " *" : ""), size, files, ranks,
+                   utc_time(view.decision ? view.decision->unix_time_ns : 0), note_of(view, marks)});
+  }
+  return table.to_string();
+}
+
+nlohmann::ordered_json as_json(const OpenRoot& root, const std::vector<AttemptView>& views,
+                               const Marks& marks, size_t omitted) {
+  nlohmann::ordered_json out;
+  out["root"] = root.storage->describe();
+  out["root_id"] = root.id.to_hex();
+  out["omitted"] = omitted;
+  Status unknown = check_reads_back(newest_checkpoint(views));
+  if (!unknown.ok()) out["latest_unknown"] = unknown.message();
+  out["passed_over"] = nlohmann::ordered_json::array();
+  for (const AttemptView* view : passed_over(views)) {
+    out["passed_over"].push_back({{"step", view->key.step},
+                                  {"generation", view->key.generation},
+                                  {"attempt", view->key.attempt},
+                                  {"cause", cause_of(*view)}});
+  }
+  out["attempts"] = nlohmann::ordered_json::array();
+  const AttemptView* latest = latest_of(views);
+  for (const AttemptView& view : views) {
+    nlohmann::ordered_json one;
+    one["step"] = view.key.step;
+    one["generation"] = view.key.generation;
+    one["attempt"] = view.key.attempt;
+    one["state"] = view.state_name();
+    one["latest"] = &view == latest;
+    one["folder"] = attempt_folder(view.key);
+    one["folder_bytes"] = view.info.files_bytes;
+    if (view.committed()) {
+      const Manifest& manifest = view.decision->manifest();
+      one["file_bytes"] = file_bytes_of(manifest);
+      one["payload_bytes"] = manifest.payload_bytes;
+      one["files"] = manifest.files.size();
+      one["world_size"] = manifest.world->roster.world_size();
+      MarksOf keepers = marks_of(marks, view.key);
+      one["tags"] = keepers.tags;
+      one["pins"] = keepers.pins;
+      one["loads"] = keepers.loads;
+      one["verified"] = keepers.is_verified;
+      if (!manifest.user.empty()) one["metadata"] = manifest.user;
+    } else {
+      one["leftover_files"] = view.info.leftover_files;
+    }
+    if (view.decision) one["unix_time_ns"] = view.decision->unix_time_ns;
+    if (std::string cause = cause_of(view); !cause.empty()) one["cause"] = cause;
+    out["attempts"].push_back(std::move(one));
+  }
+  return out;
+}
+
+int run_ls(const LsOptions& options) {
+  auto root = open_root_for_reading(options.root);
+  if (!root.ok()) return report_unusable(root.status());
+  size_t omitted = 0;
+  size_t shown = options.all ? std::numeric_limits<size_t>::max() : options.shown;
+  auto views = view_newest_attempts(*root->storage, shown, &omitted);
+  if (!views.ok()) return report_unusable(views.status());
+  auto marks = read_marks(*root->storage);
+  if (!marks.ok()) return report_unusable(marks.status());
+  fmt::print("{}", options.json ? json_text(as_json(*root, *views, *marks, omitted)) + "\n"
+                                : as_table(*views, *marks));
+  warn_of_passed_over(*views);
+  if (omitted != 0 && !options.json) fmt::print("{} older ones are not shown: --all or --last N\n", omitted);
+  if (Status unknown = check_reads_back(newest_checkpoint(*views)); !unknown.ok()) report_unusable(unknown);
+  bool damaged =
+      std::any_of(views->begin(), views->end(), [](const auto& view) { return !view.damage.ok(); });
+  return damaged ? kExitDamaged : kExitOk;
+}
+
+}  // namespace
+
+void add_ls_command(CLI::App& app, Command* chosen) {
+  CLI::App* command = app.add_subcommand("ls", "List the attempts at saving that a root holds");
+  auto options = std::make_shared<LsOptions>();
+  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  CLI::Option* last =
+      command->add_option("--last", options->shown, "Show the newest N, as `latest` orders them")
+          ->type_name("N")
+          ->check(CLI::Range(size_t{1}, std::numeric_limits<size_t>::max()))
+          ->capture_default_str();
+  command->add_flag("--all", options->all, "Show every attempt")->excludes(last);
+  command->add_flag("--json", options->json, "One JSON object instead of a table");
+  command->footer(kFooter);
+  command->callback([=] { *chosen = [=] { return run_ls(*options); }; });
+}
+
+}  // namespace shoal

@@ -1,0 +1,224 @@
+// shoal pin and shoal tag: what keeps a checkpoint until somebody says otherwise.
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/json_text.h"
+#include "cli/root/choice_options.h"
+#include "cli/root/collected_report.h"
+#include "cli/table.h"
+
+namespace shoal {
+
+namespace {
+
+struct MarkOptions {
+  std::string root;
+  std::optional<std::string> name;  // of a tag, or of a pin to be removed
+  AttemptChoice choice;
+  std::string note;
+  bool remove = false, move = false, json = false;
+};
+
+constexpr const char* kPinFooter =
+    "A pinned checkpoint is never deleted. Without --step and --remove: lists the pins, those among them "
+    "that\n"
+    "loads hold while they read (leases, which end by themselves).\n"
+    "\n"
+    "Examples:\n"
+    "  shoal pin /checkpoints/run7 --step 1000 --note 'paper, table 2'\n"
+    "  shoal pin /checkpoints/run7\n"
+    "  shoal pin /checkpoints/run7 --remove 0f3c…\n"
+    "\n"
+    "Exit status: 0; 1 a pin in the list is damaged; 2 there is no such checkpoint or pin, or the root "
+    "cannot "
+    "be\n"
+    "read or written.";
+
+constexpr const char* kTagFooter =
+    "A tag is a name for one checkpoint, which is not deleted while it has one; --step of every command "
+    "takes it.\n"
+    "Without NAME: lists the tags.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal tag /checkpoints/run7 best --step 1000\n"
+    "  shoal tag /checkpoints/run7 best --step 2000 --move\n"
+    "  shoal show /checkpoints/run7 --step best\n"
+    "  shoal tag /checkpoints/run7 best --remove\n"
+    "\n"
+    "Exit status: 0; 1 a tag in the list is damaged; 2 there is no such checkpoint or tag, the name is "
+    "taken, "
+    "or\n"
+    "the root cannot be read or written.";
+
+// The newest of the checkpoints asked for.
+Result<AttemptKey> choose_checkpoint(const OpenRoot& root, const AttemptChoice& choice) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, choice));
+  SHOAL_RETURN_IF_ERROR(merge_attempts(root, views));
+  const AttemptView* newest = newest_checkpoint(views);
+  if (newest != nullptr && !newest->damage.ok()) return newest->damage;
+  if (newest != nullptr) return newest->key;
+  return Status(Code::not_found,
+                fmt::format("root {}: there is no such checkpoint", root.storage->describe()));
+}
+
+// The mark first, then the manifest: what is deleted meanwhile is told, and not kept in name only.
+Status check_still_there(const OpenRoot& root, MarkKind kind, const Mark& mark) {
+  auto decision = read_decision(*root.storage, mark.key);
+  if (decision.ok() && decision->committed()) return ok_status();
+  SHOAL_RETURN_IF_ERROR(remove_mark(*root.storage, kind, mark.name));
+  if (!decision.ok() && decision.status().code() != Code::not_found) return decision.status();
+  return Status(Code::not_found, to_string(mark.key) + " has just been deleted");
+}
+
+Mark make_mark(const std::string& name, const AttemptKey& key, const std::string& note) {
+  return {name, key, false, 0, note, unix_time_now_ns(), random_128()};
+}
+
+void print_made(const MarkOptions& options, const Mark& mark, std::string_view what) {
+  if (options.json) {
+    nlohmann::ordered_json out = key_json(mark.key);
+    out["name"] = mark.name;
+    fmt::print("{}\n", json_text(out));
+  } else {
+    fmt::print("{}: {} {}\n", to_string(mark.key), what, mark.name);
+  }
+}
+
+int print_marks(const OpenRoot& root, MarkKind kind, bool json) {
+  auto listed = list_marks(*root.storage, kind);
+  if (!listed.ok()) return report_unusable(listed.status());
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  bool is_pin = kind == MarkKind::pin;
+  Table table(
+      {{is_pin ? "PIN" : "TAG"}, {"STEP", Table::Align::right}, {"ATTEMPT"}, {"KIND"}, {"TIME"}, {"NOTE"}});
+  for (const Mark& mark : listed->marks) {
+    std::string type = !is_pin ? "tag" : mark.is_lease ? "load" : "pin";
+    nlohmann::ordered_json one = key_json(mark.key);
+    one["name"] = mark.name;
+    one["kind"] = type;
+    one["note"] = mark.note;
+    one["unix_time_ns"] = mark.unix_time_ns;
+    out.push_back(std::move(one));
+    table.add_row({mark.name, fmt::to_string(mark.key.step), attempt_name(mark.key), type,
+                   utc_time(mark.unix_time_ns), mark.note});
+  }
+  for (const auto& [name, why] : listed->damaged) {
+    out.push_back({{"name", name}, {"damage", why.to_string()}});
+    table.add_row({name, "-", "-", "damaged", "-", why.message()});
+  }
+  if (json) {
+    fmt::print("{}\n", json_text(out));
+  } else {
+    fmt::print("{}", table.to_string());
+  }
+  return listed->damaged.empty() ? kExitOk : kExitDamaged;
+}
+
+int remove_named(const OpenRoot& root, MarkKind kind, const std::string& name) {
+  auto mark = read_mark(*root.storage, kind, name);  // a damaged one may go as well
+  if (!mark.ok() && mark.status().code() == Code::not_found) {
+    return report_unusable(
+        Status(Code::not_found, fmt::format("root {} has no {} '{}'", root.storage->describe(),
+                                            kind == MarkKind::pin ? "pin" : "tag", name)));
+  }
+  Status status = remove_mark(*root.storage, kind, name);
+  return status.ok() ? kExitOk : report_unusable(status);
+}
+
+int run_pin(const MarkOptions& options) {
+  auto root = open_root_for_reading(options.root);
+  if (!root.ok()) return report_unusable(root.status());
+  if (options.name) {
+    Status valid = validate_component(*options.name);
+    return valid.ok() ? remove_named(*root, MarkKind::pin, *options.name) : report_unusable(valid);
+  }
+  if (!options.choice.names_one()) return print_marks(*root, MarkKind::pin, options.json);
+  auto key = choose_checkpoint(*root, options.choice);
+  if (!key.ok()) return report_unusable(key.status());
+  Mark pin = make_mark(pin_name(random_128()), *key, options.note);
+  Status status = create_mark(*root->storage, MarkKind::pin, pin).status();
+  if (status.ok()) status = check_still_there(*root, MarkKind::pin, pin);
+  if (!status.ok()) return report_unusable(status);
+  print_made(options, pin, "pinned by");
+  return kExitOk;
+}
+
+Status put_tag(const OpenRoot& root, const MarkOptions& options, const Mark& tag) {
+  SHOAL_ASSIGN_OR_RETURN(bool created, create_mark(*root.storage, MarkKind::tag, tag));
+  if (!created) {
+    auto before = read_mark(*root.storage, MarkKind::tag, tag.name);
+    if (before.ok() && before->key == tag.key) return ok_status();
+    if (!options.move) {
+      return Status(Code::already_exists,
+                    fmt::format("tag '{}' names {} already; --move gives it to another", tag.name,
+                                before.ok() ? to_string(before->key) : "another checkpoint"));
+    }
+    SHOAL_RETURN_IF_ERROR(remove_mark(*root.storage, MarkKind::tag, tag.name));
+    SHOAL_ASSIGN_OR_RETURN(created, create_mark(*root.storage, MarkKind::tag, tag));
+    if (!created)
+      return Status(Code::busy, fmt::format("tag '{}' was given away by somebody else", tag.name));
+  }
+  return check_still_there(root, MarkKind::tag, tag);
+}
+
+int run_tag(const MarkOptions& options) {
+  auto root = open_root_for_reading(options.root);
+  if (!root.ok()) return report_unusable(root.status());
+  if (!options.name) {
+    if (!options.choice.names_one() && !options.remove)
+      return print_marks(*root, MarkKind::tag, options.json);
+    return report_unusable(Status(Code::invalid_argument, "a tag's name is needed: shoal tag ROOT NAME"));
+  }
+  Status valid = validate_tag(*options.name);
+  if (!valid.ok()) return report_unusable(valid);
+  if (options.remove) return remove_named(*root, MarkKind::tag, *options.name);
+  if (!options.choice.names_one()) {
+    return report_unusable(
+        Status(Code::invalid_argument, "--step is needed: which checkpoint is to be tagged"));
+  }
+  auto key = choose_checkpoint(*root, options.choice);
+  if (!key.ok()) return report_unusable(key.status());
+  Mark tag = make_mark(*options.name, *key, options.note);
+  Status status = put_tag(*root, options, tag);
+  if (!status.ok()) return report_unusable(status);
+  print_made(options, tag, "tagged");
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_pin_command(CLI::App& app, Command* chosen) {
+  CLI::App* command =
+      app.add_subcommand("pin", "Pin a checkpoint so that it is never deleted; list or remove pins");
+  auto options = std::make_shared<MarkOptions>();
+  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  CLI::Option* step =
+      add_choice_options(*command, &options->choice, "The checkpoint to pin, the newest of this step");
+  command->add_option("--note", options->note, "Why, for people")->needs(step);
+  command->add_option("--remove", options->name, "Remove this pin")->type_name("PIN")->excludes(step);
+  command->add_flag("--json", options->json, "JSON instead of lines");
+  command->footer(kPinFooter);
+  command->callback([=] { *chosen = [=] { return run_pin(*options); }; });
+}
+
+void add_tag_command(CLI::App& app, Command* chosen) {
+  CLI::App* command =
+      app.add_subcommand("tag", "Give a checkpoint a name, which also keeps it; list or remove tags");
+  auto options = std::make_shared<MarkOptions>();
+  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  command->add_option("NAME", options->name, "The tag: begins with a letter");
+  CLI::Option* step =
+      add_choice_options(*command, &options->choice, "The checkpoint to tag, the newest of this step");
+  command->add_option("--note", options->note, "Why, for people")->needs(step);
+  command->add_flag("--move", options->move, "Take the tag from the checkpoint that has it")->needs(step);
+  command->add_flag("--remove", options->remove, "Remove the tag")->excludes(step);
+  command->add_flag("--json", options->json, "JSON instead of lines");
+  command->footer(kTagFooter);
+  command->callback([=] { *chosen = [=] { return run_tag(*options); }; });
+}
+
+}  // namespace shoal

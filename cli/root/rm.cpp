@@ -1,0 +1,123 @@
+// shoal rm: deletes the checkpoints of one step.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/json_text.h"
+#include "cli/root/choice_options.h"
+#include "cli/root/collected_report.h"
+
+namespace shoal {
+
+namespace {
+
+struct RmOptions {
+  std::string root;
+  AttemptChoice choice;
+  bool force = false, dry_run = false, json = false;
+};
+
+constexpr const char* kFooter =
+    "Deletes every checkpoint of the step, or the one attempt named. The newest checkpoint, the newest that\n"
+    "`shoal verify` found sound and what the live generation began with are deleted with --force only; what "
+    "is\n"
+    "pinned, tagged or being loaded, and the only checkpoint that is verified, never: remove the pin or tag\n"
+    "first. Safe while jobs run. Stopped half-way, `shoal gc` goes on.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal rm /checkpoints/run7 --step 1000\n"
+    "  shoal rm /checkpoints/run7 --step 1000 --attempt g3a1 --dry-run\n"
+    "\n"
+    "Exit status: 0; 1 something could not be removed; 2 there is no such checkpoint, or it is to be kept.";
+
+// Why one of these stays, as the rules have it; OK if all may go.
+Status check_may_go(const OpenRoot& root, const std::vector<RetentionPlan::Item>& items) {
+  RetentionPolicy only_newest;
+  only_newest.keep_last = 1;
+  SHOAL_ASSIGN_OR_RETURN(RetentionPlan plan,
+                         plan_retention(*root.storage, only_newest, unix_time_now_ns(), nullptr));
+  for (const RetentionPlan::Item& kept : plan.keep) {
+    bool is_asked =
+        std::any_of(items.begin(), items.end(), [&](const auto& item) { return item.key == kept.key; });
+    if (is_asked) {
+      return Status(Code::refused, fmt::format("{} in {} stays: {}", to_string(kept.key),
+                                               root.storage->describe(), kept.why));
+    }
+  }
+  return ok_status();
+}
+
+// What would be done, as far as it is known now.
+int show_plan(const OpenRoot& root, const RmOptions& options, const std::vector<RetentionPlan::Item>& items) {
+  RetentionPlan plan;
+  for (const RetentionPlan::Item& item : items) {
+    auto why = why_not_deleted(*root.storage, item.key);
+    if (!why.ok()) return report_unusable(why.status());
+    if (why->empty()) {
+      plan.remove.push_back(item);
+    } else {
+      plan.keep.push_back({item.key, *why});
+    }
+  }
+  if (options.json) fmt::print("{}\n", json_text(plan_json(root, plan)));
+  if (!options.json) print_plan(root, plan);
+  return plan.keep.empty() ? kExitOk : kExitUnusable;
+}
+
+// Only of what is merged the rules can tell whether it is to be kept.
+Status check_merged(const std::vector<AttemptView>& views) {
+  for (const AttemptView& view : views) {
+    if (view.is_merged) continue;
+    return Status(
+        Code::busy,
+        to_string(view.key) + ": its ranks have published it, nobody has merged it yet; --dry-run does not");
+  }
+  return ok_status();
+}
+
+int run_rm(const RmOptions& options) {
+  auto root = open_root_for_reading(options.root);
+  if (!root.ok()) return report_unusable(root.status());
+  auto views = choose_attempts(*root, options.choice);
+  if (!views.ok()) return report_unusable(views.status());
+  std::vector<RetentionPlan::Item> items;
+  for (const AttemptView& view : *views) {
+    bool was_checkpoint = view.committed() || view.info.state == AttemptInfo::State::deleted;
+    if (view.decision && was_checkpoint) items.push_back({view.key, "removed by command"});
+  }
+  if (items.empty()) {
+    return report_unusable(Status(
+        Code::not_found, fmt::format("root {}: there is no such checkpoint", root->storage->describe())));
+  }
+  Status merged = options.dry_run ? check_merged(*views) : merge_attempts(*root, *views);
+  if (!merged.ok()) return report_unusable(merged);
+  if (!options.force) {
+    Status status = check_may_go(*root, items);
+    if (!status.ok()) return report_unusable(status);
+  }
+  if (options.dry_run) return show_plan(*root, options, items);
+  Collected collected;
+  Collector(*root, {}).delete_all(items, &collected);
+  if (options.json) fmt::print("{}\n", json_text(collected_json(*root, collected)));
+  if (!options.json) print_collected(collected);
+  return collected.kept.empty() ? exit_status_of(collected) : kExitUnusable;
+}
+
+}  // namespace
+
+void add_rm_command(CLI::App& app, Command* chosen) {
+  CLI::App* command = app.add_subcommand("rm", "Delete the checkpoints of one step");
+  auto options = std::make_shared<RmOptions>();
+  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  add_choice_options(*command, &options->choice, "The step")->required();
+  command->add_flag("--force", options->force, "Also what is kept for being the newest, or begun with");
+  command->add_flag("--dry-run", options->dry_run, "Say what would be done; change nothing");
+  command->add_flag("--json", options->json, "One JSON object instead of lines");
+  command->footer(kFooter);
+  command->callback([=] { *chosen = [=] { return run_rm(*options); }; });
+}
+
+}  // namespace shoal

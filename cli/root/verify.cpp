@@ -1,0 +1,290 @@
+// shoal verify: re-reads checkpoints against their digests.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "admin/collector.h"
+#include "admin/root_reader.h"
+#include "cli/commands.h"
+#include "cli/json_text.h"
+#include "cli/progress.h"
+#include "cli/root/choice_options.h"
+#include "storage/root/verifier.h"
+
+namespace shoal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr unsigned kDefaultJobs = 4;
+
+struct VerifyOptions {
+  std::string root;
+  AttemptChoice choice;
+  bool all = false;
+  bool json = false;
+  bool record = true;
+  bool progress = false;
+  unsigned jobs = std::clamp(std::thread::hardware_concurrency(), 1u, kDefaultJobs);
+  uint64_t bytes_per_second = 0;  // 0: as fast as it goes
+};
+
+constexpr const char* kFooter =
+    "Reads every byte of the latest checkpoint, or of those chosen: the manifest against its own digest, "
+    "sizes,\n"
+    "headers and every 1 MiB block of the files against theirs, the contents of each file against the plan, "
+    "and\n"
+    "that they cover every tensor. What is damaged is named: file, tensor and block, with the bytes of the "
+    "file\n"
+    "and the elements of the tensor that it holds. That a checkpoint is sound is recorded in the root, for\n"
+    "retention never deletes the newest one of which that is known; where the root is not writable, this "
+    "says "
+    "so.\n"
+    "Memory: 1 MiB a job, and the headers of the files under way. Progress is shown on stderr, where that is "
+    "a terminal.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal verify /checkpoints/run7                  the latest checkpoint\n"
+    "  shoal verify /checkpoints/run7 --step 1000      every checkpoint at this step\n"
+    "  shoal verify /checkpoints/run7 --all --json     all of them, for a program\n"
+    "  shoal verify /checkpoints/run7 --jobs 16        a wide store: 16 reads at once\n"
+    "  shoal verify /checkpoints/run7 --rate 200MB/s   beside a running job\n"
+    "\n"
+    "Exit status: 0 all is well; 1 something is damaged; 2 no such checkpoint, or the root cannot be read.";
+
+// "200MB/s" or "200MB".
+Result<uint64_t> parse_rate(std::string_view text) {
+  std::string_view bytes = text.ends_with("/s") ? text.substr(0, text.size() - 2) : text;
+  auto rate = parse_bytes(bytes);
+  if (rate.ok() && *rate > 0) return rate;
+  return Status(Code::invalid_argument, fmt::format("'{}' is no rate; one is written as in 200MB/s", text));
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct Verified {
+  AttemptKey key;
+  VerifyReport report;
+  double seconds = 0;
+  bool deleted_meanwhile = false;  // a tombstone says so
+  bool gone_meanwhile = false;     // its folder is, and nothing says why
+  Status recorded;                 // that it is sound, or is not, for retention
+
+  bool ok() const { return deleted_meanwhile || report.ok(); }
+};
+
+class Verifying {
+ public:
+  Verifying(Storage& storage, const VerifyOptions& options)
+      : storage_(storage), options_(options), rate_(options.bytes_per_second) {}
+
+  std::vector<Verified> run(const std::vector<AttemptView>& views) {
+    uint64_t total = 0;
+    for (const AttemptView& view : views) {
+      if (view.committed()) total += file_bytes_of(view.decision->manifest());
+    }
+    ProgressLine progress("verify", total, bytes_done_, options_.progress);
+    std::vector<Verified> out;
+    for (const AttemptView& view : views) out.push_back(verify_one(view));
+    return out;
+  }
+
+ private:
+  Verified verify_one(const AttemptView& view) {
+    Verified out;
+    out.key = view.key;
+    if (!view.damage.ok()) {
+      out.report.damage.push_back({std::string(kDecisionName), "", "", {}, view.damage.message()});
+      out.report.damage_count = 1;
+      return out;
+    }
+    Clock::time_point start = Clock::now();
+    out.report = verify_checkpoint(storage_, *view.decision, options_.jobs, rate_, &bytes_done_);
+    out.seconds = seconds_since(start);
+    if (options_.record) out.recorded = record(view.key, out.report.ok());
+    if (out.report.ok()) return out;
+    // Files that go while they are read may be on their way out rightly: their decision says so first.
+    auto now = inspect_attempt(storage_, view.key);
+    out.deleted_meanwhile = now.ok() && now->state == AttemptInfo::State::deleted;
+    out.gone_meanwhile = now.status().code() == Code::not_found;
+    return out;
+  }
+
+  // The mark of what was found sound; none on what was not. It would be of no use on what is deleted by now.
+  Status record(const AttemptKey& key, bool is_sound) {
+    const std::string name = verified_name(key);
+    if (!is_sound) return remove_mark(storage_, MarkKind::verified, name);
+    Mark mark{name, key, false, 0, "", unix_time_now_ns(), random_128()};
+    SHOAL_ASSIGN_OR_RETURN(bool created, create_mark(storage_, MarkKind::verified, mark));
+    if (!created) SHOAL_RETURN_IF_ERROR(replace_mark(storage_, MarkKind::verified, mark));
+    auto now = inspect_attempt(storage_, key);
+    if (now.ok() && now->state == AttemptInfo::State::committed) return ok_status();
+    return remove_mark(storage_, MarkKind::verified, name);
+  }
+
+  Storage& storage_;
+  const VerifyOptions& options_;
+  RateLimit rate_;
+  std::atomic<uint64_t> bytes_done_{0};
+};
+
+std::string describe(const Damage& damage) {
+  if (!damage.block) return damage.what;
+  const DamagedBlock& block = *damage.block;
+  std::string where = fmt::format("bytes {} to {} of the file, elements {} to {} of the piece",
+                                  block.file_begin, block.file_end, block.element_begin, block.element_end);
+  if (!block.first_index.empty()) {
+    where += fmt::format(", [{}] to [{}] of '{}'", fmt::join(block.first_index, ", "),
+                         fmt::join(block.last_index, ", "), damage.tensor);
+  }
+  return fmt::format("{} ({})", damage.what, where);
+}
+
+void print_verified(const Verified& one) {
+  const VerifyReport& report = one.report;
+  if (one.deleted_meanwhile) {
+    fmt::print("{}: deleted while it was read\n", to_string(one.key));
+    return;
+  }
+  if (one.gone_meanwhile) {
+    fmt::print("{}: not checked: its folder went while it was read: removed by hand, or deleted to the end\n",
+               to_string(one.key));
+    return;
+  }
+  for (const Damage& damage : report.damage) {
+    fmt::print("{}: damaged: {}\n", to_string(one.key), describe(damage));
+  }
+  if (report.damage_count > report.damage.size()) {
+    fmt::print("{}: damaged: {} more\n", to_string(one.key), report.damage_count - report.damage.size());
+  }
+  uint64_t rate =
+      one.seconds > 0 ? static_cast<uint64_t>(static_cast<double>(report.bytes) / one.seconds) : 0;
+  fmt::print("{}: {}: {} in {} read in {} ({}/s)\n", to_string(one.key),
+             report.ok() ? "ok" : "DAMAGED in " + counted(report.damage_count, "place"),
+             human_bytes(report.bytes), counted(report.files, "file"), human_seconds(one.seconds),
+             human_bytes(rate));
+  if (!one.recorded.ok()) fmt::print("{}: not recorded: {}\n", to_string(one.key), one.recorded.to_string());
+}
+
+nlohmann::ordered_json damage_json(const Damage& damage) {
+  nlohmann::ordered_json item;
+  item["file"] = damage.file;
+  if (!damage.tensor.empty()) item["tensor"] = damage.tensor;
+  if (!damage.key.empty()) item["key"] = damage.key;
+  if (damage.block) {
+    const DamagedBlock& block = *damage.block;
+    item["block"] = block.number;
+    item["file_bytes"] = {block.file_begin, block.file_end};
+    item["piece_elements"] = {block.element_begin, block.element_end};
+    if (!block.first_index.empty()) {
+      item["first_index"] = block.first_index;
+      item["last_index"] = block.last_index;
+    }
+  }
+  item["what"] = damage.what;
+  return item;
+}
+
+nlohmann::ordered_json verified_json(const Verified& one) {
+  nlohmann::ordered_json out;
+  out["step"] = one.key.step;
+  out["generation"] = one.key.generation;
+  out["attempt"] = one.key.attempt;
+  out["ok"] = one.ok();
+  if (one.deleted_meanwhile) out["deleted_meanwhile"] = true;
+  if (one.gone_meanwhile) out["gone_meanwhile"] = true;
+  out["files"] = one.report.files;
+  out["bytes"] = one.report.bytes;
+  out["seconds"] = one.seconds;
+  if (!one.recorded.ok()) out["not_recorded"] = one.recorded.to_string();
+  const bool is_away = one.deleted_meanwhile || one.gone_meanwhile;
+  out["damage_count"] = is_away ? 0 : one.report.damage_count;
+  out["damage"] = nlohmann::ordered_json::array();
+  if (is_away) return out;
+  for (const Damage& damage : one.report.damage) out["damage"].push_back(damage_json(damage));
+  return out;
+}
+
+// The checkpoints asked for, and decisions among them that do not read back.
+Result<std::vector<AttemptView>> pick(const OpenRoot& root, const VerifyOptions& options) {
+  AttemptChoice choice = options.choice;
+  choice.newest_only = !options.all;
+  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, choice));
+  std::erase_if(views, [](const AttemptView& view) { return !view.committed() && view.damage.ok(); });
+  if (views.empty() && options.choice.names_one()) {
+    std::string named =
+        options.choice.step ? fmt::format("step {}", *options.choice.step) : options.choice.tag;
+    return Status(Code::not_found,
+                  fmt::format("root {} has no checkpoint at {}", root.storage->describe(), named));
+  }
+  if (views.empty() && !options.all) {
+    return Status(Code::not_found, fmt::format("root {} has no checkpoint yet", root.storage->describe()));
+  }
+  if (!options.all && !options.choice.names_one()) views.erase(views.begin(), views.end() - 1);
+  return views;
+}
+
+int run_verify(const VerifyOptions& options) {
+  auto root = open_root_for_reading(options.root);
+  if (!root.ok()) return report_unusable(root.status());
+  auto views = pick(*root, options);
+  if (!views.ok()) return report_unusable(views.status());
+  std::vector<Verified> verified = Verifying(*root->storage, options).run(*views);
+  bool ok = std::all_of(verified.begin(), verified.end(), [](const Verified& one) { return one.ok(); });
+  nlohmann::ordered_json out;
+  out["root"] = root->storage->describe();
+  out["checkpoints"] = nlohmann::ordered_json::array();
+  for (const Verified& one : verified) {
+    if (options.json) {
+      out["checkpoints"].push_back(verified_json(one));
+    } else {
+      print_verified(one);
+    }
+  }
+  out["ok"] = ok;
+  if (options.json) fmt::print("{}\n", json_text(out));
+  if (!options.json && views->empty()) fmt::print("no checkpoint yet\n");
+  const bool is_damaged = std::any_of(verified.begin(), verified.end(),
+                                      [](const Verified& one) { return !one.ok() && !one.gone_meanwhile; });
+  return ok ? kExitOk : is_damaged ? kExitDamaged : kExitUnusable;
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& app, Command* chosen) {
+  CLI::App* command = app.add_subcommand("verify", "Re-read every byte of a checkpoint against its digests");
+  auto options = std::make_shared<VerifyOptions>();
+  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  CLI::Option* step = add_choice_options(*command, &options->choice, "Checkpoints at this step");
+  command->add_flag("--all", options->all, "Every checkpoint")->excludes(step);
+  command->add_option("--jobs,-j", options->jobs, "Reads at once, of several files or of one large one")
+      ->check(CLI::Range(1u, kMaxVerifyJobs))
+      ->capture_default_str();
+  command
+      ->add_option_function<std::string>(
+          "--rate",
+          [=](const std::string& text) {
+            auto rate = parse_rate(text);
+            if (!rate.ok()) throw CLI::ValidationError("--rate", rate.status().message());
+            options->bytes_per_second = *rate;
+          },
+          "Read no faster than this, all jobs together, as in 200MB/s; suffixes are powers of 1024")
+      ->type_name("BYTES/s");
+  command->add_flag("--progress", options->progress, "Progress on stderr, terminal or not, a line a second");
+  command->add_flag("!--no-record", options->record,
+                    "Write nothing: `shoal gc` will not know that the checkpoint was verified");
+  command->add_flag("--json", options->json, "One JSON object instead of lines");
+  command->footer(kFooter);
+  command->callback([=] { *chosen = [=] { return run_verify(*options); }; });
+}
+
+}  // namespace shoal

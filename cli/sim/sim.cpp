@@ -1,0 +1,358 @@
+// shoal sim: what saves of a large job would cost, by the production roles on virtual time.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/allocator.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/json_text.h"
+#include "cli/progress.h"
+#include "cli/sim/chart.h"
+#include "cli/sim/report.h"
+#include "cli/sim/run.h"
+#include "cli/sim/seeds.h"
+#include "cli/sim/sensitivity.h"
+#include "cli/text_file.h"
+#include "sim/basics/toml_tree.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr size_t kMaxSimulations = 1000;  // of one sweep
+
+struct SimOptions {
+  std::map<std::string, std::string> values;  // of the scenario, by key, as given
+  std::vector<std::string> sweeps;            // "ranks=512,4096"
+  std::string file, plot, timeline, record, seeds;
+  unsigned jobs = 0;  // 0: as many as there are processors
+  bool json = false, csv = false, show_profile = false, sensitivity = false, show_failures = false;
+  bool progress = false;
+};
+
+constexpr const char* kFooter =
+    "The production roles run on virtual time; network, processors and storage are modelled by the numbers "
+    "of a\n"
+    "profile, each with its source (--show-profile). What the model leaves out: "
+    "docs/explanation/simulator.md\n"
+    "Of each save, over all ranks: until a rank knows what to write, until save returns, until its last byte "
+    "is\n"
+    "durable, until it is told the decision. Then, from one save to the next: messages and bytes of the\n"
+    "coordinator, the longest queue of events before it and how long it was busy; bytes of manifests, "
+    "rosters "
+    "and\n"
+    "rank manifests; requests to the storage that change names, that look them up, and entries listed.\n"
+    "\n"
+    "Examples:\n"
+    "  shoal sim --ranks 4096 --model llama3-405b --mesh dp=32,tp=8,pp=16\n"
+    "  shoal sim --ranks 4096 --sweep mode=all\n"
+    "  shoal sim --sweep ranks=512,4096,16384 --sweep mode=all --csv\n"
+    "  shoal sim --sweep ranks=512,2048,8192 --sweep mode=all --plot costs.html\n"
+    "  shoal sim --ranks 512 --sweep 'mesh=tp=8,pp=16;tp=8,pp=8;tp=4,pp=8'\n"
+    "  shoal sim --ranks 512 --load --load-ranks 256\n"
+    "  shoal sim --scenario sim/scenarios/llama3-405b-512.toml --seed 7 --json\n"
+    "  shoal sim --ranks 32 --model gpt2 --profile nvme --failures mixed:count=6 --seeds 1..1000\n"
+    "\n"
+    "On SIGINT (Ctrl-C) or SIGTERM it prints what there is: the simulations that have ended, and of those "
+    "under\n"
+    "way the saves of which all ranks have heard. A second signal ends it at once.\n"
+    "Exit status: 0; 1 if a save was aborted, an oracle violated, or the simulation could not go on; 2 for "
+    "bad arguments; 130 or 143\n"
+    "after SIGINT or SIGTERM.";
+
+// Beside bin/, where it is installed as in the build tree.
+std::vector<std::string> profile_folders() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return {};
+  return {(program.parent_path().parent_path() / "share/shoal/profiles").string()};
+}
+
+Result<Scenario> base_scenario(const SimOptions& options) {
+  Scenario scenario;
+  if (!options.file.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(std::string text, read_text(options.file));
+    SHOAL_ASSIGN_OR_RETURN(scenario, parse_scenario(text, options.file));
+  }
+  for (const auto& [key, value] : options.values) SHOAL_RETURN_IF_ERROR(set_value(scenario, key, value));
+  return scenario;
+}
+
+// Every combination of the values of the sweeps, the last one fastest.
+Result<std::vector<SweepPoint>> all_points(const SimOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(Scenario base, base_scenario(options));
+  std::vector<SweepPoint> points{{base, ""}};
+  for (const std::string& sweep : options.sweeps) {
+    const size_t equals = sweep.find('=');
+    const std::string key = sweep.substr(0, equals);
+    std::string values = equals == std::string::npos ? "" : sweep.substr(equals + 1);
+    if (key == "mode" && values == "all") values = "collective,rank-local,collective-free";
+    if (values.empty()) {
+      return Status(Code::invalid_argument, fmt::format("--sweep {}: KEY=VALUE,VALUE... is expected", sweep));
+    }
+    // A mesh has commas of its own.
+    const bool is_mesh = key == "mesh" || key == "load_mesh";
+    const char between = is_mesh || values.find(';') != std::string::npos ? ';' : ',';
+    std::vector<SweepPoint> further;
+    for (const SweepPoint& point : points) {
+      for (size_t begin = 0; begin <= values.size();) {
+        const size_t end = std::min(values.find(between, begin), values.size());
+        const std::string value = values.substr(begin, end - begin);
+        const std::string between_names = point.name.empty() ? "" : " ";
+        further.push_back({point.scenario, point.name + between_names + key + "=" + value});
+        SHOAL_RETURN_IF_ERROR(set_value(further.back().scenario, key, value));
+        begin = end + 1;
+      }
+    }
+    points = std::move(further);
+    if (points.size() > kMaxSimulations) {
+      return Status(Code::too_large, fmt::format("{} simulations, at most {} are run at once", points.size(),
+                                                 kMaxSimulations));
+    }
+  }
+  for (const SweepPoint& point : points) SHOAL_RETURN_IF_ERROR(validate_scenario(point.scenario));
+  return points;
+}
+
+void print_reports(const SimOptions& options, const std::vector<SimulationReport>& reports) {
+  if (options.csv) {
+    fmt::print("{}", report_csv(reports));
+  } else if (options.json) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const SimulationReport& report : reports) all.push_back(report_json(report));
+    fmt::print("{}\n", json_text(all));
+  } else if (options.sweeps.empty()) {
+    for (const SimulationReport& report : reports) fmt::print("{}", report_text(report));
+  } else {
+    fmt::print("{}", comparison_text(reports));
+  }
+}
+
+int run_sensitivity(const SimOptions& options, const Scenario& scenario, const Profile& profile) {
+  Interrupts interrupts;
+  SensitivityWatch watch;
+  watch.stop = [] { return Interrupts::signal_number() != 0; };
+  ProgressLine shown([&watch](double seconds) { return sensitivity_progress(watch, seconds); },
+                     options.progress);
+  auto report = find_sensitivity(scenario, profile, options.jobs, &watch);
+  shown.finish();
+  if (!report.ok()) return report_unusable(report.status()), kExitFailed;
+  const SimulationReport& job = report->job;
+  if (job.violation || !job.saves.back().is_committed()) {
+    const std::string why = job.violation ? job.violation->what : job.saves.back().cause;
+    return report_unusable(Status(
+               Code::aborted, fmt::format("the job's last save is {}{}: nothing to compare with",
+                                          job.saves.back().outcome(), why.empty() ? "" : " (" + why + ")"))),
+           kExitFailed;
+  }
+  if (options.json) {
+    fmt::print("{}\n", json_text(sensitivity_json(*report)));
+  } else {
+    fmt::print("{}", sensitivity_text(*report));
+  }
+  if (const int signal = Interrupts::signal_number(); signal != 0) {
+    fmt::print(stderr, "shoal: interrupted: {} assumed numbers were not looked at\n", report->missing);
+    return 128 + signal;
+  }
+  return kExitOk;
+}
+
+// Says what is missing of what was asked for.
+int interrupted(const SimulationRuns& runs, const std::vector<SimulationReport>& reports,
+                const std::string& record) {
+  const auto whole = static_cast<size_t>(std::count_if(
+      reports.begin(), reports.end(), [](const auto& report) { return !report.stopped_early; }));
+  fmt::print(stderr,
+             "shoal: interrupted: {} of {} simulations ended, of {} others there are the saves that were\n",
+             whole, runs.reports.size(), reports.size() - whole);
+  if (!record.empty() && whole == 0) {
+    fmt::print(stderr, "shoal: {}: nothing is recorded of a simulation that has not ended\n", record);
+  }
+  return 128 + runs.interrupted_by;
+}
+
+int run_sim(const SimOptions& options) {
+  prefer_large_pages();
+  auto points = all_points(options);
+  if (!points.ok()) return report_unusable(points.status());
+  std::vector<Scenario> scenarios;
+  for (const SweepPoint& point : *points) scenarios.push_back(point.scenario);
+  std::map<std::string, Profile> profiles;
+  for (const Scenario& scenario : scenarios) {
+    if (profiles.contains(scenario.profile)) continue;
+    auto profile = find_profile(scenario.profile, profile_folders());
+    if (!profile.ok()) return report_unusable(profile.status());
+    profiles.emplace(scenario.profile, std::move(*profile));
+  }
+  if (options.show_profile) {
+    for (const auto& [name, profile] : profiles) fmt::print("{}", profile_text(profile));
+    return kExitOk;
+  }
+  if (options.sensitivity) {
+    if (!options.seeds.empty() || scenarios.size() != 1) {
+      return report_unusable(
+          Status(Code::invalid_argument, "--sensitivity is of one job, not of a sweep, nor of many seeds"));
+    }
+    return run_sensitivity(options, scenarios.front(), profiles.begin()->second);
+  }
+  if (options.show_failures) {
+    for (const Scenario& scenario : scenarios) {
+      auto whole = with_all_faults(scenario);
+      if (!whole.ok()) return report_unusable(whole.status());
+      fmt::print("{}", scenario_text(*whole));
+    }
+    return kExitOk;
+  }
+  if (!options.record.empty() && scenarios.size() != 1) {
+    return report_unusable(Status(Code::invalid_argument, "--record: one simulation, no sweep, is recorded"));
+  }
+  for (const std::string& file : {options.record, options.timeline}) {
+    if (file.empty()) continue;
+    if (Status fits = check_writable(file); !fits.ok()) return report_unusable(fits);
+  }
+  if (!options.seeds.empty()) {
+    const bool writes = options.json || options.csv || !options.plot.empty() || !options.timeline.empty();
+    if (writes) {
+      return report_unusable(Status(Code::invalid_argument,
+                                    "--seeds prints a line a point: no --json, --csv, --plot or --timeline"));
+    }
+    auto seeds = parse_seeds(options.seeds);
+    if (!seeds.ok()) return report_unusable(seeds.status());
+    return run_seeds(*points, profiles, *seeds, options.jobs, options.progress);
+  }
+  if (!options.plot.empty()) {
+    if (Status fits = check_plot(options.plot, scenarios); !fits.ok()) return report_unusable(fits);
+  }
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<SimulationReport> reports;
+  int status = kExitOk;  // the worst
+  uint64_t steps = 0;
+  SimulationRuns runs = run_simulations(scenarios, profiles, options.jobs, options.progress);
+  for (auto& each : runs.reports) {
+    if (!each) continue;  // not begun before the user asked to end
+    if (!each->ok()) {
+      report_unusable(each->status());
+      status = std::max(status, kExitFailed);
+      continue;
+    }
+    reports.push_back(std::move(*each).value());
+    steps += reports.back().steps;
+    const Profile& profile = profiles.at(reports.back().scenario.profile);
+    if (!options.record.empty() && !reports.back().stopped_early) {
+      status = std::max(status, record_run(reports.back(), profile, options.record));
+    } else if (reports.back().violation) {
+      status = std::max(status, report_violation(reports.back(), profile));
+    }
+    for (const SaveReport& save : reports.back().saves) {
+      if (!save.is_committed()) status = std::max(status, kExitFailed);
+    }
+  }
+  print_reports(options, reports);
+  if (!options.plot.empty()) {
+    if (Status written = write_plot(options.plot, reports); !written.ok()) return report_unusable(written);
+  }
+  if (!options.timeline.empty()) {
+    if (Status written = write_text(options.timeline, timeline_csv(reports)); !written.ok()) {
+      return report_unusable(written);
+    }
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  fmt::print(stderr, "{} simulated in {}, {} steps\n",
+             reports.size() == 1 ? "one job" : fmt::format("{} jobs", reports.size()),
+             human_seconds(took.count()), steps);
+  if (runs.interrupted_by != 0) return interrupted(runs, reports, options.record);
+  return status;
+}
+
+}  // namespace
+
+void add_sim_command(CLI::App& app, Command* chosen) {
+  CLI::App* command = app.add_subcommand("sim", "Simulate what the saves of a large job would cost");
+  auto options = std::make_shared<SimOptions>();
+  auto value = [&](const char* flag, const char* key, const char* type, const char* what) {
+    command
+        ->add_option_function<std::string>(
+            flag, [options, key](const std::string& said) { options->values[key] = said; }, what)
+        ->type_name(type);
+  };
+  command->add_option("--scenario", options->file, "TOML file; flags take precedence")->type_name("FILE");
+  value("--ranks", "ranks", "N", "Ranks of the job (512)");
+  value("--ranks-per-host", "ranks_per_host", "N", "Ranks of each host (8)");
+  value("--mesh", "mesh", "SIZES",
+        "dp=,tp=,pp=,cp=,ep=,dp_replicate=, which multiply to the ranks but for ep");
+  value("--model", "model", "NAME|PATH",
+        "gpt2, llama3-8b, llama3-70b, llama3-405b (the default), mixtral-8x22b, deepseek-v3; a folder of "
+        "safetensors; or a Shoal checkpoint's folder, of as many ranks");
+  value("--optimizer", "optimizer", "NAME",
+        "Whose state is saved with each parameter: adam (the default), none");
+  value("--payload", "payload", "KIND",
+        "counted (the default), or full: true bytes in memory, up to 4096 ranks, compared with the count");
+  value("--mode", "mode", "MODE", "collective-free (the default), rank-local or collective");
+  value("--saves", "saves", "N", "Saves, one after the other (2)");
+  value("--interval-ms", "interval_ms", "MS", "Training between two saves (60000)");
+  value("--arrival-skew-ms", "arrival_skew_ms", "MS", "Each rank comes to a save up to so much later (0)");
+  value("--arrival-skew-us", "arrival_skew_us", "US", "Added to that, in microseconds (0)");
+  value("--stragglers", "stragglers", "FRACTION:FACTOR",
+        "0.01:3: one host in a hundred, drawn from the seed, is three times as slow (none)");
+  value(
+      "--max-direct-nodes", "max_direct_nodes", "N",
+      fmt::format("Beyond so many nodes the others speak through relays ({})", kDefaultDirectNodes).c_str());
+  value("--profile", "profile", "NAME|FILE",
+        "What things cost: lustre (the default), object-store, nvme, pytorch-dcp");
+  value("--loads", "loads", "N",
+        "After the last save the job starts again and loads it, so many times (0); --load: once");
+  command->add_flag_callback("--load", [options] { options->values["loads"] = "1"; })->group("");
+  value("--load-ranks", "load_ranks", "N", "Ranks of the job that loads (as many as saved)");
+  value("--load-mesh", "load_mesh", "SIZES", "Mesh of the job that loads (the same)");
+  value(
+      "--load-way", "load_way", "WAY",
+      "direct: each host reads all that it needs; two-stage: hosts that need the same share it (automatic)");
+  value("--seed", "seed", "N", "Of all that is drawn (1)");
+  value("--failures", "failures", "RULE",
+        "Draw failures from the seed: poisson:mtbf_node_hours=1000, "
+        "weibull:k=0.78,scale_node_hours=1000, mixed:count=8; more keys in docs/how-to/simulate.md");
+  command->add_flag("--show-failures", options->show_failures,
+                    "Only print the scenario with its failures, drawn ones too, as a scenario file");
+  CLI::Option* record =
+      command->add_option("--record", options->record, "Also write what 'shoal replay' runs again")
+          ->type_name("FILE");
+  command
+      ->add_option(
+          "--seeds", options->seeds,
+          "Run each of these seeds, at each point of a sweep, and stop where an oracle is violated: a line "
+          "a point")
+      ->type_name("FIRST..LAST")
+      ->excludes(record);
+  command
+      ->add_option(
+          "--sweep", options->sweeps,
+          "KEY=VALUE,VALUE...: one simulation a value; again for more keys, of which all combinations run. "
+          "mode=all for the three; meshes are separated by ';'")
+      ->type_name("KEY=VALUES")
+      ->allow_extra_args(false);
+  command->add_flag("--sensitivity", options->sensitivity,
+                    "Halve and double each assumed number of the profile; rank them by what that changes");
+  command->add_option("--jobs", options->jobs, "Simulations at once (as many as processors)")->type_name("N");
+  command->add_flag("--progress", options->progress, "Progress on stderr, terminal or not, a line a second");
+  CLI::Option* json = command->add_flag("--json", options->json, "A JSON array of all that is known");
+  command->add_flag("--csv", options->csv, "A line a save")->excludes(json);
+  command
+      ->add_option("--plot", options->plot,
+                   "Also draw cost against ranks, of a sweep over ranks; where two lines cross is marked")
+      ->type_name("FILE.svg|.html");
+  command
+      ->add_option("--timeline", options->timeline,
+                   "Also write the coordinator's queue, memory and descriptors over time")
+      ->type_name("FILE.csv");
+  command->add_flag("--show-profile", options->show_profile, "Only print the profile's numbers and sources");
+  command->footer(kFooter);
+  command->callback([=] { *chosen = [=] { return run_sim(*options); }; });
+}
+
+}  // namespace shoal

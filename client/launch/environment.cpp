@@ -1,0 +1,78 @@
+// CheckpointerOptions::from_environment.
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "client/launch/job_environment.h"
+#include "client/launch/own_address.h"
+#include "client/launch/settings.h"
+#include "shoal/checkpointer.h"
+
+namespace shoal {
+
+namespace {
+
+struct Place {
+  std::string host;  // without brackets
+  uint16_t port = 0;
+};
+Result<Place> parse_place(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  Place out{text.substr(0, colon), 0};
+  if (out.host.starts_with('[') && out.host.ends_with(']')) {
+    out.host = out.host.substr(1, out.host.size() - 2);
+  }
+  const char* end = text.data() + text.size();
+  auto [rest, error] = std::from_chars(text.data() + std::min(colon, text.size() - 1) + 1, end, out.port);
+  // The next port is that of the job's id.
+  if (colon == std::string::npos || error != std::errc() || rest != end || out.port == 0 ||
+      out.port == UINT16_MAX) {
+    return Status(Code::invalid_argument,
+                  fmt::format("the coordinator's address is '{}': HOST:PORT is needed", text));
+  }
+  return out;
+}
+
+// `environment_variable`, but for SHOAL_JOB_ID where the job's id is what is asked for.
+Status apply(const JobEnvironment& job, CheckpointerOptions* options) {
+  options->rank = job.rank;
+  options->world_size = job.world_size;
+  options->job_id = job.job_id;
+  options->node_name = job.node_name;
+  options->ranks_on_host = job.ranks_on_host.value_or(0);
+  options->coordinator = job.coordinator;
+  if (job.mints_job_id) {
+    options->job_id_exchange.emplace();
+    options->job_id_exchange->run = environment_variable("TORCHELASTIC_RUN_ID").value_or("");
+  }
+  if (job.coordinator.empty()) return ok_status();
+  SHOAL_ASSIGN_OR_RETURN(Place place, parse_place(job.coordinator));
+  const std::optional<std::string> here = own_address(place.host);
+  if (job.coordinates.value_or(here.has_value())) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string address, address_to_serve_at(place.host));
+    options->coordinate_at = fmt::format("{}:{}", address, place.port);
+  }
+  if (job.mints_job_id) {
+    options->job_id_exchange->address = fmt::format("{}:{}", place.host, place.port + 1);
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Result<CheckpointerOptions> CheckpointerOptions::from_environment() {
+  CheckpointerOptions options;
+  const std::optional<std::string> root = environment_variable("SHOAL_ROOT");
+  if (!root) return Status(Code::invalid_argument, "SHOAL_ROOT is not set");
+  options.root = *root;
+  SHOAL_ASSIGN_OR_RETURN(JobEnvironment job, read_job_environment(environment_variable));
+  SHOAL_RETURN_IF_ERROR(apply(job, &options));
+  Settings settings;
+  SHOAL_RETURN_IF_ERROR(settings.add_variables(environment_variable));
+  SHOAL_RETURN_IF_ERROR(settings.add_files(options.root));
+  SHOAL_RETURN_IF_ERROR(settings.check());
+  apply_trainer_settings(settings, &options);
+  return options;
+}
+
+}  // namespace shoal

@@ -1,0 +1,359 @@
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "client/launch/job_id_service.h"
+#include "client/launch/own_address.h"
+#include "client/session/node_process.h"
+#include "local/job/job_proof.h"
+#include "local/job/job_token.h"
+#include "local/socket/question_server.h"
+#include "shoal/bytes.h"
+#include "shoal/hash.h"
+
+// Rank 0 greets each connection with "SHJ2" and a nonce, 32 bytes. A question is a packet: "SHJ2", world
+// size, length of the run's id, a nonce of the asker, a proof, and that id. The answer is a packet: "SHJ2", 0
+// or 1 for refused, length, rank 0's nonce again, a proof, and the job's id or why not. Numbers are 32 bits,
+// little-endian. A proof is local/job/job_proof.h's, under the job's token, of both nonces, number and text.
+// Who proves nothing is closed without a word. One of each a connection.
+//
+// On one host the socket lies in a folder that is the user's alone, and the key is a constant.
+
+namespace shoal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kMagic = "SHJ2";
+constexpr std::string_view kQuestionLabel = "shoal-job-id-question", kAnswerLabel = "shoal-job-id-answer";
+constexpr std::string_view kKeyOnOneHost = "one host";
+constexpr size_t kGreetingBytes = kMagic.size() + kJobNonceBytes;
+constexpr size_t kHeadBytes = kMagic.size() + 4 + 4 + kJobNonceBytes + kJobProofBytes;
+constexpr int kBacklog = 4096;  // ranks that ask at once
+constexpr std::chrono::seconds kExchangeMost{2};
+constexpr std::chrono::milliseconds kPause{100};
+constexpr std::chrono::seconds kFloodLineEvery{10};
+constexpr QuestionLimits kLimits{
+    .connections_max = 64, .question_bytes_max = kHeadBytes + kMaxRunBytes, .life_max = kExchangeMost};
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+  std::string shown;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+Status failed(const std::string& shown, int error) {
+  return Status(Code::unavailable, fmt::format("{}: {}", shown, std::strerror(error)));
+}
+
+// Of a socket beside the node's.
+Result<Address> local_address(const CheckpointerOptions& options) {
+  // The job's id, which names a reader's other files, is not known yet.
+  const std::string reader = options.read_only ? "run " + options.job_id_exchange->run : "";
+  SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(options.root, reader));
+  SHOAL_ASSIGN_OR_RETURN(std::string node_socket, socket_of(options, paths));
+  Address out;
+  out.shown = node_socket + ".job";
+  auto* address = reinterpret_cast<sockaddr_un*>(&out.storage);
+  address->sun_family = AF_UNIX;
+  if (out.shown.size() >= sizeof address->sun_path) {
+    return Status(Code::invalid_argument, out.shown + ": too long for a socket");
+  }
+  std::memcpy(address->sun_path, out.shown.c_str(), out.shown.size() + 1);
+  out.bytes = sizeof(sockaddr_un);
+  return out;
+}
+
+Result<Address> address_of(const CheckpointerOptions& options, bool to_listen) {
+  const std::string& text = options.job_id_exchange->address;
+  if (text.empty()) return local_address(options);
+  const size_t colon = text.rfind(':');
+  std::string host = text.substr(0, colon), port = text.substr(std::min(colon, text.size() - 1) + 1);
+  // A rank beside rank 0 goes where that one listens, whatever the name leads to here.
+  if (to_listen || own_address(host)) {
+    SHOAL_ASSIGN_OR_RETURN(host, address_to_serve_at(host));
+  }
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) return Status(Code::unavailable, fmt::format("{}: {}", text, ::gai_strerror(error)));
+  Address out;
+  std::memcpy(&out.storage, found->ai_addr, found->ai_addrlen);
+  out.bytes = found->ai_addrlen;
+  out.shown = text;
+  ::freeaddrinfo(found);
+  return out;
+}
+
+Result<Bytes> key_of(const CheckpointerOptions& options) {
+  if (options.job_id_exchange->address.empty()) {
+    return Bytes(as_view(kKeyOnOneHost).begin(), as_view(kKeyOnOneHost).end());
+  }
+  SHOAL_ASSIGN_OR_RETURN(Bytes token, find_token(""));
+  if (!token.empty()) return token;
+  return Status(Code::invalid_argument,
+                fmt::format("ranks on several hosts need the job's token to agree on a job id: set {} or {}, "
+                            "the same on all hosts",
+                            kTokenFileVariable, kTokenVariable));
+}
+
+OwnedFd new_socket(const Address& address) {
+  return OwnedFd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+struct Nonces {
+  JobNonce service, asker;
+};
+
+struct Packet {
+  uint32_t number = 0;
+  JobNonce nonce{};  // the sender's
+  JobProof proof{};
+  std::string text;
+};
+
+JobProof proof_of(ByteView key, std::string_view label, const Nonces& nonces, uint32_t number,
+                  std::string_view text) {
+  std::array<std::byte, 4> number_bytes;
+  store_le32(number_bytes.data(), number);
+  return job_proof(key, label, {nonces.service, nonces.asker, number_bytes, as_view(text)});
+}
+
+void append(std::string& out, ByteView bytes) {
+  out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+std::string encode(const Packet& packet) {
+  std::array<std::byte, 8> numbers;
+  store_le32(numbers.data(), packet.number);
+  store_le32(numbers.data() + 4, static_cast<uint32_t>(packet.text.size()));
+  std::string out(kMagic);
+  append(out, numbers);
+  append(out, packet.nonce);
+  append(out, packet.proof);
+  return out + packet.text;
+}
+
+// How long the packet is that begins so; kHeadBytes while that is not known. Nothing: it is none of ours.
+std::optional<size_t> packet_bytes(std::string_view begun, size_t text_most) {
+  if (!begun.starts_with(kMagic.substr(0, begun.size()))) return std::nullopt;
+  if (begun.size() < kHeadBytes) return kHeadBytes;
+  const uint32_t length = load_le32(as_view(begun).data() + kMagic.size() + 4);
+  return length <= text_most ? std::optional(kHeadBytes + length) : std::nullopt;
+}
+
+// Of a whole one.
+Packet decode(std::string_view bytes) {
+  const std::byte* at = as_view(bytes).data() + kMagic.size();
+  Packet out;
+  out.number = load_le32(at);
+  std::memcpy(out.nonce.data(), at + 8, kJobNonceBytes);
+  std::memcpy(out.proof.data(), at + 8 + kJobNonceBytes, kJobProofBytes);
+  out.text = bytes.substr(kHeadBytes);
+  return out;
+}
+
+// After the magic.
+JobNonce nonce_in(std::string_view greeting) {
+  JobNonce out;
+  std::memcpy(out.data(), greeting.data() + kMagic.size(), out.size());
+  return out;
+}
+
+// Of rank 0's process: one id, and one place where it is told.
+class Service {
+ public:
+  // The process's, made by its first call. Lives as long as the process, as the id does: never destroyed, so
+  // that its thread outlives every other part.
+  static Result<std::string> job_id(const CheckpointerOptions& options, Clock::time_point deadline) {
+    SHOAL_ASSIGN_OR_RETURN(Bytes key, key_of(options));
+    static std::mutex mutex;
+    static Service* service = nullptr;
+    std::lock_guard lock(mutex);
+    if (service != nullptr) return service->job_id_;
+    OwnedFd listener;
+    Status listening;
+    do {  // a child of the last rank 0 may still hold the port
+      listening = listen(options, &listener);
+      if (!listening.ok()) std::this_thread::sleep_for(kPause);
+    } while (!listening.ok() && Clock::now() < deadline);
+    SHOAL_RETURN_IF_ERROR(listening.with_context("where rank 0 tells the job's id"));
+    service = new Service(std::move(listener), std::move(key), options);
+    try {
+      std::thread([self = service] { self->server_.run(); }).detach();
+    } catch (const std::exception& error) {
+      delete std::exchange(service, nullptr);
+      return Status(Code::no_space,
+                    fmt::format("no thread to tell the job's id: {}; raise the limit (ulimit -u, "
+                                "ulimit -v, or those of the container)",
+                                error.what()));
+    }
+    return service->job_id_;
+  }
+
+ private:
+  Service(OwnedFd listener, Bytes key, const CheckpointerOptions& options)
+      : key_(std::move(key)),
+        world_size_(options.world_size),
+        run_(options.job_id_exchange->run),
+        job_id_("rendezvous-" + random_128().to_hex()),
+        server_(std::move(listener), kLimits,
+                {.greet = [] { return greet(); },
+                 .answer = [this](std::string_view greeting,
+                                  std::string_view question) { return answer(greeting, question); },
+                 .too_long = "",
+                 .turned_away = [this] { turned_away(); }}) {}
+
+  static Status listen(const CheckpointerOptions& options, OwnedFd* listener) {
+    SHOAL_ASSIGN_OR_RETURN(Address address, address_of(options, true));
+    *listener = new_socket(address);
+    const int on = 1;
+    ::setsockopt(listener->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    // The folder is ours alone, and there is one rank 0: what lies there is of one that has ended.
+    if (address.storage.ss_family == AF_UNIX) ::unlink(address.shown.c_str());
+    if (!listener->valid() || ::bind(listener->get(), address.get(), address.bytes) != 0 ||
+        ::listen(listener->get(), kBacklog) != 0) {
+      return failed(address.shown, errno);
+    }
+    ::fcntl(listener->get(), F_SETFL, O_NONBLOCK);
+    return ok_status();
+  }
+
+  // One line on stderr in so many seconds: whoever floods this port can fill no log.
+  void turned_away() {
+    ++turned_away_;
+    const Clock::time_point now = Clock::now();
+    if (turned_away_since_ && now < *turned_away_since_ + kFloodLineEvery) return;
+    turned_away_since_ = now;
+    std::fprintf(
+        stderr,
+        "shoal: where rank 0 tells the job's id, %llu connections that had asked nothing were closed: "
+        "more came than it serves at once\n",
+        static_cast<unsigned long long>(std::exchange(turned_away_, 0)));
+  }
+
+  static std::string greet() {
+    std::string out(kMagic);
+    append(out, random_job_nonce());
+    return out;
+  }
+
+  std::optional<std::string> answer(std::string_view greeting, std::string_view question) const {
+    const std::optional<size_t> bytes = packet_bytes(question, kMaxRunBytes);
+    if (!bytes || question.size() > *bytes) return "";
+    if (question.size() < *bytes) return std::nullopt;
+    const Packet asked = decode(question);
+    const Nonces nonces{nonce_in(greeting), asked.nonce};
+    const JobProof expected = proof_of(key_, kQuestionLabel, nonces, asked.number, asked.text);
+    if (!is_same_proof(asked.proof, expected)) return "";
+    Packet answer;
+    answer.nonce = nonces.service;
+    answer.number = asked.text == run_ && asked.number == world_size_ ? 0 : 1;
+    answer.text = answer.number == 0
+                      ? job_id_
+                      : fmt::format("rank 0 there is of run '{}' with {} ranks", run_, world_size_);
+    answer.proof = proof_of(key_, kAnswerLabel, nonces, answer.number, answer.text);
+    return encode(answer);
+  }
+
+  const Bytes key_;
+  const uint32_t world_size_;
+  const std::string run_, job_id_;
+  uint64_t turned_away_ = 0;  // since the last line; of the server's thread
+  std::optional<Clock::time_point> turned_away_since_;
+  QuestionServer server_;  // of its thread
+};
+
+// Until `out` has so many bytes. False: they did not come in time.
+bool receive(int fd, size_t bytes, Clock::time_point until, std::string* out) {
+  while (out->size() < bytes) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    pollfd readable{fd, POLLIN, 0};
+    if (left <= 0 || ::poll(&readable, 1, static_cast<int>(left)) <= 0) return false;
+    char buffer[1024];
+    const ssize_t size = ::recv(fd, buffer, std::min(sizeof buffer, bytes - out->size()), 0);
+    if (size <= 0) return false;
+    out->append(buffer, static_cast<size_t>(size));
+  }
+  return true;
+}
+
+std::optional<Packet> receive_packet(int fd, size_t text_most, Clock::time_point until) {
+  std::string out;
+  if (!receive(fd, kHeadBytes, until, &out)) return std::nullopt;
+  const std::optional<size_t> bytes = packet_bytes(out, text_most);
+  if (!bytes || !receive(fd, *bytes, until, &out)) return std::nullopt;
+  return decode(out);
+}
+
+Result<std::string> ask(const CheckpointerOptions& options, const Bytes& key) {
+  SHOAL_ASSIGN_OR_RETURN(Address address, address_of(options, false));
+  const Clock::time_point until = Clock::now() + kExchangeMost;
+  OwnedFd socket = new_socket(address);
+  const timeval limit{kExchangeMost.count(), 0};  // of connect, too
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  if (::connect(socket.get(), address.get(), address.bytes) != 0) return failed(address.shown, errno);
+  std::string greeting;
+  if (!receive(socket.get(), kGreetingBytes, until, &greeting) || !greeting.starts_with(kMagic)) {
+    return Status(Code::unavailable, address.shown + ": no rank 0 of this version of Shoal answers there");
+  }
+  Packet question;
+  question.number = options.world_size;
+  question.nonce = random_job_nonce();
+  question.text = options.job_id_exchange->run;
+  const Nonces nonces{nonce_in(greeting), question.nonce};
+  question.proof = proof_of(key, kQuestionLabel, nonces, question.number, question.text);
+  const std::string sent = encode(question);
+  const bool is_sent =
+      ::send(socket.get(), sent.data(), sent.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(sent.size());
+  const auto answer = is_sent ? receive_packet(socket.get(), kMaxJobIdTextBytes, until) : std::nullopt;
+  // It closes without a word on who has another token.
+  if (!answer ||
+      !is_same_proof(answer->proof, proof_of(key, kAnswerLabel, nonces, answer->number, answer->text))) {
+    return Status(Code::unavailable,
+                  fmt::format("{}: no answer that proves the job's token; is {} or {} the same on all hosts?",
+                              address.shown, kTokenFileVariable, kTokenVariable));
+  }
+  if (answer->number != 0 || answer->text.empty()) {
+    return Status(Code::refused, fmt::format("{}: {}", address.shown, answer->text));
+  }
+  return answer->text;
+}
+
+}  // namespace
+
+Result<std::string> agree_on_job_id(const CheckpointerOptions& options, Clock::time_point deadline) {
+  if (options.job_id_exchange->run.size() > kMaxRunBytes) {
+    return Status(Code::invalid_argument, fmt::format("a run's id has at most {} bytes", kMaxRunBytes));
+  }
+  if (options.rank == 0) return Service::job_id(options, deadline);
+  SHOAL_ASSIGN_OR_RETURN(const Bytes key, key_of(options));
+  while (true) {
+    Result<std::string> told = ask(options, key);
+    if (told.ok() || Clock::now() >= deadline) {
+      return told.ok() ? told : told.status().with_context("the job's id, of rank 0");
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace shoal

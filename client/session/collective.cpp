@@ -1,0 +1,136 @@
+// Session: collective saves, whose trainer waits for what the ranks agree on.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "client/session/session.h"
+#include "shoal/bytes.h"
+
+namespace shoal {
+
+namespace {
+
+size_t bytes_of(const std::vector<PlannerPlan>& plans) {
+  size_t bytes = 0;
+  for (const PlannerPlan& plan : plans) bytes += plan->size();
+  return bytes;
+}
+
+}  // namespace
+
+template <class Ask>
+Status Session::ask_for(const std::shared_ptr<SaveHandle::State>& save, Ask ask) {
+  if (!lost_.ok()) return lost_;
+  const SaveKey key{save->key.step, save->key.attempt};
+  if (!undecided_.contains(key) && undecided_.size() >= kMaxUndecidedSaves) {
+    return Status(Code::busy, fmt::format("{} saves are written and not decided", undecided_.size()));
+  }
+  say(ask);
+  Record& record = undecided_[key];
+  std::optional<local::PlanExchange> made = std::move(record.made);
+  const auto* before = std::get_if<local::PlanExchange>(&record.offer);
+  if (before && before->stage == ExchangeStage::made) made = *before;
+  record = Record{save, std::move(ask), nullptr, std::nullopt, std::move(made)};
+  changed_.notify_all();
+  return ok_status();
+}
+
+template <class Ready>
+Status Session::wait_for_answer(std::unique_lock<std::mutex>& lock,
+                                const std::shared_ptr<SaveHandle::State>& save, Ready&& ready) {
+  const SaveKey key{save->key.step, save->key.attempt};
+  bool is_known = true, is_ready = false;
+  changed_.wait(lock, [&] {
+    auto record = undecided_.find(key);
+    is_known = record != undecided_.end() && record->second.save == save;
+    is_ready = is_known && ready(record->second);
+    if (!is_known || is_ready || !lost_.ok() || !trouble_.ok()) return true;
+    std::lock_guard save_lock(save->mutex);
+    return save->is_done;
+  });
+  if (is_ready) return ok_status();
+  if (is_known) undecided_.erase(key);
+  if (!lost_.ok() || !trouble_.ok()) return lost_.ok() ? trouble_ : lost_;
+  std::lock_guard save_lock(save->mutex);
+  if (!save->outcome.ok()) return save->outcome;
+  return Status(Code::aborted, to_string(save->key) + " was decided without this rank");
+}
+
+Result<SavePlanPtr> Session::agree_on_plan(const std::shared_ptr<SaveHandle::State>& save,
+                                           bool follows_planner) {
+  std::unique_lock lock(mutex_);
+  local::PlanWanted wanted{save->key.step, save->key.attempt, layout_->id(), {}, follows_planner};
+  if (told_ && told_->layout_id == wanted.layout_id) wanted.known = share_id_of(*told_);
+  SHOAL_RETURN_IF_ERROR(ask_for(save, wanted));
+  SavePlanPtr plan;
+  SHOAL_RETURN_IF_ERROR(wait_for_answer(lock, save, [&](const Record& record) {
+    plan = record.plan;
+    return plan != nullptr;
+  }));
+  return plan;
+}
+
+Result<PlannerPlan> Session::exchange_plans(const std::shared_ptr<SaveHandle::State>& save, PlannerPlan mine,
+                                            const MakePlans& make) {
+  local::PlanExchange said{save->key.step,         save->key.attempt,
+                           ExchangeStage::offered, options_.coordinator_rank,
+                           options_.save,          {std::move(mine)}};
+  std::optional<local::PlanExchange> answer;
+  std::unique_lock lock(mutex_);
+  auto ask = [&](ExchangeStage stage) -> Status {
+    if (const size_t bytes = bytes_of(said.plans); bytes > kMaxExchangeBytes) {
+      return Status(Code::too_large,
+                    fmt::format("plans for {} rank(s) take {}, at most {} can be passed on",
+                                said.plans.size(), human_bytes(bytes), human_bytes(kMaxExchangeBytes)));
+    }
+    SHOAL_RETURN_IF_ERROR(ask_for(save, said));
+    return wait_for_answer(lock, save, [&](const Record& record) {
+      answer = record.plans;
+      return answer && (answer->stage == ExchangeStage::told || answer->stage == stage);
+    });
+  };
+  SHOAL_RETURN_IF_ERROR(ask(ExchangeStage::gathered));
+  if (answer->stage == ExchangeStage::gathered) {
+    lock.unlock();
+    SHOAL_ASSIGN_OR_RETURN(said.plans, make(answer->plans));
+    said.stage = ExchangeStage::made;
+    lock.lock();
+    SHOAL_RETURN_IF_ERROR(ask(ExchangeStage::told));
+  }
+  return answer->plans.front();
+}
+
+Status Session::on_plan(const local::PlanIs& said) {
+  std::lock_guard lock(mutex_);
+  auto record = undecided_.find({said.step, said.attempt});
+  if (record == undecided_.end() || !std::holds_alternative<local::PlanWanted>(record->second.offer)) {
+    return ok_status();  // the save has ended
+  }
+  const auto& wanted = std::get<local::PlanWanted>(record->second.offer);
+  SavePlanPtr plan = said.plan ? said.plan : told_ ? under_roster(told_, said.roster_id) : nullptr;
+  if (!plan || plan->roster_id != said.roster_id || plan->rank != options_.rank ||
+      plan->layout_id != wanted.layout_id) {
+    return Status(Code::corrupt, "it told a plan that is not this rank's");
+  }
+  record->second.plan = told_ = std::move(plan);
+  changed_.notify_all();
+  return ok_status();
+}
+
+Status Session::on_plans(local::PlanExchange said) {
+  std::lock_guard lock(mutex_);
+  const bool is_told = said.stage == ExchangeStage::told;
+  const bool is_gathered = said.stage == ExchangeStage::gathered &&
+                           options_.rank == options_.coordinator_rank &&
+                           said.plans.size() == options_.world_size;
+  if (!is_told && !is_gathered) return Status(Code::corrupt, "it handed on plans that are not for this rank");
+  auto record = undecided_.find({said.step, said.attempt});
+  if (record == undecided_.end() || !std::holds_alternative<local::PlanExchange>(record->second.offer)) {
+    return ok_status();  // the save has ended, or goes on
+  }
+  record->second.plans = std::move(said);
+  changed_.notify_all();
+  return ok_status();
+}
+
+}  // namespace shoal

@@ -1,0 +1,301 @@
+// Session: its receiving thread, from one node to the next.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "client/session/session.h"
+
+namespace shoal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kSearchPause{20};  // while a node is needed
+constexpr std::chrono::milliseconds kIdlePause{1000};  // while none is: one may come back by itself
+constexpr std::chrono::milliseconds kAttachTick{100};
+constexpr Clock::time_point kNever = Clock::time_point::max();
+
+}  // namespace
+
+void Session::receive_all() {
+  std::shared_ptr<NodeLink> link = link_;  // nobody else is here yet
+  while (link) {
+    Status status;
+    while (status.ok()) {
+      status = receive_one(*link);
+      failures_->call_back();
+    }
+    link->socket->shutdown();
+    link = drop(link, status) ? find_node() : nullptr;
+    failures_->call_back();
+  }
+}
+
+// Silence is counted in ticks in which nothing came, not read off a clock: a trainer that was stopped itself
+// finds what its node has said meanwhile.
+Status Session::receive_one(NodeLink& link) {
+  const auto tick = std::max<std::chrono::milliseconds>(options_.node_silence / kPingsPerSilence,
+                                                        std::chrono::milliseconds(1));
+  SHOAL_ASSIGN_OR_RETURN(std::optional<ReceivedLocal> received,
+                         link.socket->receive(static_cast<int>(tick.count())));
+  if (received) {
+    silent_ticks_ = 0;
+    {
+      std::lock_guard lock(mutex_);
+      ++messages_heard_;
+    }
+    return handle(std::move(received->message));
+  }
+  const uint64_t bytes = link.socket->bytes_received();
+  if (std::exchange(bytes_received_, bytes) != bytes) silent_ticks_ = 0;  // a long message is on its way
+  if (++silent_ticks_ > kPingsPerSilence) {
+    return Status(Code::deadline_exceeded,
+                  fmt::format("it gave no sign of life for {} ms: it is stopped, or hangs",
+                              options_.node_silence.count()));
+  }
+  look_for_overdue(link);
+  // An end that this send finds, the next receive explains.
+  (void)link.socket->try_send(local::Ping{});
+  return ok_status();
+}
+
+// A node ends every save by its deadline. One whose storage hangs cannot, though it answers.
+void Session::look_for_overdue(const NodeLink& link) {
+  if (link.said.node_deadline_ms == 0) return;
+  const auto most = std::chrono::milliseconds(link.said.node_deadline_ms) + kLongestAnswer;
+  std::lock_guard lock(mutex_);
+  for (const auto& [key, record] : undecided_) {
+    if (!record.save || Clock::now() - record.save->begun <= most) continue;
+    record.save->finish(
+        Status(Code::deadline_exceeded,
+               fmt::format("{}: the node of this host (pid {}) answers, but has not decided it",
+                           to_string(record.save->key), link.said.node_pid)),
+        {});
+  }
+  changed_.notify_all();
+}
+
+// An error ends the connection.
+Status Session::handle(LocalMessage message) {
+  if (auto* freed = std::get_if<local::SlabFree>(&message)) return on_slab_free(std::move(*freed));
+  if (auto* decided = std::get_if<local::Decided>(&message)) {
+    finish_save({decided->step, decided->attempt}, false, std::move(decided->outcome),
+                decided->checkpoint ? *decided->checkpoint : Metadata());
+  } else if (auto* refused = std::get_if<local::Refused>(&message)) {
+    finish_save({refused->step, refused->attempt}, true, std::move(refused->why), {});
+  } else if (auto* roster = std::get_if<local::RosterIs>(&message)) {
+    on_roster(*roster);
+  } else if (auto* plan = std::get_if<local::PlanIs>(&message)) {
+    return on_plan(*plan);
+  } else if (auto* plans = std::get_if<local::PlanExchange>(&message)) {
+    return on_plans(std::move(*plans));
+  } else if (auto* found = std::get_if<local::Found>(&message)) {
+    on_answer(found->request_id, std::move(message));
+  } else if (auto* listing = std::get_if<local::Listing>(&message)) {
+    on_answer(listing->request_id, std::move(message));
+  } else if (auto* loaded = std::get_if<local::Loaded>(&message)) {
+    on_answer(loaded->request_id, std::move(message));
+  } else if (auto* to_read = std::get_if<local::FilesToRead>(&message)) {
+    on_answer(to_read->request_id, std::move(message));
+  } else if (auto* done = std::get_if<local::LoadDone>(&message)) {
+    on_answer(done->request_id, std::move(message));
+  } else if (auto* granted = std::get_if<local::StagingGranted>(&message)) {
+    on_granted(std::move(*granted));
+  } else if (std::get_if<local::GiveBack>(&message)) {
+    on_give_back();
+  } else if (auto* part = std::get_if<local::PartWanted>(&message)) {
+    return on_part_wanted(std::move(*part));
+  } else if (auto* failed = std::get_if<local::Failed>(&message)) {
+    return failed->why;
+  } else if (!std::holds_alternative<local::Pong>(message)) {
+    return Status(Code::corrupt, "it sent a message that only a client sends");
+  }
+  return ok_status();
+}
+
+// What the slab held is kept as files, or dropped: that is what the next node would be told.
+Status Session::on_slab_free(local::SlabFree said) {
+  std::lock_guard lock(mutex_);
+  if (said.slab_id >= slots_.size()) return Status(Code::corrupt, "it freed a slab that was never offered");
+  auto record = undecided_.find({said.step, said.attempt});
+  const bool is_known = record != undecided_.end() && record->second.save &&
+                        std::holds_alternative<local::Staged>(record->second.offer);
+  if (is_known && record->second.save->slot != said.slab_id) {
+    return Status(Code::corrupt, "it freed the slab of another save");
+  }
+  if (is_known && said.durable) {
+    UserMetadataPtr user = std::get<local::Staged>(record->second.offer).user;
+    record->second.offer = local::Written{said.step, said.attempt, std::move(*said.durable), std::move(user)};
+  } else if (is_known) {
+    record->second.offer = local::NotStaged{
+        said.step, said.attempt,
+        Status(Code::aborted, "what it had staged was dropped by a node that has ended since")};
+  }
+  slots_[said.slab_id].is_taken = false;
+  give_back_free_slabs();
+  changed_.notify_all();
+  return ok_status();
+}
+
+// False: there will be no other node.
+bool Session::drop(const std::shared_ptr<NodeLink>& link, const Status& why) {
+  const std::string who = fmt::format("the node of this host (pid {})", link->said.node_pid);
+  const bool is_silent = why.code() == Code::deadline_exceeded;
+  if (why.code() != Code::unavailable && !is_silent) {
+    lose(why.with_context(who));
+    return false;
+  }
+  leave(link, is_silent ? why.with_context(who)
+                        : Status(Code::unavailable,
+                                 fmt::format("the node of this host is gone (pid {})", link->said.node_pid)));
+  // A node that is stopped holds the host's lock: no other can take its place.
+  if (is_silent) be_in_trouble(why.with_context(who));
+  std::lock_guard lock(mutex_);
+  return !is_closing_;
+}
+
+// The connection is of no more use. What the node was doing with a slab whose save is decided is not known.
+void Session::leave(const std::shared_ptr<NodeLink>& link, Status why) {
+  link->socket->shutdown();
+  std::lock_guard lock(mutex_);
+  if (link_ != link) return;
+  link_.reset();
+  outgoing_.clear();
+  parts_.clear();
+  gone_ = why.message();
+  if (is_asking_) interrupted_ = std::move(why);
+  std::vector<bool> is_offered(slots_.size());
+  for (const auto& [key, record] : undecided_) {
+    if (record.save && std::holds_alternative<local::Staged>(record.offer)) {
+      is_offered[record.save->slot] = true;
+    }
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (!slots_[i].is_taken || is_offered[i]) continue;
+    slots_[i] = Slot{false, false, nullptr, 0};
+  }
+  changed_.notify_all();
+}
+
+// With the mutex held.
+bool Session::needs_node() const {
+  return !undecided_.empty() || requests_waiting_ != 0;
+}
+
+std::shared_ptr<NodeLink> Session::find_node() {
+  finder_.found();
+  Clock::time_point deadline = kNever;  // while a node is needed
+  while (true) {
+    failures_->call_back();
+    bool is_needed = false;
+    {
+      std::unique_lock lock(mutex_);
+      const bool is_pressing = needs_node() && trouble_.ok();
+      const uint64_t troubles = troubles_;
+      changed_.wait_for(lock, is_pressing ? kSearchPause : kIdlePause, [&] {
+        return is_closing_ || (!is_pressing && needs_node() && troubles == troubles_ && trouble_.ok());
+      });
+      if (is_closing_) return nullptr;
+      is_needed = needs_node();
+    }
+    if (!is_needed) deadline = kNever;
+    if (is_needed && deadline == kNever) deadline = Clock::now() + options_.attach_timeout;
+    auto socket = finder_.try_once(is_needed);
+    Result<NodeLink> attached = socket.ok() ? attach_again(std::move(*socket), deadline) : socket.status();
+    if (attached.ok()) {
+      auto link = std::make_shared<NodeLink>(std::move(*attached));
+      return install(link) ? link : nullptr;
+    }
+    const Code code = attached.status().code();
+    // A node that was told to stop may have been so to be started anew.
+    const bool may_pass = code == Code::unavailable || code == Code::aborted ||
+                          code == Code::already_exists || code == Code::io || code == Code::not_found;
+    if (!may_pass) {
+      lose(attached.status().with_context("attaching to the next node of this host"));
+      return nullptr;
+    }
+    if (Clock::now() >= deadline) {
+      be_in_trouble(attached.status());
+      deadline = kNever;
+    }
+  }
+}
+
+// Waits for the answer however long it takes: each try that is broken off would be a trainer that died, to a
+// node that was stopped and goes on.
+Result<NodeLink> Session::attach_again(std::unique_ptr<LocalSocket> socket, Clock::time_point deadline) {
+  SHOAL_RETURN_IF_ERROR(socket->send(attach_message(options_)));
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(std::optional<ReceivedLocal> answer,
+                           socket->receive(static_cast<int>(kAttachTick.count())));
+    if (answer) {
+      if (const auto* failed = std::get_if<local::Failed>(&answer->message)) return failed->why;
+      const auto* attached = std::get_if<local::Attached>(&answer->message);
+      if (attached == nullptr) return Status(Code::corrupt, "the node answered with something else");
+      if (attached->generation != generation_) {
+        return Status(Code::refused, fmt::format("it is of generation {}, this rank of {}",
+                                                 attached->generation, generation_));
+      }
+      return NodeLink{std::move(socket), *attached};
+    }
+    if (Clock::now() >= deadline) {
+      be_in_trouble(silent_at_attach(*socket, options_));
+      deadline = kNever;
+    }
+    std::lock_guard lock(mutex_);
+    if (is_closing_) return Status(Code::unavailable, "closed");
+    if (deadline == kNever && needs_node()) deadline = Clock::now() + options_.attach_timeout;
+  }
+}
+
+// Handles are told; what is recorded is still offered to the next node.
+void Session::be_in_trouble(Status why) {
+  std::lock_guard lock(mutex_);
+  trouble_ = gone_.empty() || why.message().find(gone_) != std::string::npos
+                 ? std::move(why)
+                 : Status(why.code(), gone_ + "; " + why.message());
+  ++troubles_;
+  for (auto& [key, record] : undecided_) {
+    if (record.save) record.save->finish(trouble_, {});
+  }
+  changed_.notify_all();
+}
+
+// False: nobody needs it any more.
+bool Session::install(const std::shared_ptr<NodeLink>& link) {
+  std::lock_guard lock(mutex_);
+  if (is_closing_) return false;
+  link_ = link;
+  ++links_;
+  trouble_ = ok_status();
+  silent_ticks_ = 0;
+  bytes_received_ = 0;
+  outgoing_.clear();
+  offer_again();
+  changed_.notify_all();
+  return true;
+}
+
+// With the mutex held.
+void Session::offer_again() {
+  if (layout_) say(local::LayoutIs{layout_, options_.save});
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].fd) say(local::Slab{i, slots_[i].bytes}, slots_[i].fd);
+  }
+  if (link_->said.grants_staging) {
+    if (const local::StagingKept has = kept(); has.bytes != 0) say(has);
+  }
+  for (const auto& [key, record] : undecided_) {
+    if (record.made) say(*record.made);
+    std::visit(
+        [&](auto offer) {
+          if constexpr (std::is_same_v<decltype(offer), local::Staged>) offer.again = true;
+          say(std::move(offer));
+        },
+        record.offer);
+  }
+}
+
+}  // namespace shoal

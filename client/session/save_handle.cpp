@@ -1,0 +1,44 @@
+#include "client/session/session.h"
+
+namespace shoal {
+
+SaveHandle::SaveHandle(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+AttemptKey SaveHandle::key() const {
+  return state_->key;
+}
+
+const SaveStats& SaveHandle::stats() const {
+  return state_->stats;
+}
+
+bool SaveHandle::done() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->is_done;
+}
+
+Result<Metadata> SaveHandle::wait_committed(std::optional<std::chrono::milliseconds> timeout) {
+  std::unique_lock lock(state_->mutex);
+  auto is_done = [&] { return state_->is_done; };
+  if (!timeout) {
+    state_->changed.wait(lock, is_done);
+  } else if (!state_->changed.wait_for(lock, *timeout, is_done)) {
+    return Status(Code::deadline_exceeded, to_string(state_->key) + " is not decided yet");
+  }
+  if (state_->outcome.ok()) return state_->metadata;
+  if (state_->failures) state_->failures->on_told(state_->key);
+  return state_->outcome;
+}
+
+Status SaveHandle::error() const {
+  std::lock_guard lock(state_->mutex);
+  if (!state_->outcome.ok() && state_->failures) state_->failures->on_told(state_->key);
+  return state_->outcome;
+}
+
+double SaveHandle::seconds_to_decision() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->seconds_to_decision;
+}
+
+}  // namespace shoal

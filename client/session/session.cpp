@@ -1,0 +1,407 @@
+#include "client/session/session.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "client/launch/checkpointer_options.h"
+
+namespace shoal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kLongestDetach{5};  // for what is still to be said
+
+}  // namespace
+
+void SaveHandle::State::finish(Status with, Metadata checkpoint) {
+  std::lock_guard lock(mutex);
+  if (is_done) return;
+  is_done = true;
+  outcome = std::move(with);
+  metadata = std::move(checkpoint);
+  seconds_to_decision = std::chrono::duration<double>(Clock::now() - begun).count();
+  if (failures) failures->on_decided(key, outcome);
+  changed.notify_all();
+}
+
+Result<std::unique_ptr<Session>> Session::open(const CheckpointerOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(NodeFinder finder, NodeFinder::make(options));
+  SHOAL_ASSIGN_OR_RETURN(NodeLink link, attach_to_node(finder, options));
+  std::unique_ptr<Session> session(new Session(options, std::move(finder), std::move(link)));
+  SHOAL_RETURN_IF_ERROR(session->start());
+  return session;
+}
+
+Session::Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink link)
+    : options_(options),
+      generation_(link.said.generation),
+      failures_(std::make_shared<FailedSaves>(rank_in_world(options), options.on_save_failed,
+                                              options.max_failed_saves)),
+      finder_(std::move(finder)),
+      link_(std::make_shared<NodeLink>(std::move(link))),
+      slots_(options.max_in_flight) {
+  finder_.rejoin(generation_);
+}
+
+Status Session::start() {
+  try {
+    sender_ = std::thread([this] { send_all(); });
+    receiver_ = std::thread([this] { receive_all(); });
+  } catch (const std::exception& error) {
+    return Status(Code::no_space,
+                  fmt::format("no thread to speak with the node: {}; raise the limit (ulimit -u, "
+                              "ulimit -v, or those of the container)",
+                              error.what()));
+  }
+  return ok_status();
+}
+
+Session::~Session() {
+  end();
+}
+
+void Session::end() {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(is_closing_, true)) return;
+    if (link_) link_->socket->shutdown();
+    changed_.notify_all();
+  }
+  for (std::thread* thread : {&receiver_, &sender_}) {
+    if (thread->joinable()) thread->join();
+  }
+  failures_->stop_listening();
+  lose(Status(Code::unavailable, "the Checkpointer was closed before the decision was heard"));
+}
+
+Status Session::status() const {
+  std::lock_guard lock(mutex_);
+  return lost_.ok() ? trouble_ : lost_;
+}
+
+// With the mutex held; the caller notifies. Where no node serves, nothing: the next one is told what is
+// recorded.
+void Session::say(LocalMessage message, std::shared_ptr<const OwnedFd> fd) {
+  if (!link_) return;
+  outgoing_.push_back({std::move(message), std::move(fd)});
+  ++said_;
+}
+
+void Session::send_all() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return is_closing_ || (link_ && !is_sending_ && !outgoing_.empty()); });
+    if (is_closing_) return;
+    const std::shared_ptr<NodeLink> link = link_;
+    const Outgoing next = std::move(outgoing_.front());
+    outgoing_.pop_front();
+    const uint64_t number = said_ - outgoing_.size();
+    is_sending_ = true;
+    lock.unlock();
+    Status sent = link->socket->send(next.message, next.fd ? next.fd->get() : -1);
+    const auto* staged = std::get_if<local::Staged>(&next.message);
+    if (sent.code() == Code::too_large && staged != nullptr) {
+      finish_save({staged->step, staged->attempt}, true, sent, {});
+      not_staged(staged->step, staged->attempt, sent);
+    } else if (!sent.ok()) {
+      // What the node may have said last explains more than that the pipe is broken: the receiving thread
+      // reads it, then finds the end.
+      link->socket->shutdown();
+    }
+    lock.lock();
+    is_sending_ = false;
+    sent_ = std::max(sent_, number);
+    changed_.notify_all();
+  }
+}
+
+// By the trainer's thread: what goes without waiting spares it the sending thread's turn. The rest, and what
+// is wrong, is left to that one.
+void Session::send_what_goes(std::unique_lock<std::mutex>& lock) {
+  while (link_ && !is_sending_ && !outgoing_.empty()) {
+    const std::shared_ptr<NodeLink> link = link_;
+    Outgoing next = std::move(outgoing_.front());
+    outgoing_.pop_front();
+    const uint64_t number = said_ - outgoing_.size();
+    is_sending_ = true;
+    lock.unlock();
+    Result<bool> sent = link->socket->try_send(next.message, next.fd ? next.fd->get() : -1);
+    lock.lock();
+    is_sending_ = false;
+    if (sent.ok() && *sent) {
+      sent_ = std::max(sent_, number);
+      continue;
+    }
+    if (link_ == link) outgoing_.push_front(std::move(next));
+    break;
+  }
+  changed_.notify_all();
+}
+
+void Session::lose(Status why) {
+  std::lock_guard lock(mutex_);
+  if (lost_.ok()) lost_ = std::move(why);
+  for (auto& [key, record] : undecided_) {
+    if (record.save) record.save->finish(lost_, {});
+  }
+  undecided_.clear();
+  for (Slot& slot : slots_) slot.is_taken = slot.is_good = false;
+  link_.reset();
+  outgoing_.clear();
+  parts_.clear();
+  changed_.notify_all();
+}
+
+void Session::finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata) {
+  std::lock_guard lock(mutex_);
+  auto found = undecided_.find(key);
+  if (found == undecided_.end()) return;
+  const std::shared_ptr<SaveHandle::State> save = std::move(found->second.save);
+  const bool is_in_slab = save && std::holds_alternative<local::Staged>(found->second.offer);
+  undecided_.erase(found);
+  if (is_in_slab && frees_slot) slots_[save->slot].is_taken = false;
+  give_back_free_slabs();
+  // Before anybody can see that the save is gone: its trainer may wait here for an answer.
+  if (save) save->finish(std::move(outcome), std::move(metadata));
+  changed_.notify_all();
+}
+
+void Session::on_roster(const local::RosterIs& said) {
+  std::unique_lock lock(mutex_);
+  // Every node of a generation says the same one.
+  if (roster_ && plan_ && roster_->world->roster.id() == said.world->roster.id()) return;
+  roster_ = said;
+  plan_if_possible(lock);
+}
+
+void Session::set_layout(LayoutPtr layout) {
+  std::unique_lock lock(mutex_);
+  layout_ = std::move(layout);
+  plan_ = nullptr;  // that of another layout
+  say(local::LayoutIs{layout_, options_.save});
+  changed_.notify_all();
+  plan_if_possible(lock);
+}
+
+// Planning is done outside the lock, so that nobody waits for it.
+void Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
+  if (!roster_ || !layout_) return;
+  const local::RosterIs said = *roster_;
+  const LayoutPtr layout = layout_;
+  lock.unlock();
+  SavePlanPtr plan;
+  Status error;
+  if (said.rule_version != kRuleVersion) {
+    error = Status(Code::version, fmt::format("the node plans by rule version {}, this program by {}",
+                                              said.rule_version, kRuleVersion));
+  } else if (options_.rank >= said.world->roster.world_size()) {
+    error = Status(Code::internal, fmt::format("the roster has no rank {}", options_.rank));
+  } else if (said.world->layout_of(options_.rank).id() == layout->id()) {  // else that before a change
+    Result<SavePlan> made = plan_save(*said.world, options_.rank, said.options);
+    if (made.ok()) {
+      plan = std::make_shared<const SavePlan>(std::move(made).value());
+    } else {
+      error = made.status();
+    }
+  }
+  lock.lock();
+  if (layout_ != layout || roster_->world != said.world) return;  // whoever changed it plans by it
+  plan_ = std::move(plan);
+  plan_error_ = std::move(error);
+  changed_.notify_all();
+}
+
+Result<SavePlanPtr> Session::plan() const {
+  std::lock_guard lock(mutex_);
+  if (!plan_error_.ok()) return plan_error_.with_context("planning");
+  return plan_;
+}
+
+Result<std::vector<uint32_t>> Session::free_slots(bool wait) {
+  std::unique_lock lock(mutex_);
+  std::vector<uint32_t> free;
+  auto find = [&] {
+    for (uint32_t i = 0; i < slots_.size(); ++i) {
+      if (!slots_[i].is_taken) free.push_back(i);
+    }
+    return !free.empty();
+  };
+  if (wait) {
+    SHOAL_RETURN_IF_ERROR(wait_until(lock, find));
+  } else if (!find()) {
+    return Status(Code::busy, fmt::format("{} saves are in flight, as many as may be", slots_.size()));
+  }
+  return free;
+}
+
+bool Session::keeps_slab(uint32_t slot) const {
+  std::lock_guard lock(mutex_);
+  return slots_[slot].is_good;
+}
+
+Status Session::offer_slab(uint32_t slot, uint64_t bytes, int fd) {
+  auto kept = std::make_shared<const OwnedFd>(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!kept->valid()) return Status(Code::io, fmt::format("a slab: {}", std::strerror(errno)));
+  std::lock_guard lock(mutex_);
+  if (!lost_.ok()) return lost_;
+  slots_[slot] = Slot{false, true, kept, bytes};
+  say(local::Slab{slot, bytes}, std::move(kept));
+  changed_.notify_all();
+  return ok_status();
+}
+
+void Session::wait_all_free(Clock::duration at_most) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, at_most, [&] {
+    return !lost_.ok() || !trouble_.ok() ||
+           std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.is_taken; });
+  });
+}
+
+Status Session::stage(std::shared_ptr<SaveHandle::State> save, local::Staged staged) {
+  std::unique_lock lock(mutex_);
+  if (!lost_.ok()) return lost_;
+  if (undecided_.size() >= kMaxUndecidedSaves) {
+    return Status(Code::busy, fmt::format("{} saves are written and not decided", undecided_.size()));
+  }
+  slots_[save->slot].is_taken = true;
+  say(staged);
+  const SaveKey key{staged.step, staged.attempt};
+  if (staged.in_parts) parts_of_ = key;
+  undecided_[key] = Record{std::move(save), std::move(staged), nullptr, std::nullopt};
+  const std::shared_ptr<NodeLink> link = link_;
+  const uint64_t number = said_;
+  send_what_goes(lock);
+  changed_.wait_for(lock, kLongestHandOver, [&] { return sent_ >= number || link_ != link || !link_; });
+  return ok_status();
+}
+
+void Session::not_staged(uint64_t step, uint32_t attempt, Status why) {
+  std::lock_guard lock(mutex_);
+  if (!lost_.ok() || undecided_.size() >= kMaxUndecidedSaves) return;
+  end_parts({step, attempt});
+  local::NotStaged said{step, attempt, std::move(why)};
+  say(said);
+  undecided_[{step, attempt}] = Record{nullptr, std::move(said), nullptr, std::nullopt};
+  changed_.notify_all();
+}
+
+Status Session::wait_all_decided(std::optional<std::chrono::milliseconds> at_most) {
+  const Clock::time_point deadline = at_most ? Clock::now() + *at_most : Clock::time_point();
+  std::unique_lock lock(mutex_);
+  std::vector<std::shared_ptr<SaveHandle::State>> saves;
+  for (const auto& [key, record] : undecided_) {
+    if (record.save) saves.push_back(record.save);
+  }
+  lock.unlock();
+  for (const auto& save : saves) {
+    std::unique_lock save_lock(save->mutex);
+    const auto is_done = [&] { return save->is_done; };
+    if (!at_most) {
+      save->changed.wait(save_lock, is_done);
+    } else if (!save->changed.wait_until(save_lock, deadline, is_done)) {
+      return Status(Code::deadline_exceeded, to_string(save->key) + " is not decided yet");
+    }
+  }
+  lock.lock();
+  return lost_;
+}
+
+Result<uint32_t> Session::begin_request(uint64_t* link) {
+  std::unique_lock lock(mutex_);
+  const uint64_t troubles = troubles_;
+  ++requests_waiting_;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return !lost_.ok() || link_ || troubles_ != troubles; });
+  --requests_waiting_;
+  if (!lost_.ok()) return lost_;
+  if (!link_) return trouble_;
+  if (is_asking_) {
+    return Status(Code::refused, "another thread uses this Checkpointer: one may load or ask at a time");
+  }
+  is_asking_ = true;
+  interrupted_ = ok_status();
+  answers_.clear();
+  if (link) *link = links_;
+  return ++request_id_;
+}
+
+void Session::ask(const LocalMessage& message, int fd_to_pass) {
+  std::shared_ptr<const OwnedFd> fd;
+  if (fd_to_pass >= 0) fd = std::make_shared<const OwnedFd>(::fcntl(fd_to_pass, F_DUPFD_CLOEXEC, 0));
+  std::lock_guard lock(mutex_);
+  if (interrupted_.ok()) say(message, std::move(fd));
+  changed_.notify_all();
+}
+
+void Session::end_request() {
+  std::lock_guard lock(mutex_);
+  is_asking_ = false;
+  answers_.clear();
+}
+
+bool Session::was_interrupted() const {
+  std::lock_guard lock(mutex_);
+  return !interrupted_.ok();
+}
+
+void Session::on_answer(uint32_t request_id, LocalMessage message) {
+  std::lock_guard lock(mutex_);
+  if (!is_asking_ || request_id != request_id_) return;
+  if (answers_.size() >= kMaxLoadMessagesQueued) {
+    if (link_) link_->socket->shutdown();  // more than any window can hold
+    return;
+  }
+  answers_.push_back(std::move(message));
+  changed_.notify_all();
+}
+
+Result<LocalMessage> Session::next_answer() {
+  std::unique_lock lock(mutex_);
+  const bool is_ready = changed_.wait_for(
+      lock, kLongestAnswer, [&] { return !answers_.empty() || !lost_.ok() || !interrupted_.ok(); });
+  if (!lost_.ok()) return lost_;
+  if (!interrupted_.ok()) return interrupted_;
+  if (!is_ready) {
+    return Status(Code::deadline_exceeded,
+                  fmt::format("the node of this host (pid {}) has left a request without an answer for {} "
+                              "minutes",
+                              link_->said.node_pid, kLongestAnswer.count()));
+  }
+  LocalMessage message = std::move(answers_.front());
+  answers_.pop_front();
+  return message;
+}
+
+void Session::abandon() {
+  std::shared_ptr<NodeLink> link;
+  {
+    std::lock_guard lock(mutex_);
+    link = link_;
+    is_asking_ = false;  // it is not the node that went away
+  }
+  if (link) leave(link, Status(Code::unavailable, "a load was given up"));
+}
+
+void Session::say_to(uint64_t link, LocalMessage message) {
+  std::lock_guard lock(mutex_);
+  if (!link_ || links_ != link) return;
+  say(std::move(message));
+  changed_.notify_all();
+}
+
+void Session::detach() {
+  std::unique_lock lock(mutex_);
+  say(local::Detach{});
+  changed_.notify_all();
+  changed_.wait_for(lock, kLongestDetach, [&] { return !link_ || (outgoing_.empty() && !is_sending_); });
+}
+
+}  // namespace shoal

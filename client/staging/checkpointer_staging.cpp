@@ -1,0 +1,212 @@
+// Checkpointer: where a save's bytes go. docs/reference/client-node.md, "Slabs".
+#include <algorithm>
+#include <utility>
+
+#include "client/checkpointer_internal.h"
+#include "client/staging/memory_budget.h"
+#include "shoal/bytes.h"
+
+namespace shoal {
+
+uint64_t Checkpointer::Impl::held_bytes() const {
+  uint64_t held = 0;
+  for (const MemorySlab& slab : slabs) held += slab.bytes();
+  return held;
+}
+
+// A new slab under the slot's number takes the place of the one that the node knew, whose memory goes first.
+Status Checkpointer::Impl::replace_slab(uint32_t slot, uint64_t bytes) {
+  drop_slab(slot);
+  Result<MemorySlab> made = MemorySlab::make(bytes);
+  Status offered = made.ok() ? session->offer_slab(slot, bytes, made->fd()) : made.status();
+  if (!offered.ok()) {
+    session->drop_slab(slot);
+    session->say_what_is_kept();
+    return offered;
+  }
+  slabs[slot] = std::move(*made);
+  return ok_status();
+}
+
+void Checkpointer::Impl::drop_slab(uint32_t slot) {
+  session->drop_slab(slot);
+  slabs[slot] = MemorySlab();
+}
+
+// Those that went back to the node, or that a node may still read.
+void Checkpointer::Impl::forget_dropped_slabs(const std::vector<uint32_t>& free) {
+  for (uint32_t slot : free) {
+    if (!session->keeps_slab(slot)) slabs[slot] = MemorySlab();
+  }
+}
+
+// Whether a slab of `bytes` may be made without a grant.
+Status Checkpointer::Impl::check_ungranted(uint64_t bytes) const {
+  return check_budget(bytes, held_bytes() + window.bytes(), options.staging_bytes_max);
+}
+
+Result<std::optional<Session::StagingGrant>> Checkpointer::Impl::ask_for_staging(uint64_t slab_bytes,
+                                                                                 bool needs_answer) {
+  local::StagingWanted wanted{slab_bytes, options.max_in_flight};
+  if (options.staging_bytes_max != 0) {
+    wanted.bytes_max = options.staging_bytes_max - std::min(options.staging_bytes_max, window.bytes());
+    wanted.because = "staging_bytes_max is " + human_bytes(options.staging_bytes_max);
+  } else {
+    MemoryHeadroom headroom = memory_headroom();
+    wanted.bytes_max =
+        headroom.bytes > UINT64_MAX - held_bytes() ? UINT64_MAX : headroom.bytes + held_bytes();
+    wanted.because = std::move(headroom.because);
+  }
+  return session->ask_for_staging(wanted, needs_answer);
+}
+
+// What the node grants to slabs of which each holds a save of `bytes`. Nothing: the one in `slot` may be made
+// without a grant.
+//
+// A node that is silent is not waited for where the memory of this host holds such a slab of every rank;
+// where it does not, ranks would count on the same memory.
+Result<std::optional<Session::StagingGrant>> Checkpointer::Impl::grant_for(uint64_t bytes, uint32_t slot) {
+  const uint64_t ranks = options.staging_bytes_max != 0 ? 1 : std::max(options.ranks_on_host, 1u);
+  const uint64_t of_all = bytes > UINT64_MAX / ranks ? UINT64_MAX : bytes * ranks;
+  for (bool needs_answer = false;; needs_answer = true) {
+    const uint64_t more = of_all - std::min(of_all, slabs[slot].bytes());
+    needs_answer = needs_answer || !check_ungranted(more).ok();
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<Session::StagingGrant> grant,
+                           ask_for_staging(bytes, needs_answer));
+    if (grant) return grant;
+    drop_slab(slot);
+    const Status fits = check_ungranted(bytes);
+    if (fits.ok()) return grant;
+    if (needs_answer) return fits;
+  }
+}
+
+// Whether a slab of `bytes` in `slot` leaves all slabs within `most`, once the others that are free are gone:
+// they go as far as they must.
+bool Checkpointer::Impl::make_room(uint32_t slot, uint64_t bytes, uint64_t most,
+                                   const std::vector<uint32_t>& free) {
+  auto others = [&] { return held_bytes() - slabs[slot].bytes(); };
+  while (others() > most || bytes > most - others()) {
+    uint32_t largest = slot;
+    for (uint32_t other : free) {
+      if (other == slot || slabs[other].bytes() == 0) continue;
+      if (largest == slot || slabs[other].bytes() > slabs[largest].bytes()) largest = other;
+    }
+    if (largest == slot) return false;
+    drop_slab(largest);
+  }
+  return true;
+}
+
+// The free slot whose slab is the smallest that has room; else one without a slab; else the one with the
+// smallest.
+uint32_t Checkpointer::Impl::best_slot(uint64_t bytes, const std::vector<uint32_t>& free) const {
+  auto rank_of = [&](uint32_t slot) {
+    const uint64_t has = slabs[slot].bytes();
+    const int group = has >= std::max<uint64_t>(bytes, 1) ? 0 : has == 0 ? 1 : 2;
+    return std::pair(group, has);
+  };
+  return *std::min_element(free.begin(), free.end(),
+                           [&](uint32_t a, uint32_t b) { return rank_of(a) < rank_of(b); });
+}
+
+// The one that the save in parts before this one used, if any.
+uint32_t Checkpointer::Impl::slot_of_parts(uint64_t bytes, const std::vector<uint32_t>& free) const {
+  const auto used =
+      std::find_if(free.begin(), free.end(), [&](uint32_t slot) { return slabs[slot].bytes() == bytes; });
+  return used != free.end() ? *used : free.front();
+}
+
+// A slot whose slab has room, or that of a save in parts. It is being filled until end_filling.
+Result<Checkpointer::Impl::Place> Checkpointer::Impl::place_for(uint64_t bytes, SaveStats* stats) {
+  const uint64_t whole = slab_bytes_for(bytes);
+  bool has_asked = false;
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> free, session->free_slots(true));
+    forget_dropped_slabs(free);
+    const uint32_t best = best_slot(bytes, free);
+    if (slabs[best].bytes() >= std::max<uint64_t>(bytes, 1)) {
+      if (!session->begin_filling(best)) continue;  // it has been given back since
+      return Place{best, false};
+    }
+    std::optional<Session::StagingGrant> grant = session->staging_grant();
+    if (!grant || grant->in_parts || grant->slab_bytes < whole) {
+      SHOAL_ASSIGN_OR_RETURN(grant, grant_for(whole, best));
+      has_asked = true;
+    }
+    if (!grant) {
+      SHOAL_RETURN_IF_ERROR(replace_slab(best, whole));
+      if (session->begin_filling(best)) return Place{best, false};
+      continue;
+    }
+    const uint64_t slab_bytes = grant->in_parts ? grant->slab_bytes : whole;
+    const uint32_t slot = grant->in_parts ? slot_of_parts(slab_bytes, free) : best;
+    if (make_room(slot, slab_bytes, grant->bytes(), free)) {
+      if (slabs[slot].bytes() != slab_bytes) SHOAL_RETURN_IF_ERROR(replace_slab(slot, slab_bytes));
+      if (session->begin_filling(slot)) return Place{slot, grant->in_parts};
+    } else if (!has_asked) {  // there may be more memory by now
+      SHOAL_RETURN_IF_ERROR(grant_for(whole, best).status());
+      has_asked = true;
+    } else if (free.size() == slabs.size()) {  // no save is in flight whose end would free memory
+      return Status(Code::internal, "the node of this host granted " + human_bytes(grant->bytes()) +
+                                        " of memory for staging, and no parts; a save takes " +
+                                        human_bytes(whole));
+    } else {
+      const Clock::time_point begun = Clock::now();
+      SHOAL_RETURN_IF_ERROR(session->wait_for_free(free.size() + 1, options.on_busy == OnBusy::wait));
+      stats->seconds_waited += seconds_since(begun);
+    }
+  }
+}
+
+// Slabs for saves of `bytes`, as many as memory is granted for; where they are staged in parts, the one for
+// that.
+Status Checkpointer::Impl::prepare_slabs(uint64_t bytes) {
+  const uint64_t whole = slab_bytes_for(bytes);
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> free, session->free_slots(true));
+  forget_dropped_slabs(free);
+  std::optional<Session::StagingGrant> grant = session->staging_grant();
+  if (!grant || grant->in_parts || grant->slab_bytes < whole) {
+    SHOAL_ASSIGN_OR_RETURN(grant, grant_for(whole, free.front()));
+  }
+  if (grant && grant->in_parts) {
+    const uint32_t slot = slot_of_parts(grant->slab_bytes, free);
+    if (slabs[slot].bytes() == grant->slab_bytes ||
+        !make_room(slot, grant->slab_bytes, grant->bytes(), free)) {
+      return ok_status();
+    }
+    return replace_slab(slot, grant->slab_bytes);
+  }
+  for (uint32_t slot : free) {
+    if (slabs[slot].bytes() >= std::max<uint64_t>(bytes, 1)) continue;
+    if (grant && !make_room(slot, whole, grant->bytes(), {})) continue;
+    if (!grant) {
+      drop_slab(slot);
+      SHOAL_RETURN_IF_ERROR(check_ungranted(whole));
+    }
+    SHOAL_RETURN_IF_ERROR(replace_slab(slot, whole));
+  }
+  return ok_status();
+}
+
+// Copies part after part, as the node writes them, until all are durable.
+Status Checkpointer::Impl::stage_in_parts(const std::shared_ptr<SaveHandle::State>& save,
+                                          const StageRecipe::Staging& staging, local::Staged staged) {
+  staged.in_parts = true;
+  SHOAL_RETURN_IF_ERROR(session->stage(save, std::move(staged)));
+  MemorySlab& slab = slabs[save->slot];
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(std::optional<Session::Part> part, session->next_part(save));
+    if (!part) return ok_status();
+    const Clock::time_point begun = Clock::now();
+    Status copied = recipe->make_part_tasks(*bound, staging, part->wanted.ranges,
+                                            MutableByteView(slab.data(), slab.bytes()), tasks);
+    if (copied.ok()) copied = stager->wait(stager->submit(tasks));
+    session->answer_part(*part, copied);
+    SHOAL_RETURN_IF_ERROR(copied);
+    save->stats.seconds_copying += seconds_since(begun);
+    ++save->stats.parts;
+  }
+}
+
+}  // namespace shoal

@@ -1,0 +1,41 @@
+// MemorySlab: shared memory that the node maps too. A memfd sealed against growing, shrinking and unsealing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "local/socket/socket.h"
+#include "shoal/status.h"
+
+namespace shoal {
+
+class MemorySlab {
+ public:
+  // Every page is faulted in. Code::no_space where the kernel has none.
+  static Result<MemorySlab> make(uint64_t bytes);
+  // No page is: each comes when the node first writes to it.
+  static Result<MemorySlab> make_empty(uint64_t bytes);
+  MemorySlab() = default;
+  MemorySlab(MemorySlab&& other) noexcept
+      : fd_(std::move(other.fd_)),
+        data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)) {}
+  MemorySlab& operator=(MemorySlab&& other) noexcept;
+  ~MemorySlab();
+
+  std::byte* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+  int fd() const { return fd_.get(); }
+
+ private:
+  OwnedFd fd_;
+  std::byte* data_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+// The size to allocate for a save of `bytes`: with room to grow by a sixteenth, so that objects which differ
+// from save to save seldom need a new slab.
+uint64_t slab_bytes_for(uint64_t bytes);
+
+}  // namespace shoal

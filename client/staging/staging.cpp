@@ -1,0 +1,153 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "client/staging/staging.h"
+
+namespace shoal {
+
+namespace {
+
+Box shifted(Box box, const Dims& by) {
+  for (size_t d = 0; d < by.size(); ++d) box.offsets[d] += by[d];
+  return box;
+}
+
+}  // namespace
+
+StageRecipe::StageRecipe(const BoundState& state, const SavePlan& plan) {
+  for (const WriteItem& item : plan.items) {
+    pieces_.push_back({item.entry, item.local_box, item.local_offset, item.bytes, 0});
+  }
+  std::sort(pieces_.begin(), pieces_.end(), [](const local::StagedPiece& a, const local::StagedPiece& b) {
+    return std::tie(a.entry, a.local_box, a.local_offset) < std::tie(b.entry, b.local_box, b.local_offset);
+  });
+  for (uint32_t i = 0; i < pieces_.size(); ++i) {
+    const local::StagedPiece& piece = pieces_[i];
+    if (piece.bytes == 0 || state.entry_of(piece.entry).object) continue;
+    const uint64_t element_bytes = state.values()[piece.entry].element_bytes;
+    const BoundState::Home home = state.home_of(piece.entry, piece.local_box);
+    const size_t first = copies_.size();
+    uint64_t done = 0;
+    // Runs become rows of one task while they are alike and evenly spaced.
+    auto add_run = [&](uint64_t source_offset, uint64_t bytes) {
+      if (copies_.size() > first) {
+        Copy& last = copies_.back();
+        const uint64_t step = source_offset - (last.source_offset + (last.rows - 1) * last.source_stride);
+        if (last.row_bytes == bytes && (last.rows == 1 || step == last.source_stride)) {
+          last.source_stride = step;
+          ++last.rows;
+          done += bytes;
+          return;
+        }
+      }
+      copies_.push_back({i, source_offset, done, bytes, 1, 0});
+      done += bytes;
+    };
+    const uint64_t begin = piece.local_offset / element_bytes;
+    for (const Box& part :
+         boxes_of_range(whole(home.box.sizes), begin, begin + piece.bytes / element_bytes)) {
+      for_each_run(shifted(part, home.box.offsets), home.whole,
+                   [&](uint64_t, uint64_t in_buffer, uint64_t count) {
+                     add_run(in_buffer * element_bytes, count * element_bytes);
+                   });
+    }
+    SHOAL_CHECK(done == piece.bytes);
+  }
+}
+
+Result<StageRecipe::Staging> StageRecipe::lay_out(const BoundState& state) const {
+  Staging staging;
+  staging.pieces = pieces_;
+  for (local::StagedPiece& piece : staging.pieces) {
+    const StateDict::Entry& entry = state.entry_of(piece.entry);
+    if (entry.object) {
+      piece.bytes = entry.object.view().size();
+    } else if (piece.bytes != 0 && !state.data_of(piece.entry, piece.local_box)) {
+      return Status(Code::invalid_argument,
+                    fmt::format("'{}': no memory is given for what this rank holds", entry.fqn));
+    }
+    piece.slab_offset = staging.slab_bytes;
+    if (piece.bytes > kMaxSlabBytes - staging.slab_bytes) {
+      return Status(Code::too_large,
+                    fmt::format("'{}': a save of more than {} bytes", entry.fqn, kMaxSlabBytes));
+    }
+    const uint64_t end = staging.slab_bytes + piece.bytes;
+    staging.slab_bytes = (end + kPieceAlignmentBytes - 1) / kPieceAlignmentBytes * kPieceAlignmentBytes;
+    staging.payload_bytes += piece.bytes;
+  }
+  return staging;
+}
+
+void StageRecipe::make_tasks(const BoundState& state, const Staging& staging, std::byte* slab,
+                             std::vector<CopyTask>& tasks) const {
+  tasks.clear();
+  tasks.reserve(copies_.size());
+  for (const Copy& copy : copies_) {
+    const local::StagedPiece& piece = staging.pieces[copy.piece];
+    const std::byte* buffer = state.data_of(piece.entry, piece.local_box);
+    tasks.push_back({buffer + copy.source_offset, slab + piece.slab_offset + copy.piece_offset,
+                     copy.row_bytes, copy.rows, copy.source_stride});
+  }
+  for (const local::StagedPiece& piece : staging.pieces) {
+    const StateDict::Entry& entry = state.entry_of(piece.entry);
+    if (!entry.object || piece.bytes == 0) continue;
+    tasks.push_back({entry.object.view().data(), slab + piece.slab_offset, piece.bytes, 1, 0});
+  }
+}
+
+Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& staging,
+                                    const std::vector<local::PartRange>& ranges, MutableByteView slab,
+                                    std::vector<CopyTask>& tasks) const {
+  tasks.clear();
+  for (const local::PartRange& range : ranges) {
+    const auto after = std::upper_bound(
+        staging.pieces.begin(), staging.pieces.end(), range.from,
+        [](uint64_t from, const local::StagedPiece& piece) { return from < piece.slab_offset; });
+    const bool fits_slab = range.slab_offset <= slab.size() && range.bytes <= slab.size() - range.slab_offset;
+    if (after == staging.pieces.begin() || !fits_slab) {
+      return Status(Code::invalid_argument, "the node asks for bytes that were not staged");
+    }
+    const auto number = static_cast<uint32_t>(std::prev(after) - staging.pieces.begin());
+    const local::StagedPiece& piece = staging.pieces[number];
+    const uint64_t begin = range.from - piece.slab_offset;
+    if (begin > piece.bytes || range.bytes > piece.bytes - begin) {
+      return Status(Code::invalid_argument, "the node asks for bytes beyond a piece that was staged");
+    }
+    std::byte* const target = slab.data() + range.slab_offset;
+    if (const StateDict::Entry& entry = state.entry_of(piece.entry); entry.object) {
+      if (range.bytes != 0) tasks.push_back({entry.object.view().data() + begin, target, range.bytes, 1, 0});
+      continue;
+    }
+    const std::byte* buffer = state.data_of(piece.entry, piece.local_box);
+    auto copy = std::lower_bound(copies_.begin(), copies_.end(), number,
+                                 [](const Copy& each, uint32_t wanted) { return each.piece < wanted; });
+    for (; copy != copies_.end() && copy->piece == number; ++copy) {
+      const uint64_t copy_end = copy->piece_offset + copy->row_bytes * copy->rows;
+      const uint64_t from = std::max(begin, copy->piece_offset);
+      const uint64_t end = std::min(begin + range.bytes, copy_end);
+      if (from >= end) continue;
+      add_rows(*copy, buffer, from - copy->piece_offset, end - copy->piece_offset, target + (from - begin),
+               tasks);
+    }
+  }
+  return ok_status();
+}
+
+// Bytes [begin, end) of a copy: what is left of a row, whole rows, the start of one.
+void StageRecipe::add_rows(const Copy& copy, const std::byte* buffer, uint64_t begin, uint64_t end,
+                           std::byte* target, std::vector<CopyTask>& tasks) {
+  while (begin < end) {
+    const uint64_t row = begin / copy.row_bytes, in_row = begin % copy.row_bytes, left = end - begin;
+    const std::byte* source = buffer + copy.source_offset + row * copy.source_stride + in_row;
+    const bool is_whole = in_row == 0 && left >= copy.row_bytes;
+    const uint64_t rows = is_whole ? left / copy.row_bytes : 1;
+    const uint64_t row_bytes = is_whole ? copy.row_bytes : std::min(copy.row_bytes - in_row, left);
+    tasks.push_back({source, target, row_bytes, rows, copy.source_stride});
+    begin += rows * row_bytes;
+    target += rows * row_bytes;
+  }
+}
+
+}  // namespace shoal

@@ -1,0 +1,220 @@
+// StateDict: the values of one rank by name, with the memory that save reads and load fills.
+//
+//   const ShardedTensor rows{DType::f32, {50257, 768}, mesh, {Placement::shard(0)}};
+//   std::vector<float> weight(rows.local_elements(rank).value());
+//   StateDict state;
+//   state.add_tensor("model.wte.weight", rows, weight.data());
+//   state.add_value("optimizer.lr", 0.1, mesh);       // the state keeps it: no pointer
+//   state.add_object("tokenizer", &vocabulary, mesh); // any container of bytes
+//   ... save, load ...
+//   double lr = state.value<double>("optimizer.lr").value();
+//
+// save reads memory until it returns, load writes it. A pointer to const data can be saved; a load that would
+// have to fill it is Code::invalid_argument and names the key.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "shoal/bytes.h"
+#include "shoal/layout.h"
+#include "shoal/status.h"
+
+namespace shoal {
+
+// The caller's memory. A pointer converts to it and keeps its constness.
+class MemoryRef {
+ public:
+  MemoryRef() = default;
+  MemoryRef(std::nullptr_t) {}
+  MemoryRef(void* data) : data_(data) {}
+  MemoryRef(const void* data) : data_(data), is_const_(data != nullptr) {}
+  const void* data() const { return data_; }
+  bool is_const() const { return is_const_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  const void* data_ = nullptr;
+  bool is_const_ = false;
+};
+
+// Whatever lies in one piece and has elements of one byte: also std::string_view, std::span<const std::byte>
+// and std::array<char, 8>.
+template <class C>
+concept ByteSequence = requires(const C& constant) {
+  { constant.size() } -> std::convertible_to<size_t>;
+  {*constant.data()};
+  requires sizeof(*constant.data()) == 1;
+  requires std::is_trivially_copyable_v<std::remove_cvref_t<decltype(*constant.data())>>;
+};
+// std::string, Bytes, std::vector<uint8_t>: what resizes, too.
+template <class C>
+concept ByteContainer = ByteSequence<C> && requires(C& container, size_t size) {
+  container.resize(size);
+};
+
+// The caller's container of bytes. A pointer to one converts to it and keeps its constness. What does not
+// resize is const: it can be saved, and a load that would have to fill it fails.
+class BytesRef {
+ public:
+  BytesRef() = default;
+  BytesRef(std::nullptr_t) {}
+  template <ByteContainer C>
+  BytesRef(C* container) : container_(container), operations_(container ? &kOperations<C> : nullptr) {}
+  template <ByteSequence C>
+  BytesRef(const C* container)
+      : container_(container), operations_(container ? &kOperations<C> : nullptr), is_const_(true) {}
+
+  explicit operator bool() const { return operations_ != nullptr; }
+  bool is_const() const { return operations_ && is_const_; }
+  ByteView view() const { return operations_ ? operations_->view(container_) : ByteView(); }
+  // Neither for a container that is const. After reserve(n), replace() with n bytes needs no memory.
+  void reserve(size_t bytes) const { operations_->reserve(container_, bytes); }
+  void replace(std::string bytes) const { operations_->replace(container_, std::move(bytes)); }
+
+ private:
+  struct Operations {
+    ByteView (*view)(const void* container);
+    void (*reserve)(const void* container, size_t bytes);
+    void (*replace)(const void* container, std::string bytes);
+  };
+  template <class C>
+  static C& writable(const void* container) {  // it was given as a C*, which replace() is for
+    return *static_cast<C*>(const_cast<void*>(container));
+  }
+  template <class C>
+  static constexpr Operations kOperations = {[](const void* container) {
+                                               const C& bytes = *static_cast<const C*>(container);
+                                               return std::as_bytes(std::span(bytes.data(), bytes.size()));
+                                             },
+                                             [](const void* container, size_t size) {
+                                               if constexpr (ByteContainer<C> &&
+                                                             !std::is_same_v<C, std::string> &&
+                                                             requires(C & c) { c.reserve(size); }) {
+                                                 writable<C>(container).reserve(size);
+                                               }
+                                             },
+                                             [](const void* container, std::string bytes) {
+                                               C& out = writable<C>(container);
+                                               if constexpr (std::is_same_v<C, std::string>) {
+                                                 out = std::move(bytes);
+                                               } else if constexpr (ByteContainer<C>) {
+                                                 out.resize(bytes.size());
+                                                 if (!bytes.empty())
+                                                   std::memcpy(out.data(), bytes.data(), bytes.size());
+                                               }
+                                             }};
+
+  const void* container_ = nullptr;
+  const Operations* operations_ = nullptr;
+  bool is_const_ = false;
+};
+
+// The numbers that a state keeps by itself; their dtype follows from the type.
+template <class T>
+concept StateScalar = std::same_as<T, bool> || std::same_as<T, float> || std::same_as<T, double> ||
+    (std::integral<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
+     !std::same_as<T, char16_t> && !std::same_as<T, char32_t> && sizeof(T) <= 8);
+
+template <StateScalar T>
+constexpr DType dtype_of() {
+  if constexpr (std::same_as<T, bool>) return DType::boolean;
+  if constexpr (std::same_as<T, float>) return DType::f32;
+  if constexpr (std::same_as<T, double>) return DType::f64;
+  constexpr bool is_signed = std::is_signed_v<T>;
+  if constexpr (sizeof(T) == 1) return is_signed ? DType::i8 : DType::u8;
+  if constexpr (sizeof(T) == 2) return is_signed ? DType::i16 : DType::u16;
+  if constexpr (sizeof(T) == 4) return is_signed ? DType::i32 : DType::u32;
+  return is_signed ? DType::i64 : DType::u64;
+}
+
+// A tensor on a mesh, as a DTensor has it: stated once, for the caller's buffer and for the state.
+struct ShardedTensor {
+  DType dtype = DType::f32;
+  Dims shape;  // global
+  Mesh mesh;
+  std::vector<Placement> placements;  // one for each dimension of the mesh
+
+  // What `rank` holds. Code::invalid_argument: the placements do not fit the mesh and shape, or the rank is
+  // not in the mesh.
+  Result<LocalShards> local(Rank rank) const;
+  // Elements and bytes of its local tensor, to_local() of a DTensor. Code::invalid_argument, as above.
+  Result<uint64_t> local_elements(Rank rank) const;
+  Result<uint64_t> local_bytes(Rank rank) const;
+};
+
+// The values of one rank: what LayoutBuilder knows, with memory. Tensors are row-major and contiguous in
+// their local shape. A copy of a state shares its values.
+class StateDict {
+ public:
+  // `data`: the local tensor, of tensor.local_elements(rank) elements (a DTensor's to_local()).
+  void add_tensor(std::string fqn, const ShardedTensor& tensor, MemoryRef data);
+  void add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
+                  std::vector<Placement> placements, MemoryRef data);
+  // `shards`: the local shard of each of this rank's devices that the sharding assigns, unpadded. Devices
+  // that hold the same tile hold the same bytes: one of them is read, all are filled.
+  struct DeviceData {
+    Device device;
+    MemoryRef data;  // row-major, sharding.box_of(shape, device); unused if that has no element
+  };
+  void add_tensor(std::string fqn, DType dtype, Dims shape, const TileSharding& sharding,
+                  std::vector<DeviceData> shards);
+  struct BoxData {
+    Box box;         // global coordinates
+    MemoryRef data;  // row-major
+  };
+  void add_tensor_boxes(std::string fqn, DType dtype, Dims shape, std::vector<BoxData> boxes,
+                        bool replicated = false);
+  // A value that each rank of `group` holds whole. Without a group it belongs to the mesh of its siblings:
+  // see LayoutBuilder::add_value.
+  void add_value(std::string fqn, DType dtype, Dims shape, MemoryRef data, std::optional<Mesh> group,
+                 bool replicated = false);
+  // A scalar that the state keeps by itself: a load fills it, value() reads it, set_value() changes it.
+  template <StateScalar T>
+  void add_value(std::string fqn, T value, std::optional<Mesh> group = std::nullopt,
+                 bool replicated = false) {
+    add_scalar(std::move(fqn), dtype_of<T>(), std::as_bytes(std::span(&value, 1)), std::move(group),
+               replicated);
+  }
+  // Of scalars that the state keeps. Code::not_found: it keeps none of that name. Code::invalid_argument: it
+  // has another dtype.
+  template <StateScalar T>
+  Result<T> value(std::string_view fqn) const {
+    SHOAL_ASSIGN_OR_RETURN(const MutableByteView kept, scalar(fqn, dtype_of<T>()));
+    T out;
+    std::memcpy(&out, kept.data(), sizeof out);
+    return out;
+  }
+  template <StateScalar T>
+  Status set_value(std::string_view fqn, T value) {
+    SHOAL_ASSIGN_OR_RETURN(const MutableByteView kept, scalar(fqn, dtype_of<T>()));
+    std::memcpy(kept.data(), &value, sizeof value);
+    return ok_status();
+  }
+  // Objects are bytes of any length, which may change from save to save; load replaces *bytes.
+  void add_object(std::string fqn, BytesRef bytes, std::optional<Mesh> group, bool replicated = false);
+  // An object that differs on every rank: a value of its own for each, "fqn@rank7" on rank 7.
+  void add_rank_object(std::string fqn, BytesRef bytes);
+
+  struct Entry;  // client/state_dict_internal.h
+  // A value of another state, which shares its memory. A state that was given a nullptr is refused.
+  void add(std::shared_ptr<const Entry> entry);
+  const std::vector<std::shared_ptr<const Entry>>& entries() const { return entries_; }
+
+ private:
+  void add_scalar(std::string fqn, DType dtype, ByteView value, std::optional<Mesh> group, bool replicated);
+  Result<MutableByteView> scalar(std::string_view fqn, DType dtype) const;
+
+  std::vector<std::shared_ptr<const Entry>> entries_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,87 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+#include "local/socket/socket.h"
+#include "local/status/node_query.h"
+#include "shoal/hash.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr const char* kReaderInfix = "-reader-";  // between the root's hash and that of who reads it
+
+std::string short_hash(const std::string& text) {
+  return xxh3_128(as_view(text)).to_hex().substr(0, 16);
+}
+
+Result<std::string> real_folder(const std::string& root) {
+  if (root.empty()) return Status(Code::invalid_argument, "the root has no name");
+  if (root.find('\0') != std::string::npos)
+    return Status(Code::invalid_argument, "the root's name has a NUL");
+  char resolved[PATH_MAX];
+  if (!::realpath(root.c_str(), resolved)) {
+    const Code code = errno == ENOENT || errno == ENOTDIR ? Code::not_found : Code::io;
+    return Status(code, fmt::format("{}: {}", root, std::strerror(errno)));
+  }
+  struct stat folder {};
+  if (::stat(resolved, &folder) != 0) {
+    return Status(Code::io, fmt::format("{}: {}", resolved, std::strerror(errno)));
+  }
+  if (!S_ISDIR(folder.st_mode)) return Status(Code::not_found, fmt::format("{}: not a folder", resolved));
+  return std::string(resolved);
+}
+
+// In a folder that anybody may write to, somebody else may have made it first, or linked it elsewhere.
+Status make_private_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Status(Code::io,
+                  fmt::format("{}: {}; SHOAL_RUNTIME_DIR names another folder", path, std::strerror(errno)));
+  }
+  OwnedFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat found {};
+  if (!folder.valid() || ::fstat(folder.get(), &found) != 0) {
+    return Status(Code::refused, fmt::format("{}: {}", path, std::strerror(errno)));
+  }
+  if (found.st_uid != ::geteuid()) {
+    return Status(Code::refused, fmt::format("{}: belongs to user {}", path, found.st_uid));
+  }
+  if ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return Status(Code::refused, fmt::format("{}: others may write in it", path));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+std::string runtime_folder() {
+  if (const char* own = std::getenv("SHOAL_RUNTIME_DIR"); own && *own) return own;
+  if (const char* user = std::getenv("XDG_RUNTIME_DIR"); user && *user) return std::string(user) + "/shoal";
+  return fmt::format("/tmp/shoal-{}", ::geteuid());
+}
+
+Result<NodePaths> node_paths(const std::string& root, const std::string& reader) {
+  SHOAL_ASSIGN_OR_RETURN(std::string real_root, real_folder(root));
+  const std::string folder = runtime_folder();
+  SHOAL_RETURN_IF_ERROR(make_private_folder(folder));
+  std::string stem = fmt::format("{}/{}", folder, short_hash(real_root));
+  if (!reader.empty()) stem += kReaderInfix + short_hash(reader);
+  return NodePaths{stem + ".lock", stem + ".sock", stem + ".log", stem + ".catalog"};
+}
+
+Result<std::vector<std::string>> list_reader_sockets(const std::string& root) {
+  SHOAL_ASSIGN_OR_RETURN(std::string real_root, real_folder(root));
+  const std::string stem = fmt::format("{}/{}{}", runtime_folder(), short_hash(real_root), kReaderInfix);
+  std::vector<std::string> sockets = list_node_sockets();
+  std::erase_if(sockets, [&](const std::string& socket) { return !socket.starts_with(stem); });
+  return sockets;
+}
+
+}  // namespace shoal

@@ -1,0 +1,324 @@
+#include "local/messages/decode_internal.h"
+#include "local/status/status_codec_internal.h"
+
+namespace shoal {
+
+namespace local_decoding {
+
+namespace {
+
+Result<LocalMessage> read_message(schema::LocalMessage::Attach::Reader in) {
+  auto job_id = in.getJobId();
+  SHOAL_RETURN_IF_ERROR(bounded_size(job_id, kMaxJobIdBytes, "job id").status());
+  local::Attach out{in.getSchemaVersion(),
+                    in.getRank(),
+                    in.getWorldSize(),
+                    std::string(view_of(job_id)),
+                    in.getPid(),
+                    Nonce(),
+                    0};
+  if (in.hasProcess()) {
+    SHOAL_ASSIGN_OR_RETURN(out.process, Hash128::from_bytes(view_of(in.getProcess())));
+  }
+  out.read_only = in.getReadOnly();
+  if (!is_clean_utf8(out.job_id)) return malformed("job id");
+  if (out.world_size == 0 || out.world_size > kMaxWorldSize || out.rank >= out.world_size) {
+    return malformed(fmt::format("attach: rank {} of a world of {}", out.rank, out.world_size));
+  }
+  out.ranks_on_host = in.getRanksOnHost();
+  if (out.ranks_on_host > out.world_size) {
+    return malformed(
+        fmt::format("attach: {} ranks on one host, of a world of {}", out.ranks_on_host, out.world_size));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Layout::Reader in) {
+  local::LayoutIs out;
+  SHOAL_ASSIGN_OR_RETURN(LayoutId id, Hash128::from_bytes(view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(out.layout, decode_layout(view_of(in.getLayout())));
+  if (out.layout->id() != id) return malformed("layout: it has another id than was said");
+  SHOAL_ASSIGN_OR_RETURN(out.options, read_options(in.getOptions()));
+  return LocalMessage(std::move(out));
+}
+
+// Of every message with a roster and its layouts.
+
+Result<LocalMessage> read_message(schema::LocalMessage::Roster::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const World> world, read_world(in));
+  SHOAL_ASSIGN_OR_RETURN(SaveOptions options, read_options(in.getOptions()));
+  return LocalMessage(local::RosterIs{std::move(world), in.getRuleVersion(), options});
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Slab::Reader in) {
+  if (in.getBytes() == 0 || in.getBytes() > kMaxSlabBytes) {
+    return Status(Code::too_large,
+                  fmt::format("slab of {} bytes: from 1 to {} are allowed", in.getBytes(), kMaxSlabBytes));
+  }
+  return LocalMessage(local::Slab{in.getSlabId(), in.getBytes()});
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Staged::Reader in) {
+  local::Staged out;
+  out.step = in.getStep();
+  out.attempt = in.getAttempt();
+  SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(out.roster_id, read_hash_or_zero(in.getRosterId()));
+  SHOAL_ASSIGN_OR_RETURN(out.plan_id, read_hash_or_zero(in.getPlanId()));
+  out.slab_id = in.getSlabId();
+  out.again = in.getAgain();
+  out.in_parts = in.getInParts();
+  auto pieces = in.getPieces();
+  SHOAL_ASSIGN_OR_RETURN(size_t count, bounded_size(pieces, kMaxLocalPieces, "staged pieces"));
+  out.pieces.reserve(count);
+  for (auto piece : pieces) {
+    out.pieces.push_back({piece.getEntry(), piece.getLocalBox(), piece.getLocalOffset(), piece.getBytes(),
+                          piece.getSlabOffset()});
+    const local::StagedPiece& last = out.pieces.back();
+    if (last.bytes > kMaxSlabBytes || last.slab_offset > kMaxSlabBytes - last.bytes ||
+        last.local_offset > UINT64_MAX - last.bytes) {
+      return malformed("staged piece: its bytes lie beyond every slab");
+    }
+    if (out.pieces.size() < 2) continue;
+    const local::StagedPiece& before = out.pieces[out.pieces.size() - 2];
+    if (std::tie(before.entry, before.local_box, before.local_offset) >=
+        std::tie(last.entry, last.local_box, last.local_offset)) {
+      return malformed("staged pieces: they do not ascend");
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(out.user, read_shared_user(in));
+  return LocalMessage(std::move(out));
+}
+
+Result<local::DurableShare> read_durable(schema::DurableShare::Reader in) {
+  local::DurableShare out;
+  SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(view_of(in.getRosterId())));
+  SHOAL_ASSIGN_OR_RETURN(out.plan_id, Hash128::from_bytes(view_of(in.getPlanId())));
+  auto files = in.getFiles();
+  SHOAL_RETURN_IF_ERROR(bounded_size(files, kMaxFilesPerRank, "files of a share").status());
+  for (auto file_in : files) {
+    local::DurableFile file{file_in.getIndex(), file_in.getSize(), {}, file_in.getPayloadBytes()};
+    if (file.index != out.files.size()) return malformed("files of a share: they do not count up from 0");
+    if (file.payload_bytes > file.size) return malformed("file of a share: its payload is larger than it is");
+    SHOAL_ASSIGN_OR_RETURN(file.header_digest, Hash128::from_bytes(view_of(file_in.getHeaderDigest())));
+    out.files.push_back(file);
+  }
+  return out;
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::SlabFree::Reader in) {
+  local::SlabFree out{in.getSlabId(), in.getStep(), in.getAttempt(), std::nullopt};
+  if (in.hasDurable()) {
+    SHOAL_ASSIGN_OR_RETURN(out.durable, read_durable(in.getDurable()));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Decided::Reader in) {
+  local::Decided out;
+  out.step = in.getStep();
+  out.attempt = in.getAttempt();
+  SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
+  if (out.outcome.ok() != in.getCommitted()) return malformed("decision: committed, and with an error");
+  if (out.outcome.ok()) {
+    SHOAL_ASSIGN_OR_RETURN(Metadata checkpoint, read_metadata(in.getCheckpoint()));
+    out.checkpoint = std::make_shared<const Metadata>(std::move(checkpoint));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::PlanWanted::Reader in) {
+  local::PlanWanted out{in.getStep(), in.getAttempt(), {}, {}};
+  SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(out.known, read_hash_or_zero(in.getKnown()));
+  out.follows_planner = in.getFollowsPlanner();
+  return LocalMessage(out);
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::PlanExchange::Reader in) {
+  if (in.getStage() >= kExchangeStages) return malformed("stage of a plan exchange");
+  local::PlanExchange out{in.getStep(),
+                          in.getAttempt(),
+                          static_cast<ExchangeStage>(in.getStage()),
+                          in.getCoordinatorRank(),
+                          {},
+                          {}};
+  SHOAL_ASSIGN_OR_RETURN(out.options, read_options(in.getOptions()));
+  const bool of_one = out.stage == ExchangeStage::offered || out.stage == ExchangeStage::told;
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getPlans(), of_one ? 1 : kMaxWorldSize, "plans of ranks").status());
+  if (in.getPlans().size() == 0) return malformed("plan exchange without a plan");
+  for (auto plan : in.getPlans()) {
+    out.plans.push_back(std::make_shared<const std::string>(as_text(view_of(plan))));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Plan::Reader in) {
+  local::PlanIs out{in.getStep(), in.getAttempt(), {}, nullptr};
+  SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(view_of(in.getRosterId())));
+  if (in.hasPlan()) {
+    SHOAL_ASSIGN_OR_RETURN(out.plan, decode_plan(view_of(in.getPlan())));
+    if (out.plan->roster_id != out.roster_id) return malformed("plan: it is of another roster");
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::StagingWanted::Reader in) {
+  const uint32_t slabs = in.getSlabs();
+  if (slabs == 0 || slabs > kMaxSlabsPerClient || in.getBytes() == 0 || in.getBytes() > kMaxSlabBytes) {
+    return malformed(fmt::format("staging memory: {} slabs of {} bytes", slabs, in.getBytes()));
+  }
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getBecause(), kMaxLocalCauseBytes, "limit of memory").status());
+  local::StagingWanted out{in.getBytes(), slabs, in.getBytesMax(), std::string(view_of(in.getBecause())),
+                           in.getNumber()};
+  if (!is_clean_utf8(out.because)) return malformed("limit of memory");
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::StagingGranted::Reader in) {
+  local::StagingGranted out{in.getSlabs(), in.getSlabBytes(), in.getInParts(), {}, in.getNumber()};
+  SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
+  const bool has_slabs = out.slabs > 0 && out.slabs <= kMaxSlabsPerClient && out.slab_bytes > 0 &&
+                         out.slab_bytes <= kMaxSlabBytes;
+  if (out.outcome.ok() && !has_slabs) {
+    return malformed(fmt::format("grant of staging memory: {} slabs of {} bytes", out.slabs, out.slab_bytes));
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::StagingKept::Reader in) {
+  local::StagingKept out{in.getBytes(), {}, in.getSlabs()};
+  SHOAL_RETURN_IF_ERROR(bounded_size(in.getSlabIds(), kMaxSlabsPerClient, "slabs that are kept").status());
+  for (uint32_t id : in.getSlabIds()) out.slab_ids.push_back(id);
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::PartWanted::Reader in) {
+  local::PartWanted out{in.getSlabId(), in.getStep(), in.getAttempt(), in.getNumber(), {}};
+  SHOAL_ASSIGN_OR_RETURN(size_t count, bounded_size(in.getRanges(), kMaxPartRanges, "ranges of a part"));
+  out.ranges.reserve(count);
+  for (auto range : in.getRanges()) {
+    out.ranges.push_back({range.getFrom(), range.getBytes(), range.getSlabOffset()});
+    const local::PartRange& last = out.ranges.back();
+    if (last.bytes > kMaxSlabBytes || last.from > kMaxSlabBytes - last.bytes ||
+        last.slab_offset > kMaxSlabBytes - last.bytes) {
+      return malformed("range of a part: its bytes lie beyond every slab");
+    }
+  }
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::PartStaged::Reader in) {
+  local::PartStaged out{in.getSlabId(), in.getNumber(), {}};
+  SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
+  return LocalMessage(std::move(out));
+}
+
+Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
+  switch (in.which()) {
+    case schema::LocalMessage::ATTACH:
+      return read_message(in.getAttach());
+    case schema::LocalMessage::ATTACHED:
+      return LocalMessage(local::Attached{in.getAttached().getGeneration(), in.getAttached().getNodePid(),
+                                          in.getAttached().getNodeDeadlineMs(),
+                                          in.getAttached().getGrantsStaging()});
+    case schema::LocalMessage::FAILED: {
+      Status why;
+      SHOAL_RETURN_IF_ERROR(read_error(in.getFailed(), "failure", why));
+      return LocalMessage(local::Failed{std::move(why)});
+    }
+    case schema::LocalMessage::LAYOUT:
+      return read_message(in.getLayout());
+    case schema::LocalMessage::ROSTER:
+      return read_message(in.getRoster());
+    case schema::LocalMessage::SLAB:
+      return read_message(in.getSlab());
+    case schema::LocalMessage::STAGED:
+      return read_message(in.getStaged());
+    case schema::LocalMessage::SLAB_FREE:
+      return read_message(in.getSlabFree());
+    case schema::LocalMessage::DECIDED:
+      return read_message(in.getDecided());
+    case schema::LocalMessage::LATEST:
+      return LocalMessage(local::Latest{in.getLatest()});
+    case schema::LocalMessage::LOAD:
+      return read_load_message(in.getLoad());
+    case schema::LocalMessage::CLOSE:
+      return LocalMessage(local::Close{in.getClose()});
+    case schema::LocalMessage::LIST:
+      return LocalMessage(local::List{in.getList().getRequestId(), in.getList().getNewest()});
+    case schema::LocalMessage::LISTING:
+      return read_load_message(in.getListing());
+    case schema::LocalMessage::FOUND:
+      return read_load_message(in.getFound());
+    case schema::LocalMessage::FILES_TO_READ:
+      return read_load_message(in.getFilesToRead());
+    case schema::LocalMessage::FILES_READ:
+      return read_load_message(in.getFilesRead());
+    case schema::LocalMessage::LOADED:
+      return read_load_message(in.getLoaded());
+    case schema::LocalMessage::PLACED:
+      return LocalMessage(local::Placed{in.getPlaced().getRequestId(), in.getPlaced().getBatch()});
+    case schema::LocalMessage::LOAD_DONE:
+      return read_load_message(in.getLoadDone());
+    case schema::LocalMessage::REFUSED: {
+      Status why;
+      SHOAL_RETURN_IF_ERROR(read_error(in.getRefused(), "refusal", why));
+      return LocalMessage(
+          local::Refused{in.getRefused().getStep(), in.getRefused().getAttempt(), std::move(why)});
+    }
+    case schema::LocalMessage::STATUS_WANTED:
+      return LocalMessage(local::StatusWanted{});
+    case schema::LocalMessage::STATUS: {
+      SHOAL_ASSIGN_OR_RETURN(NodeStatus status, read_node_status(in.getStatus()));
+      return LocalMessage(local::StatusIs{std::make_shared<const NodeStatus>(std::move(status))});
+    }
+    case schema::LocalMessage::DETACH:
+      return LocalMessage(local::Detach{});
+    case schema::LocalMessage::WRITTEN: {
+      SHOAL_ASSIGN_OR_RETURN(local::DurableShare share, read_durable(in.getWritten().getShare()));
+      SHOAL_ASSIGN_OR_RETURN(UserMetadataPtr user, read_shared_user(in.getWritten()));
+      return LocalMessage(local::Written{in.getWritten().getStep(), in.getWritten().getAttempt(),
+                                         std::move(share), std::move(user)});
+    }
+    case schema::LocalMessage::NOT_STAGED: {
+      Status why;
+      SHOAL_RETURN_IF_ERROR(read_error(in.getNotStaged(), "a save that was not staged", why));
+      return LocalMessage(
+          local::NotStaged{in.getNotStaged().getStep(), in.getNotStaged().getAttempt(), std::move(why)});
+    }
+    case schema::LocalMessage::PLAN_WANTED:
+      return read_message(in.getPlanWanted());
+    case schema::LocalMessage::PLAN:
+      return read_message(in.getPlan());
+    case schema::LocalMessage::PLAN_EXCHANGE:
+      return read_message(in.getPlanExchange());
+    case schema::LocalMessage::STAGING_WANTED:
+      return read_message(in.getStagingWanted());
+    case schema::LocalMessage::STAGING_GRANTED:
+      return read_message(in.getStagingGranted());
+    case schema::LocalMessage::STAGING_KEPT:
+      return read_message(in.getStagingKept());
+    case schema::LocalMessage::GIVE_BACK:
+      return LocalMessage(local::GiveBack{});
+    case schema::LocalMessage::PART_WANTED:
+      return read_message(in.getPartWanted());
+    case schema::LocalMessage::PART_STAGED:
+      return read_message(in.getPartStaged());
+    case schema::LocalMessage::PING:
+      return LocalMessage(local::Ping{});
+    case schema::LocalMessage::PONG:
+      return LocalMessage(local::Pong{});
+  }
+  return Status(Code::version, "a local message that only a newer program knows");
+}
+
+}  // namespace
+
+}  // namespace local_decoding
+
+Result<LocalMessage> decode_local(ByteView bytes) {
+  return read_checked<schema::LocalMessage>(bytes, {kMaxLocalMessageBytes}, local_decoding::read_any);
+}
+
+}  // namespace shoal

@@ -1,0 +1,262 @@
+#include "local/settings/settings.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+#include "shoal/bytes.h"
+
+extern char** environ;
+
+namespace shoal {
+
+namespace {
+
+constexpr uint64_t kMaxDurationS = uint64_t{100} * 365 * 24 * 3600;
+
+Status invalid(std::string what) {
+  return Status(Code::invalid_argument, std::move(what));
+}
+
+struct Unit {
+  char letter;
+  uint64_t seconds;
+};
+constexpr Unit kUnits[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}, {'w', 604800}};
+
+std::optional<uint64_t> whole_number(std::string_view text) {
+  uint64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+Result<uint64_t> parse_number(const Setting& setting, std::string_view text) {
+  const bool is_bytes = setting.kind == SettingKind::bytes;
+  std::optional<uint64_t> value = whole_number(text);
+  if (is_bytes) {
+    SHOAL_ASSIGN_OR_RETURN(value, parse_bytes(text));
+  }
+  if (value && *value >= setting.least && *value <= setting.most) return *value;
+  if (is_bytes) {
+    return invalid(fmt::format("{}: from {} to {} are allowed", text, human_bytes(setting.least),
+                               human_bytes(setting.most)));
+  }
+  return invalid(fmt::format("'{}': a number from {} to {} is needed", text, setting.least, setting.most));
+}
+
+// Which of the values it is.
+Result<uint64_t> parse_choice(const Setting& setting, std::string_view text) {
+  std::string_view left = setting.values;
+  for (uint64_t place = 0; !left.empty(); ++place) {
+    const std::string_view value = left.substr(0, left.find(", "));
+    if (value == text) return place;
+    left.remove_prefix(std::min(value.size() + 2, left.size()));
+  }
+  return invalid(fmt::format("'{}' is no {}: expected one of {}", text, setting.name, setting.values));
+}
+
+Result<uint64_t> parse_ports(std::string_view text) {
+  const size_t dash = text.find('-');
+  if (dash != std::string_view::npos) {
+    const auto first = whole_number(text.substr(0, dash)), last = whole_number(text.substr(dash + 1));
+    if (first && last && *first != 0 && *first <= *last && *last <= UINT16_MAX) return uint64_t{0};
+  }
+  return invalid(fmt::format("'{}' is no range of ports: expected FIRST-LAST, for example 7100-7199", text));
+}
+
+Result<uint64_t> parse_value(const Setting& setting, std::string_view text) {
+  if (text.empty()) return invalid("no value is given");
+  if (text.size() > kMaxSettingBytes) {
+    return invalid(fmt::format("{} bytes, at most {} are allowed", text.size(), kMaxSettingBytes));
+  }
+  if (!is_clean_utf8(text)) return invalid("the value is no clean text");
+  switch (setting.kind) {
+    case SettingKind::count:
+    case SettingKind::milliseconds:
+    case SettingKind::bytes:
+      return parse_number(setting, text);
+    case SettingKind::duration:
+      return parse_duration_s(text);
+    case SettingKind::choice:
+      return parse_choice(setting, text);
+    case SettingKind::ports:
+      return parse_ports(text);
+    case SettingKind::address:
+      if (text.rfind(':') == std::string_view::npos) {
+        return invalid(fmt::format("'{}': HOST:PORT is needed", text));
+      }
+      return uint64_t{0};
+    case SettingKind::text:
+    case SettingKind::path:
+      break;
+  }
+  return uint64_t{0};
+}
+
+bool is_of_tests(std::string_view name) {
+  return name.starts_with("SHOAL_TEST_") || name.starts_with("SHOAL_BENCH_") ||
+         name.starts_with("SHOAL_REQUIRE_");
+}
+
+std::string with_underscores(std::string_view name) {
+  std::string out(name);
+  std::replace(out.begin(), out.end(), '-', '_');
+  return out;
+}
+
+}  // namespace
+
+std::string Setting::flag() const {
+  return std::string("--") + name;
+}
+
+std::string Setting::variable() const {
+  std::string out = "SHOAL_" + with_underscores(name);
+  for (char& letter : out) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  return out;
+}
+
+// A field's name says its unit where its type does not.
+std::string Setting::field() const {
+  std::string out = with_underscores(name);
+  const bool says_bytes = out.find("bytes") != std::string::npos;
+  if (of == SettingOf::node) {
+    if (kind == SettingKind::bytes && !says_bytes) out += "_bytes";
+    if (kind == SettingKind::duration) out += "_s";
+    return "node." + out;
+  }
+  if (kind == SettingKind::milliseconds) out.resize(out.size() - std::string_view("_ms").size());
+  if (out.starts_with("save_")) out[4] = '.';
+  return out;
+}
+
+const Setting* find_setting(std::string_view name) {
+  for (const Setting& setting : all_settings()) {
+    if (setting.name == name) return &setting;
+  }
+  return nullptr;
+}
+
+Result<uint64_t> parse_duration_s(std::string_view text) {
+  uint64_t number = 0, unit_s = 1;
+  const char* last = text.data() + text.size();
+  auto [end, error] = std::from_chars(text.data(), last, number);
+  bool valid = error == std::errc() && number != 0;
+  if (valid && end != last) {
+    valid = end + 1 == last;
+    unit_s = 0;
+    for (const Unit& unit : kUnits) {
+      if (*end == unit.letter) unit_s = unit.seconds;
+    }
+  }
+  if (!valid || unit_s == 0 || number > kMaxDurationS / unit_s) {
+    return invalid(
+        fmt::format("'{}' is no duration: one is written as in 90s, 15m, 36h, "
+                    "7d or 2w, and at most 100 years",
+                    text));
+  }
+  return number * unit_s;
+}
+
+Status Settings::set(std::string_view name, std::string_view text, const std::string& source) {
+  const Setting* setting = find_setting(name);
+  if (setting == nullptr) {
+    const std::string with_dashes = [&] {
+      std::string out(name);
+      std::replace(out.begin(), out.end(), '_', '-');
+      return out;
+    }();
+    const bool is_known = find_setting(with_dashes) != nullptr;
+    return invalid(fmt::format(
+        "{}: no setting is called '{}': {}", source, name,
+        is_known ? fmt::format("it is '{}'", with_dashes) : std::string("`shoal settings` lists them all")));
+  }
+  Result<uint64_t> number = parse_value(*setting, text);
+  if (!number.ok()) {
+    const bool is_named = source == setting->flag() || source == setting->variable();
+    return number.status().with_context(is_named ? source : fmt::format("{}: {}", source, name));
+  }
+  values_.emplace(std::string(name), Value{std::string(text), *number, source});
+  return ok_status();
+}
+
+Status Settings::add_variables(const Variables& variables) {
+  for (const Setting& setting : all_settings()) {
+    const std::string variable = setting.variable();
+    const std::optional<std::string> text = variables(variable.c_str());
+    if (text && !text->empty()) SHOAL_RETURN_IF_ERROR(set(setting.name, *text, variable));
+  }
+  return ok_status();
+}
+
+const Settings::Value* Settings::find(std::string_view name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+uint64_t Settings::number_of(std::string_view name) const {
+  if (const Value* value = find(name)) return value->number;
+  const Setting* setting = find_setting(name);
+  if (setting == nullptr || *setting->initially == '\0') return 0;
+  return parse_value(*setting, setting->initially).value();
+}
+
+Status Settings::check() const {
+  auto said = [&](const char* name) {
+    const Value* value = find(name);
+    return fmt::format("{} {} ({})", name, number_of(name), value ? value->source : "the default");
+  };
+  auto too_short = [&](const char* name, const char* other, uint64_t least) {
+    return invalid(fmt::format("{} is too short beside {}: at least {}", said(name), said(other), least));
+  };
+  const uint64_t attempt_ms = number_of("attempt-deadline-ms"), renew_ms = number_of("lease-renew-ms");
+  if (number_of("node-deadline-ms") <= attempt_ms) {
+    return too_short("node-deadline-ms", "attempt-deadline-ms", attempt_ms + 1);
+  }
+  // Else whoever looks twice between two renewals takes a load that is alive for one that has ended.
+  if (number_of("lease-ttl-ms") < 2 * renew_ms)
+    return too_short("lease-ttl-ms", "lease-renew-ms", 2 * renew_ms);
+  if (find("host-lost-ms") && number_of("host-lost-ms") >= attempt_ms) {
+    return invalid(
+        fmt::format("{} has no effect beside {}, by which saves are aborted before: set it lower, "
+                    "or that one higher",
+                    said("host-lost-ms"), said("attempt-deadline-ms")));
+  }
+  return ok_status();
+}
+
+std::string Settings::describe() const {
+  std::string out;
+  for (const auto& [name, value] : values_) {
+    out += fmt::format("{}{} {} ({})", out.empty() ? "" : ", ", name, value.text, value.source);
+  }
+  return out;
+}
+
+std::string settings_line(const Settings& settings) {
+  std::string out = settings.describe();
+  if (out.empty()) out = "none";
+  for (const std::string& name : unknown_variables()) out += fmt::format("; {} is no setting", name);
+  return out;
+}
+
+std::vector<std::string> unknown_variables() {
+  std::vector<std::string> out;
+  for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
+    const std::string_view line = *each;
+    const std::string_view name = line.substr(0, line.find('='));
+    if (!name.starts_with("SHOAL_") || is_of_tests(name)) continue;
+    const auto is_other = [&](const OtherVariable& other) { return other.name == name; };
+    const auto is_setting = [&](const Setting& setting) { return setting.variable() == name; };
+    if (std::ranges::any_of(other_variables(), is_other)) continue;
+    if (std::ranges::any_of(all_settings(), is_setting)) continue;
+    out.emplace_back(name);
+  }
+  return out;
+}
+
+}  // namespace shoal

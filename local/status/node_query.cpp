@@ -1,0 +1,42 @@
+#include "local/status/node_query.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+
+#include "local/messages/messages.h"
+#include "local/socket/socket.h"
+
+namespace shoal {
+
+Result<NodeStatus> ask_node(const std::string& socket_file, int timeout_ms) {
+  SHOAL_ASSIGN_OR_RETURN(auto socket, LocalSocket::connect(socket_file));
+  SHOAL_RETURN_IF_ERROR(socket->send(local::StatusWanted{}).with_context(socket_file));
+  auto answer_or = socket->receive(timeout_ms);
+  if (!answer_or.ok()) return answer_or.status().with_context(socket_file);
+  auto& answer = *answer_or;
+  if (!answer) {
+    return Status(Code::deadline_exceeded, fmt::format("{}: the node (pid {}) did not answer within {} ms",
+                                                       socket_file, socket->peer_pid(), timeout_ms));
+  }
+  if (const auto* failed = std::get_if<local::Failed>(&answer->message)) return failed->why;
+  const auto* is = std::get_if<local::StatusIs>(&answer->message);
+  if (is == nullptr) return Status(Code::corrupt, fmt::format("{}: no status came", socket_file));
+  return *is->status;
+}
+
+std::vector<std::string> list_node_sockets() {
+  std::vector<std::string> sockets;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(runtime_folder(), error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().extension() == ".sock") sockets.push_back(at->path());
+  }
+  std::sort(sockets.begin(), sockets.end());
+  return sockets;
+}
+
+}  // namespace shoal

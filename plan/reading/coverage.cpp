@@ -1,0 +1,54 @@
+// check_coverage. On a mesh the shards of all coordinates tile a tensor by construction, and divide() tiles
+// what each replica group holds; so coverage is that the instance which a value is taken from has a holder
+// for every shard.
+#include <fmt/format.h>
+
+#include "plan/layout/holdings.h"
+#include "shoal/save_plan.h"
+
+namespace shoal {
+
+namespace {
+
+Status check_boxes(Holdings& holdings, uint32_t value) {
+  const LayoutEntry& entry = *holdings.value(value).entry;
+  std::vector<Box> boxes;
+  for (const BoxHoldings::Held& held : holdings.boxes(value).boxes) boxes.push_back(*held.box);
+  return check_tiling(boxes, entry.shape);
+}
+
+Status check_mesh(Holdings& holdings, const Instance& instance) {
+  std::optional<Dims> missing = holdings.missing_coordinate(instance);
+  if (!missing) return ok_status();
+  const std::span<const Placement> placements = placements_of(instance);
+  Box box = placements.empty()
+                ? whole(instance.entry->shape)
+                : shards_at(instance.entry->shape, *instance.mesh, placements, *missing).boxes.at(0);
+  return Status(Code::invalid_argument, fmt::format("no rank holds {}, which rank {} of its mesh should",
+                                                    to_string(box), instance.rank_at(*missing)));
+}
+
+Status check_value(Holdings& holdings, uint32_t value) {
+  const ValueHoldings& held = holdings.value(value);
+  if (held.per_rank) return ok_status();  // whoever has the layout writes its own
+  if (held.whole_writer) {
+    if (holdings.whole_writer(value, true)) return ok_status();
+    return Status(Code::invalid_argument, "no rank holds it");
+  }
+  return held.instance().mesh ? check_mesh(holdings, held.instance()) : check_boxes(holdings, value);
+}
+
+}  // namespace
+
+Status check_coverage(const World& world, const SaveOptions& options) {
+  SHOAL_RETURN_IF_ERROR(validate_options(options));
+  Holdings holdings(world, FqnIndex::of_world(world));
+  for (uint32_t value = 0; value < holdings.index().size(); ++value) {
+    if (Status status = check_value(holdings, value); !status.ok()) {
+      return status.with_context(fmt::format("'{}'", holdings.index().fqn(value)));
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace shoal

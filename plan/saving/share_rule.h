@@ -1,0 +1,93 @@
+// ShareRule: rule version 1 over the holdings of a world; the part that plan_save and Locator have in common.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "plan/layout/holdings.h"
+#include "plan/saving/units.h"
+#include "shoal/save_plan.h"
+
+namespace shoal {
+
+// A piece of a local box that a rank writes.
+struct Piece {
+  uint32_t value = 0;         // in the index of the holdings
+  uint32_t entry = 0;         // in the rank's layout
+  uint32_t local_box = 0;     // into shards_of(entry, rank).boxes
+  uint64_t local_offset = 0;  // elements from the start of that box
+  Box box;
+  bool canonical = true;
+};
+
+// What one replica group divides among its members.
+struct Bucket {
+  struct Held {
+    uint32_t value = 0;
+    uint32_t entry = 0;      // of the rank that it was gathered from
+    uint32_t local_box = 0;  // likewise
+    uint64_t element_bytes = 0;
+    Box box;
+  };
+  void add(uint32_t value, uint32_t entry, HeldPart part, uint64_t element_bytes) {
+    for (uint32_t i = 0; i < part.boxes.size(); ++i) {
+      boxes.push_back({value, entry, part.first_box + i, element_bytes, std::move(part.boxes[i])});
+    }
+  }
+  std::vector<Held> boxes;    // canonical order: value (which is fqn), then box
+  std::vector<Share> shares;  // once divided
+  std::vector<Rank> members;  // that shares refer to
+  bool divided = false;
+};
+using Buckets = std::map<RankSet, Bucket>;
+
+class ShareRule {
+ public:
+  ShareRule(const World& world, const SaveOptions& options, FqnIndex index);
+
+  Holdings& holdings() { return holdings_; }
+  const World& world() const { return holdings_.world(); }
+  const SaveOptions& options() const { return options_; }
+
+  // What `rank` takes part in: the pieces that are its own by themselves, and the buckets of its replica
+  // groups.
+  struct Gathered {
+    std::vector<Piece> pieces;
+    Buckets buckets;
+  };
+  Gathered gather(Rank rank);
+  void divide_bucket(const RankSet& group, Bucket& bucket) const;
+
+  // Who writes a value that is held whole by a group, nothing being proven. nullopt if nobody holds it.
+  std::optional<Rank> whole_writer(uint32_t value) {
+    return holdings_.whole_writer(value, options_.dedupe != Dedupe::balanced);
+  }
+  // The one holder that writes an explicit box which is not divided.
+  Rank box_writer(const ValueHoldings& value, const BoxHoldings& boxes, const BoxHoldings::Held& held) const;
+  bool divides(const BoxHoldings::Held& held) const {
+    return options_.dedupe == Dedupe::balanced && held.replicated && held.count > 1;
+  }
+
+ private:
+  struct Context;
+  void gather_entry(Context& context, uint32_t entry);
+  void gather_mesh(Context& context, uint32_t value, uint32_t entry);
+  void gather_boxes(Context& context, uint32_t value, uint32_t entry);
+
+  SaveOptions options_;
+  Holdings holdings_;
+};
+
+// The part of a bucket's shares that `rank` writes, as pieces of the rank that the bucket was gathered from.
+void append_pieces_of(const Bucket& bucket, Rank rank, std::vector<Piece>& out);
+
+// Sorts the pieces of one rank by (value, box) and gives each its file: the n-th piece of a tensor goes to
+// file min(n, kMaxFilesPerRank - 1). Parallel to the sorted pieces.
+std::vector<uint32_t> sort_into_files(std::vector<Piece>& pieces);
+
+SavePlan plan_with(ShareRule& rule, Rank rank);  // what plan_save returns, from kept holdings
+
+}  // namespace shoal

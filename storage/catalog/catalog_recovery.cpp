@@ -1,0 +1,238 @@
+#include "storage/catalog/catalog_recovery.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <rocksdb/db.h>
+#include <rocksdb/env.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+namespace shoal {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Status io_error(const std::string& path, std::string_view action, const std::error_code& error) {
+  return Status(Code::io, fmt::format("catalog {}: cannot {}: {}", path, action, error.message()));
+}
+
+bool has_suffix(std::string_view name, std::string_view suffix) {
+  return name.size() > suffix.size() && name.ends_with(suffix);
+}
+
+// The names that RocksDB gives to files of a database.
+bool is_catalog_file(std::string_view name) {
+  for (std::string_view whole : {"CURRENT", "IDENTITY", "LOCK", "LOG"}) {
+    if (name == whole) return true;
+  }
+  for (std::string_view prefix : {"LOG.old.", "MANIFEST-", "OPTIONS-"}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return has_suffix(name, ".sst") || has_suffix(name, ".log") || has_suffix(name, ".dbtmp");
+}
+
+enum class Place : uint8_t { absent, empty, catalog };
+
+// What stands at the path. Code::refused, naming it, where that is something that may not be replaced.
+Result<Place> inspect(const std::string& path) {
+  std::error_code error;
+  fs::file_status found = fs::symlink_status(path, error);
+  if (found.type() == fs::file_type::not_found) return Place::absent;
+  if (error) return io_error(path, "look at it", error);
+  if (!fs::is_directory(path, error)) {
+    return Status(Code::refused, fmt::format("catalog {}: it is no folder", path));
+  }
+  Place place = Place::empty;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    std::string name = at->path().filename();
+    if (!is_catalog_file(name)) {
+      return Status(Code::refused,
+                    fmt::format("catalog {}: it holds {}, which is of no catalog", path, name));
+    }
+    place = Place::catalog;
+  }
+  if (error) return io_error(path, "list it", error);
+  return place;
+}
+
+// Removes a catalog, or the rest of one; nothing else.
+Status remove_catalog(const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(Place place, inspect(path));
+  std::error_code error;
+  if (place != Place::absent) fs::remove_all(path, error);
+  return error ? io_error(path, "remove it", error) : ok_status();
+}
+
+Status move_folder(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) return io_error(from, fmt::format("move it to {}", to), error);
+  int folder = ::open(fs::path(to).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return ok_status();  // a relative name, or one that may not be read: the move is done
+  (void)::fsync(folder);
+  ::close(folder);
+  return ok_status();
+}
+
+std::string without_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+Status in_use(const std::string& path) {
+  return Status(Code::busy,
+                fmt::format("catalog {}: another process has it open, a node or a rebuild", path));
+}
+
+// The lock of a catalog that nobody has open, held while it lives: no other process opens it.
+class CatalogLock {
+ public:
+  static Result<std::unique_ptr<CatalogLock>> take(const std::string& path) {
+    std::unique_ptr<CatalogLock> lock(new CatalogLock());
+    rocksdb::Status status = rocksdb::Env::Default()->LockFile(path + "/LOCK", &lock->lock_);
+    if (status.ok()) return lock;
+    lock->lock_ = nullptr;
+    return in_use(path);
+  }
+  ~CatalogLock() {
+    if (lock_ != nullptr) (void)rocksdb::Env::Default()->UnlockFile(lock_);
+  }
+  CatalogLock(const CatalogLock&) = delete;
+
+ private:
+  CatalogLock() = default;
+  rocksdb::FileLock* lock_ = nullptr;
+};
+
+// Opens what is there, without making anything. Says in `report` what it was.
+Status look_at_old(const std::string& path, bool may_replace_others, const RootId& root_id,
+                   CatalogRebuild* report) {
+  using Before = CatalogRebuild::Before;
+  SHOAL_ASSIGN_OR_RETURN(Place place, inspect(path));
+  if (place != Place::catalog) return ok_status();
+  Status opened = open_rocksdb_catalog(path, root_id).status();
+  report->before = Before::sound;
+  if (opened.ok()) return opened;
+  if (opened.code() == Code::busy) return in_use(path);
+  report->before_cause = opened.message();
+  report->before = opened.code() == Code::refused ? Before::of_another_run : Before::damaged;
+  bool may_replace = opened.code() == Code::corrupt || opened.code() == Code::io ||
+                     (opened.code() == Code::refused && may_replace_others);
+  return may_replace ? ok_status() : opened;
+}
+
+Status record_root(Catalog& catalog, Storage& storage, CatalogRebuild* report) {
+  SHOAL_ASSIGN_OR_RETURN(AttemptList listed, list_attempts(storage));
+  for (const AttemptInfo& info : listed.attempts) {
+    if (info.state == AttemptInfo::State::undecided) {
+      report->undecided.push_back(info);
+      continue;
+    }
+    auto decision = read_decision(storage, info.key);
+    if (decision.status().code() == Code::not_found) continue;  // removed meanwhile
+    if (decision.status().code() == Code::corrupt) {
+      report->damaged.emplace_back(info.key, decision.status());
+      continue;
+    }
+    if (!decision.ok()) return decision.status();
+    SHOAL_RETURN_IF_ERROR(catalog.record_unsynced(*decision));
+    report->decided.push_back(catalog_entry_of(*decision));
+    if (!decision->committed()) continue;
+    for (const FileEntry& file : decision->manifest().files) report->file_bytes += file.size;
+  }
+  for (auto& [key, status] : listed.damaged) {
+    if (status.code() == Code::version) return status;
+    report->damaged.emplace_back(key, std::move(status));
+  }
+  std::sort(report->damaged.begin(), report->damaged.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  return catalog.sync();
+}
+
+}  // namespace
+
+namespace {
+
+Result<std::unique_ptr<Catalog>> open_caught_up(const std::string& path, const RootId& root_id,
+                                                Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(auto catalog, open_rocksdb_catalog(path, root_id));
+  SHOAL_RETURN_IF_ERROR(catch_up(*catalog, storage).status());
+  return catalog;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Catalog>> open_sound_catalog(const std::string& given_path, bool may_replace_others,
+                                                    const RootId& root_id, Storage& storage,
+                                                    const std::function<void(const std::string&)>& warn) {
+  const std::string path = without_slash(given_path);
+  auto without_one = [&](const Status& why) -> Result<std::unique_ptr<Catalog>> {
+    if (why.code() != Code::io && why.code() != Code::no_space) return why;
+    SHOAL_RETURN_IF_ERROR(list_attempts(storage).status());  // it is not the root that cannot be read
+    warn(fmt::format("the job goes on without a catalog: {}", why.message()));
+    return std::unique_ptr<Catalog>();
+  };
+  auto opened = open_rocksdb_catalog(path, root_id);
+  bool is_of_another_run = opened.status().code() == Code::refused;
+  if (opened.ok()) {
+    // After it was opened, a refusal means that it remembers other decisions than the root has.
+    Status caught_up = catch_up(**opened, storage).status();
+    if (caught_up.ok()) return opened;
+    opened = caught_up;
+  }
+  const Status why = opened.status();
+  bool may_replace = is_of_another_run ? may_replace_others
+                                       : why.code() == Code::corrupt || why.code() == Code::io ||
+                                             why.code() == Code::refused;
+  if (!may_replace) return without_one(why);
+  SHOAL_ASSIGN_OR_RETURN(Place place, inspect(path));
+  if (place != Place::catalog) return without_one(why);
+  const std::string aside = path + ".aside";
+  Status moved = remove_catalog(aside);
+  if (moved.ok()) moved = move_folder(path, aside);
+  if (!moved.ok()) return without_one(moved.with_context(why.message()));
+  auto fresh = open_caught_up(path, root_id, storage);
+  if (!fresh.ok()) return without_one(fresh.status().with_context(why.message()));
+  warn(fmt::format("catalog moved to {} and begun afresh: {}", aside, why.message()));
+  return fresh;
+}
+
+Result<CatalogRebuild> rebuild_catalog(const std::string& given_path, bool may_replace_others,
+                                       const RootId& root_id, Storage& storage) {
+  const std::string path = without_slash(given_path), made = path + ".rebuild", old = path + ".replaced";
+  CatalogRebuild report;
+  SHOAL_RETURN_IF_ERROR(look_at_old(path, may_replace_others, root_id, &report));
+  SHOAL_ASSIGN_OR_RETURN(Place leftover, inspect(made));
+  if (leftover == Place::catalog) {
+    SHOAL_RETURN_IF_ERROR(CatalogLock::take(made).status());  // else another rebuild is under way
+    SHOAL_RETURN_IF_ERROR(remove_catalog(made));
+  }
+  {
+    SHOAL_ASSIGN_OR_RETURN(auto catalog, open_rocksdb_catalog(made, root_id));
+    Status recorded = record_root(*catalog, storage, &report);
+    catalog.reset();
+    if (!recorded.ok()) {
+      (void)remove_catalog(made);
+      return recorded;
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(remove_catalog(old));
+  SHOAL_ASSIGN_OR_RETURN(Place place, inspect(path));
+  if (place == Place::absent) {
+    SHOAL_RETURN_IF_ERROR(move_folder(made, path));
+    return report;
+  }
+  {
+    SHOAL_ASSIGN_OR_RETURN(auto lock, CatalogLock::take(path));
+    SHOAL_RETURN_IF_ERROR(move_folder(path, old));
+    SHOAL_RETURN_IF_ERROR(move_folder(made, path));
+  }
+  SHOAL_RETURN_IF_ERROR(remove_catalog(old));
+  return report;
+}
+
+}  // namespace shoal

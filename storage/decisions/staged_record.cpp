@@ -1,0 +1,85 @@
+#include "storage/decisions/staged_record.h"
+
+#include <capnp/message.h>
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "plan/saving/options_codec.h"
+#include "schema/manifest.capnp.h"
+#include "storage/decisions/record_io_internal.h"
+#include "storage/root/run_root.h"
+
+namespace shoal {
+
+namespace {
+
+constexpr uint64_t kMaxStagedRecordBytes = uint64_t{64} << 10;
+static_assert(kMaxStagedRecordBytes > 2 * kMaxUserMetadataBytes);
+const RecordKind kStagedRecord = {"SHOALSTG", "staged record", 1, kMaxStagedRecordBytes, true};
+constexpr std::string_view kPrefix = "rank-", kSuffix = ".staged";
+
+Result<StagedRecord> read_body(schema::StagedRecord::Reader in) {
+  StagedRecord out;
+  out.key = {in.getGeneration(), in.getStep(), in.getAttempt()};
+  out.rank = in.getRank();
+  SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(out.share_id, Hash128::from_bytes(view_of(in.getShareId())));
+  SHOAL_ASSIGN_OR_RETURN(out.user, read_user(in));
+  SHOAL_RETURN_IF_ERROR(validate_user_metadata(out.user));
+  return out;
+}
+
+}  // namespace
+
+std::string staged_record_name(Rank rank) {
+  return fmt::format("{}{:05}{}", kPrefix, rank, kSuffix);
+}
+
+std::optional<Rank> parse_staged_record_name(std::string_view name) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
+  Rank rank = 0;
+  const char* const last = name.data() + name.size() - kSuffix.size();
+  auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, rank);
+  if (error != std::errc() || end != last || staged_record_name(rank) != name) return std::nullopt;
+  return rank;
+}
+
+std::string staged_record_path(const AttemptKey& key, Rank rank) {
+  return attempt_folder(key) + "/" + staged_record_name(rank);
+}
+
+Status write_staged_record(Storage& storage, const StagedRecord& record) {
+  SHOAL_RETURN_IF_ERROR(validate_user_metadata(record.user));
+  capnp::MallocMessageBuilder message;
+  auto out = message.initRoot<schema::StagedRecord>();
+  out.setGeneration(record.key.generation);
+  out.setStep(record.key.step);
+  out.setAttempt(record.key.attempt);
+  out.setRank(record.rank);
+  out.setLayoutId(data_of(record.layout_id));
+  out.setShareId(data_of(record.share_id));
+  write_user(out, record.user);
+  const std::string path = staged_record_path(record.key, record.rank);
+  SHOAL_ASSIGN_OR_RETURN(bool created, create_record(storage, kStagedRecord, path, out));
+  if (created) return ok_status();
+  SHOAL_ASSIGN_OR_RETURN(StagedRecord stands, read_staged_record(storage, record.key, record.rank));
+  if (stands == record) return ok_status();
+  return Status(Code::already_exists,
+                fmt::format("{}/{}: another record of this rank stands there: another process of this rank "
+                            "has staged this attempt",
+                            storage.describe(), path));
+}
+
+Result<StagedRecord> read_staged_record(Storage& storage, const AttemptKey& key, Rank rank) {
+  const std::string path = staged_record_path(key, rank);
+  SHOAL_ASSIGN_OR_RETURN(StagedRecord record,
+                         read_record<schema::StagedRecord>(storage, kStagedRecord, path, read_body));
+  if (record.key != key || record.rank != rank) {
+    return Status(Code::corrupt, fmt::format("{}/{}: holds the record of rank {} in {}", storage.describe(),
+                                             path, record.rank, to_string(record.key)));
+  }
+  return record;
+}
+
+}  // namespace shoal

@@ -1,0 +1,16 @@
+// PosixFileSystem: FileSystem as the kernel has it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "storage/files/file_system.h"
+
+namespace shoal {
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  int open_root(const std::string& path, std::unique_ptr<OpenFolder>* folder) override;
+};
+
+}  // namespace shoal

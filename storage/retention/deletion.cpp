@@ -1,0 +1,173 @@
+// Deletion of one checkpoint, in the order that storage/retention/retention.h states.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "base/helper_threads.h"
+#include "storage/retention/retention.h"
+
+namespace shoal {
+
+namespace {
+
+DeletionResult kept(std::string why) {
+  DeletionResult result;
+  result.outcome = DeletionResult::Outcome::kept;
+  result.why = std::move(why);
+  return result;
+}
+
+// What pins or tags hold this checkpoint; "" if none does. One that cannot be read may hold any.
+Result<std::string> find_holder(Storage& storage, MarkKind kind, const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(MarkList list, list_marks(storage, kind));
+  for (const Mark& mark : list.marks) {
+    if (mark.key != key) continue;
+    std::string note = mark.note.empty() ? "" : " (" + mark.note + ")";
+    if (kind == MarkKind::tag) return fmt::format("tagged {}{}", mark.name, note);
+    return fmt::format("{} {}{}", mark.is_lease ? "being loaded: pin" : "pinned:", mark.name, note);
+  }
+  if (!list.damaged.empty()) return list.damaged.front().second.message();
+  return std::string();
+}
+
+Result<bool> is_other_verified(Storage& storage, const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(MarkList list, list_marks(storage, MarkKind::verified));
+  for (const Mark& mark : list.marks) {
+    if (mark.key == key) continue;
+    auto info = inspect_attempt(storage, mark.key);
+    if (info.ok() && info->state == AttemptInfo::State::committed) return true;
+  }
+  return false;
+}
+
+constexpr const char* kOnlyVerified = "no other checkpoint is verified";
+
+// What pins or tags it; "" if nothing does.
+Result<std::string> find_any_holder(Storage& storage, const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(std::string holder, find_holder(storage, MarkKind::pin, key));
+  if (!holder.empty()) return holder;
+  return find_holder(storage, MarkKind::tag, key);
+}
+
+// Takes the verified mark off, unless no other checkpoint has one. Two who delete the last two take both
+// marks off, see no other, and put them back: none is lost. false: the checkpoint stays.
+Result<bool> give_up_verified(Storage& storage, const AttemptKey& key) {
+  std::string name = verified_name(key);
+  auto mark = read_mark(storage, MarkKind::verified, name);
+  if (!mark.ok() && mark.status().code() == Code::not_found) return true;
+  SHOAL_ASSIGN_OR_RETURN(bool other, is_other_verified(storage, key));
+  if (!other) return false;
+  SHOAL_RETURN_IF_ERROR(remove_mark(storage, MarkKind::verified, name));
+  SHOAL_ASSIGN_OR_RETURN(other, is_other_verified(storage, key));
+  if (other || !mark.ok()) return true;
+  SHOAL_RETURN_IF_ERROR(create_mark(storage, MarkKind::verified, *mark).status());
+  return false;
+}
+
+// Removes the files of a folder but its decision, several at once. Code::busy where a folder lies in it.
+Status remove_files(Storage& storage, const std::string& folder, unsigned threads, DeletionResult* result) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
+  for (const ObjectInfo& object : listed) {
+    if (object.is_folder) {
+      return Status(Code::busy,
+                    fmt::format("{}/{}/{}: a folder that is not Shoal's lies in a deleted checkpoint",
+                                storage.describe(), folder, object.name));
+    }
+  }
+  std::erase_if(listed, [](const ObjectInfo& object) { return object.name == kDecisionName; });
+  std::atomic<bool> has_failed{false};
+  std::mutex mutex;
+  Status first;
+  for_each_by_threads(listed.size(), std::min(threads, kMaxDeletionThreads), [&](size_t i) {
+    if (has_failed.load()) return;
+    Status status = storage.remove(folder + "/" + listed[i].name);
+    if (status.ok()) return;
+    std::lock_guard lock(mutex);
+    if (first.ok()) first = status;
+    has_failed.store(true);
+  });
+  SHOAL_RETURN_IF_ERROR(first);
+  for (const ObjectInfo& object : listed) result->bytes += object.size;
+  result->files += static_cast<uint32_t>(listed.size());
+  return ok_status();
+}
+
+Status ok_if_gone(const Status& status) {
+  return status.code() == Code::not_found ? ok_status() : status;
+}
+
+// A deleted tombstone stands, and no pin. Its shards are gone for good before the tombstone is; and the
+// folder is out of sight before that, so that nobody can publish where the tombstone stood.
+Status remove_checkpoint(Storage& storage, const Deletion& deletion, DeletionResult* result) {
+  std::string folder = attempt_folder(deletion.key);
+  SHOAL_RETURN_IF_ERROR(remove_files(storage, folder, deletion.threads, result));
+  SHOAL_RETURN_IF_ERROR(storage.sync_folder(folder));
+  size_t slash = folder.find('/');
+  std::string step = folder.substr(0, slash), aside = partial_name(folder.substr(slash + 1), deletion.nonce);
+  SHOAL_RETURN_IF_ERROR(storage.move_folder(folder, aside));
+  return remove_remains(storage, step + "/" + aside);
+}
+
+}  // namespace
+
+Status remove_remains(Storage& storage, const std::string& folder) {
+  auto remove_empty = [&](const std::string& name) {
+    Status status = storage.remove_folder(name);
+    return status.code() == Code::busy ? ok_status() : status;  // somebody uses it again
+  };
+  size_t slash = folder.find('/');
+  if (slash == std::string::npos) return remove_empty(folder);
+  if (is_partial(folder.substr(slash + 1))) {
+    auto listed = storage.list(folder);
+    if (!listed.ok() && listed.status().code() != Code::not_found) return listed.status();
+    for (const ObjectInfo& object : listed.ok() ? *listed : std::vector<ObjectInfo>()) {
+      if (!object.is_folder) SHOAL_RETURN_IF_ERROR(storage.remove(folder + "/" + object.name));
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(remove_empty(folder));
+  return remove_empty(folder.substr(0, slash));
+}
+
+Result<std::string> why_not_deleted(Storage& storage, const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(std::string holder, find_any_holder(storage, key));
+  if (!holder.empty()) return holder;
+  const Status mark = read_mark(storage, MarkKind::verified, verified_name(key)).status();
+  if (mark.code() == Code::not_found) return std::string();
+  SHOAL_ASSIGN_OR_RETURN(bool other, is_other_verified(storage, key));
+  return std::string(other ? "" : kOnlyVerified);
+}
+
+Result<DeletionResult> delete_checkpoint(Storage& storage, const Deletion& deletion) {
+  const AttemptKey& key = deletion.key;
+  auto decision = read_decision(storage, key);
+  if (!decision.ok()) {
+    if (decision.status().code() != Code::not_found) return decision.status();
+    auto listed = storage.list(attempt_folder(key));
+    if (listed.ok()) return kept("it is not decided yet");
+    if (listed.status().code() == Code::not_found) return DeletionResult{};
+    return listed.status();
+  }
+  if (decision->committed()) {
+    SHOAL_ASSIGN_OR_RETURN(std::string holder, find_any_holder(storage, key));
+    if (!holder.empty()) return kept(holder);
+    SHOAL_ASSIGN_OR_RETURN(bool may_go, give_up_verified(storage, key));
+    if (!may_go) return kept(kOnlyVerified);
+    Decision tombstone{key, deletion.nonce, deletion.root_id, deletion.unix_time_ns,
+                       Tombstone{Tombstone::Reason::deleted, deletion.cause}};
+    SHOAL_RETURN_IF_ERROR(ok_if_gone(mark_deleted(storage, tombstone).status()));
+  } else if (decision->tombstone().reason == Tombstone::Reason::aborted) {
+    return kept("it was aborted, and is no checkpoint");
+  }
+  DeletionResult result;
+  SHOAL_ASSIGN_OR_RETURN(result.why, find_holder(storage, MarkKind::pin, key));
+  if (!result.why.empty()) {
+    result.outcome = DeletionResult::Outcome::held;
+    return result;
+  }
+  SHOAL_RETURN_IF_ERROR(ok_if_gone(remove_checkpoint(storage, deletion, &result)));
+  return result;
+}
+
+}  // namespace shoal

@@ -1,0 +1,276 @@
+// Attempts: what lies in their folders, and what may be removed from them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
+#include "base/helper_threads.h"
+#include "storage/decisions/rank_manifest.h"
+#include "storage/decisions/record.h"
+#include "storage/decisions/tombstone_repair.h"
+#include "storage/root/run_root.h"
+
+namespace shoal {
+
+namespace {
+
+// Not a decision that somebody is about to publish or to replace.
+bool is_unfinished_shard(const ObjectInfo& object) {
+  return !object.is_folder && is_partial(object.name) && !object.name.starts_with(kDecisionName);
+}
+
+Result<AttemptInfo::State> read_state(Storage& storage, const AttemptKey& key) {
+  std::string path = decision_path(key);
+  SHOAL_ASSIGN_OR_RETURN(auto file, storage.open(path));
+  Bytes first(std::min<uint64_t>(file->size(), kRecordHeadBytes));
+  SHOAL_RETURN_IF_ERROR(file->read_at(0, first));
+  auto state = read_decision_state(first, file->size(), storage.describe() + "/" + path);
+  if (state.status().code() == Code::corrupt && file->size() <= kMaxRepairedBytes) {
+    SHOAL_ASSIGN_OR_RETURN(Bytes bytes, storage.read(path, kMaxRepairedBytes));
+    const std::optional<Bytes> tombstone = repaired_tombstone(bytes);
+    if (tombstone) {
+      state = read_decision_state(ByteView(*tombstone).first(kRecordHeadBytes), tombstone->size(), path);
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(state.status());
+  switch (*state) {
+    case DecisionState::committed:
+      return AttemptInfo::State::committed;
+    case DecisionState::aborted:
+      return AttemptInfo::State::aborted;
+    case DecisionState::deleted:
+      break;
+  }
+  return AttemptInfo::State::deleted;
+}
+
+// A hash of names and sizes, in the order of the listing.
+uint64_t fingerprint_of(const std::vector<ObjectInfo>& listed) {
+  Bytes text;
+  for (const ObjectInfo& object : listed) {
+    ByteView name = as_view(object.name);
+    text.insert(text.end(), name.begin(), name.end());
+    text.push_back(std::byte{0});
+    std::byte size[8];
+    store_le64(size, object.size);
+    text.insert(text.end(), size, size + 8);
+  }
+  return xxh3_64(text);
+}
+
+}  // namespace
+
+Result<AttemptInfo> inspect_attempt(Storage& storage, const AttemptKey& key) {
+  AttemptInfo info;
+  info.key = key;
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(attempt_folder(key)));
+  bool decided = false;
+  for (const ObjectInfo& object : listed) {
+    info.files_bytes += object.size;
+    if (object.name == kDecisionName) {
+      decided = true;
+    } else {
+      ++info.leftover_files;
+      info.partial_files += is_unfinished_shard(object);
+      if (auto name = parse_rank_manifest_name(object.name); name && !object.is_folder) {
+        const bool agrees = info.rank_manifests == 0 || info.rank_world == name->world_size;
+        info.rank_world = agrees ? name->world_size : 0;
+        ++info.rank_manifests;
+      }
+    }
+  }
+  info.fingerprint = fingerprint_of(listed);
+  if (decided) {
+    SHOAL_ASSIGN_OR_RETURN(info.state, read_state(storage, key));
+  }
+  return info;
+}
+
+namespace {
+
+constexpr size_t kFoldersPerThread = 256;
+constexpr size_t kMaxListingThreads = 4;
+
+// Several at once: each is a few round trips to where the root is.
+void for_each_folder(size_t count, const std::function<void(size_t)>& work) {
+  for_each_by_threads(count, std::min(kMaxListingThreads, 1 + count / kFoldersPerThread), work);
+}
+
+struct StepNames {
+  std::vector<AttemptKey> keys;
+  std::vector<std::string> remains;
+  std::vector<std::pair<AttemptKey, Status>> unreadable;
+};
+
+Status is_no_folder(Storage& storage, const std::string& path) {
+  return Status(Code::refused, fmt::format("{}/{} is not a folder, and symbolic links are not followed: put "
+                                           "the folder itself there, or remove that name",
+                                           storage.describe(), path));
+}
+
+Result<StepNames> list_step(Storage& storage, const std::string& folder, uint64_t step) {
+  StepNames out;
+  auto listed = storage.list(folder);
+  if (!listed.ok() && listed.status().code() == Code::not_found) return out;  // removed meanwhile
+  if (!listed.ok()) return listed.status();
+  if (listed->empty()) out.remains.push_back(folder);
+  for (const ObjectInfo& object : *listed) {
+    std::optional<AttemptKey> key = parse_attempt_folder(step, object.name);
+    if (key && !object.is_folder) {
+      out.unreadable.emplace_back(*key, is_no_folder(storage, folder + "/" + object.name));
+    } else if (key) {
+      out.keys.push_back(*key);
+    } else if (object.is_folder && is_partial(object.name)) {
+      out.remains.push_back(folder + "/" + object.name);
+    }
+  }
+  return out;
+}
+
+// Adds the attempt to the list, to its damaged ones, or, gone or not begun, to neither. Whether it is
+// committed.
+bool inspect_into(Storage& storage, const AttemptKey& key, AttemptList* out) {
+  auto info = inspect_attempt(storage, key);
+  if (!info.ok()) {
+    if (info.status().code() != Code::not_found) out->damaged.emplace_back(key, info.status());
+    return false;
+  }
+  bool has_begun = info->state != AttemptInfo::State::undecided || info->leftover_files != 0;
+  if (has_begun) out->attempts.push_back(*info);
+  return info->state == AttemptInfo::State::committed;
+}
+
+void add_unreadable(AttemptNames& names, AttemptList* out) {
+  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(out->damaged));
+}
+
+}  // namespace
+
+Result<AttemptNames> list_attempt_names(Storage& storage) {
+  AttemptNames out;
+  std::vector<std::pair<std::string, uint64_t>> steps;
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(""));
+  for (ObjectInfo& folder : listed) {
+    std::optional<uint64_t> step = parse_step_folder(folder.name);
+    if (step && folder.is_folder) {
+      steps.emplace_back(std::move(folder.name), *step);
+    } else if (step) {
+      out.unreadable.emplace_back(AttemptKey{kUnknownGeneration, *step, 0},
+                                  is_no_folder(storage, folder.name));
+    }
+  }
+  std::vector<Result<StepNames>> of_steps(steps.size(), Result<StepNames>(StepNames{}));
+  for_each_folder(steps.size(),
+                  [&](size_t i) { of_steps[i] = list_step(storage, steps[i].first, steps[i].second); });
+
+  for (size_t i = 0; i < of_steps.size(); ++i) {
+    Result<StepNames>& one = of_steps[i];
+    if (!one.ok()) {
+      out.unreadable.emplace_back(AttemptKey{kUnknownGeneration, steps[i].second, 0}, one.status());
+      continue;
+    }
+    out.keys.insert(out.keys.end(), one->keys.begin(), one->keys.end());
+    out.remains.insert(out.remains.end(), one->remains.begin(), one->remains.end());
+    std::move(one->unreadable.begin(), one->unreadable.end(), std::back_inserter(out.unreadable));
+  }
+  std::sort(out.keys.begin(), out.keys.end());
+  return out;
+}
+
+Result<AttemptList> list_attempts(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
+  AttemptList out;
+  for (const AttemptKey& key : names.keys) inspect_into(storage, key, &out);
+  add_unreadable(names, &out);
+  return out;
+}
+
+Result<AttemptList> list_attempt_states(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
+  std::vector<AttemptList> of_keys(names.keys.size());
+  for_each_folder(names.keys.size(), [&](size_t i) {
+    const AttemptKey& key = names.keys[i];
+    auto state = read_state(storage, key);
+    if (state.ok()) {
+      AttemptInfo info;
+      info.key = key;
+      info.state = *state;
+      of_keys[i].attempts.push_back(info);
+    } else if (state.status().code() == Code::not_found) {
+      inspect_into(storage, key, &of_keys[i]);
+    } else {
+      of_keys[i].damaged.emplace_back(key, state.status());
+    }
+  });
+  AttemptList out;
+  for (AttemptList& one : of_keys) {
+    std::move(one.attempts.begin(), one.attempts.end(), std::back_inserter(out.attempts));
+    std::move(one.damaged.begin(), one.damaged.end(), std::back_inserter(out.damaged));
+  }
+  add_unreadable(names, &out);
+  return out;
+}
+
+Result<AttemptList> list_newest_attempts(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
+  AttemptList out;
+  for (auto key = names.keys.rbegin(); key != names.keys.rend(); ++key) {
+    if (inspect_into(storage, *key, &out)) break;
+  }
+  std::reverse(out.attempts.begin(), out.attempts.end());
+  std::reverse(out.damaged.begin(), out.damaged.end());
+  add_unreadable(names, &out);
+  return out;
+}
+
+Result<AttemptList> list_attempts_of_step(Storage& storage, uint64_t step) {
+  std::string folder = attempt_folder({0, step, 0});
+  folder.resize(folder.find('/'));
+  SHOAL_ASSIGN_OR_RETURN(StepNames names, list_step(storage, folder, step));
+  std::sort(names.keys.begin(), names.keys.end());
+  AttemptList out;
+  for (const AttemptKey& key : names.keys) inspect_into(storage, key, &out);
+  std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(out.damaged));
+  return out;
+}
+
+Result<uint64_t> sweep_attempt(Storage& storage, const AttemptKey& key) {
+  std::string folder = attempt_folder(key);
+  auto decision = read_decision(storage, key);
+  if (!decision.ok() && decision.status().code() != Code::not_found) return decision.status();
+  if (!decision.ok()) {
+    return Status(Code::refused, fmt::format("{}/{}: nothing may be removed: no decision stands there",
+                                             storage.describe(), folder));
+  }
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
+  uint64_t bytes = 0;
+  for (const ObjectInfo& object : listed) {
+    if (object.name == kDecisionName || object.is_folder) continue;
+    if (decision->committed() && !is_unfinished_shard(object)) continue;
+    SHOAL_RETURN_IF_ERROR(storage.remove(folder + "/" + object.name));
+    bytes += object.size;
+  }
+  return bytes;
+}
+
+Status check_files_present(Storage& storage, const AttemptKey& key, const std::vector<FileEntry>& files) {
+  std::string folder = attempt_folder(key);
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
+  for (const FileEntry& file : files) {
+    auto found = std::lower_bound(
+        listed.begin(), listed.end(), file.name,
+        [](const ObjectInfo& object, const std::string& name) { return object.name < name; });
+    if (found == listed.end() || found->name != file.name || found->is_folder) {
+      return Status(Code::not_found,
+                    fmt::format("{}/{}/{} is not there", storage.describe(), folder, file.name));
+    }
+    if (found->size != file.size) {
+      return Status(Code::corrupt, fmt::format("{}/{}/{} has {} bytes, {} were reported", storage.describe(),
+                                               folder, file.name, found->size, file.size));
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace shoal

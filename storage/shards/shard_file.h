@@ -1,0 +1,194 @@
+// Shard files: plain safetensors, with digests of every block in the header. docs/reference/format.md,
+// "Shards".
+//
+// Format: safetensors (https://github.com/huggingface/safetensors, README "Format"). Ours puts into
+// __metadata__: "format": "pt"; "DCP_SHARDING_INFO": PyTorch's key (torch 2.13,
+// distributed/checkpoint/_hf_utils.py), a JSON text with saved_offsets (and our global_shape and logical_fqn)
+// of every key; "shoal": a JSON text {"version":1, "objects":[keys]}; "shoal_digests": 16 hex digits a digest
+// block, pieces in file order, blocks of 1 MiB cut inside pieces; "shoal_user", where trainers gave some: a
+// JSON text of the save's UserMetadata.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shoal/box.h"
+#include "shoal/bytes.h"
+#include "shoal/dtype.h"
+#include "shoal/hash.h"
+#include "shoal/metadata.h"
+#include "shoal/page_buffer.h"
+#include "shoal/status.h"
+#include "storage/storage.h"
+
+namespace shoal {
+
+inline constexpr uint64_t kMaxShardHeaderBytes = 100'000'000;  // safetensors' own limit
+inline constexpr uint64_t kShardDataAlignment = 4096;          // of the first data byte's file offset
+inline constexpr uint32_t kShardFormatVersion = 1;
+inline constexpr size_t kMaxShardKeyBytes =
+    4096 + 32;  // an fqn, and a number where one file has several of its pieces
+
+struct ShardPiece {
+  std::string key;  // in the file
+  std::string
+      fqn;  // the value it belongs to; equal to key but where a file holds several pieces of one tensor
+  DType dtype = DType::u8;
+  bool is_object = false;
+  Dims global_shape;  // empty for an object
+  Box box;            // in global coordinates; its sizes are the shape in the file; an object: no dimensions
+  uint64_t bytes = 0;
+};
+
+// The pieces that a shard's header lists, in file order: one buffer of names and one of numbers, for a file
+// may hold a hundred thousand tensors.
+class ShardPieces {
+ public:
+  size_t size() const { return entries_.size(); }
+  bool empty() const { return entries_.empty(); }
+  ShardPiece operator[](size_t piece) const;  // a copy
+  std::string_view key(size_t piece) const;
+  uint64_t bytes(size_t piece) const { return end_of(piece) - entries_[piece].offset; }
+  uint64_t offset(size_t piece) const { return entries_[piece].offset; }  // from the first data byte
+  // Of its digests among those of the file.
+  uint64_t first_digest(size_t piece) const { return entries_[piece].first_digest; }
+  std::optional<size_t> find(std::string_view key) const;  // once all are sorted
+  uint64_t memory_bytes() const;                           // that it takes, about
+
+  // Pieces are added in file order, one where the other ends.
+  void add(const ShardPiece& piece);
+  struct Flat {
+    std::string_view key, fqn;
+    DType dtype = DType::u8;
+    bool is_object = false;
+    std::span<const uint64_t> global_shape, box_offsets, box_sizes;
+    uint64_t bytes = 0;
+  };
+  void add(const Flat& piece);
+  // By key, for find(). The key of one that is given twice.
+  std::optional<std::string> sort();
+  void shrink();
+
+  class Iterator {
+   public:
+    Iterator(const ShardPieces* pieces, size_t at) : pieces_(pieces), at_(at) {}
+    ShardPiece operator*() const { return (*pieces_)[at_]; }
+    Iterator& operator++() {
+      ++at_;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return at_ != other.at_; }
+
+   private:
+    const ShardPieces* pieces_;
+    size_t at_;
+  };
+  Iterator begin() const { return {this, 0}; }
+  Iterator end() const { return {this, size()}; }
+
+ private:
+  struct Entry {
+    uint64_t offset = 0;
+    uint32_t name_at = 0, numbers_at = 0, first_digest = 0;
+    uint16_t key_bytes = 0;
+    uint16_t fqn_bytes = 0;  // after the key; 0: the same name
+    uint8_t dims = 0;
+    DType dtype = DType::u8;
+    bool is_object = false;
+    bool is_whole = false;  // the box is the tensor: its numbers are the shape alone
+  };
+  uint64_t end_of(size_t piece) const {
+    return piece + 1 < entries_.size() ? entries_[piece + 1].offset : data_bytes_;
+  }
+
+  std::string_view text(size_t at, size_t bytes) const { return {names_.data() + at, bytes}; }
+
+  PagedVector<Entry> entries_;
+  PagedVector<char> names_;
+  PagedVector<uint64_t> numbers_;  // of each piece: global shape, then offsets and sizes of its box
+  PagedVector<uint32_t> by_key_;   // empty where the file order is that of the keys
+  uint64_t data_bytes_ = 0, digests_ = 0;
+};
+
+struct WrittenShard {
+  uint64_t size = 0;  // of the whole file
+  Hash128 header_digest;
+  uint64_t payload_bytes = 0;
+};
+
+// A key is 1 to kMaxShardKeyBytes of clean UTF-8, not "__metadata__". Code::invalid_argument.
+Status validate_shard_key(std::string_view key);
+
+// The header's exact size is known from the pieces alone. Code::too_large beyond safetensors' limit;
+// Code::invalid_argument where a piece does not fit its box, is not aligned to its element size (larger
+// element types go first) or has a key that another has.
+Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces,
+                                  const UserMetadataPtr& user = nullptr);
+
+// Streams the pieces (data[i] has pieces[i].bytes bytes) into `path`, digesting as it goes, one pass; patches
+// the digests into the header; publishes. If the name is taken, the existing file is verified fully and
+// reported instead when it equals what would have been written; otherwise Code::already_exists.
+Result<WrittenShard> write_shard(Storage& storage, const std::string& path, const Nonce& nonce,
+                                 const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data,
+                                 const UserMetadataPtr& user = nullptr);
+
+// A shard opened for reading: header parsed with bounded memory and, if a digest is given, checked against
+// it.
+class ShardReader {
+ public:
+  // Code::corrupt names the file and what is wrong. Files without Shoal's keys are refused too. `header`: as
+  // it stands at the start of the file, if anybody wants it.
+  static Result<std::unique_ptr<ShardReader>> open(Storage& storage, const std::string& path,
+                                                   const Hash128* expected_header_digest,
+                                                   const uint64_t* expected_size, Bytes* header = nullptr);
+  // By a header that came from elsewhere. Code::corrupt: it has another digest, or open() would refuse it.
+  // The file is opened when something of it is read first, with Code::corrupt where it has another size;
+  // `storage` outlives the reader.
+  static Result<std::unique_ptr<ShardReader>> by_header(Storage& storage, const std::string& path,
+                                                        ByteView header, const Hash128& digest,
+                                                        uint64_t file_size);
+  const ShardPieces& pieces() const { return pieces_; }
+  const UserMetadataPtr& user() const { return user_; }
+  std::optional<size_t> find(std::string_view key) const { return pieces_.find(key); }
+  const Hash128& header_digest() const { return header_digest_; }
+  uint64_t file_size() const { return file_size_; }
+  const std::string& path() const { return path_; }
+  uint64_t memory_bytes() const;
+  uint64_t file_offset(size_t piece) const { return data_begin_ + pieces_.offset(piece); }
+
+  // Reads the digest blocks that cover bytes [begin, end) of a piece into `out`, verified. On return out[0]
+  // is byte
+  // `*first` of the piece (a block boundary). `out` must hold covering_bytes(). Any thread.
+  uint64_t covering_bytes(size_t piece, uint64_t begin, uint64_t end) const;
+  Status read_verified(size_t piece, uint64_t begin, uint64_t end, MutableByteView out,
+                       uint64_t* first) const;
+  // As the header says them, of the digest blocks that cover bytes [begin, end) of a piece.
+  std::span<const uint64_t> digests(size_t piece, uint64_t begin, uint64_t end) const;
+
+ private:
+  ShardReader(Storage& storage, const std::string& path)
+      : storage_(storage), path_(path), full_path_(storage.describe() + "/" + path) {}
+  Status corrupt(std::string_view what) const;
+  Status take_header(ByteView header, const Hash128* expected_digest);
+  Result<ReadFile*> file() const;
+
+  Storage& storage_;
+  const std::string path_;       // under the root
+  const std::string full_path_;  // for errors
+  mutable std::mutex opening_;
+  mutable std::unique_ptr<ReadFile> file_;  // nullptr: nothing was read of it yet
+  uint64_t file_size_ = 0;
+  ShardPieces pieces_;
+  uint64_t data_begin_ = 0;  // file offset of the first data byte
+  std::vector<uint64_t> digests_;
+  UserMetadataPtr user_;
+  Hash128 header_digest_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,478 @@
+// The Coordinator by itself: what it remembers, how long it tries, and what it says when it cannot.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "actors/messages/message_bounds.h"
+#include "actors/recent_map.h"
+#include "plan/layout/codec.h"
+#include "tests/actors/role_by_itself.h"
+#include "tests/sim/support/job_layouts.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr NodeId kNode = kFirstPeerNode;
+constexpr NodeId kOther = kFirstPeerNode + 1;
+
+NodeFacts facts_of_one() {
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.epoch = 1;
+  facts.job_id = "job-1";
+  facts.host = "host0";
+  return facts;
+}
+
+Status read_only() {
+  return Status(Code::refused, "/root: cannot create: not writable: Read-only file system");
+}
+
+class ACoordinatorByItself : public ::testing::Test {
+ protected:
+  explicit ACoordinatorByItself(const NodeFacts& facts = facts_of_one()) : role_(make_coordinator(facts)) {
+    role_.answer<operation::ReadRoster>(Status(Code::not_found, "no roster"));
+    role_.answer<operation::ListAttempts>(OperationResult(AttemptList{}));
+  }
+
+  static std::vector<LayoutPtr> layouts() { return pipeline_job(2, 1, 1); }
+  wire::JoinRanks join(Rank rank) const {
+    wire::JoinRanks said{"host" + std::to_string(rank), 2, {{rank, layouts()[rank]->id()}}, {}};
+    return said;
+  }
+  void both_join() {
+    role_.receive(kNode, RoleKind::planner, join(0));
+    role_.receive(kOther, RoleKind::planner, join(1));
+    for (const LayoutPtr& layout : layouts())
+      role_.receive(kNode, RoleKind::planner, wire::Layouts{{layout}});
+  }
+  // The root's highest epoch is this coordinator's.
+  void in_office() {
+    while (role_.answer<operation::ReadEpoch>(
+        OperationResult(std::make_shared<const EpochRecord>(EpochRecord{1, "node0", "job-1", {}})))) {
+    }
+  }
+  void roster_stands() {
+    both_join();
+    in_office();
+    OperationId id = 0;
+    auto publish = role_.take_start<operation::PublishRoster>(&id);
+    ASSERT_TRUE(publish.has_value());
+    world_ = publish->record.world;
+    role_.handle(event::OperationDone{id, OperationResult(publish->record)});
+  }
+  wire::ShardsWritten report(const AttemptKey& key, Rank rank) const {
+    const SavePlan plan = *plan_save(*world_, rank, {});
+    wire::ShardsWritten said{key, world_->roster.id(), {{rank, plan.id}}, {}, user_};
+    for (uint32_t file = 0; file < plan.files; ++file) {
+      said.files.push_back({rank, file, uint64_t{1} << 30, {}, uint64_t{1} << 29});
+    }
+    return said;
+  }
+  void both_report(const AttemptKey& key) {
+    role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
+    role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
+    role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+    role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
+    in_office();
+  }
+  static OperationResult aborted(const AttemptKey& key, const std::string& cause) {
+    Decision decision;
+    decision.key = key;
+    decision.body = Tombstone{Tombstone::Reason::aborted, cause};
+    return std::make_shared<const Decision>(std::move(decision));
+  }
+  // Hears that this attempt failed, and publishes its tombstone.
+  void abort(const AttemptKey& key) {
+    role_.receive(kNode, RoleKind::shard_writer,
+                  wire::SaveFailed{key, 0, Status(Code::no_space, "disk full")});
+    in_office();
+    role_.answer<operation::PublishDecision>(aborted(key, "disk full"));
+    role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
+    role_.answer<operation::SweepAttempt>(OperationResult(uint64_t{0}));
+    role_.starts.clear();
+  }
+
+  RoleByItself role_;
+  std::shared_ptr<const World> world_;
+  UserMetadataPtr user_;
+};
+
+TEST(ARecentMap, ForgetsWhatWasPutFirstNotTheSmallestKey) {
+  RecentMap<int, int> map(2);
+  map.put(8, 1);
+  map.put(9, 2);
+  map.put(9, 3);  // keeps its place
+  map.put(1, 4);
+  EXPECT_EQ(map.find(8), map.end());
+  EXPECT_EQ(map.find(9)->second, 2);
+  EXPECT_EQ(map.find(1)->second, 4);
+  EXPECT_EQ(map.size(), 2u);
+}
+
+TEST_F(ACoordinatorByItself, RemembersTheDecisionOfARollbackAmongAThousandOfLaterSteps) {
+  roster_stands();
+  for (uint64_t step = 0; step < 1024; ++step) abort({1, 10'000 + step, 1});
+  abort({1, 1, 1});  // rolled back
+  role_.sends.clear();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 1, 1}, 0));
+  EXPECT_EQ(role_.sent<wire::Decided>(kNode).size(), 1u);
+  EXPECT_EQ(role_.started<operation::ReadDecision>(), 0u);
+}
+
+TEST_F(ACoordinatorByItself, PublishesTheMetadataThatAllRanksGave) {
+  roster_stands();
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});
+  both_report({1, 5, 1});
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_EQ(std::get<Manifest>(*publish->body).user, *user_);
+}
+
+TEST_F(ACoordinatorByItself, AbortsWhereRanksGaveDifferentMetadata) {
+  roster_stands();
+  const AttemptKey key{1, 5, 1};
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}, {"seed", "7"}});
+  const wire::ShardsWritten first = report(key, 0);
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "b"}, {"seed", "7"}});
+  role_.receive(kNode, RoleKind::shard_writer, first);
+  role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  in_office();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_THAT(std::get<Tombstone>(*publish->body).cause,
+              HasSubstr("'run' is 'a' on rank 0 and 'b' on rank 1"));
+}
+
+TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
+  roster_stands();
+  both_report({1, 5, 1});
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(read_only()));
+  for (NodeId node : {kNode, kOther}) {
+    ASSERT_EQ(role_.sent<wire::Undecided>(node).size(), 1u);
+    EXPECT_THAT(role_.sent<wire::Undecided>(node)[0].why.message(), HasSubstr("Read-only file system"));
+  }
+  role_.sends.clear();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));  // it had not heard
+  EXPECT_EQ(role_.sent<wire::Undecided>(kNode).size(), 1u);
+  role_.handle(event::Drain{});
+  EXPECT_TRUE(role_.drained);
+}
+
+// What did not come may lie in the root all the same; what is wrong is aborted whatever lies there.
+TEST_F(ACoordinatorByItself, GivesUpWhatNeverCameOnlyIfTheRootDoesNotProveItComplete) {
+  roster_stands();
+  auto completes = [&](uint64_t step, const WireBody& said) -> std::optional<bool> {
+    role_.starts.clear();
+    role_.receive(kNode, RoleKind::shard_writer, report({1, step, 1}, 0));
+    role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+    role_.receive(kOther, RoleKind::shard_writer, said);
+    in_office();
+    OperationId id = 0;
+    auto publish = role_.take_start<operation::PublishDecision>(&id);
+    if (!publish) return std::nullopt;
+    return publish->looks_first;
+  };
+  EXPECT_EQ(completes(5, wire::SaveFailed{{1, 5, 1}, 1, Status(Code::unavailable, "its trainer ended")}),
+            true);
+  EXPECT_EQ(completes(6, wire::SaveFailed{{1, 6, 1}, 1, Status(Code::io, "input/output error")}), false);
+  wire::ShardsWritten wrong = report({1, 7, 1}, 1);
+  wrong.plans[0].plan_id = {};
+  EXPECT_EQ(completes(7, wrong), false);
+  EXPECT_EQ(completes(8, wire::RanksGone{{{1, "exit 1"}}, {}, "host1", {}}), true);
+  role_.starts.clear();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 9, 1}, 0));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  in_office();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_TRUE(publish->looks_first);
+}
+
+TEST_F(ACoordinatorByItself, TriesToPublishWithBackOffAndNotForEver) {
+  roster_stands();
+  both_report({1, 5, 1});
+  size_t tries = 0;
+  while (role_.answer<operation::PublishDecision>(Status(Code::io, "input/output error"))) {
+    ASSERT_LT(++tries, 100u);
+    role_.pass(10'000 * kMillisecond);
+  }
+  EXPECT_GE(tries, 10u);
+  EXPECT_LE(tries, 20u);  // 120 s, every 10 s at most
+  EXPECT_EQ(role_.sent<wire::Undecided>(kNode).size(), 1u);
+}
+
+// Regression: under a root that had been moved away, trainers heard of failed saves two minutes later.
+TEST_F(ACoordinatorByItself, TellsWithinSecondsOfAFailedSaveWhoseAbortCannotBeRecorded) {
+  roster_stands();
+  role_.receive(kNode, RoleKind::shard_writer,
+                wire::SaveFailed{{1, 5, 1}, 0, Status(Code::no_space, "disk full")});
+  in_office();
+  size_t seconds = 0;
+  while (seconds < 60 && role_.sent<wire::Undecided>(kNode).empty()) {
+    role_.answer<operation::PublishDecision>(Status(Code::unavailable, "the root is gone"));
+    role_.pass(1'000 * kMillisecond);
+    ++seconds;
+  }
+  EXPECT_GE(seconds, 3u) << "what passes soon is worth another try";
+  EXPECT_LE(seconds, 8u);
+  ASSERT_EQ(role_.sent<wire::Undecided>(kNode).size(), 1u);
+  EXPECT_THAT(role_.sent<wire::Undecided>(kNode)[0].why.message(),
+              AllOf(HasSubstr("rank 0: no space: disk full"), HasSubstr("the root is gone")));
+}
+
+TEST_F(ACoordinatorByItself, RefusesAllWhenTheRosterCannotBePublished) {
+  both_join();
+  in_office();
+  ASSERT_TRUE(role_.answer<operation::PublishRoster>(read_only()));
+  ASSERT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
+  EXPECT_THAT(role_.sent<wire::JoinRefused>(kOther)[0].cause, HasSubstr("Read-only file system"));
+}
+
+TEST_F(ACoordinatorByItself, CommitsThoughANodeReportedAgainAndAgainBeforeTheRosterWasKnown) {
+  roster_stands();
+  RoleByItself again(make_coordinator(facts_of_one()));
+  again.answer<operation::ListAttempts>(OperationResult(AttemptList{}));
+  for (int i = 0; i < 5000; ++i) again.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
+  again.receive(kOther, RoleKind::shard_writer, report({1, 5, 1}, 1));
+  again.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  again.answer<operation::ReadRoster>(OperationResult(RosterRecord{world_, {}, kRuleVersion}));
+  EXPECT_EQ(again.started<operation::CheckFiles>(), 1u);
+}
+
+TEST_F(ACoordinatorByItself, SweepsAgainWhenANodeSpeaksOfAnAbortedAttempt) {
+  roster_stands();
+  abort({1, 5, 1});
+  const wire::SaveFailed late{{1, 5, 1}, 1, Status(Code::aborted, "its files were written after the abort")};
+  role_.receive(kOther, RoleKind::shard_writer, late);
+  ASSERT_EQ(role_.started<operation::SweepAttempt>(), 1u);
+  for (int i = 0; i < 5; ++i) role_.receive(kOther, RoleKind::shard_writer, late);
+  EXPECT_EQ(role_.started<operation::SweepAttempt>(), 1u);  // one at a time
+  role_.answer<operation::SweepAttempt>(OperationResult(uint64_t{7}));
+  EXPECT_TRUE(role_.answer<operation::SweepAttempt>(OperationResult(uint64_t{0})));  // and once more
+  EXPECT_EQ(role_.started<operation::SweepAttempt>(), 0u);
+}
+
+TEST_F(ACoordinatorByItself, SweepsAnAbortedAttemptAgainAfterTheNodesDeadline) {
+  roster_stands();
+  abort({1, 5, 1});
+  role_.pass(299'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::SweepAttempt>(), 0u);
+  role_.pass(2'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::SweepAttempt>(), 1u);
+}
+
+TEST_F(ACoordinatorByItself, RefusesAHostOfAnotherWorldSizeWhenTheRosterStands) {
+  roster_stands();
+  wire::JoinRanks other = join(1);
+  other.world_size = 3;
+  role_.receive(kOther, RoleKind::planner, other);
+  ASSERT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
+  EXPECT_EQ(role_.sent<wire::JoinRefused>(kOther)[0].cause,
+            "host host1 says a world of 3 ranks, the roster of this run has 2");
+}
+
+TEST_F(ACoordinatorByItself, SendsTheRosterAgainOnlyToWhoAsksAfterItMustHaveCome) {
+  roster_stands();
+  auto told = [&] { return role_.sent<wire::RosterIs>(kOther).size(); };
+  ASSERT_EQ(told(), 1u);
+  role_.pass(3000 * kMillisecond);  // for so long it was telling everybody
+  role_.receive(kNode, RoleKind::planner, wire::Layouts{});
+  for (int asked = 0; asked < 3; ++asked) {
+    role_.receive(kOther, RoleKind::planner, join(1));
+    role_.pass(1000 * kMillisecond);
+  }
+  EXPECT_EQ(told(), 1u);
+  role_.pass(1000 * kMillisecond);
+  role_.receive(kOther, RoleKind::planner, join(1));
+  EXPECT_EQ(told(), 2u);  // the first was lost
+  role_.receive(kOther, RoleKind::planner, join(1));
+  EXPECT_EQ(told(), 2u);
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "session ended")});
+  role_.receive(kOther, RoleKind::planner, join(1));
+  EXPECT_EQ(told(), 3u);  // with its session everything on the way is gone
+}
+
+TEST_F(ACoordinatorByItself, AsksOneNodeForALayoutThatManyHaveAndAnotherWhereThatIsLost) {
+  const LayoutId id = layouts()[0]->id();
+  auto join_alike = [&](NodeId node, Rank rank) {
+    const std::string host = "host" + std::to_string(rank);
+    role_.receive(node, RoleKind::planner, wire::JoinRanks{host, 3, {{rank, id}}, {}});
+  };
+  auto asked = [&](NodeId node) { return role_.sent<wire::LayoutsWanted>(node).size(); };
+  const NodeId third = kFirstPeerNode + 2;
+  join_alike(kNode, 0);
+  join_alike(kOther, 1);
+  join_alike(third, 2);
+  EXPECT_EQ(asked(kNode), 1u);
+  EXPECT_EQ(asked(kOther), 0u);
+  EXPECT_EQ(asked(third), 0u);
+  join_alike(kNode, 0);  // what it was asked may have been lost
+  EXPECT_EQ(asked(kNode), 2u);
+  role_.handle(event::PeerLost{kNode, Status(Code::unavailable, "session ended")});
+  join_alike(third, 2);
+  EXPECT_EQ(asked(third), 1u);
+  join_alike(kOther, 1);
+  EXPECT_EQ(asked(kOther), 0u);
+}
+
+class ACoordinatorOfSmallMessages : public ACoordinatorByItself {
+ protected:
+  static NodeFacts small() {
+    NodeFacts facts = facts_of_one();
+    facts.message_bytes_max = 5000;
+    return facts;
+  }
+  ACoordinatorOfSmallMessages() : ACoordinatorByItself(small()) {}
+};
+
+TEST_F(ACoordinatorOfSmallMessages, RefusesARosterThatFitsIntoNoMessageNamingSizeAndBound) {
+  both_join();
+  EXPECT_EQ(role_.started<operation::PublishRoster>(), 0u);
+  ASSERT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
+  EXPECT_THAT(role_.sent<wire::JoinRefused>(kOther)[0].cause,
+              HasSubstr("bytes, a message takes at most 5000"));
+}
+
+class ASupersededCoordinator : public ACoordinatorByItself {
+ protected:
+  static EpochRecord later() { return {2, "host9:7070", "job-1", {}}; }
+};
+
+TEST_F(ASupersededCoordinator, PublishesNothingAndSaysWhoCameAfterIt) {
+  roster_stands();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
+  role_.receive(kOther, RoleKind::shard_writer, report({1, 5, 1}, 1));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
+  ASSERT_TRUE(
+      role_.answer<operation::ReadEpoch>(OperationResult(std::make_shared<const EpochRecord>(later()))));
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  for (NodeId node : {kNode, kOther, kThisNode}) {
+    ASSERT_EQ(role_.sent<wire::Superseded>(node).size(), 1u);
+    EXPECT_EQ(role_.sent<wire::Superseded>(node)[0].epoch, 2u);
+    EXPECT_EQ(role_.sent<wire::Superseded>(node)[0].address, "host9:7070");
+  }
+  ASSERT_TRUE(role_.retired_by.has_value());
+  role_.receive(kFirstPeerNode + 7, RoleKind::planner, join(1));
+  EXPECT_EQ(role_.sent<wire::Superseded>(kFirstPeerNode + 7).size(), 1u);
+  role_.starts.clear();
+  role_.pass(1'000'000 * kMillisecond);
+  EXPECT_TRUE(role_.starts.empty());  // it never asks, claims or decides again
+  role_.handle(event::Drain{});
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(ASupersededCoordinator, NoticesAtTheLatestAfterTheNextCheck) {
+  role_.pass(5'000 * kMillisecond);
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(
+      OperationResult(std::make_shared<const EpochRecord>(EpochRecord{1, "node0", "job-1", {}}))));
+  EXPECT_FALSE(role_.retired_by.has_value());
+  role_.pass(5'000 * kMillisecond);
+  ASSERT_TRUE(
+      role_.answer<operation::ReadEpoch>(OperationResult(std::make_shared<const EpochRecord>(later()))));
+  EXPECT_TRUE(role_.retired_by.has_value());
+}
+
+TEST_F(ASupersededCoordinator, AsksTheRootWhenItIsToldAndBelievesNothingElse) {
+  role_.receive(kNode, RoleKind::coordinator, wire::Superseded{9, "a.stranger:1"});
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(
+      OperationResult(std::make_shared<const EpochRecord>(EpochRecord{1, "node0", "job-1", {}}))));
+  EXPECT_FALSE(role_.retired_by.has_value());
+}
+
+TEST_F(ASupersededCoordinator, GoesOnWhileTheEpochsCannotBeRead) {
+  roster_stands();
+  role_.receive(kNode, RoleKind::shard_writer, wire::SaveFailed{{1, 5, 1}, 0, Status(Code::no_space, "x")});
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(Status(Code::io, "input/output error")));
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 1u);
+}
+
+TEST(Layouts, AreSplitIntoMessagesThatFit) {
+  std::vector<LayoutPtr> layouts;
+  for (uint32_t world_size : {1u, 2u, 3u, 4u, 5u}) layouts.push_back(flat_job(world_size, 0)[0]);
+  size_t largest = 0;
+  for (const LayoutPtr& layout : layouts) largest = std::max(largest, encode_layout(*layout).size());
+  const size_t bytes_max = 2 * (largest + kItemOverheadBytes) + kMessageOverheadBytes;
+  Status refused;
+  const auto parts = split_layouts(layouts, bytes_max, &refused);
+  EXPECT_TRUE(refused.ok());
+  ASSERT_EQ(parts.size(), 3u);
+  size_t count = 0;
+  for (const wire::Layouts& part : parts) {
+    for (const LayoutPtr& layout : part.layouts) EXPECT_EQ(layout, layouts[count++]);
+    const WireMessage message{RoleKind::planner, RoleKind::coordinator,
+                              std::make_shared<const WireBody>(part)};
+    EXPECT_LE(encode_wire(message).size(), bytes_max);
+  }
+  EXPECT_EQ(count, layouts.size());
+  EXPECT_TRUE(split_layouts(layouts, largest, &refused).empty());
+  EXPECT_EQ(refused.code(), Code::too_large);
+}
+
+TEST_F(ACoordinatorByItself, GivesUpWhileDrainingASaveForWhichThereIsNoRoster) {
+  role_.receive(kNode, RoleKind::planner, join(0));
+  wire::ShardsWritten early{{1, 5, 1}, {}, {{0, {}}}, {}};
+  role_.receive(kNode, RoleKind::shard_writer, early);
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.handle(event::Drain{});
+  role_.pass(6'000 * kMillisecond);
+  in_office();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_THAT(std::get<Tombstone>(*publish->body).cause, HasSubstr("only 1 of 2 ranks said what they hold"));
+}
+
+TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
+  roster_stands();
+  const AttemptKey key{1, 5, 1};
+  role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.handle(event::Drain{});
+  role_.pass(60'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);  // the other node may still report
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "gone")});
+  role_.handle(event::PeerLost{kNode, Status(Code::unavailable, "gone")});
+  role_.pass(4'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  role_.pass(2'000 * kMillisecond);
+  in_office();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  const std::string cause = std::get<Tombstone>(*publish->body).cause;
+  EXPECT_THAT(cause, HasSubstr("rank 1 did not report before the coordinator was told to stop"));
+  role_.handle(event::OperationDone{id, aborted(key, cause)});
+  role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
+  EXPECT_TRUE(role_.drained);
+}
+
+// Another job trains on this root. Its attempts, epochs and checkpoints are no business of this one.
+TEST(ACoordinatorOfAJobThatOnlyReads, ChoosesForItsNodesAndDoesNothingElse) {
+  NodeFacts facts = facts_of_one();
+  facts.read_only = true;
+  facts.retention.keep_last = 1;
+  RoleByItself role(make_coordinator(facts));
+  EXPECT_TRUE(role.starts.empty()) << operation_name(role.starts.front().operation);
+  EXPECT_FALSE(role.has_timers());
+  role.receive(kNode, RoleKind::coordinator, wire::Superseded{7, "node7"});
+  role.receive(kNode, RoleKind::planner, wire::JoinRanks{"host0", 1, {{0, LayoutId{}}}, {}});
+  role.receive(kNode, RoleKind::shard_writer, wire::SaveFailed{{1, 3, 1}, 0, Status(Code::io, "no")});
+  role.pass(TimeNs{600'000} * kMillisecond);
+  EXPECT_TRUE(role.starts.empty()) << operation_name(role.starts.front().operation);
+  wire::JoinLoad load;
+  load.id.latest = true;
+  load.id.ordinal = 1;
+  role.receive(kNode, RoleKind::loader, load);
+  EXPECT_EQ(role.started<operation::ReadLoadChoice>(), 1u);
+}
+
+}  // namespace
+}  // namespace shoal

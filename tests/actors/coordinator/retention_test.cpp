@@ -1,0 +1,138 @@
+// Retention beside saves and loads, on virtual time: what goes, what a load keeps, and until when.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "actors/role.h"
+#include "storage/retention/retention.h"
+#include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/virtual_trainer.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr TimeNs kPatience = 1000 * kMillisecond;
+
+LayoutPtr two_ranks() {
+  LayoutBuilder builder;
+  builder.add_tensor("weight", DType::f32, {64, 8}, Mesh::contiguous({2}), {Placement::shard(0)});
+  auto layout = std::move(builder).build();
+  SHOAL_CHECK(layout.ok());
+  return *layout;
+}
+
+class RetainedJob : public ::testing::Test {
+ protected:
+  RetainedJob() {
+    facts_.generation = facts_.epoch = 1;
+    facts_.retention.keep_last = 1;
+    job_ = std::make_unique<VirtualJob>(VirtualJob::start(host_, facts_, 2, 2, {two_ranks(), two_ranks()}));
+    for (auto& trainer : job_->trainers) trainer->declare();
+    job_->run(kPatience);
+  }
+  void save(uint64_t step) {
+    for (auto& trainer : job_->trainers) trainer->save(step);
+  }
+  std::vector<uint64_t> committed() {
+    std::vector<uint64_t> steps;
+    auto listed = list_attempts(host_.storage());
+    SHOAL_CHECK(listed.ok() && listed->damaged.empty());
+    for (const AttemptInfo& info : listed->attempts) {
+      if (info.state == AttemptInfo::State::committed) steps.push_back(info.key.step);
+    }
+    return steps;
+  }
+  std::vector<Mark> pins() { return list_marks(host_.storage(), MarkKind::pin)->marks; }
+  TimeNs lease_ttl() const { return facts_.times.lease_ttl_ms * kMillisecond; }
+  // Rank 1 begins to load step 1 and takes nothing in yet; then step 2 commits.
+  void load_while_another_commits() {
+    save(1);
+    job_->run(kPatience);
+    job_->trainers[1]->load(1);
+    host_.run_for(10 * kMillisecond);
+    ASSERT_EQ(pins().size(), 1u);
+    save(2);
+    host_.run_for(500 * kMillisecond);
+  }
+
+  NodeFacts facts_;
+  VirtualHost host_;
+  std::unique_ptr<VirtualJob> job_;
+};
+
+TEST_F(RetainedJob, KeepsWhatItsRulesSayAndTellsTheCatalog) {
+  for (uint64_t step = 1; step <= 5; ++step) {
+    save(step);
+    job_->run(kPatience);
+    EXPECT_THAT(committed(), ElementsAre(step));
+  }
+  EXPECT_EQ(list_attempts(host_.storage())->attempts.size(), 1u) << "nothing is left of the others";
+  auto listed = host_.catalog().list();
+  ASSERT_TRUE(listed.ok());
+  ASSERT_EQ(listed->size(), 5u);
+  EXPECT_EQ(listed->front().state, AttemptInfo::State::deleted);
+  EXPECT_EQ(listed->back().state, AttemptInfo::State::committed);
+}
+
+TEST_F(RetainedJob, KeepsWhatIsBeingLoadedUntilTheLoadHasEnded) {
+  load_while_another_commits();
+  EXPECT_THAT(committed(), ElementsAre(1, 2));
+  host_.run_for(3 * lease_ttl());
+  EXPECT_THAT(committed(), ElementsAre(1, 2)) << "the lease is renewed";
+  job_->run(kPatience);
+  ASSERT_TRUE(job_->trainers[1]->load_done().has_value());
+  EXPECT_EQ(job_->trainers[1]->check_loaded(1), "");
+  EXPECT_TRUE(pins().empty());
+  host_.run_for(lease_ttl());
+  EXPECT_THAT(committed(), ElementsAre(2));
+}
+
+TEST_F(RetainedJob, DeletesWhatADeadNodeWasLoadingOnceItsLeaseHasEnded) {
+  load_while_another_commits();
+  host_.kill_node(1);
+  host_.run_for(lease_ttl() / 2);
+  EXPECT_THAT(committed(), ElementsAre(1, 2));
+  host_.run_for(3 * lease_ttl());
+  EXPECT_THAT(committed(), ElementsAre(2));
+  EXPECT_TRUE(pins().empty());
+}
+
+TEST_F(RetainedJob, ALoadWhoseLeaseWasEndedFailsByName) {
+  load_while_another_commits();
+  ASSERT_TRUE(remove_mark(host_.storage(), MarkKind::pin, pins()[0].name).ok());
+  host_.run_for(2 * facts_.times.lease_renew_ms * kMillisecond);
+  job_->run(kPatience);
+  ASSERT_TRUE(job_->trainers[1]->load_done().has_value());
+  EXPECT_THAT(job_->trainers[1]->load_done()->outcome.to_string(),
+              HasSubstr("hold on step 1 (g1a1) has ended"));
+  EXPECT_TRUE(pins().empty());
+}
+
+TEST_F(RetainedJob, ATrainerThatEndsWhileItLoadsLetsGo) {
+  load_while_another_commits();
+  job_->trainers[1]->end();
+  host_.run_for(lease_ttl());
+  EXPECT_TRUE(pins().empty());
+  EXPECT_THAT(committed(), ElementsAre(2));
+}
+
+TEST_F(RetainedJob, ADeletionThatStoppedHalfWayIsFinishedByTheNextCoordinator) {
+  save(1);
+  job_->run(kPatience);
+  save(2);
+  job_->run(kPatience);
+  const AttemptKey key = {1, 2, 1};
+  Decision tombstone{key, {}, host_.root_id(), 0, Tombstone{Tombstone::Reason::deleted, "a test"}};
+  ASSERT_TRUE(*mark_deleted(host_.storage(), tombstone));
+  NodeFacts next = facts_;
+  next.generation = next.epoch = 2;
+  next.retention = {};
+  host_.add_node(next, true);
+  host_.run_for(kPatience);
+  EXPECT_TRUE(list_attempts(host_.storage())->attempts.empty());
+}
+
+}  // namespace
+}  // namespace shoal

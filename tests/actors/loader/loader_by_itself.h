@@ -1,0 +1,31 @@
+// A Loader without a host, of generation 2, or of a job that only reads: the test is its clients and its
+// root.
+#pragma once
+
+#include "tests/actors/role_by_itself.h"
+
+namespace shoal {
+
+class LoaderByItself : public RoleByItself {
+ public:
+  explicit LoaderByItself(bool read_only = false) : RoleByItself(make_loader(facts(read_only))) {}
+
+  // Carries out the oldest operation that is under way.
+  void finish(Result<OperationResult> result) {
+    SHOAL_CHECK(!starts.empty());
+    const OperationId id = starts.front().id;
+    starts.erase(starts.begin());
+    handle(event::OperationDone{id, std::move(result)});
+  }
+
+ private:
+  static NodeFacts facts(bool read_only) {
+    NodeFacts facts;
+    facts.read_only = read_only;
+    facts.generation = 2;
+    facts.host = "a";
+    return facts;
+  }
+};
+
+}  // namespace shoal

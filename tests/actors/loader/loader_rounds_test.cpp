@@ -1,0 +1,204 @@
+// Two nodes of a load that is shared, one of which is ahead of the other.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "actors/loader/read_plan.h"
+#include "tests/actors/loader/loader_by_itself.h"
+#include "tests/storage/decisions/decision_samples.h"
+
+namespace shoal {
+namespace {
+
+constexpr AttemptKey kKey = {1, 10, 1};
+constexpr ClientId kClient = 7;
+constexpr NodeId kPeer = kFirstSharer + 3;
+constexpr wire::LoadId kLoad = {false, kKey.step, 0, 0};
+constexpr TimeNs kDeadline = 5000 * kMillisecond;
+
+ChunkPtr chunk_of(uint64_t bytes) {
+  auto chunk = std::make_shared<Chunk>();
+  chunk->size = bytes;
+  return chunk;
+}
+
+LayoutPtr both_want() {
+  LayoutBuilder builder;
+  builder.add_tensor("weight", DType::f32, {8, 3}, Mesh::contiguous({2}), {Placement::replicate()});
+  return std::move(builder).build().value();
+}
+
+// The Loader of the host of one of two ranks that want the same weight.
+class ALoader : public LoaderByItself {
+ public:
+  explicit ALoader(Rank rank) {
+    from_client(kClient, local::Slab{1, kMinWindowBytes});
+    local::Load load;
+    load.request_id = 1;
+    load.latest = false;
+    load.step = kKey.step;
+    load.slab_id = 1;
+    load.targets = {{"weight", LayoutEntry::Kind::tensor, DType::f32, {8, 3}, {whole(Dims{8, 3})}}};
+    load.sharing = local::Load::Sharing{LoadWay::two_stage, rank, 2, 0, both_want(), {}};
+    from_client(kClient, load);
+    pass(1000 * kMillisecond);
+    EXPECT_TRUE(answer<operation::ListenToPeers>(OperationResult(address_of(rank))));
+    const auto joins = sent<wire::JoinLoad>(kCoordinatorNode);
+    EXPECT_EQ(joins.size(), 1u);
+    const LayoutId group = joins.at(0).ranks.at(0).layout_id;
+    wire::LoadRoster roster{
+        kLoad, {}, kKey, {group}, {address_of(0), address_of(1)}, {{0, 1, 0, 0}, {1, 1, 1, 0}}};
+    receive(kCoordinatorNode, RoleKind::coordinator, roster);
+    EXPECT_TRUE(answer<operation::PinAttempt>(
+        OperationResult(std::make_shared<const Mark>(Mark{"a pin", kKey, true, 0, "", 0, {}}))));
+  }
+  // Knows then what to read, and begins.
+  void begin() {
+    Manifest manifest = sample_manifest(kKey).manifest();
+    manifest.files.back() = {shard_file_name(3, 0), 4126, nonce_of(103), 3, 0u};
+    EXPECT_TRUE(answer<operation::ReadDecision>(OperationResult(std::make_shared<const Decision>(
+        Decision{kKey, nonce_of(1), nonce_of(77), 0, std::move(manifest)}))));
+  }
+  std::vector<uint64_t> wanted_of_its_peer() const {
+    std::vector<uint64_t> numbers;
+    for (const effect::SendTo& each : sent_to) {
+      const auto* wanted = std::get_if<wire::ChunksWanted>(each.message.body.get());
+      if (wanted != nullptr) numbers.insert(numbers.end(), wanted->chunks.begin(), wanted->chunks.end());
+    }
+    return numbers;
+  }
+  // It has all, and its client too.
+  void end() {
+    for (uint64_t number : wanted_of_its_peer()) {
+      receive(kPeer, RoleKind::loader, wire::ChunkIs{kLoad, number, chunk_of(24)});
+    }
+    const OperationResult done{operation::Done{}};
+    while (answer<operation::ReadHeader>(OperationResult(chunk_of(4096))) ||
+           answer<operation::CheckHeader>(done) ||
+           answer<operation::ReadChunk>(OperationResult(chunk_of(96))) ||
+           answer<operation::CheckChunk>(done) || answer<operation::CopyChunk>(done)) {
+    }
+    const auto loaded = told<local::Loaded>(kClient);
+    for (const local::Loaded& each : loaded) from_client(kClient, local::Placed{1, each.batch});
+  }
+  bool has_ended() const { return !told<local::LoadDone>(kClient).empty(); }
+
+ private:
+  static std::string address_of(Rank rank) { return "host" + std::to_string(rank); }
+};
+
+// What each wants of the other.
+std::vector<uint64_t> wanted_by(Rank rank) {
+  ALoader loader(rank);
+  loader.begin();
+  return loader.wanted_of_its_peer();
+}
+
+TEST(ALoaderThatIsAskedBeforeItBegins, SaysThatTheChunksCome) {
+  ALoader loader(0);
+  loader.receive(kPeer, RoleKind::loader, wire::ChunksWanted{kLoad, {5, 7}});
+  loader.pass(kDeadline - kMillisecond);
+  const auto said = loader.sent<wire::ChunksComing>(kPeer);
+  ASSERT_GE(said.size(), 1u) << "before it is given up";
+  EXPECT_EQ(said[0].chunks, (std::vector<uint64_t>{5, 7}));
+  loader.pass(20 * kDeadline);
+  const size_t all = loader.sent<wire::ChunksComing>(kPeer).size();
+  EXPECT_LE(all, 12u * 5 / 2 + 1) << "it may never begin";
+  loader.pass(4 * kDeadline);
+  EXPECT_EQ(loader.sent<wire::ChunksComing>(kPeer).size(), all);
+}
+
+// Regression: such a word was lost, and the chunks were kept for who had read them.
+TEST(ALoaderThatIsAskedBeforeItBegins, KeepsNothingForAPeerThatReadsItItself) {
+  const std::vector<uint64_t> wanted = wanted_by(1);
+  ASSERT_FALSE(wanted.empty());
+  for (bool is_told : {false, true}) {
+    ALoader loader(0);
+    if (is_told) loader.receive(kPeer, RoleKind::loader, wire::ChunksNotWanted{kLoad, wanted});
+    loader.begin();
+    loader.end();
+    EXPECT_TRUE(loader.has_ended());
+    loader.pass(kDeadline / 2);
+    EXPECT_EQ(loader.has_timers(), !is_told) << "its exchange is over";
+  }
+}
+
+// Of a weight that all of four ranks want.
+class ManyRanks : public LoaderByItself {
+ public:
+  void load(Rank rank, LoadWay way, uint64_t rows = 8) {
+    LayoutBuilder builder;
+    builder.add_tensor("weight", DType::f32, {rows, 1024}, Mesh::contiguous({4}), {Placement::replicate()});
+    const ClientId client = kClient + rank;
+    from_client(client, local::Slab{1, kMinWindowBytes});
+    local::Load load;
+    load.request_id = 1;
+    load.latest = false;
+    load.step = kKey.step;
+    load.slab_id = 1;
+    load.targets = {
+        {"weight", LayoutEntry::Kind::tensor, DType::f32, {rows, 1024}, {whole(Dims{rows, 1024})}}};
+    load.sharing = local::Load::Sharing{way, rank, 4, 0, std::move(builder).build().value(), {}};
+    from_client(client, load);
+  }
+  void listen() { EXPECT_TRUE(answer<operation::ListenToPeers>(OperationResult(std::string("a:1")))); }
+  std::vector<wire::JoinLoad> joins() const { return sent<wire::JoinLoad>(kCoordinatorNode); }
+  size_t pinned() const { return started<operation::PinAttempt>(); }
+};
+
+TEST(ALoaderThatAsksWhoSharesWithIt, SaysHowLongOthersAreWorthWaitingFor) {
+  const uint64_t gib = (uint64_t{1} << 30) / 4096;  // rows
+  const std::vector<std::tuple<LoadWay, uint64_t, uint32_t>> cases = {
+      {LoadWay::two_stage, 8, 3'000},
+      {LoadWay::automatic, gib / 16, 200},
+      {LoadWay::automatic, 4 * gib, 1'024},  // as long as it would read
+      {LoadWay::automatic, 100 * gib, 3'000}};
+  for (const auto& [way, rows, quiet_ms] : cases) {
+    ManyRanks host;
+    host.load(0, way, rows);
+    host.pass(50 * kMillisecond);
+    host.listen();
+    ASSERT_EQ(host.joins().size(), 1u);
+    EXPECT_EQ(host.joins()[0].quiet_ms, quiet_ms) << rows;
+  }
+}
+
+// Regression: a rank that came 50 ms after the others of its host read directly.
+TEST(ALoaderThatAsksWhoSharesWithIt, NamesTheRanksThatCameSince) {
+  ManyRanks host;
+  host.load(0, LoadWay::two_stage);
+  host.pass(50 * kMillisecond);
+  host.load(1, LoadWay::two_stage);
+  host.listen();
+  ASSERT_EQ(host.joins().size(), 1u);
+  EXPECT_EQ(host.joins()[0].ranks.size(), 2u);
+  host.pass(100 * kMillisecond);
+  host.load(2, LoadWay::two_stage);
+  host.pass(50 * kMillisecond);
+  ASSERT_EQ(host.joins().size(), 2u);
+  EXPECT_EQ(host.joins()[1].ranks.size(), 3u);
+  host.load(3, LoadWay::two_stage);
+  ASSERT_EQ(host.joins().size(), 3u) << "at once: all have come";
+  EXPECT_EQ(host.joins()[2].ranks.size(), 4u);
+}
+
+TEST(ALoaderThatAsksWhoSharesWithIt, ReadsDirectlyForARankThatItsPeersDoNotKnowOf) {
+  ManyRanks host;
+  host.load(0, LoadWay::two_stage);
+  host.pass(50 * kMillisecond);
+  host.listen();
+  host.load(1, LoadWay::two_stage);
+  const LayoutId group = host.joins().at(0).ranks.at(0).layout_id;
+  host.receive(kCoordinatorNode, RoleKind::coordinator,
+               wire::LoadRoster{kLoad, {}, kKey, {group}, {"a:1", "b:1"}, {{0, 1, 0, 0}, {2, 1, 1, 0}}});
+  EXPECT_EQ(host.pinned(), 1u);
+  host.pass(5'000 * kMillisecond);
+  EXPECT_EQ(host.joins().size(), 1u) << "it knows enough";
+  EXPECT_TRUE(host.answer<operation::PinAttempt>(
+      OperationResult(std::make_shared<const Mark>(Mark{"a pin", kKey, true, 0, "", 0, {}}))));
+  EXPECT_EQ(host.started<operation::ReadDecision>(), 2u) << "both load it";
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,73 @@
+#include "actors/messages/link_messages.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "actors/messages/messages.h"
+
+namespace shoal {
+namespace {
+
+const Bytes kMessage = encode_wire({RoleKind::coordinator, RoleKind::shard_writer,
+                                    std::make_shared<WireBody>(wire::Pending{.key = {1, 2, 3}})});
+
+std::vector<LinkMessage> one_of_each() {
+  Nonce nonce;
+  nonce.bytes[3] = std::byte{7};
+  return {link::ServeAsRelay{12},
+          link::RelayReady{"10.0.0.1:7", 12},
+          link::RelayFailed{"no room"},
+          link::GoBy{"10.0.0.1:7", "full"},
+          link::GoBy{"", "not yet"},
+          link::ChildUp{5, "host:12", nonce},
+          link::ChildLost{5, "died"},
+          link::FromChild{5, kMessage},
+          link::ToChild{6, kMessage},
+          link::DropChild{5, "nonsense"},
+          link::Welcome{}};
+}
+
+TEST(LinkMessages, PassUnchanged) {
+  for (const LinkMessage& word : one_of_each()) {
+    auto read = decode_link(encode_link(word));
+    ASSERT_TRUE(read.ok() && read->has_value()) << word.index() << ": " << read.status().to_string();
+    EXPECT_EQ((*read)->index(), word.index());
+    EXPECT_EQ(encode_link(**read), encode_link(word)) << word.index();
+  }
+}
+
+TEST(LinkMessages, AreNotThoseOfRoles) {
+  auto read = decode_link(kMessage);
+  ASSERT_TRUE(read.ok());
+  EXPECT_FALSE(read->has_value());
+  for (const LinkMessage& word : one_of_each()) {
+    EXPECT_EQ(decode_wire(encode_link(word)).status().code(), Code::corrupt) << word.index();
+  }
+}
+
+TEST(LinkMessages, ThatAreDamagedAreErrorsAndNoMore) {
+  std::mt19937 random(7);
+  for (const LinkMessage& word : one_of_each()) {
+    const Bytes whole = encode_link(word);
+    for (int i = 0; i < 500; ++i) {
+      Bytes bytes = whole;
+      bytes[random() % bytes.size()] ^= static_cast<std::byte>(1u << random() % 8);
+      if (i % 5 == 0) bytes.resize(random() % bytes.size());
+      (void)decode_link(bytes);
+    }
+  }
+  EXPECT_FALSE(decode_link(encode_link(link::GoBy{"nowhere", ""})).ok());
+  EXPECT_FALSE(decode_link(encode_link(link::RelayReady{"", 4})).ok());
+  EXPECT_FALSE(decode_link(encode_link(link::ChildUp{5, std::string(300, 'x'), {}})).ok());
+  EXPECT_FALSE(decode_link(encode_link(link::ChildUp{5, "a\nb", {}})).ok());
+}
+
+TEST(LinkMessages, CarryTheLargestMessageOfARoleWithinTheBoundOfATransport) {
+  EXPECT_LE(encode_link(link::FromChild{~0ull, Bytes(kMaxRelayedBytes)}).size(), kMaxMessageBytes);
+}
+
+}  // namespace
+}  // namespace shoal

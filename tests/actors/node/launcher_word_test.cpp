@@ -1,0 +1,75 @@
+// What a launcher says of its trainers, through a pipe that brings it in pieces.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "actors/node/launcher_word.h"
+#include "local/socket/socket.h"
+
+namespace shoal {
+namespace {
+
+class ALauncher : public ::testing::Test {
+ protected:
+  ALauncher() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) std::abort();
+    from_ = OwnedFd(ends[0]);
+    to_ = OwnedFd(ends[1]);
+  }
+  void say(const std::string& text) {
+    ASSERT_EQ(write(to_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  std::vector<std::string> heard(LauncherWord& word) {
+    std::vector<std::string> out;
+    word.hear([&](const LauncherWord::Ended& said) {
+      out.push_back(std::to_string(said.rank) + ": " + said.how);
+      return true;
+    });
+    return out;
+  }
+
+  OwnedFd from_, to_;
+};
+
+using Lines = std::vector<std::string>;
+
+TEST_F(ALauncher, IsHeardLineByLineHoweverItsWordsCome) {
+  LauncherWord word(from_.get());
+  EXPECT_EQ(heard(word), Lines());
+  const std::string line = launcher_line({12, "signal 9 (Killed)"});
+  say(line.substr(0, 8));
+  EXPECT_EQ(heard(word), Lines());
+  say(line.substr(8) + launcher_line({3, "exit status 1"}));
+  EXPECT_EQ(heard(word), (Lines{"12: signal 9 (Killed)", "3: exit status 1"}));
+  EXPECT_EQ(heard(word), Lines());
+  to_ = OwnedFd();
+  EXPECT_EQ(heard(word), Lines());
+}
+
+TEST_F(ALauncher, IsHeardAgainUntilItIsTaken) {
+  LauncherWord word(from_.get());
+  say(launcher_line({1, "exit status 0"}) + launcher_line({2, "exit status 0"}));
+  word.hear([](const LauncherWord::Ended& said) { return said.rank == 2; });
+  EXPECT_EQ(heard(word), Lines{"1: exit status 0"});
+}
+
+TEST_F(ALauncher, SaysNothingInWordsThatAreNotKnown) {
+  LauncherWord word(from_.get());
+  say("began 3 now\nended\nended x y\nended 4\nended 99999999999 x\nended 4 exit status 2\n");
+  EXPECT_EQ(heard(word), Lines{"4: exit status 2"});
+}
+
+TEST(NoLauncher, SaysNothing) {
+  LauncherWord word(-1);
+  word.hear([](const LauncherWord::Ended&) {
+    ADD_FAILURE();
+    return true;
+  });
+}
+
+}  // namespace
+}  // namespace shoal

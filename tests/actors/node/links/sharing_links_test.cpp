@@ -1,0 +1,352 @@
+// Two nodes' sharing links in one process, with what their Loaders would hear replaced by a list.
+#include "actors/node/links/sharing_links.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+
+#include "tests/actors/node/links/transport_options.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr std::chrono::seconds kPatience{20};
+constexpr wire::LoadId kLoad{false, 7, 0, 0};
+
+WireMessage between_loaders(WireBody body) {
+  return {RoleKind::loader, RoleKind::loader, std::make_shared<const WireBody>(std::move(body))};
+}
+
+WireMessage wanted(std::vector<uint64_t> chunks) {
+  return between_loaders(wire::ChunksWanted{kLoad, std::move(chunks)});
+}
+
+ChunkPtr some_chunk(size_t bytes) {
+  auto chunk = std::make_shared<Chunk>();
+  chunk->bytes.resize(bytes);
+  for (size_t i = 0; i < bytes; ++i) chunk->bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
+  chunk->size = bytes;
+  return chunk;
+}
+
+bool came_to(std::chrono::steady_clock::time_point deadline) {
+  std::this_thread::yield();
+  return std::chrono::steady_clock::now() < deadline;
+}
+
+class SharingNode {
+ public:
+  explicit SharingNode(const std::string& name, uint32_t idle_ms = kSharingIdleMs)
+      : links_(settings(name, idle_ms), [this](NodeId from, WireMessage message, size_t) {
+          std::lock_guard lock(mutex_);
+          heard_.push_back({from, std::move(message)});
+          changed_.notify_all();
+          return has_room_.load();
+        }) {}
+
+  SharingLinks& links() { return links_; }
+  std::string listen() {
+    auto address = links_.listen();
+    EXPECT_TRUE(address.ok()) << address.status().to_string();
+    return address.ok() ? *address : "";
+  }
+  struct Heard {
+    NodeId from = 0;
+    WireMessage message;
+  };
+  std::vector<Heard> wait_for(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPatience, [&] { return heard_.size() >= count; });
+    EXPECT_GE(heard_.size(), count);
+    std::vector<Heard> out = heard_;
+    out.resize(count);
+    return out;
+  }
+  template <class Until>
+  SharingCounts counts_when(Until until) {
+    auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!until(links_.counts()) && came_to(deadline)) {
+    }
+    return links_.counts();
+  }
+  std::vector<SendId> wait_left(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPatience, [&] { return left_.size() >= count; });
+    return left_;
+  }
+  std::vector<SendId> left() {
+    std::lock_guard lock(mutex_);
+    return left_;
+  }
+  std::vector<std::string> lines() {
+    std::lock_guard lock(mutex_);
+    return lines_;
+  }
+  void set_full() { has_room_ = false; }
+
+ private:
+  SharingLinks::Settings settings(const std::string& name, uint32_t idle_ms) {
+    SharingLinks::Settings out;
+    out.transport = transport_options(name);
+    out.own_host = [] { return Result<std::string>("127.0.0.1"); };
+    out.idle_ms = idle_ms;
+    out.has_left = [this](SendId id) {
+      std::lock_guard lock(mutex_);
+      left_.push_back(id);
+      changed_.notify_all();
+    };
+    out.log = [this](const std::string& line) {
+      std::lock_guard lock(mutex_);
+      lines_.push_back(line);
+    };
+    return out;
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Heard> heard_;
+  std::vector<std::string> lines_;
+  std::vector<SendId> left_;
+  std::atomic<bool> has_room_{true};
+  SharingLinks links_;
+};
+
+// Whoever comes to the address with a transport of his own.
+class Visitor final : public TransportHandler {
+ public:
+  explicit Visitor(TransportOptions options) : transport_(make_transport(std::move(options))) {
+    EXPECT_TRUE(transport_->start(*this).ok());
+  }
+  ~Visitor() override {
+    {
+      std::lock_guard lock(mutex_);
+      stands_still_ = false;
+    }
+    changed_.notify_all();
+    transport_->stop(0);
+  }
+  // In one session: what follows its end goes nowhere.
+  void say(const std::string& address, const std::vector<WireMessage>& messages) {
+    const PeerId peer = transport_->connect(address);
+    for (const WireMessage& message : messages) (void)transport_->send(peer, encode_wire(message));
+  }
+  // From the first message on it takes nothing in, until it goes.
+  void stand_still() { stands_still_ = true; }
+  void on_peer_up(PeerId, const Identity&) override {}
+  void on_message(PeerId, Bytes) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !stands_still_; });
+  }
+  void on_peer_lost(PeerId, const Status& why) override {
+    std::lock_guard lock(mutex_);
+    lost_ = why;
+    changed_.notify_all();
+  }
+  Status wait_lost() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPatience, [&] { return !lost_.ok(); });
+    return lost_;
+  }
+
+ private:
+  std::unique_ptr<Transport> transport_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stands_still_ = false;
+  Status lost_;
+};
+
+TEST(SharingLinks, PassChunksOnToWhoeverAskedForThem) {
+  SharingNode a("a"), b("b");
+  const std::string at_b = b.listen();
+  EXPECT_THAT(at_b, StartsWith("127.0.0.1:"));
+  EXPECT_EQ(b.listen(), at_b) << "the same each time";
+  a.listen();
+  a.links().send_to(at_b, wanted({1, 2, 3}));
+  SharingNode::Heard asked = b.wait_for(1)[0];
+  EXPECT_GE(asked.from, kFirstSharer);
+  EXPECT_EQ(std::get<wire::ChunksWanted>(*asked.message.body).chunks, (std::vector<uint64_t>{1, 2, 3}));
+
+  // Far more than the transport takes at once.
+  const ChunkPtr chunk = some_chunk(kChunkBytes);
+  constexpr uint64_t kChunks = 32;
+  for (uint64_t i = 0; i < kChunks; ++i) {
+    b.links().send(asked.from, between_loaders(wire::ChunkIs{kLoad, i, chunk}));
+  }
+  auto heard = a.wait_for(kChunks);
+  for (uint64_t i = 0; i < kChunks; ++i) {
+    const auto& is = std::get<wire::ChunkIs>(*heard[i].message.body);
+    EXPECT_EQ(is.number, i) << "in order";
+    EXPECT_EQ(is.chunk->bytes, chunk->bytes);
+    EXPECT_EQ(heard[i].from, heard[0].from);
+  }
+  EXPECT_GE(heard[0].from, kFirstSharer);
+
+  a.links().send(heard[0].from, wanted({9}));
+  a.links().send_to(at_b, wanted({10}));
+  auto again = b.wait_for(3);
+  EXPECT_EQ(again[1].from, asked.from);
+  EXPECT_EQ(again[2].from, asked.from) << "one session serves both ways";
+  EXPECT_EQ(a.links().counts().bytes_received, kChunks * kChunkBytes);
+  EXPECT_EQ(a.links().counts().dropped, 0u);
+  SharingCounts sent = b.counts_when([&](const SharingCounts& now) { return now.chunks_sent == kChunks; });
+  EXPECT_EQ(sent.bytes_sent, kChunks * kChunkBytes);
+  EXPECT_EQ(sent.sessions, 1u);
+}
+
+TEST(SharingLinks, TellWhenWhatWasSentHasLeft) {
+  SharingNode a("a"), b("b");
+  a.listen();
+  a.links().send_to(b.listen(), wanted({1}));
+  const NodeId from = b.wait_for(1)[0].from;
+  const ChunkPtr chunk = some_chunk(kChunkBytes);
+  std::vector<SendId> ids(16);
+  std::iota(ids.begin(), ids.end(), 1);
+  for (SendId id : ids) b.links().send(from, between_loaders(wire::ChunkIs{kLoad, id, chunk}), id);
+  a.wait_for(ids.size());
+  EXPECT_EQ(b.wait_left(ids.size()), ids);
+  b.links().send(from + 77, wanted({2}), 17);
+  EXPECT_EQ(b.wait_left(17).back(), 17u) << "what cannot be sent is held no more either";
+}
+
+// It ends by itself where the other side says nothing any more.
+TEST(SharingLinks, HoldNothingForAPeerThatTakesNothingInOnceItsSessionHasEnded) {
+  for (bool ends_it : {true, false}) {
+    SharingNode a("a");
+    Visitor visitor(transport_options("visitor"));
+    visitor.stand_still();
+    visitor.say(a.listen(), {wanted({1})});
+    const NodeId from = a.wait_for(1)[0].from;
+    const ChunkPtr chunk = some_chunk(kChunkBytes);
+    constexpr SendId kSends = 16;
+    for (SendId id = 1; id <= kSends; ++id) {
+      a.links().send(from, between_loaders(wire::ChunkIs{kLoad, id, chunk}), id);
+    }
+    a.wait_left(1);
+    EXPECT_LT(a.left().size(), kSends);
+    EXPECT_GT(chunk.use_count(), 2) << "it is held";
+    if (ends_it) a.links().end_session(from, Status(Code::unavailable, "takes nothing in"));
+    EXPECT_EQ(a.wait_left(kSends).size(), kSends);
+    EXPECT_EQ(a.counts_when([](const SharingCounts& now) { return now.sessions == 0; }).sessions, 0u);
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (chunk.use_count() != 1 && came_to(deadline)) {  // the sender may be about to encode one
+    }
+    EXPECT_EQ(chunk.use_count(), 1);
+  }
+}
+
+TEST(SharingLinks, LetInNobodyWithoutTheToken) {
+  SharingNode a("a");
+  const std::string at_a = a.listen();
+  Visitor stranger(transport_options("stranger", "another secret"));
+  stranger.say(at_a, {wanted({1})});
+  EXPECT_THAT(stranger.wait_lost().message(), HasSubstr("token"));
+  TransportOptions other_run = transport_options("other run");
+  other_run.identity.generation = 4;
+  Visitor late(other_run);
+  late.say(at_a, {wanted({1})});
+  EXPECT_THAT(late.wait_lost().message(), HasSubstr("generations differ"));
+  Visitor b(transport_options("b"));
+  b.say(at_a, {wanted({2})});
+  EXPECT_EQ(std::get<wire::ChunksWanted>(*a.wait_for(1)[0].message.body).chunks[0], 2u);
+  EXPECT_THAT(a.lines(), Contains(HasSubstr("refused at the door for shared loads: ")));
+}
+
+TEST(SharingLinks, ListenWithinThePorts) {
+  TransportOptions transport = transport_options("a");
+  transport.network.ports = free_ports();
+  SharingLinks::Settings settings;
+  settings.transport = transport;
+  settings.own_host = [] { return Result<std::string>("127.0.0.1"); };
+  settings.log = [](const std::string&) {};
+  SharingLinks links(std::move(settings), [](NodeId, WireMessage, size_t) { return true; });
+  const HostPort at = *parse_host_port(links.listen().value());
+  EXPECT_GE(at.port, transport.network.ports.first);
+  EXPECT_LE(at.port, transport.network.ports.last);
+}
+
+TEST(SharingLinks, EndTheSessionOfWhoeverSaysAnythingElse) {
+  SharingNode a("a");
+  const std::string at_a = a.listen();
+  const std::vector<WireMessage> not_said_here = {
+      {RoleKind::loader, RoleKind::coordinator, wanted({1}).body},
+      {RoleKind::planner, RoleKind::loader, wanted({1}).body},
+      between_loaders(wire::Pending{.key = {3, 1, 1}}),
+      {RoleKind::shard_writer, RoleKind::coordinator,
+       std::make_shared<const WireBody>(wire::SaveFailed{{3, 1, 1}, 0, Status(Code::io, "no disk")})}};
+  for (const WireMessage& message : not_said_here) {
+    Visitor visitor(transport_options("visitor"));
+    visitor.say(at_a, {message, wanted({66})});
+    EXPECT_THAT(visitor.wait_lost().message(), HasSubstr("is not said here")) << describe(*message.body);
+  }
+  Visitor b(transport_options("b"));
+  b.say(at_a, {wanted({2})});
+  EXPECT_EQ(std::get<wire::ChunksWanted>(*a.wait_for(1)[0].message.body).chunks[0], 2u) << "the first heard";
+  EXPECT_THAT(a.lines(), Contains(HasSubstr("visitor is let go")));
+}
+
+TEST(SharingLinks, DropWhatCannotBeSent) {
+  SharingNode a("a");
+  a.links().send_to("127.0.0.1:9", wanted({1}));
+  EXPECT_EQ(a.links().counts().dropped, 1u) << "nothing is opened before it listens";
+  a.listen();
+  std::string gone;
+  {
+    SharingNode b("b");
+    gone = b.listen();
+  }
+  a.links().send_to(gone, wanted({1}));
+  a.links().send_to("no address", wanted({1}));
+  a.links().send(kFirstSharer + 77, wanted({1}));
+  SharingCounts after = a.counts_when([](const SharingCounts& now) { return now.sessions == 0; });
+  EXPECT_EQ(after.sessions, 0u) << "and no descriptor stays";
+  EXPECT_GE(after.dropped, 2u);
+
+  SharingNode c("c");
+  c.set_full();
+  a.links().send_to(c.listen(), wanted({5}));
+  c.wait_for(1);
+  EXPECT_EQ(c.counts_when([](const SharingCounts& now) { return now.dropped > 0; }).dropped, 1u);
+}
+
+TEST(SharingLinks, CloseSessionsThatAreIdleAndOpenOthersUnderNewIds) {
+  SharingNode a("a"), b("b", 1);
+  a.listen();
+  const std::string at_b = b.listen();
+  a.links().send_to(at_b, wanted({1}));
+  const NodeId first = b.wait_for(1)[0].from;
+  auto is_gone = [&](const SharingCounts& now) {
+    b.links().close_idle();
+    return now.sessions == 0;
+  };
+  EXPECT_EQ(b.counts_when(is_gone).sessions, 0u);
+  EXPECT_EQ(a.counts_when([](const SharingCounts& now) { return now.sessions == 0; }).sessions, 0u);
+  a.links().close_idle();
+  a.links().send_to(at_b, wanted({2}));
+  EXPECT_GT(b.wait_for(2)[1].from, first) << "never used twice";
+  a.links().close_idle();
+  EXPECT_EQ(a.links().counts().sessions, 1u) << "idle for less than a minute";
+}
+
+TEST(SharingLinks, SayNothingAnyMoreOnceStopped) {
+  SharingNode a("a"), b("b");
+  const std::string at_b = b.listen();
+  a.listen();
+  a.links().send_to(at_b, wanted({1}));
+  b.wait_for(1);
+  a.links().stop(100);
+  EXPECT_EQ(b.counts_when([](const SharingCounts& now) { return now.sessions == 0; }).sessions, 0u);
+  const uint64_t dropped = a.links().counts().dropped;
+  a.links().send_to(at_b, wanted({2}));
+  EXPECT_EQ(a.links().counts().dropped, dropped + 1);
+  EXPECT_EQ(a.links().listen().status().code(), Code::unavailable);
+}
+
+}  // namespace
+}  // namespace shoal::testing

@@ -1,0 +1,244 @@
+// What a node says of its saves, from what passes by it.
+#include "actors/node/watch/activity.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace shoal {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr TimeNs kSecond = 1000 * kMillisecond;
+constexpr uint32_t kGeneration = 3;
+const AttemptKey kKey = {kGeneration, 10, 1};
+
+class ActivityTest : public testing::Test {
+ protected:
+  void attach(ClientId client, Rank rank, uint32_t world_size = 4) {
+    local::Attach attach;
+    attach.rank = rank;
+    attach.world_size = world_size;
+    activity_.from_client(now_, client, attach);
+  }
+  void stage(ClientId client, uint64_t bytes, uint64_t step = 10) {
+    local::Staged staged;
+    staged.step = step;
+    staged.attempt = 1;
+    staged.roster_id.bytes[0] = std::byte{1};
+    staged.pieces.push_back({0, 0, 0, bytes, 0});
+    activity_.from_client(now_, client, staged);
+  }
+  static Operation write_of(Rank rank, uint64_t bytes) {
+    operation::WriteShard write;
+    write.key = kKey;
+    write.rank = rank;
+    write.pieces.push_back({"w", "w", DType::u8, false, {bytes}, Box{{0}, {bytes}}, bytes});
+    return write;
+  }
+  void write(Rank rank, uint64_t bytes) {
+    Operation operation = write_of(rank, bytes);
+    activity_.operation_began(now_, operation);
+    activity_.operation_ended(now_, operation, OperationResult(WrittenShard{bytes + 4096, {}, bytes}));
+  }
+  void free_slab(ClientId client) {
+    local::SlabFree free;
+    free.step = 10;
+    free.attempt = 1;
+    free.durable.emplace();
+    activity_.to_client(now_, client, free);
+  }
+  void decide(bool committed, const std::string& cause = "") {
+    activity_.from_peer(now_, wire::Decided{kKey, committed, cause});
+  }
+  NodeStatus status(bool coordinates = false) const {
+    NodeStatus out;
+    activity_.describe(now_, coordinates, &out);
+    return out;
+  }
+
+  Activity activity_{kGeneration, 0};
+  TimeNs now_ = kSecond;
+};
+
+TEST_F(ActivityTest, FollowsASaveFromStagingToItsCommit) {
+  attach(1, 0);
+  attach(2, 1);
+  EXPECT_THAT(status().saves, IsEmpty());
+  EXPECT_THAT(status().ranks, ElementsAre(0, 1));
+  EXPECT_EQ(status().world_size, 4u);
+
+  stage(1, 1000);
+  now_ += kSecond;
+  ASSERT_EQ(status().saves.size(), 1u);
+  SaveStatus save = status().saves[0];
+  EXPECT_EQ(save.key, kKey);
+  EXPECT_EQ(save.phase, SavePhase::staging);
+  EXPECT_EQ(save.age_ms, 1000u);
+  EXPECT_EQ(save.ranks_here, 2u);
+  EXPECT_EQ(save.ranks_staged, 1u);
+  EXPECT_THAT(save.awaited, ElementsAre(1)) << "rank 1 has not staged";
+
+  stage(2, 500);
+  save = status().saves[0];
+  EXPECT_EQ(save.phase, SavePhase::writing);
+  EXPECT_EQ(save.bytes_staged, 1500u);
+  EXPECT_EQ(save.bytes_to_write, 1500u);
+  EXPECT_THAT(save.awaited, ElementsAre(0, 1));
+
+  write(1, 500);
+  free_slab(2);
+  save = status().saves[0];
+  EXPECT_EQ(save.bytes_written, 500u);
+  EXPECT_EQ(save.ranks_written, 1u);
+  EXPECT_THAT(save.awaited, ElementsAre(0));
+  write(0, 1000);
+  free_slab(1);
+  EXPECT_EQ(status().saves[0].phase, SavePhase::waiting);
+
+  now_ += kSecond;
+  decide(true);
+  NodeStatus after = status();
+  EXPECT_THAT(after.saves, IsEmpty());
+  ASSERT_TRUE(after.last_commit);
+  EXPECT_EQ(after.last_commit->key, kKey);
+  EXPECT_EQ(after.last_commit->duration_ms, 2000u);
+  EXPECT_GT(after.last_commit->unix_time_ns, 0);
+  EXPECT_EQ(after.last_commit->slowest_rank, 0u);
+  EXPECT_EQ(after.counts.saves_committed, 1u);
+  EXPECT_EQ(after.counts.bytes_staged, 1500u);
+  EXPECT_EQ(after.counts.bytes_written, 1500u);
+}
+
+TEST_F(ActivityTest, KnowsAtTheCoordinatorWhichRanksHaveNotReported) {
+  attach(1, 0);
+  stage(1, 1000);
+  write(0, 1000);
+  free_slab(1);
+  wire::ShardsWritten report;
+  report.key = kKey;
+  report.plans = {{2, {}}};
+  report.files = {{2, 0, 5096, {}, 1000}};
+  activity_.from_peer(now_, report);
+  activity_.from_peer(now_, report);  // resent
+  SaveStatus save = status(true).saves[0];
+  EXPECT_EQ(save.phase, SavePhase::waiting);
+  EXPECT_EQ(save.ranks_reported, 2u);
+  EXPECT_EQ(save.bytes_reported, 2000u);
+  EXPECT_THAT(save.awaited, ElementsAre(1, 3));
+  EXPECT_THAT(status(false).saves[0].awaited, IsEmpty()) << "another node knows of its own ranks alone";
+}
+
+TEST_F(ActivityTest, CountsAllRanksThatAreAwaitedAndShowsTheFirst) {
+  attach(1, 0, 1'000'000);
+  stage(1, 1000);
+  write(0, 1000);
+  free_slab(1);
+  wire::ShardsWritten report;
+  report.key = kKey;
+  report.plans = {{1, {}}, {3, {}}};
+  activity_.from_peer(now_, report);
+  SaveStatus save = status(true).saves[0];
+  EXPECT_EQ(save.ranks_reported, 3u);
+  EXPECT_EQ(save.awaited_count, 999'997u);
+  ASSERT_EQ(save.awaited.size(), kMaxStatusRanks);
+  EXPECT_EQ(save.awaited[0], 2u);
+  EXPECT_EQ(save.awaited[1], 4u);
+}
+
+TEST_F(ActivityTest, KeepsTheCauseOfAnAbort) {
+  attach(1, 0);
+  stage(1, 1000);
+  decide(false, "rank 2: its trainer ended");
+  NodeStatus after = status();
+  EXPECT_EQ(after.counts.saves_aborted, 1u);
+  ASSERT_EQ(after.errors.size(), 1u);
+  EXPECT_THAT(after.errors[0].line, HasSubstr("step 10 (g3a1) aborted: rank 2: its trainer ended"));
+}
+
+TEST_F(ActivityTest, CountsADecisionOnceHoweverOftenItIsHeard) {
+  attach(1, 0);
+  stage(1, 1000);
+  decide(true);
+  decide(true);
+  local::Decided told;
+  told.step = 10;
+  told.attempt = 1;
+  activity_.to_client(now_, 1, told);
+  wire::ShardsWritten late;
+  late.key = kKey;
+  late.plans = {{2, {}}};
+  activity_.from_peer(now_, late);
+  EXPECT_EQ(status().counts.saves_committed, 1u);
+  EXPECT_EQ(status().counts.saves_begun, 1u);
+  EXPECT_THAT(status().saves, IsEmpty()) << "a report that comes late opens nothing again";
+}
+
+TEST_F(ActivityTest, CountsAsWrittenWhatADeadTrainerHadStaged) {
+  attach(1, 0, 1);
+  stage(1, 1000);
+  activity_.client_lost(1);
+  EXPECT_EQ(status().saves[0].phase, SavePhase::writing);
+  write(0, 1000);
+  EXPECT_EQ(status().saves[0].phase, SavePhase::waiting);
+}
+
+TEST_F(ActivityTest, ShowsThatADecisionIsBeingPublished) {
+  attach(1, 0, 1);
+  stage(1, 1000);
+  operation::PublishDecision publish;
+  publish.key = kKey;
+  activity_.operation_began(now_, publish);
+  EXPECT_EQ(status(true).saves[0].phase, SavePhase::committing);
+  activity_.operation_ended(now_, publish, Status(Code::io, "the disk is gone"));
+  EXPECT_EQ(status(true).saves[0].phase, SavePhase::writing);
+  EXPECT_THAT(status(true).errors[0].line, HasSubstr("the disk is gone"));
+}
+
+TEST_F(ActivityTest, IsBoundedWhateverPassesBy) {
+  attach(1, 0);
+  for (uint64_t step = 0; step < 2 * kMaxSavesTracked; ++step) stage(1, 1, step);
+  for (size_t i = 0; i < 10 * kMaxStatusErrors; ++i) activity_.warned(now_, "warning");
+  NodeStatus out = status();
+  EXPECT_EQ(out.saves.size(), kMaxStatusSaves);
+  EXPECT_EQ(out.saves_count, kMaxSavesTracked);
+  EXPECT_EQ(out.saves.back().key.step, kMaxSavesTracked - 1) << "the newest are shown";
+  EXPECT_EQ(out.errors.size(), kMaxStatusErrors);
+  EXPECT_EQ(activity_.counts().warnings, 10 * kMaxStatusErrors);
+}
+
+TEST_F(ActivityTest, PutsEachCommitIntoItsBucket) {
+  attach(1, 0);
+  stage(1, 1);
+  now_ += 3 * kSecond;
+  decide(true);
+  CommitSeconds seconds = activity_.counts().commit_seconds;
+  size_t five = 8;
+  EXPECT_EQ(kCommitSecondsBuckets[five], 5);
+  EXPECT_EQ(seconds.counts[five], 1u);
+  EXPECT_DOUBLE_EQ(seconds.sum, 3.0);
+}
+
+TEST_F(ActivityTest, CountsWhatIsReadForLoadsAndForThoseWhomTheyShareWith) {
+  operation::ReadRange range;
+  range.begin = 100;
+  range.end = 350;
+  operation::ReadBatch batch;
+  batch.ranges = {range, range};
+  activity_.operation_ended(now_, batch, OperationResult(operation::Done{}));
+  activity_.operation_ended(now_, operation::ReadChunk{{range}}, OperationResult(ChunkPtr()));
+  activity_.operation_ended(now_, operation::ReadChunk{{range}}, Status(Code::corrupt, "a flipped bit"));
+  EXPECT_EQ(status().counts.bytes_read, 750u);
+  auto located = std::make_shared<LocatedRanges>();  // the second has no place, and is read by the node then
+  located->places.resize(2);
+  located->places[0].file = 0;
+  activity_.operation_ended(now_, operation::LocateRanges{7, {range, range}},
+                            OperationResult(LocatedRangesPtr(located)));
+  activity_.operation_ended(now_, operation::LocateRanges{7, {range}}, Status(Code::unavailable, "gone"));
+  EXPECT_EQ(status().counts.bytes_read, 1000u);
+}
+
+}  // namespace
+}  // namespace shoal

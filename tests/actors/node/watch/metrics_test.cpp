@@ -1,0 +1,179 @@
+// The metrics of a node: their text, and the server that tells them to polite and to rude clients.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/node/watch/metrics_server.h"
+#include "actors/node/watch/metrics_text.h"
+#include "tests/actors/node/watch/prometheus_text.h"
+#include "transport/transport.h"
+
+namespace shoal {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+NodeMetrics sample_metrics() {
+  NodeMetrics metrics;
+  metrics.version = "0.1.0";
+  metrics.host = "host-\"a\"\\b\nc";
+  metrics.job_id = "job";
+  metrics.coordinates = true;
+  metrics.storage_oldest_call_ns = 7'500'000'000;
+  metrics.activity.node.saves_committed = 3;
+  metrics.activity.node.bytes_to_peers = 11;
+  metrics.activity.node.bytes_from_peers = 12;
+  metrics.activity.commit_seconds.counts[0] = 1;
+  metrics.activity.commit_seconds.counts[3] = 1;
+  metrics.activity.commit_seconds.counts.back() = 1;
+  metrics.activity.commit_seconds.sum = 400.25;
+  metrics.activity.last_commit = CommitStatus{{1, 70, 1}, 0, 1500, 1000, {}};
+  metrics.stats.transport.sent = {5, 1000};
+  metrics.stats.transport.by_transport["posix+tcp"] = {7, 2000};
+  return metrics;
+}
+
+TEST(MetricsText, IsWhatPrometheusReads) {
+  auto parsed = parse_prometheus(format_metrics(sample_metrics()));
+  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+  EXPECT_EQ((*parsed)["shoal_saves_committed_total"].samples[0].value, 3);
+  EXPECT_EQ((*parsed)["shoal_storage_oldest_call_seconds"].samples[0].value, 7.5);
+  EXPECT_EQ((*parsed)["shoal_last_commit_step"].samples[0].value, 70);
+  EXPECT_EQ((*parsed)["shoal_shared_bytes_total"].samples[0].value, 11);
+  EXPECT_EQ((*parsed)["shoal_shared_bytes_total"].samples[1].value, 12);
+  EXPECT_EQ((*parsed)["shoal_last_commit_seconds"].samples[0].value, 1.5);
+  const MetricFamily& by_transport = (*parsed)["shoal_transport_bytes_by_kind_total"];
+  ASSERT_EQ(by_transport.samples.size(), 1u);
+  EXPECT_EQ(by_transport.samples[0].labels.at("transport"), "posix+tcp");
+  EXPECT_EQ((*parsed)["shoal_node_info"].samples[0].labels.at("host"), R"(host-\"a\"\\b\nc)");
+  const MetricFamily& seconds = (*parsed)["shoal_commit_seconds"];
+  EXPECT_EQ(seconds.type, "histogram");
+  EXPECT_EQ(seconds.samples.size(), kCommitSecondsBuckets.size() + 3);
+  for (const auto& [name, family] : *parsed) {
+    EXPECT_THAT(name, StartsWith("shoal_"));
+    EXPECT_THAT(family.help, EndsWith("."));
+  }
+}
+
+TEST(MetricsText, IsReadWithNothingCountedYet) {
+  auto parsed = parse_prometheus(format_metrics(NodeMetrics{}));
+  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+  EXPECT_FALSE(parsed->contains("shoal_last_commit_step"));
+  EXPECT_FALSE(parsed->contains("shoal_catalog_recorded_total")) << "this node has no catalog";
+}
+
+class MetricsServerTest : public testing::Test {
+ protected:
+  void SetUp() override { begin(kMetricsClientTimeoutMs); }
+  void begin(int client_timeout_ms) {
+    server_.reset();
+    auto started = MetricsServer::start(
+        "127.0.0.1:0", [] { return std::string("shoal_x 1\n"); }, client_timeout_ms);
+    ASSERT_TRUE(started.ok()) << started.status().to_string();
+    server_ = std::move(*started);
+  }
+  OwnedFd connect_to() const {
+    auto address = parse_host_port(server_->address());
+    OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(address->port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    timeval patience{20, 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    return fd;
+  }
+  static std::string read_all(const OwnedFd& fd) {
+    std::string out;
+    char buffer[4096];
+    for (ssize_t size; (size = recv(fd.get(), buffer, sizeof buffer, 0)) > 0;) {
+      out.append(buffer, static_cast<size_t>(size));
+    }
+    return out;
+  }
+  std::string ask(const std::string& request) const {
+    OwnedFd fd = connect_to();
+    (void)send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL);
+    return read_all(fd);
+  }
+
+  std::unique_ptr<MetricsServer> server_;
+};
+
+const std::string kGet = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+
+TEST_F(MetricsServerTest, AnswersGet) {
+  std::string answer = ask(kGet);
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, HasSubstr("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+  EXPECT_THAT(answer, HasSubstr("Content-Length: 10\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\nshoal_x 1\n"));
+  EXPECT_THAT(ask("GET /metrics?name[]=x HTTP/1.0\r\n\r\n"), HasSubstr("200 OK"));
+}
+
+TEST_F(MetricsServerTest, RefusesAnythingElse) {
+  EXPECT_THAT(ask("GET / HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(ask("GET /metrics/../etc/passwd HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(ask("POST /metrics HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+  for (const char* request : {"\r\n\r\n", "GET\r\n\r\n", "GET /metrics\r\n\r\n",
+                              "GET /metrics HTTP/2\r\n\r\n", "\x16\x03\x01 hello\r\n\r\n"}) {
+    EXPECT_THAT(ask(request), StartsWith("HTTP/1.1 400 ")) << request;
+  }
+  EXPECT_THAT(ask("GET /metrics HTTP/1.1\r\nA: " + std::string(2 * kMaxMetricsRequestBytes, 'a')),
+              testing::AnyOf(StartsWith("HTTP/1.1 431 "), ""));  // it may close on what it has not read
+}
+
+TEST_F(MetricsServerTest, ReadsARequestThatComesInPieces) {
+  OwnedFd fd = connect_to();
+  for (char c : kGet) ASSERT_EQ(send(fd.get(), &c, 1, MSG_NOSIGNAL), 1);
+  EXPECT_THAT(read_all(fd), HasSubstr("200 OK"));
+}
+
+TEST_F(MetricsServerTest, CutsOffAClientThatSaysNothing) {
+  begin(200);
+  auto start = std::chrono::steady_clock::now();
+  OwnedFd silent = connect_to();
+  EXPECT_THAT(ask(kGet), HasSubstr("200 OK")) << "others are served meanwhile";
+  EXPECT_EQ(read_all(silent), "");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+}
+
+// Regression: as many silent connections as it takes kept everybody else out for five seconds.
+TEST_F(MetricsServerTest, AnswersBesideAsManySilentOnesAsItTakes) {
+  begin(60'000);  // however slow the machine
+  std::vector<OwnedFd> silent;
+  for (size_t i = 0; i < kMaxMetricsConnections; ++i) silent.push_back(connect_to());
+  EXPECT_THAT(ask(kGet), HasSubstr("200 OK"));
+  EXPECT_EQ(read_all(silent.front()), "") << "the oldest one made room";
+  ASSERT_EQ(send(silent.back().get(), kGet.data(), kGet.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(kGet.size()));
+  EXPECT_THAT(read_all(silent.back()), HasSubstr("200 OK")) << "no other one did";
+}
+
+TEST_F(MetricsServerTest, EndsWhileClientsAreConnected) {
+  OwnedFd held = connect_to();
+  server_.reset();
+  EXPECT_EQ(read_all(held), "");
+}
+
+TEST_F(MetricsServerTest, SaysWhyItCannotListen) {
+  for (const std::string& address : {server_->address(), std::string("nowhere"),
+                                     std::string("127.0.0.1:99999"), std::string("203.0.113.1:80")}) {
+    auto second = MetricsServer::start(address, [] { return std::string(); });
+    ASSERT_FALSE(second.ok()) << address;
+    EXPECT_THAT(second.status().message(), HasSubstr(address));
+  }
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,634 @@
+// Ranks that stage nothing more: their trainer has ended, or their node is told to stop. Nobody waits for
+// them, and what all have staged is committed all the same.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/actors/role_by_itself.h"
+#include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/sixteen_ranks.h"
+#include "tests/sim/support/virtual_trainer.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr uint32_t kHosts = 3;
+
+// Three hosts of one rank each; that of rank 0 coordinates.
+class ThreeHosts : public ::testing::Test {
+ protected:
+  explicit ThreeHosts(VirtualDelays delays = {}) : host_(delays), job_{host_, {}} {
+    for (Rank rank = 0; rank < kHosts; ++rank) {
+      NodeFacts facts;
+      facts.generation = 1;
+      facts.epoch = 1;
+      facts.job_id = "job-1";
+      facts.host = "host" + std::to_string(rank);
+      facts.world_size = kHosts;
+      facts.expected_ranks = {rank};
+      host_.add_node(facts, rank == 0);
+    }
+  }
+  void attach(Rank rank) {
+    job_.trainers.push_back(
+        std::make_unique<VirtualTrainer>(host_, rank, rank, kHosts, flat_job(kHosts, 0)[rank]));
+    job_.trainers.back()->declare(options_);
+  }
+  void attach_all() {
+    for (Rank rank = 0; rank < kHosts; ++rank) attach(rank);
+    run_for(1'000 * kMillisecond);
+  }
+  void run_for(TimeNs duration) {
+    for (TimeNs passed = 0; passed < duration; passed += 10 * kMillisecond) {
+      host_.run_for(10 * kMillisecond);
+      for (auto& trainer : job_.trainers) trainer->listen();
+    }
+  }
+  void stop_all() {
+    for (size_t node = 0; node < kHosts; ++node) host_.drain(node);
+  }
+  // Another node comes in the place of the one of this host; its trainer finds it half a second later.
+  void follow(Rank rank) {
+    NodeFacts facts;
+    facts.generation = 1;
+    facts.job_id = "job-1";
+    facts.host = "host" + std::to_string(rank);
+    facts.expected_ranks = {rank};
+    const size_t node = host_.add_node(facts, rank == 0);
+    run_for(500 * kMillisecond);
+    job_.trainers[rank]->come_back(node, kHosts);
+  }
+  // What the n-th trainer that attached has heard of its first save of this step.
+  Status heard(size_t n, uint64_t step) const {
+    const auto& decided = job_.trainers[n]->decided();
+    auto found = decided.find({step, 1});
+    return found == decided.end() ? Status(Code::unavailable, "nothing yet") : found->second.outcome;
+  }
+
+  VirtualHost host_;
+  VirtualJob job_;
+  SaveOptions options_;
+};
+
+TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBeforeItEverAttached) {
+  attach(0);
+  attach(1);
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.end_trainer(2, 2, "exit status 7");
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1}) {
+    EXPECT_EQ(heard(n, 1).message(),
+              "rank 2: its trainer ended before it had staged this save: exit status 7");
+    job_.trainers[n]->save(2);
+  }
+  run_for(1'000 * kMillisecond);
+  EXPECT_THAT(heard(0, 2).message(), HasSubstr("rank 2: its trainer ended"));
+  EXPECT_THAT(heard(1, 2).message(), HasSubstr("rank 2: its trainer ended"));
+}
+
+TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBetweenSaves) {
+  attach_all();
+  host_.end_trainer(2, 2, "signal 9 (Killed)");
+  job_.trainers[2]->end();
+  run_for(100 * kMillisecond);
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  EXPECT_THAT(heard(0, 1).message(), HasSubstr("rank 2: its trainer ended"));
+  EXPECT_THAT(heard(1, 1).message(), HasSubstr("signal 9 (Killed)"));
+}
+
+TEST_F(ThreeHosts, CommitWhatARankStagedBeforeItEnded) {
+  attach_all();
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.run_for(5'000);  // staged, and not written
+  job_.trainers[2]->end();
+  host_.end_trainer(2, 2, "exit status 0");
+  run_for(1'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1), ok_status());
+  EXPECT_EQ(heard(1, 1), ok_status());
+}
+
+TEST_F(ThreeHosts, AreToldWhichRanksNeverCame) {
+  attach(0);
+  attach(2);
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(119'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  run_for(2'000 * kMillisecond);
+  for (size_t n : {0, 1}) {
+    EXPECT_THAT(heard(n, 1).message(),
+                AllOf(HasSubstr("only 2 of 3 ranks said what they hold"), HasSubstr("rank 1 never came"),
+                      HasSubstr("rank 0 is on host host0, rank 2 is on host host2")));
+  }
+}
+
+TEST_F(ThreeHosts, FindTheirRosterLateAndCommitWhatTheyHadStagedBefore) {
+  attach(0);
+  attach(2);
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(60'000 * kMillisecond);
+  attach(1);
+  run_for(5'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");  // it has said what it holds, and staged nothing
+  job_.trainers[2]->save(1);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+TEST_F(ThreeHosts, ThatAreStoppedTogetherWaitForNobodyWhoHasLeft) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  for (auto& trainer : job_.trainers) trainer->end();
+  run_for(10 * kMillisecond);
+  stop_all();
+  run_for(100 * kMillisecond);
+  const auto decision = read_decision(host_.storage(), {1, 1, 1});
+  ASSERT_TRUE(decision.ok()) << decision.status().to_string();
+  EXPECT_EQ(decision->tombstone().cause,
+            "rank 2: the node of its host is stopping, and it has not staged this save");
+  for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
+}
+
+// Regression: it was aborted, which it would not have been had all nodes been killed.
+TEST_F(ThreeHosts, ThatAreStoppedTogetherLeaveToTheNextNodesWhatATrainerHasNotStaged) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  stop_all();
+  run_for(6'000 * kMillisecond);
+  EXPECT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  for (size_t node = 0; node < kHosts; ++node) {
+    EXPECT_TRUE(host_.drained(node)) << node;
+    host_.kill_node(node);
+  }
+  for (Rank rank = 0; rank < kHosts; ++rank) follow(rank);
+  run_for(10'000 * kMillisecond);
+  job_.trainers[2]->save(1);
+  run_for(10'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status()) << n;
+}
+
+// Regression: a node whose coordinator had ended first published tombstones of what all had staged.
+TEST_F(ThreeHosts, ThatAreStoppedAfterTheirCoordinatorLeaveWhatIsStagedToTheNextOnes) {
+  attach_all();
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.run_for(5'000);  // staged, and not written
+  host_.kill_node(0);
+  run_for(3'000 * kMillisecond);
+  for (size_t node : {1, 2}) host_.drain(node);
+  run_for(6'000 * kMillisecond);
+  EXPECT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  for (size_t node : {1, 2}) {
+    EXPECT_TRUE(host_.drained(node)) << node;
+    host_.kill_node(node);
+  }
+  for (Rank rank = 0; rank < kHosts; ++rank) follow(rank);
+  run_for(10'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status()) << n;
+}
+
+TEST_F(ThreeHosts, ThatAreStoppedBeforeThereIsARosterWaitForNoRankThatHasNotAttached) {
+  attach(0);
+  attach(1);
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(1'000 * kMillisecond);
+  stop_all();
+  run_for(100 * kMillisecond);
+  EXPECT_THAT(heard(0, 1).message(), HasSubstr("rank 2: the node of its host is stopping"));
+  for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
+}
+
+// Their trainers have ended, as at the end of a job: no other node comes.
+TEST_F(ThreeHosts, ThatAreStoppedAfterOneWasLostGiveUpWhatItWasToReport) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.kill_node(2);
+  run_for(5'000 * kMillisecond);  // by now it is known to be lost; it may come back
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  for (size_t n : {0, 1}) job_.trainers[n]->end();
+  for (size_t node : {0, 1}) host_.drain(node);
+  run_for(6'000 * kMillisecond);
+  const auto decision = read_decision(host_.storage(), {1, 1, 1});
+  ASSERT_TRUE(decision.ok()) << decision.status().to_string();
+  EXPECT_THAT(decision->tombstone().cause,
+              HasSubstr("rank 2 did not report before the coordinator was told to stop"));
+  EXPECT_TRUE(host_.drained(0) && host_.drained(1));
+}
+
+// Only the coordinator's node is told to stop, and its trainers live: another one takes its place.
+class ThreeHostsWhoseCoordinatorIsStopped : public ThreeHosts, public ::testing::WithParamInterface<Rank> {
+ protected:
+  void stop_coordinator() {
+    host_.drain(0);
+    run_for(6'000 * kMillisecond);
+    EXPECT_TRUE(host_.drained(0));
+    EXPECT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+    host_.kill_node(0);
+  }
+  void start_coordinator() {
+    NodeFacts facts;
+    facts.generation = 1;
+    facts.job_id = "job-1";
+    facts.host = "host0";
+    facts.expected_ranks = {0};
+    job_.trainers[0]->come_back(host_.add_node(facts, true), kHosts);
+    run_for(10'000 * kMillisecond);
+  }
+};
+
+TEST_P(ThreeHostsWhoseCoordinatorIsStopped, CommitWithTheNextOneWhatOneRankHadNotStaged) {
+  attach_all();
+  for (Rank rank = 0; rank < kHosts; ++rank) {
+    if (rank != GetParam()) job_.trainers[rank]->save(1);
+  }
+  run_for(1'000 * kMillisecond);
+  stop_coordinator();
+  start_coordinator();
+  EXPECT_EQ(heard(1, 1).message(), "nothing yet");
+  job_.trainers[GetParam()]->save(1);
+  run_for(10'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status()) << n;
+}
+
+INSTANTIATE_TEST_SUITE_P(RankThatIsLate, ThreeHostsWhoseCoordinatorIsStopped, ::testing::Values(0u, 1u, 2u));
+
+TEST_F(ThreeHosts, CommitWhatAllHaveStagedThoughTheCoordinatorIsStopped) {
+  attach_all();
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.run_for(5'000);  // staged, and not written
+  host_.drain(0);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  EXPECT_TRUE(host_.drained(0));
+}
+
+// --- hosts that are lost ---
+
+TEST_F(ThreeHosts, AbortASaveThatWaitsForAHostThatDied) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.kill_node(2);
+  run_for(16'000 * kMillisecond);  // 2.5 s until it is known
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  run_for(3'000 * kMillisecond);
+  const std::string cause =
+      "host host2 (rank 2) is lost: neither its node nor its trainers came back within 15.00 s";
+  for (size_t n : {0, 1}) {
+    EXPECT_EQ(heard(n, 1), Status(Code::aborted, cause));
+    job_.trainers[n]->save(2);
+  }
+  run_for(1'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 2), Status(Code::aborted, cause));
+}
+
+TEST_F(ThreeHosts, CommitWhatAHostHadReportedBeforeItDied) {
+  attach_all();
+  for (size_t n : {1, 2}) job_.trainers[n]->save(1);
+  run_for(1'000 * kMillisecond);
+  host_.kill_node(2);
+  run_for(60'000 * kMillisecond);
+  job_.trainers[0]->save(1);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+// Regression: such a save was aborted after 15 s, and its shards were swept.
+TEST_F(ThreeHosts, CommitWhatAHostHadWrittenThoughItDiedBeforeItsReport) {
+  attach_all();
+  host_.on_operation([&](size_t node, const Operation& operation) {
+    if (node == 2 && std::holds_alternative<operation::WriteShard>(operation)) host_.kill_node(2);
+  });
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(16'000 * kMillisecond);  // 2.5 s until it is known
+  ASSERT_FALSE(host_.alive(2));
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  run_for(3'000 * kMillisecond);
+  for (size_t n : {0, 1}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+TEST_F(ThreeHosts, CommitWhatAllHadWrittenThoughTheCoordinatorsHostDied) {
+  attach_all();
+  size_t written = 0;
+  host_.on_operation([&](size_t, const Operation& operation) {
+    written += std::holds_alternative<operation::WriteShard>(operation);
+    if (written == kHosts) host_.kill_node(0);
+  });
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(20'000 * kMillisecond);
+  ASSERT_FALSE(host_.alive(0));
+  for (size_t n : {1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+TEST_F(ThreeHosts, CommitWhereTheNodeThatEndedIsFollowedInTime) {
+  attach_all();
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.run_for(5'000);  // staged, and not written
+  host_.kill_node(2);
+  run_for(12'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.job_id = "job-1";
+  facts.host = "host2";
+  facts.expected_ranks = {2};
+  job_.trainers[2]->come_back(host_.add_node(facts, false), kHosts);
+  run_for(20'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+// It has a new session, and nothing in flight of which it would speak.
+TEST_F(ThreeHosts, WaitForAHostWhoseSessionBrokeAndStandsAgain) {
+  attach_all();
+  host_.cut(2, true);
+  run_for(4'000 * kMillisecond);
+  host_.cut(2, false);
+  run_for(30'000 * kMillisecond);
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(30'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  job_.trainers[2]->save(1);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+TEST_F(ThreeHosts, AbortWhatWaitsForACoordinatorWhoseHostDied) {
+  attach_all();
+  for (size_t n : {1, 2}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.kill_node(0);
+  run_for(16'000 * kMillisecond);
+  EXPECT_EQ(heard(1, 1).message(), "nothing yet");
+  run_for(3'000 * kMillisecond);
+  for (size_t n : {1, 2}) {
+    EXPECT_EQ(heard(n, 1).code(), Code::aborted);
+    EXPECT_THAT(heard(n, 1).message(),
+                HasSubstr("heard no decision within 15.00 s: it has lost the coordinator"));
+  }
+}
+
+// A coordinator in the place of another one has never heard of the host that died with that one.
+TEST_F(ThreeHosts, AbortWhatWaitsForAHostThatDiedWithTheCoordinatorBeforeTheNextOneCame) {
+  attach_all();
+  job_.trainers[1]->save(1);
+  run_for(100 * kMillisecond);
+  host_.kill_node(0);
+  host_.kill_node(2);
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.job_id = "job-1";
+  facts.host = "host0";
+  facts.expected_ranks = {0};
+  job_.trainers[0]->come_back(host_.add_node(facts, true), kHosts);
+  job_.trainers[0]->save(1);
+  run_for(10'000 * kMillisecond);
+  EXPECT_EQ(heard(1, 1).message(), "nothing yet");
+  run_for(10'000 * kMillisecond);
+  EXPECT_EQ(heard(1, 1).message(), "the host of rank 2 is lost: no node has spoken for it within 15.00 s");
+}
+
+TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayHaveAnotherInItsPlace) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.drain(2);
+  run_for(1'000 * kMillisecond);
+  ASSERT_TRUE(host_.drained(2));
+  host_.kill_node(2);
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.job_id = "job-1";
+  facts.host = "host2";
+  facts.expected_ranks = {2};
+  const size_t next = host_.add_node(facts, false);
+  job_.trainers[2]->come_back(next, kHosts);
+  run_for(10'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  job_.trainers[2]->save(1);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+// Regression: a node that was killed had three times as long to be followed.
+TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayBeFollowedAsLateAsOneThatWasKilled) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.drain(2);
+  run_for(1'000 * kMillisecond);
+  host_.kill_node(2);
+  run_for(11'000 * kMillisecond);
+  follow(2);
+  run_for(10'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  job_.trainers[2]->save(1);
+  run_for(1'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneAreHeardOfByTheOthers) {
+  attach_all();
+  for (size_t n : {0, 1}) job_.trainers[n]->save(1);
+  run_for(100 * kMillisecond);
+  host_.drain(2);
+  host_.run_for(1'000 * kMillisecond);
+  host_.kill_node(2);
+  run_for(6'000 * kMillisecond);
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  run_for(9'000 * kMillisecond);
+  for (size_t n : {0, 1}) {
+    EXPECT_THAT(heard(n, 1).message(), HasSubstr("rank 2: the node of its host is stopping"));
+    job_.trainers[n]->save(2);
+  }
+  run_for(1'000 * kMillisecond);
+  EXPECT_THAT(heard(0, 2).message(), HasSubstr("rank 2: the node of its host is stopping"));
+}
+
+// Regression: in mode collective nobody joins, so that a node which another one had followed was taken for
+// lost, or for one that was still stopping, until a save of its own was heard of.
+class ThreeHostsOfEachMode : public ThreeHosts, public ::testing::WithParamInterface<SaveMode> {
+ protected:
+  ThreeHostsOfEachMode() {
+    options_ = in_mode(GetParam());
+    attach_all();
+    for (auto& trainer : job_.trainers) trainer->save(1);
+    run_for(5'000 * kMillisecond);
+    for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  }
+  // Host `last` comes to this save a second after the others.
+  void expect_commits(uint64_t step, Rank last) {
+    for (Rank rank = 0; rank < kHosts; ++rank) {
+      if (rank != last) job_.trainers[rank]->save(step);
+    }
+    run_for(1'000 * kMillisecond);
+    job_.trainers[last]->save(step);
+    run_for(5'000 * kMillisecond);
+    for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, step), ok_status()) << n;
+  }
+};
+
+TEST_P(ThreeHostsOfEachMode, CommitWithANodeThatWasKilledAndFollowedBetweenSaves) {
+  host_.kill_node(2);
+  run_for(5'000 * kMillisecond);
+  follow(2);
+  run_for(30'000 * kMillisecond);
+  expect_commits(2, 2);
+}
+
+TEST_P(ThreeHostsOfEachMode, CommitWithACoordinatorThatWasKilledAndFollowedBetweenSaves) {
+  host_.kill_node(0);
+  run_for(5'000 * kMillisecond);
+  follow(0);
+  run_for(30'000 * kMillisecond);
+  expect_commits(2, 0);
+}
+
+TEST_P(ThreeHostsOfEachMode, CommitWithANodeThatWasStoppedAndFollowedBetweenSaves) {
+  host_.drain(2);
+  run_for(1'000 * kMillisecond);
+  host_.kill_node(2);
+  follow(2);
+  run_for(30'000 * kMillisecond);
+  expect_commits(2, 2);
+}
+
+TEST_P(ThreeHostsOfEachMode, CommitThoughTheHostThatCameBackHeardOfAnAbortFirst) {
+  host_.kill_node(2);
+  run_for(5'000 * kMillisecond);
+  for (size_t n : {0, 1}) job_.trainers[n]->save(2);
+  run_for(20'000 * kMillisecond);
+  EXPECT_THAT(heard(0, 2).message(), HasSubstr("host2"));
+  follow(2);
+  job_.trainers[2]->save(2);
+  run_for(20'000 * kMillisecond);
+  EXPECT_EQ(heard(2, 2).code(), Code::aborted);
+  expect_commits(3, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mode, ThreeHostsOfEachMode,
+                         ::testing::Values(SaveMode::collective_free, SaveMode::collective),
+                         [](const auto& mode) {
+                           return mode.param == SaveMode::collective ? "Collective" : "CollectiveFree";
+                         });
+
+// A coordinator on a host without trainers is told to stop, and those of others go on.
+TEST(ACoordinatorWithoutTrainers, LeavesWhatIsUndecidedToTheNextOne) {
+  VirtualHost host;
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.job_id = "job-1";
+  facts.world_size = 2;
+  facts.host = "host9";
+  host.add_node(facts, true);
+  VirtualJob job{host, {}};
+  for (Rank rank : {0u, 1u}) {
+    facts.host = "host" + std::to_string(rank);
+    facts.expected_ranks = {rank};
+    const size_t node = host.add_node(facts, false);
+    job.trainers.push_back(std::make_unique<VirtualTrainer>(host, node, rank, 2, flat_job(2, 0)[rank]));
+    job.trainers.back()->declare();
+  }
+  job.run(100 * kMillisecond);
+  job.trainers[0]->save(1);
+  host.run_for(1'000 * kMillisecond);
+  host.drain(0);
+  host.run_for(10'000 * kMillisecond);
+  EXPECT_FALSE(host.drained(0));  // it may be decided here
+  host.run_for(6'000 * kMillisecond);
+  EXPECT_TRUE(host.drained(0));
+  EXPECT_EQ(read_decision(host.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  host.kill_node(0);
+  facts.host = "host9";
+  facts.expected_ranks.clear();
+  host.add_node(facts, true);
+  host.run_for(8'000 * kMillisecond);
+  job.trainers[1]->save(1);
+  host.run_for(1'000 * kMillisecond);
+  EXPECT_TRUE(read_decision(host.storage(), {1, 1, 1}).value().committed());
+}
+
+// Writing takes longer than anybody's patience.
+class ThreeSlowHosts : public ThreeHosts {
+ protected:
+  static VirtualDelays slow() {
+    VirtualDelays delays;
+    delays.operation_ns = 20'000 * kMillisecond;
+    return delays;
+  }
+  ThreeSlowHosts() : ThreeHosts(slow()) {}
+};
+
+TEST_F(ThreeSlowHosts, AreNotTakenForLost) {
+  attach_all();
+  run_for(60'000 * kMillisecond);
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  run_for(200'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+}
+
+TEST_F(ThreeSlowHosts, CommitWhatAllHaveStagedThoughTheyAreStoppedTogether) {
+  attach_all();
+  run_for(60'000 * kMillisecond);
+  for (auto& trainer : job_.trainers) ASSERT_TRUE(trainer->has_roster());
+  for (auto& trainer : job_.trainers) trainer->save(1);
+  host_.run_for(100 * kMillisecond);
+  stop_all();
+  run_for(10'000 * kMillisecond);
+  for (size_t node = 0; node < kHosts; ++node) EXPECT_FALSE(host_.drained(node)) << node;
+  run_for(200'000 * kMillisecond);
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
+}
+
+NodeFacts facts_of_one() {
+  NodeFacts facts;
+  facts.generation = 1;
+  facts.epoch = 1;
+  facts.host = "host0";
+  facts.expected_ranks = {0, 1};
+  return facts;
+}
+
+TEST(AShardWriterThatStops, NamesItsRanksEvenThoseThatNeverAttached) {
+  RoleByItself role(make_shard_writer(facts_of_one()));
+  role.handle(event::Drain{});
+  EXPECT_TRUE(role.drained);
+  const auto said = role.sent<wire::RanksGone>(kCoordinatorNode);
+  ASSERT_EQ(said.size(), 1u);
+  ASSERT_EQ(said[0].ranks.size(), 2u);
+  EXPECT_EQ(said[0].ranks[1].rank, 1u);
+  EXPECT_EQ(said[0].ranks[1].end, "");
+  EXPECT_TRUE(said[0].staged.empty());
+}
+
+TEST(AShardWriterThatNobodyNeeds, LeavesItsRanksToTheNextNode) {
+  RoleByItself role(make_shard_writer(facts_of_one()));
+  role.handle(event::Drain{.told = false});
+  EXPECT_TRUE(role.drained);
+  EXPECT_TRUE(role.sends.empty());
+}
+
+TEST(AShardWriterWhoseTrainerEnded, SaysSoUntilTheRankIsBack) {
+  RoleByItself role(make_shard_writer(facts_of_one()));
+  role.handle(event::TrainerEnded{1, "exit status 1"});
+  role.pass(60'000 * kMillisecond);
+  const size_t said = role.sent<wire::RanksGone>(kCoordinatorNode).size();
+  EXPECT_GE(said, 5u);
+  EXPECT_LE(said, 15u);
+  EXPECT_EQ(role.sent<wire::RanksGone>(kCoordinatorNode)[0].ranks.at(0).end, "exit status 1");
+  role.sends.clear();
+  local::Attach attach;
+  attach.rank = 1;
+  attach.world_size = 2;
+  role.from_client(3, attach);
+  role.pass(60'000 * kMillisecond);
+  ASSERT_EQ(role.sent<wire::RanksGone>(kCoordinatorNode).size(), 1u);
+  EXPECT_TRUE(role.sent<wire::RanksGone>(kCoordinatorNode)[0].ranks.empty());
+}
+
+}  // namespace
+}  // namespace shoal

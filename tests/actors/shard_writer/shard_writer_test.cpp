@@ -1,0 +1,676 @@
+// The ShardWriter by itself: how its saves end when the coordinator, the root or other ranks do not come.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "storage/decisions/rank_manifest_set.h"
+#include "tests/actors/role_by_itself.h"
+#include "tests/sim/support/job_layouts.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr ClientId kClient = 7;
+
+Status read_only() {
+  return Status(Code::refused, "/root: cannot create: not writable: Read-only file system");
+}
+Status gone() {
+  return Status(Code::unavailable, "gone");
+}
+
+// Of a host with ranks 0 and 1 of a job of 2; the client of rank 0 is attached.
+class AShardWriterByItself : public ::testing::Test {
+ protected:
+  static NodeFacts facts() {
+    NodeFacts facts;
+    facts.generation = 1;
+    facts.epoch = 1;
+    facts.host = "host0";
+    return facts;
+  }
+  AShardWriterByItself() {
+    local::Attach attach;
+    attach.world_size = 2;
+    role_.from_client(kClient, attach);
+  }
+
+  // Of as many ranks as hosts has; host[r] is that of rank r.
+  void world_known(const std::vector<uint32_t>& hosts = {0, 1}) {
+    world_known(hosts, flat_job(static_cast<uint32_t>(hosts.size()), 0));
+  }
+  void world_known(const std::vector<uint32_t>& hosts, const std::vector<LayoutPtr>& layouts) {
+    auto world = std::make_shared<World>();
+    std::vector<LayoutId> ids;
+    for (const LayoutPtr& layout : layouts) ids.push_back(layout->id());
+    world->roster = *Roster::make(ids, hosts);
+    world->layouts = {layouts[0]};
+    world_ = world;
+    role_.handle(event::WorldKnown{world_, {}});
+  }
+  void attach(Rank rank) {
+    local::Attach attach;
+    attach.rank = rank;
+    attach.world_size = 2;
+    role_.from_client(kClient + rank, attach);
+  }
+  // `again`: it had offered that to an earlier node.
+  void stage(uint64_t step, Rank rank = 0, bool again = false) {
+    local::Staged staged;
+    staged.step = step;
+    staged.again = again;
+    staged.attempt = 1;
+    staged.slab_id = static_cast<uint32_t>(step);
+    staged.user = user_;
+    if (world_) {
+      const SavePlan plan = *plan_save(*world_, rank, options_);
+      staged.layout_id = world_->layouts[0]->id();
+      staged.roster_id = plan.roster_id;
+      staged.plan_id = plan.id;
+      uint64_t offset = 0;
+      for (const WriteItem& item : plan.items) {
+        const uint64_t bytes = item.bytes;
+        if (bytes == 0 && world_->layouts[0]->entries()[item.entry].kind == LayoutEntry::Kind::tensor)
+          continue;
+        staged.pieces.push_back({item.entry, item.local_box, item.local_offset, bytes, offset});
+        offset += bytes;
+      }
+      std::sort(staged.pieces.begin(), staged.pieces.end(), [](const auto& a, const auto& b) {
+        return std::tie(a.entry, a.local_box, a.local_offset) <
+               std::tie(b.entry, b.local_box, b.local_offset);
+      });
+    }
+    role_.from_client(kClient + rank, local::Slab{staged.slab_id, uint64_t{1} << 20});
+    role_.from_client(kClient + rank, staged);
+  }
+  static OperationResult tombstone(const AttemptKey& key, Tombstone::Reason reason,
+                                   const std::string& cause) {
+    Decision decision;
+    decision.key = key;
+    decision.body = Tombstone{reason, cause};
+    return std::make_shared<const Decision>(std::move(decision));
+  }
+  static OperationResult aborted(const AttemptKey& key, const std::string& cause) {
+    return tombstone(key, Tombstone::Reason::aborted, cause);
+  }
+  static OperationResult deleted(const AttemptKey& key) {
+    return tombstone(key, Tombstone::Reason::deleted, "no rule keeps it");
+  }
+  // The root has this to say of every decision that is read, for as long as anything reads one.
+  void root_answers(const Result<OperationResult>& answer) {
+    while (role_.answer<operation::ReadDecision>(answer)) {
+    }
+  }
+  // What this rank has heard of its saves, all told. Never: nothing.
+  std::vector<Status> heard(Rank rank = 0) const {
+    std::vector<Status> outcomes;
+    for (const auto& each : role_.told<local::Decided>(kClient + rank)) outcomes.push_back(each.outcome);
+    return outcomes;
+  }
+  std::string tombstone_cause(OperationId* id) {
+    auto publish = role_.take_start<operation::PublishDecision>(id);
+    return publish ? std::get<Tombstone>(*publish->body).cause : "nothing was published";
+  }
+
+  RoleByItself role_{make_shard_writer(facts())};
+  std::shared_ptr<const World> world_;
+  SaveOptions options_;
+  UserMetadataPtr user_;
+};
+
+TEST_F(AShardWriterByItself, TellsItsClientWhyNoDecisionCanBePublished) {
+  stage(5);
+  role_.pass(300'000 * kMillisecond);
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(read_only()));
+  const auto told = role_.told<local::Decided>(kClient);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].outcome.code(), Code::refused);
+  EXPECT_THAT(told[0].outcome.message(), HasSubstr("Read-only file system"));
+  EXPECT_EQ(role_.told<local::SlabFree>(kClient).size(), 1u);
+  role_.handle(event::Drain{});
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(AShardWriterByItself, TriesToPublishItsTombstoneWithBackOffAndNotForEver) {
+  stage(5);
+  role_.pass(300'000 * kMillisecond);
+  size_t tries = 0;
+  while (role_.answer<operation::PublishDecision>(Status(Code::io, "input/output error"))) {
+    ASSERT_LT(++tries, 100u);
+    role_.pass(10'000 * kMillisecond);
+  }
+  EXPECT_GE(tries, 10u);
+  EXPECT_LE(tries, 20u);
+  const auto told = role_.told<local::Decided>(kClient);  // at the first failure, and once
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].outcome.code(), Code::io);
+  role_.handle(event::Drain{});
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(AShardWriterByItself, PublishesATombstoneWhenItHearsThatTheCoordinatorCannot) {
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Undecided{{1, 5, 1}, read_only()});
+  OperationId id = 0;
+  const std::string cause = tombstone_cause(&id);
+  EXPECT_THAT(cause, HasSubstr("Read-only file system"));
+  role_.handle(event::OperationDone{id, aborted({1, 5, 1}, cause)});
+  EXPECT_THAT(role_.told<local::Decided>(kClient).at(0).outcome.message(),
+              HasSubstr("Read-only file system"));
+}
+
+TEST_F(AShardWriterByItself, TellsWhatFailedWhereTheCoordinatorCouldNotRecordTheAbort) {
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator,
+                wire::Undecided{{1, 5, 1}, Status(Code::unavailable, "rank 3: disk full; the root is gone")});
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(Status(Code::unavailable, "the root is gone")));
+  ASSERT_EQ(role_.told<local::Decided>(kClient).size(), 1u);
+  EXPECT_THAT(role_.told<local::Decided>(kClient)[0].outcome.message(), HasSubstr("rank 3: disk full"));
+}
+
+// Regression: `shoal launch` waited two minutes for a node whose trainers had ended.
+TEST_F(AShardWriterByItself, DrainsWithinSecondsWhereNoAbortCanBeRecordedAndNoTrainerWaits) {
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Undecided{{1, 5, 1}, read_only()});
+  role_.handle(event::ClientLost{kClient});
+  role_.handle(event::Drain{});
+  size_t seconds = 0;
+  for (; seconds < 60 && !role_.drained; ++seconds) {
+    role_.answer<operation::PublishDecision>(Status(Code::unavailable, "the root is gone"));
+    role_.answer<operation::WriteShard>(Status(Code::unavailable, "the root is gone"));
+    role_.pass(1'000 * kMillisecond);
+  }
+  EXPECT_LE(seconds, 8u);
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(AShardWriterByItself, WritesAndReportsTheMetadataThatATrainerGave) {
+  world_known();
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});
+  stage(5);
+  OperationId id = 0;
+  auto write = role_.take_start<operation::WriteShard>(&id);
+  ASSERT_TRUE(write.has_value());
+  EXPECT_EQ(write->user, user_);
+  role_.handle(event::OperationDone{id, OperationResult(WrittenShard{})});
+  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  }
+  const auto reports = role_.sent<wire::ShardsWritten>(kCoordinatorNode);
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports.back().user, user_);
+}
+
+// One node made it durable, the next reports it: by the word of the client.
+TEST_F(AShardWriterByItself, ReportsTheMetadataOfWhatAnEarlierNodeWrote) {
+  world_known();
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});
+  const SavePlan plan = *plan_save(*world_, 0, options_);
+  local::Written written{5, 1, {plan.roster_id, plan.id, {}}, user_};
+  for (uint32_t file = 0; file < plan.files; ++file) written.share.files.push_back({file, 4096, {}, 0});
+  role_.from_client(kClient, written);
+  root_answers(Status(Code::not_found, "undecided"));
+  const auto reports = role_.sent<wire::ShardsWritten>(kCoordinatorNode);
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports.back().user, user_);
+}
+
+TEST_F(AShardWriterByItself, FailsASaveOfWhichItsRanksGaveDifferentMetadata) {
+  world_known();
+  attach(1);
+  stage(5);
+  user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "b"}});
+  stage(5, 1);
+  const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
+  ASSERT_FALSE(failed.empty());
+  EXPECT_EQ(failed[0].rank, 1u);
+  EXPECT_THAT(failed[0].why.message(), HasSubstr("'run' is missing on rank 0 and 'b' on rank 1"));
+}
+
+TEST_F(AShardWriterByItself, DrainsWithinSecondsWhenTheCoordinatorIsGone) {
+  world_known();
+  stage(5);
+  role_.handle(event::ClientLost{kClient});  // else the next node goes on with it
+  role_.handle(event::PeerLost{kCoordinatorNode, gone()});
+  role_.handle(event::Drain{});
+  role_.pass(4'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  role_.pass(2'000 * kMillisecond);
+  OperationId id = 0;
+  const std::string cause = tombstone_cause(&id);
+  EXPECT_THAT(cause, HasSubstr("host0 was stopped while the coordinator could not be reached"));
+  while (role_.answer<operation::WriteShard>(Status(Code::no_space, "full"))) {
+  }
+  role_.handle(event::OperationDone{id, aborted({1, 5, 1}, cause)});
+  EXPECT_TRUE(role_.drained);
+}
+
+// Regression: it aborted the save, which the same node would not have done had it been killed.
+TEST_F(AShardWriterByItself, LeavesASaveToTheNextNodeThoughItsCoordinatorWasStoppedFirst) {
+  world_known();
+  stage(5);
+  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  }
+  role_.handle(event::PeerLost{kCoordinatorNode, gone()});
+  role_.handle(event::Drain{});
+  role_.pass(6'000 * kMillisecond);
+  EXPECT_TRUE(role_.drained);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  EXPECT_TRUE(heard().empty());
+}
+
+TEST_F(AShardWriterByItself, WaitsWhileDrainingForACoordinatorThatIsThere) {
+  world_known();
+  stage(5);
+  role_.handle(event::PeerLost{kCoordinatorNode, gone()});
+  role_.handle(event::Drain{});
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Pending{{1, 5, 1}});
+  role_.pass(60'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+}
+
+TEST_F(AShardWriterByItself, GivesUpASaveWhoseCoordinatorStaysAway) {
+  world_known();
+  stage(5);
+  role_.handle(event::PeerLost{kCoordinatorNode, gone()});
+  role_.pass(10'000 * kMillisecond);
+  stage(6);  // waits as long as any other
+  role_.pass(4'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  role_.pass(2'000 * kMillisecond);
+  OperationId id = 0;
+  EXPECT_EQ(
+      tombstone_cause(&id),
+      "host host0 heard no decision within 15.00 s: it has lost the coordinator (gone), and none has come "
+      "back");
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  role_.pass(10'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 1u);
+}
+
+TEST_F(AShardWriterByItself, WithoutACoordinatorCommitsWhatTheRootProvesUnlessItsOwnShardFailed) {
+  world_known();
+  stage(5);
+  stage(6);
+  role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}));
+  role_.answer<operation::WriteShard>(Status(Code::io, "input/output error"));
+  role_.handle(event::PeerLost{kCoordinatorNode, gone()});
+  role_.pass(16'000 * kMillisecond);
+  for (uint64_t step : {5, 6}) {
+    OperationId id = 0;
+    auto publish = role_.take_start<operation::PublishDecision>(&id);
+    ASSERT_TRUE(publish.has_value());
+    EXPECT_EQ(publish->key.step, step);
+    EXPECT_EQ(publish->looks_first, step == 5);
+  }
+}
+
+// What the others commit while a write ends here may be what this write makes.
+TEST_F(AShardWriterByItself, TellsARankWhoseSaveIsCommittedWhileItWritesOnceItHasWritten) {
+  world_known();
+  enum class Is : uint8_t { named, not_named, deleted };
+  for (const Is is : {Is::named, Is::not_named, Is::deleted}) {
+    const uint64_t step = 5 + static_cast<uint64_t>(is);
+    SCOPED_TRACE("step " + std::to_string(step));
+    stage(step);
+    role_.said.clear();
+    role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, step, 1}, true, ""});
+    EXPECT_TRUE(heard().empty());
+    WrittenShard written;
+    written.header_digest.bytes[0] = std::byte{7};
+    role_.answer<operation::WriteShard>(OperationResult(written));
+    Manifest manifest;
+    manifest.world = world_;
+    if (is == Is::named) {
+      manifest.files.push_back({"rank-00000.safetensors", 1, written.header_digest, 0, 0u});
+    }
+    Decision committed;
+    committed.key = {1, step, 1};
+    committed.body = std::move(manifest);
+    root_answers(is == Is::deleted ? deleted({1, step, 1})
+                                   : OperationResult(std::make_shared<const Decision>(std::move(committed))));
+    ASSERT_EQ(heard().size(), 1u);
+    EXPECT_EQ(heard()[0].ok(), is != Is::not_named) << heard()[0].to_string();
+    const std::string said = is == Is::not_named ? "another process of this rank had saved it" : "";
+    EXPECT_THAT(heard()[0].message(), HasSubstr(said));
+    EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty()) << "nothing is to be swept";
+  }
+}
+
+TEST_F(AShardWriterByItself, GivesUpNothingWhoseCoordinatorCameBackInTime) {
+  world_known();
+  stage(5);
+  role_.handle(event::PeerLost{kCoordinatorNode, gone()});
+  role_.pass(10'000 * kMillisecond);
+  role_.handle(event::PeerUp{kCoordinatorNode});
+  role_.pass(60'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+}
+
+TEST_F(AShardWriterByItself, SaysForWhomItSpeaksInEachNewSession) {
+  attach(1);
+  role_.sends.clear();
+  role_.handle(event::PeerLost{kCoordinatorNode, gone()});
+  role_.handle(event::PeerUp{kCoordinatorNode});
+  role_.pass(60'000 * kMillisecond);
+  const auto said = role_.sent<wire::RanksGone>(kCoordinatorNode);
+  ASSERT_GE(said.size(), 3u);  // one may be lost
+  EXPECT_LE(said.size(), 6u);
+  for (const auto& each : said) {
+    EXPECT_EQ(each.host, "host0");
+    EXPECT_THAT(each.here, ElementsAre(0u, 1u));
+    EXPECT_TRUE(each.ranks.empty());
+  }
+}
+
+// Regression: in mode collective nobody joins, and the session stands before anybody attaches.
+TEST_F(AShardWriterByItself, SaysForWhomItSpeaksOnceItsRanksSaveCollectively) {
+  role_.handle(event::PeerUp{kCoordinatorNode});
+  role_.pass(60'000 * kMillisecond);
+  role_.sends.clear();
+  attach(1);
+  SaveOptions options;
+  options.mode = SaveMode::collective;
+  const std::vector<LayoutPtr> layouts = flat_job(2, 0);
+  for (Rank rank : {0u, 1u}) role_.from_client(kClient + rank, local::LayoutIs{layouts[rank], options});
+  role_.pass(60'000 * kMillisecond);
+  const auto said = role_.sent<wire::RanksGone>(kCoordinatorNode);
+  ASSERT_GE(said.size(), 3u);  // one may be lost
+  EXPECT_LE(said.size(), 6u);
+  EXPECT_EQ(said[0].host, "host0");
+  EXPECT_THAT(said[0].here, ElementsAre(0u, 1u));
+  role_.sends.clear();
+  role_.from_client(kClient,
+                    local::LayoutIs{flat_job(2, 1)[0], options});  // another one, of a rank that is here
+  role_.pass(60'000 * kMillisecond);
+  EXPECT_TRUE(role_.sent<wire::RanksGone>(kCoordinatorNode).empty());
+}
+
+TEST_F(AShardWriterByItself, ThatIsStoppedLeavesWhatItsLivingTrainersHaveInFlightToTheNextNode) {
+  world_known();
+  attach(1);
+  stage(5);  // rank 1 has not staged it yet
+  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  }
+  role_.handle(event::Drain{});
+  role_.pass(4'000 * kMillisecond);
+  EXPECT_FALSE(role_.drained);  // it may still be decided
+  role_.pass(2'000 * kMillisecond);
+  EXPECT_TRUE(role_.drained);
+  EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  EXPECT_TRUE(heard(0).empty() && heard(1).empty());
+  EXPECT_THAT(role_.sent<wire::RanksGone>(kCoordinatorNode).back().staged, ElementsAre(AttemptKey{1, 5, 1}));
+}
+
+TEST_F(AShardWriterByItself, ThatIsStoppedFinishesWhatItWritesBeforeTheNextNodeComes) {
+  world_known();
+  stage(5);
+  role_.handle(event::Drain{});
+  role_.pass(60'000 * kMillisecond);
+  EXPECT_FALSE(role_.drained);
+  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  }
+  EXPECT_TRUE(role_.drained);
+  EXPECT_EQ(role_.told<local::SlabFree>(kClient).size(), 1u);
+  EXPECT_TRUE(heard(0).empty());
+}
+
+TEST_F(AShardWriterByItself, DrainsWithinSecondsWhenThereIsNoRoster) {
+  stage(5);
+  role_.handle(event::ClientLost{kClient});  // else the next node goes on with it
+  role_.handle(event::Drain{});
+  role_.pass(6'000 * kMillisecond);
+  const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
+  ASSERT_FALSE(failed.empty());
+  EXPECT_THAT(failed[0].why.message(), HasSubstr("before there was a roster"));
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "no roster"});
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(AShardWriterByItself, FailsWhileDrainingASaveThatARankOfItsHostHasNotStaged) {
+  NodeFacts of_two = facts();
+  of_two.expected_ranks = {0, 1};  // the second one never attached
+  role_ = RoleByItself(make_shard_writer(of_two));
+  attach(0);
+  world_known();
+  stage(5);
+  role_.handle(event::ClientLost{kClient});  // else the next node goes on with it
+  role_.handle(event::Drain{});
+  role_.pass(6'000 * kMillisecond);
+  const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
+  ASSERT_FALSE(failed.empty());
+  EXPECT_EQ(failed[0].rank, 1u);
+  EXPECT_THAT(failed[0].why.message(), HasSubstr("had not staged this save when its node was stopped"));
+}
+
+TEST_F(AShardWriterByItself, SaysWhenFilesOfAnAbortedSaveWereWrittenAfterItsSweep) {
+  world_known();
+  stage(5);
+  ASSERT_GE(role_.started<operation::WriteShard>(), 1u);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "rank 1 was lost"});
+  EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
+  role_.handle(event::Drain{});
+  EXPECT_FALSE(role_.drained);  // files are still being written
+  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  }
+  EXPECT_EQ(role_.sent<wire::SaveFailed>(kCoordinatorNode).size(), 1u);
+  EXPECT_EQ(role_.told<local::SlabFree>(kClient).size(), 1u);
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(AShardWriterByItself, DoesNotCallCommittedWhatItsClientHasJustStagedAndNobodyWrote) {
+  world_known();
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
+  EXPECT_TRUE(role_.told<local::Decided>(kClient).empty()) << "what it writes may be what is committed";
+  role_.answer<operation::WriteShard>(Status(Code::already_exists, "another file has this name"));
+  const auto told = role_.told<local::Decided>(kClient);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].outcome.code(), Code::aborted);
+  EXPECT_THAT(told[0].outcome.message(),
+              HasSubstr("step 5 (g1a1) was committed before this rank had written"));
+}
+
+// Its trainers find the node that was started again one after the other.
+TEST_F(AShardWriterByItself, TellsARankThatOffersAnAbortedSaveLaterThatItIsAborted) {
+  world_known();
+  attach(1);
+  const AttemptKey key{1, 5, 1};
+  stage(5, 0, true);
+  root_answers(aborted(key, "rank 3 was lost"));
+  EXPECT_THAT(heard(0), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
+  stage(5, 1, true);
+  root_answers(aborted(key, "rank 3 was lost"));
+  EXPECT_THAT(heard(1), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
+  EXPECT_EQ(role_.told<local::SlabFree>(kClient + 1).size(), 1u);
+}
+
+TEST_F(AShardWriterByItself, TellsARankThatOffersACommittedSaveLaterThatItIsCommittedThoughDeletedSince) {
+  world_known();
+  attach(1);
+  const AttemptKey key{1, 5, 1};
+  stage(5, 0, true);
+  root_answers(deleted(key));
+  EXPECT_THAT(heard(0), ElementsAre(ok_status()));
+  stage(5, 1, true);
+  root_answers(Status(Code::not_found, "its folder has gone"));  // this node has seen that it was committed
+  EXPECT_THAT(heard(1), ElementsAre(ok_status()));
+  EXPECT_EQ(role_.told<local::Decided>(kClient + 1)[0].checkpoint->key, key);
+  EXPECT_THAT(role_.log, Contains(HasSubstr("nothing of it is in the root: its folder has gone")));
+}
+
+TEST_F(AShardWriterByItself, BelievesTheRootWhereATombstoneStandsForWhatItHeardIsCommitted) {
+  world_known();
+  stage(5, 0, true);
+  root_answers(Status(Code::not_found, "undecided"));
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
+  root_answers(aborted({1, 5, 1}, "rank 3 was lost"));
+  EXPECT_THAT(heard(0), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
+}
+
+// The root took no tombstone, and this node has closed the save without knowing what became of it.
+class AShardWriterThatCouldNotDecide : public AShardWriterByItself {
+ protected:
+  AShardWriterThatCouldNotDecide() {
+    attach(1);
+    stage(5);
+    role_.pass(300'000 * kMillisecond);
+    EXPECT_TRUE(role_.answer<operation::PublishDecision>(read_only()));
+    EXPECT_EQ(heard(0).size(), 1u);
+  }
+  void expect_not_decided(Rank rank) {
+    ASSERT_EQ(heard(rank).size(), 1u);
+    EXPECT_EQ(heard(rank)[0].code(), Code::refused);
+    EXPECT_THAT(heard(rank)[0].message(), HasSubstr("not decided"));
+  }
+};
+
+TEST_F(AShardWriterThatCouldNotDecide, SaysSoToARankThatOffersItLaterWhereNothingStands) {
+  stage(5, 1, true);
+  root_answers(Status(Code::not_found, "undecided"));
+  expect_not_decided(1);
+}
+
+TEST_F(AShardWriterThatCouldNotDecide, SaysSoToARankThatStagesItOnlyThen) {
+  stage(5, 1);
+  expect_not_decided(1);
+}
+
+TEST_F(AShardWriterThatCouldNotDecide, TellsARankThatOffersItLaterWhatStandsByThen) {
+  stage(5, 1, true);
+  root_answers(deleted({1, 5, 1}));
+  EXPECT_THAT(heard(1), ElementsAre(ok_status()));
+}
+
+// Whose bytes an earlier node had let go, since the save was committed, and had not yet told so.
+TEST_F(AShardWriterByItself, TellsARankWhoseBytesWereDroppedThatItsSaveIsCommitted) {
+  world_known();
+  attach(1);
+  stage(5, 0, true);
+  root_answers(deleted({1, 5, 1}));
+  role_.from_client(kClient + 1, local::NotStaged{5, 1, Status(Code::aborted, "dropped")});
+  root_answers(deleted({1, 5, 1}));
+  EXPECT_THAT(heard(1), ElementsAre(ok_status()));
+}
+
+TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
+  world_known();
+  options_.mode = SaveMode::rank_local;
+  options_.dedupe = Dedupe::none;
+  role_.handle(event::WorldKnown{world_, options_, Rank{0}});
+  stage(5);
+  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  }
+  ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(OperationResult(operation::Done{})));
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(
+      tombstone({1, 5, 1}, Tombstone::Reason::deleted, std::string(kFolderGone))));
+  ASSERT_EQ(heard(0).size(), 1u);
+  EXPECT_EQ(heard(0)[0].code(), Code::unavailable);
+  EXPECT_THAT(heard(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is gone"));
+}
+
+TEST_F(AShardWriterByItself, RemembersTheOutcomeOfARollbackAmongAThousandOfLaterSteps) {
+  for (uint64_t step = 0; step <= 1024; ++step) {
+    const uint64_t which = step < 1024 ? 10'000 + step : 1;
+    stage(which);
+    role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, which, 1}, false, "lost"});
+  }
+  stage(1);
+  EXPECT_EQ(role_.told<local::Decided>(kClient).size(), 1026u);  // answered at once, not staged again
+}
+
+// A model so small that one of two ranks writes all of it.
+class AShardWriterOfASmallModel : public AShardWriterByItself {
+ protected:
+  AShardWriterOfASmallModel() {
+    attach(1);
+    world_known({0, 0}, replicated_job(2));
+    idle_ = plan_save(*world_, 0, {})->files == 0 ? 0 : 1;
+    EXPECT_EQ(plan_save(*world_, idle_, {})->files, 0u);
+  }
+  size_t reports() const { return role_.sent<wire::ShardsWritten>(kCoordinatorNode).size(); }
+
+  Rank idle_ = 0;
+};
+
+TEST_F(AShardWriterOfASmallModel, ReportsARankThatWritesNothingOnceItsRecordIsDurable) {
+  for (Rank rank : {0u, 1u}) stage(5, rank);
+  ASSERT_TRUE(role_.answer<operation::WriteShard>(OperationResult(WrittenShard{})));
+  EXPECT_FALSE(role_.answer<operation::WriteShard>(OperationResult(WrittenShard{})));
+  EXPECT_EQ(reports(), 0u);
+  OperationId id = 0;
+  auto staged = role_.take_start<operation::RecordStaged>(&id);
+  ASSERT_TRUE(staged.has_value());
+  EXPECT_EQ(staged->rank, idle_);
+  EXPECT_EQ(staged->layout_id, world_->layouts[0]->id());
+  EXPECT_EQ(staged->share_id, share_id_of(*plan_save(*world_, idle_, {})));
+  EXPECT_EQ(role_.started<operation::RecordStaged>(), 0u) << "none of the rank that writes";
+  role_.handle(event::OperationDone{id, OperationResult(operation::Done{})});
+  ASSERT_EQ(reports(), 1u);
+  EXPECT_EQ(role_.sent<wire::ShardsWritten>(kCoordinatorNode)[0].plans.size(), 2u);
+}
+
+TEST_F(AShardWriterOfASmallModel, FailsTheSaveOfARankWhoseRecordCannotBeWritten) {
+  for (Rank rank : {0u, 1u}) stage(5, rank);
+  ASSERT_TRUE(role_.answer<operation::RecordStaged>(Status(Code::no_space, "full")));
+  EXPECT_EQ(reports(), 0u);
+  const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
+  ASSERT_FALSE(failed.empty());
+  EXPECT_EQ(failed[0].rank, idle_);
+  EXPECT_EQ(failed[0].why.code(), Code::no_space);
+}
+
+// An earlier node may have been of a program that wrote no records.
+TEST_F(AShardWriterOfASmallModel, RecordsWhatAnEarlierNodeSaidIsDurable) {
+  const SavePlan plan = *plan_save(*world_, idle_, {});
+  role_.from_client(kClient + idle_, local::Written{5, 1, {plan.roster_id, plan.id, {}}, nullptr});
+  root_answers(Status(Code::not_found, "undecided"));
+  EXPECT_EQ(role_.started<operation::RecordStaged>(), 1u);
+}
+
+// Of a host whose files are ready one after the other, which in a job of many hosts all say so.
+TEST_F(AShardWriterByItself, ReportsWithoutTheRestLessOftenTheLongerItTakes) {
+  constexpr Rank kRanks = 8;
+  for (Rank rank = 1; rank < kRanks; ++rank) {
+    local::Attach attach;
+    attach.rank = rank;
+    attach.world_size = kRanks;
+    role_.from_client(kClient + rank, attach);
+  }
+  world_known(std::vector<uint32_t>(kRanks, 0));
+  for (Rank rank = 0; rank < kRanks; ++rank) stage(5, rank);
+  std::vector<size_t> ranks_reported;
+  auto write_next = [&] {
+    OperationId id = 0;
+    auto write = role_.take_start<operation::WriteShard>(&id);
+    ASSERT_TRUE(write.has_value());
+    WrittenShard written;
+    for (const ShardPiece& piece : write->pieces) written.payload_bytes += piece.bytes;
+    role_.handle(event::OperationDone{id, OperationResult(written)});
+  };
+  auto listen = [&] {
+    for (const auto& report : role_.sent<wire::ShardsWritten>(kCoordinatorNode)) {
+      ranks_reported.push_back(report.plans.size());
+    }
+    role_.sends.clear();
+    role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Pending{{1, 5, 1}});
+  };
+  for (Rank rank = 0; rank + 1 < kRanks; ++rank) {  // one every second
+    write_next();
+    role_.pass(1'000 * kMillisecond);
+    listen();
+  }
+  EXPECT_EQ(ranks_reported, (std::vector<size_t>{2, 6}));  // after 2 s, and 4 s after that
+  write_next();
+  listen();
+  EXPECT_EQ(ranks_reported, (std::vector<size_t>{2, 6, 8}));  // at once
+}
+
+}  // namespace
+}  // namespace shoal

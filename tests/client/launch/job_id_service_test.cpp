@@ -1,0 +1,250 @@
+// Ranks that come to one job id: rank 0 in a process of its own, for its id lives as long as the process.
+#include "client/launch/job_id_service.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "local/socket/socket.h"
+#include "tests/client/fake_node.h"
+
+namespace shoal {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kPatience{20};
+
+uint16_t free_port() {
+  OwnedFd fd(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t bytes = sizeof address;
+  ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), bytes);
+  ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+  return ntohs(address.sin_port);
+}
+
+CheckpointerOptions options_of(const TemporaryRoot& root, Rank rank, const std::string& address) {
+  CheckpointerOptions options;
+  options.root = root.path();
+  options.rank = rank;
+  options.world_size = 4;
+  options.job_id_exchange = JobIdExchange{address, "run7"};
+  return options;
+}
+
+// A process that is rank 0, from begin() on until it is killed. Made before any thread is: a sanitizer has no
+// use for a fork of several.
+class Rank0 {
+ public:
+  explicit Rank0(const CheckpointerOptions& options) {
+    int ends[2], start[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    EXPECT_EQ(::pipe(start), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      char byte = 0;
+      if (::read(start[0], &byte, 1) != 1) ::_exit(1);
+      auto id = agree_on_job_id(options, Clock::now() + kPatience);
+      std::string said = id.ok() ? *id : id.status().to_string();
+      if (::write(ends[1], said.data(), said.size()) < 0) ::_exit(1);
+      ::close(ends[1]);
+      while (true) ::pause();
+    }
+    ::close(ends[1]);
+    ::close(start[0]);
+    answer_ = ends[0];
+    start_ = start[1];
+  }
+  void begin() {
+    EXPECT_EQ(::write(start_, "!", 1), 1);
+    char text[1024];
+    ssize_t bytes = ::read(answer_, text, sizeof text);
+    said_.assign(text, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+  }
+  ~Rank0() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    ::close(answer_);
+    ::close(start_);
+  }
+  const std::string& said() const { return said_; }
+
+ private:
+  pid_t pid_ = -1;
+  int answer_ = -1, start_ = -1;
+  std::string said_;
+};
+
+constexpr const char* kToken = "SHOAL_TOKEN";
+
+class WithToken {
+ public:
+  WithToken() {
+    ::unsetenv("SHOAL_TOKEN_FILE");
+    ::setenv(kToken, "a secret", 1);
+  }
+  ~WithToken() { ::unsetenv(kToken); }
+};
+
+class JobIdService : public testing::TestWithParam<bool> {
+ protected:
+  const WithToken token_;
+  const TemporaryRoot root_;
+  const std::string address_ = GetParam() ? "127.0.0.1:" + std::to_string(free_port()) : "";
+};
+
+TEST_P(JobIdService, TellsEveryRankTheIdThatRank0Made) {
+  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
+  EXPECT_THAT(rank0.said(), StartsWith("rendezvous-"));
+  for (Rank rank : {1u, 2u, 3u, 1u}) {
+    auto id = agree_on_job_id(options_of(root_, rank, address_), Clock::now() + kPatience);
+    ASSERT_TRUE(id.ok()) << id.status().to_string();
+    EXPECT_EQ(*id, rank0.said());
+  }
+}
+
+TEST_P(JobIdService, MakesAnotherIdForTheNextRendezvous) {
+  std::string first, second;
+  {
+    Rank0 rank0(options_of(root_, 0, address_));
+    rank0.begin();
+    first = rank0.said();
+  }
+  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
+  second = rank0.said();
+  EXPECT_THAT(second, StartsWith("rendezvous-"));
+  EXPECT_NE(first, second);
+  EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(), second);
+}
+
+TEST_P(JobIdService, WaitsForRank0) {
+  Rank0 rank0(options_of(root_, 0, address_));
+  std::string told;
+  std::thread rank1(
+      [&] { told = agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(); });
+  rank0.begin();
+  rank1.join();
+  EXPECT_EQ(told, rank0.said());
+}
+
+TEST_P(JobIdService, RefusesARankOfAnotherRunOrWorldSize) {
+  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
+  CheckpointerOptions other = options_of(root_, 1, address_);
+  other.job_id_exchange->run = "run8";
+  Status refused = agree_on_job_id(other, Clock::now()).status();
+  EXPECT_EQ(refused.code(), Code::refused);
+  EXPECT_THAT(refused.message(), HasSubstr("run 'run7' with 4 ranks"));
+  other = options_of(root_, 1, address_);
+  other.world_size = 8;
+  EXPECT_EQ(agree_on_job_id(other, Clock::now()).status().code(), Code::refused);
+}
+
+TEST_P(JobIdService, SaysThatNobodyIsThere) {
+  Status nobody = agree_on_job_id(options_of(root_, 1, address_), Clock::now()).status();
+  EXPECT_EQ(nobody.code(), Code::unavailable);
+  EXPECT_THAT(nobody.message(), HasSubstr("the job's id, of rank 0"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Everywhere, JobIdService, testing::Bool(), [](const auto& each) {
+  return each.param ? std::string("OverTheNetwork") : std::string("OnOneHost");
+});
+
+// A stranger at the port of rank 0.
+class JobIdDoor : public testing::Test {
+ protected:
+  OwnedFd knock(const char* host = "127.0.0.1") const {
+    OwnedFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const timeval patience{20, 0};
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port_);
+    ::inet_pton(AF_INET, host, &to.sin_addr);
+    const bool is_open = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
+    return is_open ? std::move(fd) : OwnedFd();
+  }
+  // All that a stranger hears who says this, and nothing more.
+  std::string hears(const std::string& words) const {
+    OwnedFd fd = knock();
+    EXPECT_TRUE(fd.valid());
+    if (::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL) < 0) return "";
+    ::shutdown(fd.get(), SHUT_WR);
+    std::string out;
+    char buffer[1024];
+    for (ssize_t size; (size = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;) {
+      out.append(buffer, static_cast<size_t>(size));
+    }
+    return out;
+  }
+
+  const WithToken token_;
+  const TemporaryRoot root_;
+  const uint16_t port_ = free_port();
+  const std::string address_ = "127.0.0.1:" + std::to_string(port_);
+};
+
+// Regression: the answer to a wrong question named the run and its ranks, and a question that repeated these
+// was answered with the job's id.
+TEST_F(JobIdDoor, TellsAStrangerNothing) {
+  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
+  const std::string run7("\4\0\0\0\4\0\0\0", 8);  // 4 ranks, 4 bytes
+  for (const std::string& words :
+       {std::string(), "SHJ1" + run7 + "run7", "SHJ2" + run7 + std::string(64, '\0') + "run7",
+        "SHJ2" + std::string(72, '\xff'), std::string(2000, 'x'), std::string("GET / HTTP/1.1\r\n\r\n")}) {
+    const std::string heard = hears(words);
+    EXPECT_LE(heard.size(), 36u) << "a greeting: four letters and a nonce";
+    EXPECT_TRUE(heard.empty() || heard.starts_with("SHJ2")) << heard;
+  }
+  EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(), rank0.said());
+}
+
+TEST_F(JobIdDoor, RefusesAnotherToken) {
+  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
+  ::setenv(kToken, "another secret", 1);
+  const Status refused = agree_on_job_id(options_of(root_, 1, address_), Clock::now()).status();
+  EXPECT_EQ(refused.code(), Code::unavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("no answer that proves the job's token"));
+}
+
+TEST_F(JobIdDoor, NeedsATokenOnSeveralHosts) {
+  ::unsetenv(kToken);
+  for (Rank rank : {0u, 1u}) {
+    const Status refused = agree_on_job_id(options_of(root_, rank, address_), Clock::now()).status();
+    EXPECT_EQ(refused.code(), Code::invalid_argument);
+    EXPECT_THAT(refused.message(), HasSubstr("SHOAL_TOKEN_FILE or SHOAL_TOKEN"));
+  }
+}
+
+// Regression: each connection that said nothing held the service for two seconds.
+TEST_F(JobIdDoor, IsHeardBesideHundredsThatSayNothing) {
+  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
+  std::vector<OwnedFd> silent;
+  for (int i = 0; i < 500; ++i) silent.push_back(knock());
+  EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(), rank0.said());
+}
+
+// Regression: it listened on every interface.
+TEST_F(JobIdDoor, IsAtItsOwnAddressAlone) {
+  Rank0 rank0(options_of(root_, 0, address_));
+  rank0.begin();
+  EXPECT_TRUE(knock("127.0.0.1").valid());
+  EXPECT_FALSE(knock("127.0.0.2").valid());
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,205 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <thread>
+
+#include "client/launch/own_address.h"
+#include "client/session/node_process.h"
+#include "tests/client/fake_node.h"
+
+namespace shoal {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+CheckpointerOptions options_in(const TemporaryRoot& root) {
+  CheckpointerOptions options;
+  options.root = root.path();
+  options.job_id = "job";
+  options.attach_timeout = std::chrono::milliseconds(20'000);
+  return options;
+}
+
+TEST(Open, NamesTheSocketAndTheLogWhereNobodyListens) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.start_node = false;
+  Status status = Checkpointer::open(options).status();
+  EXPECT_EQ(status.code(), Code::unavailable);
+  const NodePaths paths = node_paths(root.path()).value();
+  EXPECT_THAT(status.message(), HasSubstr(paths.socket_file));
+  EXPECT_THAT(status.message(), HasSubstr(paths.log_file));
+  EXPECT_THAT(status.message(), HasSubstr("no process holds"));
+  std::ofstream(paths.lock_file) << ::getpid() << "\n";
+  EXPECT_THAT(Checkpointer::open(options).status().message(), HasSubstr("pid " + std::to_string(::getpid())));
+}
+
+TEST(Open, StartsANodeThatWritesItsLog) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  // This "node" says how it was called; the test then answers in its place.
+  options.node_program = root.folder() + "/program";
+  std::ofstream(options.node_program)
+      << "#!/bin/sh\necho \"$@\"\necho done > " << root.folder() << "/started\n";
+  ASSERT_EQ(::chmod(options.node_program.c_str(), 0700), 0);
+  auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options); });
+  while (!std::filesystem::exists(root.folder() + "/started")) std::this_thread::yield();
+  FakeNode node(root.path());
+  node.accept();
+  EXPECT_EQ(node.expect<local::Attach>().job_id, "job");
+  node.send(local::Attached{1, FakeNode::kPid});
+  auto opened = opening.get();
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  EXPECT_EQ((*opened)->generation(), 1u);
+  std::ifstream log(node_paths(root.path()).value().log_file);
+  std::string said;
+  std::getline(log, said);
+  EXPECT_EQ(said,
+            "node --root " + root.path() + " --job-id job --world-size 1 --settings-said none --idle-exit");
+}
+
+TEST(Open, NamesAProgramThatCannotRun) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.node_program = root.folder() + "/absent";
+  EXPECT_THAT(Checkpointer::open(options).status().message(), HasSubstr("/absent: No such file"));
+}
+
+TEST(Open, PassesOnWhyTheNodeRefuses) {
+  TemporaryRoot root;
+  FakeNode node(root.path());
+  auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options_in(root)); });
+  node.accept();
+  (void)node.expect<local::Attach>();
+  node.send(local::Failed{Status(Code::refused, "this node serves another job")});
+  EXPECT_THAT(opening.get().status().to_string(), HasSubstr("this node serves another job"));
+}
+
+TEST(Open, TriesAgainWhereANodeWasJustEnding) {
+  TemporaryRoot root;
+  FakeNode node(root.path());
+  auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options_in(root)); });
+  node.accept();
+  node.die();
+  node.accept();
+  (void)node.expect<local::Attach>();
+  node.send(local::Attached{1, FakeNode::kPid});
+  EXPECT_TRUE(opening.get().ok());
+}
+
+TEST(Open, RefusesOptionsThatMakeNoSense) {
+  TemporaryRoot root;
+  auto code_of = [&](auto change) {
+    CheckpointerOptions options = options_in(root);
+    options.start_node = false;
+    change(options);
+    return Checkpointer::open(options).status().code();
+  };
+  EXPECT_EQ(code_of([](auto& o) { o.rank = 1; }), Code::invalid_argument);
+  EXPECT_EQ(code_of([](auto& o) { o.max_in_flight = 0; }), Code::invalid_argument);
+  EXPECT_EQ(code_of([](auto& o) { o.load_window_bytes = 1; }), Code::invalid_argument);
+  EXPECT_EQ(code_of([](auto& o) { o.world_size = 2, o.job_id = ""; }), Code::invalid_argument);
+  EXPECT_EQ(code_of([](auto& o) { o.root += "/absent"; }), Code::not_found);
+}
+
+TEST(NodeCommand, NamesACoordinatorThatIsElsewhere) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.node_program = "/bin/shoal";
+  options.coordinator = "host:1";
+  EXPECT_THAT(node_command(options).value(),
+              ElementsAre("/bin/shoal", "node", "--root", root.path(), "--job-id", "job", "--world-size", "1",
+                          "--coordinator", "host:1", "--idle-exit"));
+}
+
+TEST(NodeCommand, OfAClientThatWasServedBeforeGoesOnWithItsGeneration) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.node_program = "/bin/shoal";
+  EXPECT_THAT(node_command(options, 3).value(),
+              ElementsAre("/bin/shoal", "node", "--root", root.path(), "--job-id", "job", "--world-size", "1",
+                          "--rejoin", "3", "--idle-exit"));
+}
+
+TEST(NodeCommand, OfAJobThatOnlyReadsSaysSo) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.node_program = "/bin/shoal";
+  options.read_only = true;
+  EXPECT_THAT(node_command(options).value(), testing::Contains("--read-only"));
+}
+
+TEST(NodeCommand, CoordinatesWhereTheJobIsToldToAndSaysItsName) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.node_program = "/bin/shoal";
+  options.coordinator = "n1:7070";
+  options.coordinate_at = "10.0.0.1:7070";
+  options.node_name = "n1";
+  EXPECT_THAT(node_command(options).value(),
+              ElementsAre("/bin/shoal", "node", "--root", root.path(), "--job-id", "job", "--world-size", "1",
+                          "--coordinate", "--listen", "10.0.0.1:7070", "--name", "n1", "--idle-exit"));
+}
+
+// Which variables mean what is job_environment_test.cpp's.
+class Environment : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : kNames) ::unsetenv(name);
+  }
+  void TearDown() override { SetUp(); }
+  static constexpr const char* kNames[] = {
+      "SHOAL_ROOT",   "SHOAL_JOB_ID", "SHOAL_COORDINATOR", "RANK",          "WORLD_SIZE",
+      "GROUP_RANK",   "NODE_RANK",    "LOCAL_WORLD_SIZE",  "MASTER_ADDR",   "TORCHELASTIC_RUN_ID",
+      "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID",      "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK"};
+};
+
+TEST_F(Environment, NeedsARootAndIsOneRankWithoutALauncher) {
+  EXPECT_THAT(CheckpointerOptions::from_environment().status().message(), HasSubstr("SHOAL_ROOT"));
+  ::setenv("SHOAL_ROOT", "/r", 1);
+  EXPECT_EQ(CheckpointerOptions::from_environment().value().world_size, 1u);
+  ::setenv("RANK", "3", 1);
+  ::setenv("WORLD_SIZE", "4x", 1);
+  EXPECT_THAT(CheckpointerOptions::from_environment().status().message(), HasSubstr("'4x'"));
+}
+
+TEST_F(Environment, MakesTheFirstHostsNodeTheCoordinator) {
+  ::setenv("SHOAL_ROOT", "/r", 1);
+  ::setenv("SHOAL_JOB_ID", "job", 1);
+  ::setenv("RANK", "1", 1);
+  ::setenv("WORLD_SIZE", "4", 1);
+  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  auto options = CheckpointerOptions::from_environment();
+  ASSERT_TRUE(options.ok()) << options.status().to_string();
+  EXPECT_EQ(options->coordinator, "127.0.0.1:7070");
+  EXPECT_EQ(options->coordinate_at, "127.0.0.1:7070") << "the address is this host's";
+  ::setenv("NODE_RANK", "1", 1);
+  EXPECT_EQ(CheckpointerOptions::from_environment().value().coordinate_at, "") << "this is the second host";
+  ::setenv("SHOAL_COORDINATOR", "127.0.0.1:99999", 1);
+  EXPECT_THAT(CheckpointerOptions::from_environment().status().message(), HasSubstr("99999"));
+}
+
+TEST_F(Environment, OfTorchrunOnSeveralHostsAsksRank0OnTheNextPort) {
+  ::setenv("SHOAL_ROOT", "/r", 1);
+  ::setenv("RANK", "1", 1);
+  ::setenv("WORLD_SIZE", "4", 1);
+  ::setenv("LOCAL_WORLD_SIZE", "2", 1);
+  ::setenv("GROUP_RANK", "0", 1);
+  ::setenv("MASTER_ADDR", "203.0.113.77", 1);
+  ::setenv("TORCHELASTIC_RUN_ID", "run7", 1);
+  auto options = CheckpointerOptions::from_environment();
+  ASSERT_TRUE(options.ok()) << options.status().to_string();
+  ASSERT_TRUE(options->job_id_exchange.has_value());
+  EXPECT_EQ(options->job_id_exchange->address, "203.0.113.77:7071");
+  EXPECT_EQ(options->job_id_exchange->run, "run7");
+  EXPECT_EQ(options->coordinate_at, address_to_serve_at("203.0.113.77").value() + ":7070")
+      << "first host by torchrun's word, by whatever address";
+  ::setenv("LOCAL_WORLD_SIZE", "4", 1);
+  EXPECT_EQ(CheckpointerOptions::from_environment().value().job_id_exchange->address, "") << "one host";
+}
+
+}  // namespace
+}  // namespace shoal

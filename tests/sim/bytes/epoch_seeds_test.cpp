@@ -1,0 +1,161 @@
+// Seeds: coordinators and nodes die, stop, wake up and are cut off at random moments while a job saves. Once
+// the faults are over, every save has one decision, and everybody who was told heard that one.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/virtual_trainer.h"
+
+namespace shoal {
+namespace {
+
+constexpr uint32_t kHosts = 3, kRanks = 6;
+constexpr uint64_t kSteps = 6;
+
+class Story {
+ public:
+  explicit Story(uint64_t seed) : random_(seed) {
+    layouts_ = pipeline_job(kRanks, 1, 2);
+    coordinators_.push_back(host_.add_node(facts("c0"), true));
+    for (uint32_t host = 0; host < kHosts; ++host) {
+      NodeFacts here = facts(std::string("host") + std::to_string(host));
+      here.expected_ranks = {2 * host, 2 * host + 1};
+      hosts_.push_back(host_.add_node(here, false));
+    }
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      trainers_.push_back(
+          std::make_unique<VirtualTrainer>(host_, hosts_[rank / 2], rank, kRanks, layouts_[rank]));
+    }
+  }
+
+  void run() {
+    for (auto& trainer : trainers_) {
+      if (draw(10) != 0) trainer->declare();  // else it stages what it holds and says so later
+    }
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      for (auto& trainer : trainers_) {
+        host_.run_for(static_cast<TimeNs>(draw(draw(4) == 0 ? 400 : 2)) * kMillisecond);
+        if (draw(8) == 0) misfortune();
+        trainer->listen();
+        if (step == 1) trainer->declare();
+        trainer->save(step);
+      }
+      host_.run_for(static_cast<TimeNs>(draw(3'000'000)));
+      misfortune();
+      pass(draw(3'000));
+    }
+    // The faults are over.
+    for (size_t node = 0; node <= last_node(); ++node) {
+      host_.pause(node, false);
+      host_.cut(node, false);
+    }
+    if (draw(2) == 0) coordinators_.push_back(host_.add_node(facts("last"), true));
+    pass(100'000);
+  }
+
+  std::string check() {
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      const AttemptKey key{1, step, 1};
+      auto decision = read_decision(host_.storage(), key);
+      for (Rank rank = 0; rank < kRanks; ++rank) {
+        const bool lives = host_.alive(hosts_[rank / 2]);
+        auto told = trainers_[rank]->decided().find({step, 1});
+        const std::string who =
+            std::string("rank ") + std::to_string(rank) + ", step " + std::to_string(step);
+        if (told == trainers_[rank]->decided().end()) {
+          if (lives) return who + " was told nothing";
+          continue;
+        }
+        if (!decision.ok()) return who + " was told of a decision that is not there";
+        if (told->second.outcome.ok() != decision->committed()) {
+          return who + " was told: " + told->second.outcome.to_string();
+        }
+        committed_ += decision->committed() ? 1 : 0;
+      }
+    }
+    size_t in_office = 0;
+    for (size_t node : coordinators_) in_office += host_.alive(node) && !host_.retired(node) ? 1 : 0;
+    return in_office <= 1 ? "" : std::to_string(in_office) + " coordinators are in office";
+  }
+  size_t committed() const { return committed_; }
+  const std::vector<std::string>& transcript() const { return host_.transcript(); }
+
+ private:
+  static NodeFacts facts(const std::string& host) {
+    NodeFacts facts;
+    facts.generation = 1;
+    facts.job_id = "job-1";
+    facts.host = host;
+    facts.times.attempt_deadline_ms = 8'000;
+    facts.times.node_deadline_ms = 20'000;
+    facts.times.resend_most_ms = 2'000;
+    facts.times.epoch_check_ms = 1'000;
+    return facts;
+  }
+  uint64_t draw(uint64_t below) { return random_() % below; }
+  size_t last_node() const { return std::max(hosts_.back(), coordinators_.back()); }
+
+  void pass(uint64_t duration_ms) {
+    for (uint64_t passed = 0; passed < duration_ms; passed += 50) {
+      host_.run_for(50 * kMillisecond);
+      for (auto& trainer : trainers_) trainer->listen();
+    }
+  }
+
+  void misfortune() {
+    const size_t coordinator = coordinators_[draw(coordinators_.size())];
+    const size_t node = draw(2) == 0 ? coordinator : hosts_[draw(hosts_.size())];
+    switch (draw(8)) {
+      case 0:
+        return host_.pause(node, true);
+      case 1:
+        return host_.pause(node, false);
+      case 2:
+        return host_.cut(node, true);
+      case 3:
+        return host_.cut(node, false);
+      case 4:
+        return host_.kill_node(coordinator);
+      case 5:
+        if (draw(6) == 0) host_.kill_node(hosts_[draw(hosts_.size())]);
+        return;
+      case 6:  // beside the one before, whether that lives or not
+        if (coordinators_.size() < 6) {
+          coordinators_.push_back(
+              host_.add_node(facts(std::string("c") + std::to_string(coordinators_.size())), true));
+        }
+        return;
+      default:
+        return;
+    }
+  }
+
+  std::mt19937_64 random_;
+  VirtualHost host_;
+  std::vector<LayoutPtr> layouts_;
+  std::vector<size_t> coordinators_, hosts_;
+  std::vector<std::unique_ptr<VirtualTrainer>> trainers_;
+  size_t committed_ = 0;
+};
+
+TEST(CoordinatorsComingAndGoing, GiveEverySaveOneDecisionThatAllAreTold) {
+  size_t committed = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    Story story(seed);
+    story.run();
+    EXPECT_EQ(story.check(), "") << "seed " << seed;
+    committed += story.committed();
+  }
+  EXPECT_GT(committed, 100u);  // else the stories say nothing
+}
+
+TEST(CoordinatorsComingAndGoing, GiveTheSameStoryForTheSameSeed) {
+  Story one(7), other(7);
+  one.run();
+  other.run();
+  EXPECT_EQ(one.transcript(), other.transcript());
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,306 @@
+// Each oracle fires: on a root that lies, on trainers that are told what is not so.
+#include "sim/failures/oracles.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/cluster/counted_trainers.h"
+#include "sim/failures/load_oracles.h"
+#include "tests/sim/support/job_layouts.h"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kRanks = 4;
+constexpr TimeNs kDeadline = 1000 * kMillisecond;
+
+struct FakeRoot final : RootView {
+  std::map<AttemptKey, std::shared_ptr<const Decision>> decisions;
+  std::map<std::pair<Rank, uint32_t>, uint64_t> files;
+  std::optional<AttemptKey> names_latest;
+
+  std::shared_ptr<const Decision> decision(const AttemptKey& key) const override {
+    auto found = decisions.find(key);
+    return found == decisions.end() ? nullptr : found->second;
+  }
+  std::optional<uint64_t> file_bytes(const AttemptKey&, Rank rank, uint32_t file) const override {
+    auto found = files.find({rank, file});
+    if (found == files.end()) return std::nullopt;
+    return found->second;
+  }
+  std::optional<AttemptKey> latest() const override { return names_latest; }
+  std::vector<AttemptKey> committed() const override {
+    std::vector<AttemptKey> keys;
+    for (const auto& [key, decision] : decisions) {
+      if (decision->committed()) keys.push_back(key);
+    }
+    return keys;
+  }
+};
+
+AttemptKey step(uint64_t number) {
+  return {1, number, 1};
+}
+
+class AnOracle : public ::testing::Test {
+ protected:
+  AnOracle() {
+    const std::vector<LayoutPtr> layouts = pipeline_job(kRanks, 1, 2);
+    std::vector<LayoutId> ids;
+    auto made = std::make_shared<World>();
+    for (const LayoutPtr& layout : layouts) {
+      ids.push_back(layout->id());
+      const bool is_new = std::none_of(made->layouts.begin(), made->layouts.end(),
+                                       [&](const LayoutPtr& each) { return each->id() == layout->id(); });
+      if (is_new) made->layouts.push_back(layout);
+    }
+    made->roster = Roster::make(ids, std::vector<uint32_t>(kRanks, 0)).value();
+    world_ = made;
+  }
+
+  Oracles oracles(std::function<TimeNs(uint32_t)> heard_of = nullptr) {
+    Oracles::Facts facts;
+    facts.ranks = kRanks;
+    facts.save_deadline = kDeadline;
+    facts.heard_of = std::move(heard_of);
+    facts.lives = [this](Rank rank) { return !dead_.contains(rank); };
+    facts.share_bytes = [](const Manifest&, Rank) { return uint64_t{100}; };
+    return Oracles(std::move(facts), root_);
+  }
+  // What a sound root holds of a committed attempt.
+  void commit(const AttemptKey& key) {
+    Manifest manifest;
+    manifest.world = world_;
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      manifest.files.push_back({"rank-" + std::to_string(rank), 164, {}, rank, uint32_t{0}});
+      manifest.payload_bytes += 100;
+      root_.files[{rank, 0}] = 164;
+    }
+    root_.decisions[key] = std::make_shared<const Decision>(Decision{key, {}, {}, 0, std::move(manifest)});
+    root_.names_latest = key;
+  }
+  void abort(const AttemptKey& key, const std::string& cause) {
+    Tombstone tombstone{Tombstone::Reason::aborted, cause};
+    root_.decisions[key] = std::make_shared<const Decision>(Decision{key, {}, {}, 0, tombstone});
+  }
+  template <class AnyOracles>
+  static void expect(const AnyOracles& oracles, const std::string& oracle, const std::string& what) {
+    ASSERT_TRUE(oracles.violation().has_value()) << oracle;
+    EXPECT_EQ(oracles.violation()->oracle, oracle);
+    EXPECT_THAT(oracles.violation()->what, HasSubstr(what));
+  }
+
+  FakeRoot root_;
+  std::set<Rank> dead_;
+  std::shared_ptr<const World> world_;
+};
+
+TEST_F(AnOracle, IsSilentWhereAllIsWell) {
+  Oracles all = oracles();
+  all.save_begins(0, 1);
+  all.save_begins(5, 2);
+  commit(step(1));
+  abort(step(2), "rank 3 is unwell");
+  for (uint64_t save : {1, 2}) all.answered(10, root_.decision(step(save)));
+  dead_ = {3};
+  for (Rank rank : {0u, 1u, 2u}) {
+    all.told(20, rank, step(1), ok_status());
+    all.told(20, rank, step(2), Status(Code::aborted, "rank 3 is unwell"));
+  }
+  all.sent(20, 1, 0, 400);
+  all.slabs(20, 0, 1);
+  EXPECT_FALSE(all.stops(20));
+  EXPECT_FALSE(all.stops(2 * kDeadline));
+  all.finish(3 * kDeadline);
+  EXPECT_FALSE(all.violation().has_value()) << all.violation()->what;
+}
+
+TEST_F(AnOracle, SeesASecondDecisionOfAnAttempt) {
+  Oracles all = oracles();
+  commit(step(1));
+  all.answered(10, root_.decision(step(1)));
+  abort(step(1), "too late");
+  all.answered(30, root_.decision(step(1)));
+  expect(all, "one-decision", "'tombstone: too late'");
+  EXPECT_EQ(all.violation()->at, 30);
+}
+
+TEST_F(AnOracle, SeesAnAnswerThatTheRootDoesNotHold) {
+  Oracles all = oracles();
+  commit(step(1));
+  const auto answered = root_.decision(step(1));
+  root_.decisions.clear();
+  all.answered(10, answered);
+  expect(all, "one-decision", "and the root has none");
+}
+
+TEST_F(AnOracle, SeesWhatIsToldAndDoesNotStand) {
+  Oracles committed = oracles();
+  abort(step(1), "no");
+  committed.told(10, 2, step(1), ok_status());
+  expect(committed, "told-what-stands", "rank 2 was told of step 1 (g1a1) that it is committed");
+  Oracles aborted = oracles();
+  aborted.told(10, 2, step(2), Status(Code::aborted, "no"));
+  expect(aborted, "told-what-stands", "and nothing stands");
+}
+
+TEST_F(AnOracle, SeesAnAbortThatNothingMadeNecessary) {
+  Oracles::Facts facts;
+  facts.ranks = kRanks;
+  facts.needs_no_abort = true;
+  Oracles all(std::move(facts), root_);
+  abort(step(1), "host host3 is lost");
+  all.told(10, 2, step(1), Status(Code::aborted, "host host3 is lost"));
+  expect(all, "aborted-for-nothing",
+         "rank 2 was told of step 1 (g1a1) that it is aborted: host host3 is lost");
+}
+
+TEST_F(AnOracle, SeesFilesThatAreNotThereOrNotWhole) {
+  commit(step(1));
+  Oracles missing = oracles();
+  root_.files.erase({2, 0});
+  missing.told(10, 0, step(1), ok_status());
+  expect(missing, "committed-durable", "rank-2 has no bytes, not 164");
+  Oracles shorter = oracles();
+  root_.files[{2, 0}] = 163;
+  shorter.told(10, 0, step(1), ok_status());
+  expect(shorter, "committed-durable", "rank-2 has 163 bytes, not 164");
+  root_.files[{2, 0}] = 164;
+  Oracles swept = oracles();
+  swept.told(10, 0, step(1), ok_status());
+  root_.files.erase({1, 0});
+  swept.finish(20);
+  expect(swept, "committed-durable", "rank-1 has no bytes");
+}
+
+TEST_F(AnOracle, SeesAManifestWithoutARanksShare) {
+  commit(step(1));
+  Manifest lacks = root_.decision(step(1))->manifest();
+  lacks.files.pop_back();
+  root_.decisions[step(1)] = std::make_shared<const Decision>(Decision{step(1), {}, {}, 0, lacks});
+  Oracles all = oracles();
+  all.told(10, 0, step(1), ok_status());
+  expect(all, "committed-durable", "has no file of rank 3");
+}
+
+TEST_F(AnOracle, SeesLatestNameWhatIsNotCommittedOrGoBack) {
+  Oracles uncommitted = oracles();
+  commit(step(1));
+  root_.names_latest = step(2);
+  uncommitted.answered(10, root_.decision(step(1)));
+  expect(uncommitted, "latest-is-committed", "latest is step 2 (g1a1), which is not");
+  Oracles backwards = oracles();
+  commit(step(3));
+  backwards.answered(10, root_.decision(step(3)));
+  root_.names_latest = step(1);
+  backwards.finish(20);
+  expect(backwards, "latest-goes-forward", "latest was step 3 (g1a1), now it is step 1 (g1a1)");
+}
+
+// A read of the file of a rank, as a committed attempt has it.
+operation::ReadBatch read_of(const AttemptKey& key, Rank rank, uint64_t file_size = 164) {
+  auto piece = std::make_shared<operation::PieceRef>();
+  piece->key = key;
+  piece->file_name = "rank-" + std::to_string(rank);
+  piece->file_size = file_size;
+  return {1, 2, {{piece, 0, 64, 0}}};
+}
+
+OperationResult chosen(std::optional<AttemptKey> key) {
+  return LoadChoice{key.has_value(), key.value_or(AttemptKey{}), {}};
+}
+
+TEST_F(AnOracle, OfALoadIsSilentWhereAllIsWell) {
+  commit(step(1));
+  commit(step(2));
+  LoadOracles all(0, root_, step(1));
+  all.answered(10, chosen(step(2)));
+  for (Rank rank : {0u, 3u, 0u}) all.asked(20, read_of(step(2), rank));
+  all.asked(30, operation::ListNewestAttempts{});
+  EXPECT_FALSE(all.violation().has_value()) << all.violation()->what;
+}
+
+TEST_F(AnOracle, OfALoadSeesWhatIsReadThatIsNotCommitted) {
+  commit(step(1));
+  abort(step(2), "no");
+  for (uint64_t other : {2, 3}) {
+    LoadOracles chooses(0, root_, std::nullopt);
+    chooses.answered(10, chosen(step(other)));
+    expect(chooses, "load-is-committed", "is chosen, which is not");
+    LoadOracles reads(0, root_, std::nullopt);
+    reads.asked(20, read_of(step(other), 0));
+    expect(reads, "load-is-committed", "rank-0 is read of " + to_string(step(other)) + ", which is not");
+    EXPECT_EQ(reads.violation()->at, 20);
+    LoadOracles shares(0, root_, std::nullopt);
+    shares.asked(20, operation::ReadChunk{read_of(step(other), 0).ranges});
+    expect(shares, "load-is-committed", "rank-0 is read of " + to_string(step(other)) + ", which is not");
+  }
+}
+
+TEST_F(AnOracle, OfALoadSeesFilesThatAreNotThoseOfTheCheckpoint) {
+  commit(step(1));
+  LoadOracles stranger(0, root_, std::nullopt);
+  stranger.asked(20, read_of(step(1), kRanks));
+  expect(stranger, "load-is-committed", "rank-4 is read, which step 1 (g1a1) does not list");
+  root_.files[{2, 0}] = 163;
+  LoadOracles cut(0, root_, std::nullopt);
+  cut.asked(20, read_of(step(1), 2));
+  expect(cut, "load-is-committed", "rank-2 is read as 164 bytes, and has 163");
+}
+
+TEST_F(AnOracle, OfALoadSeesLatestGoBack) {
+  commit(step(2));
+  commit(step(1));
+  LoadOracles names(0, root_, step(2));
+  expect(names, "latest-goes-forward", "latest was step 2 (g1a1), now it is step 1 (g1a1)");
+  root_.names_latest = step(2);
+  for (const auto& older : {std::optional(step(1)), std::optional<AttemptKey>()}) {
+    LoadOracles chooses(0, root_, step(2));
+    chooses.answered(10, chosen(older));
+    expect(chooses, "load-is-newest", "is chosen, and step 2 (g1a1) is the newest");
+  }
+}
+
+TEST_F(AnOracle, OfALoadSeesRanksThatReadDifferentCheckpoints) {
+  commit(step(1));
+  commit(step(2));
+  LoadOracles all(0, root_, std::nullopt);
+  all.asked(20, read_of(step(2), 0));
+  all.asked(20, read_of(step(1), 1));
+  expect(all, "load-is-one", "one rank reads step 2 (g1a1), another step 1 (g1a1)");
+}
+
+TEST_F(AnOracle, SeesBoundsThatAreNotHeld) {
+  Oracles messages = oracles();
+  messages.sent(10, 3, 0, kMaxMessageBytes + 1);
+  expect(messages, "bounds", "from node 3 to node 0");
+  Oracles slabs = oracles();
+  slabs.slabs(10, 3, static_cast<uint32_t>(-1));  // freed twice
+  expect(slabs, "bounds", "rank 3 has -1 of 2 slabs in use");
+}
+
+TEST_F(AnOracle, CountsFromWhenANodeHearsOfASave) {
+  TimeNs heard_of = -1;
+  Oracles all = oracles([&heard_of](uint32_t) { return heard_of; });
+  all.save_begins(100, 1);
+  EXPECT_FALSE(all.stops(100 + 5 * kDeadline));  // its ranks still copy
+  heard_of = 100 + 5 * kDeadline;
+  EXPECT_FALSE(all.stops(99 + 6 * kDeadline));
+  EXPECT_TRUE(all.stops(100 + 6 * kDeadline));
+  expect(all, "ends-in-time", "ranks 0, 1, 2, 3 are not told");
+}
+
+TEST_F(AnOracle, SeesASaveOfWhichALivingRankIsNotTold) {
+  Oracles all = oracles();
+  all.save_begins(100, 1);
+  dead_ = {2};
+  for (Rank rank : {0u, 1u}) all.told(200, rank, step(1), Status(Code::io, "not decided"));
+  EXPECT_FALSE(all.stops(99 + kDeadline));
+  EXPECT_TRUE(all.stops(100 + kDeadline));
+  expect(all, "ends-in-time", "rank 3 is not told");
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,61 @@
+// A job of four ranks on two hosts whose layouts change while it runs, beside a coordinator that can be
+// killed, and a check of what it has committed.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "tests/sim/support/virtual_trainer.h"
+
+namespace shoal {
+
+// What one rank holds: "w" sharded over all; "n" replicated over all; and
+struct Holding {
+  bool momentum = false;  // "w.momentum" sharded over all: all ranks have it, or none
+  bool lazy = false;      // "lazy.rank3", of this rank alone
+  bool shared = false;    // "shared", the same on whichever ranks have it: they divide it
+  friend bool operator==(const Holding&, const Holding&) = default;
+};
+LayoutPtr layout_of(Rank rank, const Holding& holding);
+
+class ChangingJob {
+ public:
+  static constexpr uint32_t kRanks = 4;
+  static constexpr TimeNs kPatience = 2'000 * kMillisecond;
+
+  ChangingJob();  // coordinated by node 0 alone; nodes 1 and 2 have two ranks each
+
+  VirtualTrainer& trainer(Rank rank) { return *trainers_[rank]; }
+  // Stages with this holding; what is saved at a step is remembered for expect_loadable.
+  void save(Rank rank, uint64_t step, const Holding& holding);
+  void save_all(uint64_t step, const Holding& holding);
+  void save_all(uint64_t step, const std::array<Holding, kRanks>& holdings);
+  void run_for(TimeNs duration);
+  void kill_coordinator() { host.kill_node(coordinator_); }
+  void start_coordinator();
+  void kill_node_of(Rank rank);       // and starts another, to which its trainers go
+  Code outcome(uint64_t step) const;  // of all ranks alike; Code::unavailable: some have heard none
+  std::string cause(uint64_t step) const;
+  // Loads it on three other ranks, each of which wants all that was saved, and compares every element. They
+  // are another job, which takes the root over: what is to be saved is saved before.
+  void expect_loadable(uint64_t step);
+  size_t later_rosters();  // files in the root
+
+  VirtualHost host;
+
+ private:
+  NodeFacts facts(uint32_t generation) const;
+  size_t add_node(uint32_t of_host);
+
+  size_t coordinator_ = 0;
+  std::array<size_t, 2> nodes_{};
+  std::array<std::unique_ptr<VirtualTrainer>, kRanks> trainers_;
+  std::array<Holding, kRanks> holding_{};
+  std::map<uint64_t, std::array<Holding, kRanks>> saved_;
+  uint32_t generation_ = 1;
+};
+
+}  // namespace shoal

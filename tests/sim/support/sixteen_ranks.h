@@ -1,0 +1,46 @@
+// SixteenRanks: what the tests of single modes share, a job of two pipeline stages of FSDP x TP on four
+// hosts, that saves in one mode and is loaded by five ranks of another job.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/sim/support/virtual_trainer.h"
+
+namespace shoal {
+
+// The default options of a mode.
+SaveOptions in_mode(SaveMode mode);
+
+NodeFacts facts_of(uint32_t generation);
+
+class SixteenRanks : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kRanks = 16;
+  static constexpr uint32_t kHosts = 4;
+  static constexpr uint32_t kRanksAHost = kRanks / kHosts;
+  static constexpr TimeNs kPatience = 1000 * kMillisecond;
+
+  explicit SixteenRanks(SaveMode mode, NodeEngineFactory engines = make_direct_engine,
+                        VirtualDelays delays = {});
+
+  void save_all(uint64_t step);
+  void expect_committed(uint64_t step);
+  void expect_aborted(uint64_t step, const std::vector<Rank>& ranks, const std::string& cause);
+  void kill_all();  // nodes
+  // Five ranks of another job load `wanted`, or the latest, over a flat mesh, and find it to be `step`.
+  void expect_loads(std::optional<uint64_t> wanted, uint64_t step);
+  // A node of this host comes in the place of one that was killed, and its trainers to it.
+  void replace_node(uint32_t host, bool coordinates);
+
+  VirtualHost host_;
+  VirtualJob job_;
+
+ private:
+  size_t nodes_ = kHosts;
+};
+
+}  // namespace shoal
