@@ -3,12 +3,13 @@
 #include "actors/publishing.h"
 #include "storage/decisions/completion.h"
 
-namespace shoal {
+namespace shoal::actors {
 
-AttemptInfo::State state_of(const Decision& decision) {
-  if (decision.committed()) return AttemptInfo::State::committed;
-  return decision.tombstone().reason == Tombstone::Reason::deleted ? AttemptInfo::State::deleted
-                                                                   : AttemptInfo::State::aborted;
+storage::AttemptInfo::State state_of(const storage::Decision& decision) {
+  if (decision.committed()) return storage::AttemptInfo::State::committed;
+  return decision.tombstone().reason == storage::Tombstone::Reason::deleted
+             ? storage::AttemptInfo::State::deleted
+             : storage::AttemptInfo::State::aborted;
 }
 
 void AttemptWatch::watch(TimeNs now, const AttemptKey& key, TimeNs unchanged_for, std::string cause,
@@ -25,13 +26,14 @@ void AttemptWatch::watch(TimeNs now, const AttemptKey& key, TimeNs unchanged_for
 void AttemptWatch::look(const AttemptKey& key, EffectWriter& out) {
   operations_.start(operation::InspectAttempt{key}, out,
                     [this, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      looked(now, key, result_as<AttemptInfo>(std::move(result)), then_out);
+                      looked(now, key, result_as<storage::AttemptInfo>(std::move(result)), then_out);
                     });
 }
 
-void AttemptWatch::looked(TimeNs now, const AttemptKey& key, Result<AttemptInfo> info, EffectWriter& out) {
+void AttemptWatch::looked(TimeNs now, const AttemptKey& key, Result<storage::AttemptInfo> info,
+                          EffectWriter& out) {
   if (!info.ok()) return finish(now, key, info.status(), out);
-  if (info->state != AttemptInfo::State::undecided) return finish(now, key, info->state, out);
+  if (info->state != storage::AttemptInfo::State::undecided) return finish(now, key, info->state, out);
   Watched& watched = watched_.at(key);
   if (!watched.seen || watched.fingerprint != info->fingerprint) {
     watched.seen = true;
@@ -47,7 +49,7 @@ void AttemptWatch::looked(TimeNs now, const AttemptKey& key, Result<AttemptInfo>
 void AttemptWatch::complete(const AttemptKey& key, bool is_over, EffectWriter& out) {
   operations_.start(operation::CompleteAttempt{key}, out,
                     [this, key, is_over](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       if (decision.ok()) return finish(now, key, state_of(**decision), then_out);
                       const Status& why = decision.status();
                       Watched& watched = watched_.at(key);
@@ -55,7 +57,7 @@ void AttemptWatch::complete(const AttemptKey& key, bool is_over, EffectWriter& o
                       const std::string damage = is_damaged ? why.message() : "";
                       const bool stays_damaged = is_damaged && watched.damage == damage;
                       watched.damage = damage;
-                      const bool is_known = is_unproven(why);
+                      const bool is_known = storage::is_unproven(why);
                       if (!is_known && (is_over || why.code() == Code::version))
                         return finish(now, key, why, then_out);
                       if (!is_over && !stays_damaged) return look_later(now, key, then_out);
@@ -71,13 +73,13 @@ void AttemptWatch::look_later(TimeNs now, const AttemptKey& key, EffectWriter& o
 void AttemptWatch::abort(const AttemptKey& key, std::string cause, EffectWriter& out) {
   operations_.start(abort_of(key, GiveUp::unproven, std::move(cause)), out,
                     [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       if (!decision.ok()) return finish(then_now, key, decision.status(), then_out);
                       finish(then_now, key, state_of(**decision), then_out);
                     });
 }
 
-void AttemptWatch::finish(TimeNs now, const AttemptKey& key, Result<AttemptInfo::State> state,
+void AttemptWatch::finish(TimeNs now, const AttemptKey& key, Result<storage::AttemptInfo::State> state,
                           EffectWriter& out) {
   auto found = watched_.find(key);
   std::vector<Then> then = std::move(found->second.then);
@@ -85,4 +87,4 @@ void AttemptWatch::finish(TimeNs now, const AttemptKey& key, Result<AttemptInfo:
   for (Then& each : then) each(now, state, out);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

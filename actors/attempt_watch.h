@@ -7,12 +7,12 @@
 
 #include "actors/continuations.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class AttemptWatch {
  public:
   // state: what became of it. An error: the root could not be read or written.
-  using Then = std::function<void(TimeNs now, Result<AttemptInfo::State> state, EffectWriter& out)>;
+  using Then = std::function<void(TimeNs now, Result<storage::AttemptInfo::State> state, EffectWriter& out)>;
 
   AttemptWatch(PendingOperations& operations, PendingTimers& timers, TimeNs poll)
       : operations_(operations), timers_(timers), poll_(poll) {}
@@ -36,11 +36,12 @@ class AttemptWatch {
     std::vector<Then> then;
   };
   void look(const AttemptKey& key, EffectWriter& out);
-  void looked(TimeNs now, const AttemptKey& key, Result<AttemptInfo> info, EffectWriter& out);
+  void looked(TimeNs now, const AttemptKey& key, Result<storage::AttemptInfo> info, EffectWriter& out);
   void complete(const AttemptKey& key, bool is_over, EffectWriter& out);
   void look_later(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void abort(const AttemptKey& key, std::string cause, EffectWriter& out);
-  void finish(TimeNs now, const AttemptKey& key, Result<AttemptInfo::State> state, EffectWriter& out);
+  void finish(TimeNs now, const AttemptKey& key, Result<storage::AttemptInfo::State> state,
+              EffectWriter& out);
 
   PendingOperations& operations_;
   PendingTimers& timers_;
@@ -48,6 +49,6 @@ class AttemptWatch {
   std::map<AttemptKey, Watched> watched_;
 };
 
-AttemptInfo::State state_of(const Decision& decision);
+storage::AttemptInfo::State state_of(const storage::Decision& decision);
 
-}  // namespace shoal
+}  // namespace shoal::actors

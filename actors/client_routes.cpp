@@ -1,8 +1,8 @@
 #include "actors/client_routes.h"
 
-namespace shoal {
+namespace shoal::actors {
 
-bool hears(RoleKind role, const LocalMessage& message) {
+bool hears(RoleKind role, const local::LocalMessage& message) {
   const bool is_of_a_rank =
       std::holds_alternative<local::Attach>(message) || std::holds_alternative<local::LayoutIs>(message);
   const bool is_of_a_save =
@@ -28,4 +28,4 @@ bool hears(RoleKind role, const LocalMessage& message) {
   return false;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -3,9 +3,9 @@
 
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // That a client is gone, and all else that is no message of one, every role of the node hears.
-bool hears(RoleKind role, const LocalMessage& message);
+bool hears(RoleKind role, const local::LocalMessage& message);
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -11,7 +11,7 @@
 #include "storage/retention/retention.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // Deadlines and intervals of all roles; one set a run.
 struct RoleTimes {
@@ -53,17 +53,17 @@ struct NodeFacts {  // what a node's roles know from the start
   uint32_t epoch = 0;
   // The job only reads the root, beside another that trains. Then generation is its number under readers/.
   bool read_only = false;
-  std::string job_id;                                    // the generation's token
-  std::string host;                                      // of this node, distinct in the job
-  int32_t pid = 0;                                       // told to clients
-  uint32_t world_size = 0;                               // 0: from the first client
-  std::vector<Rank> expected_ranks;                      // of this host, where known; else those that attach
-  size_t message_bytes_max = kMaxMessageBytes;           // of one message to another node
-  uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // at most, of all loads here (window_budget.h)
+  std::string job_id;                // the generation's token
+  std::string host;                  // of this node, distinct in the job
+  int32_t pid = 0;                   // told to clients
+  uint32_t world_size = 0;           // 0: from the first client
+  std::vector<Rank> expected_ranks;  // of this host, where known; else those that attach
+  size_t message_bytes_max = transport::kMaxMessageBytes;  // of one message to another node
+  uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;    // at most, of all loads here (window_budget.h)
   bool grants_staging = false;  // clients are told so: the node answers StagingWanted
   RoleTimes times;
-  RetentionPolicy retention;                                           // the coordinator's
+  storage::RetentionPolicy retention;                                  // the coordinator's
   std::shared_ptr<PlanSource> plans = std::make_shared<PlanSource>();  // never null
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -10,7 +10,7 @@
 
 #include "actors/effect_writer.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // By ids that count up. Few are pending at a time, and those in one place.
 template <class Then>
@@ -102,4 +102,4 @@ Result<T> result_as(Result<OperationResult> result) {
   return std::get<T>(std::move(*result));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

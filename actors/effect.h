@@ -14,7 +14,7 @@
 #include "local/messages/messages.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace effect {
 struct Send {  // to a role of another node, or of this one (kThisNode, or kCoordinatorNode if that is here)
@@ -34,7 +34,7 @@ struct Tell {  // to a role of this node, what never leaves it
 };
 struct ToClient {
   ClientId client = 0;
-  std::shared_ptr<const LocalMessage> message;
+  std::shared_ptr<const local::LocalMessage> message;
 };
 struct ForgetClient {  // its slabs are needed no more
   ClientId client = 0;
@@ -56,7 +56,7 @@ struct Redirect {  // Planner: kCoordinatorNode is the coordinator of this epoch
   std::string address;
 };
 struct Retire {  // Coordinator, last of all: a later epoch stands; this role answers with it and does no more
-  EpochRecord by;
+  storage::EpochRecord by;
 };
 struct Drained {};
 struct EndSession {  // with a node that came by SendTo: what is for it and has not left is dropped
@@ -74,4 +74,4 @@ using Effect =
                  effect::Drained, effect::Log, effect::EndSession>;
 using Effects = std::vector<Effect>;
 
-}  // namespace shoal
+}  // namespace shoal::actors

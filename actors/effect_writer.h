@@ -8,7 +8,7 @@
 
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class EffectWriter {
  public:
@@ -29,10 +29,10 @@ class EffectWriter {
         effect::SendTo{std::move(address), {self_, role, std::make_shared<const WireBody>(std::move(body))}});
   }
   void tell(RoleKind role, Event event) { out_.push_back(effect::Tell{role, std::move(event)}); }
-  void to_client(ClientId client, LocalMessage message) {
-    to_client(client, std::make_shared<const LocalMessage>(std::move(message)));
+  void to_client(ClientId client, local::LocalMessage message) {
+    to_client(client, std::make_shared<const local::LocalMessage>(std::move(message)));
   }
-  void to_client(ClientId client, std::shared_ptr<const LocalMessage> message) {  // one for several
+  void to_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) {  // one for several
     out_.push_back(effect::ToClient{client, std::move(message)});
   }
   void forget_client(ClientId client) { out_.push_back(effect::ForgetClient{client}); }
@@ -42,7 +42,7 @@ class EffectWriter {
   void redirect(uint32_t epoch, std::string address) {
     out_.push_back(effect::Redirect{epoch, std::move(address)});
   }
-  void retire(EpochRecord by) { out_.push_back(effect::Retire{std::move(by)}); }
+  void retire(storage::EpochRecord by) { out_.push_back(effect::Retire{std::move(by)}); }
   void end_session(NodeId node, Status why) { out_.push_back(effect::EndSession{node, std::move(why)}); }
   void drained() { out_.push_back(effect::Drained{}); }
   void info(std::string line) { out_.push_back(effect::Log{effect::Log::Level::info, std::move(line)}); }
@@ -92,4 +92,4 @@ struct Overloaded : Ts... {
 template <class... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
-}  // namespace shoal
+}  // namespace shoal::actors

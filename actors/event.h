@@ -14,7 +14,7 @@
 #include "local/messages/messages.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace event {
 struct Started {};  // once, before any other
@@ -24,7 +24,7 @@ struct Received {   // from another node, or from a role of this one
 };
 struct FromClient {
   ClientId client = 0;
-  std::shared_ptr<const LocalMessage> message;
+  std::shared_ptr<const local::LocalMessage> message;
 };
 struct ClientLost {  // its connection ended; after local::Detach, cleanly
   ClientId client = 0;
@@ -84,4 +84,4 @@ using Event =
                  event::CoordinatorGone, event::PeerLost, event::TrainerEnded, event::Stopping, event::Drain,
                  event::CommittedAlone, event::RanksLost, event::SendDone>;
 
-}  // namespace shoal
+}  // namespace shoal::actors

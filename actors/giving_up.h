@@ -10,7 +10,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 enum class GiveUp : uint8_t {
   // Something does not come.
@@ -51,4 +51,4 @@ inline GiveUp give_up_after(const Status& failure) {
   return failure.code() == Code::unavailable ? GiveUp::rank_gone : GiveUp::rank_failed;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace shoal {
+namespace shoal::actors {
 
 using TimeNs = int64_t;  // monotonic, from an arbitrary start
 inline constexpr TimeNs kMillisecond = 1'000'000;
@@ -20,4 +20,4 @@ using TimerId = uint64_t;      // chosen by the role; setting one again moves it
 using OperationId = uint64_t;  // chosen by the role, never used twice
 using SendId = uint64_t;       // likewise, from 1 on
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -26,7 +26,7 @@
 #include "storage/shards/shard_file.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 using ClientId = uint64_t;  // one connection of a trainer to its node; never used twice
 
@@ -42,7 +42,7 @@ struct WriteShard {  // -> WrittenShard
   AttemptKey key;
   Rank rank = 0;
   uint32_t file = 0;
-  SharedVector<ShardPiece> pieces;
+  SharedVector<storage::ShardPiece> pieces;
   SharedVector<SlabRange> data;  // parallel to pieces
   // Their bytes come to the slab part by part, by Slabs::parts_of; offsets are those of the staged pieces.
   bool in_parts = false;
@@ -61,12 +61,12 @@ struct RecordStaged {
 // rank-local save have published their manifests, no tombstone of an abort is: the save is committed.
 struct PublishDecision {
   AttemptKey key;
-  std::shared_ptr<const DecisionBody> body;  // not null
+  std::shared_ptr<const storage::DecisionBody> body;  // not null
   // Of a tombstone: an attempt that the root proves complete is committed instead (actors/giving_up.h).
   bool looks_first = false;
 };
 struct PublishRankManifest {  // -> Done, read back. nonce, root_id and unix_time_ns are filled in
-  std::shared_ptr<const RankManifest> manifest;
+  std::shared_ptr<const storage::RankManifest> manifest;
 };
 struct CompleteRankLocal {  // -> Decision: that which stands, or what a complete set makes. Code::not_found
   AttemptKey key;           // names the ranks whose manifests are missing
@@ -87,7 +87,7 @@ struct ReadDecision {  // -> Decision; Code::not_found while undecided
   bool leaves_encoded = false;  // a manifest may be left encoded: then its world is nullptr
 };
 struct DecodeDecision {  // -> Decision: all of one that was left encoded
-  std::shared_ptr<const Decision> encoded;
+  std::shared_ptr<const storage::Decision> encoded;
 };
 // -> Done: every byte of that checkpoint is as its manifest says. Code::corrupt: it is not, or a file is
 // missing, by name. Code::not_found: it is committed no more. Any other: it could not be read.
@@ -96,14 +96,14 @@ struct VerifyCheckpoint {
 };
 struct CheckFiles {  // -> Done
   AttemptKey key;
-  std::shared_ptr<const std::vector<FileEntry>> files;  // not null
+  std::shared_ptr<const std::vector<storage::FileEntry>> files;  // not null
 };
 struct RecordDecision {  // -> Done: into the catalog
-  std::shared_ptr<const Decision> decision;
+  std::shared_ptr<const storage::Decision> decision;
 };
 struct PublishRoster {  // -> RosterRecord, the one that stands
   uint32_t generation = 0;
-  RosterRecord record;
+  storage::RosterRecord record;
   bool is_first = true;  // else one of the same id stands beside the first
 };
 struct ReadRoster {  // -> RosterRecord; Code::not_found
@@ -130,14 +130,14 @@ struct PinAttempt {  // -> Mark, a lease under a name of its own
   std::string holder;  // for people
 };
 struct RenewPin {  // -> Done; Code::not_found where somebody has ended it. The counter is the new one
-  std::shared_ptr<const Mark> pin;  // not null
+  std::shared_ptr<const storage::Mark> pin;  // not null
 };
 struct RemovePin {                   // -> Done
   std::string name;                  // "": none stands
   std::optional<AttemptKey> unused;  // no load here needs it any more: its shards are closed
 };
 struct PlanRetention {  // -> RetentionPlan
-  RetentionPolicy policy;
+  storage::RetentionPolicy policy;
 };
 struct DeleteCheckpoint {  // -> DeletionResult; a tombstone goes into the catalog, if there is one
   AttemptKey key;
@@ -149,13 +149,13 @@ struct RemoveRemains {  // -> Done
 struct PublishLoadChoice {  // -> LoadChoice, the one that stands. nonce is filled in
   uint32_t generation = 0;
   uint32_t ordinal = 0;
-  LoadChoice choice;
-  ChoiceOf of = ChoiceOf::generation;
+  storage::LoadChoice choice;
+  storage::ChoiceOf of = storage::ChoiceOf::generation;
 };
 struct ReadLoadChoice {  // -> LoadChoice; Code::not_found
   uint32_t generation = 0;
   uint32_t ordinal = 0;
-  ChoiceOf of = ChoiceOf::generation;
+  storage::ChoiceOf of = storage::ChoiceOf::generation;
 };
 struct PiecePlace {
   Rank rank = 0;  // that wrote the file
@@ -262,10 +262,12 @@ using Operation = std::variant<
     operation::VerifyCheckpoint, operation::RecordStaged>;
 // Few are as large as a Mark, and of many that are not there are a great number at once in the simulator.
 using OperationResult =
-    std::variant<operation::Done, WrittenShard, std::shared_ptr<const Decision>, RosterRecord, AttemptList,
-                 AttemptInfo, uint64_t, LoadChoice, std::vector<uint64_t>, std::shared_ptr<const Mark>,
-                 std::shared_ptr<const RetentionPlan>, DeletionResult, std::shared_ptr<const EpochRecord>,
-                 std::string, ChunkPtr, DamageList, LocatedRangesPtr, std::shared_ptr<const CheckpointList>>;
+    std::variant<operation::Done, storage::WrittenShard, std::shared_ptr<const storage::Decision>,
+                 storage::RosterRecord, storage::AttemptList, storage::AttemptInfo, uint64_t,
+                 storage::LoadChoice, std::vector<uint64_t>, std::shared_ptr<const storage::Mark>,
+                 std::shared_ptr<const storage::RetentionPlan>, storage::DeletionResult,
+                 std::shared_ptr<const storage::EpochRecord>, std::string, ChunkPtr, DamageList,
+                 LocatedRangesPtr, std::shared_ptr<const CheckpointList>>;
 
 std::string_view operation_name(const Operation& operation);
 
@@ -274,4 +276,4 @@ std::string_view operation_name(const Operation& operation);
 enum class RootUse : uint8_t { reads, keeps_what_is_read, writes };
 RootUse root_use(const Operation& operation);
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -9,7 +9,7 @@
 #include "actors/effect_writer.h"
 #include "actors/giving_up.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // An error that another try would meet again: no permission, a read-only or vanished root, a damaged record
 // under that name, a value that is refused.
@@ -28,7 +28,9 @@ inline bool is_permanent(const Status& why) {
 }
 
 inline operation::PublishDecision abort_of(const AttemptKey& key, GiveUp why, std::string cause) {
-  return {key, std::make_shared<const DecisionBody>(Tombstone{Tombstone::Reason::aborted, std::move(cause)}),
+  return {key,
+          std::make_shared<const storage::DecisionBody>(
+              storage::Tombstone{storage::Tombstone::Reason::aborted, std::move(cause)}),
           looks_at_root_first(why)};
 }
 
@@ -56,4 +58,4 @@ class PublishRetries {
   TimeNs first_failure_ = -1;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

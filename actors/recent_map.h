@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace shoal {
+namespace shoal::actors {
 
 template <class Key, class Value>
 class RecentMap {
@@ -36,4 +36,4 @@ class RecentMap {
   size_t oldest_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

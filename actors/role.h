@@ -14,7 +14,7 @@
 #include "actors/event.h"
 #include "actors/ids.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class Role {
  public:
@@ -28,4 +28,4 @@ std::unique_ptr<Role> make_shard_writer(const NodeFacts& facts);
 std::unique_ptr<Role> make_loader(const NodeFacts& facts);
 std::unique_ptr<Role> make_coordinator(const NodeFacts& facts);
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -11,7 +11,7 @@
 #include "base/helper_threads.h"
 #include "storage/decisions/completion.h"
 
-namespace shoal {
+namespace shoal::admin {
 
 namespace {
 
@@ -33,9 +33,9 @@ uint64_t Collected::freed_bytes() const {
   return bytes;
 }
 
-Status Collector::settle(const RetentionPlan& plan, Collected* out) {
+Status Collector::settle(const storage::RetentionPlan& plan, Collected* out) {
   if (!options_.wait) {
-    for (const AttemptInfo& info : plan.undecided)
+    for (const storage::AttemptInfo& info : plan.undecided)
       out->undecided.push_back({info.key, "may still be written", 0});
     return ok_status();
   }
@@ -44,23 +44,24 @@ Status Collector::settle(const RetentionPlan& plan, Collected* out) {
 }
 
 // Until each lease has moved, and is somebody's, or has stood still for its time, and is removed.
-Status Collector::end_leases(const std::vector<Mark>& leases) {
-  LeaseWatch watch;
+Status Collector::end_leases(const std::vector<storage::Mark>& leases) {
+  storage::LeaseWatch watch;
   std::set<std::pair<std::string, uint64_t>> standing;
-  for (const Mark& lease : leases) standing.emplace(lease.name, lease.counter);
+  for (const storage::Mark& lease : leases) standing.emplace(lease.name, lease.counter);
   const int64_t ttl_ns = int64_t{options_.lease_ttl_ms} * 1'000'000;
-  std::vector<Mark> now = leases;
+  std::vector<storage::Mark> now = leases;
   while (!standing.empty()) {
-    for (const Mark& ended : watch.ended(monotonic_ns(), ttl_ns, now)) {
-      SHOAL_RETURN_IF_ERROR(remove_mark(*root_.storage, MarkKind::pin, ended.name));
+    for (const storage::Mark& ended : watch.ended(monotonic_ns(), ttl_ns, now)) {
+      SHOAL_RETURN_IF_ERROR(storage::remove_mark(*root_.storage, storage::MarkKind::pin, ended.name));
     }
-    SHOAL_ASSIGN_OR_RETURN(MarkList listed, list_marks(*root_.storage, MarkKind::pin));
+    SHOAL_ASSIGN_OR_RETURN(storage::MarkList listed,
+                           storage::list_marks(*root_.storage, storage::MarkKind::pin));
     now.clear();
-    for (Mark& mark : listed.marks) {
+    for (storage::Mark& mark : listed.marks) {
       if (standing.contains({mark.name, mark.counter})) now.push_back(std::move(mark));
     }
     standing.clear();
-    for (const Mark& lease : now) standing.emplace(lease.name, lease.counter);
+    for (const storage::Mark& lease : now) standing.emplace(lease.name, lease.counter);
     if (!standing.empty()) std::this_thread::sleep_for(kLook);
   }
   return ok_status();
@@ -68,21 +69,21 @@ Status Collector::end_leases(const std::vector<Mark>& leases) {
 
 // Undecided attempts of earlier generations in whose folders nothing changes: what the root proves complete
 // becomes the checkpoint that it is; the rest gets a tombstone, and its files go.
-void Collector::abort_abandoned(const std::vector<AttemptInfo>& undecided, Collected* out) {
+void Collector::abort_abandoned(const std::vector<storage::AttemptInfo>& undecided, Collected* out) {
   if (undecided.empty()) return;
   std::this_thread::sleep_for(std::chrono::milliseconds(options_.abandoned_after_ms));
-  for (const AttemptInfo& before : undecided) {
-    auto after = inspect_attempt(*root_.storage, before.key);
+  for (const storage::AttemptInfo& before : undecided) {
+    auto after = storage::inspect_attempt(*root_.storage, before.key);
     if (!after.ok()) continue;  // gone
-    if (after->state == AttemptInfo::State::undecided && after->fingerprint != before.fingerprint) {
+    if (after->state == storage::AttemptInfo::State::undecided && after->fingerprint != before.fingerprint) {
       out->undecided.push_back({before.key, "still being written", 0});
       continue;
     }
-    const DecisionStamp stamp{random_128(), root_.id, unix_time_now_ns()};
-    auto stands = complete_attempt(*root_.storage, before.key, stamp);
-    if (!stands.ok() && is_unproven(stands.status())) {
+    const storage::DecisionStamp stamp{random_128(), root_.id, unix_time_now_ns()};
+    auto stands = storage::complete_attempt(*root_.storage, before.key, stamp);
+    if (!stands.ok() && storage::is_unproven(stands.status())) {
       const std::string cause = "left undecided by its generation: " + stands.status().message();
-      stands = abort_attempt(*root_.storage, before.key, stamp, cause);
+      stands = storage::abort_attempt(*root_.storage, before.key, stamp, cause);
     }
     if (!stands.ok()) {
       out->failed.emplace_back(to_string(before.key), stands.status());
@@ -97,22 +98,23 @@ void Collector::abort_abandoned(const std::vector<AttemptInfo>& undecided, Colle
   }
 }
 
-void Collector::delete_all(const std::vector<RetentionPlan::Item>& items, Collected* out) {
+void Collector::delete_all(const std::vector<storage::RetentionPlan::Item>& items, Collected* out) {
   const unsigned checkpoints = static_cast<unsigned>(std::clamp<size_t>(items.size(), 1, options_.jobs));
-  std::vector<Result<DeletionResult>> results(items.size(), Result<DeletionResult>(DeletionResult{}));
-  for_each_by_threads(items.size(), checkpoints, [&](size_t i) {
-    results[i] =
-        delete_checkpoint(*root_.storage, {items[i].key, items[i].why, root_.id, random_128(),
-                                           unix_time_now_ns(), std::max(1u, options_.jobs / checkpoints)});
+  std::vector<Result<storage::DeletionResult>> results(
+      items.size(), Result<storage::DeletionResult>(storage::DeletionResult{}));
+  base::for_each_by_threads(items.size(), checkpoints, [&](size_t i) {
+    results[i] = storage::delete_checkpoint(
+        *root_.storage, {items[i].key, items[i].why, root_.id, random_128(), unix_time_now_ns(),
+                         std::max(1u, options_.jobs / checkpoints)});
   });
   for (size_t i = 0; i < items.size(); ++i) {
-    const Result<DeletionResult>& result = results[i];
+    const Result<storage::DeletionResult>& result = results[i];
     if (!result.ok()) {
       out->failed.emplace_back(to_string(items[i].key), result.status());
-    } else if (result->outcome == DeletionResult::Outcome::gone) {
+    } else if (result->outcome == storage::DeletionResult::Outcome::gone) {
       out->deleted.push_back({items[i].key, items[i].why, result->bytes});
     } else {
-      auto& list = result->outcome == DeletionResult::Outcome::held ? out->held : out->kept;
+      auto& list = result->outcome == storage::DeletionResult::Outcome::held ? out->held : out->kept;
       list.push_back({items[i].key, result->why, 0});
     }
   }
@@ -120,7 +122,7 @@ void Collector::delete_all(const std::vector<RetentionPlan::Item>& items, Collec
 
 void Collector::sweep_all(const std::vector<AttemptKey>& keys, Collected* out) {
   for (const AttemptKey& key : keys) {
-    auto bytes = sweep_attempt(*root_.storage, key);
+    auto bytes = storage::sweep_attempt(*root_.storage, key);
     if (bytes.ok()) {
       out->swept.push_back({key, "what nobody finished", *bytes});
     } else if (bytes.status().code() != Code::not_found) {
@@ -131,9 +133,9 @@ void Collector::sweep_all(const std::vector<AttemptKey>& keys, Collected* out) {
 
 void Collector::remove_all(const std::vector<std::string>& remains, Collected* out) {
   for (const std::string& folder : remains) {
-    Status status = remove_remains(*root_.storage, folder);
+    Status status = storage::remove_remains(*root_.storage, folder);
     if (!status.ok()) out->failed.emplace_back(folder, status);
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::admin

@@ -10,7 +10,7 @@
 #include "admin/root_reader.h"
 #include "storage/retention/retention.h"
 
-namespace shoal {
+namespace shoal::admin {
 
 struct CollectorOptions {
   unsigned jobs = 8;               // files or checkpoints removed at once
@@ -38,17 +38,17 @@ class Collector {
 
   // Ends leases that stand still, and says which attempts nobody finishes: blocks up to lease_ttl_ms where
   // there are such, and the options say to wait. Then it is time to plan.
-  Status settle(const RetentionPlan& plan, Collected* out);
-  void delete_all(const std::vector<RetentionPlan::Item>& items, Collected* out);
+  Status settle(const storage::RetentionPlan& plan, Collected* out);
+  void delete_all(const std::vector<storage::RetentionPlan::Item>& items, Collected* out);
   void sweep_all(const std::vector<AttemptKey>& keys, Collected* out);
   void remove_all(const std::vector<std::string>& remains, Collected* out);
 
  private:
-  Status end_leases(const std::vector<Mark>& leases);
-  void abort_abandoned(const std::vector<AttemptInfo>& undecided, Collected* out);
+  Status end_leases(const std::vector<storage::Mark>& leases);
+  void abort_abandoned(const std::vector<storage::AttemptInfo>& undecided, Collected* out);
 
   const OpenRoot& root_;
   const CollectorOptions options_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::admin

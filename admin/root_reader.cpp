@@ -10,13 +10,13 @@
 
 #include "storage/decisions/rank_manifest.h"
 
-namespace shoal {
+namespace shoal::admin {
 
 Result<OpenRoot> open_root_for_reading(const std::string& path) {
   OpenRoot root;
-  root.file_system = std::make_unique<PosixFileSystem>();
-  SHOAL_ASSIGN_OR_RETURN(root.storage, LocalStorage::open(*root.file_system, path, random_128()));
-  SHOAL_ASSIGN_OR_RETURN(root.id, open_root(*root.storage, false, RootId{}));
+  root.file_system = std::make_unique<storage::PosixFileSystem>();
+  SHOAL_ASSIGN_OR_RETURN(root.storage, storage::LocalStorage::open(*root.file_system, path, random_128()));
+  SHOAL_ASSIGN_OR_RETURN(root.id, storage::open_root(*root.storage, false, RootId{}));
   return root;
 }
 
@@ -35,7 +35,7 @@ std::optional<uint64_t> parse_step(const std::string& text) {
 Status choose_step(const std::string& text, AttemptChoice* choice) {
   choice->step = parse_step(text);
   if (choice->step) return ok_status();
-  if (!validate_tag(text).ok()) {
+  if (!storage::validate_tag(text).ok()) {
     return Status(Code::invalid_argument, fmt::format("'{}' is no step (a number from 0 to {}) and no tag",
                                                       text, std::numeric_limits<uint64_t>::max()));
   }
@@ -46,7 +46,7 @@ Status choose_step(const std::string& text, AttemptChoice* choice) {
 Status validate_choice(const AttemptChoice& choice) {
   if (choice.attempt.empty()) return ok_status();
   if (!choice.step) return Status(Code::invalid_argument, "--attempt needs --step, and a number there");
-  if (!parse_attempt_folder(*choice.step, choice.attempt)) {
+  if (!storage::parse_attempt_folder(*choice.step, choice.attempt)) {
     return Status(Code::invalid_argument,
                   fmt::format("'{}' is no attempt; attempts are named as in g3a1", choice.attempt));
   }
@@ -59,7 +59,7 @@ namespace {
 Result<AttemptChoice> resolve(const OpenRoot& root, AttemptChoice choice) {
   SHOAL_RETURN_IF_ERROR(validate_choice(choice));
   if (choice.tag.empty()) return choice;
-  auto tag = read_mark(*root.storage, MarkKind::tag, choice.tag);
+  auto tag = storage::read_mark(*root.storage, storage::MarkKind::tag, choice.tag);
   if (!tag.ok() && tag.status().code() == Code::not_found) {
     return Status(Code::not_found,
                   fmt::format("root {} has no tag '{}'", root.storage->describe(), choice.tag));
@@ -70,18 +70,18 @@ Result<AttemptChoice> resolve(const OpenRoot& root, AttemptChoice choice) {
   return choice;
 }
 
-Result<AttemptList> list_for(Storage& storage, const AttemptChoice& choice) {
-  if (choice.step) return list_attempts_of_step(storage, *choice.step);
-  return choice.newest_only ? list_newest_attempts(storage) : list_attempts(storage);
+Result<storage::AttemptList> list_for(storage::Storage& storage, const AttemptChoice& choice) {
+  if (choice.step) return storage::list_attempts_of_step(storage, *choice.step);
+  return choice.newest_only ? storage::list_newest_attempts(storage) : storage::list_attempts(storage);
 }
 
 }  // namespace
 
-Result<std::vector<AttemptView>> choose_attempts(const OpenRoot& root, const AttemptChoice& given) {
+Result<std::vector<storage::AttemptView>> choose_attempts(const OpenRoot& root, const AttemptChoice& given) {
   SHOAL_ASSIGN_OR_RETURN(AttemptChoice choice, resolve(root, given));
-  SHOAL_ASSIGN_OR_RETURN(AttemptList list, list_for(*root.storage, choice));
-  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, view_list(*root.storage, list));
-  std::erase_if(views, [&](const AttemptView& view) {
+  SHOAL_ASSIGN_OR_RETURN(storage::AttemptList list, list_for(*root.storage, choice));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> views, storage::view_list(*root.storage, list));
+  std::erase_if(views, [&](const storage::AttemptView& view) {
     return !choice.attempt.empty() && attempt_name(view.key) != choice.attempt;
   });
   if (!views.empty() || !choice.step) return views;
@@ -90,23 +90,23 @@ Result<std::vector<AttemptView>> choose_attempts(const OpenRoot& root, const Att
                             choice.attempt.empty() ? "" : choice.attempt + " ", *choice.step));
 }
 
-Status merge_attempts(const OpenRoot& root, const std::vector<AttemptView>& views) {
-  for (const AttemptView& view : views) {
+Status merge_attempts(const OpenRoot& root, const std::vector<storage::AttemptView>& views) {
+  for (const storage::AttemptView& view : views) {
     if (view.is_merged) continue;
-    const DecisionStamp stamp{random_128(), root.id, unix_time_now_ns()};
-    SHOAL_RETURN_IF_ERROR(complete_rank_local(*root.storage, view.key, stamp).status());
+    const storage::DecisionStamp stamp{random_128(), root.id, unix_time_now_ns()};
+    SHOAL_RETURN_IF_ERROR(storage::complete_rank_local(*root.storage, view.key, stamp).status());
   }
   return ok_status();
 }
 
-const AttemptView* newest_checkpoint(const std::vector<AttemptView>& views) {
+const storage::AttemptView* newest_checkpoint(const std::vector<storage::AttemptView>& views) {
   for (auto view = views.rbegin(); view != views.rend(); ++view) {
     if (view->committed() || !view->damage.ok()) return &*view;
   }
   return nullptr;
 }
 
-Status check_reads_back(const AttemptView* newest) {
+Status check_reads_back(const storage::AttemptView* newest) {
   if (newest == nullptr || newest->damage.ok()) return ok_status();
   return Status(
       newest->damage.code(),
@@ -119,9 +119,9 @@ int64_t unix_time_now_ns() {
   return std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-uint64_t file_bytes_of(const Manifest& manifest) {
+uint64_t file_bytes_of(const storage::Manifest& manifest) {
   uint64_t bytes = 0;
-  for (const FileEntry& file : manifest.files) bytes += file.size;
+  for (const storage::FileEntry& file : manifest.files) bytes += file.size;
   return bytes;
 }
 
@@ -155,4 +155,4 @@ std::string_view dedupe_name(Dedupe dedupe) {
   return "none";
 }
 
-}  // namespace shoal
+}  // namespace shoal::admin

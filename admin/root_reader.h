@@ -15,11 +15,11 @@
 #include "storage/root/attempt_views.h"
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::admin {
 
 struct OpenRoot {
-  std::unique_ptr<PosixFileSystem> file_system;
-  std::unique_ptr<LocalStorage> storage;
+  std::unique_ptr<storage::PosixFileSystem> file_system;
+  std::unique_ptr<storage::LocalStorage> storage;
   RootId id;
 };
 // Code::not_found where the folder is missing or holds no run.
@@ -39,23 +39,23 @@ Status choose_step(const std::string& text, AttemptChoice* choice);
 // Code::invalid_argument for an attempt without a step, or one that is no name of an attempt.
 Status validate_choice(const AttemptChoice& choice);
 // Those that match, ascending; Code::not_found names what is not there.
-Result<std::vector<AttemptView>> choose_attempts(const OpenRoot& root, const AttemptChoice& choice);
+Result<std::vector<storage::AttemptView>> choose_attempts(const OpenRoot& root, const AttemptChoice& choice);
 // Merges those of them that nobody has merged, for commands that change what is there.
-Status merge_attempts(const OpenRoot& root, const std::vector<AttemptView>& views);
+Status merge_attempts(const OpenRoot& root, const std::vector<storage::AttemptView>& views);
 
 // The newest of them that is a checkpoint, or may be one since its decision does not read back; nullptr
 // without either. Where that one is damaged nobody knows which is the latest, and `load latest` refuses.
-const AttemptView* newest_checkpoint(const std::vector<AttemptView>& views);
+const storage::AttemptView* newest_checkpoint(const std::vector<storage::AttemptView>& views);
 // OK where `newest` is a checkpoint or nullptr; otherwise its damage, and what to do.
-Status check_reads_back(const AttemptView* newest);
+Status check_reads_back(const storage::AttemptView* newest);
 
 int64_t unix_time_now_ns();
 
-uint64_t file_bytes_of(const Manifest& manifest);
+uint64_t file_bytes_of(const storage::Manifest& manifest);
 // "1 file", "2 files"; `things` where that is not thing + "s".
 std::string counted(uint64_t count, std::string_view thing, std::string_view things = {});
 std::string attempt_name(const AttemptKey& key);  // "g3a1"
 std::string utc_time(int64_t unix_time_ns);       // "2026-11-21 04:56:44"; "-" for 0
 std::string_view dedupe_name(Dedupe dedupe);
 
-}  // namespace shoal
+}  // namespace shoal::admin

@@ -37,7 +37,7 @@ void* operator new[](std::size_t bytes, std::align_val_t alignment) {
 }
 #endif
 
-namespace shoal {
+namespace shoal::base {
 
 void prefer_large_pages() {
 #ifdef SHOAL_WITH_MIMALLOC
@@ -45,4 +45,4 @@ void prefer_large_pages() {
 #endif
 }
 
-}  // namespace shoal
+}  // namespace shoal::base

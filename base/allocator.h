@@ -3,10 +3,10 @@
 // the standard has it. See docs/decisions/040-programs-allocate-with-mimalloc.md.
 #pragma once
 
-namespace shoal {
+namespace shoal::base {
 
 // For a process that fills gigabytes and ends: pages of 2 MiB wherever the kernel gives them. Before much is
 // allocated; nothing where the memory is not mimalloc's.
 void prefer_large_pages();
 
-}  // namespace shoal
+}  // namespace shoal::base

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace shoal {
+namespace shoal::base {
 
 Result<DescriptorLimit> descriptor_limit() {
   rlimit limit{};
@@ -62,4 +62,4 @@ void SpareDescriptor::refill() {
   if (fd_ < 0) fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-}  // namespace shoal
+}  // namespace shoal::base

@@ -5,7 +5,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::base {
 
 inline constexpr const char* kDescriptorRemedy = "ulimit -n, or LimitNOFILE= of a systemd unit, raises it";
 
@@ -41,4 +41,4 @@ class SpareDescriptor {
   int fd_ = -1;
 };
 
-}  // namespace shoal
+}  // namespace shoal::base

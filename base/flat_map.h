@@ -14,7 +14,7 @@
 
 #include "shoal/check.h"
 
-namespace shoal {
+namespace shoal::base {
 
 template <class Key, class Value>
 class FlatMap {
@@ -84,4 +84,4 @@ class FlatMap {
   std::vector<value_type> entries_;  // by key
 };
 
-}  // namespace shoal
+}  // namespace shoal::base

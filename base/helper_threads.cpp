@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace shoal {
+namespace shoal::base {
 
 void for_each_by_threads(size_t count, size_t threads, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next{0};
@@ -23,4 +23,4 @@ void for_each_by_threads(size_t count, size_t threads, const std::function<void(
   for (std::thread& helper : helpers) helper.join();
 }
 
-}  // namespace shoal
+}  // namespace shoal::base

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace shoal {
+namespace shoal::base {
 
 Result<std::vector<NetworkInterface>> network_interfaces() {
   ifaddrs* first = nullptr;
@@ -42,4 +42,4 @@ std::optional<std::string> address_to_listen_at(const std::vector<NetworkInterfa
   return found;
 }
 
-}  // namespace shoal
+}  // namespace shoal::base

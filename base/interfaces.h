@@ -7,7 +7,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::base {
 
 struct NetworkInterface {  // one for each IPv4 address
   std::string name;
@@ -22,4 +22,4 @@ Result<std::vector<NetworkInterface>> network_interfaces();
 std::optional<std::string> address_to_listen_at(const std::vector<NetworkInterface>& interfaces,
                                                 const std::string& wanted);
 
-}  // namespace shoal
+}  // namespace shoal::base

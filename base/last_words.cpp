@@ -15,7 +15,7 @@
 #include <new>
 #include <system_error>
 
-namespace shoal {
+namespace shoal::base {
 
 namespace {
 
@@ -136,4 +136,4 @@ int say_last_words() {
   return exit_status.load();
 }
 
-}  // namespace shoal
+}  // namespace shoal::base

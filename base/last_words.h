@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-namespace shoal {
+namespace shoal::base {
 
 // Installs a handler of std::terminate. For std::bad_alloc, and for a std::system_error that says that memory
 // or threads are short, the handler writes one line to stderr, which names `program` and the limits to raise,
@@ -28,4 +28,4 @@ std::thread vital_thread(Run&& run) noexcept {
   return std::thread(std::forward<Run>(run));
 }
 
-}  // namespace shoal
+}  // namespace shoal::base

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-namespace shoal {
+namespace shoal::base {
 
 inline constexpr size_t kMaxJobIdBytes = 512;  // of a job id: on disk, on the wire and on the local socket
 
-}  // namespace shoal
+}  // namespace shoal::base

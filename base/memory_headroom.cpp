@@ -9,7 +9,7 @@
 
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::base {
 
 namespace {
 
@@ -100,4 +100,4 @@ MemoryHeadroom memory_headroom(const MemoryFiles& files) {
   return least;
 }
 
-}  // namespace shoal
+}  // namespace shoal::base

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace shoal {
+namespace shoal::base {
 
 // Where the kernel says it; tests put files of their own there.
 struct MemoryFiles {
@@ -23,4 +23,4 @@ struct MemoryHeadroom {
 // the kernel would drop first (inactive_file) counts as free. Files that are not there set no limit.
 MemoryHeadroom memory_headroom(const MemoryFiles& files = {});
 
-}  // namespace shoal
+}  // namespace shoal::base

@@ -19,7 +19,7 @@
 
 #include "shoal/check.h"
 
-namespace shoal {
+namespace shoal::base {
 
 // Pages in the order of their numbers. Page: has `uint64_t used`, a bit a slot.
 template <class Page>
@@ -285,4 +285,4 @@ class PagedMap {
   size_t size_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::base

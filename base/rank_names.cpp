@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::base {
 
 std::string name_ranks(std::span<const uint32_t> ranks) {
   if (ranks.empty()) return "no rank";
@@ -16,4 +16,4 @@ std::string name_ranks(std::span<const uint32_t> ranks) {
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::base

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-namespace shoal {
+namespace shoal::base {
 
 inline constexpr size_t kRanksNamed = 8;  // of many; the others are counted
 
@@ -14,4 +14,4 @@ inline constexpr size_t kRanksNamed = 8;  // of many; the others are counted
 // more". Of none "no rank".
 std::string name_ranks(std::span<const uint32_t> ranks);
 
-}  // namespace shoal
+}  // namespace shoal::base

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-namespace shoal {
+namespace shoal::base {
 
 namespace {
 
@@ -43,4 +43,4 @@ void read_ahead(int fd, uint64_t offset, uint64_t bytes) {
   (void)::posix_fadvise(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
 }
 
-}  // namespace shoal
+}  // namespace shoal::base

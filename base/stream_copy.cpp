@@ -7,7 +7,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace shoal {
+namespace shoal::base {
 
 namespace {
 
@@ -63,4 +63,4 @@ void stream_copy(std::byte* target, const std::byte* source, uint64_t bytes) {
   if (bytes > 0) std::memcpy(target, source, bytes);
 }
 
-}  // namespace shoal
+}  // namespace shoal::base

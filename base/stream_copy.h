@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace shoal {
+namespace shoal::base {
 
 // Below this, memcpy is as good: a copy that fits the caches is better left in them.
 inline constexpr uint64_t kStreamCopyBytesMin = uint64_t{64} << 10;
@@ -14,4 +14,4 @@ inline constexpr uint64_t kStreamCopyBytesMin = uint64_t{64} << 10;
 // memory work at once. Visible to other threads and processes when it returns, like any other store.
 void stream_copy(std::byte* target, const std::byte* source, uint64_t bytes);
 
-}  // namespace shoal
+}  // namespace shoal::base

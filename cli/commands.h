@@ -9,7 +9,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 // Exit statuses. Of `launch`: the worst of its trainers', or 1 where the node failed, 2 for bad arguments.
 inline constexpr int kExitOk = 0;
@@ -47,4 +47,4 @@ void add_calibrate_command(CLI::App& app, Command* chosen);
 // "shoal: not found: ...", one line on stderr. Returns kExitUnusable.
 int report_unusable(const Status& status);
 
-}  // namespace shoal
+}  // namespace shoal::cli

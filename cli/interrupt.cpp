@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -33,4 +33,4 @@ int Interrupts::signal_number() {
   return noted;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-namespace shoal {
+namespace shoal::cli {
 
 // While it lives, the first SIGINT or SIGTERM is noted; a second one ends the process as ever. One at a time.
 class Interrupts {
@@ -16,4 +16,4 @@ class Interrupts {
   static int signal_number();
 };
 
-}  // namespace shoal
+}  // namespace shoal::cli

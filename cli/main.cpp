@@ -16,7 +16,7 @@
 #include "storage/decisions/decision.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -38,13 +38,13 @@ constexpr const char* kFooter =
 
 std::string version_text() {
   return fmt::format("shoal {} (reads and writes: decisions {}, shards {}, planning rule {})", SHOAL_VERSION,
-                     kDecisionFormatVersion, kShardFormatVersion, kRuleVersion);
+                     storage::kDecisionFormatVersion, storage::kShardFormatVersion, kRuleVersion);
 }
 
 // Called in a catch clause.
 [[noreturn]] void end_by_last_words() {
   std::fflush(stdout);
-  std::_Exit(say_last_words());
+  std::_Exit(base::say_last_words());
 }
 
 // Also where it ends because it cannot print, which fmt throws, or for want of memory.
@@ -73,7 +73,7 @@ int report_unusable(const Status& status) {
   return kExitUnusable;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli
 
 namespace {
 
@@ -81,7 +81,7 @@ namespace {
 // failed, and what no other command could do is unusable.
 void install(int argc, char** argv) {
   const bool is_node = argc > 1 && (std::strcmp(argv[1], "node") == 0 || std::strcmp(argv[1], "launch") == 0);
-  shoal::install_last_words("shoal", is_node ? shoal::kExitFailed : shoal::kExitUnusable);
+  shoal::base::install_last_words("shoal", is_node ? shoal::cli::kExitFailed : shoal::cli::kExitUnusable);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -94,8 +94,8 @@ __attribute__((section(".preinit_array"), used)) void (*const install_first)(int
 int main(int argc, char** argv) {
   install(argc, argv);
   CLI::App app("Checkpoints of sharded training jobs, without collectives.", "shoal");
-  app.set_version_flag("--version", shoal::version_text());
-  app.footer(shoal::kFooter);
+  app.set_version_flag("--version", shoal::cli::version_text());
+  app.footer(shoal::cli::kFooter);
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("shoal: {} (see shoal --help)\n", error.what());
   });
@@ -103,32 +103,32 @@ int main(int argc, char** argv) {
   char** command_line =
       std::find_if(argv, argv + argc, [](const char* text) { return std::strcmp(text, "--") == 0; });
   std::vector<std::string> trainer(std::min(command_line + 1, argv + argc), argv + argc);
-  shoal::Command chosen;
-  shoal::add_node_command(app, &chosen);
-  shoal::add_launch_command(app, trainer, &chosen);
-  shoal::add_ls_command(app, &chosen);
-  shoal::add_show_command(app, &chosen);
-  shoal::add_verify_command(app, &chosen);
-  shoal::add_rm_command(app, &chosen);
-  shoal::add_gc_command(app, &chosen);
-  shoal::add_pin_command(app, &chosen);
-  shoal::add_tag_command(app, &chosen);
-  shoal::add_restore_id_command(app, &chosen);
-  shoal::add_rebuild_command(app, &chosen);
-  shoal::add_status_command(app, &chosen);
-  shoal::add_top_command(app, &chosen);
-  shoal::add_settings_command(app, &chosen);
-  shoal::add_sim_command(app, &chosen);
-  shoal::add_replay_command(app, &chosen);
-  shoal::add_calibrate_command(app, &chosen);
+  shoal::cli::Command chosen;
+  shoal::cli::add_node_command(app, &chosen);
+  shoal::cli::add_launch_command(app, trainer, &chosen);
+  shoal::cli::add_ls_command(app, &chosen);
+  shoal::cli::add_show_command(app, &chosen);
+  shoal::cli::add_verify_command(app, &chosen);
+  shoal::cli::add_rm_command(app, &chosen);
+  shoal::cli::add_gc_command(app, &chosen);
+  shoal::cli::add_pin_command(app, &chosen);
+  shoal::cli::add_tag_command(app, &chosen);
+  shoal::cli::add_restore_id_command(app, &chosen);
+  shoal::cli::add_rebuild_command(app, &chosen);
+  shoal::cli::add_status_command(app, &chosen);
+  shoal::cli::add_top_command(app, &chosen);
+  shoal::cli::add_settings_command(app, &chosen);
+  shoal::cli::add_sim_command(app, &chosen);
+  shoal::cli::add_replay_command(app, &chosen);
+  shoal::cli::add_calibrate_command(app, &chosen);
   try {
     app.parse(static_cast<int>(command_line - argv), argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? shoal::kExitOk : shoal::kExitUnusable;
+    return app.exit(error) == 0 ? shoal::cli::kExitOk : shoal::cli::kExitUnusable;
   }
   if (!chosen) {
     fmt::print(stderr, "shoal: a subcommand is required (see shoal --help)\n");
-    return shoal::kExitUnusable;
+    return shoal::cli::kExitUnusable;
   }
-  return shoal::run(chosen);
+  return shoal::cli::run(chosen);
 }

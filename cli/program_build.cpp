@@ -7,7 +7,7 @@
 
 #include "shoal/hash.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 std::string program_build() {
   std::ifstream program("/proc/self/exe", std::ios::binary);
@@ -15,4 +15,4 @@ std::string program_build() {
   return bytes.empty() ? "" : fmt::format("{:016x}", xxh3_64(bytes));
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -3,9 +3,9 @@
 
 #include <string>
 
-namespace shoal {
+namespace shoal::cli {
 
 // A hash of the program's file, in hex; "" where it cannot be read.
 std::string program_build();
 
-}  // namespace shoal
+}  // namespace shoal::cli

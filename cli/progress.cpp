@@ -9,7 +9,7 @@
 
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -78,4 +78,4 @@ std::string ProgressLine::text(const std::string& title, uint64_t done, uint64_t
   return line + fmt::format(", {} left", human_seconds(static_cast<double>(total - done) / rate));
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-namespace shoal {
+namespace shoal::cli {
 
 class ProgressLine {
  public:
@@ -43,4 +43,4 @@ class ProgressLine {
   std::thread thread_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -4,7 +4,7 @@
 
 #include "shoal/check.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -47,4 +47,4 @@ std::string Table::to_string() const {
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

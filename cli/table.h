@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace shoal {
+namespace shoal::cli {
 
 class Table {
  public:
@@ -24,4 +24,4 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -43,4 +43,4 @@ std::string free_name(const std::string& stem, const std::string& ending) {
   return name;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

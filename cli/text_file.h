@@ -5,7 +5,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 // Code::io where it cannot be written; leaves it as it is.
 Status check_writable(const std::string& file);
@@ -14,4 +14,4 @@ Status write_text(const std::string& file, const std::string& text);
 // "name.toml", or where something of that name is there already "name-2.toml", "name-3.toml", ...
 std::string free_name(const std::string& stem, const std::string& ending);
 
-}  // namespace shoal
+}  // namespace shoal::cli

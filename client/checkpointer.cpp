@@ -19,14 +19,14 @@ constexpr std::chrono::minutes kLongestClose{10};  // for the node to write what
 
 Result<const StateDict*> Checkpointer::Impl::of_group(const StateDict& state) {
   if (options.process_group.empty()) return &state;
-  SHOAL_ASSIGN_OR_RETURN(renumbered, in_process_group(options, state));
+  SHOAL_ASSIGN_OR_RETURN(renumbered, client::in_process_group(options, state));
   return &renumbered;
 }
 
 // Makes `bound` be of this state; the first time, tells the node.
 Status Checkpointer::Impl::bind(const StateDict& state) {
-  if (bound && same_structure(bound->entries(), state.entries())) return bound->rebind(state);
-  SHOAL_ASSIGN_OR_RETURN(BoundState fresh, BoundState::bind(state, options.rank));
+  if (bound && client::same_structure(bound->entries(), state.entries())) return bound->rebind(state);
+  SHOAL_ASSIGN_OR_RETURN(client::BoundState fresh, client::BoundState::bind(state, options.rank));
   recipe.reset();
   if (bound && fresh.layout()->id() == bound->layout()->id()) {
     bound = std::move(fresh);
@@ -41,8 +41,8 @@ Status Checkpointer::Impl::bind(const StateDict& state) {
 Status Checkpointer::Impl::refresh_recipe() {
   SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, session->plan());
   if (recipe && plan == planned) return ok_status();
-  recipe =
-      plan ? StageRecipe(*bound, *plan) : StageRecipe(*bound, plan_all_held(*bound->layout(), options.rank));
+  recipe = plan ? client::StageRecipe(*bound, *plan)
+                : client::StageRecipe(*bound, plan_all_held(*bound->layout(), options.rank));
   planned = std::move(plan);
   return ok_status();
 }
@@ -55,14 +55,14 @@ Status Checkpointer::Impl::agree_on_recipe(const std::shared_ptr<SaveHandle::Sta
   save->stats.seconds_planning += seconds_since(begun);
   if (recipe && plan == planned) return ok_status();
   SHOAL_RETURN_IF_ERROR(check_plan(*plan, *bound->layout()).with_context("the plan that this rank was told"));
-  recipe = StageRecipe(*bound, *plan);
+  recipe = client::StageRecipe(*bound, *plan);
   planned = std::move(plan);
   return ok_status();
 }
 
 Result<std::unique_ptr<Checkpointer>> Checkpointer::open(CheckpointerOptions options) {
-  SHOAL_RETURN_IF_ERROR(complete_options(options));
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::open(options));
+  SHOAL_RETURN_IF_ERROR(client::complete_options(options));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::Session> session, client::Session::open(options));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(session));
   return std::unique_ptr<Checkpointer>(new Checkpointer(std::move(impl)));
 }
@@ -74,17 +74,18 @@ Checkpointer::~Checkpointer() {
     impl_->session->wait_all_free(kLongestClose);
     impl_->session->detach();
   }
-  const std::optional<FailedSaves::Untold> untold = impl_->session->failures()->untold();
+  const std::optional<client::FailedSaves::Untold> untold = impl_->session->failures()->untold();
   if (!untold) return;
   fmt::print(stderr, "shoal: {} (nobody asked for the outcome)\n",
-             describe_untold(rank_in_world(impl_->options), *untold));
+             client::describe_untold(client::rank_in_world(impl_->options), *untold));
 }
 
 Status Checkpointer::wait_all(std::optional<std::chrono::milliseconds> timeout) {
   const Status waited = impl_->session->wait_all_decided(timeout);
-  const std::optional<FailedSaves::Untold> untold = impl_->session->failures()->take_untold();
+  const std::optional<client::FailedSaves::Untold> untold = impl_->session->failures()->take_untold();
   if (untold) {
-    return Status(untold->first.why.code(), describe_untold(rank_in_world(impl_->options), *untold));
+    return Status(untold->first.why.code(),
+                  client::describe_untold(client::rank_in_world(impl_->options), *untold));
   }
   return waited.code() == Code::deadline_exceeded ? waited : ok_status();
 }
@@ -117,7 +118,7 @@ Status Checkpointer::prepare(const StateDict& given) {
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
   SHOAL_RETURN_IF_ERROR(impl_->bind(*state));
   SHOAL_RETURN_IF_ERROR(impl_->refresh_recipe());
-  SHOAL_ASSIGN_OR_RETURN(StageRecipe::Staging staging, impl_->recipe->lay_out(*impl_->bound));
+  SHOAL_ASSIGN_OR_RETURN(client::StageRecipe::Staging staging, impl_->recipe->lay_out(*impl_->bound));
   return impl_->prepare_slabs(staging.slab_bytes);
 }
 
@@ -129,11 +130,11 @@ Status Checkpointer::Impl::check_may_save() const {
   if (!options.read_only) return ok_status();
   return Status(Code::refused, fmt::format("rank {} only reads root {} (read_only, SHOAL_READ_ONLY): nothing "
                                            "is saved; a job that saves opens its Checkpointer without it",
-                                           rank_in_world(options), root));
+                                           client::rank_in_world(options), root));
 }
 
 Status Checkpointer::Impl::check_failures(uint64_t step) const {
-  const FailedSaves& failures = *session->failures();
+  const client::FailedSaves& failures = *session->failures();
   if (const auto too_many = failures.too_many()) {
     return Status(
         Code::earlier_save_failed,
@@ -142,11 +143,11 @@ Status Checkpointer::Impl::check_failures(uint64_t step) const {
                     step, too_many->count, to_string(too_many->last.key), too_many->last.why.to_string()));
   }
   if (options.on_failed != OnFailed::refuse || !failures.has_own_untold()) return ok_status();
-  return Status(
-      Code::earlier_save_failed,
-      fmt::format("{}; nothing of step {} was staged ({}): saves go on once wait_all or its handle "
-                  "has told of it",
-                  describe_untold(rank_in_world(options), *failures.untold()), step, kRefusedAfterFailure));
+  return Status(Code::earlier_save_failed,
+                fmt::format("{}; nothing of step {} was staged ({}): saves go on once wait_all or its handle "
+                            "has told of it",
+                            client::describe_untold(client::rank_in_world(options), *failures.untold()), step,
+                            client::kRefusedAfterFailure));
 }
 
 // Counted by every rank, whatever comes of it. Where it fails, the other ranks' part of it is in vain: they
@@ -157,7 +158,7 @@ Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
   SHOAL_RETURN_IF_ERROR(check_may_save());
   counts->begin_next();
   const AttemptKey key{session->generation(), step, counts->attempts.next(step)};
-  FailedSaves& failures = *session->failures();
+  client::FailedSaves& failures = *session->failures();
   auto give_up = [&](const Status& why) {
     session->not_staged(step, key.attempt, why);
     failures.on_failed_call(key, why);
@@ -178,11 +179,11 @@ Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
     throw;
   }
   if (options.on_failed == OnFailed::refuse) return *last_save;
-  const std::optional<FailedSaves::Untold> untold = failures.take_untold(key);
+  const std::optional<client::FailedSaves::Untold> untold = failures.take_untold(key);
   if (!untold) return *last_save;
   return Status(Code::earlier_save_failed,
                 fmt::format("{}; step {} was staged all the same, and last_save has its handle",
-                            describe_untold(rank_in_world(options), *untold), step));
+                            client::describe_untold(client::rank_in_world(options), *untold), step));
 }
 
 Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given,
@@ -201,13 +202,13 @@ Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given, dcp
     SHOAL_RETURN_IF_ERROR(validate_user_metadata(attributes.metadata));
     SHOAL_ASSIGN_OR_RETURN(const StateDict* state, impl_->of_group(given));
     SHOAL_ASSIGN_OR_RETURN(auto save, impl_->begin_save(step, attempt));
-    const auto exchange = [&](PlannerPlan mine, const dcp::internal::MakePlans& make) {
+    const auto exchange = [&](plan::PlannerPlan mine, const dcp::internal::MakePlans& make) {
       const auto begun = Impl::Clock::now();
-      Result<PlannerPlan> part = impl_->session->exchange_plans(save, std::move(mine), make);
+      Result<plan::PlannerPlan> part = impl_->session->exchange_plans(save, std::move(mine), make);
       save->stats.seconds_planning += Impl::seconds_since(begun);
       return part;
     };
-    PlannedSave planned(planner);
+    client::PlannedSave planned(planner);
     SHOAL_RETURN_IF_ERROR(planned.plan(*state, save->key, impl_->role(), impl_->options.save.mode, exchange));
     return impl_->save(save, planned.state_dict(), attributes, &planned);
   });
@@ -223,7 +224,7 @@ Result<std::shared_ptr<SaveHandle::State>> Checkpointer::Impl::begin_save(uint64
 
 Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::State>& save,
                                             const StateDict& state, const SaveAttributes& attributes,
-                                            PlannedSave* planned_save) {
+                                            client::PlannedSave* planned_save) {
   SHOAL_RETURN_IF_ERROR(bind(state));
   const Clock::time_point slot_wanted = Clock::now();
   if (options.on_busy == OnBusy::decline) SHOAL_RETURN_IF_ERROR(session->free_slots(false).status());
@@ -234,10 +235,10 @@ Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::St
   const bool follows_planner = planned_save && planned_save->has_exchanged();
   SHOAL_RETURN_IF_ERROR(is_collective ? agree_on_recipe(save, follows_planner) : refresh_recipe());
   if (planned_save) SHOAL_RETURN_IF_ERROR(planned_save->resolve(*bound, planned.get()));
-  SHOAL_ASSIGN_OR_RETURN(StageRecipe::Staging staging, recipe->lay_out(*bound));
+  SHOAL_ASSIGN_OR_RETURN(client::StageRecipe::Staging staging, recipe->lay_out(*bound));
   SHOAL_ASSIGN_OR_RETURN(const Place place, place_for(staging.slab_bytes, &save->stats));
   const Filling filling(*session, save->slot = place.slot);
-  const std::optional<Session::StagingGrant> grant = session->staging_grant();
+  const std::optional<client::Session::StagingGrant> grant = session->staging_grant();
   save->stats.in_flight_max = grant ? grant->slabs : options.max_in_flight;
   if (!place.in_parts) {
     const Clock::time_point copy_begun = Clock::now();

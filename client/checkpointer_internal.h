@@ -22,7 +22,7 @@
 #include "gpu/stager.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal {
+namespace shoal::client {
 
 // A checkpoint that a node keeps open for this client.
 struct OpenedCheckpoint {
@@ -62,18 +62,22 @@ inline std::string absolute_path(const std::string& path) {
 
 inline constexpr int kTries = 3;  // of a request whose node went away
 
+}  // namespace shoal::client
+
+namespace shoal {
+
 struct Checkpointer::Impl {
   using Clock = std::chrono::steady_clock;
   static double seconds_since(Clock::time_point begun) {
     return std::chrono::duration<double>(Clock::now() - begun).count();
   }
 
-  Impl(CheckpointerOptions given, std::unique_ptr<Session> attached)
+  Impl(CheckpointerOptions given, std::unique_ptr<client::Session> attached)
       : options(std::move(given)),
-        root(absolute_path(options.root)),
+        root(client::absolute_path(options.root)),
         session(std::move(attached)),
-        counts(call_counts(options, session->generation())),
-        stager(make_host_stager()),
+        counts(client::call_counts(options, session->generation())),
+        stager(gpu::make_host_stager()),
         slabs(options.max_in_flight) {}
 
   // The state in the terms of the process group; of this call, or the state itself.
@@ -92,13 +96,13 @@ struct Checkpointer::Impl {
   };
   class Filling {  // a slot, until its slab is staged or given up
    public:
-    Filling(Session& session, uint32_t slot) : session_(session), slot_(slot) {}
+    Filling(client::Session& session, uint32_t slot) : session_(session), slot_(slot) {}
     ~Filling() { session_.end_filling(slot_); }
     Filling(const Filling&) = delete;
     Filling& operator=(const Filling&) = delete;
 
    private:
-    Session& session_;
+    client::Session& session_;
     const uint32_t slot_;
   };
   uint64_t held_bytes() const;  // by slabs
@@ -106,15 +110,16 @@ struct Checkpointer::Impl {
   void forget_dropped_slabs(const std::vector<uint32_t>& free);
   Status replace_slab(uint32_t slot, uint64_t bytes);
   Status check_ungranted(uint64_t bytes) const;
-  Result<std::optional<Session::StagingGrant>> ask_for_staging(uint64_t slab_bytes, bool needs_answer);
-  Result<std::optional<Session::StagingGrant>> grant_for(uint64_t bytes, uint32_t slot);
+  Result<std::optional<client::Session::StagingGrant>> ask_for_staging(uint64_t slab_bytes,
+                                                                       bool needs_answer);
+  Result<std::optional<client::Session::StagingGrant>> grant_for(uint64_t bytes, uint32_t slot);
   bool make_room(uint32_t slot, uint64_t bytes, uint64_t most, const std::vector<uint32_t>& free);
   uint32_t best_slot(uint64_t bytes, const std::vector<uint32_t>& free) const;
   uint32_t slot_of_parts(uint64_t bytes, const std::vector<uint32_t>& free) const;
   Result<Place> place_for(uint64_t bytes, SaveStats* stats);
   Status prepare_slabs(uint64_t bytes);
-  Status stage_in_parts(const std::shared_ptr<SaveHandle::State>& save, const StageRecipe::Staging& staging,
-                        local::Staged staged);
+  Status stage_in_parts(const std::shared_ptr<SaveHandle::State>& save,
+                        const client::StageRecipe::Staging& staging, local::Staged staged);
   Status check_open() const;  // Code::refused after close
   Status check_may_save() const;
   // With read_only: a load of the latest has ended, so that the next one chooses anew. Not where no choice
@@ -126,19 +131,19 @@ struct Checkpointer::Impl {
   Result<SaveHandle> count_save(uint64_t step, Save&& save);
   Result<std::shared_ptr<SaveHandle::State>> begin_save(uint64_t step, uint32_t attempt);
   Result<SaveHandle> save(const std::shared_ptr<SaveHandle::State>& save, const StateDict& state,
-                          const SaveAttributes& attributes, PlannedSave* planned_save = nullptr);
+                          const SaveAttributes& attributes, client::PlannedSave* planned_save = nullptr);
 
   // `ask` again, where the node went away that was asked.
   template <class Ask>
   auto with_patience(Ask&& ask) {
     auto answer = ask();
-    for (int i = 1; i < kTries && !answer.ok() && session->was_interrupted(); ++i) answer = ask();
+    for (int i = 1; i < client::kTries && !answer.ok() && session->was_interrupted(); ++i) answer = ask();
     return answer;
   }
   // Likewise of a checkpoint that is open: it is opened again where its node has gone, or holds it no more.
   template <class Ask>
-  auto while_open(OpenedCheckpoint& opened, Ask&& ask) -> decltype(ask()) {
-    for (int tries = kTries;; --tries) {
+  auto while_open(client::OpenedCheckpoint& opened, Ask&& ask) -> decltype(ask()) {
+    for (int tries = client::kTries;; --tries) {
       if (opened.request_id == 0) SHOAL_RETURN_IF_ERROR(reopen(opened));
       auto answer = ask();
       if (answer.ok() || tries == 1) return answer;
@@ -155,16 +160,16 @@ struct Checkpointer::Impl {
   };
   WantedCheckpoint wanted_by(const LoadOptions& load_options) const;
   // Chooses a checkpoint, as load does, and has it kept open.
-  Result<OpenedCheckpoint> open(const WantedCheckpoint& which, bool wants_layouts);
-  Result<OpenedCheckpoint> open_chosen(const WantedCheckpoint& which, bool wants_layouts);
+  Result<client::OpenedCheckpoint> open(const WantedCheckpoint& which, bool wants_layouts);
+  Result<client::OpenedCheckpoint> open_chosen(const WantedCheckpoint& which, bool wants_layouts);
   // Going back is never silent: rank 0 writes it to stderr, once.
   void tell_passed_over(const AttemptKey& loaded, const PassedOver& passed_over);
   Result<LoadResult> told(Result<LoadResult> loaded);
-  Status reopen(OpenedCheckpoint& opened);
-  void close(const OpenedCheckpoint& opened);
+  Status reopen(client::OpenedCheckpoint& opened);
+  void close(const client::OpenedCheckpoint& opened);
   struct CloseLater {  // also where a planner throws
     Impl& impl;
-    const OpenedCheckpoint& opened;
+    const client::OpenedCheckpoint& opened;
     ~CloseLater() { impl.close(opened); }
   };
 
@@ -172,19 +177,20 @@ struct Checkpointer::Impl {
   struct Wanted {
     const StateDict& state;
     const LoadOptions& options;
-    OpenedCheckpoint* opened = nullptr;
-    PlannedLoad* planned = nullptr;  // whose state it is, with the checkpoint's names; nothing is compared
+    client::OpenedCheckpoint* opened = nullptr;
+    client::PlannedLoad* planned =
+        nullptr;  // whose state it is, with the checkpoint's names; nothing is compared
   };
   Result<LoadResult> load(const Wanted& wanted);
   Result<LoadResult> load(const StateDict& given, const LoadOptions& load_options);
   Result<LoadResult> load(const StateDict& given, dcp::LoadPlanner& planner, const LoadOptions& load_options);
   Result<std::optional<LoadResult>> nothing_if_none(Result<LoadResult> loaded) const;
   Result<LoadResult> load_planned(const StateDict& state, const LoadOptions& load_options,
-                                  dcp::LoadPlanner& planner, OpenedCheckpoint& opened);
-  Result<BoundState> bound_for_load(const StateDict& state);
+                                  dcp::LoadPlanner& planner, client::OpenedCheckpoint& opened);
+  Result<client::BoundState> bound_for_load(const StateDict& state);
   local::Load choice_of(const WantedCheckpoint& which) const;
   // What a node said to Latest or Load. Of its answers, that there is no checkpoint is told apart.
-  Result<local::Found> found_in(Result<LocalMessage> answer);
+  Result<local::Found> found_in(Result<local::LocalMessage> answer);
   // Begins a call whose Code::not_found shall mean that there is no checkpoint, and nothing else.
   void begin_choice() { choice = {}; }
   template <class T>
@@ -196,30 +202,32 @@ struct Checkpointer::Impl {
   // Asks for the placer's targets, of what is open, else of what `load` chooses, and places all that comes.
   // `on_found` is told which checkpoint it is, and what it holds, before anything is placed.
   using OnFound = std::function<void(const Metadata&)>;
-  Result<Metadata> load_targets(Placer& placer, local::Load load, OpenedCheckpoint* opened,
+  Result<Metadata> load_targets(client::Placer& placer, local::Load load, client::OpenedCheckpoint* opened,
                                 const OnFound& on_found = nullptr);
   Status prepare_window(uint64_t bytes);
-  Result<Metadata> receive_load(uint32_t request_id, Placer& placer, const OnFound& on_found, bool* ended);
-  Status receive_pieces(uint32_t request_id, Placer& placer, bool* ended);
+  Result<Metadata> receive_load(uint32_t request_id, client::Placer& placer, const OnFound& on_found,
+                                bool* ended);
+  Status receive_pieces(uint32_t request_id, client::Placer& placer, bool* ended);
   // What a batch of files holds: read, placed, and answered.
-  Status read_files(const local::FilesToRead& batch, Placer& placer, FileReads& files, bool is_wanted);
+  Status read_files(const local::FilesToRead& batch, client::Placer& placer, client::FileReads& files,
+                    bool is_wanted);
 
   CheckpointerOptions options;
   const std::string root;  // absolute: a process may change its folder
-  std::unique_ptr<Session> session;
-  std::shared_ptr<CallCounts> counts;
+  std::unique_ptr<client::Session> session;
+  std::shared_ptr<client::CallCounts> counts;
   std::optional<SaveHandle> last_save;
   bool is_closed = false;
-  std::unique_ptr<Stager> stager;
-  StateDict renumbered;             // what of_group made last
-  std::optional<BoundState> bound;  // of the layout that this generation saves
-  SavePlanPtr planned;              // what `recipe` was made from; nullptr: everything held
-  std::optional<StageRecipe> recipe;
-  std::vector<MemorySlab> slabs;  // by slot
-  MemorySlab window;              // of loads; kept from one to the next, whose pages are then there
-  uint64_t window_link = 0;       // the connection whose node knows it; 0: none
-  FileReads::Buffers read_buffers;
-  std::vector<CopyTask> tasks;
+  std::unique_ptr<gpu::Stager> stager;
+  StateDict renumbered;                     // what of_group made last
+  std::optional<client::BoundState> bound;  // of the layout that this generation saves
+  SavePlanPtr planned;                      // what `recipe` was made from; nullptr: everything held
+  std::optional<client::StageRecipe> recipe;
+  std::vector<client::MemorySlab> slabs;  // by slot
+  client::MemorySlab window;              // of loads; kept from one to the next, whose pages are then there
+  uint64_t window_link = 0;               // the connection whose node knows it; 0: none
+  client::FileReads::Buffers read_buffers;
+  std::vector<gpu::CopyTask> tasks;
   LoadReport report;  // of the last load
   LoadTimes times;    // of the last load
   struct Choice {     // what nodes have said in this call

@@ -124,7 +124,7 @@ std::vector<std::vector<uint32_t>> find_copies(const Entry& entry, const std::ve
 }
 
 // Memory is needed exactly where the rank holds an element.
-Status check_memory(const Entry& entry, const BoundState::Value& value) {
+Status check_memory(const Entry& entry, const client::BoundState::Value& value) {
   if (entry.resolved_later) return ok_status();
   const LocalShards& shards = value.shards();
   if (!entry.places.empty()) {
@@ -240,7 +240,7 @@ bool StateDict::Entry::is_const() const {
          std::ranges::any_of(boxes, given_const);
 }
 
-Status check_fillable(const StateDict::Entry& entry) {
+Status client::check_fillable(const StateDict::Entry& entry) {
   if (!entry.is_const()) return ok_status();
   return bad(
       entry.fqn,
@@ -248,7 +248,7 @@ Status check_fillable(const StateDict::Entry& entry) {
       "to load it, or give its key the policy skip");
 }
 
-bool same_structure(const StateEntries& a, const StateEntries& b) {
+bool client::same_structure(const client::StateEntries& a, const client::StateEntries& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] != b[i] && !same_entry(*a[i], *b[i])) return false;
@@ -263,7 +263,7 @@ class Positions {
  public:
   Positions(Positions&&) = default;  // no copy: it would borrow names of this one
   // Borrows names of `entries`. Code::invalid_argument: one is given twice.
-  static Result<Positions> of(const StateEntries& entries, Rank rank) {
+  static Result<Positions> of(const client::StateEntries& entries, Rank rank) {
     Positions out;
     out.by_name_.reserve(entries.size());
     for (uint32_t i = 0; i < entries.size(); ++i) {
@@ -293,8 +293,8 @@ class Positions {
 // Those that are equal to one of the first few, once.
 class SharedHoldings {
  public:
-  std::shared_ptr<const BoundState::Held> of(BoundState::Held held) {
-    auto fresh = std::make_shared<const BoundState::Held>(std::move(held));
+  std::shared_ptr<const client::BoundState::Held> of(client::BoundState::Held held) {
+    auto fresh = std::make_shared<const client::BoundState::Held>(std::move(held));
     if (const auto found = known_.find(fresh); found != known_.end()) return *found;
     if (known_.size() < kMostKnown) known_.insert(fresh);
     return fresh;
@@ -303,13 +303,13 @@ class SharedHoldings {
  private:
   static constexpr size_t kMostKnown = 4096;
   struct Less {
-    bool operator()(const std::shared_ptr<const BoundState::Held>& a,
-                    const std::shared_ptr<const BoundState::Held>& b) const {
+    bool operator()(const std::shared_ptr<const client::BoundState::Held>& a,
+                    const std::shared_ptr<const client::BoundState::Held>& b) const {
       return std::tie(a->shards.boxes, a->shards.local, a->shards.local_shape, a->copies) <
              std::tie(b->shards.boxes, b->shards.local, b->shards.local_shape, b->copies);
     }
   };
-  std::set<std::shared_ptr<const BoundState::Held>, Less> known_;
+  std::set<std::shared_ptr<const client::BoundState::Held>, Less> known_;
 };
 
 // One box is most often all of its local tensor. Then that is nowhere stated again: home_of knows it.
@@ -322,8 +322,8 @@ void drop_plain_place(LocalShards& shards) {
 
 }  // namespace
 
-Result<BoundState> BoundState::bind(const StateDict& state, Rank rank) {
-  BoundState out;
+Result<client::BoundState> client::BoundState::bind(const StateDict& state, Rank rank) {
+  client::BoundState out;
   out.entries_ = state.entries();
   LayoutBuilder builder;
   out.rank_ = rank;
@@ -353,7 +353,7 @@ Result<BoundState> BoundState::bind(const StateDict& state, Rank rank) {
   return out;
 }
 
-Status BoundState::rebind(const StateDict& state) {
+Status client::BoundState::rebind(const StateDict& state) {
   for (const Value& value : values_) {
     SHOAL_RETURN_IF_ERROR(check_memory(*state.entries()[value.position], value));
   }
@@ -361,12 +361,12 @@ Status BoundState::rebind(const StateDict& state) {
   return ok_status();
 }
 
-size_t BoundState::copies_of(uint32_t layout_entry, uint32_t local_box) const {
+size_t client::BoundState::copies_of(uint32_t layout_entry, uint32_t local_box) const {
   const Value& value = values_[layout_entry];
   return value.held->copies.empty() ? 1 : value.held->copies[local_box].size();
 }
 
-std::byte* BoundState::data_of(uint32_t layout_entry, uint32_t local_box, size_t copy) const {
+std::byte* client::BoundState::data_of(uint32_t layout_entry, uint32_t local_box, size_t copy) const {
   const Value& value = values_[layout_entry];
   const Entry& entry = *entries_[value.position];
   if (!entry.places.empty()) return entry.places[local_box].data;
@@ -376,7 +376,8 @@ std::byte* BoundState::data_of(uint32_t layout_entry, uint32_t local_box, size_t
   return static_cast<std::byte*>(const_cast<void*>(data.data()));
 }
 
-BoundState::Home BoundState::home_of(uint32_t layout_entry, uint32_t local_box, size_t copy) const {
+client::BoundState::Home client::BoundState::home_of(uint32_t layout_entry, uint32_t local_box,
+                                                     size_t copy) const {
   const Value& value = values_[layout_entry];
   const Entry& entry = *entries_[value.position];
   if (!entry.places.empty()) {

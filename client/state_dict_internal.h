@@ -40,6 +40,10 @@ struct StateDict::Entry {
   bool is_const() const;
 };
 
+}  // namespace shoal
+
+namespace shoal::client {
+
 // Code::invalid_argument names what a load must not fill, for its memory is const.
 Status check_fillable(const StateDict::Entry& entry);
 
@@ -101,4 +105,4 @@ class BoundState {
   std::vector<Value> values_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -9,7 +9,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::gpu {
 
 // `rows` rows of `row_bytes`, of which each begins `source_stride` bytes after the one before, to contiguous
 // bytes: a gather of a box of a row-major tensor. One row: a plain copy.
@@ -39,4 +39,4 @@ class Stager {
 // Host memory to host memory, in the caller's thread: submit copies, wait finds it done.
 std::unique_ptr<Stager> make_host_stager();
 
-}  // namespace shoal
+}  // namespace shoal::gpu

@@ -3,7 +3,7 @@
 
 #include "schema/checked_reader_internal.h"
 
-namespace shoal {
+namespace shoal::schema {
 
 namespace {
 constexpr size_t kWordBytes = sizeof(capnp::word);
@@ -107,4 +107,4 @@ Bytes framed_segment(size_t most_words, const std::function<void(capnp::AnyPoint
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::schema

@@ -23,7 +23,7 @@
 #include "shoal/page_buffer.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::schema {
 
 inline constexpr uint32_t kMaxSegments = 512;  // of one message; ours have one
 inline constexpr int kMaxNesting = 32;
@@ -120,4 +120,4 @@ Bytes canonical_framed_bytes(Builder builder) {
   });
 }
 
-}  // namespace shoal
+}  // namespace shoal::schema

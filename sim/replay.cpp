@@ -7,7 +7,7 @@
 
 #include "sim/basics/toml_tree.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -79,4 +79,4 @@ std::string difference(const Replay& replay, const SimulationReport& again, std:
   return fmt::format("{}; another build of version {} recorded it", differs, replay.version);
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -19,7 +19,7 @@
 
 #include "sim/simulation.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 struct Replay {
   std::string version, build;  // of the program that ran it; build: whatever tells two of a version apart
@@ -41,4 +41,4 @@ Status check_version(const Replay& replay, std::string_view version);
 // same.
 std::string difference(const Replay& replay, const SimulationReport& again, std::string_view build = "");
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -9,14 +9,15 @@
 #include "sim/failures/load_oracles.h"
 #include "sim/jobs/model_files.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
-constexpr TimeNs kSaveMarginMs = 60'000;        // of the deadline: staging, writing, and what is sent again
-constexpr uint64_t kStepsBetweenLooks = 1024;   // at what other threads want
-constexpr uint64_t kLooksBetweenThorough = 64;  // at least; else so many that all ranks cost little
-constexpr TimeNs kLongestSave = static_cast<TimeNs>(kMaxSimulatedSaveMs) * kMillisecond;
+constexpr actors::TimeNs kSaveMarginMs = 60'000;  // of the deadline: staging, writing, and what is sent again
+constexpr uint64_t kStepsBetweenLooks = 1024;     // at what other threads want
+constexpr uint64_t kLooksBetweenThorough = 64;    // at least; else so many that all ranks cost little
+constexpr actors::TimeNs kLongestSave =
+    static_cast<actors::TimeNs>(kMaxSimulatedSaveMs) * actors::kMillisecond;
 
 // What counters have gained since they were last asked.
 class PhaseMeter {
@@ -64,8 +65,8 @@ SaveReport report_of(const TrainerTimes& times) {
   report.written = spread_of(times.written);
   report.committed = spread_of(times.committed);
   report.bytes_staged = times.bytes_staged;
-  report.told_ranks =
-      static_cast<uint32_t>(std::ranges::count_if(times.committed, [](TimeNs told) { return told >= 0; }));
+  report.told_ranks = static_cast<uint32_t>(
+      std::ranges::count_if(times.committed, [](actors::TimeNs told) { return told >= 0; }));
   report.aborted_ranks = times.aborted_ranks;
   report.cause = times.cause;
   return report;
@@ -75,7 +76,7 @@ constexpr uint64_t kOutageMs = 4'000;  // more than it lasts: until it is known,
 
 // No fault is one that ends a save: no trainer and no disk fails, and all that is away is back before anybody
 // may take it for lost, even where one outage follows another.
-bool needs_no_abort(const std::vector<Fault>& faults, const RoleTimes& times) {
+bool needs_no_abort(const std::vector<Fault>& faults, const actors::RoleTimes& times) {
   uint64_t away_ms = 0;
   for (const Fault& fault : faults) {
     switch (fault.kind) {
@@ -101,14 +102,14 @@ bool needs_no_abort(const std::vector<Fault>& faults, const RoleTimes& times) {
 // How long a save may be waited for, beyond staging and writing. Hosts that die hold it for host_lost_ms:
 // once, and again where another coordinator begins to await them.
 // A trainer that ends without a word while its node lives is noticed at the attempt's deadline.
-TimeNs longest_wait_ms(const Scenario& scenario, const RoleTimes& times) {
+actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::RoleTimes& times) {
   bool is_known = scenario.mode != SaveMode::rank_local;  // a coordinator that begins again knows no ranks
   for (const Fault& fault : scenario.failures) {
     is_known = is_known && fault.kind != Fault::Kind::vanishes && fault.kind != Fault::Kind::loses &&
                fault.kind != Fault::Kind::disk_slow && fault.kind != Fault::Kind::disk_fails &&
                fault.kind != Fault::Kind::disk_full;
   }
-  return is_known ? 2 * TimeNs{times.host_lost_ms} : TimeNs{times.node_deadline_ms};
+  return is_known ? 2 * actors::TimeNs{times.host_lost_ms} : actors::TimeNs{times.node_deadline_ms};
 }
 
 // Lets oracles and listeners hear of a run.
@@ -121,13 +122,14 @@ class RunWatch {
     const bool is_checked = scenario_.ranks <= kRanksAlwaysChecked || !scenario_.failures.empty();
     if (is_checked) make_oracles(trainers);
     if (!is_checked && !listeners.event && !listeners.told) return;
-    cluster_.on_event([this, hears = listeners.event](size_t node, RoleKind role, const Event& event) {
-      if (hears) hears(events_.now(), node, role, event, sender_of(node, event));
-      const auto* done = std::get_if<event::OperationDone>(&event);
-      if (!oracles_ || done == nullptr || !done->result.ok()) return;
-      const auto* decision = std::get_if<std::shared_ptr<const Decision>>(&*done->result);
-      if (decision != nullptr) oracles_->answered(events_.now(), *decision);
-    });
+    cluster_.on_event(
+        [this, hears = listeners.event](size_t node, actors::RoleKind role, const actors::Event& event) {
+          if (hears) hears(events_.now(), node, role, event, sender_of(node, event));
+          const auto* done = std::get_if<actors::event::OperationDone>(&event);
+          if (!oracles_ || done == nullptr || !done->result.ok()) return;
+          const auto* decision = std::get_if<std::shared_ptr<const storage::Decision>>(&*done->result);
+          if (decision != nullptr) oracles_->answered(events_.now(), *decision);
+        });
     trainers.on_told([this, hears = listeners.told](Rank rank, const local::Decided& decided) {
       if (hears) hears(events_.now(), rank, decided);
       const AttemptKey key{kSimulatedGeneration, decided.step, decided.attempt};
@@ -152,32 +154,32 @@ class RunWatch {
     Oracles::Facts facts;
     facts.ranks = scenario_.ranks;
     for (const Fault& fault : scenario_.failures) {
-      const auto ends = static_cast<TimeNs>(fault.ends_ms() + fault.by_ms) * kMillisecond;
+      const auto ends = static_cast<actors::TimeNs>(fault.ends_ms() + fault.by_ms) * actors::kMillisecond;
       facts.faults_end = std::max(facts.faults_end, ends);
     }
-    const RoleTimes times = cluster_.times();
+    const actors::RoleTimes times = cluster_.times();
     facts.save_deadline =
         (longest_wait_ms(scenario_, times) + kSaveMarginMs +
-         static_cast<TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000)) *
-        kMillisecond;
+         static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000)) *
+        actors::kMillisecond;
     facts.needs_no_abort = needs_no_abort(scenario_.failures, times);
     facts.heard_of = [&trainers](uint32_t save) { return trainers.times()[save - 1].heard_of; };
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
-    facts.share_bytes = [this](const Manifest& manifest, Rank rank) {
+    facts.share_bytes = [this](const storage::Manifest& manifest, Rank rank) {
       auto plan = cluster_.plans().plan(*manifest.world, rank, manifest.options);
       return plan.ok() ? (*plan)->tensor_bytes : 0;
     };
     oracles_.emplace(std::move(facts), cluster_.root());
-    cluster_.on_message([this](size_t from, size_t to, const WireMessage&, uint64_t bytes) {
+    cluster_.on_message([this](size_t from, size_t to, const actors::WireMessage&, uint64_t bytes) {
       oracles_->sent(events_.now(), from, to, bytes);
     });
     trainers.on_slab([this](Rank rank, uint32_t in_use) { oracles_->slabs(events_.now(), rank, in_use); });
   }
-  size_t sender_of(size_t node, const Event& event) const {
-    const auto* received = std::get_if<event::Received>(&event);
-    if (received == nullptr || received->from == kThisNode) return node;
-    if (received->from >= kFirstSharer) return received->from - kFirstSharer;
-    if (received->from == kCoordinatorNode) return cluster_.coordinator_of(node);
+  size_t sender_of(size_t node, const actors::Event& event) const {
+    const auto* received = std::get_if<actors::event::Received>(&event);
+    if (received == nullptr || received->from == actors::kThisNode) return node;
+    if (received->from >= actors::kFirstSharer) return received->from - actors::kFirstSharer;
+    if (received->from == actors::kCoordinatorNode) return cluster_.coordinator_of(node);
     return cluster_.node_of(received->from);
   }
 
@@ -230,9 +232,9 @@ class RestartedJob {
     if (is_checked) {
       oracles_.emplace(events_.now(), cluster_.root(), before);
       cluster_.on_operation(
-          [this](size_t, const Operation& operation) { oracles_->asked(events_.now(), operation); });
-      cluster_.on_event([this](size_t, RoleKind, const Event& event) {
-        const auto* done = std::get_if<event::OperationDone>(&event);
+          [this](size_t, const actors::Operation& operation) { oracles_->asked(events_.now(), operation); });
+      cluster_.on_event([this](size_t, actors::RoleKind, const actors::Event& event) {
+        const auto* done = std::get_if<actors::event::OperationDone>(&event);
         if (done != nullptr && done->result.ok()) oracles_->answered(events_.now(), *done->result);
       });
     }
@@ -299,15 +301,15 @@ class RestartedJob {
 
 }  // namespace
 
-Spread spread_of(std::vector<TimeNs> times) {
-  std::erase_if(times, [](TimeNs time) { return time < 0; });
+Spread spread_of(std::vector<actors::TimeNs> times) {
+  std::erase_if(times, [](actors::TimeNs time) { return time < 0; });
   if (times.empty()) return {};
   std::sort(times.begin(), times.end());
   auto at = [&](size_t permille) { return times[(times.size() - 1) * permille / 1000]; };
   Spread spread{times.front(), at(500), at(990), times.back(), {}, std::vector<uint64_t>(kHistogramBars)};
   for (uint32_t permille : kFurtherPermille) spread.further.push_back(at(permille));
   const auto width = static_cast<uint64_t>(spread.greatest - spread.least) + 1;
-  for (TimeNs time : times) {
+  for (actors::TimeNs time : times) {
     const auto above = static_cast<uint64_t>(time - spread.least);
     ++spread.histogram[multiply_divide(above, kHistogramBars, width)];
   }
@@ -336,8 +338,9 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   job.options.mode = scenario.mode;
   if (scenario.mode == SaveMode::rank_local) job.options.dedupe = Dedupe::none;
   job.saves = scenario.saves;
-  job.interval_ns = static_cast<TimeNs>(scenario.interval_ms) * kMillisecond;
-  job.skew_ns = static_cast<TimeNs>(scenario.arrival_skew_ms * 1000 + scenario.arrival_skew_us) * 1000;
+  job.interval_ns = static_cast<actors::TimeNs>(scenario.interval_ms) * actors::kMillisecond;
+  job.skew_ns =
+      static_cast<actors::TimeNs>(scenario.arrival_skew_ms * 1000 + scenario.arrival_skew_us) * 1000;
   job.seed = scenario.seed;
   job.keeps_offers = !scenario.failures.empty();
   report.layouts = static_cast<uint32_t>(job.layouts.size());
@@ -435,4 +438,4 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   return report;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

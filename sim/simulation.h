@@ -15,18 +15,18 @@
 #include "sim/jobs/scenario.h"
 #include "sim/models/profile.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // Of times of all ranks, in nanoseconds: the least, the median, the 99th percentile and the greatest, each of
 // them a rank's own. Without those that never came to it, which are negative.
 struct Spread {
-  TimeNs least = 0, median = 0, p99 = 0, greatest = 0;
-  std::vector<TimeNs> further;      // by kFurtherPermille
-  std::vector<uint64_t> histogram;  // ranks; as wide each, from the least to the greatest
+  actors::TimeNs least = 0, median = 0, p99 = 0, greatest = 0;
+  std::vector<actors::TimeNs> further;  // by kFurtherPermille
+  std::vector<uint64_t> histogram;      // ranks; as wide each, from the least to the greatest
 };
 inline constexpr uint32_t kFurtherPermille[] = {10, 50, 100, 250, 500, 750, 900, 950, 990, 999};
 inline constexpr size_t kHistogramBars = 20;
-Spread spread_of(std::vector<TimeNs> times);
+Spread spread_of(std::vector<actors::TimeNs> times);
 
 // What happened from the beginning of a save to that of the next; `joining`: before the first.
 struct PhaseCosts {
@@ -36,11 +36,11 @@ struct PhaseCosts {
   uint64_t record_bytes = 0;  // of decisions, rosters and rank manifests
 };
 struct SaveReport {
-  TimeNs began = 0;  // on the clock of the simulation
-  Spread told;       // until it knows what to write
-  Spread blocked;    // until save returns: all is staged
-  Spread written;    // until its last byte is durable
-  Spread committed;  // until it is told the decision
+  actors::TimeNs began = 0;  // on the clock of the simulation
+  Spread told;               // until it knows what to write
+  Spread blocked;            // until save returns: all is staged
+  Spread written;            // until its last byte is durable
+  Spread committed;          // until it is told the decision
   uint64_t bytes_staged = 0;
   uint32_t told_ranks = 0;     // the decision
   uint32_t aborted_ranks = 0;  // of these, of an abort
@@ -78,9 +78,9 @@ struct SimulationReport {
   std::vector<SaveReport> saves;
   std::vector<LoadReport> loads;
   std::vector<HubSample> hub_over_time;
-  TimeNs ended = 0;     // virtual, of the job that saves
-  uint64_t events = 0;  // that roles were given
-  uint64_t steps = 0;   // of virtual time
+  actors::TimeNs ended = 0;  // virtual, of the job that saves
+  uint64_t events = 0;       // that roles were given
+  uint64_t steps = 0;        // of virtual time
   uint64_t trace_hash = 0;
   std::vector<std::string> warnings;
   std::optional<Violation> violation;  // where it ended
@@ -90,9 +90,11 @@ struct SimulationReport {
 // Who wants to hear of a run as it goes on; any may be empty. Times are virtual.
 struct SimulationListeners {
   // A role is given an event; `from`: the node that a message comes from.
-  std::function<void(TimeNs now, size_t node, RoleKind role, const Event&, size_t from)> event;
-  std::function<void(TimeNs now, const Fault&)> fault;
-  std::function<void(TimeNs now, Rank, const local::Decided&)> told;
+  std::function<void(actors::TimeNs now, size_t node, actors::RoleKind role, const actors::Event&,
+                     size_t from)>
+      event;
+  std::function<void(actors::TimeNs now, const Fault&)> fault;
+  std::function<void(actors::TimeNs now, Rank, const local::Decided&)> told;
 };
 
 // Up to so many ranks oracles look at every run, beyond that where there are faults.
@@ -101,7 +103,7 @@ inline constexpr uint32_t kRanksAlwaysChecked = 4096;
 // What other threads see of a simulation under way, and how they end it early.
 struct SimulationWatch {
   bool (*stop)() = nullptr;  // asked now and then; true: it ends
-  std::atomic<TimeNs> virtual_now{0};
+  std::atomic<actors::TimeNs> virtual_now{0};
   std::atomic<uint64_t> events{0};  // that roles were given
   std::atomic<uint32_t> saves_decided{0};
   std::atomic<uint64_t> milestones{0};  // of milestones_of
@@ -115,4 +117,4 @@ Result<SimulationReport> simulate(const Scenario& scenario, const Profile& profi
                                   const SimulationListeners& listeners = {},
                                   SimulationWatch* watch = nullptr);
 
-}  // namespace shoal
+}  // namespace shoal::sim

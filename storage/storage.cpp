@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 constexpr size_t kNonceDigits = 32;
@@ -58,4 +58,4 @@ std::string partial_name(std::string_view name, const Nonce& nonce) {
   return fmt::format("{}.{}{}", name, nonce.to_hex(), kPartialSuffix);
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

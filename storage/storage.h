@@ -16,7 +16,7 @@
 #include "shoal/hash.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 inline constexpr size_t kMaxComponentBytes = 200;
 inline constexpr uint64_t kMaxObjectBytes = uint64_t{1} << 62;  // no storage holds more
@@ -96,4 +96,4 @@ class Storage {
 bool is_partial(std::string_view name);
 std::string partial_name(std::string_view name, const Nonce& nonce);
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -2,7 +2,7 @@
 
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 constexpr size_t kMaxHostBytes = 255;  // of a DNS name
@@ -46,4 +46,4 @@ std::string to_string(const HostPort& address) {
   return (bracketed ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

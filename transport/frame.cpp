@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 constexpr std::array<std::byte, 4> kMagic = {std::byte{'S'}, std::byte{'H'}, std::byte{'L'}, std::byte{'F'}};
@@ -104,4 +104,4 @@ Status check_frame(const FrameHeader& header, uint64_t payload_bytes, bool annou
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -13,7 +13,7 @@
 #include "shoal/status.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 inline constexpr size_t kFrameHeaderBytes = 40;
 inline constexpr uint8_t kFrameVersion = 1;
@@ -60,4 +60,4 @@ Result<FrameHeader> decode_frame_header(ByteView bytes);
 // with the bounds: Code::too_large or Code::corrupt.
 Status check_frame(const FrameHeader& header, uint64_t payload_bytes, bool announced);
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -11,7 +11,7 @@
 #include "shoal/hash.h"
 #include "transport/handshake_codec_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 constexpr std::string_view kListenerLabel = "shoal-listener";
@@ -171,4 +171,4 @@ void Handshake::derive_tags() {
   tags_.listener = load_le64(secret.data() + 8) | 1;
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -26,13 +26,13 @@
 #include "transport/frame.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 inline constexpr size_t kHandshakeNonceBytes = 32;
 inline constexpr size_t kMaxTokenBytes = 4096;
 inline constexpr size_t kMaxPeerNameBytes = 256;
 inline constexpr size_t kMaxReasonBytes = 512;  // longer ones are cut
-static_assert(kMaxJobIdBytes + kMaxPeerNameBytes + kMaxReasonBytes < kMaxHandshakeBytes / 2);
+static_assert(base::kMaxJobIdBytes + kMaxPeerNameBytes + kMaxReasonBytes < kMaxHandshakeBytes / 2);
 
 using HandshakeNonce = std::array<std::byte, kHandshakeNonceBytes>;
 HandshakeNonce random_handshake_nonce();
@@ -104,4 +104,4 @@ class Handshake {
 Bytes encode_refusal(const Status& why);
 Status decode_refusal(ByteView payload);  // never OK; Code::corrupt where it cannot be read
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -8,10 +8,10 @@
 #include "schema/wire.capnp.h"
 #include "transport/handshake_codec_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
-constexpr ReadLimits kLimits{.bytes_max = kMaxHandshakeBytes, .segments_max = 8};
+constexpr schema::ReadLimits kLimits{.bytes_max = kMaxHandshakeBytes, .segments_max = 8};
 
 Bytes canonical_bytes(schema::Identity::Reader reader) {
   kj::Array<capnp::word> words = capnp::canonicalize(reader);
@@ -23,18 +23,19 @@ Bytes canonical_bytes(schema::Identity::Reader reader) {
 
 void write_identity(schema::Identity::Builder out, const Identity& identity, uint32_t schema_version) {
   out.setSchemaVersion(schema_version);
-  out.setRootId(data_of(identity.root_id));
-  out.setJobId(text_of(identity.job_id));
+  out.setRootId(schema::data_of(identity.root_id));
+  out.setJobId(schema::text_of(identity.job_id));
   out.setGeneration(identity.generation);
   out.setEpoch(identity.epoch);
-  out.setIncarnation(data_of(identity.incarnation));
-  out.setName(text_of(identity.name));
+  out.setIncarnation(schema::data_of(identity.incarnation));
+  out.setName(schema::text_of(identity.name));
 }
 
 Status read_text(std::string& out, capnp::Text::Reader text, size_t bytes_max, std::string_view what) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(text, bytes_max, what).status());
-  if (!is_clean_utf8(view_of(text))) return Status(Code::corrupt, std::string(what) + " is no clean UTF-8");
-  out = view_of(text);
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(text, bytes_max, what).status());
+  if (!is_clean_utf8(schema::view_of(text)))
+    return Status(Code::corrupt, std::string(what) + " is no clean UTF-8");
+  out = schema::view_of(text);
   return ok_status();
 }
 
@@ -43,9 +44,9 @@ Status read_identity(HandshakeFrame& out, schema::Identity::Reader in, uint32_t 
     return Status(Code::version, fmt::format("schema version {} was offered, this side speaks version {}",
                                              in.getSchemaVersion(), schema_version));
   }
-  SHOAL_ASSIGN_OR_RETURN(out.identity.root_id, Hash128::from_bytes(view_of(in.getRootId())));
-  SHOAL_ASSIGN_OR_RETURN(out.identity.incarnation, Hash128::from_bytes(view_of(in.getIncarnation())));
-  SHOAL_RETURN_IF_ERROR(read_text(out.identity.job_id, in.getJobId(), kMaxJobIdBytes, "the job's id"));
+  SHOAL_ASSIGN_OR_RETURN(out.identity.root_id, Hash128::from_bytes(schema::view_of(in.getRootId())));
+  SHOAL_ASSIGN_OR_RETURN(out.identity.incarnation, Hash128::from_bytes(schema::view_of(in.getIncarnation())));
+  SHOAL_RETURN_IF_ERROR(read_text(out.identity.job_id, in.getJobId(), base::kMaxJobIdBytes, "the job's id"));
   SHOAL_RETURN_IF_ERROR(read_text(out.identity.name, in.getName(), kMaxPeerNameBytes, "the peer's name"));
   out.identity.generation = in.getGeneration();
   out.identity.epoch = in.getEpoch();
@@ -64,7 +65,7 @@ Status read_array(std::array<std::byte, N>& out, capnp::Data::Reader in, std::st
 // Never OK: a refusal is one whatever its code says.
 Status read_refusal(uint16_t code, capnp::Text::Reader reason) {
   Code known = code == 0 || code > static_cast<uint16_t>(kLastCode) ? Code::refused : static_cast<Code>(code);
-  std::string_view text = view_of(reason);
+  std::string_view text = schema::view_of(reason);
   bool is_fit = text.size() <= kMaxReasonBytes && is_clean_utf8(text) && !text.empty();
   return Status(known, is_fit ? std::string(text) : "no readable reason was given");
 }
@@ -97,20 +98,20 @@ Status read_frame(HandshakeFrame& out, schema::Handshake::Reader in, uint32_t sc
 }  // namespace
 
 Result<HandshakeFrame> decode_handshake(ByteView payload, uint32_t schema_version) {
-  return read_checked<schema::Handshake>(payload, kLimits,
-                                         [&](schema::Handshake::Reader in) -> Result<HandshakeFrame> {
-                                           HandshakeFrame out;
-                                           SHOAL_RETURN_IF_ERROR(read_frame(out, in, schema_version));
-                                           return out;
-                                         });
+  return schema::read_checked<schema::Handshake>(payload, kLimits,
+                                                 [&](schema::Handshake::Reader in) -> Result<HandshakeFrame> {
+                                                   HandshakeFrame out;
+                                                   SHOAL_RETURN_IF_ERROR(read_frame(out, in, schema_version));
+                                                   return out;
+                                                 });
 }
 
 Bytes encode_hello(const Identity& identity, uint32_t schema_version, const HandshakeNonce& nonce) {
   capnp::MallocMessageBuilder message;
   auto hello = message.initRoot<schema::Handshake>().initHello();
   write_identity(hello.initIdentity(), identity, schema_version);
-  hello.setNonce(data_of(ByteView(nonce)));
-  return framed_bytes(message);
+  hello.setNonce(schema::data_of(ByteView(nonce)));
+  return schema::framed_bytes(message);
 }
 
 Bytes encode_challenge(const Identity& identity, uint32_t schema_version, const HandshakeNonce& nonce,
@@ -118,15 +119,15 @@ Bytes encode_challenge(const Identity& identity, uint32_t schema_version, const 
   capnp::MallocMessageBuilder message;
   auto challenge = message.initRoot<schema::Handshake>().initChallenge();
   write_identity(challenge.initIdentity(), identity, schema_version);
-  challenge.setNonce(data_of(ByteView(nonce)));
-  challenge.setMac(data_of(ByteView(mac)));
-  return framed_bytes(message);
+  challenge.setNonce(schema::data_of(ByteView(nonce)));
+  challenge.setMac(schema::data_of(ByteView(mac)));
+  return schema::framed_bytes(message);
 }
 
 Bytes encode_proof(const Mac& mac) {
   capnp::MallocMessageBuilder message;
-  message.initRoot<schema::Handshake>().setProof(data_of(ByteView(mac)));
-  return framed_bytes(message);
+  message.initRoot<schema::Handshake>().setProof(schema::data_of(ByteView(mac)));
+  return schema::framed_bytes(message);
 }
 
 Bytes encode_welcome(const Identity& identity, uint32_t schema_version, uint16_t data_port) {
@@ -134,7 +135,7 @@ Bytes encode_welcome(const Identity& identity, uint32_t schema_version, uint16_t
   auto welcome = message.initRoot<schema::Handshake>().initWelcome();
   write_identity(welcome.initIdentity(), identity, schema_version);
   welcome.setDataPort(data_port);
-  return framed_bytes(message);
+  return schema::framed_bytes(message);
 }
 
 Bytes canonical_identity(const Identity& identity, uint32_t schema_version) {
@@ -150,14 +151,14 @@ Bytes encode_refusal(const Status& why) {
   capnp::MallocMessageBuilder message;
   auto refused = message.initRoot<schema::Handshake>().initRefused();
   refused.setCode(static_cast<uint16_t>(why.code()));
-  refused.setReason(text_of(reason));
-  return framed_bytes(message);
+  refused.setReason(schema::text_of(reason));
+  return schema::framed_bytes(message);
 }
 
 Status decode_refusal(ByteView payload) {
   Status refusal;
   Status read =
-      read_checked<schema::Handshake>(payload, kLimits, [&](schema::Handshake::Reader in) -> Status {
+      schema::read_checked<schema::Handshake>(payload, kLimits, [&](schema::Handshake::Reader in) -> Status {
         if (!in.isRefused()) return Status(Code::corrupt, "a closing frame that says something else");
         refusal = read_refusal(in.getRefused().getCode(), in.getRefused().getReason());
         return ok_status();
@@ -165,4 +166,4 @@ Status decode_refusal(ByteView payload) {
   return read.ok() ? refusal : read;
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

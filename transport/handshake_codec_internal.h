@@ -6,7 +6,7 @@
 #include "shoal/status.h"
 #include "transport/handshake.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 enum class HandshakeKind { hello, challenge, proof, welcome, refused };
 
@@ -34,4 +34,4 @@ Bytes encode_welcome(const Identity& identity, uint32_t schema_version, uint16_t
 
 Bytes canonical_identity(const Identity& identity, uint32_t schema_version);
 
-}  // namespace shoal
+}  // namespace shoal::transport

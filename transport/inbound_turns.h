@@ -10,7 +10,7 @@
 #include "shoal/check.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 class InboundTurns {
  public:
@@ -45,4 +45,4 @@ class InboundTurns {
   std::deque<Wish> waiting_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::transport

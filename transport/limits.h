@@ -6,7 +6,7 @@
 
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 // Connections that have not proven to know the token, all together. When another one comes, one of them is
 // closed: of the address that has the most, the oldest. Each is kept for so long at least, which bounds how
@@ -47,4 +47,4 @@ struct TransportLimits {
   size_t peers = kMaxPeers;
 };
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace shoal {
+namespace shoal::transport {
 
 class LivedClock {
  public:
@@ -30,4 +30,4 @@ class LivedClock {
   bool has_begun_ = false;
 };
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -3,10 +3,10 @@
 #include "schema/checked_reader_internal.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 Status check_segment_table(ByteView message) {
-  return CheckedMessage::open(message, ReadLimits{.bytes_max = kMaxMessageBytes}).status();
+  return schema::CheckedMessage::open(message, schema::ReadLimits{.bytes_max = kMaxMessageBytes}).status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

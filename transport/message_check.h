@@ -4,10 +4,10 @@
 #include "shoal/bytes.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 // OK if the segment table is sane and its segments fill the bytes exactly; else Code::corrupt. What the
 // segments say is for whoever reads them. `message` needs no alignment.
 Status check_segment_table(ByteView message);
 
-}  // namespace shoal
+}  // namespace shoal::transport

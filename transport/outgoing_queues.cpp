@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace shoal {
+namespace shoal::transport {
 
 void OutgoingQueues::open(PeerId peer) {
   std::lock_guard lock(mutex_);
@@ -73,4 +73,4 @@ void OutgoingQueues::sent(PeerId peer, size_t bytes) {
   found->second.bytes -= bytes;
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -13,7 +13,7 @@
 #include "transport/limits.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 // Any thread may call anything.
 class OutgoingQueues {
@@ -53,4 +53,4 @@ class OutgoingQueues {
   std::vector<PeerId> ready_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -8,7 +8,7 @@
 
 #include "transport/message_check.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 Session::Session(HandshakeRole role, const SessionSettings& settings, const HandshakeNonce& nonce,
                  std::string remote, uint64_t now_ms)
@@ -274,4 +274,4 @@ uint64_t Session::take_malformed_frames() {
   return std::exchange(malformed_frames_, 0);
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -19,7 +19,7 @@
 #include "transport/handshake.h"
 #include "transport/limits.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 struct SessionSettings {
   Identity self;
@@ -130,4 +130,4 @@ class Session {
   std::vector<Bytes> messages_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -18,7 +18,7 @@
 #include "shoal/hash.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 inline constexpr size_t kMaxMessageBytes = size_t{256} << 20;        // larger ones are refused on both sides
 inline constexpr size_t kMaxEagerBytes = size_t{32} << 10;           // above it: rendezvous
@@ -113,4 +113,4 @@ struct HostPort {
 Result<HostPort> parse_host_port(const std::string& text);
 std::string to_string(const HostPort& address);
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -26,7 +26,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-namespace shoal {
+namespace shoal::actors {
 
 // What lies in a mailbox. Shared, never copied: CAF hands it from thread to thread as it is.
 struct QueuedEvent {
@@ -36,11 +36,11 @@ struct QueuedEvent {
 };
 using QueuedEventPtr = std::shared_ptr<QueuedEvent>;
 
-}  // namespace shoal
+}  // namespace shoal::actors
 
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(shoal::QueuedEventPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(shoal::actors::QueuedEventPtr)
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -389,4 +389,4 @@ CafHostStats CafHost::stats() const {
   return {impl_->events.load(), impl_->wire_dropped.load(), impl_->messages_to_none.load()};
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

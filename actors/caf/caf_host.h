@@ -16,7 +16,7 @@
 #include "actors/role.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxQueuedEvents =
     16'384;  // of a role; then messages of peers are dropped and clients wait
@@ -32,12 +32,13 @@ class HostServices {
   // hears event::SendDone.
   virtual void send(NodeId to, const WireMessage& message, SendId id) = 0;
   virtual void send_to(const std::string& address, const WireMessage& message) = 0;  // likewise
-  virtual void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) = 0;
+  virtual void to_client(ClientId client, const std::shared_ptr<const local::LocalMessage>& message) = 0;
   virtual void forget_client(ClientId client) = 0;
   virtual Result<OperationResult> run(const Operation& operation) = 0;  // on a thread of the pool
   virtual void redirect(const effect::Redirect& to) = 0;
   virtual void end_session(NodeId node, const Status& why) = 0;
-  virtual void retired(const EpochRecord& by) = 0;  // the coordinator here; kCoordinatorNode is elsewhere now
+  virtual void retired(
+      const storage::EpochRecord& by) = 0;  // the coordinator here; kCoordinatorNode is elsewhere now
   virtual void drained(RoleKind role) = 0;
   virtual void log(RoleKind role, const effect::Log& log) = 0;
 };
@@ -90,4 +91,4 @@ class CafHost {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,11 +4,11 @@
 
 #include "base/last_words.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 OperationPool::OperationPool(size_t threads, size_t queued_max) : queued_max_(queued_max) {
   threads_.reserve(threads);
-  for (size_t i = 0; i < threads; ++i) threads_.push_back(vital_thread([this] { run(); }));
+  for (size_t i = 0; i < threads; ++i) threads_.push_back(base::vital_thread([this] { run(); }));
 }
 
 OperationPool::~OperationPool() {
@@ -44,4 +44,4 @@ void OperationPool::run() {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

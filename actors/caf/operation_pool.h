@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace shoal {
+namespace shoal::actors {
 
 class OperationPool {
  public:
@@ -30,4 +30,4 @@ class OperationPool {
   std::vector<std::thread> threads_;  // last: they use the rest
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -5,10 +5,10 @@
 
 #include "base/last_words.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 TimerThread::TimerThread(std::function<TimeNs()> now, std::function<void(RoleKind, TimerId, uint64_t)> fire)
-    : now_(std::move(now)), fire_(std::move(fire)), thread_(vital_thread([this] { run(); })) {}
+    : now_(std::move(now)), fire_(std::move(fire)), thread_(base::vital_thread([this] { run(); })) {}
 
 TimerThread::~TimerThread() {
   {
@@ -62,4 +62,4 @@ void TimerThread::run() {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

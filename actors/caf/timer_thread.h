@@ -12,7 +12,7 @@
 
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class TimerThread {
  public:
@@ -43,4 +43,4 @@ class TimerThread {
   std::thread thread_;  // last: it uses the rest
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

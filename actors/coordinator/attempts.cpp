@@ -5,7 +5,7 @@
 #include "actors/coordinator/coordinator.h"
 #include "base/rank_names.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -39,7 +39,7 @@ Coordinator::Attempt* Coordinator::open_attempt(TimeNs now, const AttemptKey& ke
   // It may have been decided before this coordinator began, or by a node.
   operations_.start(operation::ReadDecision{key}, out,
                     [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       if (decision.ok()) return decided(key, *decision, then_out);
                       auto open = attempts_.find(key);
                       if (open == attempts_.end() || open->second.phase != Phase::asking) return;
@@ -146,8 +146,8 @@ std::vector<AttemptKey> Coordinator::open_keys() const {
 void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const ExpectedPlans& under,
                          EffectWriter& out) {
   attempt.phase = Phase::publishing;
-  auto made = std::make_shared<DecisionBody>(std::in_place_type<Manifest>);
-  Manifest& manifest = std::get<Manifest>(*made);
+  auto made = std::make_shared<storage::DecisionBody>(std::in_place_type<storage::Manifest>);
+  storage::Manifest& manifest = std::get<storage::Manifest>(*made);
   manifest.world = under.world_ptr();
   manifest.options = under.options();
   if (attempt.user) manifest.user = or_none(attempt.user->second);
@@ -163,9 +163,9 @@ void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const Expected
     attempt.phase = Phase::gathering;
     return abort(key, GiveUp::contradiction, "no rank holds anything that is to be saved", out);
   }
-  auto files = std::shared_ptr<const std::vector<FileEntry>>(made, &manifest.files);
+  auto files = std::shared_ptr<const std::vector<storage::FileEntry>>(made, &manifest.files);
   operations_.start(operation::CheckFiles{key, std::move(files)}, out,
-                    [this, key, body = std::shared_ptr<const DecisionBody>(std::move(made))](
+                    [this, key, body = std::shared_ptr<const storage::DecisionBody>(std::move(made))](
                         TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
                       auto found = attempts_.find(key);
                       if (found == attempts_.end()) return;
@@ -184,16 +184,16 @@ void Coordinator::abort(const AttemptKey& key, GiveUp why, const std::string& ca
   if (found == attempts_.end() || found->second.phase == Phase::publishing) return;
   found->second.phase = Phase::publishing;
   if_in_office(out, [this, key, why, cause](TimeNs, EffectWriter& then_out) {
-    publish(abort_of(key, why, cause.substr(0, kMaxCauseBytes)), then_out);
+    publish(abort_of(key, why, cause.substr(0, storage::kMaxCauseBytes)), then_out);
   });
 }
 
 void Coordinator::publish(const operation::PublishDecision& made, EffectWriter& out) {
   operations_.start(made, out,
                     [this, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
-                      const auto* tombstone = std::get_if<Tombstone>(made.body.get());
+                      const auto* tombstone = std::get_if<storage::Tombstone>(made.body.get());
                       if (tombstone != nullptr && (*decision)->committed()) {
                         then_out.warning(to_string(made.key) + ": " + tombstone->cause +
                                          "; it is committed all the same: the root holds all of it");
@@ -209,7 +209,7 @@ void Coordinator::publish_failed(TimeNs now, const operation::PublishDecision& m
   auto found = attempts_.find(key);
   if (found == attempts_.end()) return;
   PublishRetries& retries = found->second.retries;
-  const auto* abort = std::get_if<Tombstone>(made.body.get());
+  const auto* abort = std::get_if<storage::Tombstone>(made.body.get());
   // Trainers hear soon of a save that failed, also where the abort cannot be recorded.
   const TimeNs again_at =
       abort == nullptr ? retries.next_at(now, why) : retries.next_at(now, why, kAbortPatience);
@@ -275,9 +275,9 @@ std::string Coordinator::what_is_missing(const Attempt& attempt) const {
            (attempt.named ? "did not write its share of it" : "no roster with it could be made");
   }
   const bool said_nothing = asked && !attempt.named;
-  return name_ranks(missing) + (!said_nothing         ? " did not report"
-                                : missing.size() == 1 ? " did not say what it holds"
-                                                      : " did not say what they hold");
+  return base::name_ranks(missing) + (!said_nothing         ? " did not report"
+                                      : missing.size() == 1 ? " did not say what it holds"
+                                                            : " did not say what they hold");
 }
 
 void Coordinator::close_attempt(const AttemptKey& key, EffectWriter& out) {
@@ -289,7 +289,7 @@ void Coordinator::close_attempt(const AttemptKey& key, EffectWriter& out) {
   forget_staged_layouts();
 }
 
-void Coordinator::decided(const AttemptKey& key, const std::shared_ptr<const Decision>& decision,
+void Coordinator::decided(const AttemptKey& key, const std::shared_ptr<const storage::Decision>& decision,
                           EffectWriter& out) {
   if (!attempts_.contains(key)) return;
   close_attempt(key, out);
@@ -323,4 +323,4 @@ void Coordinator::tell(const AttemptKey& key, const Outcome& outcome, EffectWrit
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

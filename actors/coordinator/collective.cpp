@@ -4,7 +4,7 @@
 
 #include "actors/coordinator/coordinator.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -137,4 +137,4 @@ void Coordinator::send_global_plan(const AttemptKey& key, NodeId to, EffectWrite
   out.send(to, RoleKind::shard_writer, std::move(part));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

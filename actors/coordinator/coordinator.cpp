@@ -4,7 +4,7 @@
 #include "actors/coordinator/coordinator.h"
 #include "actors/messages/message_bounds.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
   EffectWriter out(kind(), effects);
@@ -61,17 +61,19 @@ void Coordinator::if_in_office(EffectWriter& out, std::function<void(TimeNs now,
       operation::ReadEpoch{}, out,
       [this, act = std::move(act)](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
         if (superseded_) return;
-        auto highest = result_as<std::shared_ptr<const EpochRecord>>(std::move(result));
+        auto highest = result_as<std::shared_ptr<const storage::EpochRecord>>(std::move(result));
         if (highest.ok() && (*highest)->epoch > facts_.epoch) return retire(**highest, then_out);
         act(now, then_out);
       });
 }
 
 // Whatever is in flight here is reported to the later coordinator again, or decided by the nodes' deadlines.
-void Coordinator::retire(const EpochRecord& by, EffectWriter& out) {
+void Coordinator::retire(const storage::EpochRecord& by, EffectWriter& out) {
   superseded_ = by;
   out.warning("superseded by epoch " + std::to_string(by.epoch) + " at " + by.address +
-              (is_of_run(by, facts_.job_id, facts_.generation) ? "" : " of " + run_of(by, facts_.job_id)));
+              (storage::is_of_run(by, facts_.job_id, facts_.generation)
+                   ? ""
+                   : " of " + storage::run_of(by, facts_.job_id)));
   while (!attempts_.empty()) close_attempt(AttemptKey(attempts_.begin()->first), out);
   nodes_.insert(kThisNode);
   for (NodeId node : nodes_) send_superseded(node, out);
@@ -87,7 +89,7 @@ void Coordinator::send_superseded(NodeId to, EffectWriter& out) {
 void Coordinator::recover(EffectWriter& out) {
   operations_.start(operation::ReadRoster{facts_.generation}, out,
                     [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto record = result_as<RosterRecord>(std::move(result));
+                      auto record = result_as<storage::RosterRecord>(std::move(result));
                       if (record.ok()) roster_stands(now, *record, then_out);
                       if (record.ok()) await_all(now, then_out);
                       roster_asked_ = true;
@@ -96,7 +98,7 @@ void Coordinator::recover(EffectWriter& out) {
                     });
   operations_.start(operation::ListAttempts{}, out,
                     [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto list = result_as<AttemptList>(std::move(result));
+                      auto list = result_as<storage::AttemptList>(std::move(result));
                       if (!list.ok()) {
                         then_out.warning("attempts could not be listed: " + list.status().to_string());
                         return;
@@ -105,25 +107,28 @@ void Coordinator::recover(EffectWriter& out) {
                     });
 }
 
-void Coordinator::clean_up(TimeNs now, const AttemptList& list, EffectWriter& out) {
-  for (const AttemptInfo& info : list.attempts) {
+void Coordinator::clean_up(TimeNs now, const storage::AttemptList& list, EffectWriter& out) {
+  for (const storage::AttemptInfo& info : list.attempts) {
     if (info.to_sweep()) {
       sweep(info.key, out);
-    } else if (info.state == AttemptInfo::State::undecided && info.key.generation < facts_.generation) {
-      watch_.watch(now, info.key, facts_.times.abandoned_after_ms * kMillisecond,
-                   "generation " + std::to_string(info.key.generation) + " ended before it was complete", out,
-                   [this, key = info.key](TimeNs, Result<AttemptInfo::State> state, EffectWriter& then_out) {
-                     if (!state.ok()) {
-                       then_out.warning(to_string(key) + ": " + state.status().to_string());
-                     } else if (*state == AttemptInfo::State::committed) {
-                       then_out.warning(to_string(key) +
-                                        " was left undecided by its generation and is complete: committed");
-                     } else if (*state == AttemptInfo::State::aborted) {
-                       then_out.info(to_string(key) + " was left undecided by its generation: aborted");
-                       sweep(key, then_out);
-                     }
-                   });
-    } else if (info.state == AttemptInfo::State::undecided && info.key.generation == facts_.generation &&
+    } else if (info.state == storage::AttemptInfo::State::undecided &&
+               info.key.generation < facts_.generation) {
+      watch_.watch(
+          now, info.key, facts_.times.abandoned_after_ms * kMillisecond,
+          "generation " + std::to_string(info.key.generation) + " ended before it was complete", out,
+          [this, key = info.key](TimeNs, Result<storage::AttemptInfo::State> state, EffectWriter& then_out) {
+            if (!state.ok()) {
+              then_out.warning(to_string(key) + ": " + state.status().to_string());
+            } else if (*state == storage::AttemptInfo::State::committed) {
+              then_out.warning(to_string(key) +
+                               " was left undecided by its generation and is complete: committed");
+            } else if (*state == storage::AttemptInfo::State::aborted) {
+              then_out.info(to_string(key) + " was left undecided by its generation: aborted");
+              sweep(key, then_out);
+            }
+          });
+    } else if (info.state == storage::AttemptInfo::State::undecided &&
+               info.key.generation == facts_.generation &&
                info.rank_manifests == 0) {  // else its ranks decide it among themselves
       if (open_attempt(now, info.key, out) != nullptr) look_for_gone(now, info.key, out);
     }
@@ -246,14 +251,14 @@ void Coordinator::consider_roster(EffectWriter& out) {
     return refuse_all(fits, out);
   }
   publishing_roster_ = true;
-  const RosterRecord record{*world, gathering_.options(), kRuleVersion};
+  const storage::RosterRecord record{*world, gathering_.options(), kRuleVersion};
   if_in_office(out, [this, record](TimeNs, EffectWriter& then_out) { publish_roster(record, then_out); });
 }
 
-void Coordinator::publish_roster(RosterRecord record, EffectWriter& out) {
+void Coordinator::publish_roster(storage::RosterRecord record, EffectWriter& out) {
   operations_.start(operation::PublishRoster{facts_.generation, record}, out,
                     [this, record](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto stands = result_as<RosterRecord>(std::move(result));
+                      auto stands = result_as<storage::RosterRecord>(std::move(result));
                       if (stands.ok()) {
                         publishing_roster_ = false;
                         return roster_stands(now, *stands, then_out);
@@ -271,7 +276,7 @@ void Coordinator::publish_roster(RosterRecord record, EffectWriter& out) {
                     });
 }
 
-void Coordinator::roster_stands(TimeNs now, const RosterRecord& record, EffectWriter& out) {
+void Coordinator::roster_stands(TimeNs now, const storage::RosterRecord& record, EffectWriter& out) {
   // One that an earlier coordinator, with another bound, made.
   const bool travels = record.options.mode != SaveMode::collective;
   if (Status fits = check_roster_fits(*record.world, facts_.message_bytes_max); travels && !fits.ok()) {
@@ -291,4 +296,4 @@ std::unique_ptr<Role> make_coordinator(const NodeFacts& facts) {
   return std::make_unique<Coordinator>(facts);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

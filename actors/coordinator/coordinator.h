@@ -29,7 +29,7 @@
 #include "actors/recent_map.h"
 #include "base/paged_map.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxAttemptsInFlight = 256;
 inline constexpr size_t kMaxDecisionsRemembered = 1024;
@@ -71,25 +71,25 @@ class Coordinator final : public Role {
     uint32_t world_size = 0;
     SaveOptions options;
     std::string first_host;
-    PagedMap<Rank, std::string> host_of;
+    base::PagedMap<Rank, std::string> host_of;
   };
   struct Exchange {  // of the plans of planners with a global plan of their own
     Rank coordinator_rank = 0;
-    std::map<Rank, PlannerPlan> offers;
-    std::map<Rank, NodeId> nodes;      // of who offered
-    std::map<Rank, PlannerPlan> made;  // by the planner of coordinator_rank
-    size_t bytes = 0;                  // of offers and of what is made
+    std::map<Rank, plan::PlannerPlan> offers;
+    std::map<Rank, NodeId> nodes;            // of who offered
+    std::map<Rank, plan::PlannerPlan> made;  // by the planner of coordinator_rank
+    size_t bytes = 0;                        // of offers and of what is made
   };
   struct Attempt {
     Phase phase = Phase::asking;
     std::optional<Exchange> exchange;
     std::optional<std::pair<bool, std::string>> follows_planner;  // and the host that said so first
     std::optional<std::pair<Rank, UserMetadataPtr>> user;         // and the rank that said so first
-    PagedMap<Rank, Reported> reported;
-    PagedMap<Rank, Waiting> waiting;       // for the attempt's roster, whatever they have staged
-    std::shared_ptr<ExpectedPlans> named;  // the roster that its layouts make, once it stands in the root
-    bool naming = false;                   // that one is being published
-    bool looked_for_gone = false;          // when the first word of it came
+    base::PagedMap<Rank, Reported> reported;
+    base::PagedMap<Rank, Waiting> waiting;  // for the attempt's roster, whatever they have staged
+    std::shared_ptr<ExpectedPlans> named;   // the roster that its layouts make, once it stands in the root
+    bool naming = false;                    // that one is being published
+    bool looked_for_gone = false;           // when the first word of it came
     // The newest of each node under each roster, before reports can be judged.
     std::map<std::pair<NodeId, RosterId>, wire::ShardsWritten> early;
     TimerId deadline = 0;
@@ -112,7 +112,7 @@ class Coordinator final : public Role {
 
   // --- what earlier incarnations left ---
   void recover(EffectWriter& out);
-  void clean_up(TimeNs now, const AttemptList& list, EffectWriter& out);
+  void clean_up(TimeNs now, const storage::AttemptList& list, EffectWriter& out);
   // One at a time for each attempt; asked for meanwhile, once more afterwards.
   void sweep(const AttemptKey& key, EffectWriter& out);
   void sweep_later(TimeNs now, const AttemptKey& key, EffectWriter& out);
@@ -122,7 +122,7 @@ class Coordinator final : public Role {
   // Asks the root for the highest epoch, and acts only if it is this one. An error hinders nobody: the first
   // file decides, whoever wrote it.
   void if_in_office(EffectWriter& out, std::function<void(TimeNs now, EffectWriter& out)> act);
-  void retire(const EpochRecord& by, EffectWriter& out);
+  void retire(const storage::EpochRecord& by, EffectWriter& out);
   void send_superseded(NodeId to, EffectWriter& out);
 
   // --- joining ---
@@ -131,8 +131,8 @@ class Coordinator final : public Role {
   // Those of a node's layouts that no other node is asked for.
   std::vector<LayoutId> to_ask(NodeId node, std::vector<LayoutId> missing);
   void consider_roster(EffectWriter& out);
-  void publish_roster(RosterRecord record, EffectWriter& out);
-  void roster_stands(TimeNs now, const RosterRecord& record, EffectWriter& out);
+  void publish_roster(storage::RosterRecord record, EffectWriter& out);
+  void roster_stands(TimeNs now, const storage::RosterRecord& record, EffectWriter& out);
   void refuse_all(Status why, EffectWriter& out);
 
   // --- rosters after the first (coordinator_rosters.cpp) ---
@@ -182,7 +182,7 @@ class Coordinator final : public Role {
   void on_plan_exchange(TimeNs now, NodeId from, const wire::PlanExchange& said, EffectWriter& out);
   void take_offers(NodeId from, const wire::PlanExchange& said, Attempt& attempt, EffectWriter& out);
   void take_made(NodeId from, const wire::PlanExchange& said, Attempt& attempt, EffectWriter& out);
-  void send_plans(const AttemptKey& key, const Exchange& exchange, ExchangeStage stage, NodeId to,
+  void send_plans(const AttemptKey& key, const Exchange& exchange, plan::ExchangeStage stage, NodeId to,
                   EffectWriter& out);
   std::string what_planners_lack(const Attempt& attempt) const;
 
@@ -212,7 +212,8 @@ class Coordinator final : public Role {
   std::string what_is_missing(const Attempt& attempt) const;
   void close_attempt(const AttemptKey& key, EffectWriter& out);
   // A decision stands, whoever published it.
-  void decided(const AttemptKey& key, const std::shared_ptr<const Decision>& decision, EffectWriter& out);
+  void decided(const AttemptKey& key, const std::shared_ptr<const storage::Decision>& decision,
+               EffectWriter& out);
   void tell(const AttemptKey& key, const Outcome& outcome, EffectWriter& out);
 
   // --- ranks that are gone (coordinator_leaving.cpp) ---
@@ -263,7 +264,7 @@ class Coordinator final : public Role {
   AttemptWatch watch_;
   RetentionDuty retention_;
   LoadGathering loads_;
-  PagedSet<NodeId> nodes_;  // that have spoken in this epoch and are not lost
+  base::PagedSet<NodeId> nodes_;  // that have spoken in this epoch and are not lost
   RosterGathering gathering_;
   bool roster_asked_ = false;
   std::optional<Collective> collective_;
@@ -283,12 +284,12 @@ class Coordinator final : public Role {
   RecentMap<AttemptKey, Outcome> decided_{kMaxDecisionsRemembered};
   std::map<AttemptKey, bool> sweeps_;  // under way; true: once more
   size_t late_sweeps_ = 0;
-  size_t telling_ = 0;                     // decided, not yet told
-  std::optional<EpochRecord> superseded_;  // by whom; nothing is done any more but to say so
+  size_t telling_ = 0;                              // decided, not yet told
+  std::optional<storage::EpochRecord> superseded_;  // by whom; nothing is done any more but to say so
   std::map<Rank, Gone> gone_;
-  PagedMap<NodeId, std::vector<Rank>> ranks_of_;  // as far as they spoke; ascending
-  size_t ranks_heard_ = 0;                        // all of these
-  PagedMap<NodeId, std::string> host_of_;         // of those whose name was said
+  base::PagedMap<NodeId, std::vector<Rank>> ranks_of_;  // as far as they spoke; ascending
+  size_t ranks_heard_ = 0;                              // all of these
+  base::PagedMap<NodeId, std::string> host_of_;         // of those whose name was said
   struct Lost {
     TimeNs since = 0;
     std::string host;  // "": not known
@@ -305,4 +306,4 @@ class Coordinator final : public Role {
   TimerId drain_timer_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

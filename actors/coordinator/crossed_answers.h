@@ -10,7 +10,7 @@
 
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // Key: whom, and of what. What is told at one time counts as on its way for as long as the telling took, once
 // more, and resend_first_ms. Where it was lost, it is asked for again after that, and answered.
@@ -55,4 +55,4 @@ class CrossedAnswers {
   std::map<Key, TimeNs> arrives_by_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

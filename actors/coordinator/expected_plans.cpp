@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace shoal {
+namespace shoal::actors {
 
 Result<const ExpectedPlans::Expected*> ExpectedPlans::expected(Rank rank) {
   if (!ranks_[rank].known) {
@@ -74,4 +74,4 @@ Result<bool> ExpectedPlans::same_share(const ExpectedPlans& other, Rank rank) co
   return here.items == there.items;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

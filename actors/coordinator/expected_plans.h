@@ -8,7 +8,7 @@
 #include "actors/role.h"
 #include "storage/decisions/decision.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class ExpectedPlans {
  public:
@@ -49,4 +49,4 @@ class ExpectedPlans {
   size_t ranks_known_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

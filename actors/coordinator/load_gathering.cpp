@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -178,4 +178,4 @@ void LoadGathering::forget_oldest(EffectWriter& out) {
   loads_.erase(oldest);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

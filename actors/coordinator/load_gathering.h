@@ -10,7 +10,7 @@
 
 #include "actors/loader/load_choice.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxLoadsGathered = 64;
 
@@ -49,4 +49,4 @@ class LoadGathering {
   uint64_t begun_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -17,7 +17,7 @@
 #include "actors/coordinator/coordinator.h"
 #include "base/rank_names.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -25,7 +25,7 @@ namespace {
 constexpr TimeNs kOneLoss = 3'000 * kMillisecond;
 
 std::string name_hosts(const std::set<std::string>& hosts) {
-  const size_t named = std::min(hosts.size(), kRanksNamed);
+  const size_t named = std::min(hosts.size(), base::kRanksNamed);
   std::string out = fmt::format("host{} {}", hosts.size() == 1 ? "" : "s",
                                 fmt::join(hosts.begin(), std::next(hosts.begin(), named), ", "));
   if (hosts.size() > named) out += fmt::format(" and {} more", hosts.size() - named);
@@ -164,15 +164,15 @@ std::string Coordinator::why_lost(const std::vector<Rank>& ranks) const {
   if (!hosts.empty()) {
     const bool is_one = hosts.size() == 1;
     causes.push_back(fmt::format("{} ({}) {} lost: neither {} came back within {}", name_hosts(hosts),
-                                 name_ranks(of_hosts), is_one ? "is" : "are",
+                                 base::name_ranks(of_hosts), is_one ? "is" : "are",
                                  is_one ? "its node nor its trainers" : "their nodes nor their trainers",
                                  span));
   }
   if (!of_others.empty()) {
     std::vector<std::string> named;
     for (const auto& [number, theirs] : of_others) {
-      if (named.size() == kRanksNamed) break;
-      named.push_back("the host of " + name_ranks(theirs));
+      if (named.size() == base::kRanksNamed) break;
+      named.push_back("the host of " + base::name_ranks(theirs));
     }
     const size_t left_out = of_others.size() - named.size();
     if (left_out != 0) named.push_back(fmt::format("{} more hosts", left_out));
@@ -378,4 +378,4 @@ void Coordinator::hand_over(TimeNs now, EffectWriter& out) {
   out.drained();
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

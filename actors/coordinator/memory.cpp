@@ -2,7 +2,7 @@
 
 #include "actors/coordinator/coordinator.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -59,4 +59,4 @@ uint64_t coordinator_memory_bytes(const Role& role) {
   return coordinator == nullptr ? 0 : coordinator->memory_bytes();
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace shoal {
+namespace shoal::actors {
 
 void RetentionDuty::committed(EffectWriter& out) {
   if (facts_.retention.any()) start_pass(out);
@@ -17,15 +17,16 @@ void RetentionDuty::start_pass(EffectWriter& out) {
   must_look_again_ = false;
   operations_.start(operation::PlanRetention{facts_.retention}, out,
                     [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto plan = result_as<std::shared_ptr<const RetentionPlan>>(std::move(result));
+                      auto plan = result_as<std::shared_ptr<const storage::RetentionPlan>>(std::move(result));
                       if (plan.ok()) return planned(now, **plan, then_out);
                       then_out.warning("retention: " + plan.status().to_string());
                       end_pass(now, then_out);
                     });
 }
 
-void RetentionDuty::planned(TimeNs now, const RetentionPlan& plan, EffectWriter& out) {
-  for (const Mark& lease : leases_.ended(now, facts_.times.lease_ttl_ms * kMillisecond, plan.leases)) {
+void RetentionDuty::planned(TimeNs now, const storage::RetentionPlan& plan, EffectWriter& out) {
+  for (const storage::Mark& lease :
+       leases_.ended(now, facts_.times.lease_ttl_ms * kMillisecond, plan.leases)) {
     out.info("pin " + lease.name + " on " + to_string(lease.key) + " (" + lease.note + ") has ended");
     operations_.start(operation::RemovePin{lease.name, std::nullopt}, out,
                       [](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
@@ -46,19 +47,19 @@ void RetentionDuty::pump(TimeNs now, EffectWriter& out) {
 }
 
 void RetentionDuty::start_deletion(EffectWriter& out) {
-  RetentionPlan::Item item = std::move(doomed_.front());
+  storage::RetentionPlan::Item item = std::move(doomed_.front());
   doomed_.pop_front();
   ++in_flight_;
   operations_.start(
       operation::DeleteCheckpoint{item.key, item.why}, out,
       [this, item](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-        auto deleted = result_as<DeletionResult>(std::move(result));
+        auto deleted = result_as<storage::DeletionResult>(std::move(result));
         if (!deleted.ok()) {
           then_out.warning(to_string(item.key) + ": " + deleted.status().to_string());
-        } else if (deleted->outcome == DeletionResult::Outcome::held) {
+        } else if (deleted->outcome == storage::DeletionResult::Outcome::held) {
           must_look_again_ = true;
           then_out.info(to_string(item.key) + " is deleted; its files stay for now: " + deleted->why);
-        } else if (deleted->outcome == DeletionResult::Outcome::gone) {
+        } else if (deleted->outcome == storage::DeletionResult::Outcome::gone) {
           then_out.info(to_string(item.key) + " is deleted (" + item.why +
                         "): " + human_bytes(deleted->bytes) + " freed");
         }
@@ -93,4 +94,4 @@ void RetentionDuty::end_pass(TimeNs now, EffectWriter& out) {
                            });
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -10,7 +10,7 @@
 #include "actors/continuations.h"
 #include "storage/retention/retention.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxDeletionsInFlight = 2;
 
@@ -25,7 +25,7 @@ class RetentionDuty {
 
  private:
   void start_pass(EffectWriter& out);
-  void planned(TimeNs now, const RetentionPlan& plan, EffectWriter& out);
+  void planned(TimeNs now, const storage::RetentionPlan& plan, EffectWriter& out);
   void pump(TimeNs now, EffectWriter& out);
   void start_deletion(EffectWriter& out);
   void start_removal(EffectWriter& out);
@@ -35,13 +35,13 @@ class RetentionDuty {
   PendingOperations& operations_;
   PendingTimers& timers_;
   const NodeFacts& facts_;
-  LeaseWatch leases_;
+  storage::LeaseWatch leases_;
   bool is_running_ = false, is_due_ = false;  // a pass; another after it
   bool must_look_again_ = false;              // something is held, or a lease is watched
   TimerId next_look_ = 0;
-  std::deque<RetentionPlan::Item> doomed_;
+  std::deque<storage::RetentionPlan::Item> doomed_;
   std::deque<std::string> remains_;
   size_t in_flight_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -6,7 +6,7 @@
 
 #include "base/rank_names.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 Status RosterGathering::add(const wire::JoinRanks& said) {
   if (world_size_ == 0) {
@@ -85,7 +85,7 @@ std::string RosterGathering::what_is_missing() const {
       missing.push_back(rank);
     }
   }
-  out += "; " + name_ranks(missing) + " never came";
+  out += "; " + base::name_ranks(missing) + " never came";
   auto on_host = [](const auto& rank) {
     return "rank " + std::to_string(rank->first) + " is on host " + rank->second.host;
   };
@@ -119,4 +119,4 @@ Result<std::shared_ptr<const World>> RosterGathering::make_world() const {
   return std::shared_ptr<const World>(std::move(world));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

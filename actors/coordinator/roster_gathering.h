@@ -10,7 +10,7 @@
 #include "actors/messages/messages.h"
 #include "base/paged_map.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class RosterGathering {
  public:
@@ -40,8 +40,8 @@ class RosterGathering {
   uint32_t world_size_ = 0;
   std::optional<SaveOptions> options_;
   std::string first_host_;
-  PagedMap<Rank, Known> ranks_;
+  base::PagedMap<Rank, Known> ranks_;
   std::map<LayoutId, LayoutPtr> layouts_;  // of those that ranks named; null until somebody has sent it
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

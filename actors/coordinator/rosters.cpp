@@ -9,7 +9,7 @@
 #include "actors/coordinator/coordinator.h"
 #include "actors/messages/message_bounds.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 std::shared_ptr<ExpectedPlans> Coordinator::find_roster(const RosterId& id) const {
   for (const auto& each : rosters_) {
@@ -40,7 +40,7 @@ void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
       operation::ReadRoster{facts_.generation, id}, out,
       [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
         reading_rosters_.erase(id);
-        auto record = result_as<RosterRecord>(std::move(result));
+        auto record = result_as<storage::RosterRecord>(std::move(result));
         if (record.ok() && !find_roster(id)) {
           if (rosters_.size() >= kMaxRosters) rosters_.pop_front();
           rosters_.insert(rosters_.end() - (rosters_.empty() ? 0 : 1),
@@ -236,13 +236,13 @@ void Coordinator::make_roster(const AttemptKey& key, Attempt& attempt, EffectWri
   }
   if (auto known = find_roster((*world)->roster.id())) return roster_named(key, known, out);
   attempt.naming = true;
-  const RosterRecord record{*world, options(), kRuleVersion};
+  const storage::RosterRecord record{*world, options(), kRuleVersion};
   const bool is_first = !plans_;  // collective: nobody joins before the first save
   if_in_office(out, [this, key, record, is_first](TimeNs, EffectWriter& then_out) {
     operations_.start(
         operation::PublishRoster{facts_.generation, record, is_first}, then_out,
         [this, key, record](TimeNs now, Result<OperationResult> result, EffectWriter& last_out) {
-          auto stands = result_as<RosterRecord>(std::move(result));
+          auto stands = result_as<storage::RosterRecord>(std::move(result));
           auto open = attempts_.find(key);
           if (open == attempts_.end()) return;
           open->second.naming = false;
@@ -297,4 +297,4 @@ void Coordinator::roster_named(const AttemptKey& key, std::shared_ptr<ExpectedPl
   consider_complete(key, out);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

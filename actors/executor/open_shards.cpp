@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -11,7 +11,7 @@ std::string meaning(bool is_object, DType dtype, const Box& box) {
   return fmt::format("{} {}", dtype_name(dtype), to_string(box));
 }
 
-bool agree(const operation::PieceRef& rule, const ShardPiece& header) {
+bool agree(const operation::PieceRef& rule, const storage::ShardPiece& header) {
   bool is_object = rule.kind == LayoutEntry::Kind::object;
   if (is_object != header.is_object) return false;
   return is_object || (rule.dtype == header.dtype && rule.box == header.box);
@@ -27,7 +27,7 @@ Result<OpenShards::Found> OpenShards::find(const operation::PieceRef& piece) {
   };
   std::optional<size_t> index = shard->find(piece.piece_key);
   if (!index) return corrupt("the header has no such key, by the rule it is there");
-  const ShardPiece header = shard->pieces()[*index];
+  const storage::ShardPiece header = shard->pieces()[*index];
   if (!agree(piece, header)) {
     return corrupt(fmt::format("the rule says {}, the header {}",
                                meaning(piece.kind == LayoutEntry::Kind::object, piece.dtype, piece.box),
@@ -50,7 +50,7 @@ Result<OpenShards::ShardPtr> OpenShards::open(const operation::PieceRef& piece) 
     opened_.wait(lock);
   }
   lock.unlock();
-  auto opened = ShardReader::open(storage_, path, &piece.header_digest, &piece.file_size);
+  auto opened = storage::ShardReader::open(storage_, path, &piece.header_digest, &piece.file_size);
   ShardPtr shard;
   if (opened.ok()) shard = std::move(*opened);
   lock.lock();
@@ -64,8 +64,8 @@ Result<OpenShards::ShardPtr> OpenShards::open(const operation::PieceRef& piece) 
 Result<Bytes> OpenShards::read_header(const operation::PieceRef& piece, uint64_t bytes_most) {
   SHOAL_ASSIGN_OR_RETURN(const std::string path, path_of(piece));
   Bytes header;
-  SHOAL_ASSIGN_OR_RETURN(ShardPtr shard,
-                         ShardReader::open(storage_, path, &piece.header_digest, &piece.file_size, &header));
+  SHOAL_ASSIGN_OR_RETURN(ShardPtr shard, storage::ShardReader::open(storage_, path, &piece.header_digest,
+                                                                    &piece.file_size, &header));
   {
     std::lock_guard lock(mutex_);
     keep(path, shard);
@@ -77,20 +77,20 @@ Result<Bytes> OpenShards::read_header(const operation::PieceRef& piece, uint64_t
 
 Status OpenShards::take_header(const operation::PieceRef& piece, ByteView header) {
   SHOAL_ASSIGN_OR_RETURN(const std::string path, path_of(piece));
-  SHOAL_ASSIGN_OR_RETURN(
-      ShardPtr shard, ShardReader::by_header(storage_, path, header, piece.header_digest, piece.file_size));
+  SHOAL_ASSIGN_OR_RETURN(ShardPtr shard, storage::ShardReader::by_header(
+                                             storage_, path, header, piece.header_digest, piece.file_size));
   std::lock_guard lock(mutex_);
   keep(path, shard);
   return ok_status();
 }
 
 Result<std::string> OpenShards::path_of(const operation::PieceRef& piece) {
-  SHOAL_RETURN_IF_ERROR(validate_component(piece.file_name));
-  return attempt_folder(piece.key) + "/" + piece.file_name;
+  SHOAL_RETURN_IF_ERROR(storage::validate_component(piece.file_name));
+  return storage::attempt_folder(piece.key) + "/" + piece.file_name;
 }
 
 void OpenShards::close(const AttemptKey& key) {
-  const std::string folder = attempt_folder(key) + "/";
+  const std::string folder = storage::attempt_folder(key) + "/";
   std::lock_guard lock(mutex_);
   auto next = by_path_.lower_bound(folder);
   while (next != by_path_.end() && next->first.starts_with(folder)) {
@@ -128,4 +128,4 @@ uint64_t OpenShards::kept_bytes() const {
   return bytes_;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -12,7 +12,7 @@
 
 #include "actors/operation.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxOpenShards = 64;
 // What is kept; those in use by others live on besides.
@@ -27,10 +27,11 @@ struct OpenShardBounds {
 // Any thread.
 class OpenShards {
  public:
-  explicit OpenShards(Storage& storage, OpenShardBounds bounds = {}) : storage_(storage), bounds_(bounds) {}
+  explicit OpenShards(storage::Storage& storage, OpenShardBounds bounds = {})
+      : storage_(storage), bounds_(bounds) {}
 
   struct Found {
-    std::shared_ptr<const ShardReader> shard;
+    std::shared_ptr<const storage::ShardReader> shard;
     size_t piece = 0;  // into shard->pieces()
   };
   // The piece, in its file. Code::corrupt, naming file and key, where the file is not the one that the
@@ -47,7 +48,7 @@ class OpenShards {
   uint64_t kept_bytes() const;  // about
 
  private:
-  using ShardPtr = std::shared_ptr<const ShardReader>;
+  using ShardPtr = std::shared_ptr<const storage::ShardReader>;
   struct Entry {
     std::string path;
     ShardPtr shard;
@@ -60,7 +61,7 @@ class OpenShards {
   ShardPtr cached(const std::string& path);
   void keep(const std::string& path, const ShardPtr& shard);
 
-  Storage& storage_;
+  storage::Storage& storage_;
   const OpenShardBounds bounds_;
   mutable std::mutex mutex_;
   std::condition_variable opened_;
@@ -70,4 +71,4 @@ class OpenShards {
   std::map<std::string, std::list<Entry>::iterator> by_path_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

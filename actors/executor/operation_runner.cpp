@@ -14,7 +14,7 @@
 #include "storage/root/run_claims.h"
 #include "storage/root/verifier.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -26,9 +26,9 @@ Result<OperationResult> as_result(Result<T> result) {
   if (!result.ok()) return result.status();
   return OperationResult(std::move(result).value());
 }
-Result<OperationResult> as_result(Result<Decision> result) {
+Result<OperationResult> as_result(Result<storage::Decision> result) {
   if (!result.ok()) return result.status();
-  return OperationResult(std::make_shared<const Decision>(std::move(result).value()));
+  return OperationResult(std::make_shared<const storage::Decision>(std::move(result).value()));
 }
 Result<OperationResult> as_result(const Status& status) {
   if (!status.ok()) return status;
@@ -42,19 +42,19 @@ bool lies_within(uint64_t offset, uint64_t bytes, uint64_t size) {
 }  // namespace
 
 struct OperationRunner::Impl {
-  Storage& storage;
-  Catalog* catalog;
+  storage::Storage& storage;
+  storage::Catalog* catalog;
   Slabs& slabs;
   RootId root_id;
   Surroundings surroundings;
   PieceReader pieces;
   std::mutex retention_mutex;
-  KnownAttempts known_attempts;  // under retention_mutex
+  storage::KnownAttempts known_attempts;  // under retention_mutex
   std::mutex roster_mutex;
   RosterId roster_seen;        // of the last commit; under roster_mutex
   std::string roster_seen_at;  // likewise; "": not yet
 
-  DecisionStamp stamp() { return {surroundings.nonce(), root_id, surroundings.unix_time_ns()}; }
+  storage::DecisionStamp stamp() { return {surroundings.nonce(), root_id, surroundings.unix_time_ns()}; }
 
   Result<OperationResult> operator()(const operation::WriteShard& write) {
     std::string name = shard_file_name(write.rank, write.file);
@@ -63,85 +63,87 @@ struct OperationRunner::Impl {
           fmt::format("rank {} writing {} of {}", write.rank, name, to_string(write.key)));
     };
     if (write.in_parts) {
-      Result<WrittenShard> written = write_in_parts(write);
+      Result<storage::WrittenShard> written = write_in_parts(write);
       if (!written.ok()) return named(written.status());
       return OperationResult(*written);
     }
     std::vector<Slabs::View> views;
     Result<std::vector<ByteView>> data = resolve(write, &views);
     if (!data.ok()) return named(data.status());
-    Result<WrittenShard> written =
-        write_shard(storage, shard_path(write.key, write.rank, write.file), surroundings.nonce(),
-                    write.pieces.vector(), *data, write.user);
+    Result<storage::WrittenShard> written =
+        storage::write_shard(storage, storage::shard_path(write.key, write.rank, write.file),
+                             surroundings.nonce(), write.pieces.vector(), *data, write.user);
     if (!written.ok()) return named(written.status());
     return OperationResult(*written);
   }
 
   Result<OperationResult> operator()(const operation::RecordStaged& staged) {
-    return as_result(write_staged_record(storage, {staged.key, staged.rank, staged.layout_id, staged.share_id,
-                                                   or_none(staged.user)})
+    return as_result(storage::write_staged_record(storage, {staged.key, staged.rank, staged.layout_id,
+                                                            staged.share_id, or_none(staged.user)})
                          .with_context(fmt::format("rank {} recording that it has staged {}", staged.rank,
                                                    to_string(staged.key))));
   }
   Result<OperationResult> operator()(const operation::PublishDecision& publish) {
-    const auto* tombstone = std::get_if<Tombstone>(publish.body.get());
-    if (tombstone != nullptr && tombstone->reason == Tombstone::Reason::aborted) {
+    const auto* tombstone = std::get_if<storage::Tombstone>(publish.body.get());
+    if (tombstone != nullptr && tombstone->reason == storage::Tombstone::Reason::aborted) {
       return as_result(abort(publish.key, tombstone->cause, publish.looks_first));
     }
-    Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(), *publish.body};
+    storage::Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(),
+                               *publish.body};
     if (decision.committed()) {
-      SHOAL_RETURN_IF_ERROR(allow_commit(surroundings.before_commit));
+      SHOAL_RETURN_IF_ERROR(storage::allow_commit(surroundings.before_commit));
       SHOAL_RETURN_IF_ERROR(keep_roster_of(decision));
     }
-    return as_result(decision.committed() ? publish_decision_in_folder(storage, decision)
-                                          : publish_decision(storage, decision));
+    return as_result(decision.committed() ? storage::publish_decision_in_folder(storage, decision)
+                                          : storage::publish_decision(storage, decision));
   }
   Result<OperationResult> operator()(const operation::PublishRankManifest& publish) {
-    SHOAL_RETURN_IF_ERROR(allow_commit(surroundings.before_commit));
-    RankManifest manifest = *publish.manifest;
-    const DecisionStamp mark = stamp();
+    SHOAL_RETURN_IF_ERROR(storage::allow_commit(surroundings.before_commit));
+    storage::RankManifest manifest = *publish.manifest;
+    const storage::DecisionStamp mark = stamp();
     manifest.nonce = mark.nonce;
     manifest.root_id = mark.root_id;
     manifest.unix_time_ns = mark.unix_time_ns;
-    return as_result(publish_rank_manifest(storage, manifest));
+    return as_result(storage::publish_rank_manifest(storage, manifest));
   }
   Result<OperationResult> operator()(const operation::CompleteRankLocal& complete) {
-    return as_result(complete_rank_local(storage, complete.key, stamp(), surroundings.before_commit));
+    return as_result(
+        storage::complete_rank_local(storage, complete.key, stamp(), surroundings.before_commit));
   }
   Result<OperationResult> operator()(const operation::ListMissingManifests& list) {
-    auto missing = list_missing_manifests(storage, list.key, list.world_size);
+    auto missing = storage::list_missing_manifests(storage, list.key, list.world_size);
     if (!missing.ok()) return missing.status();
     return OperationResult(std::vector<uint64_t>(missing->begin(), missing->end()));
   }
   Result<OperationResult> operator()(const operation::CompleteAttempt& complete) {
-    const DecisionStamp mark = stamp();
-    auto decision = complete_attempt(storage, complete.key, mark, surroundings.before_commit);
+    const storage::DecisionStamp mark = stamp();
+    auto decision = storage::complete_attempt(storage, complete.key, mark, surroundings.before_commit);
     const bool is_new = decision.ok() && decision->committed() && decision->nonce == mark.nonce;
     if (is_new && catalog != nullptr) (void)catalog->record(*decision);  // an index: it is there without it
     return as_result(std::move(decision));
   }
   Result<OperationResult> operator()(const operation::ReadDecision& read) {
-    return as_result(read.leaves_encoded ? read_decision_encoded(storage, read.key)
-                                         : read_decision(storage, read.key));
+    return as_result(read.leaves_encoded ? storage::read_decision_encoded(storage, read.key)
+                                         : storage::read_decision(storage, read.key));
   }
   Result<OperationResult> operator()(const operation::VerifyCheckpoint& verify) {
-    SHOAL_ASSIGN_OR_RETURN(const Decision decision, read_decision(storage, verify.key));
+    SHOAL_ASSIGN_OR_RETURN(const storage::Decision decision, storage::read_decision(storage, verify.key));
     if (!decision.committed()) return Status(Code::not_found, to_string(verify.key) + " is not committed");
-    RateLimit unlimited(0);
+    storage::RateLimit unlimited(0);
     std::atomic<uint64_t> bytes_done{0};
-    const Status sound =
-        as_status(verify_checkpoint(storage, decision, kVerifyingThreads, unlimited, &bytes_done));
+    const Status sound = storage::as_status(
+        storage::verify_checkpoint(storage, decision, kVerifyingThreads, unlimited, &bytes_done));
     if (sound.ok()) return OperationResult(operation::Done{});
     // Files that go while they are read may be on their way out rightly: their decision says so first.
-    SHOAL_ASSIGN_OR_RETURN(const Decision now, read_decision(storage, verify.key));
+    SHOAL_ASSIGN_OR_RETURN(const storage::Decision now, storage::read_decision(storage, verify.key));
     if (!now.committed()) return Status(Code::not_found, to_string(verify.key) + " was deleted");
     return sound;
   }
   Result<OperationResult> operator()(const operation::DecodeDecision& decode) {
-    return as_result(decode_rest(*decode.encoded));
+    return as_result(storage::decode_rest(*decode.encoded));
   }
   Result<OperationResult> operator()(const operation::CheckFiles& check) {
-    return as_result(check_files_present(storage, check.key, *check.files));
+    return as_result(storage::check_files_present(storage, check.key, *check.files));
   }
   Result<OperationResult> operator()(const operation::RecordDecision& record) {
     if (catalog == nullptr) return Status(Code::unavailable, "this node has no catalog");
@@ -150,82 +152,84 @@ struct OperationRunner::Impl {
   Result<OperationResult> operator()(const operation::PublishRoster& publish) {
     const Nonce nonce = surroundings.nonce();
     return as_result(publish.is_first
-                         ? publish_roster(storage, publish.generation, publish.record, nonce)
-                         : publish_later_roster(storage, publish.generation, publish.record, nonce));
+                         ? storage::publish_roster(storage, publish.generation, publish.record, nonce)
+                         : storage::publish_later_roster(storage, publish.generation, publish.record, nonce));
   }
   Result<OperationResult> operator()(const operation::ReadRoster& read) {
-    return as_result(read.id ? read_roster_of_id(storage, read.generation, *read.id)
-                             : read_roster(storage, read.generation));
+    return as_result(read.id ? storage::read_roster_of_id(storage, read.generation, *read.id)
+                             : storage::read_roster(storage, read.generation));
   }
   Result<OperationResult> operator()(const operation::ReadEpoch&) {
-    SHOAL_ASSIGN_OR_RETURN(std::optional<EpochRecord> highest, highest_epoch(storage));
+    SHOAL_ASSIGN_OR_RETURN(std::optional<storage::EpochRecord> highest, storage::highest_epoch(storage));
     if (!highest) return Status(Code::not_found, storage.describe() + " has no epoch");
-    return OperationResult(std::make_shared<const EpochRecord>(std::move(*highest)));
+    return OperationResult(std::make_shared<const storage::EpochRecord>(std::move(*highest)));
   }
   Result<OperationResult> operator()(const operation::ListAttempts&) {
-    return as_result(list_attempts(storage));
+    return as_result(storage::list_attempts(storage));
   }
   Result<OperationResult> operator()(const operation::ListNewestAttempts&) {
-    return as_result(list_newest_attempts(storage));
+    return as_result(storage::list_newest_attempts(storage));
   }
   Result<OperationResult> operator()(const operation::ListAttemptsOfStep& list) {
-    auto listed = list_attempts_of_step(storage, list.step);
+    auto listed = storage::list_attempts_of_step(storage, list.step);
     return as_result(std::move(listed));
   }
   Result<OperationResult> operator()(const operation::ListCheckpoints& list) {
-    SHOAL_ASSIGN_OR_RETURN(CheckpointList found, list_newest_checkpoints(storage, list.newest));
+    SHOAL_ASSIGN_OR_RETURN(CheckpointList found, storage::list_newest_checkpoints(storage, list.newest));
     return OperationResult(std::make_shared<const CheckpointList>(std::move(found)));
   }
   Result<OperationResult> operator()(const operation::PinAttempt& pin) {
     const Nonce id = surroundings.nonce();
-    Mark mark{pin_name(id), pin.key, true, 0, pin.holder, surroundings.unix_time_ns(), id};
-    SHOAL_ASSIGN_OR_RETURN(bool created, create_mark(storage, MarkKind::pin, mark));
+    storage::Mark mark{storage::pin_name(id), pin.key, true, 0, pin.holder, surroundings.unix_time_ns(), id};
+    SHOAL_ASSIGN_OR_RETURN(bool created, storage::create_mark(storage, storage::MarkKind::pin, mark));
     if (!created) return Status(Code::already_exists, "pin " + mark.name + " is there already");
-    return OperationResult(std::make_shared<const Mark>(std::move(mark)));
+    return OperationResult(std::make_shared<const storage::Mark>(std::move(mark)));
   }
   Result<OperationResult> operator()(const operation::RenewPin& renew) {
-    return as_result(replace_mark(storage, MarkKind::pin, *renew.pin));
+    return as_result(storage::replace_mark(storage, storage::MarkKind::pin, *renew.pin));
   }
   Result<OperationResult> operator()(const operation::RemovePin& remove) {
     if (remove.unused) pieces.close(*remove.unused);
     if (remove.name.empty()) return OperationResult(operation::Done{});
-    return as_result(remove_mark(storage, MarkKind::pin, remove.name));
+    return as_result(storage::remove_mark(storage, storage::MarkKind::pin, remove.name));
   }
   Result<OperationResult> operator()(const operation::PlanRetention& plan) {
     std::lock_guard lock(retention_mutex);
-    auto planned = plan_retention(storage, plan.policy, surroundings.unix_time_ns(), &known_attempts);
+    auto planned =
+        storage::plan_retention(storage, plan.policy, surroundings.unix_time_ns(), &known_attempts);
     if (!planned.ok()) return planned.status();
-    return OperationResult(std::make_shared<const RetentionPlan>(std::move(*planned)));
+    return OperationResult(std::make_shared<const storage::RetentionPlan>(std::move(*planned)));
   }
   Result<OperationResult> operator()(const operation::DeleteCheckpoint& remove) {
-    Deletion deletion{
+    storage::Deletion deletion{
         remove.key,      remove.cause, root_id, surroundings.nonce(), surroundings.unix_time_ns(),
         kDeletionThreads};
-    SHOAL_ASSIGN_OR_RETURN(DeletionResult result, delete_checkpoint(storage, deletion));
-    if (catalog != nullptr && result.outcome != DeletionResult::Outcome::kept) {
-      Decision gone{remove.key, deletion.nonce, root_id, deletion.unix_time_ns,
-                    Tombstone{Tombstone::Reason::deleted, remove.cause}};
+    SHOAL_ASSIGN_OR_RETURN(storage::DeletionResult result, storage::delete_checkpoint(storage, deletion));
+    if (catalog != nullptr && result.outcome != storage::DeletionResult::Outcome::kept) {
+      storage::Decision gone{remove.key, deletion.nonce, root_id, deletion.unix_time_ns,
+                             storage::Tombstone{storage::Tombstone::Reason::deleted, remove.cause}};
       Status recorded = catalog->record(gone);  // an index: the files are gone all the same
       if (!recorded.ok()) result.why += (result.why.empty() ? "" : "; ") + recorded.to_string();
     }
     return OperationResult(std::move(result));
   }
   Result<OperationResult> operator()(const operation::RemoveRemains& remains) {
-    return as_result(remove_remains(storage, remains.folder));
+    return as_result(storage::remove_remains(storage, remains.folder));
   }
   Result<OperationResult> operator()(const operation::InspectAttempt& inspect) {
-    return as_result(inspect_attempt(storage, inspect.key));
+    return as_result(storage::inspect_attempt(storage, inspect.key));
   }
   Result<OperationResult> operator()(const operation::SweepAttempt& sweep) {
-    return as_result(sweep_attempt(storage, sweep.key));
+    return as_result(storage::sweep_attempt(storage, sweep.key));
   }
   Result<OperationResult> operator()(const operation::PublishLoadChoice& publish) {
-    LoadChoice choice = publish.choice;
+    storage::LoadChoice choice = publish.choice;
     choice.nonce = surroundings.nonce();
-    return as_result(publish_load_choice(storage, publish.generation, publish.ordinal, choice, publish.of));
+    return as_result(
+        storage::publish_load_choice(storage, publish.generation, publish.ordinal, choice, publish.of));
   }
   Result<OperationResult> operator()(const operation::ReadLoadChoice& read) {
-    return as_result(read_load_choice(storage, read.generation, read.ordinal, read.of));
+    return as_result(storage::read_load_choice(storage, read.generation, read.ordinal, read.of));
   }
 
   Result<OperationResult> operator()(const operation::MeasureObjects& measure) {
@@ -323,67 +327,68 @@ struct OperationRunner::Impl {
   }
 
   // Somebody may have removed it since the ranks of this attempt planned by it.
-  Status keep_roster_of(const Decision& committed);
+  Status keep_roster_of(const storage::Decision& committed);
   // Whether a later run has begun: a node that has lost its coordinator may not have heard of it.
   Result<bool> is_passed(uint32_t generation);
-  Result<Decision> abort(const AttemptKey& key, const std::string& cause, bool looks_first);
+  Result<storage::Decision> abort(const AttemptKey& key, const std::string& cause, bool looks_first);
   // An attempt without a decision that the catalog has as committed: its manifest was lost since, by a hand
   // or a file system. A tombstone there would have its shards swept.
   Status refuse_lost_manifest(const AttemptKey& key);
 
-  Result<WrittenShard> write_in_parts(const operation::WriteShard& write);
+  Result<storage::WrittenShard> write_in_parts(const operation::WriteShard& write);
   // The bytes of each piece; `views` keep them mapped.
   Result<std::vector<ByteView>> resolve(const operation::WriteShard& write, std::vector<Slabs::View>* views);
 };
 
-Status OperationRunner::Impl::keep_roster_of(const Decision& committed) {
-  const Manifest& manifest = committed.manifest();
-  const RosterRecord record{manifest.world, manifest.options, manifest.rule_version};
+Status OperationRunner::Impl::keep_roster_of(const storage::Decision& committed) {
+  const storage::Manifest& manifest = committed.manifest();
+  const storage::RosterRecord record{manifest.world, manifest.options, manifest.rule_version};
   std::lock_guard lock(roster_mutex);
   if (roster_seen != manifest.world->roster.id()) roster_seen_at.clear();
   roster_seen = manifest.world->roster.id();
-  return keep_roster(storage, committed.key.generation, record, surroundings.nonce(), &roster_seen_at);
+  return storage::keep_roster(storage, committed.key.generation, record, surroundings.nonce(),
+                              &roster_seen_at);
 }
 
 Result<bool> OperationRunner::Impl::is_passed(uint32_t generation) {
-  auto generations = list_generations(storage);
+  auto generations = storage::list_generations(storage);
   const Code code = generations.status().code();
   if (code == Code::not_found || code == Code::corrupt) return code == Code::corrupt;
   SHOAL_RETURN_IF_ERROR(generations.status());
   return !generations->empty() && generations->back().generation > generation;
 }
 
-Result<Decision> OperationRunner::Impl::abort(const AttemptKey& key, const std::string& cause,
-                                              bool looks_first) {
-  const DecisionStamp mark = stamp();
+Result<storage::Decision> OperationRunner::Impl::abort(const AttemptKey& key, const std::string& cause,
+                                                       bool looks_first) {
+  const storage::DecisionStamp mark = stamp();
   SHOAL_ASSIGN_OR_RETURN(const bool passed, looks_first ? is_passed(key.generation) : Result<bool>(true));
   if (!passed) {
-    auto completed = complete_if_begun(storage, key, mark, surroundings.before_commit);
-    if (completed.ok() || !is_unproven(completed.status())) return completed;
+    auto completed = storage::complete_if_begun(storage, key, mark, surroundings.before_commit);
+    if (completed.ok() || !storage::is_unproven(completed.status())) return completed;
   }
   SHOAL_RETURN_IF_ERROR(refuse_lost_manifest(key));
-  return abort_attempt(storage, key, mark, cause, surroundings.before_commit);
+  return storage::abort_attempt(storage, key, mark, cause, surroundings.before_commit);
 }
 
 Status OperationRunner::Impl::refuse_lost_manifest(const AttemptKey& key) {
   if (catalog == nullptr) return ok_status();
   auto known = catalog->find(key);  // an index: where it cannot be read, the root alone counts
-  if (!known.ok() || !*known || (*known)->state != AttemptInfo::State::committed) return ok_status();
-  auto info = inspect_attempt(storage, key);
+  if (!known.ok() || !*known || (*known)->state != storage::AttemptInfo::State::committed) return ok_status();
+  auto info = storage::inspect_attempt(storage, key);
   if (info.status().code() == Code::not_found) return ok_status();  // deleted, with its folder
   SHOAL_RETURN_IF_ERROR(info.status());
-  if (info->state != AttemptInfo::State::undecided || info->leftover_files == 0) return ok_status();
+  if (info->state != storage::AttemptInfo::State::undecided || info->leftover_files == 0) return ok_status();
   return Status(Code::corrupt,
                 fmt::format("{}/{}: gone, though the catalog has {} as committed: it is neither loaded nor "
                             "aborted; put the file back, or remove its folder to give it up",
-                            storage.describe(), decision_path(key), to_string(key)));
+                            storage.describe(), storage::decision_path(key), to_string(key)));
 }
 
 // A file without pieces has no slab either.
-Result<WrittenShard> OperationRunner::Impl::write_in_parts(const operation::WriteShard& write) {
-  const std::string path = shard_path(write.key, write.rank, write.file);
+Result<storage::WrittenShard> OperationRunner::Impl::write_in_parts(const operation::WriteShard& write) {
+  const std::string path = storage::shard_path(write.key, write.rank, write.file);
   if (write.data.empty()) {
-    return write_shard(storage, path, surroundings.nonce(), write.pieces.vector(), {}, write.user);
+    return storage::write_shard(storage, path, surroundings.nonce(), write.pieces.vector(), {}, write.user);
   }
   const SlabRange& first = *write.data.begin();
   SHOAL_ASSIGN_OR_RETURN(const Slabs::View slab, slabs.find(first.client, first.slab_id));
@@ -419,8 +424,8 @@ Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::Wr
   return data;
 }
 
-OperationRunner::OperationRunner(Storage& storage, Catalog* catalog, Slabs& slabs, RootId root_id,
-                                 Surroundings surroundings)
+OperationRunner::OperationRunner(storage::Storage& storage, storage::Catalog* catalog, Slabs& slabs,
+                                 RootId root_id, Surroundings surroundings)
     : impl_(new Impl{storage,
                      catalog,
                      slabs,
@@ -468,7 +473,7 @@ struct RootUses {
   RootUse operator()(const operation::InspectAttempt&) const { return reads; }
   RootUse operator()(const operation::SweepAttempt&) const { return writes; }
   RootUse operator()(const operation::PublishLoadChoice& publish) const {
-    return publish.of == ChoiceOf::reader ? keeps : writes;
+    return publish.of == storage::ChoiceOf::reader ? keeps : writes;
   }
   RootUse operator()(const operation::ReadLoadChoice&) const { return reads; }
   RootUse operator()(const operation::MeasureObjects&) const { return reads; }
@@ -543,4 +548,4 @@ std::string_view operation_name(const Operation& operation) {
   return std::visit(OperationNames{}, operation);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

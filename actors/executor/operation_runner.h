@@ -14,7 +14,7 @@
 #include "storage/catalog/catalog.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // Bytes of a save that is staged in parts, while its client waits. One thread.
 class PartSource {
@@ -52,12 +52,12 @@ class OperationRunner {
     std::function<Nonce()> nonce;  // live: random_128
     std::function<int64_t()> unix_time_ns;
     // Called before a manifest is published, if it is set: an error refuses the commit.
-    BeforeCommit before_commit = nullptr;
+    storage::BeforeCommit before_commit = nullptr;
     // Of a job that only reads: what root_use says writes is Code::refused.
     bool read_only = false;
   };
   // catalog may be null (a node without a coordinator): RecordDecision is then Code::unavailable.
-  OperationRunner(Storage& storage, Catalog* catalog, Slabs& slabs, RootId root_id,
+  OperationRunner(storage::Storage& storage, storage::Catalog* catalog, Slabs& slabs, RootId root_id,
                   Surroundings surroundings);
   ~OperationRunner();
   Result<OperationResult> run(const Operation& operation);
@@ -67,4 +67,4 @@ class OperationRunner {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -10,7 +10,7 @@
 #include "base/digest/digest.h"
 #include "storage/shards/shard_stream.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -21,7 +21,7 @@ constexpr uint64_t kHalves = 2;
 std::vector<local::PartRange> PartCursor::next(uint64_t slab_offset) {
   std::vector<local::PartRange> ranges;
   uint64_t used = 0;
-  while (piece_ < data_.size() && ranges.size() < kMaxPartRanges) {
+  while (piece_ < data_.size() && ranges.size() < local::kMaxPartRanges) {
     const uint64_t left = data_[piece_].bytes - done_;
     if (left == 0) {
       ++piece_;
@@ -29,7 +29,7 @@ std::vector<local::PartRange> PartCursor::next(uint64_t slab_offset) {
       continue;
     }
     const uint64_t room = part_bytes_ - std::min(used, part_bytes_);
-    const uint64_t bytes = left <= room ? left : room / kDigestBlockBytes * kDigestBlockBytes;
+    const uint64_t bytes = left <= room ? left : room / base::kDigestBlockBytes * base::kDigestBlockBytes;
     if (bytes == 0) break;
     ranges.push_back({data_[piece_].offset + done_, bytes, slab_offset + used});
     used += (bytes + kPartAlignmentBytes - 1) / kPartAlignmentBytes * kPartAlignmentBytes;
@@ -38,16 +38,17 @@ std::vector<local::PartRange> PartCursor::next(uint64_t slab_offset) {
   return ranges;
 }
 
-Result<WrittenShard> write_shard_in_parts(Storage& storage, const std::string& path, const Nonce& nonce,
-                                          const operation::WriteShard& write, ByteView slab,
-                                          PartSource& source) {
-  const uint64_t half = slab.size() / kHalves / kDigestBlockBytes * kDigestBlockBytes;
+Result<storage::WrittenShard> write_shard_in_parts(storage::Storage& storage, const std::string& path,
+                                                   const Nonce& nonce, const operation::WriteShard& write,
+                                                   ByteView slab, PartSource& source) {
+  const uint64_t half = slab.size() / kHalves / base::kDigestBlockBytes * base::kDigestBlockBytes;
   if (half == 0) {
     return Status(Code::invalid_argument,
                   fmt::format("a slab of {} bytes is too small to stage in parts", slab.size()));
   }
-  SHOAL_ASSIGN_OR_RETURN(ShardStream stream,
-                         ShardStream::create(storage, path, nonce, write.pieces.vector(), write.user));
+  SHOAL_ASSIGN_OR_RETURN(
+      storage::ShardStream stream,
+      storage::ShardStream::create(storage, path, nonce, write.pieces.vector(), write.user));
   struct Part {
     std::vector<local::PartRange> ranges;
     uint64_t number = 0;
@@ -69,4 +70,4 @@ Result<WrittenShard> write_shard_in_parts(Storage& storage, const std::string& p
   return stream.publish();
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

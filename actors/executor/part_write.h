@@ -7,7 +7,7 @@
 #include "actors/executor/operation_runner.h"
 #include "actors/operation.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // The parts of a file: what is asked for at a time, in file order.
 class PartCursor {
@@ -30,8 +30,8 @@ inline constexpr uint64_t kPartAlignmentBytes = 64;
 
 // While one half of the slab is written the client fills the other. Errors are those of write_shard, and of
 // the source.
-Result<WrittenShard> write_shard_in_parts(Storage& storage, const std::string& path, const Nonce& nonce,
-                                          const operation::WriteShard& write, ByteView slab,
-                                          PartSource& source);
+Result<storage::WrittenShard> write_shard_in_parts(storage::Storage& storage, const std::string& path,
+                                                   const Nonce& nonce, const operation::WriteShard& write,
+                                                   ByteView slab, PartSource& source);
 
-}  // namespace shoal
+}  // namespace shoal::actors

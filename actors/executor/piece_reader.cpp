@@ -7,7 +7,7 @@
 
 #include "base/digest/digest.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -16,7 +16,7 @@ operation::PieceRef at_place(const operation::PieceRef& piece, const operation::
 }
 
 std::string path_of(const operation::PieceRef& piece) {
-  return attempt_folder(piece.key) + "/" + piece.file_name;
+  return storage::attempt_folder(piece.key) + "/" + piece.file_name;
 }
 
 std::string name_of(const operation::PieceRef& piece) {
@@ -38,7 +38,7 @@ bool states(const OpenShards::Found& found, const operation::ReadRange& range,
 }  // namespace
 
 Status PieceReader::read(const operation::ReadRange& range, MutableByteView slab, DamageList* damage) {
-  if (range.begin > range.end || range.begin % kDigestBlockBytes != 0) {
+  if (range.begin > range.end || range.begin % base::kDigestBlockBytes != 0) {
     return Status(Code::invalid_argument, fmt::format("{}: bytes {} to {} are not whole digest blocks",
                                                       name_of(*range.piece), range.begin, range.end));
   }
@@ -59,7 +59,7 @@ Status PieceReader::read(const operation::ReadRange& range, MutableByteView slab
   // Block by block: what is whole of the file is read there, and what is not has a name.
   uint64_t begin = range.begin;
   do {
-    const uint64_t end = std::min(range.end, begin + kDigestBlockBytes);
+    const uint64_t end = std::min(range.end, begin + base::kDigestBlockBytes);
     const Block block{begin, end, out.subspan(begin - range.begin, end - begin)};
     SHOAL_RETURN_IF_ERROR(read_block(*range.piece, own, block, damage));
     begin = end;
@@ -76,8 +76,8 @@ LocatedRanges PieceReader::locate(const std::vector<operation::ReadRange>& range
     const auto found = shards_.find(*range.piece);
     if (!found.ok()) continue;
     const uint64_t piece_bytes = found->shard->pieces().bytes(found->piece);
-    const bool is_whole = range.begin % kDigestBlockBytes == 0 &&
-                          (range.end % kDigestBlockBytes == 0 || range.end == piece_bytes);
+    const bool is_whole = range.begin % base::kDigestBlockBytes == 0 &&
+                          (range.end % base::kDigestBlockBytes == 0 || range.end == piece_bytes);
     if (range.begin > range.end || range.end > piece_bytes || !is_whole) continue;
     const auto [number, is_new] = numbers.try_emplace(found->shard->path(), located.files.size());
     if (is_new) located.files.push_back(found->shard->path());
@@ -91,7 +91,7 @@ LocatedRanges PieceReader::locate(const std::vector<operation::ReadRange>& range
 Status PieceReader::check(const operation::ReadRange& range, ByteView bytes) {
   const operation::PieceRef& piece = *range.piece;
   std::vector<uint64_t> digests;
-  digest_blocks(bytes, &digests);
+  base::digest_blocks(bytes, &digests);
   const auto own = shards_.find(piece);
   bool is_so = own.ok() && states(*own, range, digests);
   bool is_known = own.ok();
@@ -121,7 +121,7 @@ Result<uint64_t> PieceReader::measure(const operation::PieceRef& piece) {
 }
 
 Status PieceReader::read_from(const OpenShards::Found& found, const Block& block) const {
-  const ShardPieces& pieces = found.shard->pieces();
+  const storage::ShardPieces& pieces = found.shard->pieces();
   auto invalid = [&](std::string_view what) {
     return Status(Code::invalid_argument,
                   fmt::format("{}/{}: '{}': bytes {} to {} {}", storage_.describe(), found.shard->path(),
@@ -129,7 +129,7 @@ Status PieceReader::read_from(const OpenShards::Found& found, const Block& block
   };
   const uint64_t piece_bytes = pieces.bytes(found.piece);
   if (block.end > piece_bytes) return invalid(fmt::format("of a piece of {}", piece_bytes));
-  if (block.end % kDigestBlockBytes != 0 && block.end != piece_bytes) {
+  if (block.end % base::kDigestBlockBytes != 0 && block.end != piece_bytes) {
     return invalid("are not whole digest blocks");
   }
   uint64_t first = 0;
@@ -151,7 +151,7 @@ Status PieceReader::read_copy(const Result<OpenShards::Found>& own, const operat
   return Status(
       Code::corrupt,
       fmt::format("{}/{}: block {} of '{}' is not what {} states", storage_.describe(), found.shard->path(),
-                  block.begin / kDigestBlockBytes, copy.piece_key, own->shard->path()));
+                  block.begin / base::kDigestBlockBytes, copy.piece_key, own->shard->path()));
 }
 
 Status PieceReader::read_block(const operation::PieceRef& piece, const Result<OpenShards::Found>& own,
@@ -180,4 +180,4 @@ Status PieceReader::read_block(const operation::PieceRef& piece, const Result<Op
   return Status(why.code(), fmt::format("{}: {}{}", name, why.message(), others));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

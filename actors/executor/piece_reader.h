@@ -5,12 +5,12 @@
 #include "actors/executor/open_shards.h"
 #include "actors/operation.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // Any thread.
 class PieceReader {
  public:
-  explicit PieceReader(Storage& storage) : storage_(storage), shards_(storage) {}
+  explicit PieceReader(storage::Storage& storage) : storage_(storage), shards_(storage) {}
 
   // Reads the range to its place in the slab. A block that its own file does not give is read from the first
   // copy that does, and added to `damage`; while the file's header is whole, a copy must have the digest that
@@ -44,8 +44,8 @@ class PieceReader {
   Status read_block(const operation::PieceRef& piece, const Result<OpenShards::Found>& own,
                     const Block& block, DamageList* damage);
 
-  Storage& storage_;
+  storage::Storage& storage_;
   OpenShards shards_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

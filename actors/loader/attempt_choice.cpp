@@ -1,11 +1,11 @@
 #include "actors/loader/attempt_choice.h"
 
-namespace shoal {
+namespace shoal::actors {
 
-Result<std::optional<AttemptKey>> newest(const AttemptList& list) {
+Result<std::optional<AttemptKey>> newest(const storage::AttemptList& list) {
   std::optional<AttemptKey> best;
-  for (const AttemptInfo& info : list.attempts) {
-    if (info.state == AttemptInfo::State::committed && (!best || *best < info.key)) best = info.key;
+  for (const storage::AttemptInfo& info : list.attempts) {
+    if (info.state == storage::AttemptInfo::State::committed && (!best || *best < info.key)) best = info.key;
   }
   for (const auto& [key, why] : list.damaged) {
     if (!best || *best < key) {
@@ -20,10 +20,11 @@ bool is_damage(const Status& why) {
   return why.code() == Code::corrupt || why.code() == Code::not_found;
 }
 
-Result<std::optional<AttemptKey>> newest_undamaged(const AttemptList& list, DamagedAttempts* damaged) {
+Result<std::optional<AttemptKey>> newest_undamaged(const storage::AttemptList& list,
+                                                   DamagedAttempts* damaged) {
   std::optional<AttemptKey> best;
-  for (const AttemptInfo& info : list.attempts) {
-    if (info.state != AttemptInfo::State::committed || damaged->contains(info.key)) continue;
+  for (const storage::AttemptInfo& info : list.attempts) {
+    if (info.state != storage::AttemptInfo::State::committed || damaged->contains(info.key)) continue;
     if (!best || *best < info.key) best = info.key;
   }
   for (const auto& [key, why] : list.damaged) {
@@ -38,11 +39,11 @@ Result<std::optional<AttemptKey>> newest_undamaged(const AttemptList& list, Dama
   return best;
 }
 
-std::optional<AttemptKey> newest_left(const AttemptList& list, const std::optional<AttemptKey>& best,
+std::optional<AttemptKey> newest_left(const storage::AttemptList& list, const std::optional<AttemptKey>& best,
                                       uint32_t generation, const std::optional<AttemptKey>& below) {
   std::optional<AttemptKey> left;
-  for (const AttemptInfo& info : list.attempts) {
-    if (info.state != AttemptInfo::State::undecided) continue;
+  for (const storage::AttemptInfo& info : list.attempts) {
+    if (info.state != storage::AttemptInfo::State::undecided) continue;
     if (below && *below <= info.key) continue;
     if (info.rank_manifests == 0 && info.key.generation >= generation) continue;
     if ((!best || *best < info.key) && (!left || *left < info.key)) left = info.key;
@@ -50,12 +51,13 @@ std::optional<AttemptKey> newest_left(const AttemptList& list, const std::option
   return left;
 }
 
-std::vector<AttemptInfo> decided_from(const AttemptList& list, const std::optional<AttemptKey>& best) {
-  std::vector<AttemptInfo> decided;
-  for (const AttemptInfo& info : list.attempts) {
+std::vector<storage::AttemptInfo> decided_from(const storage::AttemptList& list,
+                                               const std::optional<AttemptKey>& best) {
+  std::vector<storage::AttemptInfo> decided;
+  for (const storage::AttemptInfo& info : list.attempts) {
     if (!best || *best <= info.key) decided.push_back(info);
   }
   return decided;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,14 +4,14 @@
 #include "actors/loader/loader.h"
 #include "base/digest/digest.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
 // Whole digest blocks of the read, or all of an empty one.
 bool is_part_of(const PlannedRead& read, uint64_t begin, uint64_t end) {
   if (begin < read.begin || end > read.end || begin > end) return false;
-  return begin % kDigestBlockBytes == 0 && (end % kDigestBlockBytes == 0 || end == read.end);
+  return begin % base::kDigestBlockBytes == 0 && (end % base::kDigestBlockBytes == 0 || end == read.end);
 }
 
 }  // namespace
@@ -99,4 +99,4 @@ void Loader::read_unread(TimeNs now, const LoadKey& id, Load& load, EffectWriter
   proceed(now, id, out);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -38,7 +38,7 @@ void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) 
   auto load = std::make_shared<Load>(Load{ordinal, std::move(then)});
   operations_.start(operation::ReadLoadChoice{facts_.generation, ordinal, whose()}, out,
                     [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto choice = result_as<LoadChoice>(std::move(result));
+                      auto choice = result_as<storage::LoadChoice>(std::move(result));
                       if (choice.ok()) return chosen(now, load, *choice, then_out);
                       if (choice.status().code() != Code::not_found)
                         return load->then(now, choice.status(), then_out);
@@ -50,7 +50,7 @@ void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) 
 // had begun before it.
 void LoadChooser::decide_earlier(const LoadPtr& load, EffectWriter& out) {
   auto then = [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-    auto list = result_as<AttemptList>(std::move(result));
+    auto list = result_as<storage::AttemptList>(std::move(result));
     if (!list.ok()) return load->then(now, unreadable(list.status()), then_out);
     listed(now, load, std::move(*list), then_out);
   };
@@ -58,24 +58,25 @@ void LoadChooser::decide_earlier(const LoadPtr& load, EffectWriter& out) {
   operations_.start(operation::ListNewestAttempts{}, out, std::move(then));
 }
 
-void LoadChooser::listed(TimeNs now, const LoadPtr& load, AttemptList list, EffectWriter& out) {
+void LoadChooser::listed(TimeNs now, const LoadPtr& load, storage::AttemptList list, EffectWriter& out) {
   load->aborted.clear();
   auto best = load->falls_back() ? newest_undamaged(list, &load->damaged) : newest(list);
   if (!best.ok()) return load->then(now, unreadable(best.status()), out);
   std::vector<AttemptKey> undecided;
-  for (const AttemptInfo& info : list.attempts) {
-    if (info.state != AttemptInfo::State::undecided) continue;
+  for (const storage::AttemptInfo& info : list.attempts) {
+    if (info.state != storage::AttemptInfo::State::undecided) continue;
     if (!*best || **best < info.key) undecided.push_back(info.key);
   }
   if (facts_.read_only) {  // others decide them
     load->undecided = std::exchange(undecided, {});
-    std::erase_if(list.attempts,
-                  [](const AttemptInfo& info) { return info.state == AttemptInfo::State::undecided; });
+    std::erase_if(list.attempts, [](const storage::AttemptInfo& info) {
+      return info.state == storage::AttemptInfo::State::undecided;
+    });
   }
   if (!undecided.empty()) return await_decisions(now, load, undecided, out);
   if (load->falls_back() && *best && load->verified != *best) return verify(load, **best, out);
-  std::vector<AttemptInfo> decided = decided_from(list, *best);
-  std::erase_if(decided, [&](const AttemptInfo& info) { return load->damaged.contains(info.key); });
+  std::vector<storage::AttemptInfo> decided = decided_from(list, *best);
+  std::erase_if(decided, [&](const storage::AttemptInfo& info) { return load->damaged.contains(info.key); });
   confirm(now, load, *best, std::move(decided), out);
 }
 
@@ -100,14 +101,14 @@ void LoadChooser::verify(const LoadPtr& load, const AttemptKey& key, EffectWrite
 // A listing shows decisions that may not last yet. A choice rests on them: each is read again, which syncs
 // it, one after another; if one is not what it was, the load looks again.
 void LoadChooser::confirm(TimeNs now, const LoadPtr& load, const std::optional<AttemptKey>& best,
-                          std::vector<AttemptInfo> decided, EffectWriter& out) {
+                          std::vector<storage::AttemptInfo> decided, EffectWriter& out) {
   if (decided.empty()) return publish(now, load, best, out);
-  const AttemptInfo last = decided.back();
+  const storage::AttemptInfo last = decided.back();
   decided.pop_back();
   operations_.start(operation::ReadDecision{last.key}, out,
                     [this, load, best, last, decided = std::move(decided)](
                         TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       const bool vanished = decision.status().code() == Code::not_found;
                       if (load->falls_back() && decision.status().code() == Code::corrupt) {
                         load->damaged.insert_or_assign(last.key, decision.status());
@@ -123,7 +124,7 @@ void LoadChooser::confirm(TimeNs now, const LoadPtr& load, const std::optional<A
                         return load->then(then_now, decision.status(), then_out);
                       if (vanished || state_of(**decision) != last.state)
                         return decide_earlier(load, then_out);
-                      if (last.state == AttemptInfo::State::aborted)
+                      if (last.state == storage::AttemptInfo::State::aborted)
                         load->aborted.emplace(last.key, (*decision)->tombstone().cause);
                       confirm(then_now, load, best, decided, then_out);
                     });
@@ -142,17 +143,17 @@ void LoadChooser::await_decisions(TimeNs now, const LoadPtr& load, const std::ve
     // nobody writes it.
     const uint32_t patience_ms =
         key.generation < facts_.generation ? facts_.times.abandoned_after_ms : facts_.times.node_deadline_ms;
-    watch_.watch(
-        now, key, patience_ms * kMillisecond, "left undecided until a later load", out,
-        [this, load, wait](TimeNs then_now, Result<AttemptInfo::State> state, EffectWriter& then_out) {
-          --wait->left;
-          if (wait->failed) return;
-          if (!state.ok()) {
-            wait->failed = true;
-            return load->then(then_now, unreadable(state.status()), then_out);
-          }
-          if (wait->left == 0) decide_earlier(load, then_out);
-        });
+    watch_.watch(now, key, patience_ms * kMillisecond, "left undecided until a later load", out,
+                 [this, load, wait](TimeNs then_now, Result<storage::AttemptInfo::State> state,
+                                    EffectWriter& then_out) {
+                   --wait->left;
+                   if (wait->failed) return;
+                   if (!state.ok()) {
+                     wait->failed = true;
+                     return load->then(then_now, unreadable(state.status()), then_out);
+                   }
+                   if (wait->left == 0) decide_earlier(load, then_out);
+                 });
   }
 }
 
@@ -167,13 +168,13 @@ void LoadChooser::publish(TimeNs now, const LoadPtr& load, const std::optional<A
                       out);
   }
   report_passed_over(*load, key, out);
-  LoadChoice choice;
+  storage::LoadChoice choice;
   choice.found = key.has_value();
   if (key) choice.key = *key;
   if (key) choice.passed_over = passed_over(*load, key);
   operations_.start(operation::PublishLoadChoice{facts_.generation, load->ordinal, choice, whose()}, out,
                     [load](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto stands = result_as<LoadChoice>(std::move(result));
+                      auto stands = result_as<storage::LoadChoice>(std::move(result));
                       if (!stands.ok()) return load->then(then_now, unreadable(stands.status()), then_out);
                       chosen(then_now, load, *stands, then_out);
                     });
@@ -215,7 +216,8 @@ void LoadChooser::report_passed_over(const Load& load, const std::optional<Attem
   }
 }
 
-void LoadChooser::chosen(TimeNs now, const LoadPtr& load, const LoadChoice& choice, EffectWriter& out) {
+void LoadChooser::chosen(TimeNs now, const LoadPtr& load, const storage::LoadChoice& choice,
+                         EffectWriter& out) {
   if (!choice.found) return load->then(now, no_checkpoint(), out);
   load->then(now, Chosen{choice.key, choice.passed_over}, out);
 }
@@ -231,11 +233,11 @@ void LoadChooser::list_step(uint64_t step, Tried tried, EffectWriter& out, Then 
       operation::ListAttemptsOfStep{step}, out,
       [this, step, tried = std::move(tried), then = std::move(then)](
           TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-        auto list = result_as<AttemptList>(std::move(result));
+        auto list = result_as<storage::AttemptList>(std::move(result));
         if (!list.ok()) return then(now, unreadable(list.status()), then_out);
         std::optional<AttemptKey> best;
-        for (const AttemptInfo& info : list->attempts) {
-          if (info.key.step == step && info.state == AttemptInfo::State::committed &&
+        for (const storage::AttemptInfo& info : list->attempts) {
+          if (info.key.step == step && info.state == storage::AttemptInfo::State::committed &&
               (!best || *best < info.key)) {
             best = info.key;
           }
@@ -262,4 +264,4 @@ void LoadChooser::list_step(uint64_t step, Tried tried, EffectWriter& out, Then 
       });
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -13,7 +13,7 @@
 #include "actors/loader/attempt_choice.h"
 #include "shoal/passed_over.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class LoadChooser {
  public:
@@ -58,22 +58,24 @@ class LoadChooser {
   using LoadPtr = std::shared_ptr<Load>;
 
   void decide_earlier(const LoadPtr& load, EffectWriter& out);
-  void listed(TimeNs now, const LoadPtr& load, AttemptList list, EffectWriter& out);
+  void listed(TimeNs now, const LoadPtr& load, storage::AttemptList list, EffectWriter& out);
   void verify(const LoadPtr& load, const AttemptKey& key, EffectWriter& out);
   void confirm(TimeNs now, const LoadPtr& load, const std::optional<AttemptKey>& best,
-               std::vector<AttemptInfo> decided, EffectWriter& out);
+               std::vector<storage::AttemptInfo> decided, EffectWriter& out);
   void await_decisions(TimeNs now, const LoadPtr& load, const std::vector<AttemptKey>& keys,
                        EffectWriter& out);
   void publish(TimeNs now, const LoadPtr& load, const std::optional<AttemptKey>& key, EffectWriter& out);
   static PassedOverPtr passed_over(const Load& load, const std::optional<AttemptKey>& key);
   static void report_passed_over(const Load& load, const std::optional<AttemptKey>& key, EffectWriter& out);
-  static void chosen(TimeNs now, const LoadPtr& load, const LoadChoice& choice, EffectWriter& out);
+  static void chosen(TimeNs now, const LoadPtr& load, const storage::LoadChoice& choice, EffectWriter& out);
   struct Tried {                          // to complete, from the newest down
     std::optional<AttemptKey> from = {};  // the last of them
     Status why = {};                      // of the newest
   };
   void list_step(uint64_t step, Tried tried, EffectWriter& out, Then then);
-  ChoiceOf whose() const { return facts_.read_only ? ChoiceOf::reader : ChoiceOf::generation; }
+  storage::ChoiceOf whose() const {
+    return facts_.read_only ? storage::ChoiceOf::reader : storage::ChoiceOf::generation;
+  }
 
   PendingOperations& operations_;
   const NodeFacts& facts_;
@@ -82,4 +84,4 @@ class LoadChooser {
   std::map<uint32_t, std::vector<Then>> falling_back_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -6,7 +6,7 @@
 #include "actors/loader/loader.h"
 #include "base/digest/digest.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 void Loader::handle(TimeNs now, const Event& event, Effects& effects) {
   EffectWriter out(kind(), effects);
@@ -42,7 +42,7 @@ void Loader::handle(TimeNs now, const Event& event, Effects& effects) {
   give_windows(now, out);
 }
 
-void Loader::on_client(TimeNs now, ClientId client, const LocalMessage& message, EffectWriter& out) {
+void Loader::on_client(TimeNs now, ClientId client, const local::LocalMessage& message, EffectWriter& out) {
   if (const auto* slab = std::get_if<local::Slab>(&message)) {
     slabs_[{client, slab->slab_id}] = slab->bytes;
     budget_.replace_window({client, slab->slab_id});
@@ -92,9 +92,9 @@ Status not_of_none(const Status& why) {
 
 // It was committed when it was chosen, or listed, and is not any more. `chooses_next`: the next load of the
 // latest is another choice, whatever is saved.
-Status no_longer_committed(const AttemptKey& key, const Tombstone& tombstone, bool is_latest,
+Status no_longer_committed(const AttemptKey& key, const storage::Tombstone& tombstone, bool is_latest,
                            bool chooses_next) {
-  if (tombstone.reason == Tombstone::Reason::aborted) {
+  if (tombstone.reason == storage::Tombstone::Reason::aborted) {
     return Status(Code::aborted, to_string(key) +
                                      " was committed when it was chosen; its manifest was lost "
                                      "since, and it was aborted: " +
@@ -113,7 +113,7 @@ Status no_longer_committed(const AttemptKey& key, const Tombstone& tombstone, bo
 
 Status lost_decision(const AttemptKey& key, const Status& why) {
   return Status(Code::corrupt, to_string(key) + " was committed when it was chosen, and its decision " +
-                                   decision_path(key) + " is missing now (" + why.message() +
+                                   storage::decision_path(key) + " is missing now (" + why.message() +
                                    "): start the job again, which restores it from the shards, or load "
                                    "another checkpoint by its step");
 }
@@ -124,7 +124,7 @@ void Loader::on_latest(ClientId client, uint32_t request_id, std::optional<Attem
   operations_.start(
       operation::ListNewestAttempts{}, out,
       [=, this](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-        auto list = result_as<AttemptList>(std::move(result));
+        auto list = result_as<storage::AttemptList>(std::move(result));
         if (!list.ok()) return refuse(client, request_id, not_of_none(list.status()), then_out);
         auto best = newest(*list);
         if (!best.ok()) return refuse(client, request_id, not_of_none(best.status()), then_out);
@@ -159,7 +159,7 @@ void Loader::read_metadata(ClientId client, uint32_t request_id, const AttemptKe
   operations_.start(
       operation::ReadDecision{key}, out,
       [client, request_id, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-        auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
         if (decision.status().code() == Code::not_found) {
           return refuse(client, request_id, lost_decision(key, decision.status()), then_out);
         }
@@ -172,9 +172,10 @@ void Loader::read_metadata(ClientId client, uint32_t request_id, const AttemptKe
       });
 }
 
-void Loader::out_found(ClientId client, uint32_t request_id, const Decision& decision, EffectWriter& out) {
-  out.to_client(client, local::Found{request_id, ok_status(), metadata_of(decision, false), std::nullopt,
-                                     decision.manifest().world});
+void Loader::out_found(ClientId client, uint32_t request_id, const storage::Decision& decision,
+                       EffectWriter& out) {
+  out.to_client(client, local::Found{request_id, ok_status(), storage::metadata_of(decision, false),
+                                     std::nullopt, decision.manifest().world});
 }
 
 void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, EffectWriter& out) {
@@ -286,7 +287,7 @@ void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& ke
   if (auto known = open_.known(key)) return begin(begun, id, std::move(known), out);
   operations_.start(operation::ReadDecision{key, loads_.at(id).request.wants_layouts}, out,
                     [this, id, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       if (decision.status().code() == Code::not_found) {
                         return fail(now, id, lost_decision(key, decision.status()), then_out);
                       }
@@ -305,14 +306,15 @@ void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& ke
 }
 
 // The client looks into what it is told at the same time as the node does.
-void Loader::decode(const LoadKey& id, const std::shared_ptr<const Decision>& encoded, EffectWriter& out) {
+void Loader::decode(const LoadKey& id, const std::shared_ptr<const storage::Decision>& encoded,
+                    EffectWriter& out) {
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   found->second.is_told = true;
   out.to_client(id.first, found_by(found->second.request, *encoded, found->second.passed_over));
   operations_.start(operation::DecodeDecision{encoded}, out,
                     [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       if (!decision.ok()) return fail(now, id, decision.status(), then_out);
                       begin(now, id, facts_.plans->stored(*decision), then_out);
                     });
@@ -328,7 +330,7 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
   if (!std::exchange(load.is_told, true)) {
     out.to_client(id.first, found_by(load.request, stored.decision(), load.passed_over));
   }
-  const Manifest& manifest = stored.manifest();
+  const storage::Manifest& manifest = stored.manifest();
   if (load.request.sharing) {  // most often by the layout that was saved: it is kept once
     for (const LayoutPtr& layout : manifest.world->layouts) {
       if (layout->id() == load.request.sharing->layout->id()) load.request.sharing->layout = layout;
@@ -522,4 +524,4 @@ std::unique_ptr<Role> make_loader(const NodeFacts& facts) {
   return std::make_unique<Loader>(facts);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

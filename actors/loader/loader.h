@@ -20,7 +20,7 @@
 #include "actors/loader/sharing/chunk_exchange.h"
 #include "actors/loader/window_budget.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // What a node's clients wait for of less than that is not worth asking others about, unless they say so.
 inline constexpr uint64_t kShareFromBytes = uint64_t{32} << 20;
@@ -114,7 +114,7 @@ class Loader final : public Role {
   };
   using Loads = std::map<LoadKey, Load>;
 
-  void on_client(TimeNs now, ClientId client, const LocalMessage& message, EffectWriter& out);
+  void on_client(TimeNs now, ClientId client, const local::LocalMessage& message, EffectWriter& out);
   void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out);
 
   // --- which checkpoint ---
@@ -123,7 +123,8 @@ class Loader final : public Role {
   void on_list(ClientId client, const local::List& wanted, EffectWriter& out);
   static void refuse(ClientId client, uint32_t request_id, Status why, EffectWriter& out);
   void read_metadata(ClientId client, uint32_t request_id, const AttemptKey& key, EffectWriter& out);
-  static void out_found(ClientId client, uint32_t request_id, const Decision& decision, EffectWriter& out);
+  static void out_found(ClientId client, uint32_t request_id, const storage::Decision& decision,
+                        EffectWriter& out);
   void on_load(TimeNs now, ClientId client, const local::Load& request, EffectWriter& out);
   void choose(TimeNs now, const LoadKey& id, EffectWriter& out);
   // The pin stands before the manifest is read: then whoever deletes sees the pin, or we see the tombstone.
@@ -133,7 +134,7 @@ class Loader final : public Role {
 
   // --- what to read ---
   void read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out);
-  void decode(const LoadKey& id, const std::shared_ptr<const Decision>& encoded, EffectWriter& out);
+  void decode(const LoadKey& id, const std::shared_ptr<const storage::Decision>& encoded, EffectWriter& out);
   void begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoint> fresh, EffectWriter& out);
   void read_all(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadPlan> plan, EffectWriter& out);
 
@@ -218,4 +219,4 @@ class Loader final : public Role {
   std::optional<std::string> address_;  // by which peers reach this node; "": they do not
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -11,7 +11,7 @@
 #include "actors/loader/stored_checkpoint.h"
 #include "actors/operation.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxOpenCheckpoints = 64;  // that one client keeps open
 
@@ -66,4 +66,4 @@ class OpenCheckpoints {
   std::map<AttemptKey, std::weak_ptr<StoredCheckpoint>> known_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

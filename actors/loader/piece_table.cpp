@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-namespace shoal {
+namespace shoal::actors {
 
 static_assert(kMaxFqnBytes <= std::numeric_limits<uint16_t>::max());
-static_assert(kMaxShardKeyBytes <= std::numeric_limits<uint16_t>::max());
+static_assert(storage::kMaxShardKeyBytes <= std::numeric_limits<uint16_t>::max());
 static_assert(kMaxDims <= std::numeric_limits<uint8_t>::max());
 
 Box PieceTable::box(uint32_t piece) const {
@@ -107,4 +107,4 @@ void PieceTable::hold_refs() const {
   refs_ = std::move(refs);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -12,7 +12,7 @@
 #include "actors/operation.h"
 #include "shoal/page_buffer.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class PieceTable {
  public:
@@ -78,4 +78,4 @@ class PieceTable {
   mutable std::vector<std::shared_ptr<const operation::PieceRef>> refs_;  // where they are held
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace shoal {
+namespace shoal::actors {
 
 void HeldPins::hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then then) {
   auto [found, fresh] = held_.try_emplace(key);
@@ -13,12 +13,12 @@ void HeldPins::hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then t
   if (!fresh) return;
   operations_.start(operation::PinAttempt{key, "a load on " + facts_.host}, out,
                     [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      made(then_now, key, result_as<std::shared_ptr<const Mark>>(std::move(result)),
+                      made(then_now, key, result_as<std::shared_ptr<const storage::Mark>>(std::move(result)),
                            then_out);
                     });
 }
 
-void HeldPins::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const Mark>> pin,
+void HeldPins::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const storage::Mark>> pin,
                     EffectWriter& out) {
   auto found = held_.find(key);
   if (found == held_.end()) return;
@@ -50,7 +50,7 @@ void HeldPins::renew(const AttemptKey& key, EffectWriter& out) {
   if (found == held_.end()) return;
   found->second.renewal = 0;
   ++found->second.pin.counter;
-  operations_.start(operation::RenewPin{std::make_shared<const Mark>(found->second.pin)}, out,
+  operations_.start(operation::RenewPin{std::make_shared<const storage::Mark>(found->second.pin)}, out,
                     [this, key, name = found->second.pin.name](TimeNs now, Result<OperationResult> result,
                                                                EffectWriter& then_out) {
                       auto held = held_.find(key);
@@ -87,4 +87,4 @@ void HeldPins::remove(const std::string& name, const std::optional<AttemptKey>& 
       });
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -10,7 +10,7 @@
 
 #include "actors/continuations.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class HeldPins {
  public:
@@ -31,11 +31,12 @@ class HeldPins {
   struct Held {
     uint64_t users = 0;
     bool stands = false;
-    Mark pin;
+    storage::Mark pin;
     TimerId renewal = 0;
     std::vector<Then> waiting;
   };
-  void made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const Mark>> pin, EffectWriter& out);
+  void made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const storage::Mark>> pin,
+            EffectWriter& out);
   void renew_later(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void renew(const AttemptKey& key, EffectWriter& out);
   void remove(const std::string& name, const std::optional<AttemptKey>& unused, EffectWriter& out);
@@ -47,4 +48,4 @@ class HeldPins {
   std::map<AttemptKey, Held> held_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -5,7 +5,7 @@
 
 #include "base/digest/digest.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 constexpr size_t kDifferencesNamed = 4;
@@ -17,7 +17,7 @@ std::string describe_value(LayoutEntry::Kind kind, DType dtype, const Dims& shap
   return text + "]";
 }
 
-std::optional<operation::PiecePlace> place_in(const FileEntry* file, Result<std::string> key) {
+std::optional<operation::PiecePlace> place_in(const storage::FileEntry* file, Result<std::string> key) {
   if (!file || !key.ok()) return std::nullopt;
   return operation::PiecePlace{file->rank, file->name, file->size, file->header_digest,
                                std::move(key).value()};
@@ -26,8 +26,9 @@ std::optional<operation::PiecePlace> place_in(const FileEntry* file, Result<std:
 // Adds the blocks that [begin, end) touches to ascending, disjoint runs; calls come in ascending order.
 void add_blocks(std::vector<std::pair<uint64_t, uint64_t>>& runs, uint64_t begin, uint64_t end,
                 uint64_t piece_bytes) {
-  begin = begin / kDigestBlockBytes * kDigestBlockBytes;
-  end = std::min(piece_bytes, (end + kDigestBlockBytes - 1) / kDigestBlockBytes * kDigestBlockBytes);
+  begin = begin / base::kDigestBlockBytes * base::kDigestBlockBytes;
+  end = std::min(piece_bytes,
+                 (end + base::kDigestBlockBytes - 1) / base::kDigestBlockBytes * base::kDigestBlockBytes);
   if (!runs.empty() && begin <= runs.back().second) {
     runs.back().second = std::max(runs.back().second, end);
   } else {
@@ -50,10 +51,10 @@ std::vector<std::pair<uint64_t, uint64_t>> merge(std::vector<std::pair<uint64_t,
 
 }  // namespace
 
-local::Found found_by(const local::Load& request, const Decision& committed,
+local::Found found_by(const local::Load& request, const storage::Decision& committed,
                       const PassedOverPtr& passed_over) {
-  const Manifest& manifest = committed.manifest();
-  local::Found found{request.request_id, ok_status(), metadata_of(committed, false)};
+  const storage::Manifest& manifest = committed.manifest();
+  local::Found found{request.request_id, ok_status(), storage::metadata_of(committed, false)};
   found.passed_over = passed_over;
   if (request.of == 0 && !request.wants_layouts) found.values_of = manifest.world;
   if (request.wants_layouts) {
@@ -63,7 +64,7 @@ local::Found found_by(const local::Load& request, const Decision& committed,
   return found;
 }
 
-Status compare_targets(const Locator& locator, const local::LoadTargets& targets) {
+Status compare_targets(const plan::Locator& locator, const local::LoadTargets& targets) {
   std::string report;
   size_t missing = 0, different = 0;
   auto name = [&](const std::string& line) {
@@ -92,7 +93,7 @@ Status compare_targets(const Locator& locator, const local::LoadTargets& targets
 }
 
 Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const local::LoadTargets& targets) {
-  Locator& locator = stored.locator();
+  plan::Locator& locator = stored.locator();
   auto table = std::make_shared<PieceTable>(stored.key());
   ReadPlan plan;
   plan.reads.reserve(targets.size());  // most have one
@@ -104,15 +105,15 @@ Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const local::LoadTargets& 
     struct Touched {
       std::vector<std::pair<uint64_t, uint64_t>> runs;
     };
-    std::map<StoredPiece, Touched> touched;
+    std::map<plan::StoredPiece, Touched> touched;
     uint64_t element_bytes = 1;
     if (!is_object) {
       SHOAL_ASSIGN_OR_RETURN(element_bytes, dtype_bytes(target.dtype));
     }
     for (const Box& box : boxes) {
       SHOAL_RETURN_IF_ERROR(validate_box(box, is_object ? Dims{} : target.shape).with_context(target.fqn));
-      SHOAL_ASSIGN_OR_RETURN(std::vector<StoredPiece> pieces, locator.pieces(target.fqn, box));
-      for (const StoredPiece& piece : pieces) {
+      SHOAL_ASSIGN_OR_RETURN(std::vector<plan::StoredPiece> pieces, locator.pieces(target.fqn, box));
+      for (const plan::StoredPiece& piece : pieces) {
         Touched& here = touched[piece];
         if (is_object || piece.box.empty()) continue;
         const uint64_t piece_bytes = piece.box.elements() * element_bytes;
@@ -124,7 +125,7 @@ Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const local::LoadTargets& 
       }
     }
     for (auto& [piece, what] : touched) {
-      const FileEntry* file = stored.file_of(piece.rank, piece.file);
+      const storage::FileEntry* file = stored.file_of(piece.rank, piece.file);
       if (file == nullptr) {
         return Status(Code::corrupt, to_string(stored.key()) + ": the manifest lists no " +
                                          shard_file_name(piece.rank, piece.file) + ", which holds '" +
@@ -133,8 +134,9 @@ Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const local::LoadTargets& 
       SHOAL_ASSIGN_OR_RETURN(std::string key, stored.key_of(piece, target.fqn));
       const uint32_t number =
           table->add(*place_in(file, std::move(key)), target.fqn, target.kind, target.dtype, piece.box);
-      SHOAL_ASSIGN_OR_RETURN(std::vector<StoredPiece> copies, locator.copies(target.fqn, piece, kMaxCopies));
-      for (const StoredPiece& copy : copies) {
+      SHOAL_ASSIGN_OR_RETURN(std::vector<plan::StoredPiece> copies,
+                             locator.copies(target.fqn, piece, kMaxCopies));
+      for (const plan::StoredPiece& copy : copies) {
         auto place = place_in(stored.file_of(copy.rank, copy.file), stored.key_of(copy, target.fqn));
         if (place) table->add_copy(*place);
       }
@@ -179,7 +181,7 @@ ReadBatches::ReadBatches(std::shared_ptr<const ReadPlan> plan, uint64_t part_byt
 }
 
 void ReadBatches::find_starts() {
-  SHOAL_CHECK(part_bytes_ >= kDigestBlockBytes && part_bytes_ % kDigestBlockBytes == 0);
+  SHOAL_CHECK(part_bytes_ >= base::kDigestBlockBytes && part_bytes_ % base::kDigestBlockBytes == 0);
   if (reads_->empty()) return;
   Start at{0, reads_->front().begin};
   while (at.read < reads_->size()) {
@@ -194,8 +196,8 @@ void ReadBatches::cut(Start& at, ReadBatchPlan* batch) const {
     const PlannedRead& read = (*reads_)[at.read];
     const uint64_t left = read.end - at.begin;
     uint64_t room = part_bytes_ - used;
-    if (room < std::min(left, kDigestBlockBytes)) return;
-    if (room < left) room = room / kDigestBlockBytes * kDigestBlockBytes;
+    if (room < std::min(left, base::kDigestBlockBytes)) return;
+    if (room < left) room = room / base::kDigestBlockBytes * base::kDigestBlockBytes;
     const uint64_t end = at.begin + std::min(left, room);
     if (batch != nullptr) {
       batch->reads.push_back(read);
@@ -229,4 +231,4 @@ std::vector<operation::ReadRange> ReadBatches::ranges_of(size_t batch, uint64_t 
   return ranges;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

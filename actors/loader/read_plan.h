@@ -13,7 +13,7 @@
 #include "plan/reading/locate.h"
 #include "shoal/page_buffer.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr uint32_t kWindowParts = 4;  // batches that one load has under way
 inline constexpr size_t kMaxRangesPerBatch = 2048;
@@ -44,12 +44,12 @@ struct ReadPlan {
 
 // The first answer to a load. Values are left out where the client knows them: of what it keeps open already,
 // and where it asks for layouts, from which they follow.
-local::Found found_by(const local::Load& request, const Decision& committed,
+local::Found found_by(const local::Load& request, const storage::Decision& committed,
                       const PassedOverPtr& passed_over);
 
 // One report of every target that the checkpoint lacks or holds with another kind, type or shape:
 // Code::key_mismatch. OK if none.
-Status compare_targets(const Locator& locator, const local::LoadTargets& targets);
+Status compare_targets(const plan::Locator& locator, const local::LoadTargets& targets);
 
 // Precondition: compare_targets is OK. Code::corrupt where the manifest has no file for a piece that the rule
 // places.
@@ -95,4 +95,4 @@ class ReadBatches {
   std::vector<Start> starts_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

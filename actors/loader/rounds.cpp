@@ -4,7 +4,7 @@
 
 #include "actors/loader/loader.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -380,4 +380,4 @@ void Loader::forget_rounds() {
   });
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

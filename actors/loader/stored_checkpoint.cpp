@@ -2,35 +2,35 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 constexpr size_t kMaxRanksWithKeys = 4096;  // beyond, all of them are dropped and worked out anew
 }  // namespace
 
-StoredCheckpoint::StoredCheckpoint(std::shared_ptr<const Decision> committed)
+StoredCheckpoint::StoredCheckpoint(std::shared_ptr<const storage::Decision> committed)
     : decision_(std::move(committed)) {}
 
-Locator& StoredCheckpoint::locator() {
-  if (!locator_) locator_ = std::make_unique<Locator>(manifest().world, manifest().options);
+plan::Locator& StoredCheckpoint::locator() {
+  if (!locator_) locator_ = std::make_unique<plan::Locator>(manifest().world, manifest().options);
   return *locator_;
 }
 
-const FileEntry* StoredCheckpoint::file_of(Rank rank, uint32_t index) const {
+const storage::FileEntry* StoredCheckpoint::file_of(Rank rank, uint32_t index) const {
   // They ascend by rank; of one rank derived ones come first, by index.
-  auto before = [](const FileEntry& file, const std::pair<Rank, uint32_t>& wanted) {
+  auto before = [](const storage::FileEntry& file, const std::pair<Rank, uint32_t>& wanted) {
     if (file.rank != wanted.first) return file.rank < wanted.first;
     const uint32_t* number = std::get_if<uint32_t>(&file.contents);
     return number != nullptr && *number < wanted.second;
   };
-  const std::vector<FileEntry>& files = manifest().files;
+  const std::vector<storage::FileEntry>& files = manifest().files;
   auto found = std::lower_bound(files.begin(), files.end(), std::pair(rank, index), before);
   if (found == files.end() || found->rank != rank) return nullptr;
   const uint32_t* number = std::get_if<uint32_t>(&found->contents);
   return number != nullptr && *number == index ? &*found : nullptr;
 }
 
-Result<std::string> StoredCheckpoint::key_of(const StoredPiece& piece, const std::string& fqn) {
+Result<std::string> StoredCheckpoint::key_of(const plan::StoredPiece& piece, const std::string& fqn) {
   if (piece.file + 1 < kMaxFilesPerRank) return fqn;
   auto known = keys_.find(piece.rank);
   if (known == keys_.end()) {
@@ -48,4 +48,4 @@ Result<std::string> StoredCheckpoint::key_of(const StoredPiece& piece, const std
   return found == known->second.end() ? fqn : found->second;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

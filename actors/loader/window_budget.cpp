@@ -2,28 +2,29 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
 uint64_t whole_blocks(uint64_t bytes) {
-  return bytes / kDigestBlockBytes * kDigestBlockBytes;
+  return bytes / base::kDigestBlockBytes * base::kDigestBlockBytes;
 }
 
 // `more` * `rest` / `all`, in digest blocks: neither is so large that the product would be too large.
 uint64_t share_of(uint64_t more, uint64_t rest, uint64_t all) {
-  const uint64_t blocks = all / kDigestBlockBytes;
+  const uint64_t blocks = all / base::kDigestBlockBytes;
   if (blocks == 0) return 0;
-  return (more / kDigestBlockBytes) * (rest / kDigestBlockBytes) / blocks * kDigestBlockBytes;
+  return (more / base::kDigestBlockBytes) * (rest / base::kDigestBlockBytes) / blocks *
+         base::kDigestBlockBytes;
 }
 
 }  // namespace
 
 WindowParts window_parts(uint64_t window_bytes) {
-  const uint64_t blocks = window_bytes / kDigestBlockBytes;
+  const uint64_t blocks = window_bytes / base::kDigestBlockBytes;
   SHOAL_CHECK(blocks > 0);
   const uint64_t count = std::min<uint64_t>(kWindowParts, blocks);
-  return {static_cast<uint32_t>(count), blocks / count * kDigestBlockBytes};
+  return {static_cast<uint32_t>(count), blocks / count * base::kDigestBlockBytes};
 }
 
 uint64_t WindowBudget::promised() const {
@@ -154,4 +155,4 @@ void WindowBudget::shrink_buffer(Ticket ticket, uint64_t bytes) {
   if (bytes == 0) buffers_.erase(found);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

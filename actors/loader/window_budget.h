@@ -20,9 +20,9 @@
 #include "actors/loader/read_plan.h"
 #include "base/digest/digest.h"
 
-namespace shoal {
+namespace shoal::actors {
 
-inline constexpr uint64_t kLeastWindowBytes = kDigestBlockBytes;
+inline constexpr uint64_t kLeastWindowBytes = base::kDigestBlockBytes;
 
 struct WindowParts {
   uint32_t count = 0;
@@ -98,4 +98,4 @@ class WindowBudget {
   uint64_t ended_ = 0;  // loads
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

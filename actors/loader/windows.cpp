@@ -5,7 +5,7 @@
 
 #include "actors/loader/loader.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 static_assert(kMinLoadMemoryBytes / 2 >= least_buffer_bytes(1) && kMinLoadMemoryBytes >= kLeastWindowBytes);
 
@@ -130,4 +130,4 @@ void Loader::release_windows(EffectWriter& out) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

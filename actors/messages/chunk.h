@@ -9,10 +9,10 @@
 #include "shoal/bytes.h"
 #include "shoal/read_damage.h"
 
-namespace shoal {
+namespace shoal::actors {
 
-inline constexpr uint64_t kChunkBytes = 4 * kDigestBlockBytes;  // at most
-inline constexpr size_t kMaxChunkRanges = 2048;                 // runs of digest blocks in one
+inline constexpr uint64_t kChunkBytes = 4 * base::kDigestBlockBytes;  // at most
+inline constexpr size_t kMaxChunkRanges = 2048;                       // runs of digest blocks in one
 // Of a shard's header that is passed on: 3,000 tensors, or 60 GB of them, about.
 inline constexpr uint64_t kMaxPassedHeaderBytes = uint64_t{1} << 20;
 static_assert(kMaxPassedHeaderBytes <= kChunkBytes);
@@ -26,4 +26,4 @@ struct Chunk {
 };
 using ChunkPtr = std::shared_ptr<const Chunk>;
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -14,7 +14,7 @@
 #include "storage/storage.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -35,13 +35,13 @@ AttemptKey read_key(schema::AttemptKey::Reader in) {
 }
 
 Result<Hash128> read_hash(capnp::Data::Reader in) {
-  return Hash128::from_bytes(view_of(in));
+  return Hash128::from_bytes(schema::view_of(in));
 }
 
 Result<std::string> read_line(capnp::Text::Reader in, size_t bytes_max, std::string_view what) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, bytes_max, what).status());
-  if (!is_clean_utf8(view_of(in))) return malformed(what);
-  return std::string(view_of(in));
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, bytes_max, what).status());
+  if (!is_clean_utf8(schema::view_of(in))) return malformed(what);
+  return std::string(schema::view_of(in));
 }
 
 // A rank of an ascending list, given the end of what came before.
@@ -56,7 +56,7 @@ Status next_rank(Rank rank, uint64_t* ranks_end, uint32_t world_size) {
 
 Result<std::vector<wire::RankLayout>> read_rank_layouts(capnp::List<schema::RankLayout>::Reader in,
                                                         uint32_t world_size) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxRanksPerNode, "ranks of a host").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxRanksPerNode, "ranks of a host").status());
   std::vector<wire::RankLayout> ranks;
   uint64_t ranks_end = 0;
   for (auto rank : in) {
@@ -78,12 +78,12 @@ Result<WireBody> read_join_ranks(schema::Message::JoinRanks::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
   SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));
   SHOAL_ASSIGN_OR_RETURN(body.ranks, read_rank_layouts(in.getRanks(), body.world_size));
-  SHOAL_ASSIGN_OR_RETURN(body.options, read_options(in.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(body.options, plan::read_options(in.getOptions()));
   return WireBody(std::move(body));
 }
 
 Result<WireBody> read_layouts_wanted(capnp::List<capnp::Data>::Reader in) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxRanksPerNode, "layouts wanted").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxRanksPerNode, "layouts wanted").status());
   wire::LayoutsWanted body;
   for (auto id_in : in) {
     SHOAL_ASSIGN_OR_RETURN(LayoutId id, read_hash(id_in));
@@ -93,12 +93,13 @@ Result<WireBody> read_layouts_wanted(capnp::List<capnp::Data>::Reader in) {
 }
 
 Result<WireBody> read_layouts(capnp::List<capnp::Data>::Reader in) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxRanksPerNode, "layouts").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxRanksPerNode, "layouts").status());
   wire::Layouts body;
   std::set<LayoutId> seen;  // checked before decoding, so that no byte of the message is decoded twice
   for (auto bytes : in) {
-    if (!seen.insert(xxh3_128(view_of(bytes))).second) return malformed("layouts: one is given twice");
-    SHOAL_ASSIGN_OR_RETURN(LayoutPtr layout, decode_layout(view_of(bytes)));
+    if (!seen.insert(xxh3_128(schema::view_of(bytes))).second)
+      return malformed("layouts: one is given twice");
+    SHOAL_ASSIGN_OR_RETURN(LayoutPtr layout, plan::decode_layout(schema::view_of(bytes)));
     body.layouts.push_back(std::move(layout));
   }
   return WireBody(std::move(body));
@@ -112,8 +113,8 @@ Result<WireBody> read_roster_is(schema::Message::RosterIs::Reader in) {
     return Status(Code::version, fmt::format("the peer follows planning rule {}, this program knows up to {}",
                                              body.rule_version, kRuleVersion));
   }
-  SHOAL_ASSIGN_OR_RETURN(body.options, read_options(in.getOptions()));
-  SHOAL_ASSIGN_OR_RETURN(Roster roster, decode_roster(view_of(in.getRoster())));
+  SHOAL_ASSIGN_OR_RETURN(body.options, plan::read_options(in.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(Roster roster, plan::decode_roster(schema::view_of(in.getRoster())));
   World world{std::move(roster), {}};
   const std::vector<LayoutId>& ids = world.roster.layout_ids();
   auto layouts = in.getLayouts();
@@ -121,9 +122,9 @@ Result<WireBody> read_roster_is(schema::Message::RosterIs::Reader in) {
     return Status(Code::corrupt, fmt::format("{} layouts for a roster of {}", layouts.size(), ids.size()));
   }
   for (unsigned i = 0; i < layouts.size(); ++i) {
-    ByteView bytes = view_of(layouts[i]);
+    ByteView bytes = schema::view_of(layouts[i]);
     if (xxh3_128(bytes) != ids[i]) return malformed("roster: a layout is not the one that it names");
-    SHOAL_ASSIGN_OR_RETURN(LayoutPtr layout, decode_layout(bytes));
+    SHOAL_ASSIGN_OR_RETURN(LayoutPtr layout, plan::decode_layout(bytes));
     world.layouts.push_back(std::move(layout));
   }
   SHOAL_RETURN_IF_ERROR(validate_world(world));
@@ -132,7 +133,7 @@ Result<WireBody> read_roster_is(schema::Message::RosterIs::Reader in) {
 }
 
 Status read_files(capnp::List<schema::WrittenFile>::Reader in, wire::ShardsWritten* body) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxFilesPerMessage, "files written").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxFilesPerMessage, "files written").status());
   size_t plan = 0;
   uint64_t bytes = 0;
   for (auto file_in : in) {
@@ -149,7 +150,7 @@ Status read_files(capnp::List<schema::WrittenFile>::Reader in, wire::ShardsWritt
     if (plan == body->plans.size() || body->plans[plan].rank != file.rank) {
       return Status(Code::corrupt, fmt::format("a file of rank {} without its plan", file.rank));
     }
-    if (file.index >= kMaxFilesPerRank || file.size > kMaxObjectBytes - bytes ||
+    if (file.index >= kMaxFilesPerRank || file.size > storage::kMaxObjectBytes - bytes ||
         file.payload_bytes > file.size) {
       return Status(Code::corrupt,
                     fmt::format("rank {} cannot have written file {} of {} bytes, {} of them payload",
@@ -166,7 +167,7 @@ Result<WireBody> read_shards_written(schema::Message::ShardsWritten::Reader in) 
   body.key = read_key(in.getKey());
   SHOAL_ASSIGN_OR_RETURN(body.roster_id, read_hash(in.getRosterId()));
   auto plans = in.getPlans();
-  SHOAL_RETURN_IF_ERROR(bounded_size(plans, kMaxRanksPerNode, "plans").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(plans, kMaxRanksPerNode, "plans").status());
   uint64_t ranks_end = 0;
   for (auto plan : plans) {
     SHOAL_RETURN_IF_ERROR(next_rank(plan.getRank(), &ranks_end, kMaxWorldSize));
@@ -174,14 +175,14 @@ Result<WireBody> read_shards_written(schema::Message::ShardsWritten::Reader in) 
     body.plans.push_back({plan.getRank(), id});
   }
   SHOAL_RETURN_IF_ERROR(read_files(in.getFiles(), &body));
-  SHOAL_ASSIGN_OR_RETURN(body.user, read_shared_user(in));
+  SHOAL_ASSIGN_OR_RETURN(body.user, plan::read_shared_user(in));
   return WireBody(std::move(body));
 }
 
 // What went wrong elsewhere, into `*why`.
 Status read_failure(uint16_t code, capnp::Text::Reader text, Status* why) {
   if (code == 0) return malformed("failure: its code is ok");
-  SHOAL_ASSIGN_OR_RETURN(std::string cause, read_line(text, kMaxCauseBytes, "cause"));
+  SHOAL_ASSIGN_OR_RETURN(std::string cause, read_line(text, storage::kMaxCauseBytes, "cause"));
   bool is_known = code <= static_cast<uint16_t>(kLastCode);  // codes may be appended by newer programs
   *why = Status(is_known ? static_cast<Code>(code) : Code::internal, std::move(cause));
   return ok_status();
@@ -207,14 +208,14 @@ Result<WireBody> read_decided(schema::Message::Decided::Reader in) {
   wire::Decided body;
   body.key = read_key(in.getKey());
   body.committed = in.getCommitted();
-  SHOAL_ASSIGN_OR_RETURN(body.cause, read_line(in.getCause(), kMaxCauseBytes, "cause"));
+  SHOAL_ASSIGN_OR_RETURN(body.cause, read_line(in.getCause(), storage::kMaxCauseBytes, "cause"));
   return WireBody(std::move(body));
 }
 
 Result<WireBody> read_superseded(schema::Message::Superseded::Reader in) {
   wire::Superseded body;
   body.epoch = in.getEpoch();
-  SHOAL_ASSIGN_OR_RETURN(body.address, read_line(in.getAddress(), kMaxAddressBytes, "address"));
+  SHOAL_ASSIGN_OR_RETURN(body.address, read_line(in.getAddress(), storage::kMaxAddressBytes, "address"));
   return WireBody(std::move(body));
 }
 
@@ -232,8 +233,8 @@ Result<WireBody> read_plan_by(schema::Message::PlanBy::Reader in) {
 
 Result<WireBody> read_ranks_gone(schema::Message::RanksGone::Reader in) {
   wire::RanksGone body;
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getRanks(), kMaxRanksPerNode, "ranks of a host").status());
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getStaged(), kMaxSavesInFlight, "saves in flight").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getRanks(), kMaxRanksPerNode, "ranks of a host").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getStaged(), kMaxSavesInFlight, "saves in flight").status());
   uint64_t ranks_end = 0;
   for (auto rank : in.getRanks()) {
     SHOAL_RETURN_IF_ERROR(next_rank(rank.getRank(), &ranks_end, kMaxWorldSize));
@@ -246,7 +247,7 @@ Result<WireBody> read_ranks_gone(schema::Message::RanksGone::Reader in) {
     if (size > 1 && !(body.staged[size - 2] < body.staged[size - 1])) return malformed("order of saves");
   }
   SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getHere(), kMaxRanksPerNode, "ranks of a host").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getHere(), kMaxRanksPerNode, "ranks of a host").status());
   uint64_t here_end = 0;
   for (uint32_t rank : in.getHere()) {
     SHOAL_RETURN_IF_ERROR(next_rank(rank, &here_end, kMaxWorldSize));
@@ -262,7 +263,7 @@ Result<WireBody> read_local_plans(schema::Message::LocalPlans::Reader in) {
   body.key = read_key(in.getKey());
   SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
   SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));
-  SHOAL_ASSIGN_OR_RETURN(body.options, read_options(in.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(body.options, plan::read_options(in.getOptions()));
   SHOAL_ASSIGN_OR_RETURN(body.ranks, read_rank_layouts(in.getRanks(), body.world_size));
   if (in.getKnown().size() != body.ranks.size()) return malformed("plans known: one for each rank is needed");
   for (auto hash : in.getKnown()) {
@@ -276,18 +277,18 @@ Result<WireBody> read_local_plans(schema::Message::LocalPlans::Reader in) {
 Result<WireBody> read_plan_exchange(schema::Message::PlanExchange::Reader in) {
   wire::PlanExchange body;
   body.key = read_key(in.getKey());
-  if (in.getStage() >= kExchangeStages) return malformed("stage of a plan exchange");
-  body.stage = static_cast<ExchangeStage>(in.getStage());
+  if (in.getStage() >= plan::kExchangeStages) return malformed("stage of a plan exchange");
+  body.stage = static_cast<plan::ExchangeStage>(in.getStage());
   SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
   SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));
-  SHOAL_ASSIGN_OR_RETURN(body.options, read_options(in.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(body.options, plan::read_options(in.getOptions()));
   body.coordinator_rank = in.getCoordinatorRank();
   if (body.coordinator_rank >= body.world_size) return malformed("coordinator rank");
   uint64_t ranks_end = 0;
   for (auto plan : in.getPlans()) {
     SHOAL_RETURN_IF_ERROR(next_rank(plan.getRank(), &ranks_end, body.world_size));
     body.plans.push_back(
-        {plan.getRank(), std::make_shared<const std::string>(as_text(view_of(plan.getBytes())))});
+        {plan.getRank(), std::make_shared<const std::string>(as_text(schema::view_of(plan.getBytes())))});
   }
   return WireBody(std::move(body));
 }
@@ -296,13 +297,13 @@ Result<WireBody> read_global_plan(schema::Message::GlobalPlan::Reader in) {
   wire::GlobalPlan body;
   body.key = read_key(in.getKey());
   SHOAL_ASSIGN_OR_RETURN(body.roster_id, read_hash(in.getRosterId()));
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getParts(), kMaxRanksPerNode, "parts of a plan").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getParts(), kMaxRanksPerNode, "parts of a plan").status());
   uint64_t ranks_end = 0;
   for (auto part_in : in.getParts()) {
     wire::RankPart part{part_in.getRank(), nullptr};
     SHOAL_RETURN_IF_ERROR(next_rank(part.rank, &ranks_end, kMaxWorldSize));
     if (part_in.hasPlan()) {
-      SHOAL_ASSIGN_OR_RETURN(part.plan, decode_plan(view_of(part_in.getPlan())));
+      SHOAL_ASSIGN_OR_RETURN(part.plan, plan::decode_plan(schema::view_of(part_in.getPlan())));
       if (part.plan->rank != part.rank || part.plan->roster_id != body.roster_id) {
         return malformed("plan: it is of another rank or roster");
       }
@@ -320,7 +321,7 @@ Result<WireBody> read_join_load(schema::JoinLoad::Reader in) {
   wire::JoinLoad body;
   body.id = read_load_id(in.getId());
   SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));
-  SHOAL_ASSIGN_OR_RETURN(body.address, read_line(in.getAddress(), kMaxAddressBytes, "address"));
+  SHOAL_ASSIGN_OR_RETURN(body.address, read_line(in.getAddress(), storage::kMaxAddressBytes, "address"));
   SHOAL_ASSIGN_OR_RETURN(body.ranks, read_rank_layouts(in.getRanks(), body.world_size));
   body.quiet_ms = in.getQuietMs();
   return WireBody(std::move(body));
@@ -330,19 +331,19 @@ Result<WireBody> read_load_roster(schema::LoadRoster::Reader in) {
   wire::LoadRoster body;
   body.id = read_load_id(in.getId());
   body.key = read_key(in.getKey());
-  SHOAL_ASSIGN_OR_RETURN(body.passed_over, read_passed_over(in));
+  SHOAL_ASSIGN_OR_RETURN(body.passed_over, plan::read_passed_over(in));
   if (in.getCode() != 0) {
     SHOAL_RETURN_IF_ERROR(read_failure(in.getCode(), in.getCause(), &body.outcome));
   }
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getGroups(), kMaxRanksPerNode, "groups of a load").status());
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getAddresses(), kMaxWorldSize, "hosts of a load").status());
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getMembers(), kMaxWorldSize, "members of a load").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getGroups(), kMaxRanksPerNode, "groups of a load").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getAddresses(), kMaxWorldSize, "hosts of a load").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getMembers(), kMaxWorldSize, "members of a load").status());
   for (auto id_in : in.getGroups()) {
     SHOAL_ASSIGN_OR_RETURN(LayoutId id, read_hash(id_in));
     body.groups.push_back(id);
   }
   for (auto text : in.getAddresses()) {
-    SHOAL_ASSIGN_OR_RETURN(std::string address, read_line(text, kMaxAddressBytes, "address"));
+    SHOAL_ASSIGN_OR_RETURN(std::string address, read_line(text, storage::kMaxAddressBytes, "address"));
     body.addresses.push_back(std::move(address));
   }
   uint64_t ranks_end = 0;
@@ -361,7 +362,7 @@ Result<WireBody> read_load_roster(schema::LoadRoster::Reader in) {
 }
 
 Result<std::vector<uint64_t>> read_chunk_numbers(capnp::List<uint64_t>::Reader in) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxChunksPerMessage, "chunks").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxChunksPerMessage, "chunks").status());
   std::vector<uint64_t> numbers;
   for (uint64_t number : in) numbers.push_back(number);
   return numbers;
@@ -388,9 +389,9 @@ Result<WireBody> read_chunks_coming(schema::Chunks::Reader in) {
 }
 
 Result<WireBody> read_chunk(schema::Chunk::Reader in) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getBytes(), kChunkBytes, "bytes of a chunk").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getBytes(), kChunkBytes, "bytes of a chunk").status());
   auto chunk = std::make_shared<Chunk>();
-  const ByteView bytes = view_of(in.getBytes());
+  const ByteView bytes = schema::view_of(in.getBytes());
   chunk->size = bytes.size();
   chunk->bytes.assign(bytes.begin(), bytes.end());
   return WireBody(wire::ChunkIs{read_load_id(in.getId()), in.getNumber(), std::move(chunk)});
@@ -407,7 +408,8 @@ Result<WireBody> read_body(schema::Message::Reader in) {
     case schema::Message::ROSTER_IS:
       return read_roster_is(in.getRosterIs());
     case schema::Message::JOIN_REFUSED: {
-      SHOAL_ASSIGN_OR_RETURN(std::string cause, read_line(in.getJoinRefused(), kMaxCauseBytes, "cause"));
+      SHOAL_ASSIGN_OR_RETURN(std::string cause,
+                             read_line(in.getJoinRefused(), storage::kMaxCauseBytes, "cause"));
       return WireBody(wire::JoinRefused{std::move(cause)});
     }
     case schema::Message::SHARDS_WRITTEN:
@@ -465,11 +467,11 @@ Result<WireMessage> read_message(schema::Message::Reader in) {
 }  // namespace
 
 Result<WireMessage> decode_wire(ByteView bytes) {
-  ReadLimits limits;
-  limits.bytes_max = kMaxMessageBytes;
-  Result<WireMessage> message = read_checked<schema::Message>(bytes, limits, read_message);
+  schema::ReadLimits limits;
+  limits.bytes_max = transport::kMaxMessageBytes;
+  Result<WireMessage> message = schema::read_checked<schema::Message>(bytes, limits, read_message);
   if (!message.ok()) return as_corrupt(message.status()).with_context("message of a node");
   return message;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -5,7 +5,7 @@
 
 #include "actors/messages/messages.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -75,7 +75,8 @@ struct Describer {
                        counted(body.parts.size(), "rank"), body.parts.size() - static_cast<size_t>(whole));
   }
   std::string operator()(const wire::PlanExchange& body) const {
-    static constexpr std::string_view kStages[kExchangeStages] = {"offered", "gathered", "made", "told"};
+    static constexpr std::string_view kStages[plan::kExchangeStages] = {"offered", "gathered", "made",
+                                                                        "told"};
     return fmt::format("PlanExchange {}: {} {}", to_string(body.key), counted(body.plans.size(), "plan"),
                        kStages[static_cast<size_t>(body.stage)]);
   }
@@ -135,4 +136,4 @@ std::string describe(const WireBody& body) {
   return std::visit(Describer{}, body);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -10,7 +10,7 @@
 #include "storage/decisions/decision.h"
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -28,7 +28,7 @@ void write(schema::AttemptKey::Builder out, const AttemptKey& key) {
 void write(capnp::List<schema::RankLayout>::Builder out, const std::vector<wire::RankLayout>& ranks) {
   for (unsigned i = 0; i < out.size(); ++i) {
     out[i].setRank(ranks[i].rank);
-    out[i].setLayoutId(data_of(ranks[i].layout_id));
+    out[i].setLayoutId(schema::data_of(ranks[i].layout_id));
   }
 }
 
@@ -44,7 +44,7 @@ void write(capnp::List<uint64_t>::Builder out, const std::vector<uint64_t>& numb
 }
 
 std::string cause_of(std::string_view text) {
-  return clean_line(text, kMaxCauseBytes);
+  return clean_line(text, storage::kMaxCauseBytes);
 }
 
 struct Encoder {
@@ -52,39 +52,42 @@ struct Encoder {
 
   void operator()(const wire::JoinRanks& body) {
     auto join = out.initJoinRanks();
-    join.setHost(text_of(body.host));
+    join.setHost(schema::text_of(body.host));
     join.setWorldSize(body.world_size);
     auto ranks = join.initRanks(list_size(body.ranks.size()));
     write(ranks, body.ranks);
-    write_options(join.initOptions(), body.options);
+    plan::write_options(join.initOptions(), body.options);
   }
   void operator()(const wire::LayoutsWanted& body) {
     auto ids = out.initLayoutsWanted(list_size(body.ids.size()));
-    for (unsigned i = 0; i < ids.size(); ++i) ids.set(i, data_of(body.ids[i]));
+    for (unsigned i = 0; i < ids.size(); ++i) ids.set(i, schema::data_of(body.ids[i]));
   }
   void operator()(const wire::Layouts& body) {
     auto layouts = out.initLayouts(list_size(body.layouts.size()));
     for (unsigned i = 0; i < layouts.size(); ++i)
-      layouts.set(i, data_of(ByteView(encode_layout(*body.layouts[i]))));
+      layouts.set(i, schema::data_of(ByteView(plan::encode_layout(*body.layouts[i]))));
   }
   void operator()(const wire::RosterIs& body) {
     auto roster = out.initRosterIs();
-    roster.setRoster(data_of(ByteView(encode_roster(body.world->roster))));
+    roster.setRoster(schema::data_of(ByteView(plan::encode_roster(body.world->roster))));
     const std::vector<LayoutPtr>& from = body.world->layouts;
     auto layouts = roster.initLayouts(list_size(from.size()));
-    for (unsigned i = 0; i < layouts.size(); ++i) layouts.set(i, data_of(ByteView(encode_layout(*from[i]))));
-    write_options(roster.initOptions(), body.options);
+    for (unsigned i = 0; i < layouts.size(); ++i)
+      layouts.set(i, schema::data_of(ByteView(plan::encode_layout(*from[i]))));
+    plan::write_options(roster.initOptions(), body.options);
     roster.setRuleVersion(body.rule_version);
   }
-  void operator()(const wire::JoinRefused& body) { out.setJoinRefused(text_of(cause_of(body.cause))); }
+  void operator()(const wire::JoinRefused& body) {
+    out.setJoinRefused(schema::text_of(cause_of(body.cause)));
+  }
   void operator()(const wire::ShardsWritten& body) {
     auto written = out.initShardsWritten();
     write(written.initKey(), body.key);
-    written.setRosterId(data_of(body.roster_id));
+    written.setRosterId(schema::data_of(body.roster_id));
     auto plans = written.initPlans(list_size(body.plans.size()));
     for (unsigned i = 0; i < plans.size(); ++i) {
       plans[i].setRank(body.plans[i].rank);
-      plans[i].setPlanId(data_of(body.plans[i].plan_id));
+      plans[i].setPlanId(schema::data_of(body.plans[i].plan_id));
     }
     auto files = written.initFiles(list_size(body.files.size()));
     for (unsigned i = 0; i < files.size(); ++i) {
@@ -92,35 +95,35 @@ struct Encoder {
       files[i].setRank(file.rank);
       files[i].setIndex(file.index);
       files[i].setSize(file.size);
-      files[i].setHeaderDigest(data_of(file.header_digest));
+      files[i].setHeaderDigest(schema::data_of(file.header_digest));
       files[i].setPayloadBytes(file.payload_bytes);
     }
-    write_user(written, body.user);
+    plan::write_user(written, body.user);
   }
   void operator()(const wire::SaveFailed& body) {
     auto failed = out.initSaveFailed();
     write(failed.initKey(), body.key);
     failed.setRank(body.rank);
     failed.setCode(static_cast<uint16_t>(body.why.code()));
-    failed.setCause(text_of(cause_of(body.why.message())));
+    failed.setCause(schema::text_of(cause_of(body.why.message())));
   }
   void operator()(const wire::Pending& body) { write(out.initPending(), body.key); }
   void operator()(const wire::Decided& body) {
     auto decided = out.initDecided();
     write(decided.initKey(), body.key);
     decided.setCommitted(body.committed);
-    decided.setCause(text_of(cause_of(body.cause)));
+    decided.setCause(schema::text_of(cause_of(body.cause)));
   }
   void operator()(const wire::Superseded& body) {
     auto superseded = out.initSuperseded();
     superseded.setEpoch(body.epoch);
-    superseded.setAddress(text_of(body.address));
+    superseded.setAddress(schema::text_of(body.address));
   }
   void operator()(const wire::Undecided& body) {
     auto undecided = out.initUndecided();
     write(undecided.initKey(), body.key);
     undecided.setCode(static_cast<uint16_t>(body.why.code()));
-    undecided.setCause(text_of(cause_of(body.why.message())));
+    undecided.setCause(schema::text_of(cause_of(body.why.message())));
   }
   void operator()(const wire::LayoutsStaged& body) {
     auto staged = out.initLayoutsStaged();
@@ -130,18 +133,18 @@ struct Encoder {
   void operator()(const wire::PlanBy& body) {
     auto plan_by = out.initPlanBy();
     write(plan_by.initKey(), body.key);
-    plan_by.setRosterId(data_of(body.roster_id));
+    plan_by.setRosterId(schema::data_of(body.roster_id));
   }
   void operator()(const wire::RanksGone& body) {
     auto gone = out.initRanksGone();
     auto ranks = gone.initRanks(list_size(body.ranks.size()));
     for (unsigned i = 0; i < ranks.size(); ++i) {
       ranks[i].setRank(body.ranks[i].rank);
-      ranks[i].setEnd(text_of(clean_line(body.ranks[i].end, kMaxEndBytes)));
+      ranks[i].setEnd(schema::text_of(clean_line(body.ranks[i].end, kMaxEndBytes)));
     }
     auto staged = gone.initStaged(list_size(body.staged.size()));
     for (unsigned i = 0; i < staged.size(); ++i) write(staged[i], body.staged[i]);
-    gone.setHost(text_of(body.host));
+    gone.setHost(schema::text_of(body.host));
     auto here = gone.initHere(list_size(body.here.size()));
     for (unsigned i = 0; i < here.size(); ++i) here.set(i, body.here[i]);
     gone.setMayReturn(body.may_return);
@@ -150,13 +153,13 @@ struct Encoder {
   void operator()(const wire::LocalPlans& body) {
     auto local = out.initLocalPlans();
     write(local.initKey(), body.key);
-    local.setHost(text_of(body.host));
+    local.setHost(schema::text_of(body.host));
     local.setWorldSize(body.world_size);
-    write_options(local.initOptions(), body.options);
+    plan::write_options(local.initOptions(), body.options);
     write(local.initRanks(list_size(body.ranks.size())), body.ranks);
     auto known = local.initKnown(list_size(body.known.size()));
     for (unsigned i = 0; i < known.size(); ++i) {
-      if (!body.known[i].is_zero()) known.set(i, data_of(body.known[i]));
+      if (!body.known[i].is_zero()) known.set(i, schema::data_of(body.known[i]));
     }
     local.setFollowsPlanner(body.follows_planner);
   }
@@ -164,21 +167,21 @@ struct Encoder {
     auto exchange = out.initPlanExchange();
     write(exchange.initKey(), body.key);
     exchange.setStage(static_cast<uint8_t>(body.stage));
-    exchange.setHost(text_of(body.host));
+    exchange.setHost(schema::text_of(body.host));
     exchange.setWorldSize(body.world_size);
-    write_options(exchange.initOptions(), body.options);
+    plan::write_options(exchange.initOptions(), body.options);
     exchange.setCoordinatorRank(body.coordinator_rank);
     auto plans = exchange.initPlans(list_size(body.plans.size()));
     for (unsigned i = 0; i < plans.size(); ++i) {
       plans[i].setRank(body.plans[i].rank);
-      plans[i].setBytes(data_of(as_view(*body.plans[i].bytes)));
+      plans[i].setBytes(schema::data_of(as_view(*body.plans[i].bytes)));
     }
   }
   void operator()(const wire::JoinLoad& body) {
     auto join = out.initJoinLoad();
     write(join.initId(), body.id);
     join.setWorldSize(body.world_size);
-    join.setAddress(text_of(body.address));
+    join.setAddress(schema::text_of(body.address));
     write(join.initRanks(list_size(body.ranks.size())), body.ranks);
     join.setQuietMs(body.quiet_ms);
   }
@@ -186,12 +189,12 @@ struct Encoder {
     auto roster = out.initLoadRoster();
     write(roster.initId(), body.id);
     roster.setCode(static_cast<uint16_t>(body.outcome.code()));
-    roster.setCause(text_of(cause_of(body.outcome.message())));
+    roster.setCause(schema::text_of(cause_of(body.outcome.message())));
     write(roster.initKey(), body.key);
     auto groups = roster.initGroups(list_size(body.groups.size()));
-    for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, data_of(body.groups[i]));
+    for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, schema::data_of(body.groups[i]));
     auto addresses = roster.initAddresses(list_size(body.addresses.size()));
-    for (unsigned i = 0; i < addresses.size(); ++i) addresses.set(i, text_of(body.addresses[i]));
+    for (unsigned i = 0; i < addresses.size(); ++i) addresses.set(i, schema::text_of(body.addresses[i]));
     auto members = roster.initMembers(list_size(body.members.size()));
     for (unsigned i = 0; i < members.size(); ++i) {
       members[i].setFirst(body.members[i].first);
@@ -199,7 +202,7 @@ struct Encoder {
       members[i].setHost(body.members[i].host);
       members[i].setGroup(body.members[i].group);
     }
-    write_passed_over(roster, body.passed_over);
+    plan::write_passed_over(roster, body.passed_over);
   }
   void operator()(const wire::ChunksWanted& body) {
     auto wanted = out.initChunksWanted();
@@ -210,7 +213,7 @@ struct Encoder {
     auto chunk = out.initChunkIs();
     write(chunk.initId(), body.id);
     chunk.setNumber(body.number);
-    chunk.setBytes(data_of(ByteView(body.chunk->bytes)));
+    chunk.setBytes(schema::data_of(ByteView(body.chunk->bytes)));
   }
   void operator()(const wire::ChunksNotHere& body) {
     auto not_here = out.initChunksNotHere();
@@ -230,11 +233,12 @@ struct Encoder {
   void operator()(const wire::GlobalPlan& body) {
     auto global = out.initGlobalPlan();
     write(global.initKey(), body.key);
-    global.setRosterId(data_of(body.roster_id));
+    global.setRosterId(schema::data_of(body.roster_id));
     auto parts = global.initParts(list_size(body.parts.size()));
     for (unsigned i = 0; i < parts.size(); ++i) {
       parts[i].setRank(body.parts[i].rank);
-      if (body.parts[i].plan) parts[i].setPlan(data_of(ByteView(encode_plan(*body.parts[i].plan))));
+      if (body.parts[i].plan)
+        parts[i].setPlan(schema::data_of(ByteView(plan::encode_plan(*body.parts[i].plan))));
     }
   }
 };
@@ -248,7 +252,7 @@ Bytes encode_wire(const WireMessage& message) {
   out.setFromRole(static_cast<uint8_t>(message.from));
   out.setToRole(static_cast<uint8_t>(message.to));
   std::visit(Encoder{out}, *message.body);
-  return framed_bytes(builder);
+  return schema::framed_bytes(builder);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -8,7 +8,7 @@
 #include "storage/root/run_root.h"
 #include "transport/handshake.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -18,48 +18,48 @@ struct Encoder {
   void operator()(const link::ServeAsRelay& said) { out.setServeAsRelay(said.children_max); }
   void operator()(const link::RelayReady& said) {
     auto ready = out.initRelayReady();
-    ready.setAddress(text_of(said.address));
+    ready.setAddress(schema::text_of(said.address));
     ready.setChildren(said.children_max);
   }
   void operator()(const link::RelayFailed& said) {
-    out.setRelayFailed(text_of(clean_line(said.cause, kMaxCauseBytes)));
+    out.setRelayFailed(schema::text_of(clean_line(said.cause, storage::kMaxCauseBytes)));
   }
   void operator()(const link::GoBy& said) {
     auto go = out.initGoBy();
-    go.setAddress(text_of(said.address));
-    go.setCause(text_of(clean_line(said.cause, kMaxCauseBytes)));
+    go.setAddress(schema::text_of(said.address));
+    go.setCause(schema::text_of(clean_line(said.cause, storage::kMaxCauseBytes)));
   }
   void operator()(const link::ChildUp& said) {
     auto up = out.initChildUp();
     up.setChild(said.child);
-    up.setName(text_of(said.name));
-    up.setIncarnation(data_of(said.incarnation));
+    up.setName(schema::text_of(said.name));
+    up.setIncarnation(schema::data_of(said.incarnation));
   }
   void operator()(const link::ChildLost& said) {
     auto lost = out.initChildLost();
     lost.setChild(said.child);
-    lost.setCause(text_of(clean_line(said.cause, kMaxCauseBytes)));
+    lost.setCause(schema::text_of(clean_line(said.cause, storage::kMaxCauseBytes)));
   }
   void operator()(const link::FromChild& said) {
     auto from = out.initFromChild();
     from.setChild(said.child);
-    from.setMessage(data_of(ByteView(said.message)));
+    from.setMessage(schema::data_of(ByteView(said.message)));
   }
   void operator()(const link::ToChild& said) {
     auto to = out.initToChild();
     to.setChild(said.child);
-    to.setMessage(data_of(ByteView(said.message)));
+    to.setMessage(schema::data_of(ByteView(said.message)));
   }
   void operator()(const link::DropChild& said) {
     auto drop = out.initDropChild();
     drop.setChild(said.child);
-    drop.setCause(text_of(clean_line(said.cause, kMaxCauseBytes)));
+    drop.setCause(schema::text_of(clean_line(said.cause, storage::kMaxCauseBytes)));
   }
   void operator()(const link::Welcome&) { out.setWelcome(); }
 };
 
 Result<std::string> read_text(capnp::Text::Reader in, size_t bytes_max, const char* what) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, bytes_max, what).status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, bytes_max, what).status());
   std::string text(in.begin(), in.size());
   if (!is_clean_utf8(text)) return Status(Code::corrupt, std::string(what) + " is not clean UTF-8");
   return text;
@@ -71,44 +71,47 @@ Result<LinkMessage> read_link(schema::Link::Reader in) {
       return LinkMessage(link::ServeAsRelay{in.getServeAsRelay()});
     case schema::Link::RELAY_READY: {
       auto ready = in.getRelayReady();
-      SHOAL_ASSIGN_OR_RETURN(std::string address, read_text(ready.getAddress(), kMaxAddressBytes, "address"));
-      SHOAL_RETURN_IF_ERROR(parse_host_port(address).status());
+      SHOAL_ASSIGN_OR_RETURN(std::string address,
+                             read_text(ready.getAddress(), storage::kMaxAddressBytes, "address"));
+      SHOAL_RETURN_IF_ERROR(transport::parse_host_port(address).status());
       return LinkMessage(link::RelayReady{std::move(address), ready.getChildren()});
     }
     case schema::Link::RELAY_FAILED: {
-      SHOAL_ASSIGN_OR_RETURN(std::string cause, read_text(in.getRelayFailed(), kMaxCauseBytes, "cause"));
+      SHOAL_ASSIGN_OR_RETURN(std::string cause,
+                             read_text(in.getRelayFailed(), storage::kMaxCauseBytes, "cause"));
       return LinkMessage(link::RelayFailed{std::move(cause)});
     }
     case schema::Link::GO_BY: {
       auto go = in.getGoBy();
-      SHOAL_ASSIGN_OR_RETURN(std::string address, read_text(go.getAddress(), kMaxAddressBytes, "address"));
-      if (!address.empty()) SHOAL_RETURN_IF_ERROR(parse_host_port(address).status());
-      SHOAL_ASSIGN_OR_RETURN(std::string cause, read_text(go.getCause(), kMaxCauseBytes, "cause"));
+      SHOAL_ASSIGN_OR_RETURN(std::string address,
+                             read_text(go.getAddress(), storage::kMaxAddressBytes, "address"));
+      if (!address.empty()) SHOAL_RETURN_IF_ERROR(transport::parse_host_port(address).status());
+      SHOAL_ASSIGN_OR_RETURN(std::string cause, read_text(go.getCause(), storage::kMaxCauseBytes, "cause"));
       return LinkMessage(link::GoBy{std::move(address), std::move(cause)});
     }
     case schema::Link::CHILD_UP: {
       auto up = in.getChildUp();
-      SHOAL_ASSIGN_OR_RETURN(std::string name, read_text(up.getName(), kMaxPeerNameBytes, "name"));
-      SHOAL_ASSIGN_OR_RETURN(Nonce incarnation, Hash128::from_bytes(view_of(up.getIncarnation())));
+      SHOAL_ASSIGN_OR_RETURN(std::string name, read_text(up.getName(), transport::kMaxPeerNameBytes, "name"));
+      SHOAL_ASSIGN_OR_RETURN(Nonce incarnation, Hash128::from_bytes(schema::view_of(up.getIncarnation())));
       return LinkMessage(link::ChildUp{up.getChild(), std::move(name), incarnation});
     }
     case schema::Link::CHILD_LOST: {
       auto lost = in.getChildLost();
-      SHOAL_ASSIGN_OR_RETURN(std::string cause, read_text(lost.getCause(), kMaxCauseBytes, "cause"));
+      SHOAL_ASSIGN_OR_RETURN(std::string cause, read_text(lost.getCause(), storage::kMaxCauseBytes, "cause"));
       return LinkMessage(link::ChildLost{lost.getChild(), std::move(cause)});
     }
     case schema::Link::FROM_CHILD: {
-      ByteView message = view_of(in.getFromChild().getMessage());
+      ByteView message = schema::view_of(in.getFromChild().getMessage());
       return LinkMessage(
           link::FromChild{in.getFromChild().getChild(), Bytes(message.begin(), message.end())});
     }
     case schema::Link::TO_CHILD: {
-      ByteView message = view_of(in.getToChild().getMessage());
+      ByteView message = schema::view_of(in.getToChild().getMessage());
       return LinkMessage(link::ToChild{in.getToChild().getChild(), Bytes(message.begin(), message.end())});
     }
     case schema::Link::DROP_CHILD: {
       auto drop = in.getDropChild();
-      SHOAL_ASSIGN_OR_RETURN(std::string cause, read_text(drop.getCause(), kMaxCauseBytes, "cause"));
+      SHOAL_ASSIGN_OR_RETURN(std::string cause, read_text(drop.getCause(), storage::kMaxCauseBytes, "cause"));
       return LinkMessage(link::DropChild{drop.getChild(), std::move(cause)});
     }
     case schema::Link::WELCOME:
@@ -128,15 +131,15 @@ Result<std::optional<LinkMessage>> read_message(schema::Message::Reader in) {
 Bytes encode_link(const LinkMessage& message) {
   capnp::MallocMessageBuilder builder;
   std::visit(Encoder{builder.initRoot<schema::Message>().initLink()}, message);
-  return framed_bytes(builder);
+  return schema::framed_bytes(builder);
 }
 
 Result<std::optional<LinkMessage>> decode_link(ByteView bytes) {
-  ReadLimits limits;
-  limits.bytes_max = kMaxMessageBytes;
-  auto message = read_checked<schema::Message>(bytes, limits, read_message);
+  schema::ReadLimits limits;
+  limits.bytes_max = transport::kMaxMessageBytes;
+  auto message = schema::read_checked<schema::Message>(bytes, limits, read_message);
   if (message.ok()) return message;
   return Status(Code::corrupt, message.status().message()).with_context("message of a node");
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -12,11 +12,11 @@
 #include "shoal/status.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // Of a message between roles, so that it still fits when a relay puts it into one of its own.
 inline constexpr size_t kRelayedOverheadBytes = 4096;
-inline constexpr size_t kMaxRelayedBytes = kMaxMessageBytes - kRelayedOverheadBytes;
+inline constexpr size_t kMaxRelayedBytes = transport::kMaxMessageBytes - kRelayedOverheadBytes;
 
 namespace link {
 
@@ -68,4 +68,4 @@ Bytes encode_link(const LinkMessage& message);
 // Untrusted bytes: bounded memory, no crash. Nothing: a message between roles, for decode_wire.
 Result<std::optional<LinkMessage>> decode_link(ByteView bytes);
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,14 +4,14 @@
 
 #include "plan/layout/codec.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 std::vector<wire::Layouts> split_layouts(const std::vector<LayoutPtr>& layouts, size_t bytes_max,
                                          Status* refused) {
   std::vector<wire::Layouts> messages;
   size_t bytes = 0;
   for (const LayoutPtr& layout : layouts) {
-    const size_t own_bytes = encode_layout(*layout).size() + kItemOverheadBytes;
+    const size_t own_bytes = plan::encode_layout(*layout).size() + kItemOverheadBytes;
     if (own_bytes + kMessageOverheadBytes > bytes_max) {
       *refused = Status(Code::too_large, "layout " + layout->id().short_hex() + " takes " +
                                              std::to_string(own_bytes) + " bytes, a message takes at most " +
@@ -52,8 +52,9 @@ std::vector<wire::PlanExchange> split_plans(wire::PlanExchange whole, size_t byt
 }
 
 Status check_roster_fits(const World& world, size_t bytes_max) {
-  size_t bytes = kMessageOverheadBytes + encode_roster(world.roster).size();
-  for (const LayoutPtr& layout : world.layouts) bytes += encode_layout(*layout).size() + kItemOverheadBytes;
+  size_t bytes = kMessageOverheadBytes + plan::encode_roster(world.roster).size();
+  for (const LayoutPtr& layout : world.layouts)
+    bytes += plan::encode_layout(*layout).size() + kItemOverheadBytes;
   if (bytes <= bytes_max) return ok_status();
   return Status(Code::too_large, "the roster of " + std::to_string(world.roster.world_size()) +
                                      " ranks and " + std::to_string(world.layouts.size()) +
@@ -61,4 +62,4 @@ Status check_roster_fits(const World& world, size_t bytes_max) {
                                      " bytes, a message takes at most " + std::to_string(bytes_max));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

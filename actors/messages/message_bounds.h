@@ -5,7 +5,7 @@
 
 #include "actors/messages/messages.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // Of a message besides the roster and layouts in it, and for each of these; generous.
 inline constexpr size_t kMessageOverheadBytes = 4096;
@@ -22,4 +22,4 @@ std::vector<wire::PlanExchange> split_plans(wire::PlanExchange whole, size_t byt
 // Code::too_large, naming size and bound, where RosterIs with this world would not fit.
 Status check_roster_fits(const World& world, size_t bytes_max);
 
-}  // namespace shoal
+}  // namespace shoal::actors

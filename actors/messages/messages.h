@@ -19,7 +19,7 @@
 #include "shoal/save_plan.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace wire {
 
@@ -136,14 +136,14 @@ struct GlobalPlan {
 };
 struct PlanOfRank {
   Rank rank = 0;
-  PlannerPlan bytes;
+  plan::PlannerPlan bytes;
 };
 // Mode collective, where planners make the global plan; before LocalPlans. offered, made: ShardWriter ->
 // Coordinator; gathered (to the node of coordinator_rank), told: Coordinator -> ShardWriter. gathered and
 // made may come in several messages.
 struct PlanExchange {
   AttemptKey key;
-  ExchangeStage stage = ExchangeStage::offered;
+  plan::ExchangeStage stage = plan::ExchangeStage::offered;
   std::string host;  // empty from the Coordinator
   uint32_t world_size = 0;
   SaveOptions options;
@@ -243,4 +243,4 @@ Result<WireMessage> decode_wire(ByteView bytes);  // untrusted bytes: bounded me
 std::string describe(
     const WireBody& body);  // one line for transcripts and logs: names, keys, counts; no times, no ids
 
-}  // namespace shoal
+}  // namespace shoal::actors

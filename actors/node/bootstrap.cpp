@@ -13,7 +13,7 @@
 #include "storage/root/run_root.h"
 #include "transport/live/make_transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -30,11 +30,11 @@ constexpr const char* kWhyNoNewRoot =
 constexpr uint32_t kNoRunsGeneration = ~uint32_t{0};
 
 // Waits for what becomes of one connection.
-class Probe final : public TransportHandler {
+class Probe final : public transport::TransportHandler {
  public:
-  void on_peer_up(PeerId, const Identity&) override { end(ok_status()); }
-  void on_message(PeerId, Bytes) override {}
-  void on_peer_lost(PeerId, const Status& why) override { end(why); }
+  void on_peer_up(transport::PeerId, const transport::Identity&) override { end(ok_status()); }
+  void on_message(transport::PeerId, Bytes) override {}
+  void on_peer_lost(transport::PeerId, const Status& why) override { end(why); }
 
   // OK: let in. Code::deadline_exceeded: nothing in time.
   Status wait(uint32_t timeout_ms) {
@@ -69,26 +69,28 @@ std::string own_host_name() {
 }
 
 // With the storage that every call goes through, watched for slow ones.
-OpenedRoot watched_root(CallWatch::Log log) {
+OpenedRoot watched_root(storage::CallWatch::Log log) {
   OpenedRoot opened;
-  opened.watch = std::make_unique<CallWatch>(steady_now_ns, std::move(log));
+  opened.watch = std::make_unique<storage::CallWatch>(storage::steady_now_ns, std::move(log));
   opened.watch->start();
-  opened.disk = std::make_unique<PosixFileSystem>();
-  opened.file_system = std::make_unique<WatchedFileSystem>(*opened.disk, *opened.watch);
+  opened.disk = std::make_unique<storage::PosixFileSystem>();
+  opened.file_system = std::make_unique<storage::WatchedFileSystem>(*opened.disk, *opened.watch);
   return opened;
 }
 
-Result<OpenedRoot> open_root_to_read(const std::string& root, const Nonce& process, CallWatch::Log log) {
+Result<OpenedRoot> open_root_to_read(const std::string& root, const Nonce& process,
+                                     storage::CallWatch::Log log) {
   OpenedRoot opened = watched_root(std::move(log));
-  SHOAL_ASSIGN_OR_RETURN(opened.storage, LocalStorage::open(*opened.file_system, root, process));
-  SHOAL_ASSIGN_OR_RETURN(opened.root_id, open_root(*opened.storage, false, Nonce{}));
+  SHOAL_ASSIGN_OR_RETURN(opened.storage, storage::LocalStorage::open(*opened.file_system, root, process));
+  SHOAL_ASSIGN_OR_RETURN(opened.root_id, storage::open_root(*opened.storage, false, Nonce{}));
   return opened;
 }
 
-Result<ReaderRecord> take_reader(Storage& storage, const Identity& self, std::optional<uint32_t> rejoin) {
+Result<storage::ReaderRecord> take_reader(storage::Storage& storage, const transport::Identity& self,
+                                          std::optional<uint32_t> rejoin) {
   const int64_t now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-  auto reader = rejoin ? rejoin_reader(storage, *rejoin, self.job_id, self.incarnation, now)
-                       : claim_reader(storage, self.job_id, self.incarnation, now);
+  auto reader = rejoin ? storage::rejoin_reader(storage, *rejoin, self.job_id, self.incarnation, now)
+                       : storage::claim_reader(storage, self.job_id, self.incarnation, now);
   const Code code = reader.status().code();
   if (reader.ok() || (code != Code::refused && code != Code::io)) return reader;
   return reader.status().with_context(
@@ -96,15 +98,15 @@ Result<ReaderRecord> take_reader(Storage& storage, const Identity& self, std::op
 }
 
 Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create,
-                                  CallWatch::Log log) {
+                                  storage::CallWatch::Log log) {
   OpenedRoot opened = watched_root(std::move(log));
-  SHOAL_ASSIGN_OR_RETURN(opened.storage, LocalStorage::open(*opened.file_system, root, process));
-  auto root_id = open_root(*opened.storage, may_create, random_128());
+  SHOAL_ASSIGN_OR_RETURN(opened.storage, storage::LocalStorage::open(*opened.file_system, root, process));
+  auto root_id = storage::open_root(*opened.storage, may_create, random_128());
   if (!may_create && root_id.status().code() == Code::not_found) {
     return Status(Code::not_found, root_id.status().message() + kWhyNoNewRoot);
   }
   SHOAL_ASSIGN_OR_RETURN(opened.root_id, std::move(root_id));
-  Status probed = probe_storage(*opened.storage, random_128());
+  Status probed = storage::probe_storage(*opened.storage, random_128());
   if (probed.code() == Code::refused) {
     return Status(Code::refused, probed.message() + kWhyNodesWrite);
   }
@@ -112,18 +114,18 @@ Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process,
   return opened;
 }
 
-Status check_no_other_run(Storage& storage, const Identity& self, const Bytes& token,
+Status check_no_other_run(storage::Storage& storage, const transport::Identity& self, const Bytes& token,
                           std::optional<uint32_t> rejoin) {
-  SHOAL_ASSIGN_OR_RETURN(auto last, highest_epoch(storage));
-  if (!last || !parse_host_port(last->address).ok()) return ok_status();
-  if (rejoin && is_of_run(*last, self.job_id, *rejoin)) return ok_status();
-  TransportOptions options;
+  SHOAL_ASSIGN_OR_RETURN(auto last, storage::highest_epoch(storage));
+  if (!last || !transport::parse_host_port(last->address).ok()) return ok_status();
+  if (rejoin && storage::is_of_run(*last, self.job_id, *rejoin)) return ok_status();
+  transport::TransportOptions options;
   options.identity = self;
   options.identity.incarnation = random_128();
   options.identity.generation = kNoRunsGeneration;
   options.token = token;
   Probe probe;
-  auto transport = make_transport(std::move(options));
+  auto transport = transport::make_transport(std::move(options));
   SHOAL_RETURN_IF_ERROR(transport->start(probe));
   transport->connect(last->address);
   Status answer = probe.wait(kProbeCoordinatorTimeoutMs);
@@ -138,16 +140,18 @@ Status check_no_other_run(Storage& storage, const Identity& self, const Bytes& t
                             storage.describe(), last->epoch, last->address));
 }
 
-Result<uint32_t> claim_next_epoch(Storage& storage, const std::string& address, const Identity& self) {
-  SHOAL_ASSIGN_OR_RETURN(auto last, highest_epoch(storage));
-  EpochRecord record{last ? last->epoch : 0, address, self.job_id, self.incarnation, self.generation};
+Result<uint32_t> claim_next_epoch(storage::Storage& storage, const std::string& address,
+                                  const transport::Identity& self) {
+  SHOAL_ASSIGN_OR_RETURN(auto last, storage::highest_epoch(storage));
+  storage::EpochRecord record{last ? last->epoch : 0, address, self.job_id, self.incarnation,
+                              self.generation};
   for (int i = 0; i < kMaxEpochClaims; ++i) {
     ++record.epoch;
-    SHOAL_ASSIGN_OR_RETURN(bool is_ours, claim_epoch(storage, record));
+    SHOAL_ASSIGN_OR_RETURN(bool is_ours, storage::claim_epoch(storage, record));
     if (is_ours) return record.epoch;
   }
   return Status(Code::busy, fmt::format("{}: others claimed {} epochs in the meantime", storage.describe(),
                                         kMaxEpochClaims));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

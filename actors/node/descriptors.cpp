@@ -4,27 +4,28 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::actors {
 
 uint64_t descriptors_needed(const DescriptorDemand& demand) {
-  return kDescriptorsOfNode + (demand.listens ? kDescriptorsOfDoor : 0) + demand.peers * kDescriptorsPerPeer +
-         demand.trainers * kDescriptorsPerTrainer;
+  return kDescriptorsOfNode + (demand.listens ? kDescriptorsOfDoor : 0) +
+         demand.peers * transport::kDescriptorsPerPeer + demand.trainers * kDescriptorsPerTrainer;
 }
 
 Result<uint64_t> ensure_descriptors(const DescriptorDemand& demand, uint64_t peers_max) {
   DescriptorDemand most = demand;
   most.peers = std::max(demand.peers, peers_max);
-  SHOAL_ASSIGN_OR_RETURN(DescriptorLimit limit, raise_descriptor_limit(descriptors_needed(most)));
+  SHOAL_ASSIGN_OR_RETURN(base::DescriptorLimit limit, base::raise_descriptor_limit(descriptors_needed(most)));
   uint64_t needed = descriptors_needed(demand);
   if (limit.soft < needed) {
     return Status(
         Code::refused,
         fmt::format("this node needs {} file descriptors ({} other nodes at {}, {} trainers at {}, {} of its "
                     "own), and may have {}; {}",
-                    needed, demand.peers, kDescriptorsPerPeer, demand.trainers, kDescriptorsPerTrainer,
-                    descriptors_needed({.listens = demand.listens}), limit.soft, kDescriptorRemedy));
+                    needed, demand.peers, transport::kDescriptorsPerPeer, demand.trainers,
+                    kDescriptorsPerTrainer, descriptors_needed({.listens = demand.listens}), limit.soft,
+                    base::kDescriptorRemedy));
   }
-  return std::min(peers_max, demand.peers + (limit.soft - needed) / kDescriptorsPerPeer);
+  return std::min(peers_max, demand.peers + (limit.soft - needed) / transport::kDescriptorsPerPeer);
 }
 
 uint64_t direct_nodes_within(uint64_t direct_max, uint64_t peers_max) {
@@ -57,4 +58,4 @@ uint64_t HostCount::hosts() const {
   return 1 + joined_.size() + (rest + each - 1) / each;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

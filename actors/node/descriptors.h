@@ -9,15 +9,15 @@
 #include "base/descriptors.h"
 #include "transport/limits.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // A trainer: its connection, and a slab's descriptor until that is mapped.
 inline constexpr uint64_t kDescriptorsPerTrainer = 2;
 // The node's own: the transport; the catalog (64 tables, and its logs); files and folders that operations
 // have open, four each; connections for metrics and status, and the rest.
-inline constexpr uint64_t kDescriptorsOfNode = kDescriptorsOfTransport + 96 + 32 + 64;
+inline constexpr uint64_t kDescriptorsOfNode = transport::kDescriptorsOfTransport + 96 + 32 + 64;
 // Those at the door of a node that listens, who have not proven themselves yet.
-inline constexpr uint64_t kDescriptorsOfDoor = kMaxUnprovenSessions;
+inline constexpr uint64_t kDescriptorsOfDoor = transport::kMaxUnprovenSessions;
 // Assumed of hosts that have not joined, where nothing is known: no host has more trainers.
 inline constexpr uint32_t kPlausibleTrainersPerHost = 256;
 
@@ -62,4 +62,4 @@ class HostCount {
   uint32_t most_ranks_ = 0;  // of one of them
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -9,7 +9,7 @@
 
 #include "actors/messages/messages.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -53,4 +53,4 @@ void LauncherWord::take_line(const std::string& line) {
   if (said.rank < kMaxWorldSize) said_.push_back(std::move(said));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

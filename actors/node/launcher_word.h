@@ -8,7 +8,7 @@
 
 #include "shoal/roster.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxLauncherBytes = size_t{1}
                                             << 20;  // of lines that are not complete, or not heard yet
@@ -39,4 +39,4 @@ class LauncherWord {
 // The line that LauncherWord reads.
 std::string launcher_line(const LauncherWord::Ended& said);
 
-}  // namespace shoal
+}  // namespace shoal::actors

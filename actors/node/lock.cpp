@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -35,7 +35,7 @@ int pid_in(int fd) {
 }  // namespace
 
 Result<NodeLock> NodeLock::take(const std::string& lock_file, const std::string& root) {
-  OwnedFd fd(open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  local::OwnedFd fd(open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return Status(Code::io, fmt::format("{}: {}", lock_file, std::strerror(errno)));
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return Status(Code::io, fmt::format("{}: {}", lock_file, std::strerror(errno)));
@@ -50,4 +50,4 @@ Result<NodeLock> NodeLock::take(const std::string& lock_file, const std::string&
   return NodeLock(std::move(fd));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

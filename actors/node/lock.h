@@ -6,7 +6,7 @@
 #include "local/socket/socket.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // Held by the process for its life, let go by its end however it comes; the file stays, with the pid as text.
 class NodeLock {
@@ -15,8 +15,8 @@ class NodeLock {
   static Result<NodeLock> take(const std::string& lock_file, const std::string& root);
 
  private:
-  explicit NodeLock(OwnedFd fd) : fd_(std::move(fd)) {}
-  OwnedFd fd_;
+  explicit NodeLock(local::OwnedFd fd) : fd_(std::move(fd)) {}
+  local::OwnedFd fd_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -37,17 +37,17 @@
 #include "storage/root/run_root.h"
 #include "transport/live/make_transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kStopTick{20};
-constexpr std::chrono::milliseconds kTryAddressFor{kHandshakeTimeoutMs + 1'000};
+constexpr std::chrono::milliseconds kTryAddressFor{transport::kHandshakeTimeoutMs + 1'000};
 constexpr int kHolderAnswerTimeoutMs = 1'000;  // of the node that has this host already
 bool may_create_root(const NodeOptions& options) {
-  return !options.rejoin || *options.rejoin == kGenerationOfJob;
+  return !options.rejoin || *options.rejoin == storage::kGenerationOfJob;
 }
 
 constexpr uint32_t kSettleMs = 2'000;          // for what clients have sent already
@@ -79,10 +79,10 @@ class Node {
   Status with_job_of_holder(const Status& taken) const;
   Status take_place();
   Status take_generation();
-  Identity said_identity() const;
+  transport::Identity said_identity() const;
   void end_reading();
   Status check_root_is_ours();
-  Status taken_over(const EpochRecord& by) const;
+  Status taken_over(const storage::EpochRecord& by) const;
   Status take_descriptors();
   Status check_hosts() const;
   Status start_coordinating();
@@ -110,13 +110,13 @@ class Node {
   const Nonce process_;
   const std::string name_;
   NodeLog log_;
-  NodePaths paths_;
+  local::NodePaths paths_;
   std::optional<NodeLock> lock_;
   std::unique_ptr<Activity> activity_;
   std::atomic<Activity*> shown_{nullptr};  // the same, once it is there
   OpenedRoot root_;                        // its watch tells the activity
-  RunClaims claims_;                       // not changed once operations run
-  Identity identity_;
+  storage::RunClaims claims_;              // not changed once operations run
+  transport::Identity identity_;
   SlabTable slabs_;
   std::string epoch_address_;        // where others reach the coordinator here
   std::string earlier_coordinator_;  // of this job; it may live
@@ -126,8 +126,8 @@ class Node {
   uint64_t direct_max_ = 1;   // nodes that connect to the coordinator here
   LauncherWord launcher_;
   Status ended_by_;  // not OK: what made the node stop by itself
-  std::unique_ptr<Catalog> catalog_;
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<storage::Catalog> catalog_;
+  std::unique_ptr<transport::Transport> transport_;
   std::unique_ptr<PeerLinks> links_;
   std::unique_ptr<RelayServer> relay_;
   RelayCounts relayed_;  // of the relay that was here
@@ -154,7 +154,7 @@ std::string Node::socket_file() const {
 // Of a lock that another node holds: whose that one is, if it says so.
 Status Node::with_job_of_holder(const Status& taken) const {
   if (taken.code() != Code::already_exists) return taken;
-  auto holder = ask_node(socket_file(), kHolderAnswerTimeoutMs);
+  auto holder = local::ask_node(socket_file(), kHolderAnswerTimeoutMs);
   if (!holder.ok()) return taken;
   return Status(taken.code(),
                 fmt::format("{}, for job '{}', generation {}; --take-over cannot end it: it has to end first",
@@ -164,7 +164,7 @@ Status Node::with_job_of_holder(const Status& taken) const {
 // Root and lock: what no other node of this host may have.
 Status Node::open() {
   SHOAL_RETURN_IF_ERROR(take_descriptors());
-  SHOAL_ASSIGN_OR_RETURN(paths_, node_paths(options_.root, options_.read_only ? options_.job_id : ""));
+  SHOAL_ASSIGN_OR_RETURN(paths_, local::node_paths(options_.root, options_.read_only ? options_.job_id : ""));
   auto lock = NodeLock::take(paths_.lock_file, options_.root);
   if (!lock.ok()) return with_job_of_holder(lock.status());
   lock_.emplace(std::move(*lock));
@@ -174,9 +174,9 @@ Status Node::open() {
                                                                     may_create_root(options_), log_slow));
   identity_.root_id = root_.root_id;
   identity_.job_id = options_.job_id;
-  if (options_.read_only && options_.job_id.size() + kOnlyReads.size() > kMaxJobIdBytes) {
+  if (options_.read_only && options_.job_id.size() + kOnlyReads.size() > base::kMaxJobIdBytes) {
     return Status(Code::invalid_argument, fmt::format("the id of a job that only reads is at most {} bytes",
-                                                      kMaxJobIdBytes - kOnlyReads.size()));
+                                                      base::kMaxJobIdBytes - kOnlyReads.size()));
   }
   identity_.incarnation = process_;
   identity_.name = fmt::format("{}:{}", name_, getpid());
@@ -186,7 +186,7 @@ Status Node::open() {
 // Logged, and shown among the latest errors by `shoal status`.
 void Node::warn(const std::string& line) {
   log_.warning(line);
-  if (Activity* activity = shown_.load()) activity->warned(steady_now_ns(), line);
+  if (Activity* activity = shown_.load()) activity->warned(storage::steady_now_ns(), line);
 }
 
 // For the coordinator, the trainers here, and where this node coordinates, the others that connect to it.
@@ -205,9 +205,10 @@ Status Node::take_descriptors() {
 // The coordinator's: whether all hosts of the job can be reached, as far as is known.
 Status Node::check_hosts() const {
   if (hosts_.hosts() - 1 <= nodes_within(direct_max_)) return ok_status();
-  std::string remedy = direct_max_ < options_.max_direct_nodes
-                           ? fmt::format("there are file descriptors for no more; {}", kDescriptorRemedy)
-                           : std::string("--max-direct-nodes raises it");
+  std::string remedy =
+      direct_max_ < options_.max_direct_nodes
+          ? fmt::format("there are file descriptors for no more; {}", base::kDescriptorRemedy)
+          : std::string("--max-direct-nodes raises it");
   return Status(Code::refused,
                 fmt::format("the job has {} hosts or more, and a coordinator with {} direct nodes reaches {} "
                             "beside its own: {}",
@@ -215,8 +216,8 @@ Status Node::check_hosts() const {
 }
 
 // As other nodes hear it: a node that saves and one that only reads are never of one job.
-Identity Node::said_identity() const {
-  Identity said = identity_;
+transport::Identity Node::said_identity() const {
+  transport::Identity said = identity_;
   if (options_.read_only) said.job_id += kOnlyReads;
   return said;
 }
@@ -224,15 +225,17 @@ Identity Node::said_identity() const {
 // The coordinator's.
 Status Node::take_generation() {
   if (options_.read_only) {
-    SHOAL_ASSIGN_OR_RETURN(ReaderRecord reader, take_reader(*root_.storage, identity_, options_.rejoin));
+    SHOAL_ASSIGN_OR_RETURN(storage::ReaderRecord reader,
+                           take_reader(*root_.storage, identity_, options_.rejoin));
     identity_.generation = reader.number;
     return ok_status();
   }
   if (!options_.take_over) SHOAL_RETURN_IF_ERROR(check_root_is_ours());
-  SHOAL_ASSIGN_OR_RETURN(GenerationRecord generation,
-                         options_.rejoin
-                             ? rejoin_generation(*root_.storage, *options_.rejoin, options_.job_id, process_)
-                             : claim_generation(*root_.storage, options_.job_id, process_));
+  SHOAL_ASSIGN_OR_RETURN(
+      storage::GenerationRecord generation,
+      options_.rejoin
+          ? storage::rejoin_generation(*root_.storage, *options_.rejoin, options_.job_id, process_)
+          : storage::claim_generation(*root_.storage, options_.job_id, process_));
   identity_.generation = generation.generation;
   claims_.generation = generation;
   return ok_status();
@@ -242,7 +245,7 @@ Status Node::take_place() {
   claims_.root_id = root_.root_id;
   identity_.generation = options_.rejoin.value_or(0);
   if (options_.coordinate) SHOAL_RETURN_IF_ERROR(take_generation());
-  TransportOptions transport;
+  transport::TransportOptions transport;
   transport.listen = options_.coordinate ? options_.listen : "";
   transport.identity = said_identity();
   transport.token = options_.token;
@@ -251,7 +254,7 @@ Status Node::take_place() {
   RelayServer::Settings relay{transport, options_.expected_ranks.size(),
                               [this](const std::string& line) { log_.info(line); },
                               [this](const std::string& line) { log_.warning(line); }};
-  transport_ = make_transport(std::move(transport));
+  transport_ = transport::make_transport(std::move(transport));
   links_ =
       std::make_unique<PeerLinks>(*transport_, options_.coordinate ? "" : options_.coordinator, direct_max_);
   if (!options_.coordinate) {
@@ -272,15 +275,15 @@ Status Node::take_place() {
 
 Status Node::check_root_is_ours() {
   Status status = check_no_other_run(*root_.storage, identity_, options_.token, options_.rejoin);
-  const bool had_root = options_.rejoin && *options_.rejoin != kGenerationOfJob;
+  const bool had_root = options_.rejoin && *options_.rejoin != storage::kGenerationOfJob;
   if (status.code() != Code::refused || !had_root) return status;
-  SHOAL_ASSIGN_OR_RETURN(auto last, highest_epoch(*root_.storage));
+  SHOAL_ASSIGN_OR_RETURN(auto last, storage::highest_epoch(*root_.storage));
   return last ? taken_over(*last) : status;
 }
 
-Status Node::taken_over(const EpochRecord& by) const {
+Status Node::taken_over(const storage::EpochRecord& by) const {
   return Status(Code::superseded,
-                fmt::format("{} has taken over {}: epoch {} at {}", run_of(by, options_.job_id),
+                fmt::format("{} has taken over {}: epoch {} at {}", storage::run_of(by, options_.job_id),
                             options_.root, by.epoch, by.address));
 }
 
@@ -291,18 +294,19 @@ Status Node::start_coordinating() {
   }
   bool is_default = options_.catalog_dir.empty();
   SHOAL_ASSIGN_OR_RETURN(
-      catalog_,
-      open_watched_catalog(is_default ? paths_.catalog_dir : options_.catalog_dir, is_default, root_.root_id,
-                           *root_.storage, *root_.watch, [this](const std::string& line) { warn(line); }));
+      catalog_, storage::open_watched_catalog(is_default ? paths_.catalog_dir : options_.catalog_dir,
+                                              is_default, root_.root_id, *root_.storage, *root_.watch,
+                                              [this](const std::string& line) { warn(line); }));
   std::string address = reachable_address(transport_->listen_address(), own_host_name());
-  SHOAL_ASSIGN_OR_RETURN(auto before, highest_epoch(*root_.storage));
-  if (before && is_of_run(*before, options_.job_id, identity_.generation) && before->address != address) {
+  SHOAL_ASSIGN_OR_RETURN(auto before, storage::highest_epoch(*root_.storage));
+  if (before && storage::is_of_run(*before, options_.job_id, identity_.generation) &&
+      before->address != address) {
     earlier_coordinator_ = before->address;
   }
   SHOAL_ASSIGN_OR_RETURN(identity_.epoch, claim_next_epoch(*root_.storage, address, identity_));
   epoch_address_ = address;
-  claims_.epoch =
-      EpochRecord{identity_.epoch, address, identity_.job_id, identity_.incarnation, identity_.generation};
+  claims_.epoch = storage::EpochRecord{identity_.epoch, address, identity_.job_id, identity_.incarnation,
+                                       identity_.generation};
   return ok_status();
 }
 
@@ -319,12 +323,12 @@ Status Node::follow_coordinator() {
     say_if_unreachable();
     return must_stop();
   };
-  SHOAL_ASSIGN_OR_RETURN(Identity coordinator,
+  SHOAL_ASSIGN_OR_RETURN(transport::Identity coordinator,
                          links_->find_coordinator(options_.times.find_coordinator_ms, give_up));
   identity_.generation = coordinator.generation;
   identity_.epoch = coordinator.epoch;
   if (options_.read_only) return ok_status();
-  auto generation = read_generation_record(*root_.storage, identity_.generation);
+  auto generation = storage::read_generation_record(*root_.storage, identity_.generation);
   if (generation.ok()) claims_.generation = *generation;
   return ok_status();
 }
@@ -334,14 +338,15 @@ void Node::say_if_unreachable() {
 }
 
 void Node::try_address(bool by_root) {
-  auto highest = highest_epoch(*root_.storage);
-  bool is_ours = highest.ok() && *highest && is_of_run(**highest, options_.job_id, identity_.generation);
+  auto highest = storage::highest_epoch(*root_.storage);
+  bool is_ours =
+      highest.ok() && *highest && storage::is_of_run(**highest, options_.job_id, identity_.generation);
   if (is_ours) links_->redirect((*highest)->epoch, by_root ? (*highest)->address : options_.coordinator);
 }
 
 // Before each commit: what is saved in a root that has lost its records would be found by nobody.
 Status Node::keep_claims() {
-  auto restored = restore_claims(*root_.storage, claims_);
+  auto restored = storage::restore_claims(*root_.storage, claims_);
   SHOAL_RETURN_IF_ERROR(restored.status());
   for (const std::string& path : *restored) {
     log_.warning(fmt::format("{}/{} was gone or damaged: this node has written it again, as it was",
@@ -377,7 +382,7 @@ void Node::scraper_turned_away() {
                             fmt::format("more than {} connections at once, or no descriptor for another: one "
                                         "that had asked nothing was closed",
                                         kMaxMetricsConnections));
-  if (auto line = scrapers_.line(steady_now_ns(), "", flood)) warn(*line);
+  if (auto line = scrapers_.line(storage::steady_now_ns(), "", flood)) warn(*line);
 }
 
 // Nothing is opened before the Loader asks for it.
@@ -405,7 +410,7 @@ void Node::prepare_staging() {
   StagingLimits limits;
   limits.bytes_max = options_.staging_memory_bytes;
   limits.ranks = static_cast<uint32_t>(options_.expected_ranks.size());
-  auto send = [this](ClientId client, std::shared_ptr<const LocalMessage> message) {
+  auto send = [this](ClientId client, std::shared_ptr<const local::LocalMessage> message) {
     server_->send(client, std::move(message));
   };
   auto read_memory = options_.host_memory;
@@ -523,8 +528,8 @@ void Node::wait_until_stopped() {
     sharing_->close_idle();
     staging_->tick(wiring_->now());
     hear_launcher();
-    std::optional<EpochRecord> later = wiring_->superseded_by();
-    if (later && !is_of_run(*later, options_.job_id, identity_.generation)) {
+    std::optional<storage::EpochRecord> later = wiring_->superseded_by();
+    if (later && !storage::is_of_run(*later, options_.job_id, identity_.generation)) {
       ended_by_ = taken_over(*later);
       return;
     }
@@ -598,7 +603,7 @@ void Node::stop_transport(uint32_t drain_ms) {
 void Node::end_reading() {
   if (!options_.read_only || !options_.coordinate) return;
   if (server_->attached() > 0 || links_->peers_up() > 0) return;
-  Status removed = remove_reader(*root_.storage, identity_.generation);
+  Status removed = storage::remove_reader(*root_.storage, identity_.generation);
   if (!removed.ok()) log_.warning(removed.to_string());
 }
 
@@ -636,4 +641,4 @@ Status run_node(const NodeOptions& options, const std::atomic<int>& stop,
   return Node(options, stop).run(on_ready);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

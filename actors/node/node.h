@@ -17,7 +17,7 @@
 #include "shoal/status.h"
 #include "transport/live/network_options.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 struct NodeOptions {
   // An existing folder. Becomes a root (ROOT_ID) if it is none yet, but not where `rejoin` names a
@@ -29,7 +29,7 @@ struct NodeOptions {
   bool coordinate = false;                          // host the Coordinator here
   std::string coordinator;                          // HOST:PORT of the coordinator; unused if coordinate
   std::string listen;                               // HOST:PORT; used if coordinate; port 0: any
-  NetworkOptions network;                           // --transport, --interface, --ports
+  transport::NetworkOptions network;                // --transport, --interface, --ports
   uint32_t max_direct_nodes = kDefaultDirectNodes;  // beyond them nodes go by way of relays; if coordinate
   bool take_over = false;  // coordinate although another run's coordinator is live on this root
   // For a job that loads and never saves: beside the one that trains on this root, if there is one, which
@@ -56,7 +56,7 @@ struct NodeOptions {
   // What the slabs of this host's trainers may take together (staging_budget.h); 0: what the host leaves.
   uint64_t staging_memory_bytes = 0;
   RoleTimes times;
-  RetentionPolicy retention;  // applied where the Coordinator is
+  storage::RetentionPolicy retention;  // applied where the Coordinator is
   std::string settings_said;  // which of these were set, and where: a line of the log; empty: none is written
   // How much memory the host has left; not set: as its kernel says. Tests say other figures.
   std::function<HostMemory()> host_memory;
@@ -73,4 +73,4 @@ struct NodeOptions {
 Status run_node(const NodeOptions& options, const std::atomic<int>& stop,
                 const std::function<void(const std::string& address, uint32_t generation)>& on_ready = {});
 
-}  // namespace shoal
+}  // namespace shoal::actors

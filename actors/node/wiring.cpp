@@ -7,7 +7,7 @@
 #include "actors/client_routes.h"
 #include "actors/executor/operation_runner.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -86,7 +86,7 @@ void NodeWiring::send_to(const std::string& address, const WireMessage& message)
   if (sharing_ != nullptr) sharing_->send_to(address, message);
 }
 
-void NodeWiring::to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) {
+void NodeWiring::to_client(ClientId client, const std::shared_ptr<const local::LocalMessage>& message) {
   activity_.to_client(now(), client, *message);
   if (staging_ != nullptr) staging_->to_client(now(), client, *message);
   if (first_save_ != nullptr) first_save_->to_client(client, *message);
@@ -129,12 +129,12 @@ void NodeWiring::has_left(SendId id) {
   host_.load()->post(RoleKind::loader, event::SendDone{id});
 }
 
-void NodeWiring::retired(const EpochRecord& by) {
+void NodeWiring::retired(const storage::EpochRecord& by) {
   std::lock_guard lock(mutex_);
   superseded_by_ = by;
 }
 
-std::optional<EpochRecord> NodeWiring::superseded_by() const {
+std::optional<storage::EpochRecord> NodeWiring::superseded_by() const {
   std::lock_guard lock(mutex_);
   return superseded_by_;
 }
@@ -154,14 +154,14 @@ void NodeWiring::log(RoleKind role, const effect::Log& log) {
 }
 
 void NodeWiring::post_from_client(RoleKind role, ClientId client,
-                                  const std::shared_ptr<const LocalMessage>& message) {
+                                  const std::shared_ptr<const local::LocalMessage>& message) {
   CafHost& host = *host_.load();
   while (!refuses_clients_.load() && !host.wait_for_room(role, kRoomTickMs)) {
   }
   host.post(role, event::FromClient{client, message});
 }
 
-void NodeWiring::from_client(ClientId client, std::shared_ptr<const LocalMessage> message) {
+void NodeWiring::from_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) {
   activity_.from_client(now(), client, *message);
   if (const auto* kept = std::get_if<local::StagingKept>(message.get())) {
     slabs_.keep_only(client, kept->slabs, kept->slab_ids);
@@ -178,8 +178,8 @@ void NodeWiring::from_client(ClientId client, std::shared_ptr<const LocalMessage
   }
 }
 
-std::shared_ptr<const NodeStatus> NodeWiring::status() {
-  return std::make_shared<const NodeStatus>(report_.status());
+std::shared_ptr<const local::NodeStatus> NodeWiring::status() {
+  return std::make_shared<const local::NodeStatus>(report_.status());
 }
 
 void NodeWiring::client_lost(ClientId client) {
@@ -205,7 +205,7 @@ bool NodeWiring::received(NodeId from, WireMessage message, size_t encoded_bytes
   return host_.load()->post_received(from, std::move(message), encoded_bytes);
 }
 
-void NodeWiring::peer_up(NodeId node, const Identity& identity) {
+void NodeWiring::peer_up(NodeId node, const transport::Identity& identity) {
   if (protocol_) protocol_->peer_up(now(), node, identity.name);
   log_.info(fmt::format("{} {} is up", node == kCoordinatorNode ? "coordinator" : "node", identity.name));
   if (node == kCoordinatorNode) host_.load()->post_all(event::PeerUp{node});
@@ -224,4 +224,4 @@ void NodeWiring::peer_refused(const std::string& address, const Status& why) {
   if (auto line = refusals_.line(now(), address, why)) log_.warning(*line);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -29,7 +29,7 @@
 #include "actors/node/watch/report.h"
 #include "actors/node/watch/stats.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class NodeWiring final : public HostServices, public LocalEvents, public PeerEvents {
  public:
@@ -52,35 +52,36 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   void warn(const std::string& line);      // in the log and the status of the node
 
   bool wait_drained(RoleKind role, std::chrono::milliseconds timeout);
-  void refuse_clients();                             // readers of clients no longer wait for a full mailbox
-  void add_stats(NodeStats* stats) const;            // the counts of saves
-  std::optional<EpochRecord> superseded_by() const;  // of the coordinator here
+  void refuse_clients();                   // readers of clients no longer wait for a full mailbox
+  void add_stats(NodeStats* stats) const;  // the counts of saves
+  std::optional<storage::EpochRecord> superseded_by() const;  // of the coordinator here
 
   TimeNs now() override;
   void send(NodeId to, const WireMessage& message, SendId id) override;
   void send_to(const std::string& address, const WireMessage& message) override;
-  void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override;
+  void to_client(ClientId client, const std::shared_ptr<const local::LocalMessage>& message) override;
   void forget_client(ClientId client) override;
   Result<OperationResult> run(const Operation& operation) override;
   void redirect(const effect::Redirect& to) override;
   void end_session(NodeId node, const Status& why) override;
-  void retired(const EpochRecord& by) override;
+  void retired(const storage::EpochRecord& by) override;
   void drained(RoleKind role) override;
   void log(RoleKind role, const effect::Log& log) override;
 
-  void from_client(ClientId client, std::shared_ptr<const LocalMessage> message) override;
+  void from_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) override;
   void client_lost(ClientId client) override;
-  std::shared_ptr<const NodeStatus> status() override;
+  std::shared_ptr<const local::NodeStatus> status() override;
 
   bool received(NodeId from, WireMessage message, size_t encoded_bytes) override;
   void has_left(SendId id);  // of what a Loader sent to another
-  void peer_up(NodeId node, const Identity& identity) override;
+  void peer_up(NodeId node, const transport::Identity& identity) override;
   void peer_lost(NodeId node, const Status& why) override;
   void peer_refused(const std::string& address, const Status& why) override;
 
  private:
   Result<OperationResult> carry_out(const Operation& operation);
-  void post_from_client(RoleKind role, ClientId client, const std::shared_ptr<const LocalMessage>& message);
+  void post_from_client(RoleKind role, ClientId client,
+                        const std::shared_ptr<const local::LocalMessage>& message);
 
   OperationRunner& runner_;
   PeerLinks& links_;
@@ -103,7 +104,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::set<RoleKind> drained_;
-  std::optional<EpochRecord> superseded_by_;
+  std::optional<storage::EpochRecord> superseded_by_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

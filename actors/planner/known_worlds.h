@@ -10,7 +10,7 @@
 #include "actors/messages/messages.h"
 #include "base/flat_map.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class KnownWorlds {
  public:
@@ -20,7 +20,7 @@ class KnownWorlds {
   struct Known {
     std::shared_ptr<const World> world;
     SaveOptions options;
-    FlatMap<Rank, SavePlanPtr> plans;  // made so far
+    base::FlatMap<Rank, SavePlanPtr> plans;  // made so far
   };
 
   bool empty() const { return worlds_.empty(); }
@@ -65,4 +65,4 @@ class KnownWorlds {
   std::vector<Known> worlds_;  // the newest last
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

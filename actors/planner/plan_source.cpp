@@ -6,7 +6,7 @@
 #include "actors/planner/staged_share.h"
 #include "plan/saving/rank_plans.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 std::unique_ptr<WorldPlans> PlanSource::plans_of(std::shared_ptr<const World> world,
                                                  const SaveOptions& options) {
@@ -14,7 +14,7 @@ std::unique_ptr<WorldPlans> PlanSource::plans_of(std::shared_ptr<const World> wo
     OfRanks(std::shared_ptr<const World> world, const SaveOptions& options)
         : plans(std::move(world), options) {}
     Result<SavePlanPtr> plan(Rank rank) override { return plans.plan(rank); }
-    RankPlans plans;
+    plan::RankPlans plans;
   };
   return std::make_unique<OfRanks>(std::move(world), options);
 }
@@ -42,11 +42,11 @@ Result<std::vector<operation::WriteShard>> PlanSource::writes(const Layout& layo
   return shard_writes(layout, plan, key, client, staged);
 }
 
-std::shared_ptr<const Metadata> PlanSource::metadata(const Decision& decision) {
-  return std::make_shared<const Metadata>(metadata_of(decision));
+std::shared_ptr<const Metadata> PlanSource::metadata(const storage::Decision& decision) {
+  return std::make_shared<const Metadata>(storage::metadata_of(decision));
 }
 
-std::shared_ptr<StoredCheckpoint> PlanSource::stored(std::shared_ptr<const Decision> committed) {
+std::shared_ptr<StoredCheckpoint> PlanSource::stored(std::shared_ptr<const storage::Decision> committed) {
   return std::make_shared<StoredCheckpoint>(std::move(committed));
 }
 
@@ -65,4 +65,4 @@ std::shared_ptr<const ChunkPlan> PlanSource::chunks(const std::vector<UserReads>
   return std::make_shared<const ChunkPlan>(plan_chunks(users));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -12,7 +12,7 @@
 #include "shoal/save_plan.h"
 #include "storage/decisions/decision.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class ReadBatches;
 class StoredCheckpoint;
@@ -41,9 +41,9 @@ class PlanSource {
   virtual Result<std::vector<operation::WriteShard>> writes(const Layout& layout, const SavePlan& plan,
                                                             const AttemptKey& key, ClientId client,
                                                             const local::Staged& staged);
-  virtual std::shared_ptr<const Metadata> metadata(const Decision& decision);  // metadata_of
+  virtual std::shared_ptr<const Metadata> metadata(const storage::Decision& decision);  // metadata_of
   // What loads of a committed checkpoint work out of it.
-  virtual std::shared_ptr<StoredCheckpoint> stored(std::shared_ptr<const Decision> committed);
+  virtual std::shared_ptr<StoredCheckpoint> stored(std::shared_ptr<const storage::Decision> committed);
   virtual Result<std::shared_ptr<const ReadPlan>> reads(StoredCheckpoint& stored,
                                                         const local::LoadTargets& targets);  // plan_reads
   virtual std::shared_ptr<const ReadBatches> batches(std::shared_ptr<const ReadPlan> plan,
@@ -51,4 +51,4 @@ class PlanSource {
   virtual std::shared_ptr<const ChunkPlan> chunks(const std::vector<UserReads>& users);  // plan_chunks
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

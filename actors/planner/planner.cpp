@@ -10,7 +10,7 @@
 #include "actors/recent_map.h"
 #include "base/flat_map.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 constexpr TimerId kJoinTimer = 1;
@@ -73,16 +73,17 @@ class Planner final : public Role {
   void look_up(TimeNs now, std::optional<wire::Superseded> said, EffectWriter& out) {
     if (facts_.read_only) return;  // the epochs are those of the job that trains
     out.set_timer(kEpochTimer, now + facts_.times.epoch_check_ms * kMillisecond);
-    operations_.start(operation::ReadEpoch{}, out,
-                      [this, said](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-                        auto answer = result_as<std::shared_ptr<const EpochRecord>>(std::move(result));
-                        const EpochRecord* highest = answer.ok() ? answer->get() : nullptr;
-                        if (highest != nullptr && !is_of_run(*highest, facts_.job_id, facts_.generation)) {
-                          return coordinator_gone(*highest, then_out);
-                        }
-                        if (highest != nullptr) follow(highest->epoch, highest->address, then_out);
-                        if (said) follow(said->epoch, said->address, then_out);
-                      });
+    operations_.start(
+        operation::ReadEpoch{}, out,
+        [this, said](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+          auto answer = result_as<std::shared_ptr<const storage::EpochRecord>>(std::move(result));
+          const storage::EpochRecord* highest = answer.ok() ? answer->get() : nullptr;
+          if (highest != nullptr && !storage::is_of_run(*highest, facts_.job_id, facts_.generation)) {
+            return coordinator_gone(*highest, then_out);
+          }
+          if (highest != nullptr) follow(highest->epoch, highest->address, then_out);
+          if (said) follow(said->epoch, said->address, then_out);
+        });
   }
 
   // Also to the one followed so far: it is called again, if it was lost.
@@ -93,11 +94,12 @@ class Planner final : public Role {
     out.redirect(epoch, address);
   }
 
-  void coordinator_gone(const EpochRecord& by, EffectWriter& out) {
+  void coordinator_gone(const storage::EpochRecord& by, EffectWriter& out) {
     if (gone_) return;
     gone_ = true;
-    const Status why(Code::superseded, run_of(by, facts_.job_id) + " has taken over the root (epoch " +
-                                           std::to_string(by.epoch) + " at " + by.address + ")");
+    const Status why(Code::superseded, storage::run_of(by, facts_.job_id) +
+                                           " has taken over the root (epoch " + std::to_string(by.epoch) +
+                                           " at " + by.address + ")");
     out.warning(why.message());
     out.tell(RoleKind::shard_writer, event::CoordinatorGone{why});
     if (!world_) refuse(why, out);
@@ -108,7 +110,7 @@ class Planner final : public Role {
   // Ranks have said what they hold and no answer has come yet.
   bool waiting() const { return !world_ && refused_.ok() && joined_any_; }
 
-  void on_client(TimeNs now, ClientId client, const LocalMessage& message, EffectWriter& out) {
+  void on_client(TimeNs now, ClientId client, const local::LocalMessage& message, EffectWriter& out) {
     if (const auto* attach = std::get_if<local::Attach>(&message)) {
       clients_[client] = attach->rank;
       ranks_[attach->rank].client = client;
@@ -286,9 +288,9 @@ class Planner final : public Role {
   bool gone_ = false;  // another job has the root
   PendingOperations operations_;
   Backoff backoff_;
-  FlatMap<Rank, LocalRank> ranks_;
+  base::FlatMap<Rank, LocalRank> ranks_;
   RecentMap<LayoutId, LayoutPtr> said_before_{kMaxLayoutsRemembered};  // saves in flight may have these
-  FlatMap<ClientId, Rank> clients_;
+  base::FlatMap<ClientId, Rank> clients_;
   bool joined_any_ = false;
   std::shared_ptr<const World> world_;
   SaveOptions options_;
@@ -301,4 +303,4 @@ std::unique_ptr<Role> make_planner(const NodeFacts& facts) {
   return std::make_unique<Planner>(facts);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

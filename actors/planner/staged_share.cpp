@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 // The staged piece that holds [offset, offset + bytes) of a local box; null if none does.
@@ -55,7 +55,7 @@ Result<std::vector<operation::WriteShard>> shard_writes(const Layout& layout, co
     if (piece == nullptr && (is_object || item.bytes != 0)) {
       return wrong("did not stage its share of '" + value_fqn(entry, plan.rank) + "' " + to_string(item.box));
     }
-    ShardPiece shard_piece{
+    storage::ShardPiece shard_piece{
         keys[i], value_fqn(entry, plan.rank), entry.dtype, is_object, entry.shape, item.box, item.bytes};
     SlabRange range{client, staged.slab_id, 0, item.bytes};
     if (piece != nullptr) range.offset = piece->slab_offset + (item.local_offset - piece->local_offset);
@@ -66,4 +66,4 @@ Result<std::vector<operation::WriteShard>> shard_writes(const Layout& layout, co
   return writes;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

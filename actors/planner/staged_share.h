@@ -7,7 +7,7 @@
 #include "local/messages/messages.h"
 #include "shoal/save_plan.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // One WriteShard operation a file of the plan, in order of the files. Code::invalid_argument names the rank
 // and the value that was not staged (a rank lacks part of its share), or ids that do not fit the roster in
@@ -16,4 +16,4 @@ Result<std::vector<operation::WriteShard>> shard_writes(const Layout& layout, co
                                                         const AttemptKey& key, ClientId client,
                                                         const local::Staged& staged);
 
-}  // namespace shoal
+}  // namespace shoal::actors

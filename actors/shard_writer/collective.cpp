@@ -4,7 +4,7 @@
 
 #include "actors/shard_writer/shard_writer.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 void ShardWriter::on_layout(TimeNs now, ClientId client, const local::LayoutIs& said, EffectWriter& out) {
   auto attached = clients_.find(client);
@@ -165,4 +165,4 @@ void ShardWriter::plan_told_share(TimeNs now, const AttemptKey& key, Rank rank, 
   write_share(now, key, rank, **plan, known->world->layout_of(rank), out);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

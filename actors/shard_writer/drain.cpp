@@ -2,7 +2,7 @@
 // drain.
 #include "actors/shard_writer/shard_writer.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // --- ranks that are gone ---
 
@@ -159,4 +159,4 @@ void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

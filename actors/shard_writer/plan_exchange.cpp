@@ -6,7 +6,7 @@
 #include "actors/messages/message_bounds.h"
 #include "actors/shard_writer/shard_writer.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 void ShardWriter::on_plan_exchange(TimeNs now, ClientId client, const local::PlanExchange& said,
                                    EffectWriter& out) {
@@ -18,8 +18,8 @@ void ShardWriter::on_plan_exchange(TimeNs now, ClientId client, const local::Pla
   auto refuse = [&](const std::string& why) {
     fail(now, key, rank, Status(Code::invalid_argument, why), out);
   };
-  const bool is_made = said.stage == ExchangeStage::made;
-  if (!is_made && said.stage != ExchangeStage::offered) return refuse("says what only a node says");
+  const bool is_made = said.stage == plan::ExchangeStage::made;
+  if (!is_made && said.stage != plan::ExchangeStage::offered) return refuse("says what only a node says");
   if (is_made && (rank != said.coordinator_rank || said.plans.size() != world_size())) {
     return refuse("makes the plans of " + std::to_string(said.plans.size()) + " ranks");
   }
@@ -37,7 +37,7 @@ void ShardWriter::on_plan_exchange(TimeNs now, ClientId client, const local::Pla
   if (rank == exchange.coordinator_rank) {
     exchange.gathered.clear();
     exchange.is_planning = exchange.is_made_said = false;
-    exchange.made = is_made ? said.plans : std::vector<PlannerPlan>();
+    exchange.made = is_made ? said.plans : std::vector<plan::PlannerPlan>();
   }
   if (is_made) save.reported = {0, 0}, save.partial_due = true;  // all have said what they offer
   report_soon(now, key, save, out);
@@ -46,9 +46,13 @@ void ShardWriter::on_plan_exchange(TimeNs now, ClientId client, const local::Pla
 void ShardWriter::send_exchange(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out) {
   if (!save.exchange) return;
   Exchange& exchange = *save.exchange;
-  const wire::PlanExchange empty{
-      key, ExchangeStage::offered, facts_.host, world_size(), exchange.options, exchange.coordinator_rank,
-      {}};
+  const wire::PlanExchange empty{key,
+                                 plan::ExchangeStage::offered,
+                                 facts_.host,
+                                 world_size(),
+                                 exchange.options,
+                                 exchange.coordinator_rank,
+                                 {}};
   const bool is_repeated = std::exchange(exchange.says_again, false);
   wire::PlanExchange offered = empty;
   for (auto& [rank, share] : save.shares) {
@@ -64,7 +68,7 @@ void ShardWriter::send_exchange(TimeNs now, const AttemptKey& key, Save& save, E
     return;
   exchange.is_made_said = true;
   wire::PlanExchange made = empty;
-  made.stage = ExchangeStage::made;
+  made.stage = plan::ExchangeStage::made;
   for (Rank rank = 0; rank < exchange.made.size(); ++rank) made.plans.push_back({rank, exchange.made[rank]});
   send_plans(now, std::move(made), out);
 }
@@ -86,7 +90,7 @@ void ShardWriter::on_plans(const wire::PlanExchange& said, EffectWriter& out) {
   Exchange& exchange = *save.exchange;
   local::PlanExchange to_client{
       said.key.step, said.key.attempt, said.stage, exchange.coordinator_rank, exchange.options, {}};
-  if (said.stage == ExchangeStage::gathered) {
+  if (said.stage == plan::ExchangeStage::gathered) {
     auto share = save.shares.find(exchange.coordinator_rank);
     if (share == save.shares.end() || !share->second.offer) return;
     if (exchange.is_planning || !exchange.made.empty()) return;
@@ -97,7 +101,7 @@ void ShardWriter::on_plans(const wire::PlanExchange& said, EffectWriter& out) {
     exchange.is_planning = true;
     if (clients_.contains(share->second.listener))
       out.to_client(share->second.listener, std::move(to_client));
-  } else if (said.stage == ExchangeStage::told) {
+  } else if (said.stage == plan::ExchangeStage::told) {
     for (const wire::PlanOfRank& plan : said.plans) {
       auto share = save.shares.find(plan.rank);
       if (share == save.shares.end() || !share->second.asked || !share->second.offer) continue;
@@ -109,4 +113,4 @@ void ShardWriter::on_plans(const wire::PlanExchange& said, EffectWriter& out) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -11,7 +11,7 @@
 #include "base/rank_names.h"
 #include "storage/decisions/rank_manifest_set.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -32,7 +32,7 @@ void ShardWriter::publish_alone(const AttemptKey& key, Rank rank, EffectWriter& 
   if (!save.failure.ok() || save.deciding) return;
   const KnownWorlds::Known* known = alone_[rank].find(share.roster_id);
   SHOAL_CHECK(known != nullptr);  // it was planned by
-  auto manifest = std::make_shared<RankManifest>();
+  auto manifest = std::make_shared<storage::RankManifest>();
   manifest->key = key;
   manifest->rank = rank;
   manifest->world_size = known->world->roster.world_size();
@@ -85,7 +85,7 @@ void ShardWriter::look_at_set(TimeNs began, const AttemptKey& key, EffectWriter&
   const bool merges = has_turn(save) && all_published(save);
   auto looked = [this, key, merges, began](TimeNs now, Result<OperationResult> result,
                                            EffectWriter& then_out) {
-    auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+    auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
     looked_at_set(now, key, merges, now - began, std::move(decision), then_out);
   };
   if (merges) {
@@ -96,12 +96,13 @@ void ShardWriter::look_at_set(TimeNs began, const AttemptKey& key, EffectWriter&
 }
 
 void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged, TimeNs took,
-                                Result<std::shared_ptr<const Decision>> decision, EffectWriter& out) {
+                                Result<std::shared_ptr<const storage::Decision>> decision,
+                                EffectWriter& out) {
   auto found = saves_.find(key);
   if (found == saves_.end()) return;
   Save& save = found->second;
   save.set_looking = false;
-  if (decision.ok() && is_folder_gone(**decision)) {
+  if (decision.ok() && storage::is_folder_gone(**decision)) {
     return close_unknown(key,
                          Status(Code::unavailable, "the folder of " + to_string(key) +
                                                        " is gone: it was committed and deleted since, or "
@@ -191,7 +192,7 @@ std::optional<std::string> ShardWriter::why_hopeless(const std::vector<uint64_t>
       !std::all_of(missing.begin(), missing.end(), is_among(coordinators_.here))) {
     return std::nullopt;
   }
-  return "host " + coordinators_.host + " (" + name_ranks(coordinators_.here) +
+  return "host " + coordinators_.host + " (" + base::name_ranks(coordinators_.here) +
          "), that of the coordinator, is lost (" + why_coordinator_lost_ +
          "): neither its node nor its trainers came back within " +
          human_seconds(facts_.times.host_lost_ms / 1e3);
@@ -204,4 +205,4 @@ void ShardWriter::leave_set(const AttemptKey& key, EffectWriter& out) {
   close_unknown(key, why, out);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,7 +4,7 @@
 
 #include "actors/shard_writer/shard_writer.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -119,7 +119,7 @@ void ShardWriter::ask_root(const AttemptKey& key, Save& save, EffectWriter& out)
                       auto found = saves_.find(key);
                       if (found == saves_.end()) return;
                       found->second.asks_root = false;
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       if (!decision.ok()) return;  // none yet, or not to be read now: asked again
                       const bool committed = (*decision)->was_committed();
                       settle(key, committed, committed ? "" : (*decision)->tombstone().cause, then_out);
@@ -178,22 +178,22 @@ void ShardWriter::give_up(const AttemptKey& key, GiveUp why, const std::string& 
     why = give_up_after(save.failure);
     said = "rank " + std::to_string(save.failed_rank) + ": " + save.failure.to_string();
   }
-  publish_tombstone(abort_of(key, why, said.substr(0, kMaxCauseBytes)), out);
+  publish_tombstone(abort_of(key, why, said.substr(0, storage::kMaxCauseBytes)), out);
 }
 
 void ShardWriter::publish_tombstone(const operation::PublishDecision& made, EffectWriter& out) {
-  operations_.start(made, out,
-                    [this, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
-                      if (!saves_.contains(made.key)) return;
-                      if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
-                      const bool committed = (*decision)->was_committed();
-                      if (committed) {
-                        then_out.warning(to_string(made.key) + ": " + std::get<Tombstone>(*made.body).cause +
-                                         "; it is committed all the same: the root holds all of it");
-                      }
-                      settle(made.key, committed, committed ? "" : (*decision)->tombstone().cause, then_out);
-                    });
+  operations_.start(
+      made, out, [this, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+        if (!saves_.contains(made.key)) return;
+        if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
+        const bool committed = (*decision)->was_committed();
+        if (committed) {
+          then_out.warning(to_string(made.key) + ": " + std::get<storage::Tombstone>(*made.body).cause +
+                           "; it is committed all the same: the root holds all of it");
+        }
+        settle(made.key, committed, committed ? "" : (*decision)->tombstone().cause, then_out);
+      });
 }
 
 Status ShardWriter::not_decided(const Save& save, const Status& why) {
@@ -313,7 +313,7 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
       operation::ReadDecision{key}, out,
       [this, key, told, known, failures](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
         --reading_;
-        auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
         Status outcome = decision.status();
         const bool may_pass = outcome.code() == Code::io || outcome.code() == Code::unavailable;
         if (may_pass && failures < kReadRetries) {
@@ -346,7 +346,7 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
           outcome = known.late;
         }
         // One message for all: what it says of a large checkpoint is large.
-        const auto message = std::make_shared<const LocalMessage>(
+        const auto message = std::make_shared<const local::LocalMessage>(
             local::Decided{key.step, key.attempt, outcome, std::move(metadata)});
         for (ClientId client : told) {
           if (clients_.contains(client)) then_out.to_client(client, message);
@@ -399,4 +399,4 @@ void ShardWriter::on_coordinator_gone(const Status& why, EffectWriter& out) {
   for (const AttemptKey& key : keys) give_up(key, GiveUp::superseded, why.message(), out);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,7 +4,7 @@
 
 #include "actors/shard_writer/shard_writer.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 Status ShardWriter::too_many_saves() {
   return Status(Code::busy, std::to_string(kMaxSavesInFlight) + " saves are in flight on this node");
@@ -61,8 +61,8 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
 
 // --- clients ---
 
-void ShardWriter::on_client(TimeNs now, ClientId client, const std::shared_ptr<const LocalMessage>& message,
-                            EffectWriter& out) {
+void ShardWriter::on_client(TimeNs now, ClientId client,
+                            const std::shared_ptr<const local::LocalMessage>& message, EffectWriter& out) {
   if (const auto* attach = std::get_if<local::Attach>(message.get())) {
     clients_[client] = attach->rank;
     attached_[attach->rank] = client;
@@ -94,7 +94,7 @@ void ShardWriter::on_client(TimeNs now, ClientId client, const std::shared_ptr<c
   }
 }
 
-void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const LocalMessage> message,
+void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const local::LocalMessage> message,
                             const local::Staged& staged, EffectWriter& out) {
   auto attached = clients_.find(client);
   if (attached == clients_.end()) return;
@@ -163,7 +163,7 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
 void ShardWriter::ask_root(const AttemptKey& key, Rank rank, EffectWriter& out) {
   operations_.start(operation::ReadDecision{key}, out,
                     [this, key, rank](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       auto found = saves_.find(key);
                       if (found == saves_.end()) return;
                       if (decision.ok()) {
@@ -326,7 +326,7 @@ void ShardWriter::read_roster(const RosterId& id, EffectWriter& out) {
   operations_.start(operation::ReadRoster{facts_.generation, id}, out,
                     [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       reading_rosters_.erase(id);
-                      auto record = result_as<RosterRecord>(std::move(result));
+                      auto record = result_as<storage::RosterRecord>(std::move(result));
                       if (record.ok() && worlds_.empty()) {  // collective: no Planner has told of any
                         worlds_.add_newest(record->world, record->options);
                       } else if (record.ok()) {
@@ -427,7 +427,8 @@ void ShardWriter::write_share(TimeNs now, const AttemptKey& key, Rank rank, cons
     operations_.start(
         std::move(write), out,
         [this, key, rank, file](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-          file_written(then_now, key, rank, file, result_as<WrittenShard>(std::move(result)), then_out);
+          file_written(then_now, key, rank, file, result_as<storage::WrittenShard>(std::move(result)),
+                       then_out);
         });
   }
   if (writes->empty()) record_staged(now, key, rank, plan, out);
@@ -470,7 +471,7 @@ void ShardWriter::take_written(TimeNs now, const AttemptKey& key, Rank rank, con
 }
 
 void ShardWriter::file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file,
-                               Result<WrittenShard> written, EffectWriter& out) {
+                               Result<storage::WrittenShard> written, EffectWriter& out) {
   auto found = saves_.find(key);
   auto late = late_.find({key, rank});
   Share* share = found != saves_.end() ? &found->second.shares.at(rank)
@@ -522,10 +523,10 @@ void ShardWriter::tell_late_writer(const AttemptKey& key, Rank rank, const Share
       [this, key, rank, client = share.listener, files = share.files](TimeNs, Result<OperationResult> result,
                                                                       EffectWriter& then_out) {
         --reading_;
-        auto decision = result_as<std::shared_ptr<const Decision>>(std::move(result));
+        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
         if (decision.ok() && (*decision)->committed()) {
           std::vector<Hash128> named, written;
-          for (const FileEntry& file : (*decision)->manifest().files) {
+          for (const storage::FileEntry& file : (*decision)->manifest().files) {
             if (file.rank == rank) named.push_back(file.header_digest);
           }
           for (const wire::WrittenFile& file : files) written.push_back(file.header_digest);
@@ -568,4 +569,4 @@ std::unique_ptr<Role> make_shard_writer(const NodeFacts& facts) {
   return std::make_unique<ShardWriter>(facts);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

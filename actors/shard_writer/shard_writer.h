@@ -20,7 +20,7 @@
 #include "actors/role.h"
 #include "base/flat_map.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxOutcomesRemembered = 1024;
 // How often a node says for whom it speaks, after each new session with a coordinator: one may be lost.
@@ -40,16 +40,16 @@ class ShardWriter final : public Role {
     uint32_t slab_id = 0;
     ClientId listener = 0;  // who is told; a later connection of the rank, if it offered the same again
     uint32_t listener_slab_id = 0;
-    std::shared_ptr<const LocalMessage> message;  // Staged or Written, until it is planned
-    bool offered_again = false;                   // an earlier node may have reported it
-    bool asking = false;                          // the root is asked first whether the attempt is decided
+    std::shared_ptr<const local::LocalMessage> message;  // Staged or Written, until it is planned
+    bool offered_again = false;                          // an earlier node may have reported it
+    bool asking = false;  // the root is asked first whether the attempt is decided
     bool planned = false;
     std::optional<LayoutId> waits;  // for the roster of this attempt, having staged with this layout
     // Collective: the client has asked what it is to write, and staged nothing yet. `waits` until it is told.
     bool asked = false;
     SavePlanPtr told;
     PlanId client_knows;         // share_id_of the plan that the client has
-    PlannerPlan offer;           // what its planner offers, until it is told its part; null: nothing
+    plan::PlannerPlan offer;     // what its planner offers, until it is told its part; null: nothing
     bool is_offer_said = false;  // and the coordinator has been told
     bool follows_planner = false;
     bool slab_in_use = true;
@@ -66,14 +66,14 @@ class ShardWriter final : public Role {
   struct Exchange {  // of the plans of planners with a global plan of their own
     Rank coordinator_rank = 0;
     SaveOptions options;
-    std::map<Rank, PlannerPlan> gathered;  // for the planner here, until all have come
-    bool is_planning = false;              // it has them
-    std::vector<PlannerPlan> made;         // by it, by rank
-    bool is_made_said = false;             // and the coordinator has been told
-    bool says_again = false;               // all of it: some may not have arrived
+    std::map<Rank, plan::PlannerPlan> gathered;  // for the planner here, until all have come
+    bool is_planning = false;                    // it has them
+    std::vector<plan::PlannerPlan> made;         // by it, by rank
+    bool is_made_said = false;                   // and the coordinator has been told
+    bool says_again = false;                     // all of it: some may not have arrived
   };
   struct Save {
-    FlatMap<Rank, Share> shares;
+    base::FlatMap<Rank, Share> shares;
     std::optional<Exchange> exchange;
     std::set<ClientId> without_share;  // said NotStaged, and are told too
     Status failure;                    // the first here
@@ -121,9 +121,9 @@ class ShardWriter final : public Role {
   };
 
   // --- clients ---
-  void on_client(TimeNs now, ClientId client, const std::shared_ptr<const LocalMessage>& message,
+  void on_client(TimeNs now, ClientId client, const std::shared_ptr<const local::LocalMessage>& message,
                  EffectWriter& out);
-  void on_staged(TimeNs now, ClientId client, std::shared_ptr<const LocalMessage> message,
+  void on_staged(TimeNs now, ClientId client, std::shared_ptr<const local::LocalMessage> message,
                  const local::Staged& staged, EffectWriter& out);
   void on_offered_again(TimeNs now, const AttemptKey& key, Rank rank, Share offered, EffectWriter& out);
   void on_not_staged(TimeNs now, ClientId client, const local::NotStaged& said, EffectWriter& out);
@@ -170,8 +170,8 @@ class ShardWriter final : public Role {
                    EffectWriter& out);
   void take_written(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan, EffectWriter& out);
   void record_staged(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan, EffectWriter& out);
-  void file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file, Result<WrittenShard> written,
-                    EffectWriter& out);
+  void file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file,
+                    Result<storage::WrittenShard> written, EffectWriter& out);
   void write_ended(TimeNs now, const AttemptKey& key, Rank rank, const Status& written, EffectWriter& out);
   // A write that ended after its save had been decided. Whose save was committed meanwhile hears of it now.
   void release_late(const AttemptKey& key, Rank rank, bool failed, EffectWriter& out);
@@ -240,7 +240,7 @@ class ShardWriter final : public Role {
                        EffectWriter& out);
   void look_at_set(TimeNs began, const AttemptKey& key, EffectWriter& out);
   void looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged, TimeNs took,
-                     Result<std::shared_ptr<const Decision>> decision, EffectWriter& out);
+                     Result<std::shared_ptr<const storage::Decision>> decision, EffectWriter& out);
   bool all_published(const Save& save) const;
   bool has_turn(const Save& save) const;   // to look at the whole set, this time
   uint64_t turns(const Save& save) const;  // how many nodes share the looking
@@ -301,15 +301,15 @@ class ShardWriter final : public Role {
   const NodeFacts facts_;
   PendingOperations operations_;
   PendingTimers timers_;
-  FlatMap<ClientId, Rank> clients_;  // attached now
-  FlatMap<Rank, ClientId> attached_;
+  base::FlatMap<ClientId, Rank> clients_;  // attached now
+  base::FlatMap<Rank, ClientId> attached_;
   std::set<Rank> lost_;                // were attached and are gone, or never will be
   std::map<Rank, std::string> ended_;  // how their trainers did, by the word of who started them
   std::set<ClientId> gone_;            // lost clients whose slabs are still kept
   KnownWorlds worlds_;
   bool rank_local_ = false;  // the ranks here save rank-local
-  FlatMap<Rank, KnownWorlds> alone_;
-  FlatMap<Rank, Collective> collective_;
+  base::FlatMap<Rank, KnownWorlds> alone_;
+  base::FlatMap<Rank, Collective> collective_;
   std::set<Rank> introduced_;  // ranks of modes without JoinRanks, for which this node has begun to speak
   uint32_t world_size_ = 0;    // as clients said
   std::set<RosterId> reading_rosters_;
@@ -333,4 +333,4 @@ class ShardWriter final : public Role {
   TimerId drain_timer_ = 0, leave_timer_ = 0, gone_timer_ = 0, away_timer_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

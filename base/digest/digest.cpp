@@ -6,7 +6,7 @@
 #include "base/digest/kernel.h"
 #include "shoal/check.h"
 
-namespace shoal {
+namespace shoal::base {
 
 DigestKernels digest_kernels() {
   static const DigestKernelInfo kernels[] = {
@@ -45,4 +45,4 @@ void digest_blocks(ByteView piece, std::vector<uint64_t>* out) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::base

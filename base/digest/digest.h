@@ -9,7 +9,7 @@
 
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::base {
 
 inline constexpr size_t kDigestBlockBytes = size_t{1} << 20;
 inline constexpr size_t kDigestLeafBytes = size_t{64} << 10;
@@ -24,4 +24,4 @@ constexpr uint64_t digest_count(uint64_t piece_bytes) {
 uint64_t block_digest(ByteView block);
 void digest_blocks(ByteView piece, std::vector<uint64_t>* out);  // appends digest_count(piece.size()) digests
 
-}  // namespace shoal
+}  // namespace shoal::base

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-namespace shoal {
+namespace shoal::base {
 
 // `bytes` at most kDigestBlockBytes.
 using DigestKernel = uint64_t (*)(const void* data, size_t bytes);
@@ -29,4 +29,4 @@ uint64_t block_digest_avx2(const void* data, size_t bytes);
 uint64_t block_digest_avx512(const void* data, size_t bytes);
 #endif
 
-}  // namespace shoal
+}  // namespace shoal::base

@@ -10,7 +10,7 @@
 
 #include "actors/loader/read_plan.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 constexpr uint32_t kTensors = 2000;
@@ -81,4 +81,4 @@ BENCHMARK(plan_a_load)
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

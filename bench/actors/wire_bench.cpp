@@ -3,7 +3,7 @@
 
 #include "actors/messages/messages.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 WireMessage report(uint32_t ranks) {
@@ -37,4 +37,4 @@ void decode_shards_written(benchmark::State& state) {
 BENCHMARK(decode_shards_written)->Arg(1)->Arg(8)->Arg(64);
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

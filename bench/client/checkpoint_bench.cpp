@@ -36,7 +36,7 @@
 #include "bench/client/timing.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using bench::median;
@@ -224,7 +224,7 @@ class BenchRank {
         if (read <= 0) fail(file + ": read");
         got += static_cast<uint64_t>(read);
       }
-      digest_blocks(ByteView(copy_ + at, bytes), &digests_);
+      base::digest_blocks(ByteView(copy_ + at, bytes), &digests_);
       at += bytes;
     }
     ::close(fd);
@@ -344,19 +344,23 @@ int run(const BenchOptions& options) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client
 
 int main(int argc, char** argv) {
-  shoal::BenchOptions options;
+  shoal::client::BenchOptions options;
   CLI::App app("A whole save and load, each beside what the machine does with the same bytes.");
   app.add_option("--root", options.root, "A folder of the file system to measure; emptied afterwards")
       ->required();
   app.add_option("--node-program", options.node_program, "`shoal`; default: as a trainer finds it");
-  app.add_option("--ranks", options.ranks)->check(CLI::Range(1u, shoal::kMaxRanks))->capture_default_str();
+  app.add_option("--ranks", options.ranks)
+      ->check(CLI::Range(1u, shoal::client::kMaxRanks))
+      ->capture_default_str();
   app.add_option("--size", options.size, "Bytes of a rank, such as 64k, 256m, 2g")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--tensors", options.tensors)->check(CLI::Range(1, 100000))->capture_default_str();
-  app.add_option("--rounds", options.rounds)->check(CLI::Range(1u, shoal::kMaxRounds))->capture_default_str();
+  app.add_option("--rounds", options.rounds)
+      ->check(CLI::Range(1u, shoal::client::kMaxRounds))
+      ->capture_default_str();
   app.add_option("--window", options.window, "Bytes of a rank's load window")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--load-threads", options.load_threads,
@@ -365,14 +369,15 @@ int main(int argc, char** argv) {
   app.add_option("--row", options.row, "One row of a Markdown table, with this name");
   app.add_flag("--json", options.json, "A line of JSON for each row");
   CLI11_PARSE(app, argc, argv);
-  options.tensors =
-      static_cast<uint32_t>(std::clamp<uint64_t>(options.size / shoal::kRowBytes, 1, options.tensors));
-  options.size = options.size / options.tensors / shoal::kRowBytes * shoal::kRowBytes * options.tensors;
-  if (options.size == 0) shoal::fail("--size: at least 4 KiB");
+  options.tensors = static_cast<uint32_t>(
+      std::clamp<uint64_t>(options.size / shoal::client::kRowBytes, 1, options.tensors));
+  options.size =
+      options.size / options.tensors / shoal::client::kRowBytes * shoal::client::kRowBytes * options.tensors;
+  if (options.size == 0) shoal::client::fail("--size: at least 4 KiB");
   std::string folder = options.root + "/checkpoint-bench-XXXXXX";
-  if (!::mkdtemp(folder.data())) shoal::fail(folder + ": " + std::strerror(errno));
+  if (!::mkdtemp(folder.data())) shoal::client::fail(folder + ": " + std::strerror(errno));
   options.root = folder;
-  const int status = shoal::run(options);
+  const int status = shoal::client::run(options);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   return status;

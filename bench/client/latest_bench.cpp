@@ -31,7 +31,7 @@
 #include "storage/files/posix_file_system.h"
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using bench::fail;
@@ -109,12 +109,12 @@ class Bench {
     need(need(second->save(2, state_)).wait_committed());
     const AttemptKey older = newest_;
     newest_ = need(second->latest()).key;
-    PosixFileSystem files;
-    auto storage = need(LocalStorage::open(files, options_.root, random_128()));
-    Decision decision = need(read_decision(*storage, older));
+    storage::PosixFileSystem files;
+    auto storage = need(storage::LocalStorage::open(files, options_.root, random_128()));
+    storage::Decision decision = need(storage::read_decision(*storage, older));
     for (uint32_t i = 2; i < options_.checkpoints; ++i) {
       decision.key.step = 1 + i;
-      need(publish_decision(*storage, decision));
+      need(storage::publish_decision(*storage, decision));
     }
   }
 
@@ -138,10 +138,10 @@ class Bench {
 };
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client
 
 int main(int argc, char** argv) {
-  shoal::BenchOptions options;
+  shoal::client::BenchOptions options;
   CLI::App app("load(latest) among many checkpoints");
   app.add_option("--root", options.root, "A folder to make the run in")->required();
   app.add_option("--node-program", options.node_program, "The shoal program");
@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   options.root = fmt::format("{}/latest-bench-{}", options.root, ::getpid());
   std::filesystem::create_directories(options.root);
-  shoal::Bench(options).run();
+  shoal::client::Bench(options).run();
   std::error_code ignored;
   std::filesystem::remove_all(options.root, ignored);
   return 0;

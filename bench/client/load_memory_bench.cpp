@@ -26,7 +26,7 @@
 #include "bench/client/timing.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using bench::fail;
@@ -154,7 +154,7 @@ void load(const BenchOptions& options, uint64_t tensors) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client
 
 int main(int count, char** arguments) {
   using namespace shoal;

@@ -18,7 +18,7 @@
 #include "bench/client/timing.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using bench::median;
@@ -68,11 +68,11 @@ Status save_again_and_again(const Flags& flags) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client
 
 int main(int argc, char** argv) {
   CLI::App app("A rank of bench/modes.");
-  shoal::Flags flags;
+  shoal::client::Flags flags;
   std::string mode = "collective-free";
   app.add_option("--mode", mode)->check([](const std::string& name) {
     return shoal::mode_of_name(name) ? std::string() : "no mode is called '" + name + "'";
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
   app.add_flag("--each", flags.each);
   CLI11_PARSE(app, argc, argv);
   flags.mode = *shoal::mode_of_name(mode);
-  const shoal::Status status = shoal::save_again_and_again(flags);
+  const shoal::Status status = shoal::client::save_again_and_again(flags);
   if (status.ok()) return 0;
   fmt::print(stderr, "modes_rank: {}\n", status.to_string());
   return 1;

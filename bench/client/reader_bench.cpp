@@ -38,7 +38,7 @@
 #include "shoal/checkpoint_reader.h"
 #include "shoal/hash.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using bench::fail;
@@ -110,7 +110,7 @@ class Bench {
       plain_read_.push_back(timed([&] {
         digests.clear();
         file.read(at, bytes);
-        digest_blocks(bytes, &digests);
+        base::digest_blocks(bytes, &digests);
       }));
     }
     for (uint32_t round = 0; round < std::max(3u, options_.rounds / 10); ++round) {
@@ -223,10 +223,10 @@ class Bench {
 };
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client
 
 int main(int argc, char** argv) {
-  shoal::BenchOptions options;
+  shoal::client::BenchOptions options;
   std::string tensor_bytes = "64k";
   CLI::App app("A checkpoint of many tensors: looked at, and read one by one");
   app.add_option("--root", options.root, "A folder to make the run in")->required();
@@ -246,7 +246,7 @@ int main(int argc, char** argv) {
   options.tensor_bytes = *bytes;
   options.root = fmt::format("{}/reader-bench-{}", options.root, ::getpid());
   std::filesystem::create_directories(options.root);
-  shoal::Bench(options).run();
+  shoal::client::Bench(options).run();
   std::error_code ignored;
   std::filesystem::remove_all(options.root, ignored);
   return 0;

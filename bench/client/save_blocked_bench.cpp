@@ -18,7 +18,7 @@
 #include "local/socket/socket.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using bench::median;
@@ -26,12 +26,12 @@ using bench::seconds_since;
 
 using Clock = std::chrono::steady_clock;
 
-void serve(LocalListener& listener) {
-  LocalSocket socket(std::move(**listener.accept(-1)));
+void serve(local::LocalListener& listener) {
+  local::LocalSocket socket(std::move(**listener.accept(-1)));
   while (true) {
     auto received = socket.receive(-1);
     if (!received.ok()) return;
-    const LocalMessage& message = (**received).message;
+    const local::LocalMessage& message = (**received).message;
     if (std::holds_alternative<local::Attach>(message)) (void)socket.send(local::Attached{1, 1});
     if (const auto* staged = std::get_if<local::Staged>(&message)) {
       (void)socket.send(local::SlabFree{staged->slab_id});
@@ -44,7 +44,7 @@ int run(size_t total_bytes, size_t tensors, size_t rounds) {
   char folder[] = "/tmp/shoal-bench-XXXXXX";
   if (!::mkdtemp(folder)) return 1;
   ::setenv("SHOAL_RUNTIME_DIR", (std::string(folder) + "/run").c_str(), 1);
-  auto listener = LocalListener::listen(node_paths(folder).value().socket_file).value();
+  auto listener = local::LocalListener::listen(local::node_paths(folder).value().socket_file).value();
   std::thread node([&] { serve(*listener); });
 
   const size_t each = total_bytes / tensors / 64 * 64;
@@ -102,11 +102,11 @@ int run(size_t total_bytes, size_t tensors, size_t rounds) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client
 
 int main(int argc, char** argv) {
   const auto number = [&](int at, size_t otherwise) {
     return argc > at ? static_cast<size_t>(std::max(1L, std::atol(argv[at]))) : otherwise;
   };
-  return shoal::run(number(1, 512) << 20, number(2, 2000), number(3, 15));
+  return shoal::client::run(number(1, 512) << 20, number(2, 2000), number(3, 15));
 }

@@ -49,24 +49,26 @@ void put(const std::string& file, const std::string& text) {
   std::filesystem::rename(file + ".partial", file);
 }
 
-WireMessage between_loaders(WireBody body) {
-  return {RoleKind::loader, RoleKind::loader, std::make_shared<const WireBody>(std::move(body))};
+actors::WireMessage between_loaders(actors::WireBody body) {
+  return {actors::RoleKind::loader, actors::RoleKind::loader,
+          std::make_shared<const actors::WireBody>(std::move(body))};
 }
 
 Status send_and_receive(const Flags& flags) {
   std::atomic<uint64_t> received{0};
   std::mutex mutex;
   std::set<uint64_t> greeted_by;  // hosts
-  SharingLinks::Settings settings;
+  actors::SharingLinks::Settings settings;
   settings.transport.identity.job_id = "send_host";
   settings.transport.identity.incarnation = random_128();
   settings.transport.identity.name = std::to_string(flags.host);
   settings.transport.token = Bytes(32, std::byte{7});
   settings.own_host = [&flags] { return Result<std::string>(flags.own_host); };
   settings.log = [](const std::string&) {};
-  SharingLinks links(std::move(settings), [&](NodeId, WireMessage message, size_t) {
-    if (const auto* chunk = std::get_if<wire::ChunkIs>(message.body.get())) received += chunk->chunk->size;
-    if (const auto* greeting = std::get_if<wire::ChunksWanted>(message.body.get())) {
+  actors::SharingLinks links(std::move(settings), [&](actors::NodeId, actors::WireMessage message, size_t) {
+    if (const auto* chunk = std::get_if<actors::wire::ChunkIs>(message.body.get()))
+      received += chunk->chunk->size;
+    if (const auto* greeting = std::get_if<actors::wire::ChunksWanted>(message.body.get())) {
       std::lock_guard lock(mutex);
       greeted_by.insert(greeting->chunks.at(0));
     }
@@ -85,10 +87,10 @@ Status send_and_receive(const Flags& flags) {
     std::ifstream(file) >> there;
     if (i != flags.host) others.push_back(there);
   }
-  auto chunk = std::make_shared<Chunk>();
-  chunk->size = kChunkBytes;
-  chunk->bytes.resize(kChunkBytes, std::byte{3});
-  const uint64_t chunks = flags.bytes / kChunkBytes;
+  auto chunk = std::make_shared<actors::Chunk>();
+  chunk->size = actors::kChunkBytes;
+  chunk->bytes.resize(actors::kChunkBytes, std::byte{3});
+  const uint64_t chunks = flags.bytes / actors::kChunkBytes;
   // Sessions stand before the clock runs. A greeting may be lost with a session that did not come about.
   auto next_greeting = std::chrono::steady_clock::now();
   bool is_ready = false;
@@ -96,7 +98,7 @@ Status send_and_receive(const Flags& flags) {
     if (std::chrono::steady_clock::now() >= next_greeting) {
       next_greeting += std::chrono::seconds(1);
       for (const std::string& other : others)
-        links.send_to(other, between_loaders(wire::ChunksWanted{{}, {flags.host}}));
+        links.send_to(other, between_loaders(actors::wire::ChunksWanted{{}, {flags.host}}));
     }
     std::lock_guard lock(mutex);
     if (!is_ready && greeted_by.size() == others.size()) {
@@ -113,9 +115,9 @@ Status send_and_receive(const Flags& flags) {
   for (uint64_t i = flags.host; i < chunks; i += flags.hosts) {
     ++own;
     for (const std::string& other : others)
-      links.send_to(other, between_loaders(wire::ChunkIs{{}, i, chunk}));
+      links.send_to(other, between_loaders(actors::wire::ChunkIs{{}, i, chunk}));
   }
-  if (!wait_until([&] { return received == (chunks - own) * kChunkBytes; })) {
+  if (!wait_until([&] { return received == (chunks - own) * actors::kChunkBytes; })) {
     return Status(Code::deadline_exceeded, fmt::format("{} bytes came", received.load()));
   }
   fmt::print("{} {:.6f} {:.6f}\n", flags.host, began, seconds_now());

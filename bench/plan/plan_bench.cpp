@@ -12,7 +12,7 @@
 #include "shoal/metadata.h"
 #include "shoal/save_plan.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 constexpr uint32_t kTensors = 2000;
@@ -197,4 +197,4 @@ BENCHMARK(look_into_stages)
 BENCHMARK(look_into_boxes)->Args({64, 6250})->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -22,7 +22,7 @@
 #include "base/allocator.h"
 #include "sim/simulation.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 struct Figures {
@@ -135,11 +135,11 @@ int run_all(const Profile& profile) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim
 
 int main(int argc, char** argv) {
   using namespace shoal;
-  prefer_large_pages();
+  base::prefer_large_pages();
   auto profile = find_profile("lustre", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
   if (!profile.ok()) return fmt::print(stderr, "{}\n", profile.status().to_string()), 2;
   if (argc == 1) return run_all(*profile);

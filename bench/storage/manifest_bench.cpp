@@ -12,7 +12,7 @@
 #include "storage/decisions/decision.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 // Meta's published shape of Llama 3.1 405B.
@@ -91,23 +91,24 @@ Result<Manifest> manifest_of(const Job& job) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage
 
 int main(int argc, char** argv) {
-  shoal::Job job;
+  shoal::storage::Job job;
   if (argc == 4) {
     job.tp = static_cast<uint32_t>(std::atoi(argv[1]));
     job.pp = static_cast<uint32_t>(std::atoi(argv[2]));
     job.dp = static_cast<uint32_t>(std::atoi(argv[3]));
   }
-  auto manifest = shoal::manifest_of(job);
+  auto manifest = shoal::storage::manifest_of(job);
   if (!manifest.ok()) {
     fmt::print(stderr, "manifest_bench: {}\n", manifest.status().to_string());
     return 1;
   }
   size_t tensors = 0;
   for (const auto& layout : manifest->world->layouts) tensors += layout->entries().size();
-  auto bytes = shoal::encode_decision({{1, 1, 1}, shoal::Nonce{}, shoal::RootId{}, 0, *std::move(manifest)});
+  auto bytes =
+      shoal::storage::encode_decision({{1, 1, 1}, shoal::Nonce{}, shoal::RootId{}, 0, *std::move(manifest)});
   if (!bytes.ok()) {
     fmt::print(stderr, "manifest_bench: {}\n", bytes.status().to_string());
     return 1;

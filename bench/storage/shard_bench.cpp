@@ -19,7 +19,7 @@
 #include "storage/files/posix_file_system.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 constexpr int kRounds = 5;
@@ -49,7 +49,7 @@ void read_plainly(const std::string& path, MutableByteView out) {
   for (size_t at = 0; at < out.size(); at += kChunkBytes) {
     size_t bytes = std::min(kChunkBytes, out.size() - at);
     SHOAL_CHECK(read(fd, out.data() + at, bytes) == static_cast<ssize_t>(bytes));
-    digest_blocks(out.subspan(at, bytes), &digests);
+    base::digest_blocks(out.subspan(at, bytes), &digests);
   }
   close(fd);
 }
@@ -81,7 +81,7 @@ int run(const std::string& folder, size_t mebibytes) {
   for (int round = 0; round < kRounds; ++round) {
     std::vector<uint64_t> digests;
     better(&best_copy, seconds([&] { std::copy(data.begin(), data.end(), copy.begin()); }));
-    better(&best_digest, seconds([&] { digest_blocks(data, &digests); }));
+    better(&best_digest, seconds([&] { base::digest_blocks(data, &digests); }));
     better(&best_plain, seconds([&] { write_plainly(plain, data); }));
     better(&best_shard,
            seconds([&] { SHOAL_CHECK(write_shard(**storage, shard, random_128(), {piece}, {data}).ok()); }));
@@ -105,8 +105,9 @@ int run(const std::string& folder, size_t mebibytes) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage
 
 int main(int argc, char** argv) {
-  return shoal::run(argc > 1 ? argv[1] : "/dev/shm", argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 512);
+  return shoal::storage::run(argc > 1 ? argv[1] : "/dev/shm",
+                             argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 512);
 }

@@ -21,7 +21,7 @@
 #include "shoal/check.h"
 #include "transport/live/make_transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -172,19 +172,20 @@ Figures measure_tcp(size_t bulk_bytes, size_t round_trips) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::transport
 
 int main(int argc, char** argv) {
   const auto number = [&](int at, size_t otherwise) {
     return argc > at ? static_cast<size_t>(std::max(1L, std::atol(argv[at]))) : otherwise;
   };
   const size_t bulk_bytes = number(1, 256) << 20, round_trips = number(2, 20000);
-  const shoal::Figures tcp = shoal::measure_tcp(bulk_bytes, round_trips);
-  for (shoal::TransportKind kind : {shoal::TransportKind::tcp, shoal::TransportKind::ucx}) {
+  const shoal::transport::Figures tcp = shoal::transport::measure_tcp(bulk_bytes, round_trips);
+  for (shoal::transport::TransportKind kind :
+       {shoal::transport::TransportKind::tcp, shoal::transport::TransportKind::ucx}) {
     if (argc > 3 && argv[3] != std::string(to_string(kind))) continue;
-    const shoal::Figures ours = shoal::measure_transport(kind, bulk_bytes, round_trips);
+    const shoal::transport::Figures ours = shoal::transport::measure_transport(kind, bulk_bytes, round_trips);
     fmt::print("{}: round trip of {} bytes {:>9.1f} us   plain TCP {:>9.1f} us   x{:.2f}\n", to_string(kind),
-               shoal::kSmallBytes, ours.round_trip_seconds * 1e6, tcp.round_trip_seconds * 1e6,
+               shoal::transport::kSmallBytes, ours.round_trip_seconds * 1e6, tcp.round_trip_seconds * 1e6,
                ours.round_trip_seconds / tcp.round_trip_seconds);
     fmt::print("{}: bulk of {} MiB       {:>9.2f} GB/s plain TCP {:>9.2f} GB/s x{:.2f} of its time\n",
                to_string(kind), bulk_bytes >> 20, ours.bytes_per_second / 1e9, tcp.bytes_per_second / 1e9,

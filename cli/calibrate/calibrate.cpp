@@ -18,7 +18,7 @@
 #include "shoal/bytes.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -69,7 +69,7 @@ std::string today() {
 // A secret that everybody knows lets anybody in: it is for the loopback alone.
 Result<std::string> secret_for(const CalibrateOptions& options, const std::string& address) {
   if (!options.secret.empty()) return options.secret;
-  SHOAL_ASSIGN_OR_RETURN(const HostPort place, parse_host_port(address));
+  SHOAL_ASSIGN_OR_RETURN(const transport::HostPort place, transport::parse_host_port(address));
   if (place.host == "localhost" || place.host == "::1" || place.host.starts_with("127.")) {
     return std::string(kSecretOnOneHost);
   }
@@ -180,4 +180,4 @@ void add_calibrate_command(CLI::App& app, Command* chosen) {
   });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

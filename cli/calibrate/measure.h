@@ -9,7 +9,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 // One number of a profile (sim/models/profile.h).
 struct MeasuredNumber {
@@ -38,4 +38,4 @@ Result<MeasuredNumbers> measure_storage(const std::string& folder, uint64_t byte
 std::string profile_file(const std::string& name, const std::string& about, const MeasuredNumbers& numbers,
                          const std::string& source_prefix);
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -14,7 +14,7 @@
 #include "shoal/hash.h"
 #include "transport/live/make_transport.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -40,25 +40,25 @@ Bytes message_of(size_t bytes) {
 }
 
 // One end. The one that serves answers each small message with itself, and each bulk one with a small one.
-class End final : public TransportHandler {
+class End final : public transport::TransportHandler {
  public:
   End(const std::string& listen, const std::string& secret, bool serves) : serves_(serves) {
-    TransportOptions options;
+    transport::TransportOptions options;
     options.listen = listen;
     options.identity.job_id = "shoal calibrate";
     options.identity.incarnation = random_128();
     options.identity.name = "calibrate";
     options.token.assign(as_view(secret).begin(), as_view(secret).end());
-    transport_ = make_transport(std::move(options));
+    transport_ = transport::make_transport(std::move(options));
   }
   ~End() override { transport_->stop(0); }
   Status start() { return transport_->start(*this); }
-  Transport& transport() { return *transport_; }
+  transport::Transport& transport() { return *transport_; }
 
-  void on_peer_up(PeerId, const Identity&) override {
+  void on_peer_up(transport::PeerId, const transport::Identity&) override {
     change([&] { is_up_ = true; });
   }
-  void on_message(PeerId peer, Bytes message) override {
+  void on_message(transport::PeerId peer, Bytes message) override {
     if (serves_) {
       // An error is the end of the session, which the other end sees.
       (void)transport_->send(peer,
@@ -67,7 +67,7 @@ class End final : public TransportHandler {
       change([&] { ++received_; });
     }
   }
-  void on_peer_lost(PeerId, const Status& why) override {
+  void on_peer_lost(transport::PeerId, const Status& why) override {
     change([&] { lost_ = why; });
   }
 
@@ -97,7 +97,7 @@ class End final : public TransportHandler {
     changed_.notify_all();
   }
   const bool serves_;
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<transport::Transport> transport_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_up_ = false;
@@ -115,7 +115,7 @@ double processor_seconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
-Result<Figures> measure(End& end, PeerId peer) {
+Result<Figures> measure(End& end, transport::PeerId peer) {
   Figures figures;
   const Bytes small = message_of(kSmallBytes);
   int counted = 0;
@@ -161,7 +161,7 @@ Result<MeasuredNumbers> measure_network(const std::string& peer, const std::stri
   End end("", secret, false);
   SHOAL_RETURN_IF_ERROR(end.start());
   const std::string address = is_here ? other->transport().listen_address() : peer;
-  const PeerId session = end.transport().connect(address);
+  const transport::PeerId session = end.transport().connect(address);
   if (Status up = end.wait_up(); !up.ok()) return up.with_context(address);
   Result<Figures> measured = measure(end, session);
   if (!measured.ok()) return measured.status().with_context(address);
@@ -190,4 +190,4 @@ Status serve_measurements(const std::string& listen, const std::string& secret, 
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -15,7 +15,7 @@
 #include "shoal/layout.h"
 #include "shoal/save_plan.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -50,19 +50,19 @@ int64_t nanoseconds(double seconds) {
 
 // What a node reports of 64 ranks.
 int64_t codec_rate() {
-  wire::ShardsWritten report;
+  actors::wire::ShardsWritten report;
   report.key = {1, 1000, 1};
   for (Rank rank = 0; rank < 64; ++rank) {
     report.plans.push_back({rank, PlanId{}});
     report.files.push_back({rank, 0, 5120, Hash128{}, 1024});
   }
-  const WireMessage message{RoleKind::shard_writer, RoleKind::coordinator,
-                            std::make_shared<const WireBody>(std::move(report))};
-  const Bytes bytes = encode_wire(message);
+  const actors::WireMessage message{actors::RoleKind::shard_writer, actors::RoleKind::coordinator,
+                                    std::make_shared<const actors::WireBody>(std::move(report))};
+  const Bytes bytes = actors::encode_wire(message);
   bool is_sound = true;
   const double seconds = median_of([&] {
-    const Bytes encoded = encode_wire(message);
-    is_sound = is_sound && decode_wire(encoded).ok();
+    const Bytes encoded = actors::encode_wire(message);
+    is_sound = is_sound && actors::decode_wire(encoded).ok();
   });
   SHOAL_CHECK(is_sound);
   return static_cast<int64_t>(2 * static_cast<double>(bytes.size()) / seconds);
@@ -82,7 +82,7 @@ PlanTimes plan_seconds() {
   }
   const LayoutPtr layout = std::move(builder).build().value();
   const auto world = rank_local_world(layout, 128).value();
-  RankPlans plans(world, {});
+  plan::RankPlans plans(world, {});
   SHOAL_CHECK(plans.plan(0).ok());
   Rank rank = 0;
   return {median_of([&] { SHOAL_CHECK(plan_save(*world, 5, {}).ok()); }),
@@ -113,9 +113,9 @@ double local_round_trip() {
 }
 
 double copy_seconds() {
-  const std::unique_ptr<Stager> stager = make_host_stager();
+  const std::unique_ptr<gpu::Stager> stager = gpu::make_host_stager();
   std::vector<std::byte> source(kCopyBytes, std::byte{1}), target(kCopyBytes);
-  const CopyTask task{source.data(), target.data(), kCopyBytes, 1, 0};
+  const gpu::CopyTask task{source.data(), target.data(), kCopyBytes, 1, 0};
   return median_of([&] { SHOAL_CHECK(stager->wait(stager->submit({&task, 1})).ok()); });
 }
 
@@ -138,4 +138,4 @@ MeasuredNumbers measure_processor() {
   };
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

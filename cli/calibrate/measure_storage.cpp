@@ -20,7 +20,7 @@
 #include "shoal/hash.h"
 #include "storage/catalog/catalog.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -116,7 +116,7 @@ Result<Times> time_all(size_t count, size_t threads, const std::function<Status(
     std::lock_guard lock(mutex);
     times.each.insert(times.each.end(), own.begin(), own.end());
   };
-  for_each_by_threads(threads, threads, [&](size_t) { work(); });
+  base::for_each_by_threads(threads, threads, [&](size_t) { work(); });
   times.total = seconds_since(begun);
   if (!first.ok()) return first;
   std::sort(times.each.begin(), times.each.end());
@@ -168,14 +168,15 @@ int64_t nanoseconds(double seconds) {
 
 Result<double> catalog_seconds(const std::string& folder) {
   const RootId root_id = random_128();
-  SHOAL_ASSIGN_OR_RETURN(const auto catalog, open_rocksdb_catalog(folder + "/catalog", root_id));
-  SHOAL_ASSIGN_OR_RETURN(const Times times, time_all(kSyncs, 1, [&](size_t i) {
-                           Decision decision;
-                           decision.key = {1, i + 1, 1};
-                           decision.root_id = root_id;
-                           decision.body = Tombstone{Tombstone::Reason::aborted, "measured"};
-                           return catalog->record(decision);
-                         }));
+  SHOAL_ASSIGN_OR_RETURN(const auto catalog, storage::open_rocksdb_catalog(folder + "/catalog", root_id));
+  SHOAL_ASSIGN_OR_RETURN(
+      const Times times, time_all(kSyncs, 1, [&](size_t i) {
+        storage::Decision decision;
+        decision.key = {1, i + 1, 1};
+        decision.root_id = root_id;
+        decision.body = storage::Tombstone{storage::Tombstone::Reason::aborted, "measured"};
+        return catalog->record(decision);
+      }));
   return times.quantile(0.5);
 }
 
@@ -232,4 +233,4 @@ Result<MeasuredNumbers> measure_storage(const std::string& folder, uint64_t byte
   };
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

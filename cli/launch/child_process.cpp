@@ -16,7 +16,7 @@
 
 extern char** environ;
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -99,7 +99,7 @@ Result<pid_t> spawn(const SpawnOptions& options) {
   std::vector<char*> argv = pointers_of(options.arguments), envp = pointers_of(variables);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return Status(Code::io, fmt::format("pipe: {}", std::strerror(errno)));
-  OwnedFd from_child(ends[0]), to_parent(ends[1]);
+  local::OwnedFd from_child(ends[0]), to_parent(ends[1]);
   pid_t parent = getpid(), pid = fork();
   if (pid < 0) return Status(Code::io, fmt::format("fork: {}", std::strerror(errno)));
   if (pid == 0) {
@@ -107,7 +107,7 @@ Result<pid_t> spawn(const SpawnOptions& options) {
     if (write(to_parent.get(), &number, sizeof number) < 0) _exit(126);
     _exit(127);
   }
-  to_parent = OwnedFd();
+  to_parent = local::OwnedFd();
   int number = 0;
   ssize_t size;
   do {
@@ -127,4 +127,4 @@ std::string describe_end(int wait_status) {
   return fmt::format("signal {} ({})", WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -9,7 +9,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 using Environment = std::map<std::string, std::string>;
 Environment own_environment();
@@ -35,4 +35,4 @@ Status check_program(const std::string& program);
 int exit_status_of(int wait_status);
 std::string describe_end(int wait_status);  // "exit status 3", "signal 9 (Killed)"
 
-}  // namespace shoal
+}  // namespace shoal::cli

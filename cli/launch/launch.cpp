@@ -27,7 +27,7 @@
 #include "storage/decisions/completion.h"
 #include "storage/root/run_claims.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -43,7 +43,7 @@ struct LaunchFlags {
   uint16_t master_port = 0;
   bool create = false, read_only = false, resume = false, take_over = false;
   bool kill_on_failure = false, tag_output = false;
-  Settings settings;  // by flags; PlanMaker adds the rest
+  local::Settings settings;  // by flags; PlanMaker adds the rest
   std::vector<std::string> command;
 };
 
@@ -89,7 +89,7 @@ std::string variable(const char* name) {
 // The job's id: given, from Slurm (as a trainer works it out), or minted where nobody else needs to know it.
 Result<std::string> find_job_id(const LaunchFlags& flags) {
   if (!flags.job_id.empty()) return flags.job_id;
-  if (std::string job = job_id_of(environment_variable); !job.empty()) return job;
+  if (std::string job = client::job_id_of(client::environment_variable); !job.empty()) return job;
   if (flags.nodes == 1) return "launch-" + random_128().to_hex();
   return invalid(
       "--nnodes needs --job-id (or SHOAL_JOB_ID, or Slurm's variables): the same on all hosts, never used "
@@ -126,7 +126,7 @@ Status check_holds_run(const std::string& root, bool may_create) {
   }
   bool is_empty = true;
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    if (shows_a_run(entries->path().filename().native())) return ok_status();
+    if (storage::shows_a_run(entries->path().filename().native())) return ok_status();
     is_empty = false;
   }
   if (error) return Status(Code::refused, fmt::format("root {}: {}", root, error.message()));
@@ -139,14 +139,15 @@ Status check_holds_run(const std::string& root, bool may_create) {
 // What a job that is to go on would load as the latest is there, and its decision reads back, or the root
 // proves it complete.
 Status check_can_resume(const std::string& path) {
-  SHOAL_ASSIGN_OR_RETURN(OpenRoot root, open_root_for_reading(path));
-  AttemptChoice newest;
+  SHOAL_ASSIGN_OR_RETURN(admin::OpenRoot root, admin::open_root_for_reading(path));
+  admin::AttemptChoice newest;
   newest.newest_only = true;
-  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, newest));
-  const AttemptView* latest = newest_checkpoint(views);
-  if (latest != nullptr) return check_reads_back(latest);
-  for (const AttemptView& view : views) {  // the first load commits what the root proves complete
-    if (view.info.state == AttemptInfo::State::undecided && prove_complete(*root.storage, view.key).ok()) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> views, admin::choose_attempts(root, newest));
+  const storage::AttemptView* latest = admin::newest_checkpoint(views);
+  if (latest != nullptr) return admin::check_reads_back(latest);
+  for (const storage::AttemptView& view : views) {  // the first load commits what the root proves complete
+    if (view.info.state == storage::AttemptInfo::State::undecided &&
+        storage::prove_complete(*root.storage, view.key).ok()) {
       return ok_status();
     }
   }
@@ -155,7 +156,7 @@ Status check_can_resume(const std::string& path) {
 
 // A port that is free now, for MASTER_PORT of a job on this host alone.
 uint16_t free_port() {
-  OwnedFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  local::OwnedFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -180,8 +181,8 @@ std::string own_program() {
 }
 
 // By its own settings, and by how long a node that starts looks for its coordinator.
-bool trainers_need(const Setting& setting) {
-  return setting.of == SettingOf::trainer || setting.name == std::string_view("find-coordinator-ms");
+bool trainers_need(const local::Setting& setting) {
+  return setting.of == local::SettingOf::trainer || setting.name == std::string_view("find-coordinator-ms");
 }
 
 class PlanMaker {
@@ -193,9 +194,10 @@ class PlanMaker {
     SHOAL_RETURN_IF_ERROR(complete_settings(flags_.root, &settings_));
     SHOAL_ASSIGN_OR_RETURN(job_id_, find_job_id(flags_));
     SHOAL_RETURN_IF_ERROR(find_ranks());
-    SHOAL_ASSIGN_OR_RETURN(Bytes token, find_token(flags_.token_file));
+    SHOAL_ASSIGN_OR_RETURN(Bytes token, local::find_token(flags_.token_file));
     if (token.empty() && flags_.nodes > 1) {
-      return invalid(fmt::format("--nnodes needs the job's token: --token-file or {}", kTokenVariable));
+      return invalid(
+          fmt::format("--nnodes needs the job's token: --token-file or {}", local::kTokenVariable));
     }
     if (flags_.resume) SHOAL_RETURN_IF_ERROR(check_can_resume(flags_.root));
     SHOAL_RETURN_IF_ERROR(flags_.create ? make_root(flags_.root)
@@ -203,18 +205,18 @@ class PlanMaker {
     std::error_code error;
     root_ = std::filesystem::canonical(flags_.root, error).string();
     if (error) return Status(Code::not_found, fmt::format("root {}: {}", flags_.root, error.message()));
-    SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(root_, flags_.read_only ? job_id_ : ""));
+    SHOAL_ASSIGN_OR_RETURN(local::NodePaths paths, local::node_paths(root_, flags_.read_only ? job_id_ : ""));
     // A job that reads may be started by one that trains, whose socket is not for it.
     if (!flags_.read_only) socket_ = variable("SHOAL_SOCKET");
     if (socket_.empty()) socket_ = paths.socket_file;
 
-    save_report_ = fmt::format("{}/launch-{}.saves", runtime_folder(), getpid());
+    save_report_ = fmt::format("{}/launch-{}.saves", local::runtime_folder(), getpid());
 
     LaunchPlan plan;
     plan.node = node_command();
     plan.node_environment = own_environment();
     plan.node_environment["SHOAL_SOCKET"] = socket_;
-    if (token.empty()) plan.node_environment[kTokenVariable] = mint_token();
+    if (token.empty()) plan.node_environment[local::kTokenVariable] = local::mint_token();
     plan.trainer = flags_.command;
     uint16_t port = flags_.master_port;
     if (port == 0) port = flags_.nodes == 1 ? free_port() : kDefaultMasterPort;
@@ -288,9 +290,9 @@ class PlanMaker {
     out["SHOAL_ROOT"] = root_;
     out["SHOAL_JOB_ID"] = job_id_;
     out["SHOAL_SOCKET"] = socket_;
-    out[kSaveReportVariable] = save_report_;
+    out[client::kSaveReportVariable] = save_report_;
     for (const auto& [name, value] : settings_.values()) {
-      const Setting& setting = *find_setting(name);
+      const local::Setting& setting = *local::find_setting(name);
       if (trainers_need(setting)) out[setting.variable()] = value.text;
     }
     out["SHOAL_NODE_PROGRAM"] = own_program();
@@ -300,13 +302,13 @@ class PlanMaker {
     // For a node that a trainer has to start where this one has died.
     std::error_code error;
     if (!flags_.token_file.empty()) {
-      out[kTokenFileVariable] = std::filesystem::absolute(flags_.token_file, error).string();
+      out[local::kTokenFileVariable] = std::filesystem::absolute(flags_.token_file, error).string();
     }
     return out;
   }
 
   const LaunchFlags& flags_;
-  Settings settings_;
+  local::Settings settings_;
   std::string job_id_, root_, socket_, save_report_;
   uint32_t first_rank_ = 0, world_size_ = 0;
 };
@@ -367,8 +369,8 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
       ->envname("SHOAL_READ_ONLY");
   command->add_flag("--kill-on-failure", flags->kill_on_failure, "When a trainer fails, end the others");
   command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
-  add_settings(*command, SettingOf::node, &flags->settings);
-  add_settings(*command, SettingOf::trainer, &flags->settings);
+  add_settings(*command, local::SettingOf::node, &flags->settings);
+  add_settings(*command, local::SettingOf::trainer, &flags->settings);
 }
 
 }  // namespace
@@ -384,4 +386,4 @@ void add_launch_command(CLI::App& app, const std::vector<std::string>& command_l
   command->callback([=] { *chosen = [=] { return run_launch(*flags); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -16,7 +16,7 @@
 #include "actors/node/launcher_word.h"
 #include "cli/commands.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -45,12 +45,12 @@ bool asks_to_stop(int number) {
 }
 
 struct Pipe {
-  OwnedFd read, write;
+  local::OwnedFd read, write;
 };
 Result<Pipe> make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return Status(Code::io, fmt::format("pipe: {}", std::strerror(errno)));
-  return Pipe{OwnedFd(ends[0]), OwnedFd(ends[1])};
+  return Pipe{local::OwnedFd(ends[0]), local::OwnedFd(ends[1])};
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ Launcher::Launcher(LaunchPlan plan) : plan_(std::move(plan)) {
   sigaddset(&set, SIGCHLD);
   SHOAL_CHECK(sigprocmask(SIG_BLOCK, &set, nullptr) == 0);
   signal(SIGPIPE, SIG_IGN);
-  signals_ = OwnedFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  signals_ = local::OwnedFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   SHOAL_CHECK(signals_.valid());
 }
 
@@ -109,7 +109,7 @@ Status Launcher::make_save_report() {
   };
   if (mkfifo(plan_.save_report.c_str(), 0600) != 0) return failed();
   // For writing too: else it would end whenever the last trainer closes it.
-  save_report_ = OwnedFd(open(plan_.save_report.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  save_report_ = local::OwnedFd(open(plan_.save_report.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   return save_report_.valid() ? ok_status() : failed();
 }
 
@@ -121,7 +121,7 @@ void Launcher::hear_saves() {
     if (size <= 0) break;
     save_outcomes_.hear({buffer, static_cast<size_t>(size)});
   }
-  const std::optional<SaveEvent>& many = save_outcomes_.too_many();
+  const std::optional<client::SaveEvent>& many = save_outcomes_.too_many();
   if (!many || is_ending_ || !any_trainer()) return;
   say("rank {}: {} saves in a row failed, as many as --max-failed-saves allows; the last, {}: {}; ending the "
       "trainers",
@@ -166,7 +166,7 @@ Status Launcher::start_node() {
 // A save of the others waits for this rank in vain, even where its trainer never reached the node.
 void Launcher::tell_end(const Child& trainer) {
   if (!trainer.wait_status) return;
-  untold_ += launcher_line({trainer.rank, describe_end(*trainer.wait_status)});
+  untold_ += actors::launcher_line({trainer.rank, describe_end(*trainer.wait_status)});
   tell_node();
 }
 
@@ -176,7 +176,7 @@ void Launcher::tell_node() {
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) return;
     if (size < 0) {
-      to_node_ = OwnedFd();  // it has ended
+      to_node_ = local::OwnedFd();  // it has ended
       return;
     }
     untold_.erase(0, static_cast<size_t>(size));
@@ -211,7 +211,7 @@ bool Launcher::hear_node() {
     const size_t last_word = node_line_.rfind(' ', end) + 1;
     generation_ = node_line_.substr(last_word, end - last_word);
   }
-  if (is_ready || size == 0) node_ready_ = OwnedFd();
+  if (is_ready || size == 0) node_ready_ = local::OwnedFd();
   return is_ready;
 }
 
@@ -407,7 +407,7 @@ void Launcher::read_output(Output* output) {
     } else if (size < 0 && errno == EAGAIN) {
       return;
     } else {
-      output->from = OwnedFd();
+      output->from = local::OwnedFd();
     }
   }
 }
@@ -431,4 +431,4 @@ bool Launcher::any_trainer() const {
                      [](const Child& trainer) { return !trainer.wait_status; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -16,7 +16,7 @@
 #include "local/socket/socket.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 struct LaunchPlan {
   std::vector<std::string> node;  // command line; --ready-fd is added, and --rejoin where it is started again
@@ -51,7 +51,7 @@ class Launcher {
  private:
   using Clock = std::chrono::steady_clock;
   struct Output {  // of a trainer, with --tag-output
-    OwnedFd from;
+    local::OwnedFd from;
     int to = 1;
     std::string tag, line;
   };
@@ -92,16 +92,16 @@ class Launcher {
   bool any_trainer() const;
 
   const LaunchPlan plan_;
-  OwnedFd signals_;
-  OwnedFd node_ready_;
-  OwnedFd to_node_;
+  local::OwnedFd signals_;
+  local::OwnedFd node_ready_;
+  local::OwnedFd to_node_;
   std::string untold_;  // lines for which the pipe has no room
   std::string node_line_;
   std::string generation_;  // of the run that the first node began or joined; the next ones go on with it
   Child node_;
   std::vector<Child> trainers_;
   std::vector<Output> outputs_;
-  OwnedFd save_report_;
+  local::OwnedFd save_report_;
   SaveOutcomes save_outcomes_;
   std::optional<Clock::time_point> kill_at_;
   int stop_signal_ = 0;        // the first SIGTERM, SIGINT or SIGHUP that came
@@ -114,4 +114,4 @@ class Launcher {
   std::optional<Clock::time_point> restart_at_;  // a node that has ended
 };
 
-}  // namespace shoal
+}  // namespace shoal::cli

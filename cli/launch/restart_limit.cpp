@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace shoal {
+namespace shoal::cli {
 
 std::optional<std::chrono::seconds> RestartLimit::next(Time now) {
   while (!restarts_.empty() && now - restarts_.front() >= kNodeRestartWindow) restarts_.pop_front();
@@ -20,4 +20,4 @@ std::string RestartLimit::describe() const {
       is_by_window ? fmt::format("in {} minutes", kNodeRestartWindow.count()) : "since a node was ready");
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-namespace shoal {
+namespace shoal::cli {
 
 inline constexpr uint32_t kMaxNodeRestarts = 5;
 inline constexpr std::chrono::minutes kNodeRestartWindow{10};
@@ -38,4 +38,4 @@ class RestartLimit {
   uint32_t since_ready_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -4,7 +4,7 @@
 
 #include "admin/root_reader.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -16,30 +16,30 @@ constexpr size_t kMaxKept = 1u << 16;  // saves; older ones are forgotten
 void SaveOutcomes::hear(std::string_view bytes) {
   line_ += bytes;
   for (size_t end; (end = line_.find('\n')) != std::string::npos; line_.erase(0, end + 1)) {
-    if (auto event = parse_save_event(std::string_view(line_).substr(0, end))) hear_event(*event);
+    if (auto event = client::parse_save_event(std::string_view(line_).substr(0, end))) hear_event(*event);
   }
 }
 
-void SaveOutcomes::hear_event(const SaveEvent& event) {
+void SaveOutcomes::hear_event(const client::SaveEvent& event) {
   const auto known = saves_.find(event.key);
   switch (event.kind) {
-    case SaveEvent::Kind::staged:
+    case client::SaveEvent::Kind::staged:
       saves_.try_emplace(event.key, Save{event.rank, false, false, false, ""});
       if (saves_.size() > kMaxKept) saves_.erase(saves_.begin());
       return;
-    case SaveEvent::Kind::committed:
+    case client::SaveEvent::Kind::committed:
       if (known != saves_.end()) known->second.is_committed = true;
       break;
-    case SaveEvent::Kind::failed: {
+    case client::SaveEvent::Kind::failed: {
       Save& save = saves_[event.key];
       if (!save.has_failed) save.rank = event.rank, save.cause = event.cause;
       save.has_failed = true;
       return;
     }
-    case SaveEvent::Kind::told:
+    case client::SaveEvent::Kind::told:
       if (known != saves_.end()) known->second.is_told = true;
       break;
-    case SaveEvent::Kind::too_many:
+    case client::SaveEvent::Kind::too_many:
       if (!too_many_) too_many_ = event;
       return;
   }
@@ -48,7 +48,7 @@ void SaveOutcomes::hear_event(const SaveEvent& event) {
 UntoldSaves SaveOutcomes::untold(const std::string& path) const {
   UntoldSaves out;
   size_t more = 0;
-  Result<OpenRoot> root = Status(Code::unavailable, "not opened yet");
+  Result<admin::OpenRoot> root = Status(Code::unavailable, "not opened yet");
   bool is_open = false;
   for (const auto& [key, save] : saves_) {
     if (save.is_committed || save.is_told) continue;
@@ -56,16 +56,16 @@ UntoldSaves SaveOutcomes::untold(const std::string& path) const {
       ++more;
       continue;
     }
-    if (!is_open) root = open_root_for_reading(path);
+    if (!is_open) root = admin::open_root_for_reading(path);
     is_open = true;
-    AttemptChoice choice;
+    admin::AttemptChoice choice;
     choice.step = key.step;
-    choice.attempt = attempt_name(key);
-    const auto views =
-        root.ok() ? choose_attempts(*root, choice) : Result<std::vector<AttemptView>>(root.status());
+    choice.attempt = admin::attempt_name(key);
+    const auto views = root.ok() ? admin::choose_attempts(*root, choice)
+                                 : Result<std::vector<storage::AttemptView>>(root.status());
     const std::string which = fmt::format("rank {}: the save of {}", save.rank, to_string(key));
     if (views.ok() && !views->empty()) {
-      const AttemptView& view = views->front();
+      const storage::AttemptView& view = views->front();
       const std::string_view state = view.state_name();
       if (state == "committed" || state == "deleted") continue;
       if (state == "aborted" || state == "damaged") {
@@ -94,4 +94,4 @@ UntoldSaves SaveOutcomes::untold(const std::string& path) const {
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

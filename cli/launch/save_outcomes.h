@@ -11,7 +11,7 @@
 
 #include "client/launch/save_report.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 struct UntoldSaves {  // a line each, for whoever started the job
   std::vector<std::string> failed;
@@ -24,7 +24,7 @@ class SaveOutcomes {
   // Bytes as they came; a line may come in parts.
   void hear(std::string_view bytes);
   // Of the first trainer that reported as many failures in a row as may be.
-  const std::optional<SaveEvent>& too_many() const { return too_many_; }
+  const std::optional<client::SaveEvent>& too_many() const { return too_many_; }
 
   // The saves that trainers reported as failed, or of which they heard nothing, and that none was told of.
   // The root says what was decided in the end: neither a committed one nor one that was deleted since is
@@ -37,11 +37,11 @@ class SaveOutcomes {
     bool is_committed = false, has_failed = false, is_told = false;
     std::string cause;
   };
-  void hear_event(const SaveEvent& event);
+  void hear_event(const client::SaveEvent& event);
 
   std::string line_;  // of which the end has not come
   std::map<AttemptKey, Save> saves_;
-  std::optional<SaveEvent> too_many_;
+  std::optional<client::SaveEvent> too_many_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -19,16 +19,16 @@
 #include "local/job/job_token.h"
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
 struct NodeFlags {
-  NodeOptions node;
+  actors::NodeOptions node;
   std::string token_file;
   std::string ranks;   // "A-B"
   std::string rejoin;  // "N" or kRejoinJob
-  Settings settings;
+  local::Settings settings;
   std::optional<std::string> settings_said;  // by who started this node, and has read variables and files
   bool create_root = false;
   int ready_fd = -1;
@@ -93,10 +93,10 @@ Status parse_ranks(const std::string& text, std::vector<Rank>* ranks) {
 }
 
 Status parse_rejoin(const std::string& text, std::optional<uint32_t>* rejoin) {
-  uint32_t generation = kGenerationOfJob;
+  uint32_t generation = storage::kGenerationOfJob;
   if (text != kRejoinJob) {
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), generation);
-    if (error != std::errc() || end != text.data() + text.size() || generation == kGenerationOfJob) {
+    if (error != std::errc() || end != text.data() + text.size() || generation == storage::kGenerationOfJob) {
       return Status(Code::invalid_argument,
                     fmt::format("--rejoin {}: a generation or '{}' is needed", text, kRejoinJob));
     }
@@ -107,8 +107,8 @@ Status parse_rejoin(const std::string& text, std::optional<uint32_t>* rejoin) {
 
 // The coordinator's door is at --interface, too, where its address leaves the choice. A launcher leaves it
 // where the host's own name leads to the loopback, and several interfaces are up.
-Status narrow_listen_address(NodeOptions* node) {
-  SHOAL_ASSIGN_OR_RETURN(HostPort listen, parse_host_port(node->listen));
+Status narrow_listen_address(actors::NodeOptions* node) {
+  SHOAL_ASSIGN_OR_RETURN(transport::HostPort listen, transport::parse_host_port(node->listen));
   if (listen.host != "0.0.0.0") return ok_status();
   if (node->network.interface.empty()) {
     fmt::print(stderr,
@@ -117,22 +117,22 @@ Status narrow_listen_address(NodeOptions* node) {
                node->listen);
     return ok_status();
   }
-  SHOAL_ASSIGN_OR_RETURN(listen.host, address_of_interface(node->network.interface));
-  node->listen = to_string(listen);
+  SHOAL_ASSIGN_OR_RETURN(listen.host, transport::address_of_interface(node->network.interface));
+  node->listen = transport::to_string(listen);
   return ok_status();
 }
 
 // A node that is started again is what it was, even if a file of settings has changed meanwhile.
 Status complete_settings(NodeFlags* flags) {
-  Settings& settings = flags->settings;
+  local::Settings& settings = flags->settings;
   SHOAL_RETURN_IF_ERROR(flags->settings_said ? settings.check()
-                                             : complete_settings(flags->node.root, &settings));
-  flags->node.settings_said = flags->settings_said.value_or(settings_line(settings));
+                                             : cli::complete_settings(flags->node.root, &settings));
+  flags->node.settings_said = flags->settings_said.value_or(local::settings_line(settings));
   return apply_settings(settings, &flags->node);
 }
 
 Status complete(NodeFlags* flags) {
-  NodeOptions& node = flags->node;
+  actors::NodeOptions& node = flags->node;
   SHOAL_RETURN_IF_ERROR(complete_settings(flags));
   if (!flags->rejoin.empty()) SHOAL_RETURN_IF_ERROR(parse_rejoin(flags->rejoin, &node.rejoin));
   if (node.job_id.empty())
@@ -145,14 +145,14 @@ Status complete(NodeFlags* flags) {
     return Status(Code::invalid_argument,
                   fmt::format("--ranks {} is beyond --world-size {}", flags->ranks, node.world_size));
   }
-  SHOAL_ASSIGN_OR_RETURN(node.token, find_token(flags->token_file));
+  SHOAL_ASSIGN_OR_RETURN(node.token, local::find_token(flags->token_file));
   if (node.token.empty() && (!node.coordinator.empty() || !node.listen.empty())) {
-    return Status(Code::invalid_argument,
-                  fmt::format("{} needs the job's token: --token-file or {}",
-                              node.coordinator.empty() ? "--listen" : "--coordinator", kTokenVariable));
+    return Status(Code::invalid_argument, fmt::format("{} needs the job's token: --token-file or {}",
+                                                      node.coordinator.empty() ? "--listen" : "--coordinator",
+                                                      local::kTokenVariable));
   }
   if (node.token.empty()) {
-    std::string minted = mint_token();
+    std::string minted = local::mint_token();
     ByteView view = as_view(minted);
     node.token.assign(view.begin(), view.end());
   }
@@ -169,7 +169,7 @@ int run_node_command(NodeFlags flags) {
   Status status = complete(&flags);
   if (!status.ok()) return report_unusable(status);
   handle_signals();
-  status = run_node(flags.node, stops, [&](const std::string& address, uint32_t generation) {
+  status = actors::run_node(flags.node, stops, [&](const std::string& address, uint32_t generation) {
     if (flags.ready_fd < 0) return;
     std::string line = fmt::format("ready {} generation {}\n", address, generation);
     if (write(flags.ready_fd, line.data(), line.size()) < 0) return;  // whoever started us has ended
@@ -185,7 +185,7 @@ int run_node_command(NodeFlags flags) {
 void add_node_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("node", "Run the node of this host");
   auto flags = std::make_shared<NodeFlags>();
-  NodeOptions& node = flags->node;
+  actors::NodeOptions& node = flags->node;
   command->add_option("--root", node.root, "Folder of the run")->required();
   command->add_flag("--create-root", flags->create_root, "Make that folder, in one that exists");
   command
@@ -231,9 +231,9 @@ void add_node_command(CLI::App& app, Command* chosen) {
   command->add_option("--ready-fd", flags->ready_fd,
                       "Write 'ready ADDRESS generation N' to this descriptor once trainers can attach");
   command->add_option("--settings-said", flags->settings_said)->group("");
-  add_settings(*command, SettingOf::node, &flags->settings);
+  add_settings(*command, local::SettingOf::node, &flags->settings);
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_node_command(*flags); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -11,58 +11,58 @@
 #include "local/messages/messages.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
-using Value = Settings::Value;
+using Value = local::Settings::Value;
 
 // How a node's options take a setting.
 struct NodeSetting {
   const char* name;
-  Status (*apply)(const Value& value, NodeOptions* node);
+  Status (*apply)(const Value& value, actors::NodeOptions* node);
 };
 
-template <uint32_t RoleTimes::*member>
-Status apply_time(const Value& value, NodeOptions* node) {
+template <uint32_t actors::RoleTimes::*member>
+Status apply_time(const Value& value, actors::NodeOptions* node) {
   node->times.*member = static_cast<uint32_t>(value.number);
   return ok_status();
 }
-template <std::string NodeOptions::*member>
-Status apply_text(const Value& value, NodeOptions* node) {
+template <std::string actors::NodeOptions::*member>
+Status apply_text(const Value& value, actors::NodeOptions* node) {
   node->*member = value.text;
   return ok_status();
 }
-template <uint64_t NodeOptions::*member>
-Status apply_bytes(const Value& value, NodeOptions* node) {
+template <uint64_t actors::NodeOptions::*member>
+Status apply_bytes(const Value& value, actors::NodeOptions* node) {
   node->*member = value.number;
   return ok_status();
 }
-Status apply_transport(const Value& value, NodeOptions* node) {
-  SHOAL_ASSIGN_OR_RETURN(node->network.transport, parse_transport_kind(value.text));
+Status apply_transport(const Value& value, actors::NodeOptions* node) {
+  SHOAL_ASSIGN_OR_RETURN(node->network.transport, transport::parse_transport_kind(value.text));
   return ok_status();
 }
-Status apply_interface(const Value& value, NodeOptions* node) {
+Status apply_interface(const Value& value, actors::NodeOptions* node) {
   node->network.interface = value.text;
   return ok_status();
 }
-Status apply_ports(const Value& value, NodeOptions* node) {
-  SHOAL_ASSIGN_OR_RETURN(node->network.ports, parse_port_range(value.text));
+Status apply_ports(const Value& value, actors::NodeOptions* node) {
+  SHOAL_ASSIGN_OR_RETURN(node->network.ports, transport::parse_port_range(value.text));
   return ok_status();
 }
-Status apply_direct_nodes(const Value& value, NodeOptions* node) {
+Status apply_direct_nodes(const Value& value, actors::NodeOptions* node) {
   node->max_direct_nodes = static_cast<uint32_t>(value.number);
   return ok_status();
 }
-Status apply_keep_last(const Value& value, NodeOptions* node) {
+Status apply_keep_last(const Value& value, actors::NodeOptions* node) {
   node->retention.keep_last = static_cast<uint32_t>(value.number);
   return ok_status();
 }
-Status apply_keep_every(const Value& value, NodeOptions* node) {
+Status apply_keep_every(const Value& value, actors::NodeOptions* node) {
   node->retention.keep_every = value.number;
   return ok_status();
 }
-Status apply_keep_for(const Value& value, NodeOptions* node) {
+Status apply_keep_for(const Value& value, actors::NodeOptions* node) {
   node->retention.keep_for_s = value.number;
   return ok_status();
 }
@@ -72,54 +72,54 @@ constexpr NodeSetting kNodeSettings[] = {
     {"interface", apply_interface},
     {"ports", apply_ports},
     {"max-direct-nodes", apply_direct_nodes},
-    {"load-memory", apply_bytes<&NodeOptions::load_memory_bytes>},
-    {"staging-memory", apply_bytes<&NodeOptions::staging_memory_bytes>},
-    {"catalog", apply_text<&NodeOptions::catalog_dir>},
-    {"stats-file", apply_text<&NodeOptions::stats_file>},
-    {"protocol-log", apply_text<&NodeOptions::protocol_log>},
-    {"metrics", apply_text<&NodeOptions::metrics>},
+    {"load-memory", apply_bytes<&actors::NodeOptions::load_memory_bytes>},
+    {"staging-memory", apply_bytes<&actors::NodeOptions::staging_memory_bytes>},
+    {"catalog", apply_text<&actors::NodeOptions::catalog_dir>},
+    {"stats-file", apply_text<&actors::NodeOptions::stats_file>},
+    {"protocol-log", apply_text<&actors::NodeOptions::protocol_log>},
+    {"metrics", apply_text<&actors::NodeOptions::metrics>},
     {"keep-last", apply_keep_last},
     {"keep-every", apply_keep_every},
     {"keep-for", apply_keep_for},
-    {"report-partial-after-ms", apply_time<&RoleTimes::report_partial_after_ms>},
-    {"attempt-deadline-ms", apply_time<&RoleTimes::attempt_deadline_ms>},
-    {"node-deadline-ms", apply_time<&RoleTimes::node_deadline_ms>},
-    {"drain-patience-ms", apply_time<&RoleTimes::drain_patience_ms>},
-    {"host-lost-ms", apply_time<&RoleTimes::host_lost_ms>},
-    {"find-coordinator-ms", apply_time<&RoleTimes::find_coordinator_ms>},
-    {"epoch-check-ms", apply_time<&RoleTimes::epoch_check_ms>},
-    {"abandoned-after-ms", apply_time<&RoleTimes::abandoned_after_ms>},
-    {"lease-renew-ms", apply_time<&RoleTimes::lease_renew_ms>},
-    {"lease-ttl-ms", apply_time<&RoleTimes::lease_ttl_ms>},
+    {"report-partial-after-ms", apply_time<&actors::RoleTimes::report_partial_after_ms>},
+    {"attempt-deadline-ms", apply_time<&actors::RoleTimes::attempt_deadline_ms>},
+    {"node-deadline-ms", apply_time<&actors::RoleTimes::node_deadline_ms>},
+    {"drain-patience-ms", apply_time<&actors::RoleTimes::drain_patience_ms>},
+    {"host-lost-ms", apply_time<&actors::RoleTimes::host_lost_ms>},
+    {"find-coordinator-ms", apply_time<&actors::RoleTimes::find_coordinator_ms>},
+    {"epoch-check-ms", apply_time<&actors::RoleTimes::epoch_check_ms>},
+    {"abandoned-after-ms", apply_time<&actors::RoleTimes::abandoned_after_ms>},
+    {"lease-renew-ms", apply_time<&actors::RoleTimes::lease_renew_ms>},
+    {"lease-ttl-ms", apply_time<&actors::RoleTimes::lease_ttl_ms>},
 };
-static_assert(kLeastHostLostMs == kPeerLostAfterMs);
-static_assert(kMaxSettingTimeMs <= std::numeric_limits<uint32_t>::max());
+static_assert(local::kLeastHostLostMs == transport::kPeerLostAfterMs);
+static_assert(local::kMaxSettingTimeMs <= std::numeric_limits<uint32_t>::max());
 
-const char* type_name_of(SettingKind kind) {
+const char* type_name_of(local::SettingKind kind) {
   switch (kind) {
-    case SettingKind::count:
+    case local::SettingKind::count:
       return "N";
-    case SettingKind::milliseconds:
+    case local::SettingKind::milliseconds:
       return "MS";
-    case SettingKind::duration:
+    case local::SettingKind::duration:
       return "TIME";
-    case SettingKind::bytes:
+    case local::SettingKind::bytes:
       return "BYTES";
-    case SettingKind::choice:
+    case local::SettingKind::choice:
       return "KIND";
-    case SettingKind::ports:
+    case local::SettingKind::ports:
       return "A-B";
-    case SettingKind::text:
+    case local::SettingKind::text:
       return "NAME";
-    case SettingKind::path:
+    case local::SettingKind::path:
       return "PATH";
-    case SettingKind::address:
+    case local::SettingKind::address:
       return "HOST:PORT";
   }
   return "TEXT";
 }
 
-void add_setting(CLI::App& command, const Setting& setting, Settings* settings) {
+void add_setting(CLI::App& command, const local::Setting& setting, local::Settings* settings) {
   const std::string flag = setting.flag();
   auto read = [&setting, flag, settings](const std::string& text) {
     const Status status = settings->set(setting.name, text, flag);
@@ -133,31 +133,31 @@ void add_setting(CLI::App& command, const Setting& setting, Settings* settings) 
   option->group(setting.group);
 }
 
-bool is_retention(const Setting& setting) {
+bool is_retention(const local::Setting& setting) {
   return std::strncmp(setting.name, "keep-", 5) == 0;
 }
 
 }  // namespace
 
-void add_settings(CLI::App& command, SettingOf of, Settings* settings) {
-  for (const Setting& setting : all_settings()) {
+void add_settings(CLI::App& command, local::SettingOf of, local::Settings* settings) {
+  for (const local::Setting& setting : local::all_settings()) {
     if (setting.of == of) add_setting(command, setting, settings);
   }
 }
 
-void add_retention_settings(CLI::App& command, Settings* settings) {
-  for (const Setting& setting : all_settings()) {
+void add_retention_settings(CLI::App& command, local::Settings* settings) {
+  for (const local::Setting& setting : local::all_settings()) {
     if (is_retention(setting)) add_setting(command, setting, settings);
   }
 }
 
-Status complete_settings(const std::string& root, Settings* settings) {
-  SHOAL_RETURN_IF_ERROR(settings->add_variables(environment_variable));
+Status complete_settings(const std::string& root, local::Settings* settings) {
+  SHOAL_RETURN_IF_ERROR(settings->add_variables(client::environment_variable));
   SHOAL_RETURN_IF_ERROR(settings->add_files(root));
   return settings->check();
 }
 
-Status apply_settings(const Settings& settings, NodeOptions* node) {
+Status apply_settings(const local::Settings& settings, actors::NodeOptions* node) {
   for (const NodeSetting& setting : kNodeSettings) {
     const Value* value = settings.find(setting.name);
     if (value == nullptr) continue;
@@ -166,23 +166,23 @@ Status apply_settings(const Settings& settings, NodeOptions* node) {
   return ok_status();
 }
 
-RetentionPolicy retention_of(const Settings& settings) {
-  RetentionPolicy policy;
+storage::RetentionPolicy retention_of(const local::Settings& settings) {
+  storage::RetentionPolicy policy;
   policy.keep_last = static_cast<uint32_t>(settings.number_of("keep-last"));
   policy.keep_every = settings.number_of("keep-every");
   policy.keep_for_s = settings.number_of("keep-for");
   return policy;
 }
 
-std::vector<std::string> node_arguments_of(const Settings& settings) {
-  std::vector<std::string> out{"--settings-said", settings_line(settings)};
+std::vector<std::string> node_arguments_of(const local::Settings& settings) {
+  std::vector<std::string> out{"--settings-said", local::settings_line(settings)};
   for (const auto& [name, value] : settings.values()) {
-    const Setting* setting = find_setting(name);
-    if (setting->of != SettingOf::node) continue;
+    const local::Setting* setting = local::find_setting(name);
+    if (setting->of != local::SettingOf::node) continue;
     out.push_back(setting->flag());
     out.push_back(value.text);
   }
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

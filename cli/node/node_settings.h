@@ -10,19 +10,19 @@
 #include "local/settings/settings.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 // The flags of those settings by which a node, or a trainer, acts.
-void add_settings(CLI::App& command, SettingOf of, Settings* settings);
+void add_settings(CLI::App& command, local::SettingOf of, local::Settings* settings);
 // --keep-last, --keep-every and --keep-for alone.
-void add_retention_settings(CLI::App& command, Settings* settings);
+void add_retention_settings(CLI::App& command, local::Settings* settings);
 
 // What the flags leave open: variables, the working folder's file, the root's. Code::invalid_argument.
-Status complete_settings(const std::string& root, Settings* settings);
+Status complete_settings(const std::string& root, local::Settings* settings);
 
-Status apply_settings(const Settings& settings, NodeOptions* node);
-RetentionPolicy retention_of(const Settings& settings);
+Status apply_settings(const local::Settings& settings, actors::NodeOptions* node);
+storage::RetentionPolicy retention_of(const local::Settings& settings);
 // Arguments that make a node have all that was said for it, and nothing else.
-std::vector<std::string> node_arguments_of(const Settings& settings);
+std::vector<std::string> node_arguments_of(const local::Settings& settings);
 
-}  // namespace shoal
+}  // namespace shoal::cli

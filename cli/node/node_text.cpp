@@ -7,7 +7,7 @@
 #include "cli/node/node_view.h"
 #include "cli/table.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -19,7 +19,7 @@ std::string ago(uint64_t ms) {
   return human_seconds(static_cast<double>(ms) / 1e3);
 }
 
-std::string heading(const NodeStatus& node) {
+std::string heading(const local::NodeStatus& node) {
   std::string role = node.coordinates ? fmt::format("coordinates at {}", node.coordinator)
                                       : fmt::format("coordinator at {}", node.coordinator);
   std::string out = fmt::format("node {} (pid {}), {}{}\n", node.host, node.pid, role,
@@ -38,18 +38,18 @@ std::string heading(const NodeStatus& node) {
   return out + "\n";
 }
 
-std::string last_commit(const NodeStatus& node) {
+std::string last_commit(const local::NodeStatus& node) {
   if (!node.last_commit) return "last commit: none yet\n";
-  const CommitStatus& commit = *node.last_commit;
+  const local::CommitStatus& commit = *node.last_commit;
   std::string out = fmt::format("last commit: {}", to_string(commit.key));
-  if (commit.unix_time_ns != 0) out += fmt::format(" at {}", utc_time(commit.unix_time_ns));
+  if (commit.unix_time_ns != 0) out += fmt::format(" at {}", admin::utc_time(commit.unix_time_ns));
   if (commit.payload_bytes != 0) out += fmt::format(", {}", human_bytes(commit.payload_bytes));
   out += fmt::format(", after {}", ago(commit.duration_ms));
   if (commit.slowest_rank) out += fmt::format(", rank {} last", *commit.slowest_rank);
   return out + "\n";
 }
 
-std::string counts(const NodeCounts& now, const NodeCounts* before, double seconds) {
+std::string counts(const local::NodeCounts& now, const local::NodeCounts* before, double seconds) {
   std::string out =
       fmt::format("saves: {} begun, {} committed, {} aborted; staged {}, written {}, read {}\n",
                   now.saves_begun, now.saves_committed, now.saves_aborted, human_bytes(now.bytes_staged),
@@ -79,21 +79,22 @@ std::string saves(const NodeView& node) {
                {"REPORTED", Align::right},
                {"WAITS FOR"}});
   for (size_t i = 0; i < node.status.saves.size(); ++i) {
-    const SaveStatus& save = node.status.saves[i];
+    const local::SaveStatus& save = node.status.saves[i];
     std::string reported =
         node.status.coordinates ? fmt::format("{}/{}", save.ranks_reported, node.status.world_size) : "-";
     std::string waits =
         save.awaited_count == 0 ? "-" : "rank " + describe_ranks(save.awaited, save.awaited_count);
     if (!save.trouble.empty()) waits += "; " + save.trouble;
-    table.add_row({fmt::to_string(save.key.step), attempt_name(save.key), std::string(phase_name(save.phase)),
-                   ago(save.age_ms), human_bytes(save.bytes_staged), human_bytes(save.bytes_written),
+    table.add_row({fmt::to_string(save.key.step), admin::attempt_name(save.key),
+                   std::string(local::phase_name(save.phase)), ago(save.age_ms),
+                   human_bytes(save.bytes_staged), human_bytes(save.bytes_written),
                    human_bytes(save.bytes_to_write),
                    node.bytes_on_disk[i] ? human_bytes(*node.bytes_on_disk[i]) : "-", reported, waits});
   }
   return table.to_string();
 }
 
-std::string errors(const NodeStatus& node) {
+std::string errors(const local::NodeStatus& node) {
   std::string out;
   size_t first = node.errors.size() - std::min(node.errors.size(), kErrorsShown);
   for (size_t i = first; i < node.errors.size(); ++i) {
@@ -102,20 +103,20 @@ std::string errors(const NodeStatus& node) {
   return out;
 }
 
-std::string slow_calls(const NodeStatus& node) {
+std::string slow_calls(const local::NodeStatus& node) {
   std::string out;
-  for (const SlowCallStatus& call : node.slow_calls) {
+  for (const local::SlowCallStatus& call : node.slow_calls) {
     out += fmt::format("storage: {} has taken {} and has not returned\n", call.what, ago(call.age_ms));
   }
   return out;
 }
 
 std::string root_text(const RootView& root) {
-  std::string out = fmt::format("root {}: {}, {}; ", root.path, counted(root.attempts, "attempt"),
-                                counted(root.checkpoints, "checkpoint"));
+  std::string out = fmt::format("root {}: {}, {}; ", root.path, admin::counted(root.attempts, "attempt"),
+                                admin::counted(root.checkpoints, "checkpoint"));
   if (root.latest) {
     out += fmt::format("the latest is {} at {}, {}\n", to_string(*root.latest),
-                       utc_time(root.latest_unix_time_ns), human_bytes(root.latest_payload_bytes));
+                       admin::utc_time(root.latest_unix_time_ns), human_bytes(root.latest_payload_bytes));
   } else if (!root.latest_unknown.ok()) {
     out += "the latest is not known\n";
   } else {
@@ -153,7 +154,7 @@ std::string describe_ranks(const std::vector<Rank>& ranks, uint64_t count) {
 std::string as_text(const JobView& view, const EarlierView* before) {
   std::string out;
   for (const NodeView& node : view.nodes) {
-    const NodeCounts* early = nullptr;
+    const local::NodeCounts* early = nullptr;
     for (size_t i = 0; before != nullptr && i < before->view.nodes.size(); ++i) {
       const NodeView& same = before->view.nodes[i];
       if (same.socket == node.socket && same.status.pid == node.status.pid) early = &same.status.counts;
@@ -180,4 +181,4 @@ std::string as_text(const JobView& view, const EarlierView* before) {
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -12,17 +12,17 @@
 #include "local/socket/socket.h"
 #include "local/status/node_query.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
 Result<RootView> view_root(const std::string& path) {
-  SHOAL_ASSIGN_OR_RETURN(OpenRoot root, open_root_for_reading(path));
-  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> attempts, view_attempts(*root.storage));
+  SHOAL_ASSIGN_OR_RETURN(admin::OpenRoot root, admin::open_root_for_reading(path));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> attempts, storage::view_attempts(*root.storage));
   RootView out;
   out.path = root.storage->describe();
   out.attempts = attempts.size();
-  for (const AttemptView& attempt : attempts) {
+  for (const storage::AttemptView& attempt : attempts) {
     if (!attempt.damage.ok()) {
       out.damaged.push_back(attempt.damage.message());
     } else if (attempt.committed()) {
@@ -30,13 +30,13 @@ Result<RootView> view_root(const std::string& path) {
       out.latest = attempt.key;
       out.latest_unix_time_ns = attempt.decision->unix_time_ns;
       out.latest_payload_bytes = attempt.decision->manifest().payload_bytes;
-    } else if (attempt.info.state == AttemptInfo::State::undecided) {
+    } else if (attempt.info.state == storage::AttemptInfo::State::undecided) {
       out.undecided.push_back({attempt.key, attempt.info.files_bytes});
     }
   }
-  out.latest_unknown = check_reads_back(newest_checkpoint(attempts));
+  out.latest_unknown = admin::check_reads_back(admin::newest_checkpoint(attempts));
   if (!out.latest_unknown.ok()) out.latest.reset();
-  auto epoch = highest_epoch(*root.storage);
+  auto epoch = storage::highest_epoch(*root.storage);
   if (epoch.ok()) out.coordinator = std::move(*epoch);
   return out;
 }
@@ -54,9 +54,9 @@ auto within_patience(Look look) -> std::optional<decltype(look())> {
 std::vector<std::optional<uint64_t>> bytes_on_disk(const std::string& root_path,
                                                    const std::vector<AttemptKey>& saves) {
   std::vector<std::optional<uint64_t>> out(saves.size());
-  auto root = open_root_for_reading(root_path);
+  auto root = admin::open_root_for_reading(root_path);
   for (size_t i = 0; root.ok() && i < saves.size(); ++i) {
-    auto info = inspect_attempt(*root->storage, saves[i]);
+    auto info = storage::inspect_attempt(*root->storage, saves[i]);
     if (info.ok()) out[i] = info->files_bytes;
   }
   return out;
@@ -70,7 +70,7 @@ void hangs(const std::string& root, JobView* out) {
 
 // `root`: only a node that serves it, if not empty.
 void ask(const std::string& socket, const std::string& root, JobView* out) {
-  auto status = ask_node(socket);
+  auto status = local::ask_node(socket);
   if (!status.ok()) {
     out->silent.emplace_back(socket, status.status());
     return;
@@ -78,7 +78,7 @@ void ask(const std::string& socket, const std::string& root, JobView* out) {
   if (!root.empty() && status->root != root) return;
   NodeView node{socket, std::move(*status), {}};
   std::vector<AttemptKey> saves;
-  for (const SaveStatus& save : node.status.saves) saves.push_back(save.key);
+  for (const local::SaveStatus& save : node.status.saves) saves.push_back(save.key);
   node.bytes_on_disk.resize(saves.size());
   if (!saves.empty()) {
     auto bytes = within_patience([path = node.status.root, saves] { return bytes_on_disk(path, saves); });
@@ -95,9 +95,9 @@ nlohmann::ordered_json key_json(const AttemptKey& key) {
   return {{"step", key.step}, {"generation", key.generation}, {"attempt", key.attempt}};
 }
 
-nlohmann::ordered_json save_json(const SaveStatus& save, const std::optional<uint64_t>& on_disk) {
+nlohmann::ordered_json save_json(const local::SaveStatus& save, const std::optional<uint64_t>& on_disk) {
   nlohmann::ordered_json out = key_json(save.key);
-  out["phase"] = phase_name(save.phase);
+  out["phase"] = local::phase_name(save.phase);
   out["age_ms"] = save.age_ms;
   out["ranks_here"] = save.ranks_here;
   out["ranks_staged"] = save.ranks_staged;
@@ -114,7 +114,7 @@ nlohmann::ordered_json save_json(const SaveStatus& save, const std::optional<uin
   return out;
 }
 
-nlohmann::ordered_json commit_json(const CommitStatus& commit) {
+nlohmann::ordered_json commit_json(const local::CommitStatus& commit) {
   nlohmann::ordered_json out = key_json(commit.key);
   if (commit.unix_time_ns != 0) out["unix_time_ns"] = commit.unix_time_ns;
   out["duration_ms"] = commit.duration_ms;
@@ -123,7 +123,7 @@ nlohmann::ordered_json commit_json(const CommitStatus& commit) {
   return out;
 }
 
-nlohmann::ordered_json counts_json(const NodeCounts& counts) {
+nlohmann::ordered_json counts_json(const local::NodeCounts& counts) {
   return {{"saves_begun", counts.saves_begun},          {"saves_committed", counts.saves_committed},
           {"saves_aborted", counts.saves_aborted},      {"bytes_staged", counts.bytes_staged},
           {"bytes_written", counts.bytes_written},      {"bytes_read", counts.bytes_read},
@@ -133,7 +133,7 @@ nlohmann::ordered_json counts_json(const NodeCounts& counts) {
 }
 
 nlohmann::ordered_json node_json(const NodeView& node) {
-  const NodeStatus& status = node.status;
+  const local::NodeStatus& status = node.status;
   nlohmann::ordered_json out;
   out["socket"] = node.socket;
   out["version"] = status.version;
@@ -152,7 +152,7 @@ nlohmann::ordered_json node_json(const NodeView& node) {
   out["is_stopping"] = status.is_stopping;
   out["ranks"] = status.ranks;
   out["peers"] = nlohmann::ordered_json::array();
-  for (const PeerStatus& peer : status.peers) {
+  for (const local::PeerStatus& peer : status.peers) {
     out["peers"].push_back({{"name", peer.name}, {"coordinates", peer.coordinates}});
   }
   out["peers_count"] = status.peers_count;
@@ -163,11 +163,11 @@ nlohmann::ordered_json node_json(const NodeView& node) {
   out["saves_count"] = status.saves_count;
   out["last_commit"] = status.last_commit ? commit_json(*status.last_commit) : nlohmann::ordered_json();
   out["errors"] = nlohmann::ordered_json::array();
-  for (const ErrorStatus& error : status.errors) {
+  for (const local::ErrorStatus& error : status.errors) {
     out["errors"].push_back({{"age_ms", error.age_ms}, {"line", error.line}});
   }
   out["slow_calls"] = nlohmann::ordered_json::array();
-  for (const SlowCallStatus& call : status.slow_calls) {
+  for (const local::SlowCallStatus& call : status.slow_calls) {
     out["slow_calls"].push_back({{"what", call.what}, {"age_ms", call.age_ms}});
   }
   out["counts"] = counts_json(status.counts);
@@ -202,7 +202,7 @@ nlohmann::ordered_json root_json(const RootView& root) {
 
 // Those that answer: sockets of jobs that have ended badly stay behind.
 void ask_readers(const std::string& root, JobView* out) {
-  auto sockets = within_patience([root] { return list_reader_sockets(root); });
+  auto sockets = within_patience([root] { return local::list_reader_sockets(root); });
   if (!sockets || !sockets->ok()) return;
   JobView readers;
   for (const std::string& socket : **sockets) ask(socket, "", &readers);
@@ -218,13 +218,13 @@ Result<JobView> look_at(const NodeTarget& target) {
     const char* from_environment = std::getenv("SHOAL_SOCKET");
     if (socket.empty() && from_environment != nullptr) socket = from_environment;
     if (socket.empty()) {
-      auto paths = within_patience([root = target.root] { return node_paths(root); });
+      auto paths = within_patience([root = target.root] { return local::node_paths(root); });
       if (paths && paths->ok()) socket = (*paths)->socket_file;
     }
     if (!socket.empty()) {
       ask(socket, "", &out);
     } else {  // the root's real path, which names the socket, is not known
-      for (const std::string& each : list_node_sockets()) ask(each, target.root, &out);
+      for (const std::string& each : local::list_node_sockets()) ask(each, target.root, &out);
       out.silent.clear();
     }
     auto root = within_patience([path = target.root] { return view_root(path); });
@@ -239,7 +239,7 @@ Result<JobView> look_at(const NodeTarget& target) {
   } else if (!target.socket.empty()) {
     ask(target.socket, "", &out);
   } else {
-    for (const std::string& socket : list_node_sockets()) ask(socket, "", &out);
+    for (const std::string& socket : local::list_node_sockets()) ask(socket, "", &out);
   }
   return out;
 }
@@ -257,4 +257,4 @@ nlohmann::ordered_json as_json(const JobView& view) {
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -13,7 +13,7 @@
 #include "local/status/node_status.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 struct NodeTarget {
   std::string root;    // the node that serves this root; empty: see `socket`
@@ -22,7 +22,7 @@ struct NodeTarget {
 
 struct NodeView {
   std::string socket;
-  NodeStatus status;
+  local::NodeStatus status;
   // Of each save in flight, what lies in its folder now, whoever wrote it; parallel to status.saves.
   std::vector<std::optional<uint64_t>> bytes_on_disk;
 };
@@ -39,8 +39,8 @@ struct RootView {  // what the files tell, whether a node runs or not
   int64_t latest_unix_time_ns = 0;
   uint64_t latest_payload_bytes = 0;
   std::vector<UndecidedView> undecided;
-  std::vector<std::string> damaged;        // a line each
-  std::optional<EpochRecord> coordinator;  // the last that claimed an epoch: it may be gone
+  std::vector<std::string> damaged;                 // a line each
+  std::optional<storage::EpochRecord> coordinator;  // the last that claimed an epoch: it may be gone
 };
 
 struct JobView {
@@ -66,4 +66,4 @@ std::string as_text(const JobView& view, const EarlierView* before = nullptr);
 
 std::string describe_ranks(const std::vector<Rank>& ranks, uint64_t count);  // "0-3, 7 and 12 more"
 
-}  // namespace shoal
+}  // namespace shoal::cli

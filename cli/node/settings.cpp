@@ -12,13 +12,13 @@
 #include "client/launch/job_environment.h"
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
 struct SettingsOptions {
   std::string root;
-  Settings settings;
+  local::Settings settings;
   bool json = false, markdown = false;
 };
 
@@ -100,32 +100,32 @@ std::string shown(const std::string& text) {
   return text.empty() ? "–" : "`" + text + "`";
 }
 
-std::string bounds_of(const Setting& setting) {
+std::string bounds_of(const local::Setting& setting) {
   switch (setting.kind) {
-    case SettingKind::count:
+    case local::SettingKind::count:
       return fmt::format("from {}", setting.least);
-    case SettingKind::milliseconds:
+    case local::SettingKind::milliseconds:
       return setting.least > 1 ? fmt::format("from {}", setting.least) : "";
-    case SettingKind::bytes:
+    case local::SettingKind::bytes:
       return fmt::format("from {}", setting.least == 0 ? "0" : human_bytes(setting.least));
-    case SettingKind::choice:
+    case local::SettingKind::choice:
       return setting.values;
-    case SettingKind::duration:
+    case local::SettingKind::duration:
       return "as in 90s, 15m, 36h, 7d, 2w";
-    case SettingKind::ports:
+    case local::SettingKind::ports:
       return "A-B";
-    case SettingKind::address:
+    case local::SettingKind::address:
       return "HOST:PORT";
-    case SettingKind::text:
-    case SettingKind::path:
+    case local::SettingKind::text:
+    case local::SettingKind::path:
       break;
   }
   return "";
 }
 
-void print_page_rows(SettingOf of) {
+void print_page_rows(local::SettingOf of) {
   std::string group;
-  for (const Setting& setting : all_settings()) {
+  for (const local::Setting& setting : local::all_settings()) {
     if (setting.of != of) continue;
     if (group != setting.group) {
       group = setting.group;
@@ -142,34 +142,35 @@ void print_page_rows(SettingOf of) {
 int print_page() {
   fmt::print("{}", kPageHead);
   fmt::print("\n## Settings of nodes\n");
-  print_page_rows(SettingOf::node);
+  print_page_rows(local::SettingOf::node);
   fmt::print("\n## Settings of trainers\n");
-  print_page_rows(SettingOf::trainer);
+  print_page_rows(local::SettingOf::trainer);
   fmt::print("\n## Other variables\n\nThese identify a job and its parts. No file sets them.\n\n");
   fmt::print("| variable | what it is |\n|---|---|\n");
-  for (const OtherVariable& other : other_variables()) fmt::print("| `{}` | {} |\n", other.name, other.help);
+  for (const local::OtherVariable& other : local::other_variables())
+    fmt::print("| `{}` | {} |\n", other.name, other.help);
   return kExitOk;
 }
 
-nlohmann::json settings_json(const Settings& settings) {
+nlohmann::json settings_json(const local::Settings& settings) {
   nlohmann::json out = nlohmann::json::object();
-  for (const Setting& setting : all_settings()) {
-    const Settings::Value* value = settings.find(setting.name);
+  for (const local::Setting& setting : local::all_settings()) {
+    const local::Settings::Value* value = settings.find(setting.name);
     nlohmann::json& row = out[setting.name];
     row["value"] = value ? value->text : setting.initially;
     row["source"] = value ? value->source : "default";
     row["default"] = setting.initially;
-    row["of"] = setting.of == SettingOf::node ? "node" : "trainer";
+    row["of"] = setting.of == local::SettingOf::node ? "node" : "trainer";
     row["variable"] = setting.variable();
     row["field"] = setting.field();
     row["help"] = setting.help;
   }
-  return {{"settings", out}, {"unknown_variables", unknown_variables()}};
+  return {{"settings", out}, {"unknown_variables", local::unknown_variables()}};
 }
 
 int run_settings(SettingsOptions& options) {
   if (options.markdown) return print_page();
-  if (options.root.empty()) options.root = environment_variable("SHOAL_ROOT").value_or("");
+  if (options.root.empty()) options.root = client::environment_variable("SHOAL_ROOT").value_or("");
   Status status = complete_settings(options.root, &options.settings);
   if (!status.ok()) return report_unusable(status);
   if (options.json) {
@@ -177,13 +178,13 @@ int run_settings(SettingsOptions& options) {
     return kExitOk;
   }
   Table table({{"SETTING"}, {"VALUE"}, {"SAID BY"}, {"WHAT IT DOES"}});
-  for (const Setting& setting : all_settings()) {
-    const Settings::Value* value = options.settings.find(setting.name);
+  for (const local::Setting& setting : local::all_settings()) {
+    const local::Settings::Value* value = options.settings.find(setting.name);
     const std::string text = value ? value->text : setting.initially;
     table.add_row({setting.name, text.empty() ? "-" : text, value ? value->source : "default", setting.help});
   }
   fmt::print("{}", table.to_string());
-  for (const std::string& name : unknown_variables()) {
+  for (const std::string& name : local::unknown_variables()) {
     fmt::print(stderr, "shoal: {} is no setting: it has no effect\n", name);
   }
   return kExitOk;
@@ -198,10 +199,10 @@ void add_settings_command(CLI::App& app, Command* chosen) {
   command->add_option("ROOT", options->root, "Folder of the run; default: $SHOAL_ROOT, else no root's file");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
   command->add_flag("--markdown", options->markdown, "docs/reference/settings.md, as Markdown");
-  add_settings(*command, SettingOf::node, &options->settings);
-  add_settings(*command, SettingOf::trainer, &options->settings);
+  add_settings(*command, local::SettingOf::node, &options->settings);
+  add_settings(*command, local::SettingOf::trainer, &options->settings);
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_settings(*options); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -13,7 +13,7 @@
 #include "cli/json_text.h"
 #include "cli/node/node_view.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -125,4 +125,4 @@ void add_top_command(CLI::App& app, Command* chosen) {
   options->is_top = options->watch = true;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -1,10 +1,11 @@
 #include "cli/root/choice_options.h"
 
-namespace shoal {
+namespace shoal::cli {
 
-CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const std::string& step_help) {
+CLI::Option* add_choice_options(CLI::App& command, admin::AttemptChoice* choice,
+                                const std::string& step_help) {
   auto take_step = [choice](const std::string& text) {
-    if (Status taken = choose_step(text, choice); !taken.ok()) {
+    if (Status taken = admin::choose_step(text, choice); !taken.ok()) {
       throw CLI::ValidationError("--step", std::string(taken.message()));
     }
   };
@@ -14,4 +15,4 @@ CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const 
   return step;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

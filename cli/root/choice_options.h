@@ -7,9 +7,10 @@
 
 #include "admin/root_reader.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 // A step that is neither a number nor a tag is an error of the command line.
-CLI::Option* add_choice_options(CLI::App& command, AttemptChoice* choice, const std::string& step_help);
+CLI::Option* add_choice_options(CLI::App& command, admin::AttemptChoice* choice,
+                                const std::string& step_help);
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -5,15 +5,15 @@
 #include "cli/commands.h"
 #include "storage/decisions/completion.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json items_json(const std::vector<Collected::Item>& items, bool with_bytes) {
+ordered_json items_json(const std::vector<admin::Collected::Item>& items, bool with_bytes) {
   ordered_json out = ordered_json::array();
-  for (const Collected::Item& item : items) {
+  for (const admin::Collected::Item& item : items) {
     ordered_json one = key_json(item.key);
     one["why"] = item.why;
     if (with_bytes) one["bytes"] = item.bytes;
@@ -22,9 +22,9 @@ ordered_json items_json(const std::vector<Collected::Item>& items, bool with_byt
   return out;
 }
 
-ordered_json plan_items_json(const std::vector<RetentionPlan::Item>& items) {
+ordered_json plan_items_json(const std::vector<storage::RetentionPlan::Item>& items) {
   ordered_json out = ordered_json::array();
-  for (const RetentionPlan::Item& item : items) {
+  for (const storage::RetentionPlan::Item& item : items) {
     ordered_json one = key_json(item.key);
     one["why"] = item.why;
     out.push_back(std::move(one));
@@ -48,7 +48,7 @@ ordered_json key_json(const AttemptKey& key) {
   return out;
 }
 
-void print_collected(const Collected& collected) {
+void print_collected(const admin::Collected& collected) {
   for (const auto& item : collected.deleted) {
     fmt::print("{}: deleted, {} freed ({})\n", to_string(item.key), human_bytes(item.bytes), item.why);
   }
@@ -67,11 +67,11 @@ void print_collected(const Collected& collected) {
   }
   for (const auto& [what, why] : collected.failed) fmt::print("{}: FAILED: {}\n", what, why.to_string());
   fmt::print("{} deleted, {} freed\n",
-             counted(collected.deleted.size() + collected.held.size(), "checkpoint"),
+             admin::counted(collected.deleted.size() + collected.held.size(), "checkpoint"),
              human_bytes(collected.freed_bytes()));
 }
 
-ordered_json collected_json(const OpenRoot& root, const Collected& collected) {
+ordered_json collected_json(const admin::OpenRoot& root, const admin::Collected& collected) {
   ordered_json out;
   out["root"] = root.storage->describe();
   out["dry_run"] = false;
@@ -89,7 +89,7 @@ ordered_json collected_json(const OpenRoot& root, const Collected& collected) {
   return out;
 }
 
-void print_plan(const OpenRoot& root, const RetentionPlan& plan) {
+void print_plan(const admin::OpenRoot& root, const storage::RetentionPlan& plan) {
   for (const auto& item : plan.keep) fmt::print("{}: kept: {}\n", to_string(item.key), item.why);
   for (const auto& item : plan.remove)
     fmt::print("{}: would be deleted: {}\n", to_string(item.key), item.why);
@@ -97,9 +97,9 @@ void print_plan(const OpenRoot& root, const RetentionPlan& plan) {
     fmt::print("{}: its deletion would be finished\n", to_string(key));
   for (const AttemptKey& key : plan.sweep)
     fmt::print("{}: what nobody finished would be swept\n", to_string(key));
-  for (const AttemptInfo& info : plan.undecided) {
-    const Status proven = prove_complete(*root.storage, info.key).status();
-    if (!proven.ok() && !is_unproven(proven)) {
+  for (const storage::AttemptInfo& info : plan.undecided) {
+    const Status proven = storage::prove_complete(*root.storage, info.key).status();
+    if (!proven.ok() && !storage::is_unproven(proven)) {
       fmt::print("{}: undecided, would be left alone: {}\n", to_string(info.key), proven.to_string());
       continue;
     }
@@ -108,10 +108,11 @@ void print_plan(const OpenRoot& root, const RetentionPlan& plan) {
   }
   for (const auto& [key, why] : plan.damaged)
     fmt::print("{}: left alone: {}\n", to_string(key), why.to_string());
-  fmt::print("{} would be deleted, {} kept\n", counted(plan.remove.size(), "checkpoint"), plan.keep.size());
+  fmt::print("{} would be deleted, {} kept\n", admin::counted(plan.remove.size(), "checkpoint"),
+             plan.keep.size());
 }
 
-ordered_json plan_json(const OpenRoot& root, const RetentionPlan& plan) {
+ordered_json plan_json(const admin::OpenRoot& root, const storage::RetentionPlan& plan) {
   ordered_json out;
   out["root"] = root.storage->describe();
   out["dry_run"] = true;
@@ -120,7 +121,7 @@ ordered_json plan_json(const OpenRoot& root, const RetentionPlan& plan) {
   out["finish"] = keys_json(plan.finish);
   out["sweep"] = keys_json(plan.sweep);
   out["undecided"] = ordered_json::array();
-  for (const AttemptInfo& info : plan.undecided) out["undecided"].push_back(key_json(info.key));
+  for (const storage::AttemptInfo& info : plan.undecided) out["undecided"].push_back(key_json(info.key));
   out["damaged"] = ordered_json::array();
   for (const auto& [key, why] : plan.damaged) {
     ordered_json one = key_json(key);
@@ -130,8 +131,8 @@ ordered_json plan_json(const OpenRoot& root, const RetentionPlan& plan) {
   return out;
 }
 
-int exit_status_of(const Collected& collected) {
+int exit_status_of(const admin::Collected& collected) {
   return collected.failed.empty() ? kExitOk : kExitDamaged;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

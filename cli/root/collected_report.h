@@ -7,15 +7,15 @@
 
 #include "admin/collector.h"
 
-namespace shoal {
+namespace shoal::cli {
 
-void print_collected(const Collected& collected);
-nlohmann::ordered_json collected_json(const OpenRoot& root, const Collected& collected);
+void print_collected(const admin::Collected& collected);
+nlohmann::ordered_json collected_json(const admin::OpenRoot& root, const admin::Collected& collected);
 nlohmann::ordered_json key_json(const AttemptKey& key);
 // What a plan would do, for --dry-run.
-void print_plan(const OpenRoot& root, const RetentionPlan& plan);
-nlohmann::ordered_json plan_json(const OpenRoot& root, const RetentionPlan& plan);
+void print_plan(const admin::OpenRoot& root, const storage::RetentionPlan& plan);
+nlohmann::ordered_json plan_json(const admin::OpenRoot& root, const storage::RetentionPlan& plan);
 // kExitOk, or kExitDamaged where something could not be done.
-int exit_status_of(const Collected& collected);
+int exit_status_of(const admin::Collected& collected);
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -10,7 +10,7 @@
 #include "cli/root/collected_report.h"
 #include "storage/retention/readers.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -19,8 +19,8 @@ constexpr int64_t kReaderMostAgeNs = int64_t{7} * 24 * 3600 * 1'000'000'000;
 
 struct GcOptions {
   std::string root;
-  Settings settings;  // of retention; by flags alone: what deletes takes nothing from a file
-  CollectorOptions collector;
+  local::Settings settings;  // of retention; by flags alone: what deletes takes nothing from a file
+  admin::CollectorOptions collector;
   bool dry_run = false, no_wait = false, json = false;
 };
 
@@ -43,41 +43,41 @@ constexpr const char* kFooter =
     "cannot.";
 
 // What jobs that only read chose, where they ended badly. One that still runs chooses again.
-void remove_old_readers(Storage& storage, Collected* out) {
-  auto old = list_old_readers(storage, unix_time_now_ns() - kReaderMostAgeNs);
+void remove_old_readers(storage::Storage& storage, admin::Collected* out) {
+  auto old = storage::list_old_readers(storage, admin::unix_time_now_ns() - kReaderMostAgeNs);
   if (!old.ok()) {
     out->failed.emplace_back("readers", old.status());
     return;
   }
   for (const uint32_t number : *old) {
-    Status removed = remove_reader(storage, number);
+    Status removed = storage::remove_reader(storage, number);
     if (!removed.ok()) out->failed.emplace_back(fmt::format("readers/{}", number), removed);
   }
 }
 
 int run_gc(const GcOptions& options) {
-  auto root = open_root_for_reading(options.root);
+  auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
-  Storage& storage = *root->storage;
-  const RetentionPolicy policy = retention_of(options.settings);
-  auto plan = plan_retention(storage, policy, unix_time_now_ns(), nullptr);
+  storage::Storage& storage = *root->storage;
+  const storage::RetentionPolicy policy = retention_of(options.settings);
+  auto plan = storage::plan_retention(storage, policy, admin::unix_time_now_ns(), nullptr);
   if (!plan.ok()) return report_unusable(plan.status());
   if (options.dry_run) {
     if (options.json) fmt::print("{}\n", json_text(plan_json(*root, *plan)));
     if (!options.json) print_plan(*root, *plan);
     return kExitOk;
   }
-  Collected collected;
-  Collector collector(*root, options.collector);
+  admin::Collected collected;
+  admin::Collector collector(*root, options.collector);
   bool may_matter = policy.any() || !plan->finish.empty();
   if (!may_matter) plan->leases.clear();
   Status settled = collector.settle(*plan, &collected);
   if (!settled.ok()) return report_unusable(settled);
   if (!plan->leases.empty()) {
-    plan = plan_retention(storage, policy, unix_time_now_ns(), nullptr);
+    plan = storage::plan_retention(storage, policy, admin::unix_time_now_ns(), nullptr);
     if (!plan.ok()) return report_unusable(plan.status());
   }
-  std::vector<RetentionPlan::Item> doomed = plan->remove;
+  std::vector<storage::RetentionPlan::Item> doomed = plan->remove;
   for (const AttemptKey& key : plan->finish) doomed.push_back({key, "an earlier deletion"});
   // What needs no tombstone first: a deletion needs room for one, and the disk may be full.
   collector.sweep_all(plan->sweep, &collected);
@@ -122,4 +122,4 @@ void add_gc_command(CLI::App& app, Command* chosen) {
   });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -13,7 +13,7 @@
 #include "cli/json_text.h"
 #include "cli/table.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -42,16 +42,17 @@ struct MarksOf {
 };
 using Marks = std::map<AttemptKey, MarksOf>;
 
-Result<Marks> read_marks(Storage& storage) {
+Result<Marks> read_marks(storage::Storage& storage) {
   Marks marks;
-  SHOAL_ASSIGN_OR_RETURN(MarkList tags, list_marks(storage, MarkKind::tag));
-  SHOAL_ASSIGN_OR_RETURN(MarkList pins, list_marks(storage, MarkKind::pin));
-  SHOAL_ASSIGN_OR_RETURN(MarkList verified, list_marks(storage, MarkKind::verified));
-  for (const Mark& tag : tags.marks) marks[tag.key].tags.push_back(tag.name);
-  for (const Mark& pin : pins.marks) {
+  SHOAL_ASSIGN_OR_RETURN(storage::MarkList tags, storage::list_marks(storage, storage::MarkKind::tag));
+  SHOAL_ASSIGN_OR_RETURN(storage::MarkList pins, storage::list_marks(storage, storage::MarkKind::pin));
+  SHOAL_ASSIGN_OR_RETURN(storage::MarkList verified,
+                         storage::list_marks(storage, storage::MarkKind::verified));
+  for (const storage::Mark& tag : tags.marks) marks[tag.key].tags.push_back(tag.name);
+  for (const storage::Mark& pin : pins.marks) {
     (pin.is_lease ? marks[pin.key].loads : marks[pin.key].pins).push_back(pin.name);
   }
-  for (const Mark& mark : verified.marks) marks[mark.key].is_verified = true;
+  for (const storage::Mark& mark : verified.marks) marks[mark.key].is_verified = true;
   return marks;
 }
 
@@ -81,31 +82,31 @@ constexpr const char* kFooter =
     "\n"
     "Exit status: 0; 1 if a decision is damaged; 2 if the root cannot be read.";
 
-std::string cause_of(const AttemptView& view) {
+std::string cause_of(const storage::AttemptView& view) {
   if (!view.damage.ok()) return view.damage.message();
   if (view.decision && !view.committed()) return view.decision->tombstone().cause;
   return view.proof;
 }
 
 // nullptr also where that is not known.
-const AttemptView* latest_of(const std::vector<AttemptView>& views) {
-  const AttemptView* newest = newest_checkpoint(views);
+const storage::AttemptView* latest_of(const std::vector<storage::AttemptView>& views) {
+  const storage::AttemptView* newest = admin::newest_checkpoint(views);
   return newest != nullptr && newest->damage.ok() ? newest : nullptr;
 }
 
 // The aborted attempts that are newer than the latest checkpoint: `load(latest)` goes back behind them.
-std::vector<const AttemptView*> passed_over(const std::vector<AttemptView>& views) {
-  const AttemptView* latest = latest_of(views);
-  std::vector<const AttemptView*> out;
-  for (const AttemptView& view : views) {
-    const bool is_aborted = view.damage.ok() && view.info.state == AttemptInfo::State::aborted;
+std::vector<const storage::AttemptView*> passed_over(const std::vector<storage::AttemptView>& views) {
+  const storage::AttemptView* latest = latest_of(views);
+  std::vector<const storage::AttemptView*> out;
+  for (const storage::AttemptView& view : views) {
+    const bool is_aborted = view.damage.ok() && view.info.state == storage::AttemptInfo::State::aborted;
     if (latest != nullptr && latest->key < view.key && is_aborted) out.push_back(&view);
   }
   return out;
 }
 
-void warn_of_passed_over(const std::vector<AttemptView>& views) {
-  for (const AttemptView* view : passed_over(views)) {
+void warn_of_passed_over(const std::vector<storage::AttemptView>& views) {
+  for (const storage::AttemptView* view : passed_over(views)) {
     fmt::print(stderr, "warning: {} is newer than the latest checkpoint, {}, and was aborted: {}\n",
                to_string(view->key), to_string(latest_of(views)->key), cause_of(*view));
   }
@@ -120,14 +121,14 @@ std::string user_text(const UserMetadata& user) {
   return all.size() > kMostUserBytes ? line + "…" : line;
 }
 
-std::string note_of(const AttemptView& view, const Marks& marks) {
+std::string note_of(const storage::AttemptView& view, const Marks& marks) {
   if (!view.committed()) return cause_of(view);
   const std::string keepers = marks_of(marks, view.key).text();
   const std::string user = user_text(view.decision->manifest().user);
   return keepers + (keepers.empty() || user.empty() ? "" : " ") + user;
 }
 
-std::string as_table(const std::vector<AttemptView>& views, const Marks& marks) {
+std::string as_table(const std::vector<storage::AttemptView>& views, const Marks& marks) {
   using Align = Table::Align;
   Table table({{"STEP", Align::right},
                {"GENERATION", Align::right},
@@ -138,53 +139,53 @@ std::string as_table(const std::vector<AttemptView>& views, const Marks& marks) 
                {"RANKS", Align::right},
                {"TIME"},
                {"NOTE"}});
-  const AttemptView* latest = latest_of(views);
-  for (const AttemptView& view : views) {
+  const storage::AttemptView* latest = latest_of(views);
+  for (const storage::AttemptView& view : views) {
     std::string size = human_bytes(view.info.files_bytes);
     std::string files = fmt::to_string(view.info.leftover_files), ranks = "-";
     if (view.committed()) {
-      const Manifest& manifest = view.decision->manifest();
-      size = human_bytes(file_bytes_of(manifest));
+      const storage::Manifest& manifest = view.decision->manifest();
+      size = human_bytes(admin::file_bytes_of(manifest));
       files = fmt::to_string(manifest.files.size());
       ranks = fmt::to_string(manifest.world->roster.world_size());
     }
     table.add_row({fmt::to_string(view.key.step), fmt::to_string(view.key.generation),
                    fmt::to_string(view.key.attempt),
                    std::string(view.state_name()) + (&view == latest ? " *" : ""), size, files, ranks,
-                   utc_time(view.decision ? view.decision->unix_time_ns : 0), note_of(view, marks)});
+                   admin::utc_time(view.decision ? view.decision->unix_time_ns : 0), note_of(view, marks)});
   }
   return table.to_string();
 }
 
-nlohmann::ordered_json as_json(const OpenRoot& root, const std::vector<AttemptView>& views,
+nlohmann::ordered_json as_json(const admin::OpenRoot& root, const std::vector<storage::AttemptView>& views,
                                const Marks& marks, size_t omitted) {
   nlohmann::ordered_json out;
   out["root"] = root.storage->describe();
   out["root_id"] = root.id.to_hex();
   out["omitted"] = omitted;
-  Status unknown = check_reads_back(newest_checkpoint(views));
+  Status unknown = admin::check_reads_back(admin::newest_checkpoint(views));
   if (!unknown.ok()) out["latest_unknown"] = unknown.message();
   out["passed_over"] = nlohmann::ordered_json::array();
-  for (const AttemptView* view : passed_over(views)) {
+  for (const storage::AttemptView* view : passed_over(views)) {
     out["passed_over"].push_back({{"step", view->key.step},
                                   {"generation", view->key.generation},
                                   {"attempt", view->key.attempt},
                                   {"cause", cause_of(*view)}});
   }
   out["attempts"] = nlohmann::ordered_json::array();
-  const AttemptView* latest = latest_of(views);
-  for (const AttemptView& view : views) {
+  const storage::AttemptView* latest = latest_of(views);
+  for (const storage::AttemptView& view : views) {
     nlohmann::ordered_json one;
     one["step"] = view.key.step;
     one["generation"] = view.key.generation;
     one["attempt"] = view.key.attempt;
     one["state"] = view.state_name();
     one["latest"] = &view == latest;
-    one["folder"] = attempt_folder(view.key);
+    one["folder"] = storage::attempt_folder(view.key);
     one["folder_bytes"] = view.info.files_bytes;
     if (view.committed()) {
-      const Manifest& manifest = view.decision->manifest();
-      one["file_bytes"] = file_bytes_of(manifest);
+      const storage::Manifest& manifest = view.decision->manifest();
+      one["file_bytes"] = admin::file_bytes_of(manifest);
       one["payload_bytes"] = manifest.payload_bytes;
       one["files"] = manifest.files.size();
       one["world_size"] = manifest.world->roster.world_size();
@@ -205,11 +206,11 @@ nlohmann::ordered_json as_json(const OpenRoot& root, const std::vector<AttemptVi
 }
 
 int run_ls(const LsOptions& options) {
-  auto root = open_root_for_reading(options.root);
+  auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
   size_t omitted = 0;
   size_t shown = options.all ? std::numeric_limits<size_t>::max() : options.shown;
-  auto views = view_newest_attempts(*root->storage, shown, &omitted);
+  auto views = storage::view_newest_attempts(*root->storage, shown, &omitted);
   if (!views.ok()) return report_unusable(views.status());
   auto marks = read_marks(*root->storage);
   if (!marks.ok()) return report_unusable(marks.status());
@@ -217,7 +218,8 @@ int run_ls(const LsOptions& options) {
                                 : as_table(*views, *marks));
   warn_of_passed_over(*views);
   if (omitted != 0 && !options.json) fmt::print("{} older ones are not shown: --all or --last N\n", omitted);
-  if (Status unknown = check_reads_back(newest_checkpoint(*views)); !unknown.ok()) report_unusable(unknown);
+  if (Status unknown = admin::check_reads_back(admin::newest_checkpoint(*views)); !unknown.ok())
+    report_unusable(unknown);
   bool damaged =
       std::any_of(views->begin(), views->end(), [](const auto& view) { return !view.damage.ok(); });
   return damaged ? kExitDamaged : kExitOk;
@@ -240,4 +242,4 @@ void add_ls_command(CLI::App& app, Command* chosen) {
   command->callback([=] { *chosen = [=] { return run_ls(*options); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -11,14 +11,14 @@
 #include "cli/root/collected_report.h"
 #include "cli/table.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
 struct MarkOptions {
   std::string root;
   std::optional<std::string> name;  // of a tag, or of a pin to be removed
-  AttemptChoice choice;
+  admin::AttemptChoice choice;
   std::string note;
   bool remove = false, move = false, json = false;
 };
@@ -55,10 +55,10 @@ constexpr const char* kTagFooter =
     "the root cannot be read or written.";
 
 // The newest of the checkpoints asked for.
-Result<AttemptKey> choose_checkpoint(const OpenRoot& root, const AttemptChoice& choice) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, choice));
-  SHOAL_RETURN_IF_ERROR(merge_attempts(root, views));
-  const AttemptView* newest = newest_checkpoint(views);
+Result<AttemptKey> choose_checkpoint(const admin::OpenRoot& root, const admin::AttemptChoice& choice) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> views, admin::choose_attempts(root, choice));
+  SHOAL_RETURN_IF_ERROR(admin::merge_attempts(root, views));
+  const storage::AttemptView* newest = admin::newest_checkpoint(views);
   if (newest != nullptr && !newest->damage.ok()) return newest->damage;
   if (newest != nullptr) return newest->key;
   return Status(Code::not_found,
@@ -66,19 +66,19 @@ Result<AttemptKey> choose_checkpoint(const OpenRoot& root, const AttemptChoice& 
 }
 
 // The mark first, then the manifest: what is deleted meanwhile is told, and not kept in name only.
-Status check_still_there(const OpenRoot& root, MarkKind kind, const Mark& mark) {
-  auto decision = read_decision(*root.storage, mark.key);
+Status check_still_there(const admin::OpenRoot& root, storage::MarkKind kind, const storage::Mark& mark) {
+  auto decision = storage::read_decision(*root.storage, mark.key);
   if (decision.ok() && decision->committed()) return ok_status();
-  SHOAL_RETURN_IF_ERROR(remove_mark(*root.storage, kind, mark.name));
+  SHOAL_RETURN_IF_ERROR(storage::remove_mark(*root.storage, kind, mark.name));
   if (!decision.ok() && decision.status().code() != Code::not_found) return decision.status();
   return Status(Code::not_found, to_string(mark.key) + " has just been deleted");
 }
 
-Mark make_mark(const std::string& name, const AttemptKey& key, const std::string& note) {
-  return {name, key, false, 0, note, unix_time_now_ns(), random_128()};
+storage::Mark make_mark(const std::string& name, const AttemptKey& key, const std::string& note) {
+  return {name, key, false, 0, note, admin::unix_time_now_ns(), random_128()};
 }
 
-void print_made(const MarkOptions& options, const Mark& mark, std::string_view what) {
+void print_made(const MarkOptions& options, const storage::Mark& mark, std::string_view what) {
   if (options.json) {
     nlohmann::ordered_json out = key_json(mark.key);
     out["name"] = mark.name;
@@ -88,14 +88,14 @@ void print_made(const MarkOptions& options, const Mark& mark, std::string_view w
   }
 }
 
-int print_marks(const OpenRoot& root, MarkKind kind, bool json) {
-  auto listed = list_marks(*root.storage, kind);
+int print_marks(const admin::OpenRoot& root, storage::MarkKind kind, bool json) {
+  auto listed = storage::list_marks(*root.storage, kind);
   if (!listed.ok()) return report_unusable(listed.status());
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
-  bool is_pin = kind == MarkKind::pin;
+  bool is_pin = kind == storage::MarkKind::pin;
   Table table(
       {{is_pin ? "PIN" : "TAG"}, {"STEP", Table::Align::right}, {"ATTEMPT"}, {"KIND"}, {"TIME"}, {"NOTE"}});
-  for (const Mark& mark : listed->marks) {
+  for (const storage::Mark& mark : listed->marks) {
     std::string type = !is_pin ? "tag" : mark.is_lease ? "load" : "pin";
     nlohmann::ordered_json one = key_json(mark.key);
     one["name"] = mark.name;
@@ -103,8 +103,8 @@ int print_marks(const OpenRoot& root, MarkKind kind, bool json) {
     one["note"] = mark.note;
     one["unix_time_ns"] = mark.unix_time_ns;
     out.push_back(std::move(one));
-    table.add_row({mark.name, fmt::to_string(mark.key.step), attempt_name(mark.key), type,
-                   utc_time(mark.unix_time_ns), mark.note});
+    table.add_row({mark.name, fmt::to_string(mark.key.step), admin::attempt_name(mark.key), type,
+                   admin::utc_time(mark.unix_time_ns), mark.note});
   }
   for (const auto& [name, why] : listed->damaged) {
     out.push_back({{"name", name}, {"damage", why.to_string()}});
@@ -118,71 +118,71 @@ int print_marks(const OpenRoot& root, MarkKind kind, bool json) {
   return listed->damaged.empty() ? kExitOk : kExitDamaged;
 }
 
-int remove_named(const OpenRoot& root, MarkKind kind, const std::string& name) {
-  auto mark = read_mark(*root.storage, kind, name);  // a damaged one may go as well
+int remove_named(const admin::OpenRoot& root, storage::MarkKind kind, const std::string& name) {
+  auto mark = storage::read_mark(*root.storage, kind, name);  // a damaged one may go as well
   if (!mark.ok() && mark.status().code() == Code::not_found) {
     return report_unusable(
         Status(Code::not_found, fmt::format("root {} has no {} '{}'", root.storage->describe(),
-                                            kind == MarkKind::pin ? "pin" : "tag", name)));
+                                            kind == storage::MarkKind::pin ? "pin" : "tag", name)));
   }
-  Status status = remove_mark(*root.storage, kind, name);
+  Status status = storage::remove_mark(*root.storage, kind, name);
   return status.ok() ? kExitOk : report_unusable(status);
 }
 
 int run_pin(const MarkOptions& options) {
-  auto root = open_root_for_reading(options.root);
+  auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
   if (options.name) {
-    Status valid = validate_component(*options.name);
-    return valid.ok() ? remove_named(*root, MarkKind::pin, *options.name) : report_unusable(valid);
+    Status valid = storage::validate_component(*options.name);
+    return valid.ok() ? remove_named(*root, storage::MarkKind::pin, *options.name) : report_unusable(valid);
   }
-  if (!options.choice.names_one()) return print_marks(*root, MarkKind::pin, options.json);
+  if (!options.choice.names_one()) return print_marks(*root, storage::MarkKind::pin, options.json);
   auto key = choose_checkpoint(*root, options.choice);
   if (!key.ok()) return report_unusable(key.status());
-  Mark pin = make_mark(pin_name(random_128()), *key, options.note);
-  Status status = create_mark(*root->storage, MarkKind::pin, pin).status();
-  if (status.ok()) status = check_still_there(*root, MarkKind::pin, pin);
+  storage::Mark pin = make_mark(storage::pin_name(random_128()), *key, options.note);
+  Status status = storage::create_mark(*root->storage, storage::MarkKind::pin, pin).status();
+  if (status.ok()) status = check_still_there(*root, storage::MarkKind::pin, pin);
   if (!status.ok()) return report_unusable(status);
   print_made(options, pin, "pinned by");
   return kExitOk;
 }
 
-Status put_tag(const OpenRoot& root, const MarkOptions& options, const Mark& tag) {
-  SHOAL_ASSIGN_OR_RETURN(bool created, create_mark(*root.storage, MarkKind::tag, tag));
+Status put_tag(const admin::OpenRoot& root, const MarkOptions& options, const storage::Mark& tag) {
+  SHOAL_ASSIGN_OR_RETURN(bool created, storage::create_mark(*root.storage, storage::MarkKind::tag, tag));
   if (!created) {
-    auto before = read_mark(*root.storage, MarkKind::tag, tag.name);
+    auto before = storage::read_mark(*root.storage, storage::MarkKind::tag, tag.name);
     if (before.ok() && before->key == tag.key) return ok_status();
     if (!options.move) {
       return Status(Code::already_exists,
                     fmt::format("tag '{}' names {} already; --move gives it to another", tag.name,
                                 before.ok() ? to_string(before->key) : "another checkpoint"));
     }
-    SHOAL_RETURN_IF_ERROR(remove_mark(*root.storage, MarkKind::tag, tag.name));
-    SHOAL_ASSIGN_OR_RETURN(created, create_mark(*root.storage, MarkKind::tag, tag));
+    SHOAL_RETURN_IF_ERROR(storage::remove_mark(*root.storage, storage::MarkKind::tag, tag.name));
+    SHOAL_ASSIGN_OR_RETURN(created, storage::create_mark(*root.storage, storage::MarkKind::tag, tag));
     if (!created)
       return Status(Code::busy, fmt::format("tag '{}' was given away by somebody else", tag.name));
   }
-  return check_still_there(root, MarkKind::tag, tag);
+  return check_still_there(root, storage::MarkKind::tag, tag);
 }
 
 int run_tag(const MarkOptions& options) {
-  auto root = open_root_for_reading(options.root);
+  auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
   if (!options.name) {
     if (!options.choice.names_one() && !options.remove)
-      return print_marks(*root, MarkKind::tag, options.json);
+      return print_marks(*root, storage::MarkKind::tag, options.json);
     return report_unusable(Status(Code::invalid_argument, "a tag's name is needed: shoal tag ROOT NAME"));
   }
-  Status valid = validate_tag(*options.name);
+  Status valid = storage::validate_tag(*options.name);
   if (!valid.ok()) return report_unusable(valid);
-  if (options.remove) return remove_named(*root, MarkKind::tag, *options.name);
+  if (options.remove) return remove_named(*root, storage::MarkKind::tag, *options.name);
   if (!options.choice.names_one()) {
     return report_unusable(
         Status(Code::invalid_argument, "--step is needed: which checkpoint is to be tagged"));
   }
   auto key = choose_checkpoint(*root, options.choice);
   if (!key.ok()) return report_unusable(key.status());
-  Mark tag = make_mark(*options.name, *key, options.note);
+  storage::Mark tag = make_mark(*options.name, *key, options.note);
   Status status = put_tag(*root, options, tag);
   if (!status.ok()) return report_unusable(status);
   print_made(options, tag, "tagged");
@@ -221,4 +221,4 @@ void add_tag_command(CLI::App& app, Command* chosen) {
   command->callback([=] { *chosen = [=] { return run_tag(*options); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

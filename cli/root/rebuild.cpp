@@ -12,11 +12,11 @@
 #include "local/socket/socket.h"
 #include "storage/catalog/catalog_recovery.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
-using State = AttemptInfo::State;
+using State = storage::AttemptInfo::State;
 
 struct RebuildOptions {
   std::string root;
@@ -42,58 +42,59 @@ constexpr const char* kFooter =
     "2 nothing was replaced: no such root, a newer format, or the catalog is in use, of another run, or "
     "none.";
 
-uint64_t count_of(const CatalogRebuild& report, State state) {
+uint64_t count_of(const storage::CatalogRebuild& report, State state) {
   return static_cast<uint64_t>(
       std::count_if(report.decided.begin(), report.decided.end(),
-                    [&](const CatalogEntry& entry) { return entry.state == state; }));
+                    [&](const storage::CatalogEntry& entry) { return entry.state == state; }));
 }
 
-uint64_t payload_of(const CatalogRebuild& report) {
+uint64_t payload_of(const storage::CatalogRebuild& report) {
   uint64_t bytes = 0;
-  for (const CatalogEntry& entry : report.decided) bytes += entry.payload_bytes;
+  for (const storage::CatalogEntry& entry : report.decided) bytes += entry.payload_bytes;
   return bytes;
 }
 
-uint64_t bytes_of_undecided(const CatalogRebuild& report) {
+uint64_t bytes_of_undecided(const storage::CatalogRebuild& report) {
   uint64_t bytes = 0;
-  for (const AttemptInfo& info : report.undecided) bytes += info.files_bytes;
+  for (const storage::AttemptInfo& info : report.undecided) bytes += info.files_bytes;
   return bytes;
 }
 
-const char* before_name(CatalogRebuild::Before before) {
+const char* before_name(storage::CatalogRebuild::Before before) {
   switch (before) {
-    case CatalogRebuild::Before::absent:
+    case storage::CatalogRebuild::Before::absent:
       return "absent";
-    case CatalogRebuild::Before::sound:
+    case storage::CatalogRebuild::Before::sound:
       return "sound";
-    case CatalogRebuild::Before::damaged:
+    case storage::CatalogRebuild::Before::damaged:
       return "damaged";
-    case CatalogRebuild::Before::of_another_run:
+    case storage::CatalogRebuild::Before::of_another_run:
       break;
   }
   return "of another run";
 }
 
-size_t attempts_of(const CatalogRebuild& report) {
+size_t attempts_of(const storage::CatalogRebuild& report) {
   return report.decided.size() + report.undecided.size() + report.damaged.size();
 }
 
-void print_report(const OpenRoot& root, const std::string& catalog, const CatalogRebuild& report) {
+void print_report(const admin::OpenRoot& root, const std::string& catalog,
+                  const storage::CatalogRebuild& report) {
   for (const auto& [key, status] : report.damaged) {
     fmt::print("{}: damaged: {}\n", to_string(key), status.message());
   }
-  for (const AttemptInfo& info : report.undecided) {
+  for (const storage::AttemptInfo& info : report.undecided) {
     fmt::print("{}: undecided: {} in {}\n", to_string(info.key), human_bytes(info.files_bytes),
-               counted(info.leftover_files, "file"));
+               admin::counted(info.leftover_files, "file"));
   }
-  for (const CatalogEntry& entry : report.decided) {
+  for (const storage::CatalogEntry& entry : report.decided) {
     if (entry.state == State::aborted) fmt::print("{}: aborted: {}\n", to_string(entry.key), entry.cause);
   }
   fmt::print(
       "{}: {}: {} with {} in files of {}, {} aborted, {} deleted, {} undecided, {} "
       "damaged\n",
-      root.storage->describe(), counted(attempts_of(report), "attempt"),
-      counted(count_of(report, State::committed), "checkpoint"), human_bytes(payload_of(report)),
+      root.storage->describe(), admin::counted(attempts_of(report), "attempt"),
+      admin::counted(count_of(report, State::committed), "checkpoint"), human_bytes(payload_of(report)),
       human_bytes(report.file_bytes), count_of(report, State::aborted), count_of(report, State::deleted),
       report.undecided.size(), report.damaged.size());
   std::string cause = report.before_cause.empty() ? "" : ": " + report.before_cause;
@@ -104,8 +105,8 @@ nlohmann::ordered_json key_json(const AttemptKey& key) {
   return {{"step", key.step}, {"generation", key.generation}, {"attempt", key.attempt}};
 }
 
-nlohmann::ordered_json as_json(const OpenRoot& root, const std::string& catalog,
-                               const CatalogRebuild& report) {
+nlohmann::ordered_json as_json(const admin::OpenRoot& root, const std::string& catalog,
+                               const storage::CatalogRebuild& report) {
   nlohmann::ordered_json out;
   out["root"] = root.storage->describe();
   out["root_id"] = root.id.to_hex();
@@ -119,12 +120,12 @@ nlohmann::ordered_json as_json(const OpenRoot& root, const std::string& catalog,
   out["deleted"] = count_of(report, State::deleted);
   out["undecided_bytes"] = bytes_of_undecided(report);
   for (const char* name : {"aborted", "undecided", "damaged"}) out[name] = nlohmann::ordered_json::array();
-  for (const CatalogEntry& entry : report.decided) {
+  for (const storage::CatalogEntry& entry : report.decided) {
     if (entry.state != State::aborted) continue;
     out["aborted"].push_back(key_json(entry.key));
     out["aborted"].back()["cause"] = entry.cause;
   }
-  for (const AttemptInfo& info : report.undecided) {
+  for (const storage::AttemptInfo& info : report.undecided) {
     out["undecided"].push_back(key_json(info.key));
     out["undecided"].back()["folder_bytes"] = info.files_bytes;
   }
@@ -136,16 +137,16 @@ nlohmann::ordered_json as_json(const OpenRoot& root, const std::string& catalog,
 }
 
 int run_rebuild(const RebuildOptions& options) {
-  auto root = open_root_for_reading(options.root);
+  auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
   std::string catalog = options.catalog;
   const bool is_default = catalog.empty();
   if (is_default) {
-    auto paths = node_paths(options.root);
+    auto paths = local::node_paths(options.root);
     if (!paths.ok()) return report_unusable(paths.status());
     catalog = paths->catalog_dir;
   }
-  auto report = rebuild_catalog(catalog, is_default, root->id, *root->storage);
+  auto report = storage::rebuild_catalog(catalog, is_default, root->id, *root->storage);
   if (!report.ok()) return report_unusable(report.status());
   if (options.json) {
     fmt::print("{}\n", json_text(as_json(*root, catalog, *report)));
@@ -168,4 +169,4 @@ void add_rebuild_command(CLI::App& app, Command* chosen) {
   command->callback([=] { *chosen = [=] { return run_rebuild(*options); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

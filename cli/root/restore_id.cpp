@@ -7,7 +7,7 @@
 #include "admin/root_reader.h"
 #include "cli/commands.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -22,10 +22,10 @@ constexpr const char* kFooter =
     "Exit status: 0; 2 if ROOT_ID is there, or no decision says what it was, or two say different things.";
 
 int run_restore_id(const std::string& path) {
-  PosixFileSystem file_system;
-  auto storage = LocalStorage::open(file_system, path, random_128());
+  storage::PosixFileSystem file_system;
+  auto storage = storage::LocalStorage::open(file_system, path, random_128());
   if (!storage.ok()) return report_unusable(storage.status());
-  auto id = restore_root_id(**storage);
+  auto id = storage::restore_root_id(**storage);
   if (!id.ok()) return report_unusable(id.status());
   fmt::print("root {} is run {} again\n", (*storage)->describe(), id->to_hex());
   return kExitOk;
@@ -41,4 +41,4 @@ void add_restore_id_command(CLI::App& app, Command* chosen) {
   command->callback([=] { *chosen = [=] { return run_restore_id(*root); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

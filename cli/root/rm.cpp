@@ -10,13 +10,13 @@
 #include "cli/root/choice_options.h"
 #include "cli/root/collected_report.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
 struct RmOptions {
   std::string root;
-  AttemptChoice choice;
+  admin::AttemptChoice choice;
   bool force = false, dry_run = false, json = false;
 };
 
@@ -34,12 +34,13 @@ constexpr const char* kFooter =
     "Exit status: 0; 1 something could not be removed; 2 there is no such checkpoint, or it is to be kept.";
 
 // Why one of these stays, as the rules have it; OK if all may go.
-Status check_may_go(const OpenRoot& root, const std::vector<RetentionPlan::Item>& items) {
-  RetentionPolicy only_newest;
+Status check_may_go(const admin::OpenRoot& root, const std::vector<storage::RetentionPlan::Item>& items) {
+  storage::RetentionPolicy only_newest;
   only_newest.keep_last = 1;
-  SHOAL_ASSIGN_OR_RETURN(RetentionPlan plan,
-                         plan_retention(*root.storage, only_newest, unix_time_now_ns(), nullptr));
-  for (const RetentionPlan::Item& kept : plan.keep) {
+  SHOAL_ASSIGN_OR_RETURN(
+      storage::RetentionPlan plan,
+      storage::plan_retention(*root.storage, only_newest, admin::unix_time_now_ns(), nullptr));
+  for (const storage::RetentionPlan::Item& kept : plan.keep) {
     bool is_asked =
         std::any_of(items.begin(), items.end(), [&](const auto& item) { return item.key == kept.key; });
     if (is_asked) {
@@ -51,10 +52,11 @@ Status check_may_go(const OpenRoot& root, const std::vector<RetentionPlan::Item>
 }
 
 // What would be done, as far as it is known now.
-int show_plan(const OpenRoot& root, const RmOptions& options, const std::vector<RetentionPlan::Item>& items) {
-  RetentionPlan plan;
-  for (const RetentionPlan::Item& item : items) {
-    auto why = why_not_deleted(*root.storage, item.key);
+int show_plan(const admin::OpenRoot& root, const RmOptions& options,
+              const std::vector<storage::RetentionPlan::Item>& items) {
+  storage::RetentionPlan plan;
+  for (const storage::RetentionPlan::Item& item : items) {
+    auto why = storage::why_not_deleted(*root.storage, item.key);
     if (!why.ok()) return report_unusable(why.status());
     if (why->empty()) {
       plan.remove.push_back(item);
@@ -68,8 +70,8 @@ int show_plan(const OpenRoot& root, const RmOptions& options, const std::vector<
 }
 
 // Only of what is merged the rules can tell whether it is to be kept.
-Status check_merged(const std::vector<AttemptView>& views) {
-  for (const AttemptView& view : views) {
+Status check_merged(const std::vector<storage::AttemptView>& views) {
+  for (const storage::AttemptView& view : views) {
     if (view.is_merged) continue;
     return Status(
         Code::busy,
@@ -79,28 +81,28 @@ Status check_merged(const std::vector<AttemptView>& views) {
 }
 
 int run_rm(const RmOptions& options) {
-  auto root = open_root_for_reading(options.root);
+  auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
-  auto views = choose_attempts(*root, options.choice);
+  auto views = admin::choose_attempts(*root, options.choice);
   if (!views.ok()) return report_unusable(views.status());
-  std::vector<RetentionPlan::Item> items;
-  for (const AttemptView& view : *views) {
-    bool was_checkpoint = view.committed() || view.info.state == AttemptInfo::State::deleted;
+  std::vector<storage::RetentionPlan::Item> items;
+  for (const storage::AttemptView& view : *views) {
+    bool was_checkpoint = view.committed() || view.info.state == storage::AttemptInfo::State::deleted;
     if (view.decision && was_checkpoint) items.push_back({view.key, "removed by command"});
   }
   if (items.empty()) {
     return report_unusable(Status(
         Code::not_found, fmt::format("root {}: there is no such checkpoint", root->storage->describe())));
   }
-  Status merged = options.dry_run ? check_merged(*views) : merge_attempts(*root, *views);
+  Status merged = options.dry_run ? check_merged(*views) : admin::merge_attempts(*root, *views);
   if (!merged.ok()) return report_unusable(merged);
   if (!options.force) {
     Status status = check_may_go(*root, items);
     if (!status.ok()) return report_unusable(status);
   }
   if (options.dry_run) return show_plan(*root, options, items);
-  Collected collected;
-  Collector(*root, {}).delete_all(items, &collected);
+  admin::Collected collected;
+  admin::Collector(*root, {}).delete_all(items, &collected);
   if (options.json) fmt::print("{}\n", json_text(collected_json(*root, collected)));
   if (!options.json) print_collected(collected);
   return collected.kept.empty() ? exit_status_of(collected) : kExitUnusable;
@@ -120,4 +122,4 @@ void add_rm_command(CLI::App& app, Command* chosen) {
   command->callback([=] { *chosen = [=] { return run_rm(*options); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

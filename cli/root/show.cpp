@@ -13,13 +13,13 @@
 #include "cli/root/choice_options.h"
 #include "cli/table.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
 struct ShowOptions {
   std::string root;
-  AttemptChoice choice;
+  admin::AttemptChoice choice;
   bool json = false;
 };
 
@@ -81,7 +81,8 @@ std::string sharding_text(const Layout& layout, const LayoutEntry& entry) {
   const auto& ranks = std::get<BoxSharding>(entry.sharding).ranks;
   size_t boxes = 0;
   for (const RankBoxes& one : ranks) boxes += one.boxes.size();
-  return fmt::format("{} on {}{}", counted(boxes, "box", "boxes"), counted(ranks.size(), "rank"), replicated);
+  return fmt::format("{} on {}{}", admin::counted(boxes, "box", "boxes"),
+                     admin::counted(ranks.size(), "rank"), replicated);
 }
 
 struct ValueView {
@@ -113,9 +114,9 @@ std::string_view type_of(const LayoutEntry& entry) {
   return entry.kind == LayoutEntry::Kind::object ? "object" : dtype_name(entry.dtype);
 }
 
-std::string contents_text(const FileEntry& file) {
-  if (const auto* pieces = std::get_if<std::vector<FilePiece>>(&file.contents)) {
-    return counted(pieces->size(), "listed piece");
+std::string contents_text(const storage::FileEntry& file) {
+  if (const auto* pieces = std::get_if<std::vector<storage::FilePiece>>(&file.contents)) {
+    return admin::counted(pieces->size(), "listed piece");
   }
   return fmt::format("by the rule, file {}", std::get<uint32_t>(file.contents));
 }
@@ -145,14 +146,14 @@ void print_user(const UserMetadata& user) {
   fmt::print("{}\n", table.to_string());
 }
 
-void print_manifest(const Manifest& manifest) {
+void print_manifest(const storage::Manifest& manifest) {
   fmt::print(
       "saved by {}, {} of values in {} ({}); roster {}, rule version {}, mode {}, dedupe {}, "
       "units of {}\n\n",
-      counted(manifest.world->roster.world_size(), "rank"), human_bytes(manifest.payload_bytes),
-      counted(manifest.files.size(), "file"), human_bytes(file_bytes_of(manifest)),
+      admin::counted(manifest.world->roster.world_size(), "rank"), human_bytes(manifest.payload_bytes),
+      admin::counted(manifest.files.size(), "file"), human_bytes(admin::file_bytes_of(manifest)),
       manifest.world->roster.id().to_hex(), manifest.rule_version, mode_name(manifest.options.mode),
-      dedupe_name(manifest.options.dedupe), human_bytes(manifest.options.unit_bytes));
+      admin::dedupe_name(manifest.options.dedupe), human_bytes(manifest.options.unit_bytes));
   print_user(manifest.user);
   Table values({{"NAME"}, {"DTYPE"}, {"SHAPE"}, {"SHARDING"}});
   for (const auto& [fqn, value] : values_of(*manifest.world)) {
@@ -166,24 +167,24 @@ void print_manifest(const Manifest& manifest) {
                {"SIZE", Table::Align::right},
                {"HEADER DIGEST"},
                {"CONTENTS"}});
-  for (const FileEntry& file : manifest.files) {
+  for (const storage::FileEntry& file : manifest.files) {
     files.add_row({file.name, fmt::to_string(file.rank), human_bytes(file.size), file.header_digest.to_hex(),
                    contents_text(file)});
   }
   fmt::print("{}\n{}", values.to_string(), files.to_string());
 }
 
-nlohmann::ordered_json manifest_json(const Manifest& manifest) {
+nlohmann::ordered_json manifest_json(const storage::Manifest& manifest) {
   nlohmann::ordered_json out;
   out["world_size"] = manifest.world->roster.world_size();
   out["roster_id"] = manifest.world->roster.id().to_hex();
   out["layouts"] = manifest.world->layouts.size();
   out["payload_bytes"] = manifest.payload_bytes;
-  out["file_bytes"] = file_bytes_of(manifest);
+  out["file_bytes"] = admin::file_bytes_of(manifest);
   if (!manifest.user.empty()) out["metadata"] = manifest.user;
   out["options"] = {{"rule_version", manifest.rule_version},
                     {"mode", mode_name(manifest.options.mode)},
-                    {"dedupe", dedupe_name(manifest.options.dedupe)},
+                    {"dedupe", admin::dedupe_name(manifest.options.dedupe)},
                     {"unit_bytes", manifest.options.unit_bytes}};
   out["values"] = nlohmann::ordered_json::array();
   for (const auto& [fqn, value] : values_of(*manifest.world)) {
@@ -198,7 +199,7 @@ nlohmann::ordered_json manifest_json(const Manifest& manifest) {
     out["values"].push_back(std::move(one));
   }
   out["files"] = nlohmann::ordered_json::array();
-  for (const FileEntry& file : manifest.files) {
+  for (const storage::FileEntry& file : manifest.files) {
     nlohmann::ordered_json one;
     one["name"] = file.name;
     one["rank"] = file.rank;
@@ -210,21 +211,21 @@ nlohmann::ordered_json manifest_json(const Manifest& manifest) {
   return out;
 }
 
-void print_attempt(const OpenRoot& root, const AttemptView& view) {
-  fmt::print("step {} ({}) in {}: {}", view.key.step, attempt_name(view.key), root.storage->describe(),
+void print_attempt(const admin::OpenRoot& root, const storage::AttemptView& view) {
+  fmt::print("step {} ({}) in {}: {}", view.key.step, admin::attempt_name(view.key), root.storage->describe(),
              view.state_name());
-  if (view.decision) fmt::print(", {} UTC", utc_time(view.decision->unix_time_ns));
+  if (view.decision) fmt::print(", {} UTC", admin::utc_time(view.decision->unix_time_ns));
   fmt::print("\n");
   if (view.committed()) {
     print_manifest(view.decision->manifest());
     return;
   }
   if (view.decision) fmt::print("cause: {}\n", view.decision->tombstone().cause);
-  fmt::print("{} in its folder, {} in all\n", counted(view.info.leftover_files, "other file"),
+  fmt::print("{} in its folder, {} in all\n", admin::counted(view.info.leftover_files, "other file"),
              human_bytes(view.info.files_bytes));
 }
 
-nlohmann::ordered_json attempt_json(const OpenRoot& root, const AttemptView& view) {
+nlohmann::ordered_json attempt_json(const admin::OpenRoot& root, const storage::AttemptView& view) {
   nlohmann::ordered_json out;
   out["root"] = root.storage->describe();
   out["root_id"] = root.id.to_hex();
@@ -232,7 +233,7 @@ nlohmann::ordered_json attempt_json(const OpenRoot& root, const AttemptView& vie
   out["generation"] = view.key.generation;
   out["attempt"] = view.key.attempt;
   out["state"] = view.state_name();
-  out["folder"] = attempt_folder(view.key);
+  out["folder"] = storage::attempt_folder(view.key);
   out["folder_bytes"] = view.info.files_bytes;
   if (view.decision) out["unix_time_ns"] = view.decision->unix_time_ns;
   if (view.committed()) {
@@ -247,9 +248,10 @@ nlohmann::ordered_json attempt_json(const OpenRoot& root, const AttemptView& vie
 
 // The newest checkpoint among them, or what may be one and is damaged; without either, and where a step was
 // named, the newest attempt.
-Result<AttemptView> pick(const OpenRoot& root, const ShowOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, options.choice));
-  if (const AttemptView* newest = newest_checkpoint(views)) return *newest;
+Result<storage::AttemptView> pick(const admin::OpenRoot& root, const ShowOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> views,
+                         admin::choose_attempts(root, options.choice));
+  if (const storage::AttemptView* newest = admin::newest_checkpoint(views)) return *newest;
   if (!options.choice.names_one()) {
     return Status(Code::not_found, fmt::format("root {} has no checkpoint yet", root.storage->describe()));
   }
@@ -257,12 +259,13 @@ Result<AttemptView> pick(const OpenRoot& root, const ShowOptions& options) {
 }
 
 int run_show(const ShowOptions& options) {
-  auto root = open_root_for_reading(options.root);
+  auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
   auto view = pick(*root, options);
   if (!view.ok()) return report_unusable(view.status());
   const bool is_damaged = !view->damage.ok();
-  if (is_damaged) report_unusable(options.choice.names_one() ? view->damage : check_reads_back(&*view));
+  if (is_damaged)
+    report_unusable(options.choice.names_one() ? view->damage : admin::check_reads_back(&*view));
   if (options.json) {
     fmt::print("{}\n", json_text(attempt_json(*root, *view)));
   } else if (!is_damaged) {
@@ -284,4 +287,4 @@ void add_show_command(CLI::App& app, Command* chosen) {
   command->callback([=] { *chosen = [=] { return run_show(*options); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

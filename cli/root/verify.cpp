@@ -17,7 +17,7 @@
 #include "cli/root/choice_options.h"
 #include "storage/root/verifier.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -27,7 +27,7 @@ constexpr unsigned kDefaultJobs = 4;
 
 struct VerifyOptions {
   std::string root;
-  AttemptChoice choice;
+  admin::AttemptChoice choice;
   bool all = false;
   bool json = false;
   bool record = true;
@@ -73,7 +73,7 @@ double seconds_since(Clock::time_point start) {
 
 struct Verified {
   AttemptKey key;
-  VerifyReport report;
+  storage::VerifyReport report;
   double seconds = 0;
   bool deleted_meanwhile = false;  // a tombstone says so
   bool gone_meanwhile = false;     // its folder is, and nothing says why
@@ -84,62 +84,62 @@ struct Verified {
 
 class Verifying {
  public:
-  Verifying(Storage& storage, const VerifyOptions& options)
+  Verifying(storage::Storage& storage, const VerifyOptions& options)
       : storage_(storage), options_(options), rate_(options.bytes_per_second) {}
 
-  std::vector<Verified> run(const std::vector<AttemptView>& views) {
+  std::vector<Verified> run(const std::vector<storage::AttemptView>& views) {
     uint64_t total = 0;
-    for (const AttemptView& view : views) {
-      if (view.committed()) total += file_bytes_of(view.decision->manifest());
+    for (const storage::AttemptView& view : views) {
+      if (view.committed()) total += admin::file_bytes_of(view.decision->manifest());
     }
     ProgressLine progress("verify", total, bytes_done_, options_.progress);
     std::vector<Verified> out;
-    for (const AttemptView& view : views) out.push_back(verify_one(view));
+    for (const storage::AttemptView& view : views) out.push_back(verify_one(view));
     return out;
   }
 
  private:
-  Verified verify_one(const AttemptView& view) {
+  Verified verify_one(const storage::AttemptView& view) {
     Verified out;
     out.key = view.key;
     if (!view.damage.ok()) {
-      out.report.damage.push_back({std::string(kDecisionName), "", "", {}, view.damage.message()});
+      out.report.damage.push_back({std::string(storage::kDecisionName), "", "", {}, view.damage.message()});
       out.report.damage_count = 1;
       return out;
     }
     Clock::time_point start = Clock::now();
-    out.report = verify_checkpoint(storage_, *view.decision, options_.jobs, rate_, &bytes_done_);
+    out.report = storage::verify_checkpoint(storage_, *view.decision, options_.jobs, rate_, &bytes_done_);
     out.seconds = seconds_since(start);
     if (options_.record) out.recorded = record(view.key, out.report.ok());
     if (out.report.ok()) return out;
     // Files that go while they are read may be on their way out rightly: their decision says so first.
-    auto now = inspect_attempt(storage_, view.key);
-    out.deleted_meanwhile = now.ok() && now->state == AttemptInfo::State::deleted;
+    auto now = storage::inspect_attempt(storage_, view.key);
+    out.deleted_meanwhile = now.ok() && now->state == storage::AttemptInfo::State::deleted;
     out.gone_meanwhile = now.status().code() == Code::not_found;
     return out;
   }
 
   // The mark of what was found sound; none on what was not. It would be of no use on what is deleted by now.
   Status record(const AttemptKey& key, bool is_sound) {
-    const std::string name = verified_name(key);
-    if (!is_sound) return remove_mark(storage_, MarkKind::verified, name);
-    Mark mark{name, key, false, 0, "", unix_time_now_ns(), random_128()};
-    SHOAL_ASSIGN_OR_RETURN(bool created, create_mark(storage_, MarkKind::verified, mark));
-    if (!created) SHOAL_RETURN_IF_ERROR(replace_mark(storage_, MarkKind::verified, mark));
-    auto now = inspect_attempt(storage_, key);
-    if (now.ok() && now->state == AttemptInfo::State::committed) return ok_status();
-    return remove_mark(storage_, MarkKind::verified, name);
+    const std::string name = storage::verified_name(key);
+    if (!is_sound) return storage::remove_mark(storage_, storage::MarkKind::verified, name);
+    storage::Mark mark{name, key, false, 0, "", admin::unix_time_now_ns(), random_128()};
+    SHOAL_ASSIGN_OR_RETURN(bool created, storage::create_mark(storage_, storage::MarkKind::verified, mark));
+    if (!created) SHOAL_RETURN_IF_ERROR(storage::replace_mark(storage_, storage::MarkKind::verified, mark));
+    auto now = storage::inspect_attempt(storage_, key);
+    if (now.ok() && now->state == storage::AttemptInfo::State::committed) return ok_status();
+    return storage::remove_mark(storage_, storage::MarkKind::verified, name);
   }
 
-  Storage& storage_;
+  storage::Storage& storage_;
   const VerifyOptions& options_;
-  RateLimit rate_;
+  storage::RateLimit rate_;
   std::atomic<uint64_t> bytes_done_{0};
 };
 
-std::string describe(const Damage& damage) {
+std::string describe(const storage::Damage& damage) {
   if (!damage.block) return damage.what;
-  const DamagedBlock& block = *damage.block;
+  const storage::DamagedBlock& block = *damage.block;
   std::string where = fmt::format("bytes {} to {} of the file, elements {} to {} of the piece",
                                   block.file_begin, block.file_end, block.element_begin, block.element_end);
   if (!block.first_index.empty()) {
@@ -150,7 +150,7 @@ std::string describe(const Damage& damage) {
 }
 
 void print_verified(const Verified& one) {
-  const VerifyReport& report = one.report;
+  const storage::VerifyReport& report = one.report;
   if (one.deleted_meanwhile) {
     fmt::print("{}: deleted while it was read\n", to_string(one.key));
     return;
@@ -160,7 +160,7 @@ void print_verified(const Verified& one) {
                to_string(one.key));
     return;
   }
-  for (const Damage& damage : report.damage) {
+  for (const storage::Damage& damage : report.damage) {
     fmt::print("{}: damaged: {}\n", to_string(one.key), describe(damage));
   }
   if (report.damage_count > report.damage.size()) {
@@ -169,19 +169,19 @@ void print_verified(const Verified& one) {
   uint64_t rate =
       one.seconds > 0 ? static_cast<uint64_t>(static_cast<double>(report.bytes) / one.seconds) : 0;
   fmt::print("{}: {}: {} in {} read in {} ({}/s)\n", to_string(one.key),
-             report.ok() ? "ok" : "DAMAGED in " + counted(report.damage_count, "place"),
-             human_bytes(report.bytes), counted(report.files, "file"), human_seconds(one.seconds),
+             report.ok() ? "ok" : "DAMAGED in " + admin::counted(report.damage_count, "place"),
+             human_bytes(report.bytes), admin::counted(report.files, "file"), human_seconds(one.seconds),
              human_bytes(rate));
   if (!one.recorded.ok()) fmt::print("{}: not recorded: {}\n", to_string(one.key), one.recorded.to_string());
 }
 
-nlohmann::ordered_json damage_json(const Damage& damage) {
+nlohmann::ordered_json damage_json(const storage::Damage& damage) {
   nlohmann::ordered_json item;
   item["file"] = damage.file;
   if (!damage.tensor.empty()) item["tensor"] = damage.tensor;
   if (!damage.key.empty()) item["key"] = damage.key;
   if (damage.block) {
-    const DamagedBlock& block = *damage.block;
+    const storage::DamagedBlock& block = *damage.block;
     item["block"] = block.number;
     item["file_bytes"] = {block.file_begin, block.file_end};
     item["piece_elements"] = {block.element_begin, block.element_end};
@@ -210,16 +210,17 @@ nlohmann::ordered_json verified_json(const Verified& one) {
   out["damage_count"] = is_away ? 0 : one.report.damage_count;
   out["damage"] = nlohmann::ordered_json::array();
   if (is_away) return out;
-  for (const Damage& damage : one.report.damage) out["damage"].push_back(damage_json(damage));
+  for (const storage::Damage& damage : one.report.damage) out["damage"].push_back(damage_json(damage));
   return out;
 }
 
 // The checkpoints asked for, and decisions among them that do not read back.
-Result<std::vector<AttemptView>> pick(const OpenRoot& root, const VerifyOptions& options) {
-  AttemptChoice choice = options.choice;
+Result<std::vector<storage::AttemptView>> pick(const admin::OpenRoot& root, const VerifyOptions& options) {
+  admin::AttemptChoice choice = options.choice;
   choice.newest_only = !options.all;
-  SHOAL_ASSIGN_OR_RETURN(std::vector<AttemptView> views, choose_attempts(root, choice));
-  std::erase_if(views, [](const AttemptView& view) { return !view.committed() && view.damage.ok(); });
+  SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> views, admin::choose_attempts(root, choice));
+  std::erase_if(views,
+                [](const storage::AttemptView& view) { return !view.committed() && view.damage.ok(); });
   if (views.empty() && options.choice.names_one()) {
     std::string named =
         options.choice.step ? fmt::format("step {}", *options.choice.step) : options.choice.tag;
@@ -234,7 +235,7 @@ Result<std::vector<AttemptView>> pick(const OpenRoot& root, const VerifyOptions&
 }
 
 int run_verify(const VerifyOptions& options) {
-  auto root = open_root_for_reading(options.root);
+  auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
   auto views = pick(*root, options);
   if (!views.ok()) return report_unusable(views.status());
@@ -267,7 +268,7 @@ void add_verify_command(CLI::App& app, Command* chosen) {
   CLI::Option* step = add_choice_options(*command, &options->choice, "Checkpoints at this step");
   command->add_flag("--all", options->all, "Every checkpoint")->excludes(step);
   command->add_option("--jobs,-j", options->jobs, "Reads at once, of several files or of one large one")
-      ->check(CLI::Range(1u, kMaxVerifyJobs))
+      ->check(CLI::Range(1u, storage::kMaxVerifyJobs))
       ->capture_default_str();
   command
       ->add_option_function<std::string>(
@@ -287,4 +288,4 @@ void add_verify_command(CLI::App& app, Command* chosen) {
   command->callback([=] { *chosen = [=] { return run_verify(*options); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

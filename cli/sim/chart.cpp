@@ -8,7 +8,7 @@
 
 #include "cli/text_file.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -16,34 +16,34 @@ struct NamedField {
   const char* key;
   bool is_number;  // which says nothing without the key
   bool is_minor;   // and is not worth a subtitle
-  std::string (*text)(const SimulationReport& report);
+  std::string (*text)(const sim::SimulationReport& report);
 };
 // What a line may be of, in the order of its name.
 const NamedField kFields[] = {
     {"mode", false, false,
-     [](const SimulationReport& report) { return std::string(mode_name(report.scenario.mode)); }},
-    {"model", false, false, [](const SimulationReport& report) { return report.scenario.model; }},
-    {"profile", false, false, [](const SimulationReport& report) { return report.scenario.profile; }},
-    {"mesh", false, true, [](const SimulationReport& report) { return report.scenario.mesh; }},
+     [](const sim::SimulationReport& report) { return std::string(mode_name(report.scenario.mode)); }},
+    {"model", false, false, [](const sim::SimulationReport& report) { return report.scenario.model; }},
+    {"profile", false, false, [](const sim::SimulationReport& report) { return report.scenario.profile; }},
+    {"mesh", false, true, [](const sim::SimulationReport& report) { return report.scenario.mesh; }},
     {"saves", true, true,
-     [](const SimulationReport& report) { return fmt::to_string(report.scenario.saves); }},
+     [](const sim::SimulationReport& report) { return fmt::to_string(report.scenario.saves); }},
     {"interval ms", true, true,
-     [](const SimulationReport& report) { return fmt::to_string(report.scenario.interval_ms); }},
+     [](const sim::SimulationReport& report) { return fmt::to_string(report.scenario.interval_ms); }},
     {"ranks a host", true, false,
-     [](const SimulationReport& report) { return fmt::to_string(report.scenario.ranks_per_host); }},
+     [](const sim::SimulationReport& report) { return fmt::to_string(report.scenario.ranks_per_host); }},
     {"skew ms", true, false,
-     [](const SimulationReport& report) { return arrival_skew_text(report.scenario); }},
+     [](const sim::SimulationReport& report) { return sim::arrival_skew_text(report.scenario); }},
     {"seed", true, false,
-     [](const SimulationReport& report) { return fmt::to_string(report.scenario.seed); }},
+     [](const sim::SimulationReport& report) { return fmt::to_string(report.scenario.seed); }},
 };
 
 // Names simulations by what they differ in.
 class Naming {
  public:
-  explicit Naming(const std::vector<SimulationReport>& reports) {
+  explicit Naming(const std::vector<sim::SimulationReport>& reports) {
     for (const NamedField& field : kFields) {
       std::set<std::string> values;
-      for (const SimulationReport& report : reports) values.insert(field.text(report));
+      for (const sim::SimulationReport& report : reports) values.insert(field.text(report));
       if (values.size() > 1) {
         differing_.push_back(&field);
       } else if (!field.is_minor) {
@@ -51,16 +51,16 @@ class Naming {
       }
     }
   }
-  std::string of(const SimulationReport& report) const {
+  std::string of(const sim::SimulationReport& report) const {
     const std::string name = join(differing_, report, false);
     return name.empty() ? std::string(mode_name(report.scenario.mode)) : name;
   }
-  std::string common(const std::vector<SimulationReport>& reports) const {
+  std::string common(const std::vector<sim::SimulationReport>& reports) const {
     return reports.empty() ? "" : join(common_, reports.front(), true);
   }
 
  private:
-  static std::string join(const std::vector<const NamedField*>& fields, const SimulationReport& report,
+  static std::string join(const std::vector<const NamedField*>& fields, const sim::SimulationReport& report,
                           bool with_keys) {
     std::vector<std::string> parts;
     for (const NamedField* field : fields) {
@@ -74,83 +74,86 @@ class Naming {
 
 }  // namespace
 
-std::vector<Chart> charts_of(const std::vector<SimulationReport>& reports) {
+std::vector<sim::Chart> charts_of(const std::vector<sim::SimulationReport>& reports) {
   const Naming naming(reports);
   const std::string subtitle = naming.common(reports);
-  auto chart_of = [&](std::string title, std::string y_label, Chart::Unit unit, auto value) {
-    Chart chart{std::move(title), subtitle, "ranks", std::move(y_label), unit, {}};
-    for (const SimulationReport& report : reports) {
+  auto chart_of = [&](std::string title, std::string y_label, sim::Chart::Unit unit, auto value) {
+    sim::Chart chart{std::move(title), subtitle, "ranks", std::move(y_label), unit, {}};
+    for (const sim::SimulationReport& report : reports) {
       if (report.saves.empty() || !report.saves.back().is_committed()) continue;
       const std::string name = naming.of(report);
       auto line = std::find_if(chart.lines.begin(), chart.lines.end(),
-                               [&](const ChartLine& each) { return each.name == name; });
-      if (line == chart.lines.end()) line = chart.lines.insert(chart.lines.end(), ChartLine{name, {}});
+                               [&](const sim::ChartLine& each) { return each.name == name; });
+      if (line == chart.lines.end()) line = chart.lines.insert(chart.lines.end(), sim::ChartLine{name, {}});
       line->points.push_back({static_cast<double>(report.scenario.ranks), value(report.saves.back())});
     }
-    for (ChartLine& line : chart.lines) {
+    for (sim::ChartLine& line : chart.lines) {
       std::sort(line.points.begin(), line.points.end(),
-                [](const ChartPoint& a, const ChartPoint& b) { return a.x < b.x; });
+                [](const sim::ChartPoint& a, const sim::ChartPoint& b) { return a.x < b.x; });
     }
     return chart;
   };
-  auto seconds = [](TimeNs time) { return static_cast<double>(time) / 1e9; };
+  auto seconds = [](actors::TimeNs time) { return static_cast<double>(time) / 1e9; };
   return {
-      chart_of("Until every rank is told of the commit", "the slowest rank", Chart::Unit::seconds,
-               [&](const SaveReport& save) { return seconds(save.committed.greatest); }),
-      chart_of("Until save returns on every rank", "the slowest rank", Chart::Unit::seconds,
-               [&](const SaveReport& save) { return seconds(save.blocked.greatest); }),
-      chart_of("Messages of the coordinator, in and out", "messages", Chart::Unit::count,
-               [](const SaveReport& save) {
+      chart_of("Until every rank is told of the commit", "the slowest rank", sim::Chart::Unit::seconds,
+               [&](const sim::SaveReport& save) { return seconds(save.committed.greatest); }),
+      chart_of("Until save returns on every rank", "the slowest rank", sim::Chart::Unit::seconds,
+               [&](const sim::SaveReport& save) { return seconds(save.blocked.greatest); }),
+      chart_of("Messages of the coordinator, in and out", "messages", sim::Chart::Unit::count,
+               [](const sim::SaveReport& save) {
                  return static_cast<double>(save.costs.hub.messages_in + save.costs.hub.messages_out);
                }),
-      chart_of("Bytes of the coordinator, in and out", "bytes", Chart::Unit::bytes,
-               [](const SaveReport& save) {
+      chart_of("Bytes of the coordinator, in and out", "bytes", sim::Chart::Unit::bytes,
+               [](const sim::SaveReport& save) {
                  return static_cast<double>(save.costs.hub.bytes_in + save.costs.hub.bytes_out);
                }),
   };
 }
 
 // The last save of each of the largest jobs, on the clock of its beginning.
-std::vector<Chart> charts_over_time(const std::vector<SimulationReport>& reports) {
+std::vector<sim::Chart> charts_over_time(const std::vector<sim::SimulationReport>& reports) {
   uint32_t most = 0;
-  for (const SimulationReport& report : reports) most = std::max(most, report.scenario.ranks);
-  std::vector<const SimulationReport*> largest;
-  for (const SimulationReport& report : reports) {
+  for (const sim::SimulationReport& report : reports) most = std::max(most, report.scenario.ranks);
+  std::vector<const sim::SimulationReport*> largest;
+  for (const sim::SimulationReport& report : reports) {
     if (report.scenario.ranks == most && !report.saves.empty()) largest.push_back(&report);
   }
-  TimeNs longest = 0;  // from a save's begin to the last sample of it
-  for (const SimulationReport* report : largest) {
+  actors::TimeNs longest = 0;  // from a save's begin to the last sample of it
+  for (const sim::SimulationReport* report : largest) {
     if (report->hub_over_time.empty()) continue;
     longest = std::max(longest, report->hub_over_time.back().end - report->saves.back().began);
   }
   const Naming naming(reports);
   // Between samples nothing waits, and what is held stays.
-  auto chart_of = [&](std::string title, Chart::Unit unit, bool falls_to_zero, auto value) {
-    Chart chart{std::move(title),
-                fmt::format("{} ranks, {}", most, naming.common(reports)),
-                "since the last save began",
-                "",
-                unit,
-                {},
-                true};
-    for (const SimulationReport* report : largest) {
-      ChartLine line{naming.of(*report), {}};
+  auto chart_of = [&](std::string title, sim::Chart::Unit unit, bool falls_to_zero, auto value) {
+    sim::Chart chart{std::move(title),
+                     fmt::format("{} ranks, {}", most, naming.common(reports)),
+                     "since the last save began",
+                     "",
+                     unit,
+                     {},
+                     true};
+    for (const sim::SimulationReport* report : largest) {
+      sim::ChartLine line{naming.of(*report), {}};
       double last = 0;
-      auto add = [&](TimeNs at, double y) { line.points.push_back({static_cast<double>(at) / 1e9, y}); };
-      auto pass_to = [&](TimeNs at) {
+      auto add = [&](actors::TimeNs at, double y) {
+        line.points.push_back({static_cast<double>(at) / 1e9, y});
+      };
+      auto pass_to = [&](actors::TimeNs at) {
         if (falls_to_zero) last = 0;
-        const TimeNs from = line.points.empty() ? 0 : static_cast<TimeNs>(line.points.back().x * 1e9);
+        const actors::TimeNs from =
+            line.points.empty() ? 0 : static_cast<actors::TimeNs>(line.points.back().x * 1e9);
         add(from, last);
         add(at, last);
       };
-      const TimeNs began = report->saves.back().began;
-      TimeNs until = 0;
-      for (const HubSample& sample : report->hub_over_time) {
+      const actors::TimeNs began = report->saves.back().began;
+      actors::TimeNs until = 0;
+      for (const sim::HubSample& sample : report->hub_over_time) {
         if (sample.end <= began) {
           last = static_cast<double>(value(sample.most));
           continue;
         }
-        const TimeNs begin = std::max<TimeNs>(0, sample.begin - began);
+        const actors::TimeNs begin = std::max<actors::TimeNs>(0, sample.begin - began);
         if (begin > until) pass_to(begin);
         last = static_cast<double>(value(sample.most));
         until = sample.end - began;
@@ -162,29 +165,29 @@ std::vector<Chart> charts_over_time(const std::vector<SimulationReport>& reports
     }
     return chart;
   };
-  return {chart_of("Events that wait for the coordinator's processor", Chart::Unit::count, true,
-                   [](const HubState& state) { return state.queue; }),
-          chart_of("What the coordinator remembers, with messages that wait", Chart::Unit::bytes, false,
-                   [](const HubState& state) { return state.memory_bytes; }),
-          chart_of("File descriptors of the coordinator's node", Chart::Unit::count, false,
-                   [](const HubState& state) { return state.descriptors; })};
+  return {chart_of("Events that wait for the coordinator's processor", sim::Chart::Unit::count, true,
+                   [](const sim::HubState& state) { return state.queue; }),
+          chart_of("What the coordinator remembers, with messages that wait", sim::Chart::Unit::bytes, false,
+                   [](const sim::HubState& state) { return state.memory_bytes; }),
+          chart_of("File descriptors of the coordinator's node", sim::Chart::Unit::count, false,
+                   [](const sim::HubState& state) { return state.descriptors; })};
 }
 
-Status check_plot(const std::string& file, const std::vector<Scenario>& scenarios) {
+Status check_plot(const std::string& file, const std::vector<sim::Scenario>& scenarios) {
   if (!file.ends_with(".svg") && !file.ends_with(".html")) {
     return Status(Code::invalid_argument, fmt::format("--plot {}: a name that ends in .svg or .html", file));
   }
   std::set<uint32_t> ranks;
-  for (const Scenario& scenario : scenarios) ranks.insert(scenario.ranks);
+  for (const sim::Scenario& scenario : scenarios) ranks.insert(scenario.ranks);
   if (ranks.size() > 1) return check_writable(file);
   return Status(Code::invalid_argument, "--plot draws cost against ranks: --sweep ranks=A,B,... is needed");
 }
 
-Status write_plot(const std::string& file, const std::vector<SimulationReport>& reports) {
-  std::vector<Chart> charts = charts_of(reports);
-  if (file.ends_with(".svg")) return write_text(file, to_svg(charts.front()));
-  for (Chart& chart : charts_over_time(reports)) charts.push_back(std::move(chart));
-  return write_text(file, to_html("What coordination costs", charts));
+Status write_plot(const std::string& file, const std::vector<sim::SimulationReport>& reports) {
+  std::vector<sim::Chart> charts = charts_of(reports);
+  if (file.ends_with(".svg")) return write_text(file, sim::to_svg(charts.front()));
+  for (sim::Chart& chart : charts_over_time(reports)) charts.push_back(std::move(chart));
+  return write_text(file, sim::to_html("What coordination costs", charts));
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -9,17 +9,17 @@
 #include "sim/reports/chart.h"
 #include "sim/simulation.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 // Until all ranks know of the commit; until save returns on all; the coordinator's messages, and their bytes.
 // Aborted saves are left out.
-std::vector<Chart> charts_of(const std::vector<SimulationReport>& reports);
+std::vector<sim::Chart> charts_of(const std::vector<sim::SimulationReport>& reports);
 // The coordinator's queue, memory and descriptors over time, in the last save of each of the largest jobs.
-std::vector<Chart> charts_over_time(const std::vector<SimulationReport>& reports);
+std::vector<sim::Chart> charts_over_time(const std::vector<sim::SimulationReport>& reports);
 // OK where `file` can be written as a chart of these scenarios. Code::invalid_argument: neither .svg nor
 // .html, or only one number of ranks.
-Status check_plot(const std::string& file, const std::vector<Scenario>& scenarios);
+Status check_plot(const std::string& file, const std::vector<sim::Scenario>& scenarios);
 // The first chart as SVG, or all of them as a page of HTML, by the name's ending.
-Status write_plot(const std::string& file, const std::vector<SimulationReport>& reports);
+Status write_plot(const std::string& file, const std::vector<sim::SimulationReport>& reports);
 
-}  // namespace shoal
+}  // namespace shoal::cli

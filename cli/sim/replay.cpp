@@ -13,7 +13,7 @@
 #include "sim/replay.h"
 #include "sim/reports/event_text.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -38,55 +38,57 @@ constexpr const char* kFooter =
     "\n"
     "Exit status: 0 it did the same again; 1 it did not; 2 it cannot be run, or is of another version.";
 
-TimeNs nanoseconds(double seconds) {
-  return static_cast<TimeNs>(seconds * 1e9);
+actors::TimeNs nanoseconds(double seconds) {
+  return static_cast<actors::TimeNs>(seconds * 1e9);
 }
 
-SimulationListeners printers(const ReplayOptions& options) {
-  auto shows = [&options](TimeNs now) {
+sim::SimulationListeners printers(const ReplayOptions& options) {
+  auto shows = [&options](actors::TimeNs now) {
     return now >= nanoseconds(options.from_s) && (options.until_s < 0 || now <= nanoseconds(options.until_s));
   };
   auto shows_node = [&options](size_t node) {
     return options.nodes.empty() ||
            std::find(options.nodes.begin(), options.nodes.end(), node) != options.nodes.end();
   };
-  SimulationListeners listeners;
-  listeners.event = [=](TimeNs now, size_t node, RoleKind role, const Event& event, size_t from) {
+  sim::SimulationListeners listeners;
+  listeners.event = [=](actors::TimeNs now, size_t node, actors::RoleKind role, const actors::Event& event,
+                        size_t from) {
     if (shows(now) && (shows_node(node) || shows_node(from))) {
-      fmt::print("{}\n", event_line(now, node, role, event, from));
+      fmt::print("{}\n", sim::event_line(now, node, role, event, from));
     }
   };
-  listeners.fault = [=](TimeNs now, const Fault& fault) {
-    if (shows(now)) fmt::print("{}\n", fault_line(now, fault));
+  listeners.fault = [=](actors::TimeNs now, const sim::Fault& fault) {
+    if (shows(now)) fmt::print("{}\n", sim::fault_line(now, fault));
   };
-  listeners.told = [=, &options](TimeNs now, Rank rank, const local::Decided& decided) {
-    if (shows(now) && options.nodes.empty()) fmt::print("{}\n", told_line(now, rank, decided));
+  listeners.told = [=, &options](actors::TimeNs now, Rank rank, const local::Decided& decided) {
+    if (shows(now) && options.nodes.empty()) fmt::print("{}\n", sim::told_line(now, rank, decided));
   };
   return listeners;
 }
 
 int run_replay(const ReplayOptions& options) {
-  prefer_large_pages();
-  auto text = read_text(options.file);
+  base::prefer_large_pages();
+  auto text = sim::read_text(options.file);
   if (!text.ok()) return report_unusable(text.status());
-  auto replay = parse_replay(*text, options.file);
+  auto replay = sim::parse_replay(*text, options.file);
   if (!replay.ok()) return report_unusable(replay.status());
-  if (Status same = check_version(*replay, SHOAL_VERSION); !same.ok() && !options.any_version) {
+  if (Status same = sim::check_version(*replay, SHOAL_VERSION); !same.ok() && !options.any_version) {
     return report_unusable(same.with_context(options.file));
   }
-  auto report =
-      simulate(replay->scenario, replay->profile, options.quiet ? SimulationListeners{} : printers(options));
+  auto report = sim::simulate(replay->scenario, replay->profile,
+                              options.quiet ? sim::SimulationListeners{} : printers(options));
   if (!report.ok()) return report_unusable(report.status());
   for (size_t save = 0; save < report->saves.size(); ++save) {
-    const SaveReport& each = report->saves[save];
+    const sim::SaveReport& each = report->saves[save];
     if (each.aborted_ranks == 0) continue;
     fmt::print("save {}: {} ranks were told: {}\n", save + 1, each.aborted_ranks, each.cause);
   }
   if (report->violation) {
-    const Violation& violation = *report->violation;
-    fmt::print("violated at {} s: {}: {}\n", seconds_text(violation.at), violation.oracle, violation.what);
+    const sim::Violation& violation = *report->violation;
+    fmt::print("violated at {} s: {}: {}\n", sim::seconds_text(violation.at), violation.oracle,
+               violation.what);
   }
-  const std::string differs = difference(*replay, *report, program_build());
+  const std::string differs = sim::difference(*replay, *report, program_build());
   if (differs.empty()) {
     fmt::print("the same again: trace {:016x}, {} events\n", report->trace_hash, report->events);
     return kExitOk;
@@ -112,4 +114,4 @@ void add_replay_command(CLI::App& app, Command* chosen) {
   command->callback([=] { *chosen = [=] { return run_replay(*options); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -7,44 +7,44 @@
 #include "cli/table.h"
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
 using Align = Table::Align;
 
-std::string seconds(TimeNs time) {
+std::string seconds(actors::TimeNs time) {
   return human_seconds(static_cast<double>(time) / 1e9);
 }
 
 struct NamedSpread {
   const char* name;
   const char* key;
-  Spread SaveReport::*spread;
+  sim::Spread sim::SaveReport::*spread;
 };
-constexpr NamedSpread kSpreads[] = {{"told what to write", "told", &SaveReport::told},
-                                    {"save returns", "blocked", &SaveReport::blocked},
-                                    {"last byte durable", "written", &SaveReport::written},
-                                    {"told the decision", "committed", &SaveReport::committed}};
+constexpr NamedSpread kSpreads[] = {{"told what to write", "told", &sim::SaveReport::told},
+                                    {"save returns", "blocked", &sim::SaveReport::blocked},
+                                    {"last byte durable", "written", &sim::SaveReport::written},
+                                    {"told the decision", "committed", &sim::SaveReport::committed}};
 
-std::string outcome_of(const SaveReport& save) {
+std::string outcome_of(const sim::SaveReport& save) {
   return save.aborted_ranks == 0 ? save.outcome() : fmt::format("aborted: {}", save.cause);
 }
 
 // A manifest says what there is, whosever state.
-const char* state_of(const SimulationReport& report) {
+const char* state_of(const sim::SimulationReport& report) {
   if (report.layouts_are_stated) return " and state";
-  return report.scenario.optimizer == Optimizer::adam ? " with Adam's state" : "";
+  return report.scenario.optimizer == sim::Optimizer::adam ? " with Adam's state" : "";
 }
 
-std::string headline(const SimulationReport& report) {
+std::string headline(const sim::SimulationReport& report) {
   return fmt::format("{}, {:.1f} G parameters{}, on {} ranks of {} hosts ({}), {}; profile {}",
                      report.scenario.model, static_cast<double>(report.parameters) / 1e9, state_of(report),
-                     report.scenario.ranks, report.nodes, to_string(report.mesh),
+                     report.scenario.ranks, report.nodes, sim::to_string(report.mesh),
                      mode_name(report.scenario.mode), report.scenario.profile);
 }
 
-std::string times_table(const SimulationReport& report) {
+std::string times_table(const sim::SimulationReport& report) {
   Table table({{"SAVE", Align::right},
                {"UNTIL"},
                {"MIN", Align::right},
@@ -54,7 +54,7 @@ std::string times_table(const SimulationReport& report) {
   for (size_t i = 0; i < report.saves.size(); ++i) {
     std::string number = fmt::to_string(i + 1);
     for (const NamedSpread& each : kSpreads) {
-      const Spread& spread = report.saves[i].*each.spread;
+      const sim::Spread& spread = report.saves[i].*each.spread;
       table.add_row({std::exchange(number, ""), each.name, seconds(spread.least), seconds(spread.median),
                      seconds(spread.p99), seconds(spread.greatest)});
     }
@@ -65,16 +65,16 @@ std::string times_table(const SimulationReport& report) {
 struct NamedLoadSpread {
   const char* name;
   const char* key;
-  Spread LoadReport::*spread;
+  sim::Spread sim::LoadReport::*spread;
 };
-constexpr NamedLoadSpread kLoadSpreads[] = {{"knows what to read", "found", &LoadReport::found},
-                                            {"has its bytes", "loaded", &LoadReport::loaded}};
+constexpr NamedLoadSpread kLoadSpreads[] = {{"knows what to read", "found", &sim::LoadReport::found},
+                                            {"has its bytes", "loaded", &sim::LoadReport::loaded}};
 
-std::string loads_text(const SimulationReport& report) {
+std::string loads_text(const sim::SimulationReport& report) {
   if (report.loads.empty()) return "";
-  const LoadReport& first = report.loads.front();
+  const sim::LoadReport& first = report.loads.front();
   std::string out = fmt::format("Then the job starts again on {} ranks of {} hosts ({}) and loads:\n\n",
-                                first.ranks, first.nodes, to_string(first.mesh));
+                                first.ranks, first.nodes, sim::to_string(first.mesh));
   Table times({{"LOAD", Align::right},
                {"UNTIL"},
                {"MIN", Align::right},
@@ -91,7 +91,7 @@ std::string loads_text(const SimulationReport& report) {
                {"LISTED", Align::right},
                {"MESSAGES", Align::right}});
   for (size_t i = 0; i < report.loads.size(); ++i) {
-    const LoadReport& load = report.loads[i];
+    const sim::LoadReport& load = report.loads[i];
     std::string number = fmt::to_string(i + 1);
     const auto& [hub, peaks, storage, records] = load.costs;
     costs.add_row({number, human_bytes(load.bytes_wanted), human_bytes(load.bytes_passed),
@@ -99,7 +99,7 @@ std::string loads_text(const SimulationReport& report) {
                    fmt::to_string(storage.changes), fmt::to_string(storage.looks),
                    fmt::to_string(storage.listed), fmt::to_string(hub.messages_in + hub.messages_out)});
     for (const NamedLoadSpread& each : kLoadSpreads) {
-      const Spread& spread = load.*each.spread;
+      const sim::Spread& spread = load.*each.spread;
       times.add_row({std::exchange(number, ""), each.name, seconds(spread.least), seconds(spread.median),
                      seconds(spread.p99), seconds(spread.greatest)});
     }
@@ -107,7 +107,7 @@ std::string loads_text(const SimulationReport& report) {
   return out + times.to_string() + "\n" + costs.to_string() + "\n";
 }
 
-std::string costs_table(const SimulationReport& report) {
+std::string costs_table(const sim::SimulationReport& report) {
   Table table({{"SAVE", Align::right},
                {"MESSAGES IN", Align::right},
                {"OUT", Align::right},
@@ -122,7 +122,7 @@ std::string costs_table(const SimulationReport& report) {
                {"CHANGES", Align::right},
                {"LOOKS", Align::right},
                {"LISTED", Align::right}});
-  auto add = [&](std::string name, const PhaseCosts& costs, uint64_t staged) {
+  auto add = [&](std::string name, const sim::PhaseCosts& costs, uint64_t staged) {
     const auto& [hub, peaks, storage, records] = costs;
     table.add_row({std::move(name), fmt::to_string(hub.messages_in), fmt::to_string(hub.messages_out),
                    human_bytes(hub.bytes_in), human_bytes(hub.bytes_out), fmt::to_string(hub.longest_queue),
@@ -137,7 +137,7 @@ std::string costs_table(const SimulationReport& report) {
   return table.to_string();
 }
 
-nlohmann::ordered_json costs_json(const PhaseCosts& costs) {
+nlohmann::ordered_json costs_json(const sim::PhaseCosts& costs) {
   nlohmann::ordered_json out;
   out["coordinator"] = {{"messages_in", costs.hub.messages_in},
                         {"messages_out", costs.hub.messages_out},
@@ -157,12 +157,12 @@ nlohmann::ordered_json costs_json(const PhaseCosts& costs) {
   return out;
 }
 
-nlohmann::ordered_json spread_json(const Spread& spread) {
+nlohmann::ordered_json spread_json(const sim::Spread& spread) {
   nlohmann::ordered_json out = {
       {"min", spread.least}, {"p50", spread.median}, {"p99", spread.p99}, {"max", spread.greatest}};
   if (spread.further.empty()) return out;  // no rank came to it
   for (size_t i = 0; i < spread.further.size(); ++i) {
-    out["permille"][fmt::to_string(kFurtherPermille[i])] = spread.further[i];
+    out["permille"][fmt::to_string(sim::kFurtherPermille[i])] = spread.further[i];
   }
   out["histogram"] = spread.histogram;  // bars of equal width, from the least to the greatest
   return out;
@@ -170,23 +170,23 @@ nlohmann::ordered_json spread_json(const Spread& spread) {
 
 }  // namespace
 
-std::string report_text(const SimulationReport& report) {
+std::string report_text(const sim::SimulationReport& report) {
   std::string out = headline(report) + "\n";
   if (report.stopped_early) {
     out += fmt::format("stopped early: {} of {} saves were decided\n", report.saves.size(),
                        report.scenario.saves);
   }
-  for (const auto& failure : report.scenario.failures) out += to_string(failure) + "\n";
-  if (const std::string slow = to_string(report.scenario.stragglers); !slow.empty()) out += slow + "\n";
+  for (const auto& failure : report.scenario.failures) out += sim::to_string(failure) + "\n";
+  if (const std::string slow = sim::to_string(report.scenario.stragglers); !slow.empty()) out += slow + "\n";
   out += "\n" + times_table(report) + "\n" + costs_table(report) + "\n";
   for (size_t i = 0; i < report.saves.size(); ++i) {
-    const SaveReport& save = report.saves[i];
+    const sim::SaveReport& save = report.saves[i];
     if (save.told_ranks == 0) out += fmt::format("save {} was never decided\n", i + 1);
     if (save.aborted_ranks == 0) continue;
     out += fmt::format("save {} was aborted on {} ranks: {}\n", i + 1, save.aborted_ranks, save.cause);
   }
   out += loads_text(report);
-  if (report.scenario.payload == Payload::full) {
+  if (report.scenario.payload == sim::Payload::full) {
     out += fmt::format("full payloads: {} stored as they were counted", human_bytes(report.bytes_stored));
     if (!report.loads.empty()) {
       out += fmt::format(", {} read back as they were staged", human_bytes(report.bytes_checked));
@@ -197,24 +197,25 @@ std::string report_text(const SimulationReport& report) {
                            report.events, seconds(report.ended), report.trace_hash);
 }
 
-std::string comparison_text(const std::vector<SimulationReport>& reports) {
+std::string comparison_text(const std::vector<sim::SimulationReport>& reports) {
   if (reports.empty()) return "";
   // What all have in common stands above the table.
   struct Key {
     const char* title;
-    std::string (*value)(const SimulationReport& report);
+    std::string (*value)(const sim::SimulationReport& report);
   };
   static constexpr Key kKeys[] = {
-      {"MODEL", [](const SimulationReport& r) { return r.scenario.model; }},
-      {"RANKS", [](const SimulationReport& r) { return fmt::to_string(r.scenario.ranks); }},
-      {"RANKS A HOST", [](const SimulationReport& r) { return fmt::to_string(r.scenario.ranks_per_host); }},
-      {"MESH", [](const SimulationReport& r) { return to_string(r.mesh); }},
-      {"PROFILE", [](const SimulationReport& r) { return r.scenario.profile; }},
-      {"SAVES", [](const SimulationReport& r) { return fmt::to_string(r.scenario.saves); }},
-      {"INTERVAL MS", [](const SimulationReport& r) { return fmt::to_string(r.scenario.interval_ms); }},
-      {"SKEW MS", [](const SimulationReport& r) { return arrival_skew_text(r.scenario); }},
-      {"SEED", [](const SimulationReport& r) { return fmt::to_string(r.scenario.seed); }},
-      {"MODE", [](const SimulationReport& r) { return std::string(mode_name(r.scenario.mode)); }}};
+      {"MODEL", [](const sim::SimulationReport& r) { return r.scenario.model; }},
+      {"RANKS", [](const sim::SimulationReport& r) { return fmt::to_string(r.scenario.ranks); }},
+      {"RANKS A HOST",
+       [](const sim::SimulationReport& r) { return fmt::to_string(r.scenario.ranks_per_host); }},
+      {"MESH", [](const sim::SimulationReport& r) { return sim::to_string(r.mesh); }},
+      {"PROFILE", [](const sim::SimulationReport& r) { return r.scenario.profile; }},
+      {"SAVES", [](const sim::SimulationReport& r) { return fmt::to_string(r.scenario.saves); }},
+      {"INTERVAL MS", [](const sim::SimulationReport& r) { return fmt::to_string(r.scenario.interval_ms); }},
+      {"SKEW MS", [](const sim::SimulationReport& r) { return sim::arrival_skew_text(r.scenario); }},
+      {"SEED", [](const sim::SimulationReport& r) { return fmt::to_string(r.scenario.seed); }},
+      {"MODE", [](const sim::SimulationReport& r) { return std::string(mode_name(r.scenario.mode)); }}};
   std::string common;
   std::vector<const Key*> varied;
   std::vector<Table::Column> columns;
@@ -233,9 +234,9 @@ std::string comparison_text(const std::vector<SimulationReport>& reports) {
   }
   columns.push_back({"OUTCOME"});
   Table table(columns);
-  for (const SimulationReport& report : reports) {
+  for (const sim::SimulationReport& report : reports) {
     if (report.saves.empty()) continue;  // stopped before the first was decided
-    const SaveReport& save = report.saves.back();
+    const sim::SaveReport& save = report.saves.back();
     const auto& [hub, peaks, storage, records] = save.costs;
     std::vector<std::string> cells;
     for (const Key* key : varied) cells.push_back(key->value(report));
@@ -254,12 +255,12 @@ std::string comparison_text(const std::vector<SimulationReport>& reports) {
   return common + "\n\n" + table.to_string();
 }
 
-nlohmann::ordered_json report_json(const SimulationReport& report) {
+nlohmann::ordered_json report_json(const sim::SimulationReport& report) {
   nlohmann::ordered_json out;
-  const Scenario& scenario = report.scenario;
+  const sim::Scenario& scenario = report.scenario;
   out["scenario"] = {{"ranks", scenario.ranks},
                      {"ranks_per_host", scenario.ranks_per_host},
-                     {"mesh", to_string(report.mesh)},
+                     {"mesh", sim::to_string(report.mesh)},
                      {"model", scenario.model},
                      {"mode", mode_name(scenario.mode)},
                      {"saves", scenario.saves},
@@ -270,9 +271,9 @@ nlohmann::ordered_json report_json(const SimulationReport& report) {
                      {"profile", scenario.profile},
                      {"seed", scenario.seed}};
   out["scenario"]["failures"] = nlohmann::ordered_json::array();
-  for (const Fault& failure : scenario.failures) {
-    nlohmann::ordered_json each = {{"at_ms", failure.at_ms}, {"kind", fault_kind_name(failure.kind)}};
-    for (const auto& [key, value] : fault_values(failure)) each[std::string(key)] = value;
+  for (const sim::Fault& failure : scenario.failures) {
+    nlohmann::ordered_json each = {{"at_ms", failure.at_ms}, {"kind", sim::fault_kind_name(failure.kind)}};
+    for (const auto& [key, value] : sim::fault_values(failure)) each[std::string(key)] = value;
     out["scenario"]["failures"].push_back(std::move(each));
   }
   if (report.violation) {
@@ -280,8 +281,8 @@ nlohmann::ordered_json report_json(const SimulationReport& report) {
                         {"at_ns", report.violation->at},
                         {"what", report.violation->what}};
   }
-  out["payload"] = payload_name(scenario.payload);
-  if (scenario.payload == Payload::full) {
+  out["payload"] = sim::payload_name(scenario.payload);
+  if (scenario.payload == sim::Payload::full) {
     out["bytes_stored"] = report.bytes_stored;
     out["bytes_read_back"] = report.bytes_checked;
   }
@@ -290,11 +291,11 @@ nlohmann::ordered_json report_json(const SimulationReport& report) {
   out["layouts"] = report.layouts;
   out["before_the_first_save"] = costs_json(report.joining);
   out["saves"] = nlohmann::ordered_json::array();
-  for (const SaveReport& save : report.saves) {
+  for (const sim::SaveReport& save : report.saves) {
     nlohmann::ordered_json one;
     one["outcome"] = outcome_of(save);
     for (const NamedSpread& each : kSpreads) {
-      const Spread& spread = save.*each.spread;
+      const sim::Spread& spread = save.*each.spread;
       one[std::string(each.key) + "_ns"] = spread_json(spread);
     }
     one["bytes_staged"] = save.bytes_staged;
@@ -302,9 +303,9 @@ nlohmann::ordered_json report_json(const SimulationReport& report) {
     out["saves"].push_back(std::move(one));
   }
   out["loads"] = nlohmann::ordered_json::array();
-  for (const LoadReport& load : report.loads) {
+  for (const sim::LoadReport& load : report.loads) {
     nlohmann::ordered_json one = {
-        {"ranks", load.ranks}, {"hosts", load.nodes}, {"mesh", to_string(load.mesh)}};
+        {"ranks", load.ranks}, {"hosts", load.nodes}, {"mesh", sim::to_string(load.mesh)}};
     for (const NamedLoadSpread& each : kLoadSpreads) {
       one[std::string(each.key) + "_ns"] = spread_json(load.*each.spread);
     }
@@ -315,7 +316,7 @@ nlohmann::ordered_json report_json(const SimulationReport& report) {
     out["loads"].push_back(std::move(one));
   }
   out["coordinator_over_time"] = nlohmann::ordered_json::array();
-  for (const HubSample& sample : report.hub_over_time) {
+  for (const sim::HubSample& sample : report.hub_over_time) {
     out["coordinator_over_time"].push_back({{"begin_ns", sample.begin},
                                             {"end_ns", sample.end},
                                             {"queue", sample.most.queue},
@@ -330,7 +331,7 @@ nlohmann::ordered_json report_json(const SimulationReport& report) {
   return out;
 }
 
-std::string report_csv(const std::vector<SimulationReport>& reports) {
+std::string report_csv(const std::vector<sim::SimulationReport>& reports) {
   std::string out = "model,ranks,ranks_per_host,mesh,mode,profile,seed,save,outcome";
   for (const NamedSpread& each : kSpreads) {
     for (const char* point : {"min", "p50", "p99", "max"}) out += fmt::format(",{}_{}_ns", each.key, point);
@@ -338,15 +339,15 @@ std::string report_csv(const std::vector<SimulationReport>& reports) {
   out +=
       ",bytes_staged,messages_in,messages_out,bytes_in,bytes_out,longest_queue,busy_ns,record_bytes,changes,"
       "looks,entries_listed,syncs,bytes_written,bytes_read,memory_bytes,descriptors\n";
-  for (const SimulationReport& report : reports) {
+  for (const sim::SimulationReport& report : reports) {
     for (size_t i = 0; i < report.saves.size(); ++i) {
-      const SaveReport& save = report.saves[i];
-      const Scenario& scenario = report.scenario;
+      const sim::SaveReport& save = report.saves[i];
+      const sim::Scenario& scenario = report.scenario;
       out += fmt::format("{},{},{},\"{}\",{},{},{},{},{}", scenario.model, scenario.ranks,
-                         scenario.ranks_per_host, to_string(report.mesh), mode_name(scenario.mode),
+                         scenario.ranks_per_host, sim::to_string(report.mesh), mode_name(scenario.mode),
                          scenario.profile, scenario.seed, i + 1, save.outcome());
       for (const NamedSpread& each : kSpreads) {
-        const Spread& spread = save.*each.spread;
+        const sim::Spread& spread = save.*each.spread;
         out += fmt::format(",{},{},{},{}", spread.least, spread.median, spread.p99, spread.greatest);
       }
       const auto& [hub, peaks, storage, records] = save.costs;
@@ -359,14 +360,14 @@ std::string report_csv(const std::vector<SimulationReport>& reports) {
   return out;
 }
 
-std::string timeline_csv(const std::vector<SimulationReport>& reports) {
+std::string timeline_csv(const std::vector<sim::SimulationReport>& reports) {
   std::string out =
       "model,ranks,ranks_per_host,mesh,mode,profile,seed,begin_ns,end_ns,queue,memory_bytes,descriptors\n";
-  for (const SimulationReport& report : reports) {
-    const Scenario& scenario = report.scenario;
-    for (const HubSample& sample : report.hub_over_time) {
+  for (const sim::SimulationReport& report : reports) {
+    const sim::Scenario& scenario = report.scenario;
+    for (const sim::HubSample& sample : report.hub_over_time) {
       out += fmt::format("{},{},{},\"{}\",{},{},{},{},{},{},{},{}\n", scenario.model, scenario.ranks,
-                         scenario.ranks_per_host, to_string(report.mesh), mode_name(scenario.mode),
+                         scenario.ranks_per_host, sim::to_string(report.mesh), mode_name(scenario.mode),
                          scenario.profile, scenario.seed, sample.begin, sample.end, sample.most.queue,
                          sample.most.memory_bytes, sample.most.descriptors);
     }
@@ -374,12 +375,12 @@ std::string timeline_csv(const std::vector<SimulationReport>& reports) {
   return out;
 }
 
-std::string profile_text(const Profile& profile) {
+std::string profile_text(const sim::Profile& profile) {
   Table table({{"NUMBER"}, {"VALUE", Align::right}, {"KIND"}, {"SOURCE"}});
-  for (const Profile::Number& number : profile.numbers) {
+  for (const sim::Profile::Number& number : profile.numbers) {
     table.add_row({number.key, number.value, number.kind, number.source});
   }
   return fmt::format("{}: {}\n\n{}", profile.name, profile.about, table.to_string());
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -11,7 +11,7 @@
 #include "cli/progress.h"
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -24,15 +24,15 @@ std::string counted(uint64_t count) {
 }
 
 struct Watched {
-  SimulationWatch watch;
+  sim::SimulationWatch watch;
   std::atomic<bool> has_ended{false};
 };
 
 class Progress {
  public:
-  Progress(const std::vector<Scenario>& scenarios, const std::vector<Watched>& runs)
+  Progress(const std::vector<sim::Scenario>& scenarios, const std::vector<Watched>& runs)
       : scenarios_(scenarios), runs_(runs) {
-    for (const Scenario& scenario : scenarios) milestones_ += milestones_of(scenario);
+    for (const sim::Scenario& scenario : scenarios) milestones_ += sim::milestones_of(scenario);
   }
 
   // "sim: save 2 of 3, 121.4 s of virtual time, 3.2 M events, 1.1 M/s, 54 %, 2.3 s left"; of a sweep "3 of 9
@@ -41,11 +41,11 @@ class Progress {
     uint64_t events = 0, milestones = 0;
     size_t ended = 0;
     for (size_t i = 0; i < runs_.size(); ++i) {
-      const SimulationWatch& watch = runs_[i].watch;
+      const sim::SimulationWatch& watch = runs_[i].watch;
       events += watch.events.load(std::memory_order_relaxed);
       const bool has_ended = runs_[i].has_ended.load(std::memory_order_relaxed);
       ended += has_ended;
-      const uint64_t whole = milestones_of(scenarios_[i]);
+      const uint64_t whole = sim::milestones_of(scenarios_[i]);
       milestones += has_ended ? whole : std::min(whole, watch.milestones.load(std::memory_order_relaxed));
     }
     const double rate = seconds > 0 ? static_cast<double>(events) / seconds : 0;
@@ -60,7 +60,7 @@ class Progress {
  private:
   std::string how_far(size_t ended) const {
     if (runs_.size() > 1) return fmt::format("{} of {} jobs done", ended, runs_.size());
-    const SimulationWatch& watch = runs_.front().watch;
+    const sim::SimulationWatch& watch = runs_.front().watch;
     const uint32_t saves = scenarios_.front().saves;
     const uint32_t decided = watch.saves_decided.load(std::memory_order_relaxed);
     const auto now = static_cast<double>(watch.virtual_now.load(std::memory_order_relaxed));
@@ -68,15 +68,15 @@ class Progress {
                        human_seconds(now / 1e9));
   }
 
-  const std::vector<Scenario>& scenarios_;
+  const std::vector<sim::Scenario>& scenarios_;
   const std::vector<Watched>& runs_;
   uint64_t milestones_ = 0;
 };
 
 }  // namespace
 
-SimulationRuns run_simulations(const std::vector<Scenario>& scenarios,
-                               const std::map<std::string, Profile>& profiles, unsigned jobs,
+SimulationRuns run_simulations(const std::vector<sim::Scenario>& scenarios,
+                               const std::map<std::string, sim::Profile>& profiles, unsigned jobs,
                                bool always_shows) {
   SimulationRuns out;
   out.reports.resize(scenarios.size());
@@ -86,7 +86,7 @@ SimulationRuns run_simulations(const std::vector<Scenario>& scenarios,
   std::atomic<size_t> next{0};
   auto work = [&] {
     for (size_t i; Interrupts::signal_number() == 0 && (i = next.fetch_add(1)) < scenarios.size();) {
-      out.reports[i] = simulate(scenarios[i], profiles.at(scenarios[i].profile), {}, &runs[i].watch);
+      out.reports[i] = sim::simulate(scenarios[i], profiles.at(scenarios[i].profile), {}, &runs[i].watch);
       runs[i].has_ended.store(Interrupts::signal_number() == 0, std::memory_order_relaxed);
     }
   };
@@ -94,9 +94,9 @@ SimulationRuns run_simulations(const std::vector<Scenario>& scenarios,
   const Progress progress(scenarios, runs);
   ProgressLine shown([&progress](double seconds) { return progress.line(seconds); }, always_shows);
   const size_t threads = std::min<size_t>(jobs, scenarios.size());
-  for_each_by_threads(threads, threads, [&](size_t) { work(); });
+  base::for_each_by_threads(threads, threads, [&](size_t) { work(); });
   out.interrupted_by = Interrupts::signal_number();
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -20,7 +20,7 @@
 #include "sim/replay.h"
 #include "sim/reports/event_text.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -29,11 +29,11 @@ constexpr uint64_t kMaxSeeds = 10'000'000;
 struct Tally {
   uint64_t runs = 0, saves = 0, saves_aborted = 0, saves_undecided = 0, faults = 0, events = 0;
 
-  void take(const SimulationReport& report) {
+  void take(const sim::SimulationReport& report) {
     ++runs;
     faults += report.scenario.failures.size();
     events += report.events;
-    for (const SaveReport& save : report.saves) {
+    for (const sim::SaveReport& save : report.saves) {
       ++saves;
       saves_aborted += save.aborted_ranks != 0 ? 1 : 0;
       saves_undecided += save.told_ranks == 0 ? 1 : 0;
@@ -50,7 +50,7 @@ class Campaign {
   struct Run {
     uint64_t number = 0;
     const SweepPoint* point = nullptr;
-    Scenario scenario;
+    sim::Scenario scenario;
   };
   std::optional<Run> next() {
     std::lock_guard lock(mutex_);
@@ -61,7 +61,7 @@ class Campaign {
     run.scenario.seed = first_ + run.number % seeds_;
     return run;
   }
-  void take(const Run& run, Result<SimulationReport> report) {
+  void take(const Run& run, Result<sim::SimulationReport> report) {
     std::lock_guard lock(mutex_);
     if (report.ok() && report->stopped_early) return;
     ++ended_;
@@ -93,7 +93,7 @@ class Campaign {
   // From here on nothing runs any more.
   uint64_t ended() const { return ended_; }
   const std::vector<Tally>& tallies() const { return tallies_; }
-  const SimulationReport* violated() const { return violated_ ? &violated_->second : nullptr; }
+  const sim::SimulationReport* violated() const { return violated_ ? &violated_->second : nullptr; }
   const SweepPoint& violated_at() const { return points_[violated_->first / seeds_]; }
   Status failure() const { return failed_ ? failed_->second : ok_status(); }
 
@@ -109,7 +109,7 @@ class Campaign {
   std::mutex mutex_;
   uint64_t begun_ = 0, ended_ = 0;
   std::vector<Tally> tallies_;  // by point
-  std::optional<std::pair<uint64_t, SimulationReport>> violated_;
+  std::optional<std::pair<uint64_t, sim::SimulationReport>> violated_;
   std::optional<std::pair<uint64_t, Status>> failed_;
 };
 
@@ -135,38 +135,39 @@ Result<SeedRange> parse_seeds(const std::string& text) {
   return seeds;
 }
 
-int record_run(const SimulationReport& report, const Profile& profile, const std::string& file) {
-  const std::string text = replay_text(replay_of(report, profile, SHOAL_VERSION, program_build()));
+int record_run(const sim::SimulationReport& report, const sim::Profile& profile, const std::string& file) {
+  const std::string text = sim::replay_text(sim::replay_of(report, profile, SHOAL_VERSION, program_build()));
   if (Status written = write_text(file, text); !written.ok()) return report_unusable(written);
   fmt::print(stderr, "recorded: shoal replay {}\n", file);
   return report.violation ? kExitFailed : kExitOk;
 }
 
-int report_violation(const SimulationReport& report, const Profile& profile, const std::string& name) {
-  const Violation& violation = *report.violation;
+int report_violation(const sim::SimulationReport& report, const sim::Profile& profile,
+                     const std::string& name) {
+  const sim::Violation& violation = *report.violation;
   fmt::print(stderr, "shoal: {}seed {}: violated at {} s: {}: {}\n", name.empty() ? "" : name + ", ",
-             report.scenario.seed, seconds_text(violation.at), violation.oracle, violation.what);
+             report.scenario.seed, sim::seconds_text(violation.at), violation.oracle, violation.what);
   const std::string stem = fmt::format("violation-seed{}", report.scenario.seed);
   return record_run(report, profile, free_name(stem, ".toml"));
 }
 
-int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string, Profile>& profiles,
+int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string, sim::Profile>& profiles,
               const SeedRange& seeds, unsigned jobs, bool always_shows) {
   const auto began = std::chrono::steady_clock::now();
   Interrupts interrupts;
   Campaign campaign(points, seeds);
   auto work = [&] {
     while (auto run = campaign.next()) {
-      SimulationWatch watch;
+      sim::SimulationWatch watch;
       watch.stop = [] { return Interrupts::signal_number() != 0; };
-      campaign.take(*run, simulate(run->scenario, profiles.at(run->scenario.profile), {}, &watch));
+      campaign.take(*run, sim::simulate(run->scenario, profiles.at(run->scenario.profile), {}, &watch));
     }
   };
   if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
   {
     ProgressLine shown([&campaign](double seconds) { return campaign.line(seconds); }, always_shows);
     const size_t threads = std::min<uint64_t>(jobs, campaign.total());
-    for_each_by_threads(threads, threads, [&](size_t) { work(); });
+    base::for_each_by_threads(threads, threads, [&](size_t) { work(); });
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   for (size_t point = 0; point < points.size(); ++point) {
@@ -192,4 +193,4 @@ int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string,
   return status;
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

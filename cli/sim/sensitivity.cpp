@@ -5,22 +5,22 @@
 #include "cli/sim/report.h"
 #include "cli/table.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
-std::string change_of(TimeNs time, TimeNs before) {
+std::string change_of(actors::TimeNs time, actors::TimeNs before) {
   if (before <= 0) return human_seconds(static_cast<double>(time) / 1e9);
   const double percent = 100.0 * static_cast<double>(time - before) / static_cast<double>(before);
   return fmt::format("{:+.1f} %", percent);
 }
 
-std::string cell(const SensitivityRun& run, TimeNs time, TimeNs before) {
+std::string cell(const sim::SensitivityRun& run, actors::TimeNs time, actors::TimeNs before) {
   if (!run.has_run) return "-";
   return run.cause.empty() ? change_of(time, before) : "aborted";
 }
 
-nlohmann::ordered_json run_json(const SensitivityRun& run) {
+nlohmann::ordered_json run_json(const sim::SensitivityRun& run) {
   nlohmann::ordered_json out = {{"value", run.value}, {"has_run", run.has_run}};
   if (!run.has_run) return out;
   out["blocked_max_ns"] = run.blocked;
@@ -31,7 +31,7 @@ nlohmann::ordered_json run_json(const SensitivityRun& run) {
 
 }  // namespace
 
-std::string sensitivity_progress(const SensitivityWatch& watch, double seconds) {
+std::string sensitivity_progress(const sim::SensitivityWatch& watch, double seconds) {
   const uint64_t ended = watch.ended.load(std::memory_order_relaxed);
   const uint64_t runs = watch.runs.load(std::memory_order_relaxed);
   const double rate = seconds > 0 ? static_cast<double>(ended) / seconds : 0;
@@ -40,9 +40,9 @@ std::string sensitivity_progress(const SensitivityWatch& watch, double seconds) 
   return out + fmt::format(", {} left", human_seconds(static_cast<double>(runs - ended) / rate));
 }
 
-std::string sensitivity_text(const SensitivityReport& report) {
+std::string sensitivity_text(const sim::SensitivityReport& report) {
   using Align = Table::Align;
-  const SaveReport& job = report.job.saves.back();
+  const sim::SaveReport& job = report.job.saves.back();
   Table table({{"ASSUMED NUMBER"},
                {"VALUE", Align::right},
                {"COMMIT x1/2", Align::right},
@@ -51,7 +51,7 @@ std::string sensitivity_text(const SensitivityReport& report) {
                {"x2", Align::right},
                {"SOURCE"}});
   size_t without = 0;
-  for (const Sensitivity& each : report.numbers) {
+  for (const sim::Sensitivity& each : report.numbers) {
     if (each.blocked_permille == 0 && each.committed_permille == 0) {
       ++without;
       continue;
@@ -62,7 +62,7 @@ std::string sensitivity_text(const SensitivityReport& report) {
                    cell(each.halved, each.halved.blocked, job.blocked.greatest),
                    cell(each.doubled, each.doubled.blocked, job.blocked.greatest), each.number.source});
   }
-  auto seconds = [](TimeNs time) { return human_seconds(static_cast<double>(time) / 1e9); };
+  auto seconds = [](actors::TimeNs time) { return human_seconds(static_cast<double>(time) / 1e9); };
   return fmt::format(
       "{} on {} ranks, {}, profile {}: save {}: committed after {}, held for {}, the slowest rank\n\n{}\n"
       "{} more assumed numbers change neither by a thousandth{}\n",
@@ -72,9 +72,9 @@ std::string sensitivity_text(const SensitivityReport& report) {
       report.zeros == 0 ? "" : fmt::format("; {} are 0, and were left alone", report.zeros));
 }
 
-nlohmann::ordered_json sensitivity_json(const SensitivityReport& report) {
+nlohmann::ordered_json sensitivity_json(const sim::SensitivityReport& report) {
   nlohmann::ordered_json numbers = nlohmann::ordered_json::array();
-  for (const Sensitivity& each : report.numbers) {
+  for (const sim::Sensitivity& each : report.numbers) {
     numbers.push_back({{"number", each.number.key},
                        {"value", each.number.value},
                        {"source", each.number.source},
@@ -86,4 +86,4 @@ nlohmann::ordered_json sensitivity_json(const SensitivityReport& report) {
   return {{"job", report_json(report.job)}, {"assumed_numbers", numbers}, {"zeros", report.zeros}};
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -6,12 +6,12 @@
 
 #include "sim/reports/sensitivity.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 // "sim: 12 of 41 runs, 3.1/s, 9.4 s left", after so many seconds.
-std::string sensitivity_progress(const SensitivityWatch& watch, double seconds);
+std::string sensitivity_progress(const sim::SensitivityWatch& watch, double seconds);
 // Assumed numbers by how much they matter, of each the last save's times with it halved and doubled.
-std::string sensitivity_text(const SensitivityReport& report);
-nlohmann::ordered_json sensitivity_json(const SensitivityReport& report);
+std::string sensitivity_text(const sim::SensitivityReport& report);
+nlohmann::ordered_json sensitivity_json(const sim::SensitivityReport& report);
 
-}  // namespace shoal
+}  // namespace shoal::cli

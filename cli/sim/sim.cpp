@@ -21,7 +21,7 @@
 #include "cli/text_file.h"
 #include "sim/basics/toml_tree.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -74,19 +74,19 @@ std::vector<std::string> profile_folders() {
   return {(program.parent_path().parent_path() / "share/shoal/profiles").string()};
 }
 
-Result<Scenario> base_scenario(const SimOptions& options) {
-  Scenario scenario;
+Result<sim::Scenario> base_scenario(const SimOptions& options) {
+  sim::Scenario scenario;
   if (!options.file.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(std::string text, read_text(options.file));
-    SHOAL_ASSIGN_OR_RETURN(scenario, parse_scenario(text, options.file));
+    SHOAL_ASSIGN_OR_RETURN(std::string text, sim::read_text(options.file));
+    SHOAL_ASSIGN_OR_RETURN(scenario, sim::parse_scenario(text, options.file));
   }
-  for (const auto& [key, value] : options.values) SHOAL_RETURN_IF_ERROR(set_value(scenario, key, value));
+  for (const auto& [key, value] : options.values) SHOAL_RETURN_IF_ERROR(sim::set_value(scenario, key, value));
   return scenario;
 }
 
 // Every combination of the values of the sweeps, the last one fastest.
 Result<std::vector<SweepPoint>> all_points(const SimOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(Scenario base, base_scenario(options));
+  SHOAL_ASSIGN_OR_RETURN(sim::Scenario base, base_scenario(options));
   std::vector<SweepPoint> points{{base, ""}};
   for (const std::string& sweep : options.sweeps) {
     const size_t equals = sweep.find('=');
@@ -106,7 +106,7 @@ Result<std::vector<SweepPoint>> all_points(const SimOptions& options) {
         const std::string value = values.substr(begin, end - begin);
         const std::string between_names = point.name.empty() ? "" : " ";
         further.push_back({point.scenario, point.name + between_names + key + "=" + value});
-        SHOAL_RETURN_IF_ERROR(set_value(further.back().scenario, key, value));
+        SHOAL_RETURN_IF_ERROR(sim::set_value(further.back().scenario, key, value));
         begin = end + 1;
       }
     }
@@ -116,34 +116,34 @@ Result<std::vector<SweepPoint>> all_points(const SimOptions& options) {
                                                  kMaxSimulations));
     }
   }
-  for (const SweepPoint& point : points) SHOAL_RETURN_IF_ERROR(validate_scenario(point.scenario));
+  for (const SweepPoint& point : points) SHOAL_RETURN_IF_ERROR(sim::validate_scenario(point.scenario));
   return points;
 }
 
-void print_reports(const SimOptions& options, const std::vector<SimulationReport>& reports) {
+void print_reports(const SimOptions& options, const std::vector<sim::SimulationReport>& reports) {
   if (options.csv) {
     fmt::print("{}", report_csv(reports));
   } else if (options.json) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
-    for (const SimulationReport& report : reports) all.push_back(report_json(report));
+    for (const sim::SimulationReport& report : reports) all.push_back(report_json(report));
     fmt::print("{}\n", json_text(all));
   } else if (options.sweeps.empty()) {
-    for (const SimulationReport& report : reports) fmt::print("{}", report_text(report));
+    for (const sim::SimulationReport& report : reports) fmt::print("{}", report_text(report));
   } else {
     fmt::print("{}", comparison_text(reports));
   }
 }
 
-int run_sensitivity(const SimOptions& options, const Scenario& scenario, const Profile& profile) {
+int run_sensitivity(const SimOptions& options, const sim::Scenario& scenario, const sim::Profile& profile) {
   Interrupts interrupts;
-  SensitivityWatch watch;
+  sim::SensitivityWatch watch;
   watch.stop = [] { return Interrupts::signal_number() != 0; };
   ProgressLine shown([&watch](double seconds) { return sensitivity_progress(watch, seconds); },
                      options.progress);
-  auto report = find_sensitivity(scenario, profile, options.jobs, &watch);
+  auto report = sim::find_sensitivity(scenario, profile, options.jobs, &watch);
   shown.finish();
   if (!report.ok()) return report_unusable(report.status()), kExitFailed;
-  const SimulationReport& job = report->job;
+  const sim::SimulationReport& job = report->job;
   if (job.violation || !job.saves.back().is_committed()) {
     const std::string why = job.violation ? job.violation->what : job.saves.back().cause;
     return report_unusable(Status(
@@ -164,7 +164,7 @@ int run_sensitivity(const SimOptions& options, const Scenario& scenario, const P
 }
 
 // Says what is missing of what was asked for.
-int interrupted(const SimulationRuns& runs, const std::vector<SimulationReport>& reports,
+int interrupted(const SimulationRuns& runs, const std::vector<sim::SimulationReport>& reports,
                 const std::string& record) {
   const auto whole = static_cast<size_t>(std::count_if(
       reports.begin(), reports.end(), [](const auto& report) { return !report.stopped_early; }));
@@ -178,15 +178,15 @@ int interrupted(const SimulationRuns& runs, const std::vector<SimulationReport>&
 }
 
 int run_sim(const SimOptions& options) {
-  prefer_large_pages();
+  base::prefer_large_pages();
   auto points = all_points(options);
   if (!points.ok()) return report_unusable(points.status());
-  std::vector<Scenario> scenarios;
+  std::vector<sim::Scenario> scenarios;
   for (const SweepPoint& point : *points) scenarios.push_back(point.scenario);
-  std::map<std::string, Profile> profiles;
-  for (const Scenario& scenario : scenarios) {
+  std::map<std::string, sim::Profile> profiles;
+  for (const sim::Scenario& scenario : scenarios) {
     if (profiles.contains(scenario.profile)) continue;
-    auto profile = find_profile(scenario.profile, profile_folders());
+    auto profile = sim::find_profile(scenario.profile, profile_folders());
     if (!profile.ok()) return report_unusable(profile.status());
     profiles.emplace(scenario.profile, std::move(*profile));
   }
@@ -202,10 +202,10 @@ int run_sim(const SimOptions& options) {
     return run_sensitivity(options, scenarios.front(), profiles.begin()->second);
   }
   if (options.show_failures) {
-    for (const Scenario& scenario : scenarios) {
-      auto whole = with_all_faults(scenario);
+    for (const sim::Scenario& scenario : scenarios) {
+      auto whole = sim::with_all_faults(scenario);
       if (!whole.ok()) return report_unusable(whole.status());
-      fmt::print("{}", scenario_text(*whole));
+      fmt::print("{}", sim::scenario_text(*whole));
     }
     return kExitOk;
   }
@@ -230,7 +230,7 @@ int run_sim(const SimOptions& options) {
     if (Status fits = check_plot(options.plot, scenarios); !fits.ok()) return report_unusable(fits);
   }
   const auto began = std::chrono::steady_clock::now();
-  std::vector<SimulationReport> reports;
+  std::vector<sim::SimulationReport> reports;
   int status = kExitOk;  // the worst
   uint64_t steps = 0;
   SimulationRuns runs = run_simulations(scenarios, profiles, options.jobs, options.progress);
@@ -243,13 +243,13 @@ int run_sim(const SimOptions& options) {
     }
     reports.push_back(std::move(*each).value());
     steps += reports.back().steps;
-    const Profile& profile = profiles.at(reports.back().scenario.profile);
+    const sim::Profile& profile = profiles.at(reports.back().scenario.profile);
     if (!options.record.empty() && !reports.back().stopped_early) {
       status = std::max(status, record_run(reports.back(), profile, options.record));
     } else if (reports.back().violation) {
       status = std::max(status, report_violation(reports.back(), profile));
     }
-    for (const SaveReport& save : reports.back().saves) {
+    for (const sim::SaveReport& save : reports.back().saves) {
       if (!save.is_committed()) status = std::max(status, kExitFailed);
     }
   }
@@ -300,9 +300,9 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   value("--arrival-skew-us", "arrival_skew_us", "US", "Added to that, in microseconds (0)");
   value("--stragglers", "stragglers", "FRACTION:FACTOR",
         "0.01:3: one host in a hundred, drawn from the seed, is three times as slow (none)");
-  value(
-      "--max-direct-nodes", "max_direct_nodes", "N",
-      fmt::format("Beyond so many nodes the others speak through relays ({})", kDefaultDirectNodes).c_str());
+  value("--max-direct-nodes", "max_direct_nodes", "N",
+        fmt::format("Beyond so many nodes the others speak through relays ({})", actors::kDefaultDirectNodes)
+            .c_str());
   value("--profile", "profile", "NAME|FILE",
         "What things cost: lustre (the default), object-store, nvme, pytorch-dcp");
   value("--loads", "loads", "N",
@@ -355,4 +355,4 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   command->callback([=] { *chosen = [=] { return run_sim(*options); }; });
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

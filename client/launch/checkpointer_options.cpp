@@ -15,7 +15,7 @@
 #include "client/state_dict_internal.h"
 #include "local/messages/messages.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -118,13 +118,13 @@ Status complete_options(CheckpointerOptions& options) {
     return bad(
         fmt::format("coordinator_rank {} in a world of {}", options.coordinator_rank, options.world_size));
   }
-  if (options.max_in_flight == 0 || options.max_in_flight >= kMaxSlabsPerClient) {
+  if (options.max_in_flight == 0 || options.max_in_flight >= local::kMaxSlabsPerClient) {
     return bad(fmt::format("max_in_flight is {}, from 1 to {} are allowed", options.max_in_flight,
-                           kMaxSlabsPerClient - 1));
+                           local::kMaxSlabsPerClient - 1));
   }
-  if (options.load_window_bytes < kMinWindowBytes || options.load_window_bytes > kMaxSlabBytes) {
+  if (options.load_window_bytes < kMinWindowBytes || options.load_window_bytes > local::kMaxSlabBytes) {
     return bad(fmt::format("load_window_bytes is {}, from {} to {} are allowed", options.load_window_bytes,
-                           kMinWindowBytes, kMaxSlabBytes));
+                           kMinWindowBytes, local::kMaxSlabBytes));
   }
   if (options.load_threads > kMaxLoadThreads) {
     return bad(
@@ -133,8 +133,8 @@ Status complete_options(CheckpointerOptions& options) {
   if (!options.read_only) {
     SHOAL_ASSIGN_OR_RETURN(options.read_only, read_only_of(environment_variable));
   }
-  if (options.job_id.size() > kMaxJobIdBytes || !is_clean_utf8(options.job_id)) {
-    return bad(fmt::format("a job id is at most {} bytes of clean text", kMaxJobIdBytes));
+  if (options.job_id.size() > base::kMaxJobIdBytes || !is_clean_utf8(options.job_id)) {
+    return bad(fmt::format("a job id is at most {} bytes of clean text", base::kMaxJobIdBytes));
   }
   if (options.job_id.empty()) {
     if (options.job_id_exchange && options.world_size > 1) {
@@ -169,4 +169,4 @@ Result<StateDict> in_process_group(const CheckpointerOptions& options, const Sta
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -4,7 +4,7 @@
 #include "shoal/checkpointer.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 inline constexpr uint64_t kMinWindowBytes = uint64_t{4} << 20;  // of a load; what a node asks for
 
@@ -22,4 +22,4 @@ inline Rank rank_in_world(const CheckpointerOptions& options) {
   return options.process_group.empty() ? options.rank : options.process_group[options.rank];
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

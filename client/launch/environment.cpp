@@ -34,7 +34,7 @@ Result<Place> parse_place(const std::string& text) {
 }
 
 // `environment_variable`, but for SHOAL_JOB_ID where the job's id is what is asked for.
-Status apply(const JobEnvironment& job, CheckpointerOptions* options) {
+Status apply(const client::JobEnvironment& job, CheckpointerOptions* options) {
   options->rank = job.rank;
   options->world_size = job.world_size;
   options->job_id = job.job_id;
@@ -43,13 +43,13 @@ Status apply(const JobEnvironment& job, CheckpointerOptions* options) {
   options->coordinator = job.coordinator;
   if (job.mints_job_id) {
     options->job_id_exchange.emplace();
-    options->job_id_exchange->run = environment_variable("TORCHELASTIC_RUN_ID").value_or("");
+    options->job_id_exchange->run = client::environment_variable("TORCHELASTIC_RUN_ID").value_or("");
   }
   if (job.coordinator.empty()) return ok_status();
   SHOAL_ASSIGN_OR_RETURN(Place place, parse_place(job.coordinator));
-  const std::optional<std::string> here = own_address(place.host);
+  const std::optional<std::string> here = client::own_address(place.host);
   if (job.coordinates.value_or(here.has_value())) {
-    SHOAL_ASSIGN_OR_RETURN(const std::string address, address_to_serve_at(place.host));
+    SHOAL_ASSIGN_OR_RETURN(const std::string address, client::address_to_serve_at(place.host));
     options->coordinate_at = fmt::format("{}:{}", address, place.port);
   }
   if (job.mints_job_id) {
@@ -62,16 +62,17 @@ Status apply(const JobEnvironment& job, CheckpointerOptions* options) {
 
 Result<CheckpointerOptions> CheckpointerOptions::from_environment() {
   CheckpointerOptions options;
-  const std::optional<std::string> root = environment_variable("SHOAL_ROOT");
+  const std::optional<std::string> root = client::environment_variable("SHOAL_ROOT");
   if (!root) return Status(Code::invalid_argument, "SHOAL_ROOT is not set");
   options.root = *root;
-  SHOAL_ASSIGN_OR_RETURN(JobEnvironment job, read_job_environment(environment_variable));
+  SHOAL_ASSIGN_OR_RETURN(client::JobEnvironment job,
+                         client::read_job_environment(client::environment_variable));
   SHOAL_RETURN_IF_ERROR(apply(job, &options));
-  Settings settings;
-  SHOAL_RETURN_IF_ERROR(settings.add_variables(environment_variable));
+  local::Settings settings;
+  SHOAL_RETURN_IF_ERROR(settings.add_variables(client::environment_variable));
   SHOAL_RETURN_IF_ERROR(settings.add_files(options.root));
   SHOAL_RETURN_IF_ERROR(settings.check());
-  apply_trainer_settings(settings, &options);
+  client::apply_trainer_settings(settings, &options);
   return options;
 }
 

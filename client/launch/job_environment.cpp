@@ -7,7 +7,7 @@
 
 #include "client/launch/slurm_nodelist.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -224,4 +224,4 @@ Result<JobEnvironment> read_job_environment(const Variables& variables) {
   return job;
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -10,7 +10,7 @@
 #include "shoal/roster.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 // Where a job's coordinator listens if the host is known, but no port is said. The next port is where rank 0
 // tells the job's id (client/launch/job_id_service.h).
@@ -52,4 +52,4 @@ std::optional<std::string> environment_variable(const char* name);
 // says.
 std::string job_id_of(const Variables& variables);
 
-}  // namespace shoal
+}  // namespace shoal::client

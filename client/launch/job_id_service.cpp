@@ -34,7 +34,7 @@
 //
 // On one host the socket lies in a folder that is the user's alone, and the key is a constant.
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -43,13 +43,13 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kMagic = "SHJ2";
 constexpr std::string_view kQuestionLabel = "shoal-job-id-question", kAnswerLabel = "shoal-job-id-answer";
 constexpr std::string_view kKeyOnOneHost = "one host";
-constexpr size_t kGreetingBytes = kMagic.size() + kJobNonceBytes;
-constexpr size_t kHeadBytes = kMagic.size() + 4 + 4 + kJobNonceBytes + kJobProofBytes;
+constexpr size_t kGreetingBytes = kMagic.size() + local::kJobNonceBytes;
+constexpr size_t kHeadBytes = kMagic.size() + 4 + 4 + local::kJobNonceBytes + local::kJobProofBytes;
 constexpr int kBacklog = 4096;  // ranks that ask at once
 constexpr std::chrono::seconds kExchangeMost{2};
 constexpr std::chrono::milliseconds kPause{100};
 constexpr std::chrono::seconds kFloodLineEvery{10};
-constexpr QuestionLimits kLimits{
+constexpr local::QuestionLimits kLimits{
     .connections_max = 64, .question_bytes_max = kHeadBytes + kMaxRunBytes, .life_max = kExchangeMost};
 
 struct Address {
@@ -67,7 +67,7 @@ Status failed(const std::string& shown, int error) {
 Result<Address> local_address(const CheckpointerOptions& options) {
   // The job's id, which names a reader's other files, is not known yet.
   const std::string reader = options.read_only ? "run " + options.job_id_exchange->run : "";
-  SHOAL_ASSIGN_OR_RETURN(NodePaths paths, node_paths(options.root, reader));
+  SHOAL_ASSIGN_OR_RETURN(local::NodePaths paths, local::node_paths(options.root, reader));
   SHOAL_ASSIGN_OR_RETURN(std::string node_socket, socket_of(options, paths));
   Address out;
   out.shown = node_socket + ".job";
@@ -108,34 +108,34 @@ Result<Bytes> key_of(const CheckpointerOptions& options) {
   if (options.job_id_exchange->address.empty()) {
     return Bytes(as_view(kKeyOnOneHost).begin(), as_view(kKeyOnOneHost).end());
   }
-  SHOAL_ASSIGN_OR_RETURN(Bytes token, find_token(""));
+  SHOAL_ASSIGN_OR_RETURN(Bytes token, local::find_token(""));
   if (!token.empty()) return token;
   return Status(Code::invalid_argument,
                 fmt::format("ranks on several hosts need the job's token to agree on a job id: set {} or {}, "
                             "the same on all hosts",
-                            kTokenFileVariable, kTokenVariable));
+                            local::kTokenFileVariable, local::kTokenVariable));
 }
 
-OwnedFd new_socket(const Address& address) {
-  return OwnedFd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+local::OwnedFd new_socket(const Address& address) {
+  return local::OwnedFd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
 }
 
 struct Nonces {
-  JobNonce service, asker;
+  local::JobNonce service, asker;
 };
 
 struct Packet {
   uint32_t number = 0;
-  JobNonce nonce{};  // the sender's
-  JobProof proof{};
+  local::JobNonce nonce{};  // the sender's
+  local::JobProof proof{};
   std::string text;
 };
 
-JobProof proof_of(ByteView key, std::string_view label, const Nonces& nonces, uint32_t number,
-                  std::string_view text) {
+local::JobProof proof_of(ByteView key, std::string_view label, const Nonces& nonces, uint32_t number,
+                         std::string_view text) {
   std::array<std::byte, 4> number_bytes;
   store_le32(number_bytes.data(), number);
-  return job_proof(key, label, {nonces.service, nonces.asker, number_bytes, as_view(text)});
+  return local::job_proof(key, label, {nonces.service, nonces.asker, number_bytes, as_view(text)});
 }
 
 void append(std::string& out, ByteView bytes) {
@@ -166,15 +166,15 @@ Packet decode(std::string_view bytes) {
   const std::byte* at = as_view(bytes).data() + kMagic.size();
   Packet out;
   out.number = load_le32(at);
-  std::memcpy(out.nonce.data(), at + 8, kJobNonceBytes);
-  std::memcpy(out.proof.data(), at + 8 + kJobNonceBytes, kJobProofBytes);
+  std::memcpy(out.nonce.data(), at + 8, local::kJobNonceBytes);
+  std::memcpy(out.proof.data(), at + 8 + local::kJobNonceBytes, local::kJobProofBytes);
   out.text = bytes.substr(kHeadBytes);
   return out;
 }
 
 // After the magic.
-JobNonce nonce_in(std::string_view greeting) {
-  JobNonce out;
+local::JobNonce nonce_in(std::string_view greeting) {
+  local::JobNonce out;
   std::memcpy(out.data(), greeting.data() + kMagic.size(), out.size());
   return out;
 }
@@ -190,7 +190,7 @@ class Service {
     static Service* service = nullptr;
     std::lock_guard lock(mutex);
     if (service != nullptr) return service->job_id_;
-    OwnedFd listener;
+    local::OwnedFd listener;
     Status listening;
     do {  // a child of the last rank 0 may still hold the port
       listening = listen(options, &listener);
@@ -211,7 +211,7 @@ class Service {
   }
 
  private:
-  Service(OwnedFd listener, Bytes key, const CheckpointerOptions& options)
+  Service(local::OwnedFd listener, Bytes key, const CheckpointerOptions& options)
       : key_(std::move(key)),
         world_size_(options.world_size),
         run_(options.job_id_exchange->run),
@@ -223,7 +223,7 @@ class Service {
                  .too_long = "",
                  .turned_away = [this] { turned_away(); }}) {}
 
-  static Status listen(const CheckpointerOptions& options, OwnedFd* listener) {
+  static Status listen(const CheckpointerOptions& options, local::OwnedFd* listener) {
     SHOAL_ASSIGN_OR_RETURN(Address address, address_of(options, true));
     *listener = new_socket(address);
     const int on = 1;
@@ -253,7 +253,7 @@ class Service {
 
   static std::string greet() {
     std::string out(kMagic);
-    append(out, random_job_nonce());
+    append(out, local::random_job_nonce());
     return out;
   }
 
@@ -263,8 +263,8 @@ class Service {
     if (question.size() < *bytes) return std::nullopt;
     const Packet asked = decode(question);
     const Nonces nonces{nonce_in(greeting), asked.nonce};
-    const JobProof expected = proof_of(key_, kQuestionLabel, nonces, asked.number, asked.text);
-    if (!is_same_proof(asked.proof, expected)) return "";
+    const local::JobProof expected = proof_of(key_, kQuestionLabel, nonces, asked.number, asked.text);
+    if (!local::is_same_proof(asked.proof, expected)) return "";
     Packet answer;
     answer.nonce = nonces.service;
     answer.number = asked.text == run_ && asked.number == world_size_ ? 0 : 1;
@@ -280,7 +280,7 @@ class Service {
   const std::string run_, job_id_;
   uint64_t turned_away_ = 0;  // since the last line; of the server's thread
   std::optional<Clock::time_point> turned_away_since_;
-  QuestionServer server_;  // of its thread
+  local::QuestionServer server_;  // of its thread
 };
 
 // Until `out` has so many bytes. False: they did not come in time.
@@ -308,7 +308,7 @@ std::optional<Packet> receive_packet(int fd, size_t text_most, Clock::time_point
 Result<std::string> ask(const CheckpointerOptions& options, const Bytes& key) {
   SHOAL_ASSIGN_OR_RETURN(Address address, address_of(options, false));
   const Clock::time_point until = Clock::now() + kExchangeMost;
-  OwnedFd socket = new_socket(address);
+  local::OwnedFd socket = new_socket(address);
   const timeval limit{kExchangeMost.count(), 0};  // of connect, too
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (::connect(socket.get(), address.get(), address.bytes) != 0) return failed(address.shown, errno);
@@ -318,7 +318,7 @@ Result<std::string> ask(const CheckpointerOptions& options, const Bytes& key) {
   }
   Packet question;
   question.number = options.world_size;
-  question.nonce = random_job_nonce();
+  question.nonce = local::random_job_nonce();
   question.text = options.job_id_exchange->run;
   const Nonces nonces{nonce_in(greeting), question.nonce};
   question.proof = proof_of(key, kQuestionLabel, nonces, question.number, question.text);
@@ -327,11 +327,11 @@ Result<std::string> ask(const CheckpointerOptions& options, const Bytes& key) {
       ::send(socket.get(), sent.data(), sent.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(sent.size());
   const auto answer = is_sent ? receive_packet(socket.get(), kMaxJobIdTextBytes, until) : std::nullopt;
   // It closes without a word on who has another token.
-  if (!answer ||
-      !is_same_proof(answer->proof, proof_of(key, kAnswerLabel, nonces, answer->number, answer->text))) {
+  if (!answer || !local::is_same_proof(answer->proof,
+                                       proof_of(key, kAnswerLabel, nonces, answer->number, answer->text))) {
     return Status(Code::unavailable,
                   fmt::format("{}: no answer that proves the job's token; is {} or {} the same on all hosts?",
-                              address.shown, kTokenFileVariable, kTokenVariable));
+                              address.shown, local::kTokenFileVariable, local::kTokenVariable));
   }
   if (answer->number != 0 || answer->text.empty()) {
     return Status(Code::refused, fmt::format("{}: {}", address.shown, answer->text));
@@ -356,4 +356,4 @@ Result<std::string> agree_on_job_id(const CheckpointerOptions& options, Clock::t
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

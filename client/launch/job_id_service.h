@@ -13,7 +13,7 @@
 #include "shoal/checkpointer.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 inline constexpr size_t kMaxRunBytes = 256;
 inline constexpr size_t kMaxJobIdTextBytes = 512;
@@ -24,4 +24,4 @@ inline constexpr size_t kMaxJobIdTextBytes = 512;
 Result<std::string> agree_on_job_id(const CheckpointerOptions& options,
                                     std::chrono::steady_clock::time_point deadline);
 
-}  // namespace shoal
+}  // namespace shoal::client

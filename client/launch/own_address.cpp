@@ -11,7 +11,7 @@
 #include "client/launch/job_environment.h"
 #include "client/launch/own_address.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -28,9 +28,9 @@ bool is_loopback(const std::string& address) {
 
 std::set<std::string> interface_addresses() {
   std::set<std::string> out;
-  auto interfaces = network_interfaces();
+  auto interfaces = base::network_interfaces();
   if (!interfaces.ok()) return out;
-  for (const NetworkInterface& each : *interfaces) out.insert(each.address);
+  for (const base::NetworkInterface& each : *interfaces) out.insert(each.address);
   return out;
 }
 
@@ -81,13 +81,13 @@ std::optional<std::string> own_address(const std::string& host) {
 Result<std::string> address_to_serve_at(const std::string& host) {
   const std::optional<std::string> own = own_address(host);
   if (own && *own != kAnyAddress) return *own;
-  SHOAL_ASSIGN_OR_RETURN(auto interfaces, network_interfaces());
+  SHOAL_ASSIGN_OR_RETURN(auto interfaces, base::network_interfaces());
   const std::string wanted = environment_variable("SHOAL_INTERFACE").value_or("");
-  if (auto found = address_to_listen_at(interfaces, wanted)) return *found;
+  if (auto found = base::address_to_listen_at(interfaces, wanted)) return *found;
   if (wanted.empty()) return std::string(kAnyAddress);
   return Status(Code::not_found, fmt::format("SHOAL_INTERFACE is '{}': this host has no such interface with "
                                              "an IPv4 address",
                                              wanted));
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

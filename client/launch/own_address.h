@@ -6,7 +6,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 // The IPv4 address to listen on, so that others reach this host by the name or address `host`; nullopt where
 // that is another host, or unknown. "0.0.0.0" where the name is ours, but leads to the loopback alone, as
@@ -18,4 +18,4 @@ std::optional<std::string> own_address(const std::string& host);
 // several. Code::not_found: there is no SHOAL_INTERFACE.
 Result<std::string> address_to_serve_at(const std::string& host);
 
-}  // namespace shoal
+}  // namespace shoal::client

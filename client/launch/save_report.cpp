@@ -11,7 +11,7 @@
 #include <climits>
 #include <cstdlib>
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -60,7 +60,7 @@ SaveReportWriter::SaveReportWriter() {
   const char* path = std::getenv(kSaveReportVariable);
   if (path == nullptr || *path == '\0') return;
   // For reading too: a FIFO that has a reader of its own raises no SIGPIPE where the launcher has gone.
-  OwnedFd fifo(::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+  local::OwnedFd fifo(::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
   struct stat found {};
   if (fifo.valid() && ::fstat(fifo.get(), &found) == 0 && S_ISFIFO(found.st_mode)) fifo_ = std::move(fifo);
 }
@@ -71,4 +71,4 @@ void SaveReportWriter::write(const SaveEvent& event) {
   if (::write(fifo_.get(), line.data(), line.size()) < 0) return;  // full, or gone: nobody to tell
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -12,7 +12,7 @@
 #include "shoal/roster.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 inline constexpr const char* kSaveReportVariable = "SHOAL_SAVE_REPORT";
 
@@ -40,7 +40,7 @@ class SaveReportWriter {
   void write(const SaveEvent& event);
 
  private:
-  OwnedFd fifo_;
+  local::OwnedFd fifo_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::client

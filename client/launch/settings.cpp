@@ -3,11 +3,11 @@
 #include "client/launch/job_environment.h"
 #include "client/launch/settings.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
-using Value = Settings::Value;
+using Value = local::Settings::Value;
 using std::chrono::milliseconds;
 
 // How long to look for a node that serves, where nobody says. Several hosts do not start their trainers at
@@ -73,9 +73,9 @@ std::string text_of(const std::string& value) {
 }
 
 // The fields that are set, as settings.
-Status add_fields(const NodeSettings& node, Settings* settings) {
+Status add_fields(const NodeSettings& node, local::Settings* settings) {
   for (const NodeField& field : kNodeFields) {
-    const std::string source = "CheckpointerOptions::" + find_setting(field.setting)->field();
+    const std::string source = "CheckpointerOptions::" + local::find_setting(field.setting)->field();
     auto add = [&](auto member) {
       return node.*member ? settings->set(field.setting, text_of(*(node.*member)), source) : ok_status();
     };
@@ -97,14 +97,14 @@ std::span<const NodeField> node_fields() {
   return kNodeFields;
 }
 
-void apply_trainer_settings(const Settings& settings, CheckpointerOptions* options) {
+void apply_trainer_settings(const local::Settings& settings, CheckpointerOptions* options) {
   for (const TrainerField& field : kTrainerFields) {
     if (const Value* value = settings.find(field.setting)) field.apply(*value, options);
   }
 }
 
 Status settle_settings(CheckpointerOptions& options) {
-  Settings settings;
+  local::Settings settings;
   SHOAL_RETURN_IF_ERROR(add_fields(options.node, &settings));
   SHOAL_RETURN_IF_ERROR(settings.add_variables(environment_variable));
   SHOAL_RETURN_IF_ERROR(settings.add_files(options.root));
@@ -113,7 +113,7 @@ Status settle_settings(CheckpointerOptions& options) {
     const Value* value = settings.find(field.setting);
     if (value) std::visit([&](auto member) { take(*value, &(options.node.*member)); }, field.member);
   }
-  options.node.said = settings_line(settings);
+  options.node.said = local::settings_line(settings);
   if (options.max_failed_saves == 0) {
     options.max_failed_saves = static_cast<uint32_t>(settings.number_of("max-failed-saves"));
   }
@@ -135,11 +135,11 @@ std::vector<std::string> node_arguments(const NodeSettings& settings) {
   if (!settings.said.empty()) add("--settings-said", settings.said);
   for (const NodeField& field : kNodeFields) {
     auto add_field = [&](auto member) {
-      if (settings.*member) add(find_setting(field.setting)->flag(), text_of(*(settings.*member)));
+      if (settings.*member) add(local::find_setting(field.setting)->flag(), text_of(*(settings.*member)));
     };
     std::visit(add_field, field.member);
   }
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

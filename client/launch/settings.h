@@ -11,7 +11,7 @@
 #include "shoal/checkpointer.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 struct NodeField {
   const char* setting;
@@ -20,7 +20,7 @@ struct NodeField {
 std::span<const NodeField> node_fields();
 
 // The fields by which this trainer acts, as variables and files say them; others stay.
-void apply_trainer_settings(const Settings& settings, CheckpointerOptions* options);
+void apply_trainer_settings(const local::Settings& settings, CheckpointerOptions* options);
 // What options.node says, then variables, then files, checked and put into options.node; and what other
 // options follow from settings where they are left open. Code::invalid_argument names the field, variable or
 // line.
@@ -28,4 +28,4 @@ Status settle_settings(CheckpointerOptions& options);
 // Arguments of `shoal node`.
 std::vector<std::string> node_arguments(const NodeSettings& settings);
 
-}  // namespace shoal
+}  // namespace shoal::client

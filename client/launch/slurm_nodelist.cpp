@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cstdint>
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -121,4 +121,4 @@ std::optional<uint32_t> tasks_on_node(std::string_view text, uint32_t node) {
   return std::nullopt;
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

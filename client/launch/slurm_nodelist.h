@@ -10,7 +10,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 inline constexpr size_t kMaxNodelistHosts = size_t{1} << 20;
 inline constexpr size_t kMaxNodelistBytes = size_t{1} << 20;
@@ -25,4 +25,4 @@ Result<std::vector<std::string>> expand_nodelist(std::string_view text, size_t m
 // "2(x3),1" the hosts 0 to 2 have two, host 3 has one. Nothing: the list is malformed, or shorter.
 std::optional<uint32_t> tasks_on_node(std::string_view text, uint32_t node);
 
-}  // namespace shoal
+}  // namespace shoal::client

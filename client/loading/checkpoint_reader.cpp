@@ -20,7 +20,8 @@ bool is_in(std::string_view subtree, std::string_view fqn) {
 
 }  // namespace
 
-CheckpointReader::CheckpointReader(Checkpointer::Impl& client, std::unique_ptr<OpenedCheckpoint> opened)
+CheckpointReader::CheckpointReader(Checkpointer::Impl& client,
+                                   std::unique_ptr<client::OpenedCheckpoint> opened)
     : client_(&client), opened_(std::move(opened)) {}
 
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
@@ -97,13 +98,14 @@ Result<const LayoutEntry*> CheckpointReader::tensor(std::string_view fqn, const 
 }
 
 Status CheckpointReader::fill(const StateDict& state) {
-  SHOAL_ASSIGN_OR_RETURN(const BoundState target, BoundState::bind(state, client_->options.rank));
+  SHOAL_ASSIGN_OR_RETURN(const client::BoundState target,
+                         client::BoundState::bind(state, client_->options.rank));
   return client_
       ->while_open(*opened_,
                    [&]() -> Result<Metadata> {
                      std::vector<uint32_t> all(target.values().size());
                      for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
-                     Placer placer(target, std::move(all));
+                     client::Placer placer(target, std::move(all));
                      return client_->load_targets(placer, {}, opened_.get());
                    })
       .status();
@@ -157,7 +159,7 @@ Result<Bytes> CheckpointReader::read(std::string_view fqn) {
 
 Result<LoadResult> CheckpointReader::load(const StateDict& given, const KeyPolicies& policies) {
   client_->report = {};
-  SHOAL_RETURN_IF_ERROR(validate_policies(policies));
+  SHOAL_RETURN_IF_ERROR(client::validate_policies(policies));
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, client_->of_group(given));
   const LoadOptions options{opened_->metadata.key.step, policies};
   return client_->while_open(*opened_, [&] { return client_->load({*state, options, opened_.get()}); });

@@ -28,8 +28,8 @@ Status check_no_step(const LoadOptions& options) {
                   *options.step));
 }
 
-WantedKeys keys_of(const BoundState& state) {
-  return {state.values().size(), [&state](uint32_t at, WantedKey& key) {
+client::WantedKeys keys_of(const client::BoundState& state) {
+  return {state.values().size(), [&state](uint32_t at, client::WantedKey& key) {
             const LayoutEntry& entry = state.layout()->entries()[at];
             key.stored_fqn = state.fqn_of(at);
             key.value.fqn = key.stored_fqn;
@@ -41,7 +41,7 @@ WantedKeys keys_of(const BoundState& state) {
 
 }  // namespace
 
-Result<local::Found> Checkpointer::Impl::found_in(Result<LocalMessage> answer) {
+Result<local::Found> Checkpointer::Impl::found_in(Result<local::LocalMessage> answer) {
   if (!answer.ok()) return answer.status();
   auto* found = std::get_if<local::Found>(&*answer);
   if (!found) return Status(Code::corrupt, "the node answered with something else than it was asked");
@@ -57,7 +57,7 @@ Result<Metadata> Checkpointer::latest() {
   impl_->begin_choice();
   return impl_->end_choice(impl_->with_patience([this]() -> Result<Metadata> {
     SHOAL_ASSIGN_OR_RETURN(uint32_t id, impl_->session->begin_request());
-    RequestScope request(*impl_->session);
+    client::RequestScope request(*impl_->session);
     impl_->session->ask(local::Latest{id});
     SHOAL_ASSIGN_OR_RETURN(local::Found found, impl_->found_in(impl_->session->next_answer()));
     return std::move(found.checkpoint);
@@ -68,9 +68,9 @@ Result<CheckpointList> Checkpointer::list(uint32_t newest) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
   return impl_->with_patience([this, newest]() -> Result<CheckpointList> {
     SHOAL_ASSIGN_OR_RETURN(uint32_t id, impl_->session->begin_request());
-    RequestScope request(*impl_->session);
+    client::RequestScope request(*impl_->session);
     impl_->session->ask(local::List{id, std::min(newest, kMaxListedCheckpoints)});
-    SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, impl_->session->next_answer());
+    SHOAL_ASSIGN_OR_RETURN(local::LocalMessage answer, impl_->session->next_answer());
     const auto* listing = std::get_if<local::Listing>(&answer);
     if (listing == nullptr) {
       return Status(Code::corrupt, "the node answered with something else than it was asked");
@@ -138,7 +138,7 @@ Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const 
         Code::invalid_argument,
         fmt::format("data_parallel_group: ascending places in the process group of {}, that of this "
                     "rank, {}, among them, are needed (it is rank {} of the world)",
-                    options.world_size, options.rank, rank_in_world(options)));
+                    options.world_size, options.rank, client::rank_in_world(options)));
   }
   return ok_status();
 }
@@ -160,24 +160,25 @@ local::Load Checkpointer::Impl::choice_of(const WantedCheckpoint& which) const {
   return load;
 }
 
-Result<OpenedCheckpoint> Checkpointer::Impl::open(const WantedCheckpoint& which, bool wants_layouts) {
+Result<client::OpenedCheckpoint> Checkpointer::Impl::open(const WantedCheckpoint& which, bool wants_layouts) {
   auto opened = open_chosen(which, wants_layouts);
   if (!which.step) end_of_latest(opened.status());
   return opened;
 }
 
-Result<OpenedCheckpoint> Checkpointer::Impl::open_chosen(const WantedCheckpoint& which, bool wants_layouts) {
+Result<client::OpenedCheckpoint> Checkpointer::Impl::open_chosen(const WantedCheckpoint& which,
+                                                                 bool wants_layouts) {
   SHOAL_RETURN_IF_ERROR(session->wait_all_decided());  // before the newest is chosen, of all or of a step
   local::Load load = choice_of(which);
   load.keeps_open = true;
   load.wants_layouts = wants_layouts;
-  OpenedCheckpoint opened;
+  client::OpenedCheckpoint opened;
   SHOAL_ASSIGN_OR_RETURN(load.request_id, session->begin_request(&opened.link));
-  RequestScope request(*session);
+  client::RequestScope request(*session);
   opened.request_id = load.request_id;
   session->ask(load);
   SHOAL_ASSIGN_OR_RETURN(local::Found found, found_in(session->next_answer()));
-  SHOAL_ASSIGN_OR_RETURN(LocalMessage last, session->next_answer());
+  SHOAL_ASSIGN_OR_RETURN(local::LocalMessage last, session->next_answer());
   const auto* done = std::get_if<local::LoadDone>(&last);
   if (!done) return Status(Code::corrupt, "the node sent pieces that nobody asked for");
   SHOAL_RETURN_IF_ERROR(done->outcome);
@@ -188,7 +189,7 @@ Result<OpenedCheckpoint> Checkpointer::Impl::open_chosen(const WantedCheckpoint&
 }
 
 // By its step: nobody but the node chose the attempt.
-Status Checkpointer::Impl::reopen(OpenedCheckpoint& opened) {
+Status Checkpointer::Impl::reopen(client::OpenedCheckpoint& opened) {
   auto again = with_patience([&] { return open({opened.metadata.key.step}, false); });
   if (!again.ok()) {
     if (again.status().code() != Code::not_found) return again.status();
@@ -204,25 +205,25 @@ Status Checkpointer::Impl::reopen(OpenedCheckpoint& opened) {
   return ok_status();
 }
 
-void Checkpointer::Impl::close(const OpenedCheckpoint& opened) {
+void Checkpointer::Impl::close(const client::OpenedCheckpoint& opened) {
   if (opened.request_id != 0) session->say_to(opened.link, local::Close{opened.request_id});
 }
 
 // A window for a load of `bytes`: as large as they are, within the bounds. How much of it is used, and gets
 // memory, the node says, which knows the other windows of this host.
 Status Checkpointer::Impl::prepare_window(uint64_t bytes) {
-  const uint64_t wanted = std::clamp(slab_bytes_for(bytes), kMinWindowBytes,
-                                     std::max(kMinWindowBytes, options.load_window_bytes));
+  const uint64_t wanted = std::clamp(client::slab_bytes_for(bytes), client::kMinWindowBytes,
+                                     std::max(client::kMinWindowBytes, options.load_window_bytes));
   if (window.bytes() >= wanted) return ok_status();
-  window = MemorySlab();
+  window = client::MemorySlab();
   window_link = 0;
-  SHOAL_RETURN_IF_ERROR(check_budget(wanted, held_bytes(), options.staging_bytes_max));
-  SHOAL_ASSIGN_OR_RETURN(window, MemorySlab::make_empty(wanted));
+  SHOAL_RETURN_IF_ERROR(client::check_budget(wanted, held_bytes(), options.staging_bytes_max));
+  SHOAL_ASSIGN_OR_RETURN(window, client::MemorySlab::make_empty(wanted));
   return ok_status();
 }
 
-Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, local::Load load, OpenedCheckpoint* opened,
-                                                  const OnFound& on_found) {
+Result<Metadata> Checkpointer::Impl::load_targets(client::Placer& placer, local::Load load,
+                                                  client::OpenedCheckpoint* opened, const OnFound& on_found) {
   load.slab_id = options.max_in_flight;  // slots have the numbers before it
   load.targets = placer.targets();
   load.reads_files = options.load_threads > 0;
@@ -230,7 +231,7 @@ Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, local::Load lo
   if (reads) SHOAL_RETURN_IF_ERROR(prepare_window(placer.bytes_wanted()));
   uint64_t link = 0;
   SHOAL_ASSIGN_OR_RETURN(load.request_id, session->begin_request(&link));
-  RequestScope request(*session);
+  client::RequestScope request(*session);
   if (opened) {
     if (link != opened->link) {
       opened->request_id = 0;
@@ -241,7 +242,7 @@ Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, local::Load lo
   if (reads && window_link != link) {
     // One that another node has filled has memory that this one would not count.
     if (window_link != 0) {
-      SHOAL_ASSIGN_OR_RETURN(window, MemorySlab::make_empty(window.bytes()));
+      SHOAL_ASSIGN_OR_RETURN(window, client::MemorySlab::make_empty(window.bytes()));
     }
     session->ask(local::Slab{load.slab_id, window.bytes()}, window.fd());
     window_link = link;
@@ -253,7 +254,7 @@ Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, local::Load lo
   auto loaded = receive_load(load.request_id, placer, on_found, &ended);
   if (!ended) {  // its node may still fill the window, and that of the next one under the same number
     session->abandon();
-    window = MemorySlab();
+    window = client::MemorySlab();
     window_link = 0;
   } else if (opened && !loaded.ok() && loaded.status().code() == Code::unavailable) {
     opened->request_id = 0;  // its pin was lost
@@ -261,9 +262,9 @@ Result<Metadata> Checkpointer::Impl::load_targets(Placer& placer, local::Load lo
   return loaded;
 }
 
-Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, Placer& placer,
+Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, client::Placer& placer,
                                                   const OnFound& on_found, bool* ended) {
-  SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
+  SHOAL_ASSIGN_OR_RETURN(local::LocalMessage answer, session->next_answer());
   *ended = std::holds_alternative<local::Found>(answer);
   SHOAL_ASSIGN_OR_RETURN(local::Found found, found_in(std::move(answer)));
   *ended = false;
@@ -272,12 +273,12 @@ Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, Placer& p
   return std::move(found.checkpoint);
 }
 
-Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, bool* ended) {
+Status Checkpointer::Impl::receive_pieces(uint32_t request_id, client::Placer& placer, bool* ended) {
   Status broken;  // what came was wrong: the rest is let by, so that the next request starts clean
   std::chrono::nanoseconds placing{0};
-  FileReads files(root, load_threads_of(options.load_threads), read_buffers);
+  client::FileReads files(root, client::load_threads_of(options.load_threads), read_buffers);
   while (true) {
-    SHOAL_ASSIGN_OR_RETURN(LocalMessage answer, session->next_answer());
+    SHOAL_ASSIGN_OR_RETURN(local::LocalMessage answer, session->next_answer());
     if (const auto* done = std::get_if<local::LoadDone>(&answer)) {
       *ended = true;
       times = done->times;
@@ -314,8 +315,8 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, Placer& placer, b
   }
 }
 
-Status Checkpointer::Impl::read_files(const local::FilesToRead& batch, Placer& placer, FileReads& files,
-                                      bool is_wanted) {
+Status Checkpointer::Impl::read_files(const local::FilesToRead& batch, client::Placer& placer,
+                                      client::FileReads& files, bool is_wanted) {
   local::FilesRead said{batch.request_id, batch.batch};
   Status status;
   if (is_wanted) {
@@ -328,11 +329,11 @@ Status Checkpointer::Impl::read_files(const local::FilesToRead& batch, Placer& p
 }
 
 // What is saved is most often what is loaded.
-Result<BoundState> Checkpointer::Impl::bound_for_load(const StateDict& state) {
-  if (!bound || !same_structure(bound->entries(), state.entries())) {
-    return BoundState::bind(state, options.rank);
+Result<client::BoundState> Checkpointer::Impl::bound_for_load(const StateDict& state) {
+  if (!bound || !client::same_structure(bound->entries(), state.entries())) {
+    return client::BoundState::bind(state, options.rank);
   }
-  BoundState target = *bound;
+  client::BoundState target = *bound;
   SHOAL_RETURN_IF_ERROR(target.rebind(state));
   return target;
 }
@@ -340,13 +341,13 @@ Result<BoundState> Checkpointer::Impl::bound_for_load(const StateDict& state) {
 Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   const Clock::time_point begun = Clock::now();
   const KeyPolicies& policies = wanted.options.policies;
-  SHOAL_ASSIGN_OR_RETURN(const BoundState target, bound_for_load(wanted.state));
+  SHOAL_ASSIGN_OR_RETURN(const client::BoundState target, bound_for_load(wanted.state));
   // Whatever this rank has saved is decided before the newest is chosen, of all or of a step.
   if (!wanted.opened) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
 
-  KeyComparison comparison;
+  client::KeyComparison comparison;
   auto compare = [&](const Metadata& stored) {
-    comparison = compare_keys(stored.state_dict_metadata, keys_of(target), policies, options.rank);
+    comparison = client::compare_keys(stored.state_dict_metadata, keys_of(target), policies, options.rank);
     report = comparison.report;
     comparison.outcome =
         comparison.outcome.with_context(to_string(stored.key) + " does not hold what is asked of it");
@@ -367,8 +368,8 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
       if (policies.of(target.fqn_of(i)) != KeyPolicy::skip) entries.push_back(i);
     }
   }
-  for (const uint32_t entry : entries) SHOAL_RETURN_IF_ERROR(check_fillable(target.entry_of(entry)));
-  Placer placer(target, std::move(entries));
+  for (const uint32_t entry : entries) SHOAL_RETURN_IF_ERROR(client::check_fillable(target.entry_of(entry)));
+  client::Placer placer(target, std::move(entries));
   if (wanted.planned) {
     placer.on_arrival([&](const std::string& fqn) { return wanted.planned->arrived(fqn); });
   }
@@ -432,18 +433,18 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& given, const LoadOp
   report = {};
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, of_group(given));
   SHOAL_RETURN_IF_ERROR(check_load_options(load_options));
-  SHOAL_RETURN_IF_ERROR(validate_policies(load_options.policies));
+  SHOAL_RETURN_IF_ERROR(client::validate_policies(load_options.policies));
   if (load_options.way != LoadWay::direct) ++counts->loads;
-  const ForEachKey keys_here = [state](const std::function<void(std::string_view)>& see) {
+  const client::ForEachKey keys_here = [state](const std::function<void(std::string_view)>& see) {
     for (const auto& entry : state->entries()) see(entry->fqn);
   };
   // A subtree without a key of the state may still hold one of the checkpoint.
-  if (!needs_comparison_first(load_options.policies) &&
-      subtrees_without_keys(load_options.policies, keys_here).empty()) {
+  if (!client::needs_comparison_first(load_options.policies) &&
+      client::subtrees_without_keys(load_options.policies, keys_here).empty()) {
     return with_patience([&] { return load({*state, load_options}); });
   }
   const Clock::time_point begun = Clock::now();
-  SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
+  SHOAL_ASSIGN_OR_RETURN(client::OpenedCheckpoint opened,
                          with_patience([&] { return open(wanted_by(load_options), false); }));
   const CloseLater closing{*this, opened};
   Result<LoadResult> loaded = while_open(opened, [&] { return load({*state, load_options, &opened}); });
@@ -456,10 +457,10 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& given, dcp::LoadPla
   report = {};
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, of_group(given));
   SHOAL_RETURN_IF_ERROR(check_load_options(load_options));
-  SHOAL_RETURN_IF_ERROR(check_no_policies(load_options.policies));
+  SHOAL_RETURN_IF_ERROR(client::check_no_policies(load_options.policies));
   if (load_options.way != LoadWay::direct) ++counts->loads;
   const Clock::time_point begun = Clock::now();
-  SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
+  SHOAL_ASSIGN_OR_RETURN(client::OpenedCheckpoint opened,
                          with_patience([&] { return open(wanted_by(load_options), false); }));
   const CloseLater closing{*this, opened};
   Result<LoadResult> loaded = load_planned(*state, load_options, planner, opened);
@@ -468,8 +469,9 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& given, dcp::LoadPla
 }
 
 Result<LoadResult> Checkpointer::Impl::load_planned(const StateDict& state, const LoadOptions& load_options,
-                                                    dcp::LoadPlanner& planner, OpenedCheckpoint& opened) {
-  PlannedLoad planned_load(planner);
+                                                    dcp::LoadPlanner& planner,
+                                                    client::OpenedCheckpoint& opened) {
+  client::PlannedLoad planned_load(planner);
   const Status status = planned_load.plan(state, dcp::metadata_of(opened.metadata), role());
   if (const LoadReport* found = planner.load_report()) report = *found;
   SHOAL_RETURN_IF_ERROR(status);
@@ -493,10 +495,10 @@ Result<CheckpointReader> Checkpointer::open_checkpoint(std::optional<uint64_t> s
   SHOAL_RETURN_IF_ERROR(impl_->check_load_options(load_options));
   const Impl::WantedCheckpoint which = impl_->wanted_by(load_options);
   impl_->begin_choice();
-  SHOAL_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
+  SHOAL_ASSIGN_OR_RETURN(client::OpenedCheckpoint opened,
                          impl_->end_choice(impl_->with_patience([&] { return impl_->open(which, true); })));
   impl_->tell_passed_over(opened.metadata.key, opened.passed_over);
-  return CheckpointReader(*impl_, std::make_unique<OpenedCheckpoint>(std::move(opened)));
+  return CheckpointReader(*impl_, std::make_unique<client::OpenedCheckpoint>(std::move(opened)));
 }
 
 }  // namespace shoal

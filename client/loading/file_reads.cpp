@@ -17,16 +17,16 @@
 #include "client/loading/file_reads.h"
 #include "local/socket/socket.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMaxOpenFiles = 64;                   // of one load
-constexpr size_t kReadAheadRuns = 24;                  // announced to the kernel before they are read
-constexpr uint64_t kRunBytes = kDigestBlockBytes;      // read by one call
-constexpr uint64_t kBytesAThread = uint64_t{4} << 20;  // less is not worth a thread
+constexpr size_t kMaxOpenFiles = 64;                     // of one load
+constexpr size_t kReadAheadRuns = 24;                    // announced to the kernel before they are read
+constexpr uint64_t kRunBytes = base::kDigestBlockBytes;  // read by one call
+constexpr uint64_t kBytesAThread = uint64_t{4} << 20;    // less is not worth a thread
 
 uint64_t ns_since(Clock::time_point begun) {
   return static_cast<uint64_t>(
@@ -59,7 +59,7 @@ unsigned load_threads_of(unsigned asked_for) {
 // The files of a load that were used last. Any thread.
 class FileReads::OpenFiles {
  public:
-  using File = std::shared_ptr<const OwnedFd>;
+  using File = std::shared_ptr<const local::OwnedFd>;
   explicit OpenFiles(std::string root) : root_(std::move(root)) {}
 
   File find(const std::string& path) {  // nullptr: it cannot be opened
@@ -69,9 +69,9 @@ class FileReads::OpenFiles {
       by_use_.splice(by_use_.begin(), by_use_, file);
       return file->second;
     }
-    OwnedFd opened(::open((root_ + "/" + path).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    local::OwnedFd opened(::open((root_ + "/" + path).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!opened.valid()) return nullptr;
-    by_use_.emplace_front(path, std::make_shared<const OwnedFd>(std::move(opened)));
+    by_use_.emplace_front(path, std::make_shared<const local::OwnedFd>(std::move(opened)));
     if (by_use_.size() > kMaxOpenFiles) by_use_.pop_back();
     return by_use_.front().second;
   }
@@ -121,13 +121,14 @@ Status FileReads::cut(const local::FilesToRead& batch, Work& work) {
   for (uint32_t number = 0; number < batch.ranges.size(); ++number) {
     const local::FileRange& range = batch.ranges[number];
     const uint64_t end = range.piece_offset + range.bytes;
-    if (range.piece_offset % kDigestBlockBytes != 0 ||
-        (end % kDigestBlockBytes != 0 && end != range.piece_bytes)) {
+    if (range.piece_offset % base::kDigestBlockBytes != 0 ||
+        (end % base::kDigestBlockBytes != 0 && end != range.piece_bytes)) {
       return corrupt("that cut a digest block");
     }
-    if (batch.digests.size() - digest < digest_count(range.bytes)) return corrupt("without their digests");
-    for (uint64_t begin = range.piece_offset; begin < end; begin += kDigestBlockBytes) {
-      const uint64_t bytes = std::min<uint64_t>(kDigestBlockBytes, end - begin);
+    if (batch.digests.size() - digest < base::digest_count(range.bytes))
+      return corrupt("without their digests");
+    for (uint64_t begin = range.piece_offset; begin < end; begin += base::kDigestBlockBytes) {
+      const uint64_t bytes = std::min<uint64_t>(base::kDigestBlockBytes, end - begin);
       const uint64_t offset = range.file_offset + (begin - range.piece_offset);
       Run* last = work.runs.empty() ? nullptr : &work.runs.back();
       const bool goes_on = last != nullptr && last->file == range.file &&
@@ -181,7 +182,7 @@ void FileReads::announce(Work& work, size_t number) {
   const Run& run = work.runs[number];
   const OpenFiles::File file = files_->find(work.batch.files[run.file]);
   if (file == nullptr) return;
-  read_ahead(file->get(), run.offset, run.bytes);
+  base::read_ahead(file->get(), run.offset, run.bytes);
 }
 
 void FileReads::read_runs(Work& work, PageBuffer& buffer) {
@@ -206,7 +207,7 @@ void FileReads::read_run(Work& work, const Run& run, PageBuffer& buffer) {
   for (size_t i = 0; i < run.count; ++i) {
     const Block& block = work.blocks[run.first + i];
     const ByteView of_block = bytes.subspan(at, block.bytes);
-    if (block_digest(of_block) == block.digest) good[i] = of_block;
+    if (base::block_digest(of_block) == block.digest) good[i] = of_block;
     at += block.bytes;
   }
   work.reading_ns += ns_since(begun);
@@ -220,4 +221,4 @@ void FileReads::read_run(Work& work, const Run& run, PageBuffer& buffer) {
   work.placing_ns += ns_since(begun);
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

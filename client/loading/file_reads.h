@@ -13,7 +13,7 @@
 #include "shoal/page_buffer.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 inline constexpr unsigned kMaxLoadThreads = 64;
 
@@ -56,4 +56,4 @@ class FileReads {
   uint64_t reading_ns_ = 0, placing_ns_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -89,10 +89,10 @@ bool is_of_another_rank(const TensorMetadata& value, Rank rank) {
 }
 
 // Positions of the wanted keys, ascending by the state's name.
-std::vector<uint32_t> by_name(const WantedKeys& wanted) {
+std::vector<uint32_t> by_name(const client::WantedKeys& wanted) {
   std::vector<uint32_t> order(wanted.count);
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  WantedKey key;
+  client::WantedKey key;
   std::string last;
   bool ascends = true;
   for (uint32_t i = 0; i < wanted.count && ascends; ++i) {
@@ -113,14 +113,14 @@ std::vector<uint32_t> by_name(const WantedKeys& wanted) {
 
 }  // namespace
 
-Status check_no_policies(const KeyPolicies& policies) {
+Status client::check_no_policies(const KeyPolicies& policies) {
   if (policies == KeyPolicies()) return ok_status();
   return Status(Code::invalid_argument,
                 "LoadOptions::policies are not for a load with a planner, which says itself which keys may "
                 "differ: set DefaultLoadPlannerOptions::policies instead");
 }
 
-Status validate_policies(const KeyPolicies& policies) {
+Status client::validate_policies(const KeyPolicies& policies) {
   SHOAL_RETURN_IF_ERROR(validate_policy("the root", policies.root));
   for (const auto& [subtree, policy] : policies.subtrees) {
     SHOAL_RETURN_IF_ERROR(validate_subtree(subtree));
@@ -129,7 +129,7 @@ Status validate_policies(const KeyPolicies& policies) {
   return ok_status();
 }
 
-bool needs_comparison_first(const KeyPolicies& policies) {
+bool client::needs_comparison_first(const KeyPolicies& policies) {
   auto by_itself = [](KeyPolicy policy) {
     return policy == KeyPolicy::allow_unexpected || policy == KeyPolicy::skip;
   };
@@ -138,17 +138,19 @@ bool needs_comparison_first(const KeyPolicies& policies) {
                       [&](const auto& subtree) { return by_itself(subtree.second); });
 }
 
-KeyComparison compare_keys(std::span<const TensorMetadata> stored, std::span<const WantedKey> wanted,
-                           const KeyPolicies& policies, Rank rank,
-                           const std::vector<LeftOutKey>& not_wanted) {
-  const WantedKeys keys{wanted.size(), [wanted](uint32_t at, WantedKey& key) { key = wanted[at]; }};
-  return compare_keys(stored, keys, policies, rank, not_wanted);
+client::KeyComparison client::compare_keys(std::span<const TensorMetadata> stored,
+                                           std::span<const client::WantedKey> wanted,
+                                           const KeyPolicies& policies, Rank rank,
+                                           const std::vector<client::LeftOutKey>& not_wanted) {
+  const client::WantedKeys keys{wanted.size(),
+                                [wanted](uint32_t at, client::WantedKey& key) { key = wanted[at]; }};
+  return client::compare_keys(stored, keys, policies, rank, not_wanted);
 }
 
-KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedKeys& wanted,
-                           const KeyPolicies& policies, Rank rank,
-                           const std::vector<LeftOutKey>& not_wanted) {
-  KeyComparison out;
+client::KeyComparison client::compare_keys(std::span<const TensorMetadata> stored,
+                                           const client::WantedKeys& wanted, const KeyPolicies& policies,
+                                           Rank rank, const std::vector<client::LeftOutKey>& not_wanted) {
+  client::KeyComparison out;
   Refusal refused;
   std::vector<bool> is_expected(stored.size(), false);
   auto find = [&](const std::string& fqn) {
@@ -162,17 +164,17 @@ KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedK
     if (found != stored.end()) is_expected[static_cast<size_t>(found - stored.begin())] = true;
     return found;
   };
-  WantedKey key;
+  client::WantedKey key;
   const auto for_each_key = [&](const std::function<void(std::string_view)>& see) {
-    WantedKey here;
+    client::WantedKey here;
     for (uint32_t i = 0; i < wanted.count; ++i) {
       wanted.read(i, here);
       see(here.value.fqn);
     }
-    for (const LeftOutKey& left_out : not_wanted) see(left_out.fqn);
+    for (const client::LeftOutKey& left_out : not_wanted) see(left_out.fqn);
     for (const TensorMetadata& value : stored) see(value.fqn);
   };
-  for (std::string& line : describe_subtrees_without_keys(policies, for_each_key)) {
+  for (std::string& line : client::describe_subtrees_without_keys(policies, for_each_key)) {
     refused.add(std::move(line));
   }
   const bool is_policy_wrong = !refused.empty();
@@ -200,7 +202,7 @@ KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedK
     refused.add(
         fmt::format("'{}' is {} in the checkpoint, {} here", here.fqn, describe(*there), describe(here)));
   }
-  for (const LeftOutKey& left_out : not_wanted) expect(left_out.stored_fqn);
+  for (const client::LeftOutKey& left_out : not_wanted) expect(left_out.stored_fqn);
   for (size_t i = 0; i < stored.size(); ++i) {
     if (is_expected[i] || is_of_another_rank(stored[i], rank)) continue;
     const KeyPolicy policy = policies.of(stored[i].fqn);

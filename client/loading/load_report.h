@@ -10,7 +10,7 @@
 #include "shoal/load_report.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 struct WantedKey {
   TensorMetadata value;    // with the state's name
@@ -63,4 +63,4 @@ Status check_no_policies(const KeyPolicies& policies);
 // wrong by itself.
 bool needs_comparison_first(const KeyPolicies& policies);
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -7,7 +7,7 @@
 #include "client/loading/placing.h"
 #include "shoal/check.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -30,7 +30,7 @@ std::vector<RowRun> runs_in(const Box& outer, const Box& inner) {
 void put(const BoundState::Home& home, const Box& held, const Box& part, const Box& shared,
          const std::byte* source, uint64_t element_bytes) {
   auto copy = [&](uint64_t from, uint64_t to, uint64_t count) {
-    stream_copy(home.data + to * element_bytes, source + from * element_bytes, count * element_bytes);
+    base::stream_copy(home.data + to * element_bytes, source + from * element_bytes, count * element_bytes);
   };
   if (home.box == home.whole) return for_each_run(part, held, copy);
   // The local box is a part of a larger local tensor: both sides have runs of their own.
@@ -120,7 +120,7 @@ Status Placer::expect_object(uint32_t number, uint64_t bytes) {
   Target& target = targets_[number];
   std::string& object = objects_[number];
   if (!target.seen) {
-    if (bytes > kMaxSlabBytes) return corrupt(state_.fqn_of(target.entry), "of an absurd length");
+    if (bytes > local::kMaxSlabBytes) return corrupt(state_.fqn_of(target.entry), "of an absurd length");
     try {
       object.resize(bytes);
     } catch (const std::bad_alloc&) {
@@ -213,4 +213,4 @@ Status Placer::finish() {
   return replace_objects();
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

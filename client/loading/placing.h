@@ -11,7 +11,7 @@
 #include "local/messages/messages.h"
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::client {
 
 class Placer {
  public:
@@ -60,4 +60,4 @@ class Placer {
   DamageList damaged_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -7,7 +7,7 @@
 
 #include "client/loading/load_report.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -132,4 +132,4 @@ std::vector<std::string> describe_subtrees_without_keys(const KeyPolicies& polic
   return lines;
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

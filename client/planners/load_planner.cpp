@@ -104,12 +104,12 @@ Result<LoadPlan> DefaultLoadPlanner::create_local_plan() {
   return plan_beside({}, {}, nullptr);
 }
 
-Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<WantedKey>& others,
-                                                 std::vector<LeftOutKey> left_out,
+Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<client::WantedKey>& others,
+                                                 std::vector<client::LeftOutKey> left_out,
                                                  std::vector<bool>* readable) {
-  SHOAL_RETURN_IF_ERROR(validate_policies(options_.policies));
+  SHOAL_RETURN_IF_ERROR(client::validate_policies(options_.policies));
   const std::vector<WriteItem> items = items_->write_items(KeyRules{});
-  std::vector<WantedKey> keys = others;
+  std::vector<client::WantedKey> keys = others;
   std::vector<std::optional<size_t>> key_of(items.size());  // by item
   for (size_t i = 0; i < items.size(); ++i) {
     const WriteItem& item = items[i];
@@ -126,13 +126,13 @@ Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<WantedKey>& o
     }
   }
   SHOAL_RETURN_IF_ERROR(options_.keys.check_prefixes([&](const std::function<void(std::string_view)>& see) {
-    for (const WantedKey& key : others) see(key.value.fqn);
-    for (const LeftOutKey& key : left_out) see(key.fqn);
+    for (const client::WantedKey& key : others) see(key.value.fqn);
+    for (const client::LeftOutKey& key : left_out) see(key.fqn);
     for (const WriteItem& item : items) see(item.index.fqn);
     for (const auto& [fqn, value] : metadata_.state_dict_metadata) see(fqn);
   }));
-  KeyComparison comparison =
-      compare_keys(stored_values(metadata_), keys, policies_of(options_), role_.rank, left_out);
+  client::KeyComparison comparison =
+      client::compare_keys(stored_values(metadata_), keys, policies_of(options_), role_.rank, left_out);
   report_ = std::move(comparison.report);
   SHOAL_RETURN_IF_ERROR(comparison.outcome.with_context(
       fmt::format("{} holds not what is to be loaded", metadata_.storage_meta.checkpoint_id)));

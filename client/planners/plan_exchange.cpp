@@ -32,7 +32,8 @@ Result<PartOfPlan> part_of(const SavePlan& plan, const SavePlan& local, Rank ran
   return part;
 }
 
-Result<std::vector<PlannerPlan>> make_all(const std::vector<PlannerPlan>& offered, const GlobalStep& step) {
+Result<std::vector<plan::PlannerPlan>> make_all(const std::vector<plan::PlannerPlan>& offered,
+                                                const GlobalStep& step) {
   std::vector<SavePlan> local;
   for (Rank rank = 0; rank < offered.size(); ++rank) {
     Result<SavePlan> plan = decode_local_plan(as_view(*offered[rank]));
@@ -43,7 +44,7 @@ Result<std::vector<PlannerPlan>> make_all(const std::vector<PlannerPlan>& offere
   if (made.size() != local.size()) {
     return Status(Code::invalid_argument, fmt::format("{} plans for {} ranks", made.size(), local.size()));
   }
-  std::vector<PlannerPlan> parts;
+  std::vector<plan::PlannerPlan> parts;
   for (Rank rank = 0; rank < made.size(); ++rank) {
     SHOAL_ASSIGN_OR_RETURN(const PartOfPlan part, part_of(made[rank], local[rank], rank));
     parts.push_back(std::make_shared<const std::string>(encode_part(part)));
@@ -64,9 +65,9 @@ GlobalStep global_step_of(SavePlanner& planner) {
 Result<SavePlan> follow_global_plan(const SavePlan& local, const GlobalStep& step,
                                     const ExchangePlans& exchange) {
   SHOAL_ASSIGN_OR_RETURN(
-      const PlannerPlan told,
+      const plan::PlannerPlan told,
       exchange(std::make_shared<const std::string>(encode_local_plan(local)),
-               [&](const std::vector<PlannerPlan>& offered) { return make_all(offered, step); }));
+               [&](const std::vector<plan::PlannerPlan>& offered) { return make_all(offered, step); }));
   SHOAL_ASSIGN_OR_RETURN(PartOfPlan part, decode_part(as_view(*told)));
   SavePlan plan{{}, std::move(part.storage_data), std::move(part.planner_data)};
   for (uint32_t number : part.items) {

@@ -18,8 +18,9 @@ using GlobalStep = std::function<Result<std::vector<SavePlan>>(std::vector<SaveP
 
 // How bytes pass between the ranks of one save: offers `mine`, and returns this rank's part of what `make`
 // gives on coordinator_rank. Called once a save, on the trainer's thread; waits for all ranks.
-using MakePlans = std::function<Result<std::vector<PlannerPlan>>(const std::vector<PlannerPlan>& offered)>;
-using ExchangePlans = std::function<Result<PlannerPlan>(PlannerPlan mine, const MakePlans& make)>;
+using MakePlans =
+    std::function<Result<std::vector<plan::PlannerPlan>>(const std::vector<plan::PlannerPlan>& offered)>;
+using ExchangePlans = std::function<Result<plan::PlannerPlan>(plan::PlannerPlan mine, const MakePlans& make)>;
 
 // The step of a planner. Code::invalid_argument: not one plan for each rank.
 GlobalStep global_step_of(SavePlanner& planner);

@@ -4,7 +4,7 @@
 #include "client/planners/planned_save.h"
 #include "client/planners/state_items.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -151,4 +151,4 @@ Status PlannedLoad::finish() {
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -10,7 +10,7 @@
 #include "client/state_dict_internal.h"
 #include "shoal/dcp/load_planner.h"
 
-namespace shoal {
+namespace shoal::client {
 
 // A load of one planner, on one thread.
 class PlannedLoad {
@@ -57,4 +57,4 @@ using PrepareLoad = std::function<Result<dcp::LoadPlan>(dcp::LoadPlan)>;
 Result<dcp::LoadPlan> make_load_plan(dcp::LoadPlanner& planner, const dcp::Role& role,
                                      const PrepareLoad& prepare = nullptr);
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -7,7 +7,7 @@
 
 #include "client/planners/planned_save.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -50,7 +50,7 @@ Status PlannedSave::plan(const StateDict& state, const AttemptKey& key, const dc
   role_ = role;
   follows_planner_ = planner_.overrides_global_plan();
   if (follows_planner_ && mode != SaveMode::collective) return refuse_global_plan(planner_, mode);
-  const auto noted = [this, &exchange](PlannerPlan mine, const dcp::internal::MakePlans& make) {
+  const auto noted = [this, &exchange](plan::PlannerPlan mine, const dcp::internal::MakePlans& make) {
     has_exchanged_ = true;
     return exchange(std::move(mine), make);
   };
@@ -257,4 +257,4 @@ Status PlannedSave::take(const dcp::WriteItem& item, uint32_t number, dcp::Data 
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

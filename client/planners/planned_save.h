@@ -11,7 +11,7 @@
 #include "client/state_dict_internal.h"
 #include "shoal/dcp/save_planner.h"
 
-namespace shoal {
+namespace shoal::client {
 
 // The class of a planner or storage, for messages.
 std::string class_name(const std::type_info& type);
@@ -62,4 +62,4 @@ class PlannedSave {
   std::vector<std::shared_ptr<const void>> owners_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::client

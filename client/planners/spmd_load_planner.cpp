@@ -31,9 +31,9 @@ Status SpmdLoadPlanner::set_up_planner(const StateDict& state_dict, const Metada
 }
 
 Result<LoadPlan> SpmdLoadPlanner::create_local_plan() {
-  std::vector<WantedKey> keys;
+  std::vector<client::WantedKey> keys;
   std::vector<size_t> numbers;  // of these keys, into tensors_
-  std::vector<LeftOutKey> left_out;
+  std::vector<client::LeftOutKey> left_out;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const SpmdTensor& tensor = tensors_[i];
     if (std::optional<std::string> stored_fqn = options_.keys.stored_name(tensor.fqn)) {

@@ -30,11 +30,11 @@ Bytes gather(const std::byte* buffer, const Box& whole, const Box& box, uint64_t
 
 Status StateItems::set_up(const StateDict& state, Rank rank) {
   places_.clear();
-  if (bound_ && rank == rank_ && same_structure(bound_->entries(), state.entries())) {
+  if (bound_ && rank == rank_ && client::same_structure(bound_->entries(), state.entries())) {
     return bound_->rebind(state);
   }
   bound_.reset();
-  SHOAL_ASSIGN_OR_RETURN(bound_, BoundState::bind(state, rank));
+  SHOAL_ASSIGN_OR_RETURN(bound_, client::BoundState::bind(state, rank));
   rank_ = rank;
   return ok_status();
 }
@@ -71,7 +71,7 @@ void StateItems::add_tensor(const std::string& name, uint32_t entry, std::vector
   const Layout& layout = *bound_->layout();
   const LayoutEntry& of = layout.entries()[entry];
   if (!layout.holds(of, rank_)) return;
-  const BoundState::Value& value = bound_->values()[entry];
+  const client::BoundState::Value& value = bound_->values()[entry];
   WriteItem item;
   item.sharding = sharding_of(layout, of, bound_->entry_of(entry));
   item.replicated = of.replicated;
@@ -104,9 +104,9 @@ Result<Data> StateItems::resolve(const MetadataIndex& index) const {
   SHOAL_ASSIGN_OR_RETURN(const Place place, find(index));
   const auto [entry, local_box] = place;
   if (const BytesRef object = bound_->entry_of(entry).object) return Data{object.view(), nullptr};
-  const BoundState::Value& value = bound_->values()[entry];
+  const client::BoundState::Value& value = bound_->values()[entry];
   if (local_box >= value.shards().boxes.size() || value.shards().boxes[local_box].empty()) return Data{};
-  const BoundState::Home home = bound_->home_of(entry, local_box);
+  const client::BoundState::Home home = bound_->home_of(entry, local_box);
   const uint64_t bytes = home.box.elements() * value.element_bytes;
   if (const std::optional<uint64_t> at = contiguous_offset(home.whole, home.box)) {
     return Data{ByteView(home.data + *at * value.element_bytes, bytes), nullptr};
@@ -120,11 +120,11 @@ Result<std::vector<Tensor>> StateItems::homes(const MetadataIndex& index, const 
   if (bound_->entry_of(entry).object) {
     return Status(Code::invalid_argument, fmt::format("{} is an object", to_string(index)));
   }
-  SHOAL_RETURN_IF_ERROR(check_fillable(bound_->entry_of(entry)));
+  SHOAL_RETURN_IF_ERROR(client::check_fillable(bound_->entry_of(entry)));
   std::vector<Tensor> out;
   if (local_box >= bound_->values()[entry].shards().boxes.size()) return out;
   for (size_t i = 0; i < bound_->copies_of(entry, local_box); ++i) {
-    BoundState::Home home = bound_->home_of(entry, local_box, i);
+    client::BoundState::Home home = bound_->home_of(entry, local_box, i);
     for (size_t d = 0; d < offsets.size() && d < home.box.dims(); ++d) home.box.offsets[d] += offsets[d];
     out.push_back({home.data, std::move(home.whole.sizes), std::move(home.box.offsets),
                    bound_->values()[entry].element_bytes, nullptr});
@@ -136,7 +136,7 @@ Result<BytesRef> StateItems::object(const MetadataIndex& index) const {
   SHOAL_ASSIGN_OR_RETURN(const Place place, find(index));
   const BytesRef object = bound_->entry_of(place.entry).object;
   if (!object) return Status(Code::invalid_argument, fmt::format("{} is a tensor", to_string(index)));
-  SHOAL_RETURN_IF_ERROR(check_fillable(bound_->entry_of(place.entry)));
+  SHOAL_RETURN_IF_ERROR(client::check_fillable(bound_->entry_of(place.entry)));
   return object;
 }
 

@@ -34,7 +34,7 @@ class StateItems {
   void add_tensor(const std::string& name, uint32_t entry, std::vector<WriteItem>& out);
   void add_object(const std::string& name, uint32_t entry, std::vector<WriteItem>& out);
 
-  std::optional<BoundState> bound_;
+  std::optional<client::BoundState> bound_;
   Rank rank_ = 0;
   std::map<MetadataIndex, Place> places_;
 };

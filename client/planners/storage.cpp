@@ -24,7 +24,7 @@ Status refuse_global_plan(std::string_view what, const std::type_info& type, con
       Code::invalid_argument,
       fmt::format("the {} {} has a global plan of its own ({}), which cannot be followed in {}: no rank "
                   "sees the plans of all",
-                  what, class_name(type), step, where));
+                  what, client::class_name(type), step, where));
 }
 
 template <class Plan, class Storage>
@@ -137,7 +137,7 @@ Result<std::vector<internal::StorageRecord>> load_records(Checkpointer& checkpoi
   StateDict state;
   for (Rank rank = 0; rank < checkpoint.world_size; ++rank) {
     state.add_object(rank_fqn(internal::kRecordFqn, rank), &encoded[rank],
-                     Mesh::single(rank_in_world(checkpointer.options())));
+                     Mesh::single(client::rank_in_world(checkpointer.options())));
   }
   LoadOptions options;
   options.step = checkpoint.key.step;
@@ -211,7 +211,7 @@ Result<LoadResult> load_found(Checkpointer& checkpointer, const StateDict& state
   SHOAL_RETURN_IF_ERROR(planner.set_up_planner(state, *read, role).with_context("set_up_planner"));
   SHOAL_RETURN_IF_ERROR(reader.set_up_storage_reader(*read, role).with_context("set_up_storage_reader"));
   SHOAL_ASSIGN_OR_RETURN(LoadPlan plan,
-                         make_load_plan(planner, role, [&](LoadPlan local) -> Result<LoadPlan> {
+                         client::make_load_plan(planner, role, [&](LoadPlan local) -> Result<LoadPlan> {
                            SHOAL_ASSIGN_OR_RETURN(local, prepare_local(reader, std::move(local)));
                            return prepare_alone(reader, std::move(local));
                          }));
@@ -223,7 +223,7 @@ Result<LoadResult> load_found(Checkpointer& checkpointer, const StateDict& state
 
 Result<LoadResult> load(Checkpointer& checkpointer, const StateDict& given, LoadPlanner& planner,
                         StorageReader& reader, const LoadOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(const StateDict state, in_process_group(checkpointer.options(), given));
+  SHOAL_ASSIGN_OR_RETURN(const StateDict state, client::in_process_group(checkpointer.options(), given));
   const Role role = role_of(checkpointer);
   if (role.world_size > 1 && planner.overrides_global_plan()) {
     return refuse_global_plan("planner", typeid(planner), "create_global_plan", "a load");
@@ -231,7 +231,7 @@ Result<LoadResult> load(Checkpointer& checkpointer, const StateDict& given, Load
   if (role.world_size > 1 && reader.overrides_global_plan()) {
     return refuse_global_plan("storage", typeid(reader), "prepare_global_plan", "a load");
   }
-  SHOAL_RETURN_IF_ERROR(check_no_policies(options.policies));
+  SHOAL_RETURN_IF_ERROR(client::check_no_policies(options.policies));
   SHOAL_ASSIGN_OR_RETURN(LoadResult found, checkpointer.load(StateDict(), options));
   Result<LoadResult> loaded = load_found(checkpointer, state, planner, reader, std::move(found));
   // There is a checkpoint: what a storage does not find is damage of it.

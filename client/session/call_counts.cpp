@@ -9,7 +9,7 @@
 
 #include "client/session/node_process.h"
 
-namespace shoal {
+namespace shoal::client {
 
 std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint32_t generation) {
   static std::mutex mutex;
@@ -25,4 +25,4 @@ std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint
   return counts;
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

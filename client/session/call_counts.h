@@ -9,7 +9,7 @@
 #include "shoal/hash.h"
 #include "shoal/metadata.h"
 
-namespace shoal {
+namespace shoal::client {
 
 // How often a rank has called save in a generation, whichever Checkpointer it used: that names its next saves
 // and loads.
@@ -36,4 +36,4 @@ struct CallCounts {
 // time.
 std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint32_t generation);
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -6,13 +6,13 @@
 #include "client/session/session.h"
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
-size_t bytes_of(const std::vector<PlannerPlan>& plans) {
+size_t bytes_of(const std::vector<plan::PlannerPlan>& plans) {
   size_t bytes = 0;
-  for (const PlannerPlan& plan : plans) bytes += plan->size();
+  for (const plan::PlannerPlan& plan : plans) bytes += plan->size();
   return bytes;
 }
 
@@ -29,7 +29,7 @@ Status Session::ask_for(const std::shared_ptr<SaveHandle::State>& save, Ask ask)
   Record& record = undecided_[key];
   std::optional<local::PlanExchange> made = std::move(record.made);
   const auto* before = std::get_if<local::PlanExchange>(&record.offer);
-  if (before && before->stage == ExchangeStage::made) made = *before;
+  if (before && before->stage == plan::ExchangeStage::made) made = *before;
   record = Record{save, std::move(ask), nullptr, std::nullopt, std::move(made)};
   changed_.notify_all();
   return ok_status();
@@ -70,32 +70,32 @@ Result<SavePlanPtr> Session::agree_on_plan(const std::shared_ptr<SaveHandle::Sta
   return plan;
 }
 
-Result<PlannerPlan> Session::exchange_plans(const std::shared_ptr<SaveHandle::State>& save, PlannerPlan mine,
-                                            const MakePlans& make) {
-  local::PlanExchange said{save->key.step,         save->key.attempt,
-                           ExchangeStage::offered, options_.coordinator_rank,
-                           options_.save,          {std::move(mine)}};
+Result<plan::PlannerPlan> Session::exchange_plans(const std::shared_ptr<SaveHandle::State>& save,
+                                                  plan::PlannerPlan mine, const MakePlans& make) {
+  local::PlanExchange said{
+      save->key.step, save->key.attempt, plan::ExchangeStage::offered, options_.coordinator_rank,
+      options_.save,  {std::move(mine)}};
   std::optional<local::PlanExchange> answer;
   std::unique_lock lock(mutex_);
-  auto ask = [&](ExchangeStage stage) -> Status {
-    if (const size_t bytes = bytes_of(said.plans); bytes > kMaxExchangeBytes) {
+  auto ask = [&](plan::ExchangeStage stage) -> Status {
+    if (const size_t bytes = bytes_of(said.plans); bytes > plan::kMaxExchangeBytes) {
       return Status(Code::too_large,
                     fmt::format("plans for {} rank(s) take {}, at most {} can be passed on",
-                                said.plans.size(), human_bytes(bytes), human_bytes(kMaxExchangeBytes)));
+                                said.plans.size(), human_bytes(bytes), human_bytes(plan::kMaxExchangeBytes)));
     }
     SHOAL_RETURN_IF_ERROR(ask_for(save, said));
     return wait_for_answer(lock, save, [&](const Record& record) {
       answer = record.plans;
-      return answer && (answer->stage == ExchangeStage::told || answer->stage == stage);
+      return answer && (answer->stage == plan::ExchangeStage::told || answer->stage == stage);
     });
   };
-  SHOAL_RETURN_IF_ERROR(ask(ExchangeStage::gathered));
-  if (answer->stage == ExchangeStage::gathered) {
+  SHOAL_RETURN_IF_ERROR(ask(plan::ExchangeStage::gathered));
+  if (answer->stage == plan::ExchangeStage::gathered) {
     lock.unlock();
     SHOAL_ASSIGN_OR_RETURN(said.plans, make(answer->plans));
-    said.stage = ExchangeStage::made;
+    said.stage = plan::ExchangeStage::made;
     lock.lock();
-    SHOAL_RETURN_IF_ERROR(ask(ExchangeStage::told));
+    SHOAL_RETURN_IF_ERROR(ask(plan::ExchangeStage::told));
   }
   return answer->plans.front();
 }
@@ -119,8 +119,8 @@ Status Session::on_plan(const local::PlanIs& said) {
 
 Status Session::on_plans(local::PlanExchange said) {
   std::lock_guard lock(mutex_);
-  const bool is_told = said.stage == ExchangeStage::told;
-  const bool is_gathered = said.stage == ExchangeStage::gathered &&
+  const bool is_told = said.stage == plan::ExchangeStage::told;
+  const bool is_gathered = said.stage == plan::ExchangeStage::gathered &&
                            options_.rank == options_.coordinator_rank &&
                            said.plans.size() == options_.world_size;
   if (!is_told && !is_gathered) return Status(Code::corrupt, "it handed on plans that are not for this rank");
@@ -133,4 +133,4 @@ Status Session::on_plans(local::PlanExchange said) {
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -5,7 +5,7 @@
 
 #include "client/session/failed_saves.h"
 
-namespace shoal {
+namespace shoal::client {
 
 FailedSaves::FailedSaves(Rank rank, Callback callback, uint32_t most_in_a_row)
     : rank_(rank), callback_(std::move(callback)), most_in_a_row_(most_in_a_row) {}
@@ -111,4 +111,4 @@ std::string describe_untold(Rank rank, const FailedSaves::Untold& untold) {
                      key.attempt, untold.first.why.to_string(), others);
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -16,7 +16,7 @@
 #include "shoal/roster.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 // All methods by any thread. Handles share it, and may outlive the Checkpointer.
 class FailedSaves {
@@ -82,4 +82,4 @@ std::string describe_untold(Rank rank, const FailedSaves::Untold& untold);
 // In the cause of a save that a rank refused after an earlier failure.
 inline constexpr const char* kRefusedAfterFailure = "on_failed = refuse";
 
-}  // namespace shoal
+}  // namespace shoal::client

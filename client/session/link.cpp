@@ -6,7 +6,7 @@
 
 #include "client/session/session.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -38,7 +38,7 @@ void Session::receive_all() {
 Status Session::receive_one(NodeLink& link) {
   const auto tick = std::max<std::chrono::milliseconds>(options_.node_silence / kPingsPerSilence,
                                                         std::chrono::milliseconds(1));
-  SHOAL_ASSIGN_OR_RETURN(std::optional<ReceivedLocal> received,
+  SHOAL_ASSIGN_OR_RETURN(std::optional<local::ReceivedLocal> received,
                          link.socket->receive(static_cast<int>(tick.count())));
   if (received) {
     silent_ticks_ = 0;
@@ -78,7 +78,7 @@ void Session::look_for_overdue(const NodeLink& link) {
 }
 
 // An error ends the connection.
-Status Session::handle(LocalMessage message) {
+Status Session::handle(local::LocalMessage message) {
   if (auto* freed = std::get_if<local::SlabFree>(&message)) return on_slab_free(std::move(*freed));
   if (auto* decided = std::get_if<local::Decided>(&message)) {
     finish_save({decided->step, decided->attempt}, false, std::move(decided->outcome),
@@ -225,10 +225,11 @@ std::shared_ptr<NodeLink> Session::find_node() {
 
 // Waits for the answer however long it takes: each try that is broken off would be a trainer that died, to a
 // node that was stopped and goes on.
-Result<NodeLink> Session::attach_again(std::unique_ptr<LocalSocket> socket, Clock::time_point deadline) {
+Result<NodeLink> Session::attach_again(std::unique_ptr<local::LocalSocket> socket,
+                                       Clock::time_point deadline) {
   SHOAL_RETURN_IF_ERROR(socket->send(attach_message(options_)));
   while (true) {
-    SHOAL_ASSIGN_OR_RETURN(std::optional<ReceivedLocal> answer,
+    SHOAL_ASSIGN_OR_RETURN(std::optional<local::ReceivedLocal> answer,
                            socket->receive(static_cast<int>(kAttachTick.count())));
     if (answer) {
       if (const auto* failed = std::get_if<local::Failed>(&answer->message)) return failed->why;
@@ -298,4 +299,4 @@ void Session::offer_again() {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -19,7 +19,7 @@
 #include "client/launch/settings.h"
 #include "client/session/node_process.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -85,10 +85,11 @@ int milliseconds_until(Clock::time_point end) {
 }
 
 // The node's answer to Attach on a fresh connection. `*is_refused`: it said why not.
-Result<local::Attached> attach(LocalSocket& socket, const CheckpointerOptions& options,
+Result<local::Attached> attach(local::LocalSocket& socket, const CheckpointerOptions& options,
                                Clock::time_point deadline, bool* is_refused) {
   SHOAL_RETURN_IF_ERROR(socket.send(attach_message(options)));
-  SHOAL_ASSIGN_OR_RETURN(std::optional<ReceivedLocal> answer, socket.receive(milliseconds_until(deadline)));
+  SHOAL_ASSIGN_OR_RETURN(std::optional<local::ReceivedLocal> answer,
+                         socket.receive(milliseconds_until(deadline)));
   if (!answer) return silent_at_attach(socket, options);
   if (const auto* attached = std::get_if<local::Attached>(&answer->message)) return *attached;
   if (const auto* failed = std::get_if<local::Failed>(&answer->message)) {
@@ -100,7 +101,7 @@ Result<local::Attached> attach(LocalSocket& socket, const CheckpointerOptions& o
 
 }  // namespace
 
-Result<std::string> socket_of(const CheckpointerOptions& options, const NodePaths& paths) {
+Result<std::string> socket_of(const CheckpointerOptions& options, const local::NodePaths& paths) {
   if (const char* given = std::getenv("SHOAL_SOCKET"); given && *given) return std::string(given);
   if (paths.socket_file.empty()) return Status(Code::invalid_argument, options.root + ": no socket");
   return paths.socket_file;
@@ -153,14 +154,14 @@ Result<std::vector<std::string>> node_command(const CheckpointerOptions& options
 
 Status start_node(const CheckpointerOptions& options, const std::string& log_file, uint32_t generation) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> command, node_command(options, generation));
-  OwnedFd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  local::OwnedFd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log.valid()) return Status(Code::io, fmt::format("{}: {}", log_file, std::strerror(errno)));
-  OwnedFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  local::OwnedFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   int ends[2];
   if (!null.valid() || ::pipe2(ends, O_CLOEXEC) != 0) {
     return Status(Code::io, fmt::format("starting a node: {}", std::strerror(errno)));
   }
-  OwnedFd read_end(ends[0]), write_end(ends[1]);
+  local::OwnedFd read_end(ends[0]), write_end(ends[1]);
   std::vector<char*> arguments;
   for (std::string& argument : command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
@@ -176,7 +177,7 @@ Status start_node(const CheckpointerOptions& options, const std::string& log_fil
   int child_status = 0;
   while (::waitpid(child, &child_status, 0) < 0 && errno == EINTR) {
   }
-  write_end = OwnedFd();
+  write_end = local::OwnedFd();
   int error = 0;
   ssize_t got = 0;
   while ((got = ::read(read_end.get(), &error, sizeof error)) < 0 && errno == EINTR) {
@@ -190,13 +191,14 @@ Status start_node(const CheckpointerOptions& options, const std::string& log_fil
 Result<NodeFinder> NodeFinder::make(const CheckpointerOptions& options) {
   NodeFinder finder;
   finder.options_ = options;
-  SHOAL_ASSIGN_OR_RETURN(finder.paths_, node_paths(options.root, options.read_only ? options.job_id : ""));
+  SHOAL_ASSIGN_OR_RETURN(finder.paths_,
+                         local::node_paths(options.root, options.read_only ? options.job_id : ""));
   SHOAL_ASSIGN_OR_RETURN(finder.socket_file_, socket_of(options, finder.paths_));
   return finder;
 }
 
-Result<std::unique_ptr<LocalSocket>> NodeFinder::try_once(bool may_start) {
-  Result<std::unique_ptr<LocalSocket>> socket = LocalSocket::connect(socket_file_);
+Result<std::unique_ptr<local::LocalSocket>> NodeFinder::try_once(bool may_start) {
+  Result<std::unique_ptr<local::LocalSocket>> socket = local::LocalSocket::connect(socket_file_);
   if (socket.ok() || socket.status().code() != Code::unavailable) return socket;
   if (may_start && options_.start_node && Clock::now() >= next_candidate_) {
     SHOAL_RETURN_IF_ERROR(start_node(options_, paths_.log_file, generation_));
@@ -235,7 +237,7 @@ local::Attach attach_message(const CheckpointerOptions& options) {
   return attach;
 }
 
-Status silent_at_attach(const LocalSocket& socket, const CheckpointerOptions& options) {
+Status silent_at_attach(const local::LocalSocket& socket, const CheckpointerOptions& options) {
   return Status(Code::deadline_exceeded,
                 fmt::format("the node of this host (pid {}) did not answer within {} ms: it is stopped, or "
                             "hangs",
@@ -245,7 +247,7 @@ Status silent_at_attach(const LocalSocket& socket, const CheckpointerOptions& op
 Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& options) {
   const Clock::time_point deadline = Clock::now() + options.attach_timeout;
   for (std::chrono::milliseconds pause = kFirstRetry;; pause = std::min(2 * pause, kLastRetry)) {
-    Result<std::unique_ptr<LocalSocket>> socket = finder.try_once(true);
+    Result<std::unique_ptr<local::LocalSocket>> socket = finder.try_once(true);
     bool is_refused = false;
     Status failed = socket.status();
     if (socket.ok()) {
@@ -262,4 +264,4 @@ Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& o
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -9,10 +9,10 @@
 #include "local/socket/socket.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal {
+namespace shoal::client {
 
 // $SHOAL_SOCKET, else where node_paths puts it.
-Result<std::string> socket_of(const CheckpointerOptions& options, const NodePaths& paths);
+Result<std::string> socket_of(const CheckpointerOptions& options, const local::NodePaths& paths);
 
 // Starts a node that outlives this process: a session of its own, standard output and error appended to
 // `log_file`. Code::not_found names the program that cannot be run. That the node then serves is not said:
@@ -31,7 +31,7 @@ class NodeFinder {
   static Result<NodeFinder> make(const CheckpointerOptions& options);
   // Code::unavailable: nobody listens yet; names the socket, the log and, if a process holds the lock, its
   // pid.
-  Result<std::unique_ptr<LocalSocket>> try_once(bool may_start);
+  Result<std::unique_ptr<local::LocalSocket>> try_once(bool may_start);
   void found() { candidate_pause_ = {}; }  // the next search begins afresh
   // This client has been served in that generation: candidates go on with it.
   void rejoin(uint32_t generation) { generation_ = generation; }
@@ -40,7 +40,7 @@ class NodeFinder {
   NodeFinder() = default;
 
   CheckpointerOptions options_;
-  NodePaths paths_;
+  local::NodePaths paths_;
   std::string socket_file_;
   uint32_t generation_ = 0;
   std::chrono::steady_clock::time_point next_candidate_{};
@@ -49,7 +49,7 @@ class NodeFinder {
 
 // A node that took this client in.
 struct NodeLink {
-  std::unique_ptr<LocalSocket> socket;
+  std::unique_ptr<local::LocalSocket> socket;
   local::Attached said;
 };
 
@@ -58,6 +58,6 @@ Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& o
 local::Attach attach_message(const CheckpointerOptions& options);
 // Of this process, drawn once; another one in a child that it forks.
 Nonce process_nonce();
-Status silent_at_attach(const LocalSocket& socket, const CheckpointerOptions& options);
+Status silent_at_attach(const local::LocalSocket& socket, const CheckpointerOptions& options);
 
-}  // namespace shoal
+}  // namespace shoal::client

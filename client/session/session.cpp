@@ -31,26 +31,26 @@ void SaveHandle::State::finish(Status with, Metadata checkpoint) {
   changed.notify_all();
 }
 
-Result<std::unique_ptr<Session>> Session::open(const CheckpointerOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(NodeFinder finder, NodeFinder::make(options));
-  SHOAL_ASSIGN_OR_RETURN(NodeLink link, attach_to_node(finder, options));
-  std::unique_ptr<Session> session(new Session(options, std::move(finder), std::move(link)));
+Result<std::unique_ptr<client::Session>> client::Session::open(const CheckpointerOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(client::NodeFinder finder, client::NodeFinder::make(options));
+  SHOAL_ASSIGN_OR_RETURN(client::NodeLink link, client::attach_to_node(finder, options));
+  std::unique_ptr<client::Session> session(new client::Session(options, std::move(finder), std::move(link)));
   SHOAL_RETURN_IF_ERROR(session->start());
   return session;
 }
 
-Session::Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink link)
+client::Session::Session(const CheckpointerOptions& options, client::NodeFinder finder, client::NodeLink link)
     : options_(options),
       generation_(link.said.generation),
-      failures_(std::make_shared<FailedSaves>(rank_in_world(options), options.on_save_failed,
-                                              options.max_failed_saves)),
+      failures_(std::make_shared<client::FailedSaves>(client::rank_in_world(options), options.on_save_failed,
+                                                      options.max_failed_saves)),
       finder_(std::move(finder)),
-      link_(std::make_shared<NodeLink>(std::move(link))),
+      link_(std::make_shared<client::NodeLink>(std::move(link))),
       slots_(options.max_in_flight) {
   finder_.rejoin(generation_);
 }
 
-Status Session::start() {
+Status client::Session::start() {
   try {
     sender_ = std::thread([this] { send_all(); });
     receiver_ = std::thread([this] { receive_all(); });
@@ -63,11 +63,11 @@ Status Session::start() {
   return ok_status();
 }
 
-Session::~Session() {
+client::Session::~Session() {
   end();
 }
 
-void Session::end() {
+void client::Session::end() {
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(is_closing_, true)) return;
@@ -81,25 +81,25 @@ void Session::end() {
   lose(Status(Code::unavailable, "the Checkpointer was closed before the decision was heard"));
 }
 
-Status Session::status() const {
+Status client::Session::status() const {
   std::lock_guard lock(mutex_);
   return lost_.ok() ? trouble_ : lost_;
 }
 
 // With the mutex held; the caller notifies. Where no node serves, nothing: the next one is told what is
 // recorded.
-void Session::say(LocalMessage message, std::shared_ptr<const OwnedFd> fd) {
+void client::Session::say(local::LocalMessage message, std::shared_ptr<const local::OwnedFd> fd) {
   if (!link_) return;
   outgoing_.push_back({std::move(message), std::move(fd)});
   ++said_;
 }
 
-void Session::send_all() {
+void client::Session::send_all() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return is_closing_ || (link_ && !is_sending_ && !outgoing_.empty()); });
     if (is_closing_) return;
-    const std::shared_ptr<NodeLink> link = link_;
+    const std::shared_ptr<client::NodeLink> link = link_;
     const Outgoing next = std::move(outgoing_.front());
     outgoing_.pop_front();
     const uint64_t number = said_ - outgoing_.size();
@@ -124,9 +124,9 @@ void Session::send_all() {
 
 // By the trainer's thread: what goes without waiting spares it the sending thread's turn. The rest, and what
 // is wrong, is left to that one.
-void Session::send_what_goes(std::unique_lock<std::mutex>& lock) {
+void client::Session::send_what_goes(std::unique_lock<std::mutex>& lock) {
   while (link_ && !is_sending_ && !outgoing_.empty()) {
-    const std::shared_ptr<NodeLink> link = link_;
+    const std::shared_ptr<client::NodeLink> link = link_;
     Outgoing next = std::move(outgoing_.front());
     outgoing_.pop_front();
     const uint64_t number = said_ - outgoing_.size();
@@ -145,7 +145,7 @@ void Session::send_what_goes(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
-void Session::lose(Status why) {
+void client::Session::lose(Status why) {
   std::lock_guard lock(mutex_);
   if (lost_.ok()) lost_ = std::move(why);
   for (auto& [key, record] : undecided_) {
@@ -159,7 +159,7 @@ void Session::lose(Status why) {
   changed_.notify_all();
 }
 
-void Session::finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata) {
+void client::Session::finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata) {
   std::lock_guard lock(mutex_);
   auto found = undecided_.find(key);
   if (found == undecided_.end()) return;
@@ -173,7 +173,7 @@ void Session::finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata
   changed_.notify_all();
 }
 
-void Session::on_roster(const local::RosterIs& said) {
+void client::Session::on_roster(const local::RosterIs& said) {
   std::unique_lock lock(mutex_);
   // Every node of a generation says the same one.
   if (roster_ && plan_ && roster_->world->roster.id() == said.world->roster.id()) return;
@@ -181,7 +181,7 @@ void Session::on_roster(const local::RosterIs& said) {
   plan_if_possible(lock);
 }
 
-void Session::set_layout(LayoutPtr layout) {
+void client::Session::set_layout(LayoutPtr layout) {
   std::unique_lock lock(mutex_);
   layout_ = std::move(layout);
   plan_ = nullptr;  // that of another layout
@@ -191,7 +191,7 @@ void Session::set_layout(LayoutPtr layout) {
 }
 
 // Planning is done outside the lock, so that nobody waits for it.
-void Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
+void client::Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
   if (!roster_ || !layout_) return;
   const local::RosterIs said = *roster_;
   const LayoutPtr layout = layout_;
@@ -218,13 +218,13 @@ void Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
-Result<SavePlanPtr> Session::plan() const {
+Result<SavePlanPtr> client::Session::plan() const {
   std::lock_guard lock(mutex_);
   if (!plan_error_.ok()) return plan_error_.with_context("planning");
   return plan_;
 }
 
-Result<std::vector<uint32_t>> Session::free_slots(bool wait) {
+Result<std::vector<uint32_t>> client::Session::free_slots(bool wait) {
   std::unique_lock lock(mutex_);
   std::vector<uint32_t> free;
   auto find = [&] {
@@ -241,13 +241,13 @@ Result<std::vector<uint32_t>> Session::free_slots(bool wait) {
   return free;
 }
 
-bool Session::keeps_slab(uint32_t slot) const {
+bool client::Session::keeps_slab(uint32_t slot) const {
   std::lock_guard lock(mutex_);
   return slots_[slot].is_good;
 }
 
-Status Session::offer_slab(uint32_t slot, uint64_t bytes, int fd) {
-  auto kept = std::make_shared<const OwnedFd>(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+Status client::Session::offer_slab(uint32_t slot, uint64_t bytes, int fd) {
+  auto kept = std::make_shared<const local::OwnedFd>(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!kept->valid()) return Status(Code::io, fmt::format("a slab: {}", std::strerror(errno)));
   std::lock_guard lock(mutex_);
   if (!lost_.ok()) return lost_;
@@ -257,7 +257,7 @@ Status Session::offer_slab(uint32_t slot, uint64_t bytes, int fd) {
   return ok_status();
 }
 
-void Session::wait_all_free(Clock::duration at_most) {
+void client::Session::wait_all_free(Clock::duration at_most) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, at_most, [&] {
     return !lost_.ok() || !trouble_.ok() ||
@@ -265,10 +265,10 @@ void Session::wait_all_free(Clock::duration at_most) {
   });
 }
 
-Status Session::stage(std::shared_ptr<SaveHandle::State> save, local::Staged staged) {
+Status client::Session::stage(std::shared_ptr<SaveHandle::State> save, local::Staged staged) {
   std::unique_lock lock(mutex_);
   if (!lost_.ok()) return lost_;
-  if (undecided_.size() >= kMaxUndecidedSaves) {
+  if (undecided_.size() >= client::kMaxUndecidedSaves) {
     return Status(Code::busy, fmt::format("{} saves are written and not decided", undecided_.size()));
   }
   slots_[save->slot].is_taken = true;
@@ -276,16 +276,17 @@ Status Session::stage(std::shared_ptr<SaveHandle::State> save, local::Staged sta
   const SaveKey key{staged.step, staged.attempt};
   if (staged.in_parts) parts_of_ = key;
   undecided_[key] = Record{std::move(save), std::move(staged), nullptr, std::nullopt};
-  const std::shared_ptr<NodeLink> link = link_;
+  const std::shared_ptr<client::NodeLink> link = link_;
   const uint64_t number = said_;
   send_what_goes(lock);
-  changed_.wait_for(lock, kLongestHandOver, [&] { return sent_ >= number || link_ != link || !link_; });
+  changed_.wait_for(lock, client::kLongestHandOver,
+                    [&] { return sent_ >= number || link_ != link || !link_; });
   return ok_status();
 }
 
-void Session::not_staged(uint64_t step, uint32_t attempt, Status why) {
+void client::Session::not_staged(uint64_t step, uint32_t attempt, Status why) {
   std::lock_guard lock(mutex_);
-  if (!lost_.ok() || undecided_.size() >= kMaxUndecidedSaves) return;
+  if (!lost_.ok() || undecided_.size() >= client::kMaxUndecidedSaves) return;
   end_parts({step, attempt});
   local::NotStaged said{step, attempt, std::move(why)};
   say(said);
@@ -293,7 +294,7 @@ void Session::not_staged(uint64_t step, uint32_t attempt, Status why) {
   changed_.notify_all();
 }
 
-Status Session::wait_all_decided(std::optional<std::chrono::milliseconds> at_most) {
+Status client::Session::wait_all_decided(std::optional<std::chrono::milliseconds> at_most) {
   const Clock::time_point deadline = at_most ? Clock::now() + *at_most : Clock::time_point();
   std::unique_lock lock(mutex_);
   std::vector<std::shared_ptr<SaveHandle::State>> saves;
@@ -314,7 +315,7 @@ Status Session::wait_all_decided(std::optional<std::chrono::milliseconds> at_mos
   return lost_;
 }
 
-Result<uint32_t> Session::begin_request(uint64_t* link) {
+Result<uint32_t> client::Session::begin_request(uint64_t* link) {
   std::unique_lock lock(mutex_);
   const uint64_t troubles = troubles_;
   ++requests_waiting_;
@@ -333,29 +334,29 @@ Result<uint32_t> Session::begin_request(uint64_t* link) {
   return ++request_id_;
 }
 
-void Session::ask(const LocalMessage& message, int fd_to_pass) {
-  std::shared_ptr<const OwnedFd> fd;
-  if (fd_to_pass >= 0) fd = std::make_shared<const OwnedFd>(::fcntl(fd_to_pass, F_DUPFD_CLOEXEC, 0));
+void client::Session::ask(const local::LocalMessage& message, int fd_to_pass) {
+  std::shared_ptr<const local::OwnedFd> fd;
+  if (fd_to_pass >= 0) fd = std::make_shared<const local::OwnedFd>(::fcntl(fd_to_pass, F_DUPFD_CLOEXEC, 0));
   std::lock_guard lock(mutex_);
   if (interrupted_.ok()) say(message, std::move(fd));
   changed_.notify_all();
 }
 
-void Session::end_request() {
+void client::Session::end_request() {
   std::lock_guard lock(mutex_);
   is_asking_ = false;
   answers_.clear();
 }
 
-bool Session::was_interrupted() const {
+bool client::Session::was_interrupted() const {
   std::lock_guard lock(mutex_);
   return !interrupted_.ok();
 }
 
-void Session::on_answer(uint32_t request_id, LocalMessage message) {
+void client::Session::on_answer(uint32_t request_id, local::LocalMessage message) {
   std::lock_guard lock(mutex_);
   if (!is_asking_ || request_id != request_id_) return;
-  if (answers_.size() >= kMaxLoadMessagesQueued) {
+  if (answers_.size() >= client::kMaxLoadMessagesQueued) {
     if (link_) link_->socket->shutdown();  // more than any window can hold
     return;
   }
@@ -363,25 +364,25 @@ void Session::on_answer(uint32_t request_id, LocalMessage message) {
   changed_.notify_all();
 }
 
-Result<LocalMessage> Session::next_answer() {
+Result<local::LocalMessage> client::Session::next_answer() {
   std::unique_lock lock(mutex_);
   const bool is_ready = changed_.wait_for(
-      lock, kLongestAnswer, [&] { return !answers_.empty() || !lost_.ok() || !interrupted_.ok(); });
+      lock, client::kLongestAnswer, [&] { return !answers_.empty() || !lost_.ok() || !interrupted_.ok(); });
   if (!lost_.ok()) return lost_;
   if (!interrupted_.ok()) return interrupted_;
   if (!is_ready) {
     return Status(Code::deadline_exceeded,
                   fmt::format("the node of this host (pid {}) has left a request without an answer for {} "
                               "minutes",
-                              link_->said.node_pid, kLongestAnswer.count()));
+                              link_->said.node_pid, client::kLongestAnswer.count()));
   }
-  LocalMessage message = std::move(answers_.front());
+  local::LocalMessage message = std::move(answers_.front());
   answers_.pop_front();
   return message;
 }
 
-void Session::abandon() {
-  std::shared_ptr<NodeLink> link;
+void client::Session::abandon() {
+  std::shared_ptr<client::NodeLink> link;
   {
     std::lock_guard lock(mutex_);
     link = link_;
@@ -390,14 +391,14 @@ void Session::abandon() {
   if (link) leave(link, Status(Code::unavailable, "a load was given up"));
 }
 
-void Session::say_to(uint64_t link, LocalMessage message) {
+void client::Session::say_to(uint64_t link, local::LocalMessage message) {
   std::lock_guard lock(mutex_);
   if (!link_ || links_ != link) return;
   say(std::move(message));
   changed_.notify_all();
 }
 
-void Session::detach() {
+void client::Session::detach() {
   std::unique_lock lock(mutex_);
   say(local::Detach{});
   changed_.notify_all();

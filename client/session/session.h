@@ -31,7 +31,7 @@ struct SaveHandle::State {
   SaveStats stats;
   Clock::time_point begun = Clock::now();
   uint32_t slot = 0;
-  std::shared_ptr<FailedSaves> failures;  // null: nobody counts
+  std::shared_ptr<client::FailedSaves> failures;  // null: nobody counts
 
   std::mutex mutex;  // of what follows
   std::condition_variable changed;
@@ -42,6 +42,10 @@ struct SaveHandle::State {
 
   void finish(Status with, Metadata checkpoint);  // the first call counts
 };
+
+}  // namespace shoal
+
+namespace shoal::client {
 
 // How long a node that is alive may leave a request without an answer, or, beyond its own deadline, a save
 // without a decision: its storage hangs.
@@ -127,9 +131,10 @@ class Session {
   // Before that, of planners with a global plan of their own: offers this rank's plan, waits until all ranks
   // have offered theirs and that of coordinator_rank has made those of all, and returns its part. `make` is
   // called there, with the plans by rank, without the session's mutex. An error is also the save's.
-  using MakePlans = std::function<Result<std::vector<PlannerPlan>>(const std::vector<PlannerPlan>& offered)>;
-  Result<PlannerPlan> exchange_plans(const std::shared_ptr<SaveHandle::State>& save, PlannerPlan mine,
-                                     const MakePlans& make);
+  using MakePlans =
+      std::function<Result<std::vector<plan::PlannerPlan>>(const std::vector<plan::PlannerPlan>& offered)>;
+  Result<plan::PlannerPlan> exchange_plans(const std::shared_ptr<SaveHandle::State>& save,
+                                           plan::PlannerPlan mine, const MakePlans& make);
   // The other ranks hear that this one takes no part.
   void not_staged(uint64_t step, uint32_t attempt, Status why);
   // Until every handle is finished. An error ends the session, but Code::deadline_exceeded.
@@ -139,16 +144,16 @@ class Session {
   // One request at a time, to one node: waits for one. Its answers are Found, Loaded and LoadDone. `link`, if
   // asked for: the number of the connection, from 1; on another one the node knows no window.
   Result<uint32_t> begin_request(uint64_t* link = nullptr);
-  void ask(const LocalMessage& message, int fd_to_pass = -1);
+  void ask(const local::LocalMessage& message, int fd_to_pass = -1);
   // The next answer; Code::deadline_exceeded after kLongestAnswer.
-  Result<LocalMessage> next_answer();
+  Result<local::LocalMessage> next_answer();
   // The node of the last request went away: it may be made again.
   bool was_interrupted() const;
   void end_request();
   // Ends the connection, whose node may still write to the window of a load that was given up.
   void abandon();
   // To the node of that connection; nothing, where another one serves by now.
-  void say_to(uint64_t link, LocalMessage message);
+  void say_to(uint64_t link, local::LocalMessage message);
   // A clean end, said once all else is.
   void detach();
 
@@ -168,15 +173,15 @@ class Session {
   struct Slot {
     bool is_taken = false;
     bool is_good = true;
-    std::shared_ptr<const OwnedFd> fd;  // null: no slab yet
+    std::shared_ptr<const local::OwnedFd> fd;  // null: no slab yet
     uint64_t bytes = 0;
     bool is_filling = false;
     bool gives_back = false;  // as soon as it is free
     bool is_free() const { return !is_taken && !is_filling; }
   };
   struct Outgoing {
-    LocalMessage message;
-    std::shared_ptr<const OwnedFd> fd;
+    local::LocalMessage message;
+    std::shared_ptr<const local::OwnedFd> fd;
   };
 
   Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink link);
@@ -187,7 +192,7 @@ class Session {
   Status receive_one(NodeLink& link);
   bool drop(const std::shared_ptr<NodeLink>& link, const Status& why);
   std::shared_ptr<NodeLink> find_node();
-  Result<NodeLink> attach_again(std::unique_ptr<LocalSocket> socket,
+  Result<NodeLink> attach_again(std::unique_ptr<local::LocalSocket> socket,
                                 std::chrono::steady_clock::time_point deadline);
   bool install(const std::shared_ptr<NodeLink>& link);
   void offer_again();
@@ -197,7 +202,7 @@ class Session {
   void send_all();
   void send_what_goes(std::unique_lock<std::mutex>& lock);
 
-  Status handle(LocalMessage message);
+  Status handle(local::LocalMessage message);
   Status on_slab_free(local::SlabFree said);
   void on_roster(const local::RosterIs& said);
   Status on_plan(const local::PlanIs& said);
@@ -225,11 +230,11 @@ class Session {
   Status wait_for_answer(std::unique_lock<std::mutex>& lock, const std::shared_ptr<SaveHandle::State>& save,
                          Ready&& ready);
   void plan_if_possible(std::unique_lock<std::mutex>& lock);
-  void on_answer(uint32_t request_id, LocalMessage message);
+  void on_answer(uint32_t request_id, local::LocalMessage message);
   void finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata);
   void lose(Status why);
   void leave(const std::shared_ptr<NodeLink>& link, Status why);
-  void say(LocalMessage message, std::shared_ptr<const OwnedFd> fd = nullptr);
+  void say(local::LocalMessage message, std::shared_ptr<const local::OwnedFd> fd = nullptr);
   template <class Ready>
   Status wait_until(std::unique_lock<std::mutex>& lock, Ready&& ready);
 
@@ -270,7 +275,7 @@ class Session {
   bool is_asking_ = false;
   size_t requests_waiting_ = 0;
   Status interrupted_;
-  std::deque<LocalMessage> answers_;
+  std::deque<local::LocalMessage> answers_;
 
   std::thread sender_, receiver_;
 };
@@ -282,4 +287,4 @@ Status Session::wait_until(std::unique_lock<std::mutex>& lock, Ready&& ready) {
   return lost_.ok() ? trouble_ : lost_;
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -8,7 +8,7 @@
 
 #include "client/session/session.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -242,4 +242,4 @@ void Session::end_parts(const SaveKey& key) {
   changed_.notify_all();
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

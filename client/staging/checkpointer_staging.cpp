@@ -10,14 +10,14 @@ namespace shoal {
 
 uint64_t Checkpointer::Impl::held_bytes() const {
   uint64_t held = 0;
-  for (const MemorySlab& slab : slabs) held += slab.bytes();
+  for (const client::MemorySlab& slab : slabs) held += slab.bytes();
   return held;
 }
 
 // A new slab under the slot's number takes the place of the one that the node knew, whose memory goes first.
 Status Checkpointer::Impl::replace_slab(uint32_t slot, uint64_t bytes) {
   drop_slab(slot);
-  Result<MemorySlab> made = MemorySlab::make(bytes);
+  Result<client::MemorySlab> made = client::MemorySlab::make(bytes);
   Status offered = made.ok() ? session->offer_slab(slot, bytes, made->fd()) : made.status();
   if (!offered.ok()) {
     session->drop_slab(slot);
@@ -30,29 +30,29 @@ Status Checkpointer::Impl::replace_slab(uint32_t slot, uint64_t bytes) {
 
 void Checkpointer::Impl::drop_slab(uint32_t slot) {
   session->drop_slab(slot);
-  slabs[slot] = MemorySlab();
+  slabs[slot] = client::MemorySlab();
 }
 
 // Those that went back to the node, or that a node may still read.
 void Checkpointer::Impl::forget_dropped_slabs(const std::vector<uint32_t>& free) {
   for (uint32_t slot : free) {
-    if (!session->keeps_slab(slot)) slabs[slot] = MemorySlab();
+    if (!session->keeps_slab(slot)) slabs[slot] = client::MemorySlab();
   }
 }
 
 // Whether a slab of `bytes` may be made without a grant.
 Status Checkpointer::Impl::check_ungranted(uint64_t bytes) const {
-  return check_budget(bytes, held_bytes() + window.bytes(), options.staging_bytes_max);
+  return client::check_budget(bytes, held_bytes() + window.bytes(), options.staging_bytes_max);
 }
 
-Result<std::optional<Session::StagingGrant>> Checkpointer::Impl::ask_for_staging(uint64_t slab_bytes,
-                                                                                 bool needs_answer) {
+Result<std::optional<client::Session::StagingGrant>> Checkpointer::Impl::ask_for_staging(uint64_t slab_bytes,
+                                                                                         bool needs_answer) {
   local::StagingWanted wanted{slab_bytes, options.max_in_flight};
   if (options.staging_bytes_max != 0) {
     wanted.bytes_max = options.staging_bytes_max - std::min(options.staging_bytes_max, window.bytes());
     wanted.because = "staging_bytes_max is " + human_bytes(options.staging_bytes_max);
   } else {
-    MemoryHeadroom headroom = memory_headroom();
+    base::MemoryHeadroom headroom = base::memory_headroom();
     wanted.bytes_max =
         headroom.bytes > UINT64_MAX - held_bytes() ? UINT64_MAX : headroom.bytes + held_bytes();
     wanted.because = std::move(headroom.because);
@@ -65,13 +65,14 @@ Result<std::optional<Session::StagingGrant>> Checkpointer::Impl::ask_for_staging
 //
 // A node that is silent is not waited for where the memory of this host holds such a slab of every rank;
 // where it does not, ranks would count on the same memory.
-Result<std::optional<Session::StagingGrant>> Checkpointer::Impl::grant_for(uint64_t bytes, uint32_t slot) {
+Result<std::optional<client::Session::StagingGrant>> Checkpointer::Impl::grant_for(uint64_t bytes,
+                                                                                   uint32_t slot) {
   const uint64_t ranks = options.staging_bytes_max != 0 ? 1 : std::max(options.ranks_on_host, 1u);
   const uint64_t of_all = bytes > UINT64_MAX / ranks ? UINT64_MAX : bytes * ranks;
   for (bool needs_answer = false;; needs_answer = true) {
     const uint64_t more = of_all - std::min(of_all, slabs[slot].bytes());
     needs_answer = needs_answer || !check_ungranted(more).ok();
-    SHOAL_ASSIGN_OR_RETURN(const std::optional<Session::StagingGrant> grant,
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<client::Session::StagingGrant> grant,
                            ask_for_staging(bytes, needs_answer));
     if (grant) return grant;
     drop_slab(slot);
@@ -119,7 +120,7 @@ uint32_t Checkpointer::Impl::slot_of_parts(uint64_t bytes, const std::vector<uin
 
 // A slot whose slab has room, or that of a save in parts. It is being filled until end_filling.
 Result<Checkpointer::Impl::Place> Checkpointer::Impl::place_for(uint64_t bytes, SaveStats* stats) {
-  const uint64_t whole = slab_bytes_for(bytes);
+  const uint64_t whole = client::slab_bytes_for(bytes);
   bool has_asked = false;
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> free, session->free_slots(true));
@@ -129,7 +130,7 @@ Result<Checkpointer::Impl::Place> Checkpointer::Impl::place_for(uint64_t bytes, 
       if (!session->begin_filling(best)) continue;  // it has been given back since
       return Place{best, false};
     }
-    std::optional<Session::StagingGrant> grant = session->staging_grant();
+    std::optional<client::Session::StagingGrant> grant = session->staging_grant();
     if (!grant || grant->in_parts || grant->slab_bytes < whole) {
       SHOAL_ASSIGN_OR_RETURN(grant, grant_for(whole, best));
       has_asked = true;
@@ -162,10 +163,10 @@ Result<Checkpointer::Impl::Place> Checkpointer::Impl::place_for(uint64_t bytes, 
 // Slabs for saves of `bytes`, as many as memory is granted for; where they are staged in parts, the one for
 // that.
 Status Checkpointer::Impl::prepare_slabs(uint64_t bytes) {
-  const uint64_t whole = slab_bytes_for(bytes);
+  const uint64_t whole = client::slab_bytes_for(bytes);
   SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> free, session->free_slots(true));
   forget_dropped_slabs(free);
-  std::optional<Session::StagingGrant> grant = session->staging_grant();
+  std::optional<client::Session::StagingGrant> grant = session->staging_grant();
   if (!grant || grant->in_parts || grant->slab_bytes < whole) {
     SHOAL_ASSIGN_OR_RETURN(grant, grant_for(whole, free.front()));
   }
@@ -191,12 +192,12 @@ Status Checkpointer::Impl::prepare_slabs(uint64_t bytes) {
 
 // Copies part after part, as the node writes them, until all are durable.
 Status Checkpointer::Impl::stage_in_parts(const std::shared_ptr<SaveHandle::State>& save,
-                                          const StageRecipe::Staging& staging, local::Staged staged) {
+                                          const client::StageRecipe::Staging& staging, local::Staged staged) {
   staged.in_parts = true;
   SHOAL_RETURN_IF_ERROR(session->stage(save, std::move(staged)));
-  MemorySlab& slab = slabs[save->slot];
+  client::MemorySlab& slab = slabs[save->slot];
   while (true) {
-    SHOAL_ASSIGN_OR_RETURN(std::optional<Session::Part> part, session->next_part(save));
+    SHOAL_ASSIGN_OR_RETURN(std::optional<client::Session::Part> part, session->next_part(save));
     if (!part) return ok_status();
     const Clock::time_point begun = Clock::now();
     Status copied = recipe->make_part_tasks(*bound, staging, part->wanted.ranges,

@@ -6,11 +6,11 @@
 #include "base/memory_headroom.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 // OK if `wanted` more bytes may be allocated while `held` are. Code::no_space names the numbers.
 // staging_bytes_max 0: memory_headroom decides; else it alone.
 Status check_budget(uint64_t wanted, uint64_t held, uint64_t staging_bytes_max,
-                    const MemoryFiles& files = {});
+                    const base::MemoryFiles& files = {});
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -15,7 +15,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -50,12 +50,12 @@ Result<MemorySlab> MemorySlab::make(uint64_t bytes) {
 }
 
 Result<MemorySlab> MemorySlab::make_empty(uint64_t bytes) {
-  if (bytes == 0 || bytes > kMaxSlabBytes) {
+  if (bytes == 0 || bytes > local::kMaxSlabBytes) {
     return Status(Code::too_large,
-                  fmt::format("a slab of {} bytes, at most {} are allowed", bytes, kMaxSlabBytes));
+                  fmt::format("a slab of {} bytes, at most {} are allowed", bytes, local::kMaxSlabBytes));
   }
   MemorySlab slab;
-  slab.fd_ = OwnedFd(::memfd_create("shoal-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  slab.fd_ = local::OwnedFd(::memfd_create("shoal-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!slab.fd_.valid()) return failed("memfd_create", bytes);
   if (::ftruncate(slab.fd(), static_cast<off_t>(bytes)) != 0) return failed("ftruncate", bytes);
   if (::fcntl(slab.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -86,4 +86,4 @@ uint64_t slab_bytes_for(uint64_t bytes) {
   return std::max<uint64_t>(1, (bytes + granule - 1) / granule) * granule;
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

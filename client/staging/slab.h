@@ -8,7 +8,7 @@
 #include "local/socket/socket.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 
 class MemorySlab {
  public:
@@ -29,7 +29,7 @@ class MemorySlab {
   int fd() const { return fd_.get(); }
 
  private:
-  OwnedFd fd_;
+  local::OwnedFd fd_;
   std::byte* data_ = nullptr;
   uint64_t bytes_ = 0;
 };
@@ -38,4 +38,4 @@ class MemorySlab {
 // from save to save seldom need a new slab.
 uint64_t slab_bytes_for(uint64_t bytes);
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -5,7 +5,7 @@
 
 #include "client/staging/staging.h"
 
-namespace shoal {
+namespace shoal::client {
 
 namespace {
 
@@ -69,9 +69,9 @@ Result<StageRecipe::Staging> StageRecipe::lay_out(const BoundState& state) const
                     fmt::format("'{}': no memory is given for what this rank holds", entry.fqn));
     }
     piece.slab_offset = staging.slab_bytes;
-    if (piece.bytes > kMaxSlabBytes - staging.slab_bytes) {
+    if (piece.bytes > local::kMaxSlabBytes - staging.slab_bytes) {
       return Status(Code::too_large,
-                    fmt::format("'{}': a save of more than {} bytes", entry.fqn, kMaxSlabBytes));
+                    fmt::format("'{}': a save of more than {} bytes", entry.fqn, local::kMaxSlabBytes));
     }
     const uint64_t end = staging.slab_bytes + piece.bytes;
     staging.slab_bytes = (end + kPieceAlignmentBytes - 1) / kPieceAlignmentBytes * kPieceAlignmentBytes;
@@ -81,7 +81,7 @@ Result<StageRecipe::Staging> StageRecipe::lay_out(const BoundState& state) const
 }
 
 void StageRecipe::make_tasks(const BoundState& state, const Staging& staging, std::byte* slab,
-                             std::vector<CopyTask>& tasks) const {
+                             std::vector<gpu::CopyTask>& tasks) const {
   tasks.clear();
   tasks.reserve(copies_.size());
   for (const Copy& copy : copies_) {
@@ -99,7 +99,7 @@ void StageRecipe::make_tasks(const BoundState& state, const Staging& staging, st
 
 Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& staging,
                                     const std::vector<local::PartRange>& ranges, MutableByteView slab,
-                                    std::vector<CopyTask>& tasks) const {
+                                    std::vector<gpu::CopyTask>& tasks) const {
   tasks.clear();
   for (const local::PartRange& range : ranges) {
     const auto after = std::upper_bound(
@@ -137,7 +137,7 @@ Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& stag
 
 // Bytes [begin, end) of a copy: what is left of a row, whole rows, the start of one.
 void StageRecipe::add_rows(const Copy& copy, const std::byte* buffer, uint64_t begin, uint64_t end,
-                           std::byte* target, std::vector<CopyTask>& tasks) {
+                           std::byte* target, std::vector<gpu::CopyTask>& tasks) {
   while (begin < end) {
     const uint64_t row = begin / copy.row_bytes, in_row = begin % copy.row_bytes, left = end - begin;
     const std::byte* source = buffer + copy.source_offset + row * copy.source_stride + in_row;
@@ -150,4 +150,4 @@ void StageRecipe::add_rows(const Copy& copy, const std::byte* buffer, uint64_t b
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

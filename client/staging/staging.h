@@ -9,7 +9,7 @@
 #include "local/messages/messages.h"
 #include "shoal/save_plan.h"
 
-namespace shoal {
+namespace shoal::client {
 
 // Where pieces begin in a slab: a cache line.
 inline constexpr uint64_t kPieceAlignmentBytes = 64;
@@ -31,12 +31,12 @@ class StageRecipe {
   Result<Staging> lay_out(const BoundState& state) const;
   // The copies of a laid-out save.
   void make_tasks(const BoundState& state, const Staging& staging, std::byte* slab,
-                  std::vector<CopyTask>& tasks) const;
+                  std::vector<gpu::CopyTask>& tasks) const;
   // Those of some of its bytes: each range lies within one piece, and goes to its place in `slab`.
   // Code::invalid_argument: a node asks for what is not there.
   Status make_part_tasks(const BoundState& state, const Staging& staging,
                          const std::vector<local::PartRange>& ranges, MutableByteView slab,
-                         std::vector<CopyTask>& tasks) const;
+                         std::vector<gpu::CopyTask>& tasks) const;
 
  private:
   struct Copy {
@@ -46,10 +46,10 @@ class StageRecipe {
     uint64_t row_bytes = 0, rows = 0, source_stride = 0;
   };
   static void add_rows(const Copy& copy, const std::byte* buffer, uint64_t begin, uint64_t end,
-                       std::byte* target, std::vector<CopyTask>& tasks);
+                       std::byte* target, std::vector<gpu::CopyTask>& tasks);
 
   std::vector<local::StagedPiece> pieces_;  // without places; an object's without bytes
   std::vector<Copy> copies_;                // by piece; of tensors only
 };
 
-}  // namespace shoal
+}  // namespace shoal::client

@@ -2,7 +2,7 @@
 #include "gpu/stager.h"
 #include "shoal/check.h"
 
-namespace shoal {
+namespace shoal::gpu {
 
 namespace {
 
@@ -23,7 +23,7 @@ class HostStager final : public Stager {
     const std::byte* source = task.source;
     std::byte* target = task.target;
     for (uint64_t row = 0; row < task.rows; ++row) {
-      stream_copy(target, source, task.row_bytes);
+      base::stream_copy(target, source, task.row_bytes);
       source += task.source_stride;
       target += task.row_bytes;
     }
@@ -38,4 +38,4 @@ std::unique_ptr<Stager> make_host_stager() {
   return std::make_unique<HostStager>();
 }
 
-}  // namespace shoal
+}  // namespace shoal::gpu

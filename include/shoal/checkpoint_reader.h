@@ -21,9 +21,11 @@
 #include "shoal/checkpointer.h"
 #include "shoal/status.h"
 
-namespace shoal {
-
+namespace shoal::client {
 struct OpenedCheckpoint;
+}  // namespace shoal::client
+
+namespace shoal {
 
 class CheckpointReader {
  public:
@@ -63,12 +65,12 @@ class CheckpointReader {
 
  private:
   friend class Checkpointer;
-  CheckpointReader(Checkpointer::Impl& client, std::unique_ptr<OpenedCheckpoint> opened);
+  CheckpointReader(Checkpointer::Impl& client, std::unique_ptr<client::OpenedCheckpoint> opened);
   Result<const LayoutEntry*> tensor(std::string_view fqn, const Box* box, uint64_t* bytes) const;
   Status fill(const StateDict& state);
 
   Checkpointer::Impl* client_;
-  std::unique_ptr<OpenedCheckpoint> opened_;
+  std::unique_ptr<client::OpenedCheckpoint> opened_;
 };
 
 }  // namespace shoal

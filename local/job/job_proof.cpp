@@ -9,7 +9,7 @@
 #include "shoal/check.h"
 #include "shoal/hash.h"
 
-namespace shoal {
+namespace shoal::local {
 
 namespace {
 
@@ -50,4 +50,4 @@ bool is_same_proof(const JobProof& a, const JobProof& b) {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

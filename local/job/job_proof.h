@@ -9,7 +9,7 @@
 
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::local {
 
 inline constexpr size_t kJobNonceBytes = 32;
 inline constexpr size_t kJobProofBytes = 32;
@@ -22,4 +22,4 @@ JobProof job_proof(ByteView key, std::string_view label, std::initializer_list<B
 // Takes the same time whatever the bytes are.
 bool is_same_proof(const JobProof& a, const JobProof& b);
 
-}  // namespace shoal
+}  // namespace shoal::local

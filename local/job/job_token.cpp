@@ -12,7 +12,7 @@
 #include "local/socket/socket.h"
 #include "shoal/hash.h"
 
-namespace shoal {
+namespace shoal::local {
 
 namespace {
 
@@ -77,4 +77,4 @@ std::string mint_token() {
   return random_128().to_hex() + random_128().to_hex();
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

@@ -6,7 +6,7 @@
 #include "shoal/bytes.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::local {
 
 inline constexpr const char* kTokenVariable = "SHOAL_TOKEN";
 inline constexpr const char* kTokenFileVariable = "SHOAL_TOKEN_FILE";
@@ -20,4 +20,4 @@ Result<Bytes> read_token_file(const std::string& path);
 Result<Bytes> find_token(const std::string& token_file);
 std::string mint_token();  // 256 random bits, as hex digits
 
-}  // namespace shoal
+}  // namespace shoal::local

@@ -12,7 +12,7 @@
 #include "local/status/node_query.h"
 #include "shoal/hash.h"
 
-namespace shoal {
+namespace shoal::local {
 
 namespace {
 
@@ -84,4 +84,4 @@ Result<std::vector<std::string>> list_reader_sockets(const std::string& root) {
   return sockets;
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

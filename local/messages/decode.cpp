@@ -1,24 +1,22 @@
 #include "local/messages/decode_internal.h"
 #include "local/status/status_codec_internal.h"
 
-namespace shoal {
-
-namespace local_decoding {
+namespace shoal::local {
 
 namespace {
 
 Result<LocalMessage> read_message(schema::LocalMessage::Attach::Reader in) {
   auto job_id = in.getJobId();
-  SHOAL_RETURN_IF_ERROR(bounded_size(job_id, kMaxJobIdBytes, "job id").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(job_id, base::kMaxJobIdBytes, "job id").status());
   local::Attach out{in.getSchemaVersion(),
                     in.getRank(),
                     in.getWorldSize(),
-                    std::string(view_of(job_id)),
+                    std::string(schema::view_of(job_id)),
                     in.getPid(),
                     Nonce(),
                     0};
   if (in.hasProcess()) {
-    SHOAL_ASSIGN_OR_RETURN(out.process, Hash128::from_bytes(view_of(in.getProcess())));
+    SHOAL_ASSIGN_OR_RETURN(out.process, Hash128::from_bytes(schema::view_of(in.getProcess())));
   }
   out.read_only = in.getReadOnly();
   if (!is_clean_utf8(out.job_id)) return malformed("job id");
@@ -35,10 +33,10 @@ Result<LocalMessage> read_message(schema::LocalMessage::Attach::Reader in) {
 
 Result<LocalMessage> read_message(schema::LocalMessage::Layout::Reader in) {
   local::LayoutIs out;
-  SHOAL_ASSIGN_OR_RETURN(LayoutId id, Hash128::from_bytes(view_of(in.getLayoutId())));
-  SHOAL_ASSIGN_OR_RETURN(out.layout, decode_layout(view_of(in.getLayout())));
+  SHOAL_ASSIGN_OR_RETURN(LayoutId id, Hash128::from_bytes(schema::view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(out.layout, plan::decode_layout(schema::view_of(in.getLayout())));
   if (out.layout->id() != id) return malformed("layout: it has another id than was said");
-  SHOAL_ASSIGN_OR_RETURN(out.options, read_options(in.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(out.options, plan::read_options(in.getOptions()));
   return LocalMessage(std::move(out));
 }
 
@@ -46,7 +44,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Layout::Reader in) {
 
 Result<LocalMessage> read_message(schema::LocalMessage::Roster::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const World> world, read_world(in));
-  SHOAL_ASSIGN_OR_RETURN(SaveOptions options, read_options(in.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(SaveOptions options, plan::read_options(in.getOptions()));
   return LocalMessage(local::RosterIs{std::move(world), in.getRuleVersion(), options});
 }
 
@@ -62,14 +60,14 @@ Result<LocalMessage> read_message(schema::LocalMessage::Staged::Reader in) {
   local::Staged out;
   out.step = in.getStep();
   out.attempt = in.getAttempt();
-  SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(schema::view_of(in.getLayoutId())));
   SHOAL_ASSIGN_OR_RETURN(out.roster_id, read_hash_or_zero(in.getRosterId()));
   SHOAL_ASSIGN_OR_RETURN(out.plan_id, read_hash_or_zero(in.getPlanId()));
   out.slab_id = in.getSlabId();
   out.again = in.getAgain();
   out.in_parts = in.getInParts();
   auto pieces = in.getPieces();
-  SHOAL_ASSIGN_OR_RETURN(size_t count, bounded_size(pieces, kMaxLocalPieces, "staged pieces"));
+  SHOAL_ASSIGN_OR_RETURN(size_t count, schema::bounded_size(pieces, kMaxLocalPieces, "staged pieces"));
   out.pieces.reserve(count);
   for (auto piece : pieces) {
     out.pieces.push_back({piece.getEntry(), piece.getLocalBox(), piece.getLocalOffset(), piece.getBytes(),
@@ -86,21 +84,22 @@ Result<LocalMessage> read_message(schema::LocalMessage::Staged::Reader in) {
       return malformed("staged pieces: they do not ascend");
     }
   }
-  SHOAL_ASSIGN_OR_RETURN(out.user, read_shared_user(in));
+  SHOAL_ASSIGN_OR_RETURN(out.user, plan::read_shared_user(in));
   return LocalMessage(std::move(out));
 }
 
 Result<local::DurableShare> read_durable(schema::DurableShare::Reader in) {
   local::DurableShare out;
-  SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(view_of(in.getRosterId())));
-  SHOAL_ASSIGN_OR_RETURN(out.plan_id, Hash128::from_bytes(view_of(in.getPlanId())));
+  SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(schema::view_of(in.getRosterId())));
+  SHOAL_ASSIGN_OR_RETURN(out.plan_id, Hash128::from_bytes(schema::view_of(in.getPlanId())));
   auto files = in.getFiles();
-  SHOAL_RETURN_IF_ERROR(bounded_size(files, kMaxFilesPerRank, "files of a share").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(files, kMaxFilesPerRank, "files of a share").status());
   for (auto file_in : files) {
     local::DurableFile file{file_in.getIndex(), file_in.getSize(), {}, file_in.getPayloadBytes()};
     if (file.index != out.files.size()) return malformed("files of a share: they do not count up from 0");
     if (file.payload_bytes > file.size) return malformed("file of a share: its payload is larger than it is");
-    SHOAL_ASSIGN_OR_RETURN(file.header_digest, Hash128::from_bytes(view_of(file_in.getHeaderDigest())));
+    SHOAL_ASSIGN_OR_RETURN(file.header_digest,
+                           Hash128::from_bytes(schema::view_of(file_in.getHeaderDigest())));
     out.files.push_back(file);
   }
   return out;
@@ -129,35 +128,36 @@ Result<LocalMessage> read_message(schema::LocalMessage::Decided::Reader in) {
 
 Result<LocalMessage> read_message(schema::LocalMessage::PlanWanted::Reader in) {
   local::PlanWanted out{in.getStep(), in.getAttempt(), {}, {}};
-  SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(schema::view_of(in.getLayoutId())));
   SHOAL_ASSIGN_OR_RETURN(out.known, read_hash_or_zero(in.getKnown()));
   out.follows_planner = in.getFollowsPlanner();
   return LocalMessage(out);
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::PlanExchange::Reader in) {
-  if (in.getStage() >= kExchangeStages) return malformed("stage of a plan exchange");
+  if (in.getStage() >= plan::kExchangeStages) return malformed("stage of a plan exchange");
   local::PlanExchange out{in.getStep(),
                           in.getAttempt(),
-                          static_cast<ExchangeStage>(in.getStage()),
+                          static_cast<plan::ExchangeStage>(in.getStage()),
                           in.getCoordinatorRank(),
                           {},
                           {}};
-  SHOAL_ASSIGN_OR_RETURN(out.options, read_options(in.getOptions()));
-  const bool of_one = out.stage == ExchangeStage::offered || out.stage == ExchangeStage::told;
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getPlans(), of_one ? 1 : kMaxWorldSize, "plans of ranks").status());
+  SHOAL_ASSIGN_OR_RETURN(out.options, plan::read_options(in.getOptions()));
+  const bool of_one = out.stage == plan::ExchangeStage::offered || out.stage == plan::ExchangeStage::told;
+  SHOAL_RETURN_IF_ERROR(
+      schema::bounded_size(in.getPlans(), of_one ? 1 : kMaxWorldSize, "plans of ranks").status());
   if (in.getPlans().size() == 0) return malformed("plan exchange without a plan");
   for (auto plan : in.getPlans()) {
-    out.plans.push_back(std::make_shared<const std::string>(as_text(view_of(plan))));
+    out.plans.push_back(std::make_shared<const std::string>(as_text(schema::view_of(plan))));
   }
   return LocalMessage(std::move(out));
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::Plan::Reader in) {
   local::PlanIs out{in.getStep(), in.getAttempt(), {}, nullptr};
-  SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(view_of(in.getRosterId())));
+  SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(schema::view_of(in.getRosterId())));
   if (in.hasPlan()) {
-    SHOAL_ASSIGN_OR_RETURN(out.plan, decode_plan(view_of(in.getPlan())));
+    SHOAL_ASSIGN_OR_RETURN(out.plan, plan::decode_plan(schema::view_of(in.getPlan())));
     if (out.plan->roster_id != out.roster_id) return malformed("plan: it is of another roster");
   }
   return LocalMessage(std::move(out));
@@ -168,9 +168,10 @@ Result<LocalMessage> read_message(schema::LocalMessage::StagingWanted::Reader in
   if (slabs == 0 || slabs > kMaxSlabsPerClient || in.getBytes() == 0 || in.getBytes() > kMaxSlabBytes) {
     return malformed(fmt::format("staging memory: {} slabs of {} bytes", slabs, in.getBytes()));
   }
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getBecause(), kMaxLocalCauseBytes, "limit of memory").status());
-  local::StagingWanted out{in.getBytes(), slabs, in.getBytesMax(), std::string(view_of(in.getBecause())),
-                           in.getNumber()};
+  SHOAL_RETURN_IF_ERROR(
+      schema::bounded_size(in.getBecause(), kMaxLocalCauseBytes, "limit of memory").status());
+  local::StagingWanted out{in.getBytes(), slabs, in.getBytesMax(),
+                           std::string(schema::view_of(in.getBecause())), in.getNumber()};
   if (!is_clean_utf8(out.because)) return malformed("limit of memory");
   return LocalMessage(std::move(out));
 }
@@ -188,14 +189,16 @@ Result<LocalMessage> read_message(schema::LocalMessage::StagingGranted::Reader i
 
 Result<LocalMessage> read_message(schema::LocalMessage::StagingKept::Reader in) {
   local::StagingKept out{in.getBytes(), {}, in.getSlabs()};
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getSlabIds(), kMaxSlabsPerClient, "slabs that are kept").status());
+  SHOAL_RETURN_IF_ERROR(
+      schema::bounded_size(in.getSlabIds(), kMaxSlabsPerClient, "slabs that are kept").status());
   for (uint32_t id : in.getSlabIds()) out.slab_ids.push_back(id);
   return LocalMessage(std::move(out));
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::PartWanted::Reader in) {
   local::PartWanted out{in.getSlabId(), in.getStep(), in.getAttempt(), in.getNumber(), {}};
-  SHOAL_ASSIGN_OR_RETURN(size_t count, bounded_size(in.getRanges(), kMaxPartRanges, "ranges of a part"));
+  SHOAL_ASSIGN_OR_RETURN(size_t count,
+                         schema::bounded_size(in.getRanges(), kMaxPartRanges, "ranges of a part"));
   out.ranges.reserve(count);
   for (auto range : in.getRanges()) {
     out.ranges.push_back({range.getFrom(), range.getBytes(), range.getSlabOffset()});
@@ -277,7 +280,7 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return LocalMessage(local::Detach{});
     case schema::LocalMessage::WRITTEN: {
       SHOAL_ASSIGN_OR_RETURN(local::DurableShare share, read_durable(in.getWritten().getShare()));
-      SHOAL_ASSIGN_OR_RETURN(UserMetadataPtr user, read_shared_user(in.getWritten()));
+      SHOAL_ASSIGN_OR_RETURN(UserMetadataPtr user, plan::read_shared_user(in.getWritten()));
       return LocalMessage(local::Written{in.getWritten().getStep(), in.getWritten().getAttempt(),
                                          std::move(share), std::move(user)});
     }
@@ -315,10 +318,8 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
 
 }  // namespace
 
-}  // namespace local_decoding
-
 Result<LocalMessage> decode_local(ByteView bytes) {
-  return read_checked<schema::LocalMessage>(bytes, {kMaxLocalMessageBytes}, local_decoding::read_any);
+  return schema::read_checked<schema::LocalMessage>(bytes, {kMaxLocalMessageBytes}, read_any);
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

@@ -17,7 +17,7 @@
 #include "schema/checked_reader_internal.h"
 #include "schema/local.capnp.h"
 
-namespace shoal::local_decoding {
+namespace shoal::local {
 
 inline Status malformed(std::string_view what) {
   return Status(Code::corrupt, fmt::format("malformed {}", what));
@@ -30,7 +30,7 @@ inline Status as_corrupt(const Status& status, std::string_view what) {
 }
 
 inline Result<Dims> read_numbers(capnp::List<uint64_t>::Reader in, std::string_view what) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxDims, what).status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxDims, what).status());
   Dims out;
   out.reserve(in.size());
   for (uint64_t number : in) out.push_back(number);
@@ -47,7 +47,7 @@ inline Result<Box> read_box(schema::Box::Reader in) {
 
 inline Result<Hash128> read_hash_or_zero(capnp::Data::Reader in) {
   if (in.size() == 0) return Hash128{};
-  return Hash128::from_bytes(view_of(in));
+  return Hash128::from_bytes(schema::view_of(in));
 }
 
 inline std::string fit_to_print(std::string_view given) {
@@ -63,12 +63,12 @@ inline std::string fit_to_print(std::string_view given) {
 template <class Reader>
 Status read_status(Reader in, Status& out) {
   auto cause = in.getCause();
-  SHOAL_RETURN_IF_ERROR(bounded_size(cause, kMaxLocalCauseBytes, "cause of an error").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(cause, kMaxLocalCauseBytes, "cause of an error").status());
   uint16_t code = in.getCode();
   out = Status();
   if (code == 0) return ok_status();
   if (code > static_cast<uint16_t>(kLastCode)) code = static_cast<uint16_t>(Code::internal);
-  out = Status(static_cast<Code>(code), fit_to_print(view_of(cause)));
+  out = Status(static_cast<Code>(code), fit_to_print(schema::view_of(cause)));
   return ok_status();
 }
 
@@ -91,8 +91,8 @@ inline Result<LayoutEntry::Kind> read_kind(schema::LayoutEntry::Kind in) {
 template <class Reader, class Value>
 Status read_value(Reader in, Value& out) {
   auto fqn = in.getFqn();
-  SHOAL_RETURN_IF_ERROR(bounded_size(fqn, kMaxFqnBytes, "fqn").status());
-  out.fqn = view_of(fqn);
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(fqn, kMaxFqnBytes, "fqn").status());
+  out.fqn = schema::view_of(fqn);
   if (Status status = validate_fqn(out.fqn); !status.ok()) return as_corrupt(status, "fqn");
   SHOAL_ASSIGN_OR_RETURN(out.kind, read_kind(in.getKind()));
   SHOAL_ASSIGN_OR_RETURN(out.dtype, dtype_from_number(in.getDtype()));
@@ -108,22 +108,22 @@ inline Result<Metadata> read_metadata(schema::CheckpointInfo::Reader in) {
   metadata.payload_bytes = in.getPayloadBytes();
   metadata.files = in.getFiles();
   auto tensors = in.getTensors();
-  SHOAL_RETURN_IF_ERROR(bounded_size(tensors, kMaxEntries, "tensors of a checkpoint").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(tensors, kMaxEntries, "tensors of a checkpoint").status());
   metadata.state_dict_metadata.reserve(tensors.size());
   for (auto tensor_in : tensors) {
     TensorMetadata tensor;
     SHOAL_RETURN_IF_ERROR(read_value(tensor_in, tensor));
     metadata.state_dict_metadata.push_back(std::move(tensor));
   }
-  SHOAL_ASSIGN_OR_RETURN(metadata.user, read_user(in));
+  SHOAL_ASSIGN_OR_RETURN(metadata.user, plan::read_user(in));
   return metadata;
 }
 
 template <class Reader>
 Result<std::shared_ptr<const World>> read_world(Reader in) {
-  EncodedWorld encoded{view_of(in.getRoster()), {}};
-  for (auto layout : in.getLayouts()) encoded.layouts.push_back(view_of(layout));
-  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const World> world, decode_world(encoded));
+  plan::EncodedWorld encoded{schema::view_of(in.getRoster()), {}};
+  for (auto layout : in.getLayouts()) encoded.layouts.push_back(schema::view_of(layout));
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const World> world, plan::decode_world(encoded));
   if (Status status = validate_world(*world); !status.ok()) return as_corrupt(status, "roster");
   return world;
 }
@@ -137,4 +137,4 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::FilesToRead::Reader
 Result<LocalMessage> read_load_message(schema::LocalMessage::FilesRead::Reader in);
 Result<LocalMessage> read_load_message(schema::LocalMessage::Loaded::Reader in);
 
-}  // namespace shoal::local_decoding
+}  // namespace shoal::local

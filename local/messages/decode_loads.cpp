@@ -1,7 +1,7 @@
 // Decoders of the messages of loads.
 #include "local/messages/decode_internal.h"
 
-namespace shoal::local_decoding {
+namespace shoal::local {
 
 namespace {
 
@@ -9,7 +9,7 @@ Status read_target(schema::LoadTarget::Reader in, local::LoadTarget& target) {
   SHOAL_RETURN_IF_ERROR(read_value(in, target));
   if (auto bytes = dtype_bytes(target.dtype); !bytes.ok()) return as_corrupt(bytes.status(), target.fqn);
   auto boxes = in.getBoxes();
-  SHOAL_RETURN_IF_ERROR(bounded_size(boxes, kMaxBoxesPerTarget, "boxes of a load target").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(boxes, kMaxBoxesPerTarget, "boxes of a load target").status());
   if (target.kind == LayoutEntry::Kind::object && boxes.size() != 0) {
     return malformed(fmt::format("load target '{}': an object has no boxes", target.fqn));
   }
@@ -34,9 +34,10 @@ Result<local::Load::Sharing> read_sharing(schema::LoadSharing::Reader in) {
     return Status(Code::corrupt, fmt::format("malformed load: rank {} of {}", out.rank, out.world_size));
   }
   out.round = in.getRound();
-  const ByteView layout = view_of(in.getLayout());  // by whose hash ranks find each other
-  SHOAL_ASSIGN_OR_RETURN(out.layout, decode_layout(layout, xxh3_128(layout)));
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getAmong(), kMaxWorldSize, "ranks that share a load").status());
+  const ByteView layout = schema::view_of(in.getLayout());  // by whose hash ranks find each other
+  SHOAL_ASSIGN_OR_RETURN(out.layout, plan::decode_layout(layout, xxh3_128(layout)));
+  SHOAL_RETURN_IF_ERROR(
+      schema::bounded_size(in.getAmong(), kMaxWorldSize, "ranks that share a load").status());
   for (Rank rank : in.getAmong()) out.among.push_back(rank);
   return out;
 }
@@ -48,19 +49,22 @@ LoadTimes read_times(schema::LoadTimes::Reader in) {
 }
 
 Result<ReadDamage> read_damage(schema::ReadDamage::Reader in) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getFqn(), kMaxFqnBytes, "fqn").status());
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getFile(), kMaxDamagedPathBytes, "path of a damaged file").status());
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getReadInstead(), kMaxDamagedPathBytes, "path of a copy").status());
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getCause(), kMaxLocalCauseBytes, "cause of an error").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getFqn(), kMaxFqnBytes, "fqn").status());
+  SHOAL_RETURN_IF_ERROR(
+      schema::bounded_size(in.getFile(), kMaxDamagedPathBytes, "path of a damaged file").status());
+  SHOAL_RETURN_IF_ERROR(
+      schema::bounded_size(in.getReadInstead(), kMaxDamagedPathBytes, "path of a copy").status());
+  SHOAL_RETURN_IF_ERROR(
+      schema::bounded_size(in.getCause(), kMaxLocalCauseBytes, "cause of an error").status());
   ReadDamage out;
-  out.fqn = fit_to_print(view_of(in.getFqn()));
+  out.fqn = fit_to_print(schema::view_of(in.getFqn()));
   SHOAL_ASSIGN_OR_RETURN(out.box, read_box(in.getBox()));
   out.rank = in.getRank();
-  out.file = fit_to_print(view_of(in.getFile()));
+  out.file = fit_to_print(schema::view_of(in.getFile()));
   out.begin = in.getBegin();
   out.end = in.getEnd();
-  out.cause = fit_to_print(view_of(in.getCause()));
-  out.read_instead = fit_to_print(view_of(in.getReadInstead()));
+  out.cause = fit_to_print(schema::view_of(in.getCause()));
+  out.read_instead = fit_to_print(schema::view_of(in.getReadInstead()));
   out.bytes = in.getBytes();
   return out;
 }
@@ -104,7 +108,7 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Load::Reader in) {
   out.wants_layouts = in.getWantsLayouts();
   out.reads_files = in.getReadsFiles();
   auto targets = in.getTargets();
-  SHOAL_RETURN_IF_ERROR(bounded_size(targets, kMaxEntries, "load targets").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(targets, kMaxEntries, "load targets").status());
   out.targets.reserve(targets.size());
   local::LoadTarget target;
   for (auto target_in : targets) {
@@ -123,7 +127,7 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Found::Reader in) {
   SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
   if (out.outcome.ok()) {
     SHOAL_ASSIGN_OR_RETURN(out.checkpoint, read_metadata(in.getCheckpoint()));
-    SHOAL_ASSIGN_OR_RETURN(out.passed_over, read_passed_over(in));
+    SHOAL_ASSIGN_OR_RETURN(out.passed_over, plan::read_passed_over(in));
   }
   if (!out.outcome.ok() || !in.hasLayouts()) return LocalMessage(std::move(out));
   auto layouts = in.getLayouts();
@@ -134,7 +138,7 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Found::Reader in) {
     return LocalMessage(std::move(out));
   }
   std::shared_ptr<const World> world = std::move(decoded).value();
-  SHOAL_ASSIGN_OR_RETURN(SaveOptions options, read_options(layouts.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(SaveOptions options, plan::read_options(layouts.getOptions()));
   if (!out.checkpoint.state_dict_metadata.empty()) return malformed("checkpoint: its values are said twice");
   if (world->roster.world_size() != out.checkpoint.world_size) {
     return malformed("checkpoint: its roster is of another world size");
@@ -150,7 +154,8 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Listing::Reader in)
   auto list = std::make_shared<CheckpointList>();
   list->omitted = in.getOmitted();
   auto attempts = in.getAttempts();
-  SHOAL_RETURN_IF_ERROR(bounded_size(attempts, kMaxListedCheckpoints, "attempts of a listing").status());
+  SHOAL_RETURN_IF_ERROR(
+      schema::bounded_size(attempts, kMaxListedCheckpoints, "attempts of a listing").status());
   list->attempts.reserve(attempts.size());
   for (auto one : attempts) {
     CheckpointInfo info;
@@ -162,8 +167,8 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Listing::Reader in)
     info.payload_bytes = one.getPayloadBytes();
     info.unix_time_ns = one.getUnixTimeNs();
     auto cause = one.getCause();
-    SHOAL_RETURN_IF_ERROR(bounded_size(cause, kMaxListedCauseBytes, "cause of an attempt").status());
-    info.cause = fit_to_print(view_of(cause));
+    SHOAL_RETURN_IF_ERROR(schema::bounded_size(cause, kMaxListedCauseBytes, "cause of an attempt").status());
+    info.cause = fit_to_print(schema::view_of(cause));
     list->attempts.push_back(std::move(info));
   }
   out.list = std::move(list);
@@ -174,7 +179,7 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::LoadDone::Reader in
   local::LoadDone out{in.getRequestId(), ok_status(), read_times(in.getTimes()), {}};
   SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
   auto damaged = in.getDamaged();
-  SHOAL_RETURN_IF_ERROR(bounded_size(damaged, kMaxDamageNamed, "damage of a load").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(damaged, kMaxDamageNamed, "damage of a load").status());
   for (auto one : damaged) {
     SHOAL_ASSIGN_OR_RETURN(ReadDamage damage, read_damage(one));
     out.damaged.named.push_back(std::move(damage));
@@ -185,12 +190,12 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::LoadDone::Reader in
 
 Result<LocalMessage> read_load_message(schema::LocalMessage::FilesToRead::Reader in) {
   local::FilesToRead out{in.getRequestId(), in.getBatch(), {}, {}};
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getRanges(), kMaxLocalPieces, "ranges to read").status());
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getFiles(), kMaxLocalPieces, "files to read").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getRanges(), kMaxLocalPieces, "ranges to read").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getFiles(), kMaxLocalPieces, "files to read").status());
   SHOAL_RETURN_IF_ERROR(
-      bounded_size(in.getDigests(), kMaxLocalDigests, "digests of what is to read").status());
+      schema::bounded_size(in.getDigests(), kMaxLocalDigests, "digests of what is to read").status());
   for (auto file : in.getFiles()) {
-    const std::string_view path = view_of(file);
+    const std::string_view path = schema::view_of(file);
     if (!stays_under_root(path)) return malformed("path of a file to read");
     out.files.emplace_back(path);
   }
@@ -212,7 +217,8 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::FilesToRead::Reader
 
 Result<LocalMessage> read_load_message(schema::LocalMessage::FilesRead::Reader in) {
   local::FilesRead out{in.getRequestId(), in.getBatch()};
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getUnread(), kMaxLocalDigests, "ranges left unread").status());
+  SHOAL_RETURN_IF_ERROR(
+      schema::bounded_size(in.getUnread(), kMaxLocalDigests, "ranges left unread").status());
   for (auto range : in.getUnread()) {
     if (range.getBegin() > range.getEnd()) return malformed("range left unread");
     out.unread.push_back({range.getRange(), range.getBegin(), range.getEnd()});
@@ -225,7 +231,7 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Loaded::Reader in) 
   out.request_id = in.getRequestId();
   out.batch = in.getBatch();
   auto pieces = in.getPieces();
-  SHOAL_RETURN_IF_ERROR(bounded_size(pieces, kMaxLocalPieces, "loaded pieces").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(pieces, kMaxLocalPieces, "loaded pieces").status());
   for (auto piece_in : pieces) {
     local::LoadedPiece piece;
     SHOAL_RETURN_IF_ERROR(read_range(piece_in, piece));
@@ -238,4 +244,4 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Loaded::Reader in) 
   return LocalMessage(std::move(out));
 }
 
-}  // namespace shoal::local_decoding
+}  // namespace shoal::local

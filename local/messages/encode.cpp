@@ -9,14 +9,14 @@
 #include "schema/checked_reader_internal.h"
 #include "schema/local.capnp.h"
 
-namespace shoal {
+namespace shoal::local {
 
 namespace {
 
 // Encoded layouts from that size on are sent from where they lie, as segments of their own.
 constexpr size_t kReferencedFromBytes = size_t{64} << 10;
 constexpr uint32_t kMaxReferenced = 256;
-static_assert(kMaxReferenced <= kMaxSegments / 2);
+static_assert(kMaxReferenced <= schema::kMaxSegments / 2);
 
 uint32_t list_size(size_t size) {
   return static_cast<uint32_t>(size);
@@ -48,24 +48,24 @@ std::string cut_cause(const std::string& text) {
 template <class Builder>
 void write_status(Builder out, const Status& status) {
   out.setCode(static_cast<uint16_t>(status.code()));
-  out.setCause(text_of(cut_cause(status.message())));
+  out.setCause(schema::text_of(cut_cause(status.message())));
 }
 
 void write_damage(schema::ReadDamage::Builder out, const ReadDamage& damage) {
-  out.setFqn(text_of(damage.fqn));
+  out.setFqn(schema::text_of(damage.fqn));
   write_box(out.initBox(), damage.box);
   out.setRank(damage.rank);
-  out.setFile(text_of(damage.file));
+  out.setFile(schema::text_of(damage.file));
   out.setBegin(damage.begin);
   out.setEnd(damage.end);
-  out.setCause(text_of(cut_cause(damage.cause)));
-  out.setReadInstead(text_of(damage.read_instead));
+  out.setCause(schema::text_of(cut_cause(damage.cause)));
+  out.setReadInstead(schema::text_of(damage.read_instead));
   out.setBytes(damage.bytes);
 }
 
 void write_value(schema::TensorInfo::Builder out, const std::string& fqn, LayoutEntry::Kind kind, DType dtype,
                  const Dims& shape) {
-  out.setFqn(text_of(fqn));
+  out.setFqn(schema::text_of(fqn));
   out.setKind(static_cast<schema::LayoutEntry::Kind>(kind));
   out.setDtype(static_cast<uint8_t>(dtype));
   set_numbers(out.initShape(list_size(shape.size())), shape);
@@ -96,7 +96,7 @@ void write_checkpoint(schema::CheckpointInfo::Builder out, const Metadata& metad
   out.setWorldSize(metadata.world_size);
   out.setPayloadBytes(metadata.payload_bytes);
   out.setFiles(metadata.files);
-  write_user(out, metadata.user);
+  plan::write_user(out, metadata.user);
 }
 
 void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadata) {
@@ -107,11 +107,12 @@ void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadat
 // For every message with roster, layouts, rule version and options.
 template <class Builder>
 void write_world(Builder out, const World& world, uint32_t rule_version, const SaveOptions& options) {
-  out.setRoster(data_of(encode_roster(world.roster)));
+  out.setRoster(schema::data_of(plan::encode_roster(world.roster)));
   auto layouts = out.initLayouts(list_size(world.layouts.size()));
-  for (uint32_t i = 0; i < layouts.size(); ++i) layouts.set(i, data_of(encode_layout(*world.layouts[i])));
+  for (uint32_t i = 0; i < layouts.size(); ++i)
+    layouts.set(i, schema::data_of(plan::encode_layout(*world.layouts[i])));
   out.setRuleVersion(rule_version);
-  write_options(out.initOptions(), options);
+  plan::write_options(out.initOptions(), options);
 }
 
 // One overload a message.
@@ -124,9 +125,9 @@ class Writer {
     out.setSchemaVersion(in.schema_version);
     out.setRank(in.rank);
     out.setWorldSize(in.world_size);
-    out.setJobId(text_of(in.job_id));
+    out.setJobId(schema::text_of(in.job_id));
     out.setPid(in.pid);
-    if (!in.process.is_zero()) out.setProcess(data_of(in.process));
+    if (!in.process.is_zero()) out.setProcess(schema::data_of(in.process));
     out.setRanksOnHost(in.ranks_on_host);
     out.setReadOnly(in.read_only);
   }
@@ -140,9 +141,9 @@ class Writer {
   void operator()(const local::Failed& in) { write_status(out_.initFailed(), in.why); }
   void operator()(const local::LayoutIs& in) {
     auto out = out_.initLayout();
-    out.setLayoutId(data_of(in.layout->id()));
-    out.setLayout(data_of(encode_layout(*in.layout)));
-    write_options(out.initOptions(), in.options);
+    out.setLayoutId(schema::data_of(in.layout->id()));
+    out.setLayout(schema::data_of(plan::encode_layout(*in.layout)));
+    plan::write_options(out.initOptions(), in.options);
   }
   void operator()(const local::RosterIs& in) {
     write_world(out_.initRoster(), *in.world, in.rule_version, in.options);
@@ -156,9 +157,9 @@ class Writer {
     auto out = out_.initStaged();
     out.setStep(in.step);
     out.setAttempt(in.attempt);
-    out.setLayoutId(data_of(in.layout_id));
-    if (!in.roster_id.is_zero()) out.setRosterId(data_of(in.roster_id));
-    if (!in.plan_id.is_zero()) out.setPlanId(data_of(in.plan_id));
+    out.setLayoutId(schema::data_of(in.layout_id));
+    if (!in.roster_id.is_zero()) out.setRosterId(schema::data_of(in.roster_id));
+    if (!in.plan_id.is_zero()) out.setPlanId(schema::data_of(in.plan_id));
     out.setSlabId(in.slab_id);
     out.setAgain(in.again);
     out.setInParts(in.in_parts);
@@ -171,7 +172,7 @@ class Writer {
       piece.setBytes(in.pieces[i].bytes);
       piece.setSlabOffset(in.pieces[i].slab_offset);
     }
-    write_user(out, in.user);
+    plan::write_user(out, in.user);
   }
   void operator()(const local::SlabFree& in) {
     auto out = out_.initSlabFree();
@@ -214,7 +215,7 @@ class Writer {
     out.setBytes(in.bytes);
     out.setSlabs(in.slabs);
     out.setBytesMax(in.bytes_max);
-    out.setBecause(text_of(in.because));
+    out.setBecause(schema::text_of(in.because));
     out.setNumber(in.number);
   }
   void operator()(const local::StagingGranted& in) {
@@ -276,7 +277,7 @@ class Writer {
       attempts[i].setFiles(info.files);
       attempts[i].setPayloadBytes(info.payload_bytes);
       attempts[i].setUnixTimeNs(info.unix_time_ns);
-      attempts[i].setCause(text_of(info.cause));
+      attempts[i].setCause(schema::text_of(info.cause));
     }
   }
   void operator()(const local::Found& in) {
@@ -284,7 +285,7 @@ class Writer {
     out.setRequestId(in.request_id);
     write_status(out, in.outcome);
     if (!in.outcome.ok()) return;
-    write_passed_over(out, in.passed_over);
+    plan::write_passed_over(out, in.passed_over);
     auto checkpoint = out.initCheckpoint();
     write_checkpoint(checkpoint, in.checkpoint);
     if (!in.layouts) {
@@ -318,7 +319,7 @@ class Writer {
     out.setRequestId(in.request_id);
     out.setBatch(in.batch);
     auto files = out.initFiles(list_size(in.files.size()));
-    for (uint32_t i = 0; i < files.size(); ++i) files.set(i, text_of(in.files[i]));
+    for (uint32_t i = 0; i < files.size(); ++i) files.set(i, schema::text_of(in.files[i]));
     auto ranges = out.initRanges(list_size(in.ranges.size()));
     for (uint32_t i = 0; i < ranges.size(); ++i) {
       write_range(ranges[i], in.ranges[i]);
@@ -370,14 +371,14 @@ class Writer {
     out.setStep(in.step);
     out.setAttempt(in.attempt);
     write_durable(out.initShare(), in.share);
-    write_user(out, in.user);
+    plan::write_user(out, in.user);
   }
   void operator()(const local::PlanWanted& in) {
     auto out = out_.initPlanWanted();
     out.setStep(in.step);
     out.setAttempt(in.attempt);
-    out.setLayoutId(data_of(in.layout_id));
-    if (!in.known.is_zero()) out.setKnown(data_of(in.known));
+    out.setLayoutId(schema::data_of(in.layout_id));
+    if (!in.known.is_zero()) out.setKnown(schema::data_of(in.known));
     out.setFollowsPlanner(in.follows_planner);
   }
   void operator()(const local::PlanExchange& in) {
@@ -386,16 +387,16 @@ class Writer {
     out.setAttempt(in.attempt);
     out.setStage(static_cast<uint8_t>(in.stage));
     out.setCoordinatorRank(in.coordinator_rank);
-    write_options(out.initOptions(), in.options);
+    plan::write_options(out.initOptions(), in.options);
     auto plans = out.initPlans(list_size(in.plans.size()));
-    for (uint32_t i = 0; i < plans.size(); ++i) plans.set(i, data_of(as_view(*in.plans[i])));
+    for (uint32_t i = 0; i < plans.size(); ++i) plans.set(i, schema::data_of(as_view(*in.plans[i])));
   }
   void operator()(const local::PlanIs& in) {
     auto out = out_.initPlan();
     out.setStep(in.step);
     out.setAttempt(in.attempt);
-    out.setRosterId(data_of(in.roster_id));
-    if (in.plan) out.setPlan(data_of(encode_plan(*in.plan)));
+    out.setRosterId(schema::data_of(in.roster_id));
+    if (in.plan) out.setPlan(schema::data_of(plan::encode_plan(*in.plan)));
   }
   void operator()(const local::NotStaged& in) {
     auto out = out_.initNotStaged();
@@ -408,7 +409,7 @@ class Writer {
 
  private:
   static void write_encoded(schema::CheckpointLayouts::Builder out, const local::StoredLayouts& in) {
-    out.setRoster(data_of(in.encoded->roster));
+    out.setRoster(schema::data_of(in.encoded->roster));
     auto layouts = out.initLayouts(list_size(in.encoded->layouts.size()));
     uint32_t referenced = 0;
     for (uint32_t i = 0; i < layouts.size(); ++i) {
@@ -418,22 +419,22 @@ class Writer {
       if (is_aligned && layout.size() >= kReferencedFromBytes && referenced < kMaxReferenced) {
         ++referenced;
         auto orphanage = capnp::Orphanage::getForMessageContaining(out);
-        layouts.adopt(i, orphanage.referenceExternalData(data_of(layout)));
+        layouts.adopt(i, orphanage.referenceExternalData(schema::data_of(layout)));
       } else {
-        layouts.set(i, data_of(layout));
+        layouts.set(i, schema::data_of(layout));
       }
     }
     out.setRuleVersion(in.rule_version);
-    write_options(out.initOptions(), in.options);
+    plan::write_options(out.initOptions(), in.options);
   }
   static void write_durable(schema::DurableShare::Builder out, const local::DurableShare& in) {
-    out.setRosterId(data_of(in.roster_id));
-    out.setPlanId(data_of(in.plan_id));
+    out.setRosterId(schema::data_of(in.roster_id));
+    out.setPlanId(schema::data_of(in.plan_id));
     auto files = out.initFiles(list_size(in.files.size()));
     for (uint32_t i = 0; i < files.size(); ++i) {
       files[i].setIndex(in.files[i].index);
       files[i].setSize(in.files[i].size);
-      files[i].setHeaderDigest(data_of(in.files[i].header_digest));
+      files[i].setHeaderDigest(schema::data_of(in.files[i].header_digest));
       files[i].setPayloadBytes(in.files[i].payload_bytes);
     }
   }
@@ -442,12 +443,12 @@ class Writer {
     out.setRank(in.rank);
     out.setWorldSize(in.world_size);
     out.setRound(in.round);
-    out.setLayout(data_of(ByteView(encode_layout(*in.layout))));
+    out.setLayout(schema::data_of(ByteView(plan::encode_layout(*in.layout))));
     auto among = out.initAmong(list_size(in.among.size()));
     for (uint32_t i = 0; i < among.size(); ++i) among.set(i, in.among[i]);
   }
   static void write_target(schema::LoadTarget::Builder out, const local::LoadTarget& in) {
-    out.setFqn(text_of(in.fqn));
+    out.setFqn(schema::text_of(in.fqn));
     out.setKind(static_cast<schema::LayoutEntry::Kind>(in.kind));
     out.setDtype(static_cast<uint8_t>(in.dtype));
     set_numbers(out.initShape(list_size(in.shape.size())), in.shape);
@@ -462,11 +463,11 @@ class Writer {
 
 LocalFrame::LocalFrame(const LocalMessage& message) {
   std::visit(Writer(builder_.initRoot<schema::LocalMessage>()), message);
-  parts_ = framed_parts(builder_);
+  parts_ = schema::framed_parts(builder_);
 }
 
 Bytes encode_local(const LocalMessage& message) {
-  return framed_bytes(LocalFrame(message).builder());
+  return schema::framed_bytes(LocalFrame(message).builder());
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

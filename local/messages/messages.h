@@ -26,7 +26,7 @@
 #include "shoal/shared_vector.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::local {
 
 inline constexpr uint32_t kLocalSchemaVersion = 1;
 inline constexpr size_t kMaxLocalMessageBytes = size_t{256} << 20;
@@ -40,8 +40,6 @@ inline constexpr uint64_t kMaxLocalFileBytes = uint64_t{1} << 62;
 inline constexpr size_t kMaxBoxesPerTarget = size_t{1} << 20;
 inline constexpr size_t kMaxDamagedPathBytes = 4096;            // under the root
 inline constexpr size_t kMaxLocalCauseBytes = size_t{1} << 20;  // longer causes are cut when encoded
-
-namespace local {
 
 struct Attach {  // client -> node, first on every connection
   uint32_t schema_version = kLocalSchemaVersion;
@@ -174,7 +172,7 @@ struct StoredLayouts {                 // who held what of a checkpoint, and by 
   std::shared_ptr<const World> world;  // not needed where `encoded` is there
   uint32_t rule_version = kRuleVersion;
   SaveOptions options;
-  std::shared_ptr<const EncodedWorld> encoded = nullptr;  // passed on as it is. Decoding never sets it
+  std::shared_ptr<const plan::EncodedWorld> encoded = nullptr;  // passed on as it is. Decoding never sets it
 };
 struct Found {  // node -> client: answer to Latest, and the first answer to Load
   uint32_t request_id = 0;
@@ -266,10 +264,10 @@ struct PlanIs {  // node -> client
 struct PlanExchange {  // offered, made: client -> node; again, likewise. gathered, told: node -> client
   uint64_t step = 0;
   uint32_t attempt = 0;
-  ExchangeStage stage = ExchangeStage::offered;
+  plan::ExchangeStage stage = plan::ExchangeStage::offered;
   Rank coordinator_rank = 0;  // whose planner makes it
   SaveOptions options;
-  std::vector<PlannerPlan> plans;  // offered, told: this rank's; gathered, made: of all ranks, by rank
+  std::vector<plan::PlannerPlan> plans;  // offered, told: this rank's; gathered, made: of all ranks, by rank
 };
 // How much memory the slabs of this rank may take: client -> node, before it makes one that does not fit into
 // what was granted to it. docs/reference/client-node.md, "Slabs".
@@ -313,8 +311,6 @@ struct PartStaged {  // client -> node
 };
 struct Detach {};  // client -> node: a clean end; without it the trainer died
 
-}  // namespace local
-
 using LocalMessage =
     std::variant<local::Attach, local::Attached, local::Failed, local::LayoutIs, local::RosterIs, local::Slab,
                  local::Staged, local::SlabFree, local::Decided, local::Latest, local::Load, local::Found,
@@ -328,4 +324,4 @@ Bytes encode_local(const LocalMessage& message);
 // Untrusted bytes: bounded memory, no crash; one-line errors.
 Result<LocalMessage> decode_local(ByteView bytes);
 
-}  // namespace shoal
+}  // namespace shoal::local

@@ -4,7 +4,7 @@
 
 #include "local/settings/settings.h"
 
-namespace shoal {
+namespace shoal::local {
 
 namespace {
 
@@ -133,4 +133,4 @@ std::span<const OtherVariable> other_variables() {
   return kOtherVariables;
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

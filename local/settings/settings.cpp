@@ -11,7 +11,7 @@
 
 extern char** environ;
 
-namespace shoal {
+namespace shoal::local {
 
 namespace {
 
@@ -259,4 +259,4 @@ std::vector<std::string> unknown_variables() {
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

@@ -18,7 +18,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::local {
 
 inline constexpr const char* kSettingsFile = "shoal.toml";
 inline constexpr size_t kMaxSettingsFileBytes = size_t{64} << 10;
@@ -112,4 +112,4 @@ std::string settings_line(const Settings& settings);
 // are none of them: SHOAL_TEST_..., SHOAL_BENCH_..., SHOAL_REQUIRE_...
 std::vector<std::string> unknown_variables();
 
-}  // namespace shoal
+}  // namespace shoal::local

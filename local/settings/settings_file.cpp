@@ -14,7 +14,7 @@
 
 #include "local/settings/settings.h"
 
-namespace shoal {
+namespace shoal::local {
 
 namespace {
 
@@ -103,4 +103,4 @@ Status Settings::add_files(const std::string& root) {
   return of_root.empty() ? ok_status() : add_file(of_root, false);
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

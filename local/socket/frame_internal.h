@@ -4,7 +4,7 @@
 #include "local/messages/messages.h"
 #include "schema/checked_reader_internal.h"
 
-namespace shoal {
+namespace shoal::local {
 
 class LocalFrame {
  public:
@@ -12,12 +12,12 @@ class LocalFrame {
   LocalFrame(const LocalFrame&) = delete;
   LocalFrame& operator=(const LocalFrame&) = delete;
 
-  const FramedParts& parts() const { return parts_; }
-  PagedMessageBuilder& builder() { return builder_; }
+  const schema::FramedParts& parts() const { return parts_; }
+  schema::PagedMessageBuilder& builder() { return builder_; }
 
  private:
-  PagedMessageBuilder builder_;
-  FramedParts parts_;  // of the builder's
+  schema::PagedMessageBuilder builder_;
+  schema::FramedParts parts_;  // of the builder's
 };
 
-}  // namespace shoal
+}  // namespace shoal::local

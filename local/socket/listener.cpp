@@ -12,7 +12,7 @@
 #include "local/socket/peer_internal.h"
 #include "local/socket/socket.h"
 
-namespace shoal {
+namespace shoal::local {
 
 namespace {
 
@@ -65,4 +65,4 @@ Result<std::optional<OwnedFd>> LocalListener::accept(int timeout_ms) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

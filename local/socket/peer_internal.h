@@ -7,7 +7,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::local {
 
 // Code::refused unless the process at the other end runs as this user or as root.
 Status check_peer(int fd);
@@ -15,4 +15,4 @@ Status check_peer(int fd);
 // Code::invalid_argument: the path does not fit.
 Result<sockaddr_un> socket_address(const std::string& path);
 
-}  // namespace shoal
+}  // namespace shoal::local

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-namespace shoal {
+namespace shoal::local {
 
 namespace {
 
@@ -93,7 +93,7 @@ void QuestionServer::accept_all() {
     if (fd.valid()) {
       if (is_full) close_for_others(goes);
       begin(std::move(fd));
-    } else if (!is_out_of_descriptors(errno)) {
+    } else if (!base::is_out_of_descriptors(errno)) {
       return;
     } else if (may_go) {
       close_for_others(goes);
@@ -174,4 +174,4 @@ void QuestionServer::serve(Connection& connection) {
   connection.has_ended = true;
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

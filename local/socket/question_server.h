@@ -20,7 +20,7 @@
 #include "base/descriptors.h"
 #include "local/socket/socket.h"
 
-namespace shoal {
+namespace shoal::local {
 
 struct QuestionLimits {
   size_t connections_max = 64;
@@ -67,7 +67,7 @@ class QuestionServer {
   const Words words_;
   std::vector<std::unique_ptr<Connection>> connections_;  // in the order they came
   std::optional<Time> shut_until_;                        // all are too young to be closed
-  SpareDescriptor spare_descriptor_;
+  base::SpareDescriptor spare_descriptor_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::local

@@ -22,7 +22,7 @@
 #include "local/socket/peer_internal.h"
 #include "shoal/page_buffer.h"
 
-namespace shoal {
+namespace shoal::local {
 
 namespace {
 
@@ -347,4 +347,4 @@ Status check_slab(int fd, uint64_t bytes) {
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

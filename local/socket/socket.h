@@ -10,7 +10,7 @@
 #include "local/messages/messages.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::local {
 
 // Owns a file descriptor.
 class OwnedFd {
@@ -103,4 +103,4 @@ struct NodePaths {
 // its own beside those of the job that trains; empty: none.
 Result<NodePaths> node_paths(const std::string& root, const std::string& reader = "");
 
-}  // namespace shoal
+}  // namespace shoal::local

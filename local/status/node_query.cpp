@@ -10,7 +10,7 @@
 #include "local/messages/messages.h"
 #include "local/socket/socket.h"
 
-namespace shoal {
+namespace shoal::local {
 
 Result<NodeStatus> ask_node(const std::string& socket_file, int timeout_ms) {
   SHOAL_ASSIGN_OR_RETURN(auto socket, LocalSocket::connect(socket_file));
@@ -39,4 +39,4 @@ std::vector<std::string> list_node_sockets() {
   return sockets;
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

@@ -7,7 +7,7 @@
 #include "local/status/node_status.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::local {
 
 inline constexpr int kNodeAnswerTimeoutMs = 5'000;
 
@@ -22,4 +22,4 @@ std::vector<std::string> list_node_sockets();
 // Of these, of jobs that only read this root. Code::not_found: there is no such folder.
 Result<std::vector<std::string>> list_reader_sockets(const std::string& root);
 
-}  // namespace shoal
+}  // namespace shoal::local

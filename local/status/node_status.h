@@ -12,7 +12,7 @@
 #include "shoal/metadata.h"
 #include "shoal/roster.h"
 
-namespace shoal {
+namespace shoal::local {
 
 inline constexpr size_t kMaxStatusSaves = 256;     // newest of those in flight
 inline constexpr size_t kMaxStatusErrors = 16;     // newest
@@ -101,4 +101,4 @@ struct NodeStatus {
   NodeCounts counts;
 };
 
-}  // namespace shoal
+}  // namespace shoal::local

@@ -4,7 +4,7 @@
 #include "schema/checked_reader_internal.h"
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::local {
 
 namespace {
 
@@ -38,18 +38,18 @@ void write_save(schema::SaveStatus::Builder out, const SaveStatus& save) {
   out.setBytesReported(save.bytes_reported);
   write_ranks(out.initAwaited(bounded(save.awaited.size(), kMaxStatusRanks)), save.awaited);
   out.setAwaitedCount(save.awaited_count);
-  out.setTrouble(text_of(clean_line(save.trouble, kMaxStatusTextBytes)));
+  out.setTrouble(schema::text_of(clean_line(save.trouble, kMaxStatusTextBytes)));
 }
 
 template <class Reader>
 Result<std::string> read_text(Reader text, std::string_view what) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(text, kMaxStatusTextBytes, what).status());
-  return clean_line(view_of(text), kMaxStatusTextBytes);
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(text, kMaxStatusTextBytes, what).status());
+  return clean_line(schema::view_of(text), kMaxStatusTextBytes);
 }
 
 template <class Reader>
 Result<std::vector<Rank>> read_ranks(Reader in) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxStatusRanks, "ranks of a status").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxStatusRanks, "ranks of a status").status());
   std::vector<Rank> ranks;
   for (Rank rank : in) ranks.push_back(rank);
   return ranks;
@@ -102,23 +102,24 @@ Status read_texts(schema::NodeStatus::Reader in, NodeStatus* out) {
 
 Status read_lists(schema::NodeStatus::Reader in, NodeStatus* out) {
   SHOAL_ASSIGN_OR_RETURN(out->ranks, read_ranks(in.getRanks()));
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getPeers(), kMaxStatusPeers, "peers of a status").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getPeers(), kMaxStatusPeers, "peers of a status").status());
   for (auto peer : in.getPeers()) {
     SHOAL_ASSIGN_OR_RETURN(std::string name, read_text(peer.getName(), "name of a peer"));
     out->peers.push_back({std::move(name), peer.getCoordinates()});
   }
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getSaves(), kMaxStatusSaves, "saves of a status").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getSaves(), kMaxStatusSaves, "saves of a status").status());
   for (auto save_in : in.getSaves()) {
     SHOAL_ASSIGN_OR_RETURN(SaveStatus save, read_save(save_in));
     out->saves.push_back(std::move(save));
   }
-  SHOAL_RETURN_IF_ERROR(bounded_size(in.getErrors(), kMaxStatusErrors, "errors of a status").status());
+  SHOAL_RETURN_IF_ERROR(
+      schema::bounded_size(in.getErrors(), kMaxStatusErrors, "errors of a status").status());
   for (auto error : in.getErrors()) {
     SHOAL_ASSIGN_OR_RETURN(std::string line, read_text(error.getLine(), "line of an error"));
     out->errors.push_back({error.getAgeMs(), std::move(line)});
   }
   SHOAL_RETURN_IF_ERROR(
-      bounded_size(in.getSlowCalls(), kMaxStatusSlowCalls, "slow calls of a status").status());
+      schema::bounded_size(in.getSlowCalls(), kMaxStatusSlowCalls, "slow calls of a status").status());
   for (auto call : in.getSlowCalls()) {
     SHOAL_ASSIGN_OR_RETURN(std::string what, read_text(call.getWhat(), "name of a slow call"));
     out->slow_calls.push_back({std::move(what), call.getAgeMs()});
@@ -160,7 +161,7 @@ void write_lists(schema::NodeStatus::Builder out, const NodeStatus& status) {
   write_ranks(out.initRanks(bounded(status.ranks.size(), kMaxStatusRanks)), status.ranks);
   auto peers = out.initPeers(bounded(status.peers.size(), kMaxStatusPeers));
   for (uint32_t i = 0; i < peers.size(); ++i) {
-    peers[i].setName(text_of(clean_line(status.peers[i].name, kMaxStatusTextBytes)));
+    peers[i].setName(schema::text_of(clean_line(status.peers[i].name, kMaxStatusTextBytes)));
     peers[i].setCoordinates(status.peers[i].coordinates);
   }
   auto saves = out.initSaves(bounded(status.saves.size(), kMaxStatusSaves));
@@ -168,11 +169,11 @@ void write_lists(schema::NodeStatus::Builder out, const NodeStatus& status) {
   auto errors = out.initErrors(bounded(status.errors.size(), kMaxStatusErrors));
   for (uint32_t i = 0; i < errors.size(); ++i) {
     errors[i].setAgeMs(status.errors[i].age_ms);
-    errors[i].setLine(text_of(clean_line(status.errors[i].line, kMaxStatusTextBytes)));
+    errors[i].setLine(schema::text_of(clean_line(status.errors[i].line, kMaxStatusTextBytes)));
   }
   auto calls = out.initSlowCalls(bounded(status.slow_calls.size(), kMaxStatusSlowCalls));
   for (uint32_t i = 0; i < calls.size(); ++i) {
-    calls[i].setWhat(text_of(clean_line(status.slow_calls[i].what, kMaxStatusTextBytes)));
+    calls[i].setWhat(schema::text_of(clean_line(status.slow_calls[i].what, kMaxStatusTextBytes)));
     calls[i].setAgeMs(status.slow_calls[i].age_ms);
   }
 }
@@ -195,16 +196,16 @@ std::string_view phase_name(SavePhase phase) {
 
 void write_node_status(schema::NodeStatus::Builder out, const NodeStatus& status) {
   auto text = [](const std::string& line) { return clean_line(line, kMaxStatusTextBytes); };
-  out.setVersion(text_of(text(status.version)));
-  out.setHost(text_of(text(status.host)));
+  out.setVersion(schema::text_of(text(status.version)));
+  out.setHost(schema::text_of(text(status.host)));
   out.setPid(status.pid);
-  out.setRoot(text_of(text(status.root)));
-  out.setRootId(text_of(text(status.root_id)));
-  out.setJobId(text_of(text(status.job_id)));
+  out.setRoot(schema::text_of(text(status.root)));
+  out.setRootId(schema::text_of(text(status.root_id)));
+  out.setJobId(schema::text_of(text(status.job_id)));
   out.setGeneration(status.generation);
   out.setEpoch(status.epoch);
   out.setCoordinates(status.coordinates);
-  out.setCoordinator(text_of(text(status.coordinator)));
+  out.setCoordinator(schema::text_of(text(status.coordinator)));
   out.setWorldSize(status.world_size);
   out.setUptimeMs(status.uptime_ms);
   out.setIsStopping(status.is_stopping);
@@ -242,4 +243,4 @@ Result<NodeStatus> read_node_status(schema::NodeStatus::Reader in) {
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::local

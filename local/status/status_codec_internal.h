@@ -5,10 +5,10 @@
 #include "schema/local.capnp.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::local {
 
 // Lists and texts beyond their bounds are cut.
 void write_node_status(schema::NodeStatus::Builder out, const NodeStatus& status);
 Result<NodeStatus> read_node_status(schema::NodeStatus::Reader in);  // untrusted
 
-}  // namespace shoal
+}  // namespace shoal::local

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace shoal {
+namespace shoal::plan {
 
 RankSet RankSet::of_mesh(const Mesh& mesh) {
   if (!mesh.is_affine()) return from_ascending(mesh.ascending_ranks());
@@ -92,4 +92,4 @@ uint64_t RankSet::count_below(uint64_t rank) const {
   return count + (left > 0 ? 1 : 0);
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

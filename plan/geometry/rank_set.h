@@ -7,7 +7,7 @@
 
 #include "shoal/mesh.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 // Immutable; equal sets compare equal however they were made. Affine where possible: base + sum(digit[i] *
 // stride[i]) with nesting strides (as in Mesh), outermost (largest stride) first, neighbouring dimensions
@@ -40,4 +40,4 @@ class RankSet {
   std::vector<Rank> listed_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::plan

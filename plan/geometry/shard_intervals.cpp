@@ -13,7 +13,7 @@ uint64_t ceil_divide(uint64_t a, uint64_t b) {
 }
 
 // Chunk `index` of torch.chunk(length, count): ceil-sized, the last ones short or empty.
-Interval chunk(uint64_t length, uint64_t count, uint64_t index) {
+plan::Interval chunk(uint64_t length, uint64_t count, uint64_t index) {
   uint64_t size = ceil_divide(length, count);
   if (size == 0 || index > length / size) return {length, length};
   uint64_t begin = index * size;
@@ -26,9 +26,10 @@ struct Cursor {
   size_t interval = 0;
   uint64_t position = 0;  // of that interval's first element
 };
-void append_positions(const Intervals& local, Interval range, Cursor& cursor, Intervals& out) {
+void append_positions(const plan::Intervals& local, plan::Interval range, Cursor& cursor,
+                      plan::Intervals& out) {
   while (range.begin < range.end) {
-    const Interval& here = local[cursor.interval];
+    const plan::Interval& here = local[cursor.interval];
     uint64_t length = here.end - here.begin;
     if (range.begin >= cursor.position + length) {
       cursor.position += length;
@@ -48,19 +49,20 @@ void append_positions(const Intervals& local, Interval range, Cursor& cursor, In
 
 }  // namespace
 
-Intervals whole_interval(uint64_t size) {
-  return size == 0 ? Intervals{} : Intervals{{0, size}};
+plan::Intervals plan::whole_interval(uint64_t size) {
+  return size == 0 ? plan::Intervals{} : plan::Intervals{{0, size}};
 }
 
-uint64_t total_length(const Intervals& intervals) {
+uint64_t plan::total_length(const plan::Intervals& intervals) {
   uint64_t length = 0;
-  for (const Interval& interval : intervals) length += interval.end - interval.begin;
+  for (const plan::Interval& interval : intervals) length += interval.end - interval.begin;
   return length;
 }
 
-Intervals shard_of(const Intervals& local, const Placement& placement, uint64_t count, uint64_t index) {
-  const uint64_t length = total_length(local);
-  Intervals out;
+plan::Intervals plan::shard_of(const plan::Intervals& local, const Placement& placement, uint64_t count,
+                               uint64_t index) {
+  const uint64_t length = plan::total_length(local);
+  plan::Intervals out;
   Cursor cursor;
   if (placement.kind == Placement::Kind::shard) {
     append_positions(local, chunk(length, count, index), cursor, out);
@@ -68,22 +70,22 @@ Intervals shard_of(const Intervals& local, const Placement& placement, uint64_t 
   }
   SHOAL_CHECK(placement.kind == Placement::Kind::strided_shard);
   for (uint64_t i = 0; i < placement.split_factor; ++i) {
-    Interval outer = chunk(length, placement.split_factor, i);
+    plan::Interval outer = chunk(length, placement.split_factor, i);
     if (outer.begin == outer.end) break;
-    Interval inner = chunk(outer.end - outer.begin, count, index);
+    plan::Interval inner = chunk(outer.end - outer.begin, count, index);
     append_positions(local, {outer.begin + inner.begin, outer.begin + inner.end}, cursor, out);
   }
   return out;
 }
 
-std::vector<uint64_t> shards_meeting(const Intervals& local, const Placement& placement, uint64_t count,
-                                     Interval range) {
-  const uint64_t length = total_length(local);
+std::vector<uint64_t> plan::shards_meeting(const plan::Intervals& local, const Placement& placement,
+                                           uint64_t count, plan::Interval range) {
+  const uint64_t length = plan::total_length(local);
   const uint64_t factor = placement.kind == Placement::Kind::strided_shard ? placement.split_factor : 1;
   std::vector<uint64_t> found;
   // Positions in the concatenation that lie in the range, one interval at a time.
   uint64_t position = 0;
-  for (const Interval& interval : local) {
+  for (const plan::Interval& interval : local) {
     const uint64_t here = position;
     position += interval.end - interval.begin;
     if (interval.end <= range.begin || interval.begin >= range.end) continue;
@@ -91,7 +93,7 @@ std::vector<uint64_t> shards_meeting(const Intervals& local, const Placement& pl
     uint64_t end = here + (std::min(range.end, interval.end) - interval.begin);
     const uint64_t outer_size = ceil_divide(length, factor);
     for (uint64_t i = begin / outer_size; i <= (end - 1) / outer_size; ++i) {
-      Interval outer = chunk(length, factor, i);
+      plan::Interval outer = chunk(length, factor, i);
       uint64_t inner_size = ceil_divide(outer.end - outer.begin, count);
       uint64_t first = (std::max(begin, outer.begin) - outer.begin) / inner_size;
       uint64_t last = (std::min(end, outer.end) - 1 - outer.begin) / inner_size;
@@ -103,16 +105,16 @@ std::vector<uint64_t> shards_meeting(const Intervals& local, const Placement& pl
   return found;
 }
 
-std::vector<Box> boxes_of(std::span<const Intervals> by_dim) {
+std::vector<Box> plan::boxes_of(std::span<const plan::Intervals> by_dim) {
   const size_t dims = by_dim.size();
   size_t count = 1;
-  for (const Intervals& intervals : by_dim) count *= intervals.size();
+  for (const plan::Intervals& intervals : by_dim) count *= intervals.size();
   std::vector<Box> boxes(count, Box{Dims(dims), Dims(dims)});
   size_t repeat = count;
   for (size_t d = 0; d < dims && count != 0; ++d) {
     repeat /= by_dim[d].size();
     for (size_t i = 0; i < count; ++i) {
-      const Interval& interval = by_dim[d][i / repeat % by_dim[d].size()];
+      const plan::Interval& interval = by_dim[d][i / repeat % by_dim[d].size()];
       boxes[i].offsets[d] = interval.begin;
       boxes[i].sizes[d] = interval.end - interval.begin;
     }
@@ -152,26 +154,26 @@ Status validate_placements(std::span<const Placement> placements, const Mesh& me
 
 LocalShards shards_at(std::span<const uint64_t> shape, const Mesh& mesh,
                       std::span<const Placement> placements, std::span<const uint64_t> coordinate) {
-  std::vector<Intervals> by_dim;
+  std::vector<plan::Intervals> by_dim;
   by_dim.reserve(shape.size());
-  for (uint64_t size : shape) by_dim.push_back(whole_interval(size));
+  for (uint64_t size : shape) by_dim.push_back(plan::whole_interval(size));
   for (size_t i = 0; i < placements.size(); ++i) {
     if (placements[i].kind == Placement::Kind::replicate) continue;
-    Intervals& intervals = by_dim[placements[i].dim];
-    intervals = shard_of(intervals, placements[i], mesh.shape()[i], coordinate[i]);
+    plan::Intervals& intervals = by_dim[placements[i].dim];
+    intervals = plan::shard_of(intervals, placements[i], mesh.shape()[i], coordinate[i]);
   }
   LocalShards out;
-  for (Intervals& intervals : by_dim) out.local_shape.push_back(total_length(intervals));
-  out.boxes = boxes_of(by_dim);
-  for (Intervals& intervals : by_dim) {
+  for (plan::Intervals& intervals : by_dim) out.local_shape.push_back(plan::total_length(intervals));
+  out.boxes = plan::boxes_of(by_dim);
+  for (plan::Intervals& intervals : by_dim) {
     uint64_t position = 0;
-    for (Interval& interval : intervals) {
+    for (plan::Interval& interval : intervals) {
       uint64_t length = interval.end - interval.begin;
       interval = {position, position + length};
       position += length;
     }
   }
-  out.local = boxes_of(by_dim);
+  out.local = plan::boxes_of(by_dim);
   return out;
 }
 

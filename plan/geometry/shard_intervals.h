@@ -8,7 +8,7 @@
 
 #include "shoal/mesh.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 // Global elements [begin, end) of one tensor dimension. A list of them is ascending, non-empty and merged.
 struct Interval {
@@ -31,4 +31,4 @@ std::vector<uint64_t> shards_meeting(const Intervals& local, const Placement& pl
 // Row-major over the lists: every combination of one interval of each dimension.
 std::vector<Box> boxes_of(std::span<const Intervals> by_dim);
 
-}  // namespace shoal
+}  // namespace shoal::plan

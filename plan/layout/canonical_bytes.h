@@ -4,7 +4,7 @@
 #include "shoal/bytes.h"
 #include "shoal/hash.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 class CanonicalBytes {
  public:
@@ -31,4 +31,4 @@ class CanonicalBytes {
   Bytes bytes_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::plan

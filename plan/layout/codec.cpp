@@ -12,7 +12,7 @@
 #include "schema/checked_reader_internal.h"
 #include "schema/layout.capnp.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 namespace {
 
@@ -63,13 +63,13 @@ auto read_canonical(ByteView bytes, size_t bytes_max, Body&& body)
   }
   const kj::ArrayPtr<const capnp::word> segment(first, words);
   capnp::ReaderOptions options;
-  options.traversalLimitInWords = words * kTraversalPerWord + kTraversalSlackWords;
+  options.traversalLimitInWords = words * schema::kTraversalPerWord + kTraversalSlackWords;
   options.nestingLimit = kLayoutNesting;
   try {
     capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1), options);
     return body(reader.template getRoot<Root>());
   } catch (const kj::Exception& exception) {
-    return status_of(exception);
+    return schema::status_of(exception);
   }
 }
 
@@ -139,7 +139,7 @@ std::vector<Number> copy_list(typename capnp::List<Number>::Reader in) {
 
 // At most `most` numbers, so that no reader reserves more.
 Status read_numbers(capnp::List<uint64_t>::Reader in, size_t most, const char* what, Dims& out) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, most, what).status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, most, what).status());
   out.reserve(in.size());
   for (uint64_t number : in) out.push_back(number);
   return ok_status();
@@ -158,14 +158,14 @@ Result<Mesh> read_mesh(schema::Mesh::Reader in) {
   }
   if (!ranks.isListed()) return malformed("mesh");
   auto listed = ranks.getListed();
-  SHOAL_RETURN_IF_ERROR(bounded_size(listed, kMaxMeshSize, "mesh ranks").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(listed, kMaxMeshSize, "mesh ranks").status());
   return Mesh::from_ranks(std::move(shape), copy_list<Rank>(listed));
 }
 
 Status read_mesh_sharding(schema::LayoutEntry::Sharding::Mesh::Reader in, MeshSharding& out) {
   out.mesh = in.getIndex();
   auto placements = in.getPlacements();
-  SHOAL_RETURN_IF_ERROR(bounded_size(placements, kMaxDims, "placements").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(placements, kMaxDims, "placements").status());
   out.placements.reserve(placements.size());
   for (auto placement : placements) {
     auto kind = static_cast<uint16_t>(placement.getKind());
@@ -209,8 +209,8 @@ Status read_sharding(schema::LayoutEntry::Sharding::Reader in, size_t dims, Shar
 
 Status read_entry(schema::LayoutEntry::Reader in, LayoutEntry& out) {
   auto fqn = in.getFqn();
-  SHOAL_RETURN_IF_ERROR(bounded_size(fqn, kMaxFqnBytes, "fqn").status());
-  out.fqn = view_of(fqn);
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(fqn, kMaxFqnBytes, "fqn").status());
+  out.fqn = schema::view_of(fqn);
   auto kind = static_cast<uint16_t>(in.getKind());
   if (kind > static_cast<uint16_t>(LayoutEntry::Kind::object)) return malformed("kind of an entry");
   out.kind = static_cast<LayoutEntry::Kind>(kind);
@@ -228,7 +228,7 @@ Result<LayoutPtr> read_layout(schema::Layout::Reader in, size_t words, const Lay
     meshes.push_back(std::move(mesh));
   }
   auto entries_in = in.getEntries();
-  SHOAL_RETURN_IF_ERROR(bounded_size(entries_in, kMaxEntries, "layout entries").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(entries_in, kMaxEntries, "layout entries").status());
   entries.reserve(std::min<size_t>(entries_in.size(), words / kWordsAnEntry));
   for (auto entry_in : entries_in) {
     SHOAL_RETURN_IF_ERROR(read_entry(entry_in, entries.emplace_back()));
@@ -237,7 +237,7 @@ Result<LayoutPtr> read_layout(schema::Layout::Reader in, size_t words, const Lay
 }
 
 Result<std::vector<Run>> read_runs(capnp::List<schema::Run>::Reader in) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxWorldSize, "runs of a roster").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxWorldSize, "runs of a roster").status());
   std::vector<Run> runs;
   for (auto run : in) runs.push_back({run.getCount(), run.getValue()});
   return runs;
@@ -246,7 +246,7 @@ Result<std::vector<Run>> read_runs(capnp::List<schema::Run>::Reader in) {
 Result<Roster> read_roster(schema::Roster::Reader in) {
   std::vector<LayoutId> ids;
   for (auto id_in : in.getLayoutIds()) {
-    SHOAL_ASSIGN_OR_RETURN(LayoutId id, Hash128::from_bytes(view_of(id_in)));
+    SHOAL_ASSIGN_OR_RETURN(LayoutId id, Hash128::from_bytes(schema::view_of(id_in)));
     ids.push_back(id);
   }
   SHOAL_ASSIGN_OR_RETURN(std::vector<Run> layout_runs, read_runs(in.getLayoutRuns()));
@@ -270,14 +270,14 @@ Status as_corrupt(const Status& status, const char* what) {
 }  // namespace
 
 Bytes encode_layout(const Layout& layout) {
-  PagedMessageBuilder message;
+  schema::PagedMessageBuilder message;
   auto out = message.initRoot<schema::Layout>();
   auto meshes = out.initMeshes(list_size(layout.meshes().size()));
   for (uint32_t i = 0; i < layout.meshes().size(); ++i) write_mesh(meshes[i], layout.meshes()[i]);
   auto entries = out.initEntries(list_size(layout.entries().size()));
   for (uint32_t i = 0; i < layout.entries().size(); ++i) {
     const LayoutEntry& entry = layout.entries()[i];
-    entries[i].setFqn(text_of(entry.fqn));
+    entries[i].setFqn(schema::text_of(entry.fqn));
     entries[i].setKind(static_cast<schema::LayoutEntry::Kind>(entry.kind));
     entries[i].setDtype(static_cast<uint8_t>(entry.dtype));
     set_numbers(entries[i].initShape(list_size(entry.shape.size())), entry.shape);
@@ -312,7 +312,8 @@ Bytes encode_roster(const Roster& roster) {
   auto out = message.initRoot<schema::Roster>();
   out.setWorldSize(roster.world_size());
   auto ids = out.initLayoutIds(list_size(roster.layout_ids().size()));
-  for (uint32_t i = 0; i < roster.layout_ids().size(); ++i) ids.set(i, data_of(roster.layout_ids()[i]));
+  for (uint32_t i = 0; i < roster.layout_ids().size(); ++i)
+    ids.set(i, schema::data_of(roster.layout_ids()[i]));
   write_runs(out.initLayoutRuns(list_size(roster.layout_runs().size())), roster.layout_runs());
   write_runs(out.initHostRuns(list_size(roster.host_runs().size())), roster.host_runs());
   return canonical_bytes(out);
@@ -340,7 +341,7 @@ Result<std::shared_ptr<const World>> decode_world(const EncodedWorld& encoded) {
                                            std::max(1u, std::thread::hardware_concurrency())});
   std::vector<LayoutPtr> layouts(ids.size());
   std::vector<Status> statuses(ids.size());
-  for_each_by_threads(ids.size(), threads, [&](size_t i) {
+  base::for_each_by_threads(ids.size(), threads, [&](size_t i) {
     Result<LayoutPtr> layout = decode_layout(encoded.layouts[i], ids[i]);
     statuses[i] = layout.status();
     if (layout.ok()) layouts[i] = std::move(layout).value();
@@ -349,4 +350,4 @@ Result<std::shared_ptr<const World>> decode_world(const EncodedWorld& encoded) {
   return std::make_shared<const World>(World{std::move(roster), std::move(layouts)});
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

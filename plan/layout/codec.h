@@ -11,7 +11,7 @@
 #include "shoal/save_plan.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 inline constexpr size_t kMaxEncodedLayoutBytes = size_t{64} << 20;
 inline constexpr size_t kMaxEncodedRosterBytes = size_t{256} << 20;
@@ -36,4 +36,4 @@ Result<std::shared_ptr<const World>> decode_world(const EncodedWorld& encoded);
 Bytes encode_plan(const SavePlan& plan);
 Result<SavePlanPtr> decode_plan(ByteView bytes);
 
-}  // namespace shoal
+}  // namespace shoal::plan

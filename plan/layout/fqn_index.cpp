@@ -3,7 +3,7 @@
 
 #include "plan/layout/holdings.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 namespace {
 
@@ -99,4 +99,4 @@ std::optional<uint32_t> FqnIndex::find(std::string_view fqn) const {
   return static_cast<uint32_t>(found - fqns_.begin());
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

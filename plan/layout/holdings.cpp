@@ -7,7 +7,7 @@
 #include "plan/layout/canonical_bytes.h"
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 namespace {
 
@@ -331,4 +331,4 @@ const BoxHoldings& Holdings::boxes(uint32_t number) {
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

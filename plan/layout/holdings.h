@@ -14,7 +14,7 @@
 #include "plan/geometry/rank_set.h"
 #include "shoal/roster.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 // One entry of one layout of the world.
 struct Site {
@@ -148,4 +148,4 @@ class Holdings {
   std::map<std::pair<std::pair<uint32_t, uint32_t>, std::vector<bool>>, std::vector<uint64_t>> unheld_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -268,10 +268,10 @@ Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry>
   auto layout = std::make_shared<Layout>();
   layout->meshes_ = canonical_meshes(meshes, entries);
   layout->entries_ = std::move(entries);
-  Bytes encoded = encode_layout(*layout);
-  if (encoded.size() > kMaxEncodedLayoutBytes) {
+  Bytes encoded = plan::encode_layout(*layout);
+  if (encoded.size() > plan::kMaxEncodedLayoutBytes) {
     return Status(Code::too_large, fmt::format("a layout of {} encoded bytes, at most {} are allowed",
-                                               encoded.size(), kMaxEncodedLayoutBytes));
+                                               encoded.size(), plan::kMaxEncodedLayoutBytes));
   }
   layout->id_ = xxh3_128(encoded);
   return LayoutPtr(std::move(layout));

@@ -107,7 +107,7 @@ Result<Roster> Roster::from_runs(uint32_t world_size, std::vector<LayoutId> layo
   roster.layout_ids_ = std::move(layout_ids);
   roster.layout_runs_ = std::move(layout_runs);
   roster.host_runs_ = std::move(host_runs);
-  roster.id_ = xxh3_128(encode_roster(roster));
+  roster.id_ = xxh3_128(plan::encode_roster(roster));
   return roster;
 }
 

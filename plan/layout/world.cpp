@@ -16,7 +16,7 @@ Status bad(std::string what) {
 
 Status validate_ranks(const Layout& layout, uint32_t world_size) {
   std::vector<Rank> highest;  // or device
-  for (const Mesh& mesh : layout.meshes()) highest.push_back(RankSet::of_mesh(mesh).highest());
+  for (const Mesh& mesh : layout.meshes()) highest.push_back(plan::RankSet::of_mesh(mesh).highest());
   for (const LayoutEntry& entry : layout.entries()) {
     bool is_ok = true;
     if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) {
@@ -55,7 +55,7 @@ bool has_rank_objects(const World& world) {
 }
 
 // Of a value that each rank has of its own: no other value has the name of one of them.
-Status validate_rank_names(const World& world, const FqnIndex& index, uint32_t value) {
+Status validate_rank_names(const World& world, const plan::FqnIndex& index, uint32_t value) {
   const std::string_view prefix = index.fqn(value);
   for (uint32_t other = value + 1; other < index.size() && index.fqn(other).starts_with(prefix); ++other) {
     std::optional<RankFqn> name = split_rank_fqn(index.fqn(other));
@@ -94,10 +94,10 @@ Status validate_world(const World& world) {
     SHOAL_RETURN_IF_ERROR(validate_ranks(*world.layouts[i], world.roster.world_size()));
   }
   if (world.layouts.size() == 1 && !has_rank_objects(world)) return ok_status();
-  const FqnIndex index = FqnIndex::of_world(world);
+  const plan::FqnIndex index = plan::FqnIndex::of_world(world);
   for (uint32_t value = 0; value < index.size(); ++value) {
-    std::span<const Site> sites = index.sites(value);
-    auto entry_of = [&](Site site) -> const LayoutEntry& {
+    std::span<const plan::Site> sites = index.sites(value);
+    auto entry_of = [&](plan::Site site) -> const LayoutEntry& {
       return world.layouts[site.layout]->entries()[site.entry];
     };
     for (size_t i = 1; i < sites.size(); ++i) {

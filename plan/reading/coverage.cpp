@@ -10,17 +10,17 @@ namespace shoal {
 
 namespace {
 
-Status check_boxes(Holdings& holdings, uint32_t value) {
+Status check_boxes(plan::Holdings& holdings, uint32_t value) {
   const LayoutEntry& entry = *holdings.value(value).entry;
   std::vector<Box> boxes;
-  for (const BoxHoldings::Held& held : holdings.boxes(value).boxes) boxes.push_back(*held.box);
+  for (const plan::BoxHoldings::Held& held : holdings.boxes(value).boxes) boxes.push_back(*held.box);
   return check_tiling(boxes, entry.shape);
 }
 
-Status check_mesh(Holdings& holdings, const Instance& instance) {
+Status check_mesh(plan::Holdings& holdings, const plan::Instance& instance) {
   std::optional<Dims> missing = holdings.missing_coordinate(instance);
   if (!missing) return ok_status();
-  const std::span<const Placement> placements = placements_of(instance);
+  const std::span<const Placement> placements = plan::placements_of(instance);
   Box box = placements.empty()
                 ? whole(instance.entry->shape)
                 : shards_at(instance.entry->shape, *instance.mesh, placements, *missing).boxes.at(0);
@@ -28,8 +28,8 @@ Status check_mesh(Holdings& holdings, const Instance& instance) {
                                                     to_string(box), instance.rank_at(*missing)));
 }
 
-Status check_value(Holdings& holdings, uint32_t value) {
-  const ValueHoldings& held = holdings.value(value);
+Status check_value(plan::Holdings& holdings, uint32_t value) {
+  const plan::ValueHoldings& held = holdings.value(value);
   if (held.per_rank) return ok_status();  // whoever has the layout writes its own
   if (held.whole_writer) {
     if (holdings.whole_writer(value, true)) return ok_status();
@@ -42,7 +42,7 @@ Status check_value(Holdings& holdings, uint32_t value) {
 
 Status check_coverage(const World& world, const SaveOptions& options) {
   SHOAL_RETURN_IF_ERROR(validate_options(options));
-  Holdings holdings(world, FqnIndex::of_world(world));
+  plan::Holdings holdings(world, plan::FqnIndex::of_world(world));
   for (uint32_t value = 0; value < holdings.index().size(); ++value) {
     if (Status status = check_value(holdings, value); !status.ok()) {
       return status.with_context(fmt::format("'{}'", holdings.index().fqn(value)));

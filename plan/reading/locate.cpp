@@ -11,7 +11,7 @@
 #include "plan/saving/share_rule.h"
 #include "shoal/metadata.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 namespace {
 // What is kept; when it grows beyond, all of it is dropped and derived anew.
@@ -476,4 +476,4 @@ Result<SavePlanPtr> Locator::plan_of(Rank rank) {
   return SavePlanPtr(std::move(plan));
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

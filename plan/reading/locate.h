@@ -8,7 +8,7 @@
 
 #include "shoal/save_plan.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 struct StoredPiece {
   Rank rank = 0;
@@ -50,4 +50,4 @@ class Locator {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::plan

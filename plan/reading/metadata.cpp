@@ -94,10 +94,10 @@ WorldValues::WorldValues(const World& world) {
     values_.reserve(world.layouts.front()->entries().size());
     for (const LayoutEntry& entry : world.layouts.front()->entries()) add(0, entry);
   } else {
-    const FqnIndex index = FqnIndex::of_world(world);
+    const plan::FqnIndex index = plan::FqnIndex::of_world(world);
     values_.reserve(index.size());
     for (uint32_t value = 0; value < index.size(); ++value) {
-      for (const Site site : index.sites(value)) {
+      for (const plan::Site site : index.sites(value)) {
         if (add(site.layout, world.layouts[site.layout]->entries()[site.entry])) break;  // all mean the same
       }
     }

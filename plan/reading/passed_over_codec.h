@@ -10,7 +10,7 @@
 #include "shoal/passed_over.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 // `out` has a list `passedOver` of schema::PassedOver and a number `passedOverCount`; where nothing was
 // passed over both are left out.
@@ -49,4 +49,4 @@ Result<PassedOverPtr> read_passed_over(Reader in) {
   return PassedOverPtr(std::move(read));
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace shoal {
+namespace shoal::plan {
 
 Result<SaveOptions> checked_options(uint16_t dedupe, uint64_t unit_bytes, uint16_t mode) {
   if (dedupe > static_cast<uint16_t>(Dedupe::none)) {
@@ -18,4 +18,4 @@ Result<SaveOptions> checked_options(uint16_t dedupe, uint64_t unit_bytes, uint16
   return options;
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -10,7 +10,7 @@
 #include "shoal/metadata.h"
 #include "shoal/save_plan.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 // From the numbers of a message. Code::corrupt where they are none that validate_options takes.
 Result<SaveOptions> checked_options(uint16_t dedupe, uint64_t unit_bytes, uint16_t mode);
@@ -74,4 +74,4 @@ Result<UserMetadataPtr> read_shared_user(Reader in) {
   return std::make_shared<const UserMetadata>(std::move(user));
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

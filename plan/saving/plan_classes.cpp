@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-namespace shoal {
+namespace shoal::plan {
 
 namespace {
 
@@ -386,4 +386,4 @@ SavePlan PlanClasses::plan_of(Rank rank) {
   return plan_with(of_layout(world_.roster.layout_of(rank)).rule, rank);
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

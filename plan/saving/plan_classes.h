@@ -10,7 +10,7 @@
 
 #include "plan/saving/share_rule.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 // Not thread-safe. The world must pass validate_world; it is copied.
 class PlanClasses {
@@ -60,4 +60,4 @@ class PlanClasses {
   const std::unique_ptr<Scratch> scratch_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -24,7 +24,7 @@ void set_numbers(capnp::List<uint64_t>::Builder out, const Dims& numbers) {
 }
 
 Result<Dims> read_numbers(capnp::List<uint64_t>::Reader in) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(in, kMaxDims, "dimensions of a box").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxDims, "dimensions of a box").status());
   Dims out;
   out.reserve(in.size());
   for (uint64_t number : in) out.push_back(number);
@@ -50,9 +50,9 @@ Result<SavePlanPtr> read_plan(schema::SavePlan::Reader in) {
   auto plan = std::make_shared<SavePlan>();
   plan->rank = in.getRank();
   if (plan->rank >= kMaxWorldSize) return malformed("rank of a plan");
-  SHOAL_ASSIGN_OR_RETURN(plan->layout_id, Hash128::from_bytes(view_of(in.getLayoutId())));
-  SHOAL_ASSIGN_OR_RETURN(plan->roster_id, Hash128::from_bytes(view_of(in.getRosterId())));
-  SHOAL_ASSIGN_OR_RETURN(plan->options, read_options(in.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(plan->layout_id, Hash128::from_bytes(schema::view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(plan->roster_id, Hash128::from_bytes(schema::view_of(in.getRosterId())));
+  SHOAL_ASSIGN_OR_RETURN(plan->options, plan::read_options(in.getOptions()));
   for (auto item_in : in.getItems()) {
     SHOAL_ASSIGN_OR_RETURN(WriteItem item, read_item(item_in));
     if (item.bytes > UINT64_MAX - plan->tensor_bytes) return malformed("bytes of a plan");
@@ -95,13 +95,13 @@ Status check_item(const WriteItem& item, const LayoutEntry& entry, const std::ve
 
 }  // namespace
 
-Bytes encode_plan(const SavePlan& plan) {
+Bytes plan::encode_plan(const SavePlan& plan) {
   capnp::MallocMessageBuilder message;
   auto out = message.initRoot<schema::SavePlan>();
   out.setRank(plan.rank);
-  out.setLayoutId(data_of(plan.layout_id));
-  out.setRosterId(data_of(plan.roster_id));
-  write_options(out.initOptions(), plan.options);
+  out.setLayoutId(schema::data_of(plan.layout_id));
+  out.setRosterId(schema::data_of(plan.roster_id));
+  plan::write_options(out.initOptions(), plan.options);
   auto items = out.initItems(static_cast<uint32_t>(plan.items.size()));
   for (uint32_t i = 0; i < items.size(); ++i) {
     const WriteItem& item = plan.items[i];
@@ -115,13 +115,13 @@ Bytes encode_plan(const SavePlan& plan) {
     set_numbers(box.initOffsets(static_cast<uint32_t>(item.box.dims())), item.box.offsets);
     set_numbers(box.initSizes(static_cast<uint32_t>(item.box.dims())), item.box.sizes);
   }
-  return framed_bytes(message);
+  return schema::framed_bytes(message);
 }
 
-Result<SavePlanPtr> decode_plan(ByteView bytes) {
-  ReadLimits limits;
-  limits.bytes_max = kMaxEncodedPlanBytes;
-  Result<SavePlanPtr> plan = read_checked<schema::SavePlan>(bytes, limits, read_plan);
+Result<SavePlanPtr> plan::decode_plan(ByteView bytes) {
+  schema::ReadLimits limits;
+  limits.bytes_max = plan::kMaxEncodedPlanBytes;
+  Result<SavePlanPtr> plan = schema::read_checked<schema::SavePlan>(bytes, limits, read_plan);
   if (!plan.ok()) {
     const Code code = plan.status().code() == Code::invalid_argument ? Code::corrupt : plan.status().code();
     return Status(code, plan.status().message()).with_context("plan");

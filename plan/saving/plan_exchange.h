@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-namespace shoal {
+namespace shoal::plan {
 
 enum class ExchangeStage : uint8_t {
   offered = 0,   // by a rank: its local plan
@@ -22,4 +22,4 @@ using PlannerPlan = std::shared_ptr<const std::string>;  // never null in a mess
 // Of the plans of all ranks together, on their way to the planner or from it.
 inline constexpr size_t kMaxExchangeBytes = size_t{192} << 20;
 
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-namespace shoal {
+namespace shoal::plan {
 
 namespace {
 
@@ -83,4 +83,4 @@ Result<SavePlanPtr> RankPlans::plan(Rank rank) {
   return SavePlanPtr(std::move(plan));
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -9,7 +9,7 @@
 
 #include "plan/saving/plan_classes.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 // One thread.
 class RankPlans {
@@ -30,4 +30,4 @@ class RankPlans {
   size_t items_kept_ = 0;  // of these plans
 };
 
-}  // namespace shoal
+}  // namespace shoal::plan

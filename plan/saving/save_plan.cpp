@@ -17,7 +17,7 @@ constexpr uint64_t kMinUnitBytes = uint64_t{1} << 10;
 constexpr uint64_t kMaxUnitBytes = uint64_t{1} << 40;
 
 PlanId hash_plan(const SavePlan& plan, const RosterId& roster_id) {
-  CanonicalBytes bytes;
+  plan::CanonicalBytes bytes;
   bytes.reserve(64 + plan.items.size() * 96);
   bytes.hash(roster_id);
   bytes.u32(plan.rank);
@@ -42,12 +42,12 @@ PlanId hash_plan(const SavePlan& plan, const RosterId& roster_id) {
 }
 
 // From pieces that carry their file to items in the order of the bytes.
-void fill_items(const Layout& layout, std::vector<Piece> pieces, const std::vector<uint32_t>& files,
+void fill_items(const Layout& layout, std::vector<plan::Piece> pieces, const std::vector<uint32_t>& files,
                 SavePlan& plan) {
   std::vector<WriteItem> items;
   items.reserve(pieces.size());
   for (size_t i = 0; i < pieces.size(); ++i) {
-    Piece& piece = pieces[i];
+    plan::Piece& piece = pieces[i];
     const LayoutEntry& entry = layout.entries()[piece.entry];
     const bool is_object = entry.kind == LayoutEntry::Kind::object;
     const uint64_t element_bytes = *dtype_bytes(entry.dtype);
@@ -132,13 +132,13 @@ SavePlanPtr under_roster(const SavePlanPtr& plan, const RosterId& roster_id) {
   return moved;
 }
 
-SavePlan plan_with(ShareRule& rule, Rank rank) {
-  ShareRule::Gathered gathered = rule.gather(rank);
+SavePlan plan::plan_with(plan::ShareRule& rule, Rank rank) {
+  plan::ShareRule::Gathered gathered = rule.gather(rank);
   for (auto& [group, bucket] : gathered.buckets) {
     rule.divide_bucket(group, bucket);
-    append_pieces_of(bucket, rank, gathered.pieces);
+    plan::append_pieces_of(bucket, rank, gathered.pieces);
   }
-  std::vector<uint32_t> files = sort_into_files(gathered.pieces);
+  std::vector<uint32_t> files = plan::sort_into_files(gathered.pieces);
   const Layout& layout = rule.world().layout_of(rank);
   SavePlan plan;
   plan.rank = rank;
@@ -155,8 +155,8 @@ Result<SavePlan> plan_save(const World& world, Rank rank, const SaveOptions& opt
   if (rank >= world.roster.world_size()) {
     return Status(Code::invalid_argument, fmt::format("rank {} of {}", rank, world.roster.world_size()));
   }
-  ShareRule rule(world, options, FqnIndex::of_layout(world, world.roster.layout_of(rank)));
-  return plan_with(rule, rank);
+  plan::ShareRule rule(world, options, plan::FqnIndex::of_layout(world, world.roster.layout_of(rank)));
+  return plan::plan_with(rule, rank);
 }
 
 Result<std::shared_ptr<const World>> rank_local_world(const LayoutPtr& layout, uint32_t world_size) {
@@ -169,7 +169,7 @@ Result<std::shared_ptr<const World>> rank_local_world(const LayoutPtr& layout, u
 }
 
 SavePlan plan_all_held(const Layout& layout, Rank rank) {
-  std::vector<Piece> pieces;
+  std::vector<plan::Piece> pieces;
   for (uint32_t i = 0; i < layout.entries().size(); ++i) {
     const LayoutEntry& entry = layout.entries()[i];
     if (entry.kind == LayoutEntry::Kind::tensor && whole(entry.shape).empty()) {
@@ -181,13 +181,13 @@ SavePlan plan_all_held(const Layout& layout, Rank rank) {
       if (!boxes[k].empty()) pieces.push_back({i, i, k, 0, std::move(boxes[k]), true});
     }
   }
-  sort_into_files(pieces);
+  plan::sort_into_files(pieces);
   SavePlan plan;
   plan.rank = rank;
   plan.layout_id = layout.id();
   const std::vector<uint32_t> files(pieces.size(), 0);
   fill_items(layout, std::move(pieces), files, plan);
-  CanonicalBytes bytes;
+  plan::CanonicalBytes bytes;
   bytes.hash(layout.id());
   bytes.u32(rank);
   plan.id = bytes.hash_128();

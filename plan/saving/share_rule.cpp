@@ -4,7 +4,7 @@
 #include <numeric>
 #include <tuple>
 
-namespace shoal {
+namespace shoal::plan {
 
 // One gathering: what is derived once for many entries of the same mesh.
 struct ShareRule::Context {
@@ -155,4 +155,4 @@ std::vector<uint32_t> sort_into_files(std::vector<Piece>& pieces) {
   return files;
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -11,7 +11,7 @@
 #include "plan/saving/units.h"
 #include "shoal/save_plan.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 // A piece of a local box that a rank writes.
 struct Piece {
@@ -90,4 +90,4 @@ std::vector<uint32_t> sort_into_files(std::vector<Piece>& pieces);
 
 SavePlan plan_with(ShareRule& rule, Rank rank);  // what plan_save returns, from kept holdings
 
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -5,7 +5,7 @@
 
 #include "plan/layout/canonical_bytes.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 namespace {
 
@@ -239,4 +239,4 @@ std::vector<Rank> first_members(const RankSet& group, const Roster& roster, uint
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

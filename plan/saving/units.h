@@ -10,7 +10,7 @@
 #include "shoal/box.h"
 #include "shoal/roster.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 // A box of the group, in its place in the canonical order.
 struct SharedBox {
@@ -38,4 +38,4 @@ uint64_t count_units(std::span<const SharedBox> boxes, uint64_t unit_bytes);
 // by ascending rank, then the second of every host, and so on; rotated by the hash of the group.
 std::vector<Rank> first_members(const RankSet& group, const Roster& roster, uint64_t count);
 
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -1,6 +1,6 @@
 #include "sim/basics/event_heap.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 // Of those that run next: so many are fetched, and when so few are left, what they touch.
@@ -77,4 +77,4 @@ void EventHeap::run_next() {
   slot->act(*this, slot, What::run);
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -14,7 +14,7 @@
 
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // Into the cache, all lines on which these bytes lie; from may be null.
 inline void fetch_lines(const void* from, size_t bytes) {
@@ -36,14 +36,14 @@ class EventHeap {
   EventHeap(const EventHeap&) = delete;
   EventHeap& operator=(const EventHeap&) = delete;
 
-  TimeNs now() const { return now_; }
+  actors::TimeNs now() const { return now_; }
   uint64_t executed() const { return executed_; }
   bool empty() const { return next_ == buckets_[0].size() && filled_ == 0; }
   // Now, where `at` has passed. `action` is called once, without arguments, or destroyed with the heap.
   // `touches`: what it will read first; fetched into the cache shortly before, as the action itself is. Then
   // what action.fetch() fetches by way of that, if it has such a method.
   template <class Action>
-  void schedule(TimeNs at, Action&& action, const void* touches = nullptr) {
+  void schedule(actors::TimeNs at, Action&& action, const void* touches = nullptr) {
     using Stored = std::decay_t<Action>;
     if constexpr (sizeof(Stored) <= kRoom && alignof(Stored) <= alignof(std::max_align_t)) {
       Slot* slot = take_slot();
@@ -67,7 +67,7 @@ class EventHeap {
     const void* touches;
   };
   struct Item {
-    TimeNs at = 0;
+    actors::TimeNs at = 0;
     Slot* slot = nullptr;
   };
   static constexpr size_t kBlock = 1024;  // slots: they stay where they are
@@ -94,7 +94,7 @@ class EventHeap {
   void move_on();
   void fetch_next();
 
-  TimeNs now_ = 0;
+  actors::TimeNs now_ = 0;
   uint64_t executed_ = 0;
   std::array<std::vector<Item>, kBuckets> buckets_;  // each in the order in which it was scheduled
   size_t next_ = 0;                                  // of bucket 0: those before have run
@@ -103,4 +103,4 @@ class EventHeap {
   std::vector<Slot*> free_slots_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace shoal {
+namespace shoal::sim {
 
 __extension__ using Wide = unsigned __int128;
 
@@ -26,4 +26,4 @@ inline uint64_t mix64(uint64_t z) {  // the finalizer of splitmix64
   return z ^ (z >> 31);
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

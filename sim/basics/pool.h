@@ -4,7 +4,7 @@
 #include <deque>
 #include <vector>
 
-namespace shoal {
+namespace shoal::sim {
 
 // A value that is given back keeps what it holds, its memory too, and is the next to be taken. All of them
 // live as long as the pool. One thread.
@@ -24,4 +24,4 @@ class Pool {
   std::vector<T*> free_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -5,7 +5,7 @@
 #include <bit>
 #include <limits>
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -99,4 +99,4 @@ int64_t Random::lognormal(int64_t value, uint32_t sigma_permille) {
   return static_cast<int64_t>(Wide{static_cast<uint64_t>(value)} * factor >> 16);
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

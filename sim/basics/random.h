@@ -6,7 +6,7 @@
 
 #include "sim/basics/integer_math.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // Draws of exponential and Weibull times (below) where the uniform draw is `u` / 2^64; u = 0 counts as 1.
 // What would not fit is the greatest int64_t.
@@ -50,4 +50,4 @@ class Random {
 // 2^(exponent / 65536) in 1/65536. Precondition: |exponent| <= 16 * 65536.
 uint64_t exp2_fixed16(int64_t exponent);
 
-}  // namespace shoal
+}  // namespace shoal::sim

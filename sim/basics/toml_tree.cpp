@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -142,4 +142,4 @@ Result<std::string> read_text(const std::string& path) {
   return text.str();
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

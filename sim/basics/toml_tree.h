@@ -12,7 +12,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // Where a file says something; that is no part of what it says, so that all are equal.
 struct SaidAt {
@@ -55,4 +55,4 @@ Result<TomlTable> parse_toml(std::string_view text, const std::string& file);
 std::string toml_string(std::string_view text);
 Result<std::string> read_text(const std::string& path);  // of a file; Code::not_found
 
-}  // namespace shoal
+}  // namespace shoal::sim

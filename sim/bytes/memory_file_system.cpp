@@ -7,7 +7,7 @@
 
 #include "shoal/check.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 constexpr size_t kMixedBlockBytes = 512;  // the grain in which unsynced bytes are kept or lost
@@ -106,7 +106,7 @@ void MemoryFileSystem::Node::append_to(Bytes& out) const {
   }
 }
 
-class MemoryFileSystem::File final : public OpenFile {
+class MemoryFileSystem::File final : public storage::OpenFile {
  public:
   File(MemoryFileSystem& owner, NodePtr node)
       : owner_(owner), node_(std::move(node)), born_(owner.incarnation_) {}
@@ -164,18 +164,18 @@ class MemoryFileSystem::File final : public OpenFile {
   uint64_t born_;
 };
 
-class MemoryFileSystem::Folder final : public OpenFolder {
+class MemoryFileSystem::Folder final : public storage::OpenFolder {
  public:
   Folder(MemoryFileSystem& owner, NodePtr node)
       : owner_(owner), node_(std::move(node)), born_(owner.incarnation_) {}
 
-  int is_same(OpenFolder& other, bool* same) override {
+  int is_same(storage::OpenFolder& other, bool* same) override {
     std::lock_guard lock(owner_.mutex_);
     if (int error = owner_.begin_call(born_)) return error;
     *same = static_cast<Folder&>(other).node_ == node_;
     return 0;
   }
-  int open_folder(const std::string& name, std::unique_ptr<OpenFolder>* folder) override {
+  int open_folder(const std::string& name, std::unique_ptr<storage::OpenFolder>* folder) override {
     std::lock_guard lock(owner_.mutex_);
     if (int error = owner_.begin_call(born_)) return error;
     auto found = node_->entries.find(name);
@@ -195,7 +195,7 @@ class MemoryFileSystem::Folder final : public OpenFolder {
     owner_.changed();
     return 0;
   }
-  int open_file(const std::string& name, std::unique_ptr<OpenFile>* file) override {
+  int open_file(const std::string& name, std::unique_ptr<storage::OpenFile>* file) override {
     std::lock_guard lock(owner_.mutex_);
     if (int error = owner_.begin_call(born_)) return error;
     auto found = node_->entries.find(name);
@@ -204,7 +204,7 @@ class MemoryFileSystem::Folder final : public OpenFolder {
     *file = std::make_unique<File>(owner_, found->second);
     return 0;
   }
-  int create_file(const std::string& name, std::unique_ptr<OpenFile>* file) override {
+  int create_file(const std::string& name, std::unique_ptr<storage::OpenFile>* file) override {
     std::lock_guard lock(owner_.mutex_);
     if (int error = owner_.begin_call(born_)) return error;
     if (node_->is_removed) return ENOENT;
@@ -270,13 +270,14 @@ class MemoryFileSystem::Folder final : public OpenFolder {
     owner_.changed();
     return 0;
   }
-  int list(std::vector<FolderEntry>* entries) override {
+  int list(std::vector<storage::FolderEntry>* entries) override {
     std::lock_guard lock(owner_.mutex_);
     if (int error = owner_.begin_call(born_)) return error;
     entries->clear();
     for (const auto& [name, node] : node_->entries) {
       entries->push_back(
-          {name, node->is_folder ? FolderEntry::Kind::folder : FolderEntry::Kind::file, node->data.size()});
+          {name, node->is_folder ? storage::FolderEntry::Kind::folder : storage::FolderEntry::Kind::file,
+           node->data.size()});
     }
     return 0;
   }
@@ -314,7 +315,7 @@ int MemoryFileSystem::begin_call(uint64_t incarnation) {
   return failure == failures_.end() ? 0 : failure->second;
 }
 
-int MemoryFileSystem::open_root(const std::string& path, std::unique_ptr<OpenFolder>* folder) {
+int MemoryFileSystem::open_root(const std::string& path, std::unique_ptr<storage::OpenFolder>* folder) {
   std::lock_guard lock(mutex_);
   if (int error = begin_call(incarnation_)) return error;
   if (path != "/root") return ENOENT;
@@ -424,4 +425,4 @@ void MemoryFileSystem::resize(const std::string& path, uint64_t bytes) {
   node->synced();
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -22,14 +22,14 @@
 #include "shoal/hash.h"
 #include "storage/files/file_system.h"
 
-namespace shoal {
+namespace shoal::sim {
 
-class MemoryFileSystem final : public FileSystem {
+class MemoryFileSystem final : public storage::FileSystem {
  public:
   MemoryFileSystem();  // one folder, "/root"
   ~MemoryFileSystem() override;
 
-  int open_root(const std::string& path, std::unique_ptr<OpenFolder>* folder) override;
+  int open_root(const std::string& path, std::unique_ptr<storage::OpenFolder>* folder) override;
 
   // Faults. Calls are numbered from 0 in the order they were made; number n - operations() is the n-th from
   // now.
@@ -88,4 +88,4 @@ class MemoryFileSystem final : public FileSystem {
   std::vector<uint64_t> changes_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

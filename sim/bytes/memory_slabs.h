@@ -11,24 +11,24 @@
 #include "actors/executor/operation_runner.h"
 #include "actors/operation.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // Any thread. A view keeps its memory after the slab is gone, as a mapping does.
-class MemorySlabs final : public Slabs {
+class MemorySlabs final : public actors::Slabs {
  public:
   // A slab of zeros; replaces one of that id.
-  MutableByteView add(ClientId client, uint32_t slab_id, uint64_t bytes) {
+  MutableByteView add(actors::ClientId client, uint32_t slab_id, uint64_t bytes) {
     auto memory = std::make_shared<Bytes>(bytes);
     std::lock_guard lock(mutex_);
     slabs_[{client, slab_id}] = memory;
     return *memory;
   }
-  void forget(ClientId client) {
+  void forget(actors::ClientId client) {
     std::lock_guard lock(mutex_);
     slabs_.erase(slabs_.lower_bound({client, 0}), slabs_.lower_bound({client + 1, 0}));
   }
 
-  Result<View> find(ClientId client, uint32_t slab_id) override {
+  Result<View> find(actors::ClientId client, uint32_t slab_id) override {
     std::lock_guard lock(mutex_);
     auto found = slabs_.find({client, slab_id});
     if (found == slabs_.end()) {
@@ -37,7 +37,7 @@ class MemorySlabs final : public Slabs {
     }
     return View{found->second, *found->second};
   }
-  Status release(ClientId client, uint32_t slab_id) override {
+  Status release(actors::ClientId client, uint32_t slab_id) override {
     SHOAL_ASSIGN_OR_RETURN(const View view, find(client, slab_id));
     std::fill(view.bytes.begin(), view.bytes.end(), std::byte{0});
     return ok_status();
@@ -45,7 +45,7 @@ class MemorySlabs final : public Slabs {
 
  private:
   std::mutex mutex_;
-  std::map<std::pair<ClientId, uint32_t>, std::shared_ptr<Bytes>> slabs_;
+  std::map<std::pair<actors::ClientId, uint32_t>, std::shared_ptr<Bytes>> slabs_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

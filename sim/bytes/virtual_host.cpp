@@ -8,36 +8,38 @@
 #include "shoal/bytes.h"
 #include "sim/reports/event_text.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // One node and its view of the world. What a dead one had scheduled does nothing.
 class VirtualHost::Node final : public VirtualWorld {
  public:
   Node(VirtualHost& host, size_t index, bool is_coordinator)
       : coordinates(is_coordinator), host_(host), index_(index) {
-    OperationRunner::Surroundings surroundings;
+    actors::OperationRunner::Surroundings surroundings;
     surroundings.nonce = [&host] { return host.next_nonce(); };
     surroundings.unix_time_ns = [&host] { return host.now(); };
-    runner_ = std::make_unique<OperationRunner>(*host.storage_, coordinates ? host.catalog_.get() : nullptr,
-                                                slabs, host.root_id_, std::move(surroundings));
+    runner_ =
+        std::make_unique<actors::OperationRunner>(*host.storage_, coordinates ? host.catalog_.get() : nullptr,
+                                                  slabs, host.root_id_, std::move(surroundings));
   }
 
-  TimeNs now() const override { return host_.now_; }
-  void schedule(TimeNs at, std::function<void()> action) override {
+  actors::TimeNs now() const override { return host_.now_; }
+  void schedule(actors::TimeNs at, std::function<void()> action) override {
     host_.schedule(at, [this, action = std::move(action)] {
       if (!alive) return;
       if (paused) return deferred.push_back(action);
       action();
     });
   }
-  void send(NodeId to, const WireMessage& message, SendId id) override {
+  void send(actors::NodeId to, const actors::WireMessage& message, actors::SendId id) override {
     host_.send(index_, to, message, id);
   }
-  void end_session(NodeId node) override { host_.end_session(index_, node); }
-  void send_to(const std::string& address, const WireMessage& message) override {
+  void end_session(actors::NodeId node) override { host_.end_session(index_, node); }
+  void send_to(const std::string& address, const actors::WireMessage& message) override {
     host_.send_between(index_, std::stoul(address.substr(4)), message, 0);  // after "node"
   }
-  void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override {
+  void to_client(actors::ClientId client,
+                 const std::shared_ptr<const local::LocalMessage>& message) override {
     auto found = host_.clients_.find(client);
     if (found == host_.clients_.end() || !found->second.connected) return;
     found->second.inbox.push_back(message);
@@ -45,22 +47,22 @@ class VirtualHost::Node final : public VirtualWorld {
                                 std::to_string(host_.clients_.at(client).rank) + ": " +
                                 local_message_name(*message));
   }
-  void forget_client(ClientId client) override { slabs.forget(client); }
-  Result<OperationResult> run(const Operation& operation) override {
+  void forget_client(actors::ClientId client) override { slabs.forget(client); }
+  Result<actors::OperationResult> run(const actors::Operation& operation) override {
     if (!alive) return Status(Code::unavailable, "this node is dead");
-    auto result = std::holds_alternative<operation::ListenToPeers>(operation)
-                      ? Result<OperationResult>("node" + std::to_string(index_))
+    auto result = std::holds_alternative<actors::operation::ListenToPeers>(operation)
+                      ? Result<actors::OperationResult>("node" + std::to_string(index_))
                       : runner_->run(operation);
     if (host_.listener_) host_.listener_(index_, operation);
     return result;
   }
-  void redirect(const effect::Redirect& to) override { host_.redirect(index_, to); }
-  void retired(const EpochRecord&) override { has_retired = true; }
-  void drained(RoleKind role) override {
+  void redirect(const actors::effect::Redirect& to) override { host_.redirect(index_, to); }
+  void retired(const storage::EpochRecord&) override { has_retired = true; }
+  void drained(actors::RoleKind role) override {
     if (drains_awaited > 0) --drains_awaited;
-    if (role != RoleKind::shard_writer || !coordinates) return;
+    if (role != actors::RoleKind::shard_writer || !coordinates) return;
     schedule(now(), [this] {
-      engine->deliver(RoleKind::coordinator, event::Drain{true, host_.has_clients(index_)});
+      engine->deliver(actors::RoleKind::coordinator, actors::event::Drain{true, host_.has_clients(index_)});
     });
   }
 
@@ -74,7 +76,7 @@ class VirtualHost::Node final : public VirtualWorld {
   std::vector<std::function<void()>> deferred;  // while paused
   size_t coordinator = 0;                       // whom it follows
   uint32_t epoch = 0;                           // of that one
-  NodeId session = 0;                           // what the coordinator calls it; 0: not connected
+  actors::NodeId session = 0;                   // what the coordinator calls it; 0: not connected
   const bool coordinates;
   MemorySlabs slabs;
   std::unique_ptr<NodeEngine> engine;  // null while it is being made
@@ -82,7 +84,7 @@ class VirtualHost::Node final : public VirtualWorld {
  private:
   VirtualHost& host_;
   const size_t index_;
-  std::unique_ptr<OperationRunner> runner_;
+  std::unique_ptr<actors::OperationRunner> runner_;
 };
 
 VirtualHost::VirtualHost(VirtualDelays delays, NodeEngineFactory engines)
@@ -91,11 +93,11 @@ VirtualHost::VirtualHost(VirtualDelays delays, NodeEngineFactory engines)
 }
 
 void VirtualHost::open_storage() {
-  catalog_ = make_memory_catalog();
-  auto storage = LocalStorage::open(file_system_, "/root", next_nonce());
+  catalog_ = storage::make_memory_catalog();
+  auto storage = storage::LocalStorage::open(file_system_, "/root", next_nonce());
   SHOAL_CHECK(storage.ok());
   storage_ = std::move(*storage);
-  auto root_id = open_root(*storage_, true, next_nonce());
+  auto root_id = storage::open_root(*storage_, true, next_nonce());
   SHOAL_CHECK(root_id.ok());
   root_id_ = *root_id;
 }
@@ -108,19 +110,20 @@ Nonce VirtualHost::next_nonce() {
   return nonce;
 }
 
-size_t VirtualHost::add_node(const NodeFacts& facts, bool coordinates) {
+size_t VirtualHost::add_node(const actors::NodeFacts& facts, bool coordinates) {
   const size_t index = nodes_.size();
   nodes_.push_back(std::make_unique<Node>(*this, index, coordinates));
   Node& node = *nodes_.back();
 
-  NodeFacts known = facts;
+  actors::NodeFacts known = facts;
   if (known.job_id.empty()) known.job_id = "job-" + std::to_string(facts.generation);
   if (coordinates) {
-    auto last = highest_epoch(*storage_);
+    auto last = storage::highest_epoch(*storage_);
     SHOAL_CHECK(last.ok());
     known.epoch = *last ? (*last)->epoch + 1 : 1;
-    const EpochRecord record{known.epoch, "node" + std::to_string(index), known.job_id, next_nonce()};
-    auto claimed = claim_epoch(*storage_, record);
+    const storage::EpochRecord record{known.epoch, "node" + std::to_string(index), known.job_id,
+                                      next_nonce()};
+    auto claimed = storage::claim_epoch(*storage_, record);
     SHOAL_CHECK(claimed.ok() && *claimed);
     coordinator_node_ = index;
   } else {
@@ -130,17 +133,17 @@ size_t VirtualHost::add_node(const NodeFacts& facts, bool coordinates) {
   node.coordinator = coordinator_node_;
   node.epoch = known.epoch;
 
-  std::vector<std::unique_ptr<Role>> roles;
-  roles.push_back(make_planner(known));
-  roles.push_back(make_shard_writer(known));
-  roles.push_back(make_loader(known));
-  if (coordinates) roles.push_back(make_coordinator(known));
+  std::vector<std::unique_ptr<actors::Role>> roles;
+  roles.push_back(actors::make_planner(known));
+  roles.push_back(actors::make_shard_writer(known));
+  roles.push_back(actors::make_loader(known));
+  if (coordinates) roles.push_back(actors::make_coordinator(known));
   node.engine = engines_(node, std::move(roles), delays_, coordinates);
   return index;
 }
 
-ClientId VirtualHost::attach(size_t node, Rank rank, uint32_t world_size) {
-  const ClientId client = ++last_client_;
+actors::ClientId VirtualHost::attach(size_t node, Rank rank, uint32_t world_size) {
+  const actors::ClientId client = ++last_client_;
   clients_[client].node = node;
   clients_[client].rank = rank;
   local::Attach attach;
@@ -150,37 +153,40 @@ ClientId VirtualHost::attach(size_t node, Rank rank, uint32_t world_size) {
   return client;
 }
 
-MutableByteView VirtualHost::add_slab(ClientId client, uint32_t slab_id, uint64_t bytes) {
+MutableByteView VirtualHost::add_slab(actors::ClientId client, uint32_t slab_id, uint64_t bytes) {
   MutableByteView memory = nodes_[clients_.at(client).node]->slabs.add(client, slab_id, bytes);
   from_client(client, local::Slab{slab_id, bytes});
   return memory;
 }
 
-void VirtualHost::from_client(ClientId client, LocalMessage message) {
+void VirtualHost::from_client(actors::ClientId client, local::LocalMessage message) {
   const Client& sender = clients_.at(client);
   transcript_.push_back("rank" + std::to_string(sender.rank) + " -> node" + std::to_string(sender.node) +
                         ": " + local_message_name(message));
-  deliver_local(clients_.at(client).node,
-                event::FromClient{client, std::make_shared<const LocalMessage>(std::move(message))});
+  deliver_local(
+      clients_.at(client).node,
+      actors::event::FromClient{client, std::make_shared<const local::LocalMessage>(std::move(message))});
 }
 
-void VirtualHost::lose_client(ClientId client) {
+void VirtualHost::lose_client(actors::ClientId client) {
   Client& lost = clients_.at(client);
   lost.connected = false;
-  deliver_local(lost.node, event::ClientLost{client});
+  deliver_local(lost.node, actors::event::ClientLost{client});
 }
 
-void VirtualHost::deliver_local(size_t index, Event event) {
+void VirtualHost::deliver_local(size_t index, actors::Event event) {
   Node& node = *nodes_[index];
   node.schedule(now_ + delays_.local_ns, [&node, event = std::move(event)] {
-    const auto* from_client = std::get_if<event::FromClient>(&event);
-    for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
-      if (from_client == nullptr || hears(role, *from_client->message)) node.engine->deliver(role, event);
+    const auto* from_client = std::get_if<actors::event::FromClient>(&event);
+    for (actors::RoleKind role :
+         {actors::RoleKind::planner, actors::RoleKind::shard_writer, actors::RoleKind::loader}) {
+      if (from_client == nullptr || actors::hears(role, *from_client->message))
+        node.engine->deliver(role, event);
     }
   });
 }
 
-std::vector<std::shared_ptr<const LocalMessage>> VirtualHost::take(ClientId client) {
+std::vector<std::shared_ptr<const local::LocalMessage>> VirtualHost::take(actors::ClientId client) {
   return std::exchange(clients_.at(client).inbox, {});
 }
 
@@ -238,32 +244,32 @@ void VirtualHost::lose_coordinator(size_t index) {
   Node& node = *nodes_[index];
   Node& coordinator = *nodes_[node.coordinator];
   const Status why(Code::unavailable, "silent");
-  const event::PeerLost peer{std::exchange(node.session, 0), why};
-  coordinator.schedule(now_,
-                       [&coordinator, peer] { coordinator.engine->deliver(RoleKind::coordinator, peer); });
-  deliver_local(index, event::PeerLost{kCoordinatorNode, why});
+  const actors::event::PeerLost peer{std::exchange(node.session, 0), why};
+  coordinator.schedule(
+      now_, [&coordinator, peer] { coordinator.engine->deliver(actors::RoleKind::coordinator, peer); });
+  deliver_local(index, actors::event::PeerLost{actors::kCoordinatorNode, why});
 }
 
 void VirtualHost::connect(size_t index) {
   if (!reachable(index, nodes_[index]->coordinator)) return;
   nodes_[index]->session = ++last_session_;
-  deliver_local(index, event::PeerUp{kCoordinatorNode});
+  deliver_local(index, actors::event::PeerUp{actors::kCoordinatorNode});
 }
 
-void VirtualHost::redirect(size_t index, const effect::Redirect& to) {
+void VirtualHost::redirect(size_t index, const actors::effect::Redirect& to) {
   Node& node = *nodes_[index];
   if (to.epoch < node.epoch) return;
   const size_t coordinator = std::stoul(to.address.substr(4));  // after "node"
   node.epoch = to.epoch;
   if (coordinator == index) return;
   if (coordinator == node.coordinator && node.session != 0) {
-    return deliver_local(index, event::PeerUp{kCoordinatorNode});
+    return deliver_local(index, actors::event::PeerUp{actors::kCoordinatorNode});
   }
   if (node.session != 0) {
     Node& left = *nodes_[node.coordinator];
-    const event::PeerLost peer{std::exchange(node.session, 0), Status(Code::unavailable, "left")};
+    const actors::event::PeerLost peer{std::exchange(node.session, 0), Status(Code::unavailable, "left")};
     left.schedule(now_ + delays_.network_ns,
-                  [&left, peer] { left.engine->deliver(RoleKind::coordinator, peer); });
+                  [&left, peer] { left.engine->deliver(actors::RoleKind::coordinator, peer); });
   }
   node.coordinator = coordinator;
   node.schedule(now_ + delays_.network_ns, [this, index] { connect(index); });
@@ -274,15 +280,16 @@ void VirtualHost::drain(size_t index) {
   node.draining = true;
   node.drains_awaited = node.coordinates ? 2 : 1;
   node.schedule(now_, [this, index, &node] {
-    if (node.coordinates) node.engine->deliver(RoleKind::coordinator, event::Stopping{has_clients(index)});
-    node.engine->deliver(RoleKind::shard_writer, event::Drain{});
+    if (node.coordinates)
+      node.engine->deliver(actors::RoleKind::coordinator, actors::event::Stopping{has_clients(index)});
+    node.engine->deliver(actors::RoleKind::shard_writer, actors::event::Drain{});
   });
 }
 
 void VirtualHost::end_trainer(size_t index, Rank rank, const std::string& how) {
   Node& node = *nodes_[index];
   node.schedule(now_ + delays_.local_ns, [&node, rank, how] {
-    node.engine->deliver(RoleKind::shard_writer, event::TrainerEnded{rank, how});
+    node.engine->deliver(actors::RoleKind::shard_writer, actors::event::TrainerEnded{rank, how});
   });
 }
 
@@ -295,17 +302,17 @@ bool VirtualHost::drained(size_t node) const {
   return nodes_[node]->draining && nodes_[node]->drains_awaited == 0;
 }
 
-void VirtualHost::schedule(TimeNs at, std::function<void()> action) {
+void VirtualHost::schedule(actors::TimeNs at, std::function<void()> action) {
   heap_.push({std::max(at, now_), sequence_++, std::move(action)});
 }
 
-void VirtualHost::run_for(TimeNs duration) {
-  const TimeNs until = now_ + duration;
+void VirtualHost::run_for(actors::TimeNs duration) {
+  const actors::TimeNs until = now_ + duration;
   while (!heap_.empty() && heap_.top().at <= until) step();
   now_ = until;
 }
 
-void VirtualHost::run_until_quiet(TimeNs patience) {
+void VirtualHost::run_until_quiet(actors::TimeNs patience) {
   while (!heap_.empty() && heap_.top().at <= now_ + patience) step();
 }
 
@@ -316,26 +323,27 @@ void VirtualHost::step() {
   next.action();
 }
 
-void VirtualHost::send(size_t from, NodeId to_node, const WireMessage& message, SendId id) {
+void VirtualHost::send(size_t from, actors::NodeId to_node, const actors::WireMessage& message,
+                       actors::SendId id) {
   const Node& sender = *nodes_[from];
   size_t to = from;
-  NodeId sender_id = kThisNode;
+  actors::NodeId sender_id = actors::kThisNode;
   bool connected = true;
-  if (to_node == kCoordinatorNode) {
+  if (to_node == actors::kCoordinatorNode) {
     to = sender.coordinator;
     sender_id = sender.session;
     connected = sender.session != 0;
-  } else if (to_node >= kFirstSharer) {
-    return send_between(from, to_node - kFirstSharer, message, id);
-  } else if (to_node != kThisNode) {
-    sender_id = kCoordinatorNode;
+  } else if (to_node >= actors::kFirstSharer) {
+    return send_between(from, to_node - actors::kFirstSharer, message, id);
+  } else if (to_node != actors::kThisNode) {
+    sender_id = actors::kCoordinatorNode;
     for (to = 0; to < nodes_.size() && nodes_[to]->session != to_node;) ++to;
     if (to == nodes_.size() || nodes_[to]->coordinator != from) return;  // it is connected no more
   }
   Node& receiver = *nodes_[to];
   if (to == from) {
     receiver.schedule(now_ + delays_.local_ns, [&receiver, message] {
-      receiver.engine->deliver(message.to, event::Received{kThisNode, message});
+      receiver.engine->deliver(message.to, actors::event::Received{actors::kThisNode, message});
     });
     return;
   }
@@ -343,17 +351,20 @@ void VirtualHost::send(size_t from, NodeId to_node, const WireMessage& message, 
 }
 
 // Of nodes that have no session through a coordinator: whoever reaches the other is heard.
-void VirtualHost::send_between(size_t from, size_t to, const WireMessage& message, SendId id) {
+void VirtualHost::send_between(size_t from, size_t to, const actors::WireMessage& message,
+                               actors::SendId id) {
   if (id != 0 && nodes_[to]->takes_nothing) return untaken_.push_back({from, to, message, id});
-  pass_on(from, to, kFirstSharer + from, message, true);
+  pass_on(from, to, actors::kFirstSharer + from, message, true);
   has_left(from, message, id, reachable(from, to) ? delays_.network_ns : kSilenceNs);
 }
 
-void VirtualHost::has_left(size_t from, const WireMessage& message, SendId id, TimeNs after) {
+void VirtualHost::has_left(size_t from, const actors::WireMessage& message, actors::SendId id,
+                           actors::TimeNs after) {
   if (id == 0) return;
   Node& sender = *nodes_[from];
-  sender.schedule(now_ + after,
-                  [&sender, role = message.from, id] { sender.engine->deliver(role, event::SendDone{id}); });
+  sender.schedule(now_ + after, [&sender, role = message.from, id] {
+    sender.engine->deliver(role, actors::event::SendDone{id});
+  });
 }
 
 void VirtualHost::take_nothing_in(size_t node, bool takes_nothing) {
@@ -370,18 +381,18 @@ void VirtualHost::take_nothing_in(size_t node, bool takes_nothing) {
   untaken_ = std::move(left);
 }
 
-void VirtualHost::end_session(size_t from, NodeId to) {
+void VirtualHost::end_session(size_t from, actors::NodeId to) {
   std::erase_if(untaken_, [&](const Untaken& each) {
-    const bool ends = each.from == from && kFirstSharer + each.to == to;
+    const bool ends = each.from == from && actors::kFirstSharer + each.to == to;
     if (ends) has_left(from, each.message, each.id, delays_.local_ns);
     return ends;
   });
 }
 
 uint64_t VirtualHost::untaken_bytes(size_t node) const {
-  std::map<const Chunk*, uint64_t> bytes;  // a chunk that is for several is there once
+  std::map<const actors::Chunk*, uint64_t> bytes;  // a chunk that is for several is there once
   for (const Untaken& each : untaken_) {
-    const auto* chunk = std::get_if<wire::ChunkIs>(each.message.body.get());
+    const auto* chunk = std::get_if<actors::wire::ChunkIs>(each.message.body.get());
     if (each.from == node && chunk != nullptr) bytes[chunk->chunk.get()] = chunk->chunk->size;
   }
   uint64_t sum = 0;
@@ -389,24 +400,25 @@ uint64_t VirtualHost::untaken_bytes(size_t node) const {
   return sum;
 }
 
-void VirtualHost::pass_on(size_t from, size_t to, NodeId sender_id, const WireMessage& said, bool connected) {
-  WireMessage message = said;
+void VirtualHost::pass_on(size_t from, size_t to, actors::NodeId sender_id, const actors::WireMessage& said,
+                          bool connected) {
+  actors::WireMessage message = said;
   if (corruption_) corruption_(from, message);
   const Node& sender = *nodes_[from];
   Node& receiver = *nodes_[to];
-  transcript_.push_back("node" + std::to_string(from) + "." + std::string(role_name(message.from)) +
-                        " -> node" + std::to_string(to) + "." + std::string(role_name(message.to)) + ": " +
-                        describe(*message.body));
+  transcript_.push_back("node" + std::to_string(from) + "." + std::string(actors::role_name(message.from)) +
+                        " -> node" + std::to_string(to) + "." + std::string(actors::role_name(message.to)) +
+                        ": " + actors::describe(*message.body));
   // Through the wire's encoding, so that what arrives is what would arrive.
-  const Bytes encoded = encode_wire(message);
+  const Bytes encoded = actors::encode_wire(message);
   ++wire_messages_;
   wire_bytes_ += encoded.size();
   if (!connected || sender.cut_off || receiver.cut_off) return;
-  auto decoded = decode_wire(encoded);
+  auto decoded = actors::decode_wire(encoded);
   SHOAL_CHECK(decoded.ok());
   receiver.schedule(now_ + delays_.network_ns, [&receiver, sender_id, arrived = std::move(*decoded)] {
-    receiver.engine->deliver(arrived.to, event::Received{sender_id, arrived});
+    receiver.engine->deliver(arrived.to, actors::event::Received{sender_id, arrived});
   });
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -20,30 +20,31 @@
 #include "sim/bytes/memory_slabs.h"
 #include "storage/files/local_storage.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 struct VirtualDelays {
-  TimeNs network_ns = 20'000;
-  TimeNs local_ns = 1'000;  // between roles of a node, and between client and node
-  TimeNs operation_ns = 200'000;
+  actors::TimeNs network_ns = 20'000;
+  actors::TimeNs local_ns = 1'000;  // between roles of a node, and between client and node
+  actors::TimeNs operation_ns = 200'000;
 };
 
 // What a node's engine sees of the virtual world. One thread.
 class VirtualWorld {
  public:
   virtual ~VirtualWorld() = default;
-  virtual TimeNs now() const = 0;
-  virtual void schedule(TimeNs at, std::function<void()> action) = 0;
+  virtual actors::TimeNs now() const = 0;
+  virtual void schedule(actors::TimeNs at, std::function<void()> action) = 0;
   // Also to this node. Of an id that is not 0, to who came by send_to, event::SendDone follows.
-  virtual void send(NodeId to, const WireMessage& message, SendId id) = 0;
-  virtual void end_session(NodeId node) = 0;  // likewise
-  virtual void send_to(const std::string& address, const WireMessage& message) = 0;
-  virtual void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) = 0;
-  virtual void forget_client(ClientId client) = 0;
-  virtual Result<OperationResult> run(const Operation& operation) = 0;
-  virtual void redirect(const effect::Redirect& to) = 0;
-  virtual void retired(const EpochRecord& by) = 0;
-  virtual void drained(RoleKind role) = 0;
+  virtual void send(actors::NodeId to, const actors::WireMessage& message, actors::SendId id) = 0;
+  virtual void end_session(actors::NodeId node) = 0;  // likewise
+  virtual void send_to(const std::string& address, const actors::WireMessage& message) = 0;
+  virtual void to_client(actors::ClientId client,
+                         const std::shared_ptr<const local::LocalMessage>& message) = 0;
+  virtual void forget_client(actors::ClientId client) = 0;
+  virtual Result<actors::OperationResult> run(const actors::Operation& operation) = 0;
+  virtual void redirect(const actors::effect::Redirect& to) = 0;
+  virtual void retired(const storage::EpochRecord& by) = 0;
+  virtual void drained(actors::RoleKind role) = 0;
 };
 
 // Hosts the roles of one node in that world. The default carries effects out directly; a test puts the CAF
@@ -51,15 +52,16 @@ class VirtualWorld {
 class NodeEngine {
  public:
   virtual ~NodeEngine() = default;
-  virtual void deliver(RoleKind role, Event event) = 0;  // to a role that may be absent
+  virtual void deliver(actors::RoleKind role, actors::Event event) = 0;  // to a role that may be absent
 };
-using NodeEngineFactory =
-    std::function<std::unique_ptr<NodeEngine>(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
-                                              const VirtualDelays& delays, bool coordinates)>;
-std::unique_ptr<NodeEngine> make_direct_engine(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
+using NodeEngineFactory = std::function<std::unique_ptr<NodeEngine>(
+    VirtualWorld& world, std::vector<std::unique_ptr<actors::Role>> roles, const VirtualDelays& delays,
+    bool coordinates)>;
+std::unique_ptr<NodeEngine> make_direct_engine(VirtualWorld& world,
+                                               std::vector<std::unique_ptr<actors::Role>> roles,
                                                const VirtualDelays& delays, bool coordinates);
 
-inline constexpr TimeNs kSilenceNs = 2500 * kMillisecond;
+inline constexpr actors::TimeNs kSilenceNs = 2500 * actors::kMillisecond;
 
 class VirtualHost {
  public:
@@ -68,21 +70,21 @@ class VirtualHost {
 
   // Nodes are numbered from 0. One that coordinates claims the next epoch of the root; its address is
   // "nodeN". Any other follows the last one that was added, until it is redirected.
-  size_t add_node(const NodeFacts& facts, bool coordinates);
+  size_t add_node(const actors::NodeFacts& facts, bool coordinates);
   // The trainer of a rank connects and attaches; its slabs and messages go by the id returned.
-  ClientId attach(size_t node, Rank rank, uint32_t world_size);
-  MutableByteView add_slab(ClientId client, uint32_t slab_id, uint64_t bytes);
-  void from_client(ClientId client, LocalMessage message);
-  void lose_client(ClientId client);
+  actors::ClientId attach(size_t node, Rank rank, uint32_t world_size);
+  MutableByteView add_slab(actors::ClientId client, uint32_t slab_id, uint64_t bytes);
+  void from_client(actors::ClientId client, local::LocalMessage message);
+  void lose_client(actors::ClientId client);
   // What the node said to a client since the last call, in order.
-  std::vector<std::shared_ptr<const LocalMessage>> take(ClientId client);
+  std::vector<std::shared_ptr<const local::LocalMessage>> take(actors::ClientId client);
 
   void kill_node(size_t node);  // its roles, timers and operations under way are gone; nobody else is told
   // Hears of each operation that a node carried out, in the same instant, and may kill the node over it.
-  using OperationListener = std::function<void(size_t node, const Operation&)>;
+  using OperationListener = std::function<void(size_t node, const actors::Operation&)>;
   void on_operation(OperationListener listener) { listener_ = std::move(listener); }
   // What a node says to another is what this makes of it: a sender whose memory is broken.
-  using Corruption = std::function<void(size_t from, WireMessage& message)>;
+  using Corruption = std::function<void(size_t from, actors::WireMessage& message)>;
   void corrupt_messages(Corruption corruption) { corruption_ = std::move(corruption); }
   // The power fails everywhere: all nodes are gone, and of the storage what was not synced, and the catalog.
   // Nodes that are added later find what is left.
@@ -103,14 +105,14 @@ class VirtualHost {
   void end_trainer(size_t node, Rank rank, const std::string& how);  // as its launcher says it
   bool drained(size_t node) const;
 
-  TimeNs now() const { return now_; }
-  void run_for(TimeNs duration);
+  actors::TimeNs now() const { return now_; }
+  void run_for(actors::TimeNs duration);
   // Runs while something happens within `patience` of the last thing that did.
-  void run_until_quiet(TimeNs patience);
+  void run_until_quiet(actors::TimeNs patience);
 
   MemoryFileSystem& file_system() { return file_system_; }
-  Storage& storage() { return *storage_; }
-  Catalog& catalog() { return *catalog_; }
+  storage::Storage& storage() { return *storage_; }
+  storage::Catalog& catalog() { return *catalog_; }
   const RootId& root_id() const { return root_id_; }
   // One line a message between nodes or to a client, as sent: "node1.shard_writer -> node0.coordinator: ...".
   const std::vector<std::string>& transcript() const { return transcript_; }
@@ -120,7 +122,7 @@ class VirtualHost {
  private:
   class Node;
   struct Occurrence {
-    TimeNs at = 0;
+    actors::TimeNs at = 0;
     uint64_t sequence = 0;
     std::function<void()> action;
   };
@@ -133,49 +135,50 @@ class VirtualHost {
     size_t node = 0;
     Rank rank = 0;
     bool connected = true;
-    std::vector<std::shared_ptr<const LocalMessage>> inbox;
+    std::vector<std::shared_ptr<const local::LocalMessage>> inbox;
   };
 
   struct Untaken {
     size_t from = 0, to = 0;
-    WireMessage message;
-    SendId id = 0;
+    actors::WireMessage message;
+    actors::SendId id = 0;
   };
 
-  void schedule(TimeNs at, std::function<void()> action);
+  void schedule(actors::TimeNs at, std::function<void()> action);
   void step();
-  void deliver_local(size_t node, Event event);  // to planner, shard writer and loader, who hear it
-  void send(size_t from, NodeId to, const WireMessage& message, SendId id);
-  void send_between(size_t from, size_t to, const WireMessage& message, SendId id);
-  void has_left(size_t from, const WireMessage& message, SendId id, TimeNs after);
-  void end_session(size_t from, NodeId to);
-  void pass_on(size_t from, size_t to, NodeId sender_id, const WireMessage& message, bool connected);
+  void deliver_local(size_t node, actors::Event event);  // to planner, shard writer and loader, who hear it
+  void send(size_t from, actors::NodeId to, const actors::WireMessage& message, actors::SendId id);
+  void send_between(size_t from, size_t to, const actors::WireMessage& message, actors::SendId id);
+  void has_left(size_t from, const actors::WireMessage& message, actors::SendId id, actors::TimeNs after);
+  void end_session(size_t from, actors::NodeId to);
+  void pass_on(size_t from, size_t to, actors::NodeId sender_id, const actors::WireMessage& message,
+               bool connected);
   bool reachable(size_t one, size_t other) const;
   bool has_clients(size_t node) const;  // that are connected
   void check_links();
   void connect(size_t node);  // to the coordinator that it follows
   void lose_coordinator(size_t node);
-  void redirect(size_t node, const effect::Redirect& to);
+  void redirect(size_t node, const actors::effect::Redirect& to);
   Nonce next_nonce();
   void open_storage();
 
   const VirtualDelays delays_;
   const NodeEngineFactory engines_;
-  TimeNs now_ = 0;
+  actors::TimeNs now_ = 0;
   uint64_t sequence_ = 0;
   std::priority_queue<Occurrence, std::vector<Occurrence>, Later> heap_;
   size_t coordinator_node_ = 0;  // the last one added
-  NodeId last_session_ = kFirstPeerNode;
-  std::map<ClientId, Client> clients_;
-  ClientId last_client_ = 0;
+  actors::NodeId last_session_ = actors::kFirstPeerNode;
+  std::map<actors::ClientId, Client> clients_;
+  actors::ClientId last_client_ = 0;
   uint64_t nonces_ = 0;
   MemoryFileSystem file_system_;
-  std::unique_ptr<LocalStorage> storage_;
-  std::vector<std::unique_ptr<LocalStorage>> lost_storages_;  // dead nodes refer to them
-  std::vector<std::unique_ptr<Catalog>> lost_catalogs_;
+  std::unique_ptr<storage::LocalStorage> storage_;
+  std::vector<std::unique_ptr<storage::LocalStorage>> lost_storages_;  // dead nodes refer to them
+  std::vector<std::unique_ptr<storage::Catalog>> lost_catalogs_;
   OperationListener listener_;
   Corruption corruption_;
-  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<storage::Catalog> catalog_;
   RootId root_id_;
   std::vector<std::string> transcript_;
   uint64_t wire_bytes_ = 0;
@@ -184,4 +187,4 @@ class VirtualHost {
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -9,12 +9,13 @@
 #include "sim/bytes/virtual_host.h"
 #include "sim/cluster/virtual_cluster.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
-constexpr TimeNs kJoinAgainNs = 500 * kMillisecond;  // a node that finds no coordinator tries again
-constexpr std::string_view kAddress = "node";        // "node7"
+constexpr actors::TimeNs kJoinAgainNs =
+    500 * actors::kMillisecond;                // a node that finds no coordinator tries again
+constexpr std::string_view kAddress = "node";  // "node7"
 
 const Status kSilent(Code::unavailable, "silent"), kClosed(Code::unavailable, "closed by the other side");
 
@@ -42,23 +43,26 @@ void VirtualCluster::stop(size_t index, bool trainers_live, std::function<void()
   if (!nodes_[index].alive) return;
   const Life life = life_of(index);
   if (!stopping_.try_emplace(life, Stopping{trainers_live, std::move(has_ended)}).second) return;
-  if (is_coordinator(index)) offer(index, RoleKind::coordinator, event::Stopping{trainers_live});
-  offer(index, RoleKind::shard_writer, event::Drain{.told = true, .trainers_live = trainers_live});
-  events_.schedule(events_.now() + times().node_deadline_ms * kMillisecond,
+  if (is_coordinator(index))
+    offer(index, actors::RoleKind::coordinator, actors::event::Stopping{trainers_live});
+  offer(index, actors::RoleKind::shard_writer,
+        actors::event::Drain{.told = true, .trainers_live = trainers_live});
+  events_.schedule(events_.now() + times().node_deadline_ms * actors::kMillisecond,
                    [this, life] { end_stopped(life); });
 }
 
 // First what was staged here is decided, then what the other nodes have under way.
-void VirtualCluster::drained(size_t index, RoleKind role) {
+void VirtualCluster::drained(size_t index, actors::RoleKind role) {
   const Life life = life_of(index);
   auto found = stopping_.find(life);
   if (found == stopping_.end()) return;
-  if (role == RoleKind::shard_writer && is_coordinator(index)) {
+  if (role == actors::RoleKind::shard_writer && is_coordinator(index)) {
     const bool live = found->second.trainers_live;
-    return offer(index, RoleKind::coordinator, event::Drain{.told = true, .trainers_live = live});
+    return offer(index, actors::RoleKind::coordinator,
+                 actors::event::Drain{.told = true, .trainers_live = live});
   }
   // What it said last leaves before the process does.
-  events_.schedule(events_.now() + 10 * kMillisecond, [this, life] { end_stopped(life); });
+  events_.schedule(events_.now() + 10 * actors::kMillisecond, [this, life] { end_stopped(life); });
 }
 
 void VirtualCluster::end_stopped(Life life) {
@@ -103,7 +107,7 @@ void VirtualCluster::join_again(Life life, const std::shared_ptr<std::function<v
   }
   Node& node = nodes_[index];
   node.coordinator = coordinator_;
-  node.session = kFirstPeerNode + session_owners_.size();
+  node.session = actors::kFirstPeerNode + session_owners_.size();
   session_owners_.push_back(index);
   hub_peers_.reset();
   make_roles(index, epoch_, false);
@@ -111,7 +115,7 @@ void VirtualCluster::join_again(Life life, const std::shared_ptr<std::function<v
   (*is_up)();
 }
 
-void VirtualCluster::stall(size_t index, TimeNs duration) {
+void VirtualCluster::stall(size_t index, actors::TimeNs duration) {
   Node& node = nodes_[index];
   if (!node.alive) return;
   node.stalled_until = std::max(node.stalled_until, events_.now() + duration);
@@ -126,53 +130,54 @@ void VirtualCluster::stall(size_t index, TimeNs duration) {
   });
 }
 
-void VirtualCluster::lose_client(size_t node, ClientId client) {
+void VirtualCluster::lose_client(size_t node, actors::ClientId client) {
   events_.schedule(events_.now() + profile_.cpu.local_latency_ns, [this, life = life_of(node), client] {
-    if (lives(life)) offer(static_cast<uint32_t>(life), std::nullopt, event::ClientLost{client});
+    if (lives(life)) offer(static_cast<uint32_t>(life), std::nullopt, actors::event::ClientLost{client});
   });
 }
 
 void VirtualCluster::end_trainer(size_t node, Rank rank, const std::string& how) {
   events_.schedule(events_.now() + profile_.cpu.local_latency_ns, [this, life = life_of(node), rank, how] {
     if (!lives(life)) return;
-    offer(static_cast<uint32_t>(life), RoleKind::shard_writer, event::TrainerEnded{rank, how});
+    offer(static_cast<uint32_t>(life), actors::RoleKind::shard_writer,
+          actors::event::TrainerEnded{rank, how});
   });
 }
 
 // Large writes end with the process that streams them. A small one may have been on its way.
-void VirtualCluster::abandon(OperationId id, bool is_small, const CountedRoot::Work& work) {
+void VirtualCluster::abandon(actors::OperationId id, bool is_small, const CountedRoot::Work& work) {
   const bool arrives = is_small && (mix64(id + static_cast<uint64_t>(events_.now())) & 1) != 0;
   if (arrives) static_cast<void>(work.finish());
 }
 
 // --- sessions ---
 
-std::optional<VirtualCluster::Route> VirtualCluster::find_route(size_t from, NodeId to) const {
+std::optional<VirtualCluster::Route> VirtualCluster::find_route(size_t from, actors::NodeId to) const {
   const Node& sender = nodes_[from];
-  if (to == kCoordinatorNode) {
+  if (to == actors::kCoordinatorNode) {
     if (sender.session == 0) return std::nullopt;
     return Route{sender.coordinator, sender.session, sender.session, from};
   }
-  SHOAL_CHECK(to - kFirstPeerNode < session_owners_.size());
-  const size_t receiver = session_owners_[to - kFirstPeerNode];
+  SHOAL_CHECK(to - actors::kFirstPeerNode < session_owners_.size());
+  const size_t receiver = session_owners_[to - actors::kFirstPeerNode];
   if (nodes_[receiver].session != to || nodes_[receiver].coordinator != from) return std::nullopt;
-  return Route{receiver, to, kCoordinatorNode, receiver};
+  return Route{receiver, to, actors::kCoordinatorNode, receiver};
 }
 
 bool VirtualCluster::reachable(size_t one, size_t other) const {
-  const TimeNs now = events_.now();
+  const actors::TimeNs now = events_.now();
   return nodes_[one].silent_since < 0 && nodes_[other].silent_since < 0 && is_coordinator(other) &&
          !hazards_.is_cut(one, other, now) && !hazards_.is_cut(other, one, now);
 }
 
 bool VirtualCluster::is_silent(size_t one, size_t other) const {
-  const TimeNs now = events_.now();
+  const actors::TimeNs now = events_.now();
   auto is_gone = [&](const Node& node) {
     return node.silent_since >= 0 && now - node.silent_since >= kSilenceNs;
   };
   // The side that hears nothing ends the session, and closes it for the other.
   auto is_deaf = [&](size_t from, size_t to) {
-    const std::optional<TimeNs> since = hazards_.cut_since(from, to, now);
+    const std::optional<actors::TimeNs> since = hazards_.cut_since(from, to, now);
     return since && now - *since >= kSilenceNs;
   };
   return is_gone(nodes_[one]) || is_gone(nodes_[other]) || is_deaf(one, other) || is_deaf(other, one);
@@ -208,24 +213,24 @@ void VirtualCluster::lose_sessions_of(size_t node, const Status& why) {
 }
 
 void VirtualCluster::lose_session(size_t index, const Status& why) {
-  const NodeId session = std::exchange(nodes_[index].session, 0);
+  const actors::NodeId session = std::exchange(nodes_[index].session, 0);
   if (session == 0) return;
   hub_peers_.reset();
-  offer(nodes_[index].coordinator, RoleKind::coordinator, event::PeerLost{session, why});
-  offer(index, std::nullopt, event::PeerLost{kCoordinatorNode, why});
+  offer(nodes_[index].coordinator, actors::RoleKind::coordinator, actors::event::PeerLost{session, why});
+  offer(index, std::nullopt, actors::event::PeerLost{actors::kCoordinatorNode, why});
 }
 
 void VirtualCluster::connect(size_t index) {
   Node& node = nodes_[index];
   if (node.session != 0 || node.coordinator == index || !reachable(index, node.coordinator)) return;
-  node.session = kFirstPeerNode + session_owners_.size();
+  node.session = actors::kFirstPeerNode + session_owners_.size();
   session_owners_.push_back(static_cast<uint32_t>(index));
   hub_peers_.reset();
-  offer(index, std::nullopt, event::PeerUp{kCoordinatorNode});
+  offer(index, std::nullopt, actors::event::PeerUp{actors::kCoordinatorNode});
 }
 
 // As a live node: to the one that it follows it goes again where it has lost it, a later one it follows.
-void VirtualCluster::redirect(size_t index, const effect::Redirect& to) {
+void VirtualCluster::redirect(size_t index, const actors::effect::Redirect& to) {
   Node& node = nodes_[index];
   if (to.epoch < node.epoch) return;
   node.epoch = to.epoch;
@@ -234,7 +239,7 @@ void VirtualCluster::redirect(size_t index, const effect::Redirect& to) {
   std::from_chars(number, to.address.c_str() + to.address.size(), coordinator);
   if (coordinator == index) return;
   if (coordinator == node.coordinator && node.session != 0) {
-    return offer(index, std::nullopt, event::PeerUp{kCoordinatorNode});
+    return offer(index, std::nullopt, actors::event::PeerUp{actors::kCoordinatorNode});
   }
   lose_session(index, kClosed);
   node.coordinator = coordinator;
@@ -245,4 +250,4 @@ void VirtualCluster::redirect(size_t index, const effect::Redirect& to) {
   });
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

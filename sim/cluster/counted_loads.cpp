@@ -8,7 +8,7 @@
 #include "actors/loader/read_plan.h"
 #include "sim/basics/integer_math.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -97,7 +97,8 @@ const CountedLoads::Wanted& CountedLoads::work_out(Rank rank) {
 }
 
 void CountedLoads::start() {
-  cluster_.start([this](ClientId client, const LocalMessage& message) { listen(client, message); });
+  cluster_.start(
+      [this](actors::ClientId client, const local::LocalMessage& message) { listen(client, message); });
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     cluster_.attach(node_of(rank), rank);
     local::Load load;
@@ -108,13 +109,13 @@ void CountedLoads::start() {
     const Wanted& wanted = wanted_by(rank);
     load.targets = wanted.targets;
     bytes_wanted_ += wanted.bytes;
-    const uint64_t window = std::clamp(wanted.bytes, kMinWindowBytes, kSimulatedWindowBytes);
+    const uint64_t window = std::clamp(wanted.bytes, actors::kMinWindowBytes, kSimulatedWindowBytes);
     cluster_.from_client(node_of(rank), client_of(rank), local::Slab{kWindowSlab, window});
     cluster_.from_client(node_of(rank), client_of(rank), std::move(load));
   }
 }
 
-void CountedLoads::listen(ClientId client, const LocalMessage& message) {
+void CountedLoads::listen(actors::ClientId client, const local::LocalMessage& message) {
   const Rank rank = rank_of(client);
   if (const auto* found = std::get_if<local::Found>(&message)) {
     if (!found->outcome.ok()) {
@@ -146,4 +147,4 @@ void CountedLoads::listen(ClientId client, const LocalMessage& message) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

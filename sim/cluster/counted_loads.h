@@ -9,7 +9,7 @@
 
 #include "sim/cluster/virtual_cluster.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // A client's window, unless it wants less (include/shoal/checkpointer.h, load_window_bytes).
 inline constexpr uint64_t kSimulatedWindowBytes = uint64_t{16} << 20;
@@ -31,14 +31,16 @@ class CountedLoads {
   bool done() const { return loaded_count_ == job_.ranks; }
   const Status& failure() const { return failure_; }  // the first of any rank; it ends all
   // By rank, from the start; negative: it never came to that.
-  const std::vector<TimeNs>& found() const { return found_; }  // it knows which checkpoint, and what to read
-  const std::vector<TimeNs>& loaded() const { return loaded_; }  // its bytes lie where it wants them
-  uint64_t bytes_wanted() const { return bytes_wanted_; }        // of all ranks
-  uint64_t bytes_passed() const { return bytes_passed_; }        // through their windows: whole digest blocks
+  const std::vector<actors::TimeNs>& found() const {
+    return found_;
+  }  // it knows which checkpoint, and what to read
+  const std::vector<actors::TimeNs>& loaded() const { return loaded_; }  // its bytes lie where it wants them
+  uint64_t bytes_wanted() const { return bytes_wanted_; }                // of all ranks
+  uint64_t bytes_passed() const { return bytes_passed_; }  // through their windows: whole digest blocks
   uint64_t milestones() const { return milestones_; }
 
  private:
-  void listen(ClientId client, const LocalMessage& message);
+  void listen(actors::ClientId client, const local::LocalMessage& message);
   struct Wanted {
     local::LoadTargets targets;
     uint64_t bytes = 0;
@@ -60,10 +62,10 @@ class CountedLoads {
   std::unordered_map<Hash128, Wanted> wanted_;  // ranks that want the same share it
   std::unordered_map<const Layout*, Sharded> sharded_;
   std::unordered_map<Hash128, const Wanted*> by_place_;  // the same, by layout and place in its meshes
-  std::vector<TimeNs> found_, loaded_, copies_until_;
+  std::vector<actors::TimeNs> found_, loaded_, copies_until_;
   uint32_t loaded_count_ = 0;
   uint64_t bytes_wanted_ = 0, bytes_passed_ = 0, milestones_ = 0;
   Status failure_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

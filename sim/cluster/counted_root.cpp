@@ -8,7 +8,7 @@
 #include "sim/basics/integer_math.h"
 #include "storage/decisions/rank_manifest_set.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -20,7 +20,7 @@ constexpr uint64_t kShardHeadBytes = 4096;  // read to check a shard's header ag
 
 using Kind = StorageStep::Kind;
 
-CountedRoot::Work answer(StorageSteps steps, Result<OperationResult> result) {
+CountedRoot::Work answer(StorageSteps steps, Result<actors::OperationResult> result) {
   return {std::move(steps), [result = std::move(result)] { return result; }, 0, true};
 }
 
@@ -32,13 +32,14 @@ Hash128 header_digest_of(const AttemptKey& key, Rank rank, uint32_t file) {
   return xxh3_128(name);
 }
 
-void add_roster(std::vector<RosterRecord>* rosters, const RosterRecord& record, bool is_first) {
+void add_roster(std::vector<storage::RosterRecord>* rosters, const storage::RosterRecord& record,
+                bool is_first) {
   const RosterId& id = record.world->roster.id();
-  auto is_it = [&](const RosterRecord& other) { return other.world->roster.id() == id; };
+  auto is_it = [&](const storage::RosterRecord& other) { return other.world->roster.id() == id; };
   if (std::any_of(rosters->begin(), rosters->end(), is_it)) return;
   auto at = is_first ? rosters->begin()
                      : std::upper_bound(rosters->begin() + (rosters->empty() ? 0 : 1), rosters->end(), id,
-                                        [](const RosterId& one, const RosterRecord& other) {
+                                        [](const RosterId& one, const storage::RosterRecord& other) {
                                           return one < other.world->roster.id();
                                         });
   rosters->insert(at, record);
@@ -65,11 +66,11 @@ void CountedRoot::add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes
   steps.push_back({Kind::read, bytes});
 }
 
-CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalog, size_t node) {
+CountedRoot::Work CountedRoot::begin(const actors::Operation& operation, bool has_catalog, size_t node) {
   Work work = work_of(operation, has_catalog, node);
-  work.is_seen = work.is_seen && (std::holds_alternative<operation::ReadDecision>(operation) ||
-                                  std::holds_alternative<operation::CompleteRankLocal>(operation) ||
-                                  std::holds_alternative<operation::CompleteAttempt>(operation));
+  work.is_seen = work.is_seen && (std::holds_alternative<actors::operation::ReadDecision>(operation) ||
+                                  std::holds_alternative<actors::operation::CompleteRankLocal>(operation) ||
+                                  std::holds_alternative<actors::operation::CompleteAttempt>(operation));
   auto prefix_of = [](const AttemptKey& key) {
     return mix64(mix64(key.generation) ^ key.step) ^ key.attempt;
   };
@@ -87,56 +88,61 @@ CountedRoot::Work CountedRoot::begin(const Operation& operation, bool has_catalo
   return work;
 }
 
-CountedRoot::Work CountedRoot::work_of(const Operation& operation, bool has_catalog, size_t node) {
-  if (const auto* write = std::get_if<operation::WriteShard>(&operation)) return write_shard(*write);
-  if (const auto* staged = std::get_if<operation::RecordStaged>(&operation)) return record_staged(*staged);
-  if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
+CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool has_catalog, size_t node) {
+  if (const auto* write = std::get_if<actors::operation::WriteShard>(&operation)) return write_shard(*write);
+  if (const auto* staged = std::get_if<actors::operation::RecordStaged>(&operation))
+    return record_staged(*staged);
+  if (const auto* publish = std::get_if<actors::operation::PublishDecision>(&operation)) {
     return publish_decision(*publish);
   }
-  if (const auto* publish = std::get_if<operation::PublishRankManifest>(&operation)) {
+  if (const auto* publish = std::get_if<actors::operation::PublishRankManifest>(&operation)) {
     return publish_rank_manifest(*publish);
   }
-  if (const auto* complete = std::get_if<operation::CompleteRankLocal>(&operation)) {
+  if (const auto* complete = std::get_if<actors::operation::CompleteRankLocal>(&operation)) {
     return complete_rank_local(*complete);
   }
-  if (const auto* list = std::get_if<operation::ListMissingManifests>(&operation)) {
+  if (const auto* list = std::get_if<actors::operation::ListMissingManifests>(&operation)) {
     return list_missing_manifests(*list);
   }
-  if (const auto* complete = std::get_if<operation::CompleteAttempt>(&operation)) {
+  if (const auto* complete = std::get_if<actors::operation::CompleteAttempt>(&operation)) {
     return complete_attempt(*complete);
   }
-  if (const auto* read = std::get_if<operation::ReadDecision>(&operation)) return read_decision(*read);
-  if (const auto* check = std::get_if<operation::CheckFiles>(&operation)) return check_files(*check);
-  if (const auto* publish = std::get_if<operation::PublishRoster>(&operation))
+  if (const auto* read = std::get_if<actors::operation::ReadDecision>(&operation))
+    return read_decision(*read);
+  if (const auto* check = std::get_if<actors::operation::CheckFiles>(&operation)) return check_files(*check);
+  if (const auto* publish = std::get_if<actors::operation::PublishRoster>(&operation))
     return publish_roster(*publish);
-  if (const auto* read = std::get_if<operation::ReadRoster>(&operation)) return read_roster(*read);
-  if (std::holds_alternative<operation::ReadEpoch>(operation)) {
+  if (const auto* read = std::get_if<actors::operation::ReadRoster>(&operation)) return read_roster(*read);
+  if (std::holds_alternative<actors::operation::ReadEpoch>(operation)) {
     StorageSteps steps{{Kind::list, epoch_.epoch}};
     add_read(steps, 1, kSmallRecordBytes, 1);
-    return {std::move(steps), [this]() -> Result<OperationResult> {
-              return OperationResult(std::make_shared<const EpochRecord>(epoch_));
+    return {std::move(steps), [this]() -> Result<actors::OperationResult> {
+              return actors::OperationResult(std::make_shared<const storage::EpochRecord>(epoch_));
             }};
   }
-  if (std::holds_alternative<operation::RecordDecision>(operation)) {
+  if (std::holds_alternative<actors::operation::RecordDecision>(operation)) {
     if (!has_catalog) return answer({}, Status(Code::unavailable, "this node has no catalog"));
     return answer({{Kind::wait, static_cast<uint64_t>(costs_.catalog_ns)}},
-                  OperationResult(operation::Done{}));
+                  actors::OperationResult(actors::operation::Done{}));
   }
-  if (std::holds_alternative<operation::ListAttempts>(operation)) return list_attempts();
-  if (const auto* inspect = std::get_if<operation::InspectAttempt>(&operation))
+  if (std::holds_alternative<actors::operation::ListAttempts>(operation)) return list_attempts();
+  if (const auto* inspect = std::get_if<actors::operation::InspectAttempt>(&operation))
     return inspect_attempt(*inspect);
-  if (const auto* sweep = std::get_if<operation::SweepAttempt>(&operation)) return sweep_attempt(*sweep);
-  if (std::holds_alternative<operation::PlanRetention>(operation)) {  // no rules: nothing goes
-    return answer({{Kind::list, 1}}, OperationResult(std::make_shared<const RetentionPlan>()));
+  if (const auto* sweep = std::get_if<actors::operation::SweepAttempt>(&operation))
+    return sweep_attempt(*sweep);
+  if (std::holds_alternative<actors::operation::PlanRetention>(operation)) {  // no rules: nothing goes
+    return answer({{Kind::list, 1}},
+                  actors::OperationResult(std::make_shared<const storage::RetentionPlan>()));
   }
   if (std::optional<Work> work = begin_of_load(operation, node)) return std::move(*work);
-  return answer({}, Status(Code::unavailable, std::string(operation_name(operation)) + " is not simulated"));
+  return answer(
+      {}, Status(Code::unavailable, std::string(actors::operation_name(operation)) + " is not simulated"));
 }
 
-CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
+CountedRoot::Work CountedRoot::write_shard(const actors::operation::WriteShard& write) {
   auto bytes = plans_->shard_bytes(write);
   if (!bytes.ok()) return answer({}, bytes.status());
-  WrittenShard written;
+  storage::WrittenShard written;
   written.payload_bytes = bytes->payload;
   written.size = bytes->file;
   written.header_digest = header_digest_of(write.key, write.rank, write.file);
@@ -150,40 +156,42 @@ CountedRoot::Work CountedRoot::write_shard(const operation::WriteShard& write) {
   } else {
     add_create(steps, written.size);
   }
-  return {
-      std::move(steps),
-      [this, key = write.key, rank = write.rank, file = write.file, written]() -> Result<OperationResult> {
-        Attempt& attempt = attempts_[key];
-        if (!attempt.shards.contains(shard_of(rank, file))) attempt.payload_bytes += written.payload_bytes;
-        attempt.shards[shard_of(rank, file)] = written.size;
-        if (keeps_heads_) keep_head(key, rank, file, written.size - written.payload_bytes);
-        return OperationResult(written);
-      }};
+  return {std::move(steps),
+          [this, key = write.key, rank = write.rank, file = write.file,
+           written]() -> Result<actors::OperationResult> {
+            Attempt& attempt = attempts_[key];
+            if (!attempt.shards.contains(shard_of(rank, file)))
+              attempt.payload_bytes += written.payload_bytes;
+            attempt.shards[shard_of(rank, file)] = written.size;
+            if (keeps_heads_) keep_head(key, rank, file, written.size - written.payload_bytes);
+            return actors::OperationResult(written);
+          }};
 }
 
-CountedRoot::Work CountedRoot::record_staged(const operation::RecordStaged& staged) {
+CountedRoot::Work CountedRoot::record_staged(const actors::operation::RecordStaged& staged) {
   StorageSteps steps;
   add_create(steps, kSmallRecordBytes);
-  return {std::move(steps), [this, staged]() -> Result<OperationResult> {
+  return {std::move(steps), [this, staged]() -> Result<actors::OperationResult> {
             const std::pair said(staged.layout_id, staged.share_id);
             auto [stands, is_new] = attempts_[staged.key].records.emplace(staged.rank, said);
             if (is_new) record_bytes_ += kSmallRecordBytes;
-            if (stands->second == said) return OperationResult(operation::Done{});
+            if (stands->second == said) return actors::OperationResult(actors::operation::Done{});
             return Status(Code::already_exists, "another record of this rank stands there");
           }};
 }
 
-Result<OperationResult> CountedRoot::decide(std::shared_ptr<const Decision> made, uint64_t bytes) {
+Result<actors::OperationResult> CountedRoot::decide(std::shared_ptr<const storage::Decision> made,
+                                                    uint64_t bytes) {
   Attempt& attempt = attempts_[made->key];
   if (!attempt.decision) {
     attempt.decision = std::move(made);
     attempt.decision_bytes = bytes;
     record_bytes_ += bytes;
   }
-  return OperationResult(attempt.decision);
+  return actors::OperationResult(attempt.decision);
 }
 
-CountedRoot::Work CountedRoot::publish_decision(const operation::PublishDecision& publish) {
+CountedRoot::Work CountedRoot::publish_decision(const actors::operation::PublishDecision& publish) {
   uint64_t bytes = kSmallRecordBytes;
   StorageSteps steps;
   const Attempt& attempt = attempts_[publish.key];
@@ -192,10 +200,10 @@ CountedRoot::Work CountedRoot::publish_decision(const operation::PublishDecision
     return complete_attempt({publish.key});
   }
   // One copy of a manifest of many files, from here on shared.
-  auto made =
-      std::make_shared<Decision>(Decision{publish.key, Nonce{}, RootId{}, kSomeTimeNs, *publish.body});
+  auto made = std::make_shared<storage::Decision>(
+      storage::Decision{publish.key, Nonce{}, RootId{}, kSomeTimeNs, *publish.body});
   if (made->committed()) {
-    auto encoded = encode_decision(*made);
+    auto encoded = storage::encode_decision(*made);
     if (!encoded.ok()) return answer({}, encoded.status());
     bytes = encoded->size();
   } else {
@@ -203,35 +211,35 @@ CountedRoot::Work CountedRoot::publish_decision(const operation::PublishDecision
   }
   add_create(steps, bytes);
   made->unix_time_ns = 0;
-  return {std::move(steps), [this, made = std::shared_ptr<const Decision>(std::move(made)), bytes] {
+  return {std::move(steps), [this, made = std::shared_ptr<const storage::Decision>(std::move(made)), bytes] {
             // A complete set of rank manifests is committed, whoever wanted to abort it.
             if (!made->committed() && attempts_[made->key].is_complete_set()) return merge(made->key);
             return decide(made, bytes);
           }};
 }
 
-uint64_t CountedRoot::rank_manifest_bytes(const RankManifest& manifest) {
+uint64_t CountedRoot::rank_manifest_bytes(const storage::RankManifest& manifest) {
   // They differ in numbers of fixed width alone, in the words that the names of their files take, and in a
   // rank that is 0: the canonical encoding leaves out words of zeros at a struct's end.
   size_t names = manifest.rank == 0 ? 1u << 20 : 0;
-  for (const FileEntry& file : manifest.files) names += (file.name.size() + 1 + 7) / 8;
+  for (const storage::FileEntry& file : manifest.files) names += (file.name.size() + 1 + 7) / 8;
   uint64_t& bytes = layout_manifest_bytes_[{manifest.layout->id(), names}];
   if (bytes == 0) {
-    auto encoded = encode_rank_manifest(manifest);
+    auto encoded = storage::encode_rank_manifest(manifest);
     SHOAL_CHECK(encoded.ok());
     bytes = encoded->size();
   }
   return bytes;
 }
 
-CountedRoot::Work CountedRoot::publish_rank_manifest(const operation::PublishRankManifest& publish) {
+CountedRoot::Work CountedRoot::publish_rank_manifest(const actors::operation::PublishRankManifest& publish) {
   const uint64_t bytes = rank_manifest_bytes(*publish.manifest);
   StorageSteps steps;
   add_create(steps, bytes);
   add_read(steps, 1, bytes, 1);  // it is read back, and each shard's header with it
   const uint64_t files = publish.manifest->files.size();
   if (files != 0) add_read(steps, files, files * kShardHeadBytes, 1);
-  return {std::move(steps), [this, manifest = publish.manifest, bytes]() -> Result<OperationResult> {
+  return {std::move(steps), [this, manifest = publish.manifest, bytes]() -> Result<actors::OperationResult> {
             Attempt& attempt = attempts_[manifest->key];
             attempt.manifests.resize(manifest->world_size);
             if (!attempt.manifests[manifest->rank]) {
@@ -240,68 +248,71 @@ CountedRoot::Work CountedRoot::publish_rank_manifest(const operation::PublishRan
               attempt.manifest_bytes += bytes;
               record_bytes_ += bytes;
             }
-            return OperationResult(operation::Done{});
+            return actors::OperationResult(actors::operation::Done{});
           }};
 }
 
-CountedRoot::Work CountedRoot::complete_rank_local(const operation::CompleteRankLocal& complete) {
+CountedRoot::Work CountedRoot::complete_rank_local(const actors::operation::CompleteRankLocal& complete) {
   const Attempt& attempt = attempts_[complete.key];
   StorageSteps steps;
   if (attempt.decision) {
     add_read(steps, 1, attempt.decision_bytes, 1);
-    return answer(std::move(steps), OperationResult(attempt.decision));
+    return answer(std::move(steps), actors::OperationResult(attempt.decision));
   }
   steps.push_back({Kind::look, 1});
   steps.push_back({Kind::list, attempt.entries()});
   if (!attempt.is_complete_set()) {
     std::vector<Rank> missing;
-    for (Rank rank = 0; rank < attempt.manifests.size() && missing.size() <= kRanksNamed; ++rank) {
+    for (Rank rank = 0; rank < attempt.manifests.size() && missing.size() <= base::kRanksNamed; ++rank) {
       if (!attempt.manifests[rank]) missing.push_back(rank);
     }
     return answer(std::move(steps),
-                  Status(Code::not_found, "the manifests of " + name_ranks(missing) + " are missing"));
+                  Status(Code::not_found, "the manifests of " + base::name_ranks(missing) + " are missing"));
   }
   if (Status merged = work_out_merged(complete.key); !merged.ok()) return answer(std::move(steps), merged);
   add_read(steps, attempt.published, attempt.manifest_bytes, kMergeThreads);
-  const TimeNs decoding = transfer_ns(attempt.manifest_bytes, codec_bytes_per_s_ * kMergeThreads);
+  const actors::TimeNs decoding = transfer_ns(attempt.manifest_bytes, codec_bytes_per_s_ * kMergeThreads);
   steps.push_back({Kind::wait, static_cast<uint64_t>(decoding)});
   add_create(steps, attempt.merged_bytes);
   return {std::move(steps), [this, key = complete.key] { return merge(key); }};
 }
 
-CountedRoot::Work CountedRoot::list_missing_manifests(const operation::ListMissingManifests& list) {
+CountedRoot::Work CountedRoot::list_missing_manifests(const actors::operation::ListMissingManifests& list) {
   const Attempt& attempt = attempts_[list.key];
   if (attempt.entries() == 0) return answer({{Kind::look, 1}}, Status(Code::not_found, to_string(list.key)));
   std::vector<uint64_t> missing;
   for (Rank rank = 0; rank < list.world_size; ++rank) {
     if (rank >= attempt.manifests.size() || !attempt.manifests[rank]) missing.push_back(rank);
   }
-  return answer({{Kind::list, attempt.entries()}}, OperationResult(std::move(missing)));
+  return answer({{Kind::list, attempt.entries()}}, actors::OperationResult(std::move(missing)));
 }
 
 // Once a set, whoever asks: its ranks may all try to complete it.
 Status CountedRoot::work_out_merged(const AttemptKey& key) {
   Attempt& attempt = attempts_[key];
   if (attempt.merged) return ok_status();
-  std::vector<RankManifest> set;
+  std::vector<storage::RankManifest> set;
   for (const auto& manifest : attempt.manifests) set.push_back(*manifest);
-  SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_rank_manifests(std::move(set), to_string(key)));
-  SHOAL_ASSIGN_OR_RETURN(Bytes encoded, encode_decision({key, Nonce{}, RootId{}, kSomeTimeNs, merged}));
+  SHOAL_ASSIGN_OR_RETURN(storage::Manifest merged,
+                         storage::merge_rank_manifests(std::move(set), to_string(key)));
+  SHOAL_ASSIGN_OR_RETURN(Bytes encoded,
+                         storage::encode_decision({key, Nonce{}, RootId{}, kSomeTimeNs, merged}));
   attempt.merged = std::move(merged);
   attempt.merged_bytes = encoded.size();
   return ok_status();
 }
 
-Result<OperationResult> CountedRoot::merge(const AttemptKey& key) {
+Result<actors::OperationResult> CountedRoot::merge(const AttemptKey& key) {
   Attempt& attempt = attempts_[key];
-  if (attempt.decision) return OperationResult(attempt.decision);
+  if (attempt.decision) return actors::OperationResult(attempt.decision);
   SHOAL_RETURN_IF_ERROR(work_out_merged(key));
-  Manifest merged = *std::exchange(attempt.merged, std::nullopt);
-  return decide(std::make_shared<const Decision>(Decision{key, Nonce{}, RootId{}, 0, std::move(merged)}),
+  storage::Manifest merged = *std::exchange(attempt.merged, std::nullopt);
+  return decide(std::make_shared<const storage::Decision>(
+                    storage::Decision{key, Nonce{}, RootId{}, 0, std::move(merged)}),
                 attempt.merged_bytes);
 }
 
-CountedRoot::Work CountedRoot::complete_attempt(const operation::CompleteAttempt& complete) {
+CountedRoot::Work CountedRoot::complete_attempt(const actors::operation::CompleteAttempt& complete) {
   const Attempt& attempt = attempts_[complete.key];
   if (attempt.decision || attempt.published != 0) return complete_rank_local({complete.key});
   StorageSteps steps{{Kind::look, 1}, {Kind::list, attempt.entries()}};
@@ -310,22 +321,22 @@ CountedRoot::Work CountedRoot::complete_attempt(const operation::CompleteAttempt
   add_read(steps, attempt.shards.size() + attempt.records.size(),
            attempt.shards.size() * kShardHeadBytes + attempt.records.size() * kSmallRecordBytes,
            kMergeThreads);
-  auto decision =
-      std::make_shared<Decision>(Decision{complete.key, Nonce{}, RootId{}, kSomeTimeNs, std::move(*proven)});
-  auto encoded = encode_decision(*decision);
+  auto decision = std::make_shared<storage::Decision>(
+      storage::Decision{complete.key, Nonce{}, RootId{}, kSomeTimeNs, std::move(*proven)});
+  auto encoded = storage::encode_decision(*decision);
   if (!encoded.ok()) return answer(std::move(steps), encoded.status());
   add_create(steps, encoded->size());
   decision->unix_time_ns = 0;
-  return {std::move(steps), [this, decision = std::shared_ptr<const Decision>(std::move(decision)),
+  return {std::move(steps), [this, decision = std::shared_ptr<const storage::Decision>(std::move(decision)),
                              bytes = encoded->size()] { return decide(decision, bytes); }};
 }
 
-Result<Manifest> CountedRoot::prove_complete(const AttemptKey& key) {
+Result<storage::Manifest> CountedRoot::prove_complete(const AttemptKey& key) {
   const Attempt& attempt = attempts_[key];
   Status why(Code::not_found, to_string(key) + ": there is no roster of its generation, or no shard");
   auto rosters = rosters_of_.find(key.generation);
   if (attempt.shards.empty() || rosters == rosters_of_.end()) return why;
-  for (const RosterRecord& roster : rosters->second) {
+  for (const storage::RosterRecord& roster : rosters->second) {
     if (roster.options.mode == SaveMode::rank_local) continue;
     auto manifest = prove_under(key, attempt, roster);
     if (manifest.ok()) return manifest;
@@ -334,11 +345,11 @@ Result<Manifest> CountedRoot::prove_complete(const AttemptKey& key) {
   return why;
 }
 
-Result<Manifest> CountedRoot::prove_under(const AttemptKey& key, const Attempt& attempt,
-                                          const RosterRecord& roster) {
+Result<storage::Manifest> CountedRoot::prove_under(const AttemptKey& key, const Attempt& attempt,
+                                                   const storage::RosterRecord& roster) {
   const World& world = *roster.world;
   const Status differs(Code::not_found, to_string(key) + ": its shards are not those of a roster");
-  Manifest manifest;
+  storage::Manifest manifest;
   manifest.world = roster.world;
   manifest.options = roster.options;
   uint64_t payload_bytes = 0;
@@ -370,23 +381,23 @@ Result<Manifest> CountedRoot::prove_under(const AttemptKey& key, const Attempt& 
   return manifest;
 }
 
-CountedRoot::Work CountedRoot::read_decision(const operation::ReadDecision& read) {
+CountedRoot::Work CountedRoot::read_decision(const actors::operation::ReadDecision& read) {
   const Attempt& attempt = attempts_[read.key];
   StorageSteps steps;
   add_read(steps, 1, attempt.decision_bytes, 1);
-  if (attempt.decision) return answer(std::move(steps), OperationResult(attempt.decision));
+  if (attempt.decision) return answer(std::move(steps), actors::OperationResult(attempt.decision));
   return answer(std::move(steps), Status(Code::not_found, to_string(read.key) + " is undecided"));
 }
 
-CountedRoot::Work CountedRoot::check_files(const operation::CheckFiles& check) {
+CountedRoot::Work CountedRoot::check_files(const actors::operation::CheckFiles& check) {
   const Attempt& attempt = attempts_[check.key];
-  for (const FileEntry& file : *check.files) {
+  for (const storage::FileEntry& file : *check.files) {
     auto found = attempt.shards.find(shard_of(file.rank, std::get<uint32_t>(file.contents)));
     if (found == attempt.shards.end() || found->second != file.size) {
       return answer({}, Status(Code::corrupt, file.name + " is not there as it was reported"));
     }
   }
-  return answer({{Kind::list, attempt.entries()}}, OperationResult(operation::Done{}));
+  return answer({{Kind::list, attempt.entries()}}, actors::OperationResult(actors::operation::Done{}));
 }
 
 void CountedRoot::claim_epoch(uint32_t epoch, std::string address) {
@@ -395,7 +406,7 @@ void CountedRoot::claim_epoch(uint32_t epoch, std::string address) {
   epoch_.address = std::move(address);
 }
 
-std::shared_ptr<const Decision> CountedRoot::decision(const AttemptKey& key) const {
+std::shared_ptr<const storage::Decision> CountedRoot::decision(const AttemptKey& key) const {
   auto found = attempts_.find(key);
   return found == attempts_.end() ? nullptr : found->second.decision;
 }
@@ -422,11 +433,12 @@ std::optional<AttemptKey> CountedRoot::latest() const {
   return keys.back();
 }
 
-AttemptInfo CountedRoot::info_of(const AttemptKey& key, const Attempt& attempt) const {
-  AttemptInfo info;
+storage::AttemptInfo CountedRoot::info_of(const AttemptKey& key, const Attempt& attempt) const {
+  storage::AttemptInfo info;
   info.key = key;
   if (attempt.decision) {
-    info.state = attempt.decision->committed() ? AttemptInfo::State::committed : AttemptInfo::State::aborted;
+    info.state = attempt.decision->committed() ? storage::AttemptInfo::State::committed
+                                               : storage::AttemptInfo::State::aborted;
   }
   for (const auto& [name, bytes] : attempt.shards) info.files_bytes += bytes;
   info.fingerprint = attempt.entries();  // names come and do not change
@@ -441,35 +453,35 @@ CountedRoot::Work CountedRoot::list_attempts() {
   uint64_t entries = 1;
   for (const auto& [key, attempt] : attempts_) entries += 1 + attempt.entries();
   StorageSteps steps{{Kind::list, entries}};
-  return {std::move(steps), [this]() -> Result<OperationResult> {
-            AttemptList list;
+  return {std::move(steps), [this]() -> Result<actors::OperationResult> {
+            storage::AttemptList list;
             for (const auto& [key, attempt] : attempts_) {
               if (attempt.entries() != 0) list.attempts.push_back(info_of(key, attempt));
             }
-            return OperationResult(std::move(list));
+            return actors::OperationResult(std::move(list));
           }};
 }
 
-CountedRoot::Work CountedRoot::inspect_attempt(const operation::InspectAttempt& inspect) {
+CountedRoot::Work CountedRoot::inspect_attempt(const actors::operation::InspectAttempt& inspect) {
   StorageSteps steps{{Kind::list, attempts_[inspect.key].entries()}};
-  return {std::move(steps), [this, key = inspect.key]() -> Result<OperationResult> {
-            return OperationResult(info_of(key, attempts_[key]));
+  return {std::move(steps), [this, key = inspect.key]() -> Result<actors::OperationResult> {
+            return actors::OperationResult(info_of(key, attempts_[key]));
           }};
 }
 
 // As storage/root/attempts.cpp: nothing is removed but under a tombstone.
-CountedRoot::Work CountedRoot::sweep_attempt(const operation::SweepAttempt& sweep) {
+CountedRoot::Work CountedRoot::sweep_attempt(const actors::operation::SweepAttempt& sweep) {
   const Attempt& attempt = attempts_[sweep.key];
   StorageSteps steps{{Kind::list, attempt.entries()}};
   const uint64_t files = attempt.shards.size() + attempt.records.size() + attempt.published;
   if (attempt.decision && !attempt.decision->committed() && files != 0)
     steps.push_back({Kind::change, files});
-  return {std::move(steps), [this, key = sweep.key]() -> Result<OperationResult> {
+  return {std::move(steps), [this, key = sweep.key]() -> Result<actors::OperationResult> {
             Attempt& swept = attempts_[key];
             if (!swept.decision) {
               return Status(Code::refused, to_string(key) + ": nothing may be removed: it is undecided");
             }
-            if (swept.decision->committed()) return OperationResult(uint64_t{0});
+            if (swept.decision->committed()) return actors::OperationResult(uint64_t{0});
             const uint64_t bytes = info_of(key, swept).files_bytes + swept.manifest_bytes;
             swept.shards.clear();
             swept.records.clear();
@@ -477,37 +489,37 @@ CountedRoot::Work CountedRoot::sweep_attempt(const operation::SweepAttempt& swee
             swept.manifests.clear();
             swept.published = 0;
             swept.manifest_bytes = 0;
-            return OperationResult(bytes);
+            return actors::OperationResult(bytes);
           }};
 }
 
-CountedRoot::Work CountedRoot::publish_roster(const operation::PublishRoster& publish) {
-  uint64_t bytes = encode_roster(publish.record.world->roster).size() + kSmallRecordBytes;
-  for (const LayoutPtr& layout : publish.record.world->layouts) bytes += encode_layout(*layout).size();
+CountedRoot::Work CountedRoot::publish_roster(const actors::operation::PublishRoster& publish) {
+  uint64_t bytes = plan::encode_roster(publish.record.world->roster).size() + kSmallRecordBytes;
+  for (const LayoutPtr& layout : publish.record.world->layouts) bytes += plan::encode_layout(*layout).size();
   StorageSteps steps;
   add_create(steps, bytes);
   return {std::move(steps),
           [this, record = publish.record, is_first = publish.is_first, generation = publish.generation,
-           bytes]() -> Result<OperationResult> {
+           bytes]() -> Result<actors::OperationResult> {
             const RosterId id = record.world->roster.id();
             if (is_first && !first_roster_.is_zero()) {
-              return OperationResult(rosters_.at(first_roster_).record);
+              return actors::OperationResult(rosters_.at(first_roster_).record);
             }
             if (rosters_.emplace(id, Roster{record, bytes}).second) record_bytes_ += bytes;
             if (is_first) first_roster_ = id;
             add_roster(&rosters_of_[generation], record, is_first);
-            return OperationResult(rosters_.at(id).record);
+            return actors::OperationResult(rosters_.at(id).record);
           }};
 }
 
-CountedRoot::Work CountedRoot::read_roster(const operation::ReadRoster& read) {
+CountedRoot::Work CountedRoot::read_roster(const actors::operation::ReadRoster& read) {
   auto found = rosters_.find(read.id ? *read.id : first_roster_);
   StorageSteps steps;
   if (found == rosters_.end()) {
     return answer({{Kind::look, 1}}, Status(Code::not_found, "no such roster"));
   }
   add_read(steps, 1, found->second.bytes, 1);
-  return answer(std::move(steps), OperationResult(found->second.record));
+  return answer(std::move(steps), actors::OperationResult(found->second.record));
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

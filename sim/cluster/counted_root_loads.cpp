@@ -7,7 +7,7 @@
 #include "sim/cluster/counted_root.h"
 #include "storage/decisions/record.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -15,7 +15,7 @@ using Kind = StorageStep::Kind;
 
 constexpr uint64_t kChoiceBytes = 256, kPinBytes = 256;  // at most, as records are
 
-uint64_t id_of(const operation::PieceRef& piece) {  // of its file
+uint64_t id_of(const actors::operation::PieceRef& piece) {  // of its file
   return xxh3_64(to_string(piece.key) + piece.file_name);
 }
 
@@ -27,74 +27,79 @@ void CountedRoot::continue_from(CountedRoot& before) {
   heads_ = std::move(before.heads_);
 }
 
-std::optional<CountedRoot::Work> CountedRoot::begin_of_load(const Operation& operation, size_t node) {
-  if (const auto* read = std::get_if<operation::ReadLoadChoice>(&operation)) return read_choice(*read);
-  if (const auto* publish = std::get_if<operation::PublishLoadChoice>(&operation))
+std::optional<CountedRoot::Work> CountedRoot::begin_of_load(const actors::Operation& operation, size_t node) {
+  if (const auto* read = std::get_if<actors::operation::ReadLoadChoice>(&operation))
+    return read_choice(*read);
+  if (const auto* publish = std::get_if<actors::operation::PublishLoadChoice>(&operation))
     return publish_choice(*publish);
-  if (std::holds_alternative<operation::ListNewestAttempts>(operation)) return list_newest_attempts();
-  if (const auto* verify = std::get_if<operation::VerifyCheckpoint>(&operation))
+  if (std::holds_alternative<actors::operation::ListNewestAttempts>(operation)) return list_newest_attempts();
+  if (const auto* verify = std::get_if<actors::operation::VerifyCheckpoint>(&operation))
     return verify_checkpoint(*verify);
-  if (const auto* pin = std::get_if<operation::PinAttempt>(&operation)) return pin_attempt(*pin);
-  if (std::holds_alternative<operation::RenewPin>(operation)) {  // read, then replaced under another name
+  if (const auto* pin = std::get_if<actors::operation::PinAttempt>(&operation)) return pin_attempt(*pin);
+  if (std::holds_alternative<actors::operation::RenewPin>(
+          operation)) {  // read, then replaced under another name
     StorageSteps steps;
     add_read(steps, 1, kPinBytes, 1);
     add_create(steps, kPinBytes);
-    return Work{std::move(steps), [] { return Result<OperationResult>(operation::Done{}); }};
+    return Work{std::move(steps), [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
   }
-  if (std::holds_alternative<operation::RemovePin>(operation)) {  // its name, then its folder is synced
+  if (std::holds_alternative<actors::operation::RemovePin>(
+          operation)) {  // its name, then its folder is synced
     return Work{{{Kind::change, costs_.is_objects ? 1u : 2u}},
-                [] { return Result<OperationResult>(operation::Done{}); }};
+                [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
   }
-  if (const auto* measure = std::get_if<operation::MeasureObjects>(&operation))
+  if (const auto* measure = std::get_if<actors::operation::MeasureObjects>(&operation))
     return measure_objects(*measure, node);
-  if (const auto* read = std::get_if<operation::ReadBatch>(&operation)) {
-    return Work{read_ranges(read->ranges, node), [] { return Result<OperationResult>(operation::Done{}); }};
-  }
-  if (const auto* read = std::get_if<operation::ReadChunk>(&operation)) {
-    auto chunk = std::make_shared<Chunk>();
-    for (const operation::ReadRange& range : read->ranges) chunk->size += range.end - range.begin;
+  if (const auto* read = std::get_if<actors::operation::ReadBatch>(&operation)) {
     return Work{read_ranges(read->ranges, node),
-                [chunk = ChunkPtr(std::move(chunk))] { return Result<OperationResult>(chunk); }};
+                [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
   }
-  if (const auto* check = std::get_if<operation::CheckChunk>(&operation)) {
-    StorageSteps steps;
-    for (const operation::ReadRange& range : check->ranges) open_shard(steps, *range.piece, node);
-    return Work{std::move(steps), [] { return Result<OperationResult>(operation::Done{}); }};
-  }
-  if (const auto* read = std::get_if<operation::ReadHeader>(&operation))
-    return read_header(*read->piece, node);
-  if (const auto* check = std::get_if<operation::CheckHeader>(&operation)) {
-    return Work{{}, [this, id = id_of(*check->piece), node] {
-                  keep_open({id, false}, node);
-                  return Result<OperationResult>(operation::Done{});
+  if (const auto* read = std::get_if<actors::operation::ReadChunk>(&operation)) {
+    auto chunk = std::make_shared<actors::Chunk>();
+    for (const actors::operation::ReadRange& range : read->ranges) chunk->size += range.end - range.begin;
+    return Work{read_ranges(read->ranges, node), [chunk = actors::ChunkPtr(std::move(chunk))] {
+                  return Result<actors::OperationResult>(chunk);
                 }};
   }
-  if (std::holds_alternative<operation::CopyChunk>(operation) ||
-      std::holds_alternative<operation::ReleaseWindow>(operation)) {
-    return Work{{}, [] { return Result<OperationResult>(operation::Done{}); }};
+  if (const auto* check = std::get_if<actors::operation::CheckChunk>(&operation)) {
+    StorageSteps steps;
+    for (const actors::operation::ReadRange& range : check->ranges) open_shard(steps, *range.piece, node);
+    return Work{std::move(steps), [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
   }
-  if (std::holds_alternative<operation::ListenToPeers>(operation)) {
-    return Work{{}, [node] { return Result<OperationResult>("node" + std::to_string(node)); }};
+  if (const auto* read = std::get_if<actors::operation::ReadHeader>(&operation))
+    return read_header(*read->piece, node);
+  if (const auto* check = std::get_if<actors::operation::CheckHeader>(&operation)) {
+    return Work{{}, [this, id = id_of(*check->piece), node] {
+                  keep_open({id, false}, node);
+                  return Result<actors::OperationResult>(actors::operation::Done{});
+                }};
+  }
+  if (std::holds_alternative<actors::operation::CopyChunk>(operation) ||
+      std::holds_alternative<actors::operation::ReleaseWindow>(operation)) {
+    return Work{{}, [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
+  }
+  if (std::holds_alternative<actors::operation::ListenToPeers>(operation)) {
+    return Work{{}, [node] { return Result<actors::OperationResult>("node" + std::to_string(node)); }};
   }
   return std::nullopt;
 }
 
-CountedRoot::Work CountedRoot::read_choice(const operation::ReadLoadChoice& read) {
+CountedRoot::Work CountedRoot::read_choice(const actors::operation::ReadLoadChoice& read) {
   StorageSteps steps{{Kind::look, 1}};
   if (choices_.contains({read.generation, read.ordinal})) steps.push_back({Kind::read, kChoiceBytes});
-  return {std::move(steps), [this, read]() -> Result<OperationResult> {
+  return {std::move(steps), [this, read]() -> Result<actors::OperationResult> {
             auto found = choices_.find({read.generation, read.ordinal});
             if (found == choices_.end()) return Status(Code::not_found, "no load has chosen yet");
-            return OperationResult(found->second);
+            return actors::OperationResult(found->second);
           }};
 }
 
-CountedRoot::Work CountedRoot::publish_choice(const operation::PublishLoadChoice& publish) {
+CountedRoot::Work CountedRoot::publish_choice(const actors::operation::PublishLoadChoice& publish) {
   StorageSteps steps;
   add_create(steps, kChoiceBytes);
-  return {std::move(steps), [this, publish]() -> Result<OperationResult> {
+  return {std::move(steps), [this, publish]() -> Result<actors::OperationResult> {
             auto stands = choices_.try_emplace({publish.generation, publish.ordinal}, publish.choice).first;
-            return OperationResult(stands->second);
+            return actors::OperationResult(stands->second);
           }};
 }
 
@@ -106,50 +111,51 @@ CountedRoot::Work CountedRoot::list_newest_attempts() {
   auto committed = [](const Attempt& attempt) { return attempt.decision && attempt.decision->committed(); };
   for (auto found = attempts_.rbegin(); found != attempts_.rend(); ++found) {
     steps.push_back({Kind::list, found->second.entries()});
-    if (found->second.decision) add_read(steps, 1, kRecordHeadBytes, 1);
+    if (found->second.decision) add_read(steps, 1, storage::kRecordHeadBytes, 1);
     if (committed(found->second)) break;
   }
-  return {std::move(steps), [this, committed]() -> Result<OperationResult> {
-            AttemptList list;
+  return {std::move(steps), [this, committed]() -> Result<actors::OperationResult> {
+            storage::AttemptList list;
             for (auto found = attempts_.rbegin(); found != attempts_.rend(); ++found) {
               if (found->second.entries() != 0) list.attempts.push_back(info_of(found->first, found->second));
               if (committed(found->second)) break;
             }
             std::reverse(list.attempts.begin(), list.attempts.end());
-            return OperationResult(std::move(list));
+            return actors::OperationResult(std::move(list));
           }};
 }
 
 // Nothing is damaged here: all of it is read.
-CountedRoot::Work CountedRoot::verify_checkpoint(const operation::VerifyCheckpoint& verify) {
+CountedRoot::Work CountedRoot::verify_checkpoint(const actors::operation::VerifyCheckpoint& verify) {
   const auto found = attempts_.find(verify.key);
   if (found == attempts_.end() || !found->second.decision || !found->second.decision->committed()) {
-    return {{{Kind::look, 1}}, [key = verify.key]() -> Result<OperationResult> {
+    return {{{Kind::look, 1}}, [key = verify.key]() -> Result<actors::OperationResult> {
               return Status(Code::not_found, to_string(key) + " is not committed");
             }};
   }
   StorageSteps steps;
   uint64_t bytes = 0;
-  const std::vector<FileEntry>& files = found->second.decision->manifest().files;
-  for (const FileEntry& file : files) bytes += file.size;
+  const std::vector<storage::FileEntry>& files = found->second.decision->manifest().files;
+  for (const storage::FileEntry& file : files) bytes += file.size;
   add_read(steps, files.size(), bytes, 1);
-  return {std::move(steps), [] { return Result<OperationResult>(operation::Done{}); }};
+  return {std::move(steps), [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
 }
 
-CountedRoot::Work CountedRoot::pin_attempt(const operation::PinAttempt& pin) {
+CountedRoot::Work CountedRoot::pin_attempt(const actors::operation::PinAttempt& pin) {
   StorageSteps steps;
   add_create(steps, kPinBytes);
   Nonce id;
   store_le64(id.bytes.data(), ++pins_);
-  auto mark = std::make_shared<const Mark>(Mark{pin_name(id), pin.key, true, 0, pin.holder, 0, id});
-  return {std::move(steps), [mark] { return Result<OperationResult>(mark); }};
+  auto mark = std::make_shared<const storage::Mark>(
+      storage::Mark{storage::pin_name(id), pin.key, true, 0, pin.holder, 0, id});
+  return {std::move(steps), [mark] { return Result<actors::OperationResult>(mark); }};
 }
 
 CountedRoot::OpenShard& CountedRoot::keep_open(OpenShard shard, size_t node) {
   std::deque<OpenShard>& open = open_shards_[node];
   std::erase_if(open, [&](const OpenShard& each) { return each.id == shard.id; });
   open.push_front(shard);
-  if (open.size() > kMaxOpenShards) open.pop_back();
+  if (open.size() > actors::kMaxOpenShards) open.pop_back();
   return open.front();
 }
 
@@ -159,7 +165,7 @@ uint64_t CountedRoot::header_bytes(uint64_t shard_id) const {
   return head->second;
 }
 
-CountedRoot::OpenShard& CountedRoot::open_shard(StorageSteps& steps, const operation::PieceRef& piece,
+CountedRoot::OpenShard& CountedRoot::open_shard(StorageSteps& steps, const actors::operation::PieceRef& piece,
                                                 size_t node) {
   const std::deque<OpenShard>& open = open_shards_[node];
   const uint64_t id = id_of(piece);
@@ -169,28 +175,30 @@ CountedRoot::OpenShard& CountedRoot::open_shard(StorageSteps& steps, const opera
   return keep_open({id, true}, node);
 }
 
-CountedRoot::Work CountedRoot::read_header(const operation::PieceRef& piece, size_t node) {
+CountedRoot::Work CountedRoot::read_header(const actors::operation::PieceRef& piece, size_t node) {
   StorageSteps steps;
   const uint64_t bytes = header_bytes(id_of(piece));
   add_read(steps, 1, bytes, 1);
-  return {std::move(steps), [this, id = id_of(piece), bytes, node]() -> Result<OperationResult> {
+  return {std::move(steps), [this, id = id_of(piece), bytes, node]() -> Result<actors::OperationResult> {
             keep_open({id, true}, node);
-            if (bytes > kMaxPassedHeaderBytes) return Status(Code::too_large, "a header is not passed on");
-            auto header = std::make_shared<Chunk>();
+            if (bytes > actors::kMaxPassedHeaderBytes)
+              return Status(Code::too_large, "a header is not passed on");
+            auto header = std::make_shared<actors::Chunk>();
             header->size = bytes;
-            return OperationResult(ChunkPtr(std::move(header)));
+            return actors::OperationResult(actors::ChunkPtr(std::move(header)));
           }};
 }
 
-CountedRoot::Work CountedRoot::measure_objects(const operation::MeasureObjects& measure, size_t node) {
+CountedRoot::Work CountedRoot::measure_objects(const actors::operation::MeasureObjects& measure,
+                                               size_t node) {
   StorageSteps steps;
   for (const auto& piece : measure.pieces) open_shard(steps, *piece, node);
   std::vector<uint64_t> lengths(measure.pieces.size(), kSimulatedObjectBytes);
-  return {std::move(steps), [lengths] { return Result<OperationResult>(lengths); }};
+  return {std::move(steps), [lengths] { return Result<actors::OperationResult>(lengths); }};
 }
 
 // Each shard is opened, then come the ranges, one after the other.
-StorageSteps CountedRoot::read_ranges(const std::vector<operation::ReadRange>& ranges, size_t node) {
+StorageSteps CountedRoot::read_ranges(const std::vector<actors::operation::ReadRange>& ranges, size_t node) {
   StorageSteps steps;
   auto range = ranges.begin();
   while (range != ranges.end()) {
@@ -212,4 +220,4 @@ void CountedRoot::keep_head(const AttemptKey& key, Rank rank, uint32_t file, uin
   heads_[xxh3_64(to_string(key) + shard_file_name(rank, file))] = bytes;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

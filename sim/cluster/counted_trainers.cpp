@@ -6,14 +6,14 @@
 
 #include "sim/basics/integer_math.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
 // A client that waits for an answer looks for its node every 20 ms, one that does not every second
 // (client/session/link.cpp).
-constexpr TimeNs kPressingSearchNs = 20 * kMillisecond;
-constexpr TimeNs kIdleSearchNs = 1000 * kMillisecond;
+constexpr actors::TimeNs kPressingSearchNs = 20 * actors::kMillisecond;
+constexpr actors::TimeNs kIdleSearchNs = 1000 * actors::kMillisecond;
 
 uint64_t hash_of(const std::vector<local::StagedPiece>& pieces) {
   uint64_t hash = pieces.size();
@@ -54,8 +54,9 @@ CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, con
 }
 
 void CountedTrainers::start() {
-  cluster_.start([this](ClientId client, const LocalMessage& message) { listen(client, message); },
-                 [this](ClientId client) { return &trainers_[rank_of(client)]; });
+  cluster_.start(
+      [this](actors::ClientId client, const local::LocalMessage& message) { listen(client, message); },
+      [this](actors::ClientId client) { return &trainers_[rank_of(client)]; });
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     cluster_.attach(node_of(rank), rank);
     cluster_.from_client(node_of(rank), client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
@@ -78,7 +79,7 @@ void CountedTrainers::begin_save() {
   let_go_ = 0;
   times_[save - 1].began = events_.now();
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
-    const auto late = static_cast<TimeNs>(random_.below(static_cast<uint64_t>(job_.skew_ns) + 1));
+    const auto late = static_cast<actors::TimeNs>(random_.below(static_cast<uint64_t>(job_.skew_ns) + 1));
     events_.schedule(
         events_.now() + late, [this, rank] { call_save(rank); }, &trainers_[rank]);
   }
@@ -103,10 +104,10 @@ void CountedTrainers::ask_or_stage(Rank rank) {
   TrainerTimes& times = times_[trainer.save - 1];
   times.told[rank] = events_.now() - times.called[rank];
   if (!trainer.share) return stage(rank, whole_share(rank), 0);
-  const TimeNs planning =
+  const actors::TimeNs planning =
       std::exchange(trainer.has_planned, true)
           ? 0
-          : static_cast<TimeNs>(job_.layout_of(rank)->entries().size()) * cpu_.plan_item_ns;
+          : static_cast<actors::TimeNs>(job_.layout_of(rank)->entries().size()) * cpu_.plan_item_ns;
   stage(rank, *trainer.share, planning);
 }
 
@@ -117,11 +118,12 @@ void CountedTrainers::ask(Rank rank) {
             cpu_.event_ns);
 }
 
-void CountedTrainers::stage(Rank rank, const Share& share, TimeNs planning) {
+void CountedTrainers::stage(Rank rank, const Share& share, actors::TimeNs planning) {
   times_[trainers_[rank].save - 1].bytes_staged += share.bytes;
-  TimeNs copying = transfer_ns(share.bytes, costs_.copy_bytes_per_s);
+  actors::TimeNs copying = transfer_ns(share.bytes, costs_.copy_bytes_per_s);
   if (!job_.copy_permille.empty()) copying = copying * job_.copy_permille[node_of(rank)] / 1000;
-  const TimeNs calling = costs_.call_ns + static_cast<TimeNs>(share.pieces.size()) * costs_.item_ns;
+  const actors::TimeNs calling =
+      costs_.call_ns + static_cast<actors::TimeNs>(share.pieces.size()) * costs_.item_ns;
   events_.schedule(
       cluster_.cores().end_of(events_.now(), planning + calling + copying),
       [this, rank, share] { staged(rank, share); }, &trainers_[rank]);
@@ -153,8 +155,8 @@ void CountedTrainers::say_staged(Rank rank, uint32_t save, const Share& share, u
   tell_node(rank, save, std::move(said));
 }
 
-void CountedTrainers::tell_node(Rank rank, uint32_t save, LocalMessage message, TimeNs takes) {
-  TimeNs& heard_of = times_[save - 1].heard_of;
+void CountedTrainers::tell_node(Rank rank, uint32_t save, local::LocalMessage message, actors::TimeNs takes) {
+  actors::TimeNs& heard_of = times_[save - 1].heard_of;
   if (heard_of < 0) heard_of = events_.now();
   if (!trainers_[rank].is_attached) return;  // it says so again when it attaches
   cluster_.from_client(node_of(rank), client_of(rank), std::move(message), takes);
@@ -216,8 +218,8 @@ void CountedTrainers::come_back(size_t node) {
     Trainer& trainer = trainers_[rank];
     if (node_of(rank) != node || !trainer.alive) continue;
     trainer.is_attached = false;
-    const TimeNs most = returns_.below(2) == 0 ? kPressingSearchNs : kIdleSearchNs;
-    const auto later = static_cast<TimeNs>(returns_.below(static_cast<uint64_t>(most)));
+    const actors::TimeNs most = returns_.below(2) == 0 ? kPressingSearchNs : kIdleSearchNs;
+    const auto later = static_cast<actors::TimeNs>(returns_.below(static_cast<uint64_t>(most)));
     events_.schedule(
         events_.now() + later,
         [this, rank, returns = ++trainer.returns] {
@@ -256,7 +258,7 @@ uint32_t CountedTrainers::saves_decided() const {
   return least;
 }
 
-void CountedTrainers::listen(ClientId client, const LocalMessage& message) {
+void CountedTrainers::listen(actors::ClientId client, const local::LocalMessage& message) {
   const Rank rank = rank_of(client);
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
@@ -322,7 +324,7 @@ void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
   const auto save = static_cast<uint32_t>(decided.step);
   TrainerTimes& times = times_[save - 1];
   if (times.committed[rank] >= 0) return;  // and again, of what it had staged meanwhile
-  const TimeNs heard = cluster_.cores().end_of(events_.now(), cpu_.event_ns);
+  const actors::TimeNs heard = cluster_.cores().end_of(events_.now(), cpu_.event_ns);
   times.committed[rank] = heard - times.called[rank];
   ++decided_;
   ++trainer.decided;
@@ -389,4 +391,4 @@ CountedTrainers::Share CountedTrainers::whole_share(Rank rank) {
   return share;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

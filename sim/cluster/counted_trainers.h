@@ -19,20 +19,21 @@
 #include "sim/basics/random.h"
 #include "sim/cluster/virtual_cluster.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 inline constexpr uint32_t kSimulatedSlabs = 2;
-inline constexpr TimeNs kAttachTimeoutNs = 30'000 * kMillisecond;  // CheckpointerOptions::attach_timeout
+inline constexpr actors::TimeNs kAttachTimeoutNs =
+    30'000 * actors::kMillisecond;  // CheckpointerOptions::attach_timeout
 inline constexpr uint64_t kMilestonesPerSave =
     3;  // of a rank: it is let go, its bytes are durable, it is told
 
 // Of one save; by rank, from its own call of save. Negative: it never came to that.
 struct TrainerTimes {
-  TimeNs began = 0;            // on the clock of the simulation: when the first rank may call
-  std::vector<TimeNs> called;  // on that clock
-  std::vector<TimeNs> told, blocked, written, committed;
-  TimeNs heard_of = -1;       // when the first rank told its node of it
-  uint64_t bytes_staged = 0;  // of all ranks
+  actors::TimeNs began = 0;            // on the clock of the simulation: when the first rank may call
+  std::vector<actors::TimeNs> called;  // on that clock
+  std::vector<actors::TimeNs> told, blocked, written, committed;
+  actors::TimeNs heard_of = -1;  // when the first rank told its node of it
+  uint64_t bytes_staged = 0;     // of all ranks
   uint32_t aborted_ranks = 0;
   std::string cause;  // of an abort
 };
@@ -46,9 +47,9 @@ class CountedTrainers {
     uint32_t ranks_per_host = 1;
     SaveOptions options;
     uint32_t saves = 1;
-    TimeNs interval_ns =
+    actors::TimeNs interval_ns =
         0;  // collective-free, unless nodes may be lost: before the first, until all know a roster
-    TimeNs skew_ns = 0;
+    actors::TimeNs skew_ns = 0;
     uint64_t seed = 0;
     std::vector<uint32_t> copy_permille;  // by host: of the time that a copy takes; empty: 1000 everywhere
     bool keeps_offers = false;            // nodes may be started again: what is undecided is offered to these
@@ -83,7 +84,7 @@ class CountedTrainers {
   // Saves, from the first on, of which every rank that lives has heard.
   uint32_t saves_decided() const;
   uint64_t milestones() const { return milestones_; }  // of all ranks and saves so far
-  TimeNs newest_save_began() const { return saves_begun_ == 0 ? 0 : times_[saves_begun_ - 1].began; }
+  actors::TimeNs newest_save_began() const { return saves_begun_ == 0 ? 0 : times_[saves_begun_ - 1].began; }
   const Status& failure() const { return failure_; }                 // that ends all: no save can come of it
   const std::vector<TrainerTimes>& times() const { return times_; }  // by save
 
@@ -107,25 +108,25 @@ class CountedTrainers {
     uint32_t slabs_in_use = 0;
     uint32_t save = 0;  // that it is in, from the call until it is let go; 0: it trains
     bool waits_for_slab = false;
-    bool asks = false;                   // collective: for a plan
-    bool is_attached = true;             // to the process that serves its host now
-    uint32_t returns = 0;                // how often it had to look for another one
-    FlatMap<uint32_t, Offer> undecided;  // by save; where offers are kept
+    bool asks = false;                         // collective: for a plan
+    bool is_attached = true;                   // to the process that serves its host now
+    uint32_t returns = 0;                      // how often it had to look for another one
+    base::FlatMap<uint32_t, Offer> undecided;  // by save; where offers are kept
     uint32_t last_slab = 0;
     uint32_t let_go_of = 0;  // the newest save that it was let go by
     uint32_t decided = 0;    // saves
     bool alive = true;
   };
 
-  void listen(ClientId client, const LocalMessage& message);
+  void listen(actors::ClientId client, const local::LocalMessage& message);
   bool knows_enough() const;
   void begin_save();
   void call_save(Rank rank);
   void ask_or_stage(Rank rank);
-  void stage(Rank rank, const Share& share, TimeNs planning);
+  void stage(Rank rank, const Share& share, actors::TimeNs planning);
   void staged(Rank rank, const Share& share);
   void ask(Rank rank);
-  void tell_node(Rank rank, uint32_t save, LocalMessage message, TimeNs takes = 0);
+  void tell_node(Rank rank, uint32_t save, local::LocalMessage message, actors::TimeNs takes = 0);
   void say_staged(Rank rank, uint32_t save, const Share& share, uint32_t slab, bool again);
   void let_go(Rank rank);
   void go_on();  // where all were let go
@@ -166,4 +167,4 @@ class CountedTrainers {
   Status failure_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

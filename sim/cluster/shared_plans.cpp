@@ -7,7 +7,7 @@
 #include "shoal/bytes.h"
 #include "storage/shards/shard_header.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -36,9 +36,9 @@ SharedPlans::OfRoster& SharedPlans::of(const World& world, const SaveOptions& op
   return *roster;
 }
 
-std::unique_ptr<WorldPlans> SharedPlans::plans_of(std::shared_ptr<const World> world,
-                                                  const SaveOptions& options) {
-  struct OfWorld final : WorldPlans {
+std::unique_ptr<actors::WorldPlans> SharedPlans::plans_of(std::shared_ptr<const World> world,
+                                                          const SaveOptions& options) {
+  struct OfWorld final : actors::WorldPlans {
     OfWorld(SharedPlans& made_by, std::shared_ptr<const World> of, const SaveOptions& by)
         : source(made_by), world(std::move(of)), options(by) {}
     Result<SavePlanPtr> plan(Rank rank) override { return source.plan(*world, rank, options); }
@@ -56,13 +56,13 @@ Result<SavePlanPtr> SharedPlans::plan(const World& world, Rank rank, const SaveO
   if (each_its_own_) {
     SavePlanPtr& own = roster.own_plans[rank];
     if (!own) {
-      SHOAL_ASSIGN_OR_RETURN(own, PlanSource::plan(world, rank, options));
+      SHOAL_ASSIGN_OR_RETURN(own, actors::PlanSource::plan(world, rank, options));
     }
     return own;
   }
   auto [of_rank, is_new] = roster.ranks.try_emplace(rank);
   if (!is_new) return of_rank->second.plan;
-  const PlanClasses::Place place = roster.classes.place_of(rank);
+  const plan::PlanClasses::Place place = roster.classes.place_of(rank);
   of_rank->second.text = place.text;
   SavePlanPtr& known = roster.plans[place.plan];
   if (!known) {
@@ -86,7 +86,7 @@ Result<std::shared_ptr<const World>> SharedPlans::world_alone(const LayoutPtr& l
 }
 
 SavePlanPtr SharedPlans::moved(const SavePlanPtr& plan, const RosterId& roster_id) {
-  if (each_its_own_) return PlanSource::moved(plan, roster_id);
+  if (each_its_own_) return actors::PlanSource::moved(plan, roster_id);
   if (plan->roster_id == roster_id) return plan;
   auto moved = std::make_shared<SavePlan>(*plan);
   moved->roster_id = roster_id;
@@ -100,29 +100,32 @@ Status SharedPlans::check(const SavePlan& plan, const Layout& layout) {
   return check_plan(plan, layout);
 }
 
-Result<std::vector<operation::WriteShard>> SharedPlans::writes(const Layout& layout, const SavePlan& plan,
-                                                               const AttemptKey& key, ClientId client,
-                                                               const local::Staged& staged) {
+Result<std::vector<actors::operation::WriteShard>> SharedPlans::writes(const Layout& layout,
+                                                                       const SavePlan& plan,
+                                                                       const AttemptKey& key,
+                                                                       actors::ClientId client,
+                                                                       const local::Staged& staged) {
   auto known = known_.find(plan.items.data());
   const bool fits =
       staged.layout_id == layout.id() && (staged.roster_id.is_zero() || staged.roster_id == plan.roster_id);
-  if (known == known_.end() || !fits) return PlanSource::writes(layout, plan, key, client, staged);
+  if (known == known_.end() || !fits) return actors::PlanSource::writes(layout, plan, key, client, staged);
   std::unique_ptr<Writes>& made = writes_[plan.items.data()][std::as_const(staged.pieces).data()];
   if (!made) {
-    SHOAL_ASSIGN_OR_RETURN(auto writes, PlanSource::writes(layout, plan, key, client, staged));
+    SHOAL_ASSIGN_OR_RETURN(auto writes, actors::PlanSource::writes(layout, plan, key, client, staged));
     made = std::make_unique<Writes>(
         Writes{known->second.first, known->second.second, std::move(writes), {}, {}});
     kept_.push_back(staged);
-    for (const operation::WriteShard& write : made->writes) {
-      SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(write.pieces.vector()));
+    for (const actors::operation::WriteShard& write : made->writes) {
+      SHOAL_ASSIGN_OR_RETURN(storage::BuiltShardHeader header,
+                             storage::build_shard_header(write.pieces.vector()));
       while (header.bytes.back() == std::byte{' '}) header.bytes.pop_back();
       made->headers.push_back(header.bytes.size());
       made->payloads.push_back(header.payload_bytes);
       of_pieces_[write.pieces.data()] = made.get();
     }
   }
-  std::vector<operation::WriteShard> out = made->writes;
-  for (operation::WriteShard& write : out) {
+  std::vector<actors::operation::WriteShard> out = made->writes;
+  for (actors::operation::WriteShard& write : out) {
     write.key = key;
     write.rank = plan.rank;
   }
@@ -144,41 +147,44 @@ const std::vector<int64_t>& SharedPlans::further_digits(const Writes& of, Rank r
   return found->second;
 }
 
-Result<SharedPlans::ShardBytes> SharedPlans::shard_bytes(const operation::WriteShard& write) {
+Result<SharedPlans::ShardBytes> SharedPlans::shard_bytes(const actors::operation::WriteShard& write) {
   auto known = of_pieces_.find(write.pieces.data());
   if (known == of_pieces_.end()) {
     ShardBytes bytes;
-    for (const ShardPiece& piece : write.pieces) bytes.payload += piece.bytes;
-    SHOAL_ASSIGN_OR_RETURN(bytes.file, shard_file_bytes(write.pieces.vector(), write.user));
+    for (const storage::ShardPiece& piece : write.pieces) bytes.payload += piece.bytes;
+    SHOAL_ASSIGN_OR_RETURN(bytes.file, storage::shard_file_bytes(write.pieces.vector(), write.user));
     return bytes;
   }
   const Writes& writes = *known->second;
   const uint64_t payload = writes.payloads[write.file];
   const auto header =
       writes.headers[write.file] + static_cast<uint64_t>(further_digits(writes, write.rank)[write.file]);
-  return ShardBytes{(header + kShardDataAlignment - 1) / kShardDataAlignment * kShardDataAlignment + payload,
+  return ShardBytes{(header + storage::kShardDataAlignment - 1) / storage::kShardDataAlignment *
+                            storage::kShardDataAlignment +
+                        payload,
                     payload};
 }
 
-std::shared_ptr<const Metadata> SharedPlans::metadata(const Decision& decision) {
+std::shared_ptr<const Metadata> SharedPlans::metadata(const storage::Decision& decision) {
   if (newest_.first != &decision || newest_.second->key != decision.key)
-    newest_ = {&decision, PlanSource::metadata(decision)};
+    newest_ = {&decision, actors::PlanSource::metadata(decision)};
   return newest_.second;
 }
 
-std::shared_ptr<StoredCheckpoint> SharedPlans::stored(std::shared_ptr<const Decision> committed) {
-  if (each_its_own_) return PlanSource::stored(std::move(committed));
-  std::shared_ptr<StoredCheckpoint>& known = stored_[committed.get()];
-  if (!known) known = PlanSource::stored(std::move(committed));
+std::shared_ptr<actors::StoredCheckpoint> SharedPlans::stored(
+    std::shared_ptr<const storage::Decision> committed) {
+  if (each_its_own_) return actors::PlanSource::stored(std::move(committed));
+  std::shared_ptr<actors::StoredCheckpoint>& known = stored_[committed.get()];
+  if (!known) known = actors::PlanSource::stored(std::move(committed));
   return known;
 }
 
-Result<std::shared_ptr<const ReadPlan>> SharedPlans::reads(StoredCheckpoint& stored,
-                                                           const local::LoadTargets& targets) {
-  if (each_its_own_) return PlanSource::reads(stored, targets);
+Result<std::shared_ptr<const actors::ReadPlan>> SharedPlans::reads(actors::StoredCheckpoint& stored,
+                                                                   const local::LoadTargets& targets) {
+  if (each_its_own_) return actors::PlanSource::reads(stored, targets);
   Reads& known = reads_[{&stored, targets.identity()}];
   if (!known.plan) {
-    SHOAL_ASSIGN_OR_RETURN(known.plan, PlanSource::reads(stored, targets));
+    SHOAL_ASSIGN_OR_RETURN(known.plan, actors::PlanSource::reads(stored, targets));
     known.targets = targets;
     if (known.plan->pieces) known.plan->pieces->hold_refs();
   }
@@ -186,35 +192,36 @@ Result<std::shared_ptr<const ReadPlan>> SharedPlans::reads(StoredCheckpoint& sto
 }
 
 // Objects are read by plans that each load makes for itself: these do not stay.
-std::shared_ptr<const ReadBatches> SharedPlans::batches(std::shared_ptr<const ReadPlan> plan,
-                                                        uint64_t part_bytes) {
-  if (each_its_own_ || !plan->objects.empty()) return PlanSource::batches(std::move(plan), part_bytes);
-  std::shared_ptr<const ReadBatches>& known = batches_[{plan.get(), part_bytes}];
-  if (!known) known = PlanSource::batches(std::move(plan), part_bytes);
+std::shared_ptr<const actors::ReadBatches> SharedPlans::batches(std::shared_ptr<const actors::ReadPlan> plan,
+                                                                uint64_t part_bytes) {
+  if (each_its_own_ || !plan->objects.empty())
+    return actors::PlanSource::batches(std::move(plan), part_bytes);
+  std::shared_ptr<const actors::ReadBatches>& known = batches_[{plan.get(), part_bytes}];
+  if (!known) known = actors::PlanSource::batches(std::move(plan), part_bytes);
   return known;
 }
 
-std::shared_ptr<const ChunkPlan> SharedPlans::chunks(const std::vector<UserReads>& users) {
+std::shared_ptr<const actors::ChunkPlan> SharedPlans::chunks(const std::vector<actors::UserReads>& users) {
   const bool are_known =
-      std::ranges::all_of(users, [](const UserReads& user) { return user.plan->objects.empty(); });
-  if (each_its_own_ || !are_known) return PlanSource::chunks(users);
+      std::ranges::all_of(users, [](const actors::UserReads& user) { return user.plan->objects.empty(); });
+  if (each_its_own_ || !are_known) return actors::PlanSource::chunks(users);
   std::unordered_map<const std::vector<uint32_t>*, uint64_t> groups{{nullptr, 0}};
   std::vector<uint64_t> numbers;
-  for (const UserReads& user : users) {
+  for (const actors::UserReads& user : users) {
     numbers.insert(numbers.end(),
                    {reinterpret_cast<uintptr_t>(user.plan.get()), user.part_bytes, user.own_bytes});
-    for (const HostGroup& hosts : user.hosts) {
+    for (const actors::HostGroup& hosts : user.hosts) {
       auto [group, is_new] = groups.try_emplace(hosts.get());
       if (is_new) group->second = xxh3_64(std::as_bytes(std::span(*hosts)));
       numbers.push_back(group->second);
     }
   }
-  std::shared_ptr<const ChunkPlan>& known = chunks_[xxh3_128(std::as_bytes(std::span(numbers)))];
+  std::shared_ptr<const actors::ChunkPlan>& known = chunks_[xxh3_128(std::as_bytes(std::span(numbers)))];
   if (!known) {
-    known = PlanSource::chunks(users);
+    known = actors::PlanSource::chunks(users);
     if (known->pieces) known->pieces->hold_refs();
   }
   return known;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

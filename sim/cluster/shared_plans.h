@@ -21,81 +21,82 @@
 #include "base/paged_map.h"
 #include "plan/saving/plan_classes.h"
 
-namespace shoal {
+namespace shoal::sim {
 
-class SharedPlans final : public PlanSource {
+class SharedPlans final : public actors::PlanSource {
  public:
   // Before the first plan is asked for.
   void give_each_rank_its_own() { each_its_own_ = true; }
 
-  std::unique_ptr<WorldPlans> plans_of(std::shared_ptr<const World> world,
-                                       const SaveOptions& options) override;
+  std::unique_ptr<actors::WorldPlans> plans_of(std::shared_ptr<const World> world,
+                                               const SaveOptions& options) override;
   Result<SavePlanPtr> plan(const World& world, Rank rank, const SaveOptions& options) override;
   Result<std::shared_ptr<const World>> world_alone(const LayoutPtr& layout, uint32_t world_size) override;
   SavePlanPtr moved(const SavePlanPtr& plan, const RosterId& roster_id) override;
   Status check(const SavePlan& plan, const Layout& layout) override;
-  Result<std::vector<operation::WriteShard>> writes(const Layout& layout, const SavePlan& plan,
-                                                    const AttemptKey& key, ClientId client,
-                                                    const local::Staged& staged) override;
-  std::shared_ptr<const Metadata> metadata(const Decision& decision) override;
-  std::shared_ptr<StoredCheckpoint> stored(std::shared_ptr<const Decision> committed) override;
-  Result<std::shared_ptr<const ReadPlan>> reads(StoredCheckpoint& stored,
-                                                const local::LoadTargets& targets) override;
-  std::shared_ptr<const ReadBatches> batches(std::shared_ptr<const ReadPlan> plan,
-                                             uint64_t part_bytes) override;
-  std::shared_ptr<const ChunkPlan> chunks(const std::vector<UserReads>& users) override;
+  Result<std::vector<actors::operation::WriteShard>> writes(const Layout& layout, const SavePlan& plan,
+                                                            const AttemptKey& key, actors::ClientId client,
+                                                            const local::Staged& staged) override;
+  std::shared_ptr<const Metadata> metadata(const storage::Decision& decision) override;
+  std::shared_ptr<actors::StoredCheckpoint> stored(
+      std::shared_ptr<const storage::Decision> committed) override;
+  Result<std::shared_ptr<const actors::ReadPlan>> reads(actors::StoredCheckpoint& stored,
+                                                        const local::LoadTargets& targets) override;
+  std::shared_ptr<const actors::ReadBatches> batches(std::shared_ptr<const actors::ReadPlan> plan,
+                                                     uint64_t part_bytes) override;
+  std::shared_ptr<const actors::ChunkPlan> chunks(const std::vector<actors::UserReads>& users) override;
 
   struct ShardBytes {
     uint64_t file = 0, payload = 0;
   };
   // What the file of such a write takes: what shard_file_bytes says of the rank's own pieces.
-  Result<ShardBytes> shard_bytes(const operation::WriteShard& write);
+  Result<ShardBytes> shard_bytes(const actors::operation::WriteShard& write);
 
  private:
   struct OfRoster {
     OfRoster(const World& world, const SaveOptions& options,
-             std::shared_ptr<PlanClasses::Geometries> geometries)
+             std::shared_ptr<plan::PlanClasses::Geometries> geometries)
         : classes(world, options, std::move(geometries)) {}
-    PlanClasses classes;
+    plan::PlanClasses classes;
     std::unordered_map<Rank, SavePlanPtr> own_plans;  // where each rank has its own
     std::unordered_map<Hash128, SavePlanPtr> plans;   // by class
     struct OfRank {
       Hash128 text;  // of its place
       SavePlanPtr plan;
     };
-    PagedMap<Rank, OfRank> ranks;  // of those that were asked for
+    base::PagedMap<Rank, OfRank> ranks;  // of those that were asked for
     // By class and digits of the offsets, by file: how many more digits than the class's plan has.
     std::unordered_map<Hash128, std::vector<int64_t>> further_digits;
   };
   struct Writes {  // of a class, as it stages
     OfRoster* roster = nullptr;
     SavePlanPtr plan;
-    std::vector<operation::WriteShard> writes;
+    std::vector<actors::operation::WriteShard> writes;
     std::vector<uint64_t> headers, payloads;  // by file; headers without their padding
   };
 
   OfRoster& of(const World& world, const SaveOptions& options);
   const std::vector<int64_t>& further_digits(const Writes& of, Rank rank);
 
-  const std::shared_ptr<PlanClasses::Geometries> geometries_ = PlanClasses::make_geometries();
+  const std::shared_ptr<plan::PlanClasses::Geometries> geometries_ = plan::PlanClasses::make_geometries();
   std::unordered_map<RosterId, std::unique_ptr<OfRoster>> rosters_;
   std::unordered_map<const WriteItem*, std::pair<OfRoster*, SavePlanPtr>> known_;  // by a class's items
   std::unordered_map<const WriteItem*, std::unordered_map<const local::StagedPiece*, std::unique_ptr<Writes>>>
       writes_;
-  std::unordered_map<const ShardPiece*, Writes*> of_pieces_;
+  std::unordered_map<const storage::ShardPiece*, Writes*> of_pieces_;
   std::unordered_map<LayoutId, std::shared_ptr<const World>> alone_;
   std::vector<local::Staged> kept_;  // so that no other pieces take the place of those
   SaveOptions options_;
   bool each_its_own_ = false;
-  std::pair<const Decision*, std::shared_ptr<const Metadata>> newest_;
-  std::unordered_map<const Decision*, std::shared_ptr<StoredCheckpoint>> stored_;
+  std::pair<const storage::Decision*, std::shared_ptr<const Metadata>> newest_;
+  std::unordered_map<const storage::Decision*, std::shared_ptr<actors::StoredCheckpoint>> stored_;
   struct Reads {
     local::LoadTargets targets;  // kept, so that no others take the place of those
-    std::shared_ptr<const ReadPlan> plan;
+    std::shared_ptr<const actors::ReadPlan> plan;
   };
-  std::map<std::pair<const StoredCheckpoint*, const void*>, Reads> reads_;
-  std::map<std::pair<const ReadPlan*, uint64_t>, std::shared_ptr<const ReadBatches>> batches_;
-  std::unordered_map<Hash128, std::shared_ptr<const ChunkPlan>> chunks_;
+  std::map<std::pair<const actors::StoredCheckpoint*, const void*>, Reads> reads_;
+  std::map<std::pair<const actors::ReadPlan*, uint64_t>, std::shared_ptr<const actors::ReadBatches>> batches_;
+  std::unordered_map<Hash128, std::shared_ptr<const actors::ChunkPlan>> chunks_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

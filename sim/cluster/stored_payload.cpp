@@ -12,19 +12,19 @@
 #include "shoal/dtype.h"
 #include "sim/basics/integer_math.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
 // Of records whose count is a bound (counted_root.cpp): rosters, tombstones, choices, pins.
-bool is_small_record(const Operation& operation) {
-  if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
-    return !std::holds_alternative<Manifest>(*publish->body);
+bool is_small_record(const actors::Operation& operation) {
+  if (const auto* publish = std::get_if<actors::operation::PublishDecision>(&operation)) {
+    return !std::holds_alternative<storage::Manifest>(*publish->body);
   }
-  return !std::holds_alternative<operation::WriteShard>(operation) &&
-         !std::holds_alternative<operation::PublishRankManifest>(operation) &&
-         !std::holds_alternative<operation::CompleteRankLocal>(operation) &&
-         !std::holds_alternative<operation::CompleteAttempt>(operation);
+  return !std::holds_alternative<actors::operation::WriteShard>(operation) &&
+         !std::holds_alternative<actors::operation::PublishRankManifest>(operation) &&
+         !std::holds_alternative<actors::operation::CompleteRankLocal>(operation) &&
+         !std::holds_alternative<actors::operation::CompleteAttempt>(operation);
 }
 
 void put_element(uint64_t name, uint64_t index, uint64_t bytes, std::byte* out) {
@@ -34,22 +34,23 @@ void put_element(uint64_t name, uint64_t index, uint64_t bytes, std::byte* out) 
   }
 }
 
-uint64_t element_bytes_of(const ShardPiece& piece) {
+uint64_t element_bytes_of(const storage::ShardPiece& piece) {
   return piece.is_object ? 1 : dtype_bytes(piece.dtype).value();
 }
 
 // The box of an object, and that of a tensor: what fill_with_known_bytes needs.
-std::pair<Dims, Box> place_of(const ShardPiece& piece) {
+std::pair<Dims, Box> place_of(const storage::ShardPiece& piece) {
   if (!piece.is_object) return {piece.global_shape, piece.box};
   const Dims bytes{piece.bytes};
   return {bytes, Box{{0}, bytes}};
 }
 
 // So long must a client's window be.
-uint64_t bytes_of_window(const operation::ReadBatch* batch, const operation::CopyChunk* copy) {
+uint64_t bytes_of_window(const actors::operation::ReadBatch* batch,
+                         const actors::operation::CopyChunk* copy) {
   uint64_t bytes = 0;
   if (batch != nullptr) {
-    for (const operation::ReadRange& range : batch->ranges) {
+    for (const actors::operation::ReadRange& range : batch->ranges) {
       bytes = std::max(bytes, range.slab_offset + (range.end - range.begin));
     }
   }
@@ -95,7 +96,7 @@ void fill_with_known_bytes(std::string_view fqn, const Dims& shape, const Box& b
 
 // What trainers have staged, by client and slab, made of it when somebody asks; the last one is kept, since a
 // rank's files are written one after the other. And one window, for the batch that is read.
-class StoredPayload::StagedSlabs final : public Slabs {
+class StoredPayload::StagedSlabs final : public actors::Slabs {
  public:
   struct Staged {
     LayoutPtr layout;
@@ -103,10 +104,10 @@ class StoredPayload::StagedSlabs final : public Slabs {
     SharedVector<local::StagedPiece> pieces;
   };
 
-  void stage(ClientId client, uint32_t slab_id, Staged staged) {
+  void stage(actors::ClientId client, uint32_t slab_id, Staged staged) {
     staged_[{client, slab_id}] = std::move(staged);
   }
-  void free(ClientId client, uint32_t slab_id) {
+  void free(actors::ClientId client, uint32_t slab_id) {
     staged_.erase({client, slab_id});
     if (made_of_ == std::pair(client, slab_id)) made_.reset();
   }
@@ -121,7 +122,7 @@ class StoredPayload::StagedSlabs final : public Slabs {
   }
   void close_window() { window_.reset(); }
 
-  Result<View> find(ClientId client, uint32_t slab_id) override {
+  Result<View> find(actors::ClientId client, uint32_t slab_id) override {
     if (window_) return View{window_, *window_};
     if (!made_ || made_of_ != std::pair(client, slab_id)) {
       auto found = staged_.find({client, slab_id});
@@ -134,7 +135,7 @@ class StoredPayload::StagedSlabs final : public Slabs {
     return View{made_, *made_};
   }
 
-  Status release(ClientId, uint32_t) override { return ok_status(); }
+  Status release(actors::ClientId, uint32_t) override { return ok_status(); }
 
  private:
   static std::shared_ptr<Bytes> make(const Staged& staged) {
@@ -158,16 +159,17 @@ class StoredPayload::StagedSlabs final : public Slabs {
     return slab;
   }
 
-  std::map<std::pair<ClientId, uint32_t>, Staged> staged_;
+  std::map<std::pair<actors::ClientId, uint32_t>, Staged> staged_;
   std::shared_ptr<Bytes> made_, window_;
-  std::pair<ClientId, uint32_t> made_of_;
+  std::pair<actors::ClientId, uint32_t> made_of_;
 };
 
-StoredPayload::StoredPayload() : catalog_(make_memory_catalog()), slabs_(std::make_unique<StagedSlabs>()) {
-  auto storage = LocalStorage::open(file_system_, "/root", Nonce{});
+StoredPayload::StoredPayload()
+    : catalog_(storage::make_memory_catalog()), slabs_(std::make_unique<StagedSlabs>()) {
+  auto storage = storage::LocalStorage::open(file_system_, "/root", Nonce{});
   SHOAL_CHECK(storage.ok());
   storage_ = std::move(*storage);
-  auto root_id = open_root(*storage_, true, Nonce{});
+  auto root_id = storage::open_root(*storage_, true, Nonce{});
   SHOAL_CHECK(root_id.ok());
   root_id_ = *root_id;
 }
@@ -179,57 +181,61 @@ void StoredPayload::begin_generation() {
   slabs_->clear();
 }
 
-void StoredPayload::stage(ClientId client, uint32_t slab_id, LayoutPtr layout, Rank rank,
+void StoredPayload::stage(actors::ClientId client, uint32_t slab_id, LayoutPtr layout, Rank rank,
                           SharedVector<local::StagedPiece> pieces) {
   slabs_->stage(client, slab_id, {std::move(layout), rank, std::move(pieces)});
 }
 
-void StoredPayload::free(ClientId client, uint32_t slab_id) {
+void StoredPayload::free(actors::ClientId client, uint32_t slab_id) {
   slabs_->free(client, slab_id);
 }
 
-OperationRunner& StoredPayload::runner(size_t node, bool has_catalog) {
-  std::unique_ptr<OperationRunner>& runner = runners_[{node, has_catalog}];
+actors::OperationRunner& StoredPayload::runner(size_t node, bool has_catalog) {
+  std::unique_ptr<actors::OperationRunner>& runner = runners_[{node, has_catalog}];
   if (!runner) {
-    OperationRunner::Surroundings surroundings;
+    actors::OperationRunner::Surroundings surroundings;
     surroundings.nonce = [this] {
       Nonce nonce;
       store_le64(nonce.bytes.data(), ++nonces_);
       return nonce;
     };
     surroundings.unix_time_ns = [] { return int64_t{1}; };
-    runner = std::make_unique<OperationRunner>(*storage_, has_catalog ? catalog_.get() : nullptr, *slabs_,
-                                               root_id_, std::move(surroundings));
+    runner = std::make_unique<actors::OperationRunner>(*storage_, has_catalog ? catalog_.get() : nullptr,
+                                                       *slabs_, root_id_, std::move(surroundings));
   }
   return *runner;
 }
 
-Result<OperationResult> StoredPayload::carry_out(size_t node, bool has_catalog, const Operation& operation,
-                                                 Result<OperationResult> counted, uint64_t counted_bytes) {
-  const bool is_counted_alone = std::holds_alternative<operation::ReadEpoch>(operation) ||
-                                std::holds_alternative<operation::ListenToPeers>(operation);
+Result<actors::OperationResult> StoredPayload::carry_out(size_t node, bool has_catalog,
+                                                         const actors::Operation& operation,
+                                                         Result<actors::OperationResult> counted,
+                                                         uint64_t counted_bytes) {
+  const bool is_counted_alone = std::holds_alternative<actors::operation::ReadEpoch>(operation) ||
+                                std::holds_alternative<actors::operation::ListenToPeers>(operation);
   if (is_counted_alone) return counted;
-  const auto* batch = std::get_if<operation::ReadBatch>(&operation);
-  const auto* copy = std::get_if<operation::CopyChunk>(&operation);
+  const auto* batch = std::get_if<actors::operation::ReadBatch>(&operation);
+  const auto* copy = std::get_if<actors::operation::CopyChunk>(&operation);
   if (batch != nullptr || copy != nullptr) slabs_->open_window(bytes_of_window(batch, copy));
-  under_way_ = operation_name(operation);
+  under_way_ = actors::operation_name(operation);
   const uint64_t before = used_bytes();
-  Result<OperationResult> stored = runner(node, has_catalog).run(operation);
+  Result<actors::OperationResult> stored = runner(node, has_catalog).run(operation);
   const uint64_t after = used_bytes();
   compare(counted, stored);
   if (after > before) {
     const bool fits = is_small_record(operation) && after - before <= counted_bytes;
     if (!fits) disagree("bytes written", counted_bytes, after - before);
   }
-  if (const auto* write = std::get_if<operation::WriteShard>(&operation); write != nullptr && stored.ok()) {
+  if (const auto* write = std::get_if<actors::operation::WriteShard>(&operation);
+      write != nullptr && stored.ok()) {
     written_[{write->key, shard_file_name(write->rank, write->file)}] = write->pieces;
   }
   if (batch != nullptr && stored.ok()) {
     check_bytes(batch->ranges, slabs_->find(batch->client, batch->slab_id)->bytes, false);
   }
   slabs_->close_window();
-  if (const auto* read = std::get_if<operation::ReadChunk>(&operation); read != nullptr && stored.ok()) {
-    check_bytes(read->ranges, std::get<ChunkPtr>(*stored)->bytes, true);
+  if (const auto* read = std::get_if<actors::operation::ReadChunk>(&operation);
+      read != nullptr && stored.ok()) {
+    check_bytes(read->ranges, std::get<actors::ChunkPtr>(*stored)->bytes, true);
   }
   return stored;
 }
@@ -240,7 +246,8 @@ void StoredPayload::disagree(std::string_view what, uint64_t counted, uint64_t s
       Status(Code::internal, fmt::format("{}: {}: counted {}, stored {}", under_way_, what, counted, stored));
 }
 
-void StoredPayload::compare(const Result<OperationResult>& counted, const Result<OperationResult>& stored) {
+void StoredPayload::compare(const Result<actors::OperationResult>& counted,
+                            const Result<actors::OperationResult>& stored) {
   if (!counted.ok() || !stored.ok()) {
     if (counted.status().code() == stored.status().code() || !disagreement_.ok()) return;
     disagreement_ =
@@ -250,45 +257,45 @@ void StoredPayload::compare(const Result<OperationResult>& counted, const Result
   }
   disagree("kind of answer", counted->index(), stored->index());
   if (counted->index() != stored->index()) return;
-  if (const auto* shard = std::get_if<WrittenShard>(&*counted)) {
-    const auto& written = std::get<WrittenShard>(*stored);
+  if (const auto* shard = std::get_if<storage::WrittenShard>(&*counted)) {
+    const auto& written = std::get<storage::WrittenShard>(*stored);
     disagree("bytes of a shard", shard->size, written.size);
     disagree("bytes of a shard's tensors", shard->payload_bytes, written.payload_bytes);
-  } else if (const auto* decision = std::get_if<std::shared_ptr<const Decision>>(&*counted)) {
-    compare(**decision, *std::get<std::shared_ptr<const Decision>>(*stored));
-  } else if (const auto* list = std::get_if<AttemptList>(&*counted)) {
-    const auto& listed = std::get<AttemptList>(*stored);
+  } else if (const auto* decision = std::get_if<std::shared_ptr<const storage::Decision>>(&*counted)) {
+    compare(**decision, *std::get<std::shared_ptr<const storage::Decision>>(*stored));
+  } else if (const auto* list = std::get_if<storage::AttemptList>(&*counted)) {
+    const auto& listed = std::get<storage::AttemptList>(*stored);
     disagree("attempts", list->attempts.size(), listed.attempts.size());
     disagree("damaged attempts", 0, listed.damaged.size());
     if (list->attempts.size() != listed.attempts.size()) return;
     for (size_t i = 0; i < listed.attempts.size(); ++i) {
       compare(list->attempts[i], listed.attempts[i]);
     }
-  } else if (const auto* info = std::get_if<AttemptInfo>(&*counted)) {
-    compare(*info, std::get<AttemptInfo>(*stored));
+  } else if (const auto* info = std::get_if<storage::AttemptInfo>(&*counted)) {
+    compare(*info, std::get<storage::AttemptInfo>(*stored));
   } else if (const auto* lengths = std::get_if<std::vector<uint64_t>>(&*counted)) {
     disagree("the same lengths of objects", 1, *lengths == std::get<std::vector<uint64_t>>(*stored));
-  } else if (const auto* chunk = std::get_if<ChunkPtr>(&*counted)) {
-    disagree("bytes of a chunk", (*chunk)->size, std::get<ChunkPtr>(*stored)->size);
-  } else if (const auto* choice = std::get_if<LoadChoice>(&*counted)) {
-    disagree("the same choice", 1, choice->key == std::get<LoadChoice>(*stored).key);
-  } else if (const auto* roster = std::get_if<RosterRecord>(&*counted)) {
-    const auto& standing = std::get<RosterRecord>(*stored);
+  } else if (const auto* chunk = std::get_if<actors::ChunkPtr>(&*counted)) {
+    disagree("bytes of a chunk", (*chunk)->size, std::get<actors::ChunkPtr>(*stored)->size);
+  } else if (const auto* choice = std::get_if<storage::LoadChoice>(&*counted)) {
+    disagree("the same choice", 1, choice->key == std::get<storage::LoadChoice>(*stored).key);
+  } else if (const auto* roster = std::get_if<storage::RosterRecord>(&*counted)) {
+    const auto& standing = std::get<storage::RosterRecord>(*stored);
     disagree("the same roster", 1, roster->world->roster.id() == standing.world->roster.id());
   }
 }
 
-void StoredPayload::compare(const Decision& counted, const Decision& stored) {
+void StoredPayload::compare(const storage::Decision& counted, const storage::Decision& stored) {
   disagree("committed", counted.committed(), stored.committed());
   if (!counted.committed() || !stored.committed()) return;
-  const Manifest& one = counted.manifest();
-  const Manifest& other = stored.manifest();
+  const storage::Manifest& one = counted.manifest();
+  const storage::Manifest& other = stored.manifest();
   disagree("the same roster", 1, one.world->roster.id() == other.world->roster.id());
   disagree("bytes of all tensors", one.payload_bytes, other.payload_bytes);
   disagree("files", one.files.size(), other.files.size());
   for (size_t i = 0; i < std::min(one.files.size(), other.files.size()); ++i) {
-    const FileEntry& file = one.files[i];
-    const FileEntry& written = other.files[i];
+    const storage::FileEntry& file = one.files[i];
+    const storage::FileEntry& written = other.files[i];
     disagree("bytes of a file", file.size, written.size);
     disagree("the same file", 1,
              file.name == written.name && file.rank == written.rank &&
@@ -296,7 +303,7 @@ void StoredPayload::compare(const Decision& counted, const Decision& stored) {
   }
 }
 
-void StoredPayload::compare(const AttemptInfo& counted, const AttemptInfo& stored) {
+void StoredPayload::compare(const storage::AttemptInfo& counted, const storage::AttemptInfo& stored) {
   disagree("the same attempt", 1, counted.key == stored.key);
   disagree("state", static_cast<uint64_t>(counted.state), static_cast<uint64_t>(stored.state));
   disagree("files", counted.leftover_files, stored.leftover_files);
@@ -304,22 +311,22 @@ void StoredPayload::compare(const AttemptInfo& counted, const AttemptInfo& store
   disagree("ranks of their manifests", counted.rank_world, stored.rank_world);
 }
 
-const ShardPiece* StoredPayload::piece_of(const operation::PieceRef& ref) {
+const storage::ShardPiece* StoredPayload::piece_of(const actors::operation::PieceRef& ref) {
   auto file = written_.find({ref.key, ref.file_name});
   if (file == written_.end()) return nullptr;
   auto& by_key = by_key_[file->first];
   if (by_key.empty()) {
-    for (const ShardPiece& piece : file->second.vector()) by_key.emplace(piece.key, &piece);
+    for (const storage::ShardPiece& piece : file->second.vector()) by_key.emplace(piece.key, &piece);
   }
   auto found = by_key.find(ref.piece_key);
   return found == by_key.end() ? nullptr : found->second;
 }
 
-void StoredPayload::check_bytes(const std::vector<operation::ReadRange>& ranges, ByteView bytes,
+void StoredPayload::check_bytes(const std::vector<actors::operation::ReadRange>& ranges, ByteView bytes,
                                 bool are_in_order) {
   uint64_t next = 0;
-  for (const operation::ReadRange& range : ranges) {
-    const ShardPiece* piece = piece_of(*range.piece);
+  for (const actors::operation::ReadRange& range : ranges) {
+    const storage::ShardPiece* piece = piece_of(*range.piece);
     if (piece == nullptr) {
       return disagree("the piece " + range.piece->piece_key + " was written", 1, 0);
     }
@@ -334,4 +341,4 @@ void StoredPayload::check_bytes(const std::vector<operation::ReadRange>& ranges,
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -25,7 +25,7 @@
 #include "sim/bytes/memory_file_system.h"
 #include "storage/files/local_storage.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // Bytes [offset, offset + out.size()) of the row-major bytes of `box`, which lies in a tensor of that name
 // and shape. Precondition: offset is a multiple of element_bytes.
@@ -40,14 +40,14 @@ class StoredPayload {
   // Nodes that know nothing come to the same root: trainers' slabs and open files are gone.
   void begin_generation();
   // A trainer has staged: its slab holds these pieces until it is freed.
-  void stage(ClientId client, uint32_t slab_id, LayoutPtr layout, Rank rank,
+  void stage(actors::ClientId client, uint32_t slab_id, LayoutPtr layout, Rank rank,
              SharedVector<local::StagedPiece> pieces);
-  void free(ClientId client, uint32_t slab_id);
+  void free(actors::ClientId client, uint32_t slab_id);
 
   // Carries the operation out, and returns what came of it. `counted`: what it was counted to come to;
   // `counted_bytes`: to write, where it makes an object.
-  Result<OperationResult> carry_out(size_t node, bool has_catalog, const Operation& operation,
-                                    Result<OperationResult> counted, uint64_t counted_bytes);
+  Result<actors::OperationResult> carry_out(size_t node, bool has_catalog, const actors::Operation& operation,
+                                            Result<actors::OperationResult> counted, uint64_t counted_bytes);
 
   // The first thing in which count and storage differ; it names operation and value. Code::internal.
   const Status& disagreement() const { return disagreement_; }
@@ -57,29 +57,31 @@ class StoredPayload {
  private:
   class StagedSlabs;
   using FileName = std::pair<AttemptKey, std::string>;
-  using Pieces = SharedVector<ShardPiece>;
+  using Pieces = SharedVector<storage::ShardPiece>;
 
-  OperationRunner& runner(size_t node, bool has_catalog);
+  actors::OperationRunner& runner(size_t node, bool has_catalog);
   void disagree(std::string_view what, uint64_t counted, uint64_t stored);
-  void compare(const Result<OperationResult>& counted, const Result<OperationResult>& stored);
-  void compare(const Decision& counted, const Decision& stored);
-  void compare(const AttemptInfo& counted, const AttemptInfo& stored);
+  void compare(const Result<actors::OperationResult>& counted, const Result<actors::OperationResult>& stored);
+  void compare(const storage::Decision& counted, const storage::Decision& stored);
+  void compare(const storage::AttemptInfo& counted, const storage::AttemptInfo& stored);
   // Whether the bytes read are those that were staged. In `bytes`: by slab_offset, or one after the other.
-  void check_bytes(const std::vector<operation::ReadRange>& ranges, ByteView bytes, bool are_in_order);
-  const ShardPiece* piece_of(const operation::PieceRef& ref);
+  void check_bytes(const std::vector<actors::operation::ReadRange>& ranges, ByteView bytes,
+                   bool are_in_order);
+  const storage::ShardPiece* piece_of(const actors::operation::PieceRef& ref);
 
   MemoryFileSystem file_system_;
-  std::unique_ptr<LocalStorage> storage_;
-  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<storage::LocalStorage> storage_;
+  std::unique_ptr<storage::Catalog> catalog_;
   RootId root_id_;
   std::unique_ptr<StagedSlabs> slabs_;
   uint64_t nonces_ = 0;
-  std::map<std::pair<size_t, bool>, std::unique_ptr<OperationRunner>> runners_;
+  std::map<std::pair<size_t, bool>, std::unique_ptr<actors::OperationRunner>> runners_;
   std::map<FileName, Pieces> written_;
-  std::map<FileName, std::unordered_map<std::string_view, const ShardPiece*>> by_key_;  // of files read
+  std::map<FileName, std::unordered_map<std::string_view, const storage::ShardPiece*>>
+      by_key_;                  // of files read
   std::string_view under_way_;  // the operation's name
   Status disagreement_;
   uint64_t bytes_checked_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

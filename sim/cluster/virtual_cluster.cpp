@@ -10,7 +10,7 @@
 #include "sim/basics/integer_math.h"
 #include "sim/bytes/virtual_host.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -21,13 +21,14 @@ constexpr size_t kMaxWarnings = 20;
 constexpr size_t kFetchedRoleBytes = 256;  // of a role, what most events touch
 
 // What an event says, in a number: enough that two runs which differ give different traces.
-uint64_t detail_of(const Event& event) {
+uint64_t detail_of(const actors::Event& event) {
   return std::visit(
-      Overloaded{[](const event::Received& e) { return e.from << 8 | e.message.body->index(); },
-                 [](const event::FromClient& e) { return e.client << 8 | e.message->index(); },
-                 [](const event::TimerFired& e) { return e.timer; },
-                 [](const event::OperationDone& e) { return e.operation << 1 | (e.result.ok() ? 1 : 0); },
-                 [](const event::SendDone& e) { return e.send; }, [](const auto&) { return uint64_t{0}; }},
+      actors::Overloaded{
+          [](const actors::event::Received& e) { return e.from << 8 | e.message.body->index(); },
+          [](const actors::event::FromClient& e) { return e.client << 8 | e.message->index(); },
+          [](const actors::event::TimerFired& e) { return e.timer; },
+          [](const actors::event::OperationDone& e) { return e.operation << 1 | (e.result.ok() ? 1 : 0); },
+          [](const actors::event::SendDone& e) { return e.send; }, [](const auto&) { return uint64_t{0}; }},
       event);
 }
 
@@ -55,12 +56,12 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
   for (size_t index = 0; index < nodes_.size(); ++index) {
     make_roles(index, kEpoch, index == 0);
     session_owners_.push_back(static_cast<uint32_t>(index));
-    if (index != 0) nodes_[index].session = kFirstPeerNode + index;
+    if (index != 0) nodes_[index].session = actors::kFirstPeerNode + index;
   }
 }
 
-RoleTimes VirtualCluster::times() const {
-  RoleTimes times;
+actors::RoleTimes VirtualCluster::times() const {
+  actors::RoleTimes times;
   if (const uint32_t deadline_s = profile_.items.deadline_s; deadline_s != 0) {
     times.attempt_deadline_ms = times.node_deadline_ms = deadline_s * 1000;
   }
@@ -68,7 +69,7 @@ RoleTimes VirtualCluster::times() const {
 }
 
 void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) {
-  NodeFacts facts;
+  actors::NodeFacts facts;
   facts.generation = generation_;
   facts.epoch = epoch;
   facts.job_id = kJob;
@@ -81,13 +82,13 @@ void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) 
   node.bulk.free = kBulkThreads;
   node.duty.free = kDutyThreads;
   node.epoch = epoch;
-  auto add = [&node](std::unique_ptr<Role> role) {
+  auto add = [&node](std::unique_ptr<actors::Role> role) {
     node.roles[static_cast<size_t>(role->kind())] = std::move(role);
   };
-  add(make_planner(facts));
-  add(make_shard_writer(facts));
-  add(make_loader(facts));
-  if (coordinates) add(make_coordinator(facts));
+  add(actors::make_planner(facts));
+  add(actors::make_shard_writer(facts));
+  add(actors::make_loader(facts));
+  if (coordinates) add(actors::make_coordinator(facts));
 }
 
 VirtualCluster::~VirtualCluster() = default;
@@ -98,23 +99,24 @@ void VirtualCluster::keep_bytes(StoredPayload* payload) {
   plans_->give_each_rank_its_own();
 }
 
-void VirtualCluster::start(ToClient to_client, std::function<const void*(ClientId)> state_of) {
+void VirtualCluster::start(ToClient to_client, std::function<const void*(actors::ClientId)> state_of) {
   to_client_ = std::move(to_client);
   state_of_client_ = std::move(state_of);
   for (size_t node = 0; node < nodes_.size(); ++node) begin_roles(node);
 }
 
 void VirtualCluster::begin_roles(size_t node) {
-  if (is_coordinator(node)) offer(node, RoleKind::coordinator, event::Started{});
-  offer(node, std::nullopt, event::Started{});
+  if (is_coordinator(node)) offer(node, actors::RoleKind::coordinator, actors::event::Started{});
+  offer(node, std::nullopt, actors::event::Started{});
 }
 
-void VirtualCluster::from_client(size_t node, ClientId client, LocalMessage message, TimeNs takes) {
-  const TimeNs said_at = takes == 0 ? events_.now() : cores_.end_of(events_.now(), takes);
+void VirtualCluster::from_client(size_t node, actors::ClientId client, local::LocalMessage message,
+                                 actors::TimeNs takes) {
+  const actors::TimeNs said_at = takes == 0 ? events_.now() : cores_.end_of(events_.now(), takes);
   events_.schedule(
       said_at + profile_.cpu.local_latency_ns,
-      [this, node, client, said = std::make_shared<const LocalMessage>(std::move(message))]() mutable {
-        offer(node, std::nullopt, event::FromClient{client, std::move(said)});
+      [this, node, client, said = std::make_shared<const local::LocalMessage>(std::move(message))]() mutable {
+        offer(node, std::nullopt, actors::event::FromClient{client, std::move(said)});
       },
       &nodes_[node]);
 }
@@ -143,7 +145,7 @@ VirtualCluster::Input* VirtualCluster::take_input(Node& node) {
 }
 
 void VirtualCluster::give_back(Input* input) {
-  input->event = event::Started{};
+  input->event = actors::event::Started{};
   inputs_.give_back(input);
 }
 
@@ -152,11 +154,11 @@ void VirtualCluster::begin_next(size_t index) {
   node.busy = !node.inputs.empty();
   if (!node.busy) return;
   const Input& next = *node.inputs.front();
-  TimeNs work = cpu_.to_take(next.event, next.wire_bytes);
-  if (const auto* received = std::get_if<event::Received>(&next.event)) {
+  actors::TimeNs work = cpu_.to_take(next.event, next.wire_bytes);
+  if (const auto* received = std::get_if<actors::event::Received>(&next.event)) {
     work += items_.to_take(index, received->message);
   }
-  const TimeNs takes = cpu_.on(is_coordinator(index), work);
+  const actors::TimeNs takes = cpu_.on(is_coordinator(index), work);
   if (index == coordinator_) hub_.busy_ns += takes;
   events_.schedule(cores_.end_of(std::max(events_.now(), node.stalled_until), takes),
                    HandleNext{this, life_of(index)}, &node);
@@ -166,20 +168,21 @@ void VirtualCluster::begin_next(size_t index) {
 void VirtualCluster::HandleNext::fetch() const {
   const Node& node = cluster->nodes_[static_cast<uint32_t>(life)];
   fetch_lines(node.inputs.front(), sizeof(Input));
-  fetch_lines(node.roles[static_cast<size_t>(RoleKind::shard_writer)].get(), kFetchedRoleBytes);
+  fetch_lines(node.roles[static_cast<size_t>(actors::RoleKind::shard_writer)].get(), kFetchedRoleBytes);
 }
 
 // What a role answers leaves when it has been worked out.
 void VirtualCluster::handle_next(size_t index) {
   Input* input = take_input(nodes_[index]);
   Answers* answers = answers_.take();
-  TimeNs takes = 0;
+  actors::TimeNs takes = 0;
   if (input->role) {
     deliver(index, *input->role, *input, *answers, &takes);
   } else {
-    const auto* from_client = std::get_if<event::FromClient>(&input->event);
-    for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
-      if (from_client != nullptr && !hears(role, *from_client->message)) continue;
+    const auto* from_client = std::get_if<actors::event::FromClient>(&input->event);
+    for (actors::RoleKind role :
+         {actors::RoleKind::planner, actors::RoleKind::shard_writer, actors::RoleKind::loader}) {
+      if (from_client != nullptr && !actors::hears(role, *from_client->message)) continue;
       deliver(index, role, *input, *answers, &takes);
     }
   }
@@ -198,9 +201,9 @@ void VirtualCluster::leave(size_t index, Answers& answers) {
   size_t next = 0, sends = 0;
   for (const Answers::Answer& answer : answers.of_roles) {
     for (; next < answer.end; ++next) {
-      Effect& effect = answers.effects[next];
-      const bool is_sent =
-          std::holds_alternative<effect::Send>(effect) || std::holds_alternative<effect::SendTo>(effect);
+      actors::Effect& effect = answers.effects[next];
+      const bool is_sent = std::holds_alternative<actors::effect::Send>(effect) ||
+                           std::holds_alternative<actors::effect::SendTo>(effect);
       carry_out(index, answer.role, effect, is_sent ? answers.sizes[sends++] : 0);
     }
   }
@@ -213,33 +216,34 @@ void VirtualCluster::Answers::clear() {
   of_roles.clear();
   effects.clear();
   sizes.clear();
-  if (effects.capacity() > kKept) effects = Effects();
+  if (effects.capacity() > kKept) effects = actors::Effects();
   if (sizes.capacity() > kKept) sizes = {};
 }
 
-void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, Answers& answers,
-                             TimeNs* takes) {
-  Role* handler = nodes_[index].roles[static_cast<size_t>(role)].get();
+void VirtualCluster::deliver(size_t index, actors::RoleKind role, const Input& input, Answers& answers,
+                             actors::TimeNs* takes) {
+  actors::Role* handler = nodes_[index].roles[static_cast<size_t>(role)].get();
   if (handler == nullptr) return;
   note(index, role, input);
   if (event_listener_) event_listener_(index, role, input.event);
   const size_t first = answers.effects.size();
   handler->handle(events_.now(), input.event, answers.effects);
-  const std::span<const Effect> effects(answers.effects.data() + first, answers.effects.size() - first);
+  const std::span<const actors::Effect> effects(answers.effects.data() + first,
+                                                answers.effects.size() - first);
   std::vector<uint64_t>& sent = sent_sizes_;
   sent.clear();
-  TimeNs work = 0;
-  for (const Effect& effect : effects) {
-    if (const auto* start = std::get_if<effect::Start>(&effect)) {
-      const auto* publish = std::get_if<operation::PublishDecision>(&start->operation);
+  actors::TimeNs work = 0;
+  for (const actors::Effect& effect : effects) {
+    if (const auto* start = std::get_if<actors::effect::Start>(&effect)) {
+      const auto* publish = std::get_if<actors::operation::PublishDecision>(&start->operation);
       if (publish != nullptr) work += items_.to_commit(*publish).takes;
     }
-    if (const auto* shared = std::get_if<effect::SendTo>(&effect)) {
+    if (const auto* shared = std::get_if<actors::effect::SendTo>(&effect)) {
       answers.sizes.push_back(sizes_.of(shared->message));
       sent.push_back(answers.sizes.back());
       continue;
     }
-    const auto* send = std::get_if<effect::Send>(&effect);
+    const auto* send = std::get_if<actors::effect::Send>(&effect);
     if (send == nullptr) continue;
     const ItemModel::Extra extra = items_.to_send(send->message);
     work += extra.takes;
@@ -254,7 +258,7 @@ void VirtualCluster::deliver(size_t index, RoleKind role, const Input& input, An
   if (!effects.empty()) answers.of_roles.push_back({role, answers.effects.size()});
 }
 
-void VirtualCluster::note(size_t node, RoleKind role, const Input& input) {
+void VirtualCluster::note(size_t node, actors::RoleKind role, const Input& input) {
   ++delivered_;
   auto mix = [this](uint64_t value) { trace_hash_ = mix64(trace_hash_ ^ value) + 0x9e3779b97f4a7c15; };
   mix(static_cast<uint64_t>(events_.now()));
@@ -276,60 +280,60 @@ uint64_t VirtualCluster::hub_peers() const {
 
 HubState VirtualCluster::hub_state() const {
   const Node& hub = nodes_[coordinator_];
-  DescriptorDemand demand;
+  actors::DescriptorDemand demand;
   demand.listens = nodes_.size() > 1;
   demand.trainers = ranks_of_node_[coordinator_].size();
   demand.peers = hub_peers();
-  HubState state{hub.inputs.size(), hub.wire_bytes, descriptors_needed(demand)};
-  const Role* coordinator = hub.roles[static_cast<size_t>(RoleKind::coordinator)].get();
-  if (coordinator != nullptr) state.memory_bytes += coordinator_memory_bytes(*coordinator);
+  HubState state{hub.inputs.size(), hub.wire_bytes, actors::descriptors_needed(demand)};
+  const actors::Role* coordinator = hub.roles[static_cast<size_t>(actors::RoleKind::coordinator)].get();
+  if (coordinator != nullptr) state.memory_bytes += actors::coordinator_memory_bytes(*coordinator);
   return state;
 }
 
 // --- effects ---
 
-void VirtualCluster::carry_out(size_t index, RoleKind role, Effect& effect, uint64_t bytes) {
-  if (const auto* message = std::get_if<effect::Send>(&effect)) {
+void VirtualCluster::carry_out(size_t index, actors::RoleKind role, actors::Effect& effect, uint64_t bytes) {
+  if (const auto* message = std::get_if<actors::effect::Send>(&effect)) {
     send(index, *message, bytes);
-  } else if (const auto* shared = std::get_if<effect::SendTo>(&effect)) {
+  } else if (const auto* shared = std::get_if<actors::effect::SendTo>(&effect)) {
     const size_t to = std::stoul(shared->address.substr(4));  // after "node"
     send_between(index, to, shared->message, bytes);
-  } else if (auto* tell = std::get_if<effect::Tell>(&effect)) {
+  } else if (auto* tell = std::get_if<actors::effect::Tell>(&effect)) {
     offer(index, tell->to, std::move(tell->event));
-  } else if (auto* to = std::get_if<effect::ToClient>(&effect)) {
+  } else if (auto* to = std::get_if<actors::effect::ToClient>(&effect)) {
     const void* touches = state_of_client_ ? state_of_client_(to->client) : nullptr;
     events_.schedule(
         events_.now() + profile_.cpu.local_latency_ns,
         [this, client = to->client, message = std::move(to->message)] { to_client_(client, *message); },
         touches);
-  } else if (const auto* set = std::get_if<effect::SetTimer>(&effect)) {
+  } else if (const auto* set = std::get_if<actors::effect::SetTimer>(&effect)) {
     set_timer(index, role, *set);
-  } else if (const auto* cancel = std::get_if<effect::CancelTimer>(&effect)) {
+  } else if (const auto* cancel = std::get_if<actors::effect::CancelTimer>(&effect)) {
     std::erase_if(nodes_[index].timers,
                   [&](const Timer& timer) { return timer.timer == cancel->timer && timer.role == role; });
-  } else if (auto* start = std::get_if<effect::Start>(&effect)) {
+  } else if (auto* start = std::get_if<actors::effect::Start>(&effect)) {
     start_operation(index, role, std::move(*start));
-  } else if (const auto* follow = std::get_if<effect::Redirect>(&effect)) {
+  } else if (const auto* follow = std::get_if<actors::effect::Redirect>(&effect)) {
     redirect(index, *follow);
-  } else if (std::holds_alternative<effect::Drained>(effect)) {
+  } else if (std::holds_alternative<actors::effect::Drained>(effect)) {
     drained(index, role);
-  } else if (const auto* log = std::get_if<effect::Log>(&effect)) {
-    if (log->level == effect::Log::Level::warning && warnings_.size() < kMaxWarnings) {
+  } else if (const auto* log = std::get_if<actors::effect::Log>(&effect)) {
+    if (log->level == actors::effect::Log::Level::warning && warnings_.size() < kMaxWarnings) {
       warnings_.push_back("node" + std::to_string(index) + ": " + log->line);
     }
   }
 }
 
-bool VirtualCluster::is_local(size_t index, NodeId to) const {
-  return to == kThisNode || (to == kCoordinatorNode && nodes_[index].coordinator == index);
+bool VirtualCluster::is_local(size_t index, actors::NodeId to) const {
+  return to == actors::kThisNode || (to == actors::kCoordinatorNode && nodes_[index].coordinator == index);
 }
 
-void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes) {
+void VirtualCluster::send(size_t from, const actors::effect::Send& send, uint64_t bytes) {
   if (is_local(from, send.to)) {
-    return offer(from, send.message.to, event::Received{kThisNode, send.message});
+    return offer(from, send.message.to, actors::event::Received{actors::kThisNode, send.message});
   }
-  if (send.to >= kFirstSharer) {
-    return send_between(from, send.to - kFirstSharer, send.message, bytes, send.id);
+  if (send.to >= actors::kFirstSharer) {
+    return send_between(from, send.to - actors::kFirstSharer, send.message, bytes, send.id);
   }
   const std::optional<Route> route = find_route(from, send.to);
   if (!route) return;
@@ -358,29 +362,30 @@ void VirtualCluster::send(size_t from, const effect::Send& send, uint64_t bytes)
 
 void VirtualCluster::arrive(const Sent& sent) {
   if (!stands(sent.route)) return;  // its session has ended, and with it what was under way
-  offer(sent.route.to, sent.message.to, event::Received{sent.route.sender, sent.message}, sent.bytes);
+  offer(sent.route.to, sent.message.to, actors::event::Received{sent.route.sender, sent.message}, sent.bytes);
 }
 
 // Between nodes that load together. The links of these never fail here. What a node takes in has left its
 // sender; of what it does not, its sender hears when it goes on, or is taken for lost.
-void VirtualCluster::send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes,
-                                  SendId id) {
+void VirtualCluster::send_between(size_t from, size_t to, const actors::WireMessage& message, uint64_t bytes,
+                                  actors::SendId id) {
   if (listener_) listener_(from, to, message, bytes);
   shared_bytes_ += bytes;
   network_.send(from, to, bytes, [this, sender = life_of(from), message, bytes, life = life_of(to), id] {
-    const NodeId sender_id = kFirstSharer + static_cast<uint32_t>(sender);
+    const actors::NodeId sender_id = actors::kFirstSharer + static_cast<uint32_t>(sender);
     if (lives(life)) {
-      offer(static_cast<uint32_t>(life), message.to, event::Received{sender_id, message}, bytes);
+      offer(static_cast<uint32_t>(life), message.to, actors::event::Received{sender_id, message}, bytes);
     }
     const Node& receiver = nodes_[static_cast<uint32_t>(life)];
-    const TimeNs lost = lives(life) && receiver.silent_since < 0 ? 0 : receiver.silent_since + kSilenceNs;
-    const TimeNs left = lives(life) ? std::min(lost, receiver.stalled_until) : lost;
+    const actors::TimeNs lost =
+        lives(life) && receiver.silent_since < 0 ? 0 : receiver.silent_since + kSilenceNs;
+    const actors::TimeNs left = lives(life) ? std::min(lost, receiver.stalled_until) : lost;
     if (id == 0 || left <= events_.now()) return say_left(sender, message.from, id);
     events_.schedule(left, [this, sender, role = message.from, id] { say_left(sender, role, id); });
   });
 }
 
-void VirtualCluster::set_timer(size_t index, RoleKind role, const effect::SetTimer& set) {
+void VirtualCluster::set_timer(size_t index, actors::RoleKind role, const actors::effect::SetTimer& set) {
   const uint64_t setting = ++settings_;
   std::vector<Timer>& timers = nodes_[index].timers;
   auto known = std::find_if(timers.begin(), timers.end(), [&](const Timer& timer) {
@@ -400,23 +405,23 @@ void VirtualCluster::set_timer(size_t index, RoleKind role, const effect::SetTim
         if (found == now_set.end()) return;  // moved or cancelled
         const Timer timer = *found;
         now_set.erase(found);
-        offer(index, timer.role, event::TimerFired{timer.timer});
+        offer(index, timer.role, actors::event::TimerFired{timer.timer});
       },
       &nodes_[index]);
 }
 
-void VirtualCluster::start_operation(size_t index, RoleKind role, effect::Start start) {
+void VirtualCluster::start_operation(size_t index, actors::RoleKind role, actors::effect::Start start) {
   Running* running = operations_.take();
   running->node = index;
   running->role = role;
   running->id = start.id;
-  running->is_bulk = std::holds_alternative<operation::WriteShard>(start.operation) ||
-                     std::holds_alternative<operation::ReadBatch>(start.operation) ||
-                     std::holds_alternative<operation::ReadChunk>(start.operation) ||
-                     std::holds_alternative<operation::CheckChunk>(start.operation) ||
-                     std::holds_alternative<operation::ReadHeader>(start.operation) ||
-                     std::holds_alternative<operation::CheckHeader>(start.operation) ||
-                     std::holds_alternative<operation::CopyChunk>(start.operation);
+  running->is_bulk = std::holds_alternative<actors::operation::WriteShard>(start.operation) ||
+                     std::holds_alternative<actors::operation::ReadBatch>(start.operation) ||
+                     std::holds_alternative<actors::operation::ReadChunk>(start.operation) ||
+                     std::holds_alternative<actors::operation::CheckChunk>(start.operation) ||
+                     std::holds_alternative<actors::operation::ReadHeader>(start.operation) ||
+                     std::holds_alternative<actors::operation::CheckHeader>(start.operation) ||
+                     std::holds_alternative<actors::operation::CopyChunk>(start.operation);
   if (running->is_bulk) {
     running->fails = hazards_.try_operation(index, start.operation, events_.now());
     running->work = work_of(index, start.operation);
@@ -435,7 +440,7 @@ void VirtualCluster::run_operation(Running* running) {
 }
 
 // What it costs is counted; where bytes are kept they decide what it comes to.
-CountedRoot::Work VirtualCluster::work_of(size_t node, const Operation& operation) {
+CountedRoot::Work VirtualCluster::work_of(size_t node, const actors::Operation& operation) {
   if (operation_listener_) operation_listener_(node, operation);
   CountedRoot::Work work = root_.begin(operation, is_coordinator(node), node);
   if (payload_ == nullptr) return work;
@@ -460,14 +465,14 @@ void VirtualCluster::begin_operation(Running* running) {
   const size_t index = running->node;
   running->life = life_of(index);
   if (!running->is_bulk) {
-    Operation* operation = std::exchange(running->operation, nullptr);
+    actors::Operation* operation = std::exchange(running->operation, nullptr);
     running->work = work_of(index, *operation);
     running->fails = hazards_.try_operation(index, *operation, events_.now());
-    const auto* publish = std::get_if<operation::PublishDecision>(operation);
+    const auto* publish = std::get_if<actors::operation::PublishDecision>(operation);
     const uint64_t more = publish == nullptr ? 0 : items_.to_commit(*publish).bytes;
     StorageSteps& steps = running->work.steps;
     if (more != 0) steps.insert(steps.begin(), {StorageStep::Kind::write, more});
-    *operation = Operation();
+    *operation = actors::Operation();
     waiting_operations_.give_back(operation);
   }
   storage_.run(index, running->work.prefix, std::move(running->work.steps),
@@ -484,8 +489,8 @@ void VirtualCluster::end_operation(Running* running) {
     const Status& fails = running->fails;
     if (!fails.ok()) abandon(running->id, is_small && fails.code() == Code::io, running->work);
     offer(index, running->role,
-          event::OperationDone{running->id,
-                               fails.ok() ? running->work.finish() : Result<OperationResult>(fails)});
+          actors::event::OperationDone{
+              running->id, fails.ok() ? running->work.finish() : Result<actors::OperationResult>(fails)});
   }
   Threads& mine = threads_of(*running);
   *running = Running();
@@ -498,4 +503,4 @@ void VirtualCluster::end_operation(Running* running) {
   begin_operation(next);
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

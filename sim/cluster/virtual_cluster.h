@@ -26,44 +26,45 @@
 #include "sim/models/relay_model.h"
 #include "sim/reports/hub_series.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 inline constexpr uint32_t kSimulatedGeneration = 1;
 
 // A simulated trainer's connection.
-inline Rank rank_of(ClientId client) {
+inline Rank rank_of(actors::ClientId client) {
   return static_cast<Rank>(client - 1);
 }
-inline ClientId client_of(Rank rank) {
-  return ClientId{rank} + 1;
+inline actors::ClientId client_of(Rank rank) {
+  return actors::ClientId{rank} + 1;
 }
 
 struct HubCounts {  // of the coordinator's node
   uint64_t messages_in = 0, messages_out = 0;
   uint64_t bytes_in = 0, bytes_out = 0;
   uint64_t longest_queue = 0;  // of events that waited for its processor
-  TimeNs busy_ns = 0;          // its processor
+  actors::TimeNs busy_ns = 0;  // its processor
 };
 
 class VirtualCluster {
  public:
-  using ToClient = std::function<void(ClientId, const LocalMessage&)>;
+  using ToClient = std::function<void(actors::ClientId, const local::LocalMessage&)>;
 
   // Hears of each message between two nodes as it is sent.
-  using MessageListener = std::function<void(size_t from, size_t to, const WireMessage&, uint64_t bytes)>;
+  using MessageListener =
+      std::function<void(size_t from, size_t to, const actors::WireMessage&, uint64_t bytes)>;
   void on_message(MessageListener listener) { listener_ = std::move(listener); }
   // Hears of each event before a role is given it.
-  using EventListener = std::function<void(size_t node, RoleKind role, const Event&)>;
+  using EventListener = std::function<void(size_t node, actors::RoleKind role, const actors::Event&)>;
   void on_event(EventListener listener) { event_listener_ = std::move(listener); }
 
   // Hears of each operation that a node asks of the root, before it begins.
-  using OperationListener = std::function<void(size_t node, const Operation&)>;
+  using OperationListener = std::function<void(size_t node, const actors::Operation&)>;
   void on_operation(OperationListener listener) { operation_listener_ = std::move(listener); }
 
   // ranks_of_node[n]: those that node n expects. max_direct_nodes: beyond them nodes go by way of relays.
   VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
                  const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
-                 uint32_t max_direct_nodes = kDefaultDirectNodes, uint32_t generation = 1);
+                 uint32_t max_direct_nodes = actors::kDefaultDirectNodes, uint32_t generation = 1);
   ~VirtualCluster();
 
   // What is counted is stored in `payload` besides, which outlives this, and each rank plans for itself.
@@ -71,12 +72,13 @@ class VirtualCluster {
   void keep_bytes(StoredPayload* payload);
   // Every role hears of Started. `to_client` hears what nodes say to clients, when it has arrived.
   // `state_of`: of whoever hears what is said to a client, where its state lies; fetched shortly before.
-  void start(ToClient to_client, std::function<const void*(ClientId)> state_of = nullptr);
+  void start(ToClient to_client, std::function<const void*(actors::ClientId)> state_of = nullptr);
   // `takes`: of the trainer's processor, before it is sent.
-  void from_client(size_t node, ClientId client, LocalMessage message, TimeNs takes = 0);
+  void from_client(size_t node, actors::ClientId client, local::LocalMessage message,
+                   actors::TimeNs takes = 0);
   // The trainer of a rank connects to this node and attaches.
   void attach(size_t node, Rank rank);
-  PlanSource& plans() { return *plans_; }
+  actors::PlanSource& plans() { return *plans_; }
   CorePool& cores() { return cores_; }
   CountedRoot& counted_root() { return root_; }
 
@@ -93,14 +95,14 @@ class VirtualCluster {
   // one. Else it serves as soon as the coordinator of the highest epoch can be reached. `is_up` runs then.
   void start_again(size_t node, bool coordinates, std::function<void()> is_up);
   // Its process takes nothing in for so long. From kSilenceNs on its peers take it for dead.
-  void stall(size_t node, TimeNs duration);
+  void stall(size_t node, actors::TimeNs duration);
   void begin_hazard(const Fault& fault);                             // of a link or a disk
-  void lose_client(size_t node, ClientId client);                    // its connection ends
+  void lose_client(size_t node, actors::ClientId client);            // its connection ends
   void end_trainer(size_t node, Rank rank, const std::string& how);  // as its launcher says it
   // Who has, or had, that session with a coordinator. Precondition: there was one.
-  size_t node_of(NodeId session) const { return session_owners_[session - kFirstPeerNode]; }
+  size_t node_of(actors::NodeId session) const { return session_owners_[session - actors::kFirstPeerNode]; }
   size_t coordinator_of(size_t node) const { return nodes_[node].coordinator; }  // whom it follows
-  RoleTimes times() const;
+  actors::RoleTimes times() const;
   const RootView& root() const { return root_; }
   size_t nodes() const { return nodes_.size(); }
   bool alive(size_t node) const { return nodes_[node].alive; }
@@ -132,18 +134,19 @@ class VirtualCluster {
   // A process of a node: what was scheduled for an earlier one comes to nothing.
   using Life = uint64_t;
   struct Input {
-    std::optional<RoleKind> role;  // none: planner, shard writer and loader, who hear it
-    Event event;
+    std::optional<actors::RoleKind> role;  // none: planner, shard writer and loader, who hear it
+    actors::Event event;
     uint64_t wire_bytes = 0;
     Input* next = nullptr;  // in its line
   };
   struct Running {  // an operation, from its start to its end
     size_t node = 0;
     Life life = 0;
-    RoleKind role = RoleKind::planner;
-    OperationId id = 0;
+    actors::RoleKind role = actors::RoleKind::planner;
+    actors::OperationId id = 0;
     bool is_bulk = false;
-    Operation* operation = nullptr;  // until it runs; of bulk, which is described at length, work instead
+    actors::Operation* operation =
+        nullptr;  // until it runs; of bulk, which is described at length, work instead
     CountedRoot::Work work;
     Status fails;
     Running* next = nullptr;  // in its line
@@ -178,22 +181,22 @@ class VirtualCluster {
     Line<Running> waiting;
   };
   struct Timer {  // the setting in force
-    RoleKind role = RoleKind::planner;
-    TimerId timer = 0;
+    actors::RoleKind role = actors::RoleKind::planner;
+    actors::TimerId timer = 0;
     uint64_t setting = 0;
   };
   struct alignas(64) Node {  // what each event touches comes first
-    std::array<std::unique_ptr<Role>, kRoleCount> roles;
+    std::array<std::unique_ptr<actors::Role>, actors::kRoleCount> roles;
     Line<Input> inputs;       // wait for its processor; the first is being handled while busy
     uint64_t wire_bytes = 0;  // of all of them
     bool busy = false;
     bool alive = true;
-    uint32_t life = 0;         // counts its processes
-    TimeNs silent_since = -1;  // dead or stalled; -1: neither
-    TimeNs stalled_until = 0;
-    size_t coordinator = 0;  // whom it follows
-    uint32_t epoch = 1;      // of that one
-    NodeId session = 0;      // what that one calls it; 0: none stands, or it is that one
+    uint32_t life = 0;                 // counts its processes
+    actors::TimeNs silent_since = -1;  // dead or stalled; -1: neither
+    actors::TimeNs stalled_until = 0;
+    size_t coordinator = 0;      // whom it follows
+    uint32_t epoch = 1;          // of that one
+    actors::NodeId session = 0;  // what that one calls it; 0: none stands, or it is that one
     std::vector<Timer> timers;
     Threads bulk, duty;
   };
@@ -203,11 +206,11 @@ class VirtualCluster {
   };
   struct Answers {  // of the roles that heard an event
     struct Answer {
-      RoleKind role = RoleKind::planner;
+      actors::RoleKind role = actors::RoleKind::planner;
       size_t end = 0;  // of its effects, which begin where those of the one before end
     };
     std::vector<Answer> of_roles;
-    Effects effects;
+    actors::Effects effects;
     std::vector<uint64_t> sizes;  // of all Sends, encoded; 0 within the node
     void clear();                 // keeps some memory
   };
@@ -222,13 +225,13 @@ class VirtualCluster {
 
   struct Route {
     size_t to = 0;
-    NodeId session = 0;   // by which it goes
-    NodeId sender = 0;    // as the receiver knows him
-    size_t follower = 0;  // of the two, who is not the coordinator
+    actors::NodeId session = 0;  // by which it goes
+    actors::NodeId sender = 0;   // as the receiver knows him
+    size_t follower = 0;         // of the two, who is not the coordinator
   };
   struct Sent {  // a message on its way
     Route route;
-    WireMessage message;
+    actors::WireMessage message;
     uint64_t bytes = 0;
   };
 
@@ -239,13 +242,13 @@ class VirtualCluster {
   }
   uint64_t hub_peers() const;  // nodes with a session with the coordinator, but by way of a relay
   bool is_coordinator(size_t node) const {
-    return nodes_[node].roles[static_cast<size_t>(RoleKind::coordinator)] != nullptr;
+    return nodes_[node].roles[static_cast<size_t>(actors::RoleKind::coordinator)] != nullptr;
   }
   void make_roles(size_t node, uint32_t epoch, bool coordinates);
   void begin_roles(size_t node);
 
   template <class SomeEvent>
-  void offer(size_t node, std::optional<RoleKind> role, SomeEvent event, uint64_t wire_bytes = 0) {
+  void offer(size_t node, std::optional<actors::RoleKind> role, SomeEvent event, uint64_t wire_bytes = 0) {
     if (!nodes_[node].alive) return;
     Input* input = inputs_.take();
     input->role = role;
@@ -258,19 +261,21 @@ class VirtualCluster {
   void give_back(Input* input);
   void begin_next(size_t node);
   void handle_next(size_t node);
-  void deliver(size_t node, RoleKind role, const Input& input, Answers& answers, TimeNs* takes);
+  void deliver(size_t node, actors::RoleKind role, const Input& input, Answers& answers,
+               actors::TimeNs* takes);
   void leave(size_t node, Answers& answers);
-  void note(size_t node, RoleKind role, const Input& input);
-  void carry_out(size_t node, RoleKind role, Effect& effect, uint64_t bytes);
-  void send(size_t node, const effect::Send& send, uint64_t bytes);
+  void note(size_t node, actors::RoleKind role, const Input& input);
+  void carry_out(size_t node, actors::RoleKind role, actors::Effect& effect, uint64_t bytes);
+  void send(size_t node, const actors::effect::Send& send, uint64_t bytes);
   void arrive(const Sent& sent);
-  void send_between(size_t from, size_t to, const WireMessage& message, uint64_t bytes, SendId id = 0);
-  void say_left(Life from, RoleKind role, SendId id) {
-    if (id != 0 && lives(from)) offer(static_cast<uint32_t>(from), role, event::SendDone{id});
+  void send_between(size_t from, size_t to, const actors::WireMessage& message, uint64_t bytes,
+                    actors::SendId id = 0);
+  void say_left(Life from, actors::RoleKind role, actors::SendId id) {
+    if (id != 0 && lives(from)) offer(static_cast<uint32_t>(from), role, actors::event::SendDone{id});
   }
-  void start_operation(size_t node, RoleKind role, effect::Start start);
+  void start_operation(size_t node, actors::RoleKind role, actors::effect::Start start);
   void run_operation(Running* running);
-  CountedRoot::Work work_of(size_t node, const Operation& operation);
+  CountedRoot::Work work_of(size_t node, const actors::Operation& operation);
   void begin_operation(Running* running);
   void end_operation(Running* running);
   Threads& threads_of(const Running& running) {
@@ -278,14 +283,14 @@ class VirtualCluster {
     return running.is_bulk ? node.bulk : node.duty;
   }
   // What a process had asked of the storage when it ended: a name may be made all the same, or not.
-  void abandon(OperationId id, bool is_small, const CountedRoot::Work& work);
-  void drained(size_t node, RoleKind role);
+  void abandon(actors::OperationId id, bool is_small, const CountedRoot::Work& work);
+  void drained(size_t node, actors::RoleKind role);
   void end_stopped(Life life);
-  void set_timer(size_t node, RoleKind role, const effect::SetTimer& set);
-  bool is_local(size_t node, NodeId to) const;
+  void set_timer(size_t node, actors::RoleKind role, const actors::effect::SetTimer& set);
+  bool is_local(size_t node, actors::NodeId to) const;
 
   // --- sessions (sim/cluster/cluster_life.cpp) ---
-  std::optional<Route> find_route(size_t from, NodeId to) const;  // none: connected no more
+  std::optional<Route> find_route(size_t from, actors::NodeId to) const;  // none: connected no more
   bool stands(const Route& route) const { return nodes_[route.follower].session == route.session; }
   bool reachable(size_t one, size_t other) const;
   bool is_silent(size_t one, size_t other) const;  // for kSilenceNs
@@ -293,7 +298,7 @@ class VirtualCluster {
   void lose_sessions_of(size_t node, const Status& why);
   void lose_session(size_t node, const Status& why);  // with the coordinator that it follows
   void connect(size_t node);
-  void redirect(size_t node, const effect::Redirect& to);
+  void redirect(size_t node, const actors::effect::Redirect& to);
   void join_again(Life life, const std::shared_ptr<std::function<void()>>& is_up);
 
   EventHeap& events_;
@@ -318,7 +323,7 @@ class VirtualCluster {
   size_t coordinator_ = 0;                // of the highest epoch
   uint32_t epoch_ = 1;                    // that one
   ToClient to_client_;
-  std::function<const void*(ClientId)> state_of_client_;
+  std::function<const void*(actors::ClientId)> state_of_client_;
   MessageListener listener_;
   EventListener event_listener_;
   OperationListener operation_listener_;
@@ -326,7 +331,7 @@ class VirtualCluster {
   mutable std::optional<uint64_t> hub_peers_;  // none: sessions have come or gone
   Pool<Input> inputs_;
   Pool<Running> operations_;
-  Pool<Operation> waiting_operations_;
+  Pool<actors::Operation> waiting_operations_;
   Pool<Answers> answers_;
   Pool<Sent> sent_;
   std::vector<uint64_t> sent_sizes_;  // of the role that handles an event; kept for its memory
@@ -337,4 +342,4 @@ class VirtualCluster {
   std::vector<std::string> warnings_;  // the first few
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

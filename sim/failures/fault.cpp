@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -157,4 +157,4 @@ Status check_fault(const Fault& fault, uint64_t hosts, uint64_t ranks) {
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

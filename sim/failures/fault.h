@@ -20,7 +20,7 @@
 #include "shoal/status.h"
 #include "sim/basics/toml_tree.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 inline constexpr size_t kMaxFaults = 100'000;  // of a scenario, drawn ones included
 inline constexpr uint32_t kPermille = 1000;
@@ -77,4 +77,4 @@ Status check_fault(const Fault& fault, uint64_t hosts, uint64_t ranks);
 // "hosts 3 to 10"
 std::string name_hosts(uint64_t first, uint64_t count);
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -8,7 +8,7 @@
 
 #include "sim/basics/random.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -239,4 +239,4 @@ Result<std::vector<Fault>> draw_faults(const std::vector<FaultRule>& rules, cons
   return faults;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -19,7 +19,7 @@
 
 #include "sim/failures/fault.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 struct FaultRule {
   enum class Kind : uint8_t { poisson, weibull, mixed } kind = Kind::poisson;
@@ -45,4 +45,4 @@ Result<std::vector<FaultRule>> parse_fault_rules(std::string_view text);  // of 
 // In no order. Code::too_large beyond kMaxFaults.
 Result<std::vector<Fault>> draw_faults(const std::vector<FaultRule>& rules, const DrawnJob& job);
 
-}  // namespace shoal
+}  // namespace shoal::sim

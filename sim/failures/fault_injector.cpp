@@ -4,11 +4,11 @@
 #include <set>
 #include <utility>
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
-constexpr TimeNs kLookAgainNs = 1000 * kMillisecond;  // clients whose node is gone
+constexpr actors::TimeNs kLookAgainNs = 1000 * actors::kMillisecond;  // clients whose node is gone
 // As a launcher says it of a trainer that it had to end.
 constexpr const char* kHowItEnded = "signal 9 (Killed)";
 
@@ -54,7 +54,7 @@ class Injector : public std::enable_shared_from_this<Injector> {
     }
     if (dark_.contains(host)) return;
     if (fault.kind == Fault::Kind::stalls) {
-      cluster_.stall(host, static_cast<TimeNs>(fault.for_ms) * kMillisecond);
+      cluster_.stall(host, static_cast<actors::TimeNs>(fault.for_ms) * actors::kMillisecond);
     } else if (fault.kind == Fault::Kind::restarts) {
       cluster_.crash(host);
       goes_down(host);
@@ -93,7 +93,8 @@ class Injector : public std::enable_shared_from_this<Injector> {
   }
 
   void later(uint64_t ms, std::function<void()> action) {
-    events_.schedule(events_.now() + static_cast<TimeNs>(ms) * kMillisecond, std::move(action));
+    events_.schedule(events_.now() + static_cast<actors::TimeNs>(ms) * actors::kMillisecond,
+                     std::move(action));
   }
 
   EventHeap& events_;
@@ -110,11 +111,12 @@ void inject_faults(const std::vector<Fault>& faults, EventHeap& events, VirtualC
   if (faults.empty()) return;
   auto injector = std::make_shared<Injector>(events, cluster, trainers);
   for (const Fault& fault : faults) {
-    events.schedule(static_cast<TimeNs>(fault.at_ms) * kMillisecond, [injector, fault, listener] {
-      if (listener) listener(fault);
-      injector->begin(fault);
-    });
+    events.schedule(static_cast<actors::TimeNs>(fault.at_ms) * actors::kMillisecond,
+                    [injector, fault, listener] {
+                      if (listener) listener(fault);
+                      injector->begin(fault);
+                    });
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

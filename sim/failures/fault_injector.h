@@ -9,11 +9,11 @@
 #include "sim/cluster/virtual_cluster.h"
 #include "sim/failures/fault.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // All of these must outlive the run. `listener`, where there is one, hears of each as it begins.
 // Precondition: check_fault of each, and the trainers keep offers.
 void inject_faults(const std::vector<Fault>& faults, EventHeap& events, VirtualCluster& cluster,
                    CountedTrainers& trainers, std::function<void(const Fault&)> listener = nullptr);
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -2,21 +2,21 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
 // Whether it makes names or bytes: what a full disk refuses.
-bool is_write(const Operation& operation) {
-  return std::holds_alternative<operation::WriteShard>(operation) ||
-         std::holds_alternative<operation::RecordStaged>(operation) ||
-         std::holds_alternative<operation::PublishDecision>(operation) ||
-         std::holds_alternative<operation::PublishRankManifest>(operation) ||
-         std::holds_alternative<operation::PublishRoster>(operation);
+bool is_write(const actors::Operation& operation) {
+  return std::holds_alternative<actors::operation::WriteShard>(operation) ||
+         std::holds_alternative<actors::operation::RecordStaged>(operation) ||
+         std::holds_alternative<actors::operation::PublishDecision>(operation) ||
+         std::holds_alternative<actors::operation::PublishRankManifest>(operation) ||
+         std::holds_alternative<actors::operation::PublishRoster>(operation);
 }
 
-TimeNs nanoseconds(uint64_t ms) {
-  return static_cast<TimeNs>(ms) * kMillisecond;
+actors::TimeNs nanoseconds(uint64_t ms) {
+  return static_cast<actors::TimeNs>(ms) * actors::kMillisecond;
 }
 
 }  // namespace
@@ -29,26 +29,26 @@ bool is_disk_fault(Fault::Kind kind) {
   return kind >= Fault::Kind::disk_slow;
 }
 
-void Hazards::begin(const Fault& fault, TimeNs now) {
+void Hazards::begin(const Fault& fault, actors::TimeNs now) {
   const Active active{fault, now, now + nanoseconds(fault.for_ms)};
   const bool is_link = is_link_fault(fault.kind);
   std::vector<Active>& list = is_link ? links_ : disks_;
   std::erase_if(list, [&](const Active& each) { return each.until <= now; });
   list.push_back(active);
-  TimeNs& until = is_link ? links_until_ : disks_until_;
+  actors::TimeNs& until = is_link ? links_until_ : disks_until_;
   // Beyond its end messages are still held back, and must not be overtaken.
   until = std::max(until, active.until + (is_link ? nanoseconds(fault.by_ms) : 0));
 }
 
-Hazards::Passage Hazards::pass(size_t from, size_t to, TimeNs now) {
+Hazards::Passage Hazards::pass(size_t from, size_t to, actors::TimeNs now) {
   Passage passage;
   passage.leaves = now;
   bool overtakes = false;
-  TimeNs* behind = nullptr;
+  actors::TimeNs* behind = nullptr;
   if (auto held = held_until_.find({from, to}); held != held_until_.end()) behind = &held->second;
   for (const Active& active : links_) {
     if (now >= active.until || !touches(active, from, to) || !happens(active.fault)) continue;
-    const TimeNs by = nanoseconds(active.fault.by_ms);
+    const actors::TimeNs by = nanoseconds(active.fault.by_ms);
     switch (active.fault.kind) {
       case Fault::Kind::cut:
       case Fault::Kind::loses:
@@ -59,11 +59,11 @@ Hazards::Passage Hazards::pass(size_t from, size_t to, TimeNs now) {
         behind = &held_until_[{from, to}];
         break;
       case Fault::Kind::doubles:
-        passage.again = now + static_cast<TimeNs>(random_.below(static_cast<uint64_t>(by)));
+        passage.again = now + static_cast<actors::TimeNs>(random_.below(static_cast<uint64_t>(by)));
         break;
       default:
         overtakes = true;
-        passage.leaves += static_cast<TimeNs>(random_.below(static_cast<uint64_t>(by)));
+        passage.leaves += static_cast<actors::TimeNs>(random_.below(static_cast<uint64_t>(by)));
     }
   }
   if (behind != nullptr && !overtakes) passage.leaves = *behind = std::max(*behind, passage.leaves);
@@ -71,12 +71,12 @@ Hazards::Passage Hazards::pass(size_t from, size_t to, TimeNs now) {
   return passage;
 }
 
-bool Hazards::is_cut(size_t from, size_t to, TimeNs now) const {
+bool Hazards::is_cut(size_t from, size_t to, actors::TimeNs now) const {
   return cut_since(from, to, now).has_value();
 }
 
-std::optional<TimeNs> Hazards::cut_since(size_t from, size_t to, TimeNs now) const {
-  std::optional<TimeNs> since;
+std::optional<actors::TimeNs> Hazards::cut_since(size_t from, size_t to, actors::TimeNs now) const {
+  std::optional<actors::TimeNs> since;
   if (now >= links_until_) return since;
   for (const Active& active : links_) {
     if (active.fault.kind != Fault::Kind::cut || now >= active.until || !touches(active, from, to)) continue;
@@ -85,7 +85,7 @@ std::optional<TimeNs> Hazards::cut_since(size_t from, size_t to, TimeNs now) con
   return since;
 }
 
-uint64_t Hazards::slowness(size_t host, TimeNs now) const {
+uint64_t Hazards::slowness(size_t host, actors::TimeNs now) const {
   uint64_t factor = 1;
   if (now >= disks_until_) return factor;
   for (const Active& active : disks_) {
@@ -96,12 +96,13 @@ uint64_t Hazards::slowness(size_t host, TimeNs now) const {
   return factor;
 }
 
-Status Hazards::try_operation(size_t host, const Operation& operation, TimeNs now) {
+Status Hazards::try_operation(size_t host, const actors::Operation& operation, actors::TimeNs now) {
   if (now >= disks_until_) return ok_status();
   for (const Active& active : disks_) {
     const Fault& fault = active.fault;
     if (now >= active.until || !holds(fault.host, fault.hosts, host)) continue;
-    const std::string what = "host " + std::to_string(host) + ": " + std::string(operation_name(operation));
+    const std::string what =
+        "host " + std::to_string(host) + ": " + std::string(actors::operation_name(operation));
     if (fault.kind == Fault::Kind::disk_full && is_write(operation)) {
       return Status(Code::no_space, what + ": the disk is full");
     }
@@ -112,4 +113,4 @@ Status Hazards::try_operation(size_t host, const Operation& operation, TimeNs no
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -14,7 +14,7 @@ std::string named(const std::optional<AttemptKey>& key) {
 
 }  // namespace
 
-LoadOracles::LoadOracles(TimeNs now, const RootView& root, std::optional<AttemptKey> before)
+LoadOracles::LoadOracles(actors::TimeNs now, const RootView& root, std::optional<AttemptKey> before)
     : root_(root), newest_(root.latest()) {
   if (before && (!newest_ || *newest_ < *before)) {
     violated("latest-goes-forward", now,
@@ -22,7 +22,7 @@ LoadOracles::LoadOracles(TimeNs now, const RootView& root, std::optional<Attempt
   }
 }
 
-void LoadOracles::violated(std::string oracle, TimeNs now, std::string what) {
+void LoadOracles::violated(std::string oracle, actors::TimeNs now, std::string what) {
   if (!violation_) violation_ = {std::move(oracle), now, std::move(what)};
 }
 
@@ -31,26 +31,26 @@ bool LoadOracles::is_committed(const AttemptKey& key) const {
   return stands && stands->committed();
 }
 
-void LoadOracles::asked(TimeNs now, const Operation& operation) {
-  if (const auto* batch = std::get_if<operation::ReadBatch>(&operation)) {
-    for (const operation::ReadRange& range : batch->ranges) check_read(now, *range.piece);
-  } else if (const auto* chunk = std::get_if<operation::ReadChunk>(&operation)) {
-    for (const operation::ReadRange& range : chunk->ranges) check_read(now, *range.piece);
-  } else if (const auto* header = std::get_if<operation::ReadHeader>(&operation)) {
+void LoadOracles::asked(actors::TimeNs now, const actors::Operation& operation) {
+  if (const auto* batch = std::get_if<actors::operation::ReadBatch>(&operation)) {
+    for (const actors::operation::ReadRange& range : batch->ranges) check_read(now, *range.piece);
+  } else if (const auto* chunk = std::get_if<actors::operation::ReadChunk>(&operation)) {
+    for (const actors::operation::ReadRange& range : chunk->ranges) check_read(now, *range.piece);
+  } else if (const auto* header = std::get_if<actors::operation::ReadHeader>(&operation)) {
     check_read(now, *header->piece);
-  } else if (const auto* measure = std::get_if<operation::MeasureObjects>(&operation)) {
+  } else if (const auto* measure = std::get_if<actors::operation::MeasureObjects>(&operation)) {
     for (const auto& piece : measure->pieces) check_read(now, *piece);
   }
 }
 
-void LoadOracles::check_read(TimeNs now, const operation::PieceRef& piece) {
+void LoadOracles::check_read(actors::TimeNs now, const actors::operation::PieceRef& piece) {
   if (!read_) {
     read_ = piece.key;
     if (!is_committed(piece.key)) {
       return violated("load-is-committed", now,
                       fmt::format("{} is read of {}, which is not", piece.file_name, to_string(piece.key)));
     }
-    for (const FileEntry& file : root_.decision(piece.key)->manifest().files) {
+    for (const storage::FileEntry& file : root_.decision(piece.key)->manifest().files) {
       const auto* index = std::get_if<uint32_t>(&file.contents);
       files_[file.name] = root_.file_bytes(piece.key, file.rank, index == nullptr ? 0 : *index).value_or(0);
     }
@@ -70,8 +70,8 @@ void LoadOracles::check_read(TimeNs now, const operation::PieceRef& piece) {
   }
 }
 
-void LoadOracles::answered(TimeNs now, const OperationResult& result) {
-  const auto* choice = std::get_if<LoadChoice>(&result);
+void LoadOracles::answered(actors::TimeNs now, const actors::OperationResult& result) {
+  const auto* choice = std::get_if<storage::LoadChoice>(&result);
   if (choice == nullptr) return;
   const auto chosen = choice->found ? std::optional(choice->key) : std::nullopt;
   if (chosen && !is_committed(*chosen)) {
@@ -83,4 +83,4 @@ void LoadOracles::answered(TimeNs now, const OperationResult& result) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

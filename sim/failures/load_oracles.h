@@ -15,22 +15,22 @@
 #include "actors/operation.h"
 #include "sim/failures/oracles.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 class LoadOracles {
  public:
   // `before`: what was latest when the job before ended.
-  LoadOracles(TimeNs now, const RootView& root, std::optional<AttemptKey> before);
+  LoadOracles(actors::TimeNs now, const RootView& root, std::optional<AttemptKey> before);
 
-  void asked(TimeNs now, const Operation& operation);        // a node, of the root
-  void answered(TimeNs now, const OperationResult& result);  // by the root, to a role
+  void asked(actors::TimeNs now, const actors::Operation& operation);        // a node, of the root
+  void answered(actors::TimeNs now, const actors::OperationResult& result);  // by the root, to a role
   const std::optional<AttemptKey>& newest() const { return newest_; }
   const std::optional<Violation>& violation() const { return violation_; }
 
  private:
-  void violated(std::string oracle, TimeNs now, std::string what);
+  void violated(std::string oracle, actors::TimeNs now, std::string what);
   bool is_committed(const AttemptKey& key) const;
-  void check_read(TimeNs now, const operation::PieceRef& piece);
+  void check_read(actors::TimeNs now, const actors::operation::PieceRef& piece);
 
   const RootView& root_;
   const std::optional<AttemptKey> newest_;  // as the load began
@@ -39,4 +39,4 @@ class LoadOracles {
   std::optional<Violation> violation_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

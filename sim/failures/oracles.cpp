@@ -9,35 +9,35 @@
 #include "sim/cluster/counted_trainers.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
-std::string summary(const Decision& decision) {
+std::string summary(const storage::Decision& decision) {
   if (!decision.committed()) return fmt::format("tombstone: {}", decision.tombstone().cause);
-  const Manifest& manifest = decision.manifest();
+  const storage::Manifest& manifest = decision.manifest();
   return fmt::format("manifest of {} files, {} bytes", manifest.files.size(), manifest.payload_bytes);
 }
 
 }  // namespace
 
-void Oracles::violated(std::string oracle, TimeNs now, std::string what) {
+void Oracles::violated(std::string oracle, actors::TimeNs now, std::string what) {
   if (!violation_) violation_ = {std::move(oracle), now, std::move(what)};
 }
 
-void Oracles::save_begins(TimeNs now, uint32_t save) {
+void Oracles::save_begins(actors::TimeNs now, uint32_t save) {
   open_[save] = {now, std::vector<bool>(facts_.ranks)};
-  const TimeNs is_due = due(save, open_[save], now);
+  const actors::TimeNs is_due = due(save, open_[save], now);
   next_due_ = next_due_ == 0 ? is_due : std::min(next_due_, is_due);
 }
 
 // A trainer may copy for as long as it likes, or wait for a slab; nodes count from what they hear.
-TimeNs Oracles::due(uint32_t number, const Save& save, TimeNs now) const {
-  const TimeNs heard = facts_.heard_of ? facts_.heard_of(number) : save.began;
+actors::TimeNs Oracles::due(uint32_t number, const Save& save, actors::TimeNs now) const {
+  const actors::TimeNs heard = facts_.heard_of ? facts_.heard_of(number) : save.began;
   return std::max(heard < 0 ? now : heard, facts_.faults_end) + facts_.save_deadline;
 }
 
-void Oracles::answered(TimeNs now, const std::shared_ptr<const Decision>& decision) {
+void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::Decision>& decision) {
   const Known says{decision->committed(), summary(*decision)};
   const auto [known, is_new] = known_.try_emplace(decision->key, says);
   if (known->second.committed != says.committed || known->second.says != says.says) {
@@ -54,7 +54,7 @@ void Oracles::answered(TimeNs now, const std::shared_ptr<const Decision>& decisi
   if (is_new) check_latest(now);
 }
 
-void Oracles::told(TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome) {
+void Oracles::told(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome) {
   if (auto save = open_.find(static_cast<uint32_t>(key.step)); save != open_.end()) {
     save->second.told[rank] = true;
   }
@@ -77,9 +77,9 @@ void Oracles::told(TimeNs now, Rank rank, const AttemptKey& key, const Status& o
   }
 }
 
-void Oracles::check_durable(TimeNs now, const AttemptKey& key, const Manifest& manifest) {
+void Oracles::check_durable(actors::TimeNs now, const AttemptKey& key, const storage::Manifest& manifest) {
   std::vector<bool> has_file(manifest.world->roster.world_size());
-  for (const FileEntry& file : manifest.files) {
+  for (const storage::FileEntry& file : manifest.files) {
     const auto* index = std::get_if<uint32_t>(&file.contents);
     const auto bytes = root_.file_bytes(key, file.rank, index == nullptr ? 0 : *index);
     if (!bytes || *bytes != file.size) {
@@ -109,7 +109,7 @@ void Oracles::check_durable(TimeNs now, const AttemptKey& key, const Manifest& m
   }
 }
 
-void Oracles::check_latest(TimeNs now) {
+void Oracles::check_latest(actors::TimeNs now) {
   const std::optional<AttemptKey> latest = root_.latest();
   if (latest_ && (!latest || *latest < *latest_) && (!latest || latest->generation == latest_->generation)) {
     violated("latest-goes-forward", now,
@@ -125,36 +125,37 @@ void Oracles::check_latest(TimeNs now) {
   }
 }
 
-void Oracles::sent(TimeNs now, size_t from, size_t to, uint64_t bytes) {
-  if (bytes <= kMaxMessageBytes) return;
+void Oracles::sent(actors::TimeNs now, size_t from, size_t to, uint64_t bytes) {
+  if (bytes <= transport::kMaxMessageBytes) return;
   violated("bounds", now, fmt::format("a message of {} bytes from node {} to node {}", bytes, from, to));
 }
 
-void Oracles::slabs(TimeNs now, Rank rank, uint32_t in_use) {
+void Oracles::slabs(actors::TimeNs now, Rank rank, uint32_t in_use) {
   if (in_use <= kSimulatedSlabs) return;
   violated(
       "bounds", now,
       fmt::format("rank {} has {} of {} slabs in use", rank, static_cast<int32_t>(in_use), kSimulatedSlabs));
 }
 
-bool Oracles::stops(TimeNs now) {
+bool Oracles::stops(actors::TimeNs now) {
   if (!open_.empty() && now >= next_due_) check_deadlines(now);
   return violation_.has_value();
 }
 
-void Oracles::check_deadlines(TimeNs now) {
+void Oracles::check_deadlines(actors::TimeNs now) {
   next_due_ = 0;
   for (auto save = open_.begin(); save != open_.end();) {
     std::vector<Rank> missing;
     for (Rank rank = 0; rank < facts_.ranks; ++rank) {
       if (!save->second.told[rank] && facts_.lives(rank)) missing.push_back(rank);
     }
-    const TimeNs is_due = due(save->first, save->second, now);
+    const actors::TimeNs is_due = due(save->first, save->second, now);
     if (!missing.empty() && now >= is_due) {
-      violated("ends-in-time", now,
-               fmt::format("save {} began at {} ms, and {} not told what became of it", save->first,
-                           save->second.began / kMillisecond,
-                           fmt::format("{} {}", name_ranks(missing), missing.size() == 1 ? "is" : "are")));
+      violated(
+          "ends-in-time", now,
+          fmt::format("save {} began at {} ms, and {} not told what became of it", save->first,
+                      save->second.began / actors::kMillisecond,
+                      fmt::format("{} {}", base::name_ranks(missing), missing.size() == 1 ? "is" : "are")));
     }
     if (missing.empty()) {
       save = open_.erase(save);
@@ -165,7 +166,7 @@ void Oracles::check_deadlines(TimeNs now) {
   }
 }
 
-void Oracles::finish(TimeNs now) {
+void Oracles::finish(actors::TimeNs now) {
   check_deadlines(now);
   check_latest(now);
   for (const AttemptKey& key : root_.committed()) {
@@ -173,4 +174,4 @@ void Oracles::finish(TimeNs now) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -27,11 +27,11 @@
 #include "actors/role.h"
 #include "storage/decisions/decision.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 struct Violation {
   std::string oracle;
-  TimeNs at = 0;
+  actors::TimeNs at = 0;
   std::string what;
 };
 
@@ -39,7 +39,8 @@ struct Violation {
 class RootView {
  public:
   virtual ~RootView() = default;
-  virtual std::shared_ptr<const Decision> decision(const AttemptKey& key) const = 0;  // null: undecided
+  virtual std::shared_ptr<const storage::Decision> decision(
+      const AttemptKey& key) const = 0;  // null: undecided
   virtual std::optional<uint64_t> file_bytes(const AttemptKey& key, Rank rank, uint32_t file) const = 0;
   virtual std::optional<AttemptKey> latest() const = 0;  // what a load would choose
   virtual std::vector<AttemptKey> committed() const = 0;
@@ -50,40 +51,42 @@ class Oracles {
   struct Facts {
     uint32_t generation = 1;
     uint32_t ranks = 0;
-    TimeNs faults_end = 0;
+    actors::TimeNs faults_end = 0;
     bool needs_no_abort = false;  // every rank comes to every save, and nothing is away for long
     // From when a node first hears of a save, or the last fault's end, to the last rank's answer.
-    TimeNs save_deadline = 0;
-    std::function<TimeNs(uint32_t save)> heard_of;  // when that was; negative: none has
+    actors::TimeNs save_deadline = 0;
+    std::function<actors::TimeNs(uint32_t save)> heard_of;  // when that was; negative: none has
     std::function<bool(Rank)> lives;
-    std::function<uint64_t(const Manifest&, Rank)> share_bytes;  // what the rule gives a rank to write
+    std::function<uint64_t(const storage::Manifest&, Rank)>
+        share_bytes;  // what the rule gives a rank to write
   };
   Oracles(Facts facts, const RootView& root) : facts_(std::move(facts)), root_(root) {}
 
-  void save_begins(TimeNs now, uint32_t save);                                 // numbered from 1
-  void answered(TimeNs now, const std::shared_ptr<const Decision>& decision);  // by the root, to a role
-  void told(TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome);
-  void sent(TimeNs now, size_t from, size_t to, uint64_t bytes);
-  void slabs(TimeNs now, Rank rank, uint32_t in_use);
+  void save_begins(actors::TimeNs now, uint32_t save);  // numbered from 1
+  void answered(actors::TimeNs now,
+                const std::shared_ptr<const storage::Decision>& decision);  // by the root, to a role
+  void told(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome);
+  void sent(actors::TimeNs now, size_t from, size_t to, uint64_t bytes);
+  void slabs(actors::TimeNs now, Rank rank, uint32_t in_use);
   // Due, with what has been called until now: true where something is violated, and the run must end.
-  bool stops(TimeNs now);
-  void finish(TimeNs now);  // the run has come to its end
+  bool stops(actors::TimeNs now);
+  void finish(actors::TimeNs now);  // the run has come to its end
   const std::optional<Violation>& violation() const { return violation_; }
 
  private:
   struct Save {
-    TimeNs began = 0;
+    actors::TimeNs began = 0;
     std::vector<bool> told;  // by rank
   };
   struct Known {  // of a decision that was seen
     bool committed = false;
     std::string says;  // a tombstone's cause, a manifest's files
   };
-  void violated(std::string oracle, TimeNs now, std::string what);
-  void check_durable(TimeNs now, const AttemptKey& key, const Manifest& manifest);
-  void check_latest(TimeNs now);
-  void check_deadlines(TimeNs now);
-  TimeNs due(uint32_t number, const Save& save, TimeNs now) const;
+  void violated(std::string oracle, actors::TimeNs now, std::string what);
+  void check_durable(actors::TimeNs now, const AttemptKey& key, const storage::Manifest& manifest);
+  void check_latest(actors::TimeNs now);
+  void check_deadlines(actors::TimeNs now);
+  actors::TimeNs due(uint32_t number, const Save& save, actors::TimeNs now) const;
 
   const Facts facts_;
   const RootView& root_;
@@ -91,8 +94,8 @@ class Oracles {
   std::map<AttemptKey, Known> known_;
   std::map<AttemptKey, bool> checked_;  // manifests whose files were looked for when they were first told
   std::optional<AttemptKey> latest_;
-  TimeNs next_due_ = 0;
+  actors::TimeNs next_due_ = 0;
   std::optional<Violation> violation_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -14,7 +14,7 @@
 #include "storage/shards/json.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -33,7 +33,7 @@ Status in_file(const std::string& path, const std::string& what) {
   return Status(Code::invalid_argument, fmt::format("{}: {}", path, what));
 }
 
-Status read_numbers(JsonReader& json, Dims* numbers) {
+Status read_numbers(storage::JsonReader& json, Dims* numbers) {
   SHOAL_RETURN_IF_ERROR(json.expect('['));
   for (bool more = !json.take(']'); more;) {
     uint64_t number = 0;
@@ -46,7 +46,7 @@ Status read_numbers(JsonReader& json, Dims* numbers) {
 }
 
 // {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}
-Status read_tensor(JsonReader& json, uint64_t data_bytes, FileTensor* tensor) {
+Status read_tensor(storage::JsonReader& json, uint64_t data_bytes, FileTensor* tensor) {
   std::optional<DType> dtype;
   std::optional<Dims> shape;
   Dims offsets;
@@ -82,7 +82,7 @@ Status read_tensor(JsonReader& json, uint64_t data_bytes, FileTensor* tensor) {
   return ok_status();
 }
 
-Status skip_metadata(JsonReader& json, bool* is_piece) {
+Status skip_metadata(storage::JsonReader& json, bool* is_piece) {
   SHOAL_RETURN_IF_ERROR(json.expect('{'));
   for (bool more = !json.take('}'); more;) {
     std::string key, value;
@@ -96,7 +96,7 @@ Status skip_metadata(JsonReader& json, bool* is_piece) {
 }
 
 Status parse_header(std::string_view text, uint64_t data_bytes, std::vector<FileTensor>* tensors) {
-  JsonReader json(text);
+  storage::JsonReader json(text);
   SHOAL_RETURN_IF_ERROR(json.expect('{'));
   for (bool more = !json.take('}'); more;) {
     FileTensor tensor;
@@ -136,7 +136,7 @@ Status read_header(const std::string& path, std::vector<FileTensor>* tensors) {
     return in_file(path, "it is too short for a safetensors file");
   }
   const uint64_t length = load_le64(length_bytes);
-  if (length > kMaxShardHeaderBytes || length > size - 8) {
+  if (length > storage::kMaxShardHeaderBytes || length > size - 8) {
     return in_file(path, fmt::format("its header is said to have {} bytes, the file has {}", length, size));
   }
   std::string text(length, '\0');
@@ -203,13 +203,13 @@ Result<Model> model_of_manifest(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return Status(Code::not_found, path + ": it cannot be read");
   const auto size = static_cast<uint64_t>(file.tellg());
-  if (size > kMaxDecisionBytes) return in_file(path, "it is too large for a manifest");
+  if (size > storage::kMaxDecisionBytes) return in_file(path, "it is too large for a manifest");
   Bytes bytes(size);
   file.seekg(0);
   if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size))) {
     return in_file(path, "it cannot be read");
   }
-  SHOAL_ASSIGN_OR_RETURN(Decision decision, decode_decision(bytes, path));
+  SHOAL_ASSIGN_OR_RETURN(storage::Decision decision, storage::decode_decision(bytes, path));
   if (!decision.committed()) return in_file(path, "the attempt was not committed: it states no layouts");
   Model model;
   model.name = path;
@@ -224,7 +224,7 @@ Result<Model> model_of_path(const std::string& path) {
   if (!fs::is_directory(path, error)) {
     return path.ends_with(".shoal") ? model_of_manifest(path) : model_of_files(path, {path});
   }
-  const std::string manifest = (fs::path(path) / kDecisionName).string();
+  const std::string manifest = (fs::path(path) / storage::kDecisionName).string();
   if (fs::exists(manifest, error)) return model_of_manifest(manifest);
   std::vector<std::string> files;
   for (const auto& entry : fs::directory_iterator(path, error)) {
@@ -232,7 +232,8 @@ Result<Model> model_of_path(const std::string& path) {
   }
   if (error) return in_file(path, error.message());
   if (files.empty()) {
-    return in_file(path, fmt::format("neither a .safetensors file nor {} lies in it", kDecisionName));
+    return in_file(path,
+                   fmt::format("neither a .safetensors file nor {} lies in it", storage::kDecisionName));
   }
   std::sort(files.begin(), files.end());
   return model_of_files(path, files);
@@ -253,4 +254,4 @@ Result<Model> load_model(const std::string& name, Optimizer optimizer) {
   return model;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -13,7 +13,7 @@
 #include "shoal/status.h"
 #include "sim/jobs/model_table.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // Whether `name` is a path and no name of the table: it has a '/', or ends as such files do.
 bool is_model_path(std::string_view name);
@@ -22,4 +22,4 @@ bool is_model_path(std::string_view name);
 // so does Code::corrupt. A model without any element is refused.
 Result<Model> load_model(const std::string& name, Optimizer optimizer);
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <map>
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -318,4 +318,4 @@ Result<std::vector<LayoutPtr>> layouts_of_stages(const Model& model, const MeshS
   return layouts;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

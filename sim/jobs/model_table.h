@@ -13,7 +13,7 @@
 #include "shoal/roster.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // Ranks as torchtitan numbers them: pp is the outermost dimension, then dp_replicate, dp, cp, tp.
 struct MeshShape {
@@ -70,4 +70,4 @@ Status check_mesh(const Model& model, const MeshShape& mesh);
 // 14 bytes a parameter. Code::invalid_argument as check_mesh says.
 Result<std::vector<LayoutPtr>> layouts_of_stages(const Model& model, const MeshShape& mesh);
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -8,7 +8,7 @@
 #include "shoal/bytes.h"
 #include "shoal/dtype.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -69,4 +69,4 @@ Status check_full_payload(const Model& model, const MeshShape& mesh, SaveMode mo
                             human_bytes(bytes), human_bytes(kMaxFullBytes)));
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

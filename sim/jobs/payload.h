@@ -10,7 +10,7 @@
 #include "shoal/status.h"
 #include "sim/jobs/model_table.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 enum class Payload : uint8_t { counted, full };
 std::string_view payload_name(Payload payload);
@@ -25,4 +25,4 @@ Result<uint64_t> bytes_of_save(const Model& model, const MeshShape& mesh, SaveMo
 // Code::too_large where the bytes of so many saves, or so many ranks, are not held; it says how many are.
 Status check_full_payload(const Model& model, const MeshShape& mesh, SaveMode mode, uint32_t saves);
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -11,7 +11,7 @@
 #include "sim/failures/fault_draws.h"
 #include "sim/jobs/model_files.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -203,7 +203,8 @@ std::string scenario_text(const Scenario& scenario) {
   if (scenario.load_ranks != 0) number("load_ranks", scenario.load_ranks);
   quoted("load_mesh", scenario.load_mesh);
   if (scenario.load_way != LoadWay::automatic) quoted("load_way", load_way_name(scenario.load_way));
-  if (scenario.max_direct_nodes != kDefaultDirectNodes) number("max_direct_nodes", scenario.max_direct_nodes);
+  if (scenario.max_direct_nodes != actors::kDefaultDirectNodes)
+    number("max_direct_nodes", scenario.max_direct_nodes);
   quoted("profile", scenario.profile);
   number("seed", scenario.seed);
   quoted("failures", scenario.failure_draws);
@@ -237,7 +238,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
   if (key == "max_direct_nodes") {
     scenario.max_direct_nodes_said_at = {};
-    return number(&scenario.max_direct_nodes, 1, kMaxDirectNodes);
+    return number(&scenario.max_direct_nodes, 1, actors::kMaxDirectNodes);
   }
   if (key == "stragglers") {
     SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(text));
@@ -292,7 +293,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   SHOAL_RETURN_IF_ERROR(number("ranks", &scenario.ranks, 1, kMaxSimulatedRanks));
   SHOAL_RETURN_IF_ERROR(number("ranks_per_host", &scenario.ranks_per_host, 1, kMaxRanksPerHost));
   SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
-  SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, kMaxDirectNodes));
+  SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, actors::kMaxDirectNodes));
   if (const auto* entry = parsed.find("max_direct_nodes")) {
     scenario.max_direct_nodes_said_at = parsed.place(entry->line);
   }
@@ -363,4 +364,4 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   return scenario;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -17,7 +17,7 @@
 #include "sim/jobs/payload.h"
 #include "sim/jobs/stragglers.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 inline constexpr uint32_t kMaxSimulatedRanks = 1u << 20;
 inline constexpr uint32_t kMaxSimulatedSaves = 1000;
@@ -37,7 +37,7 @@ struct Scenario {
   uint64_t interval_ms = 60'000;  // of training, between two saves
   uint64_t arrival_skew_ms = 0;   // each rank comes to a save up to so much later, drawn anew
   uint64_t arrival_skew_us = 0;   // the same, added to it
-  uint32_t max_direct_nodes = kDefaultDirectNodes;  // beyond them nodes speak through relays
+  uint32_t max_direct_nodes = actors::kDefaultDirectNodes;  // beyond them nodes speak through relays
   SaidAt max_direct_nodes_said_at;
   uint32_t loads = 0;       // after the last save: so many times the job starts again and loads it
   uint32_t load_ranks = 0;  // of the job that starts again; 0: as many as saved
@@ -71,4 +71,4 @@ std::string scenario_text(const Scenario& scenario);
 // The job that loads: its ranks and mesh in place of those that save.
 Scenario loading_job(const Scenario& scenario);
 
-}  // namespace shoal
+}  // namespace shoal::sim

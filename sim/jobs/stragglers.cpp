@@ -9,7 +9,7 @@
 
 #include "sim/basics/random.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -92,4 +92,4 @@ std::vector<uint32_t> draw_stragglers(const Stragglers& stragglers, uint32_t hos
   return drawn;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -17,7 +17,7 @@
 #include "shoal/status.h"
 #include "sim/basics/toml_tree.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 inline constexpr uint32_t kMostSlownessPermille = 1'000'000;
 
@@ -35,4 +35,4 @@ Result<Stragglers> parse_stragglers(const TomlTable& said);  // "file:line: why"
 // The slow hosts, ascending: so many of a thousand, one at least where there are any.
 std::vector<uint32_t> draw_stragglers(const Stragglers& stragglers, uint32_t hosts, uint64_t seed);
 
-}  // namespace shoal
+}  // namespace shoal::sim

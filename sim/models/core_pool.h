@@ -8,7 +8,7 @@
 
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 class CorePool {
  public:
@@ -16,15 +16,15 @@ class CorePool {
   explicit CorePool(uint32_t cores) : free_(cores, 0) {}
 
   // When work is done that is ready at `from` and takes so long.
-  TimeNs end_of(TimeNs from, TimeNs takes) {
+  actors::TimeNs end_of(actors::TimeNs from, actors::TimeNs takes) {
     if (free_.empty()) return from + takes;
-    TimeNs& core = *std::min_element(free_.begin(), free_.end());
+    actors::TimeNs& core = *std::min_element(free_.begin(), free_.end());
     core = std::max(core, from) + takes;
     return core;
   }
 
  private:
-  std::vector<TimeNs> free_;  // by core: when
+  std::vector<actors::TimeNs> free_;  // by core: when
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

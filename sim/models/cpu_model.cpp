@@ -7,38 +7,39 @@
 
 #include "sim/basics/integer_math.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
-TimeNs times(uint64_t count, TimeNs each) {
-  return static_cast<TimeNs>(count) * each;
+actors::TimeNs times(uint64_t count, actors::TimeNs each) {
+  return static_cast<actors::TimeNs>(count) * each;
 }
 
 }  // namespace
 
-TimeNs CpuModel::on(bool coordinates, TimeNs work) const {
+actors::TimeNs CpuModel::on(bool coordinates, actors::TimeNs work) const {
   if (!coordinates || costs_.hub_speed_permille == 1000) return work;
-  return static_cast<TimeNs>(multiply_divide(static_cast<uint64_t>(work), 1000, costs_.hub_speed_permille));
+  return static_cast<actors::TimeNs>(
+      multiply_divide(static_cast<uint64_t>(work), 1000, costs_.hub_speed_permille));
 }
 
-TimeNs CpuModel::to_copy(uint64_t chunk_bytes) const {
+actors::TimeNs CpuModel::to_copy(uint64_t chunk_bytes) const {
   return chunk_bytes == 0 ? 0 : transfer_ns(chunk_bytes, copy_bytes_per_s_);
 }
 
-uint64_t chunk_bytes_of(const WireMessage& message) {
-  const auto* chunk = std::get_if<wire::ChunkIs>(message.body.get());
+uint64_t chunk_bytes_of(const actors::WireMessage& message) {
+  const auto* chunk = std::get_if<actors::wire::ChunkIs>(message.body.get());
   return chunk == nullptr ? 0 : chunk->chunk->size;
 }
 
-TimeNs CpuModel::to_take(const Event& event, uint64_t wire_bytes) const {
+actors::TimeNs CpuModel::to_take(const actors::Event& event, uint64_t wire_bytes) const {
   if (wire_bytes != 0) {
-    const auto* received = std::get_if<event::Received>(&event);
+    const auto* received = std::get_if<actors::event::Received>(&event);
     const uint64_t chunk_bytes = received != nullptr ? chunk_bytes_of(received->message) : 0;
     return costs_.message_ns + transfer_ns(wire_bytes - chunk_bytes, costs_.codec_bytes_per_s) +
            to_copy(chunk_bytes);
   }
-  const auto* from_client = std::get_if<event::FromClient>(&event);
+  const auto* from_client = std::get_if<actors::event::FromClient>(&event);
   if (const auto* load = from_client ? std::get_if<local::Load>(from_client->message.get()) : nullptr) {
     return costs_.event_ns + times(load->targets.size(), costs_.plan_item_ns);  // what to read of each
   }
@@ -55,40 +56,41 @@ void CpuModel::forget(size_t node, const std::vector<Rank>& its_ranks) {
   }
 }
 
-TimeNs CpuModel::to_plan(std::vector<bool>& planned, Rank rank, TimeNs item_ns) {
+actors::TimeNs CpuModel::to_plan(std::vector<bool>& planned, Rank rank, actors::TimeNs item_ns) {
   planned.resize(items_.size());
   if (rank >= items_.size() || planned[rank]) return 0;
   planned[rank] = true;
   return times(items_[rank], item_ns);
 }
 
-TimeNs CpuModel::to_answer(size_t node, RoleKind role, const Event& event, std::span<const Effect> effects,
-                           const std::vector<uint64_t>& sizes) {
-  const TimeNs check_ns = costs_.check_item_ns != 0 ? costs_.check_item_ns : costs_.plan_item_ns;
-  TimeNs sum = 0;
+actors::TimeNs CpuModel::to_answer(size_t node, actors::RoleKind role, const actors::Event& event,
+                                   std::span<const actors::Effect> effects,
+                                   const std::vector<uint64_t>& sizes) {
+  const actors::TimeNs check_ns = costs_.check_item_ns != 0 ? costs_.check_item_ns : costs_.plan_item_ns;
+  actors::TimeNs sum = 0;
   for (uint64_t bytes : sizes) sum += costs_.message_ns + transfer_ns(bytes, costs_.codec_bytes_per_s);
-  const auto* received = std::get_if<event::Received>(&event);
-  if (received != nullptr && role == RoleKind::coordinator) {
-    if (const auto* report = std::get_if<wire::ShardsWritten>(received->message.body.get())) {
+  const auto* received = std::get_if<actors::event::Received>(&event);
+  if (received != nullptr && role == actors::RoleKind::coordinator) {
+    if (const auto* report = std::get_if<actors::wire::ShardsWritten>(received->message.body.get())) {
       std::vector<bool>& planned = planned_by_coordinator_[{node, report->roster_id}];
-      for (const wire::RankPlan& plan : report->plans) sum += to_plan(planned, plan.rank, check_ns);
+      for (const actors::wire::RankPlan& plan : report->plans) sum += to_plan(planned, plan.rank, check_ns);
     }
   }
-  for (const Effect& effect : effects) {
-    if (const auto* send = std::get_if<effect::Send>(&effect)) {
-      const auto* global = std::get_if<wire::GlobalPlan>(send->message.body.get());
+  for (const actors::Effect& effect : effects) {
+    if (const auto* send = std::get_if<actors::effect::Send>(&effect)) {
+      const auto* global = std::get_if<actors::wire::GlobalPlan>(send->message.body.get());
       if (global == nullptr) continue;
       std::vector<bool>& planned = planned_by_coordinator_[{node, global->roster_id}];
-      for (const wire::RankPart& part : global->parts) {
+      for (const actors::wire::RankPart& part : global->parts) {
         if (part.plan) sum += to_plan(planned, part.rank, check_ns);
       }
-    } else if (const auto* start = std::get_if<effect::Start>(&effect)) {
-      const auto* write = std::get_if<operation::WriteShard>(&start->operation);
+    } else if (const auto* start = std::get_if<actors::effect::Start>(&effect)) {
+      const auto* write = std::get_if<actors::operation::WriteShard>(&start->operation);
       if (write == nullptr) continue;
       sum += times(write->pieces.size(), costs_.write_item_ns);
       if (writers_plan_) sum += to_plan(planned_by_writer_, write->rank, costs_.plan_item_ns);
-    } else if (std::holds_alternative<effect::ToClient>(effect) ||
-               std::holds_alternative<effect::Tell>(effect)) {
+    } else if (std::holds_alternative<actors::effect::ToClient>(effect) ||
+               std::holds_alternative<actors::effect::Tell>(effect)) {
       sum += costs_.event_ns;
     }
   }
@@ -96,66 +98,71 @@ TimeNs CpuModel::to_answer(size_t node, RoleKind role, const Event& event, std::
 }
 
 // Messages that agree in what their length depends on are many; each such kind is encoded once.
-uint64_t MessageSizes::of(const WireMessage& message) {
+uint64_t MessageSizes::of(const actors::WireMessage& message) {
   lengths_.assign({message.body->index()});
   auto add = [this](uint64_t number) { lengths_.push_back(number); };
   auto add_hash = [this](const Hash128& hash) {
     for (size_t i = 0; i < 16; i += 8) lengths_.push_back(load_le64(hash.bytes.data() + i));
   };
   const bool is_known = std::visit(
-      Overloaded{
-          [&](const wire::RosterIs& said) { return add_hash(said.world->roster.id()), true; },
-          [&](const wire::JoinRanks& said) { return add(said.host.size()), add(said.ranks.size()), true; },
-          [&](const wire::LayoutsWanted& said) { return add(said.ids.size()), true; },
-          [&](const wire::Layouts& said) {
+      actors::Overloaded{
+          [&](const actors::wire::RosterIs& said) { return add_hash(said.world->roster.id()), true; },
+          [&](const actors::wire::JoinRanks& said) {
+            return add(said.host.size()), add(said.ranks.size()), true;
+          },
+          [&](const actors::wire::LayoutsWanted& said) { return add(said.ids.size()), true; },
+          [&](const actors::wire::Layouts& said) {
             for (const LayoutPtr& layout : said.layouts) add_hash(layout->id());
             return true;
           },
-          [&](const wire::ShardsWritten& said) {
+          [&](const actors::wire::ShardsWritten& said) {
             return add(said.plans.size()), add(said.files.size()), true;
           },
-          [&](const wire::Pending&) { return true; },
-          [&](const wire::Decided& said) { return said.cause.empty(); },
-          [&](const wire::LocalPlans& said) {
+          [&](const actors::wire::Pending&) { return true; },
+          [&](const actors::wire::Decided& said) { return said.cause.empty(); },
+          [&](const actors::wire::LocalPlans& said) {
             add(said.host.size());
             for (const PlanId& known : said.known) add(known.is_zero() ? 0 : 1);
             return true;
           },
-          [&](const wire::GlobalPlan& said) {
+          [&](const actors::wire::GlobalPlan& said) {
             // A plan's length depends on its items, which plans of one class share. They are kept, so that
             // no others come to lie where they are.
-            for (const wire::RankPart& part : said.parts) {
+            for (const actors::wire::RankPart& part : said.parts) {
               const WriteItem* items = part.plan ? part.plan->items.data() : nullptr;
               if (items != nullptr) kept_.try_emplace(items, part.plan->items);
               add(reinterpret_cast<uintptr_t>(items));
             }
             return true;
           },
-          [&](const wire::JoinLoad& said) { return add(said.address.size()), add(said.ranks.size()), true; },
-          [&](const wire::LoadRoster& said) {
+          [&](const actors::wire::JoinLoad& said) {
+            return add(said.address.size()), add(said.ranks.size()), true;
+          },
+          [&](const actors::wire::LoadRoster& said) {
             add(said.groups.size());
             add(said.members.size());
             for (const std::string& address : said.addresses) add(address.size());
             return said.outcome.ok() && said.passed_over == nullptr;
           },
-          [&](const wire::ChunksWanted& said) { return add(said.chunks.size()), true; },
-          [&](const wire::ChunksNotHere& said) { return add(said.chunks.size()), true; },
-          [&](const wire::ChunksNotWanted& said) { return add(said.chunks.size()), true; },
-          [&](const wire::ChunksComing& said) { return add(said.chunks.size()), true; },
-          [](const wire::ChunkIs&) { return true; }, [](const auto&) { return false; }},
+          [&](const actors::wire::ChunksWanted& said) { return add(said.chunks.size()), true; },
+          [&](const actors::wire::ChunksNotHere& said) { return add(said.chunks.size()), true; },
+          [&](const actors::wire::ChunksNotWanted& said) { return add(said.chunks.size()), true; },
+          [&](const actors::wire::ChunksComing& said) { return add(said.chunks.size()), true; },
+          [](const actors::wire::ChunkIs&) { return true; }, [](const auto&) { return false; }},
       *message.body);
-  if (!is_known) return encode_wire(message).size();
+  if (!is_known) return actors::encode_wire(message).size();
   uint64_t& bytes = known_[xxh3_128(std::as_bytes(std::span(lengths_)))];
-  const auto* chunk = std::get_if<wire::ChunkIs>(message.body.get());
+  const auto* chunk = std::get_if<actors::wire::ChunkIs>(message.body.get());
   if (bytes == 0 && chunk != nullptr) {  // its bytes are there only where payloads are full
-    wire::ChunkIs without = *chunk;
-    without.chunk = std::make_shared<const Chunk>(Chunk{chunk->chunk->size, {}, {}});
-    bytes =
-        encode_wire({message.from, message.to, std::make_shared<const WireBody>(std::move(without))}).size();
+    actors::wire::ChunkIs without = *chunk;
+    without.chunk = std::make_shared<const actors::Chunk>(actors::Chunk{chunk->chunk->size, {}, {}});
+    bytes = actors::encode_wire(
+                {message.from, message.to, std::make_shared<const actors::WireBody>(std::move(without))})
+                .size();
   }
-  if (bytes == 0) bytes = encode_wire(message).size();
+  if (bytes == 0) bytes = actors::encode_wire(message).size();
   if (chunk == nullptr) return bytes;
   return bytes + (chunk->chunk->size + 7) / 8 * 8;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -16,7 +16,7 @@
 #include "actors/role.h"
 #include "sim/models/profile.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 class CpuModel {
  public:
@@ -26,22 +26,22 @@ class CpuModel {
       : costs_(costs), writers_plan_(writers_plan), copy_bytes_per_s_(copy_bytes_per_s) {}
 
   // To take an event in. `wire_bytes`: of a message of another node, as it is encoded; else 0.
-  TimeNs to_take(const Event& event, uint64_t wire_bytes) const;
+  actors::TimeNs to_take(const actors::Event& event, uint64_t wire_bytes) const;
   // To do what `role` answered to `event`. `sizes`: of its Sends to other nodes, encoded.
-  TimeNs to_answer(size_t node, RoleKind role, const Event& event, std::span<const Effect> effects,
-                   const std::vector<uint64_t>& sizes);
+  actors::TimeNs to_answer(size_t node, actors::RoleKind role, const actors::Event& event,
+                           std::span<const actors::Effect> effects, const std::vector<uint64_t>& sizes);
   // Another process has taken this node's place: it has planned nothing.
   void forget(size_t node, const std::vector<Rank>& its_ranks);
   // To copy the bytes of a chunk into its message, beside what the message takes otherwise.
-  TimeNs to_copy(uint64_t chunk_bytes) const;
+  actors::TimeNs to_copy(uint64_t chunk_bytes) const;
   // What that much work takes of a node's processor.
-  TimeNs on(bool coordinates, TimeNs work) const;
+  actors::TimeNs on(bool coordinates, actors::TimeNs work) const;
   // How many tensors a rank holds.
   void set_items(std::vector<uint32_t> of_rank) { items_ = std::move(of_rank); }
 
  private:
   // To work out this rank's plan, the first time.
-  TimeNs to_plan(std::vector<bool>& planned, Rank rank, TimeNs item_ns);
+  actors::TimeNs to_plan(std::vector<bool>& planned, Rank rank, actors::TimeNs item_ns);
 
   const CpuCosts costs_;
   const bool writers_plan_;
@@ -54,12 +54,12 @@ class CpuModel {
 };
 
 // Of a message that carries a chunk; else 0.
-uint64_t chunk_bytes_of(const WireMessage& message);
+uint64_t chunk_bytes_of(const actors::WireMessage& message);
 
 // The encoded size of a message: what encode_wire gives. Keeps the items of every plan it has met.
 class MessageSizes {
  public:
-  uint64_t of(const WireMessage& message);
+  uint64_t of(const actors::WireMessage& message);
 
  private:
   std::vector<uint64_t> lengths_;  // of the message at hand: its kind, and what the length depends on
@@ -67,4 +67,4 @@ class MessageSizes {
   std::unordered_map<const WriteItem*, SharedVector<WriteItem>> kept_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

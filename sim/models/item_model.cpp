@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
-TimeNs times(uint64_t count, TimeNs each) {
-  return static_cast<TimeNs>(count) * each;
+actors::TimeNs times(uint64_t count, actors::TimeNs each) {
+  return static_cast<actors::TimeNs>(count) * each;
 }
 
 }  // namespace
@@ -18,21 +18,21 @@ void ItemModel::set_items(std::vector<uint32_t> of_rank) {
   written_.assign(items_.size(), 0);
 }
 
-ItemModel::Extra ItemModel::to_send(const WireMessage& message) {
+ItemModel::Extra ItemModel::to_send(const actors::WireMessage& message) {
   if (items_.empty()) return {};
-  if (const auto* said = std::get_if<wire::LocalPlans>(message.body.get())) return local_plans(*said);
-  if (const auto* said = std::get_if<wire::GlobalPlan>(message.body.get())) return global_plan(*said);
-  if (const auto* said = std::get_if<wire::ShardsWritten>(message.body.get())) return results(*said);
+  if (const auto* said = std::get_if<actors::wire::LocalPlans>(message.body.get())) return local_plans(*said);
+  if (const auto* said = std::get_if<actors::wire::GlobalPlan>(message.body.get())) return global_plan(*said);
+  if (const auto* said = std::get_if<actors::wire::ShardsWritten>(message.body.get())) return results(*said);
   return {};
 }
 
 // Each rank makes its plan; where plans are kept it finds that it has not changed, and says no more.
-ItemModel::Extra ItemModel::local_plans(const wire::LocalPlans& said) {
+ItemModel::Extra ItemModel::local_plans(const actors::wire::LocalPlans& said) {
   Extra extra;
-  for (const wire::RankLayout& each : said.ranks) {
+  for (const actors::wire::RankLayout& each : said.ranks) {
     if (!is_new(offered_, said.key.step, each.rank)) continue;
     const uint64_t items = items_[each.rank];
-    TimeNs takes = times(items, costs_.local_ns);
+    actors::TimeNs takes = times(items, costs_.local_ns);
     if (!is_kept(each.rank)) {
       extra.bytes += items * costs_.item_bytes;
       takes += times(items, costs_.encode_ns);
@@ -42,9 +42,9 @@ ItemModel::Extra ItemModel::local_plans(const wire::LocalPlans& said) {
   return extra;
 }
 
-ItemModel::Extra ItemModel::global_plan(const wire::GlobalPlan& said) {
+ItemModel::Extra ItemModel::global_plan(const actors::wire::GlobalPlan& said) {
   Extra extra;
-  for (const wire::RankPart& part : said.parts) {
+  for (const actors::wire::RankPart& part : said.parts) {
     if (part.plan) {
       all_written_ += part.plan->items.size() - written_[part.rank];
       written_[part.rank] = static_cast<uint32_t>(part.plan->items.size());
@@ -62,9 +62,9 @@ ItemModel::Extra ItemModel::global_plan(const wire::GlobalPlan& said) {
   return extra;
 }
 
-ItemModel::Extra ItemModel::results(const wire::ShardsWritten& said) {
+ItemModel::Extra ItemModel::results(const actors::wire::ShardsWritten& said) {
   Extra extra;
-  for (const wire::RankPlan& each : said.plans) {
+  for (const actors::wire::RankPlan& each : said.plans) {
     if (!is_new(reported_, said.key.step, each.rank)) continue;
     extra.bytes += written_[each.rank] * costs_.result_bytes;
     extra.takes = std::max(extra.takes, times(written_[each.rank], costs_.result_encode_ns));
@@ -72,26 +72,26 @@ ItemModel::Extra ItemModel::results(const wire::ShardsWritten& said) {
   return extra;
 }
 
-TimeNs ItemModel::to_take(size_t node, const WireMessage& message) {
+actors::TimeNs ItemModel::to_take(size_t node, const actors::WireMessage& message) {
   if (items_.empty()) return 0;
-  TimeNs takes = 0;
-  if (const auto* plans = std::get_if<wire::LocalPlans>(message.body.get())) {
-    for (const wire::RankLayout& each : plans->ranks) {
+  actors::TimeNs takes = 0;
+  if (const auto* plans = std::get_if<actors::wire::LocalPlans>(message.body.get())) {
+    for (const actors::wire::RankLayout& each : plans->ranks) {
       if (!is_new(gathered_, plans->key.step, each.rank) || is_kept(each.rank)) continue;
       takes += times(items_[each.rank], costs_.decode_ns);
     }
-  } else if (const auto* plan = std::get_if<wire::GlobalPlan>(message.body.get())) {
-    for (const wire::RankPart& part : plan->parts) {
+  } else if (const auto* plan = std::get_if<actors::wire::GlobalPlan>(message.body.get())) {
+    for (const actors::wire::RankPart& part : plan->parts) {
       if (costs_.kept != 0 && !part.plan) continue;
       if (!is_new(told_, plan->key.step, part.rank)) continue;
       takes = std::max(takes, times(written_[part.rank], costs_.decode_ns));
     }
-  } else if (const auto* written = std::get_if<wire::ShardsWritten>(message.body.get())) {
-    for (const wire::RankPlan& each : written->plans) {
+  } else if (const auto* written = std::get_if<actors::wire::ShardsWritten>(message.body.get())) {
+    for (const actors::wire::RankPlan& each : written->plans) {
       if (!is_new(heard_, written->key.step, each.rank)) continue;
       takes += times(written_[each.rank], costs_.result_decode_ns);
     }
-  } else if (const auto* decided = std::get_if<wire::Decided>(message.body.get())) {
+  } else if (const auto* decided = std::get_if<actors::wire::Decided>(message.body.get())) {
     if (decided->committed && is_new(decided_, decided->key.step, node)) {
       takes = times(all_written_, costs_.record_decode_ns);
     }
@@ -99,9 +99,9 @@ TimeNs ItemModel::to_take(size_t node, const WireMessage& message) {
   return takes;
 }
 
-ItemModel::Extra ItemModel::to_commit(const operation::PublishDecision& publish) const {
-  if (items_.empty() || !std::holds_alternative<Manifest>(*publish.body)) return {};
+ItemModel::Extra ItemModel::to_commit(const actors::operation::PublishDecision& publish) const {
+  if (items_.empty() || !std::holds_alternative<storage::Manifest>(*publish.body)) return {};
   return {all_written_ * costs_.record_bytes, times(all_written_, costs_.record_ns)};
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

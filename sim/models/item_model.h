@@ -14,7 +14,7 @@
 #include "actors/role.h"
 #include "sim/models/profile.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 class ItemModel {
  public:
@@ -26,20 +26,20 @@ class ItemModel {
   // in, the receiver's time.
   struct Extra {
     uint64_t bytes = 0;
-    TimeNs takes = 0;
+    actors::TimeNs takes = 0;
   };
-  Extra to_send(const WireMessage& message);
-  TimeNs to_take(size_t node, const WireMessage& message);
+  Extra to_send(const actors::WireMessage& message);
+  actors::TimeNs to_take(size_t node, const actors::WireMessage& message);
   // Of the manifest, which the coordinator makes: DCP's .metadata.
-  Extra to_commit(const operation::PublishDecision& publish) const;
+  Extra to_commit(const actors::operation::PublishDecision& publish) const;
 
  private:
   using Told = std::set<std::pair<uint64_t, Rank>>;  // by step
   bool is_kept(Rank rank) const { return costs_.kept != 0 && planned_.contains(rank); }
   bool is_new(Told& told, uint64_t step, Rank rank) { return told.insert({step, rank}).second; }
-  Extra local_plans(const wire::LocalPlans& said);
-  Extra global_plan(const wire::GlobalPlan& said);
-  Extra results(const wire::ShardsWritten& said);
+  Extra local_plans(const actors::wire::LocalPlans& said);
+  Extra global_plan(const actors::wire::GlobalPlan& said);
+  Extra results(const actors::wire::ShardsWritten& said);
 
   const ItemCosts costs_;
   std::vector<uint32_t> items_;    // by rank
@@ -50,4 +50,4 @@ class ItemModel {
   Told decided_;                                                     // by node
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

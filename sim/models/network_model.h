@@ -13,7 +13,7 @@
 #include "sim/basics/pool.h"
 #include "sim/models/profile.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 class NetworkModel {
  public:
@@ -27,15 +27,15 @@ class NetworkModel {
 
  private:
   struct Interface {
-    TimeNs out_free = 0, in_free = 0;
+    actors::TimeNs out_free = 0, in_free = 0;
   };
   struct Message {
     size_t from = 0, to = 0;
     uint64_t bytes = 0;
-    TimeNs passed = 0;  // not before then has its last byte passed the slowest link so far
+    actors::TimeNs passed = 0;  // not before then has its last byte passed the slowest link so far
     std::function<void()> arrived;
   };
-  TimeNs holds(size_t node, uint64_t bytes) const;  // of its interface
+  actors::TimeNs holds(size_t node, uint64_t bytes) const;  // of its interface
   size_t rack_of(size_t node) const { return node / costs_.hosts_per_rack; }
   void climb(Message* message);    // its first byte is at the uplink of the sender's rack
   void descend(Message* message);  // at the downlink of the receiver's
@@ -50,4 +50,4 @@ class NetworkModel {
   Pool<Message> messages_;          // on their way to the receiver's interface
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

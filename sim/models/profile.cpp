@@ -9,7 +9,7 @@
 #include "sim/basics/integer_math.h"
 #include "sim/basics/toml_tree.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -205,4 +205,4 @@ std::vector<std::string> list_profiles(const std::vector<std::string>& folders) 
   return {names.begin(), names.end()};
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -12,7 +12,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 struct NetworkCosts {        // LogGOPS: https://doi.org/10.1145/1851476.1851564; o is CpuCosts::message_ns
   int64_t latency_ns = 0;    // L
@@ -107,4 +107,4 @@ Result<Profile> with_number(Profile profile, std::string_view key, int64_t value
 Result<Profile> find_profile(const std::string& name_or_path, const std::vector<std::string>& folders);
 std::vector<std::string> list_profiles(const std::vector<std::string>& folders);  // names
 
-}  // namespace shoal
+}  // namespace shoal::sim

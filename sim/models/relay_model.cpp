@@ -6,7 +6,7 @@
 
 #include "sim/bytes/virtual_host.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -22,19 +22,20 @@ Nonce incarnation_of(size_t node) {
 std::vector<uint32_t> place_nodes(size_t nodes, size_t direct_max) {
   std::vector<uint32_t> relay_of(nodes);
   if (nodes <= direct_max + 1) return relay_of;
-  RelayTree tree(direct_max);
+  actors::RelayTree tree(direct_max);
   uint64_t children = 0;
   for (size_t node = 1; node < nodes; ++node) {
-    const NodeId id = kFirstPeerNode + node;
-    RelayTree::Answer answer = tree.came(id, incarnation_of(node));
+    const actors::NodeId id = actors::kFirstPeerNode + node;
+    actors::RelayTree::Answer answer = tree.came(id, incarnation_of(node));
     if (answer.is_direct) continue;
     if (answer.asks) {
-      tree.serves(*answer.asks, std::to_string(*answer.asks - kFirstPeerNode), direct_max);
+      tree.serves(*answer.asks, std::to_string(*answer.asks - actors::kFirstPeerNode), direct_max);
       if (answer.go_by.empty()) answer = tree.came(id, incarnation_of(node));
     }
     SHOAL_CHECK(!answer.go_by.empty());
     relay_of[node] = static_cast<uint32_t>(std::stoul(answer.go_by));
-    SHOAL_CHECK(tree.child_came(kFirstPeerNode + relay_of[node], ++children, id, incarnation_of(node)));
+    SHOAL_CHECK(
+        tree.child_came(actors::kFirstPeerNode + relay_of[node], ++children, id, incarnation_of(node)));
   }
   return relay_of;
 }
@@ -64,7 +65,7 @@ void RelayModel::send(size_t from, size_t to, uint64_t bytes, std::function<void
 }
 
 void RelayModel::pass_on(Passing* passing) {
-  TimeNs& free = free_[passing->relay];
+  actors::TimeNs& free = free_[passing->relay];
   if (dead_[passing->relay]) {
     passing->arrived = nullptr;
     return passing_.give_back(passing);
@@ -88,4 +89,4 @@ void RelayModel::kill(size_t dead) {
   });
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

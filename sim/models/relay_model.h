@@ -16,7 +16,7 @@
 #include "actors/node/links/relay_tree.h"
 #include "sim/models/network_model.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 class RelayModel {
  public:
@@ -40,12 +40,12 @@ class RelayModel {
 
   EventHeap& events_;
   NetworkModel& network_;
-  const TimeNs passing_ns_;
+  const actors::TimeNs passing_ns_;
   std::vector<uint32_t> relay_of_;
-  std::vector<TimeNs> free_;  // a relay's thread, by node
+  std::vector<actors::TimeNs> free_;  // a relay's thread, by node
   std::vector<bool> dead_;
   size_t relays_ = 0;
   Pool<Passing> passing_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

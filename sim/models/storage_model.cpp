@@ -5,7 +5,7 @@
 
 #include "sim/basics/integer_math.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -38,7 +38,7 @@ void StorageModel::advance(JobPtr job) {
     return done();
   }
   const StorageStep step = job->steps[job->next++];
-  const auto count = static_cast<TimeNs>(step.count);
+  const auto count = static_cast<actors::TimeNs>(step.count);
   switch (step.kind) {
     case StorageStep::Kind::change:
       counts_.changes += step.count;
@@ -74,11 +74,11 @@ void StorageModel::advance(JobPtr job) {
 }
 
 // Half a round trip to the server, its queue, and the way back with all further round trips.
-void StorageModel::request(JobPtr job, TimeNs service_ns, uint64_t round_trips) {
-  const TimeNs round_trip =
+void StorageModel::request(JobPtr job, actors::TimeNs service_ns, uint64_t round_trips) {
+  const actors::TimeNs round_trip =
       slowed(*job, random_[job->node].lognormal(costs_.round_trip_ns, costs_.request_tail_permille));
-  const TimeNs there = round_trip / 2;
-  const TimeNs back = static_cast<TimeNs>(round_trips) * round_trip - there;
+  const actors::TimeNs there = round_trip / 2;
+  const actors::TimeNs back = static_cast<actors::TimeNs>(round_trips) * round_trip - there;
   events_.schedule(
       events_.now() + there,
       [this, job, service_ns, back] {
@@ -88,12 +88,13 @@ void StorageModel::request(JobPtr job, TimeNs service_ns, uint64_t round_trips) 
       job);
 }
 
-TimeNs StorageModel::serve(uint64_t prefix, TimeNs service_ns) {
+actors::TimeNs StorageModel::serve(uint64_t prefix, actors::TimeNs service_ns) {
   Server& server = servers_[prefix];
-  const TimeNs now = events_.now();
+  const actors::TimeNs now = events_.now();
   if (server.free <= now) server.free = server.busy_since = now;
   if (costs_.prefix_split_after_s != 0 && server.splits < kMostSplits &&
-      now - server.busy_since >= TimeNs{costs_.prefix_split_after_s} * static_cast<TimeNs>(kNsPerSecond)) {
+      now - server.busy_since >=
+          actors::TimeNs{costs_.prefix_split_after_s} * static_cast<actors::TimeNs>(kNsPerSecond)) {
     server.busy_since = now;
     server.free = now + (server.free - now) / 2;  // what waits is served by both halves
     ++server.splits;
@@ -105,7 +106,7 @@ TimeNs StorageModel::serve(uint64_t prefix, TimeNs service_ns) {
 void StorageModel::transfer_chunk(JobPtr job) {
   const uint64_t bytes = std::min(job->bytes_left, kTransferBytes);
   job->bytes_left -= bytes;
-  TimeNs& link_free = link_free_[job->node];
+  actors::TimeNs& link_free = link_free_[job->node];
   link_free = std::max(events_.now(), link_free) + slowed(*job, transfer_ns(bytes, job->link_bytes_per_s));
   events_.schedule(
       link_free,
@@ -118,4 +119,4 @@ void StorageModel::transfer_chunk(JobPtr job) {
       job);
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -16,7 +16,7 @@
 #include "sim/basics/random.h"
 #include "sim/models/profile.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // One thing that an operation asks for; a list of them is carried out one after the other.
 struct StorageStep {
@@ -49,9 +49,9 @@ class StorageModel {
 
  private:
   struct Server {  // a queue of requests
-    TimeNs free = 0;
-    TimeNs busy_since = 0;  // without a pause
-    uint32_t splits = 0;    // it serves 2^splits times as fast
+    actors::TimeNs free = 0;
+    actors::TimeNs busy_since = 0;  // without a pause
+    uint32_t splits = 0;            // it serves 2^splits times as fast
   };
   struct Job {
     size_t node = 0;
@@ -64,13 +64,13 @@ class StorageModel {
   };
   using JobPtr = Job*;
 
-  TimeNs slowed(const Job& job, TimeNs takes) const {
+  actors::TimeNs slowed(const Job& job, actors::TimeNs takes) const {
     const uint64_t slowness = slowness_ ? slowness_(job.node) : 1;
-    return takes * static_cast<TimeNs>(slowness) * permille_[job.node] / 1000;
+    return takes * static_cast<actors::TimeNs>(slowness) * permille_[job.node] / 1000;
   }
   void advance(JobPtr job);
-  void request(JobPtr job, TimeNs service_ns, uint64_t round_trips);
-  TimeNs serve(uint64_t prefix, TimeNs service_ns);  // when it is done
+  void request(JobPtr job, actors::TimeNs service_ns, uint64_t round_trips);
+  actors::TimeNs serve(uint64_t prefix, actors::TimeNs service_ns);  // when it is done
   void transfer_chunk(JobPtr job);
 
   Pool<Job> jobs_;
@@ -78,11 +78,11 @@ class StorageModel {
   const StorageCosts costs_;
   std::vector<Random> random_;          // of each node: what another does changes nothing of its draws
   std::map<uint64_t, Server> servers_;  // by prefix; of files one, 0
-  TimeNs total_free_ = 0;
-  std::vector<TimeNs> link_free_;
+  actors::TimeNs total_free_ = 0;
+  std::vector<actors::TimeNs> link_free_;
   std::vector<uint32_t> permille_;  // by node: see slow_down
   std::function<uint64_t(size_t)> slowness_;
   StorageCounts counts_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

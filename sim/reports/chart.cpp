@@ -10,7 +10,7 @@
 
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -414,4 +414,4 @@ std::string to_html(const std::string& title, const std::vector<Chart>& charts) 
   return out + "</body></html>\n";
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace shoal {
+namespace shoal::sim {
 
 struct ChartPoint {
   double x = 0, y = 0;  // both greater than 0; over time: not less
@@ -40,4 +40,4 @@ std::string to_svg(const Chart& chart);
 // Charts one below the other in an HTML page, each but those over time with the table of its values.
 std::string to_html(const std::string& title, const std::vector<Chart>& charts);
 
-}  // namespace shoal
+}  // namespace shoal::sim

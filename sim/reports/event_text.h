@@ -8,13 +8,14 @@
 #include "actors/role.h"
 #include "sim/failures/fault.h"
 
-namespace shoal {
+namespace shoal::sim {
 
-std::string seconds_text(TimeNs at);  // "20.155301042"
+std::string seconds_text(actors::TimeNs at);  // "20.155301042"
 // `from`: the node that a message comes from, another or this one.
-std::string event_line(TimeNs at, size_t node, RoleKind role, const Event& event, size_t from);
-std::string fault_line(TimeNs at, const Fault& fault);
-std::string told_line(TimeNs at, Rank rank, const local::Decided& decided);
-std::string local_message_name(const LocalMessage& message);  // "local::Staged"
+std::string event_line(actors::TimeNs at, size_t node, actors::RoleKind role, const actors::Event& event,
+                       size_t from);
+std::string fault_line(actors::TimeNs at, const Fault& fault);
+std::string told_line(actors::TimeNs at, Rank rank, const local::Decided& decided);
+std::string local_message_name(const local::LocalMessage& message);  // "local::Staged"
 
-}  // namespace shoal
+}  // namespace shoal::sim

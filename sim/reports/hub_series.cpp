@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
@@ -15,9 +15,9 @@ void raise(HubState& to, const HubState& by) {
 
 }  // namespace
 
-void HubSeries::open(TimeNs now) {
+void HubSeries::open(actors::TimeNs now) {
   close();
-  const TimeNs begin = now / width_ * width_;
+  const actors::TimeNs begin = now / width_ * width_;
   open_ = {begin, begin + width_, {}};
   if (!closed_.empty() && closed_.back().begin == begin) {  // samples have just become wider
     open_.most = closed_.back().most;
@@ -39,7 +39,7 @@ void HubSeries::halve() {
   width_ *= 2;
   std::vector<HubSample> fewer;
   for (const HubSample& sample : closed_) {
-    const TimeNs begin = sample.begin / width_ * width_;
+    const actors::TimeNs begin = sample.begin / width_ * width_;
     if (fewer.empty() || fewer.back().begin != begin) fewer.push_back({begin, begin + width_, {}});
     raise(fewer.back().most, sample.most);
   }
@@ -57,4 +57,4 @@ std::vector<HubSample> HubSeries::samples() const {
   return all;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -8,7 +8,7 @@
 
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 struct HubState {
   uint64_t queue = 0;         // events that wait for its processor
@@ -16,7 +16,7 @@ struct HubState {
   uint64_t descriptors = 0;   // by the rule of actors/node/descriptors.h
 };
 struct HubSample {
-  TimeNs begin = 0, end = 0;
+  actors::TimeNs begin = 0, end = 0;
   HubState most;  // of the queue at any time between the two; of the others at its begin
 };
 
@@ -28,7 +28,7 @@ class HubSeries {
   explicit HubSeries(std::function<HubState()> look) : look_(std::move(look)) {}
 
   // After each step of virtual time, with the queue as it is.
-  void take(TimeNs now, uint64_t queue) {
+  void take(actors::TimeNs now, uint64_t queue) {
     if (queue == 0) return;
     if (now >= open_.end) open(now);
     if (queue > open_.most.queue) open_.most.queue = queue;
@@ -39,15 +39,15 @@ class HubSeries {
   std::vector<HubSample> samples() const;  // ascending; not overlapping
 
  private:
-  void open(TimeNs now);
+  void open(actors::TimeNs now);
   void close();
   void halve();
 
   std::function<HubState()> look_;
-  TimeNs width_ = kMillisecond;
+  actors::TimeNs width_ = actors::kMillisecond;
   HubSample open_;  // end 0: none is
   std::vector<HubSample> closed_;
   HubState peaks_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

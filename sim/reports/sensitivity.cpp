@@ -11,11 +11,11 @@
 #include "base/helper_threads.h"
 #include "sim/basics/integer_math.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 namespace {
 
-uint64_t permille_of(TimeNs change, TimeNs whole) {
+uint64_t permille_of(actors::TimeNs change, actors::TimeNs whole) {
   if (whole <= 0) return change == 0 ? 0 : 1'000'000;
   return multiply_divide(static_cast<uint64_t>(std::abs(change)), 1000, static_cast<uint64_t>(whole));
 }
@@ -44,7 +44,7 @@ void run_tasks(const Scenario& scenario, std::vector<Task>& tasks, unsigned jobs
   };
   if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
   const size_t threads = std::min<size_t>(jobs, tasks.size());
-  for_each_by_threads(threads, threads, [&](size_t) { work(); });
+  base::for_each_by_threads(threads, threads, [&](size_t) { work(); });
 }
 
 }  // namespace
@@ -122,4 +122,4 @@ Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profi
   return found;
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

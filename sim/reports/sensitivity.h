@@ -10,13 +10,13 @@
 #include "shoal/status.h"
 #include "sim/simulation.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 struct SensitivityRun {
   int64_t value = 0;     // of the number
   bool has_run = false;  // else it cannot have this value: what follows is that of the job itself
-  TimeNs blocked = 0, committed = 0;  // of the last save, the slowest rank
-  std::string cause;                  // of an abort
+  actors::TimeNs blocked = 0, committed = 0;  // of the last save, the slowest rank
+  std::string cause;                          // of an abort
 };
 struct Sensitivity {
   Profile::Number number;
@@ -42,4 +42,4 @@ struct SensitivityWatch {
 Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profile& profile, unsigned jobs,
                                            SensitivityWatch* watch = nullptr);
 
-}  // namespace shoal
+}  // namespace shoal::sim

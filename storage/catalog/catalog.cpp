@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-namespace shoal {
+namespace shoal::storage {
 
 CatalogEntry catalog_entry_of(const Decision& decision) {
   CatalogEntry entry;
@@ -159,4 +159,4 @@ std::unique_ptr<Catalog> make_memory_catalog() {
   return std::make_unique<MemoryCatalog>();
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -12,7 +12,7 @@
 #include "storage/decisions/decision.h"
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 struct CatalogEntry {
   AttemptKey key;
@@ -55,4 +55,4 @@ std::unique_ptr<Catalog> make_memory_catalog();  // the same contract, for simul
 // it is to be made anew.
 Result<uint64_t> catch_up(Catalog& catalog, Storage& storage);
 
-}  // namespace shoal
+}  // namespace shoal::storage

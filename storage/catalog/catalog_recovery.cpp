@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <system_error>
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -235,4 +235,4 @@ Result<CatalogRebuild> rebuild_catalog(const std::string& given_path, bool may_r
   return report;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

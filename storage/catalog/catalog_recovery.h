@@ -14,7 +14,7 @@
 #include "storage/catalog/catalog.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // The catalog at `path`, every block of it read and checked, and caught up with the root. One that is
 // damaged, or that says other than the root, is moved to "PATH.aside" (what stood there is removed), as is
@@ -41,4 +41,4 @@ struct CatalogRebuild {
 Result<CatalogRebuild> rebuild_catalog(const std::string& path, bool may_replace_others,
                                        const RootId& root_id, Storage& storage);
 
-}  // namespace shoal
+}  // namespace shoal::storage

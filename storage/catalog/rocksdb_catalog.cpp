@@ -17,7 +17,7 @@
 #include "storage/catalog/rocksdb_catalog_internal.h"
 #include "storage/decisions/file_entry_internal.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -86,20 +86,21 @@ Bytes encode_entry(const CatalogEntry& entry, const Decision& decision) {
   root.setFiles(entry.files);
   root.setWorldSize(entry.world_size);
   root.setUnixTimeNs(entry.unix_time_ns);
-  root.setCause(text_of(entry.cause));
+  root.setCause(schema::text_of(entry.cause));
   if (decision.committed()) {
     const auto& layouts = decision.manifest().world->layouts;
     auto ids = root.initLayoutIds(static_cast<unsigned>(layouts.size()));
-    for (unsigned i = 0; i < ids.size(); ++i) ids.set(i, data_of(layouts[i]->id()));
+    for (unsigned i = 0; i < ids.size(); ++i) ids.set(i, schema::data_of(layouts[i]->id()));
   }
-  return canonical_framed_bytes(root);
+  return schema::canonical_framed_bytes(root);
 }
 
 Result<CatalogEntry> decode_entry(std::string_view key, ByteView value) {
   std::optional<AttemptKey> attempt = attempt_of(key);
   if (!attempt) return Status(Code::corrupt, "a key that is no attempt");
-  return read_checked<schema::CatalogEntry>(
-      value, ReadLimits{kMaxValueBytes, 1}, [&](schema::CatalogEntry::Reader reader) -> Result<CatalogEntry> {
+  return schema::read_checked<schema::CatalogEntry>(
+      value, schema::ReadLimits{kMaxValueBytes, 1},
+      [&](schema::CatalogEntry::Reader reader) -> Result<CatalogEntry> {
         CatalogEntry entry;
         entry.key = *attempt;
         if (reader.getState() < 1 || reader.getState() > 3)
@@ -109,7 +110,7 @@ Result<CatalogEntry> decode_entry(std::string_view key, ByteView value) {
         entry.files = reader.getFiles();
         entry.world_size = reader.getWorldSize();
         entry.unix_time_ns = reader.getUnixTimeNs();
-        entry.cause = view_of(reader.getCause());
+        entry.cause = schema::view_of(reader.getCause());
         return entry;
       });
 }
@@ -228,8 +229,8 @@ class RocksDbCatalog final : public Catalog {
     std::string prefix = key_of(key);
     std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator({}, families_[kFiles]));
     for (at->Seek(prefix); at->Valid() && at->key().starts_with(prefix); at->Next()) {
-      auto file = read_checked<schema::FileEntry>(value_of(at->value()), ReadLimits{kMaxValueBytes, 1},
-                                                  read_file_entry);
+      auto file = schema::read_checked<schema::FileEntry>(
+          value_of(at->value()), schema::ReadLimits{kMaxValueBytes, 1}, read_file_entry);
       if (!file.ok()) return damaged(file.status());
       out.push_back(std::move(*file));
     }
@@ -278,14 +279,15 @@ class RocksDbCatalog final : public Catalog {
       rocksdb::PinnableSlice known;
       status = db_->Get({}, families_[kLayouts], slice_of(layout.id()), &known);
       if (status.IsNotFound())
-        status = batch->Put(families_[kLayouts], slice_of(layout.id()), slice_of(encode_layout(layout)));
+        status =
+            batch->Put(families_[kLayouts], slice_of(layout.id()), slice_of(plan::encode_layout(layout)));
     }
     for (uint32_t i = 0; status.ok() && i < manifest.files.size(); ++i) {
       capnp::MallocMessageBuilder message;
       auto root = message.initRoot<schema::FileEntry>();
       write_file_entry(root, manifest.files[i]);
-      status =
-          batch->Put(families_[kFiles], file_key(decision.key, i), slice_of(canonical_framed_bytes(root)));
+      status = batch->Put(families_[kFiles], file_key(decision.key, i),
+                          slice_of(schema::canonical_framed_bytes(root)));
     }
     return status;
   }
@@ -339,4 +341,4 @@ Result<std::unique_ptr<Catalog>> open_rocksdb_catalog(const std::string& path, c
   return open_rocksdb_catalog_in(rocksdb::Env::Default(), path, root_id);
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

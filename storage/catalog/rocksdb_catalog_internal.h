@@ -8,10 +8,10 @@
 
 #include "storage/catalog/catalog.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // As open_rocksdb_catalog. `env` outlives the catalog; the folder of `path` must exist in it.
 Result<std::unique_ptr<Catalog>> open_rocksdb_catalog_in(rocksdb::Env* env, const std::string& path,
                                                          const RootId& root_id);
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -4,7 +4,7 @@
 
 #include "storage/catalog/catalog_recovery.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -66,4 +66,4 @@ Result<std::unique_ptr<Catalog>> open_watched_catalog(const std::string& path, b
   return make_watched_catalog(std::move(opened), path, watch);
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -8,7 +8,7 @@
 #include "storage/catalog/catalog.h"
 #include "storage/files/call_watch.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // `watch` outlives the catalog. `path` is named in its lines.
 std::unique_ptr<Catalog> make_watched_catalog(std::unique_ptr<Catalog> real, std::string path,
@@ -20,4 +20,4 @@ Result<std::unique_ptr<Catalog>> open_watched_catalog(const std::string& path, b
                                                       CallWatch& watch,
                                                       const std::function<void(const std::string&)>& warn);
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -17,7 +17,7 @@
 #include "storage/root/run_root.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -113,14 +113,14 @@ class Proof {
     }
     if (absent.empty()) return ok_status();
     return missing(
-        fmt::format("there is no shard of {}, nor a record that it writes none", name_ranks(absent)));
+        fmt::format("there is no shard of {}, nor a record that it writes none", base::name_ranks(absent)));
   }
 
   Result<Manifest> read_headers() const {
     const uint32_t ranks = world_.roster.world_size();
     std::vector<std::optional<Result<Share>>> shares(ranks);
-    for_each_by_threads(ranks, std::min<size_t>(kMaxProofThreads, 1 + ranks / kRanksPerThread),
-                        [&](size_t rank) { shares[rank] = read_share(static_cast<Rank>(rank)); });
+    base::for_each_by_threads(ranks, std::min<size_t>(kMaxProofThreads, 1 + ranks / kRanksPerThread),
+                              [&](size_t rank) { shares[rank] = read_share(static_cast<Rank>(rank)); });
     Manifest manifest;
     manifest.world = roster_.world;
     manifest.rule_version = roster_.rule_version;
@@ -319,4 +319,4 @@ Result<Decision> complete_if_begun(Storage& storage, const AttemptKey& key, cons
   return prove_and_publish(storage, key, stamp, before_commit);
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -10,7 +10,7 @@
 #include "storage/decisions/rank_manifest.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // The manifest of an undecided attempt, worked out from a roster of its generation and the headers of its
 // shards; of a rank-local save, from the manifests of its ranks. It is the manifest that the coordinator
@@ -33,4 +33,4 @@ Result<Decision> complete_if_begun(Storage& storage, const AttemptKey& key, cons
 // of complete_attempt it may not, for it may be a checkpoint.
 bool is_unproven(const Status& why);
 
-}  // namespace shoal
+}  // namespace shoal::storage

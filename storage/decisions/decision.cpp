@@ -8,7 +8,7 @@
 #include "storage/decisions/tombstone_repair.h"
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -85,4 +85,4 @@ Metadata metadata_of(const Decision& decision, bool lists_values) {
   return metadata;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

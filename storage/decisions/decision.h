@@ -19,7 +19,7 @@
 #include "shoal/status.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 inline constexpr uint32_t kDecisionFormatVersion = 1;
 inline constexpr uint64_t kMaxDecisionBytes = uint64_t{1} << 30;
@@ -41,7 +41,7 @@ struct FileEntry {
 struct EncodedManifest {
   std::string path;  // for errors
   Bytes file;
-  EncodedWorld world;  // in the file
+  plan::EncodedWorld world;  // in the file
   uint32_t world_size = 0;
   uint32_t files = 0;
 };
@@ -111,4 +111,4 @@ Result<Decision> read_decision_encoded(Storage& storage, const AttemptKey& key);
 // none to list.
 Metadata metadata_of(const Decision& decision, bool lists_values = true);
 
-}  // namespace shoal
+}  // namespace shoal::storage

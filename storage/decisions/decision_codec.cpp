@@ -12,7 +12,7 @@
 #include "storage/root/world_record_internal.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -110,7 +110,7 @@ Result<Manifest> read_manifest(schema::Manifest::Reader reader, size_t message_b
   manifest.rule_version = world.rule_version;
   manifest.options = world.options;
   manifest.payload_bytes = reader.getPayloadBytes();
-  SHOAL_ASSIGN_OR_RETURN(manifest.user, read_user(reader));
+  SHOAL_ASSIGN_OR_RETURN(manifest.user, plan::read_user(reader));
   if (size_t size = reader.getNextRoster().size(); size != 0 && size != sizeof(Hash128::bytes)) {
     return Status(Code::invalid_argument, "a next roster that is no id");
   }
@@ -128,12 +128,12 @@ Result<Manifest> read_manifest(schema::Manifest::Reader reader, size_t message_b
 Result<Manifest> open_manifest(schema::Manifest::Reader reader, EncodedManifest& encoded) {
   Manifest manifest;
   manifest.rule_version = reader.getRuleVersion();
-  SHOAL_ASSIGN_OR_RETURN(manifest.options, read_options(reader.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(manifest.options, plan::read_options(reader.getOptions()));
   SHOAL_RETURN_IF_ERROR(validate_rule(manifest.rule_version, manifest.options));
   manifest.payload_bytes = reader.getPayloadBytes();
-  SHOAL_ASSIGN_OR_RETURN(manifest.user, read_user(reader));
+  SHOAL_ASSIGN_OR_RETURN(manifest.user, plan::read_user(reader));
   SHOAL_ASSIGN_OR_RETURN(encoded.world, encoded_world_in(reader));
-  SHOAL_ASSIGN_OR_RETURN(const Roster roster, decode_roster(encoded.world.roster));
+  SHOAL_ASSIGN_OR_RETURN(const Roster roster, plan::decode_roster(encoded.world.roster));
   encoded.world_size = roster.world_size();
   encoded.files = reader.getFiles().size();
   return manifest;
@@ -146,8 +146,8 @@ Result<Tombstone> read_tombstone(schema::Tombstone::Reader reader) {
     return Status(Code::invalid_argument, fmt::format("reason {} is not known", reason));
   }
   tombstone.reason = static_cast<Tombstone::Reason>(reason);
-  SHOAL_RETURN_IF_ERROR(bounded_size(reader.getCause(), kMaxCauseBytes, "cause").status());
-  tombstone.cause = view_of(reader.getCause());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(reader.getCause(), kMaxCauseBytes, "cause").status());
+  tombstone.cause = schema::view_of(reader.getCause());
   if (!is_clean_utf8(tombstone.cause)) return Status(Code::invalid_argument, "a cause that is no clean text");
   return tombstone;
 }
@@ -157,8 +157,8 @@ template <class ReadManifest>
 Result<Decision> read_body(schema::Decision::Reader reader, ReadManifest&& read_manifest) {
   Decision decision;
   decision.key = {reader.getGeneration(), reader.getStep(), reader.getAttempt()};
-  SHOAL_ASSIGN_OR_RETURN(decision.nonce, Hash128::from_bytes(view_of(reader.getNonce())));
-  SHOAL_ASSIGN_OR_RETURN(decision.root_id, Hash128::from_bytes(view_of(reader.getRootId())));
+  SHOAL_ASSIGN_OR_RETURN(decision.nonce, Hash128::from_bytes(schema::view_of(reader.getNonce())));
+  SHOAL_ASSIGN_OR_RETURN(decision.root_id, Hash128::from_bytes(schema::view_of(reader.getRootId())));
   decision.unix_time_ns = reader.getUnixTimeNs();
   auto body = reader.getBody();
   if (body.isManifest()) {
@@ -177,8 +177,8 @@ Bytes encode_body(const Decision& decision) {
   root.setGeneration(decision.key.generation);
   root.setStep(decision.key.step);
   root.setAttempt(decision.key.attempt);
-  root.setNonce(data_of(decision.nonce));
-  root.setRootId(data_of(decision.root_id));
+  root.setNonce(schema::data_of(decision.nonce));
+  root.setRootId(schema::data_of(decision.root_id));
   root.setUnixTimeNs(decision.unix_time_ns);
   if (decision.committed()) {
     const Manifest& manifest = decision.manifest();
@@ -187,22 +187,22 @@ Bytes encode_body(const Decision& decision) {
     auto files = builder.initFiles(static_cast<unsigned>(manifest.files.size()));
     for (unsigned i = 0; i < files.size(); ++i) write_file_entry(files[i], manifest.files[i]);
     builder.setPayloadBytes(manifest.payload_bytes);
-    write_user(builder, manifest.user);
+    plan::write_user(builder, manifest.user);
   } else {
     auto builder = root.getBody().initTombstone();
     builder.setReason(static_cast<schema::Tombstone::Reason>(decision.tombstone().reason));
-    builder.setCause(text_of(clean_line(decision.tombstone().cause, kMaxCauseBytes)));
+    builder.setCause(schema::text_of(clean_line(decision.tombstone().cause, kMaxCauseBytes)));
   }
-  return canonical_framed_bytes(root);
+  return schema::canonical_framed_bytes(root);
 }
 
 template <class ReadManifest>
 Result<Decision> decode_by(ByteView bytes, const std::string& path, ReadManifest&& read_manifest) {
   SHOAL_ASSIGN_OR_RETURN(OpenedRecord record, open_record(kDecisionRecord, bytes, path));
-  ReadLimits limits;
+  schema::ReadLimits limits;
   limits.bytes_max = kMaxDecisionBytes;
   limits.segments_max = 1;
-  auto decision = read_checked<schema::Decision>(
+  auto decision = schema::read_checked<schema::Decision>(
       record.body, limits, [&](schema::Decision::Reader reader) { return read_body(reader, read_manifest); });
   if (!decision.ok()) return record_error(kDecisionRecord, decision.status(), path);
   if (record.head.state != static_cast<uint32_t>(state_of(*decision))) {
@@ -264,4 +264,4 @@ std::optional<Bytes> repaired_tombstone(ByteView bytes) {
   return repaired;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -1,7 +1,7 @@
 #include "schema/checked_reader_internal.h"
 #include "storage/decisions/file_entry_internal.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -13,7 +13,7 @@ void write_box(schema::Box::Builder builder, const Box& box) {
 }
 
 Result<Dims> read_dims(capnp::List<uint64_t>::Reader list) {
-  SHOAL_RETURN_IF_ERROR(bounded_size(list, kMaxDims, "dimensions").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(list, kMaxDims, "dimensions").status());
   Dims dims;
   for (uint64_t number : list) dims.push_back(number);
   return dims;
@@ -23,8 +23,8 @@ Result<std::vector<FilePiece>> read_pieces(capnp::List<schema::FilePiece>::Reade
   std::vector<FilePiece> pieces;
   for (auto read : listed) {
     FilePiece piece;
-    piece.fqn = view_of(read.getFqn());
-    piece.key = view_of(read.getKey());
+    piece.fqn = schema::view_of(read.getFqn());
+    piece.key = schema::view_of(read.getKey());
     SHOAL_ASSIGN_OR_RETURN(piece.box.offsets, read_dims(read.getBox().getOffsets()));
     SHOAL_ASSIGN_OR_RETURN(piece.box.sizes, read_dims(read.getBox().getSizes()));
     if (piece.key.empty()) return Status(Code::invalid_argument, "a piece without a key");
@@ -36,9 +36,9 @@ Result<std::vector<FilePiece>> read_pieces(capnp::List<schema::FilePiece>::Reade
 }  // namespace
 
 void write_file_entry(schema::FileEntry::Builder builder, const FileEntry& file) {
-  builder.setName(text_of(file.name));
+  builder.setName(schema::text_of(file.name));
   builder.setSize(file.size);
-  builder.setHeaderDigest(data_of(file.header_digest));
+  builder.setHeaderDigest(schema::data_of(file.header_digest));
   builder.setRank(file.rank);
   if (const uint32_t* index = std::get_if<uint32_t>(&file.contents)) {
     builder.getContents().setDerived(*index);
@@ -47,18 +47,18 @@ void write_file_entry(schema::FileEntry::Builder builder, const FileEntry& file)
   const auto& pieces = std::get<std::vector<FilePiece>>(file.contents);
   auto listed = builder.getContents().initListed(static_cast<unsigned>(pieces.size()));
   for (unsigned i = 0; i < listed.size(); ++i) {
-    listed[i].setFqn(text_of(pieces[i].fqn));
-    listed[i].setKey(text_of(pieces[i].key));
+    listed[i].setFqn(schema::text_of(pieces[i].fqn));
+    listed[i].setKey(schema::text_of(pieces[i].key));
     write_box(listed[i].initBox(), pieces[i].box);
   }
 }
 
 Result<FileEntry> read_file_entry(schema::FileEntry::Reader reader) {
   FileEntry file;
-  file.name = view_of(reader.getName());
+  file.name = schema::view_of(reader.getName());
   if (file.name.empty()) return Status(Code::invalid_argument, "a file without a name");
   file.size = reader.getSize();
-  SHOAL_ASSIGN_OR_RETURN(file.header_digest, Hash128::from_bytes(view_of(reader.getHeaderDigest())));
+  SHOAL_ASSIGN_OR_RETURN(file.header_digest, Hash128::from_bytes(schema::view_of(reader.getHeaderDigest())));
   file.rank = reader.getRank();
   auto contents = reader.getContents();
   if (contents.isDerived()) {
@@ -71,4 +71,4 @@ Result<FileEntry> read_file_entry(schema::FileEntry::Reader reader) {
   return file;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

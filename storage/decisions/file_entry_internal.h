@@ -5,11 +5,11 @@
 #include "shoal/status.h"
 #include "storage/decisions/decision.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 void write_file_entry(schema::FileEntry::Builder builder, const FileEntry& file);
 // Checks what can be checked without the rest of the manifest; may throw kj::Exception (read_checked catches
 // it).
 Result<FileEntry> read_file_entry(schema::FileEntry::Reader reader);
 
-}  // namespace shoal
+}  // namespace shoal::storage

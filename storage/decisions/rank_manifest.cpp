@@ -11,7 +11,7 @@
 #include "storage/root/run_root.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -38,7 +38,7 @@ Status missing(const std::string& folder, const std::vector<RankManifestName>& n
   const bool one = absent.size() == 1;
   return Status(Code::not_found,
                 fmt::format("{}: the manifest{} of {} of {} {} missing", folder, one ? "" : "s",
-                            name_ranks(absent), world_size, one ? "is" : "are"));
+                            base::name_ranks(absent), world_size, one ? "is" : "are"));
 }
 
 // The names of a complete set, by rank.
@@ -67,8 +67,8 @@ Result<std::vector<RankManifest>> read_set(Storage& storage, const AttemptKey& k
                                            const std::vector<RankManifestName>& names) {
   std::vector<std::optional<Result<RankManifest>>> read(names.size());
   const size_t threads = std::min(kMaxMergeThreads, 1 + names.size() / kManifestsPerThread);
-  for_each_by_threads(names.size(), threads,
-                      [&](size_t i) { read[i] = read_rank_manifest(storage, key, names[i]); });
+  base::for_each_by_threads(names.size(), threads,
+                            [&](size_t i) { read[i] = read_rank_manifest(storage, key, names[i]); });
   std::vector<RankManifest> out;
   out.reserve(read.size());
   for (auto& each : read) {
@@ -218,4 +218,4 @@ Result<Decision> abort_attempt(Storage& storage, const AttemptKey& key, const De
                                             Tombstone{Tombstone::Reason::aborted, std::move(cause)}});
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -17,7 +17,7 @@
 #include "storage/decisions/decision.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 struct RankManifest {
   AttemptKey key;
@@ -85,4 +85,4 @@ Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, co
 Result<Decision> abort_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
                                std::string cause, const BeforeCommit& before_commit = nullptr);
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -12,13 +12,13 @@
 #include "storage/decisions/record.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
 constexpr uint32_t kRankManifestVersion = 1;
 const RecordKind kRankRecord = {"SHOALRNK", "rank manifest", kRankManifestVersion,
-                                kMaxEncodedLayoutBytes + (size_t{1} << 20)};
+                                plan::kMaxEncodedLayoutBytes + (size_t{1} << 20)};
 constexpr std::string_view kPrefix = "rank-", kOf = "-of-", kSuffix = ".manifest.shoal";
 
 Status invalid(std::string what) {
@@ -62,20 +62,20 @@ Result<RankManifest> read_body(schema::RankManifest::Reader in) {
   out.key = {in.getGeneration(), in.getStep(), in.getAttempt()};
   out.rank = in.getRank();
   out.world_size = in.getWorldSize();
-  SHOAL_ASSIGN_OR_RETURN(out.nonce, Hash128::from_bytes(view_of(in.getNonce())));
-  SHOAL_ASSIGN_OR_RETURN(out.root_id, Hash128::from_bytes(view_of(in.getRootId())));
+  SHOAL_ASSIGN_OR_RETURN(out.nonce, Hash128::from_bytes(schema::view_of(in.getNonce())));
+  SHOAL_ASSIGN_OR_RETURN(out.root_id, Hash128::from_bytes(schema::view_of(in.getRootId())));
   out.unix_time_ns = in.getUnixTimeNs();
-  SHOAL_ASSIGN_OR_RETURN(out.layout, decode_layout(view_of(in.getLayout())));
+  SHOAL_ASSIGN_OR_RETURN(out.layout, plan::decode_layout(schema::view_of(in.getLayout())));
   out.rule_version = in.getRuleVersion();
-  SHOAL_ASSIGN_OR_RETURN(out.options, read_options(in.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(out.options, plan::read_options(in.getOptions()));
   auto files = in.getFiles();
-  SHOAL_RETURN_IF_ERROR(bounded_size(files, kMaxFilesPerRank, "files of a rank").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(files, kMaxFilesPerRank, "files of a rank").status());
   for (auto file : files) {
     SHOAL_ASSIGN_OR_RETURN(FileEntry entry, read_file_entry(file));
     out.files.push_back(std::move(entry));
   }
   out.payload_bytes = in.getPayloadBytes();
-  SHOAL_ASSIGN_OR_RETURN(out.user, read_user(in));
+  SHOAL_ASSIGN_OR_RETURN(out.user, plan::read_user(in));
   SHOAL_RETURN_IF_ERROR(validate(out));
   return out;
 }
@@ -115,25 +115,25 @@ Result<Bytes> encode_rank_manifest(const RankManifest& manifest) {
   out.setAttempt(manifest.key.attempt);
   out.setRank(manifest.rank);
   out.setWorldSize(manifest.world_size);
-  out.setNonce(data_of(manifest.nonce));
-  out.setRootId(data_of(manifest.root_id));
+  out.setNonce(schema::data_of(manifest.nonce));
+  out.setRootId(schema::data_of(manifest.root_id));
   out.setUnixTimeNs(manifest.unix_time_ns);
-  out.setLayout(data_of(encode_layout(*manifest.layout)));
+  out.setLayout(schema::data_of(plan::encode_layout(*manifest.layout)));
   out.setRuleVersion(manifest.rule_version);
-  write_options(out.initOptions(), manifest.options);
+  plan::write_options(out.initOptions(), manifest.options);
   auto files = out.initFiles(static_cast<unsigned>(manifest.files.size()));
   for (unsigned i = 0; i < files.size(); ++i) write_file_entry(files[i], manifest.files[i]);
   out.setPayloadBytes(manifest.payload_bytes);
-  write_user(out, manifest.user);
-  return seal_record(kRankRecord, 0, canonical_framed_bytes(out));
+  plan::write_user(out, manifest.user);
+  return seal_record(kRankRecord, 0, schema::canonical_framed_bytes(out));
 }
 
 Result<RankManifest> decode_rank_manifest(ByteView bytes, const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(OpenedRecord record, open_record(kRankRecord, bytes, path));
-  ReadLimits limits;
+  schema::ReadLimits limits;
   limits.bytes_max = kRankRecord.body_bytes_max;
   limits.segments_max = 1;
-  auto manifest = read_checked<schema::RankManifest>(record.body, limits, read_body);
+  auto manifest = schema::read_checked<schema::RankManifest>(record.body, limits, read_body);
   if (!manifest.ok()) return record_error(kRankRecord, manifest.status(), path);
   return manifest;
 }
@@ -151,4 +151,4 @@ Result<RankManifest> read_rank_manifest(Storage& storage, const AttemptKey& key,
   return manifest;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -8,7 +8,7 @@
 
 #include "storage/decisions/rank_manifest.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // `set`: by rank, each once; not empty. `folder` is for errors, which are those of merge_rank_manifests.
 Result<Manifest> merge_rank_manifests(std::vector<RankManifest> set, const std::string& folder);
@@ -22,4 +22,4 @@ inline bool is_folder_gone(const Decision& answer) {
          answer.tombstone().cause == kFolderGone;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

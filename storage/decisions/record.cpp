@@ -6,7 +6,7 @@
 
 #include "shoal/hash.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 constexpr size_t kMagicBytes = 8;
@@ -89,4 +89,4 @@ Status record_error(const RecordKind& kind, const Status& status, const std::str
   return Status(Code::corrupt, fmt::format("{}: damaged {}: {}", path, kind.what, status.message()));
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -14,7 +14,7 @@
 #include "shoal/bytes.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 inline constexpr size_t kRecordHeadBytes = 32;
 inline constexpr size_t kRecordTailBytes = 16;
@@ -59,4 +59,4 @@ std::optional<Bytes> flip_back(const RecordKind& kind, ByteView damaged);
 // Code::version stays.
 Status record_error(const RecordKind& kind, const Status& status, const std::string& path);
 
-}  // namespace shoal
+}  // namespace shoal::storage

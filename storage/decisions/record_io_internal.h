@@ -11,7 +11,7 @@
 #include "storage/decisions/record.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 inline Status validate_text(std::string_view text, size_t bytes_max, std::string_view what) {
   if (!text.empty() && text.size() <= bytes_max && is_clean_utf8(text)) return ok_status();
@@ -34,18 +34,18 @@ auto read_record(Storage& storage, const RecordKind& kind, const std::string& pa
   std::string full_path = storage.describe() + "/" + path;
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes, read_record_bytes(storage, kind, path));
   SHOAL_ASSIGN_OR_RETURN(OpenedRecord record, open_record(kind, bytes, full_path));
-  ReadLimits limits;
+  schema::ReadLimits limits;
   limits.bytes_max = kind.body_bytes_max;
   limits.segments_max = 1;
-  auto value = read_checked<Root>(record.body, limits, body);
+  auto value = schema::read_checked<Root>(record.body, limits, body);
   if (!value.ok()) return record_error(kind, value.status(), full_path);
   return value;
 }
 
 template <class Builder>
 Result<bool> create_record(Storage& storage, const RecordKind& kind, const std::string& path, Builder root) {
-  SHOAL_ASSIGN_OR_RETURN(Bytes bytes, seal_record(kind, 0, canonical_framed_bytes(root)));
+  SHOAL_ASSIGN_OR_RETURN(Bytes bytes, seal_record(kind, 0, schema::canonical_framed_bytes(root)));
   return storage.create_exclusive(path, bytes);
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -10,7 +10,7 @@
 #include "storage/decisions/record_io_internal.h"
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -23,9 +23,9 @@ Result<StagedRecord> read_body(schema::StagedRecord::Reader in) {
   StagedRecord out;
   out.key = {in.getGeneration(), in.getStep(), in.getAttempt()};
   out.rank = in.getRank();
-  SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(view_of(in.getLayoutId())));
-  SHOAL_ASSIGN_OR_RETURN(out.share_id, Hash128::from_bytes(view_of(in.getShareId())));
-  SHOAL_ASSIGN_OR_RETURN(out.user, read_user(in));
+  SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(schema::view_of(in.getLayoutId())));
+  SHOAL_ASSIGN_OR_RETURN(out.share_id, Hash128::from_bytes(schema::view_of(in.getShareId())));
+  SHOAL_ASSIGN_OR_RETURN(out.user, plan::read_user(in));
   SHOAL_RETURN_IF_ERROR(validate_user_metadata(out.user));
   return out;
 }
@@ -57,9 +57,9 @@ Status write_staged_record(Storage& storage, const StagedRecord& record) {
   out.setStep(record.key.step);
   out.setAttempt(record.key.attempt);
   out.setRank(record.rank);
-  out.setLayoutId(data_of(record.layout_id));
-  out.setShareId(data_of(record.share_id));
-  write_user(out, record.user);
+  out.setLayoutId(schema::data_of(record.layout_id));
+  out.setShareId(schema::data_of(record.share_id));
+  plan::write_user(out, record.user);
   const std::string path = staged_record_path(record.key, record.rank);
   SHOAL_ASSIGN_OR_RETURN(bool created, create_record(storage, kStagedRecord, path, out));
   if (created) return ok_status();
@@ -82,4 +82,4 @@ Result<StagedRecord> read_staged_record(Storage& storage, const AttemptKey& key,
   return record;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -1,5 +1,5 @@
-// Staged records: that a rank has staged an attempt in which it has nothing to write. docs/format.md, "Staged
-// records".
+// Staged records: that a rank has staged an attempt in which it has nothing to write.
+// docs/reference/format.md, "Staged records".
 //
 // Such a rank has no shard, so that nothing else in the root says whether it has staged the attempt, nor with
 // which layout. Its node writes the record before it reports the rank; a proof that the attempt is complete
@@ -14,7 +14,7 @@
 #include "storage/decisions/decision.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 struct StagedRecord {
   AttemptKey key;
@@ -35,4 +35,4 @@ Status write_staged_record(Storage& storage, const StagedRecord& record);
 // Code::corrupt where the file says another attempt or rank than its name.
 Result<StagedRecord> read_staged_record(Storage& storage, const AttemptKey& key, Rank rank);
 
-}  // namespace shoal
+}  // namespace shoal::storage

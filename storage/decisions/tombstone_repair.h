@@ -6,9 +6,9 @@
 
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // The bytes of a decision's file as they were, where these differ from a tombstone in one bit.
 std::optional<Bytes> repaired_tombstone(ByteView bytes);
 
-}  // namespace shoal
+}  // namespace shoal::storage

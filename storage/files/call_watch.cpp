@@ -9,7 +9,7 @@
 
 #include "base/last_words.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -35,7 +35,7 @@ CallWatch::~CallWatch() {
 }
 
 void CallWatch::start() {
-  thread_ = vital_thread([this] {
+  thread_ = base::vital_thread([this] {
     std::unique_lock lock(stop_mutex_);
     while (!stopped_.wait_for(lock, kLookEvery, [this] { return is_stopping_; })) look();
   });
@@ -101,4 +101,4 @@ int64_t CallWatch::oldest_ns() const {
   return first_ == nullptr ? 0 : std::max<int64_t>(0, now_() - first_->began_ns_);
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-namespace shoal {
+namespace shoal::storage {
 
 inline constexpr int64_t kSlowCallNs =
     5'000'000'000;  // from here on a call is logged, and shown by `shoal status`
@@ -78,4 +78,4 @@ class CallWatch {
 
 int64_t steady_now_ns();
 
-}  // namespace shoal
+}  // namespace shoal::storage

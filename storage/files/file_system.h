@@ -15,7 +15,7 @@
 
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 struct FolderEntry {
   enum class Kind : uint8_t { file, folder, other };  // other: a symbolic link, device, socket
@@ -78,4 +78,4 @@ class FileSystem {
   [[nodiscard]] virtual int open_root(const std::string& path, std::unique_ptr<OpenFolder>* folder) = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::storage

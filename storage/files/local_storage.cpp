@@ -9,7 +9,7 @@
 
 #include "storage/files/write_behind.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -485,4 +485,4 @@ Status LocalStorage::sync_folder(const std::string& folder) {
   return sync_chain(chain, folder);
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -20,7 +20,7 @@
 #include "storage/files/file_system.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 class LocalStorage final : public Storage {
  public:
@@ -78,4 +78,4 @@ class LocalStorage final : public Storage {
   std::set<std::string> durable_folders_;  // their entry in the parent was synced by this process
 };
 
-}  // namespace shoal
+}  // namespace shoal::storage

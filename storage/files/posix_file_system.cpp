@@ -14,7 +14,7 @@
 
 #include "base/read_ahead.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -78,7 +78,7 @@ class PosixFile final : public OpenFile {
 #endif
   }
   void will_read(uint64_t offset, uint64_t bytes) override {
-    read_ahead(fd_.get(), offset, bytes);
+    base::read_ahead(fd_.get(), offset, bytes);
   }
   int set_direct(bool is_direct) override {
     struct statfs info;
@@ -217,4 +217,4 @@ int PosixFileSystem::open_root(const std::string& path, std::unique_ptr<OpenFold
   return PosixFolder::open_at(AT_FDCWD, path.c_str(), 0, folder);
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -6,11 +6,11 @@
 
 #include "storage/files/file_system.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 class PosixFileSystem final : public FileSystem {
  public:
   int open_root(const std::string& path, std::unique_ptr<OpenFolder>* folder) override;
 };
 
-}  // namespace shoal
+}  // namespace shoal::storage

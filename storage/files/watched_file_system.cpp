@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -108,4 +108,4 @@ int WatchedFileSystem::open_root(const std::string& path, std::unique_ptr<OpenFo
   return number;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

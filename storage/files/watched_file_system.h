@@ -5,7 +5,7 @@
 #include "storage/files/call_watch.h"
 #include "storage/files/file_system.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 class WatchedFileSystem final : public FileSystem {
  public:
@@ -17,4 +17,4 @@ class WatchedFileSystem final : public FileSystem {
   CallWatch& watch_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::storage

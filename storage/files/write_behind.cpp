@@ -7,7 +7,7 @@
 
 #include "shoal/check.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -139,4 +139,4 @@ Status WriteBehind::drain(uint64_t* offset, ByteView* rest) {
   return failed_;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -13,7 +13,7 @@
 #include "shoal/bytes.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 inline constexpr size_t kWriteBehindChunkBytes = size_t{4} << 20;
 inline constexpr size_t kDirectAlignmentBytes = 4096;  // of memory, offsets and lengths; no disk wants more
@@ -73,4 +73,4 @@ class WriteBehind {
   std::thread thread_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::storage

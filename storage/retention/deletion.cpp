@@ -8,7 +8,7 @@
 #include "base/helper_threads.h"
 #include "storage/retention/retention.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -80,7 +80,7 @@ Status remove_files(Storage& storage, const std::string& folder, unsigned thread
   std::atomic<bool> has_failed{false};
   std::mutex mutex;
   Status first;
-  for_each_by_threads(listed.size(), std::min(threads, kMaxDeletionThreads), [&](size_t i) {
+  base::for_each_by_threads(listed.size(), std::min(threads, kMaxDeletionThreads), [&](size_t i) {
     if (has_failed.load()) return;
     Status status = storage.remove(folder + "/" + listed[i].name);
     if (status.ok()) return;
@@ -170,4 +170,4 @@ Result<DeletionResult> delete_checkpoint(Storage& storage, const Deletion& delet
   return result;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -8,7 +8,7 @@
 #include "storage/decisions/record_io_internal.h"
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -62,10 +62,10 @@ Result<Bytes> encode(MarkKind kind, const Mark& mark) {
   root.setAttempt(mark.key.attempt);
   root.setIsLease(mark.is_lease);
   root.setCounter(mark.counter);
-  root.setNote(text_of(clean_line(mark.note, kMaxNoteBytes)));
+  root.setNote(schema::text_of(clean_line(mark.note, kMaxNoteBytes)));
   root.setUnixTimeNs(mark.unix_time_ns);
-  root.setNonce(data_of(mark.nonce));
-  return seal_record(facts_of(kind).record, 0, canonical_framed_bytes(root));
+  root.setNonce(schema::data_of(mark.nonce));
+  return seal_record(facts_of(kind).record, 0, schema::canonical_framed_bytes(root));
 }
 
 }  // namespace
@@ -118,11 +118,11 @@ Result<Mark> read_mark(Storage& storage, MarkKind kind, const std::string& name)
         mark.key = {reader.getGeneration(), reader.getStep(), reader.getAttempt()};
         mark.is_lease = reader.getIsLease();
         mark.counter = reader.getCounter();
-        SHOAL_RETURN_IF_ERROR(bounded_size(reader.getNote(), kMaxNoteBytes, "note").status());
-        mark.note = view_of(reader.getNote());
+        SHOAL_RETURN_IF_ERROR(schema::bounded_size(reader.getNote(), kMaxNoteBytes, "note").status());
+        mark.note = schema::view_of(reader.getNote());
         if (!is_clean_utf8(mark.note)) return Status(Code::corrupt, "a note that is no clean text");
         mark.unix_time_ns = reader.getUnixTimeNs();
-        SHOAL_ASSIGN_OR_RETURN(mark.nonce, Hash128::from_bytes(view_of(reader.getNonce())));
+        SHOAL_ASSIGN_OR_RETURN(mark.nonce, Hash128::from_bytes(schema::view_of(reader.getNonce())));
         if (kind == MarkKind::verified && name != verified_name(mark.key)) {
           return Status(Code::corrupt, fmt::format("it speaks of {}", to_string(mark.key)));
         }
@@ -147,4 +147,4 @@ Result<MarkList> list_marks(Storage& storage, MarkKind kind) {
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

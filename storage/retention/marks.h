@@ -16,7 +16,7 @@
 #include "shoal/status.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 inline constexpr size_t kMaxNoteBytes = 512;  // a longer note is cut
 inline constexpr size_t kMaxTagBytes = 64;
@@ -52,4 +52,4 @@ struct MarkList {
 };
 Result<MarkList> list_marks(Storage& storage, MarkKind kind);
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -10,7 +10,7 @@
 #include "schema/root.capnp.h"
 #include "storage/decisions/record_io_internal.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -39,9 +39,9 @@ Result<ReaderRecord> read_reader(Storage& storage, uint32_t number) {
           return Status(Code::corrupt,
                         fmt::format("it holds number {}, not that of its name", record.number));
         }
-        record.job_id = view_of(reader.getJobId());
-        SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, kMaxJobIdBytes, "job id"));
-        SHOAL_ASSIGN_OR_RETURN(record.nonce, Hash128::from_bytes(view_of(reader.getNonce())));
+        record.job_id = schema::view_of(reader.getJobId());
+        SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, base::kMaxJobIdBytes, "job id"));
+        SHOAL_ASSIGN_OR_RETURN(record.nonce, Hash128::from_bytes(schema::view_of(reader.getNonce())));
         record.unix_time_ns = reader.getUnixTimeNs();
         return record;
       });
@@ -49,12 +49,12 @@ Result<ReaderRecord> read_reader(Storage& storage, uint32_t number) {
 
 // The record that stands under this number: this one, or that of whoever was first.
 Result<ReaderRecord> create_reader(Storage& storage, const ReaderRecord& record) {
-  SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, kMaxJobIdBytes, "job id"));
+  SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, base::kMaxJobIdBytes, "job id"));
   capnp::MallocMessageBuilder message;
   auto root = message.initRoot<schema::ReaderClaim>();
   root.setNumber(record.number);
-  root.setJobId(text_of(record.job_id));
-  root.setNonce(data_of(record.nonce));
+  root.setJobId(schema::text_of(record.job_id));
+  root.setNonce(schema::data_of(record.nonce));
   root.setUnixTimeNs(record.unix_time_ns);
   SHOAL_ASSIGN_OR_RETURN(bool created,
                          create_record(storage, kReaderRecord, reader_path(record.number), root));
@@ -140,4 +140,4 @@ Result<std::vector<uint32_t>> list_old_readers(Storage& storage, int64_t before_
   return old;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -8,7 +8,7 @@
 
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 struct ReaderRecord {
   uint32_t number = 0;  // from 1; drawn at random, so that none is used twice
@@ -30,4 +30,4 @@ Status remove_reader(Storage& storage, uint32_t number);
 // Numbers whose claims are from before that time, cannot be read, or are gone while choices remain.
 Result<std::vector<uint32_t>> list_old_readers(Storage& storage, int64_t before_unix_time_ns);
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -6,7 +6,7 @@
 #include <optional>
 #include <set>
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -237,4 +237,4 @@ std::vector<Mark> LeaseWatch::ended(int64_t now_ns, int64_t ttl_ns, const std::v
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -16,7 +16,7 @@
 #include "storage/retention/marks.h"
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // What any rule keeps stays. Without a rule everything does.
 struct RetentionPolicy {
@@ -107,4 +107,4 @@ class LeaseWatch {
   std::map<std::string, Seen> seen_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::storage

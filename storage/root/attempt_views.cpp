@@ -7,7 +7,7 @@
 #include "storage/decisions/completion.h"
 #include "storage/decisions/rank_manifest.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 CheckpointInfo::State AttemptView::state() const {
   if (!damage.ok()) return CheckpointInfo::State::damaged;
@@ -169,4 +169,4 @@ Result<CheckpointList> list_newest_checkpoints(Storage& storage, uint32_t newest
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -9,7 +9,7 @@
 #include "shoal/checkpoint_info.h"
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // One attempt, with its decision where there is one that reads back. Of a rank-local save which all ranks
 // have published and nobody has merged yet: the decision that the next load makes of it.
@@ -46,4 +46,4 @@ Result<std::vector<AttemptView>> view_newest_attempts(Storage& storage, size_t m
 // One of a format that is newer than this program is damaged, with a cause that says so.
 Result<CheckpointList> list_newest_checkpoints(Storage& storage, uint32_t newest);
 
-}  // namespace shoal
+}  // namespace shoal::storage

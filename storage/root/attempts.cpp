@@ -11,7 +11,7 @@
 #include "storage/decisions/tombstone_repair.h"
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -94,7 +94,7 @@ constexpr size_t kMaxListingThreads = 4;
 
 // Several at once: each is a few round trips to where the root is.
 void for_each_folder(size_t count, const std::function<void(size_t)>& work) {
-  for_each_by_threads(count, std::min(kMaxListingThreads, 1 + count / kFoldersPerThread), work);
+  base::for_each_by_threads(count, std::min(kMaxListingThreads, 1 + count / kFoldersPerThread), work);
 }
 
 struct StepNames {
@@ -273,4 +273,4 @@ Status check_files_present(Storage& storage, const AttemptKey& key, const std::v
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

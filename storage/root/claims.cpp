@@ -12,7 +12,7 @@
 #include "storage/root/run_root.h"
 #include "storage/root/world_record_internal.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -87,11 +87,11 @@ Result<EpochRecord> read_epoch(Storage& storage, uint32_t epoch) {
         EpochRecord record;
         record.epoch = reader.getEpoch();
         if (record.epoch != epoch) return wrong_number(record.epoch);
-        record.address = view_of(reader.getAddress());
-        record.job_id = view_of(reader.getJobId());
+        record.address = schema::view_of(reader.getAddress());
+        record.job_id = schema::view_of(reader.getJobId());
         SHOAL_RETURN_IF_ERROR(validate_text(record.address, kMaxAddressBytes, "address"));
-        SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, kMaxJobIdBytes, "job id"));
-        SHOAL_ASSIGN_OR_RETURN(record.nonce, Hash128::from_bytes(view_of(reader.getNonce())));
+        SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, base::kMaxJobIdBytes, "job id"));
+        SHOAL_ASSIGN_OR_RETURN(record.nonce, Hash128::from_bytes(schema::view_of(reader.getNonce())));
         record.generation = reader.getGeneration();
         return record;
       });
@@ -104,44 +104,45 @@ Result<GenerationRecord> read_generation(Storage& storage, uint32_t generation) 
         GenerationRecord record;
         record.generation = reader.getGeneration();
         if (record.generation != generation) return wrong_number(record.generation);
-        record.job_id = view_of(reader.getJobId());
-        SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, kMaxJobIdBytes, "job id"));
-        SHOAL_ASSIGN_OR_RETURN(record.nonce, Hash128::from_bytes(view_of(reader.getNonce())));
+        record.job_id = schema::view_of(reader.getJobId());
+        SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, base::kMaxJobIdBytes, "job id"));
+        SHOAL_ASSIGN_OR_RETURN(record.nonce, Hash128::from_bytes(schema::view_of(reader.getNonce())));
         return record;
       });
 }
 
 Result<RootId> read_root_id(Storage& storage) {
-  return read_record<schema::RootIdentity>(
-      storage, kRootIdRecord, kRootIdPath,
-      [](schema::RootIdentity::Reader reader) { return Hash128::from_bytes(view_of(reader.getId())); });
+  return read_record<schema::RootIdentity>(storage, kRootIdRecord, kRootIdPath,
+                                           [](schema::RootIdentity::Reader reader) {
+                                             return Hash128::from_bytes(schema::view_of(reader.getId()));
+                                           });
 }
 
 Result<Bytes> encode_epoch(const EpochRecord& record) {
   capnp::MallocMessageBuilder message;
   auto root = message.initRoot<schema::EpochClaim>();
   root.setEpoch(record.epoch);
-  root.setAddress(text_of(record.address));
-  root.setJobId(text_of(record.job_id));
-  root.setNonce(data_of(record.nonce));
+  root.setAddress(schema::text_of(record.address));
+  root.setJobId(schema::text_of(record.job_id));
+  root.setNonce(schema::data_of(record.nonce));
   root.setGeneration(record.generation);
-  return seal_record(kEpochRecord, 0, canonical_framed_bytes(root));
+  return seal_record(kEpochRecord, 0, schema::canonical_framed_bytes(root));
 }
 
 Result<Bytes> encode_generation(const GenerationRecord& record) {
   capnp::MallocMessageBuilder message;
   auto root = message.initRoot<schema::GenerationClaim>();
   root.setGeneration(record.generation);
-  root.setJobId(text_of(record.job_id));
-  root.setNonce(data_of(record.nonce));
-  return seal_record(kGenerationRecord, 0, canonical_framed_bytes(root));
+  root.setJobId(schema::text_of(record.job_id));
+  root.setNonce(schema::data_of(record.nonce));
+  return seal_record(kGenerationRecord, 0, schema::canonical_framed_bytes(root));
 }
 
 Result<Bytes> encode_root_id(const RootId& id) {
   capnp::MallocMessageBuilder message;
   auto root = message.initRoot<schema::RootIdentity>();
-  root.setId(data_of(id));
-  return seal_record(kRootIdRecord, 0, canonical_framed_bytes(root));
+  root.setId(schema::data_of(id));
+  return seal_record(kRootIdRecord, 0, schema::canonical_framed_bytes(root));
 }
 
 // Returns the id that stands: this one, or that of whoever was first.
@@ -282,7 +283,7 @@ Result<bool> claim_epoch(Storage& storage, const EpochRecord& record) {
                     storage.describe(), epoch_path(~uint32_t{0})));
   }
   SHOAL_RETURN_IF_ERROR(validate_text(record.address, kMaxAddressBytes, "address"));
-  SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, kMaxJobIdBytes, "job id"));
+  SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, base::kMaxJobIdBytes, "job id"));
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_epoch(record));
   SHOAL_ASSIGN_OR_RETURN(bool ours, storage.create_exclusive(epoch_path(record.epoch), bytes));
   if (ours) return true;
@@ -342,7 +343,7 @@ Status superseded(Storage& storage, uint32_t generation, const GenerationRecord&
 // Of several that find none of their job at the same time, one makes it and the others find that.
 Result<GenerationRecord> find_or_claim(Storage& storage, const std::string& job_id, const Nonce& nonce,
                                        bool joins_job) {
-  SHOAL_RETURN_IF_ERROR(validate_text(job_id, kMaxJobIdBytes, "job id"));
+  SHOAL_RETURN_IF_ERROR(validate_text(job_id, base::kMaxJobIdBytes, "job id"));
   for (int tries = 0; tries < kMaxClaimTries; ++tries) {
     SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
     SHOAL_ASSIGN_OR_RETURN(std::vector<GenerationRecord> records, read_generations(storage, claimed.numbers));
@@ -512,7 +513,7 @@ Result<bool> create_roster(Storage& storage, uint32_t generation, const std::str
   auto root = message.initRoot<schema::FirstRoster>();
   root.setGeneration(generation);
   write_world_record(root, *record.world, record.rule_version, record.options);
-  root.setNonce(data_of(nonce));
+  root.setNonce(schema::data_of(nonce));
   return create_record(storage, kRosterRecord, path, root);
 }
 
@@ -521,7 +522,7 @@ Result<RosterRecord> read_roster_at(Storage& storage, uint32_t generation, const
   auto record = read_record<schema::FirstRoster>(
       storage, kRosterRecord, path, [&](schema::FirstRoster::Reader reader) -> Result<RosterRecord> {
         if (reader.getGeneration() != generation) return wrong_number(reader.getGeneration());
-        SHOAL_RETURN_IF_ERROR(Hash128::from_bytes(view_of(reader.getNonce())).status());
+        SHOAL_RETURN_IF_ERROR(Hash128::from_bytes(schema::view_of(reader.getNonce())).status());
         SHOAL_ASSIGN_OR_RETURN(WorldRecord world, read_world_record(reader));
         if (id != nullptr && world.world->roster.id() != *id) {
           return Status(Code::corrupt, "it holds another roster than that of its name");
@@ -617,8 +618,8 @@ Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, ui
     root.setChosenStep(choice.key.step);
     root.setChosenAttempt(choice.key.attempt);
   }
-  root.setNonce(data_of(choice.nonce));
-  write_passed_over(root, choice.passed_over);
+  root.setNonce(schema::data_of(choice.nonce));
+  plan::write_passed_over(root, choice.passed_over);
   SHOAL_RETURN_IF_ERROR(
       create_record(storage, kLoadChoiceRecord, load_choice_path(generation, ordinal, of), root).status());
   if (of == ChoiceOf::reader && (ordinal & ~kFallbackOrdinal) > kReaderChoicesKept) {
@@ -638,8 +639,8 @@ Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation, uint3
         read.key = {reader.getChosenGeneration(), reader.getChosenStep(), reader.getChosenAttempt()};
         if (!read.found && read.key != AttemptKey{})
           return Status(Code::corrupt, "nothing found, yet an attempt named");
-        SHOAL_ASSIGN_OR_RETURN(read.nonce, Hash128::from_bytes(view_of(reader.getNonce())));
-        SHOAL_ASSIGN_OR_RETURN(read.passed_over, read_passed_over(reader));
+        SHOAL_ASSIGN_OR_RETURN(read.nonce, Hash128::from_bytes(schema::view_of(reader.getNonce())));
+        SHOAL_ASSIGN_OR_RETURN(read.passed_over, plan::read_passed_over(reader));
         return read;
       });
   if (choice.ok()) SHOAL_RETURN_IF_ERROR(storage.sync_folder(folder_of(of)));
@@ -665,4 +666,4 @@ Result<LiveGeneration> read_live_generation(Storage& storage) {
   return live;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -12,7 +12,7 @@
 
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 struct RunClaims {
   RootId root_id;
@@ -37,4 +37,4 @@ Result<GenerationRecord> read_generation_record(Storage& storage, uint32_t gener
 // Whether an entry of that name, directly below a folder, shows that the folder was a root before.
 bool shows_a_run(std::string_view name);
 
-}  // namespace shoal
+}  // namespace shoal::storage

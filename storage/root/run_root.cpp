@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -60,4 +60,4 @@ std::optional<AttemptKey> parse_attempt_folder(uint64_t step, std::string_view n
   return AttemptKey{*generation, step, *attempt};
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -17,7 +17,7 @@
 #include "storage/decisions/decision.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // Names under the root.
 std::string attempt_folder(const AttemptKey& key);  // "step-00001000/g3a1"
@@ -168,4 +168,4 @@ Result<uint64_t> sweep_attempt(Storage& storage, const AttemptKey& key);
 // that is not.
 Status check_files_present(Storage& storage, const AttemptKey& key, const std::vector<FileEntry>& files);
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -15,11 +15,11 @@
 #include "storage/root/run_root.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
-constexpr uint64_t kTurnBytes = 8 * kDigestBlockBytes;  // what a thread takes of a file at once
+constexpr uint64_t kTurnBytes = 8 * base::kDigestBlockBytes;  // what a thread takes of a file at once
 
 // The first kMaxDamageReported by place, whoever finds them when. Any thread.
 class FoundDamage {
@@ -58,7 +58,7 @@ Dims index_of(const Box& box, uint64_t element) {
 DamagedBlock locate(const ShardReader& reader, size_t piece, uint64_t begin, uint64_t end) {
   const ShardPiece of = reader.pieces()[piece];
   DamagedBlock block;
-  block.number = begin / kDigestBlockBytes;
+  block.number = begin / base::kDigestBlockBytes;
   block.file_begin = reader.file_offset(piece) + begin;
   block.file_end = block.file_begin + (end - begin);
   uint64_t element_bytes = of.is_object ? 1 : dtype_bits(of.dtype) / 8;  // a shard holds whole bytes
@@ -89,8 +89,8 @@ class OpenFile {
     uint64_t bytes = 0;
     while (piece_ < reader->pieces().size() && bytes < kTurnBytes) {
       uint64_t piece_bytes = reader->pieces().bytes(piece_);
-      uint64_t end =
-          std::min(piece_bytes, offset_ + kTurnBytes - bytes / kDigestBlockBytes * kDigestBlockBytes);
+      uint64_t end = std::min(
+          piece_bytes, offset_ + kTurnBytes - bytes / base::kDigestBlockBytes * base::kDigestBlockBytes);
       if (end > offset_) turn.push_back({piece_, offset_, end});
       bytes += end - offset_;
       offset_ = end;
@@ -124,7 +124,7 @@ class CheckpointVerifier {
         bytes_done_(bytes_done) {}
 
   void work() {
-    Bytes block(kDigestBlockBytes);
+    Bytes block(base::kDigestBlockBytes);
     while (std::shared_ptr<OpenFile> file = next_file()) {
       for (auto turn = file->deal(); !turn.empty(); turn = file->deal()) {
         for (const Range& range : turn) verify_range(*file, range, block);
@@ -196,14 +196,14 @@ class CheckpointVerifier {
 
   void verify_range(const OpenFile& file, const Range& range, Bytes& block) {
     uint64_t first = 0;
-    for (uint64_t at = range.begin; at < range.end; at += kDigestBlockBytes) {
-      uint64_t end = std::min(range.end, at + kDigestBlockBytes);
+    for (uint64_t at = range.begin; at < range.end; at += base::kDigestBlockBytes) {
+      uint64_t end = std::min(range.end, at + base::kDigestBlockBytes);
       rate_.take(end - at);
       Status status = file.reader->read_verified(range.piece, at, end, block, &first);
       count(end - at);
       if (status.ok()) continue;
       const ShardPiece piece = file.reader->pieces()[range.piece];
-      damage_.add({file.number, range.piece + 1, at / kDigestBlockBytes + 1},
+      damage_.add({file.number, range.piece + 1, at / base::kDigestBlockBytes + 1},
                   {file.entry.name, piece.fqn, piece.key, locate(*file.reader, range.piece, at, end),
                    status.message(), status.code()});
     }
@@ -299,8 +299,8 @@ VerifyReport verify_checkpoint(Storage& storage, const Decision& decision, unsig
                                std::atomic<uint64_t>* bytes_done) {
   CheckpointVerifier verifier(storage, decision, rate, bytes_done);
   const size_t threads = std::clamp(jobs, 1u, kMaxVerifyJobs);
-  for_each_by_threads(threads, threads, [&](size_t) { verifier.work(); });
+  base::for_each_by_threads(threads, threads, [&](size_t) { verifier.work(); });
   return verifier.report();
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

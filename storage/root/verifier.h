@@ -13,7 +13,7 @@
 #include "storage/decisions/decision.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 inline constexpr size_t kMaxDamageReported = 1000;  // of one checkpoint; the rest is counted
 inline constexpr unsigned kMaxVerifyJobs = 64;
@@ -72,4 +72,4 @@ class RateLimit {
 VerifyReport verify_checkpoint(Storage& storage, const Decision& decision, unsigned jobs, RateLimit& rate,
                                std::atomic<uint64_t>* bytes_done);
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -2,7 +2,7 @@
 
 #include "storage/root/world_record_internal.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 Status validate_rule(uint32_t rule_version, const SaveOptions& options) {
   if (rule_version > kRuleVersion) {
@@ -19,4 +19,4 @@ Status validate_world_record(const WorldRecord& record) {
   return validate_world(*record.world);
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -13,7 +13,7 @@
 #include "shoal/roster.h"
 #include "shoal/save_plan.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 struct WorldRecord {
   std::shared_ptr<const World> world;
@@ -28,19 +28,20 @@ Status validate_world_record(const WorldRecord& record);  // by it too
 template <class Builder>
 void write_world_record(Builder builder, const World& world, uint32_t rule_version,
                         const SaveOptions& options) {
-  builder.setRoster(data_of(encode_roster(world.roster)));
+  builder.setRoster(schema::data_of(plan::encode_roster(world.roster)));
   auto layouts = builder.initLayouts(static_cast<unsigned>(world.layouts.size()));
-  for (unsigned i = 0; i < layouts.size(); ++i) layouts.set(i, data_of(encode_layout(*world.layouts[i])));
+  for (unsigned i = 0; i < layouts.size(); ++i)
+    layouts.set(i, schema::data_of(plan::encode_layout(*world.layouts[i])));
   builder.setRuleVersion(rule_version);
-  write_options(builder.initOptions(), options);
+  plan::write_options(builder.initOptions(), options);
 }
 
 template <class Reader>
-Result<EncodedWorld> encoded_world_in(Reader reader) {
-  EncodedWorld world{view_of(reader.getRoster()), {}};
+Result<plan::EncodedWorld> encoded_world_in(Reader reader) {
+  plan::EncodedWorld world{schema::view_of(reader.getRoster()), {}};
   auto layouts = reader.getLayouts();
-  SHOAL_RETURN_IF_ERROR(bounded_size(layouts, kMaxWorldSize, "layouts").status());
-  for (auto layout : layouts) world.layouts.push_back(view_of(layout));
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(layouts, kMaxWorldSize, "layouts").status());
+  for (auto layout : layouts) world.layouts.push_back(schema::view_of(layout));
   return world;
 }
 
@@ -49,11 +50,11 @@ template <class Reader>
 Result<WorldRecord> read_world_record(Reader reader) {
   WorldRecord record;
   record.rule_version = reader.getRuleVersion();
-  SHOAL_ASSIGN_OR_RETURN(record.options, read_options(reader.getOptions()));
-  SHOAL_ASSIGN_OR_RETURN(EncodedWorld encoded, encoded_world_in(reader));
-  SHOAL_ASSIGN_OR_RETURN(record.world, decode_world(encoded));
+  SHOAL_ASSIGN_OR_RETURN(record.options, plan::read_options(reader.getOptions()));
+  SHOAL_ASSIGN_OR_RETURN(plan::EncodedWorld encoded, encoded_world_in(reader));
+  SHOAL_ASSIGN_OR_RETURN(record.world, plan::decode_world(encoded));
   SHOAL_RETURN_IF_ERROR(validate_world_record(record));
   return record;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -8,7 +8,7 @@
 #include "storage/shards/json.h"
 #include "storage/shards/shard_header.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -132,7 +132,7 @@ Result<BuiltShardHeader> build_shard_header(const std::vector<ShardPiece>& piece
   for (const ShardPiece& piece : pieces) {
     SHOAL_RETURN_IF_ERROR(validate_piece(piece, header.payload_bytes));
     header.payload_bytes += piece.bytes;
-    header.digests += digest_count(piece.bytes);
+    header.digests += base::digest_count(piece.bytes);
   }
   auto too_large = [&](uint64_t bytes) {
     return Status(Code::too_large,
@@ -183,4 +183,4 @@ void put_digest(BuiltShardHeader* header, uint64_t index, uint64_t digest) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -11,7 +11,7 @@
 #include "storage/shards/json.h"
 #include "storage/shards/shard_header.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -165,7 +165,7 @@ class Parser {
       return of_key(piece->key, fmt::format("{} bytes are not what its shape and dtype take", piece->bytes));
     }
     if (offsets[0] % element_bytes != 0) return of_key(piece->key, "the data is not aligned to its dtype");
-    digests_ += digest_count(piece->bytes);
+    digests_ += base::digest_count(piece->bytes);
     end_ = offsets[1];
     return ok_status();
   }
@@ -286,7 +286,7 @@ class Parser {
       return corrupt(fmt::format("shoal_digests has {} hex digits, {} digests of {} are expected",
                                  text.size(), digests_, kDigestDigits));
     }
-    if (!shoal::parse_digests(text, &out_.digests)) {
+    if (!shoal::storage::parse_digests(text, &out_.digests)) {
       return corrupt("shoal_digests holds more than lower-case hex digits");
     }
     return ok_status();
@@ -336,4 +336,4 @@ Result<ParsedShardHeader> parse_general_shard_header(std::string_view json, uint
   return Parser(json, data_bytes).parse();
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

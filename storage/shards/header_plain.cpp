@@ -12,7 +12,7 @@
 #include "storage/shards/json.h"
 #include "storage/shards/shard_header.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -191,7 +191,7 @@ class PlainParser {
       if (!lies_within(piece)) return false;
     }
     out->add(piece);
-    digests_ += digest_count(end - begin);
+    digests_ += base::digest_count(end - begin);
     end_ = end;
     return true;
   }
@@ -253,4 +253,4 @@ bool parse_digests(std::string_view text, std::vector<uint64_t>* digests) {
   return true;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -214,4 +214,4 @@ void append_json_string(std::string* out, std::string_view text) {
   out->push_back('"');
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

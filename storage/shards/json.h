@@ -10,7 +10,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // Errors are Code::corrupt and say where in the text; the caller adds the file. Use:
 //   SHOAL_RETURN_IF_ERROR(json.expect('{'));
@@ -41,4 +41,4 @@ class JsonReader {
 
 void append_json_string(std::string* out, std::string_view text);  // quoted and escaped; `text` is UTF-8
 
-}  // namespace shoal
+}  // namespace shoal::storage

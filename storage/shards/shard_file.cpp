@@ -9,13 +9,14 @@
 #include "storage/shards/shard_header.h"
 #include "storage/shards/shard_stream.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
 constexpr size_t kLengthPrefixBytes = 8;
 constexpr uint64_t kReadAheadBlocks = 4;  // on their way from the disk while one is digested
-constexpr uint64_t kVerifyWindowBytes = 4 * kDigestBlockBytes;  // read at a time to verify an existing file
+constexpr uint64_t kVerifyWindowBytes =
+    4 * base::kDigestBlockBytes;  // read at a time to verify an existing file
 
 // OK if the file under this name is, byte for byte of its header and block for block of its data, the one
 // described.
@@ -79,9 +80,9 @@ Status ShardStream::append_kept(ByteView bytes) {
 Status ShardStream::append(ByteView bytes, bool are_kept) {
   appended_ += bytes.size();
   while (!bytes.empty()) {
-    const ByteView block = bytes.first(std::min(bytes.size(), kDigestBlockBytes));
+    const ByteView block = bytes.first(std::min(bytes.size(), base::kDigestBlockBytes));
     SHOAL_CHECK(digests_ < header_.digests);
-    put_digest(&header_, digests_++, block_digest(block));
+    put_digest(&header_, digests_++, base::block_digest(block));
     SHOAL_RETURN_IF_ERROR(are_kept ? file_->append_kept(block) : file_->append(block));
     bytes = bytes.subspan(block.size());
   }
@@ -185,9 +186,10 @@ struct Cover {
 // The blocks that hold bytes [begin, end) of a piece.
 Cover cover_of(uint64_t begin, uint64_t end, uint64_t piece_bytes) {
   if (begin == end)
-    return {begin / kDigestBlockBytes * kDigestBlockBytes, begin / kDigestBlockBytes * kDigestBlockBytes};
-  return {begin / kDigestBlockBytes * kDigestBlockBytes,
-          std::min(digest_count(end) * kDigestBlockBytes, piece_bytes)};
+    return {begin / base::kDigestBlockBytes * base::kDigestBlockBytes,
+            begin / base::kDigestBlockBytes * base::kDigestBlockBytes};
+  return {begin / base::kDigestBlockBytes * base::kDigestBlockBytes,
+          std::min(base::digest_count(end) * base::kDigestBlockBytes, piece_bytes)};
 }
 }  // namespace
 
@@ -200,8 +202,8 @@ uint64_t ShardReader::covering_bytes(size_t piece, uint64_t begin, uint64_t end)
 std::span<const uint64_t> ShardReader::digests(size_t piece, uint64_t begin, uint64_t end) const {
   SHOAL_CHECK(piece < pieces_.size() && begin <= end && end <= pieces_.bytes(piece));
   const Cover cover = cover_of(begin, end, pieces_.bytes(piece));
-  return std::span(digests_).subspan(pieces_.first_digest(piece) + cover.begin / kDigestBlockBytes,
-                                     digest_count(cover.end - cover.begin));
+  return std::span(digests_).subspan(pieces_.first_digest(piece) + cover.begin / base::kDigestBlockBytes,
+                                     base::digest_count(cover.end - cover.begin));
 }
 
 Status ShardReader::read_verified(size_t piece, uint64_t begin, uint64_t end, MutableByteView out,
@@ -214,22 +216,22 @@ Status ShardReader::read_verified(size_t piece, uint64_t begin, uint64_t end, Mu
   SHOAL_ASSIGN_OR_RETURN(ReadFile* const from, file());
   const uint64_t file_begin = data_begin_ + pieces_.offset(piece);
   auto announce = [&](uint64_t at) {  // one block a call: kernels cut longer wishes short
-    if (at < cover.end) from->will_read(file_begin + at, std::min(kDigestBlockBytes, cover.end - at));
+    if (at < cover.end) from->will_read(file_begin + at, std::min(base::kDigestBlockBytes, cover.end - at));
   };
   for (uint64_t block = 1; block < kReadAheadBlocks; ++block) {
-    announce(cover.begin + block * kDigestBlockBytes);
+    announce(cover.begin + block * base::kDigestBlockBytes);
   }
   // In windows that stay in cache between the read and the digest.
-  for (uint64_t at = cover.begin; at < cover.end; at += kDigestBlockBytes) {
+  for (uint64_t at = cover.begin; at < cover.end; at += base::kDigestBlockBytes) {
     MutableByteView block =
-        out.subspan(at - cover.begin, std::min<uint64_t>(kDigestBlockBytes, cover.end - at));
-    announce(at + kReadAheadBlocks * kDigestBlockBytes);
+        out.subspan(at - cover.begin, std::min<uint64_t>(base::kDigestBlockBytes, cover.end - at));
+    announce(at + kReadAheadBlocks * base::kDigestBlockBytes);
     SHOAL_RETURN_IF_ERROR(from->read_at(file_begin + at, block));
-    uint64_t index = at / kDigestBlockBytes;
-    if (block_digest(block) == digests_[pieces_.first_digest(piece) + index]) continue;
+    uint64_t index = at / base::kDigestBlockBytes;
+    if (base::block_digest(block) == digests_[pieces_.first_digest(piece) + index]) continue;
     return corrupt(fmt::format("block {} of '{}' differs from its digest", index, pieces_.key(piece)));
   }
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -27,7 +27,7 @@
 #include "shoal/status.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 inline constexpr uint64_t kMaxShardHeaderBytes = 100'000'000;  // safetensors' own limit
 inline constexpr uint64_t kShardDataAlignment = 4096;          // of the first data byte's file offset
@@ -191,4 +191,4 @@ class ShardReader {
   Hash128 header_digest_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::storage

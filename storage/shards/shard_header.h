@@ -12,7 +12,7 @@
 #include "shoal/status.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 struct BuiltShardHeader {
   Bytes bytes;  // length prefix, JSON and padding: all that lies before the data; digests are zeros yet
@@ -45,4 +45,4 @@ Result<UserMetadata> parse_user_json(std::string_view json);
 // 16 lower-case hex digits each; false: something else.
 bool parse_digests(std::string_view text, std::vector<uint64_t>* digests);
 
-}  // namespace shoal
+}  // namespace shoal::storage

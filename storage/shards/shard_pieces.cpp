@@ -5,7 +5,7 @@
 #include "base/digest/digest.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // Names and numbers of a header are fewer than its bytes, and the counts below fit by that.
 static_assert(kMaxShardHeaderBytes < std::numeric_limits<uint32_t>::max());
@@ -65,7 +65,7 @@ void ShardPieces::add(const Flat& piece) {
   }
   entries_.push_back(entry);
   data_bytes_ += piece.bytes;
-  digests_ += digest_count(piece.bytes);
+  digests_ += base::digest_count(piece.bytes);
 }
 
 std::optional<std::string> ShardPieces::sort() {
@@ -109,4 +109,4 @@ uint64_t ShardPieces::memory_bytes() const {
          by_key_.capacity() * sizeof(uint32_t);
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -7,7 +7,7 @@
 
 #include "storage/shards/shard_header.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // One thread. What is not published is removed as well as can be.
 class ShardStream {
@@ -37,4 +37,4 @@ class ShardStream {
   uint64_t appended_ = 0;  // bytes
 };
 
-}  // namespace shoal
+}  // namespace shoal::storage

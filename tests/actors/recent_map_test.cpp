@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 TEST(RecentMap, ForgetsTheOneThatWasPutFirstHoweverManyArePut) {
@@ -34,4 +34,4 @@ TEST(RecentMap, AKeyThatIsThereKeepsItsValueAndItsPlace) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

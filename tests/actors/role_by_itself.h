@@ -11,7 +11,7 @@
 
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class RoleByItself {
  public:
@@ -22,10 +22,10 @@ class RoleByItself {
   std::vector<effect::Send> sends;
   std::vector<effect::SendTo> sent_to;
   std::vector<effect::EndSession> ended;
-  std::vector<std::pair<ClientId, LocalMessage>> said;
+  std::vector<std::pair<ClientId, local::LocalMessage>> said;
   std::vector<std::string> log;
   std::vector<effect::Redirect> redirects;
-  std::optional<EpochRecord> retired_by;
+  std::optional<storage::EpochRecord> retired_by;
   bool drained = false;
   bool sends_leave = true;  // at once; else leave() is when they do
 
@@ -49,8 +49,8 @@ class RoleByItself {
     handle(
         event::Received{from, {from_role, role_->kind(), std::make_shared<const WireBody>(std::move(body))}});
   }
-  void from_client(ClientId client, LocalMessage message) {
-    handle(event::FromClient{client, std::make_shared<const LocalMessage>(std::move(message))});
+  void from_client(ClientId client, local::LocalMessage message) {
+    handle(event::FromClient{client, std::make_shared<const local::LocalMessage>(std::move(message))});
   }
 
   // The first operation of this kind that is not carried out yet, which the test now carries out.
@@ -140,4 +140,4 @@ class RoleByItself {
   std::vector<std::pair<NodeId, SendId>> leaving_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

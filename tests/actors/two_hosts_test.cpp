@@ -8,15 +8,16 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 constexpr TimeNs kPatience = 1000 * kMillisecond;
 
 // The CAF host of one node, on CAF's deterministic scheduler, in the virtual world.
-class CafEngine final : public NodeEngine, public HostServices, public VirtualTime {
+class CafEngine final : public sim::NodeEngine, public HostServices, public VirtualTime {
  public:
-  CafEngine(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles, bool coordinates) : world_(world) {
+  CafEngine(sim::VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles, bool coordinates)
+      : world_(world) {
     CafHostOptions options;
     options.coordinator_is_here = coordinates;
     options.virtual_time = this;
@@ -32,22 +33,23 @@ class CafEngine final : public NodeEngine, public HostServices, public VirtualTi
   void send_to(const std::string& address, const WireMessage& message) override {
     world_.send_to(address, message);
   }
-  void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override {
+  void to_client(ClientId client, const std::shared_ptr<const local::LocalMessage>& message) override {
     world_.to_client(client, message);
   }
   void forget_client(ClientId client) override { world_.forget_client(client); }
   Result<OperationResult> run(const Operation& operation) override { return world_.run(operation); }
   void redirect(const effect::Redirect& to) override { world_.redirect(to); }
-  void retired(const EpochRecord& by) override { world_.retired(by); }
+  void retired(const storage::EpochRecord& by) override { world_.retired(by); }
   void drained(RoleKind role) override { world_.drained(role); }
   void log(RoleKind, const effect::Log&) override {}
 
-  VirtualWorld& world_;
+  sim::VirtualWorld& world_;
   std::unique_ptr<CafHost> host_;
 };
 
-std::unique_ptr<NodeEngine> make_caf_engine(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
-                                            const VirtualDelays&, bool coordinates) {
+std::unique_ptr<sim::NodeEngine> make_caf_engine(sim::VirtualWorld& world,
+                                                 std::vector<std::unique_ptr<Role>> roles,
+                                                 const sim::VirtualDelays&, bool coordinates) {
   return std::make_unique<CafEngine>(world, std::move(roles), coordinates);
 }
 
@@ -65,14 +67,14 @@ Channels channels_of(const std::vector<std::string>& transcript) {
 }
 
 // Saves before and after the roster is known, overlapping saves, an abort, a load in another generation.
-Channels run_scenario(NodeEngineFactory engines) {
-  VirtualDelays delays;
+Channels run_scenario(sim::NodeEngineFactory engines) {
+  sim::VirtualDelays delays;
   delays.local_ns = 0;
   delays.operation_ns = 0;
-  VirtualHost host(delays, std::move(engines));
+  sim::VirtualHost host(delays, std::move(engines));
   NodeFacts facts;
   facts.generation = facts.epoch = 1;
-  VirtualJob job = VirtualJob::start(host, facts, 4, 64, pipeline_job(64, 2, 4));
+  sim::VirtualJob job = sim::VirtualJob::start(host, facts, 4, 64, sim::pipeline_job(64, 2, 4));
   for (auto& trainer : job.trainers) trainer->declare();
   for (auto& trainer : job.trainers) trainer->save(1);
   job.run(kPatience);
@@ -88,7 +90,7 @@ Channels run_scenario(NodeEngineFactory engines) {
   EXPECT_TRUE(job.trainers[0]->decided().at({3, 1}).outcome.ok());
   EXPECT_EQ(job.trainers[0]->decided().at({4, 1}).outcome.code(), Code::aborted);
   facts.generation = facts.epoch = 2;
-  VirtualJob next = VirtualJob::start(host, facts, 2, 5, flat_job(5));
+  sim::VirtualJob next = sim::VirtualJob::start(host, facts, 2, 5, sim::flat_job(5));
   for (auto& trainer : next.trainers) trainer->load(std::nullopt);
   next.run(kPatience);
   for (auto& trainer : next.trainers) EXPECT_EQ(trainer->check_loaded(3), "");
@@ -96,7 +98,7 @@ Channels run_scenario(NodeEngineFactory engines) {
 }
 
 TEST(TheCafHost, CarriesTheSameProtocolAsTheDirectEngine) {
-  const Channels direct = run_scenario(make_direct_engine);
+  const Channels direct = run_scenario(sim::make_direct_engine);
   const Channels caf = run_scenario(make_caf_engine);
   EXPECT_GT(direct.size(), 64u);
   ASSERT_EQ(direct.size(), caf.size());
@@ -112,4 +114,4 @@ TEST(TheCafHost, GivesTheSameTranscriptEveryTime) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

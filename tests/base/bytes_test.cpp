@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace shoal {
+namespace shoal::base {
 namespace {
 
 TEST(Bytes, AreStoredLittleEndian) {
@@ -109,4 +109,4 @@ TEST(Utf8, CleanLinesAreCutBetweenCharacters) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::base

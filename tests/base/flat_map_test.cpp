@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-namespace shoal {
+namespace shoal::base {
 namespace {
 
 template <class Key>
@@ -79,4 +79,4 @@ TEST(FlatMap, HoldsWhatCanOnlyBeMoved) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::base

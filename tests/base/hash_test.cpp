@@ -4,7 +4,7 @@
 
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::base {
 namespace {
 
 // Values of the reference implementation (xxhsum 0.8, XXH3, seed 0).
@@ -36,4 +36,4 @@ TEST(Hash, RandomOnesDiffer) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::base

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <vector>
 
-namespace shoal {
+namespace shoal::base {
 namespace {
 
 TEST(HelperThreads, DoEverythingOnce) {
@@ -19,4 +19,4 @@ TEST(HelperThreads, DoEverythingOnce) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::base

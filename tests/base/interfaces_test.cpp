@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace shoal {
+namespace shoal::base {
 namespace {
 
 using testing::AllOf;
@@ -35,4 +35,4 @@ TEST(Interfaces, OneIsGivenByItsNameOrAddress) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::base

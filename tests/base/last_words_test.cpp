@@ -12,7 +12,7 @@
 #include <system_error>
 #include <thread>
 
-namespace shoal {
+namespace shoal::base {
 namespace {
 
 constexpr int kStatus = 7;
@@ -125,4 +125,4 @@ TEST_F(LastWords, OfAnErrorThatMainHasCaughtGiveTheStatus) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::base

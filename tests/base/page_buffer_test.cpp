@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace shoal {
+namespace shoal::base {
 namespace {
 
 // Of its pages, how many have memory.
@@ -74,4 +74,4 @@ TEST(PagedVector, KeepsWhatItHoldsAsItGrowsAndGivesItsMemoryBack) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::base

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-namespace shoal {
+namespace shoal::base {
 namespace {
 
 // Keys of three kinds: dense, a page apart, at the end of the range.
@@ -111,4 +111,4 @@ TEST(PagedSet, DoesWhatAnOrderedSetDoes) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::base

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-namespace shoal {
+namespace shoal::base {
 namespace {
 
 std::string first_ranks(size_t count) {
@@ -27,4 +27,4 @@ TEST(RankNames, OfManyTheFirstAreNamedAndTheOthersCounted) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::base

@@ -6,7 +6,7 @@
 
 #include <cstdio>
 
-namespace shoal {
+namespace shoal::base {
 namespace {
 
 TEST(ReadAhead, IsDoneOfFilesThatThePageCacheHolds) {
@@ -21,4 +21,4 @@ TEST(ReadAhead, IsDoneOfFilesThatThePageCacheHolds) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::base

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace shoal {
+namespace shoal::base {
 namespace {
 
 Status fails(bool should_fail) {
@@ -55,4 +55,4 @@ TEST(ResultDeathTest, ReadingTheValueOfAnErrorEndsTheProcess) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::base

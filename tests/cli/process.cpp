@@ -18,7 +18,7 @@
 
 extern char** environ;
 
-namespace shoal {
+namespace shoal::cli {
 
 namespace {
 
@@ -168,4 +168,4 @@ ProcessEnd run_shoal(std::vector<std::string> arguments, const ProcessOptions& o
   return run_process(arguments, options);
 }
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace shoal {
+namespace shoal::cli {
 
 struct ProcessOptions {
   // Set in the environment, which is the test's own otherwise, without any SHOAL_ or SLURM_ variable.
@@ -53,4 +53,4 @@ ProcessEnd run_process(const std::vector<std::string>& arguments, const ProcessO
 // The same with the `shoal` of this build as the program.
 ProcessEnd run_shoal(std::vector<std::string> arguments, const ProcessOptions& options = {});
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -7,7 +7,7 @@
 
 #include "shoal/check.h"
 
-namespace shoal {
+namespace shoal::cli {
 
 class TemporaryFolder {
  public:
@@ -28,4 +28,4 @@ class TemporaryFolder {
   std::string path_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -8,7 +8,7 @@
 
 #include "tests/cli/temporary_folder.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -32,4 +32,4 @@ TEST(TextFile, SaysWhyItIsNotWritten) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

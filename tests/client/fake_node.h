@@ -18,7 +18,7 @@
 #include "local/socket/socket.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal {
+namespace shoal::client {
 
 class TemporaryRoot {
  public:
@@ -44,18 +44,21 @@ class FakeNode {
 
   // `reader`: the id of a job that only reads.
   explicit FakeNode(const std::string& root, const std::string& reader = "")
-      : listener_(LocalListener::listen(node_paths(root, reader).value().socket_file).value()) {}
+      : listener_(local::LocalListener::listen(local::node_paths(root, reader).value().socket_file).value()) {
+  }
   ~FakeNode() {
     for (auto& [id, slab] : slabs_) ::munmap(slab.first, slab.second);
   }
 
-  void accept() { socket_ = std::make_unique<LocalSocket>(std::move(**listener_->accept(kPatienceMs))); }
+  void accept() {
+    socket_ = std::make_unique<local::LocalSocket>(std::move(**listener_->accept(kPatienceMs)));
+  }
   void die() { socket_.reset(); }
   void stop() {  // and nobody listens any more
     listener_.reset();
     die();
   }
-  void send(const LocalMessage& message) { ASSERT_TRUE(socket_->send(message).ok()); }
+  void send(const local::LocalMessage& message) { ASSERT_TRUE(socket_->send(message).ok()); }
 
   // The next message, which must be this; slabs that come before it are mapped, and what the client says that
   // it keeps of its memory is passed over.
@@ -64,7 +67,7 @@ class FakeNode {
     while (true) {
       auto received = socket_->receive(kPatienceMs);
       SHOAL_CHECK(received.ok() && received->has_value());
-      LocalMessage& message = (**received).message;
+      local::LocalMessage& message = (**received).message;
       if (auto* wanted = std::get_if<Message>(&message)) return std::move(*wanted);
       if (std::get_if<local::Ping>(&message)) {
         if (answers_pings) send(local::Pong{});
@@ -94,8 +97,8 @@ class FakeNode {
   uint64_t slab_bytes(uint32_t id) const { return slabs_.at(id).second; }
 
  private:
-  void map(const local::Slab& slab, const OwnedFd& fd) {
-    SHOAL_CHECK(check_slab(fd.get(), slab.bytes).ok());
+  void map(const local::Slab& slab, const local::OwnedFd& fd) {
+    SHOAL_CHECK(local::check_slab(fd.get(), slab.bytes).ok());
     if (auto old = slabs_.find(slab.slab_id); old != slabs_.end())
       ::munmap(old->second.first, old->second.second);
     void* mapped = ::mmap(nullptr, slab.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
@@ -104,8 +107,8 @@ class FakeNode {
     ++slabs_received_;
   }
 
-  std::unique_ptr<LocalListener> listener_;
-  std::unique_ptr<LocalSocket> socket_;
+  std::unique_ptr<local::LocalListener> listener_;
+  std::unique_ptr<local::LocalSocket> socket_;
   std::map<uint32_t, std::pair<void*, uint64_t>> slabs_;
   size_t slabs_received_ = 0;
 };
@@ -119,4 +122,4 @@ inline std::unique_ptr<Checkpointer> attach(FakeNode& node, const CheckpointerOp
   return std::move(opening.get()).value();
 }
 
-}  // namespace shoal
+}  // namespace shoal::client

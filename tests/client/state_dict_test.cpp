@@ -15,7 +15,7 @@
 #include "shoal/state_dict.h"
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using testing::HasSubstr;
@@ -261,4 +261,4 @@ TEST_F(State, LoadsScalarsThatItKeepsAndAnyContainer) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

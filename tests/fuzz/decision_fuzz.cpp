@@ -12,38 +12,40 @@ using namespace shoal;
 
 namespace {
 
-const RecordKind kDecisionRecord = {"SHOALDEC", "decision", kDecisionFormatVersion, kMaxDecisionBytes};
-const RecordKind kRankRecord = {"SHOALRNK", "rank manifest", 1, kMaxDecisionBytes};
+const storage::RecordKind kDecisionRecord = {"SHOALDEC", "decision", storage::kDecisionFormatVersion,
+                                             storage::kMaxDecisionBytes};
+const storage::RecordKind kRankRecord = {"SHOALRNK", "rank manifest", 1, storage::kMaxDecisionBytes};
 
 void decode_rank(ByteView file) {
-  auto manifest = decode_rank_manifest(file, "input");
+  auto manifest = storage::decode_rank_manifest(file, "input");
   if (!manifest.ok()) return;
-  auto encoded = encode_rank_manifest(*manifest);
+  auto encoded = storage::encode_rank_manifest(*manifest);
   SHOAL_CHECK(encoded.ok());
-  auto again = decode_rank_manifest(*encoded, "input");
+  auto again = storage::decode_rank_manifest(*encoded, "input");
   SHOAL_CHECK(again.ok());
-  SHOAL_CHECK(*encode_rank_manifest(*again) == *encoded);
+  SHOAL_CHECK(*storage::encode_rank_manifest(*again) == *encoded);
 }
 
 void decode(ByteView file) {
-  (void)read_decision_state(file.first(std::min(file.size(), kRecordHeadBytes)), file.size(), "input");
-  auto decision = decode_decision(file, "input");
-  auto opened = open_decision({file.begin(), file.end()}, "input");
+  (void)storage::read_decision_state(file.first(std::min(file.size(), storage::kRecordHeadBytes)),
+                                     file.size(), "input");
+  auto decision = storage::decode_decision(file, "input");
+  auto opened = storage::open_decision({file.begin(), file.end()}, "input");
   SHOAL_CHECK(opened.ok() || !decision.ok());
   if (opened.ok() && opened->committed()) {
-    (void)metadata_of(*opened);
-    (void)decode_world(opened->manifest().encoded->world);
-    SHOAL_CHECK(decode_rest(*opened).ok() == decision.ok());
+    (void)storage::metadata_of(*opened);
+    (void)plan::decode_world(opened->manifest().encoded->world);
+    SHOAL_CHECK(storage::decode_rest(*opened).ok() == decision.ok());
   }
   if (!decision.ok()) return;
-  auto encoded = encode_decision(*decision);
+  auto encoded = storage::encode_decision(*decision);
   SHOAL_CHECK(encoded.ok());
-  auto again = decode_decision(*encoded, "input");
+  auto again = storage::decode_decision(*encoded, "input");
   SHOAL_CHECK(again.ok());
   SHOAL_CHECK(again->key == decision->key && again->committed() == decision->committed());
-  auto twice = encode_decision(*again);
+  auto twice = storage::encode_decision(*again);
   SHOAL_CHECK(twice.ok() && *twice == *encoded);
-  if (decision->committed()) (void)metadata_of(*decision);
+  if (decision->committed()) (void)storage::metadata_of(*decision);
 }
 
 }  // namespace
@@ -60,11 +62,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   if (data[0] == 254) {
-    auto file = seal_record(kRankRecord, 0, body);
+    auto file = storage::seal_record(kRankRecord, 0, body);
     if (file.ok()) decode_rank(*file);
     return 0;
   }
-  auto file = seal_record(kDecisionRecord, data[0], body);
+  auto file = storage::seal_record(kDecisionRecord, data[0], body);
   if (file.ok()) decode(*file);
   return 0;
 }

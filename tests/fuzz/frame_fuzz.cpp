@@ -12,40 +12,40 @@ using namespace shoal;
 
 namespace {
 
-Identity some_identity() {
-  Identity identity;
+transport::Identity some_identity() {
+  transport::Identity identity;
   identity.job_id = "job";
   identity.name = "host";
   identity.generation = 1;
   return identity;
 }
 
-void shake_hands(HandshakeRole role, ByteView payload) {
+void shake_hands(transport::HandshakeRole role, ByteView payload) {
   static const auto token = std::make_shared<const Bytes>(32, std::byte{7});
-  Handshake handshake(role, some_identity(), token, HandshakeNonce{});
-  if (role == HandshakeRole::connector) (void)handshake.hello();
-  const Handshake::Answer answer = handshake.on_frame(payload);
+  transport::Handshake handshake(role, some_identity(), token, transport::HandshakeNonce{});
+  if (role == transport::HandshakeRole::connector) (void)handshake.hello();
+  const transport::Handshake::Answer answer = handshake.on_frame(payload);
   SHOAL_CHECK(!answer.proven);  // nobody here knows the token
-  SHOAL_CHECK(answer.reply.size() <= kMaxHandshakeBytes);
+  SHOAL_CHECK(answer.reply.size() <= transport::kMaxHandshakeBytes);
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ByteView bytes = view_of_input(data, size);
-  const size_t header_bytes = std::min(size, kFrameHeaderBytes);
-  auto header = decode_frame_header(bytes.first(header_bytes));
+  const size_t header_bytes = std::min(size, transport::kFrameHeaderBytes);
+  auto header = transport::decode_frame_header(bytes.first(header_bytes));
   const ByteView payload = bytes.subspan(header_bytes);
   if (header.ok()) {
-    const FrameHeaderBytes encoded = encode_frame_header(*header);
+    const transport::FrameHeaderBytes encoded = transport::encode_frame_header(*header);
     SHOAL_CHECK(std::equal(encoded.begin(), encoded.end(), bytes.begin()));
-    (void)check_frame(*header, payload.size(), false);
-    (void)check_frame(*header, payload.size(), true);
+    (void)transport::check_frame(*header, payload.size(), false);
+    (void)transport::check_frame(*header, payload.size(), true);
   }
-  (void)check_segment_table(payload);
-  if (payload.size() > kMaxHandshakeBytes) return 0;
-  SHOAL_CHECK(!decode_refusal(payload).ok());
-  shake_hands(HandshakeRole::listener, payload);
-  shake_hands(HandshakeRole::connector, payload);
+  (void)transport::check_segment_table(payload);
+  if (payload.size() > transport::kMaxHandshakeBytes) return 0;
+  SHOAL_CHECK(!transport::decode_refusal(payload).ok());
+  shake_hands(transport::HandshakeRole::listener, payload);
+  shake_hands(transport::HandshakeRole::connector, payload);
   return 0;
 }

@@ -31,7 +31,7 @@ constexpr uint64_t kMaxSeedBytes = 16384;
 Bytes read_file(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   const std::vector<char> chars((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  return bytes_of({chars.data(), chars.size()});
+  return storage::bytes_of({chars.data(), chars.size()});
 }
 
 void write_seed(const fs::path& folder, const std::string& name, const Bytes& bytes) {
@@ -57,18 +57,18 @@ Bytes trimmed(const Bytes& shard, uint64_t* data_bytes) {
 }
 
 void seeds_of_rank_manifest(const fs::path& corpus) {
-  RankManifest manifest;
+  storage::RankManifest manifest;
   manifest.key = {1, 3, 1};
   manifest.rank = 1;
   manifest.world_size = 4;
-  manifest.layout = sample_world()->layouts.front();
+  manifest.layout = storage::sample_world()->layouts.front();
   manifest.options.mode = SaveMode::rank_local;
   manifest.options.dedupe = Dedupe::none;
-  manifest.files = {{shard_file_name(1, 0), 5000, nonce_of(12), 1, 0u}};
+  manifest.files = {{shard_file_name(1, 0), 5000, storage::nonce_of(12), 1, 0u}};
   manifest.payload_bytes = 904;
-  const Bytes bytes = encode_rank_manifest(manifest).value();
-  const ByteView body =
-      ByteView(bytes).subspan(kRecordHeadBytes, bytes.size() - kRecordHeadBytes - kRecordTailBytes);
+  const Bytes bytes = storage::encode_rank_manifest(manifest).value();
+  const ByteView body = ByteView(bytes).subspan(
+      storage::kRecordHeadBytes, bytes.size() - storage::kRecordHeadBytes - storage::kRecordTailBytes);
   write_seed(corpus / "decision", "rank-file", joined({std::byte{255}}, bytes));
   write_seed(corpus / "decision", "rank-body", joined({std::byte{254}}, body));
 }
@@ -91,8 +91,8 @@ void seeds_of_root(const fs::path& root, const fs::path& corpus) {
         write_seed(corpus / "shard_header", fmt::format("shard-{}", ++shards), joined(data_bytes, json));
     } else if (path.filename() == "manifest.shoal" && bytes.size() <= kMaxSeedBytes) {
       const std::byte state = bytes[12];
-      const ByteView body =
-          ByteView(bytes).subspan(kRecordHeadBytes, bytes.size() - kRecordHeadBytes - kRecordTailBytes);
+      const ByteView body = ByteView(bytes).subspan(
+          storage::kRecordHeadBytes, bytes.size() - storage::kRecordHeadBytes - storage::kRecordTailBytes);
       ++decisions;
       write_seed(corpus / "decision", fmt::format("file-{}", decisions), joined({std::byte{0}}, bytes));
       write_seed(corpus / "decision", fmt::format("body-{}", decisions), joined({state}, body));
@@ -101,52 +101,67 @@ void seeds_of_root(const fs::path& root, const fs::path& corpus) {
 }
 
 SavePlanPtr sample_plan() {
-  return std::make_shared<const SavePlan>(*plan_save(*sample_world(), 1, {}));
+  return std::make_shared<const SavePlan>(*plan_save(*storage::sample_world(), 1, {}));
 }
 
-PlannerPlan planner_plan() {
+plan::PlannerPlan planner_plan() {
   return std::make_shared<const std::string>("a plan");
 }
 
-std::vector<WireBody> wire_bodies() {
+std::vector<actors::WireBody> wire_bodies() {
   constexpr AttemptKey key = {1, 3, 1};
   return {
-      wire::JoinRanks{"host-a", 8, {{2, nonce_of(1)}, {7, nonce_of(2)}}, {Dedupe::lowest_rank, 4096}},
-      wire::LayoutsWanted{{nonce_of(1), nonce_of(2)}},
-      wire::Layouts{sample_world()->layouts},
-      wire::RosterIs{sample_world(), {Dedupe::none, uint64_t{1} << 20}, kRuleVersion},
-      wire::JoinRefused{"two hosts are called 'a'"},
-      wire::ShardsWritten{key, nonce_of(9), {{2, nonce_of(10)}}, {{2, 0, 5000, nonce_of(12), 904}}},
-      wire::SaveFailed{key, 2, Status(Code::no_space, "full")},
-      wire::Pending{key},
-      wire::Decided{key, false, "rank 2: full"},
-      wire::Superseded{7, "host-b:4000"},
-      wire::LayoutsStaged{key, {{2, nonce_of(3)}, {5, nonce_of(4)}}},
-      wire::PlanBy{key, nonce_of(9)},
-      wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {key}},
-      wire::LocalPlans{key, "host-a", 8, {}, {{2, nonce_of(3)}, {5, nonce_of(4)}}, {nonce_of(5), PlanId{}}},
-      wire::GlobalPlan{key, sample_world()->roster.id(), {{0, nullptr}, {1, sample_plan()}}},
-      wire::PlanExchange{
-          key, ExchangeStage::offered, "host-a", 8, {}, 5, {{2, planner_plan()}, {7, planner_plan()}}},
-      wire::JoinLoad{{true, 0, 3, 1}, 8, "host-a:1", {{2, nonce_of(3)}, {5, nonce_of(4)}}, 700},
-      wire::LoadRoster{
-          {true, 0, 3, 1}, {}, key, {nonce_of(3)}, {"host-a:1", "host-b:2"}, {{0, 4, 0, 0}, {4, 2, 1, 0}}},
-      wire::ChunksWanted{{false, 3, 0, 1}, {99, 7}},
-      wire::ChunkIs{{true, 0, 3, 1}, 99, std::make_shared<Chunk>(Chunk{3, Bytes(3), {}})},
-      wire::ChunksNotHere{{true, 0, 3, 1}, {7}},
-      wire::ChunksNotWanted{{true, 0, 3, 1}, {7, 9}},
-      wire::ChunksComing{{true, 0, 3, 1}, {7, 8}}};
+      actors::wire::JoinRanks{
+          "host-a", 8, {{2, storage::nonce_of(1)}, {7, storage::nonce_of(2)}}, {Dedupe::lowest_rank, 4096}},
+      actors::wire::LayoutsWanted{{storage::nonce_of(1), storage::nonce_of(2)}},
+      actors::wire::Layouts{storage::sample_world()->layouts},
+      actors::wire::RosterIs{storage::sample_world(), {Dedupe::none, uint64_t{1} << 20}, kRuleVersion},
+      actors::wire::JoinRefused{"two hosts are called 'a'"},
+      actors::wire::ShardsWritten{key,
+                                  storage::nonce_of(9),
+                                  {{2, storage::nonce_of(10)}},
+                                  {{2, 0, 5000, storage::nonce_of(12), 904}}},
+      actors::wire::SaveFailed{key, 2, Status(Code::no_space, "full")},
+      actors::wire::Pending{key},
+      actors::wire::Decided{key, false, "rank 2: full"},
+      actors::wire::Superseded{7, "host-b:4000"},
+      actors::wire::LayoutsStaged{key, {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}},
+      actors::wire::PlanBy{key, storage::nonce_of(9)},
+      actors::wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {key}},
+      actors::wire::LocalPlans{key,
+                               "host-a",
+                               8,
+                               {},
+                               {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}},
+                               {storage::nonce_of(5), PlanId{}}},
+      actors::wire::GlobalPlan{key, storage::sample_world()->roster.id(), {{0, nullptr}, {1, sample_plan()}}},
+      actors::wire::PlanExchange{
+          key, plan::ExchangeStage::offered, "host-a", 8, {}, 5, {{2, planner_plan()}, {7, planner_plan()}}},
+      actors::wire::JoinLoad{
+          {true, 0, 3, 1}, 8, "host-a:1", {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}, 700},
+      actors::wire::LoadRoster{{true, 0, 3, 1},
+                               {},
+                               key,
+                               {storage::nonce_of(3)},
+                               {"host-a:1", "host-b:2"},
+                               {{0, 4, 0, 0}, {4, 2, 1, 0}}},
+      actors::wire::ChunksWanted{{false, 3, 0, 1}, {99, 7}},
+      actors::wire::ChunkIs{
+          {true, 0, 3, 1}, 99, std::make_shared<actors::Chunk>(actors::Chunk{3, Bytes(3), {}})},
+      actors::wire::ChunksNotHere{{true, 0, 3, 1}, {7}},
+      actors::wire::ChunksNotWanted{{true, 0, 3, 1}, {7, 9}},
+      actors::wire::ChunksComing{{true, 0, 3, 1}, {7, 8}}};
 }
 
-std::vector<LinkMessage> link_messages(const Bytes& between_roles) {
-  return {link::ServeAsRelay{2048},          link::RelayReady{"10.0.0.2:4000", 2048},
-          link::RelayFailed{"no port"},      link::GoBy{"10.0.0.2:4000", "full"},
-          link::ChildUp{3, "host-c", {}},    link::ChildLost{3, "no heartbeat for 2 s"},
-          link::FromChild{3, between_roles}, link::ToChild{3, between_roles},
-          link::DropChild{3, "it left"},     link::Welcome{}};
+std::vector<actors::LinkMessage> link_messages(const Bytes& between_roles) {
+  return {actors::link::ServeAsRelay{2048},          actors::link::RelayReady{"10.0.0.2:4000", 2048},
+          actors::link::RelayFailed{"no port"},      actors::link::GoBy{"10.0.0.2:4000", "full"},
+          actors::link::ChildUp{3, "host-c", {}},    actors::link::ChildLost{3, "no heartbeat for 2 s"},
+          actors::link::FromChild{3, between_roles}, actors::link::ToChild{3, between_roles},
+          actors::link::DropChild{3, "it left"},     actors::link::Welcome{}};
 }
 
-std::vector<LocalMessage> local_messages() {
+std::vector<local::LocalMessage> local_messages() {
   local::Staged staged;
   staged.step = 9;
   staged.attempt = 1;
@@ -159,13 +174,13 @@ std::vector<LocalMessage> local_messages() {
   metadata.state_dict_metadata = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}}};
   Metadata of_layouts;
   of_layouts.key = {1, 9, 1};
-  of_layouts.world_size = sample_world()->roster.world_size();
+  of_layouts.world_size = storage::sample_world()->roster.world_size();
   return {
-      local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, {}},
+      local::Attach{local::kLocalSchemaVersion, 1, 2, "job", 77, {}},
       local::Attached{3, 78},
       local::Failed{Status(Code::refused, "another job")},
-      local::LayoutIs{sample_world()->layouts[0], SaveOptions{}},
-      local::RosterIs{sample_world(), kRuleVersion, SaveOptions{}},
+      local::LayoutIs{storage::sample_world()->layouts[0], SaveOptions{}},
+      local::RosterIs{storage::sample_world(), kRuleVersion, SaveOptions{}},
       local::Slab{1, 4096},
       staged,
       local::SlabFree{1},
@@ -181,10 +196,11 @@ std::vector<LocalMessage> local_messages() {
       local::LoadDone{4, Status(Code::corrupt, "block 3 differs")},
       local::Refused{9, 1, Status(Code::no_space, "full")},
       local::Detach{},
-      local::PlanWanted{9, 1, nonce_of(3), nonce_of(4)},
-      local::PlanIs{9, 1, sample_world()->roster.id(), sample_plan()},
-      local::PlanExchange{9, 1, ExchangeStage::gathered, 1, {}, {planner_plan(), planner_plan()}},
-      local::Found{4, ok_status(), of_layouts, local::StoredLayouts{sample_world(), kRuleVersion, {}}},
+      local::PlanWanted{9, 1, storage::nonce_of(3), storage::nonce_of(4)},
+      local::PlanIs{9, 1, storage::sample_world()->roster.id(), sample_plan()},
+      local::PlanExchange{9, 1, plan::ExchangeStage::gathered, 1, {}, {planner_plan(), planner_plan()}},
+      local::Found{4, ok_status(), of_layouts,
+                   local::StoredLayouts{storage::sample_world(), kRuleVersion, {}}},
       local::Close{4},
       local::StagingWanted{uint64_t{1} << 30, 2, uint64_t{3} << 30, "staging_bytes_max", 7},
       local::StagingGranted{1, uint64_t{32} << 20, true, ok_status(), 7},
@@ -194,35 +210,38 @@ std::vector<LocalMessage> local_messages() {
       local::PartStaged{1, 7, Status(Code::aborted, "the save has ended")}};
 }
 
-Bytes framed(FrameKind kind, const Bytes& payload) {
-  FrameHeader header;
+Bytes framed(transport::FrameKind kind, const Bytes& payload) {
+  transport::FrameHeader header;
   header.kind = kind;
   header.payload_bytes = static_cast<uint32_t>(payload.size());
-  if (kind == FrameKind::message) {
+  if (kind == transport::FrameKind::message) {
     header.tag = 1;
     header.message_bytes = payload.size();
   }
-  const FrameHeaderBytes bytes = encode_frame_header(header);
+  const transport::FrameHeaderBytes bytes = transport::encode_frame_header(header);
   return joined(Bytes(bytes.begin(), bytes.end()), payload);
 }
 
 void seeds_of_handshakes(const fs::path& folder) {
-  Identity identity;
+  transport::Identity identity;
   identity.job_id = "job";
   identity.name = "host";
   identity.generation = 1;
   const auto token = std::make_shared<const Bytes>(32, std::byte{7});
-  Handshake connector(HandshakeRole::connector, identity, token, HandshakeNonce{});
-  Handshake listener(HandshakeRole::listener, identity, token, HandshakeNonce{std::byte{1}});
+  transport::Handshake connector(transport::HandshakeRole::connector, identity, token,
+                                 transport::HandshakeNonce{});
+  transport::Handshake listener(transport::HandshakeRole::listener, identity, token,
+                                transport::HandshakeNonce{std::byte{1}});
   const Bytes hello = connector.hello();
   const Bytes challenge = listener.on_frame(hello).reply;
   const Bytes proof = connector.on_frame(challenge).reply;
-  write_seed(folder, "hello", framed(FrameKind::handshake, hello));
-  write_seed(folder, "challenge", framed(FrameKind::handshake, challenge));
-  write_seed(folder, "proof", framed(FrameKind::handshake, proof));
+  write_seed(folder, "hello", framed(transport::FrameKind::handshake, hello));
+  write_seed(folder, "challenge", framed(transport::FrameKind::handshake, challenge));
+  write_seed(folder, "proof", framed(transport::FrameKind::handshake, proof));
   write_seed(folder, "refusal",
-             framed(FrameKind::handshake, encode_refusal(Status(Code::refused, "another job"))));
-  write_seed(folder, "heartbeat", framed(FrameKind::heartbeat, {}));
+             framed(transport::FrameKind::handshake,
+                    transport::encode_refusal(Status(Code::refused, "another job"))));
+  write_seed(folder, "heartbeat", framed(transport::FrameKind::heartbeat, {}));
 }
 
 }  // namespace
@@ -237,22 +256,22 @@ int main(int argc, char** argv) {
   seeds_of_rank_manifest(corpus);
   int number = 0;
   Bytes between_roles;
-  for (const WireBody& body : wire_bodies()) {
-    const auto shared = std::make_shared<const WireBody>(body);
-    const WireMessage message{RoleKind::planner, RoleKind::coordinator, shared};
-    const Bytes bytes = encode_wire(message);
+  for (const actors::WireBody& body : wire_bodies()) {
+    const auto shared = std::make_shared<const actors::WireBody>(body);
+    const actors::WireMessage message{actors::RoleKind::planner, actors::RoleKind::coordinator, shared};
+    const Bytes bytes = actors::encode_wire(message);
     write_seed(corpus / "wire", fmt::format("{}", ++number), bytes);
     if (number == 8) {
       between_roles = bytes;
-      write_seed(corpus / "frame", "message", framed(FrameKind::message, bytes));
+      write_seed(corpus / "frame", "message", framed(transport::FrameKind::message, bytes));
     }
   }
   number = 0;
-  for (const LinkMessage& message : link_messages(between_roles))
-    write_seed(corpus / "wire", fmt::format("link-{}", ++number), encode_link(message));
+  for (const actors::LinkMessage& message : link_messages(between_roles))
+    write_seed(corpus / "wire", fmt::format("link-{}", ++number), actors::encode_link(message));
   number = 0;
-  for (const LocalMessage& message : local_messages())
-    write_seed(corpus / "local", fmt::format("{}", ++number), encode_local(message));
+  for (const local::LocalMessage& message : local_messages())
+    write_seed(corpus / "local", fmt::format("{}", ++number), local::encode_local(message));
   seeds_of_handshakes(corpus / "frame");
   return 0;
 }

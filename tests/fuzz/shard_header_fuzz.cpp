@@ -8,12 +8,12 @@ using namespace shoal;
 
 namespace {
 
-bool same(const ShardPiece& a, const ShardPiece& b) {
+bool same(const storage::ShardPiece& a, const storage::ShardPiece& b) {
   return a.key == b.key && a.fqn == b.fqn && a.dtype == b.dtype && a.is_object == b.is_object &&
          a.global_shape == b.global_shape && a.box == b.box && a.bytes == b.bytes;
 }
 
-void check_same(const ParsedShardHeader& a, const ParsedShardHeader& b) {
+void check_same(const storage::ParsedShardHeader& a, const storage::ParsedShardHeader& b) {
   SHOAL_CHECK(a.pieces.size() == b.pieces.size() && a.digests == b.digests);
   for (size_t i = 0; i < a.pieces.size(); ++i) {
     SHOAL_CHECK(same(a.pieces[i], b.pieces[i]));
@@ -24,16 +24,16 @@ void check_same(const ParsedShardHeader& a, const ParsedShardHeader& b) {
 }
 
 // What was parsed can be built, and what was built parses to the same.
-void check_round_trip(const ParsedShardHeader& parsed, uint64_t data_bytes) {
-  std::vector<ShardPiece> pieces;
-  for (const ShardPiece& piece : parsed.pieces) pieces.push_back(piece);
-  auto built = build_shard_header(pieces);
+void check_round_trip(const storage::ParsedShardHeader& parsed, uint64_t data_bytes) {
+  std::vector<storage::ShardPiece> pieces;
+  for (const storage::ShardPiece& piece : parsed.pieces) pieces.push_back(piece);
+  auto built = storage::build_shard_header(pieces);
   SHOAL_CHECK(built.ok());
   SHOAL_CHECK(built->payload_bytes == data_bytes);
   SHOAL_CHECK(built->digests == parsed.digests.size());
-  for (uint64_t i = 0; i < built->digests; ++i) put_digest(&*built, i, parsed.digests[i]);
+  for (uint64_t i = 0; i < built->digests; ++i) storage::put_digest(&*built, i, parsed.digests[i]);
   const std::string_view bytes(reinterpret_cast<const char*>(built->bytes.data()), built->bytes.size());
-  auto again = parse_shard_header(bytes.substr(8), data_bytes);
+  auto again = storage::parse_shard_header(bytes.substr(8), data_bytes);
   SHOAL_CHECK(again.ok());
   check_same(*again, parsed);
 }
@@ -44,11 +44,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 8) return 0;
   const uint64_t data_bytes = load_le64(reinterpret_cast<const std::byte*>(data));
   const std::string_view json(reinterpret_cast<const char*>(data) + 8, size - 8);
-  auto parsed = parse_shard_header(json, data_bytes);
+  auto parsed = storage::parse_shard_header(json, data_bytes);
   if (parsed.ok()) check_round_trip(*parsed, data_bytes);
   // The quick way and the general one agree on all that the quick one takes.
-  if (auto plain = parse_plain_shard_header(json, data_bytes)) {
-    auto general = parse_general_shard_header(json, data_bytes);
+  if (auto plain = storage::parse_plain_shard_header(json, data_bytes)) {
+    auto general = storage::parse_general_shard_header(json, data_bytes);
     SHOAL_CHECK(general.ok());
     check_same(*plain, *general);
   }

@@ -7,7 +7,7 @@
 
 #include "base/stream_copy.h"
 
-namespace shoal {
+namespace shoal::gpu {
 namespace {
 
 constexpr uint64_t kMargin = 256;  // on both sides of a target: nothing may touch it
@@ -24,10 +24,10 @@ TEST(StreamCopy, CopiesAnyLengthFromAnywhereToAnywhereAndNothingMore) {
   const uint64_t lengths[] = {0,
                               1,
                               63,
-                              kStreamCopyBytesMin - 1,
-                              kStreamCopyBytesMin,
-                              kStreamCopyBytesMin + 1,
-                              kStreamCopyBytesMin + 4095,
+                              base::kStreamCopyBytesMin - 1,
+                              base::kStreamCopyBytesMin,
+                              base::kStreamCopyBytesMin + 1,
+                              base::kStreamCopyBytesMin + 4095,
                               (uint64_t{1} << 20) - 7,
                               (uint64_t{1} << 20) + 16384 + 65};
   const std::vector<std::byte> source = noise((uint64_t{2} << 20) + kMargin);
@@ -35,7 +35,7 @@ TEST(StreamCopy, CopiesAnyLengthFromAnywhereToAnywhereAndNothingMore) {
     for (uint64_t from : {0, 1, 8, 63}) {
       for (uint64_t to : {0, 1, 16, 63, 64}) {
         std::vector<std::byte> target(bytes + 2 * kMargin, kUntouched);
-        stream_copy(target.data() + kMargin + to, source.data() + from, bytes);
+        base::stream_copy(target.data() + kMargin + to, source.data() + from, bytes);
         for (uint64_t i = 0; i < target.size(); ++i) {
           const bool inside = i >= kMargin + to && i < kMargin + to + bytes;
           ASSERT_EQ(target[i], inside ? source[from + i - kMargin - to] : kUntouched)
@@ -61,4 +61,4 @@ TEST(HostStager, GathersRowsOfABoxToContiguousBytes) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::gpu

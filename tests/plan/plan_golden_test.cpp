@@ -12,7 +12,7 @@
 #include "shoal/save_plan.h"
 #include "tests/plan/test_worlds.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 const Placement kReplicate = Placement::replicate();
@@ -174,4 +174,4 @@ TEST(PlanGolden, IdsAndPlansAreWhatTheyWere) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

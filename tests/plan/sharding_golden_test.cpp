@@ -7,7 +7,7 @@
 #include "shoal/mesh.h"
 #include "tests/plan/test_worlds.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 Dims numbers(const std::string& text) {
@@ -81,4 +81,4 @@ TEST(ShardingGolden, ShardsAreThoseOfPyTorch) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

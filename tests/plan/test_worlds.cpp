@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-namespace shoal {
+namespace shoal::plan {
 
 namespace {
 
@@ -293,4 +293,4 @@ std::vector<std::string> split_text(const std::string& text, char by) {
   return parts;
 }
 
-}  // namespace shoal
+}  // namespace shoal::plan

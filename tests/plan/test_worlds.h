@@ -9,7 +9,7 @@
 #include "shoal/roster.h"
 #include "shoal/tile_sharding.h"
 
-namespace shoal {
+namespace shoal::plan {
 
 // The world whose rank r has layouts[r]; neighbours share a host.
 World world_of(const std::vector<LayoutPtr>& by_rank, uint32_t ranks_a_host = 2);
@@ -33,4 +33,4 @@ std::vector<uint64_t> element_numbers(const Box& box, const Dims& shape);
 // The parts of a line of a golden text; none of an empty one.
 std::vector<std::string> split_text(const std::string& text, char by);
 
-}  // namespace shoal
+}  // namespace shoal::plan

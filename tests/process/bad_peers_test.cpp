@@ -44,11 +44,11 @@ class LiveJob : public ::testing::Test {
   }
 
   // What a node of this job would say of itself.
-  Identity member() const {
-    PosixFileSystem files;
-    auto storage = LocalStorage::open(files, scratch_.root(), random_128()).value();
-    Identity identity;
-    identity.root_id = open_root(*storage, false, {}).value();
+  transport::Identity member() const {
+    storage::PosixFileSystem files;
+    auto storage = storage::LocalStorage::open(files, scratch_.root(), random_128()).value();
+    transport::Identity identity;
+    identity.root_id = storage::open_root(*storage, false, {}).value();
     identity.job_id = "job-1";
     identity.generation = 1;
     identity.incarnation = random_128();
@@ -57,7 +57,7 @@ class LiveJob : public ::testing::Test {
   }
   std::string socket_of(const std::string& host) const {
     setenv("SHOAL_RUNTIME_DIR", scratch_.host(host).c_str(), 1);
-    return node_paths(scratch_.root())->socket_file;
+    return local::node_paths(scratch_.root())->socket_file;
   }
 
   Scratch scratch_;
@@ -69,11 +69,11 @@ class LiveJob : public ::testing::Test {
 
 TEST_F(LiveJob, TurnsAwayNodesOfAnotherGenerationSchemaRootOrJob) {
   expect_saves_commit(1, 1);
-  Identity past = member(), other_job = member(), other_root = member();
+  transport::Identity past = member(), other_job = member(), other_root = member();
   past.generation = 7;
   other_job.job_id = "job-0";
   other_root.root_id = random_128();
-  auto answer = [&](const Identity& identity, uint32_t schema_version) {
+  auto answer = [&](const transport::Identity& identity, uint32_t schema_version) {
     return Stranger::at_address(address_).say_hello(identity, schema_version);
   };
   EXPECT_TRUE(answer(member(), schema::SCHEMA_VERSION).ok()) << "the test speaks the protocol";
@@ -153,7 +153,7 @@ TEST(Strangers, FindNothingOpenBeyondTheLoopbackOfAJobOnOneHostAndAbortNothing) 
 }
 
 TEST_F(LiveJob, TellsStrangersNothing) {
-  Identity stranger = member();
+  transport::Identity stranger = member();
   stranger.job_id = "guess";
   stranger.generation = 0;
   const Status why = Stranger::at_address(address_).say_hello(stranger, schema::SCHEMA_VERSION, "no token");

@@ -177,9 +177,9 @@ uint64_t large_value(uint64_t i) {
 
 // The first data byte of a piece in its file.
 uint64_t file_offset_of(const std::string& root, const std::string& path, const std::string& key) {
-  PosixFileSystem file_system;
-  auto storage = LocalStorage::open(file_system, root, random_128());
-  auto shard = ShardReader::open(**storage, path, nullptr, nullptr);
+  storage::PosixFileSystem file_system;
+  auto storage = storage::LocalStorage::open(file_system, root, random_128());
+  auto shard = storage::ShardReader::open(**storage, path, nullptr, nullptr);
   return (*shard)->file_offset((*shard)->find(key).value());
 }
 

@@ -52,9 +52,9 @@ class ACheckpointReader : public ::testing::TestWithParam<SaveMode> {
     return std::move(opened).value();
   }
   size_t pins() const {
-    PosixFileSystem file_system;
-    auto storage = LocalStorage::open(file_system, scratch_.root(), random_128());
-    return list_marks(**storage, MarkKind::pin)->marks.size();
+    storage::PosixFileSystem file_system;
+    auto storage = storage::LocalStorage::open(file_system, scratch_.root(), random_128());
+    return storage::list_marks(**storage, storage::MarkKind::pin)->marks.size();
   }
   Scratch scratch_;
 };
@@ -217,16 +217,18 @@ TEST_P(ACheckpointReader, LoadsTheGoldenCheckpointsBitForBit) {
     for (const auto& [fqn, value] : *all) {
       const uint64_t element_bytes = *dtype_bytes(value.about.dtype);
       const bool is_object = value.about.kind == LayoutEntry::Kind::object;
-      ASSERT_EQ(value.bytes.size(),
-                is_object ? golden_object_bytes(fqn) : whole(value.about.shape).elements() * element_bytes);
+      ASSERT_EQ(value.bytes.size(), is_object ? storage::golden_object_bytes(fqn)
+                                              : whole(value.about.shape).elements() * element_bytes);
       for (uint64_t i = 0; i < value.bytes.size(); ++i) {
         const uint64_t element = is_object ? 0 : i / element_bytes, k = is_object ? i : i % element_bytes;
-        ASSERT_EQ(value.bytes[i], golden_byte(fqn, value.about.dtype, element, k)) << fqn << " " << i;
+        ASSERT_EQ(value.bytes[i], storage::golden_byte(fqn, value.about.dtype, element, k))
+            << fqn << " " << i;
       }
       ++values;
     }
   }
-  EXPECT_EQ(values, list_values(*golden_world()).size() + list_values(*golden_rare_world()).size());
+  EXPECT_EQ(values,
+            list_values(*storage::golden_world()).size() + list_values(*storage::golden_rare_world()).size());
 }
 
 INSTANTIATE_TEST_SUITE_P(InEachMode, ACheckpointReader,

@@ -33,8 +33,8 @@ std::function<void(std::string_view, bool)> signaller(const std::string& at, int
   };
 }
 
-shoal::NodeOptions parse(int count, char** arguments) {
-  shoal::NodeOptions options;
+shoal::actors::NodeOptions parse(int count, char** arguments) {
+  shoal::actors::NodeOptions options;
   shoal::ByteView token = shoal::as_view("secret");
   options.token.assign(token.begin(), token.end());
   options.listen = "127.0.0.1:0";
@@ -102,7 +102,7 @@ shoal::NodeOptions parse(int count, char** arguments) {
 int main(int count, char** arguments) {
   std::signal(SIGTERM, on_signal);
   shoal::Status status =
-      shoal::run_node(parse(count, arguments), stops, [](const std::string& address, uint32_t) {
+      shoal::actors::run_node(parse(count, arguments), stops, [](const std::string& address, uint32_t) {
         std::printf("ready %s\n", address.c_str());
         std::fflush(stdout);
       });

@@ -311,15 +311,15 @@ TEST(NodeProcess, ShowsThatItHasLostItsCoordinatorInItsStatus) {
   coordinator.signal(SIGKILL);
   ASSERT_EQ(coordinator.wait(), 128 + SIGKILL);
   setenv("SHOAL_RUNTIME_DIR", scratch.host("b").c_str(), 1);
-  const auto paths = node_paths(scratch.root());
+  const auto paths = local::node_paths(scratch.root());
   ASSERT_TRUE(paths.ok());
   const std::string expected = "cannot reach the coordinator at " + coordinator.address();
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   std::string shown;
   while (shown.find(expected) == std::string::npos && std::chrono::steady_clock::now() < deadline) {
-    const auto status = ask_node(paths->socket_file);
+    const auto status = local::ask_node(paths->socket_file);
     ASSERT_TRUE(status.ok()) << status.status().to_string();
-    for (const ErrorStatus& error : status->errors) shown += error.line + "\n";
+    for (const local::ErrorStatus& error : status->errors) shown += error.line + "\n";
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_THAT(shown, HasSubstr(expected));

@@ -95,13 +95,13 @@ class SharedLoads : public ::testing::Test {
   std::vector<Result<LoadResult>> load(LoadWay way) {
     return together(replicas_, [way](Replica& replica) { return replica.load(way); });
   }
-  NodeCounts counts(uint32_t i) const {
+  local::NodeCounts counts(uint32_t i) const {
     setenv("SHOAL_RUNTIME_DIR", scratch_.host(host(i)).c_str(), 1);
-    auto paths = node_paths(scratch_.root());
+    auto paths = local::node_paths(scratch_.root());
     if (!paths.ok()) return {};
-    auto status = ask_node(paths->socket_file);
+    auto status = local::ask_node(paths->socket_file);
     EXPECT_TRUE(status.ok()) << status.status().to_string();
-    return status.ok() ? status->counts : NodeCounts();
+    return status.ok() ? status->counts : local::NodeCounts();
   }
 
   Scratch scratch_;
@@ -119,7 +119,7 @@ TEST_F(SharedLoads, EachByteIsReadAboutOnceByAllHostsTogether) {
   uint64_t read = 0, sent = 0, received = 0;
   for (uint32_t i = 0; i < kHosts; ++i) {
     EXPECT_TRUE(replicas_[i]->holds()) << "replica " << i;
-    const NodeCounts now = counts(i);
+    const local::NodeCounts now = counts(i);
     EXPECT_GT(now.bytes_read, 0u) << "everybody reads a part";
     read += now.bytes_read;
     sent += now.bytes_to_peers;

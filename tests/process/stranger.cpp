@@ -74,35 +74,40 @@ bool Stranger::wait_closed() {
   }
 }
 
-Result<Stranger::Frame> Stranger::read_frame(FrameStream& stream) {
+Result<Stranger::Frame> Stranger::read_frame(transport::FrameStream& stream) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(kPatienceSeconds);
   while (std::chrono::steady_clock::now() < give_up) {
     SHOAL_ASSIGN_OR_RETURN(bool is_proven, stream.tls().prove());
-    size_t budget = kMaxHandshakeBytes * 2;
+    size_t budget = transport::kMaxHandshakeBytes * 2;
     if (is_proven) SHOAL_RETURN_IF_ERROR(stream.flush(&budget));
     if (is_proven) {
-      SHOAL_ASSIGN_OR_RETURN(FrameStream::Event event, stream.read(kMaxHandshakeBytes, &budget));
-      if (event == FrameStream::Event::frame) return Frame(stream.payload().begin(), stream.payload().end());
+      SHOAL_ASSIGN_OR_RETURN(transport::FrameStream::Event event,
+                             stream.read(transport::kMaxHandshakeBytes, &budget));
+      if (event == transport::FrameStream::Event::frame)
+        return Frame(stream.payload().begin(), stream.payload().end());
     }
     std::this_thread::yield();
   }
   return Status(Code::deadline_exceeded, "no answer");
 }
 
-Status Stranger::say_hello(const Identity& identity, uint32_t schema_version, std::string_view token) {
-  SHOAL_ASSIGN_OR_RETURN(auto context, TlsContext::create(as_view(token), identity.root_id));
+Status Stranger::say_hello(const transport::Identity& identity, uint32_t schema_version,
+                           std::string_view token) {
+  SHOAL_ASSIGN_OR_RETURN(auto context, transport::TlsContext::create(as_view(token), identity.root_id));
   fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
-  SHOAL_ASSIGN_OR_RETURN(TlsStream tls, TlsStream::open(context, FileDescriptor(std::exchange(fd_, -1)),
-                                                        HandshakeRole::connector));
-  FrameStream stream(std::move(tls));
-  Handshake handshake(HandshakeRole::connector, identity,
-                      std::make_shared<const Bytes>(as_view(token).begin(), as_view(token).end()),
-                      random_handshake_nonce(), schema_version);
+  SHOAL_ASSIGN_OR_RETURN(
+      transport::TlsStream tls,
+      transport::TlsStream::open(context, transport::FileDescriptor(std::exchange(fd_, -1)),
+                                 transport::HandshakeRole::connector));
+  transport::FrameStream stream(std::move(tls));
+  transport::Handshake handshake(transport::HandshakeRole::connector, identity,
+                                 std::make_shared<const Bytes>(as_view(token).begin(), as_view(token).end()),
+                                 transport::random_handshake_nonce(), schema_version);
   Bytes hello = handshake.hello();
-  FrameHeader header;
-  header.kind = FrameKind::handshake;
+  transport::FrameHeader header;
+  header.kind = transport::FrameKind::handshake;
   header.payload_bytes = static_cast<uint32_t>(hello.size());
-  stream.push(encode_frame_header(header), hello);
+  stream.push(transport::encode_frame_header(header), hello);
   SHOAL_ASSIGN_OR_RETURN(Frame answer, read_frame(stream));
   return handshake.on_frame(answer).failure;
 }

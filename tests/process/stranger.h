@@ -25,13 +25,13 @@ class Stranger {
   bool wait_closed();         // reads and drops; false: still open after a long time
   // The first frame of a handshake, as a node of this token, identity and schema version sends it; why it is
   // refused, or OK where it is challenged to prove itself. Ends the connection.
-  Status say_hello(const Identity& identity, uint32_t schema_version,
+  Status say_hello(const transport::Identity& identity, uint32_t schema_version,
                    std::string_view token = kTokenOfNodeProgram);
 
  private:
   explicit Stranger(int fd) : fd_(fd) {}
   using Frame = Bytes;
-  static Result<Frame> read_frame(FrameStream& stream);
+  static Result<Frame> read_frame(transport::FrameStream& stream);
   int fd_;
 };
 

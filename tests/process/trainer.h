@@ -93,10 +93,10 @@ struct Trainer {
   Result<std::unique_ptr<Checkpointer>> opened = Status(Code::internal, "not opened");
 };
 
-inline Result<Decision> decision_of(const std::string& root, const AttemptKey& key) {
-  PosixFileSystem file_system;
-  SHOAL_ASSIGN_OR_RETURN(auto storage, LocalStorage::open(file_system, root, random_128()));
-  return read_decision(*storage, key);
+inline Result<storage::Decision> decision_of(const std::string& root, const AttemptKey& key) {
+  storage::PosixFileSystem file_system;
+  SHOAL_ASSIGN_OR_RETURN(auto storage, storage::LocalStorage::open(file_system, root, random_128()));
+  return storage::read_decision(*storage, key);
 }
 
 // Of tests that run in several modes: "RankLocal".

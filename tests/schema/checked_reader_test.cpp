@@ -7,7 +7,7 @@
 #include "schema/layout.capnp.h"
 #include "schema/manifest.capnp.h"
 
-namespace shoal {
+namespace shoal::schema {
 namespace {
 
 using testing::HasSubstr;
@@ -163,4 +163,4 @@ TEST(CanonicalFraming, GivesEqualBytesForEqualValues) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::schema

@@ -6,7 +6,7 @@
 #include "tests/actors/role_by_itself.h"
 #include "tests/sim/support/job_layouts.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 Profile lustre() {
@@ -28,11 +28,11 @@ SimulationReport simulated(SaveMode mode, const Profile& profile) {
 
 // How often a node asks for the roster within a minute, where nobody answers.
 size_t joins_within_a_minute(uint32_t world_size) {
-  NodeFacts facts;
+  actors::NodeFacts facts;
   facts.host = "host0";
   facts.world_size = world_size;
   for (Rank rank = 0; rank < 8; ++rank) facts.expected_ranks.push_back(rank);
-  RoleByItself planner(make_planner(facts));
+  actors::RoleByItself planner(actors::make_planner(facts));
   const LayoutPtr layout = flat_job(8, 0).front();
   for (Rank rank : facts.expected_ranks) {
     local::Attach attach;
@@ -41,8 +41,8 @@ size_t joins_within_a_minute(uint32_t world_size) {
     planner.from_client(rank + 1, attach);
     planner.from_client(rank + 1, local::LayoutIs{layout, {}});
   }
-  planner.pass(60'000 * kMillisecond);
-  return planner.sent<wire::JoinRanks>(kCoordinatorNode).size();
+  planner.pass(60'000 * actors::kMillisecond);
+  return planner.sent<actors::wire::JoinRanks>(actors::kCoordinatorNode).size();
 }
 
 TEST(ALargeJob, AsksForItsRosterTheLessOftenTheMoreHostsItHas) {
@@ -55,7 +55,7 @@ TEST(ALargeJob, IsToldItsRosterOnceAndAskedForEachLayoutOnce) {
   Profile profile = lustre();
   profile.cpu.codec_bytes_per_s /= 100;
   const SimulationReport report = simulated(SaveMode::collective_free, profile);
-  EXPECT_GT(report.joining.hub.busy_ns, 3000 * kMillisecond);
+  EXPECT_GT(report.joining.hub.busy_ns, 3000 * actors::kMillisecond);
   EXPECT_LE(report.joining.hub.messages_out, report.nodes - 1 + report.layouts);
 }
 
@@ -64,7 +64,7 @@ TEST(ALargeJob, IsToldItsPlansOnce) {
   const uint64_t bytes = simulated(SaveMode::collective, profile).saves.front().costs.hub.bytes_out;
   profile.cpu.codec_bytes_per_s /= 400;
   const SimulationReport report = simulated(SaveMode::collective, profile);
-  EXPECT_GT(report.saves.front().costs.hub.busy_ns, 3000 * kMillisecond);
+  EXPECT_GT(report.saves.front().costs.hub.busy_ns, 3000 * actors::kMillisecond);
   EXPECT_LE(report.saves.front().costs.hub.bytes_out, bytes + bytes / 20);
 }
 
@@ -78,4 +78,4 @@ TEST(ALargeJob, LooksAtItsRankManifestsFromFewNodes) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -8,10 +8,10 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
-constexpr TimeNs kPatience = 1000 * kMillisecond;
+constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 constexpr SaveMode kModes[] = {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective};
 
 SaveOptions in_small_units(SaveMode mode) {
@@ -27,7 +27,7 @@ class EachMode : public SixteenRanks, public ::testing::WithParamInterface<SaveM
 
 // Regression: the second rank that found the next node of its host was told that the save is committed.
 TEST_P(EachMode, RanksThatReturnOneAfterTheOtherHearThatTheirSaveIsAborted) {
-  host_.run_for(5'000 * kMillisecond);
+  host_.run_for(5'000 * actors::kMillisecond);
   job_.run(kPatience);
   if (GetParam() == SaveMode::collective) {  // all are told what to stage, and one stages nothing
     job_.trainers[kRanks - 1]->only_ask(true);
@@ -38,10 +38,10 @@ TEST_P(EachMode, RanksThatReturnOneAfterTheOtherHearThatTheirSaveIsAborted) {
   job_.run(kPatience);
   host_.kill_node(2);
   job_.trainers[kRanks - 1]->refuse(1, Status(Code::internal, "its planner failed"));
-  host_.run_for(2'000 * kMillisecond);
+  host_.run_for(2'000 * actors::kMillisecond);
   job_.run(1);
   replace_node(2, false);
-  host_.run_for(5'000 * kMillisecond);
+  host_.run_for(5'000 * actors::kMillisecond);
   job_.run(1);
   expect_aborted(1, {8, 9, 10, 11}, "its planner failed");
 }
@@ -64,7 +64,7 @@ std::string transcript_of(SaveMode mode) {
     for (; shown < host.transcript().size(); ++shown) text += host.transcript()[shown] + "\n";
   };
   for (auto& trainer : job.trainers) trainer->declare(in_small_units(mode));
-  host.run_for(10'000 * kMillisecond);  // each node has said for which ranks it speaks
+  host.run_for(10'000 * actors::kMillisecond);  // each node has said for which ranks it speaks
   job.run(kPatience);
   for (uint64_t step : {1, 2}) {
     if (step == 2) text += "---\n";
@@ -106,4 +106,4 @@ TEST(Modes, SayWhatTheProtocolPageShows) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -12,7 +12,7 @@
 #include "sim/failures/fault_draws.h"
 #include "sim/reports/event_text.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
@@ -181,11 +181,10 @@ TEST(AReplay, HasALineForEachEventFailureAndAnswer) {
   scenario.failures = {{Fault::Kind::restarts, 2'010, 1, 300}};
   std::vector<std::string> lines;
   SimulationListeners listeners;
-  listeners.event = [&](TimeNs now, size_t node, RoleKind role, const Event& event, size_t from) {
-    lines.push_back(event_line(now, node, role, event, from));
-  };
-  listeners.fault = [&](TimeNs now, const Fault& fault) { lines.push_back(fault_line(now, fault)); };
-  listeners.told = [&](TimeNs now, Rank rank, const local::Decided& decided) {
+  listeners.event = [&](actors::TimeNs now, size_t node, actors::RoleKind role, const actors::Event& event,
+                        size_t from) { lines.push_back(event_line(now, node, role, event, from)); };
+  listeners.fault = [&](actors::TimeNs now, const Fault& fault) { lines.push_back(fault_line(now, fault)); };
+  listeners.told = [&](actors::TimeNs now, Rank rank, const local::Decided& decided) {
     lines.push_back(told_line(now, rank, decided));
   };
   auto report = simulate(scenario, nvme(), listeners);
@@ -202,4 +201,4 @@ TEST(AReplay, HasALineForEachEventFailureAndAnswer) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -13,7 +13,7 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
@@ -144,7 +144,8 @@ TEST(Scenarios, AreRefusedByFileLineAndReason) {
   scenario.failures = {{Fault::Kind::dies, 5, 64, 0}};
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("host 64 dies at 5 ms: there are 64 hosts"));
   scenario.failures.clear();
-  EXPECT_EQ(scenario.max_direct_nodes, NodeOptions().max_direct_nodes) << "as a coordinator that is not told";
+  EXPECT_EQ(scenario.max_direct_nodes, actors::NodeOptions().max_direct_nodes)
+      << "as a coordinator that is not told";
   scenario.max_direct_nodes = 7;
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("at most 56 nodes beside the coordinator's"));
   scenario = Scenario();
@@ -192,12 +193,12 @@ TEST(Scenarios, AreRefusedWhereNoSaveEndsWithinAVirtualDay) {
 
 using Channels = std::map<std::string, std::vector<std::string>>;
 
-constexpr TimeNs kInterval = 1'000 * kMillisecond;
+constexpr actors::TimeNs kInterval = 1'000 * actors::kMillisecond;
 
 // What each node said to each other one, in order.
 Channels stored_channels(SaveMode mode, uint64_t* bytes) {
   VirtualHost host;
-  NodeFacts facts;
+  actors::NodeFacts facts;
   facts.generation = facts.epoch = 1;
   VirtualJob job = VirtualJob::start(host, facts, 4, 16, pipeline_job(16, 2, 2));
   SaveOptions options;
@@ -233,13 +234,14 @@ Channels counted_channels(SaveMode mode, uint64_t* bytes) {
   const Profile profile = profile_named("nvme");
   VirtualCluster cluster(events, profile, 1, mode, nodes, 16);
   Channels channels;
-  cluster.on_message([&](size_t from, size_t to, const WireMessage& message, uint64_t size) {
+  cluster.on_message([&](size_t from, size_t to, const actors::WireMessage& message, uint64_t size) {
     *bytes += size;
-    EXPECT_EQ(size, encode_wire(message).size());
-    auto name = [](size_t node, RoleKind role) {
-      return "node" + std::to_string(node) + "." + std::string(role_name(role));
+    EXPECT_EQ(size, actors::encode_wire(message).size());
+    auto name = [](size_t node, actors::RoleKind role) {
+      return "node" + std::to_string(node) + "." + std::string(actors::role_name(role));
     };
-    channels[name(from, message.from) + " -> " + name(to, message.to)].push_back(describe(*message.body));
+    channels[name(from, message.from) + " -> " + name(to, message.to)].push_back(
+        actors::describe(*message.body));
   });
   CountedTrainers trainers(events, cluster, profile, job, [](uint32_t) {});
   trainers.start();
@@ -292,11 +294,11 @@ TEST(ASimulation, HoldsRanksForTheSlowestInModeCollectiveAlone) {
     scenario.mode = mode;
     const SimulationReport report = simulated(scenario);
     const Spread blocked = report.saves.back().blocked;
-    const TimeNs waited = blocked.greatest - blocked.least;
+    const actors::TimeNs waited = blocked.greatest - blocked.least;
     if (mode == SaveMode::collective) {
-      EXPECT_GT(waited, 1500 * kMillisecond);
+      EXPECT_GT(waited, 1500 * actors::kMillisecond);
     } else {
-      EXPECT_LT(waited, 10 * kMillisecond) << mode_name(mode);
+      EXPECT_LT(waited, 10 * actors::kMillisecond) << mode_name(mode);
     }
     EXPECT_EQ(report.saves.back().aborted_ranks, 0u);
     EXPECT_EQ(report.saves.back().bytes_staged, report.parameters * 14);
@@ -318,7 +320,7 @@ TEST(ASimulation, SendsOneReportAHostInTheSteadyState) {
 // scatter at the rate of the coordinator's processor. It takes each LocalPlans, answers that it was heard,
 // and sends each its GlobalPlan.
 TEST(ASimulation, GathersFlatAsTheClosedFormSays) {
-  constexpr TimeNs kMessage = 9000, kLatency = 2500;
+  constexpr actors::TimeNs kMessage = 9000, kLatency = 2500;
   Profile profile = profile_named("nvme");
   profile.network = {};
   profile.network.latency_ns = kLatency;
@@ -337,7 +339,7 @@ TEST(ASimulation, GathersFlatAsTheClosedFormSays) {
     scenario.mode = SaveMode::collective;
     auto report = simulate(scenario, profile);
     ASSERT_TRUE(report.ok()) << report.status().to_string();
-    const TimeNs wanted = 2 * (kMessage + kLatency) + TimeNs{hosts - 1} * 3 * kMessage;
+    const actors::TimeNs wanted = 2 * (kMessage + kLatency) + actors::TimeNs{hosts - 1} * 3 * kMessage;
     for (const SaveReport& save : report->saves) {
       EXPECT_NEAR(static_cast<double>(save.told.greatest), static_cast<double>(wanted),
                   0.01 * static_cast<double>(wanted))
@@ -414,18 +416,18 @@ TEST(ASimulation, TellsEverybodyThatTheCoordinatorIsGoneOnceItHasNotComeBackInTi
   const SaveReport save = simulated(scenario).saves[1];
   EXPECT_EQ(save.aborted_ranks, 56u);
   EXPECT_THAT(save.cause, HasSubstr("it has lost the coordinator"));
-  const TimeNs patience = TimeNs{RoleTimes{}.host_lost_ms} * kMillisecond;
+  const actors::TimeNs patience = actors::TimeNs{actors::RoleTimes{}.host_lost_ms} * actors::kMillisecond;
   EXPECT_GE(save.committed.least, patience);
   EXPECT_LT(save.committed.greatest, patience + 2 * kSilenceNs);
 }
 
 TEST(ASimulation, CommitsLaterWhereTheCoordinatorStalls) {
   Scenario scenario = of_eight_hosts();
-  const TimeNs before = simulated(scenario).saves[1].committed.greatest;
+  const actors::TimeNs before = simulated(scenario).saves[1].committed.greatest;
   scenario.failures = {{Fault::Kind::stalls, 20'200, 0, 2000}};
   const SaveReport save = simulated(scenario).saves[1];
   EXPECT_EQ(save.aborted_ranks, 0u);
-  EXPECT_GT(save.committed.greatest, before + 1000 * kMillisecond);
+  EXPECT_GT(save.committed.greatest, before + 1000 * actors::kMillisecond);
 }
 
 // --- the coordinator over time ---
@@ -433,14 +435,15 @@ TEST(ASimulation, CommitsLaterWhereTheCoordinatorStalls) {
 TEST(HubSeries, KeepsThePeaksInABoundedNumberOfSamples) {
   uint64_t memory = 0;
   HubSeries series([&] { return HubState{0, ++memory, 7}; });
-  for (TimeNs now = 0; now < 100'000; ++now) series.take(now * kMillisecond, now % 1000 == 0 ? 50 : 1);
-  series.take(1'000'000 * kMillisecond, 0);  // nothing to do: no sample
+  for (actors::TimeNs now = 0; now < 100'000; ++now)
+    series.take(now * actors::kMillisecond, now % 1000 == 0 ? 50 : 1);
+  series.take(1'000'000 * actors::kMillisecond, 0);  // nothing to do: no sample
   const std::vector<HubSample> samples = series.samples();
   ASSERT_LE(samples.size(), kMaxHubSamples);
   ASSERT_GT(samples.size(), kMaxHubSamples / 4);
   EXPECT_EQ(samples.front().begin, 0);
-  EXPECT_GE(samples.back().end, 99'999 * kMillisecond);
-  EXPECT_LT(samples.back().end, 101'000 * kMillisecond);
+  EXPECT_GE(samples.back().end, 99'999 * actors::kMillisecond);
+  EXPECT_LT(samples.back().end, 101'000 * actors::kMillisecond);
   uint64_t most = 0;
   for (size_t i = 0; i < samples.size(); ++i) {
     if (i > 0) {
@@ -461,10 +464,10 @@ TEST(ASimulation, CountsWhatTheCoordinatorRemembersAndHowManyDescriptorsItTakes)
   const SimulationReport small = simulated(scenario);
   scenario.ranks = 1024;
   const SimulationReport large = simulated(scenario);
-  DescriptorDemand demand{.listens = true, .peers = 7, .trainers = 8};
-  EXPECT_EQ(small.saves.back().costs.hub_peaks.descriptors, descriptors_needed(demand));
+  actors::DescriptorDemand demand{.listens = true, .peers = 7, .trainers = 8};
+  EXPECT_EQ(small.saves.back().costs.hub_peaks.descriptors, actors::descriptors_needed(demand));
   demand.peers = 127;
-  EXPECT_EQ(large.saves.back().costs.hub_peaks.descriptors, descriptors_needed(demand));
+  EXPECT_EQ(large.saves.back().costs.hub_peaks.descriptors, actors::descriptors_needed(demand));
   const uint64_t remembered_small = small.saves.back().costs.hub_peaks.memory_bytes;
   const uint64_t remembered_large = large.saves.back().costs.hub_peaks.memory_bytes;
   EXPECT_GT(remembered_large, remembered_small + 960 * sizeof(PlanId)) << "a plan's id for each further rank";
@@ -593,4 +596,4 @@ TEST(ASeed, ChangesTheTrace) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -10,7 +10,7 @@
 #include "sim/basics/toml_tree.h"
 #include "sim/simulation.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 constexpr const char* kSource = SHOAL_SOURCE_FOLDER;
@@ -55,4 +55,4 @@ TEST(Scenarios, GiveTheTracesOfTheTreeOnEveryRun) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

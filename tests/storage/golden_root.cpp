@@ -9,7 +9,7 @@
 #include "storage/root/run_root.h"
 #include "storage/shards/shard_file.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 namespace {
 
@@ -164,4 +164,4 @@ Status write_golden_root(Storage& storage) {
       storage, {undecided, 1, golden_nonce("layout"), golden_nonce("share"), {{"run", "golden"}}});
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -9,7 +9,7 @@
 #include "shoal/save_plan.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // Byte k of element e (row-major in the whole tensor; e is 0 for an object, k its byte) of a value: known to
 // peers_read_us.py too.
@@ -34,4 +34,4 @@ inline constexpr SaveOptions kGoldenOptions = {Dedupe::balanced, 1024};
 // step 2 aborted with a leftover; step 3 deleted; step 4 committed with the rare types; step 5 undecided.
 Status write_golden_root(Storage& storage);
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -13,7 +13,7 @@
 #include "tests/storage/golden_root.h"
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::ElementsAre;
@@ -184,4 +184,4 @@ TEST(GoldenV1, AFileOfANewerFormatIsRefusedNamingBothVersions) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -17,14 +17,14 @@
 #include "storage/files/local_storage.h"
 #include "storage/files/posix_file_system.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 inline testing::AssertionResult status_is_ok(const char* expression, const Status& status) {
   if (status.ok()) return testing::AssertionSuccess();
   return testing::AssertionFailure() << expression << " is " << status.to_string();
 }
-#define ASSERT_OK(expression) ASSERT_PRED_FORMAT1(::shoal::status_is_ok, expression)
-#define EXPECT_OK(expression) EXPECT_PRED_FORMAT1(::shoal::status_is_ok, expression)
+#define ASSERT_OK(expression) ASSERT_PRED_FORMAT1(::shoal::storage::status_is_ok, expression)
+#define EXPECT_OK(expression) EXPECT_PRED_FORMAT1(::shoal::storage::status_is_ok, expression)
 
 inline Nonce nonce_of(uint64_t number) {
   Nonce nonce;
@@ -66,7 +66,7 @@ class TemporaryFolder {
 
 // LocalStorage on memory: what most tests need.
 struct MemoryStorage {
-  MemoryFileSystem files;
+  sim::MemoryFileSystem files;
   std::unique_ptr<LocalStorage> storage = opened(1);
 
   std::unique_ptr<LocalStorage> opened(uint64_t process) {
@@ -78,4 +78,4 @@ struct MemoryStorage {
   Storage* operator->() { return storage.get(); }
 };
 
-}  // namespace shoal
+}  // namespace shoal::storage

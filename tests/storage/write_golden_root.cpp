@@ -10,9 +10,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
     return 2;
   }
-  shoal::PosixFileSystem files;
-  auto storage = shoal::LocalStorage::open(files, argv[1], shoal::random_128());
-  shoal::Status status = storage.ok() ? shoal::write_golden_root(**storage) : storage.status();
+  shoal::storage::PosixFileSystem files;
+  auto storage = shoal::storage::LocalStorage::open(files, argv[1], shoal::random_128());
+  shoal::Status status = storage.ok() ? shoal::storage::write_golden_root(**storage) : storage.status();
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.to_string().c_str());
   return status.ok() ? 0 : 1;
 }

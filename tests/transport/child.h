@@ -11,7 +11,7 @@ namespace shoal::testing {
 
 class Child {
  public:
-  explicit Child(const std::string& address, uint32_t peer_lost_after_ms = kPeerLostAfterMs);
+  explicit Child(const std::string& address, uint32_t peer_lost_after_ms = transport::kPeerLostAfterMs);
   ~Child();  // kills it
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

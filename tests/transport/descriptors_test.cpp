@@ -56,14 +56,14 @@ uint64_t settle_at_refusals(const Node& listener, uint64_t count) {
 
 TEST_P(Descriptors, OfAPeerAreAsManyAsStated) {
   constexpr size_t kPeers = 6, kOfTcp = 4, kOfWorker = 9;  // docs/reference/transport.md
-  const bool by_ucx = GetParam() == TransportKind::ucx;
-  const size_t per_peer = by_ucx ? kDescriptorsPerPeer : 1;
+  const bool by_ucx = GetParam() == transport::TransportKind::ucx;
+  const size_t per_peer = by_ucx ? transport::kDescriptorsPerPeer : 1;
   Node listener(make_options(true, "listener"));
   const size_t before_start = open_descriptors();
   ASSERT_TRUE(listener.start().ok());
   EXPECT_EQ(open_descriptors() - before_start, kOfTcp);
   const size_t own = before_start + kOfTcp + (by_ucx ? kOfWorker : 0);  // UCX is opened with the first peer
-  EXPECT_LE(own - before_start, kDescriptorsOfTransport);
+  EXPECT_LE(own - before_start, transport::kDescriptorsOfTransport);
   std::vector<std::unique_ptr<Child>> children;
   for (size_t i = 1; i <= kPeers; ++i) {
     children.push_back(std::make_unique<Child>(listener.address()));
@@ -76,7 +76,7 @@ TEST_P(Descriptors, OfAPeerAreAsManyAsStated) {
 }
 
 TEST_P(Descriptors, BeyondTheBoundOfPeersARefusalSaysSo) {
-  TransportOptions options = make_options(true, "listener");
+  transport::TransportOptions options = make_options(true, "listener");
   options.limits.peers = 1;
   Node listener(std::move(options)), first(make_options(false, "first")),
       second(make_options(false, "second"));
@@ -120,9 +120,9 @@ TEST_P(Descriptors, WhereNoneIsLeftARefusalSaysSoAndOthersGoOn) {
   Node listener(make_options(true, "listener")), good(make_options(false, "good")),
       late(make_options(false, "late"));
   ASSERT_TRUE(listener.start().ok() && good.start().ok() && late.start().ok());
-  PeerId to_listener = good.transport->connect(listener.address());
+  transport::PeerId to_listener = good.transport->connect(listener.address());
   ASSERT_TRUE(good.handler.wait_up(to_listener));
-  PeerId at_listener = listener.handler.wait_nth_up(1);
+  transport::PeerId at_listener = listener.handler.wait_nth_up(1);
   {
     Exhausted all_but(1);  // for the connector's socket
     Status why = late.handler.wait_lost(late.transport->connect(listener.address()));

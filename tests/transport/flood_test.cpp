@@ -28,7 +28,7 @@ constexpr size_t kStrangers = 3000;
 class Strangers {
  public:
   Strangers(const std::string& address, size_t count, Bytes words)
-      : address_(*resolve(*parse_host_port(address), true)), words_(std::move(words)) {
+      : address_(*transport::resolve(*transport::parse_host_port(address), true)), words_(std::move(words)) {
     rlimit files{};
     getrlimit(RLIMIT_NOFILE, &files);
     rlimit more = files;
@@ -56,7 +56,7 @@ class Strangers {
 
  private:
   void connect_one() {
-    auto socket = begin_connecting(address_);
+    auto socket = transport::begin_connecting(address_);
     if (!socket.ok()) return;
     epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLET, .data = {.fd = socket->get()}};
     epoll_ctl(poll_.get(), EPOLL_CTL_ADD, socket->get(), &event);
@@ -85,11 +85,11 @@ class Strangers {
     }
   }
 
-  SocketAddress address_;
+  transport::SocketAddress address_;
   Bytes words_;
   size_t count_ = 0;
-  FileDescriptor poll_{epoll_create1(EPOLL_CLOEXEC)};
-  std::unordered_map<int, FileDescriptor> sockets_;
+  transport::FileDescriptor poll_{epoll_create1(EPOLL_CLOEXEC)};
+  std::unordered_map<int, transport::FileDescriptor> sockets_;
   std::atomic<size_t> came_back_ = 0;
   std::atomic<bool> stops_ = false;
   std::thread thread_;
@@ -104,7 +104,7 @@ class Flood : public OfEachTransport {
     ASSERT_TRUE(listener.start().ok() && node.start().ok());
     Strangers strangers(listener.address(), kStrangers, std::move(words));
     ASSERT_TRUE(strangers.wait_came_back(strangers.count()));
-    PeerId peer = 0;
+    transport::PeerId peer = 0;
     int attempt = 0;
     do {
       peer = node.transport->connect(listener.address());
@@ -112,7 +112,7 @@ class Flood : public OfEachTransport {
     ASSERT_LT(attempt, kAttempts) << node.handler.wait_lost(peer).to_string();
     EXPECT_TRUE(strangers.wait_came_back(strangers.came_back() + strangers.count())) << "they go on";
     ASSERT_TRUE(node.transport->send(peer, make_message(9 << 20, 1)).ok());
-    PeerId from = listener.handler.wait_nth_up(1);
+    transport::PeerId from = listener.handler.wait_nth_up(1);
     EXPECT_TRUE(listener.handler.wait_messages(from, 1));
     EXPECT_TRUE(listener.handler.record(from).lost.empty());
     std::vector<Status> refused;
@@ -130,14 +130,14 @@ INSTANTIATE_TEST_SUITE_P(Of, Flood, kEachTransport(), kNameOfTransport);
 // Nobody is closed to make room for another who knows the token, too.
 TEST_P(Flood, OfNodesThatComeAtOnceIsLetIn) {
   constexpr size_t kNodes = 24;
-  TransportOptions options = make_options(true, "listener");
+  transport::TransportOptions options = make_options(true, "listener");
   options.limits.unproven_sessions = 2;
   options.limits.unproven_life_min_ms = options.limits.offered_life_min_ms =
       options.limits.unproven_life_max_ms = 60'000;  // however slow the machine
   Node listener(std::move(options));
   ASSERT_TRUE(listener.start().ok());
   std::list<Node> nodes;
-  std::vector<PeerId> peers;
+  std::vector<transport::PeerId> peers;
   for (size_t i = 0; i < kNodes; ++i) {
     ASSERT_TRUE(nodes.emplace_back(make_options(false, "node-" + std::to_string(i))).start().ok());
   }

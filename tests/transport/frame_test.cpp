@@ -9,7 +9,7 @@
 #include "transport/lived_clock.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 namespace {
 
 using ::testing::HasSubstr;
@@ -205,4 +205,4 @@ TEST(InboundTurns, ForgetsWhoIsGone) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -8,7 +8,7 @@
 #include "schema/wire.capnp.h"
 #include "transport/handshake_codec_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 namespace {
 
 using ::testing::AllOf;
@@ -229,4 +229,4 @@ TEST(Handshake, CutsALongReasonBetweenCharacters) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::transport

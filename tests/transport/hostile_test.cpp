@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 class Hostile : public OfEachTransport {
  protected:
-  explicit Hostile(const TransportLimits& limits = {})
+  explicit Hostile(const transport::TransportLimits& limits = {})
       : listener_(with(limits)), good_(make_options(false, "good")) {
     EXPECT_TRUE(listener_.start().ok() && good_.start().ok());
     to_listener_ = good_.transport->connect(listener_.address());
@@ -35,8 +35,8 @@ class Hostile : public OfEachTransport {
     good_at_listener_ = listener_.handler.wait_nth_up(1);
   }
 
-  static TransportOptions with(const TransportLimits& limits) {
-    TransportOptions options = make_options(true, "listener");
+  static transport::TransportOptions with(const transport::TransportLimits& limits) {
+    transport::TransportOptions options = make_options(true, "listener");
     options.limits = limits;
     return options;
   }
@@ -54,15 +54,15 @@ class Hostile : public OfEachTransport {
   }
 
   // A member of the job, by its proof, with a session of its own.
-  PeerId let_in(RawClient& client) {
+  transport::PeerId let_in(RawClient& client) {
     EXPECT_TRUE(client.attach(client.prove_itself(make_options(false, "mad"))));
-    PeerId peer = listener_.handler.wait_nth_up(2);
+    transport::PeerId peer = listener_.handler.wait_nth_up(2);
     EXPECT_NE(peer, good_at_listener_);
     return peer;
   }
 
-  FrameHeader header_of(const RawClient& client, FrameKind kind, uint32_t bytes) {
-    FrameHeader header;
+  transport::FrameHeader header_of(const RawClient& client, transport::FrameKind kind, uint32_t bytes) {
+    transport::FrameHeader header;
     header.kind = kind;
     header.tag = client.tag();
     header.payload_bytes = bytes;
@@ -72,7 +72,7 @@ class Hostile : public OfEachTransport {
 
   void expect_ends(const std::function<void(RawClient&)>& attack, Code code, const std::string& words) {
     RawClient client(listener_.address());
-    PeerId peer = let_in(client);
+    transport::PeerId peer = let_in(client);
     attack(client);
     EXPECT_TRUE(client.drive([&] { return !listener_.handler.record(peer).lost.empty(); }));
     Status why = listener_.handler.wait_lost(peer);
@@ -106,10 +106,10 @@ class Hostile : public OfEachTransport {
     EXPECT_EQ(listener_.transport->stats().peers_up, 1u);
     expect_good_peer_unharmed();
   }
-  bool by_ucx() const { return GetParam() == TransportKind::ucx; }
+  bool by_ucx() const { return GetParam() == transport::TransportKind::ucx; }
 
   Node listener_, good_;
-  PeerId to_listener_ = 0, good_at_listener_ = 0;
+  transport::PeerId to_listener_ = 0, good_at_listener_ = 0;
 };
 
 INSTANTIATE_TEST_SUITE_P(Of, Hostile, kEachTransport(), kNameOfTransport);
@@ -118,7 +118,8 @@ TEST_P(Hostile, FrameThatIsCutEndsItsSession) {
   if (!by_ucx()) GTEST_SKIP() << "the rest of a frame may come later in a stream";
   expect_ends(
       [&](RawClient& client) {
-        client.send(header_of(client, FrameKind::message, 64), ByteView(make_message(64, 1)).first(24));
+        client.send(header_of(client, transport::FrameKind::message, 64),
+                    ByteView(make_message(64, 1)).first(24));
       },
       Code::corrupt, "64 bytes of payload claimed, 24 are there");
 }
@@ -128,7 +129,7 @@ TEST_P(Hostile, AbsurdSegmentTableEndsItsSession) {
       [&](RawClient& client) {
         Bytes message = make_message(64, 1);
         store_le32(message.data(), 0xffffffff);
-        client.send(header_of(client, FrameKind::message, 64), message);
+        client.send(header_of(client, transport::FrameKind::message, 64), message);
       },
       Code::corrupt, "4294967296 segments claimed");
 }
@@ -136,7 +137,7 @@ TEST_P(Hostile, AbsurdSegmentTableEndsItsSession) {
 TEST_P(Hostile, EagerMessageOverTheBoundEndsItsSession) {
   expect_ends(
       [&](RawClient& client) {
-        client.send(header_of(client, FrameKind::message, 1 << 20), make_message(1 << 20, 1));
+        client.send(header_of(client, transport::FrameKind::message, 1 << 20), make_message(1 << 20, 1));
       },
       Code::too_large, "an eager message of 1048576 bytes");
 }
@@ -144,7 +145,8 @@ TEST_P(Hostile, EagerMessageOverTheBoundEndsItsSession) {
 TEST_P(Hostile, ClaimOfAnExbibyteEndsItsSession) {
   expect_ends(
       [&](RawClient& client) {
-        FrameHeader header = header_of(client, FrameKind::chunk, kRendezvousChunkBytes);
+        transport::FrameHeader header =
+            header_of(client, transport::FrameKind::chunk, transport::kRendezvousChunkBytes);
         header.message_bytes = uint64_t{1} << 60;
         client.announce(header, uint64_t{1} << 60);
       },
@@ -154,18 +156,20 @@ TEST_P(Hostile, ClaimOfAnExbibyteEndsItsSession) {
 TEST_P(Hostile, RendezvousLongerThanItsHeaderSaysEndsItsSession) {
   if (!by_ucx()) GTEST_SKIP() << "in a stream the header alone says how long it is";
   expect_ends(
-      [&](RawClient& client) { client.announce(header_of(client, FrameKind::chunk, 1 << 20), 1 << 21); },
+      [&](RawClient& client) {
+        client.announce(header_of(client, transport::FrameKind::chunk, 1 << 20), 1 << 21);
+      },
       Code::corrupt, "1048576 bytes of payload claimed, 2097152 are there");
 }
 
 TEST_P(Hostile, FrameWithoutTheTagIsDropped) {
   RawClient client(listener_.address());
-  PeerId peer = let_in(client);
-  FrameHeader forged = header_of(client, FrameKind::message, 64);
+  transport::PeerId peer = let_in(client);
+  transport::FrameHeader forged = header_of(client, transport::FrameKind::message, 64);
   forged.tag ^= 2;
   client.send(forged, make_message(64, 8));
-  if (by_ucx()) client.send(ByteView(encode_frame_header(forged)).first(5), {});
-  client.send(header_of(client, FrameKind::message, 64), make_message(64, 9));
+  if (by_ucx()) client.send(ByteView(transport::encode_frame_header(forged)).first(5), {});
+  client.send(header_of(client, transport::FrameKind::message, 64), make_message(64, 9));
   EXPECT_TRUE(client.drive([&] { return !listener_.handler.record(peer).messages.empty(); }));
   EXPECT_TRUE(listener_.handler.record(peer).messages[0] == make_message(64, 9));
   EXPECT_EQ(listener_.transport->stats().malformed_frames, by_ucx() ? 2u : 1u);
@@ -178,12 +182,12 @@ TEST_P(Hostile, ConnectionThatNobodyProvesBelongsToNobody) {
   std::optional<uint16_t> port = client.prove_itself(make_options(false, "mad"));
   ASSERT_TRUE(port && *port != 0);
   thief.connect_data(*port);
-  FrameHeader attach;
-  attach.kind = FrameKind::attach;
+  transport::FrameHeader attach;
+  attach.kind = transport::FrameKind::attach;
   attach.tag = 12345;
   thief.send(attach, {});
-  thief.send(header_of(thief, FrameKind::message, 64), make_message(64, 1));
-  thief.announce(header_of(thief, FrameKind::chunk, 1 << 20), 1 << 20);
+  thief.send(header_of(thief, transport::FrameKind::message, 64), make_message(64, 1));
+  thief.announce(header_of(thief, transport::FrameKind::chunk, 1 << 20), 1 << 20);
   EXPECT_TRUE(thief.drive([&] { return listener_.transport->stats().malformed_frames == 3; }));
   EXPECT_TRUE(client.attach(port)) << "the thief has not taken its place";
   expect_good_peer_unharmed();
@@ -197,18 +201,19 @@ TEST_P(Hostile, StrangersGarbageIsTurnedAway) {
 
 // Regression: the listener told whoever said hello the job's id, the root's and the generation.
 TEST_P(Hostile, StrangersHelloIsToldNothing) {
-  Bytes hello = encode_hello(make_options(false, "new").identity, 1, random_handshake_nonce());
-  FrameHeader header;
-  header.kind = FrameKind::handshake;
+  Bytes hello =
+      transport::encode_hello(make_options(false, "new").identity, 1, transport::random_handshake_nonce());
+  transport::FrameHeader header;
+  header.kind = transport::FrameKind::handshake;
   header.payload_bytes = static_cast<uint32_t>(hello.size());
   expect_stranger_learns_nothing([&](RawClient& client) {
-    client.send_plain(encode_frame_header(header));
+    client.send_plain(transport::encode_frame_header(header));
     client.send_plain(hello);
   });
 }
 
 TEST_P(Hostile, StrangerWithAnotherTokenIsToldNothing) {
-  TransportOptions options = make_options(false, "stranger");
+  transport::TransportOptions options = make_options(false, "stranger");
   options.token.back() ^= std::byte{1};
   expect_stranger_learns_nothing([&](RawClient& client) { EXPECT_FALSE(client.begin_tls(options)); });
   options = make_options(false, "stranger");
@@ -229,12 +234,12 @@ TEST_P(Hostile, StrangersRecordsOfTlsAreTurnedAway) {
 
 // What a node sends first, as somebody who listens in the network would have it.
 Bytes first_bytes_of_a_node() {
-  auto here = resolve(HostPort{"127.0.0.1", 0}, true);
-  auto listener = Listener::listen(*here, {});
+  auto here = transport::resolve(transport::HostPort{"127.0.0.1", 0}, true);
+  auto listener = transport::Listener::listen(*here, {});
   Node node(make_options(false, "node"));
   EXPECT_TRUE(node.start().ok());
-  node.transport->connect(to_string(HostPort{"127.0.0.1", listener->port()}));
-  Result<Listener::Visitor> visitor = listener->accept();
+  node.transport->connect(transport::to_string(transport::HostPort{"127.0.0.1", listener->port()}));
+  Result<transport::Listener::Visitor> visitor = listener->accept();
   while (!visitor.ok()) visitor = listener->accept();
   Bytes out(4096);
   ssize_t got = -1;
@@ -256,22 +261,24 @@ TEST_P(Hostile, FirstBytesOfANodeSentAgainProveNothing) {
 TEST_P(Hostile, MessageInPlaceOfAHandshakeIsTurnedAway) {
   expect_is_turned_away(
       [&](RawClient& client) {
-        client.send_to_door(header_of(client, FrameKind::message, 64), make_message(64, 1));
+        client.send_to_door(header_of(client, transport::FrameKind::message, 64), make_message(64, 1));
       },
       Code::refused);
 }
 
 TEST_P(Hostile, ChunkInPlaceOfAHandshakeIsTurnedAway) {
   expect_is_turned_away(
-      [&](RawClient& client) { client.send_to_door(header_of(client, FrameKind::chunk, 1 << 20), {}); },
+      [&](RawClient& client) {
+        client.send_to_door(header_of(client, transport::FrameKind::chunk, 1 << 20), {});
+      },
       Code::refused);
 }
 
 TEST_P(Hostile, LongHandshakeIsTurnedAway) {
   expect_is_turned_away(
       [&](RawClient& client) {
-        FrameHeader header;
-        header.kind = FrameKind::handshake;
+        transport::FrameHeader header;
+        header.kind = transport::FrameKind::handshake;
         header.payload_bytes = 100000;
         client.send_to_door(header, Bytes(100000));
       },
@@ -281,9 +288,10 @@ TEST_P(Hostile, LongHandshakeIsTurnedAway) {
 TEST_P(Hostile, OneWithANewerSchemaHearsBothVersions) {
   RawClient client(listener_.address());
   ASSERT_TRUE(client.begin_tls(make_options(false, "new")));
-  Bytes hello = encode_hello(make_options(false, "new").identity, 2, random_handshake_nonce());
-  FrameHeader header;
-  header.kind = FrameKind::handshake;
+  Bytes hello =
+      transport::encode_hello(make_options(false, "new").identity, 2, transport::random_handshake_nonce());
+  transport::FrameHeader header;
+  header.kind = transport::FrameKind::handshake;
   header.payload_bytes = static_cast<uint32_t>(hello.size());
   client.send_to_door(header, hello);
   EXPECT_TRUE(client.wait_closed());
@@ -335,13 +343,13 @@ TEST_P(Hostile, NothingBeyondTheLoopbackIsOpenForANodeOnTheLoopback) {
 class UcxDataPort : public ::testing::Test {
  protected:
   UcxDataPort() {
-    TransportOptions options = make_options(true, "listener");
+    transport::TransportOptions options = make_options(true, "listener");
     options.listen = "0.0.0.0:0";
-    options.network = {TransportKind::ucx, "", {20'000, 29'999}};
+    options.network = {transport::TransportKind::ucx, "", {20'000, 29'999}};
     options.limits.unproven_sessions = 2;
     listener_.emplace(std::move(options));
     EXPECT_TRUE(listener_->start().ok());
-    door_ = parse_host_port(listener_->address())->port;
+    door_ = transport::parse_host_port(listener_->address())->port;
     first_.emplace(at("127.0.0.1"));
     expected_ = prove(*first_);
   }
@@ -404,7 +412,7 @@ Bytes words_of_ucx() {
 // UCX 1.13's own listener ends the process when it is sent zeros.
 TEST_P(Hostile, GarbageOnAnyPortHarmsNobody) {
   std::set<uint16_t> ports = listening_ports();
-  EXPECT_EQ(ports.count(parse_host_port(listener_.address())->port), 1u);
+  EXPECT_EQ(ports.count(transport::parse_host_port(listener_.address())->port), 1u);
   std::vector<Bytes> garbage = {Bytes(100), Bytes(100, std::byte{0xff}), Bytes(70000, std::byte{0xff}),
                                 Bytes(7)};
   if (!by_ucx()) garbage.push_back(words_of_ucx());
@@ -415,7 +423,7 @@ TEST_P(Hostile, GarbageOnAnyPortHarmsNobody) {
     store_le32(bytes.data(), i);
   }
   for (uint16_t port : ports) {
-    auto address = resolve(HostPort{"127.0.0.1", port}, true);
+    auto address = transport::resolve(transport::HostPort{"127.0.0.1", port}, true);
     for (const Bytes& bytes : garbage) {
       int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       if (connect(fd, address->get(), address->bytes) == 0) {
@@ -429,8 +437,8 @@ TEST_P(Hostile, GarbageOnAnyPortHarmsNobody) {
 
 class HostileWithSmallLimits : public Hostile {
  protected:
-  static TransportLimits small() {
-    TransportLimits limits;
+  static transport::TransportLimits small() {
+    transport::TransportLimits limits;
     limits.handshake_timeout_ms = 300;
     limits.unproven_sessions = 2;
     limits.unproven_life_max_ms = 300;
@@ -473,7 +481,7 @@ TEST_P(HostileWithSmallLimits, OneWhoKnowsTheTokenGetsInBesideMoreStrangersThanA
   for (int i = 0; i < 5; ++i) clients.emplace_back(listener_.address());
   Node late(make_options(false, "late"));
   ASSERT_TRUE(late.start().ok());
-  PeerId peer = late.transport->connect(listener_.address());
+  transport::PeerId peer = late.transport->connect(listener_.address());
   EXPECT_TRUE(late.handler.wait_up(peer)) << late.handler.wait_lost(peer).to_string();
   for (RawClient& client : clients) EXPECT_TRUE(client.wait_closed());
   expect_good_peer_unharmed();

@@ -52,7 +52,7 @@ std::string connect_patiently(NetworkHost& host, const std::string& address) {
 
 void expect_messages_pass(NetworkHost& from, const std::string& peer, NetworkHost& to, size_t* received) {
   EXPECT_EQ(from.ask(fmt::format("send {} 64", peer)), "ok");
-  EXPECT_EQ(from.ask(fmt::format("send {} {}", peer, kRendezvousChunkBytes + 8)), "ok");
+  EXPECT_EQ(from.ask(fmt::format("send {} {}", peer, transport::kRendezvousChunkBytes + 8)), "ok");
   *received += 2;
   EXPECT_EQ(to.ask(fmt::format("receive {}", *received)), "ok");
 }

@@ -26,8 +26,8 @@ INSTANTIATE_TEST_SUITE_P(Of, LiveTransport, kEachTransport(), kNameOfTransport);
 
 class UcxTransport : public ::testing::Test {
  protected:
-  UcxTransport() { transport_of_listeners = TransportKind::ucx; }
-  ~UcxTransport() override { transport_of_listeners = TransportKind::tcp; }
+  UcxTransport() { transport_of_listeners = transport::TransportKind::ucx; }
+  ~UcxTransport() override { transport_of_listeners = transport::TransportKind::tcp; }
 };
 
 struct Pair {
@@ -41,10 +41,10 @@ struct Pair {
     EXPECT_NE(to_connector, 0u);
   }
   Node listener, connector;
-  PeerId to_listener = 0, to_connector = 0;
+  transport::PeerId to_listener = 0, to_connector = 0;
 };
 
-Status send_patiently(Transport& transport, PeerId peer, const Bytes& message) {
+Status send_patiently(transport::Transport& transport, transport::PeerId peer, const Bytes& message) {
   auto give_up = std::chrono::steady_clock::now() + kPatience;
   while (true) {
     Status sent = transport.send(peer, message);
@@ -68,9 +68,10 @@ TEST_P(LiveTransport, TellsBothSidesWhoTheOtherIs) {
 
 TEST_P(LiveTransport, CarriesMessagesOfAllSizesBothWaysInOrder) {
   Pair pair;
-  std::vector<size_t> sizes = {8,       16,      4096, kMaxEagerBytes,        kMaxEagerBytes + 8,
-                               64,      1 << 20, 24,   kRendezvousChunkBytes, kRendezvousChunkBytes + 8,
-                               9 << 20, 8};
+  std::vector<size_t> sizes = {
+      8,       16,      4096, transport::kMaxEagerBytes,        transport::kMaxEagerBytes + 8,
+      64,      1 << 20, 24,   transport::kRendezvousChunkBytes, transport::kRendezvousChunkBytes + 8,
+      9 << 20, 8};
   for (size_t i = 0; i < sizes.size(); ++i) {
     ASSERT_TRUE(pair.connector.transport->send(pair.to_listener, make_message(sizes[i], i)).ok());
     ASSERT_TRUE(pair.listener.transport->send(pair.to_connector, make_message(sizes[i], 100 + i)).ok());
@@ -91,9 +92,9 @@ TEST_P(LiveTransport, CarriesMessagesOfAllSizesBothWaysInOrder) {
 TEST_P(LiveTransport, DeliversWhatWasSentBeforeTheHandshakeWasDone) {
   Node listener(make_options(true, "listener")), connector(make_options(false, "connector"));
   ASSERT_TRUE(listener.start().ok() && connector.start().ok());
-  PeerId peer = connector.transport->connect(listener.address());
+  transport::PeerId peer = connector.transport->connect(listener.address());
   ASSERT_TRUE(connector.transport->send(peer, make_message(64, 1)).ok());
-  PeerId from = listener.handler.wait_nth_up(1);
+  transport::PeerId from = listener.handler.wait_nth_up(1);
   ASSERT_TRUE(listener.handler.wait_messages(from, 1));
   EXPECT_TRUE(listener.handler.record(from).messages[0] == make_message(64, 1));
 }
@@ -109,7 +110,7 @@ TEST_P(LiveTransport, DeliversWhatIsSentAtOnceToManyThatItConnectsTo) {
   Node connector(make_options(false, "connector"));
   ASSERT_TRUE(connector.start().ok());
   for (Node& listener : listeners) {
-    const PeerId peer = connector.transport->connect(listener.address());
+    const transport::PeerId peer = connector.transport->connect(listener.address());
     ASSERT_TRUE(connector.transport->send(peer, make_message(64, 1)).ok());
   }
   for (Node& listener : listeners) {
@@ -119,17 +120,17 @@ TEST_P(LiveTransport, DeliversWhatIsSentAtOnceToManyThatItConnectsTo) {
 }
 
 TEST_P(LiveTransport, HoldsBackThoseWhoSendFasterThanThePeerReceives) {
-  TransportOptions options = make_options(false, "connector");
+  transport::TransportOptions options = make_options(false, "connector");
   options.limits.queued_messages_per_peer = 16;
   Node listener(make_options(true, "listener")), connector(std::move(options));
   ASSERT_TRUE(listener.start().ok() && connector.start().ok());
-  PeerId peer = connector.transport->connect(listener.address());
+  transport::PeerId peer = connector.transport->connect(listener.address());
   constexpr size_t kCount = 5000;
   for (size_t i = 0; i < kCount; ++i) {
     Status sent = send_patiently(*connector.transport, peer, make_message(8 + 8 * (i % 100), i));
     ASSERT_TRUE(sent.ok()) << "message " << i << ": " << sent.to_string();
   }
-  PeerId from = listener.handler.wait_nth_up(1);
+  transport::PeerId from = listener.handler.wait_nth_up(1);
   ASSERT_TRUE(listener.handler.wait_messages(from, kCount))
       << listener.handler.record(from).messages.size()
       << " messages have come, lost: " << connector.handler.record(peer).lost.size();
@@ -140,13 +141,13 @@ TEST_P(LiveTransport, HoldsBackThoseWhoSendFasterThanThePeerReceives) {
 
 // Regression: room that a message had taken was lost when the next one was announced before it was delivered.
 TEST_P(LiveTransport, ReceivesFarMoreThanItsInboundBoundOneAfterTheOther) {
-  TransportOptions options = make_options(true, "listener");
+  transport::TransportOptions options = make_options(true, "listener");
   options.limits.inbound_bytes = 300 << 10;
   Node listener(std::move(options)), one(make_options(false, "one")), two(make_options(false, "two"));
   ASSERT_TRUE(listener.start().ok() && one.start().ok() && two.start().ok());
   constexpr size_t kCount = 300;
   for (Node* node : {&one, &two}) {
-    PeerId peer = node->transport->connect(listener.address());
+    transport::PeerId peer = node->transport->connect(listener.address());
     for (size_t i = 0; i < kCount; ++i) {
       ASSERT_TRUE(send_patiently(*node->transport, peer, make_message(64 << 10, i)).ok());
     }
@@ -161,7 +162,7 @@ TEST_P(LiveTransport, GivesTheSamePeerForAnAddressThatItIsConnectedTo) {
   EXPECT_EQ(pair.connector.transport->connect(pair.listener.address()), pair.to_listener);
   pair.connector.transport->disconnect(pair.to_listener, Status(Code::aborted, "enough"));
   EXPECT_EQ(pair.connector.handler.wait_lost(pair.to_listener).code(), Code::aborted);
-  PeerId next = pair.connector.transport->connect(pair.listener.address());
+  transport::PeerId next = pair.connector.transport->connect(pair.listener.address());
   EXPECT_NE(next, pair.to_listener);
   EXPECT_TRUE(pair.connector.handler.wait_up(next));
 }
@@ -169,8 +170,8 @@ TEST_P(LiveTransport, GivesTheSamePeerForAnAddressThatItIsConnectedTo) {
 TEST_P(LiveTransport, KeepsSessionsInBothDirectionsApart) {
   Node a(make_options(true, "a")), b(make_options(true, "b"));
   ASSERT_TRUE(a.start().ok() && b.start().ok());
-  PeerId a_to_b = a.transport->connect(b.address());
-  PeerId b_to_a = b.transport->connect(a.address());
+  transport::PeerId a_to_b = a.transport->connect(b.address());
+  transport::PeerId b_to_a = b.transport->connect(a.address());
   ASSERT_TRUE(a.handler.wait_up(a_to_b) && b.handler.wait_up(b_to_a));
   ASSERT_TRUE(a.transport->send(a_to_b, make_message(64, 1)).ok());
   ASSERT_TRUE(a.transport->send(a_to_b, make_message(1 << 20, 2)).ok());
@@ -184,7 +185,7 @@ TEST_P(LiveTransport, KeepsSessionsInBothDirectionsApart) {
 TEST_P(LiveTransport, TalksToItself) {
   Node node(make_options(true, "node"));
   ASSERT_TRUE(node.start().ok());
-  PeerId there = node.transport->connect(node.address());
+  transport::PeerId there = node.transport->connect(node.address());
   ASSERT_TRUE(node.handler.wait([](auto& self) { return self.ups() == 2; }));
   ASSERT_TRUE(node.transport->send(there, make_message(64, 1)).ok());
   ASSERT_TRUE(node.transport->send(there, make_message(9 << 20, 2)).ok());
@@ -192,21 +193,21 @@ TEST_P(LiveTransport, TalksToItself) {
 }
 
 TEST_P(LiveTransport, ListensOnAllAddressesAndFindsHostsByName) {
-  TransportOptions options = make_options(true, "listener");
+  transport::TransportOptions options = make_options(true, "listener");
   options.listen = "0.0.0.0:0";
   Node listener(std::move(options)), connector(make_options(false, "connector"));
   ASSERT_TRUE(listener.start().ok() && connector.start().ok());
-  HostPort address = *parse_host_port(listener.address());
-  PeerId peer = connector.transport->connect("localhost:" + std::to_string(address.port));
+  transport::HostPort address = *transport::parse_host_port(listener.address());
+  transport::PeerId peer = connector.transport->connect("localhost:" + std::to_string(address.port));
   EXPECT_TRUE(connector.handler.wait_up(peer)) << connector.handler.wait_lost(peer).to_string();
 }
 
 // Regression: UCX 1.13 wrote past the end of memory when it listened on an IPv6 address.
 TEST_P(LiveTransport, RefusesAddressesOfIpv6) {
-  TransportOptions options = make_options(true, "listener");
+  transport::TransportOptions options = make_options(true, "listener");
   options.listen = "[::1]:0";
   RecordingHandler handler;
-  Status started = make_transport(std::move(options))->start(handler);
+  Status started = transport::make_transport(std::move(options))->start(handler);
   EXPECT_EQ(started.code(), Code::invalid_argument);
   EXPECT_THAT(started.message(), HasSubstr("IPv6"));
   Node connector(make_options(false, "connector"));
@@ -223,20 +224,20 @@ TEST_P(LiveTransport, ServesManyPeersAtOnce) {
   for (size_t n = 0; n < kPeers; ++n) {
     Node& node = nodes.emplace_back(make_options(false, "node-" + std::to_string(n)));
     ASSERT_TRUE(node.start().ok());
-    PeerId peer = node.transport->connect(listener.address());
+    transport::PeerId peer = node.transport->connect(listener.address());
     for (size_t i = 0; i < kMessages; ++i) {
       size_t bytes = i % 50 == 49 ? size_t{256} << 10 : 8 * (1 + i);
       ASSERT_TRUE(node.transport->send(peer, make_message(bytes, i)).ok());
     }
   }
   ASSERT_TRUE(listener.handler.wait([](auto& self) { return self.messages() == kPeers * kMessages; }));
-  std::vector<PeerId> peers;
+  std::vector<transport::PeerId> peers;
   listener.handler.wait([&](auto& self) {
     for (auto& [id, record] : self.records()) peers.push_back(id);
     return true;
   });
   EXPECT_EQ(peers.size(), kPeers);
-  for (PeerId peer : peers) {
+  for (transport::PeerId peer : peers) {
     auto messages = listener.handler.record(peer).messages;
     ASSERT_EQ(messages.size(), kMessages);
     EXPECT_TRUE(messages[149] == make_message(256 << 10, 149));
@@ -248,8 +249,8 @@ TEST_P(LiveTransport, LetsTheHandlerSendAndConnect) {
   Node target(make_options(true, "target")), listener(make_options(true, "listener"));
   Node connector(make_options(false, "connector"));
   ASSERT_TRUE(target.start().ok());
-  std::atomic<PeerId> further = 0;
-  connector.handler.react = [&](PeerId peer) {
+  std::atomic<transport::PeerId> further = 0;
+  connector.handler.react = [&](transport::PeerId peer) {
     EXPECT_TRUE(connector.transport->send(peer, make_message(64, 1)).ok());
     if (further == 0) further = connector.transport->connect(target.address());
   };
@@ -265,7 +266,7 @@ TEST_P(LiveTransport, SendsNothingThatThePeerWouldEndTheSessionFor) {
   Bytes unframed(64, std::byte{0xff});
   EXPECT_EQ(pair.connector.transport->send(pair.to_listener, unframed).code(), Code::invalid_argument);
   EXPECT_EQ(pair.connector.transport->send(pair.to_listener, Bytes()).code(), Code::invalid_argument);
-  EXPECT_EQ(pair.connector.transport->send(pair.to_listener, Bytes(kMaxMessageBytes + 8)).code(),
+  EXPECT_EQ(pair.connector.transport->send(pair.to_listener, Bytes(transport::kMaxMessageBytes + 8)).code(),
             Code::too_large);
   EXPECT_EQ(pair.connector.transport->send(999, make_message(8, 0)).code(), Code::unavailable);
 }
@@ -276,19 +277,21 @@ TEST_P(LiveTransport, CountsWhatCrossesEachTransport) {
     ASSERT_TRUE(pair.connector.transport->send(pair.to_listener, make_message(1000, i)).ok());
   }
   ASSERT_TRUE(
-      pair.connector.transport->send(pair.to_listener, make_message(2 * kRendezvousChunkBytes, 1)).ok());
+      pair.connector.transport->send(pair.to_listener, make_message(2 * transport::kRendezvousChunkBytes, 1))
+          .ok());
   ASSERT_TRUE(pair.listener.handler.wait_messages(pair.to_connector, 11));
-  TransportStats sent = pair.connector.transport->stats(), received = pair.listener.transport->stats();
-  uint64_t bytes = 10 * 1000 + 2 * kRendezvousChunkBytes;
+  transport::TransportStats sent = pair.connector.transport->stats(),
+                            received = pair.listener.transport->stats();
+  uint64_t bytes = 10 * 1000 + 2 * transport::kRendezvousChunkBytes;
   EXPECT_EQ(sent.sent_eager.frames, 10u);
   EXPECT_EQ(sent.sent_rendezvous.frames, 2u);
   EXPECT_EQ(sent.sent.bytes, bytes);
   EXPECT_EQ(received.received.frames, 12u);
   EXPECT_EQ(received.received.bytes, bytes);
-  for (const TransportStats& stats : {sent, received}) {
+  for (const transport::TransportStats& stats : {sent, received}) {
     ASSERT_EQ(stats.by_transport.size(), 1u);
     EXPECT_EQ(stats.by_transport.begin()->second.bytes, bytes);
-    EXPECT_EQ(stats.by_transport.begin()->first, GetParam() == TransportKind::ucx ? "tcp" : "tls");
+    EXPECT_EQ(stats.by_transport.begin()->first, GetParam() == transport::TransportKind::ucx ? "tcp" : "tls");
     EXPECT_EQ(stats.peers_up, 1u);
     EXPECT_EQ(stats.malformed_frames, 0u);
   }

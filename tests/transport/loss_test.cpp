@@ -29,7 +29,7 @@ class Loss : public OfEachTransport {
     good_at_node_ = node_.handler.wait_nth_up(1);
   }
 
-  void expect_reported_once(PeerId peer, steady_clock::time_point since) {
+  void expect_reported_once(transport::PeerId peer, steady_clock::time_point since) {
     Status why = node_.handler.wait_lost(peer);
     EXPECT_EQ(why.code(), Code::unavailable);
     EXPECT_THAT(why.message(), StartsWith("child (127.0.0.1:"));
@@ -48,14 +48,14 @@ class Loss : public OfEachTransport {
   }
 
   Node node_, good_;
-  PeerId good_to_node_ = 0, good_at_node_ = 0;
+  transport::PeerId good_to_node_ = 0, good_at_node_ = 0;
 };
 
 INSTANTIATE_TEST_SUITE_P(Of, Loss, kEachTransport(), kNameOfTransport);
 
 TEST_P(Loss, OfAKilledPeerIsReported) {
   Child child(node_.address());
-  PeerId peer = node_.handler.wait_nth_up(2);
+  transport::PeerId peer = node_.handler.wait_nth_up(2);
   auto since = steady_clock::now();
   child.signal(SIGKILL);
   expect_reported_once(peer, since);
@@ -64,7 +64,7 @@ TEST_P(Loss, OfAKilledPeerIsReported) {
 
 TEST_P(Loss, OfAStoppedPeerIsReported) {
   Child child(node_.address());
-  PeerId peer = node_.handler.wait_nth_up(2);
+  transport::PeerId peer = node_.handler.wait_nth_up(2);
   auto since = steady_clock::now();
   child.stop();
   expect_reported_once(peer, since);
@@ -75,7 +75,7 @@ TEST_P(Loss, OfAPeerWithFullQueuesIsReported) {
   Bytes small = make_message(4096, 1), large = make_message(4 << 20, 2);
   for (int number : {SIGKILL, SIGSTOP}) {
     Child child(node_.address());
-    PeerId peer = node_.handler.wait_nth_up(number == SIGKILL ? 2 : 3);
+    transport::PeerId peer = node_.handler.wait_nth_up(number == SIGKILL ? 2 : 3);
     child.stop();
     for (int i = 0; i < 1000; ++i) ASSERT_TRUE(node_.transport->send(peer, small).ok());
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(node_.transport->send(peer, large).ok());
@@ -90,7 +90,7 @@ TEST_P(Loss, OfAPeerWithFullQueuesIsReported) {
 TEST_P(Loss, InTheMiddleOfBulkDataIsReported) {
   for (size_t round = 0; round < 5; ++round) {
     Child child(node_.address());
-    PeerId peer = node_.handler.wait_nth_up(2 + round);
+    transport::PeerId peer = node_.handler.wait_nth_up(2 + round);
     for (int i = 0; i < 12; ++i) ASSERT_TRUE(node_.transport->send(peer, make_message(8 << 20, i)).ok());
     EXPECT_TRUE(node_.handler.wait_messages(peer, round % 4));
     auto since = steady_clock::now();
@@ -102,7 +102,7 @@ TEST_P(Loss, InTheMiddleOfBulkDataIsReported) {
 
 TEST_P(Loss, IsNotReportedForAShortStop) {
   Child child(node_.address());
-  PeerId peer = node_.handler.wait_nth_up(2);
+  transport::PeerId peer = node_.handler.wait_nth_up(2);
   child.stop();
   auto until = steady_clock::now() + milliseconds(900);
   while (steady_clock::now() < until) expect_good_peer_unharmed();
@@ -116,7 +116,7 @@ TEST_P(Loss, IsNotReportedForAShortStop) {
 // that the node has sent meanwhile.
 TEST_P(Loss, IsNotReportedByOneWhoWasStoppedItself) {
   Child child(node_.address(), 500);
-  PeerId peer = node_.handler.wait_nth_up(2);
+  transport::PeerId peer = node_.handler.wait_nth_up(2);
   child.stop();
   auto until = steady_clock::now() + milliseconds(1200);
   while (steady_clock::now() < until) expect_good_peer_unharmed();
@@ -127,7 +127,7 @@ TEST_P(Loss, IsNotReportedByOneWhoWasStoppedItself) {
 }
 
 TEST_P(Loss, IsFollowedByANewSessionForWhoeverConnectsAgain) {
-  PeerId first = good_to_node_;
+  transport::PeerId first = good_to_node_;
   node_.transport->disconnect(good_at_node_, Status(Code::aborted, "try again"));
   Status why = good_.handler.wait_lost(first);
   EXPECT_EQ(why.code(), Code::aborted);
@@ -144,11 +144,11 @@ TEST_P(Loss, OfAListenerIsFollowedByANewSessionWithItsSuccessor) {
   auto first = std::make_unique<Node>(make_options(true, "first"));
   ASSERT_TRUE(first->start().ok());
   std::string address = first->address();
-  PeerId peer = good_.transport->connect(address);
+  transport::PeerId peer = good_.transport->connect(address);
   ASSERT_TRUE(good_.handler.wait_up(peer));
   first.reset();
   EXPECT_EQ(good_.handler.wait_lost(peer).code(), Code::unavailable);
-  TransportOptions options = make_options(true, "second");
+  transport::TransportOptions options = make_options(true, "second");
   options.listen = address;
   Node second(std::move(options));
   ASSERT_TRUE(second.start().ok()) << "the port is free again";

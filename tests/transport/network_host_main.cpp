@@ -64,7 +64,7 @@ class Host {
     if (command == "running") return wait_until_running(first);
     if (command == "node") return start(first, second);
     if (command == "connect") return state(node_->transport->connect(first));
-    PeerId peer = std::stoull(first);
+    transport::PeerId peer = std::stoull(first);
     if (command == "send") return send(peer, std::stoull(second));
     if (command == "receive") return receive(std::stoull(first));
     if (command == "disconnect") {
@@ -76,21 +76,21 @@ class Host {
 
  private:
   std::string start(const std::string& name, const std::string& listen) {
-    TransportOptions options = make_options(false, name);
+    transport::TransportOptions options = make_options(false, name);
     options.listen = listen;
-    if (!listen.empty()) options.network.transport = TransportKind::ucx;
+    if (!listen.empty()) options.network.transport = transport::TransportKind::ucx;
     node_.emplace(std::move(options));
     Status started = node_->start();
     if (!started.ok()) return started.to_string();
     return listen.empty() ? "ok" : node_->address();
   }
-  std::string state(PeerId peer) {
+  std::string state(transport::PeerId peer) {
     bool is_up = node_->handler.wait_up(peer);
     auto lost = node_->handler.record(peer).lost;
     if (!lost.empty()) return "lost: " + lost.front().to_string();
     return is_up ? "up " + std::to_string(peer) : "neither up nor lost";
   }
-  std::string send(PeerId peer, size_t bytes) {
+  std::string send(transport::PeerId peer, size_t bytes) {
     Status sent = node_->transport->send(peer, make_message(bytes, bytes));
     return sent.ok() ? "ok" : sent.to_string();
   }

@@ -10,7 +10,7 @@
 #include "transport/tcp/resolver_internal.h"
 #include "transport/tcp/socket.h"
 
-namespace shoal {
+namespace shoal::transport {
 namespace {
 
 using testing::HasSubstr;
@@ -128,4 +128,4 @@ TEST(ListenerInARange, LeavesAPortThatWasAskedForAlone) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::transport

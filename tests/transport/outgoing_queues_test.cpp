@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace shoal {
+namespace shoal::transport {
 namespace {
 
 TransportLimits small_limits() {
@@ -73,4 +73,4 @@ TEST(OutgoingQueues, DoesNotKnowWhoIsClosed) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::transport

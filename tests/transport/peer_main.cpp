@@ -10,15 +10,15 @@
 
 namespace {
 
-class Echo : public shoal::TransportHandler {
+class Echo : public shoal::transport::TransportHandler {
  public:
-  void on_peer_up(shoal::PeerId, const shoal::Identity&) override {}
-  void on_message(shoal::PeerId peer, shoal::Bytes message) override {
+  void on_peer_up(shoal::transport::PeerId, const shoal::transport::Identity&) override {}
+  void on_message(shoal::transport::PeerId peer, shoal::Bytes message) override {
     (void)transport->send(peer, std::move(message));
   }
-  void on_peer_lost(shoal::PeerId, const shoal::Status&) override { _exit(3); }
+  void on_peer_lost(shoal::transport::PeerId, const shoal::Status&) override { _exit(3); }
 
-  shoal::Transport* transport = nullptr;
+  shoal::transport::Transport* transport = nullptr;
 };
 
 }  // namespace
@@ -26,10 +26,10 @@ class Echo : public shoal::TransportHandler {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  shoal::TransportOptions options = shoal::testing::make_options(false, "child");
+  shoal::transport::TransportOptions options = shoal::testing::make_options(false, "child");
   options.limits.peer_lost_after_ms = static_cast<uint32_t>(std::atoi(argv[2]));
   options.limits.heartbeat_interval_ms = options.limits.peer_lost_after_ms / 5;
-  auto transport = shoal::make_transport(std::move(options));
+  auto transport = shoal::transport::make_transport(std::move(options));
   Echo echo;
   echo.transport = transport.get();
   if (!transport->start(echo).ok()) return 2;

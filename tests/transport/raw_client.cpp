@@ -12,10 +12,10 @@
 namespace shoal::testing {
 
 RawClient::RawClient(const std::string& address) {
-  auto socket = resolve(*parse_host_port(address), true);
+  auto socket = transport::resolve(*transport::parse_host_port(address), true);
   SHOAL_CHECK(socket.ok());
   address_ = *socket;
-  auto connecting = begin_connecting(address_);
+  auto connecting = transport::begin_connecting(address_);
   SHOAL_CHECK(connecting.ok());
   plain_ = std::move(*connecting);
   pollfd wait{plain_.get(), POLLOUT, 0};
@@ -25,7 +25,7 @@ RawClient::RawClient(const std::string& address) {
 RawClient::~RawClient() {
   if (endpoint_ != nullptr) {
     ucs_status_ptr_t closing = worker_->close(endpoint_);
-    drive([closing] { return UcxWorker::is_closed(closing); });
+    drive([closing] { return transport::UcxWorker::is_closed(closing); });
   }
   worker_.reset();
 }
@@ -50,7 +50,7 @@ void RawClient::drive_plain() {
   if (got > 0) plain_received.insert(plain_received.end(), buffer, buffer + got);
   const bool is_over = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
   if (!is_over) return;
-  plain_ = FileDescriptor();
+  plain_ = transport::FileDescriptor();
   is_stream_closed_ = true;
 }
 
@@ -60,14 +60,15 @@ Status RawClient::drive_stream() {
   size_t budget = size_t{1} << 20;
   (void)stream_->flush(&budget);  // who cannot be written to any more may have said why
   while (true) {
-    SHOAL_ASSIGN_OR_RETURN(FrameStream::Event event, stream_->read(kMaxEagerBytes, &budget));
-    if (event != FrameStream::Event::frame) return ok_status();
+    SHOAL_ASSIGN_OR_RETURN(transport::FrameStream::Event event,
+                           stream_->read(transport::kMaxEagerBytes, &budget));
+    if (event != transport::FrameStream::Event::frame) return ok_status();
     on_frame(nullptr, stream_->header(), stream_->payload());
   }
 }
 
 void RawClient::on_frame(ucp_ep_h, ByteView header, ByteView payload) noexcept {
-  auto decoded = decode_frame_header(header);
+  auto decoded = transport::decode_frame_header(header);
   if (decoded.ok()) received.push_back({*decoded, Bytes(payload.begin(), payload.end())});
 }
 
@@ -80,23 +81,23 @@ void RawClient::send_plain(ByteView bytes) {
   }
 }
 
-bool RawClient::begin_tls(const TransportOptions& options) {
-  auto context = TlsContext::create(options.token, options.identity.root_id);
+bool RawClient::begin_tls(const transport::TransportOptions& options) {
+  auto context = transport::TlsContext::create(options.token, options.identity.root_id);
   SHOAL_CHECK(context.ok());
-  auto tls = TlsStream::open(*context, std::move(plain_), HandshakeRole::connector);
+  auto tls = transport::TlsStream::open(*context, std::move(plain_), transport::HandshakeRole::connector);
   SHOAL_CHECK(tls.ok());
   stream_.emplace(std::move(*tls));
   return drive([this] { return !stream_ || stream_->tls().is_proven(); }) && stream_.has_value();
 }
 
-void RawClient::send_to_door(const FrameHeader& header, ByteView payload) {
-  if (stream_) stream_->push(encode_frame_header(header), payload);
+void RawClient::send_to_door(const transport::FrameHeader& header, ByteView payload) {
+  if (stream_) stream_->push(transport::encode_frame_header(header), payload);
 }
 
 void RawClient::send(ByteView header, ByteView payload) {
   if (endpoint_ == nullptr) {
     if (!stream_) return;
-    FrameHeaderBytes bytes{};
+    transport::FrameHeaderBytes bytes{};
     SHOAL_CHECK(header.size() == bytes.size());
     std::copy(header.begin(), header.end(), bytes.begin());
     return stream_->push(bytes, payload);
@@ -107,24 +108,25 @@ void RawClient::send(ByteView header, ByteView payload) {
   (void)worker_->send(endpoint_, sent.header, sent.payload, false, sent);
 }
 
-void RawClient::announce(const FrameHeader& header, size_t claimed_bytes) {
+void RawClient::announce(const transport::FrameHeader& header, size_t claimed_bytes) {
   if (endpoint_ == nullptr) return send(header, {});
   Sent& sent = sent_.emplace_back();
-  FrameHeaderBytes bytes = encode_frame_header(header);
+  transport::FrameHeaderBytes bytes = transport::encode_frame_header(header);
   sent.header.assign(bytes.begin(), bytes.end());
   sent.payload.resize(4096);
   (void)worker_->send(endpoint_, sent.header, ByteView(sent.payload.data(), claimed_bytes), true, sent);
 }
 
-std::optional<uint16_t> RawClient::prove_itself(const TransportOptions& options) {
+std::optional<uint16_t> RawClient::prove_itself(const transport::TransportOptions& options) {
   if (!begin_tls(options)) return std::nullopt;
-  Handshake handshake(HandshakeRole::connector, options.identity,
-                      std::make_shared<const Bytes>(options.token), random_handshake_nonce());
-  Handshake::Answer answer{.reply = handshake.hello()};
+  transport::Handshake handshake(transport::HandshakeRole::connector, options.identity,
+                                 std::make_shared<const Bytes>(options.token),
+                                 transport::random_handshake_nonce());
+  transport::Handshake::Answer answer{.reply = handshake.hello()};
   while (!answer.proven) {
     if (answer.reply.empty()) return std::nullopt;
-    FrameHeader header;
-    header.kind = FrameKind::handshake;
+    transport::FrameHeader header;
+    header.kind = transport::FrameKind::handshake;
     header.payload_bytes = static_cast<uint32_t>(answer.reply.size());
     size_t seen = received.size();
     send_to_door(header, answer.reply);
@@ -137,11 +139,11 @@ std::optional<uint16_t> RawClient::prove_itself(const TransportOptions& options)
 }
 
 void RawClient::connect_data(uint16_t port) {
-  auto worker = UcxWorker::create(*this, {});
+  auto worker = transport::UcxWorker::create(*this, {});
   SHOAL_CHECK(worker.ok());
   worker_ = std::move(*worker);
-  SocketAddress address = address_;
-  set_port(address, port);
+  transport::SocketAddress address = address_;
+  transport::set_port(address, port);
   auto endpoint = worker_->connect(address.get(), address.bytes, link_);
   SHOAL_CHECK(endpoint.ok());
   endpoint_ = *endpoint;
@@ -150,8 +152,8 @@ void RawClient::connect_data(uint16_t port) {
 bool RawClient::attach(std::optional<uint16_t> port) {
   if (!port) return false;
   if (*port != 0) connect_data(*port);
-  FrameHeader header;
-  header.kind = FrameKind::attach;
+  transport::FrameHeader header;
+  header.kind = transport::FrameKind::attach;
   header.tag = tags_.connector;
   size_t seen = received.size();
   send(header, {});
@@ -160,8 +162,9 @@ bool RawClient::attach(std::optional<uint16_t> port) {
 
 Status RawClient::refusal() const {
   for (auto each = received.rbegin(); each != received.rend(); ++each) {
-    bool may_refuse = each->header.kind == FrameKind::handshake || each->header.kind == FrameKind::closing;
-    if (may_refuse) return decode_refusal(each->payload);
+    bool may_refuse = each->header.kind == transport::FrameKind::handshake ||
+                      each->header.kind == transport::FrameKind::closing;
+    if (may_refuse) return transport::decode_refusal(each->payload);
   }
   return ok_status();
 }

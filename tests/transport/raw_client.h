@@ -18,7 +18,7 @@
 
 namespace shoal::testing {
 
-class RawClient final : private UcxEvents {
+class RawClient final : private transport::UcxEvents {
  public:
   explicit RawClient(const std::string& address);  // connects, and says nothing
   ~RawClient() override;
@@ -28,21 +28,23 @@ class RawClient final : private UcxEvents {
   Bytes plain_received;
 
   // TLS with these options' token and root; true once both sides are proven.
-  bool begin_tls(const TransportOptions& options);
+  bool begin_tls(const transport::TransportOptions& options);
   // Takes part in TLS and the handshake as a node with these options would; the port for its data (0: this
   // connection), or nothing if it is refused.
-  std::optional<uint16_t> prove_itself(const TransportOptions& options);
+  std::optional<uint16_t> prove_itself(const transport::TransportOptions& options);
   // Connects to a data port by UCX, proven or not.
   void connect_data(uint16_t port);
   // Goes on by the data way, and attaches; true once the listener has answered.
   bool attach(std::optional<uint16_t> port);
   uint64_t tag() const { return tags_.connector; }
 
-  void send_to_door(const FrameHeader& header, ByteView payload);
+  void send_to_door(const transport::FrameHeader& header, ByteView payload);
   void send(ByteView header, ByteView payload);
-  void send(const FrameHeader& header, ByteView payload) { send(encode_frame_header(header), payload); }
+  void send(const transport::FrameHeader& header, ByteView payload) {
+    send(transport::encode_frame_header(header), payload);
+  }
   // Announces `claimed_bytes`; there is nothing behind the claim.
-  void announce(const FrameHeader& header, size_t claimed_bytes);
+  void announce(const transport::FrameHeader& header, size_t claimed_bytes);
 
   // Drives the connections until the condition holds; false if it does not in time.
   bool drive(const std::function<bool()>& condition);
@@ -52,7 +54,7 @@ class RawClient final : private UcxEvents {
   bool is_closed() const { return endpoint_ != nullptr ? is_broken_ : is_stream_closed_; }
 
   struct Received {
-    FrameHeader header;
+    transport::FrameHeader header;
     Bytes payload;
   };
   std::vector<Received> received;
@@ -60,27 +62,27 @@ class RawClient final : private UcxEvents {
   Status refusal() const;
 
  private:
-  void on_connection_request(UcxWorker&, ucp_conn_request_h) noexcept override {}
+  void on_connection_request(transport::UcxWorker&, ucp_conn_request_h) noexcept override {}
   void on_frame(ucp_ep_h, ByteView header, ByteView payload) noexcept override;
   bool on_announced(ucp_ep_h, ByteView, void*, size_t) noexcept override { return false; }
-  void on_endpoint_error(UcxLink&, ucs_status_t) noexcept override { is_broken_ = true; }
-  void on_done(UcxOperation&, ucs_status_t) noexcept override {}
+  void on_endpoint_error(transport::UcxLink&, ucs_status_t) noexcept override { is_broken_ = true; }
+  void on_done(transport::UcxOperation&, ucs_status_t) noexcept override {}
   void drive_plain();
   Status drive_stream();
 
-  struct Sent : UcxOperation {
+  struct Sent : transport::UcxOperation {
     Bytes header, payload;
   };
   std::list<Sent> sent_;  // until the client goes
-  SocketAddress address_;
-  FileDescriptor plain_;  // until TLS begins
-  std::optional<FrameStream> stream_;
+  transport::SocketAddress address_;
+  transport::FileDescriptor plain_;  // until TLS begins
+  std::optional<transport::FrameStream> stream_;
   bool is_stream_closed_ = false;
-  std::shared_ptr<UcxWorker> worker_;
-  UcxLink link_;
+  std::shared_ptr<transport::UcxWorker> worker_;
+  transport::UcxLink link_;
   ucp_ep_h endpoint_ = nullptr;
   bool is_broken_ = false;
-  FrameTags tags_;
+  transport::FrameTags tags_;
 };
 
 }  // namespace shoal::testing

@@ -16,8 +16,8 @@ Bytes make_message(size_t bytes, uint64_t seed) {
   return message;
 }
 
-TransportOptions make_options(bool listens, const std::string& name) {
-  TransportOptions options;
+transport::TransportOptions make_options(bool listens, const std::string& name) {
+  transport::TransportOptions options;
   if (listens) {
     options.listen = "127.0.0.1:0";
     options.network.transport = transport_of_listeners;

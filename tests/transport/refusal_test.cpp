@@ -14,27 +14,27 @@ using ::testing::StartsWith;
 
 struct Case {
   const char* name;
-  void (*change)(TransportOptions&);
+  void (*change)(transport::TransportOptions&);
   const char* words;
 };
 
-class Refusal : public ::testing::TestWithParam<std::tuple<Case, TransportKind>> {
+class Refusal : public ::testing::TestWithParam<std::tuple<Case, transport::TransportKind>> {
  protected:
   Refusal() { transport_of_listeners = std::get<1>(GetParam()); }
-  ~Refusal() override { transport_of_listeners = TransportKind::tcp; }
+  ~Refusal() override { transport_of_listeners = transport::TransportKind::tcp; }
 };
 
 TEST_P(Refusal, IsToldToTheConnectorAndCountedByTheListener) {
   Node listener(make_options(true, "listener")), good(make_options(false, "good"));
-  TransportOptions options = make_options(false, "bad");
+  transport::TransportOptions options = make_options(false, "bad");
   const Case& tested = std::get<0>(GetParam());
   tested.change(options);
   Node bad(std::move(options));
   ASSERT_TRUE(listener.start().ok() && good.start().ok() && bad.start().ok());
-  PeerId good_peer = good.transport->connect(listener.address());
+  transport::PeerId good_peer = good.transport->connect(listener.address());
   ASSERT_TRUE(good.handler.wait_up(good_peer));
 
-  PeerId peer = bad.transport->connect(listener.address());
+  transport::PeerId peer = bad.transport->connect(listener.address());
   Status why = bad.handler.wait_lost(peer);
   EXPECT_EQ(why.code(), Code::refused);
   EXPECT_THAT(why.message(), AllOf(StartsWith(listener.address() + ": "), HasSubstr(tested.words)));
@@ -42,7 +42,7 @@ TEST_P(Refusal, IsToldToTheConnectorAndCountedByTheListener) {
   EXPECT_EQ(bad.transport->send(peer, make_message(8, 0)).code(), Code::unavailable);
 
   ASSERT_TRUE(good.transport->send(good_peer, make_message(64, 1)).ok());
-  PeerId from = listener.handler.wait_nth_up(1);
+  transport::PeerId from = listener.handler.wait_nth_up(1);
   EXPECT_TRUE(listener.handler.wait_messages(from, 1));
   EXPECT_EQ(listener.transport->stats().handshakes_refused, 1u);
   EXPECT_EQ(listener.transport->stats().peers_up, 1u);
@@ -54,43 +54,48 @@ INSTANTIATE_TEST_SUITE_P(
     Of, Refusal,
     ::testing::Combine(
         ::testing::Values(
-            Case{"AnotherToken", [](TransportOptions& o) { o.token.back() ^= std::byte{1}; }, "token"},
-            Case{"AnotherRoot", [](TransportOptions& o) { o.identity.root_id = {}; }, "roots differ"},
-            Case{"AnotherJob", [](TransportOptions& o) { o.identity.job_id = "job-2"; },
+            Case{"AnotherToken", [](transport::TransportOptions& o) { o.token.back() ^= std::byte{1}; },
+                 "token"},
+            Case{"AnotherRoot", [](transport::TransportOptions& o) { o.identity.root_id = {}; },
+                 "roots differ"},
+            Case{"AnotherJob", [](transport::TransportOptions& o) { o.identity.job_id = "job-2"; },
                  "jobs differ: 'job-2' was offered, this side is 'job-1'"},
-            Case{"AnotherGeneration", [](TransportOptions& o) { o.identity.generation = 4; },
+            Case{"AnotherGeneration", [](transport::TransportOptions& o) { o.identity.generation = 4; },
                  "generations differ: 4 was offered, this side is in 3"}),
         kEachTransport()),
     [](const auto& tested) {
-      return std::string(std::get<0>(tested.param).name) + "By" + to_string(std::get<1>(tested.param));
+      return std::string(std::get<0>(tested.param).name) + "By" +
+             transport::to_string(std::get<1>(tested.param));
     });
 
 TEST(Refusals, EndOnceTheGenerationIsSetRight) {
-  TransportOptions options = make_options(false, "late");
+  transport::TransportOptions options = make_options(false, "late");
   options.identity.generation = 2;
   Node listener(make_options(true, "listener")), late(std::move(options));
   ASSERT_TRUE(listener.start().ok() && late.start().ok());
   EXPECT_EQ(late.handler.wait_lost(late.transport->connect(listener.address())).code(), Code::refused);
   late.transport->set_generation(3, 9);
   EXPECT_TRUE(late.handler.wait_up(late.transport->connect(listener.address())));
-  PeerId peer = listener.handler.wait_nth_up(1);
+  transport::PeerId peer = listener.handler.wait_nth_up(1);
   EXPECT_EQ(listener.handler.record(peer).up->epoch, 9u);
 }
 
 TEST(Refusals, OfOptionsThatMakeNoSense) {
   RecordingHandler handler;
-  auto start = [&](void (*change)(TransportOptions&)) {
-    TransportOptions options = make_options(true, "node");
+  auto start = [&](void (*change)(transport::TransportOptions&)) {
+    transport::TransportOptions options = make_options(true, "node");
     change(options);
-    return make_transport(std::move(options))->start(handler).code();
+    return transport::make_transport(std::move(options))->start(handler).code();
   };
-  EXPECT_EQ(start([](TransportOptions& o) { o.token.clear(); }), Code::invalid_argument);
-  EXPECT_EQ(start([](TransportOptions& o) { o.token.resize(5000); }), Code::invalid_argument);
-  EXPECT_EQ(start([](TransportOptions& o) { o.identity.name = "a\nb"; }), Code::invalid_argument);
-  EXPECT_EQ(start([](TransportOptions& o) { o.identity.job_id.assign(1000, 'x'); }), Code::invalid_argument);
-  EXPECT_EQ(start([](TransportOptions& o) { o.listen = "nowhere"; }), Code::invalid_argument);
-  EXPECT_EQ(start([](TransportOptions& o) { o.listen = "192.0.2.77:1"; }), Code::unavailable);
-  EXPECT_EQ(start([](TransportOptions& o) { o.limits.peer_lost_after_ms = 500; }), Code::invalid_argument);
+  EXPECT_EQ(start([](transport::TransportOptions& o) { o.token.clear(); }), Code::invalid_argument);
+  EXPECT_EQ(start([](transport::TransportOptions& o) { o.token.resize(5000); }), Code::invalid_argument);
+  EXPECT_EQ(start([](transport::TransportOptions& o) { o.identity.name = "a\nb"; }), Code::invalid_argument);
+  EXPECT_EQ(start([](transport::TransportOptions& o) { o.identity.job_id.assign(1000, 'x'); }),
+            Code::invalid_argument);
+  EXPECT_EQ(start([](transport::TransportOptions& o) { o.listen = "nowhere"; }), Code::invalid_argument);
+  EXPECT_EQ(start([](transport::TransportOptions& o) { o.listen = "192.0.2.77:1"; }), Code::unavailable);
+  EXPECT_EQ(start([](transport::TransportOptions& o) { o.limits.peer_lost_after_ms = 500; }),
+            Code::invalid_argument);
 }
 
 }  // namespace

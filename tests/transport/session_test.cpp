@@ -6,7 +6,7 @@
 
 #include "tests/transport/recording_handler.h"
 
-namespace shoal {
+namespace shoal::transport {
 namespace {
 
 using ::testing::AllOf;
@@ -297,4 +297,4 @@ TEST(Session, RefusesAndIsToldWhy) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::transport

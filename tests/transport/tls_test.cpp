@@ -25,22 +25,22 @@ struct Ends {
   explicit Ends(uint64_t records_per_key) {
     int sockets[2];
     SHOAL_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0);
-    auto open = [&](int socket, HandshakeRole role) {
-      auto context = TlsContext::create(as_view("token"), RootId{}, records_per_key);
+    auto open = [&](int socket, transport::HandshakeRole role) {
+      auto context = transport::TlsContext::create(as_view("token"), RootId{}, records_per_key);
       SHOAL_CHECK(context.ok());
-      auto stream = TlsStream::open(*context, FileDescriptor(socket), role);
+      auto stream = transport::TlsStream::open(*context, transport::FileDescriptor(socket), role);
       SHOAL_CHECK(stream.ok());
       return std::move(*stream);
     };
-    listener.emplace(open(sockets[0], HandshakeRole::listener));
-    connector.emplace(open(sockets[1], HandshakeRole::connector));
+    listener.emplace(open(sockets[0], transport::HandshakeRole::listener));
+    connector.emplace(open(sockets[1], transport::HandshakeRole::connector));
     // A socketpair is connected from the beginning, as a listener's socket is.
     while (!(listener->is_proven() && connector->is_proven())) {
       SHOAL_CHECK(connector->prove().ok());
       SHOAL_CHECK(listener->prove().ok());
     }
   }
-  std::optional<TlsStream> listener, connector;
+  std::optional<transport::TlsStream> listener, connector;
 };
 
 TEST(Tls, CarriesBytesThroughManyChangesOfTheKey) {
@@ -66,14 +66,18 @@ TEST(Tls, CarriesBytesThroughManyChangesOfTheKey) {
 // looked for.
 class Impostor {
  public:
-  Impostor() : listener_(*Listener::listen(*resolve(HostPort{"127.0.0.1", 0}, true), {})) {
+  Impostor()
+      : listener_(*transport::Listener::listen(*transport::resolve(transport::HostPort{"127.0.0.1", 0}, true),
+                                               {})) {
     thread_ = std::thread([this] { run(); });
   }
   ~Impostor() {
     stops_ = true;
     thread_.join();
   }
-  std::string address() const { return to_string(HostPort{"127.0.0.1", listener_.port()}); }
+  std::string address() const {
+    return transport::to_string(transport::HostPort{"127.0.0.1", listener_.port()});
+  }
   bool has_shaken_hands() const { return has_shaken_hands_; }
 
  private:
@@ -105,7 +109,7 @@ class Impostor {
     SSL_CTX_free(context);
   }
 
-  Listener listener_;
+  transport::Listener listener_;
   std::atomic<bool> stops_ = false, has_shaken_hands_ = false;
   std::thread thread_;
 };

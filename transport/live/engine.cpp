@@ -6,7 +6,7 @@
 #include "transport/live/engine_internal.h"
 #include "transport/tcp/resolver_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 constexpr uint64_t kShortestTickMs = 20;  // a tick looks at every peer
@@ -213,4 +213,4 @@ void Engine::end_all(const Status& why) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

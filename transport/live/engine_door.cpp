@@ -9,7 +9,7 @@
 
 #include "transport/live/engine_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 // What epoll's events belong to: a peer's id, UCX (0), and these.
@@ -204,7 +204,7 @@ Status Engine::prove(Peer& peer) {
   forget_unproven(peer);
   --strangers_;
   if (peer.holds_spare) {
-    peer.session->end(out_of_descriptors());
+    peer.session->end(base::out_of_descriptors());
   } else if (known_peers() > options_.limits.peers) {
     peer.session->end(
         Status(Code::busy, fmt::format("{} peers are the most that this node takes", options_.limits.peers)));
@@ -212,4 +212,4 @@ Status Engine::prove(Peer& peer) {
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -29,7 +29,7 @@
 #include "transport/ucx/interfaces_internal.h"
 #include "transport/ucx/worker_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 class Engine final : private UcxEvents {
  public:
@@ -227,7 +227,7 @@ class Engine final : private UcxEvents {
   std::atomic<bool> is_woken_ = false;  // wake_fd_ was written to
   bool has_been_woken_ = false;         // and read since the work was last taken
   std::optional<Listener> listener_;
-  SpareDescriptor spare_descriptor_;
+  base::SpareDescriptor spare_descriptor_;
   SocketAddress listen_address_;
   bool is_listener_watched_ = false;
   uint64_t listener_shut_until_ms_ = 0;  // no descriptor was left, or all who are unproven are too young
@@ -278,4 +278,4 @@ class Engine final : private UcxEvents {
   std::unique_ptr<Resolver> resolver_;          // its answers come through shared_
 };
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -5,7 +5,7 @@
 #include "transport/handshake.h"
 #include "transport/live/engine_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 Engine::Peer* Engine::find(PeerId id) {
   auto found = peers_.find(id);
@@ -177,4 +177,4 @@ void Engine::reap() {
   });
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -6,7 +6,7 @@
 
 #include "transport/live/engine_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 // Read or written for one peer in one round: others have their turn in between.
@@ -251,4 +251,4 @@ void Engine::count_sent(Peer& peer, size_t bytes, bool is_chunk) {
   });
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

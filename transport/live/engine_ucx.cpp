@@ -4,7 +4,7 @@
 
 #include "transport/live/engine_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 Status describe(ucs_status_t status) {
@@ -172,4 +172,4 @@ void Engine::tidy_links() {
     worker_->stop_listening();
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

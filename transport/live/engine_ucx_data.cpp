@@ -2,7 +2,7 @@
 
 #include "transport/live/engine_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 constexpr size_t kMaxEagerUnderWay = 64;  // frames of one peer that UCX holds
@@ -163,4 +163,4 @@ void Engine::fetched(Peer& peer) {
   count_received(peer, peer.announced_bytes);
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -7,7 +7,7 @@
 
 #include "transport/live/engine_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 constexpr uint64_t kInterfacesCheckMs = 20;  // not more often, however many connect
@@ -74,4 +74,4 @@ bool Engine::arm_workers() {
                      [](RetiredWorker& retired) { return retired.worker->arm(); });
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

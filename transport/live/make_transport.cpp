@@ -10,7 +10,7 @@
 #include "transport/handshake.h"
 #include "transport/live/engine_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 
@@ -20,8 +20,8 @@ Status check_options(const TransportOptions& options) {
   if (options.token.empty()) return bad("the job's token is empty");
   if (options.token.size() > kMaxTokenBytes)
     return bad(fmt::format("a token has at most {} bytes", kMaxTokenBytes));
-  if (options.identity.job_id.size() > kMaxJobIdBytes || !is_clean_utf8(options.identity.job_id)) {
-    return bad(fmt::format("a job's id is clean UTF-8 of at most {} bytes", kMaxJobIdBytes));
+  if (options.identity.job_id.size() > base::kMaxJobIdBytes || !is_clean_utf8(options.identity.job_id)) {
+    return bad(fmt::format("a job's id is clean UTF-8 of at most {} bytes", base::kMaxJobIdBytes));
   }
   if (options.identity.name.size() > kMaxPeerNameBytes || !is_clean_utf8(options.identity.name)) {
     return bad(fmt::format("a node's name is clean UTF-8 of at most {} bytes", kMaxPeerNameBytes));
@@ -43,7 +43,7 @@ class LiveTransport final : public Transport {
     SHOAL_CHECK(!thread_.joinable());
     std::promise<Result<std::string>> opened;
     auto address = opened.get_future();
-    thread_ = vital_thread([this, &handler, &opened] {
+    thread_ = base::vital_thread([this, &handler, &opened] {
       Engine engine(options_, shared_, handler);
       auto result = engine.open();
       bool is_open = result.ok();
@@ -100,4 +100,4 @@ std::unique_ptr<Transport> make_transport(TransportOptions options) {
   return std::make_unique<LiveTransport>(std::move(options));
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -14,7 +14,7 @@
 #include "transport/live/network_options.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 struct TransportOptions {
   std::string listen;  // HOST:PORT, port 0 for any free one; empty: connect only
@@ -28,4 +28,4 @@ struct TransportOptions {
 // Code::unavailable where the address cannot be listened on, and Code::io where UCX finds no transport.
 std::unique_ptr<Transport> make_transport(TransportOptions options);
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -10,7 +10,7 @@
 
 #include "base/interfaces.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 Result<TransportKind> parse_transport_kind(const std::string& text) {
   if (text == "auto") return TransportKind::automatic;
@@ -107,10 +107,10 @@ std::string to_string(const PortRange& ports) {
 }
 
 Result<std::string> address_of_interface(const std::string& interface) {
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<NetworkInterface> interfaces, network_interfaces());
-  if (auto found = address_to_listen_at(interfaces, interface)) return *found;
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<base::NetworkInterface> interfaces, base::network_interfaces());
+  if (auto found = base::address_to_listen_at(interfaces, interface)) return *found;
   std::string known;
-  for (const NetworkInterface& each : interfaces) {
+  for (const base::NetworkInterface& each : interfaces) {
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", each.name, each.address);
   }
   return Status(Code::not_found,
@@ -118,4 +118,4 @@ Result<std::string> address_of_interface(const std::string& interface) {
                             known.empty() ? "none" : known));
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

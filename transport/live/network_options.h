@@ -6,7 +6,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 // What messages between nodes pass by. A listener decides for its sessions, and tells each connector in the
 // handshake. `automatic` is `ucx` for a session that came by the interface of an active RDMA device, and
@@ -48,4 +48,4 @@ struct NetworkOptions {
 // interface; the message names those it has.
 Result<std::string> address_of_interface(const std::string& interface);
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -1,7 +1,7 @@
 #include "transport/live/shared_internal.h"
 #include "transport/message_check.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 PeerId Shared::connect(const std::string& address) {
   std::lock_guard lock(mutex_);
@@ -90,4 +90,4 @@ Identity Shared::identity() const {
   return identity_;
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -13,7 +13,7 @@
 #include "transport/tcp/resolver_internal.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 struct Command {
   enum class Kind { connect, resolved, disconnect, stop };
@@ -70,4 +70,4 @@ class Shared {
   TransportStats stats_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::transport

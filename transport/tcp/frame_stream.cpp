@@ -4,7 +4,7 @@
 
 #include "transport/tcp/frame_stream.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 constexpr size_t kDropBytes = size_t{16} << 10;
@@ -115,4 +115,4 @@ Status FrameStream::flush(size_t* budget_bytes) {
   return tls_.flush();
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

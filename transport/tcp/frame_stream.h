@@ -7,7 +7,7 @@
 #include "transport/frame.h"
 #include "transport/tcp/tls.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 // Small frames that wait to be written; who queues more first flushes.
 inline constexpr size_t kStreamQueueBytes = size_t{64} << 10;
@@ -75,4 +75,4 @@ class FrameStream {
   Bytes later_;  // small frames that were pushed after a chunk
 };
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -7,7 +7,7 @@
 
 #include "transport/tcp/resolver_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 Result<SocketAddress> resolve(const HostPort& address, bool numeric_only) {
   addrinfo hints{};
@@ -47,7 +47,7 @@ Resolver::~Resolver() {
 void Resolver::ask(HostPort address, Answer answer) {
   std::lock_guard lock(mutex_);
   questions_.push_back({std::move(address), std::move(answer)});
-  if (!thread_.joinable()) thread_ = vital_thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = base::vital_thread([this] { run(); });
   changed_.notify_all();
 }
 
@@ -64,4 +64,4 @@ void Resolver::run() {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -13,7 +13,7 @@
 #include "transport/tcp/socket.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 // Blocks if the host is a name and `numeric_only` is false. Code::unavailable if there is no such host,
 // Code::invalid_argument if it has no IPv4 address.
@@ -41,4 +41,4 @@ class Resolver {
   std::thread thread_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -12,7 +12,7 @@
 #include "base/descriptors.h"
 #include "transport/tcp/socket.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 constexpr int kBacklog = 4096;  // of those who wait to be accepted; the system may allow fewer
@@ -126,8 +126,8 @@ Result<Listener::Visitor> Listener::accept() {
     send_at_once(visitor.socket.get());
     return visitor;
   }
-  bool is_full = is_out_of_descriptors(errno) || errno == ENOBUFS || errno == ENOMEM;
+  bool is_full = base::is_out_of_descriptors(errno) || errno == ENOBUFS || errno == ENOMEM;
   return Status(is_full ? Code::busy : Code::not_found, std::strerror(errno));
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -11,7 +11,7 @@
 #include "transport/live/network_options.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -68,4 +68,4 @@ class Listener {
 
 void send_at_once(int socket);  // TCP_NODELAY
 
-}  // namespace shoal
+}  // namespace shoal::transport

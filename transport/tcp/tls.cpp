@@ -12,7 +12,7 @@
 
 #include "transport/tcp/tls.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 constexpr std::string_view kKeyLabel = "shoal-tls-key";
@@ -368,4 +368,4 @@ Status TlsStream::handshake_failure(unsigned long error) {
                 fmt::format("the TLS handshake failed: {}", describe(error)));
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -23,7 +23,7 @@ struct ssl_st;
 struct ssl_ctx_st;
 struct ssl_session_st;
 
-namespace shoal {
+namespace shoal::transport {
 
 // AES-GCM is safe for 2^24.5 records of 16 KiB under one key (RFC 8446, section 5.5).
 inline constexpr uint64_t kTlsRecordsPerKey = uint64_t{1} << 23;
@@ -97,4 +97,4 @@ class TlsStream {
 
 inline constexpr size_t kTlsUnsentBytes = size_t{64} << 10;
 
-}  // namespace shoal
+}  // namespace shoal::transport

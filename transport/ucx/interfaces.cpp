@@ -8,7 +8,7 @@
 
 #include <filesystem>
 
-namespace shoal {
+namespace shoal::transport {
 
 InterfaceAddresses interface_addresses() {
   InterfaceAddresses out;
@@ -58,4 +58,4 @@ std::set<std::string> rdma_ports() {
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

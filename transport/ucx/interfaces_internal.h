@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-namespace shoal {
+namespace shoal::transport {
 
 // "eth0=10.0.0.1": of interfaces that are up, but for the loopback. IPv4, as the transport speaks.
 using InterfaceAddresses = std::set<std::string>;
@@ -17,4 +17,4 @@ std::string interface_of_socket(int socket);
 // "mlx5_0:1": ports of RDMA devices, as UCX_NET_DEVICES names them.
 std::set<std::string> rdma_ports();
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -5,7 +5,7 @@
 
 #include "transport/ucx/worker_internal.h"
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 // "lane[1]:  3:posix/memory.0 md[2]  -> ..." gives "posix"; the connection manager's lane ("lane[0]: cm tcp")
@@ -39,4 +39,4 @@ std::string UcxWorker::lanes(ucp_ep_h endpoint) {
   return joined.empty() ? "?" : joined;
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

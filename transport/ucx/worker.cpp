@@ -13,7 +13,7 @@
 // Exported by libucs, but not in its installed headers.
 extern "C" void ucs_debug_disable_signals(void);
 
-namespace shoal {
+namespace shoal::transport {
 
 namespace {
 constexpr unsigned kActiveMessageId = 0;
@@ -257,4 +257,4 @@ bool UcxWorker::progress() {
   return any;
 }
 
-}  // namespace shoal
+}  // namespace shoal::transport

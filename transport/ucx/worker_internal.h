@@ -15,7 +15,7 @@
 
 struct sockaddr;
 
-namespace shoal {
+namespace shoal::transport {
 
 class UcxEvents;
 class UcxWorker;
@@ -107,4 +107,4 @@ class UcxWorker : public std::enable_shared_from_this<UcxWorker> {
   int event_fd_ = -1;
 };
 
-}  // namespace shoal
+}  // namespace shoal::transport

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -452,4 +452,4 @@ void ChunkExchange::release_late(TimeNs now) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -31,7 +31,7 @@
 #include "actors/loader/sharing/storage_trial.h"
 #include "shoal/load_times.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // Time during which at least one of several things is under way.
 class BusyTime {
@@ -194,4 +194,4 @@ class ChunkExchange {
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what is pending when it goes
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

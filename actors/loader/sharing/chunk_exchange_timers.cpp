@@ -4,7 +4,7 @@
 
 #include "actors/loader/sharing/chunk_exchange.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -179,4 +179,4 @@ void ChunkExchange::add_times(TimeNs now, uint32_t user, LoadTimes& times) const
   times.chunks_given_up += given_up_;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -12,7 +12,7 @@
 #include "actors/messages/chunk.h"
 #include "shoal/hash.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -110,8 +110,8 @@ uint64_t chunk_bytes_of(const PlannedReads& reads, const HostGroup& hosts) {
   uint64_t bytes = 0;
   for (const PlannedRead& read : reads) bytes += read.end - read.begin;
   const uint64_t blocks =
-      bytes / ((hosts == nullptr ? 1 : hosts->size()) * kChunksPerHost) / kDigestBlockBytes;
-  return std::clamp(blocks * kDigestBlockBytes, kDigestBlockBytes, kChunkBytes);
+      bytes / ((hosts == nullptr ? 1 : hosts->size()) * kChunksPerHost) / base::kDigestBlockBytes;
+  return std::clamp(blocks * base::kDigestBlockBytes, base::kDigestBlockBytes, kChunkBytes);
 }
 
 class ChunkPlanner {
@@ -292,4 +292,4 @@ std::optional<uint32_t> ChunkPlan::find(uint64_t number) const {
   return found->second;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -13,7 +13,7 @@
 #include "actors/loader/sharing/load_groups.h"
 #include "actors/messages/chunk.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 struct ChunkPlan {
   struct Part {  // of a chunk, for one batch of a user
@@ -64,4 +64,4 @@ struct UserReads {
 // name the same hosts. Which host this is does not matter.
 ChunkPlan plan_chunks(const std::vector<UserReads>& users);
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,7 +4,7 @@
 
 #include "shoal/hash.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -80,4 +80,4 @@ HostGroup LoadGroups::find(const LayoutEntry& entry) const {
   return group;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

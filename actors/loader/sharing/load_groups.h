@@ -11,7 +11,7 @@
 #include "actors/messages/messages.h"
 #include "shoal/layout.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // Hosts by their number in a LoadRoster, ascending; shared by those that are equal.
 using HostGroup = std::shared_ptr<const std::vector<uint32_t>>;
@@ -42,4 +42,4 @@ class LoadGroups {
   std::map<const LayoutEntry*, HostGroup> by_entry_;  // of other shardings
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::actors {
 
 uint32_t LoadTree::root_of(uint64_t ordinal) const {
   const uint64_t readers = std::min(members_, kReadersMost);
@@ -43,4 +43,4 @@ uint32_t LoadTree::children(uint64_t ordinal) const {
   return count;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

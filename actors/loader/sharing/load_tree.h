@@ -12,7 +12,7 @@
 #include <set>
 #include <vector>
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr uint32_t kReadersMost = 8;  // of one group
 inline constexpr uint32_t kStarMembers = 8;
@@ -42,4 +42,4 @@ class LoadTree {
   const std::set<uint32_t>& dead_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -5,7 +5,7 @@
 #include "actors/loader/sharing/load_tree.h"
 #include "actors/messages/chunk.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -85,4 +85,4 @@ void StorageTrial::came(TimeNs now, const Arrival& arrival) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -15,7 +15,7 @@
 #include "actors/loader/sharing/chunk_plan.h"
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // Which chunks this node begins with, ascending; none: no trial is worth it. In a group all of whose members
 // read, the first of its own part, of which they come to a quarter at most. In larger ones the first of all,
@@ -54,4 +54,4 @@ class StorageTrial {
   uint64_t storage_kib_per_s_ = 0, shared_kib_per_s_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -10,7 +10,7 @@
 
 #include "storage/root/run_root.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -27,19 +27,19 @@ std::string name_some(const std::vector<AttemptKey>& keys) {
 
 }  // namespace
 
-Result<std::optional<std::string>> first_save_warning(Storage& storage, const FirstSave& first) {
-  SHOAL_ASSIGN_OR_RETURN(const AttemptList list, list_attempt_states(storage));
-  SHOAL_ASSIGN_OR_RETURN(const LiveGeneration live, read_live_generation(storage));
+Result<std::optional<std::string>> first_save_warning(storage::Storage& storage, const FirstSave& first) {
+  SHOAL_ASSIGN_OR_RETURN(const storage::AttemptList list, storage::list_attempt_states(storage));
+  SHOAL_ASSIGN_OR_RETURN(const storage::LiveGeneration live, storage::read_live_generation(storage));
   std::optional<AttemptKey> loaded = first.loaded;
   if (live.generation == first.key.generation) {
     for (const AttemptKey& key : live.loaded) loaded = std::max(loaded, std::optional(key));
   }
   std::vector<AttemptKey> above;  // ascending
-  for (const AttemptInfo& info : list.attempts) {
+  for (const storage::AttemptInfo& info : list.attempts) {
     const bool is_earlier = info.key.generation < first.key.generation;
-    const bool is_decided = info.state != AttemptInfo::State::undecided;
+    const bool is_decided = info.state != storage::AttemptInfo::State::undecided;
     if (!is_earlier && is_decided && info.key != first.key) return std::optional<std::string>();
-    if (!is_earlier || info.state != AttemptInfo::State::committed) continue;
+    if (!is_earlier || info.state != storage::AttemptInfo::State::committed) continue;
     if (!loaded || *loaded < info.key) above.push_back(info.key);
   }
   std::sort(above.begin(), above.end());
@@ -58,14 +58,14 @@ Result<std::optional<std::string>> first_save_warning(Storage& storage, const Fi
       first.key.step, name_some(above)));
 }
 
-FirstSaveWatch::FirstSaveWatch(Storage& storage, uint32_t generation, Warn warn)
+FirstSaveWatch::FirstSaveWatch(storage::Storage& storage, uint32_t generation, Warn warn)
     : storage_(storage), generation_(generation), warn_(std::move(warn)) {}
 
 FirstSaveWatch::~FirstSaveWatch() {
   if (looking_.joinable()) looking_.join();
 }
 
-void FirstSaveWatch::from_client(ClientId client, const LocalMessage& message) {
+void FirstSaveWatch::from_client(ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
   if (const auto* attach = std::get_if<local::Attach>(&message)) {
     if (attach->rank == 0) rank_0_ = client;
@@ -84,7 +84,7 @@ void FirstSaveWatch::from_client(ClientId client, const LocalMessage& message) {
   }
 }
 
-void FirstSaveWatch::to_client(ClientId client, const LocalMessage& message) {
+void FirstSaveWatch::to_client(ClientId client, const local::LocalMessage& message) {
   const auto* found = std::get_if<local::Found>(&message);
   if (found == nullptr) return;
   std::lock_guard lock(mutex_);
@@ -118,4 +118,4 @@ void FirstSaveWatch::cannot_look(const std::exception& why) {
                   why.what()));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -16,7 +16,7 @@
 #include "local/messages/messages.h"
 #include "storage/storage.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxCheckpointsNamed = 8;  // in the warning
 
@@ -27,7 +27,7 @@ struct FirstSave {
 // What is to be said of a run's first save; nothing where the run goes on from the newest checkpoint of
 // earlier runs, or has saved before. What other nodes have loaded as the latest is read from the root. An
 // error: the root cannot be listed.
-Result<std::optional<std::string>> first_save_warning(Storage& storage, const FirstSave& first);
+Result<std::optional<std::string>> first_save_warning(storage::Storage& storage, const FirstSave& first);
 
 // Watches what clients of a node say, and looks once, beside all else, when rank 0 has staged its first save.
 // Where there is no thread or no memory to look with, it says that alone. Any thread.
@@ -35,17 +35,17 @@ class FirstSaveWatch {
  public:
   using Warn = std::function<void(const std::string& line)>;
   // Both outlive the watch. `warn` is called by a thread of the watch, or by the one that calls it.
-  FirstSaveWatch(Storage& storage, uint32_t generation, Warn warn);
+  FirstSaveWatch(storage::Storage& storage, uint32_t generation, Warn warn);
   ~FirstSaveWatch();  // waits until it has looked
-  void from_client(ClientId client, const LocalMessage& message);
-  void to_client(ClientId client, const LocalMessage& message);
+  void from_client(ClientId client, const local::LocalMessage& message);
+  void to_client(ClientId client, const local::LocalMessage& message);
   void client_lost(ClientId client);
 
  private:
   void look(const FirstSave& first);
   void cannot_look(const std::exception& why);
 
-  Storage& storage_;
+  storage::Storage& storage_;
   const uint32_t generation_;
   const Warn warn_;
   std::mutex mutex_;
@@ -56,4 +56,4 @@ class FirstSaveWatch {
   std::thread looking_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

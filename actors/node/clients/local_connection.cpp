@@ -5,7 +5,7 @@
 
 #include "actors/node/clients/local_connection.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -13,7 +13,7 @@ constexpr int kReadTickMs = 100;  // how often a reader looks whether the server
 
 }  // namespace
 
-LocalServer::Connection::Connection(LocalServer& server, ClientId id, OwnedFd fd)
+LocalServer::Connection::Connection(LocalServer& server, ClientId id, local::OwnedFd fd)
     : server_(server), id_(id), socket_(std::move(fd)) {}
 
 LocalServer::Connection::~Connection() {
@@ -37,7 +37,7 @@ bool LocalServer::Connection::start() {
   }
 }
 
-void LocalServer::Connection::send(std::shared_ptr<const LocalMessage> message) {
+void LocalServer::Connection::send(std::shared_ptr<const local::LocalMessage> message) {
   bool is_full = false;
   {
     std::lock_guard lock(mutex_);
@@ -72,7 +72,7 @@ void LocalServer::Connection::write_loop() {
   while (true) {
     changed_.wait(lock, [this] { return is_last_queued_ || !outgoing_.empty(); });
     if (outgoing_.empty()) break;
-    std::shared_ptr<const LocalMessage> message = std::move(outgoing_.front());
+    std::shared_ptr<const local::LocalMessage> message = std::move(outgoing_.front());
     outgoing_.pop_front();
     lock.unlock();
     bool is_sent = socket_.send(*message).ok();
@@ -87,7 +87,7 @@ void LocalServer::Connection::write_loop() {
 }
 
 void LocalServer::Connection::fail(const Status& why) {
-  send(std::make_shared<const LocalMessage>(local::Failed{.why = why}));
+  send(std::make_shared<const local::LocalMessage>(local::Failed{.why = why}));
 }
 
 void LocalServer::Connection::read_loop() {
@@ -122,7 +122,7 @@ Status LocalServer::Connection::attach() {
   SHOAL_ASSIGN_OR_RETURN(auto first, socket_.receive(static_cast<int>(server_.options_.attach_timeout_ms)));
   if (!first) return Status(Code::deadline_exceeded, "no Attach came in time");
   if (std::get_if<local::StatusWanted>(&first->message) != nullptr) {
-    send(std::make_shared<const LocalMessage>(local::StatusIs{server_.events_.status()}));
+    send(std::make_shared<const local::LocalMessage>(local::StatusIs{server_.events_.status()}));
     return Status(Code::unavailable, "answered");
   }
   const auto* attach = std::get_if<local::Attach>(&first->message);
@@ -133,13 +133,13 @@ Status LocalServer::Connection::attach() {
   if (why.code() == Code::unavailable) fail(why);  // here it does not mean that the client has gone
   SHOAL_RETURN_IF_ERROR(why);
   rank_ = attach->rank;
-  server_.events_.from_client(id_, std::make_shared<const LocalMessage>(std::move(first->message)));
+  server_.events_.from_client(id_, std::make_shared<const local::LocalMessage>(std::move(first->message)));
   return ok_status();
 }
 
 namespace {
 // What a save needs of a node.
-bool is_of_a_save(const LocalMessage& message) {
+bool is_of_a_save(const local::LocalMessage& message) {
   return std::visit(
       [](const auto& each) {
         using Message = std::decay_t<decltype(each)>;
@@ -153,7 +153,7 @@ bool is_of_a_save(const LocalMessage& message) {
 }
 }  // namespace
 
-Status LocalServer::Connection::handle(ReceivedLocal received) {
+Status LocalServer::Connection::handle(local::ReceivedLocal received) {
   if (server_.options_.read_only && is_of_a_save(received.message)) {
     return Status(Code::refused, "this node only reads the root: nothing is saved by it");
   }
@@ -175,8 +175,8 @@ Status LocalServer::Connection::handle(ReceivedLocal received) {
       },
       received.message);
   if (!is_ours) return Status(Code::invalid_argument, "a message that no client sends here");
-  server_.events_.from_client(id_, std::make_shared<const LocalMessage>(std::move(received.message)));
+  server_.events_.from_client(id_, std::make_shared<const local::LocalMessage>(std::move(received.message)));
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

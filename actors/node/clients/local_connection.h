@@ -11,15 +11,15 @@
 
 #include "actors/node/clients/local_server.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class LocalServer::Connection {
  public:
-  Connection(LocalServer& server, ClientId id, OwnedFd fd);
+  Connection(LocalServer& server, ClientId id, local::OwnedFd fd);
   ~Connection();  // closes and joins
 
   bool start();  // false: the connection cannot be served
-  void send(std::shared_ptr<const LocalMessage> message);
+  void send(std::shared_ptr<const local::LocalMessage> message);
   void fail(const Status& why);  // the last that it is told
   void finish_writing();         // what is queued is sent, then the connection ends
   void close();                  // both threads end soon
@@ -32,20 +32,20 @@ class LocalServer::Connection {
   void read_loop();
   void write_loop();
   Status attach();
-  Status handle(ReceivedLocal received);
+  Status handle(local::ReceivedLocal received);
 
   LocalServer& server_;
   const ClientId id_;
-  LocalSocket socket_;
+  local::LocalSocket socket_;
   std::optional<Rank> rank_;  // once attached; of the reading thread
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<const LocalMessage>> outgoing_;
+  std::deque<std::shared_ptr<const local::LocalMessage>> outgoing_;
   bool is_last_queued_ = false;  // nothing is queued after this; the writer ends when the queue is empty
 
   std::atomic<bool> has_ended_{false}, is_silent_{false};
   std::thread reader_, writer_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -9,7 +9,7 @@
 #include "actors/node/clients/local_connection.h"
 #include "base/last_words.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -19,12 +19,12 @@ constexpr int kAcceptTickMs = 100;
 
 Result<std::unique_ptr<LocalServer>> LocalServer::listen(LocalServerOptions options, SlabTable& slabs,
                                                          LocalEvents& events) {
-  SHOAL_ASSIGN_OR_RETURN(auto listener, LocalListener::listen(options.socket_file));
+  SHOAL_ASSIGN_OR_RETURN(auto listener, local::LocalListener::listen(options.socket_file));
   return std::unique_ptr<LocalServer>(
       new LocalServer(std::move(options), std::move(listener), slabs, events));
 }
 
-LocalServer::LocalServer(LocalServerOptions options, std::unique_ptr<LocalListener> listener,
+LocalServer::LocalServer(LocalServerOptions options, std::unique_ptr<local::LocalListener> listener,
                          SlabTable& slabs, LocalEvents& events)
     : options_(std::move(options)),
       slabs_(slabs),
@@ -37,7 +37,7 @@ LocalServer::~LocalServer() {
 }
 
 void LocalServer::serve() {
-  accepting_ = vital_thread([this] { accept_loop(); });
+  accepting_ = base::vital_thread([this] { accept_loop(); });
 }
 
 void LocalServer::close_all(uint32_t flush_ms) {
@@ -76,10 +76,10 @@ void LocalServer::accept_loop() {
 
 // No descriptor is left for whoever waits: a client hears so and tries again.
 void LocalServer::turn_away_in_place() {
-  OwnedFd fd(spare_descriptor_.accept_in_place(listener_->fd()));
+  local::OwnedFd fd(spare_descriptor_.accept_in_place(listener_->fd()));
   if (fd.valid()) {
-    Status why(Code::unavailable, "the node of this host: " + out_of_descriptors().message());
-    (void)LocalSocket(std::move(fd)).try_send(local::Failed{.why = why});
+    Status why(Code::unavailable, "the node of this host: " + base::out_of_descriptors().message());
+    (void)local::LocalSocket(std::move(fd)).try_send(local::Failed{.why = why});
   } else {
     std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptTickMs));
   }
@@ -98,7 +98,7 @@ void LocalServer::join_ended() {
   }
 }
 
-void LocalServer::send(ClientId client, std::shared_ptr<const LocalMessage> message) {
+void LocalServer::send(ClientId client, std::shared_ptr<const local::LocalMessage> message) {
   std::shared_ptr<Connection> connection;
   {
     std::lock_guard lock(mutex_);
@@ -156,9 +156,9 @@ void LocalServer::fail_all(const Status& why) {
 }
 
 Status LocalServer::check_attach(const local::Attach& attach) {
-  if (attach.schema_version != kLocalSchemaVersion) {
+  if (attach.schema_version != local::kLocalSchemaVersion) {
     return Status(Code::version, fmt::format("the client speaks local schema {}, this node {}",
-                                             attach.schema_version, kLocalSchemaVersion));
+                                             attach.schema_version, local::kLocalSchemaVersion));
   }
   if (attach.read_only != options_.read_only) return of_another_kind(attach);
   if (attach.job_id != options_.job_id) {
@@ -233,4 +233,4 @@ void LocalServer::connection_ended() {
   changed_.notify_all();
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

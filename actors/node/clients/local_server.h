@@ -22,7 +22,7 @@
 #include "shoal/roster.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxLocalClients = 1024;        // attached or not; further ones are turned away
 inline constexpr size_t kMaxOutgoingPerClient = 4096;   // messages; one that does not read them is closed
@@ -35,10 +35,10 @@ class LocalEvents {
   virtual ~LocalEvents() = default;
   // Attach comes first, checked; then whatever else a client may say, a Slab once it is mapped. May block:
   // the client waits then.
-  virtual void from_client(ClientId client, std::shared_ptr<const LocalMessage> message) = 0;
+  virtual void from_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) = 0;
   virtual void client_lost(ClientId client) = 0;  // last of a client that attached
   // What is told to whoever asks in place of attaching. Never null; must not wait for a role.
-  virtual std::shared_ptr<const NodeStatus> status() = 0;
+  virtual std::shared_ptr<const local::NodeStatus> status() = 0;
 };
 
 struct LocalServerOptions {
@@ -65,7 +65,7 @@ class LocalServer {
   void serve();  // once
 
   // Any thread; never blocks. After local::Failed the connection is closed. Ignored if the client is gone.
-  void send(ClientId client, std::shared_ptr<const LocalMessage> message);
+  void send(ClientId client, std::shared_ptr<const local::LocalMessage> message);
   size_t clients() const;   // connected now
   size_t attached() const;  // ranks among them
   bool is_attached(Rank rank) const;
@@ -83,7 +83,7 @@ class LocalServer {
 
  private:
   class Connection;
-  LocalServer(LocalServerOptions options, std::unique_ptr<LocalListener> listener, SlabTable& slabs,
+  LocalServer(LocalServerOptions options, std::unique_ptr<local::LocalListener> listener, SlabTable& slabs,
               LocalEvents& events);
   void accept_loop();
   void turn_away_in_place();
@@ -99,8 +99,8 @@ class LocalServer {
   const LocalServerOptions options_;
   SlabTable& slabs_;
   LocalEvents& events_;
-  std::unique_ptr<LocalListener> listener_;  // of the accepting thread, as is the next
-  SpareDescriptor spare_descriptor_;
+  std::unique_ptr<local::LocalListener> listener_;  // of the accepting thread, as is the next
+  base::SpareDescriptor spare_descriptor_;
   std::atomic<bool> takes_clients_{true}, is_listening_{true};
   std::atomic<bool> is_wanted_by_another_run_{false};
   mutable std::mutex mutex_;
@@ -116,4 +116,4 @@ class LocalServer {
   std::thread accepting_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

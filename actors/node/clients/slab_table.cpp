@@ -12,7 +12,7 @@
 #include "actors/executor/operation_runner.h"
 #include "actors/node/clients/staged_parts.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -33,9 +33,10 @@ Status bad_slab(const local::Slab& slab, std::string_view why) {
 
 }  // namespace
 
-Status SlabTable::add(ClientId client, const local::Slab& slab, OwnedFd fd) {
+Status SlabTable::add(ClientId client, const local::Slab& slab, local::OwnedFd fd) {
   if (!fd.valid()) return bad_slab(slab, "no descriptor came with it");
-  SHOAL_RETURN_IF_ERROR(check_slab(fd.get(), slab.bytes).with_context(fmt::format("slab {}", slab.slab_id)));
+  SHOAL_RETURN_IF_ERROR(
+      local::check_slab(fd.get(), slab.bytes).with_context(fmt::format("slab {}", slab.slab_id)));
   View view;
   if (size_t size = slab.bytes; size > 0) {
     const int flags =
@@ -50,8 +51,8 @@ Status SlabTable::add(ClientId client, const local::Slab& slab, OwnedFd fd) {
   auto first = slabs_.lower_bound({client, 0});
   auto last = slabs_.upper_bound({client, std::numeric_limits<uint32_t>::max()});
   bool is_new = slabs_.find({client, slab.slab_id}) == slabs_.end();
-  if (is_new && static_cast<size_t>(std::distance(first, last)) >= kMaxSlabsPerClient) {
-    return bad_slab(slab, fmt::format("over {} slabs", kMaxSlabsPerClient));
+  if (is_new && static_cast<size_t>(std::distance(first, last)) >= local::kMaxSlabsPerClient) {
+    return bad_slab(slab, fmt::format("over {} slabs", local::kMaxSlabsPerClient));
   }
   slabs_[{client, slab.slab_id}] = std::move(view);
   return ok_status();
@@ -101,4 +102,4 @@ bool SlabTable::empty() const {
   return slabs_.empty();
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

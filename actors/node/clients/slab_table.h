@@ -12,7 +12,7 @@
 #include "local/messages/messages.h"
 #include "local/socket/socket.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class StagedParts;
 
@@ -21,7 +21,7 @@ class SlabTable final : public Slabs {
   // Maps what a client offers; the descriptor is closed. An id that stands is replaced: views of the old
   // mapping stay good. Code::refused or invalid_argument: what check_slab says of it, or one slab too many.
   // Any thread.
-  Status add(ClientId client, const local::Slab& slab, OwnedFd fd);
+  Status add(ClientId client, const local::Slab& slab, local::OwnedFd fd);
   Result<View> find(ClientId client, uint32_t slab_id) override;
   Status release(ClientId client, uint32_t slab_id) override;
   Result<std::unique_ptr<PartSource>> parts_of(ClientId client, uint32_t slab_id,
@@ -38,4 +38,4 @@ class SlabTable final : public Slabs {
   StagedParts* parts_ = nullptr;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace shoal {
+namespace shoal::actors {
 
 class StagedParts::Source final : public PartSource {
  public:
@@ -29,7 +29,7 @@ class StagedParts::Source final : public PartSource {
       under_way_.insert(wanted.number);
     }
     const uint64_t number = wanted.number;
-    parts_.send_(client_, std::make_shared<const LocalMessage>(std::move(wanted)));
+    parts_.send_(client_, std::make_shared<const local::LocalMessage>(std::move(wanted)));
     return number;
   }
 
@@ -109,4 +109,4 @@ void StagedParts::close() {
   changed_.notify_all();
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -16,14 +16,14 @@
 #include "actors/operation.h"
 #include "local/messages/messages.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // A trainer that stages in parts does nothing else: one that has not copied a part by then is stopped.
 inline constexpr std::chrono::milliseconds kPartPatience{60'000};
 
 class StagedParts {
  public:
-  using Send = std::function<void(ClientId client, std::shared_ptr<const LocalMessage> message)>;
+  using Send = std::function<void(ClientId client, std::shared_ptr<const local::LocalMessage> message)>;
   explicit StagedParts(Send send, std::chrono::milliseconds patience = kPartPatience)
       : send_(std::move(send)), patience_(patience) {}
 
@@ -57,4 +57,4 @@ class StagedParts {
   uint64_t last_number_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -5,7 +5,7 @@
 
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -71,7 +71,7 @@ void StagingBudget::want(TimeNs now, ClientId client, const local::StagingWanted
 
 void StagingBudget::add_slab(ClientId client, const local::Slab& slab) {
   auto found = holders_.find(client);
-  if (found == holders_.end() || slab.slab_id >= kMaxSlabsPerClient) return;
+  if (found == holders_.end() || slab.slab_id >= local::kMaxSlabsPerClient) return;
   found->second.slabs[slab.slab_id] = slab.bytes;
   if (slab.slab_id < found->second.slabs_wanted) found->second.is_making = false;
 }
@@ -84,7 +84,7 @@ void StagingBudget::keep(ClientId client, const local::StagingKept& kept) {
     return slab.first < kept.slabs &&
            std::find(kept.slab_ids.begin(), kept.slab_ids.end(), slab.first) == kept.slab_ids.end();
   });
-  holder.slabs_wanted = std::min(kept.slabs, kMaxSlabsPerClient);
+  holder.slabs_wanted = std::min(kept.slabs, local::kMaxSlabsPerClient);
   holder.granted = kept.bytes;
   holder.is_making = false;
   if (kept.bytes == 0) holder.is_giving_back = false;
@@ -334,4 +334,4 @@ std::vector<StagingBudget::Decision> StagingBudget::decide(TimeNs now, const Hos
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

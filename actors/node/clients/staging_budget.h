@@ -24,7 +24,7 @@
 #include "actors/role.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr uint64_t kLeastStagingBytes = uint64_t{64} << 20;  // of a host
 // Two halves of one digest block: one is written while the other is filled.
@@ -128,4 +128,4 @@ class StagingBudget {
   std::map<ClientId, Holder> holders_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -6,7 +6,7 @@
 
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -19,7 +19,7 @@ constexpr uint64_t kReserveParts = 32;
 StagingMemory::StagingMemory(const StagingLimits& limits, Surroundings surroundings)
     : limits_(limits), surroundings_(std::move(surroundings)), budget_(limits) {}
 
-void StagingMemory::from_client(TimeNs now, ClientId client, const LocalMessage& message) {
+void StagingMemory::from_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
   if (const auto* said = std::get_if<local::Attach>(&message)) {
     budget_.attach(client, *said);
@@ -37,7 +37,7 @@ void StagingMemory::from_client(TimeNs now, ClientId client, const LocalMessage&
   if (budget_.has_waiting()) decide(now);
 }
 
-void StagingMemory::to_client(TimeNs now, ClientId client, const LocalMessage& message) {
+void StagingMemory::to_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   if (!std::holds_alternative<local::SlabFree>(message)) return;
   std::lock_guard lock(mutex_);
   budget_.use(now, client);
@@ -64,14 +64,15 @@ void StagingMemory::decide(TimeNs now) {
   looked_ = now;
   for (StagingBudget::Decision& decision : budget_.decide(now, surroundings_.memory())) {
     if (!decision.news.empty()) surroundings_.log(decision.news);
-    auto message = decision.granted ? std::make_shared<const LocalMessage>(std::move(*decision.granted))
-                                    : std::make_shared<const LocalMessage>(local::GiveBack{});
+    auto message = decision.granted
+                       ? std::make_shared<const local::LocalMessage>(std::move(*decision.granted))
+                       : std::make_shared<const local::LocalMessage>(local::GiveBack{});
     surroundings_.send(decision.client, std::move(message));
   }
 }
 
-HostMemory memory_of_this_host(uint64_t bytes_max, const MemoryFiles& files) {
-  MemoryHeadroom headroom = memory_headroom(files);
+HostMemory memory_of_this_host(uint64_t bytes_max, const base::MemoryFiles& files) {
+  base::MemoryHeadroom headroom = base::memory_headroom(files);
   // What a host needs to save at all is not kept back from it.
   if (headroom.bytes != UINT64_MAX) {
     headroom.bytes = std::max(headroom.bytes - headroom.bytes / kReserveParts,
@@ -83,4 +84,4 @@ HostMemory memory_of_this_host(uint64_t bytes_max, const MemoryFiles& files) {
   return {headroom.bytes, std::move(headroom.because)};
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

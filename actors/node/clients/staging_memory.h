@@ -11,20 +11,20 @@
 #include "base/memory_headroom.h"
 #include "local/messages/messages.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class StagingMemory {
  public:
   struct Surroundings {
     std::function<HostMemory()> memory;
-    std::function<void(ClientId client, std::shared_ptr<const LocalMessage> message)> send;
+    std::function<void(ClientId client, std::shared_ptr<const local::LocalMessage> message)> send;
     std::function<void(const std::string& line)> log;
   };
   StagingMemory(const StagingLimits& limits, Surroundings surroundings);
 
   // Any thread; none waits for anybody.
-  void from_client(TimeNs now, ClientId client, const LocalMessage& message);
-  void to_client(TimeNs now, ClientId client, const LocalMessage& message);
+  void from_client(TimeNs now, ClientId client, const local::LocalMessage& message);
+  void to_client(TimeNs now, ClientId client, const local::LocalMessage& message);
   void client_lost(TimeNs now, ClientId client);
   void forget_client(ClientId client);  // its slabs are unmapped
   // Often: requests whose time is over are answered, and slabs asked back where memory is short.
@@ -42,6 +42,6 @@ class StagingMemory {
 
 // What this process's cgroup and the machine leave, less a reserve for everything else on the host; the
 // reserve takes nothing of the last kLeastStagingBytes.
-HostMemory memory_of_this_host(uint64_t bytes_max, const MemoryFiles& files = {});
+HostMemory memory_of_this_host(uint64_t bytes_max, const base::MemoryFiles& files = {});
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -13,7 +13,7 @@
 #include "local/socket/socket.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -22,7 +22,7 @@ bool is_loopback(const sockaddr_in& address) {
 }
 
 Result<sockaddr_in> resolve(const std::string& peer) {
-  SHOAL_ASSIGN_OR_RETURN(HostPort address, parse_host_port(peer));
+  SHOAL_ASSIGN_OR_RETURN(transport::HostPort address, transport::parse_host_port(peer));
   addrinfo hints{};
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_DGRAM;
@@ -37,10 +37,11 @@ Result<sockaddr_in> resolve(const std::string& peer) {
 
 }  // namespace
 
-Result<std::string> own_address_towards(const std::string& peer, const NetworkOptions& network) {
+Result<std::string> own_address_towards(const std::string& peer, const transport::NetworkOptions& network) {
   SHOAL_ASSIGN_OR_RETURN(const sockaddr_in to, resolve(peer));
-  if (!network.interface.empty() && !is_loopback(to)) return address_of_interface(network.interface);
-  OwnedFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!network.interface.empty() && !is_loopback(to))
+    return transport::address_of_interface(network.interface);
+  local::OwnedFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const bool is_known =
       socket.valid() && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
   sockaddr_in own{};
@@ -53,17 +54,19 @@ Result<std::string> own_address_towards(const std::string& peer, const NetworkOp
   return std::string(text);
 }
 
-Result<std::string> own_address_beside(const std::string& listen_address, const NetworkOptions& network) {
-  SHOAL_ASSIGN_OR_RETURN(HostPort listening, parse_host_port(listen_address));
+Result<std::string> own_address_beside(const std::string& listen_address,
+                                       const transport::NetworkOptions& network) {
+  SHOAL_ASSIGN_OR_RETURN(transport::HostPort listening, transport::parse_host_port(listen_address));
   SHOAL_ASSIGN_OR_RETURN(const sockaddr_in at, resolve(listen_address));
-  if (!network.interface.empty() && !is_loopback(at)) return address_of_interface(network.interface);
+  if (!network.interface.empty() && !is_loopback(at))
+    return transport::address_of_interface(network.interface);
   return listening.host;
 }
 
 std::string reachable_address(const std::string& listen_address, const std::string& host_name) {
-  auto address = parse_host_port(listen_address);
+  auto address = transport::parse_host_port(listen_address);
   if (!address.ok() || (address->host != "0.0.0.0" && address->host != "::")) return listen_address;
-  return to_string(HostPort{host_name, address->port});
+  return transport::to_string(transport::HostPort{host_name, address->port});
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -8,7 +8,7 @@
 
 #include "actors/node/links/relay_server.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -25,7 +25,7 @@ TimeNs back_off(uint32_t failures) {
 
 }  // namespace
 
-PeerLinks::PeerLinks(Transport& transport, std::string coordinator, size_t direct_max)
+PeerLinks::PeerLinks(transport::Transport& transport, std::string coordinator, size_t direct_max)
     : transport_(transport),
       coordinates_(coordinator.empty()),
       coordinator_(std::move(coordinator)),
@@ -34,7 +34,7 @@ PeerLinks::PeerLinks(Transport& transport, std::string coordinator, size_t direc
 void PeerLinks::serve(PeerEvents& events) {
   std::lock_guard lock(mutex_);
   events_ = &events;
-  const std::map<NodeId, Identity> up = std::exchange(up_, {});
+  const std::map<NodeId, transport::Identity> up = std::exchange(up_, {});
   for (const auto& [node, identity] : up) admit(node, identity);
 }
 
@@ -43,14 +43,15 @@ void PeerLinks::set_relay(RelayServer* relay) {
   relay_ = relay;
 }
 
-Result<Identity> PeerLinks::find_coordinator(uint32_t timeout_ms, const std::function<bool()>& give_up) {
+Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms,
+                                                        const std::function<bool()>& give_up) {
   TimeNs begun = steady_now(), deadline = begun + TimeNs{timeout_ms} * kMillisecond;
   std::unique_lock lock(mutex_);
   while (true) {
     auto up = up_.find(kCoordinatorNode);
     if (up != up_.end() && up->second.epoch != 0 && is_welcome_) return up->second;
     if (up != up_.end() && up->second.epoch == 0) {  // it listens, but has not claimed its epoch yet
-      PeerId peer = sessions_.at(kCoordinatorNode);
+      transport::PeerId peer = sessions_.at(kCoordinatorNode);
       Status not_ready(Code::unavailable, "the coordinator is not ready yet");
       lock.unlock();
       transport_.disconnect(peer, not_ready);
@@ -76,12 +77,12 @@ Result<Identity> PeerLinks::find_coordinator(uint32_t timeout_ms, const std::fun
 }
 
 // With the lock held.
-std::optional<PeerId> PeerLinks::session_to(NodeId to) {
+std::optional<transport::PeerId> PeerLinks::session_to(NodeId to) {
   auto it = sessions_.find(to);
   if (it != sessions_.end()) return it->second;
   if (to != kCoordinatorNode || coordinator_.empty() || steady_now() < connect_not_before_)
     return std::nullopt;
-  PeerId peer = transport_.connect(via_.empty() ? coordinator_ : via_);
+  transport::PeerId peer = transport_.connect(via_.empty() ? coordinator_ : via_);
   sessions_[kCoordinatorNode] = peer;
   nodes_[peer] = kCoordinatorNode;
   return peer;
@@ -106,7 +107,7 @@ void PeerLinks::leave_coordinator(const Status& why) {
 
 void PeerLinks::redirect(uint32_t epoch, const std::string& address) {
   std::lock_guard lock(mutex_);
-  if (epoch < epoch_ || !parse_host_port(address).ok()) return;
+  if (epoch < epoch_ || !transport::parse_host_port(address).ok()) return;
   auto up = up_.find(kCoordinatorNode);
   bool stands = up != up_.end() && up->second.epoch >= epoch;
   if (!stands && (epoch > epoch_ || address != coordinator_)) {
@@ -121,11 +122,11 @@ void PeerLinks::redirect(uint32_t epoch, const std::string& address) {
 }
 
 void PeerLinks::tell(const std::string& address, const WireMessage& message) {
-  PeerId peer = transport_.connect(address);
+  transport::PeerId peer = transport_.connect(address);
   (void)transport_.send(peer, encode_wire(message));
 }
 
-NodeId PeerLinks::node_of(PeerId peer) {
+NodeId PeerLinks::node_of(transport::PeerId peer) {
   auto [it, is_new] = nodes_.try_emplace(peer, next_node_);
   if (is_new) {
     sessions_[next_node_] = peer;
@@ -141,7 +142,7 @@ void PeerLinks::send(NodeId to, const WireMessage& message) {
     bytes = encode_link(link::ToChild{way->child, std::move(bytes)});
     to = way->relay;
   }
-  std::optional<PeerId> peer = session_to(to);
+  std::optional<transport::PeerId> peer = session_to(to);
   if (!peer || !transport_.send(*peer, std::move(bytes)).ok()) ++sends_dropped_;
 }
 
@@ -171,7 +172,7 @@ void PeerLinks::send_link(NodeId to, const LinkMessage& message) {
   if (!transport_.send(session->second, std::move(bytes)).ok()) ++sends_dropped_;
 }
 
-void PeerLinks::tell_up(NodeId node, const Identity& identity) {
+void PeerLinks::tell_up(NodeId node, const transport::Identity& identity) {
   if (node == kCoordinatorNode) told_up_ = true;
   most_.direct_most = std::max(most_.direct_most, tree_.direct_nodes());
   most_.relayed_most = std::max(most_.relayed_most, tree_.relayed_nodes());
@@ -183,7 +184,7 @@ void PeerLinks::tell_lost(NodeId node, const Status& why) {
   events_->peer_lost(node, why);
 }
 
-std::vector<std::pair<NodeId, Identity>> PeerLinks::peers() const {
+std::vector<std::pair<NodeId, transport::Identity>> PeerLinks::peers() const {
   std::lock_guard lock(mutex_);
   return {up_.begin(), up_.end()};
 }
@@ -217,7 +218,7 @@ PeerLinks::Reach PeerLinks::reach() const {
   return {tree_.direct_nodes(), tree_.relayed_nodes(), most_.direct_most, most_.relayed_most};
 }
 
-void PeerLinks::on_peer_up(PeerId peer, const Identity& identity) {
+void PeerLinks::on_peer_up(transport::PeerId peer, const transport::Identity& identity) {
   std::lock_guard lock(mutex_);
   NodeId node = node_of(peer);
   if (node == kCoordinatorNode) {
@@ -233,7 +234,7 @@ void PeerLinks::on_peer_up(PeerId peer, const Identity& identity) {
 }
 
 // Whoever comes to the coordinator is direct, or is sent on.
-void PeerLinks::admit(NodeId node, const Identity& identity) {
+void PeerLinks::admit(NodeId node, const transport::Identity& identity) {
   RelayTree::Answer answer{.is_direct = true};
   if (coordinates_ && node != kCoordinatorNode) answer = tree_.came(node, identity.incarnation);
   if (answer.is_direct) {
@@ -248,7 +249,7 @@ void PeerLinks::admit(NodeId node, const Identity& identity) {
   send_link(node, link::GoBy{answer.go_by, answer.go_by.empty() ? tree_.no_relay_cause() : ""});
 }
 
-void PeerLinks::on_message(PeerId peer, Bytes message) {
+void PeerLinks::on_message(transport::PeerId peer, Bytes message) {
   auto said = decode_link(message);
   if (said.ok() && *said) return on_link(peer, std::move(**said));
   NodeId node = kThisNode;
@@ -260,7 +261,7 @@ void PeerLinks::on_message(PeerId peer, Bytes message) {
 }
 
 // Without the lock.
-void PeerLinks::hand_on(NodeId from, PeerId session, Bytes message) {
+void PeerLinks::hand_on(NodeId from, transport::PeerId session, Bytes message) {
   PeerEvents* events = nullptr;
   std::optional<RelayTree::Way> way;
   bool is_elsewhere = false;
@@ -285,7 +286,7 @@ void PeerLinks::hand_on(NodeId from, PeerId session, Bytes message) {
   ++sends_dropped_;
 }
 
-void PeerLinks::on_peer_lost(PeerId peer, const Status& why) {
+void PeerLinks::on_peer_lost(transport::PeerId peer, const Status& why) {
   std::lock_guard lock(mutex_);
   auto it = nodes_.find(peer);
   if (it == nodes_.end()) return;
@@ -315,4 +316,4 @@ void PeerLinks::on_refused(const std::string& address, const Status& why) {
   if (events_ != nullptr) events_->peer_refused(address, why);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

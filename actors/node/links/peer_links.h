@@ -19,7 +19,7 @@
 #include "actors/role.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr uint32_t kReconnectFirstMs = 200;     // doubled after each failure ...
 inline constexpr uint32_t kReconnectMostMs = 5'000;    // ... up to this
@@ -31,19 +31,20 @@ class PeerEvents {
   virtual ~PeerEvents() = default;
   // False: there was no room for it.
   virtual bool received(NodeId from, WireMessage message, size_t encoded_bytes) = 0;
-  virtual void peer_up(NodeId node, const Identity& identity) = 0;
+  virtual void peer_up(NodeId node, const transport::Identity& identity) = 0;
   virtual void peer_lost(NodeId node, const Status& why) = 0;
   virtual void peer_refused(const std::string& address, const Status& why) = 0;
 };
 
 class RelayServer;
 
-class PeerLinks final : public TransportHandler {
+class PeerLinks final : public transport::TransportHandler {
  public:
   // `coordinator`: the address of its node, "" where it is this one. The session to it is kCoordinatorNode,
   // every other one a number of its own. At the coordinator, `direct_max` nodes have sessions with it, and
   // the rest goes by way of relays.
-  PeerLinks(Transport& transport, std::string coordinator, size_t direct_max = kDefaultDirectNodes);
+  PeerLinks(transport::Transport& transport, std::string coordinator,
+            size_t direct_max = kDefaultDirectNodes);
 
   // Once, before which messages of peers are dropped and nothing is told; they are told again, in order, from
   // then on. `events` outlives the transport's stop.
@@ -58,7 +59,7 @@ class PeerLinks final : public TransportHandler {
   // Connects to the coordinator, again and again until the deadline. Its identity, with a known generation
   // and epoch, or Code::unavailable, refused or version, naming address and last cause. `give_up` is asked
   // now and then.
-  Result<Identity> find_coordinator(uint32_t timeout_ms, const std::function<bool()>& give_up);
+  Result<transport::Identity> find_coordinator(uint32_t timeout_ms, const std::function<bool()>& give_up);
 
   // Any thread: kCoordinatorNode is the coordinator of this epoch, at this address, from now on; an epoch
   // below the last one is ignored. Connects, where that has not failed just now. A session that stands
@@ -76,7 +77,7 @@ class PeerLinks final : public TransportHandler {
   // Asked often: a line for the log, soon after the coordinator cannot be reached, then less and less often.
   std::optional<std::string> unreachable_line();
   size_t peers_up() const;
-  std::vector<std::pair<NodeId, Identity>> peers() const;  // that are up, by their numbers
+  std::vector<std::pair<NodeId, transport::Identity>> peers() const;  // that are up, by their numbers
   uint64_t sends_dropped() const;
   struct Reach {  // of the coordinator: nodes with a session of their own, and by way of relays
     size_t direct = 0, relayed = 0;
@@ -84,28 +85,28 @@ class PeerLinks final : public TransportHandler {
   };
   Reach reach() const;
 
-  void on_peer_up(PeerId peer, const Identity& identity) override;
-  void on_message(PeerId peer, Bytes message) override;
-  void on_peer_lost(PeerId peer, const Status& why) override;
+  void on_peer_up(transport::PeerId peer, const transport::Identity& identity) override;
+  void on_message(transport::PeerId peer, Bytes message) override;
+  void on_peer_lost(transport::PeerId peer, const Status& why) override;
   void on_refused(const std::string& address, const Status& why) override;
 
  private:
-  std::optional<PeerId> session_to(NodeId to);
+  std::optional<transport::PeerId> session_to(NodeId to);
   void wait_to_connect(uint32_t wait_ms);
   void leave_coordinator(const Status& why);
-  NodeId node_of(PeerId peer);
-  void admit(NodeId node, const Identity& identity);
-  void tell_up(NodeId node, const Identity& identity);
+  NodeId node_of(transport::PeerId peer);
+  void admit(NodeId node, const transport::Identity& identity);
+  void tell_up(NodeId node, const transport::Identity& identity);
   void tell_lost(NodeId node, const Status& why);
   void send_link(NodeId to, const LinkMessage& message);
-  void on_link(PeerId peer, LinkMessage message);
+  void on_link(transport::PeerId peer, LinkMessage message);
   void on_relay_word(NodeId relay, LinkMessage message);
   void on_coordinator_word(LinkMessage message);
   void go_by(const link::GoBy& said);
   void child_came(NodeId relay, const link::ChildUp& child);
-  void hand_on(NodeId from, PeerId session, Bytes message);
+  void hand_on(NodeId from, transport::PeerId session, Bytes message);
 
-  Transport& transport_;
+  transport::Transport& transport_;
   const bool coordinates_;
   std::string coordinator_;
   std::string via_;          // the relay's address, where this node was sent to one
@@ -118,10 +119,10 @@ class PeerLinks final : public TransportHandler {
   RelayServer* relay_ = nullptr;
   RelayTree tree_;
   Reach most_;
-  std::map<NodeId, Identity> elsewhere_;  // was told to go by way of a relay, and has not left yet
-  std::map<PeerId, NodeId> nodes_;
-  std::map<NodeId, PeerId> sessions_;
-  std::map<NodeId, Identity> up_;
+  std::map<NodeId, transport::Identity> elsewhere_;  // was told to go by way of a relay, and has not left yet
+  std::map<transport::PeerId, NodeId> nodes_;
+  std::map<NodeId, transport::PeerId> sessions_;
+  std::map<NodeId, transport::Identity> up_;
   NodeId next_node_ = kFirstPeerNode;
   Status coordinator_lost_;  // why its last session ended
   uint32_t failures_ = 0;    // of connecting to it, since it was last up
@@ -130,4 +131,4 @@ class PeerLinks final : public TransportHandler {
   UnreachableNotice notice_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -5,9 +5,9 @@
 #include "actors/node/links/peer_links.h"
 #include "actors/node/links/relay_server.h"
 
-namespace shoal {
+namespace shoal::actors {
 
-void PeerLinks::on_link(PeerId peer, LinkMessage message) {
+void PeerLinks::on_link(transport::PeerId peer, LinkMessage message) {
   std::unique_lock lock(mutex_);
   NodeId node = node_of(peer);
   if (node == kCoordinatorNode) return on_coordinator_word(std::move(message));
@@ -41,7 +41,7 @@ void PeerLinks::child_came(NodeId relay, const link::ChildUp& child) {
     return send_link(relay, link::DropChild{child.child, "the relay has no place for it"});
   }
   auto through = up_.find(relay);
-  Identity identity = through == up_.end() ? Identity() : through->second;
+  transport::Identity identity = through == up_.end() ? transport::Identity() : through->second;
   identity.name = child.name;
   identity.incarnation = child.incarnation;
   up_[next_node_] = identity;
@@ -83,4 +83,4 @@ void PeerLinks::go_by(const link::GoBy& said) {
   if (events_ != nullptr && told_up_) tell_lost(kCoordinatorNode, coordinator_lost_);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

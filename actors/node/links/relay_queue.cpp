@@ -2,7 +2,7 @@
 
 #include "shoal/check.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 bool RelayQueue::push(uint64_t child, Bytes message, bool must_go) {
   Held& held = held_[child];
@@ -46,4 +46,4 @@ void RelayQueue::clear() {
   bytes_ = 0;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -10,7 +10,7 @@
 
 #include "shoal/bytes.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxHeldPerChild = 64;                      // messages
 inline constexpr size_t kMaxHeldBytes = size_t{256} << 20;          // of all children
@@ -37,4 +37,4 @@ class RelayQueue {
   size_t bytes_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

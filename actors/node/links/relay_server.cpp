@@ -10,7 +10,7 @@
 #include "actors/node/links/own_address.h"
 #include "base/last_words.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -26,7 +26,7 @@ TimeNs steady_now() {
 RelayServer::RelayServer(Settings settings, SendUp send_up)
     : settings_(std::move(settings)),
       send_up_(std::move(send_up)),
-      thread_(vital_thread([this] { run(); })) {}
+      thread_(base::vital_thread([this] { run(); })) {}
 
 RelayServer::~RelayServer() {
   {
@@ -38,7 +38,8 @@ RelayServer::~RelayServer() {
   thread_.join();
 }
 
-void RelayServer::open(const std::string& coordinator, const Identity& followed, uint32_t children_max) {
+void RelayServer::open(const std::string& coordinator, const transport::Identity& followed,
+                       uint32_t children_max) {
   std::lock_guard lock(mutex_);
   wanted_ = Grant{coordinator, followed, children_max, ++grants_};
   changed_.notify_all();
@@ -85,7 +86,7 @@ void RelayServer::run() {
 
 // From the grant that is served to the one that is wanted.
 void RelayServer::change(std::unique_lock<std::mutex>& lock) {
-  std::unique_ptr<Transport> before = std::move(transport_);
+  std::unique_ptr<transport::Transport> before = std::move(transport_);
   std::optional<Grant> wanted = wanted_;
   opened_ = wanted ? wanted->number : 0;
   queue_.clear();
@@ -95,7 +96,7 @@ void RelayServer::change(std::unique_lock<std::mutex>& lock) {
     before->stop(kDrainChildrenMs);
     before.reset();
   }
-  std::unique_ptr<Transport> transport;
+  std::unique_ptr<transport::Transport> transport;
   Bytes answer;
   if (wanted) {
     auto said = start_listening(*wanted, &transport);
@@ -110,20 +111,21 @@ void RelayServer::change(std::unique_lock<std::mutex>& lock) {
   if (wanted) queue_.push(0, std::move(answer), true);
 }
 
-Result<LinkMessage> RelayServer::start_listening(const Grant& grant, std::unique_ptr<Transport>* transport) {
+Result<LinkMessage> RelayServer::start_listening(const Grant& grant,
+                                                 std::unique_ptr<transport::Transport>* transport) {
   DescriptorDemand demand;
   demand.listens = true;
   demand.peers = 2;  // the coordinator, and one child at least
   demand.trainers = settings_.trainers;
   SHOAL_ASSIGN_OR_RETURN(uint64_t peers, ensure_descriptors(demand, uint64_t{grant.children_max} + 1));
-  TransportOptions options = settings_.transport;
+  transport::TransportOptions options = settings_.transport;
   options.identity.generation = grant.followed.generation;
   options.identity.epoch = grant.followed.epoch;
   options.limits.peers = peers - 1;
   SHOAL_ASSIGN_OR_RETURN(std::string host,
                          own_address_towards(grant.coordinator, settings_.transport.network));
-  options.listen = to_string(HostPort{host, 0});
-  auto made = make_transport(std::move(options));
+  options.listen = transport::to_string(transport::HostPort{host, 0});
+  auto made = transport::make_transport(std::move(options));
   SHOAL_RETURN_IF_ERROR(made->start(*this));
   std::string address = made->listen_address();
   *transport = std::move(made);
@@ -150,13 +152,13 @@ void RelayServer::say(uint64_t child, const LinkMessage& message, bool must_go) 
   changed_.notify_all();
 }
 
-void RelayServer::on_peer_up(PeerId child, const Identity& identity) {
+void RelayServer::on_peer_up(transport::PeerId child, const transport::Identity& identity) {
   std::lock_guard lock(mutex_);
   ++counts_.children;
   say(child, link::ChildUp{child, identity.name, identity.incarnation}, true);
 }
 
-void RelayServer::on_message(PeerId child, Bytes message) {
+void RelayServer::on_message(transport::PeerId child, Bytes message) {
   std::lock_guard lock(mutex_);
   if (message.size() <= kMaxRelayedBytes) {
     say(child, link::FromChild{child, std::move(message)}, false);
@@ -165,7 +167,7 @@ void RelayServer::on_message(PeerId child, Bytes message) {
   }
 }
 
-void RelayServer::on_peer_lost(PeerId child, const Status& why) {
+void RelayServer::on_peer_lost(transport::PeerId child, const Status& why) {
   std::lock_guard lock(mutex_);
   if (counts_.children > 0) --counts_.children;
   say(child, link::ChildLost{child, why.message()}, true);
@@ -176,4 +178,4 @@ void RelayServer::on_refused(const std::string& address, const Status& why) {
   if (line) settings_.warn ? settings_.warn(*line) : settings_.log(*line);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

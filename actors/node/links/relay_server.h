@@ -17,7 +17,7 @@
 #include "transport/live/make_transport.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 struct RelayCounts {
   size_t children = 0;  // now
@@ -25,10 +25,10 @@ struct RelayCounts {
   uint64_t dropped = 0;  // for which there was no room
 };
 
-class RelayServer final : private TransportHandler {
+class RelayServer final : private transport::TransportHandler {
  public:
   struct Settings {
-    TransportOptions transport;                         // identity and token; where it listens is found out
+    transport::TransportOptions transport;              // identity and token; where it listens is found out
     uint64_t trainers = 0;                              // of this host, for the count of descriptors
     std::function<void(const std::string& line)> log;   // any thread
     std::function<void(const std::string& line)> warn;  // any thread; not set: as log
@@ -43,7 +43,7 @@ class RelayServer final : private TransportHandler {
   // coordinator hears RelayReady or RelayFailed. `followed`: its identity, of the session that this was asked
   // in. Until close, when that session ends: the children are let go, and look for the coordinator
   // themselves.
-  void open(const std::string& coordinator, const Identity& followed, uint32_t children_max);
+  void open(const std::string& coordinator, const transport::Identity& followed, uint32_t children_max);
   void close();
   void to_child(uint64_t child, Bytes message);
   void drop_child(uint64_t child, const Status& why);
@@ -52,18 +52,18 @@ class RelayServer final : private TransportHandler {
  private:
   struct Grant {
     std::string coordinator;
-    Identity followed;
+    transport::Identity followed;
     uint32_t children_max = 0;
     uint64_t number = 0;
   };
-  void on_peer_up(PeerId child, const Identity& identity) override;
-  void on_message(PeerId child, Bytes message) override;
-  void on_peer_lost(PeerId child, const Status& why) override;
+  void on_peer_up(transport::PeerId child, const transport::Identity& identity) override;
+  void on_message(transport::PeerId child, Bytes message) override;
+  void on_peer_lost(transport::PeerId child, const Status& why) override;
   void on_refused(const std::string& address, const Status& why) override;
 
   void run();
   void change(std::unique_lock<std::mutex>& lock);
-  Result<LinkMessage> start_listening(const Grant& grant, std::unique_ptr<Transport>* transport);
+  Result<LinkMessage> start_listening(const Grant& grant, std::unique_ptr<transport::Transport>* transport);
   void pump(std::unique_lock<std::mutex>& lock);
   void say(uint64_t child, const LinkMessage& message, bool must_go);
 
@@ -75,11 +75,11 @@ class RelayServer final : private TransportHandler {
   std::optional<Grant> wanted_;
   uint64_t grants_ = 0;
   uint64_t opened_ = 0;  // the grant that transport_ serves; 0: none
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<transport::Transport> transport_;
   RelayQueue queue_;
   RelayCounts counts_;
   bool ends_ = false;
   std::thread thread_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

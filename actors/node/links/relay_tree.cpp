@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::actors {
 
 RelayTree::Answer RelayTree::came(NodeId node, const Nonce& incarnation) {
   Answer answer;
@@ -147,4 +147,4 @@ std::string RelayTree::no_relay_cause() const {
   return direct + ", and their relays are full";
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

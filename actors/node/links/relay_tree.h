@@ -18,10 +18,10 @@
 
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kDefaultDirectNodes = 2048;
-inline constexpr uint32_t kMaxDirectNodes = kMaxPeers - 256;  // some come and are sent on
+inline constexpr uint32_t kMaxDirectNodes = transport::kMaxPeers - 256;  // some come and are sent on
 inline constexpr size_t kRelayFill = 32;  // children of each relay before another node is asked to serve
 inline constexpr size_t kRelaysAskedAtOnce = 8;  // that have not answered yet
 
@@ -88,4 +88,4 @@ class RelayTree {
   std::string last_failure_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -10,7 +10,7 @@
 #include "actors/node/links/own_address.h"
 #include "base/last_words.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -18,7 +18,8 @@ constexpr std::chrono::milliseconds kRoomTick{2};  // until a transport that was
 constexpr size_t kMaxSharingStrangers = 64;        // at the door
 constexpr uint64_t kFewestSessions = 2;            // with descriptors for fewer, nothing is shared
 // What this transport takes beside its sessions, as if it were sessions of another.
-constexpr uint64_t kOwnWorth = (kDescriptorsOfTransport + kMaxSharingStrangers) / kDescriptorsPerPeer;
+constexpr uint64_t kOwnWorth =
+    (transport::kDescriptorsOfTransport + kMaxSharingStrangers) / transport::kDescriptorsPerPeer;
 
 TimeNs steady_now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -80,26 +81,26 @@ Result<std::string> SharingLinks::listen() {
   std::lock_guard lock(mutex_);
   transport_ = std::move(*transport);
   address_ = reachable_address(transport_->listen_address(), settings_.host_name);
-  sender_ = vital_thread([this] { run(); });
+  sender_ = base::vital_thread([this] { run(); });
   settings_.log(fmt::format("shares what is loaded at {}", address_));
   return address_;
 }
 
-Result<std::unique_ptr<Transport>> SharingLinks::open() {
+Result<std::unique_ptr<transport::Transport>> SharingLinks::open() {
   const uint64_t others = settings_.other_peers + kOwnWorth;
   DescriptorDemand demand;
   demand.listens = true;
   demand.peers = others + kFewestSessions;
   demand.trainers = settings_.trainers;
   SHOAL_ASSIGN_OR_RETURN(uint64_t peers, ensure_descriptors(demand, others + kMaxSharingSessions));
-  TransportOptions options = settings_.transport;
+  transport::TransportOptions options = settings_.transport;
   options.limits.peers = peers - others;
   options.limits.unproven_sessions = kMaxSharingStrangers;
   options.limits.queued_bytes_per_peer = kMaxQueuedForSharer;
   options.limits.inbound_bytes = kMaxInboundShared;
   SHOAL_ASSIGN_OR_RETURN(std::string host, settings_.own_host());
-  options.listen = to_string(HostPort{host, 0});
-  auto transport = make_transport(std::move(options));
+  options.listen = transport::to_string(transport::HostPort{host, 0});
+  auto transport = transport::make_transport(std::move(options));
   SHOAL_RETURN_IF_ERROR(transport->start(*this));
   return transport;
 }
@@ -126,7 +127,7 @@ SharingCounts SharingLinks::counts() const {
   return out;
 }
 
-TransportStats SharingLinks::transport_stats() const {
+transport::TransportStats SharingLinks::transport_stats() const {
   std::lock_guard lock(mutex_);
   return transport_ ? transport_->stats() : last_stats_;
 }
@@ -160,7 +161,7 @@ void SharingLinks::end_session(NodeId node, const Status& why) {
 }
 
 // With the lock held, as all that follow.
-void SharingLinks::hold(PeerId peer, const WireMessage& message, SendId id) {
+void SharingLinks::hold(transport::PeerId peer, const WireMessage& message, SendId id) {
   Session& to = session(peer);
   const size_t bytes = bytes_of(message);
   if (to.is_ending || to.held.size() >= kMaxHeldMessagesForSharer ||
@@ -177,7 +178,7 @@ void SharingLinks::tell_left(SendId id) const {
   if (id != 0 && settings_.has_left) settings_.has_left(id);
 }
 
-SharingLinks::Session& SharingLinks::session(PeerId peer) {
+SharingLinks::Session& SharingLinks::session(transport::PeerId peer) {
   auto [found, is_new] = sessions_.try_emplace(peer);
   if (is_new) {
     found->second.node = next_node_++;
@@ -191,12 +192,12 @@ SharingLinks::Session& SharingLinks::session(PeerId peer) {
 void SharingLinks::run() {
   std::unique_lock lock(mutex_);
   while (!ends_) {
-    std::vector<PeerId> wanting;
+    std::vector<transport::PeerId> wanting;
     for (const auto& [peer, session] : sessions_) {
       if (!session.held.empty()) wanting.push_back(peer);
     }
     bool has_sent = false;
-    for (PeerId peer : wanting) has_sent = pass_on(lock, peer) || has_sent;
+    for (transport::PeerId peer : wanting) has_sent = pass_on(lock, peer) || has_sent;
     if (has_sent || ends_) continue;
     if (wanting.empty()) {
       changed_.wait(lock);
@@ -207,7 +208,7 @@ void SharingLinks::run() {
 }
 
 // False: there was no room for the session's next message.
-bool SharingLinks::pass_on(std::unique_lock<std::mutex>& lock, PeerId peer) {
+bool SharingLinks::pass_on(std::unique_lock<std::mutex>& lock, transport::PeerId peer) {
   auto found = sessions_.find(peer);
   if (found == sessions_.end() || found->second.held.empty()) return true;
   Session& session = found->second;
@@ -245,7 +246,7 @@ void SharingLinks::close_idle() {
   }
 }
 
-void SharingLinks::end(PeerId peer, Session& session, const Status& why) {
+void SharingLinks::end(transport::PeerId peer, Session& session, const Status& why) {
   if (std::exchange(session.is_ending, true)) return;
   drop_held(session);
   transport_->disconnect(peer, why);
@@ -259,12 +260,12 @@ void SharingLinks::drop_held(Session& session) {
 
 // --- what the transport says ---
 
-void SharingLinks::on_peer_up(PeerId peer, const Identity& identity) {
+void SharingLinks::on_peer_up(transport::PeerId peer, const transport::Identity& identity) {
   std::lock_guard lock(mutex_);
   session(peer).name = identity.name;
 }
 
-void SharingLinks::on_message(PeerId peer, Bytes message) {
+void SharingLinks::on_message(transport::PeerId peer, Bytes message) {
   auto decoded = decode_wire(message);
   Status wrong = decoded.status();
   if (decoded.ok() && !is_between_loaders(*decoded)) {
@@ -292,7 +293,7 @@ void SharingLinks::on_message(PeerId peer, Bytes message) {
   ++counts_.dropped;
 }
 
-void SharingLinks::on_sent(PeerId peer, size_t messages) {
+void SharingLinks::on_sent(transport::PeerId peer, size_t messages) {
   std::lock_guard lock(mutex_);
   auto found = sessions_.find(peer);
   if (found == sessions_.end()) return;
@@ -304,7 +305,7 @@ void SharingLinks::on_sent(PeerId peer, size_t messages) {
   changed_.notify_all();  // there is room for more
 }
 
-void SharingLinks::on_peer_lost(PeerId peer, const Status& /*why*/) {
+void SharingLinks::on_peer_lost(transport::PeerId peer, const Status& /*why*/) {
   std::lock_guard lock(mutex_);
   auto found = sessions_.find(peer);
   if (found == sessions_.end()) return;
@@ -319,4 +320,4 @@ void SharingLinks::on_refused(const std::string& address, const Status& why) {
   if (line) settings_.warn ? settings_.warn(*line) : settings_.log(*line);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

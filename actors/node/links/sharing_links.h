@@ -19,7 +19,7 @@
 #include "transport/live/make_transport.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxSharingSessions = 512;  // both ways, all together
 inline constexpr uint32_t kSharingIdleMs = 60'000;  // a session without a message for that long is closed
@@ -30,7 +30,7 @@ inline constexpr size_t kMaxHeldMessagesForSharer = 65'536;
 inline constexpr size_t kMaxChunkMessageBytes = kChunkBytes + 4096;       // encoded
 inline constexpr size_t kMaxQueuedForSharer = 2 * kMaxChunkMessageBytes;  // in the transport, as copies
 inline constexpr size_t kMaxInboundShared = 16 * kMaxChunkMessageBytes;   // being received at once
-static_assert(kMaxChunkMessageBytes <= kMaxMessageBytes);
+static_assert(kMaxChunkMessageBytes <= transport::kMaxMessageBytes);
 
 struct SharingCounts {
   uint64_t sessions = 0;                     // now
@@ -39,10 +39,10 @@ struct SharingCounts {
   uint64_t dropped = 0;  // messages that could not be sent, or found no room here
 };
 
-class SharingLinks final : private TransportHandler {
+class SharingLinks final : private transport::TransportHandler {
  public:
   struct Settings {
-    TransportOptions transport;  // identity, with its generation, and token; the rest is set here
+    transport::TransportOptions transport;  // identity, with its generation, and token; the rest is set here
     // The host part of the address to listen at; "any address" is told as `host_name`. May block.
     std::function<Result<std::string>()> own_host;
     std::string host_name;
@@ -76,7 +76,7 @@ class SharingLinks final : private TransportHandler {
   // Nothing is received or sent any more once it returns. `drain_ms`: as Transport::stop.
   void stop(uint32_t drain_ms);
   SharingCounts counts() const;
-  TransportStats transport_stats() const;
+  transport::TransportStats transport_stats() const;
 
  private:
   struct Session {
@@ -89,20 +89,20 @@ class SharingLinks final : private TransportHandler {
     std::deque<SendId> in_transport;  // what the transport has taken and not sent yet; 0: without an id
   };
 
-  void on_peer_up(PeerId peer, const Identity& identity) override;
-  void on_message(PeerId peer, Bytes message) override;
-  void on_sent(PeerId peer, size_t messages) override;
-  void on_peer_lost(PeerId peer, const Status& why) override;
+  void on_peer_up(transport::PeerId peer, const transport::Identity& identity) override;
+  void on_message(transport::PeerId peer, Bytes message) override;
+  void on_sent(transport::PeerId peer, size_t messages) override;
+  void on_peer_lost(transport::PeerId peer, const Status& why) override;
   void on_refused(const std::string& address, const Status& why) override;
 
-  Result<std::unique_ptr<Transport>> open();
+  Result<std::unique_ptr<transport::Transport>> open();
   void run();
-  bool pass_on(std::unique_lock<std::mutex>& lock, PeerId peer);
-  Session& session(PeerId peer);
-  void hold(PeerId peer, const WireMessage& message, SendId id);
+  bool pass_on(std::unique_lock<std::mutex>& lock, transport::PeerId peer);
+  Session& session(transport::PeerId peer);
+  void hold(transport::PeerId peer, const WireMessage& message, SendId id);
   void tell_left(SendId id) const;
   void drop_held(Session& session);
-  void end(PeerId peer, Session& session, const Status& why);
+  void end(transport::PeerId peer, Session& session, const Status& why);
 
   const Settings settings_;
   const Receive receive_;
@@ -110,15 +110,15 @@ class SharingLinks final : private TransportHandler {
   std::mutex opening_;  // held while the transport is opened; before mutex_
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::unique_ptr<Transport> transport_;  // set once, until stop
+  std::unique_ptr<transport::Transport> transport_;  // set once, until stop
   std::string address_;
-  std::map<PeerId, Session> sessions_;
-  std::map<NodeId, PeerId> peers_;
+  std::map<transport::PeerId, Session> sessions_;
+  std::map<NodeId, transport::PeerId> peers_;
   NodeId next_node_ = kFirstSharer;
   SharingCounts counts_;
-  TransportStats last_stats_;  // of the transport that was here
+  transport::TransportStats last_stats_;  // of the transport that was here
   bool ends_ = false;
   std::thread sender_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

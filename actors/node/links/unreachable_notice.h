@@ -7,7 +7,7 @@
 
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr TimeNs kSayUnreachableFirstNs = 2'000 * kMillisecond;  // doubled after each line ...
 inline constexpr TimeNs kSayUnreachableMostNs = 60'000 * kMillisecond;  // ... up to this
@@ -39,4 +39,4 @@ class UnreachableNotice {
   TimeNs pause_ = 0, next_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -14,7 +14,7 @@ uint64_t ms_between(TimeNs from, TimeNs to) {
 
 uint64_t bytes_of(const operation::WriteShard& write) {
   uint64_t bytes = 0;
-  for (const ShardPiece& piece : write.pieces) bytes += piece.bytes;
+  for (const storage::ShardPiece& piece : write.pieces) bytes += piece.bytes;
   return bytes;
 }
 
@@ -26,7 +26,7 @@ void note(std::string* trouble, std::string line) {
 
 // --- what clients say and hear ---
 
-void Activity::from_client(TimeNs now, ClientId client, const LocalMessage& message) {
+void Activity::from_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
   if (const auto* attach = std::get_if<local::Attach>(&message)) {
     clients_[client] = attach->rank;
@@ -70,7 +70,7 @@ void Activity::client_lost(ClientId client) {
   clients_.erase(client);
 }
 
-void Activity::to_client(TimeNs now, ClientId client, const LocalMessage& message) {
+void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
   if (const auto* free = std::get_if<local::SlabFree>(&message)) {
     auto save = saves_.find({generation_, free->step, free->attempt});
@@ -149,7 +149,7 @@ void Activity::operation_ended(TimeNs now, const Operation& operation,
     auto save = saves_.find(publish->key);
     if (save != saves_.end()) save->second.is_publishing = false;
     if (!result.ok()) return add_error(now, to_string(publish->key) + ": " + result.status().to_string());
-    const auto& decision = *std::get<std::shared_ptr<const Decision>>(*result);
+    const auto& decision = *std::get<std::shared_ptr<const storage::Decision>>(*result);
     bool committed = decision.committed();
     settle(now, decision.key, committed, committed ? "" : decision.tombstone().cause, decision.unix_time_ns,
            committed ? decision.manifest().payload_bytes : 0);
@@ -173,13 +173,13 @@ void Activity::operation_ended(TimeNs now, const Operation& operation,
 }
 
 void Activity::write_ended(const operation::WriteShard& write, const Result<OperationResult>& result) {
-  if (result.ok()) counts_.node.bytes_written += std::get<WrittenShard>(*result).payload_bytes;
+  if (result.ok()) counts_.node.bytes_written += std::get<storage::WrittenShard>(*result).payload_bytes;
   auto save = saves_.find(write.key);
   if (save == saves_.end()) return;
   Share& share = save->second.shares[write.rank];
   if (share.writes_running > 0) --share.writes_running;
   if (result.ok()) {
-    share.bytes_written += std::get<WrittenShard>(*result).payload_bytes;
+    share.bytes_written += std::get<storage::WrittenShard>(*result).payload_bytes;
   } else {
     note(&save->second.trouble, result.status().to_string());
   }
@@ -193,7 +193,7 @@ void Activity::warned(TimeNs now, const std::string& line) {
 
 void Activity::add_error(TimeNs now, std::string line) {
   errors_.push_back({now, std::move(line)});
-  if (errors_.size() > kMaxStatusErrors) errors_.pop_front();
+  if (errors_.size() > local::kMaxStatusErrors) errors_.pop_front();
 }
 
 // --- saves ---
@@ -248,8 +248,9 @@ bool Activity::is_written(const Share& share) const {
          share.bytes_written == share.bytes_begun;
 }
 
-SaveStatus Activity::describe(TimeNs now, bool coordinates, const AttemptKey& key, const Save& save) const {
-  SaveStatus out;
+local::SaveStatus Activity::describe(TimeNs now, bool coordinates, const AttemptKey& key,
+                                     const Save& save) const {
+  local::SaveStatus out;
   out.key = key;
   out.age_ms = ms_between(save.began, now);
   out.trouble = save.trouble;
@@ -266,20 +267,21 @@ SaveStatus Activity::describe(TimeNs now, bool coordinates, const AttemptKey& ke
   }
   out.ranks_here = static_cast<uint32_t>(here.size());
   out.ranks_written = static_cast<uint32_t>(written.size());
-  out.phase = save.is_publishing                     ? SavePhase::committing
-              : out.ranks_staged < out.ranks_here    ? SavePhase::staging
-              : out.ranks_written < out.ranks_staged ? SavePhase::writing
-                                                     : SavePhase::waiting;
+  out.phase = save.is_publishing                     ? local::SavePhase::committing
+              : out.ranks_staged < out.ranks_here    ? local::SavePhase::staging
+              : out.ranks_written < out.ranks_staged ? local::SavePhase::writing
+                                                     : local::SavePhase::waiting;
   for (Rank rank : here) {
     bool is_staged = save.shares.contains(rank);
-    if (out.phase == SavePhase::staging ? is_staged : !is_staged || written.contains(rank)) continue;
-    if (out.awaited_count++ < kMaxStatusRanks) out.awaited.push_back(rank);
+    if (out.phase == local::SavePhase::staging ? is_staged : !is_staged || written.contains(rank)) continue;
+    if (out.awaited_count++ < local::kMaxStatusRanks) out.awaited.push_back(rank);
   }
   if (coordinates) add_reports(save, written, &out);
   return out;
 }
 
-void Activity::add_reports(const Save& save, const std::set<Rank>& written_here, SaveStatus* out) const {
+void Activity::add_reports(const Save& save, const std::set<Rank>& written_here,
+                           local::SaveStatus* out) const {
   size_t reported = save.reported.size();
   for (Rank rank : written_here) reported += !save.reported.contains(rank);
   out->ranks_reported = static_cast<uint32_t>(reported);
@@ -288,7 +290,7 @@ void Activity::add_reports(const Save& save, const std::set<Rank>& written_here,
   // Those that are shown are looked for, however many there are.
   out->awaited_count = world_size_ - reported;
   auto next = save.reported.begin();
-  for (Rank rank = 0; rank < world_size_ && out->awaited.size() < kMaxStatusRanks; ++rank) {
+  for (Rank rank = 0; rank < world_size_ && out->awaited.size() < local::kMaxStatusRanks; ++rank) {
     if (next != save.reported.end() && *next == rank) {
       ++next;
     } else if (!written_here.contains(rank)) {
@@ -297,14 +299,14 @@ void Activity::add_reports(const Save& save, const std::set<Rank>& written_here,
   }
 }
 
-void Activity::describe(TimeNs now, bool coordinates, NodeStatus* status) const {
+void Activity::describe(TimeNs now, bool coordinates, local::NodeStatus* status) const {
   std::lock_guard lock(mutex_);
   status->world_size = world_size_;
   std::set<Rank> ranks;
   for (const auto& [client, rank] : clients_) ranks.insert(rank);
   status->ranks.assign(ranks.begin(), ranks.end());
   status->saves_count = saves_.size();
-  size_t left_out = saves_.size() - std::min(saves_.size(), kMaxStatusSaves);
+  size_t left_out = saves_.size() - std::min(saves_.size(), local::kMaxStatusSaves);
   for (const auto& [key, save] : saves_) {
     if (left_out > 0) {
       --left_out;
@@ -317,4 +319,4 @@ void Activity::describe(TimeNs now, bool coordinates, NodeStatus* status) const 
   status->counts = counts_.node;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

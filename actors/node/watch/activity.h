@@ -18,7 +18,7 @@
 #include "local/messages/messages.h"
 #include "local/status/node_status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxSavesTracked = 1024;  // in flight; further ones are not shown
 inline constexpr size_t kMaxSavesSettled = 4096;  // newest decided ones, so that late reports open none again
@@ -31,22 +31,22 @@ struct CommitSeconds {  // how long saves took, from the first staged bytes to t
 };
 
 struct ActivityCounts {
-  NodeCounts node;
+  local::NodeCounts node;
   CommitSeconds commit_seconds;
   uint64_t saves_in_flight = 0;
   uint64_t ranks_attached = 0;
   uint64_t warnings = 0;
   uint64_t catalog_recorded = 0, catalog_errors = 0;
-  std::optional<CommitStatus> last_commit;
+  std::optional<local::CommitStatus> last_commit;
 };
 
 class Activity {
  public:
   Activity(uint32_t generation, uint32_t world_size) : generation_(generation), world_size_(world_size) {}
 
-  void from_client(TimeNs now, ClientId client, const LocalMessage& message);
+  void from_client(TimeNs now, ClientId client, const local::LocalMessage& message);
   void client_lost(ClientId client);
-  void to_client(TimeNs now, ClientId client, const LocalMessage& message);
+  void to_client(TimeNs now, ClientId client, const local::LocalMessage& message);
   void from_peer(TimeNs now, const WireBody& body);
   void operation_began(TimeNs now, const Operation& operation);
   void operation_ended(TimeNs now, const Operation& operation, const Result<OperationResult>& result);
@@ -54,7 +54,7 @@ class Activity {
 
   ActivityCounts counts() const;
   // Ranks, saves, errors, counts and the last commit. `coordinates`: what others reported counts too.
-  void describe(TimeNs now, bool coordinates, NodeStatus* status) const;
+  void describe(TimeNs now, bool coordinates, local::NodeStatus* status) const;
 
  private:
   struct Share {  // of a rank of this host
@@ -82,8 +82,8 @@ class Activity {
   void write_ended(const operation::WriteShard& write, const Result<OperationResult>& result);
   void add_error(TimeNs now, std::string line);
   bool is_written(const Share& share) const;
-  SaveStatus describe(TimeNs now, bool coordinates, const AttemptKey& key, const Save& save) const;
-  void add_reports(const Save& save, const std::set<Rank>& written_here, SaveStatus* out) const;
+  local::SaveStatus describe(TimeNs now, bool coordinates, const AttemptKey& key, const Save& save) const;
+  void add_reports(const Save& save, const std::set<Rank>& written_here, local::SaveStatus* out) const;
 
   mutable std::mutex mutex_;
   const uint32_t generation_;
@@ -99,4 +99,4 @@ class Activity {
   std::deque<Error> errors_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

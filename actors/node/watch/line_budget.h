@@ -7,7 +7,7 @@
 
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class LineBudget {
  public:
@@ -35,4 +35,4 @@ class LineBudget {
   uint64_t left_out_ = 0;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -3,7 +3,7 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
-namespace shoal {
+namespace shoal::actors {
 
 struct NodeLog::Impl {
   spdlog::logger logger;
@@ -25,4 +25,4 @@ void NodeLog::warning(const std::string& line) {
   impl_->logger.warn(spdlog::string_view_t(line));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-namespace shoal {
+namespace shoal::actors {
 
 class NodeLog {  // any thread
  public:
@@ -18,4 +18,4 @@ class NodeLog {  // any thread
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -16,7 +16,7 @@
 #include "local/socket/socket.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxMetricsConnections = 16;
 inline constexpr size_t kMaxMetricsRequestBytes = 8192;
@@ -35,15 +35,15 @@ class MetricsServer {
   const std::string& address() const { return address_; }  // HOST:PORT with the real port
 
  private:
-  MetricsServer(OwnedFd listener, OwnedFd wake, std::string address, std::function<std::string()> text,
-                int client_timeout_ms, std::function<void()> turned_away);
+  MetricsServer(local::OwnedFd listener, local::OwnedFd wake, std::string address,
+                std::function<std::string()> text, int client_timeout_ms, std::function<void()> turned_away);
   std::optional<std::string> answer(std::string_view request) const;
 
-  const OwnedFd wake_;  // an eventfd, readable once the server ends
+  const local::OwnedFd wake_;  // an eventfd, readable once the server ends
   const std::string address_;
   const std::function<std::string()> text_;
-  QuestionServer server_;  // of the thread
+  local::QuestionServer server_;  // of the thread
   std::thread thread_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -79,7 +79,7 @@ void add_node(const NodeMetrics& node, Families& out) {
 }
 
 void add_saves(const ActivityCounts& activity, Families& out) {
-  const NodeCounts& counts = activity.node;
+  const local::NodeCounts& counts = activity.node;
   out.counter("shoal_saves_begun_total", "Attempts at saving that this node heard of.", counts.saves_begun);
   out.counter("shoal_saves_committed_total", "Attempts that became checkpoints.", counts.saves_committed);
   out.counter("shoal_saves_aborted_total", "Attempts that were aborted.", counts.saves_aborted);
@@ -100,14 +100,14 @@ void add_saves(const ActivityCounts& activity, Families& out) {
   out.sample({}, activity.commit_seconds.sum, "_sum");
   out.sample({}, sum, "_count");
   if (!activity.last_commit) return;
-  const CommitStatus& last = *activity.last_commit;
+  const local::CommitStatus& last = *activity.last_commit;
   out.gauge("shoal_last_commit_step", "Step of the newest checkpoint.", last.key.step);
   out.gauge("shoal_last_commit_seconds", "How long that one took.",
             static_cast<double>(last.duration_ms) / 1e3);
   out.gauge("shoal_last_commit_bytes", "Payload of that one.", last.payload_bytes);
 }
 
-void add_loads(const NodeCounts& counts, Families& out) {
+void add_loads(const local::NodeCounts& counts, Families& out) {
   out.counter("shoal_loads_begun_total", "Loads that trainers of this host asked for.", counts.loads_begun);
   out.counter("shoal_loads_done_total", "Loads that ended well.", counts.loads_done);
   out.counter("shoal_loads_failed_total", "Loads that failed after a checkpoint had been found.",
@@ -121,7 +121,7 @@ void add_loads(const NodeCounts& counts, Families& out) {
 }
 
 void add_transport(const NodeStats& stats, Families& out) {
-  const TransportStats& transport = stats.transport;
+  const transport::TransportStats& transport = stats.transport;
   out.begin("shoal_transport_frames_total", "counter", "Frames of messages between nodes.");
   out.sample({{"direction", "sent"}}, transport.sent.frames);
   out.sample({{"direction", "received"}}, transport.received.frames);
@@ -169,4 +169,4 @@ std::string format_metrics(const NodeMetrics& metrics) {
   return out.take();
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

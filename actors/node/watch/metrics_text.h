@@ -9,7 +9,7 @@
 #include "actors/node/watch/activity.h"
 #include "actors/node/watch/stats.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 struct NodeMetrics {
   std::string version, host, job_id, root_id;
@@ -26,4 +26,4 @@ inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; c
 
 std::string format_metrics(const NodeMetrics& metrics);
 
-}  // namespace shoal
+}  // namespace shoal::actors

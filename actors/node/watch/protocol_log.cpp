@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-namespace shoal {
+namespace shoal::actors {
 
 struct ProtocolLog::Impl {
   spdlog::logger logger;
@@ -71,4 +71,4 @@ void ProtocolLog::received(TimeNs now, NodeId from, const WireMessage& message) 
   impl_->write(now, fmt::format("from {}: {}", impl_->name_of(from), describe(*message.body)));
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -14,7 +14,7 @@
 #include "actors/messages/messages.h"
 #include "actors/role.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 inline constexpr size_t kMaxProtocolLogBytes = size_t{256} << 20;  // then FILE becomes FILE.1, once
 
@@ -35,4 +35,4 @@ class ProtocolLog {  // any thread
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

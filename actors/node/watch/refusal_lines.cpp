@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace shoal {
+namespace shoal::actors {
 
 std::optional<std::string> RefusalLines::line(TimeNs now, const std::string& address, const Status& why) {
   std::lock_guard lock(mutex_);
@@ -16,4 +16,4 @@ std::optional<std::string> RefusalLines::line(TimeNs now, const std::string& add
   return fmt::format("refused {}{}{}{}", where, who, why.message(), others);
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -9,7 +9,7 @@
 #include "actors/node/watch/line_budget.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 // So many lines at once, then one in so many milliseconds, of floods and of all else.
 inline constexpr uint32_t kRefusalLinesAtOnce = 10;
@@ -30,4 +30,4 @@ class RefusalLines {
   LineBudget others_{kRefusalLinesAtOnce, kRefusalLineMs};
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -17,7 +17,8 @@ TimeNs monotonic_now() {
 }  // namespace
 
 NodeReport::NodeReport(Facts facts, const Activity& activity, const PeerLinks& links,
-                       const Transport& transport, const CallWatch& watch, const std::atomic<int>& stop)
+                       const transport::Transport& transport, const storage::CallWatch& watch,
+                       const std::atomic<int>& stop)
     : facts_(std::move(facts)),
       activity_(activity),
       links_(links),
@@ -28,8 +29,8 @@ NodeReport::NodeReport(Facts facts, const Activity& activity, const PeerLinks& l
       start_unix_time_ms_(std::chrono::system_clock::now().time_since_epoch() /
                           std::chrono::milliseconds(1)) {}
 
-NodeStatus NodeReport::status() const {
-  NodeStatus out;
+local::NodeStatus NodeReport::status() const {
+  local::NodeStatus out;
   TimeNs now = monotonic_now();
   out.version = SHOAL_VERSION;
   out.host = facts_.host;
@@ -46,19 +47,19 @@ NodeStatus NodeReport::status() const {
   out.is_stopping = stop_.load() != 0;
   auto peers = links_.peers();
   out.peers_count = peers.size();
-  peers.resize(std::min(peers.size(), kMaxStatusPeers));
+  peers.resize(std::min(peers.size(), local::kMaxStatusPeers));
   for (auto& [node, identity] : peers) {
     out.peers.push_back({std::move(identity.name), node == kCoordinatorNode});
   }
   activity_.describe(now, facts_.coordinates, &out);
   add_shared(&out.counts);
-  for (SlowCall& call : watch_.slow(kMaxStatusSlowCalls)) {
+  for (storage::SlowCall& call : watch_.slow(local::kMaxStatusSlowCalls)) {
     out.slow_calls.push_back({std::move(call.what), call.age_ms});
   }
   return out;
 }
 
-void NodeReport::add_shared(NodeCounts* counts) const {
+void NodeReport::add_shared(local::NodeCounts* counts) const {
   const SharingLinks* sharing = sharing_.load();
   if (sharing == nullptr) return;
   const SharingCounts shared = sharing->counts();
@@ -94,4 +95,4 @@ NodeMetrics NodeReport::metrics() const {
   return out;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

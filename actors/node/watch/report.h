@@ -14,36 +14,37 @@
 #include "storage/files/call_watch.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class NodeReport {
  public:
   struct Facts {
     std::string host, root;
-    Identity identity;
+    transport::Identity identity;
     bool coordinates = false;
     std::string coordinator;  // where it coordinates: its own address
     bool read_only = false;
   };
   // All outlive the report.
-  NodeReport(Facts facts, const Activity& activity, const PeerLinks& links, const Transport& transport,
-             const CallWatch& watch, const std::atomic<int>& stop);
+  NodeReport(Facts facts, const Activity& activity, const PeerLinks& links,
+             const transport::Transport& transport, const storage::CallWatch& watch,
+             const std::atomic<int>& stop);
   void set_host(const CafHost* host) { host_ = host; }                   // nullptr before it is taken down
   void set_sharing(const SharingLinks* sharing) { sharing_ = sharing; }  // likewise
 
   // Any thread.
-  NodeStatus status() const;
+  local::NodeStatus status() const;
   NodeMetrics metrics() const;
   NodeStats stats() const;
 
  private:
-  void add_shared(NodeCounts* counts) const;
+  void add_shared(local::NodeCounts* counts) const;
 
   const Facts facts_;
   const Activity& activity_;
   const PeerLinks& links_;
-  const Transport& transport_;
-  const CallWatch& watch_;
+  const transport::Transport& transport_;
+  const storage::CallWatch& watch_;
   const std::atomic<int>& stop_;
   std::atomic<const CafHost*> host_{nullptr};
   std::atomic<const SharingLinks*> sharing_{nullptr};
@@ -51,4 +52,4 @@ class NodeReport {
   const int64_t start_unix_time_ms_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -7,13 +7,13 @@
 #include <cstring>
 #include <memory>
 
-namespace shoal {
+namespace shoal::actors {
 
 std::string format_node_stats(const NodeStats& stats) {
-  const TransportStats& transport = stats.transport;
+  const transport::TransportStats& transport = stats.transport;
   std::string text;
   auto line = [&text](std::string_view key, uint64_t value) { text += fmt::format("{}={}\n", key, value); };
-  auto counter = [&](std::string_view what, const TransportStats::Counter& value) {
+  auto counter = [&](std::string_view what, const transport::TransportStats::Counter& value) {
     line(fmt::format("transport_frames_{}", what), value.frames);
     line(fmt::format("transport_bytes_{}", what), value.bytes);
   };
@@ -60,4 +60,4 @@ Status write_stats_file(const std::string& path, const NodeStats& stats) {
   return ok_status();
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

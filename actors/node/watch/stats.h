@@ -11,10 +11,10 @@
 #include "shoal/status.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 struct NodeStats {
-  TransportStats transport;
+  transport::TransportStats transport;
   CafHostStats host;
   uint64_t saves_committed = 0;  // as coordinator
   uint64_t saves_aborted = 0;
@@ -27,4 +27,4 @@ struct NodeStats {
 std::string format_node_stats(const NodeStats& stats);
 Status write_stats_file(const std::string& path, const NodeStats& stats);
 
-}  // namespace shoal
+}  // namespace shoal::actors

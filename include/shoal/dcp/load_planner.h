@@ -25,10 +25,12 @@
 #include "shoal/load_report.h"
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::client {
 struct WantedKey;   // client/loading/load_report.h
 struct LeftOutKey;  // likewise
-}  // namespace shoal
+}  // namespace shoal::client
+
+namespace shoal {}  // namespace shoal
 
 namespace shoal::dcp {
 
@@ -116,8 +118,8 @@ class DefaultLoadPlanner : public LocalLoadPlanner {
   friend class SpmdLoadPlanner;
   // Of the state's values; `others` are held against the checkpoint with them, and are readable where that
   // has them as they are wanted. `left_out`: what the caller leaves out.
-  Result<LoadPlan> plan_beside(const std::vector<WantedKey>& others, std::vector<LeftOutKey> left_out,
-                               std::vector<bool>* readable);
+  Result<LoadPlan> plan_beside(const std::vector<client::WantedKey>& others,
+                               std::vector<client::LeftOutKey> left_out, std::vector<bool>* readable);
 
   DefaultLoadPlannerOptions options_;
   Metadata metadata_;

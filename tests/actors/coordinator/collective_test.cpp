@@ -9,7 +9,7 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using ::testing::Contains;
@@ -22,9 +22,9 @@ size_t count_lines(const std::vector<std::string>& lines, size_t from, const std
                     [&](const std::string& line) { return line.find(what) != std::string::npos; }));
 }
 
-class CollectiveSave : public SixteenRanks {
+class CollectiveSave : public sim::SixteenRanks {
  protected:
-  CollectiveSave() : SixteenRanks(SaveMode::collective) {
+  CollectiveSave() : sim::SixteenRanks(SaveMode::collective) {
     host_.run_for(10'000 * kMillisecond);  // each node has said for which ranks it speaks
     job_.run(1);
   }
@@ -51,14 +51,15 @@ TEST_F(CollectiveSave, IsGatheredInOneMessageAHostAndScatteredInOne) {
 TEST_F(CollectiveSave, WritesWhatTheRuleGivesEachRankInEveryMode) {
   save_all(1);
   job_.run(kPatience);
-  VirtualHost other;
-  VirtualJob free = VirtualJob::start(other, facts_of(1), 4, kRanks, pipeline_job(kRanks, 2, 2));
-  for (auto& trainer : free.trainers) trainer->declare(in_mode(SaveMode::collective_free));
+  sim::VirtualHost other;
+  sim::VirtualJob free =
+      sim::VirtualJob::start(other, sim::facts_of(1), 4, kRanks, sim::pipeline_job(kRanks, 2, 2));
+  for (auto& trainer : free.trainers) trainer->declare(sim::in_mode(SaveMode::collective_free));
   free.run(kPatience);
   for (auto& trainer : free.trainers) trainer->save(1);
   free.run(kPatience);
-  const Decision here = read_decision(host_.storage(), {1, 1, 1}).value();
-  const Decision there = read_decision(other.storage(), {1, 1, 1}).value();
+  const storage::Decision here = storage::read_decision(host_.storage(), {1, 1, 1}).value();
+  const storage::Decision there = storage::read_decision(other.storage(), {1, 1, 1}).value();
   ASSERT_EQ(here.manifest().files.size(), there.manifest().files.size());
   for (size_t i = 0; i < here.manifest().files.size(); ++i) {
     EXPECT_EQ(here.manifest().files[i].name, there.manifest().files[i].name);
@@ -86,7 +87,7 @@ TEST_F(CollectiveSave, WhereSomeRanksChangeOnlyTheirPlansTravel) {
   save_all(1);
   job_.run(kPatience);
   // One more buffer, of one rank's own group: nobody else's share changes.
-  const std::vector<LayoutPtr> layouts = pipeline_job(kRanks, 2, 2);
+  const std::vector<LayoutPtr> layouts = sim::pipeline_job(kRanks, 2, 2);
   std::vector<LayoutEntry> entries = layouts[3]->entries();
   std::vector<Mesh> meshes = layouts[3]->meshes();
   meshes.push_back(Mesh::affine({1}, 3, {0}).value());
@@ -146,7 +147,7 @@ TEST_F(CollectiveSave, ARankThatWasToldAndStagesNothingIsNamed) {
 }
 
 TEST_F(CollectiveSave, AHostOfOtherOptionsIsRefusedByName) {
-  SaveOptions other = in_mode(SaveMode::collective);
+  SaveOptions other = sim::in_mode(SaveMode::collective);
   other.dedupe = Dedupe::none;
   for (Rank rank = 12; rank < kRanks; ++rank) job_.trainers[rank]->declare(other);
   save_all(1);
@@ -160,11 +161,12 @@ TEST_F(CollectiveSave, RanksOfDifferentModesAtTheFirstSaveAreNamed) {
   };
   for (Free free : {Free{15, 16}, Free{12, 16}, Free{0, 12}}) {  // one rank of a host; a host; all but one
     SCOPED_TRACE("rank " + std::to_string(free.begin) + " and those after it save without a collective");
-    VirtualHost host;
-    VirtualJob job = VirtualJob::start(host, facts_of(1), 4, kRanks, pipeline_job(kRanks, 2, 2));
+    sim::VirtualHost host;
+    sim::VirtualJob job =
+        sim::VirtualJob::start(host, sim::facts_of(1), 4, kRanks, sim::pipeline_job(kRanks, 2, 2));
     for (Rank rank = 0; rank < kRanks; ++rank) {
       const bool is_free = rank >= free.begin && rank < free.end;
-      job.trainers[rank]->declare(in_mode(is_free ? SaveMode::collective_free : SaveMode::collective));
+      job.trainers[rank]->declare(sim::in_mode(is_free ? SaveMode::collective_free : SaveMode::collective));
     }
     for (auto& trainer : job.trainers) trainer->save(1);
     host.run_for(5'000 * kMillisecond);
@@ -185,9 +187,10 @@ TEST_F(CollectiveSave, CommitsUnderACoordinatorThatComesBackAtAnyMoment) {
   // As often as the run has steps of ten milliseconds: gathering, publishing, scattering, writing, deciding.
   for (TimeNs moment = 0; moment <= 120 * kMillisecond; moment += 4 * kMillisecond) {
     SCOPED_TRACE("killed after " + std::to_string(moment / kMillisecond) + " ms");
-    VirtualHost host;
-    VirtualJob job = VirtualJob::start(host, facts_of(1), 4, kRanks, pipeline_job(kRanks, 2, 2));
-    for (auto& trainer : job.trainers) trainer->declare(in_mode(SaveMode::collective));
+    sim::VirtualHost host;
+    sim::VirtualJob job =
+        sim::VirtualJob::start(host, sim::facts_of(1), 4, kRanks, sim::pipeline_job(kRanks, 2, 2));
+    for (auto& trainer : job.trainers) trainer->declare(sim::in_mode(SaveMode::collective));
     host.run_for(20 * kMillisecond);
     for (auto& trainer : job.trainers) trainer->save(1);
     for (TimeNs t = 0; t < moment; t += kMillisecond) {
@@ -195,7 +198,7 @@ TEST_F(CollectiveSave, CommitsUnderACoordinatorThatComesBackAtAnyMoment) {
       for (auto& trainer : job.trainers) trainer->listen();
     }
     host.kill_node(0);
-    NodeFacts facts = facts_of(1);
+    NodeFacts facts = sim::facts_of(1);
     facts.host = "host0";
     facts.expected_ranks = {0, 1, 2, 3};
     const size_t node = host.add_node(facts, true);
@@ -230,4 +233,4 @@ TEST_F(CollectiveSave, GoesOnWhereANodeIsStartedAgainAfterItsRanksWereTold) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

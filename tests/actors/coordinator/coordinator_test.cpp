@@ -8,7 +8,7 @@
 #include "tests/actors/role_by_itself.h"
 #include "tests/sim/support/job_layouts.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using ::testing::AllOf;
@@ -34,10 +34,10 @@ class ACoordinatorByItself : public ::testing::Test {
  protected:
   explicit ACoordinatorByItself(const NodeFacts& facts = facts_of_one()) : role_(make_coordinator(facts)) {
     role_.answer<operation::ReadRoster>(Status(Code::not_found, "no roster"));
-    role_.answer<operation::ListAttempts>(OperationResult(AttemptList{}));
+    role_.answer<operation::ListAttempts>(OperationResult(storage::AttemptList{}));
   }
 
-  static std::vector<LayoutPtr> layouts() { return pipeline_job(2, 1, 1); }
+  static std::vector<LayoutPtr> layouts() { return sim::pipeline_job(2, 1, 1); }
   wire::JoinRanks join(Rank rank) const {
     wire::JoinRanks said{"host" + std::to_string(rank), 2, {{rank, layouts()[rank]->id()}}, {}};
     return said;
@@ -50,8 +50,8 @@ class ACoordinatorByItself : public ::testing::Test {
   }
   // The root's highest epoch is this coordinator's.
   void in_office() {
-    while (role_.answer<operation::ReadEpoch>(
-        OperationResult(std::make_shared<const EpochRecord>(EpochRecord{1, "node0", "job-1", {}})))) {
+    while (role_.answer<operation::ReadEpoch>(OperationResult(
+        std::make_shared<const storage::EpochRecord>(storage::EpochRecord{1, "node0", "job-1", {}})))) {
     }
   }
   void roster_stands() {
@@ -79,10 +79,10 @@ class ACoordinatorByItself : public ::testing::Test {
     in_office();
   }
   static OperationResult aborted(const AttemptKey& key, const std::string& cause) {
-    Decision decision;
+    storage::Decision decision;
     decision.key = key;
-    decision.body = Tombstone{Tombstone::Reason::aborted, cause};
-    return std::make_shared<const Decision>(std::move(decision));
+    decision.body = storage::Tombstone{storage::Tombstone::Reason::aborted, cause};
+    return std::make_shared<const storage::Decision>(std::move(decision));
   }
   // Hears that this attempt failed, and publishes its tombstone.
   void abort(const AttemptKey& key) {
@@ -129,7 +129,7 @@ TEST_F(ACoordinatorByItself, PublishesTheMetadataThatAllRanksGave) {
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
-  EXPECT_EQ(std::get<Manifest>(*publish->body).user, *user_);
+  EXPECT_EQ(std::get<storage::Manifest>(*publish->body).user, *user_);
 }
 
 TEST_F(ACoordinatorByItself, AbortsWhereRanksGaveDifferentMetadata) {
@@ -145,7 +145,7 @@ TEST_F(ACoordinatorByItself, AbortsWhereRanksGaveDifferentMetadata) {
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
-  EXPECT_THAT(std::get<Tombstone>(*publish->body).cause,
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
               HasSubstr("'run' is 'a' on rank 0 and 'b' on rank 1"));
 }
 
@@ -238,11 +238,11 @@ TEST_F(ACoordinatorByItself, RefusesAllWhenTheRosterCannotBePublished) {
 TEST_F(ACoordinatorByItself, CommitsThoughANodeReportedAgainAndAgainBeforeTheRosterWasKnown) {
   roster_stands();
   RoleByItself again(make_coordinator(facts_of_one()));
-  again.answer<operation::ListAttempts>(OperationResult(AttemptList{}));
+  again.answer<operation::ListAttempts>(OperationResult(storage::AttemptList{}));
   for (int i = 0; i < 5000; ++i) again.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
   again.receive(kOther, RoleKind::shard_writer, report({1, 5, 1}, 1));
   again.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
-  again.answer<operation::ReadRoster>(OperationResult(RosterRecord{world_, {}, kRuleVersion}));
+  again.answer<operation::ReadRoster>(OperationResult(storage::RosterRecord{world_, {}, kRuleVersion}));
   EXPECT_EQ(again.started<operation::CheckFiles>(), 1u);
 }
 
@@ -342,7 +342,7 @@ TEST_F(ACoordinatorOfSmallMessages, RefusesARosterThatFitsIntoNoMessageNamingSiz
 
 class ASupersededCoordinator : public ACoordinatorByItself {
  protected:
-  static EpochRecord later() { return {2, "host9:7070", "job-1", {}}; }
+  static storage::EpochRecord later() { return {2, "host9:7070", "job-1", {}}; }
 };
 
 TEST_F(ASupersededCoordinator, PublishesNothingAndSaysWhoCameAfterIt) {
@@ -351,8 +351,8 @@ TEST_F(ASupersededCoordinator, PublishesNothingAndSaysWhoCameAfterIt) {
   role_.receive(kOther, RoleKind::shard_writer, report({1, 5, 1}, 1));
   role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
   role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
-  ASSERT_TRUE(
-      role_.answer<operation::ReadEpoch>(OperationResult(std::make_shared<const EpochRecord>(later()))));
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(
+      OperationResult(std::make_shared<const storage::EpochRecord>(later()))));
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
   for (NodeId node : {kNode, kOther, kThisNode}) {
     ASSERT_EQ(role_.sent<wire::Superseded>(node).size(), 1u);
@@ -371,19 +371,19 @@ TEST_F(ASupersededCoordinator, PublishesNothingAndSaysWhoCameAfterIt) {
 
 TEST_F(ASupersededCoordinator, NoticesAtTheLatestAfterTheNextCheck) {
   role_.pass(5'000 * kMillisecond);
-  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(
-      OperationResult(std::make_shared<const EpochRecord>(EpochRecord{1, "node0", "job-1", {}}))));
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(
+      std::make_shared<const storage::EpochRecord>(storage::EpochRecord{1, "node0", "job-1", {}}))));
   EXPECT_FALSE(role_.retired_by.has_value());
   role_.pass(5'000 * kMillisecond);
-  ASSERT_TRUE(
-      role_.answer<operation::ReadEpoch>(OperationResult(std::make_shared<const EpochRecord>(later()))));
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(
+      OperationResult(std::make_shared<const storage::EpochRecord>(later()))));
   EXPECT_TRUE(role_.retired_by.has_value());
 }
 
 TEST_F(ASupersededCoordinator, AsksTheRootWhenItIsToldAndBelievesNothingElse) {
   role_.receive(kNode, RoleKind::coordinator, wire::Superseded{9, "a.stranger:1"});
-  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(
-      OperationResult(std::make_shared<const EpochRecord>(EpochRecord{1, "node0", "job-1", {}}))));
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(
+      std::make_shared<const storage::EpochRecord>(storage::EpochRecord{1, "node0", "job-1", {}}))));
   EXPECT_FALSE(role_.retired_by.has_value());
 }
 
@@ -396,9 +396,9 @@ TEST_F(ASupersededCoordinator, GoesOnWhileTheEpochsCannotBeRead) {
 
 TEST(Layouts, AreSplitIntoMessagesThatFit) {
   std::vector<LayoutPtr> layouts;
-  for (uint32_t world_size : {1u, 2u, 3u, 4u, 5u}) layouts.push_back(flat_job(world_size, 0)[0]);
+  for (uint32_t world_size : {1u, 2u, 3u, 4u, 5u}) layouts.push_back(sim::flat_job(world_size, 0)[0]);
   size_t largest = 0;
-  for (const LayoutPtr& layout : layouts) largest = std::max(largest, encode_layout(*layout).size());
+  for (const LayoutPtr& layout : layouts) largest = std::max(largest, plan::encode_layout(*layout).size());
   const size_t bytes_max = 2 * (largest + kItemOverheadBytes) + kMessageOverheadBytes;
   Status refused;
   const auto parts = split_layouts(layouts, bytes_max, &refused);
@@ -427,7 +427,8 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingASaveForWhichThereIsNoRoster) {
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
-  EXPECT_THAT(std::get<Tombstone>(*publish->body).cause, HasSubstr("only 1 of 2 ranks said what they hold"));
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
+              HasSubstr("only 1 of 2 ranks said what they hold"));
 }
 
 TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
@@ -447,7 +448,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
-  const std::string cause = std::get<Tombstone>(*publish->body).cause;
+  const std::string cause = std::get<storage::Tombstone>(*publish->body).cause;
   EXPECT_THAT(cause, HasSubstr("rank 1 did not report before the coordinator was told to stop"));
   role_.handle(event::OperationDone{id, aborted(key, cause)});
   role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
@@ -475,4 +476,4 @@ TEST(ACoordinatorOfAJobThatOnlyReads, ChoosesForItsNodesAndDoesNothingElse) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -7,7 +7,7 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using ::testing::HasSubstr;
@@ -33,9 +33,10 @@ class Epochs : public ::testing::Test {
       facts.expected_ranks = {static_cast<Rank>(2 * node - 2), static_cast<Rank>(2 * node - 1)};
       host_.add_node(facts, false);
     }
-    const auto layouts = pipeline_job(4, 1, 2);
+    const auto layouts = sim::pipeline_job(4, 1, 2);
     for (Rank rank = 0; rank < 4; ++rank) {
-      job_.trainers.push_back(std::make_unique<VirtualTrainer>(host_, 1 + rank / 2, rank, 4, layouts[rank]));
+      job_.trainers.push_back(
+          std::make_unique<sim::VirtualTrainer>(host_, 1 + rank / 2, rank, 4, layouts[rank]));
       job_.trainers.back()->declare();
     }
     job_.run(kPatience);
@@ -58,8 +59,8 @@ class Epochs : public ::testing::Test {
     }
   }
 
-  VirtualHost host_;
-  VirtualJob job_;
+  sim::VirtualHost host_;
+  sim::VirtualJob job_;
 };
 
 TEST_F(Epochs, ACoordinatorThatIsRestartedElsewhereIsFoundThroughTheRoot) {
@@ -95,7 +96,7 @@ TEST_F(Epochs, ACoordinatorStoppedInTheMiddleOfASaveChangesNothingWhenItWakesUp)
   expect_outcome(1, Code::ok);
   host_.pause(0, false);
   run_for(130'000 * kMillisecond);  // beyond the deadline that the old one had set
-  auto decision = read_decision(host_.storage(), {1, 1, 1});
+  auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok());
   EXPECT_TRUE(decision->committed());
   EXPECT_TRUE(host_.retired(0));
@@ -106,7 +107,7 @@ TEST_F(Epochs, WithoutAnyCoordinatorEveryRankIsToldOnceNoneHasComeInTime) {
   host_.on_operation([&](size_t, const Operation& operation) {  // of the first rank, nothing lasts
     const auto* write = std::get_if<operation::WriteShard>(&operation);
     if (write != nullptr && write->rank == 0) {
-      (void)host_.storage().remove(shard_path(write->key, write->rank, write->file));
+      (void)host_.storage().remove(storage::shard_path(write->key, write->rank, write->file));
     }
   });
   save(1);
@@ -133,8 +134,9 @@ TEST_F(Epochs, WhatACoordinatorDecidedBeforeItWasLostIsHeardFromTheRoot) {
   save(2);
   run_for(1'000 * kMillisecond);
   const Nonce nonce{};
-  Decision aborted{{1, 1, 1}, nonce, {}, 0, Tombstone{Tombstone::Reason::aborted, "rank 9 is unwell"}};
-  ASSERT_TRUE(publish_decision(host_.storage(), aborted).ok());
+  storage::Decision aborted{
+      {1, 1, 1}, nonce, {}, 0, storage::Tombstone{storage::Tombstone::Reason::aborted, "rank 9 is unwell"}};
+  ASSERT_TRUE(storage::publish_decision(host_.storage(), aborted).ok());
   run_for(12'000 * kMillisecond);  // no coordinator has come, and one may yet
   expect_outcome(1, Code::aborted);
   EXPECT_EQ(job_.trainers[3]->decided().at({1, 1}).outcome.message(), "rank 9 is unwell");
@@ -174,13 +176,13 @@ TEST_F(Epochs, ARankWhoseNodeIsCutOffAndComesBackIsHeard) {
 TEST(APlanner, FollowsTheHighestEpochOfItsJobAndNoLowerOne) {
   RoleByItself planner(make_planner(facts_of("host0")));
   planner.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "gone")});
-  ASSERT_TRUE(planner.answer<operation::ReadEpoch>(
-      OperationResult(std::make_shared<const EpochRecord>(EpochRecord{3, "b:1", "job-1", {}}))));
+  ASSERT_TRUE(planner.answer<operation::ReadEpoch>(OperationResult(
+      std::make_shared<const storage::EpochRecord>(storage::EpochRecord{3, "b:1", "job-1", {}}))));
   planner.receive(kCoordinatorNode, RoleKind::coordinator, wire::Superseded{2, "a:1"});
   EXPECT_EQ(planner.started<operation::ReadEpoch>(), 0u);
   planner.pass(5'000 * kMillisecond);  // still lost: it looks again
-  ASSERT_TRUE(planner.answer<operation::ReadEpoch>(
-      OperationResult(std::make_shared<const EpochRecord>(EpochRecord{3, "b:1", "job-1", {}}))));
+  ASSERT_TRUE(planner.answer<operation::ReadEpoch>(OperationResult(
+      std::make_shared<const storage::EpochRecord>(storage::EpochRecord{3, "b:1", "job-1", {}}))));
   planner.handle(event::PeerUp{kCoordinatorNode});
   planner.pass(60'000 * kMillisecond);
   EXPECT_EQ(planner.started<operation::ReadEpoch>(), 0u);
@@ -192,4 +194,4 @@ TEST(APlanner, FollowsTheHighestEpochOfItsJobAndNoLowerOne) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -9,7 +9,7 @@
 
 #include "tests/actors/role_by_itself.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::ElementsAre;
@@ -65,8 +65,8 @@ class AGathering : public testing::Test {
   }
   // The choice that stands in the root.
   void choose() { ASSERT_TRUE(coordinator_.answer<operation::ReadLoadChoice>(OperationResult(choice()))); }
-  static LoadChoice choice() {
-    LoadChoice choice;
+  static storage::LoadChoice choice() {
+    storage::LoadChoice choice;
     choice.found = true;
     choice.key = kKey;
     return choice;
@@ -118,8 +118,8 @@ TEST_F(AGathering, WaitsForNoLongerThanItMayHoweverManyCome) {
     patience_ms_ = static_cast<uint32_t>(quiet / kMillisecond);
     const size_t before = told(kA).size();
     join(kA, "a:1", 0, 1, 1, id);
-    AttemptList there;
-    there.attempts.push_back({{1, id.step, 1}, AttemptInfo::State::committed});
+    storage::AttemptList there;
+    there.attempts.push_back({{1, id.step, 1}, storage::AttemptInfo::State::committed});
     ASSERT_TRUE(coordinator_.answer<operation::ListAttemptsOfStep>(OperationResult(there)));
     for (NodeId node = kB; coordinator_.now < until - quiet / 2; ++node) {
       coordinator_.pass(quiet / 2);
@@ -256,7 +256,7 @@ TEST_F(AGathering, ForgetsANodeThatIsLostBeforeTheOthersAreTold) {
 TEST_F(AGathering, TellsAllWhyNothingCanBeLoaded) {
   join(kA, "a:1", 0, 4, 1, kStep);
   join(kB, "b:1", 4, 2, 1, kStep);
-  ASSERT_TRUE(coordinator_.answer<operation::ListAttemptsOfStep>(OperationResult(AttemptList{})));
+  ASSERT_TRUE(coordinator_.answer<operation::ListAttemptsOfStep>(OperationResult(storage::AttemptList{})));
   for (NodeId node : {kA, kB}) {
     ASSERT_EQ(told(node).size(), 1u) << "at once";
     EXPECT_EQ(told(node)[0].outcome.code(), Code::not_found);
@@ -276,4 +276,4 @@ TEST_F(AGathering, KnowsSoManyLoadsAndTakesAnOlderOneForNew) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -6,7 +6,7 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using ::testing::HasSubstr;
@@ -23,7 +23,8 @@ NodeFacts facts_of_run() {
 
 class PlanExchange : public ::testing::Test {
  protected:
-  PlanExchange() : job_(VirtualJob::start(host_, facts_of_run(), 4, kRanks, pipeline_job(kRanks, 2, 2))) {
+  PlanExchange()
+      : job_(sim::VirtualJob::start(host_, facts_of_run(), 4, kRanks, sim::pipeline_job(kRanks, 2, 2))) {
     SaveOptions options;
     options.mode = SaveMode::collective;
     for (auto& trainer : job_.trainers) {
@@ -37,17 +38,17 @@ class PlanExchange : public ::testing::Test {
   }
   void expect_committed(uint64_t step) {
     for (Rank rank = 0; rank < kRanks; ++rank) {
-      const VirtualTrainer& trainer = *job_.trainers[rank];
+      const sim::VirtualTrainer& trainer = *job_.trainers[rank];
       ASSERT_TRUE(trainer.decided().contains({step, 1})) << "rank " << rank;
       const Status& outcome = trainer.decided().at({step, 1}).outcome;
       EXPECT_TRUE(outcome.ok()) << outcome.to_string();
       ASSERT_TRUE(trainer.told_by_planner().contains(step)) << "rank " << rank;
-      EXPECT_EQ(trainer.told_by_planner().at(step), VirtualTrainer::made_for(rank, step));
+      EXPECT_EQ(trainer.told_by_planner().at(step), sim::VirtualTrainer::made_for(rank, step));
     }
   }
   void expect_aborted(uint64_t step, const std::vector<Rank>& ranks, const std::string& cause) {
     for (Rank rank : ranks) {
-      const VirtualTrainer& trainer = *job_.trainers[rank];
+      const sim::VirtualTrainer& trainer = *job_.trainers[rank];
       ASSERT_TRUE(trainer.decided().contains({step, 1})) << "rank " << rank;
       const Status& outcome = trainer.decided().at({step, 1}).outcome;
       EXPECT_EQ(outcome.code(), Code::aborted);
@@ -61,7 +62,7 @@ class PlanExchange : public ::testing::Test {
     const size_t node = host_.add_node(facts, coordinates);
     for (Rank rank : facts.expected_ranks) {
       job_.trainers[rank]->come_back(node, kRanks);
-      host_.run_for(kBetweenReturnsNs);
+      host_.run_for(sim::kBetweenReturnsNs);
     }
   }
   // Listening all the while.
@@ -72,8 +73,8 @@ class PlanExchange : public ::testing::Test {
     }
   }
 
-  VirtualHost host_;
-  VirtualJob job_;
+  sim::VirtualHost host_;
+  sim::VirtualJob job_;
 };
 
 TEST_F(PlanExchange, TellsEachRankWhatOnePlannerMadeOfAll) {
@@ -128,8 +129,8 @@ TEST_F(PlanExchange, ARankThatOffersNothingIsNamedAtTheDeadline) {
 TEST_F(PlanExchange, RanksWithoutAGlobalPlanAmongThemAreNamedAtOnce) {
   for (Rank rank = 0; rank < kRanks; ++rank) {
     if (rank >= 6)
-      job_.trainers[rank] =
-          std::make_unique<VirtualTrainer>(host_, 3, rank, kRanks, pipeline_job(kRanks, 2, 2)[rank]);
+      job_.trainers[rank] = std::make_unique<sim::VirtualTrainer>(host_, 3, rank, kRanks,
+                                                                  sim::pipeline_job(kRanks, 2, 2)[rank]);
   }
   SaveOptions options;
   options.mode = SaveMode::collective;
@@ -190,4 +191,4 @@ INSTANTIATE_TEST_SUITE_P(By, PlanExchangeAtAnyMoment,
                          [](const auto& at) { return std::to_string(at.param / kMillisecond) + "ms"; });
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

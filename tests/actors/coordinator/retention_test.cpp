@@ -7,7 +7,7 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using ::testing::ElementsAre;
@@ -28,7 +28,8 @@ class RetainedJob : public ::testing::Test {
   RetainedJob() {
     facts_.generation = facts_.epoch = 1;
     facts_.retention.keep_last = 1;
-    job_ = std::make_unique<VirtualJob>(VirtualJob::start(host_, facts_, 2, 2, {two_ranks(), two_ranks()}));
+    job_ = std::make_unique<sim::VirtualJob>(
+        sim::VirtualJob::start(host_, facts_, 2, 2, {two_ranks(), two_ranks()}));
     for (auto& trainer : job_->trainers) trainer->declare();
     job_->run(kPatience);
   }
@@ -37,14 +38,16 @@ class RetainedJob : public ::testing::Test {
   }
   std::vector<uint64_t> committed() {
     std::vector<uint64_t> steps;
-    auto listed = list_attempts(host_.storage());
+    auto listed = storage::list_attempts(host_.storage());
     SHOAL_CHECK(listed.ok() && listed->damaged.empty());
-    for (const AttemptInfo& info : listed->attempts) {
-      if (info.state == AttemptInfo::State::committed) steps.push_back(info.key.step);
+    for (const storage::AttemptInfo& info : listed->attempts) {
+      if (info.state == storage::AttemptInfo::State::committed) steps.push_back(info.key.step);
     }
     return steps;
   }
-  std::vector<Mark> pins() { return list_marks(host_.storage(), MarkKind::pin)->marks; }
+  std::vector<storage::Mark> pins() {
+    return storage::list_marks(host_.storage(), storage::MarkKind::pin)->marks;
+  }
   TimeNs lease_ttl() const { return facts_.times.lease_ttl_ms * kMillisecond; }
   // Rank 1 begins to load step 1 and takes nothing in yet; then step 2 commits.
   void load_while_another_commits() {
@@ -58,8 +61,8 @@ class RetainedJob : public ::testing::Test {
   }
 
   NodeFacts facts_;
-  VirtualHost host_;
-  std::unique_ptr<VirtualJob> job_;
+  sim::VirtualHost host_;
+  std::unique_ptr<sim::VirtualJob> job_;
 };
 
 TEST_F(RetainedJob, KeepsWhatItsRulesSayAndTellsTheCatalog) {
@@ -68,12 +71,12 @@ TEST_F(RetainedJob, KeepsWhatItsRulesSayAndTellsTheCatalog) {
     job_->run(kPatience);
     EXPECT_THAT(committed(), ElementsAre(step));
   }
-  EXPECT_EQ(list_attempts(host_.storage())->attempts.size(), 1u) << "nothing is left of the others";
+  EXPECT_EQ(storage::list_attempts(host_.storage())->attempts.size(), 1u) << "nothing is left of the others";
   auto listed = host_.catalog().list();
   ASSERT_TRUE(listed.ok());
   ASSERT_EQ(listed->size(), 5u);
-  EXPECT_EQ(listed->front().state, AttemptInfo::State::deleted);
-  EXPECT_EQ(listed->back().state, AttemptInfo::State::committed);
+  EXPECT_EQ(listed->front().state, storage::AttemptInfo::State::deleted);
+  EXPECT_EQ(listed->back().state, storage::AttemptInfo::State::committed);
 }
 
 TEST_F(RetainedJob, KeepsWhatIsBeingLoadedUntilTheLoadHasEnded) {
@@ -101,7 +104,7 @@ TEST_F(RetainedJob, DeletesWhatADeadNodeWasLoadingOnceItsLeaseHasEnded) {
 
 TEST_F(RetainedJob, ALoadWhoseLeaseWasEndedFailsByName) {
   load_while_another_commits();
-  ASSERT_TRUE(remove_mark(host_.storage(), MarkKind::pin, pins()[0].name).ok());
+  ASSERT_TRUE(storage::remove_mark(host_.storage(), storage::MarkKind::pin, pins()[0].name).ok());
   host_.run_for(2 * facts_.times.lease_renew_ms * kMillisecond);
   job_->run(kPatience);
   ASSERT_TRUE(job_->trainers[1]->load_done().has_value());
@@ -124,15 +127,16 @@ TEST_F(RetainedJob, ADeletionThatStoppedHalfWayIsFinishedByTheNextCoordinator) {
   save(2);
   job_->run(kPatience);
   const AttemptKey key = {1, 2, 1};
-  Decision tombstone{key, {}, host_.root_id(), 0, Tombstone{Tombstone::Reason::deleted, "a test"}};
-  ASSERT_TRUE(*mark_deleted(host_.storage(), tombstone));
+  storage::Decision tombstone{
+      key, {}, host_.root_id(), 0, storage::Tombstone{storage::Tombstone::Reason::deleted, "a test"}};
+  ASSERT_TRUE(*storage::mark_deleted(host_.storage(), tombstone));
   NodeFacts next = facts_;
   next.generation = next.epoch = 2;
   next.retention = {};
   host_.add_node(next, true);
   host_.run_for(kPatience);
-  EXPECT_TRUE(list_attempts(host_.storage())->attempts.empty());
+  EXPECT_TRUE(storage::list_attempts(host_.storage())->attempts.empty());
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -15,7 +15,7 @@
 #include "tests/storage/shards/planned_shards.h"
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::AllOf;
@@ -24,15 +24,15 @@ using testing::HasSubstr;
 constexpr AttemptKey kKey = {1, 3, 1};
 constexpr ClientId kClient = 5;
 constexpr uint32_t kSlab = 2;
-constexpr uint64_t kWeightBytes = 3 * kDigestBlockBytes / 2;  // a block and a half
+constexpr uint64_t kWeightBytes = 3 * base::kDigestBlockBytes / 2;  // a block and a half
 constexpr const char* kFolder = "step-00000003/g1a1/";
 
 // One rank's file of a weight and an object, written from a slab.
 class RunnerTest : public testing::Test {
  protected:
   RunnerTest() {
-    MutableByteView slab = slabs.add(kClient, kSlab, 4 * kDigestBlockBytes);
-    Bytes bytes = random_bytes(slab.size(), 3);
+    MutableByteView slab = slabs.add(kClient, kSlab, 4 * base::kDigestBlockBytes);
+    Bytes bytes = storage::random_bytes(slab.size(), 3);
     std::copy(bytes.begin(), bytes.end(), slab.begin());
     source = bytes;
   }
@@ -57,7 +57,7 @@ class RunnerTest : public testing::Test {
   }
 
   static std::shared_ptr<const operation::PieceRef> ref_of(const operation::WriteShard& write, size_t piece,
-                                                           const WrittenShard& written) {
+                                                           const storage::WrittenShard& written) {
     operation::PieceRef ref;
     ref.key = write.key;
     ref.file_name = shard_file_name(write.rank, write.file);
@@ -77,30 +77,31 @@ class RunnerTest : public testing::Test {
   }
   void write_one() {
     write = write_of(0);
-    Result<WrittenShard> result = run<WrittenShard>(write);
+    Result<storage::WrittenShard> result = run<storage::WrittenShard>(write);
     ASSERT_OK(result.status());
     written = *result;
   }
   operation::ReadBatch batch_of(std::vector<operation::ReadRange> ranges) {
-    target = slabs.add(kClient + 1, 0, 2 * kDigestBlockBytes);
+    target = slabs.add(kClient + 1, 0, 2 * base::kDigestBlockBytes);
     return {kClient + 1, 0, std::move(ranges)};
   }
   Status read_with(const operation::PieceRef& ref) {
     return run(batch_of({{std::make_shared<const operation::PieceRef>(ref), 0, 0, 0}})).status();
   }
 
-  MemoryStorage storage;
-  MemorySlabs slabs;
-  std::unique_ptr<Catalog> catalog = make_memory_catalog();
+  storage::MemoryStorage storage;
+  sim::MemorySlabs slabs;
+  std::unique_ptr<storage::Catalog> catalog = storage::make_memory_catalog();
   uint64_t nonces = 0;
-  OperationRunner runner{*storage,
-                         catalog.get(),
-                         slabs,
-                         nonce_of(77),
-                         {[this] { return nonce_of(1000 + ++nonces); }, [] { return int64_t{12345}; }}};
+  OperationRunner runner{
+      *storage,
+      catalog.get(),
+      slabs,
+      storage::nonce_of(77),
+      {[this] { return storage::nonce_of(1000 + ++nonces); }, [] { return int64_t{12345}; }}};
   Bytes source;
   operation::WriteShard write;
-  WrittenShard written;
+  storage::WrittenShard written;
   MutableByteView target;
 };
 
@@ -116,8 +117,8 @@ TEST_F(RunnerTest, ReadsBackWhatItWroteFromASlab) {
 TEST_F(RunnerTest, ReadsSingleBlocksOfAPiece) {
   write_one();
   auto ref = ref_of(write, 0, written);
-  ASSERT_OK(run(batch_of({{ref, kDigestBlockBytes, kWeightBytes, 64}})).status());
-  ByteView second = ByteView(source).subspan(4096 + kDigestBlockBytes, kDigestBlockBytes / 2);
+  ASSERT_OK(run(batch_of({{ref, base::kDigestBlockBytes, kWeightBytes, 64}})).status());
+  ByteView second = ByteView(source).subspan(4096 + base::kDigestBlockBytes, base::kDigestBlockBytes / 2);
   EXPECT_TRUE(std::equal(second.begin(), second.end(), target.begin() + 64));
   EXPECT_EQ(target[63], std::byte{0});
 }
@@ -132,28 +133,29 @@ TEST_F(RunnerTest, MeasuresObjects) {
 
 TEST_F(RunnerTest, WritingAgainReportsTheSameFile) {
   write_one();
-  Result<WrittenShard> again = run<WrittenShard>(write);
+  Result<storage::WrittenShard> again = run<storage::WrittenShard>(write);
   ASSERT_OK(again.status());
   EXPECT_EQ(again->header_digest, written.header_digest);
   write.data[1].offset = 8;  // other bytes
-  Status other = run<WrittenShard>(write).status();
+  Status other = run<storage::WrittenShard>(write).status();
   EXPECT_EQ(other.code(), Code::already_exists);
   EXPECT_THAT(other.message(), HasSubstr("rank 0 writing rank-00000.safetensors of step 3 (g1a1)"));
 }
 
 TEST_F(RunnerTest, RangesOutsideOfTheirSlabAreRefusedByName) {
   write = write_of(7);
-  write.data[0].offset = 4 * kDigestBlockBytes - kWeightBytes + 1;
-  Status outside = run<WrittenShard>(write).status();
+  write.data[0].offset = 4 * base::kDigestBlockBytes - kWeightBytes + 1;
+  Status outside = run<storage::WrittenShard>(write).status();
   EXPECT_EQ(outside.code(), Code::invalid_argument);
   EXPECT_THAT(outside.message(), AllOf(HasSubstr("rank 7"), HasSubstr("'w'"), HasSubstr("slab 2")));
   write.data[0].offset = ~uint64_t{0} - 5;
-  EXPECT_EQ(run<WrittenShard>(write).status().code(), Code::invalid_argument) << "no overflow";
+  EXPECT_EQ(run<storage::WrittenShard>(write).status().code(), Code::invalid_argument) << "no overflow";
   write.data.pop_back();
-  EXPECT_EQ(run<WrittenShard>(write).status().code(), Code::invalid_argument) << "a piece without a range";
+  EXPECT_EQ(run<storage::WrittenShard>(write).status().code(), Code::invalid_argument)
+      << "a piece without a range";
   write = write_of(7);
   write.data[1].client = 99;
-  Status gone = run<WrittenShard>(write).status();
+  Status gone = run<storage::WrittenShard>(write).status();
   EXPECT_EQ(gone.code(), Code::not_found);
   EXPECT_THAT(gone.message(), AllOf(HasSubstr("rank 7"), HasSubstr("client 99 has no slab 2")));
   EXPECT_EQ(storage->list("").value().size(), 0u) << "nothing was begun";
@@ -164,12 +166,12 @@ TEST_F(RunnerTest, RefusesRangesThatAreNoBlocksOrDoNotFit) {
   auto ref = ref_of(write, 0, written);
   auto code_of = [&](operation::ReadRange range) { return run(batch_of({range})).status().code(); };
   EXPECT_EQ(code_of({ref, 1, kWeightBytes, 0}), Code::invalid_argument);
-  EXPECT_EQ(code_of({ref, 0, kDigestBlockBytes + 1, 0}), Code::invalid_argument);
+  EXPECT_EQ(code_of({ref, 0, base::kDigestBlockBytes + 1, 0}), Code::invalid_argument);
   EXPECT_EQ(code_of({ref, 0, kWeightBytes + 1, 0}), Code::invalid_argument);
-  EXPECT_EQ(code_of({ref, kDigestBlockBytes, 0, 0}), Code::invalid_argument);
-  EXPECT_EQ(code_of({ref, 0, kWeightBytes, kDigestBlockBytes}), Code::invalid_argument);
-  EXPECT_EQ(code_of({ref, 0, kDigestBlockBytes, ~uint64_t{0}}), Code::invalid_argument);
-  EXPECT_EQ(code_of({ref, 0, kDigestBlockBytes, kDigestBlockBytes}), Code::ok);
+  EXPECT_EQ(code_of({ref, base::kDigestBlockBytes, 0, 0}), Code::invalid_argument);
+  EXPECT_EQ(code_of({ref, 0, kWeightBytes, base::kDigestBlockBytes}), Code::invalid_argument);
+  EXPECT_EQ(code_of({ref, 0, base::kDigestBlockBytes, ~uint64_t{0}}), Code::invalid_argument);
+  EXPECT_EQ(code_of({ref, 0, base::kDigestBlockBytes, base::kDigestBlockBytes}), Code::ok);
 }
 
 TEST_F(RunnerTest, AFlippedBitIsNamedAndNothingElseFails) {
@@ -177,16 +179,17 @@ TEST_F(RunnerTest, AFlippedBitIsNamedAndNothingElseFails) {
   // The second block of the weight, which comes first in the file's data.
   uint64_t data_begin = written.size - written.payload_bytes;
   storage.files.flip_bit(kFolder + std::string("rank-00000.safetensors"),
-                         8 * (data_begin + kDigestBlockBytes + 17));
+                         8 * (data_begin + base::kDigestBlockBytes + 17));
   auto ref = ref_of(write, 0, written);
-  ASSERT_OK(run(batch_of({{ref, 0, kDigestBlockBytes, 0}, whole(1, kDigestBlockBytes)})).status());
+  ASSERT_OK(
+      run(batch_of({{ref, 0, base::kDigestBlockBytes, 0}, whole(1, base::kDigestBlockBytes)})).status());
   Status damaged = run(batch_of({whole(0, 0)})).status();
   EXPECT_EQ(damaged.code(), Code::corrupt);
   EXPECT_EQ(damaged.message(),
             fmt::format("'w' [0:1536, 0:256], written by rank 0, bytes {} to {} of the file: "
                         "/root/step-00000003/g1a1/rank-00000.safetensors: block 1 of 'w' differs from its "
                         "digest",
-                        data_begin + kDigestBlockBytes, data_begin + kWeightBytes));
+                        data_begin + base::kDigestBlockBytes, data_begin + kWeightBytes));
 }
 
 TEST_F(RunnerTest, ADamagedHeaderOrAnotherFileIsNamed) {
@@ -195,7 +198,7 @@ TEST_F(RunnerTest, ADamagedHeaderOrAnotherFileIsNamed) {
   ref.file_size += 1;
   EXPECT_THAT(read_with(ref).message(), HasSubstr("rank-00000.safetensors: has"));
   ref = *ref_of(write, 0, written);
-  ref.header_digest = nonce_of(1);
+  ref.header_digest = storage::nonce_of(1);
   EXPECT_THAT(read_with(ref).message(), HasSubstr("the header differs from its digest"));
   // Also when the right file is open already, and the other way round.
   ASSERT_OK(read_with(*ref_of(write, 0, written)));
@@ -236,12 +239,12 @@ TEST_F(RunnerTest, WhereRuleAndHeaderDisagreeBothAreNamed) {
 TEST_F(RunnerTest, KeepsABoundedNumberOfShardsOpen) {
   OpenShards shards(*storage);
   std::vector<operation::PieceRef> refs;
-  std::vector<std::weak_ptr<const ShardReader>> opened;
+  std::vector<std::weak_ptr<const storage::ShardReader>> opened;
   for (Rank rank = 0; rank < kMaxOpenShards + 3; ++rank) {
     operation::WriteShard small = write_of(rank);
     small.pieces.erase(small.pieces.begin());
     small.data.erase(small.data.begin());
-    Result<WrittenShard> file = run<WrittenShard>(small);
+    Result<storage::WrittenShard> file = run<storage::WrittenShard>(small);
     ASSERT_OK(file.status());
     refs.push_back(*ref_of(small, 0, *file));
     opened.push_back(shards.find(refs.back()).value().shard);
@@ -277,7 +280,7 @@ TEST_F(RunnerTest, KeepsABoundedMemoryOfHeaders) {
       many.pieces.push_back({key, key, DType::u8, true, {}, {}, 8});
       many.data.push_back({kClient, kSlab, 0, 8});
     }
-    Result<WrittenShard> file = run<WrittenShard>(many);
+    Result<storage::WrittenShard> file = run<storage::WrittenShard>(many);
     ASSERT_OK(file.status());
     ASSERT_OK(shards.find(*ref_of(many, 7, *file)).status());
     EXPECT_LE(shards.kept_bytes(), bounds.most_bytes);
@@ -290,7 +293,7 @@ TEST_F(RunnerTest, ReadsFromManyThreads) {
   std::vector<std::thread> threads;
   std::vector<Status> statuses(4);
   for (uint32_t i = 0; i < statuses.size(); ++i) {
-    slabs.add(kClient + 2, i, 2 * kDigestBlockBytes);
+    slabs.add(kClient + 2, i, 2 * base::kDigestBlockBytes);
     threads.emplace_back([this, i, &statuses] {
       for (int round = 0; round < 5 && statuses[i].ok(); ++round) {
         statuses[i] = runner.run(operation::ReadBatch{kClient + 2, i, {whole(0, 0)}}).status();
@@ -302,18 +305,18 @@ TEST_F(RunnerTest, ReadsFromManyThreads) {
 }
 
 TEST_F(RunnerTest, PublishesDecisionsAndAnswersWithTheOneThatStands) {
-  using DecisionPtr = std::shared_ptr<const Decision>;
+  using DecisionPtr = std::shared_ptr<const storage::Decision>;
   EXPECT_EQ(run<DecisionPtr>(operation::ReadDecision{kKey}).status().code(), Code::not_found);
   auto published = run<DecisionPtr>(abort_of(kKey, GiveUp::rank_gone, "rank 1 is gone"));
   ASSERT_OK(published.status());
-  EXPECT_EQ((*published)->nonce, nonce_of(1001));
-  EXPECT_EQ((*published)->root_id, nonce_of(77));
+  EXPECT_EQ((*published)->nonce, storage::nonce_of(1001));
+  EXPECT_EQ((*published)->root_id, storage::nonce_of(77));
   EXPECT_EQ((*published)->unix_time_ns, 12345);
   auto late = run<DecisionPtr>(operation::PublishDecision{
-      kKey, std::make_shared<const DecisionBody>(sample_manifest(kKey).manifest())});
+      kKey, std::make_shared<const storage::DecisionBody>(storage::sample_manifest(kKey).manifest())});
   ASSERT_OK(late.status());
   EXPECT_FALSE((*late)->committed());
-  EXPECT_EQ((*late)->nonce, nonce_of(1001));
+  EXPECT_EQ((*late)->nonce, storage::nonce_of(1001));
   auto read = run<DecisionPtr>(operation::ReadDecision{kKey});
   ASSERT_OK(read.status());
   EXPECT_EQ((*read)->tombstone().cause, "rank 1 is gone");
@@ -322,36 +325,37 @@ TEST_F(RunnerTest, PublishesDecisionsAndAnswersWithTheOneThatStands) {
 }
 
 TEST_F(RunnerTest, ReadsAManifestInTwoSteps) {
-  using DecisionPtr = std::shared_ptr<const Decision>;
+  using DecisionPtr = std::shared_ptr<const storage::Decision>;
   write_one();
-  ASSERT_OK(run<DecisionPtr>(operation::PublishDecision{kKey, std::make_shared<const DecisionBody>(
-                                                                  sample_manifest(kKey).manifest())})
+  ASSERT_OK(run<DecisionPtr>(operation::PublishDecision{kKey, std::make_shared<const storage::DecisionBody>(
+                                                                  storage::sample_manifest(kKey).manifest())})
                 .status());
   auto opened = run<DecisionPtr>(operation::ReadDecision{kKey, true});
   ASSERT_OK(opened.status());
   EXPECT_EQ((*opened)->manifest().world, nullptr);
   auto all = run<DecisionPtr>(operation::DecodeDecision{*opened});
   ASSERT_OK(all.status());
-  EXPECT_EQ((*all)->manifest().world->roster.id(), sample_world()->roster.id());
+  EXPECT_EQ((*all)->manifest().world->roster.id(), storage::sample_world()->roster.id());
 }
 
 // Regression: a committed checkpoint whose manifest alone was removed was aborted, and its shards swept.
 TEST_F(RunnerTest, WhatTheCatalogHasAsCommittedIsNotAborted) {
   write_one();
-  auto committed = run<std::shared_ptr<const Decision>>(operation::PublishDecision{
-      kKey, std::make_shared<const DecisionBody>(sample_manifest(kKey).manifest())});
+  auto committed = run<std::shared_ptr<const storage::Decision>>(operation::PublishDecision{
+      kKey, std::make_shared<const storage::DecisionBody>(storage::sample_manifest(kKey).manifest())});
   ASSERT_OK(committed.status());
   ASSERT_OK(run(operation::RecordDecision{*committed}).status());
-  auto stands = run<std::shared_ptr<const Decision>>(abort_of(kKey, GiveUp::unproven, "left undecided"));
+  auto stands =
+      run<std::shared_ptr<const storage::Decision>>(abort_of(kKey, GiveUp::unproven, "left undecided"));
   ASSERT_OK(stands.status());
   EXPECT_TRUE((*stands)->committed());
-  ASSERT_OK(storage->remove(decision_path(kKey)));
+  ASSERT_OK(storage->remove(storage::decision_path(kKey)));
   const Status refused = runner.run(abort_of(kKey, GiveUp::unproven, "left undecided")).status();
   EXPECT_EQ(refused.code(), Code::corrupt);
   EXPECT_THAT(refused.message(), HasSubstr("manifest.shoal: gone, though the catalog has step 3"));
   EXPECT_EQ(run(operation::SweepAttempt{kKey}).status().code(), Code::refused);
   // Gone with all that lay there, it was deleted.
-  ASSERT_OK(storage->remove(shard_path(kKey, 0, 0)));
+  ASSERT_OK(storage->remove(storage::shard_path(kKey, 0, 0)));
   EXPECT_OK(runner.run(abort_of(kKey, GiveUp::unproven, "left undecided")).status());
 }
 
@@ -359,15 +363,15 @@ TEST_F(RunnerTest, WhatTheCatalogHasAsCommittedIsNotAborted) {
 class WholeAttempt : public RunnerTest {
  protected:
   WholeAttempt() {
-    const RosterRecord record{sample_world(), {}};
-    SHOAL_CHECK(publish_roster(*storage, kKey.generation, record, nonce_of(1)).ok());
+    const storage::RosterRecord record{storage::sample_world(), {}};
+    SHOAL_CHECK(storage::publish_roster(*storage, kKey.generation, record, storage::nonce_of(1)).ok());
     uint64_t payload_bytes = 0;
     for (Rank rank = 0; rank < 4; ++rank) {
-      write_planned(*storage, kKey, *record.world, rank, {}, nonces += 10, &payload_bytes);
+      storage::write_planned(*storage, kKey, *record.world, rank, {}, nonces += 10, &payload_bytes);
     }
   }
-  Result<std::shared_ptr<const Decision>> abort(GiveUp why, const std::string& cause) {
-    return run<std::shared_ptr<const Decision>>(abort_of(kKey, why, cause));
+  Result<std::shared_ptr<const storage::Decision>> abort(GiveUp why, const std::string& cause) {
+    return run<std::shared_ptr<const storage::Decision>>(abort_of(kKey, why, cause));
   }
 };
 
@@ -388,7 +392,8 @@ TEST_F(WholeAttempt, IsAbortedWhereAReportIsWrong) {
 // A node that has lost its coordinator may not have heard of the later run.
 TEST_F(WholeAttempt, IsNotCommittedByARunThatALaterOneHasPassed) {
   for (uint64_t run : {1, 2}) {
-    ASSERT_OK(claim_generation(*storage, "job-" + std::to_string(run), nonce_of(run)).status());
+    ASSERT_OK(
+        storage::claim_generation(*storage, "job-" + std::to_string(run), storage::nonce_of(run)).status());
   }
   auto stands = abort(GiveUp::no_coordinator, "host a has lost the coordinator");
   ASSERT_OK(stands.status());
@@ -396,7 +401,7 @@ TEST_F(WholeAttempt, IsNotCommittedByARunThatALaterOneHasPassed) {
 }
 
 TEST_F(WholeAttempt, IsAbortedOnceAShardIsMissing) {
-  ASSERT_OK(storage->remove(shard_path(kKey, 2, 0)));
+  ASSERT_OK(storage->remove(storage::shard_path(kKey, 2, 0)));
   auto stands = abort(GiveUp::host_lost, "host b is lost");
   ASSERT_OK(stands.status());
   EXPECT_EQ((*stands)->tombstone().cause, "host b is lost");
@@ -411,7 +416,7 @@ TEST_F(WholeAttempt, IsNeitherWhileTheRootCannotBeRead) {
     storage.files.stop_failing();
     EXPECT_TRUE(!stands.ok() || (*stands)->committed()) << "call " << call;
     if (!has_failed) break;
-    const Status removed = storage->remove(decision_path(kKey));
+    const Status removed = storage->remove(storage::decision_path(kKey));
     ASSERT_TRUE(removed.ok() || removed.code() == Code::not_found);
   }
 }
@@ -443,15 +448,16 @@ constexpr bool is_each_named(const std::variant<T...>*) {
 static_assert(is_each_named(static_cast<const Operation*>(nullptr)), "say whether the new one may commit");
 
 // Each that commits where it finds the attempt whole, in each of its ways.
-std::vector<Operation> commits(const AttemptKey& key, const RankManifest& manifest) {
+std::vector<Operation> commits(const AttemptKey& key, const storage::RankManifest& manifest) {
   std::vector<Operation> out;
   auto add = [&]<class T>(std::in_place_type_t<T>) {
     if constexpr (std::is_same_v<T, operation::PublishDecision>) {
-      out.push_back(T{key, std::make_shared<const DecisionBody>(sample_manifest(key).manifest())});
+      out.push_back(
+          T{key, std::make_shared<const storage::DecisionBody>(storage::sample_manifest(key).manifest())});
       out.push_back(abort_of(key, GiveUp::host_lost, "host b is lost"));
       out.push_back(abort_of(key, GiveUp::rank_failed, "a full disk"));
     } else if constexpr (std::is_same_v<T, operation::PublishRankManifest>) {
-      out.push_back(T{std::make_shared<const RankManifest>(manifest)});
+      out.push_back(T{std::make_shared<const storage::RankManifest>(manifest)});
     } else if constexpr (MayCommit::name<T>) {
       out.push_back(T{key});
     }
@@ -464,59 +470,62 @@ std::vector<Operation> commits(const AttemptKey& key, const RankManifest& manife
 
 // Regression: two of them did not ask, so that a root that had become another's took a manifest.
 TEST_F(WholeAttempt, IsCommittedByNoOperationWhileNothingMayBe) {
-  RankManifest manifest;
+  storage::RankManifest manifest;
   manifest.key = {kKey.generation, kKey.step + 1, 1};
-  manifest.layout = sample_world()->layouts.front();
+  manifest.layout = storage::sample_world()->layouts.front();
   manifest.options.mode = SaveMode::rank_local;
   manifest.options.dedupe = Dedupe::none;
   manifest.world_size = 4;
   for (manifest.rank = 0; manifest.rank < 4; ++manifest.rank) {
-    ASSERT_TRUE(*storage->create_exclusive(rank_manifest_path(manifest.key, {manifest.rank, 4}),
-                                           *encode_rank_manifest(manifest)));
+    ASSERT_TRUE(*storage->create_exclusive(storage::rank_manifest_path(manifest.key, {manifest.rank, 4}),
+                                           *storage::encode_rank_manifest(manifest)));
   }
   manifest.rank = 0;
-  RankManifest second = manifest;
+  storage::RankManifest second = manifest;
   second.key.step += 1;
-  OperationRunner refused(*storage, nullptr, slabs, nonce_of(77),
-                          {[this] { return nonce_of(1000 + ++nonces); }, [] { return int64_t{1}; },
+  OperationRunner refused(*storage, nullptr, slabs, storage::nonce_of(77),
+                          {[this] { return storage::nonce_of(1000 + ++nonces); }, [] { return int64_t{1}; },
                            [] { return Status(Code::refused, "ROOT_ID is another's"); }});
   for (const AttemptKey& key : {kKey, manifest.key}) {
     const bool is_set = key == manifest.key;
     for (const Operation& each : commits(key, second)) {
       const auto* decision = std::get_if<operation::PublishDecision>(&each);
-      const bool is_abort =
-          decision != nullptr && std::holds_alternative<Tombstone>(*decision->body) && !decision->looks_first;
+      const bool is_abort = decision != nullptr &&
+                            std::holds_alternative<storage::Tombstone>(*decision->body) &&
+                            !decision->looks_first;
       const bool merges = std::holds_alternative<operation::CompleteRankLocal>(each);
       if (!is_set && (is_abort || merges)) continue;  // these commit sets of rank manifests alone
       EXPECT_EQ(refused.run(each).status(), Status(Code::refused, "ROOT_ID is another's"))
           << operation_name(each) << " of " << to_string(key);
-      EXPECT_EQ(read_decision(*storage, key).status().code(), Code::not_found) << operation_name(each);
-      EXPECT_FALSE(storage->list(attempt_folder(second.key)).ok());
+      EXPECT_EQ(storage::read_decision(*storage, key).status().code(), Code::not_found)
+          << operation_name(each);
+      EXPECT_FALSE(storage->list(storage::attempt_folder(second.key)).ok());
     }
   }
 }
 
 TEST_F(RunnerTest, WithoutACatalogNothingIsRecorded) {
-  OperationRunner other(*storage, nullptr, slabs, nonce_of(77),
-                        {[] { return nonce_of(1); }, [] { return 1; }});
-  auto decision = std::make_shared<const Decision>(sample_tombstone());
+  OperationRunner other(*storage, nullptr, slabs, storage::nonce_of(77),
+                        {[] { return storage::nonce_of(1); }, [] { return 1; }});
+  auto decision = std::make_shared<const storage::Decision>(storage::sample_tombstone());
   EXPECT_EQ(other.run(operation::RecordDecision{decision}).status().code(), Code::unavailable);
 }
 
 TEST_F(RunnerTest, LooksAfterAttemptsAndTheirFiles) {
   write_one();
-  FileEntry file{"rank-00000.safetensors", written.size, written.header_digest, 0, 0u};
-  auto check = [this](const FileEntry& each) {
-    return run(operation::CheckFiles{kKey, std::make_shared<const std::vector<FileEntry>>(1, each)}).status();
+  storage::FileEntry file{"rank-00000.safetensors", written.size, written.header_digest, 0, 0u};
+  auto check = [this](const storage::FileEntry& each) {
+    return run(operation::CheckFiles{kKey, std::make_shared<const std::vector<storage::FileEntry>>(1, each)})
+        .status();
   };
   EXPECT_OK(check(file));
   file.size += 1;
   EXPECT_THAT(check(file).message(), HasSubstr("rank-00000.safetensors"));
-  auto attempts = run<AttemptList>(operation::ListAttempts{});
+  auto attempts = run<storage::AttemptList>(operation::ListAttempts{});
   ASSERT_OK(attempts.status());
   ASSERT_EQ(attempts->attempts.size(), 1u);
   EXPECT_EQ(attempts->attempts[0].key, kKey);
-  EXPECT_EQ(run<AttemptInfo>(operation::InspectAttempt{kKey})->files_bytes, written.size);
+  EXPECT_EQ(run<storage::AttemptInfo>(operation::InspectAttempt{kKey})->files_bytes, written.size);
   EXPECT_EQ(run<uint64_t>(operation::SweepAttempt{kKey}).status().code(), Code::refused);
   ASSERT_OK(runner.run(abort_of(kKey, GiveUp::rank_failed, "swept")).status());
   auto swept = run<uint64_t>(operation::SweepAttempt{kKey});
@@ -525,16 +534,17 @@ TEST_F(RunnerTest, LooksAfterAttemptsAndTheirFiles) {
 }
 
 TEST_F(RunnerTest, RostersAndLoadChoicesStandAsFirstPublished) {
-  EXPECT_EQ(run<RosterRecord>(operation::ReadRoster{1}).status().code(), Code::not_found);
+  EXPECT_EQ(run<storage::RosterRecord>(operation::ReadRoster{1}).status().code(), Code::not_found);
   SaveOptions first{Dedupe::none, 4096};
-  ASSERT_OK(run<RosterRecord>(operation::PublishRoster{1, {sample_world(), first, 1}}).status());
-  auto second = run<RosterRecord>(operation::PublishRoster{1, {sample_world(), {}, 1}});
+  ASSERT_OK(
+      run<storage::RosterRecord>(operation::PublishRoster{1, {storage::sample_world(), first, 1}}).status());
+  auto second = run<storage::RosterRecord>(operation::PublishRoster{1, {storage::sample_world(), {}, 1}});
   ASSERT_OK(second.status());
   EXPECT_EQ(second->options, first);
-  EXPECT_EQ(run<RosterRecord>(operation::ReadRoster{1})->options, first);
-  EXPECT_EQ(run<LoadChoice>(operation::ReadLoadChoice{1, 0}).status().code(), Code::not_found);
-  ASSERT_OK(run<LoadChoice>(operation::PublishLoadChoice{1, 0, {true, kKey, {}}}).status());
-  auto choice = run<LoadChoice>(operation::PublishLoadChoice{1, 0, {false, {}, {}}});
+  EXPECT_EQ(run<storage::RosterRecord>(operation::ReadRoster{1})->options, first);
+  EXPECT_EQ(run<storage::LoadChoice>(operation::ReadLoadChoice{1, 0}).status().code(), Code::not_found);
+  ASSERT_OK(run<storage::LoadChoice>(operation::PublishLoadChoice{1, 0, {true, kKey, {}}}).status());
+  auto choice = run<storage::LoadChoice>(operation::PublishLoadChoice{1, 0, {false, {}, {}}});
   ASSERT_OK(choice.status());
   EXPECT_TRUE(choice->found);
   EXPECT_EQ(choice->key, kKey);
@@ -545,18 +555,18 @@ TEST_F(RunnerTest, RostersAndLoadChoicesStandAsFirstPublished) {
 TEST_F(RunnerTest, ToldToVerifyTellsDamageFromWhatIsNoCheckpoint) {
   const operation::VerifyCheckpoint verify{kKey};
   EXPECT_EQ(run(verify).status().code(), Code::not_found) << "nothing is decided";
-  ASSERT_OK(storage->create_exclusive(attempt_folder(kKey) + "/other", as_view("x")).status());
-  ASSERT_OK(run<std::shared_ptr<const Decision>>(
-                operation::PublishDecision{
-                    kKey, std::make_shared<const DecisionBody>(sample_manifest(kKey).manifest())})
+  ASSERT_OK(storage->create_exclusive(storage::attempt_folder(kKey) + "/other", as_view("x")).status());
+  ASSERT_OK(run<std::shared_ptr<const storage::Decision>>(
+                operation::PublishDecision{kKey, std::make_shared<const storage::DecisionBody>(
+                                                     storage::sample_manifest(kKey).manifest())})
                 .status());
   const Status damaged = run(verify).status();
   EXPECT_EQ(damaged.code(), Code::corrupt) << damaged.to_string();
   EXPECT_THAT(damaged.message(), HasSubstr("rank-0"));
   AttemptKey aborted = kKey;
   ++aborted.step;
-  ASSERT_OK(
-      run<std::shared_ptr<const Decision>>(abort_of(aborted, GiveUp::rank_failed, "too late")).status());
+  ASSERT_OK(run<std::shared_ptr<const storage::Decision>>(abort_of(aborted, GiveUp::rank_failed, "too late"))
+                .status());
   EXPECT_EQ(run(operation::VerifyCheckpoint{aborted}).status().code(), Code::not_found);
 }
 
@@ -573,7 +583,7 @@ std::vector<Operation> one_of_each(std::index_sequence<I...>) {
 // Every operation that there is: one that is added later is refused until this list names it.
 TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
   OperationRunner reader(*storage, nullptr, slabs, {},
-                         {[] { return nonce_of(1); }, [] { return 0; }, nullptr, true});
+                         {[] { return storage::nonce_of(1); }, [] { return 0; }, nullptr, true});
   const std::set<std::string_view> allowed = {
       "ReadDecision",    "CheckFiles",     "ReadRoster",     "ListAttempts",       "InspectAttempt",
       "ReadLoadChoice",  "MeasureObjects", "ReadBatch",      "ListNewestAttempts", "ListAttemptsOfStep",
@@ -589,11 +599,11 @@ TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
     EXPECT_EQ(refused.code(), Code::refused) << name;
     EXPECT_THAT(refused.message(), HasSubstr(std::string(name) + " is not for a job that only reads"));
   }
-  operation::PublishLoadChoice choice{7, 1, {true, kKey, {}}, ChoiceOf::reader};
+  operation::PublishLoadChoice choice{7, 1, {true, kKey, {}}, storage::ChoiceOf::reader};
   ASSERT_OK(reader.run(choice).status());
   EXPECT_EQ(storage->list("readers")->size(), 1u);
   EXPECT_EQ(storage->list("generations").status().code(), Code::not_found);
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -12,7 +12,7 @@
 #include "sim/bytes/memory_slabs.h"
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::HasSubstr;
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 constexpr AttemptKey kKey = {1, 3, 1};
 constexpr ClientId kClient = 5;
 constexpr uint32_t kSlab = 2;
-constexpr uint64_t kSlabBytes = 2 * kDigestBlockBytes;
+constexpr uint64_t kSlabBytes = 2 * base::kDigestBlockBytes;
 
 // A client that copies what is asked for when it is waited for, out of order where two parts are under way.
 class CopyingSource final : public PartSource {
@@ -75,7 +75,7 @@ class PartSlabs final : public Slabs {
   size_t fails_at = SIZE_MAX;
 
  private:
-  MemorySlabs slabs_;
+  sim::MemorySlabs slabs_;
   const Bytes staged_;
   const MutableByteView slab_;
 };
@@ -103,16 +103,17 @@ operation::WriteShard write_of(const std::vector<uint64_t>& sizes, uint64_t* sta
 
 class InParts : public testing::TestWithParam<std::vector<uint64_t>> {
  protected:
-  Result<WrittenShard> write(MemoryStorage& storage, const operation::WriteShard& write, Slabs& slabs) {
-    OperationRunner runner(*storage, nullptr, slabs, nonce_of(77),
-                           {[this] { return nonce_of(++nonces_); }, [] { return int64_t{1}; }});
+  Result<storage::WrittenShard> write(storage::MemoryStorage& storage, const operation::WriteShard& write,
+                                      Slabs& slabs) {
+    OperationRunner runner(*storage, nullptr, slabs, storage::nonce_of(77),
+                           {[this] { return storage::nonce_of(++nonces_); }, [] { return int64_t{1}; }});
     Result<OperationResult> result = runner.run(write);
     if (!result.ok()) return result.status();
-    return std::get<WrittenShard>(*result);
+    return std::get<storage::WrittenShard>(*result);
   }
   uint64_t nonces_ = 0;
 };
-constexpr uint64_t kBlock = kDigestBlockBytes;
+constexpr uint64_t kBlock = base::kDigestBlockBytes;
 INSTANTIATE_TEST_SUITE_P(Sizes, InParts,
                          testing::Values(std::vector<uint64_t>{}, std::vector<uint64_t>{0},
                                          std::vector<uint64_t>{1}, std::vector<uint64_t>{kBlock},
@@ -124,20 +125,20 @@ INSTANTIATE_TEST_SUITE_P(Sizes, InParts,
 TEST_P(InParts, TheFileIsTheSame) {
   uint64_t staged_bytes = 0;
   operation::WriteShard wanted = write_of(GetParam(), &staged_bytes);
-  PartSlabs parts(random_bytes(staged_bytes, 3));
-  MemorySlabs whole;
+  PartSlabs parts(storage::random_bytes(staged_bytes, 3));
+  sim::MemorySlabs whole;
   MutableByteView slab = whole.add(kClient, kSlab, staged_bytes);
   std::copy(parts.staged().begin(), parts.staged().end(), slab.begin());
 
-  MemoryStorage one, other;
-  const Result<WrittenShard> at_once = write(one, wanted, whole);
+  storage::MemoryStorage one, other;
+  const Result<storage::WrittenShard> at_once = write(one, wanted, whole);
   ASSERT_OK(at_once.status());
   wanted.in_parts = true;
-  const Result<WrittenShard> in_parts = write(other, wanted, parts);
+  const Result<storage::WrittenShard> in_parts = write(other, wanted, parts);
   ASSERT_OK(in_parts.status());
   EXPECT_EQ(in_parts->header_digest, at_once->header_digest);
   EXPECT_EQ(in_parts->size, at_once->size);
-  const std::string path = shard_path(kKey, 0, 0);
+  const std::string path = storage::shard_path(kKey, 0, 0);
   EXPECT_EQ(other->read(path, UINT64_MAX / 2).value(), one->read(path, UINT64_MAX / 2).value());
   // Offered again after its node had died: the file that stands is the one.
   EXPECT_EQ(write(other, wanted, parts).value().header_digest, at_once->header_digest);
@@ -148,13 +149,13 @@ TEST_F(InParts, NothingIsLeftWhereTheTrainerGoesAway) {
   operation::WriteShard wanted = write_of({9 * kBlock}, &staged_bytes);
   wanted.in_parts = true;
   for (size_t part = 1; part < 9; part += 3) {
-    PartSlabs parts(random_bytes(staged_bytes, 3));
+    PartSlabs parts(storage::random_bytes(staged_bytes, 3));
     parts.fails_at = part;
-    MemoryStorage storage;
+    storage::MemoryStorage storage;
     const Status failed = write(storage, wanted, parts).status();
     EXPECT_EQ(failed.code(), Code::unavailable);
     EXPECT_THAT(failed.message(), HasSubstr("its trainer went away"));
-    EXPECT_EQ(storage->read(shard_path(kKey, 0, 0), 1).status().code(), Code::not_found);
+    EXPECT_EQ(storage->read(storage::shard_path(kKey, 0, 0), 1).status().code(), Code::not_found);
   }
 }
 
@@ -162,11 +163,11 @@ TEST_F(InParts, SlabsThatAreTakenWholeHaveNoParts) {
   uint64_t staged_bytes = 0;
   operation::WriteShard wanted = write_of({100}, &staged_bytes);
   wanted.in_parts = true;
-  MemorySlabs slabs;
+  sim::MemorySlabs slabs;
   slabs.add(kClient, kSlab, kSlabBytes);
-  MemoryStorage storage;
+  storage::MemoryStorage storage;
   EXPECT_EQ(write(storage, wanted, slabs).status().code(), Code::unavailable);
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -7,7 +7,7 @@
 #include "base/digest/digest.h"
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::AllOf;
@@ -15,7 +15,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr AttemptKey kKey = {1, 3, 1};
-constexpr uint64_t kBytes = 3 * kDigestBlockBytes / 2;  // a block and a half
+constexpr uint64_t kBytes = 3 * base::kDigestBlockBytes / 2;  // a block and a half
 constexpr const char* kFolder = "step-00000003/g1a1/";
 const Box kBox{{0, 0}, {kBytes / 1024, 256}};
 
@@ -24,18 +24,18 @@ const Box kBox{{0, 0}, {kBytes / 1024, 256}};
 class CopiedPieces : public testing::Test {
  protected:
   void SetUp() override {
-    weight_ = random_bytes(kBytes, 1);
-    object_ = random_bytes(100, 2);
+    weight_ = storage::random_bytes(kBytes, 1);
+    object_ = storage::random_bytes(100, 2);
     for (Rank rank = 0; rank < 3; ++rank) write(rank, weight_);
   }
   void write(Rank rank, const Bytes& weight) {
     const Bytes own(4096 * (rank + 1));
-    std::vector<ShardPiece> pieces = {
+    std::vector<storage::ShardPiece> pieces = {
         {"own", "own", DType::f32, false, {own.size() / 4}, {{0}, {own.size() / 4}}, own.size()},
         {"w", "w", DType::f32, false, {4096, 256}, kBox, kBytes},
         {"o", "o", DType::u8, true, {}, {}, object_.size()}};
-    auto written = write_shard(*storage_, kFolder + shard_file_name(rank, 0), nonce_of(rank), pieces,
-                               {own, weight, object_});
+    auto written = storage::write_shard(*storage_, kFolder + shard_file_name(rank, 0),
+                                        storage::nonce_of(rank), pieces, {own, weight, object_});
     ASSERT_OK(written.status());
     place_[rank] = {rank, shard_file_name(rank, 0), written->size, written->header_digest, ""};
     weight_at_[rank] = written->size - object_.size() - kBytes;
@@ -70,7 +70,7 @@ class CopiedPieces : public testing::Test {
     EXPECT_TRUE(std::equal(expected.begin(), expected.end(), got_.begin() + 7));
   }
 
-  MemoryStorage storage_;
+  storage::MemoryStorage storage_;
   Bytes weight_, object_;
   operation::PiecePlace place_[3];
   uint64_t weight_at_[3] = {};
@@ -85,8 +85,8 @@ TEST_F(CopiedPieces, ThatAreWholeAreReadFromTheirOwnFiles) {
 }
 
 TEST_F(CopiedPieces, GiveABlockThatIsDamagedFromTheFirstCopyThatHasIt) {
-  damage_weight(0, kDigestBlockBytes + 9);
-  damage_weight(1, kDigestBlockBytes + 9);
+  damage_weight(0, base::kDigestBlockBytes + 9);
+  damage_weight(1, base::kDigestBlockBytes + 9);
   ASSERT_OK(read(weight({1, 2}), kBytes));
   expect_bytes(weight_);
   ASSERT_EQ(found_.count, 1u);
@@ -95,7 +95,7 @@ TEST_F(CopiedPieces, GiveABlockThatIsDamagedFromTheFirstCopyThatHasIt) {
   EXPECT_EQ(damage.box, kBox);
   EXPECT_EQ(damage.rank, 0u);
   EXPECT_EQ(damage.file, std::string(kFolder) + "rank-00000.safetensors");
-  EXPECT_EQ(damage.begin, weight_at_[0] + kDigestBlockBytes);
+  EXPECT_EQ(damage.begin, weight_at_[0] + base::kDigestBlockBytes);
   EXPECT_EQ(damage.end, weight_at_[0] + kBytes);
   EXPECT_THAT(damage.cause, HasSubstr("block 1 of 'w' differs from its digest"));
   EXPECT_EQ(damage.read_instead, std::string(kFolder) + "rank-00002.safetensors");
@@ -124,7 +124,7 @@ TEST_F(CopiedPieces, ThatLieInALostFileAreOneRecordOfIt) {
 
 TEST_F(CopiedPieces, OfWhichBlocksThatFollowEachOtherAreDamagedAreOneRecord) {
   damage_weight(0, 5);
-  damage_weight(0, kDigestBlockBytes + 5);
+  damage_weight(0, base::kDigestBlockBytes + 5);
   ASSERT_OK(read(weight({1}), kBytes));
   ASSERT_EQ(found_.count, 1u);
   const ReadDamage& damage = found_.named.at(0);
@@ -156,7 +156,7 @@ TEST(DamageLists, JoinWhatIsOfOneCauseInAnyOrderAndNothingElse) {
 
 TEST_F(CopiedPieces, AreWholeTogetherWhereEachFileIsDamagedElsewhere) {
   damage_weight(0, 0);
-  damage_weight(1, kDigestBlockBytes);
+  damage_weight(1, base::kDigestBlockBytes);
   ASSERT_OK(read(weight({1}), kBytes));
   expect_bytes(weight_);
   EXPECT_EQ(found_.count, 1u);
@@ -179,15 +179,15 @@ TEST_F(CopiedPieces, AreReadWhereTheFileItselfIsGoneOrItsHeaderDamaged) {
 
 TEST_F(CopiedPieces, AreLocatedByTheHeadersOfTheirOwnFiles) {
   PieceReader reader(*storage_);
-  const auto located = reader.locate({{weight({1}), kDigestBlockBytes, kBytes}, {object({1}), 0, 100}});
+  const auto located = reader.locate({{weight({1}), base::kDigestBlockBytes, kBytes}, {object({1}), 0, 100}});
   EXPECT_EQ(located.files, std::vector<std::string>{std::string(kFolder) + shard_file_name(0, 0)});
   ASSERT_EQ(located.places.size(), 2u);
   EXPECT_EQ(located.places[0].file, 0u);
-  EXPECT_EQ(located.places[0].offset, weight_at_[0] + kDigestBlockBytes);
+  EXPECT_EQ(located.places[0].offset, weight_at_[0] + base::kDigestBlockBytes);
   EXPECT_EQ(located.places[1].offset, weight_at_[0] + kBytes);
   EXPECT_EQ(located.digests,
-            (std::vector<uint64_t>{block_digest(ByteView(weight_).subspan(kDigestBlockBytes)),
-                                   block_digest(object_)}));
+            (std::vector<uint64_t>{base::block_digest(ByteView(weight_).subspan(base::kDigestBlockBytes)),
+                                   base::block_digest(object_)}));
 }
 
 TEST_F(CopiedPieces, WithoutAHeaderOrOutOfBoundsHaveNoPlace) {
@@ -200,7 +200,7 @@ TEST_F(CopiedPieces, WithoutAHeaderOrOutOfBoundsHaveNoPlace) {
                                       {weight({}), 0, kBytes + 1},
                                       {weight({}), 1, kBytes},
                                       {weight({}), 0, 7},
-                                      {weight({}), kDigestBlockBytes, 0},
+                                      {weight({}), base::kDigestBlockBytes, 0},
                                       {weight({}), 0, kBytes}});
   for (size_t i = 0; i < 5; ++i) EXPECT_FALSE(located.places[i].file) << i;
   EXPECT_TRUE(located.places[5].file);
@@ -278,12 +278,12 @@ TEST_F(CopiedPieces, ThatComeFromElsewhereAreHeldAgainstTheHeaderOfTheirFile) {
   damage_weight(0, 5);  // which does not matter: no more than headers are read
   PieceReader reader(*storage_);
   EXPECT_OK(reader.check({weight({}), 0, kBytes, 0}, weight_));
-  const ByteView second = ByteView(weight_).subspan(kDigestBlockBytes);
-  EXPECT_OK(reader.check({weight({}), kDigestBlockBytes, kBytes, 0}, second));
+  const ByteView second = ByteView(weight_).subspan(base::kDigestBlockBytes);
+  EXPECT_OK(reader.check({weight({}), base::kDigestBlockBytes, kBytes, 0}, second));
   EXPECT_OK(reader.check({object({}), 0, object_.size(), 0}, object_));
   EXPECT_EQ(reader.check({weight({}), 0, kBytes + 1, 0}, weight_).code(), Code::corrupt);
   Bytes wrong = weight_;
-  wrong[kDigestBlockBytes + 3] ^= std::byte{16};
+  wrong[base::kDigestBlockBytes + 3] ^= std::byte{16};
   const Status status = reader.check({weight({1}), 0, kBytes, 0}, wrong);
   EXPECT_EQ(status.code(), Code::corrupt);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("'w' [0:1536, 0:256], written by rank 0"),
@@ -333,4 +333,4 @@ TEST_F(CopiedPieces, AreNotTriedWhereTheRangeIsWrong) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,7 +4,7 @@
 
 #include "tests/actors/role_by_itself.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 class LoaderByItself : public RoleByItself {
  public:
@@ -28,4 +28,4 @@ class LoaderByItself : public RoleByItself {
   }
 };
 
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -8,12 +8,12 @@
 #include "tests/actors/loader/loader_by_itself.h"
 #include "tests/storage/decisions/decision_samples.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 constexpr ClientId kClient = 7;
 constexpr AttemptKey kCommitted = {1, 10, 1}, kAborted = {1, 20, 1};
-using State = AttemptInfo::State;
+using State = storage::AttemptInfo::State;
 using testing::HasSubstr;
 
 class LoaderChoice : public testing::Test {
@@ -39,7 +39,7 @@ class LoaderChoice : public testing::Test {
   void finish(Result<OperationResult> result) { loader_.finish(std::move(result)); }
   void finish_listing(std::vector<std::pair<AttemptKey, State>> attempts) {
     expect<operation::ListNewestAttempts>();
-    AttemptList list;
+    storage::AttemptList list;
     for (const auto& [key, state] : attempts) {
       list.attempts.emplace_back();
       list.attempts.back().key = key;
@@ -47,29 +47,29 @@ class LoaderChoice : public testing::Test {
     }
     finish(OperationResult(list));
   }
-  static Result<OperationResult> tombstone(const AttemptKey& key,
-                                           Tombstone::Reason reason = Tombstone::Reason::aborted) {
-    auto decision = std::make_shared<Decision>();
+  static Result<OperationResult> tombstone(
+      const AttemptKey& key, storage::Tombstone::Reason reason = storage::Tombstone::Reason::aborted) {
+    auto decision = std::make_shared<storage::Decision>();
     decision->key = key;
-    decision->body = Tombstone{reason, "too late"};
-    return OperationResult(std::shared_ptr<const Decision>(decision));
+    decision->body = storage::Tombstone{reason, "too late"};
+    return OperationResult(std::shared_ptr<const storage::Decision>(decision));
   }
   static Result<OperationResult> manifest(const AttemptKey& key) {
-    auto decision = std::make_shared<Decision>();
+    auto decision = std::make_shared<storage::Decision>();
     decision->key = key;
-    decision->body = Manifest{};
-    return OperationResult(std::shared_ptr<const Decision>(decision));
+    decision->body = storage::Manifest{};
+    return OperationResult(std::shared_ptr<const storage::Decision>(decision));
   }
 
   // What the client is told of a load whose chosen checkpoint is, by then, what `decision` says.
   Status told_of(Result<OperationResult> decision) {
-    LoadChoice choice;
+    storage::LoadChoice choice;
     choice.found = true;
     choice.key = kCommitted;
     expect<operation::ReadLoadChoice>();
     finish(OperationResult(choice));
     expect<operation::PinAttempt>();
-    finish(OperationResult(std::make_shared<const Mark>()));
+    finish(OperationResult(std::make_shared<const storage::Mark>()));
     expect<operation::ReadDecision>();
     finish(std::move(decision));
     return told();
@@ -100,7 +100,7 @@ class FallbackChoice : public LoaderChoice {
   void finish_all(std::vector<std::pair<AttemptKey, State>> attempts,
                   std::vector<std::pair<AttemptKey, Status>> damaged = {}) {
     expect<operation::ListAttempts>();
-    AttemptList list;
+    storage::AttemptList list;
     for (const auto& [key, state] : attempts) {
       list.attempts.emplace_back();
       list.attempts.back().key = key;
@@ -143,7 +143,7 @@ TEST_F(FallbackChoice, PassesOverADamagedManifestAndADamagedShard) {
   finish(tombstone(kAborted));
   EXPECT_EQ(expect<operation::ReadDecision>().key, kCommitted);
   finish(manifest(kCommitted));
-  const LoadChoice choice = expect<operation::PublishLoadChoice>().choice;
+  const storage::LoadChoice choice = expect<operation::PublishLoadChoice>().choice;
   EXPECT_EQ(choice.key, kCommitted);
   ASSERT_NE(choice.passed_over, nullptr);
   const PassedOver expected{{{kNewest, "damaged: manifest.shoal: its digest differs"},
@@ -206,7 +206,7 @@ TEST_F(FallbackChoice, VerifiesOnceForAllRanksOfANode) {
 TEST_F(LoaderChoice, OfADamagedNewestIsAnErrorThatNamesIt) {
   finish(Status(Code::not_found, "no choice"));
   expect<operation::ListNewestAttempts>();
-  AttemptList list;
+  storage::AttemptList list;
   list.attempts.emplace_back();
   list.attempts.back().key = kCommitted;
   list.attempts.back().state = State::committed;
@@ -220,14 +220,15 @@ TEST_F(LoaderChoice, OfADamagedNewestIsAnErrorThatNamesIt) {
 TEST_F(LoaderChoice, TellsTheClientWhatItPassedOver) {
   auto passed_over = std::make_shared<PassedOver>();
   passed_over->add(kAborted, "aborted: too late");
-  LoadChoice choice{true, kCommitted, {}, passed_over};
+  storage::LoadChoice choice{true, kCommitted, {}, passed_over};
   expect<operation::ReadLoadChoice>();
   finish(OperationResult(choice));
   expect<operation::PinAttempt>();
-  finish(OperationResult(std::make_shared<const Mark>()));
+  finish(OperationResult(std::make_shared<const storage::Mark>()));
   expect<operation::ReadDecision>();
-  finish(OperationResult(std::make_shared<const Decision>(
-      Decision{kCommitted, nonce_of(1), nonce_of(77), 0, sample_manifest(kCommitted).manifest()})));
+  finish(OperationResult(std::make_shared<const storage::Decision>(
+      storage::Decision{kCommitted, storage::nonce_of(1), storage::nonce_of(77), 0,
+                        storage::sample_manifest(kCommitted).manifest()})));
   const auto found = loader_.told<local::Found>(kClient);
   ASSERT_EQ(found.size(), 1u);
   ASSERT_TRUE(found[0].outcome.ok()) << found[0].outcome.to_string();
@@ -248,7 +249,7 @@ TEST_F(LoaderChoice, RestsOnDecisionsThatWereSynced) {
   finish(tombstone(kAborted));
   EXPECT_EQ(expect<operation::ReadDecision>().key, kCommitted);
   finish(manifest(kCommitted));
-  const LoadChoice choice = expect<operation::PublishLoadChoice>().choice;
+  const storage::LoadChoice choice = expect<operation::PublishLoadChoice>().choice;
   EXPECT_TRUE(choice.found);
   EXPECT_EQ(choice.key, kCommitted);
 }
@@ -272,7 +273,7 @@ TEST_F(LoaderChoice, LooksAgainWhenADecisionIsAnotherThanItSaw) {
 
 // Regression: each of these was not_found, which a job that starts afresh takes for an empty root.
 TEST_F(LoaderChoice, OfACheckpointThatWasDeletedSinceIsToBeMadeAgain) {
-  const Status told = told_of(tombstone(kCommitted, Tombstone::Reason::deleted));
+  const Status told = told_of(tombstone(kCommitted, storage::Tombstone::Reason::deleted));
   EXPECT_EQ(told.code(), Code::unavailable);
   EXPECT_THAT(told.message(), HasSubstr("step 10 (g1a1) was deleted since it was chosen: too late"));
 }
@@ -300,7 +301,7 @@ TEST_F(LoaderChoice, WithoutAnyCheckpointSaysThatThereIsNone) {
   finish(Status(Code::not_found, "no choice"));
   finish_listing({});
   expect<operation::PublishLoadChoice>();
-  finish(OperationResult(LoadChoice{}));
+  finish(OperationResult(storage::LoadChoice{}));
   EXPECT_EQ(told(), Status(Code::not_found, "there is no committed checkpoint in this root"));
 }
 
@@ -330,20 +331,20 @@ TEST_F(LoaderChoice, ListsCheckpointsForWhoeverAsks) {
 }
 
 TEST_F(ReaderChoice, OfACheckpointThatWasDeletedSinceIsFollowedByAnother) {
-  const Status told = told_of(tombstone(kCommitted, Tombstone::Reason::deleted));
+  const Status told = told_of(tombstone(kCommitted, storage::Tombstone::Reason::deleted));
   EXPECT_EQ(told.code(), Code::aborted) << "a client that hears unavailable asks for the same choice again";
   EXPECT_THAT(told.message(), testing::HasSubstr("load again, which chooses what is the newest then"));
 }
 
 // Another job may be writing it: a reader that waited for its decision would publish one in the end.
 TEST_F(ReaderChoice, TakesTheNewestCheckpointAndLeavesWhatIsUndecidedAlone) {
-  EXPECT_EQ(expect<operation::ReadLoadChoice>().of, ChoiceOf::reader);
+  EXPECT_EQ(expect<operation::ReadLoadChoice>().of, storage::ChoiceOf::reader);
   finish(Status(Code::not_found, "no choice"));
   finish_listing({{kCommitted, State::committed}, {kAborted, State::undecided}});
   EXPECT_EQ(expect<operation::ReadDecision>().key, kCommitted);
   finish(manifest(kCommitted));
   const auto publish = expect<operation::PublishLoadChoice>();
-  EXPECT_EQ(publish.of, ChoiceOf::reader);
+  EXPECT_EQ(publish.of, storage::ChoiceOf::reader);
   EXPECT_EQ(publish.choice.key, kCommitted);
   EXPECT_FALSE(loader_.has_timers()) << "it waits for nobody";
   EXPECT_THAT(loader_.log, testing::Contains(testing::HasSubstr("1 newer attempts are not decided yet")));
@@ -357,7 +358,7 @@ TEST_F(ReaderChoice, OfAStepCompletesNothing) {
   loader_.starts.clear();
   loader_.from_client(kClient, load);
   expect<operation::ListAttemptsOfStep>();
-  AttemptList list;
+  storage::AttemptList list;
   list.attempts.emplace_back();
   list.attempts.back().key = kAborted;
   list.attempts.back().rank_manifests = list.attempts.back().rank_world = 2;
@@ -374,4 +375,4 @@ TEST_F(ReaderChoice, AskedForTheLatestCompletesNothing) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

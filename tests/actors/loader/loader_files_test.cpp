@@ -12,7 +12,7 @@
 #include "tests/actors/loader/loader_by_itself.h"
 #include "tests/storage/decisions/decision_samples.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::HasSubstr;
@@ -35,18 +35,18 @@ class LoaderFiles : public testing::Test {
     load.reads_files = true;
     load.targets = {{"weight", LayoutEntry::Kind::tensor, DType::f32, {8, 3}, {whole(Dims{8, 3})}}};
     loader_.from_client(kClient, load);
-    AttemptList list;
+    storage::AttemptList list;
     list.attempts.emplace_back();
     list.attempts.back().key = kKey;
-    list.attempts.back().state = AttemptInfo::State::committed;
+    list.attempts.back().state = storage::AttemptInfo::State::committed;
     ASSERT_TRUE(loader_.answer<operation::ListAttemptsOfStep>(OperationResult(list)));
-    ASSERT_TRUE(loader_.answer<operation::PinAttempt>(
-        OperationResult(std::make_shared<const Mark>(Mark{"a pin", kKey, true, 0, "", 0, {}}))));
-    Manifest manifest = sample_manifest(kKey).manifest();
-    manifest.files.back() = {shard_file_name(3, 0), 4126, nonce_of(103), 3, 0u};
-    Decision decision{kKey, nonce_of(1), nonce_of(77), 0, std::move(manifest)};
+    ASSERT_TRUE(loader_.answer<operation::PinAttempt>(OperationResult(
+        std::make_shared<const storage::Mark>(storage::Mark{"a pin", kKey, true, 0, "", 0, {}}))));
+    storage::Manifest manifest = storage::sample_manifest(kKey).manifest();
+    manifest.files.back() = {shard_file_name(3, 0), 4126, storage::nonce_of(103), 3, 0u};
+    storage::Decision decision{kKey, storage::nonce_of(1), storage::nonce_of(77), 0, std::move(manifest)};
     ASSERT_TRUE(loader_.answer<operation::ReadDecision>(
-        OperationResult(std::make_shared<const Decision>(std::move(decision)))));
+        OperationResult(std::make_shared<const storage::Decision>(std::move(decision)))));
     auto locate = loader_.take_start<operation::LocateRanges>(&locating_);
     ASSERT_TRUE(locate) << (ends().empty() ? "" : ends()[0].outcome.to_string());
     ranges_ = locate->ranges;
@@ -205,4 +205,4 @@ TEST_F(LoaderFiles, OfAClientThatDiedBeforeTheyWereLocatedToo) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

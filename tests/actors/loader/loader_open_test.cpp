@@ -11,7 +11,7 @@
 #include "tests/actors/loader/loader_by_itself.h"
 #include "tests/storage/decisions/decision_samples.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::HasSubstr;
@@ -42,30 +42,32 @@ class LoaderOpen : public testing::Test {
   }
   Result<OperationResult> answer(const Operation& operation) const {
     if (std::get_if<operation::ListAttemptsOfStep>(&operation)) {
-      AttemptList list;
+      storage::AttemptList list;
       list.attempts.emplace_back();
       list.attempts.back().key = kKey;
-      list.attempts.back().state = AttemptInfo::State::committed;
+      list.attempts.back().state = storage::AttemptInfo::State::committed;
       return OperationResult(list);
     }
     if (const auto* pin = std::get_if<operation::PinAttempt>(&operation)) {
       if (!pinning_fails.ok()) return pinning_fails;
-      return OperationResult(std::make_shared<const Mark>(Mark{"a pin", pin->key, true, 0, "", 0, {}}));
+      return OperationResult(
+          std::make_shared<const storage::Mark>(storage::Mark{"a pin", pin->key, true, 0, "", 0, {}}));
     }
     if (const auto* read = std::get_if<operation::ReadDecision>(&operation)) {
-      const Bytes file = encode_decision(sample_manifest(kKey)).value();
-      return decision_of(read->leaves_encoded ? open_decision(file, "m") : decode_decision(file, "m"));
+      const Bytes file = storage::encode_decision(storage::sample_manifest(kKey)).value();
+      return decision_of(read->leaves_encoded ? storage::open_decision(file, "m")
+                                              : storage::decode_decision(file, "m"));
     }
     if (const auto* decode = std::get_if<operation::DecodeDecision>(&operation)) {
       if (!decoding_fails.ok()) return decoding_fails;
-      return decision_of(decode_rest(*decode->encoded));
+      return decision_of(storage::decode_rest(*decode->encoded));
     }
     if (std::get_if<operation::RenewPin>(&operation)) return Status(Code::not_found, "somebody ended it");
     return OperationResult(operation::Done{});
   }
-  static Result<OperationResult> decision_of(Result<Decision> decision) {
-    SHOAL_ASSIGN_OR_RETURN(Decision made, std::move(decision));
-    return OperationResult(std::make_shared<const Decision>(std::move(made)));
+  static Result<OperationResult> decision_of(Result<storage::Decision> decision) {
+    SHOAL_ASSIGN_OR_RETURN(storage::Decision made, std::move(decision));
+    return OperationResult(std::make_shared<const storage::Decision>(std::move(made)));
   }
   // The two answers to a load of no targets.
   std::pair<local::Found, local::LoadDone> answers() {
@@ -103,7 +105,8 @@ TEST_F(LoaderOpen, OneThatIsKeptIsReadWithoutLookingAtTheRootAgain) {
   EXPECT_TRUE(found.checkpoint.state_dict_metadata.empty());  // they follow from the layouts
   ASSERT_TRUE(found.layouts);
   ASSERT_TRUE(found.layouts->encoded);  // as they stand in the manifest
-  EXPECT_EQ(decode_world(*found.layouts->encoded).value()->roster.id(), sample_world()->roster.id());
+  EXPECT_EQ(plan::decode_world(*found.layouts->encoded).value()->roster.id(),
+            storage::sample_world()->roster.id());
   EXPECT_TRUE(done.outcome.ok());
   for (uint32_t id : {2, 3}) {
     load(7, id, 1, false);
@@ -198,4 +201,4 @@ TEST_F(LoaderOpen, SoManyAreKeptForAClientAndNoMore) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -8,7 +8,7 @@
 #include "tests/actors/loader/loader_by_itself.h"
 #include "tests/storage/decisions/decision_samples.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 constexpr AttemptKey kKey = {1, 10, 1};
@@ -50,15 +50,15 @@ class ALoader : public LoaderByItself {
     wire::LoadRoster roster{
         kLoad, {}, kKey, {group}, {address_of(0), address_of(1)}, {{0, 1, 0, 0}, {1, 1, 1, 0}}};
     receive(kCoordinatorNode, RoleKind::coordinator, roster);
-    EXPECT_TRUE(answer<operation::PinAttempt>(
-        OperationResult(std::make_shared<const Mark>(Mark{"a pin", kKey, true, 0, "", 0, {}}))));
+    EXPECT_TRUE(answer<operation::PinAttempt>(OperationResult(
+        std::make_shared<const storage::Mark>(storage::Mark{"a pin", kKey, true, 0, "", 0, {}}))));
   }
   // Knows then what to read, and begins.
   void begin() {
-    Manifest manifest = sample_manifest(kKey).manifest();
-    manifest.files.back() = {shard_file_name(3, 0), 4126, nonce_of(103), 3, 0u};
-    EXPECT_TRUE(answer<operation::ReadDecision>(OperationResult(std::make_shared<const Decision>(
-        Decision{kKey, nonce_of(1), nonce_of(77), 0, std::move(manifest)}))));
+    storage::Manifest manifest = storage::sample_manifest(kKey).manifest();
+    manifest.files.back() = {shard_file_name(3, 0), 4126, storage::nonce_of(103), 3, 0u};
+    EXPECT_TRUE(answer<operation::ReadDecision>(OperationResult(std::make_shared<const storage::Decision>(
+        storage::Decision{kKey, storage::nonce_of(1), storage::nonce_of(77), 0, std::move(manifest)}))));
   }
   std::vector<uint64_t> wanted_of_its_peer() const {
     std::vector<uint64_t> numbers;
@@ -195,10 +195,10 @@ TEST(ALoaderThatAsksWhoSharesWithIt, ReadsDirectlyForARankThatItsPeersDoNotKnowO
   EXPECT_EQ(host.pinned(), 1u);
   host.pass(5'000 * kMillisecond);
   EXPECT_EQ(host.joins().size(), 1u) << "it knows enough";
-  EXPECT_TRUE(host.answer<operation::PinAttempt>(
-      OperationResult(std::make_shared<const Mark>(Mark{"a pin", kKey, true, 0, "", 0, {}}))));
+  EXPECT_TRUE(host.answer<operation::PinAttempt>(OperationResult(
+      std::make_shared<const storage::Mark>(storage::Mark{"a pin", kKey, true, 0, "", 0, {}}))));
   EXPECT_EQ(host.started<operation::ReadDecision>(), 2u) << "both load it";
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 constexpr AttemptKey kKey{1, 5, 2};
@@ -74,4 +74,4 @@ TEST(PieceTable, GivesOneAndTheSameWhereThoseAreHeld) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

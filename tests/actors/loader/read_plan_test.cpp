@@ -10,7 +10,7 @@
 
 #include "base/digest/digest.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 // A checkpoint of one tensor whose rows or columns the ranks hold by a sharding drawn at random.
@@ -41,7 +41,7 @@ class TouchedBlocks : public testing::Test {
     std::vector<LayoutId> ids(mesh[0] * mesh[1], layout->id());
     std::vector<uint32_t> hosts(ids.size(), 0);
     auto world = std::make_shared<World>(World{Roster::make(ids, hosts).value(), {layout}});
-    Manifest manifest;
+    storage::Manifest manifest;
     manifest.options.dedupe = static_cast<Dedupe>(draw(0, 2));
     manifest.options.unit_bytes = draw(1, 4) << 20;
     files_.clear();
@@ -90,7 +90,8 @@ class TouchedBlocks : public testing::Test {
           if (at < box.offsets[0] || at >= box.offsets[0] + box.sizes[0]) continue;
           const uint64_t begin = (row * piece.sizes[1] + left - piece.offsets[1]) * element;
           const uint64_t end = begin + (right - left) * element;
-          for (uint64_t block = begin / kDigestBlockBytes; block * kDigestBlockBytes < end; ++block) {
+          for (uint64_t block = begin / base::kDigestBlockBytes; block * base::kDigestBlockBytes < end;
+               ++block) {
             blocks.insert({where.first, where.second, block});
           }
         }
@@ -103,7 +104,7 @@ class TouchedBlocks : public testing::Test {
   DType dtype_ = DType::u8;
   Dims shape_;
   std::map<std::pair<std::string, std::string>, Box> files_;
-  Decision decision_;
+  storage::Decision decision_;
 };
 
 TEST_F(TouchedBlocks, AreReadOnceEachAndNoOthersInBatchesThatFit) {
@@ -112,12 +113,12 @@ TEST_F(TouchedBlocks, AreReadOnceEachAndNoOthersInBatchesThatFit) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     random_.seed(seed);
     make_checkpoint();
-    StoredCheckpoint stored(std::make_shared<const Decision>(decision_));
+    StoredCheckpoint stored(std::make_shared<const storage::Decision>(decision_));
     const local::LoadTargets targets = {{"w", LayoutEntry::Kind::tensor, dtype_, shape_, drawn_boxes()}};
     ASSERT_TRUE(compare_targets(stored.locator(), targets).ok());
     auto plan = plan_reads(stored, targets);
     ASSERT_TRUE(plan.ok()) << plan.status().to_string();
-    const uint64_t part_bytes = draw(1, 6) * kDigestBlockBytes;
+    const uint64_t part_bytes = draw(1, 6) * base::kDigestBlockBytes;
     std::set<Block> read;
     const ReadBatches batches(plan->pieces, plan->reads, part_bytes);
     for (size_t number = 0; number < batches.size(); ++number) {
@@ -132,13 +133,13 @@ TEST_F(TouchedBlocks, AreReadOnceEachAndNoOthersInBatchesThatFit) {
         ASSERT_EQ(std::pair(told[i].begin, told[i].end), std::pair(range.begin, range.end));
         ASSERT_EQ(files_.at({piece.file_name, piece.piece_key}), piece.box);
         ASSERT_EQ(range.piece_bytes, piece.box.elements() * *dtype_bytes(dtype_));
-        ASSERT_EQ(range.begin % kDigestBlockBytes, 0u);
-        ASSERT_TRUE(range.end % kDigestBlockBytes == 0 || range.end == range.piece_bytes);
+        ASSERT_EQ(range.begin % base::kDigestBlockBytes, 0u);
+        ASSERT_TRUE(range.end % base::kDigestBlockBytes == 0 || range.end == range.piece_bytes);
         ASSERT_LT(range.begin, range.end);
         ASSERT_EQ(batch.offsets[i], used) << "one after the other";
         used += range.end - range.begin;
-        for (uint64_t at = range.begin; at < range.end; at += kDigestBlockBytes) {
-          ASSERT_TRUE(read.insert({piece.file_name, piece.piece_key, at / kDigestBlockBytes}).second)
+        for (uint64_t at = range.begin; at < range.end; at += base::kDigestBlockBytes) {
+          ASSERT_TRUE(read.insert({piece.file_name, piece.piece_key, at / base::kDigestBlockBytes}).second)
               << "a block is read twice";
         }
       }
@@ -155,4 +156,4 @@ TEST_F(TouchedBlocks, AreReadOnceEachAndNoOthersInBatchesThatFit) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -3,13 +3,15 @@
 
 #include "tests/sim/support/shared_load.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
-const std::vector<Tensor> kReplicated = {{"a", 2 * kMiB + 123, Placement::replicate()},
-                                         {"b", 8 * kMiB, Placement::replicate()},
-                                         {"c", 7, Placement::replicate()},
-                                         {"d", 5 * kMiB, Placement::replicate()}};
+using sim::SharedLoad;
+
+const std::vector<sim::Tensor> kReplicated = {{"a", 2 * sim::kMiB + 123, Placement::replicate()},
+                                              {"b", 8 * sim::kMiB, Placement::replicate()},
+                                              {"c", 7, Placement::replicate()},
+                                              {"d", 5 * sim::kMiB, Placement::replicate()}};
 
 TEST_F(SharedLoad, HostsThatNeedTheSameReadItOnce) {
   ASSERT_NO_FATAL_FAILURE(save(kReplicated));
@@ -24,7 +26,7 @@ TEST_F(SharedLoad, HostsThatNeedTheSameReadItOnce) {
   EXPECT_TRUE(times.was_shared);
   EXPECT_EQ(times.chunks_given_up, 0u);
   EXPECT_NEAR(static_cast<double>(times.bytes_received), 0.75 * static_cast<double>(tensor_bytes()),
-              static_cast<double>(4 * kMiB));
+              static_cast<double>(4 * sim::kMiB));
 }
 
 // Two ranks saved, a file each.
@@ -106,8 +108,8 @@ TEST_F(SharedLoad, WhoSharedWithNobodySaysSo) {
 }
 
 TEST_F(SharedLoad, WhatOnlyOneNeedsIsReadStraight) {
-  ASSERT_NO_FATAL_FAILURE(
-      save({{"sharded", 16 * kMiB, Placement::shard(0)}, {"norm", 2 * kMiB, Placement::replicate()}}));
+  ASSERT_NO_FATAL_FAILURE(save(
+      {{"sharded", 16 * sim::kMiB, Placement::shard(0)}, {"norm", 2 * sim::kMiB, Placement::replicate()}}));
   start(4, 4);
   for (auto& reader : readers_) reader->load();
   run();
@@ -138,7 +140,7 @@ struct Death {
   size_t host = 0;
   bool while_reading = false;  // else while it checks what came
 };
-class ADeath : public SharedLoad, public ::testing::WithParamInterface<Death> {};
+class ADeath : public sim::SharedLoad, public ::testing::WithParamInterface<Death> {};
 
 TEST_P(ADeath, IsMadeUpForByTheOthers) {
   const Death death = GetParam();
@@ -278,4 +280,4 @@ TEST_F(SharedLoad, AnotherLoadOfTheSameRanksIsSharedAgain) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -6,7 +6,7 @@
 #include <deque>
 #include <random>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using ::testing::ElementsAre;
@@ -220,4 +220,4 @@ TEST(WindowBudget, NeverPromisesMoreThanThereIsAndGivesEverybodyATurn) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

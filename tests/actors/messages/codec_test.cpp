@@ -9,7 +9,7 @@
 #include "tests/storage/test_support.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::HasSubstr;
@@ -22,38 +22,43 @@ WireMessage message_of(WireBody body, RoleKind from = RoleKind::planner,
 constexpr AttemptKey kKey = {1, 3, 1};
 
 wire::JoinRanks sample_join() {
-  return {"host-a", 8, {{2, nonce_of(1)}, {3, nonce_of(1)}, {7, nonce_of(2)}}, {Dedupe::lowest_rank, 4096}};
+  return {"host-a",
+          8,
+          {{2, storage::nonce_of(1)}, {3, storage::nonce_of(1)}, {7, storage::nonce_of(2)}},
+          {Dedupe::lowest_rank, 4096}};
 }
 wire::RosterIs sample_roster() {
-  return {sample_world(), {Dedupe::none, uint64_t{1} << 20}, kRuleVersion};
+  return {storage::sample_world(), {Dedupe::none, uint64_t{1} << 20}, kRuleVersion};
 }
 wire::ShardsWritten sample_written() {
   return {kKey,
-          nonce_of(9),
-          {{2, nonce_of(10)}, {3, nonce_of(11)}},
-          {{2, 0, 5000, nonce_of(12), 904}, {3, 0, 4096, nonce_of(13), 0}, {3, 1, 8192, nonce_of(14), 4096}},
+          storage::nonce_of(9),
+          {{2, storage::nonce_of(10)}, {3, storage::nonce_of(11)}},
+          {{2, 0, 5000, storage::nonce_of(12), 904},
+           {3, 0, 4096, storage::nonce_of(13), 0},
+           {3, 1, 8192, storage::nonce_of(14), 4096}},
           std::make_shared<const UserMetadata>(UserMetadata{{"note", ""}, {"run", "a"}})};
 }
 
 wire::LocalPlans sample_local_plans() {
   SaveOptions options;
   options.mode = SaveMode::collective;
-  return {kKey, "host-a", 8, options, {{2, nonce_of(3)}, {5, nonce_of(4)}}, {nonce_of(5), PlanId{}}};
+  return {kKey,
+          "host-a",
+          8,
+          options,
+          {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}},
+          {storage::nonce_of(5), PlanId{}}};
 }
 wire::GlobalPlan sample_global_plan() {
-  auto plan = std::make_shared<const SavePlan>(*plan_save(*sample_world(), 1, {}));
+  auto plan = std::make_shared<const SavePlan>(*plan_save(*storage::sample_world(), 1, {}));
   return {kKey, plan->roster_id, {{0, nullptr}, {1, plan}}};
 }
 
 wire::PlanExchange sample_exchange() {
   auto text = [](const char* plan) { return std::make_shared<const std::string>(plan); };
-  return {kKey,
-          ExchangeStage::made,
-          "host-a",
-          8,
-          sample_local_plans().options,
-          5,
-          {{2, text("a plan")}, {7, text("")}}};
+  return {kKey, plan::ExchangeStage::made,           "host-a", 8, sample_local_plans().options,
+          5,    {{2, text("a plan")}, {7, text("")}}};
 }
 
 constexpr wire::LoadId kLoad = {true, 0, 3, 1};
@@ -64,7 +69,7 @@ wire::LoadRoster sample_load_roster() {
   return {kLoad,
           ok_status(),
           kKey,
-          {nonce_of(3), nonce_of(4)},
+          {storage::nonce_of(3), storage::nonce_of(4)},
           {"host-a:1", "host-b:2"},
           {{0, 4, 0, 0}, {4, 2, 1, 0}, {8, 1, 1, 1}},
           std::move(passed_over)};
@@ -82,8 +87,8 @@ std::vector<WireMessage> samples() {
   RoleKind planner = RoleKind::planner, writer = RoleKind::shard_writer, coordinator = RoleKind::coordinator;
   return {
       message_of(sample_join(), planner, coordinator),
-      message_of(wire::LayoutsWanted{{nonce_of(1), nonce_of(2)}}, coordinator, planner),
-      message_of(wire::Layouts{sample_world()->layouts}, planner, coordinator),
+      message_of(wire::LayoutsWanted{{storage::nonce_of(1), storage::nonce_of(2)}}, coordinator, planner),
+      message_of(wire::Layouts{storage::sample_world()->layouts}, planner, coordinator),
       message_of(sample_roster(), coordinator, planner),
       message_of(wire::JoinRefused{"two hosts are called 'a'"}, coordinator, planner),
       message_of(sample_written(), writer, coordinator),
@@ -92,14 +97,16 @@ std::vector<WireMessage> samples() {
       message_of(wire::Decided{kKey, false, "rank 2: /root: full"}, coordinator, writer),
       message_of(wire::Superseded{7, "host-b:4000"}, coordinator, planner),
       message_of(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")}, coordinator, writer),
-      message_of(wire::LayoutsStaged{kKey, {{2, nonce_of(3)}, {5, nonce_of(4)}}}, writer, coordinator),
-      message_of(wire::PlanBy{kKey, nonce_of(9)}, coordinator, writer),
+      message_of(wire::LayoutsStaged{kKey, {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}}, writer,
+                 coordinator),
+      message_of(wire::PlanBy{kKey, storage::nonce_of(9)}, coordinator, writer),
       message_of(wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {kKey}}, writer, coordinator),
       message_of(sample_local_plans(), writer, coordinator),
       message_of(sample_global_plan(), coordinator, writer),
       message_of(sample_exchange(), writer, coordinator),
-      message_of(wire::JoinLoad{kLoad, 8, "host-a:1", {{2, nonce_of(3)}, {5, nonce_of(4)}}, 700},
-                 RoleKind::loader, coordinator),
+      message_of(
+          wire::JoinLoad{kLoad, 8, "host-a:1", {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}, 700},
+          RoleKind::loader, coordinator),
       message_of(sample_load_roster(), coordinator, RoleKind::loader),
       message_of(wire::ChunksWanted{kLoad, {99, 7}}, RoleKind::loader, RoleKind::loader),
       message_of(sample_chunk(), RoleKind::loader, RoleKind::loader),
@@ -140,13 +147,13 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(join.ranks, sample_join().ranks);
   EXPECT_EQ(join.options, sample_join().options);
   wire::RosterIs roster = passed_on(sample_roster());
-  EXPECT_EQ(roster.world->roster.id(), sample_world()->roster.id());
-  EXPECT_EQ(roster.world->layouts[0]->entries(), sample_world()->layouts[0]->entries());
+  EXPECT_EQ(roster.world->roster.id(), storage::sample_world()->roster.id());
+  EXPECT_EQ(roster.world->layouts[0]->entries(), storage::sample_world()->layouts[0]->entries());
   EXPECT_EQ(roster.options, sample_roster().options);
   wire::ShardsWritten written = passed_on(sample_written());
   EXPECT_EQ(written.key, kKey);
-  EXPECT_EQ(written.plans[1].plan_id, nonce_of(11));
-  EXPECT_EQ(written.files[2].header_digest, nonce_of(14));
+  EXPECT_EQ(written.plans[1].plan_id, storage::nonce_of(11));
+  EXPECT_EQ(written.files[2].header_digest, storage::nonce_of(14));
   EXPECT_EQ(written.files[2].payload_bytes, 4096u);
   EXPECT_EQ(*written.user, *sample_written().user);
   wire::SaveFailed failed = passed_on(wire::SaveFailed{kKey, 2, Status(Code::no_space, "/root: full")});
@@ -158,12 +165,14 @@ TEST(Wire, ValuesComeBackWhole) {
   wire::Undecided undecided = passed_on(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")});
   EXPECT_EQ(undecided.key, kKey);
   EXPECT_EQ(undecided.why, Status(Code::refused, "/root: read-only"));
-  wire::LayoutsStaged staged = passed_on(wire::LayoutsStaged{kKey, {{2, nonce_of(3)}, {5, nonce_of(4)}}});
+  wire::LayoutsStaged staged =
+      passed_on(wire::LayoutsStaged{kKey, {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}});
   EXPECT_EQ(staged.key, kKey);
-  EXPECT_EQ(staged.ranks, (std::vector<wire::RankLayout>{{2, nonce_of(3)}, {5, nonce_of(4)}}));
-  wire::PlanBy plan_by = passed_on(wire::PlanBy{kKey, nonce_of(9)});
+  EXPECT_EQ(staged.ranks,
+            (std::vector<wire::RankLayout>{{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}));
+  wire::PlanBy plan_by = passed_on(wire::PlanBy{kKey, storage::nonce_of(9)});
   EXPECT_EQ(plan_by.key, kKey);
-  EXPECT_EQ(plan_by.roster_id, nonce_of(9));
+  EXPECT_EQ(plan_by.roster_id, storage::nonce_of(9));
   wire::RanksGone gone = passed_on(wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {kKey}});
   ASSERT_EQ(gone.ranks.size(), 2u);
   EXPECT_EQ(gone.ranks[0].rank, 2u);
@@ -184,7 +193,7 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(local.ranks, sample_local_plans().ranks);
   EXPECT_EQ(local.known, sample_local_plans().known);
   wire::GlobalPlan global = passed_on(sample_global_plan());
-  EXPECT_EQ(global.roster_id, sample_world()->roster.id());
+  EXPECT_EQ(global.roster_id, storage::sample_world()->roster.id());
   ASSERT_EQ(global.parts.size(), 2u);
   EXPECT_EQ(global.parts[0].plan, nullptr);
   EXPECT_EQ(global.parts[1].plan->items, sample_global_plan().parts[1].plan->items);
@@ -194,7 +203,7 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_TRUE(passed_on(local).follows_planner);
   wire::PlanExchange exchange = passed_on(sample_exchange());
   EXPECT_EQ(exchange.key, kKey);
-  EXPECT_EQ(exchange.stage, ExchangeStage::made);
+  EXPECT_EQ(exchange.stage, plan::ExchangeStage::made);
   EXPECT_EQ(exchange.host, "host-a");
   EXPECT_EQ(exchange.world_size, 8u);
   EXPECT_EQ(exchange.options, sample_local_plans().options);
@@ -207,13 +216,13 @@ TEST(Wire, ValuesComeBackWhole) {
 }
 
 TEST(Wire, CausesAreCutAndMadeOneLine) {
-  std::string cause = "first line\nsecond " + std::string(2 * kMaxCauseBytes, 'x');
+  std::string cause = "first line\nsecond " + std::string(2 * storage::kMaxCauseBytes, 'x');
   wire::Decided decided = passed_on(wire::Decided{kKey, false, cause});
-  EXPECT_EQ(decided.cause.size(), kMaxCauseBytes);
+  EXPECT_EQ(decided.cause.size(), storage::kMaxCauseBytes);
   EXPECT_THAT(decided.cause, HasSubstr("first line second xxx"));
-  EXPECT_EQ(passed_on(wire::JoinRefused{cause}).cause.size(), kMaxCauseBytes);
+  EXPECT_EQ(passed_on(wire::JoinRefused{cause}).cause.size(), storage::kMaxCauseBytes);
   EXPECT_EQ(passed_on(wire::SaveFailed{kKey, 0, Status(Code::io, cause)}).why.message().size(),
-            kMaxCauseBytes);
+            storage::kMaxCauseBytes);
 }
 
 Status refusal_of(WireBody body) {
@@ -227,7 +236,9 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   join = sample_join();
   join.ranks[1].rank = join.ranks[0].rank;
   EXPECT_EQ(refusal_of(join).code(), Code::corrupt) << "a rank twice";
-  EXPECT_EQ(refusal_of(wire::LayoutsStaged{kKey, {{5, nonce_of(3)}, {2, nonce_of(4)}}}).code(), Code::corrupt)
+  EXPECT_EQ(
+      refusal_of(wire::LayoutsStaged{kKey, {{5, storage::nonce_of(3)}, {2, storage::nonce_of(4)}}}).code(),
+      Code::corrupt)
       << "ranks out of order";
   EXPECT_EQ(refusal_of(wire::RanksGone{{{5, ""}, {2, ""}}, {}}).code(), Code::corrupt)
       << "ranks out of order";
@@ -242,7 +253,7 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   global.parts[1].rank = 2;
   EXPECT_EQ(refusal_of(global).code(), Code::corrupt) << "another rank's plan";
   global = sample_global_plan();
-  global.roster_id = nonce_of(9);
+  global.roster_id = storage::nonce_of(9);
   EXPECT_EQ(refusal_of(global).code(), Code::corrupt) << "a plan of another roster";
   wire::PlanExchange exchange = sample_exchange();
   std::swap(exchange.plans[0], exchange.plans[1]);
@@ -251,7 +262,7 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   exchange.coordinator_rank = 8;
   EXPECT_EQ(refusal_of(exchange).code(), Code::corrupt) << "a coordinator_rank beyond the world";
   exchange = sample_exchange();
-  exchange.stage = static_cast<ExchangeStage>(kExchangeStages);
+  exchange.stage = static_cast<plan::ExchangeStage>(plan::kExchangeStages);
   EXPECT_EQ(refusal_of(exchange).code(), Code::corrupt) << "a stage that there is not";
   join = sample_join();
   join.world_size = 7;
@@ -268,13 +279,13 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   EXPECT_EQ(refusal_of(join).code(), Code::too_large);
   EXPECT_EQ(refusal_of(wire::LayoutsWanted{std::vector<LayoutId>(kMaxRanksPerNode + 1)}).code(),
             Code::too_large);
-  LayoutPtr layout = sample_world()->layouts[0];
+  LayoutPtr layout = storage::sample_world()->layouts[0];
   EXPECT_EQ(refusal_of(wire::Layouts{{layout, layout}}).code(), Code::corrupt) << "a layout twice";
   EXPECT_EQ(refusal_of(wire::SaveFailed{kKey, 0, Status()}).code(), Code::corrupt) << "failed, but ok";
 }
 
 TEST(Wire, RostersThatDoNotFitTheirLayoutsAreRefused) {
-  World world = *sample_world();
+  World world = *storage::sample_world();
   LayoutBuilder builder;
   builder.add_tensor("other", DType::f32, {4}, Mesh::contiguous({4}), {Placement::shard(0)});
   world.layouts[0] = *std::move(builder).build();
@@ -303,7 +314,7 @@ TEST(Wire, FilesThatNoPlanAccountsForAreRefused) {
   written.files[0].payload_bytes = written.files[0].size + 1;
   EXPECT_EQ(refusal_of(written).code(), Code::corrupt) << "more payload than file";
   written = sample_written();
-  written.files[0].size = written.files[1].size = kMaxObjectBytes - 1;
+  written.files[0].size = written.files[1].size = storage::kMaxObjectBytes - 1;
   EXPECT_EQ(refusal_of(written).code(), Code::corrupt) << "sizes whose sum means nothing";
   written = sample_written();
   written.plans[1].rank = written.plans[0].rank;
@@ -408,4 +419,4 @@ TEST(Describe, SaysKindKeysAndCounts) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

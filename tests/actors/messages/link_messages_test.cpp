@@ -8,7 +8,7 @@
 
 #include "actors/messages/messages.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 const Bytes kMessage = encode_wire({RoleKind::coordinator, RoleKind::shard_writer,
@@ -66,8 +66,8 @@ TEST(LinkMessages, ThatAreDamagedAreErrorsAndNoMore) {
 }
 
 TEST(LinkMessages, CarryTheLargestMessageOfARoleWithinTheBoundOfATransport) {
-  EXPECT_LE(encode_link(link::FromChild{~0ull, Bytes(kMaxRelayedBytes)}).size(), kMaxMessageBytes);
+  EXPECT_LE(encode_link(link::FromChild{~0ull, Bytes(kMaxRelayedBytes)}).size(), transport::kMaxMessageBytes);
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

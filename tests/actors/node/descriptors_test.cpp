@@ -8,7 +8,7 @@
 
 #include <string>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::HasSubstr;
@@ -18,7 +18,7 @@ TEST(Descriptors, GrowByWhatEachPeerAndEachTrainerCosts) {
   DescriptorDemand demand{.listens = true, .peers = 0, .trainers = 8};
   uint64_t alone = descriptors_needed(demand);
   demand.peers = 1000;
-  EXPECT_EQ(descriptors_needed(demand), alone + 1000 * kDescriptorsPerPeer);
+  EXPECT_EQ(descriptors_needed(demand), alone + 1000 * transport::kDescriptorsPerPeer);
   demand = {.listens = true, .peers = 0, .trainers = 9};
   EXPECT_EQ(descriptors_needed(demand), alone + kDescriptorsPerTrainer);
   demand = {.listens = false, .peers = 0, .trainers = 8};
@@ -57,7 +57,7 @@ TEST(Descriptors, TheSoftLimitIsRaisedToWhatIsNeededAndNoFurther) {
 
 TEST(Descriptors, SayHowManyPeersTheHardLimitAllows) {
   DescriptorDemand demand{.listens = true, .peers = 10, .trainers = 4};
-  uint64_t hard = descriptors_needed(demand) + 90 * kDescriptorsPerPeer + 1;
+  uint64_t hard = descriptors_needed(demand) + 90 * transport::kDescriptorsPerPeer + 1;
   EXPECT_EQ(said_with_limits(64, hard, demand, 5000), "peers 100; soft limit " + std::to_string(hard));
 }
 
@@ -94,4 +94,4 @@ TEST(HostCount, LearnsThatOthersAreLarger) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

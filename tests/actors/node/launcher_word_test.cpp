@@ -9,7 +9,7 @@
 #include "actors/node/launcher_word.h"
 #include "local/socket/socket.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 class ALauncher : public ::testing::Test {
@@ -17,8 +17,8 @@ class ALauncher : public ::testing::Test {
   ALauncher() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) std::abort();
-    from_ = OwnedFd(ends[0]);
-    to_ = OwnedFd(ends[1]);
+    from_ = local::OwnedFd(ends[0]);
+    to_ = local::OwnedFd(ends[1]);
   }
   void say(const std::string& text) {
     ASSERT_EQ(write(to_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
@@ -32,7 +32,7 @@ class ALauncher : public ::testing::Test {
     return out;
   }
 
-  OwnedFd from_, to_;
+  local::OwnedFd from_, to_;
 };
 
 using Lines = std::vector<std::string>;
@@ -46,7 +46,7 @@ TEST_F(ALauncher, IsHeardLineByLineHoweverItsWordsCome) {
   say(line.substr(8) + launcher_line({3, "exit status 1"}));
   EXPECT_EQ(heard(word), (Lines{"12: signal 9 (Killed)", "3: exit status 1"}));
   EXPECT_EQ(heard(word), Lines());
-  to_ = OwnedFd();
+  to_ = local::OwnedFd();
   EXPECT_EQ(heard(word), Lines());
 }
 
@@ -72,4 +72,4 @@ TEST(NoLauncher, SaysNothing) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

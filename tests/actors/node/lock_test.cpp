@@ -13,16 +13,16 @@ namespace {
 TEST(NodeLock, IsHeldOnceAndNamesItsHolderAndItsFileStays) {
   char path[] = "/tmp/shoal-lock-XXXXXX";
   std::string folder = mkdtemp(path), file = folder + "/lock";
-  auto first = NodeLock::take(file, "/root");
+  auto first = actors::NodeLock::take(file, "/root");
   ASSERT_TRUE(first.ok()) << first.status().to_string();
-  std::optional<NodeLock> held(std::move(*first));
-  Status second = NodeLock::take(file, "/root").status();
+  std::optional<actors::NodeLock> held(std::move(*first));
+  Status second = actors::NodeLock::take(file, "/root").status();
   EXPECT_EQ(second.code(), Code::already_exists);
   EXPECT_THAT(second.message(), ::testing::HasSubstr("pid " + std::to_string(getpid())));
   held.reset();
   EXPECT_TRUE(std::filesystem::exists(file));
-  EXPECT_TRUE(NodeLock::take(file, "/root").ok());
-  EXPECT_EQ(NodeLock::take(folder + "/absent/lock", "/root").status().code(), Code::io);
+  EXPECT_TRUE(actors::NodeLock::take(file, "/root").ok());
+  EXPECT_EQ(actors::NodeLock::take(folder + "/absent/lock", "/root").status().code(), Code::io);
   std::filesystem::remove_all(folder);
 }
 

@@ -6,13 +6,13 @@
 #include "storage/decisions/decision.h"
 #include "tests/sim/support/changing_job.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using ::testing::HasSubstr;
 
 constexpr TimeNs kSecond = 1'000 * kMillisecond;
-constexpr Holding kPlain{}, kMomentum{.momentum = true}, kLazy{.lazy = true}, kShared{.shared = true};
+constexpr sim::Holding kPlain{}, kMomentum{.momentum = true}, kLazy{.lazy = true}, kShared{.shared = true};
 
 class AJob : public ::testing::Test {
  protected:
@@ -29,7 +29,7 @@ class AJob : public ::testing::Test {
     for (uint64_t step : committed_) job_.expect_loadable(step);
   }
 
-  ChangingJob job_;
+  sim::ChangingJob job_;
   std::vector<uint64_t> committed_;
 };
 
@@ -182,7 +182,7 @@ TEST(ARankThatRunsAhead, WaitsForTheRosterOfItsOwnSave) {
   for (const auto& later :
        {std::array{kShared, kShared, kPlain, kPlain}, std::array{kShared, kPlain, kShared, kPlain},
         std::array{kShared, kShared, kShared, kShared}}) {
-    ChangingJob job;
+    sim::ChangingJob job;
     job.save_all(1, kPlain);
     job.run_for(kSecond);
     job.save(0, 2, kShared);
@@ -206,7 +206,7 @@ TEST(ARankThatRunsAhead, WaitsForTheRosterOfItsOwnSave) {
 TEST(ACoordinatorKilledInTheMiddleOfASwitch, IsFollowedByOneThatCommitsIt) {
   size_t points = 0;
   for (size_t point = 1;; ++point) {
-    ChangingJob job;
+    sim::ChangingJob job;
     job.save_all(1, kPlain);
     job.run_for(kSecond);
     size_t seen = 0;
@@ -230,4 +230,4 @@ TEST(ACoordinatorKilledInTheMiddleOfASwitch, IsFollowedByOneThatCommitsIt) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -8,7 +8,7 @@
 #include "tests/sim/support/sixteen_ranks.h"
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using ::testing::AllOf;
@@ -19,7 +19,7 @@ constexpr uint32_t kHosts = 3;
 // Three hosts of one rank each; that of rank 0 coordinates.
 class ThreeHosts : public ::testing::Test {
  protected:
-  explicit ThreeHosts(VirtualDelays delays = {}) : host_(delays), job_{host_, {}} {
+  explicit ThreeHosts(sim::VirtualDelays delays = {}) : host_(delays), job_{host_, {}} {
     for (Rank rank = 0; rank < kHosts; ++rank) {
       NodeFacts facts;
       facts.generation = 1;
@@ -33,7 +33,7 @@ class ThreeHosts : public ::testing::Test {
   }
   void attach(Rank rank) {
     job_.trainers.push_back(
-        std::make_unique<VirtualTrainer>(host_, rank, rank, kHosts, flat_job(kHosts, 0)[rank]));
+        std::make_unique<sim::VirtualTrainer>(host_, rank, rank, kHosts, sim::flat_job(kHosts, 0)[rank]));
     job_.trainers.back()->declare(options_);
   }
   void attach_all() {
@@ -67,8 +67,8 @@ class ThreeHosts : public ::testing::Test {
     return found == decided.end() ? Status(Code::unavailable, "nothing yet") : found->second.outcome;
   }
 
-  VirtualHost host_;
-  VirtualJob job_;
+  sim::VirtualHost host_;
+  sim::VirtualJob job_;
   SaveOptions options_;
 };
 
@@ -145,7 +145,7 @@ TEST_F(ThreeHosts, ThatAreStoppedTogetherWaitForNobodyWhoHasLeft) {
   run_for(10 * kMillisecond);
   stop_all();
   run_for(100 * kMillisecond);
-  const auto decision = read_decision(host_.storage(), {1, 1, 1});
+  const auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   EXPECT_EQ(decision->tombstone().cause,
             "rank 2: the node of its host is stopping, and it has not staged this save");
@@ -159,7 +159,7 @@ TEST_F(ThreeHosts, ThatAreStoppedTogetherLeaveToTheNextNodesWhatATrainerHasNotSt
   run_for(100 * kMillisecond);
   stop_all();
   run_for(6'000 * kMillisecond);
-  EXPECT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  EXPECT_EQ(storage::read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
   for (size_t node = 0; node < kHosts; ++node) {
     EXPECT_TRUE(host_.drained(node)) << node;
     host_.kill_node(node);
@@ -180,7 +180,7 @@ TEST_F(ThreeHosts, ThatAreStoppedAfterTheirCoordinatorLeaveWhatIsStagedToTheNext
   run_for(3'000 * kMillisecond);
   for (size_t node : {1, 2}) host_.drain(node);
   run_for(6'000 * kMillisecond);
-  EXPECT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  EXPECT_EQ(storage::read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
   for (size_t node : {1, 2}) {
     EXPECT_TRUE(host_.drained(node)) << node;
     host_.kill_node(node);
@@ -212,7 +212,7 @@ TEST_F(ThreeHosts, ThatAreStoppedAfterOneWasLostGiveUpWhatItWasToReport) {
   for (size_t n : {0, 1}) job_.trainers[n]->end();
   for (size_t node : {0, 1}) host_.drain(node);
   run_for(6'000 * kMillisecond);
-  const auto decision = read_decision(host_.storage(), {1, 1, 1});
+  const auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   EXPECT_THAT(decision->tombstone().cause,
               HasSubstr("rank 2 did not report before the coordinator was told to stop"));
@@ -226,7 +226,7 @@ class ThreeHostsWhoseCoordinatorIsStopped : public ThreeHosts, public ::testing:
     host_.drain(0);
     run_for(6'000 * kMillisecond);
     EXPECT_TRUE(host_.drained(0));
-    EXPECT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+    EXPECT_EQ(storage::read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
     host_.kill_node(0);
   }
   void start_coordinator() {
@@ -453,7 +453,7 @@ TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneAreHeardOfByTheOthers) {
 class ThreeHostsOfEachMode : public ThreeHosts, public ::testing::WithParamInterface<SaveMode> {
  protected:
   ThreeHostsOfEachMode() {
-    options_ = in_mode(GetParam());
+    options_ = sim::in_mode(GetParam());
     attach_all();
     for (auto& trainer : job_.trainers) trainer->save(1);
     run_for(5'000 * kMillisecond);
@@ -517,19 +517,20 @@ INSTANTIATE_TEST_SUITE_P(Mode, ThreeHostsOfEachMode,
 
 // A coordinator on a host without trainers is told to stop, and those of others go on.
 TEST(ACoordinatorWithoutTrainers, LeavesWhatIsUndecidedToTheNextOne) {
-  VirtualHost host;
+  sim::VirtualHost host;
   NodeFacts facts;
   facts.generation = 1;
   facts.job_id = "job-1";
   facts.world_size = 2;
   facts.host = "host9";
   host.add_node(facts, true);
-  VirtualJob job{host, {}};
+  sim::VirtualJob job{host, {}};
   for (Rank rank : {0u, 1u}) {
     facts.host = "host" + std::to_string(rank);
     facts.expected_ranks = {rank};
     const size_t node = host.add_node(facts, false);
-    job.trainers.push_back(std::make_unique<VirtualTrainer>(host, node, rank, 2, flat_job(2, 0)[rank]));
+    job.trainers.push_back(
+        std::make_unique<sim::VirtualTrainer>(host, node, rank, 2, sim::flat_job(2, 0)[rank]));
     job.trainers.back()->declare();
   }
   job.run(100 * kMillisecond);
@@ -540,7 +541,7 @@ TEST(ACoordinatorWithoutTrainers, LeavesWhatIsUndecidedToTheNextOne) {
   EXPECT_FALSE(host.drained(0));  // it may be decided here
   host.run_for(6'000 * kMillisecond);
   EXPECT_TRUE(host.drained(0));
-  EXPECT_EQ(read_decision(host.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  EXPECT_EQ(storage::read_decision(host.storage(), {1, 1, 1}).status().code(), Code::not_found);
   host.kill_node(0);
   facts.host = "host9";
   facts.expected_ranks.clear();
@@ -548,14 +549,14 @@ TEST(ACoordinatorWithoutTrainers, LeavesWhatIsUndecidedToTheNextOne) {
   host.run_for(8'000 * kMillisecond);
   job.trainers[1]->save(1);
   host.run_for(1'000 * kMillisecond);
-  EXPECT_TRUE(read_decision(host.storage(), {1, 1, 1}).value().committed());
+  EXPECT_TRUE(storage::read_decision(host.storage(), {1, 1, 1}).value().committed());
 }
 
 // Writing takes longer than anybody's patience.
 class ThreeSlowHosts : public ThreeHosts {
  protected:
-  static VirtualDelays slow() {
-    VirtualDelays delays;
+  static sim::VirtualDelays slow() {
+    sim::VirtualDelays delays;
     delays.operation_ns = 20'000 * kMillisecond;
     return delays;
   }
@@ -631,4 +632,4 @@ TEST(AShardWriterWhoseTrainerEnded, SaysSoUntilTheRankIsBack) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

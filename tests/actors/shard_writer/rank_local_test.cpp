@@ -9,7 +9,7 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using ::testing::AllOf;
@@ -18,11 +18,11 @@ using ::testing::HasSubstr;
 constexpr TimeNs kUntilDecided = 400'000 * kMillisecond;  // beyond every deadline
 
 // A node whose transport aborts on send, but for the word for which ranks a node speaks.
-class MuteEngine final : public NodeEngine, VirtualWorld {
+class MuteEngine final : public sim::NodeEngine, sim::VirtualWorld {
  public:
-  MuteEngine(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles, const VirtualDelays& delays,
-             bool coordinates)
-      : world_(world), engine_(make_direct_engine(*this, std::move(roles), delays, coordinates)) {}
+  MuteEngine(sim::VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
+             const sim::VirtualDelays& delays, bool coordinates)
+      : world_(world), engine_(sim::make_direct_engine(*this, std::move(roles), delays, coordinates)) {}
 
   void deliver(RoleKind role, Event event) override { engine_->deliver(role, std::move(event)); }
 
@@ -35,32 +35,34 @@ class MuteEngine final : public NodeEngine, VirtualWorld {
     std::abort();
   }
   void send_to(const std::string&, const WireMessage& message) override { send(kThisNode, message, 0); }
-  void to_client(ClientId client, const std::shared_ptr<const LocalMessage>& message) override {
+  void to_client(ClientId client, const std::shared_ptr<const local::LocalMessage>& message) override {
     world_.to_client(client, message);
   }
   void forget_client(ClientId client) override { world_.forget_client(client); }
   Result<OperationResult> run(const Operation& operation) override { return world_.run(operation); }
   void end_session(NodeId node) override { world_.end_session(node); }
   void redirect(const effect::Redirect& to) override { world_.redirect(to); }
-  void retired(const EpochRecord& by) override { world_.retired(by); }
+  void retired(const storage::EpochRecord& by) override { world_.retired(by); }
   void drained(RoleKind role) override { world_.drained(role); }
 
-  VirtualWorld& world_;
-  std::unique_ptr<NodeEngine> engine_;
+  sim::VirtualWorld& world_;
+  std::unique_ptr<sim::NodeEngine> engine_;
 };
 
-std::unique_ptr<NodeEngine> make_mute_engine(VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
-                                             const VirtualDelays& delays, bool coordinates) {
+std::unique_ptr<sim::NodeEngine> make_mute_engine(sim::VirtualWorld& world,
+                                                  std::vector<std::unique_ptr<Role>> roles,
+                                                  const sim::VirtualDelays& delays, bool coordinates) {
   return std::make_unique<MuteEngine>(world, std::move(roles), delays, coordinates);
 }
 
-class RankLocal : public SixteenRanks {
+class RankLocal : public sim::SixteenRanks {
  protected:
-  explicit RankLocal(VirtualDelays delays = {})
-      : SixteenRanks(SaveMode::rank_local, make_mute_engine, delays) {}
+  explicit RankLocal(sim::VirtualDelays delays = {})
+      : sim::SixteenRanks(SaveMode::rank_local, make_mute_engine, delays) {}
 
   Status refusal_of_load(std::optional<uint64_t> step) {
-    VirtualJob next = VirtualJob::start(host_, facts_of(2), 1, 1, flat_job(1, kRanks - 1));
+    sim::VirtualJob next =
+        sim::VirtualJob::start(host_, sim::facts_of(2), 1, 1, sim::flat_job(1, kRanks - 1));
     next.trainers[0]->load(step);
     host_.run_for(20'000 * kMillisecond);
     next.run(kPatience);
@@ -70,16 +72,17 @@ class RankLocal : public SixteenRanks {
   // As if every node had died before it saw the set complete.
   void save_unmerged(uint64_t step) {
     kill_all();
-    VirtualHost other;
-    VirtualJob job = VirtualJob::start(other, facts_of(1), 4, kRanks, pipeline_job(kRanks, 2, 2));
-    for (auto& trainer : job.trainers) trainer->declare(in_mode(SaveMode::rank_local));
+    sim::VirtualHost other;
+    sim::VirtualJob job =
+        sim::VirtualJob::start(other, sim::facts_of(1), 4, kRanks, sim::pipeline_job(kRanks, 2, 2));
+    for (auto& trainer : job.trainers) trainer->declare(sim::in_mode(SaveMode::rank_local));
     for (auto& trainer : job.trainers) trainer->save(step);
     job.run(kPatience);
-    const std::string folder = attempt_folder({1, step, 1});
-    const std::vector<ObjectInfo> listed = other.storage().list(folder).value();
+    const std::string folder = storage::attempt_folder({1, step, 1});
+    const std::vector<storage::ObjectInfo> listed = other.storage().list(folder).value();
     ASSERT_GE(listed.size(), kRanks * 2);
-    for (const ObjectInfo& object : listed) {
-      if (object.name == kDecisionName) continue;
+    for (const storage::ObjectInfo& object : listed) {
+      if (object.name == storage::kDecisionName) continue;
       const std::string path = folder + "/" + object.name;
       ASSERT_TRUE(*host_.storage().create_exclusive(path, other.storage().read(path, 1 << 20).value()));
     }
@@ -116,8 +119,9 @@ TEST_F(RankLocal, HoldsTheSameValuesAsACollectiveFreeSave) {
   job_.run(kPatience);
   save_all(1);
   job_.run(kPatience);
-  VirtualHost other;
-  VirtualJob together = VirtualJob::start(other, facts_of(1), 4, kRanks, pipeline_job(kRanks, 2, 2));
+  sim::VirtualHost other;
+  sim::VirtualJob together =
+      sim::VirtualJob::start(other, sim::facts_of(1), 4, kRanks, sim::pipeline_job(kRanks, 2, 2));
   for (auto& trainer : together.trainers) trainer->declare();
   for (auto& trainer : together.trainers) trainer->save(1);
   together.run(kPatience);
@@ -149,7 +153,7 @@ TEST_F(RankLocal, IsAbortedForAllWhereATrainerEndsBeforeItHasStaged) {
   host_.run_for(10'000 * kMillisecond);
   job_.run(kPatience);
   expect_aborted(1, {0, 8, 15}, "rank 9: unavailable: its trainer ended");
-  auto info = inspect_attempt(host_.storage(), {1, 1, 1});
+  auto info = storage::inspect_attempt(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(info.ok());
   EXPECT_EQ(info->leftover_files, 0u);  // swept
 }
@@ -163,7 +167,7 @@ TEST_F(RankLocal, IsAbortedWhereAHostDies) {
   host_.run_for(1'000 * kMillisecond);
   host_.kill_node(2);
   host_.run_for(16'000 * kMillisecond);  // 2.5 s until it is known
-  EXPECT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  EXPECT_EQ(storage::read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
   host_.run_for(6'000 * kMillisecond);
   job_.run(1);
   const std::string cause =
@@ -183,7 +187,7 @@ TEST_F(RankLocal, IsAbortedWhereTheHostOfTheCoordinatorDies) {
   host_.run_for(1'000 * kMillisecond);
   host_.kill_node(0);
   host_.run_for(16'000 * kMillisecond);
-  EXPECT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  EXPECT_EQ(storage::read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
   host_.run_for(6'000 * kMillisecond);
   job_.run(1);
   expect_aborted(1, {4, 15}, "host host0 (ranks 0, 1, 2, 3), that of the coordinator, is lost");
@@ -197,7 +201,7 @@ TEST_F(RankLocal, IsCommittedWhereAHostDiesThatHasPublished) {
   host_.run_for(60'000 * kMillisecond);
   job_.trainers[kRanks - 1]->save(1);
   host_.run_for(10'000 * kMillisecond);
-  EXPECT_TRUE(read_decision(host_.storage(), {1, 1, 1}).value().committed());
+  EXPECT_TRUE(storage::read_decision(host_.storage(), {1, 1, 1}).value().committed());
 }
 
 TEST_F(RankLocal, IsCommittedWhereTheLostHostIsFollowed) {
@@ -217,8 +221,8 @@ TEST_F(RankLocal, IsCommittedWhereTheLostHostIsFollowed) {
 // Writing takes longer than anybody's patience.
 class SlowRankLocal : public RankLocal {
  protected:
-  static VirtualDelays slow() {
-    VirtualDelays delays;
+  static sim::VirtualDelays slow() {
+    sim::VirtualDelays delays;
     delays.operation_ns = 20'000 * kMillisecond;
     return delays;
   }
@@ -288,7 +292,7 @@ TEST_F(RankLocal, IsLeftToItsRanksByACoordinatorThatComesBack) {
 
 TEST_F(RankLocal, ACompleteSetThatNobodyMergedIsTheLatest) {
   save_unmerged(1);
-  ASSERT_EQ(read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
+  ASSERT_EQ(storage::read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
   expect_loads(std::nullopt, 1);
 }
 
@@ -299,9 +303,9 @@ TEST_F(RankLocal, ACompleteSetThatNobodyMergedIsLoadedByItsStep) {
 
 TEST_F(RankLocal, AStepWhoseManifestIsMissingIsRefusedByRank) {
   save_unmerged(1);
-  ASSERT_TRUE(host_.storage().remove(rank_manifest_path({1, 1, 1}, {7, kRanks})).ok());
+  ASSERT_TRUE(host_.storage().remove(storage::rank_manifest_path({1, 1, 1}, {7, kRanks})).ok());
   // At once: before the next coordinator has found it abandoned.
-  VirtualJob next = VirtualJob::start(host_, facts_of(1), 1, 1, flat_job(1, kRanks - 1));
+  sim::VirtualJob next = sim::VirtualJob::start(host_, sim::facts_of(1), 1, 1, sim::flat_job(1, kRanks - 1));
   next.trainers[0]->load(1);
   host_.run_for(100 * kMillisecond);
   next.run(1);
@@ -313,9 +317,9 @@ TEST_F(RankLocal, AStepWhoseManifestIsMissingIsRefusedByRank) {
 
 TEST_F(RankLocal, AnIncompleteSetIsNeverTheLatestAndIsVoided) {
   save_unmerged(1);
-  ASSERT_TRUE(host_.storage().remove(rank_manifest_path({1, 1, 1}, {7, kRanks})).ok());
+  ASSERT_TRUE(host_.storage().remove(storage::rank_manifest_path({1, 1, 1}, {7, kRanks})).ok());
   EXPECT_EQ(refusal_of_load(std::nullopt).code(), Code::not_found);
-  auto decision = read_decision(host_.storage(), {1, 1, 1});
+  auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   ASSERT_FALSE(decision->committed());
   EXPECT_THAT(decision->tombstone().cause, HasSubstr("the manifest of rank 7 of 16 is missing"));
@@ -324,10 +328,10 @@ TEST_F(RankLocal, AnIncompleteSetIsNeverTheLatestAndIsVoided) {
 // It was waited for as long as for one that somebody still writes.
 TEST_F(RankLocal, ACompleteSetThatStaysDamagedIsGivenUpAtOnceNamingTheFile) {
   save_unmerged(1);
-  host_.file_system().flip_bit(rank_manifest_path({1, 1, 1}, {7, kRanks}), 8 * 200);
-  VirtualJob next = VirtualJob::start(host_, facts_of(2), 1, 1, flat_job(1, kRanks - 1));
+  host_.file_system().flip_bit(storage::rank_manifest_path({1, 1, 1}, {7, kRanks}), 8 * 200);
+  sim::VirtualJob next = sim::VirtualJob::start(host_, sim::facts_of(2), 1, 1, sim::flat_job(1, kRanks - 1));
   host_.run_for(1'000 * kMillisecond);
-  auto decision = read_decision(host_.storage(), {1, 1, 1});
+  auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   ASSERT_FALSE(decision->committed());
   EXPECT_THAT(decision->tombstone().cause,
@@ -342,16 +346,17 @@ TEST_F(RankLocal, OfACheckpointThatIsDeletedBeforeAllHaveSeenItNothingIsClaimed)
   const AttemptKey key{1, 1, 1};
   TimeNs passed = 0;
   auto is_complete = [&] {
-    auto info = inspect_attempt(host_.storage(), key);
+    auto info = storage::inspect_attempt(host_.storage(), key);
     return info.ok() && info->is_complete_set();
   };
   for (; !is_complete() && passed < kPatience; passed += kMillisecond / 100)
     host_.run_for(kMillisecond / 100);
-  ASSERT_TRUE(
-      complete_rank_local(host_.storage(), key, {Nonce{}, host_.root_id(), 0})->committed());  // a load
-  auto removed = delete_checkpoint(host_.storage(), {key, "by hand", host_.root_id(), Nonce{}, 0, 1});
+  ASSERT_TRUE(storage::complete_rank_local(host_.storage(), key, {Nonce{}, host_.root_id(), 0})
+                  ->committed());  // a load
+  auto removed =
+      storage::delete_checkpoint(host_.storage(), {key, "by hand", host_.root_id(), Nonce{}, 0, 1});
   ASSERT_TRUE(removed.ok());
-  ASSERT_EQ(removed->outcome, DeletionResult::Outcome::gone) << removed->why;
+  ASSERT_EQ(removed->outcome, storage::DeletionResult::Outcome::gone) << removed->why;
   host_.run_for(10'000 * kMillisecond);
   job_.run(1);
   for (const auto& trainer : job_.trainers) {
@@ -367,9 +372,12 @@ TEST_F(RankLocal, ATombstoneThatCameFirstVoidsTheSet) {
   job_.run(kPatience);
   for (Rank rank = 0; rank < kRanks - 1; ++rank) job_.trainers[rank]->save(1);
   job_.run(kPatience);
-  Decision tombstone{
-      {1, 1, 1}, Nonce{}, host_.root_id(), 0, Tombstone{Tombstone::Reason::aborted, "by hand"}};
-  ASSERT_TRUE(publish_decision(host_.storage(), tombstone).ok());
+  storage::Decision tombstone{{1, 1, 1},
+                              Nonce{},
+                              host_.root_id(),
+                              0,
+                              storage::Tombstone{storage::Tombstone::Reason::aborted, "by hand"}};
+  ASSERT_TRUE(storage::publish_decision(host_.storage(), tombstone).ok());
   job_.trainers[kRanks - 1]->save(1);
   host_.run_for(10'000 * kMillisecond);
   job_.run(kPatience);
@@ -407,7 +415,7 @@ TEST_F(RankLocal, ADrainEndsOnceWhatIsStagedIsPublishedThoughItsTrainersHaveEnde
   job_.trainers[kRanks - 1]->save(1);
   host_.run_for(10'000 * kMillisecond);
   job_.run(1);
-  EXPECT_TRUE(read_decision(host_.storage(), {1, 1, 1}).value().committed());
+  EXPECT_TRUE(storage::read_decision(host_.storage(), {1, 1, 1}).value().committed());
   EXPECT_TRUE(job_.trainers[kRanks - 1]->decided().at({1, 1}).outcome.ok());
 }
 
@@ -421,4 +429,4 @@ TEST_F(RankLocal, ALayoutThatNamesARankBeyondTheWorldIsRefusedByItsOwnRank) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -9,7 +9,7 @@
 #include "tests/actors/role_by_itself.h"
 #include "tests/sim/support/job_layouts.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using ::testing::Contains;
@@ -43,7 +43,7 @@ class AShardWriterByItself : public ::testing::Test {
 
   // Of as many ranks as hosts has; host[r] is that of rank r.
   void world_known(const std::vector<uint32_t>& hosts = {0, 1}) {
-    world_known(hosts, flat_job(static_cast<uint32_t>(hosts.size()), 0));
+    world_known(hosts, sim::flat_job(static_cast<uint32_t>(hosts.size()), 0));
   }
   void world_known(const std::vector<uint32_t>& hosts, const std::vector<LayoutPtr>& layouts) {
     auto world = std::make_shared<World>();
@@ -89,18 +89,18 @@ class AShardWriterByItself : public ::testing::Test {
     role_.from_client(kClient + rank, local::Slab{staged.slab_id, uint64_t{1} << 20});
     role_.from_client(kClient + rank, staged);
   }
-  static OperationResult tombstone(const AttemptKey& key, Tombstone::Reason reason,
+  static OperationResult tombstone(const AttemptKey& key, storage::Tombstone::Reason reason,
                                    const std::string& cause) {
-    Decision decision;
+    storage::Decision decision;
     decision.key = key;
-    decision.body = Tombstone{reason, cause};
-    return std::make_shared<const Decision>(std::move(decision));
+    decision.body = storage::Tombstone{reason, cause};
+    return std::make_shared<const storage::Decision>(std::move(decision));
   }
   static OperationResult aborted(const AttemptKey& key, const std::string& cause) {
-    return tombstone(key, Tombstone::Reason::aborted, cause);
+    return tombstone(key, storage::Tombstone::Reason::aborted, cause);
   }
   static OperationResult deleted(const AttemptKey& key) {
-    return tombstone(key, Tombstone::Reason::deleted, "no rule keeps it");
+    return tombstone(key, storage::Tombstone::Reason::deleted, "no rule keeps it");
   }
   // The root has this to say of every decision that is read, for as long as anything reads one.
   void root_answers(const Result<OperationResult>& answer) {
@@ -115,7 +115,7 @@ class AShardWriterByItself : public ::testing::Test {
   }
   std::string tombstone_cause(OperationId* id) {
     auto publish = role_.take_start<operation::PublishDecision>(id);
-    return publish ? std::get<Tombstone>(*publish->body).cause : "nothing was published";
+    return publish ? std::get<storage::Tombstone>(*publish->body).cause : "nothing was published";
   }
 
   RoleByItself role_{make_shard_writer(facts())};
@@ -198,8 +198,8 @@ TEST_F(AShardWriterByItself, WritesAndReportsTheMetadataThatATrainerGave) {
   auto write = role_.take_start<operation::WriteShard>(&id);
   ASSERT_TRUE(write.has_value());
   EXPECT_EQ(write->user, user_);
-  role_.handle(event::OperationDone{id, OperationResult(WrittenShard{})});
-  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  role_.handle(event::OperationDone{id, OperationResult(storage::WrittenShard{})});
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
   }
   const auto reports = role_.sent<wire::ShardsWritten>(kCoordinatorNode);
   ASSERT_FALSE(reports.empty());
@@ -254,7 +254,7 @@ TEST_F(AShardWriterByItself, DrainsWithinSecondsWhenTheCoordinatorIsGone) {
 TEST_F(AShardWriterByItself, LeavesASaveToTheNextNodeThoughItsCoordinatorWasStoppedFirst) {
   world_known();
   stage(5);
-  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
   }
   role_.handle(event::PeerLost{kCoordinatorNode, gone()});
   role_.handle(event::Drain{});
@@ -297,7 +297,7 @@ TEST_F(AShardWriterByItself, WithoutACoordinatorCommitsWhatTheRootProvesUnlessIt
   world_known();
   stage(5);
   stage(6);
-  role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}));
+  role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}));
   role_.answer<operation::WriteShard>(Status(Code::io, "input/output error"));
   role_.handle(event::PeerLost{kCoordinatorNode, gone()});
   role_.pass(16'000 * kMillisecond);
@@ -321,19 +321,20 @@ TEST_F(AShardWriterByItself, TellsARankWhoseSaveIsCommittedWhileItWritesOnceItHa
     role_.said.clear();
     role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, step, 1}, true, ""});
     EXPECT_TRUE(heard().empty());
-    WrittenShard written;
+    storage::WrittenShard written;
     written.header_digest.bytes[0] = std::byte{7};
     role_.answer<operation::WriteShard>(OperationResult(written));
-    Manifest manifest;
+    storage::Manifest manifest;
     manifest.world = world_;
     if (is == Is::named) {
       manifest.files.push_back({"rank-00000.safetensors", 1, written.header_digest, 0, 0u});
     }
-    Decision committed;
+    storage::Decision committed;
     committed.key = {1, step, 1};
     committed.body = std::move(manifest);
-    root_answers(is == Is::deleted ? deleted({1, step, 1})
-                                   : OperationResult(std::make_shared<const Decision>(std::move(committed))));
+    root_answers(is == Is::deleted
+                     ? deleted({1, step, 1})
+                     : OperationResult(std::make_shared<const storage::Decision>(std::move(committed))));
     ASSERT_EQ(heard().size(), 1u);
     EXPECT_EQ(heard()[0].ok(), is != Is::not_named) << heard()[0].to_string();
     const std::string said = is == Is::not_named ? "another process of this rank had saved it" : "";
@@ -376,7 +377,7 @@ TEST_F(AShardWriterByItself, SaysForWhomItSpeaksOnceItsRanksSaveCollectively) {
   attach(1);
   SaveOptions options;
   options.mode = SaveMode::collective;
-  const std::vector<LayoutPtr> layouts = flat_job(2, 0);
+  const std::vector<LayoutPtr> layouts = sim::flat_job(2, 0);
   for (Rank rank : {0u, 1u}) role_.from_client(kClient + rank, local::LayoutIs{layouts[rank], options});
   role_.pass(60'000 * kMillisecond);
   const auto said = role_.sent<wire::RanksGone>(kCoordinatorNode);
@@ -386,7 +387,7 @@ TEST_F(AShardWriterByItself, SaysForWhomItSpeaksOnceItsRanksSaveCollectively) {
   EXPECT_THAT(said[0].here, ElementsAre(0u, 1u));
   role_.sends.clear();
   role_.from_client(kClient,
-                    local::LayoutIs{flat_job(2, 1)[0], options});  // another one, of a rank that is here
+                    local::LayoutIs{sim::flat_job(2, 1)[0], options});  // another one, of a rank that is here
   role_.pass(60'000 * kMillisecond);
   EXPECT_TRUE(role_.sent<wire::RanksGone>(kCoordinatorNode).empty());
 }
@@ -395,7 +396,7 @@ TEST_F(AShardWriterByItself, ThatIsStoppedLeavesWhatItsLivingTrainersHaveInFligh
   world_known();
   attach(1);
   stage(5);  // rank 1 has not staged it yet
-  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
   }
   role_.handle(event::Drain{});
   role_.pass(4'000 * kMillisecond);
@@ -414,7 +415,7 @@ TEST_F(AShardWriterByItself, ThatIsStoppedFinishesWhatItWritesBeforeTheNextNodeC
   role_.handle(event::Drain{});
   role_.pass(60'000 * kMillisecond);
   EXPECT_FALSE(role_.drained);
-  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
   }
   EXPECT_TRUE(role_.drained);
   EXPECT_EQ(role_.told<local::SlabFree>(kClient).size(), 1u);
@@ -457,7 +458,7 @@ TEST_F(AShardWriterByItself, SaysWhenFilesOfAnAbortedSaveWereWrittenAfterItsSwee
   EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
   role_.handle(event::Drain{});
   EXPECT_FALSE(role_.drained);  // files are still being written
-  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
   }
   EXPECT_EQ(role_.sent<wire::SaveFailed>(kCoordinatorNode).size(), 1u);
   EXPECT_EQ(role_.told<local::SlabFree>(kClient).size(), 1u);
@@ -565,11 +566,11 @@ TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
   options_.dedupe = Dedupe::none;
   role_.handle(event::WorldKnown{world_, options_, Rank{0}});
   stage(5);
-  while (role_.answer<operation::WriteShard>(OperationResult(WrittenShard{}))) {
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
   }
   ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(OperationResult(operation::Done{})));
   ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(
-      tombstone({1, 5, 1}, Tombstone::Reason::deleted, std::string(kFolderGone))));
+      tombstone({1, 5, 1}, storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone))));
   ASSERT_EQ(heard(0).size(), 1u);
   EXPECT_EQ(heard(0)[0].code(), Code::unavailable);
   EXPECT_THAT(heard(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is gone"));
@@ -590,7 +591,7 @@ class AShardWriterOfASmallModel : public AShardWriterByItself {
  protected:
   AShardWriterOfASmallModel() {
     attach(1);
-    world_known({0, 0}, replicated_job(2));
+    world_known({0, 0}, sim::replicated_job(2));
     idle_ = plan_save(*world_, 0, {})->files == 0 ? 0 : 1;
     EXPECT_EQ(plan_save(*world_, idle_, {})->files, 0u);
   }
@@ -601,8 +602,8 @@ class AShardWriterOfASmallModel : public AShardWriterByItself {
 
 TEST_F(AShardWriterOfASmallModel, ReportsARankThatWritesNothingOnceItsRecordIsDurable) {
   for (Rank rank : {0u, 1u}) stage(5, rank);
-  ASSERT_TRUE(role_.answer<operation::WriteShard>(OperationResult(WrittenShard{})));
-  EXPECT_FALSE(role_.answer<operation::WriteShard>(OperationResult(WrittenShard{})));
+  ASSERT_TRUE(role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{})));
+  EXPECT_FALSE(role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{})));
   EXPECT_EQ(reports(), 0u);
   OperationId id = 0;
   auto staged = role_.take_start<operation::RecordStaged>(&id);
@@ -650,8 +651,8 @@ TEST_F(AShardWriterByItself, ReportsWithoutTheRestLessOftenTheLongerItTakes) {
     OperationId id = 0;
     auto write = role_.take_start<operation::WriteShard>(&id);
     ASSERT_TRUE(write.has_value());
-    WrittenShard written;
-    for (const ShardPiece& piece : write->pieces) written.payload_bytes += piece.bytes;
+    storage::WrittenShard written;
+    for (const storage::ShardPiece& piece : write->pieces) written.payload_bytes += piece.bytes;
     role_.handle(event::OperationDone{id, OperationResult(written)});
   };
   auto listen = [&] {
@@ -673,4 +674,4 @@ TEST_F(AShardWriterByItself, ReportsWithoutTheRestLessOftenTheLongerItTakes) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -14,7 +14,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -111,4 +111,4 @@ TEST(Calibrate, NamesWhatItCannotUse) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

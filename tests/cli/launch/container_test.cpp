@@ -10,7 +10,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 using testing::HasSubstr;
@@ -91,4 +91,4 @@ TEST_F(ContainerTest, TrainersMayLiveInPidNamespacesOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -19,7 +19,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 using testing::AllOf;
@@ -475,4 +475,4 @@ TEST_F(LaunchTest, ANodeStopsCleanlyOnSigterm) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 using std::chrono::hours;
@@ -64,4 +64,4 @@ TEST(RestartLimit, CountsOnlyWhatLiesWithinTheWindow) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -11,7 +11,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 using testing::ContainsRegex;
@@ -282,4 +282,4 @@ TEST_F(TrainerTest, ALoadWithoutACheckpointSaysSo) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -18,7 +18,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -27,48 +27,49 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-std::string sample(const Setting& setting) {
+std::string sample(const local::Setting& setting) {
   switch (setting.kind) {
-    case SettingKind::choice:
+    case local::SettingKind::choice:
       return std::string(setting.values).substr(std::string(setting.values).rfind(' ') + 1);
-    case SettingKind::ports:
+    case local::SettingKind::ports:
       return "7100-7199";
-    case SettingKind::text:
+    case local::SettingKind::text:
       return "eth1";
-    case SettingKind::path:
+    case local::SettingKind::path:
       return "/nowhere/file";
-    case SettingKind::address:
+    case local::SettingKind::address:
       return "10.0.0.1:9100";
-    case SettingKind::duration:
+    case local::SettingKind::duration:
       return "36h";
-    case SettingKind::count:
-    case SettingKind::milliseconds:
-    case SettingKind::bytes:
+    case local::SettingKind::count:
+    case local::SettingKind::milliseconds:
+    case local::SettingKind::bytes:
       break;
   }
   return std::to_string(setting.least + 7);
 }
 
 // All that settings change of a node.
-std::string node_fields_of(const NodeOptions& o) {
-  const RoleTimes& t = o.times;
+std::string node_fields_of(const actors::NodeOptions& o) {
+  const actors::RoleTimes& t = o.times;
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} | {} {} {} {} {} {} {} {} {} {}",
-                     to_string(o.network.transport), o.network.interface, to_string(o.network.ports),
-                     o.max_direct_nodes, o.load_memory_bytes, o.staging_memory_bytes, o.catalog_dir,
-                     o.stats_file, o.protocol_log, o.metrics, o.retention.keep_last, o.retention.keep_every,
-                     o.retention.keep_for_s, t.report_partial_after_ms, t.attempt_deadline_ms,
-                     t.node_deadline_ms, t.drain_patience_ms, t.host_lost_ms, t.find_coordinator_ms,
-                     t.epoch_check_ms, t.abandoned_after_ms, t.lease_renew_ms, t.lease_ttl_ms);
+                     transport::to_string(o.network.transport), o.network.interface,
+                     transport::to_string(o.network.ports), o.max_direct_nodes, o.load_memory_bytes,
+                     o.staging_memory_bytes, o.catalog_dir, o.stats_file, o.protocol_log, o.metrics,
+                     o.retention.keep_last, o.retention.keep_every, o.retention.keep_for_s,
+                     t.report_partial_after_ms, t.attempt_deadline_ms, t.node_deadline_ms,
+                     t.drain_patience_ms, t.host_lost_ms, t.find_coordinator_ms, t.epoch_check_ms,
+                     t.abandoned_after_ms, t.lease_renew_ms, t.lease_ttl_ms);
 }
 
 TEST(NodeSettings, EachChangesWhatANodeIsMadeOfAndItsDefaultDoesNot) {
-  const std::string plain = node_fields_of(NodeOptions());
+  const std::string plain = node_fields_of(actors::NodeOptions());
   std::set<std::string> results{plain};
-  for (const Setting& setting : all_settings()) {
-    if (setting.of != SettingOf::node) continue;
-    Settings settings, defaults;
+  for (const local::Setting& setting : local::all_settings()) {
+    if (setting.of != local::SettingOf::node) continue;
+    local::Settings settings, defaults;
     ASSERT_TRUE(settings.set(setting.name, sample(setting), "test").ok()) << setting.name;
-    NodeOptions changed, same;
+    actors::NodeOptions changed, same;
     ASSERT_TRUE(apply_settings(settings, &changed).ok()) << setting.name;
     EXPECT_TRUE(results.insert(node_fields_of(changed)).second) << setting.name << ": it changes nothing";
     if (*setting.initially == '\0') continue;
@@ -76,37 +77,37 @@ TEST(NodeSettings, EachChangesWhatANodeIsMadeOfAndItsDefaultDoesNot) {
     ASSERT_TRUE(apply_settings(defaults, &same).ok());
     EXPECT_EQ(node_fields_of(same), plain) << setting.name << ": the table's default is not the node's";
   }
-  EXPECT_EQ(find_setting("max-direct-nodes")->most, kMaxDirectNodes);
-  EXPECT_EQ(find_setting("load-memory")->least, kMinLoadMemoryBytes);
-  EXPECT_EQ(find_setting("load-memory")->most, kMaxLoadMemoryBytes);
-  EXPECT_EQ(find_setting("staging-memory")->least, kLeastStagingBytes);
-  EXPECT_EQ(find_setting("staging-memory")->most, kMaxSlabBytes);
+  EXPECT_EQ(local::find_setting("max-direct-nodes")->most, actors::kMaxDirectNodes);
+  EXPECT_EQ(local::find_setting("load-memory")->least, actors::kMinLoadMemoryBytes);
+  EXPECT_EQ(local::find_setting("load-memory")->most, actors::kMaxLoadMemoryBytes);
+  EXPECT_EQ(local::find_setting("staging-memory")->least, actors::kLeastStagingBytes);
+  EXPECT_EQ(local::find_setting("staging-memory")->most, local::kMaxSlabBytes);
 }
 
-NodeOptions parse(std::vector<std::string> arguments) {
-  Settings settings;
+actors::NodeOptions parse(std::vector<std::string> arguments) {
+  local::Settings settings;
   std::string said;
   CLI::App app;
   app.add_option("--settings-said", said);
-  add_settings(app, SettingOf::node, &settings);
+  add_settings(app, local::SettingOf::node, &settings);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   app.parse(arguments);
-  NodeOptions out;
+  actors::NodeOptions out;
   EXPECT_TRUE(apply_settings(settings, &out).ok());
   return out;
 }
 
 // `shoal launch` passes them on to its node.
 TEST(NodeSettings, MeanTheSameToANodeThatTheyArePassedOnTo) {
-  for (const Setting& setting : all_settings()) {
-    if (setting.of != SettingOf::node) continue;
-    Settings given;
+  for (const local::Setting& setting : local::all_settings()) {
+    if (setting.of != local::SettingOf::node) continue;
+    local::Settings given;
     ASSERT_TRUE(given.set(setting.name, sample(setting), "test").ok());
     EXPECT_EQ(node_fields_of(parse(node_arguments_of(given))),
               node_fields_of(parse({setting.flag(), sample(setting)})))
         << setting.name;
   }
-  EXPECT_EQ(node_arguments_of(Settings()).size(), 2u) << "what is not given is not passed on";
+  EXPECT_EQ(node_arguments_of(local::Settings()).size(), 2u) << "what is not given is not passed on";
   EXPECT_THROW(parse({"--ports", "7100"}), CLI::ValidationError);
   EXPECT_THROW(parse({"--transport", "udp"}), CLI::ValidationError);
 }
@@ -164,7 +165,7 @@ TEST_F(SettingsCommand, ShowsEachSettingAndWhereItWasSaid) {
 }
 
 TEST_F(SettingsCommand, EveryRowIsAFlagAndAVariable) {
-  for (const Setting& setting : all_settings()) {
+  for (const local::Setting& setting : local::all_settings()) {
     const std::string value = sample(setting);
     // Long ones where a deadline has to stay above another.
     const bool needs_others =
@@ -253,10 +254,10 @@ TEST_F(SettingsCommand, EveryFlagOfNodeAndLaunchIsASettingOrOnThisList) {
     const std::set<std::string> flags = matches(help, R"((?:^|\n)  (?:-[a-z],)?(--[a-z-]+))");
     EXPECT_GT(flags.size(), 20u);
     for (const std::string& flag : flags) {
-      EXPECT_TRUE(others.contains(flag) || find_setting(flag.substr(2))) << command << " " << flag;
+      EXPECT_TRUE(others.contains(flag) || local::find_setting(flag.substr(2))) << command << " " << flag;
     }
-    for (const Setting& setting : all_settings()) {
-      if (setting.of == SettingOf::trainer && command == std::string("node")) continue;
+    for (const local::Setting& setting : local::all_settings()) {
+      if (setting.of == local::SettingOf::trainer && command == std::string("node")) continue;
       EXPECT_TRUE(flags.contains(setting.flag())) << command << " lacks " << setting.flag();
     }
   }
@@ -264,8 +265,8 @@ TEST_F(SettingsCommand, EveryFlagOfNodeAndLaunchIsASettingOrOnThisList) {
 
 TEST_F(SettingsCommand, EveryVariableThatTheDocumentationNamesIsKnown) {
   std::set<std::string> known;
-  for (const Setting& setting : all_settings()) known.insert(setting.variable());
-  for (const OtherVariable& other : other_variables()) known.insert(other.name);
+  for (const local::Setting& setting : local::all_settings()) known.insert(setting.variable());
+  for (const local::OtherVariable& other : local::other_variables()) known.insert(other.name);
   // Of those who build and test Shoal.
   for (const char* name : {"SHOAL_REQUIRE_PEERS", "SHOAL_BENCH_BYTES", "SHOAL_CHECK", "SHOAL_WERROR",
                            "SHOAL_SANITIZE", "SHOAL_TESTS"}) {
@@ -284,4 +285,4 @@ TEST_F(SettingsCommand, EveryVariableThatTheDocumentationNamesIsKnown) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -12,7 +12,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 using testing::AnyOf;
@@ -114,4 +114,4 @@ TEST_F(ShortMemory, IsSaidByALauncherOrItsNode) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

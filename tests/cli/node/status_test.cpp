@@ -17,7 +17,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 using nlohmann::json;
@@ -231,7 +231,7 @@ TEST_F(StatusTest, MetricsAreServedWhereAskedForAndParse) {
   std::string address =
       said.substr(at + before.size(), said.find('/', at + before.size()) - at - before.size());
   std::string answer = http_get(address);
-  auto parsed = parse_prometheus(answer.substr(answer.find("\r\n\r\n") + 4));
+  auto parsed = actors::parse_prometheus(answer.substr(answer.find("\r\n\r\n") + 4));
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
   EXPECT_EQ((*parsed)["shoal_saves_committed_total"].samples[0].value, 1);
   EXPECT_EQ((*parsed)["shoal_saves_in_flight"].samples[0].value, 0);
@@ -247,4 +247,4 @@ TEST_F(StatusTest, AMetricsAddressThatCannotBeHadIsAnErrorAtTheStart) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -9,7 +9,7 @@
 #include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -94,4 +94,4 @@ TEST(Rebuild, LeavesTheCatalogOfARunningNodeAndForeignFoldersAlone) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -9,7 +9,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -257,4 +257,4 @@ TEST_F(ACompleteSet, IsNotCollectedAsAbandoned) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

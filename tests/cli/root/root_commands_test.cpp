@@ -10,7 +10,7 @@
 #include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -340,4 +340,4 @@ TEST(Help, NamesEveryCommandWithExamples) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

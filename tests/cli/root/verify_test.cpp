@@ -11,7 +11,7 @@
 #include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -155,4 +155,4 @@ TEST_F(VerifyTest, ShowsProgressWhereAskedTo) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -9,7 +9,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -134,4 +134,4 @@ TEST(Sim, RunsManySeedsAtEachPointOfASweep) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -12,7 +12,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/temporary_folder.h"
 
-namespace shoal {
+namespace shoal::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -269,4 +269,4 @@ TEST(Sim, RefusesBeforeAnythingRuns) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::cli

@@ -9,7 +9,7 @@
 #include "client/launch/own_address.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using testing::HasSubstr;
@@ -198,4 +198,4 @@ TEST(OwnAddress, KnowsThisHostFromOthers) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

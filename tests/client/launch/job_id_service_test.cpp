@@ -13,7 +13,7 @@
 #include "local/socket/socket.h"
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using testing::HasSubstr;
@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{20};
 
 uint16_t free_port() {
-  OwnedFd fd(::socket(AF_INET, SOCK_STREAM, 0));
+  local::OwnedFd fd(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   socklen_t bytes = sizeof address;
@@ -164,8 +164,8 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, JobIdService, testing::Bool(), [](const aut
 // A stranger at the port of rank 0.
 class JobIdDoor : public testing::Test {
  protected:
-  OwnedFd knock(const char* host = "127.0.0.1") const {
-    OwnedFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  local::OwnedFd knock(const char* host = "127.0.0.1") const {
+    local::OwnedFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const timeval patience{20, 0};
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     sockaddr_in to{};
@@ -173,11 +173,11 @@ class JobIdDoor : public testing::Test {
     to.sin_port = htons(port_);
     ::inet_pton(AF_INET, host, &to.sin_addr);
     const bool is_open = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
-    return is_open ? std::move(fd) : OwnedFd();
+    return is_open ? std::move(fd) : local::OwnedFd();
   }
   // All that a stranger hears who says this, and nothing more.
   std::string hears(const std::string& words) const {
-    OwnedFd fd = knock();
+    local::OwnedFd fd = knock();
     EXPECT_TRUE(fd.valid());
     if (::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL) < 0) return "";
     ::shutdown(fd.get(), SHUT_WR);
@@ -233,7 +233,7 @@ TEST_F(JobIdDoor, NeedsATokenOnSeveralHosts) {
 TEST_F(JobIdDoor, IsHeardBesideHundredsThatSayNothing) {
   Rank0 rank0(options_of(root_, 0, address_));
   rank0.begin();
-  std::vector<OwnedFd> silent;
+  std::vector<local::OwnedFd> silent;
   for (int i = 0; i < 500; ++i) silent.push_back(knock());
   EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(), rank0.said());
 }
@@ -247,4 +247,4 @@ TEST_F(JobIdDoor, IsAtItsOwnAddressAlone) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

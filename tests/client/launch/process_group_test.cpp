@@ -5,7 +5,7 @@
 #include "client/launch/checkpointer_options.h"
 #include "client/state_dict_internal.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using ::testing::HasSubstr;
@@ -91,4 +91,4 @@ TEST(ProcessGroup, AMeshBeyondItIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

@@ -15,7 +15,7 @@
 #include "local/messages/messages.h"
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using std::chrono::milliseconds;
@@ -24,21 +24,21 @@ using testing::Contains;
 using testing::HasSubstr;
 
 // A value that is not the default.
-std::string sample(const Setting& setting) {
+std::string sample(const local::Setting& setting) {
   switch (setting.kind) {
-    case SettingKind::choice:
+    case local::SettingKind::choice:
       return std::string(setting.values).substr(std::string(setting.values).rfind(' ') + 1);
-    case SettingKind::ports:
+    case local::SettingKind::ports:
       return "7100-7199";
-    case SettingKind::text:
-    case SettingKind::path:
+    case local::SettingKind::text:
+    case local::SettingKind::path:
       return "name";
-    case SettingKind::address:
+    case local::SettingKind::address:
       return "10.0.0.1:9100";
-    case SettingKind::count:
-    case SettingKind::milliseconds:
-    case SettingKind::duration:
-    case SettingKind::bytes:
+    case local::SettingKind::count:
+    case local::SettingKind::milliseconds:
+    case local::SettingKind::duration:
+    case local::SettingKind::bytes:
       break;
   }
   // Deadlines are held against each other's defaults.
@@ -74,7 +74,7 @@ class ClientSettings : public testing::Test {
   void SetUp() override { ::setenv("SHOAL_ROOT", root_.path().c_str(), 1); }
   void TearDown() override {
     ::unsetenv("SHOAL_ROOT");
-    for (const Setting& setting : all_settings()) ::unsetenv(setting.variable().c_str());
+    for (const local::Setting& setting : local::all_settings()) ::unsetenv(setting.variable().c_str());
   }
   CheckpointerOptions options() const {
     CheckpointerOptions out;
@@ -83,7 +83,7 @@ class ClientSettings : public testing::Test {
   }
   std::string file() const { return root_.path() + "/shoal.toml"; }
   void write(const std::string& text) const { std::ofstream(file()) << text; }
-  void write(const Setting& setting, const std::string& value) const {
+  void write(const local::Setting& setting, const std::string& value) const {
     const bool is_number = value.find_first_not_of("0123456789") == std::string::npos;
     const std::string quote = is_number ? "" : "\"";
     write(fmt::format("{} = {}{}{}\n", setting.name, quote, value, quote));
@@ -96,7 +96,7 @@ TEST_F(ClientSettings, EverySettingOfANodeIsAFieldAndReachesTheNodeByFieldVariab
   const std::vector<std::string> plain = node_arguments_of(options());
   std::set<std::string> seen;
   for (const NodeField& field : node_fields()) {
-    const Setting& setting = *find_setting(field.setting);
+    const local::Setting& setting = *local::find_setting(field.setting);
     seen.insert(setting.name);
     const std::string value = sample(setting);
     std::vector<std::string> expected = plain;
@@ -117,16 +117,16 @@ TEST_F(ClientSettings, EverySettingOfANodeIsAFieldAndReachesTheNodeByFieldVariab
     EXPECT_EQ(node_arguments_of(options()), expected) << setting.name;
     std::filesystem::remove(file());
   }
-  for (const Setting& setting : all_settings()) {
-    if (setting.of == SettingOf::trainer) continue;
+  for (const local::Setting& setting : local::all_settings()) {
+    if (setting.of == local::SettingOf::trainer) continue;
     EXPECT_TRUE(seen.contains(setting.name)) << setting.name << ": no field";
   }
 }
 
 TEST_F(ClientSettings, EverySettingOfATrainerIsAFieldThatVariableAndFileSet) {
   const std::string plain = trainer_fields(CheckpointerOptions());
-  for (const Setting& setting : all_settings()) {
-    if (setting.of != SettingOf::trainer) continue;
+  for (const local::Setting& setting : local::all_settings()) {
+    if (setting.of != local::SettingOf::trainer) continue;
     const std::string value = sample(setting);
     ::setenv(setting.variable().c_str(), value.c_str(), 1);
     const std::string by_variable = trainer_fields(CheckpointerOptions::from_environment().value());
@@ -145,11 +145,12 @@ TEST_F(ClientSettings, EverySettingOfATrainerIsAFieldThatVariableAndFileSet) {
 }
 
 TEST_F(ClientSettings, TheTablesBoundsAreThoseOfTheOptions) {
-  EXPECT_EQ(find_setting("max-in-flight")->most, kMaxSlabsPerClient - 1);
-  EXPECT_EQ(find_setting("load-threads")->most, kMaxLoadThreads);
-  EXPECT_EQ(find_setting("load-window-bytes")->least, kMinWindowBytes);
-  EXPECT_EQ(find_setting("load-window-bytes")->most, kMaxSlabBytes);
-  for (uint64_t bytes : {find_setting("save-unit-bytes")->least, find_setting("save-unit-bytes")->most}) {
+  EXPECT_EQ(local::find_setting("max-in-flight")->most, local::kMaxSlabsPerClient - 1);
+  EXPECT_EQ(local::find_setting("load-threads")->most, kMaxLoadThreads);
+  EXPECT_EQ(local::find_setting("load-window-bytes")->least, kMinWindowBytes);
+  EXPECT_EQ(local::find_setting("load-window-bytes")->most, local::kMaxSlabBytes);
+  for (uint64_t bytes :
+       {local::find_setting("save-unit-bytes")->least, local::find_setting("save-unit-bytes")->most}) {
     SaveOptions save;
     save.unit_bytes = bytes;
     EXPECT_TRUE(validate_options(save).ok());
@@ -224,4 +225,4 @@ TEST_F(ClientSettings, MaxFailedSavesHoldsByVariableOrFileForOptionsMadeByHandTo
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

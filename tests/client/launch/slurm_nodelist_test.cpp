@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using testing::ElementsAre;
@@ -54,4 +54,4 @@ TEST(SlurmNodelist, ThatIsMalformedIsRefused) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

@@ -12,7 +12,7 @@
 #include "base/digest/digest.h"
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using testing::HasSubstr;
@@ -41,7 +41,7 @@ class AFile : public testing::Test {
       state_.add_tensor("t" + std::to_string(1000 + i), DType::u8, {sizes[i]}, Mesh::single(0),
                         {Placement::shard(0)}, loaded_.back().data());
       batch_.ranges.push_back({{i, Box{{0}, {sizes[i]}}, 0, sizes[i], sizes[i]}, 0, file_.size()});
-      digest_blocks(tensor, &batch_.digests);
+      base::digest_blocks(tensor, &batch_.digests);
       file_.insert(file_.end(), tensor.begin(), tensor.end());
     }
     batch_.files = {"shard"};
@@ -75,7 +75,7 @@ class AFile : public testing::Test {
 };
 
 TEST_F(AFile, IsReadByAnyNumberOfThreads) {
-  make({5 * kDigestBlockBytes + 3, 1, 70'000, 2 * kDigestBlockBytes, 40'000'000});
+  make({5 * base::kDigestBlockBytes + 3, 1, 70'000, 2 * base::kDigestBlockBytes, 40'000'000});
   for (unsigned threads : {1u, 2u, 7u}) {
     for (Bytes& each : loaded_) std::fill(each.begin(), each.end(), std::byte{0});
     placer_.emplace(*bound_, std::vector<uint32_t>{0, 1, 2, 3, 4});
@@ -100,43 +100,43 @@ TEST_F(AFile, WithManySmallTensorsIsRead) {
 }
 
 TEST_F(AFile, OfWhichABitFlippedLeavesThatBlockUnreadAndUnplaced) {
-  make({1000, 3 * kDigestBlockBytes, 1000});
-  file_[kBefore + 1000 + kDigestBlockBytes + 17] ^= std::byte{4};
+  make({1000, 3 * base::kDigestBlockBytes, 1000});
+  file_[kBefore + 1000 + base::kDigestBlockBytes + 17] ^= std::byte{4};
   write();
   auto unread = read();
   ASSERT_TRUE(unread.ok());
   ASSERT_EQ(unread->size(), 1u);
   EXPECT_EQ(unread->front().range, 1u);
-  EXPECT_EQ(unread->front().begin, kDigestBlockBytes);
-  EXPECT_EQ(unread->front().end, 2 * kDigestBlockBytes);
+  EXPECT_EQ(unread->front().begin, base::kDigestBlockBytes);
+  EXPECT_EQ(unread->front().end, 2 * base::kDigestBlockBytes);
   const Bytes right = stored(1);
-  EXPECT_TRUE(std::equal(right.begin(), right.begin() + kDigestBlockBytes, loaded_[1].begin()));
-  for (uint64_t i = kDigestBlockBytes; i < 2 * kDigestBlockBytes; ++i) {
+  EXPECT_TRUE(std::equal(right.begin(), right.begin() + base::kDigestBlockBytes, loaded_[1].begin()));
+  for (uint64_t i = base::kDigestBlockBytes; i < 2 * base::kDigestBlockBytes; ++i) {
     ASSERT_EQ(loaded_[1][i], std::byte{0}) << "placed, though it differs";
   }
   EXPECT_EQ(loaded_[0], stored(0)) << "a neighbour in the same run";
   EXPECT_EQ(loaded_[2], stored(2));
-  EXPECT_EQ(placer_->bytes_placed(), 2000 + 2 * kDigestBlockBytes);
+  EXPECT_EQ(placer_->bytes_placed(), 2000 + 2 * base::kDigestBlockBytes);
 }
 
 TEST_F(AFile, ThatIsShorterThanTheNodeSaysIsReadAsFarAsItGoes) {
-  make({2 * kDigestBlockBytes, 3 * kDigestBlockBytes});
-  std::filesystem::resize_file(root_.path() + "/shard", kBefore + 3 * kDigestBlockBytes + 5);
+  make({2 * base::kDigestBlockBytes, 3 * base::kDigestBlockBytes});
+  std::filesystem::resize_file(root_.path() + "/shard", kBefore + 3 * base::kDigestBlockBytes + 5);
   auto unread = read(1);
   ASSERT_TRUE(unread.ok());
   ASSERT_EQ(unread->size(), 1u) << "neighbours are one range";
   EXPECT_EQ(unread->front().range, 1u);
-  EXPECT_EQ(unread->front().begin, kDigestBlockBytes);
-  EXPECT_EQ(unread->front().end, 3 * kDigestBlockBytes);
+  EXPECT_EQ(unread->front().begin, base::kDigestBlockBytes);
+  EXPECT_EQ(unread->front().end, 3 * base::kDigestBlockBytes);
 }
 
 TEST_F(AFile, ThatIsNotHereIsLeftToTheNode) {
-  make({10, kDigestBlockBytes + 1});
+  make({10, base::kDigestBlockBytes + 1});
   std::filesystem::remove(root_.path() + "/shard");
   auto unread = read();
   ASSERT_TRUE(unread.ok());
   ASSERT_EQ(unread->size(), 2u);
-  EXPECT_EQ((*unread)[1].end, kDigestBlockBytes + 1);
+  EXPECT_EQ((*unread)[1].end, base::kDigestBlockBytes + 1);
   EXPECT_EQ(placer_->bytes_placed(), 0u);
 }
 
@@ -161,7 +161,7 @@ TEST_F(AFile, OfNoBytesCountsAsRead) {
 }
 
 TEST_F(AFile, OfWhichTheNodeSaysWhatCannotBeIsAnErrorAndNothingIsPlaced) {
-  make({2 * kDigestBlockBytes});
+  make({2 * base::kDigestBlockBytes});
   const local::FilesToRead right = batch_;
   auto expect_corrupt = [&](const char* what) {
     EXPECT_EQ(read().status().code(), Code::corrupt) << what;
@@ -191,4 +191,4 @@ TEST(LoadThreads, AreNoMoreThanAskedForAndAtLeastOneWhereAnyAreWanted) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

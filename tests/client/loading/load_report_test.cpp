@@ -4,7 +4,7 @@
 
 #include "client/loading/load_report.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using testing::ElementsAre;
@@ -177,4 +177,4 @@ TEST(CompareKeys, NamesEverySubtreeWithoutAKey) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

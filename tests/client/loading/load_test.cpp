@@ -14,7 +14,7 @@
 #include "shoal/dcp/load_planner.h"
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using testing::HasSubstr;
@@ -144,15 +144,15 @@ TEST(Placer, RefusesWhatNoNodeMaySay) {
   auto expect_corrupt = [&](local::LoadedPiece piece) {
     EXPECT_EQ(placer.place(piece, window).code(), Code::corrupt) << placer.place(piece, window).to_string();
   };
-  expect_corrupt({{2, box, 0, 32, 32}, 0});                  // no such target
-  expect_corrupt({{1, box, 0, 32, 32}, 40});                 // beyond the window
-  expect_corrupt({{1, box, 0, 32, 32}, UINT64_MAX});         //
-  expect_corrupt({{1, box, 16, 32, 32}, 0});                 // beyond the piece
-  expect_corrupt({{1, box, 2, 4, 32}, 0});                   // cuts an element
-  expect_corrupt({{1, box, 0, 16, 16}, 0});                  // its box is longer
-  expect_corrupt({{1, Box{{1}, {8}}, 0, 32, 32}, 0});        // outside the shape
-  expect_corrupt({{1, Box{{0, 0}, {8, 1}}, 0, 32, 32}, 0});  // of other dimensions
-  expect_corrupt({{0, Box{}, 0, 8, kMaxSlabBytes + 1}, 0});  // absurdly long
+  expect_corrupt({{2, box, 0, 32, 32}, 0});                         // no such target
+  expect_corrupt({{1, box, 0, 32, 32}, 40});                        // beyond the window
+  expect_corrupt({{1, box, 0, 32, 32}, UINT64_MAX});                //
+  expect_corrupt({{1, box, 16, 32, 32}, 0});                        // beyond the piece
+  expect_corrupt({{1, box, 2, 4, 32}, 0});                          // cuts an element
+  expect_corrupt({{1, box, 0, 16, 16}, 0});                         // its box is longer
+  expect_corrupt({{1, Box{{1}, {8}}, 0, 32, 32}, 0});               // outside the shape
+  expect_corrupt({{1, Box{{0, 0}, {8, 1}}, 0, 32, 32}, 0});         // of other dimensions
+  expect_corrupt({{0, Box{}, 0, 8, local::kMaxSlabBytes + 1}, 0});  // absurdly long
   ASSERT_TRUE(placer.place({{0, Box{}, 0, 4, 8}, 0}, window).ok());
   expect_corrupt({{0, Box{}, 4, 4, 9}, 0});  // another length than before
   EXPECT_EQ(placer.finish().code(), Code::internal);
@@ -708,7 +708,8 @@ class LoadOfFiles : public Load {
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     local::FilesToRead batch{request_id, 5, {"shard"}, {}};
     batch.ranges = {{{1, Box{{0, 0}, {2, 2}}, 0, 16, 16}, 0, 0}, {{0, Box{}, 0, 5, 5}, 0, 16}};
-    batch.digests = {block_digest(ByteView(bytes).first(16)), block_digest(ByteView(bytes).subspan(16))};
+    batch.digests = {base::block_digest(ByteView(bytes).first(16)),
+                     base::block_digest(ByteView(bytes).subspan(16))};
     return batch;
   }
 };
@@ -781,4 +782,4 @@ TEST_F(Load, FailsByNameWhereTheNodeDies) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

@@ -9,7 +9,7 @@
 #include "shoal/dcp/load_planner.h"
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using testing::HasSubstr;
@@ -181,4 +181,4 @@ TEST_F(NoCheckpoint, LoadOrStartLoadsWhatThereIs) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

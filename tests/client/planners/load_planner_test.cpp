@@ -9,7 +9,7 @@
 #include "client/planners/planned_load.h"
 #include "shoal/dcp/load_planner.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using dcp::ReadItem;
@@ -280,4 +280,4 @@ TEST(FillFromChunk, CopiesWhatAnItemNamesAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

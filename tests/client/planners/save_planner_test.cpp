@@ -10,7 +10,7 @@
 #include "shoal/dcp/save_planner.h"
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using dcp::DefaultSavePlanner;
@@ -338,13 +338,13 @@ TEST_F(ASavePlanner, ThatMadeTheGlobalPlanSaysSoToTheNextNodeUntilItHasStaged) {
   auto saving =
       std::async(std::launch::async, [&] { return checkpointer_->save(1, state, planner).status(); });
   auto said = node_.expect<local::PlanExchange>();
-  EXPECT_EQ(said.stage, ExchangeStage::offered);
-  said.stage = ExchangeStage::gathered;
+  EXPECT_EQ(said.stage, plan::ExchangeStage::offered);
+  said.stage = plan::ExchangeStage::gathered;
   said.plans.push_back(said.plans.front());
   node_.send(said);
   const auto made = node_.expect<local::PlanExchange>();
-  EXPECT_EQ(made.stage, ExchangeStage::made);
-  said.stage = ExchangeStage::told;
+  EXPECT_EQ(made.stage, plan::ExchangeStage::made);
+  said.stage = plan::ExchangeStage::told;
   said.plans = {made.plans.front()};
   node_.send(said);
   node_.expect<local::LayoutIs>();
@@ -356,7 +356,7 @@ TEST_F(ASavePlanner, ThatMadeTheGlobalPlanSaysSoToTheNextNodeUntilItHasStaged) {
   node_.send(local::Attached{3, FakeNode::kPid});
   node_.expect<local::LayoutIs>();
   const auto again = node_.expect<local::PlanExchange>();
-  EXPECT_EQ(again.stage, ExchangeStage::made);
+  EXPECT_EQ(again.stage, plan::ExchangeStage::made);
   ASSERT_EQ(again.plans.size(), 2u);
   EXPECT_EQ(*again.plans[1], *made.plans[1]);
   node_.expect<local::PlanWanted>();
@@ -473,4 +473,4 @@ TEST(KeyRules, NameThePrefixesWithWhichNoKeyBegins) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

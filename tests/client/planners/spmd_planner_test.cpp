@@ -15,7 +15,7 @@
 #include "client/staging/staging.h"
 #include "shoal/dcp/spmd_planner.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using dcp::HostShard;
@@ -241,4 +241,4 @@ TEST(TheSpmdLoadPlanner, LeavesWhatTheCheckpointLacksIfItMay) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

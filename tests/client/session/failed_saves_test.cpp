@@ -15,7 +15,7 @@
 #include "client/launch/save_report.h"
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using std::chrono::milliseconds;
@@ -230,7 +230,7 @@ class SaveReport : public FailedSave {
   SaveReport() {
     const std::string path = root_.folder() + "/report";
     SHOAL_CHECK(::mkfifo(path.c_str(), 0600) == 0);
-    fifo_ = OwnedFd(::open(path.c_str(), O_RDWR | O_NONBLOCK));
+    fifo_ = local::OwnedFd(::open(path.c_str(), O_RDWR | O_NONBLOCK));
     ::setenv(kSaveReportVariable, path.c_str(), 1);
   }
   std::vector<SaveEvent> events() {
@@ -244,7 +244,7 @@ class SaveReport : public FailedSave {
     return out;
   }
 
-  OwnedFd fifo_;
+  local::OwnedFd fifo_;
 };
 
 TEST_F(SaveReport, TheLauncherHearsWhatBecomesOfEverySave) {
@@ -286,4 +286,4 @@ TEST(SaveEventLine, ReadsBackAndIsOneLineHoweverLongTheCause) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

@@ -9,7 +9,7 @@
 #include "client/session/node_process.h"
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using testing::ElementsAre;
@@ -29,7 +29,7 @@ TEST(Open, NamesTheSocketAndTheLogWhereNobodyListens) {
   options.start_node = false;
   Status status = Checkpointer::open(options).status();
   EXPECT_EQ(status.code(), Code::unavailable);
-  const NodePaths paths = node_paths(root.path()).value();
+  const local::NodePaths paths = local::node_paths(root.path()).value();
   EXPECT_THAT(status.message(), HasSubstr(paths.socket_file));
   EXPECT_THAT(status.message(), HasSubstr(paths.log_file));
   EXPECT_THAT(status.message(), HasSubstr("no process holds"));
@@ -54,7 +54,7 @@ TEST(Open, StartsANodeThatWritesItsLog) {
   auto opened = opening.get();
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
   EXPECT_EQ((*opened)->generation(), 1u);
-  std::ifstream log(node_paths(root.path()).value().log_file);
+  std::ifstream log(local::node_paths(root.path()).value().log_file);
   std::string said;
   std::getline(log, said);
   EXPECT_EQ(said,
@@ -202,4 +202,4 @@ TEST_F(Environment, OfTorchrunOnSeveralHostsAsksRank0OnTheNextPort) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

@@ -8,7 +8,7 @@
 
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using std::chrono::milliseconds;
@@ -487,4 +487,4 @@ TEST_F(Save, OfManyTensorsIsOneShortMessage) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

@@ -9,7 +9,7 @@
 #include "client/staging/slab.h"
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using testing::HasSubstr;
@@ -21,7 +21,7 @@ class MemoryBudget : public testing::Test {
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path) << text;
   }
-  MemoryFiles files() const {
+  base::MemoryFiles files() const {
     return {folder_.folder() + "/cgroup", folder_.folder() + "/own", folder_.folder() + "/meminfo"};
   }
   TemporaryRoot folder_;
@@ -34,9 +34,9 @@ TEST_F(MemoryBudget, IsTheLeastAlongThePathOfTheCgroup) {
   write("cgroup/slice/job/memory.current", "1000\n");
   write("cgroup/slice/memory.max", "10485760\n");
   write("cgroup/slice/memory.current", "8388608\n");
-  EXPECT_EQ(memory_headroom(files()).bytes, 2u << 20);
+  EXPECT_EQ(base::memory_headroom(files()).bytes, 2u << 20);
   write("cgroup/slice/memory.stat", "anon 5\ninactive_file 1048576\n");
-  EXPECT_EQ(memory_headroom(files()).bytes, 3u << 20);
+  EXPECT_EQ(base::memory_headroom(files()).bytes, 3u << 20);
   EXPECT_TRUE(check_budget(3 << 20, 0, 0, files()).ok());
   Status over = check_budget((3 << 20) + 1, 4096, 0, files());
   EXPECT_EQ(over.code(), Code::no_space);
@@ -51,12 +51,12 @@ TEST_F(MemoryBudget, KnowsTheFirstVersionOfCgroups) {
   write("cgroup/memory/job/memory.usage_in_bytes", "1048576\n");
   write("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   write("cgroup/memory/memory.usage_in_bytes", "99\n");
-  EXPECT_EQ(memory_headroom(files()).bytes, 3u << 20);
+  EXPECT_EQ(base::memory_headroom(files()).bytes, 3u << 20);
 }
 
 TEST_F(MemoryBudget, IsWhatTheMachineHasWhereNoCgroupLimitsIt) {
   write("meminfo", "MemAvailable: 2048 kB\n");
-  EXPECT_EQ(memory_headroom(files()).bytes, 2u << 20);
+  EXPECT_EQ(base::memory_headroom(files()).bytes, 2u << 20);
   EXPECT_EQ(check_budget(1, 0, 0, {"/absent", "/absent", "/absent"}), ok_status());
 }
 
@@ -72,10 +72,10 @@ TEST(MemorySlab, IsSealedAndOfAWholeNumberOfHugePages) {
   EXPECT_EQ(slab_bytes_for((2 << 20) + 1), 4u << 20);
   EXPECT_EQ(slab_bytes_for(uint64_t{1} << 40) % (2 << 20), 0u);
   MemorySlab slab = MemorySlab::make(2 << 20).value();
-  EXPECT_TRUE(check_slab(slab.fd(), 2 << 20).ok());
+  EXPECT_TRUE(local::check_slab(slab.fd(), 2 << 20).ok());
   EXPECT_NE(::ftruncate(slab.fd(), 0), 0);
-  EXPECT_EQ(MemorySlab::make(kMaxSlabBytes + 1).status().code(), Code::too_large);
+  EXPECT_EQ(MemorySlab::make(local::kMaxSlabBytes + 1).status().code(), Code::too_large);
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

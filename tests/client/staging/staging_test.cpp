@@ -10,7 +10,7 @@
 
 #include "tests/client/fake_node.h"
 
-namespace shoal {
+namespace shoal::client {
 namespace {
 
 using std::chrono::milliseconds;
@@ -374,4 +374,4 @@ TEST_F(Granted, PreparesAsManySlabsAsAreGranted) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::client

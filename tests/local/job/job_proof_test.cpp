@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace shoal {
+namespace shoal::local {
 namespace {
 
 JobProof proof(std::string_view key, std::string_view label, std::initializer_list<ByteView> parts) {
@@ -23,4 +23,4 @@ TEST(JobProof, NoncesDiffer) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::local

@@ -8,7 +8,7 @@
 
 #include "shoal/roster.h"
 
-namespace shoal {
+namespace shoal::local {
 namespace {
 
 LayoutPtr some_layout() {
@@ -85,7 +85,7 @@ NodeStatus some_status() {
   return status;
 }
 
-local::PlanExchange exchange_of(ExchangeStage stage, const std::vector<std::string>& plans) {
+local::PlanExchange exchange_of(plan::ExchangeStage stage, const std::vector<std::string>& plans) {
   local::PlanExchange said{9, 4, stage, 1, SaveOptions{}, {}};
   for (const std::string& plan : plans) said.plans.push_back(std::make_shared<const std::string>(plan));
   return said;
@@ -174,8 +174,8 @@ std::vector<LocalMessage> one_of_each() {
       local::PlanIs{9, 4, some_world()->roster.id(), some_plan()},
       local::PlanIs{9, 4, some_world()->roster.id(), nullptr},
       local::PlanWanted{9, 4, some_layout()->id(), {}, true},
-      exchange_of(ExchangeStage::offered, {"a plan"}),
-      exchange_of(ExchangeStage::gathered, {"a plan", "", "another"}),
+      exchange_of(plan::ExchangeStage::offered, {"a plan"}),
+      exchange_of(plan::ExchangeStage::gathered, {"a plan", "", "another"}),
       local::StagingWanted{uint64_t{1} << 30, 2, uint64_t{3} << 30, "staging_bytes_max", 7},
       local::StagingGranted{1, uint64_t{32} << 20, true, ok_status(), 7},
       local::StagingGranted{0, 0, false, Status(Code::no_space, "60.0 MiB are left"), 8},
@@ -218,16 +218,17 @@ TEST(LocalMessages, BringTheAttemptsOfAListing) {
 }
 
 TEST(LocalMessages, BringThePlansOfPlanners) {
-  auto message = decode_local(encode_local(exchange_of(ExchangeStage::made, {"a plan", "", "another"})));
+  auto message =
+      decode_local(encode_local(exchange_of(plan::ExchangeStage::made, {"a plan", "", "another"})));
   ASSERT_TRUE(message.ok()) << message.status().to_string();
   const auto& made = std::get<local::PlanExchange>(*message);
-  EXPECT_EQ(made.stage, ExchangeStage::made);
+  EXPECT_EQ(made.stage, plan::ExchangeStage::made);
   EXPECT_EQ(made.coordinator_rank, 1u);
   ASSERT_EQ(made.plans.size(), 3u);
   EXPECT_EQ(*made.plans[0], "a plan");
   EXPECT_EQ(*made.plans[1], "");
   EXPECT_EQ(*made.plans[2], "another");
-  for (ExchangeStage of_one : {ExchangeStage::offered, ExchangeStage::told}) {
+  for (plan::ExchangeStage of_one : {plan::ExchangeStage::offered, plan::ExchangeStage::told}) {
     EXPECT_FALSE(decode_local(encode_local(exchange_of(of_one, {"a plan", "another"}))).ok());
     EXPECT_FALSE(decode_local(encode_local(exchange_of(of_one, {}))).ok());
   }
@@ -286,11 +287,12 @@ TEST(LocalMessages, BringAWholeWorld) {
 
 // Its roster and layouts as they lie in a manifest.
 struct Encodings {
-  explicit Encodings(const World& world) : roster(encode_roster(world.roster)) {
-    for (const LayoutPtr& layout : world.layouts) layouts.push_back(encode_layout(*layout));
+  explicit Encodings(const World& world) : roster(plan::encode_roster(world.roster)) {
+    for (const LayoutPtr& layout : world.layouts) layouts.push_back(plan::encode_layout(*layout));
   }
-  std::shared_ptr<const EncodedWorld> view() const {
-    return std::make_shared<const EncodedWorld>(EncodedWorld{roster, {layouts.begin(), layouts.end()}});
+  std::shared_ptr<const plan::EncodedWorld> view() const {
+    return std::make_shared<const plan::EncodedWorld>(
+        plan::EncodedWorld{roster, {layouts.begin(), layouts.end()}});
   }
   Bytes roster;
   std::vector<Bytes> layouts;
@@ -445,4 +447,4 @@ TEST(LocalMessages, SurviveNoFlipOfABitBadly) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::local

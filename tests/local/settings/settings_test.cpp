@@ -10,7 +10,7 @@
 #include <fstream>
 #include <set>
 
-namespace shoal {
+namespace shoal::local {
 namespace {
 
 namespace fs = std::filesystem;
@@ -242,4 +242,4 @@ TEST(SettingsTest, AVariableThatMeansNothingIsNamed) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::local

@@ -11,7 +11,7 @@
 
 #include <thread>
 
-namespace shoal {
+namespace shoal::local {
 namespace {
 
 using std::chrono::milliseconds;
@@ -119,4 +119,4 @@ TEST_F(QuestionServerTest, RefusesALongQuestion) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::local

@@ -16,7 +16,7 @@
 #include <fstream>
 #include <thread>
 
-namespace shoal {
+namespace shoal::local {
 namespace {
 
 using testing::HasSubstr;
@@ -281,4 +281,4 @@ TEST(NodePaths, RefuseAFolderThatOthersMayChange) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::local

@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 using testing::ElementsAre;
@@ -213,4 +213,4 @@ TEST(Tiling, TakesAsManyDimensionsAsThereMayBe) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

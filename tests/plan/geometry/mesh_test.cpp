@@ -7,7 +7,7 @@
 #include "plan/geometry/rank_set.h"
 #include "shoal/layout.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 using testing::ElementsAre;
@@ -191,4 +191,4 @@ TEST(Placement, IsRefusedWhereItDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

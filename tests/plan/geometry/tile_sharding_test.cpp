@@ -13,7 +13,7 @@
 
 #include "tests/plan/test_worlds.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 using testing::ElementsAre;
@@ -182,4 +182,4 @@ TEST(TileSharding, CutsAsShardOnTheMeshOfItsDevicesDoes) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -6,7 +6,7 @@
 
 #include "tests/plan/test_worlds.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 LayoutPtr sample_layout() {
@@ -212,4 +212,4 @@ TEST(Codec, AShareIsTheSameUnderEveryRoster) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

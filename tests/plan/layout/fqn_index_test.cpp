@@ -10,7 +10,7 @@
 #include "plan/layout/holdings.h"
 #include "shoal/metadata.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 using SitesByName = std::map<std::string, std::vector<std::pair<uint32_t, uint32_t>>>;
@@ -78,4 +78,4 @@ TEST(FqnIndex, KnowsEveryNameOnceAndAllItsSites) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -6,7 +6,7 @@
 #include "shoal/metadata.h"
 #include "shoal/roster.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 using testing::ElementsAre;
@@ -228,4 +228,4 @@ TEST(Metadata, NamesAnAttemptForPeople) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -8,7 +8,7 @@
 #include "shoal/save_plan.h"
 #include "tests/plan/test_worlds.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 using testing::ElementsAre;
@@ -143,4 +143,4 @@ TEST(RankObjects, MakeNoPlanLongerWhateverTheNumberOfRanks) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -4,7 +4,7 @@
 #include "shoal/save_plan.h"
 #include "tests/plan/test_worlds.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 using testing::HasSubstr;
@@ -158,4 +158,4 @@ TEST(Locator, NamesWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

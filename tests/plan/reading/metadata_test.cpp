@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 using testing::HasSubstr;
@@ -74,4 +74,4 @@ TEST(MetadataOfASave, ThatDiffersIsNamedWithBothRanksAndTheFirstKey) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

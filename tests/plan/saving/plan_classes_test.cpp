@@ -10,7 +10,7 @@
 
 #include "tests/plan/test_worlds.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 std::vector<size_t> digits_of(const SavePlan& plan) {
@@ -116,4 +116,4 @@ TEST(RankPlans, RefuseOptionsThatTheRuleRefuses) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -12,7 +12,7 @@
 #include "shoal/save_plan.h"
 #include "tests/plan/test_worlds.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 constexpr int kWorlds = 1200;
@@ -419,4 +419,4 @@ TEST(RuleProperties, LayoutsAndRostersOfAllWorldsSurviveTheirEncoding) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -6,7 +6,7 @@
 
 #include "tests/plan/test_worlds.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 using testing::ElementsAre;
@@ -161,4 +161,4 @@ TEST(SavePlan, OptionsHaveBounds) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

@@ -9,7 +9,7 @@
 #include "shoal/bytes.h"
 #include "tests/plan/test_worlds.h"
 
-namespace shoal {
+namespace shoal::plan {
 namespace {
 
 using testing::ElementsAre;
@@ -171,4 +171,4 @@ TEST(MemberOrder, DifferentGroupsBeginWithDifferentMembers) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::plan

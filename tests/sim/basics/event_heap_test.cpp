@@ -11,7 +11,7 @@
 
 #include "sim/basics/random.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 // What runs is what a map by time and order would run, whatever is scheduled meanwhile: for now, for what has
@@ -20,14 +20,15 @@ TEST(EventHeap, RunsByTimeAndThenInTheOrderOfScheduling) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     Random random(seed);
     EventHeap events;
-    std::map<std::pair<TimeNs, uint64_t>, uint64_t> expected;
+    std::map<std::pair<actors::TimeNs, uint64_t>, uint64_t> expected;
     uint64_t scheduled = 0, ran = 0;
     std::function<void()> schedule_one = [&] {
       const uint64_t bits = random.below(62);
       const bool passed = random.below(20) == 0;
-      const TimeNs later = static_cast<TimeNs>(random.below((uint64_t{1} << bits) + 1));
-      const TimeNs at =
-          passed ? events.now() / 2 : events.now() + std::min(later, (TimeNs{1} << 61) - events.now());
+      const actors::TimeNs later = static_cast<actors::TimeNs>(random.below((uint64_t{1} << bits) + 1));
+      const actors::TimeNs at =
+          passed ? events.now() / 2
+                 : events.now() + std::min(later, (actors::TimeNs{1} << 61) - events.now());
       const uint64_t number = scheduled++;
       expected[{std::max(at, events.now()), number}] = number;
       events.schedule(at, [&, number] {
@@ -54,7 +55,7 @@ TEST(EventHeap, DropsWhatItDoesNotRun) {
   auto held = std::make_shared<int>(1);
   {
     EventHeap events;
-    for (TimeNs at : {0, 0, 5, 5'000'000, 7}) events.schedule(at, [held] {});
+    for (actors::TimeNs at : {0, 0, 5, 5'000'000, 7}) events.schedule(at, [held] {});
     struct Large {
       std::shared_ptr<int> held;
       char much[200] = {};
@@ -68,4 +69,4 @@ TEST(EventHeap, DropsWhatItDoesNotRun) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

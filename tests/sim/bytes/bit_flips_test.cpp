@@ -15,13 +15,13 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr TimeNs kPatience = 1000 * kMillisecond;
+constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 constexpr uint64_t kStep = 2;
 constexpr uint32_t kRanks = 4, kReaders = 3;
 const AttemptKey kKey{1, kStep, 1};
@@ -39,10 +39,10 @@ class BitFlips : public ::testing::TestWithParam<SaveMode> {
       job.run(kPatience);
     }
     for (size_t node = 0; node < 2; ++node) host_.kill_node(node);
-    const Result<Decision> decision = read_decision(host_.storage(), kKey);
+    const Result<storage::Decision> decision = storage::read_decision(host_.storage(), kKey);
     ASSERT_TRUE(decision.ok() && decision->committed()) << decision.status().to_string();
     manifest_ = decision->manifest();
-    readers_ = flat_job_of(metadata_of(*decision).state_dict_metadata, kReaders);
+    readers_ = flat_job_of(storage::metadata_of(*decision).state_dict_metadata, kReaders);
   }
 
   struct Outcome {
@@ -93,12 +93,12 @@ class BitFlips : public ::testing::TestWithParam<SaveMode> {
   // Of which files of shards a load reads anything.
   std::set<std::string> files_read() {
     std::set<std::string> names;
-    const auto add = [&](const std::vector<operation::ReadRange>& ranges) {
-      for (const operation::ReadRange& range : ranges) names.insert(range.piece->file_name);
+    const auto add = [&](const std::vector<actors::operation::ReadRange>& ranges) {
+      for (const actors::operation::ReadRange& range : ranges) names.insert(range.piece->file_name);
     };
-    host_.on_operation([&](size_t, const Operation& operation) {
-      if (const auto* batch = std::get_if<operation::ReadBatch>(&operation)) add(batch->ranges);
-      if (const auto* chunk = std::get_if<operation::ReadChunk>(&operation)) add(chunk->ranges);
+    host_.on_operation([&](size_t, const actors::Operation& operation) {
+      if (const auto* batch = std::get_if<actors::operation::ReadBatch>(&operation)) add(batch->ranges);
+      if (const auto* chunk = std::get_if<actors::operation::ReadChunk>(&operation)) add(chunk->ranges);
     });
     expect_whole();
     host_.on_operation(nullptr);
@@ -110,7 +110,7 @@ class BitFlips : public ::testing::TestWithParam<SaveMode> {
   }
 
   VirtualHost host_;
-  Manifest manifest_;
+  storage::Manifest manifest_;
   std::vector<LayoutPtr> readers_;
   size_t nodes_ = 2;  // so far
   std::mt19937_64 random_{7};
@@ -148,9 +148,9 @@ TEST_P(BitFlips, InTheHeaderOfAShardNameTheFile) {
   }
   EXPECT_GE(read.size(), 2u);
   size_t flips = 0;
-  for (const FileEntry& file : manifest_.files) {
-    const std::string path = shard_path(kKey, file.rank, std::get<uint32_t>(file.contents));
-    auto shard = ShardReader::open(host_.storage(), path, nullptr, nullptr);
+  for (const storage::FileEntry& file : manifest_.files) {
+    const std::string path = storage::shard_path(kKey, file.rank, std::get<uint32_t>(file.contents));
+    auto shard = storage::ShardReader::open(host_.storage(), path, nullptr, nullptr);
     ASSERT_TRUE(shard.ok());
     const Bytes bytes = *host_.storage().read(path, uint64_t{1} << 30);
     const std::string header(as_text(bytes).substr(0, (*shard)->file_offset(0)));
@@ -170,12 +170,12 @@ TEST_P(BitFlips, InTheHeaderOfAShardNameTheFile) {
 // The first, a middle and the last byte of every piece of every file.
 TEST_P(BitFlips, InTheBytesOfAPieceNameTensorBoxRankAndPlaceOrAreReadAround) {
   size_t caught = 0, around = 0, harmless = 0;
-  for (const FileEntry& file : manifest_.files) {
-    const std::string path = shard_path(kKey, file.rank, std::get<uint32_t>(file.contents));
-    auto shard = ShardReader::open(host_.storage(), path, nullptr, nullptr);
+  for (const storage::FileEntry& file : manifest_.files) {
+    const std::string path = storage::shard_path(kKey, file.rank, std::get<uint32_t>(file.contents));
+    auto shard = storage::ShardReader::open(host_.storage(), path, nullptr, nullptr);
     ASSERT_TRUE(shard.ok());
     for (size_t p = 0; p < (*shard)->pieces().size(); ++p) {
-      const ShardPiece& piece = (*shard)->pieces()[p];
+      const storage::ShardPiece& piece = (*shard)->pieces()[p];
       if (piece.bytes == 0) continue;
       SCOPED_TRACE(path + ": " + piece.key);
       const uint64_t first = (*shard)->file_offset(p);
@@ -210,7 +210,7 @@ TEST_P(BitFlips, InTheBytesOfAPieceNameTensorBoxRankAndPlaceOrAreReadAround) {
 }
 
 TEST_P(BitFlips, InAManifestNameItAndDoNotStepBack) {
-  const std::string path = decision_path(kKey);
+  const std::string path = storage::decision_path(kKey);
   const uint64_t bits = 8 * size_of(path);
   for (uint32_t i = 0; i < 24; ++i) {
     const uint64_t bit = i < 8 ? i * 32 + random_() % 32 : random_() % bits;  // the head, then anywhere
@@ -246,8 +246,8 @@ TEST_P(BitFlips, InTheChoiceOfALatestNeedNobodyAndTwoNameItAndAnotherChoiceIsFre
 TEST_P(BitFlips, InRostersAreNoConcernOfALoad) {
   size_t rosters = 0;
   auto listed = host_.storage().list("generations");
-  if (!listed.ok()) listed = std::vector<ObjectInfo>();
-  for (const ObjectInfo& object : *listed) {
+  if (!listed.ok()) listed = std::vector<storage::ObjectInfo>();
+  for (const storage::ObjectInfo& object : *listed) {
     if (object.name.find(".roster") == std::string::npos) continue;
     ++rosters;
     for (int i = 0; i < 4; ++i) {
@@ -260,22 +260,22 @@ TEST_P(BitFlips, InRostersAreNoConcernOfALoad) {
 
 // Records beside the checkpoints: a load goes by none of them, and hinders nobody who does.
 TEST_P(BitFlips, InPinsTagsAndVerifiedMarksAreNoConcernOfALoad) {
-  Mark pin, tag, verified;
+  storage::Mark pin, tag, verified;
   Nonce id;
   id.bytes[0] = std::byte{7};
-  pin.name = pin_name(id);
+  pin.name = storage::pin_name(id);
   pin.is_lease = true;  // as of a load that died
   tag.name = "best";
-  verified.name = verified_name(kKey);
-  const std::vector<std::tuple<MarkKind, Mark, std::string>> marks = {
-      {MarkKind::pin, pin, "pins/"},
-      {MarkKind::tag, tag, "tags/"},
-      {MarkKind::verified, verified, "verified/"}};
+  verified.name = storage::verified_name(kKey);
+  const std::vector<std::tuple<storage::MarkKind, storage::Mark, std::string>> marks = {
+      {storage::MarkKind::pin, pin, "pins/"},
+      {storage::MarkKind::tag, tag, "tags/"},
+      {storage::MarkKind::verified, verified, "verified/"}};
   uint32_t ordinal = 200;
   for (auto [kind, mark, folder] : marks) {
     mark.key = kKey;
     mark.nonce = id;
-    ASSERT_TRUE(create_mark(host_.storage(), kind, mark).ok());
+    ASSERT_TRUE(storage::create_mark(host_.storage(), kind, mark).ok());
     const std::string path = folder + mark.name;
     const uint64_t bits = 8 * size_of(path);
     for (uint32_t i = 0; i < 12; ++i) {
@@ -285,7 +285,7 @@ TEST_P(BitFlips, InPinsTagsAndVerifiedMarksAreNoConcernOfALoad) {
       EXPECT_TRUE(load_with_flip(path, bit, is_latest ? std::nullopt : std::optional(kStep), ++ordinal)
                       .errors.empty());
       host_.file_system().flip_bit(path, bit);
-      const Result<MarkList> listed = list_marks(host_.storage(), kind);
+      const Result<storage::MarkList> listed = storage::list_marks(host_.storage(), kind);
       ASSERT_TRUE(listed.ok());
       EXPECT_EQ(listed->damaged.size(), 1u) << "who goes by it hears which one it is";
       for (const auto& [name, why] : listed->damaged) EXPECT_EQ(name, mark.name);
@@ -300,8 +300,8 @@ class RankLocalBitFlips : public BitFlips {};
 INSTANTIATE_TEST_SUITE_P(Mode, RankLocalBitFlips, ::testing::Values(SaveMode::rank_local));
 
 TEST_P(RankLocalBitFlips, InARankManifestOfASetThatNobodyMergedNameIt) {
-  ASSERT_TRUE(host_.storage().remove(decision_path(kKey)).ok());
-  const std::string path = rank_manifest_path(kKey, {2, kRanks});
+  ASSERT_TRUE(host_.storage().remove(storage::decision_path(kKey)).ok());
+  const std::string path = storage::rank_manifest_path(kKey, {2, kRanks});
   const uint64_t bits = 8 * size_of(path);
   for (uint32_t i = 0; i < 24; ++i) {
     const uint64_t bit = i < 8 ? i * 32 + random_() % 32 : random_() % bits;  // the head, then anywhere
@@ -315,9 +315,9 @@ TEST_P(RankLocalBitFlips, InARankManifestOfASetThatNobodyMergedNameIt) {
 }
 
 TEST_P(RankLocalBitFlips, InARankManifestOfAMergedSetAreOfNoMeaning) {
-  ASSERT_TRUE(host_.storage().remove(decision_path(kKey)).ok());
+  ASSERT_TRUE(host_.storage().remove(storage::decision_path(kKey)).ok());
   expect_whole();  // and merges it
-  const std::string path = rank_manifest_path(kKey, {1, kRanks});
+  const std::string path = storage::rank_manifest_path(kKey, {1, kRanks});
   EXPECT_TRUE(load_with_flip(path, random_() % (8 * size_of(path))).errors.empty());
 }
 
@@ -326,12 +326,13 @@ INSTANTIATE_TEST_SUITE_P(Mode, AbortedBitFlips, ::testing::Values(SaveMode::coll
 
 TEST_P(AbortedBitFlips, InTheTombstoneOfALaterStepNeedNobodyAndTwoNameItWhereTheLatestIsAsked) {
   const AttemptKey later{1, 3, 1};
-  Decision tombstone = *read_decision(host_.storage(), kKey);
+  storage::Decision tombstone = *storage::read_decision(host_.storage(), kKey);
   tombstone.key = later;
-  tombstone.body = Tombstone{Tombstone::Reason::aborted, "rank 2: host-2 was not heard for 60 s"};
-  ASSERT_TRUE(publish_decision(host_.storage(), tombstone).ok());
+  tombstone.body =
+      storage::Tombstone{storage::Tombstone::Reason::aborted, "rank 2: host-2 was not heard for 60 s"};
+  ASSERT_TRUE(storage::publish_decision(host_.storage(), tombstone).ok());
   EXPECT_TRUE(load(std::nullopt, 7).errors.empty());
-  const std::string path = decision_path(later);
+  const std::string path = storage::decision_path(later);
   const uint64_t bits = 8 * size_of(path);
   size_t caught = 0;
   EXPECT_TRUE(load_with_flip(path, random_() % 256, std::nullopt, 90).errors.empty());
@@ -348,4 +349,4 @@ TEST_P(AbortedBitFlips, InTheTombstoneOfALaterStepNeedNobodyAndTwoNameItWhereThe
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

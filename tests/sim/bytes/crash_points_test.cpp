@@ -13,19 +13,19 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using Fate = MemoryFileSystem::Unsynced::Fate;
 
-constexpr TimeNs kShortly = 1000 * kMillisecond;
-constexpr TimeNs kQuiet =
-    4'000 * kMillisecond;  // shorter than what recurs: a pin's renewal, a look at the epoch
-constexpr TimeNs kBeyondAllDeadlines = 330'000 * kMillisecond;
+constexpr actors::TimeNs kShortly = 1000 * actors::kMillisecond;
+constexpr actors::TimeNs kQuiet =
+    4'000 * actors::kMillisecond;  // shorter than what recurs: a pin's renewal, a look at the epoch
+constexpr actors::TimeNs kBeyondAllDeadlines = 330'000 * actors::kMillisecond;
 constexpr uint64_t kFirstStep = 1, kAbortedStep = 2, kLastStep = 3, kNextStep = 10;
 
-NodeFacts facts_of(uint32_t generation) {
-  NodeFacts facts;
+actors::NodeFacts facts_of(uint32_t generation) {
+  actors::NodeFacts facts;
   facts.generation = generation;
   facts.epoch = generation;
   facts.times.epoch_check_ms = 100'000;  // each look is a call more to fail
@@ -40,7 +40,7 @@ class Scene {
       : layouts_(std::move(layouts)), job_(VirtualJob::start(host, facts_of(1), 2, 4, layouts_)) {}
 
   // Each save is given `duration`, in which everything happens that will, deadlines included.
-  void play(TimeNs duration) {
+  void play(actors::TimeNs duration) {
     for (auto& trainer : job_.trainers) trainer->declare();
     for (auto& trainer : job_.trainers) trainer->save(kFirstStep);
     run(duration);
@@ -73,7 +73,7 @@ class Scene {
   VirtualHost host;
 
  private:
-  void run(TimeNs duration) {
+  void run(actors::TimeNs duration) {
     host.run_for(duration);
     for (auto& trainer : job_.trainers) trainer->listen();
   }
@@ -83,14 +83,15 @@ class Scene {
 };
 
 // The decisions that stand, by attempt.
-std::map<AttemptKey, Decision> standing(VirtualHost& host) {
-  auto listed = list_attempts(host.storage());
+std::map<AttemptKey, storage::Decision> standing(VirtualHost& host) {
+  auto listed = storage::list_attempts(host.storage());
   EXPECT_TRUE(listed.ok()) << listed.status().to_string();
   EXPECT_TRUE(listed->damaged.empty()) << listed->damaged[0].second.to_string();
-  std::map<AttemptKey, Decision> out;
-  for (const AttemptInfo& attempt : listed->attempts) {
-    auto decision = read_decision(host.storage(), attempt.key);
-    EXPECT_EQ(decision.ok(), attempt.state != AttemptInfo::State::undecided) << decision.status().to_string();
+  std::map<AttemptKey, storage::Decision> out;
+  for (const storage::AttemptInfo& attempt : listed->attempts) {
+    auto decision = storage::read_decision(host.storage(), attempt.key);
+    EXPECT_EQ(decision.ok(), attempt.state != storage::AttemptInfo::State::undecided)
+        << decision.status().to_string();
     if (decision.ok()) out.emplace(attempt.key, *decision);
   }
   return out;
@@ -103,14 +104,14 @@ class NextGeneration {
       : host_(host), job_(VirtualJob::start(host, facts_of(2), 1, 2, std::move(layouts))) {}
 
   void expect_sound(const std::map<AttemptKey, bool>& told) {
-    const std::map<AttemptKey, Decision> before = standing(host_);
+    const std::map<AttemptKey, storage::Decision> before = standing(host_);
     for (const auto& [key, committed] : told) {
       ASSERT_TRUE(before.contains(key)) << to_string(key) << " was told, and its decision is gone";
       EXPECT_EQ(before.at(key).committed(), committed) << to_string(key);
     }
     for (auto& trainer : job_.trainers) trainer->load(std::nullopt);
     job_.run(kQuiet);
-    const std::map<AttemptKey, Decision> after = standing(host_);
+    const std::map<AttemptKey, storage::Decision> after = standing(host_);
     for (const auto& [key, decision] : before) {
       EXPECT_EQ(after.at(key).nonce, decision.nonce) << "the first decision stands: " << to_string(key);
     }
@@ -127,10 +128,10 @@ class NextGeneration {
       EXPECT_EQ(trainer->load_done()->outcome, ok_status());
       EXPECT_EQ(trainer->check_loaded(latest->step), "");
     }
-    const AttemptList listed = list_attempts(host_.storage()).value();
-    for (const AttemptInfo& attempt : listed.attempts) {
-      EXPECT_NE(attempt.state, AttemptInfo::State::undecided) << to_string(attempt.key);
-      EXPECT_TRUE(attempt.state == AttemptInfo::State::committed || attempt.leftover_files == 0)
+    const storage::AttemptList listed = storage::list_attempts(host_.storage()).value();
+    for (const storage::AttemptInfo& attempt : listed.attempts) {
+      EXPECT_NE(attempt.state, storage::AttemptInfo::State::undecided) << to_string(attempt.key);
+      EXPECT_TRUE(attempt.state == storage::AttemptInfo::State::committed || attempt.leftover_files == 0)
           << to_string(attempt.key) << " is not swept";
     }
     expect_next_save_commits();
@@ -162,7 +163,7 @@ struct Calls {
   std::vector<uint64_t> changes;
   uint64_t count = 0;
 
-  explicit Calls(TimeNs duration, const std::vector<LayoutPtr>& layouts = pipeline_job(4, 1, 2)) {
+  explicit Calls(actors::TimeNs duration, const std::vector<LayoutPtr>& layouts = pipeline_job(4, 1, 2)) {
     Scene scene(layouts);
     const uint64_t begin = scene.host.file_system().operations();
     scene.play(duration);
@@ -198,7 +199,7 @@ void crash_whole_job(const std::vector<LayoutPtr>& layouts, const std::vector<La
       MemoryFileSystem& files = scene.host.file_system();
       const uint64_t dies_at = files.operations() + point;
       files.die_at(dies_at);
-      scene.host.on_operation([&](size_t, const Operation&) {
+      scene.host.on_operation([&](size_t, const actors::Operation&) {
         if (files.operations() <= dies_at) return;
         for (size_t node : {0, 1}) scene.host.kill_node(node);
       });
@@ -230,12 +231,12 @@ TEST(CrashOfAWholeJob, MostOfWhoseRanksWriteNothingLosesNothingEither) {
 }
 
 // A save all of whose shards are in the root is never aborted. Whether an abort has committed it instead.
-bool expect_not_thrown_away(Storage& storage, const Operation& operation) {
-  const auto* publish = std::get_if<operation::PublishDecision>(&operation);
-  if (publish == nullptr || !std::holds_alternative<Tombstone>(*publish->body)) return false;
-  auto stands = read_decision(storage, publish->key);
+bool expect_not_thrown_away(storage::Storage& storage, const actors::Operation& operation) {
+  const auto* publish = std::get_if<actors::operation::PublishDecision>(&operation);
+  if (publish == nullptr || !std::holds_alternative<storage::Tombstone>(*publish->body)) return false;
+  auto stands = storage::read_decision(storage, publish->key);
   if (!stands.ok()) return false;
-  EXPECT_TRUE(stands->committed() || !prove_complete(storage, publish->key).ok())
+  EXPECT_TRUE(stands->committed() || !storage::prove_complete(storage, publish->key).ok())
       << to_string(publish->key) << ": " << stands->tombstone().cause;
   return stands->committed();
 }
@@ -252,7 +253,7 @@ void crash_node(const std::vector<LayoutPtr>& layouts, const std::vector<LayoutP
     const uint64_t dies_at = files.operations() + point;
     files.die_at(dies_at);
     std::optional<size_t> dead;
-    scene.host.on_operation([&](size_t node, const Operation& operation) {
+    scene.host.on_operation([&](size_t node, const actors::Operation& operation) {
       if (dead) completed += expect_not_thrown_away(scene.host.storage(), operation);
       if (dead || files.operations() <= dies_at) return;
       files.stop_failing();
@@ -289,19 +290,19 @@ constexpr AttemptKey kLastAttempt{1, kLastStep, 1};
 
 // Regression: the next job put a tombstone over such a save, deleted its shards and loaded an older step.
 TEST(DeathOfAllNodes, AfterTheLastShardLosesNoSave) {
-  auto writes_last_step = [](const Operation& operation) {
-    const auto* write = std::get_if<operation::WriteShard>(&operation);
+  auto writes_last_step = [](const actors::Operation& operation) {
+    const auto* write = std::get_if<actors::operation::WriteShard>(&operation);
     return write != nullptr && write->key == kLastAttempt;
   };
-  auto checks_last_step = [](const Operation& operation) {
-    const auto* check = std::get_if<operation::CheckFiles>(&operation);
+  auto checks_last_step = [](const actors::Operation& operation) {
+    const auto* check = std::get_if<actors::operation::CheckFiles>(&operation);
     return check != nullptr && check->key == kLastAttempt;
   };
   size_t writes = 0;
   {
     Scene scene;
     scene.host.on_operation(
-        [&](size_t, const Operation& operation) { writes += writes_last_step(operation); });
+        [&](size_t, const actors::Operation& operation) { writes += writes_last_step(operation); });
     scene.play(kShortly);
   }
   ASSERT_GE(writes, 4u);
@@ -311,7 +312,7 @@ TEST(DeathOfAllNodes, AfterTheLastShardLosesNoSave) {
       Scene scene;
       size_t left = writes;
       bool has_ended = false;
-      scene.host.on_operation([&](size_t, const Operation& operation) {
+      scene.host.on_operation([&](size_t, const actors::Operation& operation) {
         left -= writes_last_step(operation);
         if (has_ended || (has_been_reported ? !checks_last_step(operation) : left != 0)) return;
         has_ended = true;
@@ -339,16 +340,16 @@ TEST(ALostManifest, OfTheNewestCheckpointIsWrittenAgainByTheNextJob) {
     ASSERT_TRUE(told.at(kLastAttempt));
     told.erase(kLastAttempt);
     for (size_t node : {0, 1}) scene.host.kill_node(node);
-    const Decision before = read_decision(scene.host.storage(), kLastAttempt).value();
-    ASSERT_TRUE(scene.host.storage().remove(decision_path(kLastAttempt)).ok());
+    const storage::Decision before = storage::read_decision(scene.host.storage(), kLastAttempt).value();
+    ASSERT_TRUE(scene.host.storage().remove(storage::decision_path(kLastAttempt)).ok());
     if (!has_catalog) scene.host.crash({Fate::kept, 0});
     NextGeneration next(scene.host);
     next.expect_sound(told);
     EXPECT_EQ(next.loaded(), kLastAttempt);
-    Decision after = read_decision(scene.host.storage(), kLastAttempt).value();
+    storage::Decision after = storage::read_decision(scene.host.storage(), kLastAttempt).value();
     after.nonce = before.nonce;
     after.unix_time_ns = before.unix_time_ns;
-    EXPECT_EQ(encode_decision(after).value(), encode_decision(before).value());
+    EXPECT_EQ(storage::encode_decision(after).value(), storage::encode_decision(before).value());
   }
 }
 
@@ -360,7 +361,7 @@ TEST(ALostManifest, OfAJobMostOfWhoseRanksWriteNothingIsWrittenAgain) {
   ASSERT_TRUE(told.at(kLastAttempt));
   told.erase(kLastAttempt);
   for (size_t node : {0, 1}) scene.host.kill_node(node);
-  ASSERT_TRUE(scene.host.storage().remove(decision_path(kLastAttempt)).ok());
+  ASSERT_TRUE(scene.host.storage().remove(storage::decision_path(kLastAttempt)).ok());
   scene.host.crash({Fate::lost, 0});
   NextGeneration next(scene.host, replicated_job(2));
   next.expect_sound(told);
@@ -372,13 +373,13 @@ TEST(ALostManifest, WithALostShardIsAnAbortThatNamesTheShard) {
   Scene scene;
   scene.play(kShortly);
   for (size_t node : {0, 1}) scene.host.kill_node(node);
-  ASSERT_TRUE(scene.host.storage().remove(decision_path(kLastAttempt)).ok());
-  ASSERT_TRUE(scene.host.storage().remove(shard_path(kLastAttempt, 2, 0)).ok());
+  ASSERT_TRUE(scene.host.storage().remove(storage::decision_path(kLastAttempt)).ok());
+  ASSERT_TRUE(scene.host.storage().remove(storage::shard_path(kLastAttempt, 2, 0)).ok());
   scene.host.crash({Fate::kept, 0});
   NextGeneration next(scene.host);
   next.expect_sound({});
   EXPECT_EQ(next.loaded(), (AttemptKey{1, kFirstStep, 1}));
-  const Decision decision = read_decision(scene.host.storage(), kLastAttempt).value();
+  const storage::Decision decision = storage::read_decision(scene.host.storage(), kLastAttempt).value();
   ASSERT_FALSE(decision.committed());
   EXPECT_THAT(decision.tombstone().cause, testing::HasSubstr("there is no shard of rank 2"));
 }
@@ -492,4 +493,4 @@ TEST(AFullDisk, OfAnySizeAbortsByNameAndTakesTheNextSaveOnceThereIsRoom) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

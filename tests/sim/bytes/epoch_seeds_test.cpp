@@ -7,7 +7,7 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 constexpr uint32_t kHosts = 3, kRanks = 6;
@@ -19,7 +19,7 @@ class Story {
     layouts_ = pipeline_job(kRanks, 1, 2);
     coordinators_.push_back(host_.add_node(facts("c0"), true));
     for (uint32_t host = 0; host < kHosts; ++host) {
-      NodeFacts here = facts(std::string("host") + std::to_string(host));
+      actors::NodeFacts here = facts(std::string("host") + std::to_string(host));
       here.expected_ranks = {2 * host, 2 * host + 1};
       hosts_.push_back(host_.add_node(here, false));
     }
@@ -35,13 +35,13 @@ class Story {
     }
     for (uint64_t step = 1; step <= kSteps; ++step) {
       for (auto& trainer : trainers_) {
-        host_.run_for(static_cast<TimeNs>(draw(draw(4) == 0 ? 400 : 2)) * kMillisecond);
+        host_.run_for(static_cast<actors::TimeNs>(draw(draw(4) == 0 ? 400 : 2)) * actors::kMillisecond);
         if (draw(8) == 0) misfortune();
         trainer->listen();
         if (step == 1) trainer->declare();
         trainer->save(step);
       }
-      host_.run_for(static_cast<TimeNs>(draw(3'000'000)));
+      host_.run_for(static_cast<actors::TimeNs>(draw(3'000'000)));
       misfortune();
       pass(draw(3'000));
     }
@@ -57,7 +57,7 @@ class Story {
   std::string check() {
     for (uint64_t step = 1; step <= kSteps; ++step) {
       const AttemptKey key{1, step, 1};
-      auto decision = read_decision(host_.storage(), key);
+      auto decision = storage::read_decision(host_.storage(), key);
       for (Rank rank = 0; rank < kRanks; ++rank) {
         const bool lives = host_.alive(hosts_[rank / 2]);
         auto told = trainers_[rank]->decided().find({step, 1});
@@ -82,8 +82,8 @@ class Story {
   const std::vector<std::string>& transcript() const { return host_.transcript(); }
 
  private:
-  static NodeFacts facts(const std::string& host) {
-    NodeFacts facts;
+  static actors::NodeFacts facts(const std::string& host) {
+    actors::NodeFacts facts;
     facts.generation = 1;
     facts.job_id = "job-1";
     facts.host = host;
@@ -98,7 +98,7 @@ class Story {
 
   void pass(uint64_t duration_ms) {
     for (uint64_t passed = 0; passed < duration_ms; passed += 50) {
-      host_.run_for(50 * kMillisecond);
+      host_.run_for(50 * actors::kMillisecond);
       for (auto& trainer : trainers_) trainer->listen();
     }
   }
@@ -158,4 +158,4 @@ TEST(CoordinatorsComingAndGoing, GiveTheSameStoryForTheSameSeed) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -14,12 +14,12 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr TimeNs kPatience = 1000 * kMillisecond;
+constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 constexpr SaveMode kModes[] = {SaveMode::collective, SaveMode::rank_local, SaveMode::collective_free};
 
 // What a save is to hold, from what each of its ranks holds.
@@ -58,7 +58,7 @@ class AJobInAMode {
       trainer.save(step);
     }
     if (waits) {
-      host_.run_for(10'000 * kMillisecond);
+      host_.run_for(10'000 * actors::kMillisecond);
       job_->run(kPatience);
     }
     Values& values = saved_[step];
@@ -119,7 +119,7 @@ class AJobInAMode {
                                         flat_job_of(metadata.state_dict_metadata, readers, placement));
     ++nodes_;
     for (auto& trainer : next.trainers) trainer->load(step);
-    host_.run_for(5'000 * kMillisecond);
+    host_.run_for(5'000 * actors::kMillisecond);
     next.run(kPatience);
     for (auto& trainer : next.trainers) {
       ASSERT_TRUE(trainer->load_done().has_value());
@@ -156,9 +156,9 @@ class AJobInAMode {
   size_t later_rosters() {
     const auto listed = host_.storage().list("generations");
     if (!listed.ok()) return 0;  // nobody has made one
-    return static_cast<size_t>(std::count_if(listed->begin(), listed->end(), [](const ObjectInfo& object) {
-      return object.name.rfind("1.roster-", 0) == 0;
-    }));
+    return static_cast<size_t>(std::count_if(
+        listed->begin(), listed->end(),
+        [](const storage::ObjectInfo& object) { return object.name.rfind("1.roster-", 0) == 0; }));
   }
 
  private:
@@ -172,7 +172,7 @@ class AJobInAMode {
   void replace_node(uint32_t host, size_t n) {
     for (auto& trainer : job_->trainers) trainer->listen();
     host_.kill_node(host);
-    NodeFacts facts = facts_of(1);
+    actors::NodeFacts facts = facts_of(1);
     facts.host = "host" + std::to_string(host);
     const uint32_t ranks_a_host = of_.ranks / of_.nodes;
     for (Rank rank = host * ranks_a_host; rank < (host + 1) * ranks_a_host; ++rank) {
@@ -426,4 +426,4 @@ TEST_P(InEachMode, WhateverRanksHoldIsCommittedOrNamed) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -6,10 +6,10 @@
 
 #include "tests/sim/support/changing_job.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
-constexpr TimeNs kSecond = 1'000 * kMillisecond;
+constexpr actors::TimeNs kSecond = 1'000 * actors::kMillisecond;
 using Holdings = std::array<Holding, ChangingJob::kRanks>;
 
 struct Seed {
@@ -21,14 +21,15 @@ struct Seed {
 // Each rank calls save for all steps in order, at times of its own.
 void save_in_any_order(ChangingJob& job, Seed& seed, uint64_t first, const std::vector<Holdings>& steps) {
   std::array<size_t, ChangingJob::kRanks> done{};
-  const TimeNs pause = (seed.one_in(2) ? 50 : 3'000) * kMillisecond;
+  const actors::TimeNs pause = (seed.one_in(2) ? 50 : 3'000) * actors::kMillisecond;
   for (size_t left = steps.size() * done.size(); left != 0;) {
     const Rank rank = static_cast<Rank>(seed.random() % done.size());
     if (done[rank] == steps.size()) continue;
     job.save(rank, first + done[rank], steps[done[rank]][rank]);
     ++done[rank];
     --left;
-    if (seed.one_in(2)) job.run_for(static_cast<TimeNs>(seed.random() % static_cast<uint64_t>(pause)));
+    if (seed.one_in(2))
+      job.run_for(static_cast<actors::TimeNs>(seed.random() % static_cast<uint64_t>(pause)));
   }
 }
 
@@ -98,4 +99,4 @@ TEST(JobsWhoseReplicasChange, DecideEverySaveAndGoOn) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

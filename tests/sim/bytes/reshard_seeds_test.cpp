@@ -17,10 +17,10 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
-constexpr TimeNs kPatience = 1000 * kMillisecond;
+constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 constexpr SaveMode kModes[] = {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective};
 constexpr uint64_t kSeeds = 60;
 constexpr uint64_t kSeedsAtLeast = 6;  // however slow the machine is
@@ -33,10 +33,10 @@ struct BlockRead {  // one digest block of one stored piece
 };
 using Blocks = std::multiset<BlockRead>;
 
-void add_blocks(Blocks& blocks, const std::vector<operation::ReadRange>& ranges) {
-  for (const operation::ReadRange& range : ranges) {
-    for (uint64_t at = range.begin; at < range.end; at += kDigestBlockBytes) {
-      const uint64_t end = std::min(range.end, at + kDigestBlockBytes);
+void add_blocks(Blocks& blocks, const std::vector<actors::operation::ReadRange>& ranges) {
+  for (const actors::operation::ReadRange& range : ranges) {
+    for (uint64_t at = range.begin; at < range.end; at += base::kDigestBlockBytes) {
+      const uint64_t end = std::min(range.end, at + base::kDigestBlockBytes);
       blocks.insert({range.piece->file_name, range.piece->piece_key, at, end});
     }
   }
@@ -46,7 +46,7 @@ void add_blocks(Blocks& blocks, const std::vector<operation::ReadRange>& ranges)
 // ranks have written.
 class StoredElements {
  public:
-  explicit StoredElements(const Manifest& manifest) {
+  explicit StoredElements(const storage::Manifest& manifest) {
     const World& world = *manifest.world;
     for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
       const Layout& layout = world.layout_of(rank);
@@ -88,8 +88,8 @@ class StoredElements {
         is_wanted = is_wanted && at >= wanted.offsets[d] && at < wanted.offsets[d] + wanted.sizes[d];
       }
       if (!is_wanted) continue;
-      const uint64_t begin = number * piece.element_bytes / kDigestBlockBytes * kDigestBlockBytes;
-      touched.insert({piece.file, piece.key, begin, std::min(bytes, begin + kDigestBlockBytes)});
+      const uint64_t begin = number * piece.element_bytes / base::kDigestBlockBytes * base::kDigestBlockBytes;
+      touched.insert({piece.file, piece.key, begin, std::min(bytes, begin + base::kDigestBlockBytes)});
     }
   }
   std::map<std::string, std::vector<Piece>> pieces_;
@@ -124,17 +124,18 @@ class Resharding : public ::testing::Test {
 
   void expect_loads(VirtualHost& host, const std::vector<LayoutPtr>& readers) {
     VirtualJob next = VirtualJob::start(host, facts_of(2), 1, static_cast<uint32_t>(readers.size()), readers);
-    std::map<ClientId, Blocks> read;
-    host.on_operation([&](size_t, const Operation& operation) {
-      const auto* batch = std::get_if<operation::ReadBatch>(&operation);
+    std::map<actors::ClientId, Blocks> read;
+    host.on_operation([&](size_t, const actors::Operation& operation) {
+      const auto* batch = std::get_if<actors::operation::ReadBatch>(&operation);
       if (batch != nullptr) add_blocks(read[batch->client], batch->ranges);
-      const auto* located = std::get_if<operation::LocateRanges>(&operation);  // the client reads them
+      const auto* located =
+          std::get_if<actors::operation::LocateRanges>(&operation);  // the client reads them
       if (located != nullptr) add_blocks(read[located->client], located->ranges);
     });
     for (auto& trainer : next.trainers) trainer->load(2);
     next.run(kPatience);
     host.on_operation(nullptr);
-    const Manifest manifest = read_decision(host.storage(), {1, 2, 1})->manifest();
+    const storage::Manifest manifest = storage::read_decision(host.storage(), {1, 2, 1})->manifest();
     const StoredElements stored(manifest);
     for (Rank rank = 0; rank < readers.size(); ++rank) {
       const VirtualTrainer& trainer = *next.trainers[rank];
@@ -217,4 +218,4 @@ TEST_F(Resharding, IsBitForBitAndReadsWhatItTouchesWhateverTheLayouts) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

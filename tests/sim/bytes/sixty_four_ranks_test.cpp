@@ -6,15 +6,15 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr TimeNs kPatience = 1000 * kMillisecond;
+constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 
-NodeFacts facts_of(uint32_t generation) {
-  NodeFacts facts;
+actors::NodeFacts facts_of(uint32_t generation) {
+  actors::NodeFacts facts;
   facts.generation = generation;
   facts.epoch = generation;
   return facts;
@@ -61,7 +61,7 @@ TEST_F(SixtyFourRanks, WriteEachByteOnceOnceTheRosterIsKnown) {
   for (uint32_t layer = 0; layer < 4; ++layer) state += 4 * (96 * 40 + 37 * 24 + 50 + 1);
   for (Rank rank = 0; rank < 64; ++rank) state += object_value(rank_fqn("rng", rank), 1).size();
   EXPECT_EQ(staged, state);
-  auto decision = read_decision(host_.storage(), {1, 1, 1});
+  auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   EXPECT_EQ(decision->manifest().payload_bytes, state);
 }
@@ -94,7 +94,7 @@ TEST_F(SixtyFourRanks, LoseNothingWhenATrainerDiesAfterStaging) {
   for (auto& trainer : job_.trainers) trainer->save(1);
   job_.trainers[17]->end();
   job_.run(kPatience);
-  auto decision = read_decision(host_.storage(), {1, 1, 1});
+  auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   EXPECT_TRUE(decision->committed());
   EXPECT_TRUE(job_.trainers[3]->decided().at({1, 1}).outcome.ok());
@@ -119,7 +119,7 @@ TEST_F(SixtyFourRanks, AbortAtTheDeadlineNamingRanksThatSaidNothing) {
   for (Rank rank = 0; rank < 64; ++rank) {
     if (rank != 9 && rank != 41) job_.trainers[rank]->save(1);
   }
-  host_.run_for(130'000 * kMillisecond);  // the last hosts report some seconds after they staged
+  host_.run_for(130'000 * actors::kMillisecond);  // the last hosts report some seconds after they staged
   job_.run(kPatience);
   const Status& outcome = job_.trainers[0]->decided().at({1, 1}).outcome;
   EXPECT_EQ(outcome.code(), Code::aborted);
@@ -132,7 +132,7 @@ TEST_F(SixtyFourRanks, CommitWhenRanksComeOneAfterTheOtherWithinTheDeadlineEach)
     if (rank != 9 && rank != 41) job_.trainers[rank]->save(1);
   }
   for (Rank late : {9u, 41u}) {
-    host_.run_for(100'000 * kMillisecond);
+    host_.run_for(100'000 * actors::kMillisecond);
     job_.trainers[late]->save(1);
   }
   job_.run(kPatience);
@@ -145,7 +145,7 @@ TEST_F(SixtyFourRanks, AreAllToldWhenTheCoordinatorIsGoneForGood) {
   job_.run(kPatience);
   host_.kill_node(0);
   for (Rank rank = 8; rank < 64; ++rank) job_.trainers[rank]->save(1);
-  host_.run_for(301'000 * kMillisecond);
+  host_.run_for(301'000 * actors::kMillisecond);
   job_.run(kPatience);
   for (Rank rank : {8u, 63u}) {
     const Status& outcome = job_.trainers[rank]->decided().at({1, 1}).outcome;
@@ -162,7 +162,7 @@ TEST_F(SixtyFourRanks, CatchUpWhenANodeWasCutOffAndComesBack) {
   job_.run(kPatience);
   EXPECT_TRUE(job_.trainers[0]->decided().empty());
   host_.cut(5, false);
-  host_.run_for(20'000 * kMillisecond);
+  host_.run_for(20'000 * actors::kMillisecond);
   job_.run(kPatience);
   expect_committed(1);
 }
@@ -170,7 +170,7 @@ TEST_F(SixtyFourRanks, CatchUpWhenANodeWasCutOffAndComesBack) {
 TEST_F(SixtyFourRanks, DrainOnlyWhenEverythingStagedIsDecided) {
   job_.run(kPatience);
   for (Rank rank = 0; rank < 63; ++rank) job_.trainers[rank]->save(1);
-  host_.run_for(100 * kMillisecond);
+  host_.run_for(100 * actors::kMillisecond);
   host_.drain(0);
   job_.run(kPatience);
   EXPECT_FALSE(host_.drained(0));
@@ -205,9 +205,9 @@ TEST_F(SixtyFourRanks, SeeAFlippedBitNamedByTheLoad) {
   job_.run(kPatience);
   for (auto& trainer : job_.trainers) trainer->save(1);
   job_.run(kPatience);
-  auto decision = read_decision(host_.storage(), {1, 1, 1});
+  auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok());
-  const FileEntry& file = decision->manifest().files.front();
+  const storage::FileEntry& file = decision->manifest().files.front();
   const std::string path = "step-00000001/g1a1/" + file.name;
   std::byte length[8];
   auto opened = host_.storage().open(path);
@@ -228,20 +228,20 @@ TEST_F(SixtyFourRanks, LeaveAnUndecidedAttemptThatTheNextGenerationVoidsAndSweep
   for (auto& trainer : job_.trainers) trainer->save(1);
   job_.run(kPatience);
   for (Rank rank = 0; rank < 40; ++rank) job_.trainers[rank]->save(2);
-  host_.run_for(100 * kMillisecond);
+  host_.run_for(100 * actors::kMillisecond);
   for (size_t node = 0; node < 8; ++node) host_.kill_node(node);
   VirtualJob next = VirtualJob::start(host_, facts_of(2), 2, 5, flat_job(5));
   for (auto& trainer : next.trainers) trainer->load(std::nullopt);
-  host_.run_for(15'000 * kMillisecond);
+  host_.run_for(15'000 * actors::kMillisecond);
   next.run(kPatience);
   for (auto& trainer : next.trainers) {
     ASSERT_TRUE(trainer->found().has_value());
     EXPECT_EQ(trainer->found()->checkpoint.key, (AttemptKey{1, 1, 1}));
     EXPECT_EQ(trainer->check_loaded(1), "");
   }
-  auto info = inspect_attempt(host_.storage(), {1, 2, 1});
+  auto info = storage::inspect_attempt(host_.storage(), {1, 2, 1});
   ASSERT_TRUE(info.ok()) << info.status().to_string();
-  EXPECT_EQ(info->state, AttemptInfo::State::aborted);
+  EXPECT_EQ(info->state, storage::AttemptInfo::State::aborted);
   EXPECT_EQ(info->leftover_files, 0u);
 }
 
@@ -294,4 +294,4 @@ TEST(ALoad, SaysSoWhereThereIsNoCheckpoint) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -8,30 +8,30 @@
 #include "actors/loader/sharing/chunk_exchange.h"
 #include "tests/sim/support/shared_load.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
-constexpr uint64_t kTinyBytes = kMinLoadMemoryBytes;
+constexpr uint64_t kTinyBytes = actors::kMinLoadMemoryBytes;
 
 // What really has memory: of windows as far as something was written to them, and of chunks while somebody
 // holds them. By what nodes do, not by what they count. The nodes of a simulation pass chunks on without a
 // copy, so that these are counted for all nodes together.
 class MemoryWatch {
  public:
-  void heard(size_t node, const Operation& operation) {
-    if (const auto* batch = std::get_if<operation::ReadBatch>(&operation)) {
-      for (const operation::ReadRange& range : batch->ranges) {
+  void heard(size_t node, const actors::Operation& operation) {
+    if (const auto* batch = std::get_if<actors::operation::ReadBatch>(&operation)) {
+      for (const actors::operation::ReadRange& range : batch->ranges) {
         touch(node, batch->client, batch->slab_id, range.slab_offset + range.end - range.begin);
       }
-    } else if (const auto* copy = std::get_if<operation::CopyChunk>(&operation)) {
+    } else if (const auto* copy = std::get_if<actors::operation::CopyChunk>(&operation)) {
       chunks_[copy->chunk.get()] = copy->chunk;
       for (const auto& each : copy->copies)
         touch(node, each.client, each.slab_id, each.slab_offset + each.bytes);
-    } else if (const auto* check = std::get_if<operation::CheckChunk>(&operation)) {
+    } else if (const auto* check = std::get_if<actors::operation::CheckChunk>(&operation)) {
       chunks_[check->chunk.get()] = check->chunk;
-    } else if (const auto* header = std::get_if<operation::CheckHeader>(&operation)) {
+    } else if (const auto* header = std::get_if<actors::operation::CheckHeader>(&operation)) {
       chunks_[header->chunk.get()] = header->chunk;
-    } else if (const auto* window = std::get_if<operation::ReleaseWindow>(&operation)) {
+    } else if (const auto* window = std::get_if<actors::operation::ReleaseWindow>(&operation)) {
       windows_[node].erase({window->client, window->slab_id});
       ++released;
     }
@@ -44,11 +44,11 @@ class MemoryWatch {
   size_t released = 0;
 
  private:
-  void touch(size_t node, ClientId client, uint32_t slab_id, uint64_t end) {
+  void touch(size_t node, actors::ClientId client, uint32_t slab_id, uint64_t end) {
     uint64_t& touched = windows_[node][{client, slab_id}];
     touched = std::max(touched, end);
   }
-  using Windows = std::map<std::pair<ClientId, uint32_t>, uint64_t>;
+  using Windows = std::map<std::pair<actors::ClientId, uint32_t>, uint64_t>;
   static uint64_t bytes_of_windows(const Windows& windows) {
     uint64_t bytes = 0;
     for (const auto& [window, touched] : windows) bytes += touched;
@@ -63,17 +63,17 @@ class MemoryWatch {
   }
 
   std::map<size_t, Windows> windows_;
-  std::map<const Chunk*, std::weak_ptr<const Chunk>> chunks_;
+  std::map<const actors::Chunk*, std::weak_ptr<const actors::Chunk>> chunks_;
 };
 
 class LoadMemory : public SharedLoad {
  protected:
   void watch() {
-    attack_ = [this](size_t node, const Operation& operation) { watch_.heard(node, operation); };
+    attack_ = [this](size_t node, const actors::Operation& operation) { watch_.heard(node, operation); };
   }
   void expect_within(uint64_t bytes_of_a_node) const {
     // Between nodes a chunk may be under way that its sender has forgotten.
-    const uint64_t under_way = nodes_.size() > 1 ? kChunkBytes : 0;
+    const uint64_t under_way = nodes_.size() > 1 ? actors::kChunkBytes : 0;
     EXPECT_LE(watch_.most, nodes_.size() * (bytes_of_a_node + under_way));
     EXPECT_LE(watch_.most_of_windows, bytes_of_a_node);
   }
@@ -116,7 +116,7 @@ TEST_F(LoadMemory, RanksOfAHostThatShareKeepWithinIt) {
   run();
   expect_all_loaded();
   expect_within(kTinyBytes);
-  EXPECT_LE(watch_.most_of_windows, kTinyBytes - least_buffer_bytes(1));
+  EXPECT_LE(watch_.most_of_windows, kTinyBytes - actors::least_buffer_bytes(1));
   for (auto& reader : readers_) EXPECT_TRUE(reader->done()->times.was_shared);
 }
 
@@ -147,7 +147,7 @@ TEST_F(LoadMemory, ARankThatComesLateWaitsForThoseThatShareAndTheyNotForIt) {
   start(2, 8, kTinyBytes);
   watch();
   for (size_t rank = 1; rank < readers_.size(); ++rank) readers_[rank]->load();
-  host_.run_for((RoleTimes().load_gather_longest_ms + 500) * kMillisecond);
+  host_.run_for((actors::RoleTimes().load_gather_longest_ms + 500) * actors::kMillisecond);
   readers_[0]->load();
   run();
   expect_all_loaded();
@@ -174,7 +174,7 @@ TEST_F(LoadMemory, TheWindowOfAClientThatIsGoneGoesToOthers) {
   start(1, 24, kTinyBytes);
   watch();
   for (auto& reader : readers_) reader->load(LoadWay::direct);
-  host_.run_for(500 * kMillisecond);
+  host_.run_for(500 * actors::kMillisecond);
   for (size_t rank = 0; rank < 16; ++rank) readers_[rank]->end();  // they have placed nothing
   run();
   for (size_t rank = 16; rank < readers_.size(); ++rank) EXPECT_EQ(readers_[rank]->check(1), "") << rank;
@@ -186,10 +186,10 @@ TEST_F(LoadMemory, APeerThatTakesNothingInKeepsItsSendersWithinIt) {
   std::vector<Tensor> large = kAllWantAll;
   large.push_back({"e", 96 * kMiB, Placement::replicate()});
   ASSERT_NO_FATAL_FAILURE(save(large));
-  start(3, 3, 2 * kTinyBytes, kDefaultLoadMemoryBytes);
+  start(3, 3, 2 * kTinyBytes, actors::kDefaultLoadMemoryBytes);
   host_.take_nothing_in(nodes_[2], true);
   uint64_t most = 0;
-  attack_ = [&](size_t, const Operation&) {
+  attack_ = [&](size_t, const actors::Operation&) {
     for (size_t node : nodes_) most = std::max(most, host_.untaken_bytes(node));
   };
   for (auto& reader : readers_) reader->load();
@@ -203,10 +203,10 @@ TEST_F(LoadMemory, APeerThatIsLostGivesBackWhatWasForIt) {
   std::vector<Tensor> large = kAllWantAll;
   large.push_back({"e", 96 * kMiB, Placement::replicate()});
   ASSERT_NO_FATAL_FAILURE(save(large));
-  start(3, 3, 2 * kTinyBytes, kDefaultLoadMemoryBytes);
+  start(3, 3, 2 * kTinyBytes, actors::kDefaultLoadMemoryBytes);
   host_.take_nothing_in(nodes_[2], true);
   bool is_full = false;
-  attack_ = [&](size_t, const Operation&) {
+  attack_ = [&](size_t, const actors::Operation&) {
     if (host_.untaken_bytes(nodes_[0]) > 4 * kMiB && !std::exchange(is_full, true))
       host_.kill_node(nodes_[2]);
   };
@@ -232,7 +232,7 @@ TEST_F(LoadMemory, ARankThatStandsStillDoesNotFillTheNode) {
   watch();
   for (auto& reader : readers_) reader->load();
   for (int i = 0; i < 2000; ++i) {
-    host_.run_for(2 * kMillisecond);
+    host_.run_for(2 * actors::kMillisecond);
     readers_[1]->listen();
   }
   EXPECT_FALSE(readers_[1]->done());
@@ -243,4 +243,4 @@ TEST_F(LoadMemory, ARankThatStandsStillDoesNotFillTheNode) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -5,7 +5,7 @@
 
 #include "sim/simulation.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 Profile profile_of(const std::string& name) {
@@ -30,9 +30,9 @@ LoadReport load(const Profile& profile, uint32_t replicas, LoadWay way) {
 }
 
 struct Ways {
-  TimeNs direct, two_stage, automatic;
+  actors::TimeNs direct, two_stage, automatic;
   uint64_t bytes_two_stage, bytes_automatic;
-  TimeNs better() const { return std::min(direct, two_stage); }
+  actors::TimeNs better() const { return std::min(direct, two_stage); }
 };
 
 Ways all_ways(const Profile& profile, uint32_t replicas) {
@@ -70,11 +70,11 @@ TEST(SlowStorage, IsReadOnceByHostsThatShare) {
   Profile profile = profile_of("object-store");
   for (uint32_t replicas : {12, 32}) {
     const uint64_t once = load(profile, replicas, LoadWay::two_stage).costs.storage.bytes_read;
-    for (TimeNs look_ms : {100, 400}) {
+    for (actors::TimeNs look_ms : {100, 400}) {
       Profile slow = profile;
-      slow.storage.look_ns = look_ms * kMillisecond;
+      slow.storage.look_ns = look_ms * actors::kMillisecond;
       const LoadReport report = load(slow, replicas, LoadWay::two_stage);
-      EXPECT_GT(report.loaded.greatest, look_ms * 900 * kMillisecond)
+      EXPECT_GT(report.loaded.greatest, look_ms * 900 * actors::kMillisecond)
           << "a thousand requests, one after the other";
       EXPECT_LT(report.costs.storage.bytes_read, once * 101 / 100)
           << replicas << " replicas, " << look_ms << " ms";
@@ -85,4 +85,4 @@ TEST(SlowStorage, IsReadOnceByHostsThatShare) {
 INSTANTIATE_TEST_SUITE_P(Replicas, LoadWays, testing::Values(4, 12));
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -8,7 +8,7 @@
 #include "sim/simulation.h"
 #include "tests/sim/support/job_layouts.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
@@ -26,7 +26,7 @@ std::vector<std::vector<Rank>> hosts_of(uint32_t ranks) {
 // Everything that a run shows.
 struct Seen {
   std::vector<std::string> transcript;  // of what nodes said to each other, and in how many bytes
-  std::vector<std::vector<TimeNs>> times;
+  std::vector<std::vector<actors::TimeNs>> times;
   std::vector<uint64_t> counts;
   std::vector<uint64_t> trace_hashes;
 };
@@ -44,9 +44,9 @@ void look_at(VirtualCluster& cluster, Seen& seen) {
 }
 
 void write_down(VirtualCluster& cluster, Seen& seen) {
-  cluster.on_message([&seen](size_t from, size_t to, const WireMessage& message, uint64_t bytes) {
+  cluster.on_message([&seen](size_t from, size_t to, const actors::WireMessage& message, uint64_t bytes) {
     seen.transcript.push_back(std::to_string(from) + " -> " + std::to_string(to) + ": " +
-                              describe(*message.body) + ", " + std::to_string(bytes));
+                              actors::describe(*message.body) + ", " + std::to_string(bytes));
   });
 }
 
@@ -62,7 +62,7 @@ Seen run(SaveMode mode, StoredPayload* payload, const std::string& profile_name 
   job.options.mode = mode;
   if (mode == SaveMode::rank_local) job.options.dedupe = Dedupe::none;
   job.saves = 2;
-  job.interval_ns = 1000 * kMillisecond;
+  job.interval_ns = 1000 * actors::kMillisecond;
   job.payload = payload;
   EventHeap events;
   VirtualCluster cluster(events, *profile, seed, mode, hosts_of(kRanks), kRanks);
@@ -84,7 +84,7 @@ Seen run(SaveMode mode, StoredPayload* payload, const std::string& profile_name 
 
   EventHeap later;
   VirtualCluster restarted(later, *profile, 2, mode, hosts_of(kLoadingRanks), kLoadingRanks,
-                           kDefaultDirectNodes, 2);
+                           actors::kDefaultDirectNodes, 2);
   restarted.counted_root().will_be_loaded();
   restarted.counted_root().continue_from(cluster.counted_root());
   CountedLoads::Job loading;
@@ -156,32 +156,32 @@ TEST(KnownBytes, AreThoseOfTheElementWhereverItLies) {
 }
 
 // One piece of 64 bytes, staged and to be written.
-operation::WriteShard one_write(StoredPayload& payload) {
+actors::operation::WriteShard one_write(StoredPayload& payload) {
   LayoutBuilder builder;
   builder.add_tensor("w", DType::f32, {16}, Mesh::contiguous({1}), {Placement::replicate()});
   const LayoutPtr layout = *std::move(builder).build();
   payload.stage(1, 1, layout, 0, std::vector<local::StagedPiece>{{0, 0, 0, 64, 0}});
-  ShardPiece piece;
+  storage::ShardPiece piece;
   piece.key = piece.fqn = "w";
   piece.dtype = DType::f32;
   piece.global_shape = {16};
   piece.box = Box{{0}, {16}};
   piece.bytes = 64;
-  operation::WriteShard write;
+  actors::operation::WriteShard write;
   write.key = {1, 1, 1};
-  write.pieces = std::vector<ShardPiece>{piece};
-  write.data = std::vector<SlabRange>{{1, 1, 0, 64}};
+  write.pieces = std::vector<storage::ShardPiece>{piece};
+  write.data = std::vector<actors::SlabRange>{{1, 1, 0, 64}};
   return write;
 }
 
 TEST(AFullRun, IsNotBelievedWhereAShardIsOfAnotherSizeThanWasCounted) {
   for (uint64_t too_few : {0u, 1u}) {
     StoredPayload payload;
-    const operation::WriteShard write = one_write(payload);
-    WrittenShard counted;
+    const actors::operation::WriteShard write = one_write(payload);
+    storage::WrittenShard counted;
     counted.payload_bytes = 64;
-    counted.size = *shard_file_bytes(write.pieces.vector()) - too_few;
-    EXPECT_TRUE(payload.carry_out(0, false, write, OperationResult(counted), counted.size).ok());
+    counted.size = *storage::shard_file_bytes(write.pieces.vector()) - too_few;
+    EXPECT_TRUE(payload.carry_out(0, false, write, actors::OperationResult(counted), counted.size).ok());
     if (too_few == 0) {
       EXPECT_TRUE(payload.disagreement().ok()) << payload.disagreement().to_string();
     } else {
@@ -192,33 +192,33 @@ TEST(AFullRun, IsNotBelievedWhereAShardIsOfAnotherSizeThanWasCounted) {
 
 TEST(AFullRun, IsNotBelievedWhereTheCountLetsAnOperationFailThatTheStorageDoes) {
   StoredPayload payload;
-  const operation::WriteShard write = one_write(payload);
+  const actors::operation::WriteShard write = one_write(payload);
   EXPECT_TRUE(payload.carry_out(0, false, write, Status(Code::io, "no"), 0).ok());
   EXPECT_THAT(payload.disagreement().message(), HasSubstr("WriteShard: counted: I/O error: no, stored: ok"));
 }
 
 TEST(AFullRun, FindsBytesOtherThanThoseThatWereStaged) {
   StoredPayload payload;
-  operation::WriteShard write = one_write(payload);
-  std::vector<ShardPiece> pieces = write.pieces.vector();
+  actors::operation::WriteShard write = one_write(payload);
+  std::vector<storage::ShardPiece> pieces = write.pieces.vector();
   pieces[0].fqn = "v";  // so that other bytes belong there
   write.pieces = std::move(pieces);
-  WrittenShard counted;
+  storage::WrittenShard counted;
   counted.payload_bytes = 64;
-  counted.size = *shard_file_bytes(write.pieces.vector());
-  auto written = payload.carry_out(0, false, write, OperationResult(counted), counted.size);
+  counted.size = *storage::shard_file_bytes(write.pieces.vector());
+  auto written = payload.carry_out(0, false, write, actors::OperationResult(counted), counted.size);
   ASSERT_TRUE(written.ok());
   EXPECT_TRUE(payload.disagreement().ok()) << payload.disagreement().to_string();
-  auto piece = std::make_shared<operation::PieceRef>();
+  auto piece = std::make_shared<actors::operation::PieceRef>();
   piece->key = write.key;
   piece->file_name = shard_file_name(0, 0);
   piece->file_size = counted.size;
-  piece->header_digest = std::get<WrittenShard>(*written).header_digest;
+  piece->header_digest = std::get<storage::WrittenShard>(*written).header_digest;
   piece->piece_key = "w";
   piece->dtype = DType::f32;
   piece->box = Box{{0}, {16}};
-  const operation::ReadBatch batch{1, 2, {{piece, 0, 64, 0}}};
-  EXPECT_TRUE(payload.carry_out(0, false, batch, OperationResult(operation::Done{}), 0).ok());
+  const actors::operation::ReadBatch batch{1, 2, {{piece, 0, 64, 0}}};
+  EXPECT_TRUE(payload.carry_out(0, false, batch, actors::OperationResult(actors::operation::Done{}), 0).ok());
   EXPECT_THAT(payload.disagreement().message(), HasSubstr("ReadBatch: the bytes of v"));
 }
 
@@ -251,4 +251,4 @@ TEST(FullPayloads, AreRefusedWhereMemoryOrRanksDoNotSuffice) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

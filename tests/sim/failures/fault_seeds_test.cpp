@@ -4,7 +4,7 @@
 
 #include "sim/replay.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 constexpr uint64_t kSeeds = 120;
@@ -82,4 +82,4 @@ TEST(FaultSeeds, ThatEndInTimeAbortNothing) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

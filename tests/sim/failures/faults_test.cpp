@@ -5,7 +5,7 @@
 #include "sim/basics/toml_tree.h"
 #include "sim/simulation.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
@@ -91,8 +91,8 @@ SimulationReport simulated(const Scenario& scenario) {
   return *report;
 }
 
-TimeNs seconds(int64_t count) {
-  return count * 1000 * kMillisecond;
+actors::TimeNs seconds(int64_t count) {
+  return count * 1000 * actors::kMillisecond;
 }
 
 TEST(ANode, ThatBeginsAgainIsOfferedWhatItsTrainersHold) {
@@ -260,4 +260,4 @@ TEST(ARack, ThatDiesIsNamedByItsRanks) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -6,15 +6,15 @@
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr TimeNs kPatience = 1000 * kMillisecond;
+constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 
-NodeFacts facts_of(uint32_t generation) {
-  NodeFacts facts;
+actors::NodeFacts facts_of(uint32_t generation) {
+  actors::NodeFacts facts;
   facts.generation = generation;
   facts.epoch = generation;
   return facts;
@@ -31,7 +31,7 @@ LayoutPtr large_layout() {
 // A Loader by itself: the test carries out its operations, in the order that it likes.
 class ALoaderByItself : public ::testing::Test {
  protected:
-  static constexpr ClientId kClient = 7;
+  static constexpr actors::ClientId kClient = 7;
 
   ALoaderByItself() {
     VirtualJob job = VirtualJob::start(host_, facts_of(1), 1, 1, {large_layout()});
@@ -47,34 +47,35 @@ class ALoaderByItself : public ::testing::Test {
         {"large", LayoutEntry::Kind::tensor, DType::f32, {600, 1024}, {Box{{0, 0}, {600, 1024}}}});
     from_client(local::Slab{2, uint64_t{4} << 20});
     from_client(load);
-    while (!starts_.empty() && !std::get_if<operation::ReadBatch>(&starts_.front().operation)) {
-      const effect::Start start = starts_.front();
+    while (!starts_.empty() && !std::get_if<actors::operation::ReadBatch>(&starts_.front().operation)) {
+      const actors::effect::Start start = starts_.front();
       starts_.erase(starts_.begin());
-      if (std::get_if<operation::ListAttemptsOfStep>(&start.operation)) {
-        done(start, OperationResult(*list_attempts(host_.storage())));
-      } else if (const auto* pin = std::get_if<operation::PinAttempt>(&start.operation)) {
-        done(start,
-             OperationResult(std::make_shared<const Mark>(Mark{"a pin", pin->key, true, 0, "", 0, {}})));
+      if (std::get_if<actors::operation::ListAttemptsOfStep>(&start.operation)) {
+        done(start, actors::OperationResult(*storage::list_attempts(host_.storage())));
+      } else if (const auto* pin = std::get_if<actors::operation::PinAttempt>(&start.operation)) {
+        done(start, actors::OperationResult(std::make_shared<const storage::Mark>(
+                        storage::Mark{"a pin", pin->key, true, 0, "", 0, {}})));
       } else {
-        done(start, OperationResult(std::make_shared<const Decision>(
-                        *read_decision(host_.storage(), AttemptKey{1, 1, 1}))));
+        done(start, actors::OperationResult(std::make_shared<const storage::Decision>(
+                        *storage::read_decision(host_.storage(), AttemptKey{1, 1, 1}))));
       }
     }
   }
 
-  void handle(const Event& event) {
-    Effects effects;
+  void handle(const actors::Event& event) {
+    actors::Effects effects;
     loader_->handle(0, event, effects);
-    for (const Effect& each : effects) {
-      if (const auto* start = std::get_if<effect::Start>(&each)) starts_.push_back(*start);
-      if (const auto* said = std::get_if<effect::ToClient>(&each)) said_.push_back(said->message);
+    for (const actors::Effect& each : effects) {
+      if (const auto* start = std::get_if<actors::effect::Start>(&each)) starts_.push_back(*start);
+      if (const auto* said = std::get_if<actors::effect::ToClient>(&each)) said_.push_back(said->message);
     }
   }
-  void from_client(LocalMessage message) {
-    handle(event::FromClient{kClient, std::make_shared<const LocalMessage>(std::move(message))});
+  void from_client(local::LocalMessage message) {
+    handle(
+        actors::event::FromClient{kClient, std::make_shared<const local::LocalMessage>(std::move(message))});
   }
-  void done(const effect::Start& start, Result<OperationResult> result) {
-    handle(event::OperationDone{start.id, std::move(result)});
+  void done(const actors::effect::Start& start, Result<actors::OperationResult> result) {
+    handle(actors::event::OperationDone{start.id, std::move(result)});
   }
   template <class T>
   size_t said() const {
@@ -84,9 +85,9 @@ class ALoaderByItself : public ::testing::Test {
   }
 
   VirtualHost host_;
-  std::unique_ptr<Role> loader_ = make_loader(facts_of(2));
-  std::vector<effect::Start> starts_;
-  std::vector<std::shared_ptr<const LocalMessage>> said_;
+  std::unique_ptr<actors::Role> loader_ = actors::make_loader(facts_of(2));
+  std::vector<actors::effect::Start> starts_;
+  std::vector<std::shared_ptr<const local::LocalMessage>> said_;
 };
 
 TEST_F(ALoaderByItself, TellsOfAFailureOnceNothingIsWrittenToTheWindowAnyMore) {
@@ -94,7 +95,7 @@ TEST_F(ALoaderByItself, TellsOfAFailureOnceNothingIsWrittenToTheWindowAnyMore) {
   done(starts_[1], Status(Code::corrupt, "a flipped bit"));
   EXPECT_EQ(said<local::LoadDone>(),
             0u);  // else the next load's window would take the late bytes of this one
-  done(starts_[0], OperationResult(operation::Done{}));
+  done(starts_[0], actors::OperationResult(actors::operation::Done{}));
   EXPECT_EQ(said<local::LoadDone>(), 0u);
   done(starts_[2], Status(Code::io, "and another fault"));
   ASSERT_EQ(said<local::LoadDone>(), 1u);
@@ -105,7 +106,7 @@ TEST_F(ALoaderByItself, TellsOfAFailureOnceNothingIsWrittenToTheWindowAnyMore) {
 TEST_F(ALoaderByItself, IgnoresPlacedOfABatchThatIsStillBeingRead) {
   for (uint32_t batch : {0u, 1u, 2u, 3u, 4'000'000'000u}) from_client(local::Placed{1, batch});
   EXPECT_EQ(said<local::LoadDone>(), 0u);
-  for (size_t i = 0; i < 3; ++i) done(starts_[i], OperationResult(operation::Done{}));
+  for (size_t i = 0; i < 3; ++i) done(starts_[i], actors::OperationResult(actors::operation::Done{}));
   EXPECT_EQ(said<local::Loaded>(), 3u);
   for (uint32_t batch : {0u, 0u, 1u, 2u}) from_client(local::Placed{1, batch});
   ASSERT_EQ(said<local::LoadDone>(), 1u);
@@ -167,14 +168,17 @@ TEST_F(FourRanks, GoOnWhenARankComesBackBeforeItsOldConnectionIsLost) {
 }
 
 TEST(ACoordinator, KeepsNoLayoutThatNobodyNamed) {
-  auto coordinator = make_coordinator(facts_of(1));
+  auto coordinator = actors::make_coordinator(facts_of(1));
   LayoutPtr layout = pipeline_job(1, 1, 1)[0];
   std::weak_ptr<const Layout> kept = layout;
-  Effects effects;
-  coordinator->handle(0, event::Started{}, effects);
-  auto body = std::make_shared<const WireBody>(wire::Layouts{{std::move(layout)}});
-  coordinator->handle(0, event::Received{kFirstPeerNode, {RoleKind::planner, RoleKind::coordinator, body}},
-                      effects);
+  actors::Effects effects;
+  coordinator->handle(0, actors::event::Started{}, effects);
+  auto body = std::make_shared<const actors::WireBody>(actors::wire::Layouts{{std::move(layout)}});
+  coordinator->handle(
+      0,
+      actors::event::Received{actors::kFirstPeerNode,
+                              {actors::RoleKind::planner, actors::RoleKind::coordinator, body}},
+      effects);
   body.reset();
   EXPECT_TRUE(kept.expired());
 }
@@ -212,7 +216,7 @@ TEST_F(FourRanks, CommitUnderACoordinatorThatComesAfterTheyReported) {
   for (Rank rank : {2u, 3u}) job_.trainers[rank]->save(1);
   job_.run(kPatience);
   host_.kill_node(0);
-  NodeFacts facts = facts_of(1);
+  actors::NodeFacts facts = facts_of(1);
   facts.epoch = 2;
   facts.host = "host0";
   const size_t node = host_.add_node(facts, true);
@@ -224,7 +228,7 @@ TEST_F(FourRanks, CommitUnderACoordinatorThatComesAfterTheyReported) {
   job_.run(kPatience);
   EXPECT_TRUE(job_.trainers[0]->has_roster());
   for (Rank rank : {0u, 1u}) job_.trainers[rank]->save(1);
-  host_.run_for(15'000 * kMillisecond);
+  host_.run_for(15'000 * actors::kMillisecond);
   job_.run(kPatience);
   for (auto& trainer : job_.trainers) {
     ASSERT_TRUE(trainer->decided().contains({1, 1}));
@@ -297,15 +301,16 @@ TEST_F(FourRanks, LeaveSeveralAttemptsThatALoadSeesDecidedAtOnce) {
   for (uint64_t step : {2, 3, 4, 5}) {
     for (Rank rank : {0u, 1u, 2u}) job_.trainers[rank]->save(step);
   }
-  host_.run_for(100 * kMillisecond);
+  host_.run_for(100 * actors::kMillisecond);
   host_.kill_node(0);
   host_.kill_node(1);
-  NodeFacts facts = facts_of(2);
+  actors::NodeFacts facts = facts_of(2);
   facts.host = "host0";
   const size_t node = host_.add_node(facts, false);  // no coordinator cleans up
   VirtualTrainer trainer(host_, node, 0, 1, flat_job(1, 3)[0]);
   trainer.load(std::nullopt);
-  host_.run_for(12'000 * kMillisecond);  // one attempt after the other would take four times ten seconds
+  host_.run_for(12'000 *
+                actors::kMillisecond);  // one attempt after the other would take four times ten seconds
   trainer.listen();
   ASSERT_TRUE(trainer.found().has_value());
   while (trainer.listen()) host_.run_until_quiet(kPatience);
@@ -334,4 +339,4 @@ TEST(ARestartedCoordinator, HoldsToTheRosterOfTheRootWhateverAHostSaysFirst) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -8,20 +8,20 @@
 #include "sim/failures/load_oracles.h"
 #include "tests/sim/support/job_layouts.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
 
 constexpr uint32_t kRanks = 4;
-constexpr TimeNs kDeadline = 1000 * kMillisecond;
+constexpr actors::TimeNs kDeadline = 1000 * actors::kMillisecond;
 
 struct FakeRoot final : RootView {
-  std::map<AttemptKey, std::shared_ptr<const Decision>> decisions;
+  std::map<AttemptKey, std::shared_ptr<const storage::Decision>> decisions;
   std::map<std::pair<Rank, uint32_t>, uint64_t> files;
   std::optional<AttemptKey> names_latest;
 
-  std::shared_ptr<const Decision> decision(const AttemptKey& key) const override {
+  std::shared_ptr<const storage::Decision> decision(const AttemptKey& key) const override {
     auto found = decisions.find(key);
     return found == decisions.end() ? nullptr : found->second;
   }
@@ -60,30 +60,32 @@ class AnOracle : public ::testing::Test {
     world_ = made;
   }
 
-  Oracles oracles(std::function<TimeNs(uint32_t)> heard_of = nullptr) {
+  Oracles oracles(std::function<actors::TimeNs(uint32_t)> heard_of = nullptr) {
     Oracles::Facts facts;
     facts.ranks = kRanks;
     facts.save_deadline = kDeadline;
     facts.heard_of = std::move(heard_of);
     facts.lives = [this](Rank rank) { return !dead_.contains(rank); };
-    facts.share_bytes = [](const Manifest&, Rank) { return uint64_t{100}; };
+    facts.share_bytes = [](const storage::Manifest&, Rank) { return uint64_t{100}; };
     return Oracles(std::move(facts), root_);
   }
   // What a sound root holds of a committed attempt.
   void commit(const AttemptKey& key) {
-    Manifest manifest;
+    storage::Manifest manifest;
     manifest.world = world_;
     for (Rank rank = 0; rank < kRanks; ++rank) {
       manifest.files.push_back({"rank-" + std::to_string(rank), 164, {}, rank, uint32_t{0}});
       manifest.payload_bytes += 100;
       root_.files[{rank, 0}] = 164;
     }
-    root_.decisions[key] = std::make_shared<const Decision>(Decision{key, {}, {}, 0, std::move(manifest)});
+    root_.decisions[key] =
+        std::make_shared<const storage::Decision>(storage::Decision{key, {}, {}, 0, std::move(manifest)});
     root_.names_latest = key;
   }
   void abort(const AttemptKey& key, const std::string& cause) {
-    Tombstone tombstone{Tombstone::Reason::aborted, cause};
-    root_.decisions[key] = std::make_shared<const Decision>(Decision{key, {}, {}, 0, tombstone});
+    storage::Tombstone tombstone{storage::Tombstone::Reason::aborted, cause};
+    root_.decisions[key] =
+        std::make_shared<const storage::Decision>(storage::Decision{key, {}, {}, 0, tombstone});
   }
   template <class AnyOracles>
   static void expect(const AnyOracles& oracles, const std::string& oracle, const std::string& what) {
@@ -177,9 +179,10 @@ TEST_F(AnOracle, SeesFilesThatAreNotThereOrNotWhole) {
 
 TEST_F(AnOracle, SeesAManifestWithoutARanksShare) {
   commit(step(1));
-  Manifest lacks = root_.decision(step(1))->manifest();
+  storage::Manifest lacks = root_.decision(step(1))->manifest();
   lacks.files.pop_back();
-  root_.decisions[step(1)] = std::make_shared<const Decision>(Decision{step(1), {}, {}, 0, lacks});
+  root_.decisions[step(1)] =
+      std::make_shared<const storage::Decision>(storage::Decision{step(1), {}, {}, 0, lacks});
   Oracles all = oracles();
   all.told(10, 0, step(1), ok_status());
   expect(all, "committed-durable", "has no file of rank 3");
@@ -200,16 +203,16 @@ TEST_F(AnOracle, SeesLatestNameWhatIsNotCommittedOrGoBack) {
 }
 
 // A read of the file of a rank, as a committed attempt has it.
-operation::ReadBatch read_of(const AttemptKey& key, Rank rank, uint64_t file_size = 164) {
-  auto piece = std::make_shared<operation::PieceRef>();
+actors::operation::ReadBatch read_of(const AttemptKey& key, Rank rank, uint64_t file_size = 164) {
+  auto piece = std::make_shared<actors::operation::PieceRef>();
   piece->key = key;
   piece->file_name = "rank-" + std::to_string(rank);
   piece->file_size = file_size;
   return {1, 2, {{piece, 0, 64, 0}}};
 }
 
-OperationResult chosen(std::optional<AttemptKey> key) {
-  return LoadChoice{key.has_value(), key.value_or(AttemptKey{}), {}};
+actors::OperationResult chosen(std::optional<AttemptKey> key) {
+  return storage::LoadChoice{key.has_value(), key.value_or(AttemptKey{}), {}};
 }
 
 TEST_F(AnOracle, OfALoadIsSilentWhereAllIsWell) {
@@ -218,7 +221,7 @@ TEST_F(AnOracle, OfALoadIsSilentWhereAllIsWell) {
   LoadOracles all(0, root_, step(1));
   all.answered(10, chosen(step(2)));
   for (Rank rank : {0u, 3u, 0u}) all.asked(20, read_of(step(2), rank));
-  all.asked(30, operation::ListNewestAttempts{});
+  all.asked(30, actors::operation::ListNewestAttempts{});
   EXPECT_FALSE(all.violation().has_value()) << all.violation()->what;
 }
 
@@ -234,7 +237,7 @@ TEST_F(AnOracle, OfALoadSeesWhatIsReadThatIsNotCommitted) {
     expect(reads, "load-is-committed", "rank-0 is read of " + to_string(step(other)) + ", which is not");
     EXPECT_EQ(reads.violation()->at, 20);
     LoadOracles shares(0, root_, std::nullopt);
-    shares.asked(20, operation::ReadChunk{read_of(step(other), 0).ranges});
+    shares.asked(20, actors::operation::ReadChunk{read_of(step(other), 0).ranges});
     expect(shares, "load-is-committed", "rank-0 is read of " + to_string(step(other)) + ", which is not");
   }
 }
@@ -274,7 +277,7 @@ TEST_F(AnOracle, OfALoadSeesRanksThatReadDifferentCheckpoints) {
 
 TEST_F(AnOracle, SeesBoundsThatAreNotHeld) {
   Oracles messages = oracles();
-  messages.sent(10, 3, 0, kMaxMessageBytes + 1);
+  messages.sent(10, 3, 0, transport::kMaxMessageBytes + 1);
   expect(messages, "bounds", "from node 3 to node 0");
   Oracles slabs = oracles();
   slabs.slabs(10, 3, static_cast<uint32_t>(-1));  // freed twice
@@ -282,7 +285,7 @@ TEST_F(AnOracle, SeesBoundsThatAreNotHeld) {
 }
 
 TEST_F(AnOracle, CountsFromWhenANodeHearsOfASave) {
-  TimeNs heard_of = -1;
+  actors::TimeNs heard_of = -1;
   Oracles all = oracles([&heard_of](uint32_t) { return heard_of; });
   all.save_begins(100, 1);
   EXPECT_FALSE(all.stops(100 + 5 * kDeadline));  // its ranks still copy
@@ -303,4 +306,4 @@ TEST_F(AnOracle, SeesASaveOfWhichALivingRankIsNotTold) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

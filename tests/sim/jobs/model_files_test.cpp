@@ -17,7 +17,7 @@
 #include "storage/decisions/decision.h"
 #include "tests/sim/support/job_layouts.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
@@ -128,9 +128,9 @@ TEST_F(ModelFiles, OfAManifestAreItsLayouts) {
         of_rank[static_cast<size_t>(std::find(ids.begin(), ids.end(), id) - ids.begin())]);
   }
   const size_t layouts = world.layouts.size();
-  Manifest manifest;
+  storage::Manifest manifest;
   manifest.world = std::make_shared<const World>(std::move(world));
-  auto bytes = encode_decision({{1, 5, 1}, Nonce{}, RootId{}, 0, manifest});
+  auto bytes = storage::encode_decision({{1, 5, 1}, Nonce{}, RootId{}, 0, manifest});
   ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
   write("manifest.shoal", std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size()));
   Scenario scenario;
@@ -149,7 +149,8 @@ TEST_F(ModelFiles, OfAManifestAreItsLayouts) {
   scenario.mesh = "dp=16";
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("it takes no mesh"));
 
-  bytes = encode_decision({{1, 5, 1}, Nonce{}, RootId{}, 0, Tombstone{Tombstone::Reason::aborted, "why"}});
+  bytes = storage::encode_decision(
+      {{1, 5, 1}, Nonce{}, RootId{}, 0, storage::Tombstone{storage::Tombstone::Reason::aborted, "why"}});
   write("manifest.shoal", std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size()));
   EXPECT_THAT(refusal(folder_), HasSubstr("manifest.shoal: the attempt was not committed"));
   write("manifest.shoal", "short");
@@ -200,4 +201,4 @@ TEST_F(ModelFiles, AreRefusedByFileAndReason) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -11,7 +11,7 @@
 #include "sim/basics/random.h"
 #include "sim/simulation.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
@@ -51,9 +51,10 @@ TEST(Stragglers, AreDrawnFromAStreamOfTheirOwn) {
       draw_stragglers(scenario.stragglers, 64, stream_seed(seed, Stream::stragglers));
   EXPECT_NE(slow, draw_stragglers(scenario.stragglers, 64, stream_seed(seed, Stream::faults)));
   SimulationListeners listeners;
-  std::map<size_t, TimeNs> staged;  // by node: of the second save
-  listeners.event = [&](TimeNs now, size_t node, RoleKind, const Event& event, size_t) {
-    const auto* said = std::get_if<event::FromClient>(&event);
+  std::map<size_t, actors::TimeNs> staged;  // by node: of the second save
+  listeners.event = [&](actors::TimeNs now, size_t node, actors::RoleKind, const actors::Event& event,
+                        size_t) {
+    const auto* said = std::get_if<actors::event::FromClient>(&event);
     const auto* what = said == nullptr ? nullptr : std::get_if<local::Staged>(said->message.get());
     if (what != nullptr && what->step == 2) staged[node] = now;
   };
@@ -125,4 +126,4 @@ TEST(Stragglers, AreRefusedWithReason) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

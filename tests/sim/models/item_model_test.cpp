@@ -8,7 +8,7 @@
 #include "sim/basics/toml_tree.h"
 #include "sim/simulation.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
@@ -35,7 +35,7 @@ Scenario of_ranks(uint32_t ranks) {
   return scenario;
 }
 
-double seconds(TimeNs time) {
+double seconds(actors::TimeNs time) {
   return static_cast<double>(time) / 1e9;
 }
 
@@ -118,4 +118,4 @@ TEST(Profiles, OfItemsAreRefusedByFileLineAndReason) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -12,10 +12,10 @@
 #include "sim/models/core_pool.h"
 #include "sim/models/relay_model.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
-constexpr TimeNs kLatency = 2500, kPerMessage = 1000;
+constexpr actors::TimeNs kLatency = 2500, kPerMessage = 1000;
 constexpr uint64_t kByteANanosecond = 1'000'000'000;
 
 NetworkCosts costs_of(uint32_t hosts_per_rack = 0, uint32_t oversubscription_permille = 1000) {
@@ -37,19 +37,19 @@ TEST(NetworkModel, GathersAtTheHubAtTheRateOfItsInterface) {
   EventHeap events;
   constexpr size_t kNodes = 1000;
   NetworkModel network(events, costs_of(), kNodes);
-  TimeNs last = 0;
+  actors::TimeNs last = 0;
   for (size_t node = 1; node < kNodes; ++node) network.send(node, 0, 4096, [&] { last = events.now(); });
   run(events);
   // L, and then g + s G of each message, one after the other.
-  EXPECT_EQ(last, kLatency + TimeNs{kNodes - 1} * (kPerMessage + 4096));
+  EXPECT_EQ(last, kLatency + actors::TimeNs{kNodes - 1} * (kPerMessage + 4096));
 }
 
 // Each of `relays` gathers from `fan_out` nodes and sends on what it has in one message.
-TimeNs tree_gather_ns(size_t relays, size_t fan_out, uint64_t bytes) {
+actors::TimeNs tree_gather_ns(size_t relays, size_t fan_out, uint64_t bytes) {
   EventHeap events;
   NetworkModel network(events, costs_of(), 1 + relays + relays * fan_out);
   std::vector<size_t> missing(relays, fan_out);
-  TimeNs last = 0;
+  actors::TimeNs last = 0;
   for (size_t leaf = 0; leaf < relays * fan_out; ++leaf) {
     const size_t relay = leaf % relays;
     network.send(1 + relays + leaf, 1 + relay, bytes, [&, relay] {
@@ -65,18 +65,19 @@ TEST(NetworkModel, GathersByATreeAsTheClosedFormSays) {
   for (size_t fan_out : {4, 32, 256}) {
     constexpr size_t kRelays = 64;
     constexpr uint64_t kBytes = 512;
-    const auto f = static_cast<TimeNs>(fan_out);
-    const TimeNs relays_have_all = kLatency + f * (kPerMessage + TimeNs{kBytes});
-    const TimeNs hub_has_all = kLatency + TimeNs{kRelays} * (kPerMessage + f * TimeNs{kBytes});
+    const auto f = static_cast<actors::TimeNs>(fan_out);
+    const actors::TimeNs relays_have_all = kLatency + f * (kPerMessage + actors::TimeNs{kBytes});
+    const actors::TimeNs hub_has_all =
+        kLatency + actors::TimeNs{kRelays} * (kPerMessage + f * actors::TimeNs{kBytes});
     EXPECT_EQ(tree_gather_ns(kRelays, fan_out, kBytes), relays_have_all + hub_has_all) << fan_out;
   }
 }
 
 // Every host of the first rack sends to its like in the second.
-TimeNs between_racks_ns(uint32_t hosts, uint32_t oversubscription_permille, uint64_t bytes) {
+actors::TimeNs between_racks_ns(uint32_t hosts, uint32_t oversubscription_permille, uint64_t bytes) {
   EventHeap events;
   NetworkModel network(events, costs_of(hosts, oversubscription_permille), 2 * size_t{hosts});
-  TimeNs last = 0;
+  actors::TimeNs last = 0;
   for (size_t host = 0; host < hosts; ++host) {
     network.send(host, host + hosts, bytes, [&] { last = std::max(last, events.now()); });
   }
@@ -87,21 +88,22 @@ TimeNs between_racks_ns(uint32_t hosts, uint32_t oversubscription_permille, uint
 TEST(NetworkModel, TakesWhatTheUplinkTakesBetweenRacks) {
   constexpr uint32_t kHosts = 32;
   constexpr uint64_t kBytes = 1'000'000;
-  const TimeNs latency = kLatency + 700;
+  const actors::TimeNs latency = kLatency + 700;
   // The last message waits for the 31 before it at the uplink's rate, that of 32 interfaces by the factor,
   // and then takes an interface's time at its receiver.
   for (uint32_t factor : {1, 4, 8}) {
     EXPECT_EQ(between_racks_ns(kHosts, factor * 1000, kBytes),
-              latency + TimeNs{kHosts - 1} * TimeNs{kBytes} * factor / kHosts + kPerMessage + TimeNs{kBytes});
+              latency + actors::TimeNs{kHosts - 1} * actors::TimeNs{kBytes} * factor / kHosts + kPerMessage +
+                  actors::TimeNs{kBytes});
   }
   // An uplink that is slower than one interface is all that counts.
-  EXPECT_EQ(between_racks_ns(kHosts, 64'000, kBytes), latency + TimeNs{kBytes} * 64);
+  EXPECT_EQ(between_racks_ns(kHosts, 64'000, kBytes), latency + actors::TimeNs{kBytes} * 64);
 }
 
 TEST(NetworkModel, DoesNotAskTheUplinkWithinARack) {
   EventHeap events;
   NetworkModel network(events, costs_of(8, 100'000), 16);
-  TimeNs last = 0;
+  actors::TimeNs last = 0;
   network.send(1, 0, 4096, [&] { last = events.now(); });
   run(events);
   EXPECT_EQ(last, kLatency + kPerMessage + 4096);
@@ -126,7 +128,7 @@ TEST(NetworkModel, KeepsMessagesBetweenTwoNodesInOrder) {
 // A Poisson stream at a server of constant service: M/D/1, whose mean wait is rho S / (2 (1 - rho)).
 TEST(NetworkModel, MakesMessagesWaitAtAnInterfaceAsInAnMD1Queue) {
   constexpr int kMessages = 1'000'000;
-  constexpr TimeNs kService = kPerMessage + 1000;
+  constexpr actors::TimeNs kService = kPerMessage + 1000;
   for (double load : {0.3, 0.6}) {
     EventHeap events;
     NetworkModel network(events, costs_of(), 20'000);
@@ -134,7 +136,7 @@ TEST(NetworkModel, MakesMessagesWaitAtAnInterfaceAsInAnMD1Queue) {
     double waited = 0, at = 0;
     for (int i = 0; i < kMessages; ++i) {
       at += -std::log((static_cast<double>(random.below(1 << 30)) + 1) / (1 << 30)) * kService / load;
-      const auto sent = static_cast<TimeNs>(at);
+      const auto sent = static_cast<actors::TimeNs>(at);
       events.schedule(sent, [&, sent, i] {
         network.send(1 + static_cast<size_t>(i) % 19'999, 0, 1000,
                      [&, sent] { waited += static_cast<double>(events.now() - sent - kLatency - kService); });
@@ -150,7 +152,7 @@ TEST(NetworkModel, MakesMessagesWaitAtAnInterfaceAsInAnMD1Queue) {
 
 // Every node but the coordinator's and `dead` sends it one message.
 struct Gathered {
-  TimeNs last = 0;
+  actors::TimeNs last = 0;
   size_t messages = 0, relays = 0, children_of_dead = 0;
 };
 Gathered gather_by_relays(size_t nodes, size_t direct_max, uint64_t bytes, size_t dead = 0) {
@@ -177,32 +179,32 @@ Gathered gather_by_relays(size_t nodes, size_t direct_max, uint64_t bytes, size_
 TEST(RelayModel, LeavesJobsThatFitAsTheyAre) {
   const Gathered gathered = gather_by_relays(1000, 999, 4096);
   EXPECT_EQ(gathered.relays, 0u);
-  EXPECT_EQ(gathered.last, kLatency + TimeNs{999} * (kPerMessage + 4096));
+  EXPECT_EQ(gathered.last, kLatency + actors::TimeNs{999} * (kPerMessage + 4096));
 }
 
 TEST(RelayModel, GathersAtTheRateOfTheThreadOfOneRelay) {
   constexpr size_t kDirect = 100;
-  const Gathered gathered = gather_by_relays(1 + kDirect + kRelayFill, kDirect, 100);
+  const Gathered gathered = gather_by_relays(1 + kDirect + actors::kRelayFill, kDirect, 100);
   EXPECT_EQ(gathered.relays, 1u);
-  const TimeNs first_at_relay = kLatency + kPerMessage + 100;
-  const TimeNs passed_on = first_at_relay + TimeNs{kRelayFill} * 2 * 9000;
+  const actors::TimeNs first_at_relay = kLatency + kPerMessage + 100;
+  const actors::TimeNs passed_on = first_at_relay + actors::TimeNs{actors::kRelayFill} * 2 * 9000;
   EXPECT_EQ(gathered.last, passed_on + kLatency + kPerMessage + 200);
 }
 
 TEST(RelayModel, GathersByManyRelaysAtTheRateOfTheHub) {
-  constexpr size_t kDirect = 40, kNodes = 1 + kDirect + kDirect * kRelayFill;
+  constexpr size_t kDirect = 40, kNodes = 1 + kDirect + kDirect * actors::kRelayFill;
   const Gathered gathered = gather_by_relays(kNodes, kDirect, 100);
   EXPECT_GE(gathered.relays, kDirect - 1);
   EXPECT_EQ(gathered.messages, kNodes - 1);
   // What comes straight, and then what is relayed with its envelope, without a pause.
-  EXPECT_EQ(gathered.last, kLatency + TimeNs{kDirect} * (kPerMessage + 100) +
-                               TimeNs{kDirect * kRelayFill} * (kPerMessage + 200));
+  EXPECT_EQ(gathered.last, kLatency + actors::TimeNs{kDirect} * (kPerMessage + 100) +
+                               actors::TimeNs{kDirect * actors::kRelayFill} * (kPerMessage + 200));
 }
 
 TEST(RelayModel, LosesWhatIsUnderWayThroughARelayThatDies) {
-  constexpr size_t kDirect = 40, kNodes = 1 + kDirect + kDirect * kRelayFill;
+  constexpr size_t kDirect = 40, kNodes = 1 + kDirect + kDirect * actors::kRelayFill;
   const Gathered gathered = gather_by_relays(kNodes, kDirect, 100, 3);
-  EXPECT_GE(gathered.children_of_dead, kRelayFill);
+  EXPECT_GE(gathered.children_of_dead, actors::kRelayFill);
   EXPECT_EQ(gathered.messages, kNodes - 2 - gathered.children_of_dead);
 }
 
@@ -221,4 +223,4 @@ TEST(CorePool, LetsNobodyWaitWhereEachHostHasItsOwn) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using Kind = StorageStep::Kind;
@@ -23,14 +23,14 @@ TEST(StorageModel, QueuesRequestsAndSharesBandwidth) {
   costs.client_bytes_per_s = 10'000'000'000;
   costs.total_bytes_per_s = 20'000'000'000;
   StorageModel storage(events, costs, 100, 1);
-  TimeNs last = 0;
+  actors::TimeNs last = 0;
   for (size_t node = 0; node < 100; ++node) {
     storage.run(node, node, {{Kind::change, 1}}, [&] { last = events.now(); });
   }
   run(events);
   EXPECT_EQ(last, 200 + 100 * 50);
   EXPECT_EQ(storage.counts().changes, 100u);
-  const TimeNs began = last;
+  const actors::TimeNs began = last;
   constexpr uint64_t kBytes = uint64_t{1} << 30;
   for (size_t node = 0; node < 100; ++node) {
     storage.run(node, 0, {{Kind::write, kBytes}}, [&] { last = events.now(); });
@@ -53,7 +53,7 @@ TEST(StorageModel, MakesRequestsWaitAsInAnMD1Queue) {
     double waited = 0, at = 0;
     for (int i = 0; i < kRequests; ++i) {
       at += -std::log((static_cast<double>(random.below(1 << 30)) + 1) / (1 << 30)) * 50'000 / load;
-      const auto asked = static_cast<TimeNs>(at);
+      const auto asked = static_cast<actors::TimeNs>(at);
       events.schedule(asked, [&, asked] {
         storage.run(0, 0, {{Kind::change, 1}},
                     [&, asked] { waited += static_cast<double>(events.now() - asked - 150'000); });
@@ -74,10 +74,10 @@ StorageCosts objects() {
 }
 
 // When `requests` of each of two folders are done.
-TimeNs two_folders_ns(const StorageCosts& costs, Kind kind, uint64_t first, uint64_t second) {
+actors::TimeNs two_folders_ns(const StorageCosts& costs, Kind kind, uint64_t first, uint64_t second) {
   EventHeap events;
   StorageModel storage(events, costs, 2, 1);
-  TimeNs last = 0;
+  actors::TimeNs last = 0;
   for (int i = 0; i < 3500; ++i) {
     storage.run(0, first, {{kind, 1}}, [&] { last = std::max(last, events.now()); });
     storage.run(1, second, {{kind, 1}}, [&] { last = std::max(last, events.now()); });
@@ -87,18 +87,19 @@ TimeNs two_folders_ns(const StorageCosts& costs, Kind kind, uint64_t first, uint
 }
 
 TEST(StorageModel, LimitsEachPrefixOfAnObjectStoreByItself) {
-  EXPECT_EQ(two_folders_ns(objects(), Kind::change, 1, 2), TimeNs{3500} * 285'714);      // one second
-  EXPECT_EQ(two_folders_ns(objects(), Kind::change, 1, 1), TimeNs{2} * 3500 * 285'714);  // they share one
-  EXPECT_EQ(two_folders_ns(objects(), Kind::look, 1, 2), TimeNs{3500} * 181'818);
+  EXPECT_EQ(two_folders_ns(objects(), Kind::change, 1, 2), actors::TimeNs{3500} * 285'714);  // one second
+  EXPECT_EQ(two_folders_ns(objects(), Kind::change, 1, 1),
+            actors::TimeNs{2} * 3500 * 285'714);  // they share one
+  EXPECT_EQ(two_folders_ns(objects(), Kind::look, 1, 2), actors::TimeNs{3500} * 181'818);
   StorageCosts files = objects();
   files.is_objects = false;
-  EXPECT_EQ(two_folders_ns(files, Kind::change, 1, 2), TimeNs{2} * 3500 * 285'714);
+  EXPECT_EQ(two_folders_ns(files, Kind::change, 1, 2), actors::TimeNs{2} * 3500 * 285'714);
 }
 
 TEST(StorageModel, SplitsAPrefixThatIsAskedWithoutAPause) {
   StorageCosts costs = objects();
   costs.prefix_split_after_s = 1800;
-  constexpr TimeNs kSecond = 1'000'000'000;
+  constexpr actors::TimeNs kSecond = 1'000'000'000;
   EventHeap events;
   StorageModel storage(events, costs, 1, 1);
   // 7,000 requests a second, twice what a prefix bears, for two hours.
@@ -129,4 +130,4 @@ TEST(StorageModel, SplitsAPrefixThatIsAskedWithoutAPause) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -7,7 +7,7 @@
 
 #include "sim/reports/chart.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
@@ -160,4 +160,4 @@ TEST(AChartOverTime, BeginsAtZeroAndHasNeitherMarksNorATable) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::sim

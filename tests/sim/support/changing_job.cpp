@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 constexpr const char* kLazy = "lazy.rank";
@@ -25,8 +25,8 @@ LayoutPtr layout_of(Rank rank, const Holding& holding) {
   return std::move(builder).build().value();
 }
 
-NodeFacts ChangingJob::facts(uint32_t generation) const {
-  NodeFacts facts;
+actors::NodeFacts ChangingJob::facts(uint32_t generation) const {
+  actors::NodeFacts facts;
   facts.generation = generation;
   facts.epoch = 1;
   facts.job_id = std::string("job-") + std::to_string(generation);
@@ -47,13 +47,13 @@ ChangingJob::ChangingJob() {
 }
 
 void ChangingJob::start_coordinator() {
-  NodeFacts here = facts(1);
+  actors::NodeFacts here = facts(1);
   here.host = "coordinator";
   coordinator_ = host.add_node(here, true);
 }
 
 size_t ChangingJob::add_node(uint32_t of_host) {
-  NodeFacts here = facts(1);
+  actors::NodeFacts here = facts(1);
   here.host = std::string("host") + std::to_string(of_host);
   here.expected_ranks = {2 * of_host, 2 * of_host + 1};
   return host.add_node(here, false);
@@ -86,9 +86,9 @@ void ChangingJob::save_all(uint64_t step, const std::array<Holding, kRanks>& hol
   for (Rank rank = 0; rank < kRanks; ++rank) save(rank, step, holdings[rank]);
 }
 
-void ChangingJob::run_for(TimeNs duration) {
-  constexpr TimeNs kStep = 50 * kMillisecond;
-  for (TimeNs passed = 0; passed < duration; passed += kStep) {
+void ChangingJob::run_for(actors::TimeNs duration) {
+  constexpr actors::TimeNs kStep = 50 * actors::kMillisecond;
+  for (actors::TimeNs passed = 0; passed < duration; passed += kStep) {
     host.run_for(std::min(kStep, duration - passed));
     for (auto& trainer : trainers_) trainer->listen();
   }
@@ -150,9 +150,9 @@ void ChangingJob::expect_loadable(uint64_t step) {
 
 size_t ChangingJob::later_rosters() {
   const auto listed = host.storage().list("generations");
-  return static_cast<size_t>(std::count_if(listed->begin(), listed->end(), [](const ObjectInfo& object) {
-    return object.name.rfind("1.roster-", 0) == 0;
-  }));
+  return static_cast<size_t>(std::count_if(
+      listed->begin(), listed->end(),
+      [](const storage::ObjectInfo& object) { return object.name.rfind("1.roster-", 0) == 0; }));
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -10,7 +10,7 @@
 
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // What one rank holds: "w" sharded over all; "n" replicated over all; and
 struct Holding {
@@ -24,7 +24,7 @@ LayoutPtr layout_of(Rank rank, const Holding& holding);
 class ChangingJob {
  public:
   static constexpr uint32_t kRanks = 4;
-  static constexpr TimeNs kPatience = 2'000 * kMillisecond;
+  static constexpr actors::TimeNs kPatience = 2'000 * actors::kMillisecond;
 
   ChangingJob();  // coordinated by node 0 alone; nodes 1 and 2 have two ranks each
 
@@ -33,7 +33,7 @@ class ChangingJob {
   void save(Rank rank, uint64_t step, const Holding& holding);
   void save_all(uint64_t step, const Holding& holding);
   void save_all(uint64_t step, const std::array<Holding, kRanks>& holdings);
-  void run_for(TimeNs duration);
+  void run_for(actors::TimeNs duration);
   void kill_coordinator() { host.kill_node(coordinator_); }
   void start_coordinator();
   void kill_node_of(Rank rank);       // and starts another, to which its trainers go
@@ -47,7 +47,7 @@ class ChangingJob {
   VirtualHost host;
 
  private:
-  NodeFacts facts(uint32_t generation) const;
+  actors::NodeFacts facts(uint32_t generation) const;
   size_t add_node(uint32_t of_host);
 
   size_t coordinator_ = 0;
@@ -58,4 +58,4 @@ class ChangingJob {
   uint32_t generation_ = 1;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 const Placement kReplicate = Placement::replicate();
@@ -187,4 +187,4 @@ std::vector<HardJob> hard_jobs() {
   };
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -10,7 +10,7 @@
 
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 struct HardJob {
   std::string name;  // as a test's
@@ -29,4 +29,4 @@ inline void PrintTo(const HardJob& job, std::ostream* out) {
 
 std::vector<HardJob> hard_jobs();
 
-}  // namespace shoal
+}  // namespace shoal::sim

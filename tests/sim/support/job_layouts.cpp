@@ -5,7 +5,7 @@
 
 #include "shoal/check.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 LayoutPtr stage_layout(uint32_t stage, uint32_t stages, uint32_t ranks_per_stage, uint64_t tp) {
@@ -217,4 +217,4 @@ std::vector<LayoutPtr> flat_job_of(const std::vector<TensorMetadata>& values, ui
   return std::vector<LayoutPtr>(world_size, *layout);
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

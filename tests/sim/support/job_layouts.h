@@ -7,7 +7,7 @@
 #include "shoal/layout.h"
 #include "shoal/metadata.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // FSDP x TP within each of `stages` pipeline stages that have keys of their own; norms replicated over TP;
 // step counters declared replicated; an empty tensor; an object of every rank.
@@ -35,4 +35,4 @@ std::vector<LayoutPtr> drawn_job_of(std::mt19937_64& random, const std::vector<T
 std::vector<LayoutPtr> flat_job_of(const std::vector<TensorMetadata>& values, uint32_t world_size,
                                    Placement placement = Placement::shard(0));
 
-}  // namespace shoal
+}  // namespace shoal::sim

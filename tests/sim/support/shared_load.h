@@ -8,10 +8,10 @@
 
 #include "tests/sim/support/sixteen_ranks.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
-inline constexpr TimeNs kPatience = 3000 * kMillisecond;
+inline constexpr actors::TimeNs kPatience = 3000 * actors::kMillisecond;
 
 struct Tensor {
   std::string fqn;
@@ -124,7 +124,7 @@ class Reader {
   const uint32_t ranks_;
   const LayoutPtr layout_;
   const size_t node_;
-  const ClientId client_;
+  const actors::ClientId client_;
   bool is_loading_ = false, is_gone_ = false;
   MutableByteView window_;
   std::vector<local::LoadTarget> targets_;
@@ -145,15 +145,15 @@ class SharedLoad : public ::testing::Test {
     job.run(kPatience);
     ASSERT_TRUE(job.trainers[0]->decided().contains({1, 1}));
     ASSERT_TRUE(job.trainers[0]->decided().at({1, 1}).outcome.ok());
-    host_.on_operation([this](size_t node, const Operation& operation) { heard(node, operation); });
+    host_.on_operation([this](size_t node, const actors::Operation& operation) { heard(node, operation); });
   }
 
-  void start(uint32_t nodes, uint32_t ranks, uint64_t load_memory_bytes = kDefaultLoadMemoryBytes,
+  void start(uint32_t nodes, uint32_t ranks, uint64_t load_memory_bytes = actors::kDefaultLoadMemoryBytes,
              std::optional<uint64_t> memory_of_last = std::nullopt) {
     const uint32_t a_node = ranks / nodes;
     const LayoutPtr layout = layout_of(tensors_, ranks);
     for (uint32_t node = 0; node < nodes; ++node) {
-      NodeFacts facts = facts_of(2);
+      actors::NodeFacts facts = facts_of(2);
       facts.host = "reader" + std::to_string(node);
       facts.load_memory_bytes =
           node + 1 < nodes ? load_memory_bytes : memory_of_last.value_or(load_memory_bytes);
@@ -168,8 +168,8 @@ class SharedLoad : public ::testing::Test {
 
   // Until all that load have ended; those of nodes that died never do.
   void run() {
-    constexpr TimeNs kStep = 2 * kMillisecond, kLongest = 60'000 * kMillisecond;
-    const TimeNs until = host_.now() + kLongest;
+    constexpr actors::TimeNs kStep = 2 * actors::kMillisecond, kLongest = 60'000 * actors::kMillisecond;
+    const actors::TimeNs until = host_.now() + kLongest;
     size_t left = 1;
     while (left != 0 && host_.now() < until) {
       host_.run_for(kStep);
@@ -179,7 +179,7 @@ class SharedLoad : public ::testing::Test {
         left += reader->is_loading() && host_.alive(reader->node()) ? 1 : 0;
       }
     }
-    host_.run_for(100 * kMillisecond);
+    host_.run_for(100 * actors::kMillisecond);
   }
 
   uint64_t tensor_bytes() const {
@@ -195,33 +195,33 @@ class SharedLoad : public ::testing::Test {
   std::vector<size_t> nodes_;
   std::vector<std::unique_ptr<Reader>> readers_;
   uint64_t bytes_read_ = 0;
-  std::map<size_t, uint64_t> chunks_read_;                     // by node
-  std::map<std::string, size_t> headers_read_;                 // by file, to pass them on
-  size_t listings_ = 0;                                        // of the root
-  std::function<void(size_t node, const Operation&)> attack_;  // hears of operations too
+  std::map<size_t, uint64_t> chunks_read_;                             // by node
+  std::map<std::string, size_t> headers_read_;                         // by file, to pass them on
+  size_t listings_ = 0;                                                // of the root
+  std::function<void(size_t node, const actors::Operation&)> attack_;  // hears of operations too
 
  private:
   static std::vector<Tensor> saved_by(std::vector<Tensor> tensors) {
     for (Tensor& tensor : tensors) tensor.placement = Placement::shard(0);
     return tensors;
   }
-  void heard(size_t node, const Operation& operation) {
-    auto add = [this](const std::vector<operation::ReadRange>& ranges) {
-      for (const operation::ReadRange& range : ranges) bytes_read_ += range.end - range.begin;
+  void heard(size_t node, const actors::Operation& operation) {
+    auto add = [this](const std::vector<actors::operation::ReadRange>& ranges) {
+      for (const actors::operation::ReadRange& range : ranges) bytes_read_ += range.end - range.begin;
     };
-    if (const auto* batch = std::get_if<operation::ReadBatch>(&operation)) add(batch->ranges);
-    if (const auto* chunk = std::get_if<operation::ReadChunk>(&operation)) {
+    if (const auto* batch = std::get_if<actors::operation::ReadBatch>(&operation)) add(batch->ranges);
+    if (const auto* chunk = std::get_if<actors::operation::ReadChunk>(&operation)) {
       add(chunk->ranges);
       ++chunks_read_[node];
     }
-    if (const auto* header = std::get_if<operation::ReadHeader>(&operation)) {
+    if (const auto* header = std::get_if<actors::operation::ReadHeader>(&operation)) {
       ++headers_read_[header->piece->file_name];
     }
-    listings_ += std::holds_alternative<operation::ListNewestAttempts>(operation) ? 1 : 0;
+    listings_ += std::holds_alternative<actors::operation::ListNewestAttempts>(operation) ? 1 : 0;
     if (attack_) attack_(node, operation);
   }
 
   std::vector<Tensor> tensors_;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -4,7 +4,7 @@
 
 #include "tests/sim/support/job_layouts.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 using ::testing::HasSubstr;
 
@@ -15,8 +15,8 @@ SaveOptions in_mode(SaveMode mode) {
   return options;
 }
 
-NodeFacts facts_of(uint32_t generation) {
-  NodeFacts facts;
+actors::NodeFacts facts_of(uint32_t generation) {
+  actors::NodeFacts facts;
   facts.generation = generation;
   facts.epoch = generation;
   return facts;
@@ -60,7 +60,7 @@ void SixteenRanks::expect_loads(std::optional<uint64_t> wanted, uint64_t step) {
   kill_all();
   VirtualJob next = VirtualJob::start(host_, facts_of(2), 2, 5, flat_job(5, kRanks - 1));
   for (auto& trainer : next.trainers) trainer->load(wanted);
-  host_.run_for(20'000 * kMillisecond);
+  host_.run_for(20'000 * actors::kMillisecond);
   next.run(kPatience);
   for (auto& trainer : next.trainers) {
     ASSERT_TRUE(trainer->found().has_value());
@@ -71,7 +71,7 @@ void SixteenRanks::expect_loads(std::optional<uint64_t> wanted, uint64_t step) {
 }
 
 void SixteenRanks::replace_node(uint32_t host, bool coordinates) {
-  NodeFacts facts = facts_of(1);
+  actors::NodeFacts facts = facts_of(1);
   facts.host = "host" + std::to_string(host);
   for (Rank rank = host * kRanksAHost; rank < (host + 1) * kRanksAHost; ++rank)
     facts.expected_ranks.push_back(rank);
@@ -83,4 +83,4 @@ void SixteenRanks::replace_node(uint32_t host, bool coordinates) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -10,19 +10,19 @@
 
 #include "tests/sim/support/virtual_trainer.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // The default options of a mode.
 SaveOptions in_mode(SaveMode mode);
 
-NodeFacts facts_of(uint32_t generation);
+actors::NodeFacts facts_of(uint32_t generation);
 
 class SixteenRanks : public ::testing::Test {
  protected:
   static constexpr uint32_t kRanks = 16;
   static constexpr uint32_t kHosts = 4;
   static constexpr uint32_t kRanksAHost = kRanks / kHosts;
-  static constexpr TimeNs kPatience = 1000 * kMillisecond;
+  static constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 
   explicit SixteenRanks(SaveMode mode, NodeEngineFactory engines = make_direct_engine,
                         VirtualDelays delays = {});
@@ -43,4 +43,4 @@ class SixteenRanks : public ::testing::Test {
   size_t nodes_ = kHosts;
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -5,7 +5,7 @@
 
 #include "base/digest/digest.h"
 
-namespace shoal {
+namespace shoal::sim {
 namespace {
 
 // Row-major global index of the n-th element of a box.
@@ -110,7 +110,7 @@ std::string VirtualTrainer::made_for(Rank rank, uint64_t step) {
 }
 
 void VirtualTrainer::offer_plan(uint64_t step, uint32_t attempt) {
-  local::PlanExchange said{step, attempt, ExchangeStage::offered, *coordinator_rank_, options_, {}};
+  local::PlanExchange said{step, attempt, plan::ExchangeStage::offered, *coordinator_rank_, options_, {}};
   said.plans.push_back(std::make_shared<const std::string>(offered_by(rank_, step)));
   exchanging_[{step, attempt}] = said;
   host_.from_client(client_, std::move(said));
@@ -119,16 +119,16 @@ void VirtualTrainer::offer_plan(uint64_t step, uint32_t attempt) {
 void VirtualTrainer::hear_plans(const local::PlanExchange& said) {
   auto asked = exchanging_.find({said.step, said.attempt});
   if (asked == exchanging_.end()) return;
-  if (said.stage == ExchangeStage::told) {
+  if (said.stage == plan::ExchangeStage::told) {
     told_by_planner_[said.step] = *said.plans.at(0);
     exchanging_.erase(asked);
     return ask_for_plan(said.step, said.attempt);
   }
-  if (asked->second.stage == ExchangeStage::made) return;
-  SHOAL_CHECK(said.stage == ExchangeStage::gathered && rank_ == coordinator_rank_);
+  if (asked->second.stage == plan::ExchangeStage::made) return;
+  SHOAL_CHECK(said.stage == plan::ExchangeStage::gathered && rank_ == coordinator_rank_);
   if (!makes_plans_) return refuse(said.step, Status(Code::internal, "its planner makes no plans"));
   local::PlanExchange made = asked->second;
-  made.stage = ExchangeStage::made;
+  made.stage = plan::ExchangeStage::made;
   made.plans.clear();
   for (Rank rank = 0; rank < said.plans.size(); ++rank) {
     SHOAL_CHECK(*said.plans[rank] == offered_by(rank, said.step));
@@ -294,10 +294,10 @@ void VirtualTrainer::read_files(const local::FilesToRead& batch) {
     const uint64_t end = block.piece_offset + block.bytes;
     auto file = host_.storage().open(batch.files.at(block.file));
     do {
-      block.bytes = std::min<uint64_t>(kDigestBlockBytes, end - block.piece_offset);
+      block.bytes = std::min<uint64_t>(base::kDigestBlockBytes, end - block.piece_offset);
       Bytes bytes(block.bytes);
       const bool is_right = file.ok() && (*file)->read_at(block.file_offset, bytes).ok() &&
-                            (bytes.empty() || block_digest(bytes) == batch.digests.at(digest));
+                            (bytes.empty() || base::block_digest(bytes) == batch.digests.at(digest));
       if (is_right) {
         place(block, bytes);
         ++blocks_read_;
@@ -367,12 +367,12 @@ std::string VirtualTrainer::check_value(const std::string& fqn, uint64_t step, c
   return "";
 }
 
-VirtualJob VirtualJob::start(VirtualHost& host, const NodeFacts& facts, uint32_t nodes, uint32_t world_size,
-                             const std::vector<LayoutPtr>& layout_of_rank) {
+VirtualJob VirtualJob::start(VirtualHost& host, const actors::NodeFacts& facts, uint32_t nodes,
+                             uint32_t world_size, const std::vector<LayoutPtr>& layout_of_rank) {
   VirtualJob job{host, {}};
   std::vector<size_t> indices;
   for (uint32_t n = 0; n < nodes; ++n) {
-    NodeFacts here = facts;
+    actors::NodeFacts here = facts;
     here.host = "host" + std::to_string(n);
     here.expected_ranks.clear();
     for (Rank rank = 0; rank < world_size; ++rank) {
@@ -387,7 +387,7 @@ VirtualJob VirtualJob::start(VirtualHost& host, const NodeFacts& facts, uint32_t
   return job;
 }
 
-void VirtualJob::run(TimeNs patience) {
+void VirtualJob::run(actors::TimeNs patience) {
   bool anything = true;
   while (anything) {
     host.run_until_quiet(patience);
@@ -396,4 +396,4 @@ void VirtualJob::run(TimeNs patience) {
   }
 }
 
-}  // namespace shoal
+}  // namespace shoal::sim

@@ -12,7 +12,7 @@
 
 #include "sim/bytes/virtual_host.h"
 
-namespace shoal {
+namespace shoal::sim {
 
 // The lowest bytes of it are those of the element, as many as its dtype has.
 uint64_t element_value(const std::string& fqn, uint64_t global_index, uint64_t step);
@@ -23,7 +23,7 @@ using Copies = std::map<std::string, std::string>;
 
 // How far apart the trainers of a host find its next node: what one offers has been looked up when the next
 // one offers the same.
-inline constexpr TimeNs kBetweenReturnsNs = 3 * kMillisecond;
+inline constexpr actors::TimeNs kBetweenReturnsNs = 3 * actors::kMillisecond;
 
 class VirtualTrainer {
  public:
@@ -64,7 +64,7 @@ class VirtualTrainer {
   // decided.
   void come_back(size_t node, uint32_t world_size);
   void end() { host_.lose_client(client_); }
-  ClientId client() const { return client_; }  // of its connection now
+  actors::ClientId client() const { return client_; }  // of its connection now
 
   // What has been heard.
   bool has_roster() const { return world_ != nullptr; }
@@ -105,7 +105,7 @@ class VirtualTrainer {
   const Rank rank_;
   LayoutPtr layout_;
   Copies copies_;
-  ClientId client_ = 0;
+  actors::ClientId client_ = 0;
   uint32_t next_slab_ = 1;
   MutableByteView window_;
   std::vector<local::LoadTarget> targets_;
@@ -140,9 +140,9 @@ struct VirtualJob {
   std::vector<std::unique_ptr<VirtualTrainer>> trainers;
 
   // Ranks are spread over the nodes in order.
-  static VirtualJob start(VirtualHost& host, const NodeFacts& facts, uint32_t nodes, uint32_t world_size,
-                          const std::vector<LayoutPtr>& layout_of_rank);
-  void run(TimeNs patience);  // until nobody has anything to say within `patience`
+  static VirtualJob start(VirtualHost& host, const actors::NodeFacts& facts, uint32_t nodes,
+                          uint32_t world_size, const std::vector<LayoutPtr>& layout_of_rank);
+  void run(actors::TimeNs patience);  // until nobody has anything to say within `patience`
 };
 
-}  // namespace shoal
+}  // namespace shoal::sim

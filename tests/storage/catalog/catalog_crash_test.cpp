@@ -16,7 +16,7 @@
 #include "storage/catalog/rocksdb_catalog_internal.h"
 #include "tests/storage/decisions/decision_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using rocksdb::FileOptions;
@@ -322,4 +322,4 @@ TEST_P(CrashOfTheCatalog, AfterOneFailingCallHoldsWhatWasTold) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

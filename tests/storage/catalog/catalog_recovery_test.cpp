@@ -12,7 +12,7 @@
 
 #include "tests/storage/decisions/decision_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 namespace fs = std::filesystem;
@@ -306,4 +306,4 @@ TEST_F(CatalogRecovery, RebuildRefusesAnotherRunsCatalogUnlessItMay) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

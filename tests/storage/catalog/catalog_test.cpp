@@ -5,7 +5,7 @@
 
 #include "tests/storage/decisions/decision_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::HasSubstr;
@@ -167,4 +167,4 @@ TEST(CatchUp, RecordsWhatWasDeletedBehindItsBack) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

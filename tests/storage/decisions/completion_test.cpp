@@ -9,7 +9,7 @@
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/shards/planned_shards.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::HasSubstr;
@@ -443,4 +443,4 @@ TEST_F(Completion, ThatCannotReadTheRootKnowsNothing) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -11,7 +11,7 @@
 #include "storage/decisions/decision.h"
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // Four ranks on two hosts: a sharded weight, a replicated bias, a scalar, an empty tensor and an object.
 inline std::shared_ptr<const World> sample_world() {
@@ -49,4 +49,4 @@ inline Decision sample_tombstone(AttemptKey key = {3, 1000, 1}, uint64_t nonce =
           Tombstone{reason, "rank 2: the disk is full"}};
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

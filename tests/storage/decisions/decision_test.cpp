@@ -9,7 +9,7 @@
 #include "storage/root/run_root.h"
 #include "tests/storage/decisions/decision_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::ElementsAre;
@@ -115,8 +115,8 @@ TEST(Decision, CanBeOpenedBeforeItsLayoutsAreDecoded) {
   EXPECT_EQ(metadata.payload_bytes, expected.payload_bytes);
   EXPECT_EQ(metadata.files, expected.files);
   EXPECT_TRUE(metadata.state_dict_metadata.empty());
-  const EncodedWorld& layouts = opened->manifest().encoded->world;
-  EXPECT_EQ(decode_world(layouts).value()->roster.id(), written.manifest().world->roster.id());
+  const plan::EncodedWorld& layouts = opened->manifest().encoded->world;
+  EXPECT_EQ(plan::decode_world(layouts).value()->roster.id(), written.manifest().world->roster.id());
   auto all = decode_rest(*opened);
   ASSERT_OK(all.status());
   EXPECT_EQ(encode_decision(*all).value(), encoded(written));
@@ -297,4 +297,4 @@ TEST(Metadata, ListsEveryValueOnceByName) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

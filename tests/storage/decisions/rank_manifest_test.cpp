@@ -6,7 +6,7 @@
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/shards/shard_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::HasSubstr;
@@ -265,4 +265,4 @@ TEST_F(RankManifests, ArePublishedOnlyForFilesThatAreThere) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

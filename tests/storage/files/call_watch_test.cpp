@@ -13,7 +13,7 @@
 #include "storage/files/watched_file_system.h"
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::ElementsAre;
@@ -91,7 +91,7 @@ class HangingFileSystem final : public FileSystem {
     released.get_future().wait();
     return memory.open_root(path, folder);
   }
-  MemoryFileSystem memory;
+  sim::MemoryFileSystem memory;
   std::promise<void> entered, released;
 };
 
@@ -145,7 +145,7 @@ TEST_F(CallWatchTest, ACatalogThatHangsIsToldByItsPath) {
 }
 
 TEST_F(CallWatchTest, AStorageThatIsWatchedDoesWhatItDidBefore) {
-  MemoryFileSystem memory;
+  sim::MemoryFileSystem memory;
   WatchedFileSystem watched(memory, watch);
   auto storage = LocalStorage::open(watched, "/root", nonce_of(1));
   ASSERT_OK(storage.status());
@@ -159,4 +159,4 @@ TEST_F(CallWatchTest, AStorageThatIsWatchedDoesWhatItDidBefore) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

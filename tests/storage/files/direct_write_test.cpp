@@ -10,7 +10,7 @@
 #include "storage/files/write_behind.h"
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::HasSubstr;
@@ -283,4 +283,4 @@ TEST_F(KeptWrite, IsRightHoweverThePiecesLie) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -12,7 +12,7 @@
 
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::ElementsAre;
@@ -44,7 +44,7 @@ class StorageContract : public testing::TestWithParam<const char*> {
 
   TemporaryFolder folder_;
   PosixFileSystem posix_;
-  MemoryFileSystem memory_;
+  sim::MemoryFileSystem memory_;
   std::unique_ptr<LocalStorage> storage_;
 };
 INSTANTIATE_TEST_SUITE_P(On, StorageContract, testing::Values("posix", "memory"),
@@ -371,4 +371,4 @@ TEST(ShortWrites, AreContinued) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -4,7 +4,7 @@
 
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::ElementsAre;
@@ -87,4 +87,4 @@ TEST(Readers, ADamagedClaimIsOld) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

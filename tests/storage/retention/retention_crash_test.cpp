@@ -4,10 +4,10 @@
 
 #include "tests/storage/retention/retention_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
-using Fate = MemoryFileSystem::Unsynced::Fate;
+using Fate = sim::MemoryFileSystem::Unsynced::Fate;
 
 const AttemptKey kOld = {1, 10, 1}, kVerified = {1, 20, 1}, kNewest = {1, 30, 1};
 constexpr int64_t kNowNs = 1'800'000'000'000'000'000;
@@ -284,4 +284,4 @@ TEST(DeletionRace, ASaveOfTheSameStepLosesNothing) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -6,7 +6,7 @@
 #include "storage/retention/retention.h"
 #include "tests/storage/decisions/decision_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // A small checkpoint with shards that are there; committed at that many seconds after 1970.
 inline void commit_sample(Storage& storage, const AttemptKey& key, int64_t at_s = 1'700'000'000) {
@@ -37,4 +37,4 @@ inline std::vector<uint64_t> steps_of(const std::vector<RetentionPlan::Item>& it
   return steps;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -3,7 +3,7 @@
 
 #include "tests/storage/retention/retention_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::ElementsAre;
@@ -287,4 +287,4 @@ TEST(Leases, EndWhenTheirCounterStandsStill) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

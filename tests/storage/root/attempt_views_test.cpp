@@ -5,7 +5,7 @@
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::ElementsAre;
@@ -80,4 +80,4 @@ TEST_F(ListedCheckpoints, AreThoseOfLs) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

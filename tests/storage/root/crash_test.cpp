@@ -11,13 +11,13 @@
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/shards/shard_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
-using Fate = MemoryFileSystem::Unsynced::Fate;
+using Fate = sim::MemoryFileSystem::Unsynced::Fate;
 
-std::vector<MemoryFileSystem::Unsynced> fates() {
-  std::vector<MemoryFileSystem::Unsynced> out = {{Fate::lost, 0}, {Fate::kept, 0}};
+std::vector<sim::MemoryFileSystem::Unsynced> fates() {
+  std::vector<sim::MemoryFileSystem::Unsynced> out = {{Fate::lost, 0}, {Fate::kept, 0}};
   for (uint64_t seed = 1; seed <= 12; ++seed) out.push_back({Fate::mixed, seed});
   return out;
 }
@@ -251,4 +251,4 @@ TEST(ShortWritesOfAShard, ChangeNothing) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -5,7 +5,7 @@
 #include "storage/root/run_root.h"
 #include "tests/storage/decisions/decision_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::HasSubstr;
@@ -199,4 +199,4 @@ TEST(UnreadableDecisions, AreListedApartFromTheOthers) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

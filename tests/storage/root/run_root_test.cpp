@@ -11,7 +11,7 @@
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/shards/shard_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::ElementsAre;
@@ -613,4 +613,4 @@ TEST(ReportedFiles, AreComparedWithTheFolder) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -9,7 +9,7 @@
 #include "storage/root/run_root.h"
 #include "tests/storage/shards/shard_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 // Returns what the node reports of them; *payload_bytes grows by theirs. `nonce`: of the first file.
 inline std::vector<FileEntry> write_planned(Storage& storage, const AttemptKey& key, const World& world,
@@ -40,4 +40,4 @@ inline std::vector<FileEntry> write_planned(Storage& storage, const AttemptKey& 
   return files;
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -7,7 +7,7 @@
 #include "base/digest/digest.h"
 #include "tests/storage/shards/shard_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::HasSubstr;
@@ -111,26 +111,27 @@ TEST(Shard, BeginsItsDataAtAMultipleOf4096) {
 TEST(Shard, ReadsAnyRangeThroughTheBlocksThatCoverIt) {
   MemoryStorage memory;
   SampleShard sample;
-  const uint64_t bytes = 3 * kDigestBlockBytes + 1234;
+  const uint64_t bytes = 3 * base::kDigestBlockBytes + 1234;
   sample.whole_tensor("a", DType::u8, {5}, 3).whole_tensor("big", DType::u8, {bytes}, 4);
   auto written = write(*memory, sample);
   ASSERT_OK(written.status());
   auto reader = open_written(*memory, *written);
   std::mt19937_64 random(5);
-  std::vector<std::pair<uint64_t, uint64_t>> ranges = {{0, 0},
-                                                       {bytes, bytes},
-                                                       {0, bytes},
-                                                       {0, 1},
-                                                       {kDigestBlockBytes - 1, kDigestBlockBytes + 1},
-                                                       {bytes - 1, bytes},
-                                                       {kDigestBlockBytes, 2 * kDigestBlockBytes}};
+  std::vector<std::pair<uint64_t, uint64_t>> ranges = {
+      {0, 0},
+      {bytes, bytes},
+      {0, bytes},
+      {0, 1},
+      {base::kDigestBlockBytes - 1, base::kDigestBlockBytes + 1},
+      {bytes - 1, bytes},
+      {base::kDigestBlockBytes, 2 * base::kDigestBlockBytes}};
   for (int i = 0; i < 50; ++i) {
     uint64_t a = random() % (bytes + 1), b = random() % (bytes + 1);
     ranges.emplace_back(std::min(a, b), std::max(a, b));
   }
   for (auto [begin, end] : ranges) {
     uint64_t covering = reader->covering_bytes(1, begin, end), first = 0;
-    EXPECT_LE(covering, end - begin + 2 * kDigestBlockBytes);
+    EXPECT_LE(covering, end - begin + 2 * base::kDigestBlockBytes);
     Bytes out(covering);
     ASSERT_OK(reader->read_verified(1, begin, end, out, &first));
     ASSERT_LE(first, begin);
@@ -142,15 +143,16 @@ TEST(Shard, ReadsAnyRangeThroughTheBlocksThatCoverIt) {
 TEST(Shard, VerifiesOnlyTheBlocksItReads) {
   MemoryStorage memory;
   SampleShard sample;
-  sample.whole_tensor("big", DType::u8, {2 * kDigestBlockBytes}, 4);
+  sample.whole_tensor("big", DType::u8, {2 * base::kDigestBlockBytes}, 4);
   auto written = write(*memory, sample);
   ASSERT_OK(written.status());
   memory.files.flip_bit(kPath, (written->size - 1) * 8);
   auto reader = open_written(*memory, *written);
-  Bytes out(2 * kDigestBlockBytes);
+  Bytes out(2 * base::kDigestBlockBytes);
   uint64_t first = 0;
-  EXPECT_OK(reader->read_verified(0, 0, kDigestBlockBytes, out, &first));
-  Status status = reader->read_verified(0, kDigestBlockBytes - 1, kDigestBlockBytes + 1, out, &first);
+  EXPECT_OK(reader->read_verified(0, 0, base::kDigestBlockBytes, out, &first));
+  Status status =
+      reader->read_verified(0, base::kDigestBlockBytes - 1, base::kDigestBlockBytes + 1, out, &first);
   EXPECT_EQ(status.code(), Code::corrupt);
   EXPECT_EQ(status.message(), std::string("/root/") + kPath + ": block 1 of 'big' differs from its digest");
 }
@@ -285,4 +287,4 @@ TEST(WriteShard, NamesTheFileWhenTheDiskIsFull) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -5,7 +5,7 @@
 #include "storage/shards/shard_header.h"
 #include "tests/storage/shards/shard_samples.h"
 
-namespace shoal {
+namespace shoal::storage {
 namespace {
 
 using testing::HasSubstr;
@@ -363,4 +363,4 @@ TEST(ShardHeader, SurvivesRandomChanges) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::storage

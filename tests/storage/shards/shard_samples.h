@@ -10,7 +10,7 @@
 #include "storage/shards/shard_file.h"
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::storage {
 
 struct SampleShard {
   std::vector<ShardPiece> pieces;
@@ -71,4 +71,4 @@ inline void expect_same_piece(const ShardPiece& got, const ShardPiece& expected)
   EXPECT_EQ(got.bytes, expected.bytes);
 }
 
-}  // namespace shoal
+}  // namespace shoal::storage

@@ -8,7 +8,7 @@
 
 #include "tests/actors/role_by_itself.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -578,4 +578,4 @@ TEST_F(AnExchange, GoesOnWithoutAHeaderThatCannotBeHad) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -4,7 +4,7 @@
 
 #include <map>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 struct Passing {
@@ -105,4 +105,4 @@ TEST(LoadTree, NobodyWaitsInACircleWhateverEachTakesForDead) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

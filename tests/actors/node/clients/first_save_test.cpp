@@ -9,7 +9,7 @@
 #include "storage/root/run_root.h"
 #include "tests/storage/retention/retention_samples.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::AllOf;
@@ -21,9 +21,9 @@ constexpr ClientId kRank0 = 3, kRank1 = 4;
 class AFirstSave : public testing::Test {
  protected:
   AFirstSave() {
-    EXPECT_TRUE(claim_generation(*memory_, "before", nonce_of(1)).ok());
-    for (uint64_t step : {30u, 40u, 50u}) commit_sample(*memory_, {1, step, 1});
-    EXPECT_TRUE(claim_generation(*memory_, "now", nonce_of(2)).ok());
+    EXPECT_TRUE(storage::claim_generation(*memory_, "before", storage::nonce_of(1)).ok());
+    for (uint64_t step : {30u, 40u, 50u}) storage::commit_sample(*memory_, {1, step, 1});
+    EXPECT_TRUE(storage::claim_generation(*memory_, "now", storage::nonce_of(2)).ok());
   }
   // "": there is nothing to say.
   std::string said_of(uint64_t step, std::optional<AttemptKey> loaded) {
@@ -32,7 +32,7 @@ class AFirstSave : public testing::Test {
     return line.ok() ? line->value_or("") : "";
   }
 
-  MemoryStorage memory_;
+  storage::MemoryStorage memory_;
 };
 
 // Regression: step 1 became the latest over step 50, and nobody heard of it.
@@ -44,7 +44,7 @@ TEST_F(AFirstSave, OfARunThatLoadedNothingNamesTheCheckpointsThatItPasses) {
 }
 
 TEST_F(AFirstSave, NamesNoMoreThanABound) {
-  for (uint64_t step = 60; step < 70; ++step) commit_sample(*memory_, {1, step, 1});
+  for (uint64_t step = 60; step < 70; ++step) storage::commit_sample(*memory_, {1, step, 1});
   EXPECT_THAT(said_of(1, std::nullopt),
               AllOf(HasSubstr("step 62 (g1a1) and 5 more"), Not(HasSubstr("step 61 (g1a1)"))));
 }
@@ -62,22 +62,22 @@ TEST_F(AFirstSave, OfALowerStepThanOneThatWasNeverLoadedNamesBoth) {
 
 // What was saved last is the latest, also where it has a lower step.
 TEST_F(AFirstSave, OfARunThatLoadsALatestAfterARollbackIsQuiet) {
-  commit_sample(*memory_, {1, 20, 2});
+  storage::commit_sample(*memory_, {1, 20, 2});
   EXPECT_EQ(said_of(21, AttemptKey{1, 20, 2}), "");
 }
 
 TEST_F(AFirstSave, KnowsWhatOtherNodesOfTheRunHaveLoaded) {
-  ASSERT_TRUE(publish_load_choice(*memory_, 2, 1, {true, {1, 50, 1}, nonce_of(3)}).ok());
+  ASSERT_TRUE(storage::publish_load_choice(*memory_, 2, 1, {true, {1, 50, 1}, storage::nonce_of(3)}).ok());
   EXPECT_EQ(said_of(51, std::nullopt), "");
 }
 
 TEST_F(AFirstSave, IsNoneWhereTheRunHasSavedBefore) {
-  commit_sample(*memory_, {2, 1, 1});
+  storage::commit_sample(*memory_, {2, 1, 1});
   EXPECT_EQ(said_of(2, std::nullopt), "");
 }
 
 TEST_F(AFirstSave, InAnEmptyRootIsQuiet) {
-  MemoryStorage empty;
+  storage::MemoryStorage empty;
   auto line = first_save_warning(*empty, {{1, 1, 1}, std::nullopt});
   ASSERT_TRUE(line.ok());
   EXPECT_FALSE(line->has_value());
@@ -149,4 +149,4 @@ TEST_F(AWatch, IsQuietOfASaveThatAnEarlierNodeWasOffered) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -26,16 +26,16 @@ using ::testing::HasSubstr;
 constexpr int kPatienceMs = 20'000;
 
 // Writes down what the roles would hear.
-class Heard final : public LocalEvents {
+class Heard final : public actors::LocalEvents {
  public:
-  void from_client(ClientId client, std::shared_ptr<const LocalMessage> message) override {
+  void from_client(actors::ClientId client, std::shared_ptr<const local::LocalMessage> message) override {
     add(fmt::format("{} {}", client, message->index()));
   }
-  void client_lost(ClientId client) override { add(fmt::format("{} lost", client)); }
-  std::shared_ptr<const NodeStatus> status() override {
-    NodeStatus status;
+  void client_lost(actors::ClientId client) override { add(fmt::format("{} lost", client)); }
+  std::shared_ptr<const local::NodeStatus> status() override {
+    local::NodeStatus status;
     status.host = "host-of-the-test";
-    return std::make_shared<const NodeStatus>(std::move(status));
+    return std::make_shared<const local::NodeStatus>(std::move(status));
   }
 
   bool wait_for(const std::string& line) {
@@ -61,7 +61,7 @@ class Heard final : public LocalEvents {
   std::vector<std::string> lines_;
 };
 
-std::string index_of(const LocalMessage& message) {
+std::string index_of(const local::LocalMessage& message) {
   return std::to_string(message.index());
 }
 const std::string kAttach = index_of(local::Attach{});
@@ -82,43 +82,45 @@ class Server : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
   void serve() {
-    auto server = LocalServer::listen(options_, slabs_, heard_);
+    auto server = actors::LocalServer::listen(options_, slabs_, heard_);
     ASSERT_TRUE(server.ok()) << server.status().to_string();
     server_ = std::move(*server);
     server_->serve();
   }
-  std::unique_ptr<LocalSocket> connect() { return LocalSocket::connect(options_.socket_file).value(); }
+  std::unique_ptr<local::LocalSocket> connect() {
+    return local::LocalSocket::connect(options_.socket_file).value();
+  }
   static local::Attach attach(Rank rank = 0, uint32_t world_size = 2) {
     return {.rank = rank, .world_size = world_size, .job_id = "job", .pid = getpid()};
   }
-  std::unique_ptr<LocalSocket> attached(Rank rank = 0) {
+  std::unique_ptr<local::LocalSocket> attached(Rank rank = 0) {
     auto socket = connect();
     EXPECT_TRUE(socket->send(attach(rank)).ok());
     return socket;
   }
   // Why the server ended this connection; OK if it did not say.
-  static Status failure_of(LocalSocket& socket) {
+  static Status failure_of(local::LocalSocket& socket) {
     while (true) {
       auto received = socket.receive(kPatienceMs);
       if (!received.ok() || !received->has_value()) return ok_status();
       if (auto* failed = std::get_if<local::Failed>(&(*received)->message)) return failed->why;
     }
   }
-  Status failure_after(const LocalMessage& message) {
+  Status failure_after(const local::LocalMessage& message) {
     auto socket = connect();
     EXPECT_TRUE(socket->send(message).ok());
     return failure_of(*socket);
   }
 
   std::string folder_;
-  LocalServerOptions options_;
-  SlabTable slabs_;
+  actors::LocalServerOptions options_;
+  actors::SlabTable slabs_;
   Heard heard_;
-  std::unique_ptr<LocalServer> server_;
+  std::unique_ptr<actors::LocalServer> server_;
 };
 
-OwnedFd memory_file(uint64_t bytes, int seals) {
-  OwnedFd fd(memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+local::OwnedFd memory_file(uint64_t bytes, int seals) {
+  local::OwnedFd fd(memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
   EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
   return fd;
@@ -140,12 +142,12 @@ TEST_F(Server, TellsItsStatusToWhoeverAsksInPlaceOfAttaching) {
   auto client = attached();
   ASSERT_TRUE(heard_.wait_for("1 " + kAttach));
   for (int i = 0; i < 3; ++i) {
-    auto status = ask_node(options_.socket_file);
+    auto status = local::ask_node(options_.socket_file);
     ASSERT_TRUE(status.ok()) << status.status().to_string();
     EXPECT_EQ(status->host, "host-of-the-test");
   }
   server_->refuse_new(Status(Code::unavailable, "stopping"));
-  EXPECT_TRUE(ask_node(options_.socket_file).ok()) << "a node that stops says so";
+  EXPECT_TRUE(local::ask_node(options_.socket_file).ok()) << "a node that stops says so";
   EXPECT_EQ(server_->attached(), 1u) << "who asks is no trainer";
   EXPECT_THAT(heard_.lines(), ElementsAre("1 " + kAttach));
 }
@@ -158,7 +160,7 @@ TEST_F(Server, AStatusIsNotAskedForByATrainer) {
 }
 
 TEST(AskingANode, SaysThatNobodyListens) {
-  auto status = ask_node("/tmp/shoal-no-such-socket");
+  auto status = local::ask_node("/tmp/shoal-no-such-socket");
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.status().code(), Code::unavailable);
 }
@@ -208,14 +210,14 @@ TEST_F(Server, CarriesAnswersInTheirOrder) {
   auto socket = attached();
   ASSERT_TRUE(heard_.wait_for("1 " + kAttach));
   for (uint32_t slab = 0; slab < 100; ++slab) {
-    server_->send(1, std::make_shared<const LocalMessage>(local::SlabFree{slab}));
+    server_->send(1, std::make_shared<const local::LocalMessage>(local::SlabFree{slab}));
   }
   for (uint32_t slab = 0; slab < 100; ++slab) {
     auto received = socket->receive(kPatienceMs);
     ASSERT_TRUE(received.ok() && received->has_value());
     EXPECT_EQ(std::get<local::SlabFree>((*received)->message).slab_id, slab);
   }
-  server_->send(77, std::make_shared<const LocalMessage>(local::SlabFree{1}));  // never was: ignored
+  server_->send(77, std::make_shared<const local::LocalMessage>(local::SlabFree{1}));  // never was: ignored
 }
 
 TEST_F(Server, RefusesByNameWhoDoesNotBelong) {
@@ -319,7 +321,7 @@ TEST_F(Server, MakesWayForAnotherRunOfItsJobId) {
 TEST_F(Server, KeepsSlabsUntilTheyAreForgotten) {
   serve();
   auto socket = attached();
-  OwnedFd fd = memory_file(4096, kSeals);
+  local::OwnedFd fd = memory_file(4096, kSeals);
   ASSERT_EQ(pwrite(fd.get(), "hello", 5, 0), 5);
   ASSERT_TRUE(socket->send(local::Slab{.slab_id = 2, .bytes = 4096}, fd.get()).ok());
   ASSERT_TRUE(socket->send(local::Latest{}).ok());
@@ -336,14 +338,15 @@ TEST_F(Server, KeepsSlabsUntilTheyAreForgotten) {
 
 TEST_F(Server, RefusesSlabsThatCouldBeCutUnderTheNode) {
   serve();
-  auto failure = [&](OwnedFd fd, uint64_t bytes) {
+  auto failure = [&](local::OwnedFd fd, uint64_t bytes) {
     auto socket = attached();
     EXPECT_TRUE(socket->send(local::Slab{.slab_id = 7, .bytes = bytes}, fd.get()).ok());
     return failure_of(*socket);
   };
   EXPECT_THAT(failure(memory_file(4096, 0), 4096).message(), HasSubstr("slab 7"));
   EXPECT_THAT(failure(memory_file(4096, kSeals), 8192).message(), HasSubstr("slab 7"));
-  EXPECT_THAT(failure(OwnedFd(open("/dev/null", O_RDWR | O_CLOEXEC)), 4096).message(), HasSubstr("slab 7"));
+  EXPECT_THAT(failure(local::OwnedFd(open("/dev/null", O_RDWR | O_CLOEXEC)), 4096).message(),
+              HasSubstr("slab 7"));
   EXPECT_TRUE(slabs_.empty());
 }
 
@@ -377,7 +380,7 @@ TEST_F(Server, ClosesAClientThatDoesNotRead) {
   ASSERT_TRUE(heard_.wait_for("1 " + kAttach));
   ASSERT_TRUE(heard_.wait_for("2 " + kAttach));
   auto pieces =
-      std::make_shared<LocalMessage>(local::Loaded{.pieces = std::vector<local::LoadedPiece>(20'000)});
+      std::make_shared<local::LocalMessage>(local::Loaded{.pieces = std::vector<local::LoadedPiece>(20'000)});
   for (int i = 0; i < 50; ++i) server_->send(1, pieces);
   EXPECT_TRUE(heard_.wait_for("1 lost"));
   ASSERT_TRUE(good->send(local::Latest{}).ok());
@@ -399,7 +402,7 @@ TEST_F(Server, SendsWhatIsQueuedBeforeItCloses) {
   auto socket = attached();
   ASSERT_TRUE(heard_.wait_for("1 " + kAttach));
   for (uint32_t slab = 0; slab < 50; ++slab) {
-    server_->send(1, std::make_shared<const LocalMessage>(local::SlabFree{slab}));
+    server_->send(1, std::make_shared<const local::LocalMessage>(local::SlabFree{slab}));
   }
   server_->close_all(kPatienceMs);
   EXPECT_TRUE(heard_.wait_for("1 lost"));

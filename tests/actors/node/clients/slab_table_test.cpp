@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 constexpr uint64_t kSlabBytes = uint64_t{4} << 20;
@@ -21,14 +21,14 @@ class ASlab : public testing::Test {
     SHOAL_CHECK(::ftruncate(fd_.get(), static_cast<off_t>(kSlabBytes)) == 0);
     SHOAL_CHECK(::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
   }
-  Status add() { return table_.add(kClient, local::Slab{1, kSlabBytes}, OwnedFd(::dup(fd_.get()))); }
+  Status add() { return table_.add(kClient, local::Slab{1, kSlabBytes}, local::OwnedFd(::dup(fd_.get()))); }
   uint64_t bytes_in_memory() const {
     struct stat stat {};
     SHOAL_CHECK(::fstat(fd_.get(), &stat) == 0);
     return static_cast<uint64_t>(stat.st_blocks) * 512;
   }
 
-  OwnedFd fd_;
+  local::OwnedFd fd_;
   SlabTable table_;
 };
 
@@ -58,4 +58,4 @@ TEST_F(ASlab, ThatIsNotThereCannotBeReleased) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -8,7 +8,7 @@
 
 #include "tests/storage/test_support.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::HasSubstr;
@@ -25,8 +25,8 @@ class Parts : public testing::Test {
   }
 
   std::mutex mutex_;
-  std::vector<std::pair<ClientId, std::shared_ptr<const LocalMessage>>> sent_;
-  StagedParts parts_{[this](ClientId client, std::shared_ptr<const LocalMessage> message) {
+  std::vector<std::pair<ClientId, std::shared_ptr<const local::LocalMessage>>> sent_;
+  StagedParts parts_{[this](ClientId client, std::shared_ptr<const local::LocalMessage> message) {
     std::lock_guard lock(mutex_);
     sent_.emplace_back(client, std::move(message));
   }};
@@ -84,7 +84,7 @@ TEST_F(Parts, EndWhereTheNodeIsStopped) {
 }
 
 TEST(PartsOfAStoppedTrainer, AreNotAwaitedForEver) {
-  StagedParts parts([](ClientId, const std::shared_ptr<const LocalMessage>&) {},
+  StagedParts parts([](ClientId, const std::shared_ptr<const local::LocalMessage>&) {},
                     std::chrono::milliseconds(1));
   parts.client_came(kClient);
   auto source = parts.open(kClient, 2, kKey).value();
@@ -92,4 +92,4 @@ TEST(PartsOfAStoppedTrainer, AreNotAwaitedForEver) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

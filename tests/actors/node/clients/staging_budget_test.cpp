@@ -6,7 +6,7 @@
 
 #include <random>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using ::testing::HasSubstr;
@@ -481,4 +481,4 @@ TEST_F(Staging, NeverPromisesMoreThanThereIsAndAnswersEverybody) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

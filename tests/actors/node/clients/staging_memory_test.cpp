@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::HasSubstr;
@@ -26,7 +26,7 @@ class StagingOfANode : public testing::Test {
     limits.ranks = 2;
     return limits;
   }
-  void hear(ClientId client, LocalMessage message) { memory_.from_client(now_, client, message); }
+  void hear(ClientId client, local::LocalMessage message) { memory_.from_client(now_, client, message); }
   void attach_both() {
     hear(0, local::Attach{});
     hear(1, local::Attach{});
@@ -40,14 +40,14 @@ class StagingOfANode : public testing::Test {
   TimeNs now_ = kSecond;
   uint64_t free_bytes_ = 1000 * kMiB;
   int reads_ = 0;
-  std::vector<std::pair<ClientId, std::shared_ptr<const LocalMessage>>> sent_;
+  std::vector<std::pair<ClientId, std::shared_ptr<const local::LocalMessage>>> sent_;
   std::vector<std::string> lines_;
   StagingMemory memory_{two_ranks(),
                         {[this] {
                            ++reads_;
                            return HostMemory{free_bytes_, "the test says so"};
                          },
-                         [this](ClientId client, std::shared_ptr<const LocalMessage> message) {
+                         [this](ClientId client, std::shared_ptr<const local::LocalMessage> message) {
                            sent_.emplace_back(client, std::move(message));
                          },
                          [this](const std::string& line) { lines_.push_back(line); }}};
@@ -123,7 +123,7 @@ TEST(MemoryOfThisHost, KeepsAReserveButNotOfTheLastSixtyFourMebibytes) {
   const std::string path = testing::TempDir() + "/meminfo-" + std::to_string(::getpid());
   const auto left = [&](uint64_t available) {
     std::ofstream(path) << "MemAvailable: " << available / 1024 << " kB\n";
-    return memory_of_this_host(0, MemoryFiles{"/nonexistent", "/nonexistent", path}).free_bytes;
+    return memory_of_this_host(0, base::MemoryFiles{"/nonexistent", "/nonexistent", path}).free_bytes;
   };
   EXPECT_EQ(left(3200 * kMiB), 3100 * kMiB);
   EXPECT_EQ(left(65 * kMiB), 64 * kMiB);
@@ -133,4 +133,4 @@ TEST(MemoryOfThisHost, KeepsAReserveButNotOfTheLastSixtyFourMebibytes) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -3,13 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::HasSubstr;
 
-NetworkOptions at(const std::string& interface) {
-  NetworkOptions out;
+transport::NetworkOptions at(const std::string& interface) {
+  transport::NetworkOptions out;
   out.interface = interface;
   return out;
 }
@@ -38,4 +38,4 @@ TEST(OwnAddressBeside, ACoordinatorElsewhereIsTheInterfaceElseWhereItListens) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

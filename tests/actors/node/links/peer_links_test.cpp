@@ -17,63 +17,65 @@ using ::testing::HasSubstr;
 
 const Status kGone(Code::unavailable, "gone");
 
-class FakeTransport final : public Transport {
+class FakeTransport final : public transport::Transport {
  public:
-  Status start(TransportHandler&) override { return ok_status(); }
+  Status start(transport::TransportHandler&) override { return ok_status(); }
   void stop(uint32_t) override {}
   std::string listen_address() const override { return ""; }
-  PeerId connect(const std::string& address) override {
+  transport::PeerId connect(const std::string& address) override {
     connects.push_back(address);
     return ++last_peer;
   }
-  Status send(PeerId peer, Bytes message) override {
+  Status send(transport::PeerId peer, Bytes message) override {
     sent.push_back(peer);
-    auto said = decode_link(message);
+    auto said = actors::decode_link(message);
     if (said.ok() && *said) {
       words.emplace_back(peer, **said);
     }
     return ok_status();
   }
-  bool has_room(PeerId, size_t) const override { return true; }
+  bool has_room(transport::PeerId, size_t) const override { return true; }
   // The last word of this kind, and the session that it went to.
   template <class Word>
-  std::pair<PeerId, Word> last() const {
+  std::pair<transport::PeerId, Word> last() const {
     for (auto each = words.rbegin(); each != words.rend(); ++each) {
       if (const auto* word = std::get_if<Word>(&each->second)) return {each->first, *word};
     }
     return {0, Word()};
   }
-  void disconnect(PeerId peer, const Status& why) override { disconnected.emplace_back(peer, why); }
+  void disconnect(transport::PeerId peer, const Status& why) override {
+    disconnected.emplace_back(peer, why);
+  }
   void set_generation(uint32_t, uint32_t) override {}
-  TransportStats stats() const override { return {}; }
+  transport::TransportStats stats() const override { return {}; }
 
   std::vector<std::string> connects;
-  std::vector<PeerId> sent;
-  std::vector<std::pair<PeerId, LinkMessage>> words;
-  std::vector<std::pair<PeerId, Status>> disconnected;
-  PeerId last_peer = 100;
+  std::vector<transport::PeerId> sent;
+  std::vector<std::pair<transport::PeerId, actors::LinkMessage>> words;
+  std::vector<std::pair<transport::PeerId, Status>> disconnected;
+  transport::PeerId last_peer = 100;
 };
 
-struct Heard final : PeerEvents {
-  bool received(NodeId from, WireMessage, size_t) override {
+struct Heard final : actors::PeerEvents {
+  bool received(actors::NodeId from, actors::WireMessage, size_t) override {
     from_nodes.push_back(from);
     return true;
   }
-  void peer_up(NodeId node, const Identity&) override { up.push_back(node); }
-  void peer_lost(NodeId node, const Status&) override { lost.push_back(node); }
+  void peer_up(actors::NodeId node, const transport::Identity&) override { up.push_back(node); }
+  void peer_lost(actors::NodeId node, const Status&) override { lost.push_back(node); }
   void peer_refused(const std::string& address, const Status& why) override {
     refused.push_back(address + ": " + why.message());
   }
-  std::vector<NodeId> from_nodes, up, lost;
+  std::vector<actors::NodeId> from_nodes, up, lost;
   std::vector<std::string> refused;
 };
 
-WireMessage pending() {
-  return {RoleKind::coordinator, RoleKind::shard_writer,
-          std::make_shared<WireBody>(wire::Pending{.key = {1, 2, 3}})};
+actors::WireMessage pending() {
+  return {actors::RoleKind::coordinator, actors::RoleKind::shard_writer,
+          std::make_shared<actors::WireBody>(actors::wire::Pending{.key = {1, 2, 3}})};
 }
-Identity identity_in_epoch(uint32_t epoch) {
-  Identity identity;
+transport::Identity identity_in_epoch(uint32_t epoch) {
+  transport::Identity identity;
   identity.generation = 3;
   identity.epoch = epoch;
   return identity;
@@ -82,19 +84,19 @@ Identity identity_in_epoch(uint32_t epoch) {
 TEST(PeerLinks, CallTheCoordinatorByItsNameAndOthersByNumbersNeverUsedTwice) {
   FakeTransport transport;
   Heard heard;
-  PeerLinks links(transport, "c:1");
+  actors::PeerLinks links(transport, "c:1");
   links.serve(heard);
-  links.send(kCoordinatorNode, pending());
+  links.send(actors::kCoordinatorNode, pending());
   EXPECT_THAT(transport.connects, ElementsAre("c:1"));
   links.on_peer_up(101, identity_in_epoch(1));
   links.on_peer_up(7, identity_in_epoch(1));
-  links.on_message(101, encode_wire(pending()));
-  links.on_message(7, encode_wire(pending()));
+  links.on_message(101, actors::encode_wire(pending()));
+  links.on_message(7, actors::encode_wire(pending()));
   links.on_peer_lost(7, kGone);
   links.on_peer_up(8, identity_in_epoch(1));
-  links.on_message(8, encode_wire(pending()));
-  EXPECT_THAT(heard.up, ElementsAre(kCoordinatorNode, 16, 17));
-  EXPECT_THAT(heard.from_nodes, ElementsAre(kCoordinatorNode, 16, 17));
+  links.on_message(8, actors::encode_wire(pending()));
+  EXPECT_THAT(heard.up, ElementsAre(actors::kCoordinatorNode, 16, 17));
+  EXPECT_THAT(heard.from_nodes, ElementsAre(actors::kCoordinatorNode, 16, 17));
   EXPECT_THAT(heard.lost, ElementsAre(16));
   links.send(17, pending());
   links.send(16, pending());
@@ -106,7 +108,7 @@ TEST(PeerLinks, CallTheCoordinatorByItsNameAndOthersByNumbersNeverUsedTwice) {
 TEST(PeerLinks, EndTheSessionOfWhoSendsWhatIsNoMessage) {
   FakeTransport transport;
   Heard heard;
-  PeerLinks links(transport, "");
+  actors::PeerLinks links(transport, "");
   links.serve(heard);
   links.on_peer_up(7, identity_in_epoch(1));
   links.on_message(7, Bytes(16, std::byte{0xff}));
@@ -118,31 +120,32 @@ TEST(PeerLinks, EndTheSessionOfWhoSendsWhatIsNoMessage) {
 TEST(PeerLinks, ConnectAgainToALostCoordinatorButNotAtOnce) {
   FakeTransport transport;
   Heard heard;
-  PeerLinks links(transport, "c:1");
+  actors::PeerLinks links(transport, "c:1");
   links.serve(heard);
-  links.send(kCoordinatorNode, pending());
+  links.send(actors::kCoordinatorNode, pending());
   links.on_peer_up(101, identity_in_epoch(1));
   links.on_peer_lost(101, kGone);
-  EXPECT_THAT(heard.lost, ElementsAre(kCoordinatorNode));
-  links.send(kCoordinatorNode, pending());
+  EXPECT_THAT(heard.lost, ElementsAre(actors::kCoordinatorNode));
+  links.send(actors::kCoordinatorNode, pending());
   EXPECT_EQ(transport.connects.size(), 1u) << "the back-off has only begun";
   while (transport.connects.size() < 2) {
-    links.send(kCoordinatorNode, pending());
+    links.send(actors::kCoordinatorNode, pending());
     std::this_thread::yield();
   }
   links.on_peer_up(102, identity_in_epoch(2));
-  EXPECT_THAT(heard.up, ElementsAre(kCoordinatorNode, kCoordinatorNode));
+  EXPECT_THAT(heard.up, ElementsAre(actors::kCoordinatorNode, actors::kCoordinatorNode));
 }
 
 TEST(PeerLinks, FindTheCoordinatorOnceItHasItsEpoch) {
   FakeTransport transport;
-  PeerLinks links(transport, "c:1");
+  actors::PeerLinks links(transport, "c:1");
   int asked = 0;
   auto found = links.find_coordinator(60'000, [&] {
     ++asked;
     if (transport.last_peer == 101 && asked == 2) links.on_peer_up(101, identity_in_epoch(0));
     if (transport.last_peer == 102) links.on_peer_up(102, identity_in_epoch(5));
-    if (transport.last_peer == 102 && asked > 5) links.on_message(102, encode_link(link::Welcome{}));
+    if (transport.last_peer == 102 && asked > 5)
+      links.on_message(102, actors::encode_link(actors::link::Welcome{}));
     return false;
   });
   ASSERT_TRUE(found.ok()) << found.status().to_string();
@@ -153,7 +156,7 @@ TEST(PeerLinks, FindTheCoordinatorOnceItHasItsEpoch) {
 
 TEST(PeerLinks, SayWhereNobodyWasFoundAndWhy) {
   FakeTransport transport;
-  PeerLinks links(transport, "c:1");
+  actors::PeerLinks links(transport, "c:1");
   Status none = links.find_coordinator(0, [] { return false; }).status();
   EXPECT_EQ(none.code(), Code::unavailable);
   EXPECT_THAT(none.message(), HasSubstr("c:1"));
@@ -167,9 +170,9 @@ TEST(PeerLinks, SayWhereNobodyWasFoundAndWhy) {
 TEST(PeerLinks, FollowALaterCoordinatorToItsAddressAndNoEarlierOne) {
   FakeTransport transport;
   Heard heard;
-  PeerLinks links(transport, "c:1");
+  actors::PeerLinks links(transport, "c:1");
   links.serve(heard);
-  links.send(kCoordinatorNode, pending());
+  links.send(actors::kCoordinatorNode, pending());
   links.on_peer_up(101, identity_in_epoch(2));
   links.redirect(1, "b:1");
   EXPECT_THAT(transport.connects, ElementsAre("c:1"));
@@ -179,18 +182,19 @@ TEST(PeerLinks, FollowALaterCoordinatorToItsAddressAndNoEarlierOne) {
   EXPECT_TRUE(heard.lost.empty());
   links.on_peer_up(102, identity_in_epoch(3));
   links.redirect(3, "d:1");  // it is up already, and told as such
-  EXPECT_THAT(heard.up, ElementsAre(kCoordinatorNode, kCoordinatorNode, kCoordinatorNode));
-  links.on_message(102, encode_wire(pending()));
-  EXPECT_THAT(heard.from_nodes, ElementsAre(kCoordinatorNode));
+  EXPECT_THAT(heard.up,
+              ElementsAre(actors::kCoordinatorNode, actors::kCoordinatorNode, actors::kCoordinatorNode));
+  links.on_message(102, actors::encode_wire(pending()));
+  EXPECT_THAT(heard.from_nodes, ElementsAre(actors::kCoordinatorNode));
   links.redirect(9, "no address");
   EXPECT_EQ(transport.connects.size(), 2u);
 }
 
-Bytes of(LinkMessage word) {
-  return encode_link(word);
+Bytes of(actors::LinkMessage word) {
+  return actors::encode_link(word);
 }
-Identity process(uint8_t number) {
-  Identity identity = identity_in_epoch(1);
+transport::Identity process(uint8_t number) {
+  transport::Identity identity = identity_in_epoch(1);
   identity.incarnation.bytes[0] = std::byte{number};
   return identity;
 }
@@ -202,79 +206,80 @@ class LinksOfACoordinator : public ::testing::Test {
     links_.serve(heard_);
     links_.on_peer_up(7, process(1));
     links_.on_peer_up(8, process(2));
-    EXPECT_EQ(transport_.last<link::ServeAsRelay>().first, 7u);
-    EXPECT_EQ(transport_.last<link::GoBy>().first, 8u);
-    EXPECT_EQ(transport_.last<link::GoBy>().second.address, "") << "not ready yet";
+    EXPECT_EQ(transport_.last<actors::link::ServeAsRelay>().first, 7u);
+    EXPECT_EQ(transport_.last<actors::link::GoBy>().first, 8u);
+    EXPECT_EQ(transport_.last<actors::link::GoBy>().second.address, "") << "not ready yet";
     links_.on_peer_lost(8, kGone);
-    links_.on_message(7, of(link::RelayReady{"relay:1", 10}));
+    links_.on_message(7, of(actors::link::RelayReady{"relay:1", 10}));
     links_.on_peer_up(9, process(2));
-    EXPECT_EQ(transport_.last<link::GoBy>().second.address, "relay:1");
+    EXPECT_EQ(transport_.last<actors::link::GoBy>().second.address, "relay:1");
     EXPECT_THAT(heard_.up, ElementsAre(16)) << "roles hear nothing of who is sent on";
   }
   FakeTransport transport_;
   Heard heard_;
-  PeerLinks links_{transport_, "", 1};
+  actors::PeerLinks links_{transport_, "", 1};
 };
 
 TEST_F(LinksOfACoordinator, KnowChildrenByNumbersOfTheirOwnAndReachThemThroughTheirRelay) {
-  links_.on_message(7, of(link::ChildUp{5, "b", process(2).incarnation}));
+  links_.on_message(7, of(actors::link::ChildUp{5, "b", process(2).incarnation}));
   ASSERT_EQ(heard_.up.size(), 2u);
-  NodeId child = heard_.up.back();
+  actors::NodeId child = heard_.up.back();
   EXPECT_NE(child, 16u);
-  EXPECT_EQ(transport_.last<link::ToChild>().second.message, of(link::Welcome{}));
-  links_.on_message(7, of(link::FromChild{5, encode_wire(pending())}));
-  links_.on_message(7, encode_wire(pending()));
+  EXPECT_EQ(transport_.last<actors::link::ToChild>().second.message, of(actors::link::Welcome{}));
+  links_.on_message(7, of(actors::link::FromChild{5, actors::encode_wire(pending())}));
+  links_.on_message(7, actors::encode_wire(pending()));
   EXPECT_THAT(heard_.from_nodes, ElementsAre(child, 16));
   links_.send(child, pending());
-  EXPECT_EQ(transport_.last<link::ToChild>().first, 7u);
-  EXPECT_EQ(transport_.last<link::ToChild>().second.child, 5u);
-  EXPECT_EQ(transport_.last<link::ToChild>().second.message, encode_wire(pending()));
-  links_.on_message(7, of(link::ChildLost{5, "it died"}));
+  EXPECT_EQ(transport_.last<actors::link::ToChild>().first, 7u);
+  EXPECT_EQ(transport_.last<actors::link::ToChild>().second.child, 5u);
+  EXPECT_EQ(transport_.last<actors::link::ToChild>().second.message, actors::encode_wire(pending()));
+  links_.on_message(7, of(actors::link::ChildLost{5, "it died"}));
   EXPECT_THAT(heard_.lost, ElementsAre(child));
-  links_.on_message(7, of(link::FromChild{5, encode_wire(pending())}));
+  links_.on_message(7, of(actors::link::FromChild{5, actors::encode_wire(pending())}));
   EXPECT_EQ(heard_.from_nodes.size(), 2u) << "nobody is known by that number";
-  EXPECT_EQ(transport_.last<link::DropChild>().second.child, 5u);
+  EXPECT_EQ(transport_.last<actors::link::DropChild>().second.child, 5u);
 }
 
 TEST_F(LinksOfACoordinator, LoseTheChildrenOfARelayThatIsLost) {
-  links_.on_message(7, of(link::ChildUp{5, "b", process(2).incarnation}));
-  NodeId child = heard_.up.back();
+  links_.on_message(7, of(actors::link::ChildUp{5, "b", process(2).incarnation}));
+  actors::NodeId child = heard_.up.back();
   links_.on_peer_lost(7, kGone);
   EXPECT_THAT(heard_.lost, ElementsAre(16, child));
   EXPECT_EQ(links_.peers_up(), 0u);
 }
 
 TEST_F(LinksOfACoordinator, DropAChildThatSendsNonsenseAndNotItsRelay) {
-  links_.on_message(7, of(link::ChildUp{5, "b", process(2).incarnation}));
-  links_.on_message(7, of(link::FromChild{5, Bytes(16, std::byte{0xff})}));
+  links_.on_message(7, of(actors::link::ChildUp{5, "b", process(2).incarnation}));
+  links_.on_message(7, of(actors::link::FromChild{5, Bytes(16, std::byte{0xff})}));
   EXPECT_TRUE(transport_.disconnected.empty());
-  EXPECT_EQ(transport_.last<link::DropChild>().second.child, 5u);
+  EXPECT_EQ(transport_.last<actors::link::DropChild>().second.child, 5u);
 }
 
 TEST_F(LinksOfACoordinator, TakeNoWordOfWhoIsSentOn) {
-  links_.on_message(9, encode_wire({RoleKind::planner, RoleKind::coordinator,
-                                    std::make_shared<WireBody>(wire::Pending{.key = {1, 2, 3}})}));
+  links_.on_message(
+      9, actors::encode_wire({actors::RoleKind::planner, actors::RoleKind::coordinator,
+                              std::make_shared<actors::WireBody>(actors::wire::Pending{.key = {1, 2, 3}})}));
   EXPECT_TRUE(heard_.from_nodes.empty());
-  links_.on_message(9, encode_wire(pending()));
+  links_.on_message(9, actors::encode_wire(pending()));
   EXPECT_EQ(heard_.from_nodes.size(), 1u) << "but that of another coordinator";
 }
 
 TEST(PeerLinks, GoByWayOfARelayAndBackToTheCoordinatorWhenItIsLost) {
   FakeTransport transport;
   Heard heard;
-  PeerLinks links(transport, "c:1");
+  actors::PeerLinks links(transport, "c:1");
   links.serve(heard);
-  links.send(kCoordinatorNode, pending());
+  links.send(actors::kCoordinatorNode, pending());
   links.on_peer_up(101, identity_in_epoch(1));
-  links.on_message(101, of(link::GoBy{"relay:1", ""}));
+  links.on_message(101, of(actors::link::GoBy{"relay:1", ""}));
   EXPECT_THAT(transport.connects, ElementsAre("c:1", "relay:1"));
   EXPECT_TRUE(heard.lost.empty()) << "roles hear only where it leads";
   links.on_peer_lost(101, kGone);
   links.on_peer_up(102, identity_in_epoch(1));
-  links.on_message(102, encode_wire(pending()));
-  EXPECT_THAT(heard.from_nodes, ElementsAre(kCoordinatorNode));
+  links.on_message(102, actors::encode_wire(pending()));
+  EXPECT_THAT(heard.from_nodes, ElementsAre(actors::kCoordinatorNode));
   links.on_peer_lost(102, kGone);
-  EXPECT_THAT(heard.lost, ElementsAre(kCoordinatorNode));
+  EXPECT_THAT(heard.lost, ElementsAre(actors::kCoordinatorNode));
   while (transport.connects.size() < 3) {
     links.look_for_coordinator();
     std::this_thread::yield();
@@ -285,19 +290,19 @@ TEST(PeerLinks, GoByWayOfARelayAndBackToTheCoordinatorWhenItIsLost) {
 TEST(PeerLinks, TellThatTheCoordinatorIsLostWhereTheRelayIsNotReached) {
   FakeTransport transport;
   Heard heard;
-  PeerLinks links(transport, "c:1");
+  actors::PeerLinks links(transport, "c:1");
   links.serve(heard);
   links.look_for_coordinator();
   links.on_peer_up(101, identity_in_epoch(1));
-  links.on_message(101, of(link::GoBy{"relay:1", ""}));
+  links.on_message(101, of(actors::link::GoBy{"relay:1", ""}));
   links.on_peer_lost(102, kGone);
-  EXPECT_THAT(heard.lost, ElementsAre(kCoordinatorNode));
+  EXPECT_THAT(heard.lost, ElementsAre(actors::kCoordinatorNode));
 }
 
 TEST(PeerLinks, TellWhoWasRefused) {
   FakeTransport transport;
   Heard heard;
-  PeerLinks links(transport, "");
+  actors::PeerLinks links(transport, "");
   links.on_refused("10.0.0.9:7", Status(Code::refused, "before anybody listens"));
   links.serve(heard);
   links.on_refused("10.0.0.9:7", Status(Code::refused, "the tokens differ"));
@@ -305,25 +310,25 @@ TEST(PeerLinks, TellWhoWasRefused) {
 }
 
 TEST(ALineBudget, LetsSoManyThroughAtOnceAndCountsTheOthers) {
-  LineBudget budget(2, 1000);
-  TimeNs now = 1;
+  actors::LineBudget budget(2, 1000);
+  actors::TimeNs now = 1;
   EXPECT_EQ(budget.take(now), 0u);
   EXPECT_EQ(budget.take(now), 0u);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(budget.take(now), std::nullopt);
-  EXPECT_EQ(budget.take(now + 1000 * kMillisecond), 5u);
-  EXPECT_EQ(budget.take(now + 1000 * kMillisecond), std::nullopt);
-  now += 1'000'000 * kMillisecond;  // no more is saved up
+  EXPECT_EQ(budget.take(now + 1000 * actors::kMillisecond), 5u);
+  EXPECT_EQ(budget.take(now + 1000 * actors::kMillisecond), std::nullopt);
+  now += 1'000'000 * actors::kMillisecond;  // no more is saved up
   EXPECT_EQ(budget.take(now), 1u);
   EXPECT_EQ(budget.take(now), 0u);
   EXPECT_EQ(budget.take(now), std::nullopt);
 }
 
 TEST(UnreachableNotice, ComesWithinThreeSecondsAndThenLessAndLessOften) {
-  UnreachableNotice notice;
-  std::vector<TimeNs> seconds;
+  actors::UnreachableNotice notice;
+  std::vector<actors::TimeNs> seconds;
   std::string first;
-  for (TimeNs ms = 0; ms <= 300'000; ms += 20) {
-    auto line = notice.due(ms * kMillisecond, false, "10.0.0.1:7070", "connection refused");
+  for (actors::TimeNs ms = 0; ms <= 300'000; ms += 20) {
+    auto line = notice.due(ms * actors::kMillisecond, false, "10.0.0.1:7070", "connection refused");
     if (!line) continue;
     if (seconds.empty()) first = *line;
     seconds.push_back(ms / 1000);
@@ -333,9 +338,9 @@ TEST(UnreachableNotice, ComesWithinThreeSecondsAndThenLessAndLessOften) {
 }
 
 TEST(UnreachableNotice, BeginsAgainWhereTheCoordinatorWasReachedMeanwhile) {
-  UnreachableNotice notice;
-  auto at = [&](TimeNs ms, bool is_reached) {
-    return notice.due(ms * kMillisecond, is_reached, "a:1", "gone").has_value();
+  actors::UnreachableNotice notice;
+  auto at = [&](actors::TimeNs ms, bool is_reached) {
+    return notice.due(ms * actors::kMillisecond, is_reached, "a:1", "gone").has_value();
   };
   EXPECT_FALSE(at(0, false));
   EXPECT_TRUE(at(2'000, false));

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 Bytes bytes_of(char letter, size_t count = 1) {
@@ -49,4 +49,4 @@ TEST(RelayQueue, BoundsItsBytes) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

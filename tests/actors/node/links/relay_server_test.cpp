@@ -16,9 +16,9 @@ using ::testing::HasSubstr;
 
 constexpr std::chrono::seconds kPatience{20};
 
-WireMessage pending(uint64_t step) {
-  return {RoleKind::coordinator, RoleKind::shard_writer,
-          std::make_shared<WireBody>(wire::Pending{.key = {1, step, 1}})};
+actors::WireMessage pending(uint64_t step) {
+  return {actors::RoleKind::coordinator, actors::RoleKind::shard_writer,
+          std::make_shared<actors::WireBody>(actors::wire::Pending{.key = {1, step, 1}})};
 }
 
 // What the coordinator hears, and how full its session is.
@@ -27,7 +27,7 @@ class Coordinator {
   Status take(const Bytes& message) {
     std::lock_guard lock(mutex_);
     if (is_full_) return Status(Code::busy, "full");
-    auto said = decode_link(message);
+    auto said = actors::decode_link(message);
     EXPECT_TRUE(said.ok() && said->has_value());
     if (said.ok() && *said) heard_.push_back(**said);
     changed_.notify_all();
@@ -43,7 +43,7 @@ class Coordinator {
     std::vector<Word> found;
     changed_.wait_for(lock, kPatience, [&] {
       found.clear();
-      for (const LinkMessage& each : heard_) {
+      for (const actors::LinkMessage& each : heard_) {
         if (const auto* word = std::get_if<Word>(&each)) found.push_back(*word);
       }
       return found.size() >= count;
@@ -57,23 +57,26 @@ class Coordinator {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_full_ = false;
-  std::vector<LinkMessage> heard_;
+  std::vector<actors::LinkMessage> heard_;
 };
 
 // One node that goes by way of the relay.
-class Child final : public TransportHandler {
+class Child final : public transport::TransportHandler {
  public:
-  explicit Child(TransportOptions options) : transport_(make_transport(std::move(options))) {
+  explicit Child(transport::TransportOptions options)
+      : transport_(transport::make_transport(std::move(options))) {
     EXPECT_TRUE(transport_->start(*this).ok());
   }
   ~Child() override { transport_->stop(0); }
   void connect(const std::string& address) { peer_ = transport_->connect(address); }
-  void say(uint64_t step) { EXPECT_TRUE(transport_->send(peer_, encode_wire(pending(step))).ok()); }
-  void on_peer_up(PeerId, const Identity& identity) override {
+  void say(uint64_t step) { EXPECT_TRUE(transport_->send(peer_, actors::encode_wire(pending(step))).ok()); }
+  void on_peer_up(transport::PeerId, const transport::Identity& identity) override {
     note("up in epoch " + std::to_string(identity.epoch));
   }
-  void on_message(PeerId, Bytes message) override { note(describe(*decode_wire(message)->body)); }
-  void on_peer_lost(PeerId, const Status& why) override { note("lost: " + why.message()); }
+  void on_message(transport::PeerId, Bytes message) override {
+    note(actors::describe(*actors::decode_wire(message)->body));
+  }
+  void on_peer_lost(transport::PeerId, const Status& why) override { note("lost: " + why.message()); }
   std::string wait_for(size_t count) {
     std::unique_lock lock(mutex_);
     bool came = changed_.wait_for(lock, kPatience, [&] { return notes_.size() >= count; });
@@ -86,8 +89,8 @@ class Child final : public TransportHandler {
     notes_.push_back(line);
     changed_.notify_all();
   }
-  std::unique_ptr<Transport> transport_;
-  PeerId peer_ = 0;
+  std::unique_ptr<transport::Transport> transport_;
+  transport::PeerId peer_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> notes_;
@@ -98,22 +101,23 @@ class Relay : public ::testing::Test {
   Relay() {
     followed_.epoch = 5;
     relay_.open("127.0.0.1:7070", followed_, 4);
-    address_ = coordinator_.wait_for<link::RelayReady>(1)[0].address;
+    address_ = coordinator_.wait_for<actors::link::RelayReady>(1)[0].address;
   }
   std::vector<std::string> warnings() {
     std::lock_guard lock(warnings_mutex_);
     return warnings_;
   }
   Coordinator coordinator_;
-  Identity followed_;
+  transport::Identity followed_;
   std::mutex warnings_mutex_;
   std::vector<std::string> warnings_;
-  RelayServer relay_{RelayServer::Settings{transport_options("relay"), 0, [](const std::string&) {},
-                                           [this](const std::string& line) {
-                                             std::lock_guard lock(warnings_mutex_);
-                                             warnings_.push_back(line);
-                                           }},
-                     [this](const Bytes& message) { return coordinator_.take(message); }};
+  actors::RelayServer relay_{
+      actors::RelayServer::Settings{transport_options("relay"), 0, [](const std::string&) {},
+                                    [this](const std::string& line) {
+                                      std::lock_guard lock(warnings_mutex_);
+                                      warnings_.push_back(line);
+                                    }},
+      [this](const Bytes& message) { return coordinator_.take(message); }};
   std::string address_;
 };
 
@@ -122,16 +126,16 @@ TEST_F(Relay, ListensWhereTheCoordinatorSeesItAndSpeaksForItsChildren) {
   Child a(transport_options("a"));
   a.connect(address_);
   EXPECT_EQ(a.wait_for(1), "up in epoch 5") << "the coordinator's";
-  link::ChildUp up = coordinator_.wait_for<link::ChildUp>(1)[0];
+  actors::link::ChildUp up = coordinator_.wait_for<actors::link::ChildUp>(1)[0];
   EXPECT_EQ(up.name, "a");
   for (uint64_t step = 1; step <= 50; ++step) a.say(step);
-  auto said = coordinator_.wait_for<link::FromChild>(50);
+  auto said = coordinator_.wait_for<actors::link::FromChild>(50);
   for (uint64_t step = 1; step <= 50; ++step) {
     EXPECT_EQ(said[step - 1].child, up.child);
-    EXPECT_EQ(said[step - 1].message, encode_wire(pending(step))) << "in order, as it was sent";
+    EXPECT_EQ(said[step - 1].message, actors::encode_wire(pending(step))) << "in order, as it was sent";
   }
-  relay_.to_child(up.child, encode_wire(pending(7)));
-  EXPECT_EQ(a.wait_for(2), describe(*pending(7).body));
+  relay_.to_child(up.child, actors::encode_wire(pending(7)));
+  EXPECT_EQ(a.wait_for(2), actors::describe(*pending(7).body));
 }
 
 TEST_F(Relay, LetsInNobodyWithoutTheToken) {
@@ -140,69 +144,72 @@ TEST_F(Relay, LetsInNobodyWithoutTheToken) {
   EXPECT_THAT(stranger.wait_for(1), HasSubstr("token"));
   Child a(transport_options("a"));
   a.connect(address_);
-  EXPECT_EQ(coordinator_.wait_for<link::ChildUp>(1)[0].name, "a") << "the coordinator hears of no stranger";
+  EXPECT_EQ(coordinator_.wait_for<actors::link::ChildUp>(1)[0].name, "a")
+      << "the coordinator hears of no stranger";
   EXPECT_THAT(warnings(), ::testing::Contains(HasSubstr("refused at the relay's door: ")));
 }
 
 TEST(RelayDoor, IsWithinThePorts) {
-  TransportOptions transport = transport_options("relay");
+  transport::TransportOptions transport = transport_options("relay");
   transport.network.ports = free_ports();
   transport.network.interface = "no-such-0";  // of no use where the coordinator is on the loopback
   Coordinator coordinator;
-  RelayServer relay(RelayServer::Settings{transport, 0, [](const std::string&) {}, nullptr},
-                    [&](const Bytes& message) { return coordinator.take(message); });
-  relay.open("127.0.0.1:7070", Identity(), 4);
-  const HostPort at = *parse_host_port(coordinator.wait_for<link::RelayReady>(1)[0].address);
+  actors::RelayServer relay(actors::RelayServer::Settings{transport, 0, [](const std::string&) {}, nullptr},
+                            [&](const Bytes& message) { return coordinator.take(message); });
+  relay.open("127.0.0.1:7070", transport::Identity(), 4);
+  const transport::HostPort at =
+      *transport::parse_host_port(coordinator.wait_for<actors::link::RelayReady>(1)[0].address);
   EXPECT_EQ(at.host, "127.0.0.1");
   EXPECT_GE(at.port, transport.network.ports.first);
   EXPECT_LE(at.port, transport.network.ports.last);
 }
 
 TEST(RelayDoor, IsAtTheInterfaceThatWasAskedFor) {
-  TransportOptions transport = transport_options("relay");
+  transport::TransportOptions transport = transport_options("relay");
   transport.network.interface = "no-such-0";
   Coordinator coordinator;
-  RelayServer relay(RelayServer::Settings{transport, 0, [](const std::string&) {}, nullptr},
-                    [&](const Bytes& message) { return coordinator.take(message); });
-  relay.open("203.0.113.1:7070", Identity(), 4);  // an address for documentation, nobody's
-  EXPECT_THAT(coordinator.wait_for<link::RelayFailed>(1)[0].cause, HasSubstr("no interface 'no-such-0'"));
+  actors::RelayServer relay(actors::RelayServer::Settings{transport, 0, [](const std::string&) {}, nullptr},
+                            [&](const Bytes& message) { return coordinator.take(message); });
+  relay.open("203.0.113.1:7070", transport::Identity(), 4);  // an address for documentation, nobody's
+  EXPECT_THAT(coordinator.wait_for<actors::link::RelayFailed>(1)[0].cause,
+              HasSubstr("no interface 'no-such-0'"));
 }
 
 TEST_F(Relay, HoldsBackWhatTheCoordinatorHasNoRoomForUpToItsBound) {
   Child a(transport_options("a"));
   a.connect(address_);
-  coordinator_.wait_for<link::ChildUp>(1);
+  coordinator_.wait_for<actors::link::ChildUp>(1);
   auto deadline = std::chrono::steady_clock::now() + kPatience;
   // RelayReady and ChildUp are heard before they give back their places.
   while (relay_.counts().messages_up < 2 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::yield();
   }
   coordinator_.set_full(true);
-  for (uint64_t step = 1; step <= 2 * kMaxHeldPerChild; ++step) a.say(step);
-  while (relay_.counts().dropped < kMaxHeldPerChild && std::chrono::steady_clock::now() < deadline) {
+  for (uint64_t step = 1; step <= 2 * actors::kMaxHeldPerChild; ++step) a.say(step);
+  while (relay_.counts().dropped < actors::kMaxHeldPerChild && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::yield();
   }
-  EXPECT_EQ(relay_.counts().dropped, kMaxHeldPerChild);
+  EXPECT_EQ(relay_.counts().dropped, actors::kMaxHeldPerChild);
   coordinator_.set_full(false);
-  auto said = coordinator_.wait_for<link::FromChild>(kMaxHeldPerChild);
-  EXPECT_EQ(said.front().message, encode_wire(pending(1)));
-  EXPECT_EQ(said.back().message, encode_wire(pending(kMaxHeldPerChild)));
+  auto said = coordinator_.wait_for<actors::link::FromChild>(actors::kMaxHeldPerChild);
+  EXPECT_EQ(said.front().message, actors::encode_wire(pending(1)));
+  EXPECT_EQ(said.back().message, actors::encode_wire(pending(actors::kMaxHeldPerChild)));
 }
 
 TEST_F(Relay, LetsItsChildrenGoWhenTheSessionThatMadeItOneEnds) {
   Child a(transport_options("a"));
   a.connect(address_);
-  coordinator_.wait_for<link::ChildUp>(1);
+  coordinator_.wait_for<actors::link::ChildUp>(1);
   relay_.close();
   EXPECT_THAT(a.wait_for(2), HasSubstr("lost: "));
   relay_.open("127.0.0.1:7070", followed_, 4);
-  std::string again = coordinator_.wait_for<link::RelayReady>(2)[1].address;
+  std::string again = coordinator_.wait_for<actors::link::RelayReady>(2)[1].address;
   a.connect(again);
   EXPECT_EQ(a.wait_for(3), "up in epoch 5");
-  relay_.drop_child(coordinator_.wait_for<link::ChildUp>(2)[1].child,
+  relay_.drop_child(coordinator_.wait_for<actors::link::ChildUp>(2)[1].child,
                     Status(Code::refused, "it spoke nonsense"));
   EXPECT_THAT(a.wait_for(4), HasSubstr("it spoke nonsense"));
-  coordinator_.wait_for<link::ChildLost>(1);
+  coordinator_.wait_for<actors::link::ChildLost>(1);
 }
 
 }  // namespace

@@ -26,13 +26,13 @@ class OfTwo : public ::testing::Test {
   OfTwo() {
     EXPECT_TRUE(tree_.came(16, process(1)).is_direct);
     EXPECT_TRUE(tree_.came(17, process(2)).is_direct);
-    RelayTree::Answer third = tree_.came(18, process(3));
+    actors::RelayTree::Answer third = tree_.came(18, process(3));
     EXPECT_FALSE(third.is_direct);
     EXPECT_EQ(third.go_by, "") << "there is no relay before one was needed";
     EXPECT_EQ(third.asks, 16u);
     tree_.serves(16, "relay:16", 100);
   }
-  RelayTree tree_{2};
+  actors::RelayTree tree_{2};
 };
 
 TEST_F(OfTwo, WhoComesThenIsSentToTheRelayAndKnownByItsWay) {
@@ -53,7 +53,7 @@ TEST_F(OfTwo, AnotherIsAskedToServeOnlyOnceThoseThatDoAreFilled) {
   tree_.child_came(16, 1, 100, process(3));
   EXPECT_EQ(tree_.came(20, process(4)).asks, std::nullopt);
   tree_.child_came(16, 2, 101, process(4));
-  RelayTree::Answer fifth = tree_.came(21, process(5));
+  actors::RelayTree::Answer fifth = tree_.came(21, process(5));
   EXPECT_EQ(fifth.go_by, "") << "a relay takes no more children than the coordinator has direct nodes";
   EXPECT_EQ(fifth.asks, 17u);
   EXPECT_EQ(tree_.came(22, process(5)).asks, std::nullopt) << "it has been asked";
@@ -70,7 +70,7 @@ TEST_F(OfTwo, ALostRelayTakesItsChildrenAlongAndTheyFindAPlaceAgain) {
   EXPECT_THAT(tree_.lost(16), ElementsAre(100, 101));
   EXPECT_EQ(tree_.relayed_nodes(), 0u);
   EXPECT_TRUE(tree_.came(21, process(3)).is_direct) << "the relay's own place is free";
-  RelayTree::Answer other = tree_.came(22, process(4));
+  actors::RelayTree::Answer other = tree_.came(22, process(4));
   EXPECT_EQ(other.asks, 17u);
   tree_.serves(17, "relay:17", 100);
   EXPECT_EQ(tree_.came(23, process(4)).go_by, "relay:17");
@@ -79,7 +79,7 @@ TEST_F(OfTwo, ALostRelayTakesItsChildrenAlongAndTheyFindAPlaceAgain) {
 
 TEST_F(OfTwo, WhoDoesNotReachARelayIsSentToAnother) {
   EXPECT_EQ(tree_.came(19, process(3)).go_by, "relay:16");
-  RelayTree::Answer again = tree_.came(20, process(3));
+  actors::RelayTree::Answer again = tree_.came(20, process(3));
   EXPECT_EQ(again.asks, 17u);
   tree_.serves(17, "relay:17", 100);
   EXPECT_EQ(tree_.came(21, process(4)).go_by, "relay:17") << "the other one has been promised a child";
@@ -95,7 +95,7 @@ TEST_F(OfTwo, PromisesThatAreNotKeptHoldNoPlaceForEver) {
 TEST_F(OfTwo, ANodeThatCannotServeIsNotAskedAgain) {
   tree_.lost(16);
   tree_.came(30, process(7));
-  RelayTree::Answer next = tree_.came(31, process(8));
+  actors::RelayTree::Answer next = tree_.came(31, process(8));
   ASSERT_EQ(next.asks, 17u);
   tree_.cannot_serve(17, "too few descriptors");
   EXPECT_EQ(tree_.came(32, process(8)).asks, 30u);
@@ -108,18 +108,18 @@ TEST(RelayTree, LosesNothingWhateverTheOrder) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     size_t direct_max = 1 + random() % 4;
-    RelayTree tree(direct_max);
-    std::map<NodeId, std::vector<NodeId>> direct;  // with their children
-    NodeId next = kFirstPeerNode;
+    actors::RelayTree tree(direct_max);
+    std::map<actors::NodeId, std::vector<actors::NodeId>> direct;  // with their children
+    actors::NodeId next = actors::kFirstPeerNode;
     for (int event = 0; event < 300; ++event) {
       if (random() % 4 != 0 || direct.empty()) {
-        RelayTree::Answer answer = tree.came(next, process(static_cast<uint8_t>(random() % 40)));
+        actors::RelayTree::Answer answer = tree.came(next, process(static_cast<uint8_t>(random() % 40)));
         ASSERT_TRUE(answer.is_direct || direct.size() == direct_max) << "seed " << seed;
         if (answer.is_direct) direct[next];
         ++next;
         if (answer.asks) tree.serves(*answer.asks, std::to_string(*answer.asks), 100);
         if (!answer.go_by.empty()) {
-          NodeId relay = std::stoull(answer.go_by);
+          actors::NodeId relay = std::stoull(answer.go_by);
           ASSERT_TRUE(direct.contains(relay)) << "seed " << seed;
           bool has_room = direct[relay].size() < direct_max;
           ASSERT_EQ(tree.child_came(relay, next, next, process(200)), has_room) << "seed " << seed;

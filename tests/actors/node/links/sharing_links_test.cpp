@@ -18,18 +18,19 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr std::chrono::seconds kPatience{20};
-constexpr wire::LoadId kLoad{false, 7, 0, 0};
+constexpr actors::wire::LoadId kLoad{false, 7, 0, 0};
 
-WireMessage between_loaders(WireBody body) {
-  return {RoleKind::loader, RoleKind::loader, std::make_shared<const WireBody>(std::move(body))};
+actors::WireMessage between_loaders(actors::WireBody body) {
+  return {actors::RoleKind::loader, actors::RoleKind::loader,
+          std::make_shared<const actors::WireBody>(std::move(body))};
 }
 
-WireMessage wanted(std::vector<uint64_t> chunks) {
-  return between_loaders(wire::ChunksWanted{kLoad, std::move(chunks)});
+actors::WireMessage wanted(std::vector<uint64_t> chunks) {
+  return between_loaders(actors::wire::ChunksWanted{kLoad, std::move(chunks)});
 }
 
-ChunkPtr some_chunk(size_t bytes) {
-  auto chunk = std::make_shared<Chunk>();
+actors::ChunkPtr some_chunk(size_t bytes) {
+  auto chunk = std::make_shared<actors::Chunk>();
   chunk->bytes.resize(bytes);
   for (size_t i = 0; i < bytes; ++i) chunk->bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
   chunk->size = bytes;
@@ -43,23 +44,23 @@ bool came_to(std::chrono::steady_clock::time_point deadline) {
 
 class SharingNode {
  public:
-  explicit SharingNode(const std::string& name, uint32_t idle_ms = kSharingIdleMs)
-      : links_(settings(name, idle_ms), [this](NodeId from, WireMessage message, size_t) {
+  explicit SharingNode(const std::string& name, uint32_t idle_ms = actors::kSharingIdleMs)
+      : links_(settings(name, idle_ms), [this](actors::NodeId from, actors::WireMessage message, size_t) {
           std::lock_guard lock(mutex_);
           heard_.push_back({from, std::move(message)});
           changed_.notify_all();
           return has_room_.load();
         }) {}
 
-  SharingLinks& links() { return links_; }
+  actors::SharingLinks& links() { return links_; }
   std::string listen() {
     auto address = links_.listen();
     EXPECT_TRUE(address.ok()) << address.status().to_string();
     return address.ok() ? *address : "";
   }
   struct Heard {
-    NodeId from = 0;
-    WireMessage message;
+    actors::NodeId from = 0;
+    actors::WireMessage message;
   };
   std::vector<Heard> wait_for(size_t count) {
     std::unique_lock lock(mutex_);
@@ -70,18 +71,18 @@ class SharingNode {
     return out;
   }
   template <class Until>
-  SharingCounts counts_when(Until until) {
+  actors::SharingCounts counts_when(Until until) {
     auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!until(links_.counts()) && came_to(deadline)) {
     }
     return links_.counts();
   }
-  std::vector<SendId> wait_left(size_t count) {
+  std::vector<actors::SendId> wait_left(size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kPatience, [&] { return left_.size() >= count; });
     return left_;
   }
-  std::vector<SendId> left() {
+  std::vector<actors::SendId> left() {
     std::lock_guard lock(mutex_);
     return left_;
   }
@@ -92,12 +93,12 @@ class SharingNode {
   void set_full() { has_room_ = false; }
 
  private:
-  SharingLinks::Settings settings(const std::string& name, uint32_t idle_ms) {
-    SharingLinks::Settings out;
+  actors::SharingLinks::Settings settings(const std::string& name, uint32_t idle_ms) {
+    actors::SharingLinks::Settings out;
     out.transport = transport_options(name);
     out.own_host = [] { return Result<std::string>("127.0.0.1"); };
     out.idle_ms = idle_ms;
-    out.has_left = [this](SendId id) {
+    out.has_left = [this](actors::SendId id) {
       std::lock_guard lock(mutex_);
       left_.push_back(id);
       changed_.notify_all();
@@ -112,15 +113,16 @@ class SharingNode {
   std::condition_variable changed_;
   std::vector<Heard> heard_;
   std::vector<std::string> lines_;
-  std::vector<SendId> left_;
+  std::vector<actors::SendId> left_;
   std::atomic<bool> has_room_{true};
-  SharingLinks links_;
+  actors::SharingLinks links_;
 };
 
 // Whoever comes to the address with a transport of his own.
-class Visitor final : public TransportHandler {
+class Visitor final : public transport::TransportHandler {
  public:
-  explicit Visitor(TransportOptions options) : transport_(make_transport(std::move(options))) {
+  explicit Visitor(transport::TransportOptions options)
+      : transport_(transport::make_transport(std::move(options))) {
     EXPECT_TRUE(transport_->start(*this).ok());
   }
   ~Visitor() override {
@@ -132,18 +134,19 @@ class Visitor final : public TransportHandler {
     transport_->stop(0);
   }
   // In one session: what follows its end goes nowhere.
-  void say(const std::string& address, const std::vector<WireMessage>& messages) {
-    const PeerId peer = transport_->connect(address);
-    for (const WireMessage& message : messages) (void)transport_->send(peer, encode_wire(message));
+  void say(const std::string& address, const std::vector<actors::WireMessage>& messages) {
+    const transport::PeerId peer = transport_->connect(address);
+    for (const actors::WireMessage& message : messages)
+      (void)transport_->send(peer, actors::encode_wire(message));
   }
   // From the first message on it takes nothing in, until it goes.
   void stand_still() { stands_still_ = true; }
-  void on_peer_up(PeerId, const Identity&) override {}
-  void on_message(PeerId, Bytes) override {
+  void on_peer_up(transport::PeerId, const transport::Identity&) override {}
+  void on_message(transport::PeerId, Bytes) override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !stands_still_; });
   }
-  void on_peer_lost(PeerId, const Status& why) override {
+  void on_peer_lost(transport::PeerId, const Status& why) override {
     std::lock_guard lock(mutex_);
     lost_ = why;
     changed_.notify_all();
@@ -155,7 +158,7 @@ class Visitor final : public TransportHandler {
   }
 
  private:
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<transport::Transport> transport_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stands_still_ = false;
@@ -170,33 +173,35 @@ TEST(SharingLinks, PassChunksOnToWhoeverAskedForThem) {
   a.listen();
   a.links().send_to(at_b, wanted({1, 2, 3}));
   SharingNode::Heard asked = b.wait_for(1)[0];
-  EXPECT_GE(asked.from, kFirstSharer);
-  EXPECT_EQ(std::get<wire::ChunksWanted>(*asked.message.body).chunks, (std::vector<uint64_t>{1, 2, 3}));
+  EXPECT_GE(asked.from, actors::kFirstSharer);
+  EXPECT_EQ(std::get<actors::wire::ChunksWanted>(*asked.message.body).chunks,
+            (std::vector<uint64_t>{1, 2, 3}));
 
   // Far more than the transport takes at once.
-  const ChunkPtr chunk = some_chunk(kChunkBytes);
+  const actors::ChunkPtr chunk = some_chunk(actors::kChunkBytes);
   constexpr uint64_t kChunks = 32;
   for (uint64_t i = 0; i < kChunks; ++i) {
-    b.links().send(asked.from, between_loaders(wire::ChunkIs{kLoad, i, chunk}));
+    b.links().send(asked.from, between_loaders(actors::wire::ChunkIs{kLoad, i, chunk}));
   }
   auto heard = a.wait_for(kChunks);
   for (uint64_t i = 0; i < kChunks; ++i) {
-    const auto& is = std::get<wire::ChunkIs>(*heard[i].message.body);
+    const auto& is = std::get<actors::wire::ChunkIs>(*heard[i].message.body);
     EXPECT_EQ(is.number, i) << "in order";
     EXPECT_EQ(is.chunk->bytes, chunk->bytes);
     EXPECT_EQ(heard[i].from, heard[0].from);
   }
-  EXPECT_GE(heard[0].from, kFirstSharer);
+  EXPECT_GE(heard[0].from, actors::kFirstSharer);
 
   a.links().send(heard[0].from, wanted({9}));
   a.links().send_to(at_b, wanted({10}));
   auto again = b.wait_for(3);
   EXPECT_EQ(again[1].from, asked.from);
   EXPECT_EQ(again[2].from, asked.from) << "one session serves both ways";
-  EXPECT_EQ(a.links().counts().bytes_received, kChunks * kChunkBytes);
+  EXPECT_EQ(a.links().counts().bytes_received, kChunks * actors::kChunkBytes);
   EXPECT_EQ(a.links().counts().dropped, 0u);
-  SharingCounts sent = b.counts_when([&](const SharingCounts& now) { return now.chunks_sent == kChunks; });
-  EXPECT_EQ(sent.bytes_sent, kChunks * kChunkBytes);
+  actors::SharingCounts sent =
+      b.counts_when([&](const actors::SharingCounts& now) { return now.chunks_sent == kChunks; });
+  EXPECT_EQ(sent.bytes_sent, kChunks * actors::kChunkBytes);
   EXPECT_EQ(sent.sessions, 1u);
 }
 
@@ -204,11 +209,12 @@ TEST(SharingLinks, TellWhenWhatWasSentHasLeft) {
   SharingNode a("a"), b("b");
   a.listen();
   a.links().send_to(b.listen(), wanted({1}));
-  const NodeId from = b.wait_for(1)[0].from;
-  const ChunkPtr chunk = some_chunk(kChunkBytes);
-  std::vector<SendId> ids(16);
+  const actors::NodeId from = b.wait_for(1)[0].from;
+  const actors::ChunkPtr chunk = some_chunk(actors::kChunkBytes);
+  std::vector<actors::SendId> ids(16);
   std::iota(ids.begin(), ids.end(), 1);
-  for (SendId id : ids) b.links().send(from, between_loaders(wire::ChunkIs{kLoad, id, chunk}), id);
+  for (actors::SendId id : ids)
+    b.links().send(from, between_loaders(actors::wire::ChunkIs{kLoad, id, chunk}), id);
   a.wait_for(ids.size());
   EXPECT_EQ(b.wait_left(ids.size()), ids);
   b.links().send(from + 77, wanted({2}), 17);
@@ -222,18 +228,18 @@ TEST(SharingLinks, HoldNothingForAPeerThatTakesNothingInOnceItsSessionHasEnded) 
     Visitor visitor(transport_options("visitor"));
     visitor.stand_still();
     visitor.say(a.listen(), {wanted({1})});
-    const NodeId from = a.wait_for(1)[0].from;
-    const ChunkPtr chunk = some_chunk(kChunkBytes);
-    constexpr SendId kSends = 16;
-    for (SendId id = 1; id <= kSends; ++id) {
-      a.links().send(from, between_loaders(wire::ChunkIs{kLoad, id, chunk}), id);
+    const actors::NodeId from = a.wait_for(1)[0].from;
+    const actors::ChunkPtr chunk = some_chunk(actors::kChunkBytes);
+    constexpr actors::SendId kSends = 16;
+    for (actors::SendId id = 1; id <= kSends; ++id) {
+      a.links().send(from, between_loaders(actors::wire::ChunkIs{kLoad, id, chunk}), id);
     }
     a.wait_left(1);
     EXPECT_LT(a.left().size(), kSends);
     EXPECT_GT(chunk.use_count(), 2) << "it is held";
     if (ends_it) a.links().end_session(from, Status(Code::unavailable, "takes nothing in"));
     EXPECT_EQ(a.wait_left(kSends).size(), kSends);
-    EXPECT_EQ(a.counts_when([](const SharingCounts& now) { return now.sessions == 0; }).sessions, 0u);
+    EXPECT_EQ(a.counts_when([](const actors::SharingCounts& now) { return now.sessions == 0; }).sessions, 0u);
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (chunk.use_count() != 1 && came_to(deadline)) {  // the sender may be about to encode one
     }
@@ -247,26 +253,27 @@ TEST(SharingLinks, LetInNobodyWithoutTheToken) {
   Visitor stranger(transport_options("stranger", "another secret"));
   stranger.say(at_a, {wanted({1})});
   EXPECT_THAT(stranger.wait_lost().message(), HasSubstr("token"));
-  TransportOptions other_run = transport_options("other run");
+  transport::TransportOptions other_run = transport_options("other run");
   other_run.identity.generation = 4;
   Visitor late(other_run);
   late.say(at_a, {wanted({1})});
   EXPECT_THAT(late.wait_lost().message(), HasSubstr("generations differ"));
   Visitor b(transport_options("b"));
   b.say(at_a, {wanted({2})});
-  EXPECT_EQ(std::get<wire::ChunksWanted>(*a.wait_for(1)[0].message.body).chunks[0], 2u);
+  EXPECT_EQ(std::get<actors::wire::ChunksWanted>(*a.wait_for(1)[0].message.body).chunks[0], 2u);
   EXPECT_THAT(a.lines(), Contains(HasSubstr("refused at the door for shared loads: ")));
 }
 
 TEST(SharingLinks, ListenWithinThePorts) {
-  TransportOptions transport = transport_options("a");
+  transport::TransportOptions transport = transport_options("a");
   transport.network.ports = free_ports();
-  SharingLinks::Settings settings;
+  actors::SharingLinks::Settings settings;
   settings.transport = transport;
   settings.own_host = [] { return Result<std::string>("127.0.0.1"); };
   settings.log = [](const std::string&) {};
-  SharingLinks links(std::move(settings), [](NodeId, WireMessage, size_t) { return true; });
-  const HostPort at = *parse_host_port(links.listen().value());
+  actors::SharingLinks links(std::move(settings),
+                             [](actors::NodeId, actors::WireMessage, size_t) { return true; });
+  const transport::HostPort at = *transport::parse_host_port(links.listen().value());
   EXPECT_GE(at.port, transport.network.ports.first);
   EXPECT_LE(at.port, transport.network.ports.last);
 }
@@ -274,20 +281,23 @@ TEST(SharingLinks, ListenWithinThePorts) {
 TEST(SharingLinks, EndTheSessionOfWhoeverSaysAnythingElse) {
   SharingNode a("a");
   const std::string at_a = a.listen();
-  const std::vector<WireMessage> not_said_here = {
-      {RoleKind::loader, RoleKind::coordinator, wanted({1}).body},
-      {RoleKind::planner, RoleKind::loader, wanted({1}).body},
-      between_loaders(wire::Pending{.key = {3, 1, 1}}),
-      {RoleKind::shard_writer, RoleKind::coordinator,
-       std::make_shared<const WireBody>(wire::SaveFailed{{3, 1, 1}, 0, Status(Code::io, "no disk")})}};
-  for (const WireMessage& message : not_said_here) {
+  const std::vector<actors::WireMessage> not_said_here = {
+      {actors::RoleKind::loader, actors::RoleKind::coordinator, wanted({1}).body},
+      {actors::RoleKind::planner, actors::RoleKind::loader, wanted({1}).body},
+      between_loaders(actors::wire::Pending{.key = {3, 1, 1}}),
+      {actors::RoleKind::shard_writer, actors::RoleKind::coordinator,
+       std::make_shared<const actors::WireBody>(
+           actors::wire::SaveFailed{{3, 1, 1}, 0, Status(Code::io, "no disk")})}};
+  for (const actors::WireMessage& message : not_said_here) {
     Visitor visitor(transport_options("visitor"));
     visitor.say(at_a, {message, wanted({66})});
-    EXPECT_THAT(visitor.wait_lost().message(), HasSubstr("is not said here")) << describe(*message.body);
+    EXPECT_THAT(visitor.wait_lost().message(), HasSubstr("is not said here"))
+        << actors::describe(*message.body);
   }
   Visitor b(transport_options("b"));
   b.say(at_a, {wanted({2})});
-  EXPECT_EQ(std::get<wire::ChunksWanted>(*a.wait_for(1)[0].message.body).chunks[0], 2u) << "the first heard";
+  EXPECT_EQ(std::get<actors::wire::ChunksWanted>(*a.wait_for(1)[0].message.body).chunks[0], 2u)
+      << "the first heard";
   EXPECT_THAT(a.lines(), Contains(HasSubstr("visitor is let go")));
 }
 
@@ -303,8 +313,9 @@ TEST(SharingLinks, DropWhatCannotBeSent) {
   }
   a.links().send_to(gone, wanted({1}));
   a.links().send_to("no address", wanted({1}));
-  a.links().send(kFirstSharer + 77, wanted({1}));
-  SharingCounts after = a.counts_when([](const SharingCounts& now) { return now.sessions == 0; });
+  a.links().send(actors::kFirstSharer + 77, wanted({1}));
+  actors::SharingCounts after =
+      a.counts_when([](const actors::SharingCounts& now) { return now.sessions == 0; });
   EXPECT_EQ(after.sessions, 0u) << "and no descriptor stays";
   EXPECT_GE(after.dropped, 2u);
 
@@ -312,7 +323,7 @@ TEST(SharingLinks, DropWhatCannotBeSent) {
   c.set_full();
   a.links().send_to(c.listen(), wanted({5}));
   c.wait_for(1);
-  EXPECT_EQ(c.counts_when([](const SharingCounts& now) { return now.dropped > 0; }).dropped, 1u);
+  EXPECT_EQ(c.counts_when([](const actors::SharingCounts& now) { return now.dropped > 0; }).dropped, 1u);
 }
 
 TEST(SharingLinks, CloseSessionsThatAreIdleAndOpenOthersUnderNewIds) {
@@ -320,13 +331,13 @@ TEST(SharingLinks, CloseSessionsThatAreIdleAndOpenOthersUnderNewIds) {
   a.listen();
   const std::string at_b = b.listen();
   a.links().send_to(at_b, wanted({1}));
-  const NodeId first = b.wait_for(1)[0].from;
-  auto is_gone = [&](const SharingCounts& now) {
+  const actors::NodeId first = b.wait_for(1)[0].from;
+  auto is_gone = [&](const actors::SharingCounts& now) {
     b.links().close_idle();
     return now.sessions == 0;
   };
   EXPECT_EQ(b.counts_when(is_gone).sessions, 0u);
-  EXPECT_EQ(a.counts_when([](const SharingCounts& now) { return now.sessions == 0; }).sessions, 0u);
+  EXPECT_EQ(a.counts_when([](const actors::SharingCounts& now) { return now.sessions == 0; }).sessions, 0u);
   a.links().close_idle();
   a.links().send_to(at_b, wanted({2}));
   EXPECT_GT(b.wait_for(2)[1].from, first) << "never used twice";
@@ -341,7 +352,7 @@ TEST(SharingLinks, SayNothingAnyMoreOnceStopped) {
   a.links().send_to(at_b, wanted({1}));
   b.wait_for(1);
   a.links().stop(100);
-  EXPECT_EQ(b.counts_when([](const SharingCounts& now) { return now.sessions == 0; }).sessions, 0u);
+  EXPECT_EQ(b.counts_when([](const actors::SharingCounts& now) { return now.sessions == 0; }).sessions, 0u);
   const uint64_t dropped = a.links().counts().dropped;
   a.links().send_to(at_b, wanted({2}));
   EXPECT_EQ(a.links().counts().dropped, dropped + 1);

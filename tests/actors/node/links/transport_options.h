@@ -7,8 +7,9 @@
 
 namespace shoal::testing {
 
-inline TransportOptions transport_options(const std::string& name, const std::string& token = "secret") {
-  TransportOptions out;
+inline transport::TransportOptions transport_options(const std::string& name,
+                                                     const std::string& token = "secret") {
+  transport::TransportOptions out;
   out.identity.job_id = "job-1";
   out.identity.generation = 3;
   out.identity.name = name;
@@ -19,7 +20,7 @@ inline TransportOptions transport_options(const std::string& name, const std::st
 }
 
 // A range of ports, of which most are free; they are those that the system does not choose from by itself.
-inline PortRange free_ports() {
+inline transport::PortRange free_ports() {
   constexpr uint16_t kFirst = 20'000, kCount = 500, kRanges = 20;
   const auto range = static_cast<uint16_t>(random_128().bytes[0]) % kRanges;
   const auto first = static_cast<uint16_t>(kFirst + range * kCount);

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::ElementsAre;
@@ -41,7 +41,8 @@ class ActivityTest : public testing::Test {
   void write(Rank rank, uint64_t bytes) {
     Operation operation = write_of(rank, bytes);
     activity_.operation_began(now_, operation);
-    activity_.operation_ended(now_, operation, OperationResult(WrittenShard{bytes + 4096, {}, bytes}));
+    activity_.operation_ended(now_, operation,
+                              OperationResult(storage::WrittenShard{bytes + 4096, {}, bytes}));
   }
   void free_slab(ClientId client) {
     local::SlabFree free;
@@ -53,8 +54,8 @@ class ActivityTest : public testing::Test {
   void decide(bool committed, const std::string& cause = "") {
     activity_.from_peer(now_, wire::Decided{kKey, committed, cause});
   }
-  NodeStatus status(bool coordinates = false) const {
-    NodeStatus out;
+  local::NodeStatus status(bool coordinates = false) const {
+    local::NodeStatus out;
     activity_.describe(now_, coordinates, &out);
     return out;
   }
@@ -73,9 +74,9 @@ TEST_F(ActivityTest, FollowsASaveFromStagingToItsCommit) {
   stage(1, 1000);
   now_ += kSecond;
   ASSERT_EQ(status().saves.size(), 1u);
-  SaveStatus save = status().saves[0];
+  local::SaveStatus save = status().saves[0];
   EXPECT_EQ(save.key, kKey);
-  EXPECT_EQ(save.phase, SavePhase::staging);
+  EXPECT_EQ(save.phase, local::SavePhase::staging);
   EXPECT_EQ(save.age_ms, 1000u);
   EXPECT_EQ(save.ranks_here, 2u);
   EXPECT_EQ(save.ranks_staged, 1u);
@@ -83,7 +84,7 @@ TEST_F(ActivityTest, FollowsASaveFromStagingToItsCommit) {
 
   stage(2, 500);
   save = status().saves[0];
-  EXPECT_EQ(save.phase, SavePhase::writing);
+  EXPECT_EQ(save.phase, local::SavePhase::writing);
   EXPECT_EQ(save.bytes_staged, 1500u);
   EXPECT_EQ(save.bytes_to_write, 1500u);
   EXPECT_THAT(save.awaited, ElementsAre(0, 1));
@@ -96,11 +97,11 @@ TEST_F(ActivityTest, FollowsASaveFromStagingToItsCommit) {
   EXPECT_THAT(save.awaited, ElementsAre(0));
   write(0, 1000);
   free_slab(1);
-  EXPECT_EQ(status().saves[0].phase, SavePhase::waiting);
+  EXPECT_EQ(status().saves[0].phase, local::SavePhase::waiting);
 
   now_ += kSecond;
   decide(true);
-  NodeStatus after = status();
+  local::NodeStatus after = status();
   EXPECT_THAT(after.saves, IsEmpty());
   ASSERT_TRUE(after.last_commit);
   EXPECT_EQ(after.last_commit->key, kKey);
@@ -123,8 +124,8 @@ TEST_F(ActivityTest, KnowsAtTheCoordinatorWhichRanksHaveNotReported) {
   report.files = {{2, 0, 5096, {}, 1000}};
   activity_.from_peer(now_, report);
   activity_.from_peer(now_, report);  // resent
-  SaveStatus save = status(true).saves[0];
-  EXPECT_EQ(save.phase, SavePhase::waiting);
+  local::SaveStatus save = status(true).saves[0];
+  EXPECT_EQ(save.phase, local::SavePhase::waiting);
   EXPECT_EQ(save.ranks_reported, 2u);
   EXPECT_EQ(save.bytes_reported, 2000u);
   EXPECT_THAT(save.awaited, ElementsAre(1, 3));
@@ -140,10 +141,10 @@ TEST_F(ActivityTest, CountsAllRanksThatAreAwaitedAndShowsTheFirst) {
   report.key = kKey;
   report.plans = {{1, {}}, {3, {}}};
   activity_.from_peer(now_, report);
-  SaveStatus save = status(true).saves[0];
+  local::SaveStatus save = status(true).saves[0];
   EXPECT_EQ(save.ranks_reported, 3u);
   EXPECT_EQ(save.awaited_count, 999'997u);
-  ASSERT_EQ(save.awaited.size(), kMaxStatusRanks);
+  ASSERT_EQ(save.awaited.size(), local::kMaxStatusRanks);
   EXPECT_EQ(save.awaited[0], 2u);
   EXPECT_EQ(save.awaited[1], 4u);
 }
@@ -152,7 +153,7 @@ TEST_F(ActivityTest, KeepsTheCauseOfAnAbort) {
   attach(1, 0);
   stage(1, 1000);
   decide(false, "rank 2: its trainer ended");
-  NodeStatus after = status();
+  local::NodeStatus after = status();
   EXPECT_EQ(after.counts.saves_aborted, 1u);
   ASSERT_EQ(after.errors.size(), 1u);
   EXPECT_THAT(after.errors[0].line, HasSubstr("step 10 (g3a1) aborted: rank 2: its trainer ended"));
@@ -180,9 +181,9 @@ TEST_F(ActivityTest, CountsAsWrittenWhatADeadTrainerHadStaged) {
   attach(1, 0, 1);
   stage(1, 1000);
   activity_.client_lost(1);
-  EXPECT_EQ(status().saves[0].phase, SavePhase::writing);
+  EXPECT_EQ(status().saves[0].phase, local::SavePhase::writing);
   write(0, 1000);
-  EXPECT_EQ(status().saves[0].phase, SavePhase::waiting);
+  EXPECT_EQ(status().saves[0].phase, local::SavePhase::waiting);
 }
 
 TEST_F(ActivityTest, ShowsThatADecisionIsBeingPublished) {
@@ -191,22 +192,22 @@ TEST_F(ActivityTest, ShowsThatADecisionIsBeingPublished) {
   operation::PublishDecision publish;
   publish.key = kKey;
   activity_.operation_began(now_, publish);
-  EXPECT_EQ(status(true).saves[0].phase, SavePhase::committing);
+  EXPECT_EQ(status(true).saves[0].phase, local::SavePhase::committing);
   activity_.operation_ended(now_, publish, Status(Code::io, "the disk is gone"));
-  EXPECT_EQ(status(true).saves[0].phase, SavePhase::writing);
+  EXPECT_EQ(status(true).saves[0].phase, local::SavePhase::writing);
   EXPECT_THAT(status(true).errors[0].line, HasSubstr("the disk is gone"));
 }
 
 TEST_F(ActivityTest, IsBoundedWhateverPassesBy) {
   attach(1, 0);
   for (uint64_t step = 0; step < 2 * kMaxSavesTracked; ++step) stage(1, 1, step);
-  for (size_t i = 0; i < 10 * kMaxStatusErrors; ++i) activity_.warned(now_, "warning");
-  NodeStatus out = status();
-  EXPECT_EQ(out.saves.size(), kMaxStatusSaves);
+  for (size_t i = 0; i < 10 * local::kMaxStatusErrors; ++i) activity_.warned(now_, "warning");
+  local::NodeStatus out = status();
+  EXPECT_EQ(out.saves.size(), local::kMaxStatusSaves);
   EXPECT_EQ(out.saves_count, kMaxSavesTracked);
   EXPECT_EQ(out.saves.back().key.step, kMaxSavesTracked - 1) << "the newest are shown";
-  EXPECT_EQ(out.errors.size(), kMaxStatusErrors);
-  EXPECT_EQ(activity_.counts().warnings, 10 * kMaxStatusErrors);
+  EXPECT_EQ(out.errors.size(), local::kMaxStatusErrors);
+  EXPECT_EQ(activity_.counts().warnings, 10 * local::kMaxStatusErrors);
 }
 
 TEST_F(ActivityTest, PutsEachCommitIntoItsBucket) {
@@ -241,4 +242,4 @@ TEST_F(ActivityTest, CountsWhatIsReadForLoadsAndForThoseWhomTheyShareWith) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -15,7 +15,7 @@
 #include "tests/actors/node/watch/prometheus_text.h"
 #include "transport/transport.h"
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::EndsWith;
@@ -36,7 +36,7 @@ NodeMetrics sample_metrics() {
   metrics.activity.commit_seconds.counts[3] = 1;
   metrics.activity.commit_seconds.counts.back() = 1;
   metrics.activity.commit_seconds.sum = 400.25;
-  metrics.activity.last_commit = CommitStatus{{1, 70, 1}, 0, 1500, 1000, {}};
+  metrics.activity.last_commit = local::CommitStatus{{1, 70, 1}, 0, 1500, 1000, {}};
   metrics.stats.transport.sent = {5, 1000};
   metrics.stats.transport.by_transport["posix+tcp"] = {7, 2000};
   return metrics;
@@ -81,9 +81,9 @@ class MetricsServerTest : public testing::Test {
     ASSERT_TRUE(started.ok()) << started.status().to_string();
     server_ = std::move(*started);
   }
-  OwnedFd connect_to() const {
-    auto address = parse_host_port(server_->address());
-    OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  local::OwnedFd connect_to() const {
+    auto address = transport::parse_host_port(server_->address());
+    local::OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(address->port);
@@ -93,7 +93,7 @@ class MetricsServerTest : public testing::Test {
     EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
     return fd;
   }
-  static std::string read_all(const OwnedFd& fd) {
+  static std::string read_all(const local::OwnedFd& fd) {
     std::string out;
     char buffer[4096];
     for (ssize_t size; (size = recv(fd.get(), buffer, sizeof buffer, 0)) > 0;) {
@@ -102,7 +102,7 @@ class MetricsServerTest : public testing::Test {
     return out;
   }
   std::string ask(const std::string& request) const {
-    OwnedFd fd = connect_to();
+    local::OwnedFd fd = connect_to();
     (void)send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL);
     return read_all(fd);
   }
@@ -134,7 +134,7 @@ TEST_F(MetricsServerTest, RefusesAnythingElse) {
 }
 
 TEST_F(MetricsServerTest, ReadsARequestThatComesInPieces) {
-  OwnedFd fd = connect_to();
+  local::OwnedFd fd = connect_to();
   for (char c : kGet) ASSERT_EQ(send(fd.get(), &c, 1, MSG_NOSIGNAL), 1);
   EXPECT_THAT(read_all(fd), HasSubstr("200 OK"));
 }
@@ -142,7 +142,7 @@ TEST_F(MetricsServerTest, ReadsARequestThatComesInPieces) {
 TEST_F(MetricsServerTest, CutsOffAClientThatSaysNothing) {
   begin(200);
   auto start = std::chrono::steady_clock::now();
-  OwnedFd silent = connect_to();
+  local::OwnedFd silent = connect_to();
   EXPECT_THAT(ask(kGet), HasSubstr("200 OK")) << "others are served meanwhile";
   EXPECT_EQ(read_all(silent), "");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
@@ -151,7 +151,7 @@ TEST_F(MetricsServerTest, CutsOffAClientThatSaysNothing) {
 // Regression: as many silent connections as it takes kept everybody else out for five seconds.
 TEST_F(MetricsServerTest, AnswersBesideAsManySilentOnesAsItTakes) {
   begin(60'000);  // however slow the machine
-  std::vector<OwnedFd> silent;
+  std::vector<local::OwnedFd> silent;
   for (size_t i = 0; i < kMaxMetricsConnections; ++i) silent.push_back(connect_to());
   EXPECT_THAT(ask(kGet), HasSubstr("200 OK"));
   EXPECT_EQ(read_all(silent.front()), "") << "the oldest one made room";
@@ -161,7 +161,7 @@ TEST_F(MetricsServerTest, AnswersBesideAsManySilentOnesAsItTakes) {
 }
 
 TEST_F(MetricsServerTest, EndsWhileClientsAreConnected) {
-  OwnedFd held = connect_to();
+  local::OwnedFd held = connect_to();
   server_.reset();
   EXPECT_EQ(read_all(held), "");
 }
@@ -176,4 +176,4 @@ TEST_F(MetricsServerTest, SaysWhyItCannotListen) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors

@@ -12,7 +12,7 @@
 #include <set>
 #include <sstream>
 
-namespace shoal {
+namespace shoal::actors {
 
 namespace {
 
@@ -129,4 +129,4 @@ Result<std::map<std::string, MetricFamily>> parse_prometheus(const std::string& 
   return families;
 }
 
-}  // namespace shoal
+}  // namespace shoal::actors

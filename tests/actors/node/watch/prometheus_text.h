@@ -8,7 +8,7 @@
 
 #include "shoal/status.h"
 
-namespace shoal {
+namespace shoal::actors {
 
 struct MetricSample {
   std::string name;
@@ -25,4 +25,4 @@ struct MetricFamily {
 // named _total or below 0, a histogram whose buckets do not grow, lack +Inf or disagree with _count.
 Result<std::map<std::string, MetricFamily>> parse_prometheus(const std::string& text);
 
-}  // namespace shoal
+}  // namespace shoal::actors

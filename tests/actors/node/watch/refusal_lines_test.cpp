@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace shoal {
+namespace shoal::actors {
 namespace {
 
 using testing::Optional;
@@ -41,4 +41,4 @@ TEST(RefusalLines, OfAFloodAreFewToo) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::actors
