@@ -112,11 +112,25 @@ actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::RoleTimes
   return is_known ? 2 * actors::TimeNs{times.host_lost_ms} : actors::TimeNs{times.node_deadline_ms};
 }
 
+// How long storage may take to write so many bytes of all hosts, beside the other saves in flight. Twice
+// what the profile's rates give: a host may have more than its part, and hosts wait for each other.
+actors::TimeNs longest_writing(const StorageCosts& storage, const Scenario& scenario, uint64_t bytes) {
+  const uint64_t hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
+  uint64_t rate = storage.client_bytes_per_s * hosts;
+  if (rate == 0 || (storage.total_bytes_per_s != 0 && storage.total_bytes_per_s < rate)) {
+    rate = storage.total_bytes_per_s;
+  }
+  if (rate == 0) return 0;
+  const uint64_t slowness = std::max<uint64_t>(scenario.stragglers.storage_permille, 1000);
+  const uint64_t ms = multiply_divide(bytes, 2 * kSimulatedSlabs * slowness, rate);
+  return static_cast<actors::TimeNs>(ms) * actors::kMillisecond;
+}
+
 // Lets oracles and listeners hear of a run.
 class RunWatch {
  public:
-  RunWatch(EventHeap& events, VirtualCluster& cluster, const Scenario& scenario)
-      : events_(events), cluster_(cluster), scenario_(scenario) {}
+  RunWatch(EventHeap& events, VirtualCluster& cluster, const Scenario& scenario, const StorageCosts& storage)
+      : events_(events), cluster_(cluster), scenario_(scenario), storage_(storage) {}
 
   void begin(CountedTrainers& trainers, const SimulationListeners& listeners) {
     const bool is_checked = scenario_.ranks <= kRanksAlwaysChecked || !scenario_.failures.empty();
@@ -164,6 +178,9 @@ class RunWatch {
         actors::kMillisecond;
     facts.needs_no_abort = needs_no_abort(scenario_.failures, times);
     facts.heard_of = [&trainers](uint32_t save) { return trainers.times()[save - 1].heard_of; };
+    facts.writing = [this, &trainers](uint32_t save) {
+      return longest_writing(storage_, scenario_, trainers.times()[save - 1].bytes_staged);
+    };
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
     facts.share_bytes = [this](const storage::Manifest& manifest, Rank rank) {
       auto plan = cluster_.plans().plan(*manifest.world, rank, manifest.options);
@@ -186,6 +203,7 @@ class RunWatch {
   EventHeap& events_;
   VirtualCluster& cluster_;
   const Scenario& scenario_;
+  const StorageCosts& storage_;
   std::optional<Oracles> oracles_;
 };
 
@@ -299,6 +317,80 @@ class RestartedJob {
   std::optional<LoadOracles> oracles_;
 };
 
+// Runs events until every save is decided, something is violated, or nothing goes on. True: the watch asked
+// for the end.
+bool run_events(EventHeap& events, VirtualCluster& cluster, CountedTrainers& trainers, RunWatch& checks,
+                HubSeries& series, const StoredPayload* payload, uint32_t ranks, SimulationWatch* watch) {
+  auto goes_on = [&] {
+    return events.now() - trainers.newest_save_began() < kLongestSave &&
+           (!payload || payload->disagreement().ok());
+  };
+  const uint64_t looks_between_thorough = std::max<uint64_t>(kLooksBetweenThorough, ranks / 256);
+  for (uint64_t steps = 0; !trainers.done() && trainers.failure().ok() && !events.empty() && goes_on();
+       ++steps) {
+    if (watch != nullptr && steps % kStepsBetweenLooks == 0) {
+      const bool thoroughly = steps / kStepsBetweenLooks % looks_between_thorough == 0;
+      if (look(*watch, events, cluster, trainers, thoroughly)) return true;
+    }
+    events.run_next();
+    series.take(events.now(), cluster.hub_queue());
+    if (checks.stops()) break;
+  }
+  return false;
+}
+
+// What the trainers of the scenario do. precondition: `mesh` is the scenario's.
+Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model, const MeshShape& mesh) {
+  CountedTrainers::Job job;
+  SHOAL_ASSIGN_OR_RETURN(job.layouts, layouts_of_stages(model, mesh));
+  job.world = model.world;
+  job.ranks = scenario.ranks;
+  job.ranks_per_host = scenario.ranks_per_host;
+  job.options.mode = scenario.mode;
+  if (scenario.mode == SaveMode::rank_local) job.options.dedupe = Dedupe::none;
+  job.saves = scenario.saves;
+  job.interval_ns = static_cast<actors::TimeNs>(scenario.interval_ms) * actors::kMillisecond;
+  job.skew_ns =
+      static_cast<actors::TimeNs>(scenario.arrival_skew_ms * 1000 + scenario.arrival_skew_us) * 1000;
+  job.seed = scenario.seed;
+  job.keeps_offers = !scenario.failures.empty();
+  return job;
+}
+
+void report_phases(const CountedTrainers& trainers, const std::vector<PhaseCosts>& phases,
+                   SimulationReport* into) {
+  SimulationReport& report = *into;
+  report.joining = phases.front();
+  const size_t saves = report.stopped_early ? trainers.saves_decided() : trainers.times().size();
+  for (size_t save = 0; save < saves; ++save) {
+    report.saves.push_back(report_of(trainers.times()[save]));
+    if (save + 1 < phases.size()) report.saves.back().costs = phases[save + 1];
+  }
+}
+
+// The job starts again and loads its last save, as often as the scenario says.
+Status run_loads(const Scenario& scenario, const Model& model, const Profile& profile, CountedRoot* root,
+                 StoredPayload* payload, bool is_checked, SimulationWatch* watch, SimulationReport* into) {
+  SimulationReport& report = *into;
+  const auto checkpoints = std::count_if(report.saves.begin(), report.saves.end(),
+                                         [](const SaveReport& save) { return save.is_committed(); });
+  if (checkpoints == 0 || report.stopped_early || report.violation) return ok_status();
+  std::unique_ptr<RestartedJob> job_that_loads;
+  for (uint32_t load = 0; load < scenario.loads; ++load) {
+    SHOAL_ASSIGN_OR_RETURN(auto restarted, RestartedJob::make(scenario, model, profile, load + 2, payload));
+    root = restarted->take_over(*root, is_checked);
+    job_that_loads = std::move(restarted);
+    const Status loaded = job_that_loads->run(watch, report);
+    if (payload) {
+      SHOAL_RETURN_IF_ERROR(payload->disagreement());
+      report.bytes_checked = payload->bytes_checked();
+    }
+    SHOAL_RETURN_IF_ERROR(loaded);
+    if (report.stopped_early || report.violation) break;
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 Spread spread_of(std::vector<actors::TimeNs> times) {
@@ -330,19 +422,7 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
   SHOAL_ASSIGN_OR_RETURN(report.mesh, resolve_mesh(scenario, model));
 
-  CountedTrainers::Job job;
-  SHOAL_ASSIGN_OR_RETURN(job.layouts, layouts_of_stages(model, report.mesh));
-  job.world = model.world;
-  job.ranks = scenario.ranks;
-  job.ranks_per_host = scenario.ranks_per_host;
-  job.options.mode = scenario.mode;
-  if (scenario.mode == SaveMode::rank_local) job.options.dedupe = Dedupe::none;
-  job.saves = scenario.saves;
-  job.interval_ns = static_cast<actors::TimeNs>(scenario.interval_ms) * actors::kMillisecond;
-  job.skew_ns =
-      static_cast<actors::TimeNs>(scenario.arrival_skew_ms * 1000 + scenario.arrival_skew_us) * 1000;
-  job.seed = scenario.seed;
-  job.keeps_offers = !scenario.failures.empty();
+  SHOAL_ASSIGN_OR_RETURN(CountedTrainers::Job job, job_of(scenario, model, report.mesh));
   report.layouts = static_cast<uint32_t>(job.layouts.size());
   report.layouts_are_stated = model.world != nullptr;
   report.parameters = model.parameters();
@@ -370,7 +450,7 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   }
   HubSeries series([&cluster] { return cluster.hub_state(); });
   PhaseMeter meter(cluster, series);
-  RunWatch checks(events, cluster, scenario);
+  RunWatch checks(events, cluster, scenario, profile.storage);
   std::vector<PhaseCosts> phases;
   CountedTrainers trainers(events, cluster, profile, std::move(job), [&](uint32_t save) {
     phases.push_back(meter.take());
@@ -379,22 +459,8 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   checks.begin(trainers, listeners);
   inject_faults(scenario.failures, events, cluster, trainers, checks.fault_listener(listeners));
   trainers.start();
-  auto goes_on = [&] {
-    return events.now() - trainers.newest_save_began() < kLongestSave &&
-           (!payload || payload->disagreement().ok());
-  };
-  const uint64_t looks_between_thorough = std::max<uint64_t>(kLooksBetweenThorough, scenario.ranks / 256);
-  for (uint64_t steps = 0; !trainers.done() && trainers.failure().ok() && !events.empty() && goes_on();
-       ++steps) {
-    if (watch != nullptr && steps % kStepsBetweenLooks == 0) {
-      const bool thoroughly = steps / kStepsBetweenLooks % looks_between_thorough == 0;
-      report.stopped_early = look(*watch, events, cluster, trainers, thoroughly);
-      if (report.stopped_early) break;
-    }
-    events.run_next();
-    series.take(events.now(), cluster.hub_queue());
-    if (checks.stops()) break;
-  }
+  report.stopped_early =
+      run_events(events, cluster, trainers, checks, series, payload.get(), scenario.ranks, watch);
   if (watch != nullptr) look(*watch, events, cluster, trainers, true);
   phases.push_back(meter.take());
   if (payload) SHOAL_RETURN_IF_ERROR(payload->disagreement());
@@ -403,12 +469,7 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   if (!trainers.done() && !report.violation && !report.stopped_early) {
     return Status(Code::deadline_exceeded, "not every rank has heard of a save within a virtual day");
   }
-  report.joining = phases.front();
-  const size_t saves = report.stopped_early ? trainers.saves_decided() : trainers.times().size();
-  for (size_t save = 0; save < saves; ++save) {
-    report.saves.push_back(report_of(trainers.times()[save]));
-    if (save + 1 < phases.size()) report.saves.back().costs = phases[save + 1];
-  }
+  report_phases(trainers, phases, &report);
   report.relays = static_cast<uint32_t>(cluster.relays());
   report.hub_over_time = series.samples();
   report.ended = events.now();
@@ -416,25 +477,9 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   report.steps = events.executed();
   report.trace_hash = cluster.trace_hash();
   report.warnings = cluster.warnings();
-  const auto checkpoints = std::count_if(report.saves.begin(), report.saves.end(),
-                                         [](const SaveReport& save) { return save.is_committed(); });
   if (payload) report.bytes_stored = payload->used_bytes();
-  if (checkpoints == 0 || report.stopped_early || report.violation) return report;
-  CountedRoot* root = &cluster.counted_root();
-  std::unique_ptr<RestartedJob> job_that_loads;
-  for (uint32_t load = 0; load < scenario.loads; ++load) {
-    SHOAL_ASSIGN_OR_RETURN(auto restarted,
-                           RestartedJob::make(scenario, model, profile, load + 2, payload.get()));
-    root = restarted->take_over(*root, checks.oracles() != nullptr);
-    job_that_loads = std::move(restarted);
-    const Status loaded = job_that_loads->run(watch, report);
-    if (payload) {
-      SHOAL_RETURN_IF_ERROR(payload->disagreement());
-      report.bytes_checked = payload->bytes_checked();
-    }
-    SHOAL_RETURN_IF_ERROR(loaded);
-    if (report.stopped_early || report.violation) break;
-  }
+  SHOAL_RETURN_IF_ERROR(run_loads(scenario, model, profile, &cluster.counted_root(), payload.get(),
+                                  checks.oracles() != nullptr, watch, &report));
   return report;
 }
 

@@ -54,6 +54,18 @@ actors::WireMessage between_loaders(actors::WireBody body) {
           std::make_shared<const actors::WireBody>(std::move(body))};
 }
 
+// No host may end while another still fetches from it.
+Status wait_for_others(const Flags& flags) {
+  put(fmt::format("{}/done-{}", flags.meet, flags.host), "\n");
+  for (uint32_t i = 0; i < flags.hosts; ++i) {
+    const std::string file = fmt::format("{}/done-{}", flags.meet, i);
+    if (!wait_until([&] { return std::filesystem::exists(file); })) {
+      return Status(Code::deadline_exceeded, fmt::format("host {} was not done", i));
+    }
+  }
+  return ok_status();
+}
+
 Status send_and_receive(const Flags& flags) {
   std::atomic<uint64_t> received{0};
   std::mutex mutex;
@@ -121,15 +133,7 @@ Status send_and_receive(const Flags& flags) {
     return Status(Code::deadline_exceeded, fmt::format("{} bytes came", received.load()));
   }
   fmt::print("{} {:.6f} {:.6f}\n", flags.host, began, seconds_now());
-  // Nobody goes while another still fetches from him.
-  put(fmt::format("{}/done-{}", flags.meet, flags.host), "\n");
-  for (uint32_t i = 0; i < flags.hosts; ++i) {
-    const std::string file = fmt::format("{}/done-{}", flags.meet, i);
-    if (!wait_until([&] { return std::filesystem::exists(file); })) {
-      return Status(Code::deadline_exceeded, fmt::format("host {} was not done", i));
-    }
-  }
-  return ok_status();
+  return wait_for_others(flags);
 }
 
 }  // namespace

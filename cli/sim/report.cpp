@@ -168,6 +168,62 @@ nlohmann::ordered_json spread_json(const sim::Spread& spread) {
   return out;
 }
 
+nlohmann::ordered_json scenario_json(const sim::SimulationReport& report) {
+  const sim::Scenario& scenario = report.scenario;
+  nlohmann::ordered_json out = {{"ranks", scenario.ranks},
+                                {"ranks_per_host", scenario.ranks_per_host},
+                                {"mesh", sim::to_string(report.mesh)},
+                                {"model", scenario.model},
+                                {"mode", mode_name(scenario.mode)},
+                                {"saves", scenario.saves},
+                                {"interval_ms", scenario.interval_ms},
+                                {"arrival_skew_ms", scenario.arrival_skew_ms},
+                                {"arrival_skew_us", scenario.arrival_skew_us},
+                                {"loads", scenario.loads},
+                                {"profile", scenario.profile},
+                                {"seed", scenario.seed}};
+  out["failures"] = nlohmann::ordered_json::array();
+  for (const sim::Fault& failure : scenario.failures) {
+    nlohmann::ordered_json each = {{"at_ms", failure.at_ms}, {"kind", sim::fault_kind_name(failure.kind)}};
+    for (const auto& [key, value] : sim::fault_values(failure)) each[std::string(key)] = value;
+    out["failures"].push_back(std::move(each));
+  }
+  return out;
+}
+
+nlohmann::ordered_json saves_json(const sim::SimulationReport& report) {
+  auto out = nlohmann::ordered_json::array();
+  for (const sim::SaveReport& save : report.saves) {
+    nlohmann::ordered_json one;
+    one["outcome"] = outcome_of(save);
+    for (const NamedSpread& each : kSpreads) {
+      const sim::Spread& spread = save.*each.spread;
+      one[std::string(each.key) + "_ns"] = spread_json(spread);
+    }
+    one["bytes_staged"] = save.bytes_staged;
+    one.update(costs_json(save.costs));
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+nlohmann::ordered_json loads_json(const sim::SimulationReport& report) {
+  auto out = nlohmann::ordered_json::array();
+  for (const sim::LoadReport& load : report.loads) {
+    nlohmann::ordered_json one = {
+        {"ranks", load.ranks}, {"hosts", load.nodes}, {"mesh", sim::to_string(load.mesh)}};
+    for (const NamedLoadSpread& each : kLoadSpreads) {
+      one[std::string(each.key) + "_ns"] = spread_json(load.*each.spread);
+    }
+    one["bytes_wanted"] = load.bytes_wanted;
+    one["bytes_passed"] = load.bytes_passed;
+    one["bytes_between_hosts"] = load.bytes_between;
+    one.update(costs_json(load.costs));
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string report_text(const sim::SimulationReport& report) {
@@ -258,24 +314,7 @@ std::string comparison_text(const std::vector<sim::SimulationReport>& reports) {
 nlohmann::ordered_json report_json(const sim::SimulationReport& report) {
   nlohmann::ordered_json out;
   const sim::Scenario& scenario = report.scenario;
-  out["scenario"] = {{"ranks", scenario.ranks},
-                     {"ranks_per_host", scenario.ranks_per_host},
-                     {"mesh", sim::to_string(report.mesh)},
-                     {"model", scenario.model},
-                     {"mode", mode_name(scenario.mode)},
-                     {"saves", scenario.saves},
-                     {"interval_ms", scenario.interval_ms},
-                     {"arrival_skew_ms", scenario.arrival_skew_ms},
-                     {"arrival_skew_us", scenario.arrival_skew_us},
-                     {"loads", scenario.loads},
-                     {"profile", scenario.profile},
-                     {"seed", scenario.seed}};
-  out["scenario"]["failures"] = nlohmann::ordered_json::array();
-  for (const sim::Fault& failure : scenario.failures) {
-    nlohmann::ordered_json each = {{"at_ms", failure.at_ms}, {"kind", sim::fault_kind_name(failure.kind)}};
-    for (const auto& [key, value] : sim::fault_values(failure)) each[std::string(key)] = value;
-    out["scenario"]["failures"].push_back(std::move(each));
-  }
+  out["scenario"] = scenario_json(report);
   if (report.violation) {
     out["violation"] = {{"oracle", report.violation->oracle},
                         {"at_ns", report.violation->at},
@@ -290,31 +329,8 @@ nlohmann::ordered_json report_json(const sim::SimulationReport& report) {
   out["hosts"] = report.nodes;
   out["layouts"] = report.layouts;
   out["before_the_first_save"] = costs_json(report.joining);
-  out["saves"] = nlohmann::ordered_json::array();
-  for (const sim::SaveReport& save : report.saves) {
-    nlohmann::ordered_json one;
-    one["outcome"] = outcome_of(save);
-    for (const NamedSpread& each : kSpreads) {
-      const sim::Spread& spread = save.*each.spread;
-      one[std::string(each.key) + "_ns"] = spread_json(spread);
-    }
-    one["bytes_staged"] = save.bytes_staged;
-    one.update(costs_json(save.costs));
-    out["saves"].push_back(std::move(one));
-  }
-  out["loads"] = nlohmann::ordered_json::array();
-  for (const sim::LoadReport& load : report.loads) {
-    nlohmann::ordered_json one = {
-        {"ranks", load.ranks}, {"hosts", load.nodes}, {"mesh", sim::to_string(load.mesh)}};
-    for (const NamedLoadSpread& each : kLoadSpreads) {
-      one[std::string(each.key) + "_ns"] = spread_json(load.*each.spread);
-    }
-    one["bytes_wanted"] = load.bytes_wanted;
-    one["bytes_passed"] = load.bytes_passed;
-    one["bytes_between_hosts"] = load.bytes_between;
-    one.update(costs_json(load.costs));
-    out["loads"].push_back(std::move(one));
-  }
+  out["saves"] = saves_json(report);
+  out["loads"] = loads_json(report);
   out["coordinator_over_time"] = nlohmann::ordered_json::array();
   for (const sim::HubSample& sample : report.hub_over_time) {
     out["coordinator_over_time"].push_back({{"begin_ns", sample.begin},

@@ -177,6 +177,49 @@ int interrupted(const SimulationRuns& runs, const std::vector<sim::SimulationRep
   return 128 + runs.interrupted_by;
 }
 
+int run_points(const SimOptions& options, const std::vector<sim::Scenario>& scenarios,
+               const std::map<std::string, sim::Profile>& profiles) {
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<sim::SimulationReport> reports;
+  int status = kExitOk;  // the worst
+  uint64_t steps = 0;
+  SimulationRuns runs = run_simulations(scenarios, profiles, options.jobs, options.progress);
+  for (auto& each : runs.reports) {
+    if (!each) continue;  // not begun before the user asked to end
+    if (!each->ok()) {
+      report_unusable(each->status());
+      status = std::max(status, kExitFailed);
+      continue;
+    }
+    reports.push_back(std::move(*each).value());
+    steps += reports.back().steps;
+    const sim::Profile& profile = profiles.at(reports.back().scenario.profile);
+    if (!options.record.empty() && !reports.back().stopped_early) {
+      status = std::max(status, record_run(reports.back(), profile, options.record));
+    } else if (reports.back().violation) {
+      status = std::max(status, report_violation(reports.back(), profile));
+    }
+    for (const sim::SaveReport& save : reports.back().saves) {
+      if (!save.is_committed()) status = std::max(status, kExitFailed);
+    }
+  }
+  print_reports(options, reports);
+  if (!options.plot.empty()) {
+    if (Status written = write_plot(options.plot, reports); !written.ok()) return report_unusable(written);
+  }
+  if (!options.timeline.empty()) {
+    if (Status written = write_text(options.timeline, timeline_csv(reports)); !written.ok()) {
+      return report_unusable(written);
+    }
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  fmt::print(stderr, "{} simulated in {}, {} steps\n",
+             reports.size() == 1 ? "one job" : fmt::format("{} jobs", reports.size()),
+             human_seconds(took.count()), steps);
+  if (runs.interrupted_by != 0) return interrupted(runs, reports, options.record);
+  return status;
+}
+
 int run_sim(const SimOptions& options) {
   base::prefer_large_pages();
   auto points = all_points(options);
@@ -229,52 +272,11 @@ int run_sim(const SimOptions& options) {
   if (!options.plot.empty()) {
     if (Status fits = check_plot(options.plot, scenarios); !fits.ok()) return report_unusable(fits);
   }
-  const auto began = std::chrono::steady_clock::now();
-  std::vector<sim::SimulationReport> reports;
-  int status = kExitOk;  // the worst
-  uint64_t steps = 0;
-  SimulationRuns runs = run_simulations(scenarios, profiles, options.jobs, options.progress);
-  for (auto& each : runs.reports) {
-    if (!each) continue;  // not begun before the user asked to end
-    if (!each->ok()) {
-      report_unusable(each->status());
-      status = std::max(status, kExitFailed);
-      continue;
-    }
-    reports.push_back(std::move(*each).value());
-    steps += reports.back().steps;
-    const sim::Profile& profile = profiles.at(reports.back().scenario.profile);
-    if (!options.record.empty() && !reports.back().stopped_early) {
-      status = std::max(status, record_run(reports.back(), profile, options.record));
-    } else if (reports.back().violation) {
-      status = std::max(status, report_violation(reports.back(), profile));
-    }
-    for (const sim::SaveReport& save : reports.back().saves) {
-      if (!save.is_committed()) status = std::max(status, kExitFailed);
-    }
-  }
-  print_reports(options, reports);
-  if (!options.plot.empty()) {
-    if (Status written = write_plot(options.plot, reports); !written.ok()) return report_unusable(written);
-  }
-  if (!options.timeline.empty()) {
-    if (Status written = write_text(options.timeline, timeline_csv(reports)); !written.ok()) {
-      return report_unusable(written);
-    }
-  }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  fmt::print(stderr, "{} simulated in {}, {} steps\n",
-             reports.size() == 1 ? "one job" : fmt::format("{} jobs", reports.size()),
-             human_seconds(took.count()), steps);
-  if (runs.interrupted_by != 0) return interrupted(runs, reports, options.record);
-  return status;
+  return run_points(options, scenarios, profiles);
 }
 
-}  // namespace
-
-void add_sim_command(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("sim", "Simulate what the saves of a large job would cost");
-  auto options = std::make_shared<SimOptions>();
+// What is simulated: the keys of a scenario file.
+void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& options) {
   auto value = [&](const char* flag, const char* key, const char* type, const char* what) {
     command
         ->add_option_function<std::string>(
@@ -317,6 +319,14 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   value("--failures", "failures", "RULE",
         "Draw failures from the seed: poisson:mtbf_node_hours=1000, "
         "weibull:k=0.78,scale_node_hours=1000, mixed:count=8; more keys in docs/how-to/simulate.md");
+}
+
+}  // namespace
+
+void add_sim_command(CLI::App& app, Command* chosen) {
+  CLI::App* command = app.add_subcommand("sim", "Simulate what the saves of a large job would cost");
+  auto options = std::make_shared<SimOptions>();
+  add_scenario_options(command, options);
   command->add_flag("--show-failures", options->show_failures,
                     "Only print the scenario with its failures, drawn ones too, as a scenario file");
   CLI::Option* record =

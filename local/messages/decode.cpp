@@ -217,19 +217,70 @@ Result<LocalMessage> read_message(schema::LocalMessage::PartStaged::Reader in) {
   return LocalMessage(std::move(out));
 }
 
+Result<LocalMessage> read_message(schema::LocalMessage::Attached::Reader in) {
+  return LocalMessage(
+      Attached{in.getGeneration(), in.getNodePid(), in.getNodeDeadlineMs(), in.getGrantsStaging()});
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Refused::Reader in) {
+  Status why;
+  SHOAL_RETURN_IF_ERROR(read_error(in, "refusal", why));
+  return LocalMessage(Refused{in.getStep(), in.getAttempt(), std::move(why)});
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::Written::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(DurableShare share, read_durable(in.getShare()));
+  SHOAL_ASSIGN_OR_RETURN(UserMetadataPtr user, plan::read_shared_user(in));
+  return LocalMessage(Written{in.getStep(), in.getAttempt(), std::move(share), std::move(user)});
+}
+
+Result<LocalMessage> read_message(schema::LocalMessage::NotStaged::Reader in) {
+  Status why;
+  SHOAL_RETURN_IF_ERROR(read_error(in, "a save that was not staged", why));
+  return LocalMessage(NotStaged{in.getStep(), in.getAttempt(), std::move(why)});
+}
+
+// Messages of no more than two fields.
+Result<LocalMessage> read_small(schema::LocalMessage::Reader in) {
+  switch (in.which()) {
+    case schema::LocalMessage::FAILED: {
+      Status why;
+      SHOAL_RETURN_IF_ERROR(read_error(in.getFailed(), "failure", why));
+      return LocalMessage(Failed{std::move(why)});
+    }
+    case schema::LocalMessage::LIST:
+      return LocalMessage(List{in.getList().getRequestId(), in.getList().getNewest()});
+    case schema::LocalMessage::PLACED:
+      return LocalMessage(Placed{in.getPlaced().getRequestId(), in.getPlaced().getBatch()});
+    case schema::LocalMessage::STATUS: {
+      SHOAL_ASSIGN_OR_RETURN(NodeStatus status, read_node_status(in.getStatus()));
+      return LocalMessage(StatusIs{std::make_shared<const NodeStatus>(std::move(status))});
+    }
+    case schema::LocalMessage::LATEST:
+      return LocalMessage(Latest{in.getLatest()});
+    case schema::LocalMessage::CLOSE:
+      return LocalMessage(Close{in.getClose()});
+    case schema::LocalMessage::STATUS_WANTED:
+      return LocalMessage(StatusWanted{});
+    case schema::LocalMessage::DETACH:
+      return LocalMessage(Detach{});
+    case schema::LocalMessage::GIVE_BACK:
+      return LocalMessage(GiveBack{});
+    case schema::LocalMessage::PING:
+      return LocalMessage(Ping{});
+    case schema::LocalMessage::PONG:
+      return LocalMessage(Pong{});
+    default:
+      return Status(Code::version, "a local message that only a newer program knows");
+  }
+}
+
 Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
   switch (in.which()) {
     case schema::LocalMessage::ATTACH:
       return read_message(in.getAttach());
     case schema::LocalMessage::ATTACHED:
-      return LocalMessage(local::Attached{in.getAttached().getGeneration(), in.getAttached().getNodePid(),
-                                          in.getAttached().getNodeDeadlineMs(),
-                                          in.getAttached().getGrantsStaging()});
-    case schema::LocalMessage::FAILED: {
-      Status why;
-      SHOAL_RETURN_IF_ERROR(read_error(in.getFailed(), "failure", why));
-      return LocalMessage(local::Failed{std::move(why)});
-    }
+      return read_message(in.getAttached());
     case schema::LocalMessage::LAYOUT:
       return read_message(in.getLayout());
     case schema::LocalMessage::ROSTER:
@@ -242,14 +293,8 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return read_message(in.getSlabFree());
     case schema::LocalMessage::DECIDED:
       return read_message(in.getDecided());
-    case schema::LocalMessage::LATEST:
-      return LocalMessage(local::Latest{in.getLatest()});
     case schema::LocalMessage::LOAD:
       return read_load_message(in.getLoad());
-    case schema::LocalMessage::CLOSE:
-      return LocalMessage(local::Close{in.getClose()});
-    case schema::LocalMessage::LIST:
-      return LocalMessage(local::List{in.getList().getRequestId(), in.getList().getNewest()});
     case schema::LocalMessage::LISTING:
       return read_load_message(in.getListing());
     case schema::LocalMessage::FOUND:
@@ -260,36 +305,14 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return read_load_message(in.getFilesRead());
     case schema::LocalMessage::LOADED:
       return read_load_message(in.getLoaded());
-    case schema::LocalMessage::PLACED:
-      return LocalMessage(local::Placed{in.getPlaced().getRequestId(), in.getPlaced().getBatch()});
     case schema::LocalMessage::LOAD_DONE:
       return read_load_message(in.getLoadDone());
-    case schema::LocalMessage::REFUSED: {
-      Status why;
-      SHOAL_RETURN_IF_ERROR(read_error(in.getRefused(), "refusal", why));
-      return LocalMessage(
-          local::Refused{in.getRefused().getStep(), in.getRefused().getAttempt(), std::move(why)});
-    }
-    case schema::LocalMessage::STATUS_WANTED:
-      return LocalMessage(local::StatusWanted{});
-    case schema::LocalMessage::STATUS: {
-      SHOAL_ASSIGN_OR_RETURN(NodeStatus status, read_node_status(in.getStatus()));
-      return LocalMessage(local::StatusIs{std::make_shared<const NodeStatus>(std::move(status))});
-    }
-    case schema::LocalMessage::DETACH:
-      return LocalMessage(local::Detach{});
-    case schema::LocalMessage::WRITTEN: {
-      SHOAL_ASSIGN_OR_RETURN(local::DurableShare share, read_durable(in.getWritten().getShare()));
-      SHOAL_ASSIGN_OR_RETURN(UserMetadataPtr user, plan::read_shared_user(in.getWritten()));
-      return LocalMessage(local::Written{in.getWritten().getStep(), in.getWritten().getAttempt(),
-                                         std::move(share), std::move(user)});
-    }
-    case schema::LocalMessage::NOT_STAGED: {
-      Status why;
-      SHOAL_RETURN_IF_ERROR(read_error(in.getNotStaged(), "a save that was not staged", why));
-      return LocalMessage(
-          local::NotStaged{in.getNotStaged().getStep(), in.getNotStaged().getAttempt(), std::move(why)});
-    }
+    case schema::LocalMessage::REFUSED:
+      return read_message(in.getRefused());
+    case schema::LocalMessage::WRITTEN:
+      return read_message(in.getWritten());
+    case schema::LocalMessage::NOT_STAGED:
+      return read_message(in.getNotStaged());
     case schema::LocalMessage::PLAN_WANTED:
       return read_message(in.getPlanWanted());
     case schema::LocalMessage::PLAN:
@@ -302,18 +325,24 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return read_message(in.getStagingGranted());
     case schema::LocalMessage::STAGING_KEPT:
       return read_message(in.getStagingKept());
-    case schema::LocalMessage::GIVE_BACK:
-      return LocalMessage(local::GiveBack{});
     case schema::LocalMessage::PART_WANTED:
       return read_message(in.getPartWanted());
     case schema::LocalMessage::PART_STAGED:
       return read_message(in.getPartStaged());
+    case schema::LocalMessage::FAILED:
+    case schema::LocalMessage::LATEST:
+    case schema::LocalMessage::LIST:
+    case schema::LocalMessage::PLACED:
+    case schema::LocalMessage::STATUS:
+    case schema::LocalMessage::CLOSE:
+    case schema::LocalMessage::STATUS_WANTED:
+    case schema::LocalMessage::DETACH:
+    case schema::LocalMessage::GIVE_BACK:
     case schema::LocalMessage::PING:
-      return LocalMessage(local::Ping{});
     case schema::LocalMessage::PONG:
-      return LocalMessage(local::Pong{});
+      break;
   }
-  return Status(Code::version, "a local message that only a newer program knows");
+  return read_small(in);
 }
 
 }  // namespace

@@ -33,8 +33,9 @@ void Oracles::save_begins(actors::TimeNs now, uint32_t save) {
 
 // A trainer may copy for as long as it likes, or wait for a slab; nodes count from what they hear.
 actors::TimeNs Oracles::due(uint32_t number, const Save& save, actors::TimeNs now) const {
+  const actors::TimeNs writing = facts_.writing ? facts_.writing(number) : 0;
   const actors::TimeNs heard = facts_.heard_of ? facts_.heard_of(number) : save.began;
-  return std::max(heard < 0 ? now : heard, facts_.faults_end) + facts_.save_deadline;
+  return std::max(heard < 0 ? now : heard, facts_.faults_end) + facts_.save_deadline + writing;
 }
 
 void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::Decision>& decision) {

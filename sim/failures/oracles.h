@@ -57,6 +57,8 @@ class Oracles {
     actors::TimeNs save_deadline = 0;
     std::function<actors::TimeNs(uint32_t save)> heard_of;  // when that was; negative: none has
     std::function<bool(Rank)> lives;
+    // How long storage takes to write what was staged of a save; null: no time.
+    std::function<actors::TimeNs(uint32_t save)> writing;
     std::function<uint64_t(const storage::Manifest&, Rank)>
         share_bytes;  // what the rule gives a rank to write
   };

@@ -76,6 +76,56 @@ Status check_times(const Scenario& scenario) {
                   scenario.interval_ms, scenario.arrival_skew_ms, kMaxSimulatedSaveMs));
 }
 
+uint32_t line_of(const TomlTable& parsed, std::string_view key) {
+  const TomlTable::Entry* entry = parsed.find(key);
+  return entry == nullptr ? 1 : entry->line;
+}
+
+// The numbers of a scenario, each within its bounds.
+Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
+  Scenario& scenario = *filled;
+  auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
+    SHOAL_ASSIGN_OR_RETURN(int64_t value, parsed.integer(key, least, most, static_cast<int64_t>(*into)));
+    *into = static_cast<std::decay_t<decltype(*into)>>(value);
+    return ok_status();
+  };
+  SHOAL_RETURN_IF_ERROR(number("ranks", &scenario.ranks, 1, kMaxSimulatedRanks));
+  SHOAL_RETURN_IF_ERROR(number("ranks_per_host", &scenario.ranks_per_host, 1, kMaxRanksPerHost));
+  SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
+  SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, actors::kMaxDirectNodes));
+  if (const auto* entry = parsed.find("max_direct_nodes")) {
+    scenario.max_direct_nodes_said_at = parsed.place(entry->line);
+  }
+  SHOAL_RETURN_IF_ERROR(number("loads", &scenario.loads, 0, kMaxSimulatedLoads));
+  SHOAL_RETURN_IF_ERROR(number("load_ranks", &scenario.load_ranks, 1, kMaxSimulatedRanks));
+  SHOAL_RETURN_IF_ERROR(number("interval_ms", &scenario.interval_ms, 0, kMostMs));
+  SHOAL_RETURN_IF_ERROR(number("arrival_skew_ms", &scenario.arrival_skew_ms, 0, kMostMs));
+  SHOAL_RETURN_IF_ERROR(number("arrival_skew_us", &scenario.arrival_skew_us, 0, kMostUs));
+  SHOAL_RETURN_IF_ERROR(number("seed", &scenario.seed, 0, std::numeric_limits<int64_t>::max()));
+  return ok_status();
+}
+
+Status parse_names(const TomlTable& parsed, Scenario* into) {
+  Scenario& scenario = *into;
+  SHOAL_ASSIGN_OR_RETURN(std::string way, parsed.text("load_way", "automatic"));
+  if (!load_way_of_name(way)) {
+    return parsed.error(line_of(parsed, "load_way"),
+                        "load_way is automatic, direct or two-stage, not '" + way + "'");
+  }
+  scenario.load_way = *load_way_of_name(way);
+  SHOAL_ASSIGN_OR_RETURN(std::string optimizer, parsed.text("optimizer", "adam"));
+  if (!optimizer_of_name(optimizer)) {
+    return parsed.error(line_of(parsed, "optimizer"), "optimizer is adam or none, not '" + optimizer + "'");
+  }
+  scenario.optimizer = *optimizer_of_name(optimizer);
+  SHOAL_ASSIGN_OR_RETURN(std::string payload, parsed.text("payload", "counted"));
+  if (!payload_of_name(payload)) {
+    return parsed.error(line_of(parsed, "payload"), "payload is counted or full, not '" + payload + "'");
+  }
+  scenario.payload = *payload_of_name(payload);
+  return ok_status();
+}
+
 }  // namespace
 
 Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
@@ -285,24 +335,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
                                                "arrival_skew_us"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
   Scenario scenario;
-  auto number = [&](std::string_view key, auto* into, int64_t least, int64_t most) -> Status {
-    SHOAL_ASSIGN_OR_RETURN(int64_t value, parsed.integer(key, least, most, static_cast<int64_t>(*into)));
-    *into = static_cast<std::decay_t<decltype(*into)>>(value);
-    return ok_status();
-  };
-  SHOAL_RETURN_IF_ERROR(number("ranks", &scenario.ranks, 1, kMaxSimulatedRanks));
-  SHOAL_RETURN_IF_ERROR(number("ranks_per_host", &scenario.ranks_per_host, 1, kMaxRanksPerHost));
-  SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
-  SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, actors::kMaxDirectNodes));
-  if (const auto* entry = parsed.find("max_direct_nodes")) {
-    scenario.max_direct_nodes_said_at = parsed.place(entry->line);
-  }
-  SHOAL_RETURN_IF_ERROR(number("loads", &scenario.loads, 0, kMaxSimulatedLoads));
-  SHOAL_RETURN_IF_ERROR(number("load_ranks", &scenario.load_ranks, 1, kMaxSimulatedRanks));
-  SHOAL_RETURN_IF_ERROR(number("interval_ms", &scenario.interval_ms, 0, kMostMs));
-  SHOAL_RETURN_IF_ERROR(number("arrival_skew_ms", &scenario.arrival_skew_ms, 0, kMostMs));
-  SHOAL_RETURN_IF_ERROR(number("arrival_skew_us", &scenario.arrival_skew_us, 0, kMostUs));
-  SHOAL_RETURN_IF_ERROR(number("seed", &scenario.seed, 0, std::numeric_limits<int64_t>::max()));
+  SHOAL_RETURN_IF_ERROR(parse_numbers(parsed, &scenario));
   SHOAL_ASSIGN_OR_RETURN(auto failures, parsed.tables("failure"));
   for (const auto& each : failures) {
     SHOAL_ASSIGN_OR_RETURN(Fault fault, parse_fault(*each));
@@ -322,44 +355,26 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   SHOAL_ASSIGN_OR_RETURN(scenario.profile, parsed.text("profile", scenario.profile));
   SHOAL_ASSIGN_OR_RETURN(std::string mode, parsed.text("mode", std::string(mode_name(scenario.mode))));
   const std::optional<SaveMode> named = mode_of_name(mode);
-  auto line_of = [&](std::string_view key) {
-    const TomlTable::Entry* entry = parsed.find(key);
-    return entry == nullptr ? 1 : entry->line;
-  };
   if (Status ends = check_times(scenario); !ends.ok()) {
     const bool is_interval = scenario.interval_ms >= scenario.arrival_skew_ms;
-    return parsed.error(line_of(is_interval ? "interval_ms" : "arrival_skew_ms"), ends.message());
+    return parsed.error(line_of(parsed, is_interval ? "interval_ms" : "arrival_skew_ms"), ends.message());
   }
   if (!named) {
-    return parsed.error(line_of("mode"),
+    return parsed.error(line_of(parsed, "mode"),
                         "mode is collective-free, rank-local or collective, not '" + mode + "'");
   }
   scenario.mode = *named;
-  SHOAL_ASSIGN_OR_RETURN(std::string way, parsed.text("load_way", "automatic"));
-  if (!load_way_of_name(way)) {
-    return parsed.error(line_of("load_way"), "load_way is automatic, direct or two-stage, not '" + way + "'");
-  }
-  scenario.load_way = *load_way_of_name(way);
-  SHOAL_ASSIGN_OR_RETURN(std::string optimizer, parsed.text("optimizer", "adam"));
-  if (!optimizer_of_name(optimizer)) {
-    return parsed.error(line_of("optimizer"), "optimizer is adam or none, not '" + optimizer + "'");
-  }
-  scenario.optimizer = *optimizer_of_name(optimizer);
-  SHOAL_ASSIGN_OR_RETURN(std::string payload, parsed.text("payload", "counted"));
-  if (!payload_of_name(payload)) {
-    return parsed.error(line_of("payload"), "payload is counted or full, not '" + payload + "'");
-  }
-  scenario.payload = *payload_of_name(payload);
+  SHOAL_RETURN_IF_ERROR(parse_names(parsed, &scenario));
   auto model = load_model(scenario.model, scenario.optimizer);
-  if (!model.ok()) return parsed.error(line_of("model"), model.status().message());
+  if (!model.ok()) return parsed.error(line_of(parsed, "model"), model.status().message());
   if (auto mesh = resolve_mesh(scenario, *model); !mesh.ok()) {
-    return parsed.error(line_of("mesh"), mesh.status().message());
+    return parsed.error(line_of(parsed, "mesh"), mesh.status().message());
   }
   if (auto mesh = resolve_mesh(loading_job(scenario), *model); !mesh.ok()) {
-    return parsed.error(line_of("load_mesh"), "the job that loads: " + mesh.status().message());
+    return parsed.error(line_of(parsed, "load_mesh"), "the job that loads: " + mesh.status().message());
   }
   if (Status fits = check_payload(scenario, *model); !fits.ok()) {
-    return parsed.error(line_of("payload"), fits.message());
+    return parsed.error(line_of(parsed, "payload"), fits.message());
   }
   return scenario;
 }

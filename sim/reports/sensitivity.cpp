@@ -47,6 +47,28 @@ void run_tasks(const Scenario& scenario, std::vector<Task>& tasks, unsigned jobs
   base::for_each_by_threads(threads, threads, [&](size_t) { work(); });
 }
 
+// Leaves out the numbers that were not tried, and counts them.
+void leave_out(const std::vector<bool>& is_missing, SensitivityReport* found) {
+  std::vector<Sensitivity> whole;
+  for (size_t i = 0; i < found->numbers.size(); ++i) {
+    if (is_missing[i]) {
+      ++found->missing;
+    } else {
+      whole.push_back(std::move(found->numbers[i]));
+    }
+  }
+  found->numbers = std::move(whole);
+}
+
+void sort_by_effect(std::vector<Sensitivity>* numbers) {
+  auto rank = [](const Sensitivity& each) {
+    const uint64_t greater = std::max(each.blocked_permille, each.committed_permille);
+    return std::tuple(~greater, ~each.committed_permille, std::string_view(each.number.key));
+  };
+  std::sort(numbers->begin(), numbers->end(),
+            [&](const Sensitivity& a, const Sensitivity& b) { return rank(a) < rank(b); });
+}
+
 }  // namespace
 
 Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profile& profile, unsigned jobs,
@@ -104,21 +126,8 @@ Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profi
         std::max(number.committed_permille,
                  permille_of(run.committed - job.committed.greatest, job.committed.greatest));
   }
-  std::vector<Sensitivity> whole;
-  for (size_t i = 0; i < found.numbers.size(); ++i) {
-    if (is_missing[i]) {
-      ++found.missing;
-    } else {
-      whole.push_back(std::move(found.numbers[i]));
-    }
-  }
-  found.numbers = std::move(whole);
-  auto rank = [](const Sensitivity& each) {
-    const uint64_t greater = std::max(each.blocked_permille, each.committed_permille);
-    return std::tuple(~greater, ~each.committed_permille, std::string_view(each.number.key));
-  };
-  std::sort(found.numbers.begin(), found.numbers.end(),
-            [&](const Sensitivity& a, const Sensitivity& b) { return rank(a) < rank(b); });
+  leave_out(is_missing, &found);
+  sort_by_effect(&found.numbers);
   return found;
 }
 
