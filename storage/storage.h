@@ -1,9 +1,13 @@
-// Storage: named byte objects under one root, with the few guarantees that commits rest on. Read this first.
+// Storage: named byte objects under one root, with the guarantees that commits depend on. Read this header
+// first.
 //
-// Implementations: LocalStorage (storage/files/local_storage.h) on a file system; an object store later; the
-// simulator's fake in sim/. Paths are relative to the root, '/'-separated, of components that
-// validate_component accepts: nothing read from a message or a file can name anything outside the root. Every
-// error carries the full path. All methods may be called from any thread, on different paths concurrently.
+// Implementations: LocalStorage (storage/files/local_storage.h) for file systems, and the simulator's fake in
+// sim/. An object store may follow.
+//
+// Paths are relative to the root. A path consists of components separated by '/', each of which
+// validate_component accepts. A name from a message or a file therefore cannot lead outside the root. Every
+// error contains the full path. Any thread may call any method; calls on different paths may run
+// concurrently.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +25,10 @@ namespace shoal::storage {
 inline constexpr size_t kMaxComponentBytes = 200;
 inline constexpr uint64_t kMaxObjectBytes = uint64_t{1} << 62;  // no storage holds more
 
-// 1 to kMaxComponentBytes of [A-Za-z0-9._-], not starting with a dot. Code::invalid_argument.
+// 1 to kMaxComponentBytes characters of [A-Za-z0-9._-], of which the first is not a dot. Otherwise
+// Code::invalid_argument.
 Status validate_component(std::string_view component);
-// Components, or names of partial objects, joined by '/'. "" (the root itself) is a path.
+// Accepts components and names of partial objects, joined by '/', and "" (the root itself).
 Status validate_path(std::string_view path);
 
 struct ObjectInfo {
@@ -32,28 +37,30 @@ struct ObjectInfo {
   bool is_folder = false;
 };
 
-// Positional reads of an object that does not change. Any thread.
+// Reads an object, which does not change, at given offsets. Any thread.
 class ReadFile {
  public:
   virtual ~ReadFile() = default;
   virtual uint64_t size() const = 0;
-  // Fills all of `out` or fails (Code::corrupt where the object ends earlier, Code::io).
+  // Fills all of `out` or fails: Code::corrupt if the object ends earlier, Code::io if the read fails.
   virtual Status read_at(uint64_t offset, MutableByteView out) = 0;
-  // A hint: these bytes are read next.
+  // Hints that the caller reads these bytes next.
   virtual void will_read(uint64_t offset, uint64_t bytes) { (void)offset, (void)bytes; }
 };
 
-// One object being written; invisible under its name until publish. One thread at a time. Destroyed
-// unpublished: the partial object is removed as well as can be.
+// An object that is being written. Its name shows nothing until publish. One thread at a time. The destructor
+// of an unpublished object tries to remove the partial object; a failure is ignored.
 class WriteFile {
  public:
   virtual ~WriteFile() = default;
   virtual Status append(ByteView data) = 0;
-  // The same of bytes that stay where they are, unchanged, until publish or the end of this object.
+  // Like append, but without a copy: the caller keeps the bytes in place and unchanged until publish or until
+  // this object is destroyed.
   virtual Status append_kept(ByteView data) { return append(data); }
-  virtual Status patch(uint64_t offset, ByteView data) = 0;  // overwrites bytes appended before
-  // Makes the bytes durable, then gives them their name exclusively, durably, with all parent folders. true:
-  // done by this call. false: the name was taken; the existing object stands and its folder has been synced.
+  virtual Status patch(uint64_t offset, ByteView data) = 0;  // overwrites bytes that were appended before
+  // Makes the bytes durable, then creates the name exclusively. The name and all parent folders are durable
+  // on return. true: this call published the object. false: the name was taken; the existing object is
+  // unchanged, and its folder has been synced.
   virtual Result<bool> publish() = 0;
 };
 
@@ -61,38 +68,41 @@ class Storage {
  public:
   virtual ~Storage() = default;
 
-  virtual std::string describe() const = 0;  // the root, for people
+  virtual std::string describe() const = 0;  // the root, human-readable
 
-  // Creates `path` with these bytes, if nobody has: complete and durable, folder included, before it returns.
-  // false: the name was taken (possibly by an earlier call of one's own whose answer was lost: compare
-  // nonces); the folder has been synced, so that what is read there next is durable. Missing parent folders
-  // are made, durably.
+  // Creates `path` with these bytes if the name is free. The object and its folder are complete and durable
+  // before the call returns. Missing parent folders are created durably.
+  //
+  // true: this call created the object. false: the name was taken. An earlier call of the same process, whose
+  // answer was lost, may have taken it: compare nonces. The folder has been synced, so whatever is then read
+  // from it is durable.
   virtual Result<bool> create_exclusive(const std::string& path, ByteView data) = 0;
-  // The same in a folder that is there: makes none, Code::not_found without it.
+  // Like create_exclusive, but creates no folders: Code::not_found if the folder does not exist.
   virtual Result<bool> create_in_folder(const std::string& path, ByteView data) = 0;
-  // Puts these bytes in the place of what `path` holds, at once and durably: a reader gets the old bytes or
-  // the new ones, whole. Nothing need be there, but its folder: Code::not_found.
+  // Replaces the contents of `path` atomically and durably: a reader gets either all old bytes or all new
+  // ones. `path` need not exist, but its folder must (Code::not_found).
   virtual Status replace(const std::string& path, ByteView data) = 0;
-  // Code::not_found; Code::too_large beyond bytes_max, nothing allocated.
+  // Code::not_found if `path` does not exist. Code::too_large, without an allocation, if it holds more than
+  // bytes_max.
   virtual Result<Bytes> read(const std::string& path, uint64_t bytes_max) = 0;
   virtual Result<std::unique_ptr<ReadFile>> open(const std::string& path) = 0;
-  // `nonce` names the partial object, which nobody else shares. bytes_expected: a hint (space is checked:
-  // Code::no_space).
+  // `nonce` makes the name of the partial object unique. `bytes_expected` is a hint; Code::no_space if the
+  // storage has less free space.
   virtual Result<std::unique_ptr<WriteFile>> create(const std::string& path, const Nonce& nonce,
                                                     uint64_t bytes_expected) = 0;
-  // By ascending name; partial objects (see is_partial) included; Code::not_found without the folder. Names
-  // that are no component are left out: they are not ours.
+  // Entries by ascending name, including partial objects (see is_partial). Leaves out names that are not
+  // components: Shoal does not write such names. Code::not_found if the folder does not exist.
   virtual Result<std::vector<ObjectInfo>> list(const std::string& folder) = 0;
-  virtual Status remove(const std::string& path) = 0;         // OK if it is not there
-  virtual Status remove_folder(const std::string& path) = 0;  // an empty one; OK if it is not there
-  // Gives a folder another name beside its own, durably. Code::not_found if it is not there; Code::busy where
-  // the other is taken.
+  virtual Status remove(const std::string& path) = 0;         // OK if it does not exist
+  virtual Status remove_folder(const std::string& path) = 0;  // must be empty; OK if it does not exist
+  // Renames a folder within its parent folder, durably. Code::not_found if it does not exist, Code::busy if
+  // `name` is taken.
   virtual Status move_folder(const std::string& path, const std::string& name) = 0;
   virtual Status sync_folder(const std::string& folder) = 0;
 };
 
-// What an unfinished write may leave in a folder listing: "NAME.<32 hex digits>.partial". No object is
-// published under such a name.
+// Whether an unfinished write may have left this name in a folder: "NAME.<32 hex digits>.partial". No object
+// is published under such a name.
 bool is_partial(std::string_view name);
 std::string partial_name(std::string_view name, const Nonce& nonce);
 

@@ -1,5 +1,6 @@
-// Catalog: the checkpoints of a run in a transactional index. It can be rebuilt from the files at any time,
-// and `load` and `latest` never trust it: they read the root. docs/reference/format.md, "Catalog".
+// Catalog: an index of a run's checkpoints in a transactional database. The files in the root can rebuild it
+// at any time. `load` and `latest` read the root and never use the catalog. docs/reference/format.md,
+// "Catalog".
 #pragma once
 
 #include <memory>
@@ -25,34 +26,39 @@ struct CatalogEntry {
 };
 
 CatalogEntry catalog_entry_of(const Decision& decision);
-// Whether `after` is news to a catalog that holds `before`. A checkpoint or an abort may become deleted; any
-// other change of what was decided is Code::refused, since the first decision stands for ever.
+// Whether `after` changes a catalog that holds `before`. Only a change to deleted is allowed, from a
+// checkpoint or from an abort. Any other change of a decision is Code::refused, because the first decision is
+// final.
 Result<bool> is_catalog_news(const std::optional<CatalogEntry>& before, const CatalogEntry& after);
 
-// All methods: any thread. A failed write fences the catalog: later calls answer with the first cause.
+// Any thread may call any method. After a failed write the catalog refuses all work: later calls return the
+// error of that write.
 class Catalog {
  public:
   virtual ~Catalog() = default;
-  // One synchronous write batch: checkpoint, layouts, files. Recording again what is there does nothing.
+  // Writes one synchronous batch: checkpoint, layouts and files. Does nothing if the catalog already holds
+  // the decision.
   virtual Status record(const Decision& decision) = 0;
-  // The same of many, which are durable once sync, or a later record, has returned: one wait for the disk.
+  // Like record, without waiting for the disk. The decisions are durable once sync, or a later record,
+  // returns.
   virtual Status record_unsynced(const Decision& decision) = 0;
   virtual Status sync() = 0;
   virtual Result<std::optional<CatalogEntry>> find(const AttemptKey& key) = 0;
-  virtual Result<std::vector<CatalogEntry>> list() = 0;  // ascending by key
+  virtual Result<std::vector<CatalogEntry>> list() = 0;  // by ascending key
   virtual Result<std::vector<FileEntry>> files(
-      const AttemptKey& key) = 0;  // as in the manifest; none of what is deleted
+      const AttemptKey& key) = 0;  // As in the manifest. Empty for a deleted checkpoint.
 };
 
-// RocksDB at `path` (made if absent) for the run `root_id`; Code::refused if it belongs to another run,
-// Code::busy while another process has it open, Code::version if a newer program wrote it.
+// Opens the RocksDB database at `path` for the run `root_id`, and creates it if it does not exist.
+// Code::refused if it belongs to another run, Code::busy while another process has it open, Code::version if
+// a newer program wrote it.
 Result<std::unique_ptr<Catalog>> open_rocksdb_catalog(const std::string& path, const RootId& root_id);
 std::unique_ptr<Catalog> make_memory_catalog();  // the same contract, for simulation and tests
 
-// Brings the catalog up to date with the root: records every decision that it lacks, but for damaged ones
-// (list_attempts names these), and that checkpoints are deleted of which nothing is left. Returns how many.
-// Code::refused where the catalog says other than the root, or remembers newer decisions than the root has:
-// it is to be made anew.
+// Records every decision of the root that the catalog lacks. Leaves out damaged decisions, which
+// list_attempts names. Records checkpoints whose folder is gone as deleted. Returns how many decisions it
+// recorded. Code::refused if the catalog contradicts the root, or holds decisions newer than any in the root:
+// the caller must then rebuild the catalog.
 Result<uint64_t> catch_up(Catalog& catalog, Storage& storage);
 
 }  // namespace shoal::storage

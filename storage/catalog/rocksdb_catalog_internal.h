@@ -1,4 +1,4 @@
-// The RocksDB catalog on a chosen environment, so that a test can put a failing file system under it.
+// Opens the RocksDB catalog on a given environment, so that a test can supply a failing file system.
 #pragma once
 
 #include <rocksdb/env.h>
@@ -10,7 +10,8 @@
 
 namespace shoal::storage {
 
-// As open_rocksdb_catalog. `env` outlives the catalog; the folder of `path` must exist in it.
+// Like open_rocksdb_catalog. `env` must outlive the catalog, and the parent folder of `path` must exist in
+// it.
 Result<std::unique_ptr<Catalog>> open_rocksdb_catalog_in(rocksdb::Env* env, const std::string& path,
                                                          const RootId& root_id);
 

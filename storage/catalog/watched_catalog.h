@@ -1,4 +1,5 @@
-// A catalog whose calls a CallWatch sees, each with the catalog's path: its disk may hang as the root's may.
+// A catalog whose calls a CallWatch observes under the catalog's path. The catalog's disk may hang like the
+// root's.
 #pragma once
 
 #include <functional>
@@ -10,11 +11,12 @@
 
 namespace shoal::storage {
 
-// `watch` outlives the catalog. `path` is named in its lines.
+// `watch` must outlive the catalog. The watch's log lines name `path`.
 std::unique_ptr<Catalog> make_watched_catalog(std::unique_ptr<Catalog> real, std::string path,
                                               CallWatch& watch);
 
-// As open_sound_catalog, which is one call here: it reads all of an old catalog. None stays none.
+// Like open_sound_catalog. The watch counts it as one call, which reads the whole existing catalog. Returns
+// nullptr if open_sound_catalog does.
 Result<std::unique_ptr<Catalog>> open_watched_catalog(const std::string& path, bool may_replace_others,
                                                       const RootId& root_id, Storage& storage,
                                                       CallWatch& watch,

@@ -1,9 +1,9 @@
 // Completion: commits an undecided attempt whose files in the root prove that it is whole.
 //
-// A save may lose its manifest, or never get one: the coordinator dies after the last shard, or somebody
-// removes the file. Its bytes are then as durable as those of any checkpoint. Whoever finds such an attempt
-// commits it instead of aborting it. docs/reference/format.md, "Attempts without a decision", says what is a
-// proof, and tests/model/completion_model.cpp why it is enough. Any thread.
+// A save may lack its manifest: the coordinator dies after the last shard, or someone removes the file. Its
+// bytes are as durable as those of any checkpoint. A process that finds such an attempt commits it instead of
+// aborting it. docs/reference/format.md, "Attempts without a decision", defines the proof;
+// tests/model/completion_model.cpp shows that it is sufficient. Any thread.
 #pragma once
 
 #include "storage/decisions/decision.h"
@@ -12,25 +12,28 @@
 
 namespace shoal::storage {
 
-// The manifest of an undecided attempt, worked out from a roster of its generation and the headers of its
-// shards; of a rank-local save, from the manifests of its ranks. It is the manifest that the coordinator
-// would have published. Code::not_found names what is missing for a proof; Code::corrupt names a file that
-// another plan wrote or that is damaged. With any other code the root could not be read, and nothing is
-// known: so with Code::version, of a file that a newer program wrote.
+// Computes the manifest of an undecided attempt: the one that the coordinator would have published. The
+// sources are a roster of the attempt's generation and the headers of its shards; for a rank-local save, the
+// manifests of its ranks.
+//
+// Code::not_found names what is missing for a proof. Code::corrupt names a file that is damaged or that
+// another plan wrote. Any other code means that the root could not be read and that nothing is known,
+// including Code::version for a file that a newer program wrote.
 Result<Manifest> prove_complete(Storage& storage, const AttemptKey& key);
 
-// Returns the decision that stands. If none does and the attempt is proven complete, publishes its manifest
-// first. Errors are those of prove_complete and of before_commit; then nothing was published. Precondition:
-// the attempt's folder was seen. If it is gone, the attempt was completed and deleted meanwhile, and the
-// answer is a tombstone.
+// Returns the attempt's decision. If none exists and the attempt is proven complete, first publishes its
+// manifest. Errors are those of prove_complete and of before_commit; after an error nothing was published.
+// Precondition: the caller has seen the attempt's folder. If the folder no longer exists, the attempt was
+// completed and deleted meanwhile, and the result is a tombstone.
 Result<Decision> complete_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
                                   const BeforeCommit& before_commit = nullptr);
-// The same for an attempt whose folder need not have been seen: without a folder it is unproven.
+// Like complete_attempt, but the caller need not have seen the folder: an attempt without a folder is
+// unproven.
 Result<Decision> complete_if_begun(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
                                    const BeforeCommit& before_commit);
 
-// Whether `why` means that an attempt cannot be proven complete: it may be aborted then. With any other error
-// of complete_attempt it may not, for it may be a checkpoint.
+// Whether `why` means that the attempt cannot be proven complete, so that it may be aborted. After any other
+// error of complete_attempt it must not be aborted, because it may be a checkpoint.
 bool is_unproven(const Status& why);
 
 }  // namespace shoal::storage

@@ -1,6 +1,6 @@
-// Decisions: the one file that says what became of an attempt. docs/reference/format.md, "Decisions".
+// Decisions: the one file that decides an attempt. docs/reference/format.md, "Decisions".
 //
-// The first file under an attempt's decision name decides for ever, whoever wrote it.
+// The first file under an attempt's decision name is final, whichever process wrote it.
 #pragma once
 
 #include <cstdint>
@@ -31,27 +31,27 @@ struct FilePiece {  // of a listed file
   Box box;
 };
 struct FileEntry {
-  std::string name;  // in the attempt's folder; shard_file_name(rank, index) where derived
+  std::string name;  // in the attempt's folder; shard_file_name(rank, index) for a derived file
   uint64_t size = 0;
   Hash128 header_digest;
   Rank rank = 0;
-  std::variant<uint32_t, std::vector<FilePiece>>
-      contents;  // derived: file index of the rank's plan; or listed
+  // Derived: the file's index in the rank's plan. Listed: the pieces of the file.
+  std::variant<uint32_t, std::vector<FilePiece>> contents;
 };
 struct EncodedManifest {
   std::string path;  // for errors
   Bytes file;
-  plan::EncodedWorld world;  // in the file
+  plan::EncodedWorld world;  // views into `file`
   uint32_t world_size = 0;
   uint32_t files = 0;
 };
 struct Manifest {
-  std::shared_ptr<const World> world;  // nullptr where it was read encoded: then nor are `files` known yet
-  std::shared_ptr<const EncodedManifest> encoded = nullptr;  // of one that was read encoded
+  std::shared_ptr<const World> world;  // nullptr in an encoded manifest, whose `files` are empty too
+  std::shared_ptr<const EncodedManifest> encoded = nullptr;  // set in an encoded manifest only
   uint32_t rule_version = kRuleVersion;
   SaveOptions options;
-  std::vector<FileEntry>
-      files;  // ascending by rank; of a rank derived ones by file index, then listed ones by name
+  // Ascending by rank. Within a rank, derived files by index come before listed files by name.
+  std::vector<FileEntry> files;
   uint64_t payload_bytes = 0;
   UserMetadata user = {};
 };
@@ -65,11 +65,11 @@ struct Decision {
   AttemptKey key;
   Nonce nonce;
   RootId root_id;
-  int64_t unix_time_ns = 0;  // informative; orders nothing
+  int64_t unix_time_ns = 0;  // for display; it orders nothing
   DecisionBody body;
 
   bool committed() const { return std::holds_alternative<Manifest>(body); }
-  // Also where it was deleted since.
+  // Also true if the checkpoint was deleted later.
   bool was_committed() const { return committed() || tombstone().reason == Tombstone::Reason::deleted; }
   const Manifest& manifest() const { return std::get<Manifest>(body); }
   const Tombstone& tombstone() const { return std::get<Tombstone>(body); }
@@ -77,38 +77,41 @@ struct Decision {
 
 inline constexpr std::string_view kDecisionName = "manifest.shoal";
 
-// Code::invalid_argument where decode_decision would refuse it. A cause is cut and cleaned of control
-// characters.
+// Code::invalid_argument if decode_decision would reject the result. A cause is shortened, and its control
+// characters are removed.
 Result<Bytes> encode_decision(const Decision& decision);
-// Checks magic, version (Code::version names both), lengths, digest, and every value. `path` is for errors.
+// Checks magic, version, lengths, digest and every value. Code::version names both versions. `path` is for
+// errors.
 Result<Decision> decode_decision(ByteView bytes, const std::string& path);
-// The same, but that a manifest's layouts and files are left as they are encoded: for who passes them on
-// before, or instead of, looking into them. The bytes are those that were written, by their digest; that its
-// layouts and files are valid is not known before decode_rest.
+// Like decode_decision, but leaves the layouts and files of a manifest encoded, for callers that pass them on
+// unread. The digest proves that the bytes are those that were written. Only decode_rest checks that the
+// layouts and files are valid.
 Result<Decision> open_decision(Bytes bytes, std::string path);
 Result<Decision> decode_rest(const Decision& opened);  // keeps `encoded`
 
-// Whether it was committed, aborted or deleted, from the first kRecordHeadBytes alone
-// (storage/decisions/record.h), which have a digest of their own.
+// Reads the state from the first kRecordHeadBytes alone (storage/decisions/record.h), which have their own
+// digest.
 enum class DecisionState : uint8_t { committed = 1, aborted = 2, deleted = 3 };
 Result<DecisionState> read_decision_state(ByteView first, uint64_t file_bytes, const std::string& path);
 
-// Publishes, and returns the decision that stands: ours, or whoever was first (its folder synced).
+// Publishes a decision and returns the final one: this one, or the one that came first. The folder has been
+// synced.
 Result<Decision> publish_decision(Storage& storage, const Decision& decision);
-// The same in a folder that is there, as it is where shards lie: Code::not_found without it. So a manifest is
-// published, for where the folder has gone the checkpoint was deleted, and whoever was asleep since must not
-// bring it back.
+// Like publish_decision, but in an existing folder, such as one that holds shards. Code::not_found if the
+// folder does not exist. Manifests are published with this function: if the folder is gone, the checkpoint
+// was deleted, and a process that slept meanwhile must not restore it.
 Result<Decision> publish_decision_in_folder(Storage& storage, const Decision& decision);
-// Puts a tombstone with reason deleted in the place of a manifest, durably: the one change that a decision
-// may see. false: no manifest stood there any more. Code::not_found where nothing is decided, or all of it is
-// gone.
+// Replaces a manifest by a tombstone with reason deleted, durably. This is the only change that a decision
+// may undergo. false: there was no manifest any more. Code::not_found if the attempt is undecided or its
+// folder is gone.
 Result<bool> mark_deleted(Storage& storage, const Decision& tombstone);
-// Code::not_found while undecided. The folder is synced first, so that what is told lasts.
+// Code::not_found while the attempt is undecided. Syncs the folder first, so that the returned decision is
+// durable.
 Result<Decision> read_decision(Storage& storage, const AttemptKey& key);
-Result<Decision> read_decision_encoded(Storage& storage, const AttemptKey& key);  // by open_decision
+// decodes with open_decision
+Result<Decision> read_decision_encoded(Storage& storage, const AttemptKey& key);
 
-// Precondition: committed. Its values are left out where nobody asks for them; one that was read encoded has
-// none to list.
+// Precondition: committed. Without `lists_values`, and for an encoded manifest, the result lists no values.
 Metadata metadata_of(const Decision& decision, bool lists_values = true);
 
 }  // namespace shoal::storage

@@ -1,5 +1,4 @@
-// What a complete set of rank manifests makes, apart from where it was read
-// (storage/decisions/rank_manifest.h).
+// Merges a complete set of rank manifests, independent of the storage (storage/decisions/rank_manifest.h).
 #pragma once
 
 #include <string>
@@ -10,12 +9,13 @@
 
 namespace shoal::storage {
 
-// `set`: by rank, each once; not empty. `folder` is for errors, which are those of merge_rank_manifests.
+// `set` holds each rank once, ascending, and is not empty. `folder` is for errors, which are those of
+// merge_rank_manifests.
 Result<Manifest> merge_rank_manifests(std::vector<RankManifest> set, const std::string& folder);
 
-// What complete_rank_local answers where the folder has gone: a tombstone that stands nowhere. Shoal removes
-// such a folder only after it has deleted the checkpoint, but a hand may have removed it: nobody may be told
-// by this alone that the save was committed.
+// The cause in the tombstone that complete_rank_local returns if the folder is gone. No file holds that
+// tombstone. Shoal removes such a folder only after it deleted the checkpoint, but an operator may have
+// removed it by hand. So this answer alone does not prove that the save was committed.
 inline constexpr std::string_view kFolderGone = "its folder is gone";
 inline bool is_folder_gone(const Decision& answer) {
   return !answer.committed() && answer.tombstone().reason == Tombstone::Reason::deleted &&

@@ -1,4 +1,4 @@
-// Reading and writing the small records of a root: one struct in one sealed file.
+// Reads and writes the small records of a root: one capnp struct in one sealed file.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ inline Status validate_text(std::string_view text, size_t bytes_max, std::string
                 fmt::format("{}: 1 to {} bytes of text without control characters", what, bytes_max));
 }
 
-// The bytes of a record file. If one bit has flipped and the kind repairs that, they are those from before.
+// Reads the bytes of a record file. If the kind repairs a flipped bit, returns the repaired bytes.
 inline Result<Bytes> read_record_bytes(Storage& storage, const RecordKind& kind, const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes, storage.read(path, kind.file_bytes_max()));
   if (!kind.repairs_a_bit || open_record(kind, bytes, path).ok()) return bytes;
@@ -27,7 +27,7 @@ inline Result<Bytes> read_record_bytes(Storage& storage, const RecordKind& kind,
   return repaired ? std::move(*repaired) : std::move(bytes);
 }
 
-// Reads a record and hands the body's struct to `body`, which returns Result<Value>.
+// Reads a record and passes the struct in its body to `body`, which returns Result<Value>.
 template <class Root, class Body>
 auto read_record(Storage& storage, const RecordKind& kind, const std::string& path, Body&& body)
     -> decltype(body(std::declval<typename Root::Reader>())) {

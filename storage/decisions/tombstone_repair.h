@@ -1,5 +1,6 @@
-// Tombstones of which one bit has flipped. One above the newest checkpoint would else keep every load of the
-// latest from it. A manifest with a flipped bit stays an error: its checkpoint is named as damaged.
+// Repairs tombstones in which one bit flipped. Without the repair, a damaged tombstone above the newest
+// checkpoint would make every load of the latest fail. A manifest with a flipped bit stays an error: its
+// checkpoint is reported as damaged.
 #pragma once
 
 #include <optional>
@@ -8,7 +9,7 @@
 
 namespace shoal::storage {
 
-// The bytes of a decision's file as they were, where these differ from a tombstone in one bit.
+// If `bytes` differ from a tombstone in one bit, returns the file of that tombstone.
 std::optional<Bytes> repaired_tombstone(ByteView bytes);
 
 }  // namespace shoal::storage

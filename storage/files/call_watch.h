@@ -1,8 +1,8 @@
-// CallWatch: notices a call on storage that takes long, while it is still under way. Storage that hangs
-// leaves no other trace: the thread that called it waits in the kernel.
+// CallWatch: detects a storage call that takes long while it is still running. A hanging storage leaves no
+// other trace: the calling thread waits in the kernel.
 //
-// Whole operations are not watched, only single calls (an open, an fsync, a write of some MiB): a shard of
-// 100 GB takes minutes, and its calls take milliseconds.
+// It watches single calls (an open, an fsync, a write of some MiB), not whole operations. A shard of 100 GB
+// takes minutes, but each of its calls takes milliseconds.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@
 namespace shoal::storage {
 
 inline constexpr int64_t kSlowCallNs =
-    5'000'000'000;  // from here on a call is logged, and shown by `shoal status`
+    5'000'000'000;  // A call is logged, and shown by `shoal status`, once it is this old.
 
 struct SlowCall {
   std::string what;  // "fsync of /root/step-00000001"
@@ -26,24 +26,24 @@ struct SlowCall {
 
 class CallWatch {
  public:
-  using Now = std::function<int64_t()>;  // a monotonic clock's nanoseconds
+  using Now = std::function<int64_t()>;  // reads a monotonic clock, in nanoseconds
   using Log = std::function<void(const std::string& line)>;
 
   CallWatch(Now now, Log log) : now_(std::move(now)), log_(std::move(log)) {}
   ~CallWatch();
   CallWatch(const CallWatch&) = delete;
 
-  // A thread of its own looks once a second: any other may be the one that hangs.
+  // Starts a thread that calls look() once a second. Any other thread may itself be stuck in a call.
   void start();
 
-  // One call, from its construction to its end, on the caller's stack. `operation` and both parts of the path
-  // outlive it. It costs two short locks and two readings of the clock.
+  // Registers one call from its construction until its end, on the caller's stack. `operation`, `folder` and
+  // `name` must outlive it. Costs two short locks and two clock readings.
   class Call {
    public:
     Call(CallWatch& watch, const char* operation, std::string_view folder, std::string_view name = {});
     ~Call() { end(0); }
     Call(const Call&) = delete;
-    int end(int error_number);  // returns that number
+    int end(int error_number);  // returns error_number
 
    private:
     friend class CallWatch;
@@ -53,16 +53,16 @@ class CallWatch {
     const char* const operation_;
     const std::string_view folder_, name_;
     const int64_t began_ns_;
-    int64_t next_line_ns_ = kSlowCallNs;  // its age then
+    int64_t next_line_ns_ = kSlowCallNs;  // the age at which the next line is logged
     bool has_ended_ = false;
     Call *before_ = nullptr, *after_ = nullptr;  // in the watch's list
   };
 
-  // Logs calls that have not returned after 5, 10, 20, 40 s and so on. What the thread does.
+  // Logs calls that have not returned after 5, 10, 20, 40 s and so on. The thread calls it.
   void look();
-  // Calls older than kSlowCallNs, the oldest first, at most `most`.
+  // The calls older than kSlowCallNs, at most `most`, oldest first.
   std::vector<SlowCall> slow(size_t most) const;
-  int64_t oldest_ns() const;  // the age of the oldest call under way; 0 without one
+  int64_t oldest_ns() const;  // age of the oldest running call; 0 if none runs
 
  private:
   const Now now_;

@@ -1,9 +1,10 @@
-// FileSystem: the POSIX primitives that LocalStorage rests on, one virtual call each, so that a fake can
-// fail, cut short or crash at every one of them (sim/bytes/memory_file_system.h).
+// FileSystem: the POSIX primitives that LocalStorage needs, one virtual call each. A fake can fail, shorten
+// or crash every one of them (sim/bytes/memory_file_system.h).
 //
-// Folders are opened once and then addressed by handle: every name below is one component, and no call
-// follows a symbolic link, so that nothing leaves the root however the tree under it changes. All calls
-// return 0 or an errno value; on an error the out parameters are untouched. Any thread; a handle may be used
+// A folder is opened once and then addressed by its handle. Every name below is one component, and no call
+// follows a symbolic link, so nothing outside the root is reached however the tree changes. Every call
+// returns 0 or an errno value; after an error the out parameters are unchanged. Any thread; several threads
+// may use one handle at once.
 // by several threads at once.
 #pragma once
 
@@ -28,18 +29,19 @@ class OpenFile {
  public:
   virtual ~OpenFile() = default;
   [[nodiscard]] virtual int size(uint64_t* bytes) = 0;
-  // May read or write fewer bytes than asked, as pread and pwrite do; 0 bytes read: the end.
+  // Like pread and pwrite, may read or write fewer bytes than requested. 0 bytes read: end of file.
   [[nodiscard]] virtual int read_at(uint64_t offset, MutableByteView out, size_t* done) = 0;
   [[nodiscard]] virtual int write_at(uint64_t offset, ByteView data, size_t* done) = 0;
-  // fsync: on success the file's bytes survive a crash. After a failure nothing is known, and a retry proves
-  // nothing.
+  // fsync: after success the file's bytes survive a crash. After a failure the state of the bytes is unknown,
+  // and a successful retry proves nothing.
   [[nodiscard]] virtual int sync() = 0;
-  // A hint: begin to write these bytes out, so that sync has less to wait for.
+  // Hints that these bytes should be written out now, so that sync waits less.
   virtual void start_writeback(uint64_t offset, uint64_t bytes) = 0;
-  // A hint: these bytes are read next. At most a few MiB at a time help.
+  // Hints that the caller reads these bytes next. Only useful for a few MiB at a time.
   virtual void will_read(uint64_t offset, uint64_t bytes) { (void)offset, (void)bytes; }
-  // true: later writes pass the page cache by; memory, offset and length are then multiples of 4096 bytes,
-  // else write_at may answer EINVAL. EINVAL where the file system gains nothing by it or cannot.
+  // true: later writes bypass the page cache. Memory address, offset and length must then be multiples of
+  // 4096 bytes, otherwise write_at may return EINVAL. Returns EINVAL if the file system does not support this
+  // or gains nothing.
   [[nodiscard]] virtual int set_direct(bool is_direct);
 };
 
@@ -50,23 +52,24 @@ inline int OpenFile::set_direct(bool) {
 class OpenFolder {
  public:
   virtual ~OpenFolder() = default;
-  // Whether both are one folder, whatever their names are by now. `other` is of the same file system object.
+  // Whether both handles refer to one folder, whatever its names are now. `other` belongs to the same
+  // FileSystem.
   [[nodiscard]] virtual int is_same(OpenFolder& other, bool* same) = 0;
-  // ENOTDIR or ELOOP where the name is no folder.
+  // ENOTDIR or ELOOP if the name is not a folder.
   [[nodiscard]] virtual int open_folder(const std::string& name, std::unique_ptr<OpenFolder>* folder) = 0;
-  [[nodiscard]] virtual int make_folder(const std::string& name) = 0;  // EEXIST
-  // For reading. EINVAL where the name is no regular file.
+  [[nodiscard]] virtual int make_folder(const std::string& name) = 0;  // EEXIST if the name is taken
+  // Opens for reading. EINVAL if the name is not a regular file.
   [[nodiscard]] virtual int open_file(const std::string& name, std::unique_ptr<OpenFile>* file) = 0;
-  // For reading and writing; EEXIST where the name is taken by anything.
+  // Creates for reading and writing. EEXIST if the name is taken.
   [[nodiscard]] virtual int create_file(const std::string& name, std::unique_ptr<OpenFile>* file) = 0;
-  [[nodiscard]] virtual int link(const std::string& from, const std::string& to) = 0;  // atomic; EEXIST
-  // Atomic; what was called `to` is no more. A folder may only take the name of nothing or of an empty
-  // folder.
+  // atomic; EEXIST if `to` is taken
+  [[nodiscard]] virtual int link(const std::string& from, const std::string& to) = 0;
+  // Atomic. Replaces what had the name `to`. A folder can only replace nothing or an empty folder.
   [[nodiscard]] virtual int rename(const std::string& from, const std::string& to) = 0;
   [[nodiscard]] virtual int remove_file(const std::string& name) = 0;
   [[nodiscard]] virtual int remove_folder(const std::string& name) = 0;
   [[nodiscard]] virtual int list(std::vector<FolderEntry>* entries) = 0;  // in any order
-  // fsync: on success the entries made and removed so far survive a crash.
+  // fsync: after success all entries that were created or removed so far survive a crash.
   [[nodiscard]] virtual int sync() = 0;
   [[nodiscard]] virtual int free_space(uint64_t* bytes) = 0;
 };
@@ -74,7 +77,7 @@ class OpenFolder {
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
-  // Any path; symbolic links on the way are followed, this once.
+  // Opens any path. Follows symbolic links on the way; no other call does.
   [[nodiscard]] virtual int open_root(const std::string& path, std::unique_ptr<OpenFolder>* folder) = 0;
 };
 

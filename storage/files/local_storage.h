@@ -1,12 +1,12 @@
 // LocalStorage: Storage on a file system (a local disk, Lustre, CephFS, NFSv4 without attribute caching).
 //
-// An object gets its name by link(2) from a temporary name "NAME.<32 hex digits>.partial" in the same folder,
-// after its bytes are synced; then the folder is synced, and every parent folder whose entry this process has
-// not yet synced.
+// To publish an object, LocalStorage writes it under the temporary name "NAME.<32 hex digits>.partial" in the
+// same folder and syncs it. Then link(2) creates its name. Last it syncs the folder, and every parent folder
+// whose entry this process has not synced before.
 //
-// The root is opened once. Before anything is written, and again before it gets its name, the root's path is
-// looked up anew: where it names another folder by now, or none (moved, replaced, unmounted), that is
-// Code::unavailable, for nobody would look for a checkpoint in the folder that is still held open.
+// LocalStorage opens the root once. Before each write and again before each publish it looks up the root's
+// path. If the path now names another folder or none (moved, replaced, unmounted), the call fails with
+// Code::unavailable: no reader would find a checkpoint in the folder that is still held open.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@ namespace shoal::storage {
 class LocalStorage final : public Storage {
  public:
   // Opens the root, which must exist: Code::not_found "root /x is not there", Code::refused without
-  // permission. `file_system` outlives the storage and all that it opened. `nonce`, drawn anew for every
-  // process, names the temporaries of create_exclusive.
+  // permission. `file_system` must outlive the storage and everything that it opened. `nonce` names the
+  // temporaries of create_exclusive; each process draws a new one.
   static Result<std::unique_ptr<LocalStorage>> open(FileSystem& file_system, const std::string& root,
                                                     const Nonce& nonce);
 
@@ -57,25 +57,25 @@ class LocalStorage final : public Storage {
   std::string full(const std::string& path) const;
   // Whether the root's path still names the folder that was opened.
   Status check_root();
-  // A walk down from the root: the folders on the way to `folder`, the root not among them.
+  // The open folders from the root down to `folder`, without the root.
   using Chain = std::vector<std::unique_ptr<OpenFolder>>;
   Result<Chain> walk(const std::string& folder, bool make_missing);
-  // One try; `vanished`: a folder on the way was removed by somebody while we walked.
+  // One attempt of walk. `vanished`: another process removed a folder on the way during the walk.
   Result<Chain> walk_once(const std::string& folder, bool make_missing, bool* vanished);
   Nonce next_nonce();
-  void forget_durable(const std::string& folder);  // it was made anew, or is gone
+  void forget_durable(const std::string& folder);  // the folder was created again, or is gone
   OpenFolder& last(const Chain& chain) { return chain.empty() ? *root_ : *chain.back(); }
-  // Syncs the last folder of the chain, and its parents as far as their entries are not known to be durable.
+  // Syncs the last folder of the chain, and each parent whose entry is not known to be durable.
   Status sync_chain(const Chain& chain, const std::string& folder);
 
   FileSystem& file_system_;
-  const std::string root_path_;    // as given, for people
-  const std::string lookup_path_;  // absolute: a process may change its folder
+  const std::string root_path_;    // as given, for messages
+  const std::string lookup_path_;  // absolute, because a process may change its working directory
   const std::unique_ptr<OpenFolder> root_;
   const Nonce nonce_;
   std::atomic<uint64_t> temporaries_{0};
   std::mutex mutex_;
-  std::set<std::string> durable_folders_;  // their entry in the parent was synced by this process
+  std::set<std::string> durable_folders_;  // this process has synced their entries in their parents
 };
 
 }  // namespace shoal::storage

@@ -1,4 +1,4 @@
-// PosixFileSystem: FileSystem as the kernel has it.
+// PosixFileSystem: FileSystem on the system calls of the kernel.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// WatchedFileSystem: another file system whose calls a CallWatch sees, each with its path. Also the close of
-// a file, which writes out what NFS has cached.
+// WatchedFileSystem: wraps another file system and registers each call, with its path, at a CallWatch. This
+// includes the close of a file, in which NFS writes out its cache.
 #pragma once
 
 #include "storage/files/call_watch.h"
@@ -9,7 +9,8 @@ namespace shoal::storage {
 
 class WatchedFileSystem final : public FileSystem {
  public:
-  WatchedFileSystem(FileSystem& real, CallWatch& watch) : real_(real), watch_(watch) {}  // both outlive it
+  // both must outlive this object
+  WatchedFileSystem(FileSystem& real, CallWatch& watch) : real_(real), watch_(watch) {}
   int open_root(const std::string& path, std::unique_ptr<OpenFolder>* folder) override;
 
  private:

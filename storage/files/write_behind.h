@@ -1,4 +1,5 @@
-// WriteBehind: one file's bytes in large aligned chunks, given by one thread while another writes the last.
+// WriteBehind: writes one file in large aligned chunks. One thread fills a chunk while another writes the
+// previous one.
 #pragma once
 
 #include <array>
@@ -16,31 +17,33 @@
 namespace shoal::storage {
 
 inline constexpr size_t kWriteBehindChunkBytes = size_t{4} << 20;
-inline constexpr size_t kDirectAlignmentBytes = 4096;  // of memory, offsets and lengths; no disk wants more
+inline constexpr size_t kDirectAlignmentBytes = 4096;  // of memory, offsets and lengths; no disk needs more
 
 class WriteBehind {
  public:
-  // Called by a thread of this object, one call at a time, chunk after chunk; the view is aligned to
-  // kDirectAlignmentBytes and has a multiple of them, at most kWriteBehindChunkBytes.
+  // A thread of this object calls it with one chunk after another, never concurrently. The view is aligned to
+  // kDirectAlignmentBytes, its size is a multiple of that, and at most kWriteBehindChunkBytes.
   using Write = std::function<Status(uint64_t offset, ByteView chunk)>;
 
-  // The first byte appended has offset 0. Takes kBuffers chunks of memory; Code::no_space where there is
-  // none.
+  // The first appended byte has offset 0. Allocates kBuffers chunks; Code::no_space if there is not enough
+  // memory.
   static Result<std::unique_ptr<WriteBehind>> make(Write write);
-  ~WriteBehind();  // waits for the write under way; what is left is dropped
+  ~WriteBehind();  // waits for the running write and drops the rest
   WriteBehind(const WriteBehind&) = delete;
 
-  // The rest by one thread. Blocks while kMostPending chunks are on their way. An error is that of a write.
-  Status append(ByteView data);  // copies
-  // The bytes stay where they are, unchanged, until drain or the end of this object: what lies in one piece,
-  // aligned as the file is, is written from there.
+  // One thread calls the following methods. They block while kMostPending chunks are pending. Each returns
+  // the error of an earlier write, if there is one. append copies the bytes.
+  Status append(ByteView data);
+  // The caller keeps the bytes in place and unchanged until drain or until this object is destroyed.
+  // Contiguous bytes that are aligned like the file are written without a copy.
   Status append_kept(ByteView data);
-  // Waits for all writes. `rest`: what does not fill a chunk, aligned, valid as long as this object and what
-  // was kept, to be written by the caller from `*offset` on.
+  // Waits for all writes. `*rest` receives the aligned bytes that do not fill a chunk; the caller must write
+  // them at `*offset`. `*rest` is valid as long as this object and the kept bytes.
   Status drain(uint64_t* offset, ByteView* rest);
 
  private:
-  static constexpr size_t kMostPending = 2;  // one is written, the next one waits: the disk does not
+  // one is being written and one waits, so that the disk is never idle
+  static constexpr size_t kMostPending = 2;
   static constexpr size_t kBuffers = kMostPending + 1;
   struct Free {
     void operator()(std::byte* memory) const;
@@ -58,17 +61,17 @@ class WriteBehind {
 
   const Write write_;
   std::array<std::unique_ptr<std::byte, Free>, kBuffers> buffers_;
-  size_t filling_ = 0;   // which buffer
-  size_t filled_ = 0;    // bytes of it
-  ByteView run_;         // kept bytes that follow each other; not empty: nothing is in the buffer
-  uint64_t offset_ = 0;  // of what is in the buffer or the run
+  size_t filling_ = 0;   // index in buffers_
+  size_t filled_ = 0;    // bytes in that buffer
+  ByteView run_;         // contiguous kept bytes; if not empty, the buffer is empty
+  uint64_t offset_ = 0;  // file offset of the buffer or of the run
 
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
-  std::deque<Chunk> pending_;  // the first is being written
+  std::deque<Chunk> pending_;  // the first one is being written
   bool stopping_ = false;
-  Status failed_;  // the first
+  Status failed_;  // the first error
 
   std::thread thread_;
 };

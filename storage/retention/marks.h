@@ -1,8 +1,9 @@
-// Marks: small records under a root, each of which keeps one checkpoint. docs/explanation/retention.md.
+// Marks: small records in a root, each of which keeps one checkpoint. docs/explanation/retention.md.
 //
-// A *pin* (pins/UUID) is either a lease, which a load holds while it reads and renews by moving its counter,
-// or permanent, until somebody removes it. A *tag* (tags/NAME) is a name for a checkpoint. A *verified* mark
-// (verified/STEP.ATTEMPT) says that every byte of it was once read back and found right. Any thread.
+// A *pin* (pins/UUID) is a lease or permanent. A load holds a lease while it reads, and renews it by
+// incrementing its counter. A permanent pin lasts until someone removes it. A *tag* (tags/NAME) is a name for
+// a checkpoint. A *verified* mark (verified/STEP.ATTEMPT) states that every byte of the checkpoint was once
+// read and matched its digest. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct Mark {
   AttemptKey key;
   bool is_lease = false;  // pins only
   uint64_t counter = 0;   // of a lease
-  std::string note;       // who made it, or why
+  std::string note;       // who created it, or why
   int64_t unix_time_ns = 0;
   Nonce nonce;
 };
@@ -40,15 +41,15 @@ Status validate_tag(std::string_view name);
 
 // Durable before it returns. false: the name is taken.
 Result<bool> create_mark(Storage& storage, MarkKind kind, const Mark& mark);
-// Puts this one in the place of the one with its name, durably. Code::not_found where there is none.
+// Replaces the mark of the same name, durably. Code::not_found if there is none.
 Status replace_mark(Storage& storage, MarkKind kind, const Mark& mark);
 Status remove_mark(Storage& storage, MarkKind kind,
-                   const std::string& name);  // durably; OK if it is not there
+                   const std::string& name);  // durably; OK if it does not exist
 Result<Mark> read_mark(Storage& storage, MarkKind kind, const std::string& name);  // Code::not_found
 
 struct MarkList {
   std::vector<Mark> marks;                              // by name
-  std::vector<std::pair<std::string, Status>> damaged;  // names of those that cannot be read
+  std::vector<std::pair<std::string, Status>> damaged;  // names of the marks that cannot be read
 };
 Result<MarkList> list_marks(Storage& storage, MarkKind kind);
 

@@ -1,5 +1,5 @@
-// Jobs that only read a root: each has a number of its own under readers/, by which its ranks find what they
-// load as `latest`. docs/reference/format.md, "Readers".
+// Jobs that only read a root. Each has a number under readers/, which its ranks use to find the load choice
+// of `latest`. docs/reference/format.md, "Readers".
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@
 namespace shoal::storage {
 
 struct ReaderRecord {
-  uint32_t number = 0;  // from 1; drawn at random, so that none is used twice
+  uint32_t number = 0;  // from 1; drawn at random, so that no number is used twice
   std::string job_id;
   Nonce nonce;
   int64_t unix_time_ns = 0;  // when it was claimed
 };
-// A number for a job that starts to read. `nonce` is drawn for this start. Neither generations nor epochs are
-// touched: the job that trains notices nothing.
+// Claims a number for a job that starts to read. `nonce` is drawn for this start. The call changes neither
+// generations nor epochs, so it does not affect a training job on the same root.
 Result<ReaderRecord> claim_reader(Storage& storage, const std::string& job_id, const Nonce& nonce,
                                   int64_t unix_time_ns);
-// The number with which a job goes on whose node was started again; claimed again where it was removed.
-// kGenerationOfJob: the one that follows from the job id, which then must never have been used before.
-// Code::refused where it is another job's.
+// Returns the number of a job whose node was restarted, and claims it again if it was removed. With
+// kGenerationOfJob the number is a hash of the job id, which then must be new. Code::refused if another job
+// has the number.
 Result<ReaderRecord> rejoin_reader(Storage& storage, uint32_t number, const std::string& job_id,
                                    const Nonce& nonce, int64_t unix_time_ns);
-// The claim and the choices of that number. OK if they are not there.
+// Removes the claim and the load choices of that number. OK if they do not exist.
 Status remove_reader(Storage& storage, uint32_t number);
-// Numbers whose claims are from before that time, cannot be read, or are gone while choices remain.
+// Numbers whose claim is older than that time, is damaged, or is gone while load choices remain.
 Result<std::vector<uint32_t>> list_old_readers(Storage& storage, int64_t before_unix_time_ns);
 
 }  // namespace shoal::storage

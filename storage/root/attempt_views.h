@@ -1,4 +1,4 @@
-// AttemptView: an attempt with its decision, for those who show what a root holds. Nothing is written.
+// AttemptView: an attempt with its decision, for programs that display a root. Nothing here writes.
 #pragma once
 
 #include <optional>
@@ -11,39 +11,39 @@
 
 namespace shoal::storage {
 
-// One attempt, with its decision where there is one that reads back. Of a rank-local save which all ranks
-// have published and nobody has merged yet: the decision that the next load makes of it.
+// One attempt, with its decision if that can be read. For a rank-local save whose rank manifests are complete
+// but not merged: the decision that the next load will publish.
 struct AttemptView {
   AttemptKey key;
-  AttemptInfo info;                  // default where `damage` is set
+  AttemptInfo info;                  // default if `damage` is set
   std::optional<Decision> decision;  // nullopt: undecided or damaged
-  bool is_merged = true;             // false: of that decision there is no file
+  bool is_merged = true;             // false: no file holds that decision
   Status damage;
   std::string
-      proof;  // of an undecided one: what it lacks to be complete, or that it lacks nothing; "": not known
+      proof;  // Of an undecided attempt: what it lacks to be complete, or that it lacks nothing. "": unknown.
 
   bool committed() const { return decision && decision->committed(); }
   CheckpointInfo::State state() const;
   std::string_view state_name() const { return shoal::state_name(state()); }
 };
-// What of it is read.
+// How much a view reads.
 struct ViewDepth {
-  bool leaves_encoded = false;  // a manifest may be left encoded: then its world is nullptr
-  bool proves = true;           // says of an undecided one what it lacks, by the headers of its files
+  bool leaves_encoded = false;  // may leave a manifest encoded; its world is then nullptr
+  bool proves = true;           // fills `proof`, from the headers of the files
 };
-// A decision that does not read back is `damage` of the view. A version newer than this program is an error.
+// A decision that cannot be read becomes `damage` of the view. A file of a newer version is an error.
 Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info, const ViewDepth& depth = {});
-// Those of a listing, ascending, as `latest` orders.
+// The attempts of a listing, ascending in the order of `latest`.
 Result<std::vector<AttemptView>> view_list(Storage& storage, const AttemptList& list,
                                            const ViewDepth& depth = {});
 Result<std::vector<AttemptView>> view_attempts(Storage& storage);
-// The newest `most` of them, and as many more as it takes to come to a checkpoint. *omitted: how many are
-// older; of these only names were read.
+// The newest `most` attempts, and older ones up to the newest checkpoint if these contain none. `*omitted`:
+// the number of older attempts, of which only the names were read.
 Result<std::vector<AttemptView>> view_newest_attempts(Storage& storage, size_t most, size_t* omitted,
                                                       const ViewDepth& depth = {});
 
-// The newest attempts as trainers see them, at most kMaxListedCheckpoints; what they lack is not looked into.
-// One of a format that is newer than this program is damaged, with a cause that says so.
+// The newest attempts as trainers see them, at most kMaxListedCheckpoints, without `proof`. An attempt in a
+// format newer than this program counts as damaged, with a cause that states this.
 Result<CheckpointList> list_newest_checkpoints(Storage& storage, uint32_t newest);
 
 }  // namespace shoal::storage

@@ -1,5 +1,5 @@
-// The world, rule version and options as manifests and roster records hold them: two structs with the same
-// four fields.
+// The world, rule version and options in manifests and in roster records: two structs with the same four
+// fields.
 #pragma once
 
 #include <memory>
@@ -21,9 +21,9 @@ struct WorldRecord {
   SaveOptions options;
 };
 
-// Code::invalid_argument, or Code::version for a rule that this program does not know.
+// Code::invalid_argument, or Code::version if this program does not know the rule.
 Status validate_rule(uint32_t rule_version, const SaveOptions& options);
-Status validate_world_record(const WorldRecord& record);  // by it too
+Status validate_world_record(const WorldRecord& record);  // includes validate_rule
 
 template <class Builder>
 void write_world_record(Builder builder, const World& world, uint32_t rule_version,
@@ -45,7 +45,7 @@ Result<plan::EncodedWorld> encoded_world_in(Reader reader) {
   return world;
 }
 
-// Validates all of it.
+// Decodes and validates the record.
 template <class Reader>
 Result<WorldRecord> read_world_record(Reader reader) {
   WorldRecord record;

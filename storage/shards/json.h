@@ -1,6 +1,5 @@
-// The part of JSON (RFC 8259) that shard headers are made of: objects, arrays, strings and unsigned integers,
-// pulled one token at a time by a caller who knows what may come. Nothing recurses, and nothing is allocated
-// but what the caller asks for.
+// The subset of JSON (RFC 8259) that shard headers use: objects, arrays, strings and unsigned integers. The
+// caller pulls one token at a time. The reader does not recurse, and allocates only what the caller requests.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +11,22 @@
 
 namespace shoal::storage {
 
-// Errors are Code::corrupt and say where in the text; the caller adds the file. Use:
+// Errors are Code::corrupt and contain the position in the text; the caller adds the file. Use:
 //   SHOAL_RETURN_IF_ERROR(json.expect('{'));
 //   for (bool more = !json.take('}'); more;) { key ':' value; SHOAL_RETURN_IF_ERROR(json.next('}', &more)); }
 class JsonReader {
  public:
   explicit JsonReader(std::string_view text) : text_(text) {}  // borrowed
 
-  bool take(char c);      // takes `c` if it comes next, after white space
-  Status expect(char c);  // the same, but it must come
+  bool take(char c);      // consumes `c` if it is the next character after white space
+  Status expect(char c);  // like take, but an error if `c` is not next
   // After a member or element: *more is true after ',', false after `close`.
   Status next(char close, bool* more);
   // Unescaped, at most bytes_max of valid UTF-8 (an escaped NUL is allowed).
   Status read_string(std::string* out, size_t bytes_max);
   Status skip_string();
   Status read_unsigned(uint64_t* out);  // digits only, without leading zeros, below 2^64
-  Status expect_end();                  // only white space is left
+  Status expect_end();                  // an error unless only white space is left
   Status error(std::string_view what) const;
 
  private:

@@ -1,4 +1,4 @@
-// The header of a shard file, built from its pieces and parsed back. docs/reference/format.md, "Shards". Used
+// Builds the header of a shard file from its pieces, and parses it. docs/reference/format.md, "Shards". Used
 // by shard_file.cpp.
 #pragma once
 
@@ -15,34 +15,35 @@
 namespace shoal::storage {
 
 struct BuiltShardHeader {
-  Bytes bytes;  // length prefix, JSON and padding: all that lies before the data; digests are zeros yet
+  Bytes bytes;  // everything before the data: length prefix, JSON and padding; the digests are zeros
   size_t digests_at = 0;
-  uint64_t digests = 0;  // 16 hex digits each
+  uint64_t digests = 0;  // number of digests, 16 hex digits each
   uint64_t payload_bytes = 0;
 };
-// Validates the pieces (Code::invalid_argument names the key); Code::too_large beyond safetensors' header
-// limit. `user`, where there is any, is what validate_user_metadata takes.
+// Validates the pieces: Code::invalid_argument names the key, Code::too_large if the header exceeds the limit
+// of safetensors. `user`, if not null, must satisfy validate_user_metadata.
 Result<BuiltShardHeader> build_shard_header(const std::vector<ShardPiece>& pieces,
                                             const UserMetadataPtr& user = nullptr);
 void put_digest(BuiltShardHeader* header, uint64_t index, uint64_t digest);
 
 struct ParsedShardHeader {
   ShardPieces pieces;             // sorted
-  std::vector<uint64_t> digests;  // of their blocks
+  std::vector<uint64_t> digests;  // of the pieces' blocks
   UserMetadata user;
 };
-// `json` is what follows the length prefix, padding included; `data_bytes` what follows that in the file.
-// Validates all of it, with memory proportional to json. Errors do not name the file.
+// `json` is the text after the length prefix, including padding; `data_bytes` is the number of bytes after it
+// in the file. Validates everything, with memory proportional to `json`. Errors do not contain the file name.
 Result<ParsedShardHeader> parse_shard_header(std::string_view json, uint64_t data_bytes);
-// The same, several times as fast, of text as build_shard_header writes it, byte for byte but for the
-// padding, with names that need no escape. Of any other it makes nothing, right or wrong.
+// Several times as fast, but only for headers exactly as build_shard_header writes them, without names that
+// need an escape; the padding may differ. nullopt for any other text, valid or not.
 std::optional<ParsedShardHeader> parse_plain_shard_header(std::string_view json, uint64_t data_bytes);
-// And of any text that parse_shard_header takes.
+// For every text that parse_shard_header accepts.
 Result<ParsedShardHeader> parse_general_shard_header(std::string_view json, uint64_t data_bytes);
-// The text of "shoal_user", unescaped: a JSON object of strings.
-inline constexpr size_t kMaxUserJsonBytes = 8 * kMaxUserMetadataBytes;  // every byte escaped, and the rest
+// Parses the unescaped text of "shoal_user": a JSON object of strings.
+// with every byte escaped, and the punctuation
+inline constexpr size_t kMaxUserJsonBytes = 8 * kMaxUserMetadataBytes;
 Result<UserMetadata> parse_user_json(std::string_view json);
-// 16 lower-case hex digits each; false: something else.
+// Parses 16 lower-case hex digits per digest. false: the text is something else.
 bool parse_digests(std::string_view text, std::vector<uint64_t>* digests);
 
 }  // namespace shoal::storage

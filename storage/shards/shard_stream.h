@@ -1,4 +1,4 @@
-// ShardStream: a shard file that is written as its bytes come.
+// ShardStream: writes a shard file while its bytes arrive.
 #pragma once
 
 #include <memory>
@@ -9,19 +9,20 @@
 
 namespace shoal::storage {
 
-// One thread. What is not published is removed as well as can be.
+// One thread. The destructor tries to remove an unpublished file.
 class ShardStream {
  public:
-  // The header's errors are those of build_shard_header, the others those of Storage::create.
+  // Errors are those of build_shard_header and of Storage::create.
   static Result<ShardStream> create(Storage& storage, const std::string& path, const Nonce& nonce,
                                     const std::vector<ShardPiece>& pieces,
                                     const UserMetadataPtr& user = nullptr);
 
-  // The next bytes of the pieces, in file order: whole digest blocks of one piece, the last of which may be
-  // the rest of it. `append_kept`: they stay where they are, unchanged, until publish.
+  // Appends the next bytes of the pieces, in file order: whole digest blocks of one piece, of which the last
+  // may be its shorter final block. append_kept: the caller keeps the bytes in place and unchanged until
+  // publish.
   Status append(ByteView bytes);
   Status append_kept(ByteView bytes);
-  // After all bytes of all pieces. If the name is taken, as write_shard says.
+  // Publishes after all bytes of all pieces. If the name is taken, behaves like write_shard.
   Result<WrittenShard> publish();
 
  private:
@@ -33,7 +34,7 @@ class ShardStream {
   std::string path_;
   BuiltShardHeader header_;
   std::unique_ptr<WriteFile> file_;
-  uint64_t digests_ = 0;   // of blocks that were appended
+  uint64_t digests_ = 0;   // number of digests of the appended blocks
   uint64_t appended_ = 0;  // bytes
 };
 
