@@ -1,4 +1,4 @@
-// Collector: carries deletions out for `shoal rm` and `shoal gc`, several at once, and says what became of
+// Collector: executes the deletions of `shoal rm` and `shoal gc`, several at once, and reports the result of
 // each.
 #pragma once
 
@@ -13,10 +13,10 @@
 namespace shoal::admin {
 
 struct CollectorOptions {
-  unsigned jobs = 8;               // files or checkpoints removed at once
-  uint32_t lease_ttl_ms = 60'000;  // as nodes have it
+  unsigned jobs = 8;               // number of files or checkpoints removed at once
+  uint32_t lease_ttl_ms = 60'000;  // must equal the setting of the nodes
   uint32_t abandoned_after_ms = 10'000;
-  bool wait = true;  // for leases to end, and for undecided attempts to be abandoned
+  bool wait = true;  // waits for leases to end and for undecided attempts to become abandoned
 };
 
 struct Collected {
@@ -26,8 +26,8 @@ struct Collected {
     uint64_t bytes = 0;  // freed
   };
   std::vector<Item> deleted, held, kept, swept, undecided;
-  std::vector<Item> completed;                         // rank-local saves of which only the merge lacked
-  std::vector<std::pair<std::string, Status>> failed;  // what, and why not
+  std::vector<Item> completed;                         // complete rank-local saves that were merged
+  std::vector<std::pair<std::string, Status>> failed;  // what failed, and why
 
   uint64_t freed_bytes() const;
 };
@@ -36,8 +36,8 @@ class Collector {
  public:
   Collector(const OpenRoot& root, const CollectorOptions& options) : root_(root), options_(options) {}
 
-  // Ends leases that stand still, and says which attempts nobody finishes: blocks up to lease_ttl_ms where
-  // there are such, and the options say to wait. Then it is time to plan.
+  // Removes leases that no longer change, and aborts or completes abandoned attempts. If there are any and
+  // the options say to wait, blocks up to lease_ttl_ms. Call it before you make the plan to execute.
   Status settle(const storage::RetentionPlan& plan, Collected* out);
   void delete_all(const std::vector<storage::RetentionPlan::Item>& items, Collected* out);
   void sweep_all(const std::vector<AttemptKey>& keys, Collected* out);

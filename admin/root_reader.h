@@ -1,4 +1,4 @@
-// What ls, show and verify read of a root: from its files, never from a catalog, and nothing is written.
+// What ls, show and verify read of a root. They read its files, never a catalog, and write nothing.
 #pragma once
 
 #include <cstdint>
@@ -22,37 +22,37 @@ struct OpenRoot {
   std::unique_ptr<storage::LocalStorage> storage;
   RootId id;
 };
-// Code::not_found where the folder is missing or holds no run.
+// Code::not_found if the folder does not exist or holds no run.
 Result<OpenRoot> open_root_for_reading(const std::string& path);
 
-// Which attempts a command is about.
+// The attempts to which a command applies.
 struct AttemptChoice {
   std::optional<uint64_t> step;
-  std::string attempt;       // "g3a1"; empty: any
-  std::string tag;           // given in the place of a step; empty: none
-  bool newest_only = false;  // without step and tag: the newest checkpoint, and what stands above it
+  std::string attempt;       // "g3a1"; empty: any attempt
+  std::string tag;           // given instead of a step; empty: none
+  bool newest_only = false;  // without step and tag: the newest checkpoint and the attempts above it
 
   bool names_one() const { return step || !tag.empty(); }
 };
-// `text` is a step, a number from 0 to 2^64 - 1, or a tag. Code::invalid_argument: it is neither.
+// `text` is a step (0 to 2^64 - 1) or a tag; otherwise Code::invalid_argument.
 Status choose_step(const std::string& text, AttemptChoice* choice);
-// Code::invalid_argument for an attempt without a step, or one that is no name of an attempt.
+// Code::invalid_argument for an attempt without a step, or for a name that is not an attempt's.
 Status validate_choice(const AttemptChoice& choice);
-// Those that match, ascending; Code::not_found names what is not there.
+// The matching attempts, ascending. Code::not_found names what does not exist.
 Result<std::vector<storage::AttemptView>> choose_attempts(const OpenRoot& root, const AttemptChoice& choice);
-// Merges those of them that nobody has merged, for commands that change what is there.
+// Merges the complete but unmerged rank-local saves among them, for commands that change the root.
 Status merge_attempts(const OpenRoot& root, const std::vector<storage::AttemptView>& views);
 
-// The newest of them that is a checkpoint, or may be one since its decision does not read back; nullptr
-// without either. Where that one is damaged nobody knows which is the latest, and `load latest` refuses.
+// The newest one that is a checkpoint, or that may be one because its decision cannot be read; nullptr if
+// there is none. If that one is damaged, the latest checkpoint is unknown, and `load latest` fails.
 const storage::AttemptView* newest_checkpoint(const std::vector<storage::AttemptView>& views);
-// OK where `newest` is a checkpoint or nullptr; otherwise its damage, and what to do.
+// OK if `newest` is a checkpoint or nullptr; otherwise its damage, and what to do about it.
 Status check_reads_back(const storage::AttemptView* newest);
 
 int64_t unix_time_now_ns();
 
 uint64_t file_bytes_of(const storage::Manifest& manifest);
-// "1 file", "2 files"; `things` where that is not thing + "s".
+// "1 file", "2 files"; `things` is the plural if it is not thing + "s".
 std::string counted(uint64_t count, std::string_view thing, std::string_view things = {});
 std::string attempt_name(const AttemptKey& key);  // "g3a1"
 std::string utc_time(int64_t unix_time_ns);       // "2026-11-21 04:56:44"; "-" for 0

@@ -1,9 +1,9 @@
-// Reading Cap'n Proto that a stranger may have written: from a frame, a file or another process.
+// Reads Cap'n Proto from an untrusted source: a frame, a file or another process.
 //
-// Cap'n Proto 0.9 accepts absurd segment tables, throws, and needs aligned bytes; here the table is checked
-// first, the bytes are aligned, traversal and nesting are limited, and nothing is thrown past read_checked.
-// Sizes of lists still deserve a bound of their own before memory is reserved for what they hold
-// (bounded_size). Third-party types: include from .cpp files and *_internal.h headers only.
+// Cap'n Proto 0.9 accepts absurd segment tables, throws, and needs aligned bytes. read_checked checks the
+// table first, aligns the bytes, limits traversal and nesting, and lets no exception pass. Callers must still
+// bound the size of a list before they reserve memory for its elements (bounded_size). Third-party types:
+// include this header only in .cpp files and *_internal.h headers.
 #pragma once
 
 #include <capnp/any.h>
@@ -25,16 +25,16 @@
 
 namespace shoal::schema {
 
-inline constexpr uint32_t kMaxSegments = 512;  // of one message; ours have one
+inline constexpr uint32_t kMaxSegments = 512;  // of one message; Shoal writes one
 inline constexpr int kMaxNesting = 32;
 inline constexpr uint64_t kTraversalPerWord = 8;  // how often each word of a message may be visited
 
 struct ReadLimits {
-  size_t bytes_max = 0;  // Code::too_large beyond
+  size_t bytes_max = 0;  // Code::too_large above it
   uint32_t segments_max = kMaxSegments;
 };
 
-// One message in standard framing, checked: segments lie exactly in the bytes. Borrows them where they are
+// One message in standard framing whose segments fill the bytes exactly. Borrows the bytes if they are
 // aligned.
 class CheckedMessage {
  public:
@@ -43,15 +43,15 @@ class CheckedMessage {
 
  private:
   CheckedMessage() = default;
-  std::vector<uint64_t> copy_;  // words, where the given bytes were not aligned
+  std::vector<uint64_t> copy_;  // words, if the given bytes were not aligned
   std::vector<kj::ArrayPtr<const capnp::word>> segments_;
   std::unique_ptr<capnp::SegmentArrayMessageReader> reader_;
 };
 
 Status status_of(const kj::Exception& exception);  // Code::corrupt, one line
 
-// Calls body(Root::Reader), which returns a Status or a Result and may let kj::Exception pass: that becomes
-// Code::corrupt. `bytes` must outlive what body keeps of the reader, which should be nothing.
+// Calls body(Root::Reader), which returns a Status or a Result. A kj::Exception from `body` becomes
+// Code::corrupt. The reader is valid only during the call.
 template <class Root, class Body>
 auto read_checked(ByteView bytes, const ReadLimits& limits, Body&& body)
     -> decltype(body(std::declval<typename Root::Reader>())) {
@@ -64,7 +64,7 @@ auto read_checked(ByteView bytes, const ReadLimits& limits, Body&& body)
   }
 }
 
-// The size of a list, Text or Data, or Code::too_large naming `what` beyond `most`.
+// The size of a list, Text or Data. Code::too_large, naming `what`, if it exceeds `most`.
 template <class List>
 Result<size_t> bounded_size(const List& list, size_t most, std::string_view what) {
   size_t size = list.size();
@@ -91,7 +91,8 @@ inline capnp::Text::Reader text_of(const std::string& text) {
   return {text.c_str(), text.size()};
 }
 
-// A builder whose memory goes back to the system as it ends: messages of megabytes leave nothing behind.
+// A builder that returns its memory to the system when it is destroyed, so that large messages leave no
+// memory behind.
 class PagedMessageBuilder final : public capnp::MessageBuilder {
  public:
   kj::ArrayPtr<capnp::word> allocateSegment(unsigned minimum_words) override;
@@ -101,18 +102,18 @@ class PagedMessageBuilder final : public capnp::MessageBuilder {
   size_t total_bytes_ = 0;
 };
 
-// Standard framing: the table of segments, then these, which are borrowed.
+// Standard framing: the segment table, then the segments, which are borrowed.
 struct FramedParts {
   Bytes table;
   std::vector<ByteView> segments;
-  size_t bytes = 0;  // of all
+  size_t bytes = 0;  // of the whole message
 };
 FramedParts framed_parts(capnp::MessageBuilder& message);
-Bytes framed_bytes(capnp::MessageBuilder& message);  // the same in one
+Bytes framed_bytes(capnp::MessageBuilder& message);  // framed_parts in one buffer
 
-// Standard framing around one segment of so many words at most, the first of which points to the root.
+// Standard framing of one segment of at most `most_words` words. Its first word points to the root.
 Bytes framed_segment(size_t most_words, const std::function<void(capnp::AnyPointer::Builder)>& write_root);
-// The segment in canonical form: equal values give equal bytes.
+// Frames the value in canonical form: equal values give equal bytes.
 template <class Builder>
 Bytes canonical_framed_bytes(Builder builder) {
   return framed_segment(1 + builder.totalSize().wordCount, [&builder](capnp::AnyPointer::Builder root) {

@@ -1,6 +1,5 @@
-// The handshake: how two nodes prove to each other that they know the job's token, and that they mean the
-// same root, the same job, the same generation and the same schema. A pure state machine: no I/O, no clock,
-// no randomness of its own.
+// The handshake: two nodes prove to each other that they know the job's token, and that they have the same
+// root, job, generation and schema version. A pure state machine without I/O, clock or random numbers.
 //
 //   connector                                       listener
 //   hello{identity, nonce}                ->
@@ -8,12 +7,14 @@
 //   proof                                 ->
 //                                         <-        welcome{identity, data port}
 //
-// mac and proof are HMAC-SHA256 under the token, over a label of the role, both nonces and both identities in
-// canonical encoding, each with its length before it: neither can be replayed, reflected or moved to another
-// pair of identities. Either side may answer refused{code, reason} instead. The data are neither
-// encrypted nor signed frame by frame; frames carry a tag that only the two sides know, so that nobody else
-// can speak into a session blindly. docs/reference/transport.md has the transcript. Challenge and response
-// with mutual authentication: ISO/IEC 9798-4, three pass.
+// mac and proof are HMAC-SHA256 under the token. The input is a label of the role, both nonces, and both
+// identities in canonical encoding, each preceded by its length. So neither value can be replayed, reflected,
+// or used with other identities. Either side may answer refused{code, reason} instead.
+//
+// The handshake neither encrypts nor signs later frames. Each frame carries a tag that only the two sides
+// know, so that a third party cannot inject frames into a session blindly. docs/reference/transport.md has
+// the transcript. The scheme is challenge and response with mutual authentication, ISO/IEC 9798-4, three
+// pass.
 #pragma once
 
 #include <array>
@@ -31,7 +32,7 @@ namespace shoal::transport {
 inline constexpr size_t kHandshakeNonceBytes = 32;
 inline constexpr size_t kMaxTokenBytes = 4096;
 inline constexpr size_t kMaxPeerNameBytes = 256;
-inline constexpr size_t kMaxReasonBytes = 512;  // longer ones are cut
+inline constexpr size_t kMaxReasonBytes = 512;  // a longer reason is shortened
 static_assert(base::kMaxJobIdBytes + kMaxPeerNameBytes + kMaxReasonBytes < kMaxHandshakeBytes / 2);
 
 using HandshakeNonce = std::array<std::byte, kHandshakeNonceBytes>;
@@ -39,9 +40,9 @@ HandshakeNonce random_handshake_nonce();
 
 enum class HandshakeRole { connector, listener };
 
-// What both sides write into the frames of this session, known to nobody without the token.
+// The tags that the sides write into the frames of this session. Only a holder of the token can compute them.
 struct FrameTags {
-  uint64_t connector = 0;  // in what the connector sends
+  uint64_t connector = 0;  // in frames from the connector
   uint64_t listener = 0;
 };
 
@@ -49,7 +50,7 @@ struct HandshakeFrame;
 
 class Handshake {
  public:
-  // `token` is shared by all sessions. `schema_version` differs from this program's only in tests.
+  // All sessions share `token`. `schema_version` differs from this program's only in tests.
   Handshake(HandshakeRole role, Identity self, std::shared_ptr<const Bytes> token,
             const HandshakeNonce& nonce);
   Handshake(HandshakeRole role, Identity self, std::shared_ptr<const Bytes> token,
@@ -59,16 +60,18 @@ class Handshake {
   Bytes hello();
 
   struct Answer {
-    Bytes reply;          // payload of a handshake frame to send; empty: nothing to send
-    bool proven = false;  // both sides are proven: peer() and tags() hold. A listener goes on with welcome()
-    Status failure;       // not OK: the session is over; the reply, if any, tells the other side why
+    Bytes reply;  // payload of a handshake frame to send; empty: nothing to send
+    // both sides are proven: peer() and tags() are valid. A listener continues with welcome()
+    bool proven = false;
+    Status failure;  // not OK: the session has ended; the reply, if any, contains the reason
   };
-  // Feeds the payload of one handshake frame (at most kMaxHandshakeBytes). Not after `proven` or a failure.
+  // Processes the payload of one handshake frame (at most kMaxHandshakeBytes). Must not be called after
+  // `proven` or a failure.
   Answer on_frame(ByteView payload);
 
-  // The listener's last frame, once it has a port for the connector's data.
+  // The listener's last frame, once it knows the port for the connector's data.
   Bytes welcome(uint16_t data_port) const;
-  uint16_t data_port() const { return data_port_; }  // the connector's, from the welcome
+  uint16_t data_port() const { return data_port_; }  // a connector's; from the welcome frame
 
   const Identity& peer() const { return peer_; }
   const FrameTags& tags() const { return tags_; }
@@ -100,8 +103,9 @@ class Handshake {
   uint16_t data_port_ = 0;
 };
 
-// A refusal or a closing as payload, and back. The reason is cut and cleaned: it is shown to people.
+// The payload of a refused handshake or of a closing frame, and its decoder. The reason is shortened and
+// cleaned of control characters, because it is displayed.
 Bytes encode_refusal(const Status& why);
-Status decode_refusal(ByteView payload);  // never OK; Code::corrupt where it cannot be read
+Status decode_refusal(ByteView payload);  // never OK; Code::corrupt if the payload cannot be read
 
 }  // namespace shoal::transport

@@ -1,5 +1,5 @@
-// schema::Handshake to and from bytes. Every reader checks sizes and characters, never throws, and leaves its
-// results untouched on failure.
+// Encodes and decodes schema::Handshake. Every decoder checks sizes and characters, never throws, and leaves
+// its results unchanged on failure.
 #pragma once
 
 #include "shoal/bytes.h"
@@ -14,16 +14,16 @@ using Mac = std::array<std::byte, 32>;
 
 struct HandshakeFrame {
   HandshakeKind kind = HandshakeKind::refused;
-  Identity identity;         // hello, challenge, welcome
-  Bytes canonical_identity;  // the same as the sender encoded it, fields unknown to this program included
-  HandshakeNonce nonce{};    // hello, challenge
-  Mac mac{};                 // challenge, proof
-  uint16_t data_port = 0;    // welcome
-  Status refusal;            // refused
+  Identity identity;  // hello, challenge, welcome
+  // the identity as the sender encoded it, including fields unknown to this program
+  Bytes canonical_identity;
+  HandshakeNonce nonce{};  // hello, challenge
+  Mac mac{};               // challenge, proof
+  uint16_t data_port = 0;  // welcome
+  Status refusal;          // refused
 };
 
-// Code::version where the sender's schema version is not `schema_version`, Code::corrupt for anything
-// malformed.
+// Code::version if the sender's schema version is not `schema_version`, Code::corrupt for malformed bytes.
 Result<HandshakeFrame> decode_handshake(ByteView payload, uint32_t schema_version);
 
 Bytes encode_hello(const Identity& identity, uint32_t schema_version, const HandshakeNonce& nonce);

@@ -1,5 +1,5 @@
-// InboundTurns: who may receive a large message now. Memory for those under way is bounded over all peers;
-// whoever does not fit waits, first come first served.
+// InboundTurns: decides which peer may send a large message now. The memory for messages in transfer is
+// bounded over all peers. A peer whose message does not fit waits; peers are served in order of request.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ class InboundTurns {
   void forget(PeerId peer) {
     std::erase_if(waiting_, [&](const Wish& wish) { return wish.peer == peer; });
   }
-  // The next that fits: its bytes count until they are given back. A message larger than the bound goes
-  // alone.
+  // The first waiting peer, if its message fits. Its bytes count until give_back. A message larger than the
+  // bound fits if no other is in transfer.
   std::optional<PeerId> next() {
     if (waiting_.empty()) return std::nullopt;
     Wish wish = waiting_.front();

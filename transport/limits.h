@@ -1,4 +1,4 @@
-// TransportLimits: the bounds of transport.h as values, so that tests can make them small.
+// TransportLimits: the bounds of transport.h as values, so that tests can reduce them.
 #pragma once
 
 #include <cstddef>
@@ -8,26 +8,27 @@
 
 namespace shoal::transport {
 
-// Connections that have not proven to know the token, all together. When another one comes, one of them is
-// closed: of the address that has the most, the oldest. Each is kept for so long at least, which bounds how
-// fast a flood of them is let in, and for so long at most. One whose first message needs the token is kept
-// for longer: when all nodes of a large job come at once, each has the time to finish.
+// Bounds on all connections that have not proven the token. When another one arrives at the maximum, the
+// oldest connection of the address that has the most is closed. Each connection is kept for a minimum time,
+// which limits the rate at which a flood is accepted, and for a maximum time. A connection that already
+// offered the key is kept longer, so that all nodes of a large job can connect at once.
 inline constexpr size_t kMaxUnprovenSessions = 256;
 inline constexpr uint32_t kUnprovenLifeMinMs = 25;
 inline constexpr uint32_t kOfferedLifeMinMs = 500;
 inline constexpr uint32_t kUnprovenLifeMaxMs = 2000;
 static_assert(kUnprovenLifeMinMs < kOfferedLifeMinMs && kOfferedLifeMinMs < kUnprovenLifeMaxMs);
 static_assert(kUnprovenLifeMaxMs < kHandshakeTimeoutMs);
-// How long an ended session waits for the other side to have read why, before the connection is cut.
+// How long an ended session waits for the peer to read the reason before it closes the connection.
 inline constexpr uint32_t kFarewellMs = 500;
 static_assert(kFarewellMs < kHandshakeTimeoutMs);
-// A large message that has its turn must go on: a chunk that does not arrive in this time ends the session.
-// Heartbeats do not tell, they may take another way than bulk data.
+// A large message in transfer must make progress: a chunk that takes longer than this ends the session.
+// Heartbeats do not prove progress, because they may use another path than bulk data.
 inline constexpr uint32_t kMessageStallMs = 10000;
 static_assert(kMessageStallMs > kPeerLostAfterMs);
 
-// File descriptors of a session that is up: one by TCP, two by UCX over TCP, which has one more before that
-// (tests/transport/descriptors_test.cpp counts them); and of the transport itself with all of UCX's workers.
+// File descriptors of an established session: one with TCP, two with UCX over TCP, which has one more while
+// it connects (tests/transport/descriptors_test.cpp counts them). And those of the transport itself,
+// including all UCX workers.
 inline constexpr size_t kDescriptorsPerPeer = 2;
 inline constexpr size_t kDescriptorsOfTransport = 64;
 

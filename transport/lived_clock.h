@@ -1,6 +1,6 @@
-// LivedClock: time as the transport's thread has lived through it. When the process was stopped, or the
-// machine would not run it, the clock has hardly moved: a peer's silence in that time was ours, and what it
-// sent meanwhile gets its chance to be read before the peer is called lost.
+// LivedClock: the time during which the transport's thread was running. While the process is stopped or not
+// scheduled, the clock hardly advances. A peer's silence in that time is this node's fault, and the transport
+// reads what the peer sent meanwhile before it declares the peer lost.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@ namespace shoal::transport {
 
 class LivedClock {
  public:
-  // One step of the clock is at most `longest_step_ms`; the thread must call advance at least that often
-  // while it waits for anything.
+  // One step of the clock is at most `longest_step_ms`. The thread must call advance at least that often
+  // while it waits.
   explicit LivedClock(uint64_t longest_step_ms) : longest_step_ms_(longest_step_ms) {}
 
-  // `monotonic_ms`: a clock that goes on while the process is stopped. Returns now().
+  // `monotonic_ms`: from a clock that advances while the process is stopped. Returns now().
   uint64_t advance(uint64_t monotonic_ms) {
     if (has_begun_ && monotonic_ms > last_ms_)
       lived_ms_ += std::min(monotonic_ms - last_ms_, longest_step_ms_);

@@ -1,4 +1,4 @@
-// What the transport knows of a message's contents: that it is framed as Cap'n Proto frames it.
+// The transport's only check of a message's contents: it has Cap'n Proto framing.
 #pragma once
 
 #include "shoal/bytes.h"
@@ -6,8 +6,8 @@
 
 namespace shoal::transport {
 
-// OK if the segment table is sane and its segments fill the bytes exactly; else Code::corrupt. What the
-// segments say is for whoever reads them. `message` needs no alignment.
+// OK if the segment table is valid and the segments fill the bytes exactly; otherwise Code::corrupt. Does not
+// check the contents of the segments. `message` needs no alignment.
 Status check_segment_table(ByteView message);
 
 }  // namespace shoal::transport

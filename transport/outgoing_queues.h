@@ -1,5 +1,4 @@
-// OutgoingQueues: messages between those who send, on any thread, and the transport's thread, with a bound
-// for each peer.
+// OutgoingQueues: bounded queues, one per peer, from the sending threads to the transport's thread.
 #pragma once
 
 #include <deque>
@@ -15,34 +14,35 @@
 
 namespace shoal::transport {
 
-// Any thread may call anything.
+// Any thread may call any method.
 class OutgoingQueues {
  public:
   explicit OutgoingQueues(const TransportLimits& limits) : limits_(limits) {}
 
   void open(PeerId peer);
-  // Drops what is queued; later pushes answer Code::unavailable.
+  // Drops the queued messages. Later pushes return Code::unavailable.
   void close(PeerId peer);
   void close_all();
 
-  // Code::busy when full, Code::too_large, Code::unavailable. On success `wake` is true if the transport's
-  // thread has to be told: it does not know yet that there is something to take.
+  // Code::busy if the queue is full, Code::too_large, or Code::unavailable. On success `wake` is true if the
+  // transport's thread must be woken, because it does not know yet that there is something to take.
   Status push(PeerId peer, Bytes message, bool& wake);
 
-  bool has_room(PeerId peer, size_t bytes) const;  // push would not answer Code::busy
+  bool has_room(PeerId peer, size_t bytes) const;  // false: push would return Code::busy
 
   struct Batch {
     PeerId peer;
     std::deque<Bytes> messages;
   };
-  // All that was pushed since, in order for each peer. It counts towards the bound until sent() says so.
+  // Takes all messages pushed since the last call, in order for each peer. They count towards the bound until
+  // sent().
   std::vector<Batch> take();
   void sent(PeerId peer, size_t bytes);
 
  private:
   struct Queue {
     std::deque<Bytes> messages;
-    size_t count = 0, bytes = 0;  // with those taken and not yet sent
+    size_t count = 0, bytes = 0;  // including messages taken and not yet sent
   };
 
   bool is_full(const Queue& queue, size_t bytes) const;

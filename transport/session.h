@@ -1,11 +1,12 @@
 // One session with one peer: handshake, frames, order, heartbeats and silence, as a state machine without
-// I/O. The engine (transport/live/) feeds it what arrived and the time, and sends what it asks for.
+// I/O. The engine (transport/live/) passes it received frames and the time, and sends its outgoing frames.
 //
-// A session begins at the door, where only small handshake frames pass, and strangers get no further. Once
-// both sides are proven, the connector attaches, and all later frames pass by the data way: the same TCP
-// connection, or, where the listener names a port, a connection of UCX to that port.
+// A session begins with the handshake, in which only small handshake frames are accepted, so that a peer
+// without the token gets no further. The code calls this stage the door. Once both sides are proven, the
+// connector attaches. All later frames use the data connection: the same TCP connection, or a UCX connection
+// if the listener names a port.
 //
-// Times are milliseconds of a LivedClock (transport/lived_clock.h). Nothing here throws but std::bad_alloc.
+// Times are milliseconds of a LivedClock (transport/lived_clock.h). Only std::bad_alloc may be thrown.
 #pragma once
 
 #include <memory>
@@ -31,68 +32,70 @@ class Session {
  public:
   enum class Phase { handshaking, attaching, up, ended };
 
-  // `remote` names the peer in errors: the address that was connected to, or that it came from. A connector's
-  // hello is ready to be taken for the door at once.
+  // `remote` names the peer in errors: the address that was connected to, or the peer's own. A connector's
+  // hello frame is available from take_door_frames at once.
   Session(HandshakeRole role, const SessionSettings& settings, const HandshakeNonce& nonce,
           std::string remote, uint64_t now_ms);
 
   Phase phase() const { return phase_; }
   bool was_up() const { return was_up_; }
   bool is_receiving() const { return is_fetching_ || !incoming_.empty(); }  // a message in chunks
-  const Identity& peer() const { return handshake_.peer(); }                // once it was up
+  const Identity& peer() const { return handshake_.peer(); }                // valid once the session was up
   const std::string& remote() const { return remote_; }
   const Status& end_reason() const { return end_reason_; }  // not OK once ended
-  bool was_refused() const { return was_refused_; }         // ended in the handshake, by either side
+  bool was_refused() const { return was_refused_; }         // ended during the handshake, by either side
 
-  // A handshake frame arrived at the door; a payload over kMaxHandshakeBytes may be left out.
+  // Processes a handshake frame. A payload above kMaxHandshakeBytes may be omitted.
   void on_door_frame(ByteView header, ByteView payload, uint64_t now_ms);
-  // A listener's, proven and waiting for a port to tell the connector; 0: the connection stays as it is.
+  // True on a listener that is proven and waits for offer_data_port. Port 0: the session stays on its
+  // connection.
   bool wants_data_port() const { return wants_data_port_; }
   void offer_data_port(uint16_t port);
-  // A connector's, once it is welcome: where to connect to, and attach. 0: by the connection that there is.
+  // The port to which a welcomed connector must connect and attach. 0: it attaches on the existing
+  // connection.
   uint16_t data_port() const { return handshake_.data_port(); }
-  // What tells frames of this session's peer from anybody else's; 0 before attaching.
+  // The tag that identifies the frames of this session's peer; 0 before attaching.
   uint64_t incoming_tag() const { return incoming_tag_; }
 
-  // A frame arrived whole by the data connection. True if it carried a message that the session accepted.
+  // Processes a whole frame from the data connection. True if it carried a message that the session accepted.
   bool on_frame(ByteView header, ByteView payload, uint64_t now_ms);
 
-  // A chunk is announced by rendezvous. True: fetch `payload_bytes` of it into fetch_buffer(), then call
-  // on_fetched. False: drop it; the session may have ended. Nothing is allocated before fetch_buffer.
+  // Processes the announcement of a chunk. True: fetch `payload_bytes` of it into fetch_buffer(), then call
+  // on_fetched. False: drop the chunk; the session may have ended. Allocates nothing before fetch_buffer.
   bool on_announced(ByteView header, uint64_t payload_bytes, uint64_t now_ms);
-  // Of the message whose chunk was announced last: all of it is to be reserved before its first chunk is
-  // fetched.
+  // Size of the message whose chunk was announced last. Reserve all of it before you fetch its first chunk.
   size_t announced_message_bytes() const { return static_cast<size_t>(announced_.message_bytes); }
   bool announced_first_chunk() const { return announced_.offset == 0; }
-  // Empty if there is no memory for it; then the session has ended.
+  // Empty if there is not enough memory; the session has then ended.
   MutableByteView fetch_buffer(uint64_t now_ms);
   void on_fetched(uint64_t now_ms);
 
-  // A part of a frame arrived by the data way, or this side does not read what is there: no silence.
+  // Part of a frame arrived on the data connection, or this side does not read what is there. Either counts
+  // as a sign of life.
   void on_heard(uint64_t now_ms) {
     if (phase_ == Phase::up) last_heard_ms_ = now_ms;
   }
-  // The connection broke, was refused (Code::refused) or cannot be made. No frame can be sent any more.
+  // The connection broke, was refused (Code::refused), or cannot be made. No more frames can be sent.
   void on_link_lost(const Status& why);
-  // Ends the session and tells the peer. Nothing happens if it has ended.
+  // Ends the session and sends the peer the reason. Does nothing if the session has ended.
   void end(const Status& why);
 
-  // Heartbeats, silence and the handshake's deadline; due when next_due_ms() has come.
+  // Handles heartbeats, silence and the handshake's deadline. Call it when next_due_ms() is reached.
   void tick(uint64_t now_ms);
   uint64_t next_due_ms() const;
 
-  // What is to be sent now, in this order: at the door, and by the data connection before any message. What
-  // is left when the session has ended says why it ended.
+  // Frames to send now: take_door_frames in the handshake, then take_frames on the data connection before any
+  // message. Frames that remain after the session has ended contain the reason.
   std::vector<OutgoingFrame> take_door_frames();
   std::vector<OutgoingFrame> take_frames();
   bool has_door_frames() const { return !door_frames_.empty(); }
   bool has_frames() const { return !frames_.empty(); }
-  // Messages received since, in order.
+  // Messages received since the last call, in order.
   std::vector<Bytes> take_messages();
   uint64_t take_malformed_frames();
 
-  // The header of the next frame of the message being sent; `offset + bytes == message_bytes` ends it. Only
-  // while up.
+  // The header of the next frame of the message being sent. `offset + bytes == message_bytes` marks the last
+  // frame. Only while up.
   FrameHeaderBytes seal(size_t message_bytes, size_t offset, size_t bytes, bool chunk);
   void on_sent(uint64_t now_ms) { last_sent_ms_ = now_ms; }
 
@@ -122,9 +125,9 @@ class Session {
 
   FrameHeader announced_;
   bool is_fetching_ = false;
-  bool has_turn_ = false;       // the incoming message has its memory
-  uint64_t progressed_ms_ = 0;  // when it last went on
-  Bytes incoming_;              // the message that arrives in chunks, as far as it is there
+  bool has_turn_ = false;       // memory for the incoming message is reserved
+  uint64_t progressed_ms_ = 0;  // when it last made progress
+  Bytes incoming_;              // the received part of a message in chunks
 
   std::vector<OutgoingFrame> door_frames_, frames_;
   std::vector<Bytes> messages_;

@@ -1,11 +1,12 @@
-// Transport: carries messages between nodes. Read this first; transport/live/ is the implementation that runs
-// live.
+// Transport: carries messages between nodes. Read this header first. transport/live/ contains the production
+// implementation.
 //
-// A message is a byte string in Cap'n Proto's standard framing (a schema::Message, encoded); its segment
-// table is checked by both sides, its contents are the receiver's business. The transport adds the
-// connection, the handshake (transport/handshake.h), heartbeats, bounds and back-pressure; it neither retries
-// nor reorders: a message is delivered at most once and in order within one session, and a lost session loses
-// what was under way. Roles resend.
+// A message is a byte string in Cap'n Proto's standard framing (an encoded schema::Message). Both sides check
+// its segment table; the receiver checks its contents.
+//
+// The transport adds connections, the handshake (transport/handshake.h), heartbeats, bounds and
+// back-pressure. It neither retries nor reorders. Within one session a message is delivered at most once and
+// in order. A lost session loses the messages in transfer; roles send again.
 #pragma once
 
 #include <cstdint>
@@ -20,29 +21,30 @@
 
 namespace shoal::transport {
 
-inline constexpr size_t kMaxMessageBytes = size_t{256} << 20;        // larger ones are refused on both sides
-inline constexpr size_t kMaxEagerBytes = size_t{32} << 10;           // above it: rendezvous
-inline constexpr size_t kMaxQueuedBytesPerPeer = size_t{512} << 20;  // then send answers Code::busy
+inline constexpr size_t kMaxMessageBytes = size_t{256} << 20;        // both sides reject larger ones
+inline constexpr size_t kMaxEagerBytes = size_t{32} << 10;           // larger ones use rendezvous
+inline constexpr size_t kMaxQueuedBytesPerPeer = size_t{512} << 20;  // beyond it send returns Code::busy
 inline constexpr size_t kMaxQueuedMessagesPerPeer = 4096;
-inline constexpr size_t kMaxInboundBytes = size_t{1} << 30;  // being received at once, all peers together
+inline constexpr size_t kMaxInboundBytes = size_t{1} << 30;  // in transfer at once, over all peers
 inline constexpr uint32_t kHeartbeatIntervalMs = 500;
-inline constexpr uint32_t kPeerLostAfterMs = 2500;  // silence; a dead or stopped peer is reported within 3 s
+// of silence; a dead or stopped peer is reported within 3 s
+inline constexpr uint32_t kPeerLostAfterMs = 2500;
 inline constexpr uint32_t kHandshakeTimeoutMs = 5000;
 inline constexpr size_t kMaxPeers = 16384;
 static_assert(kMaxMessageBytes <= kMaxQueuedBytesPerPeer);
 static_assert(kPeerLostAfterMs > 4 * kHeartbeatIntervalMs);
 
-// One session with one incarnation of a peer. Never used twice in a process; a reconnect gets a new one.
+// One session with one incarnation of a peer. Never reused in a process; a reconnect gets a new id.
 using PeerId = uint64_t;
 
-// What a node says of itself in the handshake (schema: Identity).
+// What a node states about itself in the handshake (schema: Identity).
 struct Identity {
   RootId root_id;
-  std::string job_id;       // the generation's token; both sides must have the same
+  std::string job_id;       // both sides must have the same
   uint32_t generation = 0;  // 0: not known yet. Two known ones must be equal
-  uint32_t epoch = 0;       // highest coordinator epoch heard of
-  Nonce incarnation;        // of this process
-  std::string name;         // for people: "host:pid"
+  uint32_t epoch = 0;       // highest coordinator epoch that the node knows
+  Nonce incarnation;        // random, new for each process
+  std::string name;         // human-readable: "host:pid"
 };
 
 // Called from the transport's one thread, never concurrently; must not block. The handler may call send and
@@ -52,13 +54,14 @@ class TransportHandler {
   virtual ~TransportHandler() = default;
   virtual void on_peer_up(PeerId peer, const Identity& identity) = 0;
   virtual void on_message(PeerId peer, Bytes message) = 0;
-  // So many more of the messages that send took have left, in all: nothing of them is held here. Told in the
-  // order of their sending, but for small ones beside a large one. Of others on_peer_lost is the end.
+  // The transport no longer holds `messages` more of the messages that send accepted. Reported in sending
+  // order, except that small messages may pass a large one. Messages never reported here end with
+  // on_peer_lost.
   virtual void on_sent(PeerId /*peer*/, size_t /*messages*/) {}
-  // Once a session, also when it never came up: connection refused, handshake refused (its reason and code),
-  // dead, silent, malformed frame. Nothing of this peer follows.
+  // Called once per session, even if it never came up: connection refused, handshake refused (with its reason
+  // and code), peer dead or silent, malformed frame. No more callbacks follow for this peer.
   virtual void on_peer_lost(PeerId peer, const Status& why) = 0;
-  // Somebody at the door was turned away, in the handshake. `why` names who, where that is known.
+  // A connection was rejected in the handshake. `why` names the peer if it is known.
   virtual void on_refused(const std::string& /*address*/, const Status& /*why*/) {}
 };
 

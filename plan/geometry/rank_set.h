@@ -1,4 +1,4 @@
-// RankSet: a set of ranks in a canonical form that stays small for regular sets of a million ranks.
+// RankSet: a set of ranks in canonical form. Regular sets of a million ranks take little memory.
 #pragma once
 
 #include <compare>
@@ -9,9 +9,9 @@
 
 namespace shoal::plan {
 
-// Immutable; equal sets compare equal however they were made. Affine where possible: base + sum(digit[i] *
-// stride[i]) with nesting strides (as in Mesh), outermost (largest stride) first, neighbouring dimensions
-// merged where they form one progression; that form is unique. Otherwise a list.
+// Immutable. Equal sets compare equal, however they were made. The form is affine if possible: base +
+// sum(digit[i] * stride[i]) with nesting strides as in Mesh. The largest stride comes first, and neighbouring
+// dimensions that form one progression are merged; this form is unique. Any other set is a list.
 class RankSet {
  public:
   RankSet() = default;  // no rank
@@ -36,7 +36,7 @@ class RankSet {
   };
   uint64_t size_ = 0;
   Rank base_ = 0;
-  std::vector<Digit> digits_;  // none for a single rank
+  std::vector<Digit> digits_;  // empty for a single rank
   std::vector<Rank> listed_;
 };
 

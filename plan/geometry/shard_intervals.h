@@ -1,4 +1,4 @@
-// How placements divide one tensor dimension: lists of intervals, refined mesh dimension by mesh dimension.
+// How placements divide one tensor dimension: lists of intervals, which each mesh dimension refines.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,27 @@
 
 namespace shoal::plan {
 
-// Global elements [begin, end) of one tensor dimension. A list of them is ascending, non-empty and merged.
+// Global elements [begin, end) of one tensor dimension. A list is ascending, its intervals are not empty, and
+// adjacent ones are merged.
 struct Interval {
   uint64_t begin = 0, end = 0;
   friend auto operator<=>(const Interval&, const Interval&) = default;
 };
 using Intervals = std::vector<Interval>;
 
-Intervals whole_interval(uint64_t size);  // none if size is 0
+Intervals whole_interval(uint64_t size);  // an empty list if size is 0
 uint64_t total_length(const Intervals& intervals);
 
-// What coordinate `index` of `count` holds of `local` under a placement that shards this tensor dimension.
+// The part of `local` that coordinate `index` of `count` holds under a placement that shards this tensor
+// dimension.
 Intervals shard_of(const Intervals& local, const Placement& placement, uint64_t count, uint64_t index);
 
-// The coordinates of `count`, ascending, whose shard of `local` meets [begin, end): those alone, by
-// arithmetic.
+// The coordinates below `count` whose shard of `local` overlaps `range`, ascending. Computed without a visit
+// to the other coordinates.
 std::vector<uint64_t> shards_meeting(const Intervals& local, const Placement& placement, uint64_t count,
                                      Interval range);
 
-// Row-major over the lists: every combination of one interval of each dimension.
+// Every combination of one interval per dimension, row-major over the lists.
 std::vector<Box> boxes_of(std::span<const Intervals> by_dim);
 
 }  // namespace shoal::plan

@@ -1,4 +1,5 @@
-// CanonicalBytes: little-endian byte strings to be hashed, as docs/explanation/planning.md spells them.
+// CanonicalBytes: little-endian byte strings to be hashed, in the form that docs/explanation/planning.md
+// defines.
 #pragma once
 
 #include "shoal/bytes.h"

@@ -1,5 +1,5 @@
-// Canonical Cap'n Proto encodings of plan values (schema/layout.capnp). Encoding twice gives the same bytes;
-// decoding validates everything, with bounded memory, and never throws. Bytes need no alignment.
+// Canonical Cap'n Proto encodings of plan values (schema/layout.capnp). Equal values have equal encodings.
+// Decoding validates everything, uses bounded memory, and never throws. The bytes need no alignment.
 #pragma once
 
 #include <memory>
@@ -18,21 +18,22 @@ inline constexpr size_t kMaxEncodedRosterBytes = size_t{256} << 20;
 inline constexpr size_t kMaxEncodedPlanBytes = size_t{64} << 20;
 
 Bytes encode_layout(const Layout& layout);
-Result<LayoutPtr> decode_layout(ByteView bytes);  // its id is recomputed; Code::corrupt if not canonical
-// The same where the bytes have this hash, which a roster states of a layout: they are what its maker
-// encoded, and are not encoded anew to see that.
+// computes the id; Code::corrupt if the bytes are not canonical
+Result<LayoutPtr> decode_layout(ByteView bytes);
+// Like decode_layout, for bytes whose expected id a roster states. The matching hash proves that they are
+// what the layout's owner encoded, so decoding skips the check for canonical form.
 Result<LayoutPtr> decode_layout(ByteView bytes, const LayoutId& id);
 Bytes encode_roster(const Roster& roster);
 Result<Roster> decode_roster(ByteView bytes);
-// A roster and its layouts, in their order, as they are encoded. Borrowed.
+// A roster and its layouts, encoded, in the order of Roster::layout_ids. Borrowed.
 struct EncodedWorld {
   ByteView roster;
   std::vector<ByteView> layouts;
 };
-// Each layout by the hash that the roster states of it. Whether they go together: validate_world.
+// Checks each layout against the hash in the roster. validate_world checks that they are consistent.
 Result<std::shared_ptr<const World>> decode_world(const EncodedWorld& encoded);
-// A plan under a roster (plan/saving/plan_codec.cpp); id, tensor_bytes and files are worked out anew. Whether
-// it fits a layout: check_plan.
+// A plan under a roster (plan/saving/plan_codec.cpp). Decoding computes id, tensor_bytes and files.
+// check_plan checks the plan against a layout.
 Bytes encode_plan(const SavePlan& plan);
 Result<SavePlanPtr> decode_plan(ByteView bytes);
 

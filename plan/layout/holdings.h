@@ -1,4 +1,5 @@
-// Holdings: who holds which value, over all layouts of a world; what every part of the rule starts from.
+// Holdings: which ranks hold which value, over all layouts of a world. Every part of the share rule starts
+// here.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +23,12 @@ struct Site {
   uint32_t entry = 0;
 };
 
-// The values of a world by fqn, ascending, each with its sites by ascending layout. A value's number is its
-// position.
+// The values of a world, ascending by fqn, each with its sites by ascending layout. The number of a value is
+// its position.
 class FqnIndex {
  public:
   static FqnIndex of_world(const World& world);
-  // The values of one layout alone, so that numbers are its entries' positions; with their sites in all
+  // Only the values of one layout, so that numbers are positions of its entries. Each has its sites in all
   // layouts.
   static FqnIndex of_layout(const World& world, uint32_t layout);
 
@@ -41,37 +42,39 @@ class FqnIndex {
  private:
   static FqnIndex with_sites(const World& world, std::vector<std::string_view> names);
 
-  std::vector<std::string_view> fqns_;  // into the layouts
-  std::vector<uint32_t> starts_;        // into sites_, one more than values
+  std::vector<std::string_view> fqns_;  // views into the layouts
+  std::vector<uint32_t> starts_;        // into sites_; one element more than values
   std::vector<Site> sites_;
 };
 
-// One sharding of a value, as all layouts with the identical entry state it. For explicit boxes, and for what
-// each rank has of its own, all layouts together.
+// One sharding of a value, shared by all layouts with an identical entry. Values with explicit boxes and
+// per-rank values have one instance for all layouts.
 struct Instance {
-  const LayoutEntry* entry = nullptr;  // of any of them
-  const Mesh* mesh = nullptr;          // nullptr for explicit boxes, and for what each rank has of its own
-  uint32_t devices_per_rank = 1;       // more: the mesh is of devices
-  uint32_t mesh_number = 0;            // equal for equal meshes with as many devices a rank
+  const LayoutEntry* entry = nullptr;  // of any of these layouts
+  const Mesh* mesh = nullptr;          // nullptr for explicit boxes and for per-rank values
+  uint32_t devices_per_rank = 1;       // above 1: a mesh of devices
+  uint32_t mesh_number = 0;            // equal for equal meshes with equal devices_per_rank
   uint32_t layouts_number = 0;         // equal for equal sets of layouts
   Rank rank_at(std::span<const uint64_t> coordinate) const {
     return mesh->rank_at(coordinate) / devices_per_rank;
   }
 };
 std::span<const Placement> placements_of(const Instance& instance);
-// The mesh dimensions that do not replicate; and a coordinate's row-major number over those.
+// sharded_dims: the mesh dimensions that do not replicate. cell_of: row-major number of a coordinate over
+// these dimensions.
 std::vector<bool> sharded_dims(const Instance& instance);
 uint64_t cell_of(const Instance& instance, const std::vector<bool>& sharded,
                  std::span<const uint64_t> coordinate);
 
 struct ValueHoldings {
-  const LayoutEntry* entry = nullptr;  // of any site: kind, dtype and shape
+  const LayoutEntry* entry = nullptr;  // of any site; gives kind, dtype and shape
   uint64_t name_hash = 0;              // xxh3_64 of the fqn
-  bool per_rank = false;            // each rank whose layout has it writes its own; no holders to choose of
-  bool whole_writer = false;        // one rank writes it whole: an object, or a tensor without elements
+  // each rank whose layout has it writes its own copy, so there are no holders to choose from
+  bool per_rank = false;
+  bool whole_writer = false;  // one rank writes the whole value: an object, or a tensor without elements
   std::vector<Instance> instances;  // ascending by canonical hash
-  uint32_t chosen = 0;              // the one that the canonical pieces come from
-  uint32_t choices = 1;             // of how many it was chosen by hash
+  uint32_t chosen = 0;              // index of the instance that the canonical pieces come from
+  uint32_t choices = 1;             // number of instances among which the hash chose
   const Instance& instance() const { return instances[chosen]; }
 };
 
@@ -84,14 +87,15 @@ struct BoxHoldings {
   };
   std::vector<Held> boxes;
   std::vector<Rank> ranks;         // ascending for each box
-  std::vector<Rank> listed_ranks;  // all ranks that list a box, empty or not, ascending
+  std::vector<Rank> listed_ranks;  // all ranks that list a box, even an empty one; ascending
   std::span<const Rank> holders(const Held& held) const {
     return std::span(ranks).subspan(held.first, held.count);
   }
   const Held* find(const Box& box) const;
 };
 
-// Derives and keeps what is asked for. Not thread-safe. The world must outlive it, and pass validate_world.
+// Computes facts on request and caches them. Not thread-safe. The world must outlive this object and pass
+// validate_world.
 class Holdings {
  public:
   Holdings(const World& world, FqnIndex index);
@@ -101,21 +105,21 @@ class Holdings {
   const ValueHoldings& value(uint32_t number);
   const BoxHoldings& boxes(uint32_t number);  // precondition: a value with explicit boxes
 
-  // The ranks of the instance's mesh whose layout has the entry; of a mesh of devices, each once.
+  // The ranks of the instance's mesh whose layout has the entry. In a mesh of devices each rank appears once.
   const RankSet& holders(const Instance& instance);
-  // Those of them that share `coordinate` on all mesh dimensions that do not replicate.
+  // The holders that share `coordinate` on all mesh dimensions that do not replicate.
   RankSet replicas(const Instance& instance, std::span<const uint64_t> coordinate);
-  // A coordinate whose part of the value has elements and no holder. nullopt: the instance is complete.
+  // A coordinate whose part of the value has elements but no holder. nullopt: the instance is complete.
   std::optional<Dims> missing_coordinate(const Instance& instance);
   bool is_complete(const Instance& instance);
-  // Which instance `rank` holds, by the entry of its own layout.
+  // The instance that a rank of `layout` holds; `entry` is that layout's entry.
   const Instance* instance_of(const ValueHoldings& value, const LayoutEntry& entry, uint32_t layout);
-  // Precondition: not per_rank. Who writes a value that one rank writes whole. By hash, or the lowest holder.
-  // nullopt if nobody holds it.
+  // The rank that writes a value as a whole: chosen by hash, or the lowest holder. nullopt if no rank holds
+  // it. Precondition: not per_rank.
   std::optional<Rank> whole_writer(uint32_t number, bool lowest);
 
  private:
-  using MeshKey = std::pair<const Mesh*, uint32_t>;  // and devices a rank
+  using MeshKey = std::pair<const Mesh*, uint32_t>;  // second: devices per rank
   struct MeshLess {
     bool operator()(const MeshKey& a, const MeshKey& b) const {
       return a.second != b.second ? a.second < b.second : *a.first < *b.first;
@@ -138,10 +142,10 @@ class Holdings {
   FqnIndex index_;
   std::vector<std::unique_ptr<ValueHoldings>> values_;
   std::map<uint32_t, BoxHoldings> boxes_;
-  std::deque<MeshFacts> meshes_;  // references to it stay good
+  std::deque<MeshFacts> meshes_;  // a deque, so that references stay valid
   std::map<MeshKey, uint32_t, MeshLess> mesh_numbers_;
   std::map<uint32_t, Hash128> mesh_hashes_;                    // by mesh number
-  std::vector<std::vector<uint32_t>> mesh_numbers_by_layout_;  // of meshes of ranks
+  std::vector<std::vector<uint32_t>> mesh_numbers_by_layout_;  // only meshes of ranks
   std::vector<std::vector<uint32_t>> layout_sets_;
   std::map<std::vector<uint32_t>, uint32_t> layout_set_numbers_;
   std::map<std::pair<uint32_t, uint32_t>, RankSet> holders_;

@@ -1,4 +1,4 @@
-// Where the stored pieces of a value are, by arithmetic from the roster, for a load of any other sharding.
+// Locates the stored pieces of a value from the roster alone, so that a load may use any other sharding.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct StoredPiece {
   friend auto operator<=>(const StoredPiece&, const StoredPiece&) = default;
 };
 
-// Finds stored pieces under one (world, options), which have passed validate_world and validate_options. Not
-// thread-safe: it keeps what it derived, within bounds.
+// Finds stored pieces for one world and one set of options, which must have passed validate_world and
+// validate_options. Not thread-safe, because it caches what it computes, within bounds.
 class Locator {
  public:
   Locator(std::shared_ptr<const World> world, SaveOptions options);
@@ -34,15 +34,15 @@ class Locator {
   // Code::not_found if no layout has the fqn.
   Result<Value> value(std::string_view fqn) const;
   std::vector<std::string> fqns() const;  // ascending, each once
-  // The canonical pieces that share at least one element with `target`, ascending by box; all of an object or
-  // of an empty tensor. Never walks all ranks for a mesh sharding: ranks are found from the target's
-  // coordinates.
+  // The canonical pieces that share at least one element with `target`, ascending by box. For an object or an
+  // empty tensor, all pieces. For a mesh sharding it computes the ranks from the target's coordinates and
+  // never visits all ranks.
   Result<std::vector<StoredPiece>> pieces(std::string_view fqn, const Box& target);
-  // Where other ranks have written the very bytes of a canonical piece, one that pieces() gave: `most` of
-  // them, those of other hosts first. None where the save was to write no copies (dedupe), nor where nothing
-  // proves that holders have the same: an undeclared group, an object of one.
+  // Where other ranks wrote the same bytes as a canonical piece from pieces(): at most `most` copies, those
+  // of other hosts first. Empty if the save wrote no copies (dedupe), or if nothing proves that holders have
+  // equal bytes, as for an undeclared group.
   Result<std::vector<StoredPiece>> copies(std::string_view fqn, const StoredPiece& piece, size_t most);
-  // The whole plan of one rank, as plan_save gives it (kept).
+  // The whole plan of one rank, as plan_save computes it. Cached.
   Result<SavePlanPtr> plan_of(Rank rank);
 
  private:

@@ -1,4 +1,4 @@
-// PassedOver in any message or record that has it (schema/layout.capnp).
+// Encodes and decodes PassedOver in any message or record that contains it (schema/layout.capnp).
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace shoal::plan {
 
-// `out` has a list `passedOver` of schema::PassedOver and a number `passedOverCount`; where nothing was
-// passed over both are left out.
+// `out` has a list `passedOver` of schema::PassedOver and a number `passedOverCount`. Leaves both unset if no
+// attempt was passed over.
 template <class Builder>
 void write_passed_over(Builder out, const PassedOverPtr& passed_over) {
   if (!passed_over || passed_over->empty()) return;
@@ -29,8 +29,8 @@ void write_passed_over(Builder out, const PassedOverPtr& passed_over) {
   out.setPassedOverCount(static_cast<Count>(std::min<uint64_t>(passed_over->count, ~Count{0})));
 }
 
-// nullptr where nothing was passed over. Code::corrupt: too many, or a cause that is too long or not one
-// clean line.
+// nullptr if no attempt was passed over. Code::corrupt if there are too many, or a cause is too long or not
+// one clean line.
 template <class Reader>
 Result<PassedOverPtr> read_passed_over(Reader in) {
   auto list = in.getPassedOver();

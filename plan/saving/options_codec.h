@@ -1,4 +1,4 @@
-// SaveOptions and UserMetadata in any message that has them (schema/layout.capnp).
+// Encodes and decodes SaveOptions and UserMetadata in any message that contains them (schema/layout.capnp).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace shoal::plan {
 
-// From the numbers of a message. Code::corrupt where they are none that validate_options takes.
+// Converts the numbers of a message. Code::corrupt if validate_options would reject the options.
 Result<SaveOptions> checked_options(uint16_t dedupe, uint64_t unit_bytes, uint16_t mode);
 
 // `out`: schema::SaveOptions::Builder.
@@ -30,7 +30,7 @@ Result<SaveOptions> read_options(Reader in) {
                          static_cast<uint16_t>(in.getMode()));
 }
 
-// `out` has a list `user` of schema::UserText; where there is nothing to say it is left out.
+// `out` has a list `user` of schema::UserText. Leaves it unset if `user` is empty.
 template <class Builder>
 void write_user(Builder out, const UserMetadata& user) {
   if (user.empty()) return;
@@ -46,7 +46,7 @@ void write_user(Builder out, const UserMetadataPtr& user) {
   if (user) write_user(out, *user);
 }
 
-// Code::corrupt where they are none that validate_user_metadata takes.
+// Code::corrupt if validate_user_metadata would reject the entries.
 template <class Reader>
 Result<UserMetadata> read_user(Reader in) {
   UserMetadata user;
@@ -66,7 +66,7 @@ Result<UserMetadata> read_user(Reader in) {
   }
   return user;
 }
-// Null where there is none.
+// nullptr if there are no entries.
 template <class Reader>
 Result<UserMetadataPtr> read_shared_user(Reader in) {
   SHOAL_ASSIGN_OR_RETURN(UserMetadata user, read_user(in));

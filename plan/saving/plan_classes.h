@@ -1,5 +1,5 @@
-// PlanClasses: which ranks write alike. Their plans differ in rank and ids, and in where in a tensor their
-// boxes lie; so a million of plans are a few hundred, each seen from many places.
+// PlanClasses: groups ranks whose plans are alike. Such plans differ only in rank, ids and the offsets of
+// their boxes. So the plans of a million ranks fall into a few hundred classes.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,33 @@
 
 namespace shoal::plan {
 
-// Not thread-safe. The world must pass validate_world; it is copied.
+// Not thread-safe. The world is copied and must pass validate_world.
 class PlanClasses {
  public:
-  // What each place of a mesh holds of a tensor, which is the same for all worlds.
+  // What each place of a mesh holds of a tensor. Independent of the world.
   class Geometries;
   static std::shared_ptr<Geometries> make_geometries();
-  // `geometries`: of several PlanClasses, which work them out for each other. One thread.
+  // Several PlanClasses may share `geometries`, so that each is computed once. One thread.
   PlanClasses(const World& world, const SaveOptions& options,
               std::shared_ptr<Geometries> geometries = make_geometries());
   ~PlanClasses();
 
-  // Equal classes: the plans have as many items, which are equal but for the offsets of their boxes, and
-  // agree in tensor_bytes and files. Equal texts: besides, each offset has as many decimal digits, as a
-  // shard's header writes them.
-  // Costs a table look-up for each distinct sharding of the rank's layout.
+  // Ranks with equal `plan` have plans with the same number of items. The items are equal except for the
+  // offsets of their boxes, and tensor_bytes and files are equal. Ranks with equal `text` also have offsets
+  // with equally many decimal digits, so their shard headers have the same length. Costs one table look-up
+  // per distinct sharding of the rank's layout.
   struct Place {
     Hash128 plan, text;
   };
   Place place_of(Rank rank);
 
-  // The items of `rank`'s plan, from that of another rank of its class.
+  // Computes the items of `rank`'s plan from the plan of another rank of its class.
   std::vector<WriteItem> moved(const SavePlan& plan, Rank rank);
 
-  SavePlan plan_of(Rank rank);  // what plan_save returns
+  SavePlan plan_of(Rank rank);  // equals the result of plan_save
 
-  // Whether each rank that holds such an entry is alone in its class: explicit boxes, several devices a rank.
+  // Whether every rank that holds such an entry has a class to itself: explicit boxes, or several devices per
+  // rank.
   static bool is_alone(const LayoutEntry& entry);
 
  private:

@@ -1,6 +1,6 @@
-// RankPlans: the plans of many ranks of one world, for whoever checks them all. Each is what plan_save makes;
-// that of a rank that writes like one before costs a tenth, for only the offsets of its boxes are worked out
-// anew (plan/saving/plan_classes.h).
+// RankPlans: computes the plans of many ranks of one world, for a caller that checks them all. Each plan
+// equals the result of plan_save. The plan of a rank whose class already has one costs a tenth, because only
+// the offsets of its boxes are computed (plan/saving/plan_classes.h).
 #pragma once
 
 #include <memory>
@@ -18,16 +18,17 @@ class RankPlans {
   RankPlans(std::shared_ptr<const World> world, const SaveOptions& options);
   ~RankPlans();
 
-  // As plan_save.
+  // Like plan_save.
   Result<SavePlanPtr> plan(Rank rank);
 
  private:
   const std::shared_ptr<const World> world_;
   const SaveOptions options_;
-  std::unique_ptr<PlanClasses> classes_;  // null: too many shapes, meshes or layouts for tables of them
-  std::vector<bool> alone_;               // by layout: its ranks write alike with nobody
+  // nullptr if the world has too many shapes, meshes or layouts for its tables
+  std::unique_ptr<PlanClasses> classes_;
+  std::vector<bool> alone_;  // by layout: each of its ranks has a class to itself
   std::unordered_map<Hash128, SavePlanPtr> of_class_;
-  size_t items_kept_ = 0;  // of these plans
+  size_t items_kept_ = 0;  // total number of items in these plans
 };
 
 }  // namespace shoal::plan

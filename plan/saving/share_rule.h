@@ -1,4 +1,4 @@
-// ShareRule: rule version 1 over the holdings of a world; the part that plan_save and Locator have in common.
+// ShareRule: rule version 1 applied to the holdings of a world. plan_save and Locator both use it.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ namespace shoal::plan {
 
 // A piece of a local box that a rank writes.
 struct Piece {
-  uint32_t value = 0;         // in the index of the holdings
-  uint32_t entry = 0;         // in the rank's layout
-  uint32_t local_box = 0;     // into shards_of(entry, rank).boxes
+  uint32_t value = 0;         // index in the holdings
+  uint32_t entry = 0;         // index in the rank's layout
+  uint32_t local_box = 0;     // index in shards_of(entry, rank).boxes
   uint64_t local_offset = 0;  // elements from the start of that box
   Box box;
   bool canonical = true;
 };
 
-// What one replica group divides among its members.
+// The boxes that one replica group divides among its members.
 struct Bucket {
   struct Held {
     uint32_t value = 0;
-    uint32_t entry = 0;      // of the rank that it was gathered from
-    uint32_t local_box = 0;  // likewise
+    uint32_t entry = 0;      // of the rank from which the bucket was gathered
+    uint32_t local_box = 0;  // of the same rank
     uint64_t element_bytes = 0;
     Box box;
   };
@@ -37,9 +37,9 @@ struct Bucket {
       boxes.push_back({value, entry, part.first_box + i, element_bytes, std::move(part.boxes[i])});
     }
   }
-  std::vector<Held> boxes;    // canonical order: value (which is fqn), then box
-  std::vector<Share> shares;  // once divided
-  std::vector<Rank> members;  // that shares refer to
+  std::vector<Held> boxes;    // in canonical order: by value, that is by fqn, then by box
+  std::vector<Share> shares;  // filled by divide_bucket
+  std::vector<Rank> members;  // the members that the shares refer to
   bool divided = false;
 };
 using Buckets = std::map<RankSet, Bucket>;
@@ -52,8 +52,7 @@ class ShareRule {
   const World& world() const { return holdings_.world(); }
   const SaveOptions& options() const { return options_; }
 
-  // What `rank` takes part in: the pieces that are its own by themselves, and the buckets of its replica
-  // groups.
+  // What concerns `rank`: the pieces that it alone determines, and the buckets of its replica groups.
   struct Gathered {
     std::vector<Piece> pieces;
     Buckets buckets;
@@ -61,11 +60,12 @@ class ShareRule {
   Gathered gather(Rank rank);
   void divide_bucket(const RankSet& group, Bucket& bucket) const;
 
-  // Who writes a value that is held whole by a group, nothing being proven. nullopt if nobody holds it.
+  // The rank that writes a value which a group holds whole without proof of equal bytes. nullopt if no rank
+  // holds it.
   std::optional<Rank> whole_writer(uint32_t value) {
     return holdings_.whole_writer(value, options_.dedupe != Dedupe::balanced);
   }
-  // The one holder that writes an explicit box which is not divided.
+  // The one holder that writes an explicit box that is not divided.
   Rank box_writer(const ValueHoldings& value, const BoxHoldings& boxes, const BoxHoldings::Held& held) const;
   bool divides(const BoxHoldings::Held& held) const {
     return options_.dedupe == Dedupe::balanced && held.replicated && held.count > 1;
@@ -81,13 +81,14 @@ class ShareRule {
   Holdings holdings_;
 };
 
-// The part of a bucket's shares that `rank` writes, as pieces of the rank that the bucket was gathered from.
+// Appends the pieces that `rank` writes of a divided bucket. Entries and local boxes refer to the rank from
+// which the bucket was gathered.
 void append_pieces_of(const Bucket& bucket, Rank rank, std::vector<Piece>& out);
 
-// Sorts the pieces of one rank by (value, box) and gives each its file: the n-th piece of a tensor goes to
-// file min(n, kMaxFilesPerRank - 1). Parallel to the sorted pieces.
+// Sorts the pieces of one rank by (value, box) and returns the file of each, in sorted order. The n-th piece
+// of a tensor goes to file min(n, kMaxFilesPerRank - 1).
 std::vector<uint32_t> sort_into_files(std::vector<Piece>& pieces);
 
-SavePlan plan_with(ShareRule& rule, Rank rank);  // what plan_save returns, from kept holdings
+SavePlan plan_with(ShareRule& rule, Rank rank);  // equals the result of plan_save; reuses cached holdings
 
 }  // namespace shoal::plan

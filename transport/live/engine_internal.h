@@ -1,12 +1,13 @@
-// Engine: what the transport's one thread does. It owns the listener, all connections and all sessions, feeds
-// sessions with what arrives, sends what they and the users want sent, and calls the handler.
+// Engine: the code of the transport's one thread. It owns the listener, all connections and all sessions. It
+// passes received frames to the sessions, sends the frames of sessions and users, and calls the handler.
 //
-// Every session begins on a TCP connection with TLS (a stream). Whoever has not proven the token there is
-// unproven: few of those are kept, for a short time, and they are closed first. A session of TransportKind::
-// tcp stays on its stream; one of ucx goes on by an endpoint of UCX, and its stream is closed.
+// Every session begins on a TCP connection with TLS (a stream). A peer that has not proven the token is
+// unproven: there are few of these, they are kept for a short time, and they are closed first. A session of
+// TransportKind::tcp stays on its stream. A session of TransportKind::ucx moves to a UCX endpoint, and its
+// stream is closed.
 //
-// UCX's callbacks only note what happened and mark the peer; everything else happens in the round after:
-// service() brings one marked peer up to date.
+// UCX's callbacks only record what happened and mark the peer. The next round does the work: service() brings
+// one marked peer up to date.
 #pragma once
 
 #include <atomic>
@@ -36,20 +37,20 @@ class Engine final : private UcxEvents {
   Engine(const TransportOptions& options, Shared& shared, TransportHandler& handler);
   ~Engine() override;
 
-  // On the thread that will call run(). Returns the address listened on, or "".
+  // Must be called on the thread that calls run(). Returns the address on which it listens, or "".
   Result<std::string> open();
-  void run();  // until a stop command has been carried out
+  void run();  // returns after it has executed a stop command
 
  private:
   struct Peer;
 
-  // A data connection. One that was accepted belongs to nobody until its first frame tells whose it is.
+  // A data connection. An accepted one has no peer until its first frame identifies the peer.
   struct Endpoint : UcxLink {
     std::shared_ptr<UcxWorker> worker;
     ucp_ep_h handle = nullptr;
     Peer* peer = nullptr;
     bool is_broken = false;
-    uint64_t attach_by_ms = 0;  // while it belongs to nobody
+    uint64_t attach_by_ms = 0;  // while it has no peer
     ucs_status_ptr_t closing = nullptr;
   };
 
@@ -57,44 +58,45 @@ class Engine final : private UcxEvents {
     PeerId id = 0;
     std::unique_ptr<Session> session;
     bool is_connector = false;
-    std::string address;           // as connect() was given it
-    std::string host;              // that a listener's comes from
-    SocketAddress socket_address;  // that the stream goes to, or comes from
+    std::string address;           // as passed to connect()
+    std::string host;              // address from which a listener's peer comes
+    SocketAddress socket_address;  // to which the stream connects, or from which it comes
     std::optional<FrameStream> stream;
-    uint32_t stream_interest = 0;  // epoll's events
+    uint32_t stream_interest = 0;  // events registered with epoll
     bool is_proven = false;        // both sides know the token
-    bool stays_on_stream = false;  // TransportKind::tcp, once the listener has let the connector in
-    bool holds_spare = false;      // its socket took the spare descriptor
-    bool goes_on = false;          // in again_
-    uint64_t came_at_ms = 0;       // a listener's
-    std::optional<std::list<PeerId>::iterator> unproven;  // a listener's, until it is proven
+    bool stays_on_stream = false;  // TransportKind::tcp, set once the listener has welcomed the connector
+    bool holds_spare = false;      // its socket uses the spare descriptor
+    bool goes_on = false;          // listed in again_
+    uint64_t came_at_ms = 0;       // set on a listener
+    std::optional<std::list<PeerId>::iterator> unproven;  // on a listener, until it is proven
     Endpoint* endpoint = nullptr;
-    std::shared_ptr<UcxWorker> worker;  // of the endpoint, once there was one; operations may outlive that
-    Status link_error;                  // not OK: nothing can be sent
+    // Worker of the endpoint, once there was one. UCX operations may outlive the endpoint.
+    std::shared_ptr<UcxWorker> worker;
+    Status link_error;  // not OK: nothing can be sent
     std::string lanes;
 
     std::deque<Bytes> outbox;
-    Bytes bulk;  // the message that goes in chunks
+    Bytes bulk;  // the message that is being sent in chunks
     size_t bulk_offset = 0;
     bool chunk_under_way = false;
     size_t eager_under_way = 0;
     struct QueuedMessage {
-      uint64_t end = 0;  // of all bytes that were queued in the stream
+      uint64_t end = 0;  // position in all bytes queued in the stream
       size_t bytes = 0;
     };
     std::deque<QueuedMessage> eager_in_stream;
-    size_t chunk_bytes = 0;           // of the chunk that is under way
-    size_t operations_under_way = 0;  // of UCX, of any kind
-    size_t sent_messages = 0;         // not told yet
+    size_t chunk_bytes = 0;           // of the chunk in transfer
+    size_t operations_under_way = 0;  // running UCX operations of any kind
+    size_t sent_messages = 0;         // not reported with on_sent yet
 
-    void* announced = nullptr;  // by UCX: chunk that waits to be fetched
+    void* announced = nullptr;  // chunk that UCX announced and that waits to be fetched
     size_t announced_bytes = 0;
-    size_t reserved_bytes = 0;  // of the inbound bound
+    size_t reserved_bytes = 0;  // reserved of the inbound bound
 
-    bool is_expected = false;  // a listener's, proven and not yet attached
+    bool is_expected = false;  // on a listener: proven and not yet attached
     bool was_reported_up = false;
     bool is_over = false;     // reported lost
-    uint64_t cut_at_ms = 0;   // when over: wait so long for the peer to have read why
+    uint64_t cut_at_ms = 0;   // once is_over: wait until then so that the peer can read the reason
     bool is_closing = false;  // its connections are being closed
     bool is_marked = false;
   };
@@ -104,7 +106,7 @@ class Engine final : private UcxEvents {
     Kind kind = Kind::control;
     Peer* peer = nullptr;
     FrameHeaderBytes header{};
-    Bytes payload;  // of control and eager
+    Bytes payload;  // for control and eager
     size_t bytes = 0;
     std::list<Operation>::iterator self;
   };
@@ -125,7 +127,7 @@ class Engine final : private UcxEvents {
   bool has_stopped();
   void end_all(const Status& why);
 
-  // Who comes: the listener, and those who have proven nothing yet (engine_door.cpp).
+  // The listener, and peers that have not proven the token (engine_door.cpp).
   Status open_poll();
   void poll(int timeout_ms);
   void update_listener_interest();
@@ -169,7 +171,7 @@ class Engine final : private UcxEvents {
   void offer_data_port(Peer& peer);
   Status open_data_port(const Peer& peer);
   Result<uint16_t> listen_for_data(SocketAddress address);
-  void choose_data_way(Peer& peer);  // of a connector
+  void choose_data_way(Peer& peer);  // on a connector
   void connect_data(Peer& peer);
   void adopt(Result<ucp_ep_h> handle, std::unique_ptr<Endpoint> endpoint);
   void accept_requests();
@@ -177,7 +179,7 @@ class Engine final : private UcxEvents {
   void close_endpoint(Endpoint& endpoint);
   void stop_waiting_for(Peer& peer);
 
-  // UCX: its workers (engine_ucx_workers.cpp). There is none before the first session needs it.
+  // UCX: its workers (engine_ucx_workers.cpp). The first session that needs one creates it.
   Status open_worker();
   Status renew_worker(const Peer& peer);
   void retire_idle_workers();
@@ -220,33 +222,34 @@ class Engine final : private UcxEvents {
   InboundTurns turns_;
   uint64_t now_ms_ = 0, next_due_ms_ = 0;
 
-  bool may_use_rdma_ = false;  // as a listener, where nobody chose the transport
+  bool may_use_rdma_ = false;  // as a listener with TransportKind::automatic
   std::shared_ptr<TlsContext> tls_;
 
   FileDescriptor poll_fd_, wake_fd_;
-  std::atomic<bool> is_woken_ = false;  // wake_fd_ was written to
-  bool has_been_woken_ = false;         // and read since the work was last taken
+  std::atomic<bool> is_woken_ = false;  // wake_fd_ was written
+  bool has_been_woken_ = false;         // and read since work was last taken
   std::optional<Listener> listener_;
   base::SpareDescriptor spare_descriptor_;
   SocketAddress listen_address_;
   bool is_listener_watched_ = false;
-  uint64_t listener_shut_until_ms_ = 0;  // no descriptor was left, or all who are unproven are too young
+  // set if no descriptor was left, or if all unproven peers are too young to close
+  uint64_t listener_shut_until_ms_ = 0;
 
-  size_t strangers_ = 0;        // of peers_, those that never proved the token
-  std::list<PeerId> unproven_;  // listener's sessions that have not proven the token, in the order they came
+  size_t strangers_ = 0;        // number of peers_ that never proved the token
+  std::list<PeerId> unproven_;  // a listener's sessions that have not proven the token, oldest first
   std::unordered_map<std::string, size_t> unproven_by_host_;
-  struct Flood {  // who was closed unproven to make room, since it was last reported
+  struct Flood {  // peers closed unproven to make room, since the last report
     std::unordered_map<std::string, uint64_t> by_host;
     uint64_t closed = 0, report_at_ms = 0;
   };
   Flood flood_;
 
   std::unordered_map<PeerId, std::unique_ptr<Peer>> peers_;
-  std::unordered_map<uint64_t, Peer*> by_tag_;  // proven listener's sessions that wait to be attached
+  std::unordered_map<uint64_t, Peer*> by_tag_;  // a listener's proven sessions that wait to be attached
   std::vector<PeerId> marked_;
-  std::vector<PeerId> again_;  // streams that go on without a word of epoll
+  std::vector<PeerId> again_;  // streams to continue in the next round without an epoll event
   std::vector<PeerId> closing_;
-  // Sent to peers that no command taken yet connects to: the next ones do, or they are gone.
+  // Messages to peers whose connect command was not taken yet, or that are gone.
   std::vector<OutgoingQueues::Batch> early_;
 
   std::unordered_map<ucp_ep_h, std::unique_ptr<Endpoint>> endpoints_;
@@ -258,24 +261,24 @@ class Engine final : private UcxEvents {
   };
   std::vector<ConnectionRequest> requests_;
   uint16_t data_port_ = 0;  // of worker_, while it listens
-  std::string data_host_;   // likewise
+  std::string data_host_;   // of worker_, while it listens
 
   enum class Stage { serving, draining, parting, stopped };
   Stage stage_ = Stage::serving;
-  uint64_t stop_at_ms_ = 0;  // of the monotonic clock: the end of the stage
+  uint64_t stop_at_ms_ = 0;  // end of the stage, on the monotonic clock
   uint32_t parting_ms_ = 0;
 
-  std::list<Operation> operations_;  // outlives the workers: UCX may still know them
+  std::list<Operation> operations_;  // declared before the workers: UCX may still use them
   std::shared_ptr<UcxWorker> worker_;
-  InterfaceAddresses interfaces_;  // those that were there when worker_ was opened
-  std::set<std::string> devices_;  // that worker_ may use: those by which sessions came
+  InterfaceAddresses interfaces_;  // that existed when worker_ was opened
+  std::set<std::string> devices_;  // devices that worker_ may use: those from which sessions came
   uint64_t check_interfaces_at_ms_ = 0;
   struct RetiredWorker {
     std::shared_ptr<UcxWorker> worker;
     uint64_t listens_until_ms = 0;
   };
-  std::vector<RetiredWorker> retired_workers_;  // they have connections that were made before worker_ was
-  std::unique_ptr<Resolver> resolver_;          // its answers come through shared_
+  std::vector<RetiredWorker> retired_workers_;  // they still have connections made before worker_ was opened
+  std::unique_ptr<Resolver> resolver_;          // its answers arrive through shared_
 };
 
 }  // namespace shoal::transport

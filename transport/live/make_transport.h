@@ -1,8 +1,9 @@
-// The Transport that runs live: TCP with TLS, or UCX for RDMA (network_options.h).
+// Creates the production Transport: TCP with TLS, or UCX for RDMA (network_options.h).
 //
-// UCX is told what it needs through its own configuration, and the environment's UCX_* variables win: UCX_TLS
-// chooses the transports, UCX_NET_DEVICES the networks, UCX_LOG_LEVEL brings back UCX's own messages.
-// docs/reference/transport.md says what is set and why. One thread of ours a transport; where UCX is used,
+// Shoal configures UCX through UCX's own configuration, and the environment's UCX_* variables override it.
+// UCX_TLS selects the transports, UCX_NET_DEVICES the networks, and UCX_LOG_LEVEL enables UCX's own messages.
+// docs/reference/transport.md lists the settings and the reasons. Each transport has one thread; UCX adds its
+// own for asynchronous events.
 // its own for asynchronous events as well.
 #pragma once
 
@@ -17,15 +18,15 @@
 namespace shoal::transport {
 
 struct TransportOptions {
-  std::string listen;  // HOST:PORT, port 0 for any free one; empty: connect only
+  std::string listen;  // HOST:PORT; port 0: any free port; empty: connect only
   Identity identity;
   Bytes token;  // the job's secret, 1 to kMaxTokenBytes bytes
   TransportLimits limits;
   NetworkOptions network;
 };
 
-// Nothing is opened before start(), which answers Code::invalid_argument for options that make no sense,
-// Code::unavailable where the address cannot be listened on, and Code::io where UCX finds no transport.
+// Opens nothing before start(). start() returns Code::invalid_argument for invalid options, Code::unavailable
+// if it cannot listen on the address, and Code::io if UCX finds no transport.
 std::unique_ptr<Transport> make_transport(TransportOptions options);
 
 }  // namespace shoal::transport

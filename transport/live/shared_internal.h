@@ -1,4 +1,5 @@
-// What the transport's thread and its users share, behind one lock: commands, the peers by address, counters.
+// State shared by the transport's thread and its users, behind one lock: commands, peers by address,
+// counters.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@ struct Command {
   Kind kind = Kind::stop;
   PeerId peer = 0;
   std::string address;    // connect
-  Status status;          // resolved: not OK if it failed; disconnect: why
+  Status status;          // resolved: not OK if it failed; disconnect: the reason
   SocketAddress socket;   // resolved
   uint32_t drain_ms = 0;  // stop
 };
@@ -30,7 +31,7 @@ class Shared {
   Shared(Identity identity, const TransportLimits& limits)
       : queues_(limits), identity_(std::move(identity)) {}
 
-  // Users, any thread.
+  // Called by users, on any thread.
   PeerId connect(const std::string& address);
   Status send(PeerId peer, Bytes message);
   bool has_room(PeerId peer, size_t bytes) const { return queues_.has_room(peer, bytes); }
@@ -38,14 +39,14 @@ class Shared {
   void set_generation(uint32_t generation, uint32_t epoch);
   TransportStats stats() const;
 
-  // The transport's thread.
-  void set_wake(std::function<void()> wake);  // empty: nobody is there to be woken
+  // Called by the transport's thread.
+  void set_wake(std::function<void()> wake);  // empty: there is no thread to wake
   std::vector<Command> take_commands();
   std::vector<OutgoingQueues::Batch> take_messages() { return queues_.take(); }
   PeerId add_peer();
   void remove_peer(PeerId peer, const std::string& address);
-  void refuse_new();  // no new messages and connections; what is queued stays
-  void refuse_all();  // what is queued is dropped, too
+  void refuse_new();  // rejects new messages and connections; queued messages stay
+  void refuse_all();  // also drops queued messages
   void sent(PeerId peer, size_t bytes) { queues_.sent(peer, bytes); }
   Identity identity() const;
   template <class Change>

@@ -1,5 +1,5 @@
-// Host names to socket addresses. Numbers are answered at once; a name may keep the system's resolver busy
-// for seconds, on a thread of its own that is started by the first name.
+// Resolves host names to socket addresses. Numeric addresses are resolved at once. The system's resolver may
+// block for seconds on a name, so a separate thread calls it; the first name starts the thread.
 #pragma once
 
 #include <condition_variable>
@@ -21,10 +21,10 @@ Result<SocketAddress> resolve(const HostPort& address, bool numeric_only);
 
 class Resolver {
  public:
-  // From the resolver's thread.
+  // Called on the resolver's thread.
   using Answer = std::function<void(Result<SocketAddress>)>;
 
-  ~Resolver();  // waits for the look-up that is under way; later ones are dropped unanswered
+  ~Resolver();  // waits for the running look-up; drops later ones without an answer
   void ask(HostPort address, Answer answer);
 
  private:

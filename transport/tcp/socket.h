@@ -1,4 +1,4 @@
-// Sockets of TCP over IPv4: addresses, descriptors that close themselves, and listeners.
+// TCP sockets over IPv4: addresses, owned descriptors, and listeners.
 #pragma once
 
 #include <sys/socket.h>
@@ -20,7 +20,7 @@ struct SocketAddress {
 };
 
 std::string to_string(const SocketAddress& address);  // "HOST:PORT"
-std::string host_of(const SocketAddress& address);    // "HOST", in numbers
+std::string host_of(const SocketAddress& address);    // "HOST", numeric
 void set_port(SocketAddress& address, uint16_t port);
 SocketAddress local_end_of(int socket);
 
@@ -39,17 +39,17 @@ class FileDescriptor {
   int fd_;
 };
 
-// Sockets never block and are not inherited. What is written leaves at once (TCP_NODELAY).
+// Sockets are non-blocking and close-on-exec. Written bytes leave at once (TCP_NODELAY).
 
-// Begins to connect: the socket is writable once that has succeeded or failed. Code::unavailable if it fails
-// at once.
+// Starts to connect. The socket becomes writable once that has succeeded or failed. Code::unavailable if it
+// fails at once.
 Result<FileDescriptor> begin_connecting(const SocketAddress& address);
-// Once it is writable. True: connected; false: not yet.
+// Call it once the socket is writable. True: connected; false: not yet.
 Result<bool> finish_connecting(const FileDescriptor& socket);
 
 class Listener {
  public:
-  // Where the address has port 0, any port that is free, within `ports` where these are set.
+  // Port 0: any free port, within `ports` if these are set.
   static Result<Listener> listen(const SocketAddress& address, const PortRange& ports);
   int fd() const { return socket_.get(); }
   uint16_t port() const;
@@ -58,7 +58,7 @@ class Listener {
     FileDescriptor socket;
     SocketAddress from;
   };
-  // Code::not_found: nobody is waiting. Code::busy: this process has no descriptor left.
+  // Code::not_found: no connection waits. Code::busy: this process has no file descriptor left.
   Result<Visitor> accept();
 
  private:

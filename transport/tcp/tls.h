@@ -1,12 +1,12 @@
-// TLS 1.3 on a TCP connection between two who know the job's token: the token proves both sides to each
-// other, and all bytes are encrypted. Whoever does not know the token gets a TLS alert, or nothing, and the
+// TLS 1.3 on a TCP connection between two nodes that know the job's token. The token authenticates both
+// sides, and all bytes are encrypted. A peer without the token gets a TLS alert or nothing, and the
 // connection is closed.
 //
-// The pre-shared key is HMAC-SHA256(token, "shoal-tls-key") with the cipher suite TLS_AES_128_GCM_SHA256 and
-// an X25519 key exchange (psk_dhe_ke), so that a token that is lost later opens no recorded session. The
-// key's identity, which passes in the clear, is a hash of the root's random id: it tells a listener of
-// another root apart from one with another token, and says nothing of the job. RFC 8446, sections 2.2 and
-// 4.2.11; one thread uses a context and its streams.
+// The pre-shared key is HMAC-SHA256(token, "shoal-tls-key"). The cipher suite is TLS_AES_128_GCM_SHA256, with
+// an X25519 key exchange (psk_dhe_ke), so that a token that leaks later does not decrypt recorded sessions.
+// The identity of the key is sent in the clear. It is a hash of the root's random id, so a listener can
+// distinguish another root from another token, and it reveals nothing about the job. RFC 8446, sections 2.2
+// and 4.2.11. One thread uses a context and its streams.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ namespace shoal::transport {
 // AES-GCM is safe for 2^24.5 records of 16 KiB under one key (RFC 8446, section 5.5).
 inline constexpr uint64_t kTlsRecordsPerKey = uint64_t{1} << 23;
 
-// One for each transport.
+// One per transport.
 class TlsContext {
  public:
-  // A key encrypts `records_per_key` records at most; then TLS goes over to the next one.
+  // A key encrypts at most `records_per_key` records; then TLS updates it.
   static Result<std::shared_ptr<TlsContext>> create(ByteView token, const RootId& root_id,
                                                     uint64_t records_per_key = kTlsRecordsPerKey);
   ~TlsContext();
@@ -51,10 +51,10 @@ class TlsContext {
   uint64_t records_per_key_ = kTlsRecordsPerKey;
 };
 
-// One connection; nothing blocks. After anything but OK only the destructor may be called.
+// One connection; no call blocks. After any error only the destructor may be called.
 class TlsStream {
  public:
-  // A connector's socket may still be connecting.
+  // The socket of a connector may still be connecting.
   static Result<TlsStream> open(std::shared_ptr<TlsContext> context, FileDescriptor socket,
                                 HandshakeRole role);
   TlsStream(TlsStream&& other) noexcept;
@@ -62,23 +62,23 @@ class TlsStream {
   ~TlsStream();
 
   int fd() const;
-  // Goes on with connecting and with TLS. True once the other side has proven that it knows the token.
-  // Code::refused: it proved that it does not, or that its root is another; Code::unavailable otherwise.
+  // Continues connecting and the TLS handshake. True once the other side has proven that it knows the token.
+  // Code::refused: the other side has another token or another root. Code::unavailable: any other failure.
   Result<bool> prove();
   bool is_proven() const { return is_proven_; }
-  // A listener's: the other side's first message needs the token to be made. It may be somebody else's, sent
-  // again; whoever made it proves that next.
+  // On a listener: the other side's first message was made with the token. It may be a replay of another
+  // peer's message; the rest of the handshake proves that it is not.
   bool has_offered_key() const;
 
-  // How many bytes were read into `into`, or taken from `from`; 0: none now. A read answers
-  // Code::unavailable once all was read that came before the end of the stream. What is written may wait
-  // here until flush(): at most kTlsUnsentBytes.
+  // Return the number of bytes read into `into` or taken from `from`; 0: none now. read returns
+  // Code::unavailable once everything before the end of the stream was read. Written bytes, at most
+  // kTlsUnsentBytes, may be buffered until flush().
   Result<size_t> read(MutableByteView into);
   Result<size_t> write(ByteView from);
-  Status flush();  // as far as the socket takes it
+  Status flush();  // writes as much as the socket accepts
   bool has_unsent() const;
-  bool wants_to_write() const;  // read or prove go on once the socket can be written to
-  // Once all is flushed: the other side reads the end of the stream.
+  bool wants_to_write() const;  // read or prove can continue once the socket is writable
+  // Call it once everything is flushed. The other side then reads the end of the stream.
   void end_writing();
 
  private:
@@ -92,7 +92,7 @@ class TlsStream {
   ssl_st* tls_ = nullptr;
   HandshakeRole role_;
   bool is_connected_, is_proven_ = false;
-  uint64_t records_written_ = 0;  // under the present key
+  uint64_t records_written_ = 0;  // with the current key
 };
 
 inline constexpr size_t kTlsUnsentBytes = size_t{64} << 10;

@@ -1,6 +1,6 @@
-// UcxWorker: one UCP context, worker and listener, owned and driven by one thread. It hides how UCX 1.13
-// wants to be configured and called; policy is the engine's. UCX lists the network interfaces when a worker
-// is created, and never again.
+// UcxWorker: one UCP context, worker and listener, owned and driven by one thread. It hides how UCX 1.13 must
+// be configured and called; the engine makes the decisions. UCX lists the network interfaces only when a
+// worker is created.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -20,26 +20,27 @@ namespace shoal::transport {
 class UcxEvents;
 class UcxWorker;
 
-// What an endpoint's errors refer to; lives until the endpoint is closed.
+// The target of an endpoint's errors. Must live until the endpoint is closed.
 struct UcxLink {
   UcxEvents* events = nullptr;  // set by UcxWorker
 };
 
-// A send or fetch that is under way; lives until on_done.
+// A running send or fetch. Must live until on_done.
 struct UcxOperation {
   UcxEvents* events = nullptr;  // set by UcxWorker
 };
 
-// Called from within UcxWorker::progress. None may close endpoints; all of them note what happened and
-// return. None may throw: the caller is C.
+// Called from UcxWorker::progress. Implementations only record what happened: they must not close endpoints.
+// They must not throw, because the caller is C.
 class UcxEvents {
  public:
   virtual ~UcxEvents() = default;
-  // To be answered by accept or reject, later.
+  // Answer later with accept or reject.
   virtual void on_connection_request(UcxWorker& worker, ucp_conn_request_h request) noexcept = 0;
-  // Header and payload are gone when it returns. `endpoint` is null where the sender did not name itself.
+  // Header and payload are invalid after it returns. `endpoint` is null if the sender did not identify
+  // itself.
   virtual void on_frame(ucp_ep_h endpoint, ByteView header, ByteView payload) noexcept = 0;
-  // True: `descriptor` is kept, to be given to fetch or drop.
+  // True: the caller keeps `descriptor` and passes it later to fetch or drop.
   virtual bool on_announced(ucp_ep_h endpoint, ByteView header, void* descriptor, size_t bytes) noexcept = 0;
   virtual void on_endpoint_error(UcxLink& link, ucs_status_t status) noexcept = 0;
   virtual void on_done(UcxOperation& operation, ucs_status_t status) noexcept = 0;
@@ -47,21 +48,21 @@ class UcxEvents {
 
 class UcxWorker : public std::enable_shared_from_this<UcxWorker> {
  public:
-  // Created, used and destroyed by one thread.
+  // One thread creates, uses and destroys the worker.
   struct Places {
-    std::set<std::string> interfaces;  // that UCX may use, and listen on, beside RDMA devices; none: all
-    std::string ports;                 // "FIRST-LAST", that it may listen on; "": any
+    std::set<std::string> interfaces;  // that UCX may use and listen on, besides RDMA devices; empty: all
+    std::string ports;                 // "FIRST-LAST", on which it may listen; "": any
   };
   static Result<std::shared_ptr<UcxWorker>> create(UcxEvents& events, const Places& places);
   ~UcxWorker() { close_all(); }
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
-  // Ends everything at once; what is under way may end with an error, before it returns. Nothing may be
-  // called after it.
+  // Ends everything at once. Running operations may end with an error before it returns. No other method may
+  // be called afterwards.
   void close_all();
 
-  // Returns the port that is listened on.
+  // Returns the port on which it listens.
   Result<uint16_t> listen(const sockaddr* address, unsigned address_bytes);
   void stop_listening();
   bool is_listening() const { return listener_ != nullptr; }
@@ -71,24 +72,25 @@ class UcxWorker : public std::enable_shared_from_this<UcxWorker> {
   void reject(ucp_conn_request_h request);
 
   enum class Progress { done, later };  // later: on_done follows
-  // Header and payload stay valid until done. `rendezvous`: announce and wait until the other side has
-  // fetched it.
+  // Header and payload must stay valid until done. `rendezvous`: announces the data and waits until the other
+  // side has fetched it.
   Result<Progress> send(ucp_ep_h endpoint, ByteView header, ByteView payload, bool rendezvous,
                         UcxOperation& operation);
   Result<Progress> fetch(void* descriptor, MutableByteView into, UcxOperation& operation);
   void drop(void* descriptor);
 
-  // Cuts the connection; what is under way ends with an error. Null: done at once. Else ask is_closed, which
-  // may be asked until it has said true.
+  // Closes the connection; running operations end with an error. Null: closed at once. Otherwise poll
+  // is_closed, but not again after it has returned true.
   ucs_status_ptr_t close(ucp_ep_h endpoint);
   static bool is_closed(ucs_status_ptr_t closing);
 
-  // The transports of a connected endpoint's lanes: "rc_mlx5", "posix+tcp". "?" if UCX will not say.
+  // The transports of a connected endpoint's lanes, such as "rc_mlx5" or "posix+tcp". "?" if UCX does not
+  // report them.
   static std::string lanes(ucp_ep_h endpoint);
 
-  // At most kProgressSteps steps; true if anything happened.
+  // Makes at most kProgressSteps steps. True if anything happened.
   bool progress();
-  // Before waiting on event_fd(): false if there is something to progress first.
+  // Call it before you wait on event_fd(). False: call progress first.
   bool arm() { return ucp_worker_arm(worker_) == UCS_OK; }
   int event_fd() const { return event_fd_; }
 
