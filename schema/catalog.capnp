@@ -1,6 +1,6 @@
 @0xb1f4c7a3d1e05a06;
-# Values of the catalog, RocksDB on the coordinator's own disk, that can be rebuilt from the root at any time.
-# docs/reference/format.md, "Catalog", has the column families and keys.
+# Values of the catalog: a RocksDB database on the coordinator's local disk, which the root can rebuild at any
+# time. docs/reference/format.md, "Catalog", has the column families and keys.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");

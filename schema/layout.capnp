@@ -1,8 +1,7 @@
 @0xb1f4c7a3d1e05a01;
-# What a rank holds (Layout) and which rank holds which (Roster). Both are hashed in canonical form:
-# LayoutId and RosterId are XXH3-128 over the canonical single-segment encoding of these structs, so lists
-# must be in the order stated here. docs/explanation/planning.md has the rules. Ordinals are only
-# ever appended.
+# What a rank holds (Layout), and which rank has which layout (Roster). LayoutId and RosterId are XXH3-128
+# over the canonical single-segment encoding of these structs. So lists must be in the order stated here.
+# docs/explanation/planning.md has the rules. New fields only append ordinals.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");
@@ -23,9 +22,9 @@ struct Placement {
 struct Mesh {
   shape @0 :List(UInt64);
   ranks :union {           # rank of each coordinate, row-major
-    affine :group {        # base + sum(coordinate[i] * strides[i]); the canonical form whenever it applies
+    affine :group {        # base + sum(coordinate[i] * strides[i]); used whenever it applies
       base @1 :UInt32;
-      strides @2 :List(UInt64);   # 0 where the mesh dimension has size 1
+      strides @2 :List(UInt64);   # 0 if the mesh dimension has size 1
     }
     listed @3 :List(UInt32);
   }
@@ -40,30 +39,30 @@ struct LayoutEntry {
   enum Kind { tensor @0; object @1; }
   fqn @0 :Text;
   kind @1 :Kind;
-  dtype @2 :UInt8;         # include/shoal/dtype.h; U8 for an object
+  dtype @2 :UInt8;         # include/shoal/dtype.h; u8 for an object
   shape @3 :List(UInt64);  # global shape; empty for a scalar and for an object
-  replicated @4 :Bool;     # the caller declares that holders of the same box hold the same bytes
+  replicated @4 :Bool;     # the caller declares that ranks with the same box hold the same bytes
   sharding :union {
-    mesh :group {          # placements prove who holds equal bytes
-      index @5 :UInt32;    # into Layout.meshes
+    mesh :group {          # placements prove which ranks hold equal bytes
+      index @5 :UInt32;    # in Layout.meshes
       placements @6 :List(Placement);
     }
-    group @7 :UInt32;      # the whole value on every rank of this mesh, nothing proven
+    group @7 :UInt32;      # the whole value on every rank of this mesh; nothing proves that the bytes are
+                           # equal
     boxes @8 :List(RankBoxes);  # by ascending rank
-    perRank @9 :Void;      # an object of its own on each rank that has this layout; fqn ends in "@rank", and
-                           # the number of the rank after it makes the name of the value
-    tiles :group {         # on a mesh of devices, where device d belongs to rank d / devicesPerRank:
-                           # Shard(i) on mesh dimension i; the last replicates, if there is one more than of
-                           # the tensor
-      index @10 :UInt32;   # into Layout.meshes
+    perRank @9 :Void;      # each rank with this layout has its own object; fqn ends in "@rank", and the
+                           # rank's number appended to it is the name of the value
+    tiles :group {         # on a mesh of devices, where device d belongs to rank d / devicesPerRank: Shard(i)
+                           # on mesh dimension i; a last dimension beyond those of the tensor replicates
+      index @10 :UInt32;   # in Layout.meshes
       devicesPerRank @11 :UInt32;  # at least 2
     }
   }
 }
 
 struct Layout {
-  meshes @0 :List(Mesh);          # distinct, each used by some entry; ascending by (shape, base, strides,
-                                  # listed ranks), where base is 0 and what is absent is empty
+  meshes @0 :List(Mesh);          # distinct, each used by an entry; ascending by (shape, base, strides,
+                                  # listed ranks), where an absent base is 0 and an absent list is empty
   entries @1 :List(LayoutEntry);  # distinct, ascending by fqn bytes
 }
 
@@ -84,15 +83,15 @@ struct SaveOptions {
   enum Mode { collectiveFree @0; rankLocal @1; collective @2; }
   dedupe @0 :Dedupe;
   unitBytes @1 :UInt64;
-  mode @2 :Mode;             # rankLocal only with dedupe none
+  mode @2 :Mode;             # rankLocal requires dedupe none
 }
 
-# What one rank writes of a save, where it is told so (mode collective). Its id is the PlanId of
+# What one rank writes in a save, if its plan is sent to it (mode collective). Its id is the PlanId of
 # docs/explanation/planning.md.
 struct SavePlan {
   struct Item {
-    entry @0 :UInt32;        # into the entries of the rank's layout
-    localBox @1 :UInt32;     # into the rank's boxes of that entry; 0 for an object
+    entry @0 :UInt32;        # index in the entries of the rank's layout
+    localBox @1 :UInt32;     # index in the rank's boxes of that entry; 0 for an object
     localOffset @2 :UInt64;  # bytes from the start of that box
     bytes @3 :UInt64;        # 0 for an object
     file @4 :UInt32;
@@ -106,7 +105,7 @@ struct SavePlan {
   items @4 :List(Item);      # in the order of the bytes in the rank's files
 }
 
-struct PassedOver {        # an attempt that is newer than what a load takes (include/shoal/passed_over.h)
+struct PassedOver {        # an attempt newer than the one that a load uses (include/shoal/passed_over.h)
   generation @0 :UInt32;
   step @1 :UInt64;
   attempt @2 :UInt32;

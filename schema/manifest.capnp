@@ -1,12 +1,12 @@
 @0xb1f4c7a3d1e05a02;
 # The decision of one attempt: a manifest (committed) or a tombstone (aborted or deleted).
-# The file is one record (docs/reference/format.md, "Records") with magic "SHOALDEC", whose head says which of
-# the three it is and whose body is this struct.
+# The file is one record (docs/reference/format.md, "Records") with magic "SHOALDEC". The head of the record
+# states which of the three it is; the body is this struct.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");
 using Layout = import "/schema/layout.capnp";
-# Rosters and layouts travel as Data: the canonical bytes whose XXH3-128 is their id.
+# Rosters and layouts are Data: the canonical bytes whose XXH3-128 is their id.
 
 struct FilePiece {
   fqn @0 :Text;
@@ -30,11 +30,12 @@ struct Manifest {
   layouts @1 :List(Data);   # in the order of roster.layoutIds
   ruleVersion @2 :UInt32;
   options @3 :Layout.SaveOptions;
-  # Ascending by rank; of a rank derived ones by file index, then listed ones by name.
+  # Ascending by rank. Within a rank, derived files by index come before listed files by name.
   files @4 :List(FileEntry);
   payloadBytes @5 :UInt64;           # tensor and object bytes of all files
-  nextRoster @6 :Data;               # RosterId in force from save i + K on; empty while it stays
-  user @7 :List(Layout.UserText);    # what the trainers said of the save
+  nextRoster @6 :Data;               # RosterId of later saves; empty if it stays the same; no program writes
+                                     # it yet
+  user @7 :List(Layout.UserText);    # metadata that the trainers gave with the save
 }
 
 struct Tombstone {
@@ -47,16 +48,16 @@ struct Decision {
   generation @0 :UInt32;
   step @1 :UInt64;
   attempt @2 :UInt32;
-  nonce @3 :Data;                    # 16 bytes: who wrote this file
+  nonce @3 :Data;                    # 16 random bytes of the process that wrote this file
   rootId @4 :Data;                   # 16 bytes
-  unixTimeNs @5 :Int64;              # informative only; orders nothing
+  unixTimeNs @5 :Int64;              # for display; orders nothing
   body :union {
     manifest @6 :Manifest;
     tombstone @7 :Tombstone;
   }
 }
 
-struct StagedRecord {      # a rank has staged a save and writes nothing: a record with magic "SHOALSTG"
+struct StagedRecord {      # a rank that staged a save and writes nothing: a record with magic "SHOALSTG"
   generation @0 :UInt32;
   step @1 :UInt64;
   attempt @2 :UInt32;
@@ -78,7 +79,7 @@ struct RankManifest {      # what one rank wrote of a rank-local save: a record 
   layout @8 :Data;                   # of this rank
   ruleVersion @9 :UInt32;
   options @10 :Layout.SaveOptions;
-  files @11 :List(FileEntry);        # of this rank, derived, index 0 upwards
+  files @11 :List(FileEntry);        # of this rank; derived, in order of index
   payloadBytes @12 :UInt64;
   user @13 :List(Layout.UserText);   # as in Manifest
 }

@@ -5,7 +5,7 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");
 using Layout = import "/schema/layout.capnp";
-# Rosters and layouts travel as Data: the canonical bytes whose XXH3-128 is their id.
+# Rosters and layouts are Data: the canonical bytes whose XXH3-128 is their id.
 
 struct RootIdentity {      # ROOT_ID
   id @0 :Data;             # 16 random bytes
@@ -15,8 +15,8 @@ struct EpochClaim {        # epochs/N
   epoch @0 :UInt32;        # N
   address @1 :Text;        # where this coordinator listens
   jobId @2 :Text;
-  nonce @3 :Data;          # 16 bytes: who wrote this file
-  generation @4 :UInt32;   # of the run that it coordinates; 0: not said, by an older program
+  nonce @3 :Data;          # 16 random bytes of the process that wrote this file
+  generation @4 :UInt32;   # of the run that it coordinates; 0: written by an older program
 }
 
 struct GenerationClaim {   # generations/N
@@ -42,13 +42,13 @@ struct FirstRoster {       # generations/N.roster
 }
 
 struct LoadChoice {        # generations/N.load-K, readers/N.load-K
-  generation @0 :UInt32;   # N, of those who load
-  ordinal @1 :UInt32;      # K; with its highest bit, of a load that may fall back
+  generation @0 :UInt32;   # N, the generation or reader number of the job that loads
+  ordinal @1 :UInt32;      # K; the highest bit is set for a load that may fall back
   found @2 :Bool;          # false: there was no checkpoint; the chosen attempt is zeros
   chosenGeneration @3 :UInt32;
   chosenStep @4 :UInt64;
   chosenAttempt @5 :UInt32;
   nonce @6 :Data;
-  passedOver @7 :List(Layout.PassedOver);  # newer attempts, the newest first; the first of passedOverCount.
-  passedOverCount @8 :UInt32;              # An older program writes neither
+  passedOver @7 :List(Layout.PassedOver);  # newer attempts, newest first: the first of passedOverCount.
+  passedOverCount @8 :UInt32;              # Older programs write neither field.
 }

@@ -70,45 +70,47 @@ struct TransportStats {
     uint64_t frames = 0;
     uint64_t bytes = 0;  // payload, both control and bulk, without headers
   };
-  // Frames that carry messages: a message of at most kMaxEagerBytes is one, a larger one several
-  // (transport/frame.h). Handshakes and heartbeats are not counted.
+  // Counts frames that carry messages: one for a message of at most kMaxEagerBytes, several for a larger one
+  // (transport/frame.h). Handshakes and heartbeats do not count.
   Counter sent, received;
   Counter sent_eager, sent_rendezvous;
-  std::map<std::string, Counter> by_transport;  // sent + received, by the lanes in use: "tcp", "rc_mlx5", ...
+  // sent + received, by the lanes in use: "tcp", "rc_mlx5" and so on
+  std::map<std::string, Counter> by_transport;
   uint64_t peers_up = 0, peers_lost = 0, handshakes_refused = 0, malformed_frames = 0;
 };
 
 class Transport {
  public:
-  virtual ~Transport() = default;  // stops
+  virtual ~Transport() = default;  // the implementation stops
 
-  // Listens (if configured to) and begins to serve; `handler` must outlive stop().
+  // Starts to listen, if configured, and to serve connections. `handler` must outlive stop().
   virtual Status start(TransportHandler& handler) = 0;
-  // Closes all sessions after trying for `drain_ms` to send what is queued; no callback follows its return.
-  // Not from within a callback.
+  // Tries for `drain_ms` to send the queued messages, then closes all sessions. No callback follows its
+  // return. Must not be called from a callback.
   virtual void stop(uint32_t drain_ms) = 0;
 
-  // "HOST:PORT" as listened on, with the real port where 0 was asked for; "" if it does not listen.
+  // The "HOST:PORT" on which it listens, with the actual port if port 0 was requested; "" if it does not
+  // listen.
   virtual std::string listen_address() const = 0;
 
-  // Any thread. Answers at once; on_peer_up or on_peer_lost follows. An address that is connected or being
-  // connected gives the same PeerId again. Messages may be sent at once; they leave after the handshake.
+  // Any thread. Returns at once; on_peer_up or on_peer_lost follows. An address that is connected or
+  // connecting returns the same PeerId again. Messages may be sent at once; they leave after the handshake.
   virtual PeerId connect(const std::string& address) = 0;
-  // Any thread; never blocks. Code::busy: the peer's queue is full. Code::unavailable: lost. Code::too_large.
-  // Code::invalid_argument: not framed as a message.
+  // Any thread; never blocks. Code::busy: the peer's queue is full. Code::unavailable: the peer is lost.
+  // Code::too_large. Code::invalid_argument: the bytes are not framed as a message.
   virtual Status send(PeerId peer, Bytes message) = 0;
-  // Any thread. False: send would answer Code::busy to a message of so many bytes now. For one who would
-  // rather wait than encode it.
+  // Any thread. False: send would now return Code::busy for a message of so many bytes. For callers that
+  // would rather wait than encode the message.
   virtual bool has_room(PeerId peer, size_t bytes) const = 0;
-  // Any thread: ends a session, e.g. after it sent what it must not.
+  // Any thread. Ends a session, for example after the peer broke the protocol.
   virtual void disconnect(PeerId peer, const Status& why) = 0;
 
-  // Any thread: later handshakes carry these (0 leaves a value as it is).
+  // Any thread. Sets the values that later handshakes contain; 0 keeps the current value.
   virtual void set_generation(uint32_t generation, uint32_t epoch) = 0;
   virtual TransportStats stats() const = 0;
 };
 
-// "HOST:PORT", "[v6]:PORT"; Code::invalid_argument otherwise. Port 0 is allowed for listening.
+// Parses "HOST:PORT" or "[v6]:PORT"; otherwise Code::invalid_argument. Port 0 is allowed for listening.
 struct HostPort {
   std::string host;
   uint16_t port = 0;
