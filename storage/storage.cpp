@@ -18,7 +18,7 @@ bool is_component(std::string_view text) {
   return !text.empty() && text.size() <= kMaxComponentBytes && text.front() != '.' &&
          std::all_of(text.begin(), text.end(), is_component_character);
 }
-// For an error message: what a stranger wrote is cut and cleaned.
+// Shortens and cleans an untrusted text for an error message.
 std::string shown(std::string_view text) {
   std::string out;
   for (char c : text.substr(0, kMaxComponentBytes)) out += c >= 0x20 && c < 0x7f ? c : '?';

@@ -36,8 +36,8 @@ Result<bool> is_catalog_news(const std::optional<CatalogEntry>& before, const Ca
 
 namespace {
 
-// Nothing deletes the newest decision in the course of things, and keys above those that a root has may be
-// used again: what the catalog remembers there is of another past.
+// Normal deletion never removes the newest decision, and a root may use keys above its newest one again. So a
+// catalog entry above the root's newest decision belongs to another history of the root.
 Status check_same_past(const std::vector<CatalogEntry>& entries, const std::set<AttemptKey>& there,
                        const std::optional<AttemptKey>& newest) {
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
@@ -51,11 +51,11 @@ Status check_same_past(const std::vector<CatalogEntry>& entries, const std::set<
   return ok_status();
 }
 
-// Checkpoints that the catalog knows and the root no longer has a folder of were deleted, by whomever.
+// Records as deleted each checkpoint in the catalog whose folder no longer exists in the root.
 Result<uint64_t> record_gone(Catalog& catalog, const std::vector<CatalogEntry>& entries,
                              const AttemptList& listed) {
   std::set<AttemptKey> there;
-  std::optional<AttemptKey> newest;  // of those decided
+  std::optional<AttemptKey> newest;  // among decided attempts
   auto add_decided = [&](const AttemptKey& key) { newest = newest ? std::max(*newest, key) : key; };
   for (const AttemptInfo& info : listed.attempts) {
     there.insert(info.key);

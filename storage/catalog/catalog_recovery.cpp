@@ -24,7 +24,7 @@ bool has_suffix(std::string_view name, std::string_view suffix) {
   return name.size() > suffix.size() && name.ends_with(suffix);
 }
 
-// The names that RocksDB gives to files of a database.
+// The file names of a RocksDB database.
 bool is_catalog_file(std::string_view name) {
   for (std::string_view whole : {"CURRENT", "IDENTITY", "LOCK", "LOG"}) {
     if (name == whole) return true;
@@ -37,7 +37,7 @@ bool is_catalog_file(std::string_view name) {
 
 enum class Place : uint8_t { absent, empty, catalog };
 
-// What stands at the path. Code::refused, naming it, where that is something that may not be replaced.
+// What exists at the path. Code::refused, naming the entry, if it must not be replaced.
 Result<Place> inspect(const std::string& path) {
   std::error_code error;
   fs::file_status found = fs::symlink_status(path, error);
@@ -59,7 +59,7 @@ Result<Place> inspect(const std::string& path) {
   return place;
 }
 
-// Removes a catalog, or the rest of one; nothing else.
+// Removes a catalog or the rest of one, and nothing else.
 Status remove_catalog(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(Place place, inspect(path));
   std::error_code error;
@@ -72,7 +72,7 @@ Status move_folder(const std::string& from, const std::string& to) {
   fs::rename(from, to, error);
   if (error) return io_error(from, fmt::format("move it to {}", to), error);
   int folder = ::open(fs::path(to).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return ok_status();  // a relative name, or one that may not be read: the move is done
+  if (folder < 0) return ok_status();  // a relative name, or one that may not be read: the move has succeeded
   (void)::fsync(folder);
   ::close(folder);
   return ok_status();
@@ -88,7 +88,7 @@ Status in_use(const std::string& path) {
                 fmt::format("catalog {}: another process has it open, a node or a rebuild", path));
 }
 
-// The lock of a catalog that nobody has open, held while it lives: no other process opens it.
+// Holds the lock of a catalog that no process has open, so that no other process opens it.
 class CatalogLock {
  public:
   static Result<std::unique_ptr<CatalogLock>> take(const std::string& path) {
@@ -108,7 +108,7 @@ class CatalogLock {
   rocksdb::FileLock* lock_ = nullptr;
 };
 
-// Opens what is there, without making anything. Says in `report` what it was.
+// Opens an existing catalog without creating anything. Records in `report` what it was.
 Status look_at_old(const std::string& path, bool may_replace_others, const RootId& root_id,
                    CatalogRebuild* report) {
   using Before = CatalogRebuild::Before;
@@ -172,14 +172,15 @@ Result<std::unique_ptr<Catalog>> open_sound_catalog(const std::string& given_pat
   const std::string path = without_slash(given_path);
   auto without_one = [&](const Status& why) -> Result<std::unique_ptr<Catalog>> {
     if (why.code() != Code::io && why.code() != Code::no_space) return why;
-    SHOAL_RETURN_IF_ERROR(list_attempts(storage).status());  // it is not the root that cannot be read
+    // the root is readable, so only the catalog failed
+    SHOAL_RETURN_IF_ERROR(list_attempts(storage).status());
     warn(fmt::format("the job goes on without a catalog: {}", why.message()));
     return std::unique_ptr<Catalog>();
   };
   auto opened = open_rocksdb_catalog(path, root_id);
   bool is_of_another_run = opened.status().code() == Code::refused;
   if (opened.ok()) {
-    // After it was opened, a refusal means that it remembers other decisions than the root has.
+    // Once the catalog was opened, a refusal means that it holds other decisions than the root.
     Status caught_up = catch_up(**opened, storage).status();
     if (caught_up.ok()) return opened;
     opened = caught_up;
@@ -208,7 +209,7 @@ Result<CatalogRebuild> rebuild_catalog(const std::string& given_path, bool may_r
   SHOAL_RETURN_IF_ERROR(look_at_old(path, may_replace_others, root_id, &report));
   SHOAL_ASSIGN_OR_RETURN(Place leftover, inspect(made));
   if (leftover == Place::catalog) {
-    SHOAL_RETURN_IF_ERROR(CatalogLock::take(made).status());  // else another rebuild is under way
+    SHOAL_RETURN_IF_ERROR(CatalogLock::take(made).status());  // fails if another rebuild is running
     SHOAL_RETURN_IF_ERROR(remove_catalog(made));
   }
   {

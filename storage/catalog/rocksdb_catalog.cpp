@@ -43,7 +43,7 @@ Status status_of(const rocksdb::Status& status, const std::string& path) {
   if (status.IsCorruption()) code = Code::corrupt;
   if (status.IsBusy() || status.IsTryAgain()) code = Code::busy;
   std::string text = status.ToString();
-  // RocksDB has no code for this: the lock file of an open database.
+  // RocksDB has no code for the held lock file of an open database.
   if (status.IsIOError() && text.find("lock") != std::string::npos) code = Code::busy;
   std::replace(text.begin(), text.end(), '\n', ' ');
   return Status(code, fmt::format("catalog {}: {}", path, text));
@@ -117,8 +117,8 @@ Result<CatalogEntry> decode_entry(std::string_view key, ByteView value) {
 static_assert(static_cast<int>(AttemptInfo::State::committed) == 1 &&
               static_cast<int>(AttemptInfo::State::deleted) == 3);
 
-// The first error of a write, whoever met it: a caller, or RocksDB in the background. Afterwards nothing is
-// trusted.
+// The first write error, from a caller or from RocksDB in the background. After it the catalog trusts
+// nothing.
 class Fence final : public rocksdb::EventListener {
  public:
   explicit Fence(std::string path) : path_(std::move(path)) {}
@@ -141,15 +141,15 @@ class Fence final : public rocksdb::EventListener {
   Status cause_;
 };
 
-// RocksDB's own log file would be written on after a first failed write, which an assertion of its ends: a
-// full disk would take the node down. What matters comes as a Status.
+// Disables RocksDB's own log file. RocksDB would continue to write it after a failed write, and one of its
+// assertions would then end the node on a full disk. Important errors are returned as a Status.
 class NoLog final : public rocksdb::Logger {
  public:
   using rocksdb::Logger::Logv;
   void Logv(const char*, va_list) override {}
 };
 
-// Tables that are kept open; a dozen logs and folders come on top.
+// Number of tables kept open; about a dozen logs and folders add to it.
 constexpr int kMaxCatalogFiles = 64;
 
 class RocksDbCatalog final : public Catalog {
@@ -164,7 +164,7 @@ class RocksDbCatalog final : public Catalog {
     options.compression = rocksdb::kNoCompression;
     options.max_open_files = kMaxCatalogFiles;
     options.info_log = std::make_shared<NoLog>();
-    options.max_bgerror_resume_count = 0;  // after an error the fence stays shut
+    options.max_bgerror_resume_count = 0;  // after an error the fence stays closed
     options.stats_dump_period_sec = 0;
     options.stats_persist_period_sec = 0;
     options.listeners.push_back(catalog->fence_);
@@ -175,14 +175,16 @@ class RocksDbCatalog final : public Catalog {
     if (!opened.ok()) return status_of(opened, path);
     catalog->db_.reset(db);
     SHOAL_RETURN_IF_ERROR(catalog->claim(root_id));
-    // Blocks are otherwise checked when something asks for them, which may be in the middle of a commit.
+    // Checks all blocks now. Otherwise a damaged block would be found only when it is read, possibly during a
+    // commit.
     SHOAL_RETURN_IF_ERROR(status_of(db->VerifyChecksum(), path));
     return std::unique_ptr<Catalog>(std::move(catalog));
   }
 
   ~RocksDbCatalog() override {
     if (db_ == nullptr) return;
-    // Flushed, so that the next start has no log to replay. After an error the log is what is trusted.
+    // Flushes, so that the next start has no log to replay. After an error the log stays, because only it is
+    // trusted.
     if (fence_->check().ok()) (void)db_->Flush(rocksdb::FlushOptions(), families_);
     for (rocksdb::ColumnFamilyHandle* family : families_) (void)db_->DestroyColumnFamilyHandle(family);
     (void)db_->Close();
@@ -246,7 +248,7 @@ class RocksDbCatalog final : public Catalog {
                   fmt::format("catalog {}: {}; remove it, and it is rebuilt", path_, what.message()));
   }
 
-  // Whose it is. A new one is marked as ours.
+  // Checks which run the catalog belongs to, and marks a new one as ours.
   Status claim(const RootId& root_id) {
     std::string format, owner;
     rocksdb::Status status = db_->Get({}, families_[kMeta], "format", &format);
@@ -309,7 +311,7 @@ class RocksDbCatalog final : public Catalog {
     return write(status, &batch, is_synced);
   }
 
-  // Writes the batch unless it could not even be made.
+  // Writes the batch, unless it could not be built.
   Status write(rocksdb::Status made, rocksdb::WriteBatch* batch, bool is_synced) {
     SHOAL_RETURN_IF_ERROR(fence_->check());
     rocksdb::WriteOptions options;
@@ -323,7 +325,7 @@ class RocksDbCatalog final : public Catalog {
   const std::shared_ptr<Fence> fence_;
   std::unique_ptr<rocksdb::DB> db_;
   std::vector<rocksdb::ColumnFamilyHandle*> families_;
-  std::mutex writing_;  // find, decide, write: one at a time
+  std::mutex writing_;  // find, decide, write: one caller at a time
 };
 
 }  // namespace

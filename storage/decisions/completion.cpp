@@ -55,7 +55,7 @@ std::vector<ListedShard> shards_in(const std::vector<ObjectInfo>& listed) {
   return shards;
 }
 
-// Ranks that say that they staged the attempt and write nothing. Ascending.
+// The ranks with a staged record: they staged the attempt and write nothing. Ascending.
 std::vector<Rank> records_in(const std::vector<ObjectInfo>& listed) {
   std::vector<Rank> ranks;
   for (const ObjectInfo& object : listed) {
@@ -72,7 +72,7 @@ std::span<const ListedShard> shards_of(const std::vector<ListedShard>& shards, R
   return {begin, end};
 }
 
-// One attempt's folder, held against one roster.
+// One attempt's folder, compared with one roster.
 class Proof {
  public:
   Proof(Storage& storage, const AttemptKey& key, const std::vector<ListedShard>& shards,
@@ -86,9 +86,9 @@ class Proof {
         options_(roster.options),
         roster_(roster) {}
 
-  // A rank without a shard may have staged something else than this roster says: it then waits for a roster
-  // of its own, which may never have been published, or may be damaged. So its plan proves nothing of it,
-  // also where that gives it no file: its record does.
+  // A rank without a shard may have staged a layout other than this roster's. It then waited for a later
+  // roster, which may never have been published or may be damaged. So even a plan without files proves
+  // nothing about the rank; only its staged record does.
   Status check_ranks() const {
     const uint32_t ranks = world_.roster.world_size();
     if (shards_.back().rank >= ranks) {
@@ -143,7 +143,7 @@ class Proof {
   struct Share {
     std::vector<FileEntry> files;
     uint64_t payload_bytes = 0;
-    UserMetadata user;  // as its files or its record say it
+    UserMetadata user;  // from its files or from its record
   };
 
   std::string full_folder() const { return storage_.describe() + "/" + folder_; }
@@ -151,7 +151,7 @@ class Proof {
     return Status(Code::not_found, fmt::format("{}: {}", full_folder(), what));
   }
 
-  // That of every rank must be the same.
+  // Checks that all ranks have the same user metadata.
   Status take_user(Rank rank, const Share& share, Manifest* manifest) const {
     if (rank == 0) manifest->user = share.user;
     Status same = check_same_user_metadata(0, manifest->user, rank, share.user);
@@ -184,7 +184,8 @@ class Proof {
     return share;
   }
 
-  // Any roster that gives this rank the same layout and no file agrees with its record.
+  // Compares the rank's record with the plan. Every roster that gives this rank the same layout and no file
+  // matches.
   Result<UserMetadata> read_record(const SavePlan& plan) const {
     SHOAL_ASSIGN_OR_RETURN(StagedRecord record, read_staged_record(storage_, key_, plan.rank));
     if (record.layout_id == plan.layout_id && record.share_id == share_id_of(plan)) return record.user;
@@ -193,7 +194,7 @@ class Proof {
                                plan.layout_id.short_hex()));
   }
 
-  // `item`: the first one of this file, and on return that of the next.
+  // `item`: the first item of this file; on return, the first one of the next file.
   Status read_file(const SavePlan& plan, const std::vector<std::string>& keys, uint32_t file, size_t* item,
                    Share* share) const {
     const std::string name = shard_file_name(plan.rank, file);
@@ -251,13 +252,13 @@ bool have_same_layouts(const World& a, const World& b) {
 
 Result<Manifest> prove_by_shards(Storage& storage, const AttemptKey& key) {
   const std::string folder = attempt_folder(key), full_folder = storage.describe() + "/" + folder;
-  // A name that is seen may be younger than the last sync of its folder.
+  // A visible name may be newer than the last sync of its folder, so sync it first.
   SHOAL_RETURN_IF_ERROR(storage.sync_folder(folder));
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
   const std::vector<ListedShard> shards = shards_in(listed);
   const std::vector<Rank> records = records_in(listed);
   if (shards.empty()) return Status(Code::not_found, full_folder + ": there is no shard");
-  // After the shards: the roster by which a shard was written stands before it.
+  // Read the rosters after the shards: a shard is written only after its roster was published.
   SHOAL_ASSIGN_OR_RETURN(std::vector<RosterRecord> rosters, list_rosters(storage, key.generation));
   std::erase_if(rosters, [](const auto& roster) { return roster.options.mode == SaveMode::rank_local; });
   std::optional<Manifest> proven;

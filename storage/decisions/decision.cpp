@@ -12,7 +12,7 @@ namespace shoal::storage {
 
 namespace {
 
-// `decode(bytes, path)` makes the decision of the file's bytes.
+// `decode(bytes, path)` decodes the decision from the file's bytes.
 template <class Decode>
 Result<Decision> read_by(Decode&& decode, Storage& storage, const AttemptKey& key) {
   std::string path = decision_path(key), full_path = storage.describe() + "/" + path;

@@ -17,7 +17,7 @@ namespace shoal::storage {
 namespace {
 
 const RecordKind kDecisionRecord = {"SHOALDEC", "decision", kDecisionFormatVersion, kMaxDecisionBytes};
-// The least that an entry takes in a message: bounds what is reserved on a stranger's word.
+// The minimum size of an entry in a message. Bounds the memory that an untrusted count may reserve.
 constexpr size_t kLeastFileEntryBytes = 64;
 
 DecisionState state_of(const Decision& decision) {
@@ -45,7 +45,8 @@ Status validate_listed(const World& world, const FileEntry& file, const std::vec
   return ok_status();
 }
 
-// Whether `after` may follow `before`: by rank, of a rank derived ones by index, then listed ones by name.
+// Whether `after` may follow `before`: by rank; within a rank, derived files by index before listed files by
+// name.
 bool ascends(const FileEntry& before, const FileEntry& after) {
   if (before.rank != after.rank) return before.rank < after.rank;
   if (before.contents.index() != after.contents.index())
@@ -55,7 +56,7 @@ bool ascends(const FileEntry& before, const FileEntry& after) {
   return before.name < after.name;
 }
 
-// Names that the rule gives differ as ranks and indices do; who lists names may say one twice.
+// Derived names are distinct, because ranks and indices are. Listed names may repeat.
 Status validate_distinct_names(const std::vector<FileEntry>& files) {
   const bool are_given = std::ranges::all_of(
       files, [](const FileEntry& file) { return std::holds_alternative<uint32_t>(file.contents); });
@@ -124,7 +125,7 @@ Result<Manifest> read_manifest(schema::Manifest::Reader reader, size_t message_b
   return manifest;
 }
 
-// All but its layouts and files.
+// Everything except its layouts and files.
 Result<Manifest> open_manifest(schema::Manifest::Reader reader, EncodedManifest& encoded) {
   Manifest manifest;
   manifest.rule_version = reader.getRuleVersion();
@@ -152,7 +153,7 @@ Result<Tombstone> read_tombstone(schema::Tombstone::Reader reader) {
   return tombstone;
 }
 
-// `read_manifest(reader)` makes a Manifest of one.
+// `read_manifest(reader)` reads the Manifest.
 template <class ReadManifest>
 Result<Decision> read_body(schema::Decision::Reader reader, ReadManifest&& read_manifest) {
   Decision decision;
@@ -229,7 +230,8 @@ Result<Decision> open_decision(Bytes bytes, std::string path) {
   auto encoded = std::make_shared<EncodedManifest>();
   encoded->file = std::move(bytes);
   encoded->path = std::move(path);
-  SHOAL_CHECK(reinterpret_cast<uintptr_t>(encoded->file.data()) % alignof(uint64_t) == 0);  // read in place
+  // the reader reads it in place
+  SHOAL_CHECK(reinterpret_cast<uintptr_t>(encoded->file.data()) % alignof(uint64_t) == 0);
   Result<Decision> decision = decode_by(encoded->file, encoded->path, [&](schema::Manifest::Reader reader) {
     return open_manifest(reader, *encoded);
   });

@@ -41,7 +41,7 @@ Status missing(const std::string& folder, const std::vector<RankManifestName>& n
                             base::name_ranks(absent), world_size, one ? "is" : "are"));
 }
 
-// The names of a complete set, by rank.
+// The file names of a complete set, by rank.
 Result<std::vector<RankManifestName>> names_of_set(const std::vector<ObjectInfo>& listed,
                                                    const std::string& full_folder) {
   std::vector<RankManifestName> names;
@@ -62,7 +62,7 @@ Result<std::vector<RankManifestName>> names_of_set(const std::vector<ObjectInfo>
   return names;
 }
 
-// Each is a few round trips to where the root is: several at once. The first error by rank.
+// Reads several at once, because each costs some round trips to the storage. Returns the first error by rank.
 Result<std::vector<RankManifest>> read_set(Storage& storage, const AttemptKey& key,
                                            const std::vector<RankManifestName>& names) {
   std::vector<std::optional<Result<RankManifest>>> read(names.size());
@@ -102,7 +102,7 @@ Status publish_rank_manifest(Storage& storage, const RankManifest& manifest) {
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_rank_manifest(manifest));
   const RankManifestName name{manifest.rank, manifest.world_size};
   const std::string path = rank_manifest_path(manifest.key, name);
-  // Where the rank's shards lie there is a folder; if it has gone, the attempt was removed meanwhile.
+  // A rank with shards has a folder. If the folder is gone, the attempt was removed meanwhile.
   auto created =
       manifest.files.empty() ? storage.create_exclusive(path, bytes) : storage.create_in_folder(path, bytes);
   SHOAL_RETURN_IF_ERROR(created.status());

@@ -70,7 +70,7 @@ Result<OpenedRecord> open_record(const RecordKind& kind, ByteView bytes, const s
   return OpenedRecord{head, digested.subspan(kRecordHeadBytes)};
 }
 
-// 128 bits of digest tell what stood there: that other bytes fit them is as likely as a collision.
+// Tries each bit. 128 bits of digest identify the original: a false match is as unlikely as a hash collision.
 std::optional<Bytes> flip_back(const RecordKind& kind, ByteView damaged) {
   const size_t bytes = damaged.size();
   if (bytes < kRecordHeadBytes + kRecordTailBytes || bytes > kMaxRepairedBytes) return std::nullopt;

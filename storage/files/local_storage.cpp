@@ -14,10 +14,10 @@ namespace shoal::storage {
 namespace {
 
 constexpr size_t kWriteBufferBytes = size_t{256} << 10;   // smaller appends are gathered
-constexpr uint64_t kWritebackBytes = uint64_t{8} << 20;   // how much is written before write-out is begun
-constexpr uint64_t kDirectBytesMin = uint64_t{16} << 20;  // larger files pass the page cache by
-constexpr size_t kMaxDurableFolders = 4096;               // remembered; beyond, they are synced once more
-constexpr int kMaxWalks = 64;  // while others remove the empty folders that we make
+constexpr uint64_t kWritebackBytes = uint64_t{8} << 20;   // bytes written before write-out starts
+constexpr uint64_t kDirectBytesMin = uint64_t{16} << 20;  // larger files bypass the page cache
+constexpr size_t kMaxDurableFolders = 4096;               // remembered; beyond this, folders are synced again
+constexpr int kMaxWalks = 64;  // tries while other processes remove the empty folders that we create
 
 enum class Access { reading, writing };
 
@@ -62,13 +62,13 @@ std::pair<std::string, std::string> split_path(const std::string& path) {
   return {path.substr(0, slash), path.substr(slash + 1)};
 }
 
-// A path that names something in a folder: any but the root itself.
+// Accepts a path inside a folder, that is any path but the root itself.
 Status validate_entry(const std::string& path) {
   if (path.empty()) return validate_component(path);
   return validate_path(path);
 }
 
-// A path under which an object may be published.
+// Accepts a path under which an object may be published.
 Status validate_object(const std::string& path) {
   SHOAL_RETURN_IF_ERROR(validate_entry(path));
   std::string name = split_path(path).second;
@@ -128,8 +128,9 @@ class LocalReadFile final : public ReadFile {
 
 class LocalWriteFile final : public WriteFile {
  public:
-  // Makes the temporary. A leftover under this nonce is our own: it is replaced. Retention of another process
-  // may remove an empty folder between our making it and our first file in it: then the walk begins anew.
+  // Creates the temporary file. An existing file with this nonce is our own leftover and is replaced.
+  // Retention of another process may remove an empty folder before our first file is in it; the walk then
+  // starts again.
   static Result<std::unique_ptr<LocalWriteFile>> make(LocalStorage& storage, const std::string& path,
                                                       const Nonce& nonce, uint64_t bytes_expected,
                                                       bool make_folders = true) {
@@ -150,7 +151,7 @@ class LocalWriteFile final : public WriteFile {
     return made;
   }
   ~LocalWriteFile() override {
-    direct_.reset();  // before the file that it writes to
+    direct_.reset();  // first, because it writes to the file
     if (file_ != nullptr) remove_temporary();
   }
 
@@ -177,7 +178,7 @@ class LocalWriteFile final : public WriteFile {
     SHOAL_CHECK(offset <= written_ && data.size() <= written_ - offset);
     return write_all(*file_, offset, data, full_path_);
   }
-  // Takes the name from whatever has it.
+  // Replaces whatever has the name.
   Status publish_over() {
     SHOAL_RETURN_IF_ERROR(sync());
     int number = storage_.last(chain_).rename(temporary_, name_);
@@ -202,8 +203,8 @@ class LocalWriteFile final : public WriteFile {
     std::tie(folder_path_, name_) = split_path(path);
     temporary_ = partial_name(name_, nonce);
   }
-  // From here to the first flush, bytes go to the disk in large aligned chunks, past the page cache: the disk
-  // is busy while the next chunk is digested, and a training job's cache is left alone.
+  // From here to the first flush, bytes bypass the page cache in large aligned chunks. The disk stays busy
+  // while the next chunk is digested, and the training job's page cache is not displaced.
   Status begin_direct() {
     if (file_->set_direct(true) != 0) return ok_status();
     SHOAL_ASSIGN_OR_RETURN(direct_, WriteBehind::make([this](uint64_t offset, ByteView chunk) {
@@ -215,7 +216,7 @@ class LocalWriteFile final : public WriteFile {
     size_t done = 0;
     const int number = file_->write_at(offset, data, &done);
     if (number == 0) data = data.subspan(done), offset += done;
-    // A file system that wants more than aligned pages, or a short write: the page cache takes anything.
+    // The write was short, or the file system needs a larger alignment: use the page cache for the rest.
     if (number == EINVAL || (number == 0 && !data.empty())) {
       const int refused = file_->set_direct(false);
       if (refused != 0) return io_error(refused, full_path_, "write", Access::writing);
@@ -237,7 +238,7 @@ class LocalWriteFile final : public WriteFile {
     direct_.reset();
     return status;
   }
-  // The bytes are durable, and the root is still where its path leads.
+  // Makes the bytes durable, then checks that the root's path still leads to the open root.
   Status sync() {
     SHOAL_RETURN_IF_ERROR(flush());
     int number = file_->sync();
@@ -260,17 +261,17 @@ class LocalWriteFile final : public WriteFile {
     }
     return ok_status();
   }
-  // As well as can be: what stays is recognised by is_partial, and swept later.
+  // A failure is ignored: is_partial recognizes the leftover, and a later sweep removes it.
   void remove_temporary() { (void)storage_.last(chain_).remove_file(temporary_); }
 
   LocalStorage& storage_;
   std::string full_path_, folder_path_, name_, temporary_;
   LocalStorage::Chain chain_;
-  std::unique_ptr<OpenFile> file_;  // null once the temporary name is gone
+  std::unique_ptr<OpenFile> file_;  // null once the temporary name no longer exists
   std::unique_ptr<WriteBehind> direct_;
   Bytes buffer_;
-  uint64_t written_ = 0;    // bytes handed to the file system
-  uint64_t writeback_ = 0;  // of these, how many are on their way to the disk
+  uint64_t written_ = 0;    // bytes passed to the file system
+  uint64_t writeback_ = 0;  // bytes of these whose write-out has started
 };
 
 Result<std::unique_ptr<LocalStorage>> LocalStorage::open(FileSystem& file_system, const std::string& root,
@@ -328,7 +329,7 @@ Result<LocalStorage::Chain> LocalStorage::walk_once(const std::string& folder, b
     int number = last(chain).open_folder(name, &next);
     if (number == ENOENT && make_missing) {
       number = last(chain).make_folder(name);
-      *vanished = number == ENOENT && !chain.empty();  // the one it would lie in
+      *vanished = number == ENOENT && !chain.empty();  // the parent folder is gone
       if (number != 0 && number != EEXIST) {
         return io_error(number, full(path), "make the folder", Access::writing);
       }
@@ -353,9 +354,9 @@ Status LocalStorage::sync_chain(const Chain& chain, const std::string& folder) {
   if (number != 0) return io_error(number, full(folder), "sync the folder", Access::writing);
   {
     std::lock_guard lock(mutex_);
-    if (durable_folders_.contains(folder)) return ok_status();  // and so were its parents
+    if (durable_folders_.contains(folder)) return ok_status();  // its parents are durable too
   }
-  // All of them: another process may have removed and made anew one whose entry was durable once.
+  // Sync all of them: another process may have removed a durable folder and created it again.
   std::string path = folder;
   for (size_t depth = chain.size(); depth > 0; --depth) {
     OpenFolder& parent = depth == 1 ? *root_ : *chain[depth - 2];

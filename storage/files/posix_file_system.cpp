@@ -33,7 +33,7 @@ class Descriptor {
   int fd_;
 };
 
-// Calls a system call again while signals interrupt it; -1 becomes errno.
+// Repeats a system call while signals interrupt it. Turns -1 into errno.
 template <class Call>
 int retried(Call call) {
   while (call() < 0) {
@@ -82,7 +82,7 @@ class PosixFile final : public OpenFile {
   }
   int set_direct(bool is_direct) override {
     struct statfs info;
-    // In memory there is nothing to pass by, though newer kernels would allow it.
+    // Files in memory gain nothing from it, although newer kernels would allow it.
     if (is_direct && (fstatfs(fd_.get(), &info) < 0 || info.f_type == TMPFS_MAGIC)) return EINVAL;
     const int flags = fcntl(fd_.get(), F_GETFL);
     if (flags < 0) return errno;
@@ -120,7 +120,7 @@ class PosixFolder final : public OpenFolder {
   }
   int open_file(const std::string& name, std::unique_ptr<OpenFile>* file) override {
     int fd = -1;
-    // O_NONBLOCK: a FIFO that somebody left there must not hold us.
+    // O_NONBLOCK: a FIFO in the folder must not block us.
     int flags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
     int error = retried([&] { return fd = openat(fd_.get(), name.c_str(), flags); });
     if (error != 0) return error;
@@ -153,7 +153,7 @@ class PosixFolder final : public OpenFolder {
   int list(std::vector<FolderEntry>* entries) override;
   int sync() override {
     int error = retried([&] { return fsync(fd_.get()); });
-    return error == EROFS ? 0 : error;  // nothing can be pending on a read-only file system
+    return error == EROFS ? 0 : error;  // a read-only file system has nothing to write out
   }
   int free_space(uint64_t* bytes) override {
     struct statvfs info;
@@ -170,7 +170,7 @@ class PosixFolder final : public OpenFolder {
 };
 
 int PosixFolder::list(std::vector<FolderEntry>* entries) {
-  int fd = -1;  // a handle of its own: the position of fd_ is shared by all threads
+  int fd = -1;  // a separate handle, because all threads share the position of fd_
   int error = retried([&] { return fd = openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (error != 0) return error;
   DIR* folder = fdopendir(fd);
@@ -189,7 +189,7 @@ int PosixFolder::list(std::vector<FolderEntry>* entries) {
     }
     std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
-    if (entry->d_type == DT_DIR) {  // its size is nobody's business
+    if (entry->d_type == DT_DIR) {  // the size of a folder is not needed
       found.push_back({std::move(name), FolderEntry::Kind::folder, 0});
       continue;
     }

@@ -11,7 +11,7 @@ namespace shoal::storage {
 
 namespace {
 
-// A shorter run is copied to what comes next: a write of its own would cost more.
+// A shorter run is copied together with the next bytes, which is cheaper than a separate write.
 constexpr size_t kRunBytesMin = size_t{256} << 10;
 
 bool is_aligned(const std::byte* memory) {
@@ -92,14 +92,14 @@ Status WriteBehind::append_kept(ByteView data) {
   return ok_status();
 }
 
-// A header before the first run is worth a write of its own, however short the first piece is: the run may
-// grow to the whole file.
+// Whether a run may start with these bytes. A header before the first run justifies a separate write, however
+// short the first piece is, because the run may grow to the whole file.
 bool WriteBehind::may_begin_run(ByteView data) const {
   if (!is_aligned(data.data()) || filled_ % kDirectAlignmentBytes != 0) return false;
   return filled_ == 0 || offset_ == 0 || data.size() >= kRunBytesMin;
 }
 
-// What follows does not lie behind it.
+// Ends the run, because the next bytes do not follow it in memory.
 Status WriteBehind::end_run() {
   if (run_.empty()) return ok_status();
   const size_t whole = run_.size() / kDirectAlignmentBytes * kDirectAlignmentBytes;
@@ -116,7 +116,7 @@ Status WriteBehind::end_run() {
 
 Status WriteBehind::hand_over_buffer() {
   SHOAL_RETURN_IF_ERROR(hand_over(ByteView(buffers_[filling_].get(), filled_)));
-  filling_ = (filling_ + 1) % kBuffers;  // of the others, no more than kMostPending are on their way
+  filling_ = (filling_ + 1) % kBuffers;  // at most kMostPending of the other buffers are pending
   filled_ = 0;
   return ok_status();
 }

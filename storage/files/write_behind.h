@@ -37,8 +37,8 @@ class WriteBehind {
   // The caller keeps the bytes in place and unchanged until drain or until this object is destroyed.
   // Contiguous bytes that are aligned like the file are written without a copy.
   Status append_kept(ByteView data);
-  // Waits for all writes. `*rest` receives the aligned bytes that do not fill a chunk; the caller must write
-  // them at `*offset`. `*rest` is valid as long as this object and the kept bytes.
+  // Waits for all writes. `*rest` receives the bytes that do not fill a chunk, from an aligned address; the
+  // caller must write them at `*offset`. `*rest` is valid as long as this object and the kept bytes.
   Status drain(uint64_t* offset, ByteView* rest);
 
  private:

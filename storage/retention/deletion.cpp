@@ -19,7 +19,8 @@ DeletionResult kept(std::string why) {
   return result;
 }
 
-// What pins or tags hold this checkpoint; "" if none does. One that cannot be read may hold any.
+// The pin or tag that keeps this checkpoint; "" if there is none. A mark that cannot be read may keep any
+// checkpoint, so it counts.
 Result<std::string> find_holder(Storage& storage, MarkKind kind, const AttemptKey& key) {
   SHOAL_ASSIGN_OR_RETURN(MarkList list, list_marks(storage, kind));
   for (const Mark& mark : list.marks) {
@@ -44,15 +45,16 @@ Result<bool> is_other_verified(Storage& storage, const AttemptKey& key) {
 
 constexpr const char* kOnlyVerified = "no other checkpoint is verified";
 
-// What pins or tags it; "" if nothing does.
+// The pin or tag that keeps it; "" if there is none.
 Result<std::string> find_any_holder(Storage& storage, const AttemptKey& key) {
   SHOAL_ASSIGN_OR_RETURN(std::string holder, find_holder(storage, MarkKind::pin, key));
   if (!holder.empty()) return holder;
   return find_holder(storage, MarkKind::tag, key);
 }
 
-// Takes the verified mark off, unless no other checkpoint has one. Two who delete the last two take both
-// marks off, see no other, and put them back: none is lost. false: the checkpoint stays.
+// Removes the verified mark, unless no other checkpoint has one. If two processes delete the last two at
+// once, each may remove its mark, see no other, and restore its mark, so no mark is lost. false: the
+// checkpoint stays.
 Result<bool> give_up_verified(Storage& storage, const AttemptKey& key) {
   std::string name = verified_name(key);
   auto mark = read_mark(storage, MarkKind::verified, name);
@@ -66,7 +68,7 @@ Result<bool> give_up_verified(Storage& storage, const AttemptKey& key) {
   return false;
 }
 
-// Removes the files of a folder but its decision, several at once. Code::busy where a folder lies in it.
+// Removes all files of a folder except its decision, several at once. Code::busy if it contains a folder.
 Status remove_files(Storage& storage, const std::string& folder, unsigned threads, DeletionResult* result) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
   for (const ObjectInfo& object : listed) {
@@ -98,8 +100,9 @@ Status ok_if_gone(const Status& status) {
   return status.code() == Code::not_found ? ok_status() : status;
 }
 
-// A deleted tombstone stands, and no pin. Its shards are gone for good before the tombstone is; and the
-// folder is out of sight before that, so that nobody can publish where the tombstone stood.
+// Precondition: the decision is a tombstone with reason deleted, and no pin exists. The shards are removed
+// durably before the tombstone. The folder is renamed before that, so that no process can publish in the
+// tombstone's place.
 Status remove_checkpoint(Storage& storage, const Deletion& deletion, DeletionResult* result) {
   std::string folder = attempt_folder(deletion.key);
   SHOAL_RETURN_IF_ERROR(remove_files(storage, folder, deletion.threads, result));
@@ -115,7 +118,7 @@ Status remove_checkpoint(Storage& storage, const Deletion& deletion, DeletionRes
 Status remove_remains(Storage& storage, const std::string& folder) {
   auto remove_empty = [&](const std::string& name) {
     Status status = storage.remove_folder(name);
-    return status.code() == Code::busy ? ok_status() : status;  // somebody uses it again
+    return status.code() == Code::busy ? ok_status() : status;  // another process uses it again
   };
   size_t slash = folder.find('/');
   if (slash == std::string::npos) return remove_empty(folder);

@@ -140,7 +140,7 @@ Result<MarkList> list_marks(Storage& storage, MarkKind kind) {
     auto mark = read_mark(storage, kind, object.name);
     if (mark.ok()) {
       out.marks.push_back(std::move(*mark));
-    } else if (mark.status().code() != Code::not_found) {  // else it was removed meanwhile
+    } else if (mark.status().code() != Code::not_found) {  // not_found: it was removed meanwhile
       out.damaged.emplace_back(object.name, mark.status());
     }
   }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kMaxReaderClaimBytes = 4096;
 constexpr uint32_t kMaxReaderNumber = 0x7fff'ffff;
-constexpr int kMaxReaderTries = 64;  // numbers drawn that others have
+constexpr int kMaxReaderTries = 64;  // drawn numbers that were taken
 constexpr const char* kReadersFolder = "readers";
 
 const RecordKind kReaderRecord = {"SHOALRDR", "reader claim", 1, kMaxReaderClaimBytes};
@@ -47,7 +47,7 @@ Result<ReaderRecord> read_reader(Storage& storage, uint32_t number) {
       });
 }
 
-// The record that stands under this number: this one, or that of whoever was first.
+// Returns the final record of this number: this one, or the one that came first.
 Result<ReaderRecord> create_reader(Storage& storage, const ReaderRecord& record) {
   SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, base::kMaxJobIdBytes, "job id"));
   capnp::MallocMessageBuilder message;
@@ -62,7 +62,7 @@ Result<ReaderRecord> create_reader(Storage& storage, const ReaderRecord& record)
   return read_reader(storage, record.number);
 }
 
-// N of "N" and of "N.ANYTHING".
+// N of "N" or of "N.ANYTHING".
 std::optional<uint32_t> number_of(const std::string& name) {
   uint32_t number = 0;
   const std::string digits = name.substr(0, name.find('.'));
@@ -72,7 +72,7 @@ std::optional<uint32_t> number_of(const std::string& name) {
   return number;
 }
 
-// Whether the claim is there, by the numbers under readers/.
+// By number in readers/: whether the claim exists.
 Result<std::map<uint32_t, bool>> list_readers(Storage& storage) {
   std::map<uint32_t, bool> has_claim;
   auto listed = storage.list(kReadersFolder);
@@ -95,7 +95,7 @@ Result<ReaderRecord> claim_reader(Storage& storage, const std::string& job_id, c
   for (int tries = 0; tries < kMaxReaderTries; ++tries) {
     ReaderRecord record{number_from(drawn), job_id, nonce, unix_time_ns};
     SHOAL_ASSIGN_OR_RETURN(ReaderRecord stands, create_reader(storage, record));
-    if (stands.nonce == nonce) return stands;  // also of an earlier try, whose answer was lost
+    if (stands.nonce == nonce) return stands;  // also if an earlier try created it and its answer was lost
     drawn = xxh3_128(drawn.bytes);
   }
   return Status(Code::unavailable, fmt::format("{}: {} numbers drawn for a reader were all taken",

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
 
-// Everything of a root that keeps checkpoints whatever the policy.
+// Everything in a root that keeps checkpoints regardless of the policy.
 struct Keepers {
   std::map<AttemptKey, std::string> named;  // by a pin, a tag or the live generation
   std::set<AttemptKey> verified;
@@ -50,7 +50,7 @@ Result<Keepers> read_keepers(Storage& storage, RetentionPlan* plan) {
   }
   for (const Mark& tag : tags.marks) keepers.named.emplace(tag.key, "tagged " + tag.name);
   for (const Mark& mark : verified.marks) keepers.verified.insert(mark.key);
-  // Their names alone say of what one that cannot be read just now speaks.
+  // The name of a mark that cannot be read now still identifies its checkpoint.
   for (const auto& [name, why] : verified.damaged) {
     if (std::optional<AttemptKey> key = key_of_verified(name)) keepers.verified.insert(*key);
   }
@@ -80,7 +80,7 @@ class Planner {
 
  private:
   Status look(const Keepers& keepers, const AttemptKey& key) {
-    // What decides the newest ones is read anew: others may have deleted since.
+    // Reads again what decides the newest ones, because another process may have deleted them since.
     bool must_be_fresh =
         checkpoints_ < std::max<uint64_t>(policy_.keep_last, 1) || keepers.verified.contains(key);
     if (known_ != nullptr) {
@@ -131,14 +131,14 @@ class Planner {
     return ok_status();
   }
 
-  // Whether others may go because this one stays.
+  // Whether other checkpoints may be deleted because this one stays.
   bool may_stand_for_others(const Keepers& keepers, const AttemptKey& key) const {
     return checkpoints_ < std::max<uint64_t>(policy_.keep_last, 1) ||
            (!seen_verified_ && keepers.verified.contains(key)) ||
            (policy_.keep_every != 0 && key.step % policy_.keep_every == 0 && !steps_.contains(key.step));
   }
 
-  // false: damaged, and among plan_->damaged, or gone by now.
+  // false: it is damaged and listed in plan_->damaged, or it no longer exists.
   bool reads_back(const AttemptKey& key) {
     if (known_ != nullptr && known_->attempts[key].reads_back) return true;
     auto decision = read_decision(storage_, key);
@@ -175,7 +175,7 @@ class Planner {
     return std::string();
   }
 
-  // 0: it cannot be told.
+  // 0: unknown.
   Result<int64_t> time_of(const AttemptKey& key) {
     KnownAttempts::Known* known = nullptr;
     if (known_ != nullptr) known = &known_->attempts[key];
@@ -202,9 +202,9 @@ class Planner {
   const int64_t now_ns_;
   KnownAttempts* known_;
   RetentionPlan* plan_;
-  uint64_t checkpoints_ = 0;  // seen so far
+  uint64_t checkpoints_ = 0;  // counted so far
   bool seen_verified_ = false;
-  std::set<uint64_t> steps_;  // of which a checkpoint was kept by keep_every
+  std::set<uint64_t> steps_;  // steps of which keep_every has kept a checkpoint
 };
 
 }  // namespace
@@ -212,7 +212,8 @@ class Planner {
 Result<RetentionPlan> plan_retention(Storage& storage, const RetentionPolicy& policy, int64_t unix_time_ns,
                                      KnownAttempts* known) {
   RetentionPlan plan;
-  // Names first: what is committed from now on is newer than all of them, and none of this plan's business.
+  // Lists names first. An attempt that is committed after this is newer than all of them, and the plan
+  // ignores it.
   SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
   if (!names.unreadable.empty()) return names.unreadable.front().second;
   SHOAL_ASSIGN_OR_RETURN(Keepers keepers, read_keepers(storage, &plan));

@@ -41,7 +41,7 @@ Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info, cons
   view.info = info;
   if (info.is_complete_set()) {
     auto manifest = merge_rank_manifests(storage, info.key);
-    if (!manifest.ok()) return view;  // the load that looks at it says what is wrong
+    if (!manifest.ok()) return view;  // the load that reads it reports the error
     view.decision = Decision{info.key, {}, {}, 0, std::move(*manifest)};
     view.is_merged = false;
   }
@@ -88,7 +88,7 @@ Result<std::vector<AttemptView>> view_attempts(Storage& storage) {
 
 namespace {
 
-// The newest `most` attempts, and as many more as it takes to come to a checkpoint.
+// The newest `most` attempts, and older ones up to the newest checkpoint if these contain none.
 Result<AttemptList> list_newest(Storage& storage, size_t most, size_t* omitted) {
   SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
   AttemptList list;
@@ -136,7 +136,7 @@ Result<std::vector<AttemptView>> view_newest_attempts(Storage& storage, size_t m
   return view_list(storage, list, depth);
 }
 
-// One manifest at a time in memory.
+// Keeps only one manifest in memory at a time.
 Result<CheckpointList> list_newest_checkpoints(Storage& storage, uint32_t newest) {
   size_t omitted = 0;
   SHOAL_ASSIGN_OR_RETURN(AttemptList list,

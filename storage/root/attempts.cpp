@@ -1,4 +1,4 @@
-// Attempts: what lies in their folders, and what may be removed from them.
+// Attempts: the contents of their folders, and what may be removed from them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace shoal::storage {
 
 namespace {
 
-// Not a decision that somebody is about to publish or to replace.
+// Excludes the partial file of a decision that another process is about to publish or replace.
 bool is_unfinished_shard(const ObjectInfo& object) {
   return !object.is_folder && is_partial(object.name) && !object.name.starts_with(kDecisionName);
 }
@@ -45,7 +45,7 @@ Result<AttemptInfo::State> read_state(Storage& storage, const AttemptKey& key) {
   return AttemptInfo::State::deleted;
 }
 
-// A hash of names and sizes, in the order of the listing.
+// Hashes names and sizes in the order of the listing.
 uint64_t fingerprint_of(const std::vector<ObjectInfo>& listed) {
   Bytes text;
   for (const ObjectInfo& object : listed) {
@@ -92,7 +92,7 @@ namespace {
 constexpr size_t kFoldersPerThread = 256;
 constexpr size_t kMaxListingThreads = 4;
 
-// Several at once: each is a few round trips to where the root is.
+// Works on several folders at once, because each costs some round trips to the storage.
 void for_each_folder(size_t count, const std::function<void(size_t)>& work) {
   base::for_each_by_threads(count, std::min(kMaxListingThreads, 1 + count / kFoldersPerThread), work);
 }
@@ -128,8 +128,8 @@ Result<StepNames> list_step(Storage& storage, const std::string& folder, uint64_
   return out;
 }
 
-// Adds the attempt to the list, to its damaged ones, or, gone or not begun, to neither. Whether it is
-// committed.
+// Adds the attempt to the list or to its damaged ones. Adds nothing if it no longer exists or has not begun.
+// Returns whether it is committed.
 bool inspect_into(Storage& storage, const AttemptKey& key, AttemptList* out) {
   auto info = inspect_attempt(storage, key);
   if (!info.ok()) {

@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kMaxClaimBytes = 4096;
 static_assert(kMaxPassedOverNamed * (kMaxPassedOverCauseBytes + 64) + 256 <= kMaxClaimBytes);
 constexpr uint64_t kMaxRosterRecordBytes = uint64_t{1} << 30;
-constexpr int kMaxClaimTries = 64;  // lost races for the next generation
+constexpr int kMaxClaimTries = 64;  // lost races for a generation
 constexpr const char* kRootIdPath = "ROOT_ID";
 constexpr const char* kEpochsFolder = "epochs";
 constexpr const char* kGenerationsFolder = "generations";
@@ -50,11 +50,11 @@ std::string load_choice_path(uint32_t generation, uint32_t ordinal, ChoiceOf of)
   return fmt::format("{}/{}.load-{}", folder_of(of), generation, ordinal);
 }
 
-// The numbers that a folder of claims shows; none where the folder is not there.
+// The numbers that occur in a folder of claims; none if the folder does not exist.
 struct ClaimedNumbers {
-  std::vector<uint32_t> numbers;  // N of what is called "N", a folder too, ascending
-  uint32_t highest_used = 0;      // of these and of what is called "N.ANYTHING": not to be claimed again
-  std::string highest_name;       // what has it
+  std::vector<uint32_t> numbers;  // N of each entry "N", even if it is a folder; ascending
+  uint32_t highest_used = 0;      // also counts "N.ANYTHING"; must not be claimed again
+  std::string highest_name;       // the entry with that number
 };
 Result<ClaimedNumbers> list_numbers(Storage& storage, const std::string& folder) {
   ClaimedNumbers out;
@@ -145,17 +145,17 @@ Result<Bytes> encode_root_id(const RootId& id) {
   return seal_record(kRootIdRecord, 0, schema::canonical_framed_bytes(root));
 }
 
-// Returns the id that stands: this one, or that of whoever was first.
+// Returns the final id: this one, or the one that came first.
 Result<RootId> create_root_id(Storage& storage, const RootId& id) {
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_root_id(id));
   SHOAL_RETURN_IF_ERROR(storage.create_exclusive(kRootIdPath, bytes).status());
   return read_root_id(storage);
 }
 
-// A new id would make strangers of the checkpoints that lie in a root.
+// Refuses to create a new id in a root that holds checkpoints, because they would not match it.
 Status refuse_lost_id(Storage& storage) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(""));
-  bool has_id = false;  // made by somebody else since we looked
+  bool has_id = false;  // another process created it meanwhile
   const ObjectInfo* step = nullptr;
   for (const ObjectInfo& object : listed) {
     has_id = has_id || object.name == kRootIdPath;
@@ -168,7 +168,7 @@ Status refuse_lost_id(Storage& storage) {
                             storage.describe(), kRootIdPath, step->name, storage.describe()));
 }
 
-// The way out where ROOT_ID is there and is none; OK and other errors stay.
+// Adds to a damaged ROOT_ID's error how to repair it. OK and other errors stay.
 Status damaged_root_id(const Status& status, Storage& storage) {
   if (status.code() != Code::corrupt) return status;
   return Status(
@@ -178,7 +178,7 @@ Status damaged_root_id(const Status& status, Storage& storage) {
                   status.message(), storage.describe()));
 }
 
-// An error in reading the highest claim of a folder, with the way out.
+// Adds to an error about the highest claim of a folder how to repair it.
 Status highest_is_damaged(const Status& status, Storage& storage, const std::string& path) {
   if (status.code() == Code::version) return status;
   return Status(status.code(), fmt::format("{}; where it cannot be brought back, rename it to {}/{}.damaged "
@@ -220,7 +220,7 @@ Result<RootId> restore_root_id(Storage& storage) {
   for (const AttemptInfo& info : list.attempts) {
     if (info.state == AttemptInfo::State::undecided) continue;
     auto decision = read_decision(storage, info.key);
-    if (!decision.ok()) continue;  // another one says the same
+    if (!decision.ok()) continue;  // any other decision contains the same id
     if (!first)
       first = std::move(*decision);
     else if (decision->root_id != first->root_id) {
@@ -275,7 +275,7 @@ Result<std::optional<EpochRecord>> highest_epoch(Storage& storage) {
 }
 
 Result<bool> claim_epoch(Storage& storage, const EpochRecord& record) {
-  if (record.epoch == 0) {  // what comes after the highest number, too
+  if (record.epoch == 0) {  // also the number after the highest one, which wraps to 0
     return Status(
         Code::invalid_argument,
         fmt::format("{}: no number is left for an epoch: they begin with 1; if {} exists, move it out of "
@@ -307,8 +307,8 @@ Result<std::vector<GenerationRecord>> read_generations(Storage& storage,
   return records;
 }
 
-// Whether what was listed is durable: a number may be taken only after numbers that last. Else a crash of the
-// storage could forget one of them, and another process of this job would claim the gap.
+// Whether the listed claims are durable. A number may be claimed only above durable ones. Otherwise a crash
+// of the storage could lose one, and another process of this job would claim the gap.
 Result<bool> generations_last(Storage& storage, const ClaimedNumbers& claimed,
                               const std::vector<GenerationRecord>& records) {
   if (claimed.highest_used == 0) return true;
@@ -340,14 +340,14 @@ Status superseded(Storage& storage, uint32_t generation, const GenerationRecord&
                             storage.describe(), generation, by.generation, by.job_id));
 }
 
-// Of several that find none of their job at the same time, one makes it and the others find that.
+// If several processes find no claim of their job at once, one creates it and the others find it.
 Result<GenerationRecord> find_or_claim(Storage& storage, const std::string& job_id, const Nonce& nonce,
                                        bool joins_job) {
   SHOAL_RETURN_IF_ERROR(validate_text(job_id, base::kMaxJobIdBytes, "job id"));
   for (int tries = 0; tries < kMaxClaimTries; ++tries) {
     SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
     SHOAL_ASSIGN_OR_RETURN(std::vector<GenerationRecord> records, read_generations(storage, claimed.numbers));
-    // One's own nonce: an earlier try, whose answer was lost.
+    // A match of the nonce means an earlier try whose answer was lost.
     auto ours = std::find_if(records.rbegin(), records.rend(), [&](const auto& record) {
       return record.job_id == job_id && (joins_job || record.nonce == nonce);
     });
@@ -358,7 +358,7 @@ Result<GenerationRecord> find_or_claim(Storage& storage, const std::string& job_
     if (ours != records.rend()) return superseded(storage, ours->generation, records.back());
     SHOAL_ASSIGN_OR_RETURN(bool lasts, generations_last(storage, claimed, records));
     if (!lasts) continue;
-    // Claims may be lost while checkpoints stay: what is saved under a number below theirs is never the
+    // Claims may be lost while checkpoints remain. A save under a generation below theirs would never be the
     // latest.
     SHOAL_ASSIGN_OR_RETURN(AttemptNames attempts, list_attempt_names(storage));
     uint32_t highest = claimed.highest_used;
@@ -410,7 +410,8 @@ Result<GenerationRecord> read_generation_record(Storage& storage, uint32_t gener
 
 namespace {
 
-// `is_ours` judges what stands there: a refusal if it is another's. Adds the path where it was restored.
+// Restores one record. `judge` returns an error if the existing record belongs to another run. Adds the path
+// to `restored` if the record was restored.
 template <class Read, class Judge>
 Status restore_record(Storage& storage, const RecordKind& kind, const std::string& path, const Bytes& ours,
                       Read&& read, Judge&& judge, std::vector<std::string>* restored) {
@@ -436,7 +437,8 @@ Status restore_record(Storage& storage, const RecordKind& kind, const std::strin
   return ok_status();
 }
 
-// A later run that found no epoch claimed one below ours: to put ours back would end its coordinator.
+// A later run that found no epoch claimed one below ours. Restoring our epoch would end that run's
+// coordinator.
 Status refuse_epoch_of_past_run(Storage& storage, const RunClaims& claims) {
   if (!claims.generation) return ok_status();
   const std::string path = epoch_path(claims.epoch->epoch);
@@ -504,7 +506,7 @@ Result<std::vector<std::string>> restore_claims(Storage& storage, const RunClaim
 
 namespace {
 
-// false: something stands there.
+// false: the file exists already.
 Result<bool> create_roster(Storage& storage, uint32_t generation, const std::string& path,
                            const RosterRecord& record, const Nonce& nonce) {
   if (record.world == nullptr) return Status(Code::invalid_argument, "a roster record without a world");
@@ -588,7 +590,7 @@ Result<std::vector<RosterRecord>> list_rosters(Storage& storage, uint32_t genera
   std::vector<RosterRecord> rosters;
   auto add = [&](Result<RosterRecord> record) {
     if (record.ok()) rosters.push_back(std::move(*record));
-    const Code code = record.status().code();  // a damaged one is as good as none
+    const Code code = record.status().code();  // a damaged roster counts as missing
     const bool is_none = code == Code::not_found || code == Code::corrupt;
     return record.ok() || is_none ? ok_status() : record.status();
   };
@@ -623,7 +625,8 @@ Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, ui
   SHOAL_RETURN_IF_ERROR(
       create_record(storage, kLoadChoiceRecord, load_choice_path(generation, ordinal, of), root).status());
   if (of == ChoiceOf::reader && (ordinal & ~kFallbackOrdinal) > kReaderChoicesKept) {
-    (void)storage.remove(load_choice_path(generation, ordinal - kReaderChoicesKept, of));  // gc finds it
+    // gc removes what this leaves
+    (void)storage.remove(load_choice_path(generation, ordinal - kReaderChoicesKept, of));
   }
   return read_load_choice(storage, generation, ordinal, of);
 }

@@ -19,9 +19,10 @@ namespace shoal::storage {
 
 namespace {
 
-constexpr uint64_t kTurnBytes = 8 * base::kDigestBlockBytes;  // what a thread takes of a file at once
+constexpr uint64_t kTurnBytes = 8 * base::kDigestBlockBytes;  // bytes of a file that a thread takes at once
 
-// The first kMaxDamageReported by place, whoever finds them when. Any thread.
+// Keeps the first kMaxDamageReported defects by position, whatever the order in which threads find them. Any
+// thread.
 class FoundDamage {
  public:
   // file, piece + 1 (0: the file itself), block + 1 (0: the piece itself)
@@ -45,7 +46,7 @@ class FoundDamage {
   uint64_t count_ = 0;
 };
 
-// Row-major position `element` of a box, as an index of the whole tensor.
+// The index in the whole tensor of the row-major position `element` of a box.
 Dims index_of(const Box& box, uint64_t element) {
   Dims index(box.sizes.size());
   for (size_t i = index.size(); i-- > 0;) {
@@ -61,7 +62,7 @@ DamagedBlock locate(const ShardReader& reader, size_t piece, uint64_t begin, uin
   block.number = begin / base::kDigestBlockBytes;
   block.file_begin = reader.file_offset(piece) + begin;
   block.file_end = block.file_begin + (end - begin);
-  uint64_t element_bytes = of.is_object ? 1 : dtype_bits(of.dtype) / 8;  // a shard holds whole bytes
+  uint64_t element_bytes = of.is_object ? 1 : dtype_bits(of.dtype) / 8;  // a shard stores whole bytes
   block.element_begin = begin / element_bytes;
   block.element_end = end / element_bytes;
   if (of.is_object) return block;
@@ -70,19 +71,19 @@ DamagedBlock locate(const ShardReader& reader, size_t piece, uint64_t begin, uin
   return block;
 }
 
-// What a thread reads next: bytes [begin, end) of a piece.
+// The next read of a thread: bytes [begin, end) of a piece.
 struct Range {
   size_t piece;
   uint64_t begin, end;
 };
 
-// A file whose header is sound, dealt out to threads turn by turn.
+// A file with an intact header. Threads take parts of it in turns.
 class OpenFile {
  public:
   OpenFile(size_t its_number, const FileEntry& its_entry, std::unique_ptr<ShardReader> its_reader)
       : number(its_number), entry(its_entry), reader(std::move(its_reader)) {}
 
-  // The ranges of the next turn; empty where all is dealt out.
+  // The ranges of the next turn; empty at the end of the file.
   std::vector<Range> deal() {
     std::lock_guard lock(mutex_);
     std::vector<Range> turn;
@@ -101,7 +102,7 @@ class OpenFile {
     return turn;
   }
 
-  const size_t number;  // in the manifest
+  const size_t number;  // index in the manifest
   const FileEntry& entry;
   const std::unique_ptr<ShardReader> reader;
 
@@ -111,8 +112,8 @@ class OpenFile {
   uint64_t offset_ = 0;
 };
 
-// One checkpoint. Each thread opens files of its own, and helps with those of others when there are none
-// left.
+// Verifies one checkpoint. Each thread opens files, and helps with the files of other threads when none is
+// left to open.
 class CheckpointVerifier {
  public:
   CheckpointVerifier(Storage& storage, const Decision& decision, RateLimit& rate,
@@ -150,7 +151,7 @@ class CheckpointVerifier {
   }
 
  private:
-  // A file of one's own, or one of others that has something left; nullptr at the end.
+  // The next file to open, or an open one with parts left; nullptr at the end.
   std::shared_ptr<OpenFile> next_file() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -263,9 +264,9 @@ class CheckpointVerifier {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  size_t next_ = 0;     // file to open
-  size_t opening_ = 0;  // threads that are opening one
-  size_t helped_ = 0;   // deals helpers out over the open files
+  size_t next_ = 0;     // index of the next file to open
+  size_t opening_ = 0;  // number of threads that are opening a file
+  size_t helped_ = 0;   // distributes helping threads over the open files
   std::vector<std::shared_ptr<OpenFile>> open_;
 };
 

@@ -65,7 +65,7 @@ Status validate_distinct_keys(const std::vector<ShardPiece>& pieces) {
   return Status(Code::invalid_argument, fmt::format("shard key '{}' is given twice", *twice));
 }
 
-// PyTorch's key, with our global_shape and logical_fqn; objects have neither.
+// PyTorch's key, plus Shoal's global_shape and logical_fqn; objects have neither.
 std::string sharding_info(const std::vector<ShardPiece>& pieces) {
   std::string out = "{";
   for (const ShardPiece& piece : pieces) {

@@ -16,7 +16,7 @@ namespace shoal::storage {
 namespace {
 
 constexpr size_t kDigestDigits = 16;
-constexpr size_t kMaxTokenBytes = 64;  // of names that we know
+constexpr size_t kMaxTokenBytes = 64;  // of the names that Shoal knows
 
 Status corrupt(std::string what) {
   return Status(Code::corrupt, std::move(what));
@@ -36,7 +36,7 @@ Status read_numbers(JsonReader& json, Dims* out) {
   return ok_status();
 }
 
-// What the strings of __metadata__ say, unescaped but not yet parsed.
+// The strings of __metadata__, unescaped but not parsed yet.
 struct MetadataTexts {
   std::optional<std::string> sharding, shoal, digests, user;
 };
@@ -112,7 +112,7 @@ class Parser {
     return ok_status();
   }
 
-  // Fills dtype, bytes and, for the time being, box.sizes with the shape in the file.
+  // Fills dtype and bytes, and stores the shape from the file in box.sizes for now.
   Status parse_tensor(JsonReader& json, const std::string& key) {
     ShardPiece piece;
     if (!validate_shard_key(key).ok()) return json.error("a key that is empty or holds control characters");
@@ -299,8 +299,8 @@ class Parser {
   ParsedShardHeader out_;
   MetadataTexts texts_;
   bool metadata_seen_ = false;
-  uint64_t end_ = 0;      // of the tensors so far
-  uint64_t digests_ = 0;  // of the tensors so far
+  uint64_t end_ = 0;      // end of the tensors so far
+  uint64_t digests_ = 0;  // number of digests of the tensors so far
 };
 
 }  // namespace

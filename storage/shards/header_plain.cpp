@@ -1,5 +1,5 @@
-// Headers as build_shard_header writes them, read in one go: a file may list a hundred thousand tensors, and
-// the first read of any waits for this. Whatever is not exactly that is left to shard_header_parse.cpp.
+// Parses headers exactly as build_shard_header writes them, in one pass. A file may list a hundred thousand
+// tensors, and the first read of any of them waits for this. header_parse.cpp parses all other headers.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -16,7 +16,7 @@ namespace shoal::storage {
 
 namespace {
 
-constexpr size_t kMostDigits = 18;  // of a number that fits without looking
+constexpr size_t kMostDigits = 18;  // digits of a number that fits without an overflow check
 constexpr size_t kDigestDigits = 16;
 
 struct Numbers {
@@ -25,7 +25,8 @@ struct Numbers {
   std::span<const uint64_t> span() const { return {values.data(), count}; }
 };
 
-// Each takes what it is named after from the front of what is left, or says that it is not there.
+// Each function consumes from the front of the remaining text what its name states, or reports that it is not
+// there.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : left_(text) {}
@@ -40,7 +41,7 @@ class Cursor {
     left_.remove_prefix(1);
     return true;
   }
-  // Up to `end`, of characters that stand for themselves in JSON.
+  // Consumes text up to `end`, of characters that need no escape in JSON.
   bool name(std::string_view end, std::string_view* out) {
     size_t length = 0;
     while (length < left_.size() && is_plain(left_[length])) ++length;
@@ -48,7 +49,7 @@ class Cursor {
     left_.remove_prefix(length);
     return length != 0 && take(end);
   }
-  // A JSON string, quoted, with whatever escapes.
+  // A quoted JSON string with any escapes.
   bool quoted(std::string_view* out) {
     if (left_.empty() || left_.front() != '"') return false;
     size_t length = 1;
@@ -205,7 +206,7 @@ class PlainParser {
     return true;
   }
 
-  // Most often it is that of the tensor before.
+  // It usually equals that of the previous tensor.
   bool look_up(std::string_view name) {
     if (name == dtype_name_) return true;
     const Result<DType> known = dtype_from_name(name);

@@ -14,12 +14,11 @@ namespace shoal::storage {
 namespace {
 
 constexpr size_t kLengthPrefixBytes = 8;
-constexpr uint64_t kReadAheadBlocks = 4;  // on their way from the disk while one is digested
+constexpr uint64_t kReadAheadBlocks = 4;  // being read from the disk while one is digested
 constexpr uint64_t kVerifyWindowBytes =
     4 * base::kDigestBlockBytes;  // read at a time to verify an existing file
 
-// OK if the file under this name is, byte for byte of its header and block for block of its data, the one
-// described.
+// OK if the file under this name equals the described one: header byte for byte, data block for block.
 Status verify_existing(Storage& storage, const std::string& path, const WrittenShard& expected) {
   SHOAL_ASSIGN_OR_RETURN(auto reader,
                          ShardReader::open(storage, path, &expected.header_digest, &expected.size));
@@ -76,7 +75,7 @@ Status ShardStream::append_kept(ByteView bytes) {
   return append(bytes, true);
 }
 
-// Block by block, so that the write finds in cache what the digest has read.
+// Works block by block, so that the write finds in cache what the digest has read.
 Status ShardStream::append(ByteView bytes, bool are_kept) {
   appended_ += bytes.size();
   while (!bytes.empty()) {
@@ -183,7 +182,7 @@ namespace {
 struct Cover {
   uint64_t begin, end;
 };
-// The blocks that hold bytes [begin, end) of a piece.
+// The blocks that contain bytes [begin, end) of a piece.
 Cover cover_of(uint64_t begin, uint64_t end, uint64_t piece_bytes) {
   if (begin == end)
     return {begin / base::kDigestBlockBytes * base::kDigestBlockBytes,
@@ -215,13 +214,13 @@ Status ShardReader::read_verified(size_t piece, uint64_t begin, uint64_t end, Mu
   *first = cover.begin;
   SHOAL_ASSIGN_OR_RETURN(ReadFile* const from, file());
   const uint64_t file_begin = data_begin_ + pieces_.offset(piece);
-  auto announce = [&](uint64_t at) {  // one block a call: kernels cut longer wishes short
+  auto announce = [&](uint64_t at) {  // one block per call, because kernels shorten longer requests
     if (at < cover.end) from->will_read(file_begin + at, std::min(base::kDigestBlockBytes, cover.end - at));
   };
   for (uint64_t block = 1; block < kReadAheadBlocks; ++block) {
     announce(cover.begin + block * base::kDigestBlockBytes);
   }
-  // In windows that stay in cache between the read and the digest.
+  // Works in windows that stay in cache between the read and the digest.
   for (uint64_t at = cover.begin; at < cover.end; at += base::kDigestBlockBytes) {
     MutableByteView block =
         out.subspan(at - cover.begin, std::min<uint64_t>(base::kDigestBlockBytes, cover.end - at));

@@ -7,7 +7,7 @@
 
 namespace shoal::storage {
 
-// Names and numbers of a header are fewer than its bytes, and the counts below fit by that.
+// The counts below fit, because a header has more bytes than names and numbers.
 static_assert(kMaxShardHeaderBytes < std::numeric_limits<uint32_t>::max());
 static_assert(kMaxShardKeyBytes < std::numeric_limits<uint16_t>::max());
 static_assert(kMaxDims < std::numeric_limits<uint8_t>::max());
