@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLook{200};  // from one look at a lease to the next
+constexpr std::chrono::milliseconds kLook{200};  // interval between two readings of a lease
 
 int64_t monotonic_ns() {
   return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -43,7 +43,7 @@ Status Collector::settle(const storage::RetentionPlan& plan, Collected* out) {
   return end_leases(plan.leases);
 }
 
-// Until each lease has moved, and is somebody's, or has stood still for its time, and is removed.
+// Waits until each lease has changed, and so is in use, or has not changed for its time and is removed.
 Status Collector::end_leases(const std::vector<storage::Mark>& leases) {
   storage::LeaseWatch watch;
   std::set<std::pair<std::string, uint64_t>> standing;
@@ -67,14 +67,14 @@ Status Collector::end_leases(const std::vector<storage::Mark>& leases) {
   return ok_status();
 }
 
-// Undecided attempts of earlier generations in whose folders nothing changes: what the root proves complete
-// becomes the checkpoint that it is; the rest gets a tombstone, and its files go.
+// Ends undecided attempts of earlier generations whose folders do not change. An attempt that the root proves
+// complete becomes a checkpoint. Any other gets a tombstone, and its files are removed.
 void Collector::abort_abandoned(const std::vector<storage::AttemptInfo>& undecided, Collected* out) {
   if (undecided.empty()) return;
   std::this_thread::sleep_for(std::chrono::milliseconds(options_.abandoned_after_ms));
   for (const storage::AttemptInfo& before : undecided) {
     auto after = storage::inspect_attempt(*root_.storage, before.key);
-    if (!after.ok()) continue;  // gone
+    if (!after.ok()) continue;  // the attempt is gone
     if (after->state == storage::AttemptInfo::State::undecided && after->fingerprint != before.fingerprint) {
       out->undecided.push_back({before.key, "still being written", 0});
       continue;

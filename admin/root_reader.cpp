@@ -55,7 +55,7 @@ Status validate_choice(const AttemptChoice& choice) {
 
 namespace {
 
-// A tag becomes the step and attempt that it names.
+// Replaces a tag by the step and attempt that it names.
 Result<AttemptChoice> resolve(const OpenRoot& root, AttemptChoice choice) {
   SHOAL_RETURN_IF_ERROR(validate_choice(choice));
   if (choice.tag.empty()) return choice;

@@ -63,7 +63,7 @@ Status status_of(const kj::Exception& exception) {
   return bad_frame(description);
 }
 
-// Each as large as all before it: what is left of the last takes no memory.
+// Each segment is as large as all before it together. Untouched pages of the last one take no memory.
 kj::ArrayPtr<capnp::word> PagedMessageBuilder::allocateSegment(unsigned minimum_words) {
   const size_t bytes = std::max({kLeastSegmentBytes, size_t{minimum_words} * kWordBytes, total_bytes_});
   const PageBuffer& segment = segments_.emplace_back(bytes);
@@ -86,7 +86,7 @@ FramedParts framed_parts(capnp::MessageBuilder& message) {
   return out;
 }
 
-// As capnp::messageToFlatArray, straight into what is returned: a message may carry megabytes.
+// Like capnp::messageToFlatArray, but writes into the returned bytes, because a message may have megabytes.
 Bytes framed_bytes(capnp::MessageBuilder& message) {
   FramedParts parts = framed_parts(message);
   Bytes out = std::move(parts.table);
@@ -95,14 +95,14 @@ Bytes framed_bytes(capnp::MessageBuilder& message) {
   return out;
 }
 
-// As capnp::canonicalize, straight into what is returned.
+// Like capnp::canonicalize, but writes into the returned bytes.
 Bytes framed_segment(size_t most_words, const std::function<void(capnp::AnyPointer::Builder)>& write_root) {
   Bytes out((1 + most_words) * kWordBytes);
   auto* words = reinterpret_cast<capnp::word*>(out.data() + kWordBytes);
   capnp::FlatMessageBuilder message(kj::arrayPtr(words, most_words));
   write_root(message.getRoot<capnp::AnyPointer>());
   const size_t written = message.getSegmentsForOutput()[0].size();
-  store_le32(out.data() + 4, static_cast<uint32_t>(written));  // the count of segments, less one, is 0
+  store_le32(out.data() + 4, static_cast<uint32_t>(written));  // the number of segments minus one is 0
   out.resize((1 + written) * kWordBytes);
   return out;
 }

@@ -166,7 +166,7 @@ std::array<std::byte, 32> Handshake::mac(std::string_view label) const {
 
 void Handshake::derive_tags() {
   Mac secret = mac(kTagsLabel);
-  // 0 stands for "no tag" in handshake frames.
+  // 0 means "no tag" in handshake frames.
   tags_.connector = load_le64(secret.data()) | 1;
   tags_.listener = load_le64(secret.data() + 8) | 1;
 }

@@ -62,7 +62,7 @@ Status read_array(std::array<std::byte, N>& out, capnp::Data::Reader in, std::st
   return ok_status();
 }
 
-// Never OK: a refusal is one whatever its code says.
+// Never OK: a refusal with any code is an error.
 Status read_refusal(uint16_t code, capnp::Text::Reader reason) {
   Code known = code == 0 || code > static_cast<uint16_t>(kLastCode) ? Code::refused : static_cast<Code>(code);
   std::string_view text = schema::view_of(reason);
@@ -147,7 +147,7 @@ Bytes canonical_identity(const Identity& identity, uint32_t schema_version) {
 
 Bytes encode_refusal(const Status& why) {
   std::string reason = why.message().substr(0, kMaxReasonBytes);
-  while (!reason.empty() && !is_clean_utf8(reason)) reason.pop_back();  // a character cut in two
+  while (!reason.empty() && !is_clean_utf8(reason)) reason.pop_back();  // a character that was cut in two
   capnp::MallocMessageBuilder message;
   auto refused = message.initRoot<schema::Handshake>().initRefused();
   refused.setCode(static_cast<uint16_t>(why.code()));

@@ -43,7 +43,7 @@ Status OutgoingQueues::push(PeerId peer, Bytes message, bool& wake) {
   return ok_status();
 }
 
-// An empty queue takes any message, so that a small bound delays but never forbids.
+// An empty queue accepts any message, so that a small bound delays messages but never blocks one for ever.
 bool OutgoingQueues::is_full(const Queue& queue, size_t bytes) const {
   return queue.count >= limits_.queued_messages_per_peer ||
          (queue.count != 0 && queue.bytes + bytes > limits_.queued_bytes_per_peer);

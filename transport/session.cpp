@@ -37,7 +37,7 @@ void Session::on_door_frame(ByteView header_bytes, ByteView payload, uint64_t no
   }
   last_heard_ms_ = now_ms;
   if (phase_ == Phase::handshaking) return on_handshake(payload);
-  was_refused_ = true;  // nothing else is to be said any more
+  was_refused_ = true;  // no reason is sent back to the peer
   finish(decode_refusal(payload).with_context("the handshake was refused"));
 }
 
@@ -74,7 +74,8 @@ void Session::offer_data_port(uint16_t port) {
 bool Session::on_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms) {
   if (phase_ == Phase::ended) return false;
   auto header = decode_frame_header(header_bytes);
-  // Only the peer knows the tag: what lacks it may come from anybody, and harms nobody.
+  // Only the peer knows the tag. A frame without it may come from anyone, and is dropped without effect on
+  // the session.
   if (!header.ok() || incoming_tag_ == 0 || header->tag != incoming_tag_) {
     ++malformed_frames_;
     return false;
@@ -140,7 +141,7 @@ bool Session::on_announced(ByteView header_bytes, uint64_t payload_bytes, uint64
   return true;
 }
 
-// A message begins where the one before has ended, and a chunk where the chunk before has ended.
+// A message must begin where the previous one ended, and a chunk where the previous chunk ended.
 Status Session::check_order(const FrameHeader& header) const {
   bool is_next = header.sequence == next_in_ && header.offset == incoming_.size() && !is_fetching_;
   if (is_next && header.offset != 0) is_next = header.message_bytes == announced_.message_bytes;

@@ -96,7 +96,7 @@ std::pair<Box, Box> split(const Box& box, size_t dim, uint64_t at) {
 
 std::optional<uint64_t> contiguous_offset(const Box& outer, const Box& inner) {
   if (inner.empty()) return 0;
-  size_t free = inner.dims();  // one past the dimension whose range is free
+  size_t free = inner.dims();  // one past the last dimension that `inner` does not fill
   while (free > 0 && full_in(inner, outer, free - 1)) --free;
   uint64_t offset = 0;
   for (size_t i = 0; i < inner.dims(); ++i) {
@@ -108,8 +108,7 @@ std::optional<uint64_t> contiguous_offset(const Box& outer, const Box& inner) {
 
 namespace {
 
-// Covers elements [begin, end) of what is left of `outer` once the dimensions before `dim` are fixed as in
-// `box`.
+// Covers elements [begin, end) of the rest of `outer`, with the dimensions before `dim` fixed as in `box`.
 void add_range(const Box& outer, Box& box, size_t dim, uint64_t below, uint64_t begin, uint64_t end,
                std::vector<Box>& out) {
   if (begin == end) return;
@@ -117,7 +116,7 @@ void add_range(const Box& outer, Box& box, size_t dim, uint64_t below, uint64_t 
     out.push_back(box);
     return;
   }
-  below /= outer.sizes[dim];  // elements of one index of this dimension
+  below /= outer.sizes[dim];  // elements per index of this dimension
   uint64_t first = begin / below, last = end / below;
   auto descend = [&](uint64_t index, uint64_t from, uint64_t to) {
     box.offsets[dim] = outer.offsets[dim] + index;
@@ -161,7 +160,7 @@ RunLoops make_run_loops(const Box& a, const Box& b) {
     if (begin[i] >= end) return loops;
     size[i] = end - begin[i];
   }
-  // From the innermost dimension outwards: a dimension joins the run while all inside it are full in both
+  // From the innermost dimension outwards: a dimension joins the run while all inner ones are full in both
   // boxes.
   loops.run_elements = 1;
   uint64_t a_stride = 1, b_stride = 1;

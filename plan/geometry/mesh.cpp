@@ -37,7 +37,7 @@ std::vector<uint8_t> order_by_stride(std::span<const uint64_t> shape, std::span<
   return order;
 }
 
-// Steps through all coordinates of a shape in row-major order; false after the last.
+// Advances to the next coordinate of a shape in row-major order; false after the last.
 bool next_coordinate(Dims& coordinate, std::span<const uint64_t> shape) {
   for (size_t i = shape.size(); i-- > 0;) {
     if (++coordinate[i] < shape[i]) return true;
@@ -48,7 +48,8 @@ bool next_coordinate(Dims& coordinate, std::span<const uint64_t> shape) {
 
 }  // namespace
 
-// Every stride exceeds what all smaller ones reach together, so that digits can be read off greedily.
+// Whether every stride exceeds the sum that all smaller ones can reach, so that digits can be computed
+// greedily.
 bool Mesh::strides_nest(std::span<const uint64_t> shape, std::span<const uint64_t> strides) {
   if (shape.size() != strides.size() || shape.size() > kMaxDims) return false;
   std::vector<uint8_t> order = order_by_stride(shape, strides);
@@ -77,7 +78,7 @@ Result<Mesh> Mesh::from_ranks(Dims shape, std::vector<Rank> ranks) {
   SHOAL_ASSIGN_OR_RETURN(uint64_t size, mesh_size(shape));
   if (ranks.size() != size)
     return bad_mesh(fmt::format("{} ranks given for a shape of {}", ranks.size(), size));
-  // The only strides it can have are those to the neighbours of the first coordinate.
+  // The only possible strides are those to the neighbours of the first coordinate.
   Dims strides(shape.size(), 0);
   bool is_affine = true;
   uint64_t step = size;

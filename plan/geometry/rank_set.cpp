@@ -28,7 +28,8 @@ RankSet RankSet::of_mesh(const Mesh& mesh) {
 RankSet RankSet::from_ascending(std::vector<Rank> ranks) {
   RankSet set;
   set.size_ = ranks.size();
-  // Innermost digit first: the longest progression at the start must repeat in every block of its length.
+  // Finds the innermost digit first: the longest progression at the start must repeat in every block of its
+  // length.
   std::vector<Rank> firsts = ranks;
   while (firsts.size() > 1) {
     const uint64_t stride = firsts[1] - firsts[0];

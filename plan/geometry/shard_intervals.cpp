@@ -12,7 +12,8 @@ uint64_t ceil_divide(uint64_t a, uint64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
 }
 
-// Chunk `index` of torch.chunk(length, count): ceil-sized, the last ones short or empty.
+// Chunk `index` of torch.chunk(length, count): chunks have the rounded-up size, and the last ones are shorter
+// or empty.
 plan::Interval chunk(uint64_t length, uint64_t count, uint64_t index) {
   uint64_t size = ceil_divide(length, count);
   if (size == 0 || index > length / size) return {length, length};
@@ -20,11 +21,11 @@ plan::Interval chunk(uint64_t length, uint64_t count, uint64_t index) {
   return {begin, std::min(length, begin + size)};
 }
 
-// Appends positions [range.begin, range.end) of the concatenation of `local`. Calls come by ascending range,
-// and `cursor` remembers how far they got.
+// Appends positions [range.begin, range.end) of the concatenation of `local`. Calls must have ascending
+// ranges; `cursor` keeps the position between them.
 struct Cursor {
   size_t interval = 0;
-  uint64_t position = 0;  // of that interval's first element
+  uint64_t position = 0;  // position of that interval's first element
 };
 void append_positions(const plan::Intervals& local, plan::Interval range, Cursor& cursor,
                       plan::Intervals& out) {
@@ -83,7 +84,7 @@ std::vector<uint64_t> plan::shards_meeting(const plan::Intervals& local, const P
   const uint64_t length = plan::total_length(local);
   const uint64_t factor = placement.kind == Placement::Kind::strided_shard ? placement.split_factor : 1;
   std::vector<uint64_t> found;
-  // Positions in the concatenation that lie in the range, one interval at a time.
+  // The positions of the concatenation that lie in the range, one interval at a time.
   uint64_t position = 0;
   for (const plan::Interval& interval : local) {
     const uint64_t here = position;

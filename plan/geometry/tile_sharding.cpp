@@ -27,7 +27,7 @@ Dims coordinate_at(std::span<const uint64_t> shape, uint64_t position) {
   return coordinate;
 }
 
-// One tile: all dimensions but a last that replicates are 1.
+// The shape of one tile: 1 in every dimension except a last one that replicates.
 bool is_one_tile(const Dims& tiles, bool replicates_last) {
   const auto sharded = tiles.begin() + static_cast<ptrdiff_t>(tiles.size() - (replicates_last ? 1 : 0));
   return std::all_of(tiles.begin(), sharded, [](uint64_t size) { return size == 1; });
@@ -57,7 +57,7 @@ Mesh mesh_of_ranks(std::vector<Rank> ranks) {
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   const uint64_t size = ranks.size();
   Result<Mesh> mesh = Mesh::from_ranks({size}, std::move(ranks));
-  SHOAL_CHECK(mesh.ok());  // distinct, and not more than devices
+  SHOAL_CHECK(mesh.ok());  // the numbers are distinct and at most the number of devices
   return std::move(mesh).value();
 }
 
@@ -68,7 +68,7 @@ Result<TileSharding::OnMesh> number_devices(Dims tiles, bool replicates_last,
     tiles.pop_back();
     replicates_last = false;
   }
-  std::vector<std::pair<Rank, uint32_t>> by_rank;  // and position
+  std::vector<std::pair<Rank, uint32_t>> by_rank;  // second: position
   for (uint32_t i = 0; i < ranks.size(); ++i) by_rank.emplace_back(ranks[i], i);
   std::sort(by_rank.begin(), by_rank.end());
   std::vector<uint64_t> nth(ranks.size(), 0);
@@ -144,7 +144,7 @@ std::vector<Device> DeviceMap::devices_of(Rank rank) const {
   return out;
 }
 
-// Everything but what follows from the rest; `order` may be wrong.
+// Makes a TileSharding from the parts that do not follow from others; `order` may be invalid.
 Result<TileSharding> TileSharding::make(Data data) {
   std::vector<Rank> ranks;
   ranks.reserve(data.order.size());

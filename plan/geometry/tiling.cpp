@@ -1,8 +1,8 @@
-// check_tiling. The boxes tile the shape iff the sum of their indicator functions, less that of the shape, is
-// zero everywhere. Sweeping the outermost dimension, that sum changes only where boxes begin or end; it is
-// zero iff every such change is, and a change is again a signed sum of indicator functions, with one
-// dimension less. So each box is looked at twice a dimension, whatever it overlaps, and never compared with
-// every other.
+// check_tiling. The boxes tile the shape if and only if the sum of their indicator functions, minus that of
+// the shape, is zero everywhere. Along the outermost dimension that sum changes only where boxes begin or
+// end. It is zero if and only if every change is zero, and a change is again a signed sum of indicator
+// functions, with one dimension less. So each box is visited twice per dimension, whatever it overlaps, and
+// boxes are not compared pairwise.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,12 +13,12 @@ namespace shoal {
 
 namespace {
 
-// Box looks a check may cost beyond the ordinary; only contrived tilings of many dimensions come near.
+// Bound on extra box visits of a check. Only contrived tilings with many dimensions come near it.
 constexpr uint64_t kMaxLooks = uint64_t{1} << 28;
 
 struct Signed {
-  uint64_t at = 0;   // where in the swept dimension
-  uint32_t box = 0;  // index; the shape itself comes last
+  uint64_t at = 0;   // position in the swept dimension
+  uint32_t box = 0;  // index; the shape itself is the last
   int32_t sign = 0;
 };
 
@@ -26,7 +26,7 @@ class Sweep {
  public:
   Sweep(std::vector<const Box*> boxes, size_t dims) : boxes_(std::move(boxes)), dims_(dims), point_(dims) {}
 
-  // True if the signed sum vanishes over dimensions [dim, dims). Otherwise point() is its first non-zero
+  // True if the signed sum is zero over dimensions [dim, dims). Otherwise point() is its first non-zero
   // element in lexicographic order, which lies at the least corner where the sum changes.
   bool vanishes(std::vector<Signed>& items, size_t dim) {
     looks_ += items.size();
@@ -53,7 +53,7 @@ class Sweep {
       group.clear();
       while (end < changes.size() && changes[end].at == changes[begin].at)
         add(group, changes[end++], dim + 1);
-      // All changes add up to nothing, so that the last one vanishes if the others do.
+      // All changes add up to zero, so the last one is zero if the others are.
       if (end == changes.size()) break;
       point_[dim] = changes[begin].at;
       if (!group.empty() && !vanishes(group, dim + 1)) return false;
@@ -74,7 +74,7 @@ class Sweep {
     }
     return 0;
   }
-  // Boxes that are alike in the dimensions left cancel, or count double.
+  // Boxes that are equal in the remaining dimensions cancel or count double.
   void add(std::vector<Signed>& group, const Signed& item, size_t dim) const {
     if (!group.empty() && order_within(group.back().box, item.box, dim) == 0) {
       group.back().sign += item.sign;
@@ -97,7 +97,7 @@ bool covers(const Box& box, const Dims& point) {
   return true;
 }
 
-// A box that begins at `point`, which no box covers, and that meets none of them.
+// A box that begins at `point`, which no box covers, and that overlaps none of them.
 Box uncovered_at(const Dims& point, std::span<const Box* const> boxes, std::span<const uint64_t> shape) {
   Box gap{point, Dims(point.size())};
   for (size_t i = 0; i < point.size(); ++i) gap.sizes[i] = shape[i] - point[i];

@@ -16,17 +16,16 @@ namespace shoal::plan {
 
 namespace {
 
-constexpr int kLayoutNesting = 8;  // Layout, entries, rank boxes, box, list: with a little to spare
-// Decoding reads every word once, but a struct of zeros takes no word and is counted as one: an entry of a
-// handful of words can have a replicate placement for each of kMaxDims mesh dimensions. The slack is for
-// small layouts.
+constexpr int kLayoutNesting = 8;  // Layout, entries, rank boxes, box and list, plus a margin
+// Decoding reads every word once. But a struct of zeros takes no word and counts as one: a small entry can
+// have a replicate placement for each of kMaxDims mesh dimensions. The slack is for small layouts.
 constexpr uint64_t kTraversalSlackWords = 64;
-// Where layouts differ from rank to rank there are as many as ranks: several are decoded at once, if they are
-// large together.
+// If every rank has a different layout, there are as many layouts as ranks. Several are decoded at once if
+// their total size is large.
 constexpr size_t kMaxDecodingThreads = 4;
 constexpr size_t kDecodedPerThreadBytes = size_t{2} << 20;
 constexpr size_t kWordsAnEntry =
-    6;  // or more, of all but odd ones: bounds what is reserved on a stranger's word
+    6;  // The least size of all but unusual entries. Bounds the memory that an untrusted count may reserve.
 
 Status not_canonical(const char* what) {
   return Status(Code::corrupt, fmt::format("{}: not in canonical form", what));
@@ -43,7 +42,7 @@ Bytes canonical_bytes(Builder builder) {
   return out;
 }
 
-// Calls body(Root::Reader) over canonical bytes: one segment without a table.
+// Calls body(Root::Reader) on canonical bytes: one segment without a table.
 template <class Root, class Body>
 auto read_canonical(ByteView bytes, size_t bytes_max, Body&& body)
     -> decltype(body(std::declval<typename Root::Reader>())) {
@@ -137,7 +136,7 @@ std::vector<Number> copy_list(typename capnp::List<Number>::Reader in) {
   return out;
 }
 
-// At most `most` numbers, so that no reader reserves more.
+// Reads at most `most` numbers, so that no caller reserves more.
 Status read_numbers(capnp::List<uint64_t>::Reader in, size_t most, const char* what, Dims& out) {
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, most, what).status());
   out.reserve(in.size());
@@ -152,7 +151,7 @@ Result<Mesh> read_mesh(schema::Mesh::Reader in) {
   if (ranks.isAffine()) {
     Dims strides;
     SHOAL_RETURN_IF_ERROR(read_numbers(ranks.getAffine().getStrides(), kMaxDims, "mesh strides", strides));
-    // Not canonical; and to find out whether they make a mesh at all could take seconds.
+    // Not canonical. Checking whether they form a mesh at all could take seconds.
     if (!Mesh::strides_nest(shape, strides)) return malformed("mesh: its strides do not nest");
     return Mesh::affine(std::move(shape), ranks.getAffine().getBase(), std::move(strides));
   }
@@ -181,7 +180,7 @@ Status read_box_sharding(capnp::List<schema::RankBoxes>::Reader in, size_t dims,
     RankBoxes& boxes = out.ranks.emplace_back();
     boxes.rank = held.getRank();
     auto list = held.getBoxes();
-    // A scalar's boxes take no bytes; none is listed twice, so that more than one is an error in any case.
+    // A scalar's boxes take no bytes. No box is listed twice, so more than one is always an error.
     if (dims == 0 && list.size() > 1) return malformed("boxes of a scalar");
     for (auto box : list) {
       Box& added = boxes.boxes.emplace_back();
@@ -261,7 +260,7 @@ void write_runs(capnp::List<schema::Run>::Builder out, const std::vector<Run>& r
   }
 }
 
-// What bytes say is never our caller's fault.
+// Invalid bytes are never the caller's error.
 Status as_corrupt(const Status& status, const char* what) {
   Code code = status.code() == Code::invalid_argument ? Code::corrupt : status.code();
   return Status(code, status.message()).with_context(what);

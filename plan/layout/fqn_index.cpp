@@ -7,10 +7,10 @@ namespace shoal::plan {
 
 namespace {
 
-using Names = std::vector<std::string_view>;  // ascending, each once
+using Names = std::vector<std::string_view>;  // ascending, distinct
 
-// The first name after names[at], which is less than `fqn`, that is not. In steps that double: layouts of one
-// job share nearly all of their names, or nearly none.
+// names[at] is less than `fqn`. Finds the first later name that is not, in steps that double, because the
+// layouts of one job share nearly all names or nearly none.
 uint32_t skip_less(const Names& names, uint32_t at, std::string_view fqn) {
   size_t step = 1, before = at;
   for (; before + step < names.size() && names[before + step] < fqn; step *= 2) before += step;
@@ -45,8 +45,8 @@ Names names_of(const Layout& layout) {
   return names;
 }
 
-// Of the layouts from `begin` on, before `end`: halves are joined, so that as many layouts with names of
-// their own as there are ranks take no walk over all names each.
+// Collects the names of the layouts [begin, end). Merges halves, so that many layouts with different names do
+// not each walk over all names.
 Names names_of(const std::vector<LayoutPtr>& layouts, size_t begin, size_t end) {
   if (begin == end) return {};
   if (end - begin == 1) return names_of(*layouts[begin]);

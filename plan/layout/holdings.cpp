@@ -17,14 +17,14 @@ bool is_explicit(const LayoutEntry& entry) {
   return std::holds_alternative<BoxSharding>(entry.sharding);
 }
 
-// What identical entries share, apart from fqn, kind, dtype and shape, which validate_world compares.
+// What identical entries share besides fqn, kind, dtype and shape, which validate_world compares.
 bool same_sharding(const Instance& a, const Instance& b) {
   if (a.mesh_number != b.mesh_number || a.entry->replicated != b.entry->replicated) return false;
   if (a.entry->sharding.index() != b.entry->sharding.index()) return false;
   return std::ranges::equal(placements_of(a), placements_of(b));
 }
 
-// The ranks of a mesh; of devices each once.
+// The ranks of a mesh; in a mesh of devices, each rank once.
 RankSet ranks_on(const Mesh& mesh, uint32_t devices_per_rank) {
   if (devices_per_rank == 1) return RankSet::of_mesh(mesh);
   std::vector<Rank> ranks = mesh.ascending_ranks();
@@ -169,7 +169,8 @@ ValueHoldings Holdings::derive_value(uint32_t number) {
   return value;
 }
 
-// By hash(fqn), among the complete instances; among all if none is, which check_coverage refuses.
+// Chooses by hash(fqn) among the complete instances. If none is complete, among all; check_coverage then
+// rejects the world.
 void Holdings::choose(ValueHoldings& value) {
   std::vector<std::pair<Hash128, Instance>> hashed;
   for (const Instance& instance : value.instances) hashed.emplace_back(hash_of(instance), instance);
@@ -236,7 +237,7 @@ RankSet Holdings::replicas(const Instance& instance, std::span<const uint64_t> c
   return RankSet::from_ascending(std::move(ranks));
 }
 
-// Sharded coordinates, numbered row-major over the sharded mesh dimensions, that no holder has.
+// Row-major numbers, over the sharded mesh dimensions, of sharded coordinates that no holder has.
 const std::vector<uint64_t>& Holdings::unheld_cells(const Instance& instance,
                                                     const std::vector<bool>& sharded) {
   auto [found, is_new] = unheld_.try_emplace({{instance.mesh_number, instance.layouts_number}, sharded});
@@ -308,7 +309,8 @@ const BoxHoldings& Holdings::boxes(uint32_t number) {
   for (const Site& site : index_.sites(number)) {
     const LayoutEntry& entry = world_.layouts[site.layout]->entries()[site.entry];
     for (const RankBoxes& held : std::get<BoxSharding>(entry.sharding).ranks) {
-      if (world_.roster.layout_of(held.rank) != site.layout) continue;  // its own layout says what it holds
+      // only a rank's own layout states what it holds
+      if (world_.roster.layout_of(held.rank) != site.layout) continue;
       out.listed_ranks.push_back(held.rank);
       for (const Box& box : held.boxes) {
         if (!box.empty()) all.push_back({&box, held.rank, entry.replicated});

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::string_view kRankSuffix = "@rank";
 constexpr size_t kMostRankDigits = 10;
-constexpr size_t kShownFqnBytes = 100;  // of a name that is refused
+constexpr size_t kShownFqnBytes = 100;  // shown of a rejected name
 constexpr uint64_t kMaxSize = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 
 Status bad(std::string what) {
@@ -27,7 +27,7 @@ Status not_canonical() {
   return Status(Code::corrupt, "not in canonical form");
 }
 
-// A name that may be none, for people: printable ASCII as it is, all else escaped, its end left out.
+// Makes a possibly invalid name human-readable: keeps printable ASCII, escapes all else, and omits the end.
 std::string shown(std::string_view fqn) {
   std::string out = "'";
   for (char letter : fqn.substr(0, kShownFqnBytes)) {
@@ -38,7 +38,7 @@ std::string shown(std::string_view fqn) {
   return out + (fqn.size() > kShownFqnBytes ? "…'" : "'");
 }
 
-// How many bytes its elements take.
+// The number of bytes of its elements.
 Result<uint64_t> validate_shape(const LayoutEntry& entry) {
   if (entry.shape.size() > kMaxDims) {
     return bad(fmt::format("{} dimensions, at most {} are allowed", entry.shape.size(), kMaxDims));
@@ -92,7 +92,7 @@ Status validate_devices(const DeviceSharding& sharding, const Mesh& mesh, const 
   return ok_status();
 }
 
-// Everything but the name and the shape. Explicit boxes come sorted by rank.
+// Checks everything except the name and the shape. Explicit boxes must be sorted by rank.
 Status validate_sharding(const LayoutEntry& entry, const std::vector<Mesh>& meshes) {
   auto mesh_exists = [&](uint32_t index) {
     return index < meshes.size() ? meshes[index].status()
@@ -146,7 +146,7 @@ const RankBoxes* find_rank(const BoxSharding& sharding, Rank rank) {
   return held != sharding.ranks.end() && held->rank == rank ? &*held : nullptr;
 }
 
-// Sorts the meshes that entries use, joins equal ones and renumbers the entries.
+// Sorts the meshes that entries use, merges equal ones, and renumbers the entries.
 std::vector<Mesh> canonical_meshes(const std::vector<Mesh>& meshes, std::vector<LayoutEntry>& entries) {
   std::vector<bool> used(meshes.size(), false);
   for (LayoutEntry& entry : entries) {
@@ -169,7 +169,7 @@ std::vector<Mesh> canonical_meshes(const std::vector<Mesh>& meshes, std::vector<
   return sorted;
 }
 
-// Tools that unpack a checkpoint make paths of names: none may lead out of their folder.
+// Tools that unpack a checkpoint turn names into paths, so no name may lead out of their folder.
 bool climbs(std::string_view fqn) {
   if (fqn.find("..") == std::string_view::npos) return false;
   while (true) {
@@ -218,7 +218,8 @@ std::optional<RankFqn> split_rank_fqn(std::string_view fqn) {
 
 namespace {
 
-// Names ascend. All values of a layout together have fewer than 2^63 bytes, so that no load adds up beyond.
+// Names must ascend. All values of a layout together must have fewer than 2^63 bytes, so that no load
+// overflows.
 Status validate_entries(const std::vector<LayoutEntry>& entries, const std::vector<Mesh>& meshes) {
   uint64_t total = 0;
   for (size_t i = 0; i < entries.size(); ++i) {

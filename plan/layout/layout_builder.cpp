@@ -9,8 +9,8 @@ namespace shoal {
 
 namespace {
 
-// For every dotted prefix, and for the empty one, the mesh of the entries below it; nullptr where they
-// disagree.
+// For every dotted prefix, including the empty one: the mesh of the entries below it, or nullptr if they
+// differ.
 using MeshOfPrefix = std::map<std::string_view, const Mesh*>;
 
 void add_prefix(std::string_view prefix, const Mesh& mesh, MeshOfPrefix& prefixes) {
@@ -152,13 +152,13 @@ Result<LayoutPtr> LayoutBuilder::build() && {
         devices->mesh = number->second;
     }
     if (needs_prefixes) {
-      entries.push_back(pending.entry);  // a copy: the prefixes refer to the names
+      entries.push_back(pending.entry);  // a copy, because the prefixes refer to the names
     } else {
       entries.push_back(std::move(pending.entry));
     }
   }
   prefixes.clear();
-  pending_ = PagedVector<Pending>();  // before the layout is encoded, which takes memory of its own
+  pending_ = PagedVector<Pending>();  // freed before the layout is encoded, which needs memory too
   return make_layout(std::move(meshes), std::move(entries));
 }
 

@@ -40,8 +40,8 @@ uint32_t value_at(const std::vector<Run>& runs, const std::vector<uint32_t>& sta
   return runs[static_cast<size_t>(after - starts.begin()) - 1].value;
 }
 
-// Runs over all ranks whose neighbours differ and whose values are numbered by first appearance. How many
-// values.
+// Checks that the runs cover all ranks, that neighbours differ, and that values are numbered by first
+// appearance. Returns the number of values.
 Result<uint32_t> check_runs(const std::vector<Run>& runs, uint32_t world_size, const char* what) {
   auto corrupt = [&](const char* why) {
     return Status(Code::corrupt, fmt::format("roster: {} {}", what, why));

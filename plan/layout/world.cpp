@@ -15,7 +15,7 @@ Status bad(std::string what) {
 }
 
 Status validate_ranks(const Layout& layout, uint32_t world_size) {
-  std::vector<Rank> highest;  // or device
+  std::vector<Rank> highest;  // by mesh: the highest rank or device
   for (const Mesh& mesh : layout.meshes()) highest.push_back(plan::RankSet::of_mesh(mesh).highest());
   for (const LayoutEntry& entry : layout.entries()) {
     bool is_ok = true;
@@ -31,7 +31,7 @@ Status validate_ranks(const Layout& layout, uint32_t world_size) {
   return ok_status();
 }
 
-// Two layouts that know the same fqn must mean the same value.
+// Two layouts with the same fqn must describe the same value.
 Status validate_agreement(const LayoutEntry& a, const LayoutEntry& b) {
   auto differ = [&](const char* what) {
     return bad(fmt::format("'{}' has two {} among the ranks", a.fqn, what));
@@ -54,7 +54,7 @@ bool has_rank_objects(const World& world) {
   });
 }
 
-// Of a value that each rank has of its own: no other value has the name of one of them.
+// Checks a per-rank value: no other value may have the name of one of its objects.
 Status validate_rank_names(const World& world, const plan::FqnIndex& index, uint32_t value) {
   const std::string_view prefix = index.fqn(value);
   for (uint32_t other = value + 1; other < index.size() && index.fqn(other).starts_with(prefix); ++other) {

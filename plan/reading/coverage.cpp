@@ -1,6 +1,5 @@
 // check_coverage. On a mesh the shards of all coordinates tile a tensor by construction, and divide() tiles
-// what each replica group holds; so coverage is that the instance which a value is taken from has a holder
-// for every shard.
+// the boxes of each replica group. So a value is covered if its chosen instance has a holder for every shard.
 #include <fmt/format.h>
 
 #include "plan/layout/holdings.h"
@@ -30,7 +29,7 @@ Status check_mesh(plan::Holdings& holdings, const plan::Instance& instance) {
 
 Status check_value(plan::Holdings& holdings, uint32_t value) {
   const plan::ValueHoldings& held = holdings.value(value);
-  if (held.per_rank) return ok_status();  // whoever has the layout writes its own
+  if (held.per_rank) return ok_status();  // each rank with the layout writes its own
   if (held.whole_writer) {
     if (holdings.whole_writer(value, true)) return ok_status();
     return Status(Code::invalid_argument, "no rank holds it");

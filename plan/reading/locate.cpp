@@ -14,17 +14,17 @@
 namespace shoal::plan {
 
 namespace {
-// What is kept; when it grows beyond, all of it is dropped and derived anew.
+// Bounds of the caches. A cache that exceeds its bound is dropped and computed again.
 constexpr size_t kMaxCachedBoxes = size_t{1} << 21;
 constexpr size_t kMaxCachedGroups = size_t{1} << 18;  // between calls
 constexpr size_t kMaxCachedPlans = 4096;
-constexpr uint64_t kMaxCopiesLookedAt = 64;  // of a piece, for those of other hosts
+constexpr uint64_t kMaxCopiesLookedAt = 64;  // ranks checked for copies of a piece on other hosts
 
-// A replica group by where it is: the cell of a mesh that shares all sharded coordinates.
+// A replica group by its position: the cell of a mesh that shares all sharded coordinates.
 struct CellKey {
   uint32_t mesh_number, layouts_number;
-  uint32_t sharded_dims;  // one bit a mesh dimension
-  uint64_t cell;          // row-major over those
+  uint32_t sharded_dims;  // one bit per mesh dimension
+  uint64_t cell;          // row-major over these dimensions
   friend bool operator==(const CellKey&, const CellKey&) = default;
 };
 struct CellHash {
@@ -44,15 +44,15 @@ struct Locator::Impl {
   struct Group {
     RankSet ranks;
     const Bucket* bucket = nullptr;
-    uint64_t bucket_round = 0;  // the bucket is there while no clearing has come since
+    uint64_t bucket_round = 0;  // the bucket is valid if this is the current round
   };
   Buckets buckets;
   size_t cached_boxes = 0;
   uint64_t round = 1;
-  std::unordered_map<CellKey, Group, CellHash> groups;  // looked up only
+  std::unordered_map<CellKey, Group, CellHash> groups;  // never iterated
   std::map<Rank, SavePlanPtr> plans;
 
-  // One rank's part of a value: all its pieces, of which the files follow.
+  // One rank's part of a value: all its pieces, in order, which gives their files.
   struct Stored {
     Rank rank;
     Box box;
@@ -62,7 +62,7 @@ struct Locator::Impl {
   Impl(std::shared_ptr<const World> given, const SaveOptions& options)
       : world(std::move(given)), rule(*world, options, FqnIndex::of_world(*world)) {}
 
-  // Which value a name means, and of which rank, where each has its own.
+  // The value of a name, and the rank if it is a per-rank value.
   struct Named {
     uint32_t value = 0;
     std::optional<Rank> rank;
@@ -90,8 +90,8 @@ struct Locator::Impl {
 
 namespace {
 
-// Numbers the pieces of one value, given in any order, rank by rank in box order; keeps the canonical ones
-// that meet the target.
+// Numbers the pieces of one value, given in any order, rank by rank in box order, which gives their files.
+// Keeps the canonical ones that overlap the target.
 template <class Stored>
 void number_pieces(std::vector<Stored> stored, const Box& target, std::vector<StoredPiece>& out) {
   std::sort(stored.begin(), stored.end(), [](const Stored& a, const Stored& b) {
@@ -106,7 +106,7 @@ void number_pieces(std::vector<Stored> stored, const Box& target, std::vector<St
   }
 }
 
-// The shares of a value's boxes; of one box alone where that is given.
+// The shares of a value's boxes, or of one box if it is given.
 std::span<const Share> shares_in(const Bucket& bucket, uint32_t value, const Box* box = nullptr) {
   auto order = [&](const Share& share) {
     const Bucket::Held& held = bucket.boxes[share.box];
@@ -121,13 +121,14 @@ std::span<const Share> shares_in(const Bucket& bucket, uint32_t value, const Box
       .subspan(static_cast<size_t>(first - begin), static_cast<size_t>(last - first));
 }
 
-// One choice of coordinates on the mesh dimensions that shard one tensor dimension, and what it holds there.
+// One choice of coordinates on the mesh dimensions that shard one tensor dimension, and the intervals it
+// holds.
 struct Branch {
   std::vector<uint64_t> coordinates;
   Intervals held;
 };
 
-// All choices for tensor dimension `dim` whose intervals meet `range`.
+// All choices for tensor dimension `dim` whose intervals overlap `range`.
 std::vector<Branch> branches_of(const Instance& instance, std::span<const Placement> placements, size_t dim,
                                 Interval range) {
   std::vector<Branch> branches{{{}, whole_interval(instance.entry->shape[dim])}};
@@ -147,7 +148,7 @@ std::vector<Branch> branches_of(const Instance& instance, std::span<const Placem
   return branches;
 }
 
-// Calls visit(coordinate, boxes) for every coordinate of the sharded mesh dimensions whose shard meets the
+// Calls visit(coordinate, boxes) for every coordinate of the sharded mesh dimensions whose shard overlaps the
 // target.
 template <class Visit>
 void for_each_shard(const Instance& instance, const Box& target, Visit&& visit) {
@@ -193,8 +194,8 @@ std::optional<Locator::Impl::Named> Locator::Impl::find(std::string_view fqn) {
   return Named{*number, name->rank};
 }
 
-// The divided bucket of a group of two or more. Every member holds all of it, so that any may be asked for
-// it.
+// The divided bucket of a group of at least two ranks. Every member holds all of it, so it can be gathered
+// from any member.
 const Bucket& Locator::Impl::bucket_of(const RankSet& group) {
   auto found = buckets.find(group);
   if (found == buckets.end()) {
@@ -223,7 +224,7 @@ const Bucket& Locator::Impl::bucket_of(Group& group) {
   return *group.bucket;
 }
 
-// The replica group at a coordinate, of which only the sharded mesh dimensions matter.
+// The replica group at a coordinate; only the sharded mesh dimensions matter.
 Locator::Impl::Group& Locator::Impl::group_at(const Instance& instance, const Dims& coordinate) {
   CellKey key{instance.mesh_number, instance.layouts_number, 0, 0};
   const std::span<const Placement> placements = placements_of(instance);
@@ -237,7 +238,7 @@ Locator::Impl::Group& Locator::Impl::group_at(const Instance& instance, const Di
   return found->second;
 }
 
-// Pieces of a value whose `boxes` every member of `group` holds.
+// Pieces of a value of which every member of `group` holds `boxes`.
 void Locator::Impl::add_group_pieces(uint32_t value, Group& group, const std::vector<Box>& boxes,
                                      const Box& target, std::vector<StoredPiece>& out) {
   if (group.ranks.empty()) return;
@@ -274,7 +275,7 @@ void Locator::Impl::add_mesh_pieces(uint32_t value, const Box& target, std::vect
   add_group_pieces(value, group, {whole(held.entry->shape)}, target, out);
 }
 
-// All that `rank` writes of a value that lies on devices: its tiles may have different replica groups.
+// Everything that `rank` writes of a value on devices, whose tiles may have different replica groups.
 std::vector<Locator::Impl::Stored> Locator::Impl::tile_pieces_of(uint32_t value, Rank rank) {
   const Instance& instance = holdings().value(value).instance();
   std::vector<Stored> stored;
@@ -324,7 +325,7 @@ std::vector<Rank> Locator::Impl::box_writers(uint32_t value, const BoxHoldings& 
   return writers;
 }
 
-// All that `rank` writes of a value with explicit boxes.
+// Everything that `rank` writes of a value with explicit boxes.
 std::vector<Locator::Impl::Stored> Locator::Impl::box_pieces_of(uint32_t value, Rank rank) {
   const BoxHoldings& all = holdings().boxes(value);
   const Layout& layout = world->layout_of(rank);
@@ -361,7 +362,7 @@ void Locator::Impl::add_box_pieces(uint32_t value, const Box& target, std::vecto
   for (Rank rank : writers) number_pieces(box_pieces_of(value, rank), target, out);
 }
 
-// The ranks that provably hold the same bytes of a box which is stored whole, dedupe being none.
+// The ranks that provably hold the same bytes of a box that is stored whole, because dedupe is none.
 RankSet Locator::Impl::equal_holders(uint32_t value, const Box& box) {
   const ValueHoldings& held = holdings().value(value);
   const Instance& instance = held.instance();

@@ -60,7 +60,7 @@ Status validate_user_metadata(const UserMetadata& user) {
 
 Status check_same_user_metadata(Rank a, const UserMetadata& of_a, Rank b, const UserMetadata& of_b) {
   if (of_a == of_b) return ok_status();
-  std::optional<std::string> first;  // key that differs
+  std::optional<std::string> first;  // the first key that differs
   for (const auto* from : {&of_a, &of_b}) {
     const UserMetadata& other = from == &of_a ? of_b : of_a;
     for (const auto& [key, value] : *from) {
@@ -76,7 +76,7 @@ Status check_same_user_metadata(Rank a, const UserMetadata& of_a, Rank b, const 
 }
 
 std::string to_string(const AttemptKey& key) {
-  if (key.attempt == 0) return fmt::format("step {}", key.step);  // of no attempt known
+  if (key.attempt == 0) return fmt::format("step {}", key.step);  // the attempt is unknown
   return fmt::format("step {} (g{}a{})", key.step, key.generation, key.attempt);
 }
 
@@ -98,7 +98,8 @@ WorldValues::WorldValues(const World& world) {
     values_.reserve(index.size());
     for (uint32_t value = 0; value < index.size(); ++value) {
       for (const plan::Site site : index.sites(value)) {
-        if (add(site.layout, world.layouts[site.layout]->entries()[site.entry])) break;  // all mean the same
+        // all other sites have the same value
+        if (add(site.layout, world.layouts[site.layout]->entries()[site.entry])) break;
       }
     }
   }
@@ -112,7 +113,7 @@ WorldValues::WorldValues(const World& world) {
       }
     }
   }
-  if (names_.empty()) return;  // in their order
+  if (names_.empty()) return;  // values_ is already in order
   std::sort(values_.begin(), values_.end(), [](const Value& a, const Value& b) { return *a.fqn < *b.fqn; });
   const auto same_fqn = [](const Value& a, const Value& b) { return *a.fqn == *b.fqn; };
   values_.erase(std::unique(values_.begin(), values_.end(), same_fqn), values_.end());

@@ -15,7 +15,7 @@ bool is_digit(char letter) {
   return letter >= '0' && letter <= '9';
 }
 
-// Causes name blocks by number: they are the same but for that.
+// Causes contain the numbers of blocks and are otherwise equal.
 bool is_same_cause(std::string_view a, std::string_view b) {
   size_t i = 0, k = 0;
   while (i < a.size() && k < b.size()) {

@@ -19,10 +19,10 @@ uint64_t digits_of(uint64_t number) {
 }
 
 Hash128 hash_of(const std::vector<uint64_t>& numbers) {
-  return xxh3_128(std::as_bytes(std::span(numbers)));  // compared within one process alone
+  return xxh3_128(std::as_bytes(std::span(numbers)));  // compared only within one process
 }
 
-// Row-major; kNotInMesh where the rank is not in it.
+// The rank's row-major place in the mesh; kNotInMesh if it is not in it.
 uint64_t index_in(const Mesh& mesh, Rank rank) {
   if (mesh.is_affine() && mesh.dims() != 0) {
     uint64_t stride = 1;
@@ -52,14 +52,14 @@ void coordinate_at(const Mesh& mesh, uint64_t index, Dims& coordinate) {
 
 }  // namespace
 
-// What a rank holds of a tensor, by its place in a mesh: the same in every mesh of that shape.
+// What a rank holds of a tensor, by its place in a mesh. The same in every mesh of that shape.
 struct PlanClasses::Seen {
-  uint64_t sizes = 0, digits = 0, offsets = 0;  // hashes; 0: not looked at yet
+  uint64_t sizes = 0, digits = 0, offsets = 0;  // hashes; 0: not computed yet
 };
 
 struct PlanClasses::Geometry {
   Dims shape;
-  std::optional<std::vector<Placement>> placements;  // none: held whole
+  std::optional<std::vector<Placement>> placements;  // nullopt: held whole
   Mesh mesh;
   std::vector<Seen> seen;  // by place
 
@@ -112,23 +112,25 @@ std::shared_ptr<PlanClasses::Geometries> PlanClasses::make_geometries() {
   return std::make_shared<Geometries>();
 }
 
-// Replica groups that are found alike: one mesh, one set of layouts, the same dimensions sharded.
+// Replica groups with the same derivation: one mesh, one set of layouts, the same sharded dimensions.
 struct PlanClasses::Group {
   Instance instance;
   std::vector<bool> sharded;
-  bool is_single = false;            // each rank is alone in its own
-  std::vector<uint32_t> geometries;  // of the entries, into OfLayout::geometries
+  bool is_single = false;            // each rank is alone in its group
+  std::vector<uint32_t> geometries;  // of the entries; indices in OfLayout::geometries
   struct Cell {
     RankSet ranks;
-    std::vector<std::pair<Rank, uint32_t>> turns;  // ascending by rank: when it is served
+    // ascending by rank: its position in the order in which members get units
+    std::vector<std::pair<Rank, uint32_t>> turns;
   };
   std::unordered_map<uint64_t, Cell> cells;
 };
 
-// Of the rank that is placed; kept for its memory, for a million ranks are placed one after the other.
+// Scratch memory for the rank that is being placed. It is kept, because a million ranks may be placed in
+// turn.
 struct PlanClasses::Scratch {
-  std::vector<uint64_t> plan, text;  // what its class, and its text, depend on
-  std::vector<uint64_t> places;      // in each mesh
+  std::vector<uint64_t> plan, text;  // the inputs of its class and of its text
+  std::vector<uint64_t> places;      // its place in each mesh
   std::vector<Seen> seen;            // by geometry
   std::vector<Group::Cell*> cells;   // by group
   std::vector<uint64_t> within;
@@ -137,23 +139,23 @@ struct PlanClasses::Scratch {
 
 struct PlanClasses::Units {
   uint64_t count = 0;
-  bool is_cut = false;  // some box into several
+  bool is_cut = false;  // some box is cut into several units
 };
 
 struct PlanClasses::OfLayout {
   explicit OfLayout(ShareRule made) : rule(std::move(made)) {}
   ShareRule rule;
-  bool is_alone = false;             // each rank is alone in its class
-  bool has_rank_names = false;       // values of which each rank has its own, with its number in their names
-  std::vector<uint32_t> geometries;  // distinct
-  std::vector<const Mesh*> meshes;   // distinct, that geometries and groups refer to
-  std::vector<uint32_t> mesh_of_geometry;             // parallel to geometries, into meshes
-  std::vector<const LayoutEntry*> entry_of_geometry;  // parallel: of this layout
-  std::vector<int32_t> geometry_of_entry;             // into geometries; -1: nothing of it moves
+  bool is_alone = false;                   // each rank has a class to itself
+  bool has_rank_names = false;             // has per-rank values, whose names contain the rank's number
+  std::vector<uint32_t> geometries;        // distinct
+  std::vector<const Mesh*> meshes;         // distinct; those that geometries and groups refer to
+  std::vector<uint32_t> mesh_of_geometry;  // parallel to geometries; indices in meshes
+  std::vector<const LayoutEntry*> entry_of_geometry;  // parallel to geometries; entries of this layout
+  std::vector<int32_t> geometry_of_entry;             // indices in geometries; -1: nothing of it moves
   std::vector<Group> groups;
-  std::map<Rank, std::vector<uint32_t>> whole_writers;  // the values that each writes whole
+  std::map<Rank, std::vector<uint32_t>> whole_writers;  // the values that each rank writes whole
   std::vector<const Mesh*> held_whole;                  // meshes of such values
-  std::unordered_map<Hash128, Units> units;             // of a bucket, by what lies in it
+  std::unordered_map<Hash128, Units> units;             // of a bucket, by its contents
 
   uint32_t mesh_number(const Mesh* mesh) {
     for (uint32_t i = 0; i < meshes.size(); ++i) {
@@ -194,7 +196,7 @@ bool PlanClasses::is_alone(const LayoutEntry& entry) {
 void PlanClasses::add_entry(OfLayout& of, uint32_t layout_number, uint32_t number) {
   Holdings& holdings = of.rule.holdings();
   const ValueHoldings& held =
-      holdings.value(number);  // numbers of an index of one layout are those of its entries
+      holdings.value(number);  // numbers in an index of one layout are positions of its entries
   const Layout& layout = *world_.layouts[layout_number];
   const LayoutEntry& entry = layout.entries()[number];
   if (is_per_rank(entry)) {
@@ -218,7 +220,7 @@ void PlanClasses::add_entry(OfLayout& of, uint32_t layout_number, uint32_t numbe
   }
   const uint32_t geometry = geometries_->number_of(entry, mesh);
   auto known = std::find(of.geometries.begin(), of.geometries.end(), geometry);
-  // Two meshes of one shape have the same geometry, but other ranks at its places.
+  // Two meshes of one shape have the same geometry, but different ranks at its places.
   const uint32_t mesh_number = of.mesh_number(&mesh);
   while (known != of.geometries.end() &&
          of.mesh_of_geometry[static_cast<size_t>(known - of.geometries.begin())] != mesh_number) {
@@ -255,7 +257,7 @@ void PlanClasses::add_entry(OfLayout& of, uint32_t layout_number, uint32_t numbe
   of.groups.push_back(std::move(group));
 }
 
-// How many units the boxes make that this group divides, as far as this rank knows.
+// The units of the boxes that this group divides, computed from the holdings of this rank.
 PlanClasses::Units PlanClasses::units_of(OfLayout& of, Rank rank, const RankSet& group, Hash128 sizes) {
   auto [found, is_new] = of.units.try_emplace(sizes);
   if (!is_new) return found->second;
@@ -272,8 +274,8 @@ PlanClasses::Units PlanClasses::units_of(OfLayout& of, Rank rank, const RankSet&
   return found->second;
 }
 
-// Appends which part of its replica groups' boxes the rank gets to what its class depends on; to its text,
-// where the boxes lie that are cut, for then the pieces begin elsewhere.
+// Appends the rank's part of its replica groups' boxes to the inputs of its class. If boxes are cut, appends
+// their offsets to the inputs of its text, because the pieces then begin elsewhere.
 void PlanClasses::place_in_groups(OfLayout& of, Rank rank) {
   auto& [out, text, places, seen, cells, within, coordinate] = *scratch_;
   cells.assign(of.groups.size(), nullptr);
@@ -299,7 +301,7 @@ void PlanClasses::place_in_groups(OfLayout& of, Rank rank) {
       continue;
     }
     const Group::Cell& cell = *cells[g];
-    size_t first = 0;  // groups of the same ranks divide together
+    size_t first = 0;  // groups with the same ranks divide their boxes together
     while (cells[first] == nullptr || cells[first]->ranks != cell.ranks) ++first;
     out.push_back(cell.ranks.size());
     out.push_back(first);
@@ -314,8 +316,7 @@ void PlanClasses::place_in_groups(OfLayout& of, Rank rank) {
     auto turn = std::lower_bound(cell.turns.begin(), cell.turns.end(), std::pair(rank, 0u));
     SHOAL_CHECK(turn != cell.turns.end() && turn->first == rank);
     const Units units = units_of(of, rank, cell.ranks, hash_of(within));
-    out.push_back(
-        std::min<uint64_t>(turn->second, units.count));  // whoever is served after the last gets nothing
+    out.push_back(std::min<uint64_t>(turn->second, units.count));  // members after the last unit get nothing
     if (!units.is_cut) continue;
     for (size_t other = 0; other < of.groups.size(); ++other) {
       if (cells[other] == nullptr || cells[other]->ranks != cell.ranks) continue;

@@ -1,4 +1,5 @@
-// Plans that travel: their encoding, and what whoever is told one looks at before writing by it.
+// Encodes and decodes plans that are sent between processes, and checks a received plan before a rank writes
+// by it.
 #include <capnp/message.h>
 #include <fmt/format.h>
 
@@ -64,7 +65,8 @@ Result<SavePlanPtr> read_plan(schema::SavePlan::Reader in) {
   return SavePlanPtr(std::move(plan));
 }
 
-// What an item says of its value and its place in it. `boxes`: those that the rank holds of the value.
+// The part of an item that identifies its value and its place in it. `boxes`: the boxes that the rank holds
+// of the value.
 Status check_item(const WriteItem& item, const LayoutEntry& entry, const std::vector<Box>& boxes,
                   bool is_held) {
   auto wrong = [&](std::string_view what) {

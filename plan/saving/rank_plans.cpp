@@ -9,14 +9,14 @@ namespace shoal::plan {
 
 namespace {
 
-// PlanClasses keeps a table of what each place of a mesh holds of each shape, looks for shapes and meshes one
-// after the other, and of each layout an index of the values of all. Beyond these bounds each rank is planned
-// by the rule alone.
+// PlanClasses keeps a table of what each place of a mesh holds of each shape, searches shapes and meshes
+// linearly, and keeps an index of all values per layout. Beyond these bounds each rank is planned by the rule
+// alone.
 constexpr size_t kMaxShapes = 256;
 constexpr size_t kMaxMeshes = 64;  // of a layout
 constexpr uint64_t kMaxPlaces = uint64_t{8} << 20;
-constexpr uint64_t kMaxSites = uint64_t{16} << 20;  // entries of all layouts, for each layout
-constexpr size_t kMaxItems = size_t{1} << 20;       // of the plans that are kept, one a class
+constexpr uint64_t kMaxSites = uint64_t{16} << 20;  // entries of all layouts together, counted per layout
+constexpr size_t kMaxItems = size_t{1} << 20;       // in all cached plans, one per class
 
 bool is_regular(const World& world) {
   uint64_t entries = 0;
@@ -25,7 +25,7 @@ bool is_regular(const World& world) {
     if (layout->meshes().size() > kMaxMeshes) return false;
   }
   if (entries > kMaxSites / world.layouts.size()) return false;
-  std::set<std::tuple<Dims, std::vector<Placement>, Dims>> shapes;  // and how they lie in which mesh
+  std::set<std::tuple<Dims, std::vector<Placement>, Dims>> shapes;  // and their placements in which mesh
   uint64_t places = 0;
   for (const LayoutPtr& layout : world.layouts) {
     for (const LayoutEntry& entry : layout->entries()) {

@@ -24,7 +24,7 @@ PlanId hash_plan(const SavePlan& plan, const RosterId& roster_id) {
   bytes.u32(kRuleVersion);
   bytes.u8(static_cast<uint8_t>(plan.options.dedupe));
   bytes.u64(plan.options.unit_bytes);
-  // Appended only where it is not the first mode, so that ids of before stay.
+  // The mode is appended only if it is not the first one, so that older ids stay the same.
   if (plan.options.mode != SaveMode::collective_free) bytes.u8(static_cast<uint8_t>(plan.options.mode));
   bytes.u64(plan.items.size());
   for (const WriteItem& item : plan.items) {
@@ -41,7 +41,7 @@ PlanId hash_plan(const SavePlan& plan, const RosterId& roster_id) {
   return bytes.hash_128();
 }
 
-// From pieces that carry their file to items in the order of the bytes.
+// Converts pieces with their files to items in the order of the bytes.
 void fill_items(const Layout& layout, std::vector<plan::Piece> pieces, const std::vector<uint32_t>& files,
                 SavePlan& plan) {
   std::vector<WriteItem> items;
@@ -66,10 +66,10 @@ void fill_items(const Layout& layout, std::vector<plan::Piece> pieces, const std
   auto rank_of = [&](const WriteItem& item) {
     const LayoutEntry& entry = layout.entries()[item.entry];
     const bool is_object = entry.kind == LayoutEntry::Kind::object;
-    // Wide elements first, so that no gap is needed to align them.
+    // Wide elements come first, so that aligning them needs no gap.
     return std::tuple(item.file, is_object, is_object ? 0u : 64 - dtype_bits(entry.dtype), item.entry);
   };
-  // Pieces come by (entry, box), which the sort keeps.
+  // Pieces arrive sorted by (entry, box), and a stable sort keeps this.
   std::stable_sort(items.begin(), items.end(),
                    [&](const WriteItem& a, const WriteItem& b) { return rank_of(a) < rank_of(b); });
   plan.items = std::move(items);
@@ -196,7 +196,7 @@ SavePlan plan_all_held(const Layout& layout, Rank rank) {
 
 std::string shard_file_name(Rank rank, uint32_t file) {
   constexpr size_t kLeastDigits = 5;
-  const fmt::format_int digits(rank);  // not a format string: a manifest has a name of each rank
+  const fmt::format_int digits(rank);  // not a format string, for speed: a manifest has a name for each rank
   std::string name = "rank-";
   name.append(kLeastDigits - std::min(kLeastDigits, digits.size()), '0');
   name.append(digits.data(), digits.size());
@@ -207,7 +207,7 @@ std::string shard_file_name(Rank rank, uint32_t file) {
 std::vector<std::string> item_keys(const Layout& layout, const SavePlan& plan) {
   std::vector<std::string> keys;
   keys.reserve(plan.items.size());
-  std::set<std::pair<uint32_t, std::string>> names;  // fqns by file, needed once one of them is numbered
+  std::set<std::pair<uint32_t, std::string>> names;  // fqns by file; needed once one of them has a number
   auto is_name = [&](uint32_t file, const std::string& key) {
     if (names.empty()) {
       for (const WriteItem& item : plan.items) {

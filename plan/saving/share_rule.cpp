@@ -6,18 +6,18 @@
 
 namespace shoal::plan {
 
-// One gathering: what is derived once for many entries of the same mesh.
+// State of one gather: facts shared by many entries of the same mesh.
 struct ShareRule::Context {
   struct Group {
     RankSet ranks;
-    Bucket* bucket = nullptr;  // once something is divided
+    Bucket* bucket = nullptr;  // set once something is divided
   };
   Rank rank = 0;
   uint32_t layout_number = 0;
   const Layout* layout = nullptr;
   Gathered out;
-  // The replica groups of this rank, by mesh, layouts, which mesh dimensions are sharded, and, where the rank
-  // is in a mesh more than once, the cell of those.
+  // The replica groups of this rank. Key: mesh, layouts, sharded mesh dimensions, and, if the rank is in a
+  // mesh more than once, the cell of these dimensions.
   std::map<std::tuple<uint32_t, uint32_t, std::vector<bool>, uint64_t>, Group> groups;
 
   void add(uint32_t value, uint32_t entry, uint32_t local_box, Box box, bool canonical) {

@@ -9,13 +9,13 @@ namespace shoal::plan {
 
 namespace {
 
-// Units of one large box: `full` of them alike, then one that may be shorter.
+// Units of one large box: `full` equal units, then one that may be shorter.
 struct Cut {
   uint64_t unit_elements = 0;
-  uint64_t units = 0;  // the last one included
+  uint64_t units = 0;  // including the last one
 };
 
-// At the outermost dimension of which one slice fits into unit_bytes: as many slices as fit make a unit.
+// Cuts the outermost dimension of which one slice fits into unit_bytes. As many slices as fit make a unit.
 Cut cut_large(const SharedBox& shared, uint64_t elements, uint64_t unit_bytes) {
   uint64_t slice = elements;
   for (uint64_t size : shared.box->sizes) {
@@ -28,8 +28,8 @@ Cut cut_large(const SharedBox& shared, uint64_t elements, uint64_t unit_bytes) {
   return cut;
 }
 
-// Walks the boxes in order: large(box, elements, cut) for each that is cut, pack(first box, last box + 1,
-// bytes) for each run of smaller ones that fit together.
+// Walks the boxes in order. Calls large(box, elements, cut) for each box that is cut, and pack(first box,
+// last box + 1, bytes) for each run of smaller boxes that fit into one unit.
 template <class Large, class Pack>
 void for_each_unit(std::span<const SharedBox> boxes, uint64_t unit_bytes, Large&& large, Pack&& pack) {
   size_t first = 0;
@@ -54,14 +54,14 @@ void for_each_unit(std::span<const SharedBox> boxes, uint64_t unit_bytes, Large&
   close(boxes.size());
 }
 
-// Members by load; ties go to the first.
+// Members by load; on a tie the first comes first.
 class Loads {
  public:
   explicit Loads(uint64_t members) : heap_(members) {
     for (uint32_t i = 0; i < members; ++i) heap_[i] = {0, i};
   }
 
-  // The least loaded member, which takes `bytes`.
+  // Gives `bytes` to the least loaded member and returns it.
   uint32_t take(uint64_t bytes) {
     Entry& least = heap_.front();
     const uint32_t member = least.member;
@@ -70,10 +70,11 @@ class Loads {
     return member;
   }
 
-  // What `units` calls of take(bytes) would give each member, in one step; by ascending member, none with
-  // nothing.
+  // Returns in one step what `units` calls of take(bytes) would give each member: ascending by member,
+  // without members that get nothing.
   std::vector<std::pair<uint32_t, uint64_t>> take_many(uint64_t bytes, uint64_t units) {
-    // The units taken are the least of all (load + k * bytes, member): find the load that they stay below.
+    // The units taken are the smallest of all (load + k * bytes, member). Finds the load below which they
+    // stay.
     auto taken_below = [&](uint64_t load) {
       uint64_t taken = 0;
       for (const Entry& entry : heap_) {
@@ -86,7 +87,7 @@ class Loads {
       uint64_t middle = low + (high - low) / 2;
       (taken_below(middle) <= units ? low : high) = middle;
     }
-    uint64_t left = units - taken_below(low);  // of those that lie at exactly `low`
+    uint64_t left = units - taken_below(low);  // units at exactly `low`
     std::sort(heap_.begin(), heap_.end(), [](const Entry& a, const Entry& b) { return a.member < b.member; });
     std::vector<std::pair<uint32_t, uint64_t>> counts;
     for (Entry& entry : heap_) {
@@ -122,10 +123,10 @@ class Loads {
   std::vector<Entry> heap_;
 };
 
-// Beyond this many units a member, counting them one by one is slower than take_many.
+// Above this many units per member, counting one by one is slower than take_many.
 constexpr uint64_t kUnitsAtOnce = 64;
 
-// How many of `units` equal units each member takes; by ascending member, none with nothing.
+// How many of `units` equal units each member takes: ascending by member, without members that get nothing.
 std::vector<std::pair<uint32_t, uint64_t>> take_units(uint64_t bytes, uint64_t units, uint64_t members,
                                                       Loads& loads) {
   if (units / kUnitsAtOnce >= members) return loads.take_many(bytes, units);
@@ -140,8 +141,8 @@ std::vector<std::pair<uint32_t, uint64_t>> take_units(uint64_t bytes, uint64_t u
   return counts;
 }
 
-// Deals the units of one large box out as contiguous runs: by ascending member, but the member that got the
-// last, perhaps shorter unit comes last. So each keeps exactly the load that it had.
+// Deals the units of one large box as contiguous runs, ascending by member, except that the member with the
+// last, perhaps shorter unit comes last. So each member keeps exactly its load.
 void deal_runs(uint32_t box, uint64_t element_bytes, uint64_t elements, const Cut& cut, uint64_t members,
                Loads& loads, std::vector<Share>& shares) {
   auto counts = take_units(cut.unit_elements * element_bytes, cut.units - 1, members, loads);
@@ -157,12 +158,12 @@ void deal_runs(uint32_t box, uint64_t element_bytes, uint64_t elements, const Cu
   shares.push_back({box, last_member, begin, elements});
 }
 
-// Of each member, by ascending rank: how many members on the same host come before it.
+// For each member, by ascending rank: the number of earlier members on the same host.
 std::vector<uint32_t> turns_on_host(const std::vector<Rank>& ranks, const Roster& roster) {
   const std::vector<Run>& runs = roster.host_runs();
   const std::vector<uint32_t>& starts = roster.host_starts();
   std::vector<uint32_t> turns(ranks.size());
-  // Counters by host: an array costs as much as there are hosts, a map as there are members.
+  // Counters by host. An array costs as much as there are hosts, a map as much as there are members.
   const bool use_array = ranks.size() >= roster.hosts() / 8;
   std::vector<uint32_t> met_array(use_array ? roster.hosts() : 0);
   std::map<uint32_t, uint32_t> met_map;
@@ -171,7 +172,7 @@ std::vector<uint32_t> turns_on_host(const std::vector<Rank>& ranks, const Roster
   uint64_t run_end = 0;
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] >= run_end) {
-      // Mostly the next one; otherwise found by halving.
+      // Usually the next run; otherwise a binary search finds it.
       if (i == 0 || run + 1 == runs.size() || ranks[i] >= uint64_t{starts[run + 1]} + runs[run + 1].count) {
         run = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), ranks[i]) - starts.begin()) -
               1;

@@ -9,8 +9,8 @@
 namespace shoal::transport {
 
 namespace {
-constexpr uint64_t kShortestTickMs = 20;  // a tick looks at every peer
-constexpr int kClosingPollMs = 5;         // UCX wakes nobody when an endpoint is closed
+constexpr uint64_t kShortestTickMs = 20;  // because each tick visits every peer
+constexpr int kClosingPollMs = 5;         // UCX sends no event when an endpoint is closed
 constexpr uint64_t kCloseTimeoutMs = 2000;
 
 uint64_t monotonic_ms() {
@@ -25,7 +25,7 @@ Engine::Engine(const TransportOptions& options, Shared& shared, TransportHandler
       shared_(shared),
       handler_(handler),
       token_(std::make_shared<const Bytes>(options.token)),
-      // Waits are at most one heartbeat interval long; half an interval more is the machine's delay.
+      // A wait lasts at most one heartbeat interval; another half allows for scheduling delays.
       clock_(options.limits.heartbeat_interval_ms + options.limits.heartbeat_interval_ms / 2),
       turns_(options.limits.inbound_bytes) {}
 
@@ -148,7 +148,7 @@ void Engine::tick() {
       due = std::min(due, peer->cut_at_ms);
       continue;
     }
-    // Its silence is ours: it waits for its turn, and is not read.
+    // The peer's silence is this side's fault: it waits for its turn, and its stream is not read.
     if (peer->stream && peer->stream->awaits_room()) peer->session->on_heard(now_ms_);
     if (now_ms_ >= peer->session->next_due_ms()) {
       peer->session->tick(now_ms_);
@@ -175,8 +175,8 @@ void Engine::sleep() {
   poll(timeout_ms);
 }
 
-// Draining: what is queued goes out. Parting: every peer is told, and given time to have read it. Stopped:
-// all is cut.
+// Draining: queued messages are sent. Parting: every peer is sent the reason and gets time to read it.
+// Stopped: all connections are closed.
 bool Engine::has_stopped() {
   if (stage_ == Stage::serving) return false;
   bool in_time = monotonic_ms() < stop_at_ms_;

@@ -1,5 +1,6 @@
-// Who comes. Those who have not proven the token are few, live for a short time, and are closed first: a
-// flood of them delays nobody who can prove it, who does so with the first bytes that it sends.
+// Incoming connections. There are few that have not proven the token; they live for a short time and are
+// closed first. A flood of them does not delay a peer that can prove the token, because it does so with its
+// first bytes.
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -12,7 +13,7 @@
 namespace shoal::transport {
 
 namespace {
-// What epoll's events belong to: a peer's id, UCX (0), and these.
+// Keys of epoll events besides the ids of peers and 0, which is UCX.
 constexpr uint64_t kListenerKey = UINT64_MAX;
 constexpr uint64_t kWakeKey = UINT64_MAX - 1;
 constexpr uint64_t kListenerShutMs = 100;
@@ -40,18 +41,18 @@ void Engine::poll(int timeout_ms) {
   update_listener_interest();
   epoll_event events[kEventsAtOnce];
   int count = epoll_wait(poll_fd_.get(), events, kEventsAtOnce, timeout_ms);
-  if (timeout_ms != 0) return;  // it was for sleeping: the next round looks again
+  if (timeout_ms != 0) return;  // the call was only for sleeping; the next round polls again
   for (int i = 0; i < count; ++i) {
     if (events[i].data.u64 == kListenerKey) {
       accept_visitors();
     } else if (events[i].data.u64 == kWakeKey) {
-      // In this order: who posts a command from now on wakes us again.
+      // Read before is_woken_ is reset, so that a command posted from now on wakes this thread again.
       uint64_t ignored = 0;
       (void)!read(wake_fd_.get(), &ignored, sizeof ignored);
       is_woken_ = false;
       has_been_woken_ = true;
     } else if (Peer* peer = find(events[i].data.u64); peer != nullptr && peer->stream) {
-      // One who waits for its turn is not read: only this tells that it has gone.
+      // A stream that waits for its turn is not read, so only this event shows that the peer is gone.
       bool is_broken = (events[i].events & (EPOLLERR | EPOLLHUP)) != 0 && peer->stream->awaits_room();
       if (is_broken) break_link(*peer, Status(Code::unavailable, "the connection broke"));
       progress_stream(*peer);
@@ -96,8 +97,8 @@ void Engine::accept_visitors() {
   }
 }
 
-// Where there is no descriptor for whoever waits: one at a time gets the spare one, proves itself, and is
-// told so. False: not even that.
+// Accepts a connection when no descriptor is left. One at a time gets the spare descriptor, proves the token,
+// and is sent the reason. False: not even that is possible.
 bool Engine::accept_in_place() {
   FileDescriptor socket(spare_descriptor_.accept_in_place(listener_->fd()));
   if (socket.get() < 0) return false;
@@ -121,12 +122,12 @@ void Engine::add_visitor(Listener::Visitor visitor, bool holds_spare) {
   peer.unproven = unproven_.insert(unproven_.end(), peer.id);
   ++unproven_by_host_[peer.host];
   begin_stream(peer, std::move(visitor.socket));
-  // Whoever knows the token says so at once: it is proven before anybody is closed to make room.
+  // A peer that knows the token proves it with its first bytes, before any other peer is closed to make room.
   if (peer.stream) progress_stream(peer);
 }
 
-// Of the host that has the most who have proven nothing, the oldest of them. Those who have offered the key
-// are about to prove it, or send what they have heard of another: they go last.
+// The oldest unproven peer of the host that has the most. Peers that have offered the key are chosen last:
+// each is about to prove it, or replays what it has overheard.
 Engine::Peer& Engine::first_to_go() {
   std::pair<bool, size_t> best{false, 0};
   Peer* chosen = nullptr;
@@ -158,7 +159,7 @@ void Engine::make_room(Peer& goes) {
   close_unproven(goes, Status(Code::unavailable, "closed to make room for others"));
 }
 
-// At once: its descriptor is free when this returns.
+// Closes at once: the descriptor is free when this returns.
 void Engine::close_unproven(Peer& peer, const Status& why) {
   forget_unproven(peer);
   break_link(peer, why);
@@ -168,12 +169,12 @@ void Engine::close_unproven(Peer& peer, const Status& why) {
 void Engine::forget_unproven(Peer& peer) {
   if (!peer.unproven) return;
   unproven_.erase(*std::exchange(peer.unproven, std::nullopt));
-  listener_shut_until_ms_ = std::min(listener_shut_until_ms_, now_ms_);  // there is room
+  listener_shut_until_ms_ = std::min(listener_shut_until_ms_, now_ms_);  // a place is free now
   auto count = unproven_by_host_.find(peer.host);
   if (--count->second == 0) unproven_by_host_.erase(count);
 }
 
-// In tick: those who took too long.
+// Called by tick: closes those that took too long.
 void Engine::close_late_unproven() {
   const uint64_t life_ms = options_.limits.unproven_life_max_ms;
   while (!unproven_.empty()) {
@@ -183,7 +184,7 @@ void Engine::close_late_unproven() {
   }
 }
 
-// At most one line in so much time.
+// Writes at most one line per kFloodReportMs.
 void Engine::report_flood() {
   if (flood_.closed == 0 || now_ms_ < flood_.report_at_ms) return;
   auto worst = std::max_element(flood_.by_host.begin(), flood_.by_host.end(),
@@ -197,7 +198,8 @@ void Engine::report_flood() {
   if (stage_ != Stage::parting) handler_.on_refused("", Status(Code::busy, text));
 }
 
-// The connection's TLS has come so far. Once it is proven, a listener says what a stranger must not hear.
+// Continues the TLS handshake. Once the peer is proven, a listener may send reasons that an unproven peer
+// must not learn.
 Status Engine::prove(Peer& peer) {
   SHOAL_ASSIGN_OR_RETURN(peer.is_proven, peer.stream->tls().prove());
   if (!peer.is_proven || peer.is_connector) return ok_status();

@@ -61,8 +61,7 @@ void Engine::connect_stream(Peer& peer, const SocketAddress& address) {
   begin_stream(peer, std::move(*socket));
 }
 
-// Brings a peer up to date with what happened to it: frames to send, news for the handler, its end, messages
-// to send.
+// Processes what happened to a peer: sends frames, calls the handler, ends the peer, sends messages.
 void Engine::service(Peer& peer) {
   if (peer.is_closing) return;
   Session& session = *peer.session;
@@ -90,7 +89,7 @@ void Engine::service(Peer& peer) {
   }
 }
 
-// True if anything was sent, or will be by pump_stream.
+// True if it sent anything, or if pump_stream will.
 bool Engine::send_control(Peer& peer) {
   bool any = false;
   if (peer.stream && peer.is_proven && peer.link_error.ok()) {
@@ -126,7 +125,8 @@ void Engine::report_up(Peer& peer) {
   handler_.on_peer_up(peer.id, peer.session->peer());
 }
 
-// A listener's session that never came up is a stranger's: it is counted, and only the refusal is told.
+// Ends a peer. A listener's session that never came up belongs to an unknown peer: it is counted, and only
+// its refusal is reported.
 void Engine::end_peer(Peer& peer, bool said_why) {
   peer.is_over = true;
   forget_unproven(peer);
@@ -160,7 +160,7 @@ void Engine::cut(Peer& peer) {
   if (peer.endpoint != nullptr) close_endpoint(*peer.endpoint);
 }
 
-// A peer goes when UCX knows neither its endpoint nor its memory any more.
+// Removes peers. A peer stays until UCX no longer uses its endpoint or its memory.
 void Engine::reap() {
   std::erase_if(closing_endpoints_, [&](std::unique_ptr<Endpoint>& endpoint) {
     if (!UcxWorker::is_closed(endpoint->closing)) return false;

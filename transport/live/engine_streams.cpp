@@ -1,5 +1,5 @@
-// Streams: TCP connections with TLS. Handshakes pass there, and all else where the session stays on its
-// stream.
+// Streams: TCP connections with TLS. They carry the handshakes, and all other frames of a session that stays
+// on its stream.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace shoal::transport {
 
 namespace {
-// Read or written for one peer in one round: others have their turn in between.
+// Bytes read or written for one peer per round, so that other peers get their turn.
 constexpr size_t kBytesAtOnce = size_t{1} << 20;
 constexpr const char* kLanes = "tls";
 
@@ -53,7 +53,7 @@ void Engine::stay_on_stream(Peer& peer) {
   peer.lanes = kLanes;
 }
 
-// In the next round, whether epoll knows of a reason or not.
+// Continues the stream in the next round, even without an epoll event.
 void Engine::go_on(Peer& peer) {
   if (!std::exchange(peer.goes_on, true)) again_.push_back(peer.id);
 }
@@ -69,7 +69,7 @@ void Engine::go_on_with_streams() {
 
 // --- what arrives ---
 
-// Reads; what is to be written follows in service().
+// Reads from the stream; service() then writes.
 void Engine::progress_stream(Peer& peer) {
   mark(peer);
   Status open = peer.is_proven ? ok_status() : prove(peer);
@@ -90,7 +90,7 @@ Status Engine::read_stream(Peer& peer) {
     take_event(peer, event);
   }
   if (budget < kBytesAtOnce && peer.stays_on_stream) peer.session->on_heard(now_ms_);
-  // What TLS holds in its buffers is unknown to epoll; with budget left, it is less than a record.
+  // epoll does not see what TLS has buffered. With budget left, that is less than a record.
   if (budget == 0 && !peer.stream->awaits_room()) go_on(peer);
   return ok_status();
 }
@@ -121,12 +121,12 @@ void Engine::take_frame(Peer& peer, bool is_malformed) {
     return session.on_door_frame(header, payload, now_ms_);
   }
   if (session.on_frame(header, payload, now_ms_)) count_received(peer, payload.size());
-  // Nobody knows where the next frame begins.
+  // The position of the next frame is unknown.
   if (is_malformed) session.end(Status(Code::corrupt, "what came is no frame"));
 }
 
-// The first chunk of a message waits until all of the message has room; nothing is read before. Later ones
-// have it.
+// The first chunk of a message waits until the whole message has room, and nothing is read before. Later
+// chunks have room already.
 void Engine::take_announcement(Peer& peer) {
   Session& session = *peer.session;
   const ByteView header = peer.stream->header();
@@ -169,7 +169,7 @@ void Engine::count_received(Peer& peer, size_t bytes) {
 // --- what is sent ---
 
 void Engine::push_control(Peer& peer, const OutgoingFrame& frame) {
-  // What is queued is a sign of life, too.
+  // Queued output is a sign of life too.
   if (peer.stream->has_output() && is_of_kind(frame.header, FrameKind::heartbeat)) return;
   peer.stream->push(frame.header, frame.payload);
   peer.session->on_sent(now_ms_);
@@ -184,7 +184,7 @@ void Engine::pump_stream(Peer& peer) {
     Status flushed = peer.stream->flush(&budget);
     settle_sent(peer);
     if (!flushed.ok()) {
-      (void)read_stream(peer);  // who cannot be written to any more may have said why
+      (void)read_stream(peer);  // a peer that no longer accepts bytes may have sent the reason
       return break_link(peer, flushed);
     }
     if (peer.stream->tls().has_unsent()) break;

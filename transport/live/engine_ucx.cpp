@@ -12,7 +12,7 @@ Status describe(ucs_status_t status) {
 }
 }  // namespace
 
-// A connector's, once it is welcome: the listener has decided.
+// On a welcomed connector: uses the transport that the listener chose.
 void Engine::choose_data_way(Peer& peer) {
   const bool by_ucx = peer.session->data_port() != 0;
   const TransportKind used = by_ucx ? TransportKind::ucx : TransportKind::tcp;
@@ -31,7 +31,7 @@ void Engine::choose_data_way(Peer& peer) {
   }
 }
 
-// A listener's, by the choice of whoever started it, else by the interface that the session came by.
+// On a listener: by the configured transport, otherwise by the interface on which the session came.
 bool Engine::goes_by_ucx(const Peer& peer) const {
   if (options_.network.transport == TransportKind::ucx) return true;
   return may_use_rdma_ && peer.stream && is_rdma_interface(interface_of_socket(peer.stream->tls().fd()));
@@ -51,15 +51,15 @@ void Engine::offer_data_port(Peer& peer) {
   peer.session->offer_data_port(data_port_);
 }
 
-// At the address by which the session came; at the door's own only while sessions that came by different ones
-// are expected.
+// Listens on the address on which the session came. While sessions on different addresses are expected,
+// listens on the transport's own address instead.
 Status Engine::open_data_port(const Peer& peer) {
   SocketAddress address = local_end_of(peer.stream->tls().fd());
   uint16_t port = 0;
   if (worker_->is_listening()) {
     if (data_host_ == host_of(address) || data_host_ == host_of(listen_address_)) return ok_status();
     address = listen_address_;
-    port = data_port_;  // those who are expected know it
+    port = data_port_;  // expected sessions know this port
     worker_->stop_listening();
   }
   set_port(address, port);
@@ -116,8 +116,8 @@ void Engine::on_connection_request(UcxWorker& worker, ucp_conn_request_h request
 
 void Engine::accept_requests() {
   for (ConnectionRequest& request : std::exchange(requests_, {})) {
-    // One of those who are expected has one connection; some room beyond is for strangers, of whom the oldest
-    // goes first.
+    // Each expected session needs one connection. There is some room for unknown peers, of which the oldest
+    // is closed first.
     const size_t unattached_max = by_tag_.size() + options_.limits.unproven_sessions;
     const bool is_full = unattached_.size() >= unattached_max;
     if (by_tag_.empty() || (is_full && closing_endpoints_.size() >= unattached_max)) {
@@ -134,7 +134,7 @@ void Engine::accept_requests() {
   }
 }
 
-// The peer that the endpoint's first frame comes from, if it is awaited.
+// The peer that sent the endpoint's first frame, if it is expected.
 Engine::Peer* Engine::attach(Endpoint& endpoint, ByteView header) {
   auto decoded = decode_frame_header(header);
   if (!decoded.ok() || decoded->kind != FrameKind::attach) return nullptr;
@@ -163,7 +163,7 @@ void Engine::close_endpoint(Endpoint& endpoint) {
   endpoints_.erase(found);
 }
 
-// Closes connections that nobody claimed, and the data port once nobody is expected there.
+// Closes connections that no session claimed, and the data port once no session is expected there.
 void Engine::tidy_links() {
   for (Endpoint* endpoint : std::vector(unattached_)) {
     if (endpoint->is_broken || now_ms_ >= endpoint->attach_by_ms) close_endpoint(*endpoint);

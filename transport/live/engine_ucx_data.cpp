@@ -5,7 +5,7 @@
 namespace shoal::transport {
 
 namespace {
-constexpr size_t kMaxEagerUnderWay = 64;  // frames of one peer that UCX holds
+constexpr size_t kMaxEagerUnderWay = 64;  // frames of one peer passed to UCX and not finished
 }  // namespace
 
 void Engine::on_frame(ucp_ep_h handle, ByteView header, ByteView payload) noexcept {
@@ -126,7 +126,7 @@ void Engine::send_chunk(Peer& peer) {
   submit(Operation::Kind::chunk, peer, header, Bytes(), ByteView(peer.bulk).subspan(peer.bulk_offset, bytes));
 }
 
-// The first chunk of a message waits until all of the message has room; later ones have it.
+// The first chunk of a message waits until the whole message has room; later chunks have room already.
 void Engine::start_fetches() {
   while (std::optional<PeerId> turn = turns_.next()) {
     Peer& peer = *find(*turn);
@@ -136,7 +136,8 @@ void Engine::start_fetches() {
     fetch_from_stream(peer);
     go_on(peer);
   }
-  for (size_t i = 0; i < marked_.size(); ++i) {  // by index: a fetch that is done at once marks its peer
+  // by index, because a fetch that finishes at once marks its peer
+  for (size_t i = 0; i < marked_.size(); ++i) {
     Peer* peer = find(marked_[i]);
     if (peer != nullptr && peer->announced != nullptr && peer->reserved_bytes != 0) fetch(*peer);
   }

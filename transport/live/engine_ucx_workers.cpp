@@ -1,6 +1,6 @@
-// Workers of UCX: one for new connections, and those before it that still have some. UCX lists the network
-// interfaces when a worker is created: whoever began before an interface was up, or was given its address,
-// would never find a way over it.
+// UCX workers: one for new connections, and earlier ones that still have some. UCX lists the network
+// interfaces when a worker is created. A worker that was created before an interface was up, or before it got
+// its address, never uses that interface.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 namespace shoal::transport {
 
 namespace {
-constexpr uint64_t kInterfacesCheckMs = 20;  // not more often, however many connect
-// Each costs some descriptors and a few MiB of shared memory. Beyond it new connections know the interfaces
-// that the newest worker knows, until an earlier worker's last connection has been closed.
+constexpr uint64_t kInterfacesCheckMs = 20;  // minimum time between checks, however many peers connect
+// Each worker costs some descriptors and a few MiB of shared memory. At the maximum, new connections use the
+// interfaces of the newest worker until the last connection of an earlier worker has been closed.
 constexpr size_t kMaxWorkers = 4;
 }  // namespace
 
 Status Engine::open_worker() {
-  // Before UCX looks: what changes in between counts as a change.
+  // Listed before UCX lists them, so that a change in between is noticed later.
   InterfaceAddresses interfaces = interface_addresses();
   SHOAL_ASSIGN_OR_RETURN(auto worker,
                          UcxWorker::create(*this, {devices_, to_string(options_.network.ports)}));
@@ -33,8 +33,8 @@ Status Engine::open_worker() {
   return ok_status();
 }
 
-// Before a connection is made. An interface that has gone is no reason: UCX finds out by itself. Not OK:
-// there is no worker, and none can be had.
+// Called before a connection is made. An interface that is gone needs no new worker, because UCX detects that
+// itself. Not OK: there is no worker, and none can be created.
 Status Engine::renew_worker(const Peer& peer) {
   const std::string device = peer.stream ? interface_of_socket(peer.stream->tls().fd()) : "";
   const bool is_new_device = !device.empty() && devices_.insert(device).second;
@@ -45,7 +45,7 @@ Status Engine::renew_worker(const Peer& peer) {
     InterfaceAddresses now = interface_addresses();
     if (std::includes(interfaces_.begin(), interfaces_.end(), now.begin(), now.end())) return ok_status();
   }
-  // Where none can be had the present one goes on, and the next connection asks again.
+  // If no worker can be created, the current one stays, and the next connection tries again.
   const bool is_renewed = retired_workers_.size() + 1 < kMaxWorkers && open_worker().ok();
   if (!is_renewed && is_new_device) devices_.erase(device);
   return ok_status();
@@ -53,7 +53,7 @@ Status Engine::renew_worker(const Peer& peer) {
 
 void Engine::retire_idle_workers() {
   std::erase_if(retired_workers_, [&](RetiredWorker& retired) {
-    // Whoever was told its port connects there within the time for a handshake.
+    // A peer that knows the worker's port connects there within the handshake's timeout.
     bool is_awaited = !by_tag_.empty() && now_ms_ < retired.listens_until_ms;
     if (retired.worker->is_listening() && !is_awaited && requests_.empty()) retired.worker->stop_listening();
     bool is_idle = retired.worker.use_count() == 1 && !retired.worker->is_listening();

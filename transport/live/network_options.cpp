@@ -42,7 +42,7 @@ std::string first_line(const fs::path& file) {
   return line;
 }
 
-// Folders of the ports of a device that are active.
+// The folders of a device's active ports.
 std::vector<fs::path> active_ports(const fs::path& device) {
   std::vector<fs::path> out;
   std::error_code error;
@@ -53,7 +53,7 @@ std::vector<fs::path> active_ports(const fs::path& device) {
   return out;
 }
 
-// RoCE over a bond or a VLAN: each of the port's addresses names the interface that it is of.
+// RoCE over a bond or a VLAN: each address of the port names its interface.
 bool names_interface(const fs::path& port, const std::string& interface) {
   std::error_code error;
   for (const auto& each : fs::directory_iterator(port / "gid_attrs" / "ndevs", error)) {

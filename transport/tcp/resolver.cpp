@@ -19,8 +19,8 @@ Result<SocketAddress> resolve(const HostPort& address, bool numeric_only) {
   if (error != 0) {
     return Status(Code::unavailable, "the host " + address.host + " is not known: " + gai_strerror(error));
   }
-  // One rule for both transports: a listener on an IPv6 address makes UCX 1.13 write past the end of memory
-  // where its TCP speaks IPv4, and that is what it speaks by default.
+  // IPv4 only, one rule for both transports. UCX 1.13's TCP uses IPv4 by default; a listener on an IPv6
+  // address then makes it write past the end of memory.
   const addrinfo* chosen = found;
   while (chosen != nullptr && chosen->ai_family != AF_INET) chosen = chosen->ai_next;
   if (chosen == nullptr) {

@@ -15,7 +15,7 @@
 namespace shoal::transport {
 
 namespace {
-constexpr int kBacklog = 4096;  // of those who wait to be accepted; the system may allow fewer
+constexpr int kBacklog = 4096;  // connections waiting to be accepted; the system may allow fewer
 
 Status system_error(const std::string& what) {
   return Status(Code::unavailable, what + ": " + std::strerror(errno));

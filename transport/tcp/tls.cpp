@@ -22,7 +22,7 @@ constexpr unsigned char kCipherSuiteId[] = {0x13, 0x01};
 constexpr const char* kGroup = "X25519";
 constexpr size_t kReadAheadBytes = size_t{64} << 10;
 constexpr size_t kMacBytes = 32;
-constexpr int kNothing = -1;  // OpenSSL's word for a read or write that has to wait, or has failed
+constexpr int kNothing = -1;  // OpenSSL's result for a read or write that must wait or has failed
 
 using MacBytes = std::array<unsigned char, kMacBytes>;
 
@@ -36,7 +36,7 @@ MacBytes hmac(ByteView key, std::string_view text) {
   return out;
 }
 
-// OpenSSL keeps one of these for the process.
+// The index under which a context stores its TlsContext. One per process.
 int context_slot() {
   static const int slot = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
   return slot;
@@ -46,7 +46,7 @@ const TlsContext& context_of(SSL* tls) {
   return *static_cast<const TlsContext*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(tls), context_slot()));
 }
 
-// The connector's side: the key that it offers.
+// Connector: offers the key.
 int offer_key(SSL* tls, const EVP_MD*, const unsigned char** id, size_t* id_bytes, SSL_SESSION** key) {
   const TlsContext& context = context_of(tls);
   *id = reinterpret_cast<const unsigned char*>(context.key_identity().data());
@@ -56,7 +56,7 @@ int offer_key(SSL* tls, const EVP_MD*, const unsigned char** id, size_t* id_byte
   return 1;
 }
 
-// The listener's side. An identity of another root finds no key, and the handshake fails without one.
+// Listener: looks the key up. An identity of another root finds no key, and the handshake fails.
 int find_key(SSL* tls, const unsigned char* id, size_t id_bytes, SSL_SESSION** key) {
   const TlsContext& context = context_of(tls);
   const std::string& own = context.key_identity();
@@ -91,7 +91,8 @@ Result<std::shared_ptr<TlsContext>> TlsContext::create(ByteView token, const Roo
                  SSL_CTX_set_ex_data(context, context_slot(), out.get()) == 1;
   if (is_good) {
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-    // A session ends with a frame that says why, or it broke: TLS's own farewell adds nothing.
+    // A session ends with a frame that contains the reason, or the connection broke. TLS's own close message
+    // adds nothing.
     SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_TICKET);
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                   SSL_MODE_RELEASE_BUFFERS);
@@ -118,22 +119,22 @@ TlsContext::~TlsContext() {
   SSL_CTX_free(context_);
 }
 
-// --- what OpenSSL reads from and writes to ---
+// --- OpenSSL's input and output ---
 
-// OpenSSL's own would write a record at a time, and raise SIGPIPE.
+// Replaces OpenSSL's own socket BIO, which would write one record at a time and raise SIGPIPE.
 struct TlsStream::Wire {
   explicit Wire(FileDescriptor connection) : socket(std::move(connection)) {}
 
   FileDescriptor socket;
   Bytes unsent;
-  size_t sent = 0;         // of unsent
-  bool has_ended = false;  // the other side's bytes
+  size_t sent = 0;         // bytes of unsent
+  bool has_ended = false;  // the other side has ended its bytes
   bool ends_writing = false, has_ended_writing = false;
-  int error = 0;  // errno of what failed
+  int error = 0;  // errno of the failed call
 
   static bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-  // False: broken.
+  // False: the connection is broken.
   bool flush() {
     while (sent < unsent.size() && error == 0) {
       ssize_t moved = ::send(socket.get(), unsent.data() + sent, unsent.size() - sent, MSG_NOSIGNAL);
@@ -190,7 +191,8 @@ struct TlsStream::Wire {
   }
 
   static long control(BIO* bio, int command, long, void*) {
-    if (command == BIO_CTRL_FLUSH) return 1;  // the stream flushes when a round's records are written
+    // the stream flushes after it has written the records of a round
+    if (command == BIO_CTRL_FLUSH) return 1;
     return command == BIO_CTRL_EOF && of(bio).has_ended ? 1 : 0;
   }
 
@@ -225,7 +227,7 @@ Result<TlsStream> TlsStream::open(std::shared_ptr<TlsContext> context, FileDescr
   SSL_set_bio(tls, bio, bio);
   if (role == HandshakeRole::connector) {
     SSL_set_connect_state(tls);
-    // Who answers with a certificate, in place of the key, is nobody: none is trusted.
+    // A peer that answers with a certificate instead of the key is rejected: no certificate is trusted.
     SSL_set_verify(tls, SSL_VERIFY_PEER, nullptr);
   } else {
     SSL_set_accept_state(tls);
@@ -272,7 +274,7 @@ Result<bool> TlsStream::prove() {
     shaken = Status(Code::refused, "the other side did not prove that it knows this job's token");
   }
   is_proven_ = is_done && shaken.ok();
-  (void)wire_->flush();  // an alert, too: it tells the other side that it was refused
+  (void)wire_->flush();  // also sends an alert, which reports the refusal to the other side
   SHOAL_RETURN_IF_ERROR(shaken);
   return is_proven_;
 }
@@ -293,7 +295,7 @@ Result<size_t> TlsStream::write(ByteView from) {
   if (result == 1) {
     if (++records_written_ < context_->records_per_key()) return moved;
     records_written_ = 0;
-    // Goes out before the next record.
+    // TLS sends the update before the next record.
     if (SSL_key_update(tls_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) return moved;
     return Status(Code::unavailable, "TLS has no further key: " + describe(ERR_peek_error()));
   }
@@ -323,7 +325,7 @@ void TlsStream::end_writing() {
   (void)wire_->flush();
 }
 
-// OK: what was asked for has to wait.
+// OK: the operation must wait.
 Status TlsStream::failure(int result, const char* what) {
   const int kind = SSL_get_error(tls_, result);
   if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE) return ok_status();

@@ -41,7 +41,7 @@ std::string interface_of_socket(int socket) {
     if (address.s_addr == own.sin_addr.s_addr) found = each->ifa_name;
   }
   freeifaddrs(first);
-  // All of 127.0.0.0/8 is the loopback's.
+  // All of 127.0.0.0/8 belongs to the loopback.
   const bool is_loopback = ntohl(own.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
   return found.empty() && is_loopback ? loopback : found;
 }

@@ -21,7 +21,7 @@ std::string transport_of(const std::string& line) {
 }  // namespace
 
 std::string UcxWorker::lanes(ucp_ep_h endpoint) {
-  // UCX 1.13 has no query for it; what it prints is the only source.
+  // UCX 1.13 has no query for the lanes; its printed description is the only source.
   char* text = nullptr;
   size_t bytes = 0;
   FILE* stream = open_memstream(&text, &bytes);

@@ -18,17 +18,17 @@ namespace shoal::transport {
 namespace {
 constexpr unsigned kActiveMessageId = 0;
 constexpr int kProgressSteps = 256;
-// UCX chooses transports by what a worker expects; TCP offers itself for at most 256 endpoints
-// (UCX_TCP_MAX_NUM_EPS), and serves any number.
+// UCX selects transports by the number of endpoints that a worker expects. Its TCP offers itself for at most
+// 256 (UCX_TCP_MAX_NUM_EPS), but serves any number.
 constexpr size_t kExpectedEndpoints = 8;
 
-// All networks that UCX finds, and no memory between processes: nodes are on different hosts, containers
-// forbid CMA, and a /dev/shm that is small or not shared makes a worker or a connection fail.
+// All networks that UCX finds, but no shared memory: nodes are on different hosts, and containers forbid CMA.
+// A /dev/shm that is small or not shared makes a worker or a connection fail.
 constexpr const char* kTransports = "^cma,knem,posix,sysv,xpmem";
 
-// When the library is loaded it takes SIGSEGV and its like for backtraces of its own, and SIGHUP for a
-// debugger: those signals belong to the program. It also writes to standard output; its errors reach us as
-// statuses.
+// On load the library installs handlers for SIGSEGV and similar signals to print backtraces, and for SIGHUP
+// to start a debugger. These signals belong to the program. The library also writes to standard output; its
+// errors reach us as statuses.
 [[maybe_unused]] const bool is_quiet = [] {
   ucs_debug_disable_signals();
   if (std::getenv("UCX_LOG_LEVEL") == nullptr) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
@@ -56,13 +56,13 @@ Status UcxWorker::open(const Places& places) {
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return ucx_error(Code::io, "UCX's configuration", status);
   set_unless_in_environment(config, "TLS", kTransports);
-  // Else a connection may take any device: UCX holds any two TCP interfaces for connected with each other,
-  // and sends into a network where the peer is not.
+  // Without this setting a connection may use any device: UCX assumes that any two TCP interfaces can reach
+  // each other, and sends into a network that does not contain the peer.
   set_unless_in_environment(config, "CM_USE_ALL_DEVICES", "n");
-  // UCX listens on every interface that it uses, and trusts whoever connects there.
+  // UCX listens on every interface that it uses, and trusts every peer that connects there.
   if (!places.ports.empty() && std::getenv("UCX_TCP_PORT_RANGE") == nullptr) {
-    // Of a transport's own settings UCX 1.13 knows the names without the transport's, later ones with it; it
-    // ignores the other.
+    // UCX 1.13 names a transport's own settings without the transport's prefix, later versions with it. Each
+    // ignores the other form.
     ucp_config_modify(config, "PORT_RANGE", places.ports.c_str());
     ucp_config_modify(config, "TCP_PORT_RANGE", places.ports.c_str());
   }
@@ -225,10 +225,12 @@ ucs_status_t UcxWorker::on_active_message(void* self, const void* header, size_t
   ByteView header_view(static_cast<const std::byte*>(header), header == nullptr ? 0 : header_bytes);
   ucp_ep_h endpoint = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0 ? param->reply_ep : nullptr;
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-    // OK drops the data, and tells the sender that it has arrived: whoever refuses it also ends the session.
+    // OK drops the data and reports to the sender that it has arrived. So a caller that rejects it also ends
+    // the session.
     return events.on_announced(endpoint, header_view, data, bytes) ? UCS_INPROGRESS : UCS_OK;
   }
-  // With or without UCP_AM_RECV_ATTR_FLAG_DATA the data is there until we return, unaligned, and is copied.
+  // With or without UCP_AM_RECV_ATTR_FLAG_DATA the data is valid until this function returns, and unaligned,
+  // so it is copied.
   events.on_frame(endpoint, header_view, ByteView(static_cast<const std::byte*>(data), bytes));
   return UCS_OK;
 }
