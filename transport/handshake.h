@@ -61,7 +61,7 @@ class Handshake {
 
   struct Answer {
     Bytes reply;  // payload of a handshake frame to send; empty: nothing to send
-    // both sides are proven: peer() and tags() are valid. A listener continues with welcome()
+    // Both sides are proven: peer() and tags() are valid. A listener continues with welcome().
     bool proven = false;
     Status failure;  // not OK: the session has ended; the reply, if any, contains the reason
   };

@@ -15,7 +15,7 @@ using Mac = std::array<std::byte, 32>;
 struct HandshakeFrame {
   HandshakeKind kind = HandshakeKind::refused;
   Identity identity;  // hello, challenge, welcome
-  // the identity as the sender encoded it, including fields unknown to this program
+  // The identity as the sender encoded it, including fields unknown to this program.
   Bytes canonical_identity;
   HandshakeNonce nonce{};  // hello, challenge
   Mac mac{};               // challenge, proof

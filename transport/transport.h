@@ -27,7 +27,7 @@ inline constexpr size_t kMaxQueuedBytesPerPeer = size_t{512} << 20;  // beyond i
 inline constexpr size_t kMaxQueuedMessagesPerPeer = 4096;
 inline constexpr size_t kMaxInboundBytes = size_t{1} << 30;  // in transfer at once, over all peers
 inline constexpr uint32_t kHeartbeatIntervalMs = 500;
-// of silence; a dead or stopped peer is reported within 3 s
+// After so much silence a peer is lost. So a dead or stopped peer is reported within 3 s.
 inline constexpr uint32_t kPeerLostAfterMs = 2500;
 inline constexpr uint32_t kHandshakeTimeoutMs = 5000;
 inline constexpr size_t kMaxPeers = 16384;

@@ -18,7 +18,7 @@ inline constexpr size_t kMaxEncodedRosterBytes = size_t{256} << 20;
 inline constexpr size_t kMaxEncodedPlanBytes = size_t{64} << 20;
 
 Bytes encode_layout(const Layout& layout);
-// computes the id; Code::corrupt if the bytes are not canonical
+// Computes the id; Code::corrupt if the bytes are not canonical.
 Result<LayoutPtr> decode_layout(ByteView bytes);
 // Like decode_layout, for bytes whose expected id a roster states. The matching hash proves that they are
 // what the layout's owner encoded, so decoding skips the check for canonical form.

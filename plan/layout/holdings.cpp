@@ -309,7 +309,7 @@ const BoxHoldings& Holdings::boxes(uint32_t number) {
   for (const Site& site : index_.sites(number)) {
     const LayoutEntry& entry = world_.layouts[site.layout]->entries()[site.entry];
     for (const RankBoxes& held : std::get<BoxSharding>(entry.sharding).ranks) {
-      // only a rank's own layout states what it holds
+      // Only a rank's own layout states what it holds.
       if (world_.roster.layout_of(held.rank) != site.layout) continue;
       out.listed_ranks.push_back(held.rank);
       for (const Box& box : held.boxes) {

@@ -69,7 +69,7 @@ uint64_t cell_of(const Instance& instance, const std::vector<bool>& sharded,
 struct ValueHoldings {
   const LayoutEntry* entry = nullptr;  // of any site; gives kind, dtype and shape
   uint64_t name_hash = 0;              // xxh3_64 of the fqn
-  // each rank whose layout has it writes its own copy, so there are no holders to choose from
+  // Each rank whose layout has it writes its own copy, so there are no holders to choose from.
   bool per_rank = false;
   bool whole_writer = false;  // one rank writes the whole value: an object, or a tensor without elements
   std::vector<Instance> instances;  // ascending by canonical hash

@@ -98,7 +98,7 @@ WorldValues::WorldValues(const World& world) {
     values_.reserve(index.size());
     for (uint32_t value = 0; value < index.size(); ++value) {
       for (const plan::Site site : index.sites(value)) {
-        // all other sites have the same value
+        // One site is enough: all others describe the same value.
         if (add(site.layout, world.layouts[site.layout]->entries()[site.entry])) break;
       }
     }

@@ -120,7 +120,7 @@ struct PlanClasses::Group {
   std::vector<uint32_t> geometries;  // of the entries; indices in OfLayout::geometries
   struct Cell {
     RankSet ranks;
-    // ascending by rank: its position in the order in which members get units
+    // Ascending by rank: its position in the order in which members get units.
     std::vector<std::pair<Rank, uint32_t>> turns;
   };
   std::unordered_map<uint64_t, Cell> cells;

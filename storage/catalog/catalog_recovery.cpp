@@ -172,7 +172,7 @@ Result<std::unique_ptr<Catalog>> open_sound_catalog(const std::string& given_pat
   const std::string path = without_slash(given_path);
   auto without_one = [&](const Status& why) -> Result<std::unique_ptr<Catalog>> {
     if (why.code() != Code::io && why.code() != Code::no_space) return why;
-    // the root is readable, so only the catalog failed
+    // The root is readable, so only the catalog failed.
     SHOAL_RETURN_IF_ERROR(list_attempts(storage).status());
     warn(fmt::format("the job goes on without a catalog: {}", why.message()));
     return std::unique_ptr<Catalog>();

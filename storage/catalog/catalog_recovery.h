@@ -31,7 +31,7 @@ Result<std::unique_ptr<Catalog>> open_sound_catalog(const std::string& path, boo
 struct CatalogRebuild {
   std::vector<CatalogEntry> decided;   // ascending; all that the new catalog holds
   std::vector<AttemptInfo> undecided;  // ascending
-  // decisions that cannot be read; each error contains the path
+  // Decisions that cannot be read; each error contains the path.
   std::vector<std::pair<AttemptKey, Status>> damaged;
   uint64_t file_bytes = 0;  // of the committed attempts, from their manifests
   enum class Before : uint8_t { absent, sound, damaged, of_another_run } before = Before::absent;

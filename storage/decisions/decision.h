@@ -108,7 +108,7 @@ Result<bool> mark_deleted(Storage& storage, const Decision& tombstone);
 // Code::not_found while the attempt is undecided. Syncs the folder first, so that the returned decision is
 // durable.
 Result<Decision> read_decision(Storage& storage, const AttemptKey& key);
-// decodes with open_decision
+// Like read_decision, but decodes with open_decision.
 Result<Decision> read_decision_encoded(Storage& storage, const AttemptKey& key);
 
 // Precondition: committed. Without `lists_values`, and for an encoded manifest, the result lists no values.

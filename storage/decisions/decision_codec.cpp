@@ -230,7 +230,7 @@ Result<Decision> open_decision(Bytes bytes, std::string path) {
   auto encoded = std::make_shared<EncodedManifest>();
   encoded->file = std::move(bytes);
   encoded->path = std::move(path);
-  // the reader reads it in place
+  // The reader reads it in place.
   SHOAL_CHECK(reinterpret_cast<uintptr_t>(encoded->file.data()) % alignof(uint64_t) == 0);
   Result<Decision> decision = decode_by(encoded->file, encoded->path, [&](schema::Manifest::Reader reader) {
     return open_manifest(reader, *encoded);

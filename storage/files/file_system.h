@@ -62,7 +62,7 @@ class OpenFolder {
   [[nodiscard]] virtual int open_file(const std::string& name, std::unique_ptr<OpenFile>* file) = 0;
   // Creates for reading and writing. EEXIST if the name is taken.
   [[nodiscard]] virtual int create_file(const std::string& name, std::unique_ptr<OpenFile>* file) = 0;
-  // atomic; EEXIST if `to` is taken
+  // Atomic; EEXIST if `to` is taken.
   [[nodiscard]] virtual int link(const std::string& from, const std::string& to) = 0;
   // Atomic. Replaces what had the name `to`. A folder can only replace nothing or an empty folder.
   [[nodiscard]] virtual int rename(const std::string& from, const std::string& to) = 0;

@@ -9,7 +9,7 @@ namespace shoal::storage {
 
 class WatchedFileSystem final : public FileSystem {
  public:
-  // both must outlive this object
+  // Both must outlive this object.
   WatchedFileSystem(FileSystem& real, CallWatch& watch) : real_(real), watch_(watch) {}
   int open_root(const std::string& path, std::unique_ptr<OpenFolder>* folder) override;
 

@@ -42,7 +42,7 @@ class WriteBehind {
   Status drain(uint64_t* offset, ByteView* rest);
 
  private:
-  // one is being written and one waits, so that the disk is never idle
+  // One is being written and one waits, so that the disk is never idle.
   static constexpr size_t kMostPending = 2;
   static constexpr size_t kBuffers = kMostPending + 1;
   struct Free {

@@ -625,7 +625,7 @@ Result<LoadChoice> publish_load_choice(Storage& storage, uint32_t generation, ui
   SHOAL_RETURN_IF_ERROR(
       create_record(storage, kLoadChoiceRecord, load_choice_path(generation, ordinal, of), root).status());
   if (of == ChoiceOf::reader && (ordinal & ~kFallbackOrdinal) > kReaderChoicesKept) {
-    // gc removes what this leaves
+    // Gc removes what this leaves.
     (void)storage.remove(load_choice_path(generation, ordinal - kReaderChoicesKept, of));
   }
   return read_load_choice(storage, generation, ordinal, of);

@@ -232,7 +232,7 @@ class Engine final : private UcxEvents {
   base::SpareDescriptor spare_descriptor_;
   SocketAddress listen_address_;
   bool is_listener_watched_ = false;
-  // set if no descriptor was left, or if all unproven peers are too young to close
+  // Set if no descriptor was left, or if all unproven peers are too young to close.
   uint64_t listener_shut_until_ms_ = 0;
 
   size_t strangers_ = 0;        // number of peers_ that never proved the token

@@ -136,7 +136,7 @@ void Engine::start_fetches() {
     fetch_from_stream(peer);
     go_on(peer);
   }
-  // by index, because a fetch that finishes at once marks its peer
+  // By index, because a fetch that finishes at once marks its peer.
   for (size_t i = 0; i < marked_.size(); ++i) {
     Peer* peer = find(marked_[i]);
     if (peer != nullptr && peer->announced != nullptr && peer->reserved_bytes != 0) fetch(*peer);

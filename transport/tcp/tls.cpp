@@ -191,7 +191,7 @@ struct TlsStream::Wire {
   }
 
   static long control(BIO* bio, int command, long, void*) {
-    // the stream flushes after it has written the records of a round
+    // The stream flushes after it has written the records of a round.
     if (command == BIO_CTRL_FLUSH) return 1;
     return command == BIO_CTRL_EOF && of(bio).has_ended ? 1 : 0;
   }
