@@ -1,8 +1,8 @@
-// Checks the models, and shows what breaks when a rule is switched off.
+// Checks the models, and shows what breaks if a rule is switched off.
 //
 //   model_check                       every model within small bounds: states, transitions, depth, seconds
-//   model_check --large               within larger ones: about a minute, a gigabyte of memory
-//   model_check MODEL [MUTATION]      one model, or the shortest trace to what a mutation breaks
+//   model_check --large               every model within larger bounds: about a minute, 1 GB of memory
+//   model_check MODEL [MUTATION]      one model, or the shortest trace to what the mutation breaks
 //   model_check --mutations           every mutation of every model, with its trace
 #include <fmt/format.h>
 

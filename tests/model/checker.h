@@ -1,22 +1,22 @@
-// A breadth-first checker of explicit states. Read this first.
+// Checker: a breadth-first checker of a model with explicit states. Read this file first.
 //
-// It visits every state that a model can reach, each once, in order of distance, so that the trace to a
-// violation is a shortest one. Two kinds of property:
-//   - safety: Model::violated names what a state breaks;
-//   - no way lost: from every state, calm steps alone (no fault strikes any more) can still lead to a settled
-//     one. That is what "every attempt can still be decided" means.
+// It visits every state that the model can reach, each once and in order of distance from the initial state.
+// So the trace to a violation is a shortest one. It checks two kinds of property:
+//   - Safety: Model::violated names the property that a state violates.
+//   - Liveness: from every state, calm steps alone (steps that are not faults) can lead to a settled state.
+//     This property means that every attempt can still be decided.
 //
 // A Model has
-//   struct State          bytes only, no padding: states are compared and hashed as bytes
+//   struct State          bytes only, no padding: the checker compares and hashes states as bytes
 //   State initial() const
 //   void steps(const State&, Sink&&) const
-//                         calls sink(next, Kind, label) for each step; label() says it in words, and is
-//                         called for traces only
+//                         calls sink(next, Kind, label) for each step; label() describes the step, and the
+//                         checker calls it only for traces
 //   State canonical(const State&) const
-//                         one representative of those that differ only in the names of equal parts
-//   const char* violated(const State&) const     the property that it breaks, or null
-//   bool settled(const State&) const             nothing is left to wait for
-// None of it has side effects, and the same state always has the same steps.
+//                         one representative of all states that differ only in the names of equal parts
+//   const char* violated(const State&) const     the property that the state violates, or null
+//   bool settled(const State&) const             no process has anything left to do
+// The methods of a model have no side effects, and the same state always has the same steps.
 #pragma once
 
 #include <algorithm>
@@ -33,18 +33,18 @@ namespace shoal::model {
 enum class Kind : uint8_t { calm, fault };
 
 inline constexpr const char* kWayLost = "once faults stop, all is decided and told";
-inline constexpr uint64_t kStatesMax = uint64_t{1} << 31;  // they are numbered by 32 bits
+inline constexpr uint64_t kStatesMax = uint64_t{1} << 31;  // state numbers have 32 bits
 
 struct Violation {
   std::string property;
-  std::vector<std::string> trace;  // one line a step, from the initial state
+  std::vector<std::string> trace;  // one line per step, from the initial state
 };
 struct Outcome {
   uint64_t states = 0;
   uint64_t transitions = 0;
-  uint32_t depth = 0;  // steps to the farthest state
+  uint32_t depth = 0;  // steps from the initial state to the farthest one
   double seconds = 0;
-  bool complete = false;  // every reachable state was visited
+  bool complete = false;  // the checker visited every reachable state
   std::optional<Violation> violation;
 };
 
@@ -56,7 +56,7 @@ class Checker {
 
   explicit Checker(const Model& model) : model_(model), slots_(kFirstSlots, 0) {}
 
-  // Ends at the first violation, when all is visited, or after states_max.
+  // Stops at the first violation, when it has visited every state, or after states_max states. Call it once.
   Outcome run(uint64_t states_max) {
     const auto begin = std::chrono::steady_clock::now();
     explore(std::min(states_max, kStatesMax));
@@ -83,7 +83,7 @@ class Checker {
   }
   static bool same(const State& a, const State& b) { return std::memcmp(&a, &b, sizeof(State)) == 0; }
 
-  // The number of a state, a new one if it was not met before.
+  // Returns the number of a state. A new state gets the next number; `from` is the state that led to it.
   uint32_t number(const State& state, uint32_t from) {
     if (states_.size() * 2 >= slots_.size()) grow();
     size_t slot = hash(state) & (slots_.size() - 1);
@@ -132,8 +132,8 @@ class Checker {
     outcome_.complete = true;
   }
 
-  // States from which no calm steps lead to a settled one. Most steps lead to higher numbers, so that few
-  // passes from the end are needed.
+  // Reports a state from which no calm steps lead to a settled state. It propagates backwards until nothing
+  // changes. Most steps lead to higher numbers, so passes from the last state to the first need few rounds.
   void seek_lost_ways() {
     std::vector<bool> can_settle(states_.size());
     for (bool changed = true; changed;) {
@@ -152,8 +152,8 @@ class Checker {
     }
   }
 
-  // Numbered states are representatives: the trace follows a real run whose representatives they are, so
-  // that a name means the same part in every line.
+  // Numbered states are canonical. The trace instead follows a real run of the model whose states have these
+  // canonical forms, so a name means the same part in every line of the trace.
   std::vector<std::string> trace_to(uint32_t at) const {
     std::vector<uint32_t> path;
     for (; at != 0; at = from_[at]) path.push_back(at);
@@ -175,10 +175,10 @@ class Checker {
 
   const Model& model_;
   std::vector<State> states_;
-  std::vector<uint32_t> from_;        // the state that each was first met from
-  std::vector<uint32_t> slots_;       // open addressing: number + 1, or 0
-  std::vector<uint32_t> calm_;        // where calm steps lead, state after state ...
-  std::vector<uint64_t> calm_begin_;  // ... and where each state's begin
+  std::vector<uint32_t> from_;        // the state from which each was first reached
+  std::vector<uint32_t> slots_;       // hash table with open addressing: state number + 1, or 0 if empty
+  std::vector<uint32_t> calm_;        // the targets of calm steps, state after state
+  std::vector<uint64_t> calm_begin_;  // where the targets of each state begin in calm_
   Outcome outcome_;
 };
 

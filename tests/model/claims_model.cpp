@@ -1,14 +1,19 @@
-// Claims: processes that begin, claim a generation for their run and then an epoch for themselves, serve as
-// the coordinator, and find that another has come after them. A run is what was started once, under whatever
-// job id: both runs here may have the same. A process started again knows of which run it is.
+// Claims: processes start, claim a generation for their run and then an epoch for themselves, serve as the
+// coordinator, and notice that a later coordinator exists. A run is one start of a job; two runs may have the
+// same job id. A process that is restarted knows which run it belongs to.
 //
-// What is modelled. Generations and epochs are numbers, each an entry that is created exclusively in a folder
-// of its own; an entry that was not synced is forgotten by a crash of the storage, or not, and the calls
-// under way fail: that process ends. Each process is one incarnation, never used again once it is over. It
-// may crash at any step, or pause for as long as it likes: a process that does not step is paused, and may or
-// may not answer who calls it. The answer to a successful create may be "taken". Once, a bit of the highest
-// entry of a folder flips: its digest says what it was. Or, once, both folders are removed: who serves looks
-// before each commit, and puts back what is his or ends where it is another's.
+// What is modelled:
+//   - Generations and epochs are numbers. A claim on a number is an entry that is created exclusively in the
+//     folder of generations or the folder of epochs.
+//   - A crash of the storage forgets or keeps each entry that was not synced. Storage calls in progress fail,
+//     and the processes that made them end.
+//   - Each process is one incarnation; once it is over, it never acts again. It may crash at any step. A
+//     process that takes no step is paused. A paused process may or may not answer a call.
+//   - A creation that succeeded may report that the name is taken.
+//   - Once, one bit of the highest entry of a folder may flip. The digest of the entry still shows what it
+//     was.
+//   - Alternatively, both folders are removed once. A serving coordinator checks its claims before each
+//     commit. It restores a claim that is missing, and ends if another process owns the number.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,21 +56,22 @@ class Claims {
  public:
   enum Phase : uint8_t {
     unborn,
-    listing,            // will list the generations
-    confirming,         // saw none of its run; will sync their folder and list them again
-    making_generation,  // will link number `target`
-    generation_linked,  // will sync their folder
-    looking,            // has a generation; will look at the highest epoch and call its holder
-    making_epoch,       // will link number `target`
-    epoch_taken,        // was told that the name was taken
-    epoch_linked,       // will sync their folder
+    listing,            // lists the generations next
+    confirming,         // found no claim of its run; syncs the folder and lists it again next
+    making_generation,  // links generation `target` next
+    generation_linked,  // syncs the folder of generations next
+    looking,            // has a generation; looks at the highest epoch and calls its holder next
+    making_epoch,       // links epoch `target` next
+    epoch_taken,        // the creation reported that the name is taken
+    epoch_linked,       // syncs the folder of epochs next
     serving,
     over
   };
   enum Broken : uint8_t { nothing, claims_again, old_run, acts_on_anothers };
 
   struct Entry {
-    uint8_t owner, durable;  // 0: not there; else the process, or the run, + 1
+    // owner: 0: no entry; else the run (of a generation) or process (of an epoch) + 1
+    uint8_t owner, durable;
     uint8_t flipped;
   };
   struct Process {
@@ -75,8 +81,8 @@ class Claims {
     Entry generations[kMaxNumber];
     Entry epochs[kMaxNumber];
     Process processes[kMaxProcesses];
-    uint8_t broken, flips, lost;  // faults that have struck
-    uint8_t committed;            // bit by process: under its number since the folders were lost
+    uint8_t broken, flips, lost;  // flips, lost: faults that have happened
+    uint8_t committed;            // a bit per process: it has committed since the folders were lost
   };
 
   Claims(int processes, const std::string& mutation)
@@ -103,7 +109,8 @@ class Claims {
     if (state.broken == claims_again) return kNeverAgain;
     if (state.broken == old_run) return kOldRunEnds;
     if (state.broken == acts_on_anothers) return kOneHolder;
-    // Numbers that were lost may be claimed again: what counts then is under whose number a commit is made.
+    // Another process may claim a lost number again. What matters then is that only one process commits under
+    // it.
     for (int i = 0; i < kMaxNumber && state.lost; ++i) {
       if (committed_under(state, i) > 1) return kOneHolder;
     }
@@ -125,7 +132,7 @@ class Claims {
     return nullptr;
   }
 
-  // Whoever began serves or is over, and only the holder of the highest epoch serves.
+  // Every process that has started serves or is over, and only the holder of the highest epoch serves.
   bool settled(const State& state) const {
     for (int p = 0; p < processes_; ++p) {
       const Process& self = state.processes[p];
@@ -157,7 +164,7 @@ class Claims {
   }
 
  private:
-  // How many processes have committed under this epoch since the folders were lost.
+  // How many processes have committed under epoch number + 1 since the folders were lost.
   int committed_under(const State& state, int number) const {
     int count = 0;
     for (int p = 0; p < processes_; ++p) {
@@ -166,7 +173,8 @@ class Claims {
     return count;
   }
 
-  static int run_of(int process) { return process == 2 ? 1 : 0; }  // two incarnations of one run, and another
+  // processes 0 and 1 are two incarnations of one run; process 2 belongs to another run
+  static int run_of(int process) { return process == 2 ? 1 : 0; }
   static uint8_t highest(const Entry (&entries)[kMaxNumber]) {
     for (int i = kMaxNumber; i > 0; --i) {
       if (entries[i - 1].owner != 0) return static_cast<uint8_t>(i);
@@ -231,7 +239,8 @@ class Claims {
     }
   }
 
-  // Its run's own if that is the highest; over if another has passed it; else the next number.
+  // Uses the generation of its run if it is the highest. Ends if a higher generation exists. Without a
+  // generation of its run, it goes on to claim the next number.
   void list_generations(State& next, Process& me, uint8_t run) const {
     const uint8_t last = highest(next.generations);
     uint8_t own = 0;
@@ -257,7 +266,7 @@ class Claims {
     }
   }
 
-  // What a server does before each commit, once its folders may be gone.
+  // What a serving coordinator does before each commit. Modelled only after the folders were lost.
   template <class Step>
   void commit_steps(const State& state, int p, Step& step) const {
     if (!state.lost || (state.committed >> p & 1) != 0) return;
@@ -335,7 +344,8 @@ class Claims {
     }
   }
 
-  // It calls the holder of the highest epoch, which may be dead, or paused and silent, or answer.
+  // The process calls the holder of the highest epoch. The holder may be dead, may be paused and not answer,
+  // or may answer.
   template <class Step>
   void look_steps(const State& state, int p, Step& step) const {
     const uint8_t last = highest(state.epochs);

@@ -1,18 +1,25 @@
-// Completion: an attempt that its coordinator left undecided, or whose manifest somebody removed, and those
-// who find it: each commits what the root proves complete and aborts the rest.
+// Completion: an attempt whose coordinator left it undecided, or whose manifest was removed, and the
+// processes that find it later (finders). A finder commits the attempt if the root proves it complete, and
+// aborts it otherwise.
 //
-// What is modelled. Two nodes write one shard each; the second one may write it by another plan, since its
-// layout has changed. Or the roster that stands gives the second one no shard: then it writes a record of
-// what it has staged, or stages more than that roster says, and waits for another roster. That never comes;
-// or it does, gives it no shard either, and its record is of what that one says. A shard or record is a
-// partial file until it gets its name, and its name lasts once the folder was synced; then it is reported. A
-// node may also say that its write failed, whatever has become of the file. The coordinator commits what was
-// reported, and aborts without a look what is said to have failed, or once another run has the root. Where it
-// gives up what was not reported, it goes by the rules of a finder, as a node does that gives up by itself.
-// Two finders look at the folder, decide what it proves, and create the decision exclusively; they may look
-// at any moment, also while the coordinator and the nodes live. Nodes and coordinators that pause simply do
-// not step, so that each is also a zombie. Once nobody acts, the manifest may be removed once. A crash of the
-// storage forgets any subset of what was not synced. The answer to a successful create may be "taken".
+// What is modelled:
+//   - Two nodes write one shard each. The second node may write by another plan, because its layout has
+//     changed.
+//   - Or the roster in the root gives the second node no shard. Then it writes a record of what it has
+//     staged. Or it stages more than this roster lists, and waits for another roster. That roster may never
+//     arrive. If it arrives, it gives the node no shard either, and the record follows that roster.
+//   - A shard or record is a partial file until it gets its name. Its name lasts once the folder is synced;
+//     then the node reports it.
+//   - A node may report that its write failed, whatever the state of the file.
+//   - The coordinator commits an attempt that every node has reported. It aborts without looking at the root
+//     if a node reported a failure, or if another run has the root. If it gives up on an attempt without all
+//     reports, it follows the rules of a finder; so does a node that gives up on its own.
+//   - Two finders look at the folder, decide what it proves, and create the decision exclusively. They may
+//     look at any moment, also while the coordinator and the nodes live.
+//   - Nodes and coordinators that pause simply take no step, so each of them is also a zombie.
+//   - Once no process acts, the manifest may be removed once.
+//   - A crash of the storage forgets any subset of what was not synced. A creation that succeeded may report
+//     that the name is taken.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,7 +64,7 @@ class Completion {
   enum Entry : uint8_t { absent, unsynced, durable };
   enum Shard : uint8_t { no_shard, partial, named, lasting };
   enum Progress : uint8_t { to_write, writing, linked, reported, failed, gone, waits };
-  enum Job : uint8_t { not_begun, all_write, second_writes_nothing };  // by the roster that stands
+  enum Job : uint8_t { not_begun, all_write, second_writes_nothing };  // by the roster in the root
   enum Phase : uint8_t { idle, wanting, taken, holding, sweeping, dead };
 
   struct NodeState {
@@ -170,7 +177,7 @@ class Completion {
       }
     } else if (self.progress == writing) {
       auto link = [](State&, NodeState& me) {
-        me.progress = me.shard == partial ? linked : gone;  // swept meanwhile
+        me.progress = me.shard == partial ? linked : gone;  // gone: a finder has swept the file meanwhile
         if (me.shard == partial) me.shard = named;
       };
       step(Kind::calm, link, n < writers(state) ? "gives its shard its name" : "gives its record its name");
@@ -195,7 +202,7 @@ class Completion {
     }
   }
 
-  // What the coordinator commits by what it heard, and what anybody commits by what lies in the root.
+  // The coordinator commits by the reports that it has received; any finder commits by the files in the root.
   bool has_all_reports(const State& state) const {
     for (int n = 0; n < kNodes; ++n) {
       if (state.nodes[n].progress != reported) return false;
@@ -229,7 +236,8 @@ class Completion {
         next.actors[a] = {next.actors[a].phase, none, none};
       sink(next, kind, [&] { return name_of(a) + " " + words; });
     };
-    const auto end = static_cast<uint8_t>(a == 0 ? dead : idle);  // another finder comes
+    // after a finder that crashes, another one may begin
+    const auto end = static_cast<uint8_t>(a == 0 ? dead : idle);
     if (a == 0 || self.phase != idle) {
       step(
           Kind::fault, [end](State&, Actor& me) { me.phase = end; }, "crashes");
@@ -328,7 +336,7 @@ class Completion {
     }
   }
 
-  // By a hand, or a file system: after the job, and before anybody has looked.
+  // A person or the file system removes the manifest: after the job has ended, and while no finder is active.
   template <class Sink>
   void removal(const State& state, Sink& sink) const {
     if (state.removed || state.value != commit || state.entry != durable) return;
@@ -344,7 +352,7 @@ class Completion {
 
   template <class Sink>
   void storage_crashes(const State& state, Sink& sink) const {
-    std::array<int, 1 + kNodes> entries{};  // -1: the decision; else a node
+    std::array<int, 1 + kNodes> entries{};  // -1: the decision; otherwise the index of a node
     int count = 0;
     if (state.entry == unsynced) entries[count++] = -1;
     for (int n = 0; n < kNodes; ++n) {
@@ -354,7 +362,8 @@ class Completion {
     for (int kept = 0; kept < 1 << count; ++kept) {
       State next = state;
       for (int i = 0; i < count; ++i) after_crash(next, entries[i], (kept >> i & 1) != 0);
-      for (Actor& actor : next.actors) {  // calls under way fail; what was seen before stays known
+      // storage calls in progress fail; what an actor has already seen, it still knows
+      for (Actor& actor : next.actors) {
         if (actor.phase == taken || actor.phase == holding) actor = {};
       }
       for (NodeState& node : next.nodes) {

@@ -1,18 +1,23 @@
-// Decisions: coordinators and nodes that race to say what became of an attempt, and the sweeping of its
-// files.
+// Decisions: coordinators and nodes race to decide an attempt and to report the decision; and a coordinator
+// sweeps the files of an aborted attempt.
 //
-// What is modelled. An attempt's folder holds one shard a node and the decision's name. An entry that was
-// linked is seen at once and lasts only when the folder was synced; a crash of the storage forgets any subset
-// of what was not, and fails whatever call is under way. Coordinators are incarnations without memory: a
-// crash puts one back to idle, from where it is its own successor or stays dead, and one that pauses simply
-// does not step, so that each is also the zombie of an earlier epoch. Epochs do not restrain them here, and
-// neither do timers: any deadline may pass at any moment. Messages are never forgotten, so that loss, delay,
-// doubling and reordering are all in it. The answer to a successful create may be "taken".
+// What is modelled:
+//   - The folder of an attempt holds one shard per node and the decision. An entry is visible as soon as it
+//     is linked, but lasts only once the folder is synced.
+//   - A crash of the storage forgets any subset of the entries that were not synced, and every call in
+//     progress fails.
+//   - Coordinators are incarnations without memory. A crash makes a coordinator idle; from there it acts as
+//     its own successor or stays dead. A coordinator that pauses simply takes no step. So each coordinator is
+//     also the zombie of an earlier epoch.
+//   - Epochs and timers do not restrict coordinators in this model: any deadline may pass at any moment.
+//   - Messages are never forgotten. This covers loss, delay, duplication and reordering.
+//   - A creation that succeeded may report that the name is taken.
+//   - Each node has two ranks. The first rank is always connected when the node learns the decision. The
+//     second rank may be away, such as a rank that has not yet found the restarted node. It offers its part
+//     again later, and the node answers from what it remembers.
+//   - A node whose root refuses every write closes the attempt without a decision.
 //
-// Each node has two ranks. The first is always there when the node comes to know the decision. The second may
-// be away, as a rank that has not found the restarted node yet: it offers its part again later, and the node
-// answers from what it remembers. A node whose root refuses every write closes the attempt without a
-// decision. Both are left out where two attempts are modelled, of which none knows the other.
+// With two attempts, neither of which affects the other, the model leaves out the last two points.
 #include <fmt/format.h>
 
 #include <array>
@@ -50,20 +55,22 @@ const std::vector<Mutation> kMutations = {
 
 class Decisions {
  public:
-  enum Value : uint8_t { none, commit, abort, torn, unknown };  // unknown: told only; no claim about the root
+  // unknown: only ever an answer to a client; it states nothing about the root
+  enum Value : uint8_t { none, commit, abort, torn, unknown };
   enum Entry : uint8_t { absent, unsynced, durable };
-  // Of one publisher: `taken` was told that the name was taken; `holding` knows a decision, unsynced as far
-  // as it knows.
+  // The phase of one publisher of a decision. taken: the creation reported that the name is taken. holding:
+  // it knows a decision, which may not be synced yet.
   enum Phase : uint8_t { idle, wanting, taken, holding, sweeping, dead };
   enum Progress : uint8_t { to_write, to_sync, reported };
 
   struct NodeState {
     uint8_t progress, shard, phase, held, known;
-    uint8_t told[2];  // by rank
+    uint8_t told[2];  // what the node answered each rank
     bool is_told() const { return told[0] != none && told[1] != none; }
   };
   struct AttemptState {
-    uint8_t value, entry, bytes_lost_in_crash, said;  // said: bit 1 << value, by any coordinator, ever
+    // said: bits (1 << value) that any coordinator ever reported
+    uint8_t value, entry, bytes_lost_in_crash, said;
     NodeState nodes[kMaxNodes];
   };
   struct CoordinatorState {
@@ -192,7 +199,7 @@ class Decisions {
     }
   }
 
-  // Whether the name was free; where creation replaces, it always is.
+  // Returns whether the name was free. It always is under the mutation create-not-exclusive.
   bool link(AttemptState& attempt, uint8_t value) const {
     if (attempt.value != none && !not_exclusive_) return false;
     attempt.entry = attempt.value == none ? unsynced : durable;
@@ -259,7 +266,8 @@ class Decisions {
     const AttemptState& attempt = state.attempts[a];
     if (attempt.value != none) return begin(holding, none, attempt.value, "reads the decision that stands");
     if (may_commit(attempt)) begin(wanting, commit, none, "finds all reported and all files there");
-    // Nothing is looked at before a tombstone, so that to mean it and to link it are one step.
+    // A coordinator looks at nothing before it publishes a tombstone, so the intent and the link are one
+    // step.
     if (sweep_early_) return begin(wanting, abort, none, "means to abort");
     for (const bool answer_lost : {false, true}) {
       State next = state;
@@ -359,7 +367,7 @@ class Decisions {
            say(report_unsynced_ ? "reports, nothing synced" : "syncs the folder and reports"));
     }
     if (self.is_told()) return;
-    // A killed node comes back, and its ranks offer what they have not heard of again.
+    // A killed node restarts. Its ranks offer again the parts whose decision they have not received.
     auto restart = [](auto& me, auto&) {
       me = {to_write, me.shard, idle, none, none, {me.told[0], me.told[1]}};
     };
@@ -369,7 +377,7 @@ class Decisions {
     node_decision_steps(attempt, self, step);
   }
 
-  // The second rank offers its part again, of an attempt that the node has closed.
+  // The second rank offers its part of the attempt again after the node has closed the attempt.
   template <class Step>
   void late_rank_steps(const AttemptState& attempt, const NodeState& self, Step& step) const {
     uint8_t answer = self.known;
@@ -387,7 +395,7 @@ class Decisions {
   template <class Step>
   void node_decision_steps(const AttemptState& attempt, const NodeState& self, Step& step) const {
     auto say = [](const char* words) { return [words] { return words; }; };
-    // `change(me, attempt)`: returns what the node knows then.
+    // change(me, attempt) returns the decision that the node then knows.
     auto settle = [&](Kind kind, auto&& change, auto&& words) {
       for (const bool is_second_here : {true, false}) {
         if (!is_second_here && attempts_ != 1) continue;
@@ -451,11 +459,12 @@ class Decisions {
     }
   }
 
-  // Any subset of what was not synced is forgotten; the rest lasts. Calls under way fail, and whoever lives
-  // through it begins them again.
+  // The storage forgets any subset of what was not synced; the rest lasts. Calls in progress fail, and every
+  // process that survives repeats them.
   template <class Sink>
   void storage_crashes(const State& state, Sink& sink) const {
-    std::array<std::pair<int, int>, kMaxAttempts*(1 + kMaxNodes)> unsynced_entries;  // attempt; -1 or node
+    // {attempt, -1 for the decision or the node of a shard}
+    std::array<std::pair<int, int>, kMaxAttempts*(1 + kMaxNodes)> unsynced_entries;
     int count = 0;
     for (int a = 0; a < attempts_; ++a) {
       if (state.attempts[a].entry == unsynced) unsynced_entries[count++] = {a, -1};

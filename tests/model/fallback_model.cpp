@@ -1,11 +1,15 @@
-// Fallback: ranks that load the latest and may take an older checkpoint where the newest is damaged.
+// Fallback: ranks load the latest checkpoint, and may take an older one if the newest is damaged.
 //
-// What is modelled. Three attempts, in the order of their keys. 1 and 3 are committed; 2 was left undecided,
-// and its coordinator may still commit or abort it. Damage may strike any committed one at any moment, and
-// stays. Each rank reads the load's choice. Where there is none, it sees decided what stands above the newest
-// checkpoint that it has not found damaged, reads all of that one, lists again, and publishes it exclusively.
-// A read may also fail though nothing is damaged: then the rank's load fails. What a crash of the storage
-// forgets is the loads model's.
+// What is modelled:
+//   - There are three attempts, in the order of their keys. Attempts 1 and 3 are committed. Attempt 2 was
+//     left undecided, and its coordinator may still commit or abort it.
+//   - Damage may strike any committed attempt at any moment, and is permanent.
+//   - Each rank reads the load's choice. If there is none, it looks for the newest committed attempt that it
+//     has not found damaged. It puts a tombstone over every undecided attempt above that one, reads all bytes
+//     of it, lists the attempts again, and publishes its choice exclusively.
+//   - A read may also fail without damage; then the load of that rank fails.
+//
+// The loads model, not this one, covers what a crash of the storage forgets.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +21,7 @@ namespace shoal::model {
 namespace {
 
 constexpr int kAttempts = 3, kRanks = 2;
-constexpr uint8_t kNobody = 7;  // no checkpoint at all
+constexpr uint8_t kNobody = 7;  // the choice that there is no checkpoint
 
 constexpr const char* kOneChoice = "all ranks of a load that falls back load the same checkpoint";
 constexpr const char* kSound = "what was damaged when the load began is not loaded";
@@ -39,14 +43,16 @@ class Fallback {
   enum Value : uint8_t { none, commit, abort };
   enum Phase : uint8_t { asking, listing, verifying, choosing, loaded, failed };
   struct Attempt {
-    uint8_t value, damaged, damaged_before;  // before: when the first rank began
+    uint8_t value, damaged, damaged_before;  // damaged_before: damaged before the first rank began
   };
   struct Choice {
-    uint8_t made, attempt, open;  // open: bits, undecided above it when it was published
-    uint8_t told, told_attempt;   // told: 2, two answers
+    uint8_t made, attempt, open;  // open: a bit per attempt that was undecided when the choice was published
+    // told: ranks have loaded told_attempt; 2: ranks have loaded different attempts
+    uint8_t told, told_attempt;
   };
   struct Rank {
-    uint8_t phase, passed, verified, candidate;  // passed: bits, found damaged; verified: attempt + 1
+    // passed: a bit per attempt found damaged; verified: attempt + 1
+    uint8_t phase, passed, verified, candidate;
     friend auto operator<=>(const Rank&, const Rank&) = default;
   };
   struct State {
@@ -124,7 +130,7 @@ class Fallback {
     }
     return kNobody;
   }
-  // The lowest that is undecided above `best`; kAttempts: none is.
+  // The lowest undecided attempt above `best`; kAttempts if there is none.
   static int undecided_above(const State& state, uint8_t best) {
     int a = best == kNobody ? 0 : best + 1;
     while (a < kAttempts && state.attempts[a].value != none) ++a;

@@ -1,16 +1,21 @@
-// Loads: the ranks of a generation choose what load(latest) loads, while coordinators and nodes of this
-// generation and an earlier one still commit and abort.
+// Loads: the ranks of a generation choose the checkpoint of a load(latest), while coordinators and nodes of
+// this generation and of an earlier one still commit and abort.
 //
-// What is modelled. Three attempts, in the order of their keys: 1 and 2 of an earlier generation, 3 of the
-// live one, at a step that lies between theirs (the job was rolled back). An attempt has begun when its
-// folder is there; 2 may begin at any moment, 3 once the first load is over. Two writers, the coordinators of
-// the two generations, link, sync and tell decisions as the decisions model has it. Every rank loads twice:
-// it reads the load's choice, or sees the earlier attempts decided and publishes one. Somebody asks for
-// latest() all the time. A crash of the storage forgets any subset of what was not synced and fails the calls
-// under way.
+// What is modelled:
+//   - There are three attempts, in the order of their keys. Attempts 1 and 2 belong to an earlier generation.
+//     Attempt 3 belongs to the live one; its step lies between theirs, because the job was rolled back.
+//   - An attempt has begun once its folder exists. Attempt 2 may begin at any moment; attempt 3, once a rank
+//     has finished its first load.
+//   - Two writers, the coordinators of the two generations, link, sync and report decisions by the rules of
+//     the decisions model.
+//   - Every rank loads twice. It reads the load's choice; or it makes sure that the earlier attempts are
+//     decided, and publishes a choice.
+//   - Some process asks for latest() at any time.
+//   - A crash of the storage forgets any subset of what was not synced, and calls in progress fail.
 //
-// Readers are ranks of a job that only reads. Their choices are their own. They take what is committed when
-// they look, and decide nothing, so that something older may still be committed above what they chose.
+// Readers are ranks of a job that only reads. They have a load choice of their own. They choose among the
+// attempts that are committed when they look, and decide nothing. So an older attempt may still be committed
+// above the one that they chose.
 #include <fmt/format.h>
 
 #include <array>
@@ -21,9 +26,10 @@
 namespace shoal::model {
 namespace {
 
-constexpr int kAttempts = 3, kLoads = 2, kMaxRanks = 3, kWriters = 2;  // of ranks: readers included
-constexpr int kChoices = 2 * kLoads;  // of the live generation, then of the readers
-constexpr uint8_t kNobody = 7;        // of a choice or floor: no checkpoint at all
+constexpr int kAttempts = 3, kLoads = 2, kMaxRanks = 3, kWriters = 2;  // kMaxRanks includes readers
+// by load: first the choices of the live generation, then those of the readers
+constexpr int kChoices = 2 * kLoads;
+constexpr uint8_t kNobody = 7;  // a choice: there is no checkpoint
 
 constexpr const char* kOneChoice = "all ranks of a load load the same checkpoint";
 constexpr const char* kChosenStays = "what a load chose is committed, and stays";
@@ -63,11 +69,11 @@ class Loads {
   enum Value : uint8_t { none, commit, abort };
   enum WriterPhase : uint8_t { idle, holding };
   enum RankPhase : uint8_t {
-    asking,      // will read the choice
-    listing,     // will list the attempts
-    burying,     // will sync and read what stands where it put a tombstone
-    confirming,  // has a candidate; will sync what that rests on
-    choosing,    // will link its choice
+    asking,      // reads the choice next
+    listing,     // lists the attempts next
+    burying,     // has put a tombstone over an attempt; syncs its folder and reads the decision next
+    confirming,  // has a candidate; syncs and reads again the decisions that the candidate depends on next
+    choosing,    // links its choice next
     choice_taken,
     choice_linked,
     loaded
@@ -77,8 +83,10 @@ class Loads {
     uint8_t value, durable, begun;
   };
   struct Choice {
-    uint8_t made, durable, attempt, begun;  // begun: bits, when its writer had listed
-    uint8_t told, told_attempt;             // for the properties: what a rank acted on
+    // begun: a bit per attempt that had begun when the author of the choice listed them
+    uint8_t made, durable, attempt, begun;
+    // only for the properties: a rank has acted on told_attempt; told 2: on different ones
+    uint8_t told, told_attempt;
   };
   struct Writer {
     uint8_t phase, attempt, held;
@@ -92,7 +100,7 @@ class Loads {
     Choice choices[kChoices];
     Writer writers[kWriters];
     Rank ranks[kMaxRanks];
-    uint8_t floor;  // the greatest attempt + 1 that anybody of the live generation was told is committed
+    uint8_t floor;  // attempt + 1: the greatest that was reported as committed within the live generation
     uint8_t broken;
   };
 
@@ -203,7 +211,8 @@ class Loads {
     return bits;
   }
 
-  // Told within the live generation that this attempt is committed, or the newest.
+  // A process of the live generation is informed that this attempt is committed; as_newest: that it is the
+  // latest.
   static void tell_committed(State& state, uint8_t attempt, bool as_newest) {
     if (attempt != kNobody && state.attempts[attempt].value != commit) state.broken = uncommitted_told;
     if (as_newest && height(attempt) < state.floor) state.broken = went_back;
@@ -263,7 +272,7 @@ class Loads {
     }
   }
 
-  // What is undecided is others' to decide.
+  // A reader leaves undecided attempts to the live job.
   template <class Step>
   void reader_list_steps(const State& state, Step& step) const {
     uint8_t best = newest(state);
@@ -316,7 +325,8 @@ class Loads {
     step(Kind::calm, take, [&] { return "lists the attempts: " + name_of(best); });
   }
 
-  // What it saw is read again and synced, so that it lasts: the candidate, and every tombstone above it.
+  // The rank reads and syncs again what it saw, so that it lasts: the candidate, and every tombstone above
+  // it.
   void confirm(State& next, Rank& me) const {
     bool as_seen = me.candidate == kNobody || next.attempts[me.candidate].value == commit;
     for (uint8_t a = 0; a < kAttempts; ++a) {
@@ -337,7 +347,7 @@ class Loads {
     } else if (self.phase == choosing) {
       for (const bool answer_lost : {false, true}) {
         auto link_it = [&](State&, Rank& me, Choice& it) {
-          it.durable = it.made;  // a replaced one had its name before
+          it.durable = it.made;  // under choice-not-exclusive the name may exist and be durable already
           it.made = 1;
           it.attempt = me.candidate;
           it.begun = me.begun;
@@ -372,7 +382,8 @@ class Loads {
     if (synced) {
       for (Choice& each : next.choices) each.durable = each.made;
     }
-    if (choice.told && choice.told_attempt != attempt) choice.told = 2;  // two answers
+    // ranks have acted on different choices
+    if (choice.told && choice.told_attempt != attempt) choice.told = 2;
     if (!choice.told) choice.told = 1;
     choice.told_attempt = attempt;
     if (of_reader && attempt != kNobody && next.attempts[attempt].value != commit) {
@@ -382,7 +393,7 @@ class Loads {
     me = {me.load, loaded, 0, 0, 0};
   }
 
-  // Writer 0 is of the earlier generation, writer 1 of the live one.
+  // Writer 0 belongs to the earlier generation, writer 1 to the live one.
   template <class Sink>
   void writer_steps(const State& state, int w, Sink& sink) const {
     const Writer& self = state.writers[w];
@@ -408,7 +419,8 @@ class Loads {
     }
     for (uint8_t a = w == 0 ? 0 : 2; a < (w == 0 ? 2 : kAttempts); ++a) {
       if (!state.attempts[a].begun) continue;
-      if (state.attempts[a].value != none) continue;  // it would read it, sync and tell: the rank's part
+      // it would read, sync and report the decision; ranks do the same
+      if (state.attempts[a].value != none) continue;
       for (const uint8_t value : {commit, abort}) {
         if (value == commit && a == 2 && !all_loaded_once(state)) continue;
         auto publish = [&](State& next, Writer& me) {
@@ -497,7 +509,8 @@ class Loads {
     if (!kept) choice = {0, 0, 0, 0, choice.told, choice.told_attempt};
   }
 
-  const int ranks_, all_ranks_, loads_;  // of the live generation; readers too; of each
+  // ranks_: of the live generation; all_ranks_: readers too; loads_: per rank
+  const int ranks_, all_ranks_, loads_;
   const bool not_exclusive_, own_kept_, told_unsynced_, undecided_, unconfirmed_, winner_not_read_,
       uncommitted_, latest_unsynced_, by_step_, readers_decide_, readers_keep_own_, readers_unconfirmed_,
       readers_uncommitted_, readers_take_any_;

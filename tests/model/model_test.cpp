@@ -1,5 +1,5 @@
-// The rules hold within small bounds, every reachable state visited; and each rule that is switched off
-// breaks the property that it is there for, with a trace that says how.
+// The rules hold in every state that the models reach within small bounds. Each mutation violates the
+// property that its rule protects, and the checker reports a trace to the violation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ struct Case {
   Mutation mutation;
 };
 
-// Each mutation once, in the first model that has it.
+// Each mutation once. The decisions models share their mutations, so only the first of them counts.
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const NamedModel& model : models()) {

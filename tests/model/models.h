@@ -1,7 +1,7 @@
-// The models of the protocol's rules, and the mutations that show what each rule is for.
+// The models of the protocol's rules, and mutations that show what each rule is for.
 //
-// docs/reference/protocol.md, "What the rules rest on", says which rule rests on which property. The models
-// know the rules, not the code: they share nothing with the roles.
+// docs/reference/protocol.md, "What the rules rest on", lists which property depends on which rule. The
+// models describe the rules, not the code: they share no code with the roles.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,20 @@
 
 namespace shoal::model {
 
-// One rule switched off, or replaced by the mistake that it is there to prevent.
+// One rule that is switched off, or replaced by the mistake that it prevents.
 struct Mutation {
   std::string name;
-  std::string what;      // in words: what is done instead
-  std::string violates;  // the property that breaks first
+  std::string what;      // what happens instead, for reports
+  std::string violates;  // the property that is violated first
 };
 struct NamedModel {
   std::string name;
-  std::string bounds;  // in words
+  std::string bounds;  // for reports
   std::vector<Mutation> mutations;
-  std::function<Outcome(const std::string& mutation)> check;  // "": the rules as they are
+  std::function<Outcome(const std::string& mutation)> check;  // "": no mutation
 };
 
-// tiny: under sanitizers; small: what every run of the tests visits; large: for about a minute.
+// tiny: for runs under sanitizers; small: for every run of the tests; large: takes about a minute.
 enum class Size { tiny, small, large };
 std::vector<NamedModel> all_models(Size size);
 
@@ -34,7 +34,7 @@ NamedModel claims_model(int processes);
 NamedModel completion_model();
 NamedModel fallback_model();
 NamedModel loads_model(int ranks);
-NamedModel readers_model(int readers, int loads);  // of a job that only reads beside the live one
+NamedModel readers_model(int readers, int loads);  // readers: ranks of a job that only reads
 NamedModel retention_model(int retainers, int loaders);
 NamedModel rosters_model(int saves, int in_flight);
 

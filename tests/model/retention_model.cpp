@@ -1,13 +1,16 @@
-// Retention: processes that delete checkpoints, while others load and verify them.
+// Retention: processes delete checkpoints while other processes load and verify them.
 //
-// What is modelled. Checkpoints 1 and 2 are committed, and 1 was verified; 3 is committed once the live
-// generation has chosen what it began from; then another generation begins from that. Several processes
-// retain at once: the coordinator, those that it superseded, somebody at a terminal. Each lists, picks a
-// victim, replaces its manifest by a tombstone, syncs the folder, lists the pins, and removes the shards
-// where there is none. A loader, of the live job or of one that only reads, creates its pin, syncs, and reads
-// the manifest after that; nobody who retains knows of it but by the pin. Any of them may
-// pause for as long as it likes or crash at any step; the pin of a loader that crashed is void. A crash of
-// the storage forgets or keeps each thing that was not synced, and fails the calls under way.
+// What is modelled:
+//   - Checkpoints 1 and 2 are committed, and 1 is verified. Checkpoint 3 is committed once the live
+//     generation has chosen the checkpoint that it starts from. Then another generation starts from
+//     checkpoint 3.
+//   - Several processes apply retention at once: the coordinator, superseded coordinators, and a user at a
+//     terminal. Each lists the checkpoints, picks a victim, replaces its manifest by a tombstone, syncs the
+//     folder and lists the pins. If there is no pin, it removes the shards.
+//   - A loader belongs to the live job or to a job that only reads. It creates its pin, syncs it, and then
+//     reads the manifest. Only the pin makes it visible to a process that deletes.
+//   - Any process may pause for any time, or crash at any step. The pin of a crashed loader is void.
+//   - A crash of the storage forgets or keeps each change that was not synced, and calls in progress fail.
 #include <fmt/format.h>
 
 #include <array>
@@ -62,7 +65,7 @@ class Retention {
     Checkpoint checkpoints[kCheckpoints];
     Retainer retainers[kMaxRetainers];
     Loader loaders[kMaxLoaders];
-    uint8_t start;  // what the live generation began from, + 1
+    uint8_t start;  // checkpoint + 1 that the live generation started from; 0: not chosen yet
   };
 
   Retention(int retainers, int loaders, const std::string& mutation)
@@ -85,7 +88,7 @@ class Retention {
   State initial() const {
     State state{};
     for (int c = 0; c < 2; ++c) state.checkpoints[c] = {commit, commit, kAllShards, 0, 0};
-    state.checkpoints[0].verified = 1;  // when it was the newest
+    state.checkpoints[0].verified = 1;  // verified when it was the newest checkpoint
     state.checkpoints[2].shards = kAllShards;
     return state;
   }
@@ -114,7 +117,7 @@ class Retention {
     return nullptr;
   }
 
-  // Nobody is under way, and of what is deleted nothing is left.
+  // All processes are idle, and no shard of a deleted checkpoint is left.
   bool settled(const State& state) const {
     for (int r = 0; r < retainers_; ++r) {
       if (state.retainers[r].phase != idle) return false;
@@ -311,7 +314,8 @@ class Retention {
     }
   }
 
-  // What the loads model shows: nothing newer is committed between a choice's listing and the choice.
+  // The steps assume what the loads model proves: no newer checkpoint is committed between a choice's listing
+  // of the attempts and the choice.
   template <class Sink>
   void generation_steps(const State& state, Sink& sink) const {
     State next = state;
@@ -327,7 +331,8 @@ class Retention {
     sink(next, Kind::calm, [] { return std::string("another generation begins, and chooses checkpoint 3"); });
   }
 
-  // A coordinator that found all in order long ago, and a node that writes its shard once more.
+  // Zombies: a paused coordinator that once found all reports complete, and a node that writes its shard
+  // again.
   template <class Sink>
   void zombie_steps(const State& state, Sink& sink) const {
     for (int c = 0; c < 2; ++c) {

@@ -1,14 +1,18 @@
-// Rosters: how the saves of a generation whose layouts change come to one roster each.
+// Rosters: how each save of a generation whose layouts change gets one roster.
 //
-// What is modelled. Saves 1, 2, …; at most K are in flight. At each save a rank has either of two layouts. It
-// plans by the roster that it was told of last, where that one has its layout; else it stages all that it
-// holds and waits for the roster of this save. Which roster it was told of is anybody's guess: coordinators
-// come and go, and messages are late; so any may be heard at any moment. A coordinator knows of a save what
-// ranks have staged or reported. When it knows the layouts of all, they make the roster of the save: ranks
-// that wait write by that one, and it is committed if every rank wrote the share which that roster gives it.
-// Anybody may abort anything at any moment. (That decisions are exclusive, durable and told as they stand is
-// what the decisions model shows; here each is one step.) A share depends on the rank's own layout; that of
-// rank 1 also on what rank 2 holds, as where both hold a value and divide it.
+// What is modelled:
+//   - Saves are numbered 1, 2, …; at most `in_flight` of them are undecided for a rank at a time. At each
+//     save a rank has one of two layouts.
+//   - A rank plans by the newest roster that it knows, if that roster has the rank's layout. Otherwise it
+//     stages all that it holds and waits for the roster of this save.
+//   - A rank may receive any roster at any moment. This covers restarted coordinators and late messages.
+//   - A coordinator knows what ranks have staged or reported of a save. Once it knows the layouts of all
+//     ranks, these layouts make the roster of the save. Ranks that wait write by this roster. The save is
+//     committed if every rank wrote the share that this roster gives it.
+//   - A save may be aborted at any moment. A decision is one step here; the decisions model proves that
+//     decisions are exclusive, durable and reported as they are.
+//   - The share of a rank depends on its own layout. The share of rank 1 also depends on the layout of rank
+//     2, as if both held a value and divided it.
 #include <fmt/format.h>
 
 #include <array>
@@ -41,16 +45,16 @@ class Rosters {
   enum Value : uint8_t { none, commit, abort };
 
   struct Save {
-    uint8_t value, mixed;  // mixed: what was committed fits no roster
+    uint8_t value, mixed;  // mixed: the committed shares do not belong to one roster
   };
   // A layout is 1 or 2; 0 is none. A roster is 1 + (layout of rank 1 - 1) * 2 + (layout of rank 2 - 1).
   struct Rank {
-    uint8_t started;  // saves
-    uint8_t newest;   // the roster that it was told of last
+    uint8_t started;  // number of saves that it has started
+    uint8_t newest;   // the newest roster that it knows
     uint8_t heard[kMaxSaves];
-    uint8_t layout[kMaxSaves];  // staged with; of a save that is decided no matter any more, and 0
-    uint8_t whole[kMaxSaves];   // all that it holds
-    uint8_t wrote[kMaxSaves];   // by this roster
+    uint8_t layout[kMaxSaves];  // layout of the save; 0 once the save is decided, when it no longer matters
+    uint8_t whole[kMaxSaves];   // 1: it staged all that it holds
+    uint8_t wrote[kMaxSaves];   // the roster by which it wrote; 0: it has not written
   };
   struct State {
     Save saves[kMaxSaves];
@@ -113,9 +117,9 @@ class Rosters {
   static uint8_t layout_in(uint8_t roster, int r) {
     return static_cast<uint8_t>(1 + (r == 0 ? (roster - 1) / 2 : (roster - 1) % 2));
   }
-  // Of one rank under a roster: the same number, the same share.
+  // The share of a rank under a roster, as a number: equal numbers mean equal shares.
   static uint8_t share(uint8_t roster, int r) { return r == 0 ? roster : layout_in(roster, r); }
-  // What its layouts make; 0: not all ranks have staged.
+  // The roster that the save's layouts make; 0 if not all ranks have staged.
   static uint8_t roster_of_save(const State& state, int i) {
     const uint8_t first = state.ranks[0].layout[i], second = state.ranks[1].layout[i];
     return first == 0 || second == 0 ? uint8_t{0} : roster_of(first, second);
@@ -169,7 +173,8 @@ class Rosters {
     for (uint8_t roster = 1; roster <= kRosters; ++roster) {
       bool named = roster == roster_of_save(state, save);
       if (too_early_ || any_taken_) named = named || layout_in(roster, r) == self.layout[save];
-      // Too early, the others are taken to hold what they did; that is what the newest roster says.
+      // Under named-too-early, the coordinator assumes that the other rank still has its layout of the newest
+      // roster.
       if (too_early_ && roster_of_save(state, save) == 0) {
         named = named && layout_in(roster, 1 - r) == layout_in(self.newest, 1 - r);
       }
@@ -209,7 +214,7 @@ class Rosters {
     }
   }
 
-  // How it was written matters no more.
+  // Once a save is decided, how it was written no longer matters; clearing it keeps the state space small.
   static State decided(State state, int i, Value value, uint8_t mixed) {
     state.saves[i] = {value, mixed};
     for (Rank& rank : state.ranks) rank.layout[i] = rank.whole[i] = rank.wrote[i] = 0;
