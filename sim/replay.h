@@ -1,6 +1,6 @@
-// Replay: a run as a file: its scenario with every fault in the list, its profile, what came of it, and the
-// version of the program. It is a scenario file with a table more, so that faults can be cut out of it and
-// the rest be run again:
+// Replay: a simulated run as a file. It is a scenario file with one more table. The file contains the
+// scenario with every fault listed, the profile, the result, and the version of the program. A user may
+// delete faults from the list and run the rest again.
 //
 //   ranks = 64
 //   ...
@@ -22,23 +22,23 @@
 namespace shoal::sim {
 
 struct Replay {
-  std::string version, build;  // of the program that ran it; build: whatever tells two of a version apart
+  std::string version, build;  // of the program that ran it; build: distinguishes two builds of one version
   Scenario scenario;
   Profile profile;
   uint64_t trace_hash = 0;
   uint64_t events = 0;
-  std::string violation;  // the oracle's name; empty: none
+  std::string violation;  // name of the violated oracle; empty if none
 };
 
 Replay replay_of(const SimulationReport& report, const Profile& profile, std::string version,
                  std::string build = "");
 std::string replay_text(const Replay& replay);
-// "file:line: why".
+// Errors are "file:line: why".
 Result<Replay> parse_replay(std::string_view text, const std::string& file);
-// Code::version, naming both.
+// Code::version if the versions differ; the error names both.
 Status check_version(const Replay& replay, std::string_view version);
-// What a second run by this build did otherwise, and whether another build recorded it; "" where it was the
-// same.
+// Describes how a second run differs from the recorded one, and whether another build recorded it. Returns ""
+// if the two runs are the same.
 std::string difference(const Replay& replay, const SimulationReport& again, std::string_view build = "");
 
 }  // namespace shoal::sim

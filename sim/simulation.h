@@ -1,4 +1,5 @@
-// Simulation: one scenario on one profile, from the start of its nodes to the decision of its last save.
+// Simulation: runs one scenario on one profile, from the start of its nodes to the decision of its last save.
+// Read this header first: simulate() is the entry point of sim/.
 #pragma once
 
 #include <atomic>
@@ -17,51 +18,55 @@
 
 namespace shoal::sim {
 
-// Of times of all ranks, in nanoseconds: the least, the median, the 99th percentile and the greatest, each of
-// them a rank's own. Without those that never came to it, which are negative.
+// The spread of a time over the ranks, in nanoseconds: minimum, median, 99th percentile and maximum. Each
+// value is the time of one rank. Negative times belong to ranks that never reached that point; they do not
+// count.
 struct Spread {
   actors::TimeNs least = 0, median = 0, p99 = 0, greatest = 0;
-  std::vector<actors::TimeNs> further;  // by kFurtherPermille
-  std::vector<uint64_t> histogram;      // ranks; as wide each, from the least to the greatest
+  std::vector<actors::TimeNs> further;  // quantiles, by kFurtherPermille
+  // Number of ranks in each of kHistogramBars equal intervals from least to greatest.
+  std::vector<uint64_t> histogram;
 };
 inline constexpr uint32_t kFurtherPermille[] = {10, 50, 100, 250, 500, 750, 900, 950, 990, 999};
 inline constexpr size_t kHistogramBars = 20;
 Spread spread_of(std::vector<actors::TimeNs> times);
 
-// What happened from the beginning of a save to that of the next; `joining`: before the first.
+// Costs from the beginning of a save to the beginning of the next one. `joining` has the costs before the
+// first save.
 struct PhaseCosts {
   HubCounts hub;
   HubState hub_peaks;
   StorageCounts storage;
-  uint64_t record_bytes = 0;  // of decisions, rosters and rank manifests
+  uint64_t record_bytes = 0;  // bytes of decisions, rosters and rank manifests
 };
 struct SaveReport {
   actors::TimeNs began = 0;  // on the clock of the simulation
-  Spread told;               // until it knows what to write
-  Spread blocked;            // until save returns: all is staged
-  Spread written;            // until its last byte is durable
-  Spread committed;          // until it is told the decision
+  Spread told;               // until a rank knows what to write
+  Spread blocked;            // until save() returns: the rank has staged everything
+  Spread written;            // until the rank's last byte is durable
+  Spread committed;          // until the rank receives the decision
   uint64_t bytes_staged = 0;
-  uint32_t told_ranks = 0;     // the decision
-  uint32_t aborted_ranks = 0;  // of these, of an abort
+  uint32_t told_ranks = 0;     // ranks that received the decision
+  uint32_t aborted_ranks = 0;  // those of told_ranks that received an abort
   std::string cause;
   PhaseCosts costs;
 
   bool is_committed() const { return told_ranks != 0 && aborted_ranks == 0; }
-  // "undecided": nobody was told, for all ranks were gone before, or the run ended.
+  // "undecided": no rank received a decision, because all ranks had died or the run had ended.
   const char* outcome() const {
     return aborted_ranks != 0 ? "aborted" : told_ranks != 0 ? "committed" : "undecided";
   }
 };
-// The job starts again, as another generation, and loads the newest checkpoint on all ranks at once.
+// The job starts again, as another generation, and all ranks load the newest checkpoint at once.
 struct LoadReport {
   uint32_t ranks = 0, nodes = 0;
   MeshShape mesh;
-  Spread found;                // from the start of the nodes: until it knows what to read
-  Spread loaded;               // until its bytes lie where it wants them
-  uint64_t bytes_wanted = 0;   // of all ranks
-  uint64_t bytes_passed = 0;   // through their windows: the whole digest blocks that these touch
-  uint64_t bytes_between = 0;  // that hosts sent each other, of a load that is shared
+  Spread found;               // from the start of the nodes until a rank knows what to read
+  Spread loaded;              // until the rank's bytes are in their destination
+  uint64_t bytes_wanted = 0;  // of all ranks together
+  // Through the windows of all ranks: the whole digest blocks that contain wanted bytes.
+  uint64_t bytes_passed = 0;
+  uint64_t bytes_between = 0;  // bytes that hosts sent each other, if the load is shared
   PhaseCosts costs;
 };
 struct SimulationReport {
@@ -70,26 +75,27 @@ struct SimulationReport {
   uint32_t nodes = 0;
   uint32_t relays = 0;
   uint32_t layouts = 0;
-  bool layouts_are_stated = false;  // by a manifest
-  uint64_t bytes_stored = 0;        // in files, where payloads are full
-  uint64_t bytes_checked = 0;       // of these: that loads read back and found as they were staged
+  bool layouts_are_stated = false;  // a manifest states the layouts of all ranks
+  uint64_t bytes_stored = 0;        // bytes in files; 0 unless the payload is full
+  uint64_t bytes_checked = 0;       // bytes of these that loads read back and that matched what was staged
   uint64_t parameters = 0;
   PhaseCosts joining;
   std::vector<SaveReport> saves;
   std::vector<LoadReport> loads;
   std::vector<HubSample> hub_over_time;
-  actors::TimeNs ended = 0;  // virtual, of the job that saves
-  uint64_t events = 0;       // that roles were given
-  uint64_t steps = 0;        // of virtual time
+  actors::TimeNs ended = 0;  // virtual time at which the job that saves ended
+  uint64_t events = 0;       // events that were delivered to roles
+  uint64_t steps = 0;        // steps of virtual time
   uint64_t trace_hash = 0;
   std::vector<std::string> warnings;
-  std::optional<Violation> violation;  // where it ended
-  bool stopped_early = false;          // by a SimulationWatch: `saves` are those that all ranks had heard of
+  std::optional<Violation> violation;  // the violation that ended the run
+  // A SimulationWatch stopped the run; then `saves` has only saves whose decision all ranks received.
+  bool stopped_early = false;
 };
 
-// Who wants to hear of a run as it goes on; any may be empty. Times are virtual.
+// Callbacks during a run; any of them may be empty. They run in the thread of simulate(). Times are virtual.
 struct SimulationListeners {
-  // A role is given an event; `from`: the node that a message comes from.
+  // An event is delivered to a role. `from`: the node that sent the message.
   std::function<void(actors::TimeNs now, size_t node, actors::RoleKind role, const actors::Event&,
                      size_t from)>
       event;
@@ -97,22 +103,23 @@ struct SimulationListeners {
   std::function<void(actors::TimeNs now, Rank, const local::Decided&)> told;
 };
 
-// Up to so many ranks oracles look at every run, beyond that where there are faults.
+// Oracles check every run with at most this many ranks. Larger runs are checked only if they have faults.
 inline constexpr uint32_t kRanksAlwaysChecked = 4096;
 
-// What other threads see of a simulation under way, and how they end it early.
+// How other threads observe a running simulation, and how they stop it early.
 struct SimulationWatch {
-  bool (*stop)() = nullptr;  // asked now and then; true: it ends
+  bool (*stop)() = nullptr;  // called from time to time; returning true stops the simulation
   std::atomic<actors::TimeNs> virtual_now{0};
-  std::atomic<uint64_t> events{0};  // that roles were given
+  std::atomic<uint64_t> events{0};  // events that were delivered to roles
   std::atomic<uint32_t> saves_decided{0};
-  std::atomic<uint64_t> milestones{0};  // of milestones_of
+  std::atomic<uint64_t> milestones{0};  // out of milestones_of(scenario)
 };
-// What ranks go through in a scenario's simulation where no host dies.
+// The number of milestones that all ranks together pass in a simulation of this scenario if no host dies.
 uint64_t milestones_of(const Scenario& scenario);
 
-// Faults that the scenario says are to be drawn are drawn here; the report's scenario lists all of them.
-// Code::deadline_exceeded where not every rank that lives has heard of a save within a virtual day.
+// Runs the scenario. If the scenario asks for drawn faults, they are drawn here; the scenario in the report
+// lists all faults. Code::deadline_exceeded if some living rank has not received the decision of a save
+// within one virtual day.
 Result<SimulationReport> simulate(const Scenario& scenario, const Profile& profile,
                                   const SimulationListeners& listeners = {},
                                   SimulationWatch* watch = nullptr);

@@ -3,9 +3,10 @@
 namespace shoal::sim {
 
 namespace {
-// Of those that run next: so many are fetched, and when so few are left, what they touch.
+// How many of the next actions are prefetched, and how few must be left before the memory that they touch is
+// prefetched.
 constexpr size_t kSoon = 16, kVerySoon = 4;
-constexpr size_t kTouchedBytes = 128;  // of it
+constexpr size_t kTouchedBytes = 128;  // bytes of the touched memory that are prefetched
 }  // namespace
 
 EventHeap::~EventHeap() {
@@ -26,8 +27,8 @@ EventHeap::Slot* EventHeap::take_slot() {
   return slot;
 }
 
-// To the least time of the first bucket that is not empty. All of it has a smaller bucket from then on, and
-// these are empty, so that the order of ties stays.
+// Advances to the least time of the first bucket that is not empty. All of its items then belong to smaller
+// buckets, which are empty, so the order of ties is kept.
 void EventHeap::move_on() {
   buckets_[0].clear();
   next_ = 0;
@@ -49,7 +50,7 @@ void EventHeap::move_on() {
   bucket.clear();
 }
 
-// What the next one reaches by way of what it touches, while this one runs.
+// While this action runs, prefetches what the next action reaches through the memory that it touches.
 void EventHeap::fetch_next() {
   constexpr size_t kNext = 2;
   auto fetch = [this](Slot* slot) {
@@ -66,7 +67,7 @@ void EventHeap::run_next() {
   if (next_ == buckets_[0].size()) move_on();
   const std::vector<Item>& due = buckets_[0];
   Slot* slot = due[next_++].slot;
-  // Where many are due at once, those further back were not fetched when time came to them.
+  // If many actions are due at once, the later ones were not prefetched when their time was reached.
   if (next_ + kSoon <= due.size()) __builtin_prefetch(due[next_ + kSoon - 1].slot);
   if (next_ + kVerySoon <= due.size()) {
     const void* touches = due[next_ + kVerySoon - 1].slot->touches;

@@ -1,4 +1,4 @@
-// EventHeap: what happens when, on virtual time.
+// EventHeap: a priority queue of actions on virtual time.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +16,17 @@
 
 namespace shoal::sim {
 
-// Into the cache, all lines on which these bytes lie; from may be null.
+// Prefetches the cache lines of these bytes. `from` may be null.
 inline void fetch_lines(const void* from, size_t bytes) {
   constexpr size_t kLine = 64;
   const auto* first = static_cast<const std::byte*>(from);
   for (size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(first + i);
 }
 
-// A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan: Faster algorithms for the shortest path problem, 1990): time
-// only moves on, so what is pending is sorted no finer than the highest bit in which its time differs from
-// now, and again when time comes to it. Times in nanoseconds, ties in the order in which they were scheduled.
-// An action of up to kRoom bytes takes no memory of its own. One thread.
+// A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan: Faster algorithms for the shortest path problem, 1990). Time
+// never goes back. So pending actions are sorted only by the highest bit in which their time differs from
+// now, and are sorted again when time reaches them. Times are in nanoseconds. Actions at the same time run in
+// the order in which they were scheduled. An action of up to kRoom bytes needs no allocation. One thread.
 class EventHeap {
  public:
   static constexpr size_t kRoom = 48;
@@ -39,9 +39,10 @@ class EventHeap {
   actors::TimeNs now() const { return now_; }
   uint64_t executed() const { return executed_; }
   bool empty() const { return next_ == buckets_[0].size() && filled_ == 0; }
-  // Now, where `at` has passed. `action` is called once, without arguments, or destroyed with the heap.
-  // `touches`: what it will read first; fetched into the cache shortly before, as the action itself is. Then
-  // what action.fetch() fetches by way of that, if it has such a method.
+  // Schedules an action at time `at`, or now if `at` has passed. `action` is called once, without arguments,
+  // or destroyed with the heap. `touches`: the memory that the action reads first. The heap prefetches the
+  // action and this memory shortly before it runs. If the action has a method fetch(), the heap then calls
+  // it, to prefetch what `touches` leads to.
   template <class Action>
   void schedule(actors::TimeNs at, Action&& action, const void* touches = nullptr) {
     using Stored = std::decay_t<Action>;
@@ -56,12 +57,12 @@ class EventHeap {
           at, [own = std::make_unique<Stored>(std::forward<Action>(action))] { (*own)(); }, touches);
     }
   }
-  // Moves time on to the next action and runs it. Precondition: not empty.
+  // Advances time to the next action and runs it. Precondition: not empty.
   void run_next();
 
  private:
   enum class What : uint8_t { run, drop, fetch };
-  struct alignas(64) Slot {  // a cache line
+  struct alignas(64) Slot {  // one cache line
     alignas(std::max_align_t) std::byte room[kRoom];
     void (*act)(EventHeap& heap, Slot* slot, What what);
     const void* touches;
@@ -70,8 +71,9 @@ class EventHeap {
     actors::TimeNs at = 0;
     Slot* slot = nullptr;
   };
-  static constexpr size_t kBlock = 1024;  // slots: they stay where they are
-  static constexpr size_t kBuckets = 64;  // 0: now; n: bit n - 1 is the highest that differs from now
+  static constexpr size_t kBlock = 1024;  // slots per block; slots never move
+  // Bucket 0: now; bucket n: bit n - 1 is the highest that differs from now.
+  static constexpr size_t kBuckets = 64;
 
   template <class Stored>
   static void act(EventHeap& heap, Slot* slot, What what) {
@@ -96,9 +98,9 @@ class EventHeap {
 
   actors::TimeNs now_ = 0;
   uint64_t executed_ = 0;
-  std::array<std::vector<Item>, kBuckets> buckets_;  // each in the order in which it was scheduled
-  size_t next_ = 0;                                  // of bucket 0: those before have run
-  uint64_t filled_ = 0;                              // which of the others are not empty, a bit each
+  std::array<std::vector<Item>, kBuckets> buckets_;  // each in the order of scheduling
+  size_t next_ = 0;                                  // index in bucket 0; the actions before it have run
+  uint64_t filled_ = 0;                              // a bit per other bucket that is not empty
   std::vector<std::unique_ptr<Slot[]>> blocks_;
   std::vector<Slot*> free_slots_;
 };

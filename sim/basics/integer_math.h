@@ -1,5 +1,5 @@
-// Arithmetic of the simulator: integers alone, so that times and draws are equal on every compiler and
-// machine.
+// Integer arithmetic of the simulator. Without floating point, times and draws are equal on every compiler
+// and machine.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline uint64_t multiply_divide(uint64_t a, uint64_t b, uint64_t c) {
   return static_cast<uint64_t>(Wide{a} * b / c);
 }
 
-// What `bytes` take at a rate; 0 where the rate is 0: unlimited.
+// The transfer time of `bytes` at a rate. A rate of 0 means unlimited and takes 0 ns.
 inline int64_t transfer_ns(uint64_t bytes, uint64_t bytes_per_s) {
   return bytes_per_s == 0 ? 0 : static_cast<int64_t>(multiply_divide(bytes, kNsPerSecond, bytes_per_s));
 }

@@ -1,4 +1,4 @@
-// Pool: values that come and go all the time, and stay where they are meanwhile.
+// Pool: reuses values that are often created and destroyed. Their addresses are stable.
 #pragma once
 
 #include <deque>
@@ -6,7 +6,7 @@
 
 namespace shoal::sim {
 
-// A value that is given back keeps what it holds, its memory too, and is the next to be taken. All of them
+// A value that is given back keeps its contents and its memory, and is the next one to be taken. All values
 // live as long as the pool. One thread.
 template <class T>
 class Pool {

@@ -18,11 +18,11 @@ constexpr uint64_t kRoots[] = {6074001000, 5107605667, 4683695048, 4485121744, 4
                                4318288544, 4306612134, 4300785774, 4297875550, 4296421177, 4295694175,
                                4295330720, 4295149004, 4295058149, 4295012722};
 
-// `value` times the root where `is_set`; without a branch, for nothing foretells such bits.
+// Returns `value` times the root if `is_set`, without a branch, because such bits are unpredictable.
 constexpr uint64_t times_root(uint64_t value, unsigned i, bool is_set) {
   return static_cast<uint64_t>(Wide{value} * (is_set ? kRoots[i] : uint64_t{1} << 32) >> 32);
 }
-// 2^(x / 2^8) for x below 2^8, in 1/2^32: what the first eight roots come to.
+// 2^(x / 2^8) for x below 2^8, in 1/2^32: the product of the first eight roots.
 constexpr std::array<uint64_t, 256> kHighRoots = [] {
   std::array<uint64_t, 256> products{};
   for (unsigned x = 0; x < products.size(); ++x) {
@@ -35,8 +35,8 @@ constexpr std::array<uint64_t, 256> kHighRoots = [] {
 constexpr uint64_t kLn2 = 2'977'044'472;  // in 1/2^32
 constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
 
-// log2(value) in 1/2^32, digit by digit: a number in [1, 2) is squared, and where that passes 2 there is a
-// one. Precondition: value > 0.
+// log2(value) in 1/2^32, bit by bit: squares a number in [1, 2); if the square reaches 2, the bit is 1.
+// Precondition: value > 0.
 uint64_t log2_fixed32(uint64_t value) {
   const int zeros = std::countl_zero(value);
   uint64_t mantissa = value << zeros;  // in [1, 2), in 1/2^63

@@ -1,5 +1,5 @@
-// Random: the draws of the simulator. splitmix64 (https://prng.di.unimi.it/splitmix64.c) and fixed-point
-// arithmetic: distributions of the standard library differ from one library to the next.
+// Random: the random numbers of the simulator. It uses splitmix64 (https://prng.di.unimi.it/splitmix64.c) and
+// fixed-point arithmetic, because the distributions of the standard library differ between implementations.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace shoal::sim {
 
-// Draws of exponential and Weibull times (below) where the uniform draw is `u` / 2^64; u = 0 counts as 1.
-// What would not fit is the greatest int64_t.
+// Exponential and Weibull times (see below) for the uniform draw `u` / 2^64; u = 0 counts as 1. A result that
+// does not fit becomes the greatest int64_t.
 uint64_t exponential_at(uint64_t u, uint64_t mean);
 uint64_t weibull_at(uint64_t u, uint64_t scale, uint32_t shape_permille);
 
-// What draws from a scenario's seed: each a stream of its own, so that none changes with what another draws.
+// The users of a scenario's seed. Each has its own stream, so its draws do not depend on those of the others.
 enum class Stream : uint8_t {
   storage = 0,
   arrivals = 1,
@@ -36,9 +36,10 @@ class Random {
   // `value` times a lognormal factor of median 1: exp(sigma * z), sigma in thousandths. z is the sum of
   // twelve uniform draws less six, so that it stays within six standard deviations.
   int64_t lognormal(int64_t value, uint32_t sigma_permille);
-  // Of that mean: -ln(u) * mean.
+  // Exponentially distributed with this mean: -ln(u) * mean.
   uint64_t exponential(uint64_t mean) { return exponential_at(next(), mean); }
-  // (-ln u)^(1 / shape) * scale; the shape in thousandths, at least 100. 1000 is an exponential.
+  // Weibull distributed: (-ln u)^(1 / shape) * scale. The shape is in thousandths, at least 100; 1000 gives
+  // the exponential distribution.
   uint64_t weibull(uint64_t scale, uint32_t shape_permille) {
     return weibull_at(next(), scale, shape_permille);
   }

@@ -1,4 +1,4 @@
-// The engine that carries a role's effects out directly, in the order given.
+// The engine that carries out the effects of a role directly, in the order given.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -53,7 +53,8 @@ class DirectEngine final : public NodeEngine {
     } else if (auto* cancel = std::get_if<actors::effect::CancelTimer>(&each)) {
       timers_.erase({role, cancel->timer});
     } else if (auto* start = std::get_if<actors::effect::Start>(&each)) {
-      // Carried out at once, heard of later: a node's operations happen in the order they were started.
+      // An operation runs at once and its result arrives later. So the operations of a node run in the order
+      // in which they were started.
       Result<actors::OperationResult> result = world_.run(start->operation);
       later(delays_.operation_ns, role, actors::event::OperationDone{start->id, std::move(result)});
     } else if (const auto* redirect = std::get_if<actors::effect::Redirect>(&each)) {

@@ -10,7 +10,7 @@
 namespace shoal::sim {
 
 namespace {
-constexpr size_t kMixedBlockBytes = 512;  // the grain in which unsynced bytes are kept or lost
+constexpr size_t kMixedBlockBytes = 512;  // unsynced bytes are kept or lost in blocks of this size
 constexpr uint64_t kUnlimitedBytes = uint64_t{1} << 50;
 
 // splitmix64 (https://prng.di.unimi.it/splitmix64.c): the same on every machine.
@@ -34,10 +34,10 @@ class Coin {
 
 struct MemoryFileSystem::Node {
   bool is_folder = false;
-  bool is_removed = false;                       // a folder without a name: nothing can be made in it
-  Bytes data;                                    // of a file
-  std::optional<Bytes> unsynced_from = Bytes();  // what is durable of it; none: all of data
-  std::map<std::string, NodePtr> entries, durable_entries;  // of a folder
+  bool is_removed = false;                       // a folder that was removed: no entry can be created in it
+  Bytes data;                                    // contents of a file
+  std::optional<Bytes> unsynced_from = Bytes();  // durable contents; none: equal to data
+  std::map<std::string, NodePtr> entries, durable_entries;  // entries of a folder
   uint32_t links = 0;
 
   void crash(Coin& coin, std::set<Node*>& done);

@@ -1,13 +1,13 @@
 // MemoryFileSystem: the fake of storage/files/file_system.h.
 //
-// Fault model. The machine may lose power (crash): bytes written since a file's last sync, and entries made
-// or removed since a folder's last sync, are each kept or lost, independently, by a chosen seed. The process
-// may die (die_at): every later call fails and nothing is cleaned up. One call may fail with a chosen errno
-// value, or be cut short (a write that takes fewer bytes). The disk may be full (set_capacity). Not modelled,
-// because nothing survives it: synced bytes that are lost, or a sync that lies.
+// Fault model. The machine may lose power (crash): bytes written since a file's last sync, and entries added
+// or removed since a folder's last sync, are each kept or lost independently, as a seed decides. The process
+// may die (die_at): every later call fails, and nothing is cleaned up. One call may fail with a given errno
+// value, or be cut short (a write that accepts fewer bytes). The disk may be full (set_capacity). Not
+// modelled, because no program survives it: loss of synced bytes, or a sync that reports success falsely.
 //
-// Calls are counted, so that a test can repeat a scenario with a fault at each of them. Deterministic; any
-// thread.
+// The file system numbers its calls, so a test can repeat a scenario with a fault at each of them.
+// Deterministic. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -31,38 +31,38 @@ class MemoryFileSystem final : public storage::FileSystem {
 
   int open_root(const std::string& path, std::unique_ptr<storage::OpenFolder>* folder) override;
 
-  // Faults. Calls are numbered from 0 in the order they were made; number n - operations() is the n-th from
-  // now.
+  // Faults. Calls are numbered from 0 in the order in which they are made. So number operations() + n is the
+  // n-th call from now, counted from 0.
   uint64_t operations() const;
-  // Those of the calls so far that changed something or made it durable: between two of them, a crash leaves
-  // the same.
+  // The numbers of those calls so far that changed something or made it durable. A crash between two of them
+  // has the same result wherever it happens.
   std::vector<uint64_t> changes() const;
   void fail_at(uint64_t operation, int error_number);   // that call does nothing and returns the error
   void cut_short_at(uint64_t operation, size_t bytes);  // that write takes at most so many bytes
   void die_at(uint64_t operation);    // that call and all later ones return EIO and do nothing
   void set_capacity(uint64_t bytes);  // of all files together; beyond it, ENOSPC
-  void stop_failing();                // forgets all of these; handles stay good
+  void stop_failing();                // clears all faults; handles stay valid
 
-  // The process is gone and another one comes, on the same machine: faults are forgotten, handles from before
-  // return ESTALE, and what was not synced is still there, and still not synced.
+  // The process ends and another one starts on the same machine. Faults are cleared, and older handles return
+  // ESTALE. Unsynced changes stay visible, and stay unsynced.
   void restart();
 
-  // What a crash makes of the things that were not synced.
+  // What a crash does to unsynced changes.
   struct Unsynced {
     enum class Fate { lost, kept, mixed } fate = Fate::lost;
-    uint64_t seed = 0;  // of mixed
+    uint64_t seed = 0;  // for Fate::mixed
   };
-  // The machine goes down and comes up again. As restart, besides.
+  // The machine loses power and starts again: restart(), and unsynced changes suffer their fate.
   void crash(const Unsynced& unsynced);
 
   uint64_t used_bytes() const;  // of all files together
-  // Of all names and bytes, durable ones and others.
+  // Hash of all names and bytes, durable or not.
   Hash128 fingerprint() const;
 
-  // Changes bytes under a file's name, as a failing disk would. The file must be there. Path from the root,
+  // Flips a bit of a file, as a failing disk would. The file must exist. `path` is relative to the root:
   // "a/b/c".
   void flip_bit(const std::string& path, uint64_t bit);
-  void resize(const std::string& path, uint64_t bytes);  // durably cut, or padded with zeros
+  void resize(const std::string& path, uint64_t bytes);  // cuts the file durably, or pads it with zeros
 
  private:
   struct Node;
@@ -70,11 +70,13 @@ class MemoryFileSystem final : public storage::FileSystem {
   class Folder;
   using NodePtr = std::shared_ptr<Node>;
 
-  void changed() { changes_.push_back(operations_ - 1); }  // by the call under way. Holds mutex_.
-  // Begins one counted call: 0, or the error with which it fails. Holds mutex_.
+  // Records a change by the current call; the caller holds mutex_.
+  void changed() { changes_.push_back(operations_ - 1); }
+  // Begins one counted call. Returns 0, or the errno value with which the call fails. The caller holds
+  // mutex_.
   int begin_call(uint64_t incarnation);
   NodePtr find(const std::string& path);
-  void recount(Node& folder, std::set<Node*>& seen);  // used_bytes_ and links, after a crash
+  void recount(Node& folder, std::set<Node*>& seen);  // recomputes used_bytes_ and link counts after a crash
 
   mutable std::mutex mutex_;
   NodePtr root_;

@@ -13,10 +13,10 @@
 
 namespace shoal::sim {
 
-// Any thread. A view keeps its memory after the slab is gone, as a mapping does.
+// Any thread. A view keeps its memory alive after the slab is removed, as a mapping does.
 class MemorySlabs final : public actors::Slabs {
  public:
-  // A slab of zeros; replaces one of that id.
+  // Adds a slab of zeros. Replaces a slab with the same id.
   MutableByteView add(actors::ClientId client, uint32_t slab_id, uint64_t bytes) {
     auto memory = std::make_shared<Bytes>(bytes);
     std::lock_guard lock(mutex_);

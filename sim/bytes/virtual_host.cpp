@@ -10,7 +10,7 @@
 
 namespace shoal::sim {
 
-// One node and its view of the world. What a dead one had scheduled does nothing.
+// One node and its view of the world. The scheduled actions of a dead node do nothing.
 class VirtualHost::Node final : public VirtualWorld {
  public:
   Node(VirtualHost& host, size_t index, bool is_coordinator)
@@ -73,13 +73,13 @@ class VirtualHost::Node final : public VirtualWorld {
   bool has_retired = false;
   bool draining = false;
   size_t drains_awaited = 0;
-  std::vector<std::function<void()>> deferred;  // while paused
-  size_t coordinator = 0;                       // whom it follows
-  uint32_t epoch = 0;                           // of that one
-  actors::NodeId session = 0;                   // what the coordinator calls it; 0: not connected
+  std::vector<std::function<void()>> deferred;  // actions that wait while the node is paused
+  size_t coordinator = 0;                       // the coordinator that it follows
+  uint32_t epoch = 0;                           // epoch of that coordinator
+  actors::NodeId session = 0;                   // session id at the coordinator; 0: not connected
   const bool coordinates;
   MemorySlabs slabs;
-  std::unique_ptr<NodeEngine> engine;  // null while it is being made
+  std::unique_ptr<NodeEngine> engine;  // null during construction
 
  private:
   VirtualHost& host_;
@@ -239,7 +239,7 @@ void VirtualHost::check_links() {
   }
 }
 
-// Both sides hear of it, each when it can.
+// Both sides are notified, each when it can be.
 void VirtualHost::lose_coordinator(size_t index) {
   Node& node = *nodes_[index];
   Node& coordinator = *nodes_[node.coordinator];
@@ -338,7 +338,7 @@ void VirtualHost::send(size_t from, actors::NodeId to_node, const actors::WireMe
   } else if (to_node != actors::kThisNode) {
     sender_id = actors::kCoordinatorNode;
     for (to = 0; to < nodes_.size() && nodes_[to]->session != to_node;) ++to;
-    if (to == nodes_.size() || nodes_[to]->coordinator != from) return;  // it is connected no more
+    if (to == nodes_.size() || nodes_[to]->coordinator != from) return;  // it is no longer connected
   }
   Node& receiver = *nodes_[to];
   if (to == from) {
@@ -350,7 +350,8 @@ void VirtualHost::send(size_t from, actors::NodeId to_node, const actors::WireMe
   pass_on(from, to, sender_id, message, connected);
 }
 
-// Of nodes that have no session through a coordinator: whoever reaches the other is heard.
+// Messages between nodes of a shared load, which need no session with a coordinator. A message is lost only
+// if one of the two nodes is cut off or dead.
 void VirtualHost::send_between(size_t from, size_t to, const actors::WireMessage& message,
                                actors::SendId id) {
   if (id != 0 && nodes_[to]->takes_nothing) return untaken_.push_back({from, to, message, id});
@@ -390,7 +391,7 @@ void VirtualHost::end_session(size_t from, actors::NodeId to) {
 }
 
 uint64_t VirtualHost::untaken_bytes(size_t node) const {
-  std::map<const actors::Chunk*, uint64_t> bytes;  // a chunk that is for several is there once
+  std::map<const actors::Chunk*, uint64_t> bytes;  // a chunk for several receivers counts once
   for (const Untaken& each : untaken_) {
     const auto* chunk = std::get_if<actors::wire::ChunkIs>(each.message.body.get());
     if (each.from == node && chunk != nullptr) bytes[chunk->chunk.get()] = chunk->chunk->size;
@@ -409,7 +410,7 @@ void VirtualHost::pass_on(size_t from, size_t to, actors::NodeId sender_id, cons
   transcript_.push_back("node" + std::to_string(from) + "." + std::string(actors::role_name(message.from)) +
                         " -> node" + std::to_string(to) + "." + std::string(actors::role_name(message.to)) +
                         ": " + actors::describe(*message.body));
-  // Through the wire's encoding, so that what arrives is what would arrive.
+  // Encodes and decodes the message, so that the receiver gets what it would get over a network.
   const Bytes encoded = actors::encode_wire(message);
   ++wire_messages_;
   wire_bytes_ += encoded.size();

@@ -1,9 +1,9 @@
 // VirtualHost: runs the production roles of many nodes on virtual time, in one thread, over a file system in
 // memory.
 //
-// The minimal form of the simulator: fixed delays, no losses; one event heap in nanoseconds, ties broken by
-// sequence number, so that the same calls give the same transcript. Trainers are scripted by the caller, who
-// plays the clients.
+// This is the minimal form of the simulator. Delays are fixed, and messages are not lost unless a test cuts a
+// link. One event heap orders events by time in nanoseconds and then by sequence number, so equal calls give
+// equal transcripts. The caller simulates the trainers: it plays the clients.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,17 @@ struct VirtualDelays {
   actors::TimeNs operation_ns = 200'000;
 };
 
-// What a node's engine sees of the virtual world. One thread.
+// The virtual world as the engine of one node sees it. One thread.
 class VirtualWorld {
  public:
   virtual ~VirtualWorld() = default;
   virtual actors::TimeNs now() const = 0;
   virtual void schedule(actors::TimeNs at, std::function<void()> action) = 0;
-  // Also to this node. Of an id that is not 0, to who came by send_to, event::SendDone follows.
+  // Sends to any node, including this one. If `to` is a node of a shared load (an id from
+  // actors::kFirstSharer on) and id is not 0, event::SendDone follows.
   virtual void send(actors::NodeId to, const actors::WireMessage& message, actors::SendId id) = 0;
-  virtual void end_session(actors::NodeId node) = 0;  // likewise
+  // Ends the session with a node of a shared load.
+  virtual void end_session(actors::NodeId node) = 0;
   virtual void send_to(const std::string& address, const actors::WireMessage& message) = 0;
   virtual void to_client(actors::ClientId client,
                          const std::shared_ptr<const local::LocalMessage>& message) = 0;
@@ -47,12 +49,12 @@ class VirtualWorld {
   virtual void drained(actors::RoleKind role) = 0;
 };
 
-// Hosts the roles of one node in that world. The default carries effects out directly; a test puts the CAF
-// host here.
+// Hosts the roles of one node in a VirtualWorld. The default engine carries effects out directly. A test can
+// use the CAF host instead.
 class NodeEngine {
  public:
   virtual ~NodeEngine() = default;
-  virtual void deliver(actors::RoleKind role, actors::Event event) = 0;  // to a role that may be absent
+  virtual void deliver(actors::RoleKind role, actors::Event event) = 0;  // the role may be absent
 };
 using NodeEngineFactory = std::function<std::unique_ptr<NodeEngine>(
     VirtualWorld& world, std::vector<std::unique_ptr<actors::Role>> roles, const VirtualDelays& delays,
@@ -68,53 +70,57 @@ class VirtualHost {
   explicit VirtualHost(VirtualDelays delays = {}, NodeEngineFactory engines = make_direct_engine);
   ~VirtualHost();
 
-  // Nodes are numbered from 0. One that coordinates claims the next epoch of the root; its address is
-  // "nodeN". Any other follows the last one that was added, until it is redirected.
+  // Adds a node and returns its number, counted from 0. A node that coordinates claims the next epoch of the
+  // root; its address is "nodeN". Any other node follows the coordinator that was added last, until it is
+  // redirected.
   size_t add_node(const actors::NodeFacts& facts, bool coordinates);
-  // The trainer of a rank connects and attaches; its slabs and messages go by the id returned.
+  // The trainer of a rank connects and attaches. The returned id identifies its slabs and messages.
   actors::ClientId attach(size_t node, Rank rank, uint32_t world_size);
   MutableByteView add_slab(actors::ClientId client, uint32_t slab_id, uint64_t bytes);
   void from_client(actors::ClientId client, local::LocalMessage message);
   void lose_client(actors::ClientId client);
-  // What the node said to a client since the last call, in order.
+  // The messages of the node to a client since the last call, in order.
   std::vector<std::shared_ptr<const local::LocalMessage>> take(actors::ClientId client);
 
-  void kill_node(size_t node);  // its roles, timers and operations under way are gone; nobody else is told
-  // Hears of each operation that a node carried out, in the same instant, and may kill the node over it.
+  // Drops its roles, timers and running operations; other nodes are not notified yet.
+  void kill_node(size_t node);
+  // Called at the instant at which a node has carried out an operation. The listener may kill the node.
   using OperationListener = std::function<void(size_t node, const actors::Operation&)>;
   void on_operation(OperationListener listener) { listener_ = std::move(listener); }
-  // What a node says to another is what this makes of it: a sender whose memory is broken.
+  // Changes each message between nodes before it is sent, to simulate a sender with broken memory.
   using Corruption = std::function<void(size_t from, actors::WireMessage& message)>;
   void corrupt_messages(Corruption corruption) { corruption_ = std::move(corruption); }
-  // The power fails everywhere: all nodes are gone, and of the storage what was not synced, and the catalog.
-  // Nodes that are added later find what is left.
+  // The power fails everywhere. All nodes are gone, and so are the catalog and unsynced changes of the
+  // storage. Nodes that are added later find what is left.
   void crash(const MemoryFileSystem::Unsynced& unsynced);
-  void cut(size_t node, bool cut_off);  // its messages to and from other nodes are lost while cut off
-  // As SIGSTOP and SIGCONT: what is for a paused node waits, its timers too, and all of it happens when it
-  // goes on. Who is connected to a node that is dead, cut off or paused for kSilenceNs hears that it is lost.
+  void cut(size_t node, bool cut_off);  // while cut off, its messages to and from other nodes are lost
+  // Pauses or resumes a node, as SIGSTOP and SIGCONT do. Events and timers of a paused node wait until it
+  // resumes. Each peer of a node that is dead, cut off or paused for kSilenceNs is notified that the node is
+  // lost.
   void pause(size_t node, bool paused);
-  // What is sent to it with an id stays with the senders, for as long as that holds, though it lives: a peer
-  // whose bulk data stands still. Else such a message has left when it has come; or when its receiver, dead,
-  // cut off or paused, is taken for lost.
+  // While takes_nothing, messages with a send id for this node stay with their senders, although the node
+  // lives. This simulates a peer that reads no bulk data. Otherwise such a message has left its sender when
+  // it arrives, or when its dead, cut off or paused receiver is considered lost.
   void take_nothing_in(size_t node, bool takes_nothing);
-  // Of chunks that stay with a node so.
+  // Bytes of the chunks that stay with this node because a receiver does not take them.
   uint64_t untaken_bytes(size_t node) const;
   bool alive(size_t node) const;
   bool retired(size_t node) const;  // its Coordinator has found a later epoch
-  void drain(size_t node);          // as a live node that is told to stop
-  void end_trainer(size_t node, Rank rank, const std::string& how);  // as its launcher says it
+  void drain(size_t node);          // as a live node that is requested to stop
+  void end_trainer(size_t node, Rank rank, const std::string& how);  // as the launcher reports it
   bool drained(size_t node) const;
 
   actors::TimeNs now() const { return now_; }
   void run_for(actors::TimeNs duration);
-  // Runs while something happens within `patience` of the last thing that did.
+  // Runs until nothing happens for `patience`.
   void run_until_quiet(actors::TimeNs patience);
 
   MemoryFileSystem& file_system() { return file_system_; }
   storage::Storage& storage() { return *storage_; }
   storage::Catalog& catalog() { return *catalog_; }
   const RootId& root_id() const { return root_id_; }
-  // One line a message between nodes or to a client, as sent: "node1.shard_writer -> node0.coordinator: ...".
+  // One line per message between nodes or to a client, in the order of sending: "node1.shard_writer ->
+  // node0.coordinator: ...".
   const std::vector<std::string>& transcript() const { return transcript_; }
   uint64_t wire_bytes() const { return wire_bytes_; }
   uint64_t wire_messages() const { return wire_messages_; }
@@ -146,7 +152,8 @@ class VirtualHost {
 
   void schedule(actors::TimeNs at, std::function<void()> action);
   void step();
-  void deliver_local(size_t node, actors::Event event);  // to planner, shard writer and loader, who hear it
+  // To Planner, ShardWriter and Loader, those that handle it.
+  void deliver_local(size_t node, actors::Event event);
   void send(size_t from, actors::NodeId to, const actors::WireMessage& message, actors::SendId id);
   void send_between(size_t from, size_t to, const actors::WireMessage& message, actors::SendId id);
   void has_left(size_t from, const actors::WireMessage& message, actors::SendId id, actors::TimeNs after);
@@ -154,9 +161,9 @@ class VirtualHost {
   void pass_on(size_t from, size_t to, actors::NodeId sender_id, const actors::WireMessage& message,
                bool connected);
   bool reachable(size_t one, size_t other) const;
-  bool has_clients(size_t node) const;  // that are connected
+  bool has_clients(size_t node) const;  // connected clients
   void check_links();
-  void connect(size_t node);  // to the coordinator that it follows
+  void connect(size_t node);  // connects a node to the coordinator that it follows
   void lose_coordinator(size_t node);
   void redirect(size_t node, const actors::effect::Redirect& to);
   Nonce next_nonce();
@@ -174,7 +181,8 @@ class VirtualHost {
   uint64_t nonces_ = 0;
   MemoryFileSystem file_system_;
   std::unique_ptr<storage::LocalStorage> storage_;
-  std::vector<std::unique_ptr<storage::LocalStorage>> lost_storages_;  // dead nodes refer to them
+  // Kept because dead nodes refer to them.
+  std::vector<std::unique_ptr<storage::LocalStorage>> lost_storages_;
   std::vector<std::unique_ptr<storage::Catalog>> lost_catalogs_;
   OperationListener listener_;
   Corruption corruption_;

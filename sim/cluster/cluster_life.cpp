@@ -1,6 +1,6 @@
-// VirtualCluster: processes that end, stop and begin again, and the sessions between nodes. A session is as
-// the transport's (transport/transport.h): what was under way in one is lost with it, and both ends hear of
-// that, each when it can.
+// VirtualCluster: processes that end, stop and start again, and the sessions between nodes. A session behaves
+// as in the transport (transport/transport.h): messages in transit are lost with it, and each end is notified
+// when it can be.
 #include <algorithm>
 #include <charconv>
 #include <utility>
@@ -13,8 +13,8 @@ namespace shoal::sim {
 
 namespace {
 
-constexpr actors::TimeNs kJoinAgainNs =
-    500 * actors::kMillisecond;                // a node that finds no coordinator tries again
+// A node that cannot reach the coordinator tries again after this time.
+constexpr actors::TimeNs kJoinAgainNs = 500 * actors::kMillisecond;
 constexpr std::string_view kAddress = "node";  // "node7"
 
 const Status kSilent(Code::unavailable, "silent"), kClosed(Code::unavailable, "closed by the other side");
@@ -51,7 +51,8 @@ void VirtualCluster::stop(size_t index, bool trainers_live, std::function<void()
                    [this, life] { end_stopped(life); });
 }
 
-// First what was staged here is decided, then what the other nodes have under way.
+// The ShardWriter drains first. If the node coordinates, its Coordinator drains next, until the saves of the
+// other nodes are decided.
 void VirtualCluster::drained(size_t index, actors::RoleKind role) {
   const Life life = life_of(index);
   auto found = stopping_.find(life);
@@ -61,7 +62,7 @@ void VirtualCluster::drained(size_t index, actors::RoleKind role) {
     return offer(index, actors::RoleKind::coordinator,
                  actors::event::Drain{.told = true, .trainers_live = live});
   }
-  // What it said last leaves before the process does.
+  // The last messages leave before the process ends.
   events_.schedule(events_.now() + 10 * actors::kMillisecond, [this, life] { end_stopped(life); });
 }
 
@@ -98,7 +99,7 @@ void VirtualCluster::start_again(size_t index, bool coordinates, std::function<v
   is_up();
 }
 
-// A node learns epoch and generation from the handshake, so that its roles begin after it.
+// A node learns epoch and generation from the handshake, so its roles start after it.
 void VirtualCluster::join_again(Life life, const std::shared_ptr<std::function<void()>>& is_up) {
   if (!lives(life)) return;
   const auto index = static_cast<uint32_t>(life);
@@ -144,7 +145,7 @@ void VirtualCluster::end_trainer(size_t node, Rank rank, const std::string& how)
   });
 }
 
-// Large writes end with the process that streams them. A small one may have been on its way.
+// Bulk operations end with the process that runs them. A small request may already be on its way.
 void VirtualCluster::abandon(actors::OperationId id, bool is_small, const CountedRoot::Work& work) {
   const bool arrives = is_small && (mix64(id + static_cast<uint64_t>(events_.now())) & 1) != 0;
   if (arrives) static_cast<void>(work.finish());
@@ -175,7 +176,7 @@ bool VirtualCluster::is_silent(size_t one, size_t other) const {
   auto is_gone = [&](const Node& node) {
     return node.silent_since >= 0 && now - node.silent_since >= kSilenceNs;
   };
-  // The side that hears nothing ends the session, and closes it for the other.
+  // The side that receives nothing ends the session, which also closes it for the other side.
   auto is_deaf = [&](size_t from, size_t to) {
     const std::optional<actors::TimeNs> since = hazards_.cut_since(from, to, now);
     return since && now - *since >= kSilenceNs;
@@ -198,7 +199,7 @@ void VirtualCluster::begin_hazard(const Fault& fault) {
 }
 
 void VirtualCluster::check_links_of(size_t node) {
-  hub_peers_.reset();  // relays, too, may have been left by now
+  hub_peers_.reset();  // nodes may have left their relays too
   for (size_t other = 0; other < nodes_.size(); ++other) {
     const Node& follower = nodes_[other];
     if (other != node && follower.coordinator != node) continue;
@@ -229,7 +230,8 @@ void VirtualCluster::connect(size_t index) {
   offer(index, std::nullopt, actors::event::PeerUp{actors::kCoordinatorNode});
 }
 
-// As a live node: to the one that it follows it goes again where it has lost it, a later one it follows.
+// Behaves as a live node does: it reconnects to its own coordinator if it has lost that session, and follows
+// a later coordinator.
 void VirtualCluster::redirect(size_t index, const actors::effect::Redirect& to) {
   Node& node = nodes_[index];
   if (to.epoch < node.epoch) return;
@@ -244,7 +246,7 @@ void VirtualCluster::redirect(size_t index, const actors::effect::Redirect& to) 
   lose_session(index, kClosed);
   node.coordinator = coordinator;
   hub_peers_.reset();
-  // A handshake: there and back.
+  // The handshake takes one round trip.
   events_.schedule(events_.now() + 2 * profile_.network.latency_ns, [this, life = life_of(index)] {
     if (lives(life)) connect(static_cast<uint32_t>(life));
   });

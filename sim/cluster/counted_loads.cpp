@@ -12,7 +12,7 @@ namespace shoal::sim {
 
 namespace {
 
-constexpr uint32_t kWindowSlab = 2;  // after those that it saves from
+constexpr uint32_t kWindowSlab = 2;  // the window's slab id; the ids before it belong to saves
 constexpr uint32_t kRequest = 1;
 
 }  // namespace
@@ -51,7 +51,7 @@ const CountedLoads::Sharded& CountedLoads::sharded_by(const Layout& layout) {
   return sharded;
 }
 
-// Replicas hold alike: what one of them wants is not worked out again for the others.
+// Replicas hold the same values, so the wanted bytes are computed once for all of them.
 const CountedLoads::Wanted& CountedLoads::wanted_by(Rank rank) {
   const Layout& layout = *job_.layout_of(rank);
   const Sharded& sharded = sharded_by(layout);
@@ -69,11 +69,12 @@ const CountedLoads::Wanted& CountedLoads::wanted_by(Rank rank) {
   return *known;
 }
 
-// As client/loading/placing.cpp asks for what a rank's tensors hold.
+// Wants what client/loading/placing.cpp requests for the tensors of a rank.
 const CountedLoads::Wanted& CountedLoads::work_out(Rank rank) {
   const Layout& layout = *job_.layout_of(rank);
   std::vector<std::vector<Box>> boxes;
-  std::vector<uint64_t> numbers{reinterpret_cast<uintptr_t>(&layout)};  // that tell it from what others want
+  // Numbers that distinguish it from other ranks' wants.
+  std::vector<uint64_t> numbers{reinterpret_cast<uintptr_t>(&layout)};
   for (const LayoutEntry& entry : layout.entries()) {
     boxes.push_back(entry.kind == LayoutEntry::Kind::tensor ? layout.shards_of(entry, rank).boxes
                                                             : std::vector<Box>());
@@ -103,7 +104,7 @@ void CountedLoads::start() {
     cluster_.attach(node_of(rank), rank);
     local::Load load;
     load.request_id = kRequest;
-    load.ordinal = 1;  // no save came before it
+    load.ordinal = 1;  // no save precedes it
     load.slab_id = kWindowSlab;
     load.sharing = local::Load::Sharing{job_.way, rank, job_.ranks, 0, job_.layout_of(rank), {}};
     const Wanted& wanted = wanted_by(rank);
@@ -125,7 +126,7 @@ void CountedLoads::listen(actors::ClientId client, const local::LocalMessage& me
     found_[rank] = events_.now();
     ++milestones_;
   } else if (const auto* loaded = std::get_if<local::Loaded>(&message)) {
-    // One batch is placed after the other.
+    // The client places one batch at a time.
     uint64_t bytes = 0;
     for (const local::LoadedPiece& piece : loaded->pieces) bytes += piece.bytes;
     bytes_passed_ += bytes;

@@ -1,6 +1,6 @@
-// CountedLoads: plays the clients of a job that starts again, each of whose ranks loads the latest
-// checkpoint. What a rank wants is what its layout says it holds; its node's Loader works out what to read of
-// it. The bytes that come are counted.
+// CountedLoads: simulates the clients of a restarted job, in which each rank loads the latest checkpoint. A
+// rank wants the values of its layout. The Loader of its node computes what to read of them. The simulation
+// counts bytes and does not store them.
 #pragma once
 
 #include <cstdint>
@@ -11,32 +11,34 @@
 
 namespace shoal::sim {
 
-// A client's window, unless it wants less (include/shoal/checkpointer.h, load_window_bytes).
+// The size of a client's window, unless the client wants fewer bytes (include/shoal/checkpointer.h,
+// load_window_bytes).
 inline constexpr uint64_t kSimulatedWindowBytes = uint64_t{16} << 20;
-inline constexpr uint64_t kMilestonesPerLoad = 2;  // of a rank: it knows the checkpoint, it has its bytes
+inline constexpr uint64_t kMilestonesPerLoad = 2;  // per rank: it knows the checkpoint; it has its bytes
 
 class CountedLoads {
  public:
   struct Job {
-    std::vector<LayoutPtr> layouts;  // of the pipeline stages
+    std::vector<LayoutPtr> layouts;  // one per pipeline stage
     uint32_t ranks = 0;
     uint32_t ranks_per_host = 1;
     LoadWay way = LoadWay::automatic;
     const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
   };
-  // All ranks load as soon as they have attached.
+  // Each rank loads as soon as it has attached. `events`, `cluster` and `profile` must outlive this object.
   CountedLoads(EventHeap& events, VirtualCluster& cluster, const Profile& profile, Job job);
 
   void start();
   bool done() const { return loaded_count_ == job_.ranks; }
-  const Status& failure() const { return failure_; }  // the first of any rank; it ends all
-  // By rank, from the start; negative: it never came to that.
-  const std::vector<actors::TimeNs>& found() const {
-    return found_;
-  }  // it knows which checkpoint, and what to read
-  const std::vector<actors::TimeNs>& loaded() const { return loaded_; }  // its bytes lie where it wants them
-  uint64_t bytes_wanted() const { return bytes_wanted_; }                // of all ranks
-  uint64_t bytes_passed() const { return bytes_passed_; }  // through their windows: whole digest blocks
+  const Status& failure() const { return failure_; }  // the first failure of any rank; it ends the simulation
+  // Times by rank, from the start; negative if the rank never reached that point.
+  // until the rank knows which checkpoint it loads, and what to read
+  const std::vector<actors::TimeNs>& found() const { return found_; }
+  // Until the rank's bytes are in their destination.
+  const std::vector<actors::TimeNs>& loaded() const { return loaded_; }
+  uint64_t bytes_wanted() const { return bytes_wanted_; }  // of all ranks
+  // Through the windows of all ranks: whole digest blocks.
+  uint64_t bytes_passed() const { return bytes_passed_; }
   uint64_t milestones() const { return milestones_; }
 
  private:
@@ -47,10 +49,10 @@ class CountedLoads {
   };
   const Wanted& wanted_by(Rank rank);
   const Wanted& work_out(Rank rank);
-  // What of a layout's meshes tells the shards of one rank from those of another.
+  // Which dimensions of a layout's meshes distinguish the shards of one rank from those of another rank.
   struct Sharded {
-    bool by_meshes_alone = true;         // by nothing else
-    std::vector<uint64_t> dims_of_mesh;  // that shard something, one bit each
+    bool by_meshes_alone = true;         // nothing else distinguishes them
+    std::vector<uint64_t> dims_of_mesh;  // bits of the dimensions over which some value is sharded
   };
   const Sharded& sharded_by(const Layout& layout);
   size_t node_of(Rank rank) const { return rank / job_.ranks_per_host; }
@@ -59,9 +61,9 @@ class CountedLoads {
   VirtualCluster& cluster_;
   const TrainerCosts costs_;
   const Job job_;
-  std::unordered_map<Hash128, Wanted> wanted_;  // ranks that want the same share it
+  std::unordered_map<Hash128, Wanted> wanted_;  // shared by ranks that want the same bytes
   std::unordered_map<const Layout*, Sharded> sharded_;
-  std::unordered_map<Hash128, const Wanted*> by_place_;  // the same, by layout and place in its meshes
+  std::unordered_map<Hash128, const Wanted*> by_place_;  // the same, by layout and coordinates in its meshes
   std::vector<actors::TimeNs> found_, loaded_, copies_until_;
   uint32_t loaded_count_ = 0;
   uint64_t bytes_wanted_ = 0, bytes_passed_ = 0, milestones_ = 0;

@@ -13,10 +13,10 @@ namespace shoal::sim {
 namespace {
 
 constexpr uint64_t kSmallRecordBytes = 256;  // an epoch, a tombstone
-constexpr int64_t kSomeTimeNs = 1;           // as the canonical encoding leaves out words of zeros
+constexpr int64_t kSomeTimeNs = 1;           // not 0, because the canonical encoding omits words of zeros
 constexpr uint32_t kMergeThreads = 8;        // kMaxMergeThreads of storage/decisions/rank_manifest.cpp
 constexpr uint32_t kPartsAtOnce = 64;
-constexpr uint64_t kShardHeadBytes = 4096;  // read to check a shard's header against its digest
+constexpr uint64_t kShardHeadBytes = 4096;  // bytes read to check a shard's header against its digest
 
 using Kind = StorageStep::Kind;
 
@@ -24,7 +24,7 @@ CountedRoot::Work answer(StorageSteps steps, Result<actors::OperationResult> res
   return {std::move(steps), [result = std::move(result)] { return result; }, 0, true};
 }
 
-// Stands for it: nobody reads the bytes.
+// A placeholder digest: nothing reads the bytes.
 Hash128 header_digest_of(const AttemptKey& key, Rank rank, uint32_t file) {
   std::byte name[16];
   store_le64(name, rank);
@@ -130,7 +130,8 @@ CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool 
     return inspect_attempt(*inspect);
   if (const auto* sweep = std::get_if<actors::operation::SweepAttempt>(&operation))
     return sweep_attempt(*sweep);
-  if (std::holds_alternative<actors::operation::PlanRetention>(operation)) {  // no rules: nothing goes
+  // No retention rules: nothing is deleted.
+  if (std::holds_alternative<actors::operation::PlanRetention>(operation)) {
     return answer({{Kind::list, 1}},
                   actors::OperationResult(std::make_shared<const storage::RetentionPlan>()));
   }
@@ -147,7 +148,7 @@ CountedRoot::Work CountedRoot::write_shard(const actors::operation::WriteShard& 
   written.size = bytes->file;
   written.header_digest = header_digest_of(write.key, write.rank, write.file);
   StorageSteps steps;
-  if (costs_.is_objects) {  // a multipart upload, whose parts go out while the bytes do
+  if (costs_.is_objects) {  // a multipart upload sends parts while the bytes arrive
     const uint64_t parts = costs_.part_bytes == 0 ? 1 : written.size / costs_.part_bytes + 1;
     steps = {{Kind::change, 1},
              {Kind::write, written.size},
@@ -199,7 +200,7 @@ CountedRoot::Work CountedRoot::publish_decision(const actors::operation::Publish
       prove_complete(publish.key).ok()) {
     return complete_attempt({publish.key});
   }
-  // One copy of a manifest of many files, from here on shared.
+  // From here on, all share one copy of a manifest of many files.
   auto made = std::make_shared<storage::Decision>(
       storage::Decision{publish.key, Nonce{}, RootId{}, kSomeTimeNs, *publish.body});
   if (made->committed()) {
@@ -212,15 +213,15 @@ CountedRoot::Work CountedRoot::publish_decision(const actors::operation::Publish
   add_create(steps, bytes);
   made->unix_time_ns = 0;
   return {std::move(steps), [this, made = std::shared_ptr<const storage::Decision>(std::move(made)), bytes] {
-            // A complete set of rank manifests is committed, whoever wanted to abort it.
+            // A complete set of rank manifests is committed, even if this operation wants to abort it.
             if (!made->committed() && attempts_[made->key].is_complete_set()) return merge(made->key);
             return decide(made, bytes);
           }};
 }
 
 uint64_t CountedRoot::rank_manifest_bytes(const storage::RankManifest& manifest) {
-  // They differ in numbers of fixed width alone, in the words that the names of their files take, and in a
-  // rank that is 0: the canonical encoding leaves out words of zeros at a struct's end.
+  // Rank manifests differ only in numbers of fixed width, in the lengths of file names, and in whether the
+  // rank is 0: the canonical encoding omits words of zeros at the end of a struct.
   size_t names = manifest.rank == 0 ? 1u << 20 : 0;
   for (const storage::FileEntry& file : manifest.files) names += (file.name.size() + 1 + 7) / 8;
   uint64_t& bytes = layout_manifest_bytes_[{manifest.layout->id(), names}];
@@ -236,7 +237,7 @@ CountedRoot::Work CountedRoot::publish_rank_manifest(const actors::operation::Pu
   const uint64_t bytes = rank_manifest_bytes(*publish.manifest);
   StorageSteps steps;
   add_create(steps, bytes);
-  add_read(steps, 1, bytes, 1);  // it is read back, and each shard's header with it
+  add_read(steps, 1, bytes, 1);  // reads the manifest back, and the header of each shard
   const uint64_t files = publish.manifest->files.size();
   if (files != 0) add_read(steps, files, files * kShardHeadBytes, 1);
   return {std::move(steps), [this, manifest = publish.manifest, bytes]() -> Result<actors::OperationResult> {
@@ -287,7 +288,7 @@ CountedRoot::Work CountedRoot::list_missing_manifests(const actors::operation::L
   return answer({{Kind::list, attempt.entries()}}, actors::OperationResult(std::move(missing)));
 }
 
-// Once a set, whoever asks: its ranks may all try to complete it.
+// Computes the merged manifest once per set: all of its ranks may try to complete it.
 Status CountedRoot::work_out_merged(const AttemptKey& key) {
   Attempt& attempt = attempts_[key];
   if (attempt.merged) return ok_status();
@@ -441,7 +442,7 @@ storage::AttemptInfo CountedRoot::info_of(const AttemptKey& key, const Attempt& 
                                                : storage::AttemptInfo::State::aborted;
   }
   for (const auto& [name, bytes] : attempt.shards) info.files_bytes += bytes;
-  info.fingerprint = attempt.entries();  // names come and do not change
+  info.fingerprint = attempt.entries();  // names are only added, never changed
   info.leftover_files =
       static_cast<uint32_t>(attempt.shards.size() + attempt.records.size()) + attempt.published;
   info.rank_manifests = attempt.published;
@@ -469,7 +470,7 @@ CountedRoot::Work CountedRoot::inspect_attempt(const actors::operation::InspectA
           }};
 }
 
-// As storage/root/attempts.cpp: nothing is removed but under a tombstone.
+// As in storage/root/attempts.cpp, files are removed only under a tombstone.
 CountedRoot::Work CountedRoot::sweep_attempt(const actors::operation::SweepAttempt& sweep) {
   const Attempt& attempt = attempts_[sweep.key];
   StorageSteps steps{{Kind::list, attempt.entries()}};

@@ -1,8 +1,8 @@
-// CountedRoot: what a root holds and answers, without its bytes: the counted sibling of LocalStorage over
-// MemoryFileSystem. Decisions, rosters and rank manifests are kept as values, shards as sizes.
+// CountedRoot: simulates a root without storing bytes. It keeps decisions, rosters and rank manifests as
+// values, and shards as sizes. It takes the place of LocalStorage over MemoryFileSystem.
 //
-// The first decision, roster and rank manifest of a name stands, as in storage/. Which operations fail,
-// VirtualCluster decides.
+// As in storage/, the first decision, roster or rank manifest under a name stays. VirtualCluster decides
+// which operations fail.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace shoal::sim {
 
-// Of each object that a rank saves: a random state, as torch.get_rng_state() has it.
+// The size of each object that a rank saves: a random state, as torch.get_rng_state() returns it.
 inline constexpr uint64_t kSimulatedObjectBytes = 5056;
 
 class CountedRoot final : public RootView {
@@ -32,20 +32,22 @@ class CountedRoot final : public RootView {
       : costs_(costs), codec_bytes_per_s_(codec_bytes_per_s), epoch_(epoch), plans_(std::move(plans)) {}
 
   struct Work {
-    StorageSteps steps;  // what it asks of the storage, as things stand now
-    std::function<Result<actors::OperationResult>()> finish;  // after these: makes it so, and answers
-    uint64_t prefix = 0;   // the folder that it is about: an attempt's, or the root
-    bool is_seen = false;  // it only looks, and finish answers what stands now, whatever happens until then
+    StorageSteps steps;  // storage requests of the operation, given the state of the root now
+    // Called after the steps: applies the operation and returns its result.
+    std::function<Result<actors::OperationResult>()> finish;
+    uint64_t prefix = 0;   // the folder that it uses: an attempt's folder, or the root
+    bool is_seen = false;  // read-only: finish returns the state at begin, whatever changes until then
   };
   Work begin(const actors::Operation& operation, bool has_catalog,
-             size_t node);  // coordinator's node: has_catalog
+             size_t node);  // has_catalog: true for the coordinator's node
 
-  // What it takes to open each shard is kept from now on, so that it can be loaded.
+  // From now on the root keeps what it needs to open each shard, so that a load can read it.
   void will_be_loaded() { keeps_heads_ = true; }
-  // The attempts of another one, which is of no more use; as a later generation finds them.
+  // Takes over the attempts of the root `before`, as a later generation finds them. `before` is of no use
+  // afterwards.
   void continue_from(CountedRoot& before);
 
-  // A coordinator of that epoch, which is the highest from now on.
+  // A coordinator claims this epoch, which is the highest from now on.
   void claim_epoch(uint32_t epoch, std::string address);
 
   std::shared_ptr<const storage::Decision> decision(const AttemptKey& key) const override;
@@ -53,21 +55,22 @@ class CountedRoot final : public RootView {
   std::optional<AttemptKey> latest() const override;
   std::vector<AttemptKey> committed() const override;
 
-  // Bytes of records (decisions, rosters, rank manifests) that were made so far.
+  // Bytes of all records (decisions, rosters, rank manifests) created so far.
   uint64_t record_bytes() const { return record_bytes_; }
 
  private:
   struct Attempt {
     std::shared_ptr<const storage::Decision> decision;
     uint64_t decision_bytes = 0;
-    base::PagedMap<uint64_t, uint64_t> shards;            // sizes, by shard_of
-    std::map<Rank, std::pair<LayoutId, PlanId>> records;  // of ranks that write nothing: layout, share
+    base::PagedMap<uint64_t, uint64_t> shards;  // sizes in bytes, by shard_of
+    // Records of ranks that write no shard: layout, plan of the share.
+    std::map<Rank, std::pair<LayoutId, PlanId>> records;
     std::vector<std::shared_ptr<const storage::RankManifest>> manifests;  // by rank; null: missing
     uint32_t published = 0;
     uint64_t payload_bytes = 0;   // of all shards
     uint64_t manifest_bytes = 0;  // of all rank manifests
-    std::optional<storage::Manifest>
-        merged;  // of a complete set, from when somebody looks at it until it is decided
+    // Merged from a complete set of rank manifests; exists from the first look until the decision.
+    std::optional<storage::Manifest> merged;
     uint64_t merged_bytes = 0;
 
     bool is_complete_set() const { return published != 0 && published == manifests.size(); }
@@ -87,7 +90,7 @@ class CountedRoot final : public RootView {
   Work complete_rank_local(const actors::operation::CompleteRankLocal& complete);
   Work list_missing_manifests(const actors::operation::ListMissingManifests& list);
   Work complete_attempt(const actors::operation::CompleteAttempt& complete);
-  // What storage/decisions/completion.cpp proves, from names, counts and sums of bytes.
+  // Proves what storage/decisions/completion.cpp proves, but from names, counts and sums of bytes.
   Result<storage::Manifest> prove_complete(const AttemptKey& key);
   Result<storage::Manifest> prove_under(const AttemptKey& key, const Attempt& attempt,
                                         const storage::RosterRecord& roster);
@@ -108,22 +111,23 @@ class CountedRoot final : public RootView {
   Work pin_attempt(const actors::operation::PinAttempt& pin);
   struct OpenShard {
     uint64_t id = 0;
-    bool has_file = true;  // else its header came from a peer: who reads the file opens it
+    bool has_file = true;  // false: its header came from a peer, and a read of the file opens it
   };
-  // The newest kMaxOpenShards of a node stay open; another one is opened and its header read.
+  // Returns an open shard. A node keeps the newest kMaxOpenShards shards open. If this one is not open, adds
+  // the steps that open it and read its header.
   OpenShard& open_shard(StorageSteps& steps, const actors::operation::PieceRef& piece, size_t node);
   Work read_header(const actors::operation::PieceRef& piece, size_t node);
-  OpenShard& keep_open(OpenShard shard, size_t node);  // as the newest
+  OpenShard& keep_open(OpenShard shard, size_t node);  // keeps it as the newest
   uint64_t header_bytes(uint64_t shard_id) const;
   Work measure_objects(const actors::operation::MeasureObjects& measure, size_t node);
   StorageSteps read_ranges(const std::vector<actors::operation::ReadRange>& ranges, size_t node);
   void keep_head(const AttemptKey& key, Rank rank, uint32_t file, uint64_t bytes);
   Status work_out_merged(const AttemptKey& key);
   Result<actors::OperationResult> merge(const AttemptKey& key);
-  // Makes the decision of this attempt, unless one stands.
+  // Publishes the decision of this attempt. If a decision exists already, returns that one.
   Result<actors::OperationResult> decide(std::shared_ptr<const storage::Decision> made, uint64_t bytes);
   uint64_t rank_manifest_bytes(const storage::RankManifest& manifest);
-  void add_create(StorageSteps& steps, uint64_t bytes) const;  // a small object, durably
+  void add_create(StorageSteps& steps, uint64_t bytes) const;  // steps that create a small object durably
   void add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes, uint32_t at_once) const;
 
   const StorageCosts costs_;
@@ -133,14 +137,15 @@ class CountedRoot final : public RootView {
   std::map<AttemptKey, Attempt> attempts_;
   std::map<RosterId, Roster> rosters_;
   RosterId first_roster_;
-  // Of each generation: the first, then the later ones by id.
+  // By generation: its first roster, then later ones by id.
   std::map<uint32_t, std::vector<storage::RosterRecord>> rosters_of_;
   std::map<std::pair<LayoutId, size_t>, uint64_t> layout_manifest_bytes_;
   uint64_t record_bytes_ = 0;
   bool keeps_heads_ = false;
-  std::unordered_map<uint64_t, uint64_t> heads_;  // bytes of each shard's header, by a hash of key and name
+  // Bytes of each shard's header, by a hash of attempt key and file name.
+  std::unordered_map<uint64_t, uint64_t> heads_;
   std::map<std::pair<uint32_t, uint32_t>, storage::LoadChoice> choices_;
-  std::map<size_t, std::deque<OpenShard>> open_shards_;  // of each node, the newest first
+  std::map<size_t, std::deque<OpenShard>> open_shards_;  // by node, the newest first
   uint64_t pins_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// CountedRoot: what a load asks of it, as storage/root/attempts.cpp, storage/root/run_root.cpp,
-// storage/retention/marks.cpp and actors/executor/open_shards.cpp ask it of a storage.
+// CountedRoot: the operations of a load. The production code for them is in storage/root/attempts.cpp,
+// storage/root/run_root.cpp, storage/retention/marks.cpp and actors/executor/open_shards.cpp.
 #include <algorithm>
 #include <utility>
 
@@ -13,9 +13,9 @@ namespace {
 
 using Kind = StorageStep::Kind;
 
-constexpr uint64_t kChoiceBytes = 256, kPinBytes = 256;  // at most, as records are
+constexpr uint64_t kChoiceBytes = 256, kPinBytes = 256;  // upper bounds, as for other records
 
-uint64_t id_of(const actors::operation::PieceRef& piece) {  // of its file
+uint64_t id_of(const actors::operation::PieceRef& piece) {  // id of the piece's file
   return xxh3_64(to_string(piece.key) + piece.file_name);
 }
 
@@ -103,8 +103,8 @@ CountedRoot::Work CountedRoot::publish_choice(const actors::operation::PublishLo
           }};
 }
 
-// The root is listed, each step's folder, and the newest attempts up to one that is committed, whose
-// decision's head says so.
+// Lists the root, the folder of each step, and the newest attempts up to the newest committed one. The head
+// of a decision shows whether it commits.
 CountedRoot::Work CountedRoot::list_newest_attempts() {
   StorageSteps steps{{Kind::list, attempts_.size()}};
   for (size_t i = 0; i < attempts_.size(); ++i) steps.push_back({Kind::list, 1});
@@ -125,7 +125,7 @@ CountedRoot::Work CountedRoot::list_newest_attempts() {
           }};
 }
 
-// Nothing is damaged here: all of it is read.
+// The simulation has no damage, so every byte is read.
 CountedRoot::Work CountedRoot::verify_checkpoint(const actors::operation::VerifyCheckpoint& verify) {
   const auto found = attempts_.find(verify.key);
   if (found == attempts_.end() || !found->second.decision || !found->second.decision->committed()) {
@@ -161,7 +161,7 @@ CountedRoot::OpenShard& CountedRoot::keep_open(OpenShard shard, size_t node) {
 
 uint64_t CountedRoot::header_bytes(uint64_t shard_id) const {
   auto head = heads_.find(shard_id);
-  SHOAL_CHECK(head != heads_.end());  // what a manifest lists was written
+  SHOAL_CHECK(head != heads_.end());  // every file that a manifest lists was written
   return head->second;
 }
 
@@ -197,20 +197,20 @@ CountedRoot::Work CountedRoot::measure_objects(const actors::operation::MeasureO
   return {std::move(steps), [lengths] { return Result<actors::OperationResult>(lengths); }};
 }
 
-// Each shard is opened, then come the ranges, one after the other.
+// Opens each shard, then reads the ranges one after the other.
 StorageSteps CountedRoot::read_ranges(const std::vector<actors::operation::ReadRange>& ranges, size_t node) {
   StorageSteps steps;
   auto range = ranges.begin();
   while (range != ranges.end()) {
     const std::string& name = range->piece->file_name;
     OpenShard& shard = open_shard(steps, *range->piece, node);
-    // Of objects that is the request for their bytes.
+    // In an object store, this is the request for the bytes.
     if (!std::exchange(shard.has_file, true) && !costs_.is_objects) steps.push_back({Kind::look, 1});
     uint64_t bytes = 0, count = 0;
     for (; range != ranges.end() && range->piece->file_name == name; ++range, ++count) {
       bytes += range->end - range->begin;
     }
-    if (costs_.is_objects) steps.push_back({Kind::look, count});  // a request each
+    if (costs_.is_objects) steps.push_back({Kind::look, count});  // one request each
     steps.push_back({Kind::read, bytes});
   }
   return steps;

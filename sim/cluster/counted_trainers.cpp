@@ -10,7 +10,7 @@ namespace shoal::sim {
 
 namespace {
 
-// A client that waits for an answer looks for its node every 20 ms, one that does not every second
+// A client that waits for an answer retries its node every 20 ms; any other client retries it every second
 // (client/session/link.cpp).
 constexpr actors::TimeNs kPressingSearchNs = 20 * actors::kMillisecond;
 constexpr actors::TimeNs kIdleSearchNs = 1000 * actors::kMillisecond;
@@ -67,7 +67,7 @@ void CountedTrainers::start() {
   });
 }
 
-// Before any rank calls the first save.
+// Whether the ranks may call the first save.
 bool CountedTrainers::knows_enough() const {
   const bool hears_of_roster = job_.options.mode == SaveMode::collective_free && !job_.keeps_offers;
   return !hears_of_roster || know_roster_ == job_.ranks;
@@ -129,7 +129,7 @@ void CountedTrainers::stage(Rank rank, const Share& share, actors::TimeNs planni
       [this, rank, share] { staged(rank, share); }, &trainers_[rank]);
 }
 
-// Its bytes lie in the slab: the node is told, and the trainer let go.
+// The bytes are in the slab: sends Staged to the node, and lets the trainer go on.
 void CountedTrainers::staged(Rank rank, const Share& share) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
@@ -158,7 +158,7 @@ void CountedTrainers::say_staged(Rank rank, uint32_t save, const Share& share, u
 void CountedTrainers::tell_node(Rank rank, uint32_t save, local::LocalMessage message, actors::TimeNs takes) {
   actors::TimeNs& heard_of = times_[save - 1].heard_of;
   if (heard_of < 0) heard_of = events_.now();
-  if (!trainers_[rank].is_attached) return;  // it says so again when it attaches
+  if (!trainers_[rank].is_attached) return;  // the message is sent again when the trainer attaches
   cluster_.from_client(node_of(rank), client_of(rank), std::move(message), takes);
 }
 
@@ -232,7 +232,7 @@ void CountedTrainers::come_back(size_t node) {
 void CountedTrainers::attach_again(Rank rank) {
   Trainer& trainer = trainers_[rank];
   const size_t node = node_of(rank);
-  // Where that process has ended meanwhile, the next one is looked for.
+  // If that process has ended meanwhile, the trainer finds the next one.
   if (!trainer.alive || !cluster_.alive(node)) return;
   trainer.is_attached = true;
   cluster_.attach(node, rank);
@@ -286,7 +286,7 @@ void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {
   Trainer& trainer = trainers_[rank];
   auto offer = trainer.undecided.find(static_cast<uint32_t>(free.step));
   if (offer != trainer.undecided.end()) {
-    if (std::exchange(offer->second.is_freed, true)) return;  // by an earlier process
+    if (std::exchange(offer->second.is_freed, true)) return;  // an earlier process has freed it
     offer->second.durable = free.durable;
   }
   --trainer.slabs_in_use;
@@ -323,7 +323,7 @@ void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
   if (told_) told_(rank, decided);
   const auto save = static_cast<uint32_t>(decided.step);
   TrainerTimes& times = times_[save - 1];
-  if (times.committed[rank] >= 0) return;  // and again, of what it had staged meanwhile
+  if (times.committed[rank] >= 0) return;  // the decision of a save that it offered again is repeated
   const actors::TimeNs heard = cluster_.cores().end_of(events_.now(), cpu_.event_ns);
   times.committed[rank] = heard - times.called[rank];
   ++decided_;
@@ -336,7 +336,7 @@ void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
   if (trainer.save != save) return;
   if (std::exchange(trainer.waits_for_slab, false)) {
     let_go(rank);
-  } else if (std::exchange(trainer.asks, false)) {  // nobody will tell it what to write
+  } else if (std::exchange(trainer.asks, false)) {  // the save is decided, so no plan will follow
     --trainer.slabs_in_use;
     let_go(rank);
   }

@@ -1,9 +1,9 @@
-// CountedTrainers: plays the clients of all ranks of a VirtualCluster. Each says what it holds, and at every
-// save stages its share: what that share is the rule says (plan_save), its bytes are counted.
+// CountedTrainers: simulates the clients of all ranks of a VirtualCluster. Each rank declares its layout and
+// stages its share at every save. plan_save determines the share; the simulation counts its bytes.
 //
-// The ranks train in step: the next save begins `interval` after the last rank was let go by the one before,
-// each rank up to `skew` later. A rank has two slabs; a save that finds both in use waits, as a client's
-// does.
+// The ranks train in step. The next save begins `interval` after the last rank returned from the previous
+// one, and each rank calls save up to `skew` later. A rank has two slabs. A save that finds both in use
+// waits, as it does in a real client.
 #pragma once
 
 #include <cstdint>
@@ -24,97 +24,101 @@ namespace shoal::sim {
 inline constexpr uint32_t kSimulatedSlabs = 2;
 inline constexpr actors::TimeNs kAttachTimeoutNs =
     30'000 * actors::kMillisecond;  // CheckpointerOptions::attach_timeout
-inline constexpr uint64_t kMilestonesPerSave =
-    3;  // of a rank: it is let go, its bytes are durable, it is told
+// Per rank: save() returned; its bytes are durable; it received the decision.
+inline constexpr uint64_t kMilestonesPerSave = 3;
 
-// Of one save; by rank, from its own call of save. Negative: it never came to that.
+// Times of one save, by rank, from the rank's call of save. Negative if the rank never reached that point.
 struct TrainerTimes {
-  actors::TimeNs began = 0;            // on the clock of the simulation: when the first rank may call
+  actors::TimeNs began = 0;            // on the clock of the simulation: when the first rank may call save
   std::vector<actors::TimeNs> called;  // on that clock
   std::vector<actors::TimeNs> told, blocked, written, committed;
-  actors::TimeNs heard_of = -1;  // when the first rank told its node of it
+  actors::TimeNs heard_of = -1;  // when the first rank sent its node a message about this save
   uint64_t bytes_staged = 0;     // of all ranks
   uint32_t aborted_ranks = 0;
-  std::string cause;  // of an abort
+  std::string cause;  // cause of an abort
 };
 
 class CountedTrainers {
  public:
   struct Job {
-    std::vector<LayoutPtr> layouts;      // of the pipeline stages
-    std::shared_ptr<const World> world;  // else that of each rank, where it is said
+    std::vector<LayoutPtr> layouts;  // one per pipeline stage
+    // If not null, it states the layout of each rank, and `layouts` are indexed by it.
+    std::shared_ptr<const World> world;
     uint32_t ranks = 0;
     uint32_t ranks_per_host = 1;
     SaveOptions options;
     uint32_t saves = 1;
-    actors::TimeNs interval_ns =
-        0;  // collective-free, unless nodes may be lost: before the first, until all know a roster
+    // Training time before each save. In mode collective-free, unless keeps_offers, the first save also waits
+    // until all ranks know a roster.
+    actors::TimeNs interval_ns = 0;
     actors::TimeNs skew_ns = 0;
     uint64_t seed = 0;
-    std::vector<uint32_t> copy_permille;  // by host: of the time that a copy takes; empty: 1000 everywhere
-    bool keeps_offers = false;            // nodes may be started again: what is undecided is offered to these
-    StoredPayload* payload = nullptr;     // where what is staged gets true bytes
+    std::vector<uint32_t> copy_permille;  // by host: factor on the time of a copy; empty: 1000 for every host
+    bool keeps_offers = false;  // nodes may restart: trainers offer undecided saves to the new processes
+    StoredPayload* payload = nullptr;  // if not null, it stores the bytes that are staged
     const LayoutPtr& layout_of(Rank rank) const {
       return layouts[world ? world->roster.layout_of(rank) : uint64_t{rank} * layouts.size() / ranks];
     }
   };
-  // `save_begins` hears of each, before any rank calls it; numbered from 1.
+  // Calls save_begins with the number of each save, from 1, before any rank calls save.
   CountedTrainers(EventHeap& events, VirtualCluster& cluster, const Profile& profile, Job job,
                   std::function<void(uint32_t save)> save_begins);
 
   void start();
-  // What trainers hear of their saves.
+  // Called when a trainer receives the decision of a save.
   using ToldListener = std::function<void(Rank, const local::Decided&)>;
   void on_told(ToldListener listener) { told_ = std::move(listener); }
   using SlabListener = std::function<void(Rank, uint32_t in_use)>;
   void on_slab(SlabListener listener) { slab_freed_ = std::move(listener); }
 
-  void lose_host(size_t node);  // its trainers are gone; the others go on saving without them
-  void lose_rank(Rank rank, const std::string& how);  // it ends; "": nobody tells its node how
-  // Another process serves this host: each trainer finds it at an instant of its own, attaches, and offers
-  // what is not decided. Precondition: keeps_offers.
+  void lose_host(size_t node);  // its trainers die; the other hosts go on saving
+  // Its trainer ends; how is "": its node does not learn how.
+  void lose_rank(Rank rank, const std::string& how);
+  // Another process serves this host. Each trainer finds it at a random time, attaches, and offers its
+  // undecided saves. Precondition: keeps_offers.
   void come_back(size_t node);
-  // No node serves this host: who has waited for one for kAttachTimeoutNs is told so by its client. What it
-  // staged stays offered. Precondition: keeps_offers.
+  // No node serves this host. The client of each trainer that has waited for kAttachTimeoutNs reports an
+  // error. What the trainer staged stays offered. Precondition: keeps_offers.
   void give_up(size_t node);
   bool alive(Rank rank) const { return trainers_[rank].alive; }
   bool has_living(size_t node) const;
-  // Every rank that lives has heard of every save.
+  // Every living rank has received the decision of every save.
   bool done() const { return decided_ == uint64_t{living_} * job_.saves; }
-  // Saves, from the first on, of which every rank that lives has heard.
+  // The number of saves, counted from the first one, whose decision every living rank has received.
   uint32_t saves_decided() const;
   uint64_t milestones() const { return milestones_; }  // of all ranks and saves so far
   actors::TimeNs newest_save_began() const { return saves_begun_ == 0 ? 0 : times_[saves_begun_ - 1].began; }
-  const Status& failure() const { return failure_; }                 // that ends all: no save can come of it
+  const Status& failure() const { return failure_; }  // it ends the simulation: no further save is possible
   const std::vector<TrainerTimes>& times() const { return times_; }  // by save
 
  private:
   using Pieces = SharedVector<local::StagedPiece>;
-  struct Share {  // what a rank stages by one plan
+  struct Share {  // what a rank stages under one plan
     RosterId roster_id;
     PlanId plan_id, share_id;
     Pieces pieces;
     uint64_t bytes = 0;
   };
-  struct Offer {  // what a client remembers of a save that is not decided
+  struct Offer {  // what a client remembers of an undecided save
     Share share;
     uint32_t slab = 0;
     bool is_freed = false;
-    std::optional<local::DurableShare> durable;  // what its node has said that the slab became; none: dropped
+    // What the slab became, as the node reported it; none: dropped.
+    std::optional<local::DurableShare> durable;
   };
   struct Trainer {
-    std::optional<Share> share;  // by the newest plan that it knows
-    bool has_planned = false;    // that share, so that it costs nothing more
+    std::optional<Share> share;  // under the newest plan that the rank knows
+    bool has_planned = false;    // it has planned that share, so planning costs nothing more
     uint32_t slabs_in_use = 0;
-    uint32_t save = 0;  // that it is in, from the call until it is let go; 0: it trains
+    uint32_t save = 0;  // the save that it is in, from the call until save() returns; 0: it trains
     bool waits_for_slab = false;
-    bool asks = false;                         // collective: for a plan
-    bool is_attached = true;                   // to the process that serves its host now
-    uint32_t returns = 0;                      // how often it had to look for another one
-    base::FlatMap<uint32_t, Offer> undecided;  // by save; where offers are kept
+    bool asks = false;                         // mode collective: it asks for a plan
+    bool is_attached = true;                   // attached to the process that serves its host now
+    uint32_t returns = 0;                      // how often it had to find another process
+    base::FlatMap<uint32_t, Offer> undecided;  // by save; empty unless keeps_offers
     uint32_t last_slab = 0;
-    uint32_t let_go_of = 0;  // the newest save that it was let go by
-    uint32_t decided = 0;    // saves
+    uint32_t let_go_of = 0;  // the newest save that returned
+    uint32_t decided = 0;    // number of saves whose decision it received
     bool alive = true;
   };
 
@@ -129,15 +133,15 @@ class CountedTrainers {
   void tell_node(Rank rank, uint32_t save, local::LocalMessage message, actors::TimeNs takes = 0);
   void say_staged(Rank rank, uint32_t save, const Share& share, uint32_t slab, bool again);
   void let_go(Rank rank);
-  void go_on();  // where all were let go
+  void go_on();  // if every living rank has returned from the save
   void forget_rank(Rank rank);
   void attach_again(Rank rank);
   void on_slab_free(Rank rank, const local::SlabFree& free);
   void on_decided(Rank rank, const local::Decided& decided);
-  void hear(Rank rank, const local::Decided& decided);  // by the node, or by its own client
+  void hear(Rank rank, const local::Decided& decided);  // from the node, or from its own client
   void on_plan(Rank rank, const local::PlanIs& said);
   Share share_of(const SavePlan& plan, const Layout& layout);
-  // What is staged by a plan: its pieces and their bytes.
+  // Fills in the pieces that a plan stages, and their bytes.
   void lay_out(const SavePlan& plan, const Layout& layout, Share& share);
   Share whole_share(Rank rank);
   size_t node_of(Rank rank) const { return rank / job_.ranks_per_host; }
@@ -154,14 +158,14 @@ class CountedTrainers {
   Random returns_;
   std::vector<Trainer> trainers_;
   std::vector<TrainerTimes> times_;
-  std::map<uint64_t, Pieces> known_pieces_;  // by their hash: most ranks stage alike
-  // By the items of a plan, which ranks that write alike share.
+  std::map<uint64_t, Pieces> known_pieces_;  // by hash: most ranks stage equal pieces
+  // By the items of a plan. Ranks of one plan class share items.
   std::unordered_map<const WriteItem*, std::pair<SharedVector<WriteItem>, Share>> shares_;
-  bool is_first_due_ = false;  // its interval has passed
-  uint32_t know_roster_ = 0;   // ranks that have a share by a roster
+  bool is_first_due_ = false;  // the interval before the first save has passed
+  uint32_t know_roster_ = 0;   // ranks that have a share under a roster
   uint32_t saves_begun_ = 0;
   uint32_t living_ = 0;
-  uint32_t let_go_ = 0;  // ranks that live, of the newest save
+  uint32_t let_go_ = 0;  // living ranks that have returned from the newest save
   uint64_t decided_ = 0;
   uint64_t milestones_ = 0;
   Status failure_;

@@ -29,7 +29,7 @@ int64_t digits_of(const Dims& offsets) {
 }  // namespace
 
 SharedPlans::OfRoster& SharedPlans::of(const World& world, const SaveOptions& options) {
-  SHOAL_CHECK(rosters_.empty() || options == options_);  // one set a job
+  SHOAL_CHECK(rosters_.empty() || options == options_);  // a job has one set of options
   options_ = options;
   std::unique_ptr<OfRoster>& roster = rosters_[world.roster.id()];
   if (!roster) roster = std::make_unique<OfRoster>(world, options, geometries_);
@@ -94,7 +94,8 @@ SavePlanPtr SharedPlans::moved(const SavePlanPtr& plan, const RosterId& roster_i
   return moved;
 }
 
-// What stands in a plan of ours was checked when it was made; what its items say of places is another rank's.
+// Does not check plans that SharedPlans made: they were checked then, and their items may have the offsets of
+// another rank.
 Status SharedPlans::check(const SavePlan& plan, const Layout& layout) {
   if (plan.items.empty() || known_.contains(plan.items.data())) return ok_status();
   return check_plan(plan, layout);
@@ -191,7 +192,7 @@ Result<std::shared_ptr<const actors::ReadPlan>> SharedPlans::reads(actors::Store
   return known.plan;
 }
 
-// Objects are read by plans that each load makes for itself: these do not stay.
+// Each load makes its own plans to read objects, so these plans are not kept.
 std::shared_ptr<const actors::ReadBatches> SharedPlans::batches(std::shared_ptr<const actors::ReadPlan> plan,
                                                                 uint64_t part_bytes) {
   if (each_its_own_ || !plan->objects.empty())

@@ -1,13 +1,14 @@
-// SharedPlans: the plans of all ranks of a simulation, and what follows from them. Ranks that write alike
-// (plan/saving/plan_classes.h) share one plan's items, those of the first of them that is asked for: where a
-// rank's boxes lie matters to nobody where bytes are counted, but for the digits of their offsets in a
-// shard's header, which shard_bytes counts. Ids are not hashes of the items, but name roster and rank.
+// SharedPlans: the plans of all ranks of a simulation, and what is computed from them. Ranks of one plan
+// class (plan/saving/plan_classes.h) share the items of one plan: the items of the first rank that asks.
+// Where bytes are only counted, the offsets of a rank's boxes do not matter, except for their number of
+// digits in a shard's header; shard_bytes counts these digits. Plan ids are not hashes of the items; they
+// encode roster and rank.
 //
-// What loads work out is shared by those that want the same: ranks whose targets are one list, and hosts
-// whose ranks are alike in that and in who else reads the same.
+// Ranks that load the same targets share the computed reads. So do hosts whose ranks have equal targets and
+// equal readers beside them.
 //
-// Where bytes are stored too (sim/cluster/stored_payload.h) each rank has its own plan, which plan_save says,
-// and each load works out its own reads.
+// Where bytes are stored too (sim/cluster/stored_payload.h), each rank has the plan that plan_save computes,
+// and each load computes its own reads.
 #pragma once
 
 #include <map>
@@ -25,7 +26,7 @@ namespace shoal::sim {
 
 class SharedPlans final : public actors::PlanSource {
  public:
-  // Before the first plan is asked for.
+  // Call it before the first plan is requested.
   void give_each_rank_its_own() { each_its_own_ = true; }
 
   std::unique_ptr<actors::WorldPlans> plans_of(std::shared_ptr<const World> world,
@@ -49,7 +50,7 @@ class SharedPlans final : public actors::PlanSource {
   struct ShardBytes {
     uint64_t file = 0, payload = 0;
   };
-  // What the file of such a write takes: what shard_file_bytes says of the rank's own pieces.
+  // The size of the file that this write creates: what shard_file_bytes returns for the rank's own pieces.
   Result<ShardBytes> shard_bytes(const actors::operation::WriteShard& write);
 
  private:
@@ -58,21 +59,22 @@ class SharedPlans final : public actors::PlanSource {
              std::shared_ptr<plan::PlanClasses::Geometries> geometries)
         : classes(world, options, std::move(geometries)) {}
     plan::PlanClasses classes;
-    std::unordered_map<Rank, SavePlanPtr> own_plans;  // where each rank has its own
-    std::unordered_map<Hash128, SavePlanPtr> plans;   // by class
+    std::unordered_map<Rank, SavePlanPtr> own_plans;  // used if each rank has its own plan
+    std::unordered_map<Hash128, SavePlanPtr> plans;   // by plan class
     struct OfRank {
-      Hash128 text;  // of its place
+      Hash128 text;  // PlanClasses::Place::text of the rank
       SavePlanPtr plan;
     };
-    base::PagedMap<Rank, OfRank> ranks;  // of those that were asked for
-    // By class and digits of the offsets, by file: how many more digits than the class's plan has.
+    base::PagedMap<Rank, OfRank> ranks;  // ranks whose plans were requested
+    // By class and number of digits of the offsets; per file, how many digits more than in the plan of the
+    // class.
     std::unordered_map<Hash128, std::vector<int64_t>> further_digits;
   };
-  struct Writes {  // of a class, as it stages
+  struct Writes {  // the writes of one class, as its ranks stage
     OfRoster* roster = nullptr;
     SavePlanPtr plan;
     std::vector<actors::operation::WriteShard> writes;
-    std::vector<uint64_t> headers, payloads;  // by file; headers without their padding
+    std::vector<uint64_t> headers, payloads;  // by file; headers do not include padding
   };
 
   OfRoster& of(const World& world, const SaveOptions& options);
@@ -80,18 +82,18 @@ class SharedPlans final : public actors::PlanSource {
 
   const std::shared_ptr<plan::PlanClasses::Geometries> geometries_ = plan::PlanClasses::make_geometries();
   std::unordered_map<RosterId, std::unique_ptr<OfRoster>> rosters_;
-  std::unordered_map<const WriteItem*, std::pair<OfRoster*, SavePlanPtr>> known_;  // by a class's items
+  std::unordered_map<const WriteItem*, std::pair<OfRoster*, SavePlanPtr>> known_;  // by the items of a class
   std::unordered_map<const WriteItem*, std::unordered_map<const local::StagedPiece*, std::unique_ptr<Writes>>>
       writes_;
   std::unordered_map<const storage::ShardPiece*, Writes*> of_pieces_;
   std::unordered_map<LayoutId, std::shared_ptr<const World>> alone_;
-  std::vector<local::Staged> kept_;  // so that no other pieces take the place of those
+  std::vector<local::Staged> kept_;  // keeps the pieces alive, so that no others get the same addresses
   SaveOptions options_;
   bool each_its_own_ = false;
   std::pair<const storage::Decision*, std::shared_ptr<const Metadata>> newest_;
   std::unordered_map<const storage::Decision*, std::shared_ptr<actors::StoredCheckpoint>> stored_;
   struct Reads {
-    local::LoadTargets targets;  // kept, so that no others take the place of those
+    local::LoadTargets targets;  // kept alive, so that no others get the same addresses
     std::shared_ptr<const actors::ReadPlan> plan;
   };
   std::map<std::pair<const actors::StoredCheckpoint*, const void*>, Reads> reads_;

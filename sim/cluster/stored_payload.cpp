@@ -16,7 +16,8 @@ namespace shoal::sim {
 
 namespace {
 
-// Of records whose count is a bound (counted_root.cpp): rosters, tombstones, choices, pins.
+// The records whose counted size is only an upper bound (counted_root.cpp): rosters, tombstones, choices,
+// pins.
 bool is_small_record(const actors::Operation& operation) {
   if (const auto* publish = std::get_if<actors::operation::PublishDecision>(&operation)) {
     return !std::holds_alternative<storage::Manifest>(*publish->body);
@@ -38,14 +39,14 @@ uint64_t element_bytes_of(const storage::ShardPiece& piece) {
   return piece.is_object ? 1 : dtype_bytes(piece.dtype).value();
 }
 
-// The box of an object, and that of a tensor: what fill_with_known_bytes needs.
+// The box of an object or of a tensor, as fill_with_known_bytes needs it.
 std::pair<Dims, Box> place_of(const storage::ShardPiece& piece) {
   if (!piece.is_object) return {piece.global_shape, piece.box};
   const Dims bytes{piece.bytes};
   return {bytes, Box{{0}, bytes}};
 }
 
-// So long must a client's window be.
+// The required length of a client's window.
 uint64_t bytes_of_window(const actors::operation::ReadBatch* batch,
                          const actors::operation::CopyChunk* copy) {
   uint64_t bytes = 0;
@@ -67,7 +68,7 @@ void fill_with_known_bytes(std::string_view fqn, const Dims& shape, const Box& b
   SHOAL_CHECK(offset % element_bytes == 0 && box.sizes.size() == shape.size());
   const uint64_t name = xxh3_64(fqn);
   const size_t dims = shape.size();
-  // The place within the box of the element under way.
+  // The coordinates of the current element within the box.
   std::vector<uint64_t> at(dims);
   uint64_t rest = offset / element_bytes;
   for (size_t d = dims; d-- > 0;) {
@@ -77,7 +78,7 @@ void fill_with_known_bytes(std::string_view fqn, const Dims& shape, const Box& b
   std::byte* next = out.data();
   std::byte* const end = next + out.size();
   while (next != end) {
-    uint64_t index = 0;  // in the tensor
+    uint64_t index = 0;  // index of the element in the tensor
     for (size_t d = 0; d < dims; ++d) index = index * shape[d] + box.offsets[d] + at[d];
     const uint64_t in_row = dims == 0 ? 1 : box.sizes[dims - 1] - at[dims - 1];
     for (uint64_t i = 0; i < in_row && next != end; ++i) {
@@ -94,8 +95,9 @@ void fill_with_known_bytes(std::string_view fqn, const Dims& shape, const Box& b
   }
 }
 
-// What trainers have staged, by client and slab, made of it when somebody asks; the last one is kept, since a
-// rank's files are written one after the other. And one window, for the batch that is read.
+// The staged bytes by client and slab, computed when they are read. It keeps the slab that was computed last,
+// because the files of a rank are written one after the other. It also has one window for the batch that is
+// read.
 class StoredPayload::StagedSlabs final : public actors::Slabs {
  public:
   struct Staged {

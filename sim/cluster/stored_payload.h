@@ -1,13 +1,14 @@
-// StoredPayload: the true bytes of what a simulation counts. Every operation that CountedRoot answers is
-// carried out by the production OperationRunner besides, over a file system in memory: shards with their
-// headers and digests, rank manifests, decisions, rosters, choices and pins. What the two answer is compared,
-// and in how many bytes; roles go on with what the storage answered, so that digests are true ones.
+// StoredPayload: stores the bytes that a simulation otherwise only counts. For every operation that
+// CountedRoot answers, the production OperationRunner also carries it out, over a file system in memory:
+// shards with their headers and digests, rank manifests, decisions, rosters, choices and pins. StoredPayload
+// compares the two results and their sizes in bytes. Roles receive the result of the storage, so digests are
+// real.
 //
-// A tensor's bytes are a function of its name and of where an element lies in it, so that whoever reads it
-// back, on other ranks, knows what must lie there. What a rank has staged is worked out when it is read.
+// The bytes of a tensor are a function of its name and of the position of the element in it. So a reader on
+// other ranks can check them. The staged bytes of a rank are computed when they are read.
 //
-// Nodes that share a load pass on the bytes that were read. Counted alone remain: times, the records of
-// epochs, and what a catalog takes. One thread.
+// Nodes that share a load pass on the bytes that were read. Still only counted are times, epoch records and
+// the bytes of a catalog. One thread.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@
 
 namespace shoal::sim {
 
-// Bytes [offset, offset + out.size()) of the row-major bytes of `box`, which lies in a tensor of that name
-// and shape. Precondition: offset is a multiple of element_bytes.
+// Fills `out` with bytes [offset, offset + out.size()) of the row-major bytes of `box`, a box of the tensor
+// with this name and shape. Precondition: offset is a multiple of element_bytes.
 void fill_with_known_bytes(std::string_view fqn, const Dims& shape, const Box& box, uint64_t element_bytes,
                            uint64_t offset, MutableByteView out);
 
@@ -37,22 +38,23 @@ class StoredPayload {
   StoredPayload();
   ~StoredPayload();
 
-  // Nodes that know nothing come to the same root: trainers' slabs and open files are gone.
+  // A new generation starts on the same root: the slabs of trainers and open files are gone.
   void begin_generation();
-  // A trainer has staged: its slab holds these pieces until it is freed.
+  // A trainer has staged. Its slab holds these pieces until free() is called.
   void stage(actors::ClientId client, uint32_t slab_id, LayoutPtr layout, Rank rank,
              SharedVector<local::StagedPiece> pieces);
   void free(actors::ClientId client, uint32_t slab_id);
 
-  // Carries the operation out, and returns what came of it. `counted`: what it was counted to come to;
-  // `counted_bytes`: to write, where it makes an object.
+  // Carries the operation out and returns its result. `counted`: the result of CountedRoot. `counted_bytes`:
+  // the size in bytes that CountedRoot expects, if the operation creates an object.
   Result<actors::OperationResult> carry_out(size_t node, bool has_catalog, const actors::Operation& operation,
                                             Result<actors::OperationResult> counted, uint64_t counted_bytes);
 
-  // The first thing in which count and storage differ; it names operation and value. Code::internal.
+  // The first difference between CountedRoot and storage; Code::internal. The error names the operation and
+  // the value.
   const Status& disagreement() const { return disagreement_; }
   uint64_t used_bytes() const { return file_system_.used_bytes(); }
-  uint64_t bytes_checked() const { return bytes_checked_; }  // that loads have read
+  uint64_t bytes_checked() const { return bytes_checked_; }  // bytes that loads have read and that matched
 
  private:
   class StagedSlabs;
@@ -64,7 +66,8 @@ class StoredPayload {
   void compare(const Result<actors::OperationResult>& counted, const Result<actors::OperationResult>& stored);
   void compare(const storage::Decision& counted, const storage::Decision& stored);
   void compare(const storage::AttemptInfo& counted, const storage::AttemptInfo& stored);
-  // Whether the bytes read are those that were staged. In `bytes`: by slab_offset, or one after the other.
+  // Checks that the bytes read equal those that were staged. `bytes` holds each range at its slab_offset, or
+  // one after the other if are_in_order.
   void check_bytes(const std::vector<actors::operation::ReadRange>& ranges, ByteView bytes,
                    bool are_in_order);
   const storage::ShardPiece* piece_of(const actors::operation::PieceRef& ref);
@@ -77,9 +80,9 @@ class StoredPayload {
   uint64_t nonces_ = 0;
   std::map<std::pair<size_t, bool>, std::unique_ptr<actors::OperationRunner>> runners_;
   std::map<FileName, Pieces> written_;
-  std::map<FileName, std::unordered_map<std::string_view, const storage::ShardPiece*>>
-      by_key_;                  // of files read
-  std::string_view under_way_;  // the operation's name
+  // Pieces of files that loads read, by key.
+  std::map<FileName, std::unordered_map<std::string_view, const storage::ShardPiece*>> by_key_;
+  std::string_view under_way_;  // name of the operation in progress
   Status disagreement_;
   uint64_t bytes_checked_ = 0;
 };

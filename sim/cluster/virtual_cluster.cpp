@@ -16,11 +16,11 @@ namespace {
 
 constexpr uint32_t kEpoch = 1;
 constexpr const char* kJob = "simulated";
-constexpr size_t kBulkThreads = 4, kDutyThreads = 2;  // of actors/caf/caf_host.h
+constexpr size_t kBulkThreads = 4, kDutyThreads = 2;  // as in actors/caf/caf_host.h
 constexpr size_t kMaxWarnings = 20;
-constexpr size_t kFetchedRoleBytes = 256;  // of a role, what most events touch
+constexpr size_t kFetchedRoleBytes = 256;  // the bytes of a role that most events read
 
-// What an event says, in a number: enough that two runs which differ give different traces.
+// A number for the content of an event, detailed enough that two different runs have different trace hashes.
 uint64_t detail_of(const actors::Event& event) {
   return std::visit(
       actors::Overloaded{
@@ -164,14 +164,14 @@ void VirtualCluster::begin_next(size_t index) {
                    HandleNext{this, life_of(index)}, &node);
 }
 
-// Its node has been fetched. Most events are the shard writer's.
+// Its node is already in the cache. Most events go to the ShardWriter.
 void VirtualCluster::HandleNext::fetch() const {
   const Node& node = cluster->nodes_[static_cast<uint32_t>(life)];
   fetch_lines(node.inputs.front(), sizeof(Input));
   fetch_lines(node.roles[static_cast<size_t>(actors::RoleKind::shard_writer)].get(), kFetchedRoleBytes);
 }
 
-// What a role answers leaves when it has been worked out.
+// The effects of a role leave once the processor has finished the event.
 void VirtualCluster::handle_next(size_t index) {
   Input* input = take_input(nodes_[index]);
   Answers* answers = answers_.take();
@@ -210,7 +210,7 @@ void VirtualCluster::leave(size_t index, Answers& answers) {
   begin_next(index);
 }
 
-// What a coordinator once answered to all nodes is not kept for good.
+// Frees the memory of an answer of the coordinator to all nodes.
 void VirtualCluster::Answers::clear() {
   constexpr size_t kKept = 4;
   of_roles.clear();
@@ -361,12 +361,13 @@ void VirtualCluster::send(size_t from, const actors::effect::Send& send, uint64_
 }
 
 void VirtualCluster::arrive(const Sent& sent) {
-  if (!stands(sent.route)) return;  // its session has ended, and with it what was under way
+  if (!stands(sent.route)) return;  // its session has ended; messages in transit are lost
   offer(sent.route.to, sent.message.to, actors::event::Received{sent.route.sender, sent.message}, sent.bytes);
 }
 
-// Between nodes that load together. The links of these never fail here. What a node takes in has left its
-// sender; of what it does not, its sender hears when it goes on, or is taken for lost.
+// Messages between nodes of a shared load. Their links never fail here. A message that the receiver handles
+// has left its sender. For any other message, SendDone follows when the receiver runs again or is considered
+// lost.
 void VirtualCluster::send_between(size_t from, size_t to, const actors::WireMessage& message, uint64_t bytes,
                                   actors::SendId id) {
   if (listener_) listener_(from, to, message, bytes);
@@ -439,7 +440,7 @@ void VirtualCluster::run_operation(Running* running) {
   begin_operation(running);
 }
 
-// What it costs is counted; where bytes are kept they decide what it comes to.
+// CountedRoot gives the costs. If bytes are stored too, the storage gives the result.
 CountedRoot::Work VirtualCluster::work_of(size_t node, const actors::Operation& operation) {
   if (operation_listener_) operation_listener_(node, operation);
   CountedRoot::Work work = root_.begin(operation, is_coordinator(node), node);
@@ -448,7 +449,7 @@ CountedRoot::Work VirtualCluster::work_of(size_t node, const actors::Operation& 
   for (const StorageStep& step : work.steps) {
     if (step.kind == StorageStep::Kind::write) writes += step.count;
   }
-  // What was not there when somebody looked may be there when he hears so.
+  // Something that did not exist at the look may exist when the answer arrives; so look now.
   if (work.is_seen) {
     work.finish = [answer = payload_->carry_out(node, is_coordinator(node), operation, work.finish(),
                                                 writes)] { return answer; };
@@ -495,7 +496,7 @@ void VirtualCluster::end_operation(Running* running) {
   Threads& mine = threads_of(*running);
   *running = Running();
   operations_.give_back(running);
-  if (!is_alive) return;  // the threads are another process's
+  if (!is_alive) return;  // the threads now belong to another process
   ++mine.free;
   if (mine.waiting.empty()) return;
   Running* next = mine.waiting.pop_front();

@@ -1,10 +1,10 @@
-// VirtualCluster: the production roles of many nodes on virtual time, where everything costs: messages pass
-// through interfaces (sim/models/network_model.h), events through each node's processor
-// (sim/models/cpu_model.h), operations through the storage (sim/models/storage_model.h). What a shard holds
-// is counted, not kept (sim/cluster/counted_root.h). The sibling of VirtualHost, which keeps every byte and
-// can fail, and where nothing costs.
+// VirtualCluster: runs the production roles of many nodes on virtual time, with modelled costs. Messages pass
+// through interfaces (sim/models/network_model.h), events through the processor of each node
+// (sim/models/cpu_model.h), and operations through the storage (sim/models/storage_model.h). The contents of
+// shards are counted, not stored (sim/cluster/counted_root.h). VirtualHost (sim/bytes/virtual_host.h) is the
+// alternative: it stores every byte, can crash the storage, and has no cost model.
 //
-// Node 0 coordinates. One thread; equal calls give equal events, and so equal hashes.
+// Node 0 is the coordinator at first. One thread. Equal calls give equal events and equal trace hashes.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ namespace shoal::sim {
 
 inline constexpr uint32_t kSimulatedGeneration = 1;
 
-// A simulated trainer's connection.
+// The connection of a simulated trainer, and its rank.
 inline Rank rank_of(actors::ClientId client) {
   return static_cast<Rank>(client - 1);
 }
@@ -41,39 +41,41 @@ inline actors::ClientId client_of(Rank rank) {
 struct HubCounts {  // of the coordinator's node
   uint64_t messages_in = 0, messages_out = 0;
   uint64_t bytes_in = 0, bytes_out = 0;
-  uint64_t longest_queue = 0;  // of events that waited for its processor
-  actors::TimeNs busy_ns = 0;  // its processor
+  uint64_t longest_queue = 0;  // greatest number of events that waited for its processor
+  actors::TimeNs busy_ns = 0;  // time during which its processor was busy
 };
 
 class VirtualCluster {
  public:
   using ToClient = std::function<void(actors::ClientId, const local::LocalMessage&)>;
 
-  // Hears of each message between two nodes as it is sent.
+  // Called for each message between two nodes when it is sent.
   using MessageListener =
       std::function<void(size_t from, size_t to, const actors::WireMessage&, uint64_t bytes)>;
   void on_message(MessageListener listener) { listener_ = std::move(listener); }
-  // Hears of each event before a role is given it.
+  // Called for each event before it is delivered to a role.
   using EventListener = std::function<void(size_t node, actors::RoleKind role, const actors::Event&)>;
   void on_event(EventListener listener) { event_listener_ = std::move(listener); }
 
-  // Hears of each operation that a node asks of the root, before it begins.
+  // Called for each operation on the root that a node requests, before it begins.
   using OperationListener = std::function<void(size_t node, const actors::Operation&)>;
   void on_operation(OperationListener listener) { operation_listener_ = std::move(listener); }
 
-  // ranks_of_node[n]: those that node n expects. max_direct_nodes: beyond them nodes go by way of relays.
+  // ranks_of_node[n]: the ranks that node n expects. With more than max_direct_nodes nodes, the further ones
+  // use relays.
   VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
                  const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
                  uint32_t max_direct_nodes = actors::kDefaultDirectNodes, uint32_t generation = 1);
   ~VirtualCluster();
 
-  // What is counted is stored in `payload` besides, which outlives this, and each rank plans for itself.
-  // Before start.
+  // Also stores the bytes that are otherwise counted in `payload`, which must outlive this object. Each rank
+  // then has its own plan. Call it before start().
   void keep_bytes(StoredPayload* payload);
-  // Every role hears of Started. `to_client` hears what nodes say to clients, when it has arrived.
-  // `state_of`: of whoever hears what is said to a client, where its state lies; fetched shortly before.
+  // Delivers Started to every role. `to_client` receives each message of a node to a client, when it arrives.
+  // `state_of` returns the address of the state of a client's receiver; the cluster prefetches it into the
+  // cache shortly before.
   void start(ToClient to_client, std::function<const void*(actors::ClientId)> state_of = nullptr);
-  // `takes`: of the trainer's processor, before it is sent.
+  // A trainer sends a message to its node. `takes`: time on the trainer's processor before it is sent.
   void from_client(size_t node, actors::ClientId client, local::LocalMessage message,
                    actors::TimeNs takes = 0);
   // The trainer of a rank connects to this node and attaches.
@@ -83,25 +85,28 @@ class VirtualCluster {
   CountedRoot& counted_root() { return root_; }
 
   // --- what goes wrong (sim/cluster/cluster_life.cpp) ---
-  // The host's power fails. Whoever had a session with its node hears of it kSilenceNs later.
+  // The power of the host fails. Each peer with a session to its node loses it kSilenceNs later.
   void kill(size_t node);
-  // The node's process ends: its peers hear of it as soon as the network tells them.
+  // The process of the node ends. Its peers lose their sessions as soon as the network reports it.
   void crash(size_t node);
-  // The node's process is told to stop, while trainers of its host live or after they have ended. It drains,
-  // at most for node_deadline_ms, and ends as by crash(); `has_ended` runs then.
+  // The process of the node gets a request to stop, while trainers of its host live or after they have ended.
+  // It drains for at most node_deadline_ms, then ends as in crash(). Then `has_ended` runs.
   void stop(size_t node, bool trainers_live, std::function<void()> has_ended);
-  // Another process takes the node's place, with roles that know nothing; one that lives is ended first. It
-  // coordinates where told to, and where the root's highest epoch is this node's: then it claims the next
-  // one. Else it serves as soon as the coordinator of the highest epoch can be reached. `is_up` runs then.
+  // Another process replaces the process of the node, with new roles. A process that still lives is ended
+  // first. The new process coordinates if `coordinates` is true, or if the root's highest epoch belongs to
+  // this node; then it claims the next epoch. Otherwise it starts its roles as soon as it reaches the
+  // coordinator of the highest epoch. `is_up` runs then.
   void start_again(size_t node, bool coordinates, std::function<void()> is_up);
-  // Its process takes nothing in for so long. From kSilenceNs on its peers take it for dead.
+  // The process of the node handles nothing for `duration`. If this lasts kSilenceNs, its peers consider it
+  // lost.
   void stall(size_t node, actors::TimeNs duration);
-  void begin_hazard(const Fault& fault);                             // of a link or a disk
-  void lose_client(size_t node, actors::ClientId client);            // its connection ends
-  void end_trainer(size_t node, Rank rank, const std::string& how);  // as its launcher says it
-  // Who has, or had, that session with a coordinator. Precondition: there was one.
+  void begin_hazard(const Fault& fault);                             // a fault of a link or a disk
+  void lose_client(size_t node, actors::ClientId client);            // the client's connection ends
+  void end_trainer(size_t node, Rank rank, const std::string& how);  // as the launcher reports it
+  // The node that has, or had, this session with a coordinator. Precondition: the session was opened.
   size_t node_of(actors::NodeId session) const { return session_owners_[session - actors::kFirstPeerNode]; }
-  size_t coordinator_of(size_t node) const { return nodes_[node].coordinator; }  // whom it follows
+  // The coordinator that the node follows.
+  size_t coordinator_of(size_t node) const { return nodes_[node].coordinator; }
   actors::RoleTimes times() const;
   const RootView& root() const { return root_; }
   size_t nodes() const { return nodes_.size(); }
@@ -112,7 +117,7 @@ class VirtualCluster {
     items_.set_items(of_rank);
   }
 
-  // For as long as the job lasts, in thousandths of what another node takes.
+  // Slows a node down for the whole job. Values are thousandths of the time that another node takes.
   void slow_down(size_t node, uint32_t network_permille, uint32_t storage_permille) {
     network_.slow_down(node, network_permille);
     storage_.slow_down(node, storage_permille);
@@ -120,38 +125,40 @@ class VirtualCluster {
   size_t relays() const { return relays_.relays(); }
   const HubCounts& hub() const { return hub_; }
   uint64_t hub_queue() const { return nodes_[coordinator_].inputs.size(); }  // now
-  HubState hub_state() const;  // now; takes a time in the number of nodes where sessions have come or gone
+  // The state now. Takes time linear in the number of nodes if sessions were opened or closed since the last
+  // call.
+  HubState hub_state() const;
   void forget_longest_queue() { hub_.longest_queue = 0; }
   const StorageCounts& storage() const { return storage_.counts(); }
   uint64_t record_bytes() const { return root_.record_bytes(); }
-  uint64_t shared_bytes() const { return shared_bytes_; }  // that nodes sent each other to load together
-  // Of every event that a role was given: when, where, what.
+  uint64_t shared_bytes() const { return shared_bytes_; }  // bytes that nodes sent each other in shared loads
+  // Hash of time, place and content of every event that was delivered to a role.
   uint64_t trace_hash() const { return trace_hash_; }
   uint64_t events() const { return delivered_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  // A process of a node: what was scheduled for an earlier one comes to nothing.
+  // Identifies one process of a node. An action that was scheduled for an earlier process has no effect.
   using Life = uint64_t;
   struct Input {
-    std::optional<actors::RoleKind> role;  // none: planner, shard writer and loader, who hear it
+    std::optional<actors::RoleKind> role;  // none: Planner, ShardWriter and Loader, those that handle it
     actors::Event event;
     uint64_t wire_bytes = 0;
-    Input* next = nullptr;  // in its line
+    Input* next = nullptr;  // next in its Line
   };
-  struct Running {  // an operation, from its start to its end
+  struct Running {  // an operation from its start to its end
     size_t node = 0;
     Life life = 0;
     actors::RoleKind role = actors::RoleKind::planner;
     actors::OperationId id = 0;
     bool is_bulk = false;
-    actors::Operation* operation =
-        nullptr;  // until it runs; of bulk, which is described at length, work instead
+    // The operation until it runs. Bulk operations, whose description is long, have `work` instead.
+    actors::Operation* operation = nullptr;
     CountedRoot::Work work;
     Status fails;
-    Running* next = nullptr;  // in its line
+    Running* next = nullptr;  // next in its Line
   };
-  // Who waits for the same, in order: values of a pool, so that a node where nobody waits takes no memory.
+  // A first-in, first-out queue of values of a Pool. The queue of an idle node takes no memory.
   template <class T>
   class Line {
    public:
@@ -176,27 +183,28 @@ class VirtualCluster {
     T* last_ = nullptr;
     size_t size_ = 0;
   };
-  struct Threads {  // operations: so many at a time, the others wait
+  struct Threads {  // threads for operations: `free` more may run, the others wait
     size_t free = 0;
     Line<Running> waiting;
   };
-  struct Timer {  // the setting in force
+  struct Timer {  // the setting that is in force
     actors::RoleKind role = actors::RoleKind::planner;
     actors::TimerId timer = 0;
     uint64_t setting = 0;
   };
-  struct alignas(64) Node {  // what each event touches comes first
+  struct alignas(64) Node {  // members that every event reads come first
     std::array<std::unique_ptr<actors::Role>, actors::kRoleCount> roles;
-    Line<Input> inputs;       // wait for its processor; the first is being handled while busy
-    uint64_t wire_bytes = 0;  // of all of them
+    Line<Input> inputs;       // events that wait for its processor; if busy, the first is being handled
+    uint64_t wire_bytes = 0;  // of all inputs
     bool busy = false;
     bool alive = true;
-    uint32_t life = 0;                 // counts its processes
-    actors::TimeNs silent_since = -1;  // dead or stalled; -1: neither
+    uint32_t life = 0;                 // number of its process, counted from 0
+    actors::TimeNs silent_since = -1;  // since when it is dead or stalled; -1: neither
     actors::TimeNs stalled_until = 0;
-    size_t coordinator = 0;      // whom it follows
-    uint32_t epoch = 1;          // of that one
-    actors::NodeId session = 0;  // what that one calls it; 0: none stands, or it is that one
+    size_t coordinator = 0;  // the coordinator that it follows
+    uint32_t epoch = 1;      // epoch of that coordinator
+    // Session id at that coordinator; 0: no session, or it is the coordinator itself.
+    actors::NodeId session = 0;
     std::vector<Timer> timers;
     Threads bulk, duty;
   };
@@ -204,17 +212,17 @@ class VirtualCluster {
     bool trainers_live = false;
     std::function<void()> has_ended;
   };
-  struct Answers {  // of the roles that heard an event
+  struct Answers {  // effects of the roles that handled an event
     struct Answer {
       actors::RoleKind role = actors::RoleKind::planner;
-      size_t end = 0;  // of its effects, which begin where those of the one before end
+      size_t end = 0;  // end of its effects; they begin where those of the previous answer end
     };
     std::vector<Answer> of_roles;
     actors::Effects effects;
-    std::vector<uint64_t> sizes;  // of all Sends, encoded; 0 within the node
-    void clear();                 // keeps some memory
+    std::vector<uint64_t> sizes;  // encoded sizes of all Sends; 0 for a message within the node
+    void clear();                 // keeps some of the allocated memory
   };
-  struct HandleNext {  // when a node's processor has taken in the first in line
+  struct HandleNext {  // runs when the node's processor has received the first input
     VirtualCluster* cluster = nullptr;
     Life life = 0;
     void operator()() const {
@@ -225,11 +233,11 @@ class VirtualCluster {
 
   struct Route {
     size_t to = 0;
-    actors::NodeId session = 0;  // by which it goes
-    actors::NodeId sender = 0;   // as the receiver knows him
-    size_t follower = 0;         // of the two, who is not the coordinator
+    actors::NodeId session = 0;  // the session that carries the message
+    actors::NodeId sender = 0;   // id of the sender at the receiver
+    size_t follower = 0;         // the one of the two nodes that is not the coordinator
   };
-  struct Sent {  // a message on its way
+  struct Sent {  // a message in transit
     Route route;
     actors::WireMessage message;
     uint64_t bytes = 0;
@@ -240,7 +248,7 @@ class VirtualCluster {
     const Node& node = nodes_[static_cast<uint32_t>(life)];
     return node.alive && node.life == life >> 32;
   }
-  uint64_t hub_peers() const;  // nodes with a session with the coordinator, but by way of a relay
+  uint64_t hub_peers() const;  // nodes with a direct session to the coordinator
   bool is_coordinator(size_t node) const {
     return nodes_[node].roles[static_cast<size_t>(actors::RoleKind::coordinator)] != nullptr;
   }
@@ -257,7 +265,7 @@ class VirtualCluster {
     add_input(node, input);
   }
   void add_input(size_t node, Input* input);
-  Input* take_input(Node& node);  // the first in line
+  Input* take_input(Node& node);  // removes the first input
   void give_back(Input* input);
   void begin_next(size_t node);
   void handle_next(size_t node);
@@ -282,7 +290,8 @@ class VirtualCluster {
     Node& node = nodes_[running.node];
     return running.is_bulk ? node.bulk : node.duty;
   }
-  // What a process had asked of the storage when it ended: a name may be made all the same, or not.
+  // Drops an operation that fails, or whose process has ended. If it is small, a pseudo-random bit decides
+  // whether it takes effect all the same.
   void abandon(actors::OperationId id, bool is_small, const CountedRoot::Work& work);
   void drained(size_t node, actors::RoleKind role);
   void end_stopped(Life life);
@@ -290,10 +299,10 @@ class VirtualCluster {
   bool is_local(size_t node, actors::NodeId to) const;
 
   // --- sessions (sim/cluster/cluster_life.cpp) ---
-  std::optional<Route> find_route(size_t from, actors::NodeId to) const;  // none: connected no more
+  std::optional<Route> find_route(size_t from, actors::NodeId to) const;  // none: the session has ended
   bool stands(const Route& route) const { return nodes_[route.follower].session == route.session; }
   bool reachable(size_t one, size_t other) const;
-  bool is_silent(size_t one, size_t other) const;  // for kSilenceNs
+  bool is_silent(size_t one, size_t other) const;  // for at least kSilenceNs
   void check_links_of(size_t node);
   void lose_sessions_of(size_t node, const Status& why);
   void lose_session(size_t node, const Status& why);  // with the coordinator that it follows
@@ -319,22 +328,23 @@ class VirtualCluster {
   const uint32_t generation_;
   std::vector<Node> nodes_;
   std::map<Life, Stopping> stopping_;
-  std::vector<uint32_t> session_owners_;  // by session, from kFirstPeerNode on
+  std::vector<uint32_t> session_owners_;  // by session id minus kFirstPeerNode
   size_t coordinator_ = 0;                // of the highest epoch
-  uint32_t epoch_ = 1;                    // that one
+  uint32_t epoch_ = 1;                    // the highest epoch
   ToClient to_client_;
   std::function<const void*(actors::ClientId)> state_of_client_;
   MessageListener listener_;
   EventListener event_listener_;
   OperationListener operation_listener_;
   HubCounts hub_;
-  mutable std::optional<uint64_t> hub_peers_;  // none: sessions have come or gone
+  mutable std::optional<uint64_t> hub_peers_;  // none: sessions were opened or closed since it was counted
   Pool<Input> inputs_;
   Pool<Running> operations_;
   Pool<actors::Operation> waiting_operations_;
   Pool<Answers> answers_;
   Pool<Sent> sent_;
-  std::vector<uint64_t> sent_sizes_;  // of the role that handles an event; kept for its memory
+  // Encoded sizes of the effects of the role that handles an event; a member to reuse its memory.
+  std::vector<uint64_t> sent_sizes_;
   uint64_t settings_ = 0;
   uint64_t shared_bytes_ = 0;
   uint64_t delivered_ = 0;

@@ -29,7 +29,7 @@ constexpr Field kFields[] = {{"host", &Fault::host, 0, kMostHosts},
                              {"permille", &Fault::permille, 1, kPermille},
                              {"factor", &Fault::factor, 2, kMostFactor}};
 
-struct Shape {  // what a kind is called, and which keys it has
+struct Shape {  // the name of a kind, and its keys
   Fault::Kind kind;
   std::string_view name;
   std::string_view needed, allowed;  // keys, each followed by a blank
@@ -84,7 +84,8 @@ std::string to_string(const Fault& fault) {
   std::string text =
       (is_rank ? fmt::format("rank {}", fault.rank) : name_hosts(fault.host, fault.hosts)) + " ";
   std::string_view verb = shape.name;
-  if (!is_rank && fault.hosts != 1 && verb.ends_with('s')) verb.remove_suffix(1);  // hosts 1 to 5 die
+  // "hosts 1 to 5 die", not "dies"
+  if (!is_rank && fault.hosts != 1 && verb.ends_with('s')) verb.remove_suffix(1);
   text += fmt::format("{} at {} ms", verb, fault.at_ms);
   if (is_link(fault.kind)) text += " to " + name_hosts(fault.to_host, fault.to_hosts);
   if (fault.factor != 1) text += fmt::format(" by {}", fault.factor);

@@ -24,7 +24,7 @@ struct Key {
   std::string_view name;
   uint64_t FaultRule::*value;
   uint64_t least, most;
-  std::string_view of;  // kinds of rules: p, w, m
+  std::string_view of;  // kinds of rules that have the key: p, w, m
 };
 constexpr Key kKeys[] = {{"mtbf_node_hours", &FaultRule::node_hours, 1, kMostHours, "p"},
                          {"scale_node_hours", &FaultRule::node_hours, 1, kMostHours, "w"},
@@ -45,7 +45,7 @@ Result<uint64_t> number(std::string_view key, std::string_view text, uint64_t le
   return value;
 }
 
-// "0.78" in thousandths.
+// Parses a decimal such as "0.78", in thousandths.
 Result<uint64_t> thousandths(std::string_view key, std::string_view text) {
   const size_t dot = std::min(text.find('.'), text.size());
   std::string digits(text.substr(0, dot));
@@ -163,7 +163,7 @@ class Drawer {
     faults_.push_back(fault);
   }
 
-  // Each octave of durations as often as any other.
+  // Draws durations such that each octave is equally likely.
   uint64_t duration(uint64_t least_ms, uint32_t octaves) {
     const uint64_t base = least_ms << random_.below(octaves);
     return base + random_.below(base);
@@ -179,9 +179,10 @@ class Drawer {
     Fault fault;
     fault.kind = draw_kind();
     fault.at_ms = random_.below(until_ms_);
-    const uint64_t host = random_.below(3) == 0 ? 0 : random_.below(job_.hosts);  // the coordinator's often
-    const uint64_t lasts = duration(20, 11);                                      // 20 ms to 41 s
-    const uint64_t permille = duration(10, 6);                                    // 10 to 639
+    // Often the coordinator's host.
+    const uint64_t host = random_.below(3) == 0 ? 0 : random_.below(job_.hosts);
+    const uint64_t lasts = duration(20, 11);    // 20 ms to 41 s
+    const uint64_t permille = duration(10, 6);  // 10 to 639
     const bool is_rank = fault.kind == Kind::ends || fault.kind == Kind::vanishes;
     if (is_rank) {
       fault.rank = random_.below(job_.ranks);

@@ -8,11 +8,12 @@ namespace shoal::sim {
 
 namespace {
 
-constexpr actors::TimeNs kLookAgainNs = 1000 * actors::kMillisecond;  // clients whose node is gone
-// As a launcher says it of a trainer that it had to end.
+// Interval at which clients without a node look for one.
+constexpr actors::TimeNs kLookAgainNs = 1000 * actors::kMillisecond;
+// The text of a launcher about a trainer that it killed.
 constexpr const char* kHowItEnded = "signal 9 (Killed)";
 
-// Lives as long as anything that it has scheduled.
+// Its scheduled actions keep it alive.
 class Injector : public std::enable_shared_from_this<Injector> {
  public:
   Injector(EventHeap& events, VirtualCluster& cluster, CountedTrainers& trainers)
@@ -71,7 +72,7 @@ class Injector : public std::enable_shared_from_this<Injector> {
     }
   }
 
-  // Clients look for the next node, and say so where none comes.
+  // Clients look for the next node, and report an error if there is none.
   void goes_down(size_t host) {
     if (down_.insert(host).second) look_for_node(host);
   }
@@ -85,7 +86,7 @@ class Injector : public std::enable_shared_from_this<Injector> {
 
   void start(size_t host, bool coordinates) {
     if (dark_.contains(host)) return;
-    if (!coordinates && cluster_.alive(host)) return;  // another one was quicker
+    if (!coordinates && cluster_.alive(host)) return;  // another fault has already started a node
     cluster_.start_again(host, coordinates, [self = shared_from_this(), host] {
       self->down_.erase(host);
       self->trainers_.come_back(host);
@@ -101,7 +102,7 @@ class Injector : public std::enable_shared_from_this<Injector> {
   VirtualCluster& cluster_;
   CountedTrainers& trainers_;
   std::set<size_t> dark_;  // hosts without power
-  std::set<size_t> down_;  // whose node has ended, and no other serves yet
+  std::set<size_t> down_;  // hosts whose node has ended and is not replaced yet
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Carries faults out as their times come. What they do to links and disks is sim/failures/hazards.h, to
-// processes and sessions sim/cluster/cluster_life.cpp.
+// Carries out faults at their times. sim/failures/hazards.h has the effect on links and disks,
+// sim/cluster/cluster_life.cpp the effect on processes and sessions.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace shoal::sim {
 
-// All of these must outlive the run. `listener`, where there is one, hears of each as it begins.
-// Precondition: check_fault of each, and the trainers keep offers.
+// All arguments must outlive the run. `listener`, if not null, is called when a fault begins. Precondition:
+// check_fault accepts each fault, and the trainers keep offers.
 void inject_faults(const std::vector<Fault>& faults, EventHeap& events, VirtualCluster& cluster,
                    CountedTrainers& trainers, std::function<void(const Fault&)> listener = nullptr);
 

@@ -6,7 +6,7 @@ namespace shoal::sim {
 
 namespace {
 
-// Whether it makes names or bytes: what a full disk refuses.
+// Whether the operation creates names or bytes, so that it fails on a full disk.
 bool is_write(const actors::Operation& operation) {
   return std::holds_alternative<actors::operation::WriteShard>(operation) ||
          std::holds_alternative<actors::operation::RecordStaged>(operation) ||
@@ -36,7 +36,7 @@ void Hazards::begin(const Fault& fault, actors::TimeNs now) {
   std::erase_if(list, [&](const Active& each) { return each.until <= now; });
   list.push_back(active);
   actors::TimeNs& until = is_link ? links_until_ : disks_until_;
-  // Beyond its end messages are still held back, and must not be overtaken.
+  // After the fault's end, delayed messages are still held back and must not be overtaken.
   until = std::max(until, active.until + (is_link ? nanoseconds(fault.by_ms) : 0));
 }
 

@@ -1,9 +1,9 @@
-// Hazards: what is wrong with links and disks at this moment; VirtualCluster asks it of every message and of
-// every operation. Draws are its own, so that a run without faults draws nothing.
+// Hazards: the current faults of links and disks. VirtualCluster asks it about every message and every
+// operation. It has its own random stream, and a run without faults draws nothing.
 //
-// A message that is delayed keeps its place among those of its session; one that is reordered does not.
-// Messages that are lost, doubled or reordered within a session are more than the transport allows itself
-// (transport/transport.h): roles promise to survive them.
+// A delayed message keeps its order among the messages of its session; a reordered message does not. Within a
+// session the transport never loses, doubles or reorders messages (transport/transport.h). The simulator does
+// so all the same, because roles must survive it.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,24 @@ class Hazards {
  public:
   explicit Hazards(uint64_t seed) : random_(seed) {}
 
-  // Of a link or a disk: it holds from now to now + for_ms. What else goes wrong is no business of this.
+  // Begins a fault of a link or a disk. It is active from now to now + for_ms. Precondition: is_link_fault or
+  // is_disk_fault.
   void begin(const Fault& fault, actors::TimeNs now);
 
   bool touches_links(actors::TimeNs now) const { return now < links_until_; }
   struct Passage {
     bool is_lost = false;
-    actors::TimeNs leaves = 0;            // not before
-    std::optional<actors::TimeNs> again;  // when it leaves a second time
+    actors::TimeNs leaves = 0;            // earliest time at which the message leaves
+    std::optional<actors::TimeNs> again;  // time at which a doubled message leaves again
   };
   Passage pass(size_t from, size_t to, actors::TimeNs now);
   bool is_cut(size_t from, size_t to, actors::TimeNs now) const;
-  // Since when nothing of the one reaches the other; nothing: it does.
+  // The time since which no message from one host reaches the other; none: the link is not cut.
   std::optional<actors::TimeNs> cut_since(size_t from, size_t to, actors::TimeNs now) const;
 
-  // How many times as long a host's requests to the storage take.
+  // The factor by which storage requests of a host are slower.
   uint64_t slowness(size_t host, actors::TimeNs now) const;
-  // Why this operation fails; OK: it is carried out.
+  // The error with which this operation fails. OK: it does not fail.
   Status try_operation(size_t host, const actors::Operation& operation, actors::TimeNs now);
 
  private:
@@ -59,8 +60,8 @@ class Hazards {
   Random random_;
   std::vector<Active> links_, disks_;
   actors::TimeNs links_until_ = -1, disks_until_ = -1;
-  std::map<std::pair<size_t, size_t>, actors::TimeNs>
-      held_until_;  // of delayed messages: none behind leaves before
+  // By link: messages behind a delayed one leave no earlier than this.
+  std::map<std::pair<size_t, size_t>, actors::TimeNs> held_until_;
 };
 
 bool is_link_fault(Fault::Kind kind);

@@ -1,11 +1,11 @@
-// Oracles of a load: what must hold whenever a job that has started again loads the newest checkpoint. As
-// sim/failures/oracles.h, which looks at saves.
+// Oracles of a load: properties that must hold whenever a restarted job loads the newest checkpoint.
+// sim/failures/oracles.h has those of saves.
 //
-//   load-is-committed    what is chosen, and whatever is read, is of a committed attempt; a file that is read
-//                        stands in the root in the size that the reader takes it to have
-//   load-is-newest       the choice is the newest checkpoint there was when the load began
+//   load-is-committed    the chosen attempt, and every attempt that is read, is committed; each file that is
+//                        read is in the root with the size that the reader expects
+//   load-is-newest       the choice is the newest checkpoint that existed when the load began
 //   load-is-one          all ranks of a load read the same checkpoint
-//   latest-goes-forward  latest is never older than it was for the job before
+//   latest-goes-forward  latest is never older than it was for the previous job
 #pragma once
 
 #include <optional>
@@ -19,11 +19,13 @@ namespace shoal::sim {
 
 class LoadOracles {
  public:
-  // `before`: what was latest when the job before ended.
+  // `before`: the latest checkpoint when the previous job ended.
   LoadOracles(actors::TimeNs now, const RootView& root, std::optional<AttemptKey> before);
 
-  void asked(actors::TimeNs now, const actors::Operation& operation);        // a node, of the root
-  void answered(actors::TimeNs now, const actors::OperationResult& result);  // by the root, to a role
+  // A node requests an operation on the root.
+  void asked(actors::TimeNs now, const actors::Operation& operation);
+  // The root returns a result to a role.
+  void answered(actors::TimeNs now, const actors::OperationResult& result);
   const std::optional<AttemptKey>& newest() const { return newest_; }
   const std::optional<Violation>& violation() const { return violation_; }
 
@@ -33,9 +35,9 @@ class LoadOracles {
   void check_read(actors::TimeNs now, const actors::operation::PieceRef& piece);
 
   const RootView& root_;
-  const std::optional<AttemptKey> newest_;  // as the load began
+  const std::optional<AttemptKey> newest_;  // when the load began
   std::optional<AttemptKey> read_;
-  std::unordered_map<std::string, uint64_t> files_;  // of that one, by name: their bytes in the root
+  std::unordered_map<std::string, uint64_t> files_;  // files of read_ by name, with their sizes in the root
   std::optional<Violation> violation_;
 };
 

@@ -31,7 +31,8 @@ void Oracles::save_begins(actors::TimeNs now, uint32_t save) {
   next_due_ = next_due_ == 0 ? is_due : std::min(next_due_, is_due);
 }
 
-// A trainer may copy for as long as it likes, or wait for a slab; nodes count from what they hear.
+// A trainer may copy for any time, or wait for a slab. So the deadline counts from the first message to a
+// node.
 actors::TimeNs Oracles::due(uint32_t number, const Save& save, actors::TimeNs now) const {
   const actors::TimeNs writing = facts_.writing ? facts_.writing(number) : 0;
   const actors::TimeNs heard = facts_.heard_of ? facts_.heard_of(number) : save.began;

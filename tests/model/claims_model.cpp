@@ -173,7 +173,7 @@ class Claims {
     return count;
   }
 
-  // processes 0 and 1 are two incarnations of one run; process 2 belongs to another run
+  // Processes 0 and 1 are two incarnations of one run; process 2 belongs to another run.
   static int run_of(int process) { return process == 2 ? 1 : 0; }
   static uint8_t highest(const Entry (&entries)[kMaxNumber]) {
     for (int i = kMaxNumber; i > 0; --i) {

@@ -236,7 +236,7 @@ class Completion {
         next.actors[a] = {next.actors[a].phase, none, none};
       sink(next, kind, [&] { return name_of(a) + " " + words; });
     };
-    // after a finder that crashes, another one may begin
+    // After a finder that crashes, another one may begin.
     const auto end = static_cast<uint8_t>(a == 0 ? dead : idle);
     if (a == 0 || self.phase != idle) {
       step(
@@ -362,7 +362,7 @@ class Completion {
     for (int kept = 0; kept < 1 << count; ++kept) {
       State next = state;
       for (int i = 0; i < count; ++i) after_crash(next, entries[i], (kept >> i & 1) != 0);
-      // storage calls in progress fail; what an actor has already seen, it still knows
+      // Storage calls in progress fail; what an actor has already seen, it still knows.
       for (Actor& actor : next.actors) {
         if (actor.phase == taken || actor.phase == holding) actor = {};
       }

@@ -27,7 +27,7 @@ namespace shoal::model {
 namespace {
 
 constexpr int kAttempts = 3, kLoads = 2, kMaxRanks = 3, kWriters = 2;  // kMaxRanks includes readers
-// by load: first the choices of the live generation, then those of the readers
+// By load: first the choices of the live generation, then those of the readers.
 constexpr int kChoices = 2 * kLoads;
 constexpr uint8_t kNobody = 7;  // a choice: there is no checkpoint
 
@@ -85,7 +85,7 @@ class Loads {
   struct Choice {
     // begun: a bit per attempt that had begun when the author of the choice listed them
     uint8_t made, durable, attempt, begun;
-    // only for the properties: a rank has acted on told_attempt; told 2: on different ones
+    // Only for the properties: a rank has acted on told_attempt; told 2: on different ones.
     uint8_t told, told_attempt;
   };
   struct Writer {
@@ -382,7 +382,7 @@ class Loads {
     if (synced) {
       for (Choice& each : next.choices) each.durable = each.made;
     }
-    // ranks have acted on different choices
+    // Ranks have acted on different choices.
     if (choice.told && choice.told_attempt != attempt) choice.told = 2;
     if (!choice.told) choice.told = 1;
     choice.told_attempt = attempt;
@@ -419,7 +419,7 @@ class Loads {
     }
     for (uint8_t a = w == 0 ? 0 : 2; a < (w == 0 ? 2 : kAttempts); ++a) {
       if (!state.attempts[a].begun) continue;
-      // it would read, sync and report the decision; ranks do the same
+      // It would read, sync and report the decision; ranks do the same.
       if (state.attempts[a].value != none) continue;
       for (const uint8_t value : {commit, abort}) {
         if (value == commit && a == 2 && !all_loaded_once(state)) continue;
