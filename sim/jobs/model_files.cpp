@@ -19,8 +19,8 @@ namespace shoal::sim {
 namespace {
 
 constexpr uint64_t kMostLayers = 10'000;
-constexpr uint64_t kMostElements = uint64_t{1} << 56;  // of a model
-constexpr size_t kMostTextBytes = size_t{64} << 20;    // of a value of __metadata__
+constexpr uint64_t kMostElements = uint64_t{1} << 56;  // maximum number of elements of a model
+constexpr size_t kMostTextBytes = size_t{64} << 20;    // maximum size of a value of __metadata__
 constexpr size_t kMostTensors = size_t{1} << 20;
 
 struct FileTensor {

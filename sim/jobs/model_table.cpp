@@ -150,7 +150,7 @@ constexpr Named kModels[] = {
     {"deepseek-v3", deepseek_v3},
 };
 
-// A stage's ranks as meshes, and how parameters lie on them.
+// The ranks of a stage as meshes, and the placements of parameters on them.
 class Stage {
  public:
   Stage(const MeshShape& shape, uint32_t stage, Optimizer optimizer)
@@ -184,7 +184,7 @@ class Stage {
   void add(const std::string& prefix, const Parameter& parameter, const Mesh& mesh,
            const std::vector<Placement>& placements) {
     const std::string name = prefix + parameter.name;
-    // A scalar has no dimension to cut.
+    // A scalar has no dimension to shard.
     const std::vector<Placement> whole(placements.size(), Placement::replicate());
     auto add_one = [&](const char* kind, DType dtype) {
       builder_.add_tensor(kind + name, dtype, parameter.shape, mesh,
@@ -220,7 +220,7 @@ uint64_t elements_of(const std::vector<Parameter>& parameters) {
   return sum;
 }
 
-// Of all tensors, each once.
+// The sum over all tensors, each counted once.
 uint64_t elements_of(const World& world) {
   std::map<std::string_view, uint64_t> tensors;
   for (const LayoutPtr& layout : world.layouts) {

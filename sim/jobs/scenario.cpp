@@ -16,7 +16,7 @@ namespace shoal::sim {
 namespace {
 
 constexpr uint32_t kMaxRanksPerHost = 1024;
-constexpr uint64_t kMsOfASave = 1'000;  // drawn faults come while a job saves, beyond its intervals
+constexpr uint64_t kMsOfASave = 1'000;  // time per save, added to the intervals, in which drawn faults occur
 constexpr int64_t kMostMs = int64_t{7} * 24 * 3600 * 1000;
 constexpr int64_t kMostUs = 1'000'000;
 
@@ -35,7 +35,7 @@ constexpr NamedSize kSizes[] = {{"dp_replicate", &MeshShape::dp_replicate},
                                 {"pp", &MeshShape::pp},
                                 {"ep", &MeshShape::ep}};
 
-// 0 where a size is not named.
+// A size is 0 if the text does not name it.
 Result<MeshShape> parse_mesh(std::string_view text) {
   MeshShape mesh{0, 0, 0, 0, 0, 0};
   while (!text.empty()) {
@@ -61,13 +61,13 @@ Result<MeshShape> parse_mesh(std::string_view text) {
   return mesh;
 }
 
-// The largest size, by halving, that divides what is left.
+// Halves the wanted size until it divides `left`.
 uint32_t fitted(uint32_t wanted, uint64_t left) {
   while (wanted > 1 && left % wanted != 0) wanted /= 2;
   return wanted;
 }
 
-// That a save can end before the simulation gives up, which it does after a virtual day.
+// Checks that a save can end before the simulation stops, after one virtual day.
 Status check_times(const Scenario& scenario) {
   if (scenario.interval_ms + scenario.arrival_skew_ms < kMaxSimulatedSaveMs) return ok_status();
   return bad(
@@ -158,7 +158,7 @@ Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
   return mesh;
 }
 
-// Precondition: its meshes are good.
+// Precondition: the meshes are valid.
 Status check_payload(const Scenario& scenario, const Model& model) {
   if (scenario.payload == Payload::counted) return ok_status();
   if (uint32_t ranks = loading_job(scenario).ranks; ranks > kMaxFullRanks) {

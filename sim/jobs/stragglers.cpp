@@ -13,7 +13,7 @@ namespace shoal::sim {
 
 namespace {
 
-// "0.01" in thousandths.
+// Parses a decimal such as "0.01", in thousandths.
 std::optional<uint64_t> parse_permille(std::string_view text) {
   const size_t point = text.find('.');
   const std::string_view places = point == std::string_view::npos ? "" : text.substr(point + 1);

@@ -1,5 +1,5 @@
-// CorePool: the processors that all hosts of a simulated job share, where they run on one machine; else each
-// host has as many as it needs. Work goes to the one that is free first, in the order in which it is ready.
+// CorePool: the processor cores of one machine, if all hosts of a simulated job share it. Otherwise each host
+// has as many cores as it needs. Work runs in the order in which it is ready, on the core that is free first.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace shoal::sim {
 
 class CorePool {
  public:
-  // 0 cores: nobody waits.
+  // With 0 cores the number is unlimited, and work never waits.
   explicit CorePool(uint32_t cores) : free_(cores, 0) {}
 
-  // When work is done that is ready at `from` and takes so long.
+  // Returns when work ends that is ready at `from` and takes `takes`.
   actors::TimeNs end_of(actors::TimeNs from, actors::TimeNs takes) {
     if (free_.empty()) return from + takes;
     actors::TimeNs& core = *std::min_element(free_.begin(), free_.end());
@@ -24,7 +24,7 @@ class CorePool {
   }
 
  private:
-  std::vector<actors::TimeNs> free_;  // by core: when
+  std::vector<actors::TimeNs> free_;  // by core: the time from which it is free
 };
 
 }  // namespace shoal::sim

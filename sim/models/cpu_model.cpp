@@ -41,7 +41,8 @@ actors::TimeNs CpuModel::to_take(const actors::Event& event, uint64_t wire_bytes
   }
   const auto* from_client = std::get_if<actors::event::FromClient>(&event);
   if (const auto* load = from_client ? std::get_if<local::Load>(from_client->message.get()) : nullptr) {
-    return costs_.event_ns + times(load->targets.size(), costs_.plan_item_ns);  // what to read of each
+    // Computes what to read of each target.
+    return costs_.event_ns + times(load->targets.size(), costs_.plan_item_ns);
   }
   const auto* staged = from_client ? std::get_if<local::Staged>(from_client->message.get()) : nullptr;
   if (staged == nullptr) return costs_.event_ns;
@@ -97,7 +98,7 @@ actors::TimeNs CpuModel::to_answer(size_t node, actors::RoleKind role, const act
   return sum;
 }
 
-// Messages that agree in what their length depends on are many; each such kind is encoded once.
+// Many messages agree in all values that their length depends on. Each such kind is encoded once.
 uint64_t MessageSizes::of(const actors::WireMessage& message) {
   lengths_.assign({message.body->index()});
   auto add = [this](uint64_t number) { lengths_.push_back(number); };
@@ -126,8 +127,8 @@ uint64_t MessageSizes::of(const actors::WireMessage& message) {
             return true;
           },
           [&](const actors::wire::GlobalPlan& said) {
-            // A plan's length depends on its items, which plans of one class share. They are kept, so that
-            // no others come to lie where they are.
+            // A plan's length depends on its items, which plans of one class share. They are kept alive, so
+            // that no others get the same addresses.
             for (const actors::wire::RankPart& part : said.parts) {
               const WriteItem* items = part.plan ? part.plan->items.data() : nullptr;
               if (items != nullptr) kept_.try_emplace(items, part.plan->items);
@@ -153,7 +154,7 @@ uint64_t MessageSizes::of(const actors::WireMessage& message) {
   if (!is_known) return actors::encode_wire(message).size();
   uint64_t& bytes = known_[xxh3_128(std::as_bytes(std::span(lengths_)))];
   const auto* chunk = std::get_if<actors::wire::ChunkIs>(message.body.get());
-  if (bytes == 0 && chunk != nullptr) {  // its bytes are there only where payloads are full
+  if (bytes == 0 && chunk != nullptr) {  // only full payloads have the bytes of the chunk
     actors::wire::ChunkIs without = *chunk;
     without.chunk = std::make_shared<const actors::Chunk>(actors::Chunk{chunk->chunk->size, {}, {}});
     bytes = actors::encode_wire(

@@ -26,7 +26,7 @@ ItemModel::Extra ItemModel::to_send(const actors::WireMessage& message) {
   return {};
 }
 
-// Each rank makes its plan; where plans are kept it finds that it has not changed, and says no more.
+// Each rank makes its plan. If plans are kept, the rank finds its plan unchanged and does not send it.
 ItemModel::Extra ItemModel::local_plans(const actors::wire::LocalPlans& said) {
   Extra extra;
   for (const actors::wire::RankLayout& each : said.ranks) {

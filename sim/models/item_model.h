@@ -1,9 +1,10 @@
-// ItemModel: what plans cost where they are lists of items, one a tensor of a rank, as in PyTorch DCP: made
-// in Python, pickled to rank 0, planned there and pickled back; then the results of writing, as many, and the
-// metadata, which every rank is sent. The protocol is that of mode collective, whose own messages name
-// layouts; this adds what such lists would take on top of it, by the numbers of a profile's [items].
+// ItemModel: the cost of plans that are lists of items, one per tensor of a rank, as in PyTorch DCP. Ranks
+// make these plans in Python and pickle them to rank 0, which computes the global plan and pickles the parts
+// back. Ranks return as many write results, and receive the metadata. The protocol is that of mode
+// collective, whose messages name layouts. This model adds the cost of such lists, by the numbers of a
+// profile's table [items].
 //
-// Added once for each rank and save, whatever is said again. Ranks of a host work beside each other.
+// It counts each rank once per save, however often messages are repeated. Ranks of one host work in parallel.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +21,21 @@ class ItemModel {
  public:
   explicit ItemModel(const ItemCosts& costs) : costs_(costs) {}
 
-  // How many items each rank has, before any is left to another rank.
+  // Sets the number of items of each rank, before items are left to other ranks.
   void set_items(std::vector<uint32_t> of_rank);
-  // More than the message itself takes: of what a role sends, its bytes and the sender's time; of what comes
-  // in, the receiver's time.
+  // Costs in addition to those of the message itself. For a message that a role sends: its bytes and the
+  // sender's time. For a message that arrives: the receiver's time.
   struct Extra {
     uint64_t bytes = 0;
     actors::TimeNs takes = 0;
   };
   Extra to_send(const actors::WireMessage& message);
   actors::TimeNs to_take(size_t node, const actors::WireMessage& message);
-  // Of the manifest, which the coordinator makes: DCP's .metadata.
+  // Extra cost of the manifest, which the coordinator makes: it stands for the .metadata file of DCP.
   Extra to_commit(const actors::operation::PublishDecision& publish) const;
 
  private:
-  using Told = std::set<std::pair<uint64_t, Rank>>;  // by step
+  using Told = std::set<std::pair<uint64_t, Rank>>;  // by step and rank
   bool is_kept(Rank rank) const { return costs_.kept != 0 && planned_.contains(rank); }
   bool is_new(Told& told, uint64_t step, Rank rank) { return told.insert({step, rank}).second; }
   Extra local_plans(const actors::wire::LocalPlans& said);
@@ -43,11 +44,11 @@ class ItemModel {
 
   const ItemCosts costs_;
   std::vector<uint32_t> items_;    // by rank
-  std::vector<uint32_t> written_;  // by rank: what is left to it
+  std::vector<uint32_t> written_;  // by rank: number of items that it writes
   uint64_t all_written_ = 0;
-  std::set<Rank> planned_;  // whose plan stands, so that where plans are kept it is not said again
-  Told offered_, gathered_, planned_for_, told_, reported_, heard_;  // by rank
-  Told decided_;                                                     // by node
+  std::set<Rank> planned_;  // ranks whose plan the coordinator has kept, so that it is not sent again
+  Told offered_, gathered_, planned_for_, told_, reported_, heard_;  // by step and rank
+  Told decided_;                                                     // by step and node
 };
 
 }  // namespace shoal::sim

@@ -20,13 +20,13 @@ actors::TimeNs NetworkModel::holds(size_t node, uint64_t bytes) const {
   return slowness_[node] == 1000 ? time : time * slowness_[node] / 1000;
 }
 
-// Cut through: each link is taken from when the first byte comes, so that an empty network costs a message's
-// transfer once, over the slowest link.
+// Cut-through: a message occupies each link from the arrival of its first byte. So in an empty network a
+// message costs one transfer time, that of the slowest link.
 void NetworkModel::send(size_t from, size_t to, uint64_t bytes, std::function<void()> arrived) {
   actors::TimeNs& out_free = interfaces_[from].out_free;
   const actors::TimeNs begins = std::max(events_.now(), out_free);
   out_free = begins + holds(from, bytes);
-  // What leaves slowly arrives slowly.
+  // The last byte arrives no earlier than a slow sender has sent it.
   Message* message = messages_.take();
   *message = {from, to, bytes, slowness_[from] == 1000 ? 0 : out_free + costs_.latency_ns,
               std::move(arrived)};

@@ -21,7 +21,7 @@ struct Field {
   std::string_view table, key;
   int64_t least = 0, most = 0;
   void (*set)(Profile& profile, int64_t value) = nullptr;
-  bool may_lack = false;  // then it is what the header says, which models nothing
+  bool may_lack = false;  // if it is missing, it has the default of the header, which models nothing
 };
 
 #define SHOAL_NS(table, name)                                                   \

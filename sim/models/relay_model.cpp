@@ -10,7 +10,8 @@ namespace shoal::sim {
 
 namespace {
 
-constexpr uint64_t kEnvelopeBytes = 100;  // around a message between a relay and the coordinator
+// Size of the envelope of a message between a relay and the coordinator.
+constexpr uint64_t kEnvelopeBytes = 100;
 
 Nonce incarnation_of(size_t node) {
   std::byte number[8];
@@ -81,7 +82,7 @@ void RelayModel::kill(size_t dead) {
   dead_[dead] = true;
   if (dead == 0 || std::find(relay_of_.begin(), relay_of_.end(), dead) == relay_of_.end()) return;
   events_.schedule(events_.now() + kSilenceNs, [this, dead] {
-    // Its children take the next relay that lives; where none does, the place that it has left.
+    // Its nodes move to the next living relay. If there is none, they connect to the coordinator directly.
     const auto next = std::find_if(relay_of_.begin(), relay_of_.end(),
                                    [&](uint32_t relay) { return relay != 0 && !dead_[relay]; });
     const uint32_t taken = next == relay_of_.end() ? 0 : *next;

@@ -1,12 +1,12 @@
-// RelayModel: by which way messages go between nodes and the coordinator, node 0. Beyond a stated number of
-// nodes they pass through relays, which are ordinary nodes (docs/reference/transport.md, "Relays"). Who
-// relays for whom the production state machine decides (actors/node/links/relay_tree.h), when nodes come in
-// the order of their numbers.
+// RelayModel: the routes of messages between nodes and the coordinator, node 0. Beyond a given number of
+// nodes, messages pass through relays, which are ordinary nodes (docs/reference/transport.md, "Relays"). The
+// production state machine (actors/node/links/relay_tree.h) assigns a relay to each node, with nodes arriving
+// in the order of their numbers.
 //
-// A relay passes a message on in a thread of its own, one at a time: its interface is used twice, and a
-// message's time of a processor, too. That nodes come, are sent on and come again costs nothing here; a relay
-// that dies is left for the next one once it has been silent long enough, what was under way being lost.
-// After another node has taken over as coordinator, all speak to it straight.
+// A relay forwards messages in its own thread, one at a time. So a message uses the relay's interface twice,
+// and takes processor time once more. Redirecting nodes to relays costs nothing here. If a relay dies, its
+// nodes move to the next relay once it has been silent for kSilenceNs; messages in transit are lost. After
+// another node has become the coordinator, all nodes send to it directly.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ namespace shoal::sim {
 
 class RelayModel {
  public:
-  // direct_max: nodes that speak to the coordinator themselves.
+  // direct_max: number of nodes that connect to the coordinator directly.
   RelayModel(EventHeap& events, NetworkModel& network, const CpuCosts& cpu, size_t nodes, size_t direct_max);
 
-  // One of the two is node 0, or the way is straight. As NetworkModel::send.
+  // As NetworkModel::send. The message uses a relay only if one of the two nodes is node 0.
   void send(size_t from, size_t to, uint64_t bytes, std::function<void()> arrived);
   void kill(size_t node);
   void revive(size_t node) { dead_[node] = false; }
@@ -31,9 +31,9 @@ class RelayModel {
   size_t relays() const { return relays_; }
 
  private:
-  struct Passing {  // at a relay, or on its way there
+  struct Passing {  // a message at a relay, or in transit to it
     size_t relay = 0, to = 0;
-    uint64_t bytes = 0;  // from there on
+    uint64_t bytes = 0;  // bytes that the relay sends on
     std::function<void()> arrived;
   };
   void pass_on(Passing* passing);
@@ -42,7 +42,7 @@ class RelayModel {
   NetworkModel& network_;
   const actors::TimeNs passing_ns_;
   std::vector<uint32_t> relay_of_;
-  std::vector<actors::TimeNs> free_;  // a relay's thread, by node
+  std::vector<actors::TimeNs> free_;  // by node: when the relay's thread is free
   std::vector<bool> dead_;
   size_t relays_ = 0;
   Pool<Passing> passing_;

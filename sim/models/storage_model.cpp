@@ -9,7 +9,8 @@ namespace shoal::sim {
 
 namespace {
 
-// The grain in which transfers share links: small beside a shard, so that files written at once end at once.
+// Transfers share links in chunks of this size. It is small compared with a shard, so files that are written
+// at the same time end at the same time.
 constexpr uint64_t kTransferBytes = uint64_t{64} << 20;
 
 constexpr uint32_t kMostSplits = 10;
@@ -64,7 +65,7 @@ void StorageModel::advance(JobPtr job) {
       (step.kind == StorageStep::Kind::write ? counts_.bytes_written : counts_.bytes_read) += step.count;
       if (step.count == 0) return advance(job);
       job->bytes_left = step.count;
-      // A slow server or path under this file.
+      // Some files are on a slow server or path.
       job->link_bytes_per_s = std::max<uint64_t>(
           1, multiply_divide(costs_.client_bytes_per_s, 1 << 16,
                              static_cast<uint64_t>(std::max<int64_t>(
@@ -73,7 +74,7 @@ void StorageModel::advance(JobPtr job) {
   }
 }
 
-// Half a round trip to the server, its queue, and the way back with all further round trips.
+// Half a round trip to the server, then its queue, then the way back and all further round trips.
 void StorageModel::request(JobPtr job, actors::TimeNs service_ns, uint64_t round_trips) {
   const actors::TimeNs round_trip =
       slowed(*job, random_[job->node].lognormal(costs_.round_trip_ns, costs_.request_tail_permille));
@@ -96,7 +97,7 @@ actors::TimeNs StorageModel::serve(uint64_t prefix, actors::TimeNs service_ns) {
       now - server.busy_since >=
           actors::TimeNs{costs_.prefix_split_after_s} * static_cast<actors::TimeNs>(kNsPerSecond)) {
     server.busy_since = now;
-    server.free = now + (server.free - now) / 2;  // what waits is served by both halves
+    server.free = now + (server.free - now) / 2;  // both halves serve the waiting requests
     ++server.splits;
   }
   server.free += service_ns >> server.splits;

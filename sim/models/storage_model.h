@@ -1,8 +1,8 @@
-// StorageModel: what storage operations take. Files: one metadata server, a queue of requests in the order in
-// which they arrive. Objects: a queue a prefix, which is an attempt's folder; one that is never empty for as
-// long as the profile says is split, and serves twice as many. The bytes of each node pass through its own
-// link, then through the storage's total bandwidth, both queues of chunks; round trips and transfers have
-// lognormal tails.
+// StorageModel: the time of storage operations. For files there is one metadata server, which serves requests
+// in the order of arrival. For objects there is one queue per prefix; a prefix is the folder of an attempt. A
+// prefix whose queue is never empty for the time in the profile is split, and then serves twice as many
+// requests. Bytes pass the link of their node and then the storage's total bandwidth; both are queues of
+// chunks. Round trips and transfers have lognormal tails.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@
 
 namespace shoal::sim {
 
-// One thing that an operation asks for; a list of them is carried out one after the other.
+// One request of an operation. The steps of a list run one after the other.
 struct StorageStep {
   enum class Kind : uint8_t { change, look, list, write, read, sync, wait } kind = Kind::look;
   uint64_t count = 1;    // change, look: requests; list: entries; write, read: bytes; wait: nanoseconds
-  uint32_t at_once = 1;  // change, look: how many are on their way together
+  uint32_t at_once = 1;  // change, look: number of requests in parallel
 };
 using StorageSteps = std::vector<StorageStep>;
 
@@ -38,19 +38,20 @@ class StorageModel {
     for (size_t node = 0; node < nodes; ++node) random_.emplace_back(mix64(seed + node));
   }
 
-  // `done` runs when all steps are done. The caller bounds how many operations a node has under way.
-  // `prefix`: whatever tells folders apart; of files it says nothing.
+  // `done` runs when all steps are done. The caller limits the number of concurrent operations of a node.
+  // `prefix` distinguishes folders; it has no effect for files.
   void run(size_t node, uint64_t prefix, StorageSteps steps, std::function<void()> done);
-  // What a node asks for takes so many thousandths of the time that another's takes.
+  // Slows the requests of a node down: `permille` thousandths of the time of another node's requests.
   void slow_down(size_t node, uint32_t permille) { permille_[node] = permille; }
-  // How many times as long a node's round trips, syncs and transfers take now, beside that.
+  // Sets a function that returns a further factor on a node's round trips, syncs and transfers at this
+  // moment.
   void set_slowness(std::function<uint64_t(size_t node)> slowness) { slowness_ = std::move(slowness); }
   const StorageCounts& counts() const { return counts_; }
 
  private:
-  struct Server {  // a queue of requests
+  struct Server {  // a server with a queue of requests
     actors::TimeNs free = 0;
-    actors::TimeNs busy_since = 0;  // without a pause
+    actors::TimeNs busy_since = 0;  // since when it has been busy without a pause
     uint32_t splits = 0;            // it serves 2^splits times as fast
   };
   struct Job {
@@ -58,7 +59,7 @@ class StorageModel {
     uint64_t prefix = 0;
     StorageSteps steps;
     size_t next = 0;
-    uint64_t bytes_left = 0;  // of the transfer under way
+    uint64_t bytes_left = 0;  // bytes left of the current transfer
     uint64_t link_bytes_per_s = 0;
     std::function<void()> done;
   };
@@ -70,14 +71,14 @@ class StorageModel {
   }
   void advance(JobPtr job);
   void request(JobPtr job, actors::TimeNs service_ns, uint64_t round_trips);
-  actors::TimeNs serve(uint64_t prefix, actors::TimeNs service_ns);  // when it is done
+  actors::TimeNs serve(uint64_t prefix, actors::TimeNs service_ns);  // returns when the request is done
   void transfer_chunk(JobPtr job);
 
   Pool<Job> jobs_;
   EventHeap& events_;
   const StorageCosts costs_;
-  std::vector<Random> random_;          // of each node: what another does changes nothing of its draws
-  std::map<uint64_t, Server> servers_;  // by prefix; of files one, 0
+  std::vector<Random> random_;          // per node, so the draws of a node do not depend on other nodes
+  std::map<uint64_t, Server> servers_;  // by prefix; files have one server, 0
   actors::TimeNs total_free_ = 0;
   std::vector<actors::TimeNs> link_free_;
   std::vector<uint32_t> permille_;  // by node: see slow_down

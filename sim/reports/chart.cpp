@@ -16,10 +16,10 @@ namespace {
 
 constexpr double kWidth = 860, kHeight = 520;
 constexpr double kLeft = 88, kRight = 190, kTop = 76, kBottom = 64;
-constexpr double kLabelGap = 17;  // between the names at the ends of lines
-constexpr double kTickGap = 34;   // between labels of the x axis
-constexpr size_t kMaxMarked = 6;  // crossovers that are labelled in the chart; a list below has all
-// Okabe and Ito's palette, which colour-blind readers tell apart.
+constexpr double kLabelGap = 17;  // minimum distance between names at the ends of lines
+constexpr double kTickGap = 34;   // minimum distance between labels of the x axis
+constexpr size_t kMaxMarked = 6;  // crossovers with a label in the chart; a list below has all of them
+// The palette of Okabe and Ito, which colour-blind readers can distinguish.
 constexpr const char* kColours[kMaxChartLines] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                   "#e69f00", "#56b4e9", "#8a7a00", "#000000"};
 constexpr const char* kDashes[] = {"", "7 4", "2 3", "9 3 2 3"};
@@ -61,7 +61,7 @@ std::string with_commas(double value) {
   return out;
 }
 
-// What lies between two points is known to two digits at most.
+// A value between two points is known to at most two digits.
 std::string about(double value) {
   const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1);
   return with_commas(std::round(value / unit) * unit);
@@ -123,7 +123,7 @@ std::vector<ChartPoint> drawable(const ChartLine& line, bool is_over_time = fals
   return out;
 }
 
-// 1, 2 or 5 times a power of ten, so that some five to ten of them make `most`.
+// A step of 1, 2 or 5 times a power of ten, so that about five to ten steps make `most`.
 double tick_of(double most) {
   const double power = std::pow(10.0, std::floor(std::log10(most)));
   for (double times : {0.1, 0.2, 0.5}) {
@@ -132,20 +132,20 @@ double tick_of(double most) {
   return power;
 }
 
-// From 0 to a whole number of ticks.
+// An axis from 0 to a whole number of ticks.
 Axis from_zero(const Extent& extent, double at_least, double at_most) {
   const double most = extent.most > 0 ? extent.most : 1;
   return {0, std::ceil(most / tick_of(most) * 0.999) * tick_of(most), at_least, at_most, true};
 }
 
-// Whole decades around the values.
+// An axis of whole decades around the values.
 Axis decades(const Extent& extent, double at_least, double at_most) {
   double least = std::floor(std::log10(extent.least)), most = std::ceil(std::log10(extent.most));
   if (most - least < 1) most = least + 1;
   return {least, most, at_least, at_most};
 }
 
-// The values themselves, with a little room.
+// An axis of the range of the values, with a margin.
 Axis fitting(const Extent& extent, double at_least, double at_most) {
   double least = std::log10(extent.least), most = std::log10(extent.most);
   if (most - least < 0.1) {
@@ -195,7 +195,7 @@ std::string y_ticks(const Axis& y, Chart::Unit unit) {
   return out;
 }
 
-// At the values that were measured, as far as there is room for them.
+// Ticks at the x values of points, as far as there is room.
 std::string x_ticks(const Axis& x, const std::set<double>& values) {
   std::string out;
   double last = -kTickGap;
@@ -236,7 +236,7 @@ struct EndLabel {
   double y = 0, wanted = 0;
 };
 
-// Names at the right ends of lines, moved apart where they would overlap.
+// Names at the right ends of lines, moved apart if they would overlap.
 std::vector<EndLabel> end_labels(const std::vector<std::vector<ChartPoint>>& lines, const Axis& y) {
   std::vector<EndLabel> labels;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -295,7 +295,8 @@ std::vector<Crossover> crossovers(const std::vector<ChartLine>& lines) {
   std::vector<Crossover> out;
   for (size_t a = 0; a < lines.size(); ++a) {
     for (size_t b = a + 1; b < lines.size(); ++b) {
-      // Of the points that both have: their logarithms, and how far the second is above the first.
+      // For the points that both lines have: the logarithms, and the distance of the second line above the
+      // first.
       std::vector<std::pair<double, double>> apart;
       std::vector<double> height;
       for (const ChartPoint& point : drawable(lines[a])) {
@@ -305,7 +306,7 @@ std::vector<Crossover> crossovers(const std::vector<ChartLine>& lines) {
           height.push_back(std::log10(point.y));
         }
       }
-      std::optional<size_t> before;  // the last point at which they differ
+      std::optional<size_t> before;  // the last point at which the lines differ
       for (size_t i = 0; i < apart.size(); ++i) {
         if (apart[i].second == 0) continue;
         if (before && (apart[*before].second > 0) != (apart[i].second > 0)) {

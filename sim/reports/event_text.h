@@ -1,4 +1,4 @@
-// What happens in a simulation, in lines for people: the protocol log of `shoal replay`.
+// Human-readable lines about the events of a simulation: the protocol log of `shoal replay`.
 //
 //   20.155301042 node0.coordinator: Received from node3: ShardsWritten step 2 (g1a1): 8 ranks, 8 files
 #pragma once
@@ -11,7 +11,7 @@
 namespace shoal::sim {
 
 std::string seconds_text(actors::TimeNs at);  // "20.155301042"
-// `from`: the node that a message comes from, another or this one.
+// `from`: the node that sent the message, another one or this one.
 std::string event_line(actors::TimeNs at, size_t node, actors::RoleKind role, const actors::Event& event,
                        size_t from);
 std::string fault_line(actors::TimeNs at, const Fault& fault);

@@ -19,7 +19,7 @@ void HubSeries::open(actors::TimeNs now) {
   close();
   const actors::TimeNs begin = now / width_ * width_;
   open_ = {begin, begin + width_, {}};
-  if (!closed_.empty() && closed_.back().begin == begin) {  // samples have just become wider
+  if (!closed_.empty() && closed_.back().begin == begin) {  // samples have just been merged
     open_.most = closed_.back().most;
     closed_.pop_back();
   }

@@ -1,5 +1,6 @@
-// HubSeries: what the coordinator's node held over time, in a bounded number of samples: whatever the length
-// of a simulation, times in which it did nothing take none. When all are used, two neighbours become one.
+// HubSeries: the state of the coordinator's node over time, in a bounded number of samples, whatever the
+// length of the simulation. Times in which the node was idle take no samples. When all samples are used,
+// neighbours are merged in pairs.
 #pragma once
 
 #include <cstdint>
@@ -11,32 +12,33 @@
 namespace shoal::sim {
 
 struct HubState {
-  uint64_t queue = 0;         // events that wait for its processor
-  uint64_t memory_bytes = 0;  // of the coordinator role (actors/coordinator/memory.h) and of waiting messages
-  uint64_t descriptors = 0;   // by the rule of actors/node/descriptors.h
+  uint64_t queue = 0;  // events that wait for its processor
+  // Bytes of the coordinator role (actors/coordinator/memory.h) and of waiting messages.
+  uint64_t memory_bytes = 0;
+  uint64_t descriptors = 0;  // file descriptors, by the rule of actors/node/descriptors.h
 };
 struct HubSample {
   actors::TimeNs begin = 0, end = 0;
-  HubState most;  // of the queue at any time between the two; of the others at its begin
+  HubState most;  // queue: maximum between begin and end; others: value at begin
 };
 
 inline constexpr size_t kMaxHubSamples = 512;
 
 class HubSeries {
  public:
-  // `look` is asked once a sample at most, and once a phase; it may take a while.
+  // `look` is called at most once per sample and once per phase, because it may be slow.
   explicit HubSeries(std::function<HubState()> look) : look_(std::move(look)) {}
 
-  // After each step of virtual time, with the queue as it is.
+  // Call it after each step of virtual time, with the current length of the queue.
   void take(actors::TimeNs now, uint64_t queue) {
     if (queue == 0) return;
     if (now >= open_.end) open(now);
     if (queue > open_.most.queue) open_.most.queue = queue;
     if (queue > peaks_.queue) peaks_.queue = queue;
   }
-  // The most of each since the last call, with the state as it is now.
+  // The maxima since the last call, including the current state.
   HubState take_peaks();
-  std::vector<HubSample> samples() const;  // ascending; not overlapping
+  std::vector<HubSample> samples() const;  // sorted; samples do not overlap
 
  private:
   void open(actors::TimeNs now);
@@ -45,7 +47,7 @@ class HubSeries {
 
   std::function<HubState()> look_;
   actors::TimeNs width_ = actors::kMillisecond;
-  HubSample open_;  // end 0: none is
+  HubSample open_;  // end 0: no sample is open
   std::vector<HubSample> closed_;
   HubState peaks_;
 };

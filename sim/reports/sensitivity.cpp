@@ -20,7 +20,7 @@ uint64_t permille_of(actors::TimeNs change, actors::TimeNs whole) {
   return multiply_divide(static_cast<uint64_t>(std::abs(change)), 1000, static_cast<uint64_t>(whole));
 }
 
-// One run: a number with another value, or the job itself.
+// One run: the job with another value of one number, or the job itself.
 struct Task {
   size_t number = 0;
   SensitivityRun Sensitivity::*run = nullptr;
@@ -28,7 +28,7 @@ struct Task {
   std::optional<Result<SimulationReport>> report;
 };
 
-// A task that was ended early has no report.
+// A task that was stopped early has no report.
 void run_tasks(const Scenario& scenario, std::vector<Task>& tasks, unsigned jobs, SensitivityWatch& watch) {
   watch.runs.store(tasks.size(), std::memory_order_relaxed);
   std::atomic<size_t> next{0};
