@@ -1,4 +1,5 @@
-// The subcommands of `shoal`. Each adds itself to the parser; what it is to do is run after parsing.
+// The subcommands of `shoal`. Each function adds a subcommand to the parser and sets *chosen if the user
+// selected it. main() runs *chosen after parsing.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,22 +12,24 @@
 
 namespace shoal::cli {
 
-// Exit statuses. Of `launch`: the worst of its trainers', or 1 where the node failed, 2 for bad arguments.
+// Exit statuses. `launch` returns the worst status of its trainers, 1 if the node failed, or 2 for bad
+// arguments.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitDamaged =
-    1;  // verify, ls, show, status: what may be a checkpoint does not read back
+// Verify, ls, show, status: a checkpoint, or what may be one, is damaged.
+inline constexpr int kExitDamaged = 1;
 inline constexpr int kExitUnusable = 2;  // bad arguments, no such root or step, a newer format, no permission
 inline constexpr int kExitNoNode = 1;    // status, top: no node runs here
-inline constexpr int kExitFailed = 1;    // node: it could not run, or not end cleanly
-inline constexpr int kExitSuperseded =
-    3;  // node: another job has taken the root, so that to start it again is in vain
-inline constexpr int kExitSaveFailed =
-    4;  // launch: the trainers ended well, but a save failed that none was told of, or too many in a row
+inline constexpr int kExitFailed = 1;    // node: it could not run, or did not end cleanly
+// node: another job has taken over the root, so a restart is of no use
+inline constexpr int kExitSuperseded = 3;
+// launch: the trainers succeeded, but a save failed without any trainer being notified, or too many failed in
+// a row
+inline constexpr int kExitSaveFailed = 4;
 
 using Command = std::function<int()>;  // returns the exit status
 
 void add_node_command(CLI::App& app, Command* chosen);
-// `command_line`: what follows the first "--" of the arguments.
+// `command_line`: the arguments after the first "--".
 void add_launch_command(CLI::App& app, const std::vector<std::string>& command_line, Command* chosen);
 void add_ls_command(CLI::App& app, Command* chosen);
 void add_show_command(CLI::App& app, Command* chosen);
@@ -44,7 +47,7 @@ void add_replay_command(CLI::App& app, Command* chosen);
 void add_settings_command(CLI::App& app, Command* chosen);
 void add_calibrate_command(CLI::App& app, Command* chosen);
 
-// "shoal: not found: ...", one line on stderr. Returns kExitUnusable.
+// Prints one line to stderr, "shoal: not found: ...". Returns kExitUnusable.
 int report_unusable(const Status& status);
 
 }  // namespace shoal::cli

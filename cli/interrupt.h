@@ -1,18 +1,19 @@
-// Interrupts: a long command that is asked to end prints what there is.
+// Interrupts: lets a long command that is interrupted print its results so far.
 #pragma once
 
 #include <atomic>
 
 namespace shoal::cli {
 
-// While it lives, the first SIGINT or SIGTERM is noted; a second one ends the process as ever. One at a time.
+// While an object lives, it records the first SIGINT or SIGTERM. A second signal ends the process as usual.
+// Only one object may exist at a time.
 class Interrupts {
  public:
   Interrupts();
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;
 
-  // The number of the signal that came; 0: none. Any thread.
+  // The number of the recorded signal; 0: none. Any thread.
   static int signal_number();
 };
 

@@ -1,4 +1,4 @@
-// What --json prints. A path need not be UTF-8, JSON has to be: U+FFFD stands for what is not.
+// The output of --json. JSON must be UTF-8, but a path may be anything: U+FFFD replaces invalid bytes.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace shoal::cli {
 
-// `indent`: of each level; -1 for all on one line.
+// `indent`: spaces per level; -1: everything on one line.
 inline std::string json_text(const nlohmann::ordered_json& value, int indent = 2) {
   return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -1,4 +1,4 @@
-// shoal: the command. Subcommands stand in files of their own names.
+// shoal: the command. Each subcommand is in a file with its name.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,13 +41,13 @@ std::string version_text() {
                      storage::kDecisionFormatVersion, storage::kShardFormatVersion, kRuleVersion);
 }
 
-// Called in a catch clause.
+// Must be called in a catch clause.
 [[noreturn]] void end_by_last_words() {
   std::fflush(stdout);
   std::_Exit(base::say_last_words());
 }
 
-// Also where it ends because it cannot print, which fmt throws, or for want of memory.
+// Runs a command. Handles failures to print, which fmt reports by exceptions, and a lack of memory.
 int run(const Command& command) {
   int status = kExitOk;
   try {
@@ -77,15 +77,15 @@ int report_unusable(const Status& status) {
 
 namespace {
 
-// The status of a command that ends for want of memory or threads: a node that could not run is one that
-// failed, and what no other command could do is unusable.
+// The exit status of a command that ends because of a lack of memory or threads: kExitFailed for a node or a
+// launch, and kExitUnusable for any other command.
 void install(int argc, char** argv) {
   const bool is_node = argc > 1 && (std::strcmp(argv[1], "node") == 0 || std::strcmp(argv[1], "launch") == 0);
   shoal::base::install_last_words("shoal", is_node ? shoal::cli::kExitFailed : shoal::cli::kExitUnusable);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Before the constructors of libraries, which may find memory short too. A sanitizer is not ready by then.
+// Runs before the constructors of libraries, which may lack memory too. A sanitizer is not ready by then.
 __attribute__((section(".preinit_array"), used)) void (*const install_first)(int, char**) = install;
 #endif
 
@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("shoal: {} (see shoal --help)\n", error.what());
   });
-  // What follows "--" is a trainer's own command line.
+  // The arguments after "--" are the command line of a trainer.
   char** command_line =
       std::find_if(argv, argv + argc, [](const char* text) { return std::strcmp(text, "--") == 0; });
   std::vector<std::string> trainer(std::min(command_line + 1, argv + argc), argv + argc);

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kRedrawInterval{200};
 constexpr std::chrono::milliseconds kLineInterval{1000};
-constexpr double kSecondsBeforeTimeLeft = 0.5;  // before that a rate says little
+constexpr double kSecondsBeforeTimeLeft = 0.5;  // before this time, the rate is not meaningful
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void ProgressLine::draw() const {
   double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   std::string line = line_(seconds);
   bool is_terminal = kind_ == Kind::terminal;
-  // Not by fmt, which throws where stderr cannot be written.
+  // Does not use fmt, which throws if stderr cannot be written.
   line = fmt::format("{}{}{}", is_terminal ? "\r\x1b[K" : "", line, is_terminal ? "" : "\n");
   std::fputs(line.c_str(), stderr);
   std::fflush(stderr);

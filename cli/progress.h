@@ -1,5 +1,5 @@
-// ProgressLine: how far a long command has come, on stderr: one line redrawn on a terminal, plain lines
-// elsewhere.
+// ProgressLine: shows the progress of a long command on stderr: one line that is redrawn on a terminal, plain
+// lines elsewhere.
 #pragma once
 
 #include <atomic>
@@ -15,16 +15,16 @@ namespace shoal::cli {
 
 class ProgressLine {
  public:
-  // A terminal is written to at once; anything else only where `always` is set, once a second and at the end.
-  // `line` is asked, on a thread of its own, for what to write after so many seconds.
+  // Starts at once on a terminal. Elsewhere it writes only if `always` is set, once a second and at the end.
+  // `line` returns the text after this many seconds; it is called on another thread.
   using Line = std::function<std::string(double seconds)>;
   ProgressLine(Line line, bool always);
-  // Of bytes done; `bytes_done` outlives the line.
+  // Shows the number of bytes done. `bytes_done` must outlive the object.
   ProgressLine(std::string title, uint64_t bytes_total, const std::atomic<uint64_t>& bytes_done, bool always);
   ~ProgressLine() { finish(); }
   ProgressLine(const ProgressLine&) = delete;
 
-  // Takes the line off the terminal, or writes the last one. Once; the rest does nothing.
+  // Removes the line from the terminal, or writes the last one. Further calls do nothing.
   void finish();
   // "verify: 1.5 GiB of 4 GiB (37 %), 512 MiB/s, 5.0 s left"
   static std::string text(const std::string& title, uint64_t done, uint64_t total, double seconds);

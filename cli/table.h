@@ -16,7 +16,7 @@ class Table {
   };
   explicit Table(std::vector<Column> columns);
   void add_row(std::vector<std::string> cells);  // as many as there are columns
-  // Lines of equal columns, two spaces apart, no space at their ends. Widths count code points.
+  // Lines of aligned columns, two spaces apart, without trailing spaces. Widths count code points.
   std::string to_string() const;
 
  private:

@@ -1,4 +1,4 @@
-// shoal calibrate: a profile of this machine, its storage and its network for shoal sim.
+// Shoal calibrate: measures a profile of this machine, its storage and its network for `shoal sim`.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -66,7 +66,7 @@ std::string today() {
   return text.data();
 }
 
-// A secret that everybody knows lets anybody in: it is for the loopback alone.
+// A default secret is public and protects nothing, so it is only for the loopback.
 Result<std::string> secret_for(const CalibrateOptions& options, const std::string& address) {
   if (!options.secret.empty()) return options.secret;
   SHOAL_ASSIGN_OR_RETURN(const transport::HostPort place, transport::parse_host_port(address));

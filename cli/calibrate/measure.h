@@ -1,5 +1,5 @@
-// Measurements for a profile of shoal sim: what this machine, its storage and its network take for what a
-// node does. Each takes a few seconds at most, uses what nodes use, and leaves nothing behind.
+// Measurements for a profile of `shoal sim`: the costs of a node's work on this machine, its storage and its
+// network. Each takes a few seconds at most, uses the production code, and leaves no files behind.
 #pragma once
 
 #include <atomic>
@@ -16,25 +16,25 @@ struct MeasuredNumber {
   std::string key;  // "network.latency_ns"
   int64_t value = 0;
   bool is_measured = true;  // false: assumed
-  std::string how;          // in words, for its source
+  std::string how;          // method, for the number's source
 };
 using MeasuredNumbers = std::vector<MeasuredNumber>;
 
-// Tables [cpu] (but message_ns) and [trainer].
+// Measures the tables [cpu] (without message_ns) and [trainer].
 MeasuredNumbers measure_processor();
 
-// Table [network], and cpu.message_ns. `peer`: HOST:PORT of `shoal calibrate --serve`; empty: two ends within
-// this process, over the loopback. Code::unavailable where nobody answers.
+// Measures the table [network] and cpu.message_ns. `peer`: HOST:PORT of `shoal calibrate --serve`; empty: two
+// ends in this process, over the loopback. Code::unavailable if the peer does not answer.
 Result<MeasuredNumbers> measure_network(const std::string& peer, const std::string& secret);
-// Answers who measures until `stop`. `*address`: where, once it listens.
+// Serves measurements of other hosts until `stop`. Calls `listening` with its address once it listens.
 Status serve_measurements(const std::string& listen, const std::string& secret, const std::atomic<bool>& stop,
                           void (*listening)(const std::string& address));
 
-// Table [storage], of the file system that `folder` lies on: in a folder of its own there, which is removed,
-// up to `bytes` of files at once.
+// Measures the table [storage] of the file system of `folder`. Works in a temporary folder there, which it
+// removes, with up to `bytes` of files at the same time.
 Result<MeasuredNumbers> measure_storage(const std::string& folder, uint64_t bytes);
 
-// The profile as a file of shoal sim. `about`: one line.
+// The profile as a file for `shoal sim`. `about`: one line.
 std::string profile_file(const std::string& name, const std::string& about, const MeasuredNumbers& numbers,
                          const std::string& source_prefix);
 

@@ -24,7 +24,7 @@ constexpr size_t kSmallBytes = 256;
 constexpr size_t kBulkBytes = size_t{8} << 20;
 constexpr size_t kBulkUnderWay = 4;
 constexpr int kWarmUp = 100, kRoundTrips = 5000, kBulkMessages = 64;
-constexpr double kLongest = 3.0;  // seconds, of the round trips and of the bulk each
+constexpr double kLongest = 3.0;  // seconds, for the round trips and for the bulk transfer each
 constexpr std::chrono::seconds kPatience{15};
 
 double seconds_since(Clock::time_point begun) {
@@ -39,7 +39,8 @@ Bytes message_of(size_t bytes) {
   return message;
 }
 
-// One end. The one that serves answers each small message with itself, and each bulk one with a small one.
+// One end. The serving end answers each small message with the same message, and each bulk message with a
+// small one.
 class End final : public transport::TransportHandler {
  public:
   End(const std::string& listen, const std::string& secret, bool serves) : serves_(serves) {
@@ -60,7 +61,7 @@ class End final : public transport::TransportHandler {
   }
   void on_message(transport::PeerId peer, Bytes message) override {
     if (serves_) {
-      // An error is the end of the session, which the other end sees.
+      // An error ends the session, and the other end notices that.
       (void)transport_->send(peer,
                              message.size() <= kSmallBytes ? std::move(message) : message_of(kSmallBytes));
     } else {
@@ -77,7 +78,7 @@ class End final : public transport::TransportHandler {
     if (!lost_.ok()) return lost_;
     return is_up_ ? ok_status() : Status(Code::deadline_exceeded, "no answer");
   }
-  // Until so many messages have come since the start.
+  // Waits until this number of messages has arrived since the start.
   Status wait_received(uint64_t count) {
     std::unique_lock lock(mutex_);
     const bool came = changed_.wait_for(lock, kPatience, [&] { return received_ >= count || !lost_.ok(); });
@@ -107,7 +108,7 @@ class End final : public transport::TransportHandler {
 
 struct Figures {
   double round_trip = 0;      // seconds
-  double processor_time = 0;  // of this process, of one round trip
+  double processor_time = 0;  // processor time of this process per round trip
   double bulk_bytes_per_s = 0;
 };
 
@@ -165,7 +166,7 @@ Result<MeasuredNumbers> measure_network(const std::string& peer, const std::stri
   if (Status up = end.wait_up(); !up.ok()) return up.with_context(address);
   Result<Figures> measured = measure(end, session);
   if (!measured.ok()) return measured.status().with_context(address);
-  // A round trip is two messages sent and two taken; of a peer's, one of each is this process's.
+  // A round trip sends two messages and receives two. With a peer, this process does one of each.
   const double message = measured->processor_time / (is_here ? 4 : 2);
   const double latency = std::max(measured->round_trip / 2 - 2 * message, measured->round_trip / 20);
   const std::string where = is_here ? "two ends of one process, over the loopback" : "to " + peer;

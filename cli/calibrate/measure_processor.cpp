@@ -30,7 +30,7 @@ double seconds_since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
 }
 
-// The median of what one call takes, of as many as there is time for; seconds.
+// The median time of one call in seconds, over as many calls as there is time for.
 template <class Call>
 double median_of(Call&& call) {
   std::vector<double> times;
@@ -48,7 +48,7 @@ int64_t nanoseconds(double seconds) {
   return std::max<int64_t>(1, static_cast<int64_t>(seconds * 1e9));
 }
 
-// What a node reports of 64 ranks.
+// The report of a node for 64 ranks.
 int64_t codec_rate() {
   actors::wire::ShardsWritten report;
   report.key = {1, 1000, 1};
@@ -68,10 +68,10 @@ int64_t codec_rate() {
   return static_cast<int64_t>(2 * static_cast<double>(bytes.size()) / seconds);
 }
 
-// plan_save of a rank of an FSDP x TP job of kTensors tensors.
+// Times of plan_save for a rank of an FSDP x TP job with kTensors tensors, in seconds.
 struct PlanTimes {
-  double alone = 0;     // a rank's plan
-  double of_class = 0;  // that of a rank that writes like another, whose plan is there
+  double alone = 0;     // plan of a single rank
+  double of_class = 0;  // plan of a rank whose class has a plan already
 };
 PlanTimes plan_seconds() {
   const Mesh mesh = Mesh::contiguous({16, 8});
@@ -89,7 +89,7 @@ PlanTimes plan_seconds() {
           median_of([&] { SHOAL_CHECK(plans.plan(++rank % 128).ok()); })};
 }
 
-// One byte there and back between two threads, over a unix socket.
+// A round trip of one byte between two threads, over a Unix socket.
 double local_round_trip() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 0;

@@ -30,7 +30,7 @@ constexpr size_t kFiles = 400;
 constexpr size_t kThreads = 8;
 constexpr size_t kSyncs = 40;
 constexpr size_t kBlockBytes = size_t{4} << 20;
-constexpr size_t kStreams = 4;    // files written at once by the one client
+constexpr size_t kStreams = 4;    // files that one client writes at the same time
 constexpr double kLongest = 4.0;  // seconds of each measurement
 
 double seconds_since(Clock::time_point begun) {
@@ -41,7 +41,7 @@ Status failed(const std::string& what) {
   return Status(Code::io, fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
-// A folder that goes away with all that is in it.
+// A temporary folder that is removed with its contents.
 class Scratch {
  public:
   static Result<Scratch> make(const std::string& parent) {
@@ -88,14 +88,14 @@ Status look_up(const std::string& path) {
 }
 
 struct Times {
-  std::vector<double> each;  // seconds, ascending
-  double total = 0;          // from first to last
+  std::vector<double> each;  // seconds, sorted
+  double total = 0;          // from the first begin to the last end
   double quantile(double part) const {
     return each[std::min(each.size() - 1, static_cast<size_t>(part * static_cast<double>(each.size())))];
   }
 };
 
-// `act` for 0 .. count - 1, over so many threads.
+// Runs `act` for 0 to count - 1, over this number of threads.
 Result<Times> time_all(size_t count, size_t threads, const std::function<Status(size_t)>& act) {
   Times times;
   Status first;
@@ -155,7 +155,7 @@ Result<size_t> list_with_sizes(const std::string& path) {
   return entries;
 }
 
-// The sigma of a lognormal distribution of which these are the median and the 99th percentile.
+// The sigma of the lognormal distribution with this median and 99th percentile.
 int64_t tail_permille(const Times& times) {
   const double p50 = times.quantile(0.5), p99 = times.quantile(0.99);
   if (p50 <= 0 || p99 <= p50) return 0;

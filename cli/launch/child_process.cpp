@@ -27,11 +27,11 @@ std::vector<char*> pointers_of(const std::vector<std::string>& texts) {
   return out;
 }
 
-// In the child, between fork and exec: only calls that are safe there. Returns errno.
+// Runs in the child, between fork and exec, and makes only calls that are safe there. Returns errno.
 int become(const SpawnOptions& options, pid_t parent, char** argv, char** envp) {
   if (setpgid(0, 0) != 0) return errno;
   if (options.death_signal != 0 && prctl(PR_SET_PDEATHSIG, options.death_signal) != 0) return errno;
-  if (getppid() != parent) _exit(1);  // it died before prctl
+  if (getppid() != parent) _exit(1);  // the parent died before prctl
   int input = open("/dev/null", O_RDONLY);
   if (input < 0 || dup2(input, STDIN_FILENO) < 0) return errno;
   if (options.stdout_fd >= 0 && dup2(options.stdout_fd, STDOUT_FILENO) < 0) return errno;
@@ -46,9 +46,9 @@ int become(const SpawnOptions& options, pid_t parent, char** argv, char** envp) 
   return errno;
 }
 
-constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // execvp's, without PATH
+constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // as execvp uses without PATH
 
-// 0, or why this file cannot be run, as errno.
+// 0, or the errno value with which running this file fails.
 int program_error(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return errno;
@@ -74,7 +74,7 @@ Status check_program(const std::string& program) {
       size_t colon = folders.find(':');
       std::string folder(folders.substr(0, colon));
       int here = program_error((folder.empty() ? "." : folder) + "/" + program);
-      if (here == 0 || here == EACCES) number = here;  // as execvp: a later one may do
+      if (here == 0 || here == EACCES) number = here;  // as in execvp: a later entry of PATH may work
       more = colon != std::string_view::npos;
       if (more) folders.remove_prefix(colon + 1);
     }
@@ -113,7 +113,7 @@ Result<pid_t> spawn(const SpawnOptions& options) {
   do {
     size = read(from_child.get(), &number, sizeof number);
   } while (size < 0 && errno == EINTR);
-  if (size == 0) return pid;  // exec closed it
+  if (size == 0) return pid;  // exec closed the pipe
   waitpid(pid, nullptr, 0);
   return cannot_run(options.arguments.front(), number);
 }

@@ -1,4 +1,4 @@
-// Child processes of `shoal launch`: started so that they do not outlive it.
+// Child processes of `shoal launch`. They do not outlive it.
 #pragma once
 
 #include <sys/types.h>
@@ -15,23 +15,24 @@ using Environment = std::map<std::string, std::string>;
 Environment own_environment();
 
 struct SpawnOptions {
-  std::vector<std::string> arguments;  // the first is looked for in PATH
+  std::vector<std::string> arguments;  // the first is the program, searched in PATH
   Environment environment;
-  int death_signal = 0;  // what the child gets when this process dies
-  int stdout_fd = -1;    // -1: ours
+  int death_signal = 0;  // signal to the child when this process dies
+  int stdout_fd = -1;    // -1: that of this process
   int stderr_fd = -1;
-  std::vector<int> keep_fds;  // stay open in the child under their own numbers
+  std::vector<int> keep_fds;  // stay open in the child, with the same numbers
 };
 
-// Starts a process in a process group of its own (so that a terminal's Ctrl-C reaches it once, through us),
-// with /dev/null as input and no signal blocked. Call from the main thread: death_signal follows the thread.
-// Code::not_found or refused where the program cannot be run.
+// Starts a process in a new process group, with /dev/null as input and no blocked signals. The new group
+// makes Ctrl-C in a terminal reach the child once, through this process. Call it from the main thread,
+// because death_signal applies when the calling thread ends. Code::not_found or Code::refused if the program
+// cannot be run.
 Result<pid_t> spawn(const SpawnOptions& options);
 
-// Whether spawn would find the program, and may run it, by name or in PATH: Code::not_found or refused.
+// Checks that spawn can find and run the program, by name or in PATH. Code::not_found or Code::refused.
 Status check_program(const std::string& program);
 
-// As a shell has it: 128 + n where signal n ended it.
+// The exit status as in a shell: 128 + n if signal n ended the process.
 int exit_status_of(int wait_status);
 std::string describe_end(int wait_status);  // "exit status 3", "signal 9 (Killed)"
 

@@ -1,4 +1,4 @@
-// shoal launch: works out who is who in the job, then hands over to Launcher.
+// Shoal launch: determines the ranks and addresses of the job, then runs Launcher.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -32,8 +32,8 @@ namespace shoal::cli {
 namespace {
 
 constexpr uint32_t kMaxLocalTrainers = 4096;
-constexpr uint16_t kDefaultMasterPort = 29500;  // torchrun's
-constexpr int kExitNoProgram = 127;             // as a shell
+constexpr uint16_t kDefaultMasterPort = 29500;  // as in torchrun
+constexpr int kExitNoProgram = 127;             // as in a shell
 
 struct LaunchFlags {
   uint32_t trainers = 1;
@@ -43,7 +43,7 @@ struct LaunchFlags {
   uint16_t master_port = 0;
   bool create = false, read_only = false, resume = false, take_over = false;
   bool kill_on_failure = false, tag_output = false;
-  local::Settings settings;  // by flags; PlanMaker adds the rest
+  local::Settings settings;  // set by flags; PlanMaker adds the rest
   std::vector<std::string> command;
 };
 
@@ -86,7 +86,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// The job's id: given, from Slurm (as a trainer works it out), or minted where nobody else needs to know it.
+// The job id: from a flag, from Slurm (by the same rule as in a trainer), or, on one host, a random one.
 Result<std::string> find_job_id(const LaunchFlags& flags) {
   if (!flags.job_id.empty()) return flags.job_id;
   if (std::string job = client::job_id_of(client::environment_variable); !job.empty()) return job;
@@ -114,8 +114,8 @@ Status make_root(const std::string& root) {
                 fmt::format("root {} cannot be made: {}", root, std::strerror(errno)));
 }
 
-// Refuses a folder that no run has used: an unmounted mount point is an empty folder, and a job that starts
-// afresh in it would save where nobody looks.
+// Rejects a folder that no run has used. An unmounted mount point is an empty folder, and a job that starts
+// there would save to the wrong place.
 Status check_holds_run(const std::string& root, bool may_create) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -136,8 +136,8 @@ Status check_holds_run(const std::string& root, bool may_create) {
                             may_create ? " --create makes it a root" : ""));
 }
 
-// What a job that is to go on would load as the latest is there, and its decision reads back, or the root
-// proves it complete.
+// Checks that a job that resumes has a latest checkpoint to load: its decision is readable, or the root
+// proves an undecided attempt complete.
 Status check_can_resume(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(admin::OpenRoot root, admin::open_root_for_reading(path));
   admin::AttemptChoice newest;
@@ -145,7 +145,8 @@ Status check_can_resume(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> views, admin::choose_attempts(root, newest));
   const storage::AttemptView* latest = admin::newest_checkpoint(views);
   if (latest != nullptr) return admin::check_reads_back(latest);
-  for (const storage::AttemptView& view : views) {  // the first load commits what the root proves complete
+  // The first load commits an attempt that the root proves complete.
+  for (const storage::AttemptView& view : views) {
     if (view.info.state == storage::AttemptInfo::State::undecided &&
         storage::prove_complete(*root.storage, view.key).ok()) {
       return ok_status();
@@ -154,7 +155,7 @@ Status check_can_resume(const std::string& path) {
   return Status(Code::not_found, fmt::format("root {} has no checkpoint to go on from", path));
 }
 
-// A port that is free now, for MASTER_PORT of a job on this host alone.
+// A port that is free now, for MASTER_PORT of a job on one host.
 uint16_t free_port() {
   local::OwnedFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -180,7 +181,8 @@ std::string own_program() {
   return error ? "shoal" : path.string();
 }
 
-// By its own settings, and by how long a node that starts looks for its coordinator.
+// Whether trainers need the setting: those of trainers, and how long a starting node looks for its
+// coordinator.
 bool trainers_need(const local::Setting& setting) {
   return setting.of == local::SettingOf::trainer || setting.name == std::string_view("find-coordinator-ms");
 }
@@ -206,7 +208,7 @@ class PlanMaker {
     root_ = std::filesystem::canonical(flags_.root, error).string();
     if (error) return Status(Code::not_found, fmt::format("root {}: {}", flags_.root, error.message()));
     SHOAL_ASSIGN_OR_RETURN(local::NodePaths paths, local::node_paths(root_, flags_.read_only ? job_id_ : ""));
-    // A job that reads may be started by one that trains, whose socket is not for it.
+    // A job that trains may start a job that only reads, which must not use the socket of the first.
     if (!flags_.read_only) socket_ = variable("SHOAL_SOCKET");
     if (socket_.empty()) socket_ = paths.socket_file;
 
@@ -229,7 +231,8 @@ class PlanMaker {
     plan.max_failed_saves = static_cast<uint32_t>(settings_.number_of("max-failed-saves"));
     plan.kill_on_failure = flags_.kill_on_failure;
     plan.tag_output = flags_.tag_output;
-    constexpr std::chrono::seconds kBesideCoordinator{30};  // a node's start, once it has found that one
+    // Time of a node's start after it has found the coordinator.
+    constexpr std::chrono::seconds kBesideCoordinator{30};
     plan.node_ready_within =
         std::max(plan.node_ready_within,
                  std::chrono::milliseconds(settings_.number_of("find-coordinator-ms")) + kBesideCoordinator);
@@ -296,10 +299,10 @@ class PlanMaker {
       if (trainers_need(setting)) out[setting.variable()] = value.text;
     }
     out["SHOAL_NODE_PROGRAM"] = own_program();
-    out["SHOAL_START_NODE"] = "0";  // this process does
+    out["SHOAL_START_NODE"] = "0";  // this process starts it
     if (flags_.read_only) out["SHOAL_READ_ONLY"] = "1";
     if (!flags_.coordinator.empty()) out["SHOAL_COORDINATOR"] = flags_.coordinator;
-    // For a node that a trainer has to start where this one has died.
+    // For a node that a trainer starts if this one has died.
     std::error_code error;
     if (!flags_.token_file.empty()) {
       out[local::kTokenFileVariable] = std::filesystem::absolute(flags_.token_file, error).string();
@@ -319,7 +322,7 @@ int report_failed(const Status& status) {
 }
 
 int run_launch(const LaunchFlags& flags) {
-  // Before the node claims a generation for a job that will never be.
+  // Checked before the node claims a generation for a job that cannot start.
   Status runnable = flags.command.empty() ? ok_status() : check_program(flags.command.front());
   if (!runnable.ok()) return report_failed(runnable);
   auto plan = PlanMaker(flags).make();

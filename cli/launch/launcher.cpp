@@ -21,21 +21,21 @@ namespace shoal::cli {
 namespace {
 
 constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-constexpr uint32_t kStopSignalsToKill = 3;          // the third one does not wait for the trainers any more
-constexpr std::chrono::seconds kTrainerGrace{10};   // from our SIGTERM to SIGKILL
+constexpr uint32_t kStopSignalsToKill = 3;         // from the third signal on, does not wait for the trainers
+constexpr std::chrono::seconds kTrainerGrace{10};  // from SIGTERM to SIGKILL
 constexpr size_t kMaxLineBytes = size_t{64} << 10;  // a longer line is tagged in parts
 
 template <class... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
   std::string line = "shoal launch: " + fmt::format(format, std::forward<Args>(args)...) + "\n";
-  if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // nobody to tell
+  if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // stderr is gone
 }
 
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     ssize_t done = write(fd, text.data(), text.size());
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return;  // our reader is gone; the trainer goes on
+    if (done < 0) return;  // the reader of this output is gone; the trainer goes on
     text.remove_prefix(static_cast<size_t>(done));
   }
 }
@@ -82,7 +82,7 @@ Result<int> Launcher::run() {
   while (any_trainer()) handle_events(-1, std::nullopt);
   for (Output& output : outputs_) read_output(&output);
   for (Output& output : outputs_) flush_output(&output, true);
-  const bool outlived_node = restart_at_.has_value();  // trainers that ended while a new one was awaited
+  const bool outlived_node = restart_at_.has_value();  // trainers ended while a restart was pending
   const bool node_died = node_.wait_status.has_value() && !outlived_node;
   stop_node();
   if (!ready.ok()) return ready;
@@ -102,13 +102,13 @@ Result<int> Launcher::run() {
 
 Status Launcher::make_save_report() {
   if (plan_.save_report.empty()) return ok_status();
-  unlink(plan_.save_report.c_str());  // of a launcher that had this process id before
+  unlink(plan_.save_report.c_str());  // left by an earlier launcher with this process id
   const auto failed = [this] {
     return Status(Code::io, fmt::format("cannot make {}, by which trainers report their saves: {}",
                                         plan_.save_report, std::strerror(errno)));
   };
   if (mkfifo(plan_.save_report.c_str(), 0600) != 0) return failed();
-  // For writing too: else it would end whenever the last trainer closes it.
+  // Opened for writing too: otherwise it would reach its end when the last trainer closes it.
   save_report_ = local::OwnedFd(open(plan_.save_report.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   return save_report_.valid() ? ok_status() : failed();
 }
@@ -143,7 +143,7 @@ Status Launcher::start_node() {
   for (int fd : {ready.read.get(), ends.read.get(), ends.write.get()}) fcntl(fd, F_SETFL, O_NONBLOCK);
   SpawnOptions options;
   options.arguments = plan_.node;
-  // What it took over once, it does not take back.
+  // A node that was asked to take over a root once must not do so again after a restart.
   if (was_restarted_) std::erase(options.arguments, "--take-over");
   options.arguments.push_back("--ready-fd");
   options.arguments.push_back(std::to_string(ready.write.get()));
@@ -158,12 +158,11 @@ Status Launcher::start_node() {
   node_line_.clear();
   to_node_ = std::move(ends.write);
   untold_.clear();
-  for (const Child& trainer : trainers_)
-    tell_end(trainer);  // a node that is started again has to hear it too
+  for (const Child& trainer : trainers_) tell_end(trainer);  // a restarted node needs this report too
   return ok_status();
 }
 
-// A save of the others waits for this rank in vain, even where its trainer never reached the node.
+// Saves of other ranks would wait for this rank in vain, even if its trainer never reached the node.
 void Launcher::tell_end(const Child& trainer) {
   if (!trainer.wait_status) return;
   untold_ += actors::launcher_line({trainer.rank, describe_end(*trainer.wait_status)});
@@ -176,7 +175,7 @@ void Launcher::tell_node() {
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) return;
     if (size < 0) {
-      to_node_ = local::OwnedFd();  // it has ended
+      to_node_ = local::OwnedFd();  // the node has ended
       return;
     }
     untold_.erase(0, static_cast<size_t>(size));
@@ -198,7 +197,7 @@ Status Launcher::wait_for_node() {
   return ok_status();
 }
 
-// Whether the node has become ready. It says so once: nothing is read after that, or after its end.
+// Whether the node has become ready. The node reports it once: nothing is read after that, or after its end.
 bool Launcher::hear_node() {
   if (!node_ready_.valid()) return false;
   char buffer[256];
@@ -305,10 +304,11 @@ void Launcher::handle_signal(int number) {
   if (asks_to_stop(number)) {
     if (stop_signal_ == 0) stop_signal_ = number;
     ++stop_signals_;
-    if (restart_at_) restart_at_ = Clock::now();  // the trainers' last saves need it
+    if (restart_at_) restart_at_ = Clock::now();  // the last saves of the trainers need the node
   }
   if (node_is_stopping_) {
-    if (asks_to_stop(number) && !node_.wait_status) kill(node_.pid, SIGTERM);  // its second: it ends at once
+    // The node's second signal: it ends at once.
+    if (asks_to_stop(number) && !node_.wait_status) kill(node_.pid, SIGTERM);
     return;
   }
   if (stop_signals_ >= kStopSignalsToKill) {
@@ -340,7 +340,7 @@ void Launcher::reap() {
 
 void Launcher::on_node_end() {
   if (node_is_stopping_ || !node_was_ready_) return;
-  if (hear_node()) restart_limit_.on_ready();  // just before it ended
+  if (hear_node()) restart_limit_.on_ready();  // it became ready just before it ended
   const std::string how = describe_end(*node_.wait_status);
   const bool is_superseded = exit_status_of(*node_.wait_status) == kExitSuperseded;
   const bool is_wanted = any_trainer() && !is_ending_ && !is_superseded;
@@ -359,14 +359,14 @@ void Launcher::on_node_end() {
   end_trainers();
 }
 
-// Trainers look for it; that it is ready needs no waiting for.
+// Trainers look for the node, so nothing waits until it is ready.
 void Launcher::restart_node() {
-  if (!any_trainer()) return;  // and restart_at_ says that nobody needed it any more
+  if (!any_trainer()) return;  // restart_at_ stays set: no trainer needed the node any more
   restart_at_.reset();
   node_.wait_status.reset();
   if (Status started = start_node(); !started.ok()) {
     say("{}; ending the trainers", started.to_string());
-    node_.wait_status = 1 << 8;  // as if it had ended with status 1
+    node_.wait_status = 1 << 8;  // as if the node had ended with status 1
     end_trainers();
   }
 }
@@ -391,7 +391,7 @@ void Launcher::end_trainers() {
 
 void Launcher::kill_trainers() {
   for (const Child& trainer : trainers_) {
-    if (!trainer.wait_status) kill(-trainer.pid, SIGKILL);  // with all of its own processes
+    if (!trainer.wait_status) kill(-trainer.pid, SIGKILL);  // together with its child processes
   }
 }
 
@@ -412,7 +412,7 @@ void Launcher::read_output(Output* output) {
   }
 }
 
-// Writes whole lines, tagged; the rest of a line only at the end, or where it is too long.
+// Writes whole lines with a tag. An unfinished line is written only at the end, or if it is too long.
 void Launcher::flush_output(Output* output, bool at_end) {
   std::string& text = output->line;
   std::string tagged;

@@ -1,4 +1,4 @@
-// Launcher: a node and the trainers of one host, from start to end.
+// Launcher: runs a node and the trainers of one host, from start to end.
 #pragma once
 
 #include <sys/types.h>
@@ -19,21 +19,22 @@
 namespace shoal::cli {
 
 struct LaunchPlan {
-  std::vector<std::string> node;  // command line; --ready-fd is added, and --rejoin where it is started again
+  std::vector<std::string> node;  // command line; the launcher adds --ready-fd, and --rejoin at a restart
   Environment node_environment;
-  std::vector<std::string> trainer;               // command line of each
-  std::vector<Environment> trainer_environments;  // one a local rank
-  uint32_t first_rank = 0;                        // of the local ones
-  std::string root;                               // where the decisions of saves are read back
-  std::string save_report;                        // the FIFO by which trainers report their saves; made here
-  bool is_one_host = true;                        // when this node has ended, nobody decides saves any more
-  uint32_t max_failed_saves = 0;                  // as the trainers hear it; named in messages alone
+  std::vector<std::string> trainer;               // command line of each trainer
+  std::vector<Environment> trainer_environments;  // one per local rank
+  uint32_t first_rank = 0;                        // first local rank
+  std::string root;                               // the root, from which the decisions of saves are read
+  // Path of the FIFO through which trainers report their saves; the launcher creates it.
+  std::string save_report;
+  bool is_one_host = true;        // no node decides saves after this one has ended
+  uint32_t max_failed_saves = 0;  // the limit of the trainers; used in messages only
   bool kill_on_failure = false;
   bool tag_output = false;
-  std::chrono::milliseconds node_ready_within{90'000};  // it may have to wait for the coordinator
+  std::chrono::milliseconds node_ready_within{90'000};  // the node may have to wait for the coordinator
 };
 
-// One thread. Trainers die (SIGKILL) when this process does, the node then stops cleanly (SIGTERM).
+// One thread. If this process dies, its trainers die (SIGKILL) and its node stops cleanly (SIGTERM).
 class Launcher {
  public:
   // Blocks the signals that it forwards, for the rest of the process.
@@ -41,16 +42,16 @@ class Launcher {
   ~Launcher();
   Launcher(const Launcher&) = delete;
 
-  // Starts the node, waits until it is ready, starts the trainers, forwards signals to them until the last
-  // has ended, then stops the node and waits for it. A node that ends before them is started again, as
-  // RestartLimit allows, and not where another job has taken over the root. The worst status of the
-  // trainers; at least 1 where the node failed in the end; kExitSaveFailed where a save failed and no trainer
-  // was told of it, or too many in a row did.
+  // Starts the node, waits until it is ready, and starts the trainers. Forwards signals to the trainers until
+  // the last one has ended, then stops the node and waits for it. A node that ends before them is restarted
+  // as RestartLimit allows, unless another job has taken over the root. Returns the worst status of the
+  // trainers: at least 1 if the node failed for good; kExitSaveFailed if a save failed without any trainer
+  // being notified, or if too many saves failed in a row.
   Result<int> run();
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Output {  // of a trainer, with --tag-output
+  struct Output {  // output of a trainer, with --tag-output
     local::OwnedFd from;
     int to = 1;
     std::string tag, line;
@@ -58,8 +59,8 @@ class Launcher {
   struct Child {
     pid_t pid = 0;
     uint32_t rank = 0;
-    std::optional<int> wait_status;  // once it has ended
-    bool ended_by_us = false;        // because of another's failure, which is the one that counts
+    std::optional<int> wait_status;  // set once it has ended
+    bool ended_by_us = false;        // ended because another trainer failed; the status of that one counts
   };
 
   Status start_node();
@@ -73,11 +74,12 @@ class Launcher {
   void stop_node();
   Status make_save_report();
   void hear_saves();
-  // Whether any failed that no trainer was told of. `undecided_fail`: nobody decides those any more.
+  // Reports the failed saves of which no trainer was notified, and returns whether there are any.
+  // `undecided_fail`: undecided saves count as failed, because no node decides them any more.
   bool tell_failed_saves(bool undecided_fail);
 
-  // Waits for signals, output and `extra_fd`, at most until the earlier of `deadline` and the time to kill.
-  // Returns whether extra_fd can be read.
+  // Waits for signals, output and `extra_fd`, until the earlier of `deadline` and the time to kill. Returns
+  // whether extra_fd is readable.
   bool handle_events(int extra_fd, std::optional<Clock::time_point> deadline);
   void handle_signals();
   void handle_signal(int number);
@@ -85,7 +87,7 @@ class Launcher {
   void on_trainer_end(const Child& trainer);
   void tell_end(const Child& trainer);
   void tell_node();
-  void end_trainers();  // SIGTERM now, SIGKILL after a while
+  void end_trainers();  // SIGTERM now, SIGKILL after kTrainerGrace
   void kill_trainers();
   void read_output(Output* output);
   void flush_output(Output* output, bool at_end);
@@ -95,23 +97,24 @@ class Launcher {
   local::OwnedFd signals_;
   local::OwnedFd node_ready_;
   local::OwnedFd to_node_;
-  std::string untold_;  // lines for which the pipe has no room
+  std::string untold_;  // lines that did not fit into the pipe to the node
   std::string node_line_;
-  std::string generation_;  // of the run that the first node began or joined; the next ones go on with it
+  // Generation of the run that the first node began or joined; restarted nodes rejoin it.
+  std::string generation_;
   Child node_;
   std::vector<Child> trainers_;
   std::vector<Output> outputs_;
   local::OwnedFd save_report_;
   SaveOutcomes save_outcomes_;
   std::optional<Clock::time_point> kill_at_;
-  int stop_signal_ = 0;        // the first SIGTERM, SIGINT or SIGHUP that came
-  uint32_t stop_signals_ = 0;  // how many
-  bool is_ending_ = false;     // trainers were told to end
+  int stop_signal_ = 0;        // the first SIGTERM, SIGINT or SIGHUP that arrived
+  uint32_t stop_signals_ = 0;  // number of these signals
+  bool is_ending_ = false;     // trainers were requested to end
   bool node_is_stopping_ = false;
   bool node_was_ready_ = false;
   RestartLimit restart_limit_;
   bool was_restarted_ = false;
-  std::optional<Clock::time_point> restart_at_;  // a node that has ended
+  std::optional<Clock::time_point> restart_at_;  // when to restart a node that has ended
 };
 
 }  // namespace shoal::cli

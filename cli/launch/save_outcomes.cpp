@@ -8,8 +8,8 @@ namespace shoal::cli {
 
 namespace {
 
-constexpr size_t kMaxNamed = 8;        // further ones are counted
-constexpr size_t kMaxKept = 1u << 16;  // saves; older ones are forgotten
+constexpr size_t kMaxNamed = 8;        // further ones are only counted
+constexpr size_t kMaxKept = 1u << 16;  // saves; older ones are dropped
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// SaveOutcomes: what became of the saves of a host's trainers, as they report it
-// (client/launch/save_report.h), and which failures none of them was told of.
+// SaveOutcomes: the outcomes of the saves of a host's trainers, as the trainers report them
+// (client/launch/save_report.h), and the failures of which no trainer was notified.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,32 @@
 
 namespace shoal::cli {
 
-struct UntoldSaves {  // a line each, for whoever started the job
+struct UntoldSaves {  // one line each, for the user who started the job
   std::vector<std::string> failed;
   std::vector<std::string> undecided;
 };
 
-// Pure, but for untold().
+// Has no side effects; only untold() reads files.
 class SaveOutcomes {
  public:
-  // Bytes as they came; a line may come in parts.
+  // Takes bytes in the order of arrival; a line may arrive in parts.
   void hear(std::string_view bytes);
-  // Of the first trainer that reported as many failures in a row as may be.
+  // The report of the first trainer that reached the maximum of failures in a row.
   const std::optional<client::SaveEvent>& too_many() const { return too_many_; }
 
-  // The saves that trainers reported as failed, or of which they heard nothing, and that none was told of.
-  // The root says what was decided in the end: neither a committed one nor one that was deleted since is
-  // named.
+  // The saves that trainers reported as failed or never reported, and of which no trainer was notified. It
+  // reads the final decisions from the root, and leaves out saves that are committed or were deleted since.
   UntoldSaves untold(const std::string& root) const;
 
  private:
   struct Save {
-    Rank rank = 0;  // the first that reported it, or its failure
+    Rank rank = 0;  // the first rank that reported it, or its failure
     bool is_committed = false, has_failed = false, is_told = false;
     std::string cause;
   };
   void hear_event(const client::SaveEvent& event);
 
-  std::string line_;  // of which the end has not come
+  std::string line_;  // an unfinished line
   std::map<AttemptKey, Save> saves_;
   std::optional<client::SaveEvent> too_many_;
 };

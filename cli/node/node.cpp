@@ -1,4 +1,4 @@
-// shoal node: the process beside the trainers of one host. Flags in, run_node out.
+// Shoal node: the process beside the trainers of one host. Parses flags and calls run_node.
 #include "actors/node/node.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,8 @@ struct NodeFlags {
   std::string ranks;   // "A-B"
   std::string rejoin;  // "N" or kRejoinJob
   local::Settings settings;
-  std::optional<std::string> settings_said;  // by who started this node, and has read variables and files
+  // Settings from the process that started this node, which has read variables and files.
+  std::optional<std::string> settings_said;
   bool create_root = false;
   int ready_fd = -1;
 };
@@ -55,7 +56,7 @@ constexpr const char* kFooter =
     "has\n"
     "taken over the root.";
 
-// How often a stop was asked for; written by the signal handler.
+// How often a stop was requested. The signal handler writes it.
 std::atomic<int> stops{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
@@ -105,8 +106,8 @@ Status parse_rejoin(const std::string& text, std::optional<uint32_t>* rejoin) {
   return ok_status();
 }
 
-// The coordinator's door is at --interface, too, where its address leaves the choice. A launcher leaves it
-// where the host's own name leads to the loopback, and several interfaces are up.
+// If the listen address allows every interface, the coordinator listens on --interface only. A launcher
+// leaves the address open if the host's name resolves to the loopback and several interfaces are up.
 Status narrow_listen_address(actors::NodeOptions* node) {
   SHOAL_ASSIGN_OR_RETURN(transport::HostPort listen, transport::parse_host_port(node->listen));
   if (listen.host != "0.0.0.0") return ok_status();
@@ -122,7 +123,7 @@ Status narrow_listen_address(actors::NodeOptions* node) {
   return ok_status();
 }
 
-// A node that is started again is what it was, even if a file of settings has changed meanwhile.
+// A restarted node keeps its settings, even if a file of settings has changed.
 Status complete_settings(NodeFlags* flags) {
   local::Settings& settings = flags->settings;
   SHOAL_RETURN_IF_ERROR(flags->settings_said ? settings.check()
@@ -172,7 +173,8 @@ int run_node_command(NodeFlags flags) {
   status = actors::run_node(flags.node, stops, [&](const std::string& address, uint32_t generation) {
     if (flags.ready_fd < 0) return;
     std::string line = fmt::format("ready {} generation {}\n", address, generation);
-    if (write(flags.ready_fd, line.data(), line.size()) < 0) return;  // whoever started us has ended
+    // The process that started this one has ended.
+    if (write(flags.ready_fd, line.data(), line.size()) < 0) return;
     close(flags.ready_fd);
   });
   if (status.ok()) return kExitOk;
@@ -215,7 +217,7 @@ void add_node_command(CLI::App& app, Command* chosen) {
           "Go on with a run in the place of a node that died: N is its generation, 'job' that of the "
           "job id, which no earlier run may have had; without it a new run starts")
       ->type_name("N|job");
-  // Where a launcher says which trainers have ended.
+  // A launcher reports here which trainers have ended.
   command->add_option("--launcher-fd", node.launcher_fd)->group("");
   command->add_option(
       "--token-file", flags->token_file,

@@ -17,7 +17,7 @@ namespace {
 
 using Value = local::Settings::Value;
 
-// How a node's options take a setting.
+// How a setting is written into the options of a node.
 struct NodeSetting {
   const char* name;
   Status (*apply)(const Value& value, actors::NodeOptions* node);
@@ -123,11 +123,11 @@ void add_setting(CLI::App& command, const local::Setting& setting, local::Settin
   const std::string flag = setting.flag();
   auto read = [&setting, flag, settings](const std::string& text) {
     const Status status = settings->set(setting.name, text, flag);
-    // The parser puts the flag before the message, which has it already.
+    // The message names the flag already, and the parser would add it again.
     if (!status.ok()) throw CLI::ValidationError(status.message());
   };
   CLI::Option* option = command.add_option_function<std::string>(flag, read, setting.help);
-  // The parser would put the default behind the variable.
+  // The parser would print the default after the variable.
   const std::string initially = *setting.initially == '\0' ? "" : fmt::format(" [{}]", setting.initially);
   option->type_name(fmt::format("{}{} (Env:{})", type_name_of(setting.kind), initially, setting.variable()));
   option->group(setting.group);

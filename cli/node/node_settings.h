@@ -1,4 +1,4 @@
-// Settings as flags of `shoal node`, `launch` and `gc`, and as what a node is made of.
+// Settings as flags of `shoal node`, `launch` and `gc`, and their conversion into the options of a node.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,17 +12,18 @@
 
 namespace shoal::cli {
 
-// The flags of those settings by which a node, or a trainer, acts.
+// Adds flags for the settings of nodes, or of trainers.
 void add_settings(CLI::App& command, local::SettingOf of, local::Settings* settings);
-// --keep-last, --keep-every and --keep-for alone.
+// Adds --keep-last, --keep-every and --keep-for only.
 void add_retention_settings(CLI::App& command, local::Settings* settings);
 
-// What the flags leave open: variables, the working folder's file, the root's. Code::invalid_argument.
+// Fills in settings that have no flag from variables, from the file in the working folder and from that of
+// the root. Code::invalid_argument.
 Status complete_settings(const std::string& root, local::Settings* settings);
 
 Status apply_settings(const local::Settings& settings, actors::NodeOptions* node);
 storage::RetentionPolicy retention_of(const local::Settings& settings);
-// Arguments that make a node have all that was said for it, and nothing else.
+// The arguments that give a node exactly these settings.
 std::vector<std::string> node_arguments_of(const local::Settings& settings);
 
 }  // namespace shoal::cli

@@ -1,4 +1,4 @@
-// What nodes and root tell, as text.
+// The state of nodes and root as text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace shoal::cli {
 namespace {
 
 constexpr size_t kRunsShown = 8;    // of consecutive ranks
-constexpr size_t kPeersShown = 8;   // the rest is counted
+constexpr size_t kPeersShown = 8;   // the rest is only counted
 constexpr size_t kErrorsShown = 5;  // the newest
 
 std::string ago(uint64_t ms) {
@@ -173,7 +173,7 @@ std::string as_text(const JobView& view, const EarlierView* before) {
     out += fmt::format("root {} did not answer within {} s: its storage hangs, or is very slow\n", root,
                        kRootPatience.count());
   }
-  // A node that runs knows more; its root is shown where none does.
+  // A running node knows more than the root. The root is shown only if no node runs.
   if (view.root && view.nodes.empty()) out += root_text(*view.root);
   if (view.root && !view.nodes.empty() && !view.root->latest_unknown.ok()) {
     out += fmt::format("damaged: {}\n", view.root->latest_unknown.message());

@@ -41,7 +41,7 @@ Result<RootView> view_root(const std::string& path) {
   return out;
 }
 
-// What `look` finds, or nothing where it takes longer than kRootPatience: its thread is left to itself then.
+// Returns the result of `look`, or nothing after kRootPatience. Then the thread of `look` goes on, detached.
 template <class Look>
 auto within_patience(Look look) -> std::optional<decltype(look())> {
   auto promise = std::make_shared<std::promise<decltype(look())>>();
@@ -68,7 +68,7 @@ void hangs(const std::string& root, JobView* out) {
   }
 }
 
-// `root`: only a node that serves it, if not empty.
+// `root`: if not empty, only a node that serves this root counts.
 void ask(const std::string& socket, const std::string& root, JobView* out) {
   auto status = local::ask_node(socket);
   if (!status.ok()) {
@@ -200,7 +200,7 @@ nlohmann::ordered_json root_json(const RootView& root) {
   return out;
 }
 
-// Those that answer: sockets of jobs that have ended badly stay behind.
+// Adds the readers that answer. Jobs that ended badly leave sockets behind.
 void ask_readers(const std::string& root, JobView* out) {
   auto sockets = within_patience([root] { return local::list_reader_sockets(root); });
   if (!sockets || !sockets->ok()) return;
@@ -223,7 +223,7 @@ Result<JobView> look_at(const NodeTarget& target) {
     }
     if (!socket.empty()) {
       ask(socket, "", &out);
-    } else {  // the root's real path, which names the socket, is not known
+    } else {  // the real path of the root, from which the socket is named, is unknown
       for (const std::string& each : local::list_node_sockets()) ask(each, target.root, &out);
       out.silent.clear();
     }

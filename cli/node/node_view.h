@@ -1,4 +1,4 @@
-// What `shoal status` and `shoal top` show: what the nodes of this host say, and what the root tells.
+// The data that `shoal status` and `shoal top` show, from the nodes of this host and from the root.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ struct NodeTarget {
 struct NodeView {
   std::string socket;
   local::NodeStatus status;
-  // Of each save in flight, what lies in its folder now, whoever wrote it; parallel to status.saves.
+  // For each save in flight: bytes in its folder now, from all writers; parallel to status.saves.
   std::vector<std::optional<uint64_t>> bytes_on_disk;
 };
 
@@ -31,33 +31,33 @@ struct UndecidedView {
   AttemptKey key;
   uint64_t bytes = 0;
 };
-struct RootView {  // what the files tell, whether a node runs or not
+struct RootView {  // contents of the root's files, whether a node runs or not
   std::string path;
   size_t attempts = 0, checkpoints = 0;
   std::optional<AttemptKey> latest;
-  Status latest_unknown;  // why `latest` cannot be told: a newer decision is damaged
+  Status latest_unknown;  // why `latest` is unknown: a newer decision is damaged
   int64_t latest_unix_time_ns = 0;
   uint64_t latest_payload_bytes = 0;
   std::vector<UndecidedView> undecided;
-  std::vector<std::string> damaged;                 // a line each
-  std::optional<storage::EpochRecord> coordinator;  // the last that claimed an epoch: it may be gone
+  std::vector<std::string> damaged;                 // one line each
+  std::optional<storage::EpochRecord> coordinator;  // the last node that claimed an epoch; it may have ended
 };
 
 struct JobView {
   std::vector<NodeView> nodes;
-  std::vector<std::pair<std::string, Status>> silent;  // sockets where no node answers, and why
-  std::optional<RootView> root;                        // where one root was asked for
+  std::vector<std::pair<std::string, Status>> silent;  // sockets that no node answers, and why
+  std::optional<RootView> root;                        // set if one root was requested
   std::vector<std::string> hanging;                    // roots that did not answer within kRootPatience
 };
 
-// Storage that hangs must not keep from being seen what the node says of it.
+// The timeout for looking at a root. Storage that hangs must not hide the state of its node.
 inline constexpr std::chrono::seconds kRootPatience{2};
 
-// Asks once, the node before the root. An error where nothing can be told: no such root.
+// Queries the node, then the root, once. An error if nothing can be shown, such as for a missing root.
 Result<JobView> look_at(const NodeTarget& target);
 
 nlohmann::ordered_json as_json(const JobView& view);
-// `before`: the view of an earlier look, and how long ago that was; rates are shown then.
+// An earlier view and its age. With it, as_text shows rates.
 struct EarlierView {
   const JobView& view;
   double seconds = 0;

@@ -1,4 +1,4 @@
-// shoal settings: all settings, what each is now, and where that was said.
+// Shoal settings: prints all settings, the value of each, and its source.
 #include <fmt/format.h>
 
 #include <memory>

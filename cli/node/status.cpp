@@ -1,4 +1,4 @@
-// shoal status and shoal top: what running nodes do.
+// Shoal status and shoal top: show what running nodes do.
 #include <fmt/format.h>
 #include <unistd.h>
 

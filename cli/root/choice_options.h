@@ -1,4 +1,4 @@
-// The options --step and --attempt of the commands that are about attempts of a root.
+// The options --step and --attempt of commands on attempts of a root.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,7 +9,7 @@
 
 namespace shoal::cli {
 
-// A step that is neither a number nor a tag is an error of the command line.
+// A step that is neither a number nor a tag is a command-line error.
 CLI::Option* add_choice_options(CLI::App& command, admin::AttemptChoice* choice,
                                 const std::string& step_help);
 

@@ -1,4 +1,4 @@
-// shoal gc: deletes what no rule keeps, and sweeps what crashes left.
+// Shoal gc: deletes checkpoints that no rule keeps, and sweeps leftovers of crashes.
 #include <fmt/format.h>
 
 #include <memory>
@@ -19,7 +19,8 @@ constexpr int64_t kReaderMostAgeNs = int64_t{7} * 24 * 3600 * 1'000'000'000;
 
 struct GcOptions {
   std::string root;
-  local::Settings settings;  // of retention; by flags alone: what deletes takes nothing from a file
+  // Settings of retention, from flags only: a command that deletes reads no settings file.
+  local::Settings settings;
   admin::CollectorOptions collector;
   bool dry_run = false, no_wait = false, json = false;
 };
@@ -42,7 +43,7 @@ constexpr const char* kFooter =
     "Exit status: 0; 1 something could not be removed; 2 the root cannot be read, or what keeps checkpoints\n"
     "cannot.";
 
-// What jobs that only read chose, where they ended badly. One that still runs chooses again.
+// Removes the load choices of read-only jobs that ended badly. Such a job that still runs chooses again.
 void remove_old_readers(storage::Storage& storage, admin::Collected* out) {
   auto old = storage::list_old_readers(storage, admin::unix_time_now_ns() - kReaderMostAgeNs);
   if (!old.ok()) {
@@ -79,7 +80,8 @@ int run_gc(const GcOptions& options) {
   }
   std::vector<storage::RetentionPlan::Item> doomed = plan->remove;
   for (const AttemptKey& key : plan->finish) doomed.push_back({key, "an earlier deletion"});
-  // What needs no tombstone first: a deletion needs room for one, and the disk may be full.
+  // First removes what needs no tombstone. A deletion needs space for its tombstone, and the disk may be
+  // full.
   collector.sweep_all(plan->sweep, &collected);
   collector.remove_all(plan->remains, &collected);
   collector.delete_all(doomed, &collected);

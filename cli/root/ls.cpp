@@ -1,4 +1,4 @@
-// shoal ls: every attempt that a root holds.
+// Shoal ls: lists every attempt in a root.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace shoal::cli {
 namespace {
 
 constexpr size_t kDefaultShown = 200;
-constexpr size_t kMostUserBytes = 60;  // of what trainers said of a save, in a table
+constexpr size_t kMostUserBytes = 60;  // of the user metadata of a save, in a table
 
 struct LsOptions {
   std::string root;
@@ -27,7 +27,7 @@ struct LsOptions {
   bool json = false;
 };
 
-// What keeps a checkpoint, whatever the rules of retention.
+// The pins and tags that keep a checkpoint, whatever the retention rules.
 struct MarksOf {
   std::vector<std::string> tags, pins, loads;
   bool is_verified = false;
@@ -88,13 +88,13 @@ std::string cause_of(const storage::AttemptView& view) {
   return view.proof;
 }
 
-// nullptr also where that is not known.
+// The latest checkpoint; nullptr if there is none or it is unknown.
 const storage::AttemptView* latest_of(const std::vector<storage::AttemptView>& views) {
   const storage::AttemptView* newest = admin::newest_checkpoint(views);
   return newest != nullptr && newest->damage.ok() ? newest : nullptr;
 }
 
-// The aborted attempts that are newer than the latest checkpoint: `load(latest)` goes back behind them.
+// The aborted attempts that are newer than the latest checkpoint, which load(latest) passes over.
 std::vector<const storage::AttemptView*> passed_over(const std::vector<storage::AttemptView>& views) {
   const storage::AttemptView* latest = latest_of(views);
   std::vector<const storage::AttemptView*> out;
@@ -112,7 +112,7 @@ void warn_of_passed_over(const std::vector<storage::AttemptView>& views) {
   }
 }
 
-// Short: the rest is for `show`.
+// A short form; `show` prints all of it.
 std::string user_text(const UserMetadata& user) {
   std::vector<std::string> words;
   for (const auto& [key, value] : user) words.push_back(key + "=" + value);

@@ -1,4 +1,4 @@
-// shoal pin and shoal tag: what keeps a checkpoint until somebody says otherwise.
+// Shoal pin and shoal tag: add or remove marks that keep a checkpoint.
 #include <fmt/format.h>
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace {
 
 struct MarkOptions {
   std::string root;
-  std::optional<std::string> name;  // of a tag, or of a pin to be removed
+  std::optional<std::string> name;  // name of a tag, or of a pin to remove
   admin::AttemptChoice choice;
   std::string note;
   bool remove = false, move = false, json = false;
@@ -54,7 +54,7 @@ constexpr const char* kTagFooter =
     "or\n"
     "the root cannot be read or written.";
 
-// The newest of the checkpoints asked for.
+// The newest of the requested checkpoints.
 Result<AttemptKey> choose_checkpoint(const admin::OpenRoot& root, const admin::AttemptChoice& choice) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> views, admin::choose_attempts(root, choice));
   SHOAL_RETURN_IF_ERROR(admin::merge_attempts(root, views));
@@ -65,7 +65,8 @@ Result<AttemptKey> choose_checkpoint(const admin::OpenRoot& root, const admin::A
                 fmt::format("root {}: there is no such checkpoint", root.storage->describe()));
 }
 
-// The mark first, then the manifest: what is deleted meanwhile is told, and not kept in name only.
+// Reads the manifest after the mark was created. If the checkpoint was deleted meanwhile, removes the mark
+// and returns an error.
 Status check_still_there(const admin::OpenRoot& root, storage::MarkKind kind, const storage::Mark& mark) {
   auto decision = storage::read_decision(*root.storage, mark.key);
   if (decision.ok() && decision->committed()) return ok_status();
@@ -119,7 +120,7 @@ int print_marks(const admin::OpenRoot& root, storage::MarkKind kind, bool json) 
 }
 
 int remove_named(const admin::OpenRoot& root, storage::MarkKind kind, const std::string& name) {
-  auto mark = storage::read_mark(*root.storage, kind, name);  // a damaged one may go as well
+  auto mark = storage::read_mark(*root.storage, kind, name);  // a damaged mark may be removed too
   if (!mark.ok() && mark.status().code() == Code::not_found) {
     return report_unusable(
         Status(Code::not_found, fmt::format("root {} has no {} '{}'", root.storage->describe(),

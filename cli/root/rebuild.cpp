@@ -1,4 +1,4 @@
-// shoal rebuild: makes the catalog anew from the root's files, and says what it found.
+// Shoal rebuild: builds the catalog again from the root's files, and reports what it found.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// shoal restore-id: puts a lost ROOT_ID back.
+// Shoal restore-id: restores a lost ROOT_ID.
 #include <fmt/format.h>
 
 #include <memory>

@@ -33,7 +33,7 @@ constexpr const char* kFooter =
     "\n"
     "Exit status: 0; 1 something could not be removed; 2 there is no such checkpoint, or it is to be kept.";
 
-// Why one of these stays, as the rules have it; OK if all may go.
+// OK if all items may be deleted; otherwise why the rules keep one of them.
 Status check_may_go(const admin::OpenRoot& root, const std::vector<storage::RetentionPlan::Item>& items) {
   storage::RetentionPolicy only_newest;
   only_newest.keep_last = 1;
@@ -51,7 +51,7 @@ Status check_may_go(const admin::OpenRoot& root, const std::vector<storage::Rete
   return ok_status();
 }
 
-// What would be done, as far as it is known now.
+// Prints the effect of the command, as far as it is known now.
 int show_plan(const admin::OpenRoot& root, const RmOptions& options,
               const std::vector<storage::RetentionPlan::Item>& items) {
   storage::RetentionPlan plan;
@@ -69,7 +69,7 @@ int show_plan(const admin::OpenRoot& root, const RmOptions& options,
   return plan.keep.empty() ? kExitOk : kExitUnusable;
 }
 
-// Only of what is merged the rules can tell whether it is to be kept.
+// The rules can decide only about merged checkpoints.
 Status check_merged(const std::vector<storage::AttemptView>& views) {
   for (const storage::AttemptView& view : views) {
     if (view.is_merged) continue;

@@ -1,4 +1,4 @@
-// shoal show: tensors, files and options of one checkpoint.
+// Shoal show: prints the tensors, files and options of one checkpoint.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -87,7 +87,7 @@ std::string sharding_text(const Layout& layout, const LayoutEntry& entry) {
 
 struct ValueView {
   const LayoutEntry* entry = nullptr;
-  std::vector<std::string> shardings;  // each once; several where layouts differ
+  std::vector<std::string> shardings;  // distinct shardings; several if layouts differ
 };
 
 std::map<std::string, ValueView> values_of(const World& world) {
@@ -121,7 +121,7 @@ std::string contents_text(const storage::FileEntry& file) {
   return fmt::format("by the rule, file {}", std::get<uint32_t>(file.contents));
 }
 
-// Line breaks and the like would break the table.
+// Escapes line breaks and other control characters, which would break the table.
 std::string escaped(std::string_view value) {
   std::string out;
   for (char c : value) {
@@ -246,8 +246,8 @@ nlohmann::ordered_json attempt_json(const admin::OpenRoot& root, const storage::
   return out;
 }
 
-// The newest checkpoint among them, or what may be one and is damaged; without either, and where a step was
-// named, the newest attempt.
+// The newest of the chosen checkpoints, or a damaged attempt that may be one. If there is none and a step was
+// named: the newest attempt.
 Result<storage::AttemptView> pick(const admin::OpenRoot& root, const ShowOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> views,
                          admin::choose_attempts(root, options.choice));

@@ -1,4 +1,4 @@
-// shoal verify: re-reads checkpoints against their digests.
+// Shoal verify: reads checkpoints and compares them with their digests.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,7 +33,7 @@ struct VerifyOptions {
   bool record = true;
   bool progress = false;
   unsigned jobs = std::clamp(std::thread::hardware_concurrency(), 1u, kDefaultJobs);
-  uint64_t bytes_per_second = 0;  // 0: as fast as it goes
+  uint64_t bytes_per_second = 0;  // 0: no limit
 };
 
 constexpr const char* kFooter =
@@ -59,7 +59,7 @@ constexpr const char* kFooter =
     "\n"
     "Exit status: 0 all is well; 1 something is damaged; 2 no such checkpoint, or the root cannot be read.";
 
-// "200MB/s" or "200MB".
+// Parses "200MB/s" or "200MB".
 Result<uint64_t> parse_rate(std::string_view text) {
   std::string_view bytes = text.ends_with("/s") ? text.substr(0, text.size() - 2) : text;
   auto rate = parse_bytes(bytes);
@@ -75,9 +75,9 @@ struct Verified {
   AttemptKey key;
   storage::VerifyReport report;
   double seconds = 0;
-  bool deleted_meanwhile = false;  // a tombstone says so
-  bool gone_meanwhile = false;     // its folder is, and nothing says why
-  Status recorded;                 // that it is sound, or is not, for retention
+  bool deleted_meanwhile = false;  // a tombstone exists
+  bool gone_meanwhile = false;     // its folder is gone, and no tombstone explains it
+  Status recorded;                 // result of recording for retention whether it is sound
 
   bool ok() const { return deleted_meanwhile || report.ok(); }
 };
@@ -112,14 +112,16 @@ class Verifying {
     out.seconds = seconds_since(start);
     if (options_.record) out.recorded = record(view.key, out.report.ok());
     if (out.report.ok()) return out;
-    // Files that go while they are read may be on their way out rightly: their decision says so first.
+    // Files may disappear during the read because the checkpoint is deleted. Then its decision is a tombstone
+    // already.
     auto now = storage::inspect_attempt(storage_, view.key);
     out.deleted_meanwhile = now.ok() && now->state == storage::AttemptInfo::State::deleted;
     out.gone_meanwhile = now.status().code() == Code::not_found;
     return out;
   }
 
-  // The mark of what was found sound; none on what was not. It would be of no use on what is deleted by now.
+  // Creates the mark `verified` on a sound checkpoint, and removes it from any other. A checkpoint that was
+  // deleted meanwhile keeps no mark.
   Status record(const AttemptKey& key, bool is_sound) {
     const std::string name = storage::verified_name(key);
     if (!is_sound) return storage::remove_mark(storage_, storage::MarkKind::verified, name);
@@ -214,7 +216,7 @@ nlohmann::ordered_json verified_json(const Verified& one) {
   return out;
 }
 
-// The checkpoints asked for, and decisions among them that do not read back.
+// The requested checkpoints, and those whose decisions are unreadable.
 Result<std::vector<storage::AttemptView>> pick(const admin::OpenRoot& root, const VerifyOptions& options) {
   admin::AttemptChoice choice = options.choice;
   choice.newest_only = !options.all;

@@ -14,11 +14,11 @@ namespace {
 
 struct NamedField {
   const char* key;
-  bool is_number;  // which says nothing without the key
-  bool is_minor;   // and is not worth a subtitle
+  bool is_number;  // its value is meaningless without the key
+  bool is_minor;   // left out of subtitles
   std::string (*text)(const sim::SimulationReport& report);
 };
-// What a line may be of, in the order of its name.
+// The fields by which lines may differ, in the order of their names in the label.
 const NamedField kFields[] = {
     {"mode", false, false,
      [](const sim::SimulationReport& report) { return std::string(mode_name(report.scenario.mode)); }},
@@ -37,7 +37,7 @@ const NamedField kFields[] = {
      [](const sim::SimulationReport& report) { return fmt::to_string(report.scenario.seed); }},
 };
 
-// Names simulations by what they differ in.
+// Names simulations by the fields in which they differ.
 class Naming {
  public:
   explicit Naming(const std::vector<sim::SimulationReport>& reports) {
@@ -110,7 +110,7 @@ std::vector<sim::Chart> charts_of(const std::vector<sim::SimulationReport>& repo
   };
 }
 
-// The last save of each of the largest jobs, on the clock of its beginning.
+// Charts the last save of each of the largest jobs; time 0 is its beginning.
 std::vector<sim::Chart> charts_over_time(const std::vector<sim::SimulationReport>& reports) {
   uint32_t most = 0;
   for (const sim::SimulationReport& report : reports) most = std::max(most, report.scenario.ranks);
@@ -118,13 +118,13 @@ std::vector<sim::Chart> charts_over_time(const std::vector<sim::SimulationReport
   for (const sim::SimulationReport& report : reports) {
     if (report.scenario.ranks == most && !report.saves.empty()) largest.push_back(&report);
   }
-  actors::TimeNs longest = 0;  // from a save's begin to the last sample of it
+  actors::TimeNs longest = 0;  // from the beginning of a save to its last sample
   for (const sim::SimulationReport* report : largest) {
     if (report->hub_over_time.empty()) continue;
     longest = std::max(longest, report->hub_over_time.back().end - report->saves.back().began);
   }
   const Naming naming(reports);
-  // Between samples nothing waits, and what is held stays.
+  // Between samples the queue is empty, and the other values stay the same.
   auto chart_of = [&](std::string title, sim::Chart::Unit unit, bool falls_to_zero, auto value) {
     sim::Chart chart{std::move(title),
                      fmt::format("{} ranks, {}", most, naming.common(reports)),

@@ -1,5 +1,5 @@
-// Charts of simulations: what their last saves cost against the number of ranks, a line for each combination
-// of what else differs between them.
+// Charts of simulations: the cost of the last save against the number of ranks, with one line per combination
+// of the other values that differ.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@
 
 namespace shoal::cli {
 
-// Until all ranks know of the commit; until save returns on all; the coordinator's messages, and their bytes.
-// Aborted saves are left out.
+// The charts: time until all ranks know of the commit; time until save() has returned on all ranks; messages
+// of the coordinator; bytes of these. Aborted saves are left out.
 std::vector<sim::Chart> charts_of(const std::vector<sim::SimulationReport>& reports);
 // The coordinator's queue, memory and descriptors over time, in the last save of each of the largest jobs.
 std::vector<sim::Chart> charts_over_time(const std::vector<sim::SimulationReport>& reports);
-// OK where `file` can be written as a chart of these scenarios. Code::invalid_argument: neither .svg nor
-// .html, or only one number of ranks.
+// OK if a chart of these scenarios can be written to `file`. Code::invalid_argument if the name ends in
+// neither .svg nor .html, or if there is only one number of ranks.
 Status check_plot(const std::string& file, const std::vector<sim::Scenario>& scenarios);
-// The first chart as SVG, or all of them as a page of HTML, by the name's ending.
+// Writes the first chart as SVG, or all of them as an HTML page, as the name of the file ends.
 Status write_plot(const std::string& file, const std::vector<sim::SimulationReport>& reports);
 
 }  // namespace shoal::cli

@@ -31,7 +31,7 @@ std::string outcome_of(const sim::SaveReport& save) {
   return save.aborted_ranks == 0 ? save.outcome() : fmt::format("aborted: {}", save.cause);
 }
 
-// A manifest says what there is, whosever state.
+// A manifest has the state of any optimizer.
 const char* state_of(const sim::SimulationReport& report) {
   if (report.layouts_are_stated) return " and state";
   return report.scenario.optimizer == sim::Optimizer::adam ? " with Adam's state" : "";
@@ -160,7 +160,7 @@ nlohmann::ordered_json costs_json(const sim::PhaseCosts& costs) {
 nlohmann::ordered_json spread_json(const sim::Spread& spread) {
   nlohmann::ordered_json out = {
       {"min", spread.least}, {"p50", spread.median}, {"p99", spread.p99}, {"max", spread.greatest}};
-  if (spread.further.empty()) return out;  // no rank came to it
+  if (spread.further.empty()) return out;  // no rank reached this point
   for (size_t i = 0; i < spread.further.size(); ++i) {
     out["permille"][fmt::to_string(sim::kFurtherPermille[i])] = spread.further[i];
   }
@@ -255,7 +255,7 @@ std::string report_text(const sim::SimulationReport& report) {
 
 std::string comparison_text(const std::vector<sim::SimulationReport>& reports) {
   if (reports.empty()) return "";
-  // What all have in common stands above the table.
+  // Values that all simulations share are printed above the table.
   struct Key {
     const char* title;
     std::string (*value)(const sim::SimulationReport& report);
@@ -291,7 +291,7 @@ std::string comparison_text(const std::vector<sim::SimulationReport>& reports) {
   columns.push_back({"OUTCOME"});
   Table table(columns);
   for (const sim::SimulationReport& report : reports) {
-    if (report.saves.empty()) continue;  // stopped before the first was decided
+    if (report.saves.empty()) continue;  // stopped before the first save was decided
     const sim::SaveReport& save = report.saves.back();
     const auto& [hub, peaks, storage, records] = save.costs;
     std::vector<std::string> cells;

@@ -1,4 +1,4 @@
-// What `shoal sim` shows of simulations.
+// The output of `shoal sim` about simulations.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,15 +9,16 @@
 
 namespace shoal::cli {
 
-// One simulation: each save's times over the ranks, then what it cost the coordinator and the storage.
+// One simulation: the times of each save over the ranks, then its cost for the coordinator and the storage.
 std::string report_text(const sim::SimulationReport& report);
-// Several beside each other: of each its last save, LAST BYTE and COMMIT of the last rank.
+// Several simulations side by side: LAST BYTE and COMMIT of the last rank, in the last save of each.
 std::string comparison_text(const std::vector<sim::SimulationReport>& reports);
 nlohmann::ordered_json report_json(const sim::SimulationReport& report);
-// A line of names, then one a save of each; times in nanoseconds.
+// A line of names, then one line per save of each simulation; times in nanoseconds.
 std::string report_csv(const std::vector<sim::SimulationReport>& reports);
-// What the coordinator's node held over time: a line of names, then one a sample of each.
+// The state of the coordinator's node over time: a line of names, then one line per sample of each
+// simulation.
 std::string timeline_csv(const std::vector<sim::SimulationReport>& reports);
-std::string profile_text(const sim::Profile& profile);  // its numbers, and where they come from
+std::string profile_text(const sim::Profile& profile);  // its numbers and their sources
 
 }  // namespace shoal::cli

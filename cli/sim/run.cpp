@@ -15,7 +15,7 @@ namespace shoal::cli {
 
 namespace {
 
-constexpr double kSecondsBeforeTimeLeft = 0.5;  // before that a rate says little
+constexpr double kSecondsBeforeTimeLeft = 0.5;  // before this time, the rate is not meaningful
 
 std::string counted(uint64_t count) {
   if (count < 10'000) return fmt::to_string(count);
@@ -35,8 +35,8 @@ class Progress {
     for (const sim::Scenario& scenario : scenarios) milestones_ += sim::milestones_of(scenario);
   }
 
-  // "sim: save 2 of 3, 121.4 s of virtual time, 3.2 M events, 1.1 M/s, 54 %, 2.3 s left"; of a sweep "3 of 9
-  // jobs done" in place of the saves and the time.
+  // "sim: save 2 of 3, 121.4 s of virtual time, 3.2 M events, 1.1 M/s, 54 %, 2.3 s left". For a sweep, "3 of
+  // 9 jobs done" replaces the saves and the time.
   std::string line(double seconds) const {
     uint64_t events = 0, milestones = 0;
     size_t ended = 0;

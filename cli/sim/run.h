@@ -1,5 +1,5 @@
-// Runs the simulations of `shoal sim`, several at once, shows how far they have come, and ends them early
-// when the user asks for it.
+// Runs the simulations of `shoal sim`, several in parallel. Shows their progress, and stops them early if the
+// user interrupts.
 #pragma once
 
 #include <map>
@@ -12,12 +12,13 @@
 namespace shoal::cli {
 
 struct SimulationRuns {
-  // In the order of the scenarios, whichever ended first; none: not begun when the user asked to end.
+  // In the order of the scenarios; none: not started before the interrupt.
   std::vector<std::optional<Result<sim::SimulationReport>>> reports;
-  int interrupted_by = 0;  // SIGINT or SIGTERM; 0: by nobody
+  int interrupted_by = 0;  // SIGINT or SIGTERM; 0: not interrupted
 };
 
-// `jobs`: at once; 0: as many as there are processors. `always_shows`: also where stderr is no terminal.
+// `jobs`: number of parallel simulations; 0: as many as processors. `always_shows`: shows progress even if
+// stderr is not a terminal.
 SimulationRuns run_simulations(const std::vector<sim::Scenario>& scenarios,
                                const std::map<std::string, sim::Profile>& profiles, unsigned jobs,
                                bool always_shows);

@@ -41,7 +41,7 @@ struct Tally {
   }
 };
 
-// All runs, a point's seeds after those of the one before.
+// All runs: for each point in order, all seeds.
 class Campaign {
  public:
   Campaign(const std::vector<SweepPoint>& points, const SeedRange& seeds)
@@ -90,7 +90,7 @@ class Campaign {
   }
 
   uint64_t total() const { return seeds_ * points_.size(); }
-  // From here on nothing runs any more.
+  // Call these after all runs have ended.
   uint64_t ended() const { return ended_; }
   const std::vector<Tally>& tallies() const { return tallies_; }
   const sim::SimulationReport* violated() const { return violated_ ? &violated_->second : nullptr; }
