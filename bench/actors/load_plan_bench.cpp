@@ -1,6 +1,6 @@
-// Planning a load: what one rank's targets are worked out to read of checkpoints that 64 to 16,384 ranks have
-// written, 2,000 tensors under FSDP over replicas. Each time beside that of 64 ranks: "of_64" is what a
-// writing world larger by so much costs a reader.
+// Planning a load: the time to compute what one rank reads, from checkpoints of 64 to 16,384 ranks with 2,000
+// tensors under FSDP with replicas. "of_64" is the ratio to the time for 64 ranks: the cost that a larger
+// writing world causes a reader.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -43,7 +43,7 @@ Decision checkpoint_of(uint32_t ranks, Dedupe dedupe) {
   return {{1, 1, 1}, {}, {}, 0, std::move(manifest)};
 }
 
-// The rows of one of 1024 readers: one stored piece a tensor, whoever wrote it.
+// The rows of one of 1024 readers: one stored piece per tensor, whichever rank wrote it.
 local::LoadTargets targets_of(uint64_t reader) {
   local::LoadTargets targets;
   for (uint32_t i = 0; i < kTensors; ++i) {

@@ -1,4 +1,4 @@
-// Encoding and checked decoding of what nodes send: the one message a host of a save, and a roster.
+// Encoding and checked decoding of messages between nodes: the one report per host and save, and a roster.
 #include <benchmark/benchmark.h>
 
 #include "actors/messages/messages.h"

@@ -1,19 +1,18 @@
-// A whole save and a whole load by real ranks and a real node, each beside what the machine does with the
+// A whole save and a whole load by real ranks and a real node. Each is compared with plain operations on the
 // same bytes in the same round:
 //
-//   blocked     what `save` holds a trainer             against  memcpy of the bytes it stages
-//   save        from the call of `save` to the commit   against  memcpy and write(2) of the same bytes; with
-//                                                                --durable the faster of buffered write +
-//                                                                fsync and O_DIRECT + fsync, without the
-//                                                                memcpy
-//   load        `load` of the newest checkpoint         against  read(2) of the same bytes and one digest
-//   pass
+//   blocked  how long `save` blocks a trainer   against  memcpy of the bytes it stages
+//   save     from the call to the commit        against  memcpy and write(2) of the same bytes; with
+//                                                        --durable the faster of buffered write + fsync and
+//                                                        O_DIRECT + fsync, without the memcpy
+//   load     `load` of the newest checkpoint    against  read(2) of the same bytes and one digest pass
 //
 //   checkpoint_bench --root FOLDER [--ranks 2] [--size 256m] [--tensors 200] [--rounds 5] [--durable]
 //                    [--window 16m] [--load-threads 4] [--json | --row NAME]
 //
 // Ranks are processes that begin each phase together; a phase takes as long as its slowest rank. The first
-// rounds warm up (slabs, page tables) and do not count. Medians of times, and of each round's ratio.
+// rounds warm up slabs and page tables, and do not count. The output has medians of times and of each round's
+// ratio.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
@@ -46,23 +45,23 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kChunkBytes = size_t{4} << 20;
 constexpr size_t kDirectAlignment = 4096;
-constexpr uint32_t kWarmUpRounds = 2;  // as many as there are slabs
+constexpr uint32_t kWarmUpRounds = 2;  // the number of slabs
 constexpr uint32_t kMaxRanks = 64, kMaxRounds = 64;
-constexpr uint64_t kRowBytes = 4096;  // a tensor is rows of 1024 f32
+constexpr uint64_t kRowBytes = 4096;  // a tensor has rows of 1024 f32
 
 enum Phase { kMemcpy, kBlocked, kSave, kBuffered, kDirect, kLoad, kRead, kPhases };
 
 struct BenchOptions {
   std::string root, node_program;
   uint32_t ranks = 2, rounds = 5, tensors = 200;
-  uint64_t size = uint64_t{256} << 20;  // bytes of a rank
+  uint64_t size = uint64_t{256} << 20;  // bytes per rank
   uint64_t window = CheckpointerOptions().load_window_bytes;
   unsigned load_threads = CheckpointerOptions().load_threads;
   bool durable = false, json = false;
-  std::string row;  // its name, if the answer is one row of a Markdown table
+  std::string row;  // if not empty, the output is one row of a Markdown table with this name
 };
 
-// What the processes share. Times in seconds; negative: not measured.
+// Memory shared by the processes. Times in seconds; negative: not measured.
 struct Shared {
   pthread_barrier_t barrier;
   double seconds[kMaxRounds][kMaxRanks][kPhases];
@@ -72,7 +71,7 @@ struct Shared {
 [[noreturn]] void fail(const std::string& why) {
   fmt::print(stderr, "checkpoint_bench: {}\n", why);
   std::fflush(stderr);
-  ::_exit(1);  // the others are ended by the parent
+  ::_exit(1);  // the parent ends the other ranks
 }
 
 class BenchRank {
@@ -175,7 +174,7 @@ class BenchRank {
     ::unlink(file.c_str());
 
     together();
-    if (rank_ == 0) {  // a checkpoint a round is kept
+    if (rank_ == 0) {  // one checkpoint per round is kept
       std::error_code ignored;
       if (round > 0) std::filesystem::remove_all(committed_, ignored);
       committed_ = fmt::format("{}/step-{:08}", options_.root, round);
@@ -196,7 +195,7 @@ class BenchRank {
     }
   }
 
-  // False where the file system has no O_DIRECT.
+  // False if the file system does not support O_DIRECT.
   bool write_plainly(const std::string& file, int flags) {
     const int fd = ::open(file.c_str(), flags | O_CLOEXEC, 0644);
     if (fd < 0 && (flags & O_DIRECT) && errno == EINVAL) return false;
@@ -266,7 +265,7 @@ class Report {
  private:
   struct Row {
     const char *what, *against;
-    double seconds, against_seconds, ratio, ratio_least, ratio_most;  // medians but for the last two
+    double seconds, against_seconds, ratio, ratio_least, ratio_most;  // medians except the last two
   };
 
   double slowest(uint32_t round, Phase phase) const {
@@ -309,7 +308,7 @@ class Report {
   const Shared& shared_;
 };
 
-// Before any thread: each rank is a process of its own, as trainers are.
+// Runs before any thread starts. Each rank is a process, as trainers are.
 int run(const BenchOptions& options) {
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) fail("mmap");

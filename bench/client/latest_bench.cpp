@@ -1,17 +1,17 @@
-// What load(latest) costs among many committed checkpoints, right after a restart: the choice is made by what
-// stands in the root, whatever its order (an older generation's higher steps do not count after a rollback),
-// and published before any rank reads.
+// The cost of load(latest) with many committed checkpoints, right after a restart. The choice depends on the
+// contents of the root in any order: after a rollback, higher steps of an older generation do not count. It
+// is published before any rank reads.
 //
 //   attach   Checkpointer::open that starts a node of a new generation   against  a walk of the root by
 //   latest   Checkpointer::latest, the first of that node                         readdir(3), step by step
 //   load     Checkpointer::load of the latest, one tensor of 64 KiB
-//   again    the same load a second time: the choice of that load stands
+//   again    the same load a second time: the choice of that load exists
 //
 //   latest_bench --root FOLDER [--checkpoints 10000] [--rounds 5] [--node-program shoal]
 //
-// attach waits, besides, until the idle node of the round before has stopped, which is most of it. Medians of
-// times, and of each round's ratio. The checkpoints but the last are copies of its manifest under
-// other keys; nobody reads their shards.
+// attach also waits until the idle node of the previous round has stopped, which is most of its time. The
+// output has medians of times and of each round's ratio. All checkpoints but the last are copies of its
+// manifest with other keys; no rank reads their shards.
 #include <dirent.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -46,7 +46,7 @@ struct BenchOptions {
   uint32_t checkpoints = 10'000, rounds = 5;
 };
 
-// Names of all attempts, as readdir gives them.
+// Names of all attempts, in the order of readdir.
 size_t walk(const std::string& root) {
   size_t attempts = 0;
   DIR* steps = ::opendir(root.c_str());
@@ -88,7 +88,7 @@ class Bench {
   }
 
  private:
-  // By a run of its own each, so that its node is a new one.
+  // Each is a new run, so that its node is a new one.
   std::unique_ptr<Checkpointer> attach() {
     CheckpointerOptions options;
     options.root = options_.root;
@@ -97,7 +97,7 @@ class Bench {
     return need(Checkpointer::open(options));
   }
 
-  // The newest by its generation has the lowest step.
+  // The newest generation has the lowest step.
   void fill() {
     {
       auto first = attach();

@@ -1,13 +1,13 @@
-// What a load needs beside the memory that it fills, whatever the sizes of tensors and files: the peak
-// resident size of client and node during one load, less what they had before it, with the destination
+// The memory that a load needs in addition to its destination, for any sizes of tensors and files. It is the
+// peak resident size of client and node during one load, minus their size before it, with the destination
 // faulted in.
 //
 //   load_memory_bench --root FOLDER [--size 2g] [--window 16m]
 //
-// The state is saved as 2 huge tensors, then as tensors of 1 MiB, then as tensors of 16 KiB, and loaded each
-// time by a new client and a new node. The window is memory of both and is counted once. All of it, what is
-// known of the tensors included, is held against what a node may take for loads (256 MiB is the aim); and
-// what is not window, against the number of tensors. Linux only: VmHWM of /proc.
+// The state is saved as 2 huge tensors, then as tensors of 1 MiB, then as tensors of 16 KiB. Each time a new
+// client and a new node load it. The window is shared memory of both and is counted once. The total,
+// including metadata of the tensors, is compared with the memory that a node may use for loads (the aim is
+// 256 MiB). The part outside the window is compared with the number of tensors. Linux only: VmHWM of /proc.
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -31,7 +31,7 @@ namespace {
 
 using bench::fail;
 
-constexpr uint64_t kBudget = uint64_t{256} << 20;  // what a node should take at most
+constexpr uint64_t kBudget = uint64_t{256} << 20;  // the most that a node should use
 
 struct BenchOptions {
   std::string root, node_program;
@@ -39,7 +39,7 @@ struct BenchOptions {
   uint64_t window = CheckpointerOptions().load_window_bytes;
 };
 
-// In bytes, of /proc/PID/status.
+// In bytes, from /proc/PID/status.
 uint64_t memory_of(pid_t pid, const std::string& field) {
   std::ifstream status(fmt::format("/proc/{}/status", pid));
   for (std::string line; std::getline(status, line);) {
@@ -95,7 +95,7 @@ struct Trainer {
   std::unique_ptr<Checkpointer> checkpointer;
 };
 
-// Each in a process of its own, so that memory freed by one is not there for the next.
+// Each runs in a new process, so that no memory freed by one is left for the next.
 template <class Body>
 void in_a_child(Body body) {
   std::fflush(stdout);

@@ -1,10 +1,9 @@
-// A rank of bench/modes: saves a small state again and again, each save awaited, and prints what they took
-// it:
+// A rank of bench/modes: saves a small state repeatedly, waits for each save, and prints the times:
 //
 //   modes_rank --mode collective --saves 20 --tensors 200 --bytes 65536
 //
-// One line: rank, median seconds until `save` returned, and until the decision was heard; with --each a line
-// a save: rank, step and both times. The first saves, before which no plan was known, do not count. With
+// One line: rank, median seconds until `save` returned, and until the decision arrived. With --each, one line
+// per save: rank, step and both times. The first saves, before a plan is known, do not count. With
 // --interval-ms all ranks begin a save together, at multiples of it on the host's clock. Root, rank and job
 // come from the environment (`shoal launch`).
 #include <fmt/format.h>

@@ -1,22 +1,23 @@
-// What a checkpoint of many tensors costs to look at, and one tensor of it to read, each beside what the
-// machine does with the same bytes:
+// The cost to open a checkpoint of many tensors, and to read one tensor of it. Each is compared with plain
+// operations on the same bytes:
 //
 //   open        open_checkpoint: choose, pin, read the manifest, decode all layouts
-//                                                            against  read(2) of the manifest and its hash
+//                                     against  read(2) of the manifest and its hash
 //   and list    the same, and the first call of metadata(), which lists names, types and shapes
-//                                                            against  the same
-//   first read  of one tensor by a reader: its file is opened, the header of all tensors there verified
-//                                                            against  read(2) of such a header and its hash
-//   read        of one tensor more                            against  pread(2) of its bytes and their
-//   digests load        of one tensor by Checkpointer::load, which chooses and pins the checkpoint each time
-//                                                            against  the same
+//                                     against  the same
+//   first read  the first read of one tensor: opens its file and verifies the header of all its tensors
+//                                     against  read(2) of such a header and its hash
+//   read        a read of another tensor
+//                                     against  pread(2) of its bytes and their digests
+//   load        Checkpointer::load of one tensor, which chooses and pins the checkpoint each time
+//                                     against  the same
 //
 //   reader_bench --root FOLDER [--tensors 100000] [--tensor-bytes 64k] [--ranks 1] [--rounds 100]
 //                [--json]
 //
-// One rank reads, with its node, what --ranks have saved, on a warm page cache. Medians of times, and of each
-// round's ratio. Opens and first reads are measured a tenth as often, the first with a new node each: it
-// remembers the files that it has open.
+// One rank and its node read what --ranks have saved, with a warm page cache. The output has medians of times
+// and of each round's ratio. Opens and first reads are measured a tenth as often. Each first read uses a new
+// node, because a node keeps its files open.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -131,7 +132,7 @@ class Bench {
  private:
   static std::string name_of(uint64_t i) { return fmt::format("model.layers.{:06}.mlp.weight", i); }
 
-  // By a run of its own each, so that its node is a new one.
+  // Each is a new run, so that its node is a new one.
   std::unique_ptr<Checkpointer> attach() {
     ++runs_;
     return attach_as(0, 1);

@@ -1,8 +1,7 @@
-// How long save holds a trainer, beside a memcpy of the same bytes in the same run. The node is a thread that
-// frees each slab at once, so that what is measured is the client alone, in its steady state. What does not
-// copy is the planning of a save: that the state dict is what it was is seen, and layout, plan and the list
-// of what to stage are used again; once with the same StateDict, once with one that the trainer makes anew
-// for each save.
+// How long save() blocks a trainer, compared with a memcpy of the same bytes in the same run. The node is a
+// thread that frees each slab at once, so the benchmark measures only the client, in its steady state. The
+// time beyond the copy is that of planning: the client recognizes the state dict and reuses layout, plan and
+// list of pieces. One part uses the same StateDict for all saves; the other makes a new one for each save.
 //
 //   save_blocked_bench [MIB_TOTAL [TENSORS [ROUNDS]]]      default: 512 2000 15
 #include <fmt/format.h>
@@ -49,7 +48,7 @@ int run(size_t total_bytes, size_t tensors, size_t rounds) {
 
   const size_t each = total_bytes / tensors / 64 * 64;
   std::vector<std::vector<std::byte>> memory(tensors, std::vector<std::byte>(each, std::byte{1}));
-  std::vector<std::vector<std::byte>> copies[2];  // as many as slabs, faulted in and reused as they are
+  std::vector<std::vector<std::byte>> copies[2];  // as many as slabs; faulted in and reused in the same way
   for (auto& copy : copies) copy.assign(tensors, std::vector<std::byte>(each, std::byte{2}));
   auto make_state = [&] {
     StateDict made;
@@ -81,7 +80,7 @@ int run(size_t total_bytes, size_t tensors, size_t rounds) {
       const SaveStats stats = save(2 * round, state);
       const Clock::time_point begun = Clock::now();
       for (size_t i = 0; i < tensors; ++i) std::memcpy(copies[round % 2][i].data(), memory[i].data(), each);
-      if (round < 2) continue;  // each slab once
+      if (round < 2) continue;  // warm-up: each slab once
       plain.push_back(seconds_since(begun));
       blocked.push_back(stats.seconds_blocked);
       overhead.push_back(not_copying(stats));

@@ -1,4 +1,4 @@
-// What the benchmarks of the client have in common: times of calls, and an end where one fails.
+// Shared by the benchmarks of the client: times of calls, and the exit on failure.
 #pragma once
 
 #include <errno.h>
@@ -26,14 +26,14 @@ inline double timed(const std::function<void()>& work) {  // in seconds
   return seconds_since(begun);
 }
 
-// The greater of both middle ones; of none 0.
+// The upper median; 0 for an empty list.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-// Says why on stderr and ends the process.
+// Prints the error to stderr and ends the process.
 [[noreturn]] inline void fail(const std::string& why) {
   fmt::print(stderr, "{}: {}\n", ::program_invocation_short_name, why);
   std::exit(1);

@@ -3,9 +3,9 @@
 //   load_rank --bytes 256m --save
 //   load_rank --bytes 256m --way two-stage --meet FOLDER
 //
-// Loading, it says that it is there by a file FOLDER/ready-RANK, begins when FOLDER/go appears, and checks
-// every element. One line: rank, when the load began and when it ended, in seconds of the host's monotonic
-// clock, and the bytes loaded. Root, rank and job come from the environment (`shoal launch`).
+// To load, it creates FOLDER/ready-RANK, begins when FOLDER/go appears, and checks every element. One line:
+// rank, begin and end of the load in seconds of the host's monotonic clock, and the bytes loaded. Root, rank
+// and job come from the environment (`shoal launch`).
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -58,7 +58,7 @@ Status save_or_load(const Flags& flags) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Checkpointer> checkpointer, Checkpointer::open(std::move(options)));
   const uint64_t rows = std::max<uint64_t>(1, flags.bytes / flags.tensors / kColumns / sizeof(uint32_t));
   const uint64_t each = rows * kColumns;
-  std::vector<uint32_t> memory(each * flags.tensors);  // pages are there before the clock runs
+  std::vector<uint32_t> memory(each * flags.tensors);  // faults the pages in before the measurement
   StateDict state;
   for (uint32_t i = 0; i < flags.tensors; ++i) {
     state.add_tensor(fmt::format("layers.{}.weight", i), DType::i32, {rows, kColumns}, everybody,

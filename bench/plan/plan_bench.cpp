@@ -1,5 +1,5 @@
-// Box algebra and planning. The world of the planning benchmarks: 2,000 tensors under FSDP over replicas and
-// an object of each rank's own, ranks to 1,048,576; a rank's share is planned from the roster alone.
+// Box algebra and planning. The world of the planning benchmarks has 2,000 tensors under FSDP with replicas,
+// an object per rank, and up to 1,048,576 ranks. The share of a rank is planned from the roster alone.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ void intersect_boxes(benchmark::State& state) {
 }
 BENCHMARK(intersect_boxes);
 
-void place_runs_of_columns(benchmark::State& state) {  // the loop by which bytes are placed
+void place_runs_of_columns(benchmark::State& state) {  // the loop that places bytes
   const Box a{{0, 0}, {1024, 1024}}, b{{0, 512}, {1024, 1024}};
   for (auto _ : state) {
     uint64_t sum = 0;
@@ -91,7 +91,7 @@ BENCHMARK(plan_a_rank)
     ->Arg(100'000)
     ->Unit(benchmark::kMicrosecond);
 
-// As the coordinator does, once it has that of a rank which writes alike.
+// As the coordinator does, once it has the plan of a rank of the same class.
 void plan_a_rank_like_another(benchmark::State& state) {
   const auto ranks = static_cast<uint32_t>(state.range(0));
   RankPlans plans(std::make_shared<const World>(world_of(ranks)), SaveOptions{});
@@ -109,7 +109,7 @@ void check_coverage_of_a_world(benchmark::State& state) {
 }
 BENCHMARK(check_coverage_of_a_world)->RangeMultiplier(16)->Range(16, 1 << 20)->Unit(benchmark::kMicrosecond);
 
-// What a loader asks: here one tensor, and what another rank had of its own.
+// The lookups of a loader: one tensor here, and an object of another rank.
 void locate_a_piece(benchmark::State& state) {
   const auto ranks = static_cast<uint32_t>(state.range(0));
   Locator locator(std::make_shared<World>(world_of(ranks)), SaveOptions{});
@@ -127,13 +127,13 @@ void list_the_values_of_a_world(benchmark::State& state) {  // grows with ranks,
 }
 BENCHMARK(list_the_values_of_a_world)->RangeMultiplier(16)->Range(16, 1 << 20)->Unit(benchmark::kMicrosecond);
 
-// Once a generation: saves see that a state dict is what it was without it (save_blocked_bench).
+// Once per generation: later saves recognize the state dict without it (save_blocked_bench).
 void build_a_layout_and_its_id(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(layout_of(16)->id());
 }
 BENCHMARK(build_a_layout_and_its_id)->Unit(benchmark::kMicrosecond);
 
-// A world as a checkpoint's manifest has it.
+// A world as in the manifest of a checkpoint.
 struct StoredWorld {
   explicit StoredWorld(const std::vector<LayoutPtr>& of_ranks) {
     std::vector<LayoutId> ids;
@@ -149,7 +149,7 @@ struct StoredWorld {
   std::vector<Bytes> layouts;
 };
 
-// Stage `rank` of a pipeline: names of its own.
+// Stage `rank` of a pipeline, with distinct names.
 LayoutPtr stage_of(uint32_t rank, uint32_t tensors) {
   LayoutBuilder builder;
   for (uint32_t i = 0; i < tensors; ++i) {
@@ -159,7 +159,7 @@ LayoutPtr stage_of(uint32_t rank, uint32_t tensors) {
   return std::move(builder).build().value();
 }
 
-// What a rank says that knows no mesh: its own boxes.
+// The layout of a rank without a mesh: its own boxes.
 LayoutPtr boxes_of(uint32_t rank, uint32_t tensors) {
   LayoutBuilder builder;
   for (uint32_t i = 0; i < tensors; ++i) {
@@ -169,8 +169,8 @@ LayoutPtr boxes_of(uint32_t rank, uint32_t tensors) {
   return std::move(builder).build().value();
 }
 
-// What opening a checkpoint of many tensors takes beside passing its manifest: of one layout for all ranks,
-// of as many different ones as there are ranks.
+// The cost to open a checkpoint of many tensors in addition to reading its manifest: with one layout for all
+// ranks, and with a different layout per rank.
 void look_into(benchmark::State& state, LayoutPtr (*layout)(uint32_t rank, uint32_t tensors)) {
   const auto ranks = static_cast<uint32_t>(state.range(0)), tensors = static_cast<uint32_t>(state.range(1));
   std::vector<LayoutPtr> of_ranks;

@@ -1,13 +1,14 @@
-// simulator_bench: what the simulator itself takes, in time and memory, for llama3-405b with Adam's state on
-// the Lustre-like profile: one save and its commit on 131,072 ranks in each mode and on 1,048,576
-// collective-free, and how that grows from 1,024 ranks on.
+// simulator_bench: the time and memory of the simulator itself, for llama3-405b with Adam's state on the
+// Lustre-like profile. It simulates one save and its commit on 131,072 ranks in each mode, and on 1,048,576
+// ranks in mode collective-free, and how the cost grows from 1,024 ranks on.
 //
-//   simulator_bench                     every figure, beside its target
-//   simulator_bench RANKS MODE          that one alone
+//   simulator_bench                     every figure with its target
+//   simulator_bench RANKS MODE          only that figure
 //
-// Each simulation runs in a process of its own, on one core, so that its peak memory is its own. Times are of
-// the processor. Rates are of the program's own time, and in brackets with the system's, which is that of its
-// giving memory: a virtual machine's host may take milliseconds for each page of 2 MiB that it gives anew.
+// Each simulation runs in a new process on one core, so its peak memory is measured separately. Times are
+// processor times. Rates use the user time of the program; rates in brackets include system time, which is
+// mostly that of providing memory: the host of a virtual machine may take milliseconds for each new page of 2
+// MiB.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -27,11 +28,11 @@ namespace {
 
 struct Figures {
   bool is_there = false;
-  double seconds = 0;      // of processor time
-  double own_seconds = 0;  // of these, not the system's
+  double seconds = 0;      // processor time
+  double own_seconds = 0;  // the part in user mode
   double peak_gib = 0;
   uint64_t steps = 0;      // events of virtual time
-  uint64_t delivered = 0;  // events that roles were given
+  uint64_t delivered = 0;  // events that were delivered to roles
   double virtual_seconds = 0;
   uint64_t hash = 0;
 };
@@ -69,7 +70,7 @@ Figures simulate_here(uint32_t ranks, SaveMode mode, const Profile& profile) {
   return out;
 }
 
-// In a child, whose peak memory is nobody else's.
+// Runs in a child process, whose peak memory is its own.
 Figures simulated(uint32_t ranks, SaveMode mode, const Profile& profile) {
   int ends[2];
   if (::pipe(ends) != 0) return {};
@@ -109,7 +110,7 @@ void print_row(uint32_t ranks, SaveMode mode, const Figures& f, double seconds_t
 }
 
 int run_all(const Profile& profile) {
-  // Not counted: the first to fill so much memory pays for what a virtual machine has not been given yet.
+  // Not counted: the first run touches memory that the virtual machine does not have yet.
   simulated(131'072, SaveMode::collective, profile);
   fmt::print("| ranks | mode | time | peak memory | rate |\n|---|---|---|---|---|\n");
   for (SaveMode mode : {SaveMode::collective, SaveMode::rank_local, SaveMode::collective_free}) {

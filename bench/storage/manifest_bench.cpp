@@ -1,6 +1,6 @@
-// How large the manifest of a large job is: llama3-405b with Adam's state on TP x PP x DP ranks, parameters
-// and state sharded over DP as FSDP does. bench/peers/dcp_metadata.py makes what PyTorch's DCP writes for the
-// same.
+// The size of the manifest of a large job: llama3-405b with Adam's state on TP x PP x DP ranks, with
+// parameters and state sharded over DP as in FSDP. bench/peers/dcp_metadata.py makes what PyTorch's DCP
+// writes for the same job.
 //
 //   manifest_bench [TP PP DP]      default: 8 16 128, which are 16,384 ranks
 #include <fmt/format.h>
@@ -24,9 +24,9 @@ struct Job {
   uint32_t ranks() const { return tp * pp * dp; }
 };
 
-enum class Cut { rows, columns, none };  // over TP
+enum class Cut { rows, columns, none };  // sharding over TP
 
-// A parameter, and Adam's two moments of it.
+// A parameter and its two moments of Adam.
 void add(LayoutBuilder& builder, const std::string& name, const Dims& shape, Cut cut, const Mesh& mesh,
          uint32_t tp) {
   const std::vector<Placement> placements =
@@ -78,10 +78,11 @@ Result<Manifest> manifest_of(const Job& job) {
   Manifest manifest;
   manifest.world = world;
   for (Rank rank = 0; rank < job.ranks(); ++rank) {
-    // Of each stage alike, but that norms go to one of the ranks that hold them: planned rank by rank.
+    // Equal in each stage, except that norms go to one of the ranks that hold them: planned rank by rank.
     SHOAL_ASSIGN_OR_RETURN(SavePlan plan, plan_save(*world, rank, {}));
     for (uint32_t file = 0; file < plan.files; ++file) {
-      const Hash128 digest = xxh3_128(as_view(shard_file_name(rank, file)));  // of any digest's size
+      // Any value with the size of a digest.
+      const Hash128 digest = xxh3_128(as_view(shard_file_name(rank, file)));
       const uint64_t bytes = file == 0 ? plan.tensor_bytes : 4096;
       manifest.files.push_back({shard_file_name(rank, file), bytes + 4096, digest, rank, file});
     }

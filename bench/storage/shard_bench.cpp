@@ -1,7 +1,9 @@
-// Writing and reading a shard, against what the machine does with the same bytes in the same run.
+// Writing and reading a shard, compared with plain operations on the same bytes in the same run.
+//
 //   shard_bench [FOLDER [MEBIBYTES]]
-// Each line is the best of several rounds, with its ratio to the plain way: write(2) + fsync, or read(2) +
-// one digest pass.
+//
+// Each line has the best of several rounds and its ratio to the plain operation: write(2) + fsync, or read(2)
+// + one digest pass.
 #include <fcntl.h>
 #include <unistd.h>
 

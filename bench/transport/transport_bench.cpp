@@ -1,5 +1,5 @@
-// The live transport between two nodes on the loopback, by TCP with TLS and by UCX, beside a plain TCP
-// connection in the same run: round trips of a small message, and bulk.
+// The live transport between two nodes on the loopback, over TCP with TLS and over UCX, compared with a plain
+// TCP connection in the same run: round trips of a small message, and bulk transfers.
 //
 //   transport_bench [MIB_BULK [ROUND_TRIPS [tcp|ucx]]]          default: 256 20000, both
 #include <arpa/inet.h>
@@ -43,7 +43,7 @@ Bytes message_of(size_t bytes) {
   return message;
 }
 
-// Echoes small messages where it is told to, and counts bytes.
+// Echoes small messages if `echoes` is set, and counts bytes.
 class Endpoint : public TransportHandler {
  public:
   Endpoint(TransportKind kind, bool listens, bool echoes) : echoes_(echoes) {
@@ -104,8 +104,9 @@ Figures measure_transport(TransportKind kind, size_t bulk_bytes, size_t round_tr
     }
   }
   const size_t messages = std::max<size_t>(1, bulk_bytes / kBulkBytes);
-  for (int round = 0; round < 2; ++round) {       // the first faults memory in
-    std::vector<Bytes> prepared(messages, bulk);  // a message is given away; TCP sends the same bytes always
+  for (int round = 0; round < 2; ++round) {  // the first round faults memory in
+    // Sending consumes a message; plain TCP always sends the same bytes.
+    std::vector<Bytes> prepared(messages, bulk);
     const Clock::time_point begun = Clock::now();
     for (size_t i = 0; i < messages; ++i) {
       if (i >= kBulkUnderWay) listener.received.acquire();
