@@ -1,4 +1,4 @@
-// RoleByItself: a role without a host. The test hands it events and carries its operations out as it likes.
+// RoleByItself: a role without a host. The test delivers its events and decides how its operations end.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The same roles under the CAF host and under the direct engine of virtual time: the same scenario gives the
-// same protocol.
+// The same roles run under the CAF host and under the direct engine on virtual time. The same scenario gives
+// the same protocol.
 #include <gtest/gtest.h>
 
 #include <map>

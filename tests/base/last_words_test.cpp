@@ -1,4 +1,4 @@
-// What a program says before it ends for want of memory or threads, from any thread.
+// The message of a program that ends because of a lack of memory or threads, from any thread.
 #include "base/last_words.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Runs programs as a user would: arguments in, status and output back.
+// Runs programs as a user would: takes arguments, returns exit status and output.
 #pragma once
 
 #include <sys/types.h>

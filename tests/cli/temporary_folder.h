@@ -1,4 +1,4 @@
-// A folder of its own, removed at the end.
+// A temporary folder, removed at the end.
 #pragma once
 
 #include <cstdlib>

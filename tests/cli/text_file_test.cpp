@@ -1,4 +1,4 @@
-// The files that commands leave: none is written over that is there, none is said to be written that is not.
+// Files that commands write: no existing file is overwritten, and no unwritten file is reported as written.
 #include "cli/text_file.h"
 
 #include <gmock/gmock.h>

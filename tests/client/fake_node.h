@@ -1,5 +1,5 @@
-// FakeNode: the other end of a Checkpointer's socket, played by the test itself. save never waits for a node,
-// so that one thread can do both; what blocks (open, load, latest) runs in a std::async of the test.
+// FakeNode: the other end of a Checkpointer's socket, which the test plays. save never waits for a node, so
+// one thread can play both. Calls that block (open, load, latest) run in a std::async of the test.
 #pragma once
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// What a trainer may give a StateDict: const data, scalars without pointers, any container of bytes, and a
-// tensor that is stated once.
+// What a trainer may add to a StateDict: const data, scalars without pointers, any container of bytes, and a
+// ShardedTensor, which describes a tensor once for the state and for the layout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

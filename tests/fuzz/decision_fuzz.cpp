@@ -1,6 +1,7 @@
-// manifest.shoal. Input: a byte, then a body. The byte 0: the body is the whole file, digests and all; 255:
-// likewise, of a rank manifest. 254: the body of a rank manifest. Else it is the state in a decision's head.
-// With a body alone the digests are made here, so that what lies behind them is reached.
+// Fuzzes manifest.shoal. Input: a byte, then a body. Byte 0: the body is the whole file with its digests.
+// Byte 255: the same for a rank manifest. Byte 254: the body of a rank manifest. Any other byte is the state
+// in the head of a decision. For a body alone, the target adds the digests, so that the code behind their
+// check runs.
 #include <string>
 
 #include "storage/decisions/decision.h"

@@ -1,4 +1,4 @@
-// What arrives on a connection between nodes, before anybody has proven anything: a frame's header, and the
+// Fuzzes what arrives on a connection between nodes before authentication: the header of a frame and the
 // payload of a handshake. Input: a header of kFrameHeaderBytes, then the payload.
 #include <memory>
 #include <string>

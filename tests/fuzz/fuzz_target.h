@@ -1,8 +1,8 @@
-// What every fuzz target shares. A target is one function over bytes that nobody vouches for: it must end, in
-// bounded memory, without a crash, and hold what it asserts. SHOAL_CHECK ends the process where it does not.
+// Shared by the fuzz targets. A target is one function over untrusted bytes. It must end in bounded memory,
+// without a crash, and its assertions must hold: a failed SHOAL_CHECK ends the process.
 //
 // The same function is linked twice: with libFuzzer (SHOAL_FUZZ, clang), and with tests/fuzz/replay_main.cpp,
-// which runs the files of the corpus once on any compiler. docs/how-to/fuzz.md says how to run them for long.
+// which runs the files of the corpus once on any compiler. docs/how-to/fuzz.md describes long runs.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A message between client and node.
+// Fuzzes a message between client and node.
 #include "local/messages/messages.h"
 #include "tests/fuzz/fuzz_target.h"
 

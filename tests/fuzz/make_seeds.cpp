@@ -2,7 +2,8 @@
 //
 //   make_fuzz_seeds ROOT CORPUS      e.g. tests/storage/golden/v1 tests/fuzz/corpus
 //
-// Seeds are called seed-*; what a fuzzer found is put beside them under a name that says what it is.
+// The names of seeds begin with "seed-". Findings of a fuzzer are stored beside them, under descriptive
+// names.
 #include <fmt/format.h>
 #include <algorithm>
 

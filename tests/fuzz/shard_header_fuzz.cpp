@@ -1,4 +1,5 @@
-// The header of a safetensors shard. Input: the bytes of data that follow it, UInt64; then its JSON.
+// Fuzzes the header of a safetensors shard. Input: the number of data bytes that follow the header (UInt64),
+// then its JSON.
 #include <string_view>
 
 #include "storage/shards/shard_header.h"

@@ -1,4 +1,4 @@
-// A message between nodes, after the transport has put it together.
+// Fuzzes a message between nodes, after the transport has assembled it.
 #include "actors/messages/link_messages.h"
 #include "actors/messages/messages.h"
 #include "tests/fuzz/fuzz_target.h"

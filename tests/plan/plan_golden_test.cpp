@@ -1,6 +1,6 @@
-// Ids and plans that must never change under rule version 1: golden/plans.txt. A difference means that
-// checkpoints written before can no longer be read by arithmetic; a new rule gets a new version, and a golden
-// file of its own. SHOAL_UPDATE_GOLDEN=1 in the environment writes the file anew.
+// Ids and plans that must never change under rule version 1: golden/plans.txt. A difference means that older
+// checkpoints can no longer be read by arithmetic. A new rule gets a new version and a new golden file.
+// SHOAL_UPDATE_GOLDEN=1 in the environment writes the file again.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

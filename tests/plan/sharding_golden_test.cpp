@@ -1,4 +1,4 @@
-// Shards against PyTorch's own (golden/sharding.txt, made by make_sharding_golden.py).
+// Shards, compared with those of PyTorch (golden/sharding.txt, made by make_sharding_golden.py).
 #include <gtest/gtest.h>
 
 #include <fstream>

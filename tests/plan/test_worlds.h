@@ -1,4 +1,4 @@
-// Worlds for tests: made by hand from layouts, or drawn at random over everything that a layout can say.
+// Worlds for tests: made by hand from layouts, or drawn at random over all features of a layout.
 #pragma once
 
 #include <cstdint>

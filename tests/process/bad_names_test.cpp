@@ -1,5 +1,5 @@
-// Names that a trainer gives its values, through client, node and files: saved and loaded exactly, or refused
-// in one line that shows the name, with nothing half done.
+// Names that a trainer gives its values, through client, node and files. A name is saved and loaded exactly,
+// or rejected with a one-line error that shows it, and nothing is left half done.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

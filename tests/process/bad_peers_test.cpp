@@ -1,4 +1,5 @@
-// Strangers and zombies at a live node while others save: each is turned away by name, and no save is harmed.
+// Strangers and zombies connect to a live node while others save. Each is rejected with an error that names
+// it, and no save fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,6 +1,5 @@
-// Roots that go bad under a running job: moved, replaced, removed, full, not writable. Each is an error that
-// names the root, no save is called committed that is not to be found there, and a root that comes back is
-// used again.
+// Roots that fail under a running job: moved, replaced, removed, full, not writable. Each error names the
+// root. No save is reported as committed that is not in the root, and a root that works again is used again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>

@@ -1,5 +1,6 @@
-// A bit flipped in each file of a root, and in the catalog beside it; then a real node is started on it, and
-// a real client loads. The damage is named, or what it lies in is not needed; what is loaded is right.
+// A bit is flipped in each file of a root and in the catalog. Then a real node starts on the root, and a real
+// client loads. Either an error names the damage, or the load does not need it. Loaded data is always
+// correct.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

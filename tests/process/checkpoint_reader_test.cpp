@@ -1,4 +1,4 @@
-// What a checkpoint holds and its values one by one, through clients, nodes and files; and the golden
+// The contents of a checkpoint and its values one by one, through clients, nodes and files; and the golden
 // checkpoints of every format version, loaded by jobs of each mode.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

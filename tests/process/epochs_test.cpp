@@ -1,4 +1,4 @@
-// Real coordinators that are killed, stopped and woken up, and another one beside them.
+// Real coordinators that are killed, stopped and resumed, and another one beside them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

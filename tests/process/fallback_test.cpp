@@ -1,5 +1,5 @@
-// Loads of a root whose newest checkpoint is damaged: an error that names it, or, where the load may fall
-// back, the newest checkpoint that is sound, the same on all ranks of all hosts.
+// Loads of a root whose newest checkpoint is damaged. The load fails with an error that names the checkpoint.
+// With a fallback, it loads the newest sound checkpoint, the same one on all ranks of all hosts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// Saves in flight beyond what may be, and nodes that were stopped and come back after others had decided.
+// More saves in flight than allowed, and nodes that were stopped and return after others have decided.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A rank that was stopped while its node was killed, started again, and while its save was aborted. What it
-// hears of that save, when it goes on, is what the others heard.
+// A rank is stopped while its node is killed and restarted, and while its save is aborted. When the rank
+// resumes, it receives the same outcome of that save as the other ranks.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

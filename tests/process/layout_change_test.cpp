@@ -1,5 +1,5 @@
-// Tensors that come and go while a job runs, through clients, nodes and files; loaded by other ranks, bit for
-// bit.
+// Tensors that are added and removed while a job runs, through clients, nodes and files; loaded by other
+// ranks, bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

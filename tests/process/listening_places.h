@@ -1,4 +1,4 @@
-// Where a process can be reached by TCP.
+// The TCP addresses on which a process listens.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// Saves whose manifest is missing, though every shard lies in the root: the next job, on other hosts and so
-// without the catalog, commits them and loads them instead of an older step.
+// Saves whose manifest is missing, although every shard is in the root. The next job runs on other hosts and
+// so has no catalog. It commits these saves and loads them instead of an older step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-// A node for tests: run_node with what the command line says, as KEY=VALUE. Says "ready ADDRESS" on standard
-// output.
+// A node for tests: calls run_node with options from the command line, as KEY=VALUE. Prints "ready ADDRESS"
+// to standard output.
 #include <sys/resource.h>
 #include <unistd.h>
 

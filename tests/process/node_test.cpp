@@ -1,4 +1,5 @@
-// Real nodes in processes of their own, real clients: one job's saves and loads, and how nodes come and go.
+// Real nodes in child processes and real clients: the saves and loads of one job, and nodes that start and
+// end.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

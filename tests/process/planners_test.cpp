@@ -1,5 +1,5 @@
-// Planners of one's own through clients, nodes and files: what they save under other names is loaded by the
-// plain calls, by other ranks; what fails in one fails on all.
+// Custom planners through clients, nodes and files. Plain calls of other ranks load what the planners saved
+// under other names. A failure in one planner fails the save on all ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

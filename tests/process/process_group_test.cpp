@@ -1,4 +1,4 @@
-// A subset of a job's ranks that saves by itself, through clients, nodes and files: meshes name the ranks of
+// A subset of a job's ranks that saves on its own, through clients, nodes and files. Meshes name the ranks of
 // the world, the checkpoint those of the group.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

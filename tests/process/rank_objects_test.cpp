@@ -1,5 +1,5 @@
-// What each rank has of its own, through clients, nodes and files: one layout for all, loaded by whoever
-// names it.
+// Per-rank objects through clients, nodes and files: one layout for all ranks; any rank may load any object
+// by its name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Jobs with more nodes than connect to the coordinator: the rest goes by way of relays, which are ordinary
-// nodes.
+// Jobs with more nodes than may connect to the coordinator directly. The others use relays, which are
+// ordinary nodes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

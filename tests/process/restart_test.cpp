@@ -1,4 +1,4 @@
-// Nodes that are killed in the middle of saves and loads, and started again: nothing that was staged is lost.
+// Nodes that are killed during saves and loads, and restarted. No staged data is lost.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A job id that is used again: what ran under it before is another run.
+// A job id that is used again: the earlier run with this id is a different run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

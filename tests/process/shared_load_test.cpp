@@ -1,4 +1,4 @@
-// Hosts that hold the same tensors load them together: each byte is read from storage about once, and passed
+// Hosts that hold the same tensors load them together: each byte is read from storage about once and passed
 // on.
 #include <fmt/format.h>
 #include <gmock/gmock.h>

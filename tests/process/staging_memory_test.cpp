@@ -1,5 +1,5 @@
-// Hosts whose memory does not hold a second copy of the state: two ranks of 100 MiB each, with clients, nodes
-// and files; loaded bit for bit.
+// Hosts without memory for a second copy of the state: two ranks of 100 MiB each, with clients, nodes and
+// files; loaded bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// A storage of one's own through clients, nodes and files: who runs finish, who reads what, and what fails.
+// A custom storage through clients, nodes and files: which process calls finish, which process reads what,
+// and how failures are reported.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// A stranger: raw bytes at a node's doors, without any of the checks of client and transport.
+// A stranger: sends raw bytes to a node's sockets, without any of the checks of client and transport.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Tensors that lie as XLA and JAX lay them, several local shards a process, through clients, nodes and files:
-// saved as tiles and loaded with DTensor placements, and the reverse, bit for bit.
+// Tensors with the shardings of XLA and JAX, with several local shards per process, through clients, nodes
+// and files. They are saved as tiles and loaded with DTensor placements, and the reverse, bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// A trainer of tests: a real client with a small state, every element a known function of name, index and
+// A trainer for tests: a real client with a small state. Every element is a known function of name, index and
 // step.
 #pragma once
 

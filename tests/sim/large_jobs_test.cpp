@@ -1,5 +1,5 @@
-// What large jobs cost the coordinator and the root, where whoever waits asks again meanwhile. Few ranks
-// stand for many: what each of them costs is made dear.
+// The cost of large jobs for the coordinator and the root, if nodes that wait send again meanwhile. Few ranks
+// represent many: the cost per rank is set high.
 #include <gtest/gtest.h>
 
 #include "sim/simulation.h"

@@ -1,5 +1,5 @@
-// What the three modes of a save say, as docs/reference/protocol.md shows it. That they make checkpoints of
-// the same values is shown by reshard_seeds_test.cpp.
+// The messages of the three modes of a save, as docs/reference/protocol.md shows them. reshard_seeds_test.cpp
+// shows that the modes make checkpoints of the same values.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// Drawn faults, what is recorded of a run, and that it does the same again.
+// Drawn faults, the recording of a run, and that its replay gives the same run.
 #include "sim/replay.h"
 
 #include <gmock/gmock.h>

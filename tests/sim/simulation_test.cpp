@@ -1,5 +1,5 @@
-// The simulator: that its numbers follow from what it says it models, that the production roles say the same
-// in it as over the file system in memory, and that equal seeds give equal traces everywhere.
+// The simulator: its numbers follow from its stated models, the production roles send the same messages in it
+// as over the file system in memory, and equal seeds give equal traces everywhere.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

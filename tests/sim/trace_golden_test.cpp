@@ -1,5 +1,5 @@
-// The scenarios of the tree give the same traces everywhere: every compiler, optimized or not, every run.
-// Built a second time with clang by tools/fuzz.
+// The scenarios in the tree give the same traces everywhere: with every compiler, optimized or not, in every
+// run. tools/fuzz builds this test a second time with clang.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

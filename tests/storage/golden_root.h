@@ -1,4 +1,4 @@
-// A tiny whole root, each byte of it determined: what tests/storage/golden/v1 holds.
+// A tiny complete root in which every byte is determined: the contents of tests/storage/golden/v1.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// The golden roots of every format version stay readable, and the newest is what this program writes, byte
-// for byte.
+// The golden roots of every format version stay readable. The newest one equals what this program writes,
+// byte for byte.
 #include <gmock/gmock.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Shared by the tests of storage/: temporary folders, and the two file systems behind one face.
+// Shared by the tests of storage/: temporary folders, and the two file systems behind one interface.
 #pragma once
 
 #include <gtest/gtest.h>

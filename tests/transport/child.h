@@ -1,4 +1,4 @@
-// A peer in a process of its own (peer_main.cpp).
+// A peer in a child process (peer_main.cpp).
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// What a peer costs in file descriptors, and what happens where there are no more.
+// The number of file descriptors per peer, and the behavior when none are left.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Strangers, and members of the job that have gone mad, against a live transport: what they send ends their
-// own session with a named error, and a good peer beside them notices nothing.
+// Strangers and misbehaving members of the job send to a live transport. Their own session ends with an error
+// that names the cause, and a good peer beside them is not affected.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Network interfaces that come up after a node has begun. Each node is a host of its own (a network
-// namespace); where those are not permitted the tests are skipped.
+// Network interfaces that come up after a node has started. Each node runs in its own network namespace; if
+// namespaces are not permitted, the tests are skipped.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

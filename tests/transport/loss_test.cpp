@@ -1,5 +1,5 @@
-// Peers that die, stop, come back, or never were: each is reported once, within three seconds, and others
-// notice nothing.
+// Peers that die, stop, return, or never existed. Each is reported once, within three seconds, and other
+// peers are not affected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

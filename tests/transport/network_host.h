@@ -1,4 +1,4 @@
-// A host for tests: a process in a network namespace of its own that can run one node
+// A host for tests: a process in its own network namespace that can run one node
 // (tests/transport/network_host_main.cpp).
 #pragma once
 

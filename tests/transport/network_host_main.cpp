@@ -1,14 +1,15 @@
-// A host in a network namespace of its own. Reads commands from standard input, a line each, and answers each
+// A host in its own network namespace. Reads commands from standard input, one per line, and answers each
 // with a line:
-//   enter                  make the namespace: "ok", or why it cannot be
-//   ip ARGUMENTS           `ip` in it: "ok" or "failed"
-//   running INTERFACE      waits until it can be used: "ok"
-//   node NAME [HOST:PORT]  start the node, listening there: its address, "ok" where it has none, or an error
-//   connect HOST:PORT      "up PEER", or "lost: " and why
-//   send PEER BYTES        a message: "ok" or why not
-//   receive COUNT          waits for so many messages in all: "ok", or how many there were
-//   disconnect PEER        "ok" when the peer is gone
-//   state PEER             "up", or "lost: " and why
+//
+//   enter                  creates the namespace: "ok", or an error
+//   ip ARGUMENTS           runs `ip` in it: "ok" or "failed"
+//   running INTERFACE      waits until the interface is usable: "ok"
+//   node NAME [HOST:PORT]  starts the node, listening there: its address, "ok" if it has none, or an error
+//   connect HOST:PORT      "up PEER", or "lost: " and the cause
+//   send PEER BYTES        sends a message: "ok", or an error
+//   receive COUNT          waits for this number of messages in total: "ok", or how many arrived
+//   disconnect PEER        "ok" when the peer is disconnected
+//   state PEER             "up", or "lost: " and the cause
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>

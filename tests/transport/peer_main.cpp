@@ -1,5 +1,5 @@
-// A node in a process of its own, to be stopped and killed by tests: connects to ADDRESS and sends every
-// message back. Ends with status 3 when it has lost its peer.
+// A node in a child process that tests stop and kill. It connects to ADDRESS and sends every message back.
+// Exits with status 3 when it has lost its peer.
 #include <sys/prctl.h>
 #include <unistd.h>
 

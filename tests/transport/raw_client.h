@@ -1,5 +1,5 @@
-// A stranger who knows the protocol: sends whatever bytes and frames a test wants, in the clear, by TLS and
-// by UCX, without any of the transport's checks.
+// A stranger that knows the protocol: sends any bytes and frames that a test wants, in plain text, over TLS
+// and over UCX, without the checks of the transport.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// What tests of the live transport share: a handler that records what it is told and lets a test wait for it,
-// messages with known contents, and options for nodes of one job.
+// Shared by tests of the live transport: a handler that records its calls and lets a test wait for them,
+// messages with known contents, and options for the nodes of one job.
 #pragma once
 
 #include <gtest/gtest.h>

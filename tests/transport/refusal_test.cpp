@@ -1,5 +1,5 @@
-// Nodes that do not belong together, live: the connector learns why, the listener counts it, a good peer
-// notices nothing.
+// Nodes of different jobs, live. The connecting node gets the cause, the listening node counts it, and a good
+// peer is not affected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Two sessions wired to each other, without UCX.
+// Two sessions connected to each other, without UCX.
 #include "transport/session.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// TLS on two ends of one connection.
+// TLS at the two ends of one connection.
 #include "transport/tcp/tls.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-// The live host with toy roles: order of effects, timers, operations, bounds; and the same on virtual time.
+// The live host with toy roles: order of effects, timers, operations and bounds; and the same on virtual
+// time.
 #include "actors/caf/caf_host.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Collective saves on virtual time: every rank says what it holds, one roster is made of it, each is told its
-// part, and what comes of it is the checkpoint that the other modes would have made.
+// Collective saves on virtual time. Every rank sends what it holds, the coordinator makes one roster of it,
+// and each rank receives its part. The resulting checkpoint equals that of the other modes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The Coordinator by itself: what it remembers, how long it tries, and what it says when it cannot.
+// The Coordinator alone: what it remembers, how long it retries, and which causes it reports.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Coordinators come, go, stop and wake up: nodes find the one of the last epoch, and hear one decision.
+// Coordinators start, die, pause and resume. Nodes find the one of the last epoch, and receive one decision.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The coordinator's side of loads that are shared, by itself: the test is the nodes that ask, and the root.
+// The coordinator's part in shared loads, alone: the test plays the nodes and the root.
 #include "actors/coordinator/load_gathering.h"
 
 #include <gmock/gmock.h>

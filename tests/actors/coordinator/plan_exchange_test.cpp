@@ -1,5 +1,5 @@
-// Planners with a global plan of their own, on virtual time: what all ranks offer reaches one planner, and
-// what it makes reaches each rank, whoever dies meanwhile.
+// Custom planners with a global plan, on virtual time. The offers of all ranks reach one planner, and its
+// result reaches each rank, whichever process dies meanwhile.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Retention beside saves and loads, on virtual time: what goes, what a load keeps, and until when.
+// Retention beside saves and loads, on virtual time: what is deleted, what a load keeps, and until when.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// A file from a slab that holds only part of it at a time: the same file as from one that holds all.
+// A file written from a slab that holds only part of it at a time equals one from a slab that holds all of
+// it.
 #include "actors/executor/part_write.h"
 #include "actors/executor/operation_runner.h"
 

@@ -1,4 +1,4 @@
-// Pieces of which copies exist: what is damaged or gone is read from these, and told.
+// Pieces with alternates: a damaged or missing piece is read from another copy, and reported.
 #include "actors/executor/piece_reader.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// A Loader without a host, of generation 2, or of a job that only reads: the test is its clients and its
+// A Loader without a host, of generation 2 or of a job that only reads. The test plays its clients and its
 // root.
 #pragma once
 

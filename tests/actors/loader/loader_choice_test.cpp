@@ -1,4 +1,4 @@
-// What load(latest) rests its choice on, by the operations that the Loader asks for.
+// How load(latest) makes its choice, checked by the operations that the Loader starts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Clients that read files themselves: what they are told, and what the node reads in their place.
+// Direct reads by clients: which messages clients receive, and what the node reads instead of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Checkpoints that clients keep open: pinned once, read once, for as long as somebody keeps them.
+// Checkpoints that clients keep open: pinned once and read once, as long as some client keeps them open.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

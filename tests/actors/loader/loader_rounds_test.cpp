@@ -1,4 +1,4 @@
-// Two nodes of a load that is shared, one of which is ahead of the other.
+// Two nodes of a shared load, one of which is ahead of the other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

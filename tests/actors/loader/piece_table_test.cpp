@@ -1,4 +1,4 @@
-// The pieces of a plan, kept together: each is told as it was added.
+// The table of a plan's pieces returns each piece as it was added.
 #include "actors/loader/piece_table.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What a load plans to read, of pieces of many digest blocks: the blocks that a rank's boxes touch, each
-// once, and no other; in batches that fit the parts of the window.
+// The read plan of a load, for pieces with many digest blocks: exactly the blocks that a rank's boxes touch,
+// each once, in batches that fit into the parts of the window.
 #include "actors/loader/read_plan.h"
 
 #include <gtest/gtest.h>

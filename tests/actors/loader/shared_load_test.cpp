@@ -1,4 +1,4 @@
-// Loads that are shared: several nodes that need the same bytes read them once, and pass them on.
+// Shared loads: several nodes that need the same bytes read them once and pass them on.
 #include <gmock/gmock.h>
 
 #include "tests/sim/support/shared_load.h"

@@ -1,4 +1,4 @@
-// What a launcher says of its trainers, through a pipe that brings it in pieces.
+// A launcher's reports about its trainers, through a pipe that delivers them in pieces.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

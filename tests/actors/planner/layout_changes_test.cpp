@@ -1,5 +1,5 @@
-// Layouts that change while a job runs: the save that brings a change commits, and no commit mixes what does
-// not fit.
+// Layouts that change while a job runs: the save with the change commits, and no commit mixes shares that do
+// not belong together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

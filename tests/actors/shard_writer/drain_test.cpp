@@ -1,5 +1,5 @@
-// Ranks that stage nothing more: their trainer has ended, or their node is told to stop. Nobody waits for
-// them, and what all have staged is committed all the same.
+// Ranks that stage nothing more, because their trainer has ended or their node was requested to stop. No
+// other rank waits for them, and saves that all ranks have staged are still committed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

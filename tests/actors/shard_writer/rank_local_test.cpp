@@ -1,5 +1,5 @@
-// Rank-local saves on virtual time: nothing is sent, and a set of manifests is a checkpoint once it is
-// complete, never before, never after a tombstone.
+// Rank-local saves on virtual time. Nodes exchange no messages. A set of manifests is a checkpoint once it is
+// complete, never before, and never after a tombstone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The ShardWriter by itself: how its saves end when the coordinator, the root or other ranks do not come.
+// The ShardWriter alone: how its saves end if the coordinator, the root or other ranks do not respond.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

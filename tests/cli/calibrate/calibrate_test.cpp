@@ -1,5 +1,5 @@
-// shoal calibrate: what it measures is a profile, whole and sane; a peer that is there is measured, one that
-// is not is named.
+// shoal calibrate: its result is a complete profile with plausible numbers. It measures a peer that answers,
+// and names one that does not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// A job in what containers give it: 64 MB of /dev/shm, a read-only home, no root, PID namespaces of their
-// own.
+// A job under the limits of containers: 64 MB of /dev/shm, a read-only home, no root user, and separate PID
+// namespaces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

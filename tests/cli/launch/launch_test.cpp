@@ -1,5 +1,5 @@
-// shoal launch and node: what trainers are given, whose status counts, who hears which signal, what is
-// refused.
+// shoal launch and node: the environment of trainers, whose exit status counts, which process receives which
+// signal, and which arguments are rejected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

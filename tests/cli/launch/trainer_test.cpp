@@ -1,4 +1,5 @@
-// The example trainer under shoal launch: what one sharding saved, another loads, every element checked.
+// The example trainer under shoal launch: one sharding loads what another saved. The trainer checks every
+// element.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// Settings as a user says them: flags, variables, shoal.toml in the working folder and in the root.
+// Settings as a user gives them: flags, variables, shoal.toml in the working folder and in the root.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

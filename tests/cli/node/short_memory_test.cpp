@@ -1,5 +1,5 @@
-// A ladder of limits of address space (ulimit -v) under the program: on each rung it works, or ends with one
-// line that says that memory is short, and with the status that README.md names.
+// The program under increasing limits of address space (ulimit -v). Under each limit it works, or ends with
+// one line that states the lack of memory and with the exit status that README.md lists.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// shoal status and top beside jobs that run, have run, or are killed; and the metrics that a node serves.
+// shoal status and top beside jobs that run, have ended, or are killed; and the metrics that a node serves.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// shoal rm, gc, pin, tag and verify's record: on copies of the golden root, and beside a live job.
+// shoal rm, gc, pin, tag and the marks of verify: on copies of the golden root, and beside a live job.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// shoal ls, show and verify on the golden root, on damaged copies of it, and on what is no root.
+// shoal ls, show and verify on the golden root, on damaged copies of it, and on folders that are not roots.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

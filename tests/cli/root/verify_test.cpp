@@ -1,4 +1,4 @@
-// shoal verify on checkpoints of several blocks a file, whole and damaged.
+// shoal verify on checkpoints with several blocks per file, whole and damaged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

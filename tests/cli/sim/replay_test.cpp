@@ -1,4 +1,4 @@
-// shoal sim with failures, and shoal replay of what it recorded.
+// shoal sim with failures, and shoal replay of the recorded run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

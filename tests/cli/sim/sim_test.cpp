@@ -1,4 +1,4 @@
-// shoal sim: what it prints, and what it refuses.
+// shoal sim: its output, and the arguments that it rejects.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

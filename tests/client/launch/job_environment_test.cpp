@@ -1,4 +1,4 @@
-// What the variables of launchers say about a job, as those launchers set them.
+// The job that the variables of launchers describe, with variables as these launchers set them.
 #include "client/launch/job_environment.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Ranks that come to one job id: rank 0 in a process of its own, for its id lives as long as the process.
+// Ranks agree on one job id. Rank 0 runs in a child process, because its id lives as long as the process.
 #include "client/launch/job_id_service.h"
 
 #include <arpa/inet.h>

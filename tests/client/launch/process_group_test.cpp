@@ -1,4 +1,4 @@
-// Process groups: what a subset of ranks calls itself, and a state in those terms.
+// Process groups: the rank numbers of a subset of ranks, and a state in these numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Settings as fields of CheckpointerOptions: each of them does the same by field, by variable and by file.
+// Settings as fields of CheckpointerOptions: each has the same effect as field, variable and file.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

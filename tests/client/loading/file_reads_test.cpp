@@ -1,4 +1,4 @@
-// What a load reads itself from the files that its node names.
+// Direct reads of a load from the files that its node names.
 #include "client/loading/file_reads.h"
 
 #include <gmock/gmock.h>

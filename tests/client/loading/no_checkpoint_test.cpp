@@ -1,5 +1,5 @@
-// Code::not_found of a load means that there is no checkpoint, and nothing else: whoever hears it may start
-// afresh. Each other source of that code is one that a job retrained from step 0 for.
+// Code::not_found of a load means only that there is no checkpoint; a trainer that gets it may start from
+// step 0. The tests cover other failures that once returned this code and made a job train again from step 0.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

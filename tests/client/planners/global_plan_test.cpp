@@ -1,4 +1,4 @@
-// The default global plan, which a save by collectives and a planner's own create_global_plan start from.
+// The default global plan, from which a collective save and a custom create_global_plan start.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

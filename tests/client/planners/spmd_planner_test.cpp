@@ -1,4 +1,4 @@
-// State that lies in tiles on several devices a rank: fetched once, cut to what is no padding, handed over
+// State in tiles on several devices per rank: fetched once, cut to the part without padding, handed over
 // once.
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Failures of saves that nobody asked for: by what, and how often, a trainer is told of each.
+// Failures of saves whose outcome no call requested: how and how often a trainer is notified of each.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

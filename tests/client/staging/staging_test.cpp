@@ -1,4 +1,4 @@
-// Slabs by what the node grants: fewer saves in flight, saves in parts, and slabs that are given back.
+// Slabs within the node's grant: fewer saves in flight, saves in parts, and slabs that are given back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

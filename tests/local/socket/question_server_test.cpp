@@ -1,4 +1,4 @@
-// A door to which anybody may come: whoever asks is answered, whatever the others do.
+// A server for any local process: it answers each question, whatever other connections do.
 #include "local/socket/question_server.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Tile assignments: against XLA's rule as golden/tiles.txt has it (made by make_tiles_golden.py), and what is
-// refused.
+// Tile assignments: compared with XLA's rule in golden/tiles.txt (made by make_tiles_golden.py), and
+// assignments that are rejected.
 #include "shoal/tile_sharding.h"
 
 #include <fmt/ranges.h>

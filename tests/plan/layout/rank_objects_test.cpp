@@ -1,5 +1,4 @@
-// What each rank has of its own: stated once in a layout that all ranks share, a value for each under its own
-// name.
+// Per-rank objects: stated once in a layout that all ranks share, with a value per rank under its own name.
 #include <gmock/gmock.h>
 
 #include "plan/layout/codec.h"

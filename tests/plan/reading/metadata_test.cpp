@@ -1,4 +1,4 @@
-// Attempts: how they are counted, and in which order they stand. What trainers may say of a save.
+// The numbers and the order of attempts, and the user metadata of a save.
 #include "shoal/metadata.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Plans that are moved from another rank of their class are the very plans that the rule makes.
+// Plans that are moved from another rank of the class equal the plans that the rule makes.
 #include "plan/saving/plan_classes.h"
 
 #include "plan/saving/rank_plans.h"

@@ -1,4 +1,4 @@
-// Random worlds against definitions written out element by element and rank by rank.
+// Random worlds, compared with definitions that go element by element and rank by rank.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A bit flipped anywhere in a root, and then a load by production roles and production operations: the damage
-// is named, or read around, or touches nothing that was asked for. No byte that arrives is wrong.
+// A bit is flipped anywhere in a root. Then production roles and operations load. They report the damage,
+// read around it, or do not need the damaged bytes. No wrong byte is loaded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// A whole job on two hosts, its production roles and operations over a file system in memory, ended or hurt
-// at every call that it makes to that file system: what was told lasts, what was not committed is invisible,
-// an attempt has one decision, and the next save commits or aborts.
+// A whole job on two hosts, with production roles and operations over a file system in memory. It crashes or
+// fails at every call to that file system. What was reported lasts, what is not committed is invisible, an
+// attempt has one decision, and the next save commits or aborts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Seeds: coordinators and nodes die, stop, wake up and are cut off at random moments while a job saves. Once
-// the faults are over, every save has one decision, and everybody who was told heard that one.
+// Seeds: coordinators and nodes die, pause, resume and are cut off at random moments while a job saves. After
+// the faults end, every save has one decision, and every rank that received one received that one.
 #include <gtest/gtest.h>
 
 #include <random>

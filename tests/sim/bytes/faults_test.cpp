@@ -1,6 +1,6 @@
-// The cases that break planners who take one rank's word for all, in each mode: every save commits, holds
-// what some rank holds and nothing else, and loads bit for bit on other ranks. A value whose copies differ
-// comes from one rank, or one mesh, as a whole.
+// The cases that break a planner which trusts one rank's layout for all ranks, in each mode. Every save
+// commits, has exactly the values that some rank holds, and loads bit for bit on other ranks. A value whose
+// copies differ comes from one rank, or one mesh, as a whole.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

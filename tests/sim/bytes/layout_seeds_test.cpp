@@ -1,5 +1,5 @@
-// Random layout changes: ranks change at different times, some not at all, run ahead, lose their node or the
-// coordinator. Everything is decided, what is committed is whole.
+// Random layout changes: ranks change at different times or not at all, run ahead, and lose their node or the
+// coordinator. Every save is decided, and every committed save is whole.
 #include <gtest/gtest.h>
 
 #include <random>

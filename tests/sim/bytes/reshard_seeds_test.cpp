@@ -1,9 +1,7 @@
-// Jobs drawn at random save in each of the three modes, and other jobs, of more, fewer or as many ranks and
-// with any other sharding, load what they saved: bit for bit, and each rank reads the digest blocks that it
-// touches and no other.
+// Random jobs save in each of the three modes. Other jobs, with more, fewer or as many ranks and any other
+// sharding, load the result bit for bit. Each rank reads exactly the digest blocks that it touches.
 //
-// A seed that fails is named; SHOAL_SEED=N runs it alone, SHOAL_SEEDS=N the first N and for as long as it
-// takes.
+// A failure names its seed. SHOAL_SEED=N runs one seed; SHOAL_SEEDS=N runs the first N without a time limit.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Sixty-four ranks of the production roles on virtual time: what a save and a load promise, without sockets,
-// threads or disks.
+// Sixty-four ranks of the production roles on virtual time: the guarantees of a save and a load, without
+// sockets, threads or disks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// All loads of a node together keep within its memory, and all of them end.
+// All loads of a node together stay within its memory, and all of them end.
 #include <gtest/gtest.h>
 
 #include <algorithm>

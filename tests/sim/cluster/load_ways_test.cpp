@@ -1,4 +1,4 @@
-// Which way replicas come by their bytes, where storage is many fast disks and where it is one slow one.
+// How replicas get their bytes, with many fast disks and with one slow disk.
 #include <gtest/gtest.h>
 
 #include <algorithm>

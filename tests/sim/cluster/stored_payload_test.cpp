@@ -1,5 +1,5 @@
-// Full payloads: the same roles over true bytes in memory say, cost and take what a counted run does, and the
-// bytes come back.
+// Full payloads: the same roles over stored bytes give the same messages, costs and times as in a counted
+// run, and the bytes are read back.
 #include "sim/cluster/stored_payload.h"
 
 #include <gmock/gmock.h>

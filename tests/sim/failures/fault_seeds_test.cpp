@@ -1,5 +1,5 @@
 // Seeds: jobs of 8 to 64 ranks, in each mode, under lists of faults of all kinds. The oracles of
-// sim/failures/oracles.h look at each run.
+// sim/failures/oracles.h check each run.
 #include <gtest/gtest.h>
 
 #include "sim/replay.h"

@@ -1,4 +1,4 @@
-// Faults as data, and what the production roles make of them on virtual time.
+// Faults as data, and the reaction of the production roles to them on virtual time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a node's roles do when clients, peers or disks do not behave as the other tests have them behave.
+// The behavior of a node's roles if clients, peers or disks misbehave in ways that no other test covers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Each oracle fires: on a root that lies, on trainers that are told what is not so.
+// Each oracle reports a violation: for a root that returns wrong results, and for trainers that receive wrong
+// decisions.
 #include "sim/failures/oracles.h"
 
 #include <gmock/gmock.h>

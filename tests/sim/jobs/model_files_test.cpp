@@ -1,5 +1,5 @@
-// Models from files: that layouts are those of the files, held once by the ranks of a mesh, and that what
-// cannot be one is refused by file and reason.
+// Models from files: their layouts are those of the files, each value held once by the ranks of a mesh.
+// Errors for invalid files name the file and the reason.
 #include "sim/jobs/model_files.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Stragglers: which hosts are drawn, what their slowness changes, and what is refused.
+// Stragglers: which hosts are drawn, what their slowness changes, and which values are rejected.
 #include "sim/jobs/stragglers.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// ItemModel: that plans which are lists of items take what a closed form says, each once, and that only a
-// profile that has them pays for them.
+// ItemModel: plans that are lists of items cost what a closed form gives, each counted once. Only a profile
+// with item costs is charged.
 #include "sim/models/item_model.h"
 
 #include <gmock/gmock.h>

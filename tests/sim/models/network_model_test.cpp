@@ -1,5 +1,5 @@
-// NetworkModel against closed forms: what gathers take, over one tier and two, straight and by a tree; what a
-// message waits for at an interface; hosts that share processors.
+// NetworkModel, compared with closed forms: the time of gathers over one tier and two, direct and through a
+// tree; the wait of a message at an interface; hosts that share processors.
 #include "sim/models/network_model.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// StorageModel: queues of requests against closed forms, the prefixes of an object store, shared bandwidth.
+// StorageModel: queues of requests, compared with closed forms; the prefixes of an object store; shared
+// bandwidth.
 #include "sim/models/storage_model.h"
 
 #include <gtest/gtest.h>

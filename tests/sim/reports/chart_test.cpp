@@ -1,4 +1,4 @@
-// Charts: where lines cross, and that what is drawn is there, readable and well-formed.
+// Charts: where lines cross, and that the drawing is complete, readable and well-formed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// A job of four ranks on two hosts whose layouts change while it runs, beside a coordinator that can be
-// killed, and a check of what it has committed.
+// A job of four ranks on two hosts whose layouts change while it runs, with a coordinator that can be killed,
+// and a check of its committed saves.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// HardJob: the jobs whose saves go wrong where a planner takes one rank's word for all: ranks that hold
-// different keys, copies whose equality nothing proves, layouts that change while the job runs.
+// HardJob: jobs whose saves fail with a planner that trusts one rank's layout for all ranks. Ranks hold
+// different keys, copies may differ, and layouts change while the job runs.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Layouts of the jobs that the tests of many ranks run.
+// Layouts of the jobs in tests with many ranks.
 #pragma once
 
 #include <random>

@@ -1,4 +1,4 @@
-// Several nodes whose clients load what was saved, together or each by itself.
+// Several nodes whose clients load a saved checkpoint, together or each alone.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// SixteenRanks: what the tests of single modes share, a job of two pipeline stages of FSDP x TP on four
-// hosts, that saves in one mode and is loaded by five ranks of another job.
+// SixteenRanks: shared by the tests of single modes. A job of two pipeline stages of FSDP x TP on four hosts
+// saves in one mode, and five ranks of another job load the result.
 #pragma once
 
 #include <gtest/gtest.h>

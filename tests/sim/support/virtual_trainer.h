@@ -1,6 +1,6 @@
-// VirtualTrainer: plays the client of one rank in a VirtualHost: stages a state whose every element is a
-// known function of its name, index and step, and checks what a load brings against that function. A value of
-// which ranks have different bytes has, on each, those of another name.
+// VirtualTrainer: plays the client of one rank in a VirtualHost. It stages a state whose every element is a
+// known function of name, index and step, and checks loaded elements against that function. A value that
+// differs between ranks has, on each rank, the elements of another name.
 #pragma once
 
 #include <map>

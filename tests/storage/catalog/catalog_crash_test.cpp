@@ -1,5 +1,5 @@
-// What a crash, or a call that fails, leaves of the RocksDB catalog: tried at every writing call it makes to
-// its file system, on a new catalog and on one that was there.
+// What a crash or a failed call leaves of the RocksDB catalog: tried at every write call to the file system,
+// on a new catalog and on an existing one.
 #include <gmock/gmock.h>
 #include <rocksdb/file_system.h>
 #include <rocksdb/system_clock.h>

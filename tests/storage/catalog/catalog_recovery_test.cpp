@@ -1,4 +1,5 @@
-// A catalog that is damaged in any way, or gone, is replaced from the root; nothing else ever is.
+// A catalog that is damaged in any way, or missing, is built again from the root. No other file is ever
+// replaced.
 #include "storage/catalog/catalog_recovery.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Attempts without a decision: what their rosters and the headers of their shards prove is committed, by the
-// very manifest that the coordinator would have published; anything else is left as it is.
+// Attempts without a decision. If rosters and shard headers prove an attempt complete, it is committed by the
+// same manifest that the coordinator would have published. Any other attempt stays unchanged.
 #include "storage/decisions/completion.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Calls on storage that take long are told while they are under way, on virtual time.
+// Slow storage calls are reported while they are in progress, on virtual time.
 #include "storage/files/call_watch.h"
 
 #include <gmock/gmock.h>

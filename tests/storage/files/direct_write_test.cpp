@@ -1,5 +1,5 @@
-// Large files pass the page cache by: on a file system that is as strict about alignment as a disk, and fails
-// where it is told to.
+// Large files bypass the page cache. The file system of the tests is as strict about alignment as a disk, and
+// fails where a test requests it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-// Deletion stopped at each of its calls to the file system, by the end of the process or of the machine, and
-// raced by a load at each of them: what was promised holds, and the next pass brings it to its end.
+// Deletion that is stopped at each of its calls to the file system, by the end of the process or of the
+// machine, and that races a load at each of them. All guarantees hold, and the next pass finishes the
+// deletion.
 #include <gmock/gmock.h>
 
 #include "tests/storage/retention/retention_samples.h"

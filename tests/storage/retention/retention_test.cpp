@@ -1,4 +1,4 @@
-// Which checkpoints stay, and how the others go.
+// Which checkpoints are kept, and how the others are deleted.
 #include <gmock/gmock.h>
 
 #include "tests/storage/retention/retention_samples.h"

@@ -1,5 +1,5 @@
-// What a crash leaves, tried at every primitive call of the file system: the old state or the new one, never
-// a torn file under a final name, and nothing is lost that somebody was told.
+// The result of a crash at every primitive call of the file system: the old state or the new one, never a
+// torn file under a final name. Nothing that was reported is lost.
 #include <gmock/gmock.h>
 
 #include <cerrno>

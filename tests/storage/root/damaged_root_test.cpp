@@ -1,4 +1,4 @@
-// A root of which something was lost or damaged: what still works, and which file an error names.
+// A root with a lost or damaged part: what still works, and which file an error names.
 #include <gmock/gmock.h>
 
 #include "storage/root/run_claims.h"

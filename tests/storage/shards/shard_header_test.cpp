@@ -1,4 +1,4 @@
-// Headers that a stranger may have written: each is refused in one line, with bounded memory.
+// Untrusted headers: each is rejected with a one-line error and in bounded memory.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-// One node's part in a load that is shared, by itself: the test is its storage and its peers.
+// One node's part in a shared load, alone: the test plays its storage and its peers.
 #include "actors/loader/sharing/chunk_exchange.h"
 
 #include <gtest/gtest.h>

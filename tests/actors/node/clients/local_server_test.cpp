@@ -1,5 +1,5 @@
-// The node's side of the unix socket, with real sockets: who is taken in, what is handed on in which order,
-// and that a client that misbehaves harms nobody else.
+// The node's end of the Unix socket, with real sockets: which clients are accepted, in which order messages
+// are passed on, and that a client that misbehaves affects no other client.
 #include "actors/node/clients/local_server.h"
 #include "local/status/node_query.h"
 

@@ -1,4 +1,4 @@
-// Those who write a save in parts, and the client that copies them.
+// The writers of a save in parts, and the client that copies the parts.
 #include "actors/node/clients/staged_parts.h"
 
 #include <gmock/gmock.h>

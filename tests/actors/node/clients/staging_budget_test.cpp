@@ -1,4 +1,4 @@
-// Who of a host's ranks may take how much memory for slabs, and when.
+// Which ranks of a host may use how much memory for slabs, and when.
 #include "actors/node/clients/staging_budget.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What a node does with its clients' requests for memory, with figures of the host that the test says.
+// How a node answers its clients' requests for memory, with host figures that the test provides.
 #include "actors/node/clients/staging_memory.h"
 
 #include <gmock/gmock.h>

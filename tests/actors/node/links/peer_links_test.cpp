@@ -1,5 +1,5 @@
-// Sessions as nodes: who is called what, what happens to messages, and how a lost coordinator is found again.
-// The transport is a fake that does what the test says.
+// Sessions as nodes: which id each peer has, what happens to messages, and how a lost coordinator is found
+// again. The transport is a fake that the test controls.
 #include "actors/node/links/peer_links.h"
 
 #include <gmock/gmock.h>

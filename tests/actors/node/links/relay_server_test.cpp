@@ -1,4 +1,4 @@
-// A relay with real children, and the coordinator's session replaced by a list.
+// A relay with real child nodes. A list replaces the coordinator's session.
 #include "actors/node/links/relay_server.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// Who is direct, who relays, and what becomes of the children of a relay that is lost: decisions alone.
+// Which nodes connect directly, which ones relay, and where the child nodes of a lost relay go. Only
+// decisions, without a network.
 #include "actors/node/links/relay_tree.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Two nodes' sharing links in one process, with what their Loaders would hear replaced by a list.
+// The sharing links of two nodes in one process. Lists replace the Loaders that receive the messages.
 #include "actors/node/links/sharing_links.h"
 
 #include <fmt/format.h>

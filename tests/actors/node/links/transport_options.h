@@ -1,4 +1,4 @@
-// How nodes of one test's job speak to each other.
+// Transport options for the nodes of one test's job.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a node says of its saves, from what passes by it.
+// What a node reports about its saves, from the events that it sees.
 #include "actors/node/watch/activity.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// The metrics of a node: their text, and the server that tells them to polite and to rude clients.
+// The metrics of a node: their text, and the server that sends them to well-behaved and to misbehaving
+// clients.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

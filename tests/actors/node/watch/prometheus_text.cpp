@@ -1,7 +1,7 @@
 #include "tests/actors/node/watch/prometheus_text.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
-// Under the address sanitizer GCC 12 takes std::regex's own std::function for uninitialized.
+// Under the address sanitizer, GCC 12 reports the std::function inside std::regex as uninitialized.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
