@@ -18,7 +18,7 @@ class RoleByItself {
   explicit RoleByItself(std::unique_ptr<Role> role) : role_(std::move(role)) { handle(event::Started{}); }
 
   TimeNs now = 0;
-  std::vector<effect::Start> starts;  // not carried out yet
+  std::vector<effect::Start> starts;  // operations that are not carried out yet
   std::vector<effect::Send> sends;
   std::vector<effect::SendTo> sent_to;
   std::vector<effect::EndSession> ended;
@@ -27,7 +27,7 @@ class RoleByItself {
   std::vector<effect::Redirect> redirects;
   std::optional<storage::EpochRecord> retired_by;
   bool drained = false;
-  bool sends_leave = true;  // at once; else leave() is when they do
+  bool sends_leave = true;  // messages leave at once; otherwise they leave in leave()
 
   void handle(const Event& event) {
     Effects effects;
@@ -35,7 +35,7 @@ class RoleByItself {
     for (const Effect& each : effects) take(each);
     if (sends_leave) leave();
   }
-  // What was sent with an id has left, or was dropped; with `to`: what was sent to that node.
+  // The messages that were sent with an id have left or were dropped. `to`: only those to this node.
   void leave(std::optional<NodeId> to = std::nullopt) {
     std::vector<std::pair<NodeId, SendId>> left;
     std::erase_if(leaving_, [&](const auto& each) {
@@ -53,7 +53,7 @@ class RoleByItself {
     handle(event::FromClient{client, std::make_shared<const local::LocalMessage>(std::move(message))});
   }
 
-  // The first operation of this kind that is not carried out yet, which the test now carries out.
+  // Takes the first pending operation of this kind; the test carries it out.
   template <class T>
   std::optional<T> take_start(OperationId* id) {
     for (auto each = starts.begin(); each != starts.end(); ++each) {
@@ -66,7 +66,7 @@ class RoleByItself {
     }
     return std::nullopt;
   }
-  // Carries out the first operation of this kind with this result. False: there is none.
+  // Ends the first pending operation of this kind with this result. False if there is none.
   template <class T>
   bool answer(Result<OperationResult> result) {
     OperationId id = 0;
@@ -80,7 +80,7 @@ class RoleByItself {
     for (const auto& each : starts) count += std::holds_alternative<T>(each.operation);
     return count;
   }
-  // Messages of this kind sent to `to`.
+  // The messages of this kind that were sent to `to`.
   template <class T>
   std::vector<T> sent(NodeId to) const {
     std::vector<T> found;
@@ -100,7 +100,7 @@ class RoleByItself {
   }
 
   bool has_timers() const { return !timers_.empty(); }
-  // Lets time pass: timers fire in order, operations stay where they are.
+  // Advances time: timers fire in order, and operations stay pending.
   void pass(TimeNs duration) {
     const TimeNs until = now + duration;
     while (true) {

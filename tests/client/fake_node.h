@@ -42,7 +42,7 @@ class FakeNode {
   static constexpr int32_t kPid = 4242;
   static constexpr int kPatienceMs = 20'000;
 
-  // `reader`: the id of a job that only reads.
+  // `reader`: the id of a job that only reads; empty for other jobs.
   explicit FakeNode(const std::string& root, const std::string& reader = "")
       : listener_(local::LocalListener::listen(local::node_paths(root, reader).value().socket_file).value()) {
   }
@@ -54,14 +54,15 @@ class FakeNode {
     socket_ = std::make_unique<local::LocalSocket>(std::move(**listener_->accept(kPatienceMs)));
   }
   void die() { socket_.reset(); }
-  void stop() {  // and nobody listens any more
+  // Dies and stops listening.
+  void stop() {
     listener_.reset();
     die();
   }
   void send(const local::LocalMessage& message) { ASSERT_TRUE(socket_->send(message).ok()); }
 
-  // The next message, which must be this; slabs that come before it are mapped, and what the client says that
-  // it keeps of its memory is passed over.
+  // Returns the next message, which must have this type. Maps slabs that arrive before it, answers pings, and
+  // skips StagingKept messages.
   template <class Message>
   Message expect() {
     while (true) {
@@ -80,7 +81,7 @@ class FakeNode {
     }
   }
 
-  // False once the other side has closed.
+  // False once the other side has closed the connection.
   bool is_connected() {
     while (true) {
       auto received = socket_->receive(0);
@@ -91,7 +92,7 @@ class FakeNode {
 
   const std::byte* slab(uint32_t id) const { return static_cast<const std::byte*>(slabs_.at(id).first); }
   std::byte* writable_slab(uint32_t id) { return static_cast<std::byte*>(slabs_.at(id).first); }
-  bool answers_pings = true;  // else it is silent, as one that is stopped or swapped out
+  bool answers_pings = true;  // false: it is silent, like a node that is stopped or swapped out
 
   size_t slabs_received() const { return slabs_received_; }
   uint64_t slab_bytes(uint32_t id) const { return slabs_.at(id).second; }

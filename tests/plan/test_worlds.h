@@ -11,26 +11,27 @@
 
 namespace shoal::plan {
 
-// The world whose rank r has layouts[r]; neighbours share a host.
+// The world in which rank r has layouts[r]. Neighbouring ranks share a host.
 World world_of(const std::vector<LayoutPtr>& by_rank, uint32_t ranks_a_host = 2);
 
 // `size` ranks with one layout.
 World uniform_world(LayoutBuilder builder, uint32_t size, uint32_t ranks_a_host = 2);
 
-// Up to 12 ranks on random hosts; up to 8 values of a few thousand elements: on one or two meshes (listed and
-// affine, all placements), as tiles of one to three devices a rank, in groups, as explicit boxes, as objects;
-// some held by a part of their ranks only, so that not every world can be saved whole. Passes validate_world.
+// A random world that passes validate_world. It has up to 12 ranks on random hosts and up to 8 values of a
+// few thousand elements. Values are on one or two meshes (listed and affine, all placements), as tiles of one
+// to three devices per rank, in groups, as explicit boxes, or as objects. Some are held by only some of their
+// ranks, so not every world can be saved whole.
 World random_world(std::mt19937_64& random);
 
 Box random_box(std::mt19937_64& random, const Dims& shape);
 
-// Tiles for a tensor of `dims` dimensions over some or all of the devices, in any order.
+// Random tiles for a tensor of `dims` dimensions over some or all of the devices, in any order.
 TileSharding random_tiles(std::mt19937_64& random, const DeviceMap& devices, size_t dims);
 
-// Row-major numbers, in the tensor, of the elements of a box.
+// Row-major indexes in the tensor of the elements of a box.
 std::vector<uint64_t> element_numbers(const Box& box, const Dims& shape);
 
-// The parts of a line of a golden text; none of an empty one.
+// The parts of a line of a golden file; none for an empty line.
 std::vector<std::string> split_text(const std::string& text, char by);
 
 }  // namespace shoal::plan

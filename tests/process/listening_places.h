@@ -8,9 +8,9 @@
 
 namespace shoal::testing {
 
-inline constexpr const char* kLoopbackPlace = "0100007F:";  // how one on 127.0.0.1 begins
+inline constexpr const char* kLoopbackPlace = "0100007F:";  // prefix of an address on 127.0.0.1
 
-// "ADDRESS:PORT" in hexadecimal digits, of every TCP port that a process listens on.
+// "ADDRESS:PORT" in hexadecimal digits for every TCP port on which a process listens.
 std::set<std::string> listening_places(pid_t pid);
 unsigned long port_of_place(const std::string& place);
 

@@ -12,19 +12,19 @@ namespace shoal::testing {
 
 inline constexpr std::string_view kTokenOfNodeProgram = "secret";  // tests/process/node_program.cpp
 
-// One connection; blocking, with a bound on every wait.
+// One connection. Calls block, with a timeout on every wait.
 class Stranger {
  public:
-  static Stranger at_address(const std::string& host_port);  // IPv4, as NodeChild::address says it
+  static Stranger at_address(const std::string& host_port);  // IPv4, as NodeChild::address returns it
   static Stranger at_socket(const std::string& path);
   ~Stranger();
   Stranger(Stranger&& other) noexcept;
 
   bool connected() const { return fd_ >= 0; }
-  void send(ByteView bytes);  // as far as the other side takes them
-  bool wait_closed();         // reads and drops; false: still open after a long time
-  // The first frame of a handshake, as a node of this token, identity and schema version sends it; why it is
-  // refused, or OK where it is challenged to prove itself. Ends the connection.
+  void send(ByteView bytes);  // as many as the other side accepts
+  bool wait_closed();         // reads and discards; false: still open after a long time
+  // Sends the first frame of a handshake, like a node with this token, identity and schema version. Returns
+  // the error with which it is rejected, or OK if it receives a challenge. Ends the connection.
   Status say_hello(const transport::Identity& identity, uint32_t schema_version,
                    std::string_view token = kTokenOfNodeProgram);
 

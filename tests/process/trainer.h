@@ -23,8 +23,8 @@
 namespace shoal::testing {
 
 inline constexpr std::chrono::seconds kPatience{60};
-// Of a client that is to give up soon where no node comes. The first one has to answer within it too, and is
-// some ten times slower under a sanitizer.
+// The timeout of a client that should give up soon if no node answers. The first node must answer within it
+// too, and is about ten times slower under a sanitizer.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr std::chrono::milliseconds kShortPatience{5000};
 #else
@@ -32,12 +32,12 @@ inline constexpr std::chrono::milliseconds kShortPatience{500};
 #endif
 inline constexpr uint64_t kRows = 64, kColumns = 33;
 
-// Element i of "w" at a step, on whatever rank it lies.
+// Element i of "w" at a step; it does not depend on the rank.
 inline float value_at(uint64_t i, uint64_t step) {
   return static_cast<float>(i) + 10'000.0f * static_cast<float>(step);
 }
 
-// One trainer: "w" sharded by rows over the world, "b" replicated, an object of its own.
+// One trainer: "w" sharded by rows over the world, "b" replicated, and a per-rank object.
 struct Trainer {
   Trainer(const Scratch& scratch, const std::string& host, Rank rank_in, uint32_t world_in,
           const std::string& job = "job-1", const std::function<void(CheckpointerOptions&)>& change = nullptr)
@@ -99,7 +99,7 @@ inline Result<storage::Decision> decision_of(const std::string& root, const Atte
   return storage::read_decision(*storage, key);
 }
 
-// Of tests that run in several modes: "RankLocal".
+// Names the parameter of tests that run in several modes: "RankLocal".
 inline std::string mode_test_name(const ::testing::TestParamInfo<SaveMode>& mode) {
   switch (mode.param) {
     case SaveMode::collective_free:
@@ -112,8 +112,8 @@ inline std::string mode_test_name(const ::testing::TestParamInfo<SaveMode>& mode
   return "Unknown";
 }
 
-// What each of them answers, each on a thread of its own, as ranks are processes: a collective save waits for
-// the others.
+// Calls `act` for each trainer, each on its own thread, and returns the results. Ranks need this because a
+// collective save waits for the others.
 template <class Actor, class Act>
 auto together(std::vector<std::unique_ptr<Actor>>& trainers, Act act) {
   std::vector<std::future<decltype(act(*trainers.front()))>> acting;

@@ -11,8 +11,8 @@
 
 namespace shoal::storage {
 
-// Byte k of element e (row-major in the whole tensor; e is 0 for an object, k its byte) of a value: known to
-// peers_read_us.py too.
+// Byte k of element e of a value. e is row-major in the whole tensor; for an object e is 0 and k is its byte.
+// peers_read_us.py uses the same function.
 inline std::byte golden_byte(std::string_view fqn, DType dtype, uint64_t e, uint64_t k) {
   uint64_t sum = 0;
   for (char c : fqn) sum += static_cast<unsigned char>(c);
@@ -23,10 +23,10 @@ inline uint64_t golden_object_bytes(std::string_view fqn) {
   return 10 + fqn.size();
 }
 
-// Four ranks on two hosts: values of every dtype that PyTorch's reader knows, uneven, replicated, strided and
-// empty shards, scalars, objects.
+// Four ranks on two hosts: values of every dtype that PyTorch's reader supports; uneven, replicated, strided
+// and empty shards; scalars; objects.
 std::shared_ptr<const World> golden_world();
-// Types that the safetensors package knows and PyTorch's reader does not, on one rank.
+// Dtypes that the safetensors package supports and PyTorch's reader does not, on one rank.
 std::shared_ptr<const World> golden_rare_world();
 inline constexpr SaveOptions kGoldenOptions = {Dedupe::balanced, 1024};
 

@@ -42,8 +42,8 @@ inline Bytes random_bytes(size_t size, uint64_t seed) {
   return out;
 }
 
-// A folder of its own, removed at the end. In memory where the machine has a place for that: syncs cost
-// nothing there.
+// A temporary folder, removed at the end. It is in memory if the machine has a folder for that, where syncs
+// are free.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -64,7 +64,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// LocalStorage on memory: what most tests need.
+// LocalStorage over a file system in memory, as most tests need it.
 struct MemoryStorage {
   sim::MemoryFileSystem files;
   std::unique_ptr<LocalStorage> storage = opened(1);

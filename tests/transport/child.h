@@ -17,8 +17,8 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   void signal(int number) const;
-  void stop();  // returns when it is stopped
-  // Its exit status if it has ended, -1 while it runs.
+  void stop();  // stops it, and returns when it is stopped
+  // Its exit status, or -1 while it runs.
   int status() const;
 
  private:

@@ -17,7 +17,7 @@ class NetworkHost {
 
   // Empty: there is a namespace, its loopback is up. Else why there is none.
   const std::string& why_not() const { return why_not_; }
-  // One line of network_host_main.cpp's, and what it answers; "" where it has ended.
+  // Sends one command of network_host_main.cpp and returns the answer; "" if the process has ended.
   std::string ask(const std::string& line);
   bool ip(const std::string& arguments) { return ask("ip " + arguments) == "ok"; }
   pid_t pid() const { return pid_; }

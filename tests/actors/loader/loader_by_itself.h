@@ -10,7 +10,7 @@ class LoaderByItself : public RoleByItself {
  public:
   explicit LoaderByItself(bool read_only = false) : RoleByItself(make_loader(facts(read_only))) {}
 
-  // Carries out the oldest operation that is under way.
+  // Carries out the oldest pending operation.
   void finish(Result<OperationResult> result) {
     SHOAL_CHECK(!starts.empty());
     const OperationId id = starts.front().id;

@@ -12,11 +12,11 @@
 
 namespace shoal::sim {
 
-// What one rank holds: "w" sharded over all; "n" replicated over all; and
+// The values of one rank: "w" sharded over all ranks, "n" replicated over all ranks, and these:
 struct Holding {
-  bool momentum = false;  // "w.momentum" sharded over all: all ranks have it, or none
-  bool lazy = false;      // "lazy.rank3", of this rank alone
-  bool shared = false;    // "shared", the same on whichever ranks have it: they divide it
+  bool momentum = false;  // "w.momentum" sharded over all ranks: all ranks have it, or none
+  bool lazy = false;      // "lazy.rank3", which only this rank has
+  bool shared = false;    // "shared", equal on all ranks that have it; they divide it
   friend bool operator==(const Holding&, const Holding&) = default;
 };
 LayoutPtr layout_of(Rank rank, const Holding& holding);
@@ -26,23 +26,23 @@ class ChangingJob {
   static constexpr uint32_t kRanks = 4;
   static constexpr actors::TimeNs kPatience = 2'000 * actors::kMillisecond;
 
-  ChangingJob();  // coordinated by node 0 alone; nodes 1 and 2 have two ranks each
+  ChangingJob();  // node 0 only coordinates; nodes 1 and 2 have two ranks each
 
   VirtualTrainer& trainer(Rank rank) { return *trainers_[rank]; }
-  // Stages with this holding; what is saved at a step is remembered for expect_loadable.
+  // Stages these values, and remembers what is saved at a step for expect_loadable.
   void save(Rank rank, uint64_t step, const Holding& holding);
   void save_all(uint64_t step, const Holding& holding);
   void save_all(uint64_t step, const std::array<Holding, kRanks>& holdings);
   void run_for(actors::TimeNs duration);
   void kill_coordinator() { host.kill_node(coordinator_); }
   void start_coordinator();
-  void kill_node_of(Rank rank);       // and starts another, to which its trainers go
-  Code outcome(uint64_t step) const;  // of all ranks alike; Code::unavailable: some have heard none
+  void kill_node_of(Rank rank);       // and starts another node, to which its trainers connect
+  Code outcome(uint64_t step) const;  // equal on all ranks; Code::unavailable: some ranks have received none
   std::string cause(uint64_t step) const;
-  // Loads it on three other ranks, each of which wants all that was saved, and compares every element. They
-  // are another job, which takes the root over: what is to be saved is saved before.
+  // Loads the step on three ranks of another job, each of which wants all values, and compares every element.
+  // The other job takes the root over, so call this after the last save.
   void expect_loadable(uint64_t step);
-  size_t later_rosters();  // files in the root
+  size_t later_rosters();  // number of their files in the root
 
   VirtualHost host;
 

@@ -13,14 +13,15 @@
 namespace shoal::sim {
 
 struct HardJob {
-  std::string name;  // as a test's
+  std::string name;  // name of the job in a test's name
   uint32_t ranks = 8, nodes = 2;
-  std::vector<uint64_t> steps;  // that are saved, in this order
-  // What a rank holds at the n-th of them.
+  std::vector<uint64_t> steps;  // the steps that are saved, in this order
+  // The values of a rank at the n-th of these steps.
   std::function<LayoutPtr(Rank rank, size_t save)> layout;
-  // Which bytes it has of values that ranks differ in.
+  // The bytes that a rank has of values that differ between ranks.
   std::function<Copies(Rank rank)> copies = [](Rank) { return Copies{}; };
-  // Its first node is replaced before the third of them, its second before the second, with all trainers.
+  // Its first node is replaced before the third step, and its second node with all trainers before the second
+  // step.
   bool nodes_are_replaced = false;
 };
 inline void PrintTo(const HardJob& job, std::ostream* out) {

@@ -19,7 +19,7 @@ struct Tensor {
   Placement placement;
 };
 
-// Of one dimension and bytes, on a mesh of all ranks.
+// A tensor of bytes with one dimension, on a mesh of all ranks.
 inline LayoutPtr layout_of(const std::vector<Tensor>& tensors, uint32_t ranks) {
   LayoutBuilder builder;
   const Mesh all = Mesh::contiguous({ranks});
@@ -30,7 +30,7 @@ inline LayoutPtr layout_of(const std::vector<Tensor>& tensors, uint32_t ranks) {
   return std::move(builder).build().value();
 }
 
-// The client of one rank that loads tensors of one dimension of bytes.
+// The client of one rank that loads tensors of bytes with one dimension.
 class Reader {
  public:
   Reader(VirtualHost& host, size_t node, Rank rank, uint32_t ranks, LayoutPtr layout)
@@ -64,7 +64,7 @@ class Reader {
 
   bool listen() {
     const auto heard = host_.take(client_);
-    if (is_gone_) return false;  // its window went with it
+    if (is_gone_) return false;  // its window is gone too
     for (const auto& message : heard) {
       if (const auto* found = std::get_if<local::Found>(message.get())) {
         if (!found->outcome.ok()) done_ = local::LoadDone{found->request_id, found->outcome};
@@ -135,7 +135,7 @@ class Reader {
 
 class SharedLoad : public ::testing::Test {
  protected:
-  // Saves step 1 by two ranks, whatever the loaders are.
+  // Saves step 1 with two ranks, whatever the number of loaders.
   void save(const std::vector<Tensor>& tensors) {
     tensors_ = tensors;
     VirtualJob job = VirtualJob::start(host_, facts_of(1), 1, 2,
@@ -166,7 +166,7 @@ class SharedLoad : public ::testing::Test {
     }
   }
 
-  // Until all that load have ended; those of nodes that died never do.
+  // Runs until all loads have ended. Loads of dead nodes never end.
   void run() {
     constexpr actors::TimeNs kStep = 2 * actors::kMillisecond, kLongest = 60'000 * actors::kMillisecond;
     const actors::TimeNs until = host_.now() + kLongest;
@@ -195,10 +195,10 @@ class SharedLoad : public ::testing::Test {
   std::vector<size_t> nodes_;
   std::vector<std::unique_ptr<Reader>> readers_;
   uint64_t bytes_read_ = 0;
-  std::map<size_t, uint64_t> chunks_read_;                             // by node
-  std::map<std::string, size_t> headers_read_;                         // by file, to pass them on
-  size_t listings_ = 0;                                                // of the root
-  std::function<void(size_t node, const actors::Operation&)> attack_;  // hears of operations too
+  std::map<size_t, uint64_t> chunks_read_;      // by node
+  std::map<std::string, size_t> headers_read_;  // by file; headers that are read to pass them on
+  size_t listings_ = 0;                         // number of listings of the root
+  std::function<void(size_t node, const actors::Operation&)> attack_;  // called for each operation too
 
  private:
   static std::vector<Tensor> saved_by(std::vector<Tensor> tensors) {

@@ -30,10 +30,10 @@ class SixteenRanks : public ::testing::Test {
   void save_all(uint64_t step);
   void expect_committed(uint64_t step);
   void expect_aborted(uint64_t step, const std::vector<Rank>& ranks, const std::string& cause);
-  void kill_all();  // nodes
-  // Five ranks of another job load `wanted`, or the latest, over a flat mesh, and find it to be `step`.
+  void kill_all();  // kills all nodes
+  // Five ranks of another job load `wanted`, or the latest, over a flat mesh, and check that it is `step`.
   void expect_loads(std::optional<uint64_t> wanted, uint64_t step);
-  // A node of this host comes in the place of one that was killed, and its trainers to it.
+  // A new node replaces the killed node of this host, and its trainers connect to it.
   void replace_node(uint32_t host, bool coordinates);
 
   VirtualHost host_;

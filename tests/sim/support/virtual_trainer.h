@@ -14,40 +14,40 @@
 
 namespace shoal::sim {
 
-// The lowest bytes of it are those of the element, as many as its dtype has.
+// The value of an element. Its lowest bytes, as many as the dtype has, are the bytes of the element.
 uint64_t element_value(const std::string& fqn, uint64_t global_index, uint64_t step);
 std::string object_value(const std::string& fqn, uint64_t step);
 
-// By fqn the name whose bytes a value has; its own, if it is not in there.
+// By fqn: the name whose elements the value has. Other values have the elements of their own name.
 using Copies = std::map<std::string, std::string>;
 
-// How far apart the trainers of a host find its next node: what one offers has been looked up when the next
-// one offers the same.
+// The time between the returns of two trainers of a host to its next node. The look-up of one trainer's offer
+// ends before the next one offers the same.
 inline constexpr actors::TimeNs kBetweenReturnsNs = 3 * actors::kMillisecond;
 
 class VirtualTrainer {
  public:
   VirtualTrainer(VirtualHost& host, size_t node, Rank rank, uint32_t world_size, LayoutPtr layout);
 
-  // Says what it holds; needed once before the first save.
+  // Declares the layout. Call it once before the first save.
   void declare(const SaveOptions& options = {});
-  // What it stages of these values from now on.
+  // Sets the contents of values for further saves.
   void hold(Copies copies) { copies_ = std::move(copies); }
-  // Holds another layout from now on, and says so.
+  // Changes the layout and declares it.
   void change(LayoutPtr layout) {
     layout_ = std::move(layout);
     declare(options_);
   }
-  // Stages what the plan wants, or everything while no roster is known. In mode collective it asks for a plan
-  // first, and stages when it has heard it.
+  // Stages the rank's assignment, or everything while no roster is known. In mode collective it first
+  // requests a plan, and stages once the plan has arrived.
   void save(uint64_t step, uint32_t attempt = 1);
-  // Takes no part in this save, and says why.
+  // Takes no part in this save, and reports the cause.
   void refuse(uint64_t step, Status why);
-  // In mode collective: hears what it is to write, and stages it only when told to here.
+  // In mode collective: does not stage when a plan arrives, but only in stage_told().
   void only_ask(bool only) { only_asks_ = only; }
   void stage_told(uint64_t step) { stage_by(step, 1, *told_, true); }
-  // In mode collective: as a client whose planner has a global plan of its own, made on that rank. What a
-  // rank offers, and what it is told, is text.
+  // In mode collective: acts as a client whose custom planner makes a global plan on that rank. The offer of
+  // a rank and the result for it are text.
   void exchange_first(Rank coordinator_rank) { coordinator_rank_ = coordinator_rank; }
   void fail_to_make_plans() { makes_plans_ = false; }
   static std::string offered_by(Rank rank, uint64_t step);
@@ -55,18 +55,18 @@ class VirtualTrainer {
   const std::map<uint64_t, std::string>& told_by_planner() const { return told_by_planner_; }  // by step
   size_t plans_made() const { return plans_made_; }
   void load(std::optional<uint64_t> step, uint32_t ordinal = 1);
-  // Whether it reads files itself where its node says which; else those of odd ranks do.
+  // Sets whether it makes direct reads if its node names files. By default, ranks with odd numbers do.
   void read_files_itself(bool itself) { reads_files_ = itself; }
-  size_t blocks_read() const { return blocks_read_; }  // by itself
-  // Takes in what the node has said; answers Loaded with Placed. True if there was anything.
+  size_t blocks_read() const { return blocks_read_; }  // by direct reads
+  // Handles the messages of the node, and answers Loaded with Placed. True if there were any.
   bool listen();
-  // Its node is gone: attaches to another one of its host, says what it holds, and offers again what is not
-  // decided.
+  // Its node is gone: attaches to another node of its host, declares its layout, and offers again its
+  // undecided saves.
   void come_back(size_t node, uint32_t world_size);
   void end() { host_.lose_client(client_); }
-  actors::ClientId client() const { return client_; }  // of its connection now
+  actors::ClientId client() const { return client_; }  // id of its current connection
 
-  // What has been heard.
+  // State from the messages that have arrived.
   bool has_roster() const { return world_ != nullptr; }
   const std::map<std::pair<uint64_t, uint32_t>, local::Decided>& decided() const { return decided_; }
   size_t slabs_free() const { return slabs_freed_; }
@@ -75,21 +75,22 @@ class VirtualTrainer {
   const std::optional<local::Found>& found() const { return found_; }
   const std::optional<local::LoadDone>& load_done() const { return load_done_; }
   uint64_t bytes_staged() const { return bytes_staged_; }
-  size_t plans_told() const { return plans_told_; }  // in mode collective; those that came by value
-  size_t plans_kept() const { return plans_kept_; }  // and those that it was said to have already
-  // Checks every element of a finished load against the state at `step`; "" or the first difference.
+  size_t plans_told() const { return plans_told_; }  // mode collective: plans that arrived by value
+  // Mode collective: plans that it had already, as the node reported.
+  size_t plans_kept() const { return plans_kept_; }
+  // Checks every element of a finished load against the state at `step`. Returns "" or the first difference.
   std::string check_loaded(uint64_t step, const Copies& copies = {}) const;
-  // Checks what has arrived, of a load that may have failed: not a byte of it may be wrong.
+  // Checks the bytes that have arrived in a load that may have failed: none of them may be wrong.
   std::string check_arrived(uint64_t step) const;
-  // The same of one value. Of one that this rank has loaded no part of: "".
+  // The same for one value. Returns "" if this rank has loaded no part of it.
   std::string check_value(const std::string& fqn, uint64_t step, const Copies& copies = {}) const;
 
  private:
   struct Offer {
     local::Staged staged;
     Bytes slab;
-    std::optional<local::DurableShare> durable;  // what its node has said that the slab became
-    bool is_dropped = false;                     // it has said that it became nothing
+    std::optional<local::DurableShare> durable;  // what the slab became, as the node reported
+    bool is_dropped = false;                     // the node reported that it dropped the slab
   };
   void ask_for_plan(uint64_t step, uint32_t attempt);
   void offer_plan(uint64_t step, uint32_t attempt);
@@ -117,7 +118,7 @@ class VirtualTrainer {
   SaveOptions options_;
   std::map<std::pair<uint64_t, uint32_t>, local::Decided> decided_;
   std::map<std::pair<uint64_t, uint32_t>, Offer> undecided_;
-  std::set<std::pair<uint64_t, uint32_t>> asked_;  // collective: for a plan, not heard yet
+  std::set<std::pair<uint64_t, uint32_t>> asked_;  // mode collective: requested plans that have not arrived
   SavePlanPtr told_;
   bool only_asks_ = false;
   std::optional<Rank> coordinator_rank_;
@@ -134,15 +135,15 @@ class VirtualTrainer {
   std::optional<local::LoadDone> load_done_;
 };
 
-// A job: nodes with their trainers, all listening while time passes.
+// A job: nodes with their trainers, all of which handle messages while time passes.
 struct VirtualJob {
   VirtualHost& host;
   std::vector<std::unique_ptr<VirtualTrainer>> trainers;
 
-  // Ranks are spread over the nodes in order.
+  // Ranks are assigned to the nodes in order.
   static VirtualJob start(VirtualHost& host, const actors::NodeFacts& facts, uint32_t nodes,
                           uint32_t world_size, const std::vector<LayoutPtr>& layout_of_rank);
-  void run(actors::TimeNs patience);  // until nobody has anything to say within `patience`
+  void run(actors::TimeNs patience);  // until no message is sent for `patience`
 };
 
 }  // namespace shoal::sim

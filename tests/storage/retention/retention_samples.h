@@ -8,7 +8,7 @@
 
 namespace shoal::storage {
 
-// A small checkpoint with shards that are there; committed at that many seconds after 1970.
+// A small checkpoint with existing shards, committed this many seconds after 1970.
 inline void commit_sample(Storage& storage, const AttemptKey& key, int64_t at_s = 1'700'000'000) {
   for (Rank rank : {0u, 1u}) {
     auto created = storage.create_exclusive(shard_path(key, rank, 0), Bytes(100 + rank));

@@ -11,7 +11,7 @@
 
 namespace shoal::storage {
 
-// Returns what the node reports of them; *payload_bytes grows by theirs. `nonce`: of the first file.
+// Returns the node's report about them, and adds their payload to *payload_bytes. `nonce`: of the first file.
 inline std::vector<FileEntry> write_planned(Storage& storage, const AttemptKey& key, const World& world,
                                             Rank rank, const SaveOptions& options, uint64_t nonce,
                                             uint64_t* payload_bytes, const UserMetadataPtr& user = nullptr) {

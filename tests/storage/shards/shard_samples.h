@@ -16,7 +16,7 @@ struct SampleShard {
   std::vector<ShardPiece> pieces;
   std::vector<Bytes> data;
 
-  // A piece whose bytes are `fill`-seeded noise; its key is its fqn.
+  // A piece of noise seeded by `fill`. Its key is its fqn.
   SampleShard& tensor(std::string fqn, DType dtype, Dims global_shape, Box box, uint64_t fill = 1) {
     ShardPiece piece;
     piece.key = piece.fqn = std::move(fqn);
@@ -49,7 +49,7 @@ struct SampleShard {
   std::vector<ByteView> views() const { return {data.begin(), data.end()}; }
 };
 
-// Small, and with something of everything.
+// A small shard with pieces of every kind.
 inline SampleShard small_sample() {
   SampleShard sample;
   sample.tensor("layers.0.weight", DType::f32, {8, 3}, {{2, 0}, {4, 3}}, 11)

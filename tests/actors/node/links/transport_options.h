@@ -19,7 +19,7 @@ inline transport::TransportOptions transport_options(const std::string& name,
   return out;
 }
 
-// A range of ports, of which most are free; they are those that the system does not choose from by itself.
+// A range of ports that are mostly free. The system does not choose ports from this range on its own.
 inline transport::PortRange free_ports() {
   constexpr uint16_t kFirst = 20'000, kCount = 500, kRanges = 20;
   const auto range = static_cast<uint16_t>(random_128().bytes[0]) % kRanges;

@@ -20,9 +20,10 @@ struct MetricFamily {
   std::vector<MetricSample> samples;
 };
 
-// By name. Refuses what a Prometheus server would refuse or warn of: a family without HELP and TYPE or with
-// two, samples apart from their family, names or labels of other characters, a sample twice, a counter not
-// named _total or below 0, a histogram whose buckets do not grow, lack +Inf or disagree with _count.
+// Parses the families by name. It rejects all that a Prometheus server would reject or warn of: a family
+// without or with two HELP or TYPE lines, samples outside their family, invalid characters in names or
+// labels, a repeated sample, a counter that is negative or not named _total, and a histogram whose buckets
+// decrease, lack +Inf or disagree with _count.
 Result<std::map<std::string, MetricFamily>> parse_prometheus(const std::string& text);
 
 }  // namespace shoal::actors
