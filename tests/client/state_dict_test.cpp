@@ -213,7 +213,7 @@ TEST_F(State, IsNotLoadedIntoConstData) {
   }
 }
 
-// A default planner hears so before anything is placed, of objects too.
+// A default planner gets this error before anything is placed, for objects too.
 TEST(DefaultLoadPlanner, PlansNothingForConstMemory) {
   std::vector<uint32_t> memory(4);
   const std::string object = "o";

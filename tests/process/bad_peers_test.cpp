@@ -44,7 +44,7 @@ class LiveJob : public ::testing::Test {
     }
   }
 
-  // What a node of this job would say of itself.
+  // The identity that a node of this job would send.
   transport::Identity member() const {
     storage::PosixFileSystem files;
     auto storage = storage::LocalStorage::open(files, scratch_.root(), random_128()).value();
@@ -97,7 +97,7 @@ TEST_F(LiveJob, SavesOnWhileStrangersSendGarbageToAllItsDoors) {
   std::atomic<int> rounds{0};
   std::thread strangers([&] {
     std::mt19937_64 random(7);
-    std::vector<Stranger> lingering;  // these say nothing, or half a message, and stay
+    std::vector<Stranger> lingering;  // these send nothing, or half a message, and stay connected
     while (!stop) {
       Bytes garbage(1 + random() % 100'000);
       for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
@@ -131,7 +131,7 @@ TEST_F(LiveJob, EndsWithAClientThatAnnouncesMoreThanItMayAndWithNobodyElse) {
   expect_saves_commit(1, 2);
 }
 
-// Regression: UCX listened on every interface, and aborted the node for anybody who spoke its own protocol.
+// Regression: UCX listened on every interface, and aborted the node for any peer that spoke its protocol.
 TEST(Strangers, FindNothingOpenBeyondTheLoopbackOfAJobOnOneHostAndAbortNothing) {
   Scratch scratch;
   NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=1"});
@@ -164,8 +164,9 @@ TEST_F(LiveJob, TellsStrangersNothing) {
   expect_saves_commit(1, 1);
 }
 
-// The next incarnation of the job has begun at the same address; a node of the one before lives on. Its
-// trainer is told, within the node's own deadline, and nothing of it reaches the new generation.
+// The next incarnation of the job has started at the same address, and a node of the previous one lives on.
+// Its trainer is notified within the node's own deadline, and nothing of that node reaches the new
+// generation.
 TEST(ZombieNode, OfAPastGenerationIsRefusedAndHarmsNobody) {
   Scratch scratch;
   auto past = std::make_unique<NodeChild>(

@@ -32,7 +32,7 @@ class RootUnderAJob : public ::testing::Test {
     trainer_ = std::make_unique<Trainer>(scratch_, "a", 0, 1, job);
     ASSERT_TRUE(trainer_->opened.ok()) << trainer_->opened.status().to_string();
   }
-  // What became of one save: OK when committed.
+  // The outcome of one save: OK if committed.
   Status outcome_of(uint64_t step) {
     auto saved = trainer_->save(step);
     return saved.ok() ? saved->wait_committed(kPatience).status() : saved.status();
@@ -94,7 +94,7 @@ TEST_F(RootUnderAJob, ThatIsRemovedFailsSavesByNameAndTheNodeLivesOn) {
   EXPECT_TRUE(node_->wait().has_value());
 }
 
-// Regression: saves went on being committed there, and nothing loaded them until somebody ran `restore-id`.
+// Regression: saves were still committed there, and no job loaded them until a user ran `restore-id`.
 TEST_F(RootUnderAJob, ThatLosesItsRecordsHasThemAgainAfterTheNextCommit) {
   start();
   ASSERT_TRUE(outcome_of(1).ok());
@@ -187,7 +187,8 @@ TEST(BadRoot, ThatIsAFileIsRefusedByName) {
   EXPECT_EQ(node.wait(), 1);
 }
 
-// A root whose owner we are, for a user who may read it alone: another one, or, where we are not root, we.
+// A root that this process owns, for a user that may only read it: another user, or this one if the test is
+// not root.
 class ReadOnlyRoot : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -195,7 +196,7 @@ class ReadOnlyRoot : public ::testing::Test {
     ASSERT_EQ(chmod(fs::path(scratch_.root()).parent_path().c_str(), 0755), 0);
     ASSERT_EQ(chown(scratch_.host("a").c_str(), 65534, 65534), 0);
   }
-  // What a child of ours says that is that user: its exit status.
+  // The exit status of a child process that runs as that user.
   void expect_of_reader(const std::function<bool()>& holds) {
     ASSERT_EQ(chmod(scratch_.root().c_str(), geteuid() == 0 ? 0755 : 0555), 0);
     pid_t child = fork();

@@ -56,7 +56,7 @@ class FlippedRoot : public ::testing::Test {
     ASSERT_EQ(node.wait(), 0);
   }
 
-  // What a new job's node says that cannot run, or its load: OK if step 2 is loaded, every byte of it.
+  // The error of a new job's node that cannot run, or of its load. OK if step 2 is loaded, every byte of it.
   Status load() {
     const std::string job = "job-" + std::to_string(++jobs_);
     NodeChild node(scratch_.host("a"), {"root=" + scratch_.root(), "job=" + job, "world=1"});
@@ -126,7 +126,7 @@ TEST_F(FlippedRoot, IsNamedByItsHighestEpochAndGeneration) {
       }
       flip_bit(now, 8 * fs::file_size(now) - 1);
     }
-    // What is no longer the highest orders nothing.
+    // A claim that is no longer the highest has no effect.
     EXPECT_TRUE(load().ok());
     if (std::string(folder) != "/generations") continue;
     flip_bit(path, 333);

@@ -41,7 +41,7 @@ class EpochsLive : public ::testing::Test {
     second_ = std::make_unique<Trainer>(scratch_, "b", 1, 2);
     ASSERT_TRUE(first_->opened.ok() && second_->opened.ok());
   }
-  // What both ranks heard of this save; the same from both.
+  // The outcome that both ranks received for this save; it must be the same.
   Status outcome_of(uint64_t step) {
     auto one = first_->save(step), other = second_->save(step);
     if (!one.ok()) return one.status();
@@ -88,7 +88,7 @@ TEST_F(EpochsLive, AStoppedCoordinatorThatWakesUpBesideALaterOneDecidesNothingAn
   EXPECT_TRUE(one->wait_committed(kPatience).ok());
   EXPECT_TRUE(other->wait_committed(kPatience).ok());
   EXPECT_EQ(outcome_of(3), ok_status());
-  EXPECT_EQ(coordinator_->wait(), 0);  // superseded, and nobody's node
+  EXPECT_EQ(coordinator_->wait(), 0);  // superseded, and not needed by any trainer
   EXPECT_EQ(outcome_of(4), ok_status());
 }
 

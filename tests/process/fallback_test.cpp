@@ -96,7 +96,7 @@ class Fallback : public ::testing::Test {
     options.way = way;
     return options;
   }
-  // On both hosts; what was passed over is the same, and is told.
+  // Loads on both hosts. Both report the same attempts as passed over.
   PassedOver expect_loads(uint64_t step, const LoadOptions& options) {
     std::vector<PassedOver> passed_over;
     for (const auto& loaded : load(options)) {

@@ -125,7 +125,7 @@ TEST(PausedNode, ChangesNothingThatWasDecidedWithoutIt) {
   EXPECT_EQ(read_file(file), decision);
 }
 
-// The client has given the node up; the same one goes on and is told what is undecided.
+// The client has given up on the node. The same node resumes and receives the undecided saves.
 TEST(PausedNode, IsAttachedToAgainWhereItsClientHadGivenItUp) {
   Scratch scratch;
   NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=1"});
@@ -141,7 +141,7 @@ TEST(PausedNode, IsAttachedToAgainWhereItsClientHadGivenItUp) {
   EXPECT_THAT(given_up->wait_committed(kPatience).status().message(), HasSubstr("no sign of life"));
   EXPECT_THAT(trainer.save(3).status().message(), HasSubstr("no sign of life"));
   node.signal(SIGCONT);
-  // What was staged is committed nevertheless, which its handle cannot tell any more.
+  // The staged save is committed all the same, although its handle can no longer report it.
   auto latest = trainer.checkpointer().latest();
   for (int i = 0; i < 1000 && latest.ok() && latest->key.step != 2; ++i) {
     latest = trainer.checkpointer().latest();

@@ -107,7 +107,7 @@ TEST(ALateRank, HearsThatItsSaveWasAbortedWhileItWasStopped) {
   auto saved = first.save(2);
   ASSERT_TRUE(saved.ok());
   ASSERT_EQ(node->wait(), 128 + SIGKILL);
-  ASSERT_TRUE(third.save(2).ok());  // by which the coordinator hears of it
+  ASSERT_TRUE(third.save(2).ok());  // from this the coordinator learns of the save
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
   auto decision = decision_of(scratch.root(), {1, 2, 1});
   while (!decision.ok() && std::chrono::steady_clock::now() < give_up) {
@@ -117,7 +117,8 @@ TEST(ALateRank, HearsThatItsSaveWasAbortedWhileItWasStopped) {
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   ASSERT_FALSE(decision->was_committed()) << "its host was lost";
 
-  // The node that comes knows of this save what the root says, and its first rank asks before the other one.
+  // The new node knows only what the root has about this save, and its first rank requests before the other
+  // one.
   node = std::make_unique<NodeChild>(scratch.host("a"), arguments);
   const Status told = saved->wait_committed(kPatience).status();
   EXPECT_EQ(told, Status(Code::aborted, decision->tombstone().cause));

@@ -122,7 +122,7 @@ TEST_F(LostManifest, IsWrittenByTheLiveJobWhereAHostDiedBetweenItsShardAndItsRep
               HasSubstr("it is committed all the same: the root holds all of it"));
 }
 
-// Without that shard nothing proves the step: an older one is loaded, and the node's log says why.
+// Without that shard nothing proves the step. An older one is loaded, and the node's log states the reason.
 TEST_F(LostManifest, WithALostShardIsReportedByWhoLoadsAnOlderStep) {
   auto job = start("first");
   for (uint64_t step : {1, 2}) save(*job, step);
@@ -157,7 +157,8 @@ class LostManifestOfASmallModel : public LostManifest {
   }
 };
 
-// Regression: the next job aborted step 3 and loaded step 2, for nothing said that the other rank had staged.
+// Regression: the next job aborted step 3 and loaded step 2, because nothing recorded that the other rank had
+// staged.
 TEST_F(LostManifestOfASmallModel, ThatOneRankWroteIsWrittenAgain) {
   auto job = start_small("first");
   for (uint64_t step : {1, 2, 3}) save(*job, step);

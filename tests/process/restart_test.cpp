@@ -39,7 +39,7 @@ class Restart : public ::testing::Test {
     if (!stop_at.empty()) arguments.push_back("die_at=" + stop_at);
     nodes_[host] = std::make_unique<NodeChild>(scratch_.host(kHosts[host]), arguments);
   }
-  // Kills the node at once, or waits until it has killed itself where it was told to; then starts it again.
+  // Kills the node at once, or waits until it has killed itself as requested; then starts it again.
   void restart(int host) {
     nodes_[host]->signal(SIGKILL);
     ASSERT_EQ(nodes_[host]->wait(), 128 + SIGKILL);
@@ -88,7 +88,7 @@ class RestartAt : public Restart, public ::testing::WithParamInterface<KillPoint
 TEST_P(RestartAt, LosesNothingAndCommits) {
   save_on_both(1);
   expect_committed(saves_);
-  // The node comes back, told to end at that point of what follows.
+  // The node restarts, with a request to end at that point of what follows.
   nodes_[GetParam().host]->signal(SIGKILL);
   ASSERT_EQ(nodes_[GetParam().host]->wait(), 128 + SIGKILL);
   start(GetParam().host, GetParam().at);
@@ -151,7 +151,7 @@ TEST_F(Restart, AHostThatDoesNotComeBackAbortsTheSaveThatWaitsForIt) {
   ASSERT_EQ(nodes_[0]->wait(), 128 + SIGKILL);
   arguments_[0].push_back("host_lost_ms=5000");
   start(0);
-  save_on_both(2);  // both have found it: it knows whom it serves
+  save_on_both(2);  // both ranks have connected: the node knows its ranks
   expect_committed(saves_);
   nodes_[1]->signal(SIGKILL);
   ASSERT_EQ(nodes_[1]->wait(), 128 + SIGKILL);
@@ -287,7 +287,7 @@ TEST_F(RestartInVain, IsReportedAndPasses) {
   Status gone = saved->wait_committed(kPatience).status();
   EXPECT_THAT(gone.message(), HasSubstr("is gone (pid"));
   EXPECT_THAT(gone.message(), HasSubstr("no process holds"));
-  start(1);  // later than anybody waited for it
+  start(1);  // later than any rank waited for it
   ASSERT_THAT(nodes_[1]->first_line(), StartsWith("ready"));
   ASSERT_TRUE(trainers_[1]->checkpointer().latest().status().code() == Code::not_found);
   ASSERT_TRUE(trainers_[0]->save(1).ok());
@@ -296,7 +296,7 @@ TEST_F(RestartInVain, IsReportedAndPasses) {
 }
 
 }  // namespace
-// Each rank waits in save until all have said what they hold, so that each is on a thread of its own.
+// Each rank waits in save until all have declared their layouts, so each runs on its own thread.
 class CollectiveRestart : public Restart {
  protected:
   CollectiveRestart() {

@@ -160,7 +160,7 @@ TEST_P(SharedLoadsLoseAHost, AndTheOthersLoadAllTheSame) {
   for (uint32_t i = 0; i + 1 < kHosts; ++i) start(i);
   start(kHosts - 1, fmt::format("{}=ReadChunk:after:2", GetParam() == SIGKILL ? "die_at" : "stop_at"));
   save_and_forget();
-  // Its own replica has nobody to load from, and is not waited for before the others are done.
+  // Its own replica has no node to load from. The test waits for it only after the others.
   std::future<Result<LoadResult>> last =
       std::async(std::launch::async, [&] { return replicas_[kHosts - 1]->load(LoadWay::two_stage); });
   std::vector<std::future<Result<LoadResult>>> others;

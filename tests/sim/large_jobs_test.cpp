@@ -26,7 +26,7 @@ SimulationReport simulated(SaveMode mode, const Profile& profile) {
   return *report;
 }
 
-// How often a node asks for the roster within a minute, where nobody answers.
+// How often a node requests the roster within a minute without an answer.
 size_t joins_within_a_minute(uint32_t world_size) {
   actors::NodeFacts facts;
   facts.host = "host0";
@@ -50,7 +50,7 @@ TEST(ALargeJob, AsksForItsRosterTheLessOftenTheMoreHostsItHas) {
   EXPECT_EQ(joins_within_a_minute(131'072), 4u);  // after 8.2 s, 16.4, 32.8
 }
 
-// To tell all nodes of the roster takes 5 s here, in which each of them asks again and again.
+// Sending the roster to all nodes takes 5 s here, in which each of them repeats its request.
 TEST(ALargeJob, IsToldItsRosterOnceAndAskedForEachLayoutOnce) {
   Profile profile = lustre();
   profile.cpu.codec_bytes_per_s /= 100;
@@ -68,7 +68,7 @@ TEST(ALargeJob, IsToldItsPlansOnce) {
   EXPECT_LE(report.saves.front().costs.hub.bytes_out, bytes + bytes / 20);
 }
 
-// To list all that the attempt's folder holds takes the metadata server 5 s here.
+// Listing the attempt's folder takes the metadata server 5 s here.
 TEST(ALargeJob, LooksAtItsRankManifestsFromFewNodes) {
   Profile profile = lustre();
   profile.storage.entry_ns *= 2000;

@@ -25,11 +25,11 @@ class EachMode : public SixteenRanks, public ::testing::WithParamInterface<SaveM
   EachMode() : SixteenRanks(GetParam()) {}
 };
 
-// Regression: the second rank that found the next node of its host was told that the save is committed.
+// Regression: the second rank that found the next node of its host was informed that the save is committed.
 TEST_P(EachMode, RanksThatReturnOneAfterTheOtherHearThatTheirSaveIsAborted) {
   host_.run_for(5'000 * actors::kMillisecond);
   job_.run(kPatience);
-  if (GetParam() == SaveMode::collective) {  // all are told what to stage, and one stages nothing
+  if (GetParam() == SaveMode::collective) {  // all ranks receive their plans, and one stages nothing
     job_.trainers[kRanks - 1]->only_ask(true);
     save_all(1);
   } else {
@@ -64,7 +64,7 @@ std::string transcript_of(SaveMode mode) {
     for (; shown < host.transcript().size(); ++shown) text += host.transcript()[shown] + "\n";
   };
   for (auto& trainer : job.trainers) trainer->declare(in_small_units(mode));
-  host.run_for(10'000 * actors::kMillisecond);  // each node has said for which ranks it speaks
+  host.run_for(10'000 * actors::kMillisecond);  // each node has reported its ranks
   job.run(kPatience);
   for (uint64_t step : {1, 2}) {
     if (step == 2) text += "---\n";

@@ -195,7 +195,7 @@ using Channels = std::map<std::string, std::vector<std::string>>;
 
 constexpr actors::TimeNs kInterval = 1'000 * actors::kMillisecond;
 
-// What each node said to each other one, in order.
+// The messages from each node to each other node, in order.
 Channels stored_channels(SaveMode mode, uint64_t* bytes) {
   VirtualHost host;
   actors::NodeFacts facts;
@@ -205,7 +205,7 @@ Channels stored_channels(SaveMode mode, uint64_t* bytes) {
   options.mode = mode;
   if (mode == SaveMode::rank_local) options.dedupe = Dedupe::none;
   for (auto& trainer : job.trainers) trainer->declare(options);
-  job.run(kInterval);  // nodes say for whom they speak
+  job.run(kInterval);  // nodes report their ranks
   for (uint64_t step : {1, 2}) {
     for (auto& trainer : job.trainers) trainer->save(step);
     job.run(kInterval);
@@ -250,8 +250,8 @@ Channels counted_channels(SaveMode mode, uint64_t* bytes) {
   return channels;
 }
 
-// What is said of saves. A session's own words fall beside saves at other moments in either run, and a save
-// that they fall beside may be reported in parts: of these the last report stays.
+// The messages about saves. In either run, messages about sessions occur at other moments beside saves, and
+// such a save may be reported in parts: then only its last report counts.
 Channels of_saves(const Channels& channels) {
   Channels out;
   for (const auto& [channel, lines] : channels) {
@@ -313,12 +313,12 @@ TEST(ASimulation, SendsOneReportAHostInTheSteadyState) {
   scenario.profile = "nvme";
   const PhaseCosts costs = simulated(scenario).saves.back().costs;
   EXPECT_EQ(costs.hub.messages_in, 31u);       // of 32 hosts, one is the coordinator's own
-  EXPECT_EQ(costs.hub.messages_out, 2 * 31u);  // that it was heard, and the decision
+  EXPECT_EQ(costs.hub.messages_out, 2 * 31u);  // the answer `pending`, and the decision
 }
 
-// Only a message's time of a processor and the network's latency count: then the production roles gather and
-// scatter at the rate of the coordinator's processor. It takes each LocalPlans, answers that it was heard,
-// and sends each its GlobalPlan.
+// Only the processor time of messages and the network latency count. So the production roles gather and
+// scatter at the rate of the coordinator's processor: it receives each LocalPlans, answers `pending`, and
+// sends each node its GlobalPlan.
 TEST(ASimulation, GathersFlatAsTheClosedFormSays) {
   constexpr actors::TimeNs kMessage = 9000, kLatency = 2500;
   Profile profile = profile_named("nvme");
@@ -519,7 +519,7 @@ TEST(ALoad, ReadsTheBlocksThatItsBoxesTouchWhereTheMeshIsAnother) {
     const SimulationReport report = simulated(scenario);
     const LoadReport& load = report.loads.at(0);
     EXPECT_EQ(load.ranks, ranks);
-    // What tp does not cut (norms) every rank of it holds, and so wants.
+    // Every rank of tp holds, and so loads, the values that tp does not shard (norms).
     EXPECT_GE(load.bytes_wanted, held * copies);
     EXPECT_LT(load.bytes_wanted, held * copies * 101 / 100);
     EXPECT_GE(load.bytes_passed, load.bytes_wanted) << "whole digest blocks";

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kStrangers = 3000;
 
-// Keeps so many connections to an address; each says `words`, and nothing more.
+// Keeps this number of connections to an address. Each sends `words` and nothing more.
 class Strangers {
  public:
   Strangers(const std::string& address, size_t count, Bytes words)
@@ -127,7 +127,7 @@ class Flood : public OfEachTransport {
 
 INSTANTIATE_TEST_SUITE_P(Of, Flood, kEachTransport(), kNameOfTransport);
 
-// Nobody is closed to make room for another who knows the token, too.
+// No authenticated connection is closed to make room for another one.
 TEST_P(Flood, OfNodesThatComeAtOnceIsLetIn) {
   constexpr size_t kNodes = 24;
   transport::TransportOptions options = make_options(true, "listener");

@@ -58,7 +58,7 @@ struct Outcome {
   uint16_t data_port = 0;
 };
 
-// Passes frames to and fro until nobody has anything to say.
+// Passes frames in both directions until neither side sends any.
 Outcome run(const Sides& sides) {
   Handshake connector = sides.connector(), listener = sides.listener();
   Outcome out;

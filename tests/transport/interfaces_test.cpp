@@ -39,7 +39,7 @@ std::string port_of(const std::string& address) {
   return address.substr(address.rfind(':'));
 }
 
-// Connects until it is let in, as a node does; the peer's id.
+// Connects until it is accepted, as a node does. Returns the id of the peer.
 std::string connect_patiently(NetworkHost& host, const std::string& address) {
   auto give_up = std::chrono::steady_clock::now() + kPatience;
   std::string answer;

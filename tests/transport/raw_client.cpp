@@ -58,7 +58,7 @@ Status RawClient::drive_stream() {
   SHOAL_ASSIGN_OR_RETURN(bool is_proven, stream_->tls().prove());
   if (!is_proven) return ok_status();
   size_t budget = size_t{1} << 20;
-  (void)stream_->flush(&budget);  // who cannot be written to any more may have said why
+  (void)stream_->flush(&budget);  // a peer that no longer accepts data may have sent its reason
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(transport::FrameStream::Event event,
                            stream_->read(transport::kMaxEagerBytes, &budget));

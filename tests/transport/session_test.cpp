@@ -24,7 +24,7 @@ struct Wire {
       : connector(HandshakeRole::connector, settings_of("connector"), {}, "there:1", 0),
         listener(HandshakeRole::listener, settings_of("listener"), {}, "here:2", 0) {}
 
-  // Carries what both want sent until nobody wants anything.
+  // Carries the messages of both sides until neither sends any.
   void exchange(uint64_t now_ms = 0) {
     bool any = true;
     while (any) {

@@ -25,7 +25,7 @@ size_t count_lines(const std::vector<std::string>& lines, size_t from, const std
 class CollectiveSave : public sim::SixteenRanks {
  protected:
   CollectiveSave() : sim::SixteenRanks(SaveMode::collective) {
-    host_.run_for(10'000 * kMillisecond);  // each node has said for which ranks it speaks
+    host_.run_for(10'000 * kMillisecond);  // each node has reported its ranks
     job_.run(1);
   }
 };
@@ -123,7 +123,7 @@ TEST_F(CollectiveSave, AFailureReachesEveryRankBeforeTheSlowestHasSpoken) {
 TEST_F(CollectiveSave, ATrainerThatEndsWhileOthersWaitEndsTheSave) {
   for (Rank rank = 0; rank < kRanks - 1; ++rank) job_.trainers[rank]->save(1);
   job_.run(kPatience);
-  job_.trainers[6]->end();  // it had asked, and staged nothing
+  job_.trainers[6]->end();  // it had requested a plan, and staged nothing
   job_.run(kPatience);
   expect_aborted(1, {0, 4, 12}, "rank 6: unavailable: its trainer ended");
   EXPECT_LT(host_.now(), 30'000 * kMillisecond);

@@ -84,7 +84,7 @@ class ACoordinatorByItself : public ::testing::Test {
     decision.body = storage::Tombstone{storage::Tombstone::Reason::aborted, cause};
     return std::make_shared<const storage::Decision>(std::move(decision));
   }
-  // Hears that this attempt failed, and publishes its tombstone.
+  // Receives a report that this attempt failed, and publishes its tombstone.
   void abort(const AttemptKey& key) {
     role_.receive(kNode, RoleKind::shard_writer,
                   wire::SaveFailed{key, 0, Status(Code::no_space, "disk full")});
@@ -164,7 +164,7 @@ TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
   EXPECT_TRUE(role_.drained);
 }
 
-// What did not come may lie in the root all the same; what is wrong is aborted whatever lies there.
+// What was not reported may be in the root all the same. What is wrong is aborted, whatever the root has.
 TEST_F(ACoordinatorByItself, GivesUpWhatNeverCameOnlyIfTheRootDoesNotProveItComplete) {
   roster_stands();
   auto completes = [&](uint64_t step, const WireBody& said) -> std::optional<bool> {
@@ -208,7 +208,7 @@ TEST_F(ACoordinatorByItself, TriesToPublishWithBackOffAndNotForEver) {
   EXPECT_EQ(role_.sent<wire::Undecided>(kNode).size(), 1u);
 }
 
-// Regression: under a root that had been moved away, trainers heard of failed saves two minutes later.
+// Regression: after the root had been moved away, trainers were notified of failed saves two minutes late.
 TEST_F(ACoordinatorByItself, TellsWithinSecondsOfAFailedSaveWhoseAbortCannotBeRecorded) {
   roster_stands();
   role_.receive(kNode, RoleKind::shard_writer,
@@ -282,7 +282,7 @@ TEST_F(ACoordinatorByItself, SendsTheRosterAgainOnlyToWhoAsksAfterItMustHaveCome
   roster_stands();
   auto told = [&] { return role_.sent<wire::RosterIs>(kOther).size(); };
   ASSERT_EQ(told(), 1u);
-  role_.pass(3000 * kMillisecond);  // for so long it was telling everybody
+  role_.pass(3000 * kMillisecond);  // sending to all nodes took this long
   role_.receive(kNode, RoleKind::planner, wire::Layouts{});
   for (int asked = 0; asked < 3; ++asked) {
     role_.receive(kOther, RoleKind::planner, join(1));
@@ -364,7 +364,7 @@ TEST_F(ASupersededCoordinator, PublishesNothingAndSaysWhoCameAfterIt) {
   EXPECT_EQ(role_.sent<wire::Superseded>(kFirstPeerNode + 7).size(), 1u);
   role_.starts.clear();
   role_.pass(1'000'000 * kMillisecond);
-  EXPECT_TRUE(role_.starts.empty());  // it never asks, claims or decides again
+  EXPECT_TRUE(role_.starts.empty());  // it never looks, claims or decides again
   role_.handle(event::Drain{});
   EXPECT_TRUE(role_.drained);
 }

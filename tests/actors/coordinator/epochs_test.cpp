@@ -104,14 +104,14 @@ TEST_F(Epochs, ACoordinatorStoppedInTheMiddleOfASaveChangesNothingWhenItWakesUp)
 
 TEST_F(Epochs, WithoutAnyCoordinatorEveryRankIsToldOnceNoneHasComeInTime) {
   host_.kill_node(0);
-  host_.on_operation([&](size_t, const Operation& operation) {  // of the first rank, nothing lasts
+  host_.on_operation([&](size_t, const Operation& operation) {  // nothing of the first rank is durable
     const auto* write = std::get_if<operation::WriteShard>(&operation);
     if (write != nullptr && write->rank == 0) {
       (void)host_.storage().remove(storage::shard_path(write->key, write->rank, write->file));
     }
   });
   save(1);
-  run_for(17'000 * kMillisecond);  // 2.5 s until it is known
+  run_for(17'000 * kMillisecond);  // the loss is detected after 2.5 s
   EXPECT_TRUE(job_.trainers[0]->decided().empty());
   run_for(2'000 * kMillisecond);
   expect_outcome(1, Code::aborted);
@@ -129,7 +129,7 @@ TEST_F(Epochs, WithoutAnyCoordinatorWhatAllRanksHaveWrittenIsCommittedOnceNoneHa
 }
 
 TEST_F(Epochs, WhatACoordinatorDecidedBeforeItWasLostIsHeardFromTheRoot) {
-  host_.cut(0, true);  // what it decides, it tells nobody
+  host_.cut(0, true);  // its decisions reach no node
   save(1);
   save(2);
   run_for(1'000 * kMillisecond);
@@ -137,7 +137,7 @@ TEST_F(Epochs, WhatACoordinatorDecidedBeforeItWasLostIsHeardFromTheRoot) {
   storage::Decision aborted{
       {1, 1, 1}, nonce, {}, 0, storage::Tombstone{storage::Tombstone::Reason::aborted, "rank 9 is unwell"}};
   ASSERT_TRUE(storage::publish_decision(host_.storage(), aborted).ok());
-  run_for(12'000 * kMillisecond);  // no coordinator has come, and one may yet
+  run_for(12'000 * kMillisecond);  // no coordinator has started, and one still may
   expect_outcome(1, Code::aborted);
   EXPECT_EQ(job_.trainers[3]->decided().at({1, 1}).outcome.message(), "rank 9 is unwell");
   EXPECT_FALSE(job_.trainers[3]->decided().contains({2, 1})) << "that one is still open";

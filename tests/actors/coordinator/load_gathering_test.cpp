@@ -63,7 +63,7 @@ class AGathering : public testing::Test {
     }
     coordinator_.receive(node, RoleKind::loader, std::move(said));
   }
-  // The choice that stands in the root.
+  // The choice in the root.
   void choose() { ASSERT_TRUE(coordinator_.answer<operation::ReadLoadChoice>(OperationResult(choice()))); }
   static storage::LoadChoice choice() {
     storage::LoadChoice choice;
@@ -123,7 +123,7 @@ TEST_F(AGathering, WaitsForNoLongerThanItMayHoweverManyCome) {
     ASSERT_TRUE(coordinator_.answer<operation::ListAttemptsOfStep>(OperationResult(there)));
     for (NodeId node = kB; coordinator_.now < until - quiet / 2; ++node) {
       coordinator_.pass(quiet / 2);
-      join(node, "node" + std::to_string(node), 1, 1, 1, id);  // they all say that they are rank 1
+      join(node, "node" + std::to_string(node), 1, 1, 1, id);  // all of them claim to be rank 1
     }
     EXPECT_EQ(told(kA).size(), before);
     coordinator_.pass(quiet / 2);

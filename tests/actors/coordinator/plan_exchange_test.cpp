@@ -114,7 +114,7 @@ TEST_F(PlanExchange, ATrainerThatEndsWhileOthersWaitEndsTheSave) {
   job_.run(kPatience);
   expect_aborted(1, {0, 3, 4}, "rank 2: unavailable: its trainer ended");
   EXPECT_LT(host_.now(), 30'000 * kMillisecond);
-  host_.run_for(10'000 * kMillisecond);  // its node still waits for rank 7 before it says anything
+  host_.run_for(10'000 * kMillisecond);  // its node waits for rank 7 before it sends anything
   job_.run(kPatience);
   expect_aborted(1, {6}, "rank 2: unavailable: its trainer ended");
 }
@@ -148,8 +148,8 @@ TEST_F(PlanExchange, HostsThatNameDifferentCoordinatorRanksAreNamed) {
   expect_aborted(1, {0, 4, 6}, "coordinator_rank is");
 }
 
-// The node of the planner dies when nobody has been told, and its ranks come to the next one: the offer of
-// the other rank is as new there as what was made.
+// The node of the planner dies before any rank has its result, and its ranks connect to the next node. To
+// that node, the offer of the other rank is as new as the result.
 TEST_F(PlanExchange, AnOfferToTheNextNodeOfThePlannerIsSaidAtOnce) {
   save_all(1);
   while (job_.trainers[kPlanner]->plans_made() == 0) pass(kMillisecond);

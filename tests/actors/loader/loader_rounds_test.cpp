@@ -53,7 +53,7 @@ class ALoader : public LoaderByItself {
     EXPECT_TRUE(answer<operation::PinAttempt>(OperationResult(
         std::make_shared<const storage::Mark>(storage::Mark{"a pin", kKey, true, 0, "", 0, {}}))));
   }
-  // Knows then what to read, and begins.
+  // Receives what to read, and begins.
   void begin() {
     storage::Manifest manifest = storage::sample_manifest(kKey).manifest();
     manifest.files.back() = {shard_file_name(3, 0), 4126, storage::nonce_of(103), 3, 0u};
@@ -68,7 +68,7 @@ class ALoader : public LoaderByItself {
     }
     return numbers;
   }
-  // It has all, and its client too.
+  // The node has all bytes, and so has its client.
   void end() {
     for (uint64_t number : wanted_of_its_peer()) {
       receive(kPeer, RoleKind::loader, wire::ChunkIs{kLoad, number, chunk_of(24)});
@@ -109,7 +109,7 @@ TEST(ALoaderThatIsAskedBeforeItBegins, SaysThatTheChunksCome) {
   EXPECT_EQ(loader.sent<wire::ChunksComing>(kPeer).size(), all);
 }
 
-// Regression: such a word was lost, and the chunks were kept for who had read them.
+// Regression: such a message was lost, and the sender kept chunks for a node that had read them itself.
 TEST(ALoaderThatIsAskedBeforeItBegins, KeepsNothingForAPeerThatReadsItItself) {
   const std::vector<uint64_t> wanted = wanted_by(1);
   ASSERT_FALSE(wanted.empty());

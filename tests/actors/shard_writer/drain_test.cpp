@@ -49,7 +49,7 @@ class ThreeHosts : public ::testing::Test {
   void stop_all() {
     for (size_t node = 0; node < kHosts; ++node) host_.drain(node);
   }
-  // Another node comes in the place of the one of this host; its trainer finds it half a second later.
+  // A new node replaces the node of this host. Its trainer finds it half a second later.
   void follow(Rank rank) {
     NodeFacts facts;
     facts.generation = 1;
@@ -60,7 +60,7 @@ class ThreeHosts : public ::testing::Test {
     run_for(500 * kMillisecond);
     job_.trainers[rank]->come_back(node, kHosts);
   }
-  // What the n-th trainer that attached has heard of its first save of this step.
+  // The outcome that the n-th attached trainer received for its first save of this step.
   Status heard(size_t n, uint64_t step) const {
     const auto& decided = job_.trainers[n]->decided();
     auto found = decided.find({step, 1});
@@ -131,7 +131,7 @@ TEST_F(ThreeHosts, FindTheirRosterLateAndCommitWhatTheyHadStagedBefore) {
   run_for(60'000 * kMillisecond);
   attach(1);
   run_for(5'000 * kMillisecond);
-  EXPECT_EQ(heard(0, 1).message(), "nothing yet");  // it has said what it holds, and staged nothing
+  EXPECT_EQ(heard(0, 1).message(), "nothing yet");  // it has declared its layout and staged nothing
   job_.trainers[2]->save(1);
   run_for(1'000 * kMillisecond);
   for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
@@ -207,7 +207,7 @@ TEST_F(ThreeHosts, ThatAreStoppedAfterOneWasLostGiveUpWhatItWasToReport) {
   for (size_t n : {0, 1}) job_.trainers[n]->save(1);
   run_for(100 * kMillisecond);
   host_.kill_node(2);
-  run_for(5'000 * kMillisecond);  // by now it is known to be lost; it may come back
+  run_for(5'000 * kMillisecond);  // the loss is detected by now; the host may come back
   EXPECT_EQ(heard(0, 1).message(), "nothing yet");
   for (size_t n : {0, 1}) job_.trainers[n]->end();
   for (size_t node : {0, 1}) host_.drain(node);
@@ -219,7 +219,7 @@ TEST_F(ThreeHosts, ThatAreStoppedAfterOneWasLostGiveUpWhatItWasToReport) {
   EXPECT_TRUE(host_.drained(0) && host_.drained(1));
 }
 
-// Only the coordinator's node is told to stop, and its trainers live: another one takes its place.
+// Only the coordinator's node is requested to stop, and its trainers live: another node replaces it.
 class ThreeHostsWhoseCoordinatorIsStopped : public ThreeHosts, public ::testing::WithParamInterface<Rank> {
  protected:
   void stop_coordinator() {
@@ -341,7 +341,7 @@ TEST_F(ThreeHosts, CommitWhereTheNodeThatEndedIsFollowedInTime) {
   for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
 }
 
-// It has a new session, and nothing in flight of which it would speak.
+// The node has a new session, and no save in flight to report.
 TEST_F(ThreeHosts, WaitForAHostWhoseSessionBrokeAndStandsAgain) {
   attach_all();
   host_.cut(2, true);
@@ -371,7 +371,7 @@ TEST_F(ThreeHosts, AbortWhatWaitsForACoordinatorWhoseHostDied) {
   }
 }
 
-// A coordinator in the place of another one has never heard of the host that died with that one.
+// A new coordinator knows nothing of the host that died with the old one.
 TEST_F(ThreeHosts, AbortWhatWaitsForAHostThatDiedWithTheCoordinatorBeforeTheNextOneCame) {
   attach_all();
   job_.trainers[1]->save(1);
@@ -413,7 +413,7 @@ TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayHaveAnotherInItsPlace) {
   for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
 }
 
-// Regression: a node that was killed had three times as long to be followed.
+// Regression: a node that was killed could be replaced three times as late as one that was stopped.
 TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayBeFollowedAsLateAsOneThatWasKilled) {
   attach_all();
   for (size_t n : {0, 1}) job_.trainers[n]->save(1);
@@ -448,8 +448,8 @@ TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneAreHeardOfByTheOthers) {
   EXPECT_THAT(heard(0, 2).message(), HasSubstr("rank 2: the node of its host is stopping"));
 }
 
-// Regression: in mode collective nobody joins, so that a node which another one had followed was taken for
-// lost, or for one that was still stopping, until a save of its own was heard of.
+// Regression: in mode collective no node joins. A host whose node had been replaced was considered lost, or
+// still stopping, until a save of the new node was reported.
 class ThreeHostsOfEachMode : public ThreeHosts, public ::testing::WithParamInterface<SaveMode> {
  protected:
   ThreeHostsOfEachMode() {
@@ -515,7 +515,7 @@ INSTANTIATE_TEST_SUITE_P(Mode, ThreeHostsOfEachMode,
                            return mode.param == SaveMode::collective ? "Collective" : "CollectiveFree";
                          });
 
-// A coordinator on a host without trainers is told to stop, and those of others go on.
+// A coordinator on a host without trainers is requested to stop; trainers on other hosts go on.
 TEST(ACoordinatorWithoutTrainers, LeavesWhatIsUndecidedToTheNextOne) {
   sim::VirtualHost host;
   NodeFacts facts;
@@ -552,7 +552,7 @@ TEST(ACoordinatorWithoutTrainers, LeavesWhatIsUndecidedToTheNextOne) {
   EXPECT_TRUE(storage::read_decision(host.storage(), {1, 1, 1}).value().committed());
 }
 
-// Writing takes longer than anybody's patience.
+// Writing takes longer than any timeout.
 class ThreeSlowHosts : public ThreeHosts {
  protected:
   static sim::VirtualDelays slow() {

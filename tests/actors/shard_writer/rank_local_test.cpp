@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr TimeNs kUntilDecided = 400'000 * kMillisecond;  // beyond every deadline
 
-// A node whose transport aborts on send, but for the word for which ranks a node speaks.
+// A node whose transport aborts the test on any send but that of its ranks.
 class MuteEngine final : public sim::NodeEngine, sim::VirtualWorld {
  public:
   MuteEngine(sim::VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
@@ -90,7 +90,7 @@ class RankLocal : public sim::SixteenRanks {
 };
 
 TEST_F(RankLocal, CommitsWithoutAMessageBetweenNodes) {
-  host_.run_for(10'000 * kMillisecond);  // each node has said for whom it speaks
+  host_.run_for(10'000 * kMillisecond);  // each node has reported its ranks
   job_.run(kPatience);
   const uint64_t before = host_.wire_messages();
   save_all(1);
@@ -218,7 +218,7 @@ TEST_F(RankLocal, IsCommittedWhereTheLostHostIsFollowed) {
   expect_committed(1);
 }
 
-// Writing takes longer than anybody's patience.
+// Writing takes longer than any timeout.
 class SlowRankLocal : public RankLocal {
  protected:
   static sim::VirtualDelays slow() {
@@ -325,7 +325,7 @@ TEST_F(RankLocal, AnIncompleteSetIsNeverTheLatestAndIsVoided) {
   EXPECT_THAT(decision->tombstone().cause, HasSubstr("the manifest of rank 7 of 16 is missing"));
 }
 
-// It was waited for as long as for one that somebody still writes.
+// Regression: nodes waited for it as long as for a set that is still being written.
 TEST_F(RankLocal, ACompleteSetThatStaysDamagedIsGivenUpAtOnceNamingTheFile) {
   save_unmerged(1);
   host_.file_system().flip_bit(storage::rank_manifest_path({1, 1, 1}, {7, kRanks}), 8 * 200);
@@ -338,8 +338,8 @@ TEST_F(RankLocal, ACompleteSetThatStaysDamagedIsGivenUpAtOnceNamingTheFile) {
               AllOf(HasSubstr("/rank-00007-of-00016.manifest.shoal"), HasSubstr("digest")));
 }
 
-// Regression: nodes looked for the decision until their deadline, and then said that the save was aborted;
-// later they said that it was committed, which nothing proves once its folder is gone.
+// Regression: nodes looked for the decision until their deadline and then reported the save as aborted. Later
+// they reported it as committed, which nothing proves once its folder is gone.
 TEST_F(RankLocal, OfACheckpointThatIsDeletedBeforeAllHaveSeenItNothingIsClaimed) {
   job_.run(kPatience);
   save_all(1);
@@ -386,7 +386,7 @@ TEST_F(RankLocal, ATombstoneThatCameFirstVoidsTheSet) {
   EXPECT_EQ(refusal_of_load(1).code(), Code::not_found);
 }
 
-// Regression: its trainers heard `unavailable`, though the next node would have seen the save committed.
+// Regression: its trainers received `unavailable`, although the next node would have seen the save committed.
 TEST_F(RankLocal, ANodeThatIsStoppedLeavesWhatIsPublishedToTheNextOne) {
   job_.run(kPatience);
   for (Rank rank = 0; rank < kRanks - 1; ++rank) job_.trainers[rank]->save(1);

@@ -102,12 +102,12 @@ class AShardWriterByItself : public ::testing::Test {
   static OperationResult deleted(const AttemptKey& key) {
     return tombstone(key, storage::Tombstone::Reason::deleted, "no rule keeps it");
   }
-  // The root has this to say of every decision that is read, for as long as anything reads one.
+  // Sets the result of every read of a decision, for as long as decisions are read.
   void root_answers(const Result<OperationResult>& answer) {
     while (role_.answer<operation::ReadDecision>(answer)) {
     }
   }
-  // What this rank has heard of its saves, all told. Never: nothing.
+  // All outcomes that this rank received for its saves, in order.
   std::vector<Status> heard(Rank rank = 0) const {
     std::vector<Status> outcomes;
     for (const auto& each : role_.told<local::Decided>(kClient + rank)) outcomes.push_back(each.outcome);
@@ -206,7 +206,7 @@ TEST_F(AShardWriterByItself, WritesAndReportsTheMetadataThatATrainerGave) {
   EXPECT_EQ(reports.back().user, user_);
 }
 
-// One node made it durable, the next reports it: by the word of the client.
+// One node made the share durable, and the next one reports it, from the client's message.
 TEST_F(AShardWriterByItself, ReportsTheMetadataOfWhatAnEarlierNodeWrote) {
   world_known();
   user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});
@@ -310,7 +310,7 @@ TEST_F(AShardWriterByItself, WithoutACoordinatorCommitsWhatTheRootProvesUnlessIt
   }
 }
 
-// What the others commit while a write ends here may be what this write makes.
+// Others may commit, while a write ends here, what this write makes.
 TEST_F(AShardWriterByItself, TellsARankWhoseSaveIsCommittedWhileItWritesOnceItHasWritten) {
   world_known();
   enum class Is : uint8_t { named, not_named, deleted };
@@ -369,7 +369,7 @@ TEST_F(AShardWriterByItself, SaysForWhomItSpeaksInEachNewSession) {
   }
 }
 
-// Regression: in mode collective nobody joins, and the session stands before anybody attaches.
+// Regression: in mode collective no node joins, and the session exists before any client attaches.
 TEST_F(AShardWriterByItself, SaysForWhomItSpeaksOnceItsRanksSaveCollectively) {
   role_.handle(event::PeerUp{kCoordinatorNode});
   role_.pass(60'000 * kMillisecond);
@@ -549,7 +549,7 @@ TEST_F(AShardWriterThatCouldNotDecide, TellsARankThatOffersItLaterWhatStandsByTh
   EXPECT_THAT(heard(1), ElementsAre(ok_status()));
 }
 
-// Whose bytes an earlier node had let go, since the save was committed, and had not yet told so.
+// An earlier node had dropped the bytes because the save was committed, and had not reported it yet.
 TEST_F(AShardWriterByItself, TellsARankWhoseBytesWereDroppedThatItsSaveIsCommitted) {
   world_known();
   attach(1);
@@ -635,7 +635,7 @@ TEST_F(AShardWriterOfASmallModel, RecordsWhatAnEarlierNodeSaidIsDurable) {
   EXPECT_EQ(role_.started<operation::RecordStaged>(), 1u);
 }
 
-// Of a host whose files are ready one after the other, which in a job of many hosts all say so.
+// A host whose files become ready one after the other. In a job of many hosts, each host reports them so.
 TEST_F(AShardWriterByItself, ReportsWithoutTheRestLessOftenTheLongerItTakes) {
   constexpr Rank kRanks = 8;
   for (Rank rank = 1; rank < kRanks; ++rank) {

@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The values by "table.key", of those that say their kind and source.
+// The values by "table.key", for numbers with a kind and a source.
 std::map<std::string, int64_t> numbers_of(const std::string& profile) {
   std::map<std::string, int64_t> out;
   std::istringstream lines(profile);
@@ -83,7 +83,7 @@ TEST(Calibrate, MeasuresAPeer) {
   EXPECT_EQ(server.wait().status, 0);
 }
 
-// Regression: it let in whoever knew the secret that --help shows.
+// Regression: it accepted any client with the secret that --help shows.
 TEST(Calibrate, ServesOtherHostsOnlyWithASecretOfTheirOwn) {
   const ProcessEnd open_to_all = run_shoal({"calibrate", "--serve", "--listen", "0.0.0.0:0"});
   EXPECT_EQ(open_to_all.status, 2);

@@ -74,7 +74,7 @@ TEST_F(LaunchTest, ASecondJobOnARootIsRefusedNamingTheFirst) {
   EXPECT_THAT(second.out, Not(HasSubstr("never")));
 }
 
-// An evaluation that a trainer starts has that one's variables.
+// An evaluation that a trainer starts inherits the variables of the trainer.
 TEST_F(LaunchTest, AJobThatOnlyReadsRunsBesideTheOneThatTrains) {
   Process first(command({"--job-id", "trains"}, "echo begun; sleep 60"), options());
   ASSERT_TRUE(first.wait_for_output("begun"));
@@ -186,7 +186,7 @@ TEST_F(LaunchTest, TrainersDoNotOutliveIt) {
   Process process(command({"-n", "1"}, "echo pid $$ up; exec sleep 50"), options());
   ASSERT_TRUE(process.wait_for_output(" up"));
   process.send_signal(SIGKILL);
-  // The pipes of `process` end when the last who holds them has: trainer and node too.
+  // The pipes of `process` end when their last holder ends: trainer and node too.
   ProcessEnd end = process.wait();
   EXPECT_EQ(end.status, 128 + SIGKILL);
   int pid = std::stoi(end.out.substr(4));
@@ -225,7 +225,7 @@ TEST_F(LaunchTest, TrainersThatEndWellBeforeTheNextNodeHaveEndedWell) {
   ASSERT_TRUE(process.wait_for_output("up"));
   const pid_t first = wait_for_child(process.pid(), "node");
   ASSERT_EQ(kill(first, SIGKILL), 0);
-  ASSERT_EQ(kill(wait_for_child(process.pid(), "node", first), SIGKILL), 0);  // the next one comes in 1 s
+  ASSERT_EQ(kill(wait_for_child(process.pid(), "node", first), SIGKILL), 0);  // the next node starts in 1 s
   std::ofstream(end_now).flush();
   ProcessEnd end = process.wait();
   EXPECT_EQ(end.status, 0) << end.err;
@@ -323,7 +323,7 @@ TEST_F(LaunchTest, ANodeThatIsStartedAgainInAnEmptiedRootMakesNoNewOne) {
 }
 
 TEST_F(LaunchTest, ANodeKilledBeforeItIsReadySaysNothingAndItsSignalIsTold) {
-  // It waits for a coordinator that nobody starts.
+  // It waits for a coordinator that never starts.
   Process process(command({"--nnodes", "2", "--node-rank", "1", "--coordinator", "127.0.0.1:1", "--job-id",
                            "j", "--token-file", write_token(0600)},
                           "true"),
@@ -368,7 +368,7 @@ TEST_F(LaunchTest, AJobThatIsToGoOnNeedsACheckpoint) {
   EXPECT_TRUE(std::filesystem::exists(path("ran")));
 }
 
-// Regression: such a root was refused, though the first load commits what it holds.
+// Regression: such a root was rejected, although the first load commits its contents.
 TEST_F(LaunchTest, AJobThatIsToGoOnMayHaveACheckpointThatLostItsManifest) {
   std::filesystem::copy(SHOAL_GOLDEN_ROOT, path("golden"), std::filesystem::copy_options::recursive);
   for (const char* step : {"1", "2", "3", "5"}) {

@@ -176,7 +176,7 @@ TEST_F(TrainerTest, ANodeKilledInTheMiddleCostsNoSave) {
   for (const char* step : {"1", "6"}) EXPECT_EQ(train(3, {"--load", step}).status, 0) << step;
 }
 
-// Rank 1 ends before it attaches. `script`: what it does instead of training.
+// Rank 1 ends before it attaches. `script`: its commands instead of training.
 class ARankThatNeverCame : public TrainerTest {
  protected:
   std::vector<std::string> command_without(const std::string& script) const {
@@ -239,7 +239,7 @@ TEST_F(TrainerTest, AnotherShapeIsToldWithBothOfEveryKey) {
                                  "checkpoint, F32[1000, 128] here"));
 }
 
-// The root is moved away, as an operator may, under a trainer that asks for the outcome of no save.
+// The root is moved away, as an operator may do, under a trainer that requests the outcome of no save.
 class ForgetfulTrainer : public TrainerTest {
  protected:
   // The node takes three seconds to give up on the record of an abort.

@@ -167,7 +167,7 @@ TEST_F(SettingsCommand, ShowsEachSettingAndWhereItWasSaid) {
 TEST_F(SettingsCommand, EveryRowIsAFlagAndAVariable) {
   for (const local::Setting& setting : local::all_settings()) {
     const std::string value = sample(setting);
-    // Long ones where a deadline has to stay above another.
+    // Long ones if a deadline must stay above another one.
     const bool needs_others =
         setting.name == std::string("lease-ttl-ms") || setting.name == std::string("node-deadline-ms");
     const std::string said = needs_others ? "400000" : value;
@@ -240,7 +240,7 @@ std::set<std::string> matches(const std::string& text, const char* pattern) {
   return out;
 }
 
-// Whatever is not in the table says who is who in the job, or what this command is to do.
+// Flags that are not in the table identify the process in the job, or select the action of the command.
 TEST_F(SettingsCommand, EveryFlagOfNodeAndLaunchIsASettingOrOnThisList) {
   const std::set<std::string> others = {
       "--help",        "--root",      "--job-id",     "--coordinator",    "--coordinate",
@@ -267,7 +267,7 @@ TEST_F(SettingsCommand, EveryVariableThatTheDocumentationNamesIsKnown) {
   std::set<std::string> known;
   for (const local::Setting& setting : local::all_settings()) known.insert(setting.variable());
   for (const local::OtherVariable& other : local::other_variables()) known.insert(other.name);
-  // Of those who build and test Shoal.
+  // Variables for building and testing Shoal.
   for (const char* name : {"SHOAL_REQUIRE_PEERS", "SHOAL_BENCH_BYTES", "SHOAL_CHECK", "SHOAL_WERROR",
                            "SHOAL_SANITIZE", "SHOAL_TESTS"}) {
     known.insert(name);

@@ -102,7 +102,7 @@ TEST_F(ShortMemory, IsSaidByANode) {
   EXPECT_GT(worked, 0);
 }
 
-// The node says so, perhaps each time that it is started again.
+// The node reports it, perhaps at each restart.
 TEST_F(ShortMemory, IsSaidByALauncherOrItsNode) {
   int worked = 0;
   for (int kib = 64 * kMib; kib <= 1024 * kMib; kib += 48 * kMib) {

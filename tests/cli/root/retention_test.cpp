@@ -215,7 +215,7 @@ TEST_F(RetainedJob, TheCoordinatorDeletesAfterEachCommit) {
   EXPECT_TRUE(fs::is_empty(root() + "/pins")) << "a load that ended holds nothing";
 }
 
-// All ranks have published their manifests, and nobody has merged them: every node was killed just then.
+// All ranks have published their manifests, and no node has merged them: every node was killed before that.
 class ACompleteSet : public RetainedJob {
  protected:
   void SetUp() override {

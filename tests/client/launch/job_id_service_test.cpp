@@ -175,7 +175,7 @@ class JobIdDoor : public testing::Test {
     const bool is_open = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
     return is_open ? std::move(fd) : local::OwnedFd();
   }
-  // All that a stranger hears who says this, and nothing more.
+  // The whole answer to a stranger that sends only this.
   std::string hears(const std::string& words) const {
     local::OwnedFd fd = knock();
     EXPECT_TRUE(fd.valid());
@@ -229,7 +229,7 @@ TEST_F(JobIdDoor, NeedsATokenOnSeveralHosts) {
   }
 }
 
-// Regression: each connection that said nothing held the service for two seconds.
+// Regression: each silent connection blocked the service for two seconds.
 TEST_F(JobIdDoor, IsHeardBesideHundredsThatSayNothing) {
   Rank0 rank0(options_of(root_, 0, address_));
   rank0.begin();

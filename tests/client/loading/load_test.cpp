@@ -396,8 +396,8 @@ TEST_F(Load, AsksNotForWhatIsSkipped) {
   EXPECT_TRUE(loaded->report.empty());
 }
 
-// Whether the checkpoint has such a key is asked before anything is read, though the policy alone needs it
-// not.
+// The load checks whether the checkpoint has such a key before it reads anything, although the policy alone
+// does not need it.
 TEST_F(Load, ReadsNothingWhereAPolicysSubtreeIsMisspelt) {
   for (const char* subtree : {"frozzen", "frozen"}) {
     LoadOptions options;
@@ -492,7 +492,7 @@ TEST_F(Load, ListsWhatTheNodeFinds) {
   EXPECT_EQ(failing.get().status(), Status(Code::io, "the root cannot be read"));
 }
 
-// An evaluation that looks for newer checkpoints again and again.
+// An evaluation that looks for newer checkpoints repeatedly.
 TEST(ReadOnlyLoad, TheNextOneOfTheLatestIsAnotherChoice) {
   TemporaryRoot root;
   FakeNode node(root.path(), "eval");
@@ -544,7 +544,7 @@ TEST_F(Load, ThatMayFallBackAsksForAChoiceOfItsOwnAndIsToldWhatWasPassedOver) {
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   EXPECT_EQ(loaded->passed_over, *passed_over);
 
-  auto next = start();  // is told of nothing, and does not repeat what the one before was told
+  auto next = start();  // receives nothing, and does not repeat the outcomes of the previous one
   const auto again = node_.expect<local::Load>();
   EXPECT_EQ(again.ordinal, 1u);
   node_.send(local::Found{again.request_id, ok_status(), stored({kO, kX})});
@@ -553,7 +553,7 @@ TEST_F(Load, ThatMayFallBackAsksForAChoiceOfItsOwnAndIsToldWhatWasPassedOver) {
   EXPECT_TRUE(next.get()->passed_over.empty());
 }
 
-// Regression: they were dropped without a word.
+// Regression: they were dropped without an error.
 TEST_F(Load, WithAPlannerRefusesPolicies) {
   LoadOptions options;
   options.policies.root = KeyPolicy::lenient;
@@ -641,7 +641,7 @@ TEST_F(Load, PassesOnTheFirstCause) {
   EXPECT_EQ(loading.get().status(), Status(Code::corrupt, "rank 0 loading: rank-00001.safetensors: block 3"));
 }
 
-// Regression: of a file that may not be read, or is a symlink, the rank was not said.
+// Regression: the error for an unreadable file or a symlink did not name the rank.
 TEST_F(Load, SaysWhichRankCouldNotReadWhateverTheCause) {
   const std::vector<std::pair<Code, Code>> told = {{Code::refused, Code::refused},
                                                    {Code::io, Code::io},
@@ -753,7 +753,7 @@ TEST_F(LoadOfFiles, AnswersABatchThatMakesNoSenseAndFailsInTheEnd) {
   batch.digests.pop_back();
   node_.send(batch);
   (void)node_.expect<local::FilesRead>();
-  node_.send(write_file(load.request_id));  // what comes after it is let by
+  node_.send(write_file(load.request_id));  // later messages are ignored
   (void)node_.expect<local::FilesRead>();
   node_.send(local::LoadDone{load.request_id, ok_status()});
   EXPECT_EQ(loading.get().status().code(), Code::corrupt);

@@ -56,7 +56,7 @@ class NoCheckpoint : public testing::Test {
   StateDict state_;
 };
 
-// Fails with the code that a lookup of its own gave.
+// Fails with the code that its own lookup returned.
 class FailingPlanner : public dcp::LocalLoadPlanner {
  public:
   Status set_up_planner(const StateDict&, const dcp::Metadata&, const dcp::Role&) override {
@@ -111,7 +111,7 @@ TEST_F(NoCheckpoint, IsNotOneThatWasDeletedWhileItWasOpen) {
   EXPECT_EQ(loading.get(), Status(Code::unavailable, "step 40 (g2a1) was deleted while it was open"));
 }
 
-// The node dies while it reads; the next one is asked anew, and finds the step deleted.
+// The node dies while it reads. The next one gets the request again, and finds the step deleted.
 TEST_F(NoCheckpoint, IsNotOneThatWasFoundBefore) {
   auto loading = start([&](Checkpointer& c) { return c.load_or_start(state_).status(); });
   const auto load = node_.expect<local::Load>();

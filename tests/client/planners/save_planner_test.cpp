@@ -139,7 +139,7 @@ TEST_F(ASavePlanner, StagesWhatThePlainSaveStagesWhateverTheSharding) {
   DefaultSavePlanner planner;
   Result<SaveHandle> saved = checkpointer_->save(2, state, planner);
   ASSERT_TRUE(saved.ok()) << saved.status().to_string();
-  const auto planned = node_.expect<local::Staged>();  // no other layout is said before it
+  const auto planned = node_.expect<local::Staged>();  // no other layout is declared before it
   EXPECT_EQ(planned.layout_id, layout.layout->id());
   ASSERT_EQ(planned.pieces.size(), plain.pieces.size());
   for (size_t i = 0; i < plain.pieces.size(); ++i) {
@@ -150,7 +150,7 @@ TEST_F(ASavePlanner, StagesWhatThePlainSaveStagesWhateverTheSharding) {
   }
 }
 
-// Widens to 32 bits, and counts what it is asked.
+// Widens values to 32 bits, and counts its calls.
 class WidePlanner : public DefaultSavePlanner {
  public:
   Result<dcp::SavePlan> create_local_plan() override {
@@ -220,7 +220,7 @@ TEST_F(ASavePlanner, IsAskedForTheBytesOfItsRanksShareAlone) {
   }
 }
 
-// What a planner from scratch looks like: two rows of a matrix, an object, a declared replica.
+// A planner written from scratch: two rows of a matrix, an object, a declared replica.
 class HandMadePlanner : public dcp::LocalSavePlanner {
  public:
   Status set_up_planner(const StateDict&, const dcp::StorageMeta& meta, const dcp::Role& role) override {
@@ -281,7 +281,7 @@ TEST_F(ASavePlanner, FromScratchSavesExplicitBoxes) {
             "step five");
 }
 
-// Whatever step fails, the other ranks hear at once that this one takes no part, and why.
+// Whichever step fails, the other ranks learn at once that this one takes no part, and why.
 class AFailingSavePlanner : public ASavePlanner, public testing::WithParamInterface<const char*> {};
 
 TEST_P(AFailingSavePlanner, FailsTheSaveByTheNameOfTheStep) {

@@ -52,7 +52,7 @@ class FailedSave : public testing::Test {
     node_.send(local::Decided{step, staged.attempt, std::move(outcome), {}});
   }
   void fail(uint64_t step) { decide(step, Status(Code::aborted, kCause)); }
-  // What the receiving thread has of it comes a moment later.
+  // The receiving thread gets it a moment later.
   template <class Holds>
   static bool soon(Holds&& holds) {
     for (int i = 0; i < 2'000 && !holds(); ++i) std::this_thread::sleep_for(milliseconds(5));
@@ -164,7 +164,7 @@ TEST_F(FailedSave, ToRefuseIsToStageNothingUntilItWasTold) {
   ASSERT_TRUE(is_done_soon(first));
   for (uint64_t step : {6, 7}) {
     EXPECT_EQ(save(step).status().code(), Code::earlier_save_failed);
-    const auto said = node_.expect<local::NotStaged>();  // the other ranks hear it
+    const auto said = node_.expect<local::NotStaged>();  // reports it to the other ranks
     EXPECT_EQ(said.step, step);
     node_.send(local::Decided{step, said.attempt, Status(Code::aborted, "rank 0 took no part"), {}});
   }
@@ -172,12 +172,12 @@ TEST_F(FailedSave, ToRefuseIsToStageNothingUntilItWasTold) {
   EXPECT_TRUE(save(8).ok());
 }
 
-// Else two ranks that refuse at different steps would refuse in turns for ever.
+// Otherwise two ranks that refuse at different steps would refuse in turns for ever.
 TEST_F(FailedSave, ThatAnotherRankRefusedIsNoReasonToRefuse) {
   options_.on_failed = OnFailed::refuse;
   open();
   SaveHandle refused = save(5).value();
-  // In the words of a rank that refuses.
+  // The text of a rank that refuses.
   decide(5, Status(Code::aborted, "rank 1: nothing of step 5 was staged (on_failed = refuse)"));
   ASSERT_TRUE(is_done_soon(refused));
   EXPECT_TRUE(save(6).ok());
@@ -215,7 +215,7 @@ TEST_F(FailedSave, AfterAsManyInARowAsMayBeNothingIsStaged) {
   };
   const Status failure(Code::aborted, kCause);
   EXPECT_FALSE(saves(1, failure));
-  EXPECT_TRUE(saves(2, ok_status()));  // the row begins anew
+  EXPECT_TRUE(saves(2, ok_status()));  // the row starts again
   EXPECT_FALSE(saves(3, failure));
   EXPECT_FALSE(saves(4, failure));
   const Status refused = save(5).status();

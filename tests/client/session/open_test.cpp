@@ -40,7 +40,7 @@ TEST(Open, NamesTheSocketAndTheLogWhereNobodyListens) {
 TEST(Open, StartsANodeThatWritesItsLog) {
   TemporaryRoot root;
   CheckpointerOptions options = options_in(root);
-  // This "node" says how it was called; the test then answers in its place.
+  // This "node" records its command line; the test then answers in its place.
   options.node_program = root.folder() + "/program";
   std::ofstream(options.node_program)
       << "#!/bin/sh\necho \"$@\"\necho done > " << root.folder() << "/started\n";
@@ -144,7 +144,7 @@ TEST(NodeCommand, CoordinatesWhereTheJobIsToldToAndSaysItsName) {
                           "--coordinate", "--listen", "10.0.0.1:7070", "--name", "n1", "--idle-exit"));
 }
 
-// Which variables mean what is job_environment_test.cpp's.
+// job_environment_test.cpp tests the meaning of the variables.
 class Environment : public testing::Test {
  protected:
   void SetUp() override {

@@ -253,7 +253,8 @@ TEST_F(Save, DeclinesWhereItMayNotWait) {
   node_.send(local::Found{node_.expect<local::Latest>().request_id, Status(Code::not_found, "none"), {}});
   EXPECT_EQ(asked.get().status().code(), Code::not_found);
   // A call that was declined counts, as it does on the other ranks.
-  EXPECT_EQ(checkpointer_->save(2, state).status().code(), Code::earlier_save_failed);  // nobody had asked
+  // no call had requested the outcome
+  EXPECT_EQ(checkpointer_->save(2, state).status().code(), Code::earlier_save_failed);
   EXPECT_EQ(checkpointer_->last_save()->key(), (AttemptKey{3, 2, 2}));
 }
 
@@ -443,7 +444,7 @@ TEST_F(Save, PassesItsMetadataOnAndOffersItAgain) {
   node_.send(freed);
   ASSERT_TRUE(checkpointer_->save(6, state, {{{"run", "b"}}}).ok());
   EXPECT_EQ(node_.expect<local::Staged>().user->at("run"), "b");
-  // An earlier node made one durable and had the other: the next one hears what was said of both.
+  // An earlier node made one share durable and had the other one. The next node receives both facts.
   node_.die();
   node_.accept();
   (void)node_.expect<local::Attach>();
@@ -451,7 +452,7 @@ TEST_F(Save, PassesItsMetadataOnAndOffersItAgain) {
   (void)node_.expect<local::LayoutIs>();
   EXPECT_EQ(*node_.expect<local::Written>().user, user);
   EXPECT_EQ(node_.expect<local::Staged>().user->at("run"), "b");
-  // What was decided comes with it.
+  // The decision arrives with it.
   auto checkpoint = std::make_shared<Metadata>();
   checkpoint->key = {3, 5, 1};
   checkpoint->user = user;

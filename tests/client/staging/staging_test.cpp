@@ -99,7 +99,7 @@ TEST_F(Granted, AsksOnceAndNotAgainWhileItsSlabsDo) {
   EXPECT_EQ(first.get()->stats().in_flight_max, 2u);
   const auto staged = node_.expect<local::Staged>();
   EXPECT_FALSE(staged.in_parts);
-  EXPECT_TRUE(checkpointer_->save(2, state_).ok());  // nobody answers anything
+  EXPECT_TRUE(checkpointer_->save(2, state_).ok());  // the node answers nothing
   EXPECT_EQ(node_.expect<local::Staged>().slab_id, 1u);
   node_.send(freed(staged, false));
   EXPECT_EQ(save(3).get()->stats().parts, 0u);
@@ -114,7 +114,7 @@ TEST_F(Granted, KeepsFewerSavesInFlightThanItMay) {
   EXPECT_EQ(first.get()->stats().in_flight_max, 1u);
   const auto staged = node_.expect<local::Staged>();
   auto second = save(2);
-  grant(1);  // it asks whether there is more by now
+  grant(1);  // it requests more memory again
   EXPECT_EQ(second.wait_for(milliseconds(30)), std::future_status::timeout);
   node_.send(freed(staged));
   const auto saved = second.get();
@@ -175,7 +175,7 @@ TEST_F(Granted, RefusesAPartThatWasNotStaged) {
   EXPECT_EQ(node_.expect<local::PartStaged>().outcome.code(), Code::invalid_argument);
   EXPECT_EQ(saving.get().status().code(), Code::invalid_argument);
   EXPECT_EQ(node_.expect<local::NotStaged>().step, 1u);
-  // Its trainer copies no more, whatever the node asks for.
+  // Its trainer copies no more parts, whatever the node requests.
   node_.send(local::PartWanted{staged.slab_id, 1, 1, 8, {{0, 8, 0}}});
   EXPECT_EQ(node_.expect<local::PartStaged>().outcome.code(), Code::aborted);
 }
@@ -276,7 +276,7 @@ TEST_F(Granted, FailsWhereTheNodeGrantsLessThanASaveAndNoParts) {
   EXPECT_THAT(failed.message(), HasSubstr("granted 4.00 KiB of memory for staging, and no parts"));
 }
 
-// A host that swaps is short of memory, and its node slow to answer: just then parts are needed.
+// A host that swaps lacks memory, and its node answers slowly: exactly then parts are needed.
 TEST_F(Granted, WaitsForASilentNodeWhereThisProcessHasNotTheMemory) {
   options_.staging_bytes_max = 3 * kMiB;
   open();

@@ -96,7 +96,7 @@ TEST_F(QuestionServerTest, AnswersWhileManyMoreThanItTakesSayNothing) {
   EXPECT_EQ(turned_away_.load(), 97) << "all but those that it holds are counted";
 }
 
-// Regression: each byte began the time anew.
+// Regression: each byte restarted the timeout.
 TEST_F(QuestionServerTest, ClosesOneThatSendsAByteAtATime) {
   begin({.question_bytes_max = 1 << 30, .life_max = milliseconds(200)});
   OwnedFd slow = connect_to();

@@ -14,8 +14,8 @@
 namespace shoal::sim {
 namespace {
 
-// What runs is what a map by time and order would run, whatever is scheduled meanwhile: for now, for what has
-// passed, for the same time again, and for very far times.
+// The heap runs actions in the order of a map by time and sequence, whatever they schedule: for now, for a
+// time that has passed, for the same time again, and for very distant times.
 TEST(EventHeap, RunsByTimeAndThenInTheOrderOfScheduling) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     Random random(seed);

@@ -54,7 +54,7 @@ class Scene {
     run(duration);
   }
 
-  // What anybody was told about an attempt; fails where two were told different things.
+  // The outcome that ranks received for an attempt. Fails if two ranks received different ones.
   std::map<AttemptKey, bool> told() const {
     std::map<AttemptKey, bool> out;
     for (const auto& trainer : job_.trainers) {
@@ -82,7 +82,7 @@ class Scene {
   VirtualJob job_;
 };
 
-// The decisions that stand, by attempt.
+// The decisions in the root, by attempt.
 std::map<AttemptKey, storage::Decision> standing(VirtualHost& host) {
   auto listed = storage::list_attempts(host.storage());
   EXPECT_TRUE(listed.ok()) << listed.status().to_string();
@@ -97,7 +97,7 @@ std::map<AttemptKey, storage::Decision> standing(VirtualHost& host) {
   return out;
 }
 
-// Ranks of the next generation, which see to it that all is decided, load and save.
+// Ranks of the next generation, which get all attempts decided, load and save.
 class NextGeneration {
  public:
   explicit NextGeneration(VirtualHost& host, std::vector<LayoutPtr> layouts = flat_job(2, 3))
@@ -182,7 +182,7 @@ std::string line_of(const std::map<AttemptKey, bool>& told) {
   return line;
 }
 
-// Between two calls that change something a crash leaves the same, and equal remains need to be looked at
+// A crash between two changing calls has the same result wherever it happens, so equal results are checked
 // once.
 void crash_whole_job(const std::vector<LayoutPtr>& layouts, const std::vector<LayoutPtr>& next) {
   const Calls calls(kShortly, layouts);
@@ -241,8 +241,8 @@ bool expect_not_thrown_away(storage::Storage& storage, const actors::Operation& 
   return stands->committed();
 }
 
-// One node dies in the middle of an operation; the other host lives on, and its ranks are told of every
-// attempt within the deadlines, whoever died.
+// One node dies during an operation. The other host lives on, and its ranks receive the outcome of every
+// attempt within the deadlines, whichever node died.
 void crash_node(const std::vector<LayoutPtr>& layouts, const std::vector<LayoutPtr>& next) {
   const Calls calls(kBeyondAllDeadlines, layouts);
   size_t coordinators = 0, others = 0, completed = 0;
@@ -331,7 +331,7 @@ TEST(DeathOfAllNodes, AfterTheLastShardLosesNoSave) {
   }
 }
 
-// Somebody removes the manifest of the newest checkpoint; with and without a catalog that knew of it.
+// The manifest of the newest checkpoint is removed, with and without a catalog that has it.
 TEST(ALostManifest, OfTheNewestCheckpointIsWrittenAgainByTheNextJob) {
   for (bool has_catalog : {false, true}) {
     Scene scene;
@@ -353,7 +353,7 @@ TEST(ALostManifest, OfTheNewestCheckpointIsWrittenAgainByTheNextJob) {
   }
 }
 
-// Regression: such a save was aborted by the next job, for a rank that writes nothing left no trace.
+// Regression: the next job aborted such a save, because a rank that writes nothing left no trace.
 TEST(ALostManifest, OfAJobMostOfWhoseRanksWriteNothingIsWrittenAgain) {
   Scene scene(replicated_job(4));
   scene.play(kShortly);
@@ -368,7 +368,7 @@ TEST(ALostManifest, OfAJobMostOfWhoseRanksWriteNothingIsWrittenAgain) {
   EXPECT_EQ(next.loaded(), kLastAttempt);
 }
 
-// One shard is gone as well: nothing proves the save, and the load goes back, but not silently.
+// One shard is gone too. Nothing proves the save, and the load chooses an older one, but not silently.
 TEST(ALostManifest, WithALostShardIsAnAbortThatNamesTheShard) {
   Scene scene;
   scene.play(kShortly);
@@ -384,8 +384,8 @@ TEST(ALostManifest, WithALostShardIsAnAbortThatNamesTheShard) {
   EXPECT_THAT(decision.tombstone().cause, testing::HasSubstr("there is no shard of rank 2"));
 }
 
-// One call fails; everybody lives on. A save commits or aborts for all, an abort says what the call said, and
-// once the fault is over the next save of the same job commits.
+// One call fails, and every process lives on. A save commits or aborts for all ranks, an abort has the error
+// of the call as its cause, and after the fault the next save of the same job commits.
 void fail_every_call(int error, const std::string& words,
                      const std::vector<LayoutPtr>& layouts = pipeline_job(4, 1, 2),
                      const std::vector<LayoutPtr>& next = flat_job(2, 3)) {

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 constexpr SaveMode kModes[] = {SaveMode::collective, SaveMode::rank_local, SaveMode::collective_free};
 
-// What a save is to hold, from what each of its ranks holds.
+// The expected contents of a save, from the values of each rank.
 struct Value {
   LayoutEntry::Kind kind = LayoutEntry::Kind::tensor;
   DType dtype = DType::u8;
@@ -74,7 +74,7 @@ class AJobInAMode {
     }
   }
 
-  // What all ranks were told of a save.
+  // The outcome that all ranks received for a save.
   Status outcome(uint64_t step) const {
     Status all(Code::unavailable, "nothing was heard");
     for (Rank rank = 0; rank < of_.ranks; ++rank) {
@@ -103,7 +103,7 @@ class AJobInAMode {
                    ? object_value(*value.copies.begin(), step).size()
                    : *element_count(value.shape) * *dtype_bytes(value.dtype);
     }
-    // Each byte once, but where ranks know of nobody else.
+    // Each byte once, unless ranks know of no other rank.
     if (mode_ == SaveMode::rank_local) {
       EXPECT_GE(metadata.payload_bytes, bytes);
     } else {
@@ -111,7 +111,7 @@ class AJobInAMode {
     }
   }
 
-  // By the ranks of another job. It takes the root over: what is to be saved is saved before.
+  // Loads on the ranks of another job. It takes the root over, so call this after the last save.
   void expect_loads(uint64_t step, uint32_t readers, Placement placement) {
     for (; first_alive_ < nodes_; ++first_alive_) host_.kill_node(first_alive_);
     const Metadata& metadata = *job_->trainers[0]->decided().at({step, 1}).checkpoint;
@@ -168,7 +168,7 @@ class AJobInAMode {
     held_[rank] = layout;
     job_->trainers[rank]->change(layout);
   }
-  // Its trainers come to the next one with what they hold at the n-th save.
+  // Its trainers connect to the next node with their values of the n-th save.
   void replace_node(uint32_t host, size_t n) {
     for (auto& trainer : job_->trainers) trainer->listen();
     host_.kill_node(host);
@@ -252,8 +252,9 @@ TEST_P(InEachMode, AStateOfAnotherLengthAtEachStepKeepsLayoutRosterAndPlan) {
   for (Rank rank = 0; rank < of.ranks; ++rank) EXPECT_EQ(job.trainer(rank).plans_told(), 1u);
 }
 
-// What replicas divide is another share for each as soon as one more has it. In mode collective-free a rank
-// that has not heard of it writes the old one: that save is aborted by name, and the next one commits.
+// The share of each replica changes as soon as one more rank has the value. In mode collective-free a rank
+// that does not know this writes its old share. That save is aborted with a cause that names the value, and
+// the next one commits.
 TEST_P(InEachMode, OptimizerStateOfSomeReplicasOnlyCommitsOrNamesTheShareThatChanged) {
   HardJob of;
   of.ranks = 4;
@@ -308,7 +309,7 @@ TEST_P(InEachMode, ATrainerThatIsStartedAgainWithAnotherLayoutTakesPartInTheNext
   for (uint64_t step = 1; step <= 3; ++step) job.expect_loads(step, 3, Placement::shard(0));
 }
 
-// No mode can save two values under one name: all ranks hear which, before the deadline.
+// No mode can save two values under one name. All ranks receive the name before the deadline.
 TEST_P(InEachMode, ANameOfTwoShapesIsRefusedByName) {
   HardJob of;
   of.ranks = 4;
@@ -367,9 +368,9 @@ World world_of(const std::vector<LayoutPtr>& layouts, uint32_t nodes) {
   return world;
 }
 
-// Values come and go on some ranks or on all. What all ranks hold together decides: a value of which they
-// lack a part is named, in each mode; all else commits, at the second save with the same layouts if not at
-// the first.
+// Values are added and removed on some ranks or on all. If all ranks together lack a part of a value, the
+// abort names it, in each mode. Everything else commits, at the first or the second save with the same
+// layouts.
 TEST_P(InEachMode, WhateverRanksHoldIsCommittedOrNamed) {
   constexpr size_t kJobs = 16, kSaves = 12;
   size_t committed = 0, uncovered = 0, other_share = 0;

@@ -13,9 +13,9 @@ namespace {
 
 constexpr uint64_t kTinyBytes = actors::kMinLoadMemoryBytes;
 
-// What really has memory: of windows as far as something was written to them, and of chunks while somebody
-// holds them. By what nodes do, not by what they count. The nodes of a simulation pass chunks on without a
-// copy, so that these are counted for all nodes together.
+// The memory that is really in use: the written parts of windows, and chunks while a node keeps them. It is
+// measured by the nodes' actions, not by their own counts. Simulated nodes pass chunks on without a copy, so
+// chunks are counted once for all nodes.
 class MemoryWatch {
  public:
   void heard(size_t node, const actors::Operation& operation) {
@@ -180,7 +180,7 @@ TEST_F(LoadMemory, TheWindowOfAClientThatIsGoneGoesToOthers) {
   for (size_t rank = 16; rank < readers_.size(); ++rank) EXPECT_EQ(readers_[rank]->check(1), "") << rank;
 }
 
-// Chunks for a peer whose bulk data stands still count with its sender, and hold up nobody for longer than a
+// Chunks for a peer that reads no bulk data count for their sender, and delay no other node for more than one
 // deadline.
 TEST_F(LoadMemory, APeerThatTakesNothingInKeepsItsSendersWithinIt) {
   std::vector<Tensor> large = kAllWantAll;
@@ -222,8 +222,8 @@ TEST_F(LoadMemory, APeerThatIsLostGivesBackWhatWasForIt) {
   EXPECT_EQ(readers_[1]->check(1), "");
 }
 
-// One rank of a host that shares places nothing for a while: the others wait for it rather than that the
-// node keeps for it all that they have had.
+// One rank of a host in a shared load places nothing for a while. The other ranks wait for it, so that the
+// node need not keep for it all that they have received.
 TEST_F(LoadMemory, ARankThatStandsStillDoesNotFillTheNode) {
   std::vector<Tensor> large = kAllWantAll;
   large.push_back({"e", 24 * kMiB, Placement::replicate()});

@@ -64,8 +64,8 @@ TEST_P(LoadWays, StorageThatGivesAllNoMoreThanItGivesOneIsReadOnce) {
   EXPECT_LT(ways.bytes_automatic, ways.bytes_two_stage * 5 / 4);
 }
 
-// A chunk takes its reader longer than the deadline then, and who only receives does not read it as well. At
-// the slowest, hosts begin more than a deadline apart.
+// Then the reader of a chunk needs longer than the deadline, and nodes that only receive do not read it too.
+// At the slowest setting, hosts begin more than a deadline apart.
 TEST(SlowStorage, IsReadOnceByHostsThatShare) {
   Profile profile = profile_of("object-store");
   for (uint32_t replicas : {12, 32}) {

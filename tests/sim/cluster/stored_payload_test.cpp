@@ -25,7 +25,7 @@ std::vector<std::vector<Rank>> hosts_of(uint32_t ranks) {
 
 // Everything that a run shows.
 struct Seen {
-  std::vector<std::string> transcript;  // of what nodes said to each other, and in how many bytes
+  std::vector<std::string> transcript;  // messages between nodes and their sizes in bytes
   std::vector<std::vector<actors::TimeNs>> times;
   std::vector<uint64_t> counts;
   std::vector<uint64_t> trace_hashes;
@@ -121,7 +121,7 @@ TEST(AFullRun, SaysCostsAndTakesWhatACountedOneDoes) {
   }
 }
 
-// Somebody looks before the last manifest is there, and hears so when it is.
+// A node looks before the last manifest exists, and gets the answer when it exists.
 TEST(AFullRun, FindsWhatACountedOneFoundWhenItLooked) {
   for (const char* profile : {"lustre", "nvme", "object-store"}) {
     for (uint64_t seed = 1; seed <= 10; ++seed) {

@@ -113,8 +113,8 @@ TEST(ANode, ThatIsToldToStopIsFollowedAndLosesNothing) {
   }
 }
 
-// Regression: ranks that found the next node of their host one after the other were told that a save is
-// committed which had been aborted meanwhile.
+// Regression: ranks that found the next node of their host one after the other were informed of a commit of a
+// save that had been aborted meanwhile.
 TEST(ANode, ThatBeginsAgainTellsRanksThatComeLateThatTheirSaveIsAborted) {
   for (SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
     Fault ends{Kind::ends, 20'060};

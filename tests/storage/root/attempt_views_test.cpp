@@ -64,7 +64,7 @@ TEST_F(ListedCheckpoints, NameWhatCannotBeRead) {
   EXPECT_THAT(list->attempts.back().cause, HasSubstr("step-00000050/g1a1/manifest.shoal"));
 }
 
-// What `shoal ls` shows is what a trainer is told.
+// `shoal ls` shows what a trainer receives from the library.
 TEST_F(ListedCheckpoints, AreThoseOfLs) {
   ASSERT_OK(memory->create_exclusive("step-00000050/g1a1/manifest.shoal", bytes_of("no record")).status());
   size_t omitted = 0;

@@ -22,7 +22,7 @@ std::vector<sim::MemoryFileSystem::Unsynced> fates() {
   return out;
 }
 
-// `act` returns whether it was told that it succeeded. `check` sees a process started after the crash.
+// `act` returns whether the call reported success. `check` runs in a process started after the crash.
 struct Scenario {
   std::function<void(Storage&)> prepare = [](Storage&) {};
   std::function<bool(Storage&)> act;
@@ -134,7 +134,7 @@ TEST(ErrorInWriteShard, LeavesAllOrNothing) {
 
 const AttemptKey kKey = {3, 1000, 1};
 
-// The coordinator commits; after the crash somebody else aborts. Whoever was told stays right.
+// The coordinator commits; after the crash another process aborts. Every answer that was given stays right.
 Scenario commits() {
   Scenario scenario;
   scenario.act = [](Storage& storage) {
@@ -207,7 +207,7 @@ TEST(CrashAfterReadDecision, DoesNotUndoWhatTheReaderTold) {
   EXPECT_GT(answered, 0u);
 }
 
-// The loser of a race is told the winner's decision, which the winner may not have made durable yet.
+// The loser of a race receives the winner's decision, which the winner may not have made durable yet.
 TEST(CrashAfterLosingARace, DoesNotUndoTheWinner) {
   uint64_t calls = calls_of(commits());
   for (uint64_t call = 0; call <= calls; ++call) {

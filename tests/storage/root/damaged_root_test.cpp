@@ -62,7 +62,7 @@ TEST(DamagedGenerations, BelowTheHighestDoNotBlockTheNextJob) {
   EXPECT_EQ(list_generations(*memory)->size(), 2u);
 }
 
-// The digest of a claim tells which bit it was, so that everybody goes on under the numbers of before.
+// The digest of a claim shows which bit has flipped, so every process keeps its numbers.
 TEST(DamagedGenerations, OfOneFlippedBitAtTheTopAreReadAsTheyWere) {
   MemoryStorage memory;
   ASSERT_OK(claim_generation(*memory, "job-a", nonce_of(1)).status());
@@ -102,7 +102,7 @@ TEST(DamagedGenerations, ThatAreFoldersAreNamed) {
   EXPECT_THAT(status.message(), HasSubstr("/root/generations/2: no regular file"));
 }
 
-// What a live run knows of its records, as its node would put them back before the next commit.
+// The records as a live run knows them; its node restores them before the next commit.
 class LostClaims : public testing::Test {
  protected:
   LostClaims() {

@@ -67,7 +67,7 @@ TEST(Root, OnStorageWithExclusiveCreatePassesTheProbe) {
   EXPECT_TRUE(memory->list("probes")->empty()) << "the probe leaves nothing";
 }
 
-// A storage that lets everybody create, as a mount without exclusive create would.
+// A storage on which every creation succeeds, like a mount without exclusive creation.
 class LyingStorage : public Storage {
  public:
   explicit LyingStorage(Storage& honest) : honest_(honest) {}
@@ -167,8 +167,7 @@ TEST(Records, CatchEveryFlippedBit) {
   EXPECT_TRUE(list_marks(*memory, MarkKind::tag)->damaged.empty());
 }
 
-// Regression: the one record that every job opens first, and the choice of a load, needed somebody to bring
-// them back.
+// Regression: a user had to restore the record that every job opens first, and the choice of a load.
 TEST(Records, OfTheRootAreReadWhicheverOneBitOfThemHasFlipped) {
   MemoryStorage memory;
   ASSERT_OK(open_root(*memory, true, nonce_of(1)).status());

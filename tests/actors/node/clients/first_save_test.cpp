@@ -25,7 +25,7 @@ class AFirstSave : public testing::Test {
     for (uint64_t step : {30u, 40u, 50u}) storage::commit_sample(*memory_, {1, step, 1});
     EXPECT_TRUE(storage::claim_generation(*memory_, "now", storage::nonce_of(2)).ok());
   }
-  // "": there is nothing to say.
+  // "": no message.
   std::string said_of(uint64_t step, std::optional<AttemptKey> loaded) {
     auto line = first_save_warning(*memory_, {{2, step, 1}, loaded});
     EXPECT_TRUE(line.ok()) << line.status().to_string();
@@ -35,7 +35,7 @@ class AFirstSave : public testing::Test {
   storage::MemoryStorage memory_;
 };
 
-// Regression: step 1 became the latest over step 50, and nobody heard of it.
+// Regression: step 1 became the latest instead of step 50 without a message.
 TEST_F(AFirstSave, OfARunThatLoadedNothingNamesTheCheckpointsThatItPasses) {
   EXPECT_THAT(
       said_of(1, std::nullopt),

@@ -216,7 +216,8 @@ TEST_F(Staging, RefusesAllWhereTheLimitOfOneProcessIsTooLow) {
   EXPECT_THAT(other.message(), HasSubstr("memory.max of /job"));
 }
 
-// Where trainers start the node, nobody tells it how many ranks its host has, but the launcher tells them.
+// If trainers start the node, it does not know the number of ranks of its host, but the launcher tells the
+// trainers.
 TEST_F(Staging, KnowsRanksThatHaveNotAttached) {
   set_up(0, 200 * kMiB);
   attach(0, 2);
@@ -382,15 +383,16 @@ TEST_F(Staging, AsksIdleRanksForTheirSlabsWhereTheHostIsShort) {
   EXPECT_TRUE(take(0).outcome.ok());
 }
 
-// Whatever ranks ask for, make, lose and give back: what they hold and were granted is never more than there
-// is, each request is answered, and of those that are answered together all are refused or none. Where all
-// ranks are known and make their slabs at once, nobody is refused.
+// Whatever ranks request, allocate, lose and give back: memory held and granted never exceeds what exists,
+// and each request is answered. Of requests that are answered together, all are refused or none. If all ranks
+// are known and allocate their slabs together, none is refused.
 TEST_F(Staging, NeverPromisesMoreThanThereIsAndAnswersEverybody) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     std::mt19937_64 random(seed);
     const auto ranks = static_cast<uint32_t>(1 + random() % 6);
     const uint64_t total = (64 + random() % 1000) * kMiB;
-    // The node, the launcher or nobody says how many ranks there are. They attach before they ask, or early.
+    // The node, the launcher, or neither knows the number of ranks. Ranks attach before they request, or
+    // early.
     const bool node_knows = random() % 2 == 0, launcher_knows = random() % 2 == 0;
     const bool makes_at_once = random() % 2 == 0;
     set_up(node_knows ? ranks : 0, total, random() % 2 == 0 ? total : 0);

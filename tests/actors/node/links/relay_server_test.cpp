@@ -21,7 +21,7 @@ actors::WireMessage pending(uint64_t step) {
           std::make_shared<actors::WireBody>(actors::wire::Pending{.key = {1, step, 1}})};
 }
 
-// What the coordinator hears, and how full its session is.
+// The messages that the coordinator receives, and how full its session is.
 class Coordinator {
  public:
   Status take(const Bytes& message) {

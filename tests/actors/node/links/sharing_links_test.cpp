@@ -118,7 +118,7 @@ class SharingNode {
   actors::SharingLinks links_;
 };
 
-// Whoever comes to the address with a transport of his own.
+// A peer that connects to the address with its own transport.
 class Visitor final : public transport::TransportHandler {
  public:
   explicit Visitor(transport::TransportOptions options)
@@ -221,7 +221,7 @@ TEST(SharingLinks, TellWhenWhatWasSentHasLeft) {
   EXPECT_EQ(b.wait_left(17).back(), 17u) << "what cannot be sent is held no more either";
 }
 
-// It ends by itself where the other side says nothing any more.
+// The session ends on its own if the other side stops sending.
 TEST(SharingLinks, HoldNothingForAPeerThatTakesNothingInOnceItsSessionHasEnded) {
   for (bool ends_it : {true, false}) {
     SharingNode a("a");
