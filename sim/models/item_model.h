@@ -31,7 +31,7 @@ class ItemModel {
   };
   Extra to_send(const actors::WireMessage& message);
   actors::TimeNs to_take(size_t node, const actors::WireMessage& message);
-  // Extra cost of the manifest, which the coordinator makes: it stands for the .metadata file of DCP.
+  // Extra cost of the manifest, which the coordinator makes: it represents the .metadata file of DCP.
   Extra to_commit(const actors::operation::PublishDecision& publish) const;
 
  private:

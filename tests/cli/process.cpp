@@ -50,7 +50,7 @@ std::vector<char*> pointers_of(const std::vector<std::string>& texts) {
 Process::Process(const std::vector<std::string>& arguments, const ProcessOptions& options) {
   std::vector<std::string> environment = environment_of(options);
   std::vector<char*> argv = pointers_of(arguments), envp = pointers_of(environment);
-  // Opened here: nobody may not be allowed to walk to it.
+  // Opened here, because the user `nobody` may not have access to its path.
   int program = open(argv[0], O_RDONLY | O_CLOEXEC);
   SHOAL_CHECK(program >= 0);
   int out[2], err[2];

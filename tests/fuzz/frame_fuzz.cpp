@@ -25,7 +25,7 @@ void shake_hands(transport::HandshakeRole role, ByteView payload) {
   transport::Handshake handshake(role, some_identity(), token, transport::HandshakeNonce{});
   if (role == transport::HandshakeRole::connector) (void)handshake.hello();
   const transport::Handshake::Answer answer = handshake.on_frame(payload);
-  SHOAL_CHECK(!answer.proven);  // nobody here knows the token
+  SHOAL_CHECK(!answer.proven);  // the input does not contain the token
   SHOAL_CHECK(answer.reply.size() <= transport::kMaxHandshakeBytes);
 }
 

@@ -188,7 +188,7 @@ void add_object(std::mt19937_64& random, Draft& draft, const Tensor& tensor) {
   }
 }
 
-// What each rank of a mesh has of its own; the others know nothing of it.
+// Per-rank objects of the ranks of a mesh; other ranks do not have them.
 void add_rank_objects(std::mt19937_64& random, Draft& draft, const std::string& fqn) {
   const Mesh mesh = draw_mesh(random, draft);
   for (Rank rank : mesh.ranks()) draft.builders[rank].add_rank_objects(fqn);

@@ -178,7 +178,7 @@ TEST_F(Names, OfAnotherCaseAreOtherValues) {
   EXPECT_THAT(missing.message(), HasSubstr("layer.w"));
 }
 
-// One rank gives a name that is none: its save fails at once, and nobody waits for it beyond the deadline.
+// One rank gives an invalid name. Its save fails at once, and no rank waits for it beyond the deadline.
 TEST(NamesOfOneRank, ThatAreRefusedEndTheSaveOfTheOthersByName) {
   Scratch scratch;
   NodeChild node(scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=2",

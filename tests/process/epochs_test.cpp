@@ -65,7 +65,7 @@ TEST_F(EpochsLive, ACoordinatorKilledInTheMiddleAndRestartedElsewhereIsFoundByAl
   ASSERT_TRUE(one.ok());
   coordinator_->signal(SIGKILL);
   coordinator_->wait();
-  NodeChild next(scratch_.host("d"), coordinating_again());  // on a port of its own
+  NodeChild next(scratch_.host("d"), coordinating_again());  // on another port
   ASSERT_NE(next.address(), "");
   auto other = second_->save(2);
   ASSERT_TRUE(other.ok());

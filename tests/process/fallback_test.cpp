@@ -180,7 +180,7 @@ TEST_F(Fallback, WhereAllAreDamagedIsCorruptAndNeverAStartAfresh) {
   EXPECT_EQ(choices(), "") << "nothing was chosen";
 }
 
-// The choice of the load that fails on a damaged shard stands, and is not that of the one that falls back.
+// The load that fails on a damaged shard leaves its choice. It is not the choice of the load with a fallback.
 TEST_F(Fallback, FollowsALoadThatFailedOnTheDamage) {
   flip_last_byte(shard(3, 0));
   flip_last_byte(shard(3, 1));

@@ -33,7 +33,7 @@ std::string loader_at(uint64_t step) {
   return std::string(step == 2 ? 100'000 : 7 * step, static_cast<char>('a' + step));
 }
 
-// A rank's state, made anew for each save and load.
+// A rank's state, made again for each save and load.
 class AState {
  public:
   AState(Rank rank, uint64_t step) : rank_(rank), step_(step) {}

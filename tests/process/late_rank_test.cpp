@@ -23,7 +23,8 @@ namespace {
 
 using ::testing::StartsWith;
 
-// A process of its own, so that it can be stopped. Made before this one has threads. Killed when destroyed.
+// A child process, so that the test can stop it. Create it before this process has threads. The destructor
+// kills it.
 class TrainerProcess {
  public:
   // `run` is given where it writes lines.

@@ -86,7 +86,7 @@ class ReadOnlyJob : public ::testing::Test {
   std::vector<std::unique_ptr<Trainer>> trainers_;
 };
 
-// The reader's node would give an attempt up that nobody has touched for a moment, if it decided any.
+// If the reader's node decided anything, it would give up on an attempt that was idle for a moment.
 TEST_F(ReadOnlyJob, LoadsWhileAnotherTrains) {
   train();
   expect_commits(1);

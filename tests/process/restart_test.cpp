@@ -217,7 +217,7 @@ TEST(RestartOfAWriter, InTheMiddleOfAFile) {
 }
 
 TEST_F(Restart, KeepsTheDescriptorOfWhatIsDurable) {
-  // Host b writes, hears no decision (the coordinator is stopped), and ends.
+  // Host b writes, receives no decision (the coordinator is stopped), and ends.
   save_on_both(1);
   expect_committed(saves_);
   nodes_[0]->signal(SIGSTOP);

@@ -55,7 +55,7 @@ TEST_F(RunAgain, LoadsTheNewestCheckpointAndNotWhatTheRunBeforeChose) {
   EXPECT_THAT(trainer_->w, Each(1.0f));
 }
 
-// Regression: step 1 became the latest over step 50, and nobody heard of it.
+// Regression: step 1 became the latest instead of step 50 without a message.
 TEST_F(RunAgain, AfreshOverACheckpointIsAWarningThatNamesIt) {
   begin();
   save_all(1, 50);

@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, ShortOfMemoryInMode,
                                            SaveMode::collective),
                          [](const auto& mode) { return mode_test_name(mode); });
 
-// The first save, whose plan nobody knows; further ones; and a layout that changes.
+// The first save, without a known plan; further ones; and a layout that changes.
 TEST_P(ShortOfMemoryInMode, SavesInPartsThroughSixtyFourMebibytes) {
   start(64 * kMiB, GetParam());
   for (uint64_t step : {1, 2}) {

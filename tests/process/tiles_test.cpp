@@ -97,7 +97,7 @@ void add_placements(ARank& rank) {
 
 class ATiledState : public ::testing::Test {
  protected:
-  // A job of its own that saves the state as `add` lays it out, twice, the second time by plan.
+  // A separate job that saves the state with the layout of `add`, twice, the second time by plan.
   void save(const std::string& job, uint32_t world, uint64_t step, void (*add)(ARank&)) {
     NodeChild node(scratch_.host(job),
                    {"root=" + scratch_.root(), "job=" + job, "world=" + std::to_string(world)});

@@ -359,7 +359,7 @@ TEST_P(LiveTransport, StartsWithoutAnyoneThereAndStops) {
   EXPECT_EQ(node.transport->listen_address(), "");
   ASSERT_TRUE(node.start().ok());
   EXPECT_THAT(node.address(), StartsWith("127.0.0.1:"));
-  node.transport->connect("192.0.2.1:9");  // answers nobody
+  node.transport->connect("192.0.2.1:9");  // no host answers there
   node.transport->stop(0);
   node.transport->stop(0);
 }

@@ -158,7 +158,8 @@ TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
     EXPECT_THAT(role_.sent<wire::Undecided>(node)[0].why.message(), HasSubstr("Read-only file system"));
   }
   role_.sends.clear();
-  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));  // it had not heard
+  // The node had not received the decision.
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
   EXPECT_EQ(role_.sent<wire::Undecided>(kNode).size(), 1u);
   role_.handle(event::Drain{});
   EXPECT_TRUE(role_.drained);

@@ -95,7 +95,8 @@ TEST_F(PlanExchange, IsOneMessageAHostToTheCoordinatorAndOneBack) {
   for (const std::string& line : host_.transcript()) {
     if (line.find(": PlanExchange") != std::string::npos) ++lines;
   }
-  // Offered by three other hosts, gathered, made, and told to three; the coordinator's own are not counted.
+  // Offered by three other hosts, gathered, made, and sent to three hosts. Messages within the coordinator's
+  // host do not count.
   EXPECT_EQ(lines, 3u + 1u + 1u + 3u);
 }
 

@@ -141,7 +141,7 @@ TEST_P(InParts, TheFileIsTheSame) {
   EXPECT_EQ(in_parts->size, at_once->size);
   const std::string path = storage::shard_path(kKey, 0, 0);
   EXPECT_EQ(other->read(path, UINT64_MAX / 2).value(), one->read(path, UINT64_MAX / 2).value());
-  // Offered again after its node had died: the file that stands is the one.
+  // Offered again after its node had died: the existing file is the same.
   EXPECT_EQ(write(other, wanted, parts).value().header_digest, at_once->header_digest);
 }
 

@@ -61,7 +61,7 @@ class LoaderChoice : public testing::Test {
     return OperationResult(std::shared_ptr<const storage::Decision>(decision));
   }
 
-  // What the client is told of a load whose chosen checkpoint is, by then, what `decision` says.
+  // The answer to the client if the decision of the chosen checkpoint is, by then, `decision`.
   Status told_of(Result<OperationResult> decision) {
     storage::LoadChoice choice;
     choice.found = true;

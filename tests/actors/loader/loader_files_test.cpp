@@ -52,7 +52,7 @@ class LoaderFiles : public testing::Test {
     ranges_ = locate->ranges;
     ASSERT_EQ(ranges_.size(), 4u);
   }
-  // Each range lies in a file of its own, but for those without any.
+  // Each range is in a different file, except those without a file.
   void locate(const std::vector<uint32_t>& without = {}) {
     auto located = std::make_shared<LocatedRanges>();
     for (uint32_t i = 0; i < ranges_.size(); ++i) {
@@ -137,7 +137,7 @@ TEST_F(LoaderFiles, WithoutAPlaceAreReadIntoTheWindowOnceTheClientHasReadTheOthe
   EXPECT_EQ(told[0].ranges.size(), ranges_.size() - 2);
   EXPECT_EQ(told[0].ranges[1].box, ranges_[3].piece->box);
   EXPECT_EQ(loader_.started<operation::ReadBatch>(), 0u);
-  read({{1, 0, ranges_[3].end}});  // as it was told: the fourth
+  read({{1, 0, ranges_[3].end}});  // as the message says: the fourth range
   const auto again = read_into_window();
   ASSERT_EQ(again.size(), 3u);
   EXPECT_EQ(again[0].piece->file_name, ranges_[0].piece->file_name);

@@ -178,7 +178,7 @@ TEST_F(LoaderOpen, IsForgottenWithItsPin) {
   load(7, 1);
   carry_out();
   loader_.pass(TimeNs{RoleTimes().lease_renew_ms} * kMillisecond);
-  EXPECT_EQ(carry_out(), Names{"RenewPin"});  // in vain
+  EXPECT_EQ(carry_out(), Names{"RenewPin"});  // the renewal fails
   loader_.said.clear();
   load(7, 2, 1);
   ASSERT_EQ(loader_.said.size(), 1u);

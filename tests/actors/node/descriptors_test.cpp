@@ -25,7 +25,7 @@ TEST(Descriptors, GrowByWhatEachPeerAndEachTrainerCosts) {
   EXPECT_EQ(descriptors_needed(demand), alone - kDescriptorsOfDoor);
 }
 
-// In a process of its own, whose limits are made these; what it says.
+// Runs in a child process with these limits; returns its output.
 std::string said_with_limits(rlim_t soft, rlim_t hard, const DescriptorDemand& demand, uint64_t peers_max) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);

@@ -112,7 +112,7 @@ TEST_F(AJob, WhoseReplicasShareOutAnewAbortsOneSaveByNameAndCommitsTheNext) {
 }
 
 TEST_F(AJob, WithLayoutsThatMakeNoRosterAbortsByNameAtOnceAndGoesOnWhenTheyDo) {
-  job_.save_all(2, {kMomentum, kMomentum, kPlain, kMomentum});  // whose part of w.momentum does nobody hold?
+  job_.save_all(2, {kMomentum, kMomentum, kPlain, kMomentum});  // no rank holds one part of w.momentum
   job_.run_for(kSecond);
   EXPECT_EQ(job_.outcome(2), Code::aborted);
   EXPECT_THAT(job_.cause(2), HasSubstr("no roster can be made of the layouts of this save"));
@@ -153,7 +153,7 @@ TEST_F(AJob, WhoseNodesAndCoordinatorAreAllRestartedFindsItsRosterInTheRoot) {
   job_.run_for(kSecond);
   expect_committed(2);
   job_.kill_coordinator();
-  job_.save_all(3, kMomentum);  // written under the second roster, heard by nobody
+  job_.save_all(3, kMomentum);  // written under the second roster; no coordinator receives the reports
   job_.run_for(kSecond);
   job_.kill_node_of(0);
   job_.kill_node_of(2);
@@ -169,7 +169,7 @@ TEST_F(AJob, UnderASecondCoordinatorHasOneRosterASave) {
   job_.save(0, 2, kMomentum);
   job_.save(1, 2, kMomentum);
   job_.run_for(kSecond);
-  job_.start_coordinator();  // the first one lives on, and hears later that it is superseded
+  job_.start_coordinator();  // the first one lives on, and later learns that it is superseded
   job_.run_for(100 * kMillisecond);
   job_.save(2, 2, kMomentum);
   job_.save(3, 2, kMomentum);
@@ -190,7 +190,7 @@ TEST(ARankThatRunsAhead, WaitsForTheRosterOfItsOwnSave) {
     job.run_for(kSecond);
     for (Rank rank : {1u, 2u, 3u}) job.save(rank, 2, kPlain);
     for (Rank rank : {1u, 2u, 3u}) {
-      if (later[rank].shared) job.save(rank, 3, later[rank]);  // before it hears of the roster of save 2
+      if (later[rank].shared) job.save(rank, 3, later[rank]);  // before it receives the roster of save 2
     }
     job.run_for(kSecond);
     for (Rank rank : {1u, 2u, 3u}) {

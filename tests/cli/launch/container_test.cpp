@@ -15,8 +15,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Makes the container's file systems, checks that they are as small and as shut as they should be, then runs
-// the command as nobody where we are root.
+// Makes the container's file systems, checks that they are as small and as restricted as they should be, then
+// runs the command, as user `nobody` if the test is root.
 constexpr const char* kContainer = R"(
 set -e
 mount -t tmpfs -o size=64m tmpfs /dev/shm

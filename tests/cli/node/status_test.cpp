@@ -40,7 +40,7 @@ class StatusTest : public testing::Test {
   ProcessOptions options() const {
     return {.environment = {{"SHOAL_RUNTIME_DIR", folder_.path() + "/runtime"}}};
   }
-  // Saves step 1, and then waits for the end: `up` stands in its output before it does.
+  // Saves step 1, then waits for the end. Its output contains `up` before it waits.
   std::vector<std::string> job(const std::vector<std::string>& more = {}) const {
     std::string script = std::string(SHOAL_TRAINER) +
                          " --save-steps 1 --layers 1 --hidden 32 --wait && echo up && exec sleep 60";

@@ -55,7 +55,7 @@ TEST(Ls, SaysTheSameInJson) {
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(out["attempts"][i]["latest"], i == 3);
 }
 
-// Regression: each of them ended by an exception that nobody caught.
+// Regression: each of them ended by an uncaught exception.
 TEST(Json, IsMadeOfARootWhoseNameIsNoUtf8) {
   GoldenCopy copy;
   const std::string root = copy.beside("r\xff\xc3");

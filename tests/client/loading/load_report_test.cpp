@@ -108,7 +108,7 @@ TEST(CompareKeys, WhatOtherRanksHaveOfTheirOwnIsNotUnexpected) {
   const auto found = compare_keys(stored, wanting({object("rng@rank1")}), strict, 0);
   EXPECT_THAT(found.report.unexpected, ElementsAre("loader@rank0", "rng@rank0", "w@rank0"));
   EXPECT_THAT(compare_keys(stored, wanting({object("rng@rank1")}), strict, 1).report.unexpected,
-              ElementsAre("w@rank0"));  // a tensor is nobody's own
+              ElementsAre("w@rank0"));  // a tensor is never a per-rank object
 }
 
 TEST(CompareKeys, NamesAreBoundedInTheMessageAndNotInTheReport) {

@@ -31,7 +31,7 @@ std::vector<uint32_t> elements_of(const Box& box, const Dims& shape) {
   return out;
 }
 
-// Asks for boxes of one stored tensor, in buffers of its own; the same box twice too.
+// Requests boxes of one stored tensor into its own buffers; the same box twice too.
 class BoxesPlanner : public dcp::LocalLoadPlanner {
  public:
   BoxesPlanner(Dims shape, std::vector<Box> boxes) : shape_(std::move(shape)), boxes_(std::move(boxes)) {}

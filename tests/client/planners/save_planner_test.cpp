@@ -38,7 +38,7 @@ class ASavePlanner : public testing::Test {
   }
   void TearDown() override {
     if (checkpointer_) node_.send(local::Failed{Status(Code::aborted, "the test is over")});
-    node_.die();  // else closing would wait for slabs that nobody frees
+    node_.die();  // otherwise close() would wait for slabs that are never freed
     checkpointer_.reset();
   }
   std::vector<uint16_t> staged_values(const local::Staged& staged, size_t piece) {
@@ -47,7 +47,7 @@ class ASavePlanner : public testing::Test {
     if (!out.empty()) std::memcpy(out.data(), node_.slab(staged.slab_id) + at.slab_offset, at.bytes);
     return out;
   }
-  // The node plans for two ranks with this layout on one host, and the client hears of it.
+  // The node makes a plan for two ranks with this layout on one host, and the client receives it.
   std::shared_ptr<const World> announce_roster(const local::LayoutIs& said) {
     auto world = std::make_shared<World>(
         World{Roster::make(std::vector<LayoutId>(2, said.layout->id()), std::vector<uint32_t>{0, 0}).value(),

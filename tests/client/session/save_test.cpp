@@ -33,7 +33,7 @@ class Save : public testing::Test {
     return options;
   }
   void TearDown() override {
-    node_.die();  // else closing would wait for slabs that nobody frees
+    node_.die();  // otherwise close() would wait for slabs that are never freed
     checkpointer_.reset();
   }
   template <class T>
@@ -370,7 +370,7 @@ TEST_F(Save, OfObjectsThatHaveAnotherLengthEachTimeKeepsTheLayout) {
   LayoutId first;
   for (uint64_t step = 1; step <= 3; ++step) {
     std::string loader(step == 1 ? 3 : step == 2 ? 900'000 : 0, 'x'), rng(step, 'y');
-    StateDict state;  // made anew, as a trainer does
+    StateDict state;  // made again, as a trainer does
     state.add_value("a", DType::u16, {8}, values.data(), Mesh::contiguous({2}), true);
     state.add_object("loader", &loader, Mesh::contiguous({2}), true);
     state.add_rank_object("rng", &rng);

@@ -353,7 +353,7 @@ TEST_F(Granted, GivesFreeSlabsBackAtOnceAndOthersWhenTheyAreFree) {
   node_.send(freed(of_second));
   while (!kept.slab_ids.empty()) kept = node_.expect<local::StagingKept>();
   EXPECT_EQ(kept.bytes, 0u);
-  // The next save asks again, and makes a slab of its own.
+  // The next save requests again, and makes its own slab.
   auto third = save(3);
   grant(2);
   ASSERT_TRUE(third.get().ok());

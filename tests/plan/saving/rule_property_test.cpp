@@ -316,8 +316,8 @@ TEST_P(RuleProperty, WhereRanksDivideWhatTheyHoldThereAreNoCopies) {
   });
 }
 
-// The layout as somebody else might come to it: meshes as lists of ranks, twice, unused, in any order;
-// entries and explicit boxes in any order; or out of its encoding.
+// The same layout in other forms: meshes as lists of ranks, twice, unused, in any order; entries and explicit
+// boxes in any order; or decoded from its encoding.
 LayoutPtr made_anew(std::mt19937_64& random, const Layout& layout) {
   if (random() % 4 == 0) return *decode_layout(encode_layout(layout));
   std::vector<Mesh> meshes;
@@ -371,7 +371,7 @@ World made_anew(std::mt19937_64& random, const World& world) {
   return anew;
 }
 
-// Each rank works out everybody's part from a world of its own making.
+// Each rank computes the parts of all ranks from a world that it made itself.
 TEST(RuleProperties, IdsAndPlansOfAllRanksAreTheSameOnEveryRank) {
   std::mt19937_64 random(18);
   size_t items = 0;

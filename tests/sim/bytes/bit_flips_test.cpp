@@ -141,7 +141,7 @@ std::vector<Region> header_regions(const std::string& text) {
 }
 
 TEST_P(BitFlips, InTheHeaderOfAShardNameTheFile) {
-  // Where each rank writes all that it holds, nobody reads some of the copies.
+  // If each rank writes all that it holds, no load reads some of the copies.
   const std::set<std::string> read = files_read();
   if (GetParam() != SaveMode::rank_local) {
     EXPECT_EQ(read.size(), manifest_.files.size());
@@ -258,7 +258,7 @@ TEST_P(BitFlips, InRostersAreNoConcernOfALoad) {
   EXPECT_EQ(rosters > 0, GetParam() != SaveMode::rank_local);
 }
 
-// Records beside the checkpoints: a load goes by none of them, and hinders nobody who does.
+// Records beside the checkpoints: no load depends on them, and their damage stops no load.
 TEST_P(BitFlips, InPinsTagsAndVerifiedMarksAreNoConcernOfALoad) {
   storage::Mark pin, tag, verified;
   Nonce id;

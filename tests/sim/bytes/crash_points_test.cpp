@@ -61,7 +61,8 @@ class Scene {
       for (const auto& [attempt, decided] : trainer->decided()) {
         const AttemptKey key{1, attempt.first, attempt.second};
         const bool committed = decided.outcome.ok();
-        if (!committed && decided.outcome.code() != Code::aborted) continue;  // told that nothing is decided
+        // The answer says that nothing is decided.
+        if (!committed && decided.outcome.code() != Code::aborted) continue;
         auto [found, is_new] = out.emplace(key, committed);
         EXPECT_EQ(found->second, committed) << "ranks were told different things about " << to_string(key);
       }

@@ -155,7 +155,7 @@ class AJobInAMode {
   VirtualTrainer& trainer(Rank rank) { return *job_->trainers[rank]; }
   size_t later_rosters() {
     const auto listed = host_.storage().list("generations");
-    if (!listed.ok()) return 0;  // nobody has made one
+    if (!listed.ok()) return 0;  // the folder does not exist
     return static_cast<size_t>(std::count_if(
         listed->begin(), listed->end(),
         [](const storage::ObjectInfo& object) { return object.name.rfind("1.roster-", 0) == 0; }));

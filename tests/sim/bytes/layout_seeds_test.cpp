@@ -18,7 +18,7 @@ struct Seed {
   std::mt19937_64 random;
 };
 
-// Each rank calls save for all steps in order, at times of its own.
+// Each rank calls save for all steps in order, at its own random times.
 void save_in_any_order(ChangingJob& job, Seed& seed, uint64_t first, const std::vector<Holdings>& steps) {
   std::array<size_t, ChangingJob::kRanks> done{};
   const actors::TimeNs pause = (seed.one_in(2) ? 50 : 3'000) * actors::kMillisecond;

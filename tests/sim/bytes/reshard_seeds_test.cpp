@@ -101,7 +101,7 @@ SaveOptions in_small_units(SaveMode mode) {
 
 class Resharding : public ::testing::Test {
  protected:
-  // Saves steps 1 and 2 of the job, and gives what all ranks were told of the second.
+  // Saves steps 1 and 2 of the job, and returns the outcome of step 2 that all ranks received.
   void save_twice(VirtualHost& host, SaveMode mode, uint32_t nodes, const std::vector<LayoutPtr>& layouts,
                   Metadata* metadata) {
     const auto ranks = static_cast<uint32_t>(layouts.size());

@@ -50,8 +50,8 @@ TEST(FaultSeeds, ViolateNoOracle) {
   EXPECT_EQ(kinds.size(), Fault::kKinds);
 }
 
-// Outages of a few seconds: nodes that stand still, that end by themselves and that are told to stop, each
-// followed in time. The oracle aborted-for-nothing looks at each run.
+// Outages of a few seconds: nodes that pause, that end on their own, and that are requested to stop, each
+// replaced in time. The oracle aborted-for-nothing checks each run.
 TEST(FaultSeeds, ThatEndInTimeAbortNothing) {
   using Kind = Fault::Kind;
   constexpr Kind kOutages[] = {Kind::stops, Kind::restarts, Kind::stalls, Kind::cut, Kind::coordinates};

@@ -289,7 +289,7 @@ class CompletionOfASmallModel : public Completion {
   std::vector<Rank> without_;
 };
 
-// Regression: such an attempt was never proven complete, and aborted by whoever found it.
+// Regression: such an attempt was never proven complete, and its finder aborted it.
 TEST_F(CompletionOfASmallModel, TakesTheRecordsOfRanksThatWriteNothing) {
   for (Rank rank : without_) {
     expect_unproven(Code::not_found, "there is no shard of rank");

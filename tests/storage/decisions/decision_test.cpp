@@ -23,7 +23,7 @@ Bytes encoded(const Decision& decision) {
   return std::move(bytes).value();
 }
 
-// The same body under right digests: what somebody wrote on purpose.
+// The same body under correct digests: a forged file.
 Bytes resealed(ByteView record, uint32_t state, ByteView body) {
   (void)record;
   auto bytes = seal_record({"SHOALDEC", "decision", kDecisionFormatVersion, kMaxDecisionBytes}, state, body);

@@ -17,7 +17,7 @@ TEST(Readers, HaveNumbersThatNoOtherHas) {
   MemoryStorage memory;
   auto first = claim_reader(*memory, "eval", nonce_of(1), kNow);
   ASSERT_OK(first.status());
-  // Another process that draws the same number, and one that asks again since it heard no answer.
+  // Another process that draws the same number, and one that tries again because it received no answer.
   Nonce same_number = nonce_of(1);
   same_number.bytes.back() = std::byte{1};
   auto second = claim_reader(*memory, "eval", same_number, kNow);

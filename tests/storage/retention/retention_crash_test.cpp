@@ -35,7 +35,7 @@ Status collect(Storage& storage, uint64_t nonce) {
   return ok_status();
 }
 
-// A checkpoint stands, with all its shards: what `load` needs.
+// Whether a checkpoint exists with all its shards, as a load needs it.
 bool is_whole(Storage& storage, const AttemptKey& key) {
   auto decision = read_decision(storage, key);
   if (!decision.ok() || !decision->committed()) return false;
@@ -116,7 +116,7 @@ TEST(DeletionCrash, AnErrorAtEveryCallIsToldAndDoneAgain) {
   }
 }
 
-// A file system on which something happens between two calls of somebody else.
+// A file system that runs another action between two calls of its user.
 class InterruptedStorage {
  public:
   // Runs `work` on one storage; before its call number `call`, `other` runs on another.

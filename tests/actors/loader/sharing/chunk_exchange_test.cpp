@@ -16,7 +16,7 @@ constexpr wire::LoadId kLoad{true, 0, 3, 0};
 constexpr TimeNs kDeadline = 5000 * kMillisecond;
 constexpr NodeId kPeer = kFirstSharer + 9;
 
-// What its Loader passes on to an exchange, and hears of it.
+// The calls of a Loader to an exchange, and the callbacks that it gets.
 class ExchangeRole final : public Role {
  public:
   ExchangeRole(std::shared_ptr<const ChunkPlan> plan, ChunkExchange::Settings settings, bool gives_room)

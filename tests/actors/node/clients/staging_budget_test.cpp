@@ -139,7 +139,7 @@ TEST_F(Staging, SharesWhatThereIsWhereNotEvenOneSaveFits) {
     make(client, 0, 48 * kMiB);
   }
   EXPECT_EQ(news_.size(), 2u);
-  // The next save of each asks again, waits for nobody, and is no news.
+  // The next save of each rank requests again, waits for no other rank, and is not logged.
   want(0, 100 * kMiB);
   EXPECT_EQ(take(0).slab_bytes, 48 * kMiB);
   want(1, 200 * kMiB);
@@ -294,7 +294,7 @@ TEST_F(Staging, KeepsTheShareOfARankThatNeverAsks) {
 }
 
 TEST_F(Staging, AsksForSlabsBackThatAnotherRankLacks) {
-  set_up(0, 200 * kMiB);  // nobody says how many ranks there are
+  set_up(0, 200 * kMiB);  // the number of ranks is unknown
   attach(0);
   want(0, 100 * kMiB, 2);
   EXPECT_EQ(take(0).slabs, 2u);
