@@ -1,4 +1,4 @@
-// Box: a hyper-rectangle of a tensor, and the algebra that planning rests on.
+// Box: a hyper-rectangle of a tensor, and the operations on boxes that planning needs.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace shoal {
 
 using Dims = std::vector<uint64_t>;  // one number per dimension, outermost first; empty for a scalar
 
-inline constexpr size_t kMaxDims = 32;  // a tensor with more is refused by name
+inline constexpr size_t kMaxDims = 32;  // a layout rejects a tensor with more, by its fqn
 
 // Product of all sizes; 1 for a scalar. nullopt if it does not fit in 63 bits.
 std::optional<uint64_t> element_count(std::span<const uint64_t> sizes);
@@ -38,30 +38,31 @@ Box whole(std::span<const uint64_t> shape);
 // Code::invalid_argument unless `box` has the dimensions of `shape` and lies within it without overflow.
 Status validate_box(const Box& box, std::span<const uint64_t> shape);
 
-// What both cover; nullopt if that has no element. Scalars intersect.
+// The box that both cover; nullopt if it has no element. Two scalars intersect.
 std::optional<Box> intersect(const Box& a, const Box& b);
 bool contains(const Box& outer, const Box& inner);  // every element of inner is in outer; empty inner: true
 
-// Cuts a box along `dim` before element `at` of that dimension, counted from the box's own start; 0 < at <
-// size.
+// Cuts a box along `dim` before element `at` of that dimension, counted from the start of the box. Requires
+// 0 < at < size.
 std::pair<Box, Box> split(const Box& box, size_t dim, uint64_t at);
 
-// Where `inner` begins in the row-major elements of `outer`, if inner is one contiguous run there (inner has
-// leading sizes of 1, then one free range, then full dimensions); nullopt otherwise. inner must lie in outer.
+// The index at which `inner` begins in the row-major elements of `outer`, if `inner` is one contiguous run
+// there: leading sizes of 1, then one free range, then full dimensions. nullopt otherwise. Requires that
+// `inner` lies in `outer`.
 std::optional<uint64_t> contiguous_offset(const Box& outer, const Box& inner);
 
-// The boxes, in row-major order, that cover elements [begin, end) of `outer`'s row-major order exactly: at
-// most 2 * dims - 1 of them. Each is contiguous in outer.
+// The boxes, in row-major order, that exactly cover elements [begin, end) of `outer`'s row-major order. There
+// are at most 2 * dims - 1 of them, and each is contiguous in `outer`.
 std::vector<Box> boxes_of_range(const Box& outer, uint64_t begin, uint64_t end);
 
 // OK iff the non-empty boxes tile `shape` exactly: no overlap, no gap. The message names one overlapping pair
-// or one uncovered box. A sweep over the outermost dimension with recursion inwards: O(n log n) per
-// dimension, never pairwise. A shape with a 0 is tiled by nothing, or by empty boxes.
+// or one uncovered box. The algorithm sweeps over the outermost dimension and recurses inwards: O(n log n)
+// per dimension. No boxes, or only empty boxes, tile a shape with a size of 0.
 Status check_tiling(std::span<const Box> boxes, std::span<const uint64_t> shape);
 
-// Calls run(a_offset, b_offset, count) for each maximal row-major run of the intersection of two boxes,
-// offsets in elements of the respective box's own row-major order. The one loop by which bytes are placed; it
-// allocates nothing. Both boxes have the same, at most kMaxDims, dimensions.
+// Calls run(a_offset, b_offset, count) for each maximal row-major run of the intersection of two boxes. An
+// offset counts elements in the row-major order of its box. All code that places bytes uses this loop; it
+// allocates nothing. Requires that both boxes have the same number of dimensions, at most kMaxDims.
 template <class Run>
 void for_each_run(const Box& a, const Box& b, Run&& run);
 

@@ -1,4 +1,4 @@
-// Bytes: owned and borrowed byte sequences, little-endian loads and stores, hex, and people's units.
+// Bytes: owned and borrowed byte sequences, little-endian loads and stores, hex, and human-readable units.
 #pragma once
 
 #include <bit>
@@ -47,14 +47,15 @@ Result<std::string> hex_decode(std::string_view hex);  // Code::corrupt on anyth
 
 std::string human_bytes(uint64_t bytes);    // "1.5 GiB"
 std::string human_seconds(double seconds);  // "12.3 ms"
-// "64MiB", "1 GiB", "4096", "2k": a count of bytes; suffixes are powers of 1024. Code::invalid_argument.
+// Parses a count of bytes: "64MiB", "1 GiB", "4096", "2k". All suffixes are powers of 1024.
+// Code::invalid_argument: the text is no such count.
 Result<uint64_t> parse_bytes(std::string_view text);
 
-// True for bytes that may stand in a name shown to people or put in a path: no control characters,
-//, valid UTF-8.
+// True for valid UTF-8 without control characters: such a name may be printed or used in a path.
 bool is_clean_utf8(std::string_view text);
-// The text as one line of clean UTF-8 of at most bytes_max bytes, for causes that travel or are kept: cut
-// between characters, control characters made spaces; what is no UTF-8 loses its bytes beyond ASCII to '?'.
+// The text as one line of clean UTF-8 of at most bytes_max bytes, for causes that are sent or stored. Cuts
+// between characters and replaces control characters by spaces. If the text is not valid UTF-8, replaces each
+// byte beyond ASCII by '?'.
 std::string clean_line(std::string_view text, size_t bytes_max);
 
 }  // namespace shoal

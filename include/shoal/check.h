@@ -1,5 +1,5 @@
-// SHOAL_CHECK: an invariant of this program, kept in release builds. Failing it is our own fault and ends the
-// process with file, line and condition; what a peer, a file or a caller can cause is a Status instead.
+// SHOAL_CHECK: an assertion that release builds keep. A failure is a defect of Shoal: the process prints
+// file, line and condition, and ends. Errors that a peer, a file or a caller can cause are a Status instead.
 #pragma once
 
 namespace shoal {

@@ -1,14 +1,14 @@
-// CheckpointReader: what a checkpoint holds, without loading it, and its values one by one.
+// CheckpointReader: lists what a checkpoint holds without loading it, and reads single values.
 //
 //   CheckpointReader reader = (*checkpointer)->open_checkpoint(1000).value();
 //   for (const TensorMetadata& value : reader.metadata().state_dict_metadata) ...     // names, types, shapes
 //   Bytes embedding = reader.read("wte.weight").value();                              // all of a tensor
 //   Bytes rows = reader.read("wte.weight", Box{{128, 0}, {4, 768}}).value();           // four rows of it
 //
-// Opening reads the manifest alone; a read reads the digest blocks that it touches, finds them by arithmetic,
-// and verifies each against its digest. The checkpoint stays pinned while the reader lives, so that no
-// retention deletes it. A reader is used by the thread of its Checkpointer, and ends before that does; where
-// the node goes away, the next one opens the checkpoint again.
+// Opening reads the manifest alone. A read computes which digest blocks it needs, reads these alone, and
+// verifies each against its digest. The checkpoint stays pinned while the reader lives, so that retention
+// does not delete it. The thread of the Checkpointer uses the reader; destroy the reader before the
+// Checkpointer. If the node ends, the next node opens the checkpoint again.
 #pragma once
 
 #include <map>
@@ -33,34 +33,35 @@ class CheckpointReader {
   CheckpointReader& operator=(CheckpointReader&&) noexcept;
   ~CheckpointReader();
 
-  // Which one it is, and its values, ascending by fqn: listed by the first call of this or find.
+  // The checkpoint's key and values, ascending by fqn. The first call of metadata or find makes the list.
   const Metadata& metadata() const;
-  // Who held what when it was saved: the layout of every rank. Its ranks are those of the saving job.
+  // The roster and the layout of every rank of the job that saved the checkpoint.
   const World& world() const;
   const SaveOptions& save_options() const;
-  // Newer attempts, passed over when this one was chosen as the latest: LoadResult::passed_over.
+  // Newer attempts that were passed over when this one was chosen as the latest: LoadResult::passed_over.
   const PassedOver& passed_over() const;
-  const TensorMetadata* find(std::string_view fqn) const;  // nullptr: there is none
-  // What a rank of the saving job held of a value, in global coordinates; none: nothing. An object: one box
-  // without dimensions. Code::key_mismatch: there is no such value; Code::invalid_argument: no such rank.
+  const TensorMetadata* find(std::string_view fqn) const;  // nullptr: the checkpoint has no such value
+  // The boxes of a value that a rank of the saving job held, in global coordinates. Empty: it held nothing.
+  // An object is one box without dimensions. Code::key_mismatch: there is no such value.
+  // Code::invalid_argument: there is no such rank.
   Result<std::vector<Box>> boxes_of(std::string_view fqn, Rank rank) const;
 
-  // Row-major elements of the box, or of all of the tensor, which must be `bytes` bytes. Code::key_mismatch,
-  // Code::invalid_argument name the value; Code::corrupt what was damaged. After an error, memory may hold
-  // some of it.
+  // Read the row-major elements of a box, or of the whole tensor; `bytes` must be their exact size.
+  // Code::key_mismatch and Code::invalid_argument name the value, Code::corrupt names the damage. After an
+  // error, `data` may be partly overwritten.
   Status read(std::string_view fqn, const Box& box, void* data, uint64_t bytes);
   Status read(std::string_view fqn, void* data, uint64_t bytes);
   Result<Bytes> read(std::string_view fqn, const Box& box);
-  Result<Bytes> read(std::string_view fqn);  // an object's bytes too
-  // A state of any sharding, as Checkpointer::load fills it.
+  Result<Bytes> read(std::string_view fqn);  // also reads an object
+  // Fills a state of any sharding, like Checkpointer::load.
   Result<LoadResult> load(const StateDict& state, const KeyPolicies& policies = {});
 
   struct Value {
     TensorMetadata about;
     Bytes bytes;
   };
-  // A plain dictionary of everything, or of a subtree ("model.layers", as KeyPolicies has them).
-  // Code::key_mismatch: no key is in that subtree. Code::no_space: it does not fit into memory.
+  // Reads all values, or those of a subtree ("model.layers", as in KeyPolicies), into a dictionary.
+  // Code::key_mismatch: no key is in that subtree. Code::no_space: the values do not fit into memory.
   Result<std::map<std::string, Value>> read_all(std::string_view subtree = {});
 
  private:
