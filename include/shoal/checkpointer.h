@@ -243,8 +243,8 @@ class Checkpointer {
   // last_save returns its handle.
   Result<SaveHandle> save(uint64_t step, const StateDict& state, const SaveAttributes& attributes = {});
   // Saves the items that the planner makes from the state. An error of a planner step fails the save, as
-  // above, and names the step. A planner that overrides create_global_plan needs mode collective; in other
-  // modes save rejects it with an error that names the method.
+  // above, and names the step. A planner with a global plan (SavePlanner::overrides_global_plan) in another
+  // mode than collective is Code::invalid_argument.
   Result<SaveHandle> save(uint64_t step, const StateDict& state, dcp::SavePlanner& planner,
                           const SaveAttributes& attributes = {});
   // The handle of the last call of save that staged something; nullopt: no call has.

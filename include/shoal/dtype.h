@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-// Numbers stand in layouts and are hashed: only append.
+// Layouts contain these numbers and their ids are hashes of them: only append.
 enum class DType : uint8_t {
   boolean = 0,
   u8 = 1,
@@ -41,8 +41,8 @@ std::string_view dtype_name(DType dtype);              // "BF16", as in a safete
 Result<DType> dtype_from_name(std::string_view name);  // Code::invalid_argument
 Result<DType> dtype_from_number(uint8_t number);       // Code::corrupt
 unsigned dtype_bits(DType dtype);                      // 0: it is none
-// Bytes per element. Code::invalid_argument by name: sub-byte types (F4, F6_*), for a cut need not fall on a
-// byte; a number that is none of the above.
+// Bytes per element. Code::invalid_argument, which names the type: a sub-byte type (F4, F6_*), because a box
+// of it need not begin at a byte; or a number that is no DType.
 Result<uint64_t> dtype_bytes(DType dtype);
 
 }  // namespace shoal

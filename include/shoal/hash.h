@@ -14,25 +14,26 @@
 
 namespace shoal {
 
-// 128 bits, in XXH's canonical (big-endian) byte order, so that bytes compare and print alike everywhere.
+// 128 bits in XXH's canonical (big-endian) byte order, so that they compare and print the same on every
+// machine.
 struct Hash128 {
   std::array<std::byte, 16> bytes{};
 
   friend auto operator<=>(const Hash128&, const Hash128&) = default;
   bool is_zero() const { return *this == Hash128{}; }
   std::string to_hex() const;     // 32 lower-case digits
-  std::string short_hex() const;  // the first 8, for people
+  std::string short_hex() const;  // the first 8 digits, for messages
   static Result<Hash128> from_hex(std::string_view hex);
   // Wrong length (not 16) is Code::corrupt.
   static Result<Hash128> from_bytes(std::span<const std::byte> bytes);
-  uint64_t low64() const;  // for hash tables and rotations; equal on every machine
+  uint64_t low64() const;  // for hash tables and rotations; the same on every machine
 };
 
 Hash128 xxh3_128(std::span<const std::byte> data);
 uint64_t xxh3_64(std::span<const std::byte> data);
 uint64_t xxh3_64(std::string_view text);
 
-// 16 bytes from the kernel's random source (getrandom). Not for roles, which draw no random numbers.
+// 16 bytes from the kernel's random source (getrandom). Roles must not use it: they are deterministic.
 Hash128 random_128();
 
 using LayoutId = Hash128;

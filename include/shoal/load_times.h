@@ -1,4 +1,4 @@
-// LoadTimes: where the time of a load went, and where its bytes came from.
+// LoadTimes: how long each stage of a load took, and where its bytes came from.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +7,24 @@
 
 namespace shoal {
 
-// Of one rank's load. Stages overlap: their times do not add up to the whole. All ranks of a host share its
-// node's reading, receiving and checking, which are told to each of them.
+// Times of one rank's load. Stages overlap, so that their times do not add up to the total. The node reads,
+// receives and checks for all ranks of its host: each of them reports the node's times and bytes.
 struct LoadTimes {
-  bool was_shared = false;       // two-stage, and with other ranks in the end
-  uint64_t choosing_ns = 0;      // until it was known which checkpoint, and who shares
-  uint64_t planning_ns = 0;      // from there until the first read began
-  uint64_t reading_ns = 0;       // at least one read of storage was under way
-  uint64_t receiving_ns = 0;     // at least one chunk was awaited from a peer
-  uint64_t placing_ns = 0;       // by the client: copying to the tensors
+  bool was_shared = false;       // it was a shared load, and other ranks took part
+  uint64_t choosing_ns = 0;      // until the checkpoint and the ranks that share it were known
+  uint64_t planning_ns = 0;      // from then until the first read began
+  uint64_t reading_ns = 0;       // while at least one read of storage was in progress
+  uint64_t receiving_ns = 0;     // while the node waited for at least one chunk from a peer
+  uint64_t placing_ns = 0;       // the client copied to the tensors
   uint64_t bytes_read = 0;       // from storage
   uint64_t bytes_received = 0;   // from peers
-  uint64_t chunks_given_up = 0;  // awaited from a peer, and read from storage in the end
+  uint64_t chunks_given_up = 0;  // chunks that no peer sent, so that the node read them from storage
 };
 
-enum class LoadWay : uint8_t {  // how ranks that need the same bytes come by them
-  automatic = 0,                // two_stage where it is worth it, and as long as it is faster
-  direct = 1,                   // each host reads all that it needs
-  two_stage = 2,                // hosts that need the same divide the reading and pass it on
+enum class LoadWay : uint8_t {  // how ranks that need the same bytes get them
+  automatic = 0,                // two_stage if it is expected to pay, and as long as it is faster
+  direct = 1,                   // each host reads everything that it needs
+  two_stage = 2,                // a shared load: each host reads some chunks and sends them to the others
 };
 
 // "automatic", "direct", "two-stage".

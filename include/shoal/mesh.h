@@ -1,9 +1,9 @@
 // Mesh and Placement: PyTorch's DeviceMesh and DTensor placements, as values.
 //
-// Semantics: torch.distributed.tensor (2.13), placement_types.py. Placements are applied to mesh dimensions
-// from left to right; Shard(d) splits as torch.chunk does (ceil-sized chunks, the last ones short or empty);
-// _StridedShard(d, split_factor) first splits into split_factor chunks, then each of these over the mesh
-// dimension, and a coordinate holds its chunk of each, concatenated.
+// Semantics: torch.distributed.tensor (2.13), placement_types.py. Placements apply to mesh dimensions from
+// left to right. Shard(d) splits as torch.chunk does: chunks of ceil(size / n), the last ones short or empty.
+// _StridedShard(d, split_factor) first splits into split_factor chunks, then splits each of these over the
+// mesh dimension. A coordinate holds its part of each chunk, concatenated.
 #pragma once
 
 #include <compare>
@@ -21,31 +21,32 @@ namespace shoal {
 using Rank = uint32_t;
 
 inline constexpr uint64_t kMaxMeshSize = uint64_t{1} << 24;  // ranks in one mesh
-// The product of all split factors of one tensor: it bounds the boxes that a rank holds of it.
+// Bound on the product of all split factors of one tensor. It bounds the boxes of it that a rank holds.
 inline constexpr uint64_t kMaxSplitFactor = uint64_t{1} << 16;
 
-// An n-dimensional array of distinct ranks. Immutable; equal meshes compare equal however they were made.
+// An n-dimensional array of distinct ranks. Immutable. Equal meshes compare equal however they were made,
+// because each has one canonical form.
 //
-// Canonical form: *affine*, rank = base + sum(coordinate[i] * strides[i]), wherever that describes the ranks
-// and the strides nest, that is: ordered by descending stride, over the dimensions of size > 1, each stride
-// is greater than the sum of (size - 1) * stride of those after it. Strides of dimensions of size 1 are 0.
-// Otherwise *listed*.
+// The canonical form is *affine*, rank = base + sum(coordinate[i] * strides[i]), if that describes the ranks
+// and the strides nest. Strides nest if, among the dimensions of size > 1 in order of descending stride, each
+// stride is greater than the sum of (size - 1) * stride of those after it. Strides of dimensions of size 1
+// are 0. The canonical form of all other meshes is *listed*.
 class Mesh {
  public:
-  // Row-major list of ranks. Code::invalid_argument: no or too many dimensions, a size of 0, more than
-  // kMaxMeshSize ranks, wrong count, a rank twice.
+  // `ranks` is row-major. Code::invalid_argument: no or too many dimensions, a size of 0, more than
+  // kMaxMeshSize ranks, a number of ranks that does not fit the shape, or a rank twice.
   static Result<Mesh> from_ranks(Dims shape, std::vector<Rank> ranks);
-  // rank = base + sum(coordinate[i] * strides[i]); costs O(dims) where the strides nest.
-  // Code::invalid_argument: two coordinates share a rank, or one passes 32 bits.
+  // rank = base + sum(coordinate[i] * strides[i]). Costs O(dims) if the strides nest.
+  // Code::invalid_argument: two coordinates have the same rank, or a rank needs more than 32 bits.
   static Result<Mesh> affine(Dims shape, Rank base, Dims strides);
-  // Whether an affine mesh of these strides, as many as there are sizes, is canonical (above).
+  // Whether the strides nest, as above. Both spans have the same length.
   static bool strides_nest(std::span<const uint64_t> shape, std::span<const uint64_t> strides);
-  // Row-major ranks from `base` on. What affine would refuse gives a mesh of no ranks, whose status() says
-  // why; a layout refuses it.
+  // Consecutive ranks from `base` on, row-major. Arguments for which affine returns an error give a mesh
+  // without ranks, whose status() is that error; make_layout rejects such a mesh.
   static Mesh contiguous(Dims shape, Rank base = 0);
   static Mesh single(Rank rank);  // one dimension of size 1
 
-  Status status() const;  // not OK: no mesh, as contiguous made it
+  Status status() const;  // the error of contiguous, if it has one
   const Dims& shape() const { return shape_; }
   size_t dims() const { return shape_.size(); }
   uint64_t size() const { return size_; }
@@ -58,13 +59,13 @@ class Mesh {
   // The coordinate of a rank; nullopt if it is not in the mesh. O(dims) if affine, else O(log size).
   std::optional<Dims> coordinate_of(Rank rank) const;
   bool contains(Rank rank) const { return coordinate_of(rank).has_value(); }
-  // The sub-mesh through `coordinate` along the mesh dimensions flagged in `free`; its dimensions are those
-  // alone (one dimension of size 1 if none is free).
+  // The sub-mesh through `coordinate` along the mesh dimensions that are true in `free`. It has these
+  // dimensions only, or one dimension of size 1 if none is free.
   Mesh slice(std::span<const uint64_t> coordinate, const std::vector<bool>& free) const;
   std::vector<Rank> ranks() const;  // row-major
   std::vector<Rank> ascending_ranks() const;
 
-  // Lexicographic in (shape, base, strides, listed ranks), a listed mesh having base 0 and no strides.
+  // Lexicographic in (shape, base, strides, listed ranks). A listed mesh has base 0 and no strides.
   friend std::strong_ordering operator<=>(const Mesh& a, const Mesh& b);
   friend bool operator==(const Mesh& a, const Mesh& b) { return (a <=> b) == 0; }
 
@@ -79,9 +80,9 @@ class Mesh {
   Dims shape_;
   Rank base_ = 0;
   Dims strides_;
-  std::shared_ptr<const Listed>
-      listed_;  // nullptr if affine; shared, as meshes of a million ranks are copied
-  // What follows is derived.
+  // nullptr if affine. Copies share it, because a mesh may have a million ranks.
+  std::shared_ptr<const Listed> listed_;
+  // The members below are derived from those above.
   uint64_t size_ = 1;
   std::vector<uint8_t> by_stride_;  // affine only: dimensions of size > 1 by descending stride
 };
@@ -100,17 +101,17 @@ struct Placement {
   friend auto operator<=>(const Placement&, const Placement&) = default;
 };
 
-// The part of a tensor at one mesh coordinate. `boxes` are in global coordinates; `local` says where each
-// lies in the local tensor of shape `local_shape` (a DTensor's to_local()). Row-major over the boxes' order
-// in each dimension. Empty shards: no boxes, and a local_shape with a 0.
+// The part of a tensor at one mesh coordinate. `boxes` are in global coordinates. `local` has the place of
+// each box in the local tensor of shape `local_shape` (a DTensor's to_local()). Boxes are in row-major order
+// of the local tensor. An empty shard has no boxes, and a 0 in local_shape.
 struct LocalShards {
   Dims local_shape;
   std::vector<Box> boxes;
-  std::vector<Box> local;  // parallel to boxes; same sizes, offsets in the local tensor
+  std::vector<Box> local;  // local[i] is boxes[i] with offsets in the local tensor
 };
 
-// Code::invalid_argument: as many placements as mesh dimensions are needed, with dims inside the shape, and
-// split factors of at least 1 whose product is at most kMaxSplitFactor.
+// OK if there is one placement for each mesh dimension, all tensor dimensions exist in the shape, and all
+// split factors are at least 1 with a product of at most kMaxSplitFactor. Otherwise Code::invalid_argument.
 Status validate_placements(std::span<const Placement> placements, const Mesh& mesh,
                            std::span<const uint64_t> shape);
 LocalShards shards_at(std::span<const uint64_t> shape, const Mesh& mesh,

@@ -16,8 +16,8 @@
 
 namespace shoal {
 
-// One attempt at saving one step, in one incarnation of the job. In the order in which they were begun,
-// which is that of `latest`: generation, attempt (AttemptCount), step.
+// Names one attempt at saving one step. Keys are ordered by generation, attempt (AttemptCount) and step: that
+// is the order in which attempts were started, and the order that defines the latest checkpoint.
 struct AttemptKey {
   uint32_t generation = 0;
   uint64_t step = 0;
@@ -29,8 +29,9 @@ struct AttemptKey {
 };
 std::string to_string(const AttemptKey& key);  // "step 1000 (g3a1)"
 
-// The attempts of a generation's saves, as every rank counts them for itself: a save whose step is not above
-// the one before it (the same again, or after a rollback) begins the next number, which later steps keep.
+// Counts the attempts of one generation; every rank counts for itself. A save whose step is not greater than
+// the step before it (a repeated step, or a rollback) starts the next attempt number. Later saves with
+// ascending steps keep that number.
 class AttemptCount {
  public:
   uint32_t next(uint64_t step) {
@@ -52,16 +53,16 @@ struct TensorMetadata {
   friend bool operator==(const TensorMetadata&, const TensorMetadata&) = default;
 };
 
-// What a trainer says of a save in its own words: it is stored with the checkpoint, shown by `shoal ls` and
-// `shoal show`, and means nothing to Shoal. Alike on all ranks of a save.
+// Keys and values that a trainer attaches to a save. They are stored with the checkpoint, and `shoal ls` and
+// `shoal show` print them; Shoal does not interpret them. They must be the same on all ranks of a save.
 using UserMetadata = std::map<std::string, std::string>;
 using UserMetadataPtr = std::shared_ptr<const UserMetadata>;  // null: none
 inline constexpr size_t kMaxUserKeys = 64;
 inline constexpr size_t kMaxUserKeyBytes = 256;
 inline constexpr size_t kMaxUserMetadataBytes = size_t{16} << 10;  // keys and values together
 
-// A key is 1 to kMaxUserKeyBytes of UTF-8 without control characters; a value is UTF-8 that may have line
-// breaks and tabs. Code::invalid_argument names the key.
+// A key is 1 to kMaxUserKeyBytes bytes of UTF-8 without control characters. A value is UTF-8 that may contain
+// line breaks and tabs. Code::invalid_argument names the key.
 Status validate_user_metadata(const UserMetadata& user);
 // Code::invalid_argument names both ranks and the first key that differs.
 Status check_same_user_metadata(Rank a, const UserMetadata& of_a, Rank b, const UserMetadata& of_b);
@@ -78,8 +79,8 @@ struct Metadata {
   UserMetadata user;                                // SaveAttributes::metadata
 };
 
-// The values of a world, ascending by fqn, each once; what each rank has of its own under every rank's name.
-// They lie in the world, which outlives this.
+// The values of a world, ascending by fqn, each once. A per-rank object is listed once for every rank that
+// has it. A WorldValues refers to the world, which must outlive it.
 class WorldValues {
  public:
   explicit WorldValues(const World& world);
@@ -94,9 +95,9 @@ class WorldValues {
 
  private:
   PagedVector<Value> values_;
-  std::deque<std::string> names_;  // that stand in no layout
+  std::deque<std::string> names_;  // names that are in no layout, such as "x@rank7"
 };
-// The same by themselves.
+// The same list as copies, which do not refer to the world.
 std::vector<TensorMetadata> list_values(const World& world);
 
 }  // namespace shoal

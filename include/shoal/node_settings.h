@@ -1,5 +1,5 @@
-// NodeSettings: how a node acts that a trainer has to start. What is not set follows from variables and from
-// shoal.toml; docs/reference/settings.md says what each is for, and which values it takes.
+// NodeSettings: settings of a node that a trainer starts. Environment variables and shoal.toml provide those
+// that are not set here. docs/reference/settings.md describes each setting and its values.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-// Alike on all ranks: the first of a host that finds no node starts it with its own.
+// Must be the same on all ranks: the first rank of a host that finds no node starts one with its settings.
 struct NodeSettings {
   std::optional<std::string> transport;  // "auto", "tcp" or "ucx"
   std::optional<std::string> interface;
@@ -18,8 +18,8 @@ struct NodeSettings {
   std::optional<uint64_t> load_memory_bytes;
   std::optional<uint64_t> staging_memory_bytes;
 
-  std::optional<std::string> catalog;       // a folder
-  std::optional<std::string> stats_file;    // of the node's counts, at its end
+  std::optional<std::string> catalog;       // a directory
+  std::optional<std::string> stats_file;    // the node writes its counters to this file when it ends
   std::optional<std::string> protocol_log;  // a file
   std::optional<std::string> metrics;       // "HOST:PORT"
 
@@ -38,7 +38,7 @@ struct NodeSettings {
   std::optional<uint64_t> lease_renew_ms;
   std::optional<uint64_t> lease_ttl_ms;
 
-  // Filled by Checkpointer::open, for the node's log: which settings were said, and where.
+  // For the node's log: which settings were given, and where. Checkpointer::open fills it.
   std::string said;
 };
 

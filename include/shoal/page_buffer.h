@@ -1,8 +1,8 @@
-// PageBuffer: memory for what is large and soon over, such as a message while it is encoded or received.
-// PagedVector: a vector of that memory.
+// PageBuffer: memory for large, short-lived data, such as a message while it is encoded or received.
+// PagedVector: a vector in such memory.
 //
-// A large one is pages of the system's own: those that nobody has touched take no memory, and all of them go
-// back when it ends, whatever the allocator keeps of what is freed.
+// Large buffers are pages mapped from the system. Untouched pages take no memory, and the system gets all
+// pages back at once when the buffer ends; an allocator might keep freed memory.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,10 @@
 
 namespace shoal {
 
-inline constexpr size_t kPagesFromBytes = size_t{256} << 10;  // less comes from the allocator
+inline constexpr size_t kPagesFromBytes = size_t{256} << 10;  // smaller buffers come from malloc
 
-// Zeros, aligned as malloc's at least. nullptr: none, or no memory for it. Returned with the same `bytes`.
+// Zeroed memory, aligned at least as by malloc. nullptr: `bytes` is 0, or there is no memory. The caller
+// returns it with the same `bytes`.
 std::byte* take_pages(size_t bytes);
 void return_pages(std::byte* memory, size_t bytes) noexcept;
 
@@ -25,7 +26,7 @@ void return_pages(std::byte* memory, size_t bytes) noexcept;
 class PageBuffer {
  public:
   PageBuffer() = default;
-  explicit PageBuffer(size_t bytes);  // zeros. std::bad_alloc
+  explicit PageBuffer(size_t bytes);  // zeroed; throws std::bad_alloc
   ~PageBuffer();
   PageBuffer(PageBuffer&& other) noexcept { swap(other); }
   PageBuffer& operator=(PageBuffer&& other) noexcept {
@@ -33,7 +34,7 @@ class PageBuffer {
     return *this;
   }
 
-  std::byte* data() const { return data_; }  // aligned as malloc's at least
+  std::byte* data() const { return data_; }  // aligned at least as by malloc
   size_t size() const { return size_; }
   MutableByteView bytes() const { return {data_, size_}; }
 
@@ -65,7 +66,7 @@ struct PageAllocator {
   }
   friend bool operator==(const PageAllocator&, const PageAllocator&) { return true; }
 };
-// Capacity beyond its size takes no memory where it is large.
+// A large vector's capacity beyond its size takes no memory.
 template <class T>
 using PagedVector = std::vector<T, PageAllocator<T>>;
 

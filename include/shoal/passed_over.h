@@ -1,5 +1,5 @@
-// PassedOver: which attempts are newer than the checkpoint that a load of the latest takes, and why they are
-// not loaded. Whoever chooses the checkpoint lists them; each rank that loads it is told.
+// PassedOver: the attempts newer than the checkpoint that a load of the latest uses, and why they are not
+// loaded. The node that chooses the checkpoint lists them, and every rank that loads it gets the list.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@
 
 namespace shoal {
 
-// What load(latest) does where the newest checkpoint is damaged.
+// What load(latest) does if the newest checkpoint is damaged.
 enum class LoadFallback : uint8_t {
-  none = 0,  // it fails, and names the damage
-  // It takes the newest checkpoint whose manifest, files and digests are sound. Before any rank loads it, all
-  // its bytes are read and verified.
+  none = 0,  // the load fails and names the damage
+  // The load uses the newest checkpoint whose manifest, files and digests are sound. Before any rank loads
+  // it, one node reads and verifies all its bytes.
   previous = 1,
 };
-// The ordinal of a load that may fall back has this bit. So its choice is another file than that of a load
-// which may not: one that failed does not bind the next.
+// The ordinal of a load with a fallback has this bit. Its load choice is therefore another file than that of
+// a load without one, so that the choice of a failed load does not bind a later load with a fallback.
 inline constexpr uint32_t kFallbackOrdinal = uint32_t{1} << 31;
 constexpr bool may_fall_back(uint32_t ordinal) {
   return (ordinal & kFallbackOrdinal) != 0;
@@ -36,10 +36,10 @@ struct PassedOverAttempt {
 };
 struct PassedOver {
   std::vector<PassedOverAttempt> named;  // the newest kMaxPassedOverNamed of them, the newest first
-  uint64_t count = 0;                    // of all
+  uint64_t count = 0;                    // number of all passed over attempts
 
   bool empty() const { return count == 0; }
-  // From the newest down. Beyond kMaxPassedOverNamed an attempt is counted alone.
+  // Call it from the newest to the oldest. After kMaxPassedOverNamed attempts it only counts.
   void add(const AttemptKey& key, const std::string& cause);
   friend bool operator==(const PassedOver&, const PassedOver&) = default;
 };

@@ -1,5 +1,5 @@
-// Roster: which layout and which host every rank has. World: a roster with its layouts, all that planning
-// knows.
+// Roster: which layout and which host every rank has. World: a roster with its layouts, the input of
+// planning.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ struct Run {
 // Immutable. Canonical: layouts and hosts are numbered by the first rank that has them.
 class Roster {
  public:
-  // layout[r], host[r] for every rank r; hosts by any distinct numbers. Code::invalid_argument if the sizes
-  // differ or are 0 or beyond kMaxWorldSize.
+  // layout[r] and host[r] are those of rank r; hosts have any distinct numbers. Code::invalid_argument: the
+  // sizes differ, are 0, or are greater than kMaxWorldSize.
   static Result<Roster> make(std::span<const LayoutId> layout, std::span<const uint32_t> host);
-  // From its encoded parts; validates that they are canonical (Code::corrupt).
+  // Makes a roster from its encoded parts. Code::corrupt: they are not canonical.
   static Result<Roster> from_runs(uint32_t world_size, std::vector<LayoutId> layout_ids,
                                   std::vector<Run> layout_runs, std::vector<Run> host_runs);
 
@@ -59,12 +59,12 @@ struct World {
   const Layout& layout_of(Rank rank) const { return *layouts[roster.layout_of(rank)]; }
 };
 
-// Code::invalid_argument unless every layout is there, in order, with its id, and no fqn has two kinds,
-// dtypes or shapes, mixes explicit boxes with a mesh, or is also what one rank has of its own; and every rank
-// named by a layout lies in the world. Names the fqn.
+// OK if the world has every layout of the roster, in order and with its id, and all of these hold. No fqn has
+// two kinds, dtypes or shapes, has both explicit boxes and a mesh, or is also the name of a per-rank object.
+// Every rank that a layout names is in the world. Otherwise Code::invalid_argument, which names the fqn.
 Status validate_world(const World& world);
-// An entry of the value of this name, in some layout; of what rank 7 has of its own ("x@rank7"), in its
-// layout. nullptr if there is none.
+// An entry of the value with this name, in any layout that has it; for an object of rank 7 ("x@rank7"), in
+// the layout of rank 7. nullptr: there is none.
 const LayoutEntry* find_value(const World& world, std::string_view fqn);
 
 }  // namespace shoal

@@ -1,8 +1,8 @@
 // SharedVector: a vector whose copies share their elements until one of them changes.
 //
-// Reading is that of a const std::vector. Whoever changes one that is shared gets elements of its own first,
-// so that no copy ever sees another's change. Copies may live in several threads, as those of a shared_ptr
-// may; one object belongs to one thread at a time.
+// The const interface is that of std::vector. A change of a vector whose elements are shared copies them
+// first, so that no copy sees another copy's change. As with std::shared_ptr, several threads may have
+// copies, but only one thread at a time may use one object.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class SharedVector {
   }
   const T& at(size_t i) const { return vector().at(i); }
 
-  // Elements of this one's own, to be changed.
+  // The elements, for a change; copied first if they are shared.
   std::vector<T>& own() {
     if (!elements_) {
       elements_ = std::make_shared<std::vector<T>>();

@@ -9,8 +9,8 @@
 //   ... save, load ...
 //   double lr = state.value<double>("optimizer.lr").value();
 //
-// save reads memory until it returns, load writes it. A pointer to const data can be saved; a load that would
-// have to fill it is Code::invalid_argument and names the key.
+// save reads the caller's memory until it returns; load writes it. Values behind a pointer to const can be
+// saved. A load that would have to fill one is Code::invalid_argument, which names the key.
 #pragma once
 
 #include <concepts>
@@ -47,8 +47,8 @@ class MemoryRef {
   bool is_const_ = false;
 };
 
-// Whatever lies in one piece and has elements of one byte: also std::string_view, std::span<const std::byte>
-// and std::array<char, 8>.
+// A contiguous container with elements of one byte, such as std::string_view, std::span<const std::byte> and
+// std::array<char, 8>.
 template <class C>
 concept ByteSequence = requires(const C& constant) {
   { constant.size() } -> std::convertible_to<size_t>;
@@ -56,14 +56,15 @@ concept ByteSequence = requires(const C& constant) {
   requires sizeof(*constant.data()) == 1;
   requires std::is_trivially_copyable_v<std::remove_cvref_t<decltype(*constant.data())>>;
 };
-// std::string, Bytes, std::vector<uint8_t>: what resizes, too.
+// A ByteSequence that can be resized: std::string, Bytes, std::vector<uint8_t>.
 template <class C>
 concept ByteContainer = ByteSequence<C> && requires(C& container, size_t size) {
   container.resize(size);
 };
 
-// The caller's container of bytes. A pointer to one converts to it and keeps its constness. What does not
-// resize is const: it can be saved, and a load that would have to fill it fails.
+// The caller's container of bytes. A pointer to a container converts to it and keeps its constness. A
+// container that cannot be resized counts as const: it can be saved, and a load that would have to fill it
+// fails.
 class BytesRef {
  public:
   BytesRef() = default;
@@ -77,7 +78,8 @@ class BytesRef {
   explicit operator bool() const { return operations_ != nullptr; }
   bool is_const() const { return operations_ && is_const_; }
   ByteView view() const { return operations_ ? operations_->view(container_) : ByteView(); }
-  // Neither for a container that is const. After reserve(n), replace() with n bytes needs no memory.
+  // reserve and replace require a container that is not const. After reserve(n), replace with n bytes
+  // allocates no memory.
   void reserve(size_t bytes) const { operations_->reserve(container_, bytes); }
   void replace(std::string bytes) const { operations_->replace(container_, std::move(bytes)); }
 
@@ -88,7 +90,7 @@ class BytesRef {
     void (*replace)(const void* container, std::string bytes);
   };
   template <class C>
-  static C& writable(const void* container) {  // it was given as a C*, which replace() is for
+  static C& writable(const void* container) {  // the constructor got it as a C*, not as a const C*
     return *static_cast<C*>(const_cast<void*>(container));
   }
   template <class C>
@@ -119,7 +121,7 @@ class BytesRef {
   bool is_const_ = false;
 };
 
-// The numbers that a state keeps by itself; their dtype follows from the type.
+// Types of the numbers that a StateDict stores itself. dtype_of has the dtype of each.
 template <class T>
 concept StateScalar = std::same_as<T, bool> || std::same_as<T, float> || std::same_as<T, double> ||
     (std::integral<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
@@ -137,7 +139,7 @@ constexpr DType dtype_of() {
   return is_signed ? DType::i64 : DType::u64;
 }
 
-// A tensor on a mesh, as a DTensor has it: stated once, for the caller's buffer and for the state.
+// A tensor on a mesh, as in a DTensor. It gives both the size of the caller's buffer and the state's entry.
 struct ShardedTensor {
   DType dtype = DType::f32;
   Dims shape;  // global
@@ -152,19 +154,19 @@ struct ShardedTensor {
   Result<uint64_t> local_bytes(Rank rank) const;
 };
 
-// The values of one rank: what LayoutBuilder knows, with memory. Tensors are row-major and contiguous in
-// their local shape. A copy of a state shares its values.
+// The values of one rank: the entries of a LayoutBuilder, with memory. Tensors are row-major and contiguous
+// in their local shape. A copy of a StateDict shares its values.
 class StateDict {
  public:
   // `data`: the local tensor, of tensor.local_elements(rank) elements (a DTensor's to_local()).
   void add_tensor(std::string fqn, const ShardedTensor& tensor, MemoryRef data);
   void add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
                   std::vector<Placement> placements, MemoryRef data);
-  // `shards`: the local shard of each of this rank's devices that the sharding assigns, unpadded. Devices
-  // that hold the same tile hold the same bytes: one of them is read, all are filled.
+  // `shards`: the unpadded local shard of each device of this rank that the sharding assigns. Devices with
+  // the same tile hold the same bytes: save reads one of them, load fills all of them.
   struct DeviceData {
     Device device;
-    MemoryRef data;  // row-major, sharding.box_of(shape, device); unused if that has no element
+    MemoryRef data;  // row-major elements of sharding.box_of(shape, device); unused if that box is empty
   };
   void add_tensor(std::string fqn, DType dtype, Dims shape, const TileSharding& sharding,
                   std::vector<DeviceData> shards);
@@ -178,15 +180,15 @@ class StateDict {
   // see LayoutBuilder::add_value.
   void add_value(std::string fqn, DType dtype, Dims shape, MemoryRef data, std::optional<Mesh> group,
                  bool replicated = false);
-  // A scalar that the state keeps by itself: a load fills it, value() reads it, set_value() changes it.
+  // A scalar that the StateDict stores itself. A load fills it, value() reads it, set_value() changes it.
   template <StateScalar T>
   void add_value(std::string fqn, T value, std::optional<Mesh> group = std::nullopt,
                  bool replicated = false) {
     add_scalar(std::move(fqn), dtype_of<T>(), std::as_bytes(std::span(&value, 1)), std::move(group),
                replicated);
   }
-  // Of scalars that the state keeps. Code::not_found: it keeps none of that name. Code::invalid_argument: it
-  // has another dtype.
+  // value and set_value access the scalars that the StateDict stores. Code::not_found: it stores no scalar of
+  // that name. Code::invalid_argument: the scalar has another dtype.
   template <StateScalar T>
   Result<T> value(std::string_view fqn) const {
     SHOAL_ASSIGN_OR_RETURN(const MutableByteView kept, scalar(fqn, dtype_of<T>()));
@@ -200,13 +202,14 @@ class StateDict {
     std::memcpy(kept.data(), &value, sizeof value);
     return ok_status();
   }
-  // Objects are bytes of any length, which may change from save to save; load replaces *bytes.
+  // An object is bytes of any length, and the length may change from save to save. Load replaces *bytes.
   void add_object(std::string fqn, BytesRef bytes, std::optional<Mesh> group, bool replicated = false);
-  // An object that differs on every rank: a value of its own for each, "fqn@rank7" on rank 7.
+  // An object that differs on every rank. Each rank's object is a separate value, "fqn@rank7" on rank 7.
   void add_rank_object(std::string fqn, BytesRef bytes);
 
   struct Entry;  // client/state_dict_internal.h
-  // A value of another state, which shares its memory. A state that was given a nullptr is refused.
+  // Adds a value of another state, which shares the value's memory. A save or load rejects a state to which a
+  // nullptr was added.
   void add(std::shared_ptr<const Entry> entry);
   const std::vector<std::shared_ptr<const Entry>>& entries() const { return entries_; }
 

@@ -1,7 +1,7 @@
-// Status and Result: what can happen is returned, what cannot is asserted (include/shoal/check.h).
+// Status and Result: functions return errors that can happen, and assert what cannot (include/shoal/check.h).
 //
-// A Status is one pointer, null when OK. Its message is one line that names the first cause, and where it
-// applies the rank and the file (DESIGN rule: errors name the first cause).
+// A Status is one pointer, null when OK. Its message is one line that names the first cause and, where they
+// apply, the rank and the file.
 #pragma once
 
 #include <memory>
@@ -15,26 +15,26 @@
 
 namespace shoal {
 
-// Also a number on the wire (schema: `code`): only append.
+// Messages contain these numbers (schema: `code`): only append.
 enum class Code : unsigned short {
   ok = 0,
   invalid_argument = 1,
   not_found = 2,
   already_exists = 3,
-  refused = 4,      // a stranger, a wrong token, no permission
-  unavailable = 5,  // nobody answers (now)
+  refused = 4,      // an unauthenticated peer, a wrong token, no permission
+  unavailable = 5,  // no answer at present
   deadline_exceeded = 6,
-  corrupt = 7,  // bytes that do not say what they should
+  corrupt = 7,  // bytes that violate their format or do not match their digest
   version = 8,  // a format or protocol newer than this program
   io = 9,
   no_space = 10,
-  aborted = 11,  // the attempt was decided: it will not be committed
+  aborted = 11,  // the attempt is decided: it will never be committed
   busy = 12,
   too_large = 13,  // over a stated bound
   internal = 14,
-  superseded = 15,           // a later incarnation has taken the place, for good
-  key_mismatch = 16,         // keys of state and checkpoint differ: missing, unexpected, other shape
-  earlier_save_failed = 17,  // this save was staged, but an earlier one failed and nobody had asked
+  superseded = 15,           // a later run or coordinator has replaced this one permanently
+  key_mismatch = 16,         // keys of state and checkpoint differ: missing, unexpected, or another shape
+  earlier_save_failed = 17,  // an earlier save failed, and no call has returned that failure yet
 };
 inline constexpr Code kLastCode = Code::earlier_save_failed;
 

@@ -1,9 +1,10 @@
-// TileSharding: how XLA and JAX shard a tensor, as a value, over devices of which a rank may drive several.
+// TileSharding: the sharding of a tensor in XLA and JAX, as a value. It shards over devices, of which one
+// rank may drive several.
 //
 // Semantics: OpSharding (xla/xla_data.proto) and HloSharding (xla/hlo/ir/hlo_sharding.h). A tile assignment
-// is an array of devices with a dimension for each of the tensor's, and, where it replicates on the last tile
-// dimension, one more along which devices hold the same tile. Every dimension is cut into tiles of
-// ceil(size / tiles) elements, of which the last ones may be short or empty; here nothing is padded. That is
+// is an array of devices with one dimension for each tensor dimension. If it replicates on the last tile
+// dimension, it has one more, along which devices hold the same tile. Every tensor dimension is cut into
+// tiles of ceil(size / tiles) elements; the last tiles may be short or empty, and are not padded. That equals
 // Shard(0), Shard(1), ... on a mesh of the devices.
 #pragma once
 
@@ -21,10 +22,11 @@ namespace shoal {
 
 using Device = uint64_t;  // any number: a global device id
 
-// Devices of one tensor that one rank drives: it bounds the boxes that a rank holds, as kMaxSplitFactor does.
+// Bound on the devices of one tensor that one rank drives. Like kMaxSplitFactor, it bounds the boxes that a
+// rank holds.
 inline constexpr uint32_t kMaxDevicesPerRank = 1u << 16;
 
-// Which rank drives which device: of JAX, device.process_index by device.id. Immutable; copies are cheap.
+// Which rank drives which device; in JAX, device.process_index by device.id. Immutable; copies are cheap.
 class DeviceMap {
  public:
   struct Owner {
@@ -32,7 +34,7 @@ class DeviceMap {
     Rank rank = 0;
     friend auto operator<=>(const Owner&, const Owner&) = default;
   };
-  // Code::invalid_argument: no device, more than kMaxMeshSize, or a device twice.
+  // Code::invalid_argument: no device, more than kMaxMeshSize devices, or a device twice.
   static Result<DeviceMap> make(std::vector<Owner> owners);
   // Device d belongs to rank d / devices_per_rank.
   static Result<DeviceMap> uniform(uint32_t ranks, uint32_t devices_per_rank);
@@ -54,38 +56,40 @@ class DeviceMap {
   std::shared_ptr<const Data> data_;
 };
 
-// Immutable; copies are cheap. Equal values compare equal; so may their layouts where values differ.
+// Immutable; copies are cheap. Different TileShardings may give equal layouts.
 class TileSharding {
  public:
   enum class Type : uint8_t { replicated, maximal, tiled };
 
   // Every device of the map holds all of the tensor.
   static TileSharding replicated(const DeviceMap& devices);
-  // One device holds all of it.
+  // One device holds all of the tensor.
   static Result<TileSharding> maximal(const DeviceMap& devices, Device device);
-  // `tiles` are OpSharding's tile_assignment_dimensions; `assignment` its devices, row-major.
-  // Code::invalid_argument: sizes of 0, another number of devices than tiles, a device that stands twice or
-  // is in no rank; more than kMaxDims dimensions, kMaxMeshSize devices or kMaxDevicesPerRank of one rank.
+  // `tiles` are OpSharding's tile_assignment_dimensions; `assignment` has its devices, row-major.
+  // Code::invalid_argument: a size of 0, another number of devices than tiles, a device twice or not in the
+  // map; more than kMaxDims dimensions, kMaxMeshSize devices or kMaxDevicesPerRank devices of one rank.
   static Result<TileSharding> tiled(const DeviceMap& devices, Dims tiles, std::vector<Device> assignment,
                                     bool replicate_on_last_tile_dim = false);
-  // JAX's and XLA's "tiles<=[reshape]T(transpose)": devices 0, 1, 2, ... in the shape `reshape`, transposed,
-  // in the shape `tiles`. An empty transpose is none.
+  // "tiles<=[reshape]T(transpose)" in the notation of JAX and XLA. Devices 0, 1, 2, ... are arranged in the
+  // shape `reshape`, transposed, then reshaped to `tiles`. An empty `transpose` does not transpose.
   static Result<TileSharding> iota(const DeviceMap& devices, Dims tiles, const Dims& reshape,
                                    const std::vector<uint32_t>& transpose = {},
                                    bool replicate_on_last_tile_dim = false);
 
   Type type() const { return data_->type; }
   const DeviceMap& device_map() const { return data_->devices; }
-  const Dims& tiles() const { return data_->tiles; }                      // of type tiled
-  const std::vector<Device>& assignment() const { return data_->order; }  // row-major; all where replicated
+  const Dims& tiles() const { return data_->tiles; }  // of type tiled
+  const std::vector<Device>& assignment() const {
+    return data_->order;
+  }  // row-major; all devices if replicated
   bool replicate_on_last_tile_dim() const { return data_->replicates_last; }
-  bool is_sharded() const;  // there is more than one tile; otherwise whoever holds any of it holds all
+  bool is_sharded() const;  // there is more than one tile; otherwise every holder holds the whole tensor
 
-  // Code::invalid_argument where a tiled assignment has not one dimension for each of the tensor's.
+  // Code::invalid_argument: a tiled assignment does not have one dimension for each tensor dimension.
   Status validate_for(std::span<const uint64_t> shape) const;
-  // What follows needs validate_for(shape).
+  // box_of and boxes_of require that validate_for(shape) is OK.
 
-  // What a device holds, unpadded, which may have no element; nullopt of a device that is not assigned.
+  // The unpadded box that a device holds, which may be empty; nullopt for a device that is not assigned.
   std::optional<Box> box_of(std::span<const uint64_t> shape, Device device) const;
   struct HeldBox {
     Box box;
@@ -94,11 +98,11 @@ class TileSharding {
   // The distinct boxes with elements that a rank's devices hold, ascending.
   std::vector<HeldBox> boxes_of(std::span<const uint64_t> shape, Rank rank) const;
 
-  // As a layout says it. `mesh` is of ranks where devices_per_rank is 1: an unsharded tensor, and one of
-  // whose devices no two belong to one rank. Otherwise its numbers are rank * devices_per_rank + n, n
-  // counting a rank's devices in row-major order, so that the ids of devices, which mean nothing to a
-  // checkpoint, are in no layout. Dimensions are those of `tiles`, without a last one of size 1 that
-  // replicates.
+  // The form that a layout uses. devices_per_rank is 1 for an unsharded tensor, and for one of whose devices
+  // no two belong to one rank: then `mesh` consists of ranks. Otherwise the mesh has the numbers
+  // rank * devices_per_rank + n, where n counts a rank's devices in row-major order. A layout thus contains
+  // no device ids, which have no meaning in a checkpoint. The mesh has the dimensions of `tiles`, without a
+  // last replicating dimension of size 1.
   struct OnMesh {
     Mesh mesh;
     uint32_t devices_per_rank = 1;
@@ -125,12 +129,13 @@ class TileSharding {
   std::shared_ptr<const Data> data_;
 };
 
-// The tile at a coordinate of `tiles`, which has at least the dimensions of `shape`: offsets of
-// min(i * ceil(size / n), size) in each.
+// The tile at a coordinate of `tiles`, which has at least as many dimensions as `shape`. Its offset in each
+// dimension is min(i * ceil(size / n), size).
 Box tile_at(std::span<const uint64_t> shape, std::span<const uint64_t> tiles,
             std::span<const uint64_t> coordinate);
 
-// Shard(0), Shard(1), ... for each tensor dimension, then Replicate if asked for. Lives for ever.
+// Shard(0), Shard(1), ... for each tensor dimension, then Replicate if `replicates_last`. The span is valid
+// until the process ends.
 std::span<const Placement> tile_placements(size_t tensor_dims, bool replicates_last);
 
 }  // namespace shoal

@@ -12,26 +12,28 @@
 
 namespace shoal::dcp {
 
-// Alike on all ranks. Names are those of the state; "x" of what add_rank_object adds, which all ranks have.
+// Must be the same on all ranks. The rules apply to the state's names; a per-rank object has the name "x"
+// with which add_rank_object added it.
 struct KeyRules {
-  std::vector<std::string> keep_prefixes;            // none: every name
-  std::vector<std::string> drop_prefixes;            // wins over what is kept
-  std::function<bool(std::string_view fqn)> filter;  // null: every name; asked last
+  std::vector<std::string> keep_prefixes;            // empty: keep every name
+  std::vector<std::string> drop_prefixes;            // take precedence over keep_prefixes
+  std::function<bool(std::string_view fqn)> filter;  // null: keep every name; called last
 
-  // From the state's names to the checkpoint's, in a save and in a load alike: the first pair whose first
-  // text begins the name puts the second in its place. Then `rename`, if it is not null.
+  // Renames from the state's names to the checkpoint's, in a save and in a load. In the first pair whose
+  // first string is a prefix of the name, the second string replaces that prefix. Then `rename` applies, if
+  // it is not null.
   std::vector<std::pair<std::string, std::string>> rename_prefixes;
   std::function<std::string(std::string_view fqn)> rename;
 
-  // Whether each prefix, and each text that a renamed prefix becomes, begins a name: most often one that
-  // begins none is misspelt. Code::invalid_argument names those. Asked by a load, of the names of the state
-  // and of the checkpoint; a save knows the names of one rank alone.
+  // Checks that each prefix, or the string that replaces it, begins at least one name: a prefix that begins
+  // none is most often misspelt. Code::invalid_argument names those prefixes. A load checks the names of
+  // state and checkpoint. A save does not check, since it knows the names of one rank only.
   using ForEachName = std::function<void(const std::function<void(std::string_view name)>& see)>;
   Status check_prefixes(const ForEachName& for_each_name) const;
 
-  // The name in the checkpoint; nullopt: left out.
+  // The name in the checkpoint; nullopt: the rules leave this value out.
   std::optional<std::string> stored_name(std::string_view fqn) const;
-  std::string renamed(std::string_view fqn) const;  // the same, whether or not it is left out
+  std::string renamed(std::string_view fqn) const;  // the name in the checkpoint, even if it is left out
 };
 
 }  // namespace shoal::dcp

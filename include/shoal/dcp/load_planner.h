@@ -1,18 +1,18 @@
-// LoadPlanner: decides what of a checkpoint goes where in a state.
+// LoadPlanner: decides which values of a checkpoint to load, and into which memory.
 //
 //   dcp::DefaultLoadPlannerOptions rules;
 //   rules.allow_partial_load = true;
 //   dcp::DefaultLoadPlanner planner(rules);
 //   auto loaded = (*checkpointer)->load(state, planner);
 //
-// Source of the interface: torch.distributed.checkpoint (2.13), planner.py; docs/how-to/planners.md says line
-// by line how one is ported.
+// Source of the interface: torch.distributed.checkpoint (2.13), planner.py. docs/how-to/planners.md shows
+// line by line how to port a planner.
 //
-// Threads: the calls of one load come from the trainer's thread within Checkpointer::load: set_up_planner,
-// create_local_plan, finish_plan, resolve_tensor for every tensor item, commit_tensor for the items of a
-// stored tensor as soon as all of that which this rank asked for has arrived, load_bytes for every object at
-// the end. A storage of one's own (include/shoal/dcp/storage.h) makes the last three in an order of its own.
-// An error of any step ends the load under its name; what was committed stays.
+// Threads: the trainer's thread makes all calls of one load within Checkpointer::load, in this order.
+// set_up_planner; create_local_plan; finish_plan; resolve_tensor for every tensor item; commit_tensor for the
+// items of a stored tensor, once everything that this rank requested of it has arrived; at the end load_bytes
+// for every object. A custom storage (include/shoal/dcp/storage.h) makes the last three in any order. An
+// error of a step ends the load, and its message names the step; committed tensors stay changed.
 #pragma once
 
 #include <memory>
@@ -38,34 +38,34 @@ class LoadPlanner {
  public:
   virtual ~LoadPlanner() = default;
 
-  // The state to fill, which outlives the load, and what the checkpoint holds.
+  // `state_dict` is the state to fill, which outlives the load. `metadata` lists the checkpoint's values.
   virtual Status set_up_planner(const StateDict& state_dict, const Metadata& metadata, const Role& role) = 0;
   virtual Result<LoadPlan> create_local_plan() = 0;
-  // The local plans of all ranks, by rank. No rank of a load waits for another, so that it is called where
-  // there is one rank alone.
+  // Gets and returns the plans of all ranks, by rank. It is called only if there is a single rank, because no
+  // rank of a load waits for another.
   virtual Result<std::vector<LoadPlan>> create_global_plan(std::vector<LoadPlan> global_plan) {
     return global_plan;
   }
-  // Such a planner is refused by name where there are several ranks. Not so LocalLoadPlanner, whose
-  // create_global_plan is final.
+  // If true, a load with several ranks is Code::invalid_argument, which names the planner. LocalLoadPlanner
+  // returns false, and its create_global_plan is final.
   virtual bool overrides_global_plan() const { return true; }
-  // What it returns is what is read.
+  // The load reads the items of the returned plan.
   virtual Result<LoadPlan> finish_plan(LoadPlan central_plan) { return central_plan; }
 
-  // An object has arrived, whole.
+  // Receives the whole bytes of an object.
   virtual Status load_bytes(const ReadItem& read_item, std::string value) = 0;
-  // Memory for `lengths` elements of the stored dtype: in the state, or the planner's own. It may be written
-  // until the load ends, also after an error.
+  // Returns memory for `lengths` elements of the stored dtype, in the state or elsewhere. The load may write
+  // it until the load ends, even after an error.
   virtual Result<Tensor> resolve_tensor(const ReadItem& read_item) = 0;
-  // All elements are there. Once for each item, with what resolve_tensor returned.
+  // All elements have arrived. Called once for each item, with the result of resolve_tensor.
   virtual Status commit_tensor(const ReadItem& read_item, const Tensor& tensor) = 0;
 
-  // What create_local_plan found, also where it failed; LoadResult::report and Checkpointer::load_report are
-  // that. nullptr: it says nothing of it.
+  // The differences that create_local_plan found, even if it failed. LoadResult::report and
+  // Checkpointer::load_report return it. nullptr: this planner has no report.
   virtual const LoadReport* load_report() const { return nullptr; }
 };
 
-// Of planners without a global plan of their own.
+// Base class of planners without a global plan.
 class LocalLoadPlanner : public LoadPlanner {
  public:
   Result<std::vector<LoadPlan>> create_global_plan(std::vector<LoadPlan> global_plan) final {
@@ -75,12 +75,13 @@ class LocalLoadPlanner : public LoadPlanner {
 };
 
 struct DefaultLoadPlannerOptions {
-  KeyRules keys;  // values left out stay as they are; renames lead from the state's names to the stored ones
-  // Which keys may be missing or unexpected: by the state's names where it has them, else by the
-  // checkpoint's. What is not allowed is one error, as are values of another type, dtype or shape in any
-  // case: Code::invalid_argument, which names them. What `keys` leaves out is neither.
+  // Values that the rules leave out stay unchanged. Renames map the state's names to the stored ones.
+  KeyRules keys;
+  // Which keys may be missing or unexpected. Matched by the state's name of a key, or by the checkpoint's if
+  // the state has no such key. Code::invalid_argument names all keys that the policies do not allow, and all
+  // with another type, dtype or shape. Keys that `keys` leaves out are neither missing nor unexpected.
   KeyPolicies policies;
-  // As in DCP: all that is missing stays as it is, in subtrees with a policy of their own too.
+  // As in DCP: every missing value stays unchanged, also in subtrees that have their own policy.
   bool allow_partial_load = false;
 };
 
@@ -98,15 +99,15 @@ class DefaultLoadPlanner : public LocalLoadPlanner {
   DefaultLoadPlanner& operator=(const DefaultLoadPlanner&) = delete;
 
   Status set_up_planner(const StateDict& state_dict, const Metadata& metadata, const Role& role) override;
-  // An item for each of the rank's boxes and each stored chunk that it meets; without elements, none.
+  // One item for each pair of a box of this rank and a stored chunk that intersect.
   Result<LoadPlan> create_local_plan() override;
   Status load_bytes(const ReadItem& read_item, std::string value) override;
   Result<Tensor> resolve_tensor(const ReadItem& read_item) override;
   Status commit_tensor(const ReadItem& read_item, const Tensor& tensor) override;
 
-  // By the state's names, but for unexpected keys.
+  // With the state's names; unexpected keys have the checkpoint's.
   const LoadReport* load_report() const override { return &report_; }
-  // What was missing, and is left as it was.
+  // The missing keys, whose values stay unchanged.
   const std::vector<std::string>& missing() const { return report_.missing; }
 
  protected:
@@ -116,8 +117,8 @@ class DefaultLoadPlanner : public LocalLoadPlanner {
 
  private:
   friend class SpmdLoadPlanner;
-  // Of the state's values; `others` are held against the checkpoint with them, and are readable where that
-  // has them as they are wanted. `left_out`: what the caller leaves out.
+  // Plans the state's values, and compares `others` with the checkpoint too. (*readable)[i] is set if the
+  // checkpoint has others[i] as wanted. `left_out`: keys that the caller leaves out.
   Result<LoadPlan> plan_beside(const std::vector<client::WantedKey>& others,
                                std::vector<client::LeftOutKey> left_out, std::vector<bool>* readable);
 
@@ -128,14 +129,14 @@ class DefaultLoadPlanner : public LocalLoadPlanner {
   std::unique_ptr<internal::StateItems> items_;
 };
 
-// The items that bring `box` of a stored tensor to the piece `dest` of a state, which is that box.
+// Appends the items that copy `box` of a stored tensor to `dest`, the piece of a state with that box.
 void append_read_items(const MetadataIndex& dest, const Box& box, const std::string& stored_fqn,
                        const TensorStorageMetadata& stored, std::vector<ReadItem>& out);
 
-// Puts row-major elements into the tensor: `lengths` of them in each dimension. For storages of one's own.
+// For custom storages: copies row-major elements, `lengths` of them in each dimension, into the tensor.
 void fill_tensor(const Tensor& tensor, const Dims& lengths, const std::byte* source);
-// The item's elements from the row-major bytes of the stored chunk, which has these sizes.
-// Code::corrupt: another number of bytes, or the item is not within it.
+// For custom storages: copies the item's elements from the row-major bytes of the stored chunk, which has
+// the sizes `chunk_sizes`. Code::corrupt: `chunk` has another number of bytes, or the item is not within it.
 Status fill_from_chunk(const ReadItem& read_item, const Dims& chunk_sizes, ByteView chunk,
                        const Tensor& tensor);
 

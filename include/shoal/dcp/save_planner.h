@@ -1,20 +1,22 @@
-// SavePlanner: decides what of a state is saved, under which names and as what bytes.
+// SavePlanner: decides which values of a state to save, under which names, and as which bytes.
 //
 //   class HalfPlanner : public dcp::DefaultSavePlanner { ... };      // examples/custom_planner.cpp
 //   HalfPlanner planner;
 //   auto saved = (*checkpointer)->save(step, state, planner);
 //
-// Source of the interface: torch.distributed.checkpoint (2.13), planner.py; docs/how-to/planners.md says line
-// by line how one is ported. A planner says what its rank holds. Who writes which part of it is Shoal's to
-// decide, by the rule of every save (include/shoal/save_plan.h), so that a planner costs no collective and
-// works in every mode; but for one with a global plan of its own, which decides that itself, in mode
-// collective.
+// Source of the interface: torch.distributed.checkpoint (2.13), planner.py. docs/how-to/planners.md shows
+// line by line how to port a planner.
 //
-// Threads: the calls of one save come from the trainer's thread within Checkpointer::save, in this order:
-// set_up_planner, create_local_plan, perhaps create_global_plan, finish_plan, resolve_data for every item of
-// the final plan, release. A storage of one's own (include/shoal/dcp/storage.h) may call resolve_data from
-// several threads, and again. An error of any step fails the save under its name, on all ranks. Plans are
-// made anew for each save; while items stay the same, so do layout and shares.
+// A planner states what its rank holds. Shoal decides which rank writes which part of it, by the rule for all
+// saves (include/shoal/save_plan.h). A planner therefore needs no collective operation and works in every
+// mode. The exception is a planner with its own global plan, which makes that decision itself and requires
+// mode collective.
+//
+// Threads: the trainer's thread makes all calls of one save within Checkpointer::save, in this order:
+// set_up_planner, create_local_plan, create_global_plan where it applies, finish_plan, resolve_data for every
+// item of the final plan, release. A custom storage (include/shoal/dcp/storage.h) may call resolve_data from
+// several threads, and repeatedly. An error of a step fails the save on all ranks, and its message names the
+// step. Each save makes its plans again; as long as the items stay the same, layout and assignments do too.
 #pragma once
 
 #include <memory>
@@ -37,31 +39,33 @@ class SavePlanner {
  public:
   virtual ~SavePlanner() = default;
 
-  // The state, the checkpoint to be, and who this is. The state outlives the save.
+  // Gets the state, which outlives the save, the checkpoint to be written, and the calling rank.
   virtual Status set_up_planner(const StateDict& state_dict, const StorageMeta& storage_meta,
                                 const Role& role) = 0;
-  // What this rank holds and wants in the checkpoint. Each (fqn, chunk) once.
+  // Returns what this rank holds and what the checkpoint must contain. Each (fqn, chunk) once.
   virtual Result<SavePlan> create_local_plan() = 0;
-  // The local plans of all ranks, by rank and without shardings, to what each is to write: items of its local
-  // plan, with data for its finish_plan. Here: default_global_plan (include/shoal/dcp/global_plan.h). Called
-  // in mode collective, on coordinator_rank, between create_local_plan and finish_plan, if it is overridden.
-  // The metadata are not kept.
+  // Gets the local plans of all ranks, by rank and without shardings. Returns what each rank must write:
+  // items of its local plan, with data for its finish_plan. The default is default_global_plan
+  // (include/shoal/dcp/global_plan.h). If overrides_global_plan() is true, a save in mode collective calls it
+  // on coordinator_rank, between create_local_plan and finish_plan. The returned metadata are not stored.
   virtual Result<GlobalSavePlan> create_global_plan(std::vector<SavePlan> all_plans);
-  // Such a planner is refused by name in other modes than collective. LocalSavePlanner, and
-  // all that derives from it, has no global plan of its own: its create_global_plan is final, so that the
-  // compiler refuses who overrides it there.
+  // If true, a save in another mode than collective is Code::invalid_argument, which names the planner.
+  // LocalSavePlanner returns false. Its create_global_plan is final, so that the compiler rejects a derived
+  // planner that overrides it.
   virtual bool overrides_global_plan() const { return true; }
-  // The items of the local plan that this rank writes, some in parts (WriteItem::parts). What is returned is
-  // used for notes alone: it has the same items, or the save fails.
+  // Gets the items of the local plan that this rank writes, some of them in parts (WriteItem::parts). The
+  // returned plan must have the same items, or the save fails. The planner can only keep notes here.
   virtual Result<SavePlan> finish_plan(SavePlan new_plan) { return new_plan; }
-  // The bytes of an item's whole chunk, row-major, in the item's dtype; an object's bytes. Idempotent and
-  // thread-safe. `parts` says what of the chunk is written; other bytes are not read, and may be anything.
+  // Returns the bytes of an item's whole chunk, row-major in the item's dtype, or the bytes of an object.
+  // Must be idempotent and thread-safe. The save reads only the bytes of `parts`; the others may have any
+  // value.
   virtual Result<Data> resolve_data(const WriteItem& write_item) = 0;
-  // Not of DCP: this save reads no more of what resolve_data gave, or failed. What was made for it may go.
+  // Not part of DCP. The save has failed, or no longer reads the results of resolve_data: the planner may
+  // free the memory of them.
   virtual void release() {}
 };
 
-// Of planners without a global plan of their own: they work in every mode.
+// Base class of planners without a global plan, which work in every mode.
 class LocalSavePlanner : public SavePlanner {
  public:
   Result<GlobalSavePlan> create_global_plan(std::vector<SavePlan> all_plans) final {
@@ -75,16 +79,17 @@ struct DefaultSavePlannerOptions {
   bool validate = true;  // the local plan, by validate_local_plan
 };
 
-// Code::invalid_argument names the fqn: an item without what its type needs, a key twice, items of one fqn
-// that disagree, a chunk out of bounds, or two that overlap on this rank. Whether the chunks of all ranks
-// cover each tensor is checked before a save is committed, with or without this.
+// Code::invalid_argument names the fqn: an item lacks a field that its type needs, a key is there twice,
+// items of one fqn disagree, a chunk is out of bounds, or two chunks of this rank overlap. Independently of
+// this, the coordinator checks before a commit that the chunks of all ranks cover each tensor.
 Status validate_local_plan(const SavePlan& plan);
 
 namespace internal {
 class StateItems;
 }
 
-// Every value of the state, an item for each box that this rank holds of it, with its sharding; keys by rule.
+// Saves every value of the state that the key rules keep. Makes one item, with the value's sharding, for each
+// box that this rank holds.
 template <class Base>
 class BasicDefaultSavePlanner : public Base {
  public:
@@ -96,8 +101,8 @@ class BasicDefaultSavePlanner : public Base {
   Status set_up_planner(const StateDict& state_dict, const StorageMeta& storage_meta,
                         const Role& role) override;
   Result<SavePlan> create_local_plan() override;
-  // A view into the state where the box is contiguous there; else, as of a strided shard, a copy. By the
-  // item's index alone.
+  // Returns a view into the state if the box is contiguous there. Otherwise, as for a strided shard, returns
+  // a copy. Only the item's index matters.
   Result<Data> resolve_data(const WriteItem& write_item) override;
 
  protected:

@@ -1,14 +1,14 @@
-// Planners of state that lies as XLA and JAX lay it: several local shards a process, on devices.
+// Planners for state that is sharded as in XLA and JAX: each process has several local shards, on devices.
 //
 //   dcp::SpmdTensor kernel{"kernel", DType::bf16, {4096, 4096}, sharding, fetch, hand_over};
 //   dcp::SpmdSavePlanner planner({kernel});
-//   checkpointer->save(step, state, planner);  // `state`: what lies on the host, objects, counters
+//   checkpointer->save(step, state, planner);  // `state`: objects and counters on the host
 //
-// What is sharded is planned here, by tiles (include/shoal/tile_sharding.h); all other values, and tensors
-// that every device holds whole, are left to the default planner's ways.
+// These planners plan sharded tensors by tiles (include/shoal/tile_sharding.h). They handle all other values,
+// and tensors that every device holds whole, like the default planners.
 //
 // Source of the idea: PyTorch/XLA's SPMDSavePlanner and SPMDLoadPlanner
-// (torch_xla.experimental.distributed_checkpoint), written anew for the planners of
+// (torch_xla.experimental.distributed_checkpoint). This is a new implementation for the interface of
 // include/shoal/dcp/save_planner.h.
 #pragma once
 
@@ -24,9 +24,9 @@
 
 namespace shoal::dcp {
 
-// The local shard of one device, row-major on the host. Its shape is that of the device's tile
-// (TileSharding::box_of), or greater in some dimensions: then the tile is its corner, and the rest is
-// padding.
+// The local shard of one device, row-major in host memory. Its shape is that of the device's tile
+// (TileSharding::box_of), or greater in some dimensions. In a greater shape the tile begins at offset 0, and
+// the rest is padding.
 struct HostShard {
   Device device = 0;
   Dims shape;
@@ -37,18 +37,18 @@ struct SpmdTensor {
   std::string fqn;
   DType dtype = DType::f32;
   Dims shape;             // global
-  TileSharding sharding;  // owners of devices are ranks as Role counts them: in a process group, its own
-  // Brings the local shards of this rank's devices to the host, all at once: one of each distinct tile is
-  // enough. Called once a save, when the first of their bytes are needed, from the thread that needs them.
-  // For saves.
+  TileSharding sharding;  // its ranks are those of Role; in a process group, positions in the group
+  // For saves. Copies the local shards of this rank's devices to the host, all at once; one shard of each
+  // distinct tile suffices. Called once per save, when the first bytes are needed, by the thread that needs
+  // them.
   std::function<Result<std::vector<HostShard>>()> fetch;
-  // Takes the tensor, as it is loaded: unpadded, a shard for each device of this rank that the sharding
-  // assigns, ascending; devices with equal tiles share memory. Called once a load, when all its elements are
-  // there; of a rank without any, in finish_plan. For loads.
+  // For loads. Receives the loaded tensor: one unpadded shard for each device of this rank that the sharding
+  // assigns, ascending by device. Devices with equal tiles share memory. Called once per load, when all
+  // elements have arrived. For a rank without elements, finish_plan calls it.
   std::function<Status(std::vector<HostShard> shards)> hand_over;
 };
 
-// One item for each tile that this rank holds, whichever of its devices do.
+// Makes one item for each distinct tile that this rank's devices hold.
 class SpmdSavePlanner : public LocalSavePlanner {
  public:
   explicit SpmdSavePlanner(std::vector<SpmdTensor> tensors, DefaultSavePlannerOptions options = {});
@@ -56,8 +56,8 @@ class SpmdSavePlanner : public LocalSavePlanner {
   Status set_up_planner(const StateDict& state_dict, const StorageMeta& storage_meta,
                         const Role& role) override;
   Result<SavePlan> create_local_plan() override;
-  // The unpadded tile. Shards that were fetched stay until release(), so that asking again costs nothing. A
-  // fetch that failed is tried again by whoever asks next.
+  // Returns the unpadded tile. The planner keeps fetched shards until release(), so that further calls do not
+  // fetch again. After a fetch that failed, the next call fetches again.
   Result<Data> resolve_data(const WriteItem& write_item) override;
   void release() override;
 
@@ -69,7 +69,7 @@ class SpmdSavePlanner : public LocalSavePlanner {
   };
   struct Tile {
     size_t tensor = 0;
-    std::vector<Device> devices;  // of this rank, that hold it
+    std::vector<Device> devices;  // those of this rank that hold the tile
     Box box;
   };
   Result<Data> cut(const SpmdTensor& tensor, const Tile& tile, const std::vector<HostShard>& shards) const;
@@ -92,7 +92,7 @@ class SpmdLoadPlanner : public LocalLoadPlanner {
   Status load_bytes(const ReadItem& read_item, std::string value) override;
   Result<Tensor> resolve_tensor(const ReadItem& read_item) override;
   Status commit_tensor(const ReadItem& read_item, const Tensor& tensor) override;
-  // Of the tensors of SpmdTensor and the values of the state.
+  // Covers the tensors of SpmdTensor and the values of the state.
   const LoadReport* load_report() const override { return others_.load_report(); }
   const std::vector<std::string>& missing() const { return others_.missing(); }
 
@@ -100,7 +100,7 @@ class SpmdLoadPlanner : public LocalLoadPlanner {
   struct Tile {
     Box box;
     std::vector<Device> devices;
-    std::shared_ptr<std::byte> data;  // from the first item that asks
+    std::shared_ptr<std::byte> data;  // allocated for the first item of the tile
   };
   struct Loading {
     bool is_handed_over = false;

@@ -1,9 +1,9 @@
-// The values that planners and storages pass on, in the shape of PyTorch DCP's: index, item, plan, result.
+// The values that planners and storages exchange, modelled on PyTorch DCP: index, item, plan, result.
 //
-// Source of the interface: torch.distributed.checkpoint (2.13), planner.py, storage.py and metadata.py, whose
-// names are kept. They live in a namespace of their own, since Shoal's plans (include/shoal/save_plan.h)
-// count entries and carry no names. What a DCP planner would put into `Any` is bytes here: it may have to
-// travel.
+// Source of the interface: torch.distributed.checkpoint (2.13), planner.py, storage.py and metadata.py. The
+// names are the same. They have a separate namespace because Shoal's own plans (include/shoal/save_plan.h)
+// have types of the same names, with entry numbers instead of fqns. Where DCP has `Any`, these types have
+// bytes, because nodes may send them.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace shoal::dcp {
 struct MetadataIndex {
   std::string fqn;
   std::optional<Dims> offset;     // of a tensor; global coordinates, in elements
-  std::optional<uint32_t> index;  // a hint where several could be meant; not compared
+  std::optional<uint32_t> index;  // a hint if several pieces could be meant; not compared
   friend bool operator==(const MetadataIndex& a, const MetadataIndex& b) {
     return a.fqn == b.fqn && a.offset == b.offset;
   }
@@ -40,15 +40,15 @@ struct TensorProperties {
   friend bool operator==(const TensorProperties&, const TensorProperties&) = default;
 };
 
-// Who has a value, where its planner can say so. This is what proves that ranks hold the same bytes: without
-// it pieces are explicit boxes, whose holders share the writing only where `replicated` is declared.
+// Which ranks hold a value, if its planner can state it. It proves that ranks hold the same bytes. Without it
+// pieces are explicit boxes, whose holders share the writing only if `replicated` is declared.
 struct ValueSharding {
   struct OnMesh {
     Mesh mesh;
     std::vector<Placement> placements;
     friend bool operator==(const OnMesh&, const OnMesh&) = default;
   };
-  struct Group {  // each of these ranks holds all of it; nothing is proven
+  struct Group {  // each of these ranks holds the whole value; that does not prove that the bytes are equal
     Mesh mesh;
     friend bool operator==(const Group&, const Group&) = default;
   };
@@ -65,34 +65,35 @@ struct TensorWriteData {
   friend bool operator==(const TensorWriteData&, const TensorWriteData&) = default;
 };
 
-// `tensor`: all of a tensor; `shard`: a piece of one; `byte_io`: an object. DCP's numbers.
+// `tensor`: a whole tensor; `shard`: a piece of a tensor; `byte_io`: an object. The numbers are DCP's.
 enum class WriteItemType : uint8_t { tensor = 1, shard = 2, byte_io = 3 };
 
 // One piece of one value that a rank holds.
 struct WriteItem {
-  MetadataIndex index;  // of a tensor with offset = chunk.offsets
+  MetadataIndex index;  // for a tensor, offset is chunk.offsets
   WriteItemType type = WriteItemType::tensor;
-  std::optional<TensorWriteData> tensor_data;  // iff not byte_io
+  std::optional<TensorWriteData> tensor_data;  // set unless type is byte_io
 
-  // What follows DCP does not have. Alike in all items of one fqn.
+  // DCP does not have the following members. sharding, replicated and per_rank must be the same in all items
+  // of one fqn.
 
-  // The chunk is the box, or one of the boxes, that it gives this rank; of an object a Group. nullptr: an
-  // explicit box; an object that belongs to the ranks whose plans have it.
+  // The chunk is the box, or one of the boxes, that this sharding gives the rank. For an object it is a
+  // Group. nullptr: the chunk is an explicit box, or the object belongs to all ranks whose plans have it.
   ValueShardingPtr sharding;
-  bool replicated = false;  // declared: whoever holds this chunk holds the same bytes. Not OnMesh, not tiles
-  bool per_rank = false;    // an object of this rank's own, called "fqn@rank7" on rank 7
-  // In a final plan: the parts of the chunk that this rank is to write, where others write the rest.
+  bool replicated = false;  // declares that all holders of this chunk hold the same bytes; not with OnMesh
+  bool per_rank = false;    // this rank's own object, named "fqn@rank7" on rank 7
+  // In a final plan: the parts of the chunk that this rank must write, if other ranks write the rest.
   std::vector<Box> parts;
 
   std::optional<uint64_t> tensor_storage_size() const;  // bytes of the whole tensor, as in DCP
-  uint64_t chunk_bytes() const;                         // of the chunk; 0 of an object. A valid item's
+  uint64_t chunk_bytes() const;                         // requires a valid item; 0 for an object
   friend bool operator==(const WriteItem& a, const WriteItem& b);
 };
 
 struct SavePlan {
   std::vector<WriteItem> items;
-  std::string storage_data;  // bytes of the storage's own
-  std::string planner_data;  // bytes of the planner's own
+  std::string storage_data;  // bytes that only the storage interprets
+  std::string planner_data;  // bytes that only the planner interprets
   friend bool operator==(const SavePlan&, const SavePlan&) = default;
 };
 
@@ -101,9 +102,9 @@ enum class LoadItemType : uint8_t { tensor = 1, byte_io = 2 };
 // A hyper-rectangle to copy from a stored chunk to a piece of the state.
 struct ReadItem {
   LoadItemType type = LoadItemType::tensor;
-  MetadataIndex dest_index;     // in the state; of a tensor with the offset of the piece
+  MetadataIndex dest_index;     // in the state; for a tensor with the offset of the piece
   Dims dest_offsets;            // within that piece
-  MetadataIndex storage_index;  // in the checkpoint; of a tensor with the offset of the chunk
+  MetadataIndex storage_index;  // in the checkpoint; for a tensor with the offset of the chunk
   Dims storage_offsets;         // within that chunk
   Dims lengths;
   friend bool operator==(const ReadItem&, const ReadItem&) = default;
@@ -119,22 +120,22 @@ struct LoadPlan {
 struct WriteResult {
   MetadataIndex index;
   uint64_t size_in_bytes = 0;
-  std::string storage_data;  // bytes of the storage's own, which a StorageReader gets back
+  std::string storage_data;  // bytes that only the storage interprets; a StorageReader gets them back
   friend bool operator==(const WriteResult&, const WriteResult&) = default;
 };
 
-// Which checkpoint it is about.
+// Names the checkpoint that a call is about.
 struct StorageMeta {
   AttemptKey key;
-  std::string checkpoint_id;  // "step-00000010/g3a1": a name no other attempt ever has in this root
+  std::string checkpoint_id;  // "step-00000010/g3a1"; no other attempt in this root ever has the same
 };
 std::string checkpoint_id_of(const AttemptKey& key);
 
 struct TensorStorageMetadata {
   TensorProperties properties;
   Dims size;
-  // Ascending, each once; they tile the tensor. Of a checkpoint whose bytes Shoal keeps: one, the whole, for
-  // whatever box is asked of it is found by arithmetic.
+  // Ascending, each once; they tile the tensor. If Shoal keeps the bytes, there is one chunk, the whole
+  // tensor: Shoal computes where the bytes of any box are.
   std::vector<Box> chunks;
   friend bool operator==(const TensorStorageMetadata&, const TensorStorageMetadata&) = default;
 };
@@ -145,12 +146,12 @@ struct BytesStorageMetadata {
 struct Metadata {
   std::map<std::string, std::variant<TensorStorageMetadata, BytesStorageMetadata>> state_dict_metadata;
   std::string planner_data;
-  std::map<MetadataIndex, WriteResult> storage_data;  // of a storage of one's own
+  std::map<MetadataIndex, WriteResult> storage_data;  // results of a custom storage
   StorageMeta storage_meta;
 };
-Metadata metadata_of(const shoal::Metadata& checkpoint);  // of one whose bytes Shoal keeps
+Metadata metadata_of(const shoal::Metadata& checkpoint);  // for a checkpoint whose bytes Shoal keeps
 
-// Which process asks.
+// The calling process.
 struct Role {
   Rank rank = 0;
   uint32_t world_size = 1;
@@ -160,18 +161,20 @@ struct Role {
 // The bytes of an item: a chunk's elements row-major, or an object.
 struct Data {
   ByteView bytes;
-  std::shared_ptr<const void> owner;  // kept until they are copied; null: they lie in the state
+  std::shared_ptr<const void>
+      owner;  // Shoal keeps it until it has copied the bytes; null: the state owns them
   static Data owned(std::string bytes);
   static Data owned(Bytes bytes);
 };
 
-// Where an item is to be put: `lengths` elements at `offsets` of a row-major buffer of that shape.
+// The destination of an item: `lengths` elements at `offsets` of a row-major buffer with shape buffer_shape.
 struct Tensor {
   std::byte* data = nullptr;  // of the buffer
   Dims buffer_shape;
   Dims offsets;
   uint64_t element_bytes = 1;
-  std::shared_ptr<void> owner;  // kept until it is committed; null: it lies in the state
+  std::shared_ptr<void>
+      owner;  // Shoal keeps it until the tensor is committed; null: the state owns the buffer
 };
 
 }  // namespace shoal::dcp
